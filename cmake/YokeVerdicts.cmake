@@ -1,0 +1,13 @@
+# What was found, one line each, at the end of configuring.
+message(STATUS "yoke ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE}, ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
+message(STATUS "  LibTorch   ${TorchWheel_VERSION} in ${TorchWheel_DIR}")
+foreach(_pair "ccache;YOKE_CCACHE" "linker;YOKE_MOLD")
+  list(GET _pair 0 _what)
+  list(GET _pair 1 _var)
+  if(${_var})
+    message(STATUS "  ${_what}     ${${_var}}")
+  else()
+    message(STATUS "  ${_what}     not found (builds are slower; scripts/setup installs it)")
+  endif()
+endforeach()
+message(STATUS "  tests      ${YOKE_BUILD_TESTS}")

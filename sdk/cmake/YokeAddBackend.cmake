@@ -1,0 +1,29 @@
+# yoke_add_backend(NAME SOURCES a.cpp ... [LINK lib ...] [TORCH])
+# Builds NAME.so: one exported symbol, everything else hidden, no symbol left open, never unloaded.
+# TORCH: the backend uses yoke/torch.hpp and links LibTorch.
+set(YOKE_BACKEND_MAP ${CMAKE_CURRENT_LIST_DIR}/backend.map)
+
+function(yoke_add_backend name)
+  cmake_parse_arguments(A "TORCH" "" "SOURCES;LINK" ${ARGN})
+  if(NOT name MATCHES "^[a-z][a-z0-9_]*$")
+    message(FATAL_ERROR "yoke_add_backend: name '${name}'; allowed: [a-z][a-z0-9_]*")
+  endif()
+  add_library(${name} MODULE ${A_SOURCES})
+  set_target_properties(${name} PROPERTIES PREFIX "" SUFFIX .so
+    C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    POSITION_INDEPENDENT_CODE ON LINK_DEPENDS ${YOKE_BACKEND_MAP})
+  if(DEFINED YOKE_BACKEND_DIR)
+    set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${YOKE_BACKEND_DIR})
+  endif()
+  target_link_libraries(${name} PRIVATE yoke::sdk ${A_LINK})
+  target_link_options(${name} PRIVATE LINKER:--version-script=${YOKE_BACKEND_MAP} LINKER:-z,nodelete)
+  if(NOT CMAKE_SHARED_LINKER_FLAGS MATCHES "sanitize" AND NOT YOKE_SANITIZE)
+    target_link_options(${name} PRIVATE LINKER:-z,defs)
+  endif()
+  if(A_TORCH)
+    target_link_libraries(${name} PRIVATE torch::cpu)
+    if(COMMAND yoke_use_torch)
+      yoke_use_torch(${name})
+    endif()
+  endif()
+endfunction()

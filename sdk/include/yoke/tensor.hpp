@@ -1,0 +1,68 @@
+// Small helpers over the tensors of the contract; no LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "yoke/parallel_backend.h"
+
+namespace yoke {
+
+inline YokeDataType data_type(int32_t dtype) {
+  return {static_cast<uint8_t>(dtype >> 8), static_cast<uint8_t>(dtype & 0xff), 1};
+}
+inline int64_t item_size(int32_t dtype) { return (dtype & 0xff) / 8; }
+
+inline const char* dtype_name(int32_t dtype) {
+  switch (dtype) {
+    case YOKE_F64: return "fp64";
+    case YOKE_F32: return "fp32";
+    case YOKE_BF16: return "bf16";
+    case YOKE_F16: return "fp16";
+    case YOKE_I64: return "int64";
+    case YOKE_I32: return "int32";
+    case YOKE_U8: return "uint8";
+    default: return "unknown dtype";
+  }
+}
+
+inline int64_t numel(const int64_t* shape, int32_t ndim) {
+  int64_t n = 1;
+  for (int32_t i = 0; i < ndim; ++i) n *= shape[i];
+  return n;
+}
+inline int64_t numel(const YokeTensor& t) { return numel(t.shape, t.ndim); }
+
+template <class T>
+T* data(const YokeTensor& t) {
+  return reinterpret_cast<T*>(static_cast<char*>(t.data) + t.byte_offset);
+}
+
+// A compact one-dimensional view of count elements at data; borrows data, owns only its shape.
+class FlatView {
+ public:
+  FlatView(void* data, int64_t count, int32_t dtype, YokeDevice device = {YOKE_DEVICE_CPU, 0}) : count_(count) {
+    tensor_.data = data;
+    tensor_.device = device;
+    tensor_.ndim = 1;
+    tensor_.dtype = data_type(dtype);
+    tensor_.shape = &count_;
+  }
+  FlatView(const FlatView&) = delete;
+  FlatView& operator=(const FlatView&) = delete;
+  const YokeTensor* get() const { return &tensor_; }
+
+ private:
+  int64_t count_;
+  YokeTensor tensor_{};
+};
+
+struct ManagedDeleter {
+  void operator()(YokeManagedTensor* t) const {
+    if (t != nullptr && t->deleter != nullptr) t->deleter(t);
+  }
+};
+using ManagedTensor = std::unique_ptr<YokeManagedTensor, ManagedDeleter>;
+
+}  // namespace yoke
