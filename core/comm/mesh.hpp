@@ -1,0 +1,36 @@
+// The mesh: ranks arranged along named axes, slowest first. Pure arithmetic.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "yoke/parallel_backend.h"
+
+namespace yoke {
+
+class Mesh {
+ public:
+  using Degrees = std::array<int32_t, YOKE_NUM_AXES>;
+
+  // Every degree at least 1. Throws Error(INVALID_ARGUMENT) otherwise.
+  explicit Mesh(const Degrees& degrees);
+
+  int32_t size() const { return size_; }  // product of the degrees
+  int32_t degree(int axis) const { return degrees_[axis]; }
+  int32_t coordinate(int32_t rank, int axis) const;
+  // The ranks that differ from `rank` only in the axes of the mask, ascending; contains rank itself.
+  std::vector<int32_t> peers(int32_t rank, uint32_t axes) const;
+  int32_t data_ranks() const { return degrees_[YOKE_DP_REPLICATE] * degrees_[YOKE_DP_SHARD]; }
+  int32_t data_rank(int32_t rank) const;  // coordinate on dp_replicate x dp_shard
+
+ private:
+  Degrees degrees_;
+  int32_t size_;
+};
+
+// "dp_shard", or "dp_replicate+dp_shard"; "world" for all axes.
+std::string axes_name(uint32_t axes);
+
+}  // namespace yoke

@@ -1,0 +1,101 @@
+// The run, typed: what a run file, YOKE_* variables and the command line together say.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace yoke {
+
+// Degrees stay unset unless somebody gives them; the backend's plan fills them.
+struct Degrees {
+  std::optional<int> pp, dp_replicate, dp_shard, cp, tp;  // keys pp_degree dp_degree dp_shards cp_degree tp_degree
+};
+
+struct ModelConfig {
+  std::string family;  // "llama", or one that a worker of the user's own registers
+  std::string preset;  // "" = the dimensions below
+  int64_t dim = 0, layers = 0, heads = 0, kv_heads = 0, ffn_dim = 0, vocab = 0;  // 0 = from the preset
+  std::optional<bool> tied;
+  std::optional<double> rope_theta, norm_eps;
+};
+
+struct DataConfig {
+  std::string path;
+  int64_t seq_len = 256;
+  std::string order = "shuffled";  // | sequential
+  double holdout = 0.05;           // tail of the stream kept for evaluation
+};
+
+struct TrainConfig {
+  int64_t steps = 100;
+  int64_t global_batch = 16;            // sequences per optimizer step
+  std::optional<int64_t> micro_batch;   // sequences per data rank and forward
+  int64_t max_micro_batch = 64;         // bound of an unset micro_batch
+  std::string optimizer = "adamw";      // | sgd
+  double lr = 3e-4;
+  int64_t warmup = 0;                   // steps
+  std::string schedule = "constant";    // | linear | cosine | wsd
+  std::array<double, 2> betas{0.9, 0.95};
+  double eps = 1e-8;
+  double momentum = 0.0;                // of sgd
+  double weight_decay = 0.1;
+  std::string decay = "all";            // | matrices
+  double clip = 1.0;                    // 0 = off
+};
+
+struct EvalConfig {
+  int64_t every = 0;    // 0 = never
+  int64_t batches = 0;  // global batches of the held-out tail; 0 = all
+};
+
+struct PrecisionConfig {
+  std::string param = "fp32";   // fp64 | fp32 | bf16
+  std::string reduce = "fp32";  // at least the compute dtype
+};
+
+struct CheckpointConfig {
+  int64_t every = 0;
+  int64_t keep = 2;
+  std::string resume = "never";  // auto | a path
+};
+
+struct MetricsConfig {
+  int64_t every = 10;
+};
+
+struct CommConfig {
+  std::string check = "step";  // off | step | full
+  double timeout = 60;         // seconds
+};
+
+// A value below [NAME], NAME being a backend; typed by the backend's own option list later.
+struct BackendOption {
+  std::string backend, key;
+  std::string text;    // as written, strings without quotes
+  std::string origin;  // "configs/novels.toml:12", "command line", "YOKE_PTD_UNIT_BYTES"
+  bool is_string = false;
+};
+
+struct RunConfig {
+  std::string parallel_backend;  // a name, or an absolute path to a .so; has no default
+  std::vector<std::string> backend_path;
+  Degrees degrees;
+  std::string device = "auto";  // cpu | cuda | auto
+  uint64_t seed = 1;
+  std::string worker;
+  std::string run_dir = "runs/run";
+  ModelConfig model;
+  DataConfig data;
+  TrainConfig train;
+  EvalConfig eval;
+  PrecisionConfig precision;
+  CheckpointConfig checkpoint;
+  MetricsConfig metrics;
+  CommConfig comm;
+  std::vector<BackendOption> backend_options;
+};
+
+}  // namespace yoke
