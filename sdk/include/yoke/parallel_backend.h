@@ -87,6 +87,9 @@ typedef struct YokeString {
   uint64_t size; /* bytes, without the terminating 0 */
 } YokeString;
 
+/* Initialiser from a literal: YokeString s = YOKE_STRING("dp_degree"); */
+#define YOKE_STRING(literal) {(literal), sizeof(literal) - 1}
+
 /* ---- Errors -------------------------------------------------------------------------------------- */
 
 /* The canonical codes of gRPC. */
@@ -273,8 +276,8 @@ typedef struct YokeBackwardArgs {
   const YokeTensor* grad_out; /* gradient of carry_out; NULL for the last block */
   double loss_grad;           /* last block: gradient of loss_sum, e.g. 1 / batch->token_weight */
   /* Called as soon as the gradient of a parameter of this block is complete for this micro-batch, once
-   * per trainable parameter, in no fixed order. The view has the parameter's shape and dtype and lives
-   * for the call. A tied parameter is reported by each of its blocks: the backend adds. */
+   * per trainable parameter, in no fixed order. The view is compact, has the parameter's shape and dtype
+   * and lives for the call. A tied parameter is reported by each of its blocks: the backend adds. */
   int32_t (*on_grad_ready)(void* ctx, int64_t param, const YokeTensor* grad, YokeError* err);
   void* on_grad_ctx;
 } YokeBackwardArgs;
@@ -310,6 +313,14 @@ typedef struct YokeOption {
 
 enum { YOKE_SGD = 1, YOKE_ADAMW = 2 };
 
+/* The update of step t (1 is the first) from the mean gradient G of the batch, as LibTorch does it:
+ *   g = G * min(1, clip / (norm(G) + 1e-6))      norm: over all trainable parameters; clip = 0: g = G
+ *   p = p - lr * weight_decay * p                parameters with decay only, before the rest
+ *   AdamW  m = beta1 * m + (1 - beta1) * g       "exp_avg"
+ *          v = beta2 * v + (1 - beta2) * g * g   "exp_avg_sq"
+ *          p = p - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
+ *   SGD    b = momentum * b + g                  "momentum"; exists only if momentum is not 0
+ *          p = p - lr * b */
 typedef struct YokeOptimizer {
   YokeHeader header;
   int32_t kind;
@@ -318,7 +329,7 @@ typedef struct YokeOptimizer {
   double beta2;
   double eps;
   double momentum;
-  double weight_decay; /* decoupled: p -= lr * weight_decay * p */
+  double weight_decay; /* decoupled, also for SGD */
   double clip;         /* bound of the global gradient norm; 0 = no clipping */
 } YokeOptimizer;
 
@@ -359,7 +370,7 @@ typedef struct YokePlanArgs {
 
 enum { YOKE_LOG_DEBUG = 1, YOKE_LOG_INFO = 2, YOKE_LOG_WARNING = 3, YOKE_LOG_ERROR = 4 };
 
-/* What the host does for a backend. Any thread, until destroy returned. */
+/* What the host does for a backend. Any thread, until destroy returned. No function is NULL. */
 typedef struct YokeHost {
   YokeHeader header;
   void* ctx;
