@@ -2,22 +2,40 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace yoke {
 
 // Degrees stay unset unless somebody gives them; the backend's plan fills them.
 struct Degrees {
-  std::optional<int> pp, dp_replicate, dp_shard, cp, tp;  // keys pp_degree dp_degree dp_shards cp_degree tp_degree
+  std::optional<int> pp, dp_replicate, dp_shard, cp, tp;
+
+  // Slowest axis first, in the order of YOKE_PP ... YOKE_TP.
+  static constexpr std::array<std::string_view, 5> kAxes{
+      "pp", "dp_replicate", "dp_shard", "cp", "tp"};
+  static constexpr std::array<std::string_view, 5> kKeys{
+      "pp_degree", "dp_degree", "dp_shards", "cp_degree", "tp_degree"};
+
+  // By index of kAxes.
+  std::optional<int>& operator[](size_t axis) {
+    const std::array<std::optional<int>*, 5> all{&pp, &dp_replicate, &dp_shard, &cp, &tp};
+    return *all.at(axis);
+  }
+  const std::optional<int>& operator[](size_t axis) const {
+    return const_cast<Degrees&>(*this)[axis];
+  }
 };
 
 struct ModelConfig {
-  std::string family;  // "llama", or one that a worker of the user's own registers
-  std::string preset;  // "" = the dimensions below
-  int64_t dim = 0, layers = 0, heads = 0, kv_heads = 0, ffn_dim = 0, vocab = 0;  // 0 = from the preset
+  std::string family = "llama";  // or one that a worker of the user's own registers
+  std::string preset;            // "" = the dimensions below
+  int64_t dim = 0, layers = 0, heads = 0, kv_heads = 0, ffn_dim = 0,
+          vocab = 0;  // 0 = from the preset
   std::optional<bool> tied;
   std::optional<double> rope_theta, norm_eps;
 };
@@ -31,19 +49,19 @@ struct DataConfig {
 
 struct TrainConfig {
   int64_t steps = 100;
-  int64_t global_batch = 16;            // sequences per optimizer step
-  std::optional<int64_t> micro_batch;   // sequences per data rank and forward
-  int64_t max_micro_batch = 64;         // bound of an unset micro_batch
-  std::string optimizer = "adamw";      // | sgd
+  int64_t global_batch = 16;           // sequences per optimizer step
+  std::optional<int64_t> micro_batch;  // sequences per data rank and forward
+  int64_t max_micro_batch = 64;        // bound of an unset micro_batch
+  std::string optimizer = "adamw";     // | sgd
   double lr = 3e-4;
-  int64_t warmup = 0;                   // steps
-  std::string schedule = "constant";    // | linear | cosine | wsd
+  int64_t warmup = 0;                 // steps
+  std::string schedule = "constant";  // | linear | cosine | wsd
   std::array<double, 2> betas{0.9, 0.95};
   double eps = 1e-8;
-  double momentum = 0.0;                // of sgd
+  double momentum = 0.0;  // of sgd
   double weight_decay = 0.1;
-  std::string decay = "all";            // | matrices
-  double clip = 1.0;                    // 0 = off
+  std::string decay = "all";  // | matrices
+  double clip = 1.0;          // 0 = off
 };
 
 struct EvalConfig {
@@ -71,12 +89,14 @@ struct CommConfig {
   double timeout = 60;         // seconds
 };
 
-// A value below [NAME], NAME being a backend; typed by the backend's own option list later.
+// A value below [NAME], NAME being a backend; typed by the backend's own option list later
+// (options.hpp).
 struct BackendOption {
   std::string backend, key;
   std::string text;    // as written, strings without quotes
-  std::string origin;  // "configs/novels.toml:12", "command line", "YOKE_PTD_UNIT_BYTES"
+  std::string origin;  // "configs/novels.toml:12", "command line", "YOKE_MINE_UNIT_BYTES"
   bool is_string = false;
+  bool loose = false;  // from the command line or a variable: 12 may also mean the string "12"
 };
 
 struct RunConfig {

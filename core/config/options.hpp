@@ -1,0 +1,70 @@
+// The options of a backend: what the user wrote, checked against what the backend declares. No
+// LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "core/config/config.hpp"
+#include "yoke/parallel_backend.h"
+
+namespace yoke {
+
+// A copy of YokeOptionInfo that lives on its own.
+struct OptionInfo {
+  std::string key;
+  int32_t type = YOKE_OPTION_STRING;
+  std::string default_value;         // as in a run file, strings without quotes
+  std::vector<std::string> choices;  // of a string; empty = any
+  double min = -std::numeric_limits<double>::infinity();  // of numbers, inclusive
+  double max = std::numeric_limits<double>::infinity();
+  std::string doc;
+};
+
+std::vector<OptionInfo> option_infos(const YokeDescription& description);
+
+// "int", "float", "bool", "string".
+const char* option_type_name(int32_t type);
+
+// Values of all options of one backend. Owns the strings that data() points to. Movable only.
+class OptionList {
+ public:
+  struct Item {
+    std::string key;
+    std::string string_value;
+    double double_value = 0;
+    int64_t int_value = 0;  // also of a bool
+    int32_t type = YOKE_OPTION_STRING;
+    bool given = false;  // false = the default
+    std::string origin;
+  };
+
+  explicit OptionList(std::vector<Item> items);
+  OptionList(OptionList&&) = default;
+  OptionList& operator=(OptionList&&) = default;
+  OptionList(const OptionList&) = delete;
+  OptionList& operator=(const OptionList&) = delete;
+
+  const YokeOption* data() const { return view_.data(); }
+  uint64_t size() const { return view_.size(); }
+  const std::vector<Item>& items() const { return items_; }
+
+ private:
+  std::vector<Item> items_;
+  std::vector<YokeOption> view_;
+};
+
+// The values of every option that `backend` declares, in its order; defaults filled in. Options of
+// other backends are passed by. Throws ConfigError with every fault (unknown key, type, range,
+// choice); INTERNAL if the backend's own declaration contradicts itself.
+OptionList check_options(const std::vector<BackendOption>& given,
+                         const std::string& backend,
+                         const std::vector<OptionInfo>& infos);
+
+// Replaces the options of `backend` in the configuration by the checked ones, defaults included, so
+// that to_toml writes the complete run.
+void fill_options(LoadedConfig& config, const std::string& backend, const OptionList& options);
+
+}  // namespace yoke
