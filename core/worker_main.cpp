@@ -1,0 +1,3 @@
+#include "core/worker.hpp"
+
+int main(int argc, char** argv) { return yoke::worker_main(argc, argv); }
