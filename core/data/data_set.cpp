@@ -1,0 +1,94 @@
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/data/token_stream.hpp"
+#include "yoke/error.hpp"
+
+namespace yoke {
+namespace {
+
+std::string text(int64_t n) {
+  return std::to_string(n);
+}
+
+void check_config(const DataConfig& config) {
+  if (config.seq_len < 1) {
+    throw Error(YOKE_INVALID_ARGUMENT,
+                "data.seq_len = " + text(config.seq_len) + "; allowed: 1 and above");
+  }
+  if (!(config.holdout >= 0 && config.holdout < 1)) {
+    throw Error(YOKE_INVALID_ARGUMENT,
+                "data.holdout = " + std::to_string(config.holdout) +
+                    "; allowed: 0 (nothing held out) up to, not including, 1");
+  }
+  if (config.order != "sequential" && config.order != "shuffled") {
+    throw Error(YOKE_INVALID_ARGUMENT,
+                "data.order = \"" + config.order + "\"; allowed: sequential, shuffled");
+  }
+}
+
+}  // namespace
+
+DataSet open_data(const DataConfig& config, int64_t global_batch, uint64_t seed) {
+  check_config(config);
+  auto stream = TokenStream::open(config.path);
+  const std::string who =
+      "data.path = \"" + config.path + "\" has " + text(stream->size()) + " tokens, ";
+  const int64_t windows = (stream->size() - 1) / config.seq_len;
+  int64_t held_out = std::llround(config.holdout * static_cast<double>(windows));
+  if (config.holdout > 0) held_out = std::max<int64_t>(held_out, 1);
+  const int64_t train = windows - held_out;
+  if (train < 1) {
+    throw Error(YOKE_INVALID_ARGUMENT,
+                who + "too few: data.seq_len = " + text(config.seq_len) +
+                    " with data.holdout = " + std::to_string(config.holdout) + " needs at least " +
+                    text((config.holdout > 0 ? 2 : 1) * config.seq_len + 1) +
+                    "; give a longer text or a smaller seq_len");
+  }
+  if (global_batch > train) {
+    throw Error(YOKE_INVALID_ARGUMENT,
+                "train.global_batch = " + text(global_batch) + " sequences, but " + who +
+                    "which make " + text(train) + " training windows of " + text(config.seq_len) +
+                    " (and " + text(held_out) + " held out); allowed: 1 to " + text(train) +
+                    ", or a smaller data.seq_len or data.holdout");
+  }
+  const bool shuffled = config.order == "shuffled";
+  return {std::move(stream),
+          config.seq_len,
+          Sampler(0, train, shuffled, seed),
+          Sampler(train, held_out, false, seed)};
+}
+
+int64_t first_sample(int64_t step,
+                     int64_t micro,
+                     int64_t accumulation,
+                     int64_t data_rank,
+                     int64_t data_ranks,
+                     int64_t sequences) {
+  const int64_t global_batch = accumulation * data_ranks * sequences;
+  return step * global_batch + micro * data_ranks * sequences + data_rank * sequences;
+}
+
+HostMicroBatch read_micro_batch(const DataSet& data,
+                                const Sampler& part,
+                                int64_t first_sample,
+                                int64_t sequences) {
+  const size_t seq_len = static_cast<size_t>(data.seq_len),
+               n = static_cast<size_t>(sequences) * seq_len;
+  HostMicroBatch batch{sequences,
+                       data.seq_len,
+                       std::vector<int64_t>(n),
+                       std::vector<int64_t>(n),
+                       std::vector<int64_t>(n)};
+  for (size_t i = 0; i < n; i += seq_len) {
+    const int64_t begin =
+        part.window(first_sample + static_cast<int64_t>(i / seq_len)) * data.seq_len;
+    data.stream->read(begin, data.seq_len, &batch.tokens[i]);
+    data.stream->read(begin + 1, data.seq_len, &batch.targets[i]);
+    std::iota(&batch.positions[i], &batch.positions[i] + seq_len, int64_t{0});
+  }
+  return batch;
+}
+
+}  // namespace yoke

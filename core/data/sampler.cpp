@@ -1,0 +1,62 @@
+#include <bit>
+
+#include "core/data/token_stream.hpp"
+#include "yoke/error.hpp"
+
+namespace yoke {
+namespace {
+
+// Finaliser of splitmix64: a bijection of 64 bits that mixes well.
+uint64_t mix(uint64_t x) {
+  x ^= x >> 30;
+  x *= 0xBF58476D1CE4E5B9ull;
+  x ^= x >> 27;
+  x *= 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
+}
+
+// A Feistel network over 2 * half_bits bits: a bijection for any round function.
+uint64_t feistel(uint64_t value, int half_bits, uint64_t key) {
+  constexpr int kRounds = 4;
+  const uint64_t mask = (uint64_t{1} << half_bits) - 1;
+  uint64_t left = value >> half_bits, right = value & mask;
+  for (int round = 0; round < kRounds; ++round) {
+    const uint64_t next =
+        left ^ (mix(key + static_cast<uint64_t>(round) * 0x9E3779B97F4A7C15ull + right) & mask);
+    left = right;
+    right = next;
+  }
+  return (left << half_bits) | right;
+}
+
+}  // namespace
+
+// The domain of the network is the next power of four, so values outside [0, n) occur: walking
+// along the cycle until one lies inside restricts the bijection to [0, n), in fewer than 4 steps on
+// average.
+uint64_t keyed_permutation(uint64_t index, uint64_t n, uint64_t key) {
+  const int half_bits = n <= 4 ? 1 : (std::bit_width(n - 1) + 1) / 2;
+  do {
+    index = feistel(index, half_bits, key);
+  } while (index >= n);
+  return index;
+}
+
+Sampler::Sampler(int64_t first_window, int64_t num_windows, bool shuffled, uint64_t seed)
+    : first_window_(first_window), num_windows_(num_windows), shuffled_(shuffled), seed_(seed) {}
+
+int64_t Sampler::window(int64_t sample) const {
+  if (num_windows_ == 0)
+    throw Error(YOKE_FAILED_PRECONDITION, "this part of the data has no window");
+  if (sample < 0)
+    throw Error(YOKE_INVALID_ARGUMENT,
+                "sample " + std::to_string(sample) + "; allowed: 0 and above");
+  const int64_t epoch = sample / num_windows_, index = sample % num_windows_;
+  if (!shuffled_) return first_window_ + index;
+  const uint64_t key = mix(mix(seed_) + static_cast<uint64_t>(epoch));
+  return first_window_ +
+         static_cast<int64_t>(keyed_permutation(
+             static_cast<uint64_t>(index), static_cast<uint64_t>(num_windows_), key));
+}
+
+}  // namespace yoke

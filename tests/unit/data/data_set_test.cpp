@@ -1,0 +1,136 @@
+#include <gmock/gmock.h>
+#include <rapidcheck.h>
+
+#include <map>
+
+#include "core/data/token_stream.hpp"
+#include "tests/unit/data/scratch_file.hpp"
+#include "yoke/error.hpp"
+
+namespace yoke {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string message_of(const DataConfig& config, int64_t global_batch) {
+  try {
+    open_data(config, global_batch, 1);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), YOKE_INVALID_ARGUMENT);
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+
+DataConfig config_of(const std::string& path,
+                     int64_t seq_len,
+                     double holdout,
+                     const std::string& order = "sequential") {
+  DataConfig config;
+  config.path = path;
+  config.seq_len = seq_len;
+  config.holdout = holdout;
+  config.order = order;
+  return config;
+}
+
+TEST(DataSet, CutsWindowsWhoseLastTokenIsOnlyATarget) {
+  ScratchFile file("abcdefg");  // 7 tokens: windows abcd and defg
+  const DataSet data = open_data(config_of(file.path(), 3, 0), 1, 1);
+  EXPECT_EQ(data.train.num_windows(), 2);
+  EXPECT_EQ(data.held_out.num_windows(), 0);
+  const HostMicroBatch batch = read_micro_batch(data, data.train, 0, 2);
+  EXPECT_EQ(batch.sequences, 2);
+  EXPECT_EQ(batch.seq_len, 3);
+  EXPECT_THAT(batch.tokens, ElementsAre('a', 'b', 'c', 'd', 'e', 'f'));
+  EXPECT_THAT(batch.targets, ElementsAre('b', 'c', 'd', 'e', 'f', 'g'));
+  EXPECT_THAT(batch.positions, ElementsAre(0, 1, 2, 0, 1, 2));
+}
+
+TEST(DataSet, LeavesOutATailThatFillsNoWindow) {
+  ScratchFile file("abcdef");  // the target of a second window is missing
+  EXPECT_EQ(open_data(config_of(file.path(), 3, 0), 1, 1).train.num_windows(), 1);
+}
+
+TEST(DataSet, KeepsTheTailForEvaluation) {
+  ScratchFile file(std::string(101, 'x'));
+  const DataSet data = open_data(config_of(file.path(), 5, 0.1), 18, 1);  // 20 windows
+  EXPECT_EQ(data.train.num_windows(), 18);
+  EXPECT_EQ(data.held_out.num_windows(), 2);
+  EXPECT_EQ(data.held_out.window(0), 18);
+  EXPECT_EQ(data.held_out.window(1), 19);
+  EXPECT_EQ(data.held_out.window(2), 18);
+}
+
+TEST(DataSet, HoldsOutAtLeastOneWindow) {
+  ScratchFile file(std::string(101, 'x'));
+  EXPECT_EQ(open_data(config_of(file.path(), 5, 0.001), 1, 1).held_out.num_windows(), 1);
+}
+
+TEST(DataSet, RefusesATextThatIsTooShort) {
+  ScratchFile empty(""), file("abcdef");
+  EXPECT_THAT(message_of(config_of(empty.path(), 1, 0), 1), HasSubstr("has 0 tokens"));
+  const std::string message = message_of(config_of(file.path(), 3, 0.05), 1);
+  EXPECT_THAT(message, HasSubstr("has 6 tokens"));
+  EXPECT_THAT(message, HasSubstr("at least 7"));
+}
+
+TEST(DataSet, RefusesAGlobalBatchLargerThanTheTrainingPart) {
+  ScratchFile file(std::string(101, 'x'));
+  const std::string message = message_of(config_of(file.path(), 5, 0.1), 19);
+  EXPECT_THAT(message, HasSubstr("train.global_batch = 19"));
+  EXPECT_THAT(message, HasSubstr("18 training windows"));
+  EXPECT_THAT(message, HasSubstr("allowed: 1 to 18"));
+}
+
+TEST(DataSet, RefusesSettingsOutOfRange) {
+  ScratchFile file("abcdef");
+  EXPECT_THAT(message_of(config_of(file.path(), 0, 0), 1), HasSubstr("data.seq_len = 0"));
+  EXPECT_THAT(message_of(config_of(file.path(), 1, 1.0), 1), HasSubstr("data.holdout"));
+  EXPECT_THAT(message_of(config_of(file.path(), 1, -0.1), 1), HasSubstr("data.holdout"));
+  EXPECT_THAT(message_of(config_of(file.path(), 1, 0, "random"), 1),
+              HasSubstr("sequential, shuffled"));
+}
+
+using Rows = std::multiset<std::vector<int64_t>>;
+
+// Every sequence of one step, read as the data ranks of a layout would.
+Rows rows_of_step(const DataSet& data,
+                  int64_t step,
+                  int64_t data_ranks,
+                  int64_t accumulation,
+                  int64_t sequences) {
+  Rows rows;
+  for (int64_t rank = 0; rank < data_ranks; ++rank) {
+    for (int64_t micro = 0; micro < accumulation; ++micro) {
+      const int64_t first = first_sample(step, micro, accumulation, rank, data_ranks, sequences);
+      const HostMicroBatch batch = read_micro_batch(data, data.train, first, sequences);
+      for (int64_t i = 0; i < sequences; ++i) {
+        rows.emplace(batch.tokens.begin() + i * batch.seq_len,
+                     batch.tokens.begin() + (i + 1) * batch.seq_len);
+      }
+    }
+  }
+  return rows;
+}
+
+TEST(DataSet, GivesEveryLayoutTheSameTokensInAStep) {
+  std::string text;
+  for (int i = 0; i < 4000; ++i) text += static_cast<char>((i * i + i / 7) % 251);
+  ScratchFile file(text);
+  EXPECT_TRUE(rc::check([&] {
+    const auto order = *rc::gen::element<std::string>("sequential", "shuffled");
+    const auto seq_len = *rc::gen::inRange<int64_t>(1, 40),
+               step = *rc::gen::inRange<int64_t>(0, 200);
+    const DataSet data = open_data(config_of(file.path(), seq_len, 0.05, order), 24, 3);
+    const auto data_ranks = *rc::gen::element<int64_t>(1, 2, 4, 8);
+    const auto accumulation = *rc::gen::element<int64_t>(1, 3);  // 8 * 3 = 24
+    RC_ASSERT(
+        rows_of_step(data, step, data_ranks, accumulation, 24 / (data_ranks * accumulation)) ==
+        rows_of_step(data, step, 1, 1, 24));
+  }));
+}
+
+}  // namespace
+}  // namespace yoke
