@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+"""Yoke beside PyTorch's own strategies: same model, same initial bits, same data, same ranks, interleaved.
+
+    bench/compare_peers.py --workload tiny --strategy fsdp --pairs 7
+
+Runs `yoke train` and bench/peers/train.py A B A B ..., one thread per rank, over Gloo. Takes the median
+step time of each run after the warm-up steps and prints the ratio of every pair, their median and range.
+Ends with 4 if the losses of a pair differ by more than 2e-6 (relative) in the first 20 steps, with 1 if
+a run fails. Needs a release build and `scripts/setup --peers`.
+"""
+import argparse
+import dataclasses
+import datetime
+import json
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+
+REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
+LOSS_BOUND, LOSS_STEPS = 2e-6, 20  # DESIGN section 14: fp32, 20 steps, not more
+EXIT_GATE = 4
+
+# Sequences per step over all ranks, tokens per sequence; the model is the preset tiny.
+WORKLOADS = {"tiny": (8, 64), "tiny-s8": (2, 8)}
+DEGREES = {
+    "single": ["dp_degree=1", "dp_shards=1"],
+    "ddp": ["dp_degree={ranks}", "dp_shards=1"],
+    "fsdp": ["dp_degree=1", "dp_shards={ranks}"],
+}
+
+RUN_FILE = """\
+parallel_backend = "{backend}"
+device = "cpu"
+seed = 1
+[run]
+dir = "{run_dir}"
+[model]
+family = "llama"
+preset = "tiny"
+rope_theta = 10000.0
+norm_eps = 1e-5
+tied = false
+[data]
+path = "{data}"
+seq_len = {seq_len}
+order = "sequential"
+holdout = 0.05
+[train]
+steps = {steps}
+global_batch = {global_batch}
+optimizer = "adamw"
+lr = 1e-3
+schedule = "constant"
+betas = [0.9, 0.95]
+eps = 1e-8
+weight_decay = 0.1
+decay = "all"
+clip = 1.0
+[precision]
+param = "fp32"
+reduce = "fp32"
+[metrics]
+every = 1
+"""
+
+
+@dataclasses.dataclass
+class Run:
+    """What one run left behind, per step."""
+
+    losses: list
+    norms: list
+    seconds: list
+
+    def median_ms(self, warmup):
+        return 1e3 * statistics.median(self.seconds[warmup:])
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workload", choices=WORKLOADS, default="tiny")
+    parser.add_argument("--strategy", choices=DEGREES, default="fsdp")
+    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--ranks", type=int, default=2, help="of ddp and fsdp")
+    parser.add_argument("--steps", type=int, default=45, help="per run")
+    parser.add_argument("--warmup", type=int, default=5, help="steps left out of the medians")
+    parser.add_argument("--yoke", type=pathlib.Path, default=REPOSITORY / "build/release/bin/yoke")
+    parser.add_argument("--backend", default="ptd")
+    parser.add_argument("--yoke-args", nargs="*", default=[], metavar="KEY=VALUE", help="more overrides for yoke train")
+    parser.add_argument("--data", type=pathlib.Path, help="a text; default: one made by scripts/generate_text")
+    parser.add_argument("--json-file", type=pathlib.Path, help="also write every pair's figures here")
+    options = parser.parse_args()
+    if options.steps <= options.warmup:
+        parser.error(f"--steps {options.steps} must be more than --warmup {options.warmup}")
+    if options.strategy == "single":
+        options.ranks = 1
+    return options
+
+
+def peers_python():
+    """The interpreter that `scripts/setup --peers` made; the same search as cmake/FindTorchWheel.cmake."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    python = pathlib.Path(os.environ.get("YOKE_DEPS") or os.path.join(cache, "yoke")) / "venv/bin/python"
+    if not python.exists():
+        raise SystemExit(f"{python} does not exist; run scripts/setup --peers (YOKE_DEPS names its folder)")
+    return python
+
+
+def run_program(name, command, log):
+    """Runs it in a session of its own, so that nothing of it survives an interrupt or a timeout."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with open(log, "w", encoding="utf-8") as out:
+        child = subprocess.Popen(
+            [str(c) for c in command], stdout=out, stderr=subprocess.STDOUT, env=env, start_new_session=True)
+    try:
+        code = child.wait(timeout=600)
+    finally:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+    if code != 0:
+        tail = "".join(open(log, encoding="utf-8", errors="replace").readlines()[-15:])
+        raise SystemExit(f"{name} ended with {code}: {' '.join(map(str, command))}\n{tail}")
+
+
+def read_run(path):
+    with open(path, encoding="utf-8") as lines:
+        records = [r for r in map(json.loads, lines) if "loss" in r and "step_seconds" in r]
+    return Run([r["loss"] for r in records], [r["grad_norm"] for r in records], [r["step_seconds"] for r in records])
+
+
+def run_peer(options, data, folder):
+    global_batch, seq_len = WORKLOADS[options.workload]
+    metrics = folder / "peer.jsonl"
+    run_program("the Python peer", [
+        peers_python(), REPOSITORY / "bench/peers/train.py", "--strategy", options.strategy, "--ranks", options.ranks,
+        "--data", data, "--out", metrics, "--steps", options.steps, "--seq-len", seq_len,
+        "--global-batch", global_batch], folder / "peer.log")
+    return read_run(metrics)
+
+
+def run_yoke(options, data, folder):
+    global_batch, seq_len = WORKLOADS[options.workload]
+    run_dir = folder / "run"
+    run_file = folder / "run.toml"
+    run_file.write_text(RUN_FILE.format(
+        backend=options.backend, run_dir=run_dir, data=data, seq_len=seq_len, steps=options.steps,
+        global_batch=global_batch), encoding="utf-8")
+    degrees = [d.format(ranks=options.ranks) for d in DEGREES[options.strategy]]
+    run_program("yoke", [
+        options.yoke, "train", run_file, "--nproc", options.ranks, *degrees, *options.yoke_args], folder / "yoke.log")
+    return read_run(run_dir / "metrics.jsonl")
+
+
+def largest_difference(left, right, steps):
+    """Largest relative difference over the first `steps` steps."""
+    return max(abs(a - b) / abs(b) for a, b in zip(left[:steps], right[:steps], strict=True))
+
+
+def run_pair(options, data, folder):
+    folder.mkdir()
+    load = os.getloadavg()[0]
+    peer = run_peer(options, data, folder)
+    yoke = run_yoke(options, data, folder)
+    for name, run in (("the Python peer", peer), ("yoke", yoke)):
+        if len(run.losses) != options.steps:
+            raise SystemExit(f"{name} logged {len(run.losses)} steps, expected {options.steps}; see {folder}")
+    peer_ms, yoke_ms = peer.median_ms(options.warmup), yoke.median_ms(options.warmup)
+    return {
+        "peer_ms": peer_ms, "yoke_ms": yoke_ms, "ratio": peer_ms / yoke_ms, "load": load,
+        "loss_difference": largest_difference(yoke.losses, peer.losses, LOSS_STEPS),
+        "norm_difference": largest_difference(yoke.norms, peer.norms, LOSS_STEPS),
+    }
+
+
+def machine():
+    with open("/proc/cpuinfo", encoding="utf-8") as lines:
+        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown CPU")
+    version = subprocess.run(
+        [peers_python(), "-c", "import importlib.metadata as m; print(m.version('torch'))"],
+        capture_output=True, text=True, check=True).stdout.strip()
+    return f"{os.cpu_count()} x {model}, torch {version}"
+
+
+def spread(values, form):
+    return f"{statistics.median(values):{form}} ({min(values):{form}} .. {max(values):{form}})"
+
+
+def report(options, pairs):
+    column = {key: [pair[key] for pair in pairs] for key in pairs[0]}
+    tokens = 1e3 * WORKLOADS[options.workload][0] * WORKLOADS[options.workload][1]
+    print(f"\n{options.workload} {options.strategy}, {options.ranks} rank(s), {len(pairs)} pairs: median (range)")
+    print("| program | step, ms | tokens/s |\n|---|---|---|")
+    for name, key in ((f"PyTorch {options.strategy}", "peer_ms"), (f"yoke {options.backend}", "yoke_ms")):
+        print(f"| {name} | {spread(column[key], '.2f')} | {tokens / statistics.median(column[key]):.0f} |")
+    print(f"ratio of step rates, yoke / PyTorch: {spread(column['ratio'], '.2f')}")
+    worst = max(column["loss_difference"])
+    verdict = "equal" if worst <= LOSS_BOUND else "NOT EQUAL"
+    print(f"losses, {LOSS_STEPS} steps: {verdict}, largest relative difference {worst:.2g} (bound {LOSS_BOUND:g}); "
+          f"gradient norms {max(column['norm_difference']):.2g}")
+    return worst <= LOSS_BOUND
+
+
+def compare(options, folder):
+    data = options.data
+    if data is None:
+        data = folder / "text.txt"
+        subprocess.run([REPOSITORY / "scripts/generate_text", data], check=True, stdout=subprocess.DEVNULL)
+    elif not data.exists():
+        raise SystemExit(f"--data {data} does not exist; leave it out to use a made-up text")
+    pairs = []
+    for n in range(1, options.pairs + 1):
+        pair = run_pair(options, data.resolve(), folder / f"pair{n}")
+        pairs.append(pair)
+        print("pair {}: PyTorch {peer_ms:.2f} ms, yoke {yoke_ms:.2f} ms, ratio {ratio:.2f}, "
+              "loss difference {loss_difference:.2g}, load {load:.1f}".format(n, **pair), flush=True)
+    return pairs
+
+
+def main():
+    options = parse_arguments()
+    if not options.yoke.exists():
+        raise SystemExit(f"--yoke {options.yoke} does not exist; build it: cmake --preset release && "
+                         "cmake --build --preset release")
+    about = f"{datetime.date.today()}, {machine()}"
+    print(about, flush=True)
+    with tempfile.TemporaryDirectory(prefix="yoke-bench-") as folder:
+        pairs = compare(options, pathlib.Path(folder))
+    equal = report(options, pairs)
+    if options.json_file:
+        choice = {"workload": options.workload, "strategy": options.strategy, "yoke_args": options.yoke_args}
+        options.json_file.write_text(json.dumps({"machine": about, **choice, "pairs": pairs}, indent=1) + "\n")
+    return 0 if equal else EXIT_GATE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""A Python peer: trains the preset `tiny` with PyTorch's own strategies on CPU over Gloo.
+
+    train.py --strategy single|ddp|fsdp [--ranks N] --data TEXT --out metrics.jsonl [...]
+
+Starts its own ranks (FileStore in a private folder, no port), one thread each. Rank 0 writes one JSON
+object per step: step, loss (mean over the tokens of the global batch), grad_norm (before clipping) and
+step_seconds (from fetching the batch to zero_grad; the loss is reduced between the ranks after the run).
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.dont_write_bytecode = True  # leave no __pycache__ in a source tree
+CLIP = 1.0
+ADAMW = {"betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--strategy", choices=("single", "ddp", "fsdp"), required=True)
+    parser.add_argument("--ranks", type=int, default=2, help="of ddp and fsdp")
+    parser.add_argument("--data", required=True, help="a text; its bytes are the tokens")
+    parser.add_argument("--out", required=True, help="where rank 0 writes its metrics")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--seq-len", type=int, default=64)
+    parser.add_argument("--global-batch", type=int, default=8)
+    parser.add_argument("--holdout", type=float, default=0.05)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--lr", type=float, default=1e-3)
+    return parser.parse_args()
+
+
+def launch(ranks):
+    """Runs this program once per rank. If one fails, ends the others. Returns the exit code."""
+    with tempfile.TemporaryDirectory(prefix="peer-") as folder:
+        env = {**os.environ, "WORLD_SIZE": str(ranks), "PEER_STORE": os.path.join(folder, "store"), "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, *sys.argv]
+        children = [subprocess.Popen(command, env={**env, "RANK": str(rank)}) for rank in range(ranks)]
+        try:
+            return wait_for(children)
+        finally:
+            for child in children:
+                child.terminate()
+                child.wait()
+
+
+def wait_for(children):
+    """0 when all have ended well, else 1 as soon as one has not."""
+    while True:
+        codes = [child.poll() for child in children]
+        if any(code not in (None, 0) for code in codes):
+            return 1
+        if None not in codes:
+            return 0
+        time.sleep(0.05)
+
+
+def shard(model, dist):
+    """FSDP2 as its tutorial applies it: every block, then the root."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for layer in model.model.layers:
+        fully_shard(layer, mesh=mesh, reshard_after_forward=True)
+    fully_shard(model, mesh=mesh, reshard_after_forward=False)
+    return model
+
+
+def parallelize(model, strategy, dist):
+    if strategy == "ddp":
+        from torch.nn.parallel import DistributedDataParallel
+
+        return DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)
+    return shard(model, dist) if strategy == "fsdp" else model
+
+
+def train(model, windows, steps, lr):
+    """[(local mean loss, gradient norm, seconds)] of every step; tensors stay what they are."""
+    import torch
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, fused=True, **ADAMW)
+    records = []
+    for step in range(steps):
+        begin = time.perf_counter()
+        tokens, targets = windows.step(step)
+        logits = model(tokens)
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        optimizer.step()
+        optimizer.zero_grad()
+        records.append((loss.detach(), norm, time.perf_counter() - begin))
+    return records
+
+
+def mean_losses(records, dist):
+    """Losses over the global batch: every rank holds equally many tokens."""
+    import torch
+
+    losses = torch.stack([loss.double() for loss, _, _ in records])
+    if dist.is_initialized():
+        dist.all_reduce(losses)
+        losses /= dist.get_world_size()
+    return losses.tolist()
+
+
+def run_rank(options):
+    import torch
+    import torch.distributed as dist
+
+    from llama import TINY, build
+    from windows import Windows
+
+    torch.set_num_threads(1)
+    rank, ranks = 0, 1
+    if options.strategy != "single":
+        rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        dist.init_process_group("gloo", init_method="file://" + os.environ["PEER_STORE"], rank=rank, world_size=ranks)
+    windows = Windows(options.data, options.seq_len, options.holdout, options.global_batch, rank, ranks)
+    model = build(TINY, options.seq_len, options.seed)
+    records = train(parallelize(model, options.strategy, dist), windows, options.steps, options.lr)
+
+    losses = mean_losses(records, dist)
+    norms = [float(n.full_tensor() if hasattr(n, "full_tensor") else n) for _, n, _ in records]
+    if rank == 0:
+        with open(options.out, "w", encoding="utf-8") as out:
+            for step, (loss, norm, (_, _, seconds)) in enumerate(zip(losses, norms, records), start=1):
+                out.write(json.dumps({"step": step, "loss": loss, "grad_norm": norm, "step_seconds": seconds}) + "\n")
+    if dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()
+    return 0
+
+
+def main():
+    options = parse_arguments()
+    if options.strategy == "single" or "PEER_STORE" in os.environ:
+        return run_rank(options)
+    return launch(options.ranks)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
