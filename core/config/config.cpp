@@ -1,0 +1,277 @@
+#include "core/config/config.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "core/config/contradictions.hpp"
+#include "core/config/layers.hpp"
+#include "core/config/nearest.hpp"
+#include "core/config/schema.hpp"
+#include "core/config/toml_file.hpp"
+
+namespace yoke {
+namespace {
+
+std::string fault_text(const std::string& subject, const std::vector<std::string>& faults) {
+  if (faults.size() == 1) return faults[0];
+  std::string text = subject + ": " + std::to_string(faults.size()) + " faults";
+  for (const std::string& fault : faults) text += "\n  " + fault;
+  return text;
+}
+
+// The table of a backend's options: its name, or the stem of its file.
+std::string section_name(const std::string& backend) {
+  return backend.starts_with('/') ? std::filesystem::path(backend).stem().string() : backend;
+}
+
+std::string quote(const std::string& text) {
+  return "'" + text + "'";
+}
+
+class Loader {
+ public:
+  Loader(const std::string& path, const ListBackends& list_backends)
+      : path_(path), list_backends_(list_backends) {}
+
+  LoadedConfig load(const std::vector<std::string>& overrides, const Environment& environment) {
+    add_file(path_, settings_);
+    add_command_line(overrides, settings_);
+    find_sections(environment);
+    add_variables(environment, sections_, settings_);
+    faults_ = settings_.faults;
+    for (const Setting& setting : ordered()) take(setting);
+    for (const Setting& table : settings_.empty_tables) check_empty_table(table);
+    // Of a file that cannot be read it is not known what it lacks.
+    if (settings_.file_is_known) {
+      check_required();
+      find_contradictions();
+    }
+    if (!faults_.empty()) throw ConfigError(path_, faults_);
+    return result();
+  }
+
+ private:
+  // Options are recognised by the backends that can be found, for which backend_path is needed
+  // first.
+  void find_sections(const Environment& environment) {
+    const Key& path_key = *find_key("backend_path");
+    if (const Setting* path = settings_.winner("backend_path")) {
+      const Value value = value_of(path_key, *path);
+      if (check_key(path_key, value).empty()) write_key(path_key, value, run_);
+    }
+    known_ = list_backends_(run_.backend_path);
+    sections_ = known_;
+    // The chosen one is looked up by others, who say where they looked.
+    Settings chosen = settings_;
+    add_variables(environment, {}, chosen);
+    if (const Setting* backend = chosen.winner("parallel_backend")) {
+      const Value value = value_of(*find_key("parallel_backend"), *backend);
+      const auto* name = std::get_if<std::string>(&value.data);
+      if (name != nullptr && !name->empty()) sections_.push_back(section_name(*name));
+    }
+  }
+
+  std::vector<Setting> ordered() const {
+    std::vector<Setting> all = settings_.all;
+    std::stable_sort(all.begin(), all.end(), [](const Setting& a, const Setting& b) {
+      return a.layer < b.layer;
+    });
+    return all;
+  }
+
+  static Value value_of(const Key& key, const Setting& setting) {
+    return setting.loose() ? loose_value(key, setting.text) : setting.value;
+  }
+
+  bool is_section(const std::string& name) const {
+    return !is_table(name) &&
+           std::find(sections_.begin(), sections_.end(), name) != sections_.end();
+  }
+
+  void fault(const Setting& setting, const std::string& what) {
+    faults_.push_back(setting.origin + ": " + what);
+  }
+
+  void take(const Setting& setting) {
+    const auto [first, fresh] = origins_.insert({{setting.layer, setting.key}, setting.origin});
+    if (!fresh) {
+      fault(
+          setting,
+          setting.key + " is given twice" + (setting.loose() ? "" : "; first at " + first->second));
+    } else if (const Key* key = find_key(setting.key)) {
+      take_key(*key, setting);
+    } else if (is_planned_key(setting.key)) {
+      fault(setting, setting.key + ": " + planned(setting.key, setting.value));
+    } else if (is_section(setting.table()) && setting.key != setting.table()) {
+      take_option(setting);
+    } else {
+      refuse_unknown(setting);
+    }
+  }
+
+  // Only the assignment that wins is checked: a higher layer may cure a lower one.
+  void take_key(const Key& key, const Setting& setting) {
+    const Setting* winner = settings_.winner(setting.key);
+    if (winner->layer != setting.layer) return;
+    const Value value = value_of(key, setting);
+    const std::string reason = check_key(key, value);
+    origin_of_[setting.key] = setting.origin;
+    if (reason.empty()) {
+      write_key(key, value, run_);
+    } else {
+      unsound_.insert(setting.key);
+      fault(setting, setting.key + " = " + to_text(value) + ": " + reason);
+    }
+  }
+
+  void take_option(const Setting& setting) {
+    if (settings_.winner(setting.key)->layer != setting.layer) return;
+    const std::string backend = setting.table();
+    BackendOption option{backend,
+                         setting.key.substr(backend.size() + 1),
+                         setting.text,
+                         setting.origin,
+                         false,
+                         setting.loose()};
+    std::optional<Value> value =
+        setting.loose() ? parse_toml_value(setting.text) : std::optional(setting.value);
+    const bool plain = value && !std::holds_alternative<std::vector<Value>>(value->data) &&
+                       !std::holds_alternative<ForeignValue>(value->data);
+    if (!plain && !setting.loose()) {
+      fault(setting,
+            setting.key + ": expected an integer, a float, a boolean or a string, got " +
+                kind_name(*value));
+      return;
+    }
+    if (!plain) value = Value{setting.text};
+    const auto* text = std::get_if<std::string>(&value->data);
+    option.is_string = text != nullptr;
+    if (text != nullptr) option.text = *text;
+    if (text == nullptr && !setting.loose()) option.text = to_text(*value);
+    if (!is_clean_text(option.text)) return fault(setting, setting.key + ": not valid UTF-8 text");
+    options_[setting.key] = option;
+  }
+
+  void refuse_unknown(const Setting& setting) {
+    const std::string table = setting.table();
+    if (is_table(setting.key)) {
+      return fault(setting,
+                   quote(setting.key) + " is a table; write " + setting.key +
+                       ".KEY = " + to_text(setting.value));
+    }
+    if (setting.key == table || is_table(table) || find_key(table) != nullptr) {
+      return fault(setting, "unknown key " + quote(setting.key) + suggestion(setting.key));
+    }
+    // One fault per table and layer, whatever it holds.
+    if (unknown_tables_.insert({setting.layer, table}).second) {
+      fault(setting, "unknown table " + quote(table) + table_suggestion(table));
+    }
+  }
+
+  void check_empty_table(const Setting& header) {
+    const std::string& name = header.key;
+    if (is_table(name) || is_section(name)) return;
+    if (name != header.table() && (is_table(header.table()) || is_section(header.table()))) {
+      return fault(
+          header,
+          "unknown table " + quote(name) + "; " + header.table() + " has no tables below it");
+    }
+    if (unknown_tables_.insert({Setting::kFile, header.table()}).second) {
+      fault(header, "unknown table " + quote(name) + table_suggestion(name));
+    }
+  }
+
+  // The same key in its right table comes before a similar one.
+  static std::string suggestion(const std::string& key) {
+    const std::string last = "." + key.substr(key.rfind('.') + 1);
+    for (const std::string& name : key_names()) {
+      if (("." + name).ends_with(last)) return "; did you mean '" + name + "'?";
+    }
+    const std::string text = did_you_mean(key, key_names());
+    return text.empty() ? "; `yoke config schema` lists all keys" : text;
+  }
+
+  std::string table_suggestion(const std::string& table) const {
+    std::vector<std::string> names = sections_;
+    for (const Key& key : schema()) {
+      const size_t dot = key.name.find('.');
+      if (dot != std::string_view::npos) names.emplace_back(key.name.substr(0, dot));
+    }
+    return "; it is neither a table of a run file nor a backend that was found (" +
+           (known_.empty() ? "none was" : join(known_)) + ")" + did_you_mean(table, names);
+  }
+
+  void check_required() {
+    for (const Key& key : schema()) {
+      const std::string name(key.name);
+      const std::optional<Value> value = read_key(key, run_);
+      if (!key.is(kRequired) || unsound_.count(name) != 0 || value != Value{std::string()})
+        continue;
+      unsound_.insert(name);
+      const bool backend = name == "parallel_backend";
+      const std::string example = backend ? (known_.empty() ? "NAME" : known_[0]) : "FILE";
+      std::string text = name + " is not set";
+      if (backend) text += known_.empty() ? "; no backend was found" : "; found: " + join(known_);
+      faults_.push_back(text + "; write " + name + " = " + toml_string(example) + " in " + path_ +
+                        ", or " + name + "=" + example + " on the command line");
+    }
+  }
+
+  void find_contradictions() {
+    const auto cite = [this](const std::string& name) {
+      const std::optional<Value> value = read_key(*find_key(name), run_);
+      return name + " = " + (value ? to_text(*value) : "unset") + " (" + origin(name) + ")";
+    };
+    const auto sound = [this](const std::string& name) { return unsound_.count(name) == 0; };
+    for (std::string& text : contradictions({run_, cite, sound}))
+      faults_.push_back(std::move(text));
+  }
+
+  std::string origin(const std::string& name) const {
+    const auto found = origin_of_.find(name);
+    return found == origin_of_.end() ? "default" : found->second;
+  }
+
+  LoadedConfig result() {
+    LoadedConfig config{path_, std::move(run_), {}};
+    for (const Key& key : schema()) {
+      const std::string name(key.name);
+      const std::optional<Value> value = read_key(key, config.run);
+      config.values.push_back({name, value ? to_text(*value) : "", origin(name)});
+    }
+    for (const auto& [name, option] : options_) {
+      config.run.backend_options.push_back(option);
+      config.values.push_back(
+          {name, option.is_string ? toml_string(option.text) : option.text, option.origin});
+    }
+    return config;
+  }
+
+  const std::string path_;
+  const ListBackends& list_backends_;
+  Settings settings_;
+  std::vector<std::string> known_;     // backends that can be found
+  std::vector<std::string> sections_;  // tables that hold options of a backend
+  std::map<std::pair<int, std::string>, std::string> origins_;  // by layer and key
+  std::map<std::string, std::string> origin_of_;                // of what won
+  std::set<std::pair<int, std::string>> unknown_tables_;
+  std::set<std::string> unsound_;  // keys that have a fault of their own
+  std::map<std::string, BackendOption> options_;
+  std::vector<std::string> faults_;
+  RunConfig run_;
+};
+
+}  // namespace
+
+ConfigError::ConfigError(const std::string& subject, std::vector<std::string> faults)
+    : Error(YOKE_INVALID_ARGUMENT, fault_text(subject, faults)), faults_(std::move(faults)) {}
+
+LoadedConfig load_config(const std::string& path,
+                         const std::vector<std::string>& overrides,
+                         const Environment& environment,
+                         const ListBackends& list_backends) {
+  return Loader(path, list_backends).load(overrides, environment);
+}
+
+}  // namespace yoke

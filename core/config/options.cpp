@@ -1,0 +1,197 @@
+#include "core/config/options.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/config/nearest.hpp"
+#include "core/config/schema.hpp"
+#include "core/config/toml_file.hpp"
+
+namespace yoke {
+namespace {
+
+using Item = OptionList::Item;
+
+std::string limits(const OptionInfo& info) {
+  if (info.min > info.max) return "any";
+  if (std::isinf(info.min) && std::isfinite(info.max)) {
+    return "at most " + to_text(Value{info.max});
+  }
+  return Range{info.min, info.max}.text();
+}
+
+// Puts the text into the item; returns what is wrong with it, or "".
+std::string set_number(const OptionInfo& info, const std::optional<Value>& value, Item& item) {
+  const auto* whole = value ? std::get_if<int64_t>(&value->data) : nullptr;
+  const auto* real = value ? std::get_if<double>(&value->data) : nullptr;
+  if (info.type == YOKE_OPTION_INT && whole == nullptr) return "expected an integer";
+  if (whole == nullptr && real == nullptr) return "expected a number";
+  item.int_value = whole != nullptr ? *whole : 0;
+  item.double_value = whole != nullptr ? static_cast<double>(*whole) : *real;
+  if (!std::isfinite(item.double_value)) return "expected a finite number";
+  const bool limited = info.min <= info.max;
+  if (limited && !Range{info.min, info.max}.holds(item.double_value)) {
+    return "out of range; allowed: " + limits(info);
+  }
+  return "";
+}
+
+std::string set_string(const OptionInfo& info, const BackendOption& option, Item& item) {
+  if (!option.is_string && !option.loose) return "expected a string";
+  item.string_value = option.text;
+  const auto& words = info.choices;
+  if (words.empty() || std::find(words.begin(), words.end(), option.text) != words.end()) return "";
+  return "allowed: " + join(words) + did_you_mean(option.text, words);
+}
+
+std::string set_value(const OptionInfo& info, const BackendOption& option, Item& item) {
+  if (info.type == YOKE_OPTION_STRING) return set_string(info, option, item);
+  const std::optional<Value> value =
+      option.is_string ? std::nullopt : parse_toml_value(option.text);
+  if (info.type != YOKE_OPTION_BOOL) return set_number(info, value, item);
+  const auto* flag = value ? std::get_if<bool>(&value->data) : nullptr;
+  if (flag == nullptr) return "expected true or false";
+  item.int_value = *flag ? 1 : 0;
+  return "";
+}
+
+Item default_item(const std::string& backend, const OptionInfo& info) {
+  Item item;
+  item.key = info.key;
+  item.type = info.type;
+  item.origin = "default";
+  const bool is_string = info.type == YOKE_OPTION_STRING;
+  const BackendOption option{backend, info.key, info.default_value, "default", is_string, false};
+  // "" is how a string says that it has no default; the choices need not hold it.
+  if (is_string && info.default_value.empty()) return item;
+  const std::string reason = set_value(info, option, item);
+  if (reason.empty()) return item;
+  throw Error(YOKE_INTERNAL,
+              "backend '" + backend + "' declares option '" + info.key + "' with the default '" +
+                  info.default_value + "': " + reason + "; this is a defect of the backend");
+}
+
+std::string shown(const BackendOption& option) {
+  return option.is_string ? toml_string(option.text) : option.text;
+}
+
+std::string got(const BackendOption& option) {
+  const std::optional<Value> value = parse_toml_value(shown(option));
+  return value ? ", got " + kind_name(*value) : "";
+}
+
+std::string fault(const BackendOption& option, const std::string& reason) {
+  return option.origin + ": " + option.backend + "." + option.key + " = " + shown(option) + ": " +
+         reason + (reason.starts_with("expected") ? got(option) : "");
+}
+
+// What an item reads like in a run file.
+std::string written(const Item& item) {
+  switch (item.type) {
+    case YOKE_OPTION_INT:
+      return std::to_string(item.int_value);
+    case YOKE_OPTION_DOUBLE:
+      return to_text(Value{item.double_value});
+    case YOKE_OPTION_BOOL:
+      return item.int_value != 0 ? "true" : "false";
+    default:
+      return item.string_value;
+  }
+}
+
+}  // namespace
+
+std::vector<OptionInfo> option_infos(const YokeDescription& description) {
+  std::vector<OptionInfo> infos;
+  for (uint64_t i = 0; i < description.num_options; ++i) {
+    const YokeOptionInfo& from = *description.options[i];
+    OptionInfo info;
+    info.key = view(from.key);
+    info.type = from.type;
+    info.default_value = view(from.default_value);
+    info.doc = view(from.doc);
+    const std::string words(view(from.choices));
+    for (size_t begin = 0; begin < words.size();) {
+      const size_t end = std::min(words.find('|', begin), words.size());
+      info.choices.push_back(words.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    if (from.min <= from.max) {
+      info.min = from.min;
+      info.max = from.max;
+    }
+    infos.push_back(std::move(info));
+  }
+  return infos;
+}
+
+const char* option_type_name(int32_t type) {
+  switch (type) {
+    case YOKE_OPTION_INT:
+      return "int";
+    case YOKE_OPTION_DOUBLE:
+      return "float";
+    case YOKE_OPTION_BOOL:
+      return "bool";
+    case YOKE_OPTION_STRING:
+      return "string";
+    default:
+      return "unknown type";
+  }
+}
+
+OptionList::OptionList(std::vector<Item> items) : items_(std::move(items)) {
+  for (const Item& item : items_) {
+    view_.push_back({view(item.key),
+                     view(item.string_value),
+                     item.double_value,
+                     item.int_value,
+                     item.type,
+                     item.given ? 1 : 0});
+  }
+}
+
+OptionList check_options(const std::vector<BackendOption>& given,
+                         const std::string& backend,
+                         const std::vector<OptionInfo>& infos) {
+  std::vector<Item> items;
+  std::vector<std::string> keys, faults;
+  for (const OptionInfo& info : infos) {
+    keys.push_back(info.key);
+    items.push_back(default_item(backend, info));
+  }
+  for (const BackendOption& option : given) {
+    if (option.backend != backend) continue;
+    const auto found = std::find(keys.begin(), keys.end(), option.key);
+    if (found == keys.end()) {
+      const std::string known = keys.empty() ? "it has none" : "known: " + join(keys);
+      faults.push_back(option.origin + ": backend '" + backend + "' has no option '" + option.key +
+                       "'; " + known + did_you_mean(option.key, keys));
+      continue;
+    }
+    const size_t i = static_cast<size_t>(found - keys.begin());
+    const std::string reason = set_value(infos[i], option, items[i]);
+    if (!reason.empty()) faults.push_back(fault(option, reason));
+    items[i].given = true;
+    items[i].origin = option.origin;
+  }
+  if (!faults.empty()) throw ConfigError("options of backend '" + backend + "'", faults);
+  return OptionList(std::move(items));
+}
+
+void fill_options(LoadedConfig& config, const std::string& backend, const OptionList& options) {
+  std::erase_if(config.run.backend_options,
+                [&](const BackendOption& option) { return option.backend == backend; });
+  std::erase_if(config.values, [&](const Resolved& item) {
+    return find_key(item.key) == nullptr && item.key.starts_with(backend + ".");
+  });
+  for (const Item& item : options.items()) {
+    const bool is_string = item.type == YOKE_OPTION_STRING;
+    const std::string text = written(item);
+    config.run.backend_options.push_back({backend, item.key, text, item.origin, is_string, false});
+    config.values.push_back(
+        {backend + "." + item.key, is_string ? toml_string(text) : text, item.origin});
+  }
+}
+
+}  // namespace yoke

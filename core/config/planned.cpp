@@ -1,0 +1,57 @@
+// What the design promises and this release does not do yet.
+#include "core/config/schema.hpp"
+
+namespace yoke {
+namespace {
+
+struct Planned {
+  std::string_view key;
+  std::string_view value;  // refused text; "" = any, ">1" = integers above 1
+  std::string_view what;
+  std::string_view allowed;  // or what to do instead
+};
+
+constexpr Planned kPlanned[] = {
+    {"pp_degree", ">1", "pipeline parallelism is not built yet", "allowed: 1"},
+    {"cp_degree", ">1", "context parallelism is not built yet", "allowed: 1"},
+    {"tp_degree", ">1", "tensor parallelism is not built yet", "allowed: 1"},
+    {"device", "cuda", "CUDA is not built yet", "allowed: cpu, auto"},
+    {"precision.param", "bf16", "bf16 is not built yet", "allowed: fp64, fp32"},
+    {"precision.param", "fp8", "fp8 is not built yet", "allowed: fp64, fp32"},
+    {"precision.reduce", "bf16", "bf16 is not built yet", "allowed: fp64, fp32"},
+    {"precision.reduce", "fp8", "fp8 is not built yet", "allowed: fp64, fp32"},
+    {"model.from",
+     "",
+     "starting from a Hugging Face checkpoint is not built yet",
+     "name the model by model.preset or by its dimensions"},
+};
+
+bool refuses(const Planned& row, const Value& value) {
+  if (row.value.empty()) return true;
+  if (row.value == ">1") {
+    const auto* number = std::get_if<int64_t>(&value.data);
+    return number != nullptr && *number > 1;
+  }
+  const auto* text = std::get_if<std::string>(&value.data);
+  return text != nullptr && *text == row.value;
+}
+
+}  // namespace
+
+std::string planned(std::string_view name, const Value& value) {
+  for (const Planned& row : kPlanned) {
+    if (row.key == name && refuses(row, value)) {
+      return std::string(row.what) + "; " + std::string(row.allowed);
+    }
+  }
+  return "";
+}
+
+bool is_planned_key(std::string_view name) {
+  for (const Planned& row : kPlanned) {
+    if (row.key == name && row.value.empty()) return true;
+  }
+  return false;
+}
+
+}  // namespace yoke

@@ -1,0 +1,95 @@
+// A loaded configuration written down: for people, for files, for comparison.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "core/config/config.hpp"
+#include "core/config/schema.hpp"
+#include "core/config/toml_file.hpp"
+
+namespace yoke {
+namespace {
+
+bool is_bare(const std::string& key) {
+  constexpr auto kBare = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+  return !key.empty() && key.find_first_not_of(kBare) == std::string::npos;
+}
+
+std::string written_key(const std::string& key) {
+  return is_bare(key) ? key : toml_string(key);
+}
+
+std::string print(const LoadedConfig& config, bool with_origins) {
+  std::string out, table;
+  for (const Resolved& item : config.values) {
+    if (item.value.empty()) continue;
+    const size_t dot = item.key.find('.');
+    const std::string its_table = dot == std::string::npos ? "" : item.key.substr(0, dot);
+    if (its_table != table) {
+      table = its_table;
+      out += "\n[" + written_key(table) + "]\n";
+    }
+    const std::string key = dot == std::string::npos ? item.key : item.key.substr(dot + 1);
+    out += written_key(key) + " = " + item.value;
+    out += with_origins ? "  # " + item.origin + "\n" : "\n";
+  }
+  return out;
+}
+
+nlohmann::json to_json(const Value& value) {
+  return std::visit(
+      [](const auto& v) -> nlohmann::json {
+        using T = std::decay_t<decltype(v)>;
+        if constexpr (std::is_same_v<T, ForeignValue>) {
+          return v.text;
+        } else if constexpr (std::is_same_v<T, std::vector<Value>>) {
+          nlohmann::json list = nlohmann::json::array();
+          for (const Value& item : v) list.push_back(to_json(item));
+          return list;
+        } else {
+          return v;
+        }
+      },
+      value.data);
+}
+
+// 64-bit FNV-1a: two configurations are compared, nobody attacks it.
+uint64_t fnv1a(const std::string& text) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+}  // namespace
+
+std::string to_toml(const LoadedConfig& config) {
+  return print(config, false);
+}
+
+std::string to_toml_with_origins(const LoadedConfig& config) {
+  return print(config, true);
+}
+
+std::string origins_json(const LoadedConfig& config) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::object();
+  for (const Resolved& item : config.values) {
+    const std::optional<Value> value =
+        item.value.empty() ? std::nullopt : parse_toml_value(item.value);
+    out[item.key] = {{"value", value ? to_json(*value) : nlohmann::json()},
+                     {"origin", item.origin}};
+  }
+  return out.dump(2) + "\n";
+}
+
+std::string resume_digest(const LoadedConfig& config) {
+  std::string text;
+  for (const Resolved& item : config.values) {
+    const Key* key = find_key(item.key);
+    if (key == nullptr || key->is(kFree)) continue;
+    text += item.key + " = " + item.value + "\n";
+  }
+  char digest[17];
+  std::snprintf(digest, sizeof digest, "%016llx", static_cast<unsigned long long>(fnv1a(text)));
+  return digest;
+}
+
+}  // namespace yoke

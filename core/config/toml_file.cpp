@@ -1,0 +1,100 @@
+#include "core/config/toml_file.hpp"
+
+#define TOML_EXCEPTIONS 0
+#define TOML_HEADER_ONLY 1  // no library to ship
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+namespace yoke {
+namespace {
+
+Value convert(const toml::node& node) {
+  if (const auto* v = node.as_boolean()) return {v->get()};
+  if (const auto* v = node.as_integer()) return {v->get()};
+  if (const auto* v = node.as_floating_point()) return {v->get()};
+  if (const auto* v = node.as_string()) return {v->get()};
+  if (const auto* list = node.as_array()) {
+    std::vector<Value> values;
+    for (const toml::node& item : *list) values.push_back(convert(item));
+    return {values};
+  }
+  std::ostringstream text;
+  node.visit([&](const auto& n) { text << n; });
+  return {ForeignValue{node.is_table() ? "a table" : "a date or time", text.str()}};
+}
+
+void flatten(const toml::table& table, std::vector<std::string> prefix, TomlFile& out) {
+  for (const auto& [key, node] : table) {
+    std::vector<std::string> path = prefix;
+    path.emplace_back(key.str());
+    const int line = static_cast<int>(key.source().begin.line);
+    const auto* below = node.as_table();
+    if (below == nullptr) {
+      out.entries.push_back({path, convert(node), line});
+    } else if (below->empty()) {
+      out.empty_tables.push_back({path, Value{false}, line});
+    } else {
+      flatten(*below, path, out);
+    }
+  }
+}
+
+std::string place(const std::string& path, const toml::parse_error& error) {
+  return path + ":" + std::to_string(error.source().begin.line) + ": ";
+}
+
+}  // namespace
+
+std::string TomlEntry::dotted() const {
+  std::string text;
+  for (const std::string& part : key) text += (text.empty() ? "" : ".") + part;
+  return text;
+}
+
+TomlFile parse_toml_file(const std::string& path) {
+  TomlFile out;
+  std::error_code ignored;
+  const auto status = std::filesystem::status(path, ignored);
+  if (!std::filesystem::exists(status)) {
+    out.fault = path + ": there is no such file";
+    return out;
+  }
+  if (!std::filesystem::is_regular_file(status)) {
+    out.fault = path + ": not a regular file; every rank reads the run file for itself";
+    return out;
+  }
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file) {
+    out.fault = path + ": cannot be read: " + std::strerror(errno);
+    return out;
+  }
+  const toml::parse_result result = toml::parse(text);
+  if (!result) {
+    out.fault = place(path, result.error()) +
+                "not valid TOML: " + std::string(result.error().description());
+    return out;
+  }
+  flatten(result.table(), {}, out);
+  const auto by_line = [](const TomlEntry& a, const TomlEntry& b) { return a.line < b.line; };
+  std::stable_sort(out.entries.begin(), out.entries.end(), by_line);
+  std::stable_sort(out.empty_tables.begin(), out.empty_tables.end(), by_line);
+  return out;
+}
+
+std::optional<Value> parse_toml_value(const std::string& text) {
+  // A line break would let the text define more than one key.
+  if (text.find_first_of("\n\r") != std::string::npos) return std::nullopt;
+  const toml::parse_result result = toml::parse("v = " + text);
+  if (!result || result.table().size() != 1) return std::nullopt;
+  return convert(*result.table().get("v"));
+}
+
+}  // namespace yoke
