@@ -1,0 +1,97 @@
+#include "core/checkpointing.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
+#include <cstring>
+#include <utility>
+
+namespace yoke {
+namespace {
+
+void visit_pieces(WrappedModel& model, int32_t op, const PieceVisitor& visit) {
+  YokeCheckpointArgs args{};
+  args.header = YOKE_HEADER(YokeCheckpointArgs, YOKE_ID_CHECKPOINT_ARGS);
+  args.op = op;
+  args.visit_ctx = const_cast<PieceVisitor*>(&visit);
+  args.visit = [](void* ctx, const YokePiece* piece, YokeError* err) {
+    return guard(err, [&] { (*static_cast<const PieceVisitor*>(ctx))(*piece); });
+  };
+  model.checkpoint(args);
+}
+
+// Every rank's text, in rank order.
+std::vector<std::string> all_texts(Communicator& comm, const std::string& text) {
+  at::Tensor length = at::full({1}, static_cast<int64_t>(text.size()), at::kLong);
+  at::Tensor lengths = at::empty({comm.size()}, at::kLong);
+  comm.all_gather(lengths, length)->wait();
+  const int64_t longest = lengths.max().item<int64_t>();
+  if (longest == 0) return std::vector<std::string>(comm.size());
+  at::Tensor mine = at::full({longest}, 0, at::kByte);
+  std::memcpy(mine.data_ptr(), text.data(), text.size());
+  at::Tensor all = at::empty({comm.size() * longest}, at::kByte);
+  comm.all_gather(all, mine)->wait();
+  std::vector<std::string> texts;
+  for (int32_t r = 0; r < comm.size(); ++r) {
+    const char* begin = static_cast<const char*>(all.data_ptr()) + r * longest;
+    texts.emplace_back(begin, lengths[r].item<int64_t>());
+  }
+  return texts;
+}
+
+}  // namespace
+
+Checkpointing::Checkpointing(const Job& job, std::string run_dir, std::string resume, CommWorld& world, Log& log)
+    : job_(job), folder_(std::move(run_dir) + "/checkpoints"), resume_(std::move(resume)), world_(world), log_(log) {}
+
+SaveGroup Checkpointing::group() {
+  Communicator& comm = world_.comm(YOKE_ALL_AXES, "checkpoint");
+  SaveGroup group;
+  group.rank = world_.rank();
+  group.world_size = world_.size();
+  group.gather = [&comm](const std::string& mine) {
+    std::vector<std::string> texts = all_texts(comm, mine);
+    return comm.rank() == 0 ? std::move(texts) : std::vector<std::string>{};
+  };
+  group.from_rank0 = [&comm](const std::string& mine) { return all_texts(comm, comm.rank() == 0 ? mine : "")[0]; };
+  return group;
+}
+
+Position Checkpointing::restore(WrappedModel& model, const YokeModelSummary& summary) {
+  if (resume_.empty()) return {};
+  const CheckpointReader reader(resume_);
+  reader.check_model(summary);
+  const CheckpointInfo& info = reader.info();
+  if (info.step >= job_.config.run.train.steps) {
+    throw Error(YOKE_FAILED_PRECONDITION, resume_ + " is of step " + std::to_string(info.step) +
+                                              ", and train.steps = " + std::to_string(job_.config.run.train.steps) +
+                                              "; raise train.steps to go on");
+  }
+  visit_pieces(model, YOKE_CHECKPOINT_LOAD, [&](const YokePiece& piece) { reader.visit(piece); });
+  if (world_.rank() == 0) log_.info("resumed from " + resume_ + " at step " + std::to_string(info.step));
+  saved_step_ = info.step;
+  return {info.step, info.next_sample};
+}
+
+void Checkpointing::save(WrappedModel& model, const Position& at) {
+  SaveRequest request;
+  request.folder = folder_;
+  request.info.step = at.step;
+  request.info.next_sample = at.next_sample;
+  request.info.config_digest = resume_digest(job_.config);
+  request.info.finished = at.step == job_.config.run.train.steps;
+  request.hf_config_json = job_.model.hf_config_json;
+  const std::string path = save_checkpoint(request, group(), [&](int32_t op, const PieceVisitor& visit) {
+    visit_pieces(model, op, visit);
+  });
+  saved_step_ = at.step;
+  if (world_.rank() != 0) return;
+  prune_checkpoints(folder_, job_.config.run.checkpoint.keep);
+  log_.info("saved " + path);
+}
+
+void Checkpointing::save_unless_saved(WrappedModel& model, const Position& at) {
+  if (at.step != saved_step_) save(model, at);
+}
+
+}  // namespace yoke

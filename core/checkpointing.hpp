@@ -1,0 +1,52 @@
+// Saves and restores a wrapped model over all ranks: the backend's pieces of state on one side, the
+// neutral checkpoint on the other.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/backend/loaded_backend.hpp"
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/comm/communicator.hpp"
+#include "core/job.hpp"
+#include "core/log.hpp"
+
+namespace yoke {
+
+// How far a run is.
+struct Position {
+  int64_t step = 0;         // optimizer steps done
+  int64_t next_sample = 0;  // global index of the first sample not yet trained on
+
+  void advance(int64_t global_batch) {
+    step += 1;
+    next_sample += global_batch;
+  }
+};
+
+class Checkpointing {
+ public:
+  // resume: a checkpoint folder, or "".
+  Checkpointing(const Job& job, std::string run_dir, std::string resume, CommWorld& world, Log& log);
+
+  // Loads the checkpoint to resume from, if any. Collective. Throws Error: DATA_LOSS if it is damaged,
+  // FAILED_PRECONDITION if it is of another model or beyond the last step.
+  Position restore(WrappedModel& model, const YokeModelSummary& summary);
+
+  // Writes <run folder>/checkpoints/step-NNNNNNNN and removes old ones. Collective.
+  void save(WrappedModel& model, const Position& at);
+  // The same unless the last save was of this step.
+  void save_unless_saved(WrappedModel& model, const Position& at);
+
+ private:
+  SaveGroup group();
+
+  const Job& job_;
+  std::string folder_;  // <run folder>/checkpoints
+  std::string resume_;
+  CommWorld& world_;
+  Log& log_;
+  int64_t saved_step_ = -1;
+};
+
+}  // namespace yoke

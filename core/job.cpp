@@ -1,0 +1,133 @@
+#include "core/job.hpp"
+
+#include <algorithm>
+
+#include "core/backend/loader.hpp"
+#include "core/backend/search.hpp"
+#include "core/config/nearest.hpp"
+#include "core/launch/exit_code.hpp"
+#include "yoke/torch.hpp"
+
+namespace yoke {
+namespace {
+
+std::vector<std::string> backend_names(const std::vector<std::string>& backend_path) {
+  std::vector<std::string> names;
+  for (const Candidate& c : list_candidates(search_dirs(SearchSettings::current(backend_path)))) {
+    if (c.shadowed_by.empty()) names.push_back(c.name);
+  }
+  return names;
+}
+
+int32_t product(const Degrees& degrees) {
+  int32_t world = 1;
+  for (size_t axis = 0; axis < Degrees::kAxes.size(); ++axis) {
+    world *= const_cast<Degrees&>(degrees)[axis].value_or(1);
+  }
+  return world;
+}
+
+// "2 faults:\n  ...\n  ..." or the one fault.
+[[noreturn]] void refuse(const std::vector<std::string>& faults) {
+  throw Refused(kExitUsage, ConfigError("this run", faults).what());
+}
+
+LoadedBackend find_and_load(const RunConfig& run) {
+  try {
+    return load_backend(find_backend(run.parallel_backend, search_dirs(SearchSettings::current(run.backend_path))));
+  } catch (const Error& e) {
+    throw Refused(kExitPlugin, e.what());
+  }
+}
+
+Family find_family(const std::string& name, const std::map<std::string, Family>& families) {
+  if (auto it = families.find(name); it != families.end()) return it->second;
+  std::vector<std::string> names;
+  for (const auto& [known, family] : families) names.push_back(known);
+  throw Error(YOKE_INVALID_ARGUMENT, "model.family = \"" + name + "\" is not known to this worker; allowed: " +
+                                         join(names) + did_you_mean(name, names));
+}
+
+// Runs f; what it throws becomes one more fault.
+template <class F>
+void collect(std::vector<std::string>& faults, F&& f) {
+  try {
+    f();
+  } catch (const ConfigError& e) {
+    faults.insert(faults.end(), e.faults().begin(), e.faults().end());
+  } catch (const Error& e) {
+    faults.push_back(e.what());
+  }
+}
+
+void check_data(const Job& job, std::vector<std::string>& faults) {
+  const RunConfig& run = job.config.run;
+  if (job.model.vocab > 0 && job.model.vocab < job.data.stream->vocab()) {
+    faults.push_back("model.vocab = " + std::to_string(job.model.vocab) + ", but " + run.data.path + " has token ids up to " +
+                     std::to_string(job.data.stream->vocab() - 1) + "; allowed: at least " +
+                     std::to_string(job.data.stream->vocab()));
+  }
+  if (run.eval.every > 0 && job.data.held_out.num_windows() < run.train.global_batch) {
+    faults.push_back("eval.every = " + std::to_string(run.eval.every) + ", but the held-out tail has " +
+                     std::to_string(job.data.held_out.num_windows()) + " windows, fewer than one global batch of " +
+                     std::to_string(run.train.global_batch) + "; raise data.holdout or set eval.every = 0");
+  }
+}
+
+void ask_backend(Job& job, std::vector<std::string>& faults) {
+  job.plan = std::make_unique<RunPlan>(job.config.run, job.plan->plan().world_size);
+  const auto model = make_model(job);
+  const PlanReport report =
+      job.backend.plan(model->summary(), job.options.data(), job.options.size(), job.plan->plan());
+  for (const PlanRemark& r : report.refusals) faults.push_back(remark_text(r));
+  for (const PlanRemark& r : report.notes) job.notes.push_back(remark_text(r));
+  if (!report.refusals.empty()) return;
+  for (std::string& fault : job.plan->complete(job.config.run.train.max_micro_batch)) faults.push_back(fault);
+}
+
+}  // namespace
+
+Job make_job(const std::string& config_path, const std::vector<std::string>& overrides, int32_t world_size,
+             const std::map<std::string, Family>& families) {
+  LoadedConfig config = [&] {
+    try {
+      return load_config(config_path, overrides, process_environment(), backend_names);
+    } catch (const ConfigError& e) {
+      throw Refused(kExitUsage, e.what());
+    }
+  }();
+  LoadedBackend backend = find_and_load(config.run);
+  Job job{std::move(config), backend, OptionList({}), {nullptr, 0, Sampler(0, 0, false, 0), Sampler(0, 0, false, 0)},
+          {}, {}, nullptr, {}};
+  const RunConfig& run = job.config.run;
+  job.plan = std::make_unique<RunPlan>(run, world_size > 0 ? world_size : product(run.degrees));
+
+  std::vector<std::string> faults;
+  collect(faults, [&] {
+    job.options = check_options(run.backend_options, backend.name(), option_infos(backend.description()));
+    fill_options(job.config, backend.name(), job.options);
+  });
+  collect(faults, [&] {
+    job.family = find_family(run.model.family, families);
+    job.model = job.family.info(run.model, run.data);
+  });
+  collect(faults, [&] { job.data = open_data(run.data, run.train.global_batch, run.seed); });
+  if (job.data.stream) check_data(job, faults);
+  // The backend judges what is otherwise complete; the batch and mesh rules need its answer.
+  if (job.family.make_blocks && job.options.size() == backend.description().num_options) {
+    collect(faults, [&] { ask_backend(job, faults); });
+  }
+  if (!faults.empty()) refuse(faults);
+  return job;
+}
+
+std::unique_ptr<TorchModelHost> make_model(const Job& job) {
+  const RunConfig& run = job.config.run;
+  const int32_t dtype = job.plan->plan().param_dtype;
+  auto model = std::make_unique<TorchModelHost>(job.family.make_blocks(run.model, run.data, dtype), dtype, run.seed,
+                                                run.train.decay == "matrices");
+  if (view(job.backend.description().torch_tag) != kTorchTag) model->neutral_only();
+  return model;
+}
+
+}  // namespace yoke

@@ -1,0 +1,85 @@
+#include "core/train.hpp"
+
+#include <cmath>
+
+#include "core/backend/services.hpp"
+#include "core/batch.hpp"
+#include "core/checkpointing.hpp"
+#include "core/metrics/recorder.hpp"
+#include "core/schedule.hpp"
+
+namespace yoke {
+namespace {
+
+bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
+
+YokeStepResult run_step(WrappedModel& model, const Batch& batch, int64_t step, double lr, uint32_t flags) {
+  YokeStepArgs args{};
+  args.header = YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS);
+  args.batch = &batch.get();
+  args.step = step;
+  args.lr = lr;
+  args.flags = flags;
+  return model.step(args);
+}
+
+void require_finite(const YokeStepResult& r, int64_t step) {
+  if (std::isfinite(r.loss_sum) && !std::isinf(r.grad_norm)) return;
+  throw Error(YOKE_DATA_LOSS,
+              "step " + std::to_string(step) + ": loss " + std::to_string(r.loss_sum / r.loss_weight) + ", grad_norm " +
+                  std::to_string(r.grad_norm) + "; both must be finite: lower train.lr, or continue from a checkpoint before it",
+              -1, step);
+}
+
+// Mean loss over whole global batches of the held-out tail, the same ones in every layout.
+double evaluate(const Job& job, WrappedModel& model, const Deal& deal, int64_t step) {
+  int64_t batches = job.data.held_out.num_windows() / deal.global_batch();
+  if (job.config.run.eval.batches > 0) batches = std::min(batches, job.config.run.eval.batches);
+  double loss = 0, weight = 0;
+  for (int64_t b = 0; b < batches; ++b) {
+    const Batch batch(job.data, job.data.held_out, b * deal.global_batch(), deal);
+    const YokeStepResult r = run_step(model, batch, step, 0, YOKE_STEP_FORWARD_ONLY);
+    loss += r.loss_sum;
+    weight += r.loss_weight;
+  }
+  return loss / weight;
+}
+
+}  // namespace
+
+int train(const Job& job, const RunPlace& place, CommWorld& world, StopAgreement& stop, Log& log) {
+  const RunConfig& run = job.config.run;
+  const Mesh mesh = mesh_of(job.plan->plan());
+  world.agree("plan", fingerprint(job.plan->plan()));
+  world.set_mesh(mesh);
+
+  // The backend makes its context, then takes the model.
+  HostServices services(world, cancel_flag(), [&](int32_t level, const std::string& text) { log.write(level, text); });
+  BackendContext context = job.backend.init(init_args(job, services));
+  const auto model_host = make_model(job);
+  WrappedModel model = context.wrap_model(model_host->model());
+
+  Checkpointing checkpoints(job, place, world, log);
+  Position at = checkpoints.restore(model, model_host->summary());
+  Recorder recorder(job, place, model.wrap_result(), world, log, at);
+  const Deal deal{mesh.data_rank(world.rank()), mesh.data_ranks(), job.plan->accumulation(), job.plan->plan().micro_batch};
+
+  while (at.step < run.train.steps && !stop.stop_before(at.step + 1)) {
+    const Batch batch(job.data, job.data.train, at.next_sample, deal);
+    const double lr = learning_rate(run.train, at.step + 1);
+    const YokeStepResult result = run_step(model, batch, at.step + 1, lr, 0);
+    require_finite(result, at.step + 1);
+    at.advance(deal.global_batch());
+
+    recorder.step(at.step, result, lr, batch.tokens());
+    if (due(at.step, run.eval.every)) recorder.evaluation(at.step, evaluate(job, model, deal, at.step));
+    if (due(at.step, run.checkpoint.every)) checkpoints.save(model, at);
+  }
+
+  if (run.checkpoint.every > 0) checkpoints.save_unless_saved(model, at);
+  recorder.finish();
+  world.shutdown();
+  return at.step < run.train.steps ? 128 + stop_signal() : 0;
+}
+
+}  // namespace yoke
