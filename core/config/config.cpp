@@ -47,7 +47,7 @@ class Loader {
       check_required();
       find_contradictions();
     }
-    if (!faults_.empty()) throw ConfigError(path_, faults_);
+    if (!faults_.empty()) throw ConfigError(path_, faults_, run_);
     return result();
   }
 
@@ -264,8 +264,12 @@ class Loader {
 
 }  // namespace
 
-ConfigError::ConfigError(const std::string& subject, std::vector<std::string> faults)
-    : Error(YOKE_INVALID_ARGUMENT, fault_text(subject, faults)), faults_(std::move(faults)) {}
+ConfigError::ConfigError(const std::string& subject,
+                         std::vector<std::string> faults,
+                         const RunConfig& sound_part)
+    : Error(YOKE_INVALID_ARGUMENT, fault_text(subject, faults)),
+      faults_(std::move(faults)),
+      sound_part_(sound_part) {}
 
 LoadedConfig load_config(const std::string& path,
                          const std::vector<std::string>& overrides,

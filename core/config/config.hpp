@@ -15,11 +15,16 @@ namespace yoke {
 // Every fault of a configuration at once. what() is one text for the user, a line per fault.
 class ConfigError : public Error {
  public:
-  ConfigError(const std::string& subject, std::vector<std::string> faults);
+  ConfigError(const std::string& subject,
+              std::vector<std::string> faults,
+              const RunConfig& sound_part = {});
   const std::vector<std::string>& faults() const { return faults_; }
+  // What could be read all the same; keys at fault are as if not given.
+  const RunConfig& sound_part() const { return sound_part_; }
 
  private:
   std::vector<std::string> faults_;
+  RunConfig sound_part_;
 };
 
 // One key of the schema or one option of a backend, and who set it.
