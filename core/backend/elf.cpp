@@ -1,0 +1,218 @@
+#include "core/backend/elf.hpp"
+
+#include <elf.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+#include <vector>
+
+#include "yoke/parallel_backend.h"
+
+// Boost.DLL has library_info for this, but it reads .symtab, which `strip` removes: every installed
+// backend would seem to export nothing. The dynamic loader uses .dynsym, and so do we. It also
+// trusts the offsets in the file; here each one is checked, because a half-copied file is an
+// everyday fault.
+
+namespace yoke {
+namespace {
+
+#if defined(__x86_64__)
+constexpr uint16_t kMachine = EM_X86_64;
+#elif defined(__aarch64__)
+constexpr uint16_t kMachine = EM_AARCH64;
+#endif
+constexpr std::string_view kEntryPrefix = "parallel_backend_entry_v";
+
+std::string machine_name(uint16_t machine) {
+  switch (machine) {
+    case EM_X86_64:
+      return "x86_64";
+    case EM_AARCH64:
+      return "aarch64";
+    case EM_386:
+      return "i386";
+    case EM_ARM:
+      return "arm";
+    case EM_RISCV:
+      return "riscv";
+    case EM_PPC64:
+      return "ppc64";
+    case EM_S390:
+      return "s390";
+    default:
+      return "machine number " + std::to_string(machine);
+  }
+}
+
+struct Fault {
+  std::string problem, fix;
+};
+
+// Typed reads at any offset of a file in memory; outside of it is a Fault.
+class Image {
+ public:
+  explicit Image(std::string bytes) : bytes_(std::move(bytes)) {}
+
+  template <class T>
+  T read(uint64_t offset) const {
+    T value;
+    std::memcpy(&value, range(offset, sizeof(T)).data(), sizeof(T));
+    return value;
+  }
+  std::string_view range(uint64_t offset, uint64_t size) const {
+    if (offset > bytes_.size() || size > bytes_.size() - offset) truncated(offset, size);
+    return std::string_view(bytes_).substr(offset, size);
+  }
+  size_t size() const { return bytes_.size(); }
+  std::string_view bytes() const { return bytes_; }
+
+ private:
+  [[noreturn]] void truncated(uint64_t offset, uint64_t size) const {
+    const uint64_t wanted = size > UINT64_MAX - offset ? UINT64_MAX : offset + size;
+    throw Fault{"the file is truncated: it has " + std::to_string(bytes_.size()) +
+                    " bytes, its own tables reach to byte " + std::to_string(wanted),
+                "copy or build it again"};
+  }
+  std::string bytes_;
+};
+
+Image read_file(const std::string& path) {
+  std::error_code error;
+  const bool regular = std::filesystem::is_regular_file(path, error);
+  const uint64_t size = regular ? std::filesystem::file_size(path, error) : 0;
+  std::ifstream in;
+  if (regular && !error) in.open(path, std::ios::binary);
+  std::string bytes(size, '\0');
+  if (!in.is_open() || !in.read(bytes.data(), static_cast<std::streamsize>(size))) {
+    throw Fault{"the file cannot be read: " + std::string(error     ? error.message()
+                                                          : regular ? std::strerror(errno)
+                                                                    : "not a regular file"),
+                "give a regular file that you may read"};
+  }
+  return Image(std::move(bytes));
+}
+
+std::string printable_start(std::string_view bytes) {
+  std::string out;
+  for (char c : bytes.substr(0, 24)) {
+    if (c == '\n') break;
+    out += std::isprint(static_cast<unsigned char>(c)) != 0 ? c : '.';
+  }
+  return out;
+}
+
+Elf64_Ehdr read_header(const Image& image) {
+  if (image.size() == 0) throw Fault{"the file is empty", "copy or build it again"};
+  if (image.bytes().substr(0, SELFMAG) != std::string_view(ELFMAG, SELFMAG)) {
+    throw Fault{
+        "it is not a shared library (ELF); it starts with '" + printable_start(image.bytes()) + "'",
+        "give the .so that the build makes"};
+  }
+  const auto ident = image.range(0, EI_NIDENT);
+  if (ident[EI_CLASS] != ELFCLASS64) {
+    throw Fault{"it is a 32-bit library; this program is 64-bit",
+                "build it for " + machine_name(kMachine)};
+  }
+  if (ident[EI_DATA] != ELFDATA2LSB) {
+    throw Fault{"it is big-endian; this machine is little-endian",
+                "build it for " + machine_name(kMachine)};
+  }
+  const auto header = image.read<Elf64_Ehdr>(0);
+  if (header.e_machine != kMachine) {
+    throw Fault{"it is built for " + machine_name(header.e_machine) + "; this machine is " +
+                    machine_name(kMachine),
+                "build it for " + machine_name(kMachine)};
+  }
+  if (header.e_type != ET_DYN) {
+    throw Fault{"it is an ELF file, but not a shared library",
+                "link it with -shared (yoke_add_backend does)"};
+  }
+  return header;
+}
+
+// Everything that the loader will map must be in the file.
+void check_segments(const Image& image, const Elf64_Ehdr& header) {
+  for (uint64_t i = 0; i < header.e_phnum; ++i) {
+    const auto segment = image.read<Elf64_Phdr>(header.e_phoff + i * sizeof(Elf64_Phdr));
+    image.range(segment.p_offset, segment.p_filesz);
+  }
+}
+
+std::vector<std::string> exported_entries(const Image& image, const Elf64_Ehdr& header) {
+  if (header.e_shnum == 0) {
+    throw Fault{"it has no section table, so its symbols cannot be read without running it",
+                "strip it with strip, not with sstrip"};
+  }
+  std::vector<std::string> found;
+  const auto section = [&](uint64_t i) {
+    return image.read<Elf64_Shdr>(header.e_shoff + i * sizeof(Elf64_Shdr));
+  };
+  for (uint64_t i = 0; i < header.e_shnum; ++i) {
+    const Elf64_Shdr dynsym = section(i);
+    if (dynsym.sh_type != SHT_DYNSYM) continue;
+    const Elf64_Shdr strings = section(dynsym.sh_link);
+    const std::string_view names = image.range(strings.sh_offset, strings.sh_size);
+    for (uint64_t s = 0; s < dynsym.sh_size / sizeof(Elf64_Sym); ++s) {
+      const auto symbol = image.read<Elf64_Sym>(dynsym.sh_offset + s * sizeof(Elf64_Sym));
+      if (symbol.st_shndx == SHN_UNDEF || symbol.st_name >= names.size()) continue;
+      const std::string_view tail = names.substr(symbol.st_name);
+      const std::string_view name = tail.substr(0, tail.find('\0'));
+      if (name.substr(0, kEntryPrefix.size()) == kEntryPrefix) found.emplace_back(name);
+    }
+  }
+  return found;
+}
+
+// 2 for parallel_backend_entry_v2; 0 if what follows the prefix is not a number.
+int major_of(const std::string& symbol) {
+  const std::string digits = symbol.substr(kEntryPrefix.size());
+  const bool number =
+      !digits.empty() && digits.size() < 5 && std::all_of(digits.begin(), digits.end(), [](char c) {
+        return std::isdigit(static_cast<unsigned char>(c)) != 0;
+      });
+  return number ? std::stoi(digits) : 0;
+}
+
+int check_entry(const std::vector<std::string>& entries) {
+  if (std::find(entries.begin(), entries.end(), YOKE_ENTRY_SYMBOL) != entries.end())
+    return YOKE_ABI_MAJOR;
+  for (const std::string& entry : entries) {
+    if (major_of(entry) != 0) return major_of(entry);
+  }
+  throw Fault{"it does not export the symbol " YOKE_ENTRY_SYMBOL ", so it is not a backend",
+              "end the backend's source with YOKE_EXPORT_BACKEND, or export that C function; "
+              "check with: nm -D --defined-only FILE"};
+}
+
+}  // namespace
+
+ElfLook look_at_library(const std::string& path) {
+  ElfLook look;
+  try {
+    const Image image = read_file(path);
+    const Elf64_Ehdr header = read_header(image);
+    check_segments(image, header);
+    look.abi_major = check_entry(exported_entries(image, header));
+    if (look.abi_major != YOKE_ABI_MAJOR) {
+      throw Fault{
+          "it exports " + std::string(kEntryPrefix) + std::to_string(look.abi_major) +
+              " only: it is built for major version " + std::to_string(look.abi_major) +
+              " of the ABI",
+          look.abi_major > YOKE_ABI_MAJOR
+              ? "use a newer Yoke, or build the backend with the parallel_backend.h of this one"
+              : "build the backend with the parallel_backend.h of this Yoke"};
+    }
+  } catch (Fault& fault) {
+    look.problem = std::move(fault.problem);
+    look.fix = std::move(fault.fix);
+  }
+  return look;
+}
+
+}  // namespace yoke

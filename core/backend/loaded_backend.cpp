@@ -1,0 +1,271 @@
+#include "core/backend/loaded_backend.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+
+#include "core/backend/reject.hpp"
+
+namespace yoke {
+namespace {
+
+std::string version(uint32_t major, uint32_t minor) {
+  return std::to_string(major) + "." + std::to_string(minor);
+}
+
+constexpr const char* kStage = "its table, after loading";
+
+constexpr uint32_t kFirstFields = offsetof(ParallelBackend, describe);
+
+const char* missing_slot(const ParallelBackend& t) {
+  const std::pair<const char*, bool> slots[] = {{"describe", t.describe != nullptr},
+                                                {"plan", t.plan != nullptr},
+                                                {"init", t.init != nullptr},
+                                                {"wrap_model", t.wrap_model != nullptr},
+                                                {"step", t.step != nullptr},
+                                                {"checkpoint", t.checkpoint != nullptr},
+                                                {"destroy_model", t.destroy_model != nullptr},
+                                                {"destroy", t.destroy != nullptr}};
+  for (const auto& [name, there] : slots) {
+    if (!there) return name;
+  }
+  return nullptr;
+}
+
+// The accept rule of the contract. A newer minor version is never a reason to refuse.
+ParallelBackend accept(const ParallelBackend* table, const std::string& path) {
+  const std::string rebuild = "build the backend with the parallel_backend.h of this Yoke";
+  if (table->header.struct_id != YOKE_ID_BACKEND || table->header.struct_size < kFirstFields) {
+    throw_rejected(YOKE_FAILED_PRECONDITION,
+                   {path,
+                    kStage,
+                    "the entry function returned something that is not a backend's table",
+                    "unknown",
+                    rebuild});
+  }
+  const std::string theirs = version(table->abi_major, table->abi_minor);
+  if (table->abi_major != YOKE_ABI_MAJOR) {
+    throw_rejected(YOKE_UNIMPLEMENTED,
+                   {path, kStage, "another major version of the ABI", theirs, rebuild});
+  }
+  if (table->min_host_minor > YOKE_ABI_MINOR) {
+    throw_rejected(
+        YOKE_UNIMPLEMENTED,
+        {path,
+         kStage,
+         "it needs a host of at least ABI " + version(YOKE_ABI_MAJOR, table->min_host_minor),
+         theirs,
+         "use a newer Yoke"});
+  }
+  if (table->header.struct_size < sizeof(ParallelBackend)) {
+    throw_rejected(YOKE_FAILED_PRECONDITION,
+                   {path,
+                    kStage,
+                    "its table has " + std::to_string(table->header.struct_size) +
+                        " bytes, too few for the required functions (" +
+                        std::to_string(sizeof(ParallelBackend)) + ")",
+                    theirs,
+                    rebuild});
+  }
+  ParallelBackend copy{};
+  std::memcpy(&copy, table, sizeof copy);
+  if (const char* slot = missing_slot(copy)) {
+    throw_rejected(YOKE_FAILED_PRECONDITION,
+                   {path,
+                    kStage,
+                    std::string("the required function '") + slot + "' is NULL",
+                    theirs,
+                    "fill in all functions of the table (the C++ layer yoke/backend.hpp does)"});
+  }
+  return copy;
+}
+
+// The name is the key of the backend's options, so it must be the one by which users find the file.
+void check_description(const YokeDescription* d, const std::string& path, const std::string& abi) {
+  if (d == nullptr || d->header.struct_id != YOKE_ID_DESCRIPTION) {
+    throw_rejected(YOKE_FAILED_PRECONDITION,
+                   {path,
+                    "its description",
+                    "describe gave no description and no error",
+                    abi,
+                    "let describe set *out"});
+  }
+  std::error_code error;
+  const std::filesystem::path real = std::filesystem::canonical(path, error);
+  const std::string name(view(d->name));
+  if (name != real.stem().string() && name != std::filesystem::path(path).stem().string()) {
+    throw_rejected(YOKE_FAILED_PRECONDITION,
+                   {path,
+                    "its description",
+                    "it calls itself '" + name + "'",
+                    abi,
+                    "rename the file to " + name + ".so, or the backend"});
+  }
+}
+
+// A copy of what another version of the contract wrote: fields it does not know stay zero.
+template <class T>
+T clamped(const T& theirs) {
+  T copy{};
+  std::memcpy(
+      static_cast<void*>(&copy), &theirs, std::min<size_t>(theirs.header.struct_size, sizeof copy));
+  copy.header.struct_size = static_cast<uint32_t>(sizeof copy);
+  return copy;
+}
+
+[[noreturn]] void throw_from(const BackendCalls& calls,
+                             const char* slot,
+                             int32_t code,
+                             const YokeError& err) {
+  std::string text = calls.name + ": ";
+  text += err.text[0] != '\0' ? std::string(err.text)
+                              : std::string(slot) + " failed with code " + std::to_string(code) +
+                                    " and said nothing more";
+  throw Error(code, text, err.rank, err.step);
+}
+
+void check_call(const BackendCalls& calls, const char* slot, int32_t code, const YokeError& err) {
+  if (code != YOKE_OK) throw_from(calls, slot, code, err);
+}
+
+void add_remark(void* ctx, const YokeRefusal* r) {
+  // An exception must not pass through the backend's frames.
+  guard(nullptr, [&] {
+    if (r == nullptr || r->header.struct_id != YOKE_ID_REFUSAL) return;
+    const YokeRefusal known = clamped(*r);
+    auto& report = *static_cast<PlanReport*>(ctx);
+    (known.note != 0 ? report.notes : report.refusals)
+        .push_back({std::string(view(known.key)),
+                    std::string(view(known.given)),
+                    std::string(view(known.allowed)),
+                    std::string(view(known.hint))});
+  });
+}
+
+}  // namespace
+
+std::string remark_text(const PlanRemark& remark) {
+  std::string text = remark.key;
+  if (!remark.given.empty()) text += " = " + remark.given;
+  if (!remark.allowed.empty()) text += "; allowed: " + remark.allowed;
+  if (!remark.hint.empty()) text += "; " + remark.hint;
+  return text;
+}
+
+// ---- WrappedModel
+
+const YokeStepResult WrappedModel::kNoResult = {YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT),
+                                                std::numeric_limits<double>::quiet_NaN(),
+                                                std::numeric_limits<double>::quiet_NaN(),
+                                                std::numeric_limits<double>::quiet_NaN()};
+
+WrappedModel::WrappedModel(std::shared_ptr<const BackendCalls> calls, const YokeWrapResult& result)
+    : calls_(std::move(calls)),
+      step_(calls_->table.step),
+      error_(std::make_unique<YokeError>(make_error())),
+      result_(result) {}
+
+WrappedModel::WrappedModel(WrappedModel&& other) noexcept
+    : calls_(other.calls_),
+      step_(other.step_),
+      error_(std::move(other.error_)),
+      result_(other.result_) {
+  other.result_.model = nullptr;
+}
+
+WrappedModel::~WrappedModel() {
+  if (result_.model != nullptr) calls_->table.destroy_model(&result_.model);
+}
+
+void WrappedModel::checkpoint(const YokeCheckpointArgs& args) {
+  const int32_t code = calls_->table.checkpoint(result_.model, &args, error_.get());
+  if (code != YOKE_OK) fail("checkpoint", code);
+}
+
+void WrappedModel::fail(const char* slot, int32_t code) {
+  const YokeError report = *error_;
+  *error_ = make_error();
+  throw_from(*calls_, slot, code, report);
+}
+
+// ---- BackendContext
+
+BackendContext::BackendContext(std::shared_ptr<const BackendCalls> calls, YokeContext* context)
+    : calls_(std::move(calls)), context_(context) {}
+
+BackendContext::BackendContext(BackendContext&& other) noexcept
+    : calls_(other.calls_), context_(std::exchange(other.context_, nullptr)) {}
+
+BackendContext::~BackendContext() {
+  if (context_ != nullptr) calls_->table.destroy(&context_);
+}
+
+WrappedModel BackendContext::wrap_model(const YokeModel& model) {
+  YokeWrapResult result{};
+  result.header = YOKE_HEADER(YokeWrapResult, YOKE_ID_WRAP_RESULT);
+  result.param_bytes = result.grad_bytes = result.optimizer_bytes = -1;
+  YokeError err = make_error();
+  check_call(*calls_, "wrap_model", calls_->table.wrap_model(context_, &model, &result, &err), err);
+  if (result.model == nullptr)
+    throw Error(YOKE_INTERNAL, calls_->name + ": wrap_model gave no model and no error");
+  return WrappedModel(calls_, result);
+}
+
+// ---- LoadedBackend
+
+// The strings behind live as long as the library, that is, as the process.
+struct LoadedBackend::Description {
+  YokeDescription description;
+  std::vector<YokeOptionInfo> options;
+  std::vector<const YokeOptionInfo*> option_pointers;
+};
+
+LoadedBackend::LoadedBackend(const ParallelBackend* table, const std::string& path) {
+  auto calls = std::make_shared<BackendCalls>(BackendCalls{accept(table, path), path, path});
+  const YokeDescription* theirs = nullptr;
+  YokeError err = make_error();
+  check_call(*calls, "describe", calls->table.describe(&theirs, &err), err);
+  check_description(theirs, path, version(calls->table.abi_major, calls->table.abi_minor));
+  auto own = std::make_shared<Description>();
+  own->description = clamped(*theirs);
+  for (uint64_t i = 0; i < own->description.num_options; ++i)
+    own->options.push_back(clamped(*theirs->options[i]));
+  for (const YokeOptionInfo& option : own->options) own->option_pointers.push_back(&option);
+  own->description.options = own->option_pointers.data();
+  calls->name = view(own->description.name);
+  calls_ = std::move(calls);
+  description_ = std::move(own);
+}
+
+const YokeDescription& LoadedBackend::description() const {
+  return description_->description;
+}
+
+PlanReport LoadedBackend::plan(const YokeModelSummary& model,
+                               const YokeOption* options,
+                               uint64_t num_options,
+                               YokePlan& plan) const {
+  PlanReport report;
+  YokePlanArgs args{};
+  args.header = YOKE_HEADER(YokePlanArgs, YOKE_ID_PLAN_ARGS);
+  args.model = &model;
+  args.options = options;
+  args.num_options = num_options;
+  args.refuse = add_remark;
+  args.refuse_ctx = &report;
+  YokeError err = make_error();
+  const int32_t code = calls_->table.plan(&args, &plan, &err);
+  // With reasons at hand the code adds nothing; without any it is the answer.
+  if (report.refusals.empty()) check_call(*calls_, "plan", code, err);
+  return report;
+}
+
+BackendContext LoadedBackend::init(const YokeInitArgs& args) const {
+  YokeContext* context = nullptr;
+  YokeError err = make_error();
+  check_call(*calls_, "init", calls_->table.init(&args, &context, &err), err);
+  return BackendContext(calls_, context);
+}
+
+}  // namespace yoke

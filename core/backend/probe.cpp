@@ -1,0 +1,164 @@
+#include "core/backend/probe.hpp"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "core/backend/library_file.hpp"
+#include "core/backend/loader.hpp"
+#include "core/backend/reject.hpp"
+#include "core/launch/exit_code.hpp"
+#include "core/launch/subprocess.hpp"
+#include "yoke/tensor.hpp"
+
+namespace yoke {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kStage = "loading, in a separate process";
+constexpr const char* kAxisNames[YOKE_NUM_AXES] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
+
+const char* option_type(int32_t type) {
+  switch (type) {
+    case YOKE_OPTION_INT:
+      return "int";
+    case YOKE_OPTION_DOUBLE:
+      return "float";
+    case YOKE_OPTION_BOOL:
+      return "bool";
+    case YOKE_OPTION_STRING:
+      return "string";
+    default:
+      return "unknown";
+  }
+}
+
+Json option_json(const YokeOptionInfo& option) {
+  Json json = {{"key", view(option.key)},
+               {"type", option_type(option.type)},
+               {"default", view(option.default_value)},
+               {"choices", Json::array()},
+               {"min", nullptr},
+               {"max", nullptr},
+               {"doc", view(option.doc)}};
+  std::string_view choices = view(option.choices);
+  while (!choices.empty()) {
+    const size_t bar = choices.find('|');
+    json["choices"].push_back(choices.substr(0, bar));
+    choices.remove_prefix(bar == std::string_view::npos ? choices.size() : bar + 1);
+  }
+  if (option.min <= option.max) {
+    json["min"] = option.min;
+    json["max"] = option.max;
+  }
+  return json;
+}
+
+Json description_json(const LoadedBackend& backend) {
+  const YokeDescription& d = backend.description();
+  Json json = {{"name", view(d.name)},
+               {"version", view(d.version)},
+               {"vendor", view(d.vendor)},
+               {"summary", view(d.summary)},
+               {"torch_tag", view(d.torch_tag)},
+               {"axes", Json::array()},
+               {"zero_stages", Json::array()},
+               {"param_dtypes", Json::array()}};
+  for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
+    if ((d.axes & YOKE_AXIS_BIT(axis)) != 0) json["axes"].push_back(kAxisNames[axis]);
+  }
+  for (int stage = 0; stage < 4; ++stage) {
+    if ((d.zero_stages & (1u << stage)) != 0) json["zero_stages"].push_back(stage);
+  }
+  for (uint64_t i = 0; i < d.num_param_dtypes; ++i)
+    json["param_dtypes"].push_back(dtype_name(d.param_dtypes[i]));
+  json["abi"] =
+      std::to_string(backend.table().abi_major) + "." + std::to_string(backend.table().abi_minor);
+  json["options"] = Json::array();
+  for (uint64_t i = 0; i < d.num_options; ++i)
+    json["options"].push_back(option_json(*d.options[i]));
+  return json;
+}
+
+// Gives fd 1 to stderr and returns the old one: what a constructor prints must not mix with our
+// answer.
+FILE* take_stdout() {
+  std::fflush(stdout);
+  FILE* answer = ::fdopen(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3), "w");
+  ::dup2(STDERR_FILENO, STDOUT_FILENO);
+  return answer;
+}
+
+std::string last_line(const std::string& text) {
+  const size_t end = text.find_last_not_of('\n');
+  if (end == std::string::npos) return "";
+  const size_t begin = text.rfind('\n', end);
+  return text.substr(begin == std::string::npos ? 0 : begin + 1,
+                     end - (begin == std::string::npos ? 0 : begin + 1) + 1);
+}
+
+std::string trimmed(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+std::string crash_reason(const SubprocessResult& result, std::chrono::milliseconds limit) {
+  if (result.timed_out) {
+    return "it did not come back within " + std::to_string(limit.count() / 1000.0).substr(0, 4) +
+           " s while loading";
+  }
+  std::string reason =
+      result.ending.signal != 0
+          ? "killed by " + ending_text(result.ending) + " while loading"
+          : "it ended the process with " + ending_text(result.ending) + " while loading";
+  const std::string last = last_line(result.err);
+  return last.empty() ? reason : reason + "; its last words: " + last;
+}
+
+}  // namespace
+
+int probe_main(const std::string& path) {
+  // If the launcher dies, nobody waits for the answer.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  FILE* answer = take_stdout();
+  try {
+    const std::string line =
+        description_json(load_backend(path)).dump(-1, ' ', false, Json::error_handler_t::replace);
+    const bool written = answer != nullptr && std::fprintf(answer, "%s\n", line.c_str()) > 0 &&
+                         std::fflush(answer) == 0;
+    return written ? kExitOk : kExitFailed;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return kExitPlugin;
+  }
+}
+
+std::string probe_backend(const std::string& worker,
+                          const std::string& path,
+                          std::chrono::milliseconds limit) {
+  check_library_file(path);
+  const SubprocessResult result = run_subprocess({worker, "--probe", path}, {.limit = limit});
+  if (result.ending.ok() && Json::accept(result.out)) return trimmed(result.out);
+  if (result.ending.exit_code == kExitPlugin)
+    throw Error(YOKE_FAILED_PRECONDITION, trimmed(result.err));
+  // 127: the program loader did not find a library of the worker itself.
+  if (result.ending.exit_code == 127) {
+    throw Error(
+        YOKE_INTERNAL,
+        worker + " cannot run (" + ending_text(result.ending) + "): " + trimmed(result.err));
+  }
+  throw_rejected(YOKE_FAILED_PRECONDITION,
+                 {path,
+                  kStage,
+                  crash_reason(result, limit),
+                  "unknown",
+                  "load it in a debugger: gdb --args " + worker + " --probe " + path});
+}
+
+}  // namespace yoke

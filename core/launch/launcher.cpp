@@ -1,0 +1,245 @@
+#include "core/launch/launcher.hpp"
+
+#include <poll.h>
+#include <sys/signalfd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <memory>
+#include <optional>
+
+#include "core/launch/exit_code.hpp"
+#include "core/launch/rank_process.hpp"
+
+namespace yoke {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kFirstCauseWindow{200};
+constexpr std::chrono::milliseconds kPoliteTime{1500};
+
+// Signals arrive as data on a file descriptor while this lives; stdout may lose its reader.
+class SignalInbox {
+ public:
+  SignalInbox() {
+    ::sigemptyset(&mask_);
+    for (int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&mask_, signal);
+    ::sigprocmask(SIG_BLOCK, &mask_, &old_mask_);
+    old_pipe_ = ::signal(SIGPIPE, SIG_IGN);
+    fd_.reset(::signalfd(-1, &mask_, SFD_CLOEXEC | SFD_NONBLOCK));
+  }
+  ~SignalInbox() {
+    while (next() != 0) {
+    }
+    ::signal(SIGPIPE, old_pipe_);
+    ::sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
+  }
+  SignalInbox(const SignalInbox&) = delete;
+  SignalInbox& operator=(const SignalInbox&) = delete;
+
+  int fd() const { return fd_.get(); }
+  int next() {  // 0 = none
+    signalfd_siginfo info{};
+    return ::read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
+                                                                : 0;
+  }
+
+ private:
+  sigset_t mask_{}, old_mask_{};
+  void (*old_pipe_)(int) = nullptr;
+  FileDescriptor fd_;
+};
+
+void write_line(int fd, const std::string& line) {
+  const std::string text = line + "\n";
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t n = ::write(fd, text.data() + done, text.size() - done);
+    if (n > 0) done += static_cast<size_t>(n);
+    if (n < 0 && errno != EINTR) return;  // nobody reads any more; the run goes on
+  }
+}
+
+bool is_one_of(int value, std::initializer_list<int> values) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+class Launch {
+ public:
+  explicit Launch(const std::vector<RankCommand>& commands) {
+    for (size_t i = 0; i < commands.size(); ++i) {
+      ranks_.push_back(
+          std::make_unique<RankProcess>(static_cast<int>(i),
+                                        commands[i],
+                                        [this](int rank, bool is_stderr, const std::string& line) {
+                                          show(rank, is_stderr, line);
+                                        }));
+    }
+  }
+
+  int run() {
+    while (any_running()) turn();
+    if (!failures_.empty() && !reported_) report();
+    return exit_code();
+  }
+
+ private:
+  bool any_running() const {
+    return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& r) { return r->running(); });
+  }
+
+  // One round: waits for something to happen and deals with it.
+  void turn() {
+    std::vector<pollfd> fds{{signals_.fd(), POLLIN, 0}};
+    for (const auto& r : ranks_) {
+      fds.push_back({r->out().fd(), POLLIN, 0});  // -1 is passed over by poll
+      fds.push_back({r->err().fd(), POLLIN, 0});
+      fds.push_back({r->process_fd(), POLLIN, 0});
+    }
+    if (::poll(fds.data(), fds.size(), milliseconds_to_deadline()) > 0) {
+      if (fds[0].revents != 0) take_signals();
+      for (size_t i = 0; i < ranks_.size(); ++i) {
+        RankProcess& r = *ranks_[i];
+        if (fds[3 * i + 1].revents != 0) r.out().read_some();
+        if (fds[3 * i + 2].revents != 0) r.err().read_some();
+        if (fds[3 * i + 3].revents != 0) take_ending(r);
+      }
+    }
+    take_deadline();
+  }
+
+  int milliseconds_to_deadline() const {
+    if (!deadline_) return -1;
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now()).count();
+    return static_cast<int>(std::max<int64_t>(0, left));
+  }
+
+  // What survivors print after the first failure only repeats it; it stays in their logs.
+  void show(int rank, bool is_stderr, const std::string& line) {
+    if (!failures_.empty()) return;
+    const bool plain = ranks_.size() <= 1 || (rank == 0 && !is_stderr);
+    write_line(is_stderr ? STDERR_FILENO : STDOUT_FILENO,
+               plain ? line : "[rank " + std::to_string(rank) + "] " + line);
+  }
+
+  void send_all(int signal) {
+    for (const auto& r : ranks_) r->send(signal);
+  }
+
+  void take_signals() {
+    while (const int signal = signals_.next()) {
+      if (forwarded_ != 0) {
+        killed_ = true;
+        send_all(SIGKILL);
+        continue;
+      }
+      forwarded_ = signal == SIGINT ? SIGINT : SIGTERM;
+      write_line(STDERR_FILENO,
+                 "yoke: stopping after this step; the same signal again ends the run at once");
+      send_all(forwarded_);
+    }
+  }
+
+  // Did it end as it was told to, by the user or by us?
+  bool obeyed(const Ending& e) const {
+    const bool ended_by_us = is_one_of(e.exit_code, {kExitSigint, kExitSigterm}) ||
+                             is_one_of(e.signal, {SIGINT, SIGTERM}) ||
+                             (killed_ && e.signal == SIGKILL);
+    if (forwarded_ != 0) return ended_by_us;
+    return ending_others_ && (ended_by_us || e.signal == SIGKILL);
+  }
+
+  void take_ending(RankProcess& r) {
+    r.reap();
+    if (r.ending().ok() || obeyed(r.ending()) || reported_) return;
+    failures_.push_back(&r);
+    if (r.ending().signal != 0) {
+      end_others();
+    } else if (!ending_others_) {
+      if (!deadline_) deadline_ = Clock::now() + kFirstCauseWindow;
+    }
+  }
+
+  void take_deadline() {
+    if (!deadline_ || Clock::now() < *deadline_) return;
+    if (ending_others_) {
+      send_all(SIGKILL);
+      deadline_.reset();
+    } else {
+      end_others();
+    }
+  }
+
+  void end_others() {
+    if (!ending_others_) {
+      ending_others_ = true;
+      deadline_ = Clock::now() + kPoliteTime;
+      send_all(SIGTERM);
+    }
+    // A rank that lost its peer is not the cause; the peer may still be on its way out.
+    if (!reported_ && first_cause().ending().exit_code != kExitRankLost) report();
+  }
+
+  // Lower is more likely the cause; equal: the earlier one.
+  static int order(const Ending& e) {
+    if (e.signal != 0) return 0;
+    return e.exit_code != kExitRankLost ? 1 : 2;
+  }
+
+  const RankProcess& first_cause() const {
+    return **std::min_element(failures_.begin(), failures_.end(), [](auto* a, auto* b) {
+      return order(a->ending()) < order(b->ending());
+    });
+  }
+
+  void report() {
+    reported_ = true;
+    const RankProcess& r = first_cause();
+    const bool several = ranks_.size() > 1;
+    std::string text = "yoke: ";
+    text += several ? "rank " + std::to_string(r.rank()) + " of " + std::to_string(ranks_.size())
+                    : "the worker";
+    text += " (process " + std::to_string(r.pid()) + ") ";
+    text += r.ending().signal != 0 ? "was killed by " : "failed with ";
+    text += ending_text(r.ending());
+    if (r.ending().signal == SIGKILL)
+      text += ", perhaps by the kernel for lack of memory (see dmesg)";
+    if (r.ending().exit_code == kExitRankLost) text += ": it lost a peer";
+    if (several) text += "; the other ranks were ended";
+    write_line(STDERR_FILENO, text);
+    if (!several) return;  // its last lines stand just above
+    write_line(STDERR_FILENO,
+               r.last_lines().empty() ? "  it had printed nothing" : "  its last lines:");
+    for (const std::string& line : r.last_lines()) write_line(STDERR_FILENO, "    " + line);
+  }
+
+  int exit_code() const {
+    if (!failures_.empty()) {
+      const Ending& e = first_cause().ending();
+      if (e.signal != 0) return kExitRankLost;
+      const bool has_meaning = is_one_of(
+          e.exit_code, {kExitUsage, kExitPlugin, kExitRankLost, kExitSigint, kExitSigterm});
+      return has_meaning ? e.exit_code : kExitFailed;
+    }
+    if (forwarded_ != 0) return forwarded_ == SIGINT ? kExitSigint : kExitSigterm;
+    return kExitOk;
+  }
+
+  SignalInbox signals_;  // before the ranks: no signal may be lost while they start
+  std::vector<std::unique_ptr<RankProcess>> ranks_;
+  std::vector<const RankProcess*> failures_;   // in order of time; the first cause is one of them
+  std::optional<Clock::time_point> deadline_;  // of the window for the first cause, then of SIGKILL
+  int forwarded_ = 0;
+  bool killed_ = false;
+  bool ending_others_ = false;
+  bool reported_ = false;
+};
+
+}  // namespace
+
+int launch_ranks(const std::vector<RankCommand>& commands) {
+  return Launch(commands).run();
+}
+
+}  // namespace yoke
