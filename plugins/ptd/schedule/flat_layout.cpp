@@ -1,0 +1,33 @@
+#include "plugins/ptd/schedule/flat_layout.hpp"
+
+#include <algorithm>
+
+namespace yoke::ptd {
+namespace {
+
+int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+}  // namespace
+
+FlatLayout::FlatLayout(const ModelSpec& model, const Unit& unit, int shards, int64_t item_size)
+    : shards_(shards) {
+  const int64_t align = kAlignBytes / item_size;
+  int64_t end = 0;
+  for (int p : unit.params) {
+    const ParamSpec& param = model.params[p];
+    slots_.push_back({p, end, param.numel});
+    end = round_up(end + param.numel, align);
+    if (param.decay) decay_end_ = end;
+  }
+  shard_numel_ = round_up(end, align * shards) / shards;
+}
+
+ShardPiece FlatLayout::piece(const Slot& slot, int shard) const {
+  const int64_t shard_begin = shard * shard_numel_;
+  const int64_t begin = std::max(slot.offset, shard_begin);
+  const int64_t end = std::min(slot.offset + slot.numel, shard_begin + shard_numel_);
+  if (begin >= end) return {};
+  return {begin - slot.offset, end - begin, begin - shard_begin};
+}
+
+}  // namespace yoke::ptd

@@ -1,0 +1,75 @@
+#include "plugins/ptd/schedule/units.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace yoke::ptd {
+namespace {
+
+// Bytes of each block, every parameter counted in the first block that uses it.
+std::vector<int64_t> bytes_of_blocks(const ModelSpec& model, int64_t item_size) {
+  std::vector<int64_t> bytes(model.blocks.size(), 0);
+  std::vector<bool> seen(model.params.size(), false);
+  for (size_t b = 0; b < model.blocks.size(); ++b) {
+    for (int p : model.blocks[b]) {
+      if (!seen[p]) bytes[b] += model.params[p].numel * item_size;
+      seen[p] = true;
+    }
+  }
+  return bytes;
+}
+
+// The group of every block, counted up from 0.
+std::vector<int> merge_blocks(const std::vector<int64_t>& bytes, int64_t unit_bytes) {
+  std::vector<int> group(bytes.size(), 0);
+  int current = 0;
+  int64_t held = 0;
+  for (size_t b = 0; b < bytes.size(); ++b) {
+    group[b] = current;
+    held += bytes[b];
+    if (held < unit_bytes) continue;
+    ++current;
+    held = 0;
+  }
+  const bool open = !group.empty() && group.back() == current;
+  if (open && current > 0 && held * 2 < unit_bytes) {
+    std::replace(group.begin(), group.end(), current, current - 1);
+  }
+  return group;
+}
+
+}  // namespace
+
+UnitMap make_units(const ModelSpec& model, int64_t unit_bytes, int64_t item_size) {
+  const std::vector<int> group = merge_blocks(bytes_of_blocks(model, item_size), unit_bytes);
+
+  std::vector<std::set<int>> users(model.params.size());  // groups that use the parameter
+  for (size_t b = 0; b < model.blocks.size(); ++b) {
+    for (int p : model.blocks[b]) users[p].insert(group[b]);
+  }
+
+  UnitMap map;
+  std::map<std::pair<std::set<int>, bool>, int> unit_of_key;
+  std::vector<int> unit_of_param(model.params.size(), -1);
+  for (const std::vector<int>& block : model.blocks) {
+    std::set<int> needed;
+    for (int p : block) {
+      const bool trainable = model.params[p].trainable;
+      const auto [at, is_new] =
+          unit_of_key.try_emplace({users[p], trainable}, static_cast<int>(map.units.size()));
+      if (is_new) map.units.push_back({{}, trainable});
+      if (unit_of_param[p] < 0) map.units[at->second].params.push_back(p);
+      unit_of_param[p] = at->second;
+      needed.insert(at->second);
+    }
+    map.of_block.emplace_back(needed.begin(), needed.end());
+  }
+  for (Unit& unit : map.units) {
+    std::stable_partition(unit.params.begin(), unit.params.end(), [&](int p) { return model.params[p].decay; });
+  }
+  return map;
+}
+
+}  // namespace yoke::ptd

@@ -1,0 +1,241 @@
+#include "plugins/ptd/schedule/checker.hpp"
+
+#include <gtest/gtest.h>
+
+#include "random_plan.hpp"
+
+namespace yoke::ptd {
+namespace {
+
+using testing::Dice;
+using testing::random_step;
+using List = std::vector<Action>;
+
+std::string text(const std::vector<Finding>& findings) {
+  std::string all;
+  for (const Finding& f : findings) {
+    all += "rank " + std::to_string(f.rank) + " action " + std::to_string(f.action) + ": " + f.text + "\n";
+  }
+  return all;
+}
+
+std::vector<List> all_ranks(const StepSpec& spec, const List& list) {
+  return std::vector<List>(spec.shards * spec.replicas, list);
+}
+
+// Three units over two shards and two replicas, two micro-batches.
+StepSpec hsdp() {
+  StepSpec spec;
+  for (int i = 0; i < 4; ++i) {
+    spec.units.push_back({true, 128, 128});
+    spec.blocks.push_back({i});
+  }
+  spec.shards = 2;
+  spec.replicas = 2;
+  spec.micros = 2;
+  return spec;
+}
+
+size_t find(const List& list, ActionKind kind, int from = 0) {
+  size_t i = from;
+  while (list.at(i).kind != kind) ++i;
+  return i;
+}
+
+void expect_rule(const StepSpec& spec, const List& list, Rule rule) {
+  const std::vector<Finding> findings = check_rank(spec, list);
+  ASSERT_EQ(findings.size(), 1u) << "the checker found nothing";
+  EXPECT_EQ(findings[0].rule, rule) << findings[0].text;
+}
+
+TEST(Checker, EveryListOfTheBuilderIsCorrect) {
+  for (unsigned seed = 0; seed < 1500; ++seed) {
+    Dice dice(seed);
+    const StepSpec spec = random_step(dice);
+    const auto findings = check_ranks(spec, all_ranks(spec, build_schedule(spec)));
+    EXPECT_TRUE(findings.empty()) << "seed " << seed << "\n" << text(findings);
+  }
+}
+
+TEST(Checker, NoActionOfACorrectListCanBeLeftOut) {
+  for (unsigned seed = 0; seed < 150; ++seed) {
+    Dice dice(seed);
+    const StepSpec spec = random_step(dice);
+    const List list = build_schedule(spec);
+    for (size_t i = 0; i < list.size(); ++i) {
+      List mutant = list;
+      mutant.erase(mutant.begin() + i);
+      EXPECT_FALSE(check_rank(spec, mutant).empty()) << "seed " << seed << " without " << to_string(list[i]);
+    }
+  }
+}
+
+TEST(Checker, NoActionOfACorrectListCanBeDoubled) {
+  for (unsigned seed = 0; seed < 150; ++seed) {
+    Dice dice(seed);
+    const StepSpec spec = random_step(dice);
+    const List list = build_schedule(spec);
+    for (size_t i = 0; i < list.size(); ++i) {
+      List mutant = list;
+      mutant.insert(mutant.begin() + i, list[i]);
+      EXPECT_FALSE(check_rank(spec, mutant).empty()) << "seed " << seed << " doubled " << to_string(list[i]);
+    }
+  }
+}
+
+TEST(Checker, ABlockMayNotRunBeforeItsUnitIsWhole) {
+  List list = build_schedule(hsdp());
+  const size_t wait = find(list, ActionKind::kWaitUnshard);
+  std::swap(list[wait], list[find(list, ActionKind::kForward)]);
+  expect_rule(hsdp(), list, Rule::kWhole);
+}
+
+TEST(Checker, AUnitMayNotBeReshardedWhileItIsNeeded) {
+  List list = build_schedule(hsdp());
+  std::swap(list[find(list, ActionKind::kReshard)], list[find(list, ActionKind::kForward)]);
+  expect_rule(hsdp(), list, Rule::kWhole);
+}
+
+TEST(Checker, AUnitMayNotBeGatheredTwice) {
+  List list = build_schedule(hsdp());
+  list.insert(list.begin() + 1, list[0]);
+  expect_rule(hsdp(), list, Rule::kUnshard);
+}
+
+TEST(Checker, NothingMayStayWhole) {
+  List list = build_schedule(hsdp());
+  size_t last = list.size() - 1;
+  while (list[last].kind != ActionKind::kReshard) --last;
+  list.erase(list.begin() + last);
+  expect_rule(hsdp(), list, Rule::kUnshard);
+}
+
+TEST(Checker, BackwardNeedsWhatForwardSaved) {
+  List list = build_schedule(hsdp());
+  list[find(list, ActionKind::kForward)].save = false;
+  expect_rule(hsdp(), list, Rule::kCompute);
+}
+
+TEST(Checker, BlocksRunBackwardInReverse) {
+  StepSpec spec = hsdp();
+  spec.shards = spec.replicas = 1;
+  List list = build_schedule(spec);
+  const size_t backward = find(list, ActionKind::kBackward);
+  std::swap(list[backward], list[backward + 1]);
+  expect_rule(spec, list, Rule::kCompute);
+}
+
+TEST(Checker, GradientsMayNotBeReducedBeforeTheyAreComplete) {
+  List list = build_schedule(hsdp());
+  std::swap(list[find(list, ActionKind::kReduceGrad)], list[find(list, ActionKind::kBackward)]);
+  expect_rule(hsdp(), list, Rule::kGradient);
+}
+
+TEST(Checker, GradientsMayNotBeAddedToWhileTheyAreReduced) {
+  StepSpec spec = hsdp();
+  spec.blocks = {{0}, {0}};
+  spec.units.resize(1);
+  List list = build_schedule(spec);
+  // Puts the end of the first reduction behind the next backward.
+  const size_t wait = find(list, ActionKind::kWaitReduce);
+  ASSERT_EQ(list[wait + 1].kind, ActionKind::kBackward);
+  std::swap(list[wait], list[wait + 1]);
+  expect_rule(spec, list, Rule::kGradient);
+}
+
+TEST(Checker, ReplicasAreSummedOnlyWhenTheShardIsComplete) {
+  List list = build_schedule(hsdp());
+  std::swap(list[find(list, ActionKind::kAllReduceReplicas)], list[find(list, ActionKind::kWaitReduce)]);
+  expect_rule(hsdp(), list, Rule::kReplicas);
+}
+
+TEST(Checker, TheNormNeedsEveryGradient) {
+  List list = build_schedule(hsdp());
+  const size_t clip = find(list, ActionKind::kClipNorm);
+  ASSERT_EQ(list[clip - 1].kind, ActionKind::kWaitReplicas);
+  std::swap(list[clip], list[clip - 1]);
+  expect_rule(hsdp(), list, Rule::kReplicas);
+}
+
+TEST(Checker, TheUpdateComesLast) {
+  List list = build_schedule(hsdp());
+  std::swap(list[list.size() - 1], list[list.size() - 2]);
+  expect_rule(hsdp(), list, Rule::kEnd);
+}
+
+TEST(Checker, BytesAreThoseOfTheUnit) {
+  for (ActionKind kind : {ActionKind::kUnshard, ActionKind::kReshard, ActionKind::kReduceGrad,
+                          ActionKind::kWaitReduce, ActionKind::kAllReduceReplicas}) {
+    List list = build_schedule(hsdp());
+    list[find(list, kind)].bytes += 64;
+    expect_rule(hsdp(), list, Rule::kBytes);
+  }
+}
+
+TEST(Checker, RanksMustIssueTheSameCollectivesInTheSameOrder) {
+  std::vector<List> lists = all_ranks(hsdp(), build_schedule(hsdp()));
+  List& odd = lists[3];
+  const size_t first = find(odd, ActionKind::kUnshard, 1);
+  const size_t second = find(odd, ActionKind::kUnshard, static_cast<int>(first) + 1);
+  std::swap(odd[first], odd[second]);
+  const std::vector<Finding> findings = check_ranks(hsdp(), lists);
+  ASSERT_FALSE(findings.empty());
+  EXPECT_EQ(findings.back().rule, Rule::kPairing) << text(findings);
+}
+
+// Each rank alone is right, but rank 0 waits for the sum over replicas before it issues a
+// reduce-scatter that its peer waits for, and the other way round.
+TEST(Checker, CircularWaitsAreFound) {
+  StepSpec spec;
+  spec.units = {{true, 64, 64}, {true, 64, 64}};
+  spec.blocks = {{0}, {1}};
+  spec.shards = 2;
+  spec.replicas = 2;
+  const List list = build_schedule(spec);
+  std::vector<List> lists = all_ranks(spec, list);
+  // Ranks 0 and 3 end the sum of unit 1 over the replicas before they reduce unit 0.
+  for (int rank : {0, 3}) {
+    List& mine = lists[rank];
+    const size_t wait = find(mine, ActionKind::kWaitReplicas);
+    const size_t reduce = find(mine, ActionKind::kReduceGrad, static_cast<int>(find(mine, ActionKind::kReduceGrad)) + 1);
+    ASSERT_LT(reduce, wait);
+    std::rotate(mine.begin() + reduce, mine.begin() + wait, mine.begin() + wait + 1);
+  }
+  // Ranks 1 and 2 start that sum only after unit 0 is reduced.
+  for (int rank : {1, 2}) {
+    List& mine = lists[rank];
+    const size_t sum = find(mine, ActionKind::kAllReduceReplicas);
+    size_t wait = find(mine, ActionKind::kWaitReduce, static_cast<int>(find(mine, ActionKind::kWaitReduce)) + 1);
+    ASSERT_LT(sum, wait);
+    std::rotate(mine.begin() + sum, mine.begin() + sum + 1, mine.begin() + wait + 1);
+  }
+  for (int rank = 0; rank < 4; ++rank) EXPECT_TRUE(check_rank(spec, lists[rank]).empty()) << rank;
+  const std::vector<Finding> findings = check_ranks(spec, lists);
+  ASSERT_FALSE(findings.empty());
+  EXPECT_EQ(findings[0].rule, Rule::kDeadlock) << text(findings);
+}
+
+// At most two units are whole at a time, and at most two hold whole gradients.
+TEST(Checker, MemoryOfAStepIsTwoUnitsOfParametersAndTwoOfGradients) {
+  StepSpec spec = hsdp();
+  spec.units.assign(20, {true, 128, 128});
+  spec.blocks.clear();
+  for (int i = 0; i < 20; ++i) spec.blocks.push_back({i});
+  EXPECT_EQ(peak_bytes(spec, build_schedule(spec)), 4 * 128);
+  spec.accumulate = Accumulate::kUnsharded;
+  EXPECT_EQ(peak_bytes(spec, build_schedule(spec)), (20 + 2) * 128);
+  spec.reshard_after_forward = false;
+  EXPECT_EQ(peak_bytes(spec, build_schedule(spec)), 40 * 128);
+}
+
+TEST(Checker, MemoryIsZeroWhenTheStepIsOver) {
+  for (unsigned seed = 0; seed < 100; ++seed) {
+    Dice dice(seed);
+    const StepSpec spec = random_step(dice);
+    const List list = build_schedule(spec);
+    EXPECT_EQ(memory_bytes(spec, list).back(), 0) << seed;
+  }
+}
+
+}  // namespace
+}  // namespace yoke::ptd

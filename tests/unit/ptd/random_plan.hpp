@@ -1,0 +1,67 @@
+// Random models and steps for property tests; the same seed gives the same plan.
+#pragma once
+
+#include <random>
+
+#include "plugins/ptd/schedule/flat_layout.hpp"
+#include "plugins/ptd/schedule/schedule.hpp"
+#include "plugins/ptd/schedule/units.hpp"
+
+namespace yoke::ptd::testing {
+
+inline constexpr int64_t kItemSize = 4;
+
+class Dice {
+ public:
+  explicit Dice(unsigned seed) : engine_(seed) {}
+  int roll(int low, int high) { return std::uniform_int_distribution<int>(low, high)(engine_); }
+  bool one_in(int n) { return roll(1, n) == 1; }
+
+ private:
+  std::mt19937 engine_;
+};
+
+// Up to 8 blocks, some without parameters, some sharing one with another block, some frozen.
+inline ModelSpec random_model(Dice& dice) {
+  ModelSpec model;
+  model.blocks.resize(dice.roll(1, 8));
+  for (std::vector<int>& block : model.blocks) {
+    const int count = dice.roll(0, 4);
+    for (int i = 0; i < count; ++i) {
+      if (!model.params.empty() && dice.one_in(6)) {
+        const int tied = dice.roll(0, static_cast<int>(model.params.size()) - 1);
+        if (std::find(block.begin(), block.end(), tied) == block.end()) block.push_back(tied);
+        continue;
+      }
+      block.push_back(static_cast<int>(model.params.size()));
+      model.params.push_back({dice.roll(1, 400), !dice.one_in(5), !dice.one_in(3)});
+    }
+  }
+  return model;
+}
+
+inline StepSpec step_spec(const ModelSpec& model, const UnitMap& map, int shards) {
+  StepSpec spec;
+  for (const Unit& unit : map.units) {
+    const int64_t bytes = FlatLayout(model, unit, shards, kItemSize).numel() * kItemSize;
+    spec.units.push_back({unit.trainable, bytes, unit.trainable ? bytes : 0});
+  }
+  spec.blocks = map.of_block;
+  spec.shards = shards;
+  return spec;
+}
+
+inline StepSpec random_step(Dice& dice) {
+  const ModelSpec model = random_model(dice);
+  const UnitMap map = make_units(model, dice.roll(1, 3000), kItemSize);
+  StepSpec spec = step_spec(model, map, dice.roll(1, 3));
+  spec.replicas = dice.roll(1, 2);
+  spec.micros = dice.roll(1, 3);
+  spec.reshard_after_forward = !dice.one_in(3);
+  spec.recompute = dice.one_in(3);
+  spec.accumulate = dice.one_in(2) ? Accumulate::kSharded : Accumulate::kUnsharded;
+  spec.forward_only = dice.one_in(5);
+  return spec;
+}
+
+}  // namespace yoke::ptd::testing
