@@ -10,17 +10,16 @@ a run fails. Needs a release build and `scripts/setup --peers`.
 """
 import argparse
 import dataclasses
-import datetime
 import json
 import os
 import pathlib
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 
-REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
+from harness import DEFAULT_YOKE, REPOSITORY, machine, make_text, peers_python, require_yoke, run_program, spread
+
 LOSS_BOUND, LOSS_STEPS = 2e-6, 20  # DESIGN section 14: fp32, 20 steps, not more
 EXIT_GATE = 4
 
@@ -88,7 +87,7 @@ def parse_arguments():
     parser.add_argument("--ranks", type=int, default=2, help="of ddp and fsdp")
     parser.add_argument("--steps", type=int, default=45, help="per run")
     parser.add_argument("--warmup", type=int, default=5, help="steps left out of the medians")
-    parser.add_argument("--yoke", type=pathlib.Path, default=REPOSITORY / "build/release/bin/yoke")
+    parser.add_argument("--yoke", type=pathlib.Path, default=DEFAULT_YOKE)
     parser.add_argument("--backend", default="ptd")
     parser.add_argument("--yoke-args", nargs="*", default=[], metavar="KEY=VALUE", help="more overrides for yoke train")
     parser.add_argument("--data", type=pathlib.Path, help="a text; default: one made by scripts/generate_text")
@@ -99,31 +98,6 @@ def parse_arguments():
     if options.strategy == "single":
         options.ranks = 1
     return options
-
-
-def peers_python():
-    """The interpreter that `scripts/setup --peers` made; the same search as cmake/FindTorchWheel.cmake."""
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    python = pathlib.Path(os.environ.get("YOKE_DEPS") or os.path.join(cache, "yoke")) / "venv/bin/python"
-    if not python.exists():
-        raise SystemExit(f"{python} does not exist; run scripts/setup --peers (YOKE_DEPS names its folder)")
-    return python
-
-
-def run_program(name, command, log):
-    """Runs it in a session of its own, so that nothing of it survives an interrupt or a timeout."""
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with open(log, "w", encoding="utf-8") as out:
-        child = subprocess.Popen(
-            [str(c) for c in command], stdout=out, stderr=subprocess.STDOUT, env=env, start_new_session=True)
-    try:
-        code = child.wait(timeout=600)
-    finally:
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
-    if code != 0:
-        tail = "".join(open(log, encoding="utf-8", errors="replace").readlines()[-15:])
-        raise SystemExit(f"{name} ended with {code}: {' '.join(map(str, command))}\n{tail}")
 
 
 def read_run(path):
@@ -176,17 +150,9 @@ def run_pair(options, data, folder):
     }
 
 
-def machine():
-    with open("/proc/cpuinfo", encoding="utf-8") as lines:
-        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown CPU")
-    version = subprocess.run(
-        [peers_python(), "-c", "import importlib.metadata as m; print(m.version('torch'))"],
-        capture_output=True, text=True, check=True).stdout.strip()
-    return f"{os.cpu_count()} x {model}, torch {version}"
-
-
-def spread(values, form):
-    return f"{statistics.median(values):{form}} ({min(values):{form}} .. {max(values):{form}})"
+def torch_version():
+    command = [peers_python(), "-c", "import importlib.metadata as m; print(m.version('torch'))"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def report(options, pairs):
@@ -195,8 +161,8 @@ def report(options, pairs):
     print(f"\n{options.workload} {options.strategy}, {options.ranks} rank(s), {len(pairs)} pairs: median (range)")
     print("| program | step, ms | tokens/s |\n|---|---|---|")
     for name, key in ((f"PyTorch {options.strategy}", "peer_ms"), (f"yoke {options.backend}", "yoke_ms")):
-        print(f"| {name} | {spread(column[key], '.2f')} | {tokens / statistics.median(column[key]):.0f} |")
-    print(f"ratio of step rates, yoke / PyTorch: {spread(column['ratio'], '.2f')}")
+        print(f"| {name} | {spread(column[key])} | {tokens / statistics.median(column[key]):.0f} |")
+    print(f"ratio of step rates, yoke / PyTorch: {spread(column['ratio'])}")
     worst = max(column["loss_difference"])
     verdict = "equal" if worst <= LOSS_BOUND else "NOT EQUAL"
     print(f"losses, {LOSS_STEPS} steps: {verdict}, largest relative difference {worst:.2g} (bound {LOSS_BOUND:g}); "
@@ -208,7 +174,7 @@ def compare(options, folder):
     data = options.data
     if data is None:
         data = folder / "text.txt"
-        subprocess.run([REPOSITORY / "scripts/generate_text", data], check=True, stdout=subprocess.DEVNULL)
+        make_text(data)
     elif not data.exists():
         raise SystemExit(f"--data {data} does not exist; leave it out to use a made-up text")
     pairs = []
@@ -222,10 +188,8 @@ def compare(options, folder):
 
 def main():
     options = parse_arguments()
-    if not options.yoke.exists():
-        raise SystemExit(f"--yoke {options.yoke} does not exist; build it: cmake --preset release && "
-                         "cmake --build --preset release")
-    about = f"{datetime.date.today()}, {machine()}"
+    require_yoke(options.yoke)
+    about = f"{machine()}, torch {torch_version()}"
     print(about, flush=True)
     with tempfile.TemporaryDirectory(prefix="yoke-bench-") as folder:
         pairs = compare(options, pathlib.Path(folder))

@@ -1,0 +1,61 @@
+"""What the benchmark drivers share: where things are, running programs, printing medians with ranges."""
+import datetime
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import sys
+
+sys.dont_write_bytecode = True  # leave no __pycache__ in a source tree
+REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
+DEFAULT_YOKE = REPOSITORY / "build/release/bin/yoke"
+
+
+def require_yoke(path):
+    if not os.access(path, os.X_OK):
+        raise SystemExit(f"{path} is not there; build it (cmake --preset release && cmake --build --preset release), "
+                         "or name another one")
+
+
+def peers_python():
+    """The interpreter that `scripts/setup --peers` made; the same search as cmake/FindTorchWheel.cmake."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    python = pathlib.Path(os.environ.get("YOKE_DEPS") or os.path.join(cache, "yoke")) / "venv/bin/python"
+    if not python.exists():
+        raise SystemExit(f"{python} does not exist; run scripts/setup --peers (YOKE_DEPS names its folder)")
+    return python
+
+
+def run_program(name, command, log):
+    """Runs it with one thread per rank, in a session of its own, so that nothing of it survives an
+    interrupt or the time limit. Ends this program if it fails."""
+    command = [str(part) for part in command]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with open(log, "w", encoding="utf-8") as out:
+        child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env, start_new_session=True)
+    try:
+        code = child.wait(timeout=600)
+    finally:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+    if code != 0:
+        with open(log, encoding="utf-8", errors="replace") as lines:
+            tail = "".join(lines.readlines()[-15:])
+        raise SystemExit(f"{name} ended with {code}: {' '.join(command)}\n{tail}")
+
+
+def make_text(path):
+    subprocess.run([REPOSITORY / "scripts/generate_text", path], check=True, stdout=subprocess.DEVNULL)
+
+
+def machine():
+    """Date and processor: no figure without them."""
+    with open("/proc/cpuinfo", encoding="utf-8") as lines:
+        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown CPU")
+    return f"{datetime.date.today()}, {os.cpu_count()} x {model}, load {os.getloadavg()[0]:.1f}"
+
+
+def spread(values, form=".2f"):
+    """Median and range."""
+    return f"{statistics.median(values):{form}} ({min(values):{form}} .. {max(values):{form}})"
