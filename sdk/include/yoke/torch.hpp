@@ -110,7 +110,7 @@ class TensorView {
  public:
   explicit TensorView(at::Tensor t) : owner_(std::move(t)) {
     tensor_.data = owner_.data_ptr();
-    tensor_.device = device_of(owner_);
+    tensor_.device = yoke::device_of(owner_);  // at::device_of exists too
     tensor_.ndim = static_cast<int32_t>(owner_.dim());
     tensor_.dtype = data_type(dtype_of(owner_.scalar_type()));
     tensor_.shape = const_cast<int64_t*>(owner_.sizes().data());

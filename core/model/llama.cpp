@@ -1,0 +1,196 @@
+#include "core/model/llama.hpp"
+
+#include <ATen/ATen.h>
+#include <torch/nn/module.h>
+
+#include <cmath>
+#include <sstream>
+
+#include "core/model/ops.hpp"
+#include "core/model/rope.hpp"
+
+namespace yoke {
+namespace {
+
+using torch::nn::Module;
+
+// Modules make no random numbers and no memory: initial values come from the counter-based init.
+struct Weight : Module {
+  Weight(at::IntArrayRef shape, at::ScalarType dtype) { weight = register_parameter("weight", unallocated(shape, dtype)); }
+  explicit Weight(const at::Tensor& tied) { weight = register_parameter("weight", tied); }
+  at::Tensor weight;
+};
+
+struct Linear : Weight {
+  Linear(int64_t in, int64_t out, at::ScalarType dtype) : Weight({out, in}, dtype) {}
+  explicit Linear(const at::Tensor& tied) : Weight(tied) {}
+  at::Tensor operator()(const at::Tensor& x) const { return ops::linear(x, weight); }
+};
+
+struct Embedding : Weight {
+  Embedding(int64_t rows, int64_t dim, at::ScalarType dtype) : Weight({rows, dim}, dtype) {}
+  at::Tensor operator()(const at::Tensor& ids) const { return at::embedding(weight, ids); }
+};
+
+struct RmsNorm : Weight {
+  RmsNorm(int64_t dim, double norm_eps, at::ScalarType dtype) : Weight({dim}, dtype), eps(norm_eps) {}
+  at::Tensor operator()(const at::Tensor& x) const { return ops::rms_norm(x, weight, eps); }
+  double eps;
+};
+
+struct Attention : Module {
+  Attention(const LlamaDims& d, at::ScalarType dtype) : head_dim(d.dim / d.heads) {
+    q_proj = register_module("q_proj", std::make_shared<Linear>(d.dim, d.heads * head_dim, dtype));
+    k_proj = register_module("k_proj", std::make_shared<Linear>(d.dim, d.kv_heads * head_dim, dtype));
+    v_proj = register_module("v_proj", std::make_shared<Linear>(d.dim, d.kv_heads * head_dim, dtype));
+    o_proj = register_module("o_proj", std::make_shared<Linear>(d.heads * head_dim, d.dim, dtype));
+  }
+
+  at::Tensor forward(const at::Tensor& x, const RopeCache::Angles& a) const {
+    // -1: a rank may hold only some of the heads.
+    const auto heads = [&](const at::Tensor& t) { return t.view({t.size(0), t.size(1), -1, head_dim}); };
+    const at::Tensor q = ops::rotary(heads((*q_proj)(x)), a.cos, a.sin);
+    const at::Tensor k = ops::rotary(heads((*k_proj)(x)), a.cos, a.sin);
+    return (*o_proj)(ops::causal_attention(q, k, heads((*v_proj)(x))));
+  }
+
+  int64_t head_dim;
+  std::shared_ptr<Linear> q_proj, k_proj, v_proj, o_proj;
+};
+
+struct FeedForward : Module {
+  FeedForward(const LlamaDims& d, at::ScalarType dtype) {
+    gate_proj = register_module("gate_proj", std::make_shared<Linear>(d.dim, d.ffn_dim, dtype));
+    up_proj = register_module("up_proj", std::make_shared<Linear>(d.dim, d.ffn_dim, dtype));
+    down_proj = register_module("down_proj", std::make_shared<Linear>(d.ffn_dim, d.dim, dtype));
+  }
+
+  at::Tensor forward(const at::Tensor& x) const { return (*down_proj)(ops::swiglu((*gate_proj)(x), (*up_proj)(x))); }
+
+  std::shared_ptr<Linear> gate_proj, up_proj, down_proj;
+};
+
+struct Layer : Module {
+  Layer(const LlamaDims& d, at::ScalarType dtype, std::shared_ptr<RopeCache> shared_rope) : rope(std::move(shared_rope)) {
+    input_layernorm = register_module("input_layernorm", std::make_shared<RmsNorm>(d.dim, d.norm_eps, dtype));
+    self_attn = register_module("self_attn", std::make_shared<Attention>(d, dtype));
+    post_attention_layernorm =
+        register_module("post_attention_layernorm", std::make_shared<RmsNorm>(d.dim, d.norm_eps, dtype));
+    mlp = register_module("mlp", std::make_shared<FeedForward>(d, dtype));
+  }
+
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& positions) const {
+    const RopeCache::Angles& angles = rope->angles(positions, x.scalar_type());
+    const at::Tensor h = x + self_attn->forward((*input_layernorm)(x), angles);
+    return h + mlp->forward((*post_attention_layernorm)(h));
+  }
+
+  std::shared_ptr<RopeCache> rope;
+  std::shared_ptr<RmsNorm> input_layernorm, post_attention_layernorm;
+  std::shared_ptr<Attention> self_attn;
+  std::shared_ptr<FeedForward> mlp;
+};
+
+// Nested so that the names come out as model.norm.weight and lm_head.weight.
+struct Head : Module {
+  struct Body : Module {
+    Body(const LlamaDims& d, at::ScalarType dtype) {
+      norm = register_module("norm", std::make_shared<RmsNorm>(d.dim, d.norm_eps, dtype));
+    }
+    std::shared_ptr<RmsNorm> norm;
+  };
+
+  Head(const LlamaDims& d, at::ScalarType dtype, const at::Tensor& embedding) {
+    model = register_module("model", std::make_shared<Body>(d, dtype));
+    lm_head = register_module("lm_head", d.tied ? std::make_shared<Linear>(embedding)
+                                                : std::make_shared<Linear>(d.dim, d.vocab, dtype));
+  }
+
+  at::Tensor logits(const at::Tensor& x) const { return (*lm_head)((*model->norm)(x)); }
+
+  std::shared_ptr<Body> model;
+  std::shared_ptr<Linear> lm_head;
+};
+
+bool ends_with(const std::string& name, const std::string& end) {
+  return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
+}
+
+// Residual branches start smaller the deeper the model, so that their sum does not grow with it.
+ParamInit initial(const std::string& name, int64_t layers) {
+  if (ends_with(name, "norm.weight")) return {ParamInit::kConstant, 1.0};
+  const bool residual = ends_with(name, "o_proj.weight") || ends_with(name, "down_proj.weight");
+  return {ParamInit::kUniform, residual ? 0.02 / std::sqrt(2.0 * static_cast<double>(layers)) : 0.02};
+}
+
+BlockList make_blocks(const ModelConfig& model, const DataConfig&, int32_t param_dtype) {
+  const LlamaDims d = llama_dims(model);
+  const at::ScalarType dtype = scalar_type(param_dtype);
+  BlockList list;
+  auto embedding = std::make_shared<Embedding>(d.vocab, d.dim, dtype);
+  add_block(list,
+            {"model.embed_tokens", embedding,
+             [embedding](const at::Tensor&, const TorchInputs& in) { return (*embedding)(input(in, "tokens")); }},
+            "model.embed_tokens");
+  auto rope = std::make_shared<RopeCache>(d.dim / d.heads, d.rope_theta);
+  for (int64_t n = 0; n < d.layers; ++n) {
+    const std::string name = "model.layers." + std::to_string(n);
+    auto layer = std::make_shared<Layer>(d, dtype, rope);
+    add_block(list,
+              {name, layer,
+               [layer](const at::Tensor& x, const TorchInputs& in) { return layer->forward(x, input(in, "positions")); }},
+              name);
+  }
+  auto head = std::make_shared<Head>(d, dtype, embedding->weight);
+  add_block(list,
+            {"lm_head", head,
+             [head](const at::Tensor& x, const TorchInputs& in) {
+               return ops::cross_entropy_sum(head->logits(x), input(in, "targets"));
+             }},
+            "");
+  list.logits = [head](const at::Tensor& x) { return head->logits(x); };
+  list.init = [layers = d.layers](const std::string& name) { return initial(name, layers); };
+  list.loss_weight = [](const TorchInputs& in) { return ops::count_targets(input(in, "targets")); };
+  return list;
+}
+
+std::string hf_config(const LlamaDims& d, int64_t seq_len) {
+  std::ostringstream out;
+  out.precision(17);
+  out << "{\n  \"architectures\": [\"LlamaForCausalLM\"],\n  \"model_type\": \"llama\",\n"
+      << "  \"hidden_size\": " << d.dim << ",\n  \"num_hidden_layers\": " << d.layers
+      << ",\n  \"num_attention_heads\": " << d.heads << ",\n  \"num_key_value_heads\": " << d.kv_heads
+      << ",\n  \"head_dim\": " << d.dim / d.heads << ",\n  \"intermediate_size\": " << d.ffn_dim
+      << ",\n  \"vocab_size\": " << d.vocab << ",\n  \"max_position_embeddings\": " << seq_len
+      << ",\n  \"rms_norm_eps\": " << d.norm_eps << ",\n  \"rope_theta\": " << d.rope_theta
+      << ",\n  \"tie_word_embeddings\": " << (d.tied ? "true" : "false")
+      << ",\n  \"hidden_act\": \"silu\",\n  \"attention_bias\": false,\n  \"mlp_bias\": false,\n"
+      << "  \"torch_dtype\": \"float32\",\n  \"bos_token_id\": null,\n  \"eos_token_id\": null\n}\n";
+  return out.str();
+}
+
+ModelInfo info(const ModelConfig& model, const DataConfig& data) {
+  const LlamaDims d = llama_dims(model);
+  const int64_t head_dim = d.dim / d.heads;
+  const int64_t attention = 2 * d.dim * (d.heads + d.kv_heads) * head_dim;
+  const int64_t layer = attention + 3 * d.dim * d.ffn_dim + 2 * d.dim;
+  const int64_t computed = d.layers * layer + d.dim + d.vocab * d.dim;  // all but the look-up
+  ModelInfo out;
+  out.num_params = computed + (d.tied ? 0 : d.vocab * d.dim);
+  out.vocab = d.vocab;
+  out.flops_per_token = 6.0 * static_cast<double>(computed) +
+                        12.0 * static_cast<double>(d.layers * d.heads * head_dim) * static_cast<double>(data.seq_len);
+  out.hf_config_json = hf_config(d, data.seq_len);
+  return out;
+}
+
+}  // namespace
+
+Family llama_family() { return {make_blocks, info}; }
+
+const std::map<std::string, Family>& builtin_families() {
+  static const std::map<std::string, Family> families{{"llama", llama_family()}};
+  return families;
+}
+
+}  // namespace yoke

@@ -1,0 +1,55 @@
+#include "core/model/ops.hpp"
+
+#include <ATen/ATen.h>
+
+namespace yoke::ops {
+namespace composite {
+
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  return at::rms_norm(x, weight.sizes(), weight, eps);
+}
+
+at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  const auto half = x.chunk(2, -1);
+  const at::Tensor c = cos.unsqueeze(2), s = sin.unsqueeze(2);
+  return at::cat({half[0] * c - half[1] * s, half[1] * c + half[0] * s}, -1).to(x.scalar_type());
+}
+
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) { return at::silu(gate) * up; }
+
+at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets) {
+  const bool low = logits.scalar_type() == at::kBFloat16 || logits.scalar_type() == at::kHalf;
+  const at::Tensor rows = (low ? logits.to(at::kFloat) : logits).flatten(0, -2);
+  return at::cross_entropy_loss(rows, targets.flatten(), {}, at::Reduction::Sum, kIgnoredTarget);
+}
+
+}  // namespace composite
+
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight) { return at::linear(x, weight); }
+
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  return composite::rms_norm(x, weight, eps);
+}
+
+at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  return composite::rotary(x, cos, sin);
+}
+
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) { return composite::swiglu(gate, up); }
+
+at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  const at::Tensor out =
+      at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), {}, 0.0,
+                                       /*is_causal=*/true, std::nullopt, /*enable_gqa=*/q.size(2) != k.size(2));
+  return out.transpose(1, 2).flatten(2);
+}
+
+at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets) {
+  return composite::cross_entropy_sum(logits, targets);
+}
+
+double count_targets(const at::Tensor& targets) {
+  return static_cast<double>(targets.ne(kIgnoredTarget).sum().item<int64_t>());
+}
+
+}  // namespace yoke::ops
