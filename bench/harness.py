@@ -5,9 +5,7 @@ import pathlib
 import signal
 import statistics
 import subprocess
-import sys
 
-sys.dont_write_bytecode = True  # leave no __pycache__ in a source tree
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 DEFAULT_YOKE = REPOSITORY / "build/release/bin/yoke"
 

@@ -15,7 +15,6 @@ import sys
 import tempfile
 import time
 
-sys.dont_write_bytecode = True  # leave no __pycache__ in a source tree
 CLIP = 1.0
 ADAMW = {"betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 
