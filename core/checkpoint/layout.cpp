@@ -1,0 +1,141 @@
+#include "core/checkpoint/layout.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/checkpoint/crc32c.hpp"
+#include "yoke/error.hpp"
+#include "yoke/tensor.hpp"
+
+namespace yoke {
+namespace {
+
+using TensorGroup = std::vector<StoredTensor*>;
+
+std::string from(int32_t rank) { return rank < 0 ? "" : " (from rank " + std::to_string(rank) + ")"; }
+
+std::string range(int64_t begin, int64_t end) {
+  return "[" + std::to_string(begin) + ", " + std::to_string(end) + ")";
+}
+
+void check_tiling_of(StoredTensor* tensor, int32_t code, const std::string& where) {
+  auto& pieces = tensor->pieces;
+  std::sort(pieces.begin(), pieces.end(), [](const StoredPiece& a, const StoredPiece& b) {
+    return std::tie(a.begin, a.count, a.rank) < std::tie(b.begin, b.count, b.rank);
+  });
+  const std::string subject = where + tensor->describe() + ": ";
+  int64_t expected = 0;
+  int32_t before = -1;
+  for (const StoredPiece& piece : pieces) {
+    const int64_t end = piece.begin + piece.count;
+    if (piece.begin > expected) {
+      throw Error(code, subject + "elements " + range(expected, piece.begin) + " are in no piece");
+    }
+    if (piece.begin < expected) {
+      throw Error(code, subject + "the piece " + range(piece.begin, end) + from(piece.rank) +
+                            " overlaps the one before, which ends at " + std::to_string(expected) +
+                            from(before));
+    }
+    expected = end;
+    before = piece.rank;
+  }
+  if (expected != tensor->numel()) {
+    throw Error(code, subject + "elements " + range(expected, tensor->numel()) + " are in no piece");
+  }
+}
+
+// Larger items first: with a data start of 64 bytes every tensor is then aligned to its items.
+bool comes_before(const StoredTensor* a, const StoredTensor* b) {
+  if (a->item_bytes() != b->item_bytes()) return a->item_bytes() > b->item_bytes();
+  return a->stored_name() < b->stored_name();
+}
+
+std::vector<TensorGroup> split(const TensorGroup& group, uint64_t max_file_bytes) {
+  std::vector<TensorGroup> parts;
+  uint64_t filled = 0;
+  for (StoredTensor* tensor : group) {
+    if (parts.empty() || filled + tensor->bytes() > max_file_bytes) {
+      parts.emplace_back();
+      filled = 0;
+    }
+    parts.back().push_back(tensor);
+    filled += tensor->bytes();
+  }
+  return parts;
+}
+
+std::string file_name(const std::string& stem, size_t index, size_t count) {
+  if (count == 1) return stem + ".safetensors";
+  char number[64];
+  std::snprintf(number, sizeof number, "-%05zu-of-%05zu.safetensors", index + 1, count);
+  return stem + number;
+}
+
+LaidOutFile lay_out_file(const TensorGroup& group, const std::string& name) {
+  std::vector<SafetensorsTensor> entries;
+  for (const StoredTensor* tensor : group) {
+    entries.push_back({tensor->stored_name(), tensor->dtype, tensor->shape, 0, 0});
+  }
+  LaidOutFile out;
+  // transformers opens only files that say which framework their tensors are for.
+  out.head = make_safetensors_header(&entries, {{"format", "pt"}});
+  for (size_t i = 0; i < group.size(); ++i) {
+    group[i]->file = name;
+    group[i]->offset = entries[i].begin;
+  }
+  out.file = {name, entries.back().end, out.head.size(), crc32c(0, out.head.data(), out.head.size())};
+  return out;
+}
+
+LaidOutFile text_file(const std::string& name, const std::string& text) {
+  return {{name, text.size(), text.size(), crc32c(0, text.data(), text.size())}, text};
+}
+
+LaidOutFile index_file(const TensorGroup& weights) {
+  std::map<std::string, std::string> weight_map;
+  uint64_t total = 0;
+  for (const StoredTensor* tensor : weights) {
+    weight_map[tensor->stored_name()] = tensor->file;
+    total += tensor->bytes();
+  }
+  const nlohmann::json index = {{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}};
+  return text_file("model.safetensors.index.json", index.dump(2) + "\n");
+}
+
+}  // namespace
+
+int64_t StoredTensor::numel() const {
+  return yoke::numel(shape.data(), static_cast<int32_t>(shape.size()));
+}
+int64_t StoredTensor::item_bytes() const { return item_size(dtype); }
+std::string StoredTensor::stored_name() const { return kind == "param" ? name : name + "." + kind; }
+std::string StoredTensor::describe() const { return "tensor '" + name + "' (" + kind + ")"; }
+
+void check_tiling(std::vector<StoredTensor>* tensors, int32_t code, const std::string& where) {
+  for (StoredTensor& tensor : *tensors) check_tiling_of(&tensor, code, where);
+}
+
+std::vector<LaidOutFile> lay_out(std::vector<StoredTensor>* tensors,
+                                 const std::string& hf_config_json,
+                                 uint64_t max_file_bytes) {
+  std::map<std::string, TensorGroup> groups;
+  for (StoredTensor& tensor : *tensors) {
+    groups[tensor.kind == "param" ? "model" : "optimizer"].push_back(&tensor);
+  }
+  std::vector<LaidOutFile> files;
+  for (auto& [stem, group] : groups) {
+    std::sort(group.begin(), group.end(), comes_before);
+    const std::vector<TensorGroup> parts = split(group, max_file_bytes);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      files.push_back(lay_out_file(parts[i], file_name(stem, i, parts.size())));
+    }
+    if (stem == "model" && parts.size() > 1) files.push_back(index_file(group));
+  }
+  if (!hf_config_json.empty()) files.push_back(text_file("config.json", hf_config_json));
+  return files;
+}
+
+}  // namespace yoke

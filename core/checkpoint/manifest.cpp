@@ -1,0 +1,181 @@
+#include "core/checkpoint/manifest.hpp"
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "core/checkpoint/crc32c.hpp"
+#include "yoke/error.hpp"
+
+namespace yoke {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kVersion = 1;
+constexpr char kFormat[] = "yoke-checkpoint";
+constexpr char kDigestBegin[] = "\"self_crc32c\":\"";
+constexpr size_t kDigits = 8;
+constexpr char kDigestEnd[] = "\"}\n";
+
+[[noreturn]] void damaged(const std::string& reason) { throw Error(YOKE_DATA_LOSS, reason); }
+
+std::string hex(uint32_t value) {
+  char digits[kDigits + 1];
+  std::snprintf(digits, sizeof digits, "%08x", value);
+  return digits;
+}
+
+Json to_json(const StoredFile& file) {
+  return {{"file", file.name},
+          {"bytes", file.bytes},
+          {"head_bytes", file.head_bytes},
+          {"head_crc32c", hex(file.head_crc)}};
+}
+
+Json to_json(const StoredTensor& tensor) {
+  Json pieces = Json::array();
+  for (const StoredPiece& piece : tensor.pieces) {
+    pieces.push_back({piece.begin, piece.count, to_hex(piece.crc)});
+  }
+  return {{"name", tensor.name},
+          {"kind", tensor.kind},
+          {"dtype", safetensors_dtype(tensor.dtype)},
+          {"shape", tensor.shape},
+          {"file", tensor.file},
+          {"offset", tensor.offset},
+          {"pieces", pieces}};
+}
+
+template <class T>
+std::string lines(const char* key, const std::vector<T>& items) {
+  std::string text = std::string("\"") + key + "\":[";
+  for (size_t i = 0; i < items.size(); ++i) text += (i == 0 ? "\n" : ",\n") + to_json(items[i]).dump();
+  return text + "],\n";
+}
+
+// The checked part of the text: all in front of the digest.
+std::string check_digest(const std::string& text) {
+  const size_t tail = sizeof kDigestBegin - 1 + kDigits + sizeof kDigestEnd - 1;
+  if (text.size() < tail) damaged("the manifest is cut off");
+  const std::string body = text.substr(0, text.size() - tail);
+  if (text.substr(body.size()) != kDigestBegin + hex(crc32c(0, body.data(), body.size())) + kDigestEnd) {
+    damaged("the manifest does not match its own checksum");
+  }
+  return body;
+}
+
+void check_version(const Json& json) {
+  if (json.at("format") != kFormat) damaged("the manifest's format is not \"yoke-checkpoint\"");
+  const int64_t version = json.at("version").get<int64_t>();
+  if (version > kVersion) {
+    throw Error(YOKE_FAILED_PRECONDITION, "written by a newer Yoke (format " + std::to_string(version) +
+                                              "); this one reads format " + std::to_string(kVersion));
+  }
+  if (version != kVersion) damaged("unknown format " + std::to_string(version));
+}
+
+StoredFile parse_file(const Json& json) {
+  StoredFile file;
+  file.name = json.at("file").get<std::string>();
+  file.bytes = json.at("bytes").get<uint64_t>();
+  file.head_bytes = json.at("head_bytes").get<uint64_t>();
+  const std::vector<uint32_t> crc = from_hex(json.at("head_crc32c").get<std::string>());
+  if (crc.size() != 1) damaged("file '" + file.name + "' needs one checksum");
+  file.head_crc = crc[0];
+  if (file.name.empty() || file.name[0] == '.' || file.name.find('/') != std::string::npos) {
+    damaged("'" + file.name + "' is no plain file name");
+  }
+  if (file.head_bytes > file.bytes) damaged("file '" + file.name + "' is smaller than its head");
+  return file;
+}
+
+StoredPiece parse_piece(const Json& json, const StoredTensor& tensor) {
+  StoredPiece piece;
+  piece.begin = json.at(0).get<int64_t>();
+  piece.count = json.at(1).get<int64_t>();
+  piece.crc = from_hex(json.at(2).get<std::string>());
+  const int64_t numel = tensor.numel();
+  if (piece.begin < 0 || piece.count < 1 || piece.begin > numel || piece.count > numel - piece.begin) {
+    damaged(tensor.describe() + ": a piece is out of range");
+  }
+  const int64_t bytes = piece.count * tensor.item_bytes();
+  if (static_cast<int64_t>(piece.crc.size()) != (bytes + kBlockBytes - 1) / kBlockBytes) {
+    damaged(tensor.describe() + ": a piece has the wrong number of checksums");
+  }
+  return piece;
+}
+
+StoredTensor parse_tensor(const Json& json) {
+  StoredTensor tensor;
+  tensor.name = json.at("name").get<std::string>();
+  tensor.kind = json.at("kind").get<std::string>();
+  tensor.dtype = dtype_from_safetensors(json.at("dtype").get<std::string>());
+  tensor.shape = json.at("shape").get<std::vector<int64_t>>();
+  tensor.file = json.at("file").get<std::string>();
+  tensor.offset = json.at("offset").get<uint64_t>();
+  uint64_t bytes = 0;
+  if (tensor.dtype == 0 || !tensor_bytes(tensor.shape, tensor.dtype, &bytes)) {
+    damaged(tensor.describe() + ": unknown dtype or impossible shape");
+  }
+  for (const Json& piece : json.at("pieces")) tensor.pieces.push_back(parse_piece(piece, tensor));
+  return tensor;
+}
+
+Manifest parse_body(const std::string& body) {
+  const Json json = Json::parse(body + "\"\":0}");
+  check_version(json);
+  Manifest manifest;
+  manifest.info.step = json.at("step").get<int64_t>();
+  manifest.info.next_sample = json.at("next_sample").get<int64_t>();
+  manifest.info.config_digest = json.at("config_digest").get<std::string>();
+  manifest.info.finished = json.at("finished").get<bool>();
+  manifest.world_size = json.at("world_size").get<int32_t>();
+  for (const Json& file : json.at("files")) manifest.files.push_back(parse_file(file));
+  for (const Json& tensor : json.at("tensors")) manifest.tensors.push_back(parse_tensor(tensor));
+  return manifest;
+}
+
+}  // namespace
+
+std::string to_hex(const std::vector<uint32_t>& crc) {
+  std::string digits;
+  for (const uint32_t value : crc) digits += hex(value);
+  return digits;
+}
+
+std::vector<uint32_t> from_hex(const std::string& digits) {
+  if (digits.size() % kDigits != 0 || digits.find_first_not_of("0123456789abcdef") != std::string::npos) {
+    damaged("'" + digits.substr(0, 80) + "' is no list of checksums");
+  }
+  std::vector<uint32_t> crc;
+  for (size_t i = 0; i < digits.size(); i += kDigits) {
+    crc.push_back(static_cast<uint32_t>(std::stoul(digits.substr(i, kDigits), nullptr, 16)));
+  }
+  return crc;
+}
+
+std::string to_text(const Manifest& manifest) {
+  const CheckpointInfo& info = manifest.info;
+  std::string text = "{\"format\":\"" + std::string(kFormat) + "\",\"version\":" + std::to_string(kVersion) +
+                     ",\n\"step\":" + std::to_string(info.step) +
+                     ",\"next_sample\":" + std::to_string(info.next_sample) +
+                     ",\"finished\":" + (info.finished ? "true" : "false") +
+                     ",\"world_size\":" + std::to_string(manifest.world_size) +
+                     ",\n\"config_digest\":" + Json(info.config_digest).dump() + ",\n";
+  text += lines("files", manifest.files) + lines("tensors", manifest.tensors);
+  return text + kDigestBegin + hex(crc32c(0, text.data(), text.size())) + kDigestEnd;
+}
+
+Manifest parse_manifest(const std::string& text) {
+  try {
+    Manifest manifest = parse_body(check_digest(text));
+    check_tiling(&manifest.tensors, YOKE_DATA_LOSS, "");
+    return manifest;
+  } catch (const nlohmann::json::exception& e) {
+    damaged(std::string("the manifest cannot be read: ") + e.what());
+  }
+}
+
+}  // namespace yoke

@@ -1,0 +1,233 @@
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/convert.hpp"
+#include "core/checkpoint/crc32c.hpp"
+#include "core/checkpoint/files.hpp"
+#include "core/checkpoint/manifest.hpp"
+#include "core/checkpoint/pieces.hpp"
+#include "yoke/error.hpp"
+#include "yoke/tensor.hpp"
+
+namespace yoke {
+namespace {
+
+constexpr uint64_t kMaxManifestBytes = uint64_t{256} << 20;
+constexpr size_t kShownDifferences = 20;
+
+[[noreturn]] void damaged(const std::string& where, const std::string& reason) {
+  throw Error(YOKE_DATA_LOSS, where + ": " + reason);
+}
+
+bool has_tensors(const StoredFile& file) { return file.name.ends_with(".safetensors"); }
+
+Manifest read_manifest(const std::string& path) {
+  const std::string file = path + "/manifest.json";
+  std::string text;
+  try {
+    text = read_text(file, kMaxManifestBytes);
+  } catch (const Error& e) {
+    if (e.code() != YOKE_NOT_FOUND) throw;
+    throw Error(YOKE_NOT_FOUND, path + " is not a checkpoint: there is no manifest.json in it; name a folder "
+                                       "like .../checkpoints/step-00001000");
+  }
+  try {
+    Manifest manifest = parse_manifest(text);
+    manifest.info.path = path;
+    return manifest;
+  } catch (const Error& e) {
+    throw Error(e.code(), file + ": " + e.what());
+  }
+}
+
+File open_file(const std::string& path, const StoredFile& stored) {
+  try {
+    File file = File::open_for_reading(path);
+    if (file.size() != stored.bytes) {
+      damaged(path, "it has " + std::to_string(file.size()) + " bytes, but had " +
+                        std::to_string(stored.bytes) + " when it was saved");
+    }
+    return file;
+  } catch (const Error& e) {
+    if (e.code() == YOKE_NOT_FOUND) damaged(path, "the file is missing");
+    throw;
+  }
+}
+
+uint32_t head_crc(const File& file, uint64_t bytes) {
+  std::vector<char> buffer(static_cast<size_t>(std::min<uint64_t>(bytes, kBlockBytes)));
+  uint32_t crc = 0;
+  for (uint64_t done = 0; done < bytes;) {
+    const auto length = static_cast<size_t>(std::min<uint64_t>(bytes - done, buffer.size()));
+    file.read_at(buffer.data(), length, done);
+    crc = crc32c(crc, buffer.data(), length);
+    done += length;
+  }
+  return crc;
+}
+
+std::string at_elements(int64_t begin, int64_t end) {
+  return "elements [" + std::to_string(begin) + ", " + std::to_string(end) + ")";
+}
+
+}  // namespace
+
+struct CheckpointReader::Impl {
+  using Use = std::function<void(const char* bytes, int64_t begin, int64_t count)>;
+
+  Manifest manifest;
+  std::map<std::string, File> files;
+  std::map<std::pair<std::string, std::string>, const StoredTensor*> tensors;  // name, kind
+
+  explicit Impl(const std::string& path) : manifest(read_manifest(path)) {
+    std::map<std::string, std::map<std::string, const StoredTensor*>> by_file;
+    for (const StoredTensor& tensor : manifest.tensors) {
+      tensors[{tensor.name, tensor.kind}] = &tensor;
+      by_file[tensor.file][tensor.stored_name()] = &tensor;
+    }
+    for (const StoredFile& stored : manifest.files) {
+      const std::string file_path = path + "/" + stored.name;
+      const File& file = files.emplace(stored.name, open_file(file_path, stored)).first->second;
+      if (has_tensors(stored)) check_header(file, stored, by_file[stored.name]);
+      by_file.erase(stored.name);
+    }
+    if (!by_file.empty()) damaged(path + "/manifest.json", "tensors in a file that it does not list");
+  }
+
+  // The file's own header and the manifest must say the same, in both directions.
+  void check_header(const File& file,
+                    const StoredFile& stored,
+                    const std::map<std::string, const StoredTensor*>& expected) const {
+    const SafetensorsHeader header = read_safetensors_header(file);
+    if (header.data_begin != stored.head_bytes || header.tensors.size() != expected.size()) {
+      damaged(file.path(), "its header is not the one that was saved");
+    }
+    for (const SafetensorsTensor& tensor : header.tensors) {
+      const auto at = expected.find(tensor.name);
+      if (at == expected.end() || at->second->dtype != tensor.dtype || at->second->shape != tensor.shape ||
+          at->second->offset != tensor.begin) {
+        damaged(file.path(), "its header and manifest.json disagree about '" + tensor.name + "'");
+      }
+    }
+  }
+
+  void verify_heads() const {
+    for (const StoredFile& stored : manifest.files) {
+      const File& file = files.at(stored.name);
+      if (head_crc(file, stored.head_bytes) != stored.head_crc) {
+        damaged(file.path(), "bytes [0, " + std::to_string(stored.head_bytes) +
+                                 ") are not what was saved (CRC32C)");
+      }
+    }
+  }
+
+  // Reads every block that touches [begin, end), checks it, and hands its elements to `use`.
+  void read_blocks(const StoredTensor& tensor, int64_t begin, int64_t end, const Use& use) const {
+    const File& file = files.at(tensor.file);
+    const int64_t item = tensor.item_bytes();
+    const int64_t per_block = kBlockBytes / item;
+    std::vector<char> buffer;
+    for (const StoredPiece& piece : tensor.pieces) {
+      const int64_t piece_end = piece.begin + piece.count;
+      if (piece_end <= begin) continue;
+      if (piece.begin >= end) break;
+      for (int64_t k = std::max<int64_t>(0, (begin - piece.begin) / per_block);; ++k) {
+        const int64_t from = piece.begin + k * per_block;
+        if (from >= std::min(end, piece_end)) break;
+        const int64_t count = std::min(per_block, piece_end - from);
+        buffer.resize(static_cast<size_t>(count * item));
+        file.read_at(buffer.data(), buffer.size(), tensor.offset + static_cast<uint64_t>(from * item));
+        const uint32_t crc = crc32c(0, buffer.data(), buffer.size());
+        if (crc != piece.crc[static_cast<size_t>(k)]) {
+          damaged(file.path(), tensor.describe() + ", " + at_elements(from, from + count) +
+                                   " are not what was saved (CRC32C " + to_hex({crc}) + ", was " +
+                                   to_hex({piece.crc[static_cast<size_t>(k)]}) + ")");
+        }
+        use(buffer.data(), from, count);
+      }
+    }
+  }
+
+  const StoredTensor& find(const std::string& name, const std::string& kind) const {
+    const auto at = tensors.find({name, kind});
+    if (at != tensors.end()) return *at->second;
+    std::set<std::string> kinds;
+    for (const auto& [key, tensor] : tensors) {
+      if (key.first == name) kinds.insert(kind_text(key.second));
+    }
+    std::string known;
+    for (const std::string& k : kinds) known += (known.empty() ? "" : ", ") + k;
+    throw Error(YOKE_NOT_FOUND,
+                "the checkpoint " + manifest.info.path + " has no '" + kind + "' of '" + name + "'" +
+                    (known.empty() ? "" : "; it has " + known +
+                                              ": was it saved with another train.optimizer?"));
+  }
+
+  static std::string kind_text(const std::string& kind) { return "'" + kind + "'"; }
+};
+
+CheckpointReader::CheckpointReader(const std::string& path) : impl_(std::make_unique<Impl>(path)) {}
+CheckpointReader::~CheckpointReader() = default;
+const CheckpointInfo& CheckpointReader::info() const { return impl_->manifest.info; }
+
+void CheckpointReader::check_model(const YokeModelSummary& model) const {
+  std::vector<std::string> differences;
+  std::set<std::string> wanted;
+  for (uint64_t i = 0; i < model.num_params; ++i) {
+    const YokeParameter& param = *model.params[i];
+    const std::string name(view(param.name));
+    const std::vector<int64_t> shape(param.shape, param.shape + param.ndim);
+    wanted.insert(name);
+    const auto at = impl_->tensors.find({name, "param"});
+    if (at == impl_->tensors.end()) {
+      differences.push_back("'" + name + "' " + shape_text(shape) + " is not in the checkpoint");
+    } else if (at->second->shape != shape) {
+      differences.push_back("'" + name + "' is " + shape_text(shape) + " in the model, " +
+                            shape_text(at->second->shape) + " in the checkpoint");
+    }
+  }
+  for (const auto& [key, tensor] : impl_->tensors) {
+    if (key.second != "param" || wanted.contains(key.first)) continue;
+    differences.push_back("'" + key.first + "' " + shape_text(tensor->shape) + " is not in the model");
+  }
+  if (differences.empty()) return;
+  std::string text = info().path + " is a checkpoint of another model; check [model] of the run file:";
+  for (size_t i = 0; i < std::min(differences.size(), kShownDifferences); ++i) text += "\n  " + differences[i];
+  if (differences.size() > kShownDifferences) {
+    text += "\n  and " + std::to_string(differences.size() - kShownDifferences) + " more";
+  }
+  throw Error(YOKE_FAILED_PRECONDITION, text);
+}
+
+void CheckpointReader::visit(const YokePiece& piece) const {
+  const StoredTensor wanted = tensor_of(piece);
+  const StoredTensor& stored = impl_->find(wanted.name, wanted.kind);
+  if (stored.shape != wanted.shape || !can_convert(stored.dtype, wanted.dtype)) {
+    throw Error(YOKE_FAILED_PRECONDITION,
+                stored.describe() + " is " + dtype_name(stored.dtype) + " " + shape_text(stored.shape) +
+                    " in the checkpoint " + info().path + ", but " + dtype_name(wanted.dtype) + " " +
+                    shape_text(wanted.shape) + " in this run");
+  }
+  if (piece.count == 0) return;
+  char* out = data_of(piece, wanted.dtype);
+  const int64_t end = piece.begin + piece.count;
+  impl_->read_blocks(stored, piece.begin, end, [&](const char* bytes, int64_t begin, int64_t count) {
+    const int64_t from = std::max(begin, piece.begin);
+    const int64_t to = std::min(begin + count, end);
+    convert(bytes + (from - begin) * stored.item_bytes(), stored.dtype,
+            out + (from - piece.begin) * wanted.item_bytes(), wanted.dtype, to - from);
+  });
+}
+
+void CheckpointReader::verify() const {
+  impl_->verify_heads();
+  for (const StoredTensor& tensor : impl_->manifest.tensors) {
+    impl_->read_blocks(tensor, 0, tensor.numel(), [](const char*, int64_t, int64_t) {});
+  }
+}
+
+}  // namespace yoke

@@ -1,0 +1,143 @@
+#include "core/checkpoint/retention.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/files.hpp"
+#include "yoke/error.hpp"
+
+namespace yoke {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kPrefix[] = "step-";
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    names.push_back(at->path().filename().string());
+  }
+  if (error && error.value() != ENOENT) throw_errno("cannot list " + folder, error.value());
+  return names;
+}
+
+std::optional<int64_t> step_of(const std::string& name) {
+  const size_t prefix = sizeof kPrefix - 1;
+  if (name.compare(0, prefix, kPrefix) != 0) return {};
+  int64_t step = 0;
+  const char* end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(name.data() + prefix, end, step);
+  // step_name() is the only way to write it, so that no two names mean one step.
+  if (error != std::errc() || stop != end || step_name(step) != name) return {};
+  return step;
+}
+
+std::string path_of(const std::string& folder, int64_t step) { return folder + "/" + step_name(step); }
+
+bool opens(const std::string& path) {
+  try {
+    CheckpointReader reader(path);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+bool verifies(const std::string& path) {
+  try {
+    CheckpointReader(path).verify();
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// Away under a temporary name first: a kill in the middle must not leave half a checkpoint.
+void remove_checkpoint(const std::string& folder, int64_t step) {
+  const std::string doomed = folder + "/" + temporary_name(step_name(step)) + "removed";
+  remove_tree(doomed);
+  if (::rename(path_of(folder, step).c_str(), doomed.c_str()) != 0) {
+    throw_errno("cannot remove " + path_of(folder, step), errno);
+  }
+  remove_tree(doomed);
+}
+
+}  // namespace
+
+std::string step_name(int64_t step) {
+  char name[40];
+  std::snprintf(name, sizeof name, "step-%08lld", static_cast<long long>(step));
+  return name;
+}
+
+std::string temporary_name(const std::string& name) { return "." + name + ".tmp-"; }
+
+std::vector<int64_t> steps_in(const std::string& folder) {
+  std::vector<int64_t> steps;
+  for (const std::string& name : names_in(folder)) {
+    if (const auto step = step_of(name)) steps.push_back(*step);
+  }
+  std::sort(steps.rbegin(), steps.rend());
+  return steps;
+}
+
+void sweep_temporaries(const std::string& folder) {
+  for (const std::string& name : names_in(folder)) {
+    const size_t tail = name.find(".tmp-");
+    if (name[0] != '.' || tail == std::string::npos || !step_of(name.substr(1, tail - 1))) continue;
+    remove_tree(folder + "/" + name);
+  }
+}
+
+CheckpointInfo newest_checkpoint(const std::string& folder,
+                                 const std::function<void(const std::string&)>& warn) {
+  for (const int64_t step : steps_in(folder)) {
+    try {
+      const CheckpointReader reader(path_of(folder, step));
+      if (reader.info().step != step) {
+        throw Error(YOKE_DATA_LOSS, path_of(folder, step) + " holds step " +
+                                        std::to_string(reader.info().step) + ", not what its name says");
+      }
+      reader.verify();
+      return reader.info();
+    } catch (const Error& e) {
+      warn("passing by a checkpoint that cannot be used, looking for an older one: " +
+           std::string(e.what()));
+    }
+  }
+  throw Error(YOKE_NOT_FOUND, "there is no usable checkpoint in " + folder);
+}
+
+void prune_checkpoints(const std::string& folder, int64_t keep) {
+  if (keep < 1) {
+    throw Error(YOKE_INVALID_ARGUMENT, "checkpoint.keep is " + std::to_string(keep) + "; it must be at least 1");
+  }
+  const FolderLock lock(folder);
+  if (!lock.held()) return;  // a save is running; it will prune after its own
+  sweep_temporaries(folder);
+  const std::vector<int64_t> steps = steps_in(folder);
+  int64_t whole = 0;
+  size_t read_back = 0;
+  bool verified = false;  // one of the steps before read_back
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (whole < keep) {
+      whole += opens(path_of(folder, steps[i])) ? 1 : 0;
+      continue;
+    }
+    // Nothing goes unless a newer one verifies. The bytes are read back only here.
+    while (!verified && read_back < i) verified = verifies(path_of(folder, steps[read_back++]));
+    if (verified) remove_checkpoint(folder, steps[i]);
+  }
+}
+
+}  // namespace yoke

@@ -1,0 +1,322 @@
+#include "core/checkpoint/safetensors.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <unordered_set>
+#include <utility>
+
+#include "core/checkpoint/files.hpp"
+#include "yoke/error.hpp"
+#include "yoke/tensor.hpp"
+
+namespace yoke {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the format is little-endian");
+
+constexpr size_t kMaxTensors = 1'000'000;
+constexpr size_t kMaxMetadata = 64 * 1024;
+constexpr uint64_t kDataAlignment = 64;
+
+constexpr std::array<std::pair<const char*, int32_t>, 7> kDtypes{{{"F64", YOKE_F64},
+                                                                  {"F32", YOKE_F32},
+                                                                  {"BF16", YOKE_BF16},
+                                                                  {"F16", YOKE_F16},
+                                                                  {"I64", YOKE_I64},
+                                                                  {"I32", YOKE_I32},
+                                                                  {"U8", YOKE_U8}}};
+
+[[noreturn]] void refuse(const std::string& reason) { throw Error(YOKE_DATA_LOSS, reason); }
+
+bool has_control(std::string_view text) {
+  return std::any_of(text.begin(), text.end(), [](char c) {
+    return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+  });
+}
+
+// What a name may look like in a message: it may be long and come from anywhere.
+std::string shown(std::string_view name) {
+  std::string text(name.substr(0, 80));
+  for (char& c : text) {
+    if (has_control({&c, 1})) c = '?';
+  }
+  return "'" + text + (name.size() > 80 ? "...'" : "'");
+}
+
+// Receives the events of the JSON parser. Only one shape is legal, so a place in the text is one of five
+// states, and every rule is checked as soon as the event arrives.
+class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  explicit HeaderEvents(SafetensorsHeader* out) : out_(out) {}
+
+  bool null() override { return unexpected("null"); }
+  bool boolean(bool) override { return unexpected("true or false"); }
+  bool number_integer(int64_t) override { return unexpected("a negative number"); }
+  bool number_float(double, const std::string&) override {
+    return unexpected("a number that is no 64-bit integer");
+  }
+  bool binary(binary_t&) override { return unexpected("binary data"); }
+
+  bool number_unsigned(uint64_t value) override {
+    if (state_ != State::kArray) return unexpected("a number");
+    if (array_is_shape_) {
+      add_dim(value);
+    } else {
+      add_offset(value);
+    }
+    return true;
+  }
+
+  bool string(std::string& value) override {
+    if (state_ == State::kMetadata) {
+      count_metadata(key_.size() + value.size());
+      out_->metadata[key_] = value;
+      return true;
+    }
+    if (state_ != State::kTensor || key_ != "dtype") return unexpected("a string");
+    tensor_.dtype = dtype_from_safetensors(value);
+    if (tensor_.dtype == 0) refuse(where() + "dtype " + shown(value) + " is not known");
+    return true;
+  }
+
+  bool start_object(size_t) override {
+    if (state_ == State::kStart) {
+      state_ = State::kTop;
+      return true;
+    }
+    if (state_ != State::kTop) return unexpected("an object");
+    inner_keys_.clear();
+    state_ = key_ == "__metadata__" ? State::kMetadata : State::kTensor;
+    if (state_ == State::kTensor) {
+      tensor_ = SafetensorsTensor{};
+      tensor_.name = key_;
+      num_offsets_ = 0;
+    }
+    return true;
+  }
+
+  bool key(std::string& value) override {
+    key_ = value;
+    if (state_ == State::kTop) return top_key();
+    if (!inner_keys_.insert(value).second) refuse(where() + "the key " + shown(value) + " stands twice");
+    const bool known = value == "dtype" || value == "shape" || value == "data_offsets";
+    if (state_ == State::kTensor && !known) refuse(where() + "unknown key " + shown(value));
+    return true;
+  }
+
+  bool end_object() override {
+    if (state_ == State::kTensor) finish_tensor();
+    state_ = state_ == State::kTop ? State::kStart : State::kTop;
+    return true;
+  }
+
+  bool start_array(size_t) override {
+    if (state_ != State::kTensor || key_ == "dtype") return unexpected("an array");
+    state_ = State::kArray;
+    array_is_shape_ = key_ == "shape";
+    return true;
+  }
+
+  bool end_array() override {
+    state_ = State::kTensor;
+    return true;
+  }
+
+  bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) override {
+    refuse("the header is not JSON in UTF-8 (byte " + std::to_string(position) + ")");
+  }
+
+ private:
+  enum class State { kStart, kTop, kMetadata, kTensor, kArray };
+
+  std::string where() const {
+    if (state_ == State::kMetadata) return "__metadata__: ";
+    if (state_ == State::kTensor || state_ == State::kArray) {
+      return "tensor " + shown(tensor_.name) + ": ";
+    }
+    return "header: ";
+  }
+
+  bool unexpected(const char* what) { refuse(where() + what + " where it may not stand"); }
+
+  bool top_key() {
+    if (!names_.insert(key_).second) refuse("the name " + shown(key_) + " stands twice");
+    if (names_.size() > kMaxTensors) refuse("more than 1000000 tensors");
+    if (key_.empty() || key_.size() > kMaxTensorName || has_control(key_)) {
+      refuse("the name " + shown(key_) + " is empty, longer than 512 bytes or has control characters");
+    }
+    return true;
+  }
+
+  void count_metadata(size_t bytes) {
+    metadata_bytes_ += bytes;
+    if (metadata_bytes_ > kMaxMetadata) refuse("__metadata__ is larger than 65536 bytes");
+  }
+
+  void add_dim(uint64_t value) {
+    if (tensor_.shape.size() == kMaxTensorDims) refuse(where() + "more than 8 dims");
+    if (value > static_cast<uint64_t>(kMaxTensorDim)) refuse(where() + "a dim above 2^48");
+    tensor_.shape.push_back(static_cast<int64_t>(value));
+  }
+
+  void add_offset(uint64_t value) {
+    if (num_offsets_ == 2) refuse(where() + "data_offsets must have two numbers");
+    (num_offsets_ == 0 ? tensor_.begin : tensor_.end) = value;
+    ++num_offsets_;
+  }
+
+  void finish_tensor() {
+    if (inner_keys_.size() != 3) refuse(where() + "dtype, shape or data_offsets is missing");
+    if (num_offsets_ != 2) refuse(where() + "data_offsets must have two numbers");
+    uint64_t bytes = 0;
+    if (!tensor_bytes(tensor_.shape, tensor_.dtype, &bytes)) {
+      refuse(where() + "its size does not fit into 64 bits");
+    }
+    if (tensor_.begin > tensor_.end || tensor_.end - tensor_.begin != bytes) {
+      refuse(where() + "data_offsets [" + std::to_string(tensor_.begin) + ", " +
+             std::to_string(tensor_.end) + "] do not hold its " + std::to_string(bytes) + " bytes");
+    }
+    out_->tensors.push_back(std::move(tensor_));
+  }
+
+  SafetensorsHeader* out_;
+  State state_ = State::kStart;
+  std::string key_;
+  std::unordered_set<std::string> names_, inner_keys_;
+  SafetensorsTensor tensor_;
+  int num_offsets_ = 0;
+  bool array_is_shape_ = false;
+  size_t metadata_bytes_ = 0;
+};
+
+// Sorts by place and moves offsets from "in the data" to "in the file".
+void check_tiling(SafetensorsHeader* header, uint64_t file_bytes) {
+  std::sort(header->tensors.begin(), header->tensors.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+  });
+  uint64_t expected = 0;
+  for (SafetensorsTensor& tensor : header->tensors) {
+    if (tensor.begin != expected) {
+      refuse("tensor " + shown(tensor.name) + " begins at byte " + std::to_string(tensor.begin) +
+             " of the data, but the one before ends at " + std::to_string(expected));
+    }
+    expected = tensor.end;
+    if (expected > file_bytes - header->data_begin) {
+      refuse("tensor " + shown(tensor.name) + " ends behind the end of the file");
+    }
+    tensor.begin += header->data_begin;
+    tensor.end += header->data_begin;
+  }
+  if (expected != file_bytes - header->data_begin) {
+    refuse("the file has " + std::to_string(file_bytes - header->data_begin) +
+           " bytes of data, but its tensors end at " + std::to_string(expected));
+  }
+}
+
+void check_length(uint64_t length, uint64_t file_bytes) {
+  if (length < 2 || length > kMaxSafetensorsHeader || length > file_bytes - 8) {
+    refuse("the header's length is " + std::to_string(length) + "; a file of " +
+           std::to_string(file_bytes) + " bytes allows 2 to " +
+           std::to_string(std::min(kMaxSafetensorsHeader, file_bytes - 8)));
+  }
+  if (length % 8 != 0) {
+    refuse("the data does not begin at a multiple of 8 (header of " + std::to_string(length) + " bytes)");
+  }
+}
+
+}  // namespace
+
+const char* safetensors_dtype(int32_t dtype) {
+  for (const auto& [name, value] : kDtypes) {
+    if (value == dtype) return name;
+  }
+  throw Error(YOKE_INVALID_ARGUMENT, "dtype " + std::to_string(dtype) +
+                                         " cannot be saved; allowed are fp64, fp32, bf16, fp16, int64, "
+                                         "int32 and uint8");
+}
+
+int32_t dtype_from_safetensors(std::string_view name) {
+  for (const auto& [known, value] : kDtypes) {
+    if (name == known) return value;
+  }
+  return 0;
+}
+
+bool tensor_bytes(const std::vector<int64_t>& shape, int32_t dtype, uint64_t* out) {
+  int64_t bytes = item_size(dtype);
+  for (const int64_t dim : shape) {
+    if (dim < 0 || dim > kMaxTensorDim || __builtin_mul_overflow(bytes, dim, &bytes)) return false;
+  }
+  *out = static_cast<uint64_t>(bytes);
+  return true;
+}
+
+SafetensorsHeader parse_safetensors_header(std::string_view text, uint64_t file_bytes) {
+  if (file_bytes < 8) refuse("a file of " + std::to_string(file_bytes) + " bytes has no header");
+  check_length(text.size(), file_bytes);
+  if (text.front() != '{') refuse("the header does not begin with '{'");
+  const size_t last = text.find_last_not_of(' ');
+  if (text[last] != '}') refuse("the header does not end with '}' and spaces");
+  SafetensorsHeader header;
+  header.data_begin = 8 + text.size();
+  HeaderEvents events(&header);
+  nlohmann::json::sax_parse(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(last) + 1, &events);
+  check_tiling(&header, file_bytes);
+  return header;
+}
+
+SafetensorsHeader read_safetensors_header(const File& file) {
+  try {
+    const uint64_t file_bytes = file.size();
+    if (file_bytes < 8) refuse("a file of " + std::to_string(file_bytes) + " bytes has no header");
+    uint64_t length = 0;
+    file.read_at(&length, 8, 0);
+    check_length(length, file_bytes);
+    std::string text(length, '\0');
+    file.read_at(text.data(), length, 8);
+    return parse_safetensors_header(text, file_bytes);
+  } catch (const Error& e) {
+    if (e.code() != YOKE_DATA_LOSS) throw;
+    throw Error(YOKE_DATA_LOSS, file.path() + ": " + e.what());
+  }
+}
+
+std::string make_safetensors_header(std::vector<SafetensorsTensor>* tensors,
+                                    const std::map<std::string, std::string>& metadata) {
+  using Json = nlohmann::ordered_json;
+  std::string text = "{";
+  if (!metadata.empty()) text += "\"__metadata__\":" + Json(metadata).dump() + ",";
+  uint64_t at = 0;
+  for (SafetensorsTensor& tensor : *tensors) {
+    uint64_t bytes = 0;
+    if (!tensor_bytes(tensor.shape, tensor.dtype, &bytes)) {
+      throw Error(YOKE_INVALID_ARGUMENT, "tensor " + shown(tensor.name) + " is too large to be saved");
+    }
+    tensor.begin = at;
+    tensor.end = at += bytes;
+    text += Json(tensor.name).dump() + ":" +
+            Json{{"dtype", safetensors_dtype(tensor.dtype)},
+                 {"shape", tensor.shape},
+                 {"data_offsets", {tensor.begin, tensor.end}}}
+                .dump() +
+            ",";
+  }
+  if (text.back() == ',') text.pop_back();
+  text += '}';
+  const size_t padded = (8 + text.size() + kDataAlignment - 1) / kDataAlignment * kDataAlignment;
+  text.resize(padded - 8, ' ');
+  const uint64_t length = text.size();
+  std::string head(8, '\0');
+  std::memcpy(head.data(), &length, 8);
+  for (SafetensorsTensor& tensor : *tensors) {
+    tensor.begin += padded;
+    tensor.end += padded;
+  }
+  return head + text;
+}
+
+}  // namespace yoke

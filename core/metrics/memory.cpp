@@ -1,0 +1,30 @@
+#include "core/metrics/memory.hpp"
+
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "yoke/error.hpp"
+
+namespace yoke {
+namespace {
+
+// "VmHWM:     12345 kB" of a file of /proc.
+int64_t kilobytes(const char* path, const std::string& key) {
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) {
+    if (line.compare(0, key.size(), key) != 0) continue;
+    std::istringstream rest(line.substr(key.size()));
+    int64_t value = 0;
+    if (rest >> value) return value * 1024;
+  }
+  throw Error(YOKE_INTERNAL, std::string("cannot find ") + key + " in " + path);
+}
+
+}  // namespace
+
+int64_t resident_bytes() { return kilobytes("/proc/self/status", "VmRSS:"); }
+int64_t peak_resident_bytes() { return kilobytes("/proc/self/status", "VmHWM:"); }
+int64_t total_memory_bytes() { return kilobytes("/proc/meminfo", "MemTotal:"); }
+
+}  // namespace yoke

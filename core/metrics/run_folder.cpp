@@ -1,0 +1,121 @@
+#include "core/metrics/run_folder.hpp"
+
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <thread>
+
+#include "core/checkpoint/files.hpp"
+#include "core/metrics/memory.hpp"
+#include "yoke/error.hpp"
+
+namespace yoke {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+std::string without_trailing_slash(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+std::string sibling(const std::string& wanted, int number) {
+  const std::string path = without_trailing_slash(wanted);
+  return number == 1 ? path : path + "-" + std::to_string(number);
+}
+
+bool is_free(const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) return true;
+  if (status.type() != fs::file_type::directory) {
+    throw Error(YOKE_FAILED_PRECONDITION,
+                "run.dir: " + path + " is not a folder that can be used; move it away or name another");
+  }
+  const bool empty = fs::is_empty(path, error);
+  if (error) throw_errno("run.dir: cannot look into " + path, error.value());
+  return empty;
+}
+
+std::string processor() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);) {
+    const size_t colon = line.find(": ");
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+std::string time_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+}  // namespace
+
+std::string free_run_folder(const std::string& wanted) {
+  for (int number = 1;; ++number) {
+    const std::string path = sibling(wanted, number);
+    if (is_free(path)) return path;
+  }
+}
+
+std::vector<std::string> existing_run_folders(const std::string& wanted) {
+  std::vector<std::string> folders;
+  for (int number = 1; !is_free(sibling(wanted, number)); ++number) {
+    folders.insert(folders.begin(), sibling(wanted, number));
+  }
+  return folders;
+}
+
+std::string environment_json(const std::map<std::string, std::string>& versions) {
+  utsname system{};
+  ::uname(&system);
+  Json json = {{"time", time_now()},
+               {"versions", versions},
+               {"compiler", __VERSION__},
+               {"system", std::string(system.sysname) + " " + system.release + " " + system.machine},
+               {"processor", processor()},
+               {"cores", std::thread::hardware_concurrency()},
+               {"memory", total_memory_bytes()}};
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+RunFolder::RunFolder(const std::string& path) : path_(without_trailing_slash(path)) {
+  make_folders(path_ + "/logs");
+  make_folders(checkpoints());
+}
+
+std::string RunFolder::log(int32_t rank) const {
+  char name[32];
+  std::snprintf(name, sizeof name, "/logs/rank_%03d.log", rank);
+  return path_ + name;
+}
+
+void RunFolder::write(const std::string& name, const std::string& text) {
+  replace_text(path_ + "/" + name, text);
+}
+
+void RunFolder::begin() {
+  const std::string file = path_ + "/exit.json";
+  if (::unlink(file.c_str()) != 0 && errno != ENOENT) throw_errno("cannot remove " + file, errno);
+}
+
+void RunFolder::end(const ExitRecord& record) {
+  const Json json = {{"code", record.code}, {"reason", record.reason}, {"step", record.step}};
+  write("exit.json", json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+}  // namespace yoke

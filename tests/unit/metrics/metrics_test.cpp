@@ -1,0 +1,152 @@
+#include "core/metrics/metrics.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "core/metrics/memory.hpp"
+#include "tests/unit/metrics/temp_folder.hpp"
+#include "yoke/error.hpp"
+
+namespace yoke {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+StepMetrics example() {
+  StepMetrics m;
+  m.step = 10;
+  m.loss = 5.12341;
+  m.grad_norm = 1.234;
+  m.lr = 3e-4;
+  m.tokens = 40960;
+  m.step_seconds = 0.25;
+  m.tps = 12345.4;
+  m.tflops = 0.123;
+  m.memory_bytes = int64_t{1} << 30;
+  m.memory_total_bytes = int64_t{200} << 30;
+  m.comm_percent = 12.34;
+  m.comm["dp_shard"] = {30, 123456789012, 0.03};
+  return m;
+}
+
+TEST(LogLine, LooksLikeTorchtitans) {
+  EXPECT_EQ(log_line(example(), false),
+            "step: 10  loss:  5.1234  grad_norm:   1.23  lr: 3.0e-04  memory:  1.00GiB(0.5%)  "
+            "tps: 12,345  tflops: 0.12  comm: 12.3%");
+}
+
+TEST(LogLine, ShowsMfuOnlyWhereThePeakIsKnown) {
+  StepMetrics m = example();
+  EXPECT_THAT(log_line(m, false), Not(HasSubstr("mfu")));
+  m.mfu_percent = 41.26;
+  EXPECT_THAT(log_line(m, false), HasSubstr("  mfu: 41.3%  comm:"));
+}
+
+TEST(LogLine, IsOfOneWidthWhateverTheValues) {
+  StepMetrics large = example();
+  large.loss = 11.5;
+  large.grad_norm = 123.4;
+  EXPECT_EQ(log_line(example(), false).size(), log_line(large, false).size());
+  large.grad_norm = std::nan("");
+  EXPECT_EQ(log_line(example(), false).size(), log_line(large, false).size());
+}
+
+TEST(LogLine, GroupsDigitsByThree) {
+  StepMetrics m = example();
+  const std::vector<std::pair<double, std::string>> cases = {
+      {0, "0"}, {999, "999"}, {1000, "1,000"}, {123456, "123,456"}, {1234567, "1,234,567"}};
+  for (const auto& [tps, text] : cases) {
+    m.tps = tps;
+    EXPECT_THAT(log_line(m, false), HasSubstr("tps: " + text + "  "));
+  }
+}
+
+TEST(LogLine, HasColoursOnlyWhenAsked) {
+  EXPECT_THAT(log_line(example(), false), Not(HasSubstr("\033")));
+  EXPECT_THAT(log_line(example(), true), HasSubstr("\033[32mloss:  5.1234\033[0m"));
+  EXPECT_FALSE(wants_colour(-1));
+}
+
+TEST(JsonLine, HasAllThatAProgramNeeds) {
+  const auto json = nlohmann::json::parse(json_line(example()));
+  EXPECT_EQ(json["step"], 10);
+  EXPECT_EQ(json["tokens"], 40960);
+  EXPECT_EQ(json["step_seconds"], 0.25);
+  EXPECT_EQ(json["tps"], 12345.4);
+  EXPECT_EQ(json["memory"], int64_t{1} << 30);
+  EXPECT_EQ(json["comm"]["dp_shard"]["calls"], 30);
+  EXPECT_EQ(json["comm"]["dp_shard"]["bytes"], 123456789012);
+  EXPECT_EQ(json["comm"]["dp_shard"]["seconds"], 0.03);
+  EXPECT_FALSE(json.contains("mfu_percent"));
+}
+
+TEST(JsonLine, RestoresEveryDoubleBitForBit) {
+  StepMetrics m = example();
+  for (uint64_t i = 1; i < 2000; ++i) {
+    m.loss = std::bit_cast<double>(0x3ff0000000000000 + i * 0x00012345678abcd1 % 0x0040000000000000);
+    const auto json = nlohmann::json::parse(json_line(m));
+    ASSERT_EQ(std::bit_cast<uint64_t>(json["loss"].get<double>()), std::bit_cast<uint64_t>(m.loss));
+  }
+}
+
+TEST(JsonLine, WritesNullForWhatIsNotFinite) {
+  StepMetrics m = example();
+  m.loss = std::numeric_limits<double>::infinity();
+  m.grad_norm = std::nan("");
+  const auto json = nlohmann::json::parse(json_line(m));
+  EXPECT_TRUE(json["loss"].is_null());
+  EXPECT_TRUE(json["grad_norm"].is_null());
+}
+
+TEST(JsonLine, TellsEvaluationsFromSteps) {
+  const auto json = nlohmann::json::parse(json_line(EvalMetrics{100, 2.5, 4096, 0.5}));
+  EXPECT_EQ(json["step"], 100);
+  EXPECT_EQ(json["eval_loss"], 2.5);
+  EXPECT_FALSE(json.contains("loss"));
+}
+
+TEST(MetricsFile, HandsOverEachLineAtOnce) {
+  const TempDir dir;
+  MetricsFile file(dir / "metrics.jsonl", 0);
+  file.write(example());
+  EXPECT_EQ(slurp(dir / "metrics.jsonl"), json_line(example()) + "\n");
+  file.write(EvalMetrics{10, 2.5, 1, 1});
+  EXPECT_EQ(slurp(dir / "metrics.jsonl"), json_line(example()) + "\n" + json_line(EvalMetrics{10, 2.5, 1, 1}) + "\n");
+}
+
+TEST(MetricsFile, DropsOnResumeTheStepsThatWillBeDoneAgain) {
+  const TempDir dir;
+  const std::string path = dir / "metrics.jsonl";
+  spill(path, "{\"step\":1}\n{\"step\":2}\n{\"step\":2,\"eval_loss\":1}\n{\"step\":3}\n{\"step\":2,\"lo");
+  MetricsFile file(path, 2);
+  file.write(EvalMetrics{3, 2, 1, 1});
+  EXPECT_EQ(slurp(path), "{\"step\":1}\n{\"step\":2}\n{\"step\":2,\"eval_loss\":1}\n" +
+                             json_line(EvalMetrics{3, 2, 1, 1}) + "\n");
+}
+
+TEST(MetricsFile, NamesAPathThatCannotBeWritten) {
+  try {
+    MetricsFile file("/proc/no/metrics.jsonl", 0);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("/proc/no/metrics.jsonl"));
+  }
+}
+
+TEST(Memory, GrowsWhenMemoryIsTouched) {
+  const int64_t before = resident_bytes();
+  std::vector<char> block(64 << 20, 1);
+  EXPECT_GE(resident_bytes(), before + (60 << 20));
+  EXPECT_GE(peak_resident_bytes(), before + (60 << 20));
+  EXPECT_GE(total_memory_bytes(), peak_resident_bytes());
+  EXPECT_EQ(block[block.size() / 2], 1);
+}
+
+}  // namespace
+}  // namespace yoke

@@ -1,0 +1,88 @@
+#include "core/metrics/run_folder.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/unit/metrics/temp_folder.hpp"
+#include "yoke/error.hpp"
+
+namespace yoke {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+TEST(FreeRunFolder, IsTheWantedOneWhenMissingOrEmpty) {
+  const TempDir dir;
+  EXPECT_EQ(free_run_folder(dir / "novels"), dir / "novels");
+  EXPECT_FALSE(fs::exists(dir / "novels"));
+  fs::create_directory(dir / "novels");
+  EXPECT_EQ(free_run_folder(dir / "novels/"), dir / "novels");
+}
+
+TEST(FreeRunFolder, IsTheFirstNumberedSiblingOtherwise) {
+  const TempDir dir;
+  RunFolder first(dir / "novels");
+  EXPECT_EQ(free_run_folder(dir / "novels"), dir / "novels-2");
+  RunFolder second(dir / "novels-2");
+  fs::create_directory(dir / "novels-3");
+  EXPECT_EQ(free_run_folder(dir / "novels/"), dir / "novels-3");
+}
+
+TEST(FreeRunFolder, RefusesAFileInItsPlace) {
+  const TempDir dir;
+  spill(dir / "novels", "text");
+  try {
+    free_run_folder(dir / "novels");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), YOKE_FAILED_PRECONDITION);
+    EXPECT_THAT(e.what(), HasSubstr(dir / "novels"));
+  }
+}
+
+TEST(ExistingRunFolders, ComeNewestFirst) {
+  const TempDir dir;
+  EXPECT_TRUE(existing_run_folders(dir / "novels").empty());
+  for (const char* name : {"novels", "novels-2", "novels-3", "novels-5", "other"}) RunFolder(dir / name);
+  EXPECT_THAT(existing_run_folders(dir / "novels"),
+              ElementsAre(dir / "novels-3", dir / "novels-2", dir / "novels"));
+}
+
+TEST(RunFolder, ReplacesItsFilesWhole) {
+  const TempDir dir;
+  RunFolder run(dir / "a/b/novels");
+  run.write("config.resolved.toml", "seed = 1\n");
+  run.write("config.resolved.toml", "seed = 2\n");
+  EXPECT_EQ(slurp(run.path() + "/config.resolved.toml"), "seed = 2\n");
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(run.path())) names.push_back(entry.path().filename());
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre("config.resolved.toml", "logs", "checkpoints"));
+  EXPECT_EQ(run.log(7), run.path() + "/logs/rank_007.log");
+}
+
+TEST(RunFolder, RecordsHowTheRunEnded) {
+  const TempDir dir;
+  RunFolder run(dir / "novels");
+  run.begin();
+  EXPECT_FALSE(fs::exists(run.path() + "/exit.json"));
+  run.end({5, "rank 1 was lost", 42});
+  const auto json = nlohmann::json::parse(slurp(run.path() + "/exit.json"));
+  EXPECT_EQ(json, (nlohmann::json{{"code", 5}, {"reason", "rank 1 was lost"}, {"step", 42}}));
+  run.begin();
+  EXPECT_FALSE(fs::exists(run.path() + "/exit.json"));
+}
+
+TEST(Environment, SaysWhatTheRunRanOn) {
+  const auto json = nlohmann::json::parse(environment_json({{"yoke", "0.1.0"}}));
+  EXPECT_EQ(json["versions"]["yoke"], "0.1.0");
+  for (const char* key : {"time", "compiler", "system", "processor", "cores", "memory"}) {
+    EXPECT_TRUE(json.contains(key)) << key;
+  }
+}
+
+}  // namespace
+}  // namespace yoke
