@@ -1,0 +1,135 @@
+// The contract compiles in every dialect that an author may use, without a warning and without a hole in
+// any struct; so do the C++ layer and the C example.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <ostream>
+#include <regex>
+#include <string>
+
+namespace {
+
+struct Dialect {
+  const char* name;
+  const char* compiler;  // "" or "...-NOTFOUND" = not on this machine
+  const char* flags;
+};
+void PrintTo(const Dialect& d, std::ostream* out) { *out << d.name; }
+
+struct Compiled {
+  int status;
+  std::string output;
+};
+
+Compiled compile(const Dialect& d, const std::string& flags, const std::string& file) {
+  const std::string command = std::string(d.compiler) + " " + d.flags + " " + flags +
+                              " -Werror -fsyntax-only -I" YOKE_SDK "/include " + file + " 2>&1";
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return {-1, "popen failed: " + command};
+  std::string output = command + "\n";
+  char part[512];
+  while (fgets(part, sizeof part, pipe) != nullptr) output += part;
+  return {pclose(pipe), output};
+}
+
+// A source file in the test's temporary folder, gone with the object.
+class Source {
+ public:
+  explicit Source(const std::string& text) {
+    std::string name = ::testing::TempDir() + "yoke_header_XXXXXX";
+    close_after(mkstemp(name.data()));
+    path_ = name;
+    std::ofstream(path_) << text << "\n";
+  }
+  ~Source() { std::filesystem::remove(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  static void close_after(int fd) {
+    if (FILE* f = fdopen(fd, "w")) fclose(f);
+  }
+  std::string path_;
+};
+
+bool present(const Dialect& d) {
+  const std::string compiler = d.compiler;
+  return !compiler.empty() && compiler.find("NOTFOUND") == std::string::npos;
+}
+
+constexpr const char* kWarnings = "-Wall -Wextra -Wpedantic";
+const std::string kContract = "#include \"yoke/parallel_backend.h\"\n";
+
+// The size of every struct of the contract is asked for: clang lays out, and warns about, only those.
+std::string use_every_struct() {
+  std::ifstream header(YOKE_SDK "/include/yoke/parallel_backend.h");
+  const std::regex end_of_struct("^\\} (\\w+);.*");
+  std::string source, line;
+  std::smatch match;
+  while (std::getline(header, line)) {
+    if (!std::regex_match(line, match, end_of_struct)) continue;
+    source += "extern char size_of_" + match[1].str() + "[sizeof(" + match[1].str() + ")];\n";
+  }
+  return source;
+}
+
+class Header : public ::testing::TestWithParam<Dialect> {
+ protected:
+  void SetUp() override {
+    if (!present(GetParam())) GTEST_SKIP() << "no compiler for " << GetParam().name << " on this machine";
+  }
+};
+class ContractHeader : public Header {};
+class CppLayer : public Header {};
+class ExampleInC : public Header {};
+
+TEST(ContractStructs, AreFoundInTheHeader) {
+  EXPECT_NE(use_every_struct().find("sizeof(YokeStepArgs)"), std::string::npos);
+  EXPECT_NE(use_every_struct().find("sizeof(ParallelBackend)"), std::string::npos);
+}
+
+TEST_P(ContractHeader, CompilesWithoutWarningOrPadding) {
+  const Source source(kContract + use_every_struct());
+  const Compiled result = compile(GetParam(), std::string(kWarnings) + " -Wpadded", source.path());
+  EXPECT_EQ(result.status, 0) << result.output;
+}
+
+// Without this the test above could pass because the compiler does not look.
+TEST_P(ContractHeader, APaddedStructWouldBeNoticed) {
+  const Source source(kContract +
+                      "struct Padded { int32_t a; int64_t b; };\nextern char size[sizeof(struct Padded)];");
+  const Compiled result = compile(GetParam(), std::string(kWarnings) + " -Wpadded", source.path());
+  EXPECT_NE(result.status, 0) << result.output;
+}
+
+TEST_P(CppLayer, CompilesWithoutWarning) {
+  const Source source(
+      "#include \"yoke/backend.hpp\"\n#include \"yoke/error.hpp\"\n#include \"yoke/tensor.hpp\"\n");
+  const Compiled result = compile(GetParam(), kWarnings, source.path());
+  EXPECT_EQ(result.status, 0) << result.output;
+}
+
+TEST_P(ExampleInC, CompilesWithoutWarning) {
+  const Compiled result = compile(GetParam(), std::string(kWarnings) + " -Wconversion -Wshadow",
+                                  YOKE_SDK "/examples/serial.c");
+  EXPECT_EQ(result.status, 0) << result.output;
+}
+
+const auto kC = ::testing::Values(Dialect{"c99", YOKE_CC, "-x c -std=c99"},
+                                  Dialect{"c11", YOKE_CC, "-x c -std=c11"},
+                                  Dialect{"clang_c99", YOKE_CLANG, "-x c -std=c99"},
+                                  Dialect{"clang_c11", YOKE_CLANG, "-x c -std=c11"});
+const auto kCpp = ::testing::Values(Dialect{"cpp17", YOKE_CXX, "-x c++ -std=c++17"},
+                                    Dialect{"cpp20", YOKE_CXX, "-x c++ -std=c++20"},
+                                    Dialect{"clang_cpp17", YOKE_CLANGXX, "-x c++ -std=c++17"},
+                                    Dialect{"clang_cpp20", YOKE_CLANGXX, "-x c++ -std=c++20"});
+const auto name_of = [](const auto& info) { return std::string(info.param.name); };
+
+INSTANTIATE_TEST_SUITE_P(C, ContractHeader, kC, name_of);
+INSTANTIATE_TEST_SUITE_P(Cpp, ContractHeader, kCpp, name_of);
+INSTANTIATE_TEST_SUITE_P(Cpp, CppLayer, kCpp, name_of);
+INSTANTIATE_TEST_SUITE_P(C, ExampleInC, kC, name_of);
+
+}  // namespace
