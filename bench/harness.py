@@ -16,10 +16,14 @@ def require_yoke(path):
                          "or name another one")
 
 
-def peers_python():
-    """The interpreter that `scripts/setup --peers` made; the same search as cmake/FindTorchWheel.cmake."""
+def find_peers_python():
+    """Where `scripts/setup --peers` puts the interpreter; the same search as cmake/FindTorchWheel.cmake."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    python = pathlib.Path(os.environ.get("YOKE_DEPS") or os.path.join(cache, "yoke")) / "venv/bin/python"
+    return pathlib.Path(os.environ.get("YOKE_DEPS") or os.path.join(cache, "yoke")) / "venv/bin/python"
+
+
+def peers_python():
+    python = find_peers_python()
     if not python.exists():
         raise SystemExit(f"{python} does not exist; run scripts/setup --peers (YOKE_DEPS names its folder)")
     return python

@@ -40,10 +40,10 @@ def rotate(x, cos, sin):
     return x * cos + torch.cat((-second, first), dim=-1) * sin
 
 
-def rope_tables(shape, seq_len):
+def rope_tables(shape, seq_len, dtype):
     """(cos, sin), each [seq_len, head_dim]."""
-    exponent = torch.arange(0, shape.head_dim, 2, device="cpu").float() / shape.head_dim
-    angle = torch.outer(torch.arange(seq_len, device="cpu").float(), 1.0 / shape.rope_theta**exponent)
+    exponent = torch.arange(0, shape.head_dim, 2, dtype=dtype, device="cpu") / shape.head_dim
+    angle = torch.outer(torch.arange(seq_len, dtype=dtype, device="cpu"), 1.0 / shape.rope_theta**exponent)
     angle = torch.cat((angle, angle), dim=-1)
     return angle.cos(), angle.sin()
 
@@ -104,11 +104,11 @@ class Body(nn.Module):
 
 
 class Llama(nn.Module):
-    def __init__(self, shape, seq_len):
+    def __init__(self, shape, seq_len, dtype):
         super().__init__()
         self.model = Body(shape)
         self.lm_head = nn.Linear(shape.dim, shape.vocab, bias=False)
-        self.rope = rope_tables(shape, seq_len)  # no buffers: nothing that a strategy would shard or send
+        self.rope = rope_tables(shape, seq_len, dtype)  # no buffers: nothing that a strategy would shard or send
 
     def forward(self, tokens):
         x = self.model.embed_tokens(tokens)
@@ -146,10 +146,10 @@ def initial_values(name, count, layers, seed):
     return ((2 * uniform_counter(name, seed, count) - 1) * math.sqrt(3.0) * std).astype(np.float32)
 
 
-def build(shape, seq_len, seed):
-    """The initialised model, fp32."""
+def build(shape, seq_len, seed, dtype=torch.float32):
+    """The initialised model. In fp64 too it starts from float32 values."""
     with torch.device("meta"):
-        model = Llama(shape, seq_len)
+        model = Llama(shape, seq_len, dtype).to(dtype)
     model.to_empty(device="cpu")
     with torch.no_grad():
         for name, parameter in model.named_parameters():

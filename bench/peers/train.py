@@ -30,6 +30,7 @@ def parse_arguments():
     parser.add_argument("--global-batch", type=int, default=8)
     parser.add_argument("--holdout", type=float, default=0.05)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--dtype", choices=("fp32", "fp64"), default="fp32", help="fp64 tells rounding from a defect")
     parser.add_argument("--lr", type=float, default=1e-3)
     return parser.parse_args()
 
@@ -122,7 +123,8 @@ def run_rank(options):
         rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         dist.init_process_group("gloo", init_method="file://" + os.environ["PEER_STORE"], rank=rank, world_size=ranks)
     windows = Windows(options.data, options.seq_len, options.holdout, options.global_batch, rank, ranks)
-    model = build(TINY, options.seq_len, options.seed)
+    dtype = torch.float64 if options.dtype == "fp64" else torch.float32
+    model = build(TINY, options.seq_len, options.seed, dtype)
     records = train(parallelize(model, options.strategy, dist), windows, options.steps, options.lr)
 
     losses = mean_losses(records, dist)

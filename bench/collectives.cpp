@@ -1,0 +1,157 @@
+// Collectives of our Communicator at 2 ranks beside the raw c10d backend: processes over c10d's own Gloo,
+// and ranks as threads over the in-process backend. Rank 0's latency, turn by turn. Usage: collectives
+#include <ATen/Parallel.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <vector>
+
+#include "bench/interleaved.hpp"
+#include "core/comm/communicator.hpp"
+#include "core/comm/thread_backend.hpp"
+#include "core/comm/virtual_world.hpp"
+#include "yoke/error.hpp"
+
+namespace {
+
+using namespace yoke;
+using namespace yoke::bench;
+
+constexpr int32_t kRanks = 2;
+
+struct Size {
+  const char* text;
+  int64_t bytes;
+  int rounds;
+};
+constexpr Size kSizes[] = {
+    {"64 B", 64, 301}, {"16 KiB", 16 << 10, 301}, {"1 MiB", 1 << 20, 101}, {"16 MiB", 16 << 20, 15}};
+
+// The two sides of one rank.
+struct Sides {
+  Communicator& ours;
+  c10d::Backend& raw;
+};
+
+// One collective on both sides; the whole tensor has `bytes`, a part half of it.
+struct Collective {
+  const char* name;
+  std::function<void()> raw, ours;
+};
+
+std::vector<Collective> collectives(const Sides& s, at::Tensor& whole, at::Tensor& part) {
+  return {{"all_reduce",
+           [&] {
+             std::vector<at::Tensor> tensors{whole};
+             s.raw.allreduce(tensors, c10d::AllreduceOptions())->wait();
+           },
+           [&] { s.ours.all_reduce(whole, YOKE_SUM)->wait(); }},
+          {"all_gather", [&] { s.raw._allgather_base(whole, part, c10d::AllgatherOptions())->wait(); },
+           [&] { s.ours.all_gather(whole, part)->wait(); }},
+          {"reduce_scatter",
+           [&] { s.raw._reduce_scatter_base(part, whole, c10d::ReduceScatterOptions())->wait(); },
+           [&] { s.ours.reduce_scatter(part, whole, YOKE_SUM)->wait(); }}};
+}
+
+void print_row(const char* name, const Size& size, const Samples& raw, const Samples& ours) {
+  const Spread r = spread(raw.seconds), o = spread(ours.seconds), times = ratio(ours, raw);
+  std::printf("| %-14s | %6s | %8.0f (%.0f) | %8.0f (%.0f) | %5.2f | %5.2f |\n", name, size.text, r.median * 1e6,
+              r.min * 1e6, o.median * 1e6, o.min * 1e6, times.median,
+              static_cast<double>(size.bytes) / o.median * 1e-9);
+}
+
+void measure(int32_t rank, const Sides& sides, const char* title) {
+  if (rank == 0) {
+    std::printf("\n%s\n| operation | whole | raw, us: median (best) | ours, us | ours / raw | ours, GB/s |\n"
+                "|---|---|---|---|---|---|\n", title);
+  }
+  for (const Size& size : kSizes) {
+    at::Tensor whole = at::zeros({size.bytes / 4}, at::kFloat), part = at::zeros({size.bytes / 4 / kRanks}, at::kFloat);
+    for (const Collective& c : collectives(sides, whole, part)) {
+      Samples raw{"raw", {}}, ours{"ours", {}};
+      for (int round = -3; round < size.rounds; ++round) {
+        const double r = time_calls(1, c.raw), o = time_calls(1, c.ours);
+        if (round < 0) continue;  // the first ones touch memory and connect
+        raw.seconds.push_back(r);
+        ours.seconds.push_back(o);
+      }
+      if (rank == 0) print_row(c.name, size, raw, ours);
+    }
+  }
+}
+
+Communicator& world_comm(CommWorld& world) {
+  world.set_mesh(Mesh({1, 1, kRanks, 1, 1}));
+  return world.comm(YOKE_ALL_AXES, "bench");
+}
+
+void process_rank(int32_t rank, const std::string& folder) {
+  Rendezvous meet;
+  meet.rank = rank;
+  meet.world_size = kRanks;
+  meet.file_store = folder + "/ours";
+  const auto world = CommWorld::connect(meet, {});
+  auto store = c10::make_intrusive<c10d::FileStore>(folder + "/raw", kRanks);
+  auto options = c10d::ProcessGroupGloo::Options::create();
+  options->devices = {c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")};
+  const c10::intrusive_ptr<c10d::Backend> raw =
+      c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, kRanks, options);
+  measure(rank, {world_comm(*world), *raw}, "2 processes; raw: c10d::ProcessGroupGloo");
+  world->shutdown();
+}
+
+// The second rank is a child, made before LibTorch has any thread.
+int over_processes() {
+  char folder[] = "/tmp/yoke-bench-XXXXXX";
+  if (mkdtemp(folder) == nullptr) throw Error(YOKE_FAILED_PRECONDITION, "cannot make a folder in /tmp");
+  const pid_t child = fork();
+  if (child < 0) throw Error(YOKE_RESOURCE_EXHAUSTED, "fork failed");
+  at::set_num_threads(1);
+  process_rank(child == 0 ? 1 : 0, folder);
+  std::fflush(stdout);
+  if (child == 0) _exit(0);
+  int status = 0;
+  waitpid(child, &status, 0);
+  for (const char* file : {"/ours", "/raw"}) unlink((std::string(folder) + file).c_str());
+  rmdir(folder);
+  return status == 0 ? 0 : 1;
+}
+
+void thread_rank(int32_t rank, const std::shared_ptr<VirtualWorld>& shared) {
+  Rendezvous meet;
+  meet.rank = rank;
+  meet.world_size = kRanks;
+  meet.virtual_world = shared;
+  const auto world = CommWorld::connect(meet, {});
+  const c10::intrusive_ptr<c10d::Backend> raw =
+      c10::make_intrusive<ThreadBackend>(shared->hub("raw", {0, 1}), rank);
+  measure(rank, {world_comm(*world), *raw}, "2 threads; raw: the in-process backend");
+  world->shutdown();
+}
+
+void over_threads() {
+  const auto shared = make_virtual_world(kRanks);
+  std::thread other(thread_rank, 1, shared);
+  thread_rank(0, shared);
+  other.join();
+}
+
+}  // namespace
+
+int main() {
+  try {
+    const int code = over_processes();
+    over_threads();
+    return code;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "collectives: %s\n", error.what());
+    return 1;
+  }
+}

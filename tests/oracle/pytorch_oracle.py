@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Twenty steps of Yoke and of PyTorch's own loop, from the same bits over the same data, agree."""
+import subprocess
+import sys
+import unittest
+
+import support
+
+support.use_peers()
+
+STEPS, BATCH, SEQ_LEN, HOLDOUT, SEED, LR = 20, 4, 32, 0.05, 7, 1e-3
+# Relative, per step: (loss, gradient norm). fp64 proves the logic, fp32 is the sanity check.
+BOUNDS = {"fp64": (1e-12, 1e-10), "fp32": (2e-6, 4e-4)}
+
+
+class PyTorch(support.OracleTest):
+    def peer(self, dtype):
+        out = self.folder / f"{dtype}.jsonl"
+        subprocess.run(
+            [sys.executable, support.REPOSITORY / "bench/peers/train.py", "--strategy", "single", "--data", self.text,
+             "--out", out, "--dtype", dtype, "--steps", str(STEPS), "--seq-len", str(SEQ_LEN), "--global-batch", str(BATCH),
+             "--holdout", str(HOLDOUT), "--seed", str(SEED), "--lr", str(LR)], check=True, timeout=300)
+        return support.read_lines(out)
+
+    def check(self, dtype, ranks, **layout):
+        run = self.train(ranks, seed=SEED, model__preset="tiny", data__seq_len=SEQ_LEN, data__holdout=HOLDOUT,
+                         train__steps=STEPS, train__global_batch=BATCH, train__lr=LR, precision__param=dtype,
+                         precision__reduce=dtype, **layout)
+        ours, theirs = support.read_lines(run / "metrics.jsonl"), self.peer(dtype)
+        self.assertEqual([m["step"] for m in ours], list(range(1, STEPS + 1)))
+        self.assertLess(ours[-1]["loss"], 0.9 * ours[0]["loss"])
+        for key, bound in zip(("loss", "grad_norm"), BOUNDS[dtype]):
+            worst = max(abs(a[key] - b[key]) / b[key] for a, b in zip(ours, theirs, strict=True))
+            print(f"{dtype}, {ranks} rank(s), {key}: {worst:.2g} (bound {bound:g})", flush=True)
+            self.assertLess(worst, bound, key)
+
+    def test_single_rank_in_fp64(self):
+        self.check("fp64", 1)
+
+    def test_two_shards_in_fp64(self):
+        self.check("fp64", 2, dp_shards=2)
+
+    def test_two_replicas_in_fp64(self):
+        self.check("fp64", 2, dp_degree=2, dp_shards=1)
+
+    def test_two_shards_in_fp32(self):
+        self.check("fp32", 2, dp_shards=2)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""transformers opens our checkpoints and finds the held-out loss that we logged."""
+import unittest
+
+import support
+
+support.use_peers()
+
+import torch  # noqa: E402
+import transformers  # noqa: E402
+
+from windows import Windows  # noqa: E402
+
+STEPS, BATCH, SEQ_LEN, HOLDOUT = 5, 4, 64, 0.02
+TOLERANCE = 1e-5  # fp32: other kernels, other order of sums
+
+
+class Transformers(support.OracleTest):
+    def held_out_loss(self, checkpoint):
+        """Mean over the whole global batches of the held-out tail."""
+        model = transformers.AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+        data = Windows(self.text, SEQ_LEN, HOLDOUT, BATCH)
+        windows = (len(data.tokens) - 1) // SEQ_LEN
+        first, last = data.count, windows - (windows - data.count) % BATCH
+        self.assertGreater(last, first)
+        rows = torch.stack([data.tokens[k * SEQ_LEN : (k + 1) * SEQ_LEN + 1] for k in range(first, last)])
+        with torch.no_grad():
+            logits = model(rows[:, :-1]).logits
+        return float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten()))
+
+    def check(self, **model):
+        run = self.train(2, dp_shards=2, train__steps=STEPS, train__lr=1e-2, train__global_batch=BATCH,
+                         data__seq_len=SEQ_LEN, data__holdout=HOLDOUT, eval__every=STEPS, checkpoint__every=STEPS, **model)
+        logged = [m for m in support.read_lines(run / "metrics.jsonl") if "eval_loss" in m]
+        ours = logged[-1]["eval_loss"]
+        theirs = self.held_out_loss(run / f"checkpoints/step-{STEPS:08d}")
+        self.assertLess(abs(ours - theirs) / theirs, TOLERANCE)
+
+    def test_untied_head_and_grouped_queries(self):
+        self.check(model__preset="tiny", model__layers=3)
+
+    def test_tied_head_another_theta_and_epsilon(self):
+        self.check(model__dim=48, model__layers=2, model__heads=4, model__kv_heads=4, model__ffn_dim=100,
+                   model__vocab=256, model__tied="true", model__rope_theta=500.0, model__norm_eps=1e-3)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
