@@ -62,6 +62,8 @@ function(yoke_use_torch name)
     file(WRITE ${PROJECT_BINARY_DIR}/torch_pch.cpp "")
     add_library(yoke_torch_pch OBJECT ${PROJECT_BINARY_DIR}/torch_pch.cpp)
     target_link_libraries(yoke_torch_pch PUBLIC torch::cpu Threads::Threads)
+    set_target_properties(yoke_torch_pch PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(yoke_torch_pch PRIVATE -fPIC)
     target_precompile_headers(yoke_torch_pch PRIVATE
       <string> <vector> <memory> <functional>
       <ATen/ATen.h> <torch/csrc/autograd/autograd.h> <torch/csrc/autograd/custom_function.h>
@@ -69,6 +71,9 @@ function(yoke_use_torch name)
   endif()
   target_link_libraries(${name} PUBLIC torch::cpu)
   target_precompile_headers(${name} REUSE_FROM yoke_torch_pch)
+  # One precompiled header serves libraries and programs only if all are compiled with the same flag.
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${name} PRIVATE -fPIC)
 endfunction()
 
 # yoke_test(NAME SOURCES a_test.cpp ... [LINK lib ...] [LABELS l ...] [TORCH])

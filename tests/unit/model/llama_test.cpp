@@ -1,0 +1,322 @@
+#include "core/model/llama.hpp"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "tests/unit/model/neutral_driver.hpp"
+
+namespace yoke {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+ModelConfig small(bool tied = false) {
+  ModelConfig c;
+  c.dim = 24;
+  c.layers = 2;
+  c.heads = 6;
+  c.kv_heads = 2;
+  c.ffn_dim = 40;
+  c.vocab = 50;
+  c.tied = tied;
+  return c;
+}
+
+TorchModelHost make_host(const ModelConfig& config, int32_t dtype, uint64_t seed = 3) {
+  return TorchModelHost(llama_family().make_blocks(config, DataConfig{}, dtype), dtype, seed, false);
+}
+
+// The whole model written out with elementary operators: explicit attention matrix, explicit softmax.
+class Oracle {
+ public:
+  Oracle(const ModelConfig& config, std::map<std::string, at::Tensor> params) : c_(config), p_(std::move(params)) {}
+
+  at::Tensor loss_sum(const at::Tensor& tokens, const at::Tensor& targets, const at::Tensor& positions) const {
+    at::Tensor x = at::embedding(at_("model.embed_tokens.weight"), tokens);
+    for (int64_t n = 0; n < c_.layers; ++n) x = layer(x, positions, "model.layers." + std::to_string(n) + ".");
+    const std::string head = c_.tied.value_or(false) ? "model.embed_tokens.weight" : "lm_head.weight";
+    const at::Tensor logits = at::matmul(norm(x, "model.norm.weight"), at_(head).t());
+    const at::Tensor valid = targets.ne(-100);
+    const at::Tensor nll = -at::log_softmax(logits, -1).gather(-1, targets.clamp_min(0).unsqueeze(-1)).squeeze(-1);
+    return (nll * valid).sum();
+  }
+
+ private:
+  const at::Tensor& at_(const std::string& name) const { return p_.at(name); }
+
+  at::Tensor norm(const at::Tensor& x, const std::string& name) const {
+    return x * (x.pow(2).mean(-1, true) + 1e-5).rsqrt() * at_(name);
+  }
+
+  // [B, S, heads, D]: pairs (i, i + D/2) turn by position * theta^(-2i/D).
+  at::Tensor rotate(const at::Tensor& x, const at::Tensor& positions) const {
+    const int64_t half = x.size(-1) / 2;
+    const at::Tensor f = at::exp(at::arange(half, x.options()) * (-std::log(10000.0) / static_cast<double>(half)));
+    const at::Tensor angle = positions.to(x.scalar_type()).unsqueeze(-1).unsqueeze(-1) * f;
+    const at::Tensor a = x.slice(-1, 0, half), b = x.slice(-1, half, 2 * half);
+    return at::cat({a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()}, -1);
+  }
+
+  at::Tensor attention(const at::Tensor& x, const at::Tensor& positions, const std::string& prefix) const {
+    const int64_t b = x.size(0), s = x.size(1), d = c_.dim / c_.heads;
+    const auto project = [&](const char* name) { return at::matmul(x, at_(prefix + name).t()).view({b, s, -1, d}); };
+    const at::Tensor q = rotate(project("q_proj.weight"), positions).transpose(1, 2);
+    const at::Tensor k = rotate(project("k_proj.weight"), positions).transpose(1, 2).repeat_interleave(c_.heads / c_.kv_heads, 1);
+    const at::Tensor v = project("v_proj.weight").transpose(1, 2).repeat_interleave(c_.heads / c_.kv_heads, 1);
+    const at::Tensor hidden = at::ones({s, s}, x.options()).triu(1).to(at::kBool);
+    const at::Tensor scores = (at::matmul(q, k.transpose(-1, -2)) / std::sqrt(static_cast<double>(d)))
+                                  .masked_fill(hidden, -std::numeric_limits<double>::infinity());
+    const at::Tensor out = at::matmul(at::softmax(scores, -1), v).transpose(1, 2).reshape({b, s, -1});
+    return at::matmul(out, at_(prefix + "o_proj.weight").t());
+  }
+
+  at::Tensor layer(const at::Tensor& x, const at::Tensor& positions, const std::string& prefix) const {
+    const at::Tensor h = x + attention(norm(x, prefix + "input_layernorm.weight"), positions, prefix + "self_attn.");
+    const at::Tensor y = norm(h, prefix + "post_attention_layernorm.weight");
+    const at::Tensor gate = at::matmul(y, at_(prefix + "mlp.gate_proj.weight").t());
+    const at::Tensor up = at::matmul(y, at_(prefix + "mlp.up_proj.weight").t());
+    return h + at::matmul(gate * at::sigmoid(gate) * up, at_(prefix + "mlp.down_proj.weight").t());
+  }
+
+  ModelConfig c_;
+  std::map<std::string, at::Tensor> p_;
+};
+
+template <class T>
+struct Compared {
+  double loss, expected_loss;
+  double worst = 0;  // largest error of a gradient, relative to its largest element
+  std::string where;
+};
+
+// One step of the neutral model beside the oracle in fp64 on the same values.
+template <class T>
+Compared<T> compare(const ModelConfig& config, TestBatch& batch) {
+  TorchModelHost host = make_host(config, kDtype<T>);
+  NeutralDriver<T> driver(host.model());
+  driver.bind_all();
+  Compared<T> out{};
+  out.loss = driver.step(batch.micro(), 0.5);
+
+  std::map<std::string, at::Tensor> params;
+  for (size_t i = 0; i < driver.params(); ++i) {
+    const YokeParameter& p = *host.summary().params[i];
+    const at::Tensor values = at::from_blob(driver.memory(i).data(), at::IntArrayRef(p.shape, p.ndim), at::CppTypeToScalarType<T>::value);
+    params[driver.name(i)] = values.to(at::kDouble, false, true).set_requires_grad(true);
+  }
+  const auto ids = [&](std::vector<int64_t>& v) { return at::from_blob(v.data(), {batch.sequences(), batch.seq_len()}, at::kLong); };
+  const at::Tensor loss = Oracle(config, params).loss_sum(ids(batch.tokens), ids(batch.targets), ids(batch.positions));
+  out.expected_loss = loss.item<double>();
+  (loss * 0.5).backward();
+  for (size_t i = 0; i < driver.params(); ++i) {
+    const at::Tensor expected = params[driver.name(i)].grad();
+    const at::Tensor got = at::from_blob(driver.grads[i].data(), expected.sizes(), at::CppTypeToScalarType<T>::value).to(at::kDouble);
+    const double error = ((got - expected).abs().max() / expected.abs().max()).template item<double>();
+    if (error > out.worst) {
+      out.worst = error;
+      out.where = driver.name(i);
+    }
+  }
+  return out;
+}
+
+TEST(Llama, HasTheLossAndGradientsOfPlainAutogradInFp64) {
+  TestBatch batch(3, 11, 50, 1);
+  const auto c = compare<double>(small(), batch);
+  EXPECT_NEAR(c.loss / c.expected_loss, 1, 1e-14);
+  EXPECT_LT(c.worst, 1e-12) << c.where;
+}
+
+TEST(Llama, HasTheLossAndGradientsOfPlainAutogradInFp32) {
+  TestBatch batch(3, 11, 50, 1);
+  const auto c = compare<float>(small(), batch);
+  EXPECT_NEAR(c.loss / c.expected_loss, 1, 1e-6);
+  EXPECT_LT(c.worst, 2e-5) << c.where;
+}
+
+TEST(Llama, AddsBothGradientsOfATiedHead) {
+  TestBatch batch(2, 7, 50, 2);
+  const auto c = compare<double>(small(true), batch);
+  EXPECT_NEAR(c.loss / c.expected_loss, 1, 1e-14);
+  EXPECT_LT(c.worst, 1e-12) << c.where;
+}
+
+// Sliced or shuffled positions, other ones in every row: nothing is derived from a constant.
+TEST(Llama, TakesItsAnglesFromThePositionsGiven) {
+  TestBatch batch(2, 9, 50, 3);
+  for (size_t i = 0; i < batch.positions.size(); ++i) batch.positions[i] = static_cast<int64_t>((i * 37) % 101);
+  const auto c = compare<double>(small(), batch);
+  EXPECT_NEAR(c.loss / c.expected_loss, 1, 1e-14);
+  EXPECT_LT(c.worst, 1e-12) << c.where;
+}
+
+// The buffer of a batch is used again with other positions behind the same address.
+TEST(Llama, NoticesPositionsThatChangeInPlace) {
+  TorchModelHost host = make_host(small(), YOKE_F64);
+  NeutralDriver<double> driver(host.model());
+  driver.bind_all();
+  TestBatch batch(2, 9, 50, 3);
+  const double before = driver.step(batch.micro(), 1);
+  for (int64_t& p : batch.positions) p = (p * 5) % 7;
+  const double changed = driver.step(batch.micro(), 1);
+  for (size_t i = 0; i < batch.positions.size(); ++i) batch.positions[i] = static_cast<int64_t>(i) % 9;
+  EXPECT_NE(before, changed);
+  EXPECT_EQ(before, driver.step(batch.micro(), 1));
+}
+
+TEST(Llama, LeavesOutIgnoredTargets) {
+  TestBatch batch(2, 8, 50, 4);
+  for (size_t i = 0; i < batch.targets.size(); i += 3) batch.targets[i] = -100;
+  const auto c = compare<double>(small(), batch);
+  EXPECT_NEAR(c.loss / c.expected_loss, 1, 1e-14);
+  EXPECT_LT(c.worst, 1e-12) << c.where;
+
+  TorchModelHost host = make_host(small(), YOKE_F64);
+  NeutralDriver<double> driver(host.model());
+  driver.bind_all();
+  ManagedTensor carry;
+  for (uint64_t b = 0; b < driver.blocks(); ++b) {
+    const YokeForwardResult r = driver.forward(b, batch.micro(), carry ? &carry->tensor : nullptr, false);
+    carry.reset(r.carry_out);
+    if (b + 1 < driver.blocks()) continue;
+    EXPECT_EQ(r.loss_weight, 10);
+  }
+}
+
+TEST(Llama, RunsInBf16CloseToFp32) {
+  TorchModelHost low = make_host(small(), YOKE_BF16), high = make_host(small(), YOKE_F32);
+  TestBatch batch(2, 8, 50, 4);
+  NeutralDriver<float> driver(high.model());
+  driver.bind_all();
+  std::vector<at::Tensor> memory;
+  for (size_t i = 0; i < driver.params(); ++i) {
+    const YokeParameter& p = *low.summary().params[i];
+    memory.push_back(at::from_blob(driver.memory(i).data(), at::IntArrayRef(p.shape, p.ndim), at::kFloat).to(at::kBFloat16));
+    YokeError err = make_error();
+    ASSERT_EQ(low.model().bind_param(low.model().ctx, static_cast<int64_t>(i), TensorView(memory.back()).get(), &err), YOKE_OK) << err.text;
+  }
+  double losses[2] = {};
+  const YokeModel* models[] = {&low.model(), &high.model()};
+  for (int m = 0; m < 2; ++m) {
+    ManagedTensor carry;
+    for (uint64_t b = 0; b < driver.blocks(); ++b) {
+      YokeForwardArgs args{};
+      args.header = YOKE_HEADER(YokeForwardArgs, YOKE_ID_FORWARD_ARGS);
+      args.block = b;
+      args.micro = batch.micro();
+      args.carry_in = carry ? &carry->tensor : nullptr;
+      YokeForwardResult out{};
+      out.header = YOKE_HEADER(YokeForwardResult, YOKE_ID_FORWARD_RESULT);
+      YokeError err = make_error();
+      ASSERT_EQ(models[m]->block_forward(models[m]->ctx, &args, &out, &err), YOKE_OK) << err.text;
+      carry.reset(out.carry_out);
+      losses[m] = out.loss_sum;
+    }
+  }
+  EXPECT_NEAR(losses[0] / losses[1], 1, 5e-3);
+  EXPECT_NE(losses[0], losses[1]);
+}
+
+TEST(Llama, UsesTheNamesAndInitialValuesOfTheReference) {
+  ModelConfig config;
+  config.preset = "tiny";
+  TorchModelHost host = make_host(config, YOKE_F32, 0);
+  NeutralDriver<float> driver(host.model());
+  std::map<std::string, size_t> index;
+  for (size_t i = 0; i < driver.params(); ++i) index[driver.name(i)] = i;
+  EXPECT_EQ(driver.params(), 2u + 12 * 9 + 1);
+  const auto& embed = driver.memory(index.at("model.embed_tokens.weight"));
+  EXPECT_EQ(embed[0], -0.00891725998f);
+  EXPECT_EQ(embed[3], -0.0174284503f);
+  const auto& down = driver.memory(index.at("model.layers.0.mlp.down_proj.weight"));
+  EXPECT_EQ(down[0], -0.000931249815f);
+  EXPECT_EQ(down[1], 0.00639463356f);
+  for (const char* name : {"model.layers.11.self_attn.q_proj.weight", "model.layers.11.self_attn.k_proj.weight",
+                           "model.layers.11.self_attn.v_proj.weight", "model.layers.11.self_attn.o_proj.weight",
+                           "model.layers.11.mlp.gate_proj.weight", "model.layers.11.mlp.up_proj.weight",
+                           "model.layers.11.input_layernorm.weight", "model.layers.11.post_attention_layernorm.weight",
+                           "model.norm.weight", "lm_head.weight"}) {
+    EXPECT_EQ(index.count(name), 1u) << name;
+  }
+  EXPECT_EQ(driver.memory(index.at("model.norm.weight"))[5], 1.0f);
+}
+
+int64_t params_of(const std::string& preset) {
+  ModelConfig config;
+  config.preset = preset;
+  return llama_family().info(config, DataConfig{}).num_params;
+}
+
+TEST(Llama, HasThePresetsOfTheDesign) {
+  EXPECT_EQ(params_of("tiny"), 869952);
+  EXPECT_EQ(params_of("llama-14m"), 9668224);
+  EXPECT_EQ(params_of("llama-60m"), 102898688);
+  EXPECT_EQ(params_of("llama3-8b"), 8030261248);
+  EXPECT_GT(params_of("novels"), 800000);
+  EXPECT_LT(params_of("novels"), 3000000);
+}
+
+TEST(Llama, CountsTheParametersThatItBuilds) {
+  for (const bool tied : {false, true}) {
+    const TorchModelHost host = make_host(small(tied), YOKE_F32);
+    int64_t built = 0;
+    for (uint64_t i = 0; i < host.summary().num_params; ++i) {
+      built += numel(host.summary().params[i]->shape, host.summary().params[i]->ndim);
+    }
+    EXPECT_EQ(llama_family().info(small(tied), DataConfig{}).num_params, built);
+  }
+}
+
+TEST(Llama, WritesTheConfigOfHuggingFace) {
+  DataConfig data;
+  data.seq_len = 128;
+  const ModelInfo info = llama_family().info(small(true), data);
+  EXPECT_EQ(info.vocab, 50);
+  EXPECT_THAT(info.hf_config_json,
+              AllOf(HasSubstr("\"LlamaForCausalLM\""), HasSubstr("\"num_key_value_heads\": 2,"),
+                    HasSubstr("\"intermediate_size\": 40,"), HasSubstr("\"tie_word_embeddings\": true,"),
+                    HasSubstr("\"max_position_embeddings\": 128,")));
+}
+
+std::string refusal(const ModelConfig& config) {
+  try {
+    llama_dims(config);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), YOKE_INVALID_ARGUMENT);
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(LlamaDims, OverridesAPreset) {
+  ModelConfig config;
+  config.preset = "llama3-8b";
+  config.layers = 2;
+  config.tied = true;
+  const LlamaDims d = llama_dims(config);
+  EXPECT_EQ(d.layers, 2);
+  EXPECT_EQ(d.dim, 4096);
+  EXPECT_EQ(d.rope_theta, 500000);
+  EXPECT_TRUE(d.tied);
+}
+
+TEST(LlamaDims, NamesEveryFault) {
+  ModelConfig config;
+  config.preset = "huge";
+  EXPECT_THAT(refusal(config), AllOf(HasSubstr("model.preset = \"huge\""), HasSubstr("llama-14m"), HasSubstr("tiny")));
+  config = {};
+  config.layers = -2;
+  EXPECT_THAT(refusal(config), AllOf(HasSubstr("model.dim is not given"), HasSubstr("model.layers = -2"), HasSubstr("model.vocab")));
+  config = small();
+  config.heads = 5;
+  config.rope_theta = 0;
+  EXPECT_THAT(refusal(config), AllOf(HasSubstr("model.dim = 24 with model.heads = 5"), HasSubstr("a divisor of model.heads = 5"), HasSubstr("rope_theta")));
+}
+
+}  // namespace
+}  // namespace yoke
