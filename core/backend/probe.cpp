@@ -4,9 +4,9 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <csignal>
 #include <cstdio>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/backend/library_file.hpp"
@@ -39,6 +39,12 @@ const char* option_type(int32_t type) {
   }
 }
 
+// null = no limit on this side.
+Json limit_json(double limit, int32_t type) {
+  if (!std::isfinite(limit)) return nullptr;
+  return type == YOKE_OPTION_INT ? Json(static_cast<int64_t>(limit)) : Json(limit);
+}
+
 Json option_json(const YokeOptionInfo& option) {
   Json json = {{"key", view(option.key)},
                {"type", option_type(option.type)},
@@ -54,8 +60,8 @@ Json option_json(const YokeOptionInfo& option) {
     choices.remove_prefix(bar == std::string_view::npos ? choices.size() : bar + 1);
   }
   if (option.min <= option.max) {
-    json["min"] = option.min;
-    json["max"] = option.max;
+    json["min"] = limit_json(option.min, option.type);
+    json["max"] = limit_json(option.max, option.type);
   }
   return json;
 }
@@ -110,8 +116,9 @@ std::string trimmed(std::string text) {
 
 std::string crash_reason(const SubprocessResult& result, std::chrono::milliseconds limit) {
   if (result.timed_out) {
-    return "it did not come back within " + std::to_string(limit.count() / 1000.0).substr(0, 4) +
-           " s while loading";
+    char seconds[32];
+    std::snprintf(seconds, sizeof seconds, "%g", static_cast<double>(limit.count()) / 1000);
+    return "it did not come back within " + std::string(seconds) + " s while loading";
   }
   std::string reason =
       result.ending.signal != 0

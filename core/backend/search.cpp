@@ -165,6 +165,14 @@ std::vector<Candidate> list_candidates(const std::vector<SearchDir>& dirs) {
   return all;
 }
 
+std::vector<std::string> backend_names(const std::vector<std::string>& config_path) {
+  std::vector<std::string> names;
+  for (Candidate& c : list_candidates(search_dirs(SearchSettings::current(config_path)))) {
+    if (c.shadowed_by.empty() && is_backend_name(c.name)) names.push_back(std::move(c.name));
+  }
+  return names;
+}
+
 std::string find_backend(const std::string& name_or_path, const std::vector<SearchDir>& dirs) {
   if (name_or_path.find('/') != std::string::npos) {
     if (name_or_path.front() != '/') {

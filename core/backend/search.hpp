@@ -41,6 +41,9 @@ std::vector<SearchDir> search_dirs(const SearchSettings& settings);
 // replaced silently.
 std::vector<Candidate> list_candidates(const std::vector<SearchDir>& dirs);
 
+// Names of the candidates that are taken, given backend_path of a run file.
+std::vector<std::string> backend_names(const std::vector<std::string>& config_path);
+
 // The file that a name, or an absolute path, means; whether it can be used is for
 // check_library_file. Throws Error: INVALID_ARGUMENT if it is neither, NOT_FOUND with every
 // directory searched and the nearest name. Callers exit with 3.

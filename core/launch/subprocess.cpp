@@ -2,13 +2,15 @@
 
 #include <poll.h>
 #include <spawn.h>
-#include <sys/pidfd.h>
 #include <sys/wait.h>
 
 #include <csignal>
 
 #include "core/launch/signal_name.hpp"
 
+extern "C" {
+#include <sys/pidfd.h>  // glibc 2.36 forgets to say that it is C
+}
 extern char** environ;
 
 namespace yoke {

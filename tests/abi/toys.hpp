@@ -1,0 +1,44 @@
+// The libraries of toy.c, copied one by one into a folder of the test: modes and names can be
+// changed there.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "tests/support/temp_folder.hpp"
+#include "yoke/error.hpp"
+
+namespace yoke::testing {
+
+class Toys {
+ public:
+  // "crash_on_load" -> the copy of toy_crash_on_load.so; "" -> toy.so
+  std::string copy(const std::string& variant) const {
+    const std::string name = variant.empty() ? "toy.so" : "toy_" + variant + ".so";
+    const std::string path = folder_ / name;
+    std::filesystem::copy_file(std::filesystem::path(YOKE_TOYS) / name, path);
+    set_mode(path, 0644);
+    return path;
+  }
+  static void set_mode(const std::string& path, unsigned mode) {
+    std::filesystem::permissions(path, static_cast<std::filesystem::perms>(mode));
+  }
+  const TempFolder& folder() const { return folder_; }
+
+ private:
+  TempFolder folder_;
+};
+
+// The message of the Error that f throws; "" if it throws none.
+template <class F>
+std::string message_of(F&& f, int32_t* code = nullptr) {
+  try {
+    f();
+  } catch (const Error& e) {
+    if (code != nullptr) *code = e.code();
+    return e.what();
+  }
+  return "";
+}
+
+}  // namespace yoke::testing

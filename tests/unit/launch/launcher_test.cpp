@@ -1,0 +1,321 @@
+#include "core/launch/launcher.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <csignal>
+#include <sstream>
+#include <thread>
+
+#include "core/launch/subprocess.hpp"
+#include "tests/support/temp_folder.hpp"
+
+namespace yoke {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::read_file;
+using testing::TempFolder;
+
+// Ranks are shell scripts; $RANK_FOLDER is a folder of the test.
+RankCommand script(const std::string& text, const TempFolder& folder) {
+  return {{"/bin/sh", "-c", text}, {{"RANK_FOLDER", folder.path().string()}}};
+}
+
+// launch_ranks in a process of its own, so that signals can be sent to it and its output be read.
+class LauncherProcess {
+ public:
+  explicit LauncherProcess(const std::vector<RankCommand>& commands)
+      : out_(make_pipe()), err_(make_pipe()) {
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::dup2(out_.write_end.get(), STDOUT_FILENO);
+      ::dup2(err_.write_end.get(), STDERR_FILENO);
+      ::_exit(launch_ranks(commands));
+    }
+    out_.write_end.reset();
+    err_.write_end.reset();
+  }
+  ~LauncherProcess() {
+    if (pid_ > 0) wait();
+  }
+  LauncherProcess(const LauncherProcess&) = delete;
+  LauncherProcess& operator=(const LauncherProcess&) = delete;
+
+  void send(int signal) const { ::kill(pid_, signal); }
+
+  // Exit code, or -signal. Reads the output to its end.
+  int wait() {
+    pollfd fds[2] = {{out_.read_end.get(), POLLIN, 0}, {err_.read_end.get(), POLLIN, 0}};
+    std::string* texts[2] = {&out, &err};
+    while (fds[0].fd >= 0 || fds[1].fd >= 0) {
+      ::poll(fds, 2, -1);
+      for (int i : {0, 1}) {
+        if (fds[i].revents != 0 && !read_available(fds[i].fd, *texts[i])) fds[i].fd = -1;
+      }
+    }
+    int status = 0;
+    ::waitpid(pid_, &status, 0);
+    pid_ = -1;
+    const Ending ending = ending_of(status);
+    return ending.signal != 0 ? -ending.signal : ending.exit_code;
+  }
+
+  std::string out, err;
+
+ private:
+  pid_t pid_ = -1;
+  Pipe out_, err_;
+};
+
+void wait_for(const std::string& file) {
+  while (!std::filesystem::exists(file)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
+bool alive(pid_t pid) {
+  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+  std::string number, name, state;
+  if (!(stat >> number >> name >> state)) return false;
+  return state != "Z" && state != "X";
+}
+
+// A killed process may need a moment to be gone.
+bool is_gone(pid_t pid) {
+  for (int i = 0; i < 1000 && alive(pid); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  return !alive(pid);
+}
+
+pid_t pid_in(const std::string& file) {
+  return std::stoi(read_file(file));
+}
+
+struct Outcome {
+  int code;
+  std::string out, err;
+};
+
+Outcome run(const std::vector<std::string>& scripts) {
+  const TempFolder folder;
+  std::vector<RankCommand> commands;
+  for (const std::string& text : scripts) commands.push_back(script(text, folder));
+  LauncherProcess launcher(commands);
+  const int code = launcher.wait();
+  return {code, launcher.out, launcher.err};
+}
+
+// ---- output
+
+TEST(Launcher, ReturnsZeroIfAllRanksDo) {
+  EXPECT_EQ(run({"exit 0", "exit 0", "exit 0"}).code, 0);
+}
+
+TEST(Launcher, PrefixesEverythingButTheOutputOfRankZero) {
+  const Outcome o = run({"echo step: 1; echo careful >&2", "echo hello; echo oh >&2"});
+  EXPECT_THAT(o.out, AllOf(HasSubstr("step: 1\n"), HasSubstr("[rank 1] hello\n")));
+  EXPECT_THAT(o.out, Not(HasSubstr("[rank 0]")));
+  EXPECT_THAT(o.err, AllOf(HasSubstr("[rank 0] careful\n"), HasSubstr("[rank 1] oh\n")));
+}
+
+TEST(Launcher, PrefixesNothingIfThereIsOneRank) {
+  const Outcome o = run({"echo step: 1; echo careful >&2"});
+  EXPECT_EQ(o.out, "step: 1\n");
+  EXPECT_EQ(o.err, "careful\n");
+}
+
+TEST(Launcher, KeepsLinesWholeAndHandsOnAnUnfinishedOne) {
+  const Outcome o = run({"exit 0", "printf one; sleep 0.05; printf ' line\\nand a half'"});
+  EXPECT_EQ(o.out, "[rank 1] one line\n[rank 1] and a half\n");
+}
+
+TEST(Launcher, PassesOnAllLinesOfAFloodAtTheEnd) {
+  const Outcome o = run({"i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done"});
+  EXPECT_THAT(o.out, HasSubstr("line 0\n"));
+  EXPECT_THAT(o.out, ::testing::EndsWith("line 19999\n"));
+}
+
+TEST(Launcher, GivesRanksTheirVariablesAndNoInput) {
+  LauncherProcess launcher(
+      {{{"/bin/sh", "-c", "echo threads $OMP_NUM_THREADS; wc -c"}, {{"OMP_NUM_THREADS", "7"}}}});
+  EXPECT_EQ(launcher.wait(), 0);
+  EXPECT_EQ(launcher.out, "threads 7\n0\n");
+}
+
+TEST(Launcher, GoesOnWhenNobodyReadsItsOutput) {
+  const TempFolder folder;
+  Pipe out = make_pipe();
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::dup2(out.write_end.get(), STDOUT_FILENO);
+    out.read_end.reset();
+    ::_exit(launch_ranks(
+        {script("echo a; sleep 0.05; echo b; echo done > $RANK_FOLDER/done", folder)}));
+  }
+  out.read_end.reset();
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  EXPECT_EQ(ending_of(status).exit_code, 0);
+  EXPECT_EQ(read_file(folder / "done"), "done\n");
+}
+
+// ---- failures
+
+TEST(Launcher, NamesTheRankThatFailedWithItsExitCodeAndLastLines) {
+  const Outcome o = run({"sleep 300", "echo reading; echo no such tensor >&2; exit 7"});
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.err,
+              AllOf(HasSubstr("yoke: rank 1 of 2"),
+                    HasSubstr("failed with exit code 7"),
+                    HasSubstr("its last lines:\n    reading\n    no such tensor\n")));
+}
+
+TEST(Launcher, KeepsTheLastTwentyLines) {
+  const Outcome o =
+      run({"sleep 300", "i=0; while [ $i -lt 50 ]; do echo line $i; i=$((i+1)); done; exit 1"});
+  EXPECT_THAT(o.err, AllOf(HasSubstr("last lines:\n    line 30\n"), HasSubstr("    line 49\n")));
+}
+
+TEST(Launcher, NamesTheSignalThatKilledARank) {
+  const Outcome o = run({"sleep 300", "kill -SEGV $$"});
+  EXPECT_EQ(o.code, 5);
+  EXPECT_THAT(o.err,
+              AllOf(HasSubstr("rank 1 of 2"), HasSubstr("was killed by signal 11 (SIGSEGV)")));
+}
+
+TEST(Launcher, PassesOnExitCodesThatHaveAMeaning) {
+  EXPECT_EQ(run({"sleep 300", "exit 2"}).code, 2);
+  EXPECT_EQ(run({"sleep 300", "exit 3"}).code, 3);
+  EXPECT_EQ(run({"sleep 300", "exit 5"}).code, 5);
+  EXPECT_EQ(run({"sleep 300", "exit 42"}).code, 1);
+}
+
+TEST(Launcher, KillsRanksThatIgnoreThePoliteSignal) {
+  const Outcome o = run({"trap '' TERM; while :; do sleep 300; done", "exit 1"});
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.err, HasSubstr("rank 1 of 2"));
+}
+
+TEST(Launcher, PrefersAKilledRankAsTheFirstCause) {
+  const Outcome o = run({"exit 1", "sleep 0.05; kill -KILL $$"});
+  EXPECT_EQ(o.code, 5);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("rank 1 of 2"), HasSubstr("signal 9 (SIGKILL)")));
+}
+
+TEST(Launcher, PrefersARankThatFailedOverOneThatLostItsPeer) {
+  const Outcome o = run({"exit 5", "sleep 0.05; echo the reason; exit 2"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("rank 1 of 2"), HasSubstr("the reason")));
+}
+
+TEST(Launcher, WaitsForTheCauseWhenARankOnlyLostItsPeer) {
+  const Outcome o = run({"exit 5", "trap '' TERM; sleep 0.6; echo the reason; exit 2"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(
+      o.err,
+      AllOf(HasSubstr("rank 1 of 2"), HasSubstr("the reason"), Not(HasSubstr("rank 0 of 2"))));
+}
+
+TEST(Launcher, DoesNotBlameRanksThatItEndedItself) {
+  const Outcome o = run({"sleep 300", "sleep 300", "exit 5"});
+  EXPECT_EQ(o.code, 5);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("rank 2 of 3"), HasSubstr("it lost a peer")));
+}
+
+TEST(Launcher, DoesNotShowWhatSurvivorsSayAboutTheFailure) {
+  const Outcome o = run(
+      {"trap 'echo peer lost >&2; exit 5' TERM; while :; do sleep 0.01; done", "kill -KILL $$"});
+  EXPECT_THAT(o.err, AllOf(HasSubstr("rank 1 of 2"), Not(HasSubstr("peer lost"))));
+}
+
+TEST(Launcher, SaysThatAProgramCannotBeStarted) {
+  LauncherProcess launcher({{{"/no/such/program"}, {}}});
+  EXPECT_EQ(launcher.wait(), 1);
+  EXPECT_THAT(launcher.err, HasSubstr("cannot start /no/such/program: No such file or directory"));
+}
+
+// ---- signals
+
+TEST(Launcher, ForwardsAnInterruptAndReturns130) {
+  const TempFolder folder;
+  const std::string polite = "trap 'echo saved; exit 130' INT; : > $RANK_FOLDER/";
+  LauncherProcess launcher({script(polite + "0; while :; do sleep 0.01; done", folder),
+                            script(polite + "1; while :; do sleep 0.01; done", folder)});
+  wait_for(folder / "0");
+  wait_for(folder / "1");
+  launcher.send(SIGINT);
+  EXPECT_EQ(launcher.wait(), 130);
+  EXPECT_THAT(launcher.out, AllOf(HasSubstr("saved\n"), HasSubstr("[rank 1] saved\n")));
+  EXPECT_THAT(launcher.err, HasSubstr("stopping after this step"));
+}
+
+TEST(Launcher, ForwardsATerminationAndReturns143) {
+  const TempFolder folder;
+  LauncherProcess launcher(
+      {script("trap 'exit 0' TERM; : > $RANK_FOLDER/0; while :; do sleep 0.01; done", folder)});
+  wait_for(folder / "0");
+  launcher.send(SIGTERM);
+  EXPECT_EQ(launcher.wait(), 143);
+}
+
+TEST(Launcher, TakesAnInterruptDuringTheStartOfARankAsOrderly) {
+  const TempFolder folder;
+  LauncherProcess launcher({script(": > $RANK_FOLDER/0; exec sleep 300", folder)});
+  wait_for(folder / "0");
+  launcher.send(SIGINT);
+  EXPECT_EQ(launcher.wait(), 130);
+  EXPECT_THAT(launcher.err, Not(HasSubstr("killed")));
+}
+
+TEST(Launcher, KillsTheRanksAtTheSecondSignal) {
+  const TempFolder folder;
+  LauncherProcess launcher(
+      {script("trap ': > $RANK_FOLDER/told' INT; : > $RANK_FOLDER/0; while :; do sleep 0.01; done",
+              folder)});
+  wait_for(folder / "0");
+  launcher.send(SIGINT);
+  wait_for(folder / "told");
+  launcher.send(SIGINT);
+  EXPECT_EQ(launcher.wait(), 130);
+}
+
+TEST(Launcher, ReportsARankThatFailsWhileItStops) {
+  const TempFolder folder;
+  LauncherProcess launcher(
+      {script("trap 'echo disk full; exit 1' INT; : > $RANK_FOLDER/0; while :; do sleep 0.01; done",
+              folder)});
+  wait_for(folder / "0");
+  launcher.send(SIGINT);
+  EXPECT_EQ(launcher.wait(), 1);
+  EXPECT_THAT(launcher.err, HasSubstr("failed with exit code 1"));
+}
+
+// ---- orphans
+
+TEST(Launcher, LeavesNoChildOfARankBehind) {
+  const TempFolder folder;
+  const std::string child = "sleep 300 & echo $! > $RANK_FOLDER/";
+  LauncherProcess launcher({script(child + "0; exit 0", folder),
+                            script(child + "1; sleep 0.1; exit 1", folder),
+                            script(child + "2; wait", folder)});
+  launcher.wait();
+  for (const char* name : {"0", "1", "2"}) EXPECT_TRUE(is_gone(pid_in(folder / name))) << name;
+}
+
+TEST(Launcher, TakesItsRanksAlongWhenItIsKilled) {
+  const TempFolder folder;
+  const std::string rank =
+      "echo $$ > $RANK_FOLDER/part; mv $RANK_FOLDER/part $RANK_FOLDER/pid; exec sleep 300";
+  LauncherProcess launcher({script(rank, folder)});
+  wait_for(folder / "pid");
+  launcher.send(SIGKILL);
+  EXPECT_EQ(launcher.wait(), -SIGKILL);
+  EXPECT_TRUE(is_gone(pid_in(folder / "pid")));
+}
+
+}  // namespace
+}  // namespace yoke
