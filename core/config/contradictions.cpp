@@ -34,23 +34,7 @@ void check_absolute(const Facts& facts, Found& found) {
   }
 }
 
-// A worker of the user's own may have families that need no dimension.
-void check_dimensions_given(const Facts& facts, Found& found) {
-  const ModelConfig& m = facts.run.model;
-  if (!m.preset.empty() || !facts.run.worker.empty() || !sound(facts, {"model.preset", "worker"})) {
-    return;
-  }
-  std::vector<std::string> missing;
-  for (const char* name : {"dim", "layers", "heads", "ffn_dim", "vocab"}) {
-    const std::string key = std::string("model.") + name;
-    const bool unset = !read_key(*find_key(key), facts.run).has_value();
-    if (unset && facts.sound(key)) missing.push_back(key);
-  }
-  if (missing.empty()) return;
-  found.push_back("model.preset is not set, so the dimensions are needed; missing: " +
-                  join(missing));
-}
-
+// Dimensions that a preset fills are the model's to check.
 void check_division(const Facts& facts, Found& found, const char* whole, const char* part) {
   if (!sound(facts, {whole, part})) return;
   const auto n = read_key(*find_key(whole), facts.run), d = read_key(*find_key(part), facts.run);
@@ -92,7 +76,6 @@ std::vector<std::string> contradictions(const Facts& facts) {
   Found found;
   check_backend(facts, found);
   check_absolute(facts, found);
-  check_dimensions_given(facts, found);
   check_division(facts, found, "model.dim", "model.heads");
   check_division(facts, found, "model.heads", "model.kv_heads");
   check_division(facts, found, "train.global_batch", "train.micro_batch");

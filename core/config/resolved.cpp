@@ -1,10 +1,8 @@
-// A loaded configuration written down: for people, for files, for comparison.
+// A loaded configuration as a run file, and what of it must stay when a run is resumed.
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "core/config/config.hpp"
 #include "core/config/schema.hpp"
-#include "core/config/toml_file.hpp"
 
 namespace yoke {
 namespace {
@@ -35,23 +33,6 @@ std::string print(const LoadedConfig& config, bool with_origins) {
   return out;
 }
 
-nlohmann::json to_json(const Value& value) {
-  return std::visit(
-      [](const auto& v) -> nlohmann::json {
-        using T = std::decay_t<decltype(v)>;
-        if constexpr (std::is_same_v<T, ForeignValue>) {
-          return v.text;
-        } else if constexpr (std::is_same_v<T, std::vector<Value>>) {
-          nlohmann::json list = nlohmann::json::array();
-          for (const Value& item : v) list.push_back(to_json(item));
-          return list;
-        } else {
-          return v;
-        }
-      },
-      value.data);
-}
-
 // 64-bit FNV-1a: two configurations are compared, nobody attacks it.
 uint64_t fnv1a(const std::string& text) {
   uint64_t hash = 0xcbf29ce484222325u;
@@ -67,17 +48,6 @@ std::string to_toml(const LoadedConfig& config) {
 
 std::string to_toml_with_origins(const LoadedConfig& config) {
   return print(config, true);
-}
-
-std::string origins_json(const LoadedConfig& config) {
-  nlohmann::ordered_json out = nlohmann::ordered_json::object();
-  for (const Resolved& item : config.values) {
-    const std::optional<Value> value =
-        item.value.empty() ? std::nullopt : parse_toml_value(item.value);
-    out[item.key] = {{"value", value ? to_json(*value) : nlohmann::json()},
-                     {"origin", item.origin}};
-  }
-  return out.dump(2) + "\n";
 }
 
 std::string resume_digest(const LoadedConfig& config) {

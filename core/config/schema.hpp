@@ -80,6 +80,9 @@ std::string check_key(const Key& key, const Value& value);
 // A value from the command line or a variable, where strings need no quotes.
 Value loose_value(const Key& key, const std::string& text);
 
+// The whole table as a JSON list: key, type, required, default, allowed, variable, doc.
+std::string schema_json();
+
 // Later releases delete rows here. Not built yet, hence refused by name: the reason, or "".
 std::string planned(std::string_view name, const Value& value);
 // Keys that only planned() knows.

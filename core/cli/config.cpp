@@ -1,0 +1,85 @@
+#include "core/cli/config.hpp"
+
+#include <cstdio>
+
+#include "core/backend/search.hpp"
+#include "core/cli/command.hpp"
+#include "core/cli/table.hpp"
+#include "core/config/config.hpp"
+#include "core/config/schema.hpp"
+#include "core/launch/exit_code.hpp"
+
+namespace yoke {
+namespace {
+
+struct Request {
+  std::string config;
+  std::vector<std::string> overrides;
+  bool origin = false;
+  bool json = false;
+};
+
+int show(const Request& request) {
+  const LoadedConfig config =
+      load_config(request.config, request.overrides, process_environment(), backend_names);
+  const std::string text = request.json     ? origins_json(config)
+                           : request.origin ? to_toml_with_origins(config)
+                                            : to_toml(config);
+  std::fputs(text.c_str(), stdout);
+  return kExitOk;
+}
+
+std::string default_text(const Key& key) {
+  const std::optional<Value> value = read_key(key, RunConfig{});
+  if (key.is(kRequired)) return "required";
+  return value ? to_text(*value) : "unset";
+}
+
+int schema_text() {
+  Table table({"key", "type", "default", "allowed", "meaning"});
+  for (const Key& key : schema()) {
+    table.add({std::string(key.name),
+               type_name(key),
+               default_text(key),
+               allowed(key),
+               std::string(key.doc)});
+  }
+  std::fputs(table.text().c_str(), stdout);
+  std::puts("\n[NAME] holds the options of the backend NAME; see: yoke backends info NAME");
+  std::puts("A variable sets a key too: YOKE_TRAIN_STEPS=10 is train.steps=10.");
+  return kExitOk;
+}
+
+int list_schema(bool json) {
+  if (!json) return schema_text();
+  std::fputs(schema_json().c_str(), stdout);
+  return kExitOk;
+}
+
+}  // namespace
+
+int config_command(const std::vector<std::string>& args) {
+  CLI::App app("Run files: what a run would use, and what can be set.", "yoke config");
+  app.require_subcommand(1);
+  Request request;
+  CLI::App* show_app =
+      app.add_subcommand("show", "the whole run: file, variables and overrides put together");
+  show_app->add_option("CONFIG", request.config, "run file (TOML)")->required();
+  show_app->add_option("KEY=VALUE", request.overrides, "overrides, e.g. train.steps=10");
+  show_app->add_flag("--origin", request.origin, "say who set each value");
+  CLI::App* schema_app = app.add_subcommand("schema", "every key, its type, default and range");
+  for (CLI::App* sub : {show_app, schema_app}) {
+    sub->add_flag("--json", request.json, "print JSON");
+  }
+  return run_command(app, args, [&] {
+    if (schema_app->parsed()) return list_schema(request.json);
+    try {
+      return show(request);
+    } catch (const ConfigError& e) {
+      std::fprintf(stderr, "yoke: %s\n", e.what());
+      return static_cast<int>(kExitUsage);
+    }
+  });
+}
+
+}  // namespace yoke

@@ -1,0 +1,96 @@
+// yoke: finds the command and hands it the words behind it. Links no LibTorch.
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "core/cli/backends.hpp"
+#include "core/cli/config.hpp"
+#include "core/cli/generate.hpp"
+#include "core/cli/train.hpp"
+#include "core/config/nearest.hpp"
+#include "core/launch/exit_code.hpp"
+#include "yoke/parallel_backend.h"
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+struct Command {
+  const char* name;
+  int (*run)(const Words& args);
+  const char* summary;
+};
+
+constexpr Command kCommands[] = {
+    {"train", yoke::train_command, "train a model as a run file says"},
+    {"generate", yoke::generate_command, "continue a text with a trained model"},
+    {"backends", yoke::backends_command, "list parallel backends, show what they can do"},
+    {"config", yoke::config_command, "show what a run would use, list all keys"},
+};
+
+// In the design, not built yet.
+constexpr const char* kPlanned[] = {
+    "compare", "checkpoint", "plan", "report", "doctor", "completion"};
+
+void print_help(FILE* out) {
+  std::fputs("Trains one model through interchangeable parallel backends.\n\n", out);
+  std::fputs("usage: yoke COMMAND ...\n\n", out);
+  for (const Command& c : kCommands) std::fprintf(out, "  %-10s %s\n", c.name, c.summary);
+  std::fputs("\n  yoke COMMAND --help   what a command takes\n", out);
+  std::fputs("  yoke --version        this version and that of the backend contract\n", out);
+}
+
+int refuse(const std::string& word) {
+  for (const char* name : kPlanned) {
+    if (word != name) continue;
+    std::fprintf(stderr, "yoke: the command '%s' is not built yet; see: yoke --help\n", name);
+    return yoke::kExitUsage;
+  }
+  Words names;
+  for (const Command& c : kCommands) names.emplace_back(c.name);
+  const bool flag = word.starts_with('-');
+  if (flag) names = {"--help", "--version"};
+  std::fprintf(stderr,
+               "yoke: unknown %s '%s'; allowed: %s%s\n",
+               flag ? "flag" : "command",
+               word.c_str(),
+               yoke::join(names).c_str(),
+               yoke::did_you_mean(word, names).c_str());
+  return yoke::kExitUsage;
+}
+
+int dispatch(const Words& words) {
+  if (words.empty()) {
+    print_help(stderr);
+    return yoke::kExitUsage;
+  }
+  if (words[0] == "--help" || words[0] == "-h") {
+    print_help(stdout);
+    return yoke::kExitOk;
+  }
+  if (words[0] == "--version") {
+    std::printf("yoke %s (backend contract %d.%d)\n", YOKE_VERSION, YOKE_ABI_MAJOR, YOKE_ABI_MINOR);
+    return yoke::kExitOk;
+  }
+  for (const Command& c : kCommands) {
+    if (words[0] == c.name) return c.run({words.begin() + 1, words.end()});
+  }
+  return refuse(words[0]);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int code = yoke::kExitFailed;
+  try {
+    code = dispatch(Words(argv + 1, argv + argc));
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "yoke: %s\n", e.what());
+  }
+  if (std::fflush(stdout) != 0 && code == yoke::kExitOk) {
+    std::fputs("yoke: the output could not be written; is the disk full?\n", stderr);
+    code = yoke::kExitFailed;
+  }
+  return code;
+}
