@@ -1,0 +1,81 @@
+#include "tests/support/plain_loop.hpp"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cmath>
+#include <stdexcept>
+
+namespace yoke::testing {
+namespace {
+
+std::vector<int64_t> windows_of(const PlainRun& run, int64_t step) {
+  if (run.windows) return run.windows(step);
+  std::vector<int64_t> windows;
+  for (int64_t i = 0; i < run.global_batch; ++i) windows.push_back((step - 1) * run.global_batch + i);
+  return windows;
+}
+
+// Bytes [w * T + shift, w * T + shift + T) of every window w, as ids [B, T].
+at::Tensor read_ids(const PlainRun& run, const std::vector<uint8_t>& text, int64_t step, int64_t shift) {
+  const std::vector<int64_t> windows = windows_of(run, step);
+  at::Tensor ids = at::empty({static_cast<int64_t>(windows.size()), run.seq_len}, at::kLong);
+  int64_t* out = ids.mutable_data_ptr<int64_t>();
+  for (int64_t window : windows) {
+    const int64_t first = window * run.seq_len + shift;
+    if (first + run.seq_len > static_cast<int64_t>(text.size())) throw std::out_of_range("the text is too short");
+    for (int64_t t = 0; t < run.seq_len; ++t) *out++ = text[first + t];
+  }
+  return ids;
+}
+
+struct Moments {
+  at::Tensor first, second;
+};
+
+void update(const PlainRun& run, int64_t step, at::Tensor param, const at::Tensor& grad, Moments& m) {
+  const double lr = run.lr(step);
+  if (!run.decay_matrices || param.dim() > 1) param.sub_(param * (lr * run.weight_decay));
+  if (run.sgd) {
+    m.first = run.momentum * m.first + grad;
+    param.sub_(lr * m.first);
+    return;
+  }
+  m.first = run.beta1 * m.first + (1 - run.beta1) * grad;
+  m.second = run.beta2 * m.second + (1 - run.beta2) * grad * grad;
+  const double correction1 = 1 - std::pow(run.beta1, step), correction2 = 1 - std::pow(run.beta2, step);
+  param.sub_(lr * (m.first / correction1) / (at::sqrt(m.second / correction2) + run.eps));
+}
+
+double norm_of_gradients(const PlainParams& params) {
+  double squares = 0;
+  for (const auto& [name, p] : params) squares += p.grad().to(at::kDouble).square().sum().item<double>();
+  return std::sqrt(squares);
+}
+
+}  // namespace
+
+PlainResult train_plain(const PlainRun& run, const std::vector<uint8_t>& text) {
+  PlainResult result;
+  PlainParams params = plain_params(run);
+  std::map<std::string, Moments> moments;
+  for (const auto& [name, p] : params) moments[name] = {at::zeros_like(p), at::zeros_like(p)};
+  for (int64_t step = 1; step <= run.steps; ++step) {
+    const at::Tensor tokens = read_ids(run, text, step, 0), targets = read_ids(run, text, step, 1);
+    const at::Tensor loss = plain_loss(run, params, tokens, targets) / static_cast<double>(targets.numel());
+    loss.backward();
+    const double norm = norm_of_gradients(params);
+    const double scale = run.clip > 0 ? std::min(1.0, run.clip / (norm + 1e-6)) : 1.0;
+    at::NoGradGuard no_grad;
+    for (auto& [name, p] : params) {
+      update(run, step, p, p.grad() * scale, moments[name]);
+      p.mutable_grad() = at::Tensor();
+    }
+    result.loss.push_back(loss.item<double>());
+    result.grad_norm.push_back(norm);
+  }
+  for (const auto& [name, p] : params) result.params[name] = p.detach();
+  return result;
+}
+
+}  // namespace yoke::testing
