@@ -20,7 +20,8 @@ class Mesh {
   int32_t size() const { return size_; }  // product of the degrees
   int32_t degree(int axis) const { return degrees_[axis]; }
   int32_t coordinate(int32_t rank, int axis) const;
-  // The ranks that differ from `rank` only in the axes of the mask, ascending; contains rank itself.
+  // The ranks that differ from `rank` only in the axes of the mask, ascending; contains rank
+  // itself.
   std::vector<int32_t> peers(int32_t rank, uint32_t axes) const;
   int32_t data_ranks() const { return degrees_[YOKE_DP_REPLICATE] * degrees_[YOKE_DP_SHARD]; }
   int32_t data_rank(int32_t rank) const;  // coordinate on dp_replicate x dp_shard

@@ -1,0 +1,182 @@
+#include "core/backend/services.hpp"
+
+#include <cstring>
+#include <utility>
+
+#include "yoke/error.hpp"
+#include "yoke/torch.hpp"
+
+struct YokeWork {
+  std::unique_ptr<yoke::CommWork> work;
+};
+
+namespace yoke {
+namespace {
+
+constexpr const char* kCollectives = "yoke.collectives/1";
+
+template <class T>
+T& required(T* pointer, const char* what) {
+  if (pointer == nullptr) throw Error(YOKE_INVALID_ARGUMENT, std::string(what) + " is NULL");
+  return *pointer;
+}
+
+Communicator& communicator(YokeComm* comm) {
+  return *required(comm, "comm").comm;
+}
+
+at::Tensor borrowed(const YokeTensor* tensor, const char* what) {
+  const YokeTensor& t = required(tensor, what);
+  if (t.ndim < 0 || (t.ndim > 0 && t.shape == nullptr)) {
+    throw Error(YOKE_INVALID_ARGUMENT,
+                std::string(what) + ": ndim is " + std::to_string(t.ndim) +
+                    (t.ndim > 0 ? " and shape is NULL" : ""));
+  }
+  if (t.dtype.lanes != 1) {
+    throw Error(YOKE_INVALID_ARGUMENT,
+                std::string(what) + ": lanes is " + std::to_string(t.dtype.lanes) + "; allowed: 1");
+  }
+  at::Tensor borrowed = borrow(t);
+  if (!borrowed.is_contiguous()) {
+    throw Error(YOKE_INVALID_ARGUMENT,
+                std::string(what) +
+                    ": the tensor is not compact row-major; copy it first, or "
+                    "pass strides = NULL for compact memory");
+  }
+  return borrowed;
+}
+
+// work == NULL: the call waits.
+void hand_over(std::unique_ptr<CommWork> started, YokeWork** work) {
+  if (work == nullptr) return started->wait();
+  *work = new YokeWork{std::move(started)};
+}
+
+}  // namespace
+
+// The C functions behind the tables; ctx is the HostServices.
+struct ServiceSlots {
+  static HostServices& self(void* ctx) { return *static_cast<HostServices*>(ctx); }
+
+  static void log(void* ctx, int32_t level, YokeString text) {
+    guard(nullptr, [&] { self(ctx).log_(level, std::string(view(text))); });
+  }
+
+  static int32_t check_cancel(void* ctx) {
+    const auto* cancel = self(ctx).cancel_;
+    return cancel != nullptr && cancel->load(std::memory_order_relaxed) ? 1 : 0;
+  }
+
+  static const YokeHeader* get_service(void* ctx, const char* name, uint64_t min_size) {
+    const YokeHeader* table = &self(ctx).collectives_.header;
+    if (name == nullptr || std::strcmp(name, kCollectives) != 0) return nullptr;
+    return table->struct_size >= min_size ? table : nullptr;
+  }
+
+  static int32_t comm(
+      void* ctx, uint32_t axes, const char* purpose, YokeComm** out, YokeError* err) {
+    return guard(err, [&] {
+      YokeComm*& result = required(out, "comm: out");
+      result = nullptr;
+      HostServices& host = self(ctx);
+      Communicator& c = host.world_.comm(axes, &required(purpose, "comm: purpose"));
+      result = &host.comms_.try_emplace(&c, YokeComm{&c}).first->second;
+    });
+  }
+
+  static int32_t size(const YokeComm* comm) { return comm->comm->size(); }
+  static int32_t rank(const YokeComm* comm) { return comm->comm->rank(); }
+
+  // start(): issues the collective. *work is NULL unless it was issued.
+  template <class F>
+  static int32_t issue(YokeWork** work, YokeError* err, F&& start) {
+    if (work != nullptr) *work = nullptr;
+    return guard(err, [&] { hand_over(start(), work); });
+  }
+
+  static int32_t all_reduce(
+      YokeComm* comm, const YokeTensor* inout, int32_t op, YokeWork** work, YokeError* err) {
+    return issue(work, err, [&] {
+      return communicator(comm).all_reduce(borrowed(inout, "all_reduce: inout"), op);
+    });
+  }
+
+  static int32_t all_gather(YokeComm* comm,
+                            const YokeTensor* out,
+                            const YokeTensor* in,
+                            YokeWork** work,
+                            YokeError* err) {
+    return issue(work, err, [&] {
+      return communicator(comm).all_gather(borrowed(out, "all_gather: out"),
+                                           borrowed(in, "all_gather: in"));
+    });
+  }
+
+  static int32_t reduce_scatter(YokeComm* comm,
+                                const YokeTensor* out,
+                                const YokeTensor* in,
+                                int32_t op,
+                                YokeWork** work,
+                                YokeError* err) {
+    return issue(work, err, [&] {
+      return communicator(comm).reduce_scatter(
+          borrowed(out, "reduce_scatter: out"), borrowed(in, "reduce_scatter: in"), op);
+    });
+  }
+
+  static int32_t broadcast(
+      YokeComm* comm, const YokeTensor* inout, int32_t root, YokeWork** work, YokeError* err) {
+    return issue(work, err, [&] {
+      return communicator(comm).broadcast(borrowed(inout, "broadcast: inout"), root);
+    });
+  }
+
+  static int32_t barrier(YokeComm* comm, YokeError* err) {
+    return guard(err, [&] { communicator(comm).barrier(); });
+  }
+
+  static int32_t wait(YokeWork* work, YokeError* err) {
+    return guard(err, [&] {
+      const std::unique_ptr<YokeWork> owned(&required(work, "wait: work"));
+      owned->work->wait();
+    });
+  }
+
+  static void* native(YokeComm* comm, const char* type) {
+    if (comm == nullptr || type == nullptr || std::strcmp(type, "c10d::ProcessGroup") != 0)
+      return nullptr;
+    void* group = nullptr;
+    guard(nullptr, [&] { group = comm->comm->process_group(); });
+    return group;
+  }
+};
+
+HostServices::HostServices(CommWorld& world,
+                           LogSink log,
+                           const std::atomic<bool>* cancel,
+                           YokeDevice device)
+    : world_(world), log_(std::move(log)), cancel_(cancel) {
+  using S = ServiceSlots;
+  host_ = {YOKE_HEADER(YokeHost, YOKE_ID_HOST),
+           this,
+           world.rank(),
+           world.size(),
+           device,
+           S::log,
+           S::check_cancel,
+           S::get_service};
+  collectives_ = {YOKE_HEADER(YokeCollectives, YOKE_ID_COLLECTIVES),
+                  this,
+                  S::comm,
+                  S::size,
+                  S::rank,
+                  S::all_reduce,
+                  S::all_gather,
+                  S::reduce_scatter,
+                  S::broadcast,
+                  S::barrier,
+                  S::wait,
+                  S::native};
+}
+
+}  // namespace yoke

@@ -1,0 +1,204 @@
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <utility>
+
+#include "core/comm/communicator_impl.hpp"
+#include "core/comm/local_reduce.hpp"
+#include "core/comm/thread_backend.hpp"
+#include "yoke/error.hpp"
+
+namespace yoke {
+namespace {
+
+using RedOp = c10d::ReduceOp::RedOpType;
+
+c10::intrusive_ptr<c10d::ProcessGroup> front_object(
+    const c10::intrusive_ptr<c10d::Backend>& backend, const std::string& name) {
+  auto store = c10::make_intrusive<c10d::HashStore>();
+  auto group =
+      c10::make_intrusive<c10d::ProcessGroup>(store, backend->getRank(), backend->getSize());
+  group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM, backend);
+  group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
+  group->setGroupName(name);
+  return group;
+}
+
+RedOp reduce_op(int32_t op) {
+  switch (op) {
+    case YOKE_SUM:
+      return RedOp::SUM;
+    case YOKE_AVG:
+      return RedOp::AVG;
+    case YOKE_MAX:
+      return RedOp::MAX;
+    case YOKE_MIN:
+      return RedOp::MIN;
+    default:
+      throw Error(YOKE_INVALID_ARGUMENT,
+                  "reduce operation " + std::to_string(op) +
+                      "; allowed: YOKE_SUM, YOKE_AVG, YOKE_MAX, YOKE_MIN");
+  }
+}
+
+void require_compact(const at::Tensor& t, const char* what) {
+  if (!t.defined())
+    throw Error(YOKE_INVALID_ARGUMENT, std::string(what) + ": the tensor is undefined");
+  if (!t.is_contiguous()) {
+    throw Error(YOKE_INVALID_ARGUMENT,
+                std::string(what) + ": the tensor is not compact row-major; copy it first");
+  }
+}
+
+// large has size times the elements of small.
+void require_parts(const at::Tensor& large,
+                   const at::Tensor& small,
+                   int32_t size,
+                   const char* what) {
+  require_compact(large, what);
+  require_compact(small, what);
+  if (large.scalar_type() == small.scalar_type() && large.numel() == small.numel() * size) return;
+  throw Error(YOKE_INVALID_ARGUMENT,
+              std::string(what) + ": the whole has " + std::to_string(large.numel()) + " x " +
+                  c10::toString(large.scalar_type()) + ", the part " +
+                  std::to_string(small.numel()) + " x " + c10::toString(small.scalar_type()) +
+                  "; allowed: one dtype, and " + std::to_string(size) + " parts in the whole");
+}
+
+void require_root(int32_t root, int32_t size) {
+  if (root >= 0 && root < size) return;
+  throw Error(YOKE_INVALID_ARGUMENT,
+              "broadcast: root " + std::to_string(root) + "; allowed: 0 to " +
+                  std::to_string(size - 1) + " (a rank of the communicator)");
+}
+
+class BackendWork final : public CommWork {
+ public:
+  explicit BackendWork(c10::intrusive_ptr<c10d::Work> work) : work_(std::move(work)) {}
+  void wait() override { work_->wait(); }
+
+ private:
+  c10::intrusive_ptr<c10d::Work> work_;
+};
+
+class DoneWork final : public CommWork {
+ public:
+  void wait() override {}
+};
+
+std::unique_ptr<CommWork> done() {
+  return std::make_unique<DoneWork>();
+}
+
+// Several ranks. Empty tensors are not passed on: transports differ in what they do with them.
+class GroupCommunicator final : public Communicator {
+ public:
+  GroupCommunicator(c10::intrusive_ptr<CountingBackend> backend, const std::string& name)
+      : backend_(std::move(backend)), group_(front_object(backend_, name)) {}
+
+  int32_t size() const override { return backend_->getSize(); }
+  int32_t rank() const override { return backend_->getRank(); }
+
+  std::unique_ptr<CommWork> all_reduce(at::Tensor inout, int32_t op) override {
+    require_compact(inout, "all_reduce");
+    check_reducible(inout.scalar_type(), reduce_op(op));
+    if (inout.numel() == 0) return done();
+    std::vector<at::Tensor> tensors{inout.view(-1)};
+    c10d::AllreduceOptions opts;
+    opts.reduceOp = reduce_op(op);
+    return started(backend_->allreduce(tensors, opts));
+  }
+  std::unique_ptr<CommWork> all_gather(at::Tensor out, at::Tensor in) override {
+    require_parts(out, in, size(), "all_gather");
+    if (in.numel() == 0) return done();
+    at::Tensor whole = out.view(-1), part = in.view(-1);
+    return started(backend_->_allgather_base(whole, part, c10d::AllgatherOptions()));
+  }
+  std::unique_ptr<CommWork> reduce_scatter(at::Tensor out, at::Tensor in, int32_t op) override {
+    require_parts(in, out, size(), "reduce_scatter");
+    check_reducible(in.scalar_type(), reduce_op(op));
+    if (in.numel() == 0) return done();
+    at::Tensor whole = in.view(-1), part = out.view(-1);
+    c10d::ReduceScatterOptions opts;
+    opts.reduceOp = reduce_op(op);
+    return started(backend_->_reduce_scatter_base(part, whole, opts));
+  }
+  std::unique_ptr<CommWork> broadcast(at::Tensor inout, int32_t root) override {
+    require_compact(inout, "broadcast");
+    require_root(root, size());
+    if (inout.numel() == 0) return done();
+    std::vector<at::Tensor> tensors{inout.view(-1)};
+    c10d::BroadcastOptions opts;
+    opts.rootRank = root;
+    return started(backend_->broadcast(tensors, opts));
+  }
+  void barrier() override { backend_->barrier(c10d::BarrierOptions())->wait(); }
+  c10d::ProcessGroup* process_group() override { return group_.get(); }
+
+ private:
+  static std::unique_ptr<CommWork> started(c10::intrusive_ptr<c10d::Work> work) {
+    return std::make_unique<BackendWork>(std::move(work));
+  }
+
+  c10::intrusive_ptr<CountingBackend> backend_;
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+};
+
+// One rank: nothing is sent, so nothing is counted.
+class SelfCommunicator final : public Communicator {
+ public:
+  SelfCommunicator(int32_t global_rank, std::string name)
+      : global_rank_(global_rank), name_(std::move(name)) {}
+
+  int32_t size() const override { return 1; }
+  int32_t rank() const override { return 0; }
+  std::unique_ptr<CommWork> all_reduce(at::Tensor inout, int32_t op) override {
+    require_compact(inout, "all_reduce");
+    check_reducible(inout.scalar_type(), reduce_op(op));
+    return done();
+  }
+  std::unique_ptr<CommWork> all_gather(at::Tensor out, at::Tensor in) override {
+    require_parts(out, in, 1, "all_gather");
+    return copied(out, in);
+  }
+  std::unique_ptr<CommWork> reduce_scatter(at::Tensor out, at::Tensor in, int32_t op) override {
+    require_parts(in, out, 1, "reduce_scatter");
+    check_reducible(in.scalar_type(), reduce_op(op));
+    return copied(out, in);
+  }
+  std::unique_ptr<CommWork> broadcast(at::Tensor inout, int32_t root) override {
+    require_compact(inout, "broadcast");
+    require_root(root, 1);
+    return done();
+  }
+  void barrier() override {}
+  c10d::ProcessGroup* process_group() override {
+    if (!group_) {
+      auto hub = std::make_shared<ThreadHub>(std::vector<int32_t>{global_rank_}, false);
+      group_ = front_object(c10::make_intrusive<ThreadBackend>(std::move(hub), 0), name_);
+    }
+    return group_.get();
+  }
+
+ private:
+  static std::unique_ptr<CommWork> copied(at::Tensor out, const at::Tensor& in) {
+    if (out.data_ptr() != in.data_ptr()) out.view(-1).copy_(in.view(-1));
+    return done();
+  }
+
+  int32_t global_rank_;
+  std::string name_;
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_communicator(c10::intrusive_ptr<CountingBackend> backend,
+                                                const std::string& name) {
+  return std::make_unique<GroupCommunicator>(std::move(backend), name);
+}
+
+std::unique_ptr<Communicator> make_self_communicator(int32_t global_rank, const std::string& name) {
+  return std::make_unique<SelfCommunicator>(global_rank, name);
+}
+
+}  // namespace yoke

@@ -1,0 +1,239 @@
+#include "core/comm/counting_backend.hpp"
+
+#include <ATen/core/ivalue.h>
+
+#include <cstring>
+#include <utility>
+
+#include "core/comm/waiting.hpp"
+
+namespace yoke {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+// The transport's work, waited for under our rules.
+class CountedWork final : public c10d::Work {
+ public:
+  CountedWork(c10::intrusive_ptr<CountingBackend> backend,
+              const Signature& signature,
+              WorkPtr inner)
+      : Work(backend->getRank(), inner->retrieveOpType()),
+        backend_(std::move(backend)),
+        signature_(signature),
+        inner_(std::move(inner)) {}
+
+  bool wait(std::chrono::milliseconds timeout) override {
+    if (done_) return true;
+    CommOptions options = backend_->options();
+    if (timeout != kNoTimeout) options.timeout = timeout;
+    const bool message = signature_.op == Collective::kSend || signature_.op == Collective::kRecv;
+    const auto start = Clock::now();
+    try {
+      await(*inner_, options, !message, [&] { return backend_->awaited(signature_); });
+    } catch (const Error& e) {
+      if (e.code() == YOKE_CANCELLED || e.code() == YOKE_DEADLINE_EXCEEDED) backend_->abort();
+      throw;
+    }
+    backend_->waited(Clock::now() - start);
+    done_ = true;
+    return true;
+  }
+  bool isCompleted() override { return done_ || inner_->isCompleted(); }
+  bool isSuccess() const override { return inner_->isSuccess(); }
+  std::exception_ptr exception() const override {
+    const auto failure = inner_->exception();
+    return failure ? translated(failure) : nullptr;
+  }
+  int sourceRank() const override { return inner_->sourceRank(); }
+  std::vector<at::Tensor> result() override { return inner_->result(); }
+  void synchronize() override { inner_->synchronize(); }
+  void abort() override { inner_->abort(); }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+    auto theirs = inner_->getFuture();
+    auto ours = c10::make_intrusive<c10::ivalue::Future>(theirs->elementType(), theirs->devices());
+    auto self = c10::intrusive_ptr<CountedWork>::reclaim_copy(this);
+    theirs->addCallback([self, ours](c10::ivalue::Future& done) {
+      if (done.hasError()) {
+        ours->setError(self->translated(done.exception_ptr()));
+      } else {
+        ours->markCompleted(done.constValue(), done.storages());
+      }
+    });
+    return ours;
+  }
+
+ private:
+  std::exception_ptr translated(const std::exception_ptr& failure) const {
+    return std::make_exception_ptr(
+        translate(failure, backend_->awaited(signature_), backend_->options(), YOKE_INTERNAL));
+  }
+
+  c10::intrusive_ptr<CountingBackend> backend_;
+  Signature signature_;
+  WorkPtr inner_;
+  bool done_ = false;
+};
+
+int64_t total(const std::vector<at::Tensor>& tensors) {
+  int64_t count = 0;
+  for (const at::Tensor& t : tensors) count += t.numel();
+  return count;
+}
+
+Signature sign(Collective op, const at::Tensor& of, int64_t count, int64_t detail = 0) {
+  return {op, static_cast<int32_t>(of.scalar_type()), count, detail, 0};
+}
+
+// The tensor that stands for a list; c10d wants at least one.
+const at::Tensor& front(const std::vector<at::Tensor>& tensors, const char* what) {
+  if (tensors.empty()) throw Error(YOKE_INVALID_ARGUMENT, std::string(what) + ": no tensor given");
+  return tensors.front();
+}
+
+}  // namespace
+
+CountingBackend::CountingBackend(Setup setup, int rank)
+    : Backend(rank, static_cast<int>(setup.ranks.size())), setup_(std::move(setup)) {}
+
+Awaited CountingBackend::awaited(const Signature& signature) const {
+  return {describe(signature) + " of " + setup_.axes + " (" + setup_.purpose + ")", setup_.axes};
+}
+
+void CountingBackend::setTimeout(std::chrono::milliseconds timeout) {
+  setup_.options.timeout = timeout;
+  setup_.inner->setTimeout(timeout);
+}
+
+void CountingBackend::abort() {
+  setup_.inner->abort();
+  if (setup_.check) setup_.check->abort();
+}
+
+template <class F>
+WorkPtr CountingBackend::issue(Signature signature, int64_t bytes, F&& call) {
+  const bool message = signature.op == Collective::kSend || signature.op == Collective::kRecv;
+  if (!message) {
+    history_.add(signature);
+    if (setup_.check) compare_with_peers(signature);
+  }
+  setup_.traffic->calls += 1;
+  setup_.traffic->bytes += bytes;
+  WorkPtr work;
+  try {
+    work = call();
+  } catch (...) {
+    throw translate(
+        std::current_exception(), awaited(signature), setup_.options, YOKE_INVALID_ARGUMENT);
+  }
+  return c10::make_intrusive<CountedWork>(
+      c10::intrusive_ptr<CountingBackend>::reclaim_copy(this), signature, std::move(work));
+}
+
+// A collective in which the ranks disagree may end the process from a thread of the transport,
+// where nothing can be caught. So the ranks first exchange records of fixed size, which always
+// match.
+void CountingBackend::compare_with_peers(const Signature& signature) {
+  static_assert(sizeof(Signature) % sizeof(int64_t) == 0);
+  constexpr int64_t kWords = sizeof(Signature) / sizeof(int64_t);
+  at::Tensor mine = at::empty({kWords}, at::kLong);
+  at::Tensor all = at::empty({size_ * kWords}, at::kLong);
+  std::memcpy(mine.data_ptr(), &signature, sizeof signature);
+  const auto describe_check = [&] {
+    Awaited text = awaited(signature);
+    text.operation = "comparison before " + text.operation;
+    return text;
+  };
+  try {
+    const auto work = setup_.check->_allgather_base(all, mine, c10d::AllgatherOptions());
+    await(*work, setup_.options, true, describe_check);
+  } catch (const Error& e) {
+    if (e.code() == YOKE_CANCELLED || e.code() == YOKE_DEADLINE_EXCEEDED) abort();
+    throw;
+  } catch (...) {
+    throw translate(std::current_exception(), describe_check(), setup_.options, YOKE_INTERNAL);
+  }
+  std::vector<Signature> signatures(size_);
+  std::memcpy(static_cast<void*>(signatures.data()), all.data_ptr(), all.nbytes());
+  if (const auto text = mismatch(signatures, setup_.ranks)) {
+    throw Error(YOKE_FAILED_PRECONDITION,
+                "the ranks of " + setup_.axes + " (" + setup_.purpose +
+                    ") disagree about a collective: " + *text);
+  }
+}
+
+WorkPtr CountingBackend::allreduce(std::vector<at::Tensor>& tensors,
+                                   const c10d::AllreduceOptions& opts) {
+  const at::Tensor& t = front(tensors, "all_reduce");
+  const int64_t count = total(tensors);
+  return issue(sign(Collective::kAllReduce, t, count, opts.reduceOp.op_),
+               count * t.element_size(),
+               [&] { return setup_.inner->allreduce(tensors, opts); });
+}
+
+WorkPtr CountingBackend::broadcast(std::vector<at::Tensor>& tensors,
+                                   const c10d::BroadcastOptions& opts) {
+  const at::Tensor& t = front(tensors, "broadcast");
+  const int64_t count = total(tensors);
+  return issue(sign(Collective::kBroadcast, t, count, opts.rootRank),
+               count * t.element_size(),
+               [&] { return setup_.inner->broadcast(tensors, opts); });
+}
+
+WorkPtr CountingBackend::allgather(std::vector<std::vector<at::Tensor>>& outputs,
+                                   std::vector<at::Tensor>& inputs,
+                                   const c10d::AllgatherOptions& opts) {
+  const at::Tensor& t = front(inputs, "all_gather");
+  const int64_t count = total(inputs) * size_;
+  return issue(sign(Collective::kAllGather, t, count), count * t.element_size(), [&] {
+    return setup_.inner->allgather(outputs, inputs, opts);
+  });
+}
+
+WorkPtr CountingBackend::_allgather_base(at::Tensor& output,
+                                         at::Tensor& input,
+                                         const c10d::AllgatherOptions& opts) {
+  return issue(sign(Collective::kAllGather, output, output.numel()), output.nbytes(), [&] {
+    return setup_.inner->_allgather_base(output, input, opts);
+  });
+}
+
+WorkPtr CountingBackend::_reduce_scatter_base(at::Tensor& output,
+                                              at::Tensor& input,
+                                              const c10d::ReduceScatterOptions& opts) {
+  return issue(sign(Collective::kReduceScatter, input, input.numel(), opts.reduceOp.op_),
+               input.nbytes(),
+               [&] { return setup_.inner->_reduce_scatter_base(output, input, opts); });
+}
+
+WorkPtr CountingBackend::alltoall_base(at::Tensor& output,
+                                       at::Tensor& input,
+                                       std::vector<int64_t>& output_splits,
+                                       std::vector<int64_t>& input_splits,
+                                       const c10d::AllToAllOptions& opts) {
+  const bool even = output_splits.empty() && input_splits.empty();
+  return issue(sign(Collective::kAllToAll, input, even ? input.numel() : -1), input.nbytes(), [&] {
+    return setup_.inner->alltoall_base(output, input, output_splits, input_splits, opts);
+  });
+}
+
+WorkPtr CountingBackend::send(std::vector<at::Tensor>& tensors, int to, int tag) {
+  const at::Tensor& t = front(tensors, "send");
+  return issue(sign(Collective::kSend, t, t.numel()), t.nbytes(), [&] {
+    return setup_.inner->send(tensors, to, tag);
+  });
+}
+
+WorkPtr CountingBackend::recv(std::vector<at::Tensor>& tensors, int from, int tag) {
+  const at::Tensor& t = front(tensors, "recv");
+  return issue(sign(Collective::kRecv, t, t.numel()), t.nbytes(), [&] {
+    return setup_.inner->recv(tensors, from, tag);
+  });
+}
+
+WorkPtr CountingBackend::barrier(const c10d::BarrierOptions& opts) {
+  return issue(Signature{}, 0, [&] { return setup_.inner->barrier(opts); });
+}
+
+}  // namespace yoke

@@ -1,0 +1,143 @@
+#include "core/comm/divergence.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+namespace yoke {
+namespace {
+
+// What one rank tells about one communicator.
+struct Told {
+  uint32_t axes = 0;
+  uint64_t count = 0;
+  uint64_t hash = 0;
+  std::vector<Signature> latest;
+};
+
+template <class T>
+std::string bytes_of(const T* data, size_t count) {
+  return {reinterpret_cast<const char*>(data), count * sizeof(T)};
+}
+
+template <class T>
+T value_of(const std::string& bytes) {
+  T value;
+  std::memcpy(&value, bytes.data(), sizeof value);
+  return value;
+}
+
+std::map<std::string, Told> unpack(const std::string& text) {
+  std::map<std::string, Told> told;
+  const auto fields = split_fields(text);
+  for (size_t i = 0; i + 4 < fields.size(); i += 5) {
+    Told& t = told[fields[i]];
+    t.axes = value_of<uint32_t>(fields[i + 1]);
+    t.count = value_of<uint64_t>(fields[i + 2]);
+    t.hash = value_of<uint64_t>(fields[i + 3]);
+    t.latest.resize(fields[i + 4].size() / sizeof(Signature));
+    if (!t.latest.empty()) {
+      std::memcpy(static_cast<void*>(t.latest.data()), fields[i + 4].data(), fields[i + 4].size());
+    }
+  }
+  return told;
+}
+
+std::string rank_text(int32_t rank) {
+  return "rank " + std::to_string(rank);
+}
+
+// a and b are of ranks i and j; their hashes or counts differ.
+std::string first_difference(const Told& a, const Told& b, int32_t i, int32_t j) {
+  for (const Signature& s : a.latest) {
+    const auto same = std::find_if(b.latest.begin(), b.latest.end(), [&](const Signature& t) {
+      return t.sequence == s.sequence;
+    });
+    if (same != b.latest.end() && !(*same == s)) return *mismatch({s, *same}, {i, j});
+  }
+  if (a.count != b.count) {
+    const bool a_longer = a.count > b.count;
+    const Told& longer = a_longer ? a : b;
+    const uint64_t next = std::min(a.count, b.count) + 1;
+    const auto extra = std::find_if(longer.latest.begin(),
+                                    longer.latest.end(),
+                                    [&](const Signature& t) { return t.sequence == next; });
+    return rank_text(i) + " has issued " + std::to_string(a.count) + " collectives, " +
+           rank_text(j) + " " + std::to_string(b.count) +
+           (extra == longer.latest.end()
+                ? ""
+                : "; " + rank_text(a_longer ? i : j) + " went on with " + describe(*extra));
+  }
+  return rank_text(i) + " and " + rank_text(j) + " differ before the last " +
+         std::to_string(History::kKept) + " collectives";
+}
+
+}  // namespace
+
+std::string join_fields(const std::vector<std::string>& fields) {
+  std::string joined;
+  for (const std::string& field : fields) {
+    const uint64_t size = field.size();
+    joined += bytes_of(&size, 1) + field;
+  }
+  return joined;
+}
+
+std::vector<std::string> split_fields(const std::string& joined) {
+  std::vector<std::string> fields;
+  for (size_t at = 0; at + sizeof(uint64_t) <= joined.size();) {
+    const auto size = value_of<uint64_t>(joined.substr(at, sizeof(uint64_t)));
+    fields.push_back(joined.substr(at + sizeof size, size));
+    at += sizeof size + size;
+  }
+  return fields;
+}
+
+std::optional<std::string> differing_value(const std::vector<std::string>& texts) {
+  const auto first = split_fields(texts[0]);
+  for (size_t r = 1; r < texts.size(); ++r) {
+    const auto other = split_fields(texts[r]);
+    const std::string rank = rank_text(static_cast<int32_t>(r));
+    if (other[0] != first[0]) {
+      return "rank 0 wants to agree on " + first[0] + ", but " + rank + " on " + other[0] +
+             ": the ranks do not run the same program";
+    }
+    if (other[1] != first[1]) {
+      return "the ranks do not agree on " + first[0] + ": rank 0 has '" + first[1] + "', " + rank +
+             " has '" + other[1] + "'";
+    }
+  }
+  return std::nullopt;
+}
+
+std::string pack_histories(const std::vector<NamedHistory>& histories) {
+  std::vector<std::string> fields;
+  for (const NamedHistory& h : histories) {
+    const uint64_t count = h.history.count(), hash = h.history.hash();
+    const auto latest = h.history.latest();
+    fields.insert(fields.end(),
+                  {h.name,
+                   bytes_of(&h.axes, 1),
+                   bytes_of(&count, 1),
+                   bytes_of(&hash, 1),
+                   bytes_of(latest.data(), latest.size())});
+  }
+  return join_fields(fields);
+}
+
+std::optional<std::string> differing_history(const std::vector<std::string>& texts,
+                                             const Mesh& mesh) {
+  std::vector<std::map<std::string, Told>> told;
+  for (const std::string& text : texts) told.push_back(unpack(text));
+  for (int32_t rank = 0; rank < mesh.size(); ++rank) {
+    for (const auto& [name, mine] : told[rank]) {
+      const int32_t first = mesh.peers(rank, mine.axes).front();
+      const Told& its = told[first][name];  // communicators are made by all ranks together
+      if (mine.hash == its.hash && mine.count == its.count) continue;
+      return "the collectives of " + name + " differ: " + first_difference(its, mine, first, rank);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace yoke

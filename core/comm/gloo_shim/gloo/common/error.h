@@ -1,0 +1,2 @@
+// Included by name only; see the README of this folder.
+#pragma once

@@ -1,0 +1,13 @@
+// See the README of this folder.
+#pragma once
+
+namespace gloo::transport {
+
+class Device;
+
+class UnboundBuffer {
+ public:
+  virtual ~UnboundBuffer();
+};
+
+}  // namespace gloo::transport

@@ -1,0 +1,136 @@
+#include "core/comm/local_reduce.hpp"
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "yoke/error.hpp"
+
+namespace yoke {
+namespace {
+
+using RedOp = c10d::ReduceOp::RedOpType;
+
+constexpr int64_t kTile = 1024;  // elements; the accumulators stay in the first-level cache
+
+template <class T>
+struct Accumulator {
+  using type = T;
+};
+template <>
+struct Accumulator<c10::BFloat16> {
+  using type = float;
+};
+template <>
+struct Accumulator<c10::Half> {
+  using type = float;
+};
+
+struct Add {
+  template <class A>
+  A operator()(A a, A b) const {
+    return a + b;
+  }
+};
+// NaN wins, as in at::maximum and at::minimum.
+struct Max {
+  template <class A>
+  A operator()(A a, A b) const {
+    return (b > a || b != b) ? b : a;
+  }
+};
+struct Min {
+  template <class A>
+  A operator()(A a, A b) const {
+    return (b < a || b != b) ? b : a;
+  }
+};
+
+template <class T, class Op>
+void reduce_tiles(const ReduceBuffers& buffers, int64_t begin, int64_t count, Op op) {
+  using A = typename Accumulator<T>::type;
+  std::array<A, kTile> acc;
+  for (int64_t at = begin; at < begin + count; at += kTile) {
+    const int64_t n = std::min(kTile, begin + count - at);
+    const T* first = static_cast<const T*>(buffers.sources[0]) + at;
+    for (int64_t i = 0; i < n; ++i) acc[i] = static_cast<A>(first[i]);
+    for (size_t r = 1; r < buffers.sources.size(); ++r) {
+      const T* source = static_cast<const T*>(buffers.sources[r]) + at;
+      for (int64_t i = 0; i < n; ++i) acc[i] = op(acc[i], static_cast<A>(source[i]));
+    }
+    if (buffers.op == RedOp::AVG) {
+      const A divisor = static_cast<A>(buffers.sources.size());
+      for (int64_t i = 0; i < n; ++i) acc[i] /= divisor;
+    }
+    for (void* target : buffers.targets) {
+      T* out = static_cast<T*>(target) + at;
+      for (int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(acc[i]);
+    }
+  }
+}
+
+template <class T>
+void reduce_as(const ReduceBuffers& buffers, int64_t begin, int64_t count) {
+  switch (buffers.op) {
+    case RedOp::MAX:
+      return reduce_tiles<T>(buffers, begin, count, Max{});
+    case RedOp::MIN:
+      return reduce_tiles<T>(buffers, begin, count, Min{});
+    default:
+      return reduce_tiles<T>(buffers, begin, count, Add{});
+  }
+}
+
+}  // namespace
+
+void check_reducible(at::ScalarType dtype, RedOp op) {
+  if (op != RedOp::SUM && op != RedOp::AVG && op != RedOp::MAX && op != RedOp::MIN) {
+    throw Error(YOKE_INVALID_ARGUMENT,
+                "reduce operation " + std::to_string(static_cast<int>(op)) +
+                    "; allowed: sum, average, max, min");
+  }
+  switch (dtype) {
+    case at::kDouble:
+    case at::kFloat:
+    case at::kBFloat16:
+    case at::kHalf:
+      return;
+    case at::kLong:
+    case at::kInt:
+    case at::kByte:
+      if (op != RedOp::AVG) return;
+      throw Error(YOKE_INVALID_ARGUMENT,
+                  std::string("average of ") + c10::toString(dtype) +
+                      "; only floating point can be averaged: use the sum");
+    default:
+      throw Error(YOKE_INVALID_ARGUMENT,
+                  std::string("reduction of ") + c10::toString(dtype) +
+                      "; allowed: fp64, fp32, bf16, fp16, int64, int32, uint8");
+  }
+}
+
+void reduce(const ReduceBuffers& buffers, int64_t begin, int64_t count) {
+  switch (buffers.dtype) {
+    case at::kDouble:
+      return reduce_as<double>(buffers, begin, count);
+    case at::kFloat:
+      return reduce_as<float>(buffers, begin, count);
+    case at::kBFloat16:
+      return reduce_as<c10::BFloat16>(buffers, begin, count);
+    case at::kHalf:
+      return reduce_as<c10::Half>(buffers, begin, count);
+    case at::kLong:
+      return reduce_as<int64_t>(buffers, begin, count);
+    case at::kInt:
+      return reduce_as<int32_t>(buffers, begin, count);
+    case at::kByte:
+      return reduce_as<uint8_t>(buffers, begin, count);
+    default:
+      check_reducible(buffers.dtype, buffers.op);
+  }
+}
+
+}  // namespace yoke

@@ -1,0 +1,69 @@
+#include "core/comm/mesh.hpp"
+
+#include <limits>
+
+#include "yoke/error.hpp"
+
+namespace yoke {
+namespace {
+
+constexpr const char* kAxisNames[YOKE_NUM_AXES] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
+
+}  // namespace
+
+Mesh::Mesh(const Degrees& degrees) : degrees_(degrees), size_(1) {
+  int64_t size = 1;
+  for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
+    if (degrees[axis] < 1) {
+      throw Error(YOKE_INVALID_ARGUMENT,
+                  "the degree of axis " + std::string(kAxisNames[axis]) + " is " +
+                      std::to_string(degrees[axis]) + "; it must be at least 1");
+    }
+    size *= degrees[axis];
+    if (size > std::numeric_limits<int32_t>::max()) {
+      throw Error(YOKE_INVALID_ARGUMENT, "the degrees multiply to more than 2^31 - 1 ranks");
+    }
+  }
+  size_ = static_cast<int32_t>(size);
+}
+
+int32_t Mesh::coordinate(int32_t rank, int axis) const {
+  for (int faster = YOKE_NUM_AXES - 1; faster > axis; --faster) rank /= degrees_[faster];
+  return rank % degrees_[axis];
+}
+
+std::vector<int32_t> Mesh::peers(int32_t rank, uint32_t axes) const {
+  // Walk the axes slowest first; what was found so far is repeated for each coordinate of a chosen
+  // axis, which keeps the list ascending.
+  std::vector<int32_t> ranks{0};
+  for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
+    const bool chosen = (axes & YOKE_AXIS_BIT(axis)) != 0;
+    const int32_t first = chosen ? 0 : coordinate(rank, axis);
+    const int32_t last = chosen ? degrees_[axis] - 1 : first;
+    std::vector<int32_t> next;
+    next.reserve(ranks.size() * (last - first + 1));
+    for (const int32_t prefix : ranks) {
+      for (int32_t c = first; c <= last; ++c) next.push_back(prefix * degrees_[axis] + c);
+    }
+    ranks = std::move(next);
+  }
+  return ranks;
+}
+
+int32_t Mesh::data_rank(int32_t rank) const {
+  return coordinate(rank, YOKE_DP_REPLICATE) * degrees_[YOKE_DP_SHARD] +
+         coordinate(rank, YOKE_DP_SHARD);
+}
+
+std::string axes_name(uint32_t axes) {
+  if ((axes & YOKE_ALL_AXES) == YOKE_ALL_AXES) return "world";
+  std::string name;
+  for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
+    if ((axes & YOKE_AXIS_BIT(axis)) == 0) continue;
+    if (!name.empty()) name += "+";
+    name += kAxisNames[axis];
+  }
+  return name.empty() ? "self" : name;
+}
+
+}  // namespace yoke

@@ -1,0 +1,128 @@
+#include "core/comm/signature.hpp"
+
+#include <c10/core/ScalarType.h>
+
+#include <algorithm>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+namespace yoke {
+namespace {
+
+std::string dtype_text(int32_t dtype) {
+  switch (static_cast<at::ScalarType>(dtype)) {
+    case at::kDouble:
+      return "fp64";
+    case at::kFloat:
+      return "fp32";
+    case at::kBFloat16:
+      return "bf16";
+    case at::kHalf:
+      return "fp16";
+    case at::kLong:
+      return "int64";
+    case at::kInt:
+      return "int32";
+    case at::kByte:
+      return "uint8";
+    default:
+      return c10::toString(static_cast<at::ScalarType>(dtype));
+  }
+}
+
+std::string reduce_text(int64_t op) {
+  switch (op) {
+    case c10d::ReduceOp::SUM:
+      return "sum";
+    case c10d::ReduceOp::AVG:
+      return "average";
+    case c10d::ReduceOp::MAX:
+      return "max";
+    case c10d::ReduceOp::MIN:
+      return "min";
+    default:
+      return "reduce op " + std::to_string(op);
+  }
+}
+
+std::string detail_text(const Signature& s) {
+  switch (s.op) {
+    case Collective::kAllReduce:
+    case Collective::kReduceScatter:
+      return " (" + reduce_text(s.detail) + ")";
+    case Collective::kBroadcast:
+      return " (root " + std::to_string(s.detail) + ")";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+const char* name_of(Collective op) {
+  switch (op) {
+    case Collective::kAllReduce:
+      return "all_reduce";
+    case Collective::kAllGather:
+      return "all_gather";
+    case Collective::kReduceScatter:
+      return "reduce_scatter";
+    case Collective::kBroadcast:
+      return "broadcast";
+    case Collective::kAllToAll:
+      return "all_to_all";
+    case Collective::kBarrier:
+      return "barrier";
+    case Collective::kSend:
+      return "send";
+    case Collective::kRecv:
+      return "recv";
+  }
+  return "unknown operation";
+}
+
+std::string describe(const Signature& s) {
+  std::string text = name_of(s.op) + detail_text(s);
+  if (s.count >= 0 && s.dtype >= 0) {
+    text += " of " + std::to_string(s.count) + " x " + dtype_text(s.dtype);
+  }
+  if (s.sequence > 0) text += " as collective " + std::to_string(s.sequence);
+  return text;
+}
+
+std::optional<std::string> mismatch(const std::vector<Signature>& signatures,
+                                    const std::vector<int32_t>& ranks) {
+  for (size_t i = 1; i < signatures.size(); ++i) {
+    if (signatures[i] == signatures[0]) continue;
+    return "rank " + std::to_string(ranks[0]) + " issues " + describe(signatures[0]) +
+           ", but rank " + std::to_string(ranks[i]) + " issues " + describe(signatures[i]);
+  }
+  return std::nullopt;
+}
+
+uint64_t mix_hash(uint64_t hash, uint64_t value) {
+  // The finaliser of splitmix64 over the sum; the odd constant keeps zeros from vanishing.
+  uint64_t z = (hash ^ value) + 0x9E3779B97F4A7C15ull;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+  return z ^ (z >> 31);
+}
+
+void History::add(Signature& s) {
+  s.sequence = ++count_;
+  const auto kind = static_cast<uint64_t>(s.op) << 48 ^ static_cast<uint64_t>(s.dtype) << 32;
+  hash_ = mix_hash(mix_hash(hash_, kind ^ static_cast<uint64_t>(s.detail)),
+                   static_cast<uint64_t>(s.count));
+  if (ring_.size() < kKept) {
+    ring_.push_back(s);
+  } else {
+    ring_[(count_ - 1) % kKept] = s;
+  }
+}
+
+std::vector<Signature> History::latest() const {
+  std::vector<Signature> all = ring_;
+  if (count_ > kKept) std::rotate(all.begin(), all.begin() + count_ % kKept, all.end());
+  return all;
+}
+
+}  // namespace yoke

@@ -1,0 +1,169 @@
+#include "core/comm/transport.hpp"
+
+#include <thread>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
+
+#include "core/comm/gloo.hpp"
+#include "core/comm/thread_backend.hpp"
+#include "core/comm/virtual_world.hpp"
+#include "core/comm/waiting.hpp"
+#include "yoke/error.hpp"
+
+namespace yoke {
+namespace {
+
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+// Runs f, a use of the store; a failure means that the store or its server is gone.
+template <class F>
+auto with_store(const std::string& what, F&& f) {
+  try {
+    return f();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& e) {
+    throw Error(YOKE_UNAVAILABLE, what + ": " + first_part(e.what()));
+  }
+}
+
+StorePtr open_store(const Rendezvous& rendezvous, const CommOptions& options) {
+  if (!rendezvous.file_store.empty()) {
+    return with_store(
+        "opening the rendezvous file '" + rendezvous.file_store + "'", [&]() -> StorePtr {
+          return c10::make_intrusive<c10d::FileStore>(rendezvous.file_store, rendezvous.world_size);
+        });
+  }
+  c10d::TCPStoreOptions tcp;
+  tcp.port = static_cast<uint16_t>(rendezvous.master_port);
+  tcp.isServer = rendezvous.rank == 0 && !rendezvous.store_served;
+  tcp.numWorkers = rendezvous.world_size;
+  tcp.waitWorkers = false;  // the first exchange waits, and can be cancelled
+  tcp.timeout = options.timeout;
+  return with_store("meeting the other ranks at " + rendezvous.master_addr + ":" +
+                        std::to_string(rendezvous.master_port),
+                    [&]() -> StorePtr {
+                      return c10::make_intrusive<c10d::TCPStore>(rendezvous.master_addr, tcp);
+                    });
+}
+
+// Ranks are processes.
+class GlooTransport final : public Transport {
+ public:
+  GlooTransport(const Rendezvous& rendezvous, const CommOptions& options)
+      : timeout_(options.timeout), store_(open_store(rendezvous, options)) {
+    const auto& address = rendezvous.master_addr;
+    const bool one_machine = !rendezvous.file_store.empty() || address == "localhost" ||
+                             address == "127.0.0.1" || address == "::1";
+    device_ = one_machine && rendezvous.interface.empty()
+                  ? loopback_gloo_device()
+                  : network_gloo_device(rendezvous.interface);
+  }
+
+  c10d::Store& store() override { return *store_; }
+  c10::intrusive_ptr<c10d::Backend> connect(const std::string& name,
+                                            const Members& members) override {
+    const GlooGroup group{name, members.rank, static_cast<int>(members.ranks.size()), timeout_};
+    return connect_gloo(
+        c10::make_intrusive<c10d::PrefixStore>("group/" + name, store_), device_, group);
+  }
+  void require_alive() const override {}
+  void desert() override {}  // closing the sockets tells the others
+
+ private:
+  std::chrono::milliseconds timeout_;
+  StorePtr store_;
+  std::shared_ptr<GlooDevice> device_;  // one for all groups: one thread serves all sockets
+};
+
+// Ranks are threads of this process.
+class ThreadTransport final : public Transport {
+ public:
+  ThreadTransport(std::shared_ptr<VirtualWorld> world, int32_t rank)
+      : world_(std::move(world)), rank_(rank) {}
+
+  c10d::Store& store() override { return *world_->store(); }
+  c10::intrusive_ptr<c10d::Backend> connect(const std::string& name,
+                                            const Members& members) override {
+    return c10::make_intrusive<ThreadBackend>(world_->hub(name, members.ranks), members.rank);
+  }
+  void require_alive() const override { world_->require_alive(); }
+  void desert() override {
+    world_->abort("rank " + std::to_string(rank_) + " ended before the others");
+  }
+
+ private:
+  std::shared_ptr<VirtualWorld> world_;
+  int32_t rank_;
+};
+
+void check(const Rendezvous& r) {
+  const auto refuse = [](const std::string& text) { throw Error(YOKE_INVALID_ARGUMENT, text); };
+  if (r.world_size < 1) {
+    refuse("a world of " + std::to_string(r.world_size) + " ranks; allowed: at least 1");
+  }
+  if (r.rank < 0 || r.rank >= r.world_size) {
+    refuse("rank " + std::to_string(r.rank) + " of a world of " + std::to_string(r.world_size) +
+           "; allowed: 0 to " + std::to_string(r.world_size - 1));
+  }
+  const int ways = !r.file_store.empty() + !r.master_addr.empty() + (r.virtual_world != nullptr);
+  if (ways != 1 && r.world_size > 1) {
+    refuse(std::to_string(ways) +
+           " ways for the ranks to meet are given; allowed: exactly one of a "
+           "rendezvous file, a master address with a port, and a world of threads");
+  }
+  if (!r.master_addr.empty() && (r.master_port < 1 || r.master_port > 65535)) {
+    refuse("master port " + std::to_string(r.master_port) + "; allowed: 1 to 65535");
+  }
+  if (r.virtual_world != nullptr && r.virtual_world->size() != r.world_size) {
+    refuse("the world of threads has " + std::to_string(r.virtual_world->size()) + " ranks, not " +
+           std::to_string(r.world_size));
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_transport(const Rendezvous& rendezvous,
+                                          const CommOptions& options) {
+  check(rendezvous);
+  if (rendezvous.world_size == 1) return nullptr;
+  if (rendezvous.virtual_world != nullptr) {
+    return std::make_unique<ThreadTransport>(rendezvous.virtual_world, rendezvous.rank);
+  }
+  return std::make_unique<GlooTransport>(rendezvous, options);
+}
+
+void Mailbox::put(const std::string& key, const std::string& value) {
+  with_store("telling the other ranks '" + key + "'", [&] { transport_->store().set(key, value); });
+}
+
+std::optional<std::string> Mailbox::peek(const std::string& key) {
+  transport_->require_alive();
+  return with_store("looking for '" + key + "'", [&]() -> std::optional<std::string> {
+    if (!transport_->store().check({key})) return std::nullopt;
+    return transport_->store().get_to_str(key);
+  });
+}
+
+std::string Mailbox::get(const std::string& key, const std::string& awaited) {
+  // Polling, because no store can be woken by a cancel flag or by the end of another thread.
+  const auto deadline = std::chrono::steady_clock::now() + options_.timeout;
+  std::chrono::microseconds pause{50};
+  for (;;) {
+    if (auto value = peek(key)) return *value;
+    if (options_.cancel != nullptr && options_.cancel->load()) {
+      throw Error(YOKE_CANCELLED, "cancelled while waiting for " + awaited);
+    }
+    if (std::chrono::steady_clock::now() > deadline) {
+      throw Error(YOKE_DEADLINE_EXCEEDED,
+                  awaited + " did not arrive within " + seconds_text(options_.timeout) +
+                      "; see the log of that rank, or give more time with comm.timeout");
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, std::chrono::microseconds(5000));
+  }
+}
+
+}  // namespace yoke
