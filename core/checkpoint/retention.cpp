@@ -38,7 +38,7 @@ std::optional<int64_t> step_of(const std::string& name) {
   const char* end = name.data() + name.size();
   const auto [stop, error] = std::from_chars(name.data() + prefix, end, step);
   // step_name() is the only way to write it, so that no two names mean one step.
-  if (error != std::errc() || stop != end || step_name(step) != name) return {};
+  if (error != std::errc() || stop != end || step < 0 || step_name(step) != name) return {};
   return step;
 }
 

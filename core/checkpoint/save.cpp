@@ -45,7 +45,7 @@ Json attempt(int32_t rank, F&& f) {
   try {
     return f();
   } catch (const Error& e) {
-    return failure(e.code(), e.what(), rank);
+    return failure(e.code(), e.what(), e.rank() < 0 ? rank : e.rank());
   } catch (const std::bad_alloc&) {
     return failure(YOKE_RESOURCE_EXHAUSTED, "out of memory", rank);
   } catch (const std::exception& e) {

@@ -1,0 +1,231 @@
+// A model's state without a model: tensors with known bytes, split over ranks in any way, and ranks as
+// threads that save and load it.
+#pragma once
+
+#include <barrier>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/checkpoint/checkpoint.hpp"
+#include "yoke/error.hpp"
+#include "yoke/tensor.hpp"
+
+namespace yoke {
+
+struct FakeTensor {
+  std::string name, kind;
+  int32_t dtype = YOKE_F32;
+  std::vector<int64_t> shape;
+  std::vector<char> bytes;
+
+  int64_t numel() const { return yoke::numel(shape.data(), static_cast<int32_t>(shape.size())); }
+};
+
+struct FakePiece {
+  size_t tensor = 0;
+  int64_t begin = 0, count = 0, replica = 0;
+};
+
+using FakeState = std::vector<FakeTensor>;
+using RankPieces = std::vector<std::vector<FakePiece>>;  // by rank
+
+inline FakeTensor fake_tensor(const std::string& name,
+                              const std::string& kind,
+                              std::vector<int64_t> shape,
+                              std::mt19937_64& random,
+                              int32_t dtype = YOKE_F32) {
+  FakeTensor t{name, kind, dtype, std::move(shape), {}};
+  t.bytes.resize(static_cast<size_t>(t.numel() * item_size(dtype)));
+  for (char& c : t.bytes) c = static_cast<char>(random());
+  return t;
+}
+
+// A parameter with its two moments, each of a random shape, and the step.
+inline FakeState fake_state(uint64_t seed, int num_params, int64_t max_dim = 12) {
+  std::mt19937_64 random(seed);
+  FakeState state;
+  for (int i = 0; i < num_params; ++i) {
+    const std::string name = "model.layers." + std::to_string(i) + ".weight";
+    std::vector<int64_t> shape;
+    for (uint64_t d = 0; d < 1 + random() % 3; ++d) shape.push_back(1 + static_cast<int64_t>(random() % max_dim));
+    for (const char* kind : {"param", "exp_avg", "exp_avg_sq"}) {
+      state.push_back(fake_tensor(name, kind, shape, random));
+    }
+  }
+  state.push_back(fake_tensor("optimizer", "step", {}, random, YOKE_I64));
+  return state;
+}
+
+// Cuts every tensor at random places and deals the pieces out to ranks at random; some ranks get copies
+// too, which must not be written.
+inline RankPieces random_partition(const FakeState& state, int ranks, std::mt19937_64& random) {
+  RankPieces pieces(ranks);
+  for (size_t t = 0; t < state.size(); ++t) {
+    const int64_t numel = state[t].numel();
+    for (int64_t begin = 0; begin < numel;) {
+      const int64_t count = 1 + static_cast<int64_t>(random() % (numel - begin));
+      pieces[random() % ranks].push_back({t, begin, count, 0});
+      if (random() % 4 == 0) pieces[random() % ranks].push_back({t, begin, count, 1});
+      begin += count;
+    }
+    if (random() % 8 == 0) pieces[random() % ranks].push_back({t, 0, 0, 0});  // an empty shard
+  }
+  return pieces;
+}
+
+inline RankPieces whole_on_rank0(const FakeState& state, int ranks) {
+  RankPieces pieces(ranks);
+  for (size_t t = 0; t < state.size(); ++t) pieces[0].push_back({t, 0, state[t].numel(), 0});
+  return pieces;
+}
+
+// Calls visit with the piece as a backend would. view_dtype: of the view on LOAD.
+inline void visit_fake(const FakeTensor& t,
+                       const FakePiece& p,
+                       void* data,
+                       const PieceVisitor& visit,
+                       int32_t view_dtype = 0) {
+  const int32_t dtype = view_dtype != 0 ? view_dtype : t.dtype;
+  const FlatView flat(data, p.count, dtype);
+  YokePiece piece{};
+  piece.header = YOKE_HEADER(YokePiece, YOKE_ID_PIECE);
+  piece.name = view(t.name);
+  piece.kind = view(t.kind);
+  piece.shape = t.shape.data();
+  piece.ndim = static_cast<int32_t>(t.shape.size());
+  piece.dtype = dtype;
+  piece.begin = p.begin;
+  piece.count = p.count;
+  piece.replica = p.replica;
+  piece.view = data != nullptr ? flat.get() : nullptr;
+  visit(piece);
+}
+
+// What a backend's checkpoint() does on one rank.
+inline PieceWalk walk_of(FakeState& state, const std::vector<FakePiece>& pieces) {
+  return [&state, &pieces](int32_t op, const PieceVisitor& visit) {
+    for (const FakePiece& p : pieces) {
+      FakeTensor& t = state[p.tensor];
+      char* data = t.bytes.data() + p.begin * item_size(t.dtype);
+      visit_fake(t, p, op == YOKE_CHECKPOINT_DESCRIBE ? nullptr : data, visit);
+    }
+  };
+}
+
+// The SaveGroup of ranks that are threads.
+class ThreadRanks {
+ public:
+  explicit ThreadRanks(int size) : barrier_(size), texts_(size) {}
+
+  SaveGroup group(int rank) {
+    SaveGroup group;
+    group.rank = rank;
+    group.world_size = static_cast<int32_t>(texts_.size());
+    group.gather = [this, rank](const std::string& mine) {
+      const std::vector<std::string> all = exchange(rank, mine);
+      return rank == 0 ? all : std::vector<std::string>{};
+    };
+    group.from_rank0 = [this, rank](const std::string& mine) { return exchange(rank, mine)[0]; };
+    return group;
+  }
+
+ private:
+  std::vector<std::string> exchange(int rank, const std::string& mine) {
+    texts_[rank] = mine;
+    barrier_.arrive_and_wait();
+    std::vector<std::string> all = texts_;
+    barrier_.arrive_and_wait();
+    return all;
+  }
+  std::barrier<> barrier_;
+  std::vector<std::string> texts_;
+};
+
+// What each rank got: the path or the error.
+struct Outcome {
+  std::string path, text;
+  int32_t code = YOKE_OK;
+  int32_t rank = -1;
+};
+
+using WalkOf = std::function<PieceWalk(int rank)>;
+
+inline std::vector<Outcome> save_with(const SaveRequest& request, int ranks, const WalkOf& walk) {
+  ThreadRanks threads(ranks);
+  std::vector<Outcome> outcomes(ranks);
+  std::vector<std::thread> running;
+  for (int r = 0; r < ranks; ++r) {
+    running.emplace_back([&, r] {
+      try {
+        outcomes[r].path = save_checkpoint(request, threads.group(r), walk(r));
+      } catch (const Error& e) {
+        outcomes[r] = {"", e.what(), e.code(), e.rank()};
+      }
+    });
+  }
+  for (std::thread& t : running) t.join();
+  return outcomes;
+}
+
+inline std::vector<Outcome> save(const SaveRequest& request, FakeState& state, const RankPieces& pieces) {
+  return save_with(request, static_cast<int>(pieces.size()),
+                   [&](int rank) { return walk_of(state, pieces[rank]); });
+}
+
+inline SaveRequest request_of(const std::string& folder, int64_t step) {
+  SaveRequest request;
+  request.folder = folder;
+  request.info.step = step;
+  request.info.next_sample = step * 16;
+  request.info.config_digest = "digest-1";
+  request.hf_config_json = "{\"model_type\": \"llama\"}\n";
+  return request;
+}
+
+// Saves the state from one rank, which must work.
+inline std::string save_whole(const std::string& folder, int64_t step, FakeState& state) {
+  const Outcome outcome = save(request_of(folder, step), state, whole_on_rank0(state, 1))[0];
+  if (outcome.code != YOKE_OK) throw Error(outcome.code, outcome.text);
+  return outcome.path;
+}
+
+// Loads into a state of the same shapes filled with other bytes; pieces that are not visited stay so.
+inline FakeState load(const std::string& path, const FakeState& like, const RankPieces& pieces) {
+  FakeState loaded = like;
+  for (FakeTensor& t : loaded) std::fill(t.bytes.begin(), t.bytes.end(), '\x5a');
+  for (const auto& mine : pieces) {
+    const CheckpointReader reader(path);
+    for (const FakePiece& p : mine) {
+      FakeTensor& t = loaded[p.tensor];
+      visit_fake(t, p, t.bytes.data() + p.begin * item_size(t.dtype),
+                 [&](const YokePiece& piece) { reader.visit(piece); });
+    }
+  }
+  return loaded;
+}
+
+inline bool same_bytes(const FakeState& a, const FakeState& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i].bytes != b[i].bytes) return false;
+  }
+  return true;
+}
+
+// Runs f, which must throw an Error, and returns it.
+template <class F>
+Outcome error_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return {"", e.what(), e.code(), e.rank()};
+  }
+  return {};
+}
+
+}  // namespace yoke

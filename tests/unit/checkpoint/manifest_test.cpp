@@ -1,0 +1,116 @@
+#include "core/checkpoint/manifest.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "core/checkpoint/crc32c.hpp"
+#include "tests/unit/checkpoint/fake_state.hpp"
+
+namespace yoke {
+namespace {
+
+using ::testing::HasSubstr;
+
+Manifest example() {
+  Manifest m;
+  m.info.step = 100;
+  m.info.next_sample = 1600;
+  m.info.config_digest = "a \"quoted\" digest";
+  m.info.finished = true;
+  m.world_size = 2;
+  m.files = {{"model.safetensors", 4194304 + 164, 128, 0x12345678}};
+  StoredTensor t;
+  t.name = "w";
+  t.kind = "param";
+  t.dtype = YOKE_F32;
+  t.shape = {1048585};
+  t.file = "model.safetensors";
+  t.offset = 128;
+  t.pieces = {{0, 1048577, {1, 2}, -1}, {1048577, 8, {0xffffffff}, -1}};
+  m.tensors = {t};
+  return m;
+}
+
+// The text with its digest made right again after a change.
+std::string with_digest(std::string text) {
+  const std::string marker = "\"self_crc32c\":\"";
+  text.resize(text.rfind(marker));
+  char digits[9];
+  std::snprintf(digits, sizeof digits, "%08x", crc32c(0, text.data(), text.size()));
+  return text + marker + digits + "\"}\n";
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+TEST(Manifest, ComesBackAsItWas) {
+  const Manifest m = parse_manifest(to_text(example()));
+  EXPECT_EQ(to_text(m), to_text(example()));
+  EXPECT_EQ(m.info.config_digest, "a \"quoted\" digest");
+  EXPECT_EQ(m.tensors[0].pieces[1].crc[0], 0xffffffffU);
+  EXPECT_EQ(m.files[0].head_crc, 0x12345678U);
+}
+
+TEST(Manifest, IsPlainJson) {
+  const auto json = nlohmann::json::parse(to_text(example()));
+  EXPECT_EQ(json["format"], "yoke-checkpoint");
+  EXPECT_EQ(json["step"], 100);
+  EXPECT_EQ(json["finished"], true);
+}
+
+TEST(Manifest, NoticesEveryFlippedBitAndEveryTruncation) {
+  const std::string text = to_text(example());
+  for (size_t i = 0; i < text.size(); ++i) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string damaged = text;
+      damaged[i] = static_cast<char>(damaged[i] ^ (1 << bit));
+      ASSERT_EQ(error_of([&] { parse_manifest(damaged); }).code, YOKE_DATA_LOSS) << i;
+    }
+    ASSERT_EQ(error_of([&] { parse_manifest(text.substr(0, i)); }).code, YOKE_DATA_LOSS) << i;
+  }
+}
+
+TEST(Manifest, NoticesContradictionsUnderARightChecksum) {
+  const std::string text = to_text(example());
+  EXPECT_EQ(with_digest(text), text);
+  const std::vector<std::pair<std::string, std::string>> changes = {
+      {"\"yoke-checkpoint\"", "\"other\""},
+      {"\"version\":1", "\"version\":0"},
+      {"\"step\":100", "\"step\":\"100\""},
+      {"\"file\":\"model.safetensors\",\"bytes\"", "\"file\":\"../model.safetensors\",\"bytes\""},
+      {"\"file\":\"model.safetensors\",\"bytes\"", "\"file\":\".hidden\",\"bytes\""},
+      {"\"head_bytes\":128", "\"head_bytes\":4194469"},
+      {"\"12345678\"", "\"1234567\""},
+      {"\"12345678\"", "\"1234567g\""},
+      {"\"F32\"", "\"F31\""},
+      {"[1048585]", "[1048586]"},
+      {"[1048585]", "[-1]"},
+      {"[1048585]", "[281474976710656,281474976710656,281474976710656]"},
+      {"[0,1048577,", "[0,1048576,"},
+      {"[0,1048577,", "[0,9223372036854775807,"},
+      {"[1048577,8,", "[1048577,9,"},
+      {"[1048577,8,", "[1048576,9,"},
+      {"0000000100000002", "00000001"},
+      {"\"files\":[", "\"file\":["},
+  };
+  for (const auto& [from, to] : changes) {
+    const std::string changed = with_digest(replaced(text, from, to));
+    EXPECT_EQ(error_of([&] { parse_manifest(changed); }).code, YOKE_DATA_LOSS) << from << " -> " << to;
+  }
+}
+
+TEST(Manifest, TellsANewerFormatFromDamage) {
+  const std::string newer = with_digest(replaced(to_text(example()), "\"version\":1", "\"version\":2"));
+  const Outcome error = error_of([&] { parse_manifest(newer); });
+  EXPECT_EQ(error.code, YOKE_FAILED_PRECONDITION);
+  EXPECT_THAT(error.text, HasSubstr("written by a newer Yoke (format 2)"));
+}
+
+}  // namespace
+}  // namespace yoke

@@ -1,0 +1,151 @@
+#include "core/checkpoint/retention.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/checkpoint/files.hpp"
+#include "tests/unit/checkpoint/fake_state.hpp"
+#include "tests/unit/metrics/temp_folder.hpp"
+
+namespace yoke {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+namespace fs = std::filesystem;
+
+struct Folder {
+  TempDir dir;
+  FakeState state = fake_state(1, 1);
+
+  explicit Folder(const std::vector<int64_t>& steps) {
+    for (const int64_t step : steps) save_whole(dir.path(), step, state);
+  }
+  std::string file(int64_t step, const std::string& name) const { return dir / (step_name(step) + "/" + name); }
+  // A damage that only reading the bytes shows, and one that opening shows.
+  void flip(int64_t step) const {
+    std::string text = slurp(file(step, "model.safetensors"));
+    text.back() = static_cast<char>(text.back() ^ 1);
+    spill(file(step, "model.safetensors"), text);
+  }
+  void cut(int64_t step) const { fs::resize_file(file(step, "model.safetensors"), 100); }
+  std::vector<int64_t> steps() const { return steps_in(dir.path()); }
+};
+
+CheckpointInfo newest(const Folder& folder, std::vector<std::string>* warnings) {
+  return newest_checkpoint(folder.dir.path(), [&](const std::string& text) { warnings->push_back(text); });
+}
+
+TEST(StepsIn, SeesOnlyWhatASaveCommits) {
+  const Folder folder({1, 100, 20});
+  for (const char* name : {"step-1", "step-00000007x", "xstep-00000007", ".step-00000300.tmp-1", "step--0000007"}) {
+    fs::create_directory(folder.dir / name);
+  }
+  EXPECT_THAT(folder.steps(), ElementsAre(100, 20, 1));
+  EXPECT_THAT(steps_in(folder.dir / "none"), IsEmpty());
+  EXPECT_EQ(step_name(123456789), "step-123456789");
+}
+
+TEST(NewestCheckpoint, IsTheNewestOne) {
+  const Folder folder({20, 100, 3});
+  std::vector<std::string> warnings;
+  EXPECT_EQ(newest(folder, &warnings).step, 100);
+  EXPECT_EQ(newest(folder, &warnings).path, folder.dir / "step-00000100");
+  EXPECT_THAT(warnings, IsEmpty());
+}
+
+TEST(NewestCheckpoint, PassesByDamagedOnesLoudly) {
+  const Folder folder({10, 20, 30, 40});
+  folder.flip(40);
+  folder.cut(30);
+  std::vector<std::string> warnings;
+  EXPECT_EQ(newest(folder, &warnings).step, 20);
+  ASSERT_EQ(warnings.size(), 2U);
+  EXPECT_THAT(warnings[0], HasSubstr(folder.file(40, "model.safetensors") + ": tensor"));
+  EXPECT_THAT(warnings[1], HasSubstr(folder.file(30, "model.safetensors")));
+}
+
+TEST(NewestCheckpoint, PassesByARenamedOne) {
+  const Folder folder({10, 20});
+  fs::rename(folder.dir / "step-00000020", folder.dir / "step-00000030");
+  std::vector<std::string> warnings;
+  EXPECT_EQ(newest(folder, &warnings).step, 10);
+  EXPECT_THAT(warnings[0], HasSubstr("holds step 20"));
+}
+
+TEST(NewestCheckpoint, SaysWhenThereIsNone) {
+  const Folder folder({10});
+  folder.cut(10);
+  std::vector<std::string> warnings;
+  const Outcome error = error_of([&] { newest(folder, &warnings); });
+  EXPECT_EQ(error.code, YOKE_NOT_FOUND);
+  EXPECT_THAT(error.text, HasSubstr(folder.dir.path()));
+  EXPECT_EQ(warnings.size(), 1U);
+}
+
+TEST(PruneCheckpoints, KeepsTheNewest) {
+  const Folder folder({1, 2, 3, 4});
+  prune_checkpoints(folder.dir.path(), 2);
+  EXPECT_THAT(folder.steps(), ElementsAre(4, 3));
+  prune_checkpoints(folder.dir.path(), 5);
+  EXPECT_THAT(folder.steps(), ElementsAre(4, 3));
+  prune_checkpoints(folder.dir.path(), 1);
+  EXPECT_THAT(folder.steps(), ElementsAre(4));
+}
+
+TEST(PruneCheckpoints, DoesNotCountDamagedOnes) {
+  const Folder folder({1, 2, 3, 4});
+  folder.cut(4);
+  folder.cut(2);
+  prune_checkpoints(folder.dir.path(), 1);
+  EXPECT_THAT(folder.steps(), ElementsAre(4, 3));
+}
+
+TEST(PruneCheckpoints, NeverRemovesTheNewestThatVerifies) {
+  const Folder folder({1, 2, 3, 4});
+  folder.flip(4);  // opens, but does not verify
+  folder.flip(3);
+  prune_checkpoints(folder.dir.path(), 1);
+  EXPECT_THAT(folder.steps(), ElementsAre(4, 3, 2));  // 1 is older than a good one
+  std::vector<std::string> warnings;
+  EXPECT_EQ(newest(folder, &warnings).step, 2);
+}
+
+TEST(PruneCheckpoints, RemovesNothingIfNothingVerifies) {
+  const Folder folder({1, 2, 3});
+  for (const int64_t step : {1, 2, 3}) folder.flip(step);
+  prune_checkpoints(folder.dir.path(), 1);
+  EXPECT_THAT(folder.steps(), ElementsAre(3, 2, 1));
+}
+
+TEST(PruneCheckpoints, SweepsWhatDeadSavesLeft) {
+  const Folder folder({1});
+  fs::create_directories(folder.dir / ".step-00000002.tmp-123-abc/x");
+  fs::create_directories(folder.dir / ".step-00000002.tmp-removed");
+  fs::create_directories(folder.dir / ".mine.tmp-1");
+  fs::create_directories(folder.dir / "other");
+  prune_checkpoints(folder.dir.path(), 1);
+  EXPECT_FALSE(fs::exists(folder.dir / ".step-00000002.tmp-123-abc"));
+  EXPECT_FALSE(fs::exists(folder.dir / ".step-00000002.tmp-removed"));
+  EXPECT_TRUE(fs::exists(folder.dir / ".mine.tmp-1"));
+  EXPECT_TRUE(fs::exists(folder.dir / "other"));
+}
+
+TEST(PruneCheckpoints, LeavesASaveThatIsAlive) {
+  const Folder folder({1, 2});
+  fs::create_directories(folder.dir / ".step-00000003.tmp-1-1");
+  const FolderLock lock(folder.dir.path());
+  prune_checkpoints(folder.dir.path(), 1);
+  EXPECT_TRUE(fs::exists(folder.dir / ".step-00000003.tmp-1-1"));
+  EXPECT_THAT(folder.steps(), ElementsAre(2, 1));
+}
+
+TEST(PruneCheckpoints, RefusesToKeepNone) {
+  const Folder folder({1});
+  EXPECT_EQ(error_of([&] { prune_checkpoints(folder.dir.path(), 0); }).code, YOKE_INVALID_ARGUMENT);
+  EXPECT_THAT(folder.steps(), ElementsAre(1));
+}
+
+}  // namespace
+}  // namespace yoke
