@@ -1,0 +1,69 @@
+#include "plugins/ptd/comm.hpp"
+
+#include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <utility>
+#include <vector>
+
+namespace yoke::ptd {
+namespace {
+
+const YokeCollectives& collectives_of(const YokeHost& host) {
+  const YokeHeader* service = host.get_service(host.ctx, "yoke.collectives/1", sizeof(YokeCollectives));
+  if (service == nullptr) {
+    throw Error(YOKE_FAILED_PRECONDITION,
+                "ptd needs the host's service yoke.collectives/1 for more than one rank; this host has none");
+  }
+  return *reinterpret_cast<const YokeCollectives*>(service);
+}
+
+}  // namespace
+
+void Work::wait() {
+  if (!work_) return;
+  work_->wait();
+  work_.reset();
+}
+
+Comm::Comm(const YokeCollectives& collectives, uint32_t axes, const char* purpose, at::DeviceType device) {
+  YokeComm* comm = nullptr;
+  YokeError err = make_error();
+  check(collectives.comm(collectives.ctx, axes, purpose, &comm, &err), err);
+  void* native = collectives.native(comm, "c10d::ProcessGroup");
+  if (native == nullptr) {
+    throw Error(YOKE_FAILED_PRECONDITION, "ptd needs communicators made of c10d::ProcessGroup; this host's are not");
+  }
+  backend_ = static_cast<c10d::ProcessGroup*>(native)->getBackend(device);
+  size_ = collectives.size(comm);
+  rank_ = collectives.rank(comm);
+}
+
+Work Comm::all_gather(at::Tensor out, at::Tensor in) const {
+  return Work(backend_->_allgather_base(out, in, {}));
+}
+
+Work Comm::reduce_scatter_sum(at::Tensor out, at::Tensor in) const {
+  return Work(backend_->_reduce_scatter_base(out, in, {}));
+}
+
+Work Comm::all_reduce_sum(const at::Tensor& inout) const {
+  std::vector<at::Tensor> list{inout};
+  return Work(backend_->allreduce(list, {}));
+}
+
+Comms Comms::make(const YokePlan& plan, const YokeHost& host, at::DeviceType device) {
+  Comms comms;
+  if (plan.world_size == 1) return comms;
+  const YokeCollectives& collectives = collectives_of(host);
+  if (plan.degree[YOKE_DP_SHARD] > 1) {
+    comms.unshard = Comm(collectives, YOKE_AXIS_BIT(YOKE_DP_SHARD), "unshard", device);
+    comms.reduce = Comm(collectives, YOKE_AXIS_BIT(YOKE_DP_SHARD), "reduce", device);
+  }
+  if (plan.degree[YOKE_DP_REPLICATE] > 1) {
+    comms.replicas = Comm(collectives, YOKE_AXIS_BIT(YOKE_DP_REPLICATE), "reduce", device);
+  }
+  comms.world = Comm(collectives, YOKE_ALL_AXES, "scalars", device);
+  return comms;
+}
+
+}  // namespace yoke::ptd

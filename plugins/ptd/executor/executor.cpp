@@ -1,0 +1,186 @@
+#include "plugins/ptd/executor/executor.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/AutogradState.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "plugins/ptd/optim/grad_norm.hpp"
+#include "plugins/ptd/schedule/checker.hpp"
+
+namespace yoke::ptd {
+namespace {
+
+enum Scalar { kLossSum, kLossWeight, kSquaredNorm, kNumScalars };
+
+// LibTorch's clip_grad_norm_, and the contract, keep the divisor away from zero with this.
+constexpr double kNormEps = 1e-6;
+
+// No graph outside of blocks; backward runs on this thread, also where ranks are threads of one process
+// and would otherwise share the engine's one thread per device.
+class StepGuard {
+ public:
+  StepGuard() : state_(c10::AutogradState::get_tls_state()) {
+    auto& now = c10::AutogradState::get_tls_state();
+    now.set_grad_mode(false);
+    now.set_multithreading_enabled(false);
+  }
+  ~StepGuard() { c10::AutogradState::set_tls_state(state_); }
+  StepGuard(const StepGuard&) = delete;
+  StepGuard& operator=(const StepGuard&) = delete;
+
+ private:
+  c10::AutogradState state_;
+};
+
+TorchInputs inputs_of(const YokeMicroBatch& micro) {
+  TorchInputs inputs;
+  inputs.reserve(micro.num_inputs);
+  for (uint64_t i = 0; i < micro.num_inputs; ++i) {
+    inputs.emplace_back(view(micro.inputs[i].role), borrow(micro.inputs[i].tensor));
+  }
+  return inputs;
+}
+
+}  // namespace
+
+Executor::Executor(Parts parts)
+    : parts_(std::move(parts)),
+      pool_(parts_.state.params.device()),
+      blocks_(*parts_.model.blocks, parts_.spec.first_trained_block()),
+      scalars_(at::zeros({kNumScalars}, parts_.state.params.options().dtype(at::kDouble))) {
+  make_units(parts_.params);
+}
+
+void Executor::make_units(const ModelSpec& params) {
+  std::vector<Sink> sink_of_param(params.params.size());
+  for (size_t u = 0; u < parts_.state.units.size(); ++u) {
+    const FlatLayout& layout = parts_.state.units[u].layout;
+    ShardedUnit::Parts unit{{}, parts_.state.param_shard(u), parts_.state.grad_shard(u)};
+    for (const FlatLayout::Slot& slot : layout.slots()) {
+      sink_of_param[slot.param] = {static_cast<int>(u), unit.leaves.size()};
+      unit.leaves.push_back((*parts_.model.params)[slot.param]);
+    }
+    units_.emplace_back(layout, std::move(unit), parts_.spec.shards, pool_);
+  }
+  for (const std::vector<int>& block : params.blocks) {
+    std::vector<Sink>& sinks = sinks_.emplace_back();
+    for (int p : block) {
+      if (params.params[p].trainable) sinks.push_back(sink_of_param[p]);
+    }
+  }
+}
+
+const std::vector<Action>& Executor::schedule(int micros, bool forward_only) {
+  const auto [at, is_new] = schedules_.try_emplace({micros, forward_only});
+  if (is_new) {
+    StepSpec spec = parts_.spec;
+    spec.micros = micros;
+    spec.forward_only = forward_only;
+    at->second = build_schedule(spec);
+    for (const Finding& finding : check_rank(spec, at->second)) {
+      const std::string text = "the schedule of a step is wrong: " + finding.text;
+      schedules_.erase(at);
+      throw Error(YOKE_INTERNAL, text);
+    }
+  }
+  return at->second;
+}
+
+YokeStepResult Executor::step(const YokeStepArgs& args) {
+  if (broken_) {
+    throw Error(YOKE_FAILED_PRECONDITION,
+                "a step failed while a collective was on its way; destroy this model and resume from a checkpoint");
+  }
+  if (args.batch->num_micros == 0) throw Error(YOKE_INVALID_ARGUMENT, "step: the batch has no micro-batch");
+  const bool forward_only = (args.flags & YOKE_STEP_FORWARD_ONLY) != 0;
+  const std::vector<Action>& actions = schedule(static_cast<int>(args.batch->num_micros), forward_only);
+  const StepGuard guard;
+  try {
+    begin_step(args);
+    for (const Action& action : actions) run(action);
+    blocks_.end_step();
+  } catch (...) {
+    abandon_step();
+    throw;
+  }
+  return result_;
+}
+
+void Executor::begin_step(const YokeStepArgs& args) {
+  inputs_.clear();
+  double weight = 0;
+  for (uint64_t m = 0; m < args.batch->num_micros; ++m) {
+    inputs_.push_back(inputs_of(*args.batch->micros[m]));
+    weight += parts_.model.loss_weight(inputs_.back());
+  }
+  scalars_.zero_();
+  scalars_[kLossWeight].fill_(weight);
+  lr_ = args.lr;
+  blocks_.begin_step(inputs_, 1 / args.batch->token_weight);
+  for (ShardedUnit& unit : units_) unit.begin_step();
+}
+
+void Executor::run(const Action& a) {
+  switch (a.kind) {
+    case ActionKind::kUnshard: return units_[a.unit].start_unshard(parts_.comms.unshard);
+    case ActionKind::kWaitUnshard: return units_[a.unit].finish_unshard();
+    case ActionKind::kReshard: return units_[a.unit].reshard();
+    case ActionKind::kForward: return forward(a);
+    case ActionKind::kRecompute: return blocks_.recompute(a);
+    case ActionKind::kBackward: return backward(a);
+    case ActionKind::kReduceGrad: return units_[a.unit].start_reduce(parts_.comms.reduce);
+    case ActionKind::kWaitReduce: return units_[a.unit].finish_reduce();
+    case ActionKind::kAllReduceReplicas: return units_[a.unit].start_all_reduce(parts_.comms.replicas);
+    case ActionKind::kWaitReplicas: return units_[a.unit].finish_all_reduce();
+    case ActionKind::kReduceLoss: return reduce_scalars(false);
+    case ActionKind::kClipNorm: return reduce_scalars(true);
+    case ActionKind::kUpdate: return update();
+  }
+}
+
+void Executor::forward(const Action& action) {
+  if (parts_.host.check_cancel(parts_.host.ctx) != 0) throw Error(YOKE_CANCELLED, "the step was cancelled");
+  blocks_.forward(action);
+  if (action.block + 1 == static_cast<int>(sinks_.size())) {
+    scalars_[kLossSum].add_(blocks_.loss(action.micro));
+  }
+}
+
+void Executor::backward(const Action& action) {
+  blocks_.backward(action);
+  for (const Sink& sink : sinks_[action.block]) units_[sink.unit].collect_gradient(sink.slot);
+}
+
+// One all-reduce per step for everything that every rank must know.
+void Executor::reduce_scalars(bool with_norm) {
+  if (with_norm) {
+    for (ShardedUnit& unit : units_) unit.complete_gradients();
+    // Replicas hold the same gradients: the first one speaks for all.
+    if (parts_.comms.replicas.rank() == 0) scalars_[kSquaredNorm].copy_(squared_norm(parts_.state.grads));
+  }
+  if (parts_.comms.world.size() > 1) parts_.comms.world.all_reduce_sum(scalars_).wait();
+  const at::Tensor values = scalars_.cpu();
+  const double* v = values.const_data_ptr<double>();
+  result_.loss_sum = v[kLossSum];
+  result_.loss_weight = v[kLossWeight];
+  result_.grad_norm = with_norm ? std::sqrt(v[kSquaredNorm]) : std::numeric_limits<double>::quiet_NaN();
+}
+
+void Executor::update() {
+  const double clip = parts_.clip;
+  const double scale = clip > 0 ? std::min(1.0, clip / (result_.grad_norm + kNormEps)) : 1.0;
+  parts_.optimizer.update(lr_, scale);
+}
+
+void Executor::abandon_step() {
+  blocks_.end_step();
+  for (const ShardedUnit& unit : units_) broken_ = broken_ || !unit.idle();
+  if (broken_) return;
+  for (ShardedUnit& unit : units_) unit.abandon_step();
+}
+
+}  // namespace yoke::ptd

@@ -1,0 +1,72 @@
+// Carries out a schedule, action by action. Start reading at Executor::run in the .cpp.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <vector>
+
+#include "plugins/ptd/comm.hpp"
+#include "plugins/ptd/executor/block_runner.hpp"
+#include "plugins/ptd/executor/sharded_unit.hpp"
+#include "plugins/ptd/optim/optimizer.hpp"
+#include "plugins/ptd/schedule/schedule.hpp"
+#include "plugins/ptd/shard_state.hpp"
+
+namespace yoke::ptd {
+
+// One rank's engine for one model. One thread at a time.
+class Executor {
+ public:
+  struct Parts {
+    const YokeHost& host;
+    const TorchModel& model;
+    const ModelSpec& params;
+    const ShardState& state;
+    const Comms& comms;
+    Optimizer& optimizer;
+    StepSpec spec;  // micros and forward_only are those of each step
+    double clip;    // bound of the gradient norm; 0 = none
+  };
+
+  // All parts outlive the executor.
+  explicit Executor(Parts parts);
+
+  // Collective. After an Error the parameters are those before the step, unless it was thrown during the
+  // update; if a collective was on its way, no further step is possible.
+  YokeStepResult step(const YokeStepArgs& args);
+
+ private:
+  // Where the gradient of a block's parameter goes.
+  struct Sink {
+    int unit;
+    size_t slot;
+  };
+  using Key = std::pair<int, bool>;  // micro-batches, forward only
+
+  void make_units(const ModelSpec& params);
+  const std::vector<Action>& schedule(int micros, bool forward_only);
+  void begin_step(const YokeStepArgs& args);
+  void run(const Action& action);
+  void forward(const Action& action);
+  void backward(const Action& action);
+  void reduce_scalars(bool with_norm);
+  void update();
+  void abandon_step();
+
+  Parts parts_;
+  BufferPool pool_;
+  std::vector<ShardedUnit> units_;
+  std::vector<std::vector<Sink>> sinks_;  // by block
+  BlockRunner blocks_;
+  std::map<Key, std::vector<Action>> schedules_;
+  bool broken_ = false;
+
+  // Of the step in progress.
+  std::vector<TorchInputs> inputs_;  // by micro-batch
+  at::Tensor scalars_;               // fp64: loss sum, loss weight, squared gradient norm
+  YokeStepResult result_{};
+  double lr_ = 0;
+};
+
+}  // namespace yoke::ptd

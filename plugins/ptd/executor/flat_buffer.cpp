@@ -1,0 +1,60 @@
+#include "plugins/ptd/executor/flat_buffer.hpp"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/Allocator.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace yoke::ptd {
+namespace {
+
+// A buffer up to a quarter larger than asked for will do.
+constexpr size_t kSlack = 4;
+
+}  // namespace
+
+BufferPool::Buffer BufferPool::take(size_t bytes) {
+  auto best = idle_.end();
+  for (auto it = idle_.begin(); it != idle_.end(); ++it) {
+    const bool fits = it->capacity >= bytes && it->capacity - bytes <= bytes / kSlack;
+    if (fits && (best == idle_.end() || it->capacity < best->capacity)) best = it;
+  }
+  if (best == idle_.end()) {
+    idle_.clear();
+    return {c10::GetAllocator(device_.type())->allocate(bytes), bytes};
+  }
+  Buffer found = std::move(*best);
+  idle_.erase(best);
+  return found;
+}
+
+FlatBuffer::FlatBuffer(int64_t numel, at::ScalarType dtype, BufferPool& pool)
+    : pool_(&pool), tensor_(at::empty({0}, at::TensorOptions().dtype(dtype).device(pool.device()))) {
+  tensor_.unsafeGetTensorImpl()->set_sizes_contiguous({numel});
+  // The size of the storage stays although its memory comes and goes: views may be made at any time.
+  storage()->set_nbytes(nbytes());
+}
+
+FlatBuffer::FlatBuffer(at::Tensor permanent) : tensor_(std::move(permanent)) {}
+
+void FlatBuffer::attach() {
+  if (attached()) return;
+  BufferPool::Buffer buffer = pool_->take(nbytes());
+  capacity_ = buffer.capacity;
+  storage()->set_data_ptr_noswap(std::move(buffer.data));
+}
+
+void FlatBuffer::detach() {
+  if (pool_ == nullptr || !attached()) return;
+  pool_->give_back({storage()->set_data_ptr(at::DataPtr(nullptr, tensor_.device())), capacity_});
+  capacity_ = 0;
+}
+
+void bind_storage(const at::Tensor& tensor, void* data) {
+  c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+  storage->set_data_ptr_noswap(at::DataPtr(data, tensor.device()));
+  storage->set_nbytes(data == nullptr ? size_t{0} : static_cast<size_t>(tensor.numel() * tensor.itemsize()));
+}
+
+}  // namespace yoke::ptd

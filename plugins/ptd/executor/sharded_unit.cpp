@@ -1,0 +1,130 @@
+#include "plugins/ptd/executor/sharded_unit.hpp"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+namespace yoke::ptd {
+namespace {
+
+// A frozen unit has no gradients: its buffers are empty and never attached.
+FlatBuffer gradient_buffer(const at::Tensor& shard, int64_t numel, BufferPool& pool) {
+  return FlatBuffer(shard.defined() ? numel : 0, shard.defined() ? shard.scalar_type() : at::kFloat, pool);
+}
+
+}  // namespace
+
+ShardedUnit::ShardedUnit(const FlatLayout& layout, Parts parts, int shards, BufferPool& pool)
+    : shards_(shards),
+      slots_(layout.slots()),
+      leaves_(std::move(parts.leaves)),
+      param_shard_(std::move(parts.param_shard)),
+      grad_shard_(std::move(parts.grad_shard)),
+      // A single shard is the whole: parameters are bound, and gradients land, where they stay.
+      params_(shards == 1 ? FlatBuffer(param_shard_)
+                          : FlatBuffer(layout.numel(), param_shard_.scalar_type(), pool)),
+      grads_(shards == 1 ? FlatBuffer(grad_shard_) : gradient_buffer(grad_shard_, layout.numel(), pool)),
+      partial_(gradient_buffer(grad_shard_, layout.shard_numel(), pool)),
+      written_(slots_.size(), false) {
+  if (shards == 1) bind_leaves(param_shard_.data_ptr());
+  if (!grad_shard_.defined()) return;
+  int64_t end = 0;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const auto [param, offset, numel] = slots_[i];
+    grad_views_.push_back(grads_.tensor().narrow(0, offset, numel).view(leaves_[i].sizes()));
+    if (offset > end) gaps_.push_back(grads_.tensor().narrow(0, end, offset - end));
+    end = offset + numel;
+  }
+  if (layout.numel() > end) gaps_.push_back(grads_.tensor().narrow(0, end, layout.numel() - end));
+}
+
+ShardedUnit::~ShardedUnit() { bind_leaves(nullptr); }
+
+void ShardedUnit::bind_leaves(void* base) {
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    const int64_t offset = slots_[i].offset * param_shard_.itemsize();
+    bind_storage(leaves_[i], base == nullptr ? nullptr : static_cast<char*>(base) + offset);
+  }
+}
+
+void ShardedUnit::begin_step() {
+  shard_written_ = false;
+  if (shards_ == 1) grads_open_ = false;
+}
+
+void ShardedUnit::start_unshard(const Comm& comm) {
+  params_.attach();
+  gathering_ = comm.all_gather(params_.tensor(), param_shard_);
+}
+
+void ShardedUnit::finish_unshard() {
+  gathering_.wait();
+  bind_leaves(params_.tensor().data_ptr());
+}
+
+void ShardedUnit::reshard() {
+  bind_leaves(nullptr);
+  params_.detach();
+}
+
+void ShardedUnit::open_gradients() {
+  if (grads_open_) return;
+  grads_.attach();
+  for (const at::Tensor& gap : gaps_) gap.zero_();
+  written_.assign(written_.size(), false);
+  grads_open_ = true;
+}
+
+void ShardedUnit::collect_gradient(size_t slot) {
+  open_gradients();
+  const at::Tensor grad = std::exchange(leaves_[slot].mutable_grad(), at::Tensor());
+  if (!grad.defined()) return;
+  if (written_[slot]) {
+    grad_views_[slot].add_(grad);
+  } else {
+    grad_views_[slot].copy_(grad);
+    written_[slot] = true;
+  }
+}
+
+void ShardedUnit::zero_unwritten() {
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (!written_[i]) grad_views_[i].zero_();
+    written_[i] = true;
+  }
+}
+
+void ShardedUnit::complete_gradients() {
+  if (shards_ == 1) zero_unwritten();
+}
+
+void ShardedUnit::start_reduce(const Comm& comm) {
+  zero_unwritten();
+  if (shard_written_) partial_.attach();
+  work_ = comm.reduce_scatter_sum(shard_written_ ? partial_.tensor() : grad_shard_, grads_.tensor());
+}
+
+void ShardedUnit::finish_reduce() {
+  work_.wait();
+  if (shard_written_) grad_shard_.add_(partial_.tensor());
+  partial_.detach();
+  grads_.detach();
+  grads_open_ = false;
+  shard_written_ = true;
+}
+
+void ShardedUnit::start_all_reduce(const Comm& comm) {
+  complete_gradients();
+  work_ = comm.all_reduce_sum(grad_shard_);
+}
+
+void ShardedUnit::abandon_step() {
+  for (const at::Tensor& leaf : leaves_) leaf.mutable_grad().reset();
+  partial_.detach();
+  if (shards_ == 1) return;
+  reshard();
+  grads_.detach();
+  grads_open_ = false;
+}
+
+}  // namespace yoke::ptd

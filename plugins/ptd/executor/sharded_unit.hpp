@@ -1,0 +1,73 @@
+// The parameters and gradients of one unit on this rank: the shard that stays, and the whole that comes
+// and goes. No copy on the way: an all-gather writes the whole buffer, into which the model's parameters
+// point; a reduce-scatter reads the whole gradient buffer, into which backward adds.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "plugins/ptd/comm.hpp"
+#include "plugins/ptd/executor/flat_buffer.hpp"
+#include "plugins/ptd/schedule/flat_layout.hpp"
+
+namespace yoke::ptd {
+
+// Call order within a step: begin_step, then as the schedule says. The checker has proven the schedule,
+// so the state is not checked again here. One thread at a time; start_... are collective.
+class ShardedUnit {
+ public:
+  struct Parts {
+    std::vector<at::Tensor> leaves;  // the model's parameters, by slot of the layout
+    at::Tensor param_shard;          // [shard_numel], in compute dtype; this rank's values
+    at::Tensor grad_shard;           // [shard_numel], in reduce dtype; undefined if frozen
+  };
+
+  ShardedUnit(const FlatLayout& layout, Parts parts, int shards, BufferPool& pool);
+  ShardedUnit(ShardedUnit&&) = default;
+  ~ShardedUnit();
+
+  void begin_step();
+
+  void start_unshard(const Comm& comm);
+  void finish_unshard();  // binds the leaves
+  void reshard();         // unbinds them
+
+  // Takes what backward left in the .grad of a leaf, if anything: a parameter that the loss does not
+  // depend on has a zero gradient.
+  void collect_gradient(size_t slot);
+  // The whole gradients, of one or all micro-batches.
+  void start_reduce(const Comm& comm);
+  void finish_reduce();
+  // The gradient shard, over the replicas.
+  void start_all_reduce(const Comm& comm);
+  void finish_all_reduce() { work_.wait(); }
+  // After all backwards of a step: the gradient shard is valid also where no reduction made it.
+  void complete_gradients();
+
+  // No collective on its way.
+  bool idle() const { return !gathering_.pending() && !work_.pending(); }
+  // Frees what a failed step left behind; only if idle.
+  void abandon_step();
+
+ private:
+  void bind_leaves(void* base);
+  void open_gradients();
+  void zero_unwritten();
+
+  int shards_;
+  std::vector<FlatLayout::Slot> slots_;
+  std::vector<at::Tensor> leaves_;
+  at::Tensor param_shard_, grad_shard_;
+  FlatBuffer params_;                   // whole
+  FlatBuffer grads_;                    // whole
+  FlatBuffer partial_;                  // a reduced micro-batch, before it is added to the gradient shard
+  std::vector<at::Tensor> grad_views_;  // of grads_, by slot, with the shapes of the leaves
+  std::vector<at::Tensor> gaps_;        // of grads_, what no parameter covers
+  std::vector<bool> written_;           // slots whose gradient view holds a gradient
+  bool grads_open_ = false;             // gaps are zero, written_ is valid
+  bool shard_written_ = false;          // the gradient shard holds a micro-batch of this step
+  Work gathering_, work_;
+};
+
+}  // namespace yoke::ptd

@@ -1,0 +1,27 @@
+#include "plugins/ptd/optim/grad_norm.hpp"
+
+#include <ATen/ATen.h>
+
+namespace yoke::ptd {
+namespace {
+
+// Rows are short enough for a sum in the gradient's own type; the rows are summed in fp64.
+constexpr int64_t kRow = 4096;
+
+at::Tensor sum_of_rows(const at::Tensor& rows) {
+  const at::Tensor norms = at::linalg_vector_norm(rows, 2, at::IntArrayRef{1}).to(at::kDouble);
+  return at::dot(norms, norms);
+}
+
+}  // namespace
+
+at::Tensor squared_norm(const at::Tensor& grads) {
+  const int64_t n = grads.numel();
+  const int64_t body = n / kRow * kRow;
+  at::Tensor sum = at::zeros({}, grads.options().dtype(at::kDouble));
+  if (body > 0) sum.add_(sum_of_rows(grads.narrow(0, 0, body).view({-1, kRow})));
+  if (n > body) sum.add_(sum_of_rows(grads.narrow(0, body, n - body).view({1, -1})));
+  return sum;
+}
+
+}  // namespace yoke::ptd

@@ -1,0 +1,44 @@
+// SGD with momentum and decoupled weight decay.
+#include <ATen/ATen.h>
+
+#include "plugins/ptd/optim/optimizer.hpp"
+
+namespace yoke::ptd {
+namespace {
+
+class Sgd final : public Optimizer {
+ public:
+  Sgd(const YokeOptimizer& config, const ShardState& state)
+      : config_(config), params_(state.params), grads_(state.grads) {
+    if (config.momentum != 0) moments_ = {{"momentum", at::zeros_like(state.params)}};
+    for (const ShardState::Range& range : state.ranges) {
+      if (range.decay) decayed_.push_back(params_.narrow(0, range.begin, range.count));
+    }
+  }
+
+ private:
+  void apply(double lr, double scale) override {
+    if (config_.weight_decay != 0) {
+      for (const at::Tensor& param : decayed_) param.mul_(1 - lr * config_.weight_decay);
+    }
+    if (moments_.empty()) {
+      params_.add_(grads_, -lr * scale);
+      return;
+    }
+    const at::Tensor& momentum = moments_[0].values;
+    momentum.mul_(config_.momentum).add_(grads_, scale);
+    params_.add_(momentum, -lr);
+  }
+
+  const YokeOptimizer config_;
+  at::Tensor params_, grads_;
+  std::vector<at::Tensor> decayed_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_sgd(const YokeOptimizer& config, const ShardState& state) {
+  return std::make_unique<Sgd>(config, state);
+}
+
+}  // namespace yoke::ptd

@@ -1,0 +1,76 @@
+// ptd: PyTorch's distributed strategies (DDP, FSDP2, HSDP) in C++, as a Yoke backend. Start reading here;
+// README.md gives the order of the other files.
+#include <memory>
+
+#include "plugins/ptd/comm.hpp"
+#include "plugins/ptd/options.hpp"
+#include "plugins/ptd/plan.hpp"
+#include "plugins/ptd/sharded_model.hpp"
+#include "yoke/torch.hpp"
+
+namespace yoke::ptd {
+namespace {
+
+class PtdContext final : public Context {
+ public:
+  explicit PtdContext(const YokeInitArgs& args)
+      : plan_(*args.plan),
+        optimizer_(*args.plan->optimizer),
+        options_(Options(args.options, args.num_options)),
+        host_(*args.host),
+        comms_(Comms::make(plan_, host_, device_type(host_))) {
+    plan_.optimizer = &optimizer_;
+  }
+
+  std::unique_ptr<Wrapped> wrap_model(const YokeModel& model) override {
+    return std::make_unique<ShardedModel>(model, plan_, options_, comms_, host_);
+  }
+
+ private:
+  static at::DeviceType device_type(const YokeHost& host) {
+    return host.device.type == YOKE_DEVICE_CUDA ? at::kCUDA : at::kCPU;
+  }
+
+  YokePlan plan_;
+  YokeOptimizer optimizer_;
+  PtdOptions options_;
+  const YokeHost& host_;
+  Comms comms_;
+};
+
+class Ptd : public Backend {
+ public:
+  const YokeDescription& describe() const override {
+    static const int32_t dtypes[] = {YOKE_F32, YOKE_F64};
+    static const YokeDescription description = [] {
+      YokeDescription d{};
+      d.header = YOKE_HEADER(YokeDescription, YOKE_ID_DESCRIPTION);
+      d.name = view("ptd");
+      d.version = view("0.1.0");
+      d.vendor = view("Yoke");
+      d.summary = view("PyTorch's distributed strategies in C++: DDP, FSDP2, HSDP");
+      d.torch_tag = view(kTorchTag);
+      d.options = option_infos().data();
+      d.num_options = option_infos().size();
+      d.param_dtypes = dtypes;
+      d.num_param_dtypes = std::size(dtypes);
+      d.axes = YOKE_AXIS_BIT(YOKE_DP_REPLICATE) | YOKE_AXIS_BIT(YOKE_DP_SHARD);
+      d.zero_stages = 1u << 0 | 1u << 2 | 1u << 3;  // DDP; reshard_after_forward = false; true
+      return d;
+    }();
+    return description;
+  }
+
+  void plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals) const override {
+    complete_plan(args, plan, refusals);
+  }
+
+  std::unique_ptr<Context> init(const YokeInitArgs& args) const override {
+    return std::make_unique<PtdContext>(args);
+  }
+};
+
+}  // namespace
+}  // namespace yoke::ptd
+
+YOKE_EXPORT_BACKEND(yoke::ptd::Ptd)

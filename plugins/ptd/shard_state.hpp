@@ -1,0 +1,45 @@
+// Everything that this rank keeps between steps, in a few flat tensors: the shards of all units one
+// after the other. The optimizer and the norm then need one pass, whatever the number of parameters.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "plugins/ptd/schedule/flat_layout.hpp"
+#include "yoke/torch.hpp"
+
+namespace yoke::ptd {
+
+struct ShardState {
+  // A stretch of the flat tensors that is all with or all without weight decay.
+  struct Range {
+    int64_t begin;
+    int64_t count;
+    bool decay;
+  };
+  // Where a unit's shard begins: in params and grads if it is trainable, else in frozen.
+  struct UnitShard {
+    FlatLayout layout;
+    bool trainable;
+    int64_t begin;
+  };
+
+  // Zeroes of the dtype; units in the order of the map.
+  ShardState(const ModelSpec& model, const UnitMap& map, int shards, int shard, at::TensorOptions options);
+
+  at::Tensor param_shard(size_t unit) const;  // a view
+  at::Tensor grad_shard(size_t unit) const;   // a view; undefined if frozen
+
+  int shard;  // which one this is
+  std::vector<UnitShard> units;
+  std::vector<Range> ranges;  // of params and grads
+  at::Tensor params;          // master copies
+  at::Tensor grads;           // reduced gradients
+  at::Tensor frozen;          // parameters without gradient and optimizer state
+};
+
+// Fills the shards with the model's initial values; never holds more than a small part of a parameter.
+void init_params(const ShardState& state, const YokeModel& model);
+
+}  // namespace yoke::ptd

@@ -1,0 +1,92 @@
+#include "plugins/ptd/sharded_model.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+#include "plugins/ptd/checkpoint.hpp"
+#include "plugins/ptd/plan.hpp"
+
+namespace yoke::ptd {
+namespace {
+
+at::TensorOptions tensor_options(const YokePlan& plan, const YokeHost& host) {
+  const at::Device device = host.device.type == YOKE_DEVICE_CUDA
+                                ? at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(host.device.id))
+                                : at::Device(at::kCPU);
+  return at::TensorOptions().dtype(scalar_type(plan.param_dtype)).device(device);
+}
+
+const TorchModel& require_torch_model(const YokeModel& model, at::ScalarType dtype) {
+  const TorchModel* torch = torch_model(model);
+  if (torch == nullptr) {
+    throw Error(YOKE_FAILED_PRECONDITION,
+                std::string("ptd was built with ") + kTorchTag +
+                    " and needs the model as LibTorch objects, which the host attaches only if its own LibTorch is "
+                    "the same; this host attached none. Build both with the same LibTorch");
+  }
+  for (uint64_t p = 0; p < model.summary->num_params; ++p) {
+    const at::Tensor& leaf = (*torch->params)[p];
+    if (leaf.scalar_type() == dtype && leaf.is_contiguous() && leaf.storage_offset() == 0) continue;
+    throw Error(YOKE_INVALID_ARGUMENT, "parameter '" + std::string(view(model.summary->params[p]->name)) + "' is " +
+                                           c10::toString(leaf.scalar_type()) +
+                                           "; ptd needs compact leaves in the plan's compute type, " +
+                                           c10::toString(dtype));
+  }
+  return *torch;
+}
+
+StepSpec step_spec(const UnitMap& map, const ShardState& state, const YokePlan& plan, const PtdOptions& options) {
+  StepSpec spec;
+  for (const ShardState::UnitShard& unit : state.units) {
+    const int64_t params = unit.layout.numel() * item_size(plan.param_dtype);
+    const int64_t grads = unit.layout.numel() * item_size(plan.reduce_dtype);
+    spec.units.push_back({unit.trainable, params, unit.trainable ? grads : 0});
+  }
+  spec.blocks = map.of_block;
+  spec.shards = plan.degree[YOKE_DP_SHARD];
+  spec.replicas = plan.degree[YOKE_DP_REPLICATE];
+  spec.reshard_after_forward = options.reshard_after_forward;
+  spec.recompute = options.recompute;
+  spec.accumulate = options.accumulate;
+  return spec;
+}
+
+int64_t nbytes(const at::Tensor& t) { return static_cast<int64_t>(t.nbytes()); }
+
+}  // namespace
+
+ShardedModel::ShardedModel(const YokeModel& model, const YokePlan& plan, const PtdOptions& options,
+                           const Comms& comms, const YokeHost& host)
+    : summary_(*model.summary),
+      comms_(comms),
+      rank_(host.rank),
+      spec_(model_spec(summary_)),
+      units_(make_units(spec_, options.unit_bytes, item_size(plan.param_dtype))),
+      state_(spec_, units_, plan.degree[YOKE_DP_SHARD], comms.unshard.rank(), tensor_options(plan, host)) {
+  const TorchModel& torch = require_torch_model(model, scalar_type(plan.param_dtype));
+  init_params(state_, model);
+  optimizer_ = make_optimizer(*plan.optimizer, state_);
+  executor_ = std::make_unique<Executor>(Executor::Parts{.host = host,
+                                                         .model = torch,
+                                                         .params = spec_,
+                                                         .state = state_,
+                                                         .comms = comms_,
+                                                         .optimizer = *optimizer_,
+                                                         .spec = step_spec(units_, state_, plan, options),
+                                                         .clip = plan.optimizer->clip});
+}
+
+YokeWrapResult ShardedModel::wrap_result() const {
+  YokeWrapResult result{};
+  result.param_bytes = nbytes(state_.params) + nbytes(state_.frozen);
+  result.grad_bytes = nbytes(state_.grads);
+  for (const Moment& moment : optimizer_->moments()) result.optimizer_bytes += nbytes(moment.values);
+  return result;
+}
+
+void ShardedModel::checkpoint(const YokeCheckpointArgs& args) {
+  visit_state(args, summary_, state_, *optimizer_, comms_.replicas.rank(), rank_);
+}
+
+}  // namespace yoke::ptd

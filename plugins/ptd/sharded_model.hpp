@@ -1,0 +1,36 @@
+// A model, wrapped by ptd: what wrap_model, step and checkpoint of the contract mean here.
+#pragma once
+
+#include <memory>
+
+#include "plugins/ptd/comm.hpp"
+#include "plugins/ptd/executor/executor.hpp"
+#include "plugins/ptd/options.hpp"
+#include "plugins/ptd/optim/optimizer.hpp"
+#include "plugins/ptd/shard_state.hpp"
+#include "yoke/torch.hpp"
+
+namespace yoke::ptd {
+
+class ShardedModel final : public Wrapped {
+ public:
+  // Everything given outlives the wrapped model. Throws FAILED_PRECONDITION without the LibTorch model.
+  ShardedModel(const YokeModel& model, const YokePlan& plan, const PtdOptions& options, const Comms& comms,
+               const YokeHost& host);
+
+  YokeWrapResult wrap_result() const override;
+  YokeStepResult step(const YokeStepArgs& args) override { return executor_->step(args); }
+  void checkpoint(const YokeCheckpointArgs& args) override;
+
+ private:
+  const YokeModelSummary& summary_;
+  const Comms& comms_;
+  int rank_;
+  ModelSpec spec_;
+  UnitMap units_;
+  ShardState state_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<Executor> executor_;
+};
+
+}  // namespace yoke::ptd
