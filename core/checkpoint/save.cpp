@@ -1,16 +1,8 @@
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <random>
 #include <utility>
 
 #include "core/checkpoint/checkpoint.hpp"
@@ -20,6 +12,7 @@
 #include "core/checkpoint/manifest.hpp"
 #include "core/checkpoint/pieces.hpp"
 #include "core/checkpoint/retention.hpp"
+#include "core/checkpoint/temp_folder.hpp"
 #include "yoke/error.hpp"
 #include "yoke/tensor.hpp"
 
@@ -57,51 +50,6 @@ void throw_if_failed(const Json& json) {
   if (!json.contains("error")) return;
   const Json& e = json.at("error");
   throw Error(e.at("code"), e.at("text").get<std::string>(), e.at("rank"));
-}
-
-// ---- Rank 0's temporary folder ---------------------------------------------------------------------
-
-class TempFolder {
- public:
-  TempFolder(const std::string& folder, const std::string& name) {
-    char suffix[48];
-    std::snprintf(suffix, sizeof suffix, "%d-%08x", static_cast<int>(::getpid()), std::random_device{}());
-    path_ = folder + "/" + temporary_name(name) + suffix;
-    if (::mkdir(path_.c_str(), 0777) != 0) throw_errno("cannot create the folder " + path_, errno);
-  }
-  // Rank 0 may leave by any exception, of a lost peer too. A leftover is swept by the next save.
-  ~TempFolder() {
-    try {
-      if (!path_.empty()) remove_tree(path_);
-    } catch (const Error&) {
-    }
-  }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  const std::string& path() const { return path_; }
-  void release() { path_.clear(); }
-
- private:
-  std::string path_;
-};
-
-// The commit. If `to` exists, the two trade places, so that there is a whole checkpoint at any moment;
-// `from` is then the old one.
-bool rename_or_exchange(const std::string& from, const std::string& to) {
-  const auto renameat2 = [&](unsigned flags) {
-    return ::syscall(SYS_renameat2, AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags);
-  };
-  constexpr unsigned kExchange = 2;
-  if (::access(to.c_str(), F_OK) != 0) {
-    if (::rename(from.c_str(), to.c_str()) != 0) throw_errno("cannot commit " + to, errno);
-    return false;
-  }
-  if (renameat2(kExchange) == 0) return true;
-  if (errno == EINVAL || errno == ENOSYS) {
-    throw Error(YOKE_FAILED_PRECONDITION,
-                to + " exists and this file system cannot replace a folder in one step; move it away");
-  }
-  throw_errno("cannot commit " + to, errno);
 }
 
 // ---- One save, on one rank -------------------------------------------------------------------------
@@ -315,15 +263,9 @@ class Save {
     manifest_.world_size = group_.world_size;
     create_text(temp_->path() + "/manifest.json", to_text(manifest_));
     sync_folder(temp_->path());
-    return {{"path", rename_into_place()}};
-  }
-
-  std::string rename_into_place() {
     const std::string path = request_.folder + "/" + step_name(request_.info.step);
-    const bool old_is_in_temp = rename_or_exchange(temp_->path(), path);
-    if (!old_is_in_temp) temp_->release();
-    sync_folder(request_.folder);
-    return path;
+    temp_->commit(path);
+    return {{"path", path}};
   }
 
   // Adds the numbers that a user needs to an error that only says that the disk is full.
