@@ -24,7 +24,6 @@ struct Weight : Module {
 struct Linear : Weight {
   Linear(int64_t in, int64_t out, at::ScalarType dtype) : Weight({out, in}, dtype) {}
   explicit Linear(const at::Tensor& tied) : Weight(tied) {}
-  at::Tensor operator()(const at::Tensor& x) const { return ops::linear(x, weight); }
 };
 
 struct Embedding : Weight {
@@ -46,12 +45,13 @@ struct Attention : Module {
     o_proj = register_module("o_proj", std::make_shared<Linear>(d.heads * head_dim, d.dim, dtype));
   }
 
-  at::Tensor forward(const at::Tensor& x, const RopeCache::Angles& a) const {
+  // residual + attention of x.
+  at::Tensor forward(const at::Tensor& residual, const at::Tensor& x, const RopeCache::Angles& a) const {
+    auto qkv = ops::linears(x, {q_proj->weight, k_proj->weight, v_proj->weight});
     // -1: a rank may hold only some of the heads.
-    const auto heads = [&](const at::Tensor& t) { return t.view({t.size(0), t.size(1), -1, head_dim}); };
-    const at::Tensor q = ops::rotary(heads((*q_proj)(x)), a.cos, a.sin);
-    const at::Tensor k = ops::rotary(heads((*k_proj)(x)), a.cos, a.sin);
-    return (*o_proj)(ops::causal_attention(q, k, heads((*v_proj)(x))));
+    for (at::Tensor& t : qkv) t = t.view({t.size(0), t.size(1), -1, head_dim});
+    const at::Tensor q = ops::rotary(qkv[0], a.cos, a.sin), k = ops::rotary(qkv[1], a.cos, a.sin);
+    return ops::linear_add(residual, ops::causal_attention(q, k, qkv[2]), o_proj->weight);
   }
 
   int64_t head_dim;
@@ -65,7 +65,11 @@ struct FeedForward : Module {
     down_proj = register_module("down_proj", std::make_shared<Linear>(d.ffn_dim, d.dim, dtype));
   }
 
-  at::Tensor forward(const at::Tensor& x) const { return (*down_proj)(ops::swiglu((*gate_proj)(x), (*up_proj)(x))); }
+  // residual + feed-forward of x.
+  at::Tensor forward(const at::Tensor& residual, const at::Tensor& x) const {
+    const auto hidden = ops::linears(x, {gate_proj->weight, up_proj->weight});
+    return ops::linear_add(residual, ops::swiglu(hidden[0], hidden[1]), down_proj->weight);
+  }
 
   std::shared_ptr<Linear> gate_proj, up_proj, down_proj;
 };
@@ -81,8 +85,8 @@ struct Layer : Module {
 
   at::Tensor forward(const at::Tensor& x, const at::Tensor& positions) const {
     const RopeCache::Angles& angles = rope->angles(positions, x.scalar_type());
-    const at::Tensor h = x + self_attn->forward((*input_layernorm)(x), angles);
-    return h + mlp->forward((*post_attention_layernorm)(h));
+    const at::Tensor h = self_attn->forward(x, (*input_layernorm)(x), angles);
+    return mlp->forward(h, (*post_attention_layernorm)(h));
   }
 
   std::shared_ptr<RopeCache> rope;
@@ -106,7 +110,7 @@ struct Head : Module {
                                                 : std::make_shared<Linear>(d.dim, d.vocab, dtype));
   }
 
-  at::Tensor logits(const at::Tensor& x) const { return (*lm_head)((*model->norm)(x)); }
+  at::Tensor logits(const at::Tensor& x) const { return ops::linears((*model->norm)(x), {lm_head->weight})[0]; }
 
   std::shared_ptr<Body> model;
   std::shared_ptr<Linear> lm_head;

@@ -2,8 +2,20 @@
 
 #include <ATen/ATen.h>
 
+#include "core/model/fused_ops.hpp"
+
 namespace yoke::ops {
 namespace composite {
+
+std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights) {
+  std::vector<at::Tensor> out;
+  for (const at::Tensor& weight : weights) out.push_back(at::linear(x, weight));
+  return out;
+}
+
+at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight) {
+  return residual + at::linear(x, weight);
+}
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   return at::rms_norm(x, weight.sizes(), weight, eps);
@@ -25,17 +37,29 @@ at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets
 
 }  // namespace composite
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight) { return at::linear(x, weight); }
+std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights) {
+  for (const at::Tensor& weight : weights) {
+    if (!fused::takes({&x, &weight})) return composite::linears(x, weights);
+  }
+  return fused::linears(x, weights);
+}
+
+at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight) {
+  return fused::takes({&residual, &x, &weight}) ? fused::linear_add(residual, x, weight)
+                                                : composite::linear_add(residual, x, weight);
+}
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  return composite::rms_norm(x, weight, eps);
+  return fused::takes({&x, &weight}) ? fused::rms_norm(x, weight, eps) : composite::rms_norm(x, weight, eps);
 }
 
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
-  return composite::rotary(x, cos, sin);
+  return fused::takes({&x}) && fused::takes({&cos, &sin}) ? fused::rotary(x, cos, sin) : composite::rotary(x, cos, sin);
 }
 
-at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) { return composite::swiglu(gate, up); }
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  return fused::takes({&gate, &up}) ? fused::swiglu(gate, up) : composite::swiglu(gate, up);
+}
 
 at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   const at::Tensor out =
@@ -45,7 +69,9 @@ at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::
 }
 
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets) {
-  return composite::cross_entropy_sum(logits, targets);
+  return fused::takes({&logits}) && targets.is_cpu() && targets.has_storage()
+             ? fused::cross_entropy_sum(logits, targets)
+             : composite::cross_entropy_sum(logits, targets);
 }
 
 double count_targets(const at::Tensor& targets) {

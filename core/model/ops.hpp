@@ -1,14 +1,20 @@
 // The operators of a transformer block. Each takes a fused kernel where it can (plain tensors in CPU
-// memory) and a composition of ATen operators everywhere else: devices, wrapped tensors, odd layouts.
-// All are differentiable; both ways give the same values up to rounding.
+// memory) and a composition of ATen operators everywhere else: devices, wrapped tensors without storage,
+// odd layouts. All are differentiable once; both ways give the same values up to rounding.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 namespace yoke::ops {
 
-// x [..., in] times weight [out, in], transposed: [..., out].
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight);
+// x [..., in] times every weight [out, in], transposed: [..., out] each. The gradient of x is summed up in
+// one buffer.
+std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights);
+
+// residual + x times weight, transposed.
+at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight);
 
 // x / sqrt(mean(x^2) + eps) * weight over the last dim; the mean in fp32 or better.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
@@ -24,15 +30,18 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
 // Sum of -log softmax(logits)[target] over the targets that are not -100; softmax in fp32 or better.
-// logits [..., V], targets [...] int64; a scalar of fp32 or better.
+// logits [..., V], targets [...] int64; a scalar of fp32 or better. Throws Error(INVALID_ARGUMENT) for
+// other targets outside [0, V).
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets);
 
 inline constexpr int64_t kIgnoredTarget = -100;
 // How many targets count.
 double count_targets(const at::Tensor& targets);
 
-// The composition of ATen operators behind each, for devices without a fused kernel, and as its oracle.
+// The composition of ATen operators behind each; the oracle of the fused kernels.
 namespace composite {
+std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights);
+at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight);
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);

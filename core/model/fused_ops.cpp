@@ -1,0 +1,257 @@
+#include "core/model/fused_ops.hpp"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "core/model/cpu_kernels.hpp"
+#include "core/model/ops.hpp"
+#include "yoke/error.hpp"
+
+namespace yoke::ops::fused {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Calls f with a null pointer of the kernels' element type.
+template <class F>
+auto dispatch(at::ScalarType type, F&& f) {
+  switch (type) {
+    case at::kDouble: return f(static_cast<double*>(nullptr));
+    case at::kBFloat16: return f(static_cast<BFloat16*>(nullptr));
+    default: return f(static_cast<float*>(nullptr));
+  }
+}
+
+template <class T>
+T* ptr(const at::Tensor& t) { return static_cast<T*>(t.data_ptr()); }
+template <class T>
+const T* cptr(const at::Tensor& t) { return static_cast<const T*>(t.const_data_ptr()); }
+
+at::ScalarType wide_type(const at::Tensor& t) { return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
+
+at::Tensor rows_of(const at::Tensor& t) { return t.view({-1, t.size(-1)}); }
+
+std::vector<int64_t> with_last(const at::Tensor& t, int64_t last) {
+  std::vector<int64_t> sizes = t.sizes().vec();
+  sizes.back() = last;
+  return sizes;
+}
+
+// Outputs are fresh tensors that the product is written into: a view of a product would be a second node.
+at::Tensor product(const at::Tensor& x, const at::Tensor& weight) {
+  at::Tensor out = at::empty(with_last(x, weight.size(0)), x.options());
+  at::Tensor rows = rows_of(out);
+  at::mm_out(rows, rows_of(x), weight.t());
+  return out;
+}
+
+at::Tensor weight_grad(const at::Tensor& dy, const at::Tensor& x) { return at::mm(rows_of(dy).t(), rows_of(x)); }
+
+// x times one weight after the other.
+struct LinearsNode : torch::autograd::Function<LinearsNode> {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList weights) {
+    const at::Tensor input = x.contiguous();
+    variable_list saved{input}, out;
+    for (const at::Tensor& weight : weights) {
+      saved.push_back(weight);
+      out.push_back(product(input, weight));
+    }
+    ctx->save_for_backward(std::move(saved));
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list dy) {
+    const variable_list saved = ctx->get_saved_variables();
+    variable_list grads(saved.size());
+    at::Tensor rows;
+    for (size_t i = 0; i < dy.size(); ++i) {
+      const at::Tensor dyi = dy[i].contiguous();
+      if (ctx->needs_input_grad(i + 1)) grads[i + 1] = weight_grad(dyi, saved[0]);
+      if (!ctx->needs_input_grad(0)) continue;
+      if (i == 0) {
+        grads[0] = at::empty_like(saved[0]);
+        rows = rows_of(grads[0]);
+        at::mm_out(rows, rows_of(dyi), saved[1]);
+      } else {
+        rows.addmm_(rows_of(dyi), saved[i + 1]);
+      }
+    }
+    return grads;
+  }
+};
+
+struct LinearAddNode : torch::autograd::Function<LinearAddNode> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& residual, const at::Tensor& x,
+                            const at::Tensor& weight) {
+    const at::Tensor input = x.contiguous();
+    ctx->save_for_backward({input, weight});
+    at::Tensor out = at::empty(residual.sizes(), residual.options());
+    at::Tensor rows = rows_of(out);
+    at::addmm_out(rows, rows_of(residual.contiguous()), rows_of(input), weight.t());
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list dy) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor d = dy[0].contiguous();
+    variable_list grads(3);
+    grads[0] = dy[0];
+    if (ctx->needs_input_grad(1)) {
+      grads[1] = at::empty_like(saved[0]);
+      at::Tensor rows = rows_of(grads[1]);
+      at::mm_out(rows, rows_of(d), saved[1]);
+    }
+    if (ctx->needs_input_grad(2)) grads[2] = weight_grad(d, saved[0]);
+    return grads;
+  }
+};
+
+struct RmsNormNode : torch::autograd::Function<RmsNormNode> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, double eps) {
+    const at::Tensor input = x.contiguous();
+    const int64_t dim = input.size(-1), rows = input.numel() / dim;
+    at::Tensor y = at::empty(input.sizes(), input.options());
+    const at::Tensor rstd = at::empty({rows}, input.options().dtype(wide_type(input)));
+    dispatch(input.scalar_type(), [&](auto* tag) {
+      using T = std::remove_pointer_t<decltype(tag)>;
+      cpu_kernels_of<T>().rms_forward(rows, dim, cptr<T>(input), cptr<T>(weight), static_cast<Wide<T>>(eps), ptr<T>(y),
+                                      ptr<Wide<T>>(rstd));
+    });
+    ctx->save_for_backward({input, weight, rstd});
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list dy) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[1], &rstd = saved[2], d = dy[0].contiguous();
+    const at::Tensor dx = at::empty_like(x);
+    const at::Tensor dweight = at::zeros(weight.sizes(), rstd.options());
+    dispatch(x.scalar_type(), [&](auto* tag) {
+      using T = std::remove_pointer_t<decltype(tag)>;
+      cpu_kernels_of<T>().rms_backward(rstd.numel(), x.size(-1), cptr<T>(d), cptr<T>(x), cptr<T>(weight),
+                                       cptr<Wide<T>>(rstd), ptr<T>(dx), ptr<Wide<T>>(dweight));
+    });
+    return {dx, dweight.to(weight.scalar_type()), at::Tensor()};
+  }
+};
+
+struct RotaryNode : torch::autograd::Function<RotaryNode> {
+  static at::Tensor turn(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, int sign) {
+    at::Tensor y = at::empty(x.sizes(), x.options());
+    dispatch(x.scalar_type(), [&](auto* tag) {
+      using T = std::remove_pointer_t<decltype(tag)>;
+      cpu_kernels_of<T>().rotary(x.size(0) * x.size(1), x.size(2), x.size(3), cptr<T>(x), cptr<Wide<T>>(cos),
+                                 cptr<Wide<T>>(sin), static_cast<Wide<T>>(sign), ptr<T>(y));
+    });
+    return y;
+  }
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+    ctx->save_for_backward({cos, sin});
+    return turn(x.contiguous(), cos, sin, 1);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list dy) {
+    const variable_list saved = ctx->get_saved_variables();
+    return {turn(dy[0].contiguous(), saved[0], saved[1], -1), at::Tensor(), at::Tensor()};
+  }
+};
+
+struct SwigluNode : torch::autograd::Function<SwigluNode> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up) {
+    const at::Tensor g = gate.contiguous(), u = up.contiguous();
+    at::Tensor y = at::empty(g.sizes(), g.options());
+    dispatch(g.scalar_type(), [&](auto* tag) {
+      using T = std::remove_pointer_t<decltype(tag)>;
+      cpu_kernels_of<T>().swiglu_forward(g.numel(), cptr<T>(g), cptr<T>(u), ptr<T>(y));
+    });
+    ctx->save_for_backward({g, u});
+    return y;
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list dy) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &g = saved[0], &u = saved[1], d = dy[0].contiguous();
+    const at::Tensor dg = at::empty_like(g), du = at::empty_like(u);
+    dispatch(g.scalar_type(), [&](auto* tag) {
+      using T = std::remove_pointer_t<decltype(tag)>;
+      cpu_kernels_of<T>().swiglu_backward(g.numel(), cptr<T>(d), cptr<T>(g), cptr<T>(u), ptr<T>(dg), ptr<T>(du));
+    });
+    return {dg, du};
+  }
+};
+
+struct CrossEntropyNode : torch::autograd::Function<CrossEntropyNode> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& logits, const at::Tensor& targets) {
+    const at::Tensor rows = logits.contiguous(), wanted = targets.contiguous();
+    const int64_t vocab = rows.size(-1), count = rows.numel() / vocab;
+    const auto options = rows.options().dtype(wide_type(rows));
+    const at::Tensor lse = at::empty({count}, options);
+    at::Tensor loss = at::empty({}, options);
+    dispatch(rows.scalar_type(), [&](auto* tag) {
+      using T = std::remove_pointer_t<decltype(tag)>;
+      *ptr<Wide<T>>(loss) = static_cast<Wide<T>>(cpu_kernels_of<T>().cross_entropy_forward(
+          count, vocab, cptr<T>(rows), cptr<int64_t>(wanted), kIgnoredTarget, ptr<Wide<T>>(lse)));
+    });
+    ctx->save_for_backward({rows, wanted, lse});
+    return loss;
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list dy) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &rows = saved[0], &wanted = saved[1], &lse = saved[2];
+    const at::Tensor dlogits = at::empty_like(rows);
+    const double scale = dy[0].item<double>();
+    dispatch(rows.scalar_type(), [&](auto* tag) {
+      using T = std::remove_pointer_t<decltype(tag)>;
+      cpu_kernels_of<T>().cross_entropy_backward(lse.numel(), rows.size(-1), cptr<T>(rows), cptr<int64_t>(wanted),
+                                                 kIgnoredTarget, cptr<Wide<T>>(lse), static_cast<Wide<T>>(scale),
+                                                 ptr<T>(dlogits));
+    });
+    return {dlogits, at::Tensor()};
+  }
+};
+
+void check_targets(const at::Tensor& targets, int64_t vocab) {
+  const at::Tensor t = targets.contiguous();
+  const int64_t* ids = cptr<int64_t>(t);
+  for (int64_t i = 0; i < t.numel(); ++i) {
+    if (ids[i] == kIgnoredTarget || (ids[i] >= 0 && ids[i] < vocab)) continue;
+    throw Error(YOKE_INVALID_ARGUMENT, "target " + std::to_string(ids[i]) + " at element " + std::to_string(i) +
+                                           "; allowed: 0 to " + std::to_string(vocab - 1) + ", and -100 for none");
+  }
+}
+
+}  // namespace
+
+bool takes(std::initializer_list<const at::Tensor*> tensors) {
+  const at::ScalarType type = (*tensors.begin())->scalar_type();
+  if (type != at::kFloat && type != at::kDouble && type != at::kBFloat16) return false;
+  for (const at::Tensor* t : tensors) {
+    if (!t->is_cpu() || !t->has_storage() || t->layout() != at::kStrided || t->scalar_type() != type) return false;
+    if (t->numel() == 0) return false;
+  }
+  return true;
+}
+
+std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights) {
+  return LinearsNode::apply(x, at::TensorList(weights));
+}
+
+at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight) {
+  return LinearAddNode::apply(residual, x, weight);
+}
+
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  return RmsNormNode::apply(x, weight.contiguous(), eps);
+}
+
+at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  return RotaryNode::apply(x, cos.contiguous(), sin.contiguous());
+}
+
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) { return SwigluNode::apply(gate, up); }
+
+at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets) {
+  check_targets(targets, logits.size(-1));
+  return CrossEntropyNode::apply(logits, targets);
+}
+
+}  // namespace yoke::ops::fused
