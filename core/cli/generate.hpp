@@ -6,7 +6,8 @@
 
 namespace yoke {
 
-// args: the words after `generate`; yoke-worker reads them. Becomes the worker; returns only on failure.
+// args: the words after `generate`; yoke-worker reads them. Becomes the worker; returns only on
+// failure.
 int generate_command(const std::vector<std::string>& args);
 
 }  // namespace yoke

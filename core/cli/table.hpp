@@ -1,0 +1,22 @@
+// Text in aligned columns.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace yoke {
+
+// Rows under a header, columns as wide as their widest cell, two spaces apart. The last column is
+// not padded. Widths count code points of UTF-8.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> header);
+  void add(std::vector<std::string> row);  // as many cells as the header
+  bool empty() const { return rows_.size() == 1; }
+  std::string text() const;  // with the header, every line ends in a newline
+
+ private:
+  std::vector<std::vector<std::string>> rows_;  // rows_[0] is the header
+};
+
+}  // namespace yoke

@@ -1,0 +1,265 @@
+#include "core/cli/train.hpp"
+
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "core/backend/probe.hpp"
+#include "core/backend/search.hpp"
+#include "core/cli/command.hpp"
+#include "core/cli/worker_program.hpp"
+#include "core/config/config.hpp"
+#include "core/launch/environment.hpp"
+#include "core/launch/exit_code.hpp"
+#include "core/launch/launcher.hpp"
+#include "core/launch/rendezvous_folder.hpp"
+#include "core/launch/subprocess.hpp"
+#include "yoke/error.hpp"
+
+namespace yoke {
+namespace {
+
+// Ends the command: what to print and the exit code.
+struct Stop {
+  int exit_code;
+  std::string text;
+};
+
+struct Request {
+  std::string config;
+  std::vector<std::string> overrides;
+  std::optional<int> nproc;
+  std::optional<int> virtual_ranks;
+};
+
+// What the configuration and the plan say about the start of the run.
+struct Start {
+  std::string worker;
+  int ranks = 1;
+  std::string run_dir;
+  std::string resume;
+};
+
+void say(const std::string& text) {
+  std::fprintf(stderr, "yoke: %s\n", text.c_str());
+}
+
+std::optional<int> rank_count(const std::string& flag, const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  int value = 0;
+  const char* end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || at != end || value < 1 || value > 4096) {
+    throw Stop{kExitUsage, flag + " " + text + ": not a number of ranks; allowed: 1 to 4096"};
+  }
+  return value;
+}
+
+int given_product(const Degrees& degrees) {
+  int product = 1;
+  for (size_t axis = 0; axis < Degrees::kAxes.size(); ++axis) product *= degrees[axis].value_or(1);
+  return product;
+}
+
+// The backend decides about unset degrees; that the given ones do not fit is certain without it.
+std::string degree_fault(const Request& request, const Degrees& degrees) {
+  const int world = request.nproc.value_or(request.virtual_ranks.value_or(0));
+  const int product = given_product(degrees);
+  if (world == 0 || world % product == 0) return "";
+  std::string given;
+  for (size_t axis = 0; axis < Degrees::kAxes.size(); ++axis) {
+    if (!degrees[axis]) continue;
+    given += (given.empty() ? "" : " x ") + std::string(Degrees::kKeys[axis]) + " " +
+             std::to_string(*degrees[axis]);
+  }
+  return given + " = " + std::to_string(product) + " does not divide " + std::to_string(world) +
+         " ranks; start a multiple of " + std::to_string(product) + ", or change a degree";
+}
+
+// Why the chosen backend cannot be used, or "". The one probe of the run.
+std::string backend_fault(const RunConfig& run, const std::string& worker) {
+  if (run.parallel_backend.empty()) return "";  // the configuration has said so
+  try {
+    const auto dirs = search_dirs(SearchSettings::current(run.backend_path));
+    const std::string path = find_backend(run.parallel_backend, dirs);
+    if (!worker.empty()) probe_backend(worker, path);
+    return "";
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
+// Everything that can be wrong before a plan is made, all of it at once.
+LoadedConfig check_config(const Request& request, std::string& worker) {
+  LoadedConfig config;
+  std::vector<std::string> faults;
+  try {
+    config = load_config(request.config, request.overrides, process_environment(), backend_names);
+  } catch (const ConfigError& e) {
+    faults.push_back(e.what());
+    config.run = e.sound_part();
+  }
+  try {
+    worker = find_worker(config.run.worker);
+  } catch (const Error& e) {
+    faults.push_back(e.what());
+  }
+  const std::string backend = backend_fault(config.run, worker);
+  if (backend.empty() && faults.empty()) return config;
+
+  if (const std::string fault = degree_fault(request, config.run.degrees); !fault.empty())
+    faults.push_back(fault);
+  std::string text = backend;
+  for (const std::string& fault : faults) text += (text.empty() ? "" : "\n") + fault;
+  throw Stop{backend.empty() ? kExitUsage : kExitPlugin, text};
+}
+
+void add_config(std::vector<std::string>& argv, const Request& request) {
+  argv.push_back(request.config);
+  argv.insert(argv.end(), request.overrides.begin(), request.overrides.end());
+}
+
+// Asks the worker, without ranks or device. Its faults go to stderr as they are.
+Start make_plan(const Request& request, const std::string& worker) {
+  std::vector<std::string> argv{worker, "--plan"};
+  if (const auto world = request.nproc ? request.nproc : request.virtual_ranks) {
+    argv.insert(argv.end(), {"--world", std::to_string(*world)});
+  }
+  add_config(argv, request);
+  const SubprocessResult result = run_subprocess(argv, {.limit = {}, .capture_err = false});
+  if (result.ending.signal == SIGINT || result.ending.signal == SIGTERM)
+    throw Stop{128 + result.ending.signal, ""};
+  if (result.ending.signal != 0) {
+    throw Stop{kExitFailed, worker + " --plan was killed by " + ending_text(result.ending)};
+  }
+  if (!result.ending.ok()) throw Stop{result.ending.exit_code, ""};
+  try {
+    const auto plan = nlohmann::json::parse(result.out);
+    for (const auto& note : plan.at("notes")) say("note: " + note.get<std::string>());
+    return {worker, plan.at("world_size"), plan.at("run_dir"), plan.at("resume")};
+  } catch (const nlohmann::json::exception& e) {
+    throw Stop{kExitFailed,
+               worker + " --plan gave an answer that is no plan (" + e.what() +
+                   "); is it a yoke-worker of this version?"};
+  }
+}
+
+std::vector<std::string> common_arguments(const Request& request, const Start& start) {
+  std::vector<std::string> argv{"--run-dir", start.run_dir};
+  if (!start.resume.empty()) argv.insert(argv.end(), {"--resume", start.resume});
+  add_config(argv, request);
+  return argv;
+}
+
+// Sets OMP_NUM_THREADS for the ranks, unless the user did, and says what runs.
+std::vector<std::pair<std::string, std::string>> thread_variables(const Start& start) {
+  const int cores = usable_cores();
+  if (start.ranks > 2 * cores) {
+    say("warning: " + std::to_string(start.ranks) + " ranks on " + std::to_string(cores) +
+        (cores == 1 ? " core" : " cores") + "; the run will be slow");
+  }
+  const std::string ranks =
+      std::to_string(start.ranks) + (start.ranks == 1 ? " rank, " : " ranks, ");
+  const std::string each = start.ranks == 1 ? "" : " each";
+  if (const char* given = std::getenv("OMP_NUM_THREADS")) {
+    say(ranks + given + " threads" + each + " (OMP_NUM_THREADS)");
+    return {};
+  }
+  const int threads = threads_per_rank(cores, start.ranks);
+  say(ranks + std::to_string(threads) + (threads == 1 ? " thread" : " threads") + each);
+  return {{"OMP_NUM_THREADS", std::to_string(threads)}};
+}
+
+int launch(const Request& request, const Start& start) {
+  const auto variables = thread_variables(start);
+  const auto common = common_arguments(request, start);
+  const RendezvousFolder rendezvous;
+  std::vector<RankCommand> commands;
+  if (request.virtual_ranks) {
+    commands.push_back({{start.worker, "--virtual", std::to_string(start.ranks)}, variables});
+  } else {
+    for (int rank = 0; rank < start.ranks; ++rank) {
+      commands.push_back({{start.worker,
+                           "--rank",
+                           std::to_string(rank),
+                           "--world",
+                           std::to_string(start.ranks),
+                           "--rendezvous",
+                           rendezvous.path()},
+                          variables});
+    }
+  }
+  for (RankCommand& c : commands) c.argv.insert(c.argv.end(), common.begin(), common.end());
+  const int code = launch_ranks(commands);
+  if (code != kExitOk && code != kExitSigint && code != kExitSigterm)
+    say("logs of all ranks: " + start.run_dir + "/logs");
+  return code;
+}
+
+// One rank of a run that somebody else started.
+int become_rank(const Request& request) {
+  if (request.nproc || request.virtual_ranks) {
+    throw Stop{kExitUsage,
+               "--nproc and --virtual start ranks, but the variables of torchrun (RANK, WORLD_SIZE "
+               "...) say that this "
+               "is already one; leave the flag out, or unset the variables"};
+  }
+  RunConfig run;
+  try {
+    run = load_config(request.config, request.overrides, process_environment(), backend_names).run;
+  } catch (const ConfigError& e) {
+    throw Stop{kExitUsage, e.what()};
+  }
+  std::vector<std::string> argv{find_worker(run.worker), "--env"};
+  add_config(argv, request);
+  return exec_worker(argv);
+}
+
+int train(const Request& request) {
+  if (torchrun_environment()) return become_rank(request);
+  if (request.nproc && request.virtual_ranks) {
+    throw Stop{kExitUsage,
+               "--nproc and --virtual exclude each other: ranks are either processes or threads of "
+               "one process"};
+  }
+  std::string worker;
+  check_config(request, worker);
+  return launch(request, make_plan(request, worker));
+}
+
+}  // namespace
+
+int train_command(const std::vector<std::string>& args) {
+  CLI::App app("Trains a model as the run file says.", "yoke train");
+  Request request;
+  std::string nproc, virtual_ranks;
+  app.add_option("CONFIG", request.config, "run file (TOML)")->required();
+  app.add_option("KEY=VALUE", request.overrides, "overrides of the run file, e.g. train.steps=10");
+  app.add_option("--nproc",
+                 nproc,
+                 "ranks to start on this machine; default: the product of the given degrees")
+      ->type_name("N");
+  app.add_option("--virtual", virtual_ranks, "ranks as threads of one process instead")
+      ->type_name("N");
+
+  return run_command(app, args, [&]() -> int {
+    try {
+      request.nproc = rank_count("--nproc", nproc);
+      request.virtual_ranks = rank_count("--virtual", virtual_ranks);
+      return train(request);
+    } catch (const Stop& stop) {
+      if (!stop.text.empty()) say(stop.text);
+      return stop.exit_code;
+    } catch (const Error& e) {
+      say(e.what());
+      return e.code() == YOKE_INVALID_ARGUMENT || e.code() == YOKE_FAILED_PRECONDITION
+                 ? kExitUsage
+                 : kExitFailed;
+    }
+  });
+}
+
+}  // namespace yoke

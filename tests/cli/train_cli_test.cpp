@@ -1,0 +1,235 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/cli/yoke_install.hpp"
+
+namespace yoke {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::read_file;
+using testing::YokeInstall;
+
+constexpr const char* kRun =
+    "parallel_backend = \"toy\"\n[model]\npreset = \"tiny\"\n[data]\npath = \"text\"\n";
+
+// A worker whose plan is for 2 ranks and whose other modes print their words and do `then`.
+std::string worker(const std::string& then = "", int world = 2, const std::string& resume = "") {
+  return "if [ \"$1\" = --plan ]; then echo \"$@\" > plan.words; echo '{\"world_size\": " +
+         std::to_string(world) + ", \"run_dir\": \"runs/x\", \"resume\": \"" + resume +
+         "\", \"notes\": [\"tied weights\"]}'; exit 0; fi\n"
+         "echo \"words: $* threads: $OMP_NUM_THREADS\"\n" +
+         then;
+}
+
+class Train : public ::testing::Test {
+ protected:
+  Train() {
+    install.add_toy("toy");
+    install.folder().write("run.toml", kRun);
+    install.write_worker(worker());
+  }
+  SubprocessResult run(std::vector<std::string> args,
+                       const std::vector<std::string>& variables = {}) const {
+    args.insert(args.begin(), "train");
+    return install.run(args, variables);
+  }
+  std::string plan_words() const { return read_file(install.folder() / "plan.words"); }
+
+  YokeInstall install;
+};
+
+TEST_F(Train, PlansThenStartsEachRankWithThePlan) {
+  const SubprocessResult r = run({"run.toml", "train.steps=3", "--nproc", "2"});
+  EXPECT_EQ(r.ending.exit_code, 0);
+  EXPECT_EQ(plan_words(), "--plan --world 2 run.toml train.steps=3\n");
+  EXPECT_THAT(
+      r.out,
+      AllOf(::testing::ContainsRegex("words: --rank 0 --world 2 --rendezvous /tmp/yoke-[^ ]+ "
+                                     "--run-dir runs/x run.toml train.steps=3 threads: 1\n"),
+            HasSubstr("[rank 1] words: --rank 1 --world 2")));
+  EXPECT_THAT(r.err, AllOf(HasSubstr("yoke: note: tied weights\n"), HasSubstr("yoke: 2 ranks, ")));
+}
+
+TEST_F(Train, LeavesTheWorldToThePlanIfNobodyGivesIt) {
+  install.write_worker(worker("", 1));
+  const SubprocessResult r = run({"run.toml"});
+  EXPECT_EQ(plan_words(), "--plan run.toml\n");
+  EXPECT_THAT(r.out, HasSubstr("--rank 0 --world 1"));
+}
+
+TEST_F(Train, StartsOneWorkerForRanksAsThreads) {
+  const SubprocessResult r = run({"run.toml", "--virtual", "4"});
+  EXPECT_EQ(plan_words(), "--plan --world 4 run.toml\n");
+  EXPECT_THAT(r.out, HasSubstr("words: --virtual 2 --run-dir runs/x run.toml"));
+}
+
+TEST_F(Train, HandsOnTheCheckpointToResumeFrom) {
+  install.write_worker(worker("", 1, "runs/x/checkpoints/step-00000010"));
+  EXPECT_THAT(run({"run.toml"}).out,
+              HasSubstr("--run-dir runs/x --resume runs/x/checkpoints/step-00000010 run.toml"));
+}
+
+TEST_F(Train, LeavesTheUsersThreadsAlone) {
+  const SubprocessResult r = run({"run.toml", "--nproc", "2"}, {"OMP_NUM_THREADS=7"});
+  EXPECT_THAT(r.out, HasSubstr("threads: 7"));
+  EXPECT_THAT(r.err, HasSubstr("2 ranks, 7 threads each (OMP_NUM_THREADS)"));
+}
+
+TEST_F(Train, LeavesNoRendezvousFolderBehind) {
+  std::filesystem::create_directory(install.folder() / "tmp");
+  run({"run.toml", "--nproc", "2"}, {"TMPDIR=" + (install.folder() / "tmp")});
+  EXPECT_TRUE(std::filesystem::is_empty(install.folder() / "tmp"));
+}
+
+TEST_F(Train, ReturnsTheExitCodeOfTheRunAndNamesTheLogs) {
+  install.write_worker(worker("kill -KILL $$"));
+  const SubprocessResult r = run({"run.toml", "--nproc", "2"});
+  EXPECT_EQ(r.ending.exit_code, 5);
+  EXPECT_THAT(r.err,
+              AllOf(HasSubstr("was killed by signal 9 (SIGKILL)"), HasSubstr("runs/x/logs")));
+}
+
+TEST_F(Train, StartsNoRankWhenThePlanIsRefused) {
+  install.write_worker(
+      "[ \"$1\" = --plan ] || echo rank >> started; echo 'two faults' >&2; exit 2");
+  const SubprocessResult r = run({"run.toml", "--nproc", "2"});
+  EXPECT_EQ(r.ending.exit_code, 2);
+  EXPECT_EQ(r.err, "two faults\n");
+  EXPECT_FALSE(std::filesystem::exists(install.folder() / "started"));
+}
+
+TEST_F(Train, NamesTheSignalThatKilledThePlan) {
+  install.write_worker("kill -SEGV $$");
+  const SubprocessResult r = run({"run.toml"});
+  EXPECT_EQ(r.ending.exit_code, 1);
+  EXPECT_THAT(r.err, HasSubstr("--plan was killed by signal 11 (SIGSEGV)"));
+}
+
+// ---- words
+
+struct BadWords {
+  std::vector<std::string> words;
+  const char* message;
+};
+class TrainRefuses : public Train, public ::testing::WithParamInterface<BadWords> {};
+
+TEST_P(TrainRefuses, BadWords) {
+  const SubprocessResult r = run(GetParam().words);
+  EXPECT_EQ(r.ending.exit_code, 2);
+  EXPECT_THAT(r.err, HasSubstr(GetParam().message));
+  EXPECT_EQ(r.out, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Train,
+    TrainRefuses,
+    ::testing::Values(
+        BadWords{{}, "CONFIG is required"},
+        BadWords{{"run.toml", "--nproc", "0"},
+                 "--nproc 0: not a number of ranks; allowed: 1 to 4096"},
+        BadWords{{"run.toml", "--nproc", "-2"}, "--nproc -2: not a number of ranks"},
+        BadWords{{"run.toml", "--nproc", "two"}, "--nproc two: not a number of ranks"},
+        BadWords{{"run.toml", "--nproc=1.5"}, "--nproc 1.5: not a number of ranks"},
+        BadWords{{"run.toml", "--virtual", "0"}, "--virtual 0: not a number of ranks"},
+        BadWords{{"run.toml", "--nproc", "2", "--virtual", "2"}, "exclude each other"},
+        BadWords{{"run.toml", "--nprocs", "2"}, "'--nprocs'"},
+        BadWords{{"run.tml"}, "did you mean 'run.toml'?"},
+        BadWords{{"run.toml", "train.step=3"}, "did you mean 'train.steps'?"},
+        BadWords{{"run.toml", "worker=/no/such/worker"}, "/no/such/worker does not exist"},
+        BadWords{{"run.toml", "worker=my-worker"}, "must be an absolute path"}));
+
+// ---- backend and degrees
+
+TEST_F(Train, RefusesAnUnknownBackendBeforeAPlanIsMade) {
+  const SubprocessResult r = run({"run.toml", "parallel_backend=tow"});
+  EXPECT_EQ(r.ending.exit_code, 3);
+  EXPECT_THAT(r.err, HasSubstr("backend 'tow' not found; did you mean 'toy'?"));
+  EXPECT_FALSE(std::filesystem::exists(install.folder() / "plan.words"));
+}
+
+TEST_F(Train, RefusesABackendThatCrashesInItsConstructor) {
+  install.add_toy("toy_crash_on_load");
+  const SubprocessResult r = run({"run.toml", "parallel_backend=toy_crash_on_load"});
+  EXPECT_EQ(r.ending.exit_code, 3);
+  EXPECT_THAT(r.err, HasSubstr("killed by signal 11 (SIGSEGV) while loading"));
+}
+
+TEST_F(Train, PrintsBothAWrongBackendAndDegreesThatDoNotFit) {
+  const SubprocessResult r =
+      run({"run.toml", "parallel_backend=tow", "dp_shards=3", "--nproc", "2"});
+  EXPECT_EQ(r.ending.exit_code, 3);
+  EXPECT_THAT(r.err,
+              AllOf(HasSubstr("backend 'tow' not found"),
+                    HasSubstr("dp_shards 3 = 3 does not divide 2 ranks")));
+}
+
+TEST_F(Train, PrintsBothAWrongBackendAndAFaultOfTheConfiguration) {
+  const SubprocessResult r = run({"run.toml", "parallel_backend=tow", "dp_shards=0"});
+  EXPECT_EQ(r.ending.exit_code, 3);
+  EXPECT_THAT(r.err, AllOf(HasSubstr("backend 'tow' not found"), HasSubstr("dp_shards")));
+}
+
+TEST_F(Train, FindsABackendInTheFoldersOfTheRunFile) {
+  install.add_toy("toy_later", "own");
+  install.folder().write("own.toml",
+                         "backend_path = [\"" + (install.folder() / "own") + "\"]\n" + kRun);
+  EXPECT_EQ(run({"own.toml", "parallel_backend=toy_later"}).ending.exit_code, 0);
+}
+
+TEST_F(Train, UsesTheWorkerOfTheRunFile) {
+  install.folder().write("own-worker",
+                         "#!/bin/sh\n[ \"$1\" = --probe ] && exec " YOKE_PROBE_WORKER " \"$@\"\n" +
+                             worker("echo mine", 1));
+  install.set_mode("own-worker", 0755);
+  EXPECT_THAT(run({"run.toml", "worker=" + (install.folder() / "own-worker")}).out,
+              HasSubstr("mine\n"));
+}
+
+// ---- torchrun
+
+const std::vector<std::string> kTorchrun = {"RANK=1",
+                                            "WORLD_SIZE=2",
+                                            "LOCAL_RANK=1",
+                                            "LOCAL_WORLD_SIZE=2",
+                                            "MASTER_ADDR=127.0.0.1",
+                                            "MASTER_PORT=29500"};
+
+TEST_F(Train, BecomesOneRankUnderTorchrun) {
+  const SubprocessResult r = run({"run.toml", "train.steps=3"}, kTorchrun);
+  EXPECT_EQ(r.ending.exit_code, 0);
+  EXPECT_EQ(r.out, "words: --env run.toml train.steps=3 threads: \n");
+}
+
+TEST_F(Train, RefusesToStartRanksUnderTorchrun) {
+  const SubprocessResult r = run({"run.toml", "--nproc", "2"}, kTorchrun);
+  EXPECT_EQ(r.ending.exit_code, 2);
+  EXPECT_THAT(r.err, HasSubstr("the variables of torchrun"));
+}
+
+TEST_F(Train, NamesWhatIsMissingOfTorchrunsVariables) {
+  const SubprocessResult r = run({"run.toml"}, {"RANK=0", "WORLD_SIZE=2"});
+  EXPECT_EQ(r.ending.exit_code, 2);
+  EXPECT_THAT(r.err,
+              AllOf(HasSubstr("MASTER_ADDR is not set"), HasSubstr("LOCAL_RANK is not set")));
+}
+
+// ---- generate
+
+TEST_F(Train, GenerateHandsItsWordsToTheWorker) {
+  const SubprocessResult r =
+      install.run({"generate", "runs/x", "--prompt", "In the beginning", "--seed", "3"});
+  EXPECT_EQ(r.ending.exit_code, 0);
+  EXPECT_EQ(r.out, "words: --generate runs/x --prompt In the beginning --seed 3 threads: \n");
+}
+
+TEST_F(Train, GenerateExplainsItself) {
+  EXPECT_THAT(install.run({"generate", "--help"}).out,
+              HasSubstr("usage: yoke generate CHECKPOINT"));
+  EXPECT_EQ(install.run({"generate"}).ending.exit_code, 2);
+}
+
+}  // namespace
+}  // namespace yoke
