@@ -41,8 +41,8 @@ std::vector<std::string> all_texts(Communicator& comm, const std::string& text) 
 
 }  // namespace
 
-Checkpointing::Checkpointing(const Job& job, std::string run_dir, std::string resume, CommWorld& world, Log& log)
-    : job_(job), folder_(std::move(run_dir) + "/checkpoints"), resume_(std::move(resume)), world_(world), log_(log) {}
+Checkpointing::Checkpointing(const Job& job, const RunPlace& place, CommWorld& world, Log& log)
+    : job_(job), folder_(place.dir + "/checkpoints"), resume_(place.resume), world_(world), log_(log) {}
 
 SaveGroup Checkpointing::group() {
   Communicator& comm = world_.comm(YOKE_ALL_AXES, "checkpoint");
@@ -62,11 +62,6 @@ Position Checkpointing::restore(WrappedModel& model, const YokeModelSummary& sum
   const CheckpointReader reader(resume_);
   reader.check_model(summary);
   const CheckpointInfo& info = reader.info();
-  if (info.step >= job_.config.run.train.steps) {
-    throw Error(YOKE_FAILED_PRECONDITION, resume_ + " is of step " + std::to_string(info.step) +
-                                              ", and train.steps = " + std::to_string(job_.config.run.train.steps) +
-                                              "; raise train.steps to go on");
-  }
   visit_pieces(model, YOKE_CHECKPOINT_LOAD, [&](const YokePiece& piece) { reader.visit(piece); });
   if (world_.rank() == 0) log_.info("resumed from " + resume_ + " at step " + std::to_string(info.step));
   saved_step_ = info.step;

@@ -10,6 +10,7 @@
 #include "core/comm/communicator.hpp"
 #include "core/job.hpp"
 #include "core/log.hpp"
+#include "core/run_place.hpp"
 
 namespace yoke {
 
@@ -26,8 +27,7 @@ struct Position {
 
 class Checkpointing {
  public:
-  // resume: a checkpoint folder, or "".
-  Checkpointing(const Job& job, std::string run_dir, std::string resume, CommWorld& world, Log& log);
+  Checkpointing(const Job& job, const RunPlace& place, CommWorld& world, Log& log);
 
   // Loads the checkpoint to resume from, if any. Collective. Throws Error: DATA_LOSS if it is damaged,
   // FAILED_PRECONDITION if it is of another model or beyond the last step.

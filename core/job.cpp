@@ -11,14 +11,6 @@
 namespace yoke {
 namespace {
 
-std::vector<std::string> backend_names(const std::vector<std::string>& backend_path) {
-  std::vector<std::string> names;
-  for (const Candidate& c : list_candidates(search_dirs(SearchSettings::current(backend_path)))) {
-    if (c.shadowed_by.empty()) names.push_back(c.name);
-  }
-  return names;
-}
-
 int32_t product(const Degrees& degrees) {
   int32_t world = 1;
   for (size_t axis = 0; axis < Degrees::kAxes.size(); ++axis) {

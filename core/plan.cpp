@@ -9,8 +9,6 @@
 namespace yoke {
 namespace {
 
-constexpr const char* kDegreeKeys[YOKE_NUM_AXES] = {"pp_degree", "dp_degree", "dp_shards", "cp_degree", "tp_degree"};
-
 YokeOptimizer make_optimizer(const TrainConfig& train) {
   YokeOptimizer o{};
   o.header = YOKE_HEADER(YokeOptimizer, YOKE_ID_OPTIMIZER);
@@ -72,7 +70,7 @@ std::vector<std::string> RunPlan::complete(int64_t max_micro_batch) {
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     if (plan_.degree[axis] == 0) plan_.degree[axis] = 1;
     product *= plan_.degree[axis];
-    arithmetic += std::string(axis ? " x " : "") + kDegreeKeys[axis] + " " + std::to_string(plan_.degree[axis]);
+    arithmetic += std::string(axis ? " x " : "") + std::string(Degrees::kKeys[axis]) + " " + std::to_string(plan_.degree[axis]);
   }
   if (product != plan_.world_size) {
     faults.push_back(arithmetic + " = " + std::to_string(product) + ", but the run has " +
@@ -111,7 +109,7 @@ std::string fingerprint(const YokePlan& plan) {
   std::ostringstream out;
   out.precision(17);
   out << "world " << plan.world_size;
-  for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) out << ' ' << kDegreeKeys[axis] << ' ' << plan.degree[axis];
+  for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) out << ' ' << std::string(Degrees::kKeys[axis]) << ' ' << plan.degree[axis];
   const YokeOptimizer& o = *plan.optimizer;
   out << " global_batch " << plan.global_batch << " micro_batch " << plan.micro_batch << " param "
       << dtype_name(plan.param_dtype) << " reduce " << dtype_name(plan.reduce_dtype) << " optimizer " << o.kind << ' '

@@ -1,11 +1,12 @@
 #include "core/stop.hpp"
 
 #include <csignal>
-#include <utility>
+#include <string>
 
 namespace yoke {
 namespace {
 
+constexpr const char* kNote = "stop before step";
 std::atomic<int> g_signal{0};
 std::atomic<bool> g_cancel{false};
 
@@ -28,17 +29,14 @@ void install_stop_handlers() {
 int stop_signal() { return g_signal.load(); }
 const std::atomic<bool>& cancel_flag() { return g_cancel; }
 
-StopAgreement::StopAgreement(int32_t rank, int32_t world_size, Board board)
-    : rank_(rank), world_size_(world_size), board_(std::move(board)) {}
-
 bool StopAgreement::stop_before(int64_t step) {
-  if (world_size_ == 1) return stop_signal() != 0;
-  if (rank_ == 0 && stop_signal() != 0 && !published_) {
-    board_.publish(step + 1);
+  if (world_.size() == 1) return stop_signal() != 0;
+  if (world_.rank() == 0 && stop_signal() != 0 && !published_) {
+    world_.post(kNote, std::to_string(step + 1));
     published_ = true;
   }
-  const std::optional<int64_t> agreed = board_.look();
-  return agreed && *agreed <= step;
+  const std::optional<std::string> agreed = world_.peek(kNote);
+  return agreed && std::stoll(*agreed) <= step;
 }
 
 }  // namespace yoke

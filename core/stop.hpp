@@ -3,8 +3,8 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
-#include <optional>
+
+#include "core/comm/communicator.hpp"
 
 namespace yoke {
 
@@ -18,19 +18,13 @@ const std::atomic<bool>& cancel_flag();   // set by the second signal
 // 0 published before its step s when it looks before its own step s + 1. No collective is needed.
 class StopAgreement {
  public:
-  struct Board {
-    std::function<void(int64_t step)> publish;         // by rank 0, once
-    std::function<std::optional<int64_t>()> look;      // microseconds; called before every step
-  };
-  StopAgreement(int32_t rank, int32_t world_size, Board board);
+  explicit StopAgreement(CommWorld& world) : world_(world) {}
 
   // Before step s: true = all ranks stop here, with s - 1 steps done.
   bool stop_before(int64_t step);
 
  private:
-  int32_t rank_;
-  int32_t world_size_;
-  Board board_;
+  CommWorld& world_;
   bool published_ = false;
 };
 

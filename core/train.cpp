@@ -1,11 +1,12 @@
 #include "core/train.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "core/backend/services.hpp"
 #include "core/batch.hpp"
-#include "core/checkpointing.hpp"
-#include "core/metrics/recorder.hpp"
+#include "core/recorder.hpp"
 #include "core/schedule.hpp"
 
 namespace yoke {
@@ -31,8 +32,9 @@ void require_finite(const YokeStepResult& r, int64_t step) {
               -1, step);
 }
 
-// Mean loss over whole global batches of the held-out tail, the same ones in every layout.
-double evaluate(const Job& job, WrappedModel& model, const Deal& deal, int64_t step) {
+// Whole global batches of the held-out tail, the same ones in every layout.
+void evaluate(const Job& job, WrappedModel& model, const Deal& deal, int64_t step, Recorder& recorder) {
+  const auto begin = std::chrono::steady_clock::now();
   int64_t batches = job.data.held_out.num_windows() / deal.global_batch();
   if (job.config.run.eval.batches > 0) batches = std::min(batches, job.config.run.eval.batches);
   double loss = 0, weight = 0;
@@ -42,27 +44,39 @@ double evaluate(const Job& job, WrappedModel& model, const Deal& deal, int64_t s
     loss += r.loss_sum;
     weight += r.loss_weight;
   }
-  return loss / weight;
+  recorder.evaluation(step, loss / weight, static_cast<int64_t>(weight), begin);
+}
+
+YokeInitArgs init_args(const Job& job, const HostServices& services) {
+  YokeInitArgs args{};
+  args.header = YOKE_HEADER(YokeInitArgs, YOKE_ID_INIT_ARGS);
+  args.plan = &job.plan->plan();
+  args.options = job.options.data();
+  args.num_options = job.options.size();
+  args.host = services.host();
+  return args;
 }
 
 }  // namespace
 
-int train(const Job& job, const RunPlace& place, CommWorld& world, StopAgreement& stop, Log& log) {
+Position train(const Job& job, const RunPlace& place, CommWorld& world, StopAgreement& stop, Log& log) {
   const RunConfig& run = job.config.run;
-  const Mesh mesh = mesh_of(job.plan->plan());
-  world.agree("plan", fingerprint(job.plan->plan()));
+  const YokePlan& plan = job.plan->plan();
+  const Mesh mesh({plan.degree[0], plan.degree[1], plan.degree[2], plan.degree[3], plan.degree[4]});
+  world.agree("plan", fingerprint(plan));
   world.set_mesh(mesh);
 
   // The backend makes its context, then takes the model.
-  HostServices services(world, cancel_flag(), [&](int32_t level, const std::string& text) { log.write(level, text); });
+  HostServices services(world, [&](int32_t level, const std::string& text) { log.write(level, text); }, &cancel_flag(),
+                        {YOKE_DEVICE_CPU, 0});
   BackendContext context = job.backend.init(init_args(job, services));
   const auto model_host = make_model(job);
   WrappedModel model = context.wrap_model(model_host->model());
 
   Checkpointing checkpoints(job, place, world, log);
   Position at = checkpoints.restore(model, model_host->summary());
-  Recorder recorder(job, place, model.wrap_result(), world, log, at);
-  const Deal deal{mesh.data_rank(world.rank()), mesh.data_ranks(), job.plan->accumulation(), job.plan->plan().micro_batch};
+  Recorder recorder(job, place.dir, model.wrap_result(), world, log, at);
+  const Deal deal{mesh.data_rank(world.rank()), mesh.data_ranks(), job.plan->accumulation(), plan.micro_batch};
 
   while (at.step < run.train.steps && !stop.stop_before(at.step + 1)) {
     const Batch batch(job.data, job.data.train, at.next_sample, deal);
@@ -72,14 +86,14 @@ int train(const Job& job, const RunPlace& place, CommWorld& world, StopAgreement
     at.advance(deal.global_batch());
 
     recorder.step(at.step, result, lr, batch.tokens());
-    if (due(at.step, run.eval.every)) recorder.evaluation(at.step, evaluate(job, model, deal, at.step));
+    if (due(at.step, run.eval.every)) evaluate(job, model, deal, at.step, recorder);
     if (due(at.step, run.checkpoint.every)) checkpoints.save(model, at);
   }
 
   if (run.checkpoint.every > 0) checkpoints.save_unless_saved(model, at);
-  recorder.finish();
+  if (at.step == run.train.steps) recorder.finish();
   world.shutdown();
-  return at.step < run.train.steps ? 128 + stop_signal() : 0;
+  return at;
 }
 
 }  // namespace yoke

@@ -2,10 +2,12 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "core/backend/probe.hpp"
@@ -13,6 +15,7 @@
 #include "core/job.hpp"
 #include "core/launch/environment.hpp"
 #include "core/launch/exit_code.hpp"
+#include "core/metrics/run_folder.hpp"
 #include "core/run_place.hpp"
 #include "core/train.hpp"
 
@@ -107,83 +110,106 @@ CommOptions comm_options(const RunConfig& run) {
   return options;
 }
 
-// One rank from its configuration to the end. `console`: ranks as threads share one, so they are named.
-int run_rank(const Arguments& a, const Job& job, const Rendezvous& rendezvous, StopAgreement::Board board, Log& log) {
-  const auto world = CommWorld::connect(rendezvous, comm_options(job.config.run));
-  RunPlace place = a.place;
-  if (place.dir.empty()) place = agree_on_place(job, *world);
-  if (rendezvous.rank == 0) open_place(job, place);
-  StopAgreement stop(rendezvous.rank, rendezvous.world_size, std::move(board));
-  const int code = train(job, place, *world, stop, log);
-  if (rendezvous.rank == 0) close_place(place, code, "");
-  return code;
+LogOptions log_options(const RunPlace& place, int32_t rank, bool ranks_share_console) {
+  char name[32];
+  std::snprintf(name, sizeof name, "/logs/rank_%03d.log", rank);
+  LogOptions options;
+  options.rank = rank;
+  options.prefix = ranks_share_console && rank > 0;
+  options.file = place.dir + name;
+  return options;
 }
 
-int exit_code_of(int32_t code) { return code == YOKE_UNAVAILABLE ? kExitRankLost : kExitFailed; }
+void describe_run(RunFolder& folder, const Job& job) {
+  folder.begin();
+  folder.write("config.resolved.toml", to_toml(job.config));
+  folder.write("origin.json", origins_json(job.config));
+  folder.write("env.json", environment_json({{"yoke", YOKE_VERSION}, {"torch", TORCH_VERSION}}));
+  const nlohmann::ordered_json backend = {{"name", job.backend.name()},
+                                          {"version", std::string(view(job.backend.description().version))},
+                                          {"path", job.backend.path()}};
+  folder.write("backends.json", nlohmann::ordered_json::array({backend}).dump(2) + "\n");
+}
 
-// Runs f; a failure goes to the log and becomes an exit code.
+// What a failure means for the exit code of this rank.
+int exit_code_of(const Error& e) {
+  if (e.code() == YOKE_CANCELLED && stop_signal() != 0) return 128 + stop_signal();
+  return e.code() == YOKE_UNAVAILABLE ? kExitRankLost : kExitFailed;
+}
+
+// Trains, and leaves exit.json whatever happens.
+int run_rank(const Job& job, const RunPlace& place, CommWorld& world, Log& log) {
+  std::optional<RunFolder> folder;  // of rank 0
+  ExitRecord end;
+  try {
+    if (world.rank() == 0) describe_run(folder.emplace(place.dir), job);
+    StopAgreement stop(world);
+    end.step = train(job, place, world, stop, log).step;
+    if (end.step < job.config.run.train.steps) {
+      end.code = 128 + stop_signal();
+      end.reason = "stopped by signal " + std::to_string(stop_signal());
+      if (folder) log.info("stopped after step " + std::to_string(end.step));
+    }
+  } catch (const Error& e) {
+    end = {exit_code_of(e), e.what(), e.step()};
+    log.error(e.what());
+  } catch (const std::exception& e) {
+    end = {kExitFailed, first_part(e.what()), -1};
+    log.error(end.reason);
+  }
+  if (folder) folder->end(end);
+  return end.code;
+}
+
+// Runs f; what escapes it is told on stderr and becomes an exit code.
 template <class F>
-int report(Log& log, int32_t rank, const RunPlace& place, F&& f) {
+int guarded(F&& f) {
   try {
     return f();
   } catch (const Refused& e) {
-    log.error(e.what());
+    std::fprintf(stderr, "%s\n", e.what());
     return e.exit_code();
   } catch (const Error& e) {
-    log.error(e.what());
-    const bool stopped = e.code() == YOKE_CANCELLED && stop_signal() != 0;
-    const int code = stopped ? 128 + stop_signal() : exit_code_of(e.code());
-    if (rank == 0 && !place.dir.empty()) close_place(place, code, e.what());
-    return code;
+    std::fprintf(stderr, "%s\n", e.what());
+    return exit_code_of(e);
   } catch (const std::exception& e) {
-    log.error(first_part(e.what()));
+    std::fprintf(stderr, "%s\n", first_part(e.what()).c_str());
     return kExitFailed;
   }
 }
 
-LogOptions log_options(const RunPlace& place, int32_t rank, bool prefix) {
-  LogOptions options;
-  options.rank = rank;
-  options.prefix = prefix && rank > 0;
-  char name[32];
-  std::snprintf(name, sizeof name, "/logs/rank_%03d.log", rank);
-  if (!place.dir.empty()) options.file = place.dir + name;
-  return options;
-}
-
-int run_process(const Arguments& a, const std::map<std::string, Family>& families, const Rendezvous& rendezvous) {
-  Log log(log_options(a.place, rendezvous.rank, false));
-  return report(log, rendezvous.rank, a.place, [&] {
-    const Job job = make_job(a.config, a.overrides, rendezvous.world_size, families);
-    return run_rank(a, job, rendezvous, process_board(rendezvous), log);
-  });
+int run_process(const Arguments& a, const Rendezvous& rendezvous, const std::map<std::string, Family>& families) {
+  const Job job = make_job(a.config, a.overrides, rendezvous.world_size, families);
+  const auto world = CommWorld::connect(rendezvous, comm_options(job.config.run));
+  const RunPlace place = a.place.dir.empty() ? agree_on_place(job, *world) : a.place;
+  Log log(log_options(place, rendezvous.rank, false));
+  return run_rank(job, place, *world, log);
 }
 
 int run_threads(const Arguments& a, const std::map<std::string, Family>& families) {
   const Job job = make_job(a.config, a.overrides, a.world_size, families);
-  const auto world = make_virtual_world(a.world_size);
-  const auto board = make_thread_board();
-  const int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / a.world_size);
+  const auto virtual_world = make_virtual_world(a.world_size);
+  const int threads = std::max(1, usable_cores() / a.world_size);
   std::vector<int> codes(a.world_size, kExitFailed);
   std::vector<std::thread> ranks;
   for (int32_t r = 0; r < a.world_size; ++r) {
     ranks.emplace_back([&, r] {
       at::set_num_threads(threads);
-      Rendezvous rendezvous;
-      rendezvous.rank = r;
-      rendezvous.world_size = a.world_size;
-      rendezvous.virtual_world = world;
-      Log log(log_options(a.place, r, true));
-      codes[r] = report(log, r, a.place, [&] { return run_rank(a, job, rendezvous, board, log); });
-      if (codes[r] != kExitOk && stop_signal() == 0) abort_virtual_world(*world);
+      codes[r] = guarded([&] {
+        Rendezvous rendezvous;
+        rendezvous.rank = r;
+        rendezvous.world_size = a.world_size;
+        rendezvous.virtual_world = virtual_world;
+        const auto world = CommWorld::connect(rendezvous, comm_options(job.config.run));
+        Log log(log_options(a.place, r, true));
+        return run_rank(job, a.place, *world, log);
+      });
     });
   }
   for (std::thread& t : ranks) t.join();
-  // The first cause, not the ranks that only lost their peer.
-  for (int code : codes) {
-    if (code != kExitOk && code != kExitRankLost) return code;
-  }
-  return *std::max_element(codes.begin(), codes.end());
+  // The first cause; ranks that only lost their peer come second.
+  const auto cause = std::find_if(codes.begin(), codes.end(), [](int c) { return c != kExitOk && c != kExitRankLost; });
+  return cause != codes.end() ? *cause : *std::max_element(codes.begin(), codes.end());
 }
 
 int dispatch(const std::vector<std::string>& words, const std::map<std::string, Family>& families) {
@@ -199,17 +225,18 @@ int dispatch(const std::vector<std::string>& words, const std::map<std::string, 
   if (a.mode == Arguments::kVirtual) return run_threads(a, families);
   Rendezvous rendezvous;
   if (a.mode == Arguments::kEnvironment) {
-    const TorchrunEnvironment env = *torchrun_environment();
+    const TorchrunEnvironment env = torchrun_environment(std::getenv).value();
     rendezvous.rank = env.rank;
     rendezvous.world_size = env.world_size;
     rendezvous.master_addr = env.master_addr;
     rendezvous.master_port = env.master_port;
+    rendezvous.store_served = std::getenv("TORCHELASTIC_USE_AGENT_STORE") != nullptr;
   } else {
     rendezvous.rank = a.rank;
     rendezvous.world_size = a.world_size;
     rendezvous.file_store = a.rendezvous + "/store";
   }
-  return run_process(a, families, rendezvous);
+  return run_process(a, rendezvous, families);
 }
 
 }  // namespace
@@ -218,15 +245,7 @@ int worker_main(int argc, char** argv, const std::map<std::string, Family>& fami
   std::map<std::string, Family> all = builtin_families();
   all.insert(families.begin(), families.end());
   setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 0);  // c10d prints backtraces of what we report ourselves
-  try {
-    return dispatch({argv + 1, argv + argc}, all);
-  } catch (const Refused& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return e.exit_code();
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", first_part(e.what()).c_str());
-    return kExitFailed;
-  }
+  return guarded([&] { return dispatch({argv + 1, argv + argc}, all); });
 }
 
 }  // namespace yoke

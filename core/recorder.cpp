@@ -1,0 +1,135 @@
+#include "core/recorder.hpp"
+
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "core/metrics/bigram.hpp"
+#include "core/metrics/memory.hpp"
+
+namespace yoke {
+namespace {
+
+std::string format(const char* pattern, double a, double b = 0) {
+  char text[160];
+  std::snprintf(text, sizeof text, pattern, a, b);
+  return text;
+}
+
+std::string mib(int64_t bytes) {
+  return bytes < 0 ? "unknown" : format("%.1f MiB", static_cast<double>(bytes) / (1 << 20));
+}
+
+// "dp_shards 2" or "one rank".
+std::string layout(const YokePlan& plan) {
+  std::string text;
+  for (size_t axis = 0; axis < Degrees::kKeys.size(); ++axis) {
+    if (plan.degree[axis] == 1) continue;
+    text += (text.empty() ? "" : ", ") + std::string(Degrees::kKeys[axis]) + " " + std::to_string(plan.degree[axis]);
+  }
+  return text.empty() ? "one rank" : text;
+}
+
+// The bytes of windows [first, first + count) and the one after them.
+std::vector<uint8_t> bytes_of(const DataSet& data, int64_t first_window, int64_t count) {
+  std::vector<int64_t> ids(count * data.seq_len + 1);
+  data.stream->read(first_window * data.seq_len, static_cast<int64_t>(ids.size()), ids.data());
+  return {ids.begin(), ids.end()};
+}
+
+}  // namespace
+
+Recorder::Recorder(const Job& job, const std::string& run_dir, const YokeWrapResult& memory, CommWorld& world,
+                   Log& log, const Position& at)
+    : job_(job),
+      world_(world),
+      log_(log),
+      colour_(wants_colour(STDOUT_FILENO)),
+      tokens_(at.next_sample * job.data.seq_len) {
+  if (world.rank() == 0) {
+    file_ = std::make_unique<MetricsFile>(run_dir + "/metrics.jsonl", at.step);
+    introduce(memory, run_dir, at);
+  }
+  restart_interval();
+}
+
+void Recorder::introduce(const YokeWrapResult& memory, const std::string& run_dir, const Position& at) {
+  const RunConfig& run = job_.config.run;
+  const YokePlan& plan = job_.plan->plan();
+  log_.info("backend " + job_.backend.name() + " " + std::string(view(job_.backend.description().version)) + ": " +
+            layout(plan) + "; " + run.precision.param + ", micro-batches of " + std::to_string(plan.micro_batch) +
+            ", " + std::to_string(job_.plan->accumulation()) + " per step");
+  log_.info("model " + (run.model.preset.empty() ? run.model.family : run.model.preset) + ": " +
+            format("%.2fM parameters", static_cast<double>(job_.model.num_params) / 1e6) + "; per rank parameters " +
+            mib(memory.param_bytes) + ", gradients " + mib(memory.grad_bytes) + ", optimizer " +
+            mib(memory.optimizer_bytes));
+  log_.info("data " + run.data.path + ": " + std::to_string(job_.data.train.num_windows()) + " windows of " +
+            std::to_string(job_.data.seq_len) + " tokens, " + std::to_string(job_.data.held_out.num_windows()) +
+            " held out");
+  log_.info("steps " + std::to_string(at.step + 1) + " to " + std::to_string(run.train.steps) + " of " +
+            std::to_string(run.train.global_batch) + " sequences; run folder " + run_dir);
+  for (const std::string& note : job_.notes) log_.info(note);
+}
+
+void Recorder::restart_interval() {
+  interval_begin_ = Clock::now();
+  interval_steps_ = 0;
+  interval_tokens_ = 0;
+  world_.reset_counts();
+}
+
+void Recorder::step(int64_t step, const YokeStepResult& result, double lr, int64_t batch_tokens) {
+  ++interval_steps_;
+  interval_tokens_ += batch_tokens;
+  tokens_ += batch_tokens;
+  const RunConfig& run = job_.config.run;
+  if (step % run.metrics.every != 0 && step != run.train.steps) return;
+
+  const double seconds = std::chrono::duration<double>(Clock::now() - interval_begin_).count();
+  StepMetrics m;
+  m.step = step;
+  m.loss = result.loss_sum / result.loss_weight;
+  m.grad_norm = result.grad_norm;
+  m.lr = lr;
+  m.tokens = tokens_;
+  m.step_seconds = seconds / static_cast<double>(interval_steps_);
+  m.tps = static_cast<double>(interval_tokens_) / seconds;
+  m.tflops = m.tps * job_.model.flops_per_token / world_.size() / 1e12;
+  m.memory_bytes = peak_resident_bytes();
+  m.memory_total_bytes = total_memory_bytes();
+  double waited = 0;
+  for (const auto& [axes, count] : world_.counts()) {
+    m.comm[axes] = {count.calls, count.bytes, count.seconds};
+    waited += count.seconds;
+  }
+  m.comm_percent = 100 * waited / seconds;
+  if (file_) {
+    log_.info(log_line(m, colour_));
+    file_->write(m);
+  }
+  restart_interval();
+}
+
+void Recorder::evaluation(int64_t step, double loss, int64_t tokens, Clock::time_point begin) {
+  held_out_loss_ = loss;
+  if (file_) {
+    EvalMetrics m;
+    m.step = step;
+    m.loss = loss;
+    m.tokens = tokens;
+    m.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    log_.info(log_line(m, colour_));
+    file_->write(m);
+  }
+  restart_interval();  // an evaluation is no part of the speed of steps
+}
+
+void Recorder::finish() {
+  if (!file_ || !held_out_loss_ || job_.data.stream->vocab() != 256) return;
+  const int64_t train = job_.data.train.num_windows();
+  const double baseline =
+      bigram_loss(bytes_of(job_.data, 0, train), bytes_of(job_.data, train, job_.data.held_out.num_windows()), 0.1);
+  log_.info(format("held-out loss: %.4f nats/byte, bigram baseline: %.4f", *held_out_loss_, baseline));
+}
+
+}  // namespace yoke

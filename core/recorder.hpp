@@ -1,0 +1,46 @@
+// What rank 0 tells about a run while it goes on: the log line, metrics.jsonl, the closing words.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+
+#include "core/checkpointing.hpp"
+#include "core/comm/communicator.hpp"
+#include "core/job.hpp"
+#include "core/log.hpp"
+#include "core/metrics/metrics.hpp"
+
+namespace yoke {
+
+class Recorder {
+ public:
+  // Writes to metrics.jsonl of the run folder on rank 0. `at`: where the run starts or goes on.
+  Recorder(const Job& job, const std::string& run_dir, const YokeWrapResult& memory, CommWorld& world, Log& log,
+           const Position& at);
+
+  // After every step, on every rank; cheap unless the step is reported (metrics.every, and the last one).
+  void step(int64_t step, const YokeStepResult& result, double lr, int64_t batch_tokens);
+  // After an evaluation that began at `begin`.
+  void evaluation(int64_t step, double loss, int64_t tokens, std::chrono::steady_clock::time_point begin);
+  // Held-out loss beside the bigram baseline, if there was an evaluation and the data are bytes.
+  void finish();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void introduce(const YokeWrapResult& memory, const std::string& run_dir, const Position& at);
+  void restart_interval();
+
+  const Job& job_;
+  CommWorld& world_;
+  Log& log_;
+  std::unique_ptr<MetricsFile> file_;  // rank 0
+  bool colour_;
+  Clock::time_point interval_begin_;
+  int64_t interval_steps_ = 0;
+  int64_t interval_tokens_ = 0;
+  int64_t tokens_;  // since the start of the run
+  std::optional<double> held_out_loss_;
+};
+
+}  // namespace yoke
