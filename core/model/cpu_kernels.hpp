@@ -24,6 +24,19 @@ struct WideOf<BFloat16> {
 template <class T>
 using Wide = typename WideOf<T>::type;
 
+// heads is a multiple of kv_heads.
+struct AttentionShape {
+  int64_t batch, seq_len, heads, kv_heads, head_dim;
+};
+
+// q, out, dout, dq [B, S, heads, D]; k, v, dk, dv [B, S, kv_heads, D]; lse [B, heads, S].
+template <class T>
+struct AttentionGrads {
+  const T *q, *k, *v, *out, *dout;
+  const Wide<T>* lse;
+  T *dq, *dk, *dv;
+};
+
 template <class T>
 struct CpuKernels {
   using W = Wide<T>;
@@ -49,6 +62,12 @@ struct CpuKernels {
   // dlogits = (softmax - onehot) * scale, 0 for ignored rows.
   void (*cross_entropy_backward)(int64_t rows, int64_t vocab, const T* logits, const int64_t* targets, int64_t ignored,
                                  const W* lse, W scale, T* dlogits);
+
+  // Causal attention, softmax(q k^T / sqrt(D)) v, keeping the log sum exp of each row of scores. Needs
+  // attention_scratch() elements; fast while the keys of one head fit a cache.
+  int64_t (*attention_scratch)(const AttentionShape& shape);
+  void (*attention_forward)(const AttentionShape& shape, const T* q, const T* k, const T* v, T* out, W* lse, W* scratch);
+  void (*attention_backward)(const AttentionShape& shape, const AttentionGrads<T>& grads, W* scratch);
 };
 
 // Every function above, and the counter-based initial values (core/model/init.hpp).

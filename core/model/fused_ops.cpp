@@ -179,6 +179,47 @@ struct SwigluNode : torch::autograd::Function<SwigluNode> {
   }
 };
 
+AttentionShape attention_shape(const at::Tensor& q, const at::Tensor& k) {
+  return {q.size(0), q.size(1), q.size(2), k.size(2), q.size(3)};
+}
+
+struct AttentionNode : torch::autograd::Function<AttentionNode> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    const at::Tensor qc = q.contiguous(), kc = k.contiguous(), vc = v.contiguous();
+    const AttentionShape shape = attention_shape(qc, kc);
+    const auto options = qc.options().dtype(wide_type(qc));
+    at::Tensor out = at::empty({shape.batch, shape.seq_len, shape.heads * shape.head_dim}, qc.options());
+    const at::Tensor lse = at::empty({shape.batch, shape.heads, shape.seq_len}, options);
+    dispatch(qc.scalar_type(), [&](auto* tag) {
+      using T = std::remove_pointer_t<decltype(tag)>;
+      const CpuKernels<T>& kernels = cpu_kernels_of<T>();
+      const at::Tensor scratch = at::empty({kernels.attention_scratch(shape)}, options);
+      kernels.attention_forward(shape, cptr<T>(qc), cptr<T>(kc), cptr<T>(vc), ptr<T>(out), ptr<Wide<T>>(lse),
+                                ptr<Wide<T>>(scratch));
+    });
+    ctx->save_for_backward({qc, kc, vc, out, lse});
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list dy) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3], &lse = saved[4];
+    const at::Tensor dout = dy[0].contiguous();
+    const at::Tensor dq = at::empty_like(q), dk = at::empty_like(k), dv = at::empty_like(v);
+    const AttentionShape shape = attention_shape(q, k);
+    dispatch(q.scalar_type(), [&](auto* tag) {
+      using T = std::remove_pointer_t<decltype(tag)>;
+      const CpuKernels<T>& kernels = cpu_kernels_of<T>();
+      const at::Tensor scratch = at::empty({kernels.attention_scratch(shape)}, lse.options());
+      kernels.attention_backward(shape,
+                                 {cptr<T>(q), cptr<T>(k), cptr<T>(v), cptr<T>(out), cptr<T>(dout), cptr<Wide<T>>(lse),
+                                  ptr<T>(dq), ptr<T>(dk), ptr<T>(dv)},
+                                 ptr<Wide<T>>(scratch));
+    });
+    return {dq, dk, dv};
+  }
+};
+
 struct CrossEntropyNode : torch::autograd::Function<CrossEntropyNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& logits, const at::Tensor& targets) {
     const at::Tensor rows = logits.contiguous(), wanted = targets.contiguous();
@@ -248,6 +289,10 @@ at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
 }
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) { return SwigluNode::apply(gate, up); }
+
+at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  return AttentionNode::apply(q, k, v);
+}
 
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets) {
   check_targets(targets, logits.size(-1));

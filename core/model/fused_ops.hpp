@@ -18,6 +18,9 @@ at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at:
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
+// For sequences of at most kLongestAttention; beyond, ATen's flash attention is faster.
+inline constexpr int64_t kLongestAttention = 1024;
+at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets);
 
 }  // namespace yoke::ops::fused

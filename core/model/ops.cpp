@@ -35,6 +35,13 @@ at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets
   return at::cross_entropy_loss(rows, targets.flatten(), {}, at::Reduction::Sum, kIgnoredTarget);
 }
 
+at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  const at::Tensor out =
+      at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), {}, 0.0,
+                                       /*is_causal=*/true, std::nullopt, /*enable_gqa=*/q.size(2) != k.size(2));
+  return out.transpose(1, 2).flatten(2);
+}
+
 }  // namespace composite
 
 std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights) {
@@ -62,10 +69,8 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
 }
 
 at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  const at::Tensor out =
-      at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), {}, 0.0,
-                                       /*is_causal=*/true, std::nullopt, /*enable_gqa=*/q.size(2) != k.size(2));
-  return out.transpose(1, 2).flatten(2);
+  return q.size(1) <= fused::kLongestAttention && fused::takes({&q, &k, &v}) ? fused::causal_attention(q, k, v)
+                                                                             : composite::causal_attention(q, k, v);
 }
 
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets) {

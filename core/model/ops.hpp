@@ -45,6 +45,7 @@ at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at:
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
+at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets);
 }  // namespace composite
 
