@@ -184,6 +184,8 @@ class Loader {
 
   // The same key in its right table comes before a similar one.
   static std::string suggestion(const std::string& key) {
+    const std::string above = key.substr(0, key.rfind('.'));
+    if (above != key && find_key(above) != nullptr) return "; " + quote(above) + " is no table";
     const std::string last = "." + key.substr(key.rfind('.') + 1);
     for (const std::string& name : key_names()) {
       if (("." + name).ends_with(last)) return "; did you mean '" + name + "'?";

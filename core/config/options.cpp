@@ -26,11 +26,14 @@ std::string set_number(const OptionInfo& info, const std::optional<Value>& value
   const auto* real = value ? std::get_if<double>(&value->data) : nullptr;
   if (info.type == YOKE_OPTION_INT && whole == nullptr) return "expected an integer";
   if (whole == nullptr && real == nullptr) return "expected a number";
-  item.int_value = whole != nullptr ? *whole : 0;
-  item.double_value = whole != nullptr ? static_cast<double>(*whole) : *real;
-  if (!std::isfinite(item.double_value)) return "expected a finite number";
-  const bool limited = info.min <= info.max;
-  if (limited && !Range{info.min, info.max}.holds(item.double_value)) {
+  const double number = whole != nullptr ? static_cast<double>(*whole) : *real;
+  if (info.type == YOKE_OPTION_INT) {
+    item.int_value = *whole;
+  } else {
+    item.double_value = number;
+  }
+  if (!std::isfinite(number)) return "expected a finite number";
+  if (info.min <= info.max && !Range{info.min, info.max}.holds(number)) {
     return "out of range; allowed: " + limits(info);
   }
   return "";

@@ -27,9 +27,10 @@ Value convert(const toml::node& node) {
     for (const toml::node& item : *list) values.push_back(convert(item));
     return {values};
   }
+  if (node.is_table()) return {ForeignValue{"a table", "{...}"}};
   std::ostringstream text;
   node.visit([&](const auto& n) { text << n; });
-  return {ForeignValue{node.is_table() ? "a table" : "a date or time", text.str()}};
+  return {ForeignValue{"a date or time", text.str()}};
 }
 
 void flatten(const toml::table& table, std::vector<std::string> prefix, TomlFile& out) {
