@@ -88,7 +88,7 @@ void ShardedUnit::collect_gradient(size_t slot) {
 }
 
 void ShardedUnit::zero_unwritten() {
-  for (size_t i = 0; i < slots_.size(); ++i) {
+  for (size_t i = 0; i < grad_views_.size(); ++i) {
     if (!written_[i]) grad_views_[i].zero_();
     written_[i] = true;
   }

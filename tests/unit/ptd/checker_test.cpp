@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "random_plan.hpp"
+#include "tests/unit/ptd/random_plan.hpp"
 
 namespace yoke::ptd {
 namespace {

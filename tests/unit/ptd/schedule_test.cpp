@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "random_plan.hpp"
+#include "tests/unit/ptd/random_plan.hpp"
 
 namespace yoke::ptd {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "random_plan.hpp"
+#include "tests/unit/ptd/random_plan.hpp"
 
 namespace yoke::ptd {
 namespace {

@@ -1,0 +1,137 @@
+// ptd in every layout against a plain loop over the same samples.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/unit/ptd/rig.hpp"
+
+namespace yoke::ptd::testing {
+namespace {
+
+constexpr double kLossBound = 1e-12, kNormBound = 1e-10;  // fp64, relative
+
+void expect_parity(const Job& job) {
+  const Outcome plain = train_plain(job);
+  const Outcome ours = train(job);
+  ASSERT_EQ(ours.loss.size(), plain.loss.size());
+  for (size_t s = 0; s < plain.loss.size(); ++s) {
+    EXPECT_NEAR(ours.loss[s] / plain.loss[s], 1, kLossBound) << "step " << s + 1;
+    EXPECT_NEAR(ours.grad_norm[s] / plain.grad_norm[s], 1, kNormBound) << "step " << s + 1;
+  }
+  EXPECT_NEAR(ours.eval_loss / plain.eval_loss, 1, kLossBound);
+  EXPECT_LT(ours.loss.back(), ours.loss.front());
+  for (const auto& [key, value] : plain.state) {
+    ASSERT_TRUE(ours.state.count(key)) << key;
+    EXPECT_TRUE(at::allclose(ours.state.at(key), value, 1e-9, 1e-11)) << key;
+  }
+  EXPECT_EQ(ours.counts.empty(), job.world() == 1);
+}
+
+struct Layout {
+  const char* name;
+  int replicas, shards;
+};
+
+class Parity : public ::testing::TestWithParam<Layout> {
+ protected:
+  Job job() const {
+    Job job;
+    job.replicas = GetParam().replicas;
+    job.shards = GetParam().shards;
+    return job;
+  }
+};
+
+TEST_P(Parity, AdamW) { expect_parity(job()); }
+
+TEST_P(Parity, SgdWithMomentum) {
+  Job j = job();
+  j.optimizer = YOKE_SGD;
+  j.momentum = 0.9;
+  j.lr = 0.05;
+  expect_parity(j);
+}
+
+TEST_P(Parity, WithoutClipping) {
+  Job j = job();
+  j.clip = 0;
+  expect_parity(j);
+}
+
+TEST_P(Parity, AccumulationInBothModes) {
+  for (const char* mode : {"sharded", "unsharded"}) {
+    for (int accumulation : {2, 4}) {
+      Job j = job();
+      j.options["accumulate"] = mode;
+      j.accumulation = accumulation;
+      j.global_batch = 16;
+      SCOPED_TRACE(std::string(mode) + " " + std::to_string(accumulation));
+      expect_parity(j);
+    }
+  }
+}
+
+TEST_P(Parity, WithoutReshardingAfterForward) {
+  Job j = job();
+  j.options["reshard_after_forward"] = "false";
+  j.accumulation = 2;
+  expect_parity(j);
+}
+
+TEST_P(Parity, ActivationCheckpointing) {
+  Job j = job();
+  j.options["activation_checkpoint"] = "full";
+  j.accumulation = 2;
+  expect_parity(j);
+}
+
+TEST_P(Parity, UntiedHead) {
+  Job j = job();
+  j.model.tied = false;
+  expect_parity(j);
+}
+
+TEST_P(Parity, FrozenEmbedding) {
+  Job j = job();
+  j.model.frozen_embedding = true;
+  expect_parity(j);
+}
+
+TEST_P(Parity, EveryBlockAUnitAndAllInOneUnit) {
+  for (const char* bytes : {"1", "1000000"}) {
+    Job j = job();
+    j.options["unit_bytes"] = bytes;
+    SCOPED_TRACE(bytes);
+    expect_parity(j);
+  }
+}
+
+// fp32 is the sanity check: rounding differs with the layout.
+TEST_P(Parity, Fp32) {
+  Job j = job();
+  j.model.dtype = at::kFloat;
+  const Outcome plain = train_plain(j), ours = train(j);
+  for (size_t s = 0; s < plain.loss.size(); ++s) {
+    EXPECT_NEAR(ours.loss[s] / plain.loss[s], 1, 2e-6) << "step " << s + 1;
+    EXPECT_NEAR(ours.grad_norm[s] / plain.grad_norm[s], 1, 4e-4) << "step " << s + 1;
+  }
+}
+
+TEST_P(Parity, TheSameLayoutTwiceIsBitIdentical) {
+  Job j = job();
+  j.model.dtype = at::kFloat;
+  j.accumulation = 2;
+  const Outcome once = train(j), again = train(j);
+  EXPECT_EQ(once.loss, again.loss);
+  EXPECT_EQ(once.grad_norm, again.grad_norm);
+  for (const auto& [key, value] : once.state) EXPECT_TRUE(at::equal(value, again.state.at(key))) << key;
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, Parity,
+                         ::testing::Values(Layout{"Single", 1, 1}, Layout{"Ddp2", 2, 1}, Layout{"Fsdp2", 1, 2},
+                                           Layout{"Fsdp4", 1, 4}, Layout{"Hsdp2x2", 2, 2}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace yoke::ptd::testing

@@ -1,0 +1,326 @@
+#include "tests/unit/ptd/rig.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cmath>
+#include <cstring>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+
+#include "core/backend/services.hpp"
+
+namespace yoke::ptd::testing {
+namespace {
+
+const ParallelBackend& plugin() {
+  YokeError err = make_error();
+  return *parallel_backend_entry_v1(YOKE_ABI_MINOR, &err);
+}
+
+// One data rank's micro-batches of a global batch.
+class TinyBatch {
+ public:
+  TinyBatch(const Job& job, int64_t first_sample, int data_rank) {
+    const int64_t size = job.global_batch / (job.world() * job.accumulation);
+    micros_.reserve(job.accumulation);
+    for (int a = 0; a < job.accumulation; ++a) {
+      micros_.emplace_back(first_sample + (int64_t{a} * job.world() + data_rank) * size, size);
+    }
+    for (const TinySamples& micro : micros_) {
+      views_.push_back({TensorView(micro.tokens), TensorView(micro.targets)});
+    }
+    for (const auto& pair : views_) {
+      inputs_.push_back({{view("tokens"), *pair[0].get()}, {view("targets"), *pair[1].get()}});
+    }
+    contract_.reserve(inputs_.size());
+    for (const auto& inputs : inputs_) {
+      contract_.push_back({inputs.data(), inputs.size()});
+      pointers_.push_back(&contract_.back());
+    }
+    batch_.header = YOKE_HEADER(YokeBatch, YOKE_ID_BATCH);
+    batch_.micros = pointers_.data();
+    batch_.num_micros = pointers_.size();
+    batch_.token_weight = count_targets(TinySamples(first_sample, job.global_batch).targets);
+  }
+  const YokeBatch& get() const { return batch_; }
+
+ private:
+  std::vector<TinySamples> micros_;
+  std::vector<std::vector<TensorView>> views_;
+  std::vector<std::vector<YokeInput>> inputs_;
+  std::vector<YokeMicroBatch> contract_;
+  std::vector<const YokeMicroBatch*> pointers_;
+  YokeBatch batch_{};
+};
+
+// plan, init, wrap_model through the table; destroyed in order.
+class Handles {
+ public:
+  Handles(const Job& job, const YokeHost& host, const YokeModel& model) : options_(job.options) {
+    optimizer_ = optimizer_of(job);
+    plan_ = plan_of(job, optimizer_);
+    YokeInitArgs init{};
+    init.header = YOKE_HEADER(YokeInitArgs, YOKE_ID_INIT_ARGS);
+    init.plan = &plan_;
+    init.options = options_.values.data();
+    init.num_options = options_.values.size();
+    init.host = &host;
+    YokeError err = make_error();
+    check(plugin().init(&init, &context_, &err), err);
+    wrapped.header = YOKE_HEADER(YokeWrapResult, YOKE_ID_WRAP_RESULT);
+    const int32_t code = plugin().wrap_model(context_, &model, &wrapped, &err);
+    if (code != YOKE_OK) plugin().destroy(&context_);
+    check(code, err);
+  }
+  ~Handles() {
+    plugin().destroy_model(&wrapped.model);
+    plugin().destroy(&context_);
+  }
+
+  YokeStepResult step(const YokeBatch& batch, int64_t step, double lr, uint32_t flags = 0) {
+    const YokeStepArgs args = {YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS), &batch, step, lr, flags, 0};
+    YokeStepResult out{};
+    out.header = YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT);
+    YokeError err = make_error();
+    check(plugin().step(wrapped.model, &args, &out, &err), err);
+    return out;
+  }
+
+  void checkpoint(int32_t op, const std::function<void(const YokePiece&)>& visit) {
+    YokeCheckpointArgs args{};
+    args.header = YOKE_HEADER(YokeCheckpointArgs, YOKE_ID_CHECKPOINT_ARGS);
+    args.op = op;
+    args.visit = [](void* ctx, const YokePiece* piece, YokeError* err) {
+      return guard(err, [&] { (*static_cast<const std::function<void(const YokePiece&)>*>(ctx))(*piece); });
+    };
+    args.visit_ctx = const_cast<std::function<void(const YokePiece&)>*>(&visit);
+    YokeError err = make_error();
+    check(plugin().checkpoint(wrapped.model, &args, &err), err);
+  }
+
+  YokeWrapResult wrapped{};
+
+ private:
+  OptionValues options_;
+  YokeOptimizer optimizer_;
+  YokePlan plan_;
+  YokeContext* context_ = nullptr;
+};
+
+std::string key_of(const YokePiece& piece) {
+  return std::string(view(piece.kind)) + " " + std::string(view(piece.name));
+}
+
+// Puts the pieces of all ranks together and insists that those with replica 0 tile every tensor once.
+class Assembly {
+ public:
+  void add(const YokePiece& piece) {
+    const std::lock_guard lock(mutex_);
+    if (piece.replica != 0) return;
+    const std::string key = key_of(piece);
+    if (!state_.count(key)) {
+      const at::IntArrayRef shape(piece.shape, static_cast<size_t>(piece.ndim));
+      state_[key] = at::zeros(shape, scalar_type(piece.dtype));
+    }
+    state_[key].view({-1}).narrow(0, piece.begin, piece.count).copy_(borrow(*piece.view));
+    covered_[key] += piece.count;
+  }
+  State take() {
+    for (const auto& [key, tensor] : state_) {
+      if (covered_[key] != tensor.numel()) throw std::logic_error("the pieces do not tile " + key);
+    }
+    return std::move(state_);
+  }
+
+ private:
+  std::mutex mutex_;
+  State state_;
+  std::map<std::string, int64_t> covered_;
+};
+
+void load(Handles& handles, const State& start) {
+  handles.checkpoint(YOKE_CHECKPOINT_LOAD, [&](const YokePiece& piece) {
+    borrow(*piece.view).copy_(start.at(key_of(piece)).reshape({-1}).narrow(0, piece.begin, piece.count));
+  });
+}
+
+void train_rank(const Job& job, const Rank& rank, const State* start, Outcome& outcome, Assembly& assembly) {
+  TorchModelHost model(job.model.blocks(), dtype_of(job.model.dtype), TinyModel::kSeed, true);
+  Handles handles(job, rank.host, model.model());
+  if (start != nullptr) load(handles, *start);
+  const bool first = rank.host.rank == 0;
+  int64_t step = job.first_step;
+  for (; step < job.first_step + job.steps; ++step) {
+    const TinyBatch batch(job, (step - 1) * job.global_batch, rank.host.rank);
+    const YokeStepResult result = handles.step(batch.get(), step, job.lr);
+    if (!first) continue;
+    outcome.loss.push_back(result.loss_sum / result.loss_weight);
+    outcome.grad_norm.push_back(result.grad_norm);
+  }
+  if (first) outcome.counts = rank.world.counts();
+  const TinyBatch batch(job, (step - 1) * job.global_batch, rank.host.rank);
+  const YokeStepResult result = handles.step(batch.get(), step, 0, YOKE_STEP_FORWARD_ONLY);
+  if (first) {
+    outcome.eval_loss = result.loss_sum / result.loss_weight;
+    outcome.wrapped = handles.wrapped;
+  }
+  handles.checkpoint(YOKE_CHECKPOINT_SAVE, [&](const YokePiece& piece) { assembly.add(piece); });
+}
+
+}  // namespace
+
+Outcome train(const Job& job, const State* start) {
+  Outcome outcome;
+  Assembly assembly;
+  on_ranks(job.replicas, job.shards,
+           [&](const Rank& rank) { train_rank(job, rank, start, outcome, assembly); });
+  outcome.state = assembly.take();
+  return outcome;
+}
+
+Outcome train_plain(const Job& job) {
+  Outcome outcome;
+  TinyModel::Params params = job.model.plain_params();
+  std::map<std::string, at::Tensor> first, second;
+  for (int64_t step = 1; step <= job.steps; ++step) {
+    const TinySamples samples((step - 1) * job.global_batch, job.global_batch);
+    const at::Tensor loss = job.model.plain_loss(params, samples.tokens, samples.targets) / count_targets(samples.targets);
+    torch::autograd::backward({loss});
+    double squares = 0;
+    for (const auto& [name, p] : params) {
+      if (p.requires_grad()) squares += p.grad().to(at::kDouble).square().sum().item<double>();
+    }
+    const double norm = std::sqrt(squares);
+    const double scale = job.clip > 0 ? std::min(1.0, job.clip / (norm + 1e-6)) : 1.0;
+    at::NoGradGuard no_grad;
+    for (auto& [name, p] : params) {
+      if (!p.requires_grad()) continue;
+      const at::Tensor g = p.grad() * scale;
+      at::Tensor& m = first.try_emplace(name, at::zeros_like(p)).first->second;
+      at::Tensor& v = second.try_emplace(name, at::zeros_like(p)).first->second;
+      if (p.dim() >= 2) p.sub_(p * (job.lr * 0.1));
+      if (job.optimizer == YOKE_SGD) {
+        m.copy_(job.momentum * m + g);
+        p.sub_(job.lr * m);
+      } else {
+        m.copy_(0.9 * m + 0.1 * g);
+        v.copy_(0.95 * v + 0.05 * g * g);
+        const double c1 = 1 - std::pow(0.9, step), c2 = 1 - std::pow(0.95, step);
+        p.sub_(job.lr / c1 * m / (at::sqrt(v) / std::sqrt(c2) + 1e-8));
+      }
+      p.mutable_grad().reset();
+    }
+    outcome.loss.push_back(loss.item<double>());
+    outcome.grad_norm.push_back(norm);
+  }
+  at::NoGradGuard no_grad;
+  const TinySamples next(job.steps * job.global_batch, job.global_batch);
+  outcome.eval_loss =
+      job.model.plain_loss(params, next.tokens, next.targets).item<double>() / count_targets(next.targets);
+  for (const auto& [name, p] : params) outcome.state["param " + name] = p.detach();
+  return outcome;
+}
+
+void on_ranks(int replicas, int shards, const std::function<void(const Rank&)>& body) {
+  const int size = replicas * shards;
+  const auto virtual_world = make_virtual_world(size);
+  std::vector<std::exception_ptr> failures(size);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < size; ++r) {
+    threads.emplace_back([&, r] {
+      at::set_num_threads(1);
+      try {
+        Rendezvous rendezvous;
+        rendezvous.rank = r;
+        rendezvous.world_size = size;
+        rendezvous.virtual_world = virtual_world;
+        CommOptions options;
+        options.check = CommCheck::kFull;
+        const auto world = CommWorld::connect(rendezvous, options);
+        world->set_mesh(Mesh({1, replicas, shards, 1, 1}));
+        const HostServices services(*world, [](int32_t, const std::string&) {}, nullptr, {YOKE_DEVICE_CPU, 0});
+        body({*world, *services.host()});
+      } catch (...) {
+        failures[r] = std::current_exception();
+        abort_virtual_world(*virtual_world, "rank " + std::to_string(r) + " failed");
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+}
+
+OptionValues::OptionValues(const std::map<std::string, std::string>& set, const std::vector<std::string>& given) {
+  const YokeDescription* description = nullptr;
+  YokeError err = make_error();
+  check(plugin().describe(&description, &err), err);
+  texts_.reserve(description->num_options);
+  for (uint64_t i = 0; i < description->num_options; ++i) {
+    const YokeOptionInfo& info = *description->options[i];
+    const auto at = set.find(std::string(view(info.key)));
+    texts_.push_back(at == set.end() ? std::string(view(info.default_value)) : at->second);
+    const std::string& text = texts_.back();
+    YokeOption option{};
+    option.key = info.key;
+    option.type = info.type;
+    option.given = std::count(given.begin(), given.end(), std::string(view(info.key))) > 0;
+    option.string_value = view(text);
+    if (info.type == YOKE_OPTION_BOOL) option.int_value = text == "true";
+    if (info.type == YOKE_OPTION_INT) option.int_value = std::stoll(text);
+    values.push_back(option);
+  }
+}
+
+YokeOptimizer optimizer_of(const Job& job) {
+  YokeOptimizer o{};
+  o.header = YOKE_HEADER(YokeOptimizer, YOKE_ID_OPTIMIZER);
+  o.kind = job.optimizer;
+  o.beta1 = 0.9;
+  o.beta2 = 0.95;
+  o.eps = 1e-8;
+  o.momentum = job.momentum;
+  o.weight_decay = 0.1;
+  o.clip = job.clip;
+  return o;
+}
+
+YokePlan plan_of(const Job& job, const YokeOptimizer& optimizer) {
+  YokePlan p{};
+  p.header = YOKE_HEADER(YokePlan, YOKE_ID_PLAN);
+  p.optimizer = &optimizer;
+  p.world_size = job.world();
+  for (int32_t& degree : p.degree) degree = 1;
+  p.degree[YOKE_DP_REPLICATE] = job.replicas;
+  p.degree[YOKE_DP_SHARD] = job.shards;
+  p.global_batch = static_cast<int32_t>(job.global_batch);
+  p.micro_batch = static_cast<int32_t>(job.global_batch / (job.world() * job.accumulation));
+  p.param_dtype = p.reduce_dtype = dtype_of(job.model.dtype);
+  return p;
+}
+
+std::vector<std::string> ask_plan(const Job& job, YokePlan& plan, const std::vector<std::string>& given) {
+  TorchModelHost model(job.model.blocks(), dtype_of(job.model.dtype), TinyModel::kSeed, true);
+  const OptionValues options(job.options, given);
+  std::vector<std::string> texts;
+  YokePlanArgs args{};
+  args.header = YOKE_HEADER(YokePlanArgs, YOKE_ID_PLAN_ARGS);
+  args.model = &model.summary();
+  args.options = options.values.data();
+  args.num_options = options.values.size();
+  args.refuse = [](void* ctx, const YokeRefusal* r) {
+    auto& list = *static_cast<std::vector<std::string>*>(ctx);
+    list.push_back((r->note ? "note: " : "") + std::string(view(r->key)) + " = " + std::string(view(r->given)) +
+                   "; allowed: " + std::string(view(r->allowed)) + "; " + std::string(view(r->hint)));
+  };
+  args.refuse_ctx = &texts;
+  YokeError err = make_error();
+  plugin().plan(&args, &plan, &err);
+  return texts;
+}
+
+}  // namespace yoke::ptd::testing
