@@ -7,9 +7,9 @@
 namespace yoke {
 namespace {
 
+using ::testing::ElementsAre;
 using testing::least;
 using testing::Loading;
-using ::testing::ElementsAre;
 
 TEST(LoadConfig, DefaultsHoldWhereNobodySaysAnything) {
   const Loading loaded({least()});
@@ -54,9 +54,10 @@ TEST(LoadConfig, UnsetStaysUnset) {
 }
 
 TEST(LoadConfig, ReadsEveryType) {
-  const Loading loaded({least("dp_shards = 2\nseed = 0x10\nbackend_path = [\"/a\", \"/b\"]\n"
-                              "[model]\ntied = true\nrope_theta = 500_000\ndim = 64\n"
-                              "[train]\nbetas = [0, 0.5]\nlr = 1\nmicro_batch = 4\n")});
+  const Loading loaded(
+      {least("dp_shards = 2\nseed = 0x10\nbackend_path = [\"/a\", \"/b\"]\n"
+             "[model]\ntied = true\nrope_theta = 500_000\ndim = 64\n"
+             "[train]\nbetas = [0, 0.5]\nlr = 1\nmicro_batch = 4\n")});
   EXPECT_EQ(loaded.run().degrees.dp_shard, 2);
   EXPECT_EQ(loaded.run().seed, 16u);
   EXPECT_THAT(loaded.run().backend_path, ElementsAre("/a", "/b"));
@@ -70,7 +71,9 @@ TEST(LoadConfig, ReadsEveryType) {
 
 TEST(LoadConfig, StringsOfTheCommandLineNeedNoQuotes) {
   const Loading loaded({least(),
-                        {"data.path=my data/text=1.txt", "run.dir=\"runs/x\"", "model.preset=2024",
+                        {"data.path=my data/text=1.txt",
+                         "run.dir=\"runs/x\"",
+                         "model.preset=2024",
                          "checkpoint.resume=2024-01-01"}});
   EXPECT_EQ(loaded.run().data.path, "my data/text=1.txt");
   EXPECT_EQ(loaded.run().run_dir, "runs/x");
@@ -88,8 +91,8 @@ TEST(LoadConfig, ListsOfTheCommandLineMayBeWrittenShort) {
 }
 
 TEST(LoadConfig, AHigherLayerCuresALowerOne) {
-  const Loading loaded({least("tp_degree = 2\n[train]\nsteps = \"many\"\n"),
-                        {"tp_degree=1", "train.steps=7"}});
+  const Loading loaded(
+      {least("tp_degree = 2\n[train]\nsteps = \"many\"\n"), {"tp_degree=1", "train.steps=7"}});
   EXPECT_EQ(loaded.run().degrees.tp, 1);
   EXPECT_EQ(loaded.run().train.steps, 7);
 }
@@ -99,8 +102,12 @@ TEST(LoadConfig, AnEmptyVariableIsNotSet) {
 }
 
 TEST(LoadConfig, LeavesVariablesOfOthersAlone) {
-  const Loading loaded({least(), {}, {{"YOKE_BACKEND_PATH", "/x"}, {"YOKE_DEPS", "/y"},
-                                      {"YOKE_SOMETHING", "z"}, {"TRAIN_STEPS", "1"}}});
+  const Loading loaded({least(),
+                        {},
+                        {{"YOKE_BACKEND_PATH", "/x"},
+                         {"YOKE_DEPS", "/y"},
+                         {"YOKE_SOMETHING", "z"},
+                         {"TRAIN_STEPS", "1"}}});
   EXPECT_TRUE(loaded.run().backend_path.empty());
   EXPECT_EQ(loaded.run().train.steps, 100);
 }
@@ -144,7 +151,8 @@ TEST(LoadConfig, OptionsOfBackendsKeepTheirTextAndOrigin) {
 }
 
 TEST(LoadConfig, AnAbsolutePathNamesItsTableByTheStem) {
-  const Loading loaded({"parallel_backend = \"/opt/mule.so\"\ndata.path = \"t\"\n[mule]\nsize = 3\n"});
+  const Loading loaded(
+      {"parallel_backend = \"/opt/mule.so\"\ndata.path = \"t\"\n[mule]\nsize = 3\n"});
   ASSERT_EQ(loaded.run().backend_options.size(), 1u);
   EXPECT_EQ(loaded.run().backend_options[0].backend, "mule");
 }

@@ -8,9 +8,9 @@
 namespace yoke {
 namespace {
 
+using ::testing::ElementsAre;
 using testing::least;
 using testing::Loading;
-using ::testing::ElementsAre;
 
 OptionInfo info(const std::string& key, int32_t type, const std::string& preset) {
   OptionInfo made;
@@ -36,7 +36,8 @@ OptionList check(const std::string& table, const std::vector<std::string>& overr
   return check_options(Loading({least(table), overrides}).run().backend_options, "ox", infos());
 }
 
-std::vector<std::string> faults(const std::string& table, const std::vector<std::string>& overrides = {}) {
+std::vector<std::string> faults(const std::string& table,
+                                const std::vector<std::string>& overrides = {}) {
   std::vector<std::string> found;
   try {
     check(table, overrides);
@@ -65,8 +66,8 @@ TEST(CheckOptions, FillsInEveryDefault) {
 }
 
 TEST(CheckOptions, TakesWhatTheUserWrote) {
-  const OptionList list =
-      check("[ox]\nunit_bytes = 0x10\nratio = 1\nreshard = false\n", {"ox.mode=unsharded", "ox.file=12"});
+  const OptionList list = check("[ox]\nunit_bytes = 0x10\nratio = 1\nreshard = false\n",
+                                {"ox.mode=unsharded", "ox.file=12"});
   const YokeOption* o = list.data();
   EXPECT_EQ(o[0].int_value, 16);
   EXPECT_EQ(o[1].double_value, 1.0);
@@ -82,25 +83,29 @@ TEST(CheckOptions, PassesTheOptionsOfOtherBackendsBy) {
 
 TEST(CheckOptions, ReportsEveryFaultAtOnce) {
   EXPECT_THAT(
-      faults("[ox]\nunit_bites = 1\nunit_bytes = -1\nratio = 1.5\nreshard = 1\nmode = \"shraded\"\nfile = 3\n"),
-      ElementsAre("run.toml:9: ox.file = 3: expected a string, got an integer",
-                  "run.toml:8: ox.mode = \"shraded\": allowed: sharded, unsharded; did you mean 'sharded'?",
-                  "run.toml:6: ox.ratio = 1.5: out of range; allowed: at most 1.0",
-                  "run.toml:7: ox.reshard = 1: expected true or false, got an integer",
-                  "run.toml:4: backend 'ox' has no option 'unit_bites'; known: unit_bytes, ratio, reshard, "
-                  "mode, file; did you mean 'unit_bytes'?",
-                  "run.toml:5: ox.unit_bytes = -1: out of range; allowed: 0 or more"));
+      faults("[ox]\nunit_bites = 1\nunit_bytes = -1\nratio = 1.5\nreshard = 1\nmode = "
+             "\"shraded\"\nfile = 3\n"),
+      ElementsAre(
+          "run.toml:9: ox.file = 3: expected a string, got an integer",
+          "run.toml:8: ox.mode = \"shraded\": allowed: sharded, unsharded; did you mean 'sharded'?",
+          "run.toml:6: ox.ratio = 1.5: out of range; allowed: at most 1.0",
+          "run.toml:7: ox.reshard = 1: expected true or false, got an integer",
+          "run.toml:4: backend 'ox' has no option 'unit_bites'; known: unit_bytes, ratio, reshard, "
+          "mode, file; did you mean 'unit_bytes'?",
+          "run.toml:5: ox.unit_bytes = -1: out of range; allowed: 0 or more"));
 }
 
 TEST(CheckOptions, WordsOfTheCommandLineMustFitTheTypeToo) {
-  EXPECT_THAT(faults("", {"ox.unit_bytes=big"}),
-              ElementsAre("command line: ox.unit_bytes = \"big\": expected an integer, got a string"));
+  EXPECT_THAT(
+      faults("", {"ox.unit_bytes=big"}),
+      ElementsAre("command line: ox.unit_bytes = \"big\": expected an integer, got a string"));
   EXPECT_THAT(faults("", {"ox.unit_bytes=1.5"}),
               ElementsAre("command line: ox.unit_bytes = 1.5: expected an integer, got a float"));
   EXPECT_THAT(faults("", {"ox.ratio=nan"}),
               ElementsAre("command line: ox.ratio = nan: expected a finite number, got a float"));
-  EXPECT_THAT(faults("", {"ox.reshard=on"}),
-              ElementsAre("command line: ox.reshard = \"on\": expected true or false, got a string"));
+  EXPECT_THAT(
+      faults("", {"ox.reshard=on"}),
+      ElementsAre("command line: ox.reshard = \"on\": expected true or false, got a string"));
 }
 
 TEST(CheckOptions, SaysThatABackendHasNone) {
@@ -119,9 +124,10 @@ TEST(CheckOptions, ADefaultThatContradictsItsTypeIsTheBackendsFault) {
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), YOKE_INTERNAL);
-    EXPECT_STREQ(e.what(),
-                 "backend 'ox' declares option 'size' with the default 'big': expected an integer; this is "
-                 "a defect of the backend");
+    EXPECT_STREQ(
+        e.what(),
+        "backend 'ox' declares option 'size' with the default 'big': expected an integer; this is "
+        "a defect of the backend");
   }
 }
 
@@ -136,12 +142,14 @@ TEST(OptionList, KeepsItsTextWhenMoved) {
 }
 
 TEST(FillOptions, MakesTheResolvedRunComplete) {
-  LoadedConfig config = Loading({least("[draught_horse]\nsize = 1\n"), {"ox.file=12", "ox.ratio=1"}}).config();
+  LoadedConfig config =
+      Loading({least("[draught_horse]\nsize = 1\n"), {"ox.file=12", "ox.ratio=1"}}).config();
   const OptionList list = check_options(config.run.backend_options, "ox", infos());
   fill_options(config, "ox", list);
   const std::string text = to_toml(config);
-  EXPECT_THAT(text, ::testing::HasSubstr("[ox]\nunit_bytes = 1048576\nratio = 1.0\nreshard = true\n"
-                                         "mode = \"sharded\"\nfile = \"12\"\n"));
+  EXPECT_THAT(text,
+              ::testing::HasSubstr("[ox]\nunit_bytes = 1048576\nratio = 1.0\nreshard = true\n"
+                                   "mode = \"sharded\"\nfile = \"12\"\n"));
   EXPECT_THAT(text, ::testing::HasSubstr("[draught_horse]\nsize = 1\n"));
   const Loading again({text});
   const OptionList same = check_options(again.run().backend_options, "ox", infos());

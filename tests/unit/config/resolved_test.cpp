@@ -78,11 +78,23 @@ std::string digest(const std::vector<std::string>& overrides) {
 TEST(ResumeDigest, IgnoresLayoutBackendAndWhatOnlyWatches) {
   const std::string same = digest({});
   EXPECT_EQ(same.size(), 16u);
-  for (const char* word :
-       {"dp_shards=2", "dp_degree=2", "train.micro_batch=4", "train.max_micro_batch=2", "parallel_backend=draught_horse",
-        "ox.mode=m", "metrics.every=1", "comm.check=full", "comm.timeout=5", "checkpoint.every=3",
-        "checkpoint.resume=auto", "run.dir=elsewhere", "eval.every=5", "eval.batches=2", "device=cpu",
-        "worker=/mine", "backend_path=[\"/x\"]"}) {
+  for (const char* word : {"dp_shards=2",
+                           "dp_degree=2",
+                           "train.micro_batch=4",
+                           "train.max_micro_batch=2",
+                           "parallel_backend=draught_horse",
+                           "ox.mode=m",
+                           "metrics.every=1",
+                           "comm.check=full",
+                           "comm.timeout=5",
+                           "checkpoint.every=3",
+                           "checkpoint.resume=auto",
+                           "run.dir=elsewhere",
+                           "eval.every=5",
+                           "eval.batches=2",
+                           "device=cpu",
+                           "worker=/mine",
+                           "backend_path=[\"/x\"]"}) {
     EXPECT_EQ(digest({word}), same) << word;
   }
 }
@@ -90,11 +102,12 @@ TEST(ResumeDigest, IgnoresLayoutBackendAndWhatOnlyWatches) {
 TEST(ResumeDigest, ChangesWithEverythingThatChangesTheNumbers) {
   const std::string same = digest({});
   for (const char* word :
-       {"seed=2", "model.family=other", "model.preset=x", "model.dim=8", "model.tied=true", "data.path=b",
-        "data.seq_len=8", "data.order=sequential", "data.holdout=0.1", "train.steps=5",
-        "train.global_batch=8", "train.optimizer=sgd", "train.lr=1", "train.warmup=1", "train.schedule=wsd",
-        "train.betas=[0.5,0.5]", "train.eps=1", "train.momentum=0.5", "train.weight_decay=0",
-        "train.decay=matrices", "train.clip=0", "precision.reduce=fp64"}) {
+       {"seed=2",           "model.family=other",   "model.preset=x",       "model.dim=8",
+        "model.tied=true",  "data.path=b",          "data.seq_len=8",       "data.order=sequential",
+        "data.holdout=0.1", "train.steps=5",        "train.global_batch=8", "train.optimizer=sgd",
+        "train.lr=1",       "train.warmup=1",       "train.schedule=wsd",   "train.betas=[0.5,0.5]",
+        "train.eps=1",      "train.momentum=0.5",   "train.weight_decay=0", "train.decay=matrices",
+        "train.clip=0",     "precision.reduce=fp64"}) {
     EXPECT_NE(digest({word}), same) << word;
   }
 }
@@ -103,9 +116,11 @@ TEST(ResumeDigest, ChangesWithEverythingThatChangesTheNumbers) {
 
 std::string any_text() {
   // Any code points: quotes, line breaks, control characters, several bytes.
-  const auto points = *rc::gen::container<std::vector<uint32_t>>(rc::gen::oneOf(
-      rc::gen::inRange<uint32_t>(1, 0x80), rc::gen::inRange<uint32_t>(0x80, 0x800),
-      rc::gen::inRange<uint32_t>(0x800, 0xd800), rc::gen::inRange<uint32_t>(0x10000, 0x110000)));
+  const auto points = *rc::gen::container<std::vector<uint32_t>>(
+      rc::gen::oneOf(rc::gen::inRange<uint32_t>(1, 0x80),
+                     rc::gen::inRange<uint32_t>(0x80, 0x800),
+                     rc::gen::inRange<uint32_t>(0x800, 0xd800),
+                     rc::gen::inRange<uint32_t>(0x10000, 0x110000)));
   std::string text;
   for (const uint32_t p : points) {
     const auto byte = [&](uint32_t b) { text += static_cast<char>(b); };
@@ -129,11 +144,14 @@ Value any_value(const Key& key) {
   const std::vector<std::string> words = choices(key);
   if (!words.empty()) return {*rc::gen::elementOf(words)};
   const std::string type = type_name(key);
-  if (type == "int") return {*rc::gen::inRange<int64_t>(0, *rc::gen::element<int64_t>(2, 100, 1LL << 40))};
+  if (type == "int")
+    return {*rc::gen::inRange<int64_t>(0, *rc::gen::element<int64_t>(2, 100, 1LL << 40))};
   if (type == "bool") return {*rc::gen::arbitrary<bool>()};
   if (type == "float") return {*rc::gen::arbitrary<bool>() ? any_double() : std::abs(any_double())};
   if (type == "two floats") {
-    const auto unit = [] { return Value{std::ldexp(*rc::gen::inRange<int64_t>(0, 1LL << 53), -53)}; };
+    const auto unit = [] {
+      return Value{std::ldexp(*rc::gen::inRange<int64_t>(0, 1LL << 53), -53)};
+    };
     return {std::vector<Value>{unit(), unit()}};
   }
   if (type == "strings") return {std::vector<Value>{{"/" + any_text()}, {"/" + any_text()}}};
@@ -153,7 +171,8 @@ std::string any_file() {
     text += std::string(key.name) + " = " + to_text(value) + "\n";
   }
   if (*rc::gen::arbitrary<bool>()) text += "ox.text = " + toml_string(any_text()) + "\n";
-  if (*rc::gen::arbitrary<bool>()) text += "ox.number = " + std::to_string(*rc::gen::arbitrary<int64_t>()) + "\n";
+  if (*rc::gen::arbitrary<bool>())
+    text += "ox.number = " + std::to_string(*rc::gen::arbitrary<int64_t>()) + "\n";
   return text;
 }
 

@@ -24,8 +24,12 @@ TEST(Schema, NoTwoKeysShareANameOrAVariable) {
 TEST(Schema, NoKeyTakesAVariableThatMeansSomethingElse) {
   for (const Key& key : schema()) {
     const std::string variable = variable_name(std::string(key.name));
-    for (const char* other : {"YOKE_BACKEND_PATH", "YOKE_BIN", "YOKE_DEPS", "YOKE_SOURCE",
-                              "YOKE_TORCH_DIR", "YOKE_TORCH_LIB"}) {
+    for (const char* other : {"YOKE_BACKEND_PATH",
+                              "YOKE_BIN",
+                              "YOKE_DEPS",
+                              "YOKE_SOURCE",
+                              "YOKE_TORCH_DIR",
+                              "YOKE_TORCH_LIB"}) {
       EXPECT_NE(variable, other);
     }
   }
@@ -57,17 +61,56 @@ TEST(Schema, EveryKeySaysWhatItIsInOneLine) {
 }
 
 TEST(Schema, TheKeysThatUsersRelyOnAreThere) {
-  const char* frozen[] = {
-      "parallel_backend", "backend_path", "pp_degree", "dp_degree", "dp_shards", "cp_degree",
-      "tp_degree", "device", "seed", "worker", "run.dir", "model.family", "model.preset",
-      "model.dim", "model.layers", "model.heads", "model.kv_heads", "model.ffn_dim", "model.vocab",
-      "model.tied", "model.rope_theta", "model.norm_eps", "data.path", "data.seq_len", "data.order",
-      "data.holdout", "train.steps", "train.global_batch", "train.micro_batch",
-      "train.max_micro_batch", "train.optimizer", "train.lr", "train.warmup", "train.schedule",
-      "train.betas", "train.eps", "train.momentum", "train.weight_decay", "train.decay",
-      "train.clip", "eval.every", "eval.batches", "precision.param", "precision.reduce",
-      "checkpoint.every", "checkpoint.keep", "checkpoint.resume", "metrics.every", "comm.check",
-      "comm.timeout"};
+  const char* frozen[] = {"parallel_backend",
+                          "backend_path",
+                          "pp_degree",
+                          "dp_degree",
+                          "dp_shards",
+                          "cp_degree",
+                          "tp_degree",
+                          "device",
+                          "seed",
+                          "worker",
+                          "run.dir",
+                          "model.family",
+                          "model.preset",
+                          "model.dim",
+                          "model.layers",
+                          "model.heads",
+                          "model.kv_heads",
+                          "model.ffn_dim",
+                          "model.vocab",
+                          "model.tied",
+                          "model.rope_theta",
+                          "model.norm_eps",
+                          "data.path",
+                          "data.seq_len",
+                          "data.order",
+                          "data.holdout",
+                          "train.steps",
+                          "train.global_batch",
+                          "train.micro_batch",
+                          "train.max_micro_batch",
+                          "train.optimizer",
+                          "train.lr",
+                          "train.warmup",
+                          "train.schedule",
+                          "train.betas",
+                          "train.eps",
+                          "train.momentum",
+                          "train.weight_decay",
+                          "train.decay",
+                          "train.clip",
+                          "eval.every",
+                          "eval.batches",
+                          "precision.param",
+                          "precision.reduce",
+                          "checkpoint.every",
+                          "checkpoint.keep",
+                          "checkpoint.resume",
+                          "metrics.every",
+                          "comm.check",
+                          "comm.timeout"};
   const std::vector<std::string> expected(std::begin(frozen), std::end(frozen));
   EXPECT_EQ(key_names(), expected);
 }

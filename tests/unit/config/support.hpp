@@ -77,6 +77,8 @@ class Loading {
   std::vector<std::string> backend_path_;
 };
 
-inline std::string least(const std::string& more = "") { return kLeast + more; }
+inline std::string least(const std::string& more = "") {
+  return kLeast + more;
+}
 
 }  // namespace yoke::testing

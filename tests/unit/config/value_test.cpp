@@ -32,8 +32,14 @@ RC_GTEST_PROP(Value, EveryFiniteDoubleReadsBackAsItself, (uint64_t bits)) {
 }
 
 TEST(Value, StringsReadBackWhateverIsInThem) {
-  for (const std::string text : {"", "plain", "with \"quotes\" and \\", "two\nlines\tand a tab",
-                                 "\x01\x1f\x7f", "# no comment", "caf\xc3\xa9 \xf0\x9f\x90\x82", "'"}) {
+  for (const std::string text : {"",
+                                 "plain",
+                                 "with \"quotes\" and \\",
+                                 "two\nlines\tand a tab",
+                                 "\x01\x1f\x7f",
+                                 "# no comment",
+                                 "caf\xc3\xa9 \xf0\x9f\x90\x82",
+                                 "'"}) {
     EXPECT_EQ(parse_toml_value(toml_string(text)), Value{text}) << toml_string(text);
   }
 }
@@ -55,14 +61,22 @@ TEST(Value, ATextThatIsNoTomlValueIsNone) {
 }
 
 TEST(Value, CleanTextIsUtf8WithoutNul) {
-  for (const char* text : {"", "a", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x90\x82", "\xef\xbf\xbf"}) {
+  for (const char* text :
+       {"", "a", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x90\x82", "\xef\xbf\xbf"}) {
     EXPECT_TRUE(is_clean_text(text)) << text;
   }
   const std::string_view nul("a\0b", 3);
   EXPECT_FALSE(is_clean_text(nul));
   // A lone continuation, a cut sequence, overlong forms, a surrogate, above U+10FFFF.
-  for (const char* text : {"\x80", "\xc3", "\xc0\xaf", "\xe0\x80\x80", "\xf0\x80\x80\x80",
-                           "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xff", "\xe2\x82"}) {
+  for (const char* text : {"\x80",
+                           "\xc3",
+                           "\xc0\xaf",
+                           "\xe0\x80\x80",
+                           "\xf0\x80\x80\x80",
+                           "\xed\xa0\x80",
+                           "\xf4\x90\x80\x80",
+                           "\xff",
+                           "\xe2\x82"}) {
     EXPECT_FALSE(is_clean_text(text)) << text;
   }
 }
