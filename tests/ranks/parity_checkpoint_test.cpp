@@ -1,0 +1,151 @@
+// A run that stops and goes on is the run that never stopped: bit for bit in the same layout, to rounding
+// in any other one, whichever backend wrote the checkpoint.
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <ostream>
+
+#include "tests/ranks/parity_program.hpp"
+
+namespace yoke::testing {
+namespace {
+
+constexpr double kLossFp64 = 1e-12, kNormFp64 = 1e-10;
+constexpr int64_t kSteps = 6;
+
+const bool one_thread = [] {
+  at::set_num_threads(1);
+  return true;
+}();
+
+using Args = std::vector<std::string>;
+
+PlainRun problem() {
+  PlainRun run;
+  run.steps = kSteps;
+  run.global_batch = 12;  // for 1, 2, 3 and 4 data ranks
+  run.dim = 36;
+  run.heads = 6;
+  run.ffn_dim = 50;
+  run.vocab = 259;
+  run.fp64 = true;
+  return run;
+}
+
+struct Layout {
+  std::string backend;
+  Args args;
+};
+
+Args with(const Layout& layout, const Args& more) {
+  Args args = layout.args;
+  args.push_back("parallel_backend=" + layout.backend);
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+// ---- Resume ----
+
+struct Case {
+  const char* name;
+  Layout layout;
+  bool fp64 = false;
+  bool tied = false;
+  bool sgd = false;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+class Resume : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Resume, AfterAnyStepIsBitEqualToTheUninterruptedRun) {
+  const Case& c = GetParam();
+  if (!backend_built(c.layout.backend)) GTEST_SKIP() << "no backend " << c.layout.backend << " in this build";
+  PlainRun plain = problem();
+  plain.fp64 = c.fp64;
+  plain.tied = c.tied;
+  plain.sgd = c.sgd;
+  plain.momentum = 0.9;
+  ParityProgram program(plain, parity_text(1 << 15));
+  const ProgramRun whole = program.train(with(c.layout, {"checkpoint.every=1"}));
+  ASSERT_EQ(whole.exit_code, 0) << whole.output;
+  ASSERT_EQ(whole.steps.size(), static_cast<size_t>(kSteps));
+  for (int64_t k : {int64_t{1}, int64_t{3}, kSteps - 1}) {
+    const ProgramRun rest =
+        program.train(with(c.layout, {"checkpoint.every=1", "checkpoint.resume=" + whole.checkpoint(k)}));
+    ASSERT_EQ(rest.exit_code, 0) << rest.output;
+    ASSERT_EQ(rest.steps.size(), static_cast<size_t>(kSteps - k)) << rest.output;
+    for (int64_t s = k; s < kSteps; ++s) {
+      const LoggedStep &a = whole.steps[s], &b = rest.steps[s - k];
+      EXPECT_EQ(a.step, b.step);
+      EXPECT_EQ(a.loss, b.loss) << "step " << a.step << " after a stop at " << k;
+      EXPECT_EQ(a.grad_norm, b.grad_norm) << "step " << a.step << " after a stop at " << k;
+      EXPECT_EQ(a.lr, b.lr);
+      EXPECT_EQ(a.tokens, b.tokens);
+    }
+    EXPECT_EQ(read_file(whole.checkpoint(kSteps) + "/model.safetensors"),
+              read_file(rest.checkpoint(kSteps) + "/model.safetensors"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, Resume,
+    ::testing::Values(Case{"serial", {"serial", {}}}, Case{"serial_2", {"serial", {"--virtual", "2"}}, true},
+                      Case{"serial_sgd", {"serial", {}}, false, false, true}, Case{"ptd", {"ptd", {}}},
+                      Case{"ptd_fp64", {"ptd", {}}, true},
+                      Case{"ptd_ddp_2", {"ptd", {"--virtual", "2", "dp_degree=2"}}},
+                      Case{"ptd_fsdp_2", {"ptd", {"--nproc", "2", "ptd.unit_bytes=1"}}},
+                      Case{"ptd_fsdp_3_tied", {"ptd", {"--virtual", "3", "ptd.unit_bytes=1"}}, false, true},
+                      Case{"ptd_fsdp_2_sgd", {"ptd", {"--virtual", "2", "ptd.unit_bytes=1"}}, false, false, true},
+                      Case{"ptd_hsdp_2_2", {"ptd", {"--virtual", "4", "dp_degree=2", "ptd.unit_bytes=1"}}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+// ---- Another layout, another backend ----
+
+struct Move {
+  const char* name;
+  Layout from, to;
+};
+void PrintTo(const Move& m, std::ostream* out) { *out << m.name; }
+
+class Relayout : public ::testing::TestWithParam<Move> {};
+
+TEST_P(Relayout, GoesOnLikeThePlainLoop) {
+  const Move& m = GetParam();
+  for (const Layout* l : {&m.from, &m.to}) {
+    if (!backend_built(l->backend)) GTEST_SKIP() << "no backend " << l->backend << " in this build";
+  }
+  constexpr int64_t kSwitch = 3;
+  const auto text = parity_text(1 << 15);
+  const PlainRun plain = problem();
+  const PlainResult expected = train_plain(plain, text);
+  ParityProgram program(plain, text);
+  const ProgramRun first = program.train(with(m.from, {"checkpoint.every=3"}));
+  ASSERT_EQ(first.exit_code, 0) << first.output;
+  const ProgramRun rest = program.train(with(m.to, {"checkpoint.resume=" + first.checkpoint(kSwitch)}));
+  ASSERT_EQ(rest.exit_code, 0) << rest.output;
+  ASSERT_EQ(rest.steps.size(), static_cast<size_t>(kSteps - kSwitch)) << rest.output;
+  for (const LoggedStep& s : rest.steps) {
+    const double loss = expected.loss[s.step - 1], norm = expected.grad_norm[s.step - 1];
+    EXPECT_LE(std::fabs(s.loss - loss), kLossFp64 * loss) << "step " << s.step;
+    EXPECT_LE(std::fabs(s.grad_norm - norm), kNormFp64 * norm) << "step " << s.step;
+  }
+}
+
+const Layout kSerial1{"serial", {}}, kSerial2{"serial", {"--virtual", "2"}}, kPtd1{"ptd", {}},
+    kFsdp2{"ptd", {"--virtual", "2", "ptd.unit_bytes=1"}}, kFsdp3{"ptd", {"--virtual", "3", "ptd.unit_bytes=1"}},
+    kFsdp4{"ptd", {"--virtual", "4", "ptd.unit_bytes=1"}}, kDdp2{"ptd", {"--virtual", "2", "dp_degree=2"}},
+    kFsdp2Merged{"ptd", {"--virtual", "2"}};
+
+INSTANTIATE_TEST_SUITE_P(
+    Moves, Relayout,
+    ::testing::Values(Move{"serial_1_to_2", kSerial1, kSerial2}, Move{"serial_2_to_1", kSerial2, kSerial1},
+                      Move{"fsdp_2_to_1", kFsdp2, kPtd1}, Move{"fsdp_2_to_3", kFsdp2, kFsdp3},
+                      Move{"fsdp_2_to_4", kFsdp2, kFsdp4}, Move{"fsdp_3_to_2_merged", kFsdp3, kFsdp2Merged},
+                      Move{"fsdp_4_to_ddp_2", kFsdp4, kDdp2}, Move{"ddp_2_to_fsdp_3", kDdp2, kFsdp3},
+                      Move{"serial_to_ptd", kSerial1, kPtd1}, Move{"serial_to_fsdp_3", kSerial1, kFsdp3},
+                      Move{"ptd_to_serial", kPtd1, kSerial1}, Move{"fsdp_4_to_serial_2", kFsdp4, kSerial2}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace yoke::testing

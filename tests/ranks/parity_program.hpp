@@ -1,0 +1,68 @@
+// Runs the real program on a miniature and reads what it wrote, for the parity tests.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/support/plain_loop.hpp"
+
+namespace yoke::testing {
+
+// One object of metrics.jsonl that tells of a step.
+struct LoggedStep {
+  int64_t step = 0;
+  double loss = 0, grad_norm = 0, lr = 0;
+  int64_t tokens = 0;
+  struct Traffic {
+    int64_t calls = 0, bytes = 0;
+    bool operator==(const Traffic&) const = default;
+  };
+  std::map<std::string, Traffic> comm;  // by axis
+};
+
+struct ProgramRun {
+  int exit_code = -1;
+  std::string output;  // stdout and stderr
+  std::string dir;     // run folder
+  std::vector<LoggedStep> steps;
+
+  std::string checkpoint(int64_t step) const;
+  std::vector<double> losses() const;
+  std::vector<double> grad_norms() const;
+  // Payload bytes of one step on the axes whose name starts with `axes`.
+  int64_t bytes(size_t step, const std::string& axes) const;
+};
+
+// A run file for `run` over `text`, in a temporary folder that goes with the object.
+class ParityProgram {
+ public:
+  ParityProgram(const PlainRun& run, const std::vector<uint8_t>& text);
+  ~ParityProgram();
+  ParityProgram(const ParityProgram&) = delete;
+  ParityProgram& operator=(const ParityProgram&) = delete;
+
+  // yoke train CONFIG <args>; args are key=value pairs or options. Every call has its own run folder.
+  ProgramRun train(const std::vector<std::string>& args);
+
+ private:
+  std::string folder_;
+  int runs_ = 0;
+};
+
+// Is lib/yoke/backends/<name>.so of this build there?
+bool backend_built(const std::string& name);
+
+// English-like bytes from a small grammar: the same ones everywhere, easy to learn.
+std::vector<uint8_t> parity_text(size_t size);
+
+// Number of elements of all parameters, and of those that only the last block uses.
+int64_t num_elements(const PlainRun& run);
+int64_t last_block_elements(const PlainRun& run);
+
+// All tensors of a safetensors file, as doubles.
+std::map<std::string, std::vector<double>> read_safetensors(const std::string& path);
+std::string read_file(const std::string& path);
+
+}  // namespace yoke::testing
