@@ -129,6 +129,14 @@ TEST(Loader, RefusesAFileCutAnywhere) {
   }
 }
 
+TEST(Loader, RefusesASegmentThatReachesBeyondTheFile) {
+  std::string bytes = read_file(YOKE_TOYS "/toy.so");
+  Elf64_Ehdr header;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  bytes[header.e_phoff + offsetof(Elf64_Phdr, p_filesz) + 5] = 1;  // 1 TiB more
+  EXPECT_THAT(refusal_of_bytes(bytes), HasSubstr("the file is truncated"));
+}
+
 TEST(Loader, RefusesALibraryOfAnotherArchitecture) {
   std::string bytes = read_file(YOKE_TOYS "/toy.so");
   bytes[offsetof(Elf64_Ehdr, e_machine)] = static_cast<char>(EM_RISCV);

@@ -153,6 +153,10 @@ static const LongTable kTable = {{{(uint32_t)TOY_SIZE, YOKE_ID_BACKEND, NULL},
 __attribute__((visibility("default"))) const ParallelBackend* parallel_backend_entry_v1(
     uint32_t host_minor, YokeError* err);
 #elif defined(TOY_NO_ENTRY)
+/* It mentions the symbol, as a host does, but does not define it. */
+#pragma weak parallel_backend_entry_v1
+const void* entry_of_somebody_else(void);
+const void* entry_of_somebody_else(void) { return (const void*)(uintptr_t)parallel_backend_entry_v1; }
 #define parallel_backend_entry_v1 something_else
 __attribute__((visibility("default"))) const ParallelBackend* parallel_backend_entry_v1(
     uint32_t host_minor, YokeError* err);

@@ -227,9 +227,16 @@ TEST(Launcher, DoesNotBlameRanksThatItEndedItself) {
 }
 
 TEST(Launcher, DoesNotShowWhatSurvivorsSayAboutTheFailure) {
-  const Outcome o = run(
-      {"trap 'echo peer lost >&2; exit 5' TERM; while :; do sleep 0.01; done", "kill -KILL $$"});
-  EXPECT_THAT(o.err, AllOf(HasSubstr("rank 1 of 2"), Not(HasSubstr("peer lost"))));
+  const std::string survivor =
+      "trap 'echo peer lost >&2; echo > $RANK_FOLDER/told; exit 5' TERM; echo > $RANK_FOLDER/0; "
+      "while :; do sleep 0.01; done";
+  const TempFolder folder;
+  LauncherProcess launcher(
+      {script(survivor, folder),
+       script("until [ -e $RANK_FOLDER/0 ]; do sleep 0.01; done; kill -KILL $$", folder)});
+  EXPECT_EQ(launcher.wait(), 5);
+  EXPECT_TRUE(std::filesystem::exists(folder / "told"));
+  EXPECT_THAT(launcher.err, AllOf(HasSubstr("rank 1 of 2"), Not(HasSubstr("peer lost"))));
 }
 
 TEST(Launcher, SaysThatAProgramCannotBeStarted) {
