@@ -1,8 +1,9 @@
 // Causal attention over compact heads, for sequences whose keys fit a cache. Included by
 // cpu_kernels_impl.cpp only; internal linkage, see cpu_vector_math.hpp.
 //
-// Keys and values of one head are packed once into wide, padded copies; queries come in tiles of kRows, and
-// everything is one small product after the other, tile() below. A group of query heads shares a kv head.
+// Keys and values of one head are packed once into wide, padded copies; queries come in tiles of
+// kRows, and everything is one small product after the other, tile() below. A group of query heads
+// shares a kv head.
 #pragma once
 
 #include "core/model/cpu_vector_math.hpp"
@@ -30,8 +31,8 @@ struct Attention {
     return (n + unit - 1) / unit * unit;
   }
 
-  // C [kRows, columns] = (or, Add, +=) A [kRows, inner] B [inner, columns]; A has two strides, so that it
-  // may be a transposed view. Columns in vectors, two at a time.
+  // C [kRows, columns] = (or, Add, +=) A [kRows, inner] B [inner, columns]; A has two strides, so
+  // that it may be a transposed view. Columns in vectors, two at a time.
   struct Tile {
     int64_t inner, columns;
     const W* a;
@@ -47,19 +48,22 @@ struct Attention {
     Vec sum[kRows][kVectors];
     for (int64_t r = 0; r < kRows; ++r) {
       for (int64_t v = 0; v < kVectors; ++v) {
-        sum[r][v] = kAdd ? *reinterpret_cast<const Vec*>(t.c + r * t.c_row + at + v * kLanes) : Vec{};
+        sum[r][v] =
+            kAdd ? *reinterpret_cast<const Vec*>(t.c + r * t.c_row + at + v * kLanes) : Vec{};
       }
     }
     for (int64_t i = 0; i < t.inner; ++i) {
       Vec b[kVectors];
-      for (int64_t v = 0; v < kVectors; ++v) b[v] = *reinterpret_cast<const Vec*>(t.b + i * t.b_row + at + v * kLanes);
+      for (int64_t v = 0; v < kVectors; ++v)
+        b[v] = *reinterpret_cast<const Vec*>(t.b + i * t.b_row + at + v * kLanes);
       for (int64_t r = 0; r < kRows; ++r) {
         const W a = t.a[r * t.a_row + i * t.a_column];
         for (int64_t v = 0; v < kVectors; ++v) sum[r][v] += a * b[v];
       }
     }
     for (int64_t r = 0; r < kRows; ++r) {
-      for (int64_t v = 0; v < kVectors; ++v) *reinterpret_cast<Vec*>(t.c + r * t.c_row + at + v * kLanes) = sum[r][v];
+      for (int64_t v = 0; v < kVectors; ++v)
+        *reinterpret_cast<Vec*>(t.c + r * t.c_row + at + v * kLanes) = sum[r][v];
     }
   }
 
@@ -72,7 +76,13 @@ struct Attention {
 
   // dst [rows, width] = src [rows, D] with a row stride, times factor; the rest of dst is 0.
   template <class T>
-  static void pack(const T* src, int64_t rows, int64_t dim, int64_t src_row, W factor, W* dst, int64_t dst_rows,
+  static void pack(const T* src,
+                   int64_t rows,
+                   int64_t dim,
+                   int64_t src_row,
+                   W factor,
+                   W* dst,
+                   int64_t dst_rows,
                    int64_t width) {
     for (int64_t r = 0; r < dst_rows; ++r, dst += width) {
       const int64_t filled = r < rows ? dim : 0;
@@ -82,7 +92,8 @@ struct Attention {
   }
 
   // dst [D, width] = src [rows, width of D rows] transposed.
-  static void transpose(const W* src, int64_t rows, int64_t dim, int64_t src_row, W* dst, int64_t width) {
+  static void transpose(
+      const W* src, int64_t rows, int64_t dim, int64_t src_row, W* dst, int64_t width) {
     for (int64_t i = 0; i < dim; ++i) {
       for (int64_t r = 0; r < rows; ++r) dst[i * width + r] = src[r * src_row + i];
     }
@@ -119,9 +130,11 @@ struct Attention {
   }
 
   // Products of a query tile with the keys that its last row may see.
-  static Tile with_keys(const AttentionShape& s, const Work& w, const W* a, const W* bt, W* c, int64_t first) {
+  static Tile with_keys(
+      const AttentionShape& s, const Work& w, const W* a, const W* bt, W* c, int64_t first) {
     const int64_t seen = first + kRows < s.seq_len ? first + kRows : s.seq_len;
-    return {s.head_dim, (seen + kLanes - 1) / kLanes * kLanes, a, w.width, 1, bt, w.keys, c, w.keys};
+    return {
+        s.head_dim, (seen + kLanes - 1) / kLanes * kLanes, a, w.width, 1, bt, w.keys, c, w.keys};
   }
 };
 
@@ -138,7 +151,8 @@ struct CausalAttention : Attention<Wide<T>> {
   static W scale_of(const AttentionShape& s) { return 1 / root(static_cast<W>(s.head_dim)); }
 
   // Scores to weights exp(score - top), unnormalised; what row i must not see becomes 0.
-  static void soften(const AttentionShape& s, const Work& w, int64_t first, int64_t columns, W* sums, W* lse) {
+  static void soften(
+      const AttentionShape& s, const Work& w, int64_t first, int64_t columns, W* sums, W* lse) {
     for (int64_t r = 0; r < kRows; ++r) {
       W* row = w.scores + r * w.keys;
       const int64_t seen = first + r < s.seq_len ? first + r + 1 : 0;
@@ -166,9 +180,11 @@ struct CausalAttention : Attention<Wide<T>> {
       Base::template tile<false>(scores);
       W sums[kRows];
       soften(s, w, first, scores.columns, sums, lse);
-      Base::template tile<false>({scores.columns, w.width, w.scores, w.keys, 1, w.v, w.width, w.out, w.width});
+      Base::template tile<false>(
+          {scores.columns, w.width, w.scores, w.keys, 1, w.v, w.width, w.out, w.width});
       for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t i = 0; i < s.head_dim; ++i) store(out[(first + r) * token + i], w.out[r * w.width + i] / sums[r]);
+        for (int64_t i = 0; i < s.head_dim; ++i)
+          store(out[(first + r) * token + i], w.out[r * w.width + i] / sums[r]);
       }
     }
   }
@@ -180,7 +196,8 @@ struct CausalAttention : Attention<Wide<T>> {
     Base::transpose(w.k, w.keys, s.head_dim, w.width, w.kt, w.keys);
   }
 
-  static void forward(const AttentionShape& s, const T* q, const T* k, const T* v, T* out, W* lse, W* scratch) {
+  static void forward(
+      const AttentionShape& s, const T* q, const T* k, const T* v, T* out, W* lse, W* scratch) {
     const Work w(s, scratch);
     const int64_t group = s.heads / s.kv_heads;
     for (int64_t b = 0; b < s.batch; ++b) {
@@ -196,7 +213,11 @@ struct CausalAttention : Attention<Wide<T>> {
   }
 
   // Weights p = exp(score - lse) and, in dscores, p * (dp - <dout, out>).
-  static void backward_scores(const AttentionShape& s, const Work& w, int64_t first, int64_t columns, const W* lse,
+  static void backward_scores(const AttentionShape& s,
+                              const Work& w,
+                              int64_t first,
+                              int64_t columns,
+                              const W* lse,
                               const W* dots) {
     for (int64_t r = 0; r < kRows; ++r) {
       W *p = w.scores + r * w.keys, *ds = w.dscores + r * w.keys;
@@ -227,7 +248,8 @@ struct CausalAttention : Attention<Wide<T>> {
       Base::pack(h.out + first * token, rows, s.head_dim, token, 1, w.out, kRows, w.width);
       W dots[kRows] = {};
       for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t i = 0; i < s.head_dim; ++i) dots[r] += w.dout[r * w.width + i] * w.out[r * w.width + i];
+        for (int64_t i = 0; i < s.head_dim; ++i)
+          dots[r] += w.dout[r * w.width + i] * w.out[r * w.width + i];
       }
       const Tile scores = Base::with_keys(s, w, w.q, w.kt, w.scores, first);
       const int64_t columns = scores.columns;
@@ -235,10 +257,20 @@ struct CausalAttention : Attention<Wide<T>> {
       Base::template tile<false>(Base::with_keys(s, w, w.dout, w.vt, w.dscores, first));
       backward_scores(s, w, first, columns, h.lse, dots);
       for (int64_t j = 0; j < columns; j += kRows) {
-        Base::template tile<true>({kRows, w.width, w.scores + j, 1, w.keys, w.dout, w.width, w.dv + j * w.width, w.width});
-        Base::template tile<true>({kRows, w.width, w.dscores + j, 1, w.keys, w.q, w.width, w.dk + j * w.width, w.width});
+        Base::template tile<true>({kRows,
+                                   w.width,
+                                   w.scores + j,
+                                   1,
+                                   w.keys,
+                                   w.dout,
+                                   w.width,
+                                   w.dv + j * w.width,
+                                   w.width});
+        Base::template tile<true>(
+            {kRows, w.width, w.dscores + j, 1, w.keys, w.q, w.width, w.dk + j * w.width, w.width});
       }
-      Base::template tile<false>({columns, w.width, w.dscores, w.keys, 1, w.k, w.width, w.out, w.width});
+      Base::template tile<false>(
+          {columns, w.width, w.dscores, w.keys, 1, w.k, w.width, w.out, w.width});
       for (int64_t r = 0; r < rows; ++r) {
         for (int64_t i = 0; i < s.head_dim; ++i) {
           store(h.dq[(first + r) * token + i], w.out[r * w.width + i] * scale_of(s));
@@ -258,7 +290,13 @@ struct CausalAttention : Attention<Wide<T>> {
         for (int64_t i = 0; i < w.keys * w.width; ++i) w.dk[i] = w.dv[i] = 0;
         for (int64_t h = kv * group; h < (kv + 1) * group; ++h) {
           const int64_t head = (b * s.seq_len * s.heads + h) * s.head_dim;
-          backward_head(s, w, {g.q + head, g.out + head, g.dout + head, g.lse + (b * s.heads + h) * s.seq_len, g.dq + head});
+          backward_head(s,
+                        w,
+                        {g.q + head,
+                         g.out + head,
+                         g.dout + head,
+                         g.lse + (b * s.heads + h) * s.seq_len,
+                         g.dq + head});
         }
         for (int64_t t = 0; t < s.seq_len; ++t) {
           for (int64_t i = 0; i < s.head_dim; ++i) {

@@ -10,7 +10,8 @@ extern const CpuKernelTable kernels_avx2, kernels_avx512;
 CpuKernelTables all_cpu_kernels() {
   CpuKernelTables found{{&kernels_baseline}, 1};
 #ifdef YOKE_X86_KERNELS
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                    __builtin_cpu_supports("bmi2");
   if (avx2) found.table[found.count++] = &kernels_avx2;
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
@@ -21,7 +22,7 @@ CpuKernelTables all_cpu_kernels() {
 }
 
 const CpuKernelTable& cpu_kernels() {
-  static const CpuKernelTable& widest = [] () -> const CpuKernelTable& {
+  static const CpuKernelTable& widest = []() -> const CpuKernelTable& {
     const CpuKernelTables all = all_cpu_kernels();
     return *all.table[all.count - 1];
   }();

@@ -1,6 +1,6 @@
-// Fused row kernels of a transformer block for one CPU thread, compiled for several instruction sets and
-// chosen at run time. Torch-free. All arrays are compact and row-major; outputs do not overlap inputs
-// unless said.
+// Fused row kernels of a transformer block for one CPU thread, compiled for several instruction
+// sets and chosen at run time. Torch-free. All arrays are compact and row-major; outputs do not
+// overlap inputs unless said.
 #pragma once
 
 #include <cstdint>
@@ -41,33 +41,60 @@ template <class T>
 struct CpuKernels {
   using W = Wide<T>;
 
-  // y = x * rstd * weight with rstd = 1 / sqrt(mean(x^2) + eps), per row of dim elements; rstd is kept.
+  // y = x * rstd * weight with rstd = 1 / sqrt(mean(x^2) + eps), per row of dim elements; rstd is
+  // kept.
   void (*rms_forward)(int64_t rows, int64_t dim, const T* x, const T* weight, W eps, T* y, W* rstd);
   // dx, and the sum over the rows of dy * x * rstd added to dweight.
-  void (*rms_backward)(int64_t rows, int64_t dim, const T* dy, const T* x, const T* weight, const W* rstd, T* dx,
+  void (*rms_backward)(int64_t rows,
+                       int64_t dim,
+                       const T* dy,
+                       const T* x,
+                       const T* weight,
+                       const W* rstd,
+                       T* dx,
                        W* dweight);
 
-  // Turns the pairs (i, i + D/2) of every head by the angles of its token: sign = 1 forward, -1 back.
-  // x and y [tokens, heads, D], cos and sin [tokens, D/2].
-  void (*rotary)(int64_t tokens, int64_t heads, int64_t head_dim, const T* x, const W* cos, const W* sin, W sign, T* y);
+  // Turns the pairs (i, i + D/2) of every head by the angles of its token: sign = 1 forward, -1
+  // back. x and y [tokens, heads, D], cos and sin [tokens, D/2].
+  void (*rotary)(int64_t tokens,
+                 int64_t heads,
+                 int64_t head_dim,
+                 const T* x,
+                 const W* cos,
+                 const W* sin,
+                 W sign,
+                 T* y);
 
   // y = silu(gate) * up.
   void (*swiglu_forward)(int64_t count, const T* gate, const T* up, T* y);
   void (*swiglu_backward)(int64_t count, const T* dy, const T* gate, const T* up, T* dgate, T* dup);
 
-  // Sum of -log softmax(logits)[target] over the rows whose target is not `ignored`; lse = log sum exp of
-  // each row is kept. Targets are in range.
-  double (*cross_entropy_forward)(int64_t rows, int64_t vocab, const T* logits, const int64_t* targets, int64_t ignored,
+  // Sum of -log softmax(logits)[target] over the rows whose target is not `ignored`; lse = log sum
+  // exp of each row is kept. Targets are in range.
+  double (*cross_entropy_forward)(int64_t rows,
+                                  int64_t vocab,
+                                  const T* logits,
+                                  const int64_t* targets,
+                                  int64_t ignored,
                                   W* lse);
   // dlogits = (softmax - onehot) * scale, 0 for ignored rows.
-  void (*cross_entropy_backward)(int64_t rows, int64_t vocab, const T* logits, const int64_t* targets, int64_t ignored,
-                                 const W* lse, W scale, T* dlogits);
+  void (*cross_entropy_backward)(int64_t rows,
+                                 int64_t vocab,
+                                 const T* logits,
+                                 const int64_t* targets,
+                                 int64_t ignored,
+                                 const W* lse,
+                                 W scale,
+                                 T* dlogits);
 
-  // Causal attention, softmax(q k^T / sqrt(D)) v, keeping the log sum exp of each row of scores. Needs
-  // attention_scratch() elements; fast while the keys of one head fit a cache.
+  // Causal attention, softmax(q k^T / sqrt(D)) v, keeping the log sum exp of each row of scores.
+  // Needs attention_scratch() elements; fast while the keys of one head fit a cache.
   int64_t (*attention_scratch)(const AttentionShape& shape);
-  void (*attention_forward)(const AttentionShape& shape, const T* q, const T* k, const T* v, T* out, W* lse, W* scratch);
-  void (*attention_backward)(const AttentionShape& shape, const AttentionGrads<T>& grads, W* scratch);
+  void (*attention_forward)(
+      const AttentionShape& shape, const T* q, const T* k, const T* v, T* out, W* lse, W* scratch);
+  void (*attention_backward)(const AttentionShape& shape,
+                             const AttentionGrads<T>& grads,
+                             W* scratch);
 };
 
 // Every function above, and the counter-based initial values (core/model/init.hpp).
@@ -91,10 +118,16 @@ CpuKernelTables all_cpu_kernels();
 template <class T>
 const CpuKernels<T>& cpu_kernels_of();
 template <>
-inline const CpuKernels<float>& cpu_kernels_of<float>() { return cpu_kernels().f32; }
+inline const CpuKernels<float>& cpu_kernels_of<float>() {
+  return cpu_kernels().f32;
+}
 template <>
-inline const CpuKernels<double>& cpu_kernels_of<double>() { return cpu_kernels().f64; }
+inline const CpuKernels<double>& cpu_kernels_of<double>() {
+  return cpu_kernels().f64;
+}
 template <>
-inline const CpuKernels<BFloat16>& cpu_kernels_of<BFloat16>() { return cpu_kernels().bf16; }
+inline const CpuKernels<BFloat16>& cpu_kernels_of<BFloat16>() {
+  return cpu_kernels().bf16;
+}
 
 }  // namespace yoke

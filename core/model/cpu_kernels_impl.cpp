@@ -1,5 +1,5 @@
-// Compiled once per instruction set, YOKE_KERNELS being the name of its table. See cpu_vector_math.hpp for
-// what may be used here.
+// Compiled once per instruction set, YOKE_KERNELS being the name of its table. See
+// cpu_vector_math.hpp for what may be used here.
 #include "core/model/cpu_attention.hpp"
 #include "core/model/cpu_vector_math.hpp"
 
@@ -10,7 +10,8 @@ template <class T>
 struct Kernels {
   using W = Wide<T>;
 
-  static void rms_forward(int64_t rows, int64_t dim, const T* x, const T* weight, W eps, T* y, W* rstd) {
+  static void rms_forward(
+      int64_t rows, int64_t dim, const T* x, const T* weight, W eps, T* y, W* rstd) {
     for (int64_t r = 0; r < rows; ++r, x += dim, y += dim) {
       W squares = 0;
 #pragma omp simd reduction(+ : squares)
@@ -22,7 +23,13 @@ struct Kernels {
     }
   }
 
-  static void rms_backward(int64_t rows, int64_t dim, const T* dy, const T* x, const T* weight, const W* rstd, T* dx,
+  static void rms_backward(int64_t rows,
+                           int64_t dim,
+                           const T* dy,
+                           const T* x,
+                           const T* weight,
+                           const W* rstd,
+                           T* dx,
                            W* dweight) {
     for (int64_t r = 0; r < rows; ++r, dy += dim, x += dim, dx += dim) {
       const W scale = rstd[r];
@@ -38,7 +45,13 @@ struct Kernels {
     }
   }
 
-  static void rotary(int64_t tokens, int64_t heads, int64_t head_dim, const T* x, const W* cos, const W* sin, W sign,
+  static void rotary(int64_t tokens,
+                     int64_t heads,
+                     int64_t head_dim,
+                     const T* x,
+                     const W* cos,
+                     const W* sin,
+                     W sign,
                      T* y) {
     const int64_t half = head_dim / 2;
     for (int64_t t = 0; t < tokens; ++t, cos += half, sin += half) {
@@ -61,7 +74,8 @@ struct Kernels {
     }
   }
 
-  static void swiglu_backward(int64_t count, const T* dy, const T* gate, const T* up, T* dgate, T* dup) {
+  static void swiglu_backward(
+      int64_t count, const T* dy, const T* gate, const T* up, T* dgate, T* dup) {
 #pragma omp simd
     for (int64_t i = 0; i < count; ++i) {
       const W g = wide(gate[i]), d = wide(dy[i]);
@@ -71,8 +85,12 @@ struct Kernels {
     }
   }
 
-  static double cross_entropy_forward(int64_t rows, int64_t vocab, const T* logits, const int64_t* targets,
-                                      int64_t ignored, W* lse) {
+  static double cross_entropy_forward(int64_t rows,
+                                      int64_t vocab,
+                                      const T* logits,
+                                      const int64_t* targets,
+                                      int64_t ignored,
+                                      W* lse) {
     double loss = 0;
     for (int64_t r = 0; r < rows; ++r, logits += vocab) {
       W top = wide(logits[0]);
@@ -82,17 +100,25 @@ struct Kernels {
 #pragma omp simd reduction(+ : sum)
       for (int64_t i = 0; i < vocab; ++i) sum += exp_of(wide(logits[i]) - top);
       lse[r] = top + log_of(sum);
-      if (targets[r] != ignored) loss += static_cast<double>(lse[r]) - static_cast<double>(wide(logits[targets[r]]));
+      if (targets[r] != ignored)
+        loss += static_cast<double>(lse[r]) - static_cast<double>(wide(logits[targets[r]]));
     }
     return loss;
   }
 
-  static void cross_entropy_backward(int64_t rows, int64_t vocab, const T* logits, const int64_t* targets,
-                                     int64_t ignored, const W* lse, W scale, T* dlogits) {
+  static void cross_entropy_backward(int64_t rows,
+                                     int64_t vocab,
+                                     const T* logits,
+                                     const int64_t* targets,
+                                     int64_t ignored,
+                                     const W* lse,
+                                     W scale,
+                                     T* dlogits) {
     for (int64_t r = 0; r < rows; ++r, logits += vocab, dlogits += vocab) {
       const W row_scale = targets[r] == ignored ? 0 : scale;
 #pragma omp simd
-      for (int64_t i = 0; i < vocab; ++i) store(dlogits[i], exp_of(wide(logits[i]) - lse[r]) * row_scale);
+      for (int64_t i = 0; i < vocab; ++i)
+        store(dlogits[i], exp_of(wide(logits[i]) - lse[r]) * row_scale);
       if (targets[r] == ignored) continue;
       const int64_t t = targets[r];
       store(dlogits[t], (exp_of(wide(logits[t]) - lse[r]) - 1) * scale);
@@ -113,8 +139,8 @@ struct Kernels {
   }
 };
 
-// See core/model/init.hpp. One multiplication after the other, as in the definition: sqrt(3) * std first
-// would round differently.
+// See core/model/init.hpp. One multiplication after the other, as in the definition: sqrt(3) * std
+// first would round differently.
 void init_uniform(uint64_t key, double std, int64_t begin, int64_t count, float* dst) {
   constexpr double kSqrt3 = 1.7320508075688772;
 #pragma omp simd
@@ -133,7 +159,10 @@ void init_uniform(uint64_t key, double std, int64_t begin, int64_t count, float*
 #define YOKE_TEXT_(x) #x
 #define YOKE_TEXT(x) YOKE_TEXT_(x)
 extern const CpuKernelTable YOKE_KERNELS;
-const CpuKernelTable YOKE_KERNELS = {YOKE_TEXT(YOKE_KERNELS), Kernels<float>::table(), Kernels<double>::table(),
-                                     Kernels<BFloat16>::table(), init_uniform};
+const CpuKernelTable YOKE_KERNELS = {YOKE_TEXT(YOKE_KERNELS),
+                                     Kernels<float>::table(),
+                                     Kernels<double>::table(),
+                                     Kernels<BFloat16>::table(),
+                                     init_uniform};
 
 }  // namespace yoke

@@ -1,6 +1,6 @@
-// Scalar functions that vectorise, for the files compiled once per instruction set. Everything here has
-// internal linkage and calls nothing of the standard library: an inline function of it, compiled for wide
-// vectors, could replace everybody's.
+// Scalar functions that vectorise, for the files compiled once per instruction set. Everything here
+// has internal linkage and calls nothing of the standard library: an inline function of it,
+// compiled for wide vectors, could replace everybody's.
 #pragma once
 
 #include "core/model/cpu_kernels.hpp"
@@ -16,12 +16,22 @@ inline To bits_of(From from) {
   return to;
 }
 
-inline float wide(float x) { return x; }
-inline double wide(double x) { return x; }
-inline float wide(BFloat16 x) { return bits_of<float>(uint32_t{x.bits} << 16); }
+inline float wide(float x) {
+  return x;
+}
+inline double wide(double x) {
+  return x;
+}
+inline float wide(BFloat16 x) {
+  return bits_of<float>(uint32_t{x.bits} << 16);
+}
 
-inline void store(float& to, float x) { to = x; }
-inline void store(double& to, double x) { to = x; }
+inline void store(float& to, float x) {
+  to = x;
+}
+inline void store(double& to, double x) {
+  to = x;
+}
 // To nearest, ties to even; a NaN stays one.
 inline void store(BFloat16& to, float x) {
   const uint32_t bits = bits_of<uint32_t>(x);
@@ -29,17 +39,27 @@ inline void store(BFloat16& to, float x) {
   to.bits = static_cast<uint16_t>(x == x ? rounded : 0x7fc0);
 }
 
-inline float root(float x) { return __builtin_sqrtf(x); }
-inline double root(double x) { return __builtin_sqrt(x); }
-inline float log_of(float x) { return __builtin_logf(x); }
-inline double log_of(double x) { return __builtin_log(x); }
+inline float root(float x) {
+  return __builtin_sqrtf(x);
+}
+inline double root(double x) {
+  return __builtin_sqrt(x);
+}
+inline float log_of(float x) {
+  return __builtin_logf(x);
+}
+inline double log_of(double x) {
+  return __builtin_log(x);
+}
 
-// exp by range reduction to [-ln 2 / 2, ln 2 / 2] and a polynomial (Cephes); relative error below 2e-7
-// between -87 and 88, constant outside. Unlike a call of the library it vectorises. A NaN stays one.
+// exp by range reduction to [-ln 2 / 2, ln 2 / 2] and a polynomial (Cephes); relative error below
+// 2e-7 between -87 and 88, constant outside. Unlike a call of the library it vectorises. A NaN
+// stays one.
 inline float exp_of(float x) {
   x = x > 88.0f ? 88.0f : x;
   x = x < -87.0f ? -87.0f : x;
-  constexpr float kShift = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer in the low bits
+  constexpr float kShift =
+      12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer in the low bits
   const float shifted = x * 1.44269504088896341f + kShift;
   const float n = shifted - kShift;
   const float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
@@ -52,7 +72,9 @@ inline float exp_of(float x) {
   const float power = bits_of<float>((bits_of<uint32_t>(shifted) << 23) + 0x3f800000u);
   return (p * r * r + r + 1.0f) * power;
 }
-inline double exp_of(double x) { return __builtin_exp(x); }
+inline double exp_of(double x) {
+  return __builtin_exp(x);
+}
 
 }  // namespace
 }  // namespace yoke

@@ -13,8 +13,8 @@ namespace yoke {
 struct ModelInfo {
   int64_t num_params = 0;  // tied parameters once
   int64_t vocab = 0;       // token ids are below it; 0 = the model takes no tokens
-  // Forward + backward of one token, torchtitan's convention: 6 N + 12 L H Q T, where N leaves out an
-  // input embedding that is only looked up, and T is the sequence length.
+  // Forward + backward of one token, torchtitan's convention: 6 N + 12 L H Q T, where N leaves out
+  // an input embedding that is only looked up, and T is the sequence length.
   double flops_per_token = 0;
   std::string hf_config_json;  // config.json of the checkpoint, whose weights are fp32; "" = none
 };

@@ -17,20 +17,31 @@ using torch::autograd::variable_list;
 template <class F>
 auto dispatch(at::ScalarType type, F&& f) {
   switch (type) {
-    case at::kDouble: return f(static_cast<double*>(nullptr));
-    case at::kBFloat16: return f(static_cast<BFloat16*>(nullptr));
-    default: return f(static_cast<float*>(nullptr));
+    case at::kDouble:
+      return f(static_cast<double*>(nullptr));
+    case at::kBFloat16:
+      return f(static_cast<BFloat16*>(nullptr));
+    default:
+      return f(static_cast<float*>(nullptr));
   }
 }
 
 template <class T>
-T* ptr(const at::Tensor& t) { return static_cast<T*>(t.data_ptr()); }
+T* ptr(const at::Tensor& t) {
+  return static_cast<T*>(t.data_ptr());
+}
 template <class T>
-const T* cptr(const at::Tensor& t) { return static_cast<const T*>(t.const_data_ptr()); }
+const T* cptr(const at::Tensor& t) {
+  return static_cast<const T*>(t.const_data_ptr());
+}
 
-at::ScalarType wide_type(const at::Tensor& t) { return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
+at::ScalarType wide_type(const at::Tensor& t) {
+  return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
 
-at::Tensor rows_of(const at::Tensor& t) { return t.view({-1, t.size(-1)}); }
+at::Tensor rows_of(const at::Tensor& t) {
+  return t.view({-1, t.size(-1)});
+}
 
 std::vector<int64_t> with_last(const at::Tensor& t, int64_t last) {
   std::vector<int64_t> sizes = t.sizes().vec();
@@ -38,7 +49,8 @@ std::vector<int64_t> with_last(const at::Tensor& t, int64_t last) {
   return sizes;
 }
 
-// Outputs are fresh tensors that the product is written into: a view of a product would be a second node.
+// Outputs are fresh tensors that the product is written into: a view of a product would be a second
+// node.
 at::Tensor product(const at::Tensor& x, const at::Tensor& weight) {
   at::Tensor out = at::empty(with_last(x, weight.size(0)), x.options());
   at::Tensor rows = rows_of(out);
@@ -46,7 +58,9 @@ at::Tensor product(const at::Tensor& x, const at::Tensor& weight) {
   return out;
 }
 
-at::Tensor weight_grad(const at::Tensor& dy, const at::Tensor& x) { return at::mm(rows_of(dy).t(), rows_of(x)); }
+at::Tensor weight_grad(const at::Tensor& dy, const at::Tensor& x) {
+  return at::mm(rows_of(dy).t(), rows_of(x));
+}
 
 // x times one weight after the other.
 struct LinearsNode : torch::autograd::Function<LinearsNode> {
@@ -82,7 +96,9 @@ struct LinearsNode : torch::autograd::Function<LinearsNode> {
 };
 
 struct LinearAddNode : torch::autograd::Function<LinearAddNode> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& residual, const at::Tensor& x,
+  static at::Tensor forward(AutogradContext* ctx,
+                            const at::Tensor& residual,
+                            const at::Tensor& x,
                             const at::Tensor& weight) {
     const at::Tensor input = x.contiguous();
     ctx->save_for_backward({input, weight});
@@ -108,14 +124,22 @@ struct LinearAddNode : torch::autograd::Function<LinearAddNode> {
 };
 
 struct RmsNormNode : torch::autograd::Function<RmsNormNode> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, double eps) {
+  static at::Tensor forward(AutogradContext* ctx,
+                            const at::Tensor& x,
+                            const at::Tensor& weight,
+                            double eps) {
     const at::Tensor input = x.contiguous();
     const int64_t dim = input.size(-1), rows = input.numel() / dim;
     at::Tensor y = at::empty(input.sizes(), input.options());
     const at::Tensor rstd = at::empty({rows}, input.options().dtype(wide_type(input)));
     dispatch(input.scalar_type(), [&](auto* tag) {
       using T = std::remove_pointer_t<decltype(tag)>;
-      cpu_kernels_of<T>().rms_forward(rows, dim, cptr<T>(input), cptr<T>(weight), static_cast<Wide<T>>(eps), ptr<T>(y),
+      cpu_kernels_of<T>().rms_forward(rows,
+                                      dim,
+                                      cptr<T>(input),
+                                      cptr<T>(weight),
+                                      static_cast<Wide<T>>(eps),
+                                      ptr<T>(y),
                                       ptr<Wide<T>>(rstd));
     });
     ctx->save_for_backward({input, weight, rstd});
@@ -129,24 +153,42 @@ struct RmsNormNode : torch::autograd::Function<RmsNormNode> {
     const at::Tensor dweight = at::zeros(weight.sizes(), rstd.options());
     dispatch(x.scalar_type(), [&](auto* tag) {
       using T = std::remove_pointer_t<decltype(tag)>;
-      cpu_kernels_of<T>().rms_backward(rstd.numel(), x.size(-1), cptr<T>(d), cptr<T>(x), cptr<T>(weight),
-                                       cptr<Wide<T>>(rstd), ptr<T>(dx), ptr<Wide<T>>(dweight));
+      cpu_kernels_of<T>().rms_backward(rstd.numel(),
+                                       x.size(-1),
+                                       cptr<T>(d),
+                                       cptr<T>(x),
+                                       cptr<T>(weight),
+                                       cptr<Wide<T>>(rstd),
+                                       ptr<T>(dx),
+                                       ptr<Wide<T>>(dweight));
     });
     return {dx, dweight.to(weight.scalar_type()), at::Tensor()};
   }
 };
 
 struct RotaryNode : torch::autograd::Function<RotaryNode> {
-  static at::Tensor turn(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, int sign) {
+  static at::Tensor turn(const at::Tensor& x,
+                         const at::Tensor& cos,
+                         const at::Tensor& sin,
+                         int sign) {
     at::Tensor y = at::empty(x.sizes(), x.options());
     dispatch(x.scalar_type(), [&](auto* tag) {
       using T = std::remove_pointer_t<decltype(tag)>;
-      cpu_kernels_of<T>().rotary(x.size(0) * x.size(1), x.size(2), x.size(3), cptr<T>(x), cptr<Wide<T>>(cos),
-                                 cptr<Wide<T>>(sin), static_cast<Wide<T>>(sign), ptr<T>(y));
+      cpu_kernels_of<T>().rotary(x.size(0) * x.size(1),
+                                 x.size(2),
+                                 x.size(3),
+                                 cptr<T>(x),
+                                 cptr<Wide<T>>(cos),
+                                 cptr<Wide<T>>(sin),
+                                 static_cast<Wide<T>>(sign),
+                                 ptr<T>(y));
     });
     return y;
   }
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  static at::Tensor forward(AutogradContext* ctx,
+                            const at::Tensor& x,
+                            const at::Tensor& cos,
+                            const at::Tensor& sin) {
     ctx->save_for_backward({cos, sin});
     return turn(x.contiguous(), cos, sin, 1);
   }
@@ -173,7 +215,8 @@ struct SwigluNode : torch::autograd::Function<SwigluNode> {
     const at::Tensor dg = at::empty_like(g), du = at::empty_like(u);
     dispatch(g.scalar_type(), [&](auto* tag) {
       using T = std::remove_pointer_t<decltype(tag)>;
-      cpu_kernels_of<T>().swiglu_backward(g.numel(), cptr<T>(d), cptr<T>(g), cptr<T>(u), ptr<T>(dg), ptr<T>(du));
+      cpu_kernels_of<T>().swiglu_backward(
+          g.numel(), cptr<T>(d), cptr<T>(g), cptr<T>(u), ptr<T>(dg), ptr<T>(du));
     });
     return {dg, du};
   }
@@ -184,17 +227,26 @@ AttentionShape attention_shape(const at::Tensor& q, const at::Tensor& k) {
 }
 
 struct AttentionNode : torch::autograd::Function<AttentionNode> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  static at::Tensor forward(AutogradContext* ctx,
+                            const at::Tensor& q,
+                            const at::Tensor& k,
+                            const at::Tensor& v) {
     const at::Tensor qc = q.contiguous(), kc = k.contiguous(), vc = v.contiguous();
     const AttentionShape shape = attention_shape(qc, kc);
     const auto options = qc.options().dtype(wide_type(qc));
-    at::Tensor out = at::empty({shape.batch, shape.seq_len, shape.heads * shape.head_dim}, qc.options());
+    at::Tensor out =
+        at::empty({shape.batch, shape.seq_len, shape.heads * shape.head_dim}, qc.options());
     const at::Tensor lse = at::empty({shape.batch, shape.heads, shape.seq_len}, options);
     dispatch(qc.scalar_type(), [&](auto* tag) {
       using T = std::remove_pointer_t<decltype(tag)>;
       const CpuKernels<T>& kernels = cpu_kernels_of<T>();
       const at::Tensor scratch = at::empty({kernels.attention_scratch(shape)}, options);
-      kernels.attention_forward(shape, cptr<T>(qc), cptr<T>(kc), cptr<T>(vc), ptr<T>(out), ptr<Wide<T>>(lse),
+      kernels.attention_forward(shape,
+                                cptr<T>(qc),
+                                cptr<T>(kc),
+                                cptr<T>(vc),
+                                ptr<T>(out),
+                                ptr<Wide<T>>(lse),
                                 ptr<Wide<T>>(scratch));
     });
     ctx->save_for_backward({qc, kc, vc, out, lse});
@@ -212,8 +264,15 @@ struct AttentionNode : torch::autograd::Function<AttentionNode> {
       const CpuKernels<T>& kernels = cpu_kernels_of<T>();
       const at::Tensor scratch = at::empty({kernels.attention_scratch(shape)}, lse.options());
       kernels.attention_backward(shape,
-                                 {cptr<T>(q), cptr<T>(k), cptr<T>(v), cptr<T>(out), cptr<T>(dout), cptr<Wide<T>>(lse),
-                                  ptr<T>(dq), ptr<T>(dk), ptr<T>(dv)},
+                                 {cptr<T>(q),
+                                  cptr<T>(k),
+                                  cptr<T>(v),
+                                  cptr<T>(out),
+                                  cptr<T>(dout),
+                                  cptr<Wide<T>>(lse),
+                                  ptr<T>(dq),
+                                  ptr<T>(dk),
+                                  ptr<T>(dv)},
                                  ptr<Wide<T>>(scratch));
     });
     return {dq, dk, dv};
@@ -221,7 +280,9 @@ struct AttentionNode : torch::autograd::Function<AttentionNode> {
 };
 
 struct CrossEntropyNode : torch::autograd::Function<CrossEntropyNode> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& logits, const at::Tensor& targets) {
+  static at::Tensor forward(AutogradContext* ctx,
+                            const at::Tensor& logits,
+                            const at::Tensor& targets) {
     const at::Tensor rows = logits.contiguous(), wanted = targets.contiguous();
     const int64_t vocab = rows.size(-1), count = rows.numel() / vocab;
     const auto options = rows.options().dtype(wide_type(rows));
@@ -242,8 +303,13 @@ struct CrossEntropyNode : torch::autograd::Function<CrossEntropyNode> {
     const double scale = dy[0].item<double>();
     dispatch(rows.scalar_type(), [&](auto* tag) {
       using T = std::remove_pointer_t<decltype(tag)>;
-      cpu_kernels_of<T>().cross_entropy_backward(lse.numel(), rows.size(-1), cptr<T>(rows), cptr<int64_t>(wanted),
-                                                 kIgnoredTarget, cptr<Wide<T>>(lse), static_cast<Wide<T>>(scale),
+      cpu_kernels_of<T>().cross_entropy_backward(lse.numel(),
+                                                 rows.size(-1),
+                                                 cptr<T>(rows),
+                                                 cptr<int64_t>(wanted),
+                                                 kIgnoredTarget,
+                                                 cptr<Wide<T>>(lse),
+                                                 static_cast<Wide<T>>(scale),
                                                  ptr<T>(dlogits));
     });
     return {dlogits, at::Tensor()};
@@ -255,8 +321,9 @@ void check_targets(const at::Tensor& targets, int64_t vocab) {
   const int64_t* ids = cptr<int64_t>(t);
   for (int64_t i = 0; i < t.numel(); ++i) {
     if (ids[i] == kIgnoredTarget || (ids[i] >= 0 && ids[i] < vocab)) continue;
-    throw Error(YOKE_INVALID_ARGUMENT, "target " + std::to_string(ids[i]) + " at element " + std::to_string(i) +
-                                           "; allowed: 0 to " + std::to_string(vocab - 1) + ", and -100 for none");
+    throw Error(YOKE_INVALID_ARGUMENT,
+                "target " + std::to_string(ids[i]) + " at element " + std::to_string(i) +
+                    "; allowed: 0 to " + std::to_string(vocab - 1) + ", and -100 for none");
   }
 }
 
@@ -266,7 +333,9 @@ bool takes(std::initializer_list<const at::Tensor*> tensors) {
   const at::ScalarType type = (*tensors.begin())->scalar_type();
   if (type != at::kFloat && type != at::kDouble && type != at::kBFloat16) return false;
   for (const at::Tensor* t : tensors) {
-    if (!t->is_cpu() || !t->has_storage() || t->layout() != at::kStrided || t->scalar_type() != type) return false;
+    if (!t->is_cpu() || !t->has_storage() || t->layout() != at::kStrided ||
+        t->scalar_type() != type)
+      return false;
     if (t->numel() == 0) return false;
   }
   return true;
@@ -288,7 +357,9 @@ at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
   return RotaryNode::apply(x, cos.contiguous(), sin.contiguous());
 }
 
-at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) { return SwigluNode::apply(gate, up); }
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  return SwigluNode::apply(gate, up);
+}
 
 at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   return AttentionNode::apply(q, k, v);

@@ -1,5 +1,5 @@
-// The operators of core/model/ops.hpp as single autograd nodes over the row kernels of cpu_kernels.hpp and
-// plain matrix products. Called by ops.cpp only; all tensors pass takes().
+// The operators of core/model/ops.hpp as single autograd nodes over the row kernels of
+// cpu_kernels.hpp and plain matrix products. Called by ops.cpp only; all tensors pass takes().
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,8 +9,8 @@
 
 namespace yoke::ops::fused {
 
-// Plain dense tensors in CPU memory, all of one dtype that has kernels. A wrapper (a sharded tensor, say)
-// has no storage of its own, and must see every single operator.
+// Plain dense tensors in CPU memory, all of one dtype that has kernels. A wrapper (a sharded
+// tensor, say) has no storage of its own, and must see every single operator.
 bool takes(std::initializer_list<const at::Tensor*> tensors);
 
 std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights);

@@ -13,7 +13,8 @@ uint64_t fnv1a64(std::string_view text) {
   return hash;
 }
 
-void init_uniform(std::string_view name, uint64_t seed, double std, int64_t begin, int64_t count, float* dst) {
+void init_uniform(
+    std::string_view name, uint64_t seed, double std, int64_t begin, int64_t count, float* dst) {
   cpu_kernels().init_uniform(fnv1a64(name) ^ seed, std, begin, count, dst);
 }
 

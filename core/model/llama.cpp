@@ -16,7 +16,9 @@ using torch::nn::Module;
 
 // Modules make no random numbers and no memory: initial values come from the counter-based init.
 struct Weight : Module {
-  Weight(at::IntArrayRef shape, at::ScalarType dtype) { weight = register_parameter("weight", unallocated(shape, dtype)); }
+  Weight(at::IntArrayRef shape, at::ScalarType dtype) {
+    weight = register_parameter("weight", unallocated(shape, dtype));
+  }
   explicit Weight(const at::Tensor& tied) { weight = register_parameter("weight", tied); }
   at::Tensor weight;
 };
@@ -32,7 +34,8 @@ struct Embedding : Weight {
 };
 
 struct RmsNorm : Weight {
-  RmsNorm(int64_t dim, double norm_eps, at::ScalarType dtype) : Weight({dim}, dtype), eps(norm_eps) {}
+  RmsNorm(int64_t dim, double norm_eps, at::ScalarType dtype)
+      : Weight({dim}, dtype), eps(norm_eps) {}
   at::Tensor operator()(const at::Tensor& x) const { return ops::rms_norm(x, weight, eps); }
   double eps;
 };
@@ -40,13 +43,17 @@ struct RmsNorm : Weight {
 struct Attention : Module {
   Attention(const LlamaDims& d, at::ScalarType dtype) : head_dim(d.dim / d.heads) {
     q_proj = register_module("q_proj", std::make_shared<Linear>(d.dim, d.heads * head_dim, dtype));
-    k_proj = register_module("k_proj", std::make_shared<Linear>(d.dim, d.kv_heads * head_dim, dtype));
-    v_proj = register_module("v_proj", std::make_shared<Linear>(d.dim, d.kv_heads * head_dim, dtype));
+    k_proj =
+        register_module("k_proj", std::make_shared<Linear>(d.dim, d.kv_heads * head_dim, dtype));
+    v_proj =
+        register_module("v_proj", std::make_shared<Linear>(d.dim, d.kv_heads * head_dim, dtype));
     o_proj = register_module("o_proj", std::make_shared<Linear>(d.heads * head_dim, d.dim, dtype));
   }
 
   // residual + attention of x.
-  at::Tensor forward(const at::Tensor& residual, const at::Tensor& x, const RopeCache::Angles& a) const {
+  at::Tensor forward(const at::Tensor& residual,
+                     const at::Tensor& x,
+                     const RopeCache::Angles& a) const {
     auto qkv = ops::linears(x, {q_proj->weight, k_proj->weight, v_proj->weight});
     // -1: a rank may hold only some of the heads.
     for (at::Tensor& t : qkv) t = t.view({t.size(0), t.size(1), -1, head_dim});
@@ -75,11 +82,13 @@ struct FeedForward : Module {
 };
 
 struct Layer : Module {
-  Layer(const LlamaDims& d, at::ScalarType dtype, std::shared_ptr<RopeCache> shared_rope) : rope(std::move(shared_rope)) {
-    input_layernorm = register_module("input_layernorm", std::make_shared<RmsNorm>(d.dim, d.norm_eps, dtype));
+  Layer(const LlamaDims& d, at::ScalarType dtype, std::shared_ptr<RopeCache> shared_rope)
+      : rope(std::move(shared_rope)) {
+    input_layernorm =
+        register_module("input_layernorm", std::make_shared<RmsNorm>(d.dim, d.norm_eps, dtype));
     self_attn = register_module("self_attn", std::make_shared<Attention>(d, dtype));
-    post_attention_layernorm =
-        register_module("post_attention_layernorm", std::make_shared<RmsNorm>(d.dim, d.norm_eps, dtype));
+    post_attention_layernorm = register_module("post_attention_layernorm",
+                                               std::make_shared<RmsNorm>(d.dim, d.norm_eps, dtype));
     mlp = register_module("mlp", std::make_shared<FeedForward>(d, dtype));
   }
 
@@ -106,11 +115,14 @@ struct Head : Module {
 
   Head(const LlamaDims& d, at::ScalarType dtype, const at::Tensor& embedding) {
     model = register_module("model", std::make_shared<Body>(d, dtype));
-    lm_head = register_module("lm_head", d.tied ? std::make_shared<Linear>(embedding)
-                                                : std::make_shared<Linear>(d.dim, d.vocab, dtype));
+    lm_head = register_module("lm_head",
+                              d.tied ? std::make_shared<Linear>(embedding)
+                                     : std::make_shared<Linear>(d.dim, d.vocab, dtype));
   }
 
-  at::Tensor logits(const at::Tensor& x) const { return ops::linears((*model->norm)(x), {lm_head->weight})[0]; }
+  at::Tensor logits(const at::Tensor& x) const {
+    return ops::linears((*model->norm)(x), {lm_head->weight})[0];
+  }
 
   std::shared_ptr<Body> model;
   std::shared_ptr<Linear> lm_head;
@@ -124,7 +136,8 @@ bool ends_with(const std::string& name, const std::string& end) {
 ParamInit initial(const std::string& name, int64_t layers) {
   if (ends_with(name, "norm.weight")) return {ParamInit::kConstant, 1.0};
   const bool residual = ends_with(name, "o_proj.weight") || ends_with(name, "down_proj.weight");
-  return {ParamInit::kUniform, residual ? 0.02 / std::sqrt(2.0 * static_cast<double>(layers)) : 0.02};
+  return {ParamInit::kUniform,
+          residual ? 0.02 / std::sqrt(2.0 * static_cast<double>(layers)) : 0.02};
 }
 
 BlockList make_blocks(const ModelConfig& model, const DataConfig&, int32_t param_dtype) {
@@ -133,21 +146,28 @@ BlockList make_blocks(const ModelConfig& model, const DataConfig&, int32_t param
   BlockList list;
   auto embedding = std::make_shared<Embedding>(d.vocab, d.dim, dtype);
   add_block(list,
-            {"model.embed_tokens", embedding,
-             [embedding](const at::Tensor&, const TorchInputs& in) { return (*embedding)(input(in, "tokens")); }},
+            {"model.embed_tokens",
+             embedding,
+             [embedding](const at::Tensor&, const TorchInputs& in) {
+               return (*embedding)(input(in, "tokens"));
+             }},
             "model.embed_tokens");
   auto rope = std::make_shared<RopeCache>(d.dim / d.heads, d.rope_theta);
   for (int64_t n = 0; n < d.layers; ++n) {
     const std::string name = "model.layers." + std::to_string(n);
     auto layer = std::make_shared<Layer>(d, dtype, rope);
     add_block(list,
-              {name, layer,
-               [layer](const at::Tensor& x, const TorchInputs& in) { return layer->forward(x, input(in, "positions")); }},
+              {name,
+               layer,
+               [layer](const at::Tensor& x, const TorchInputs& in) {
+                 return layer->forward(x, input(in, "positions"));
+               }},
               name);
   }
   auto head = std::make_shared<Head>(d, dtype, embedding->weight);
   add_block(list,
-            {"lm_head", head,
+            {"lm_head",
+             head,
              [head](const at::Tensor& x, const TorchInputs& in) {
                return ops::cross_entropy_sum(head->logits(x), input(in, "targets"));
              }},
@@ -163,13 +183,15 @@ std::string hf_config(const LlamaDims& d, int64_t seq_len) {
   out.precision(17);
   out << "{\n  \"architectures\": [\"LlamaForCausalLM\"],\n  \"model_type\": \"llama\",\n"
       << "  \"hidden_size\": " << d.dim << ",\n  \"num_hidden_layers\": " << d.layers
-      << ",\n  \"num_attention_heads\": " << d.heads << ",\n  \"num_key_value_heads\": " << d.kv_heads
-      << ",\n  \"head_dim\": " << d.dim / d.heads << ",\n  \"intermediate_size\": " << d.ffn_dim
-      << ",\n  \"vocab_size\": " << d.vocab << ",\n  \"max_position_embeddings\": " << seq_len
-      << ",\n  \"rms_norm_eps\": " << d.norm_eps << ",\n  \"rope_theta\": " << d.rope_theta
+      << ",\n  \"num_attention_heads\": " << d.heads
+      << ",\n  \"num_key_value_heads\": " << d.kv_heads << ",\n  \"head_dim\": " << d.dim / d.heads
+      << ",\n  \"intermediate_size\": " << d.ffn_dim << ",\n  \"vocab_size\": " << d.vocab
+      << ",\n  \"max_position_embeddings\": " << seq_len << ",\n  \"rms_norm_eps\": " << d.norm_eps
+      << ",\n  \"rope_theta\": " << d.rope_theta
       << ",\n  \"tie_word_embeddings\": " << (d.tied ? "true" : "false")
       << ",\n  \"hidden_act\": \"silu\",\n  \"attention_bias\": false,\n  \"mlp_bias\": false,\n"
-      << "  \"torch_dtype\": \"float32\",\n  \"bos_token_id\": null,\n  \"eos_token_id\": null\n}\n";
+      << "  \"torch_dtype\": \"float32\",\n  \"bos_token_id\": null,\n  \"eos_token_id\": "
+         "null\n}\n";
   return out.str();
 }
 
@@ -182,15 +204,18 @@ ModelInfo info(const ModelConfig& model, const DataConfig& data) {
   ModelInfo out;
   out.num_params = computed + (d.tied ? 0 : d.vocab * d.dim);
   out.vocab = d.vocab;
-  out.flops_per_token = 6.0 * static_cast<double>(computed) +
-                        12.0 * static_cast<double>(d.layers * d.heads * head_dim) * static_cast<double>(data.seq_len);
+  out.flops_per_token =
+      6.0 * static_cast<double>(computed) +
+      12.0 * static_cast<double>(d.layers * d.heads * head_dim) * static_cast<double>(data.seq_len);
   out.hf_config_json = hf_config(d, data.seq_len);
   return out;
 }
 
 }  // namespace
 
-Family llama_family() { return {make_blocks, info}; }
+Family llama_family() {
+  return {make_blocks, info};
+}
 
 const std::map<std::string, Family>& builtin_families() {
   static const std::map<std::string, Family> families{{"llama", llama_family()}};

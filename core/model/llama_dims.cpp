@@ -25,21 +25,26 @@ LlamaDims preset(const std::string& name, std::vector<std::string>& faults) {
   if (const auto it = presets().find(name); it != presets().end()) return it->second;
   std::string names;
   for (const auto& [known, dims] : presets()) names += (names.empty() ? "" : ", ") + known;
-  faults.push_back("model.preset = \"" + name + "\"; allowed: " + names + ", or none and the dimensions below [model]");
+  faults.push_back("model.preset = \"" + name + "\"; allowed: " + names +
+                   ", or none and the dimensions below [model]");
   return {};
 }
 
 void check_relations(const LlamaDims& d, std::vector<std::string>& faults) {
   const auto text = [](int64_t n) { return std::to_string(n); };
   if (d.dim % d.heads != 0 || d.dim / d.heads % 2 != 0) {
-    faults.push_back("model.dim = " + text(d.dim) + " with model.heads = " + text(d.heads) +
-                     "; allowed: dim an even multiple of heads (rotary positions pair elements of a head)");
+    faults.push_back(
+        "model.dim = " + text(d.dim) + " with model.heads = " + text(d.heads) +
+        "; allowed: dim an even multiple of heads (rotary positions pair elements of a head)");
   }
   if (d.heads % d.kv_heads != 0) {
-    faults.push_back("model.kv_heads = " + text(d.kv_heads) + "; allowed: a divisor of model.heads = " + text(d.heads));
+    faults.push_back("model.kv_heads = " + text(d.kv_heads) +
+                     "; allowed: a divisor of model.heads = " + text(d.heads));
   }
-  if (!(d.rope_theta > 1)) faults.push_back("model.rope_theta = " + std::to_string(d.rope_theta) + "; allowed: above 1");
-  if (!(d.norm_eps >= 0)) faults.push_back("model.norm_eps = " + std::to_string(d.norm_eps) + "; allowed: 0 and above");
+  if (!(d.rope_theta > 1))
+    faults.push_back("model.rope_theta = " + std::to_string(d.rope_theta) + "; allowed: above 1");
+  if (!(d.norm_eps >= 0))
+    faults.push_back("model.norm_eps = " + std::to_string(d.norm_eps) + "; allowed: 0 and above");
 }
 
 }  // namespace
@@ -51,7 +56,8 @@ LlamaDims llama_dims(const ModelConfig& config) {
   const auto take = [&](const char* key, int64_t given, int64_t& dim) {
     if (given != 0) dim = given;
     if (dim > 0 || !complete) return;
-    faults.push_back(std::string("model.") + key + (dim == 0 ? " is not given" : " = " + std::to_string(dim)) +
+    faults.push_back(std::string("model.") + key +
+                     (dim == 0 ? " is not given" : " = " + std::to_string(dim)) +
                      "; allowed: 1 and above, or a model.preset that sets it");
   };
   take("dim", config.dim, d.dim);

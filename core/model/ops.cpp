@@ -27,7 +27,9 @@ at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
   return at::cat({half[0] * c - half[1] * s, half[1] * c + half[0] * s}, -1).to(x.scalar_type());
 }
 
-at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) { return at::silu(gate) * up; }
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  return at::silu(gate) * up;
+}
 
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets) {
   const bool low = logits.scalar_type() == at::kBFloat16 || logits.scalar_type() == at::kHalf;
@@ -36,9 +38,14 @@ at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets
 }
 
 at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  const at::Tensor out =
-      at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), {}, 0.0,
-                                       /*is_causal=*/true, std::nullopt, /*enable_gqa=*/q.size(2) != k.size(2));
+  const at::Tensor out = at::scaled_dot_product_attention(q.transpose(1, 2),
+                                                          k.transpose(1, 2),
+                                                          v.transpose(1, 2),
+                                                          {},
+                                                          0.0,
+                                                          /*is_causal=*/true,
+                                                          std::nullopt,
+                                                          /*enable_gqa=*/q.size(2) != k.size(2));
   return out.transpose(1, 2).flatten(2);
 }
 
@@ -57,11 +64,13 @@ at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at:
 }
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  return fused::takes({&x, &weight}) ? fused::rms_norm(x, weight, eps) : composite::rms_norm(x, weight, eps);
+  return fused::takes({&x, &weight}) ? fused::rms_norm(x, weight, eps)
+                                     : composite::rms_norm(x, weight, eps);
 }
 
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
-  return fused::takes({&x}) && fused::takes({&cos, &sin}) ? fused::rotary(x, cos, sin) : composite::rotary(x, cos, sin);
+  return fused::takes({&x}) && fused::takes({&cos, &sin}) ? fused::rotary(x, cos, sin)
+                                                          : composite::rotary(x, cos, sin);
 }
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
@@ -69,8 +78,9 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
 }
 
 at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  return q.size(1) <= fused::kLongestAttention && fused::takes({&q, &k, &v}) ? fused::causal_attention(q, k, v)
-                                                                             : composite::causal_attention(q, k, v);
+  return q.size(1) <= fused::kLongestAttention && fused::takes({&q, &k, &v})
+             ? fused::causal_attention(q, k, v)
+             : composite::causal_attention(q, k, v);
 }
 
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets) {

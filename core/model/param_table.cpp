@@ -32,23 +32,28 @@ bool compact(const YokeTensor& t) {
 // Why this view cannot be the memory of this leaf; "" = it can.
 std::string mismatch(const at::Tensor& leaf, const YokeTensor& view) {
   const int32_t dtype = YOKE_DTYPE_OF(view.dtype);
-  const bool same_shape = view.ndim == leaf.dim() && std::equal(leaf.sizes().begin(), leaf.sizes().end(), view.shape);
+  const bool same_shape =
+      view.ndim == leaf.dim() && std::equal(leaf.sizes().begin(), leaf.sizes().end(), view.shape);
   if (!same_shape || dtype != dtype_of(leaf.scalar_type()) || view.dtype.lanes != 1) {
     return std::string("is ") + dtype_name(dtype) + " " + list_text(view.shape, view.ndim);
   }
-  if (!compact(view)) return "has strides " + list_text(view.strides, view.ndim) + " and is not compact row-major";
+  if (!compact(view))
+    return "has strides " + list_text(view.strides, view.ndim) + " and is not compact row-major";
   const YokeDevice device = yoke::device_of(leaf);
   if (view.device.type != device.type || view.device.id != device.id) {
-    return "is on device " + std::to_string(view.device.type) + ":" + std::to_string(view.device.id) + ", not on " +
-           std::to_string(device.type) + ":" + std::to_string(device.id);
+    return "is on device " + std::to_string(view.device.type) + ":" +
+           std::to_string(view.device.id) + ", not on " + std::to_string(device.type) + ":" +
+           std::to_string(device.id);
   }
   if (view.data == nullptr && leaf.numel() > 0) return "has no data";
-  if (reinterpret_cast<uintptr_t>(data<char>(view)) % leaf.itemsize() != 0) return "is not aligned to its elements";
+  if (reinterpret_cast<uintptr_t>(data<char>(view)) % leaf.itemsize() != 0)
+    return "is not aligned to its elements";
   return "";
 }
 
 struct GradHook final : torch::autograd::PostAccumulateGradHook {
-  GradHook(int64_t p, std::function<void(int64_t, const at::Tensor&)> f) : param(p), call(std::move(f)) {}
+  GradHook(int64_t p, std::function<void(int64_t, const at::Tensor&)> f)
+      : param(p), call(std::move(f)) {}
   void operator()(const torch::autograd::Variable& leaf) override { call(param, leaf); }
   int64_t param;
   std::function<void(int64_t, const at::Tensor&)> call;
@@ -57,20 +62,27 @@ struct GradHook final : torch::autograd::PostAccumulateGradHook {
 }  // namespace
 
 std::string shape_text(const at::Tensor& t) {
-  return std::string(dtype_name(dtype_of(t.scalar_type()))) + " " + list_text(t.sizes().data(), t.dim());
+  return std::string(dtype_name(dtype_of(t.scalar_type()))) + " " +
+         list_text(t.sizes().data(), t.dim());
 }
 
-ParamTable::ParamTable(const std::vector<NamedParams>& params, int32_t dtype, bool decay_matrices, at::Device device) {
+ParamTable::ParamTable(const std::vector<NamedParams>& params,
+                       int32_t dtype,
+                       bool decay_matrices,
+                       at::Device device) {
   std::set<std::string> taken;
   for (const NamedParams& of_block : params) {
     std::vector<int64_t> indices;
     for (const auto& [name, leaf] : of_block) {
-      const auto same = std::find_if(leaves_.begin(), leaves_.end(), [&](const at::Tensor& t) { return t.is_same(leaf); });
+      const auto same = std::find_if(
+          leaves_.begin(), leaves_.end(), [&](const at::Tensor& t) { return t.is_same(leaf); });
       indices.push_back(same - leaves_.begin());
       if (same != leaves_.end()) continue;
-      if (!taken.insert(name).second) throw Error(YOKE_INVALID_ARGUMENT, "two parameters are named '" + name + "'");
+      if (!taken.insert(name).second)
+        throw Error(YOKE_INVALID_ARGUMENT, "two parameters are named '" + name + "'");
       if (!leaf.is_leaf() || !leaf.is_floating_point()) {
-        throw Error(YOKE_INVALID_ARGUMENT, "parameter '" + name + "' is not a leaf of a floating-point dtype");
+        throw Error(YOKE_INVALID_ARGUMENT,
+                    "parameter '" + name + "' is not a leaf of a floating-point dtype");
       }
       make_unallocated(leaf, scalar_type(dtype), device);
       leaves_.push_back(leaf);
@@ -83,7 +95,9 @@ ParamTable::ParamTable(const std::vector<NamedParams>& params, int32_t dtype, bo
 }
 
 void ParamTable::make_unallocated(const at::Tensor& leaf, at::ScalarType dtype, at::Device device) {
-  if (leaf.scalar_type() == dtype && leaf.device() == device && leaf.is_contiguous() && leaf.storage().nbytes() == 0) return;
+  if (leaf.scalar_type() == dtype && leaf.device() == device && leaf.is_contiguous() &&
+      leaf.storage().nbytes() == 0)
+    return;
   // Before anybody runs the leaf: set_data may replace its storage, which nothing refers to yet.
   const bool requires_grad = leaf.requires_grad();
   leaf.set_data(unallocated(leaf.sizes(), dtype, device));
@@ -124,7 +138,8 @@ void ParamTable::describe_blocks(const std::vector<TorchBlock>& blocks) {
 size_t ParamTable::checked(int64_t param) const {
   if (param >= 0 && param < static_cast<int64_t>(leaves_.size())) return static_cast<size_t>(param);
   throw Error(YOKE_INVALID_ARGUMENT,
-              "parameter " + std::to_string(param) + "; allowed: 0 to " + std::to_string(leaves_.size() - 1));
+              "parameter " + std::to_string(param) + "; allowed: 0 to " +
+                  std::to_string(leaves_.size() - 1));
 }
 
 void ParamTable::bind(int64_t param, const YokeTensor* view) {
@@ -137,8 +152,9 @@ void ParamTable::bind(int64_t param, const YokeTensor* view) {
     return;
   }
   if (const std::string why = mismatch(leaf, *view); !why.empty()) {
-    throw Error(YOKE_INVALID_ARGUMENT, "bind_param: the view for parameter '" + name(param) + "' " + why +
-                                           "; it needs a compact " + shape_text(leaf));
+    throw Error(YOKE_INVALID_ARGUMENT,
+                "bind_param: the view for parameter '" + name(param) + "' " + why +
+                    "; it needs a compact " + shape_text(leaf));
   }
   storage->set_data_ptr_noswap(c10::DataPtr(data<void>(*view), leaf.device()));
   storage->set_nbytes(static_cast<size_t>(leaf.numel() * leaf.itemsize()));
@@ -148,9 +164,10 @@ void ParamTable::bind(int64_t param, const YokeTensor* view) {
 void ParamTable::require_bound(uint64_t block, const char* who) const {
   for (const int64_t param : block_params_[block]) {
     if (bound_[static_cast<size_t>(param)]) continue;
-    throw Error(YOKE_FAILED_PRECONDITION, std::string(who) + ": parameter '" + name(param) + "' of block '" +
-                                              std::string(yoke::view(blocks_[block].name)) +
-                                              "' has no memory; bind_param first");
+    throw Error(YOKE_FAILED_PRECONDITION,
+                std::string(who) + ": parameter '" + name(param) + "' of block '" +
+                    std::string(yoke::view(blocks_[block].name)) +
+                    "' has no memory; bind_param first");
   }
 }
 
@@ -158,14 +175,16 @@ void ParamTable::install_grad_hooks(std::function<void(int64_t, const at::Tensor
   if (hooked_) return;
   for (size_t i = 0; i < leaves_.size(); ++i) {
     if (!leaves_[i].requires_grad()) continue;
-    torch::autograd::impl::set_post_acc_grad_hooks(leaves_[i], std::make_unique<GradHook>(static_cast<int64_t>(i), f));
+    torch::autograd::impl::set_post_acc_grad_hooks(
+        leaves_[i], std::make_unique<GradHook>(static_cast<int64_t>(i), f));
   }
   hooked_ = true;
 }
 
 void ParamTable::remove_grad_hooks() {
   if (!hooked_) return;
-  for (const at::Tensor& leaf : leaves_) torch::autograd::impl::set_post_acc_grad_hooks(leaf, nullptr);
+  for (const at::Tensor& leaf : leaves_)
+    torch::autograd::impl::set_post_acc_grad_hooks(leaf, nullptr);
   hooked_ = false;
 }
 

@@ -1,5 +1,5 @@
-// The parameters of a model: leaves without memory of their own, what the contract says about them, and
-// the binding of memory to them.
+// The parameters of a model: leaves without memory of their own, what the contract says about them,
+// and the binding of memory to them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,14 +17,17 @@ namespace yoke {
 // "fp32 [4, 16]"
 std::string shape_text(const at::Tensor& t);
 
-// One per model; one thread at a time. Leaves keep their TensorImpl and their StorageImpl for life: only
-// the data pointer of the storage changes, so whatever autograd saved follows.
+// One per model; one thread at a time. Leaves keep their TensorImpl and their StorageImpl for life:
+// only the data pointer of the storage changes, so whatever autograd saved follows.
 class ParamTable {
  public:
   using NamedParams = std::vector<std::pair<std::string, at::Tensor>>;
 
   // params: per block. The same tensor in two blocks is one parameter under its first name.
-  ParamTable(const std::vector<NamedParams>& params, int32_t dtype, bool decay_matrices, at::Device device);
+  ParamTable(const std::vector<NamedParams>& params,
+             int32_t dtype,
+             bool decay_matrices,
+             at::Device device);
   ParamTable(const ParamTable&) = delete;
   ParamTable& operator=(const ParamTable&) = delete;
 
@@ -40,14 +43,14 @@ class ParamTable {
   const std::string& name(int64_t param) const { return names_[checked(param)]; }
   const std::vector<int64_t>& of_block(uint64_t block) const { return block_params_[block]; }
 
-  // Binds borrowed memory, or frees it (NULL). Throws Error(INVALID_ARGUMENT) naming the parameter if the
-  // view is not compact or has another shape, dtype or device.
+  // Binds borrowed memory, or frees it (NULL). Throws Error(INVALID_ARGUMENT) naming the parameter
+  // if the view is not compact or has another shape, dtype or device.
   void bind(int64_t param, const YokeTensor* view);
   // Throws Error(FAILED_PRECONDITION) naming a parameter of the block that has no memory.
   void require_bound(uint64_t block, const char* who) const;
 
-  // Calls f(param, leaf) right after a backward wrote leaf.grad. Only the first call installs: a model
-  // that a backend drives through the LibTorch extension never has these hooks.
+  // Calls f(param, leaf) right after a backward wrote leaf.grad. Only the first call installs: a
+  // model that a backend drives through the LibTorch extension never has these hooks.
   void install_grad_hooks(std::function<void(int64_t, const at::Tensor&)> f);
   void remove_grad_hooks();
 

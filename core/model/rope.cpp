@@ -6,9 +6,10 @@
 
 namespace yoke {
 
-// In CPU memory values are compared: callers reuse buffers behind fresh tensors, so that neither identity
-// nor address tells anything. On a device that would wait for the stream; there the tensor itself is
-// kept, so its identity cannot be taken over by another one, and its version tells of writes.
+// In CPU memory values are compared: callers reuse buffers behind fresh tensors, so that neither
+// identity nor address tells anything. On a device that would wait for the stream; there the tensor
+// itself is kept, so its identity cannot be taken over by another one, and its version tells of
+// writes.
 bool RopeCache::holds(const at::Tensor& positions, at::ScalarType dtype) const {
   if (!seen_.defined() || angles_.cos.scalar_type() != dtype) return false;
   if (!positions.is_cpu()) return seen_.is_same(positions) && positions._version() == version_;
@@ -21,7 +22,8 @@ const RopeCache::Angles& RopeCache::angles(const at::Tensor& positions, at::Scal
   if (holds(positions, wide)) return angles_;
   at::NoGradGuard no_grad;
   const auto options = positions.options().dtype(wide);
-  const at::Tensor exponents = at::arange(0, head_dim_, 2, options) / static_cast<double>(head_dim_);
+  const at::Tensor exponents =
+      at::arange(0, head_dim_, 2, options) / static_cast<double>(head_dim_);
   const at::Tensor frequencies = at::pow(theta_, exponents).reciprocal();
   const at::Tensor turns = positions.to(wide).unsqueeze(-1) * frequencies;
   angles_ = {turns.cos(), turns.sin()};

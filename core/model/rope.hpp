@@ -21,7 +21,7 @@ class RopeCache {
 
   int64_t head_dim_;
   double theta_;
-  at::Tensor seen_;   // CPU: a copy of the values; elsewhere the tensor itself
+  at::Tensor seen_;  // CPU: a copy of the values; elsewhere the tensor itself
   uint32_t version_ = 0;
   Angles angles_;
 };

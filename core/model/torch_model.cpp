@@ -77,9 +77,10 @@ struct TorchModelHost::Impl {
         seed(init_seed),
         table(list.params, dtype, decay_matrices, device) {
     if (blocks.empty() || blocks.size() != list.params.size() || !init || !loss_weight) {
-      throw Error(YOKE_INVALID_ARGUMENT, "a model needs blocks, their parameters, init and loss_weight; this one has " +
-                                             std::to_string(blocks.size()) + " blocks and " +
-                                             std::to_string(list.params.size()) + " lists of parameters");
+      throw Error(YOKE_INVALID_ARGUMENT,
+                  "a model needs blocks, their parameters, init and loss_weight; this one has " +
+                      std::to_string(blocks.size()) + " blocks and " +
+                      std::to_string(list.params.size()) + " lists of parameters");
     }
     table.describe_blocks(blocks);
     torch_model.header = YOKE_HEADER(TorchModel, YOKE_ID_TORCH_MODEL);
@@ -95,28 +96,34 @@ struct TorchModelHost::Impl {
     model.header.next = &torch_model.header;
     model.summary = &table.summary();
     model.ctx = this;
-    model.init_param = [](void* ctx, int64_t param, int64_t begin, int64_t count, float* dst, YokeError* err) {
-      return guard(err, [&] { self(ctx).init_param(param, begin, count, dst); });
-    };
+    model.init_param =
+        [](void* ctx, int64_t param, int64_t begin, int64_t count, float* dst, YokeError* err) {
+          return guard(err, [&] { self(ctx).init_param(param, begin, count, dst); });
+        };
     model.bind_param = [](void* ctx, int64_t param, const YokeTensor* view, YokeError* err) {
       return guard(err, [&] { self(ctx).table.bind(param, view); });
     };
-    model.block_forward = [](void* ctx, const YokeForwardArgs* args, YokeForwardResult* out, YokeError* err) {
-      return guard(err, [&] {
-        detail::require(out, YOKE_ID_FORWARD_RESULT, "block_forward: out");
-        write_result(out, YokeForwardResult{});
-        write_result(out, self(ctx).forward(checked(args, YOKE_ID_FORWARD_ARGS, "block_forward: args")));
-      });
-    };
-    model.block_backward = [](void* ctx, const YokeBackwardArgs* args, YokeManagedTensor** grad_in, YokeError* err) {
-      return guard(err, [&] {
-        if (grad_in != nullptr) *grad_in = nullptr;
-        const YokeBackwardArgs& a = checked(args, YOKE_ID_BACKWARD_ARGS, "block_backward: args");
-        std::unique_ptr<Saved> saved(static_cast<Saved*>(a.saved));
-        if (grad_in == nullptr) throw Error(YOKE_INVALID_ARGUMENT, "block_backward: grad_in is NULL");
-        *grad_in = self(ctx).backward(a, saved.get());
-      });
-    };
+    model.block_forward =
+        [](void* ctx, const YokeForwardArgs* args, YokeForwardResult* out, YokeError* err) {
+          return guard(err, [&] {
+            detail::require(out, YOKE_ID_FORWARD_RESULT, "block_forward: out");
+            write_result(out, YokeForwardResult{});
+            write_result(
+                out, self(ctx).forward(checked(args, YOKE_ID_FORWARD_ARGS, "block_forward: args")));
+          });
+        };
+    model.block_backward =
+        [](void* ctx, const YokeBackwardArgs* args, YokeManagedTensor** grad_in, YokeError* err) {
+          return guard(err, [&] {
+            if (grad_in != nullptr) *grad_in = nullptr;
+            const YokeBackwardArgs& a =
+                checked(args, YOKE_ID_BACKWARD_ARGS, "block_backward: args");
+            std::unique_ptr<Saved> saved(static_cast<Saved*>(a.saved));
+            if (grad_in == nullptr)
+              throw Error(YOKE_INVALID_ARGUMENT, "block_backward: grad_in is NULL");
+            *grad_in = self(ctx).backward(a, saved.get());
+          });
+        };
     model.drop_saved = [](void*, void* saved) { delete static_cast<Saved*>(saved); };
   }
 
@@ -125,9 +132,10 @@ struct TorchModelHost::Impl {
   void init_param(int64_t param, int64_t begin, int64_t count, float* dst) const {
     const int64_t total = table.leaf(param).numel();
     if (begin < 0 || count < 0 || begin > total - count || (dst == nullptr && count > 0)) {
-      throw Error(YOKE_INVALID_ARGUMENT, "init_param: elements [" + std::to_string(begin) + ", " + std::to_string(begin) +
-                                             " + " + std::to_string(count) + ") of parameter '" + table.name(param) +
-                                             "', which has " + std::to_string(total) + ", or dst is NULL");
+      throw Error(YOKE_INVALID_ARGUMENT,
+                  "init_param: elements [" + std::to_string(begin) + ", " + std::to_string(begin) +
+                      " + " + std::to_string(count) + ") of parameter '" + table.name(param) +
+                      "', which has " + std::to_string(total) + ", or dst is NULL");
     }
     const ParamInit start = init(table.name(param));
     if (start.kind == ParamInit::kConstant) {
@@ -141,9 +149,10 @@ struct TorchModelHost::Impl {
     check_block(args.block, "block_forward");
     if (args.micro == nullptr) throw Error(YOKE_INVALID_ARGUMENT, "block_forward: micro is NULL");
     if ((args.carry_in == nullptr) != (args.block == 0)) {
-      throw Error(YOKE_INVALID_ARGUMENT, "block_forward: carry_in of block '" + blocks[args.block].name + "' is " +
-                                             (args.block == 0 ? "given, but the first block has none"
-                                                              : "NULL, but it is the output of the block before"));
+      throw Error(YOKE_INVALID_ARGUMENT,
+                  "block_forward: carry_in of block '" + blocks[args.block].name + "' is " +
+                      (args.block == 0 ? "given, but the first block has none"
+                                       : "NULL, but it is the output of the block before"));
     }
     table.require_bound(args.block, "block_forward");
     at::AutoGradMode grad_mode(args.save != 0);
@@ -170,10 +179,12 @@ struct TorchModelHost::Impl {
     check_block(args.block, "block_backward");
     const std::string& name = blocks[args.block].name;
     if (saved == nullptr || saved->block != args.block) {
-      throw Error(YOKE_INVALID_ARGUMENT, "block_backward: saved is not of a block_forward with save = 1 of block '" +
-                                             name + "'");
+      throw Error(
+          YOKE_INVALID_ARGUMENT,
+          "block_backward: saved is not of a block_forward with save = 1 of block '" + name + "'");
     }
-    if (args.on_grad_ready == nullptr) throw Error(YOKE_INVALID_ARGUMENT, "block_backward: on_grad_ready is NULL");
+    if (args.on_grad_ready == nullptr)
+      throw Error(YOKE_INVALID_ARGUMENT, "block_backward: on_grad_ready is NULL");
     const at::Tensor grad_out = grad_of_output(args, saved->output);
     table.require_bound(args.block, "block_backward");
     Backward now{args, {}, nullptr};
@@ -190,20 +201,24 @@ struct TorchModelHost::Impl {
       return at::full(output.sizes(), args.loss_grad, output.options());
     }
     if (args.grad_out == nullptr) {
-      throw Error(YOKE_INVALID_ARGUMENT, "block_backward: grad_out of block '" + blocks[args.block].name +
-                                             "' is NULL; only the last block has none");
+      throw Error(YOKE_INVALID_ARGUMENT,
+                  "block_backward: grad_out of block '" + blocks[args.block].name +
+                      "' is NULL; only the last block has none");
     }
     at::Tensor grad = borrow(*args.grad_out);
     if (grad.sizes() != output.sizes() || grad.scalar_type() != output.scalar_type()) {
-      throw Error(YOKE_INVALID_ARGUMENT, "block_backward: grad_out of block '" + blocks[args.block].name + "' is " +
-                                             shape_text(grad) + ", its carry_out was " + shape_text(output));
+      throw Error(YOKE_INVALID_ARGUMENT,
+                  "block_backward: grad_out of block '" + blocks[args.block].name + "' is " +
+                      shape_text(grad) + ", its carry_out was " + shape_text(output));
     }
     return grad;
   }
 
-  // Runs the graph on this thread, also on a device: callbacks belong to the thread inside the call.
+  // Runs the graph on this thread, also on a device: callbacks belong to the thread inside the
+  // call.
   void run_graph(Backward& now, const Saved& saved, const at::Tensor& grad_out) {
-    table.install_grad_hooks([this](int64_t param, const at::Tensor& leaf) { on_grad(param, leaf); });
+    table.install_grad_hooks(
+        [this](int64_t param, const at::Tensor& leaf) { on_grad(param, leaf); });
     Backward* const outer = std::exchange(active, &now);
     const bool threads = c10::AutogradState::get_tls_state().get_multithreading_enabled();
     c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
@@ -243,14 +258,16 @@ struct TorchModelHost::Impl {
   void report_missing(Backward& now) const {
     for (const int64_t param : table.of_block(now.args.block)) {
       const at::Tensor& leaf = table.leaf(param);
-      if (leaf.requires_grad() && now.reported.count(param) == 0) report(now, param, at::zeros(leaf.sizes(), leaf.options()));
+      if (leaf.requires_grad() && now.reported.count(param) == 0)
+        report(now, param, at::zeros(leaf.sizes(), leaf.options()));
     }
   }
 
   void check_block(uint64_t block, const char* who) const {
     if (block < blocks.size()) return;
-    throw Error(YOKE_INVALID_ARGUMENT, std::string(who) + ": block " + std::to_string(block) + "; allowed: 0 to " +
-                                           std::to_string(blocks.size() - 1));
+    throw Error(YOKE_INVALID_ARGUMENT,
+                std::string(who) + ": block " + std::to_string(block) + "; allowed: 0 to " +
+                    std::to_string(blocks.size() - 1));
   }
 
   std::vector<TorchBlock> blocks;
@@ -263,12 +280,18 @@ struct TorchModelHost::Impl {
   Backward* active = nullptr;
 };
 
-TorchModelHost::TorchModelHost(BlockList blocks, int32_t param_dtype, uint64_t seed, bool decay_matrices,
-                               at::Device device)
+TorchModelHost::TorchModelHost(
+    BlockList blocks, int32_t param_dtype, uint64_t seed, bool decay_matrices, at::Device device)
     : impl_(std::make_unique<Impl>(std::move(blocks), param_dtype, seed, decay_matrices, device)) {}
 TorchModelHost::~TorchModelHost() = default;
-const YokeModel& TorchModelHost::model() const { return impl_->model; }
-const YokeModelSummary& TorchModelHost::summary() const { return impl_->table.summary(); }
-void TorchModelHost::neutral_only() { impl_->model.header.next = nullptr; }
+const YokeModel& TorchModelHost::model() const {
+  return impl_->model;
+}
+const YokeModelSummary& TorchModelHost::summary() const {
+  return impl_->table.summary();
+}
+void TorchModelHost::neutral_only() {
+  impl_->model.header.next = nullptr;
+}
 
 }  // namespace yoke

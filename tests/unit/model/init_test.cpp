@@ -27,7 +27,8 @@ float plain(const std::string& name, uint64_t seed, double std, int64_t i) {
 TEST(Init, GivesTheAnchorsOfThePythonPeer) {
   std::vector<float> v(4);
   init_uniform("model.embed_tokens.weight", 0, 0.02, 0, 4, v.data());
-  EXPECT_EQ(v, (std::vector<float>{-0.00891725998f, -0.0124695068f, 0.000920427032f, -0.0174284503f}));
+  EXPECT_EQ(v,
+            (std::vector<float>{-0.00891725998f, -0.0124695068f, 0.000920427032f, -0.0174284503f}));
   init_uniform("model.layers.0.mlp.down_proj.weight", 0, 0.02 / std::sqrt(24.0), 0, 2, v.data());
   EXPECT_EQ(v[0], -0.000931249815f);
   EXPECT_EQ(v[1], 0.00639463356f);
@@ -37,7 +38,8 @@ TEST(Init, GivesTheSameBitsForAnyRange) {
   EXPECT_TRUE(rc::check([] {
     const auto name = *rc::gen::string<std::string>();
     const auto seed = *rc::gen::arbitrary<uint64_t>();
-    const auto begin = *rc::gen::inRange<int64_t>(0, int64_t{1} << 40), count = *rc::gen::inRange<int64_t>(0, 300);
+    const auto begin = *rc::gen::inRange<int64_t>(0, int64_t{1} << 40),
+               count = *rc::gen::inRange<int64_t>(0, 300);
     std::vector<float> got(static_cast<size_t>(count)), expected;
     init_uniform(name, seed, 0.02, begin, count, got.data());
     for (int64_t i = 0; i < count; ++i) expected.push_back(plain(name, seed, 0.02, begin + i));

@@ -1,6 +1,7 @@
 #include "core/model/llama.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -28,21 +29,30 @@ ModelConfig small(bool tied = false) {
 }
 
 TorchModelHost make_host(const ModelConfig& config, int32_t dtype, uint64_t seed = 3) {
-  return TorchModelHost(llama_family().make_blocks(config, DataConfig{}, dtype), dtype, seed, false);
+  at::set_num_threads(1);  // models this small only wait for threads
+  return TorchModelHost(
+      llama_family().make_blocks(config, DataConfig{}, dtype), dtype, seed, false);
 }
 
-// The whole model written out with elementary operators: explicit attention matrix, explicit softmax.
+// The whole model written out with elementary operators: explicit attention matrix, explicit
+// softmax.
 class Oracle {
  public:
-  Oracle(const ModelConfig& config, std::map<std::string, at::Tensor> params) : c_(config), p_(std::move(params)) {}
+  Oracle(const ModelConfig& config, std::map<std::string, at::Tensor> params)
+      : c_(config), p_(std::move(params)) {}
 
-  at::Tensor loss_sum(const at::Tensor& tokens, const at::Tensor& targets, const at::Tensor& positions) const {
+  at::Tensor loss_sum(const at::Tensor& tokens,
+                      const at::Tensor& targets,
+                      const at::Tensor& positions) const {
     at::Tensor x = at::embedding(at_("model.embed_tokens.weight"), tokens);
-    for (int64_t n = 0; n < c_.layers; ++n) x = layer(x, positions, "model.layers." + std::to_string(n) + ".");
-    const std::string head = c_.tied.value_or(false) ? "model.embed_tokens.weight" : "lm_head.weight";
+    for (int64_t n = 0; n < c_.layers; ++n)
+      x = layer(x, positions, "model.layers." + std::to_string(n) + ".");
+    const std::string head =
+        c_.tied.value_or(false) ? "model.embed_tokens.weight" : "lm_head.weight";
     const at::Tensor logits = at::matmul(norm(x, "model.norm.weight"), at_(head).t());
     const at::Tensor valid = targets.ne(-100);
-    const at::Tensor nll = -at::log_softmax(logits, -1).gather(-1, targets.clamp_min(0).unsqueeze(-1)).squeeze(-1);
+    const at::Tensor nll =
+        -at::log_softmax(logits, -1).gather(-1, targets.clamp_min(0).unsqueeze(-1)).squeeze(-1);
     return (nll * valid).sum();
   }
 
@@ -56,27 +66,40 @@ class Oracle {
   // [B, S, heads, D]: pairs (i, i + D/2) turn by position * theta^(-2i/D).
   at::Tensor rotate(const at::Tensor& x, const at::Tensor& positions) const {
     const int64_t half = x.size(-1) / 2;
-    const at::Tensor f = at::exp(at::arange(half, x.options()) * (-std::log(10000.0) / static_cast<double>(half)));
+    const at::Tensor f =
+        at::exp(at::arange(half, x.options()) * (-std::log(10000.0) / static_cast<double>(half)));
     const at::Tensor angle = positions.to(x.scalar_type()).unsqueeze(-1).unsqueeze(-1) * f;
     const at::Tensor a = x.slice(-1, 0, half), b = x.slice(-1, half, 2 * half);
     return at::cat({a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()}, -1);
   }
 
-  at::Tensor attention(const at::Tensor& x, const at::Tensor& positions, const std::string& prefix) const {
+  at::Tensor attention(const at::Tensor& x,
+                       const at::Tensor& positions,
+                       const std::string& prefix) const {
     const int64_t b = x.size(0), s = x.size(1), d = c_.dim / c_.heads;
-    const auto project = [&](const char* name) { return at::matmul(x, at_(prefix + name).t()).view({b, s, -1, d}); };
+    const auto project = [&](const char* name) {
+      return at::matmul(x, at_(prefix + name).t()).view({b, s, -1, d});
+    };
     const at::Tensor q = rotate(project("q_proj.weight"), positions).transpose(1, 2);
-    const at::Tensor k = rotate(project("k_proj.weight"), positions).transpose(1, 2).repeat_interleave(c_.heads / c_.kv_heads, 1);
-    const at::Tensor v = project("v_proj.weight").transpose(1, 2).repeat_interleave(c_.heads / c_.kv_heads, 1);
+    const at::Tensor k = rotate(project("k_proj.weight"), positions)
+                             .transpose(1, 2)
+                             .repeat_interleave(c_.heads / c_.kv_heads, 1);
+    const at::Tensor v =
+        project("v_proj.weight").transpose(1, 2).repeat_interleave(c_.heads / c_.kv_heads, 1);
     const at::Tensor hidden = at::ones({s, s}, x.options()).triu(1).to(at::kBool);
-    const at::Tensor scores = (at::matmul(q, k.transpose(-1, -2)) / std::sqrt(static_cast<double>(d)))
-                                  .masked_fill(hidden, -std::numeric_limits<double>::infinity());
-    const at::Tensor out = at::matmul(at::softmax(scores, -1), v).transpose(1, 2).reshape({b, s, -1});
+    const at::Tensor scores =
+        (at::matmul(q, k.transpose(-1, -2)) / std::sqrt(static_cast<double>(d)))
+            .masked_fill(hidden, -std::numeric_limits<double>::infinity());
+    const at::Tensor out =
+        at::matmul(at::softmax(scores, -1), v).transpose(1, 2).reshape({b, s, -1});
     return at::matmul(out, at_(prefix + "o_proj.weight").t());
   }
 
-  at::Tensor layer(const at::Tensor& x, const at::Tensor& positions, const std::string& prefix) const {
-    const at::Tensor h = x + attention(norm(x, prefix + "input_layernorm.weight"), positions, prefix + "self_attn.");
+  at::Tensor layer(const at::Tensor& x,
+                   const at::Tensor& positions,
+                   const std::string& prefix) const {
+    const at::Tensor h =
+        x + attention(norm(x, prefix + "input_layernorm.weight"), positions, prefix + "self_attn.");
     const at::Tensor y = norm(h, prefix + "post_attention_layernorm.weight");
     const at::Tensor gate = at::matmul(y, at_(prefix + "mlp.gate_proj.weight").t());
     const at::Tensor up = at::matmul(y, at_(prefix + "mlp.up_proj.weight").t());
@@ -106,17 +129,25 @@ Compared<T> compare(const ModelConfig& config, TestBatch& batch) {
   std::map<std::string, at::Tensor> params;
   for (size_t i = 0; i < driver.params(); ++i) {
     const YokeParameter& p = *host.summary().params[i];
-    const at::Tensor values = at::from_blob(driver.memory(i).data(), at::IntArrayRef(p.shape, p.ndim), at::CppTypeToScalarType<T>::value);
+    const at::Tensor values = at::from_blob(driver.memory(i).data(),
+                                            at::IntArrayRef(p.shape, p.ndim),
+                                            at::CppTypeToScalarType<T>::value);
     params[driver.name(i)] = values.to(at::kDouble, false, true).set_requires_grad(true);
   }
-  const auto ids = [&](std::vector<int64_t>& v) { return at::from_blob(v.data(), {batch.sequences(), batch.seq_len()}, at::kLong); };
-  const at::Tensor loss = Oracle(config, params).loss_sum(ids(batch.tokens), ids(batch.targets), ids(batch.positions));
+  const auto ids = [&](std::vector<int64_t>& v) {
+    return at::from_blob(v.data(), {batch.sequences(), batch.seq_len()}, at::kLong);
+  };
+  const at::Tensor loss =
+      Oracle(config, params).loss_sum(ids(batch.tokens), ids(batch.targets), ids(batch.positions));
   out.expected_loss = loss.item<double>();
   (loss * 0.5).backward();
   for (size_t i = 0; i < driver.params(); ++i) {
     const at::Tensor expected = params[driver.name(i)].grad();
-    const at::Tensor got = at::from_blob(driver.grads[i].data(), expected.sizes(), at::CppTypeToScalarType<T>::value).to(at::kDouble);
-    const double error = ((got - expected).abs().max() / expected.abs().max()).template item<double>();
+    const at::Tensor got =
+        at::from_blob(driver.grads[i].data(), expected.sizes(), at::CppTypeToScalarType<T>::value)
+            .to(at::kDouble);
+    const double error =
+        ((got - expected).abs().max() / expected.abs().max()).template item<double>();
     if (error > out.worst) {
       out.worst = error;
       out.where = driver.name(i);
@@ -149,7 +180,8 @@ TEST(Llama, AddsBothGradientsOfATiedHead) {
 // Sliced or shuffled positions, other ones in every row: nothing is derived from a constant.
 TEST(Llama, TakesItsAnglesFromThePositionsGiven) {
   TestBatch batch(2, 9, 50, 3);
-  for (size_t i = 0; i < batch.positions.size(); ++i) batch.positions[i] = static_cast<int64_t>((i * 37) % 101);
+  for (size_t i = 0; i < batch.positions.size(); ++i)
+    batch.positions[i] = static_cast<int64_t>((i * 37) % 101);
   const auto c = compare<double>(small(), batch);
   EXPECT_NEAR(c.loss / c.expected_loss, 1, 1e-14);
   EXPECT_LT(c.worst, 1e-12) << c.where;
@@ -164,7 +196,8 @@ TEST(Llama, NoticesPositionsThatChangeInPlace) {
   const double before = driver.step(batch.micro(), 1);
   for (int64_t& p : batch.positions) p = (p * 5) % 7;
   const double changed = driver.step(batch.micro(), 1);
-  for (size_t i = 0; i < batch.positions.size(); ++i) batch.positions[i] = static_cast<int64_t>(i) % 9;
+  for (size_t i = 0; i < batch.positions.size(); ++i)
+    batch.positions[i] = static_cast<int64_t>(i) % 9;
   EXPECT_NE(before, changed);
   EXPECT_EQ(before, driver.step(batch.micro(), 1));
 }
@@ -181,7 +214,8 @@ TEST(Llama, LeavesOutIgnoredTargets) {
   driver.bind_all();
   ManagedTensor carry;
   for (uint64_t b = 0; b < driver.blocks(); ++b) {
-    const YokeForwardResult r = driver.forward(b, batch.micro(), carry ? &carry->tensor : nullptr, false);
+    const YokeForwardResult r =
+        driver.forward(b, batch.micro(), carry ? &carry->tensor : nullptr, false);
     carry.reset(r.carry_out);
     if (b + 1 < driver.blocks()) continue;
     EXPECT_EQ(r.loss_weight, 10);
@@ -196,9 +230,14 @@ TEST(Llama, RunsInBf16CloseToFp32) {
   std::vector<at::Tensor> memory;
   for (size_t i = 0; i < driver.params(); ++i) {
     const YokeParameter& p = *low.summary().params[i];
-    memory.push_back(at::from_blob(driver.memory(i).data(), at::IntArrayRef(p.shape, p.ndim), at::kFloat).to(at::kBFloat16));
+    memory.push_back(
+        at::from_blob(driver.memory(i).data(), at::IntArrayRef(p.shape, p.ndim), at::kFloat)
+            .to(at::kBFloat16));
     YokeError err = make_error();
-    ASSERT_EQ(low.model().bind_param(low.model().ctx, static_cast<int64_t>(i), TensorView(memory.back()).get(), &err), YOKE_OK) << err.text;
+    ASSERT_EQ(low.model().bind_param(
+                  low.model().ctx, static_cast<int64_t>(i), TensorView(memory.back()).get(), &err),
+              YOKE_OK)
+        << err.text;
   }
   double losses[2] = {};
   const YokeModel* models[] = {&low.model(), &high.model()};
@@ -236,11 +275,16 @@ TEST(Llama, UsesTheNamesAndInitialValuesOfTheReference) {
   const auto& down = driver.memory(index.at("model.layers.0.mlp.down_proj.weight"));
   EXPECT_EQ(down[0], -0.000931249815f);
   EXPECT_EQ(down[1], 0.00639463356f);
-  for (const char* name : {"model.layers.11.self_attn.q_proj.weight", "model.layers.11.self_attn.k_proj.weight",
-                           "model.layers.11.self_attn.v_proj.weight", "model.layers.11.self_attn.o_proj.weight",
-                           "model.layers.11.mlp.gate_proj.weight", "model.layers.11.mlp.up_proj.weight",
-                           "model.layers.11.input_layernorm.weight", "model.layers.11.post_attention_layernorm.weight",
-                           "model.norm.weight", "lm_head.weight"}) {
+  for (const char* name : {"model.layers.11.self_attn.q_proj.weight",
+                           "model.layers.11.self_attn.k_proj.weight",
+                           "model.layers.11.self_attn.v_proj.weight",
+                           "model.layers.11.self_attn.o_proj.weight",
+                           "model.layers.11.mlp.gate_proj.weight",
+                           "model.layers.11.mlp.up_proj.weight",
+                           "model.layers.11.input_layernorm.weight",
+                           "model.layers.11.post_attention_layernorm.weight",
+                           "model.norm.weight",
+                           "lm_head.weight"}) {
     EXPECT_EQ(index.count(name), 1u) << name;
   }
   EXPECT_EQ(driver.memory(index.at("model.norm.weight"))[5], 1.0f);
@@ -278,8 +322,10 @@ TEST(Llama, WritesTheConfigOfHuggingFace) {
   const ModelInfo info = llama_family().info(small(true), data);
   EXPECT_EQ(info.vocab, 50);
   EXPECT_THAT(info.hf_config_json,
-              AllOf(HasSubstr("\"LlamaForCausalLM\""), HasSubstr("\"num_key_value_heads\": 2,"),
-                    HasSubstr("\"intermediate_size\": 40,"), HasSubstr("\"tie_word_embeddings\": true,"),
+              AllOf(HasSubstr("\"LlamaForCausalLM\""),
+                    HasSubstr("\"num_key_value_heads\": 2,"),
+                    HasSubstr("\"intermediate_size\": 40,"),
+                    HasSubstr("\"tie_word_embeddings\": true,"),
                     HasSubstr("\"max_position_embeddings\": 128,")));
 }
 
@@ -308,14 +354,22 @@ TEST(LlamaDims, OverridesAPreset) {
 TEST(LlamaDims, NamesEveryFault) {
   ModelConfig config;
   config.preset = "huge";
-  EXPECT_THAT(refusal(config), AllOf(HasSubstr("model.preset = \"huge\""), HasSubstr("llama-14m"), HasSubstr("tiny")));
+  EXPECT_THAT(
+      refusal(config),
+      AllOf(HasSubstr("model.preset = \"huge\""), HasSubstr("llama-14m"), HasSubstr("tiny")));
   config = {};
   config.layers = -2;
-  EXPECT_THAT(refusal(config), AllOf(HasSubstr("model.dim is not given"), HasSubstr("model.layers = -2"), HasSubstr("model.vocab")));
+  EXPECT_THAT(refusal(config),
+              AllOf(HasSubstr("model.dim is not given"),
+                    HasSubstr("model.layers = -2"),
+                    HasSubstr("model.vocab")));
   config = small();
   config.heads = 5;
   config.rope_theta = 0;
-  EXPECT_THAT(refusal(config), AllOf(HasSubstr("model.dim = 24 with model.heads = 5"), HasSubstr("a divisor of model.heads = 5"), HasSubstr("rope_theta")));
+  EXPECT_THAT(refusal(config),
+              AllOf(HasSubstr("model.dim = 24 with model.heads = 5"),
+                    HasSubstr("a divisor of model.heads = 5"),
+                    HasSubstr("rope_theta")));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Drives a YokeModel as a backend without LibTorch would: own memory for every parameter, block after
-// block, gradients added up by parameter. Templated over the compute type.
+// Drives a YokeModel as a backend without LibTorch would: own memory for every parameter, block
+// after block, gradients added up by parameter. Templated over the compute type.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ constexpr int32_t kDtype = sizeof(T) == 8 ? YOKE_F64 : YOKE_F32;
 // Tokens, targets and positions of one micro-batch, [B, S] each.
 class TestBatch {
  public:
-  TestBatch(int64_t sequences, int64_t seq_len, int64_t vocab, uint64_t seed) : shape_{sequences, seq_len} {
+  TestBatch(int64_t sequences, int64_t seq_len, int64_t vocab, uint64_t seed)
+      : shape_{sequences, seq_len} {
     for (int64_t i = 0; i < sequences * seq_len; ++i) {
       seed = seed * 6364136223846793005ull + 1442695040888963407ull;
       tokens.push_back(static_cast<int64_t>((seed >> 33) % static_cast<uint64_t>(vocab)));
@@ -58,11 +59,18 @@ class TestBatch {
 template <class T>
 class NeutralDriver {
  public:
-  explicit NeutralDriver(const YokeModel& model) : model_(model), memory_(params()), grads(params()), arrivals(params()) {
+  explicit NeutralDriver(const YokeModel& model)
+      : model_(model), memory_(params()), grads(params()), arrivals(params()) {
     for (size_t i = 0; i < params(); ++i) {
       std::vector<float> start(numel_of(i));
       YokeError err = make_error();
-      check(model_.init_param(model_.ctx, static_cast<int64_t>(i), 0, static_cast<int64_t>(start.size()), start.data(), &err), err);
+      check(model_.init_param(model_.ctx,
+                              static_cast<int64_t>(i),
+                              0,
+                              static_cast<int64_t>(start.size()),
+                              start.data(),
+                              &err),
+            err);
       memory_[i].assign(start.begin(), start.end());
       grads[i].assign(start.size(), 0);
     }
@@ -72,7 +80,8 @@ class NeutralDriver {
   size_t blocks() const { return model_.summary->num_blocks; }
   std::string name(size_t i) const { return std::string(view(model_.summary->params[i]->name)); }
   size_t numel_of(size_t i) const {
-    return static_cast<size_t>(yoke::numel(model_.summary->params[i]->shape, model_.summary->params[i]->ndim));
+    return static_cast<size_t>(
+        yoke::numel(model_.summary->params[i]->shape, model_.summary->params[i]->ndim));
   }
   std::vector<T>& memory(size_t i) { return memory_[i]; }
 
@@ -89,7 +98,9 @@ class NeutralDriver {
   void bind(size_t i, void* data) {
     const YokeTensor t = view_of(i, data);
     YokeError err = make_error();
-    check(model_.bind_param(model_.ctx, static_cast<int64_t>(i), data == nullptr ? nullptr : &t, &err), err);
+    check(model_.bind_param(
+              model_.ctx, static_cast<int64_t>(i), data == nullptr ? nullptr : &t, &err),
+          err);
   }
   void bind_all() {
     for (size_t i = 0; i < params(); ++i) bind(i, memory_[i].data());
@@ -98,7 +109,10 @@ class NeutralDriver {
     for (size_t i = 0; i < params(); ++i) bind(i, nullptr);
   }
 
-  YokeForwardResult forward(uint64_t block, const YokeMicroBatch* micro, const YokeTensor* carry, bool save) {
+  YokeForwardResult forward(uint64_t block,
+                            const YokeMicroBatch* micro,
+                            const YokeTensor* carry,
+                            bool save) {
     YokeForwardArgs args{};
     args.header = YOKE_HEADER(YokeForwardArgs, YOKE_ID_FORWARD_ARGS);
     args.block = block;
@@ -112,7 +126,10 @@ class NeutralDriver {
     return out;
   }
 
-  YokeBackwardArgs backward_args(uint64_t block, void* saved, const YokeTensor* grad_out, double loss_grad) {
+  YokeBackwardArgs backward_args(uint64_t block,
+                                 void* saved,
+                                 const YokeTensor* grad_out,
+                                 double loss_grad) {
     YokeBackwardArgs args{};
     args.header = YOKE_HEADER(YokeBackwardArgs, YOKE_ID_BACKWARD_ARGS);
     args.block = block;
@@ -131,7 +148,9 @@ class NeutralDriver {
   }
 
   // Forward and backward of all blocks; loss summed over the targets.
-  double step(const YokeMicroBatch* micro, double loss_grad, const std::function<void()>& between = {}) {
+  double step(const YokeMicroBatch* micro,
+              double loss_grad,
+              const std::function<void()>& between = {}) {
     std::vector<ManagedTensor> carries(blocks());
     std::vector<void*> saved(blocks());
     double loss = 0;

@@ -27,34 +27,51 @@ struct Affine : torch::nn::Module {
 
 const int64_t kDim = 4, kVocab = 6;
 
-// Embedding (6 x 4), a tanh layer (4 x 4) with an unused and a frozen parameter, and a head tied to the
-// embedding: small enough to differentiate by hand, odd enough to meet every rule of the contract.
+// Embedding (6 x 4), a tanh layer (4 x 4) with an unused and a frozen parameter, and a head tied to
+// the embedding: small enough to differentiate by hand, odd enough to meet every rule of the
+// contract.
 BlockList odd_blocks() {
   BlockList list;
   auto embedding = std::make_shared<Affine>(at::zeros({kVocab, kDim}, at::kDouble));
   auto layer = std::make_shared<Affine>(at::zeros({kDim, kDim}, at::kDouble), true);
   auto head = std::make_shared<Affine>(embedding->weight);
-  add_block(list, {"embedding", embedding, [embedding](const at::Tensor&, const TorchInputs& in) {
-                     return at::embedding(embedding->weight, input(in, "tokens"));
-                   }}, "embedding");
-  add_block(list, {"layer", layer, [layer](const at::Tensor& x, const TorchInputs&) {
-                     return at::tanh(at::linear(x, layer->weight)) * x;
-                   }}, "layer");
-  add_block(list, {"head", head, [head](const at::Tensor& x, const TorchInputs& in) {
-                     const at::Tensor rows = at::linear(x, head->weight).flatten(0, 1);
-                     return at::cross_entropy_loss(rows, input(in, "targets").flatten(), {}, at::Reduction::Sum);
-                   }}, "head");
+  add_block(list,
+            {"embedding",
+             embedding,
+             [embedding](const at::Tensor&, const TorchInputs& in) {
+               return at::embedding(embedding->weight, input(in, "tokens"));
+             }},
+            "embedding");
+  add_block(list,
+            {"layer",
+             layer,
+             [layer](const at::Tensor& x, const TorchInputs&) {
+               return at::tanh(at::linear(x, layer->weight)) * x;
+             }},
+            "layer");
+  add_block(list,
+            {"head",
+             head,
+             [head](const at::Tensor& x, const TorchInputs& in) {
+               const at::Tensor rows = at::linear(x, head->weight).flatten(0, 1);
+               return at::cross_entropy_loss(
+                   rows, input(in, "targets").flatten(), {}, at::Reduction::Sum);
+             }},
+            "head");
   list.init = [](const std::string& name) {
     if (name == "layer.frozen") return ParamInit{ParamInit::kConstant, 0.25};
     return ParamInit{ParamInit::kUniform, 0.5};
   };
-  list.loss_weight = [](const TorchInputs& in) { return static_cast<double>(input(in, "targets").numel()); };
+  list.loss_weight = [](const TorchInputs& in) {
+    return static_cast<double>(input(in, "targets").numel());
+  };
   return list;
 }
 
 class TorchModelHostTest : public ::testing::Test {
  protected:
-  TorchModelHostTest() : host(odd_blocks(), YOKE_F64, 7, true), driver(host.model()), batch(2, 3, kVocab, 5) {}
+  TorchModelHostTest()
+      : host(odd_blocks(), YOKE_F64, 7, true), driver(host.model()), batch(2, 3, kVocab, 5) {}
 
   template <class F>
   static Error error_of(F&& f) {
@@ -69,13 +86,18 @@ class TorchModelHostTest : public ::testing::Test {
   // The same model written out, by plain autograd.
   std::vector<at::Tensor> oracle(double loss_grad, double* loss = nullptr) {
     const auto copy = [&](size_t i, at::IntArrayRef shape) {
-      return at::from_blob(driver.memory(i).data(), shape, at::kDouble).clone().set_requires_grad(true);
+      return at::from_blob(driver.memory(i).data(), shape, at::kDouble)
+          .clone()
+          .set_requires_grad(true);
     };
-    const auto ids = [&](std::vector<int64_t>& v) { return at::from_blob(v.data(), {2, 3}, at::kLong); };
+    const auto ids = [&](std::vector<int64_t>& v) {
+      return at::from_blob(v.data(), {2, 3}, at::kLong);
+    };
     at::Tensor e = copy(0, {kVocab, kDim}), w = copy(1, {kDim, kDim});
     const at::Tensor x = e.index({ids(batch.tokens)});
     const at::Tensor logits = at::matmul(at::tanh(at::matmul(x, w.t())) * x, e.t());
-    const at::Tensor sum = -at::log_softmax(logits, -1).gather(-1, ids(batch.targets).unsqueeze(-1)).sum();
+    const at::Tensor sum =
+        -at::log_softmax(logits, -1).gather(-1, ids(batch.targets).unsqueeze(-1)).sum();
     if (loss != nullptr) *loss = sum.item<double>();
     (sum * loss_grad).backward();
     return {e.grad(), w.grad()};
@@ -84,7 +106,8 @@ class TorchModelHostTest : public ::testing::Test {
   void expect_oracle_grads(double loss_grad) {
     const auto expected = oracle(loss_grad);
     for (size_t i : {0, 1}) {
-      const at::Tensor got = at::from_blob(driver.grads[i].data(), expected[i].sizes(), at::kDouble);
+      const at::Tensor got =
+          at::from_blob(driver.grads[i].data(), expected[i].sizes(), at::kDouble);
       EXPECT_LT((got - expected[i]).abs().max().item<double>(), 1e-15) << driver.name(i);
     }
   }
@@ -105,7 +128,8 @@ TEST_F(TorchModelHostTest, DescribesParametersAndBlocks) {
     EXPECT_EQ(s.params[i]->dtype, YOKE_F64);
   }
   for (uint64_t b = 0; b < s.num_blocks; ++b) blocks.emplace_back(view(s.blocks[b]->name));
-  EXPECT_THAT(names, ElementsAre("embedding.weight", "layer.weight", "layer.unused", "layer.frozen"));
+  EXPECT_THAT(names,
+              ElementsAre("embedding.weight", "layer.weight", "layer.unused", "layer.frozen"));
   EXPECT_THAT(trainable, ElementsAre(1, 1, 1, 0));
   EXPECT_THAT(decay, ElementsAre(1, 1, 0, 0));
   EXPECT_THAT(blocks, ElementsAre("embedding", "layer", "head"));
@@ -119,12 +143,15 @@ TEST_F(TorchModelHostTest, MakesInitialValuesOfAnyRange) {
   std::vector<float> part(5), constant(2);
   YokeError err = make_error();
   ASSERT_EQ(host.model().init_param(host.model().ctx, 0, 3, 5, part.data(), &err), YOKE_OK);
-  for (size_t i = 0; i < part.size(); ++i) EXPECT_EQ(part[i], static_cast<float>(driver.memory(0)[3 + i]));
+  for (size_t i = 0; i < part.size(); ++i)
+    EXPECT_EQ(part[i], static_cast<float>(driver.memory(0)[3 + i]));
   ASSERT_EQ(host.model().init_param(host.model().ctx, 3, 0, 2, constant.data(), &err), YOKE_OK);
   EXPECT_THAT(constant, Each(0.25f));
-  EXPECT_EQ(host.model().init_param(host.model().ctx, 0, 20, 5, part.data(), &err), YOKE_INVALID_ARGUMENT);
+  EXPECT_EQ(host.model().init_param(host.model().ctx, 0, 20, 5, part.data(), &err),
+            YOKE_INVALID_ARGUMENT);
   EXPECT_THAT(err.text, HasSubstr("embedding.weight"));
-  EXPECT_EQ(host.model().init_param(host.model().ctx, 9, 0, 1, part.data(), &err), YOKE_INVALID_ARGUMENT);
+  EXPECT_EQ(host.model().init_param(host.model().ctx, 9, 0, 1, part.data(), &err),
+            YOKE_INVALID_ARGUMENT);
   EXPECT_THAT(err.text, HasSubstr("allowed: 0 to 3"));
 }
 
@@ -201,7 +228,8 @@ TEST_F(TorchModelHostTest, RefusesViewsThatDoNotFit) {
   const YokeTensor good = driver.view_of(1, memory.data());
   YokeTensor t = good;
   t.dtype = data_type(YOKE_F32);
-  EXPECT_THAT(refusal(t), HasSubstr("'layer.weight' is fp32 [4, 4]; it needs a compact fp64 [4, 4]"));
+  EXPECT_THAT(refusal(t),
+              HasSubstr("'layer.weight' is fp32 [4, 4]; it needs a compact fp64 [4, 4]"));
   int64_t shape[] = {2, 8}, transposed[] = {1, 4}, compact[] = {4, 1};
   t = good;
   t.shape = shape;
@@ -237,31 +265,43 @@ TEST_F(TorchModelHostTest, NamesAParameterWithoutMemory) {
   const YokeForwardResult y = driver.forward(1, batch.micro(), &x->tensor, true);
   const ManagedTensor out(y.carry_out);
   driver.unbind_all();
-  const Error backward = error_of([&] { driver.backward(driver.backward_args(1, y.saved, &out->tensor, 0)); });
+  const Error backward =
+      error_of([&] { driver.backward(driver.backward_args(1, y.saved, &out->tensor, 0)); });
   EXPECT_EQ(backward.code(), YOKE_FAILED_PRECONDITION);
 }
 
 TEST_F(TorchModelHostTest, RefusesWrongArguments) {
   driver.bind_all();
   const ManagedTensor x(driver.forward(0, batch.micro(), nullptr, false).carry_out);
-  EXPECT_THAT(error_of([&] { driver.forward(3, batch.micro(), &x->tensor, true); }).what(), HasSubstr("allowed: 0 to 2"));
-  EXPECT_THAT(error_of([&] { driver.forward(0, batch.micro(), &x->tensor, true); }).what(), HasSubstr("carry_in"));
-  EXPECT_THAT(error_of([&] { driver.forward(1, batch.micro(), nullptr, true); }).what(), HasSubstr("carry_in"));
-  EXPECT_THAT(error_of([&] { driver.forward(1, nullptr, &x->tensor, true); }).what(), HasSubstr("micro is NULL"));
-  EXPECT_THAT(error_of([&] { driver.backward(driver.backward_args(1, nullptr, &x->tensor, 0)); }).what(), HasSubstr("saved"));
+  EXPECT_THAT(error_of([&] { driver.forward(3, batch.micro(), &x->tensor, true); }).what(),
+              HasSubstr("allowed: 0 to 2"));
+  EXPECT_THAT(error_of([&] { driver.forward(0, batch.micro(), &x->tensor, true); }).what(),
+              HasSubstr("carry_in"));
+  EXPECT_THAT(error_of([&] { driver.forward(1, batch.micro(), nullptr, true); }).what(),
+              HasSubstr("carry_in"));
+  EXPECT_THAT(error_of([&] { driver.forward(1, nullptr, &x->tensor, true); }).what(),
+              HasSubstr("micro is NULL"));
+  EXPECT_THAT(
+      error_of([&] { driver.backward(driver.backward_args(1, nullptr, &x->tensor, 0)); }).what(),
+      HasSubstr("saved"));
   const auto saved = [&] {
     const YokeForwardResult r = driver.forward(1, batch.micro(), &x->tensor, true);
     ManagedTensor(r.carry_out).reset();
     return r.saved;
   };
-  EXPECT_THAT(error_of([&] { driver.backward(driver.backward_args(1, saved(), nullptr, 0)); }).what(), HasSubstr("grad_out"));
-  EXPECT_THAT(error_of([&] { driver.backward(driver.backward_args(0, saved(), &x->tensor, 0)); }).what(), HasSubstr("saved"));
+  EXPECT_THAT(
+      error_of([&] { driver.backward(driver.backward_args(1, saved(), nullptr, 0)); }).what(),
+      HasSubstr("grad_out"));
+  EXPECT_THAT(
+      error_of([&] { driver.backward(driver.backward_args(0, saved(), &x->tensor, 0)); }).what(),
+      HasSubstr("saved"));
   int64_t shape[] = {2, 3, 1};
   YokeTensor wrong = x->tensor;
   wrong.shape = shape;
   wrong.strides = nullptr;
-  EXPECT_THAT(error_of([&] { driver.backward(driver.backward_args(1, saved(), &wrong, 0)); }).what(),
-              HasSubstr("is fp64 [2, 3, 1], its carry_out was fp64 [2, 3, 4]"));
+  EXPECT_THAT(
+      error_of([&] { driver.backward(driver.backward_args(1, saved(), &wrong, 0)); }).what(),
+      HasSubstr("is fp64 [2, 3, 1], its carry_out was fp64 [2, 3, 4]"));
 }
 
 TEST_F(TorchModelHostTest, EndsTheBackwardWithTheErrorOfOnGradReady) {
@@ -329,13 +369,16 @@ TEST(BlockList, FreesTheMemoryOfABlockAtOnce) {
 
 TEST(BlockList, RefusesABlockWithoutForward) {
   BlockList list;
-  EXPECT_THROW(add_block(list, {"a", std::make_shared<Affine>(at::ones({1})), nullptr}, "a"), Error);
+  EXPECT_THROW(add_block(list, {"a", std::make_shared<Affine>(at::ones({1})), nullptr}, "a"),
+               Error);
 }
 
 TEST(TorchModelHost, CopiesWhatAPassingBlockHandsOn) {
   BlockList list;
   auto block = std::make_shared<Affine>(at::ones({1}));
-  const auto pass = [block](const at::Tensor& x, const TorchInputs&) { return x.defined() ? x : block->weight * 2; };
+  const auto pass = [block](const at::Tensor& x, const TorchInputs&) {
+    return x.defined() ? x : block->weight * 2;
+  };
   for (const char* name : {"a", "b", "c"}) add_block(list, {name, block, pass}, name);
   list.init = [](const std::string&) { return ParamInit{}; };
   list.loss_weight = [](const TorchInputs&) { return 1.0; };
@@ -351,7 +394,8 @@ TEST(TorchModelHost, CopiesWhatAPassingBlockHandsOn) {
 TEST(TorchModelHost, RefusesTwoParametersOfOneName) {
   BlockList list;
   const auto forward = [](const at::Tensor& x, const TorchInputs&) { return x; };
-  for (int i = 0; i < 2; ++i) add_block(list, {"a", std::make_shared<Affine>(at::ones({1})), forward}, "a");
+  for (int i = 0; i < 2; ++i)
+    add_block(list, {"a", std::make_shared<Affine>(at::ones({1})), forward}, "a");
   list.init = [](const std::string&) { return ParamInit{}; };
   list.loss_weight = [](const TorchInputs&) { return 1.0; };
   EXPECT_THROW(TorchModelHost(std::move(list), YOKE_F32, 1, false), Error);
