@@ -107,8 +107,8 @@ struct ServiceSlots {
                             YokeWork** work,
                             YokeError* err) {
     return issue(work, err, [&] {
-      return communicator(comm).all_gather(borrowed(out, "all_gather: out"),
-                                           borrowed(in, "all_gather: in"));
+      const at::Tensor whole = borrowed(out, "all_gather: out");
+      return communicator(comm).all_gather(whole, borrowed(in, "all_gather: in"));
     });
   }
 
@@ -119,8 +119,8 @@ struct ServiceSlots {
                                 YokeWork** work,
                                 YokeError* err) {
     return issue(work, err, [&] {
-      return communicator(comm).reduce_scatter(
-          borrowed(out, "reduce_scatter: out"), borrowed(in, "reduce_scatter: in"), op);
+      const at::Tensor part = borrowed(out, "reduce_scatter: out");
+      return communicator(comm).reduce_scatter(part, borrowed(in, "reduce_scatter: in"), op);
     });
   }
 

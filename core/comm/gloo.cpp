@@ -107,9 +107,17 @@ class Gloo final : public ProcessGroupGloo {
         rank_, std::move(exchange), std::move(parts), output, op);
   }
 
+  // Resets the connections: peers fail at once, and nothing is written into tensors of this rank
+  // any more. Nothing can wake an operation of this rank that is under way, so the destructor would
+  // wait for it until the timeout; an aborted group therefore stays until the process ends.
   void abort() override {
+    if (std::exchange(aborted_, true)) return;
+    c10::intrusive_ptr<Gloo>::reclaim_copy(this).release();
     for (auto& context : contexts_) context->closeConnections();
   }
+
+ private:
+  bool aborted_ = false;
 };
 
 // LibTorch's exceptions carry a backtrace; what failed is in the first lines.

@@ -1,0 +1,227 @@
+// Communicators whose ranks are processes over Gloo. The parent starts no thread and no tensor
+// work.
+#include <ATen/Parallel.h>
+#include <signal.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "tests/ranks/comm_programs.hpp"
+#include "tests/support/spawn_ranks.hpp"
+
+namespace yoke::test {
+namespace {
+
+std::unique_ptr<CommWorld> connect(int rank,
+                                   int size,
+                                   const std::string& store,
+                                   const CommOptions& options = {}) {
+  at::set_num_threads(1);
+  Rendezvous rendezvous;
+  rendezvous.rank = rank;
+  rendezvous.world_size = size;
+  rendezvous.file_store = store;
+  return CommWorld::connect(rendezvous, options);
+}
+
+CommOptions with(CommCheck check) {
+  CommOptions options;
+  options.check = check;
+  return options;
+}
+
+// Runs body on n ranks, orderly.
+void gloo_ranks(int n, const CommOptions& options, const std::function<void(CommWorld&)>& body) {
+  run_ranks(n, [&](int rank, const std::string& store) {
+    const auto world = connect(rank, n, store, options);
+    body(*world);
+    world->shutdown();
+  });
+}
+
+Communicator& shard_comm(CommWorld& world) {
+  world.set_mesh(Mesh({1, 1, world.size(), 1, 1}));
+  return world.comm(YOKE_AXIS_BIT(YOKE_DP_SHARD), "reduce");
+}
+
+struct World {
+  Mesh::Degrees degrees;
+  uint32_t seed;
+  CommCheck check;
+};
+
+class GlooRanks : public ::testing::TestWithParam<World> {};
+
+TEST_P(GlooRanks, GiveNaiveSumsOnAnyAxesInAnyOrderOfCommunicators) {
+  const Mesh mesh(GetParam().degrees);
+  gloo_ranks(mesh.size(), with(GetParam().check), [&](CommWorld& world) {
+    run_programme(world, mesh, GetParam().seed, 25, GetParam().check == CommCheck::kFull);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Meshes,
+                         GlooRanks,
+                         ::testing::Values(World{{1, 1, 2, 1, 1}, 2, CommCheck::kStep},
+                                           World{{1, 1, 3, 1, 1}, 3, CommCheck::kOff},
+                                           World{{1, 2, 2, 1, 1}, 4, CommCheck::kStep},
+                                           World{{1, 1, 2, 1, 1}, 5, CommCheck::kFull},
+                                           World{{1, 1, 2, 1, 2}, 6, CommCheck::kFull}));
+
+class GlooRanksThatDisagree : public ::testing::TestWithParam<int> {};
+
+TEST_P(GlooRanksThatDisagree, AreToldWhoDoesWhatBeforeAnythingIsSent) {
+  for (const Disagreement& d : disagreements()) {
+    gloo_ranks(GetParam(), with(CommCheck::kFull), [&](CommWorld& world) { disagree(world, d); });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, GlooRanksThatDisagree, ::testing::Values(2, 3));
+
+TEST(GlooRanks, AgreeAndTell) {
+  gloo_ranks(3, {}, agree_and_tell);
+}
+
+TEST(GlooRanks, AreReachedThroughAProcessGroup) {
+  gloo_ranks(2, {}, use_process_group);
+  gloo_ranks(3, with(CommCheck::kFull), use_process_group);
+}
+
+TEST(GlooRanks, MeetThroughTcpToo) {
+  // A port that was free a moment ago.
+  const int port = 20000 + getpid() % 20000;
+  run_ranks(2, [port](int rank, const std::string&) {
+    Rendezvous rendezvous;
+    rendezvous.rank = rank;
+    rendezvous.world_size = 2;
+    rendezvous.master_addr = "127.0.0.1";
+    rendezvous.master_port = port;
+    const auto world = CommWorld::connect(rendezvous, {});
+    world->agree("plan", "abc");
+    at::Tensor ones = floats(2);
+    shard_comm(*world).all_reduce(ones, YOKE_SUM)->wait();
+    EXPECT_EQ(ones[1].item<float>(), 2);
+    world->shutdown();
+  });
+}
+
+TEST(GlooRanks, MakeCommunicatorsInOneOrderOrAreTold) {
+  run_ranks(2, [](int rank, const std::string& store) {
+    const auto world = connect(rank, 2, store);
+    world->set_mesh(Mesh({1, 1, 2, 1, 1}));
+    const Thrown thrown = thrown_by(
+        [&] { world->comm(YOKE_AXIS_BIT(YOKE_DP_SHARD), rank == 0 ? "unshard" : "reduce"); });
+    EXPECT_EQ(thrown.code, YOKE_FAILED_PRECONDITION);
+    EXPECT_NE(thrown.text.find("rank 1 has 'dp_shard (reduce)'"), std::string::npos) << thrown.text;
+    world->shutdown();
+  });
+}
+
+// Equal bytes pass the transport, so only the running hash can notice.
+TEST(GlooRanks, NoticeLaterThatTheyIssuedDifferentCollectives) {
+  gloo_ranks(3, with(CommCheck::kStep), [](CommWorld& world) {
+    Communicator& comm = shard_comm(world);
+    comm.broadcast(floats(4), 0)->wait();
+    world.check_collectives();
+    EXPECT_EQ(world.compare_histories(), std::nullopt);
+    at::Tensor odd = at::ones({4}, world.rank() == 2 ? at::kInt : at::kFloat);
+    comm.broadcast(odd, 0)->wait();
+    comm.broadcast(floats(4), 0)->wait();
+    const Thrown thrown = thrown_by([&] { world.check_collectives(); });
+    EXPECT_EQ(thrown.code, YOKE_FAILED_PRECONDITION);
+    EXPECT_EQ(thrown.text,
+              "the collectives of dp_shard (reduce) differ: rank 0 issues broadcast (root 0) of 4 "
+              "x fp32 as "
+              "collective 2, but rank 2 issues broadcast (root 0) of 4 x int32 as collective 2");
+  });
+}
+
+// ---- Ends that are not orderly. The timeout is a minute: what ends earlier was noticed, not
+// waited for.
+
+TEST(GlooRanks, LearnThatAPeerWasKilled) {
+  const auto ends = spawn_ranks(3, [](int rank, const std::string& store) {
+    const auto world = connect(rank, 3, store);
+    Communicator& comm = shard_comm(*world);
+    comm.barrier();
+    if (rank == 2) raise(SIGKILL);
+    const Thrown thrown = thrown_by([&] { comm.all_reduce(floats(4), YOKE_SUM)->wait(); });
+    EXPECT_EQ(thrown.code, YOKE_UNAVAILABLE) << thrown.text;
+    EXPECT_EQ(thrown.text.find(
+                  "a peer of dp_shard was lost: all_reduce (sum) of 4 x fp32 as collective 2"),
+              0u)
+        << thrown.text;
+  });
+  EXPECT_EQ(ends[0].code, 0);
+  EXPECT_EQ(ends[1].code, 0);
+  EXPECT_EQ(ends[2].signal, SIGKILL);
+}
+
+TEST(GlooRanks, LearnThatAPeerLeft) {
+  run_ranks(2, [](int rank, const std::string& store) {
+    const auto world = connect(rank, 2, store);
+    if (rank == 1) {
+      shard_comm(*world);
+      return;
+    }
+    // While it connects or later.
+    const Thrown thrown = thrown_by([&] { shard_comm(*world).barrier(); });
+    EXPECT_EQ(thrown.code, YOKE_UNAVAILABLE) << thrown.text;
+  });
+}
+
+TEST(GlooRanks, EndWaitingWhenCancelledAndTellThePeers) {
+  run_ranks(2, [](int rank, const std::string& store) {
+    std::atomic<bool> cancel{false};
+    CommOptions options;
+    options.cancel = &cancel;
+    const auto world = connect(rank, 2, store, options);
+    Communicator& comm = shard_comm(*world);
+    Communicator& other = world->comm(YOKE_AXIS_BIT(YOKE_DP_SHARD), "unshard");
+    comm.barrier();
+    if (rank == 0) {
+      const auto work = comm.reduce_scatter(floats(4), floats(8), YOKE_SUM);
+      std::thread later([&] { cancel = true; });
+      const Thrown thrown = thrown_by([&] { work->wait(); });
+      later.join();
+      EXPECT_EQ(thrown.code, YOKE_CANCELLED) << thrown.text;
+    } else {
+      // This rank waits for the first one, which gives up elsewhere and ends.
+      EXPECT_EQ(thrown_by([&] { other.barrier(); }).code, YOKE_UNAVAILABLE);
+    }
+  });
+}
+
+TEST(GlooRanks, EndWaitingAfterTheTimeout) {
+  run_ranks(2, [](int rank, const std::string& store) {
+    CommOptions options;
+    if (rank == 0) options.timeout = std::chrono::milliseconds(300);
+    const auto world = connect(rank, 2, store, options);
+    Communicator& comm = shard_comm(*world);
+    Communicator& other = world->comm(YOKE_AXIS_BIT(YOKE_DP_SHARD), "unshard");
+    if (rank == 1) {
+      EXPECT_EQ(thrown_by([&] { other.barrier(); }).code, YOKE_UNAVAILABLE);
+      return;
+    }
+    const Thrown thrown = thrown_by([&] { comm.all_reduce(floats(4), YOKE_SUM)->wait(); });
+    EXPECT_EQ(thrown.code, YOKE_DEADLINE_EXCEEDED) << thrown.text;
+    for (const char* part : {"all_reduce (sum) of 4 x fp32", "dp_shard", "0.3 s", "comm.timeout"}) {
+      EXPECT_NE(thrown.text.find(part), std::string::npos) << thrown.text;
+    }
+  });
+}
+
+TEST(GlooRanks, NameTheRankThatDoesNotCome) {
+  run_ranks(2, [](int rank, const std::string& store) {
+    if (rank == 1) return;
+    CommOptions options;
+    options.timeout = std::chrono::milliseconds(100);
+    const auto world = connect(rank, 2, store, options);
+    const Thrown thrown = thrown_by([&] { world->agree("plan", "x"); });
+    EXPECT_EQ(thrown.code, YOKE_DEADLINE_EXCEEDED);
+    EXPECT_EQ(thrown.text.find("rank 1 did not arrive within 0.1 s"), 0u) << thrown.text;
+  });
+}
+
+}  // namespace
+}  // namespace yoke::test

@@ -1,0 +1,305 @@
+// Communicators whose ranks are threads of this process.
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "core/comm/thread_backend.hpp"
+#include "tests/ranks/comm_programs.hpp"
+#include "tests/support/virtual_ranks.hpp"
+
+namespace yoke::test {
+namespace {
+
+CommOptions with(CommCheck check) {
+  CommOptions options;
+  options.check = check;
+  return options;
+}
+
+struct World {
+  Mesh::Degrees degrees;
+  uint32_t seed;
+};
+
+class ThreadRanks : public ::testing::TestWithParam<World> {};
+
+TEST_P(ThreadRanks, GiveNaiveSumsOnAnyAxesInAnyOrderOfCommunicators) {
+  const Mesh mesh(GetParam().degrees);
+  orderly_virtual_ranks(mesh.size(), with(CommCheck::kStep), [&](CommWorld& world) {
+    run_programme(world, mesh, GetParam().seed, 60, false);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Meshes,
+                         ThreadRanks,
+                         ::testing::Values(World{{1, 1, 1, 1, 1}, 1},
+                                           World{{1, 1, 2, 1, 1}, 2},
+                                           World{{1, 1, 3, 1, 1}, 3},
+                                           World{{1, 2, 2, 1, 1}, 4},
+                                           World{{1, 1, 2, 1, 2}, 5},
+                                           World{{2, 1, 2, 1, 2}, 6},
+                                           World{{1, 2, 1, 2, 2}, 7}));
+
+TEST(ThreadRanksWithFullCheck, GiveNaiveSums) {
+  const Mesh mesh({1, 1, 2, 1, 2});
+  orderly_virtual_ranks(4, with(CommCheck::kFull), [&](CommWorld& world) {
+    run_programme(world, mesh, 11, 20, true);
+  });
+}
+
+TEST(ThreadRanks, SumInRankOrderWithTheSameBitsOnEveryRank) {
+  constexpr int kRanks = 4;
+  constexpr int64_t kCount = 100003;
+  const auto input = [](int rank) {
+    at::Tensor t = at::empty({kCount});
+    std::mt19937 random(rank + 1);
+    std::normal_distribution<float> normal;
+    float* p = t.data_ptr<float>();
+    for (int64_t i = 0; i < kCount; ++i) p[i] = normal(random);
+    return t;
+  };
+  std::vector<float> expected(kCount, 0.0f);
+  for (int r = 0; r < kRanks; ++r) {
+    const at::Tensor t = input(r);
+    const float* p = t.const_data_ptr<float>();
+    for (int64_t i = 0; i < kCount; ++i) expected[i] = r == 0 ? p[i] : expected[i] + p[i];
+  }
+  orderly_virtual_ranks(kRanks, {}, [&](CommWorld& world) {
+    world.set_mesh(Mesh({1, 1, kRanks, 1, 1}));
+    at::Tensor t = input(world.rank());
+    world.comm(YOKE_ALL_AXES, "sum").all_reduce(t, YOKE_SUM)->wait();
+    EXPECT_EQ(std::memcmp(t.data_ptr(), expected.data(), kCount * sizeof(float)), 0);
+  });
+}
+
+TEST(ThreadRanks, MayReduceScatterAndGatherInPlace) {
+  orderly_virtual_ranks(3, {}, [](CommWorld& world) {
+    world.set_mesh(Mesh({1, 1, 3, 1, 1}));
+    Communicator& comm = world.comm(YOKE_AXIS_BIT(YOKE_DP_SHARD), "flat");
+    at::Tensor flat = at::arange(12, at::kFloat) * static_cast<float>(world.rank() + 1);
+    at::Tensor shard = flat.narrow(0, world.rank() * 4, 4);
+    comm.reduce_scatter(shard, flat, YOKE_SUM)->wait();
+    comm.all_gather(flat, shard)->wait();
+    EXPECT_TRUE(at::equal(flat, at::arange(12, at::kFloat) * 6));
+  });
+}
+
+class ThreadRanksThatDisagree : public ::testing::TestWithParam<std::tuple<int, CommCheck>> {};
+
+// Memory is shared, so the transport itself notices; the check is not needed for it.
+TEST_P(ThreadRanksThatDisagree, AreToldWhoDoesWhat) {
+  const auto [ranks, check] = GetParam();
+  for (const Disagreement& d : disagreements()) {
+    orderly_virtual_ranks(ranks, with(check), [&](CommWorld& world) { disagree(world, d); });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks,
+                         ThreadRanksThatDisagree,
+                         ::testing::Combine(::testing::Values(2, 3),
+                                            ::testing::Values(CommCheck::kOff, CommCheck::kFull)));
+
+TEST(ThreadRanks, AgreeAndTell) {
+  orderly_virtual_ranks(3, {}, agree_and_tell);
+}
+
+TEST(ThreadRanks, AreReachedThroughAProcessGroup) {
+  orderly_virtual_ranks(1, {}, [](CommWorld& world) {
+    world.set_mesh(Mesh({1, 1, 1, 1, 1}));
+    std::vector<at::Tensor> ones{at::ones({3})};
+    world.comm(YOKE_ALL_AXES, "self").process_group()->allreduce(ones)->wait();
+    EXPECT_EQ(ones[0][2].item<float>(), 1);
+    EXPECT_TRUE(world.counts().empty());
+  });
+  orderly_virtual_ranks(2, {}, use_process_group);
+  orderly_virtual_ranks(3, with(CommCheck::kFull), use_process_group);
+}
+
+TEST(ThreadRanks, MayGiveEachOtherUnevenParts) {
+  orderly_virtual_ranks(2, {}, [](CommWorld& world) {
+    world.set_mesh(Mesh({1, 1, 2, 1, 1}));
+    auto* group = world.comm(YOKE_ALL_AXES, "experts").process_group();
+    const bool first = world.rank() == 0;
+    at::Tensor in = at::arange(4, at::kFloat) + (first ? 0 : 10);
+    at::Tensor out = at::empty({first ? 3 : 5});
+    std::vector<int64_t> in_splits =
+        first ? std::vector<int64_t>{1, 3} : std::vector<int64_t>{2, 2};
+    std::vector<int64_t> out_splits =
+        first ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{3, 2};
+    group->alltoall_base(out, in, out_splits, in_splits)->wait();
+    EXPECT_TRUE(at::equal(
+        out, first ? at::tensor({0.f, 10.f, 11.f}) : at::tensor({1.f, 2.f, 3.f, 12.f, 13.f})));
+    out_splits = {1, 1};
+    out = at::empty({2});
+    const Thrown thrown =
+        thrown_by([&] { group->alltoall_base(out, in, out_splits, in_splits)->wait(); });
+    EXPECT_EQ(thrown.code, YOKE_FAILED_PRECONDITION);
+    EXPECT_NE(thrown.text.find("rank 0 sends 12 bytes to rank 1, which expects 4"),
+              std::string::npos)
+        << thrown.text;
+  });
+}
+
+// ---- Ends that are not orderly
+// --------------------------------------------------------------------------
+
+Communicator& shard_comm(CommWorld& world) {
+  world.set_mesh(Mesh({1, 1, world.size(), 1, 1}));
+  return world.comm(YOKE_AXIS_BIT(YOKE_DP_SHARD), "reduce");
+}
+
+TEST(ThreadRanks, LearnThatAPeerLeft) {
+  virtual_ranks(3, {}, [](CommWorld& world) {
+    Communicator& comm = shard_comm(world);
+    comm.barrier();
+    if (world.rank() == 2) return;
+    const Thrown thrown = thrown_by([&] { comm.all_reduce(floats(4), YOKE_SUM)->wait(); });
+    EXPECT_EQ(thrown.code, YOKE_UNAVAILABLE);
+    EXPECT_NE(thrown.text.find("a peer of dp_shard was lost"), std::string::npos) << thrown.text;
+    EXPECT_EQ(thrown_by([&] { world.from_rank0("x", ""); }).code,
+              world.rank() == 0 ? 0 : YOKE_UNAVAILABLE);
+  });
+}
+
+TEST(ThreadRanks, AreWokenByAnAbortWithItsReason) {
+  const auto shared = make_virtual_world(2);
+  Rendezvous rendezvous;
+  rendezvous.world_size = 2;
+  rendezvous.virtual_world = shared;
+  std::atomic<bool> waiting{false};
+  std::thread aborter([&] {
+    while (!waiting) std::this_thread::yield();
+    abort_virtual_world(*shared, "the run was aborted by a test");
+  });
+  const auto world = CommWorld::connect(rendezvous, {});
+  ThreadBackend backend(std::make_shared<ThreadHub>(std::vector<int32_t>{0, 1}, false), 0);
+  waiting = true;
+  const Thrown thrown = thrown_by([&] { world->agree("what the other rank never says", "x"); });
+  aborter.join();
+  EXPECT_EQ(thrown.code, YOKE_UNAVAILABLE);
+  EXPECT_EQ(thrown.text, "the run was aborted by a test");
+}
+
+TEST(ThreadRanks, EndWaitingWhenCancelled) {
+  std::atomic<bool> cancel{false}, over{false};
+  CommOptions options;
+  options.cancel = &cancel;
+  virtual_ranks(2, options, [&](CommWorld& world) {
+    Communicator& comm = shard_comm(world);
+    comm.barrier();
+    if (world.rank() == 1) {
+      while (!over) std::this_thread::yield();
+      // The rank that gave up took the communicator with it.
+      EXPECT_EQ(thrown_by([&] { comm.barrier(); }).code, YOKE_UNAVAILABLE);
+      return;
+    }
+    const auto work = comm.all_reduce(floats(4), YOKE_SUM);
+    cancel = true;
+    const Thrown thrown = thrown_by([&] { work->wait(); });
+    over = true;
+    EXPECT_EQ(thrown.code, YOKE_CANCELLED);
+    EXPECT_NE(thrown.text.find("all_reduce"), std::string::npos) << thrown.text;
+  });
+}
+
+TEST(ThreadRanks, EndWaitingAfterTheTimeout) {
+  CommOptions options;
+  options.timeout = std::chrono::milliseconds(150);
+  std::atomic<bool> over{false};
+  virtual_ranks(2, options, [&](CommWorld& world) {
+    Communicator& comm = shard_comm(world);
+    comm.barrier();
+    if (world.rank() == 1) {
+      while (!over) std::this_thread::yield();
+      return;
+    }
+    const Thrown thrown = thrown_by([&] { comm.all_reduce(floats(4), YOKE_SUM)->wait(); });
+    over = true;
+    EXPECT_EQ(thrown.code, YOKE_DEADLINE_EXCEEDED);
+    for (const char* part :
+         {"all_reduce (sum) of 4 x fp32", "dp_shard", "0.15 s", "comm.timeout"}) {
+      EXPECT_NE(thrown.text.find(part), std::string::npos) << thrown.text;
+    }
+  });
+}
+
+TEST(ThreadRanks, TellAFutureOfAFailure) {
+  virtual_ranks(2, {}, [](CommWorld& world) {
+    Communicator& comm = shard_comm(world);
+    comm.barrier();
+    if (world.rank() == 1) return;
+    std::vector<at::Tensor> ones{floats(2)};
+    // Either the peer is known to be gone already, or the future hears of it.
+    const Thrown thrown = thrown_by([&] {
+      auto future = comm.process_group()->allreduce(ones)->getFuture();
+      future->wait();
+      ASSERT_TRUE(future->hasError());
+      std::rethrow_exception(future->exception_ptr());
+    });
+    EXPECT_EQ(thrown.code, YOKE_UNAVAILABLE) << thrown.text;
+  });
+}
+
+// ---- One rank, and refusals
+// -------------------------------------------------------------------------------
+
+TEST(CommWorld, OfOneRankNeedsNothing) {
+  const auto world = CommWorld::connect({}, with(CommCheck::kFull));
+  EXPECT_EQ(world->size(), 1);
+  world->agree("plan", "x");
+  EXPECT_EQ(world->from_rank0("key", "value"), "value");
+  Communicator& comm = world->comm(YOKE_AXIS_BIT(YOKE_DP_SHARD), "unshard");
+  EXPECT_EQ(&comm, &world->comm(YOKE_AXIS_BIT(YOKE_DP_SHARD), "unshard"));
+  at::Tensor in = at::arange(6, at::kFloat), out = at::zeros({2, 3});
+  comm.all_gather(out, in)->wait();
+  EXPECT_TRUE(at::equal(out.view(-1), in));
+  out.zero_();
+  comm.reduce_scatter(out, in, YOKE_AVG)->wait();
+  EXPECT_TRUE(at::equal(out.view(-1), in));
+  comm.all_reduce(out, YOKE_SUM)->wait();
+  comm.broadcast(out, 0)->wait();
+  comm.barrier();
+  EXPECT_TRUE(at::equal(out.view(-1), in));
+  EXPECT_TRUE(world->counts().empty());
+  EXPECT_EQ(world->compare_histories(), std::nullopt);
+  world->check_collectives();
+  world->shutdown();
+}
+
+TEST(CommWorld, RefusesWhatDoesNotFit) {
+  Rendezvous two_ways;
+  two_ways.world_size = 2;
+  EXPECT_EQ(thrown_by([&] { CommWorld::connect(two_ways, {}); }).code, YOKE_INVALID_ARGUMENT);
+  Rendezvous outside;
+  outside.rank = 1;
+  EXPECT_EQ(thrown_by([&] { CommWorld::connect(outside, {}); }).text,
+            "rank 1 of a world of 1; allowed: 0 to 0");
+  orderly_virtual_ranks(2, {}, [](CommWorld& world) {
+    EXPECT_EQ(thrown_by([&] { world.comm(YOKE_ALL_AXES, "x"); }).code, YOKE_FAILED_PRECONDITION);
+    EXPECT_EQ(thrown_by([&] {
+                world.set_mesh(Mesh({1, 1, 3, 1, 1}));
+              }).code,
+              YOKE_INVALID_ARGUMENT);
+    world.set_mesh(Mesh({1, 1, 2, 1, 1}));
+    EXPECT_EQ(thrown_by([&] { world.comm(32, "x"); }).code, YOKE_INVALID_ARGUMENT);
+    Communicator& comm = world.comm(YOKE_ALL_AXES, "x");
+    const auto refused = [&](const std::function<void()>& f, const char* part) {
+      const Thrown thrown = thrown_by(f);
+      EXPECT_EQ(thrown.code, YOKE_INVALID_ARGUMENT) << part;
+      EXPECT_NE(thrown.text.find(part), std::string::npos) << thrown.text;
+    };
+    refused([&] { comm.all_reduce(at::ones({4, 4}).t(), YOKE_SUM); }, "not compact");
+    refused([&] { comm.all_reduce(at::ones({4}), 9); }, "YOKE_SUM");
+    refused([&] { comm.all_reduce(at::ones({4}, at::kLong), YOKE_AVG); }, "use the sum");
+    refused([&] { comm.all_reduce(at::ones({4}, at::kBool), YOKE_SUM); }, "Bool");
+    refused([&] { comm.all_gather(at::ones({7}), at::ones({4})); }, "2 parts in the whole");
+    refused([&] { comm.reduce_scatter(at::ones({4}), at::ones({8}, at::kDouble), YOKE_SUM); },
+            "one dtype");
+    refused([&] { comm.broadcast(at::ones({4}), 2); }, "root 2; allowed: 0 to 1");
+    refused([&] { comm.all_reduce(at::Tensor(), YOKE_SUM); }, "undefined");
+    comm.barrier();
+  });
+}
+
+}  // namespace
+}  // namespace yoke::test

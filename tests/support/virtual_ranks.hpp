@@ -1,0 +1,52 @@
+// Ranks as threads, for tests.
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "core/comm/communicator.hpp"
+
+namespace yoke::test {
+
+// Runs body on n threads, each with its own CommWorld in one VirtualWorld. An escaped exception is
+// a failure. The world is destroyed without shutdown() only if the body leaves it so.
+inline void virtual_ranks(int n,
+                          const CommOptions& options,
+                          const std::function<void(CommWorld&)>& body) {
+  const auto shared = make_virtual_world(n);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < n; ++rank) {
+    threads.emplace_back([&, rank] {
+      at::set_num_threads(1);
+      try {
+        Rendezvous rendezvous;
+        rendezvous.rank = rank;
+        rendezvous.world_size = n;
+        rendezvous.virtual_world = shared;
+        const auto world = CommWorld::connect(rendezvous, options);
+        body(*world);
+      } catch (const std::exception& e) {
+        ADD_FAILURE() << "rank " << rank << ": " << e.what();
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+}
+
+// The same, ended in order.
+inline void orderly_virtual_ranks(int n,
+                                  const CommOptions& options,
+                                  const std::function<void(CommWorld&)>& body) {
+  virtual_ranks(n, options, [&](CommWorld& world) {
+    body(world);
+    world.shutdown();
+  });
+}
+
+}  // namespace yoke::test
