@@ -16,8 +16,8 @@ LAYERS, SEED = 3, 12345
 
 class Initialisation(support.OracleTest):
     def parameters(self, ranks, **overrides):
-        """After one step with a learning rate of 0, which changes no bit."""
-        run = self.train(ranks, seed=SEED, train__steps=1, train__lr=0.0, train__global_batch=4, data__seq_len=16,
+        """After one step with a learning rate too small to change a bit."""
+        run = self.train(ranks, seed=SEED, train__steps=1, train__lr=1e-30, train__global_batch=4, data__seq_len=16,
                          checkpoint__every=1, model__dim=36, model__layers=LAYERS, model__heads=6, model__kv_heads=2,
                          model__ffn_dim=50, model__vocab=259, **overrides)
         return load_file(run / "checkpoints/step-00000001/model.safetensors")
