@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <deque>
 #include <memory>
 #include <optional>
 
@@ -18,6 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kFirstCauseWindow{200};
 constexpr std::chrono::milliseconds kPoliteTime{1500};
+constexpr std::chrono::milliseconds kHeldBack{100};
 
 // Signals arrive as data on a file descriptor while this lives; stdout may lose its reader.
 class SignalInbox {
@@ -79,11 +81,17 @@ class Launch {
 
   int run() {
     while (any_running()) turn();
+    release(Clock::time_point::max());
     if (!failures_.empty() && !reported_) report();
     return exit_code();
   }
 
  private:
+  struct HeldLine {
+    Clock::time_point since;
+    std::string text;
+  };
+
   bool any_running() const {
     return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& r) { return r->running(); });
   }
@@ -96,7 +104,7 @@ class Launch {
       fds.push_back({r->err().fd(), POLLIN, 0});
       fds.push_back({r->process_fd(), POLLIN, 0});
     }
-    if (::poll(fds.data(), fds.size(), milliseconds_to_deadline()) > 0) {
+    if (::poll(fds.data(), fds.size(), milliseconds_to_wait()) > 0) {
       if (fds[0].revents != 0) take_signals();
       for (size_t i = 0; i < ranks_.size(); ++i) {
         RankProcess& r = *ranks_[i];
@@ -105,22 +113,40 @@ class Launch {
         if (fds[3 * i + 3].revents != 0) take_ending(r);
       }
     }
+    release(Clock::now() - kHeldBack);
     take_deadline();
   }
 
-  int milliseconds_to_deadline() const {
-    if (!deadline_) return -1;
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now()).count();
+  int milliseconds_to_wait() const {
+    std::optional<Clock::time_point> until = deadline_;
+    if (!held_.empty()) {
+      const Clock::time_point release = held_.front().since + kHeldBack;
+      until = until ? std::min(*until, release) : release;
+    }
+    if (!until) return -1;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now()).count();
     return static_cast<int>(std::max<int64_t>(0, left));
   }
 
-  // What survivors print after the first failure only repeats it; it stays in their logs.
+  // What survivors print about the first failure only repeats it and stays in their logs. They may
+  // notice a dead peer before we do, so what ranks say on stderr waits for a moment.
   void show(int rank, bool is_stderr, const std::string& line) {
     if (!failures_.empty()) return;
-    const bool plain = ranks_.size() <= 1 || (rank == 0 && !is_stderr);
-    write_line(is_stderr ? STDERR_FILENO : STDOUT_FILENO,
-               plain ? line : "[rank " + std::to_string(rank) + "] " + line);
+    const bool several = ranks_.size() > 1;
+    const bool plain = !several || (rank == 0 && !is_stderr);
+    std::string text = plain ? line : "[rank " + std::to_string(rank) + "] " + line;
+    if (several && is_stderr) {
+      held_.push_back({Clock::now(), std::move(text)});
+    } else {
+      write_line(is_stderr ? STDERR_FILENO : STDOUT_FILENO, text);
+    }
+  }
+
+  // Writes what was held back since `until` or longer.
+  void release(Clock::time_point until) {
+    for (; !held_.empty() && held_.front().since <= until; held_.pop_front()) {
+      write_line(STDERR_FILENO, held_.front().text);
+    }
   }
 
   void send_all(int signal) {
@@ -154,6 +180,7 @@ class Launch {
     r.reap();
     if (r.ending().ok() || obeyed(r.ending()) || reported_) return;
     failures_.push_back(&r);
+    held_.clear();  // of the cause, the report shows it
     if (r.ending().signal != 0) {
       end_others();
     } else if (!ending_others_) {
@@ -228,7 +255,8 @@ class Launch {
 
   SignalInbox signals_;  // before the ranks: no signal may be lost while they start
   std::vector<std::unique_ptr<RankProcess>> ranks_;
-  std::vector<const RankProcess*> failures_;   // in order of time; the first cause is one of them
+  std::vector<const RankProcess*> failures_;  // in order of time; the first cause is one of them
+  std::deque<HeldLine> held_;
   std::optional<Clock::time_point> deadline_;  // of the window for the first cause, then of SIGKILL
   int forwarded_ = 0;
   bool killed_ = false;

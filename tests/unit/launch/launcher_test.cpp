@@ -95,6 +95,15 @@ pid_t pid_in(const std::string& file) {
   return std::stoi(read_file(file));
 }
 
+// Parts of scripts. What is told is complete as soon as it is there.
+std::string tell(const std::string& file, const std::string& what = "") {
+  const std::string path = "$RANK_FOLDER/" + file;
+  return "echo " + what + " > " + path + ".part; mv " + path + ".part " + path + "; ";
+}
+std::string await(const std::string& file) {
+  return "until [ -e $RANK_FOLDER/" + file + " ]; do sleep 0.01; done; ";
+}
+
 struct Outcome {
   int code;
   std::string out, err;
@@ -195,25 +204,31 @@ TEST(Launcher, PassesOnExitCodesThatHaveAMeaning) {
 }
 
 TEST(Launcher, KillsRanksThatIgnoreThePoliteSignal) {
-  const Outcome o = run({"trap '' TERM; while :; do sleep 300; done", "exit 1"});
+  const Outcome o = run(
+      {"trap '' TERM; " + tell("deaf") + "while :; do sleep 300; done", await("deaf") + "exit 1"});
   EXPECT_EQ(o.code, 1);
   EXPECT_THAT(o.err, HasSubstr("rank 1 of 2"));
 }
 
+// Rank 0 ends with exit code 1 or 5, and moments later rank 1 for another reason.
+Outcome run_both(const std::string& first, const std::string& second) {
+  return run({await("ready") + tell("go") + first, tell("ready") + await("go") + second});
+}
+
 TEST(Launcher, PrefersAKilledRankAsTheFirstCause) {
-  const Outcome o = run({"exit 1", "sleep 0.05; kill -KILL $$"});
+  const Outcome o = run_both("exit 1", "kill -KILL $$");
   EXPECT_EQ(o.code, 5);
   EXPECT_THAT(o.err, AllOf(HasSubstr("rank 1 of 2"), HasSubstr("signal 9 (SIGKILL)")));
 }
 
 TEST(Launcher, PrefersARankThatFailedOverOneThatLostItsPeer) {
-  const Outcome o = run({"exit 5", "sleep 0.05; echo the reason; exit 2"});
+  const Outcome o = run_both("exit 5", "echo the reason; exit 2");
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(o.err, AllOf(HasSubstr("rank 1 of 2"), HasSubstr("the reason")));
 }
 
 TEST(Launcher, WaitsForTheCauseWhenARankOnlyLostItsPeer) {
-  const Outcome o = run({"exit 5", "trap '' TERM; sleep 0.6; echo the reason; exit 2"});
+  const Outcome o = run_both("exit 5", "trap '' TERM; sleep 0.6; echo the reason; exit 2");
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(
       o.err,
@@ -236,6 +251,17 @@ TEST(Launcher, DoesNotShowWhatSurvivorsSayAboutTheFailure) {
        script("until [ -e $RANK_FOLDER/0 ]; do sleep 0.01; done; kill -KILL $$", folder)});
   EXPECT_EQ(launcher.wait(), 5);
   EXPECT_TRUE(std::filesystem::exists(folder / "told"));
+  EXPECT_THAT(launcher.err, AllOf(HasSubstr("rank 1 of 2"), Not(HasSubstr("peer lost"))));
+}
+
+TEST(Launcher, DoesNotShowASurvivorThatNoticesBeforeWeDo) {
+  const std::string survivor =
+      "until [ -e $RANK_FOLDER/pid ]; do sleep 0.01; done; read p < $RANK_FOLDER/pid; "
+      "echo peer lost >&2; kill -KILL $p; exec sleep 300";
+  const TempFolder folder;
+  LauncherProcess launcher(
+      {script(survivor, folder), script(tell("pid", "$$") + "exec sleep 300", folder)});
+  EXPECT_EQ(launcher.wait(), 5);
   EXPECT_THAT(launcher.err, AllOf(HasSubstr("rank 1 of 2"), Not(HasSubstr("peer lost"))));
 }
 
@@ -305,19 +331,18 @@ TEST(Launcher, ReportsARankThatFailsWhileItStops) {
 
 TEST(Launcher, LeavesNoChildOfARankBehind) {
   const TempFolder folder;
-  const std::string child = "sleep 300 & echo $! > $RANK_FOLDER/";
-  LauncherProcess launcher({script(child + "0; exit 0", folder),
-                            script(child + "1; sleep 0.1; exit 1", folder),
-                            script(child + "2; wait", folder)});
+  const std::string child = "sleep 300 & ";
+  LauncherProcess launcher(
+      {script(child + tell("0", "$!") + "exit 0", folder),
+       script(child + tell("1", "$!") + await("0") + await("2") + "exit 1", folder),
+       script(child + tell("2", "$!") + "wait", folder)});
   launcher.wait();
   for (const char* name : {"0", "1", "2"}) EXPECT_TRUE(is_gone(pid_in(folder / name))) << name;
 }
 
 TEST(Launcher, TakesItsRanksAlongWhenItIsKilled) {
   const TempFolder folder;
-  const std::string rank =
-      "echo $$ > $RANK_FOLDER/part; mv $RANK_FOLDER/part $RANK_FOLDER/pid; exec sleep 300";
-  LauncherProcess launcher({script(rank, folder)});
+  LauncherProcess launcher({script(tell("pid", "$$") + "exec sleep 300", folder)});
   wait_for(folder / "pid");
   launcher.send(SIGKILL);
   EXPECT_EQ(launcher.wait(), -SIGKILL);
