@@ -23,7 +23,8 @@ double progress(int64_t step, int64_t start, int64_t end) {
 
 double learning_rate(const TrainConfig& train, int64_t step) {
   if (step < 1) {
-    throw Error(YOKE_INVALID_ARGUMENT, "learning_rate: step " + std::to_string(step) + ", the first is 1");
+    throw Error(YOKE_INVALID_ARGUMENT,
+                "learning_rate: step " + std::to_string(step) + ", the first is 1");
   }
   if (step <= train.warmup) {
     return train.lr * static_cast<double>(step) / static_cast<double>(train.warmup);
@@ -32,15 +33,18 @@ double learning_rate(const TrainConfig& train, int64_t step) {
   const double p = progress(step, train.warmup, train.steps);
   if (train.schedule == "linear") return train.lr * (1 - p);
   if (train.schedule == "cosine") {
-    return train.lr * (kCosineFloor + (1 - kCosineFloor) * 0.5 * (1 + std::cos(std::numbers::pi * p)));
+    return train.lr *
+           (kCosineFloor + (1 - kCosineFloor) * 0.5 * (1 + std::cos(std::numbers::pi * p)));
   }
   if (train.schedule == "wsd") {
-    const auto decay = static_cast<int64_t>(std::llround(kWsdDecay * static_cast<double>(train.steps)));
+    const auto decay =
+        static_cast<int64_t>(std::llround(kWsdDecay * static_cast<double>(train.steps)));
     const int64_t start = std::max(train.warmup, train.steps - decay);
     return train.lr * (1 - progress(step, start, train.steps));
   }
-  throw Error(YOKE_INVALID_ARGUMENT, "train.schedule = '" + train.schedule +
-                                         "'; allowed are constant, linear, cosine and wsd");
+  throw Error(
+      YOKE_INVALID_ARGUMENT,
+      "train.schedule = '" + train.schedule + "'; allowed are constant, linear, cosine and wsd");
 }
 
 }  // namespace yoke

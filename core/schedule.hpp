@@ -14,10 +14,11 @@ namespace yoke {
 //     constant  f = 1
 //     linear    f = 1 - p                               start = w, falls towards 0
 //     cosine    f = 0.1 + 0.9 * (1 + cos(pi p)) / 2     start = w, falls towards 10 %
-//     wsd       f = 1 - p                               start = T - D: the last D steps, a fifth of T
+//     wsd       f = 1 - p                               start = T - D: the last D steps, a fifth of
+//     T
 //
-// As in torchtitan the end value belongs to the step after the last, so that no step is wasted on a rate
-// of 0. The rate depends on nothing but the step, so that a resumed run goes on exactly.
+// As in torchtitan the end value belongs to the step after the last, so that no step is wasted on a
+// rate of 0. The rate depends on nothing but the step, so that a resumed run goes on exactly.
 // INVALID_ARGUMENT if the schedule's name is unknown or step < 1.
 double learning_rate(const TrainConfig& train, int64_t step);
 

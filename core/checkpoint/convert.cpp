@@ -15,17 +15,20 @@ struct Bf16 {
   uint16_t bits;
 };
 
-float to_float(Bf16 value) { return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16); }
+float to_float(Bf16 value) {
+  return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16);
+}
 
 Bf16 to_bf16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
-  if (std::isnan(value)) return {static_cast<uint16_t>((bits >> 16) | 0x40)};  // quiet, never infinite
+  if (std::isnan(value))
+    return {static_cast<uint16_t>((bits >> 16) | 0x40)};  // quiet, never infinite
   const uint32_t half_and_tie = 0x7fff + ((bits >> 16) & 1);
   return {static_cast<uint16_t>((bits + half_and_tie) >> 16)};
 }
 
-// Rounding to fp32 and then to bf16 would round twice. Cutting to fp32 and marking the lost bits in the
-// last place ("round to odd") keeps the second rounding right.
+// Rounding to fp32 and then to bf16 would round twice. Cutting to fp32 and marking the lost bits in
+// the last place ("round to odd") keeps the second rounding right.
 float to_float_odd(double value) {
   auto near = static_cast<float>(value);
   if (std::isnan(value) || static_cast<double>(near) == value) return near;
@@ -33,12 +36,24 @@ float to_float_odd(double value) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(near) | 1U);
 }
 
-void assign(float value, double& out) { out = value; }
-void assign(double value, float& out) { out = static_cast<float>(value); }
-void assign(Bf16 value, float& out) { out = to_float(value); }
-void assign(Bf16 value, double& out) { out = to_float(value); }
-void assign(float value, Bf16& out) { out = to_bf16(value); }
-void assign(double value, Bf16& out) { out = to_bf16(to_float_odd(value)); }
+void assign(float value, double& out) {
+  out = value;
+}
+void assign(double value, float& out) {
+  out = static_cast<float>(value);
+}
+void assign(Bf16 value, float& out) {
+  out = to_float(value);
+}
+void assign(Bf16 value, double& out) {
+  out = to_float(value);
+}
+void assign(float value, Bf16& out) {
+  out = to_bf16(value);
+}
+void assign(double value, Bf16& out) {
+  out = to_bf16(to_float_odd(value));
+}
 
 template <class From, class To>
 void loop(const void* src, void* dst, int64_t count) {
@@ -67,7 +82,9 @@ Loop find_loop(int32_t from, int32_t to) {
 
 }  // namespace
 
-bool can_convert(int32_t from, int32_t to) { return from == to || find_loop(from, to) != nullptr; }
+bool can_convert(int32_t from, int32_t to) {
+  return from == to || find_loop(from, to) != nullptr;
+}
 
 void convert(const void* src, int32_t from, void* dst, int32_t to, int64_t count) {
   if (from == to) {
@@ -76,8 +93,9 @@ void convert(const void* src, int32_t from, void* dst, int32_t to, int64_t count
   }
   const Loop copy = find_loop(from, to);
   if (copy == nullptr) {
-    throw Error(YOKE_FAILED_PRECONDITION, std::string("cannot convert ") + dtype_name(from) + " to " +
-                                              dtype_name(to) + "; fp64, fp32 and bf16 can be");
+    throw Error(YOKE_FAILED_PRECONDITION,
+                std::string("cannot convert ") + dtype_name(from) + " to " + dtype_name(to) +
+                    "; fp64, fp32 and bf16 can be");
   }
   copy(src, dst, count);
 }

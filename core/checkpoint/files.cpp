@@ -24,17 +24,22 @@ namespace fs = std::filesystem;
 int32_t code_of(int error_number) {
   switch (error_number) {
     case ENOENT:
-    case ENOTDIR: return YOKE_NOT_FOUND;
+    case ENOTDIR:
+      return YOKE_NOT_FOUND;
     case EACCES:
     case EPERM:
-    case EROFS: return YOKE_FAILED_PRECONDITION;
+    case EROFS:
+      return YOKE_FAILED_PRECONDITION;
     case ENOSPC:
     case EDQUOT:
     case ENOMEM:
     case EMFILE:
-    case ENFILE: return YOKE_RESOURCE_EXHAUSTED;
-    case EIO: return YOKE_DATA_LOSS;
-    default: return YOKE_INTERNAL;
+    case ENFILE:
+      return YOKE_RESOURCE_EXHAUSTED;
+    case EIO:
+      return YOKE_DATA_LOSS;
+    default:
+      return YOKE_INTERNAL;
   }
 }
 
@@ -67,7 +72,7 @@ File::~File() {
 
 File File::open_for_reading(const std::string& path) {
   File file(path, open_or_throw(path, O_RDONLY | O_NONBLOCK, "open"));
-  struct stat status{};
+  struct stat status {};
   // A pipe or a device under this name would block or never end.
   if (::fstat(file.fd_, &status) != 0) throw_errno("cannot look at " + path, errno);
   if (!S_ISREG(status.st_mode)) throw Error(YOKE_DATA_LOSS, path + " is not a regular file");
@@ -83,7 +88,7 @@ File File::create(const std::string& path) {
 }
 
 uint64_t File::size() const {
-  struct stat status{};
+  struct stat status {};
   if (::fstat(fd_, &status) != 0) throw_errno("cannot look at " + path_, errno);
   return static_cast<uint64_t>(status.st_size);
 }
@@ -95,8 +100,9 @@ void File::read_at(void* dst, size_t size, uint64_t offset) const {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw_errno("cannot read " + path_, errno);
     if (n == 0) {
-      throw Error(YOKE_DATA_LOSS, path_ + " ends at byte " + std::to_string(offset) + ", but " +
-                                      std::to_string(size) + " more are needed");
+      throw Error(YOKE_DATA_LOSS,
+                  path_ + " ends at byte " + std::to_string(offset) + ", but " +
+                      std::to_string(size) + " more are needed");
     }
     p += n;
     offset += static_cast<uint64_t>(n);
@@ -154,8 +160,8 @@ FolderLock::~FolderLock() {
 
 void make_folders(const std::string& path) {
   std::vector<std::string> missing;
-  for (std::string at = path; ; at = parent_of(at)) {
-    struct stat status{};
+  for (std::string at = path;; at = parent_of(at)) {
+    struct stat status {};
     if (::stat(at.c_str(), &status) == 0) {
       if (!S_ISDIR(status.st_mode)) {
         throw Error(YOKE_FAILED_PRECONDITION,
@@ -189,7 +195,7 @@ void remove_tree(const std::string& path) {
 }
 
 uint64_t free_bytes(const std::string& folder) {
-  struct statvfs status{};
+  struct statvfs status {};
   if (::statvfs(folder.c_str(), &status) != 0) throw_errno("cannot look at " + folder, errno);
   if (status.f_blocks == 0) return std::numeric_limits<uint64_t>::max();
   return static_cast<uint64_t>(status.f_bavail) * status.f_frsize;
@@ -199,8 +205,9 @@ std::string read_text(const std::string& path, uint64_t max_bytes) {
   const File file = File::open_for_reading(path);
   const uint64_t size = file.size();
   if (size > max_bytes) {
-    throw Error(YOKE_DATA_LOSS, path + " has " + std::to_string(size) + " bytes, more than the " +
-                                    std::to_string(max_bytes) + " allowed");
+    throw Error(YOKE_DATA_LOSS,
+                path + " has " + std::to_string(size) + " bytes, more than the " +
+                    std::to_string(max_bytes) + " allowed");
   }
   std::string text(size, '\0');
   file.read_at(text.data(), size, 0);

@@ -1,6 +1,7 @@
-// Files and folders with errors that name the path, and the few durable operations a checkpoint needs.
-// Every function throws Error: NOT_FOUND, FAILED_PRECONDITION (not allowed), RESOURCE_EXHAUSTED (disk
-// full, quota), DATA_LOSS (the device failed, a file is too short), else INTERNAL.
+// Files and folders with errors that name the path, and the few durable operations a checkpoint
+// needs. Every function throws Error: NOT_FOUND, FAILED_PRECONDITION (not allowed),
+// RESOURCE_EXHAUSTED (disk full, quota), DATA_LOSS (the device failed, a file is too short), else
+// INTERNAL.
 #pragma once
 
 #include <cstddef>
@@ -26,10 +27,11 @@ class File {
   uint64_t size() const;
   void read_at(void* dst, size_t size, uint64_t offset) const;
   void write_at(const void* src, size_t size, uint64_t offset);
-  void reserve(uint64_t size);  // takes the disk space now, so that a full disk shows before writing
-  void sync_data();             // contents, and what is needed to read them
+  void reserve(
+      uint64_t size);  // takes the disk space now, so that a full disk shows before writing
+  void sync_data();    // contents, and what is needed to read them
   void sync();
-  void close();                 // reports what the destructor must swallow
+  void close();  // reports what the destructor must swallow
 
  private:
   File(std::string path, int fd);

@@ -15,7 +15,9 @@ namespace {
 
 using TensorGroup = std::vector<StoredTensor*>;
 
-std::string from(int32_t rank) { return rank < 0 ? "" : " (from rank " + std::to_string(rank) + ")"; }
+std::string from(int32_t rank) {
+  return rank < 0 ? "" : " (from rank " + std::to_string(rank) + ")";
+}
 
 std::string range(int64_t begin, int64_t end) {
   return "[" + std::to_string(begin) + ", " + std::to_string(end) + ")";
@@ -35,15 +37,17 @@ void check_tiling_of(StoredTensor* tensor, int32_t code, const std::string& wher
       throw Error(code, subject + "elements " + range(expected, piece.begin) + " are in no piece");
     }
     if (piece.begin < expected) {
-      throw Error(code, subject + "the piece " + range(piece.begin, end) + from(piece.rank) +
-                            " overlaps the one before, which ends at " + std::to_string(expected) +
-                            from(before));
+      throw Error(code,
+                  subject + "the piece " + range(piece.begin, end) + from(piece.rank) +
+                      " overlaps the one before, which ends at " + std::to_string(expected) +
+                      from(before));
     }
     expected = end;
     before = piece.rank;
   }
   if (expected != tensor->numel()) {
-    throw Error(code, subject + "elements " + range(expected, tensor->numel()) + " are in no piece");
+    throw Error(code,
+                subject + "elements " + range(expected, tensor->numel()) + " are in no piece");
   }
 }
 
@@ -86,7 +90,8 @@ LaidOutFile lay_out_file(const TensorGroup& group, const std::string& name) {
     group[i]->file = name;
     group[i]->offset = entries[i].begin;
   }
-  out.file = {name, entries.back().end, out.head.size(), crc32c(0, out.head.data(), out.head.size())};
+  out.file = {
+      name, entries.back().end, out.head.size(), crc32c(0, out.head.data(), out.head.size())};
   return out;
 }
 
@@ -110,9 +115,15 @@ LaidOutFile index_file(const TensorGroup& weights) {
 int64_t StoredTensor::numel() const {
   return yoke::numel(shape.data(), static_cast<int32_t>(shape.size()));
 }
-int64_t StoredTensor::item_bytes() const { return item_size(dtype); }
-std::string StoredTensor::stored_name() const { return kind == "param" ? name : name + "." + kind; }
-std::string StoredTensor::describe() const { return "tensor '" + name + "' (" + kind + ")"; }
+int64_t StoredTensor::item_bytes() const {
+  return item_size(dtype);
+}
+std::string StoredTensor::stored_name() const {
+  return kind == "param" ? name : name + "." + kind;
+}
+std::string StoredTensor::describe() const {
+  return "tensor '" + name + "' (" + kind + ")";
+}
 
 void check_tiling(std::vector<StoredTensor>* tensors, int32_t code, const std::string& where) {
   for (StoredTensor& tensor : *tensors) check_tiling_of(&tensor, code, where);

@@ -1,4 +1,5 @@
-// Where every tensor and piece of a checkpoint lies, and the checks that make the answer safe to use.
+// Where every tensor and piece of a checkpoint lies, and the checks that make the answer safe to
+// use.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,8 @@ namespace yoke {
 // Checksums are taken per block of a piece, so that a reader can check just what it needs.
 constexpr int64_t kBlockBytes = int64_t{4} << 20;
 
-// A flat range of a tensor as one rank wrote it; a CRC32C per kBlockBytes, the last block may be short.
+// A flat range of a tensor as one rank wrote it; a CRC32C per kBlockBytes, the last block may be
+// short.
 struct StoredPiece {
   int64_t begin = 0, count = 0;  // elements
   std::vector<uint32_t> crc;
@@ -24,7 +26,7 @@ struct StoredTensor {
   int32_t dtype = 0;
   std::vector<int64_t> shape;
   std::string file;
-  uint64_t offset = 0;  // of its first byte in the file
+  uint64_t offset = 0;              // of its first byte in the file
   std::vector<StoredPiece> pieces;  // by begin
 
   int64_t numel() const;
@@ -48,13 +50,14 @@ struct LaidOutFile {
   std::string head;
 };
 
-// Sorts the pieces and checks that they tile each tensor exactly once. On failure throws `code` naming
-// the tensor, the hole or overlap, and the ranks; `where` begins the message.
+// Sorts the pieces and checks that they tile each tensor exactly once. On failure throws `code`
+// naming the tensor, the hole or overlap, and the ranks; `where` begins the message.
 void check_tiling(std::vector<StoredTensor>* tensors, int32_t code, const std::string& where);
 
 // Gives every tensor a file and an offset: "param" in model*.safetensors, the rest in
-// optimizer*.safetensors, sorted by item size and name, so that the files do not depend on who wrote
-// them. A group above max_file_bytes is split between tensors. Also makes HF's index and config.json.
+// optimizer*.safetensors, sorted by item size and name, so that the files do not depend on who
+// wrote them. A group above max_file_bytes is split between tensors. Also makes HF's index and
+// config.json.
 std::vector<LaidOutFile> lay_out(std::vector<StoredTensor>* tensors,
                                  const std::string& hf_config_json,
                                  uint64_t max_file_bytes);

@@ -19,7 +19,9 @@ constexpr char kDigestBegin[] = "\"self_crc32c\":\"";
 constexpr size_t kDigits = 8;
 constexpr char kDigestEnd[] = "\"}\n";
 
-[[noreturn]] void damaged(const std::string& reason) { throw Error(YOKE_DATA_LOSS, reason); }
+[[noreturn]] void damaged(const std::string& reason) {
+  throw Error(YOKE_DATA_LOSS, reason);
+}
 
 std::string hex(uint32_t value) {
   char digits[kDigits + 1];
@@ -51,7 +53,8 @@ Json to_json(const StoredTensor& tensor) {
 template <class T>
 std::string lines(const char* key, const std::vector<T>& items) {
   std::string text = std::string("\"") + key + "\":[";
-  for (size_t i = 0; i < items.size(); ++i) text += (i == 0 ? "\n" : ",\n") + to_json(items[i]).dump();
+  for (size_t i = 0; i < items.size(); ++i)
+    text += (i == 0 ? "\n" : ",\n") + to_json(items[i]).dump();
   return text + "],\n";
 }
 
@@ -60,7 +63,8 @@ std::string check_digest(const std::string& text) {
   const size_t tail = sizeof kDigestBegin - 1 + kDigits + sizeof kDigestEnd - 1;
   if (text.size() < tail) damaged("the manifest is cut off");
   const std::string body = text.substr(0, text.size() - tail);
-  if (text.substr(body.size()) != kDigestBegin + hex(crc32c(0, body.data(), body.size())) + kDigestEnd) {
+  if (text.substr(body.size()) !=
+      kDigestBegin + hex(crc32c(0, body.data(), body.size())) + kDigestEnd) {
     damaged("the manifest does not match its own checksum");
   }
   return body;
@@ -70,8 +74,9 @@ void check_version(const Json& json) {
   if (json.at("format") != kFormat) damaged("the manifest's format is not \"yoke-checkpoint\"");
   const int64_t version = json.at("version").get<int64_t>();
   if (version > kVersion) {
-    throw Error(YOKE_FAILED_PRECONDITION, "written by a newer Yoke (format " + std::to_string(version) +
-                                              "); this one reads format " + std::to_string(kVersion));
+    throw Error(YOKE_FAILED_PRECONDITION,
+                "written by a newer Yoke (format " + std::to_string(version) +
+                    "); this one reads format " + std::to_string(kVersion));
   }
   if (version != kVersion) damaged("unknown format " + std::to_string(version));
 }
@@ -97,7 +102,8 @@ StoredPiece parse_piece(const Json& json, const StoredTensor& tensor) {
   piece.count = json.at(1).get<int64_t>();
   piece.crc = from_hex(json.at(2).get<std::string>());
   const int64_t numel = tensor.numel();
-  if (piece.begin < 0 || piece.count < 1 || piece.begin > numel || piece.count > numel - piece.begin) {
+  if (piece.begin < 0 || piece.count < 1 || piece.begin > numel ||
+      piece.count > numel - piece.begin) {
     damaged(tensor.describe() + ": a piece is out of range");
   }
   const int64_t bytes = piece.count * tensor.item_bytes();
@@ -146,7 +152,8 @@ std::string to_hex(const std::vector<uint32_t>& crc) {
 }
 
 std::vector<uint32_t> from_hex(const std::string& digits) {
-  if (digits.size() % kDigits != 0 || digits.find_first_not_of("0123456789abcdef") != std::string::npos) {
+  if (digits.size() % kDigits != 0 ||
+      digits.find_first_not_of("0123456789abcdef") != std::string::npos) {
     damaged("'" + digits.substr(0, 80) + "' is no list of checksums");
   }
   std::vector<uint32_t> crc;
@@ -158,7 +165,8 @@ std::vector<uint32_t> from_hex(const std::string& digits) {
 
 std::string to_text(const Manifest& manifest) {
   const CheckpointInfo& info = manifest.info;
-  std::string text = "{\"format\":\"" + std::string(kFormat) + "\",\"version\":" + std::to_string(kVersion) +
+  std::string text = "{\"format\":\"" + std::string(kFormat) +
+                     "\",\"version\":" + std::to_string(kVersion) +
                      ",\n\"step\":" + std::to_string(info.step) +
                      ",\"next_sample\":" + std::to_string(info.next_sample) +
                      ",\"finished\":" + (info.finished ? "true" : "false") +

@@ -10,15 +10,15 @@
 namespace yoke {
 
 struct Manifest {
-  CheckpointInfo info;  // path is not part of the text
+  CheckpointInfo info;     // path is not part of the text
   int32_t world_size = 1;  // of the ranks that saved
   std::vector<StoredFile> files;
   std::vector<StoredTensor> tensors;  // by name and kind
 };
 
 std::string to_text(const Manifest& manifest);
-// Parses and checks: checksum, version, plain file names, known dtypes, sizes, and that pieces tile each
-// tensor. DATA_LOSS, or FAILED_PRECONDITION if a newer Yoke wrote it.
+// Parses and checks: checksum, version, plain file names, known dtypes, sizes, and that pieces tile
+// each tensor. DATA_LOSS, or FAILED_PRECONDITION if a newer Yoke wrote it.
 Manifest parse_manifest(const std::string& text);
 
 // All checksums of a piece as one string of hexadecimal digits, and back (DATA_LOSS if it is none).

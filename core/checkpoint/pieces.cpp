@@ -16,7 +16,8 @@ namespace {
 
 bool is_name(std::string_view name) {
   return !name.empty() && name.size() <= kMaxTensorName - 32 &&
-         std::none_of(name.begin(), name.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; });
+         std::none_of(
+             name.begin(), name.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; });
 }
 
 bool is_kind(std::string_view kind) {
@@ -39,14 +40,16 @@ bool is_compact(const YokeTensor& t) {
 
 StoredTensor tensor_of(const YokePiece& piece) {
   if (piece.header.struct_id != YOKE_ID_PIECE || piece.header.struct_size < sizeof(YokePiece)) {
-    refuse("a piece of state", "it has struct_id " + std::to_string(piece.header.struct_id) + " and size " +
-                                   std::to_string(piece.header.struct_size));
+    refuse("a piece of state",
+           "it has struct_id " + std::to_string(piece.header.struct_id) + " and size " +
+               std::to_string(piece.header.struct_size));
   }
   StoredTensor tensor;
   tensor.name = view(piece.name);
   tensor.kind = view(piece.kind);
   tensor.dtype = piece.dtype;
-  if (!is_name(tensor.name) || !is_kind(tensor.kind)) refuse(tensor.describe(), "not a legal name or kind");
+  if (!is_name(tensor.name) || !is_kind(tensor.kind))
+    refuse(tensor.describe(), "not a legal name or kind");
   safetensors_dtype(piece.dtype);
   if (piece.ndim < 0 || piece.ndim > static_cast<int32_t>(kMaxTensorDims)) {
     refuse(tensor.describe(), std::to_string(piece.ndim) + " dims, 0 to 8 are allowed");
@@ -57,18 +60,21 @@ StoredTensor tensor_of(const YokePiece& piece) {
     refuse(tensor.describe(), "impossible shape " + shape_text(tensor.shape));
   }
   const int64_t numel = tensor.numel();
-  if (piece.begin < 0 || piece.count < 0 || piece.begin > numel || piece.count > numel - piece.begin) {
-    refuse(tensor.describe(), "the piece of " + std::to_string(piece.count) + " elements from " +
-                                  std::to_string(piece.begin) + " is not inside its " +
-                                  std::to_string(numel) + " elements");
+  if (piece.begin < 0 || piece.count < 0 || piece.begin > numel ||
+      piece.count > numel - piece.begin) {
+    refuse(tensor.describe(),
+           "the piece of " + std::to_string(piece.count) + " elements from " +
+               std::to_string(piece.begin) + " is not inside its " + std::to_string(numel) +
+               " elements");
   }
   return tensor;
 }
 
 void require_same(const StoredTensor& a, const StoredTensor& b) {
   if (a.dtype == b.dtype && a.shape == b.shape) return;
-  refuse(a.describe(), std::string("pieces of ") + dtype_name(a.dtype) + " " + shape_text(a.shape) +
-                           " and of " + dtype_name(b.dtype) + " " + shape_text(b.shape));
+  refuse(a.describe(),
+         std::string("pieces of ") + dtype_name(a.dtype) + " " + shape_text(a.shape) + " and of " +
+             dtype_name(b.dtype) + " " + shape_text(b.shape));
 }
 
 char* data_of(const YokePiece& piece, int32_t dtype) {
@@ -76,11 +82,13 @@ char* data_of(const YokePiece& piece, int32_t dtype) {
   if (piece.view == nullptr) refuse(subject, "the piece has no view");
   const YokeTensor& t = *piece.view;
   if (t.device.type != YOKE_DEVICE_CPU && t.device.type != YOKE_DEVICE_CUDA_HOST) {
-    refuse(subject, "the view is not in host memory (device type " + std::to_string(t.device.type) + ")");
+    refuse(subject,
+           "the view is not in host memory (device type " + std::to_string(t.device.type) + ")");
   }
   if (YOKE_DTYPE_OF(t.dtype) != dtype || numel(t) != piece.count || !is_compact(t)) {
-    refuse(subject, "the view is not " + std::to_string(piece.count) + " compact elements of " +
-                        dtype_name(dtype));
+    refuse(subject,
+           "the view is not " + std::to_string(piece.count) + " compact elements of " +
+               dtype_name(dtype));
   }
   return data<char>(t);
 }

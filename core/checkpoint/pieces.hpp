@@ -6,8 +6,8 @@
 
 namespace yoke {
 
-// The tensor that a piece is part of. INTERNAL naming it if the piece is impossible: wrong struct, name,
-// kind, dtype, shape, or range.
+// The tensor that a piece is part of. INTERNAL naming it if the piece is impossible: wrong struct,
+// name, kind, dtype, shape, or range.
 StoredTensor tensor_of(const YokePiece& piece);
 
 // INTERNAL if two pieces of one tensor disagree about its shape or dtype.

@@ -23,7 +23,9 @@ constexpr size_t kShownDifferences = 20;
   throw Error(YOKE_DATA_LOSS, where + ": " + reason);
 }
 
-bool has_tensors(const StoredFile& file) { return file.name.ends_with(".safetensors"); }
+bool has_tensors(const StoredFile& file) {
+  return file.name.ends_with(".safetensors");
+}
 
 Manifest read_manifest(const std::string& path) {
   const std::string file = path + "/manifest.json";
@@ -32,8 +34,10 @@ Manifest read_manifest(const std::string& path) {
     text = read_text(file, kMaxManifestBytes);
   } catch (const Error& e) {
     if (e.code() != YOKE_NOT_FOUND) throw;
-    throw Error(YOKE_NOT_FOUND, path + " is not a checkpoint: there is no manifest.json in it; name a folder "
-                                       "like .../checkpoints/step-00001000");
+    throw Error(YOKE_NOT_FOUND,
+                path +
+                    " is not a checkpoint: there is no manifest.json in it; name a folder "
+                    "like .../checkpoints/step-00001000");
   }
   try {
     Manifest manifest = parse_manifest(text);
@@ -48,8 +52,9 @@ File open_file(const std::string& path, const StoredFile& stored) {
   try {
     File file = File::open_for_reading(path);
     if (file.size() != stored.bytes) {
-      damaged(path, "it has " + std::to_string(file.size()) + " bytes, but had " +
-                        std::to_string(stored.bytes) + " when it was saved");
+      damaged(path,
+              "it has " + std::to_string(file.size()) + " bytes, but had " +
+                  std::to_string(stored.bytes) + " when it was saved");
     }
     return file;
   } catch (const Error& e) {
@@ -95,7 +100,8 @@ struct CheckpointReader::Impl {
       if (has_tensors(stored)) check_header(file, stored, by_file[stored.name]);
       by_file.erase(stored.name);
     }
-    if (!by_file.empty()) damaged(path + "/manifest.json", "tensors in a file that it does not list");
+    if (!by_file.empty())
+      damaged(path + "/manifest.json", "tensors in a file that it does not list");
   }
 
   // The file's own header and the manifest must say the same, in both directions.
@@ -108,8 +114,8 @@ struct CheckpointReader::Impl {
     }
     for (const SafetensorsTensor& tensor : header.tensors) {
       const auto at = expected.find(tensor.name);
-      if (at == expected.end() || at->second->dtype != tensor.dtype || at->second->shape != tensor.shape ||
-          at->second->offset != tensor.begin) {
+      if (at == expected.end() || at->second->dtype != tensor.dtype ||
+          at->second->shape != tensor.shape || at->second->offset != tensor.begin) {
         damaged(file.path(), "its header and manifest.json disagree about '" + tensor.name + "'");
       }
     }
@@ -119,8 +125,9 @@ struct CheckpointReader::Impl {
     for (const StoredFile& stored : manifest.files) {
       const File& file = files.at(stored.name);
       if (head_crc(file, stored.head_bytes) != stored.head_crc) {
-        damaged(file.path(), "bytes [0, " + std::to_string(stored.head_bytes) +
-                                 ") are not what was saved (CRC32C)");
+        damaged(
+            file.path(),
+            "bytes [0, " + std::to_string(stored.head_bytes) + ") are not what was saved (CRC32C)");
       }
     }
   }
@@ -140,12 +147,14 @@ struct CheckpointReader::Impl {
         if (from >= std::min(end, piece_end)) break;
         const int64_t count = std::min(per_block, piece_end - from);
         buffer.resize(static_cast<size_t>(count * item));
-        file.read_at(buffer.data(), buffer.size(), tensor.offset + static_cast<uint64_t>(from * item));
+        file.read_at(
+            buffer.data(), buffer.size(), tensor.offset + static_cast<uint64_t>(from * item));
         const uint32_t crc = crc32c(0, buffer.data(), buffer.size());
         if (crc != piece.crc[static_cast<size_t>(k)]) {
-          damaged(file.path(), tensor.describe() + ", " + at_elements(from, from + count) +
-                                   " are not what was saved (CRC32C " + to_hex({crc}) + ", was " +
-                                   to_hex({piece.crc[static_cast<size_t>(k)]}) + ")");
+          damaged(file.path(),
+                  tensor.describe() + ", " + at_elements(from, from + count) +
+                      " are not what was saved (CRC32C " + to_hex({crc}) + ", was " +
+                      to_hex({piece.crc[static_cast<size_t>(k)]}) + ")");
         }
         use(buffer.data(), from, count);
       }
@@ -161,10 +170,11 @@ struct CheckpointReader::Impl {
     }
     std::string known;
     for (const std::string& k : kinds) known += (known.empty() ? "" : ", ") + k;
-    throw Error(YOKE_NOT_FOUND,
-                "the checkpoint " + manifest.info.path + " has no '" + kind + "' of '" + name + "'" +
-                    (known.empty() ? "" : "; it has " + known +
-                                              ": was it saved with another train.optimizer?"));
+    throw Error(
+        YOKE_NOT_FOUND,
+        "the checkpoint " + manifest.info.path + " has no '" + kind + "' of '" + name + "'" +
+            (known.empty() ? ""
+                           : "; it has " + known + ": was it saved with another train.optimizer?"));
   }
 
   static std::string kind_text(const std::string& kind) { return "'" + kind + "'"; }
@@ -172,7 +182,9 @@ struct CheckpointReader::Impl {
 
 CheckpointReader::CheckpointReader(const std::string& path) : impl_(std::make_unique<Impl>(path)) {}
 CheckpointReader::~CheckpointReader() = default;
-const CheckpointInfo& CheckpointReader::info() const { return impl_->manifest.info; }
+const CheckpointInfo& CheckpointReader::info() const {
+  return impl_->manifest.info;
+}
 
 void CheckpointReader::check_model(const YokeModelSummary& model) const {
   std::vector<std::string> differences;
@@ -192,11 +204,14 @@ void CheckpointReader::check_model(const YokeModelSummary& model) const {
   }
   for (const auto& [key, tensor] : impl_->tensors) {
     if (key.second != "param" || wanted.contains(key.first)) continue;
-    differences.push_back("'" + key.first + "' " + shape_text(tensor->shape) + " is not in the model");
+    differences.push_back("'" + key.first + "' " + shape_text(tensor->shape) +
+                          " is not in the model");
   }
   if (differences.empty()) return;
-  std::string text = info().path + " is a checkpoint of another model; check [model] of the run file:";
-  for (size_t i = 0; i < std::min(differences.size(), kShownDifferences); ++i) text += "\n  " + differences[i];
+  std::string text =
+      info().path + " is a checkpoint of another model; check [model] of the run file:";
+  for (size_t i = 0; i < std::min(differences.size(), kShownDifferences); ++i)
+    text += "\n  " + differences[i];
   if (differences.size() > kShownDifferences) {
     text += "\n  and " + std::to_string(differences.size() - kShownDifferences) + " more";
   }
@@ -208,19 +223,23 @@ void CheckpointReader::visit(const YokePiece& piece) const {
   const StoredTensor& stored = impl_->find(wanted.name, wanted.kind);
   if (stored.shape != wanted.shape || !can_convert(stored.dtype, wanted.dtype)) {
     throw Error(YOKE_FAILED_PRECONDITION,
-                stored.describe() + " is " + dtype_name(stored.dtype) + " " + shape_text(stored.shape) +
-                    " in the checkpoint " + info().path + ", but " + dtype_name(wanted.dtype) + " " +
-                    shape_text(wanted.shape) + " in this run");
+                stored.describe() + " is " + dtype_name(stored.dtype) + " " +
+                    shape_text(stored.shape) + " in the checkpoint " + info().path + ", but " +
+                    dtype_name(wanted.dtype) + " " + shape_text(wanted.shape) + " in this run");
   }
   if (piece.count == 0) return;
   char* out = data_of(piece, wanted.dtype);
   const int64_t end = piece.begin + piece.count;
-  impl_->read_blocks(stored, piece.begin, end, [&](const char* bytes, int64_t begin, int64_t count) {
-    const int64_t from = std::max(begin, piece.begin);
-    const int64_t to = std::min(begin + count, end);
-    convert(bytes + (from - begin) * stored.item_bytes(), stored.dtype,
-            out + (from - piece.begin) * wanted.item_bytes(), wanted.dtype, to - from);
-  });
+  impl_->read_blocks(
+      stored, piece.begin, end, [&](const char* bytes, int64_t begin, int64_t count) {
+        const int64_t from = std::max(begin, piece.begin);
+        const int64_t to = std::min(begin + count, end);
+        convert(bytes + (from - begin) * stored.item_bytes(),
+                stored.dtype,
+                out + (from - piece.begin) * wanted.item_bytes(),
+                wanted.dtype,
+                to - from);
+      });
 }
 
 void CheckpointReader::verify() const {

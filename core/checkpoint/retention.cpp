@@ -42,7 +42,9 @@ std::optional<int64_t> step_of(const std::string& name) {
   return step;
 }
 
-std::string path_of(const std::string& folder, int64_t step) { return folder + "/" + step_name(step); }
+std::string path_of(const std::string& folder, int64_t step) {
+  return folder + "/" + step_name(step);
+}
 
 bool opens(const std::string& path) {
   try {
@@ -80,7 +82,9 @@ std::string step_name(int64_t step) {
   return name;
 }
 
-std::string temporary_name(const std::string& name) { return "." + name + ".tmp-"; }
+std::string temporary_name(const std::string& name) {
+  return "." + name + ".tmp-";
+}
 
 std::vector<int64_t> steps_in(const std::string& folder) {
   std::vector<int64_t> steps;
@@ -105,8 +109,9 @@ CheckpointInfo newest_checkpoint(const std::string& folder,
     try {
       const CheckpointReader reader(path_of(folder, step));
       if (reader.info().step != step) {
-        throw Error(YOKE_DATA_LOSS, path_of(folder, step) + " holds step " +
-                                        std::to_string(reader.info().step) + ", not what its name says");
+        throw Error(YOKE_DATA_LOSS,
+                    path_of(folder, step) + " holds step " + std::to_string(reader.info().step) +
+                        ", not what its name says");
       }
       reader.verify();
       return reader.info();
@@ -120,7 +125,8 @@ CheckpointInfo newest_checkpoint(const std::string& folder,
 
 void prune_checkpoints(const std::string& folder, int64_t keep) {
   if (keep < 1) {
-    throw Error(YOKE_INVALID_ARGUMENT, "checkpoint.keep is " + std::to_string(keep) + "; it must be at least 1");
+    throw Error(YOKE_INVALID_ARGUMENT,
+                "checkpoint.keep is " + std::to_string(keep) + "; it must be at least 1");
   }
   const FolderLock lock(folder);
   if (!lock.held()) return;  // a save is running; it will prune after its own

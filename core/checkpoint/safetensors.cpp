@@ -30,7 +30,9 @@ constexpr std::array<std::pair<const char*, int32_t>, 7> kDtypes{{{"F64", YOKE_F
                                                                   {"I32", YOKE_I32},
                                                                   {"U8", YOKE_U8}}};
 
-[[noreturn]] void refuse(const std::string& reason) { throw Error(YOKE_DATA_LOSS, reason); }
+[[noreturn]] void refuse(const std::string& reason) {
+  throw Error(YOKE_DATA_LOSS, reason);
+}
 
 bool has_control(std::string_view text) {
   return std::any_of(text.begin(), text.end(), [](char c) {
@@ -47,8 +49,8 @@ std::string shown(std::string_view name) {
   return "'" + text + (name.size() > 80 ? "...'" : "'");
 }
 
-// Receives the events of the JSON parser. Only one shape is legal, so a place in the text is one of five
-// states, and every rule is checked as soon as the event arrives.
+// Receives the events of the JSON parser. Only one shape is legal, so a place in the text is one of
+// five states, and every rule is checked as soon as the event arrives.
 class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit HeaderEvents(SafetensorsHeader* out) : out_(out) {}
@@ -102,7 +104,8 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   bool key(std::string& value) override {
     key_ = value;
     if (state_ == State::kTop) return top_key();
-    if (!inner_keys_.insert(value).second) refuse(where() + "the key " + shown(value) + " stands twice");
+    if (!inner_keys_.insert(value).second)
+      refuse(where() + "the key " + shown(value) + " stands twice");
     const bool known = value == "dtype" || value == "shape" || value == "data_offsets";
     if (state_ == State::kTensor && !known) refuse(where() + "unknown key " + shown(value));
     return true;
@@ -147,7 +150,8 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
     if (!names_.insert(key_).second) refuse("the name " + shown(key_) + " stands twice");
     if (names_.size() > kMaxTensors) refuse("more than 1000000 tensors");
     if (key_.empty() || key_.size() > kMaxTensorName || has_control(key_)) {
-      refuse("the name " + shown(key_) + " is empty, longer than 512 bytes or has control characters");
+      refuse("the name " + shown(key_) +
+             " is empty, longer than 512 bytes or has control characters");
     }
     return true;
   }
@@ -224,7 +228,8 @@ void check_length(uint64_t length, uint64_t file_bytes) {
            std::to_string(std::min(kMaxSafetensorsHeader, file_bytes - 8)));
   }
   if (length % 8 != 0) {
-    refuse("the data does not begin at a multiple of 8 (header of " + std::to_string(length) + " bytes)");
+    refuse("the data does not begin at a multiple of 8 (header of " + std::to_string(length) +
+           " bytes)");
   }
 }
 
@@ -234,9 +239,10 @@ const char* safetensors_dtype(int32_t dtype) {
   for (const auto& [name, value] : kDtypes) {
     if (value == dtype) return name;
   }
-  throw Error(YOKE_INVALID_ARGUMENT, "dtype " + std::to_string(dtype) +
-                                         " cannot be saved; allowed are fp64, fp32, bf16, fp16, int64, "
-                                         "int32 and uint8");
+  throw Error(YOKE_INVALID_ARGUMENT,
+              "dtype " + std::to_string(dtype) +
+                  " cannot be saved; allowed are fp64, fp32, bf16, fp16, int64, "
+                  "int32 and uint8");
 }
 
 int32_t dtype_from_safetensors(std::string_view name) {
@@ -264,7 +270,8 @@ SafetensorsHeader parse_safetensors_header(std::string_view text, uint64_t file_
   SafetensorsHeader header;
   header.data_begin = 8 + text.size();
   HeaderEvents events(&header);
-  nlohmann::json::sax_parse(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(last) + 1, &events);
+  nlohmann::json::sax_parse(
+      text.begin(), text.begin() + static_cast<std::ptrdiff_t>(last) + 1, &events);
   check_tiling(&header, file_bytes);
   return header;
 }
@@ -294,7 +301,8 @@ std::string make_safetensors_header(std::vector<SafetensorsTensor>* tensors,
   for (SafetensorsTensor& tensor : *tensors) {
     uint64_t bytes = 0;
     if (!tensor_bytes(tensor.shape, tensor.dtype, &bytes)) {
-      throw Error(YOKE_INVALID_ARGUMENT, "tensor " + shown(tensor.name) + " is too large to be saved");
+      throw Error(YOKE_INVALID_ARGUMENT,
+                  "tensor " + shown(tensor.name) + " is too large to be saved");
     }
     tensor.begin = at;
     tensor.end = at += bytes;

@@ -22,10 +22,12 @@ namespace {
 using Json = nlohmann::json;
 using TensorKey = std::pair<std::string, std::string>;  // name, kind
 
-// ---- What ranks tell each other: a JSON object, or {"error": {code, text, rank}} -------------------
+// ---- What ranks tell each other: a JSON object, or {"error": {code, text, rank}}
+// -------------------
 
 std::string dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);  // never throws for a name's sake
+  return json.dump(
+      -1, ' ', false, Json::error_handler_t::replace);  // never throws for a name's sake
 }
 
 Json failure(int32_t code, const std::string& text, int32_t rank) {
@@ -52,7 +54,8 @@ void throw_if_failed(const Json& json) {
   throw Error(e.at("code"), e.at("text").get<std::string>(), e.at("rank"));
 }
 
-// ---- One save, on one rank -------------------------------------------------------------------------
+// ---- One save, on one rank
+// -------------------------------------------------------------------------
 
 class Save {
  public:
@@ -78,7 +81,8 @@ class Save {
       const auto [at, added] = index.try_emplace({tensor.name, tensor.kind}, tensors_.size());
       if (added) tensors_.push_back(tensor);
       require_same(tensors_[at->second], tensor);
-      if (piece.count > 0) tensors_[at->second].pieces.push_back({piece.begin, piece.count, {}, -1});
+      if (piece.count > 0)
+        tensors_[at->second].pieces.push_back({piece.begin, piece.count, {}, -1});
     });
     Json list = Json::array();
     for (const StoredTensor& t : tensors_) {
@@ -111,7 +115,8 @@ class Save {
     }
     for (auto& [key, tensor] : all) manifest_.tensors.push_back(std::move(tensor));
     check_tiling(&manifest_.tensors, YOKE_INTERNAL, "the backend's pieces with replica 0: ");
-    const bool has_param = std::any_of(manifest_.tensors.begin(), manifest_.tensors.end(),
+    const bool has_param = std::any_of(manifest_.tensors.begin(),
+                                       manifest_.tensors.end(),
                                        [](const StoredTensor& t) { return t.kind == "param"; });
     if (!has_param) throw Error(YOKE_INTERNAL, "the backend has no piece of the kind 'param'");
     const std::vector<LaidOutFile> files =
@@ -139,8 +144,9 @@ class Save {
     make_folders(request_.folder);
     lock_.emplace(request_.folder);
     if (!lock_->held()) {
-      throw Error(YOKE_FAILED_PRECONDITION, "another process is saving into " + request_.folder +
-                                                "; give this run another run.dir");
+      throw Error(
+          YOKE_FAILED_PRECONDITION,
+          "another process is saving into " + request_.folder + "; give this run another run.dir");
     }
     sweep_temporaries(request_.folder);
     needed_bytes_ = 0;
@@ -160,7 +166,8 @@ class Save {
 
   Json place_all() const {
     Json places = Json::array();
-    for (const StoredTensor& t : manifest_.tensors) places.push_back({t.name, t.kind, t.file, t.offset});
+    for (const StoredTensor& t : manifest_.tensors)
+      places.push_back({t.name, t.kind, t.file, t.offset});
     return {{"folder", temp_->path()}, {"tensors", places}};
   }
 
@@ -172,7 +179,8 @@ class Save {
     for (const Json& item : plan.at("tensors")) {
       const auto at = places_.find({item.at(0), item.at(1)});
       if (at == places_.end()) continue;
-      const std::string path = plan.at("folder").get<std::string>() + "/" + item.at(2).get<std::string>();
+      const std::string path =
+          plan.at("folder").get<std::string>() + "/" + item.at(2).get<std::string>();
       auto& file = files_[path];
       if (file == nullptr) file = std::make_unique<File>(File::open_for_writing(path));
       at->second.tensor->offset = item.at(3);
@@ -201,7 +209,8 @@ class Save {
     }
     Json list = Json::array();
     for (const StoredTensor& t : tensors_) {
-      for (const StoredPiece& p : t.pieces) list.push_back({t.name, t.kind, p.begin, p.count, to_hex(p.crc)});
+      for (const StoredPiece& p : t.pieces)
+        list.push_back({t.name, t.kind, p.begin, p.count, to_hex(p.crc)});
     }
     return {{"pieces", list}};
   }
@@ -217,7 +226,8 @@ class Save {
     const char* bytes = data_of(piece, piece.dtype);
     StoredPiece written{piece.begin, piece.count, {}, group_.rank};
     const int64_t size = piece.count * tensor.item_bytes();
-    const uint64_t offset = at->second.tensor->offset + static_cast<uint64_t>(piece.begin * tensor.item_bytes());
+    const uint64_t offset =
+        at->second.tensor->offset + static_cast<uint64_t>(piece.begin * tensor.item_bytes());
     for (int64_t done = 0; done < size; done += kBlockBytes) {
       const auto length = static_cast<size_t>(std::min(kBlockBytes, size - done));
       written.crc.push_back(crc32c(0, bytes + done, length));
@@ -230,7 +240,8 @@ class Save {
     const std::vector<std::string> reports = group_.gather(dump(mine));
     Json outcome;
     if (group_.rank == 0) {
-      outcome = attempt(0, [&] { return explain_full_disk([&] { return commit_files(reports); }); });
+      outcome =
+          attempt(0, [&] { return explain_full_disk([&] { return commit_files(reports); }); });
       temp_.reset();
       lock_.reset();
     }
@@ -250,10 +261,12 @@ class Save {
       throw_if_failed(report);
       for (const Json& piece : report.at("pieces")) {
         index.at({piece.at(0), piece.at(1)})
-            ->pieces.push_back({piece.at(2), piece.at(3), from_hex(piece.at(4)), static_cast<int32_t>(rank)});
+            ->pieces.push_back(
+                {piece.at(2), piece.at(3), from_hex(piece.at(4)), static_cast<int32_t>(rank)});
       }
     }
-    check_tiling(&manifest_.tensors, YOKE_INTERNAL, "the backend saved other pieces than it described: ");
+    check_tiling(
+        &manifest_.tensors, YOKE_INTERNAL, "the backend saved other pieces than it described: ");
     for (const StoredFile& file : manifest_.files) {
       File out = File::open_for_writing(temp_->path() + "/" + file.name);
       out.sync();
@@ -277,9 +290,9 @@ class Save {
       if (e.code() != YOKE_RESOURCE_EXHAUSTED || needed_bytes_ == 0) throw;
       temp_.reset();  // so that "free" is what the user will find
       throw Error(e.code(),
-                  std::string(e.what()) + ": it needs " + std::to_string(needed_bytes_) + " bytes, " +
-                      std::to_string(free_bytes(request_.folder)) + " are free in " + request_.folder +
-                      "; make room or lower checkpoint.keep",
+                  std::string(e.what()) + ": it needs " + std::to_string(needed_bytes_) +
+                      " bytes, " + std::to_string(free_bytes(request_.folder)) + " are free in " +
+                      request_.folder + "; make room or lower checkpoint.keep",
                   e.rank());
     }
   }
@@ -299,7 +312,9 @@ class Save {
 
 }  // namespace
 
-std::string save_checkpoint(const SaveRequest& request, const SaveGroup& group, const PieceWalk& walk) {
+std::string save_checkpoint(const SaveRequest& request,
+                            const SaveGroup& group,
+                            const PieceWalk& walk) {
   return Save(request, group).run(walk);
 }
 

@@ -19,9 +19,12 @@ std::vector<int64_t> count_pairs(std::span<const uint8_t> text) {
 
 }  // namespace
 
-double bigram_loss(std::span<const uint8_t> training, std::span<const uint8_t> held_out, double alpha) {
+double bigram_loss(std::span<const uint8_t> training,
+                   std::span<const uint8_t> held_out,
+                   double alpha) {
   if (!(alpha > 0)) {
-    throw Error(YOKE_INVALID_ARGUMENT, "bigram_loss: alpha is " + std::to_string(alpha) + ", must be above 0");
+    throw Error(YOKE_INVALID_ARGUMENT,
+                "bigram_loss: alpha is " + std::to_string(alpha) + ", must be above 0");
   }
   if (held_out.size() < 2) {
     throw Error(YOKE_INVALID_ARGUMENT, "bigram_loss: the held-out text has fewer than 2 bytes");

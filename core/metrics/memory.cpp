@@ -23,8 +23,14 @@ int64_t kilobytes(const char* path, const std::string& key) {
 
 }  // namespace
 
-int64_t resident_bytes() { return kilobytes("/proc/self/status", "VmRSS:"); }
-int64_t peak_resident_bytes() { return kilobytes("/proc/self/status", "VmHWM:"); }
-int64_t total_memory_bytes() { return kilobytes("/proc/meminfo", "MemTotal:"); }
+int64_t resident_bytes() {
+  return kilobytes("/proc/self/status", "VmRSS:");
+}
+int64_t peak_resident_bytes() {
+  return kilobytes("/proc/self/status", "VmHWM:");
+}
+int64_t total_memory_bytes() {
+  return kilobytes("/proc/meminfo", "MemTotal:");
+}
 
 }  // namespace yoke

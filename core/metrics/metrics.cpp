@@ -96,9 +96,11 @@ std::string log_line(const StepMetrics& m, bool colour) {
   Line line(colour);
   line.add(kRed, print("step: %2lld", static_cast<long long>(m.step)))
       .add(kGreen, print("loss: %7.4f", m.loss))
-      .add(kYellow, std::isnan(m.grad_norm) ? "grad_norm:      -" : print("grad_norm: %6.2f", m.grad_norm))
+      .add(kYellow,
+           std::isnan(m.grad_norm) ? "grad_norm:      -" : print("grad_norm: %6.2f", m.grad_norm))
       .add(kCyan, print("lr: %.1e", m.lr))
-      .add(kMagenta, print("memory: %5.2fGiB(%.1f%%)", static_cast<double>(m.memory_bytes) / kGiB, share))
+      .add(kMagenta,
+           print("memory: %5.2fGiB(%.1f%%)", static_cast<double>(m.memory_bytes) / kGiB, share))
       .add(kBlue, "tps: " + with_commas(m.tps))
       .add(kCyan, print("tflops: %.2f", m.tflops));
   if (m.mfu_percent) line.add(kMagenta, print("mfu: %.1f%%", *m.mfu_percent));
@@ -134,15 +136,18 @@ std::string json_line(const StepMetrics& m) {
 }
 
 std::string json_line(const EvalMetrics& m) {
-  return Json{{"step", m.step}, {"eval_loss", m.loss}, {"eval_tokens", m.tokens}, {"eval_seconds", m.seconds}}
+  return Json{{"step", m.step},
+              {"eval_loss", m.loss},
+              {"eval_tokens", m.tokens},
+              {"eval_seconds", m.seconds}}
       .dump();
 }
 
 bool wants_colour(int file_descriptor) {
   const char* no_colour = std::getenv("NO_COLOR");
   const char* term = std::getenv("TERM");
-  return ::isatty(file_descriptor) == 1 && (no_colour == nullptr || *no_colour == '\0') && term != nullptr &&
-         std::string_view(term) != "dumb";
+  return ::isatty(file_descriptor) == 1 && (no_colour == nullptr || *no_colour == '\0') &&
+         term != nullptr && std::string_view(term) != "dumb";
 }
 
 struct MetricsFile::Impl {
@@ -152,15 +157,20 @@ struct MetricsFile::Impl {
 
 MetricsFile::MetricsFile(const std::string& path, int64_t last_step) {
   std::string kept;
-  if (::access(path.c_str(), F_OK) == 0) kept = lines_up_to(read_text(path, kMaxMetricsBytes), last_step);
+  if (::access(path.c_str(), F_OK) == 0)
+    kept = lines_up_to(read_text(path, kMaxMetricsBytes), last_step);
   replace_text(path, kept);
   impl_ = std::make_unique<Impl>(Impl{File::open_for_writing(path), kept.size()});
 }
 
 MetricsFile::~MetricsFile() = default;
 
-void MetricsFile::write(const StepMetrics& metrics) { write_line(json_line(metrics)); }
-void MetricsFile::write(const EvalMetrics& metrics) { write_line(json_line(metrics)); }
+void MetricsFile::write(const StepMetrics& metrics) {
+  write_line(json_line(metrics));
+}
+void MetricsFile::write(const EvalMetrics& metrics) {
+  write_line(json_line(metrics));
+}
 
 void MetricsFile::write_line(std::string line) {
   line += '\n';

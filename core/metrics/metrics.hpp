@@ -19,17 +19,17 @@ struct CommUse {
 // One logged step. Rates are means over the steps since the last report.
 struct StepMetrics {
   int64_t step = 0;
-  double loss = 0;         // mean over the targets of the global batch, nats
-  double grad_norm = 0;    // before clipping; NaN = not known
+  double loss = 0;       // mean over the targets of the global batch, nats
+  double grad_norm = 0;  // before clipping; NaN = not known
   double lr = 0;
-  int64_t tokens = 0;      // trained on since the start of the run, all ranks
+  int64_t tokens = 0;  // trained on since the start of the run, all ranks
   double step_seconds = 0;
-  double tps = 0;          // tokens per second, all ranks
-  double tflops = 0;       // per rank
-  std::optional<double> mfu_percent;  // only where the peak of the device is known
-  int64_t memory_bytes = 0;           // peak of this rank
-  int64_t memory_total_bytes = 0;     // of the device or machine
-  double comm_percent = 0;            // of the time, spent waiting for collectives
+  double tps = 0;                       // tokens per second, all ranks
+  double tflops = 0;                    // per rank
+  std::optional<double> mfu_percent;    // only where the peak of the device is known
+  int64_t memory_bytes = 0;             // peak of this rank
+  int64_t memory_total_bytes = 0;       // of the device or machine
+  double comm_percent = 0;              // of the time, spent waiting for collectives
   std::map<std::string, CommUse> comm;  // by axes, "dp_shard"
 };
 
@@ -54,8 +54,8 @@ bool wants_colour(int file_descriptor);
 // metrics.jsonl of a run. One writer; every line is handed to the system at once.
 class MetricsFile {
  public:
-  // Makes the file, or continues it: whole lines up to last_step stay, later ones belong to steps that
-  // will be done again, and go. Throws Error naming the path.
+  // Makes the file, or continues it: whole lines up to last_step stay, later ones belong to steps
+  // that will be done again, and go. Throws Error naming the path.
   MetricsFile(const std::string& path, int64_t last_step);
   ~MetricsFile();
   void write(const StepMetrics& metrics);

@@ -37,8 +37,9 @@ bool is_free(const std::string& path) {
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::not_found) return true;
   if (status.type() != fs::file_type::directory) {
-    throw Error(YOKE_FAILED_PRECONDITION,
-                "run.dir: " + path + " is not a folder that can be used; move it away or name another");
+    throw Error(
+        YOKE_FAILED_PRECONDITION,
+        "run.dir: " + path + " is not a folder that can be used; move it away or name another");
   }
   const bool empty = fs::is_empty(path, error);
   if (error) throw_errno("run.dir: cannot look into " + path, error.value());
@@ -49,7 +50,8 @@ std::string processor() {
   std::ifstream in("/proc/cpuinfo");
   for (std::string line; std::getline(in, line);) {
     const size_t colon = line.find(": ");
-    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) return line.substr(colon + 2);
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos)
+      return line.substr(colon + 2);
   }
   return "unknown";
 }
@@ -83,13 +85,14 @@ std::vector<std::string> existing_run_folders(const std::string& wanted) {
 std::string environment_json(const std::map<std::string, std::string>& versions) {
   utsname system{};
   ::uname(&system);
-  Json json = {{"time", time_now()},
-               {"versions", versions},
-               {"compiler", __VERSION__},
-               {"system", std::string(system.sysname) + " " + system.release + " " + system.machine},
-               {"processor", processor()},
-               {"cores", std::thread::hardware_concurrency()},
-               {"memory", total_memory_bytes()}};
+  Json json = {
+      {"time", time_now()},
+      {"versions", versions},
+      {"compiler", __VERSION__},
+      {"system", std::string(system.sysname) + " " + system.release + " " + system.machine},
+      {"processor", processor()},
+      {"cores", std::thread::hardware_concurrency()},
+      {"memory", total_memory_bytes()}};
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

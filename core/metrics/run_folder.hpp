@@ -11,8 +11,8 @@
 
 namespace yoke {
 
-// The folder for a new run: `wanted` if it is missing or empty, else the first such sibling wanted-2,
-// wanted-3, ... Only looks. FAILED_PRECONDITION if one of them is not a folder.
+// The folder for a new run: `wanted` if it is missing or empty, else the first such sibling
+// wanted-2, wanted-3, ... Only looks. FAILED_PRECONDITION if one of them is not a folder.
 std::string free_run_folder(const std::string& wanted);
 
 // The runs that were started under this name, newest (highest number) first. Only looks.
@@ -25,11 +25,12 @@ struct ExitRecord {
   int64_t step = 0;  // the last whole step
 };
 
-// What the run ran on. `versions`: what the caller knows (yoke, torch, backends); the processor, cores,
-// memory, kernel, compiler and time are added.
+// What the run ran on. `versions`: what the caller knows (yoke, torch, backends); the processor,
+// cores, memory, kernel, compiler and time are added.
 std::string environment_json(const std::map<std::string, std::string>& versions);
 
-// Writes the files of a run, each old or new, never half. One rank only. Throws Error naming the path.
+// Writes the files of a run, each old or new, never half. One rank only. Throws Error naming the
+// path.
 class RunFolder {
  public:
   explicit RunFolder(const std::string& path);  // makes it, with logs/ and checkpoints/

@@ -20,16 +20,21 @@ To one(From value, int32_t from, int32_t to) {
   return out;
 }
 
-double widened(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+double widened(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
 
 // The oracle: of all bf16 values the nearest, of two equally near the one with an even last bit. It
-// looks at every neighbour in exact arithmetic (long double holds the difference of two doubles here).
+// looks at every neighbour in exact arithmetic (long double holds the difference of two doubles
+// here).
 uint16_t nearest_bf16(double value) {
   uint16_t best = 0;
   long double best_distance = std::numeric_limits<long double>::infinity();
-  for (uint32_t exponent_and_mantissa = 0; exponent_and_mantissa < 0x7f80; ++exponent_and_mantissa) {
+  for (uint32_t exponent_and_mantissa = 0; exponent_and_mantissa < 0x7f80;
+       ++exponent_and_mantissa) {
     const auto bits = static_cast<uint16_t>(exponent_and_mantissa);
-    const long double distance = std::fabs(static_cast<long double>(widened(bits)) - std::fabs(value));
+    const long double distance =
+        std::fabs(static_cast<long double>(widened(bits)) - std::fabs(value));
     if (distance < best_distance || (distance == best_distance && bits % 2 == 0)) {
       best = bits;
       best_distance = distance;
@@ -45,7 +50,8 @@ TEST(Convert, WidensExactly) {
     const auto wide = one<double>(half, YOKE_BF16, YOKE_F64);
     if (std::isnan(single)) {
       ASSERT_TRUE(std::isnan(wide));
-      ASSERT_TRUE(std::isnan(one<float>(one<uint16_t>(single, YOKE_F32, YOKE_BF16), YOKE_BF16, YOKE_F32)));
+      ASSERT_TRUE(
+          std::isnan(one<float>(one<uint16_t>(single, YOKE_F32, YOKE_BF16), YOKE_BF16, YOKE_F32)));
       continue;
     }
     ASSERT_EQ(std::bit_cast<uint32_t>(single), bits << 16);

@@ -1,4 +1,5 @@
-// Kills and faults at every system call of a save. A child saves; the parent looks at what is on disk.
+// Kills and faults at every system call of a save. A child saves; the parent looks at what is on
+// disk.
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 
@@ -15,11 +16,14 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::set<long> kFileCalls = {
-    SYS_open,      SYS_openat, SYS_close,   SYS_mkdir,     SYS_pwrite64, SYS_write,  SYS_fallocate, SYS_ftruncate,
-    SYS_fsync,     SYS_fdatasync, SYS_rename, SYS_renameat2, SYS_unlink,  SYS_unlinkat, SYS_rmdir,  SYS_statfs,
-    SYS_fstatfs,   SYS_flock,  SYS_access,  SYS_stat,      SYS_newfstatat, SYS_getdents64, SYS_pread64, SYS_fstat};
+    SYS_open,      SYS_openat,    SYS_close,      SYS_mkdir,      SYS_pwrite64, SYS_write,
+    SYS_fallocate, SYS_ftruncate, SYS_fsync,      SYS_fdatasync,  SYS_rename,   SYS_renameat2,
+    SYS_unlink,    SYS_unlinkat,  SYS_rmdir,      SYS_statfs,     SYS_fstatfs,  SYS_flock,
+    SYS_access,    SYS_stat,      SYS_newfstatat, SYS_getdents64, SYS_pread64,  SYS_fstat};
 
-bool counts(long number) { return kFileCalls.contains(number); }
+bool counts(long number) {
+  return kFileCalls.contains(number);
+}
 
 // The group of a single rank.
 SaveGroup alone() {
@@ -62,10 +66,11 @@ CheckpointInfo newest(const std::string& folder) {
 }
 
 #define SKIP_WITHOUT_TRACING() \
-  if (!TracedChild::works()) GTEST_SKIP() << "this machine does not let a process trace its children"
+  if (!TracedChild::works())   \
+  GTEST_SKIP() << "this machine does not let a process trace its children"
 
-// At any moment of a save there is a whole newest checkpoint, no half one is ever seen, and the next save
-// works and leaves nothing behind.
+// At any moment of a save there is a whole newest checkpoint, no half one is ever seen, and the
+// next save works and leaves nothing behind.
 TEST(SaveCheckpoint, MayBeKilledAtEverySystemCall) {
   SKIP_WITHOUT_TRACING();
   bool seen_old = false, seen_new = false;
@@ -73,10 +78,12 @@ TEST(SaveCheckpoint, MayBeKilledAtEverySystemCall) {
   for (;; ++k) {
     const TempDir dir;
     ASSERT_EQ(save_alone(dir.path(), 1, false), 0);
-    const auto result = TracedChild::kill_at(k, counts, [&] { return save_alone(dir.path(), 2, true); });
+    const auto result =
+        TracedChild::kill_at(k, counts, [&] { return save_alone(dir.path(), 2, true); });
     const int64_t step = newest(dir.path()).step;
     ASSERT_TRUE(holds(dir.path(), step, step)) << "killed at call " << k;
-    for (const int64_t other : steps_in(dir.path())) ASSERT_TRUE(holds(dir.path(), other, other)) << k;
+    for (const int64_t other : steps_in(dir.path()))
+      ASSERT_TRUE(holds(dir.path(), other, other)) << k;
     (step == 1 ? seen_old : seen_new) = true;
     ASSERT_EQ(save_alone(dir.path(), 3, true), 0) << "after a kill at call " << k;
     ASSERT_EQ(std::distance(fs::directory_iterator(dir.path()), {}), 2) << "killed at call " << k;
@@ -87,8 +94,9 @@ TEST(SaveCheckpoint, MayBeKilledAtEverySystemCall) {
   EXPECT_TRUE(seen_old && seen_new);
 }
 
-// A kill leaves the page cache alone, so it cannot show a missing sync; the order of the calls can. In
-// front of the rename everything in the new folder is synced, behind it the folder that names it.
+// A kill leaves the page cache alone, so it cannot show a missing sync; the order of the calls can.
+// In front of the rename everything in the new folder is synced, behind it the folder that names
+// it.
 TEST(SaveCheckpoint, SyncsEverythingBeforeTheCommitAndTheCommitItself) {
   SKIP_WITHOUT_TRACING();
   const TempDir dir;
@@ -124,7 +132,8 @@ TEST(SaveCheckpoint, MayBeKilledAtEverySystemCallOfAReplacement) {
     ASSERT_EQ(save_alone(dir.path(), 1, false), 0);
     FakeState changed = state_at(5);
     const auto result = TracedChild::kill_at(k, counts, [&] {
-      save_checkpoint(request_of(dir.path(), 1), alone(), walk_of(changed, whole_on_rank0(changed, 1)[0]));
+      save_checkpoint(
+          request_of(dir.path(), 1), alone(), walk_of(changed, whole_on_rank0(changed, 1)[0]));
       return 0;
     });
     ASSERT_EQ(newest(dir.path()).step, 1);
@@ -136,7 +145,8 @@ TEST(SaveCheckpoint, MayBeKilledAtEverySystemCallOfAReplacement) {
   EXPECT_TRUE(seen_old && seen_new);
 }
 
-// Any call may fail with any of these: the save says so with the path, and the older checkpoint stays.
+// Any call may fail with any of these: the save says so with the path, and the older checkpoint
+// stays.
 TEST(SaveCheckpoint, ReportsAFailureOfEverySystemCall) {
   SKIP_WITHOUT_TRACING();
   for (const int error : {ENOSPC, EIO, EACCES}) {
@@ -144,14 +154,13 @@ TEST(SaveCheckpoint, ReportsAFailureOfEverySystemCall) {
     for (int k = 1;; ++k) {
       const TempDir dir, words;
       ASSERT_EQ(save_alone(dir.path(), 1, false), 0);
-      const auto result = TracedChild::fail_at(k, error, counts, [&] {
-        return save_alone(dir.path(), 2, false, words / "text");
-      });
+      const auto result = TracedChild::fail_at(
+          k, error, counts, [&] { return save_alone(dir.path(), 2, false, words / "text"); });
       if (result.failed_call < 0) break;
-      const std::string at = "call " + std::to_string(k) + " (number " + std::to_string(result.failed_call) +
-                             ") with " + std::strerror(error);
-      // What is left of a failed call is either the old or the new checkpoint, and the exit code says which
-      // one the user may count on.
+      const std::string at = "call " + std::to_string(k) + " (number " +
+                             std::to_string(result.failed_call) + ") with " + std::strerror(error);
+      // What is left of a failed call is either the old or the new checkpoint, and the exit code
+      // says which one the user may count on.
       const int64_t step = newest(dir.path()).step;
       ASSERT_TRUE(holds(dir.path(), step, step)) << at;
       if (result.exit_code == 0) {
@@ -165,9 +174,10 @@ TEST(SaveCheckpoint, ReportsAFailureOfEverySystemCall) {
       if (error == ENOSPC && text.find("it needs") != std::string::npos) {
         ASSERT_NE(text.find("are free in"), std::string::npos) << text;
       }
-      ASSERT_EQ(result.exit_code, 10 + (error == ENOSPC  ? YOKE_RESOURCE_EXHAUSTED
-                                        : error == EIO   ? YOKE_DATA_LOSS
-                                                         : YOKE_FAILED_PRECONDITION))
+      ASSERT_EQ(result.exit_code,
+                10 + (error == ENOSPC ? YOKE_RESOURCE_EXHAUSTED
+                      : error == EIO  ? YOKE_DATA_LOSS
+                                      : YOKE_FAILED_PRECONDITION))
           << at << ": " << text;
       ASSERT_EQ(save_alone(dir.path(), 3, true), 0) << at;
       ASSERT_EQ(std::distance(fs::directory_iterator(dir.path()), {}), 2) << at;
@@ -181,19 +191,20 @@ TEST(SaveCheckpoint, WorksOrRefusesOnPoorerFileSystems) {
   SKIP_WITHOUT_TRACING();
   const auto only = [](long wanted) { return [wanted](long number) { return number == wanted; }; };
   const TempDir dir;
-  ASSERT_EQ(TracedChild::fail_at(1, EOPNOTSUPP, only(SYS_fallocate), [&] {
-              return save_alone(dir.path(), 1, false);
-            }).exit_code, 0);
+  ASSERT_EQ(
+      TracedChild::fail_at(
+          1, EOPNOTSUPP, only(SYS_fallocate), [&] { return save_alone(dir.path(), 1, false); })
+          .exit_code,
+      0);
   EXPECT_TRUE(holds(dir.path(), 1, 1));
-  const auto replaced = TracedChild::fail_at(1, EINVAL, only(SYS_renameat2), [&] {
-    return save_alone(dir.path(), 1, false);
-  });
+  const auto replaced = TracedChild::fail_at(
+      1, EINVAL, only(SYS_renameat2), [&] { return save_alone(dir.path(), 1, false); });
   EXPECT_EQ(replaced.exit_code, 10 + YOKE_FAILED_PRECONDITION);
   EXPECT_TRUE(holds(dir.path(), 1, 1));
 }
 
-// Ranks as processes would share nothing but the disk; here several threads save and the whole process is
-// killed at a random moment.
+// Ranks as processes would share nothing but the disk; here several threads save and the whole
+// process is killed at a random moment.
 TEST(SaveCheckpoint, MayBeKilledAtAnyMomentWithSeveralRanks) {
   std::mt19937_64 random(9);
   const TempDir dir;

@@ -12,7 +12,9 @@ namespace {
 
 using Function = uint32_t (*)(uint32_t, const void*, size_t);
 
-uint32_t of(Function f, const std::string& text) { return f(0, text.data(), text.size()); }
+uint32_t of(Function f, const std::string& text) {
+  return f(0, text.data(), text.size());
+}
 
 TEST(Crc32c, MatchesKnownVectors) {
   std::string ascending(32, '\0'), descending(32, '\0');
@@ -37,9 +39,11 @@ TEST(Crc32c, IsTheSameByInstructionAndByTableAtAnyPlaceAndLength) {
   for (char& c : bytes) c = static_cast<char>(random());
   for (size_t begin = 0; begin < 9; ++begin) {
     for (size_t size = 0; size < 300; ++size) {
-      ASSERT_EQ(crc32c(7, bytes.data() + begin, size), crc32c_by_table(7, bytes.data() + begin, size));
+      ASSERT_EQ(crc32c(7, bytes.data() + begin, size),
+                crc32c_by_table(7, bytes.data() + begin, size));
     }
-    ASSERT_EQ(crc32c(0, bytes.data() + begin, 4900), crc32c_by_table(0, bytes.data() + begin, 4900));
+    ASSERT_EQ(crc32c(0, bytes.data() + begin, 4900),
+              crc32c_by_table(0, bytes.data() + begin, 4900));
   }
 }
 

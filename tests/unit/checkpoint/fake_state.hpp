@@ -1,5 +1,5 @@
-// A model's state without a model: tensors with known bytes, split over ranks in any way, and ranks as
-// threads that save and load it.
+// A model's state without a model: tensors with known bytes, split over ranks in any way, and ranks
+// as threads that save and load it.
 #pragma once
 
 #include <barrier>
@@ -52,7 +52,8 @@ inline FakeState fake_state(uint64_t seed, int num_params, int64_t max_dim = 12)
   for (int i = 0; i < num_params; ++i) {
     const std::string name = "model.layers." + std::to_string(i) + ".weight";
     std::vector<int64_t> shape;
-    for (uint64_t d = 0; d < 1 + random() % 3; ++d) shape.push_back(1 + static_cast<int64_t>(random() % max_dim));
+    for (uint64_t d = 0; d < 1 + random() % 3; ++d)
+      shape.push_back(1 + static_cast<int64_t>(random() % max_dim));
     for (const char* kind : {"param", "exp_avg", "exp_avg_sq"}) {
       state.push_back(fake_tensor(name, kind, shape, random));
     }
@@ -61,8 +62,8 @@ inline FakeState fake_state(uint64_t seed, int num_params, int64_t max_dim = 12)
   return state;
 }
 
-// Cuts every tensor at random places and deals the pieces out to ranks at random; some ranks get copies
-// too, which must not be written.
+// Cuts every tensor at random places and deals the pieces out to ranks at random; some ranks get
+// copies too, which must not be written.
 inline RankPieces random_partition(const FakeState& state, int ranks, std::mt19937_64& random) {
   RankPieces pieces(ranks);
   for (size_t t = 0; t < state.size(); ++t) {
@@ -172,9 +173,12 @@ inline std::vector<Outcome> save_with(const SaveRequest& request, int ranks, con
   return outcomes;
 }
 
-inline std::vector<Outcome> save(const SaveRequest& request, FakeState& state, const RankPieces& pieces) {
-  return save_with(request, static_cast<int>(pieces.size()),
-                   [&](int rank) { return walk_of(state, pieces[rank]); });
+inline std::vector<Outcome> save(const SaveRequest& request,
+                                 FakeState& state,
+                                 const RankPieces& pieces) {
+  return save_with(request, static_cast<int>(pieces.size()), [&](int rank) {
+    return walk_of(state, pieces[rank]);
+  });
 }
 
 inline SaveRequest request_of(const std::string& folder, int64_t step) {
@@ -194,7 +198,8 @@ inline std::string save_whole(const std::string& folder, int64_t step, FakeState
   return outcome.path;
 }
 
-// Loads into a state of the same shapes filled with other bytes; pieces that are not visited stay so.
+// Loads into a state of the same shapes filled with other bytes; pieces that are not visited stay
+// so.
 inline FakeState load(const std::string& path, const FakeState& like, const RankPieces& pieces) {
   FakeState loaded = like;
   for (FakeTensor& t : loaded) std::fill(t.bytes.begin(), t.bytes.end(), '\x5a');
@@ -202,8 +207,9 @@ inline FakeState load(const std::string& path, const FakeState& like, const Rank
     const CheckpointReader reader(path);
     for (const FakePiece& p : mine) {
       FakeTensor& t = loaded[p.tensor];
-      visit_fake(t, p, t.bytes.data() + p.begin * item_size(t.dtype),
-                 [&](const YokePiece& piece) { reader.visit(piece); });
+      visit_fake(t, p, t.bytes.data() + p.begin * item_size(t.dtype), [&](const YokePiece& piece) {
+        reader.visit(piece);
+      });
     }
   }
   return loaded;

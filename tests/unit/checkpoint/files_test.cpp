@@ -46,7 +46,8 @@ TEST(File, RefusesWhatIsNoRegularFile) {
 TEST(File, NeverOverwritesWhenCreating) {
   const TempDir dir;
   spill(dir / "a", "old");
-  EXPECT_THAT(error_of([&] { File::create(dir / "a"); }).text, HasSubstr("cannot create " + (dir / "a")));
+  EXPECT_THAT(error_of([&] { File::create(dir / "a"); }).text,
+              HasSubstr("cannot create " + (dir / "a")));
   EXPECT_EQ(slurp(dir / "a"), "old");
 }
 

@@ -23,7 +23,8 @@ StoredTensor tensor(const std::string& name,
   return t;
 }
 
-std::string tiling_error(std::vector<int64_t> shape, const std::vector<std::pair<int64_t, int64_t>>& pieces) {
+std::string tiling_error(std::vector<int64_t> shape,
+                         const std::vector<std::pair<int64_t, int64_t>>& pieces) {
   std::vector<StoredTensor> tensors = {tensor("w", "param", std::move(shape))};
   int32_t rank = 0;
   for (const auto& [begin, count] : pieces) tensors[0].pieces.push_back({begin, count, {}, rank++});
@@ -39,25 +40,31 @@ TEST(CheckTiling, AcceptsPiecesInAnyOrder) {
 
 TEST(CheckTiling, NamesEveryKindOfFault) {
   EXPECT_EQ(tiling_error({10}, {}), "pieces: tensor 'w' (param): elements [0, 10) are in no piece");
-  EXPECT_EQ(tiling_error({10}, {{2, 8}}), "pieces: tensor 'w' (param): elements [0, 2) are in no piece");
-  EXPECT_EQ(tiling_error({10}, {{0, 4}, {5, 5}}), "pieces: tensor 'w' (param): elements [4, 5) are in no piece");
-  EXPECT_EQ(tiling_error({10}, {{0, 9}}), "pieces: tensor 'w' (param): elements [9, 10) are in no piece");
+  EXPECT_EQ(tiling_error({10}, {{2, 8}}),
+            "pieces: tensor 'w' (param): elements [0, 2) are in no piece");
+  EXPECT_EQ(tiling_error({10}, {{0, 4}, {5, 5}}),
+            "pieces: tensor 'w' (param): elements [4, 5) are in no piece");
+  EXPECT_EQ(tiling_error({10}, {{0, 9}}),
+            "pieces: tensor 'w' (param): elements [9, 10) are in no piece");
   EXPECT_THAT(tiling_error({10}, {{0, 10}, {0, 10}}), HasSubstr("overlaps"));
-  EXPECT_THAT(tiling_error({10}, {{0, 10}, {3, 1}}), HasSubstr("the piece [3, 4) (from rank 1) overlaps"));
+  EXPECT_THAT(tiling_error({10}, {{0, 10}, {3, 1}}),
+              HasSubstr("the piece [3, 4) (from rank 1) overlaps"));
   EXPECT_THAT(tiling_error({}, {{0, 1}, {0, 1}}), HasSubstr("overlaps"));
 }
 
 TEST(LayOut, PutsTensorsOneBehindTheOtherAlignedToTheirItems) {
-  std::vector<StoredTensor> tensors = {tensor("b", "param", {3}, YOKE_BF16), tensor("a", "param", {5}),
-                                       tensor("c", "param", {2}, YOKE_F64), tensor("a", "exp_avg", {5})};
+  std::vector<StoredTensor> tensors = {tensor("b", "param", {3}, YOKE_BF16),
+                                       tensor("a", "param", {5}),
+                                       tensor("c", "param", {2}, YOKE_F64),
+                                       tensor("a", "exp_avg", {5})};
   const std::vector<LaidOutFile> files = lay_out(&tensors, "", 1000);
   ASSERT_EQ(files.size(), 2U);
   EXPECT_EQ(files[0].file.name, "model.safetensors");
   EXPECT_EQ(files[1].file.name, "optimizer.safetensors");
   const uint64_t begin = files[0].head.size();
   EXPECT_EQ(begin % 64, 0U);
-  EXPECT_EQ(tensors[2].offset, begin);           // 8-byte items first
-  EXPECT_EQ(tensors[1].offset, begin + 16);      // then 4
+  EXPECT_EQ(tensors[2].offset, begin);            // 8-byte items first
+  EXPECT_EQ(tensors[1].offset, begin + 16);       // then 4
   EXPECT_EQ(tensors[0].offset, begin + 16 + 20);  // then 2
   EXPECT_EQ(files[0].file.bytes, begin + 16 + 20 + 6);
   EXPECT_EQ(files[0].file.head_crc, crc32c(0, files[0].head.data(), files[0].head.size()));
@@ -65,8 +72,10 @@ TEST(LayOut, PutsTensorsOneBehindTheOtherAlignedToTheirItems) {
 }
 
 TEST(LayOut, GivesATensorAboveTheLimitAFileOfItsOwn) {
-  std::vector<StoredTensor> tensors = {tensor("a", "param", {10}), tensor("b", "param", {1000}),
-                                       tensor("c", "param", {10}), tensor("d", "param", {10})};
+  std::vector<StoredTensor> tensors = {tensor("a", "param", {10}),
+                                       tensor("b", "param", {1000}),
+                                       tensor("c", "param", {10}),
+                                       tensor("d", "param", {10})};
   lay_out(&tensors, "", 100);
   EXPECT_EQ(tensors[0].file, "model-00001-of-00003.safetensors");
   EXPECT_EQ(tensors[1].file, "model-00002-of-00003.safetensors");

@@ -101,12 +101,14 @@ TEST(Manifest, NoticesContradictionsUnderARightChecksum) {
   };
   for (const auto& [from, to] : changes) {
     const std::string changed = with_digest(replaced(text, from, to));
-    EXPECT_EQ(error_of([&] { parse_manifest(changed); }).code, YOKE_DATA_LOSS) << from << " -> " << to;
+    EXPECT_EQ(error_of([&] { parse_manifest(changed); }).code, YOKE_DATA_LOSS)
+        << from << " -> " << to;
   }
 }
 
 TEST(Manifest, TellsANewerFormatFromDamage) {
-  const std::string newer = with_digest(replaced(to_text(example()), "\"version\":1", "\"version\":2"));
+  const std::string newer =
+      with_digest(replaced(to_text(example()), "\"version\":1", "\"version\":2"));
   const Outcome error = error_of([&] { parse_manifest(newer); });
   EXPECT_EQ(error.code, YOKE_FAILED_PRECONDITION);
   EXPECT_THAT(error.text, HasSubstr("written by a newer Yoke (format 2)"));

@@ -32,18 +32,21 @@ Outcome load_error(const std::string& path, FakeTensor t, FakePiece piece, int32
   return error_of([&] {
     const CheckpointReader reader(path);
     std::vector<char> out(static_cast<size_t>(t.numel() + 1) * 8);
-    visit_fake(t, piece, out.data(), [&](const YokePiece& p) { reader.visit(p); }, view_dtype);
+    visit_fake(
+        t, piece, out.data(), [&](const YokePiece& p) { reader.visit(p); }, view_dtype);
   });
 }
 
-// ---- What can be asked --------------------------------------------------------------------------------
+// ---- What can be asked
+// --------------------------------------------------------------------------------
 
 TEST(CheckpointReader, SaysWhatIsNoCheckpoint) {
   const TempDir dir;
   for (const std::string& path : {dir.path(), dir / "none"}) {
     const Outcome error = open_and_verify(path);
     EXPECT_EQ(error.code, YOKE_NOT_FOUND);
-    EXPECT_THAT(error.text, AllOf(HasSubstr(path), HasSubstr("is not a checkpoint"), HasSubstr("step-0000")));
+    EXPECT_THAT(error.text,
+                AllOf(HasSubstr(path), HasSubstr("is not a checkpoint"), HasSubstr("step-0000")));
   }
 }
 
@@ -52,13 +55,16 @@ TEST(CheckpointReader, FillsAnyRangeInAnotherDtype) {
   FakeTensor t{"w", "param", YOKE_F32, {1000}, {}};
   std::vector<float> values(1000);
   for (int i = 0; i < 1000; ++i) values[i] = static_cast<float>(i) / 7;
-  t.bytes.assign(reinterpret_cast<char*>(values.data()), reinterpret_cast<char*>(values.data() + 1000));
+  t.bytes.assign(reinterpret_cast<char*>(values.data()),
+                 reinterpret_cast<char*>(values.data() + 1000));
   FakeState state = {t};
   const CheckpointReader reader(save_whole(dir.path(), 8, state));
   std::vector<double> wide(100);
-  visit_fake(t, {0, 450, 100, 0}, wide.data(), [&](const YokePiece& p) { reader.visit(p); }, YOKE_F64);
+  visit_fake(
+      t, {0, 450, 100, 0}, wide.data(), [&](const YokePiece& p) { reader.visit(p); }, YOKE_F64);
   std::vector<uint16_t> narrow(100), expected(100);
-  visit_fake(t, {0, 450, 100, 0}, narrow.data(), [&](const YokePiece& p) { reader.visit(p); }, YOKE_BF16);
+  visit_fake(
+      t, {0, 450, 100, 0}, narrow.data(), [&](const YokePiece& p) { reader.visit(p); }, YOKE_BF16);
   convert(values.data() + 450, YOKE_F32, expected.data(), YOKE_BF16, 100);
   for (int i = 0; i < 100; ++i) ASSERT_EQ(wide[i], static_cast<double>(values[450 + i]));
   EXPECT_EQ(narrow, expected);
@@ -73,8 +79,10 @@ TEST(CheckpointReader, RefusesWhatIsNotInIt) {
   t.kind = "momentum";
   const Outcome error = load_error(saved.path, t, {0, 0, 1, 0});
   EXPECT_EQ(error.code, YOKE_NOT_FOUND);
-  EXPECT_THAT(error.text, AllOf(HasSubstr("no 'momentum' of 'model.layers.0.weight'"),
-                                HasSubstr("it has 'exp_avg', 'exp_avg_sq', 'param'"), HasSubstr("train.optimizer")));
+  EXPECT_THAT(error.text,
+              AllOf(HasSubstr("no 'momentum' of 'model.layers.0.weight'"),
+                    HasSubstr("it has 'exp_avg', 'exp_avg_sq', 'param'"),
+                    HasSubstr("train.optimizer")));
 }
 
 TEST(CheckpointReader, RefusesAnotherShapeOrDtype) {
@@ -99,7 +107,8 @@ TEST(CheckpointReader, RefusesImpossiblePieces) {
 
 TEST(CheckpointReader, ListsTheDifferencesToAnotherModel) {
   std::mt19937_64 random(1);
-  FakeState state = {fake_tensor("same", "param", {2, 3}, random), fake_tensor("reshaped", "param", {2, 3}, random),
+  FakeState state = {fake_tensor("same", "param", {2, 3}, random),
+                     fake_tensor("reshaped", "param", {2, 3}, random),
                      fake_tensor("gone", "param", {4}, random)};
   const Saved saved(state);
   const CheckpointReader reader(saved.path);
@@ -120,12 +129,14 @@ TEST(CheckpointReader, ListsTheDifferencesToAnotherModel) {
   summary.num_params = 3;
   const Outcome error = error_of([&] { reader.check_model(summary); });
   EXPECT_EQ(error.code, YOKE_FAILED_PRECONDITION);
-  EXPECT_THAT(error.text, AllOf(HasSubstr("'reshaped' is [3, 2] in the model, [2, 3] in the checkpoint"),
-                                HasSubstr("'added' [5] is not in the checkpoint"),
-                                HasSubstr("'gone' [4] is not in the model")));
+  EXPECT_THAT(error.text,
+              AllOf(HasSubstr("'reshaped' is [3, 2] in the model, [2, 3] in the checkpoint"),
+                    HasSubstr("'added' [5] is not in the checkpoint"),
+                    HasSubstr("'gone' [4] is not in the model")));
   EXPECT_THAT(error.text, ::testing::Not(HasSubstr("'same'")));
   summary.num_params = 0;
-  EXPECT_THAT(error_of([&] { reader.check_model(summary); }).text, HasSubstr("'same' [2, 3] is not in the model"));
+  EXPECT_THAT(error_of([&] { reader.check_model(summary); }).text,
+              HasSubstr("'same' [2, 3] is not in the model"));
 }
 
 TEST(CheckpointReader, StopsListingDifferencesAtTwenty) {
@@ -136,7 +147,8 @@ TEST(CheckpointReader, StopsListingDifferencesAtTwenty) {
   EXPECT_THAT(error.text, HasSubstr("and 5 more"));
 }
 
-// ---- Damage -------------------------------------------------------------------------------------------
+// ---- Damage
+// -------------------------------------------------------------------------------------------
 
 TEST(CheckpointReader, NoticesAFlippedBitAnywhereAndNamesTheFile) {
   const Saved saved(fake_state(1, 2, 5));
@@ -190,7 +202,8 @@ TEST(CheckpointReader, NoticesFilesOfAnotherCheckpoint) {
   for (const char* name : {"optimizer.safetensors", "manifest.json"}) {
     for (const Saved* from : {&other, &larger}) {
       const Saved target(fake_state(1, 2));
-      fs::copy_file(from->path + "/" + name, target.path + "/" + name, fs::copy_options::overwrite_existing);
+      fs::copy_file(
+          from->path + "/" + name, target.path + "/" + name, fs::copy_options::overwrite_existing);
       EXPECT_EQ(open_and_verify(target.path).code, YOKE_DATA_LOSS) << name;
     }
   }
@@ -203,8 +216,10 @@ TEST(CheckpointReader, NamesFileTensorAndElementsOfTheDamage) {
   text.back() = static_cast<char>(text.back() ^ 1);
   spill(path, text);
   const Outcome error = open_and_verify(saved.path);
-  EXPECT_THAT(error.text, AllOf(HasSubstr(path + ": tensor 'model.layers.1.weight' (exp_avg_sq), elements [0, "),
-                                HasSubstr("are not what was saved (CRC32C ")));
+  EXPECT_THAT(
+      error.text,
+      AllOf(HasSubstr(path + ": tensor 'model.layers.1.weight' (exp_avg_sq), elements [0, "),
+            HasSubstr("are not what was saved (CRC32C ")));
 }
 
 TEST(CheckpointReader, ChecksWhatItLoadsWithoutBeingAsked) {
@@ -226,6 +241,7 @@ TEST(CheckpointReader, NoticesAManifestThatLiesAboutTensors) {
   const Saved saved(fake_state(1, 2));
   const std::string path = saved.path + "/manifest.json";
   const Manifest good = parse_manifest(slurp(path));
+  // The first seven show as soon as the checkpoint is opened, the others when its bytes are read.
   const std::vector<std::function<void(Manifest*)>> lies = {
       [](Manifest* m) { m->tensors[0].offset += 4; },
       [](Manifest* m) { m->tensors[0].name += "x"; },
@@ -242,6 +258,9 @@ TEST(CheckpointReader, NoticesAManifestThatLiesAboutTensors) {
     lies[i](&lie);
     spill(path, to_text(lie));
     EXPECT_EQ(open_and_verify(saved.path).code, YOKE_DATA_LOSS) << i;
+    EXPECT_EQ(error_of([&] { CheckpointReader reader(saved.path); }).code,
+              i < 7 ? YOKE_DATA_LOSS : YOKE_OK)
+        << i;
   }
   spill(path, to_text(good));
   EXPECT_EQ(open_and_verify(saved.path).code, YOKE_OK);

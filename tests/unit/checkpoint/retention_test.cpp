@@ -22,7 +22,9 @@ struct Folder {
   explicit Folder(const std::vector<int64_t>& steps) {
     for (const int64_t step : steps) save_whole(dir.path(), step, state);
   }
-  std::string file(int64_t step, const std::string& name) const { return dir / (step_name(step) + "/" + name); }
+  std::string file(int64_t step, const std::string& name) const {
+    return dir / (step_name(step) + "/" + name);
+  }
   // A damage that only reading the bytes shows, and one that opening shows.
   void flip(int64_t step) const {
     std::string text = slurp(file(step, "model.safetensors"));
@@ -34,12 +36,14 @@ struct Folder {
 };
 
 CheckpointInfo newest(const Folder& folder, std::vector<std::string>* warnings) {
-  return newest_checkpoint(folder.dir.path(), [&](const std::string& text) { warnings->push_back(text); });
+  return newest_checkpoint(folder.dir.path(),
+                           [&](const std::string& text) { warnings->push_back(text); });
 }
 
 TEST(StepsIn, SeesOnlyWhatASaveCommits) {
   const Folder folder({1, 100, 20});
-  for (const char* name : {"step-1", "step-00000007x", "xstep-00000007", ".step-00000300.tmp-1", "step--0000007"}) {
+  for (const char* name :
+       {"step-1", "step-00000007x", "xstep-00000007", ".step-00000300.tmp-1", "step--0000007"}) {
     fs::create_directory(folder.dir / name);
   }
   EXPECT_THAT(folder.steps(), ElementsAre(100, 20, 1));

@@ -23,7 +23,8 @@ std::string padded(std::string json) {
 // The error for a header and as many bytes of data; "" if it is accepted.
 std::string verdict(const std::string& json, uint64_t data_bytes, bool pad = true) {
   const std::string text = pad ? padded(json) : json;
-  const Outcome error = error_of([&] { parse_safetensors_header(text, 8 + text.size() + data_bytes); });
+  const Outcome error =
+      error_of([&] { parse_safetensors_header(text, 8 + text.size() + data_bytes); });
   EXPECT_TRUE(error.code == YOKE_OK || error.code == YOKE_DATA_LOSS) << error.text;
   return error.text;
 }
@@ -44,12 +45,23 @@ std::string object(std::initializer_list<std::string_view> parts) {
   return text += '}';
 }
 
-std::string entry(std::string_view name, std::string_view dtype, std::string_view shape, int begin, int end) {
-  return join({"\"", name, "\":{\"dtype\":\"", dtype, "\",\"shape\":", shape, ",\"data_offsets\":[",
-               std::to_string(begin), ",", std::to_string(end), "]}"});
+std::string entry(
+    std::string_view name, std::string_view dtype, std::string_view shape, int begin, int end) {
+  return join({"\"",
+               name,
+               "\":{\"dtype\":\"",
+               dtype,
+               "\",\"shape\":",
+               shape,
+               ",\"data_offsets\":[",
+               std::to_string(begin),
+               ",",
+               std::to_string(end),
+               "]}"});
 }
 
-const std::string kGood = object({entry("a", "F32", "[2,3]", 0, 24), entry("b", "U8", "[]", 24, 25)});
+const std::string kGood =
+    object({entry("a", "F32", "[2,3]", 0, 24), entry("b", "U8", "[]", 24, 25)});
 
 std::string file_with_length(uint64_t length, const std::string& rest) {
   std::string file(8, '\0');
@@ -60,13 +72,15 @@ std::string file_with_length(uint64_t length, const std::string& rest) {
 std::string file_verdict(const std::string& content) {
   const TempDir dir;
   spill(dir / "x.safetensors", content);
-  return error_of([&] { read_safetensors_header(File::open_for_reading(dir / "x.safetensors")); }).text;
+  return error_of([&] { read_safetensors_header(File::open_for_reading(dir / "x.safetensors")); })
+      .text;
 }
 
 TEST(Safetensors, ReadsWhatItWrites) {
-  std::vector<SafetensorsTensor> tensors = {
-      {"model.w", YOKE_F32, {2, 3}, 0, 0}, {"\"quoted\" \\ \xc3\xa4", YOKE_BF16, {5}, 0, 0}, {"s", YOKE_I64, {}, 0, 0},
-      {"empty", YOKE_F64, {0, 4}, 0, 0}};
+  std::vector<SafetensorsTensor> tensors = {{"model.w", YOKE_F32, {2, 3}, 0, 0},
+                                            {"\"quoted\" \\ \xc3\xa4", YOKE_BF16, {5}, 0, 0},
+                                            {"s", YOKE_I64, {}, 0, 0},
+                                            {"empty", YOKE_F64, {0, 4}, 0, 0}};
   const std::string head = make_safetensors_header(&tensors, {{"format", "pt"}});
   EXPECT_EQ(head.size() % 64, 0U);
   const uint64_t size = tensors.back().end;
@@ -85,23 +99,28 @@ TEST(Safetensors, ReadsWhatItWrites) {
 TEST(Safetensors, WritesNoTensorsAtAll) {
   std::vector<SafetensorsTensor> none;
   const std::string head = make_safetensors_header(&none, {});
-  EXPECT_TRUE(parse_safetensors_header(std::string_view(head).substr(8), head.size()).tensors.empty());
+  EXPECT_TRUE(
+      parse_safetensors_header(std::string_view(head).substr(8), head.size()).tensors.empty());
 }
 
 TEST(Safetensors, AcceptsTensorsInAnyOrder) {
   EXPECT_EQ(verdict(kGood, 25), "");
-  EXPECT_EQ(verdict(object({entry("b", "U8", "[]", 24, 25), entry("a", "F32", "[2,3]", 0, 24)}), 25), "");
+  EXPECT_EQ(
+      verdict(object({entry("b", "U8", "[]", 24, 25), entry("a", "F32", "[2,3]", 0, 24)}), 25), "");
 }
 
-// ---- One case per rule ----------------------------------------------------------------------------------
+// ---- One case per rule
+// ----------------------------------------------------------------------------------
 
 TEST(SafetensorsLength, MustFitTheFile) {
   EXPECT_THAT(file_verdict(""), HasSubstr("a file of 0 bytes has no header"));
   EXPECT_THAT(file_verdict("1234567"), HasSubstr("a file of 7 bytes has no header"));
   EXPECT_THAT(file_verdict(file_with_length(0, "{}      ")), HasSubstr("the header's length is 0"));
   EXPECT_THAT(file_verdict(file_with_length(1, "{}      ")), HasSubstr("the header's length is 1"));
-  EXPECT_THAT(file_verdict(file_with_length(16, "{}      ")), HasSubstr("the header's length is 16"));
-  EXPECT_THAT(file_verdict(file_with_length(~uint64_t{0}, "{}      ")), HasSubstr("18446744073709551615"));
+  EXPECT_THAT(file_verdict(file_with_length(16, "{}      ")),
+              HasSubstr("the header's length is 16"));
+  EXPECT_THAT(file_verdict(file_with_length(~uint64_t{0}, "{}      ")),
+              HasSubstr("18446744073709551615"));
   EXPECT_EQ(file_verdict(file_with_length(8, "{}      ")), "");
 }
 
@@ -111,8 +130,11 @@ TEST(SafetensorsLength, IsAtMost100MB) {
   const uint64_t length = 100'000'008;
   file.reserve(length + 8);
   file.write_at(&length, 8, 0);
-  EXPECT_THAT(error_of([&] { read_safetensors_header(File::open_for_reading(dir / "x.safetensors")); }).text,
-              AllOf(HasSubstr("the header's length is 100000008"), HasSubstr(dir / "x.safetensors")));
+  EXPECT_THAT(
+      error_of([&] {
+        read_safetensors_header(File::open_for_reading(dir / "x.safetensors"));
+      }).text,
+      AllOf(HasSubstr("the header's length is 100000008"), HasSubstr(dir / "x.safetensors")));
 }
 
 TEST(SafetensorsLength, KeepsTheDataAligned) {
@@ -129,17 +151,21 @@ TEST(SafetensorsText, BeginsWithABraceAndEndsWithSpacesOnly) {
 }
 
 TEST(SafetensorsText, IsUtf8) {
-  EXPECT_THAT(verdict(object({entry("a\xff", "U8", "[1]", 0, 1)}), 1), HasSubstr("not JSON in UTF-8"));
-  EXPECT_THAT(verdict(object({entry("a\xc0\x80", "U8", "[1]", 0, 1)}), 1), HasSubstr("not JSON in UTF-8"));
+  EXPECT_THAT(verdict(object({entry("a\xff", "U8", "[1]", 0, 1)}), 1),
+              HasSubstr("not JSON in UTF-8"));
+  EXPECT_THAT(verdict(object({entry("a\xc0\x80", "U8", "[1]", 0, 1)}), 1),
+              HasSubstr("not JSON in UTF-8"));
 }
 
 TEST(SafetensorsText, HasNoKeyTwice) {
   const std::string a = entry("a", "U8", "[0]", 0, 0);
   EXPECT_THAT(verdict(object({a, a}), 0), HasSubstr("the name 'a' stands twice"));
-  EXPECT_THAT(verdict(object({a, entry("\\u0061", "U8", "[0]", 0, 0)}), 0), HasSubstr("stands twice"));
+  EXPECT_THAT(verdict(object({a, entry("\\u0061", "U8", "[0]", 0, 0)}), 0),
+              HasSubstr("stands twice"));
   EXPECT_THAT(verdict(R"({"a":{"dtype":"U8","dtype":"U8","shape":[0],"data_offsets":[0,0]}})", 0),
               HasSubstr("tensor 'a': the key 'dtype' stands twice"));
-  EXPECT_THAT(verdict(R"({"__metadata__":{"x":"1","x":"2"}})", 0), HasSubstr("the key 'x' stands twice"));
+  EXPECT_THAT(verdict(R"({"__metadata__":{"x":"1","x":"2"}})", 0),
+              HasSubstr("the key 'x' stands twice"));
   EXPECT_THAT(verdict(R"({"__metadata__":{},"__metadata__":{}})", 0), HasSubstr("stands twice"));
 }
 
@@ -147,22 +173,28 @@ TEST(SafetensorsText, HasTheThreeKeysOfATensorAndNoOther) {
   EXPECT_THAT(verdict(R"({"a":{"dtype":"U8","shape":[0]}})", 0), HasSubstr("is missing"));
   EXPECT_THAT(verdict(R"({"a":{"dtype":"U8","data_offsets":[0,0]}})", 0), HasSubstr("is missing"));
   EXPECT_THAT(verdict(R"({"a":{"shape":[0],"data_offsets":[0,0]}})", 0), HasSubstr("is missing"));
-  EXPECT_THAT(verdict(R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0],"x":1}})", 0), HasSubstr("unknown key 'x'"));
+  EXPECT_THAT(verdict(R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0],"x":1}})", 0),
+              HasSubstr("unknown key 'x'"));
 }
 
 TEST(SafetensorsText, HasEveryValueOfTheRightType) {
-  for (const char* json : {R"({"a":1})", R"({"a":null})", R"({"a":"x"})", R"({"a":[]})", R"({"a":true})",
-                           R"({"a":{"dtype":1,"shape":[0],"data_offsets":[0,0]}})",
-                           R"({"a":{"dtype":["U8"],"shape":[0],"data_offsets":[0,0]}})",
-                           R"({"a":{"dtype":"U8","shape":0,"data_offsets":[0,0]}})",
-                           R"({"a":{"dtype":"U8","shape":{},"data_offsets":[0,0]}})",
-                           R"({"a":{"dtype":"U8","shape":["0"],"data_offsets":[0,0]}})",
-                           R"({"a":{"dtype":"U8","shape":[[0]],"data_offsets":[0,0]}})",
-                           R"({"a":{"dtype":"U8","shape":[0.0],"data_offsets":[0,0]}})",
-                           R"({"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,0]}})",
-                           R"({"a":{"dtype":"U8","shape":[1e0],"data_offsets":[0,1]}})",
-                           R"({"a":{"dtype":"U8","shape":[99999999999999999999],"data_offsets":[0,0]}})",
-                           R"({"a":{"dtype":"U8","shape":[0],"data_offsets":"0"}})"}) {
+  for (const char* json :
+       {R"({"a":1})",
+        R"({"a":null})",
+        R"({"a":"x"})",
+        R"({"a":[]})",
+        R"({"a":true})",
+        R"({"a":{"dtype":1,"shape":[0],"data_offsets":[0,0]}})",
+        R"({"a":{"dtype":["U8"],"shape":[0],"data_offsets":[0,0]}})",
+        R"({"a":{"dtype":"U8","shape":0,"data_offsets":[0,0]}})",
+        R"({"a":{"dtype":"U8","shape":{},"data_offsets":[0,0]}})",
+        R"({"a":{"dtype":"U8","shape":["0"],"data_offsets":[0,0]}})",
+        R"({"a":{"dtype":"U8","shape":[[0]],"data_offsets":[0,0]}})",
+        R"({"a":{"dtype":"U8","shape":[0.0],"data_offsets":[0,0]}})",
+        R"({"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,0]}})",
+        R"({"a":{"dtype":"U8","shape":[1e0],"data_offsets":[0,1]}})",
+        R"({"a":{"dtype":"U8","shape":[99999999999999999999],"data_offsets":[0,0]}})",
+        R"({"a":{"dtype":"U8","shape":[0],"data_offsets":"0"}})"}) {
     EXPECT_NE(verdict(json, 0), "") << json;
   }
 }
@@ -170,14 +202,17 @@ TEST(SafetensorsText, HasEveryValueOfTheRightType) {
 TEST(SafetensorsName, IsShortAndPrintable) {
   EXPECT_THAT(verdict(object({entry("", "U8", "[0]", 0, 0)}), 0), HasSubstr("is empty"));
   EXPECT_EQ(verdict(object({entry(std::string(512, 'n'), "U8", "[0]", 0, 0)}), 0), "");
-  EXPECT_THAT(verdict(object({entry(std::string(513, 'n'), "U8", "[0]", 0, 0)}), 0), HasSubstr("512"));
-  EXPECT_THAT(verdict(object({entry("a\\u0000b", "U8", "[0]", 0, 0)}), 0), HasSubstr("control characters"));
+  EXPECT_THAT(verdict(object({entry(std::string(513, 'n'), "U8", "[0]", 0, 0)}), 0),
+              HasSubstr("512"));
+  EXPECT_THAT(verdict(object({entry("a\\u0000b", "U8", "[0]", 0, 0)}), 0),
+              HasSubstr("control characters"));
   EXPECT_THAT(verdict(object({entry("a\\nb", "U8", "[0]", 0, 0)}), 0), HasSubstr("'a?b'"));
 }
 
 TEST(SafetensorsName, StandsForAtMostAMillionTensors) {
   std::string json(1, '{');
-  for (int i = 0; i <= 1'000'000; ++i) json.append(entry(std::to_string(i), "U8", "[0]", 0, 0)).append(1, ',');
+  for (int i = 0; i <= 1'000'000; ++i)
+    json.append(entry(std::to_string(i), "U8", "[0]", 0, 0)).append(1, ',');
   json.back() = '}';
   EXPECT_THAT(verdict(json, 0), HasSubstr("more than 1000000 tensors"));
 }
@@ -188,11 +223,13 @@ TEST(SafetensorsMetadata, MapsStringsToStringsInAtMost64KiB) {
   EXPECT_NE(verdict(R"({"__metadata__":{"format":{}}})", 0), "");
   EXPECT_NE(verdict(R"({"__metadata__":[]})", 0), "");
   EXPECT_EQ(verdict(join({"{\"__metadata__\":{\"k\":\"", std::string(65535, 'x'), "\"}}"}), 0), "");
-  EXPECT_THAT(verdict(join({"{\"__metadata__\":{\"k\":\"", std::string(65536, 'x'), "\"}}"}), 0), HasSubstr("65536"));
+  EXPECT_THAT(verdict(join({"{\"__metadata__\":{\"k\":\"", std::string(65536, 'x'), "\"}}"}), 0),
+              HasSubstr("65536"));
 }
 
 TEST(SafetensorsTensor, HasAKnownDtype) {
-  EXPECT_THAT(verdict(object({entry("a", "F8_E4M3", "[0]", 0, 0)}), 0), HasSubstr("dtype 'F8_E4M3' is not known"));
+  EXPECT_THAT(verdict(object({entry("a", "F8_E4M3", "[0]", 0, 0)}), 0),
+              HasSubstr("dtype 'F8_E4M3' is not known"));
   for (const char* dtype : {"F64", "F32", "BF16", "F16", "I64", "I32", "U8"}) {
     EXPECT_EQ(verdict(object({entry("a", dtype, "[0]", 0, 0)}), 0), "") << dtype;
     EXPECT_STREQ(safetensors_dtype(dtype_from_safetensors(dtype)), dtype);
@@ -201,18 +238,24 @@ TEST(SafetensorsTensor, HasAKnownDtype) {
 
 TEST(SafetensorsTensor, HasBoundedDims) {
   EXPECT_EQ(verdict(object({entry("a", "U8", "[1,1,1,1,1,1,1,1]", 0, 1)}), 1), "");
-  EXPECT_THAT(verdict(object({entry("a", "U8", "[1,1,1,1,1,1,1,1,1]", 0, 1)}), 1), HasSubstr("more than 8 dims"));
+  EXPECT_THAT(verdict(object({entry("a", "U8", "[1,1,1,1,1,1,1,1,1]", 0, 1)}), 1),
+              HasSubstr("more than 8 dims"));
   EXPECT_THAT(verdict(object({entry("a", "U8", "[281474976710657]", 0, 1)}), 1), HasSubstr("2^48"));
   // Products that wrap around to something small.
-  EXPECT_THAT(verdict(object({entry("a", "F32", "[281474976710656,65536]", 0, 0)}), 0), HasSubstr("64 bits"));
-  EXPECT_THAT(verdict(object({entry("a", "F64", "[281474976710656,8192,4]", 0, 0)}), 0), HasSubstr("64 bits"));
+  EXPECT_THAT(verdict(object({entry("a", "F32", "[281474976710656,65536]", 0, 0)}), 0),
+              HasSubstr("64 bits"));
+  EXPECT_THAT(verdict(object({entry("a", "F64", "[281474976710656,8192,4]", 0, 0)}), 0),
+              HasSubstr("64 bits"));
 }
 
 TEST(SafetensorsTensor, HasOffsetsThatMatchItsSize) {
-  EXPECT_THAT(verdict(object({entry("a", "F32", "[2]", 0, 7)}), 7), HasSubstr("do not hold its 8 bytes"));
+  EXPECT_THAT(verdict(object({entry("a", "F32", "[2]", 0, 7)}), 7),
+              HasSubstr("do not hold its 8 bytes"));
   EXPECT_THAT(verdict(object({entry("a", "U8", "[1]", 1, 0)}), 1), HasSubstr("do not hold"));
-  EXPECT_THAT(verdict(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0]}})", 1), HasSubstr("two numbers"));
-  EXPECT_THAT(verdict(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1,1]}})", 1), HasSubstr("two numbers"));
+  EXPECT_THAT(verdict(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0]}})", 1),
+              HasSubstr("two numbers"));
+  EXPECT_THAT(verdict(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1,1]}})", 1),
+              HasSubstr("two numbers"));
 }
 
 TEST(SafetensorsData, HasNoHoleNoOverlapAndNothingBehind) {
@@ -235,7 +278,8 @@ TEST(SafetensorsTensor, IsNamedWithItsFile) {
               AllOf(HasSubstr("x.safetensors: "), HasSubstr("tensor 'a'")));
 }
 
-// ---- Any damage at all: a verdict, and never a tensor outside of the file -----------------------------------
+// ---- Any damage at all: a verdict, and never a tensor outside of the file
+// -----------------------------------
 
 void expect_sane(const std::string& file) {
   uint64_t length = 0;
@@ -260,19 +304,32 @@ TEST(Safetensors, SurvivesRandomDamage) {
   for (int round = 0; round < 20000; ++round) {
     std::vector<SafetensorsTensor> tensors;
     for (uint64_t t = 0; t < random() % 4; ++t) {
-      tensors.push_back({std::string(t + 1, 't'), YOKE_F32, {static_cast<int64_t>(random() % 4)}, 0, 0});
+      tensors.push_back(
+          {std::string(t + 1, 't'), YOKE_F32, {static_cast<int64_t>(random() % 4)}, 0, 0});
     }
     std::string file = make_safetensors_header(&tensors, {{"format", "pt"}});
     file.resize(tensors.empty() ? file.size() : tensors.back().end, 'x');
     for (uint64_t change = 0; change <= random() % 4; ++change) {
       const size_t at = random() % file.size();
       switch (random() % 6) {
-        case 0: file[at] = static_cast<char>(file[at] ^ (1 << random() % 8)); break;
-        case 1: file[at] = static_cast<char>(random()); break;
-        case 2: file[at] = "0123456789{}[],:\"-"[random() % 18]; break;
-        case 3: file.erase(at, random() % 8); break;
-        case 4: file.insert(at, file.substr(random() % file.size(), random() % 30)); break;
-        default: file.resize(at); break;
+        case 0:
+          file[at] = static_cast<char>(file[at] ^ (1 << random() % 8));
+          break;
+        case 1:
+          file[at] = static_cast<char>(random());
+          break;
+        case 2:
+          file[at] = "0123456789{}[],:\"-"[random() % 18];
+          break;
+        case 3:
+          file.erase(at, random() % 8);
+          break;
+        case 4:
+          file.insert(at, file.substr(random() % file.size(), random() % 30));
+          break;
+        default:
+          file.resize(at);
+          break;
       }
       if (file.size() < 9) file.resize(9, ' ');
     }

@@ -31,7 +31,10 @@ std::vector<Outcome> save_once(const std::string& folder, int64_t step, uint64_t
 }
 
 // All ranks failed alike, nothing is left, and the older checkpoint is whole.
-void expect_abandoned(const std::vector<Outcome>& outcomes, const TempDir& dir, int32_t code, int32_t rank) {
+void expect_abandoned(const std::vector<Outcome>& outcomes,
+                      const TempDir& dir,
+                      int32_t code,
+                      int32_t rank) {
   for (const Outcome& outcome : outcomes) {
     EXPECT_EQ(outcome.code, code) << outcome.text;
     EXPECT_EQ(outcome.rank, rank);
@@ -54,7 +57,8 @@ TEST(SaveCheckpoint, ComesBackBitForBitAtAnyOtherPartition) {
       ASSERT_EQ(outcome.path, dir / "step-00000100");
     }
     for (int other = 1; other <= 4; ++other) {
-      const FakeState loaded = load(dir / "step-00000100", state, random_partition(state, other, random));
+      const FakeState loaded =
+          load(dir / "step-00000100", state, random_partition(state, other, random));
       ASSERT_TRUE(same_bytes(loaded, state)) << "seed " << seed << ", " << ranks << " -> " << other;
     }
     CheckpointReader(dir / "step-00000100").verify();
@@ -93,8 +97,9 @@ TEST(SaveCheckpoint, WritesWholeTensorsUnderHuggingFaceNames) {
   FakeState state = fake_state(4, 3);
   save(request_of(dir.path(), 5), state, random_partition(state, 3, random));
   const std::string path = dir / "step-00000005";
-  EXPECT_THAT(names_in(path), UnorderedElementsAre("model.safetensors", "optimizer.safetensors",
-                                                   "config.json", "manifest.json"));
+  EXPECT_THAT(names_in(path),
+              UnorderedElementsAre(
+                  "model.safetensors", "optimizer.safetensors", "config.json", "manifest.json"));
   EXPECT_EQ(slurp(path + "/config.json"), "{\"model_type\": \"llama\"}\n");
   const std::string text = slurp(path + "/model.safetensors");
   const SafetensorsHeader header =
@@ -113,7 +118,9 @@ TEST(SaveCheckpoint, WritesWholeTensorsUnderHuggingFaceNames) {
               std::string(same->bytes.begin(), same->bytes.end()));
   }
   const std::string optimizer = slurp(path + "/optimizer.safetensors");
-  EXPECT_THAT(optimizer, AllOf(HasSubstr("\"model.layers.0.weight.exp_avg\""), HasSubstr("\"optimizer.step\"")));
+  EXPECT_THAT(
+      optimizer,
+      AllOf(HasSubstr("\"model.layers.0.weight.exp_avg\""), HasSubstr("\"optimizer.step\"")));
 }
 
 TEST(SaveCheckpoint, WritesTheSameFilesWhateverTheLayout) {
@@ -122,7 +129,8 @@ TEST(SaveCheckpoint, WritesTheSameFilesWhateverTheLayout) {
   FakeState state = fake_state(6, 4);
   save(request_of(dir / "a", 1), state, whole_on_rank0(state, 1));
   save(request_of(dir / "b", 1), state, random_partition(state, 4, random));
-  for (const char* file : {"/step-00000001/model.safetensors", "/step-00000001/optimizer.safetensors"}) {
+  for (const char* file :
+       {"/step-00000001/model.safetensors", "/step-00000001/optimizer.safetensors"}) {
     EXPECT_EQ(slurp(dir / "a" + file), slurp(dir / "b" + file));
   }
 }
@@ -131,14 +139,18 @@ TEST(SaveCheckpoint, SplitsAboveTheSizeLimitWithAnIndex) {
   const TempDir dir;
   std::mt19937_64 random(3);
   FakeState state;
-  for (const char* name : {"a", "b", "c"}) state.push_back(fake_tensor(name, "param", {100}, random));
+  for (const char* name : {"a", "b", "c"})
+    state.push_back(fake_tensor(name, "param", {100}, random));
   SaveRequest request = request_of(dir.path(), 1);
   request.max_file_bytes = 800;  // two of 400 bytes
   save(request, state, random_partition(state, 2, random));
   const std::string path = dir / "step-00000001";
-  EXPECT_THAT(names_in(path), UnorderedElementsAre("model-00001-of-00002.safetensors",
-                                                   "model-00002-of-00002.safetensors",
-                                                   "model.safetensors.index.json", "config.json", "manifest.json"));
+  EXPECT_THAT(names_in(path),
+              UnorderedElementsAre("model-00001-of-00002.safetensors",
+                                   "model-00002-of-00002.safetensors",
+                                   "model.safetensors.index.json",
+                                   "config.json",
+                                   "manifest.json"));
   const auto index = nlohmann::json::parse(slurp(path + "/model.safetensors.index.json"));
   EXPECT_EQ(index, nlohmann::json::parse(R"({"metadata": {"total_size": 1200}, "weight_map": {
       "a": "model-00001-of-00002.safetensors", "b": "model-00001-of-00002.safetensors",
@@ -164,14 +176,16 @@ TEST(SaveCheckpoint, ReplacesAStepThatWasSavedBefore) {
   EXPECT_TRUE(same_bytes(load(dir / "step-00000001", first, whole_on_rank0(first, 1)), second));
 }
 
-// ---- Failures: one rank's is everybody's --------------------------------------------------------------
+// ---- Failures: one rank's is everybody's
+// --------------------------------------------------------------
 
 TEST(SaveCheckpoint, NamesAHole) {
   const TempDir dir;
   save_once(dir.path(), 1, 1, 1);
   std::mt19937_64 random(1);
   FakeState state = {fake_tensor("w", "param", {10}, random)};
-  const auto outcomes = save(request_of(dir.path(), 2), state, {{{0, 0, 4, 0}}, {{0, 6, 4, 0}, {0, 4, 2, 1}}});
+  const auto outcomes =
+      save(request_of(dir.path(), 2), state, {{{0, 0, 4, 0}}, {{0, 6, 4, 0}, {0, 4, 2, 1}}});
   expect_abandoned(outcomes, dir, YOKE_INTERNAL, 0);
   EXPECT_THAT(outcomes[0].text, HasSubstr("tensor 'w' (param): elements [4, 6) are in no piece"));
 }
@@ -181,10 +195,12 @@ TEST(SaveCheckpoint, NamesAnOverlapAndItsRanks) {
   save_once(dir.path(), 1, 1, 1);
   std::mt19937_64 random(1);
   FakeState state = {fake_tensor("w", "param", {10}, random)};
-  const auto outcomes = save(request_of(dir.path(), 2), state, {{}, {{0, 0, 6, 0}}, {{0, 5, 5, 0}}});
+  const auto outcomes =
+      save(request_of(dir.path(), 2), state, {{}, {{0, 0, 6, 0}}, {{0, 5, 5, 0}}});
   expect_abandoned(outcomes, dir, YOKE_INTERNAL, 0);
-  EXPECT_THAT(outcomes[0].text, HasSubstr("the piece [5, 10) (from rank 2) overlaps the one before, which "
-                                          "ends at 6 (from rank 1)"));
+  EXPECT_THAT(outcomes[0].text,
+              HasSubstr("the piece [5, 10) (from rank 2) overlaps the one before, which "
+                        "ends at 6 (from rank 1)"));
 }
 
 TEST(SaveCheckpoint, NamesTwoShapesOfOneTensor) {
@@ -204,9 +220,8 @@ TEST(SaveCheckpoint, NamesTwoShapesOfOneTensor) {
 TEST(SaveCheckpoint, RefusesAStateWithoutParameters) {
   const TempDir dir;
   save_once(dir.path(), 1, 1, 1);
-  const auto outcomes = save_with(request_of(dir.path(), 2), 2, [](int) {
-    return [](int32_t, const PieceVisitor&) {};
-  });
+  const auto outcomes = save_with(
+      request_of(dir.path(), 2), 2, [](int) { return [](int32_t, const PieceVisitor&) {}; });
   expect_abandoned(outcomes, dir, YOKE_INTERNAL, 0);
 }
 
@@ -221,7 +236,8 @@ TEST(SaveCheckpoint, PassesOnWhatABackendThrowsInEitherPass) {
       const auto outcomes = save_with(request_of(dir.path(), 2), 3, [&](int r) {
         const PieceWalk walk = walk_of(state, pieces[r]);
         return [=](int32_t op, const PieceVisitor& visit) {
-          if (r == failing_rank && op == failing_op) throw Error(YOKE_UNAVAILABLE, "a peer is lost");
+          if (r == failing_rank && op == failing_op)
+            throw Error(YOKE_UNAVAILABLE, "a peer is lost");
           walk(op, visit);
         };
       });
@@ -235,11 +251,12 @@ TEST(SaveCheckpoint, NoticesABackendThatSavesOtherThanItDescribed) {
   const TempDir dir;
   save_once(dir.path(), 1, 1, 1);
   std::mt19937_64 random(1);
-  FakeState state = {fake_tensor("w", "param", {10}, random), fake_tensor("v", "param", {10}, random)};
+  FakeState state = {fake_tensor("w", "param", {10}, random),
+                     fake_tensor("v", "param", {10}, random)};
   const std::vector<FakePiece> described = {{0, 0, 10, 0}, {1, 0, 10, 0}};
   const std::vector<std::vector<FakePiece>> saved = {
-      {{0, 0, 10, 0}},                             // too little
-      {{0, 0, 10, 0}, {1, 0, 9, 0}},               // a shorter piece
+      {{0, 0, 10, 0}},                              // too little
+      {{0, 0, 10, 0}, {1, 0, 9, 0}},                // a shorter piece
       {{0, 0, 10, 0}, {1, 0, 10, 0}, {1, 0, 1, 0}}  // too much
   };
   for (const auto& pieces : saved) {
@@ -288,12 +305,14 @@ TEST(SaveCheckpoint, NamesAFolderThatCannotBeMade) {
   const TempDir dir;
   spill(dir / "file", "");
   const auto outcomes = save_once(dir / "file/checkpoints", 1, 1, 2);
-  EXPECT_EQ(outcomes[1].text.find("cannot create the folder " + (dir / "file/checkpoints")), 0U) << outcomes[1].text;
+  EXPECT_EQ(outcomes[1].text.find("cannot create the folder " + (dir / "file/checkpoints")), 0U)
+      << outcomes[1].text;
   EXPECT_NE(outcomes[1].code, YOKE_OK);
 }
 
 TEST(SaveCheckpoint, NamesAFolderThatMayNotBeWritten) {
-  if (::geteuid() == 0) GTEST_SKIP() << "root may write everywhere; crash_test injects EACCES instead";
+  if (::geteuid() == 0)
+    GTEST_SKIP() << "root may write everywhere; crash_test injects EACCES instead";
   const TempDir dir;
   fs::permissions(dir.path(), fs::perms::owner_read | fs::perms::owner_exec);
   const auto outcomes = save_once(dir.path(), 1, 1, 2);
@@ -309,10 +328,13 @@ TEST(SaveCheckpoint, SaysWhatAFullDiskLacks) {
   save_once(dir.path(), 1, 1, 1);
   std::mt19937_64 random(1);
   FakeState state = {fake_tensor("w", "param", {100000}, random)};
-  const auto outcomes = save(request_of(dir.path(), 2), state, {{{0, 0, 50000, 0}}, {{0, 50000, 50000, 0}}});
+  const auto outcomes =
+      save(request_of(dir.path(), 2), state, {{{0, 0, 50000, 0}}, {{0, 50000, 50000, 0}}});
   expect_abandoned(outcomes, dir, YOKE_RESOURCE_EXHAUSTED, 0);
-  EXPECT_THAT(outcomes[0].text, AllOf(HasSubstr("it needs 400"), HasSubstr("are free in " + dir.path()),
-                                      HasSubstr("checkpoint.keep")));
+  EXPECT_THAT(outcomes[0].text,
+              AllOf(HasSubstr("it needs 400"),
+                    HasSubstr("are free in " + dir.path()),
+                    HasSubstr("checkpoint.keep")));
   ::umount(dir.path().c_str());
 }
 

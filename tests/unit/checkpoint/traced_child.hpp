@@ -1,5 +1,5 @@
-// A child process whose system calls are counted, so that a test can stop it at each of them: killed
-// as by SIGKILL, or with an error in place of the call. x86-64 Linux.
+// A child process whose system calls are counted, so that a test can stop it at each of them:
+// killed as by SIGKILL, or with an error in place of the call. x86-64 Linux.
 #pragma once
 
 #include <sys/ptrace.h>
@@ -20,8 +20,8 @@ namespace yoke {
 class TracedChild {
  public:
   struct Result {
-    int calls = 0;     // system calls seen
-    int exit_code = -1;  // -1 = killed
+    int calls = 0;          // system calls seen
+    int exit_code = -1;     // -1 = killed
     long failed_call = -1;  // number of the call that was made to fail
   };
 
@@ -36,15 +36,18 @@ class TracedChild {
   static Result fail_at(int k, int error, const Counts& counts, const std::function<int()>& f) {
     return run(k, error, counts, f);
   }
-  // Runs f to its end and shows every call as it begins: its number, and the path of the file or folder
-  // that it works on ("" if it has none).
+  // Runs f to its end and shows every call as it begins: its number, and the path of the file or
+  // folder that it works on ("" if it has none).
   using Show = std::function<void(long number, const std::string& path)>;
   static Result watch(const Show& show, const std::function<int()>& f) {
-    return run(0, 0, [](long) { return false; }, f, show);
+    return run(
+        0, 0, [](long) { return false; }, f, show);
   }
   // Whether this machine lets a process trace its children.
   static bool works() {
-    return run(0, 0, [](long) { return true; }, [] { return 7; }).exit_code == 7;
+    return run(
+               0, 0, [](long) { return true; }, [] { return 7; })
+               .exit_code == 7;
   }
 
  private:
@@ -57,8 +60,10 @@ class TracedChild {
       std::ifstream memory(process + "/mem", std::ios::binary);
       memory.seekg(static_cast<std::streamoff>(number == SYS_openat ? regs.rsi : regs.rdi));
       memory.getline(text, sizeof text, '\0');
-    } else if (number == SYS_pwrite64 || number == SYS_fsync || number == SYS_fdatasync || number == SYS_fallocate) {
-      (void)!::readlink((process + "/fd/" + std::to_string(regs.rdi)).c_str(), text, sizeof text - 1);
+    } else if (number == SYS_pwrite64 || number == SYS_fsync || number == SYS_fdatasync ||
+               number == SYS_fallocate) {
+      (void)!::readlink(
+          (process + "/fd/" + std::to_string(regs.rdi)).c_str(), text, sizeof text - 1);
     }
     return text;
   }

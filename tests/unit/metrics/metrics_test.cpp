@@ -89,7 +89,8 @@ TEST(JsonLine, HasAllThatAProgramNeeds) {
 TEST(JsonLine, RestoresEveryDoubleBitForBit) {
   StepMetrics m = example();
   for (uint64_t i = 1; i < 2000; ++i) {
-    m.loss = std::bit_cast<double>(0x3ff0000000000000 + i * 0x00012345678abcd1 % 0x0040000000000000);
+    m.loss =
+        std::bit_cast<double>(0x3ff0000000000000 + i * 0x00012345678abcd1 % 0x0040000000000000);
     const auto json = nlohmann::json::parse(json_line(m));
     ASSERT_EQ(std::bit_cast<uint64_t>(json["loss"].get<double>()), std::bit_cast<uint64_t>(m.loss));
   }
@@ -117,17 +118,20 @@ TEST(MetricsFile, HandsOverEachLineAtOnce) {
   file.write(example());
   EXPECT_EQ(slurp(dir / "metrics.jsonl"), json_line(example()) + "\n");
   file.write(EvalMetrics{10, 2.5, 1, 1});
-  EXPECT_EQ(slurp(dir / "metrics.jsonl"), json_line(example()) + "\n" + json_line(EvalMetrics{10, 2.5, 1, 1}) + "\n");
+  EXPECT_EQ(slurp(dir / "metrics.jsonl"),
+            json_line(example()) + "\n" + json_line(EvalMetrics{10, 2.5, 1, 1}) + "\n");
 }
 
 TEST(MetricsFile, DropsOnResumeTheStepsThatWillBeDoneAgain) {
   const TempDir dir;
   const std::string path = dir / "metrics.jsonl";
-  spill(path, "{\"step\":1}\n{\"step\":2}\n{\"step\":2,\"eval_loss\":1}\n{\"step\":3}\n{\"step\":2,\"lo");
+  spill(path,
+        "{\"step\":1}\n{\"step\":2}\n{\"step\":2,\"eval_loss\":1}\n{\"step\":3}\n{\"step\":2,\"lo");
   MetricsFile file(path, 2);
   file.write(EvalMetrics{3, 2, 1, 1});
-  EXPECT_EQ(slurp(path), "{\"step\":1}\n{\"step\":2}\n{\"step\":2,\"eval_loss\":1}\n" +
-                             json_line(EvalMetrics{3, 2, 1, 1}) + "\n");
+  EXPECT_EQ(slurp(path),
+            "{\"step\":1}\n{\"step\":2}\n{\"step\":2,\"eval_loss\":1}\n" +
+                json_line(EvalMetrics{3, 2, 1, 1}) + "\n");
 }
 
 TEST(MetricsFile, NamesAPathThatCannotBeWritten) {

@@ -47,7 +47,8 @@ TEST(FreeRunFolder, RefusesAFileInItsPlace) {
 TEST(ExistingRunFolders, ComeNewestFirst) {
   const TempDir dir;
   EXPECT_TRUE(existing_run_folders(dir / "novels").empty());
-  for (const char* name : {"novels", "novels-2", "novels-3", "novels-5", "other"}) RunFolder(dir / name);
+  for (const char* name : {"novels", "novels-2", "novels-3", "novels-5", "other"})
+    RunFolder(dir / name);
   EXPECT_THAT(existing_run_folders(dir / "novels"),
               ElementsAre(dir / "novels-3", dir / "novels-2", dir / "novels"));
 }
@@ -59,8 +60,10 @@ TEST(RunFolder, ReplacesItsFilesWhole) {
   run.write("config.resolved.toml", "seed = 2\n");
   EXPECT_EQ(slurp(run.path() + "/config.resolved.toml"), "seed = 2\n");
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(run.path())) names.push_back(entry.path().filename());
-  EXPECT_THAT(names, ::testing::UnorderedElementsAre("config.resolved.toml", "logs", "checkpoints"));
+  for (const auto& entry : fs::directory_iterator(run.path()))
+    names.push_back(entry.path().filename());
+  EXPECT_THAT(names,
+              ::testing::UnorderedElementsAre("config.resolved.toml", "logs", "checkpoints"));
   EXPECT_EQ(run.log(7), run.path() + "/logs/rank_007.log");
 }
 

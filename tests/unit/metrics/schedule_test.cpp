@@ -64,7 +64,8 @@ TEST(LearningRate, NeverRisesAfterTheWarmupAndIsNeverZeroInTheRun) {
       for (int64_t step = 1; step <= 20; ++step) {
         EXPECT_GT(learning_rate(config, step), 0) << schedule << " " << warmup << " " << step;
         if (step <= warmup + 1) continue;
-        EXPECT_LE(learning_rate(config, step), learning_rate(config, step - 1)) << schedule << " " << step;
+        EXPECT_LE(learning_rate(config, step), learning_rate(config, step - 1))
+            << schedule << " " << step;
       }
     }
   }
@@ -76,7 +77,8 @@ TEST(LearningRate, NamesTheAllowedSchedules) {
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), YOKE_INVALID_ARGUMENT);
-    EXPECT_STREQ(e.what(), "train.schedule = 'cosin'; allowed are constant, linear, cosine and wsd");
+    EXPECT_STREQ(e.what(),
+                 "train.schedule = 'cosin'; allowed are constant, linear, cosine and wsd");
   }
   EXPECT_THROW(learning_rate(train("linear", 10, 0), 0), Error);
 }
