@@ -6,7 +6,7 @@ namespace yoke::ptd {
 namespace {
 
 // Rows are short enough for a sum in the gradient's own type; the rows are summed in fp64.
-constexpr int64_t kRow = 4096;
+constexpr int64_t kRow = 512;
 
 at::Tensor sum_of_rows(const at::Tensor& rows) {
   const at::Tensor norms = at::linalg_vector_norm(rows, 2, at::IntArrayRef{1}).to(at::kDouble);

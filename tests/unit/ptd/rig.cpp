@@ -20,96 +20,6 @@ const ParallelBackend& plugin() {
   return *parallel_backend_entry_v1(YOKE_ABI_MINOR, &err);
 }
 
-// One data rank's micro-batches of a global batch.
-class TinyBatch {
- public:
-  TinyBatch(const Job& job, int64_t first_sample, int data_rank) {
-    const int64_t size = job.global_batch / (job.world() * job.accumulation);
-    micros_.reserve(job.accumulation);
-    for (int a = 0; a < job.accumulation; ++a) {
-      micros_.emplace_back(first_sample + (int64_t{a} * job.world() + data_rank) * size, size);
-    }
-    for (const TinySamples& micro : micros_) {
-      views_.push_back({TensorView(micro.tokens), TensorView(micro.targets)});
-    }
-    for (const auto& pair : views_) {
-      inputs_.push_back({{view("tokens"), *pair[0].get()}, {view("targets"), *pair[1].get()}});
-    }
-    contract_.reserve(inputs_.size());
-    for (const auto& inputs : inputs_) {
-      contract_.push_back({inputs.data(), inputs.size()});
-      pointers_.push_back(&contract_.back());
-    }
-    batch_.header = YOKE_HEADER(YokeBatch, YOKE_ID_BATCH);
-    batch_.micros = pointers_.data();
-    batch_.num_micros = pointers_.size();
-    batch_.token_weight = count_targets(TinySamples(first_sample, job.global_batch).targets);
-  }
-  const YokeBatch& get() const { return batch_; }
-
- private:
-  std::vector<TinySamples> micros_;
-  std::vector<std::vector<TensorView>> views_;
-  std::vector<std::vector<YokeInput>> inputs_;
-  std::vector<YokeMicroBatch> contract_;
-  std::vector<const YokeMicroBatch*> pointers_;
-  YokeBatch batch_{};
-};
-
-// plan, init, wrap_model through the table; destroyed in order.
-class Handles {
- public:
-  Handles(const Job& job, const YokeHost& host, const YokeModel& model) : options_(job.options) {
-    optimizer_ = optimizer_of(job);
-    plan_ = plan_of(job, optimizer_);
-    YokeInitArgs init{};
-    init.header = YOKE_HEADER(YokeInitArgs, YOKE_ID_INIT_ARGS);
-    init.plan = &plan_;
-    init.options = options_.values.data();
-    init.num_options = options_.values.size();
-    init.host = &host;
-    YokeError err = make_error();
-    check(plugin().init(&init, &context_, &err), err);
-    wrapped.header = YOKE_HEADER(YokeWrapResult, YOKE_ID_WRAP_RESULT);
-    const int32_t code = plugin().wrap_model(context_, &model, &wrapped, &err);
-    if (code != YOKE_OK) plugin().destroy(&context_);
-    check(code, err);
-  }
-  ~Handles() {
-    plugin().destroy_model(&wrapped.model);
-    plugin().destroy(&context_);
-  }
-
-  YokeStepResult step(const YokeBatch& batch, int64_t step, double lr, uint32_t flags = 0) {
-    const YokeStepArgs args = {YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS), &batch, step, lr, flags, 0};
-    YokeStepResult out{};
-    out.header = YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT);
-    YokeError err = make_error();
-    check(plugin().step(wrapped.model, &args, &out, &err), err);
-    return out;
-  }
-
-  void checkpoint(int32_t op, const std::function<void(const YokePiece&)>& visit) {
-    YokeCheckpointArgs args{};
-    args.header = YOKE_HEADER(YokeCheckpointArgs, YOKE_ID_CHECKPOINT_ARGS);
-    args.op = op;
-    args.visit = [](void* ctx, const YokePiece* piece, YokeError* err) {
-      return guard(err, [&] { (*static_cast<const std::function<void(const YokePiece&)>*>(ctx))(*piece); });
-    };
-    args.visit_ctx = const_cast<std::function<void(const YokePiece&)>*>(&visit);
-    YokeError err = make_error();
-    check(plugin().checkpoint(wrapped.model, &args, &err), err);
-  }
-
-  YokeWrapResult wrapped{};
-
- private:
-  OptionValues options_;
-  YokeOptimizer optimizer_;
-  YokePlan plan_;
-  YokeContext* context_ = nullptr;
-};
-
 std::string key_of(const YokePiece& piece) {
   return std::string(view(piece.kind)) + " " + std::string(view(piece.name));
 }
@@ -141,7 +51,7 @@ class Assembly {
   std::map<std::string, int64_t> covered_;
 };
 
-void load(Handles& handles, const State& start) {
+void load(Session& handles, const State& start) {
   handles.checkpoint(YOKE_CHECKPOINT_LOAD, [&](const YokePiece& piece) {
     borrow(*piece.view).copy_(start.at(key_of(piece)).reshape({-1}).narrow(0, piece.begin, piece.count));
   });
@@ -149,7 +59,7 @@ void load(Handles& handles, const State& start) {
 
 void train_rank(const Job& job, const Rank& rank, const State* start, Outcome& outcome, Assembly& assembly) {
   TorchModelHost model(job.model.blocks(), dtype_of(job.model.dtype), TinyModel::kSeed, true);
-  Handles handles(job, rank.host, model.model());
+  Session handles(job, rank.host, model.model());
   if (start != nullptr) load(handles, *start);
   const bool first = rank.host.rank == 0;
   int64_t step = job.first_step;
@@ -172,6 +82,67 @@ void train_rank(const Job& job, const Rank& rank, const State* start, Outcome& o
 
 }  // namespace
 
+TinyBatch::TinyBatch(const Job& job, int64_t first_sample, int data_rank) {
+  const int64_t size = job.global_batch / (job.world() * job.accumulation);
+  for (int a = 0; a < job.accumulation; ++a) {
+    micros_.emplace_back(first_sample + (int64_t{a} * job.world() + data_rank) * size, size);
+  }
+  for (const TinySamples& micro : micros_) {
+    auto& pair = views_.emplace_back();
+    pair.emplace_back(micro.tokens);
+    pair.emplace_back(micro.targets);
+    inputs_.push_back({{view("tokens"), *pair[0].get()}, {view("targets"), *pair[1].get()}});
+  }
+  for (const auto& inputs : inputs_) contract_.push_back({inputs.data(), inputs.size()});
+  for (const YokeMicroBatch& micro : contract_) pointers_.push_back(&micro);
+  batch_.header = YOKE_HEADER(YokeBatch, YOKE_ID_BATCH);
+  batch_.micros = pointers_.data();
+  batch_.num_micros = pointers_.size();
+  batch_.token_weight = count_targets(TinySamples(first_sample, job.global_batch).targets);
+}
+
+Session::Session(const Job& job, const YokeHost& host, const YokeModel& model)
+    : options_(job.options), optimizer_(optimizer_of(job)), plan_(plan_of(job, optimizer_)) {
+  YokeInitArgs init{};
+  init.header = YOKE_HEADER(YokeInitArgs, YOKE_ID_INIT_ARGS);
+  init.plan = &plan_;
+  init.options = options_.values.data();
+  init.num_options = options_.values.size();
+  init.host = &host;
+  YokeError err = make_error();
+  check(plugin().init(&init, &context_, &err), err);
+  wrapped.header = YOKE_HEADER(YokeWrapResult, YOKE_ID_WRAP_RESULT);
+  const int32_t code = plugin().wrap_model(context_, &model, &wrapped, &err);
+  if (code != YOKE_OK) plugin().destroy(&context_);
+  check(code, err);
+}
+
+Session::~Session() {
+  plugin().destroy_model(&wrapped.model);
+  plugin().destroy(&context_);
+}
+
+YokeStepResult Session::step(const YokeBatch& batch, int64_t step, double lr, uint32_t flags) {
+  const YokeStepArgs args = {YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS), &batch, step, lr, flags, 0};
+  YokeStepResult out{};
+  out.header = YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT);
+  YokeError err = make_error();
+  check(plugin().step(wrapped.model, &args, &out, &err), err);
+  return out;
+}
+
+void Session::checkpoint(int32_t op, const std::function<void(const YokePiece&)>& visit) {
+  YokeCheckpointArgs args{};
+  args.header = YOKE_HEADER(YokeCheckpointArgs, YOKE_ID_CHECKPOINT_ARGS);
+  args.op = op;
+  args.visit = [](void* ctx, const YokePiece* piece, YokeError* err) {
+    return guard(err, [&] { (*static_cast<const std::function<void(const YokePiece&)>*>(ctx))(*piece); });
+  };
+  args.visit_ctx = const_cast<std::function<void(const YokePiece&)>*>(&visit);
+  YokeError err = make_error();
+  check(plugin().checkpoint(wrapped.model, &args, &err), err);
+}
+
 Outcome train(const Job& job, const State* start) {
   Outcome outcome;
   Assembly assembly;
@@ -182,6 +153,7 @@ Outcome train(const Job& job, const State* start) {
 }
 
 Outcome train_plain(const Job& job) {
+  at::set_num_threads(1);
   Outcome outcome;
   TinyModel::Params params = job.model.plain_params();
   std::map<std::string, at::Tensor> first, second;
@@ -243,6 +215,7 @@ void on_ranks(int replicas, int shards, const std::function<void(const Rank&)>& 
         world->set_mesh(Mesh({1, replicas, shards, 1, 1}));
         const HostServices services(*world, [](int32_t, const std::string&) {}, nullptr, {YOKE_DEVICE_CPU, 0});
         body({*world, *services.host()});
+        world->shutdown();
       } catch (...) {
         failures[r] = std::current_exception();
         abort_virtual_world(*virtual_world, "rank " + std::to_string(r) + " failed");

@@ -48,8 +48,22 @@ struct Rank {
 };
 void on_ranks(int replicas, int shards, const std::function<void(const Rank&)>& body);
 
-// plan of the plugin for this job; the texts of all refusals, "note: ..." for notes.
-std::vector<std::string> ask_plan(const Job& job, YokePlan& plan, const std::vector<std::string>& given = {});
+// One data rank's micro-batches of the global batch that starts at a sample.
+class TinyBatch {
+ public:
+  TinyBatch(const Job& job, int64_t first_sample, int data_rank);
+  TinyBatch(const TinyBatch&) = delete;
+  const YokeBatch& get() const { return batch_; }
+  std::vector<TinySamples>& micros() { return micros_; }
+
+ private:
+  std::vector<TinySamples> micros_;
+  std::vector<std::vector<TensorView>> views_;
+  std::vector<std::vector<YokeInput>> inputs_;
+  std::vector<YokeMicroBatch> contract_;
+  std::vector<const YokeMicroBatch*> pointers_;
+  YokeBatch batch_{};
+};
 
 // A value in each option, as the host passes them.
 struct OptionValues {
@@ -59,6 +73,28 @@ struct OptionValues {
  private:
   std::vector<std::string> texts_;
 };
+
+// init and wrap_model through the plugin's table; destroyed in order. Throws Error.
+class Session {
+ public:
+  Session(const Job& job, const YokeHost& host, const YokeModel& model);
+  ~Session();
+  Session(const Session&) = delete;
+
+  YokeStepResult step(const YokeBatch& batch, int64_t step, double lr, uint32_t flags = 0);
+  void checkpoint(int32_t op, const std::function<void(const YokePiece&)>& visit);
+
+  YokeWrapResult wrapped{};
+
+ private:
+  OptionValues options_;
+  YokeOptimizer optimizer_;
+  YokePlan plan_;
+  YokeContext* context_ = nullptr;
+};
+
+// plan of the plugin for this job; the texts of all refusals, "note: ..." for notes.
+std::vector<std::string> ask_plan(const Job& job, YokePlan& plan, const std::vector<std::string>& given = {});
 
 YokeOptimizer optimizer_of(const Job& job);
 YokePlan plan_of(const Job& job, const YokeOptimizer& optimizer);

@@ -1,0 +1,73 @@
+#include "plugins/ptd/executor/flat_buffer.hpp"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+namespace yoke::ptd {
+namespace {
+
+TEST(BufferPool, IdleMemoryIsUsedAgain) {
+  BufferPool pool(at::kCPU);
+  BufferPool::Buffer first = pool.take(1000);
+  void* const address = first.data.get();
+  pool.give_back(std::move(first));
+  EXPECT_EQ(pool.take(1000).data.get(), address);
+}
+
+TEST(BufferPool, ABufferAQuarterTooLargeWillDoAndALargerOneNot) {
+  BufferPool pool(at::kCPU);
+  pool.give_back(pool.take(1250));
+  EXPECT_EQ(pool.take(1000).capacity, 1250u);
+  pool.give_back(pool.take(1260));
+  EXPECT_EQ(pool.take(1000).capacity, 1000u);
+}
+
+TEST(BufferPool, TheBestFitIsTaken) {
+  BufferPool pool(at::kCPU);
+  BufferPool::Buffer large = pool.take(1100), small = pool.take(1010);
+  pool.give_back(std::move(large));
+  pool.give_back(std::move(small));
+  EXPECT_EQ(pool.take(1000).capacity, 1010u);
+}
+
+TEST(FlatBuffer, ViewsFollowTheMemory) {
+  BufferPool pool(at::kCPU);
+  FlatBuffer flat(100, at::kFloat, pool);
+  const at::Tensor middle = flat.tensor().narrow(0, 40, 12).view({3, 4});  // made while there is no memory
+  flat.attach();
+  flat.tensor().copy_(at::arange(100));
+  EXPECT_EQ(middle[1][0].item<float>(), 44);
+  flat.detach();
+  FlatBuffer other(100, at::kFloat, pool);
+  other.attach();  // takes the idle memory
+  flat.attach();
+  flat.tensor().fill_(7);
+  EXPECT_EQ(middle[1][0].item<float>(), 7);
+}
+
+TEST(FlatBuffer, PermanentMemoryStays) {
+  FlatBuffer flat(at::ones({5}));
+  void* const address = flat.tensor().data_ptr();
+  flat.attach();
+  flat.detach();
+  EXPECT_TRUE(flat.attached());
+  EXPECT_EQ(flat.tensor().data_ptr(), address);
+}
+
+// What autograd saved of a parameter refers to its storage, whatever memory is behind it.
+TEST(BindStorage, SavedTensorsSeeTheMemoryThatIsBoundAtTheirBackward) {
+  at::Tensor weight = at::empty({3, 2}, at::kDouble).set_requires_grad(true);
+  at::Tensor first = at::full({6}, 2.0, at::kDouble), second = at::full({6}, 2.0, at::kDouble);
+  at::Tensor x = at::ones({1, 2}, at::kDouble).set_requires_grad(true);
+  bind_storage(weight, first.data_ptr());
+  const at::Tensor y = at::linear(x, weight);
+  bind_storage(weight, nullptr);
+  EXPECT_EQ(weight.storage().nbytes(), 0u);
+  first.fill_(1e300);  // the old memory belongs to somebody else now
+  bind_storage(weight, second.data_ptr());
+  y.sum().backward();
+  EXPECT_TRUE(at::equal(x.grad(), at::full({1, 2}, 6.0, at::kDouble)));
+}
+
+}  // namespace
+}  // namespace yoke::ptd

@@ -1,0 +1,181 @@
+// What a step costs, and what happens when it fails.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/ptd/rig.hpp"
+
+namespace yoke::ptd::testing {
+namespace {
+
+// Elements of the tiny model in fp64, each parameter padded to a cache line of 8: embed 13 x 7, gain,
+// and per layer up 11 x 7, bias 11, down 7 x 11; the frozen scales of 7. Whole buffers are multiples of
+// 8 per shard.
+constexpr int64_t kTrainable = 96 + 8 + 3 * (80 + 16 + 80);  // 632
+constexpr int64_t kFrozen = 3 * 8;
+int64_t padded(int64_t n, int shards) { return (n + 8 * shards - 1) / (8 * shards) * (8 * shards); }
+
+Job one_unit(int replicas, int shards) {
+  Job job;
+  job.replicas = replicas;
+  job.shards = shards;
+  job.options["unit_bytes"] = "1000000";
+  job.steps = 5;
+  return job;
+}
+
+TEST(Step, CountedBytesAreThoseOfTheLayout) {
+  for (int shards : {2, 4}) {
+    SCOPED_TRACE(shards);
+    const Outcome outcome = train(one_unit(1, shards));
+    const int64_t trainable = padded(kTrainable, shards), frozen = padded(kFrozen, shards);
+    const CommCount sharded = outcome.counts.at("dp_shard");
+    // One all-gather of each buffer and one reduce-scatter: the only unit stays whole between forward
+    // and backward.
+    EXPECT_EQ(sharded.calls, 5 * 3);
+    EXPECT_EQ(sharded.bytes, 5 * 8 * (2 * trainable + frozen));
+    EXPECT_EQ(outcome.counts.at("world").calls, 5);
+    EXPECT_EQ(outcome.counts.at("world").bytes, 5 * 3 * 8);
+    EXPECT_EQ(outcome.wrapped.param_bytes, 8 * (trainable + frozen) / shards);
+    EXPECT_EQ(outcome.wrapped.grad_bytes, 8 * trainable / shards);
+    EXPECT_EQ(outcome.wrapped.optimizer_bytes, 2 * 8 * trainable / shards);
+  }
+}
+
+TEST(Step, ReplicasReduceTheirShardOncePerStep) {
+  Job job = one_unit(2, 2);
+  job.accumulation = 2;
+  const Outcome outcome = train(job);
+  EXPECT_EQ(outcome.counts.at("dp_replicate").calls, 5);
+  EXPECT_EQ(outcome.counts.at("dp_replicate").bytes, 5 * 8 * padded(kTrainable, 2) / 2);
+}
+
+TEST(Step, UnshardedAccumulationReducesOncePerStep) {
+  Job job = one_unit(1, 2);
+  job.accumulation = 4;
+  const int64_t often = train(job).counts.at("dp_shard").bytes;
+  job.options["accumulate"] = "unsharded";
+  const int64_t once = train(job).counts.at("dp_shard").bytes;
+  EXPECT_EQ(often - once, 5 * 3 * 8 * padded(kTrainable, 2));
+}
+
+int32_t code_of(const std::function<void()>& f, std::string* text = nullptr) {
+  try {
+    f();
+  } catch (const Error& e) {
+    if (text != nullptr) *text = e.what();
+    return e.code();
+  }
+  return YOKE_OK;
+}
+
+TEST(Step, AfterABadTokenTheModelIsAsBefore) {
+  on_ranks(1, 1, [&](const Rank& rank) {
+    TorchModelHost model(TinyModel{}.blocks(), YOKE_F64, TinyModel::kSeed, true);
+    const Job job;
+    Session session(job, rank.host, model.model());
+    TinyBatch good(job, 0, 0), bad(job, 0, 0);
+    bad.micros()[0].tokens.fill_(99);
+    const double before = session.step(good.get(), 1, 0, YOKE_STEP_FORWARD_ONLY).loss_sum;
+    std::string text;
+    EXPECT_EQ(code_of([&] { session.step(bad.get(), 1, 1e-3); }, &text), YOKE_INTERNAL);
+    EXPECT_THAT(text, ::testing::HasSubstr("out of range"));
+    EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("Exception raised from")));
+    EXPECT_EQ(session.step(good.get(), 1, 0, YOKE_STEP_FORWARD_ONLY).loss_sum, before);
+  });
+}
+
+TEST(Step, EvaluationChangesNothing) {
+  Job job;
+  job.steps = 4;
+  const Outcome plain = train(job);
+  on_ranks(1, 1, [&](const Rank& rank) {
+    TorchModelHost model(job.model.blocks(), YOKE_F64, TinyModel::kSeed, true);
+    Session session(job, rank.host, model.model());
+    for (int64_t step = 1; step <= 4; ++step) {
+      const TinyBatch batch(job, (step - 1) * job.global_batch, 0);
+      session.step(batch.get(), step, 1, YOKE_STEP_FORWARD_ONLY);
+      const YokeStepResult result = session.step(batch.get(), step, job.lr);
+      EXPECT_EQ(result.loss_sum / result.loss_weight, plain.loss[step - 1]);
+    }
+  });
+}
+
+TEST(Step, ACancelledStepSaysSoAndTheNextOneWorks) {
+  on_ranks(1, 1, [&](const Rank& rank) {
+    TorchModelHost model(TinyModel{}.blocks(), YOKE_F64, TinyModel::kSeed, true);
+    const Job job;
+    static int cancelled = 0;
+    YokeHost host = rank.host;
+    host.check_cancel = [](void*) -> int32_t { return cancelled; };
+    Session session(job, host, model.model());
+    const TinyBatch batch(job, 0, 0);
+    cancelled = 1;
+    EXPECT_EQ(code_of([&] { session.step(batch.get(), 1, 1e-3); }), YOKE_CANCELLED);
+    cancelled = 0;
+    EXPECT_EQ(code_of([&] { session.step(batch.get(), 1, 1e-3); }), YOKE_OK);
+  });
+}
+
+// One rank's step fails while the others gather: all end with an error, and nobody hangs.
+TEST(Step, ARankThatFailsEndsTheStepOfAll) {
+  Job job;
+  job.shards = 2;
+  EXPECT_THROW(on_ranks(1, 2,
+                        [&](const Rank& rank) {
+                          TorchModelHost model(job.model.blocks(), YOKE_F64, TinyModel::kSeed, true);
+                          Session session(job, rank.host, model.model());
+                          TinyBatch batch(job, 0, rank.host.rank);
+                          if (rank.host.rank == 1) batch.micros()[0].tokens.fill_(99);
+                          session.step(batch.get(), 1, 1e-3);
+                        }),
+               Error);
+}
+
+TEST(Step, ABatchWithoutMicroBatchesIsRefused) {
+  on_ranks(1, 1, [&](const Rank& rank) {
+    TorchModelHost model(TinyModel{}.blocks(), YOKE_F64, TinyModel::kSeed, true);
+    Session session(Job{}, rank.host, model.model());
+    YokeBatch empty{};
+    empty.header = YOKE_HEADER(YokeBatch, YOKE_ID_BATCH);
+    EXPECT_EQ(code_of([&] { session.step(empty, 1, 1e-3); }), YOKE_INVALID_ARGUMENT);
+  });
+}
+
+TEST(WrapModel, WithoutTheLibTorchModelItNamesWhatItNeeds) {
+  on_ranks(1, 1, [&](const Rank& rank) {
+    TorchModelHost model(TinyModel{}.blocks(), YOKE_F64, TinyModel::kSeed, true);
+    model.neutral_only();
+    std::string text;
+    EXPECT_EQ(code_of([&] { Session(Job{}, rank.host, model.model()); }, &text), YOKE_FAILED_PRECONDITION);
+    EXPECT_THAT(text, ::testing::HasSubstr(kTorchTag));
+  });
+}
+
+TEST(WrapModel, ParametersAreUnboundWhenTheModelIsDestroyed) {
+  on_ranks(1, 1, [&](const Rank& rank) {
+    TorchModelHost model(TinyModel{}.blocks(), YOKE_F64, TinyModel::kSeed, true);
+    const at::Tensor leaf = torch_model(model.model())->params->front();
+    {
+      Session session(Job{}, rank.host, model.model());
+      EXPECT_NE(leaf.storage().data(), nullptr);
+    }
+    EXPECT_EQ(leaf.storage().data(), nullptr);
+  });
+}
+
+TEST(Init, MoreThanOneRankNeedsCollectives) {
+  on_ranks(1, 1, [&](const Rank& rank) {
+    TorchModelHost model(TinyModel{}.blocks(), YOKE_F64, TinyModel::kSeed, true);
+    Job job;
+    job.shards = 2;
+    YokeHost host = rank.host;
+    host.get_service = [](void*, const char*, uint64_t) -> const YokeHeader* { return nullptr; };
+    std::string text;
+    EXPECT_EQ(code_of([&] { Session(job, host, model.model()); }, &text), YOKE_FAILED_PRECONDITION);
+    EXPECT_THAT(text, ::testing::HasSubstr("yoke.collectives/1"));
+  });
+}
+
+}  // namespace
+}  // namespace yoke::ptd::testing
