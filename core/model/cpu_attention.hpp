@@ -196,18 +196,27 @@ struct CausalAttention : Attention<Wide<T>> {
     Base::transpose(w.k, w.keys, s.head_dim, w.width, w.kt, w.keys);
   }
 
+  // Where sequence and kv head of a pair begin in k and v, and a query head of it in q and out.
+  static int64_t kv_at(const AttentionShape& s, int64_t pair) {
+    return (pair / s.kv_heads * s.seq_len * s.kv_heads + pair % s.kv_heads) * s.head_dim;
+  }
+  static int64_t head_at(const AttentionShape& s, int64_t pair, int64_t h) {
+    return (pair / s.kv_heads * s.seq_len * s.heads + h) * s.head_dim;
+  }
+  static int64_t lse_at(const AttentionShape& s, int64_t pair, int64_t h) {
+    return (pair / s.kv_heads * s.heads + h) * s.seq_len;
+  }
+
   static void forward(
-      const AttentionShape& s, const T* q, const T* k, const T* v, T* out, W* lse, W* scratch) {
+      const AttentionShape& s, int64_t begin, int64_t end, const AttentionData<T>& d, W* scratch) {
     const Work w(s, scratch);
     const int64_t group = s.heads / s.kv_heads;
-    for (int64_t b = 0; b < s.batch; ++b) {
-      for (int64_t kv = 0; kv < s.kv_heads; ++kv) {
-        const int64_t at = (b * s.seq_len * s.kv_heads + kv) * s.head_dim;
-        pack_keys(s, w, k + at, v + at);
-        for (int64_t h = kv * group; h < (kv + 1) * group; ++h) {
-          const int64_t head = (b * s.seq_len * s.heads + h) * s.head_dim;
-          forward_head(s, w, q + head, out + head, lse + (b * s.heads + h) * s.seq_len);
-        }
+    for (int64_t pair = begin; pair < end; ++pair) {
+      pack_keys(s, w, d.k + kv_at(s, pair), d.v + kv_at(s, pair));
+      const int64_t first = pair % s.kv_heads * group;
+      for (int64_t h = first; h < first + group; ++h) {
+        const int64_t head = head_at(s, pair, h);
+        forward_head(s, w, d.q + head, d.out + head, d.lse + lse_at(s, pair, h));
       }
     }
   }
@@ -279,30 +288,26 @@ struct CausalAttention : Attention<Wide<T>> {
     }
   }
 
-  static void backward(const AttentionShape& s, const AttentionGrads<T>& g, W* scratch) {
+  static void backward(
+      const AttentionShape& s, int64_t begin, int64_t end, const AttentionData<T>& d, W* scratch) {
     const Work w(s, scratch);
     const int64_t group = s.heads / s.kv_heads, kv_token = s.kv_heads * s.head_dim;
-    for (int64_t b = 0; b < s.batch; ++b) {
-      for (int64_t kv = 0; kv < s.kv_heads; ++kv) {
-        const int64_t at = (b * s.seq_len * s.kv_heads + kv) * s.head_dim;
-        pack_keys(s, w, g.k + at, g.v + at);
-        Base::transpose(w.v, w.keys, s.head_dim, w.width, w.vt, w.keys);
-        for (int64_t i = 0; i < w.keys * w.width; ++i) w.dk[i] = w.dv[i] = 0;
-        for (int64_t h = kv * group; h < (kv + 1) * group; ++h) {
-          const int64_t head = (b * s.seq_len * s.heads + h) * s.head_dim;
-          backward_head(s,
-                        w,
-                        {g.q + head,
-                         g.out + head,
-                         g.dout + head,
-                         g.lse + (b * s.heads + h) * s.seq_len,
-                         g.dq + head});
-        }
-        for (int64_t t = 0; t < s.seq_len; ++t) {
-          for (int64_t i = 0; i < s.head_dim; ++i) {
-            store(g.dk[at + t * kv_token + i], w.dk[t * w.width + i]);
-            store(g.dv[at + t * kv_token + i], w.dv[t * w.width + i]);
-          }
+    for (int64_t pair = begin; pair < end; ++pair) {
+      const int64_t at = kv_at(s, pair), first = pair % s.kv_heads * group;
+      pack_keys(s, w, d.k + at, d.v + at);
+      Base::transpose(w.v, w.keys, s.head_dim, w.width, w.vt, w.keys);
+      for (int64_t i = 0; i < w.keys * w.width; ++i) w.dk[i] = w.dv[i] = 0;
+      for (int64_t h = first; h < first + group; ++h) {
+        const int64_t head = head_at(s, pair, h);
+        backward_head(
+            s,
+            w,
+            {d.q + head, d.out + head, d.dout + head, d.lse + lse_at(s, pair, h), d.dq + head});
+      }
+      for (int64_t t = 0; t < s.seq_len; ++t) {
+        for (int64_t i = 0; i < s.head_dim; ++i) {
+          store(d.dk[at + t * kv_token + i], w.dk[t * w.width + i]);
+          store(d.dv[at + t * kv_token + i], w.dv[t * w.width + i]);
         }
       }
     }

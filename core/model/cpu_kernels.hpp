@@ -29,11 +29,15 @@ struct AttentionShape {
   int64_t batch, seq_len, heads, kv_heads, head_dim;
 };
 
-// q, out, dout, dq [B, S, heads, D]; k, v, dk, dv [B, S, kv_heads, D]; lse [B, heads, S].
+// q, out, dout, dq [B, S, heads, D]; k, v, dk, dv [B, S, kv_heads, D]; lse [B, heads, S]. The
+// forward writes out and lse and leaves what begins with d alone; the backward writes dq, dk and
+// dv.
 template <class T>
-struct AttentionGrads {
-  const T *q, *k, *v, *out, *dout;
-  const Wide<T>* lse;
+struct AttentionData {
+  const T *q, *k, *v;
+  T* out;
+  Wide<T>* lse;
+  const T* dout;
   T *dq, *dk, *dv;
 };
 
@@ -87,13 +91,20 @@ struct CpuKernels {
                                  W scale,
                                  T* dlogits);
 
-  // Causal attention, softmax(q k^T / sqrt(D)) v, keeping the log sum exp of each row of scores.
-  // Needs attention_scratch() elements; fast while the keys of one head fit a cache.
+  // Causal attention, softmax(q k^T / sqrt(D)) v, keeping the log sum exp of each row of scores,
+  // for the (sequence, kv head) pairs [begin, end) of batch * kv_heads; pairs are independent of
+  // each other. Needs attention_scratch() elements per call; fast while the keys of one head fit a
+  // cache.
   int64_t (*attention_scratch)(const AttentionShape& shape);
-  void (*attention_forward)(
-      const AttentionShape& shape, const T* q, const T* k, const T* v, T* out, W* lse, W* scratch);
+  void (*attention_forward)(const AttentionShape& shape,
+                            int64_t begin,
+                            int64_t end,
+                            const AttentionData<T>& data,
+                            W* scratch);
   void (*attention_backward)(const AttentionShape& shape,
-                             const AttentionGrads<T>& grads,
+                             int64_t begin,
+                             int64_t end,
+                             const AttentionData<T>& data,
                              W* scratch);
 };
 

@@ -3,8 +3,12 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "core/model/cpu_kernels.hpp"
 #include "core/model/ops.hpp"
+#include "core/model/parallel.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke::ops::fused {
@@ -34,6 +38,31 @@ template <class T>
 const T* cptr(const at::Tensor& t) {
   return static_cast<const T*>(t.const_data_ptr());
 }
+
+// Elements that are worth a thread.
+constexpr int64_t kGrain = 16384;
+int64_t grain_of(int64_t row) {
+  return std::max<int64_t>(1, kGrain / row);
+}
+
+// Rows in at most kParts parts whose bounds do not depend on the number of threads, so that sums
+// over parts have the same bits on any number of them.
+struct Parts {
+  static constexpr int64_t kParts = 32;
+  Parts(int64_t rows, int64_t row)
+      : total(rows), size(std::max(grain_of(row), (rows + kParts - 1) / kParts)) {}
+  int64_t count() const { return (total + size - 1) / size; }
+  // f(part, first row, number of rows)
+  template <class F>
+  void each(F&& f) const {
+    parallel_for(count(), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t part = begin; part < end; ++part) {
+        f(part, part * size, std::min(size, total - part * size));
+      }
+    });
+  }
+  int64_t total, size;
+};
 
 at::ScalarType wide_type(const at::Tensor& t) {
   return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -134,13 +163,15 @@ struct RmsNormNode : torch::autograd::Function<RmsNormNode> {
     const at::Tensor rstd = at::empty({rows}, input.options().dtype(wide_type(input)));
     dispatch(input.scalar_type(), [&](auto* tag) {
       using T = std::remove_pointer_t<decltype(tag)>;
-      cpu_kernels_of<T>().rms_forward(rows,
-                                      dim,
-                                      cptr<T>(input),
-                                      cptr<T>(weight),
-                                      static_cast<Wide<T>>(eps),
-                                      ptr<T>(y),
-                                      ptr<Wide<T>>(rstd));
+      parallel_for(rows, grain_of(dim), [&](int64_t begin, int64_t end) {
+        cpu_kernels_of<T>().rms_forward(end - begin,
+                                        dim,
+                                        cptr<T>(input) + begin * dim,
+                                        cptr<T>(weight),
+                                        static_cast<Wide<T>>(eps),
+                                        ptr<T>(y) + begin * dim,
+                                        ptr<Wide<T>>(rstd) + begin);
+      });
     });
     ctx->save_for_backward({input, weight, rstd});
     return y;
@@ -149,19 +180,24 @@ struct RmsNormNode : torch::autograd::Function<RmsNormNode> {
   static variable_list backward(AutogradContext* ctx, variable_list dy) {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1], &rstd = saved[2], d = dy[0].contiguous();
+    const int64_t dim = x.size(-1);
+    const Parts parts(rstd.numel(), dim);
     const at::Tensor dx = at::empty_like(x);
-    const at::Tensor dweight = at::zeros(weight.sizes(), rstd.options());
+    const at::Tensor dweights = at::zeros({parts.count(), dim}, rstd.options());
     dispatch(x.scalar_type(), [&](auto* tag) {
       using T = std::remove_pointer_t<decltype(tag)>;
-      cpu_kernels_of<T>().rms_backward(rstd.numel(),
-                                       x.size(-1),
-                                       cptr<T>(d),
-                                       cptr<T>(x),
-                                       cptr<T>(weight),
-                                       cptr<Wide<T>>(rstd),
-                                       ptr<T>(dx),
-                                       ptr<Wide<T>>(dweight));
+      parts.each([&](int64_t part, int64_t first, int64_t rows) {
+        cpu_kernels_of<T>().rms_backward(rows,
+                                         dim,
+                                         cptr<T>(d) + first * dim,
+                                         cptr<T>(x) + first * dim,
+                                         cptr<T>(weight),
+                                         cptr<Wide<T>>(rstd) + first,
+                                         ptr<T>(dx) + first * dim,
+                                         ptr<Wide<T>>(dweights) + part * dim);
+      });
     });
+    const at::Tensor dweight = parts.count() == 1 ? dweights.view({dim}) : dweights.sum(0);
     return {dx, dweight.to(weight.scalar_type()), at::Tensor()};
   }
 };
@@ -174,14 +210,17 @@ struct RotaryNode : torch::autograd::Function<RotaryNode> {
     at::Tensor y = at::empty(x.sizes(), x.options());
     dispatch(x.scalar_type(), [&](auto* tag) {
       using T = std::remove_pointer_t<decltype(tag)>;
-      cpu_kernels_of<T>().rotary(x.size(0) * x.size(1),
-                                 x.size(2),
-                                 x.size(3),
-                                 cptr<T>(x),
-                                 cptr<Wide<T>>(cos),
-                                 cptr<Wide<T>>(sin),
-                                 static_cast<Wide<T>>(sign),
-                                 ptr<T>(y));
+      const int64_t token = x.size(2) * x.size(3), half = x.size(3) / 2;
+      parallel_for(x.size(0) * x.size(1), grain_of(token), [&](int64_t begin, int64_t end) {
+        cpu_kernels_of<T>().rotary(end - begin,
+                                   x.size(2),
+                                   x.size(3),
+                                   cptr<T>(x) + begin * token,
+                                   cptr<Wide<T>>(cos) + begin * half,
+                                   cptr<Wide<T>>(sin) + begin * half,
+                                   static_cast<Wide<T>>(sign),
+                                   ptr<T>(y) + begin * token);
+      });
     });
     return y;
   }
@@ -204,7 +243,9 @@ struct SwigluNode : torch::autograd::Function<SwigluNode> {
     at::Tensor y = at::empty(g.sizes(), g.options());
     dispatch(g.scalar_type(), [&](auto* tag) {
       using T = std::remove_pointer_t<decltype(tag)>;
-      cpu_kernels_of<T>().swiglu_forward(g.numel(), cptr<T>(g), cptr<T>(u), ptr<T>(y));
+      parallel_for(g.numel(), kGrain, [&](int64_t i, int64_t end) {
+        cpu_kernels_of<T>().swiglu_forward(end - i, cptr<T>(g) + i, cptr<T>(u) + i, ptr<T>(y) + i);
+      });
     });
     ctx->save_for_backward({g, u});
     return y;
@@ -215,8 +256,14 @@ struct SwigluNode : torch::autograd::Function<SwigluNode> {
     const at::Tensor dg = at::empty_like(g), du = at::empty_like(u);
     dispatch(g.scalar_type(), [&](auto* tag) {
       using T = std::remove_pointer_t<decltype(tag)>;
-      cpu_kernels_of<T>().swiglu_backward(
-          g.numel(), cptr<T>(d), cptr<T>(g), cptr<T>(u), ptr<T>(dg), ptr<T>(du));
+      parallel_for(g.numel(), kGrain, [&](int64_t i, int64_t end) {
+        cpu_kernels_of<T>().swiglu_backward(end - i,
+                                            cptr<T>(d) + i,
+                                            cptr<T>(g) + i,
+                                            cptr<T>(u) + i,
+                                            ptr<T>(dg) + i,
+                                            ptr<T>(du) + i);
+      });
     });
     return {dg, du};
   }
@@ -227,6 +274,22 @@ AttentionShape attention_shape(const at::Tensor& q, const at::Tensor& k) {
 }
 
 struct AttentionNode : torch::autograd::Function<AttentionNode> {
+  // Pairs of sequence and kv head are independent: any split over threads gives the same bits.
+  template <class T, class Kernel>
+  static void run(const AttentionShape& s,
+                  const at::TensorOptions& wide,
+                  Kernel kernel,
+                  const AttentionData<T>& data) {
+    const int64_t work = s.seq_len * s.seq_len * s.head_dim * (s.heads / s.kv_heads) / 16;
+    parallel_for(s.batch * s.kv_heads,
+                 grain_of(std::max<int64_t>(1, work)),
+                 [&](int64_t begin, int64_t end) {
+                   const at::Tensor scratch =
+                       at::empty({cpu_kernels_of<T>().attention_scratch(s)}, wide);
+                   kernel(s, begin, end, data, ptr<Wide<T>>(scratch));
+                 });
+  }
+
   static at::Tensor forward(AutogradContext* ctx,
                             const at::Tensor& q,
                             const at::Tensor& k,
@@ -239,15 +302,18 @@ struct AttentionNode : torch::autograd::Function<AttentionNode> {
     const at::Tensor lse = at::empty({shape.batch, shape.heads, shape.seq_len}, options);
     dispatch(qc.scalar_type(), [&](auto* tag) {
       using T = std::remove_pointer_t<decltype(tag)>;
-      const CpuKernels<T>& kernels = cpu_kernels_of<T>();
-      const at::Tensor scratch = at::empty({kernels.attention_scratch(shape)}, options);
-      kernels.attention_forward(shape,
-                                cptr<T>(qc),
-                                cptr<T>(kc),
-                                cptr<T>(vc),
-                                ptr<T>(out),
-                                ptr<Wide<T>>(lse),
-                                ptr<Wide<T>>(scratch));
+      run<T>(shape,
+             options,
+             cpu_kernels_of<T>().attention_forward,
+             {cptr<T>(qc),
+              cptr<T>(kc),
+              cptr<T>(vc),
+              ptr<T>(out),
+              ptr<Wide<T>>(lse),
+              nullptr,
+              nullptr,
+              nullptr,
+              nullptr});
     });
     ctx->save_for_backward({qc, kc, vc, out, lse});
     return out;
@@ -261,19 +327,18 @@ struct AttentionNode : torch::autograd::Function<AttentionNode> {
     const AttentionShape shape = attention_shape(q, k);
     dispatch(q.scalar_type(), [&](auto* tag) {
       using T = std::remove_pointer_t<decltype(tag)>;
-      const CpuKernels<T>& kernels = cpu_kernels_of<T>();
-      const at::Tensor scratch = at::empty({kernels.attention_scratch(shape)}, lse.options());
-      kernels.attention_backward(shape,
-                                 {cptr<T>(q),
-                                  cptr<T>(k),
-                                  cptr<T>(v),
-                                  cptr<T>(out),
-                                  cptr<T>(dout),
-                                  cptr<Wide<T>>(lse),
-                                  ptr<T>(dq),
-                                  ptr<T>(dk),
-                                  ptr<T>(dv)},
-                                 ptr<Wide<T>>(scratch));
+      run<T>(shape,
+             lse.options(),
+             cpu_kernels_of<T>().attention_backward,
+             {cptr<T>(q),
+              cptr<T>(k),
+              cptr<T>(v),
+              ptr<T>(out),
+              ptr<Wide<T>>(lse),
+              cptr<T>(dout),
+              ptr<T>(dq),
+              ptr<T>(dk),
+              ptr<T>(dv)});
     });
     return {dq, dk, dv};
   }
@@ -284,15 +349,23 @@ struct CrossEntropyNode : torch::autograd::Function<CrossEntropyNode> {
                             const at::Tensor& logits,
                             const at::Tensor& targets) {
     const at::Tensor rows = logits.contiguous(), wanted = targets.contiguous();
-    const int64_t vocab = rows.size(-1), count = rows.numel() / vocab;
+    const int64_t vocab = rows.size(-1);
+    const Parts parts(wanted.numel(), vocab);
     const auto options = rows.options().dtype(wide_type(rows));
-    const at::Tensor lse = at::empty({count}, options);
-    at::Tensor loss = at::empty({}, options);
+    const at::Tensor lse = at::empty({wanted.numel()}, options);
+    double losses[Parts::kParts] = {};
     dispatch(rows.scalar_type(), [&](auto* tag) {
       using T = std::remove_pointer_t<decltype(tag)>;
-      *ptr<Wide<T>>(loss) = static_cast<Wide<T>>(cpu_kernels_of<T>().cross_entropy_forward(
-          count, vocab, cptr<T>(rows), cptr<int64_t>(wanted), kIgnoredTarget, ptr<Wide<T>>(lse)));
+      parts.each([&](int64_t part, int64_t first, int64_t n) {
+        losses[part] = cpu_kernels_of<T>().cross_entropy_forward(n,
+                                                                 vocab,
+                                                                 cptr<T>(rows) + first * vocab,
+                                                                 cptr<int64_t>(wanted) + first,
+                                                                 kIgnoredTarget,
+                                                                 ptr<Wide<T>>(lse) + first);
+      });
     });
+    at::Tensor loss = at::full({}, std::accumulate(losses, losses + parts.count(), 0.0), options);
     ctx->save_for_backward({rows, wanted, lse});
     return loss;
   }
@@ -300,17 +373,20 @@ struct CrossEntropyNode : torch::autograd::Function<CrossEntropyNode> {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &rows = saved[0], &wanted = saved[1], &lse = saved[2];
     const at::Tensor dlogits = at::empty_like(rows);
+    const int64_t vocab = rows.size(-1);
     const double scale = dy[0].item<double>();
     dispatch(rows.scalar_type(), [&](auto* tag) {
       using T = std::remove_pointer_t<decltype(tag)>;
-      cpu_kernels_of<T>().cross_entropy_backward(lse.numel(),
-                                                 rows.size(-1),
-                                                 cptr<T>(rows),
-                                                 cptr<int64_t>(wanted),
-                                                 kIgnoredTarget,
-                                                 cptr<Wide<T>>(lse),
-                                                 static_cast<Wide<T>>(scale),
-                                                 ptr<T>(dlogits));
+      parallel_for(lse.numel(), grain_of(vocab), [&](int64_t begin, int64_t end) {
+        cpu_kernels_of<T>().cross_entropy_backward(end - begin,
+                                                   vocab,
+                                                   cptr<T>(rows) + begin * vocab,
+                                                   cptr<int64_t>(wanted) + begin,
+                                                   kIgnoredTarget,
+                                                   cptr<Wide<T>>(lse) + begin,
+                                                   static_cast<Wide<T>>(scale),
+                                                   ptr<T>(dlogits) + begin * vocab);
+      });
     });
     return {dlogits, at::Tensor()};
   }

@@ -5,6 +5,14 @@
 #include <cstring>
 
 namespace yoke {
+namespace {
+
+// A wrapped tensor has no storage of its own.
+bool readable(const at::Tensor& t) {
+  return t.is_cpu() && t.has_storage();
+}
+
+}  // namespace
 
 // In CPU memory values are compared: callers reuse buffers behind fresh tensors, so that neither
 // identity nor address tells anything. On a device that would wait for the stream; there the tensor
@@ -12,7 +20,7 @@ namespace yoke {
 // writes.
 bool RopeCache::holds(const at::Tensor& positions, at::ScalarType dtype) const {
   if (!seen_.defined() || angles_.cos.scalar_type() != dtype) return false;
-  if (!positions.is_cpu()) return seen_.is_same(positions) && positions._version() == version_;
+  if (!readable(positions)) return seen_.is_same(positions) && positions._version() == version_;
   return seen_.sizes() == positions.sizes() && positions.is_contiguous() &&
          std::memcmp(seen_.const_data_ptr(), positions.const_data_ptr(), positions.nbytes()) == 0;
 }
@@ -27,7 +35,7 @@ const RopeCache::Angles& RopeCache::angles(const at::Tensor& positions, at::Scal
   const at::Tensor frequencies = at::pow(theta_, exponents).reciprocal();
   const at::Tensor turns = positions.to(wide).unsqueeze(-1) * frequencies;
   angles_ = {turns.cos(), turns.sin()};
-  seen_ = positions.is_cpu() ? positions.clone() : positions;
+  seen_ = readable(positions) ? positions.clone() : positions;
   version_ = positions._version();
   return angles_;
 }

@@ -338,19 +338,19 @@ TYPED_TEST(CpuKernelsTest, AttendsToThePast) {
                              std::numeric_limits<W>::quiet_NaN());
       std::vector<T> out(q.size()), dq(q.size()), dk(k.size()), dv(k.size());
       std::vector<W> lse(expected.lse.size());
-      kernels.attention_forward(
-          s, q.data(), k.data(), v.data(), out.data(), lse.data(), scratch.data());
-      kernels.attention_backward(s,
-                                 {q.data(),
+      const AttentionData<T> data{q.data(),
                                   k.data(),
                                   v.data(),
                                   out.data(),
-                                  dout.data(),
                                   lse.data(),
+                                  dout.data(),
                                   dq.data(),
                                   dk.data(),
-                                  dv.data()},
-                                 scratch.data());
+                                  dv.data()};
+      const int64_t pairs = s.batch * s.kv_heads;
+      for (int64_t i = 0; i < pairs; ++i)
+        kernels.attention_forward(s, i, i + 1, data, scratch.data());
+      kernels.attention_backward(s, 0, pairs, data, scratch.data());
       this->expect_close(out, expected.out);
       this->expect_close(lse, expected.lse);
       this->expect_close(dq, expected.dq, 4 * kTolerance<T>);
@@ -370,11 +370,33 @@ TYPED_TEST(CpuKernelsTest, DoesNotLookAhead) {
   this->on_every_table([&](const CpuKernels<T>& kernels) {
     std::vector<W> scratch(static_cast<size_t>(kernels.attention_scratch(s))), lse(21);
     std::vector<T> before(q.size()), after(q.size());
-    kernels.attention_forward(
-        s, q.data(), k.data(), v.data(), before.data(), lse.data(), scratch.data());
+    kernels.attention_forward(s,
+                              0,
+                              1,
+                              {q.data(),
+                               k.data(),
+                               v.data(),
+                               before.data(),
+                               lse.data(),
+                               nullptr,
+                               nullptr,
+                               nullptr,
+                               nullptr},
+                              scratch.data());
     for (size_t i = 20 * 8; i < k.size(); ++i) k[i] = narrow<T>(50);
-    kernels.attention_forward(
-        s, q.data(), k.data(), v.data(), after.data(), lse.data(), scratch.data());
+    kernels.attention_forward(s,
+                              0,
+                              1,
+                              {q.data(),
+                               k.data(),
+                               v.data(),
+                               after.data(),
+                               lse.data(),
+                               nullptr,
+                               nullptr,
+                               nullptr,
+                               nullptr},
+                              scratch.data());
     EXPECT_EQ(std::memcmp(before.data(), after.data(), 20 * 8 * sizeof(T)), 0);
     EXPECT_NE(std::memcmp(before.data(), after.data(), before.size() * sizeof(T)), 0);
     k = random_values<T>(21 * 8, 2);

@@ -1,6 +1,7 @@
 #include "core/model/ops.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <gmock/gmock.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -170,6 +171,26 @@ TEST(Ops, FuseOnlyPlainTensorsInCpuMemory) {
   wrapper->set_sizes_contiguous({2, 4});
   const at::Tensor without_storage(std::move(wrapper));
   EXPECT_FALSE(ops::fused::takes({&plain, &without_storage}));
+}
+
+// Output and gradients of every operator, on inputs large enough to be split.
+std::vector<at::Tensor> everything(int threads) {
+  at::set_num_threads(threads);
+  at::manual_seed(3);
+  const at::Tensor x = at::randn({4, 300, 4, 32}).set_requires_grad(true);
+  const at::Tensor w = at::randn({128}).set_requires_grad(true);
+  const at::Tensor angle = at::randn({4, 300, 16}), targets = at::randint(128, {4, 300}, at::kLong);
+  const at::Tensor y = ops::rotary(x, angle.cos(), angle.sin());
+  const at::Tensor z = ops::rms_norm(ops::causal_attention(y, x, y), w, 1e-5);
+  const at::Tensor loss = ops::cross_entropy_sum(ops::swiglu(z, x.flatten(2)), targets);
+  loss.backward();
+  return {y.detach(), z.detach(), loss.detach(), x.grad(), w.grad()};
+}
+
+TEST(Ops, GiveTheSameBitsOnAnyNumberOfThreads) {
+  const auto one = everything(1), four = everything(4);
+  at::set_num_threads(1);
+  for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(one[i].equal(four[i])) << i;
 }
 
 // The composition must not land on the quadratic path.
