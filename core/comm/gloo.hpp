@@ -26,9 +26,9 @@ struct GlooGroup {
 
 // Connects the members of a group; collective over them. Differences from c10d's own Gloo backend:
 // _reduce_scatter_base sends each rank only its part and adds in rank order (c10d's is an
-// all_reduce of everything, and its Work cannot be waited for in slices), and abort() closes the
-// connections, so that operations under way fail on every member. Throws Error(UNAVAILABLE |
-// DEADLINE_EXCEEDED).
+// all_reduce of everything, and its Work cannot be waited for in slices); small all_reduces and
+// all_gathers take one round; abort() closes the connections, so that operations under way fail on
+// the other members. Throws Error(UNAVAILABLE).
 c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::Store>& store,
                                                const std::shared_ptr<GlooDevice>& device,
                                                const GlooGroup& group);

@@ -78,6 +78,30 @@ TEST_P(GlooRanksThatDisagree, AreToldWhoDoesWhatBeforeAnythingIsSent) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, GlooRanksThatDisagree, ::testing::Values(2, 3));
 
+TEST(GlooRanks, MayScatterAndGatherInPlace) {
+  gloo_ranks(3, {}, scatter_and_gather_in_place);
+}
+
+// Both ways that an all_reduce of the transport takes, for tensors that only c10d's callers pass.
+TEST(GlooRanks, ReduceStridedTensorsOfOthers) {
+  gloo_ranks(2, {}, [](CommWorld& world) {
+    c10d::ProcessGroup* group = shard_comm(world).process_group();
+    for (const int64_t n : {3, 300}) {
+      at::Tensor t = at::arange(n * n, at::kFloat).remainder(50).view({n, n}).t();
+      const at::Tensor expected = t * 2;
+      std::vector<at::Tensor> tensors{t};
+      group->allreduce(tensors)->wait();
+      EXPECT_TRUE(at::equal(t, expected)) << n;
+    }
+    std::vector<at::Tensor> flags{at::zeros({2}, at::kBool)};
+    flags[0][world.rank()] = true;
+    c10d::AllreduceOptions either;
+    either.reduceOp = c10d::ReduceOp::MAX;
+    group->allreduce(flags, either)->wait();
+    EXPECT_TRUE(flags[0].all().item<bool>());
+  });
+}
+
 TEST(GlooRanks, AgreeAndTell) {
   gloo_ranks(3, {}, agree_and_tell);
 }

@@ -286,6 +286,21 @@ inline void agree_and_tell(CommWorld& world) {
   EXPECT_EQ(world.peek("stop"), "7");
 }
 
+// A shard may be a part of the whole that it is scattered from and gathered into.
+inline void scatter_and_gather_in_place(CommWorld& world) {
+  world.set_mesh(Mesh({1, 1, world.size(), 1, 1}));
+  Communicator& comm = world.comm(YOKE_AXIS_BIT(YOKE_DP_SHARD), "flat");
+  for (const int64_t n : {4, 50000}) {
+    at::Tensor ramp = at::arange(n * world.size(), at::kFloat).remainder(100);
+    at::Tensor flat = ramp * static_cast<float>(world.rank() + 1);
+    at::Tensor shard = flat.narrow(0, world.rank() * n, n);
+    comm.reduce_scatter(shard, flat, YOKE_SUM)->wait();
+    comm.all_gather(flat, shard)->wait();
+    const int ranks = world.size();
+    EXPECT_TRUE(at::equal(flat, ramp * static_cast<float>(ranks * (ranks + 1) / 2))) << n;
+  }
+}
+
 // Through the front object, as a LibTorch plugin does it: counted like the rest.
 inline void use_process_group(CommWorld& world) {
   world.set_mesh(Mesh({1, world.size(), 1, 1, 1}));
