@@ -121,7 +121,7 @@ void Recorder::evaluation(int64_t step, double loss, int64_t tokens, Clock::time
     log_.info(log_line(m, colour_));
     file_->write(m);
   }
-  restart_interval();  // an evaluation is no part of the speed of steps
+  restart_interval();
 }
 
 void Recorder::finish() {

@@ -23,13 +23,14 @@ class Recorder {
   void step(int64_t step, const YokeStepResult& result, double lr, int64_t batch_tokens);
   // After an evaluation that began at `begin`.
   void evaluation(int64_t step, double loss, int64_t tokens, std::chrono::steady_clock::time_point begin);
+  // What was between the last step and now is no part of the speed of steps.
+  void restart_interval();
   // Held-out loss beside the bigram baseline, if there was an evaluation and the data are bytes.
   void finish();
 
  private:
   using Clock = std::chrono::steady_clock;
   void introduce(const YokeWrapResult& memory, const std::string& run_dir, const Position& at);
-  void restart_interval();
 
   const Job& job_;
   CommWorld& world_;

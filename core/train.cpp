@@ -8,6 +8,7 @@
 #include "core/batch.hpp"
 #include "core/recorder.hpp"
 #include "core/schedule.hpp"
+#include "core/stop.hpp"
 
 namespace yoke {
 namespace {
@@ -59,7 +60,7 @@ YokeInitArgs init_args(const Job& job, const HostServices& services) {
 
 }  // namespace
 
-Position train(const Job& job, const RunPlace& place, CommWorld& world, StopAgreement& stop, Log& log) {
+void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Position& at) {
   const RunConfig& run = job.config.run;
   const YokePlan& plan = job.plan->plan();
   const Mesh mesh({plan.degree[0], plan.degree[1], plan.degree[2], plan.degree[3], plan.degree[4]});
@@ -74,10 +75,11 @@ Position train(const Job& job, const RunPlace& place, CommWorld& world, StopAgre
   WrappedModel model = context.wrap_model(model_host->model());
 
   Checkpointing checkpoints(job, place, world, log);
-  Position at = checkpoints.restore(model, model_host->summary());
+  at = checkpoints.restore(model, model_host->summary());
   Recorder recorder(job, place.dir, model.wrap_result(), world, log, at);
   const Deal deal{mesh.data_rank(world.rank()), mesh.data_ranks(), job.plan->accumulation(), plan.micro_batch};
 
+  StopAgreement stop(world);
   while (at.step < run.train.steps && !stop.stop_before(at.step + 1)) {
     const Batch batch(job.data, job.data.train, at.next_sample, deal);
     const double lr = learning_rate(run.train, at.step + 1);
@@ -87,13 +89,15 @@ Position train(const Job& job, const RunPlace& place, CommWorld& world, StopAgre
 
     recorder.step(at.step, result, lr, batch.tokens());
     if (due(at.step, run.eval.every)) evaluate(job, model, deal, at.step, recorder);
-    if (due(at.step, run.checkpoint.every)) checkpoints.save(model, at);
+    if (due(at.step, run.checkpoint.every)) {
+      checkpoints.save(model, at);
+      recorder.restart_interval();
+    }
   }
 
   if (run.checkpoint.every > 0) checkpoints.save_unless_saved(model, at);
   if (at.step == run.train.steps) recorder.finish();
   world.shutdown();
-  return at;
 }
 
 }  // namespace yoke

@@ -6,12 +6,11 @@
 #include "core/job.hpp"
 #include "core/log.hpp"
 #include "core/run_place.hpp"
-#include "core/stop.hpp"
 
 namespace yoke {
 
-// Trains on this rank until the last step or an agreed stop, and returns how far it came. The run folder
-// exists. Collective. Throws Error.
-Position train(const Job& job, const RunPlace& place, CommWorld& world, StopAgreement& stop, Log& log);
+// Trains on this rank until the last step or an agreed stop. `at` says at any time how many whole steps
+// are done, also after a failure. The run folder exists. Collective. Throws Error.
+void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Position& at);
 
 }  // namespace yoke

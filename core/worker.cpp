@@ -17,6 +17,7 @@
 #include "core/launch/exit_code.hpp"
 #include "core/metrics/run_folder.hpp"
 #include "core/run_place.hpp"
+#include "core/stop.hpp"
 #include "core/train.hpp"
 
 namespace yoke {
@@ -141,22 +142,25 @@ int exit_code_of(const Error& e) {
 int run_rank(const Job& job, const RunPlace& place, CommWorld& world, Log& log) {
   std::optional<RunFolder> folder;  // of rank 0
   ExitRecord end;
+  Position at;
   try {
     if (world.rank() == 0) describe_run(folder.emplace(place.dir), job);
-    StopAgreement stop(world);
-    end.step = train(job, place, world, stop, log).step;
-    if (end.step < job.config.run.train.steps) {
+    train(job, place, world, log, at);
+    if (at.step < job.config.run.train.steps) {
       end.code = 128 + stop_signal();
       end.reason = "stopped by signal " + std::to_string(stop_signal());
-      if (folder) log.info("stopped after step " + std::to_string(end.step));
+      if (folder) log.info("stopped after step " + std::to_string(at.step));
     }
   } catch (const Error& e) {
-    end = {exit_code_of(e), e.what(), e.step()};
-    log.error(e.what());
+    end.code = exit_code_of(e);
+    end.reason = e.what();
+    log.error(end.reason);
   } catch (const std::exception& e) {
-    end = {kExitFailed, first_part(e.what()), -1};
+    end.code = kExitFailed;
+    end.reason = first_part(e.what());
     log.error(end.reason);
   }
+  end.step = at.step;
   if (folder) folder->end(end);
   return end.code;
 }

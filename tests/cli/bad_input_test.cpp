@@ -1,0 +1,201 @@
+// What users do wrong, on the real program: one clear message, the documented exit code, no hang, nothing
+// lost. Each row: arguments, exit code, what the message must contain.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "core/launch/subprocess.hpp"
+#include "tests/support/temp_folder.hpp"
+
+namespace yoke::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A folder with a text and a run file that work as they are.
+class Playground {
+ public:
+  Playground() {
+    std::string text;
+    for (int i = 0; text.size() < 20000; ++i) text += "the cat " + std::to_string(i * i % 97) + " sat; ";
+    folder_.write("text.txt", text);
+    folder_.write("run.toml", R"(
+parallel_backend = "serial"
+run.dir = "runs/r"
+model.family = "llama"
+model.preset = "tiny"
+model.layers = 1
+data.path = "text.txt"
+data.seq_len = 32
+train.steps = 4
+train.global_batch = 4
+checkpoint.every = 2
+metrics.every = 1
+)");
+  }
+
+  SubprocessResult yoke(const std::vector<std::string>& args, const std::vector<std::string>& variables = {}) const {
+    std::vector<std::string> argv{"/usr/bin/env", "-C", folder_.path().string()};
+    argv.insert(argv.end(), variables.begin(), variables.end());
+    argv.push_back(std::string(std::getenv("YOKE_BIN")) + "/yoke");
+    argv.insert(argv.end(), args.begin(), args.end());
+    SubprocessOptions options;
+    options.limit = std::chrono::seconds(120);
+    return run_subprocess(argv, options);
+  }
+  const TempFolder& folder() const { return folder_; }
+
+ private:
+  TempFolder folder_;
+};
+
+struct Row {
+  std::vector<std::string> args;  // after `yoke`
+  int exit_code;
+  std::vector<std::string> fragments;
+};
+
+void PrintTo(const Row& row, std::ostream* out) {
+  for (const std::string& arg : row.args) *out << arg << ' ';
+}
+
+std::vector<std::string> train(std::vector<std::string> more) {
+  more.insert(more.begin(), {"train", "run.toml"});
+  return more;
+}
+
+class BadInput : public ::testing::TestWithParam<Row> {};
+
+TEST_P(BadInput, IsRefusedWithOneClearMessage) {
+  const Playground here;
+  const SubprocessResult result = here.yoke(GetParam().args);
+  EXPECT_FALSE(result.timed_out);
+  EXPECT_EQ(result.ending.exit_code, GetParam().exit_code) << result.err;
+  for (const std::string& fragment : GetParam().fragments) EXPECT_THAT(result.err, HasSubstr(fragment));
+  EXPECT_THAT(result.out, Not(HasSubstr("step:")));
+  EXPECT_FALSE(std::filesystem::exists(here.folder() / "runs")) << "nothing was started, nothing may be left";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, BadInput,
+    ::testing::Values(
+        // Configuration
+        Row{train({"train.stepz=3"}), 2, {"train.stepz", "did you mean 'train.steps'"}},
+        Row{train({"train.steps=many"}), 2, {"train.steps", "many"}},
+        Row{train({"train.lr=-1"}), 2, {"train.lr = -1", "above 0"}},
+        Row{train({"data.order=random"}), 2, {"data.order", "random", "shuffled", "sequential"}},
+        Row{train({"train.lr=-1", "train.steps=0", "nix=1"}), 2, {"3 faults", "train.lr", "train.steps", "nix"}},
+        Row{{"train", "nowhere.toml"}, 2, {"nowhere.toml", "no such file"}},
+        // Layout and batch
+        Row{train({"dp_degree=3", "--nproc", "2"}), 2, {"dp_degree", "3", "2"}},
+        Row{train({"train.global_batch=5", "--nproc", "2"}), 2, {"train.global_batch = 5", "4 or 6"}},
+        Row{train({"train.micro_batch=3"}), 2, {"train.micro_batch = 3", "allowed: 1, 2, 4"}},
+        Row{train({"train.global_batch=100000"}), 2, {"train.global_batch = 100000", "text.txt"}},
+        Row{train({"dp_shards=2", "--nproc", "2"}), 2, {"dp_shards = 2"}},
+        Row{train({"--nproc", "0"}), 2, {"--nproc 0"}},
+        Row{train({"--nproc", "2", "--virtual", "2"}), 2, {"--nproc", "--virtual"}},
+        // Data and model
+        Row{train({"data.path=gone.txt"}), 2, {"gone.txt", "does not exist", "scripts/fetch_text"}},
+        Row{train({"model.vocab=100"}), 2, {"model.vocab = 100", "256"}},
+        Row{train({"model.preset=huge"}), 2, {"model.preset", "huge", "tiny"}},
+        Row{train({"model.family=mamba"}), 2, {"mamba", "llama"}},
+        Row{train({"model.kv_heads=3"}), 2, {"kv_heads"}},
+        // Backend
+        Row{train({"parallel_backend=seriel"}), 3, {"seriel", "did you mean 'serial'", "searched"}},
+        Row{train({"parallel_backend=./serial.so"}), 3, {"./serial.so", "absolute"}},
+        Row{train({"serial.speed=9"}), 2, {"speed"}},
+        Row{train({"parallel_backend=seriel", "dp_degree=3", "--nproc", "2"}), 3, {"seriel", "dp_degree"}},
+        // Planned, not built
+        Row{train({"tp_degree=2", "--nproc", "2"}), 2, {"tp_degree = 2", "not built yet"}},
+        Row{train({"pp_degree=2", "--nproc", "2"}), 2, {"pp_degree = 2", "not built yet"}},
+        Row{train({"cp_degree=2", "--nproc", "2"}), 2, {"cp_degree = 2", "not built yet"}},
+        Row{train({"precision.param=bf16"}), 2, {"bf16", "not built yet"}},
+        Row{train({"precision.param=fp8"}), 2, {"fp8", "not built yet"}},
+        Row{train({"device=cuda"}), 2, {"cuda", "not built yet"}},
+        // Checkpoints and generation
+        Row{train({"checkpoint.resume=/nowhere"}), 2, {"/nowhere", "not a checkpoint"}},
+        Row{{"generate", "nowhere", "--prompt", "a"}, 2, {"nowhere"}},
+        Row{{"generate"}, 2, {"checkpoint"}},
+        // Commands
+        Row{{"trian", "run.toml"}, 2, {"trian", "train"}},
+        Row{{"train"}, 2, {"CONFIG"}}));
+
+class Run : public ::testing::Test {
+ protected:
+  std::string checkpoint(int step) const {
+    char name[64];
+    std::snprintf(name, sizeof name, "runs/r/checkpoints/step-%08d", step);
+    return name;
+  }
+  Playground here_;
+};
+
+TEST_F(Run, GoesToANumberedSiblingWhenItsFolderIsTaken) {
+  EXPECT_TRUE(here_.yoke(train({})).ending.ok());
+  EXPECT_TRUE(here_.yoke(train({})).ending.ok());
+  EXPECT_TRUE(std::filesystem::exists(here_.folder() / "runs/r-2/metrics.jsonl"));
+}
+
+TEST_F(Run, ThatIsFinishedIsNotResumed) {
+  ASSERT_TRUE(here_.yoke(train({})).ending.ok());
+  const SubprocessResult again = here_.yoke(train({"checkpoint.resume=auto"}));
+  EXPECT_EQ(again.ending.exit_code, 2);
+  EXPECT_THAT(again.err, HasSubstr("finished"));
+}
+
+TEST_F(Run, RefusesACheckpointOfAnotherModelAndKeepsIt) {
+  ASSERT_TRUE(here_.yoke(train({})).ending.ok());
+  const SubprocessResult other = here_.yoke(train({"model.layers=2", "train.steps=9", "checkpoint.resume=" + checkpoint(4)}));
+  EXPECT_EQ(other.ending.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("model.layers.1"));
+  EXPECT_TRUE(here_.yoke({"generate", checkpoint(4), "--prompt", "a", "--tokens", "3"}).ending.ok());
+}
+
+TEST_F(Run, RefusesToResumeUnderAnotherConfiguration) {
+  ASSERT_TRUE(here_.yoke(train({})).ending.ok());
+  const SubprocessResult other = here_.yoke(train({"train.steps=9", "checkpoint.resume=auto"}));
+  EXPECT_EQ(other.ending.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("another configuration"));
+}
+
+TEST_F(Run, NamesADamagedCheckpoint) {
+  ASSERT_TRUE(here_.yoke(train({})).ending.ok());
+  const std::string weights = here_.folder() / (checkpoint(4) + "/model.safetensors");
+  std::string bytes = read_file(weights);
+  bytes[bytes.size() - 5] ^= 1;
+  here_.folder().write(checkpoint(4) + "/model.safetensors", bytes);
+  const SubprocessResult result = here_.yoke({"generate", checkpoint(4), "--prompt", "a"});
+  EXPECT_EQ(result.ending.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("model.safetensors"));
+}
+
+// Sends a signal to the launcher once the run has logged its first steps.
+std::vector<std::string> shell(const std::string& script) { return {"/bin/bash", "-c", script}; }
+
+std::string start_long_run(const std::string& folder, const std::string& arguments) {
+  const std::string program = std::string(std::getenv("YOKE_BIN")) + "/yoke";
+  return "cd " + folder + "; " + program + " train run.toml train.steps=100000 checkpoint.every=1000000 " + arguments +
+         " > out 2> err & pid=$!; for i in $(seq 600); do grep -q 'step: *3 ' out && break; sleep 0.1; done; ";
+}
+
+TEST_F(Run, FinishesTheStepSavesAndExitsOnSigint) {
+  const std::string script = start_long_run(here_.folder().path().string(), "--nproc 2") + "kill -INT $pid; wait $pid; exit $?";
+  const SubprocessResult result = run_subprocess(shell(script));
+  EXPECT_EQ(result.ending.exit_code, 130) << read_file(here_.folder() / "err");
+  EXPECT_THAT(read_file(here_.folder() / "out"), HasSubstr("saved runs/r/checkpoints/step-"));
+  EXPECT_THAT(read_file(here_.folder() / "runs/r/exit.json"), HasSubstr("130"));
+}
+
+TEST_F(Run, NamesTheRankThatDiedAndLeavesNoOrphan) {
+  const std::string script = start_long_run(here_.folder().path().string(), "--nproc 2") +
+                             "pkill -KILL -P $pid -f -- '--rank 1'; wait $pid; code=$?; "
+                             "pgrep -P $pid && exit 99; exit $code";
+  const SubprocessResult result = run_subprocess(shell(script));
+  EXPECT_EQ(result.ending.exit_code, 5) << read_file(here_.folder() / "err");
+  EXPECT_THAT(read_file(here_.folder() / "err"), ::testing::AllOf(HasSubstr("rank 1"), HasSubstr("SIGKILL")));
+}
+
+}  // namespace
+}  // namespace yoke::testing
