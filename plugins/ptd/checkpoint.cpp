@@ -9,7 +9,10 @@ class Visit {
  public:
   Visit(const YokeCheckpointArgs& args, int replica) : args_(args), replica_(replica) {}
 
-  void piece(const YokeParameter& param, const char* kind, const ShardPiece& where, const at::Tensor& shard) {
+  void piece(const YokeParameter& param,
+             const char* kind,
+             const ShardPiece& where,
+             const at::Tensor& shard) {
     YokePiece p = make(param.name, kind, param.dtype);
     p.shape = param.shape;
     p.ndim = param.ndim;
@@ -50,8 +53,12 @@ class Visit {
 
 }  // namespace
 
-void visit_state(const YokeCheckpointArgs& args, const YokeModelSummary& model, const ShardState& state,
-                 Optimizer& optimizer, int replica, int rank) {
+void visit_state(const YokeCheckpointArgs& args,
+                 const YokeModelSummary& model,
+                 const ShardState& state,
+                 Optimizer& optimizer,
+                 int replica,
+                 int rank) {
   Visit visit(args, replica);
   for (size_t u = 0; u < state.units.size(); ++u) {
     const auto& [layout, trainable, begin] = state.units[u];
@@ -62,7 +69,8 @@ void visit_state(const YokeCheckpointArgs& args, const YokeModelSummary& model, 
       visit.piece(param, "param", where, state.param_shard(u));
       if (!trainable) continue;
       for (const Moment& moment : optimizer.moments()) {
-        visit.piece(param, moment.kind, where, moment.values.narrow(0, begin, layout.shard_numel()));
+        visit.piece(
+            param, moment.kind, where, moment.values.narrow(0, begin, layout.shard_numel()));
       }
     }
   }

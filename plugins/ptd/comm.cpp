@@ -9,10 +9,12 @@ namespace yoke::ptd {
 namespace {
 
 const YokeCollectives& collectives_of(const YokeHost& host) {
-  const YokeHeader* service = host.get_service(host.ctx, "yoke.collectives/1", sizeof(YokeCollectives));
+  const YokeHeader* service =
+      host.get_service(host.ctx, "yoke.collectives/1", sizeof(YokeCollectives));
   if (service == nullptr) {
     throw Error(YOKE_FAILED_PRECONDITION,
-                "ptd needs the host's service yoke.collectives/1 for more than one rank; this host has none");
+                "ptd needs the host's service yoke.collectives/1 for more than one rank; this host "
+                "has none");
   }
   return *reinterpret_cast<const YokeCollectives*>(service);
 }
@@ -25,13 +27,17 @@ void Work::wait() {
   work_.reset();
 }
 
-Comm::Comm(const YokeCollectives& collectives, uint32_t axes, const char* purpose, at::DeviceType device) {
+Comm::Comm(const YokeCollectives& collectives,
+           uint32_t axes,
+           const char* purpose,
+           at::DeviceType device) {
   YokeComm* comm = nullptr;
   YokeError err = make_error();
   check(collectives.comm(collectives.ctx, axes, purpose, &comm, &err), err);
   void* native = collectives.native(comm, "c10d::ProcessGroup");
   if (native == nullptr) {
-    throw Error(YOKE_FAILED_PRECONDITION, "ptd needs communicators made of c10d::ProcessGroup; this host's are not");
+    throw Error(YOKE_FAILED_PRECONDITION,
+                "ptd needs communicators made of c10d::ProcessGroup; this host's are not");
   }
   backend_ = static_cast<c10d::ProcessGroup*>(native)->getBackend(device);
   size_ = collectives.size(comm);

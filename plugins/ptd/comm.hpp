@@ -17,8 +17,8 @@ class Work {
   Work() = default;
   explicit Work(c10::intrusive_ptr<c10d::Work> work) : work_(std::move(work)) {}
   bool pending() const { return work_ != nullptr; }
-  // On the CPU until it is over, on an accelerator the current stream waits. Throws Error: UNAVAILABLE,
-  // DEADLINE_EXCEEDED, CANCELLED; the work stays pending then.
+  // On the CPU until it is over, on an accelerator the current stream waits. Throws Error:
+  // UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED; the work stays pending then.
   void wait();
 
  private:
@@ -30,7 +30,10 @@ class Comm {
  public:
   Comm() = default;
   // Collective over the world.
-  Comm(const YokeCollectives& collectives, uint32_t axes, const char* purpose, at::DeviceType device);
+  Comm(const YokeCollectives& collectives,
+       uint32_t axes,
+       const char* purpose,
+       at::DeviceType device);
 
   int size() const { return size_; }
   int rank() const { return rank_; }

@@ -11,7 +11,8 @@ struct Axis {
   int index;
   const char* key;
 };
-constexpr Axis kNotBuilt[] = {{YOKE_PP, "pp_degree"}, {YOKE_CP, "cp_degree"}, {YOKE_TP, "tp_degree"}};
+constexpr Axis kNotBuilt[] = {
+    {YOKE_PP, "pp_degree"}, {YOKE_CP, "cp_degree"}, {YOKE_TP, "tp_degree"}};
 
 // True if every axis that is not built yet is left alone.
 bool check_axes(YokePlan& plan, Refusals& refusals) {
@@ -20,7 +21,9 @@ bool check_axes(YokePlan& plan, Refusals& refusals) {
     int32_t& degree = plan.degree[axis.index];
     if (degree == 0) degree = 1;
     if (degree == 1) continue;
-    refusals.refuse(axis.key, std::to_string(degree), "1",
+    refusals.refuse(axis.key,
+                    std::to_string(degree),
+                    "1",
                     std::string(axis.key) + " > 1 is not built yet; use dp_shards and dp_degree");
     fine = false;
   }
@@ -30,9 +33,9 @@ bool check_axes(YokePlan& plan, Refusals& refusals) {
 // How many ranks the degrees must make up, as the user sees it.
 std::string arithmetic(const YokePlan& plan) {
   const int32_t replicas = plan.degree[YOKE_DP_REPLICATE], shards = plan.degree[YOKE_DP_SHARD];
-  return "dp_degree " + std::to_string(replicas) + " x dp_shards " + std::to_string(shards) + " = " +
-         std::to_string(int64_t{replicas} * shards) + ", but the run has " + std::to_string(plan.world_size) +
-         " rank(s)";
+  return "dp_degree " + std::to_string(replicas) + " x dp_shards " + std::to_string(shards) +
+         " = " + std::to_string(int64_t{replicas} * shards) + ", but the run has " +
+         std::to_string(plan.world_size) + " rank(s)";
 }
 
 void fill_degrees(YokePlan& plan, Refusals& refusals) {
@@ -42,7 +45,9 @@ void fill_degrees(YokePlan& plan, Refusals& refusals) {
   if (shards == 0) {
     if (replicas == 0) replicas = 1;
     if (plan.world_size % replicas != 0) {
-      refusals.refuse("dp_degree", std::to_string(replicas), "a divisor of the " + world + " ranks",
+      refusals.refuse("dp_degree",
+                      std::to_string(replicas),
+                      "a divisor of the " + world + " ranks",
                       "what is left of the world goes into dp_shards");
       return;
     }
@@ -51,7 +56,9 @@ void fill_degrees(YokePlan& plan, Refusals& refusals) {
   }
   if (replicas == 0) replicas = 1;
   if (int64_t{replicas} * shards == plan.world_size) return;
-  refusals.refuse("dp_shards", std::to_string(shards), "degrees whose product is the number of ranks",
+  refusals.refuse("dp_shards",
+                  std::to_string(shards),
+                  "degrees whose product is the number of ranks",
                   arithmetic(plan) + "; start " + std::to_string(int64_t{replicas} * shards) +
                       " ranks, or leave dp_shards unset");
 }
@@ -60,18 +67,23 @@ void check_precision(YokePlan& plan, Refusals& refusals) {
   if (plan.param_dtype == 0) plan.param_dtype = YOKE_F32;
   if (plan.reduce_dtype == 0) plan.reduce_dtype = plan.param_dtype;
   if (plan.param_dtype != YOKE_F32 && plan.param_dtype != YOKE_F64) {
-    refusals.refuse("precision.param", dtype_name(plan.param_dtype), "fp32, fp64",
+    refusals.refuse("precision.param",
+                    dtype_name(plan.param_dtype),
+                    "fp32, fp64",
                     "other compute types are not built yet");
     return;
   }
   if (plan.reduce_dtype == plan.param_dtype) return;
-  refusals.refuse("precision.reduce", dtype_name(plan.reduce_dtype), dtype_name(plan.param_dtype),
+  refusals.refuse("precision.reduce",
+                  dtype_name(plan.reduce_dtype),
+                  dtype_name(plan.param_dtype),
                   "gradients are reduced in the compute type; write reduce = \"" +
                       std::string(dtype_name(plan.param_dtype)) + "\"");
 }
 
 void check_model(const YokeModelSummary& model, Refusals& refusals) {
-  if (model.num_blocks == 0) refusals.refuse("model", "no block", "at least one block", "give the model blocks");
+  if (model.num_blocks == 0)
+    refusals.refuse("model", "no block", "at least one block", "give the model blocks");
   std::vector<bool> used(model.num_params, false);
   for (uint64_t b = 0; b < model.num_blocks; ++b) {
     const YokeBlock& block = *model.blocks[b];
@@ -79,8 +91,10 @@ void check_model(const YokeModelSummary& model, Refusals& refusals) {
   }
   for (uint64_t p = 0; p < model.num_params; ++p) {
     if (used[p]) continue;
-    refusals.refuse("model", "parameter '" + std::string(view(model.params[p]->name)) + "' in no block",
-                    "every parameter in at least one block", "ptd gathers parameters by block");
+    refusals.refuse("model",
+                    "parameter '" + std::string(view(model.params[p]->name)) + "' in no block",
+                    "every parameter in at least one block",
+                    "ptd gathers parameters by block");
   }
 }
 
@@ -91,7 +105,9 @@ void note_idle_options(const YokePlanArgs& args, const YokePlan& plan, Refusals&
   for (const char* key : {"unit_bytes", "reshard_after_forward", "accumulate"}) {
     if (!options.given(key)) continue;
     if (key == std::string_view("unit_bytes") && plan.degree[YOKE_DP_REPLICATE] > 1) continue;
-    refusals.note(std::string("ptd.") + key, "set", "it has no effect with dp_shards = 1: nothing is sharded");
+    refusals.note(std::string("ptd.") + key,
+                  "set",
+                  "it has no effect with dp_shards = 1: nothing is sharded");
   }
 }
 

@@ -1,5 +1,5 @@
-// ptd: PyTorch's distributed strategies (DDP, FSDP2, HSDP) in C++, as a Yoke backend. Start reading here;
-// README.md gives the order of the other files.
+// ptd: PyTorch's distributed strategies (DDP, FSDP2, HSDP) in C++, as a Yoke backend. Start reading
+// here; README.md gives the order of the other files.
 #include <memory>
 
 #include "plugins/ptd/comm.hpp"

@@ -18,20 +18,24 @@ void append(std::vector<ShardState::Range>& ranges, ShardState::Range next) {
 
 constexpr int64_t kInitElements = 1 << 20;  // fp32 elements in flight while initial values are made
 
-void init_piece(const YokeModel& model, int64_t param, const ShardPiece& piece, const at::Tensor& shard) {
+void init_piece(const YokeModel& model,
+                int64_t param,
+                const ShardPiece& piece,
+                const at::Tensor& shard) {
   at::Tensor values = at::empty({std::min(piece.count, kInitElements)}, at::kFloat);
   for (int64_t done = 0; done < piece.count; done += values.numel()) {
     const int64_t n = std::min(values.numel(), piece.count - done);
     YokeError err = make_error();
-    check(model.init_param(model.ctx, param, piece.begin + done, n, values.data_ptr<float>(), &err), err);
+    check(model.init_param(model.ctx, param, piece.begin + done, n, values.data_ptr<float>(), &err),
+          err);
     shard.narrow(0, piece.offset + done, n).copy_(values.narrow(0, 0, n));
   }
 }
 
 }  // namespace
 
-ShardState::ShardState(const ModelSpec& model, const UnitMap& map, int shards, int which,
-                       at::TensorOptions options)
+ShardState::ShardState(
+    const ModelSpec& model, const UnitMap& map, int shards, int which, at::TensorOptions options)
     : shard(which) {
   const int64_t item_size = static_cast<int64_t>(options.dtype().itemsize());
   int64_t trainable = 0, constant = 0;
@@ -40,8 +44,8 @@ ShardState::ShardState(const ModelSpec& model, const UnitMap& map, int shards, i
     units.push_back({FlatLayout(model, unit, shards, item_size), unit.trainable, end});
     const FlatLayout& layout = units.back().layout;
     if (unit.trainable) {
-      const int64_t decayed = std::clamp<int64_t>(layout.decay_end() - which * layout.shard_numel(), 0,
-                                                  layout.shard_numel());
+      const int64_t decayed = std::clamp<int64_t>(
+          layout.decay_end() - which * layout.shard_numel(), 0, layout.shard_numel());
       append(ranges, {end, decayed, true});
       append(ranges, {end + decayed, layout.shard_numel() - decayed, false});
     }

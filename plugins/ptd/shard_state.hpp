@@ -1,5 +1,6 @@
 // Everything that this rank keeps between steps, in a few flat tensors: the shards of all units one
-// after the other. The optimizer and the norm then need one pass, whatever the number of parameters.
+// after the other. The optimizer and the norm then need one pass, whatever the number of
+// parameters.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,7 +27,8 @@ struct ShardState {
   };
 
   // Zeroes of the dtype; units in the order of the map.
-  ShardState(const ModelSpec& model, const UnitMap& map, int shards, int shard, at::TensorOptions options);
+  ShardState(
+      const ModelSpec& model, const UnitMap& map, int shards, int shard, at::TensorOptions options);
 
   at::Tensor param_shard(size_t unit) const;  // a view
   at::Tensor grad_shard(size_t unit) const;   // a view; undefined if frozen
@@ -39,7 +41,8 @@ struct ShardState {
   at::Tensor frozen;          // parameters without gradient and optimizer state
 };
 
-// Fills the shards with the model's initial values; never holds more than a small part of a parameter.
+// Fills the shards with the model's initial values; never holds more than a small part of a
+// parameter.
 void init_params(const ShardState& state, const YokeModel& model);
 
 }  // namespace yoke::ptd

@@ -11,9 +11,10 @@ namespace yoke::ptd {
 namespace {
 
 at::TensorOptions tensor_options(const YokePlan& plan, const YokeHost& host) {
-  const at::Device device = host.device.type == YOKE_DEVICE_CUDA
-                                ? at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(host.device.id))
-                                : at::Device(at::kCPU);
+  const at::Device device =
+      host.device.type == YOKE_DEVICE_CUDA
+          ? at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(host.device.id))
+          : at::Device(at::kCPU);
   return at::TensorOptions().dtype(scalar_type(plan.param_dtype)).device(device);
 }
 
@@ -22,21 +23,26 @@ const TorchModel& require_torch_model(const YokeModel& model, at::ScalarType dty
   if (torch == nullptr) {
     throw Error(YOKE_FAILED_PRECONDITION,
                 std::string("ptd was built with ") + kTorchTag +
-                    " and needs the model as LibTorch objects, which the host attaches only if its own LibTorch is "
+                    " and needs the model as LibTorch objects, which the host attaches only if its "
+                    "own LibTorch is "
                     "the same; this host attached none. Build both with the same LibTorch");
   }
   for (uint64_t p = 0; p < model.summary->num_params; ++p) {
     const at::Tensor& leaf = (*torch->params)[p];
     if (leaf.scalar_type() == dtype && leaf.is_contiguous() && leaf.storage_offset() == 0) continue;
-    throw Error(YOKE_INVALID_ARGUMENT, "parameter '" + std::string(view(model.summary->params[p]->name)) + "' is " +
-                                           c10::toString(leaf.scalar_type()) +
-                                           "; ptd needs compact leaves in the plan's compute type, " +
-                                           c10::toString(dtype));
+    throw Error(YOKE_INVALID_ARGUMENT,
+                "parameter '" + std::string(view(model.summary->params[p]->name)) + "' is " +
+                    c10::toString(leaf.scalar_type()) +
+                    "; ptd needs compact leaves in the plan's compute type, " +
+                    c10::toString(dtype));
   }
   return *torch;
 }
 
-StepSpec step_spec(const UnitMap& map, const ShardState& state, const YokePlan& plan, const PtdOptions& options) {
+StepSpec step_spec(const UnitMap& map,
+                   const ShardState& state,
+                   const YokePlan& plan,
+                   const PtdOptions& options) {
   StepSpec spec;
   for (const ShardState::UnitShard& unit : state.units) {
     const int64_t params = unit.layout.numel() * item_size(plan.param_dtype);
@@ -52,36 +58,47 @@ StepSpec step_spec(const UnitMap& map, const ShardState& state, const YokePlan& 
   return spec;
 }
 
-int64_t nbytes(const at::Tensor& t) { return static_cast<int64_t>(t.nbytes()); }
+int64_t nbytes(const at::Tensor& t) {
+  return static_cast<int64_t>(t.nbytes());
+}
 
 }  // namespace
 
-ShardedModel::ShardedModel(const YokeModel& model, const YokePlan& plan, const PtdOptions& options,
-                           const Comms& comms, const YokeHost& host)
+ShardedModel::ShardedModel(const YokeModel& model,
+                           const YokePlan& plan,
+                           const PtdOptions& options,
+                           const Comms& comms,
+                           const YokeHost& host)
     : summary_(*model.summary),
       comms_(comms),
       rank_(host.rank),
       spec_(model_spec(summary_)),
       units_(make_units(spec_, options.unit_bytes, item_size(plan.param_dtype))),
-      state_(spec_, units_, plan.degree[YOKE_DP_SHARD], comms.unshard.rank(), tensor_options(plan, host)) {
+      state_(spec_,
+             units_,
+             plan.degree[YOKE_DP_SHARD],
+             comms.unshard.rank(),
+             tensor_options(plan, host)) {
   const TorchModel& torch = require_torch_model(model, scalar_type(plan.param_dtype));
   init_params(state_, model);
   optimizer_ = make_optimizer(*plan.optimizer, state_);
-  executor_ = std::make_unique<Executor>(Executor::Parts{.host = host,
-                                                         .model = torch,
-                                                         .params = spec_,
-                                                         .state = state_,
-                                                         .comms = comms_,
-                                                         .optimizer = *optimizer_,
-                                                         .spec = step_spec(units_, state_, plan, options),
-                                                         .clip = plan.optimizer->clip});
+  executor_ =
+      std::make_unique<Executor>(Executor::Parts{.host = host,
+                                                 .model = torch,
+                                                 .params = spec_,
+                                                 .state = state_,
+                                                 .comms = comms_,
+                                                 .optimizer = *optimizer_,
+                                                 .spec = step_spec(units_, state_, plan, options),
+                                                 .clip = plan.optimizer->clip});
 }
 
 YokeWrapResult ShardedModel::wrap_result() const {
   YokeWrapResult result{};
   result.param_bytes = nbytes(state_.params) + nbytes(state_.frozen);
   result.grad_bytes = nbytes(state_.grads);
-  for (const Moment& moment : optimizer_->moments()) result.optimizer_bytes += nbytes(moment.values);
+  for (const Moment& moment : optimizer_->moments())
+    result.optimizer_bytes += nbytes(moment.values);
   return result;
 }
 

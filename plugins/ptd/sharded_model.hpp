@@ -5,8 +5,8 @@
 
 #include "plugins/ptd/comm.hpp"
 #include "plugins/ptd/executor/executor.hpp"
-#include "plugins/ptd/options.hpp"
 #include "plugins/ptd/optim/optimizer.hpp"
+#include "plugins/ptd/options.hpp"
 #include "plugins/ptd/shard_state.hpp"
 #include "yoke/torch.hpp"
 
@@ -14,8 +14,12 @@ namespace yoke::ptd {
 
 class ShardedModel final : public Wrapped {
  public:
-  // Everything given outlives the wrapped model. Throws FAILED_PRECONDITION without the LibTorch model.
-  ShardedModel(const YokeModel& model, const YokePlan& plan, const PtdOptions& options, const Comms& comms,
+  // Everything given outlives the wrapped model. Throws FAILED_PRECONDITION without the LibTorch
+  // model.
+  ShardedModel(const YokeModel& model,
+               const YokePlan& plan,
+               const PtdOptions& options,
+               const Comms& comms,
                const YokeHost& host);
 
   YokeWrapResult wrap_result() const override;

@@ -62,7 +62,8 @@ void BlockRunner::backward(const Action& action) {
   Micro& m = micros_[action.micro];
   const Saved saved = std::exchange(m.saved[action.block], {});
   const bool last = action.block + 1 == static_cast<int>(blocks_.size());
-  at::Tensor grad = last ? at::full_like(saved.output, loss_grad_) : std::exchange(m.carry, at::Tensor());
+  at::Tensor grad =
+      last ? at::full_like(saved.output, loss_grad_) : std::exchange(m.carry, at::Tensor());
   if (saved.output.requires_grad()) torch::autograd::backward({saved.output}, {std::move(grad)});
   if (!saved.input.defined() || !saved.input.requires_grad()) return;
   m.carry = saved.input.grad();

@@ -1,5 +1,5 @@
-// Autograd one block at a time: the graph ends at the block's border, so its gradients are complete when
-// its backward returns. No hooks, no change to the modules.
+// Autograd one block at a time: the graph ends at the block's border, so its gradients are complete
+// when its backward returns. No hooks, no change to the modules.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -19,8 +19,8 @@ enum Scalar { kLossSum, kLossWeight, kSquaredNorm, kNumScalars };
 // LibTorch's clip_grad_norm_, and the contract, keep the divisor away from zero with this.
 constexpr double kNormEps = 1e-6;
 
-// No graph outside of blocks; backward runs on this thread, also where ranks are threads of one process
-// and would otherwise share the engine's one thread per device.
+// No graph outside of blocks; backward runs on this thread, also where ranks are threads of one
+// process and would otherwise share the engine's one thread per device.
 class StepGuard {
  public:
   StepGuard() : state_(c10::AutogradState::get_tls_state()) {
@@ -93,11 +93,14 @@ const std::vector<Action>& Executor::schedule(int micros, bool forward_only) {
 YokeStepResult Executor::step(const YokeStepArgs& args) {
   if (broken_) {
     throw Error(YOKE_FAILED_PRECONDITION,
-                "a step failed while a collective was on its way; destroy this model and resume from a checkpoint");
+                "a step failed while a collective was on its way; destroy this model and resume "
+                "from a checkpoint");
   }
-  if (args.batch->num_micros == 0) throw Error(YOKE_INVALID_ARGUMENT, "step: the batch has no micro-batch");
+  if (args.batch->num_micros == 0)
+    throw Error(YOKE_INVALID_ARGUMENT, "step: the batch has no micro-batch");
   const bool forward_only = (args.flags & YOKE_STEP_FORWARD_ONLY) != 0;
-  const std::vector<Action>& actions = schedule(static_cast<int>(args.batch->num_micros), forward_only);
+  const std::vector<Action>& actions =
+      schedule(static_cast<int>(args.batch->num_micros), forward_only);
   const StepGuard guard;
   try {
     begin_step(args);
@@ -126,24 +129,38 @@ void Executor::begin_step(const YokeStepArgs& args) {
 
 void Executor::run(const Action& a) {
   switch (a.kind) {
-    case ActionKind::kUnshard: return units_[a.unit].start_unshard(parts_.comms.unshard);
-    case ActionKind::kWaitUnshard: return units_[a.unit].finish_unshard();
-    case ActionKind::kReshard: return units_[a.unit].reshard();
-    case ActionKind::kForward: return forward(a);
-    case ActionKind::kRecompute: return blocks_.recompute(a);
-    case ActionKind::kBackward: return backward(a);
-    case ActionKind::kReduceGrad: return units_[a.unit].start_reduce(parts_.comms.reduce);
-    case ActionKind::kWaitReduce: return units_[a.unit].finish_reduce();
-    case ActionKind::kAllReduceReplicas: return units_[a.unit].start_all_reduce(parts_.comms.replicas);
-    case ActionKind::kWaitReplicas: return units_[a.unit].finish_all_reduce();
-    case ActionKind::kReduceLoss: return reduce_scalars(false);
-    case ActionKind::kClipNorm: return reduce_scalars(true);
-    case ActionKind::kUpdate: return update();
+    case ActionKind::kUnshard:
+      return units_[a.unit].start_unshard(parts_.comms.unshard);
+    case ActionKind::kWaitUnshard:
+      return units_[a.unit].finish_unshard();
+    case ActionKind::kReshard:
+      return units_[a.unit].reshard();
+    case ActionKind::kForward:
+      return forward(a);
+    case ActionKind::kRecompute:
+      return blocks_.recompute(a);
+    case ActionKind::kBackward:
+      return backward(a);
+    case ActionKind::kReduceGrad:
+      return units_[a.unit].start_reduce(parts_.comms.reduce);
+    case ActionKind::kWaitReduce:
+      return units_[a.unit].finish_reduce();
+    case ActionKind::kAllReduceReplicas:
+      return units_[a.unit].start_all_reduce(parts_.comms.replicas);
+    case ActionKind::kWaitReplicas:
+      return units_[a.unit].finish_all_reduce();
+    case ActionKind::kReduceLoss:
+      return reduce_scalars(false);
+    case ActionKind::kClipNorm:
+      return reduce_scalars(true);
+    case ActionKind::kUpdate:
+      return update();
   }
 }
 
 void Executor::forward(const Action& action) {
-  if (parts_.host.check_cancel(parts_.host.ctx) != 0) throw Error(YOKE_CANCELLED, "the step was cancelled");
+  if (parts_.host.check_cancel(parts_.host.ctx) != 0)
+    throw Error(YOKE_CANCELLED, "the step was cancelled");
   blocks_.forward(action);
   if (action.block + 1 == static_cast<int>(sinks_.size())) {
     scalars_[kLossSum].add_(blocks_.loss(action.micro));
@@ -160,14 +177,16 @@ void Executor::reduce_scalars(bool with_norm) {
   if (with_norm) {
     for (ShardedUnit& unit : units_) unit.complete_gradients();
     // Replicas hold the same gradients: the first one speaks for all.
-    if (parts_.comms.replicas.rank() == 0) scalars_[kSquaredNorm].copy_(squared_norm(parts_.state.grads));
+    if (parts_.comms.replicas.rank() == 0)
+      scalars_[kSquaredNorm].copy_(squared_norm(parts_.state.grads));
   }
   if (parts_.comms.world.size() > 1) parts_.comms.world.all_reduce_sum(scalars_).wait();
   const at::Tensor values = scalars_.cpu();
   const double* v = values.const_data_ptr<double>();
   result_.loss_sum = v[kLossSum];
   result_.loss_weight = v[kLossWeight];
-  result_.grad_norm = with_norm ? std::sqrt(v[kSquaredNorm]) : std::numeric_limits<double>::quiet_NaN();
+  result_.grad_norm =
+      with_norm ? std::sqrt(v[kSquaredNorm]) : std::numeric_limits<double>::quiet_NaN();
 }
 
 void Executor::update() {

@@ -32,8 +32,8 @@ class Executor {
   // All parts outlive the executor.
   explicit Executor(Parts parts);
 
-  // Collective. After an Error the parameters are those before the step, unless it was thrown during the
-  // update; if a collective was on its way, no further step is possible.
+  // Collective. After an Error the parameters are those before the step, unless it was thrown
+  // during the update; if a collective was on its way, no further step is possible.
   YokeStepResult step(const YokeStepArgs& args);
 
  private:

@@ -30,9 +30,11 @@ BufferPool::Buffer BufferPool::take(size_t bytes) {
 }
 
 FlatBuffer::FlatBuffer(int64_t numel, at::ScalarType dtype, BufferPool& pool)
-    : pool_(&pool), tensor_(at::empty({0}, at::TensorOptions().dtype(dtype).device(pool.device()))) {
+    : pool_(&pool),
+      tensor_(at::empty({0}, at::TensorOptions().dtype(dtype).device(pool.device()))) {
   tensor_.unsafeGetTensorImpl()->set_sizes_contiguous({numel});
-  // The size of the storage stays although its memory comes and goes: views may be made at any time.
+  // The size of the storage stays although its memory comes and goes: views may be made at any
+  // time.
   storage()->set_nbytes(nbytes());
 }
 
@@ -54,7 +56,8 @@ void FlatBuffer::detach() {
 void bind_storage(const at::Tensor& tensor, void* data) {
   c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
   storage->set_data_ptr_noswap(at::DataPtr(data, tensor.device()));
-  storage->set_nbytes(data == nullptr ? size_t{0} : static_cast<size_t>(tensor.numel() * tensor.itemsize()));
+  storage->set_nbytes(data == nullptr ? size_t{0}
+                                      : static_cast<size_t>(tensor.numel() * tensor.itemsize()));
 }
 
 }  // namespace yoke::ptd

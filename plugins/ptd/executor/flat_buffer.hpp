@@ -8,9 +8,9 @@
 
 namespace yoke::ptd {
 
-// Idle memory of one device, to be used again. Never holds more than was in use at one time: memory in
-// use plus idle memory grows only when nothing idle fits, and then the idle memory is freed first.
-// One thread at a time.
+// Idle memory of one device, to be used again. Never holds more than was in use at one time: memory
+// in use plus idle memory grows only when nothing idle fits, and then the idle memory is freed
+// first. One thread at a time.
 class BufferPool {
  public:
   struct Buffer {
@@ -29,13 +29,13 @@ class BufferPool {
   std::vector<Buffer> idle_;
 };
 
-// A one-dimensional tensor whose memory comes from a pool, or stays for good. Views of it follow: they
-// share its StorageImpl, whose data pointer is what changes. The storage owns the memory, so that a
-// collective that still runs when a failed step is dropped keeps it alive.
+// A one-dimensional tensor whose memory comes from a pool, or stays for good. Views of it follow:
+// they share its StorageImpl, whose data pointer is what changes. The storage owns the memory, so
+// that a collective that still runs when a failed step is dropped keeps it alive.
 class FlatBuffer {
  public:
   FlatBuffer(int64_t numel, at::ScalarType dtype, BufferPool& pool);  // without memory
-  explicit FlatBuffer(at::Tensor permanent);                          // attach and detach do nothing
+  explicit FlatBuffer(at::Tensor permanent);  // attach and detach do nothing
   FlatBuffer(FlatBuffer&&) = default;
 
   const at::Tensor& tensor() const { return tensor_; }
@@ -52,8 +52,8 @@ class FlatBuffer {
   size_t capacity_ = 0;  // of the memory that the storage holds; 0 = none
 };
 
-// Points the storage of a tensor with offset 0 at memory that somebody else owns; NULL unbinds. Tensors
-// saved by autograd follow, which Tensor::set_data would not give.
+// Points the storage of a tensor with offset 0 at memory that somebody else owns; NULL unbinds.
+// Tensors saved by autograd follow, which Tensor::set_data would not give.
 void bind_storage(const at::Tensor& tensor, void* data);
 
 }  // namespace yoke::ptd

@@ -9,7 +9,8 @@ namespace {
 
 // A frozen unit has no gradients: its buffers are empty and never attached.
 FlatBuffer gradient_buffer(const at::Tensor& shard, int64_t numel, BufferPool& pool) {
-  return FlatBuffer(shard.defined() ? numel : 0, shard.defined() ? shard.scalar_type() : at::kFloat, pool);
+  return FlatBuffer(
+      shard.defined() ? numel : 0, shard.defined() ? shard.scalar_type() : at::kFloat, pool);
 }
 
 }  // namespace
@@ -23,7 +24,8 @@ ShardedUnit::ShardedUnit(const FlatLayout& layout, Parts parts, int shards, Buff
       // A single shard is the whole: parameters are bound, and gradients land, where they stay.
       params_(shards == 1 ? FlatBuffer(param_shard_)
                           : FlatBuffer(layout.numel(), param_shard_.scalar_type(), pool)),
-      grads_(shards == 1 ? FlatBuffer(grad_shard_) : gradient_buffer(grad_shard_, layout.numel(), pool)),
+      grads_(shards == 1 ? FlatBuffer(grad_shard_)
+                         : gradient_buffer(grad_shard_, layout.numel(), pool)),
       partial_(gradient_buffer(grad_shard_, layout.shard_numel(), pool)),
       written_(slots_.size(), false) {
   if (shards == 1) bind_leaves(param_shard_.data_ptr());
@@ -38,7 +40,9 @@ ShardedUnit::ShardedUnit(const FlatLayout& layout, Parts parts, int shards, Buff
   if (layout.numel() > end) gaps_.push_back(grads_.tensor().narrow(0, end, layout.numel() - end));
 }
 
-ShardedUnit::~ShardedUnit() { bind_leaves(nullptr); }
+ShardedUnit::~ShardedUnit() {
+  bind_leaves(nullptr);
+}
 
 void ShardedUnit::bind_leaves(void* base) {
   for (size_t i = 0; i < leaves_.size(); ++i) {
@@ -101,7 +105,8 @@ void ShardedUnit::complete_gradients() {
 void ShardedUnit::start_reduce(const Comm& comm) {
   zero_unwritten();
   if (shard_written_) partial_.attach();
-  work_ = comm.reduce_scatter_sum(shard_written_ ? partial_.tensor() : grad_shard_, grads_.tensor());
+  work_ =
+      comm.reduce_scatter_sum(shard_written_ ? partial_.tensor() : grad_shard_, grads_.tensor());
 }
 
 void ShardedUnit::finish_reduce() {

@@ -1,6 +1,6 @@
-// The parameters and gradients of one unit on this rank: the shard that stays, and the whole that comes
-// and goes. No copy on the way: an all-gather writes the whole buffer, into which the model's parameters
-// point; a reduce-scatter reads the whole gradient buffer, into which backward adds.
+// The parameters and gradients of one unit on this rank: the shard that stays, and the whole that
+// comes and goes. No copy on the way: an all-gather writes the whole buffer, into which the model's
+// parameters point; a reduce-scatter reads the whole gradient buffer, into which backward adds.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,8 +13,8 @@
 
 namespace yoke::ptd {
 
-// Call order within a step: begin_step, then as the schedule says. The checker has proven the schedule,
-// so the state is not checked again here. One thread at a time; start_... are collective.
+// Call order within a step: begin_step, then as the schedule says. The checker has proven the
+// schedule, so the state is not checked again here. One thread at a time; start_... are collective.
 class ShardedUnit {
  public:
   struct Parts {
@@ -33,8 +33,8 @@ class ShardedUnit {
   void finish_unshard();  // binds the leaves
   void reshard();         // unbinds them
 
-  // Takes what backward left in the .grad of a leaf, if anything: a parameter that the loss does not
-  // depend on has a zero gradient.
+  // Takes what backward left in the .grad of a leaf, if anything: a parameter that the loss does
+  // not depend on has a zero gradient.
   void collect_gradient(size_t slot);
   // The whole gradients, of one or all micro-batches.
   void start_reduce(const Comm& comm);
@@ -59,9 +59,9 @@ class ShardedUnit {
   std::vector<FlatLayout::Slot> slots_;
   std::vector<at::Tensor> leaves_;
   at::Tensor param_shard_, grad_shard_;
-  FlatBuffer params_;                   // whole
-  FlatBuffer grads_;                    // whole
-  FlatBuffer partial_;                  // a reduced micro-batch, before it is added to the gradient shard
+  FlatBuffer params_;   // whole
+  FlatBuffer grads_;    // whole
+  FlatBuffer partial_;  // a reduced micro-batch, before it is added to the gradient shard
   std::vector<at::Tensor> grad_views_;  // of grads_, by slot, with the shapes of the leaves
   std::vector<at::Tensor> gaps_;        // of grads_, what no parameter covers
   std::vector<bool> written_;           // slots whose gradient view holds a gradient

@@ -8,11 +8,15 @@ namespace {
 
 class AdamW final : public Optimizer {
  public:
-  AdamW(const YokeOptimizer& config, const ShardState& state) : config_(config), grads_(state.grads) {
-    moments_ = {{"exp_avg", at::zeros_like(state.params)}, {"exp_avg_sq", at::zeros_like(state.params)}};
+  AdamW(const YokeOptimizer& config, const ShardState& state)
+      : config_(config), grads_(state.grads) {
+    moments_ = {{"exp_avg", at::zeros_like(state.params)},
+                {"exp_avg_sq", at::zeros_like(state.params)}};
     step_ = at::zeros({}, state.params.options().dtype(at::kFloat));
     for (const ShardState::Range& range : state.ranges) {
-      const auto part = [&](const at::Tensor& flat) { return flat.narrow(0, range.begin, range.count); };
+      const auto part = [&](const at::Tensor& flat) {
+        return flat.narrow(0, range.begin, range.count);
+      };
       Group& group = range.decay ? decayed_ : plain_;
       group.params.push_back(part(state.params));
       group.grads.push_back(part(state.grads));
@@ -42,11 +46,25 @@ class AdamW final : public Optimizer {
     run(plain_, lr, 0, divisor);
   }
 
-  void run(const Group& group, double lr, double decay, const std::optional<at::Tensor>& divisor) const {
+  void run(const Group& group,
+           double lr,
+           double decay,
+           const std::optional<at::Tensor>& divisor) const {
     if (group.params.empty()) return;
-    at::_fused_adamw_(group.params, group.grads, group.exp_avgs, group.exp_avg_sqs, {}, group.steps, lr,
-                      config_.beta1, config_.beta2, decay, config_.eps, /*amsgrad=*/false,
-                      /*maximize=*/false, divisor);
+    at::_fused_adamw_(group.params,
+                      group.grads,
+                      group.exp_avgs,
+                      group.exp_avg_sqs,
+                      {},
+                      group.steps,
+                      lr,
+                      config_.beta1,
+                      config_.beta2,
+                      decay,
+                      config_.eps,
+                      /*amsgrad=*/false,
+                      /*maximize=*/false,
+                      divisor);
   }
 
   const YokeOptimizer config_;

@@ -1,5 +1,5 @@
-// Optimizers over the flat shards: one fused pass, the clip coefficient included where the kernel can.
-// The formulas are those of YokeOptimizer in the contract.
+// Optimizers over the flat shards: one fused pass, the clip coefficient included where the kernel
+// can. The formulas are those of YokeOptimizer in the contract.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,7 +21,8 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  // One update of state.params from state.grads times scale, a number in (0, 1]. Leaves grads undefined.
+  // One update of state.params from state.grads times scale, a number in (0, 1]. Leaves grads
+  // undefined.
   void update(double lr, double scale) {
     ++steps_;
     apply(lr, scale);

@@ -14,16 +14,21 @@ using Comm = std::pair<ActionKind, int>;
 
 bool is_collective(ActionKind kind) {
   return kind == ActionKind::kUnshard || kind == ActionKind::kReduceGrad ||
-         kind == ActionKind::kAllReduceReplicas || kind == ActionKind::kReduceLoss || kind == ActionKind::kClipNorm;
+         kind == ActionKind::kAllReduceReplicas || kind == ActionKind::kReduceLoss ||
+         kind == ActionKind::kClipNorm;
 }
 
 // The collective that a waiting action waits for.
 ActionKind awaited(ActionKind kind) {
   switch (kind) {
-    case ActionKind::kWaitUnshard: return ActionKind::kUnshard;
-    case ActionKind::kWaitReduce: return ActionKind::kReduceGrad;
-    case ActionKind::kWaitReplicas: return ActionKind::kAllReduceReplicas;
-    default: return kind;  // ReduceLoss and ClipNorm wait for themselves
+    case ActionKind::kWaitUnshard:
+      return ActionKind::kUnshard;
+    case ActionKind::kWaitReduce:
+      return ActionKind::kReduceGrad;
+    case ActionKind::kWaitReplicas:
+      return ActionKind::kAllReduceReplicas;
+    default:
+      return kind;  // ReduceLoss and ClipNorm wait for themselves
   }
 }
 
@@ -31,7 +36,8 @@ bool waits(ActionKind kind) {
   return awaited(kind) != kind || kind == ActionKind::kReduceLoss || kind == ActionKind::kClipNorm;
 }
 
-// Runs all lists side by side: a collective is over when every rank of its communicator has issued it.
+// Runs all lists side by side: a collective is over when every rank of its communicator has issued
+// it.
 class Ranks {
  public:
   Ranks(const StepSpec& spec, const std::vector<std::vector<Action>>& lists)
@@ -56,9 +62,12 @@ class Ranks {
   Comm comm_of(int rank, ActionKind kind) const {
     switch (kind) {
       case ActionKind::kUnshard:
-      case ActionKind::kReduceGrad: return {kind, rank / spec_.shards};
-      case ActionKind::kAllReduceReplicas: return {kind, rank % spec_.shards};
-      default: return {ActionKind::kClipNorm, 0};
+      case ActionKind::kReduceGrad:
+        return {kind, rank / spec_.shards};
+      case ActionKind::kAllReduceReplicas:
+        return {kind, rank % spec_.shards};
+      default:
+        return {ActionKind::kClipNorm, 0};
     }
   }
 
@@ -88,7 +97,8 @@ class Ranks {
     size_t position = own.size();
     while (position > 0 && own[position - 1].action->unit != a.unit) --position;
     for (int peer = 0; peer < static_cast<int>(lists_.size()); ++peer) {
-      if (comm_of(peer, awaited(a.kind)) == comm && issued_[peer][comm].size() < position) return false;
+      if (comm_of(peer, awaited(a.kind)) == comm && issued_[peer][comm].size() < position)
+        return false;
     }
     return true;
   }
@@ -102,9 +112,12 @@ class Ranks {
       const std::vector<Issued>& theirs = issued_[peer][comm];
       if (comm_of(peer, kind) != comm || theirs.size() <= position) continue;
       if (*theirs[position].action == *mine.action) continue;
-      findings_.push_back({rank, mine.index, Rule::kPairing,
-                           to_string(*mine.action) + " meets " + to_string(*theirs[position].action) +
-                               " of rank " + std::to_string(peer)});
+      findings_.push_back({rank,
+                           mine.index,
+                           Rule::kPairing,
+                           to_string(*mine.action) + " meets " +
+                               to_string(*theirs[position].action) + " of rank " +
+                               std::to_string(peer)});
       return;
     }
   }
@@ -112,14 +125,16 @@ class Ranks {
   void report_stuck() {
     for (int rank = 0; rank < static_cast<int>(lists_.size()); ++rank) {
       if (next_[rank] == lists_[rank].size()) continue;
-      findings_.push_back({rank, static_cast<int>(next_[rank]), Rule::kDeadlock,
+      findings_.push_back({rank,
+                           static_cast<int>(next_[rank]),
+                           Rule::kDeadlock,
                            to_string(lists_[rank][next_[rank]]) + " waits for a peer for ever"});
     }
   }
 
   const StepSpec& spec_;
   const std::vector<std::vector<Action>>& lists_;
-  std::vector<size_t> next_;                          // of each rank
+  std::vector<size_t> next_;                                 // of each rank
   std::vector<std::map<Comm, std::vector<Issued>>> issued_;  // of each rank
   std::vector<Finding> findings_;
 };
@@ -130,14 +145,16 @@ std::vector<Finding> check_rank(const StepSpec& spec, const std::vector<Action>&
   Walk walk(spec);
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string wrong = walk.apply(list[i]);
-    if (!wrong.empty()) return {{rank, static_cast<int>(i), walk.rule(), to_string(list[i]) + ": " + wrong}};
+    if (!wrong.empty())
+      return {{rank, static_cast<int>(i), walk.rule(), to_string(list[i]) + ": " + wrong}};
   }
   const std::string missing = walk.finish();
   if (!missing.empty()) return {{rank, static_cast<int>(list.size()), walk.rule(), missing}};
   return {};
 }
 
-std::vector<Finding> check_ranks(const StepSpec& spec, const std::vector<std::vector<Action>>& lists) {
+std::vector<Finding> check_ranks(const StepSpec& spec,
+                                 const std::vector<std::vector<Action>>& lists) {
   std::vector<Finding> findings;
   for (int rank = 0; rank < static_cast<int>(lists.size()); ++rank) {
     for (Finding& f : check_rank(spec, lists[rank], rank)) findings.push_back(std::move(f));

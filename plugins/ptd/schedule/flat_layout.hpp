@@ -1,11 +1,12 @@
-// Where each parameter of a unit lies in the unit's flat buffer, and which part of it each rank keeps.
+// Where each parameter of a unit lies in the unit's flat buffer, and which part of it each rank
+// keeps.
 //
 //   |<------------------------ numel() ------------------------->|   shards = 3
 //   | p0 ......... |pad| p1 ... |pad| p2 ............. |   pad   |
 //   |<-- shard 0 ------->|<-- shard 1 ------->|<-- shard 2 ----->|   shard_numel() each
 //
-// The whole buffer is the concatenation of the shards, so an all-gather needs no copy afterwards: the
-// parameters are views into its result. A rank's part of a parameter is a flat row-major range.
+// The whole buffer is the concatenation of the shards, so an all-gather needs no copy afterwards:
+// the parameters are views into its result. A rank's part of a parameter is a flat row-major range.
 #pragma once
 
 #include <cstdint>

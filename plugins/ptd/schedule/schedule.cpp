@@ -9,7 +9,8 @@ namespace {
 constexpr int kNone = -1;
 
 bool is_compute(ActionKind kind) {
-  return kind == ActionKind::kForward || kind == ActionKind::kRecompute || kind == ActionKind::kBackward;
+  return kind == ActionKind::kForward || kind == ActionKind::kRecompute ||
+         kind == ActionKind::kBackward;
 }
 
 bool contains(const std::vector<int>& list, int value) {
@@ -90,18 +91,20 @@ class Builder {
     if (used) ends_[last].push_back(unit);
   }
 
-  // After which operation of each micro-batch the unit's gradients are complete. A tied parameter is
-  // complete when the first of its blocks, the last in backward, has run.
+  // After which operation of each micro-batch the unit's gradients are complete. A tied parameter
+  // is complete when the first of its blocks, the last in backward, has run.
   void find_complete_gradients(int unit) {
     std::vector<int> last(spec_.micros, kNone);
     for (size_t i = 0; i < ops_.size(); ++i) {
-      if (ops_[i].kind == ActionKind::kBackward && uses(i, unit)) last[ops_[i].micro] = static_cast<int>(i);
+      if (ops_[i].kind == ActionKind::kBackward && uses(i, unit))
+        last[ops_[i].micro] = static_cast<int>(i);
     }
     for (int op : last) complete_[op].push_back(unit);
   }
 
   void unshard(int unit) {
-    out_.push_back({.kind = ActionKind::kUnshard, .unit = unit, .bytes = spec_.units[unit].param_bytes});
+    out_.push_back(
+        {.kind = ActionKind::kUnshard, .unit = unit, .bytes = spec_.units[unit].param_bytes});
     in_use_[unit] = true;
   }
 
@@ -123,7 +126,8 @@ class Builder {
 
   void reshard_after(size_t i) {
     for (int u : ends_[i]) {
-      out_.push_back({.kind = ActionKind::kReshard, .unit = u, .bytes = spec_.units[u].param_bytes});
+      out_.push_back(
+          {.kind = ActionKind::kReshard, .unit = u, .bytes = spec_.units[u].param_bytes});
       in_use_[u] = false;
       if (contains(prefetch_, u)) unshard(u);
     }
@@ -182,8 +186,8 @@ class Builder {
   std::vector<Action> out_;
 };
 
-// A unit that is gathered again before anything has run in between stays whole instead: the memory is
-// the same, the gather is saved.
+// A unit that is gathered again before anything has run in between stays whole instead: the memory
+// is the same, the gather is saved.
 std::vector<Action> drop_round_trips(std::vector<Action> list) {
   std::vector<bool> drop(list.size(), false);
   for (size_t i = 0; i < list.size(); ++i) {
@@ -195,7 +199,8 @@ std::vector<Action> drop_round_trips(std::vector<Action> list) {
     }
     if (again == list.size() || is_compute(list[again].kind)) continue;
     size_t wait = again;
-    while (!(list[wait].kind == ActionKind::kWaitUnshard && list[wait].unit == list[i].unit)) ++wait;
+    while (!(list[wait].kind == ActionKind::kWaitUnshard && list[wait].unit == list[i].unit))
+      ++wait;
     drop[i] = drop[again] = drop[wait] = true;
   }
   std::vector<Action> kept;
@@ -207,19 +212,32 @@ std::vector<Action> drop_round_trips(std::vector<Action> list) {
 
 const char* name(ActionKind kind) {
   switch (kind) {
-    case ActionKind::kUnshard: return "Unshard";
-    case ActionKind::kWaitUnshard: return "WaitUnshard";
-    case ActionKind::kReshard: return "Reshard";
-    case ActionKind::kForward: return "Forward";
-    case ActionKind::kRecompute: return "Recompute";
-    case ActionKind::kBackward: return "Backward";
-    case ActionKind::kReduceGrad: return "ReduceGrad";
-    case ActionKind::kWaitReduce: return "WaitReduce";
-    case ActionKind::kAllReduceReplicas: return "AllReduceReplicas";
-    case ActionKind::kWaitReplicas: return "WaitReplicas";
-    case ActionKind::kReduceLoss: return "ReduceLoss";
-    case ActionKind::kClipNorm: return "ClipNorm";
-    case ActionKind::kUpdate: return "Update";
+    case ActionKind::kUnshard:
+      return "Unshard";
+    case ActionKind::kWaitUnshard:
+      return "WaitUnshard";
+    case ActionKind::kReshard:
+      return "Reshard";
+    case ActionKind::kForward:
+      return "Forward";
+    case ActionKind::kRecompute:
+      return "Recompute";
+    case ActionKind::kBackward:
+      return "Backward";
+    case ActionKind::kReduceGrad:
+      return "ReduceGrad";
+    case ActionKind::kWaitReduce:
+      return "WaitReduce";
+    case ActionKind::kAllReduceReplicas:
+      return "AllReduceReplicas";
+    case ActionKind::kWaitReplicas:
+      return "WaitReplicas";
+    case ActionKind::kReduceLoss:
+      return "ReduceLoss";
+    case ActionKind::kClipNorm:
+      return "ClipNorm";
+    case ActionKind::kUpdate:
+      return "Update";
   }
   return "unknown action";
 }
@@ -227,7 +245,8 @@ const char* name(ActionKind kind) {
 }  // namespace
 
 bool StepSpec::block_trains(size_t block) const {
-  return std::any_of(blocks[block].begin(), blocks[block].end(), [&](int u) { return units[u].trainable; });
+  return std::any_of(
+      blocks[block].begin(), blocks[block].end(), [&](int u) { return units[u].trainable; });
 }
 
 size_t StepSpec::first_trained_block() const {

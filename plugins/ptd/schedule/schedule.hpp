@@ -1,11 +1,11 @@
-// One optimizer step as data: the list of actions that the executor carries out, in order. FSDP, HSDP,
-// DDP, accumulation and activation checkpointing are different lists, not different engines.
+// One optimizer step as data: the list of actions that the executor carries out, in order. FSDP,
+// HSDP, DDP, accumulation and activation checkpointing are different lists, not different engines.
 //
 // FSDP over two units of one block each, one micro-batch:
 //
 //   Unshard 0 · WaitUnshard 0 · Unshard 1 · Forward 0 · WaitUnshard 1 · Forward 1 · Backward 1 ·
-//   Reshard 1 · ReduceGrad 1 · Backward 0 · Reshard 0 · WaitReduce 1 · ReduceGrad 0 · WaitReduce 0 ·
-//   ClipNorm · Update
+//   Reshard 1 · ReduceGrad 1 · Backward 0 · Reshard 0 · WaitReduce 1 · ReduceGrad 0 · WaitReduce 0
+//   · ClipNorm · Update
 //
 // Unit 0 is not resharded after its forward here: its backward would gather it again at once.
 #pragma once
@@ -17,19 +17,19 @@
 namespace yoke::ptd {
 
 enum class ActionKind : uint8_t {
-  kUnshard,             // start the all-gather of a unit over dp_shard
-  kWaitUnshard,         // from here its parameters are whole
-  kReshard,             // free the whole parameters, keep the shard
-  kForward,             // a block on a micro-batch
-  kRecompute,           // its forward again, now with what its backward needs
-  kBackward,            // its backward; gradients are added to the buffers of its units
-  kReduceGrad,          // start the reduce-scatter of a unit's gradients over dp_shard
-  kWaitReduce,          // add the result to the gradient shard, free the whole gradients
-  kAllReduceReplicas,   // start the all-reduce of a unit's gradient shard over dp_replicate
-  kWaitReplicas,        // from here the gradient shard is final
-  kReduceLoss,          // evaluation: sum loss and weight over the world
-  kClipNorm,            // sum loss, weight and squared gradient norm over the world
-  kUpdate,              // clip and update the shards
+  kUnshard,            // start the all-gather of a unit over dp_shard
+  kWaitUnshard,        // from here its parameters are whole
+  kReshard,            // free the whole parameters, keep the shard
+  kForward,            // a block on a micro-batch
+  kRecompute,          // its forward again, now with what its backward needs
+  kBackward,           // its backward; gradients are added to the buffers of its units
+  kReduceGrad,         // start the reduce-scatter of a unit's gradients over dp_shard
+  kWaitReduce,         // add the result to the gradient shard, free the whole gradients
+  kAllReduceReplicas,  // start the all-reduce of a unit's gradient shard over dp_replicate
+  kWaitReplicas,       // from here the gradient shard is final
+  kReduceLoss,         // evaluation: sum loss and weight over the world
+  kClipNorm,           // sum loss, weight and squared gradient norm over the world
+  kUpdate,             // clip and update the shards
 };
 
 struct Action {
@@ -37,8 +37,8 @@ struct Action {
   int unit = -1;
   int block = -1;
   int micro = -1;
-  bool save = false;   // Forward: keep what backward needs
-  int64_t bytes = 0;   // of the unit's buffer that the action gathers, frees or reduces
+  bool save = false;  // Forward: keep what backward needs
+  int64_t bytes = 0;  // of the unit's buffer that the action gathers, frees or reduces
 
   bool operator==(const Action&) const = default;
 };

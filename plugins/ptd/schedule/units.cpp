@@ -67,7 +67,8 @@ UnitMap make_units(const ModelSpec& model, int64_t unit_bytes, int64_t item_size
     map.of_block.emplace_back(needed.begin(), needed.end());
   }
   for (Unit& unit : map.units) {
-    std::stable_partition(unit.params.begin(), unit.params.end(), [&](int p) { return model.params[p].decay; });
+    std::stable_partition(
+        unit.params.begin(), unit.params.end(), [&](int p) { return model.params[p].decay; });
   }
   return map;
 }

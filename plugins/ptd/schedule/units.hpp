@@ -1,4 +1,5 @@
-// Which parameters are gathered together: blocks in, units out. Pure arithmetic over indices and sizes.
+// Which parameters are gathered together: blocks in, units out. Pure arithmetic over indices and
+// sizes.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@ struct ParamSpec {
 
 struct ModelSpec {
   std::vector<ParamSpec> params;
-  std::vector<std::vector<int>> blocks;  // parameter indices, in execution order; a tied one in several
+  std::vector<std::vector<int>>
+      blocks;  // parameter indices, in execution order; a tied one in several
 };
 
 // Parameters that share one buffer: one all-gather makes them whole, one reduce-scatter shares out
@@ -25,14 +27,15 @@ struct Unit {
 };
 
 struct UnitMap {
-  std::vector<Unit> units;                 // by the first block that needs them
-  std::vector<std::vector<int>> of_block;  // units that must be whole while the block runs, ascending
+  std::vector<Unit> units;  // by the first block that needs them
+  std::vector<std::vector<int>>
+      of_block;  // units that must be whole while the block runs, ascending
 };
 
 // Merges consecutive blocks until they hold unit_bytes, because a collective costs about the same
-// whatever its size; a rest of less than half of that joins the blocks before it. A parameter used by
-// several merged groups (a tied head, say) is a unit of its own: gathering it for the last block must
-// not drag the first blocks along. item_size: bytes of an element.
+// whatever its size; a rest of less than half of that joins the blocks before it. A parameter used
+// by several merged groups (a tied head, say) is a unit of its own: gathering it for the last block
+// must not drag the first blocks along. item_size: bytes of an element.
 UnitMap make_units(const ModelSpec& model, int64_t unit_bytes, int64_t item_size);
 
 }  // namespace yoke::ptd

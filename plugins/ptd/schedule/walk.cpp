@@ -6,7 +6,8 @@ namespace yoke::ptd {
 
 Walk::Walk(const StepSpec& spec)
     : spec_(spec),
-      first_trained_(static_cast<int>(spec.forward_only ? spec.blocks.size() : spec.first_trained_block())),
+      first_trained_(
+          static_cast<int>(spec.forward_only ? spec.blocks.size() : spec.first_trained_block())),
       blocks_(spec.blocks.size() * spec.micros) {
   const Params params = spec.shards == 1 ? Params::kWhole : Params::kSharded;
   units_.assign(spec.units.size(), UnitState{.params = params});
@@ -22,17 +23,22 @@ std::string Walk::apply(const Action& a) {
   switch (a.kind) {
     case ActionKind::kUnshard:
     case ActionKind::kWaitUnshard:
-    case ActionKind::kReshard: return unshard(a);
+    case ActionKind::kReshard:
+      return unshard(a);
     case ActionKind::kForward:
     case ActionKind::kRecompute:
-    case ActionKind::kBackward: return compute(a);
+    case ActionKind::kBackward:
+      return compute(a);
     case ActionKind::kReduceGrad:
-    case ActionKind::kWaitReduce: return reduce(a);
+    case ActionKind::kWaitReduce:
+      return reduce(a);
     case ActionKind::kAllReduceReplicas:
-    case ActionKind::kWaitReplicas: return replicate(a);
+    case ActionKind::kWaitReplicas:
+      return replicate(a);
     case ActionKind::kReduceLoss:
     case ActionKind::kClipNorm:
-    case ActionKind::kUpdate: return end(a);
+    case ActionKind::kUpdate:
+      return end(a);
   }
   return fail(Rule::kEnd, "is no action");
 }
@@ -41,7 +47,8 @@ std::string Walk::unshard(const Action& a) {
   UnitState& unit = units_[a.unit];
   const int64_t size = spec_.units[a.unit].param_bytes;
   if (spec_.shards == 1) return fail(Rule::kUnshard, "nothing is sharded");
-  if (a.kind != ActionKind::kWaitUnshard && a.bytes != size) return fail(Rule::kBytes, "wrong bytes");
+  if (a.kind != ActionKind::kWaitUnshard && a.bytes != size)
+    return fail(Rule::kBytes, "wrong bytes");
   switch (a.kind) {
     case ActionKind::kUnshard:
       if (unit.params != Params::kSharded) return fail(Rule::kUnshard, "the unit is not resharded");
@@ -49,7 +56,8 @@ std::string Walk::unshard(const Action& a) {
       bytes_ += size;
       return "";
     case ActionKind::kWaitUnshard:
-      if (unit.params != Params::kGathering) return fail(Rule::kUnshard, "no Unshard is on its way");
+      if (unit.params != Params::kGathering)
+        return fail(Rule::kUnshard, "no Unshard is on its way");
       unit.params = Params::kWhole;
       return "";
     default:
@@ -81,8 +89,10 @@ std::string Walk::forward(const Action& a) {
     return "";
   }
   if (block.forward) return fail(Rule::kCompute, "has run before");
-  if (a.block > 0 && !row[a.block - 1].forward) return fail(Rule::kCompute, "the block before has not run");
-  if (a.save && a.block < first_trained_) return fail(Rule::kCompute, "no backward will use what it saves");
+  if (a.block > 0 && !row[a.block - 1].forward)
+    return fail(Rule::kCompute, "the block before has not run");
+  if (a.save && a.block < first_trained_)
+    return fail(Rule::kCompute, "no backward will use what it saves");
   block.forward = true;
   block.saved = a.save;
   return "";
@@ -92,7 +102,8 @@ std::string Walk::backward(const Action& a) {
   const size_t blocks = spec_.blocks.size();
   BlockState* const row = &blocks_[a.micro * blocks];
   BlockState& block = row[a.block];
-  if (a.block < first_trained_) return fail(Rule::kCompute, "nothing before the block is trainable");
+  if (a.block < first_trained_)
+    return fail(Rule::kCompute, "nothing before the block is trainable");
   if (!block.saved) return fail(Rule::kCompute, "nothing is saved for it");
   if (a.block + 1 < static_cast<int>(blocks) && !row[a.block + 1].backward) {
     return fail(Rule::kCompute, "the block after it has not run backward");
@@ -106,8 +117,10 @@ std::string Walk::add_gradients(const Action& a) {
   for (int u : spec_.blocks[a.block]) {
     if (!spec_.units[u].trainable) continue;
     UnitState& unit = units_[u];
-    if (unit.grads == Grads::kReducing) return fail(Rule::kGradient, "its gradients are on their way");
-    if (unit.replicas != 0) return fail(Rule::kReplicas, "its gradients are already summed over replicas");
+    if (unit.grads == Grads::kReducing)
+      return fail(Rule::kGradient, "its gradients are on their way");
+    if (unit.replicas != 0)
+      return fail(Rule::kReplicas, "its gradients are already summed over replicas");
     if (unit.grads == Grads::kEmpty && spec_.shards > 1) bytes_ += spec_.units[u].grad_bytes;
     unit.grads = Grads::kAdding;
     ++unit.additions;
@@ -116,9 +129,10 @@ std::string Walk::add_gradients(const Action& a) {
 }
 
 int Walk::blocks_using(int unit) const {
-  return static_cast<int>(std::count_if(spec_.blocks.begin(), spec_.blocks.end(), [&](const auto& units) {
-    return std::find(units.begin(), units.end(), unit) != units.end();
-  }));
+  return static_cast<int>(
+      std::count_if(spec_.blocks.begin(), spec_.blocks.end(), [&](const auto& units) {
+        return std::find(units.begin(), units.end(), unit) != units.end();
+      }));
 }
 
 std::string Walk::reduce(const Action& a) {
@@ -135,11 +149,13 @@ std::string Walk::reduce(const Action& a) {
     return "";
   }
   const int per_reduction = spec_.accumulate == Accumulate::kSharded ? 1 : spec_.micros;
-  if (unit.grads != Grads::kAdding) return fail(Rule::kGradient, "there are no gradients to reduce");
+  if (unit.grads != Grads::kAdding)
+    return fail(Rule::kGradient, "there are no gradients to reduce");
   if (unit.additions != blocks_using(a.unit) * per_reduction) {
     return fail(Rule::kGradient, "the gradients are not complete");
   }
-  if (a.micro != unit.reduced_micros + per_reduction - 1) return fail(Rule::kGradient, "wrong micro-batch");
+  if (a.micro != unit.reduced_micros + per_reduction - 1)
+    return fail(Rule::kGradient, "wrong micro-batch");
   unit.grads = Grads::kReducing;
   unit.additions = 0;
   unit.reducing_micro = a.micro;
@@ -148,7 +164,8 @@ std::string Walk::reduce(const Action& a) {
 }
 
 // The gradient shard of a unit holds all micro-batches.
-static bool shard_complete(const StepSpec& spec, int additions, int blocks, int reduced, bool idle) {
+static bool shard_complete(
+    const StepSpec& spec, int additions, int blocks, int reduced, bool idle) {
   return spec.shards > 1 ? idle && reduced == spec.micros : additions == blocks * spec.micros;
 }
 
@@ -160,9 +177,14 @@ std::string Walk::replicate(const Action& a) {
     unit.replicas = 2;
     return "";
   }
-  if (a.bytes * spec_.shards != spec_.units[a.unit].grad_bytes) return fail(Rule::kBytes, "wrong bytes");
-  if (unit.replicas != 0) return fail(Rule::kReplicas, "the gradients are already summed over replicas");
-  if (!shard_complete(spec_, unit.additions, blocks_using(a.unit), unit.reduced_micros,
+  if (a.bytes * spec_.shards != spec_.units[a.unit].grad_bytes)
+    return fail(Rule::kBytes, "wrong bytes");
+  if (unit.replicas != 0)
+    return fail(Rule::kReplicas, "the gradients are already summed over replicas");
+  if (!shard_complete(spec_,
+                      unit.additions,
+                      blocks_using(a.unit),
+                      unit.reduced_micros,
                       unit.grads == Grads::kEmpty)) {
     return fail(Rule::kReplicas, "the gradient shard is not complete");
   }
@@ -176,11 +198,13 @@ std::string Walk::gradients_final() {
     if (!spec_.units[u].trainable) continue;
     const int blocks = blocks_using(static_cast<int>(u));
     const std::string of_unit = "of unit " + std::to_string(u);
-    if (!shard_complete(spec_, unit.additions, blocks, unit.reduced_micros, unit.grads == Grads::kEmpty)) {
+    if (!shard_complete(
+            spec_, unit.additions, blocks, unit.reduced_micros, unit.grads == Grads::kEmpty)) {
       return fail(Rule::kGradient, "the gradients " + of_unit + " are not complete");
     }
     if (spec_.replicas > 1 && unit.replicas != 2) {
-      return fail(Rule::kReplicas, "the gradients " + of_unit + " are not summed over the replicas");
+      return fail(Rule::kReplicas,
+                  "the gradients " + of_unit + " are not summed over the replicas");
     }
   }
   return "";

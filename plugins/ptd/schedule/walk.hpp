@@ -25,10 +25,10 @@ class Walk {
   struct UnitState {
     Params params;
     Grads grads = Grads::kEmpty;
-    int additions = 0;          // Backward actions in the buffer
-    int reducing_micro = -1;    // of the reduction on its way
-    int reduced_micros = 0;     // micro-batches in the gradient shard
-    int replicas = 0;           // 0 = not summed, 1 = on its way, 2 = final
+    int additions = 0;        // Backward actions in the buffer
+    int reducing_micro = -1;  // of the reduction on its way
+    int reduced_micros = 0;   // micro-batches in the gradient shard
+    int replicas = 0;         // 0 = not summed, 1 = on its way, 2 = final
   };
   struct BlockState {
     bool forward = false, saved = false, backward = false;

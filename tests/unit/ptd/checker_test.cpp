@@ -14,7 +14,8 @@ using List = std::vector<Action>;
 std::string text(const std::vector<Finding>& findings) {
   std::string all;
   for (const Finding& f : findings) {
-    all += "rank " + std::to_string(f.rank) + " action " + std::to_string(f.action) + ": " + f.text + "\n";
+    all += "rank " + std::to_string(f.rank) + " action " + std::to_string(f.action) + ": " +
+           f.text + "\n";
   }
   return all;
 }
@@ -65,7 +66,8 @@ TEST(Checker, NoActionOfACorrectListCanBeLeftOut) {
     for (size_t i = 0; i < list.size(); ++i) {
       List mutant = list;
       mutant.erase(mutant.begin() + i);
-      EXPECT_FALSE(check_rank(spec, mutant).empty()) << "seed " << seed << " without " << to_string(list[i]);
+      EXPECT_FALSE(check_rank(spec, mutant).empty())
+          << "seed " << seed << " without " << to_string(list[i]);
     }
   }
 }
@@ -78,7 +80,8 @@ TEST(Checker, NoActionOfACorrectListCanBeDoubled) {
     for (size_t i = 0; i < list.size(); ++i) {
       List mutant = list;
       mutant.insert(mutant.begin() + i, list[i]);
-      EXPECT_FALSE(check_rank(spec, mutant).empty()) << "seed " << seed << " doubled " << to_string(list[i]);
+      EXPECT_FALSE(check_rank(spec, mutant).empty())
+          << "seed " << seed << " doubled " << to_string(list[i]);
     }
   }
 }
@@ -145,7 +148,8 @@ TEST(Checker, GradientsMayNotBeAddedToWhileTheyAreReduced) {
 
 TEST(Checker, ReplicasAreSummedOnlyWhenTheShardIsComplete) {
   List list = build_schedule(hsdp());
-  std::swap(list[find(list, ActionKind::kAllReduceReplicas)], list[find(list, ActionKind::kWaitReduce)]);
+  std::swap(list[find(list, ActionKind::kAllReduceReplicas)],
+            list[find(list, ActionKind::kWaitReduce)]);
   expect_rule(hsdp(), list, Rule::kReplicas);
 }
 
@@ -164,8 +168,11 @@ TEST(Checker, TheUpdateComesLast) {
 }
 
 TEST(Checker, BytesAreThoseOfTheUnit) {
-  for (ActionKind kind : {ActionKind::kUnshard, ActionKind::kReshard, ActionKind::kReduceGrad,
-                          ActionKind::kWaitReduce, ActionKind::kAllReduceReplicas}) {
+  for (ActionKind kind : {ActionKind::kUnshard,
+                          ActionKind::kReshard,
+                          ActionKind::kReduceGrad,
+                          ActionKind::kWaitReduce,
+                          ActionKind::kAllReduceReplicas}) {
     List list = build_schedule(hsdp());
     list[find(list, kind)].bytes += 64;
     expect_rule(hsdp(), list, Rule::kBytes);
@@ -197,7 +204,8 @@ TEST(Checker, CircularWaitsAreFound) {
   for (int rank : {0, 3}) {
     List& mine = lists[rank];
     const size_t wait = find(mine, ActionKind::kWaitReplicas);
-    const size_t reduce = find(mine, ActionKind::kReduceGrad, static_cast<int>(find(mine, ActionKind::kReduceGrad)) + 1);
+    const size_t reduce = find(
+        mine, ActionKind::kReduceGrad, static_cast<int>(find(mine, ActionKind::kReduceGrad)) + 1);
     ASSERT_LT(reduce, wait);
     std::rotate(mine.begin() + reduce, mine.begin() + wait, mine.begin() + wait + 1);
   }
@@ -205,7 +213,8 @@ TEST(Checker, CircularWaitsAreFound) {
   for (int rank : {1, 2}) {
     List& mine = lists[rank];
     const size_t sum = find(mine, ActionKind::kAllReduceReplicas);
-    size_t wait = find(mine, ActionKind::kWaitReduce, static_cast<int>(find(mine, ActionKind::kWaitReduce)) + 1);
+    size_t wait = find(
+        mine, ActionKind::kWaitReduce, static_cast<int>(find(mine, ActionKind::kWaitReduce)) + 1);
     ASSERT_LT(sum, wait);
     std::rotate(mine.begin() + sum, mine.begin() + sum + 1, mine.begin() + wait + 1);
   }

@@ -77,7 +77,8 @@ TEST(Checkpoint, ReplicasAreNumberedAndDescribeShowsNoValues) {
       if (view(piece.kind) == "param") replicas_of_rank[rank.host.rank].insert(piece.replica);
     });
   });
-  EXPECT_EQ(replicas_of_rank, (std::map<int32_t, std::set<int64_t>>{{0, {0}}, {1, {0}}, {2, {1}}, {3, {1}}}));
+  EXPECT_EQ(replicas_of_rank,
+            (std::map<int32_t, std::set<int64_t>>{{0, {0}}, {1, {0}}, {2, {1}}, {3, {1}}}));
 }
 
 TEST(Checkpoint, TheVisitorsErrorEndsTheCall) {

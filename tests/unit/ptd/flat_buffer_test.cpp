@@ -33,7 +33,8 @@ TEST(BufferPool, TheBestFitIsTaken) {
 TEST(FlatBuffer, ViewsFollowTheMemory) {
   BufferPool pool(at::kCPU);
   FlatBuffer flat(100, at::kFloat, pool);
-  const at::Tensor middle = flat.tensor().narrow(0, 40, 12).view({3, 4});  // made while there is no memory
+  const at::Tensor middle =
+      flat.tensor().narrow(0, 40, 12).view({3, 4});  // made while there is no memory
   flat.attach();
   flat.tensor().copy_(at::arange(100));
   EXPECT_EQ(middle[1][0].item<float>(), 44);

@@ -46,7 +46,8 @@ at::Tensor decay_mask(const ShardState& state) {
 
 // The contract's formulas, written out.
 struct Plain {
-  explicit Plain(const ShardState& state) : p(state.params.clone()), m(at::zeros_like(p)), v(at::zeros_like(p)) {}
+  explicit Plain(const ShardState& state)
+      : p(state.params.clone()), m(at::zeros_like(p)), v(at::zeros_like(p)) {}
   at::Tensor p, m, v;
 };
 

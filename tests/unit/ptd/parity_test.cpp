@@ -43,7 +43,9 @@ class Parity : public ::testing::TestWithParam<Layout> {
   }
 };
 
-TEST_P(Parity, AdamW) { expect_parity(job()); }
+TEST_P(Parity, AdamW) {
+  expect_parity(job());
+}
 
 TEST_P(Parity, SgdWithMomentum) {
   Job j = job();
@@ -125,12 +127,17 @@ TEST_P(Parity, TheSameLayoutTwiceIsBitIdentical) {
   const Outcome once = train(j), again = train(j);
   EXPECT_EQ(once.loss, again.loss);
   EXPECT_EQ(once.grad_norm, again.grad_norm);
-  for (const auto& [key, value] : once.state) EXPECT_TRUE(at::equal(value, again.state.at(key))) << key;
+  for (const auto& [key, value] : once.state)
+    EXPECT_TRUE(at::equal(value, again.state.at(key))) << key;
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, Parity,
-                         ::testing::Values(Layout{"Single", 1, 1}, Layout{"Ddp2", 2, 1}, Layout{"Fsdp2", 1, 2},
-                                           Layout{"Fsdp4", 1, 4}, Layout{"Hsdp2x2", 2, 2}),
+INSTANTIATE_TEST_SUITE_P(Layouts,
+                         Parity,
+                         ::testing::Values(Layout{"Single", 1, 1},
+                                           Layout{"Ddp2", 2, 1},
+                                           Layout{"Fsdp2", 1, 2},
+                                           Layout{"Fsdp4", 1, 4},
+                                           Layout{"Hsdp2x2", 2, 2}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -15,13 +15,16 @@ using ::testing::IsEmpty;
 
 // A plan of `world` ranks with nothing set but what is in `degrees` (dp_replicate, dp_shard).
 struct Asked {
-  Asked(int world, std::pair<int, int> degrees) : optimizer(optimizer_of(job)), plan(plan_of(job, optimizer)) {
+  Asked(int world, std::pair<int, int> degrees)
+      : optimizer(optimizer_of(job)), plan(plan_of(job, optimizer)) {
     plan.world_size = world;
     for (int32_t& degree : plan.degree) degree = 0;
     plan.degree[YOKE_DP_REPLICATE] = degrees.first;
     plan.degree[YOKE_DP_SHARD] = degrees.second;
   }
-  std::vector<std::string> ask(const std::vector<std::string>& given = {}) { return ask_plan(job, plan, given); }
+  std::vector<std::string> ask(const std::vector<std::string>& given = {}) {
+    return ask_plan(job, plan, given);
+  }
 
   Job job;
   YokeOptimizer optimizer;
@@ -46,12 +49,14 @@ TEST(Plan, GivenDegreesStay) {
 
 TEST(Plan, AProductThatIsNotTheWorldIsRefusedWithTheArithmetic) {
   Asked wrong(4, {2, 3});
-  EXPECT_THAT(wrong.ask(), ElementsAre(HasSubstr("dp_degree 2 x dp_shards 3 = 6, but the run has 4 rank(s)")));
+  EXPECT_THAT(wrong.ask(),
+              ElementsAre(HasSubstr("dp_degree 2 x dp_shards 3 = 6, but the run has 4 rank(s)")));
 }
 
 TEST(Plan, ReplicasMustDivideTheWorld) {
   Asked wrong(4, {3, 0});
-  EXPECT_THAT(wrong.ask(), ElementsAre(HasSubstr("dp_degree = 3; allowed: a divisor of the 4 ranks")));
+  EXPECT_THAT(wrong.ask(),
+              ElementsAre(HasSubstr("dp_degree = 3; allowed: a divisor of the 4 ranks")));
 }
 
 TEST(Plan, EveryReasonIsGivenAtOnce) {
@@ -59,8 +64,10 @@ TEST(Plan, EveryReasonIsGivenAtOnce) {
   wrong.plan.degree[YOKE_TP] = 2;
   wrong.plan.degree[YOKE_PP] = 2;
   wrong.plan.param_dtype = YOKE_BF16;
-  EXPECT_THAT(wrong.ask(), ElementsAre(HasSubstr("pp_degree > 1 is not built yet"), HasSubstr("tp_degree = 2"),
-                                       AllOf(HasSubstr("precision.param = bf16"), HasSubstr("fp32, fp64"))));
+  EXPECT_THAT(wrong.ask(),
+              ElementsAre(HasSubstr("pp_degree > 1 is not built yet"),
+                          HasSubstr("tp_degree = 2"),
+                          AllOf(HasSubstr("precision.param = bf16"), HasSubstr("fp32, fp64"))));
 }
 
 TEST(Plan, GradientsAreReducedInTheComputeType) {
@@ -71,8 +78,9 @@ TEST(Plan, GradientsAreReducedInTheComputeType) {
 
 TEST(Plan, AnOptionWithoutEffectIsNoted) {
   Asked alone(1, {0, 0});
-  EXPECT_THAT(alone.ask({"reshard_after_forward"}),
-              ElementsAre(AllOf(HasSubstr("note: ptd.reshard_after_forward"), HasSubstr("no effect"))));
+  EXPECT_THAT(
+      alone.ask({"reshard_after_forward"}),
+      ElementsAre(AllOf(HasSubstr("note: ptd.reshard_after_forward"), HasSubstr("no effect"))));
 }
 
 }  // namespace

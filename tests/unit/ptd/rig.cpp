@@ -24,7 +24,8 @@ std::string key_of(const YokePiece& piece) {
   return std::string(view(piece.kind)) + " " + std::string(view(piece.name));
 }
 
-// Puts the pieces of all ranks together and insists that those with replica 0 tile every tensor once.
+// Puts the pieces of all ranks together and insists that those with replica 0 tile every tensor
+// once.
 class Assembly {
  public:
   void add(const YokePiece& piece) {
@@ -53,11 +54,13 @@ class Assembly {
 
 void load(Session& handles, const State& start) {
   handles.checkpoint(YOKE_CHECKPOINT_LOAD, [&](const YokePiece& piece) {
-    borrow(*piece.view).copy_(start.at(key_of(piece)).reshape({-1}).narrow(0, piece.begin, piece.count));
+    borrow(*piece.view)
+        .copy_(start.at(key_of(piece)).reshape({-1}).narrow(0, piece.begin, piece.count));
   });
 }
 
-void train_rank(const Job& job, const Rank& rank, const State* start, Outcome& outcome, Assembly& assembly) {
+void train_rank(
+    const Job& job, const Rank& rank, const State* start, Outcome& outcome, Assembly& assembly) {
   TorchModelHost model(job.model.blocks(), dtype_of(job.model.dtype), TinyModel::kSeed, true);
   Session handles(job, rank.host, model.model());
   if (start != nullptr) load(handles, *start);
@@ -123,7 +126,8 @@ Session::~Session() {
 }
 
 YokeStepResult Session::step(const YokeBatch& batch, int64_t step, double lr, uint32_t flags) {
-  const YokeStepArgs args = {YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS), &batch, step, lr, flags, 0};
+  const YokeStepArgs args = {
+      YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS), &batch, step, lr, flags, 0};
   YokeStepResult out{};
   out.header = YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT);
   YokeError err = make_error();
@@ -136,7 +140,8 @@ void Session::checkpoint(int32_t op, const std::function<void(const YokePiece&)>
   args.header = YOKE_HEADER(YokeCheckpointArgs, YOKE_ID_CHECKPOINT_ARGS);
   args.op = op;
   args.visit = [](void* ctx, const YokePiece* piece, YokeError* err) {
-    return guard(err, [&] { (*static_cast<const std::function<void(const YokePiece&)>*>(ctx))(*piece); });
+    return guard(
+        err, [&] { (*static_cast<const std::function<void(const YokePiece&)>*>(ctx))(*piece); });
   };
   args.visit_ctx = const_cast<std::function<void(const YokePiece&)>*>(&visit);
   YokeError err = make_error();
@@ -146,8 +151,9 @@ void Session::checkpoint(int32_t op, const std::function<void(const YokePiece&)>
 Outcome train(const Job& job, const State* start) {
   Outcome outcome;
   Assembly assembly;
-  on_ranks(job.replicas, job.shards,
-           [&](const Rank& rank) { train_rank(job, rank, start, outcome, assembly); });
+  on_ranks(job.replicas, job.shards, [&](const Rank& rank) {
+    train_rank(job, rank, start, outcome, assembly);
+  });
   outcome.state = assembly.take();
   return outcome;
 }
@@ -159,7 +165,8 @@ Outcome train_plain(const Job& job) {
   std::map<std::string, at::Tensor> first, second;
   for (int64_t step = 1; step <= job.steps; ++step) {
     const TinySamples samples((step - 1) * job.global_batch, job.global_batch);
-    const at::Tensor loss = job.model.plain_loss(params, samples.tokens, samples.targets) / count_targets(samples.targets);
+    const at::Tensor loss = job.model.plain_loss(params, samples.tokens, samples.targets) /
+                            count_targets(samples.targets);
     torch::autograd::backward({loss});
     double squares = 0;
     for (const auto& [name, p] : params) {
@@ -190,8 +197,8 @@ Outcome train_plain(const Job& job) {
   }
   at::NoGradGuard no_grad;
   const TinySamples next(job.steps * job.global_batch, job.global_batch);
-  outcome.eval_loss =
-      job.model.plain_loss(params, next.tokens, next.targets).item<double>() / count_targets(next.targets);
+  outcome.eval_loss = job.model.plain_loss(params, next.tokens, next.targets).item<double>() /
+                      count_targets(next.targets);
   for (const auto& [name, p] : params) outcome.state["param " + name] = p.detach();
   return outcome;
 }
@@ -213,7 +220,8 @@ void on_ranks(int replicas, int shards, const std::function<void(const Rank&)>& 
         options.check = CommCheck::kFull;
         const auto world = CommWorld::connect(rendezvous, options);
         world->set_mesh(Mesh({1, replicas, shards, 1, 1}));
-        const HostServices services(*world, [](int32_t, const std::string&) {}, nullptr, {YOKE_DEVICE_CPU, 0});
+        const HostServices services(
+            *world, [](int32_t, const std::string&) {}, nullptr, {YOKE_DEVICE_CPU, 0});
         body({*world, *services.host()});
         world->shutdown();
       } catch (...) {
@@ -228,7 +236,8 @@ void on_ranks(int replicas, int shards, const std::function<void(const Rank&)>& 
   }
 }
 
-OptionValues::OptionValues(const std::map<std::string, std::string>& set, const std::vector<std::string>& given) {
+OptionValues::OptionValues(const std::map<std::string, std::string>& set,
+                           const std::vector<std::string>& given) {
   const YokeDescription* description = nullptr;
   YokeError err = make_error();
   check(plugin().describe(&description, &err), err);
@@ -276,7 +285,9 @@ YokePlan plan_of(const Job& job, const YokeOptimizer& optimizer) {
   return p;
 }
 
-std::vector<std::string> ask_plan(const Job& job, YokePlan& plan, const std::vector<std::string>& given) {
+std::vector<std::string> ask_plan(const Job& job,
+                                  YokePlan& plan,
+                                  const std::vector<std::string>& given) {
   TorchModelHost model(job.model.blocks(), dtype_of(job.model.dtype), TinyModel::kSeed, true);
   const OptionValues options(job.options, given);
   std::vector<std::string> texts;
@@ -287,8 +298,9 @@ std::vector<std::string> ask_plan(const Job& job, YokePlan& plan, const std::vec
   args.num_options = options.values.size();
   args.refuse = [](void* ctx, const YokeRefusal* r) {
     auto& list = *static_cast<std::vector<std::string>*>(ctx);
-    list.push_back((r->note ? "note: " : "") + std::string(view(r->key)) + " = " + std::string(view(r->given)) +
-                   "; allowed: " + std::string(view(r->allowed)) + "; " + std::string(view(r->hint)));
+    list.push_back((r->note ? "note: " : "") + std::string(view(r->key)) + " = " +
+                   std::string(view(r->given)) + "; allowed: " + std::string(view(r->allowed)) +
+                   "; " + std::string(view(r->hint)));
   };
   args.refuse_ctx = &texts;
   YokeError err = make_error();

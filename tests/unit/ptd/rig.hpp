@@ -1,4 +1,5 @@
-// Trains the tiny model through the plugin's table on ranks that are threads, and with a plain loop.
+// Trains the tiny model through the plugin's table on ranks that are threads, and with a plain
+// loop.
 #pragma once
 
 #include <functional>
@@ -30,11 +31,11 @@ struct Job {
 using State = std::map<std::string, at::Tensor>;
 
 struct Outcome {
-  std::vector<double> loss, grad_norm;  // per step; loss is the mean
-  State state;                          // after the last step, put together from all ranks
-  YokeWrapResult wrapped{};             // of rank 0
+  std::vector<double> loss, grad_norm;      // per step; loss is the mean
+  State state;                              // after the last step, put together from all ranks
+  YokeWrapResult wrapped{};                 // of rank 0
   std::map<std::string, CommCount> counts;  // of rank 0, all steps
-  double eval_loss = 0;                 // of the next global batch, before state was taken
+  double eval_loss = 0;                     // of the next global batch, before state was taken
 };
 
 // start: state to load before the first step. Throws what the first failing rank threw.
@@ -67,7 +68,8 @@ class TinyBatch {
 
 // A value in each option, as the host passes them.
 struct OptionValues {
-  explicit OptionValues(const std::map<std::string, std::string>& set, const std::vector<std::string>& given = {});
+  explicit OptionValues(const std::map<std::string, std::string>& set,
+                        const std::vector<std::string>& given = {});
   std::vector<YokeOption> values;
 
  private:
@@ -94,7 +96,9 @@ class Session {
 };
 
 // plan of the plugin for this job; the texts of all refusals, "note: ..." for notes.
-std::vector<std::string> ask_plan(const Job& job, YokePlan& plan, const std::vector<std::string>& given = {});
+std::vector<std::string> ask_plan(const Job& job,
+                                  YokePlan& plan,
+                                  const std::vector<std::string>& given = {});
 
 YokeOptimizer optimizer_of(const Job& job);
 YokePlan plan_of(const Job& job, const YokeOptimizer& optimizer);

@@ -33,33 +33,101 @@ std::vector<std::string> short_names(const std::vector<Action>& list) {
 }
 
 int count(const std::vector<Action>& list, ActionKind kind) {
-  return static_cast<int>(std::count_if(list.begin(), list.end(), [&](const Action& a) { return a.kind == kind; }));
+  return static_cast<int>(
+      std::count_if(list.begin(), list.end(), [&](const Action& a) { return a.kind == kind; }));
 }
 
 TEST(Schedule, OneRankOnlyComputesAndUpdates) {
-  EXPECT_THAT(short_names(build_schedule(chain(2, 1))),
-              ElementsAre("Forward 0", "Forward 1", "Backward 1", "Backward 0", "ClipNorm", "Update"));
+  EXPECT_THAT(
+      short_names(build_schedule(chain(2, 1))),
+      ElementsAre("Forward 0", "Forward 1", "Backward 1", "Backward 0", "ClipNorm", "Update"));
 }
 
 TEST(Schedule, ReplicasReduceEachUnitBesideTheBackwardOfTheNext) {
   StepSpec spec = chain(2, 1);
   spec.replicas = 2;
   EXPECT_THAT(short_names(build_schedule(spec)),
-              ElementsAre("Forward 0", "Forward 1", "Backward 1", "AllReduceReplicas 1", "Backward 0",
-                          "WaitReplicas 1", "AllReduceReplicas 0", "WaitReplicas 0", "ClipNorm", "Update"));
+              ElementsAre("Forward 0",
+                          "Forward 1",
+                          "Backward 1",
+                          "AllReduceReplicas 1",
+                          "Backward 0",
+                          "WaitReplicas 1",
+                          "AllReduceReplicas 0",
+                          "WaitReplicas 0",
+                          "ClipNorm",
+                          "Update"));
 }
 
 TEST(Schedule, ShardedUnitsAreGatheredOneAheadInBothDirections) {
-  EXPECT_THAT(
-      short_names(build_schedule(chain(4, 2))),
-      ElementsAre("Unshard 0", "WaitUnshard 0", "Unshard 1", "Forward 0", "Reshard 0",      //
-                  "WaitUnshard 1", "Unshard 2", "Forward 1", "Reshard 1",                   //
-                  "WaitUnshard 2", "Unshard 3", "Forward 2",                                //
-                  "WaitUnshard 3", "Forward 3", "Backward 3", "Reshard 3", "ReduceGrad 3",  //
-                  "Unshard 1", "Backward 2", "Reshard 2", "WaitReduce 3", "ReduceGrad 2",   //
-                  "WaitUnshard 1", "Unshard 0", "Backward 1", "Reshard 1", "WaitReduce 2", "ReduceGrad 1",
-                  "WaitUnshard 0", "Backward 0", "Reshard 0", "WaitReduce 1", "ReduceGrad 0", "WaitReduce 0",
-                  "ClipNorm", "Update"));
+  EXPECT_THAT(short_names(build_schedule(chain(4, 2))),
+              ElementsAre("Unshard 0",
+                          "WaitUnshard 0",
+                          "Unshard 1",
+                          "Forward 0",
+                          "Reshard 0",  //
+                          "WaitUnshard 1",
+                          "Unshard 2",
+                          "Forward 1",
+                          "Reshard 1",  //
+                          "WaitUnshard 2",
+                          "Unshard 3",
+                          "Forward 2",  //
+                          "WaitUnshard 3",
+                          "Forward 3",
+                          "Backward 3",
+                          "Reshard 3",
+                          "ReduceGrad 3",  //
+                          "Unshard 1",
+                          "Backward 2",
+                          "Reshard 2",
+                          "WaitReduce 3",
+                          "ReduceGrad 2",  //
+                          "WaitUnshard 1",
+                          "Unshard 0",
+                          "Backward 1",
+                          "Reshard 1",
+                          "WaitReduce 2",
+                          "ReduceGrad 1",
+                          "WaitUnshard 0",
+                          "Backward 0",
+                          "Reshard 0",
+                          "WaitReduce 1",
+                          "ReduceGrad 0",
+                          "WaitReduce 0",
+                          "ClipNorm",
+                          "Update"));
+}
+
+// The list of the README.
+TEST(Schedule, AUnitThatWouldBeGatheredAgainAtOnceStaysWhole) {
+  EXPECT_THAT(short_names(build_schedule(chain(3, 2))),
+              ElementsAre("Unshard 0",
+                          "WaitUnshard 0",
+                          "Unshard 1",
+                          "Forward 0",
+                          "Reshard 0",
+                          "WaitUnshard 1",
+                          "Unshard 2",
+                          "Forward 1",
+                          "WaitUnshard 2",
+                          "Forward 2",
+                          "Backward 2",
+                          "Reshard 2",
+                          "ReduceGrad 2",
+                          "Unshard 0",
+                          "Backward 1",
+                          "Reshard 1",
+                          "WaitReduce 2",
+                          "ReduceGrad 1",
+                          "WaitUnshard 0",
+                          "Backward 0",
+                          "Reshard 0",
+                          "WaitReduce 1",
+                          "ReduceGrad 0",
+                          "WaitReduce 0",
+                          "ClipNorm",
+                          "Update"));
 }
 
 TEST(Schedule, WithoutReshardingEachUnitIsGatheredOncePerStep) {
@@ -94,8 +162,16 @@ TEST(Schedule, CheckpointingRecomputesAllButTheLastBlock) {
   StepSpec spec = chain(3, 1);
   spec.recompute = true;
   EXPECT_THAT(short_names(build_schedule(spec)),
-              ElementsAre("Forward 0", "Forward 1", "Forward 2", "Backward 2", "Recompute 1", "Backward 1",
-                          "Recompute 0", "Backward 0", "ClipNorm", "Update"));
+              ElementsAre("Forward 0",
+                          "Forward 1",
+                          "Forward 2",
+                          "Backward 2",
+                          "Recompute 1",
+                          "Backward 1",
+                          "Recompute 0",
+                          "Backward 0",
+                          "ClipNorm",
+                          "Update"));
 }
 
 TEST(Schedule, BlocksBelowTheFirstTrainableParameterHaveNoBackward) {
@@ -118,8 +194,15 @@ TEST(Schedule, EvaluationOnlyRunsForwardAndSumsTheLoss) {
   StepSpec spec = chain(2, 2);
   spec.forward_only = true;
   EXPECT_THAT(short_names(build_schedule(spec)),
-              ElementsAre("Unshard 0", "WaitUnshard 0", "Unshard 1", "Forward 0", "Reshard 0", "WaitUnshard 1",
-                          "Forward 1", "Reshard 1", "ReduceLoss"));
+              ElementsAre("Unshard 0",
+                          "WaitUnshard 0",
+                          "Unshard 1",
+                          "Forward 0",
+                          "Reshard 0",
+                          "WaitUnshard 1",
+                          "Forward 1",
+                          "Reshard 1",
+                          "ReduceLoss"));
 }
 
 TEST(Schedule, AnActionReadsAsASentence) {

@@ -8,12 +8,14 @@
 namespace yoke::ptd::testing {
 namespace {
 
-// Elements of the tiny model in fp64, each parameter padded to a cache line of 8: embed 13 x 7, gain,
-// and per layer up 11 x 7, bias 11, down 7 x 11; the frozen scales of 7. Whole buffers are multiples of
-// 8 per shard.
+// Elements of the tiny model in fp64, each parameter padded to a cache line of 8: embed 13 x 7,
+// gain, and per layer up 11 x 7, bias 11, down 7 x 11; the frozen scales of 7. Whole buffers are
+// multiples of 8 per shard.
 constexpr int64_t kTrainable = 96 + 8 + 3 * (80 + 16 + 80);  // 632
 constexpr int64_t kFrozen = 3 * 8;
-int64_t padded(int64_t n, int shards) { return (n + 8 * shards - 1) / (8 * shards) * (8 * shards); }
+int64_t padded(int64_t n, int shards) {
+  return (n + 8 * shards - 1) / (8 * shards) * (8 * shards);
+}
 
 Job one_unit(int replicas, int shards) {
   Job job;
@@ -30,8 +32,8 @@ TEST(Step, CountedBytesAreThoseOfTheLayout) {
     const Outcome outcome = train(one_unit(1, shards));
     const int64_t trainable = padded(kTrainable, shards), frozen = padded(kFrozen, shards);
     const CommCount sharded = outcome.counts.at("dp_shard");
-    // One all-gather of each buffer and one reduce-scatter: the only unit stays whole between forward
-    // and backward.
+    // One all-gather of each buffer and one reduce-scatter: the only unit stays whole between
+    // forward and backward.
     EXPECT_EQ(sharded.calls, 5 * 3);
     EXPECT_EQ(sharded.bytes, 5 * 8 * (2 * trainable + frozen));
     EXPECT_EQ(outcome.counts.at("world").calls, 5);
@@ -121,9 +123,11 @@ TEST(Step, ACancelledStepSaysSoAndTheNextOneWorks) {
 TEST(Step, ARankThatFailsEndsTheStepOfAll) {
   Job job;
   job.shards = 2;
-  EXPECT_THROW(on_ranks(1, 2,
+  EXPECT_THROW(on_ranks(1,
+                        2,
                         [&](const Rank& rank) {
-                          TorchModelHost model(job.model.blocks(), YOKE_F64, TinyModel::kSeed, true);
+                          TorchModelHost model(
+                              job.model.blocks(), YOKE_F64, TinyModel::kSeed, true);
                           Session session(job, rank.host, model.model());
                           TinyBatch batch(job, 0, rank.host.rank);
                           if (rank.host.rank == 1) batch.micros()[0].tokens.fill_(99);
@@ -147,7 +151,8 @@ TEST(WrapModel, WithoutTheLibTorchModelItNamesWhatItNeeds) {
     TorchModelHost model(TinyModel{}.blocks(), YOKE_F64, TinyModel::kSeed, true);
     model.neutral_only();
     std::string text;
-    EXPECT_EQ(code_of([&] { Session(Job{}, rank.host, model.model()); }, &text), YOKE_FAILED_PRECONDITION);
+    EXPECT_EQ(code_of([&] { Session(Job{}, rank.host, model.model()); }, &text),
+              YOKE_FAILED_PRECONDITION);
     EXPECT_THAT(text, ::testing::HasSubstr(kTorchTag));
   });
 }

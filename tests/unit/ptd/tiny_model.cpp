@@ -21,7 +21,10 @@ std::vector<std::vector<Param>> list_params(const TinyModel& m) {
   std::vector<std::vector<Param>> blocks{{{"embed.weight", {v, d}, !m.frozen_embedding}}};
   for (int i = 0; i < m.layers; ++i) {
     const std::string mlp = "mlp" + std::to_string(i) + ".";
-    blocks.push_back({{mlp + "scale", {d}, false}, {mlp + "up", {h, d}}, {mlp + "bias", {h}}, {mlp + "down", {d, h}}});
+    blocks.push_back({{mlp + "scale", {d}, false},
+                      {mlp + "up", {h, d}},
+                      {mlp + "bias", {h}},
+                      {mlp + "down", {d, h}}});
   }
   blocks.push_back({{"head.gain", {}}});
   if (!m.tied) blocks.back().push_back({"head.out", {v, d}});
@@ -29,7 +32,10 @@ std::vector<std::vector<Param>> list_params(const TinyModel& m) {
 }
 
 at::Tensor sum_of_losses(const at::Tensor& logits, const at::Tensor& targets) {
-  return at::cross_entropy_loss(logits.view({-1, TinyModel::kVocab}), targets.reshape({-1}), {}, at::Reduction::Sum,
+  return at::cross_entropy_loss(logits.view({-1, TinyModel::kVocab}),
+                                targets.reshape({-1}),
+                                {},
+                                at::Reduction::Sum,
                                 /*ignore_index=*/-1);
 }
 
@@ -47,21 +53,27 @@ BlockList TinyModel::blocks() const {
   }
   if (tied) list.params.back().emplace_back("embed.weight", leaf["embed.weight"]);
 
-  const auto add = [&](const std::string& name, auto forward) { list.blocks.push_back({name, nullptr, forward}); };
+  const auto add = [&](const std::string& name, auto forward) {
+    list.blocks.push_back({name, nullptr, forward});
+  };
   add("embed", [w = leaf["embed.weight"]](const at::Tensor&, const TorchInputs& in) {
     return at::embedding(w, input(in, "tokens"));
   });
   for (int i = 0; i < layers; ++i) {
     const std::string mlp = "mlp" + std::to_string(i) + ".";
-    add(mlp, [s = leaf[mlp + "scale"], up = leaf[mlp + "up"], bias = leaf[mlp + "bias"], down = leaf[mlp + "down"]](
-                 const at::Tensor& x, const TorchInputs&) {
-      return x + at::linear(at::tanh(at::linear(x * s, up, bias)), down);
-    });
+    add(mlp,
+        [s = leaf[mlp + "scale"],
+         up = leaf[mlp + "up"],
+         bias = leaf[mlp + "bias"],
+         down = leaf[mlp + "down"]](const at::Tensor& x, const TorchInputs&) {
+          return x + at::linear(at::tanh(at::linear(x * s, up, bias)), down);
+        });
   }
-  add("head", [gain = leaf["head.gain"], out = tied ? leaf["embed.weight"] : leaf["head.out"]](
-                  const at::Tensor& x, const TorchInputs& in) {
-    return sum_of_losses(gain * at::linear(x, out), input(in, "targets"));
-  });
+  add("head",
+      [gain = leaf["head.gain"], out = tied ? leaf["embed.weight"] : leaf["head.out"]](
+          const at::Tensor& x, const TorchInputs& in) {
+        return sum_of_losses(gain * at::linear(x, out), input(in, "targets"));
+      });
   list.init = [](const std::string&) { return ParamInit{ParamInit::kUniform, kStd}; };
   list.loss_weight = [](const TorchInputs& in) { return count_targets(input(in, "targets")); };
   return list;
@@ -79,10 +91,14 @@ TinyModel::Params TinyModel::plain_params() const {
   return params;
 }
 
-at::Tensor TinyModel::plain_loss(const Params& params, const at::Tensor& tokens, const at::Tensor& targets) const {
+at::Tensor TinyModel::plain_loss(const Params& params,
+                                 const at::Tensor& tokens,
+                                 const at::Tensor& targets) const {
   at::Tensor x = params.at("embed.weight").index_select(0, tokens.reshape({-1}));
   for (int i = 0; i < layers; ++i) {
-    const auto p = [&](const char* name) { return params.at("mlp" + std::to_string(i) + "." + name); };
+    const auto p = [&](const char* name) {
+      return params.at("mlp" + std::to_string(i) + "." + name);
+    };
     x = x + (x * p("scale")).matmul(p("up").t()).add(p("bias")).tanh().matmul(p("down").t());
   }
   const at::Tensor out = params.at(tied ? "embed.weight" : "head.out");
@@ -100,6 +116,8 @@ TinySamples::TinySamples(int64_t first, int64_t count) {
   }
 }
 
-double count_targets(const at::Tensor& targets) { return targets.ge(0).sum().item<double>(); }
+double count_targets(const at::Tensor& targets) {
+  return targets.ge(0).sum().item<double>();
+}
 
 }  // namespace yoke::ptd::testing

@@ -1,5 +1,6 @@
-// A small model with everything that is awkward to shard: prime sizes, a scalar, a frozen parameter in
-// the middle, a tied one in the first and the last block; and the same mathematics written out plainly.
+// A small model with everything that is awkward to shard: prime sizes, a scalar, a frozen parameter
+// in the middle, a tied one in the first and the last block; and the same mathematics written out
+// plainly.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,15 +22,17 @@ struct TinyModel {
   bool frozen_embedding = false;
   at::ScalarType dtype = at::kDouble;
 
-  // Blocks embed, mlp 0 .., head. mlp: x + tanh(x * scale @ up^T + bias) @ down^T with a frozen scale;
-  // head: cross-entropy of gain * x @ out^T, summed over targets >= 0.
+  // Blocks embed, mlp 0 .., head. mlp: x + tanh(x * scale @ up^T + bias) @ down^T with a frozen
+  // scale; head: cross-entropy of gain * x @ out^T, summed over targets >= 0.
   BlockList blocks() const;
 
   using Params = std::map<std::string, at::Tensor>;
   // All parameters with their initial values; trainable ones require a gradient.
   Params plain_params() const;
   // The loss sum of tokens [B, T] against targets [B, T] on one graph.
-  at::Tensor plain_loss(const Params& params, const at::Tensor& tokens, const at::Tensor& targets) const;
+  at::Tensor plain_loss(const Params& params,
+                        const at::Tensor& tokens,
+                        const at::Tensor& targets) const;
 
   static constexpr uint64_t kSeed = 5;
 };
