@@ -27,7 +27,8 @@ Batch::Batch(const DataSet& data, const Sampler& part, int64_t sample, const Dea
     m.host = read_micro_batch(data, part, first, deal.sequences);
     m.shape[0] = m.host.sequences;
     m.shape[1] = m.host.seq_len;
-    m.inputs = {make_input("tokens", m.host.tokens, m.shape), make_input("targets", m.host.targets, m.shape),
+    m.inputs = {make_input("tokens", m.host.tokens, m.shape),
+                make_input("targets", m.host.targets, m.shape),
                 make_input("positions", m.host.positions, m.shape)};
     m.contract = {m.inputs.data(), m.inputs.size()};
     pointers_.push_back(&m.contract);

@@ -26,7 +26,9 @@ class Batch {
   Batch& operator=(const Batch&) = delete;
 
   const YokeBatch& get() const { return batch_; }
-  int64_t tokens() const { return static_cast<int64_t>(batch_.token_weight); }  // of the global batch
+  int64_t tokens() const {
+    return static_cast<int64_t>(batch_.token_weight);
+  }  // of the global batch
 
  private:
   struct Micro {

@@ -42,7 +42,11 @@ std::vector<std::string> all_texts(Communicator& comm, const std::string& text) 
 }  // namespace
 
 Checkpointing::Checkpointing(const Job& job, const RunPlace& place, CommWorld& world, Log& log)
-    : job_(job), folder_(place.dir + "/checkpoints"), resume_(place.resume), world_(world), log_(log) {}
+    : job_(job),
+      folder_(place.dir + "/checkpoints"),
+      resume_(place.resume),
+      world_(world),
+      log_(log) {}
 
 SaveGroup Checkpointing::group() {
   Communicator& comm = world_.comm(YOKE_ALL_AXES, "checkpoint");
@@ -53,7 +57,9 @@ SaveGroup Checkpointing::group() {
     std::vector<std::string> texts = all_texts(comm, mine);
     return comm.rank() == 0 ? std::move(texts) : std::vector<std::string>{};
   };
-  group.from_rank0 = [&comm](const std::string& mine) { return all_texts(comm, comm.rank() == 0 ? mine : "")[0]; };
+  group.from_rank0 = [&comm](const std::string& mine) {
+    return all_texts(comm, comm.rank() == 0 ? mine : "")[0];
+  };
   return group;
 }
 
@@ -63,7 +69,8 @@ Position Checkpointing::restore(WrappedModel& model, const YokeModelSummary& sum
   reader.check_model(summary);
   const CheckpointInfo& info = reader.info();
   visit_pieces(model, YOKE_CHECKPOINT_LOAD, [&](const YokePiece& piece) { reader.visit(piece); });
-  if (world_.rank() == 0) log_.info("resumed from " + resume_ + " at step " + std::to_string(info.step));
+  if (world_.rank() == 0)
+    log_.info("resumed from " + resume_ + " at step " + std::to_string(info.step));
   saved_step_ = info.step;
   return {info.step, info.next_sample};
 }
@@ -76,13 +83,18 @@ void Checkpointing::save(WrappedModel& model, const Position& at) {
   request.info.config_digest = resume_digest(job_.config);
   request.info.finished = at.step == job_.config.run.train.steps;
   request.hf_config_json = job_.model.hf_config_json;
-  const std::string path = save_checkpoint(request, group(), [&](int32_t op, const PieceVisitor& visit) {
-    visit_pieces(model, op, visit);
-  });
+  const std::string path =
+      save_checkpoint(request, group(), [&](int32_t op, const PieceVisitor& visit) {
+        visit_pieces(model, op, visit);
+      });
   saved_step_ = at.step;
   if (world_.rank() != 0) return;
-  prune_checkpoints(folder_, job_.config.run.checkpoint.keep);
   log_.info("saved " + path);
+  try {
+    prune_checkpoints(folder_, job_.config.run.checkpoint.keep);
+  } catch (const Error& e) {
+    log_.warning(std::string("old checkpoints stay: ") + e.what());  // the new one is safe
+  }
 }
 
 void Checkpointing::save_unless_saved(WrappedModel& model, const Position& at) {

@@ -29,8 +29,8 @@ class Checkpointing {
  public:
   Checkpointing(const Job& job, const RunPlace& place, CommWorld& world, Log& log);
 
-  // Loads the checkpoint to resume from, if any. Collective. Throws Error: DATA_LOSS if it is damaged,
-  // FAILED_PRECONDITION if it is of another model or beyond the last step.
+  // Loads the checkpoint to resume from, if any. Collective. Throws Error: DATA_LOSS if it is
+  // damaged, FAILED_PRECONDITION if it is of another model or beyond the last step.
   Position restore(WrappedModel& model, const YokeModelSummary& summary);
 
   // Writes <run folder>/checkpoints/step-NNNNNNNN and removes old ones. Collective.

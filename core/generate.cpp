@@ -35,7 +35,9 @@ double number(const std::string& flag, const std::string& text, double min, doub
   if (used != text.size() || value < min || value > max) {
     std::ostringstream allowed;
     allowed << min << " to " << max;
-    throw Refused(kExitUsage, "yoke generate: " + flag + " " + text + "; allowed: a number from " + allowed.str());
+    throw Refused(
+        kExitUsage,
+        "yoke generate: " + flag + " " + text + "; allowed: a number from " + allowed.str());
   }
   return value;
 }
@@ -45,7 +47,8 @@ Request parse(const std::vector<std::string>& args) {
   for (size_t i = 0; i < args.size(); ++i) {
     const std::string& word = args[i];
     const auto value = [&]() -> const std::string& {
-      if (i + 1 == args.size()) throw Refused(kExitUsage, "yoke generate: " + word + " needs a value");
+      if (i + 1 == args.size())
+        throw Refused(kExitUsage, "yoke generate: " + word + " needs a value");
       return args[++i];
     };
     if (word == "--prompt") {
@@ -57,15 +60,18 @@ Request parse(const std::vector<std::string>& args) {
     } else if (word == "--seed") {
       r.seed = static_cast<uint64_t>(number(word, value(), 0, 9e15));
     } else if (word.rfind("--", 0) == 0 || !r.checkpoint.empty()) {
-      throw Refused(kExitUsage, "yoke generate: unexpected '" + word +
-                                    "'; usage: yoke generate CHECKPOINT --prompt TEXT [--tokens N] "
-                                    "[--temperature T] [--seed S]");
+      throw Refused(kExitUsage,
+                    "yoke generate: unexpected '" + word +
+                        "'; usage: yoke generate CHECKPOINT --prompt TEXT [--tokens N] "
+                        "[--temperature T] [--seed S]");
     } else {
       r.checkpoint = word;
     }
   }
-  if (r.checkpoint.empty()) throw Refused(kExitUsage, "yoke generate: which checkpoint? Give its folder");
-  if (r.prompt.empty()) throw Refused(kExitUsage, "yoke generate: --prompt is empty; give at least one character");
+  if (r.checkpoint.empty())
+    throw Refused(kExitUsage, "yoke generate: which checkpoint? Give its folder");
+  if (r.prompt.empty())
+    throw Refused(kExitUsage, "yoke generate: --prompt is empty; give at least one character");
   return r;
 }
 
@@ -89,8 +95,10 @@ nlohmann::json read_hf_config(const std::string& checkpoint) {
   const std::string path = checkpoint + "/config.json";
   std::ifstream in(path);
   if (!in) {
-    throw Refused(kExitUsage, "yoke generate: cannot read " + path +
-                                  "; give the folder of a checkpoint, e.g. runs/novels/checkpoints/step-00000300");
+    throw Refused(
+        kExitUsage,
+        "yoke generate: cannot read " + path +
+            "; give the folder of a checkpoint, e.g. runs/novels/checkpoints/step-00000300");
   }
   try {
     return nlohmann::json::parse(in);
@@ -126,9 +134,11 @@ std::vector<at::Tensor> load_params(const CheckpointReader& reader, const YokeMo
 at::Tensor next_logits(const BlockList& blocks, const std::vector<int64_t>& window) {
   const auto n = static_cast<int64_t>(window.size());
   const at::Tensor tokens = at::tensor(window, at::kLong).view({1, n});
-  const TorchInputs inputs{{"tokens", tokens}, {"positions", at::arange(n, at::kLong).view({1, n})}};
+  const TorchInputs inputs{{"tokens", tokens},
+                           {"positions", at::arange(n, at::kLong).view({1, n})}};
   at::Tensor carry;
-  for (size_t b = 0; b + 1 < blocks.blocks.size(); ++b) carry = blocks.blocks[b].forward(carry, inputs);
+  for (size_t b = 0; b + 1 < blocks.blocks.size(); ++b)
+    carry = blocks.blocks[b].forward(carry, inputs);
   return blocks.logits(carry.slice(1, n - 1, n)).flatten().to(at::kDouble);
 }
 
@@ -146,8 +156,9 @@ int generate(const std::vector<std::string>& args) {
   const nlohmann::json hf = read_hf_config(request.checkpoint);
   const ModelConfig config = model_config(hf);
   if (config.vocab < 256) {
-    throw Refused(kExitUsage, "yoke generate: the model has " + std::to_string(config.vocab) +
-                                  " token ids; prompts are bytes, so 256 are needed");
+    throw Refused(kExitUsage,
+                  "yoke generate: the model has " + std::to_string(config.vocab) +
+                      " token ids; prompts are bytes, so 256 are needed");
   }
   const BlockList blocks = builtin_families().at(config.family).make_blocks(config, {}, YOKE_F32);
   const TorchModelHost host(blocks, YOKE_F32, 0, false);
@@ -163,8 +174,10 @@ int generate(const std::vector<std::string>& args) {
   std::fputs(request.prompt.c_str(), stdout);
   for (int64_t i = 0; i < request.tokens; ++i) {
     const size_t n = std::min(text.size(), longest);
-    text.push_back(sample(next_logits(blocks, {text.end() - static_cast<std::ptrdiff_t>(n), text.end()}),
-                          request.temperature, random));
+    text.push_back(
+        sample(next_logits(blocks, {text.end() - static_cast<std::ptrdiff_t>(n), text.end()}),
+               request.temperature,
+               random));
     std::fputc(text.back() < 256 ? static_cast<int>(text.back()) : '?', stdout);
     std::fflush(stdout);
   }

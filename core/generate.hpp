@@ -6,8 +6,8 @@
 
 namespace yoke {
 
-// args: CHECKPOINT --prompt TEXT [--tokens N] [--temperature T] [--seed S]. Prints the text as it comes.
-// Returns the exit code. Throws Error; Refused for wrong arguments.
+// args: CHECKPOINT --prompt TEXT [--tokens N] [--temperature T] [--seed S]. Prints the text as it
+// comes. Returns the exit code. Throws Error; Refused for wrong arguments.
 int generate(const std::vector<std::string>& args);
 
 }  // namespace yoke

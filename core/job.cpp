@@ -26,7 +26,8 @@ int32_t product(const Degrees& degrees) {
 
 LoadedBackend find_and_load(const RunConfig& run) {
   try {
-    return load_backend(find_backend(run.parallel_backend, search_dirs(SearchSettings::current(run.backend_path))));
+    return load_backend(
+        find_backend(run.parallel_backend, search_dirs(SearchSettings::current(run.backend_path))));
   } catch (const Error& e) {
     throw Refused(kExitPlugin, e.what());
   }
@@ -36,8 +37,9 @@ Family find_family(const std::string& name, const std::map<std::string, Family>&
   if (auto it = families.find(name); it != families.end()) return it->second;
   std::vector<std::string> names;
   for (const auto& [known, family] : families) names.push_back(known);
-  throw Error(YOKE_INVALID_ARGUMENT, "model.family = \"" + name + "\" is not known to this worker; allowed: " +
-                                         join(names) + did_you_mean(name, names));
+  throw Error(YOKE_INVALID_ARGUMENT,
+              "model.family = \"" + name + "\" is not known to this worker; allowed: " +
+                  join(names) + did_you_mean(name, names));
 }
 
 // Runs f; what it throws becomes one more fault.
@@ -55,14 +57,16 @@ void collect(std::vector<std::string>& faults, F&& f) {
 void check_data(const Job& job, std::vector<std::string>& faults) {
   const RunConfig& run = job.config.run;
   if (job.model.vocab > 0 && job.model.vocab < job.data.stream->vocab()) {
-    faults.push_back("model.vocab = " + std::to_string(job.model.vocab) + ", but " + run.data.path + " has token ids up to " +
-                     std::to_string(job.data.stream->vocab() - 1) + "; allowed: at least " +
-                     std::to_string(job.data.stream->vocab()));
+    faults.push_back("model.vocab = " + std::to_string(job.model.vocab) + ", but " + run.data.path +
+                     " has token ids up to " + std::to_string(job.data.stream->vocab() - 1) +
+                     "; allowed: at least " + std::to_string(job.data.stream->vocab()));
   }
   if (run.eval.every > 0 && job.data.held_out.num_windows() < run.train.global_batch) {
-    faults.push_back("eval.every = " + std::to_string(run.eval.every) + ", but the held-out tail has " +
-                     std::to_string(job.data.held_out.num_windows()) + " windows, fewer than one global batch of " +
-                     std::to_string(run.train.global_batch) + "; raise data.holdout or set eval.every = 0");
+    faults.push_back(
+        "eval.every = " + std::to_string(run.eval.every) + ", but the held-out tail has " +
+        std::to_string(job.data.held_out.num_windows()) +
+        " windows, fewer than one global batch of " + std::to_string(run.train.global_batch) +
+        "; raise data.holdout or set eval.every = 0");
   }
 }
 
@@ -74,12 +78,15 @@ void ask_backend(Job& job, std::vector<std::string>& faults) {
   for (const PlanRemark& r : report.refusals) faults.push_back(remark_text(r));
   for (const PlanRemark& r : report.notes) job.notes.push_back(remark_text(r));
   if (!report.refusals.empty()) return;
-  for (std::string& fault : job.plan->complete(job.config.run.train.max_micro_batch)) faults.push_back(fault);
+  for (std::string& fault : job.plan->complete(job.config.run.train.max_micro_batch))
+    faults.push_back(fault);
 }
 
 }  // namespace
 
-Job make_job(const std::string& config_path, const std::vector<std::string>& overrides, int32_t world_size,
+Job make_job(const std::string& config_path,
+             const std::vector<std::string>& overrides,
+             int32_t world_size,
              const std::map<std::string, Family>& families) {
   LoadedConfig config = [&] {
     try {
@@ -89,14 +96,21 @@ Job make_job(const std::string& config_path, const std::vector<std::string>& ove
     }
   }();
   LoadedBackend backend = find_and_load(config.run);
-  Job job{std::move(config), backend, OptionList({}), {nullptr, 0, Sampler(0, 0, false, 0), Sampler(0, 0, false, 0)},
-          {}, {}, nullptr, {}};
+  Job job{std::move(config),
+          backend,
+          OptionList({}),
+          {nullptr, 0, Sampler(0, 0, false, 0), Sampler(0, 0, false, 0)},
+          {},
+          {},
+          nullptr,
+          {}};
   const RunConfig& run = job.config.run;
   job.plan = std::make_unique<RunPlan>(run, world_size > 0 ? world_size : product(run.degrees));
 
   std::vector<std::string> faults;
   collect(faults, [&] {
-    job.options = check_options(run.backend_options, backend.name(), option_infos(backend.description()));
+    job.options =
+        check_options(run.backend_options, backend.name(), option_infos(backend.description()));
     fill_options(job.config, backend.name(), job.options);
   });
   collect(faults, [&] {
@@ -116,7 +130,9 @@ Job make_job(const std::string& config_path, const std::vector<std::string>& ove
 std::unique_ptr<TorchModelHost> make_model(const Job& job) {
   const RunConfig& run = job.config.run;
   const int32_t dtype = job.plan->plan().param_dtype;
-  auto model = std::make_unique<TorchModelHost>(job.family.make_blocks(run.model, run.data, dtype), dtype, run.seed,
+  auto model = std::make_unique<TorchModelHost>(job.family.make_blocks(run.model, run.data, dtype),
+                                                dtype,
+                                                run.seed,
                                                 run.train.decay == "matrices");
   if (view(job.backend.description().torch_tag) != kTorchTag) model->neutral_only();
   return model;

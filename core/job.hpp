@@ -1,5 +1,5 @@
-// A run before it starts: configuration, backend, data, model family and plan, all checked. Every mode of
-// the worker begins here, so a fault is found by `--plan` before any rank exists.
+// A run before it starts: configuration, backend, data, model family and plan, all checked. Every
+// mode of the worker begins here, so a fault is found by `--plan` before any rank exists.
 #pragma once
 
 #include <map>
@@ -23,14 +23,15 @@ struct Job {
   DataSet data;
   Family family;
   ModelInfo model;
-  std::unique_ptr<RunPlan> plan;  // complete
+  std::unique_ptr<RunPlan> plan;   // complete
   std::vector<std::string> notes;  // for the user, once
 };
 
 // A refusal that decides the exit code of the program.
 class Refused : public Error {
  public:
-  Refused(int exit_code, const std::string& text) : Error(YOKE_INVALID_ARGUMENT, text), exit_code_(exit_code) {}
+  Refused(int exit_code, const std::string& text)
+      : Error(YOKE_INVALID_ARGUMENT, text), exit_code_(exit_code) {}
   int exit_code() const { return exit_code_; }
 
  private:
@@ -40,11 +41,13 @@ class Refused : public Error {
 // world_size 0: the product of the given degrees. Throws Refused (kExitUsage: every fault of
 // configuration, data, options and plan at once; kExitPlugin: the backend cannot be used).
 // No ranks, no device, no communication.
-Job make_job(const std::string& config_path, const std::vector<std::string>& overrides, int32_t world_size,
+Job make_job(const std::string& config_path,
+             const std::vector<std::string>& overrides,
+             int32_t world_size,
              const std::map<std::string, Family>& families);
 
-// The model's blocks and parameters as the contract shows them; attaches the LibTorch extension only if
-// the backend was built with the LibTorch of this program.
+// The model's blocks and parameters as the contract shows them; attaches the LibTorch extension
+// only if the backend was built with the LibTorch of this program.
 std::unique_ptr<TorchModelHost> make_model(const Job& job);
 
 }  // namespace yoke

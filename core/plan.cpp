@@ -48,7 +48,8 @@ std::string nearest_multiples(int64_t n, int64_t unit) {
 
 }  // namespace
 
-RunPlan::RunPlan(const RunConfig& config, int32_t world_size) : optimizer_(make_optimizer(config.train)), plan_{} {
+RunPlan::RunPlan(const RunConfig& config, int32_t world_size)
+    : optimizer_(make_optimizer(config.train)), plan_{} {
   plan_.header = YOKE_HEADER(YokePlan, YOKE_ID_PLAN);
   plan_.optimizer = &optimizer_;
   plan_.world_size = world_size;
@@ -70,12 +71,13 @@ std::vector<std::string> RunPlan::complete(int64_t max_micro_batch) {
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     if (plan_.degree[axis] == 0) plan_.degree[axis] = 1;
     product *= plan_.degree[axis];
-    arithmetic += std::string(axis ? " x " : "") + std::string(Degrees::kKeys[axis]) + " " + std::to_string(plan_.degree[axis]);
+    arithmetic += std::string(axis ? " x " : "") + std::string(Degrees::kKeys[axis]) + " " +
+                  std::to_string(plan_.degree[axis]);
   }
   if (product != plan_.world_size) {
     faults.push_back(arithmetic + " = " + std::to_string(product) + ", but the run has " +
-                     std::to_string(plan_.world_size) + " rank(s); start " + std::to_string(product) +
-                     " ranks (--nproc " + std::to_string(product) +
+                     std::to_string(plan_.world_size) + " rank(s); start " +
+                     std::to_string(product) + " ranks (--nproc " + std::to_string(product) +
                      "), or leave one degree unset for the backend to choose");
     return faults;  // the batch rule would only repeat this fault
   }
@@ -83,7 +85,8 @@ std::vector<std::string> RunPlan::complete(int64_t max_micro_batch) {
   const int64_t ranks = data_ranks();
   if (batch % ranks != 0) {
     faults.push_back("train.global_batch = " + std::to_string(batch) + " cannot be split over " +
-                     std::to_string(ranks) + " data ranks (dp_degree x dp_shards); allowed: a multiple of " +
+                     std::to_string(ranks) +
+                     " data ranks (dp_degree x dp_shards); allowed: a multiple of " +
                      std::to_string(ranks) + "; nearest: " + nearest_multiples(batch, ranks));
     return faults;
   }
@@ -93,27 +96,33 @@ std::vector<std::string> RunPlan::complete(int64_t max_micro_batch) {
       if (d <= max_micro_batch) plan_.micro_batch = static_cast<int32_t>(d);
     }
   } else if (std::find(legal.begin(), legal.end(), plan_.micro_batch) == legal.end()) {
-    faults.push_back("train.micro_batch = " + std::to_string(plan_.micro_batch) + " does not divide the " +
-                     std::to_string(batch / ranks) + " sequences of a data rank (train.global_batch " +
-                     std::to_string(batch) + " / " + std::to_string(ranks) +
-                     " data ranks); allowed: " + list(legal));
+    faults.push_back("train.micro_batch = " + std::to_string(plan_.micro_batch) +
+                     " does not divide the " + std::to_string(batch / ranks) +
+                     " sequences of a data rank (train.global_batch " + std::to_string(batch) +
+                     " / " + std::to_string(ranks) + " data ranks); allowed: " + list(legal));
   }
   return faults;
 }
 
-int32_t RunPlan::data_ranks() const { return plan_.degree[YOKE_DP_REPLICATE] * plan_.degree[YOKE_DP_SHARD]; }
+int32_t RunPlan::data_ranks() const {
+  return plan_.degree[YOKE_DP_REPLICATE] * plan_.degree[YOKE_DP_SHARD];
+}
 
-int32_t RunPlan::accumulation() const { return plan_.global_batch / (plan_.micro_batch * data_ranks()); }
+int32_t RunPlan::accumulation() const {
+  return plan_.global_batch / (plan_.micro_batch * data_ranks());
+}
 
 std::string fingerprint(const YokePlan& plan) {
   std::ostringstream out;
   out.precision(17);
   out << "world " << plan.world_size;
-  for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) out << ' ' << std::string(Degrees::kKeys[axis]) << ' ' << plan.degree[axis];
+  for (int axis = 0; axis < YOKE_NUM_AXES; ++axis)
+    out << ' ' << std::string(Degrees::kKeys[axis]) << ' ' << plan.degree[axis];
   const YokeOptimizer& o = *plan.optimizer;
   out << " global_batch " << plan.global_batch << " micro_batch " << plan.micro_batch << " param "
-      << dtype_name(plan.param_dtype) << " reduce " << dtype_name(plan.reduce_dtype) << " optimizer " << o.kind << ' '
-      << o.beta1 << ' ' << o.beta2 << ' ' << o.eps << ' ' << o.momentum << ' ' << o.weight_decay << " clip " << o.clip;
+      << dtype_name(plan.param_dtype) << " reduce " << dtype_name(plan.reduce_dtype)
+      << " optimizer " << o.kind << ' ' << o.beta1 << ' ' << o.beta2 << ' ' << o.eps << ' '
+      << o.momentum << ' ' << o.weight_decay << " clip " << o.clip;
   return out.str();
 }
 

@@ -1,5 +1,5 @@
-// From what a run wants to what every rank does: the plan, completed by the backend and checked by the
-// host. Pure; no LibTorch, no communication.
+// From what a run wants to what every rank does: the plan, completed by the backend and checked by
+// the host. Pure; no LibTorch, no communication.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,9 @@ class RunPlan {
   YokePlan& plan() { return plan_; }
   const YokePlan& plan() const { return plan_; }
 
-  // After the backend's plan: degrees still unset become 1, an unset micro_batch is chosen. Returns every
-  // fault of the result: product of the degrees, divisibility of the batch, with the nearest legal values.
+  // After the backend's plan: degrees still unset become 1, an unset micro_batch is chosen. Returns
+  // every fault of the result: product of the degrees, divisibility of the batch, with the nearest
+  // legal values.
   std::vector<std::string> complete(int64_t max_micro_batch);
 
   int32_t data_ranks() const;

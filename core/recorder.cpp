@@ -25,7 +25,8 @@ std::string layout(const YokePlan& plan) {
   std::string text;
   for (size_t axis = 0; axis < Degrees::kKeys.size(); ++axis) {
     if (plan.degree[axis] == 1) continue;
-    text += (text.empty() ? "" : ", ") + std::string(Degrees::kKeys[axis]) + " " + std::to_string(plan.degree[axis]);
+    text += (text.empty() ? "" : ", ") + std::string(Degrees::kKeys[axis]) + " " +
+            std::to_string(plan.degree[axis]);
   }
   return text.empty() ? "one rank" : text;
 }
@@ -39,8 +40,12 @@ std::vector<uint8_t> bytes_of(const DataSet& data, int64_t first_window, int64_t
 
 }  // namespace
 
-Recorder::Recorder(const Job& job, const std::string& run_dir, const YokeWrapResult& memory, CommWorld& world,
-                   Log& log, const Position& at)
+Recorder::Recorder(const Job& job,
+                   const std::string& run_dir,
+                   const YokeWrapResult& memory,
+                   CommWorld& world,
+                   Log& log,
+                   const Position& at)
     : job_(job),
       world_(world),
       log_(log),
@@ -53,21 +58,24 @@ Recorder::Recorder(const Job& job, const std::string& run_dir, const YokeWrapRes
   restart_interval();
 }
 
-void Recorder::introduce(const YokeWrapResult& memory, const std::string& run_dir, const Position& at) {
+void Recorder::introduce(const YokeWrapResult& memory,
+                         const std::string& run_dir,
+                         const Position& at) {
   const RunConfig& run = job_.config.run;
   const YokePlan& plan = job_.plan->plan();
-  log_.info("backend " + job_.backend.name() + " " + std::string(view(job_.backend.description().version)) + ": " +
-            layout(plan) + "; " + run.precision.param + ", micro-batches of " + std::to_string(plan.micro_batch) +
-            ", " + std::to_string(job_.plan->accumulation()) + " per step");
+  log_.info("backend " + job_.backend.name() + " " +
+            std::string(view(job_.backend.description().version)) + ": " + layout(plan) + "; " +
+            run.precision.param + ", micro-batches of " + std::to_string(plan.micro_batch) + ", " +
+            std::to_string(job_.plan->accumulation()) + " per step");
   log_.info("model " + (run.model.preset.empty() ? run.model.family : run.model.preset) + ": " +
-            format("%.2fM parameters", static_cast<double>(job_.model.num_params) / 1e6) + "; per rank parameters " +
-            mib(memory.param_bytes) + ", gradients " + mib(memory.grad_bytes) + ", optimizer " +
-            mib(memory.optimizer_bytes));
-  log_.info("data " + run.data.path + ": " + std::to_string(job_.data.train.num_windows()) + " windows of " +
-            std::to_string(job_.data.seq_len) + " tokens, " + std::to_string(job_.data.held_out.num_windows()) +
-            " held out");
-  log_.info("steps " + std::to_string(at.step + 1) + " to " + std::to_string(run.train.steps) + " of " +
-            std::to_string(run.train.global_batch) + " sequences; run folder " + run_dir);
+            format("%.2fM parameters", static_cast<double>(job_.model.num_params) / 1e6) +
+            "; per rank parameters " + mib(memory.param_bytes) + ", gradients " +
+            mib(memory.grad_bytes) + ", optimizer " + mib(memory.optimizer_bytes));
+  log_.info("data " + run.data.path + ": " + std::to_string(job_.data.train.num_windows()) +
+            " windows of " + std::to_string(job_.data.seq_len) + " tokens, " +
+            std::to_string(job_.data.held_out.num_windows()) + " held out");
+  log_.info("steps " + std::to_string(at.step + 1) + " to " + std::to_string(run.train.steps) +
+            " of " + std::to_string(run.train.global_batch) + " sequences; run folder " + run_dir);
   for (const std::string& note : job_.notes) log_.info(note);
 }
 
@@ -127,9 +135,11 @@ void Recorder::evaluation(int64_t step, double loss, int64_t tokens, Clock::time
 void Recorder::finish() {
   if (!file_ || !held_out_loss_ || job_.data.stream->vocab() != 256) return;
   const int64_t train = job_.data.train.num_windows();
-  const double baseline =
-      bigram_loss(bytes_of(job_.data, 0, train), bytes_of(job_.data, train, job_.data.held_out.num_windows()), 0.1);
-  log_.info(format("held-out loss: %.4f nats/byte, bigram baseline: %.4f", *held_out_loss_, baseline));
+  const double baseline = bigram_loss(bytes_of(job_.data, 0, train),
+                                      bytes_of(job_.data, train, job_.data.held_out.num_windows()),
+                                      0.1);
+  log_.info(
+      format("held-out loss: %.4f nats/byte, bigram baseline: %.4f", *held_out_loss_, baseline));
 }
 
 }  // namespace yoke

@@ -16,13 +16,21 @@ namespace yoke {
 class Recorder {
  public:
   // Writes to metrics.jsonl of the run folder on rank 0. `at`: where the run starts or goes on.
-  Recorder(const Job& job, const std::string& run_dir, const YokeWrapResult& memory, CommWorld& world, Log& log,
+  Recorder(const Job& job,
+           const std::string& run_dir,
+           const YokeWrapResult& memory,
+           CommWorld& world,
+           Log& log,
            const Position& at);
 
-  // After every step, on every rank; cheap unless the step is reported (metrics.every, and the last one).
+  // After every step, on every rank; cheap unless the step is reported (metrics.every, and the last
+  // one).
   void step(int64_t step, const YokeStepResult& result, double lr, int64_t batch_tokens);
   // After an evaluation that began at `begin`.
-  void evaluation(int64_t step, double loss, int64_t tokens, std::chrono::steady_clock::time_point begin);
+  void evaluation(int64_t step,
+                  double loss,
+                  int64_t tokens,
+                  std::chrono::steady_clock::time_point begin);
   // What was between the last step and now is no part of the speed of steps.
   void restart_interval();
   // Held-out loss beside the bigram baseline, if there was an evaluation and the data are bytes.

@@ -9,15 +9,19 @@
 namespace yoke {
 namespace {
 
-void warn(const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }
+void warn(const std::string& text) {
+  std::fprintf(stderr, "%s\n", text.c_str());
+}
 
 // A checkpoint that does not fit must be refused before any rank exists.
 void require_usable(const Job& job, const std::string& path) {
   const CheckpointReader reader(path);
   reader.check_model(make_model(job)->summary());
   if (reader.info().step >= job.config.run.train.steps) {
-    throw Refused(kExitUsage, path + " is of step " + std::to_string(reader.info().step) + ", and train.steps = " +
-                                  std::to_string(job.config.run.train.steps) + ": nothing is left to do; raise train.steps");
+    throw Refused(kExitUsage,
+                  path + " is of step " + std::to_string(reader.info().step) +
+                      ", and train.steps = " + std::to_string(job.config.run.train.steps) +
+                      ": nothing is left to do; raise train.steps");
   }
 }
 
@@ -34,15 +38,20 @@ RunPlace continue_newest(const Job& job) {
     return {free_run_folder(wanted), ""};
   }
   if (newest.config_digest != resume_digest(job.config)) {
-    throw Refused(kExitUsage, "checkpoint.resume = \"auto\": " + runs.front() +
-                                  " was made with another configuration (see its config.resolved.toml); use that one, "
-                                  "or start a new run with checkpoint.resume=never, or go on from its weights with "
-                                  "checkpoint.resume=" + newest.path);
+    throw Refused(
+        kExitUsage,
+        "checkpoint.resume = \"auto\": " + runs.front() +
+            " was made with another configuration (see its config.resolved.toml); use that one, "
+            "or start a new run with checkpoint.resume=never, or go on from its weights with "
+            "checkpoint.resume=" +
+            newest.path);
   }
   if (newest.finished) {
-    throw Refused(kExitUsage, "checkpoint.resume = \"auto\": " + runs.front() + " is finished (step " +
-                                  std::to_string(newest.step) + " of " + std::to_string(job.config.run.train.steps) +
-                                  "); start a new run with checkpoint.resume=never");
+    throw Refused(kExitUsage,
+                  "checkpoint.resume = \"auto\": " + runs.front() + " is finished (step " +
+                      std::to_string(newest.step) + " of " +
+                      std::to_string(job.config.run.train.steps) +
+                      "); start a new run with checkpoint.resume=never");
   }
   require_usable(job, newest.path);
   return {runs.front(), newest.path};

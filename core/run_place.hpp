@@ -14,9 +14,10 @@ struct RunPlace {
   std::string resume;
 };
 
-// checkpoint.resume = "never": a free folder (run.dir or a numbered sibling). "auto": the newest run of
-// that name goes on, if it is unfinished and its configuration is equal except layout, backend and
-// metrics. A path: a free folder, starting from that checkpoint. Only looks. Throws Refused.
+// checkpoint.resume = "never": a free folder (run.dir or a numbered sibling). "auto": the newest
+// run of that name goes on, if it is unfinished and its configuration is equal except layout,
+// backend and metrics. A path: a free folder, starting from that checkpoint. Only looks. Throws
+// Refused.
 RunPlace choose_place(const Job& job);
 
 // Rank 0 chooses for all; its refusal is everybody's. Collective.

@@ -26,8 +26,12 @@ void install_stop_handlers() {
   sigaction(SIGTERM, &action, nullptr);
 }
 
-int stop_signal() { return g_signal.load(); }
-const std::atomic<bool>& cancel_flag() { return g_cancel; }
+int stop_signal() {
+  return g_signal.load();
+}
+const std::atomic<bool>& cancel_flag() {
+  return g_cancel;
+}
 
 bool StopAgreement::stop_before(int64_t step) {
   if (world_.size() == 1) return stop_signal() != 0;

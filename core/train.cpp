@@ -13,9 +13,12 @@
 namespace yoke {
 namespace {
 
-bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
+bool due(int64_t step, int64_t every) {
+  return every > 0 && step % every == 0;
+}
 
-YokeStepResult run_step(WrappedModel& model, const Batch& batch, int64_t step, double lr, uint32_t flags) {
+YokeStepResult run_step(
+    WrappedModel& model, const Batch& batch, int64_t step, double lr, uint32_t flags) {
   YokeStepArgs args{};
   args.header = YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS);
   args.batch = &batch.get();
@@ -28,13 +31,17 @@ YokeStepResult run_step(WrappedModel& model, const Batch& batch, int64_t step, d
 void require_finite(const YokeStepResult& r, int64_t step) {
   if (std::isfinite(r.loss_sum) && !std::isinf(r.grad_norm)) return;
   throw Error(YOKE_DATA_LOSS,
-              "step " + std::to_string(step) + ": loss " + std::to_string(r.loss_sum / r.loss_weight) + ", grad_norm " +
-                  std::to_string(r.grad_norm) + "; both must be finite: lower train.lr, or continue from a checkpoint before it",
-              -1, step);
+              "step " + std::to_string(step) + ": loss " +
+                  std::to_string(r.loss_sum / r.loss_weight) + ", grad_norm " +
+                  std::to_string(r.grad_norm) +
+                  "; both must be finite: lower train.lr, or continue from a checkpoint before it",
+              -1,
+              step);
 }
 
 // Whole global batches of the held-out tail, the same ones in every layout.
-void evaluate(const Job& job, WrappedModel& model, const Deal& deal, int64_t step, Recorder& recorder) {
+void evaluate(
+    const Job& job, WrappedModel& model, const Deal& deal, int64_t step, Recorder& recorder) {
   const auto begin = std::chrono::steady_clock::now();
   int64_t batches = job.data.held_out.num_windows() / deal.global_batch();
   if (job.config.run.eval.batches > 0) batches = std::min(batches, job.config.run.eval.batches);
@@ -68,7 +75,9 @@ void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Po
   world.set_mesh(mesh);
 
   // The backend makes its context, then takes the model.
-  HostServices services(world, [&](int32_t level, const std::string& text) { log.write(level, text); }, &cancel_flag(),
+  HostServices services(world,
+                        [&](int32_t level, const std::string& text) { log.write(level, text); },
+                        &cancel_flag(),
                         {YOKE_DEVICE_CPU, 0});
   BackendContext context = job.backend.init(init_args(job, services));
   const auto model_host = make_model(job);
@@ -77,7 +86,8 @@ void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Po
   Checkpointing checkpoints(job, place, world, log);
   at = checkpoints.restore(model, model_host->summary());
   Recorder recorder(job, place.dir, model.wrap_result(), world, log, at);
-  const Deal deal{mesh.data_rank(world.rank()), mesh.data_ranks(), job.plan->accumulation(), plan.micro_batch};
+  const Deal deal{
+      mesh.data_rank(world.rank()), mesh.data_ranks(), job.plan->accumulation(), plan.micro_batch};
 
   StopAgreement stop(world);
   while (at.step < run.train.steps && !stop.stop_before(at.step + 1)) {

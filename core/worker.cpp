@@ -23,7 +23,8 @@
 namespace yoke {
 namespace {
 
-// The words after `yoke-worker`. Written by `yoke`, or by torchrun through it; not a user interface.
+// The words after `yoke-worker`. Written by `yoke`, or by torchrun through it; not a user
+// interface.
 struct Arguments {
   enum Mode { kNone, kPlan, kRank, kVirtual, kEnvironment } mode = kNone;
   int32_t rank = 0;
@@ -38,7 +39,8 @@ int32_t number(const std::string& flag, const std::string& text) {
   int32_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 0) {
-    throw Refused(kExitUsage, "yoke-worker: " + flag + " " + text + "; allowed: a number, 0 or above");
+    throw Refused(kExitUsage,
+                  "yoke-worker: " + flag + " " + text + "; allowed: a number, 0 or above");
   }
   return value;
 }
@@ -48,7 +50,8 @@ Arguments parse(const std::vector<std::string>& words) {
   for (size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
     const auto value = [&]() -> const std::string& {
-      if (i + 1 == words.size()) throw Refused(kExitUsage, "yoke-worker: " + word + " needs a value");
+      if (i + 1 == words.size())
+        throw Refused(kExitUsage, "yoke-worker: " + word + " needs a value");
       return words[++i];
     };
     if (word == "--plan") {
@@ -70,7 +73,8 @@ Arguments parse(const std::vector<std::string>& words) {
     } else if (word == "--resume") {
       a.place.resume = value();
     } else if (word.rfind("--", 0) == 0) {
-      throw Refused(kExitUsage, "yoke-worker: unknown flag " + word + "; this program is started by `yoke`");
+      throw Refused(kExitUsage,
+                    "yoke-worker: unknown flag " + word + "; this program is started by `yoke`");
     } else if (a.config.empty()) {
       a.config = word;
     } else {
@@ -78,7 +82,8 @@ Arguments parse(const std::vector<std::string>& words) {
     }
   }
   if (a.mode == Arguments::kNone || a.config.empty()) {
-    throw Refused(kExitUsage, "yoke-worker is started by `yoke train CONFIG`; it has no use of its own");
+    throw Refused(kExitUsage,
+                  "yoke-worker is started by `yoke train CONFIG`; it has no use of its own");
   }
   return a;
 }
@@ -126,9 +131,10 @@ void describe_run(RunFolder& folder, const Job& job) {
   folder.write("config.resolved.toml", to_toml(job.config));
   folder.write("origin.json", origins_json(job.config));
   folder.write("env.json", environment_json({{"yoke", YOKE_VERSION}, {"torch", TORCH_VERSION}}));
-  const nlohmann::ordered_json backend = {{"name", job.backend.name()},
-                                          {"version", std::string(view(job.backend.description().version))},
-                                          {"path", job.backend.path()}};
+  const nlohmann::ordered_json backend = {
+      {"name", job.backend.name()},
+      {"version", std::string(view(job.backend.description().version))},
+      {"path", job.backend.path()}};
   folder.write("backends.json", nlohmann::ordered_json::array({backend}).dump(2) + "\n");
 }
 
@@ -182,7 +188,9 @@ int guarded(F&& f) {
   }
 }
 
-int run_process(const Arguments& a, const Rendezvous& rendezvous, const std::map<std::string, Family>& families) {
+int run_process(const Arguments& a,
+                const Rendezvous& rendezvous,
+                const std::map<std::string, Family>& families) {
   const Job job = make_job(a.config, a.overrides, rendezvous.world_size, families);
   const auto world = CommWorld::connect(rendezvous, comm_options(job.config.run));
   const RunPlace place = a.place.dir.empty() ? agree_on_place(job, *world) : a.place;
@@ -212,7 +220,8 @@ int run_threads(const Arguments& a, const std::map<std::string, Family>& familie
   }
   for (std::thread& t : ranks) t.join();
   // The first cause; ranks that only lost their peer come second.
-  const auto cause = std::find_if(codes.begin(), codes.end(), [](int c) { return c != kExitOk && c != kExitRankLost; });
+  const auto cause = std::find_if(
+      codes.begin(), codes.end(), [](int c) { return c != kExitOk && c != kExitRankLost; });
   return cause != codes.end() ? *cause : *std::max_element(codes.begin(), codes.end());
 }
 

@@ -8,8 +8,8 @@
 
 namespace yoke {
 
-// main() of a worker. `families` are added to those of the house and may be chosen by `[model] family`.
-// Returns the exit code.
+// main() of a worker. `families` are added to those of the house and may be chosen by `[model]
+// family`. Returns the exit code.
 int worker_main(int argc, char** argv, const std::map<std::string, Family>& families = {});
 
 }  // namespace yoke

@@ -1,3 +1,5 @@
 #include "core/worker.hpp"
 
-int main(int argc, char** argv) { return yoke::worker_main(argc, argv); }
+int main(int argc, char** argv) {
+  return yoke::worker_main(argc, argv);
+}

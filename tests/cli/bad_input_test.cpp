@@ -1,5 +1,5 @@
-// What users do wrong, on the real program: one clear message, the documented exit code, no hang, nothing
-// lost. Each row: arguments, exit code, what the message must contain.
+// What users do wrong, on the real program: one clear message, the documented exit code, no hang,
+// nothing lost. Each row: arguments, exit code, what the message must contain.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,8 @@ class Playground {
  public:
   Playground() {
     std::string text;
-    for (int i = 0; text.size() < 20000; ++i) text += "the cat " + std::to_string(i * i % 97) + " sat; ";
+    for (int i = 0; text.size() < 20000; ++i)
+      text += "the cat " + std::to_string(i * i % 97) + " sat; ";
     folder_.write("text.txt", text);
     folder_.write("run.toml", R"(
 parallel_backend = "serial"
@@ -36,7 +37,8 @@ metrics.every = 1
 )");
   }
 
-  SubprocessResult yoke(const std::vector<std::string>& args, const std::vector<std::string>& variables = {}) const {
+  SubprocessResult yoke(const std::vector<std::string>& args,
+                        const std::vector<std::string>& variables = {}) const {
     std::vector<std::string> argv{"/usr/bin/env", "-C", folder_.path().string()};
     argv.insert(argv.end(), variables.begin(), variables.end());
     argv.push_back(std::string(std::getenv("YOKE_BIN")) + "/yoke");
@@ -73,24 +75,31 @@ TEST_P(BadInput, IsRefusedWithOneClearMessage) {
   const SubprocessResult result = here.yoke(GetParam().args);
   EXPECT_FALSE(result.timed_out);
   EXPECT_EQ(result.ending.exit_code, GetParam().exit_code) << result.err;
-  for (const std::string& fragment : GetParam().fragments) EXPECT_THAT(result.err, HasSubstr(fragment));
+  for (const std::string& fragment : GetParam().fragments)
+    EXPECT_THAT(result.err, HasSubstr(fragment));
   EXPECT_THAT(result.out, Not(HasSubstr("step:")));
-  EXPECT_FALSE(std::filesystem::exists(here.folder() / "runs")) << "nothing was started, nothing may be left";
+  EXPECT_FALSE(std::filesystem::exists(here.folder() / "runs"))
+      << "nothing was started, nothing may be left";
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Table, BadInput,
+    Table,
+    BadInput,
     ::testing::Values(
         // Configuration
         Row{train({"train.stepz=3"}), 2, {"train.stepz", "did you mean 'train.steps'"}},
         Row{train({"train.steps=many"}), 2, {"train.steps", "many"}},
         Row{train({"train.lr=-1"}), 2, {"train.lr = -1", "above 0"}},
         Row{train({"data.order=random"}), 2, {"data.order", "random", "shuffled", "sequential"}},
-        Row{train({"train.lr=-1", "train.steps=0", "nix=1"}), 2, {"3 faults", "train.lr", "train.steps", "nix"}},
+        Row{train({"train.lr=-1", "train.steps=0", "nix=1"}),
+            2,
+            {"3 faults", "train.lr", "train.steps", "nix"}},
         Row{{"train", "nowhere.toml"}, 2, {"nowhere.toml", "no such file"}},
         // Layout and batch
         Row{train({"dp_degree=3", "--nproc", "2"}), 2, {"dp_degree", "3", "2"}},
-        Row{train({"train.global_batch=5", "--nproc", "2"}), 2, {"train.global_batch = 5", "4 or 6"}},
+        Row{train({"train.global_batch=5", "--nproc", "2"}),
+            2,
+            {"train.global_batch = 5", "4 or 6"}},
         Row{train({"train.micro_batch=3"}), 2, {"train.micro_batch = 3", "allowed: 1, 2, 4"}},
         Row{train({"train.global_batch=100000"}), 2, {"train.global_batch = 100000", "text.txt"}},
         Row{train({"dp_shards=2", "--nproc", "2"}), 2, {"dp_shards = 2"}},
@@ -106,7 +115,9 @@ INSTANTIATE_TEST_SUITE_P(
         Row{train({"parallel_backend=seriel"}), 3, {"seriel", "did you mean 'serial'", "searched"}},
         Row{train({"parallel_backend=./serial.so"}), 3, {"./serial.so", "absolute"}},
         Row{train({"serial.speed=9"}), 2, {"speed"}},
-        Row{train({"parallel_backend=seriel", "dp_degree=3", "--nproc", "2"}), 3, {"seriel", "dp_degree"}},
+        Row{train({"parallel_backend=seriel", "dp_degree=3", "--nproc", "2"}),
+            3,
+            {"seriel", "dp_degree"}},
         // Planned, not built
         Row{train({"tp_degree=2", "--nproc", "2"}), 2, {"tp_degree = 2", "not built yet"}},
         Row{train({"pp_degree=2", "--nproc", "2"}), 2, {"pp_degree = 2", "not built yet"}},
@@ -147,10 +158,12 @@ TEST_F(Run, ThatIsFinishedIsNotResumed) {
 
 TEST_F(Run, RefusesACheckpointOfAnotherModelAndKeepsIt) {
   ASSERT_TRUE(here_.yoke(train({})).ending.ok());
-  const SubprocessResult other = here_.yoke(train({"model.layers=2", "train.steps=9", "checkpoint.resume=" + checkpoint(4)}));
+  const SubprocessResult other =
+      here_.yoke(train({"model.layers=2", "train.steps=9", "checkpoint.resume=" + checkpoint(4)}));
   EXPECT_EQ(other.ending.exit_code, 2);
   EXPECT_THAT(other.err, HasSubstr("model.layers.1"));
-  EXPECT_TRUE(here_.yoke({"generate", checkpoint(4), "--prompt", "a", "--tokens", "3"}).ending.ok());
+  EXPECT_TRUE(
+      here_.yoke({"generate", checkpoint(4), "--prompt", "a", "--tokens", "3"}).ending.ok());
 }
 
 TEST_F(Run, RefusesToResumeUnderAnotherConfiguration) {
@@ -172,16 +185,21 @@ TEST_F(Run, NamesADamagedCheckpoint) {
 }
 
 // Sends a signal to the launcher once the run has logged its first steps.
-std::vector<std::string> shell(const std::string& script) { return {"/bin/bash", "-c", script}; }
+std::vector<std::string> shell(const std::string& script) {
+  return {"/bin/bash", "-c", script};
+}
 
 std::string start_long_run(const std::string& folder, const std::string& arguments) {
   const std::string program = std::string(std::getenv("YOKE_BIN")) + "/yoke";
-  return "cd " + folder + "; " + program + " train run.toml train.steps=100000 checkpoint.every=1000000 " + arguments +
-         " > out 2> err & pid=$!; for i in $(seq 600); do grep -q 'step: *3 ' out && break; sleep 0.1; done; ";
+  return "cd " + folder + "; " + program +
+         " train run.toml train.steps=100000 checkpoint.every=1000000 " + arguments +
+         " > out 2> err & pid=$!; for i in $(seq 600); do grep -q 'step: *3 ' out && break; sleep "
+         "0.1; done; ";
 }
 
 TEST_F(Run, FinishesTheStepSavesAndExitsOnSigint) {
-  const std::string script = start_long_run(here_.folder().path().string(), "--nproc 2") + "kill -INT $pid; wait $pid; exit $?";
+  const std::string script = start_long_run(here_.folder().path().string(), "--nproc 2") +
+                             "kill -INT $pid; wait $pid; exit $?";
   const SubprocessResult result = run_subprocess(shell(script));
   EXPECT_EQ(result.ending.exit_code, 130) << read_file(here_.folder() / "err");
   EXPECT_THAT(read_file(here_.folder() / "out"), HasSubstr("saved runs/r/checkpoints/step-"));
@@ -194,7 +212,8 @@ TEST_F(Run, NamesTheRankThatDiedAndLeavesNoOrphan) {
                              "pgrep -P $pid && exit 99; exit $code";
   const SubprocessResult result = run_subprocess(shell(script));
   EXPECT_EQ(result.ending.exit_code, 5) << read_file(here_.folder() / "err");
-  EXPECT_THAT(read_file(here_.folder() / "err"), ::testing::AllOf(HasSubstr("rank 1"), HasSubstr("SIGKILL")));
+  EXPECT_THAT(read_file(here_.folder() / "err"),
+              ::testing::AllOf(HasSubstr("rank 1"), HasSubstr("SIGKILL")));
 }
 
 }  // namespace

@@ -1,13 +1,20 @@
-// The C++ author's side of the contract: subclass three classes, override what the backend does, and
-// end the file with YOKE_EXPORT_BACKEND(MyBackend). Overrides may throw; nothing passes the border.
+// The C++ author's side of the contract: subclass three classes, override what the backend does,
+// and end the file with YOKE_EXPORT_BACKEND(MyBackend). Overrides may throw; nothing passes the
+// border.
 //
 //   class MyBackend : public yoke::Backend {                     // one static object, no state
 //     const YokeDescription& describe() const override;
 //     void plan(const YokePlanArgs&, YokePlan&, yoke::Refusals&) const override;
 //     std::unique_ptr<yoke::Context> init(const YokeInitArgs&) const override;
 //   };
-//   class MyContext : public yoke::Context { std::unique_ptr<yoke::Wrapped> wrap_model(...) override; };
-//   class MyWrapped : public yoke::Wrapped { void step(...) override; void checkpoint(...) override; };
+//   class MyContext : public yoke::Context {
+//     std::unique_ptr<yoke::Wrapped> wrap_model(const YokeModel&) override;
+//   };
+//   class MyWrapped : public yoke::Wrapped {
+//     YokeWrapResult wrap_result() const override;
+//     YokeStepResult step(const YokeStepArgs&) override;
+//     void checkpoint(const YokeCheckpointArgs&) override;
+//   };
 #pragma once
 
 #include <cmath>
@@ -35,16 +42,25 @@ class Refusals {
  public:
   explicit Refusals(const YokePlanArgs& args) : args_(args) {}
 
-  void refuse(std::string_view key, std::string_view given, std::string_view allowed, std::string_view hint) {
+  void refuse(std::string_view key,
+              std::string_view given,
+              std::string_view allowed,
+              std::string_view hint) {
     send(key, given, allowed, hint, 0);
     ++count_;
   }
   // Something the user should know; the plan is accepted.
-  void note(std::string_view key, std::string_view given, std::string_view hint) { send(key, given, "", hint, 1); }
+  void note(std::string_view key, std::string_view given, std::string_view hint) {
+    send(key, given, "", hint, 1);
+  }
   int count() const { return count_; }
 
  private:
-  void send(std::string_view key, std::string_view given, std::string_view allowed, std::string_view hint, int note) {
+  void send(std::string_view key,
+            std::string_view given,
+            std::string_view allowed,
+            std::string_view hint,
+            int note) {
     const std::string k(key), g(given), a(allowed), h(hint);  // NUL-terminated
     YokeRefusal r{};
     r.header = YOKE_HEADER(YokeRefusal, YOKE_ID_REFUSAL);
@@ -60,7 +76,8 @@ class Refusals {
   int count_ = 0;
 };
 
-// The backend's options by key. The host passes every option, so a missing key is a defect of the host.
+// The backend's options by key. The host passes every option, so a missing key is a defect of the
+// host.
 class Options {
  public:
   Options(const YokeOption* options, uint64_t count) : options_(options), count_(count) {}
@@ -114,13 +131,14 @@ void require(const T* p, uint32_t id, const char* what) {
   if (p == nullptr) throw Error(YOKE_INVALID_ARGUMENT, std::string(what) + " is NULL");
   if (p->header.struct_id != id) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                std::string(what) + ": struct_id " + std::to_string(p->header.struct_id) + ", expected " +
-                    std::to_string(id));
+                std::string(what) + ": struct_id " + std::to_string(p->header.struct_id) +
+                    ", expected " + std::to_string(id));
   }
 }
 
 inline void require_handle(const void* handle, const char* what) {
-  if (handle == nullptr) throw Error(YOKE_FAILED_PRECONDITION, std::string(what) + " is NULL; make it first");
+  if (handle == nullptr)
+    throw Error(YOKE_FAILED_PRECONDITION, std::string(what) + " is NULL; make it first");
 }
 
 // The table of one backend class; B must be default-constructible and stateless.
@@ -145,7 +163,8 @@ struct Table {
       Refusals refusals(*args);
       instance().plan(*args, *plan, refusals);
       if (refusals.count() > 0) {
-        throw Error(YOKE_INVALID_ARGUMENT, std::to_string(refusals.count()) + " reason(s) to refuse the plan");
+        throw Error(YOKE_INVALID_ARGUMENT,
+                    std::to_string(refusals.count()) + " reason(s) to refuse the plan");
       }
     });
   }
@@ -161,7 +180,10 @@ struct Table {
     });
   }
 
-  static int32_t wrap_model(YokeContext* context, const YokeModel* model, YokeWrapResult* out, YokeError* err) {
+  static int32_t wrap_model(YokeContext* context,
+                            const YokeModel* model,
+                            YokeWrapResult* out,
+                            YokeError* err) {
     return guard(err, [&] {
       require_handle(context, "wrap_model: context");
       require(model, YOKE_ID_MODEL, "wrap_model: model");
@@ -173,7 +195,10 @@ struct Table {
     });
   }
 
-  static int32_t step(YokeWrapped* model, const YokeStepArgs* args, YokeStepResult* out, YokeError* err) {
+  static int32_t step(YokeWrapped* model,
+                      const YokeStepArgs* args,
+                      YokeStepResult* out,
+                      YokeError* err) {
     return guard(err, [&] {
       require_handle(model, "step: model");
       require(args, YOKE_ID_STEP_ARGS, "step: args");
@@ -203,15 +228,25 @@ struct Table {
     *context = nullptr;
   }
 
-  static constexpr ParallelBackend kTable = {
-      YOKE_HEADER(ParallelBackend, YOKE_ID_BACKEND), YOKE_ABI_MAJOR, YOKE_ABI_MINOR, 0, 0,
-      describe, plan, init, wrap_model, step, checkpoint, destroy_model, destroy};
+  static constexpr ParallelBackend kTable = {YOKE_HEADER(ParallelBackend, YOKE_ID_BACKEND),
+                                             YOKE_ABI_MAJOR,
+                                             YOKE_ABI_MINOR,
+                                             0,
+                                             0,
+                                             describe,
+                                             plan,
+                                             init,
+                                             wrap_model,
+                                             step,
+                                             checkpoint,
+                                             destroy_model,
+                                             destroy};
 };
 
 }  // namespace detail
 }  // namespace yoke
 
-#define YOKE_EXPORT_BACKEND(Class)                                                                  \
-  extern "C" const ParallelBackend* parallel_backend_entry_v1(uint32_t, YokeError*) {               \
-    return &yoke::detail::Table<Class>::kTable;                                                     \
+#define YOKE_EXPORT_BACKEND(Class)                                                    \
+  extern "C" const ParallelBackend* parallel_backend_entry_v1(uint32_t, YokeError*) { \
+    return &yoke::detail::Table<Class>::kTable;                                       \
   }

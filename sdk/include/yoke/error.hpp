@@ -14,8 +14,8 @@
 
 namespace yoke {
 
-// A failure with a canonical code. The message says what failed, the value given, what is allowed and
-// how to fix it. Thrown inside a library, never across the C border.
+// A failure with a canonical code. The message says what failed, the value given, what is allowed
+// and how to fix it. Thrown inside a library, never across the C border.
 class Error : public std::runtime_error {
  public:
   Error(int32_t code, const std::string& message, int32_t rank = -1, int64_t step = -1)
@@ -31,8 +31,12 @@ class Error : public std::runtime_error {
   int64_t step_;
 };
 
-inline YokeString view(std::string_view s) { return {s.data(), s.size()}; }
-inline std::string_view view(const YokeString& s) { return {s.data ? s.data : "", s.size}; }
+inline YokeString view(std::string_view s) {
+  return {s.data(), s.size()};
+}
+inline std::string_view view(const YokeString& s) {
+  return {s.data ? s.data : "", s.size};
+}
 
 inline YokeError make_error() {
   YokeError e{};
@@ -43,7 +47,8 @@ inline YokeError make_error() {
 }
 
 // Writes code and text into *err, which may be NULL, cut to what fits. Returns the code.
-inline int32_t fill(YokeError* err, int32_t code, std::string_view text, int32_t rank = -1, int64_t step = -1) {
+inline int32_t fill(
+    YokeError* err, int32_t code, std::string_view text, int32_t rank = -1, int64_t step = -1) {
   if (err == nullptr || err->header.struct_id != YOKE_ID_ERROR) return code;
   const size_t room = err->header.struct_size > offsetof(YokeError, text)
                           ? err->header.struct_size - offsetof(YokeError, text)

@@ -12,18 +12,28 @@ namespace yoke {
 inline YokeDataType data_type(int32_t dtype) {
   return {static_cast<uint8_t>(dtype >> 8), static_cast<uint8_t>(dtype & 0xff), 1};
 }
-inline int64_t item_size(int32_t dtype) { return (dtype & 0xff) / 8; }
+inline int64_t item_size(int32_t dtype) {
+  return (dtype & 0xff) / 8;
+}
 
 inline const char* dtype_name(int32_t dtype) {
   switch (dtype) {
-    case YOKE_F64: return "fp64";
-    case YOKE_F32: return "fp32";
-    case YOKE_BF16: return "bf16";
-    case YOKE_F16: return "fp16";
-    case YOKE_I64: return "int64";
-    case YOKE_I32: return "int32";
-    case YOKE_U8: return "uint8";
-    default: return "unknown dtype";
+    case YOKE_F64:
+      return "fp64";
+    case YOKE_F32:
+      return "fp32";
+    case YOKE_BF16:
+      return "bf16";
+    case YOKE_F16:
+      return "fp16";
+    case YOKE_I64:
+      return "int64";
+    case YOKE_I32:
+      return "int32";
+    case YOKE_U8:
+      return "uint8";
+    default:
+      return "unknown dtype";
   }
 }
 
@@ -32,7 +42,9 @@ inline int64_t numel(const int64_t* shape, int32_t ndim) {
   for (int32_t i = 0; i < ndim; ++i) n *= shape[i];
   return n;
 }
-inline int64_t numel(const YokeTensor& t) { return numel(t.shape, t.ndim); }
+inline int64_t numel(const YokeTensor& t) {
+  return numel(t.shape, t.ndim);
+}
 
 template <class T>
 T* data(const YokeTensor& t) {
@@ -42,7 +54,8 @@ T* data(const YokeTensor& t) {
 // A compact one-dimensional view of count elements at data; borrows data, owns only its shape.
 class FlatView {
  public:
-  FlatView(void* data, int64_t count, int32_t dtype, YokeDevice device = {YOKE_DEVICE_CPU, 0}) : count_(count) {
+  FlatView(void* data, int64_t count, int32_t dtype, YokeDevice device = {YOKE_DEVICE_CPU, 0})
+      : count_(count) {
     tensor_.data = data;
     tensor_.device = device;
     tensor_.ndim = 1;

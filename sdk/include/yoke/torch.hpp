@@ -1,5 +1,5 @@
-// The only include of the sdk that needs LibTorch: tensors without a copy, and the model as LibTorch
-// sees it (extension YOKE_ID_TORCH_MODEL, chained on YokeModel.header.next).
+// The only include of the sdk that needs LibTorch: tensors without a copy, and the model as
+// LibTorch sees it (extension YOKE_ID_TORCH_MODEL, chained on YokeModel.header.next).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,7 +26,8 @@ namespace yoke {
 #define YOKE_STRINGIFY_(x) #x
 #define YOKE_STRINGIFY(x) YOKE_STRINGIFY_(x)
 inline constexpr const char* kTorchTag =
-    "torch-" TORCH_VERSION "-cxx11abi" YOKE_STRINGIFY(_GLIBCXX_USE_CXX11_ABI) "-g++" YOKE_STRINGIFY(__GNUC__);
+    "torch-" TORCH_VERSION
+    "-cxx11abi" YOKE_STRINGIFY(_GLIBCXX_USE_CXX11_ABI) "-g++" YOKE_STRINGIFY(__GNUC__);
 
 // What a block gets besides the carry: the inputs of the micro-batch by role.
 using TorchInputs = std::vector<std::pair<std::string, at::Tensor>>;
@@ -35,23 +36,27 @@ inline const at::Tensor& input(const TorchInputs& inputs, std::string_view role)
   for (const auto& [name, tensor] : inputs) {
     if (name == role) return tensor;
   }
-  throw Error(YOKE_INVALID_ARGUMENT, "the batch has no input with the role '" + std::string(role) + "'");
+  throw Error(YOKE_INVALID_ARGUMENT,
+              "the batch has no input with the role '" + std::string(role) + "'");
 }
 
-// A unit of the model in execution order. forward takes the carry of the block before (undefined for the
-// first) and returns its own; the last block returns the loss summed over its targets, a scalar.
+// A unit of the model in execution order. forward takes the carry of the block before (undefined
+// for the first) and returns its own; the last block returns the loss summed over its targets, a
+// scalar.
 struct TorchBlock {
   std::string name;
   std::shared_ptr<torch::nn::Module> module;
   std::function<at::Tensor(const at::Tensor& carry, const TorchInputs& inputs)> forward;
 };
 
-// The model as LibTorch objects. Filled by the host, lives as long as the YokeModel it is chained on.
+// The model as LibTorch objects. Filled by the host, lives as long as the YokeModel it is chained
+// on.
 struct TorchModel {
   YokeHeader header;
-  const std::vector<TorchBlock>* blocks;   // as many as summary->num_blocks
-  const std::vector<at::Tensor>* params;   // leaves, by parameter index; without memory until bound
-  std::function<double(const TorchInputs& inputs)> loss_weight;  // number of targets in a micro-batch
+  const std::vector<TorchBlock>* blocks;  // as many as summary->num_blocks
+  const std::vector<at::Tensor>* params;  // leaves, by parameter index; without memory until bound
+  std::function<double(const TorchInputs& inputs)>
+      loss_weight;  // number of targets in a micro-batch
 };
 
 inline const TorchModel* torch_model(const YokeModel& model) {
@@ -67,35 +72,55 @@ static_assert(DLPACK_MAJOR_VERSION == 1 && sizeof(DLTensor) == sizeof(YokeTensor
 
 inline at::ScalarType scalar_type(int32_t dtype) {
   switch (dtype) {
-    case YOKE_F64: return at::kDouble;
-    case YOKE_F32: return at::kFloat;
-    case YOKE_BF16: return at::kBFloat16;
-    case YOKE_F16: return at::kHalf;
-    case YOKE_I64: return at::kLong;
-    case YOKE_I32: return at::kInt;
-    case YOKE_U8: return at::kByte;
-    default: throw Error(YOKE_INVALID_ARGUMENT, "dtype " + std::to_string(dtype) + " is not one of YOKE_F64 ... YOKE_U8");
+    case YOKE_F64:
+      return at::kDouble;
+    case YOKE_F32:
+      return at::kFloat;
+    case YOKE_BF16:
+      return at::kBFloat16;
+    case YOKE_F16:
+      return at::kHalf;
+    case YOKE_I64:
+      return at::kLong;
+    case YOKE_I32:
+      return at::kInt;
+    case YOKE_U8:
+      return at::kByte;
+    default:
+      throw Error(YOKE_INVALID_ARGUMENT,
+                  "dtype " + std::to_string(dtype) + " is not one of YOKE_F64 ... YOKE_U8");
   }
 }
 
 inline int32_t dtype_of(at::ScalarType type) {
   switch (type) {
-    case at::kDouble: return YOKE_F64;
-    case at::kFloat: return YOKE_F32;
-    case at::kBFloat16: return YOKE_BF16;
-    case at::kHalf: return YOKE_F16;
-    case at::kLong: return YOKE_I64;
-    case at::kInt: return YOKE_I32;
-    case at::kByte: return YOKE_U8;
-    default: throw Error(YOKE_INVALID_ARGUMENT, std::string("no contract dtype for ") + c10::toString(type));
+    case at::kDouble:
+      return YOKE_F64;
+    case at::kFloat:
+      return YOKE_F32;
+    case at::kBFloat16:
+      return YOKE_BF16;
+    case at::kHalf:
+      return YOKE_F16;
+    case at::kLong:
+      return YOKE_I64;
+    case at::kInt:
+      return YOKE_I32;
+    case at::kByte:
+      return YOKE_U8;
+    default:
+      throw Error(YOKE_INVALID_ARGUMENT,
+                  std::string("no contract dtype for ") + c10::toString(type));
   }
 }
 
 // An at::Tensor over the same memory; valid as long as t's memory is.
 inline at::Tensor borrow(const YokeTensor& t) {
-  const auto device = t.device.type == YOKE_DEVICE_CUDA ? at::Device(at::kCUDA, static_cast<int8_t>(t.device.id))
-                                                        : at::Device(at::kCPU);
-  const auto options = at::TensorOptions().dtype(scalar_type(YOKE_DTYPE_OF(t.dtype))).device(device);
+  const auto device = t.device.type == YOKE_DEVICE_CUDA
+                          ? at::Device(at::kCUDA, static_cast<int8_t>(t.device.id))
+                          : at::Device(at::kCPU);
+  const auto options =
+      at::TensorOptions().dtype(scalar_type(YOKE_DTYPE_OF(t.dtype))).device(device);
   const at::IntArrayRef sizes(t.shape, t.ndim);
   if (t.strides == nullptr) return at::from_blob(data<void>(t), sizes, options);
   return at::from_blob(data<void>(t), sizes, at::IntArrayRef(t.strides, t.ndim), options);
@@ -133,7 +158,9 @@ inline YokeManagedTensor* to_managed(at::Tensor t) {
   auto* owner = new Owner(std::move(t));
   owner->managed.dlpack_major = 1;
   owner->managed.manager_ctx = owner;
-  owner->managed.deleter = [](YokeManagedTensor* self) { delete static_cast<Owner*>(self->manager_ctx); };
+  owner->managed.deleter = [](YokeManagedTensor* self) {
+    delete static_cast<Owner*>(self->manager_ctx);
+  };
   owner->managed.tensor = *owner->view.get();
   return &owner->managed;
 }

@@ -42,16 +42,20 @@ TEST(RunPlan, RefusesAProductThatIsNotTheWorld) {
   RunConfig c = config(8);
   c.degrees.dp_shard = 3;
   RunPlan p(c, 2);
-  EXPECT_THAT(p.complete(64), ElementsAre(testing::AllOf(HasSubstr("dp_shards 3"), HasSubstr("= 3"),
-                                                         HasSubstr("2 rank(s)"), HasSubstr("--nproc 3"))));
+  EXPECT_THAT(p.complete(64),
+              ElementsAre(testing::AllOf(HasSubstr("dp_shards 3"),
+                                         HasSubstr("= 3"),
+                                         HasSubstr("2 rank(s)"),
+                                         HasSubstr("--nproc 3"))));
 }
 
 TEST(RunPlan, RefusesABatchThatDataRanksCannotShare) {
   RunConfig c = config(10);
   c.degrees.dp_shard = 4;
   RunPlan p(c, 4);
-  EXPECT_THAT(p.complete(64), ElementsAre(testing::AllOf(HasSubstr("train.global_batch = 10"),
-                                                         HasSubstr("nearest: 8 or 12"))));
+  EXPECT_THAT(p.complete(64),
+              ElementsAre(testing::AllOf(HasSubstr("train.global_batch = 10"),
+                                         HasSubstr("nearest: 8 or 12"))));
 }
 
 TEST(RunPlan, NamesTheLegalMicroBatches) {

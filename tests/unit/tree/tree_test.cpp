@@ -17,17 +17,21 @@ struct Line {
   std::string text;
 };
 
-fs::path source() { return std::getenv("YOKE_SOURCE"); }
+fs::path source() {
+  return std::getenv("YOKE_SOURCE");
+}
 
 std::vector<Line> lines_of(const std::string& folder, const std::regex& names) {
   std::vector<Line> lines;
   if (!fs::exists(source() / folder)) return lines;
   for (const auto& entry : fs::recursive_directory_iterator(source() / folder)) {
-    if (!entry.is_regular_file() || !std::regex_search(entry.path().filename().string(), names)) continue;
+    if (!entry.is_regular_file() || !std::regex_search(entry.path().filename().string(), names))
+      continue;
     std::ifstream in(entry.path());
     std::string text;
     for (int n = 1; std::getline(in, text); ++n) {
-      lines.push_back({fs::relative(entry.path(), source()).string() + ":" + std::to_string(n), text});
+      lines.push_back(
+          {fs::relative(entry.path(), source()).string() + ":" + std::to_string(n), text});
     }
   }
   return lines;
@@ -66,7 +70,8 @@ TEST(Tree, CoreIncludesNoPluginAndNoTest) {
 TEST(Tree, CoreAndSdkNameNoPlugin) {
   std::string names;
   for (const auto& entry : fs::directory_iterator(source() / "plugins")) {
-    if (entry.is_directory()) names += (names.empty() ? "" : "|") + entry.path().filename().string();
+    if (entry.is_directory())
+      names += (names.empty() ? "" : "|") + entry.path().filename().string();
   }
   ASSERT_FALSE(names.empty());
   const std::regex forbidden("\\b(" + names + ")\\b");
@@ -78,8 +83,9 @@ TEST(Tree, PluginsIncludeOnlyTheirOwnFolderAndTheSdk) {
   for (const auto& entry : fs::directory_iterator(source() / "plugins")) {
     if (!entry.is_directory()) continue;
     const std::string name = entry.path().filename().string();
-    expect_none(breaches("plugins/" + name,
-                         std::regex(R"rx(#include\s+"(core/|tests/|plugins/(?!)rx" + name + "/))")));
+    expect_none(
+        breaches("plugins/" + name,
+                 std::regex(R"rx(#include\s+"(core/|tests/|plugins/(?!)rx" + name + "/))")));
   }
 }
 
