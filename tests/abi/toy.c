@@ -12,7 +12,10 @@
 #endif
 
 #if defined(TOY_CRASH_ON_LOAD)
-__attribute__((constructor)) static void on_load(void) { raise(SIGSEGV); }
+__attribute__((constructor)) static void on_load(void) {
+  signal(SIGSEGV, SIG_DFL); /* also under a sanitizer */
+  raise(SIGSEGV);
+}
 #elif defined(TOY_HANG_ON_LOAD)
 __attribute__((constructor)) static void on_load(void) {
   for (;;) pause();
