@@ -12,7 +12,7 @@ namespace {
 
 // Below this many bytes the last rank to arrive does everything itself: waking helpers costs more.
 constexpr int64_t kAloneBytes = 32 * 1024;
-constexpr int kSpins = 4000;
+constexpr int kSpins = 1000;  // tens of microseconds: about what a sleep and its wake-up cost
 
 void copy(char* to, const char* from, int64_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, bytes);

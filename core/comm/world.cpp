@@ -273,13 +273,13 @@ void World::shutdown() {
 
 World::~World() {
   if (size_ == 1 || ended_) return;
+  transport_->desert();
   // What is still under way would keep the transport's threads, and so this thread, until it times
   // out.
   for (auto& [key, entry] : entries_) {
     if (entry.backend) entry.backend->abort();
   }
   if (control_) control_->abort();
-  transport_->desert();
 }
 
 }  // namespace
