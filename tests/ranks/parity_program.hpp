@@ -57,9 +57,9 @@ bool backend_built(const std::string& name);
 // English-like bytes from a small grammar: the same ones everywhere, easy to learn.
 std::vector<uint8_t> parity_text(size_t size);
 
-// Number of elements of all parameters, and of those that only the last block uses.
+// Number of elements of all parameters, and of those of the last layer and the head, not tied.
 int64_t num_elements(const PlainRun& run);
-int64_t last_block_elements(const PlainRun& run);
+int64_t last_two_blocks_elements(const PlainRun& run);
 
 // All tensors of a safetensors file, as doubles.
 std::map<std::string, std::vector<double>> read_safetensors(const std::string& path);
