@@ -349,7 +349,7 @@ typedef struct YokePlan {
 /* One reason not to run this plan, or (note = 1) something the user should know. */
 typedef struct YokeRefusal {
   YokeHeader header;
-  YokeString key;     /* full name of a key of the run file, e.g. "tp_degree", "ptd.accumulate" */
+  YokeString key;     /* full name of a key of the run file, e.g. "tp_degree", "mine.unit_bytes" */
   YokeString given;
   YokeString allowed;
   YokeString hint;    /* what to write instead */
