@@ -65,8 +65,11 @@ static YokeString string(const char* text) {
   return s;
 }
 
-static int refuse(const YokePlanArgs* args, const char* key, const char* given,
-                  const char* allowed, const char* hint) {
+static int refuse(const YokePlanArgs* args,
+                  const char* key,
+                  const char* given,
+                  const char* allowed,
+                  const char* hint) {
   YokeRefusal refusal = {.header = YOKE_HEADER(YokeRefusal, YOKE_ID_REFUSAL)};
   refusal.key = string(key);
   refusal.given = string(given);
@@ -78,8 +81,7 @@ static int refuse(const YokePlanArgs* args, const char* key, const char* given,
 
 /* Fills a degree that is unset; refuses any but the one that serial can do. */
 static int settle(const YokePlanArgs* args, YokePlan* plan, int axis) {
-  static const char* const keys[] = {"pp_degree", "dp_degree", "dp_shards", "cp_degree",
-                                     "tp_degree"};
+  static const char keys[][10] = {"pp_degree", "dp_degree", "dp_shards", "cp_degree", "tp_degree"};
   const int32_t only = axis == YOKE_DP_REPLICATE ? plan->world_size : 1;
   char given[16], allowed[16];
   if (plan->degree[axis] == 0) plan->degree[axis] = only;
@@ -168,14 +170,16 @@ struct YokeWrapped {
   const YokeContext* context;
   const YokeModel* model;
   int64_t num_params, num_blocks;
-  int64_t* begin;      /* per parameter: its first element in every array; trainable ones first */
-  int64_t size;        /* elements of all parameters */
-  int64_t trainable;   /* elements of the trainable ones: the length of grad and moments */
+  int64_t* begin;    /* per parameter: its first element in every array; trainable ones first */
+  int64_t size;      /* elements of all parameters */
+  int64_t trainable; /* elements of the trainable ones: the length of grad and moments */
+  int64_t item;      /* bytes of an element */
   void *value, *grad, *moment[2];
   const char* kind[2]; /* of the moments: exp_avg, exp_avg_sq | momentum | none */
   BlockState* block;
-  int64_t bound;       /* parameters bound so far */
-  int64_t step;        /* of the last update */
+  double sums[2]; /* of the step under way: loss, and the number of targets in it */
+  int64_t bound;  /* parameters bound so far */
+  int64_t step;   /* of the last update */
 };
 
 static const YokeParameter* param(const YokeWrapped* w, int64_t i) {
@@ -188,19 +192,20 @@ static int64_t count(const YokeParameter* p) {
   return n;
 }
 
-static int64_t item_size(const YokeWrapped* w) { return w->context->dtype == YOKE_F64 ? 8 : 4; }
-
 static void* at(const YokeWrapped* w, void* array, int64_t i) {
-  return (char*)array + i * item_size(w);
+  return (char*)array + i * w->item;
 }
 
 static double get(const YokeWrapped* w, const void* array, int64_t i) {
-  return w->context->dtype == YOKE_F64 ? ((const double*)array)[i] : ((const float*)array)[i];
+  return w->item == 8 ? ((const double*)array)[i] : ((const float*)array)[i];
 }
 
 static void set(const YokeWrapped* w, void* array, int64_t i, double value) {
-  if (w->context->dtype == YOKE_F64) ((double*)array)[i] = value;
-  else ((float*)array)[i] = (float)value;
+  if (w->item == 8) {
+    ((double*)array)[i] = value;
+  } else {
+    ((float*)array)[i] = (float)value;
+  }
 }
 
 /* A compact tensor in memory of ours. */
@@ -229,13 +234,19 @@ static void destroy_model(YokeWrapped** model) {
   *model = NULL;
 }
 
-static void* zeros(int64_t n, int64_t item) { return calloc((size_t)n + 1, (size_t)item); }
+static void* zeros(int64_t n, int64_t item) {
+  return calloc((size_t)n + 1, (size_t)item);
+}
 
 /* All memory of the run: value | grad | moment 0 | moment 1 in one piece. */
 static int32_t allocate(YokeWrapped* w, YokeError* err) {
   const YokeOptimizer* o = &w->context->optimizer;
-  w->kind[0] = o->kind == YOKE_ADAMW ? "exp_avg" : o->momentum != 0 ? "momentum" : NULL;
-  w->kind[1] = o->kind == YOKE_ADAMW ? "exp_avg_sq" : NULL;
+  if (o->kind == YOKE_ADAMW) {
+    w->kind[0] = "exp_avg";
+    w->kind[1] = "exp_avg_sq";
+  } else if (o->momentum != 0) {
+    w->kind[0] = "momentum";
+  }
   w->begin = zeros(w->num_params, sizeof *w->begin);
   w->block = zeros(w->num_blocks, sizeof *w->block);
   for (int trainable = 1; trainable >= 0 && w->begin != NULL; --trainable) {
@@ -246,10 +257,9 @@ static int32_t allocate(YokeWrapped* w, YokeError* err) {
     }
     if (trainable) w->trainable = w->size;
   }
-  w->value = zeros(w->size + 3 * w->trainable, item_size(w));
+  w->value = zeros(w->size + 3 * w->trainable, w->item);
   if (w->begin == NULL || w->block == NULL || w->value == NULL)
-    return fail(err, YOKE_RESOURCE_EXHAUSTED, "serial: out of memory for %.0f elements",
-                (double)(w->size + 3 * w->trainable));
+    return fail(err, YOKE_RESOURCE_EXHAUSTED, "serial: out of memory");
   w->grad = at(w, w->value, w->size);
   w->moment[0] = at(w, w->grad, w->trainable);
   w->moment[1] = at(w, w->moment[0], w->trainable);
@@ -274,18 +284,21 @@ static int32_t fill_and_bind(YokeWrapped* w, int64_t i, YokeError* err) {
   return YOKE_OK;
 }
 
-static int32_t wrap_model(YokeContext* context, const YokeModel* model, YokeWrapResult* out,
+static int32_t wrap_model(YokeContext* c,
+                          const YokeModel* model,
+                          YokeWrapResult* out,
                           YokeError* err) {
   YokeWrapped* w;
   int32_t code;
-  if (context == NULL) return fail(err, YOKE_FAILED_PRECONDITION, "serial: wrap_model before init");
+  if (c == NULL) return fail(err, YOKE_FAILED_PRECONDITION, "serial: wrap_model before init");
   REQUIRE(model, YOKE_ID_MODEL);
   REQUIRE(out, YOKE_ID_WRAP_RESULT);
   out->model = NULL;
   w = calloc(1, sizeof *w);
   if (w == NULL) return fail(err, YOKE_RESOURCE_EXHAUSTED, "serial: out of memory");
-  w->context = context;
+  w->context = c;
   w->model = model;
+  w->item = c->dtype == YOKE_F64 ? 8 : 4;
   w->num_params = (int64_t)model->summary->num_params;
   w->num_blocks = (int64_t)model->summary->num_blocks;
   code = allocate(w, err);
@@ -295,8 +308,8 @@ static int32_t wrap_model(YokeContext* context, const YokeModel* model, YokeWrap
     return code;
   }
   out->model = w;
-  out->param_bytes = w->size * item_size(w);
-  out->grad_bytes = w->trainable * item_size(w);
+  out->param_bytes = w->size * w->item;
+  out->grad_bytes = w->trainable * w->item;
   out->optimizer_bytes = out->grad_bytes * ((w->kind[0] != NULL) + (w->kind[1] != NULL));
   return YOKE_OK;
 }
@@ -322,9 +335,7 @@ static int32_t check_cancel(const YokeWrapped* w, YokeError* err) {
   return host->check_cancel(host->ctx) ? fail(err, YOKE_CANCELLED, "serial: cancelled") : YOKE_OK;
 }
 
-/* sums: loss, and the number of targets in it. */
-static int32_t forward(YokeWrapped* w, const YokeMicroBatch* micro, int32_t save, double* sums,
-                       YokeError* err) {
+static int32_t forward(YokeWrapped* w, const YokeMicroBatch* micro, int32_t save, YokeError* err) {
   for (int64_t b = 0; b < w->num_blocks; ++b) {
     YokeForwardArgs args = {.header = YOKE_HEADER(YokeForwardArgs, YOKE_ID_FORWARD_ARGS)};
     YokeForwardResult out = {.header = YOKE_HEADER(YokeForwardResult, YOKE_ID_FORWARD_RESULT)};
@@ -336,8 +347,8 @@ static int32_t forward(YokeWrapped* w, const YokeMicroBatch* micro, int32_t save
     TRY(w->model->block_forward(w->model->ctx, &args, &out, err));
     w->block[b].carry = out.carry_out;
     w->block[b].saved = out.saved;
-    sums[0] += out.loss_sum;
-    sums[1] += out.loss_weight;
+    w->sums[0] += out.loss_sum;
+    w->sums[1] += out.loss_weight;
     if (!save && b > 0) release(&w->block[b - 1].carry);
   }
   return YOKE_OK;
@@ -366,10 +377,16 @@ static int32_t backward(YokeWrapped* w, double loss_grad, YokeError* err) {
   return code;
 }
 
-static int32_t run_micro_batch(YokeWrapped* w, const YokeMicroBatch* micro, int train,
-                               double loss_grad, double* sums, YokeError* err) {
-  int32_t code = forward(w, micro, train, sums, err);
-  if (code == YOKE_OK && train) code = backward(w, loss_grad, err);
+static int is_training(const YokeStepArgs* args) {
+  return !(args->flags & YOKE_STEP_FORWARD_ONLY);
+}
+
+static int32_t run_micro_batch(YokeWrapped* w,
+                               const YokeStepArgs* args,
+                               uint64_t m,
+                               YokeError* err) {
+  int32_t code = forward(w, args->batch->micros[m], is_training(args), err);
+  if (code == YOKE_OK && is_training(args)) code = backward(w, 1 / args->batch->token_weight, err);
   for (int64_t b = 0; b < w->num_blocks; ++b) { /* what is left, after success or failure */
     if (w->block[b].saved != NULL) w->model->drop_saved(w->model->ctx, w->block[b].saved);
     w->block[b].saved = NULL;
@@ -379,8 +396,9 @@ static int32_t run_micro_batch(YokeWrapped* w, const YokeMicroBatch* micro, int 
 }
 
 /* Sum over all ranks, in place; afterwards every rank holds the same bits. */
-static int32_t all_reduce(const YokeContext* c, void* data, int64_t n, int32_t dtype,
-                          YokeError* err) {
+static int32_t all_reduce(
+    const YokeWrapped* w, void* data, int64_t n, int32_t dtype, YokeError* err) {
+  const YokeContext* c = w->context;
   const YokeTensor t = view(data, dtype, &n, 1);
   if (c->comm == NULL) return YOKE_OK;
   return c->collectives->all_reduce(c->comm, &t, YOKE_SUM, NULL, err);
@@ -392,13 +410,13 @@ static double norm_of_gradients(const YokeWrapped* w) {
   return sqrt(squares);
 }
 
-/* The formulas at YokeOptimizer in the contract. */
-static void update(YokeWrapped* w, const YokeParameter* p, int64_t begin, double clip, double lr) {
+/* The formulas at YokeOptimizer in the contract, for one parameter. */
+static void update(YokeWrapped* w, int64_t i, double clip, double lr) {
   const YokeOptimizer* o = &w->context->optimizer;
-  const double keep = p->decay ? 1 - lr * o->weight_decay : 1;
+  const double keep = param(w, i)->decay ? 1 - lr * o->weight_decay : 1;
   const double correct1 = 1 - pow(o->beta1, (double)w->step);
   const double correct2 = sqrt(1 - pow(o->beta2, (double)w->step));
-  for (int64_t k = begin, end = begin + count(p); k < end; ++k) {
+  for (int64_t k = w->begin[i], end = k + count(param(w, i)); k < end; ++k) {
     double g = clip * get(w, w->grad, k), change = g;
     if (o->kind == YOKE_ADAMW) {
       const double m = o->beta1 * get(w, w->moment[0], k) + (1 - o->beta1) * g;
@@ -414,85 +432,94 @@ static void update(YokeWrapped* w, const YokeParameter* p, int64_t begin, double
   }
 }
 
-static int32_t reduce_and_update(YokeWrapped* w, const YokeStepArgs* args, double* norm,
-                                 YokeError* err) {
+static void update_all(YokeWrapped* w, const YokeStepArgs* args, double norm) {
   const double bound = w->context->optimizer.clip;
-  double clip;
-  TRY(all_reduce(w->context, w->grad, w->trainable, w->context->dtype, err));
-  *norm = norm_of_gradients(w);
-  clip = bound > 0 ? fmin(1, bound / (*norm + 1e-6)) : 1;
+  const double clip = bound > 0 ? fmin(1, bound / (norm + 1e-6)) : 1;
   w->step = args->step;
   for (int64_t i = 0; i < w->num_params; ++i)
-    if (param(w, i)->trainable) update(w, param(w, i), w->begin[i], clip, args->lr);
-  return YOKE_OK;
+    if (param(w, i)->trainable) update(w, i, clip, args->lr);
 }
 
 static int32_t step(YokeWrapped* w, const YokeStepArgs* args, YokeStepResult* out, YokeError* err) {
-  double sums[2] = {0, 0}, norm = NAN;
-  const YokeBatch* batch;
-  int train;
+  double weight, norm = NAN;
   if (w == NULL) return fail(err, YOKE_FAILED_PRECONDITION, "serial: step before wrap_model");
   REQUIRE(args, YOKE_ID_STEP_ARGS);
   REQUIRE(args->batch, YOKE_ID_BATCH);
   REQUIRE(out, YOKE_ID_STEP_RESULT);
-  batch = args->batch;
-  train = !(args->flags & YOKE_STEP_FORWARD_ONLY);
-  if (train) memset(w->grad, 0, (size_t)(w->trainable * item_size(w)));
-  for (uint64_t m = 0; m < batch->num_micros; ++m)
-    TRY(run_micro_batch(w, batch->micros[m], train, 1 / batch->token_weight, sums, err));
-  TRY(all_reduce(w->context, sums, 2, YOKE_F64, err));
-  if (!(fabs(sums[1] - batch->token_weight) <= 1e-9 * sums[1]))
-    return fail(err, YOKE_INVALID_ARGUMENT, "serial: token_weight %.17g, but %.17g targets came",
-                batch->token_weight, sums[1]);
-  if (train) TRY(reduce_and_update(w, args, &norm, err));
-  out->loss_sum = sums[0];
-  out->loss_weight = sums[1];
+  weight = args->batch->token_weight;
+  w->sums[0] = w->sums[1] = 0;
+  if (is_training(args)) memset(w->grad, 0, (size_t)(w->trainable * w->item));
+  for (uint64_t m = 0; m < args->batch->num_micros; ++m) TRY(run_micro_batch(w, args, m, err));
+  TRY(all_reduce(w, w->sums, 2, YOKE_F64, err));
+  if (!(fabs(w->sums[1] - weight) <= 1e-9 * w->sums[1])) {
+    const char* format = "serial: the batch claims %.17g targets, its losses have %.17g";
+    return fail(err, YOKE_INVALID_ARGUMENT, format, weight, w->sums[1]);
+  }
+  if (is_training(args)) {
+    TRY(all_reduce(w, w->grad, w->trainable, w->context->dtype, err));
+    norm = norm_of_gradients(w);
+    update_all(w, args, norm);
+  }
+  out->loss_sum = w->sums[0];
+  out->loss_weight = w->sums[1];
   out->grad_norm = norm;
   return YOKE_OK;
 }
 
 /* ---- Checkpoint: show every array, whole, to the visitor ----------------------------------- */
 
-static int32_t visit(YokeWrapped* w, const YokeCheckpointArgs* args, YokePiece* piece, void* data,
-                     YokeError* err) {
-  const YokeTensor t = view(data, piece->dtype, &piece->count, 1);
-  piece->replica = w->context->host->rank; /* every rank has all of it: rank 0's is written */
-  piece->view = args->op == YOKE_CHECKPOINT_DESCRIBE ? NULL : &t;
-  return args->visit(args->visit_ctx, piece, err);
+/* What is being visited, and by whom. */
+typedef struct Visit {
+  const YokeCheckpointArgs* args;
+  YokePiece piece;
+} Visit;
+
+static int32_t show(Visit* v, const char* kind, void* data, YokeError* err) {
+  const YokeTensor t = view(data, v->piece.dtype, &v->piece.count, 1);
+  v->piece.kind = string(kind);
+  v->piece.view = v->args->op == YOKE_CHECKPOINT_DESCRIBE ? NULL : &t;
+  return v->args->visit(v->args->visit_ctx, &v->piece, err);
 }
 
 static int32_t checkpoint(YokeWrapped* w, const YokeCheckpointArgs* args, YokeError* err) {
-  YokePiece piece = {.header = YOKE_HEADER(YokePiece, YOKE_ID_PIECE)};
+  Visit v = {.args = args, .piece = {.header = YOKE_HEADER(YokePiece, YOKE_ID_PIECE)}};
   if (w == NULL) return fail(err, YOKE_FAILED_PRECONDITION, "serial: checkpoint before wrap_model");
   REQUIRE(args, YOKE_ID_CHECKPOINT_ARGS);
+  v.piece.replica = w->context->host->rank; /* every rank has all of it: rank 0's is written */
   for (int64_t i = 0; i < w->num_params; ++i) {
     const YokeParameter* p = param(w, i);
-    piece.name = p->name;
-    piece.kind = string("param");
-    piece.shape = p->shape;
-    piece.ndim = p->ndim;
-    piece.dtype = p->dtype;
-    piece.count = count(p);
-    TRY(visit(w, args, &piece, at(w, w->value, w->begin[i]), err));
-    for (int m = 0; m < 2 && w->kind[m] != NULL && p->trainable; ++m) {
-      piece.kind = string(w->kind[m]);
-      TRY(visit(w, args, &piece, at(w, w->moment[m], w->begin[i]), err));
-    }
+    v.piece.name = p->name;
+    v.piece.shape = p->shape;
+    v.piece.ndim = p->ndim;
+    v.piece.dtype = p->dtype;
+    v.piece.count = count(p);
+    TRY(show(&v, "param", at(w, w->value, w->begin[i]), err));
+    for (int m = 0; m < 2 && w->kind[m] != NULL && p->trainable; ++m)
+      TRY(show(&v, w->kind[m], at(w, w->moment[m], w->begin[i]), err));
   }
-  piece.name = string("optimizer");
-  piece.kind = string("step");
-  piece.ndim = 0;
-  piece.dtype = YOKE_I64;
-  piece.count = 1;
-  return visit(w, args, &piece, &w->step, err);
+  v.piece.name = string("optimizer");
+  v.piece.ndim = 0;
+  v.piece.dtype = YOKE_I64;
+  v.piece.count = 1;
+  return show(&v, "step", &w->step, err);
 }
 
 /* ---- The table: all that the host sees ----------------------------------------------------- */
 
 const ParallelBackend* parallel_backend_entry_v1(uint32_t host_minor, YokeError* err) {
   static const ParallelBackend table = {
-      YOKE_HEADER(ParallelBackend, YOKE_ID_BACKEND), YOKE_ABI_MAJOR, YOKE_ABI_MINOR, 0, 0,
-      describe, plan, init, wrap_model, step, checkpoint, destroy_model, destroy};
+      .header = YOKE_HEADER(ParallelBackend, YOKE_ID_BACKEND),
+      .abi_major = YOKE_ABI_MAJOR,
+      .abi_minor = YOKE_ABI_MINOR,
+      .describe = describe,
+      .plan = plan,
+      .init = init,
+      .wrap_model = wrap_model,
+      .step = step,
+      .checkpoint = checkpoint,
+      .destroy_model = destroy_model,
+      .destroy = destroy,
+  };
   (void)host_minor; /* any host of major version 1 will do */
   (void)err;
   return &table;

@@ -1,5 +1,5 @@
-// A run that stops and goes on is the run that never stopped: bit for bit in the same layout, to rounding
-// in any other one, whichever backend wrote the checkpoint.
+// A run that stops and goes on is the run that never stopped: bit for bit in the same layout, to
+// rounding in any other one, whichever backend wrote the checkpoint.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
@@ -54,13 +54,16 @@ struct Case {
   bool tied = false;
   bool sgd = false;
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.name;
+}
 
 class Resume : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Resume, AfterAnyStepIsBitEqualToTheUninterruptedRun) {
   const Case& c = GetParam();
-  if (!backend_built(c.layout.backend)) GTEST_SKIP() << "no backend " << c.layout.backend << " in this build";
+  if (!backend_built(c.layout.backend))
+    GTEST_SKIP() << "no backend " << c.layout.backend << " in this build";
   PlainRun plain = problem();
   plain.fp64 = c.fp64;
   plain.tied = c.tied;
@@ -71,8 +74,8 @@ TEST_P(Resume, AfterAnyStepIsBitEqualToTheUninterruptedRun) {
   ASSERT_EQ(whole.exit_code, 0) << whole.output;
   ASSERT_EQ(whole.steps.size(), static_cast<size_t>(kSteps));
   for (int64_t k : {int64_t{1}, int64_t{3}, kSteps - 1}) {
-    const ProgramRun rest =
-        program.train(with(c.layout, {"checkpoint.every=1", "checkpoint.resume=" + whole.checkpoint(k)}));
+    const ProgramRun rest = program.train(
+        with(c.layout, {"checkpoint.every=1", "checkpoint.resume=" + whole.checkpoint(k)}));
     ASSERT_EQ(rest.exit_code, 0) << rest.output;
     ASSERT_EQ(rest.steps.size(), static_cast<size_t>(kSteps - k)) << rest.output;
     for (int64_t s = k; s < kSteps; ++s) {
@@ -89,15 +92,19 @@ TEST_P(Resume, AfterAnyStepIsBitEqualToTheUninterruptedRun) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Layouts, Resume,
-    ::testing::Values(Case{"serial", {"serial", {}}}, Case{"serial_2", {"serial", {"--virtual", "2"}}, true},
-                      Case{"serial_sgd", {"serial", {}}, false, false, true}, Case{"ptd", {"ptd", {}}},
-                      Case{"ptd_fp64", {"ptd", {}}, true},
-                      Case{"ptd_ddp_2", {"ptd", {"--virtual", "2", "dp_degree=2"}}},
-                      Case{"ptd_fsdp_2", {"ptd", {"--nproc", "2", "ptd.unit_bytes=1"}}},
-                      Case{"ptd_fsdp_3_tied", {"ptd", {"--virtual", "3", "ptd.unit_bytes=1"}}, false, true},
-                      Case{"ptd_fsdp_2_sgd", {"ptd", {"--virtual", "2", "ptd.unit_bytes=1"}}, false, false, true},
-                      Case{"ptd_hsdp_2_2", {"ptd", {"--virtual", "4", "dp_degree=2", "ptd.unit_bytes=1"}}}),
+    Layouts,
+    Resume,
+    ::testing::Values(
+        Case{"serial", {"serial", {}}},
+        Case{"serial_2", {"serial", {"--virtual", "2"}}, true},
+        Case{"serial_sgd", {"serial", {}}, false, false, true},
+        Case{"ptd", {"ptd", {}}},
+        Case{"ptd_fp64", {"ptd", {}}, true},
+        Case{"ptd_ddp_2", {"ptd", {"--virtual", "2", "dp_degree=2"}}},
+        Case{"ptd_fsdp_2", {"ptd", {"--nproc", "2", "ptd.unit_bytes=1"}}},
+        Case{"ptd_fsdp_3_tied", {"ptd", {"--virtual", "3", "ptd.unit_bytes=1"}}, false, true},
+        Case{"ptd_fsdp_2_sgd", {"ptd", {"--virtual", "2", "ptd.unit_bytes=1"}}, false, false, true},
+        Case{"ptd_hsdp_2_2", {"ptd", {"--virtual", "4", "dp_degree=2", "ptd.unit_bytes=1"}}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // ---- Another layout, another backend ----
@@ -106,7 +113,9 @@ struct Move {
   const char* name;
   Layout from, to;
 };
-void PrintTo(const Move& m, std::ostream* out) { *out << m.name; }
+void PrintTo(const Move& m, std::ostream* out) {
+  *out << m.name;
+}
 
 class Relayout : public ::testing::TestWithParam<Move> {};
 
@@ -122,7 +131,8 @@ TEST_P(Relayout, GoesOnLikeThePlainLoop) {
   ParityProgram program(plain, text);
   const ProgramRun first = program.train(with(m.from, {"checkpoint.every=3"}));
   ASSERT_EQ(first.exit_code, 0) << first.output;
-  const ProgramRun rest = program.train(with(m.to, {"checkpoint.resume=" + first.checkpoint(kSwitch)}));
+  const ProgramRun rest =
+      program.train(with(m.to, {"checkpoint.resume=" + first.checkpoint(kSwitch)}));
   ASSERT_EQ(rest.exit_code, 0) << rest.output;
   ASSERT_EQ(rest.steps.size(), static_cast<size_t>(kSteps - kSwitch)) << rest.output;
   for (const LoggedStep& s : rest.steps) {
@@ -133,19 +143,26 @@ TEST_P(Relayout, GoesOnLikeThePlainLoop) {
 }
 
 const Layout kSerial1{"serial", {}}, kSerial2{"serial", {"--virtual", "2"}}, kPtd1{"ptd", {}},
-    kFsdp2{"ptd", {"--virtual", "2", "ptd.unit_bytes=1"}}, kFsdp3{"ptd", {"--virtual", "3", "ptd.unit_bytes=1"}},
-    kFsdp4{"ptd", {"--virtual", "4", "ptd.unit_bytes=1"}}, kDdp2{"ptd", {"--virtual", "2", "dp_degree=2"}},
-    kFsdp2Merged{"ptd", {"--virtual", "2"}};
+    kFsdp2{"ptd", {"--virtual", "2", "ptd.unit_bytes=1"}},
+    kFsdp3{"ptd", {"--virtual", "3", "ptd.unit_bytes=1"}},
+    kFsdp4{"ptd", {"--virtual", "4", "ptd.unit_bytes=1"}},
+    kDdp2{"ptd", {"--virtual", "2", "dp_degree=2"}}, kFsdp2Merged{"ptd", {"--virtual", "2"}};
 
-INSTANTIATE_TEST_SUITE_P(
-    Moves, Relayout,
-    ::testing::Values(Move{"serial_1_to_2", kSerial1, kSerial2}, Move{"serial_2_to_1", kSerial2, kSerial1},
-                      Move{"fsdp_2_to_1", kFsdp2, kPtd1}, Move{"fsdp_2_to_3", kFsdp2, kFsdp3},
-                      Move{"fsdp_2_to_4", kFsdp2, kFsdp4}, Move{"fsdp_3_to_2_merged", kFsdp3, kFsdp2Merged},
-                      Move{"fsdp_4_to_ddp_2", kFsdp4, kDdp2}, Move{"ddp_2_to_fsdp_3", kDdp2, kFsdp3},
-                      Move{"serial_to_ptd", kSerial1, kPtd1}, Move{"serial_to_fsdp_3", kSerial1, kFsdp3},
-                      Move{"ptd_to_serial", kPtd1, kSerial1}, Move{"fsdp_4_to_serial_2", kFsdp4, kSerial2}),
-    [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Moves,
+                         Relayout,
+                         ::testing::Values(Move{"serial_1_to_2", kSerial1, kSerial2},
+                                           Move{"serial_2_to_1", kSerial2, kSerial1},
+                                           Move{"fsdp_2_to_1", kFsdp2, kPtd1},
+                                           Move{"fsdp_2_to_3", kFsdp2, kFsdp3},
+                                           Move{"fsdp_2_to_4", kFsdp2, kFsdp4},
+                                           Move{"fsdp_3_to_2_merged", kFsdp3, kFsdp2Merged},
+                                           Move{"fsdp_4_to_ddp_2", kFsdp4, kDdp2},
+                                           Move{"ddp_2_to_fsdp_3", kDdp2, kFsdp3},
+                                           Move{"serial_to_ptd", kSerial1, kPtd1},
+                                           Move{"serial_to_fsdp_3", kSerial1, kFsdp3},
+                                           Move{"ptd_to_serial", kPtd1, kSerial1},
+                                           Move{"fsdp_4_to_serial_2", kFsdp4, kSerial2}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace yoke::testing

@@ -32,17 +32,19 @@ std::string run_file(const PlainRun& r, const std::string& text) {
   const char* precision = r.fp64 ? "\"fp64\"" : "\"fp32\"";
   std::ostringstream out;
   out << "parallel_backend = \"serial\"\ndevice = \"cpu\"\nseed = " << r.seed << "\n"
-      << "[model]\nfamily = \"llama\"\ndim = " << r.dim << "\nlayers = " << r.layers << "\nheads = " << r.heads
-      << "\nkv_heads = " << r.kv_heads << "\nffn_dim = " << r.ffn_dim << "\nvocab = " << r.vocab
-      << "\ntied = " << (r.tied ? "true" : "false") << "\nrope_theta = " << number(r.rope_theta)
-      << "\nnorm_eps = " << number(r.norm_eps) << "\n"
-      << "[data]\npath = \"" << text << "\"\nseq_len = " << r.seq_len << "\norder = \"sequential\"\nholdout = 0.1\n"
+      << "[model]\nfamily = \"llama\"\ndim = " << r.dim << "\nlayers = " << r.layers
+      << "\nheads = " << r.heads << "\nkv_heads = " << r.kv_heads << "\nffn_dim = " << r.ffn_dim
+      << "\nvocab = " << r.vocab << "\ntied = " << (r.tied ? "true" : "false")
+      << "\nrope_theta = " << number(r.rope_theta) << "\nnorm_eps = " << number(r.norm_eps) << "\n"
+      << "[data]\npath = \"" << text << "\"\nseq_len = " << r.seq_len
+      << "\norder = \"sequential\"\nholdout = 0.1\n"
       << "[train]\nsteps = " << r.steps << "\nglobal_batch = " << r.global_batch
       << "\noptimizer = " << (r.sgd ? "\"sgd\"" : "\"adamw\"") << "\nlr = " << number(r.lr(1))
-      << "\nwarmup = 0\nschedule = \"constant\"\nbetas = [" << number(r.beta1) << ", " << number(r.beta2)
-      << "]\neps = " << number(r.eps) << "\nmomentum = " << number(r.momentum)
+      << "\nwarmup = 0\nschedule = \"constant\"\nbetas = [" << number(r.beta1) << ", "
+      << number(r.beta2) << "]\neps = " << number(r.eps) << "\nmomentum = " << number(r.momentum)
       << "\nweight_decay = " << number(r.weight_decay)
-      << "\ndecay = " << (r.decay_matrices ? "\"matrices\"" : "\"all\"") << "\nclip = " << number(r.clip) << "\n"
+      << "\ndecay = " << (r.decay_matrices ? "\"matrices\"" : "\"all\"")
+      << "\nclip = " << number(r.clip) << "\n"
       << "[eval]\nevery = 0\n[precision]\nparam = " << precision << "\nreduce = " << precision
       << "\n[checkpoint]\nevery = 0\nkeep = 100\n[metrics]\nevery = 1\n";
   return out.str();
@@ -65,7 +67,8 @@ std::vector<LoggedStep> read_steps(const std::string& path) {
     s.grad_norm = json.at("grad_norm");
     s.lr = json.at("lr");
     s.tokens = json.at("tokens");
-    for (const auto& [axes, use] : json.at("comm").items()) s.comm[axes] = {use.at("calls"), use.at("bytes")};
+    for (const auto& [axes, use] : json.at("comm").items())
+      s.comm[axes] = {use.at("calls"), use.at("bytes")};
     steps.push_back(s);
   }
   return steps;
@@ -93,7 +96,8 @@ std::vector<double> ProgramRun::grad_norms() const {
 
 int64_t ProgramRun::bytes(size_t step, const std::string& axes) const {
   int64_t sum = 0;
-  for (const auto& [name, traffic] : steps.at(step).comm) sum += name.rfind(axes, 0) == 0 ? traffic.bytes : 0;
+  for (const auto& [name, traffic] : steps.at(step).comm)
+    sum += name.rfind(axes, 0) == 0 ? traffic.bytes : 0;
   return sum;
 }
 
@@ -101,7 +105,8 @@ ParityProgram::ParityProgram(const PlainRun& run, const std::vector<uint8_t>& te
   std::string folder = (fs::temp_directory_path() / "yoke_parity_XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) throw std::runtime_error("mkdtemp " + folder);
   folder_ = folder;
-  std::ofstream(folder_ + "/text", std::ios::binary).write(reinterpret_cast<const char*>(text.data()), text.size());
+  std::ofstream(folder_ + "/text", std::ios::binary)
+      .write(reinterpret_cast<const char*>(text.data()), text.size());
   std::ofstream(folder_ + "/run.toml") << run_file(run, folder_ + "/text");
 }
 
@@ -116,8 +121,8 @@ ProgramRun ParityProgram::train(const std::vector<std::string>& args) {
   const std::string log = run.dir + ".log";
   std::ostringstream command;
   // One thread a rank: the problems are small, and other tests run beside this one.
-  command << "cd " << in_quotes(folder_) << " && OMP_NUM_THREADS=1 " << in_quotes(bin_dir() + "/yoke")
-          << " train run.toml run.dir=" << run.dir;
+  command << "cd " << in_quotes(folder_) << " && OMP_NUM_THREADS=1 "
+          << in_quotes(bin_dir() + "/yoke") << " train run.toml run.dir=" << run.dir;
   for (const std::string& arg : args) command << " " << in_quotes(arg);
   const int status = std::system((command.str() + " >" + log + " 2>&1 </dev/null").c_str());
   run.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -156,7 +161,8 @@ int64_t last_two_blocks_elements(const PlainRun& run) {
   const std::string last_layer = "model.layers." + std::to_string(run.layers - 1) + ".";
   int64_t n = 0;
   for (const auto& [name, p] : plain_params(run)) {
-    if (name.rfind(last_layer, 0) == 0 || name == "model.norm.weight" || name == "lm_head.weight") n += p.numel();
+    if (name.rfind(last_layer, 0) == 0 || name == "model.norm.weight" || name == "lm_head.weight")
+      n += p.numel();
   }
   return n;
 }
@@ -181,8 +187,10 @@ std::map<std::string, std::vector<double>> read_safetensors(const std::string& p
     for (; data < end; data += wide ? 8 : 4) {
       double value = 0;
       float narrow;
-      if (wide) std::memcpy(&value, data, 8);
-      else std::memcpy(&narrow, data, 4), value = narrow;
+      if (wide)
+        std::memcpy(&value, data, 8);
+      else
+        std::memcpy(&narrow, data, 4), value = narrow;
       tensors[name].push_back(value);
     }
   }

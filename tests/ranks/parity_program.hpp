@@ -43,7 +43,8 @@ class ParityProgram {
   ParityProgram(const ParityProgram&) = delete;
   ParityProgram& operator=(const ParityProgram&) = delete;
 
-  // yoke train CONFIG <args>; args are key=value pairs or options. Every call has its own run folder.
+  // yoke train CONFIG <args>; args are key=value pairs or options. Every call has its own run
+  // folder.
   ProgramRun train(const std::vector<std::string>& args);
 
  private:

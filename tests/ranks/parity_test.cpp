@@ -1,6 +1,6 @@
-// Every layout of every backend trains like the plain loop: same losses and gradient norms at every step,
-// over the real program. The bounds are those of DESIGN section 14: in fp64 correct layouts agree to
-// rounding, while a defect of the logic shows at 1e-7 and above; fp32 is the sanity check.
+// Every layout of every backend trains like the plain loop: same losses and gradient norms at every
+// step, over the real program. The bounds are those of DESIGN section 14: in fp64 correct layouts
+// agree to rounding, while a defect of the logic shows at 1e-7 and above; fp32 is the sanity check.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -72,8 +72,9 @@ struct Problem {
 constexpr Problem kBase{"base", base}, kTied{"tied", tied}, kUneven{"uneven", uneven},
     kDeepTied{"deep_tied", deep_tied_uneven}, kSgd{"sgd", sgd}, kMatrices{"matrices", matrices};
 
-// How many bytes the layout may move, in multiples of all parameters. The last two blocks may stay whole
-// between forward and backward, where they would be gathered again at once: `kept` times their bytes less.
+// How many bytes the layout may move, in multiples of all parameters. The last two blocks may stay
+// whole between forward and backward, where they would be gathered again at once: `kept` times
+// their bytes less.
 struct Traffic {
   const char* axis = "";  // "" = no communication
   double least = 0, most = 0, kept = 0;
@@ -86,7 +87,9 @@ struct Layout {
   Problem problem = kBase;
   Traffic traffic = {};
 };
-void PrintTo(const Layout& l, std::ostream* out) { *out << l.name; }
+void PrintTo(const Layout& l, std::ostream* out) {
+  *out << l.name;
+}
 
 const PlainResult& oracle(const Problem& problem, bool fp64) {
   static std::map<std::string, PlainResult> solved;
@@ -97,7 +100,9 @@ const PlainResult& oracle(const Problem& problem, bool fp64) {
   return solved[key] = train_plain(run, parity_text(1 << 15));
 }
 
-void expect_relative(const std::vector<double>& got, const std::vector<double>& expected, double bound,
+void expect_relative(const std::vector<double>& got,
+                     const std::vector<double>& expected,
+                     double bound,
                      const char* what) {
   ASSERT_EQ(got.size(), expected.size()) << what;
   for (size_t i = 0; i < got.size(); ++i) {
@@ -121,7 +126,8 @@ void expect_traffic(const ProgramRun& run, const PlainRun& plain, const Traffic&
     }
     const auto bytes = static_cast<double>(run.bytes(s, traffic.axis));
     EXPECT_GE(bytes, traffic.least * whole - kept) << traffic.axis << ", step " << s + 1;
-    EXPECT_LE(bytes, traffic.most * (whole + padding) - kept + kScalars) << traffic.axis << ", step " << s + 1;
+    EXPECT_LE(bytes, traffic.most * (whole + padding) - kept + kScalars)
+        << traffic.axis << ", step " << s + 1;
     EXPECT_EQ(run.steps[s].comm, run.steps[0].comm) << "every step moves the same";
   }
 }
@@ -129,7 +135,8 @@ void expect_traffic(const ProgramRun& run, const PlainRun& plain, const Traffic&
 class Parity : public ::testing::TestWithParam<Layout> {
  protected:
   void SetUp() override {
-    if (!backend_built(GetParam().backend)) GTEST_SKIP() << "no backend " << GetParam().backend << " in this build";
+    if (!backend_built(GetParam().backend))
+      GTEST_SKIP() << "no backend " << GetParam().backend << " in this build";
   }
 
   void compare(bool fp64) {
@@ -145,7 +152,8 @@ class Parity : public ::testing::TestWithParam<Layout> {
     const ProgramRun run = program.train(args);
     ASSERT_EQ(run.exit_code, 0) << run.output;
     expect_relative(run.losses(), expected.loss, fp64 ? kLossFp64 : kLossFp32, "loss");
-    expect_relative(run.grad_norms(), expected.grad_norm, fp64 ? kNormFp64 : kNormFp32, "grad_norm");
+    expect_relative(
+        run.grad_norms(), expected.grad_norm, fp64 ? kNormFp64 : kNormFp32, "grad_norm");
     for (const LoggedStep& s : run.steps) {
       EXPECT_EQ(s.lr, plain.lr(s.step));
       EXPECT_EQ(s.tokens, s.step * plain.global_batch * plain.seq_len);
@@ -154,31 +162,42 @@ class Parity : public ::testing::TestWithParam<Layout> {
   }
 };
 
-TEST_P(Parity, Fp64EqualsThePlainLoopToRounding) { compare(true); }
-TEST_P(Parity, Fp32StaysWithinTheSanityBound) { compare(false); }
+TEST_P(Parity, Fp64EqualsThePlainLoopToRounding) {
+  compare(true);
+}
+TEST_P(Parity, Fp32StaysWithinTheSanityBound) {
+  compare(false);
+}
 
 using Args = std::vector<std::string>;
 
 // serial: one all-reduce of the gradients, one of loss and weight.
 INSTANTIATE_TEST_SUITE_P(
-    Serial, Parity,
+    Serial,
+    Parity,
     ::testing::Values(
         Layout{"single", "serial", {}},
         Layout{"accumulation_4", "serial", {"train.micro_batch=2"}},
         Layout{"two_replicas", "serial", {"--virtual", "2"}, kBase, {"dp_replicate", 1, 1}},
-        Layout{"four_replicas_accumulation_2", "serial", {"--virtual", "4", "train.micro_batch=1"}, kBase,
+        Layout{"four_replicas_accumulation_2",
+               "serial",
+               {"--virtual", "4", "train.micro_batch=1"},
+               kBase,
                {"dp_replicate", 1, 1}},
         Layout{"two_processes", "serial", {"--nproc", "2"}, kBase, {"dp_replicate", 1, 1}},
         Layout{"tied", "serial", {"--virtual", "2"}, kTied, {"dp_replicate", 1, 1}},
-        Layout{"uneven_three_replicas", "serial", {"--virtual", "3"}, kUneven, {"dp_replicate", 1, 1}},
-        Layout{"sgd", "serial", {}, kSgd}, Layout{"decay_matrices", "serial", {}, kMatrices}),
+        Layout{
+            "uneven_three_replicas", "serial", {"--virtual", "3"}, kUneven, {"dp_replicate", 1, 1}},
+        Layout{"sgd", "serial", {}, kSgd},
+        Layout{"decay_matrices", "serial", {}, kMatrices}),
     [](const auto& info) { return std::string(info.param.name); });
 
-// ptd. FSDP, one micro-batch: gathered for forward and again for backward, but for the last two blocks,
-// and reduced once: 3 - kept. Without resharding: gathered once, reduced once: 2. Every further micro-batch
-// of accumulate = sharded costs the same again; of unsharded only the gathers.
+// ptd. FSDP, one micro-batch: gathered for forward and again for backward, but for the last two
+// blocks, and reduced once: 3 - kept. Without resharding: gathered once, reduced once: 2. Every
+// further micro-batch of accumulate = sharded costs the same again; of unsharded only the gathers.
 INSTANTIATE_TEST_SUITE_P(
-    Ptd, Parity,
+    Ptd,
+    Parity,
     ::testing::Values(
         Layout{"single", "ptd", {}},
         Layout{"single_accumulation_4", "ptd", {"train.micro_batch=2"}},
@@ -187,44 +206,112 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"single_sgd", "ptd", {}, kSgd},
         Layout{"single_decay_matrices", "ptd", {}, kMatrices},
         Layout{"ddp_2", "ptd", {"--virtual", "2", "dp_degree=2"}, kBase, {"dp_replicate", 1, 1}},
-        Layout{"ddp_2_processes", "ptd", {"--nproc", "2", "dp_degree=2"}, kBase, {"dp_replicate", 1, 1}},
-        Layout{"ddp_4_accumulation_2", "ptd", {"--virtual", "4", "dp_degree=4", "train.micro_batch=1"}, kBase,
+        Layout{"ddp_2_processes",
+               "ptd",
+               {"--nproc", "2", "dp_degree=2"},
+               kBase,
                {"dp_replicate", 1, 1}},
-        Layout{"ddp_3_uneven_tied", "ptd", {"--virtual", "3", "dp_degree=3"}, kDeepTied, {"dp_replicate", 1, 1}},
-        Layout{"fsdp_2", "ptd", {"--virtual", "2", "dp_shards=2", "ptd.unit_bytes=1"}, kBase,
+        Layout{"ddp_4_accumulation_2",
+               "ptd",
+               {"--virtual", "4", "dp_degree=4", "train.micro_batch=1"},
+               kBase,
+               {"dp_replicate", 1, 1}},
+        Layout{"ddp_3_uneven_tied",
+               "ptd",
+               {"--virtual", "3", "dp_degree=3"},
+               kDeepTied,
+               {"dp_replicate", 1, 1}},
+        Layout{"fsdp_2",
+               "ptd",
+               {"--virtual", "2", "dp_shards=2", "ptd.unit_bytes=1"},
+               kBase,
                {"dp_shard", 3, 3, 1}},
-        Layout{"fsdp_2_processes", "ptd", {"--nproc", "2", "ptd.unit_bytes=1"}, kBase, {"dp_shard", 3, 3, 1}},
+        Layout{"fsdp_2_processes",
+               "ptd",
+               {"--nproc", "2", "ptd.unit_bytes=1"},
+               kBase,
+               {"dp_shard", 3, 3, 1}},
         Layout{"fsdp_2_merged_units", "ptd", {"--virtual", "2"}, kBase, {"dp_shard", 2, 3}},
-        Layout{"fsdp_2_no_reshard", "ptd",
-               {"--virtual", "2", "ptd.unit_bytes=1", "ptd.reshard_after_forward=false"}, kBase,
+        Layout{"fsdp_2_no_reshard",
+               "ptd",
+               {"--virtual", "2", "ptd.unit_bytes=1", "ptd.reshard_after_forward=false"},
+               kBase,
                {"dp_shard", 2, 2}},
-        Layout{"fsdp_2_checkpointing", "ptd",
-               {"--virtual", "2", "ptd.unit_bytes=1", "ptd.activation_checkpoint=full"}, kBase,
+        Layout{"fsdp_2_checkpointing",
+               "ptd",
+               {"--virtual", "2", "ptd.unit_bytes=1", "ptd.activation_checkpoint=full"},
+               kBase,
                {"dp_shard", 3, 3, 1}},
-        Layout{"fsdp_4", "ptd", {"--virtual", "4", "ptd.unit_bytes=1"}, kBase, {"dp_shard", 3, 3, 1}},
-        Layout{"fsdp_2_accumulation_2_sharded", "ptd",
-               {"--virtual", "2", "ptd.unit_bytes=1", "train.micro_batch=2", "ptd.accumulate=sharded"}, kBase,
-               {"dp_shard", 4, 6}},
-        Layout{"fsdp_2_accumulation_2_unsharded", "ptd",
-               {"--virtual", "2", "ptd.unit_bytes=1", "train.micro_batch=2", "ptd.accumulate=unsharded"}, kBase,
+        Layout{
+            "fsdp_4", "ptd", {"--virtual", "4", "ptd.unit_bytes=1"}, kBase, {"dp_shard", 3, 3, 1}},
+        Layout{
+            "fsdp_2_accumulation_2_sharded",
+            "ptd",
+            {"--virtual", "2", "ptd.unit_bytes=1", "train.micro_batch=2", "ptd.accumulate=sharded"},
+            kBase,
+            {"dp_shard", 4, 6}},
+        Layout{"fsdp_2_accumulation_2_unsharded",
+               "ptd",
+               {"--virtual",
+                "2",
+                "ptd.unit_bytes=1",
+                "train.micro_batch=2",
+                "ptd.accumulate=unsharded"},
+               kBase,
                {"dp_shard", 3, 5}},
-        Layout{"fsdp_2_accumulation_4_sharded", "ptd",
-               {"--virtual", "2", "ptd.unit_bytes=1", "train.micro_batch=1", "ptd.accumulate=sharded"}, kBase,
-               {"dp_shard", 8, 12}},
-        Layout{"fsdp_2_accumulation_4_unsharded", "ptd",
-               {"--virtual", "2", "ptd.unit_bytes=1", "train.micro_batch=1", "ptd.accumulate=unsharded"}, kBase,
+        Layout{
+            "fsdp_2_accumulation_4_sharded",
+            "ptd",
+            {"--virtual", "2", "ptd.unit_bytes=1", "train.micro_batch=1", "ptd.accumulate=sharded"},
+            kBase,
+            {"dp_shard", 8, 12}},
+        Layout{"fsdp_2_accumulation_4_unsharded",
+               "ptd",
+               {"--virtual",
+                "2",
+                "ptd.unit_bytes=1",
+                "train.micro_batch=1",
+                "ptd.accumulate=unsharded"},
+               kBase,
                {"dp_shard", 5, 9}},
-        Layout{"fsdp_2_tied", "ptd", {"--virtual", "2", "ptd.unit_bytes=1"}, kTied, {"dp_shard", 2, 3}},
-        Layout{"fsdp_3_uneven", "ptd", {"--virtual", "3", "ptd.unit_bytes=1"}, kUneven, {"dp_shard", 3, 3, 1}},
-        Layout{"fsdp_4_deep_tied_checkpointing_accumulation", "ptd",
-               {"--virtual", "4", "ptd.unit_bytes=1", "train.micro_batch=1", "ptd.activation_checkpoint=full"},
-               kDeepTied, {"dp_shard", 6, 9}},
-        Layout{"hsdp_2_2", "ptd", {"--virtual", "4", "dp_degree=2", "dp_shards=2", "ptd.unit_bytes=1"}, kBase,
+        Layout{"fsdp_2_tied",
+               "ptd",
+               {"--virtual", "2", "ptd.unit_bytes=1"},
+               kTied,
+               {"dp_shard", 2, 3}},
+        Layout{"fsdp_3_uneven",
+               "ptd",
+               {"--virtual", "3", "ptd.unit_bytes=1"},
+               kUneven,
+               {"dp_shard", 3, 3, 1}},
+        Layout{"fsdp_4_deep_tied_checkpointing_accumulation",
+               "ptd",
+               {"--virtual",
+                "4",
+                "ptd.unit_bytes=1",
+                "train.micro_batch=1",
+                "ptd.activation_checkpoint=full"},
+               kDeepTied,
+               {"dp_shard", 6, 9}},
+        Layout{"hsdp_2_2",
+               "ptd",
+               {"--virtual", "4", "dp_degree=2", "dp_shards=2", "ptd.unit_bytes=1"},
+               kBase,
                {"dp_replicate", 0.5, 0.5}},
-        Layout{"hsdp_2_3_uneven", "ptd", {"--virtual", "6", "dp_degree=2", "dp_shards=3", "ptd.unit_bytes=1"},
-               kUneven, {"dp_shard", 3, 3, 1}},
-        Layout{"fsdp_2_sgd", "ptd", {"--virtual", "2", "ptd.unit_bytes=1"}, kSgd, {"dp_shard", 3, 3, 1}},
-        Layout{"fsdp_2_decay_matrices", "ptd", {"--virtual", "2", "ptd.unit_bytes=1"}, kMatrices,
+        Layout{"hsdp_2_3_uneven",
+               "ptd",
+               {"--virtual", "6", "dp_degree=2", "dp_shards=3", "ptd.unit_bytes=1"},
+               kUneven,
+               {"dp_shard", 3, 3, 1}},
+        Layout{"fsdp_2_sgd",
+               "ptd",
+               {"--virtual", "2", "ptd.unit_bytes=1"},
+               kSgd,
+               {"dp_shard", 3, 3, 1}},
+        Layout{"fsdp_2_decay_matrices",
+               "ptd",
+               {"--virtual", "2", "ptd.unit_bytes=1"},
+               kMatrices,
                {"dp_shard", 3, 3, 1}}),
     [](const auto& info) { return std::string(info.param.name); });
 
@@ -235,18 +322,22 @@ struct ParamCase {
   const char* backend;
   Args args;
 };
-void PrintTo(const ParamCase& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const ParamCase& c, std::ostream* out) {
+  *out << c.name;
+}
 class ParityParameters : public ::testing::TestWithParam<ParamCase> {};
 
 TEST_P(ParityParameters, EqualThoseOfThePlainLoopAfterTenSteps) {
-  if (!backend_built(GetParam().backend)) GTEST_SKIP() << "no backend " << GetParam().backend << " in this build";
+  if (!backend_built(GetParam().backend))
+    GTEST_SKIP() << "no backend " << GetParam().backend << " in this build";
   PlainRun plain = base();
   plain.steps = 10;
   const auto text = parity_text(1 << 15);
   const PlainResult expected = train_plain(plain, text);
   ParityProgram program(plain, text);
   Args args = GetParam().args;
-  args.insert(args.end(), {std::string("parallel_backend=") + GetParam().backend, "checkpoint.every=10"});
+  args.insert(args.end(),
+              {std::string("parallel_backend=") + GetParam().backend, "checkpoint.every=10"});
   const ProgramRun run = program.train(args);
   ASSERT_EQ(run.exit_code, 0) << run.output;
   const auto got = read_safetensors(run.checkpoint(10) + "/model.safetensors");
@@ -257,17 +348,20 @@ TEST_P(ParityParameters, EqualThoseOfThePlainLoopAfterTenSteps) {
     ASSERT_EQ(static_cast<int64_t>(got.at(name).size()), p.numel()) << name;
     for (int64_t i = 0; i < p.numel(); ++i) {
       const double value = p.const_data_ptr<double>()[i];
-      ASSERT_NEAR(got.at(name)[i], value, 1e-5 + 1.3e-6 * std::fabs(value)) << name << "[" << i << "]";
+      ASSERT_NEAR(got.at(name)[i], value, 1e-5 + 1.3e-6 * std::fabs(value))
+          << name << "[" << i << "]";
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, ParityParameters,
-                         ::testing::Values(ParamCase{"serial", "serial", {}},
-                                           ParamCase{"serial_2", "serial", {"--virtual", "2"}},
-                                           ParamCase{"ptd", "ptd", {}},
-                                           ParamCase{"ptd_fsdp_4", "ptd", {"--virtual", "4", "ptd.unit_bytes=1"}}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Layouts,
+    ParityParameters,
+    ::testing::Values(ParamCase{"serial", "serial", {}},
+                      ParamCase{"serial_2", "serial", {"--virtual", "2"}},
+                      ParamCase{"ptd", "ptd", {}},
+                      ParamCase{"ptd_fsdp_4", "ptd", {"--virtual", "4", "ptd.unit_bytes=1"}}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 // ---- Determinism ----
 

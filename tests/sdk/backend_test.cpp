@@ -1,5 +1,5 @@
-// The C++ author's layer: what crosses the border when a backend throws, and what is refused before the
-// backend is called at all.
+// The C++ author's layer: what crosses the border when a backend throws, and what is refused before
+// the backend is called at all.
 #include "yoke/backend.hpp"
 
 #include <gmock/gmock.h>
@@ -7,6 +7,7 @@
 
 #include <cstring>
 
+#include "tests/support/mock_batch.hpp"
 #include "tests/support/mock_host.hpp"
 #include "tests/support/mock_model.hpp"
 
@@ -128,7 +129,8 @@ TEST_P(BackendException, BecomesACodeAndATextInEverySlot) {
   YokeContext* other = context;
   YokeWrapResult other_model = result;
   const MockBatch batch({}, 1);
-  const YokeStepArgs s = {YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS), &batch.batch(), 1, 0.1, 0, 0};
+  const YokeStepArgs s = {
+      YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS), &batch.batch(), 1, 0.1, 0, 0};
   YokeStepResult r{};
   r.header = YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT);
   YokeCheckpointArgs c{};
@@ -137,7 +139,8 @@ TEST_P(BackendException, BecomesACodeAndATextInEverySlot) {
       {"describe", [&](YokeError* e) { return toy.describe(&description, e); }},
       {"plan", [&](YokeError* e) { return toy.plan(&p, &plan.plan, e); }},
       {"init", [&](YokeError* e) { return toy.init(&i, &other, e); }},
-      {"wrap_model", [&](YokeError* e) { return toy.wrap_model(context, &model.model(), &other_model, e); }},
+      {"wrap_model",
+       [&](YokeError* e) { return toy.wrap_model(context, &model.model(), &other_model, e); }},
       {"step", [&](YokeError* e) { return toy.step(result.model, &s, &r, e); }},
       {"checkpoint", [&](YokeError* e) { return toy.checkpoint(result.model, &c, e); }}};
   for (const auto& [name, call] : slots) {
@@ -152,15 +155,24 @@ TEST_P(BackendException, BecomesACodeAndATextInEverySlot) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Kinds, BackendException,
+    Kinds,
+    BackendException,
     ::testing::Values(
-        Thrown{"error", [] { throw Error(YOKE_UNAVAILABLE, "rank 3 is lost", 3, 17); }, YOKE_UNAVAILABLE,
+        Thrown{"error",
+               [] { throw Error(YOKE_UNAVAILABLE, "rank 3 is lost", 3, 17); },
+               YOKE_UNAVAILABLE,
                "rank 3 is lost"},
-        Thrown{"bad_alloc", [] { throw std::bad_alloc(); }, YOKE_RESOURCE_EXHAUSTED, "out of memory"},
+        Thrown{
+            "bad_alloc", [] { throw std::bad_alloc(); }, YOKE_RESOURCE_EXHAUSTED, "out of memory"},
         Thrown{"standard", [] { throw std::runtime_error("odd"); }, YOKE_INTERNAL, "odd"},
-        Thrown{"with_backtrace", [] { throw std::runtime_error("odd\nException raised from f at x.cpp:1"); },
-               YOKE_INTERNAL, "odd"},
-        Thrown{"foreign", [] { throw 42; }, YOKE_UNKNOWN, "an exception that is not a std::exception"}),
+        Thrown{"with_backtrace",
+               [] { throw std::runtime_error("odd\nException raised from f at x.cpp:1"); },
+               YOKE_INTERNAL,
+               "odd"},
+        Thrown{"foreign",
+               [] { throw 42; },
+               YOKE_UNKNOWN,
+               "an exception that is not a std::exception"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST_F(BackendTable, AnErrorCarriesRankAndStep) {
@@ -244,7 +256,8 @@ TEST_F(BackendTable, KeepsTheCallersSizeAndChain) {
   out.header = {offsetof(YokeStepResult, grad_norm), YOKE_ID_STEP_RESULT, &extension};
   out.grad_norm = -5;
   const MockBatch batch({}, 1);
-  const YokeStepArgs args = {YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS), &batch.batch(), 1, 0.1, 0, 0};
+  const YokeStepArgs args = {
+      YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS), &batch.batch(), 1, 0.1, 0, 0};
   ASSERT_EQ(toy.step(result.model, &args, &out, &err), YOKE_OK);
   EXPECT_EQ(out.loss_sum, 1);
   EXPECT_EQ(out.loss_weight, 2);
@@ -277,8 +290,8 @@ TEST_F(BackendTable, RefusesNullArgumentsWithoutCallingTheBackend) {
   EXPECT_EQ(toy.checkpoint(result.model, nullptr, &err), YOKE_INVALID_ARGUMENT);
   for (int field = 0; field < 2; ++field) {
     YokeInitArgs partial = init_args();
-    (field == 0 ? reinterpret_cast<const void*&>(partial.plan) : reinterpret_cast<const void*&>(partial.host)) =
-        nullptr;
+    (field == 0 ? reinterpret_cast<const void*&>(partial.plan)
+                : reinterpret_cast<const void*&>(partial.host)) = nullptr;
     EXPECT_EQ(toy.init(&partial, &other, &err), YOKE_INVALID_ARGUMENT);
     EXPECT_THAT(err.text, HasSubstr(field == 0 ? "plan" : "host"));
   }
@@ -294,7 +307,8 @@ TEST_F(BackendTable, RefusesAStructOfAnotherKind) {
   EXPECT_THAT(err.text, HasSubstr("struct_id 16, expected 14"));
   YokeStepResult out{};  // header not filled in
   const MockBatch batch({}, 1);
-  const YokeStepArgs step = {YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS), &batch.batch(), 1, 0.1, 0, 0};
+  const YokeStepArgs step = {
+      YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS), &batch.batch(), 1, 0.1, 0, 0};
   EXPECT_EQ(toy.step(result.model, &step, &out, &err), YOKE_INVALID_ARGUMENT);
 }
 

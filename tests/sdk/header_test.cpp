@@ -1,5 +1,5 @@
-// The contract compiles in every dialect that an author may use, without a warning and without a hole in
-// any struct; so do the C++ layer and the C example.
+// The contract compiles in every dialect that an author may use, without a warning and without a
+// hole in any struct; so do the C++ layer and the C example.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -17,7 +17,9 @@ struct Dialect {
   const char* compiler;  // "" or "...-NOTFOUND" = not on this machine
   const char* flags;
 };
-void PrintTo(const Dialect& d, std::ostream* out) { *out << d.name; }
+void PrintTo(const Dialect& d, std::ostream* out) {
+  *out << d.name;
+}
 
 struct Compiled {
   int status;
@@ -62,7 +64,8 @@ bool present(const Dialect& d) {
 constexpr const char* kWarnings = "-Wall -Wextra -Wpedantic";
 const std::string kContract = "#include \"yoke/parallel_backend.h\"\n";
 
-// The size of every struct of the contract is asked for: clang lays out, and warns about, only those.
+// The size of every struct of the contract is asked for: clang lays out, and warns about, only
+// those.
 std::string use_every_struct() {
   std::ifstream header(YOKE_SDK "/include/yoke/parallel_backend.h");
   const std::regex end_of_struct("^\\} (\\w+);.*");
@@ -78,7 +81,8 @@ std::string use_every_struct() {
 class Header : public ::testing::TestWithParam<Dialect> {
  protected:
   void SetUp() override {
-    if (!present(GetParam())) GTEST_SKIP() << "no compiler for " << GetParam().name << " on this machine";
+    if (!present(GetParam()))
+      GTEST_SKIP() << "no compiler for " << GetParam().name << " on this machine";
   }
 };
 class ContractHeader : public Header {};
@@ -98,8 +102,9 @@ TEST_P(ContractHeader, CompilesWithoutWarningOrPadding) {
 
 // Without this the test above could pass because the compiler does not look.
 TEST_P(ContractHeader, APaddedStructWouldBeNoticed) {
-  const Source source(kContract +
-                      "struct Padded { int32_t a; int64_t b; };\nextern char size[sizeof(struct Padded)];");
+  const Source source(
+      kContract +
+      "struct Padded { int32_t a; int64_t b; };\nextern char size[sizeof(struct Padded)];");
   const Compiled result = compile(GetParam(), std::string(kWarnings) + " -Wpadded", source.path());
   EXPECT_NE(result.status, 0) << result.output;
 }
@@ -112,8 +117,8 @@ TEST_P(CppLayer, CompilesWithoutWarning) {
 }
 
 TEST_P(ExampleInC, CompilesWithoutWarning) {
-  const Compiled result = compile(GetParam(), std::string(kWarnings) + " -Wconversion -Wshadow",
-                                  YOKE_SDK "/examples/serial.c");
+  const Compiled result = compile(
+      GetParam(), std::string(kWarnings) + " -Wconversion -Wshadow", YOKE_SDK "/examples/serial.c");
   EXPECT_EQ(result.status, 0) << result.output;
 }
 

@@ -5,12 +5,15 @@
 
 #include <cmath>
 
+#include "tests/support/mock_batch.hpp"
+
 namespace yoke::testing {
 namespace {
 
 double loss_of(const MockModel& model, MockModel::Values values, const YokeBatch& batch) {
   values.loss_sum = 0;
-  for (uint64_t m = 0; m < batch.num_micros; ++m) model.add_micro_batch(*batch.micros[m], 0, values);
+  for (uint64_t m = 0; m < batch.num_micros; ++m)
+    model.add_micro_batch(*batch.micros[m], 0, values);
   return values.loss_sum;
 }
 
@@ -27,7 +30,8 @@ TEST(MockModel, GradientsEqualCentralDifferences) {
         MockModel::Values up = values, down = values;
         up.params[p][i] += h;
         down.params[p][i] -= h;
-        const double slope = (loss_of(model, up, batch.batch()) - loss_of(model, down, batch.batch())) / (2 * h);
+        const double slope =
+            (loss_of(model, up, batch.batch()) - loss_of(model, down, batch.batch())) / (2 * h);
         EXPECT_NEAR(values.grads[p][i], slope, 1e-8 * (1 + std::fabs(slope)))
             << model.summary().params[p]->name.data << "[" << i << "], tied " << tied;
       }

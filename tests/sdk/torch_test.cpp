@@ -6,7 +6,8 @@
 namespace yoke {
 namespace {
 
-constexpr int32_t kDtypes[] = {YOKE_F64, YOKE_F32, YOKE_BF16, YOKE_F16, YOKE_I64, YOKE_I32, YOKE_U8};
+constexpr int32_t kDtypes[] = {
+    YOKE_F64, YOKE_F32, YOKE_BF16, YOKE_F16, YOKE_I64, YOKE_I32, YOKE_U8};
 
 TEST(TorchDtype, EveryContractDtypeGoesThereAndBack) {
   for (int32_t dtype : kDtypes) {
@@ -52,7 +53,8 @@ TEST(Borrow, WritesGoToTheOriginal) {
 TEST(Borrow, HonoursByteOffsetAndMissingStrides) {
   double values[] = {0, 1, 2, 3, 4, 5};
   int64_t shape[] = {2, 2};
-  const YokeTensor y = {values, {YOKE_DEVICE_CPU, 0}, 2, data_type(YOKE_F64), shape, nullptr, 2 * sizeof(double)};
+  const YokeTensor y = {
+      values, {YOKE_DEVICE_CPU, 0}, 2, data_type(YOKE_F64), shape, nullptr, 2 * sizeof(double)};
   EXPECT_TRUE(at::equal(borrow(y), at::tensor({2.0, 3.0, 4.0, 5.0}, at::kDouble).view({2, 2})));
 }
 

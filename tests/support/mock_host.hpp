@@ -1,10 +1,9 @@
-// A host without services for one rank, a filled-in plan, and RAII around a backend's handles: enough to
-// drive any backend of the neutral model in a test.
+// A host without services for one rank, a filled-in plan, and RAII around a backend's handles:
+// enough to drive any backend of the neutral model in a test.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,22 +11,9 @@
 
 namespace yoke::testing {
 
-// Ranks as threads of the test: just enough of yoke.collectives/1 (comm, size, rank, all_reduce with SUM,
-// barrier; blocking only). The other functions answer UNIMPLEMENTED.
-class MockWorld {
- public:
-  explicit MockWorld(int32_t world_size);
-  ~MockWorld();
-  // Runs body(rank) on one thread per rank and rethrows the first rank's exception.
-  void run(const std::function<void(int32_t rank)>& body);
-  const YokeCollectives* collectives(int32_t rank);
-  int64_t all_reduces() const;  // calls of rank 0
+class MockWorld;
 
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
-};
-
+// One rank's host: a log, a cancel flag, and the collectives of a MockWorld if there is one.
 class MockHost {
  public:
   MockHost() : MockHost(nullptr, 0, 1) {}
@@ -37,13 +23,14 @@ class MockHost {
 
   YokeHost host{};               // may be changed by the test before init
   std::vector<std::string> log;  // lines as the backend gave them
-  int cancel_after = -1;         // check_cancel says 1 from this call on (0 = the next one); -1 = never
+  int cancel_after = -1;  // check_cancel says 1 from this call on (0 = the next one); -1 = never
 
  private:
   MockWorld* world_;
 };
 
-// A plan of one rank with every field set that the host sets: AdamW, fp64. Tests change what they need.
+// A plan of one rank with every field set that the host sets: AdamW, fp64. Tests change what they
+// need.
 struct MockPlan {
   MockPlan();
   MockPlan(const MockPlan&) = delete;

@@ -4,122 +4,16 @@
 #include <cstring>
 #include <map>
 
+#include "tests/support/mock_math.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke::testing {
 namespace {
 
-using Vec = std::vector<double>;
-constexpr int64_t kV = MockModel::kVocab, kD = MockModel::kDim, kH = MockModel::kHidden;
+using namespace mock;
+static_assert(kV == MockModel::kVocab && kD == MockModel::kDim && kH == MockModel::kHidden);
 enum Param { kEmbed, kUp, kBias, kScale, kDown, kGain, kOut };
 enum Block { kEmbedBlock, kMlpBlock, kHeadBlock, kNumBlocks };
-
-// ---- The mathematics: matrices are row-major, N rows of tokens. ----
-
-Vec embed_forward(const std::vector<int64_t>& tokens, const Vec& embed) {
-  Vec carry;
-  for (int64_t t : tokens) carry.insert(carry.end(), embed.begin() + t * kD, embed.begin() + (t + 1) * kD);
-  return carry;
-}
-
-void embed_backward(const std::vector<int64_t>& tokens, const Vec& grad, Vec& d_embed) {
-  for (size_t n = 0; n < tokens.size(); ++n) {
-    for (int64_t d = 0; d < kD; ++d) d_embed[tokens[n] * kD + d] += grad[n * kD + d];
-  }
-}
-
-struct Mlp {
-  const Vec &up, &bias, &scale, &down;
-
-  Vec hidden(const double* x) const {
-    Vec h(kH);
-    for (int64_t j = 0; j < kH; ++j) {
-      double s = bias[j];
-      for (int64_t d = 0; d < kD; ++d) s += up[j * kD + d] * x[d] * scale[d];
-      h[j] = std::tanh(s);
-    }
-    return h;
-  }
-
-  Vec forward(const Vec& x) const {
-    Vec y = x;
-    for (size_t row = 0; row < x.size(); row += kD) {
-      const Vec h = hidden(&x[row]);
-      for (int64_t d = 0; d < kD; ++d) {
-        for (int64_t j = 0; j < kH; ++j) y[row + d] += down[d * kH + j] * h[j];
-      }
-    }
-    return y;
-  }
-
-  Vec backward(const Vec& x, const Vec& grad, Vec& d_up, Vec& d_bias, Vec& d_down) const {
-    Vec d_x = grad;
-    for (size_t row = 0; row < x.size(); row += kD) {
-      const Vec h = hidden(&x[row]);
-      for (int64_t j = 0; j < kH; ++j) {
-        double d_h = 0;
-        for (int64_t d = 0; d < kD; ++d) {
-          d_h += grad[row + d] * down[d * kH + j];
-          d_down[d * kH + j] += grad[row + d] * h[j];
-        }
-        const double d_s = d_h * (1 - h[j] * h[j]);
-        d_bias[j] += d_s;
-        for (int64_t d = 0; d < kD; ++d) {
-          d_up[j * kD + d] += d_s * x[row + d] * scale[d];
-          d_x[row + d] += d_s * up[j * kD + d] * scale[d];
-        }
-      }
-    }
-    return d_x;
-  }
-};
-
-struct Head {
-  const Vec &out, &gain;
-
-  // Probabilities of one row, and the logarithm of their normaliser.
-  Vec softmax(const double* x, double* log_sum) const {
-    Vec p(kV);
-    double sum = 0;
-    for (int64_t v = 0; v < kV; ++v) {
-      for (int64_t d = 0; d < kD; ++d) p[v] += gain[0] * out[v * kD + d] * x[d];
-      sum += std::exp(p[v]);
-    }
-    *log_sum = std::log(sum);
-    for (double& value : p) value = std::exp(value) / sum;
-    return p;
-  }
-
-  void forward(const Vec& x, const std::vector<int64_t>& targets, double* loss, double* weight) const {
-    for (size_t n = 0; n < targets.size(); ++n) {
-      if (targets[n] < 0) continue;
-      double log_sum, logit = 0;
-      softmax(&x[n * kD], &log_sum);
-      for (int64_t d = 0; d < kD; ++d) logit += gain[0] * out[targets[n] * kD + d] * x[n * kD + d];
-      *loss += log_sum - logit;
-      *weight += 1;
-    }
-  }
-
-  Vec backward(const Vec& x, const std::vector<int64_t>& targets, double loss_grad, Vec& d_out, Vec& d_gain) const {
-    Vec d_x(x.size());
-    for (size_t n = 0; n < targets.size(); ++n) {
-      if (targets[n] < 0) continue;
-      double log_sum;
-      Vec d_logit = softmax(&x[n * kD], &log_sum);
-      d_logit[targets[n]] -= 1;
-      for (int64_t v = 0; v < kV; ++v) {
-        for (int64_t d = 0; d < kD; ++d) {
-          const double g = loss_grad * d_logit[v];
-          d_x[n * kD + d] += g * gain[0] * out[v * kD + d];
-          d_out[v * kD + d] += g * gain[0] * x[n * kD + d];
-          d_gain[0] += g * out[v * kD + d] * x[n * kD + d];
-        }
-      }
-    }
-    return d_x;
-  }
-};
 
 // ---- The border: doubles inside, the model's dtype outside. ----
 
@@ -135,13 +29,15 @@ std::vector<char> bytes_of(const Vec& v, int32_t dtype) {
   std::vector<char> bytes(v.size() * item_size(dtype));
   for (size_t i = 0; i < v.size(); ++i) {
     const float f = static_cast<float>(v[i]);
-    if (dtype == YOKE_F64) std::memcpy(&bytes[i * 8], &v[i], 8);
-    else std::memcpy(&bytes[i * 4], &f, 4);
+    if (dtype == YOKE_F64)
+      std::memcpy(&bytes[i * 8], &v[i], 8);
+    else
+      std::memcpy(&bytes[i * 4], &f, 4);
   }
   return bytes;
 }
 
-std::vector<int64_t> ids(const YokeMicroBatch& micro, std::string_view role) {
+Ids ids(const YokeMicroBatch& micro, std::string_view role) {
   for (uint64_t i = 0; i < micro.num_inputs; ++i) {
     const YokeTensor& t = micro.inputs[i].tensor;
     if (view(micro.inputs[i].role) == role) return {data<int64_t>(t), data<int64_t>(t) + numel(t)};
@@ -181,7 +77,7 @@ YokeManagedTensor* hand_over(const Vec& v, int32_t dtype, MockModelLog& log) {
 
 struct Saved {
   uint64_t block;
-  std::vector<int64_t> tokens, targets;
+  Ids tokens, targets;
   Vec carry;                   // as it was in forward
   const YokeTensor* carry_in;  // must still hold the same in backward
 };
@@ -208,8 +104,13 @@ struct MockModel::Impl {
   void add_param(const char* name, std::vector<int64_t> shape, bool trainable, bool decay) {
     auto p = std::make_unique<YokeParameter>();
     shapes.push_back(std::make_unique<std::vector<int64_t>>(std::move(shape)));
-    *p = {YOKE_HEADER(YokeParameter, YOKE_ID_PARAMETER), view(std::string_view(name)), shapes.back()->data(),
-          static_cast<int32_t>(shapes.back()->size()), options.dtype, trainable, decay};
+    *p = {YOKE_HEADER(YokeParameter, YOKE_ID_PARAMETER),
+          view(std::string_view(name)),
+          shapes.back()->data(),
+          static_cast<int32_t>(shapes.back()->size()),
+          options.dtype,
+          trainable,
+          decay};
     params.push_back(std::move(p));
     param_ptrs.push_back(params.back().get());
   }
@@ -217,7 +118,9 @@ struct MockModel::Impl {
   void add_block(const char* name, std::vector<int64_t> indices) {
     block_params.push_back(std::make_unique<std::vector<int64_t>>(std::move(indices)));
     auto b = std::make_unique<YokeBlock>();
-    *b = {YOKE_HEADER(YokeBlock, YOKE_ID_BLOCK), view(std::string_view(name)), block_params.back()->data(),
+    *b = {YOKE_HEADER(YokeBlock, YOKE_ID_BLOCK),
+          view(std::string_view(name)),
+          block_params.back()->data(),
           block_params.back()->size()};
     blocks.push_back(std::move(b));
     block_ptrs.push_back(blocks.back().get());
@@ -225,23 +128,29 @@ struct MockModel::Impl {
 
   void finish() {
     bound.resize(params.size());
-    summary = {YOKE_HEADER(YokeModelSummary, YOKE_ID_MODEL_SUMMARY), param_ptrs.data(), param_ptrs.size(),
-               block_ptrs.data(), block_ptrs.size()};
+    summary = {YOKE_HEADER(YokeModelSummary, YOKE_ID_MODEL_SUMMARY),
+               param_ptrs.data(),
+               param_ptrs.size(),
+               block_ptrs.data(),
+               block_ptrs.size()};
     model.header = YOKE_HEADER(YokeModel, YOKE_ID_MODEL);
     model.summary = &summary;
     model.ctx = this;
-    model.init_param = [](void* ctx, int64_t i, int64_t begin, int64_t n, float* dst, YokeError* err) {
-      return guard(err, [&] { self(ctx).init_param(i, begin, n, dst); });
-    };
+    model.init_param =
+        [](void* ctx, int64_t i, int64_t begin, int64_t n, float* dst, YokeError* err) {
+          return guard(err, [&] { self(ctx).init_param(i, begin, n, dst); });
+        };
     model.bind_param = [](void* ctx, int64_t i, const YokeTensor* t, YokeError* err) {
       return guard(err, [&] { self(ctx).bind_param(i, t); });
     };
-    model.block_forward = [](void* ctx, const YokeForwardArgs* a, YokeForwardResult* r, YokeError* err) {
-      return guard(err, [&] { self(ctx).forward(*a, *r); });
-    };
-    model.block_backward = [](void* ctx, const YokeBackwardArgs* a, YokeManagedTensor** grad_in, YokeError* err) {
-      return guard(err, [&] { *grad_in = self(ctx).backward(*a); });
-    };
+    model.block_forward =
+        [](void* ctx, const YokeForwardArgs* a, YokeForwardResult* r, YokeError* err) {
+          return guard(err, [&] { self(ctx).forward(*a, *r); });
+        };
+    model.block_backward =
+        [](void* ctx, const YokeBackwardArgs* a, YokeManagedTensor** grad_in, YokeError* err) {
+          return guard(err, [&] { *grad_in = self(ctx).backward(*a); });
+        };
     model.drop_saved = [](void* ctx, void* saved) {
       self(ctx).log.calls.push_back("drop");
       self(ctx).free_saved(saved);
@@ -253,7 +162,8 @@ struct MockModel::Impl {
   void note(const std::string& call) {
     log.calls.push_back(call);
     for (auto& [word, left] : failures) {
-      if (call.compare(0, word.size(), word) == 0 && left-- == 0) throw Error(YOKE_INTERNAL, "mock failure: " + word);
+      if (call.compare(0, word.size(), word) == 0 && left-- == 0)
+        throw Error(YOKE_INTERNAL, "mock failure: " + word);
     }
   }
 
@@ -330,7 +240,9 @@ struct MockModel::Impl {
       report(a, kEmbed, d_embed);
       return nullptr;
     }
-    return hand_over(s->block == kMlpBlock ? mlp_backward(a, *s, grad) : head_backward(a, *s), options.dtype, log);
+    return hand_over(s->block == kMlpBlock ? mlp_backward(a, *s, grad) : head_backward(a, *s),
+                     options.dtype,
+                     log);
   }
 
   Vec mlp_backward(const YokeBackwardArgs& a, const Saved& s, const Vec& grad) {
@@ -380,15 +292,26 @@ struct MockModel::Impl {
 
 MockModel::MockModel(const MockModelOptions& options) : impl_(std::make_unique<Impl>(options)) {}
 MockModel::~MockModel() = default;
-const YokeModel& MockModel::model() const { return impl_->model; }
-const YokeModelSummary& MockModel::summary() const { return impl_->summary; }
-MockModelLog& MockModel::log() { return impl_->log; }
-void MockModel::fail_at(const std::string& call, int n) { impl_->failures[call] = n; }
-void MockModel::report_wrong_parameter(bool on) { impl_->wrong_parameter = on; }
+const YokeModel& MockModel::model() const {
+  return impl_->model;
+}
+const YokeModelSummary& MockModel::summary() const {
+  return impl_->summary;
+}
+MockModelLog& MockModel::log() {
+  return impl_->log;
+}
+void MockModel::fail_at(const std::string& call, int n) {
+  impl_->failures[call] = n;
+}
+void MockModel::report_wrong_parameter(bool on) {
+  impl_->wrong_parameter = on;
+}
 
 float MockModel::initial(int64_t param, int64_t i) {
   if (param == kScale || param == kGain) return 1.0f + 0.125f * static_cast<float>(i);
-  return static_cast<float>(0.4 * std::sin(1.7 * static_cast<double>(i) + 3.1 * static_cast<double>(param) + 0.5));
+  return static_cast<float>(
+      0.4 * std::sin(1.7 * static_cast<double>(i) + 3.1 * static_cast<double>(param) + 0.5));
 }
 
 MockModel::Values MockModel::initial_values() const {
@@ -412,39 +335,6 @@ void MockModel::add_micro_batch(const YokeMicroBatch& micro, double loss_grad, V
   const Vec d_y = head.backward(y, targets, loss_grad, v.grads[out], v.grads[kGain]);
   const Vec d_x = mlp.backward(x, d_y, v.grads[kUp], v.grads[kBias], v.grads[kDown]);
   embed_backward(tokens, d_x, v.grads[kEmbed]);
-}
-
-MockBatch::MockBatch(const Layout& l, int64_t step) {
-  const int64_t accumulation = l.global_batch / (l.micro_batch * l.data_ranks);
-  auto token = [](int64_t sample, int64_t t) { return (3 * sample + 2 * t + sample * t) % kV; };
-  auto target = [&](int64_t sample, int64_t t) {  // learnable; one in seven has no loss
-    return (sample + 3 * t) % 7 == 0 ? -1 : (3 * token(sample, t) + 1) % kV;
-  };
-  batch_.header = YOKE_HEADER(YokeBatch, YOKE_ID_BATCH);
-  for (int64_t g = (step - 1) * l.global_batch; g < step * l.global_batch; ++g) {
-    for (int64_t t = 0; t < l.seq_len; ++t) batch_.token_weight += target(g, t) >= 0 ? 1 : 0;
-  }
-  for (int64_t a = 0; a < accumulation; ++a) {
-    auto m = std::make_unique<Micro>();
-    const int64_t first = (step - 1) * l.global_batch + (a * l.data_ranks + l.data_rank) * l.micro_batch;
-    for (int64_t g = first; g < first + l.micro_batch; ++g) {
-      for (int64_t t = 0; t < l.seq_len; ++t) {
-        m->tokens.push_back(token(g, t));
-        m->targets.push_back(target(g, t));
-      }
-    }
-    m->shape[0] = l.micro_batch;
-    m->shape[1] = l.seq_len;
-    YokeTensor t{m->tokens.data(), {YOKE_DEVICE_CPU, 0}, 2, data_type(YOKE_I64), m->shape, nullptr, 0};
-    m->inputs[0] = {YOKE_STRING("tokens"), t};
-    t.data = m->targets.data();
-    m->inputs[1] = {YOKE_STRING("targets"), t};
-    m->micro = {m->inputs, 2};
-    pointers_.push_back(&m->micro);
-    micros_.push_back(std::move(m));
-  }
-  batch_.micros = pointers_.data();
-  batch_.num_micros = pointers_.size();
 }
 
 }  // namespace yoke::testing

@@ -1,11 +1,11 @@
 // A tiny model behind the neutral contract, in plain C++: no LibTorch, backward written by hand.
 //
-//   embed   carry = embed.weight[token]                                     [N, 5], N = sequences * length
-//   mlp     carry + tanh(carry * scale @ up^T + bias) @ down^T
-//   head    logits = gain * carry @ out^T; loss = sum of cross-entropies over targets >= 0
+//   embed   carry = embed.weight[token]                                     [N, 5], N = sequences *
+//   length mlp     carry + tanh(carry * scale @ up^T + bias) @ down^T head    logits = gain * carry
+//   @ out^T; loss = sum of cross-entropies over targets >= 0
 //
-// Sizes are odd on purpose. `scale` is frozen, `gain` is a scalar (ndim 0), `bias` does not decay, and
-// `out` is embed.weight when the model is tied: then that parameter stands in two blocks.
+// Sizes are odd on purpose. `scale` is frozen, `gain` is a scalar (ndim 0), `bias` does not decay,
+// and `out` is embed.weight when the model is tied: then that parameter stands in two blocks.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct MockModelOptions {
 
 // What the backend must have balanced at the end, and what it did, one word per callback.
 struct MockModelLog {
-  int64_t live_saved = 0;    // handed out, neither consumed nor dropped
-  int64_t live_tensors = 0;  // managed tensors not yet deleted
+  int64_t live_saved = 0;          // handed out, neither consumed nor dropped
+  int64_t live_tensors = 0;        // managed tensors not yet deleted
   std::vector<std::string> calls;  // "forward embed", "backward mlp", "bind 2", "drop"
 };
 
@@ -49,7 +49,8 @@ class MockModel {
   // Initial value of element i of a parameter, as init_param gives it.
   static float initial(int64_t param, int64_t i);
 
-  // The same mathematics without any callback, for oracles: parameters in, loss sum and gradients out.
+  // The same mathematics without any callback, for oracles: parameters in, loss sum and gradients
+  // out.
   struct Values {
     std::vector<std::vector<double>> params, grads;  // by parameter index, row-major
     double loss_sum = 0, loss_weight = 0;
@@ -61,32 +62,6 @@ class MockModel {
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
-};
-
-// The micro-batches of one data rank for one step, with the memory behind them. Tokens come from the
-// global sample index, so every layout of the same global batch sees the same samples; some targets are
-// -1 (no loss), so micro-batches differ in weight.
-class MockBatch {
- public:
-  struct Layout {
-    int64_t global_batch = 8, micro_batch = 8;  // sequences per step; per data rank and forward
-    int32_t data_rank = 0, data_ranks = 1;
-    int64_t seq_len = 3;
-  };
-  MockBatch(const Layout& layout, int64_t step);
-  const YokeBatch& batch() const { return batch_; }
-  void claim_weight(double token_weight) { batch_.token_weight = token_weight; }
-
- private:
-  struct Micro {
-    std::vector<int64_t> tokens, targets;
-    int64_t shape[2];
-    YokeInput inputs[2];
-    YokeMicroBatch micro;
-  };
-  std::vector<std::unique_ptr<Micro>> micros_;
-  std::vector<const YokeMicroBatch*> pointers_;
-  YokeBatch batch_{};
 };
 
 }  // namespace yoke::testing

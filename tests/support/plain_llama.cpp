@@ -1,5 +1,6 @@
-// The model of the oracle: the textbook formulas, one line each where possible. Letters of shapes: B
-// sequences, T positions, D width, H query heads, K key heads, Q elements of a head, V vocabulary.
+// The model of the oracle: the textbook formulas, one line each where possible. Letters of shapes:
+// B sequences, T positions, D width, H query heads, K key heads, Q elements of a head, V
+// vocabulary.
 #include <ATen/ATen.h>
 
 #include <cmath>
@@ -9,7 +10,9 @@
 namespace yoke::testing {
 namespace {
 
-at::ScalarType dtype_of(const PlainRun& run) { return run.fp64 ? at::kDouble : at::kFloat; }
+at::ScalarType dtype_of(const PlainRun& run) {
+  return run.fp64 ? at::kDouble : at::kFloat;
+}
 
 uint64_t fnv1a64(const std::string& text) {
   uint64_t hash = 14695981039346656037ull;
@@ -27,12 +30,16 @@ float initial_value(uint64_t key, uint64_t i, double std) {
   return static_cast<float>((2 * u - 1) * std::sqrt(3.0) * std);
 }
 
-at::Tensor make_param(const PlainRun& run, const std::string& name, at::IntArrayRef shape, double std) {
+at::Tensor make_param(const PlainRun& run,
+                      const std::string& name,
+                      at::IntArrayRef shape,
+                      double std) {
   at::Tensor value = at::ones(shape, at::kFloat);
   if (shape.size() > 1) {
     const uint64_t key = fnv1a64(name) ^ run.seed;
     float* out = value.mutable_data_ptr<float>();
-    for (int64_t i = 0; i < value.numel(); ++i) out[i] = initial_value(key, static_cast<uint64_t>(i), std);
+    for (int64_t i = 0; i < value.numel(); ++i)
+      out[i] = initial_value(key, static_cast<uint64_t>(i), std);
   }
   return value.to(dtype_of(run)).requires_grad_(true);
 }
@@ -45,14 +52,18 @@ at::Tensor rms_norm(const at::Tensor& x_BTD, const at::Tensor& weight_D, double 
 at::Tensor rotate(const PlainRun& run, const at::Tensor& x_BHTQ) {
   const int64_t length = x_BHTQ.size(2), half = x_BHTQ.size(3) / 2;
   const auto options = at::TensorOptions().dtype(dtype_of(run));
-  const at::Tensor frequency = at::pow(run.rope_theta, at::arange(half, options) / -static_cast<double>(half));
+  const at::Tensor frequency =
+      at::pow(run.rope_theta, at::arange(half, options) / -static_cast<double>(half));
   const at::Tensor angle_TR = at::arange(length, options).unsqueeze(1) * frequency.unsqueeze(0);
   const at::Tensor cos = angle_TR.cos(), sin = angle_TR.sin();
   const at::Tensor a = x_BHTQ.narrow(3, 0, half), b = x_BHTQ.narrow(3, half, half);
   return at::cat({a * cos - b * sin, b * cos + a * sin}, 3);
 }
 
-at::Tensor attention(const PlainRun& run, const PlainParams& p, const std::string& at_layer, const at::Tensor& x) {
+at::Tensor attention(const PlainRun& run,
+                     const PlainParams& p,
+                     const std::string& at_layer,
+                     const at::Tensor& x) {
   const int64_t batch = x.size(0), length = x.size(1), size = run.dim / run.heads;
   const auto project = [&](const char* which, int64_t heads) {
     const at::Tensor y = at::matmul(x, p.at(at_layer + which + "_proj.weight").t());
@@ -103,15 +114,23 @@ PlainParams plain_params(const PlainRun& run) {
   return p;
 }
 
-at::Tensor plain_loss(const PlainRun& run, const PlainParams& p, const at::Tensor& tokens, const at::Tensor& targets) {
+at::Tensor plain_loss(const PlainRun& run,
+                      const PlainParams& p,
+                      const at::Tensor& tokens,
+                      const at::Tensor& targets) {
   const at::Tensor& embedding = p.at("model.embed_tokens.weight");
-  at::Tensor x = embedding.index_select(0, tokens.flatten()).reshape({tokens.size(0), tokens.size(1), run.dim});
+  at::Tensor x = embedding.index_select(0, tokens.flatten())
+                     .reshape({tokens.size(0), tokens.size(1), run.dim});
   for (int64_t n = 0; n < run.layers; ++n) {
     const std::string layer = "model.layers." + std::to_string(n) + ".";
-    x = x + attention(run, p, layer + "self_attn.",
+    x = x + attention(run,
+                      p,
+                      layer + "self_attn.",
                       rms_norm(x, p.at(layer + "input_layernorm.weight"), run.norm_eps));
-    x = x + feed_forward(p, layer + "mlp.",
-                         rms_norm(x, p.at(layer + "post_attention_layernorm.weight"), run.norm_eps));
+    x = x +
+        feed_forward(p,
+                     layer + "mlp.",
+                     rms_norm(x, p.at(layer + "post_attention_layernorm.weight"), run.norm_eps));
   }
   x = rms_norm(x, p.at("model.norm.weight"), run.norm_eps);
   const at::Tensor logits = at::matmul(x, (run.tied ? embedding : p.at("lm_head.weight")).t());

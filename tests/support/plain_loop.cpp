@@ -12,18 +12,23 @@ namespace {
 std::vector<int64_t> windows_of(const PlainRun& run, int64_t step) {
   if (run.windows) return run.windows(step);
   std::vector<int64_t> windows;
-  for (int64_t i = 0; i < run.global_batch; ++i) windows.push_back((step - 1) * run.global_batch + i);
+  for (int64_t i = 0; i < run.global_batch; ++i)
+    windows.push_back((step - 1) * run.global_batch + i);
   return windows;
 }
 
 // Bytes [w * T + shift, w * T + shift + T) of every window w, as ids [B, T].
-at::Tensor read_ids(const PlainRun& run, const std::vector<uint8_t>& text, int64_t step, int64_t shift) {
+at::Tensor read_ids(const PlainRun& run,
+                    const std::vector<uint8_t>& text,
+                    int64_t step,
+                    int64_t shift) {
   const std::vector<int64_t> windows = windows_of(run, step);
   at::Tensor ids = at::empty({static_cast<int64_t>(windows.size()), run.seq_len}, at::kLong);
   int64_t* out = ids.mutable_data_ptr<int64_t>();
   for (int64_t window : windows) {
     const int64_t first = window * run.seq_len + shift;
-    if (first + run.seq_len > static_cast<int64_t>(text.size())) throw std::out_of_range("the text is too short");
+    if (first + run.seq_len > static_cast<int64_t>(text.size()))
+      throw std::out_of_range("the text is too short");
     for (int64_t t = 0; t < run.seq_len; ++t) *out++ = text[first + t];
   }
   return ids;
@@ -33,7 +38,8 @@ struct Moments {
   at::Tensor first, second;
 };
 
-void update(const PlainRun& run, int64_t step, at::Tensor param, const at::Tensor& grad, Moments& m) {
+void update(
+    const PlainRun& run, int64_t step, at::Tensor param, const at::Tensor& grad, Moments& m) {
   const double lr = run.lr(step);
   if (!run.decay_matrices || param.dim() > 1) param.sub_(param * (lr * run.weight_decay));
   if (run.sgd) {
@@ -43,13 +49,15 @@ void update(const PlainRun& run, int64_t step, at::Tensor param, const at::Tenso
   }
   m.first = run.beta1 * m.first + (1 - run.beta1) * grad;
   m.second = run.beta2 * m.second + (1 - run.beta2) * grad * grad;
-  const double correction1 = 1 - std::pow(run.beta1, step), correction2 = 1 - std::pow(run.beta2, step);
+  const double correction1 = 1 - std::pow(run.beta1, step),
+               correction2 = 1 - std::pow(run.beta2, step);
   param.sub_(lr * (m.first / correction1) / (at::sqrt(m.second / correction2) + run.eps));
 }
 
 double norm_of_gradients(const PlainParams& params) {
   double squares = 0;
-  for (const auto& [name, p] : params) squares += p.grad().to(at::kDouble).square().sum().item<double>();
+  for (const auto& [name, p] : params)
+    squares += p.grad().to(at::kDouble).square().sum().item<double>();
   return std::sqrt(squares);
 }
 
@@ -62,7 +70,8 @@ PlainResult train_plain(const PlainRun& run, const std::vector<uint8_t>& text) {
   for (const auto& [name, p] : params) moments[name] = {at::zeros_like(p), at::zeros_like(p)};
   for (int64_t step = 1; step <= run.steps; ++step) {
     const at::Tensor tokens = read_ids(run, text, step, 0), targets = read_ids(run, text, step, 1);
-    const at::Tensor loss = plain_loss(run, params, tokens, targets) / static_cast<double>(targets.numel());
+    const at::Tensor loss =
+        plain_loss(run, params, tokens, targets) / static_cast<double>(targets.numel());
     loss.backward();
     const double norm = norm_of_gradients(params);
     const double scale = run.clip > 0 ? std::min(1.0, run.clip / (norm + 1e-6)) : 1.0;

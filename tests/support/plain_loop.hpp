@@ -1,6 +1,7 @@
-// The oracle of all parity tests: one process, one model, whole-model autograd, an optimizer written out
-// in the simplest tensor operations. Shares no code with core, sdk or any backend; what both must agree on
-// (initial values, names of parameters, order of the data) is written a second time here, from DESIGN.
+// The oracle of all parity tests: one process, one model, whole-model autograd, an optimizer
+// written out in the simplest tensor operations. Shares no code with core, sdk or any backend; what
+// both must agree on (initial values, names of parameters, order of the data) is written a second
+// time here, from DESIGN.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,8 +34,8 @@ struct PlainRun {
 };
 
 struct PlainResult {
-  std::vector<double> loss, grad_norm;        // per step: mean over tokens; before clipping
-  std::map<std::string, at::Tensor> params;   // after the last step, by the names of Hugging Face
+  std::vector<double> loss, grad_norm;       // per step: mean over tokens; before clipping
+  std::map<std::string, at::Tensor> params;  // after the last step, by the names of Hugging Face
 };
 
 PlainResult train_plain(const PlainRun& run, const std::vector<uint8_t>& text);
@@ -46,7 +47,9 @@ using PlainParams = std::map<std::string, at::Tensor>;  // leaves that require g
 // Values of the counter-based initialisation, in the run's dtype.
 PlainParams plain_params(const PlainRun& run);
 // Sum of the cross-entropies of tokens [B, T] against targets [B, T], a scalar in the run's dtype.
-at::Tensor plain_loss(const PlainRun& run, const PlainParams& params, const at::Tensor& tokens,
+at::Tensor plain_loss(const PlainRun& run,
+                      const PlainParams& params,
+                      const at::Tensor& tokens,
                       const at::Tensor& targets);
 
 }  // namespace yoke::testing

@@ -13,7 +13,8 @@ namespace {
 std::vector<uint8_t> text_of(size_t size) {
   const std::string words = "the ox and the mule pull one load under one yoke; ";
   std::vector<uint8_t> text(size);
-  for (size_t i = 0; i < size; ++i) text[i] = static_cast<uint8_t>(words[(i + i / 97) % words.size()]);
+  for (size_t i = 0; i < size; ++i)
+    text[i] = static_cast<uint8_t>(words[(i + i / 97) % words.size()]);
   return text;
 }
 
@@ -57,7 +58,8 @@ TEST(PlainLoop, GradientsEqualCentralDifferences) {
         const double down = plain_loss(run, params, ids, targets).item<double>();
         flat[i].fill_(x);
         const double slope = (up - down) / (2 * h), grad = p.grad().flatten()[i].item<double>();
-        EXPECT_NEAR(grad, slope, 1e-7 * (1 + std::fabs(slope))) << name << "[" << i << "], tied " << tied;
+        EXPECT_NEAR(grad, slope, 1e-7 * (1 + std::fabs(slope)))
+            << name << "[" << i << "], tied " << tied;
       }
     }
   }
@@ -87,7 +89,8 @@ TEST(PlainLoop, StartsAtTheLossOfAUniformGuessAndFalls) {
     const PlainResult result = train_plain(run, text);
     EXPECT_NEAR(result.loss.front(), std::log(256.0), 0.05);
     EXPECT_LT(result.loss.back(), 0.9 * result.loss.front());
-    EXPECT_EQ(result.params.at("model.embed_tokens.weight").scalar_type(), fp64 ? at::kDouble : at::kFloat);
+    EXPECT_EQ(result.params.at("model.embed_tokens.weight").scalar_type(),
+              fp64 ? at::kDouble : at::kFloat);
   }
 }
 
@@ -95,7 +98,8 @@ TEST(PlainLoop, InitialValuesAreThoseOfTheDocumentedFormula) {
   PlainRun run = miniature();
   run.seed = 7;
   const PlainParams params = plain_params(run);
-  // Element 0 of the query projection of layer 0 for seed 7, from an independent program of the formula.
+  // Element 0 of the query projection of layer 0 for seed 7, from an independent program of the
+  // formula.
   EXPECT_TRUE(at::equal(params.at("model.norm.weight"), at::ones({12}, at::kDouble)));
   const at::Tensor q = params.at("model.layers.0.self_attn.q_proj.weight").detach();
   const at::Tensor o = params.at("model.layers.0.self_attn.o_proj.weight").detach();
