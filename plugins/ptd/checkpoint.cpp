@@ -23,11 +23,11 @@ class Visit {
     call(p, values.get());
   }
 
-  void step(int64_t& steps, int rank) {
+  void step(int64_t& step, int rank) {
     YokePiece p = make(YOKE_STRING("optimizer"), "step", YOKE_I64);
     p.count = 1;
     p.replica = rank;
-    const FlatView value(&steps, 1, YOKE_I64);
+    const FlatView value(&step, 1, YOKE_I64);
     call(p, value.get());
   }
 
@@ -74,7 +74,7 @@ void visit_state(const YokeCheckpointArgs& args,
       }
     }
   }
-  visit.step(optimizer.steps(), rank);
+  visit.step(optimizer.step(), rank);
 }
 
 }  // namespace yoke::ptd

@@ -122,6 +122,7 @@ void Executor::begin_step(const YokeStepArgs& args) {
   }
   scalars_.zero_();
   scalars_[kLossWeight].fill_(weight);
+  step_ = args.step;
   lr_ = args.lr;
   blocks_.begin_step(inputs_, 1 / args.batch->token_weight);
   for (ShardedUnit& unit : units_) unit.begin_step();
@@ -192,7 +193,7 @@ void Executor::reduce_scalars(bool with_norm) {
 void Executor::update() {
   const double clip = parts_.clip;
   const double scale = clip > 0 ? std::min(1.0, clip / (result_.grad_norm + kNormEps)) : 1.0;
-  parts_.optimizer.update(lr_, scale);
+  parts_.optimizer.update(step_, lr_, scale);
 }
 
 void Executor::abandon_step() {

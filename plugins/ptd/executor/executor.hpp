@@ -66,6 +66,7 @@ class Executor {
   std::vector<TorchInputs> inputs_;  // by micro-batch
   at::Tensor scalars_;               // fp64: loss sum, loss weight, squared gradient norm
   YokeStepResult result_{};
+  int64_t step_ = 0;
   double lr_ = 0;
 };
 

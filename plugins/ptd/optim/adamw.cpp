@@ -12,7 +12,7 @@ class AdamW final : public Optimizer {
       : config_(config), grads_(state.grads) {
     moments_ = {{"exp_avg", at::zeros_like(state.params)},
                 {"exp_avg_sq", at::zeros_like(state.params)}};
-    step_ = at::zeros({}, state.params.options().dtype(at::kFloat));
+    fp32_step_ = at::zeros({}, state.params.options().dtype(at::kFloat));
     for (const ShardState::Range& range : state.ranges) {
       const auto part = [&](const at::Tensor& flat) {
         return flat.narrow(0, range.begin, range.count);
@@ -22,7 +22,7 @@ class AdamW final : public Optimizer {
       group.grads.push_back(part(state.grads));
       group.exp_avgs.push_back(part(moments_[0].values));
       group.exp_avg_sqs.push_back(part(moments_[1].values));
-      group.steps.push_back(step_);
+      group.steps.push_back(fp32_step_);
     }
   }
 
@@ -32,14 +32,14 @@ class AdamW final : public Optimizer {
   };
 
   void apply(double lr, double scale) override {
-    step_.fill_(steps_);
+    fp32_step_.fill_(step_);
     std::optional<at::Tensor> divisor;
     if (scale < 1) {
       // The kernel can divide by an fp32 number on the way, which is too coarse for fp64 gradients.
       if (grads_.scalar_type() == at::kDouble) {
         grads_.mul_(scale);
       } else {
-        divisor = at::full({}, 1 / scale, step_.options());
+        divisor = at::full({}, 1 / scale, fp32_step_.options());
       }
     }
     run(decayed_, lr, config_.weight_decay, divisor);
@@ -69,7 +69,7 @@ class AdamW final : public Optimizer {
 
   const YokeOptimizer config_;
   at::Tensor grads_;
-  at::Tensor step_;  // scalar fp32: exact up to 16 million steps
+  at::Tensor fp32_step_;  // a scalar, as the kernel wants it: exact up to 16 million steps
   Group decayed_, plain_;
 };
 

@@ -21,21 +21,21 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  // One update of state.params from state.grads times scale, a number in (0, 1]. Leaves grads
-  // undefined.
-  void update(double lr, double scale) {
-    ++steps_;
+  // The update of a step (1 is the first): state.params from state.grads times scale, a number in
+  // (0, 1]. Leaves grads undefined.
+  void update(int64_t step, double lr, double scale) {
+    step_ = step;
     apply(lr, scale);
   }
 
   const std::vector<Moment>& moments() const { return moments_; }
-  int64_t& steps() { return steps_; }  // updates done so far
+  int64_t& step() { return step_; }  // of the last update; 0 = none
 
  protected:
   virtual void apply(double lr, double scale) = 0;
 
   std::vector<Moment> moments_;
-  int64_t steps_ = 0;
+  int64_t step_ = 0;
 };
 
 // The state must outlive the optimizer.

@@ -61,7 +61,7 @@ void check_adamw(at::ScalarType dtype, double scale, double bound) {
   const at::Tensor mask = decay_mask(f.state);
   for (int step = 1; step <= 5; ++step) {
     f.state.grads.copy_(gradient(f.state, step));
-    f.optimizer->update(1e-2, scale);
+    f.optimizer->update(step, 1e-2, scale);
     const at::Tensor g = gradient(f.state, step) * scale;
     plain.p = plain.p - 1e-2 * 0.1 * plain.p * mask;
     plain.m = 0.9 * plain.m + 0.1 * g;
@@ -72,7 +72,7 @@ void check_adamw(at::ScalarType dtype, double scale, double bound) {
   expect_same(f.state.params, plain.p, bound);
   expect_same(f.optimizer->moments()[0].values, plain.m, bound);
   expect_same(f.optimizer->moments()[1].values, plain.v, bound);
-  EXPECT_EQ(f.optimizer->steps(), 5);
+  EXPECT_EQ(f.optimizer->step(), 5);
 }
 
 TEST(AdamW, IsTheContractsFormulaInFp64) {
@@ -92,7 +92,7 @@ TEST(Sgd, IsTheContractsFormula) {
     const at::Tensor mask = decay_mask(f.state);
     for (int step = 1; step <= 5; ++step) {
       f.state.grads.copy_(gradient(f.state, step));
-      f.optimizer->update(1e-2, 0.3);
+      f.optimizer->update(step, 1e-2, 0.3);
       plain.p = plain.p - 1e-2 * 0.1 * plain.p * mask;
       plain.m = momentum * plain.m + 0.3 * gradient(f.state, step);
       plain.p = plain.p - 1e-2 * plain.m;
@@ -105,7 +105,7 @@ TEST(Optimizer, PaddingStaysZero) {
   Fixture f(YOKE_ADAMW, 0, at::kFloat);
   f.state.params.zero_();
   f.state.grads.zero_();
-  f.optimizer->update(1e-2, 0.5);
+  f.optimizer->update(1, 1e-2, 0.5);
   EXPECT_EQ(f.state.params.abs().max().item<float>(), 0);
 }
 

@@ -169,6 +169,9 @@ Outcome train_plain(const Job& job) {
                             count_targets(samples.targets);
     torch::autograd::backward({loss});
     double squares = 0;
+    for (auto& [name, p] : params) {
+      if (p.requires_grad() && !p.grad().defined()) p.mutable_grad() = at::zeros_like(p);
+    }
     for (const auto& [name, p] : params) {
       if (p.requires_grad()) squares += p.grad().to(at::kDouble).square().sum().item<double>();
     }

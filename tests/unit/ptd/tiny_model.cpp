@@ -26,7 +26,7 @@ std::vector<std::vector<Param>> list_params(const TinyModel& m) {
                       {mlp + "bias", {h}},
                       {mlp + "down", {d, h}}});
   }
-  blocks.push_back({{"head.gain", {}}});
+  blocks.push_back({{"head.gain", {}}, {"head.unused", {9}}});
   if (!m.tied) blocks.back().push_back({"head.out", {v, d}});
   return blocks;
 }
