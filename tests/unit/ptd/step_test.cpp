@@ -8,9 +8,9 @@
 namespace yoke::ptd::testing {
 namespace {
 
-// Elements of the tiny model in fp64, each parameter padded to a cache line of 8: embed 13 x 7, gain,
-// unused 9, and per layer up 11 x 7, bias 11, down 7 x 11; the frozen scales of 7. Whole buffers are
-// multiples of 8 per shard.
+// Elements of the tiny model in fp64, each parameter padded to a cache line of 8: embed 13 x 7,
+// gain, unused 9, and per layer up 11 x 7, bias 11, down 7 x 11; the frozen scales of 7. Whole
+// buffers are multiples of 8 per shard.
 constexpr int64_t kTrainable = 96 + 8 + 16 + 3 * (80 + 16 + 80);  // 648
 constexpr int64_t kFrozen = 3 * 8;
 int64_t padded(int64_t n, int shards) {
@@ -166,6 +166,21 @@ TEST(WrapModel, ParametersAreUnboundWhenTheModelIsDestroyed) {
       EXPECT_NE(leaf.storage().data(), nullptr);
     }
     EXPECT_EQ(leaf.storage().data(), nullptr);
+  });
+}
+
+TEST(WrapModel, ShardedParametersHaveNoMemoryBetweenSteps) {
+  Job job;
+  job.shards = 2;
+  on_ranks(1, 2, [&](const Rank& rank) {
+    TorchModelHost model(job.model.blocks(), YOKE_F64, TinyModel::kSeed, true);
+    Session session(job, rank.host, model.model());
+    const TinyBatch batch(job, 0, rank.host.rank);
+    session.step(batch.get(), 1, 1e-3);
+    for (const at::Tensor& leaf : *torch_model(model.model())->params) {
+      EXPECT_EQ(leaf.storage().data(), nullptr);
+      EXPECT_FALSE(leaf.grad().defined());
+    }
   });
 }
 

@@ -1,6 +1,6 @@
 // A small model with everything that is awkward to shard: prime sizes, a scalar, a frozen parameter
-// in the middle, a tied one in the first and the last block, one that the loss does not depend on; and
-// the same mathematics written out plainly.
+// in the middle, a tied one in the first and the last block, one that the loss does not depend on;
+// and the same mathematics written out plainly.
 #pragma once
 
 #include <ATen/core/Tensor.h>
