@@ -11,7 +11,7 @@ namespace {
 const std::map<std::string, LlamaDims>& presets() {
   static const std::map<std::string, LlamaDims> known{
       {"tiny", {64, 12, 8, 4, 256, 1024}},
-      {"novels", {128, 6, 4, 2, 384, 256}},  // bytes
+      {"novels", {192, 4, 6, 2, 512, 256}},  // bytes
       {"llama-14m", {128, 6, 8, 4, 512, 32000}},
       {"llama-60m", {1024, 3, 16, 16, 2688, 32000}},
       {"llama-150m", {1024, 12, 16, 16, 2688, 32000}},
