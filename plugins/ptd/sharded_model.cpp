@@ -6,6 +6,7 @@
 
 #include "plugins/ptd/checkpoint.hpp"
 #include "plugins/ptd/plan.hpp"
+#include "plugins/ptd/schedule/checker.hpp"
 
 namespace yoke::ptd {
 namespace {
@@ -58,6 +59,25 @@ StepSpec step_spec(const UnitMap& map,
   return spec;
 }
 
+std::string strategy(const StepSpec& spec) {
+  const std::string shards = std::to_string(spec.shards), replicas = std::to_string(spec.replicas);
+  if (spec.shards == 1) return spec.replicas == 1 ? "one rank" : "DDP over " + replicas + " ranks";
+  if (spec.replicas == 1) return "FSDP over " + shards + " ranks";
+  return "HSDP, " + replicas + " replicas of " + shards + " shards";
+}
+
+// One line for the log: what was made of the model.
+std::string summary_line(StepSpec spec, const YokePlan& plan) {
+  std::string text = "ptd: " + strategy(spec) + ", " + std::to_string(spec.blocks.size()) +
+                     " blocks in " + std::to_string(spec.units.size()) + " units";
+  if (spec.shards == 1) return text;
+  if (plan.micro_batch > 0) {
+    spec.micros = plan.global_batch / (plan.micro_batch * spec.shards * spec.replicas);
+  }
+  return text + "; whole parameters and gradients take up to " +
+         std::to_string(peak_bytes(spec, build_schedule(spec))) + " bytes during a step";
+}
+
 int64_t nbytes(const at::Tensor& t) {
   return static_cast<int64_t>(t.nbytes());
 }
@@ -82,15 +102,16 @@ ShardedModel::ShardedModel(const YokeModel& model,
   const TorchModel& torch = require_torch_model(model, scalar_type(plan.param_dtype));
   init_params(state_, model);
   optimizer_ = make_optimizer(*plan.optimizer, state_);
-  executor_ =
-      std::make_unique<Executor>(Executor::Parts{.host = host,
-                                                 .model = torch,
-                                                 .params = spec_,
-                                                 .state = state_,
-                                                 .comms = comms_,
-                                                 .optimizer = *optimizer_,
-                                                 .spec = step_spec(units_, state_, plan, options),
-                                                 .clip = plan.optimizer->clip});
+  const StepSpec step = step_spec(units_, state_, plan, options);
+  executor_ = std::make_unique<Executor>(Executor::Parts{.host = host,
+                                                         .model = torch,
+                                                         .params = spec_,
+                                                         .state = state_,
+                                                         .comms = comms_,
+                                                         .optimizer = *optimizer_,
+                                                         .spec = step,
+                                                         .clip = plan.optimizer->clip});
+  if (rank_ == 0) host.log(host.ctx, YOKE_LOG_INFO, view(summary_line(step, plan)));
 }
 
 YokeWrapResult ShardedModel::wrap_result() const {

@@ -75,19 +75,16 @@ void Executor::make_units(const ModelSpec& params) {
 }
 
 const std::vector<Action>& Executor::schedule(int micros, bool forward_only) {
-  const auto [at, is_new] = schedules_.try_emplace({micros, forward_only});
-  if (is_new) {
-    StepSpec spec = parts_.spec;
-    spec.micros = micros;
-    spec.forward_only = forward_only;
-    at->second = build_schedule(spec);
-    for (const Finding& finding : check_rank(spec, at->second)) {
-      const std::string text = "the schedule of a step is wrong: " + finding.text;
-      schedules_.erase(at);
-      throw Error(YOKE_INTERNAL, text);
-    }
+  const Key key{micros, forward_only};
+  if (const auto known = schedules_.find(key); known != schedules_.end()) return known->second;
+  StepSpec spec = parts_.spec;
+  spec.micros = micros;
+  spec.forward_only = forward_only;
+  std::vector<Action> actions = build_schedule(spec);
+  if (const auto findings = check_rank(spec, actions); !findings.empty()) {
+    throw Error(YOKE_INTERNAL, "the schedule of a step is wrong: " + findings[0].text);
   }
-  return at->second;
+  return schedules_.emplace(key, std::move(actions)).first->second;
 }
 
 YokeStepResult Executor::step(const YokeStepArgs& args) {

@@ -157,6 +157,24 @@ TEST(WrapModel, WithoutTheLibTorchModelItNamesWhatItNeeds) {
   });
 }
 
+TEST(WrapModel, TheFirstRankLogsWhatWasMadeOfTheModel) {
+  static std::vector<std::string> lines;
+  const Job job = one_unit(1, 2);
+  on_ranks(1, 2, [&](const Rank& rank) {
+    TorchModelHost model(job.model.blocks(), YOKE_F64, TinyModel::kSeed, true);
+    YokeHost host = rank.host;
+    host.log = [](void*, int32_t, YokeString text) { lines.emplace_back(view(text)); };
+    Session(job, host, model.model());
+  });
+  ASSERT_EQ(lines.size(), 1u);
+  // The trainable unit whole, its gradients whole, and the frozen unit.
+  const int64_t bytes = 8 * (2 * padded(kTrainable, 2) + padded(kFrozen, 2));
+  EXPECT_EQ(
+      lines[0],
+      "ptd: FSDP over 2 ranks, 5 blocks in 2 units; whole parameters and gradients take up to " +
+          std::to_string(bytes) + " bytes during a step");
+}
+
 TEST(WrapModel, ParametersAreUnboundWhenTheModelIsDestroyed) {
   on_ranks(1, 1, [&](const Rank& rank) {
     TorchModelHost model(TinyModel{}.blocks(), YOKE_F64, TinyModel::kSeed, true);
