@@ -7,26 +7,34 @@
 #include <utility>
 
 namespace yoke::ptd {
-namespace {
-
-// A buffer up to a quarter larger than asked for will do.
-constexpr size_t kSlack = 4;
-
-}  // namespace
 
 BufferPool::Buffer BufferPool::take(size_t bytes) {
   auto best = idle_.end();
   for (auto it = idle_.begin(); it != idle_.end(); ++it) {
-    const bool fits = it->capacity >= bytes && it->capacity - bytes <= bytes / kSlack;
+    const bool fits = it->capacity >= bytes && it->capacity - bytes <= bytes / 4;
     if (fits && (best == idle_.end() || it->capacity < best->capacity)) best = it;
   }
-  if (best == idle_.end()) {
-    idle_.clear();
-    return {c10::GetAllocator(device_.type())->allocate(bytes), bytes};
+  Buffer found;
+  if (best != idle_.end()) {
+    found = std::move(*best);
+    idle_.erase(best);
+    idle_bytes_ -= found.capacity;
+    in_use_ += found.capacity;
+    return found;
   }
-  Buffer found = std::move(*best);
-  idle_.erase(best);
-  return found;
+  in_use_ += bytes;
+  most_in_use_ = std::max(most_in_use_, in_use_);
+  while (held() > most_in_use_) {
+    idle_bytes_ -= idle_.front().capacity;
+    idle_.erase(idle_.begin());
+  }
+  return {c10::GetAllocator(device_.type())->allocate(bytes), bytes};
+}
+
+void BufferPool::give_back(Buffer buffer) {
+  in_use_ -= buffer.capacity;
+  idle_bytes_ += buffer.capacity;
+  idle_.push_back(std::move(buffer));
 }
 
 FlatBuffer::FlatBuffer(int64_t numel, at::ScalarType dtype, BufferPool& pool)

@@ -8,9 +8,9 @@
 
 namespace yoke::ptd {
 
-// Idle memory of one device, to be used again. Never holds more than was in use at one time: memory
-// in use plus idle memory grows only when nothing idle fits, and then the idle memory is freed
-// first. One thread at a time.
+// Memory of one device that is taken and given back many times per step. What is idle is used
+// again; it is freed only where it would make the pool hold more than was ever in use at one time.
+// One thread at a time.
 class BufferPool {
  public:
   struct Buffer {
@@ -21,12 +21,17 @@ class BufferPool {
   explicit BufferPool(at::Device device) : device_(device) {}
 
   at::Device device() const { return device_; }
-  Buffer take(size_t bytes);  // not initialised
-  void give_back(Buffer buffer) { idle_.push_back(std::move(buffer)); }
+  Buffer take(size_t bytes);  // not initialised; up to a quarter larger than asked for
+  void give_back(Buffer buffer);
+  size_t held() const { return in_use_ + idle_bytes_; }  // bytes
+  size_t most_in_use() const { return most_in_use_; }    // bytes, ever
 
  private:
   at::Device device_;
-  std::vector<Buffer> idle_;
+  std::vector<Buffer> idle_;  // oldest first
+  size_t idle_bytes_ = 0;
+  size_t in_use_ = 0;
+  size_t most_in_use_ = 0;
 };
 
 // A one-dimensional tensor whose memory comes from a pool, or stays for good. Views of it follow:

@@ -3,6 +3,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <set>
+#include <utility>
+#include <vector>
+
 namespace yoke::ptd {
 namespace {
 
@@ -18,8 +22,9 @@ TEST(BufferPool, ABufferAQuarterTooLargeWillDoAndALargerOneNot) {
   BufferPool pool(at::kCPU);
   pool.give_back(pool.take(1250));
   EXPECT_EQ(pool.take(1000).capacity, 1250u);
-  pool.give_back(pool.take(1260));
-  EXPECT_EQ(pool.take(1000).capacity, 1000u);
+  BufferPool other(at::kCPU);
+  other.give_back(other.take(1260));
+  EXPECT_EQ(other.take(1000).capacity, 1000u);
 }
 
 TEST(BufferPool, TheBestFitIsTaken) {
@@ -28,6 +33,58 @@ TEST(BufferPool, TheBestFitIsTaken) {
   pool.give_back(std::move(large));
   pool.give_back(std::move(small));
   EXPECT_EQ(pool.take(1000).capacity, 1010u);
+}
+
+// Sizes that never fit each other, in any order.
+TEST(BufferPool, HoldsNeverMoreThanWasInUseAtOneTime) {
+  BufferPool pool(at::kCPU);
+  std::vector<BufferPool::Buffer> taken;
+  size_t in_use = 0, most = 0;
+  uint64_t state = 1;
+  for (int i = 0; i < 2000; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    if (taken.size() < 5 && (state >> 33) % 2 == 0) {
+      taken.push_back(pool.take(size_t{100} << ((state >> 40) % 6)));
+      in_use += taken.back().capacity;
+      most = std::max(most, in_use);
+    } else if (!taken.empty()) {
+      in_use -= taken.back().capacity;
+      pool.give_back(std::move(taken.back()));
+      taken.pop_back();
+    }
+    ASSERT_EQ(pool.most_in_use(), most);
+    ASSERT_LE(pool.held(), most);
+  }
+}
+
+// Three units of nearly equal size, as a step takes them: after the first steps nothing is
+// allocated.
+TEST(BufferPool, AStepOfNearlyEqualUnitsAllocatesNothing) {
+  BufferPool pool(at::kCPU);
+  constexpr size_t kA = 1247232, kB = 1231360, kC = 1001472;
+  std::set<void*> before, now;
+  for (int step = 0; step < 6; ++step) {
+    before = std::exchange(now, {});
+    const auto take = [&](size_t bytes) {
+      BufferPool::Buffer buffer = pool.take(bytes);
+      now.insert(buffer.data.get());
+      return buffer;
+    };
+    BufferPool::Buffer a = take(kA), b = take(kB);
+    pool.give_back(std::move(a));
+    BufferPool::Buffer c = take(kC), grads_c = take(kC);
+    pool.give_back(std::move(c));
+    a = take(kA);
+    BufferPool::Buffer grads_b = take(kB);
+    pool.give_back(std::move(b));
+    pool.give_back(std::move(grads_c));
+    BufferPool::Buffer grads_a = take(kA);
+    pool.give_back(std::move(a));
+    pool.give_back(std::move(grads_b));
+    pool.give_back(std::move(grads_a));
+  }
+  EXPECT_EQ(now, before);
+  EXPECT_LE(now.size(), 5u);
 }
 
 TEST(FlatBuffer, ViewsFollowTheMemory) {
