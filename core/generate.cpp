@@ -1,7 +1,6 @@
 #include "core/generate.hpp"
 
 #include <ATen/ATen.h>
-#include <c10/core/InferenceMode.h>
 
 #include <cstdio>
 #include <fstream>
@@ -166,7 +165,7 @@ int generate(const std::vector<std::string>& args) {
   reader.check_model(host.summary());
   const std::vector<at::Tensor> params = load_params(reader, host.model());
 
-  const c10::InferenceMode no_gradients;
+  const at::NoGradGuard no_gradients;
   const size_t longest = hf.at("max_position_embeddings");
   std::mt19937_64 random(request.seed);
   std::vector<int64_t> text;

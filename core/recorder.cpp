@@ -93,6 +93,7 @@ void Recorder::step(int64_t step, const YokeStepResult& result, double lr, int64
   const RunConfig& run = job_.config.run;
   if (step % run.metrics.every != 0 && step != run.train.steps) return;
 
+  world_.check_collectives();
   const double seconds = std::chrono::duration<double>(Clock::now() - interval_begin_).count();
   StepMetrics m;
   m.step = step;

@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(
         Row{train({"train.global_batch=5", "--nproc", "2"}),
             2,
             {"train.global_batch = 5", "4 or 6"}},
-        Row{train({"train.micro_batch=3"}), 2, {"train.micro_batch = 3", "allowed: 1, 2, 4"}},
+        Row{train({"train.micro_batch=3"}), 2, {"train.micro_batch = 3", "train.global_batch = 4", "nearest"}},
         Row{train({"train.global_batch=100000"}), 2, {"train.global_batch = 100000", "text.txt"}},
         Row{train({"dp_shards=2", "--nproc", "2"}), 2, {"dp_shards = 2"}},
         Row{train({"--nproc", "0"}), 2, {"--nproc 0"}},
