@@ -24,7 +24,7 @@ class Recorder {
            const Position& at);
 
   // After every step, on every rank; cheap unless the step is reported (metrics.every, and the last
-  // one).
+  // one): then the ranks also compare which collectives they have issued (comm.check). Collective.
   void step(int64_t step, const YokeStepResult& result, double lr, int64_t batch_tokens);
   // After an evaluation that began at `begin`.
   void evaluation(int64_t step,
