@@ -112,7 +112,8 @@ def run_peer(options, data, folder):
     run_program("the Python peer", [
         peers_python(), REPOSITORY / "bench/peers/train.py", "--strategy", options.strategy, "--ranks", options.ranks,
         "--data", data, "--out", metrics, "--steps", options.steps, "--seq-len", seq_len,
-        "--global-batch", global_batch], folder / "peer.log")
+        "--global-batch", global_batch], folder / "peer.log",
+        is_complete=lambda: metrics.exists() and len(metrics.read_text().splitlines()) == options.steps)
     return read_run(metrics)
 
 
