@@ -3,55 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
-#include "core/launch/subprocess.hpp"
-#include "tests/support/temp_folder.hpp"
+#include "tests/cli/playground.hpp"
 
 namespace yoke::testing {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-// A folder with a text and a run file that work as they are.
-class Playground {
- public:
-  Playground() {
-    std::string text;
-    for (int i = 0; text.size() < 20000; ++i)
-      text += "the cat " + std::to_string(i * i % 97) + " sat; ";
-    folder_.write("text.txt", text);
-    folder_.write("run.toml", R"(
-parallel_backend = "serial"
-run.dir = "runs/r"
-model.family = "llama"
-model.preset = "tiny"
-model.layers = 1
-data.path = "text.txt"
-data.seq_len = 32
-train.steps = 4
-train.global_batch = 4
-checkpoint.every = 2
-metrics.every = 1
-)");
-  }
-
-  SubprocessResult yoke(const std::vector<std::string>& args,
-                        const std::vector<std::string>& variables = {}) const {
-    std::vector<std::string> argv{"/usr/bin/env", "-C", folder_.path().string()};
-    argv.insert(argv.end(), variables.begin(), variables.end());
-    argv.push_back(std::string(std::getenv("YOKE_BIN")) + "/yoke");
-    argv.insert(argv.end(), args.begin(), args.end());
-    SubprocessOptions options;
-    options.limit = std::chrono::seconds(120);
-    return run_subprocess(argv, options);
-  }
-  const TempFolder& folder() const { return folder_; }
-
- private:
-  TempFolder folder_;
-};
 
 struct Row {
   std::vector<std::string> args;  // after `yoke`
@@ -100,7 +58,9 @@ INSTANTIATE_TEST_SUITE_P(
         Row{train({"train.global_batch=5", "--nproc", "2"}),
             2,
             {"train.global_batch = 5", "4 or 6"}},
-        Row{train({"train.micro_batch=3"}), 2, {"train.micro_batch = 3", "train.global_batch = 4", "nearest"}},
+        Row{train({"train.micro_batch=3"}),
+            2,
+            {"train.micro_batch = 3", "train.global_batch = 4", "nearest"}},
         Row{train({"train.global_batch=100000"}), 2, {"train.global_batch = 100000", "text.txt"}},
         Row{train({"dp_shards=2", "--nproc", "2"}), 2, {"dp_shards = 2"}},
         Row{train({"--nproc", "0"}), 2, {"--nproc 0"}},
