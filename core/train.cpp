@@ -9,6 +9,7 @@
 #include "core/recorder.hpp"
 #include "core/schedule.hpp"
 #include "core/stop.hpp"
+#include "core/trace.hpp"
 
 namespace yoke {
 namespace {
@@ -90,12 +91,17 @@ void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Po
       mesh.data_rank(world.rank()), mesh.data_ranks(), job.plan->accumulation(), plan.micro_batch};
 
   StopAgreement stop(world);
+  // The profiler is one per process.
+  const bool traced = world.rank() == 0 || !world.in_threads();
+  StepTrace trace(traced ? run.profile : ProfileConfig{}, place.dir, world.rank(), log);
   while (at.step < run.train.steps && !stop.stop_before(at.step + 1)) {
+    trace.before(at.step + 1);
     const Batch batch(job.data, job.data.train, at.next_sample, deal);
     const double lr = learning_rate(run.train, at.step + 1);
     const YokeStepResult result = run_step(model, batch, at.step + 1, lr, 0);
     require_finite(result, at.step + 1);
     at.advance(deal.global_batch());
+    trace.after(at.step);
 
     recorder.step(at.step, result, lr, batch.tokens());
     if (due(at.step, run.eval.every)) evaluate(job, model, deal, at.step, recorder);

@@ -93,6 +93,7 @@ class CommWorld {
 
   virtual int32_t rank() const = 0;
   virtual int32_t size() const = 0;
+  virtual bool in_threads() const = 0;  // the ranks are threads of one process
 
   // A value that every rank must share, e.g. the plan's hash. Throws Error(FAILED_PRECONDITION)
   // that names the first rank that differs and both values. Collective.

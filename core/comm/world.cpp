@@ -22,6 +22,7 @@ class World final : public CommWorld {
   World(const Rendezvous& rendezvous, const CommOptions& options)
       : rank_(rendezvous.rank),
         size_(rendezvous.world_size),
+        in_threads_(rendezvous.virtual_world != nullptr),
         options_(options),
         transport_(make_transport(rendezvous, options)),
         mailbox_(transport_.get(), options) {
@@ -31,6 +32,7 @@ class World final : public CommWorld {
 
   int32_t rank() const override { return rank_; }
   int32_t size() const override { return size_; }
+  bool in_threads() const override { return in_threads_; }
   void agree(const std::string& what, const std::string& value) override;
   std::string from_rank0(const std::string& key, const std::string& value) override;
   void post(const std::string& key, const std::string& value) override;
@@ -61,6 +63,7 @@ class World final : public CommWorld {
 
   const int32_t rank_;
   const int32_t size_;
+  const bool in_threads_;
   const CommOptions options_;
   std::unique_ptr<Transport> transport_;  // null for a world of one rank
   Mailbox mailbox_;

@@ -70,6 +70,16 @@ void check_evaluation(const Facts& facts, Found& found) {
                   facts.cite("data.holdout") + "; set eval.every = 0, or data.holdout above 0");
 }
 
+void check_profile(const Facts& facts, Found& found) {
+  const auto& steps = facts.run.profile.steps;
+  if (!sound(facts, {"profile.steps", "train.steps"}) || !steps) return;
+  if ((*steps)[0] > (*steps)[1]) {
+    found.push_back(facts.cite("profile.steps") + ": the first step comes after the last one");
+  } else if ((*steps)[1] > facts.run.train.steps) {
+    found.push_back(facts.cite("profile.steps") + " ends after " + facts.cite("train.steps"));
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> contradictions(const Facts& facts) {
@@ -81,6 +91,7 @@ std::vector<std::string> contradictions(const Facts& facts) {
   check_division(facts, found, "train.global_batch", "train.micro_batch");
   check_evaluation(facts, found);
   check_precision(facts, found);
+  check_profile(facts, found);
   return found;
 }
 

@@ -10,7 +10,7 @@
 namespace yoke {
 namespace {
 
-enum class Type { kInt, kFloat, kBool, kString, kTwoFloats, kStrings };
+enum class Type { kInt, kFloat, kBool, kString, kTwoFloats, kTwoInts, kStrings };
 
 // The type of the thing that a Field points to, without the optional around it.
 template <class T>
@@ -35,6 +35,8 @@ constexpr Type type_of() {
     return Type::kString;
   else if constexpr (std::is_same_v<U, std::array<double, 2>>)
     return Type::kTwoFloats;
+  else if constexpr (std::is_same_v<U, std::array<int64_t, 2>>)
+    return Type::kTwoInts;
   else
     return Type::kStrings;
 }
@@ -79,6 +81,8 @@ T from_value(const Value& value) {
     const auto& list = std::get<std::vector<Value>>(value.data);
     if constexpr (std::is_same_v<T, std::array<double, 2>>) {
       return {number(list[0]), number(list[1])};
+    } else if constexpr (std::is_same_v<T, std::array<int64_t, 2>>) {
+      return {std::get<int64_t>(list[0].data), std::get<int64_t>(list[1].data)};
     } else {
       T strings;
       for (const Value& v : list) strings.push_back(std::get<std::string>(v.data));
@@ -90,6 +94,9 @@ T from_value(const Value& value) {
 bool is_number(const Value& value) {
   return std::holds_alternative<int64_t>(value.data) || std::holds_alternative<double>(value.data);
 }
+bool is_integer(const Value& value) {
+  return std::holds_alternative<int64_t>(value.data);
+}
 bool is_string(const Value& value) {
   return std::holds_alternative<std::string>(value.data);
 }
@@ -98,7 +105,7 @@ bool has_type(Type type, const Value& value) {
   const auto* list = std::get_if<std::vector<Value>>(&value.data);
   switch (type) {
     case Type::kInt:
-      return std::holds_alternative<int64_t>(value.data);
+      return is_integer(value);
     case Type::kFloat:
       return is_number(value);
     case Type::kBool:
@@ -106,7 +113,11 @@ bool has_type(Type type, const Value& value) {
     case Type::kString:
       return is_string(value);
     case Type::kTwoFloats:
-      return list != nullptr && list->size() == 2 && is_number((*list)[0]) && is_number((*list)[1]);
+      return list != nullptr && list->size() == 2 &&
+             std::all_of(list->begin(), list->end(), is_number);
+    case Type::kTwoInts:
+      return list != nullptr && list->size() == 2 &&
+             std::all_of(list->begin(), list->end(), is_integer);
     case Type::kStrings:
       return list != nullptr && std::all_of(list->begin(), list->end(), is_string);
   }
@@ -125,6 +136,8 @@ const char* expectation(Type type) {
       return "a string";
     case Type::kTwoFloats:
       return "a list of two numbers, like [0.9, 0.95]";
+    case Type::kTwoInts:
+      return "a list of two integers, like [10, 12]";
     case Type::kStrings:
       return "a list of strings, like [\"/a\", \"/b\"]";
   }
@@ -200,6 +213,8 @@ std::string type_name(const Key& key) {
       return "string";
     case Type::kTwoFloats:
       return "two floats";
+    case Type::kTwoInts:
+      return "two ints";
     case Type::kStrings:
       return "strings";
   }
@@ -264,7 +279,7 @@ Value loose_value(const Key& key, const std::string& text) {
   std::optional<Value> value = parse_toml_value(text);
   if (type == Type::kString) return value && is_string(*value) ? *value : Value{text};
   if (value && has_type(type, *value)) return *value;
-  if (type == Type::kTwoFloats) {
+  if (type == Type::kTwoFloats || type == Type::kTwoInts) {
     if (auto pair = parse_toml_value("[" + text + "]")) return *pair;
   }
   if (type == Type::kStrings && !text.starts_with('[')) {

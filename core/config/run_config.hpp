@@ -82,6 +82,11 @@ struct CheckpointConfig {
 
 struct MetricsConfig {
   int64_t every = 10;
+  bool tensorboard = true;
+};
+
+struct ProfileConfig {
+  std::optional<std::array<int64_t, 2>> steps;  // the first and the last
 };
 
 struct CommConfig {
@@ -114,6 +119,7 @@ struct RunConfig {
   PrecisionConfig precision;
   CheckpointConfig checkpoint;
   MetricsConfig metrics;
+  ProfileConfig profile;
   CommConfig comm;
   std::vector<BackendOption> backend_options;
 };

@@ -201,6 +201,19 @@ std::vector<Key> make_schema() {
        "never | auto (continue an unfinished run) | path of a checkpoint"},
 
       {"metrics.every", PLACE(metrics.every), count_from(1), "", kFree, "steps between log lines"},
+      {"metrics.tensorboard",
+       PLACE(metrics.tensorboard),
+       kAny,
+       "",
+       kFree,
+       "write event files for TensorBoard into the run folder"},
+
+      {"profile.steps",
+       PLACE(profile.steps),
+       count_from(1),
+       "",
+       kFree,
+       "first and last step of a trace, one file a rank, for Perfetto or chrome://tracing"},
 
       {"comm.check",
        PLACE(comm.check),

@@ -20,11 +20,13 @@ using Field = std::variant<std::string*,
                            int64_t*,
                            uint64_t*,
                            double*,
+                           bool*,
                            std::optional<int>*,
                            std::optional<int64_t>*,
                            std::optional<bool>*,
                            std::optional<double>*,
                            std::array<double, 2>*,
+                           std::optional<std::array<int64_t, 2>>*,
                            std::vector<std::string>*>;
 
 // The contract has 32 bits for counts.
@@ -64,7 +66,7 @@ const Key* find_key(std::string_view name);
 std::vector<std::string> key_names();
 bool is_table(std::string_view name);  // "train"
 
-// "int", "float", "bool", "string", "two floats", "strings".
+// "int", "float", "bool", "string", "two floats", "two ints", "strings".
 std::string type_name(const Key& key);
 // "adamw, sgd", "1 or more", "any".
 std::string allowed(const Key& key);

@@ -1,6 +1,7 @@
 #include "plugins/ptd/executor/executor.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <c10/core/AutogradState.h>
 
 #include <cmath>
@@ -126,6 +127,8 @@ void Executor::begin_step(const YokeStepArgs& args) {
 }
 
 void Executor::run(const Action& a) {
+  at::RecordFunction span(at::RecordScope::USER_SCOPE);  // in traces; costs nothing without one
+  if (span.isActive()) span.before(to_string(a));
   switch (a.kind) {
     case ActionKind::kUnshard:
       return units_[a.unit].start_unshard(parts_.comms.unshard);

@@ -154,6 +154,7 @@ Value any_value(const Key& key) {
     };
     return {std::vector<Value>{unit(), unit()}};
   }
+  if (type == "two ints") return {std::vector<Value>{{int64_t{1}}, {int64_t{1}}}};
   if (type == "strings") return {std::vector<Value>{{"/" + any_text()}, {"/" + any_text()}}};
   return {any_text()};
 }
