@@ -4,8 +4,10 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <string_view>
 
+#include "core/launch/console.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {
@@ -45,6 +47,18 @@ std::string each_line(const std::string& prefix, const std::string& text) {
     if (c == '\n') out += prefix;
   }
   return out;
+}
+
+// Without ANSI colours: "\033[" up to "m".
+std::string without_colours(const std::string& text) {
+  std::string plain;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\033')
+      i = std::min(text.find('m', i), text.size() - 1);
+    else
+      plain += text[i];
+  }
+  return plain;
 }
 
 std::shared_ptr<spdlog::logger> make_logger(spdlog::sink_ptr sink, const char* pattern) {
@@ -91,11 +105,22 @@ Log::~Log() = default;
 void Log::write(int32_t level, const std::string& text) {
   const Impl& log = *impl_;
   // The text is handed over as one argument: braces in it are no format.
-  if (log.file) log.file->log(spdlog_level(level), std::string_view(each_line(log.prefix, text)));
+  if (log.file)
+    log.file->log(spdlog_level(level),
+                  std::string_view(each_line(log.prefix, without_colours(text))));
   if (!log.out || level < log.options.level) return;
   const std::string line =
       each_line(log.options.prefix ? log.prefix : "", console_word(level) + text);
   (level >= YOKE_LOG_WARNING ? log.err : log.out)->log(spdlog_level(level), std::string_view(line));
+}
+
+bool Log::shows_progress() const {
+  return impl_->options.progress;
+}
+
+void Log::progress(const std::string& text) {
+  if (!shows_progress()) return;
+  impl_->out->info(std::string_view(kProgressMark + text));
 }
 
 }  // namespace yoke

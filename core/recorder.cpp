@@ -6,9 +6,12 @@
 
 #include "core/metrics/bigram.hpp"
 #include "core/metrics/memory.hpp"
+#include "core/metrics/progress.hpp"
 
 namespace yoke {
 namespace {
+
+constexpr std::chrono::milliseconds kProgressEvery{200};
 
 std::string format(const char* pattern, double a, double b = 0) {
   char text[160];
@@ -49,18 +52,20 @@ Recorder::Recorder(const Job& job,
     : job_(job),
       world_(world),
       log_(log),
-      colour_(wants_colour(STDOUT_FILENO)),
+      colour_(wants_colour() && (log.shows_progress() || ::isatty(STDOUT_FILENO) == 1)),
+      first_step_(at.step),
+      begin_(Clock::now()),
       tokens_(at.next_sample * job.data.seq_len) {
   if (world.rank() == 0) {
     file_ = std::make_unique<MetricsFile>(run_dir + "/metrics.jsonl", at.step);
-    introduce(memory, run_dir, at);
+    if (job.config.run.metrics.tensorboard)
+      events_ = std::make_unique<EventFile>(run_dir + "/tensorboard", at.step);
+    introduce(memory, run_dir);
   }
   restart_interval();
 }
 
-void Recorder::introduce(const YokeWrapResult& memory,
-                         const std::string& run_dir,
-                         const Position& at) {
+void Recorder::introduce(const YokeWrapResult& memory, const std::string& run_dir) {
   const RunConfig& run = job_.config.run;
   const YokePlan& plan = job_.plan->plan();
   log_.info("backend " + job_.backend.name() + " " +
@@ -74,7 +79,7 @@ void Recorder::introduce(const YokeWrapResult& memory,
   log_.info("data " + run.data.path + ": " + std::to_string(job_.data.train.num_windows()) +
             " windows of " + std::to_string(job_.data.seq_len) + " tokens, " +
             std::to_string(job_.data.held_out.num_windows()) + " held out");
-  log_.info("steps " + std::to_string(at.step + 1) + " to " + std::to_string(run.train.steps) +
+  log_.info("steps " + std::to_string(first_step_ + 1) + " to " + std::to_string(run.train.steps) +
             " of " + std::to_string(run.train.global_batch) + " sequences; run folder " + run_dir);
   for (const std::string& note : job_.notes) log_.info(note);
 }
@@ -90,6 +95,7 @@ void Recorder::step(int64_t step, const YokeStepResult& result, double lr, int64
   ++interval_steps_;
   interval_tokens_ += batch_tokens;
   tokens_ += batch_tokens;
+  show_progress(step, result);
   const RunConfig& run = job_.config.run;
   if (step % run.metrics.every != 0 && step != run.train.steps) return;
 
@@ -112,24 +118,41 @@ void Recorder::step(int64_t step, const YokeStepResult& result, double lr, int64
     waited += count.seconds;
   }
   m.comm_percent = 100 * waited / seconds;
-  if (file_) {
-    log_.info(log_line(m, colour_));
-    file_->write(m);
-  }
+  tps_ = m.tps;
+  publish(m);
   restart_interval();
+}
+
+template <class Metrics>
+void Recorder::publish(const Metrics& metrics) {
+  if (!file_) return;
+  log_.info(log_line(metrics, colour_));
+  file_->write(metrics);
+  if (events_) events_->write(metrics.step, scalars(metrics));
+}
+
+void Recorder::show_progress(int64_t step, const YokeStepResult& result) {
+  const Clock::time_point now = Clock::now();
+  if (!log_.shows_progress() || now - last_progress_ < kProgressEvery) return;
+  last_progress_ = now;
+  Progress p;
+  p.first = first_step_;
+  p.step = step;
+  p.steps = job_.config.run.train.steps;
+  p.loss = result.loss_sum / result.loss_weight;
+  p.tps = tps_;
+  p.seconds = std::chrono::duration<double>(now - begin_).count();
+  log_.progress(progress_line(p));
 }
 
 void Recorder::evaluation(int64_t step, double loss, int64_t tokens, Clock::time_point begin) {
   held_out_loss_ = loss;
-  if (file_) {
-    EvalMetrics m;
-    m.step = step;
-    m.loss = loss;
-    m.tokens = tokens;
-    m.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    log_.info(log_line(m, colour_));
-    file_->write(m);
-  }
+  EvalMetrics m;
+  m.step = step;
+  m.loss = loss;
+  m.tokens = tokens;
+  m.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  publish(m);
   restart_interval();
 }
 

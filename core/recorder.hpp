@@ -1,4 +1,5 @@
-// What rank 0 tells about a run while it goes on: the log line, metrics.jsonl, the closing words.
+// What rank 0 tells about a run while it goes on: the log line, the progress line, metrics.jsonl,
+// TensorBoard's event file, the closing words.
 #pragma once
 
 #include <chrono>
@@ -10,12 +11,14 @@
 #include "core/job.hpp"
 #include "core/log.hpp"
 #include "core/metrics/metrics.hpp"
+#include "core/metrics/tensorboard.hpp"
 
 namespace yoke {
 
 class Recorder {
  public:
-  // Writes to metrics.jsonl of the run folder on rank 0. `at`: where the run starts or goes on.
+  // Writes to metrics.jsonl and tensorboard/ of the run folder on rank 0. `at`: where the run
+  // starts or goes on.
   Recorder(const Job& job,
            const std::string& run_dir,
            const YokeWrapResult& memory,
@@ -38,13 +41,21 @@ class Recorder {
 
  private:
   using Clock = std::chrono::steady_clock;
-  void introduce(const YokeWrapResult& memory, const std::string& run_dir, const Position& at);
+  void introduce(const YokeWrapResult& memory, const std::string& run_dir);
+  template <class Metrics>
+  void publish(const Metrics& metrics);
+  void show_progress(int64_t step, const YokeStepResult& result);
 
   const Job& job_;
   CommWorld& world_;
   Log& log_;
   std::unique_ptr<MetricsFile> file_;  // rank 0
-  bool colour_;
+  std::unique_ptr<EventFile> events_;  // rank 0, if wanted
+  const bool colour_;
+  const int64_t first_step_;
+  const Clock::time_point begin_;
+  Clock::time_point last_progress_;
+  double tps_ = 0;  // of the last report
   Clock::time_point interval_begin_;
   int64_t interval_steps_ = 0;
   int64_t interval_tokens_ = 0;

@@ -31,6 +31,7 @@ struct Arguments {
   int32_t world_size = 0;  // 0 = the product of the given degrees
   std::string rendezvous;  // folder
   RunPlace place;
+  bool terminal = false;  // what rank 0 prints ends at a terminal
   std::string config;
   std::vector<std::string> overrides;
 };
@@ -70,6 +71,8 @@ Arguments parse(const std::vector<std::string>& words) {
       a.rendezvous = value();
     } else if (word == "--run-dir") {
       a.place.dir = value();
+    } else if (word == "--terminal") {
+      a.terminal = true;
     } else if (word == "--resume") {
       a.place.resume = value();
     } else if (word.rfind("--", 0) == 0) {
@@ -116,12 +119,13 @@ CommOptions comm_options(const RunConfig& run) {
   return options;
 }
 
-LogOptions log_options(const RunPlace& place, int32_t rank, bool ranks_share_console) {
+LogOptions log_options(const Arguments& a, const RunPlace& place, int32_t rank) {
   char name[32];
   std::snprintf(name, sizeof name, "/logs/rank_%03d.log", rank);
   LogOptions options;
   options.rank = rank;
-  options.prefix = ranks_share_console && rank > 0;
+  options.prefix = a.mode == Arguments::kVirtual && rank > 0;
+  options.progress = a.terminal && rank == 0;
   options.file = place.dir + name;
   return options;
 }
@@ -194,7 +198,7 @@ int run_process(const Arguments& a,
   const Job job = make_job(a.config, a.overrides, rendezvous.world_size, families);
   const auto world = CommWorld::connect(rendezvous, comm_options(job.config.run));
   const RunPlace place = a.place.dir.empty() ? agree_on_place(job, *world) : a.place;
-  Log log(log_options(place, rendezvous.rank, false));
+  Log log(log_options(a, place, rendezvous.rank));
   return run_rank(job, place, *world, log);
 }
 
@@ -203,22 +207,22 @@ int run_threads(const Arguments& a, const std::map<std::string, Family>& familie
   const auto virtual_world = make_virtual_world(a.world_size);
   const int threads = std::max(1, usable_cores() / a.world_size);
   std::vector<int> codes(a.world_size, kExitFailed);
-  std::vector<std::thread> ranks;
-  for (int32_t r = 0; r < a.world_size; ++r) {
-    ranks.emplace_back([&, r] {
-      at::set_num_threads(threads);
-      codes[r] = guarded([&] {
-        Rendezvous rendezvous;
-        rendezvous.rank = r;
-        rendezvous.world_size = a.world_size;
-        rendezvous.virtual_world = virtual_world;
-        const auto world = CommWorld::connect(rendezvous, comm_options(job.config.run));
-        Log log(log_options(a.place, r, true));
-        return run_rank(job, a.place, *world, log);
-      });
+  const auto run = [&](int32_t r) {
+    at::set_num_threads(threads);
+    codes[r] = guarded([&] {
+      Rendezvous rendezvous;
+      rendezvous.rank = r;
+      rendezvous.world_size = a.world_size;
+      rendezvous.virtual_world = virtual_world;
+      const auto world = CommWorld::connect(rendezvous, comm_options(job.config.run));
+      Log log(log_options(a, a.place, r));
+      return run_rank(job, a.place, *world, log);
     });
-  }
-  for (std::thread& t : ranks) t.join();
+  };
+  std::vector<std::thread> others;
+  for (int32_t r = 1; r < a.world_size; ++r) others.emplace_back(run, r);
+  run(0);  // on the main thread, which alone may start LibTorch's profiler
+  for (std::thread& t : others) t.join();
   // The first cause; ranks that only lost their peer come second.
   const auto cause = std::find_if(
       codes.begin(), codes.end(), [](int c) { return c != kExitOk && c != kExitRankLost; });
@@ -258,6 +262,7 @@ int worker_main(int argc, char** argv, const std::map<std::string, Family>& fami
   std::map<std::string, Family> all = builtin_families();
   all.insert(families.begin(), families.end());
   setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 0);  // c10d prints backtraces of what we report ourselves
+  setenv("KINETO_LOG_LEVEL", "99", 0);        // the profiler complains of missing GPUs
   return guarded([&] { return dispatch({argv + 1, argv + argc}, all); });
 }
 

@@ -1,5 +1,7 @@
 #include "core/cli/train.hpp"
 
+#include <unistd.h>
+
 #include <charconv>
 #include <csignal>
 #include <cstdio>
@@ -149,6 +151,7 @@ Start make_plan(const Request& request, const std::string& worker) {
 
 std::vector<std::string> common_arguments(const Request& request, const Start& start) {
   std::vector<std::string> argv{"--run-dir", start.run_dir};
+  if (::isatty(STDOUT_FILENO) == 1) argv.push_back("--terminal");
   if (!start.resume.empty()) argv.insert(argv.end(), {"--resume", start.resume});
   add_config(argv, request);
   return argv;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 
+#include "core/launch/console.hpp"
 #include "core/launch/exit_code.hpp"
 #include "core/launch/rank_process.hpp"
 
@@ -52,15 +53,6 @@ class SignalInbox {
   void (*old_pipe_)(int) = nullptr;
   FileDescriptor fd_;
 };
-
-void write_line(int fd, const std::string& line) {
-  const std::string text = line + "\n";
-  for (size_t done = 0; done < text.size();) {
-    const ssize_t n = ::write(fd, text.data() + done, text.size() - done);
-    if (n > 0) done += static_cast<size_t>(n);
-    if (n < 0 && errno != EINTR) return;  // nobody reads any more; the run goes on
-  }
-}
 
 bool is_one_of(int value, std::initializer_list<int> values) {
   return std::find(values.begin(), values.end(), value) != values.end();
@@ -132,20 +124,24 @@ class Launch {
   // notice a dead peer before we do, so what ranks say on stderr waits for a moment.
   void show(int rank, bool is_stderr, const std::string& line) {
     if (!failures_.empty()) return;
+    if (line.starts_with(kProgressMark)) {
+      console_.progress(line.substr(1));
+      return;
+    }
     const bool several = ranks_.size() > 1;
     const bool plain = !several || (rank == 0 && !is_stderr);
     std::string text = plain ? line : "[rank " + std::to_string(rank) + "] " + line;
     if (several && is_stderr) {
       held_.push_back({Clock::now(), std::move(text)});
     } else {
-      write_line(is_stderr ? STDERR_FILENO : STDOUT_FILENO, text);
+      console_.line(is_stderr ? STDERR_FILENO : STDOUT_FILENO, text);
     }
   }
 
   // Writes what was held back since `until` or longer.
   void release(Clock::time_point until) {
     for (; !held_.empty() && held_.front().since <= until; held_.pop_front()) {
-      write_line(STDERR_FILENO, held_.front().text);
+      console_.line(STDERR_FILENO, held_.front().text);
     }
   }
 
@@ -161,8 +157,8 @@ class Launch {
         continue;
       }
       forwarded_ = signal == SIGINT ? SIGINT : SIGTERM;
-      write_line(STDERR_FILENO,
-                 "yoke: stopping after this step; the same signal again ends the run at once");
+      console_.line(STDERR_FILENO,
+                    "yoke: stopping after this step; the same signal again ends the run at once");
       send_all(forwarded_);
     }
   }
@@ -234,11 +230,11 @@ class Launch {
       text += ", perhaps by the kernel for lack of memory (see dmesg)";
     if (r.ending().exit_code == kExitRankLost) text += ": it lost a peer";
     if (several) text += "; the other ranks were ended";
-    write_line(STDERR_FILENO, text);
+    console_.line(STDERR_FILENO, text);
     if (!several) return;  // its last lines stand just above
-    write_line(STDERR_FILENO,
-               r.last_lines().empty() ? "  it had printed nothing" : "  its last lines:");
-    for (const std::string& line : r.last_lines()) write_line(STDERR_FILENO, "    " + line);
+    console_.line(STDERR_FILENO,
+                  r.last_lines().empty() ? "  it had printed nothing" : "  its last lines:");
+    for (const std::string& line : r.last_lines()) console_.line(STDERR_FILENO, "    " + line);
   }
 
   int exit_code() const {
@@ -253,6 +249,7 @@ class Launch {
     return kExitOk;
   }
 
+  Console console_;
   SignalInbox signals_;  // before the ranks: no signal may be lost while they start
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   std::vector<const RankProcess*> failures_;  // in order of time; the first cause is one of them

@@ -19,6 +19,8 @@ struct RankCommand {
 // Output   Line by line. stdout of rank 0 passes as it is; everything else gets "[rank R] " in
 // front, if
 //          there is more than one rank. stdin of the ranks is /dev/null.
+//          Lines that begin with kProgressMark (console.hpp) are shown in place on a terminal, else
+//          not at all.
 // Signals  The first SIGINT, SIGTERM or SIGHUP is forwarded as SIGINT or SIGTERM; the ranks end
 // their step and
 //          save. The second one kills them.

@@ -6,6 +6,8 @@
 #include <csignal>
 #include <cstdlib>
 
+#include "core/launch/console.hpp"
+
 namespace yoke {
 namespace {
 
@@ -137,7 +139,7 @@ void RankProcess::reap() {
 }
 
 void RankProcess::keep(bool is_stderr, const std::string& line) {
-  last_lines_.push_back(line);
+  if (!line.starts_with(kProgressMark)) last_lines_.push_back(line);
   if (last_lines_.size() > kKeptLines) last_lines_.pop_front();
   show_(rank_, is_stderr, line);
 }

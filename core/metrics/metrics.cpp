@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "core/checkpoint/files.hpp"
+#include "core/metrics/progress.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {
@@ -37,18 +38,6 @@ __attribute__((format(printf, 1, 2))) std::string print(const char* format, ...)
   std::vsnprintf(text.data(), text.size(), format, args);
   va_end(args);
   return text.data();
-}
-
-std::string with_commas(double value) {
-  const std::string digits = print("%.0f", value);
-  if (!std::isfinite(value)) return digits;
-  std::string grouped;
-  for (size_t i = 0; i < digits.size(); ++i) {
-    const bool first_digit = i == 0 || digits[i - 1] == '-';
-    if (!first_digit && (digits.size() - i) % 3 == 0) grouped += ',';
-    grouped += digits[i];
-  }
-  return grouped;
 }
 
 class Line {
@@ -143,11 +132,11 @@ std::string json_line(const EvalMetrics& m) {
       .dump();
 }
 
-bool wants_colour(int file_descriptor) {
+bool wants_colour() {
   const char* no_colour = std::getenv("NO_COLOR");
   const char* term = std::getenv("TERM");
-  return ::isatty(file_descriptor) == 1 && (no_colour == nullptr || *no_colour == '\0') &&
-         term != nullptr && std::string_view(term) != "dumb";
+  return (no_colour == nullptr || *no_colour == '\0') && term != nullptr &&
+         std::string_view(term) != "dumb";
 }
 
 struct MetricsFile::Impl {

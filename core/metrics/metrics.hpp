@@ -48,8 +48,8 @@ std::string log_line(const EvalMetrics& metrics, bool colour);
 std::string json_line(const StepMetrics& metrics);
 std::string json_line(const EvalMetrics& metrics);
 
-// Whether colours belong on this stream: a terminal, NO_COLOR not set, TERM not "dumb".
-bool wants_colour(int file_descriptor);
+// Whether colours belong on a terminal: NO_COLOR not set, TERM not "dumb".
+bool wants_colour();
 
 // metrics.jsonl of a run. One writer; every line is handed to the system at once.
 class MetricsFile {

@@ -70,7 +70,6 @@ TEST(LogLine, GroupsDigitsByThree) {
 TEST(LogLine, HasColoursOnlyWhenAsked) {
   EXPECT_THAT(log_line(example(), false), Not(HasSubstr("\033")));
   EXPECT_THAT(log_line(example(), true), HasSubstr("\033[32mloss:  5.1234\033[0m"));
-  EXPECT_FALSE(wants_colour(-1));
 }
 
 TEST(JsonLine, HasAllThatAProgramNeeds) {

@@ -1,0 +1,27 @@
+// Where a run stands, for somebody who watches it on a terminal.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace yoke {
+
+struct Progress {
+  int64_t first = 0;  // the step that this run started behind
+  int64_t step = 0;   // done
+  int64_t steps = 0;  // in all
+  double loss = 0;
+  double tps = 0;      // tokens per second of the last steps; 0 = not known yet
+  double seconds = 0;  // since the run started behind `first`
+};
+
+// "step 120/300 [########------------]  40%  loss 1.6123  10,849 tps  3m 04s left"
+std::string progress_line(const Progress& progress);
+
+// "42s", "3m 04s", "2h 05m", "3d 04h"
+std::string duration_text(double seconds);
+
+// "1,234,567"
+std::string with_commas(double value);
+
+}  // namespace yoke

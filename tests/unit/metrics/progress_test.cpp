@@ -1,0 +1,37 @@
+#include "core/metrics/progress.hpp"
+
+#include <gtest/gtest.h>
+
+namespace yoke {
+namespace {
+
+TEST(ProgressLine, SaysHowFarHowGoodHowFastAndHowLong) {
+  Progress p;
+  p.step = 120;
+  p.steps = 300;
+  p.loss = 1.61234;
+  p.tps = 10849.4;
+  p.seconds = 120;
+  EXPECT_EQ(progress_line(p),
+            "step 120/300 [########------------]  40%  loss 1.6123  10,849 tps  3m 00s left");
+}
+
+TEST(ProgressLine, TimesOnlyTheStepsOfThisRun) {
+  Progress p;
+  p.first = 100;
+  p.step = 110;
+  p.steps = 120;
+  p.seconds = 30;
+  EXPECT_EQ(progress_line(p), "step 110/120 [##################--]  91%  loss 0.0000  30s left");
+}
+
+TEST(DurationText, HasTwoUnitsAtMost) {
+  EXPECT_EQ(duration_text(0), "0s");
+  EXPECT_EQ(duration_text(41.2), "42s");
+  EXPECT_EQ(duration_text(184), "3m 04s");
+  EXPECT_EQ(duration_text(2 * 3600 + 5 * 60 + 59), "2h 05m");
+  EXPECT_EQ(duration_text(3 * 86400 + 4 * 3600), "3d 04h");
+}
+
+}  // namespace
+}  // namespace yoke
