@@ -6,6 +6,7 @@
 
 #include "core/cli/backends.hpp"
 #include "core/cli/config.hpp"
+#include "core/cli/doctor.hpp"
 #include "core/cli/generate.hpp"
 #include "core/cli/train.hpp"
 #include "core/config/nearest.hpp"
@@ -27,11 +28,12 @@ constexpr Command kCommands[] = {
     {"generate", yoke::generate_command, "continue a text with a trained model"},
     {"backends", yoke::backends_command, "list parallel backends, show what they can do"},
     {"config", yoke::config_command, "show what a run would use, list all keys"},
+    {"doctor", yoke::doctor_command, "look whether this machine has all that a run needs"},
 };
 
 // In the design, not built yet.
 constexpr const char* kPlanned[] = {
-    "compare", "checkpoint", "plan", "report", "doctor", "completion"};
+    "compare", "checkpoint", "plan", "report", "completion"};
 
 void print_help(FILE* out) {
   std::fputs("Trains one model through interchangeable parallel backends.\n\n", out);

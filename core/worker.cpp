@@ -1,6 +1,7 @@
 #include "core/worker.hpp"
 
 #include <ATen/Parallel.h>
+#include <ATen/Version.h>
 
 #include <algorithm>
 #include <charconv>
@@ -229,11 +230,20 @@ int run_threads(const Arguments& a, const std::map<std::string, Family>& familie
   return cause != codes.end() ? *cause : *std::max_element(codes.begin(), codes.end());
 }
 
+// For `yoke doctor`.
+int say_what_i_am() {
+  const nlohmann::ordered_json me = {
+      {"yoke", YOKE_VERSION}, {"tag", kTorchTag}, {"cpu", at::get_cpu_capability()}};
+  std::puts(me.dump().c_str());
+  return kExitOk;
+}
+
 int dispatch(const std::vector<std::string>& words, const std::map<std::string, Family>& families) {
   if (!words.empty() && words[0] == "--probe") {
     if (words.size() != 2) throw Refused(kExitUsage, "yoke-worker --probe needs one path");
     return probe_main(words[1]);
   }
+  if (!words.empty() && words[0] == "--doctor") return say_what_i_am();
   if (!words.empty() && words[0] == "--generate") return generate({words.begin() + 1, words.end()});
 
   const Arguments a = parse(words);

@@ -27,7 +27,7 @@ TEST(Yoke, HelpListsTheCommandsThatWorkAndNoOthers) {
     const SubprocessResult r = YokeInstall().run({flag});
     EXPECT_EQ(r.ending.exit_code, 0);
     EXPECT_EQ(r.err, "");
-    for (const char* command : {"train", "generate", "backends", "config"}) {
+    for (const char* command : {"train", "generate", "backends", "config", "doctor"}) {
       EXPECT_THAT(r.out, HasSubstr(std::string("\n  ") + command + " "));
     }
     EXPECT_THAT(r.out, Not(HasSubstr("compare")));
@@ -36,7 +36,7 @@ TEST(Yoke, HelpListsTheCommandsThatWorkAndNoOthers) {
 
 TEST(Yoke, EveryCommandHasHelp) {
   const YokeInstall install;
-  for (const char* command : {"train", "generate", "backends", "config"}) {
+  for (const char* command : {"train", "generate", "backends", "config", "doctor"}) {
     const SubprocessResult r = install.run({command, "--help"});
     EXPECT_EQ(r.ending.exit_code, 0) << command;
     EXPECT_EQ(r.err, "") << command;
@@ -61,10 +61,10 @@ TEST(Yoke, WithoutACommandShowsHelpAsAnError) {
 TEST(Yoke, NamesTheCommandThatWasMeant) {
   expect_misuse(
       {"trian"},
-      "yoke: unknown command 'trian'; allowed: train, generate, backends, config; did you mean "
+      "yoke: unknown command 'trian'; allowed: train, generate, backends, config, doctor; did you mean "
       "'train'?\n");
   expect_misuse({"qwerty"},
-                "yoke: unknown command 'qwerty'; allowed: train, generate, backends, config\n");
+                "yoke: unknown command 'qwerty'; allowed: train, generate, backends, config, doctor\n");
   expect_misuse(
       {"--hlep"},
       "yoke: unknown flag '--hlep'; allowed: --help, --version; did you mean '--help'?\n");

@@ -1,0 +1,154 @@
+#include "core/cli/doctor.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/backend/probe.hpp"
+#include "core/backend/search.hpp"
+#include "core/cli/command.hpp"
+#include "core/cli/worker_program.hpp"
+#include "core/launch/exit_code.hpp"
+#include "core/launch/machine_check.hpp"
+#include "core/launch/subprocess.hpp"
+#include "yoke/error.hpp"
+
+namespace yoke {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr std::chrono::seconds kWorkerLimit{60};
+
+constexpr const char* kRebuild =
+    "scripts/setup && cmake --preset release && cmake --build --preset release";
+
+// Starts the worker once: that it does is most of what can go wrong with LibTorch.
+Finding check_worker() {
+  const std::string what = "LibTorch";
+  std::string worker;
+  try {
+    worker = find_worker("");
+  } catch (const Error& e) {
+    return {what, Finding::kProblem, e.what(), kRebuild};
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  const SubprocessResult r = run_subprocess({worker, "--doctor"}, {.limit = kWorkerLimit});
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  const Json answer = Json::parse(r.out, nullptr, false);
+  if (!r.ending.ok() || !answer.is_object()) {
+    const std::string how = r.timed_out ? "does not answer" : "ended with " + ending_text(r.ending);
+    return {what,
+            Finding::kProblem,
+            worker + " " + how + ": " + r.err,
+            "ldd " + worker + " | grep 'not found'; then: " + kRebuild};
+  }
+  std::array<char, 48> time{};
+  std::snprintf(time.data(), time.size(), ", a worker starts in %.2f s", seconds.count());
+  return {what,
+          Finding::kOk,
+          answer.value("tag", "") + ", " + answer.value("cpu", "") + time.data(),
+          ""};
+}
+
+Finding check_backends() {
+  std::string usable, broken;
+  for (const Candidate& c : list_candidates(search_dirs(SearchSettings::current()))) {
+    if (!c.shadowed_by.empty()) continue;
+    try {
+      if (!c.problem.empty()) throw Error(YOKE_FAILED_PRECONDITION, c.path + ": " + c.problem);
+      probe_backend(find_worker(""), c.path);
+      usable += (usable.empty() ? "" : ", ") + c.name;
+    } catch (const Error& e) {
+      broken += std::string("; ") + e.what();
+    }
+  }
+  if (usable.empty())
+    return {"backends",
+            Finding::kProblem,
+            "none can be used" + broken,
+            "yoke backends path; yoke backends list"};
+  if (!broken.empty())
+    return {"backends", Finding::kWarning, usable + broken, "yoke backends list"};
+  return {"backends", Finding::kOk, usable, ""};
+}
+
+// `yoke train` starts no ranks of its own where these are set.
+Finding check_launcher_variables(const GetVariable& get) {
+  const char* rank = get("RANK");
+  if (rank == nullptr)
+    return {"launcher", Finding::kOk, "none: yoke train starts its own ranks", ""};
+  return {"launcher",
+          Finding::kWarning,
+          std::string("RANK = ") + rank + ": yoke train would take itself for one rank of a run",
+          "unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE, unless a launcher set them"};
+}
+
+Finding check_device() {
+  const bool card = std::filesystem::exists("/dev/nvidiactl");
+  return {
+      "device",
+      Finding::kOk,
+      card ? "cpu; there is an NVIDIA card, which this build cannot use" : "cpu; no NVIDIA driver",
+      ""};
+}
+
+std::vector<Finding> examine() {
+  const GetVariable get = ::getenv;
+  return {check_worker(),
+          check_backends(),
+          check_device(),
+          check_cores(get),
+          check_memory(),
+          check_shared_memory(),
+          check_disk(std::filesystem::current_path().string()),
+          check_open_files(),
+          check_rendezvous_folder(),
+          check_loopback(),
+          check_host_name(get),
+          check_rendezvous_address(get),
+          check_launcher_variables(get),
+          check_clock(),
+          check_compiler("c++")};
+}
+
+constexpr const char* kVerdicts[] = {"ok", "warning", "problem"};
+
+void print_text(const std::vector<Finding>& findings) {
+  for (const Finding& f : findings) {
+    std::printf("%-8s %-19s %s\n", kVerdicts[f.verdict], f.what.c_str(), f.found.c_str());
+    if (!f.fix.empty()) std::printf("%-8s %-19s try: %s\n", "", "", f.fix.c_str());
+  }
+}
+
+void print_json(const std::vector<Finding>& findings) {
+  Json rows = Json::array();
+  for (const Finding& f : findings) {
+    rows.push_back(
+        {{"what", f.what}, {"verdict", kVerdicts[f.verdict]}, {"found", f.found}, {"try", f.fix}});
+  }
+  std::puts(rows.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+}
+
+}  // namespace
+
+int doctor_command(const std::vector<std::string>& args) {
+  CLI::App app("Looks whether this machine has all that a run needs, and says what to do if not.",
+               "yoke doctor");
+  bool json = false;
+  app.add_flag("--json", json, "print JSON");
+  return run_command(app, args, [&]() -> int {
+    const std::vector<Finding> findings = examine();
+    json ? print_json(findings) : print_text(findings);
+    for (const Finding& f : findings) {
+      if (f.verdict == Finding::kProblem) return kExitFailed;
+    }
+    return kExitOk;
+  });
+}
+
+}  // namespace yoke

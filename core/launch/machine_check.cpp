@@ -1,0 +1,241 @@
+#include "core/launch/machine_check.hpp"
+
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/timex.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+
+#include "core/launch/network.hpp"
+#include "core/launch/rendezvous_folder.hpp"
+#include "core/launch/subprocess.hpp"
+#include "yoke/error.hpp"
+
+namespace yoke {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+
+std::string size_text(uint64_t bytes) {
+  std::array<char, 32> text{};
+  const auto mib = static_cast<double>(bytes) / kMiB;
+  std::snprintf(text.data(),
+                text.size(),
+                mib < 1024 ? "%.0f MiB" : "%.1f GiB",
+                mib < 1024 ? mib : mib / 1024);
+  return text.data();
+}
+
+Finding ok(const std::string& what, const std::string& found) {
+  return {what, Finding::kOk, found, ""};
+}
+Finding warning(const std::string& what, const std::string& found, const std::string& fix) {
+  return {what, Finding::kWarning, found, fix};
+}
+Finding problem(const std::string& what, const std::string& found, const std::string& fix) {
+  return {what, Finding::kProblem, found, fix};
+}
+
+// A line "Name:   123 kB" of /proc/meminfo, in bytes; 0 = not there.
+uint64_t meminfo(const std::string& name) {
+  std::ifstream in("/proc/meminfo");
+  uint64_t kib = 0;
+  for (std::string word; in >> word;) {
+    if (word == name + ":" && in >> kib) return kib * 1024;
+  }
+  return 0;
+}
+
+// The memory limit of this container, 0 = none.
+uint64_t memory_limit() {
+  uint64_t bytes = 0;
+  std::ifstream("/sys/fs/cgroup/memory.max") >> bytes;  // "max" is no number
+  return bytes;
+}
+
+// Processors' worth of time that this container gets, 0 = as many as there are.
+double quota_of_cores() {
+  double quota = 0, period = 0;
+  std::ifstream("/sys/fs/cgroup/cpu.max") >> quota >> period;
+  return period > 0 ? quota / period : 0;
+}
+
+}  // namespace
+
+Finding check_cores(const GetVariable& get) {
+  const int cores = usable_cores();
+  const double quota = quota_of_cores();
+  std::string found = std::to_string(cores) + (cores == 1 ? " core" : " cores");
+  if (quota > 0 && quota < cores) {
+    std::array<char, 96> text{};
+    std::snprintf(
+        text.data(), text.size(), ", but time for only %.1f of them (cgroup cpu.max)", quota);
+    return warning("cores",
+                   found + text.data(),
+                   "give the container more (docker run --cpus), or start fewer ranks");
+  }
+  const char* threads = get("OMP_NUM_THREADS");
+  if (threads == nullptr) return ok("cores", found);
+  found += std::string("; OMP_NUM_THREADS = ") + threads;
+  if (std::atoi(threads) <= cores) return ok("cores", found + " threads in every rank");
+  return warning(
+      "cores", found + " in every rank, more than there are cores", "unset OMP_NUM_THREADS");
+}
+
+Finding check_memory() {
+  const uint64_t total = meminfo("MemTotal"), available = meminfo("MemAvailable"),
+                 limit = memory_limit();
+  std::string found = size_text(total) + ", " + size_text(available) + " available";
+  if (limit > 0 && limit < total) found += ", limit of the container " + size_text(limit);
+  if (available >= 1024 * kMiB) return ok("memory", found);
+  return warning("memory",
+                 found + "; a rank needs about 300 MiB before its model",
+                 "end other programs, or start fewer ranks");
+}
+
+Finding check_shared_memory(const std::string& folder) {
+  struct statvfs fs {};
+  if (::statvfs(folder.c_str(), &fs) != 0) {
+    return warning(
+        "shared memory", folder + ": " + std::strerror(errno), "mount -t tmpfs tmpfs " + folder);
+  }
+  const uint64_t size = uint64_t{fs.f_blocks} * fs.f_frsize,
+                 free = uint64_t{fs.f_bavail} * fs.f_frsize;
+  const std::string found = folder + ", " + size_text(free) + " free of " + size_text(size);
+  if (::access(folder.c_str(), W_OK) != 0)
+    return warning("shared memory", found + ", but not writable", "chmod 1777 " + folder);
+  if (free >= 256 * kMiB) return ok("shared memory", found);
+  return warning("shared memory",
+                 found + "; NCCL and the tests want more",
+                 "docker run --shm-size=1g, or: mount -o remount,size=1g " + folder);
+}
+
+Finding check_disk(const std::string& folder) {
+  struct statvfs fs {};
+  if (::statvfs(folder.c_str(), &fs) != 0)
+    return problem("disk", folder + ": " + std::strerror(errno), "choose another folder");
+  const uint64_t free = uint64_t{fs.f_bavail} * fs.f_frsize;
+  const std::string found = size_text(free) + " free in " + folder;
+  if (::access(folder.c_str(), W_OK) != 0)
+    return warning("disk",
+                   found + ", but not writable: runs cannot be kept here",
+                   "change the folder, or set run.dir");
+  if (free >= 1024 * kMiB) return ok("disk", found);
+  return warning("disk",
+                 found + "; a checkpoint takes 12 bytes for every parameter",
+                 "free some, or set run.dir to another disk");
+}
+
+Finding check_open_files() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const std::string found = std::to_string(limit.rlim_cur) + " open files";
+  // A rank keeps a connection per peer and communicator.
+  if (limit.rlim_cur >= 1024) return ok("open files", found);
+  return warning("open files",
+                 found + " are few: every communicator has a connection per peer",
+                 "ulimit -n 4096");
+}
+
+Finding check_rendezvous_folder() {
+  try {
+    const RendezvousFolder folder;
+    std::ofstream(folder.path() + "/try") << "text";
+    std::string read;
+    std::ifstream(folder.path() + "/try") >> read;
+    if (read == "text")
+      return ok("rendezvous folder", "below " + folder.path().substr(0, folder.path().rfind('/')));
+    return problem("rendezvous folder",
+                   folder.path() + " does not keep what is written to it",
+                   "set TMPDIR to a folder on a disk with space");
+  } catch (const Error& e) {
+    return problem("rendezvous folder", e.what(), "export TMPDIR=...");
+  }
+}
+
+Finding check_loopback() {
+  const std::string fault = try_loopback();
+  if (fault.empty()) return ok("ports", "a connection within this machine works");
+  return problem("ports",
+                 "no connection within this machine: " + fault,
+                 "ip link set lo up; check the firewall (nft list ruleset)");
+}
+
+Finding check_host_name(const GetVariable& get) {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  if (const char* interface = get("GLOO_SOCKET_IFNAME")) {
+    const std::string found = std::string("GLOO_SOCKET_IFNAME = ") + interface;
+    if (has_interface(interface)) return ok("host name", found);
+    return problem("host name",
+                   found + ", but there is no such interface",
+                   "ip -brief address; export GLOO_SOCKET_IFNAME=one of them");
+  }
+  const Resolved at = resolve(name.data(), 0);
+  if (!at.fault.empty()) {
+    return warning("host name",
+                   std::string(name.data()) + " has no address (" + at.fault +
+                       "); only runs on several machines need one",
+                   "echo \"127.0.1.1 " + std::string(name.data()) +
+                       "\" >> /etc/hosts, or export GLOO_SOCKET_IFNAME=eth0");
+  }
+  return ok("host name", std::string(name.data()) + " is " + at.address);
+}
+
+Finding check_rendezvous_address(const GetVariable& get) {
+  const char *addr = get("MASTER_ADDR"), *port = get("MASTER_PORT");
+  if (addr == nullptr && port == nullptr)
+    return ok("rendezvous address", "not set; only runs on several machines need one");
+  if (addr == nullptr || port == nullptr) {
+    const std::string missing = addr == nullptr ? "MASTER_ADDR" : "MASTER_PORT";
+    return problem("rendezvous address",
+                   missing + " is not set, its companion is",
+                   "export " + missing + "=...");
+  }
+  const int number = std::atoi(port);
+  const std::string both = std::string(addr) + ":" + port;
+  if (number < 1 || number > 65535)
+    return problem("rendezvous address",
+                   "MASTER_PORT = " + std::string(port) + "; allowed: 1 to 65535",
+                   "export MASTER_PORT=29500");
+  const Resolved at = resolve(addr, number);
+  if (!at.fault.empty())
+    return problem("rendezvous address",
+                   both + " has no address (" + at.fault + ")",
+                   "getent hosts " + std::string(addr) +
+                       "; export MASTER_ADDR=the address of the first machine");
+  if (!is_own_address(at))
+    return ok("rendezvous address", both + " is " + at.address + ", another machine");
+  const std::string fault = try_port(at);
+  if (fault.empty())
+    return ok("rendezvous address", both + " is this machine, and the port is free");
+  return problem("rendezvous address",
+                 both + " is this machine, but the port cannot be had: " + fault,
+                 "ss -ltnp 'sport = :" + std::string(port) + "'; export MASTER_PORT=another");
+}
+
+Finding check_clock() {
+  timex state{};
+  const int verdict = ::adjtimex(&state);
+  if (verdict != TIME_ERROR) return ok("clock", "synchronised");
+  return warning("clock",
+                 "not synchronised: logs and traces of several machines will not line up",
+                 "timedatectl set-ntp true, or: chronyc tracking");
+}
+
+Finding check_compiler(const std::string& command) {
+  const std::string fix = "apt-get install g++ (only to build backends and models of your own)";
+  try {
+    const SubprocessResult r = run_subprocess({"/usr/bin/env", command, "--version"}, {});
+    if (r.ending.ok()) return ok("compiler", r.out.substr(0, r.out.find('\n')));
+  } catch (const Error&) {
+  }
+  return warning("compiler", command + " cannot be started", fix);
+}
+
+}  // namespace yoke
