@@ -10,7 +10,6 @@
 namespace yoke {
 namespace {
 
-constexpr double kCosineFloor = 0.1;
 constexpr double kWsdDecay = 0.2;
 
 double progress(int64_t step, int64_t start, int64_t end) {
@@ -30,17 +29,17 @@ double learning_rate(const TrainConfig& train, int64_t step) {
     return train.lr * static_cast<double>(step) / static_cast<double>(train.warmup);
   }
   if (train.schedule == "constant") return train.lr;
+  const auto rate = [&](double share) {
+    return train.lr * (train.min_lr_factor + (1 - train.min_lr_factor) * share);
+  };
   const double p = progress(step, train.warmup, train.steps);
-  if (train.schedule == "linear") return train.lr * (1 - p);
-  if (train.schedule == "cosine") {
-    return train.lr *
-           (kCosineFloor + (1 - kCosineFloor) * 0.5 * (1 + std::cos(std::numbers::pi * p)));
-  }
+  if (train.schedule == "linear") return rate(1 - p);
+  if (train.schedule == "cosine") return rate(0.5 * (1 + std::cos(std::numbers::pi * p)));
   if (train.schedule == "wsd") {
     const auto decay =
         static_cast<int64_t>(std::llround(kWsdDecay * static_cast<double>(train.steps)));
     const int64_t start = std::max(train.warmup, train.steps - decay);
-    return train.lr * (1 - progress(step, start, train.steps));
+    return rate(1 - progress(step, start, train.steps));
   }
   throw Error(
       YOKE_INVALID_ARGUMENT,

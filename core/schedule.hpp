@@ -10,12 +10,12 @@ namespace yoke {
 // The learning rate of `step` (1 is the first) of a run of T = steps, w = warmup:
 //
 //   step <= w   lr * step / w
-//   then        lr * f(p), p = (step - 1 - start) / (T - start), 0 while step <= start + 1
+//   then        lr * (m + (1 - m) * f(p)), m = train.min_lr_factor,
+//               p = (step - 1 - start) / (T - start), 0 while step <= start + 1
 //     constant  f = 1
-//     linear    f = 1 - p                               start = w, falls towards 0
-//     cosine    f = 0.1 + 0.9 * (1 + cos(pi p)) / 2     start = w, falls towards 10 %
-//     wsd       f = 1 - p                               start = T - D: the last D steps, a fifth of
-//     T
+//     linear    f = 1 - p                 start = w
+//     cosine    f = (1 + cos(pi p)) / 2   start = w
+//     wsd       f = 1 - p                 start = T - D: the last D steps, a fifth of T
 //
 // As in torchtitan the end value belongs to the step after the last, so that no step is wasted on a
 // rate of 0. The rate depends on nothing but the step, so that a resumed run goes on exactly.

@@ -56,6 +56,7 @@ struct TrainConfig {
   double lr = 3e-4;
   int64_t warmup = 0;                 // steps
   std::string schedule = "constant";  // | linear | cosine | wsd
+  double min_lr_factor = 0;           // of lr, where the schedule ends
   std::array<double, 2> betas{0.9, 0.95};
   double eps = 1e-8;
   double momentum = 0.0;  // of sgd

@@ -41,8 +41,11 @@ TEST(LearningRate, FallsLinearlyTowardsZeroBehindTheLastStep) {
   EXPECT_DOUBLE_EQ(learning_rate(config, 13), 0.0);
 }
 
-TEST(LearningRate, FollowsHalfACosineTowardsTenPercent) {
-  const TrainConfig config = train("cosine", 12, 2);
+TEST(LearningRate, FollowsHalfACosineTowardsItsFloor) {
+  TrainConfig config = train("cosine", 12, 2);
+  EXPECT_DOUBLE_EQ(learning_rate(config, 8), 2.0 * 0.5);
+  EXPECT_DOUBLE_EQ(learning_rate(config, 13), 0);
+  config.min_lr_factor = 0.1;
   EXPECT_DOUBLE_EQ(learning_rate(config, 3), 2.0);
   EXPECT_DOUBLE_EQ(learning_rate(config, 8), 2.0 * 0.55);  // cos(pi / 2) = 0
   EXPECT_DOUBLE_EQ(learning_rate(config, 13), 0.2);
