@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "core/checkpoint/shapes.hpp"
 #include "yoke/parallel_backend.h"
 
 namespace yoke {
@@ -75,9 +76,14 @@ class CheckpointReader {
   explicit CheckpointReader(const std::string& path);
   ~CheckpointReader();
   const CheckpointInfo& info() const;
+  uint64_t bytes() const;       // of all files but the manifest
+  Shapes param_shapes() const;  // of the weights
+  // HF's description of the model, checked against its checksum; "" = the family has none.
+  std::string hf_config_json() const;
   // FAILED_PRECONDITION with the first 20 differences of names and shapes if it is of another
   // model.
-  void check_model(const YokeModelSummary& model) const;
+  void check_model(const Shapes& model) const;
+  void check_model(const YokeModelSummary& model) const { check_model(shapes_of(model)); }
   // Fills piece.view, compact host memory, from any flat range of any tensor, whatever wrote it,
   // and checks the checksums of what it reads. Widening bf16 -> fp32 -> fp64 is exact, narrowing
   // rounds once to nearest even; other pairs of dtypes must be equal. NOT_FOUND: no such tensor or

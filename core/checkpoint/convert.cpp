@@ -14,9 +14,23 @@ namespace {
 struct Bf16 {
   uint16_t bits;
 };
+struct Fp16 {
+  uint16_t bits;
+};
 
 float to_float(Bf16 value) {
   return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16);
+}
+
+float to_float(Fp16 value) {
+  const uint32_t sign = static_cast<uint32_t>(value.bits & 0x8000) << 16;
+  const uint32_t exponent = value.bits >> 10 & 0x1f, mantissa = value.bits & 0x3ff;
+  if (exponent == 0) {  // zero, or too small for a leading 1
+    const float tiny = static_cast<float>(mantissa) * 0x1p-24F;
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(tiny) | sign);
+  }
+  const uint32_t wide = exponent == 0x1f ? 0xff : exponent + 112;
+  return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
 }
 
 Bf16 to_bf16(float value) {
@@ -48,6 +62,12 @@ void assign(Bf16 value, float& out) {
 void assign(Bf16 value, double& out) {
   out = to_float(value);
 }
+void assign(Fp16 value, float& out) {
+  out = to_float(value);
+}
+void assign(Fp16 value, double& out) {
+  out = to_float(value);
+}
 void assign(float value, Bf16& out) {
   out = to_bf16(value);
 }
@@ -75,6 +95,8 @@ Loop find_loop(int32_t from, int32_t to) {
   if (from == YOKE_F64 && to == YOKE_F32) return loop<double, float>;
   if (from == YOKE_BF16 && to == YOKE_F32) return loop<Bf16, float>;
   if (from == YOKE_BF16 && to == YOKE_F64) return loop<Bf16, double>;
+  if (from == YOKE_F16 && to == YOKE_F32) return loop<Fp16, float>;
+  if (from == YOKE_F16 && to == YOKE_F64) return loop<Fp16, double>;
   if (from == YOKE_F32 && to == YOKE_BF16) return loop<float, Bf16>;
   if (from == YOKE_F64 && to == YOKE_BF16) return loop<double, Bf16>;
   return nullptr;
@@ -95,7 +117,7 @@ void convert(const void* src, int32_t from, void* dst, int32_t to, int64_t count
   if (copy == nullptr) {
     throw Error(YOKE_FAILED_PRECONDITION,
                 std::string("cannot convert ") + dtype_name(from) + " to " + dtype_name(to) +
-                    "; fp64, fp32 and bf16 can be");
+                    "; fp64, fp32 and bf16 can be, and fp16 to fp32 and fp64");
   }
   copy(src, dst, count);
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/checkpoint/shapes.hpp"
 #include "yoke/error.hpp"
 #include "yoke/tensor.hpp"
 
@@ -91,12 +92,6 @@ char* data_of(const YokePiece& piece, int32_t dtype) {
                dtype_name(dtype));
   }
   return data<char>(t);
-}
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  return text + "]";
 }
 
 }  // namespace yoke

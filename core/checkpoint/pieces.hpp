@@ -17,6 +17,4 @@ void require_same(const StoredTensor& a, const StoredTensor& b);
 // INTERNAL otherwise.
 char* data_of(const YokePiece& piece, int32_t dtype);
 
-std::string shape_text(const std::vector<int64_t>& shape);  // "[2, 3]"
-
 }  // namespace yoke

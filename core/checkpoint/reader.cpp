@@ -17,7 +17,7 @@ namespace yoke {
 namespace {
 
 constexpr uint64_t kMaxManifestBytes = uint64_t{256} << 20;
-constexpr size_t kShownDifferences = 20;
+constexpr char kConfigFile[] = "config.json";
 
 [[noreturn]] void damaged(const std::string& where, const std::string& reason) {
   throw Error(YOKE_DATA_LOSS, where + ": " + reason);
@@ -186,36 +186,32 @@ const CheckpointInfo& CheckpointReader::info() const {
   return impl_->manifest.info;
 }
 
-void CheckpointReader::check_model(const YokeModelSummary& model) const {
-  std::vector<std::string> differences;
-  std::set<std::string> wanted;
-  for (uint64_t i = 0; i < model.num_params; ++i) {
-    const YokeParameter& param = *model.params[i];
-    const std::string name(view(param.name));
-    const std::vector<int64_t> shape(param.shape, param.shape + param.ndim);
-    wanted.insert(name);
-    const auto at = impl_->tensors.find({name, "param"});
-    if (at == impl_->tensors.end()) {
-      differences.push_back("'" + name + "' " + shape_text(shape) + " is not in the checkpoint");
-    } else if (at->second->shape != shape) {
-      differences.push_back("'" + name + "' is " + shape_text(shape) + " in the model, " +
-                            shape_text(at->second->shape) + " in the checkpoint");
-    }
+uint64_t CheckpointReader::bytes() const {
+  uint64_t bytes = 0;
+  for (const StoredFile& file : impl_->manifest.files) bytes += file.bytes;
+  return bytes;
+}
+
+Shapes CheckpointReader::param_shapes() const {
+  Shapes shapes;
+  for (const StoredTensor& tensor : impl_->manifest.tensors) {
+    if (tensor.kind == "param") shapes[tensor.name] = tensor.shape;
   }
-  for (const auto& [key, tensor] : impl_->tensors) {
-    if (key.second != "param" || wanted.contains(key.first)) continue;
-    differences.push_back("'" + key.first + "' " + shape_text(tensor->shape) +
-                          " is not in the model");
-  }
-  if (differences.empty()) return;
-  std::string text =
-      info().path + " is a checkpoint of another model; check [model] of the run file:";
-  for (size_t i = 0; i < std::min(differences.size(), kShownDifferences); ++i)
-    text += "\n  " + differences[i];
-  if (differences.size() > kShownDifferences) {
-    text += "\n  and " + std::to_string(differences.size() - kShownDifferences) + " more";
-  }
-  throw Error(YOKE_FAILED_PRECONDITION, text);
+  return shapes;
+}
+
+std::string CheckpointReader::hf_config_json() const {
+  if (!impl_->files.contains(kConfigFile)) return "";
+  impl_->verify_heads();
+  return read_text(impl_->files.at(kConfigFile).path(), kMaxManifestBytes);
+}
+
+void CheckpointReader::check_model(const Shapes& model) const {
+  require_same_shapes(
+      model,
+      param_shapes(),
+      info().path + " is a checkpoint of another model; check [model] of the run file",
+      "the checkpoint");
 }
 
 void CheckpointReader::visit(const YokePiece& piece) const {

@@ -62,6 +62,24 @@ TEST(Convert, WidensExactly) {
   }
 }
 
+TEST(Convert, WidensHalfPrecisionExactly) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const auto half = static_cast<uint16_t>(bits);
+    const auto single = one<float>(half, YOKE_F16, YOKE_F32);
+    const int exponent = half >> 10 & 0x1f, mantissa = half & 0x3ff;
+    double expected =
+        exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
+    if (exponent == 31) expected = std::numeric_limits<double>::infinity();
+    if (exponent == 31 && mantissa != 0) {
+      ASSERT_TRUE(std::isnan(single)) << bits;
+      continue;
+    }
+    ASSERT_EQ(single, half >= 0x8000 ? -expected : expected) << bits;
+    ASSERT_EQ(std::signbit(single), half >= 0x8000) << bits;
+    ASSERT_EQ(one<double>(half, YOKE_F16, YOKE_F64), static_cast<double>(single));
+  }
+}
+
 TEST(Convert, NarrowsToTheNearest) {
   std::mt19937_64 random(3);
   for (int i = 0; i < 200; ++i) {
@@ -98,7 +116,7 @@ TEST(Convert, KeepsNanAndMakesTooLargeInfinite) {
 TEST(Convert, RefusesOtherPairs) {
   EXPECT_TRUE(can_convert(YOKE_I64, YOKE_I64));
   EXPECT_FALSE(can_convert(YOKE_I64, YOKE_F64));
-  EXPECT_FALSE(can_convert(YOKE_F16, YOKE_F32));
+  EXPECT_FALSE(can_convert(YOKE_F32, YOKE_F16));
   int64_t value = 3;
   EXPECT_EQ(one<int64_t>(value, YOKE_I64, YOKE_I64), 3);
   EXPECT_THROW(one<double>(value, YOKE_I64, YOKE_F64), Error);

@@ -1,0 +1,201 @@
+#include "core/checkpoint/hf_weights.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/convert.hpp"
+#include "core/checkpoint/strict_json.hpp"
+#include "yoke/error.hpp"
+#include "yoke/tensor.hpp"
+
+namespace yoke {
+namespace {
+
+constexpr uint64_t kMaxIndexBytes = uint64_t{64} << 20;
+constexpr int64_t kPortion = 1 << 18;  // elements converted or compared at a time
+
+[[noreturn]] void damaged(const std::string& where, const std::string& reason) {
+  throw Error(YOKE_DATA_LOSS, where + ": " + reason);
+}
+
+bool exists(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+// Old files hold a table that follows from rope_theta.
+bool is_derived(const std::string& name) {
+  return name.ends_with(".rotary_emb.inv_freq");
+}
+
+[[noreturn]] void refuse_folder(const std::string& folder) {
+  const std::string other =
+      exists(folder + "/pytorch_model.bin") || exists(folder + "/pytorch_model.bin.index.json")
+          ? "; its pytorch_model.bin is a pickle, which may run code: write "
+            "it again with transformers' save_pretrained"
+          : "";
+  throw Error(YOKE_NOT_FOUND,
+              folder + " has no model.safetensors and no model.safetensors.index.json" + other);
+}
+
+// File name -> the tensors that the index puts there.
+std::map<std::string, std::set<std::string>> read_index(const std::string& path) {
+  const nlohmann::json json = parse_json_object(read_text(path, kMaxIndexBytes), path);
+  const auto map = json.find("weight_map");
+  if (map == json.end() || !map->is_object() || map->empty()) {
+    damaged(path, "it has no weight_map from tensors to files");
+  }
+  std::map<std::string, std::set<std::string>> files;
+  for (const auto& [tensor, value] : map->items()) {
+    if (!value.is_string()) damaged(path, "the file of '" + tensor + "' is not a text");
+    const auto& file = value.get_ref<const std::string&>();
+    if (file.empty() || file[0] == '.' || file.find('/') != std::string::npos) {
+      damaged(path, "'" + file + "' is no plain file name");
+    }
+    files[file].insert(tensor);
+  }
+  return files;
+}
+
+// Both names stand in the files, but are one parameter of the model.
+void require_equal(const HfWeights& weights,
+                   const std::string& folder,
+                   const std::string& name,
+                   const std::string& same_as,
+                   int64_t numel) {
+  std::vector<float> a(static_cast<size_t>(std::min(numel, kPortion))), b(a.size());
+  for (int64_t begin = 0; begin < numel; begin += kPortion) {
+    const int64_t count = std::min(kPortion, numel - begin);
+    weights.read(name, begin, count, a.data());
+    weights.read(same_as, begin, count, b.data());
+    if (std::memcmp(a.data(), b.data(), static_cast<size_t>(count) * sizeof(float)) == 0) continue;
+    throw Error(YOKE_FAILED_PRECONDITION,
+                folder + ": config.json ties '" + name + "' to '" + same_as +
+                    "', but their values differ; save the model again with tie_word_embeddings = "
+                    "false");
+  }
+}
+
+// The parameters of a checkpoint of Yoke, read with their checksums.
+ReadWeights open_checkpoint(const std::string& folder, const Shapes& model) {
+  auto reader = std::make_shared<const CheckpointReader>(folder);
+  reader->check_model(model);
+  return [reader, model](const std::string& name, int64_t begin, int64_t count, float* dst) {
+    const std::vector<int64_t>& shape = model.at(name);
+    const FlatView flat(dst, count, YOKE_F32);
+    YokePiece piece{};
+    piece.header = YOKE_HEADER(YokePiece, YOKE_ID_PIECE);
+    piece.name = view(name);
+    piece.kind = view("param");
+    piece.shape = shape.data();
+    piece.ndim = static_cast<int32_t>(shape.size());
+    piece.dtype = YOKE_F32;
+    piece.begin = begin;
+    piece.count = count;
+    piece.view = flat.get();
+    reader->visit(piece);
+  };
+}
+
+}  // namespace
+
+HfWeights::HfWeights(const std::string& folder) {
+  const std::string whole = folder + "/model.safetensors";
+  const std::string index = whole + ".index.json";
+  if (exists(whole)) {
+    add_file(whole);
+  } else if (exists(index)) {
+    add_indexed_files(folder, index);
+  } else {
+    refuse_folder(folder);
+  }
+}
+
+void HfWeights::add_file(const std::string& path) {
+  files_.push_back(File::open_for_reading(path));
+  for (SafetensorsTensor& tensor : read_safetensors_header(files_.back()).tensors) {
+    if (is_derived(tensor.name)) continue;
+    const std::string name = tensor.name;
+    if (!can_convert(tensor.dtype, YOKE_F32)) {
+      damaged(path,
+              "tensor '" + name + "' is " + dtype_name(tensor.dtype) +
+                  "; weights are fp64, fp32, bf16 or fp16");
+    }
+    const auto [at, added] =
+        tensors_.try_emplace(name, Place{files_.size() - 1, std::move(tensor)});
+    if (!added)
+      damaged(path, "tensor '" + name + "' is in " + files_[at->second.file].path() + " too");
+  }
+}
+
+void HfWeights::add_indexed_files(const std::string& folder, const std::string& index_path) {
+  for (const auto& [name, listed] : read_index(index_path)) {
+    const std::string path = folder + "/" + name;
+    if (!exists(path)) damaged(index_path, "it names " + name + ", which is not in the folder");
+    add_file(path);
+    for (const std::string& tensor : listed) {
+      const auto at = tensors_.find(tensor);
+      if (is_derived(tensor)) continue;
+      if (at == tensors_.end() || at->second.file != files_.size() - 1) {
+        damaged(index_path, "it puts '" + tensor + "' into " + name + ", where it is not");
+      }
+    }
+    for (const auto& [tensor, place] : tensors_) {
+      if (place.file == files_.size() - 1 && !listed.contains(tensor)) {
+        damaged(path, "tensor '" + tensor + "' is not in " + index_path);
+      }
+    }
+  }
+}
+
+Shapes HfWeights::shapes() const {
+  Shapes shapes;
+  for (const auto& [name, place] : tensors_) shapes[name] = place.tensor.shape;
+  return shapes;
+}
+
+void HfWeights::read(const std::string& name, int64_t begin, int64_t count, float* dst) const {
+  const Place& place = tensors_.at(name);
+  const File& file = files_[place.file];
+  const int32_t dtype = place.tensor.dtype;
+  const int64_t item = item_size(dtype);
+  uint64_t at = place.tensor.begin + static_cast<uint64_t>(begin * item);
+  if (dtype == YOKE_F32) return file.read_at(dst, static_cast<size_t>(count * item), at);
+  std::vector<char> buffer(static_cast<size_t>(std::min(count, kPortion) * item));
+  for (int64_t done = 0; done < count; done += kPortion) {
+    const int64_t portion = std::min(kPortion, count - done);
+    file.read_at(buffer.data(), static_cast<size_t>(portion * item), at);
+    convert(buffer.data(), dtype, dst + done, YOKE_F32, portion);
+    at += static_cast<uint64_t>(portion * item);
+  }
+}
+
+ReadWeights open_weights(const std::string& folder,
+                         const Shapes& model,
+                         const std::map<std::string, std::string>& ties) {
+  if (exists(folder + "/manifest.json")) return open_checkpoint(folder, model);
+  auto weights = std::make_shared<const HfWeights>(folder);
+  Shapes stored = weights->shapes();
+  for (const auto& [name, same_as] : ties) {
+    const auto at = stored.find(name);
+    if (at == stored.end()) continue;
+    const auto other = stored.find(same_as);
+    if (other == stored.end() || other->second != at->second) continue;  // a difference like others
+    const std::vector<int64_t>& shape = at->second;
+    require_equal(
+        *weights, folder, name, same_as, numel(shape.data(), static_cast<int32_t>(shape.size())));
+    stored.erase(at);
+  }
+  require_same_shapes(
+      model, stored, folder + ": the weights are not those of its config.json", "the files");
+  return [weights](const std::string& name, int64_t begin, int64_t count, float* dst) {
+    weights->read(name, begin, count, dst);
+  };
+}
+
+}  // namespace yoke
