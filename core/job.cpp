@@ -114,10 +114,13 @@ Job make_job(const std::string& config_path,
     fill_options(job.config, backend.name(), job.options);
   });
   collect(faults, [&] {
-    job.family = find_family(run.model.family, families);
-    job.model = job.family.info(run.model, run.data);
+    const Family family = find_family(run.model.family, families);
+    job.model = family.info(run.model, run.data);
+    job.family = family;  // stays empty if it refused: making its blocks would say the same again
   });
-  collect(faults, [&] { job.data = open_data(run.data, run.train.global_batch, run.seed); });
+  collect(faults, [&] {
+    job.data = open_data(run.data, run.train.global_batch, run.seed, job.model.vocab);
+  });
   if (job.data.stream) check_data(job, faults);
   // The backend judges what is otherwise complete; the batch and mesh rules need its answer.
   if (job.family.make_blocks && job.options.size() == backend.description().num_options) {

@@ -42,6 +42,7 @@ struct ModelConfig {
 
 struct DataConfig {
   std::string path;
+  std::string format = "auto";  // | text | yoke | nanogpt | llmc
   int64_t seq_len = 256;
   std::string order = "shuffled";  // | sequential
   double holdout = 0.05;           // tail of the stream kept for evaluation

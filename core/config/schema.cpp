@@ -96,6 +96,12 @@ std::vector<Key> make_schema() {
       {"model.norm_eps", PLACE(model.norm_eps), above(0), "", 0, "epsilon of the norms"},
 
       {"data.path", PLACE(data.path), kAny, "", kRequired, "bytes of a text, or .bin token ids"},
+      {"data.format",
+       PLACE(data.format),
+       kAny,
+       "auto|text|yoke|nanogpt|llmc",
+       0,
+       "of data.path; auto = by its header, nanogpt (raw uint16 ids) has none"},
       {"data.seq_len", PLACE(data.seq_len), count_from(1), "", 0, "tokens of a sequence"},
       {"data.order", PLACE(data.order), kAny, "shuffled|sequential", 0, "order of the sequences"},
       {"data.holdout",

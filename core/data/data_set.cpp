@@ -30,15 +30,19 @@ void check_config(const DataConfig& config) {
 
 }  // namespace
 
-DataSet open_data(const DataConfig& config, int64_t global_batch, uint64_t seed) {
+WindowSplit split_windows(int64_t tokens, int64_t seq_len, double holdout) {
+  const int64_t windows = tokens > 0 ? (tokens - 1) / seq_len : 0;
+  int64_t held_out = std::llround(holdout * static_cast<double>(windows));
+  if (holdout > 0) held_out = std::max<int64_t>(held_out, 1);
+  return {windows - held_out, held_out};
+}
+
+DataSet open_data(const DataConfig& config, int64_t global_batch, uint64_t seed, int64_t vocab) {
   check_config(config);
-  auto stream = TokenStream::open(config.path);
+  auto stream = TokenStream::open(config.path, config.format, vocab);
   const std::string who =
       "data.path = \"" + config.path + "\" has " + text(stream->size()) + " tokens, ";
-  const int64_t windows = (stream->size() - 1) / config.seq_len;
-  int64_t held_out = std::llround(config.holdout * static_cast<double>(windows));
-  if (config.holdout > 0) held_out = std::max<int64_t>(held_out, 1);
-  const int64_t train = windows - held_out;
+  const auto [train, held_out] = split_windows(stream->size(), config.seq_len, config.holdout);
   if (train < 1) {
     throw Error(YOKE_INVALID_ARGUMENT,
                 who + "too few: data.seq_len = " + text(config.seq_len) +

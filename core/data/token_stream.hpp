@@ -10,9 +10,13 @@
 
 namespace yoke {
 
-// A file of token ids, little-endian: the magic, uint32 bytes per id (2 or 4), uint32 vocabulary
-// (ids are below it), uint64 number of ids, then the ids. In Python, for an array `a` of uint16:
-//   f.write(b"YOKETOK1" + struct.pack("<IIQ", 2, vocab, len(a)) + a.tobytes())
+// Formats of token ids, all little-endian:
+//   yoke     the magic, uint32 bytes per id (2 or 4), uint32 vocabulary (ids are below it), uint64
+//            number of ids, then the ids. In Python, for an array `a` of uint16:
+//              f.write(b"YOKETOK1" + struct.pack("<IIQ", 2, vocab, len(a)) + a.tobytes())
+//   llmc     llm.c's data files: 256 int32, of which the first three are magic, version and number
+//            of ids; then uint16 (magic 20240520, version 1) or uint32 (magic 20240801, version 7)
+//   nanogpt  nanoGPT's train.bin: uint16 ids and nothing else
 inline constexpr char kTokenFileMagic[] = "YOKETOK1";
 inline constexpr size_t kTokenFileHeaderBytes = 24;
 
@@ -20,14 +24,21 @@ inline constexpr size_t kTokenFileHeaderBytes = 24;
 // of them: the last is only a target. Immutable; any thread.
 class TokenStream {
  public:
-  // Bytes of a text, or a file of token ids (told by its magic). Throws Error(NOT_FOUND) naming the
-  // path and how to get the demo text, INVALID_ARGUMENT for what is no readable file, DATA_LOSS for
-  // a damaged header.
-  static std::shared_ptr<const TokenStream> open(const std::string& path);
+  // format: of data.format. "auto" goes by the header; a file without one is a text, unless its
+  // name ends in .bin or it has zero bytes: then it is refused, for raw ids look like anything.
+  // vocab: of the model that takes the ids, 0 = none. Looks at the header and the first million
+  // ids. Throws Error(NOT_FOUND) naming the path and how to get the demo text, INVALID_ARGUMENT for
+  // what is no readable file of this format, DATA_LOSS for a damaged one.
+  static std::shared_ptr<const TokenStream> open(const std::string& path,
+                                                 const std::string& format = "auto",
+                                                 int64_t vocab = 0);
   virtual ~TokenStream() = default;
+  virtual const char* format() const = 0;
   virtual int64_t size() const = 0;
-  virtual int64_t vocab() const = 0;  // smallest vocabulary that holds every id: 256 for bytes
-  // Tokens [begin, begin + count). Throws Error(DATA_LOSS) for an id that the header rules out.
+  // The vocabulary that the file promises: 256 for bytes; 0 = it promises none.
+  virtual int64_t vocab() const = 0;
+  // Tokens [begin, begin + count). Throws Error(DATA_LOSS) with place and value of an id that the
+  // header or the model's vocabulary rules out.
   virtual void read(int64_t begin, int64_t count, int64_t* out) const = 0;
 };
 
@@ -59,14 +70,20 @@ struct HostMicroBatch {
 
 // Windows of the training part and of the held-out tail (always sequential; at least one window if
 // data.holdout > 0). Throws Error(INVALID_ARGUMENT) if the stream is too short for that, or a
-// global batch is larger than the training part. Whether a model's vocabulary holds stream->vocab()
-// is the caller's check.
+// global batch is larger than the training part. vocab: of the model, 0 = none; whether it holds
+// stream->vocab() is the caller's check.
 struct DataSet {
   std::shared_ptr<const TokenStream> stream;
   int64_t seq_len = 0;
   Sampler train, held_out;
 };
-DataSet open_data(const DataConfig& config, int64_t global_batch, uint64_t seed);
+DataSet open_data(const DataConfig& config, int64_t global_batch, uint64_t seed, int64_t vocab = 0);
+
+// How many windows of a stream are trained on, and how many are held out.
+struct WindowSplit {
+  int64_t train = 0, held_out = 0;
+};
+WindowSplit split_windows(int64_t tokens, int64_t seq_len, double holdout);
 
 // Samples of data rank r, micro-batch a of step s (s counts from 0), with m sequences per
 // micro-batch and `accumulation` micro-batches: m samples from s*G + a*data_ranks*m + r*m, G =

@@ -84,6 +84,7 @@ TEST(Schema, TheKeysThatUsersRelyOnAreThere) {
                           "model.rope_theta",
                           "model.norm_eps",
                           "data.path",
+                          "data.format",
                           "data.seq_len",
                           "data.order",
                           "data.holdout",
@@ -95,6 +96,7 @@ TEST(Schema, TheKeysThatUsersRelyOnAreThere) {
                           "train.lr",
                           "train.warmup",
                           "train.schedule",
+                          "train.min_lr_factor",
                           "train.betas",
                           "train.eps",
                           "train.momentum",
@@ -109,6 +111,8 @@ TEST(Schema, TheKeysThatUsersRelyOnAreThere) {
                           "checkpoint.keep",
                           "checkpoint.resume",
                           "metrics.every",
+                          "metrics.tensorboard",
+                          "profile.steps",
                           "comm.check",
                           "comm.timeout"};
   const std::vector<std::string> expected(std::begin(frozen), std::end(frozen));

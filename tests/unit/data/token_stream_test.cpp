@@ -38,7 +38,8 @@ std::string token_file(const std::vector<Id>& ids, uint32_t vocab, uint64_t prom
 
 TEST(TokenStream, ReadsTheBytesOfATextAsUnsignedIds) {
   ScratchFile file(std::string("a\xff\0z", 4));
-  auto stream = TokenStream::open(file.path());
+  auto stream = TokenStream::open(file.path(), "text");
+  EXPECT_STREQ(stream->format(), "text");
   EXPECT_EQ(stream->size(), 4);
   EXPECT_EQ(stream->vocab(), 256);
   std::vector<int64_t> out(3);
@@ -73,28 +74,121 @@ TEST(TokenStream, RefusesAFolder) {
   EXPECT_THAT(e.what(), HasSubstr("not a regular file"));
 }
 
-TEST(TokenStream, RefusesABinWithoutTheMagic) {
-  ScratchFile file("just some text, and long enough", ".bin");
+std::string llmc_file(int32_t magic, int32_t version, int32_t promised, const std::string& ids) {
+  std::string out;
+  for (const int32_t word : {magic, version, promised}) append(out, word);
+  out.resize(1024);
+  return out + ids;
+}
+
+template <class Id>
+std::string raw(const std::vector<Id>& ids) {
+  std::string out;
+  for (const Id id : ids) append(out, id);
+  return out;
+}
+
+std::vector<int64_t> all_ids(const TokenStream& stream) {
+  std::vector<int64_t> out(static_cast<size_t>(stream.size()));
+  stream.read(0, stream.size(), out.data());
+  return out;
+}
+
+TEST(TokenStream, ReadsBothKindsOfLlmcFiles) {
+  ScratchFile gpt2(llmc_file(20240520, 1, 3, raw<uint16_t>({50256, 0, 7})), ".bin");
+  ScratchFile llama(llmc_file(20240801, 7, 2, raw<uint32_t>({128000, 1})), ".bin");
+  const auto two = TokenStream::open(gpt2.path()), four = TokenStream::open(llama.path(), "llmc");
+  EXPECT_STREQ(two->format(), "llmc");
+  EXPECT_EQ(two->vocab(), 0) << "the header promises none";
+  EXPECT_THAT(all_ids(*two), ElementsAre(50256, 0, 7));
+  EXPECT_THAT(all_ids(*four), ElementsAre(128000, 1));
+}
+
+TEST(TokenStream, ReadsRawIdsOnlyWhenToldSo) {
+  ScratchFile file(raw<uint16_t>({1, 50256, 2}), ".bin");
+  EXPECT_THAT(all_ids(*TokenStream::open(file.path(), "nanogpt")), ElementsAre(1, 50256, 2));
   const Error e = error_of([&] { TokenStream::open(file.path()); });
   EXPECT_EQ(e.code(), YOKE_INVALID_ARGUMENT);
-  EXPECT_THAT(e.what(), HasSubstr("YOKETOK1"));
+  EXPECT_THAT(e.what(), HasSubstr("no header that is known"));
+  EXPECT_THAT(e.what(), HasSubstr("data.format = \"nanogpt\""));
 }
 
-TEST(TokenStream, NoticesACutFileOfIds) {
-  ScratchFile file(token_file<uint16_t>({1, 2, 3}, 10, 5), ".bin");
+TEST(TokenStream, DoesNotTakeRawIdsForAText) {
+  ScratchFile file("a text to begin with" + raw<uint16_t>({1, 2}), ".dat");
+  const Error e = error_of([&] { TokenStream::open(file.path()); });
+  EXPECT_EQ(e.code(), YOKE_INVALID_ARGUMENT);
+  EXPECT_THAT(e.what(), HasSubstr("its byte 21 is zero"));
+  EXPECT_THAT(e.what(), HasSubstr("data.format = \"nanogpt\""));
+}
+
+TEST(TokenStream, RefusesAFormatThatTheFileIsNotOf) {
+  const ScratchFile yoke(token_file<uint16_t>({1}, 10, 1), ".bin");
+  const ScratchFile llmc(llmc_file(20240520, 1, 1, "ab"), ".bin");
+  const ScratchFile odd("abc", ".bin");
+  const std::tuple<const ScratchFile*, const char*, int32_t, const char*> rows[] = {
+      {&llmc, "yoke", YOKE_INVALID_ARGUMENT, "does not begin with \"YOKETOK1\""},
+      {&yoke, "llmc", YOKE_INVALID_ARGUMENT, "20240520, 20240801"},
+      {&yoke, "nanogpt", YOKE_INVALID_ARGUMENT, "data.format = \"yoke\""},
+      {&llmc, "nanogpt", YOKE_INVALID_ARGUMENT, "data.format = \"llmc\""},
+      {&odd, "nanogpt", YOKE_DATA_LOSS, "has 3 bytes"},
+      {&odd, "numpy", YOKE_INVALID_ARGUMENT, "allowed: auto, text, yoke, nanogpt, llmc"},
+  };
+  for (const auto& [file, format, code, fragment] : rows) {
+    const Error e = error_of([&, f = file, as = format] { TokenStream::open(f->path(), as); });
+    EXPECT_EQ(e.code(), code) << format;
+    EXPECT_THAT(e.what(), HasSubstr(fragment));
+  }
+}
+
+TEST(TokenStream, NoticesAHeaderThatIsNotTrue) {
+  const std::string yoke = token_file<uint16_t>({1, 2, 3}, 10, 3);
+  const std::pair<std::string, const char*> rows[] = {
+      {token_file<uint16_t>({1, 2, 3}, 10, 5), "promises 5 ids"},
+      {yoke + "x", "3 and a part of one"},
+      {yoke.substr(0, 20), "fewer than its header of 24"},
+      {token_file<uint16_t>({}, 0, 0), "a vocabulary of 0"},
+      {token_file<uint64_t>({1}, 10, 1), "ids of 8 bytes"},
+      {llmc_file(20240520, 1, 2, "ab"), "promises 2 ids"},
+      {llmc_file(20240520, 1, -1, "ab"), "promises 4294967295 ids"},
+      {llmc_file(20240520, 1, 1, "abc"), "1 and a part of one"},
+      {llmc_file(20240520, 2, 1, "ab"), "version 2 of llm.c's 20240520; known: 1"},
+      {llmc_file(20240801, 1, 1, "abcd"), "known: 7"},
+      {llmc_file(20240520, 1, 1, "ab").substr(0, 1000), "fewer than its header of 1024"},
+  };
+  for (const auto& [content, fragment] : rows) {
+    const ScratchFile file(content, ".bin");
+    const Error e = error_of([&] { TokenStream::open(file.path()); });
+    EXPECT_EQ(e.code(), YOKE_DATA_LOSS) << fragment;
+    EXPECT_THAT(e.what(), HasSubstr(fragment));
+    EXPECT_THAT(e.what(), HasSubstr(file.path()));
+  }
+}
+
+TEST(TokenStream, NoticesAnIdAboveThePromisedVocabularyAtOnce) {
+  ScratchFile file(token_file<uint16_t>({1, 10}, 10, 2), ".bin");
   const Error e = error_of([&] { TokenStream::open(file.path()); });
   EXPECT_EQ(e.code(), YOKE_DATA_LOSS);
-  EXPECT_THAT(e.what(), HasSubstr("promises 5 ids"));
+  EXPECT_THAT(e.what(), HasSubstr("token 1 (byte 26) is 10, but its header promises ids below 10"));
 }
 
-TEST(TokenStream, NoticesAnIdAboveThePromisedVocabulary) {
-  ScratchFile file(token_file<uint16_t>({1, 10}, 10, 2), ".bin");
-  auto stream = TokenStream::open(file.path());
-  int64_t out[2];
-  EXPECT_NO_THROW(stream->read(0, 1, out));
-  const Error e = error_of([&] { stream->read(0, 2, out); });
+TEST(TokenStream, NoticesAnIdBeyondTheModelsVocabularyAtOnce) {
+  ScratchFile file(raw<uint16_t>({1, 999, 1000}), ".bin");
+  EXPECT_NO_THROW(TokenStream::open(file.path(), "nanogpt", 1001));
+  const Error e = error_of([&] { TokenStream::open(file.path(), "nanogpt", 1000); });
   EXPECT_EQ(e.code(), YOKE_DATA_LOSS);
-  EXPECT_THAT(e.what(), HasSubstr("token 1 of the stream is 10"));
+  EXPECT_THAT(e.what(), HasSubstr(file.path()));
+  EXPECT_THAT(e.what(), HasSubstr("token 2 (byte 4) is 1000, but model.vocab = 1000"));
+}
+
+TEST(TokenStream, NoticesAnIdFarIntoTheFileWhenItIsRead) {
+  std::vector<uint16_t> ids(1'100'000, 3);
+  ids[1'090'000] = 500;
+  ScratchFile file(raw(ids), ".bin");
+  const auto stream = TokenStream::open(file.path(), "nanogpt", 300);
+  int64_t out[2];
+  EXPECT_NO_THROW(stream->read(1'089'998, 2, out));
+  EXPECT_THAT(error_of([&] { stream->read(1'089'999, 2, out); }).what(),
+              HasSubstr("token 1090000 (byte 2180000) is 500"));
 }
 
 TEST(TokenStream, RefusesReadsBeyondItsEnd) {
