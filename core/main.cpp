@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "core/cli/backends.hpp"
+#include "core/cli/checkpoint.hpp"
 #include "core/cli/config.hpp"
+#include "core/cli/data.hpp"
 #include "core/cli/doctor.hpp"
 #include "core/cli/generate.hpp"
 #include "core/cli/train.hpp"
@@ -26,14 +28,15 @@ struct Command {
 constexpr Command kCommands[] = {
     {"train", yoke::train_command, "train a model as a run file says"},
     {"generate", yoke::generate_command, "continue a text with a trained model"},
+    {"checkpoint", yoke::checkpoint_command, "list, verify and export checkpoints"},
+    {"data", yoke::data_command, "show what a file of tokens holds"},
     {"backends", yoke::backends_command, "list parallel backends, show what they can do"},
     {"config", yoke::config_command, "show what a run would use, list all keys"},
     {"doctor", yoke::doctor_command, "look whether this machine has all that a run needs"},
 };
 
 // In the design, not built yet.
-constexpr const char* kPlanned[] = {
-    "compare", "checkpoint", "plan", "report", "completion"};
+constexpr const char* kPlanned[] = {"compare", "plan", "report", "completion"};
 
 void print_help(FILE* out) {
   std::fputs("Trains one model through interchangeable parallel backends.\n\n", out);

@@ -27,7 +27,8 @@ TEST(Yoke, HelpListsTheCommandsThatWorkAndNoOthers) {
     const SubprocessResult r = YokeInstall().run({flag});
     EXPECT_EQ(r.ending.exit_code, 0);
     EXPECT_EQ(r.err, "");
-    for (const char* command : {"train", "generate", "backends", "config", "doctor"}) {
+    for (const char* command :
+         {"train", "generate", "checkpoint", "data", "backends", "config", "doctor"}) {
       EXPECT_THAT(r.out, HasSubstr(std::string("\n  ") + command + " "));
     }
     EXPECT_THAT(r.out, Not(HasSubstr("compare")));
@@ -36,7 +37,8 @@ TEST(Yoke, HelpListsTheCommandsThatWorkAndNoOthers) {
 
 TEST(Yoke, EveryCommandHasHelp) {
   const YokeInstall install;
-  for (const char* command : {"train", "generate", "backends", "config", "doctor"}) {
+  for (const char* command :
+       {"train", "generate", "checkpoint", "data", "backends", "config", "doctor"}) {
     const SubprocessResult r = install.run({command, "--help"});
     EXPECT_EQ(r.ending.exit_code, 0) << command;
     EXPECT_EQ(r.err, "") << command;
@@ -59,12 +61,13 @@ TEST(Yoke, WithoutACommandShowsHelpAsAnError) {
 }
 
 TEST(Yoke, NamesTheCommandThatWasMeant) {
-  expect_misuse(
-      {"trian"},
-      "yoke: unknown command 'trian'; allowed: train, generate, backends, config, doctor; did you mean "
-      "'train'?\n");
+  expect_misuse({"trian"},
+                "yoke: unknown command 'trian'; allowed: train, generate, checkpoint, data, "
+                "backends, config, doctor; did you mean "
+                "'train'?\n");
   expect_misuse({"qwerty"},
-                "yoke: unknown command 'qwerty'; allowed: train, generate, backends, config, doctor\n");
+                "yoke: unknown command 'qwerty'; allowed: train, generate, checkpoint, data, "
+                "backends, config, doctor\n");
   expect_misuse(
       {"--hlep"},
       "yoke: unknown flag '--hlep'; allowed: --help, --version; did you mean '--help'?\n");
@@ -73,8 +76,7 @@ TEST(Yoke, NamesTheCommandThatWasMeant) {
 TEST(Yoke, RefusesPlannedCommandsByName) {
   expect_misuse({"compare", "x.toml"},
                 "yoke: the command 'compare' is not built yet; see: yoke --help\n");
-  expect_misuse({"checkpoint"},
-                "yoke: the command 'checkpoint' is not built yet; see: yoke --help\n");
+  expect_misuse({"report"}, "yoke: the command 'report' is not built yet; see: yoke --help\n");
 }
 
 TEST(Yoke, NamesTheWordOfACommandThatWasMeant) {

@@ -1,0 +1,129 @@
+#include "core/cli/data.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/cli/command.hpp"
+#include "core/cli/table.hpp"
+#include "core/data/token_stream.hpp"
+#include "core/launch/exit_code.hpp"
+#include "yoke/error.hpp"
+
+namespace yoke {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Request {
+  DataConfig data;
+  int64_t vocab = 0;
+  bool json = false;
+};
+
+constexpr int64_t kPortion = 1 << 20;  // ids read at a time
+constexpr int64_t kShownIds = 16, kShownBytes = 60;
+
+struct Range {
+  int64_t min = 0, max = 0;
+};
+
+// Every id of the stream is looked at; throws Error(DATA_LOSS) for the first that may not be.
+Range scan(const TokenStream& stream) {
+  Range range{stream.size() > 0 ? INT64_MAX : 0, 0};
+  std::vector<int64_t> ids(static_cast<size_t>(std::min(stream.size(), kPortion)));
+  for (int64_t begin = 0; begin < stream.size(); begin += kPortion) {
+    const int64_t count = std::min(kPortion, stream.size() - begin);
+    stream.read(begin, count, ids.data());
+    const auto [low, high] = std::minmax_element(ids.begin(), ids.begin() + count);
+    range = {std::min(range.min, *low), std::max(range.max, *high)};
+  }
+  return range;
+}
+
+std::vector<int64_t> first(const TokenStream& stream, int64_t count) {
+  std::vector<int64_t> ids(static_cast<size_t>(std::min(count, stream.size())));
+  stream.read(0, static_cast<int64_t>(ids.size()), ids.data());
+  return ids;
+}
+
+// Bytes as they may stand on a terminal.
+std::string preview(const TokenStream& stream) {
+  std::string text;
+  for (const int64_t byte : first(stream, kShownBytes)) {
+    const char c = static_cast<char>(byte);
+    text += c == '\n' ? "\\n" : byte >= 0x20 && byte < 0x7f ? std::string(1, c) : "?";
+  }
+  return text;
+}
+
+Json describe(const Request& request, const TokenStream& stream) {
+  const Range ids = scan(stream);
+  const WindowSplit windows =
+      split_windows(stream.size(), request.data.seq_len, request.data.holdout);
+  Json json = {{"path", request.data.path},
+               {"format", stream.format()},
+               {"bytes", std::filesystem::file_size(request.data.path)},
+               {"tokens", stream.size()},
+               {"vocabulary", stream.vocab() > 0 ? Json(stream.vocab()) : Json()},
+               {"min_id", stream.size() > 0 ? Json(ids.min) : Json()},
+               {"max_id", stream.size() > 0 ? Json(ids.max) : Json()},
+               {"seq_len", request.data.seq_len},
+               {"training_windows", std::max<int64_t>(windows.train, 0)},
+               {"held_out_windows", windows.held_out},
+               {"first_ids", first(stream, kShownIds)}};
+  if (std::string(stream.format()) == "text") json["text"] = preview(stream);
+  return json;
+}
+
+int inspect(const Request& request) {
+  const auto stream = TokenStream::open(request.data.path, request.data.format, request.vocab);
+  const Json json = describe(request, *stream);
+  if (request.json) {
+    std::puts(json.dump(2).c_str());
+    return kExitOk;
+  }
+  Table table({"", ""});
+  for (const auto& [key, value] : json.items()) {
+    const bool unsaid = key == "vocabulary" && value.is_null();
+    table.add({key,
+               unsaid              ? "the file does not say; model.vocab must be above max_id"
+               : value.is_string() ? value.get<std::string>()
+                                   : value.dump()});
+  }
+  std::fputs(table.text().c_str() + 1, stdout);  // without the empty header
+  return kExitOk;
+}
+
+}  // namespace
+
+int data_command(const std::vector<std::string>& args) {
+  CLI::App app("Data: what a file of tokens holds.", "yoke data");
+  app.require_subcommand(1);
+  Request request;
+  CLI::App* look = app.add_subcommand("inspect", "read a whole file as a run would");
+  look->add_option("FILE", request.data.path, "a text, or a .bin of token ids")->required();
+  look->add_option("--format", request.data.format, "auto, text, yoke, nanogpt, llmc; default auto")
+      ->type_name("FORMAT");
+  look->add_option("--vocab", request.vocab, "refuse ids from this on, as model.vocab does")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  look->add_option("--seq-len", request.data.seq_len, "tokens of a window; default 256")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  look->add_option("--holdout", request.data.holdout, "part kept for evaluation; default 0.05")
+      ->type_name("X")
+      ->check(CLI::Range(0.0, 0.99));
+  look->add_flag("--json", request.json, "print JSON");
+  return run_command(app, args, [&]() -> int {
+    try {
+      return inspect(request);
+    } catch (const Error& e) {
+      std::fprintf(stderr, "yoke: %s\n", e.what());
+      return e.code() == YOKE_DATA_LOSS ? kExitFailed : kExitUsage;
+    }
+  });
+}
+
+}  // namespace yoke
