@@ -3,14 +3,14 @@
 #include <ATen/ATen.h>
 
 #include <cstdio>
-#include <fstream>
-#include <nlohmann/json.hpp>
+#include <filesystem>
 #include <random>
 #include <sstream>
 
-#include "core/checkpoint/checkpoint.hpp"
 #include "core/job.hpp"
 #include "core/launch/exit_code.hpp"
+#include "core/model/hf_config.hpp"
+#include "core/model/llama.hpp"
 #include "yoke/tensor.hpp"
 
 namespace yoke {
@@ -74,58 +74,55 @@ Request parse(const std::vector<std::string>& args) {
   return r;
 }
 
-// The model as config.json of the checkpoint describes it.
-ModelConfig model_config(const nlohmann::json& hf) {
-  ModelConfig m;
-  m.family = hf.at("model_type").get<std::string>();
-  m.dim = hf.at("hidden_size");
-  m.layers = hf.at("num_hidden_layers");
-  m.heads = hf.at("num_attention_heads");
-  m.kv_heads = hf.at("num_key_value_heads");
-  m.ffn_dim = hf.at("intermediate_size");
-  m.vocab = hf.at("vocab_size");
-  m.tied = hf.at("tie_word_embeddings").get<bool>();
-  m.rope_theta = hf.at("rope_theta").get<double>();
-  m.norm_eps = hf.at("rms_norm_eps").get<double>();
-  return m;
+// Prompts are bytes.
+void require_byte_model(const std::string& folder, const LlamaDims& dims) {
+  if (dims.vocab < 256) {
+    throw Refused(kExitUsage,
+                  "yoke generate: the model has " + std::to_string(dims.vocab) +
+                      " token ids; prompts are bytes, so 256 are needed");
+  }
+  for (const char* name : {"/tokenizer.json", "/tokenizer.model", "/vocab.json"}) {
+    if (!std::filesystem::exists(folder + name)) continue;
+    throw Refused(kExitUsage,
+                  "yoke generate: " + folder + name +
+                      ": the model's tokens are not bytes, and tokenizers cannot be had here yet; "
+                      "use transformers");
+  }
 }
 
-nlohmann::json read_hf_config(const std::string& checkpoint) {
-  const std::string path = checkpoint + "/config.json";
-  std::ifstream in(path);
-  if (!in) {
-    throw Refused(
-        kExitUsage,
-        "yoke generate: cannot read " + path +
-            "; give the folder of a checkpoint, e.g. runs/novels/checkpoints/step-00000300");
-  }
+struct Opened {
+  HfConfig config;
+  BlockList blocks;
+};
+
+Opened open_model(const std::string& folder) {
   try {
-    return nlohmann::json::parse(in);
-  } catch (const nlohmann::json::exception& e) {
-    throw Error(YOKE_DATA_LOSS, path + " is damaged: " + e.what());
+    Opened opened{read_hf_config(folder), {}};
+    require_byte_model(folder, opened.config.dims);
+    ModelConfig model;
+    model.from = folder;
+    opened.blocks = llama_family().make_blocks(model, {}, YOKE_F32);
+    return opened;
+  } catch (const Refused&) {
+    throw;
+  } catch (const Error& e) {
+    if (e.code() == YOKE_DATA_LOSS) throw;
+    throw Refused(kExitUsage, std::string("yoke generate: ") + e.what());
   }
 }
 
 // All parameters in memory, bound to the model.
-std::vector<at::Tensor> load_params(const CheckpointReader& reader, const YokeModel& model) {
+std::vector<at::Tensor> load_params(const YokeModel& model) {
   std::vector<at::Tensor> owned;
   YokeError err = make_error();
   for (uint64_t i = 0; i < model.summary->num_params; ++i) {
     const YokeParameter& p = *model.summary->params[i];
+    const auto param = static_cast<int64_t>(i);
     owned.push_back(at::empty(at::IntArrayRef(p.shape, p.ndim), at::kFloat));
-    const TensorView whole(owned.back());
-    const FlatView flat(owned.back().data_ptr(), owned.back().numel(), YOKE_F32);
-    YokePiece piece{};
-    piece.header = YOKE_HEADER(YokePiece, YOKE_ID_PIECE);
-    piece.name = p.name;
-    piece.kind = view("param");
-    piece.shape = p.shape;
-    piece.ndim = p.ndim;
-    piece.dtype = YOKE_F32;
-    piece.count = owned.back().numel();
-    piece.view = flat.get();
-    reader.visit(piece);
-    check(model.bind_param(model.ctx, static_cast<int64_t>(i), whole.get(), &err), err);
+    const at::Tensor& values = owned.back();
+    check(model.init_param(model.ctx, param, 0, values.numel(), values.data_ptr<float>(), &err),
+          err);
+    check(model.bind_param(model.ctx, param, TensorView(values).get(), &err), err);
   }
   return owned;
 }
@@ -152,21 +149,13 @@ int64_t sample(const at::Tensor& logits, double temperature, std::mt19937_64& ra
 
 int generate(const std::vector<std::string>& args) {
   const Request request = parse(args);
-  const nlohmann::json hf = read_hf_config(request.checkpoint);
-  const ModelConfig config = model_config(hf);
-  if (config.vocab < 256) {
-    throw Refused(kExitUsage,
-                  "yoke generate: the model has " + std::to_string(config.vocab) +
-                      " token ids; prompts are bytes, so 256 are needed");
-  }
-  const BlockList blocks = builtin_families().at(config.family).make_blocks(config, {}, YOKE_F32);
+  const Opened opened = open_model(request.checkpoint);
+  const BlockList& blocks = opened.blocks;
   const TorchModelHost host(blocks, YOKE_F32, 0, false);
-  const CheckpointReader reader(request.checkpoint);
-  reader.check_model(host.summary());
-  const std::vector<at::Tensor> params = load_params(reader, host.model());
+  const std::vector<at::Tensor> params = load_params(host.model());
 
   const at::NoGradGuard no_gradients;
-  const size_t longest = hf.at("max_position_embeddings");
+  const auto longest = static_cast<size_t>(opened.config.max_positions);
   std::mt19937_64 random(request.seed);
   std::vector<int64_t> text;
   for (const char c : request.prompt) text.push_back(static_cast<unsigned char>(c));

@@ -1,4 +1,5 @@
-// yoke generate: continues a text with the model of a checkpoint. One process, no backend.
+// yoke generate: continues a text with the model of a checkpoint or of a folder of Hugging Face's.
+// One process, no backend.
 #pragma once
 
 #include <string>

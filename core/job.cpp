@@ -133,10 +133,15 @@ Job make_job(const std::string& config_path,
 std::unique_ptr<TorchModelHost> make_model(const Job& job) {
   const RunConfig& run = job.config.run;
   const int32_t dtype = job.plan->plan().param_dtype;
-  auto model = std::make_unique<TorchModelHost>(job.family.make_blocks(run.model, run.data, dtype),
-                                                dtype,
-                                                run.seed,
-                                                run.train.decay == "matrices");
+  BlockList blocks = job.family.make_blocks(run.model, run.data, dtype);
+  if (!run.model.from.empty() && !blocks.stored) {
+    throw Error(YOKE_INVALID_ARGUMENT,
+                "model.from = \"" + run.model.from + "\": the family \"" + run.model.family +
+                    "\" starts from no folder; leave model.from out, or let the family set "
+                    "BlockList::stored");
+  }
+  auto model = std::make_unique<TorchModelHost>(
+      std::move(blocks), dtype, run.seed, run.train.decay == "matrices");
   if (view(job.backend.description().torch_tag) != kTorchTag) model->neutral_only();
   return model;
 }

@@ -101,8 +101,6 @@ class Loader {
           setting.key + " is given twice" + (setting.loose() ? "" : "; first at " + first->second));
     } else if (const Key* key = find_key(setting.key)) {
       take_key(*key, setting);
-    } else if (is_planned_key(setting.key)) {
-      fault(setting, setting.key + ": " + planned(setting.key, setting.value));
     } else if (is_section(setting.table()) && setting.key != setting.table()) {
       take_option(setting);
     } else {

@@ -80,6 +80,14 @@ void check_profile(const Facts& facts, Found& found) {
   }
 }
 
+void check_steps(const Facts& facts, Found& found) {
+  if (!sound(facts, {"train.steps", "checkpoint.every"})) return;
+  if (facts.run.train.steps > 0 || facts.run.checkpoint.every > 0) return;
+  found.push_back(facts.cite("train.steps") + " only saves the initial values, and " +
+                  facts.cite("checkpoint.every") +
+                  " saves nothing; set checkpoint.every = 1, or train.steps above 0");
+}
+
 }  // namespace
 
 std::vector<std::string> contradictions(const Facts& facts) {
@@ -92,6 +100,7 @@ std::vector<std::string> contradictions(const Facts& facts) {
   check_evaluation(facts, found);
   check_precision(facts, found);
   check_profile(facts, found);
+  check_steps(facts, found);
   return found;
 }
 

@@ -6,7 +6,7 @@ namespace {
 
 struct Planned {
   std::string_view key;
-  std::string_view value;  // refused text; "" = any, ">1" = integers above 1
+  std::string_view value;  // refused text; ">1" = integers above 1
   std::string_view what;
   std::string_view allowed;  // or what to do instead
 };
@@ -21,14 +21,9 @@ constexpr Planned kPlanned[] = {
     {"precision.param", "fp8", "fp8 is not built yet", "allowed: fp64, fp32"},
     {"precision.reduce", "bf16", "bf16 is not built yet", "allowed: fp64, fp32"},
     {"precision.reduce", "fp8", "fp8 is not built yet", "allowed: fp64, fp32"},
-    {"model.from",
-     "",
-     "starting from a Hugging Face checkpoint is not built yet",
-     "name the model by model.preset or by its dimensions"},
 };
 
 bool refuses(const Planned& row, const Value& value) {
-  if (row.value.empty()) return true;
   if (row.value == ">1") {
     const auto* number = std::get_if<int64_t>(&value.data);
     return number != nullptr && *number > 1;
@@ -46,13 +41,6 @@ std::string planned(std::string_view name, const Value& value) {
     }
   }
   return "";
-}
-
-bool is_planned_key(std::string_view name) {
-  for (const Planned& row : kPlanned) {
-    if (row.key == name && row.value.empty()) return true;
-  }
-  return false;
 }
 
 }  // namespace yoke

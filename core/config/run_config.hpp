@@ -34,7 +34,8 @@ struct Degrees {
 struct ModelConfig {
   std::string family = "llama";  // or one that a worker of the user's own registers
   std::string preset;            // "" = the dimensions below
-  // 0 = from the preset
+  std::string from;              // folder of weights and their config.json; "" = from the seed
+  // 0 = from the preset or the folder
   int64_t dim = 0, layers = 0, heads = 0, kv_heads = 0, ffn_dim = 0, vocab = 0;
   std::optional<bool> tied;
   std::optional<double> rope_theta, norm_eps;

@@ -87,7 +87,5 @@ std::string schema_json();
 
 // Later releases delete rows here. Not built yet, hence refused by name: the reason, or "".
 std::string planned(std::string_view name, const Value& value);
-// Keys that only planned() knows.
-bool is_planned_key(std::string_view name);
 
 }  // namespace yoke

@@ -4,8 +4,9 @@
 #include <torch/nn/module.h>
 
 #include <cmath>
-#include <sstream>
 
+#include "core/checkpoint/hf_weights.hpp"
+#include "core/model/hf_config.hpp"
 #include "core/model/ops.hpp"
 #include "core/model/rope.hpp"
 
@@ -140,6 +141,18 @@ ParamInit initial(const std::string& name, int64_t layers) {
           residual ? 0.02 / std::sqrt(2.0 * static_cast<double>(layers)) : 0.02};
 }
 
+// The weights in model.from. A tied head may be among them, under a name that is no parameter's.
+ReadWeights stored_weights(const ModelConfig& model, const LlamaDims& d, const BlockList& list) {
+  const std::string head = "lm_head.weight";
+  Shapes shapes;
+  for (const auto& of_block : list.params) {
+    for (const auto& [name, leaf] : of_block) shapes[name] = leaf.sizes().vec();
+  }
+  if (!d.tied) return open_weights(model.from, shapes, {});
+  shapes.erase(head);
+  return open_weights(model.from, shapes, {{head, "model.embed_tokens.weight"}});
+}
+
 BlockList make_blocks(const ModelConfig& model, const DataConfig&, int32_t param_dtype) {
   const LlamaDims d = llama_dims(model);
   const at::ScalarType dtype = scalar_type(param_dtype);
@@ -174,25 +187,9 @@ BlockList make_blocks(const ModelConfig& model, const DataConfig&, int32_t param
             "");
   list.logits = [head](const at::Tensor& x) { return head->logits(x); };
   list.init = [layers = d.layers](const std::string& name) { return initial(name, layers); };
+  if (!model.from.empty()) list.stored = stored_weights(model, d, list);
   list.loss_weight = [](const TorchInputs& in) { return ops::count_targets(input(in, "targets")); };
   return list;
-}
-
-std::string hf_config(const LlamaDims& d, int64_t seq_len) {
-  std::ostringstream out;
-  out.precision(17);
-  out << "{\n  \"architectures\": [\"LlamaForCausalLM\"],\n  \"model_type\": \"llama\",\n"
-      << "  \"hidden_size\": " << d.dim << ",\n  \"num_hidden_layers\": " << d.layers
-      << ",\n  \"num_attention_heads\": " << d.heads
-      << ",\n  \"num_key_value_heads\": " << d.kv_heads << ",\n  \"head_dim\": " << d.dim / d.heads
-      << ",\n  \"intermediate_size\": " << d.ffn_dim << ",\n  \"vocab_size\": " << d.vocab
-      << ",\n  \"max_position_embeddings\": " << seq_len << ",\n  \"rms_norm_eps\": " << d.norm_eps
-      << ",\n  \"rope_theta\": " << d.rope_theta
-      << ",\n  \"tie_word_embeddings\": " << (d.tied ? "true" : "false")
-      << ",\n  \"hidden_act\": \"silu\",\n  \"attention_bias\": false,\n  \"mlp_bias\": false,\n"
-      << "  \"torch_dtype\": \"float32\",\n  \"bos_token_id\": null,\n  \"eos_token_id\": "
-         "null\n}\n";
-  return out.str();
 }
 
 ModelInfo info(const ModelConfig& model, const DataConfig& data) {
@@ -207,7 +204,9 @@ ModelInfo info(const ModelConfig& model, const DataConfig& data) {
   out.flops_per_token =
       6.0 * static_cast<double>(computed) +
       12.0 * static_cast<double>(d.layers * d.heads * head_dim) * static_cast<double>(data.seq_len);
-  out.hf_config_json = hf_config(d, data.seq_len);
+  out.hf_config_json = model.from.empty()
+                           ? hf_config_text(d, data.seq_len)
+                           : hf_config_text(read_hf_config(model.from), data.seq_len);
   return out;
 }
 

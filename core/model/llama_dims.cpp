@@ -1,8 +1,12 @@
+#include "core/model/llama_dims.hpp"
+
 #include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
-#include "core/model/llama.hpp"
+#include "core/config/nearest.hpp"
+#include "core/model/hf_config.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {
@@ -30,27 +34,30 @@ LlamaDims preset(const std::string& name, std::vector<std::string>& faults) {
   return {};
 }
 
-void check_relations(const LlamaDims& d, std::vector<std::string>& faults) {
+void check_relations(const LlamaDims& d,
+                     const std::string& where,
+                     std::vector<std::string>& faults) {
   const auto text = [](int64_t n) { return std::to_string(n); };
   if (d.dim % d.heads != 0 || d.dim / d.heads % 2 != 0) {
     faults.push_back(
-        "model.dim = " + text(d.dim) + " with model.heads = " + text(d.heads) +
+        where + "model.dim = " + text(d.dim) + " with model.heads = " + text(d.heads) +
         "; allowed: dim an even multiple of heads (rotary positions pair elements of a head)");
   }
   if (d.heads % d.kv_heads != 0) {
-    faults.push_back("model.kv_heads = " + text(d.kv_heads) +
+    faults.push_back(where + "model.kv_heads = " + text(d.kv_heads) +
                      "; allowed: a divisor of model.heads = " + text(d.heads));
   }
-  if (!(d.rope_theta > 1))
-    faults.push_back("model.rope_theta = " + std::to_string(d.rope_theta) + "; allowed: above 1");
-  if (!(d.norm_eps >= 0))
-    faults.push_back("model.norm_eps = " + std::to_string(d.norm_eps) + "; allowed: 0 and above");
+  if (!(d.rope_theta > 1)) {
+    faults.push_back(where + "model.rope_theta = " + std::to_string(d.rope_theta) +
+                     "; allowed: above 1");
+  }
+  if (!(d.norm_eps >= 0)) {
+    faults.push_back(where + "model.norm_eps = " + std::to_string(d.norm_eps) +
+                     "; allowed: 0 and above");
+  }
 }
 
-}  // namespace
-
-LlamaDims llama_dims(const ModelConfig& config) {
-  std::vector<std::string> faults;
+LlamaDims dims_of_preset(const ModelConfig& config, std::vector<std::string>& faults) {
   LlamaDims d = preset(config.preset, faults);
   bool complete = faults.empty();
   const auto take = [&](const char* key, int64_t given, int64_t& dim) {
@@ -70,11 +77,57 @@ LlamaDims llama_dims(const ModelConfig& config) {
   d.tied = config.tied.value_or(d.tied);
   d.rope_theta = config.rope_theta.value_or(d.rope_theta);
   d.norm_eps = config.norm_eps.value_or(d.norm_eps);
-  if (faults.empty()) check_relations(d, faults);
-  if (faults.empty()) return d;
-  std::string text;
-  for (const std::string& fault : faults) text += (text.empty() ? "" : "\n") + fault;
-  throw Error(YOKE_INVALID_ARGUMENT, text);
+  return d;
+}
+
+LlamaDims read_folder(const std::string& from) {
+  try {
+    return read_hf_config(from).dims;
+  } catch (const Error& e) {
+    throw Error(e.code(), "model.from = \"" + from + "\": " + e.what());
+  }
+}
+
+// The folder says everything; what the run file says too must be the same.
+LlamaDims dims_of_folder(const ModelConfig& config, std::vector<std::string>& faults) {
+  const LlamaDims d = read_folder(config.from);
+  const std::string file = config.from + "/config.json";
+  if (!config.preset.empty()) {
+    faults.push_back("model.preset = \"" + config.preset + "\" with model.from: " + file +
+                     " names the dimensions; leave model.preset out");
+  }
+  const auto compare = [&](const char* key, const char* hf_key, auto given, auto stored) {
+    if (given == stored) return;
+    std::ostringstream text;
+    text << std::boolalpha << "model." << key << " = " << given << ", but " << file << " has "
+         << hf_key << " = " << stored << "; leave model." << key << " out";
+    faults.push_back(text.str());
+  };
+  const auto compare_dim = [&](const char* key, const char* hf_key, int64_t given, int64_t stored) {
+    compare(key, hf_key, given == 0 ? stored : given, stored);
+  };
+  compare_dim("dim", "hidden_size", config.dim, d.dim);
+  compare_dim("layers", "num_hidden_layers", config.layers, d.layers);
+  compare_dim("heads", "num_attention_heads", config.heads, d.heads);
+  compare_dim("kv_heads", "num_key_value_heads", config.kv_heads, d.kv_heads);
+  compare_dim("ffn_dim", "intermediate_size", config.ffn_dim, d.ffn_dim);
+  compare_dim("vocab", "vocab_size", config.vocab, d.vocab);
+  compare("tied", "tie_word_embeddings", config.tied.value_or(d.tied), d.tied);
+  compare("rope_theta", "rope_theta", config.rope_theta.value_or(d.rope_theta), d.rope_theta);
+  compare("norm_eps", "rms_norm_eps", config.norm_eps.value_or(d.norm_eps), d.norm_eps);
+  return d;
+}
+
+}  // namespace
+
+LlamaDims llama_dims(const ModelConfig& config) {
+  std::vector<std::string> faults;
+  const LlamaDims d =
+      config.from.empty() ? dims_of_preset(config, faults) : dims_of_folder(config, faults);
+  const std::string where = config.from.empty() ? "" : config.from + "/config.json: ";
+  if (faults.empty()) check_relations(d, where, faults);
+  if (!faults.empty()) throw Error(YOKE_INVALID_ARGUMENT, join(faults, "\n"));
+  return d;
 }
 
 }  // namespace yoke

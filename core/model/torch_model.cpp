@@ -73,6 +73,7 @@ struct TorchModelHost::Impl {
   Impl(BlockList list, int32_t dtype, uint64_t init_seed, bool decay_matrices, at::Device device)
       : blocks(std::move(list.blocks)),
         init(std::move(list.init)),
+        stored(std::move(list.stored)),
         loss_weight(std::move(list.loss_weight)),
         seed(init_seed),
         table(list.params, dtype, decay_matrices, device) {
@@ -137,6 +138,7 @@ struct TorchModelHost::Impl {
                       " + " + std::to_string(count) + ") of parameter '" + table.name(param) +
                       "', which has " + std::to_string(total) + ", or dst is NULL");
     }
+    if (stored) return stored(table.name(param), begin, count, dst);
     const ParamInit start = init(table.name(param));
     if (start.kind == ParamInit::kConstant) {
       std::fill(dst, dst + count, static_cast<float>(start.value));
@@ -272,6 +274,7 @@ struct TorchModelHost::Impl {
 
   std::vector<TorchBlock> blocks;
   std::function<ParamInit(const std::string&)> init;
+  std::function<void(const std::string&, int64_t, int64_t, float*)> stored;
   std::function<double(const TorchInputs&)> loss_weight;
   uint64_t seed;
   ParamTable table;

@@ -26,6 +26,9 @@ struct BlockList {
   std::vector<std::vector<std::pair<std::string, at::Tensor>>>
       params;  // per block: full name, leaf
   std::function<ParamInit(const std::string& name)> init;
+  // Instead of init: dst[0, count) = elements [begin, begin + count) of a parameter, from files.
+  // Set by a family that understands model.from, if that is given.
+  std::function<void(const std::string& name, int64_t begin, int64_t count, float* dst)> stored;
   std::function<double(const TorchInputs& inputs)> loss_weight;
   // The last block without its loss: its carry [B, S, dim] to [B, S, vocab]. Empty = nothing to
   // sample.

@@ -49,7 +49,7 @@ INSTANTIATE_TEST_SUITE_P(
         Row{train({"train.steps=many"}), 2, {"train.steps", "many"}},
         Row{train({"train.lr=-1"}), 2, {"train.lr = -1", "above 0"}},
         Row{train({"data.order=random"}), 2, {"data.order", "random", "shuffled", "sequential"}},
-        Row{train({"train.lr=-1", "train.steps=0", "nix=1"}),
+        Row{train({"train.lr=-1", "train.steps=-1", "nix=1"}),
             2,
             {"3 faults", "train.lr", "train.steps", "nix"}},
         Row{{"train", "nowhere.toml"}, 2, {"nowhere.toml", "no such file"}},

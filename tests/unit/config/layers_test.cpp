@@ -165,7 +165,7 @@ TEST(LoadConfig, TheChosenBackendHasATableEvenIfNotFound) {
 }
 
 TEST(LoadConfig, WhatIsSoundCanBeReadInSpiteOfFaults) {
-  const Loading loaded({least("dp_shards = 3\n[train]\nsteps = 0\nlr = 0.5\n")});
+  const Loading loaded({least("dp_shards = 3\n[train]\nsteps = -1\nlr = 0.5\n")});
   EXPECT_EQ(loaded.faults().size(), 1u);
   EXPECT_EQ(loaded.sound_part().parallel_backend, "ox");
   EXPECT_EQ(loaded.sound_part().degrees.dp_shard, 3);

@@ -101,13 +101,30 @@ TEST(ResumeDigest, IgnoresLayoutBackendAndWhatOnlyWatches) {
 
 TEST(ResumeDigest, ChangesWithEverythingThatChangesTheNumbers) {
   const std::string same = digest({});
-  for (const char* word :
-       {"seed=2",           "model.family=other",   "model.preset=x",       "model.dim=8",
-        "model.tied=true",  "data.path=b",          "data.seq_len=8",       "data.order=sequential",
-        "data.holdout=0.1", "train.steps=5",        "train.global_batch=8", "train.optimizer=sgd",
-        "train.lr=1",       "train.warmup=1",       "train.schedule=wsd",   "train.betas=[0.5,0.5]",
-        "train.eps=1",      "train.momentum=0.5",   "train.weight_decay=0", "train.decay=matrices",
-        "train.clip=0",     "precision.reduce=fp64"}) {
+  for (const char* word : {"seed=2",
+                           "model.family=other",
+                           "model.preset=x",
+                           "model.dim=8",
+                           "model.tied=true",
+                           "data.path=b",
+                           "data.seq_len=8",
+                           "data.order=sequential",
+                           "data.holdout=0.1",
+                           "train.steps=5",
+                           "train.global_batch=8",
+                           "train.optimizer=sgd",
+                           "train.lr=1",
+                           "train.warmup=1",
+                           "train.schedule=wsd",
+                           "train.betas=[0.5,0.5]",
+                           "train.eps=1",
+                           "train.momentum=0.5",
+                           "train.weight_decay=0",
+                           "train.decay=matrices",
+                           "train.clip=0",
+                           "precision.reduce=fp64",
+                           "model.from=x",
+                           "data.format=yoke"}) {
     EXPECT_NE(digest({word}), same) << word;
   }
 }

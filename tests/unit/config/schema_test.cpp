@@ -74,6 +74,7 @@ TEST(Schema, TheKeysThatUsersRelyOnAreThere) {
                           "run.dir",
                           "model.family",
                           "model.preset",
+                          "model.from",
                           "model.dim",
                           "model.layers",
                           "model.heads",
@@ -120,7 +121,7 @@ TEST(Schema, TheKeysThatUsersRelyOnAreThere) {
 }
 
 TEST(Schema, NamesRangesInWords) {
-  EXPECT_EQ(allowed(*find_key("train.steps")), "1 or more");
+  EXPECT_EQ(allowed(*find_key("train.global_batch")), "1 or more");
   EXPECT_EQ(allowed(*find_key("train.lr")), "above 0");
   EXPECT_EQ(allowed(*find_key("data.holdout")), "at least 0 and below 1");
   EXPECT_EQ(allowed(*find_key("train.optimizer")), "adamw, sgd");

@@ -1,0 +1,225 @@
+#include "core/model/hf_config.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/checkpoint/files.hpp"
+#include "core/checkpoint/strict_json.hpp"
+#include "core/config/nearest.hpp"
+#include "yoke/error.hpp"
+
+namespace yoke {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr uint64_t kMaxConfigBytes = 1 << 20;
+constexpr int64_t kMaxDim = int64_t{1} << 31;
+
+// Keys of which the model of this house knows one value: the default of LlamaConfig.
+struct Fixed {
+  const char* key;
+  const char* allowed;  // JSON
+  const char* meaning;
+};
+constexpr Fixed kFixed[] = {
+    {"hidden_act", "\"silu\"", "another activation"},
+    {"attention_bias", "false", "biases"},
+    {"mlp_bias", "false", "biases"},
+    {"attention_dropout", "0.0", "dropout"},
+    {"partial_rotary_factor", "1.0", "rotary positions on a part of each head"},
+    {"sliding_window", "null", "attention within a window"},
+    {"quantization_config", "null", "quantized weights"},
+};
+
+std::string shown(const Json& value) {
+  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return text.size() <= 80 ? text : text.substr(0, 80) + "...";
+}
+
+// Reads keys one by one and collects every fault.
+class Reader {
+ public:
+  Reader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {}
+
+  // nullptr: not there, or null, which means the same in these files.
+  const Json* find(const char* key) const {
+    const auto at = json_.find(key);
+    return at == json_.end() || at->is_null() ? nullptr : &*at;
+  }
+  void fault(const std::string& text) { faults_.push_back(where_ + ": " + text); }
+  void refuse(const char* key, const Json& value, const std::string& why) {
+    fault(std::string(key) + " = " + shown(value) + why);
+  }
+
+  int64_t count(const char* key, int64_t otherwise = 0) {
+    const Json* value = find(key);
+    if (value == nullptr) {
+      if (otherwise == 0) fault(std::string(key) + " is missing");
+      return otherwise;
+    }
+    if (value->is_number_integer() && *value > 0 && *value < kMaxDim) return value->get<int64_t>();
+    refuse(key, *value, "; allowed: an integer from 1");
+    return otherwise;
+  }
+  double number(const char* key, double otherwise) {
+    const Json* value = find(key);
+    if (value == nullptr) return otherwise;
+    if (value->is_number()) return value->get<double>();
+    refuse(key, *value, "; allowed: a number");
+    return otherwise;
+  }
+  bool boolean(const char* key, bool otherwise) {
+    const Json* value = find(key);
+    if (value == nullptr) return otherwise;
+    if (value->is_boolean()) return value->get<bool>();
+    refuse(key, *value, "; allowed: true, false");
+    return otherwise;
+  }
+  void fixed(const Fixed& rule) {
+    const Json* value = find(rule.key);
+    if (value == nullptr || *value == Json::parse(rule.allowed)) return;
+    refuse(rule.key,
+           *value,
+           std::string(": ") + rule.meaning + " cannot be had here; allowed: " + rule.allowed);
+  }
+  void finish() const {
+    if (!faults_.empty()) throw Error(YOKE_INVALID_ARGUMENT, join(faults_, "\n"));
+  }
+
+ private:
+  const Json& json_;
+  const std::string where_;
+  std::vector<std::string> faults_;
+};
+
+void check_architecture(Reader& reader) {
+  const Json* type = reader.find("model_type");
+  if (type == nullptr || *type != "llama") {
+    reader.fault("model_type = " + (type == nullptr ? "null" : shown(*type)) +
+                 "; allowed: \"llama\"");
+  }
+  const Json* names = reader.find("architectures");
+  if (names == nullptr) return;
+  if (names->is_array() &&
+      std::find(names->begin(), names->end(), "LlamaForCausalLM") != names->end())
+    return;
+  reader.refuse("architectures", *names, "; allowed: [\"LlamaForCausalLM\"]");
+}
+
+// One of transformers 4's "rope_scaling" and transformers 5's "rope_parameters": absent, or an
+// object that says that nothing is scaled. Its rope_theta, if it has one, goes to *theta.
+void read_rope(Reader& reader, const char* key, std::optional<double>* theta) {
+  const Json* rope = reader.find(key);
+  if (rope == nullptr) return;
+  if (!rope->is_object()) return reader.refuse(key, *rope, "; allowed: null, an object");
+  for (const char* type : {"rope_type", "type"}) {
+    const auto at = rope->find(type);
+    if (at == rope->end() || at->is_null() || *at == "default") continue;
+    return reader.refuse(
+        key, *rope, ": scaled rotary positions cannot be had here; allowed: null, \"default\"");
+  }
+  if (const auto at = rope->find("partial_rotary_factor"); at != rope->end() && *at != 1.0) {
+    return reader.refuse(key, *rope, "; allowed: a partial_rotary_factor of 1");
+  }
+  const auto at = rope->find("rope_theta");
+  if (at == rope->end() || at->is_null()) return;
+  if (!at->is_number()) return reader.refuse(key, *rope, "; allowed: a number as rope_theta");
+  if (*theta && **theta != at->get<double>()) {
+    return reader.refuse(key, *rope, " contradicts rope_theta = " + shown(Json(**theta)));
+  }
+  *theta = at->get<double>();
+}
+
+double read_rope_theta(Reader& reader) {
+  std::optional<double> theta;
+  if (reader.find("rope_theta") != nullptr) theta = reader.number("rope_theta", 0);
+  read_rope(reader, "rope_scaling", &theta);
+  read_rope(reader, "rope_parameters", &theta);
+  return theta.value_or(10000);
+}
+
+LlamaDims read_dims(Reader& reader) {
+  LlamaDims d;
+  d.dim = reader.count("hidden_size");
+  d.layers = reader.count("num_hidden_layers");
+  d.heads = reader.count("num_attention_heads");
+  d.kv_heads = reader.count("num_key_value_heads", d.heads);
+  d.ffn_dim = reader.count("intermediate_size");
+  d.vocab = reader.count("vocab_size");
+  d.tied = reader.boolean("tie_word_embeddings", false);
+  d.norm_eps = reader.number("rms_norm_eps", 1e-6);
+  d.rope_theta = read_rope_theta(reader);
+  if (d.dim > 0 && d.heads > 0 && reader.count("head_dim", d.dim / d.heads) != d.dim / d.heads) {
+    reader.refuse(
+        "head_dim",
+        *reader.find("head_dim"),
+        "; allowed: hidden_size / num_attention_heads = " + std::to_string(d.dim / d.heads));
+  }
+  return d;
+}
+
+}  // namespace
+
+HfConfig parse_hf_config(const std::string& text, const std::string& where) {
+  const Json json = parse_json_object(text, where);
+  Reader reader(json, where);
+  HfConfig config;
+  config.text = text;
+  check_architecture(reader);
+  for (const Fixed& rule : kFixed) reader.fixed(rule);
+  config.dims = read_dims(reader);
+  config.max_positions = reader.count("max_position_embeddings", 2048);
+  reader.finish();
+  return config;
+}
+
+HfConfig read_hf_config(const std::string& folder) {
+  const std::string path = folder + "/config.json";
+  try {
+    return parse_hf_config(read_text(path, kMaxConfigBytes), path);
+  } catch (const Error& e) {
+    if (e.code() != YOKE_NOT_FOUND) throw;
+    throw Error(YOKE_NOT_FOUND,
+                "there is no " + path +
+                    "; give a folder on this machine with config.json and *.safetensors, as "
+                    "transformers' save_pretrained, `hf download NAME --local-dir FOLDER` and "
+                    "`yoke checkpoint export` make it");
+  }
+}
+
+std::string hf_config_text(const LlamaDims& d, int64_t max_positions) {
+  const nlohmann::ordered_json json = {{"architectures", {"LlamaForCausalLM"}},
+                                       {"model_type", "llama"},
+                                       {"hidden_size", d.dim},
+                                       {"num_hidden_layers", d.layers},
+                                       {"num_attention_heads", d.heads},
+                                       {"num_key_value_heads", d.kv_heads},
+                                       {"head_dim", d.dim / d.heads},
+                                       {"intermediate_size", d.ffn_dim},
+                                       {"vocab_size", d.vocab},
+                                       {"max_position_embeddings", max_positions},
+                                       {"rms_norm_eps", d.norm_eps},
+                                       {"rope_theta", d.rope_theta},
+                                       {"tie_word_embeddings", d.tied},
+                                       {"hidden_act", "silu"},
+                                       {"attention_bias", false},
+                                       {"mlp_bias", false},
+                                       {"torch_dtype", "float32"},
+                                       {"bos_token_id", nullptr},
+                                       {"eos_token_id", nullptr}};
+  return json.dump(2) + "\n";
+}
+
+std::string hf_config_text(const HfConfig& from, int64_t max_positions) {
+  Json json = Json::parse(from.text);
+  json["max_position_embeddings"] = std::max(max_positions, from.max_positions);
+  json.erase("dtype");
+  json["torch_dtype"] = "float32";
+  return json.dump(2) + "\n";
+}
+
+}  // namespace yoke

@@ -1,0 +1,20 @@
+// The dimensions of a Llama, without LibTorch.
+#pragma once
+
+#include <cstdint>
+
+#include "core/config/run_config.hpp"
+
+namespace yoke {
+
+struct LlamaDims {
+  int64_t dim = 0, layers = 0, heads = 0, kv_heads = 0, ffn_dim = 0, vocab = 0;
+  bool tied = false;
+  double rope_theta = 10000, norm_eps = 1e-5;
+};
+
+// The preset with the overrides of the configuration, or what config.json of model.from says.
+// Throws Error(INVALID_ARGUMENT) naming every fault.
+LlamaDims llama_dims(const ModelConfig& config);
+
+}  // namespace yoke
