@@ -4,8 +4,8 @@
 
 #include "core/backend/loader.hpp"
 #include "core/backend/search.hpp"
-#include "core/config/nearest.hpp"
 #include "core/launch/exit_code.hpp"
+#include "yoke/nearest.hpp"
 #include "yoke/torch.hpp"
 
 namespace yoke {

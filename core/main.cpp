@@ -11,8 +11,8 @@
 #include "core/cli/doctor.hpp"
 #include "core/cli/generate.hpp"
 #include "core/cli/train.hpp"
-#include "core/config/nearest.hpp"
 #include "core/launch/exit_code.hpp"
+#include "yoke/nearest.hpp"
 #include "yoke/parallel_backend.h"
 
 namespace {

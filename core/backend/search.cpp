@@ -9,8 +9,8 @@
 #include <map>
 #include <set>
 
-#include "core/config/nearest.hpp"
 #include "yoke/error.hpp"
+#include "yoke/nearest.hpp"
 
 namespace fs = std::filesystem;
 

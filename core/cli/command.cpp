@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "core/config/nearest.hpp"
 #include "core/launch/exit_code.hpp"
+#include "yoke/nearest.hpp"
 
 namespace yoke {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "core/config/contradictions.hpp"
 #include "core/config/layers.hpp"
-#include "core/config/nearest.hpp"
 #include "core/config/schema.hpp"
 #include "core/config/toml_file.hpp"
+#include "yoke/nearest.hpp"
 
 namespace yoke {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "core/config/nearest.hpp"
 #include "core/config/schema.hpp"
+#include "yoke/nearest.hpp"
 
 namespace yoke {
 namespace {

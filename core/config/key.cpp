@@ -3,9 +3,9 @@
 #include <cmath>
 #include <type_traits>
 
-#include "core/config/nearest.hpp"
 #include "core/config/schema.hpp"
 #include "core/config/toml_file.hpp"
+#include "yoke/nearest.hpp"
 
 namespace yoke {
 namespace {

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cctype>
 
-#include "core/config/nearest.hpp"
 #include "core/config/schema.hpp"
 #include "core/config/toml_file.hpp"
+#include "yoke/nearest.hpp"
 
 namespace yoke {
 namespace {

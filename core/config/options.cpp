@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/config/nearest.hpp"
+#include "yoke/nearest.hpp"
 #include "core/config/schema.hpp"
 #include "core/config/toml_file.hpp"
 

@@ -12,7 +12,7 @@
 #include <iterator>
 #include <sstream>
 
-#include "core/config/nearest.hpp"
+#include "yoke/nearest.hpp"
 
 namespace yoke {
 namespace {

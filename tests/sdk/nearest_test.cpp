@@ -1,4 +1,4 @@
-#include "core/config/nearest.hpp"
+#include "yoke/nearest.hpp"
 
 #include <gtest/gtest.h>
 

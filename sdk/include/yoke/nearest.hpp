@@ -1,10 +1,15 @@
-#include "core/config/nearest.hpp"
+// "Did you mean ...?": the nearest known word, and lists of words, for messages. No LibTorch.
+#pragma once
 
 #include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace yoke {
 
-int edit_distance(std::string_view a, std::string_view b) {
+// Insertions, deletions, replacements and swaps of neighbours that turn a into b.
+inline int edit_distance(std::string_view a, std::string_view b) {
   // Three rows of the table are alive: swaps look back by two.
   std::vector<int> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
@@ -22,7 +27,8 @@ int edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-std::string nearest(std::string_view name, const std::vector<std::string>& candidates) {
+// The candidate that `name` was probably meant to be; "" if none is close.
+inline std::string nearest(std::string_view name, const std::vector<std::string>& candidates) {
   std::string best;
   // A third of the letters may be wrong, not more: a far-fetched hint is worse than none.
   int bound = std::max(1, static_cast<int>(name.size()) / 3);
@@ -35,12 +41,14 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
   return best;
 }
 
-std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates) {
+// "; did you mean 'x'?", or "".
+inline std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates) {
   const std::string best = nearest(name, candidates);
   return best.empty() ? "" : "; did you mean '" + best + "'?";
 }
 
-std::string join(const std::vector<std::string>& words, std::string_view separator) {
+// "a, b, c"
+inline std::string join(const std::vector<std::string>& words, std::string_view separator = ", ") {
   std::string text;
   for (const std::string& word : words) {
     if (!text.empty()) text += separator;
