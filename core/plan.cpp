@@ -19,6 +19,7 @@ YokeOptimizer make_optimizer(const TrainConfig& train) {
   o.momentum = train.momentum;
   o.weight_decay = train.weight_decay;
   o.clip = train.clip;
+  o.lr = train.lr;
   return o;
 }
 

@@ -34,6 +34,8 @@ const char* option_type(int32_t type) {
       return "bool";
     case YOKE_OPTION_STRING:
       return "string";
+    case YOKE_OPTION_FILE:
+      return "file";
     default:
       return "unknown";
   }

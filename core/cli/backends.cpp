@@ -163,7 +163,7 @@ std::string info_text(const Json& d, const std::string& path) {
     const std::string preset = plain(o["default"]);
     table.add({name + "." + plain(o["key"]),
                plain(o["type"]),
-               preset.empty() ? "\"\"" : preset,
+               preset.empty() ? (o["type"] == "string" ? "\"\"" : "-") : preset,
                allowed(o),
                plain(o["doc"])});
   }

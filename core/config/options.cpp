@@ -1,11 +1,16 @@
 #include "core/config/options.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 
-#include "yoke/nearest.hpp"
 #include "core/config/schema.hpp"
 #include "core/config/toml_file.hpp"
+#include "yoke/nearest.hpp"
 
 namespace yoke {
 namespace {
@@ -18,6 +23,10 @@ std::string limits(const OptionInfo& info) {
     return "at most " + to_text(Value{info.max});
   }
   return Range{info.min, info.max}.text();
+}
+
+bool is_text(int32_t type) {
+  return type == YOKE_OPTION_STRING || type == YOKE_OPTION_FILE;
 }
 
 // Puts the text into the item; returns what is wrong with it, or "".
@@ -47,8 +56,21 @@ std::string set_string(const OptionInfo& info, const BackendOption& option, Item
   return "allowed: " + join(words) + did_you_mean(option.text, words);
 }
 
+std::string set_file(const OptionInfo& info, const BackendOption& option, Item& item) {
+  const std::string reason = set_string(info, option, item);
+  if (!reason.empty() || option.text.empty()) return reason;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(option.text, ignored))
+    return "the file cannot be read: it is a folder";
+  std::ifstream in(option.text, std::ios::binary);
+  if (!in) return std::string("the file cannot be read: ") + std::strerror(errno);
+  item.content.assign(std::istreambuf_iterator<char>(in), {});
+  return "";
+}
+
 std::string set_value(const OptionInfo& info, const BackendOption& option, Item& item) {
   if (info.type == YOKE_OPTION_STRING) return set_string(info, option, item);
+  if (info.type == YOKE_OPTION_FILE) return set_file(info, option, item);
   const std::optional<Value> value =
       option.is_string ? std::nullopt : parse_toml_value(option.text);
   if (info.type != YOKE_OPTION_BOOL) return set_number(info, value, item);
@@ -63,10 +85,11 @@ Item default_item(const std::string& backend, const OptionInfo& info) {
   item.key = info.key;
   item.type = info.type;
   item.origin = "default";
-  const bool is_string = info.type == YOKE_OPTION_STRING;
+  const bool is_string = is_text(info.type);
+  // "" = no default; the choices of a string need not hold it.
+  item.unset = info.default_value.empty() && !is_string;
+  if (info.default_value.empty()) return item;
   const BackendOption option{backend, info.key, info.default_value, "default", is_string, false};
-  // "" is how a string says that it has no default; the choices need not hold it.
-  if (is_string && info.default_value.empty()) return item;
   const std::string reason = set_value(info, option, item);
   if (reason.empty()) return item;
   throw Error(YOKE_INTERNAL,
@@ -138,6 +161,8 @@ const char* option_type_name(int32_t type) {
       return "bool";
     case YOKE_OPTION_STRING:
       return "string";
+    case YOKE_OPTION_FILE:
+      return "file";
     default:
       return "unknown type";
   }
@@ -147,6 +172,7 @@ OptionList::OptionList(std::vector<Item> items) : items_(std::move(items)) {
   for (const Item& item : items_) {
     view_.push_back({view(item.key),
                      view(item.string_value),
+                     view(item.content),
                      item.double_value,
                      item.int_value,
                      item.type,
@@ -176,6 +202,7 @@ OptionList check_options(const std::vector<BackendOption>& given,
     const std::string reason = set_value(infos[i], option, items[i]);
     if (!reason.empty()) faults.push_back(fault(option, reason));
     items[i].given = true;
+    items[i].unset = false;
     items[i].origin = option.origin;
   }
   if (!faults.empty()) throw ConfigError("options of backend '" + backend + "'", faults);
@@ -189,7 +216,11 @@ void fill_options(LoadedConfig& config, const std::string& backend, const Option
     return find_key(item.key) == nullptr && item.key.starts_with(backend + ".");
   });
   for (const Item& item : options.items()) {
-    const bool is_string = item.type == YOKE_OPTION_STRING;
+    const bool is_string = is_text(item.type);
+    if (item.unset) {
+      config.values.push_back({backend + "." + item.key, "", item.origin});
+      continue;
+    }
     const std::string text = written(item);
     config.run.backend_options.push_back({backend, item.key, text, item.origin, is_string, false});
     config.values.push_back(

@@ -16,7 +16,7 @@ namespace yoke {
 struct OptionInfo {
   std::string key;
   int32_t type = YOKE_OPTION_STRING;
-  std::string default_value;         // as in a run file, strings without quotes
+  std::string default_value;         // as in a run file, strings without quotes; "" = unset
   std::vector<std::string> choices;  // of a string; empty = any
   double min = -std::numeric_limits<double>::infinity();  // of numbers, inclusive
   double max = std::numeric_limits<double>::infinity();
@@ -25,7 +25,7 @@ struct OptionInfo {
 
 std::vector<OptionInfo> option_infos(const YokeDescription& description);
 
-// "int", "float", "bool", "string".
+// "int", "float", "bool", "string", "file".
 const char* option_type_name(int32_t type);
 
 // Values of all options of one backend. Owns the strings that data() points to. Movable only.
@@ -34,10 +34,12 @@ class OptionList {
   struct Item {
     std::string key;
     std::string string_value;
+    std::string content;  // of a file
     double double_value = 0;
     int64_t int_value = 0;  // also of a bool
     int32_t type = YOKE_OPTION_STRING;
     bool given = false;  // false = the default
+    bool unset = false;  // not given, and there is no default
     std::string origin;
   };
 
@@ -57,14 +59,15 @@ class OptionList {
 };
 
 // The values of every option that `backend` declares, in its order; defaults filled in. Options of
-// other backends are passed by. Throws ConfigError with every fault (unknown key, type, range,
-// choice); INTERNAL if the backend's own declaration contradicts itself.
+// other backends are passed by. Reads the files. Throws ConfigError with every fault (unknown key,
+// type, range, choice, unreadable file); INTERNAL if the backend's own declaration contradicts
+// itself.
 OptionList check_options(const std::vector<BackendOption>& given,
                          const std::string& backend,
                          const std::vector<OptionInfo>& infos);
 
 // Replaces the options of `backend` in the configuration by the checked ones, defaults included, so
-// that to_toml writes the complete run.
+// that to_toml writes the complete run. Unset ones are left out.
 void fill_options(LoadedConfig& config, const std::string& backend, const OptionList& options);
 
 }  // namespace yoke

@@ -8,8 +8,8 @@
 
 #include "core/checkpoint/files.hpp"
 #include "core/checkpoint/strict_json.hpp"
-#include "core/config/nearest.hpp"
 #include "yoke/error.hpp"
+#include "yoke/nearest.hpp"
 
 namespace yoke {
 namespace {

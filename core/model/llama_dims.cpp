@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "core/config/nearest.hpp"
 #include "core/model/hf_config.hpp"
 #include "yoke/error.hpp"
+#include "yoke/nearest.hpp"
 
 namespace yoke {
 namespace {

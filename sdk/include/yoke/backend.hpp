@@ -86,6 +86,7 @@ class Options {
   bool boolean(std::string_view key) const { return find(key).int_value != 0; }
   double number(std::string_view key) const { return find(key).double_value; }
   std::string_view string(std::string_view key) const { return view(find(key).string_value); }
+  std::string_view content(std::string_view key) const { return view(find(key).content); }
   bool given(std::string_view key) const { return find(key).given != 0; }
 
  private:

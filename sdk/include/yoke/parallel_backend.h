@@ -177,14 +177,23 @@ enum { YOKE_PP = 0, YOKE_DP_REPLICATE = 1, YOKE_DP_SHARD = 2, YOKE_CP = 3, YOKE_
 
 /* ---- describe ------------------------------------------------------------------------------------ */
 
-enum { YOKE_OPTION_INT = 1, YOKE_OPTION_DOUBLE = 2, YOKE_OPTION_BOOL = 3, YOKE_OPTION_STRING = 4 };
+/* A file is a path, relative to the current directory; the host reads it and hands over its bytes too,
+ * so that plan stays pure. */
+enum {
+  YOKE_OPTION_INT = 1,
+  YOKE_OPTION_DOUBLE = 2,
+  YOKE_OPTION_BOOL = 3,
+  YOKE_OPTION_STRING = 4,
+  YOKE_OPTION_FILE = 5
+};
 
 /* One option of the backend, written `[name] key = value` or `name.key=value` by the user. The host
  * checks type, range and choice, and hands every option to plan and init, defaults filled in. */
 typedef struct YokeOptionInfo {
   YokeHeader header;
   YokeString key;           /* without the backend's name */
-  YokeString default_value; /* as it would be written in a run file, strings without quotes */
+  YokeString default_value; /* as it would be written in a run file, strings without quotes; empty = a
+                               number or bool that stays unset, a string or file that is "" */
   YokeString choices;       /* of a string: "a|b|c"; empty = any */
   YokeString doc;           /* one line */
   double min;               /* of numbers, inclusive; min > max = no limit */
@@ -304,7 +313,8 @@ typedef struct YokeModel {
 /* One value of an option. Frozen. */
 typedef struct YokeOption {
   YokeString key;
-  YokeString string_value;
+  YokeString string_value; /* of a file: its path as the user wrote it */
+  YokeString content;      /* of a file: its bytes */
   double double_value;
   int64_t int_value; /* also of a bool: 0 or 1 */
   int32_t type;
@@ -331,6 +341,7 @@ typedef struct YokeOptimizer {
   double momentum;
   double weight_decay; /* decoupled, also for SGD */
   double clip;         /* bound of the global gradient norm; 0 = no clipping */
+  double lr;           /* the highest rate of the run; the rate of a step comes with the step */
 } YokeOptimizer;
 
 /* What a run wants. 0 = unset: plan fills it. Data ranks = degree[DP_REPLICATE] * degree[DP_SHARD];
@@ -389,8 +400,8 @@ typedef struct YokeWork YokeWork; /* a collective on its way */
 enum { YOKE_SUM = 0, YOKE_AVG = 1, YOKE_MAX = 2, YOKE_MIN = 3 };
 
 /* "yoke.collectives/1". All tensors compact. The operations of one communicator are issued in the same
- * order on all its ranks. work == NULL: the call waits. Otherwise the tensors must live, and stay
- * untouched, until wait(*work), which also frees it. */
+ * order on all its ranks. work == NULL: the call waits. Otherwise the memory of the tensors must live, and
+ * stay untouched, until wait(*work), which also frees it. */
 typedef struct YokeCollectives {
   YokeHeader header;
   void* ctx;
@@ -401,9 +412,9 @@ typedef struct YokeCollectives {
   int32_t (*size)(const YokeComm* comm);
   int32_t (*rank)(const YokeComm* comm);
   int32_t (*all_reduce)(YokeComm* comm, const YokeTensor* inout, int32_t op, YokeWork** work, YokeError* err);
-  /* out: size() times the elements of in, in rank order. */
+  /* out: size() times the elements of in, in rank order. in may be this rank's own part of out. */
   int32_t (*all_gather)(YokeComm* comm, const YokeTensor* out, const YokeTensor* in, YokeWork** work, YokeError* err);
-  /* in: size() times the elements of out. */
+  /* in: size() times the elements of out. out may be this rank's own part of in. */
   int32_t (*reduce_scatter)(YokeComm* comm, const YokeTensor* out, const YokeTensor* in, int32_t op, YokeWork** work,
                             YokeError* err);
   int32_t (*broadcast)(YokeComm* comm, const YokeTensor* inout, int32_t root, YokeWork** work, YokeError* err);

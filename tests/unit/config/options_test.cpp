@@ -131,6 +131,42 @@ TEST(CheckOptions, ADefaultThatContradictsItsTypeIsTheBackendsFault) {
   }
 }
 
+TEST(CheckOptions, ANumberWithoutDefaultStaysUnsetAndOutOfTheResolvedRun) {
+  const std::vector<OptionInfo> declared{info("stage", YOKE_OPTION_INT, ""),
+                                         info("overlap", YOKE_OPTION_BOOL, "")};
+  LoadedConfig config = Loading({least("[ox]\noverlap = false\n")}).config();
+  const OptionList list = check_options(config.run.backend_options, "ox", declared);
+  EXPECT_EQ(list.data()[0].given, 0);
+  EXPECT_EQ(list.data()[1].given, 1);
+  fill_options(config, "ox", list);
+  EXPECT_THAT(to_toml(config), ::testing::EndsWith("[ox]\noverlap = false\n"));
+}
+
+TEST(CheckOptions, HandsOverTheBytesOfAFile) {
+  const testing::TempFolder folder;
+  const std::string path = folder.write("foreign.json", std::string("{\0\n", 3));
+  const auto given = Loading({least("[ox]\nforeign = \"" + path + "\"\n")}).run().backend_options;
+  const OptionList list = check_options(given, "ox", {info("foreign", YOKE_OPTION_FILE, "")});
+  EXPECT_EQ(view(list.data()[0].string_value), path);
+  EXPECT_EQ(view(list.data()[0].content), std::string_view("{\0\n", 3));
+}
+
+TEST(CheckOptions, AFileThatCannotBeReadIsAFault) {
+  for (const auto& [path, reason] :
+       {std::pair{"/no/such.json", "No such file"}, std::pair{"/tmp", "it is a folder"}}) {
+    const auto given =
+        Loading({least("[ox]\nforeign = \"" + std::string(path) + "\"\n")}).run().backend_options;
+    try {
+      check_options(given, "ox", {info("foreign", YOKE_OPTION_FILE, "")});
+      FAIL() << path;
+    } catch (const ConfigError& e) {
+      EXPECT_THAT(e.what(),
+                  ::testing::HasSubstr("ox.foreign = \"" + std::string(path) +
+                                       "\": the file cannot be read: " + reason));
+    }
+  }
+}
+
 TEST(OptionList, KeepsItsTextWhenMoved) {
   std::vector<OptionList> lists;
   for (int i = 0; i < 20; ++i) lists.push_back(check("[ox]\nfile = \"f\"\n"));
