@@ -1,14 +1,13 @@
-// serial.c against a plain loop in fp64: the same mathematics of the mock model, but parameters,
-// gradients and optimizer written down once more in the simplest way.
+// serial.c against a plain loop in fp64.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <ostream>
 
 #include "tests/support/mock_batch.hpp"
+#include "tests/support/mock_element.hpp"
 #include "tests/support/mock_host.hpp"
+#include "tests/support/mock_loop.hpp"
 #include "tests/support/mock_model.hpp"
 #include "tests/support/mock_world.hpp"
 
@@ -19,83 +18,11 @@ namespace {
 constexpr double kFp64 = 1e-12;
 // fp32 storage, double arithmetic; the loss drifts with the rounding of parameters over the steps.
 constexpr double kFp32 = 2e-6;
-constexpr int kSteps = 12;
-constexpr double kLr = 0.05;
+constexpr int kSteps = MockRun::kSteps;
 
 const ParallelBackend& serial() {
   static const ParallelBackend& backend = load_backend(YOKE_SERIAL);
   return backend;
-}
-
-struct Case {
-  const char* name;
-  int32_t kind = YOKE_ADAMW;
-  double momentum = 0, weight_decay = 0.1, clip = 1.0;
-  int64_t micro_batch = 8;
-  bool tied = true;
-  int32_t dtype = YOKE_F64;
-};
-void PrintTo(const Case& c, std::ostream* out) {
-  *out << c.name;
-}
-
-void configure(const Case& c, MockPlan& plan) {
-  plan.optimizer.kind = c.kind;
-  plan.optimizer.momentum = c.momentum;
-  plan.optimizer.weight_decay = c.weight_decay;
-  plan.optimizer.clip = c.clip;
-  plan.plan.param_dtype = plan.plan.reduce_dtype = c.dtype;
-}
-
-double lr_at(const Case& c, int step) {
-  return (c.kind == YOKE_SGD ? 40 : 1) * kLr / std::sqrt(step);
-}
-
-struct Trace {
-  std::vector<double> loss, norm;
-  std::vector<std::vector<double>> params;  // trainable and frozen, at the end
-};
-
-// The oracle.
-Trace plain_loop(const Case& c) {
-  const MockModel model({YOKE_F64, c.tied});
-  MockModel::Values v = model.initial_values();
-  auto m = v.grads, s = v.grads;  // zeros of the right shapes
-  Trace trace;
-  for (int t = 1; t <= kSteps; ++t) {
-    const MockBatch batch({8, 8}, t);  // no micro-batches here
-    for (auto& g : v.grads) std::fill(g.begin(), g.end(), 0.0);
-    v.loss_sum = 0;
-    model.add_micro_batch(*batch.batch().micros[0], 1 / batch.batch().token_weight, v);
-    double squares = 0;
-    for (const auto& grad : v.grads) {
-      for (double g : grad) squares += g * g;
-    }
-    const double norm = std::sqrt(squares);
-    const double scale = c.clip > 0 && c.clip < norm + 1e-6 ? c.clip / (norm + 1e-6) : 1;
-    for (size_t p = 0; p < v.params.size(); ++p) {
-      const YokeParameter& info = *model.summary().params[p];
-      for (size_t i = 0; info.trainable && i < v.params[p].size(); ++i) {
-        double& x = v.params[p][i];
-        const double g = v.grads[p][i] * scale, lr = lr_at(c, t);
-        if (info.decay) x -= lr * c.weight_decay * x;
-        if (c.kind == YOKE_SGD) {
-          m[p][i] = c.momentum * m[p][i] + g;
-          x -= lr * m[p][i];
-        } else {
-          m[p][i] += (1 - 0.9) * (g - m[p][i]);
-          s[p][i] += (1 - 0.95) * (g * g - s[p][i]);
-          const double m_hat = m[p][i] / (1 - std::pow(0.9, t)),
-                       s_hat = s[p][i] / (1 - std::pow(0.95, t));
-          x -= lr * m_hat / (std::sqrt(s_hat) + 1e-8);
-        }
-      }
-    }
-    trace.loss.push_back(v.loss_sum / batch.batch().token_weight);
-    trace.norm.push_back(norm);
-  }
-  trace.params = v.params;
-  return trace;
 }
 
 std::vector<std::vector<double>> params_of(Session& session) {
@@ -103,28 +30,23 @@ std::vector<std::vector<double>> params_of(Session& session) {
   for (const SavedPiece& piece : save_state(session)) {
     if (piece.key.find("/param") == std::string::npos) continue;
     params.emplace_back(piece.count);
-    for (int64_t i = 0; i < piece.count; ++i) {
-      float f;
-      if (piece.dtype == YOKE_F64)
-        std::memcpy(&params.back()[i], &piece.bytes[i * 8], 8);
-      else
-        std::memcpy(&f, &piece.bytes[i * 4], 4), params.back()[i] = f;
-    }
+    for (int64_t i = 0; i < piece.count; ++i)
+      params.back()[i] = get_element(piece.bytes.data(), piece.dtype, i);
   }
   return params;
 }
 
-Trace through_serial(const Case& c, MockHost& host) {
+MockTrace through_serial(const MockRun& c, MockHost& host) {
   MockModel model({c.dtype, c.tied});
   MockPlan plan;
-  configure(c, plan);
+  c.configure(plan);
   plan.plan.world_size = host.host.world_size;
-  Trace trace;
+  MockTrace trace;
   {
     Session session(serial(), plan, host, model.model());
     for (int t = 1; t <= kSteps; ++t) {
       const MockBatch batch({8, c.micro_batch, host.host.rank, host.host.world_size}, t);
-      const YokeStepResult r = session.step(batch.batch(), t, lr_at(c, t));
+      const YokeStepResult r = session.step(batch.batch(), t, c.lr_at(t));
       EXPECT_EQ(r.loss_weight, batch.batch().token_weight);
       trace.loss.push_back(r.loss_sum / r.loss_weight);
       trace.norm.push_back(r.grad_norm);
@@ -137,43 +59,24 @@ Trace through_serial(const Case& c, MockHost& host) {
   return trace;
 }
 
-void expect_close(const std::vector<double>& a,
-                  const std::vector<double>& b,
-                  double relative,
-                  const char* what) {
-  ASSERT_EQ(a.size(), b.size()) << what;
-  for (size_t i = 0; i < a.size(); ++i) {
-    EXPECT_NEAR(a[i], b[i], relative * std::max(1e-3, std::fabs(b[i]))) << what << " " << i;
-  }
-}
-
-void expect_close(const Trace& trace, const Trace& oracle, double relative) {
-  expect_close(trace.loss, oracle.loss, relative, "loss of step");
-  expect_close(trace.norm, oracle.norm, 10 * relative, "gradient norm of step");
-  ASSERT_EQ(trace.params.size(), oracle.params.size());
-  for (size_t p = 0; p < trace.params.size(); ++p) {
-    expect_close(trace.params[p], oracle.params[p], 100 * relative, "parameter element");
-  }
-}
-
-class Serial : public ::testing::TestWithParam<Case> {
+class Serial : public ::testing::TestWithParam<MockRun> {
  protected:
   double bound() const { return GetParam().dtype == YOKE_F64 ? kFp64 : kFp32; }
 };
 
 TEST_P(Serial, EqualsThePlainLoop) {
-  const Trace oracle = plain_loop(GetParam());
+  const MockTrace oracle = plain_mock_loop(GetParam());
   ASSERT_LT(oracle.loss.back(), 0.9 * oracle.loss.front());
   MockHost host;
   expect_close(through_serial(GetParam(), host), oracle, bound());
 }
 
 TEST_P(Serial, TwoRanksEqualThePlainLoop) {
-  Case c = GetParam();
+  MockRun c = GetParam();
   c.micro_batch = std::min<int64_t>(c.micro_batch, 4);
-  const Trace oracle = plain_loop(c);
+  const MockTrace oracle = plain_mock_loop(c);
   MockWorld world(2);
-  Trace traces[2];
+  MockTrace traces[2];
   world.run([&](int32_t rank) {
     MockHost host(&world, rank, 2);
     traces[rank] = through_serial(c, host);
@@ -188,31 +91,31 @@ INSTANTIATE_TEST_SUITE_P(
     Cases,
     Serial,
     ::testing::Values(
-        Case{.name = "adamw"},
-        Case{.name = "adamw_no_clip", .clip = 0},
-        Case{.name = "adamw_clip_always", .clip = 0.01},
-        Case{.name = "adamw_no_decay", .weight_decay = 0},
-        Case{.name = "sgd", .kind = YOKE_SGD, .clip = 0},
-        Case{.name = "sgd_momentum_clip", .kind = YOKE_SGD, .momentum = 0.9, .clip = 0.5},
-        Case{.name = "accumulation_2", .micro_batch = 4},
-        Case{.name = "accumulation_8", .micro_batch = 1},
-        Case{.name = "untied", .tied = false},
-        Case{.name = "adamw_fp32", .dtype = YOKE_F32},
-        Case{.name = "sgd_fp32", .kind = YOKE_SGD, .momentum = 0.9, .dtype = YOKE_F32}),
+        MockRun{.name = "adamw"},
+        MockRun{.name = "adamw_no_clip", .clip = 0},
+        MockRun{.name = "adamw_clip_always", .clip = 0.01},
+        MockRun{.name = "adamw_no_decay", .weight_decay = 0},
+        MockRun{.name = "sgd", .kind = YOKE_SGD, .clip = 0},
+        MockRun{.name = "sgd_momentum_clip", .kind = YOKE_SGD, .momentum = 0.9, .clip = 0.5},
+        MockRun{.name = "accumulation_2", .micro_batch = 4},
+        MockRun{.name = "accumulation_8", .micro_batch = 1},
+        MockRun{.name = "untied", .tied = false},
+        MockRun{.name = "adamw_fp32", .dtype = YOKE_F32},
+        MockRun{.name = "sgd_fp32", .kind = YOKE_SGD, .momentum = 0.9, .dtype = YOKE_F32}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // ---- State ----
 
 TEST(SerialCheckpoint, ResumeIsBitEqualToAnUninterruptedRun) {
-  const Case c{.name = "resume"};
+  const MockRun c{.name = "resume"};
   MockHost host;
-  const Trace whole = through_serial(c, host);
+  const MockTrace whole = through_serial(c, host);
   std::vector<SavedPiece> saved;
   MockModel model;
   MockPlan plan;
   {
     Session first(serial(), plan, host, model.model());
-    for (int t = 1; t <= 5; ++t) first.step(MockBatch({}, t).batch(), t, lr_at(c, t));
+    for (int t = 1; t <= 5; ++t) first.step(MockBatch({}, t).batch(), t, c.lr_at(t));
     saved = save_state(first);
   }
   Session second(serial(), plan, host, model.model());
@@ -220,7 +123,7 @@ TEST(SerialCheckpoint, ResumeIsBitEqualToAnUninterruptedRun) {
   EXPECT_EQ(save_state(second), saved);
   for (int t = 6; t <= kSteps; ++t) {
     const MockBatch batch({}, t);
-    const YokeStepResult r = second.step(batch.batch(), t, lr_at(c, t));
+    const YokeStepResult r = second.step(batch.batch(), t, c.lr_at(t));
     EXPECT_EQ(r.loss_sum / r.loss_weight, whole.loss[t - 1]) << "step " << t;
     EXPECT_EQ(r.grad_norm, whole.norm[t - 1]) << "step " << t;
   }

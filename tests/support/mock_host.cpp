@@ -34,6 +34,39 @@ MockHost::MockHost(MockWorld* world, int32_t rank, int32_t world_size) : world_(
   };
 }
 
+MockOptions::MockOptions(const ParallelBackend& backend,
+                         const std::map<std::string, std::string>& given) {
+  const YokeDescription* description = nullptr;
+  YokeError err = make_error();
+  check(backend.describe(&description, &err), err);
+  for (uint64_t i = 0; i < description->num_options; ++i) {
+    const YokeOptionInfo& info = *description->options[i];
+    const std::string key(view(info.key));
+    const auto found = given.find(key);
+    std::string& text = texts_[key];
+    text = found == given.end() ? std::string(view(info.default_value)) : found->second;
+    YokeOption option{};
+    option.key = info.key;
+    option.type = info.type;
+    option.given = found != given.end();
+    if (info.type == YOKE_OPTION_FILE) {
+      std::string& path = paths_[key];
+      if (option.given) path = key + ".file";
+      option.string_value = view(path);
+      option.content = view(text);
+    } else if (info.type == YOKE_OPTION_BOOL) {
+      option.int_value = text == "true";
+    } else if (info.type == YOKE_OPTION_INT && !text.empty()) {
+      option.int_value = std::stoll(text);
+    } else if (info.type == YOKE_OPTION_DOUBLE && !text.empty()) {
+      option.double_value = std::stod(text);
+    } else {
+      option.string_value = view(text);
+    }
+    values_.push_back(option);
+  }
+}
+
 MockPlan::MockPlan() {
   optimizer.header = YOKE_HEADER(YokeOptimizer, YOKE_ID_OPTIMIZER);
   optimizer.kind = YOKE_ADAMW;
@@ -57,6 +90,9 @@ int32_t MockPlan::ask(const ParallelBackend& backend,
   YokePlanArgs args{};
   args.header = YOKE_HEADER(YokePlanArgs, YOKE_ID_PLAN_ARGS);
   args.model = &model;
+  const MockOptions values(backend, options);
+  args.options = values.values().data();
+  args.num_options = values.values().size();
   args.refuse = [](void* ctx, const YokeRefusal* r) {
     static_cast<MockPlan*>(ctx)->refusals.push_back({std::string(view(r->key)),
                                                      std::string(view(r->given)),
@@ -86,6 +122,9 @@ Session::Session(const ParallelBackend& b, MockPlan& plan, MockHost& host, const
   YokeInitArgs args{};
   args.header = YOKE_HEADER(YokeInitArgs, YOKE_ID_INIT_ARGS);
   args.plan = &plan.plan;
+  const MockOptions options(backend, plan.options);
+  args.options = options.values().data();
+  args.num_options = options.values().size();
   args.host = &host.host;
   check(backend.init(&args, &context, &err), err);
   wrapped.header = YOKE_HEADER(YokeWrapResult, YOKE_ID_WRAP_RESULT);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,20 @@ class MockHost {
   MockWorld* world_;
 };
 
+// The values of all options of a backend, as a host passes them: `given` by key, the others at
+// their defaults. Of a file the text is its content, and its path is "<key>.file".
+class MockOptions {
+ public:
+  MockOptions(const ParallelBackend& backend, const std::map<std::string, std::string>& given);
+  MockOptions(const MockOptions&) = delete;
+  MockOptions& operator=(const MockOptions&) = delete;
+  const std::vector<YokeOption>& values() const { return values_; }
+
+ private:
+  std::map<std::string, std::string> texts_, paths_;
+  std::vector<YokeOption> values_;
+};
+
 // A plan of one rank with every field set that the host sets: AdamW, fp64. Tests change what they
 // need.
 struct MockPlan {
@@ -38,6 +53,7 @@ struct MockPlan {
 
   YokeOptimizer optimizer{};
   YokePlan plan{};
+  std::map<std::string, std::string> options;  // that the user gives
 
   struct Refused {
     std::string key, given, allowed, hint;

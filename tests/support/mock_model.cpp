@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 
+#include "tests/support/mock_element.hpp"
 #include "tests/support/mock_math.hpp"
 #include "yoke/error.hpp"
 
@@ -19,21 +20,14 @@ enum Block { kEmbedBlock, kMlpBlock, kHeadBlock, kNumBlocks };
 
 Vec read(const YokeTensor& t) {
   Vec v(numel(t));
-  for (size_t i = 0; i < v.size(); ++i) {
-    v[i] = YOKE_DTYPE_OF(t.dtype) == YOKE_F64 ? data<double>(t)[i] : data<float>(t)[i];
-  }
+  for (size_t i = 0; i < v.size(); ++i)
+    v[i] = get_element(data<char>(t), YOKE_DTYPE_OF(t.dtype), i);
   return v;
 }
 
 std::vector<char> bytes_of(const Vec& v, int32_t dtype) {
   std::vector<char> bytes(v.size() * item_size(dtype));
-  for (size_t i = 0; i < v.size(); ++i) {
-    const float f = static_cast<float>(v[i]);
-    if (dtype == YOKE_F64)
-      std::memcpy(&bytes[i * 8], &v[i], 8);
-    else
-      std::memcpy(&bytes[i * 4], &f, 4);
-  }
+  for (size_t i = 0; i < v.size(); ++i) put_element(bytes.data(), dtype, i, v[i]);
   return bytes;
 }
 

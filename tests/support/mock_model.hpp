@@ -18,7 +18,8 @@
 namespace yoke::testing {
 
 struct MockModelOptions {
-  int32_t dtype = YOKE_F64;  // or YOKE_F32; all arithmetic is double, rounded at the border
+  int32_t dtype =
+      YOKE_F64;  // or YOKE_F32, YOKE_BF16; all arithmetic is double, rounded at the border
   bool tied = true;
 };
 

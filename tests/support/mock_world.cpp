@@ -1,69 +1,199 @@
 #include "tests/support/mock_world.hpp"
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "tests/support/mock_element.hpp"
 #include "yoke/error.hpp"
 #include "yoke/tensor.hpp"
 
 namespace yoke::testing {
+namespace {
 
-// All ranks write their pointer, meet, every rank adds up all inputs in rank order, and meets
-// again.
+using Bytes = std::vector<char>;
+
+// One collective of one rank, from its issue to its end.
+struct Operation {
+  enum Kind { kAllReduce, kAllGather, kReduceScatter, kBroadcast, kBarrier } kind;
+  const void* in = nullptr;
+  void* out = nullptr;
+  int64_t count = 0;  // elements of the larger side
+  int32_t dtype = YOKE_F64;
+  int32_t root = 0;
+  bool done = false;
+};
+constexpr const char* kNames[] = {
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier"};
+
+}  // namespace
+
+// All ranks bring their operation, meet, each works out its own result from all inputs, and they
+// meet again before anybody writes.
 struct MockWorld::Impl {
-  explicit Impl(int32_t n) : ranks(n), inputs(n) {
+  explicit Impl(int32_t n) : ranks(n), brought(n) {
     for (int32_t r = 0; r < n; ++r) {
-      ranks[r] = {this, r};
+      ranks[r].world = this;
+      ranks[r].rank = r;
       fill_table(r);
     }
   }
 
+  struct Rank;
+  struct Comm {
+    Rank* rank;
+    std::string purpose;
+    std::deque<std::shared_ptr<Operation>> pending;
+  };
+  struct Work {
+    Comm* comm;
+    std::shared_ptr<Operation> operation;
+  };
   struct Rank {
     Impl* world = nullptr;
     int32_t rank = 0;
     YokeCollectives table{};
+    std::deque<Comm> comms;
   };
-  static Rank& of(const YokeComm* comm) {
-    return *reinterpret_cast<Rank*>(const_cast<YokeComm*>(comm));
+  static Comm& of(const YokeComm* comm) {
+    return *reinterpret_cast<Comm*>(const_cast<YokeComm*>(comm));
   }
 
   void fill_table(int32_t r) {
     YokeCollectives& t = ranks[r].table;
     t.header = YOKE_HEADER(YokeCollectives, YOKE_ID_COLLECTIVES);
     t.ctx = &ranks[r];
-    t.comm = [](void* ctx, uint32_t, const char*, YokeComm** out, YokeError*) -> int32_t {
-      *out = static_cast<YokeComm*>(ctx);
+    t.comm = [](void* ctx, uint32_t, const char* purpose, YokeComm** out, YokeError*) -> int32_t {
+      auto* rank = static_cast<Rank*>(ctx);
+      *out = reinterpret_cast<YokeComm*>(&rank->comms.emplace_back(Comm{rank, purpose, {}}));
       return YOKE_OK;
     };
-    t.size = [](const YokeComm* c) { return static_cast<int32_t>(of(c).world->ranks.size()); };
-    t.rank = [](const YokeComm* c) { return of(c).rank; };
+    t.size = [](const YokeComm* c) {
+      return static_cast<int32_t>(of(c).rank->world->ranks.size());
+    };
+    t.rank = [](const YokeComm* c) { return of(c).rank->rank; };
     t.all_reduce =
         [](YokeComm* c, const YokeTensor* inout, int32_t op, YokeWork** work, YokeError* err) {
-          return guard(err, [&] {
-            if (op != YOKE_SUM || work != nullptr)
-              throw Error(YOKE_UNIMPLEMENTED, "mock: blocking SUM only");
-            of(c).world->all_reduce(of(c).rank, *inout);
-          });
+          return issue(c, Operation::kAllReduce, op, *inout, *inout, work, err);
         };
-    t.all_gather = [](YokeComm*, const YokeTensor*, const YokeTensor*, YokeWork**, YokeError* err) {
-      return fill(err, YOKE_UNIMPLEMENTED, "mock: all_gather");
+    t.all_gather = [](YokeComm* c,
+                      const YokeTensor* out,
+                      const YokeTensor* in,
+                      YokeWork** work,
+                      YokeError* err) {
+      return issue(c, Operation::kAllGather, YOKE_SUM, *in, *out, work, err);
     };
-    t.reduce_scatter =
-        [](YokeComm*, const YokeTensor*, const YokeTensor*, int32_t, YokeWork**, YokeError* err) {
-          return fill(err, YOKE_UNIMPLEMENTED, "mock: reduce_scatter");
+    t.reduce_scatter = [](YokeComm* c,
+                          const YokeTensor* out,
+                          const YokeTensor* in,
+                          int32_t op,
+                          YokeWork** work,
+                          YokeError* err) {
+      return issue(c, Operation::kReduceScatter, op, *in, *out, work, err);
+    };
+    t.broadcast =
+        [](YokeComm* c, const YokeTensor* inout, int32_t root, YokeWork** work, YokeError* err) {
+          return issue(c, Operation::kBroadcast, YOKE_SUM, *inout, *inout, work, err, root);
         };
-    t.broadcast = [](YokeComm*, const YokeTensor*, int32_t, YokeWork**, YokeError* err) {
-      return fill(err, YOKE_UNIMPLEMENTED, "mock: broadcast");
-    };
     t.barrier = [](YokeComm* c, YokeError* err) {
-      return guard(err, [&] { of(c).world->meet(); });
+      const YokeTensor none{};
+      return issue(c, Operation::kBarrier, YOKE_SUM, none, none, nullptr, err);
     };
-    t.wait = [](YokeWork*, YokeError* err) { return fill(err, YOKE_UNIMPLEMENTED, "mock: wait"); };
+    t.wait = [](YokeWork* w, YokeError* err) {
+      return guard(err, [&] {
+        const std::unique_ptr<Work> work(reinterpret_cast<Work*>(w));
+        finish(*work->comm, *work->operation);
+      });
+    };
     t.native = [](YokeComm*, const char*) -> void* { return nullptr; };
+  }
+
+  static int32_t issue(YokeComm* c,
+                       Operation::Kind kind,
+                       int32_t op,
+                       const YokeTensor& in,
+                       const YokeTensor& out,
+                       YokeWork** work,
+                       YokeError* err,
+                       int32_t root = 0) {
+    return guard(err, [&] {
+      if (op != YOKE_SUM) throw Error(YOKE_UNIMPLEMENTED, "mock: SUM only");
+      Comm& comm = of(c);
+      auto operation = std::make_shared<Operation>();
+      operation->kind = kind;
+      operation->in = data<void>(in);
+      operation->out = data<void>(out);
+      operation->count = std::max(numel(in), numel(out));
+      operation->dtype = YOKE_DTYPE_OF(in.dtype);
+      operation->root = root;
+      comm.pending.push_back(operation);
+      if (comm.rank->rank == 0) comm.rank->world->count(comm, *operation);
+      if (work != nullptr) {
+        *work = reinterpret_cast<YokeWork*>(new Work{&comm, operation});
+      } else {
+        finish(comm, *operation);
+      }
+    });
+  }
+
+  void count(const Comm& comm, const Operation& o) {
+    if (o.kind == Operation::kAllReduce) ++num_all_reduces;
+    bytes[comm.purpose + " " + kNames[o.kind]] += o.count * item_size(o.dtype);
+  }
+
+  // The operations of a communicator run in the order of their issue.
+  static void finish(Comm& comm, const Operation& operation) {
+    while (!operation.done) {
+      const std::shared_ptr<Operation> next = comm.pending.front();
+      comm.pending.pop_front();
+      next->done = true;  // also if it fails
+      comm.rank->world->run_operation(comm.rank->rank, *next);
+    }
+  }
+
+  void run_operation(int32_t rank, const Operation& mine) {
+    brought[rank] = &mine;
+    meet();
+    for (const Operation* other : brought) {
+      if (other->kind != mine.kind || other->count != mine.count || other->dtype != mine.dtype)
+        throw Error(YOKE_INTERNAL, "mock: the ranks do not issue the same collective");
+    }
+    const Bytes result = result_for(rank, mine);
+    meet();
+    if (!result.empty()) std::memcpy(mine.out, result.data(), result.size());
+  }
+
+  Bytes result_for(int32_t rank, const Operation& o) const {
+    const auto size = static_cast<int64_t>(ranks.size());
+    const int64_t item = item_size(o.dtype);
+    if (o.kind == Operation::kBarrier) return {};
+    if (o.kind == Operation::kBroadcast) {
+      const char* from = static_cast<const char*>(brought[o.root]->in);
+      return {from, from + o.count * item};
+    }
+    Bytes result;
+    if (o.kind == Operation::kAllGather) {
+      for (const Operation* other : brought) {
+        const char* from = static_cast<const char*>(other->in);
+        result.insert(result.end(), from, from + o.count / size * item);
+      }
+      return result;
+    }
+    const bool scatter = o.kind == Operation::kReduceScatter;
+    const int64_t n = scatter ? o.count / size : o.count, begin = scatter ? rank * n : 0;
+    result.resize(n * item);
+    for (int64_t i = 0; i < n; ++i) {
+      double sum = 0;
+      for (const Operation* other : brought) sum += get_element(other->in, o.dtype, begin + i);
+      put_element(result.data(), o.dtype, i, sum);
+    }
+    return result;
   }
 
   void meet() {
@@ -78,27 +208,6 @@ struct MockWorld::Impl {
     if (lost) throw Error(YOKE_UNAVAILABLE, "mock: a rank is lost");
   }
 
-  template <class T>
-  std::vector<char> sum(int64_t n) const {
-    std::vector<char> bytes(n * sizeof(T));
-    for (int64_t i = 0; i < n; ++i) {
-      T s = 0;
-      for (const void* in : inputs) s += static_cast<const T*>(in)[i];
-      std::memcpy(&bytes[i * sizeof(T)], &s, sizeof(T));
-    }
-    return bytes;
-  }
-
-  void all_reduce(int32_t rank, const YokeTensor& t) {
-    inputs[rank] = data<void>(t);
-    if (rank == 0) ++num_all_reduces;
-    meet();
-    const auto bytes =
-        YOKE_DTYPE_OF(t.dtype) == YOKE_F64 ? sum<double>(numel(t)) : sum<float>(numel(t));
-    meet();
-    std::memcpy(data<void>(t), bytes.data(), bytes.size());
-  }
-
   void lose() {
     std::lock_guard lock(mutex);
     lost = true;
@@ -106,13 +215,14 @@ struct MockWorld::Impl {
   }
 
   std::vector<Rank> ranks;
-  std::vector<const void*> inputs;
+  std::vector<const Operation*> brought;
   std::mutex mutex;
   std::condition_variable changed;
   size_t arrived = 0;
   uint64_t generation = 0;
   bool lost = false;
   int64_t num_all_reduces = 0;
+  std::map<std::string, int64_t> bytes;
 };
 
 MockWorld::MockWorld(int32_t world_size) : impl_(std::make_unique<Impl>(world_size)) {}
@@ -122,6 +232,9 @@ const YokeCollectives* MockWorld::collectives(int32_t rank) {
 }
 int64_t MockWorld::all_reduces() const {
   return impl_->num_all_reduces;
+}
+const std::map<std::string, int64_t>& MockWorld::bytes() const {
+  return impl_->bytes;
 }
 
 void MockWorld::run(const std::function<void(int32_t)>& body) {
