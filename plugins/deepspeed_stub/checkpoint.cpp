@@ -1,0 +1,51 @@
+#include "plugins/deepspeed_stub/checkpoint.hpp"
+
+namespace yoke::deepspeed_stub {
+namespace {
+
+void show(const YokeCheckpointArgs& args, YokePiece piece, const Span& values) {
+  piece.header = YOKE_HEADER(YokePiece, YOKE_ID_PIECE);
+  piece.dtype = values.dtype;
+  const FlatView view(values.data, values.count, values.dtype);
+  if (args.op != YOKE_CHECKPOINT_DESCRIBE) piece.view = view.get();
+  YokeError err = make_error();
+  check(args.visit(args.visit_ctx, &piece, &err), err);
+}
+
+}  // namespace
+
+void visit_state(const YokeCheckpointArgs& args,
+                 const YokeModelSummary& model,
+                 const Weights& weights,
+                 Optimizer& optimizer,
+                 const Replicas& replicas) {
+  const auto show_piece =
+      [&](const Piece& where, const char* kind, const Span& all, int64_t replica) {
+        const YokeParameter& param = *model.params[where.param];
+        YokePiece piece{};
+        piece.name = param.name;
+        piece.kind = view(kind);
+        piece.shape = param.shape;
+        piece.ndim = param.ndim;
+        piece.begin = where.begin;
+        piece.count = where.count;
+        piece.replica = replica;
+        show(args, piece, all.sub(where.offset, where.count));
+      };
+  for (const Piece& piece : weights.trainable().owned.pieces) {
+    show_piece(piece, "param", weights.trainable().master, replicas.trainable);
+    show_piece(piece, "exp_avg", optimizer.exp_avg(), replicas.trainable);
+    show_piece(piece, "exp_avg_sq", optimizer.exp_avg_sq(), replicas.trainable);
+  }
+  for (const Piece& piece : weights.frozen().owned.pieces)
+    show_piece(piece, "param", weights.frozen().master, replicas.frozen);
+
+  YokePiece step{};
+  step.name = view("optimizer");
+  step.kind = view("step");
+  step.count = 1;
+  step.replica = replicas.step;
+  show(args, step, {&optimizer.step(), 1, YOKE_I64});
+}
+
+}  // namespace yoke::deepspeed_stub

@@ -1,0 +1,120 @@
+#include "plugins/deepspeed_stub/config/batch.hpp"
+
+#include <string>
+
+namespace yoke::deepspeed_stub {
+namespace {
+
+constexpr const char* kTrain = "train_batch_size";
+constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
+constexpr const char* kAccumulation = "gradient_accumulation_steps";
+
+std::string text(int64_t n) {
+  return std::to_string(n);
+}
+
+// The divisors of n on both sides of d: "2 or 4".
+std::string nearest_divisors(int64_t n, int64_t d) {
+  int64_t below = 0, above = 0;
+  for (int64_t k = 1; k <= n; ++k) {
+    if (n % k != 0) continue;
+    if (k <= d) below = k;
+    if (k >= d && above == 0) above = k;
+  }
+  if (above == 0 || above == below) return text(below);
+  return text(below) + " or " + text(above);
+}
+
+// The multiples of unit on both sides of n.
+std::string nearest_multiples(int64_t n, int64_t unit) {
+  const int64_t below = n / unit * unit;
+  return below == 0 ? text(unit) : text(below) + " or " + text(below + unit);
+}
+
+bool is_positive(const DsConfig& config, const char* path, std::vector<Finding>& findings) {
+  const auto value = config.integer(path);
+  if (!value || *value >= 1) return true;
+  findings.push_back({config.label(path), config.shown(path), "1 or more", "or \"auto\""});
+  return false;
+}
+
+// The run has another value for the same thing.
+bool differs(const DsConfig& config,
+             const char* path,
+             const char* key,
+             int64_t run,
+             std::vector<Finding>& findings) {
+  const auto value = config.integer(path);
+  if (!value || *value == run) return false;
+  findings.push_back({config.label(path),
+                      config.shown(path),
+                      text(run) + " or \"auto\"",
+                      std::string("the run has ") + key + " = " + text(run) +
+                          "; change one of them, on the command line " + key + "=" + text(*value)});
+  return true;
+}
+
+// train != micro x accumulation x ranks, all three given.
+Finding product_differs(
+    const DsConfig& config, int64_t train, int64_t micro, int64_t steps, int64_t ranks) {
+  const int64_t product = micro * steps * ranks;
+  std::string cure = "nearest: " + std::string(kTrain) + " = train.global_batch = " + text(product);
+  if (train % (steps * ranks) == 0)
+    cure += ", or " + std::string(kMicro) + " = " + text(train / (steps * ranks));
+  if (train % (micro * ranks) == 0)
+    cure += ", or " + std::string(kAccumulation) + " = " + text(train / (micro * ranks));
+  return {config.find(kMicro) != nullptr ? config.label(kMicro) : "train.micro_batch",
+          text(micro),
+          "a product that is the batch",
+          std::string(kMicro) + " " + text(micro) + " x " + kAccumulation + " " + text(steps) +
+              " x " + text(ranks) + " data ranks = " + text(product) + ", but the batch is " +
+              text(train) + "; " + cure};
+}
+
+// One of the two factors is given as `factor`; the other one is what is left of the batch.
+Finding factor_does_not_divide(
+    const DsConfig& config, const char* path, int64_t train, int64_t factor, int64_t ranks) {
+  std::string cure = "nearest: train.global_batch = " + nearest_multiples(train, factor * ranks);
+  if (train % ranks == 0)
+    cure += ", or " + std::string(path) + " = " + nearest_divisors(train / ranks, factor);
+  return {config.find(path) != nullptr ? config.label(path) : "train.micro_batch",
+          text(factor),
+          "a divisor of what a data rank gets of the batch",
+          "train batch " + text(train) + " / (" + path + " " + text(factor) + " x " + text(ranks) +
+              " data ranks = " + text(factor * ranks) + ") leaves a rest of " +
+              text(train % (factor * ranks)) + "; " + cure};
+}
+
+}  // namespace
+
+void settle_batch(const DsConfig& config, YokePlan& plan, std::vector<Finding>& findings) {
+  bool sound = true;
+  for (const char* path : {kTrain, kMicro, kAccumulation})
+    sound = is_positive(config, path, findings) && sound;
+  if (!sound) return;
+  const int64_t train = plan.global_batch, ranks = plan.world_size;
+  if (differs(config, kTrain, "train.global_batch", train, findings)) return;
+  if (plan.micro_batch != 0 &&
+      differs(config, kMicro, "train.micro_batch", plan.micro_batch, findings))
+    return;
+
+  const auto micro =
+      plan.micro_batch != 0 ? std::optional<int64_t>(plan.micro_batch) : config.integer(kMicro);
+  // DeepSpeed: a batch without factors is not accumulated.
+  auto steps = config.integer(kAccumulation);
+  if (!micro && !steps && config.integer(kTrain) && train % ranks == 0) steps = 1;
+  if (micro && steps) {
+    if (*micro * *steps * ranks != train)
+      return findings.push_back(product_differs(config, train, *micro, *steps, ranks));
+  } else if (const auto factor = micro ? micro : steps; factor && train % (*factor * ranks) != 0) {
+    return findings.push_back(
+        factor_does_not_divide(config, micro ? kMicro : kAccumulation, train, *factor, ranks));
+  }
+  if (plan.micro_batch != 0) return;
+  if (micro)
+    plan.micro_batch = static_cast<int32_t>(*micro);
+  else if (steps)
+    plan.micro_batch = static_cast<int32_t>(train / (*steps * ranks));
+}
+
+}  // namespace yoke::deepspeed_stub

@@ -1,0 +1,266 @@
+#include "plugins/deepspeed_stub/config/ds_config.hpp"
+
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "yoke/nearest.hpp"
+
+namespace yoke::deepspeed_stub {
+namespace {
+
+using Json = nlohmann::json;
+
+// Notices keys that an object has twice; a parsed object shows only one of them.
+class DuplicateKeys {
+ public:
+  bool operator()(int, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::object_start) {
+      open_.emplace_back();
+    } else if (event == Json::parse_event_t::object_end) {
+      open_.pop_back();
+    } else if (event == Json::parse_event_t::key) {
+      open_.back().now = parsed.get<std::string>();
+      if (!open_.back().seen.insert(open_.back().now).second) found_.push_back(path());
+    }
+    return true;
+  }
+  const std::vector<std::string>& found() const { return found_; }
+
+ private:
+  struct Object {
+    std::set<std::string> seen;
+    std::string now;
+  };
+  std::string path() const {
+    std::vector<std::string> words;
+    for (const Object& object : open_) words.push_back(object.now);
+    return join(words, ".");
+  }
+
+  std::vector<Object> open_;
+  std::vector<std::string> found_;
+};
+
+// "[json.exception.parse_error.101] parse error at line 3, column 7: syntax error ..."
+std::string syntax_error(const Json::parse_error& e) {
+  const std::string text = e.what();
+  const size_t at = text.find("line ");
+  return at == std::string::npos ? text : text.substr(at);
+}
+
+// DeepSpeed writes integers as 5e8 too.
+bool is_integer(const Json& value) {
+  if (value.is_number_integer()) return true;
+  return value.is_number_float() && std::trunc(value.get<double>()) == value.get<double>() &&
+         std::fabs(value.get<double>()) < 9e18;
+}
+
+const char* form_name(Form form) {
+  switch (form) {
+    case Form::kBool:
+      return "true | false";
+    case Form::kInt:
+      return "an integer";
+    case Form::kNumber:
+      return "a number";
+    case Form::kString:
+      return "a string";
+    case Form::kAny:
+      break;
+  }
+  return "any";
+}
+
+bool has_form(const Json& value, Form form) {
+  switch (form) {
+    case Form::kBool:
+      return value.is_boolean();
+    case Form::kInt:
+      return is_integer(value);
+    case Form::kNumber:
+      return value.is_number();
+    case Form::kString:
+      return value.is_string();
+    case Form::kAny:
+      break;
+  }
+  return true;
+}
+
+bool is_left_open(const Json& value) {
+  return value.is_null() || value == "auto";
+}
+
+std::string as_text(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+DsConfig::DsConfig(const Options& options) : file_(options.string("config_file")) {
+  if (!file_.empty()) read_file(options.content("config_file"));
+  read_inline(options);
+}
+
+void DsConfig::read_file(std::string_view text) {
+  DuplicateKeys duplicates;
+  Json config;
+  try {
+    config = Json::parse(text, std::ref(duplicates));
+  } catch (const Json::parse_error& e) {
+    findings_.push_back(
+        {"deepspeed_stub.config_file", file_, "a JSON object", file_ + ", " + syntax_error(e)});
+    return;
+  }
+  for (const std::string& path : duplicates.found()) {
+    findings_.push_back({in_file(path), "given twice", "each key once", "remove one of them"});
+  }
+  if (!config.is_object()) {
+    findings_.push_back({"deepspeed_stub.config_file",
+                         file_,
+                         "a JSON object",
+                         "it holds something else: " + std::string(config.type_name())});
+    return;
+  }
+  read_object(config, "");
+  const auto on = [&](const char* section) {
+    const Json::json_pointer enabled(std::string("/") + section + "/enabled");
+    return config.contains(enabled) && config[enabled] == true;
+  };
+  if (on("fp16") && on("bf16")) {
+    findings_.push_back({in_file("fp16.enabled and bf16.enabled"),
+                         "true",
+                         "one of them",
+                         "DeepSpeed refuses both as well"});
+  }
+}
+
+void DsConfig::read_object(const Json& object, const std::string& path) {
+  for (const auto& [name, value] : object.items()) {
+    const std::string inner = path.empty() ? name : path + "." + name;
+    if (const Key* key = find_key(inner)) {
+      read_key(*key, inner, value);
+    } else {
+      const std::vector<std::string> known = siblings(inner);
+      findings_.push_back({in_file(inner),
+                           as_text(value),
+                           "a key of DeepSpeed",
+                           "DeepSpeed has no such key" + did_you_mean(name, known)});
+    }
+  }
+}
+
+void DsConfig::read_key(const Key& key, const std::string& path, const Json& value) {
+  if (is_left_open(value)) return;
+  const std::string given = as_text(value);
+  if (key.fate == Fate::kSection) {
+    if (value.is_object()) return read_object(value, path);
+    findings_.push_back({in_file(path), given, "an object", "write { } with its keys"});
+  } else if (key.fate == Fate::kNoEffect) {
+    findings_.push_back(
+        {in_file(path), given, "", "no effect here: " + std::string(key.why), true});
+  } else if (!has_form(value, key.form)) {
+    findings_.push_back({in_file(path), given, form_name(key.form), "or \"auto\""});
+  } else if (key.fate == Fate::kRefused) {
+    if (value == Json::parse(key.value)) return;
+    findings_.push_back({in_file(path), given, std::string(key.value), std::string(key.why)});
+  } else {
+    values_[path] = value;
+  }
+}
+
+void DsConfig::read_inline(const Options& options) {
+  for (const Key& key : keys()) {
+    const std::string name = inline_name(key);
+    if (name.empty() || !options.given(name)) continue;
+    const std::string path(key.path);
+    const Json value =
+        key.form == Form::kBool ? Json(options.boolean(name)) : Json(options.integer(name));
+    if (const Json* other = find(path); other != nullptr && *other != value) {
+      findings_.push_back({"deepspeed_stub." + name,
+                           as_text(value),
+                           as_text(*other),
+                           in_file(path) + " = " + as_text(*other) + "; remove one of them"});
+    }
+    values_[path] = value;
+    inline_[path] = name;
+  }
+}
+
+const Json* DsConfig::find(std::string_view path) const {
+  const auto found = values_.find(path);
+  return found == values_.end() ? nullptr : &found->second;
+}
+
+std::optional<bool> DsConfig::boolean(std::string_view path) const {
+  const Json* value = find(path);
+  return value == nullptr ? std::nullopt : std::optional(value->get<bool>());
+}
+
+std::optional<int64_t> DsConfig::integer(std::string_view path) const {
+  const Json* value = find(path);
+  return value == nullptr ? std::nullopt : std::optional(value->get<int64_t>());
+}
+
+std::optional<double> DsConfig::number(std::string_view path) const {
+  const Json* value = find(path);
+  return value == nullptr ? std::nullopt : std::optional(value->get<double>());
+}
+
+std::optional<std::string> DsConfig::string(std::string_view path) const {
+  const Json* value = find(path);
+  return value == nullptr ? std::nullopt : std::optional(value->get<std::string>());
+}
+
+std::string DsConfig::label(std::string_view path) const {
+  if (const auto found = inline_.find(path); found != inline_.end())
+    return "deepspeed_stub." + found->second;
+  return in_file(path);
+}
+
+std::string DsConfig::shown(std::string_view path) const {
+  const Json* value = find(path);
+  return value == nullptr ? "unset" : as_text(*value);
+}
+
+// ---- Options
+
+const std::vector<const YokeOptionInfo*>& option_infos() {
+  struct Declared {
+    std::string name, doc;
+    YokeOptionInfo info{};
+  };
+  static const std::vector<Declared> declared = [] {
+    std::vector<Declared> list;
+    const auto declare = [&](int32_t type, std::string name, std::string doc) {
+      list.push_back({std::move(name), std::move(doc)});
+      list.back().info.type = type;
+    };
+    declare(YOKE_OPTION_FILE, "config_file", "a ds_config.json; a key may stand there or inline");
+    for (const Key& key : keys()) {
+      if (inline_name(key).empty()) continue;
+      const int32_t type = key.form == Form::kBool ? YOKE_OPTION_BOOL : YOKE_OPTION_INT;
+      const std::string preset =
+          key.value == "null" ? "" : "; DeepSpeed: " + std::string(key.value);
+      declare(type, inline_name(key), std::string(key.why) + preset);
+    }
+    for (Declared& d : list) {
+      d.info.header = YOKE_HEADER(YokeOptionInfo, YOKE_ID_OPTION_INFO);
+      d.info.key = view(d.name);
+      d.info.default_value = d.info.choices = view("");
+      d.info.doc = view(d.doc);
+      d.info.min = 1;  // no limit: the plan judges
+      d.info.max = 0;
+    }
+    return list;
+  }();
+  static const std::vector<const YokeOptionInfo*> pointers = [] {
+    std::vector<const YokeOptionInfo*> list;
+    for (const Declared& d : declared) list.push_back(&d.info);
+    return list;
+  }();
+  return pointers;
+}
+
+}  // namespace yoke::deepspeed_stub

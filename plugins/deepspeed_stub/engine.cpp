@@ -1,0 +1,194 @@
+#include "plugins/deepspeed_stub/engine.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "plugins/deepspeed_stub/checkpoint.hpp"
+#include "plugins/deepspeed_stub/flat_weights.hpp"
+#include "plugins/deepspeed_stub/sliced_weights.hpp"
+
+namespace yoke::deepspeed_stub {
+namespace {
+
+// LibTorch's clip_grad_norm_, and the contract, keep the divisor away from zero with this.
+constexpr double kNormEps = 1e-6;
+
+std::unique_ptr<Weights> make_weights(const Setup& setup) {
+  if (setup.settings.stage == 3) return std::make_unique<SlicedWeights>(setup);
+  return std::make_unique<FlatWeights>(setup);
+}
+
+std::unique_ptr<Gradients> make_gradients(const Setup& setup) {
+  if (setup.settings.stage == 3) return std::make_unique<SlicedGradients>(setup);
+  return std::make_unique<FlatGradients>(setup);
+}
+
+int32_t receive_gradient(void* ctx, int64_t param, const YokeTensor* gradient, YokeError* err) {
+  return guard(err, [&] {
+    static_cast<Gradients*>(ctx)->add(
+        param, {data<void>(*gradient), numel(*gradient), YOKE_DTYPE_OF(gradient->dtype)});
+  });
+}
+
+}  // namespace
+
+Engine::Engine(const YokeModel& model,
+               const YokePlan& plan,
+               const Settings& settings,
+               const Comms& comms,
+               const YokeHost& host)
+    : model_(model),
+      plan_(plan),
+      config_(*plan.optimizer),
+      settings_(settings),
+      comms_(comms),
+      host_(host),
+      spec_(*model.summary),
+      setup_{model_,
+             spec_,
+             settings_,
+             comms_,
+             plan.param_dtype,
+             plan.param_dtype == YOKE_F64 ? YOKE_F64 : YOKE_F32,
+             plan.reduce_dtype},
+      weights_(make_weights(setup_)),
+      gradients_(make_gradients(setup_)),
+      optimizer_(config_, weights_->trainable()),
+      blocks_(spec_.blocks.size()) {}
+
+YokeWrapResult Engine::wrap_result() const {
+  YokeWrapResult result{};
+  result.header = YOKE_HEADER(YokeWrapResult, YOKE_ID_WRAP_RESULT);
+  result.param_bytes = weights_->bytes();
+  result.grad_bytes = gradients_->bytes();
+  result.optimizer_bytes = optimizer_.bytes();
+  return result;
+}
+
+YokeStepResult Engine::step(const YokeStepArgs& args) {
+  const YokeBatch& batch = *args.batch;
+  const bool training = (args.flags & YOKE_STEP_FORWARD_ONLY) == 0;
+  if (batch.num_micros == 0)
+    throw Error(YOKE_INVALID_ARGUMENT, "step: the batch has no micro-batch");
+  sums_ = {};
+  if (training) gradients_->begin_step(static_cast<int64_t>(batch.num_micros));
+  for (uint64_t m = 0; m < batch.num_micros; ++m)
+    run_micro_batch(*batch.micros[m], 1 / batch.token_weight, training);
+  reduce_scalars(batch.token_weight, training);
+  if (training) update(args.step, args.lr);
+
+  YokeStepResult result{};
+  result.header = YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT);
+  result.loss_sum = sums_.loss;
+  result.loss_weight = sums_.weight;
+  result.grad_norm =
+      training ? std::sqrt(sums_.squared_norm) : std::numeric_limits<double>::quiet_NaN();
+  return result;
+}
+
+void Engine::run_micro_batch(const YokeMicroBatch& micro, double loss_grad, bool training) {
+  weights_->begin_pass(training);
+  try {
+    forward(micro, training);
+    if (training) backward(loss_grad);
+  } catch (...) {
+    drop_blocks();
+    throw;
+  }
+  drop_blocks();
+}
+
+void Engine::forward(const YokeMicroBatch& micro, bool training) {
+  for (size_t b = 0; b < blocks_.size(); ++b) {
+    check_cancel();
+    weights_->acquire(static_cast<int64_t>(b));
+    YokeForwardArgs args{};
+    args.header = YOKE_HEADER(YokeForwardArgs, YOKE_ID_FORWARD_ARGS);
+    args.block = b;
+    args.micro = &micro;
+    args.carry_in = b > 0 ? &blocks_[b - 1].carry->tensor : nullptr;
+    args.save = training ? 1 : 0;
+    YokeForwardResult out{};
+    out.header = YOKE_HEADER(YokeForwardResult, YOKE_ID_FORWARD_RESULT);
+    YokeError err = make_error();
+    check(model_.block_forward(model_.ctx, &args, &out, &err), err);
+    blocks_[b].carry.reset(out.carry_out);
+    blocks_[b].saved = out.saved;
+    if (b + 1 == blocks_.size()) {
+      sums_.loss += out.loss_sum;
+      sums_.weight += out.loss_weight;
+    }
+    if (!training && b > 0) blocks_[b - 1].carry.reset();
+    weights_->release(static_cast<int64_t>(b));
+  }
+}
+
+void Engine::backward(double loss_grad) {
+  gradients_->begin_micro();
+  ManagedTensor grad_out;
+  for (size_t b = blocks_.size(); b-- > 0;) {
+    check_cancel();
+    const auto use = static_cast<int64_t>(2 * blocks_.size() - 1 - b);
+    weights_->acquire(use);
+    YokeBackwardArgs args{};
+    args.header = YOKE_HEADER(YokeBackwardArgs, YOKE_ID_BACKWARD_ARGS);
+    args.block = b;
+    args.saved = std::exchange(blocks_[b].saved, nullptr);  // consumed, also on failure
+    args.grad_out = grad_out ? &grad_out->tensor : nullptr;
+    args.loss_grad = loss_grad;
+    args.on_grad_ready = receive_gradient;
+    args.on_grad_ctx = gradients_.get();
+    YokeManagedTensor* grad_in = nullptr;
+    YokeError err = make_error();
+    check(model_.block_backward(model_.ctx, &args, &grad_in, &err), err);
+    grad_out.reset(grad_in);
+    blocks_[b].carry.reset();
+    weights_->release(use);
+  }
+  gradients_->end_micro();
+}
+
+void Engine::drop_blocks() {
+  for (BlockState& block : blocks_) {
+    if (block.saved != nullptr) model_.drop_saved(model_.ctx, block.saved);
+    block.saved = nullptr;
+    block.carry.reset();
+  }
+}
+
+void Engine::check_cancel() const {
+  if (host_.check_cancel(host_.ctx) != 0) throw Error(YOKE_CANCELLED, "the step was cancelled");
+}
+
+// One all-reduce per step for everything that every rank must know.
+void Engine::reduce_scalars(double token_weight, bool training) {
+  if (training) sums_.squared_norm = squared_norm(gradients_->norm_part());
+  comms_.scalars.all_reduce({&sums_, 3, YOKE_F64}).wait();
+  if (std::fabs(sums_.weight - token_weight) <= 1e-9 * sums_.weight) return;
+  throw Error(YOKE_INVALID_ARGUMENT,
+              "the batch claims " + std::to_string(token_weight) + " targets, its losses have " +
+                  std::to_string(sums_.weight));
+}
+
+void Engine::update(int64_t step, double lr) {
+  const double norm = std::sqrt(sums_.squared_norm);
+  const double scale = config_.clip > 0 ? std::min(1.0, config_.clip / (norm + kNormEps)) : 1;
+  optimizer_.begin_step(step, lr, scale);
+  weights_->publish(
+      [&](int64_t begin, int64_t count) { optimizer_.update(gradients_->own(), begin, count); });
+}
+
+void Engine::checkpoint(const YokeCheckpointArgs& args) {
+  const bool trainable_sliced = settings_.stage > 0, frozen_sliced = settings_.stage == 3;
+  const int64_t rank = comms_.gather.rank();
+  visit_state(args,
+              *model_.summary,
+              *weights_,
+              optimizer_,
+              {trainable_sliced ? 0 : rank, frozen_sliced ? 0 : rank, rank});
+  if (args.op == YOKE_CHECKPOINT_LOAD) weights_->refresh();
+}
+
+}  // namespace yoke::deepspeed_stub

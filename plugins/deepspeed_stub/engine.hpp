@@ -1,0 +1,57 @@
+// A model under ZeRO: puts weights, gradients and optimizer together and runs the steps.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "plugins/deepspeed_stub/gradients.hpp"
+#include "plugins/deepspeed_stub/optimizer.hpp"
+#include "plugins/deepspeed_stub/weights.hpp"
+
+namespace yoke::deepspeed_stub {
+
+class Engine final : public Wrapped {
+ public:
+  // Collective. plan is complete; model, comms and host outlive the engine.
+  Engine(const YokeModel& model,
+         const YokePlan& plan,
+         const Settings& settings,
+         const Comms& comms,
+         const YokeHost& host);
+
+  YokeWrapResult wrap_result() const override;
+  YokeStepResult step(const YokeStepArgs& args) override;
+  void checkpoint(const YokeCheckpointArgs& args) override;
+
+ private:
+  // What a block left behind in the micro-batch under way.
+  struct BlockState {
+    void* saved = nullptr;
+    ManagedTensor carry;
+  };
+  void run_micro_batch(const YokeMicroBatch& micro, double loss_grad, bool training);
+  void forward(const YokeMicroBatch& micro, bool training);
+  void backward(double loss_grad);
+  void drop_blocks();
+  void check_cancel() const;
+  void reduce_scalars(double token_weight, bool training);
+  void update(int64_t step, double lr);
+
+  const YokeModel& model_;
+  const YokePlan plan_;
+  const YokeOptimizer config_;
+  const Settings settings_;
+  const Comms& comms_;
+  const YokeHost& host_;
+  const ModelSpec spec_;
+  const Setup setup_;
+  std::unique_ptr<Weights> weights_;
+  std::unique_ptr<Gradients> gradients_;
+  Optimizer optimizer_;
+  std::vector<BlockState> blocks_;
+  struct {
+    double loss, weight, squared_norm;
+  } sums_{};  // of the step under way
+};
+
+}  // namespace yoke::deepspeed_stub

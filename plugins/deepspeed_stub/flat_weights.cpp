@@ -1,0 +1,105 @@
+#include "plugins/deepspeed_stub/flat_weights.hpp"
+
+#include <algorithm>
+#include <deque>
+
+namespace yoke::deepspeed_stub {
+namespace {
+
+constexpr size_t kInFlight = 2;  // buckets that are gathered while the next one is updated
+
+// Part of every rank's slice, on its way into the flat buffer.
+struct Landing {
+  Array memory;  // of all ranks, one after the other; unused if the slices are gathered whole
+  Work work;
+  int64_t begin, count;  // elements of a slice
+};
+
+}  // namespace
+
+FlatRange own_range(const FlatLayout& layout, const Setup& setup) {
+  if (setup.settings.stage == 0) return {0, layout.size()};
+  const int64_t begin = setup.comms.gather.rank() * layout.slice();
+  return {begin, begin + layout.slice()};
+}
+
+FlatWeights::FlatWeights(const Setup& setup)
+    : setup_(setup),
+      layout_(setup.spec, true, setup.comms.gather.size()),
+      frozen_layout_(setup.spec, false, 1),
+      whole_(layout_.size(), setup.param_dtype),
+      frozen_whole_(frozen_layout_.size(), setup.param_dtype),
+      binder_(setup.model) {
+  const auto [begin, end] = own_range(layout_, setup);
+  adopt(trainable_, layout_.owned(begin, end), whole_.sub(begin, end - begin), master_);
+  adopt(frozen_,
+        frozen_layout_.owned(0, frozen_layout_.size()),
+        frozen_whole_.span(),
+        frozen_master_);
+  for (const bool trainable : {true, false}) {
+    const FlatLayout& layout = trainable ? layout_ : frozen_layout_;
+    const Array& whole = trainable ? whole_ : frozen_whole_;
+    for (const int64_t p : layout.params()) {
+      const Span values = whole.sub(layout.offset(p), setup.spec.params[p].numel);
+      fill_initial(setup.model, p, 0, values);
+      binder_.bind(p, values.data);
+    }
+  }
+}
+
+void FlatWeights::adopt(Store& store, Owned owned, const Span& computed, Array& master) {
+  store.owned = std::move(owned);
+  if (setup_.master_dtype == setup_.param_dtype) {
+    store.master = computed;
+    return;
+  }
+  master = Array(computed.count, setup_.master_dtype);
+  store.master = master.span();
+  store.copy = computed;
+  fill_initial(setup_.model, store);
+}
+
+int64_t FlatWeights::bytes() const {
+  return whole_.bytes() + frozen_whole_.bytes() + master_.bytes() + frozen_master_.bytes();
+}
+
+void FlatWeights::publish(const Update& update) {
+  const int ranks = setup_.comms.gather.size();
+  if (setup_.settings.stage == 0 || ranks == 1) return update(0, trainable_.owned.size);
+  if (setup_.settings.allgather_partitions) return gather_in_buckets(update);
+  update(0, layout_.slice());
+  for (int r = 0; r < ranks; ++r) {
+    setup_.comms.gather.broadcast(whole_.sub(r * layout_.slice(), layout_.slice()), r).wait();
+  }
+}
+
+// The next part of the slice is updated while the one before is on its way.
+void FlatWeights::gather_in_buckets(const Update& update) {
+  const Comm& comm = setup_.comms.gather;
+  const int64_t slice = layout_.slice(), own = comm.rank() * slice;
+  const int64_t part = std::clamp<int64_t>(
+      setup_.settings.allgather_bucket_size / comm.size(), 1, std::max<int64_t>(slice, 1));
+  std::deque<Landing> landings;
+  const auto land = [&] {
+    Landing landing = std::move(landings.front());
+    landings.pop_front();
+    landing.work.wait();
+    for (int r = 0; r < comm.size() && !landing.memory.empty(); ++r) {
+      copy(landing.memory.sub(r * landing.count, landing.count),
+           whole_.sub(r * slice + landing.begin, landing.count));
+    }
+  };
+  for (int64_t begin = 0; begin < slice; begin += part) {
+    const int64_t count = std::min(part, slice - begin);
+    update(begin, count);
+    if (landings.size() == kInFlight) land();
+    Landing& landing = landings.emplace_back(Landing{{}, {}, begin, count});
+    if (count < slice)
+      landing.memory = Array::to_be_written(comm.size() * count, setup_.param_dtype);
+    landing.work = comm.all_gather(whole_.sub(own + begin, count),
+                                   count < slice ? landing.memory.span() : whole_.span());
+  }
+  while (!landings.empty()) land();
+}
+
+}  // namespace yoke::deepspeed_stub

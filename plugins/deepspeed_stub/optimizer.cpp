@@ -1,0 +1,63 @@
+#include "plugins/deepspeed_stub/optimizer.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "plugins/deepspeed_stub/kernels/kernels.hpp"
+#include "yoke/error.hpp"
+
+namespace yoke::deepspeed_stub {
+namespace {
+
+template <class Master, class Gradient>
+AdamWArrays<Master, Gradient> arrays(const Span& param,
+                                     const Span& exp_avg,
+                                     const Span& exp_avg_sq,
+                                     const Span& gradient,
+                                     const Span& copy) {
+  return {static_cast<Master*>(param.data),
+          static_cast<Master*>(exp_avg.data),
+          static_cast<Master*>(exp_avg_sq.data),
+          static_cast<const Gradient*>(gradient.data),
+          static_cast<BFloat16*>(copy.data)};
+}
+
+}  // namespace
+
+Optimizer::Optimizer(const YokeOptimizer& config, const Store& store)
+    : config_(config),
+      store_(store),
+      exp_avg_(store.owned.size, store.master.dtype),
+      exp_avg_sq_(store.owned.size, store.master.dtype) {}
+
+void Optimizer::begin_step(int64_t step, double lr, double scale) {
+  step_ = step;
+  lr_ = lr;
+  scale_ = scale;
+}
+
+void Optimizer::update(const Span& gradient, int64_t begin, int64_t count) const {
+  const int64_t end = begin + count;
+  const int64_t decay_end = std::clamp(store_.owned.decay_end, begin, end);
+  run(gradient, begin, decay_end - begin, config_.weight_decay);
+  run(gradient, decay_end, end - decay_end, 0);
+}
+
+void Optimizer::run(const Span& gradient, int64_t begin, int64_t count, double decay) const {
+  const AdamWStep step{lr_, config_.beta1, config_.beta2, config_.eps, decay, scale_, step_};
+  const Span param = store_.master.sub(begin, count), g = gradient.sub(begin, count);
+  const Span m = exp_avg_.sub(begin, count), v = exp_avg_sq_.sub(begin, count);
+  const Span copy = store_.copy.data == nullptr ? Span() : store_.copy.sub(begin, count);
+  const Kernels& k = kernels();
+  if (param.dtype == YOKE_F64 && g.dtype == YOKE_F64)
+    return k.adamw_fp64(count, step, arrays<double, double>(param, m, v, g, copy));
+  if (param.dtype == YOKE_F32 && g.dtype == YOKE_F32)
+    return k.adamw_fp32(count, step, arrays<float, float>(param, m, v, g, copy));
+  if (param.dtype == YOKE_F32 && g.dtype == YOKE_BF16)
+    return k.adamw_bf16(count, step, arrays<float, BFloat16>(param, m, v, g, copy));
+  throw Error(YOKE_INTERNAL,
+              std::string("AdamW has no kernel for ") + dtype_name(param.dtype) + " weights with " +
+                  dtype_name(g.dtype) + " gradients");
+}
+
+}  // namespace yoke::deepspeed_stub

@@ -1,0 +1,232 @@
+#include "plugins/deepspeed_stub/sliced_weights.hpp"
+
+#include <algorithm>
+
+namespace yoke::deepspeed_stub {
+
+SlicedWeights::SlicedWeights(const Setup& setup)
+    : setup_(setup),
+      layout_(setup.spec, true, setup.comms.gather.size()),
+      frozen_layout_(setup.spec, false, setup.comms.gather.size()),
+      params_(setup.spec.params.size()),
+      elements_before_{0},
+      binder_(setup.model) {
+  adopt(trainable_, layout_, master_, copy_);
+  adopt(frozen_, frozen_layout_, frozen_master_, frozen_copy_);
+  choose_persistent();
+  const auto blocks = static_cast<int64_t>(setup.spec.blocks.size());
+  for (int64_t use = 0; use < 2 * blocks; ++use) {
+    const int64_t block = block_of(use);
+    elements_before_.push_back(elements_before_.back() + setup.spec.block_elements(block));
+  }
+  refresh();
+}
+
+void SlicedWeights::adopt(Store& store, const SliceLayout& layout, Array& master, Array& copy) {
+  store.owned = layout.owned(setup_.comms.gather.rank());
+  master = Array(store.owned.size, setup_.master_dtype);
+  store.master = master.span();
+  fill_initial(setup_.model, store);
+  if (setup_.master_dtype == setup_.param_dtype) return;
+  copy = Array(store.owned.size, setup_.param_dtype);
+  store.copy = copy.span();
+}
+
+// In the order of the model, as long as all of them together stay within the model's threshold.
+void SlicedWeights::choose_persistent() {
+  int64_t total = 0;
+  for (size_t p = 0; p < params_.size(); ++p) {
+    const int64_t numel = setup_.spec.params[p].numel;
+    if (numel > setup_.settings.param_persistence_threshold) continue;
+    if (numel > setup_.settings.model_persistence_threshold - total) continue;
+    total += numel;
+    params_[p].persistent = true;
+    params_[p].memory = Array(numel, setup_.param_dtype);
+    params_[p].where = Where::kHere;
+    binder_.bind(static_cast<int64_t>(p), params_[p].memory.span().data);
+  }
+}
+
+int64_t SlicedWeights::bytes() const {
+  int64_t sum = master_.bytes() + frozen_master_.bytes() + copy_.bytes() + frozen_copy_.bytes();
+  for (const Param& param : params_) sum += param.persistent ? param.memory.bytes() : 0;
+  return sum;
+}
+
+// ---- A pass
+
+int64_t SlicedWeights::block_of(int64_t use) const {
+  const auto blocks = static_cast<int64_t>(setup_.spec.blocks.size());
+  return use < blocks ? use : 2 * blocks - 1 - use;
+}
+
+void SlicedWeights::begin_pass(bool backward) {
+  coming_.clear();  // of a failed pass
+  for (size_t p = 0; p < params_.size(); ++p) forget(static_cast<int64_t>(p));
+  live_ = 0;
+  uses_ = static_cast<int64_t>(setup_.spec.blocks.size()) * (backward ? 2 : 1);
+}
+
+void SlicedWeights::acquire(int64_t use) {
+  std::vector<int64_t> missing;
+  const std::vector<int64_t>& block = setup_.spec.blocks[block_of(use)];
+  for (const int64_t p : block) {
+    if (params_[p].where == Where::kAway) missing.push_back(p);
+  }
+  start_gather(std::move(missing));
+  prefetch(use + 1);
+  const auto all_here = [&] {
+    return std::all_of(
+        block.begin(), block.end(), [&](int64_t p) { return params_[p].where == Where::kHere; });
+  };
+  while (!all_here()) finish_gather();
+}
+
+// Gathers ahead once the next block is not on its way yet, so that each gather carries a bucket.
+void SlicedWeights::prefetch(int64_t use) {
+  std::vector<int64_t> params;
+  int64_t elements = 0;
+  for (int64_t ahead = use; ahead < uses_; ++ahead) {
+    for (const int64_t p : setup_.spec.blocks[block_of(ahead)]) {
+      if (params_[p].where != Where::kAway ||
+          std::find(params.begin(), params.end(), p) != params.end())
+        continue;
+      const int64_t numel = setup_.spec.params[p].numel;
+      const bool room = elements < setup_.settings.prefetch_bucket_size &&
+                        live_ + elements + numel <= setup_.settings.max_live_parameters;
+      if (!room) return start_gather(std::move(params));
+      elements += numel;
+      params.push_back(p);
+    }
+    if (ahead == use && params.empty()) return;
+  }
+  start_gather(std::move(params));
+}
+
+// A parameter goes unless it is used again soon and there is room for it.
+void SlicedWeights::release(int64_t use) {
+  for (const int64_t p : setup_.spec.blocks[block_of(use)]) {
+    if (params_[p].persistent || params_[p].where != Where::kHere) continue;
+    const int64_t next = next_use(p, use);
+    const bool keep =
+        next >= 0 && live_ <= setup_.settings.max_live_parameters &&
+        elements_before_[next] - elements_before_[use + 1] <= setup_.settings.max_reuse_distance;
+    if (!keep) forget(p);
+  }
+}
+
+int64_t SlicedWeights::next_use(int64_t param, int64_t use) const {
+  const auto blocks = static_cast<int64_t>(setup_.spec.blocks.size());
+  int64_t next = -1;
+  for (const int64_t block : setup_.spec.params[param].blocks) {
+    for (const int64_t other : {block, 2 * blocks - 1 - block}) {
+      if (other > use && other < uses_ && (next < 0 || other < next)) next = other;
+    }
+  }
+  return next;
+}
+
+void SlicedWeights::forget(int64_t param) {
+  Param& p = params_[param];
+  if (p.persistent || p.where == Where::kAway) return;
+  binder_.unbind(param);
+  p.memory = Array();
+  p.where = Where::kAway;
+  live_ -= setup_.spec.params[param].numel;
+}
+
+// ---- Gathers
+
+Span SlicedWeights::slice(int64_t param) const {
+  const bool trainable = setup_.spec.params[param].trainable;
+  const Store& store = trainable ? trainable_ : frozen_;
+  const SliceLayout& layout = trainable ? layout_ : frozen_layout_;
+  const Span& values = store.copy.data != nullptr ? store.copy : store.master;
+  return values.sub(layout.offset(param), layout.slice(param));
+}
+
+// One after the other; without a copy if they lie so already.
+Span SlicedWeights::own_slices(const std::vector<int64_t>& params, Array& packed) const {
+  Span whole = slice(params.front());
+  bool adjacent = true;
+  for (size_t i = 1; i < params.size(); ++i) {
+    const Span next = slice(params[i]);
+    adjacent = adjacent && next.data == whole.at(whole.count);
+    whole.count += next.count;
+  }
+  if (adjacent) return whole;
+  packed = Array::to_be_written(whole.count, setup_.param_dtype);
+  int64_t at = 0;
+  for (const int64_t p : params) {
+    const Span from = slice(p);
+    copy(from, packed.sub(at, from.count));
+    at += from.count;
+  }
+  return packed.span();
+}
+
+void SlicedWeights::start_gather(std::vector<int64_t> params) {
+  if (params.empty()) return;
+  Gather& gather = coming_.emplace_back();
+  for (const int64_t p : params) {
+    if (params_[p].persistent) continue;
+    params_[p].where = Where::kComing;
+    live_ += setup_.spec.params[p].numel;
+  }
+  const Comm& comm = setup_.comms.gather;
+  const Span own = own_slices(params, gather.packed);
+  gather.params = std::move(params);
+  gather.landing = Array::to_be_written(comm.size() * own.count, setup_.param_dtype);
+  gather.work = comm.all_gather(own, gather.landing.span());
+}
+
+void SlicedWeights::finish_gather() {
+  Gather gather = std::move(coming_.front());
+  coming_.pop_front();
+  gather.work.wait();
+  const int ranks = setup_.comms.gather.size();
+  const int64_t per_rank = gather.landing.span().count / ranks;
+  int64_t at = 0;
+  for (const int64_t p : gather.params) {
+    Param& param = params_[p];
+    const int64_t numel = setup_.spec.params[p].numel, length = slice(p).count;
+    if (!param.persistent) param.memory = Array::to_be_written(numel, setup_.param_dtype);
+    for (int r = 0; r < ranks && r * length < numel; ++r) {
+      const int64_t count = std::min(length, numel - r * length);
+      copy(gather.landing.sub(r * per_rank + at, count), param.memory.sub(r * length, count));
+    }
+    at += length;
+    if (!param.persistent) binder_.bind(p, param.memory.span().data);
+    param.where = Where::kHere;
+  }
+}
+
+// ---- Between passes
+
+void SlicedWeights::publish(const Update& update) {
+  update(0, trainable_.owned.size);
+  gather_persistent(true);
+}
+
+void SlicedWeights::publish_frozen() {
+  gather_persistent(false);
+}
+
+void SlicedWeights::gather_persistent(bool trainable) {
+  const SliceLayout& layout = trainable ? layout_ : frozen_layout_;
+  std::vector<int64_t> params;
+  int64_t elements = 0;
+  for (const int64_t p : layout.params()) {
+    if (!params_[p].persistent) continue;
+    elements += setup_.spec.params[p].numel;
+    if (!params.empty() && elements > setup_.settings.allgather_bucket_size) {
+      start_gather(std::exchange(params, {}));
+      elements = setup_.spec.params[p].numel;
+    }
+    params.push_back(p);
+  }
+  start_gather(std::move(params));
+  while (!coming_.empty()) finish_gather();
+}
+
+}  // namespace yoke::deepspeed_stub

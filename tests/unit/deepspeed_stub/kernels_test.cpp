@@ -1,0 +1,183 @@
+// Every instruction set beside a plain loop in fp64.
+#include "plugins/deepspeed_stub/kernels/kernels.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace yoke::deepspeed_stub {
+namespace {
+
+// Odd, so that no vector width divides it, and long enough for several vectors and a rest.
+constexpr int64_t kCount = 1003;
+// A few roundings of fp32; the sets may contract products and sums.
+constexpr double kFp32 = 1e-6, kFp64 = 1e-14;
+
+double widen(float x) {
+  return x;
+}
+double widen(double x) {
+  return x;
+}
+double widen(BFloat16 x) {
+  const uint32_t bits = uint32_t{x.bits} << 16;
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+// Round to nearest, ties to even, by choosing among the two neighbours.
+BFloat16 plain_round(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  const BFloat16 below{static_cast<uint16_t>(bits >> 16)};
+  if (std::isnan(x)) return {static_cast<uint16_t>((bits >> 16) | 0x40)};
+  if ((bits & 0xffff) == 0) return below;
+  const BFloat16 above{static_cast<uint16_t>((bits >> 16) + 1)};
+  const uint32_t rest = bits & 0xffff;
+  if (rest != 0x8000) return rest > 0x8000 ? above : below;
+  return below.bits % 2 == 0 ? below : above;
+}
+
+template <class T>
+std::vector<T> values(unsigned seed, double scale = 1, double shift = 0) {
+  std::mt19937 random(seed);
+  std::normal_distribution<double> normal;
+  std::vector<T> list(kCount);
+  for (T& x : list) {
+    const double value = scale * normal(random) + shift;
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      x = plain_round(static_cast<float>(value));
+    } else {
+      x = static_cast<T>(value);
+    }
+  }
+  return list;
+}
+
+class KernelSet : public ::testing::TestWithParam<int> {
+ protected:
+  const Kernels& set() const { return *all_kernels().set[GetParam()]; }
+
+  template <class Master, class Gradient>
+  void compare_adamw(void (*kernel)(int64_t,
+                                    const AdamWStep&,
+                                    const AdamWArrays<Master, Gradient>&),
+                     bool with_copy,
+                     double bound) {
+    const AdamWStep step{3e-3, 0.9, 0.95, 1e-8, 0.1, 0.37, 5};
+    auto p = values<Master>(1), m = values<Master>(2, 1e-2), v = values<Master>(3, 1e-4, 1e-3);
+    for (Master& x : v) x = std::fabs(x);
+    const auto g = values<Gradient>(4, 0.1);
+    const auto p0 = p, m0 = m, v0 = v;
+    std::vector<BFloat16> copy(kCount, BFloat16{0xffff});
+    kernel(
+        kCount, step, {p.data(), m.data(), v.data(), g.data(), with_copy ? copy.data() : nullptr});
+    for (int64_t i = 0; i < kCount; ++i) {
+      const double grad = 0.37 * widen(g[i]);
+      const double m1 = 0.9 * m0[i] + 0.1 * grad, v1 = 0.95 * v0[i] + 0.05 * grad * grad;
+      const double m_hat = m1 / (1 - std::pow(0.9, 5)), v_hat = v1 / (1 - std::pow(0.95, 5));
+      const double p1 = p0[i] - 3e-3 * 0.1 * p0[i] - 3e-3 * m_hat / (std::sqrt(v_hat) + 1e-8);
+      ASSERT_NEAR(m[i], m1, bound * (std::fabs(m1) + 1e-2)) << i;
+      ASSERT_NEAR(v[i], v1, bound * v1) << i;
+      ASSERT_NEAR(p[i], p1, bound * (std::fabs(p1) + 1e-2)) << i;
+      if (with_copy) {
+        ASSERT_EQ(copy[i].bits, plain_round(static_cast<float>(p[i])).bits) << i;
+      }
+    }
+  }
+};
+
+TEST_P(KernelSet, AdamW) {
+  compare_adamw(set().adamw_fp32, false, kFp32);
+  compare_adamw(set().adamw_fp64, false, kFp64);
+}
+
+TEST_P(KernelSet, AdamWWritesTheRoundedWeights) {
+  compare_adamw(set().adamw_fp32, true, kFp32);
+  compare_adamw(set().adamw_bf16, true, kFp32);
+}
+
+TEST_P(KernelSet, SquaredNormIsSummedInFp64) {
+  const auto x = values<float>(5);
+  const auto y = values<double>(6);
+  const auto z = values<BFloat16>(7);
+  double x2 = 0, y2 = 0, z2 = 0;
+  for (int64_t i = 0; i < kCount; ++i) {
+    x2 += widen(x[i]) * widen(x[i]);
+    y2 += y[i] * y[i];
+    z2 += widen(z[i]) * widen(z[i]);
+  }
+  EXPECT_NEAR(set().squared_norm_fp32(kCount, x.data()), x2, kFp64 * x2);
+  EXPECT_NEAR(set().squared_norm_fp64(kCount, y.data()), y2, kFp64 * y2);
+  EXPECT_NEAR(set().squared_norm_bf16(kCount, z.data()), z2, kFp64 * z2);
+  EXPECT_EQ(set().squared_norm_fp32(0, nullptr), 0);
+}
+
+TEST_P(KernelSet, SumsAreThoseOfOneAddition) {
+  const auto x = values<float>(8);
+  const auto y = values<BFloat16>(9);
+  auto a = values<float>(10), b = a;
+  auto c = values<BFloat16>(11);
+  const auto a0 = a;
+  const auto c0 = c;
+  set().add_fp32(kCount, x.data(), a.data());
+  set().add_bf16_to_fp32(kCount, y.data(), b.data());
+  set().add_bf16(kCount, y.data(), c.data());
+  auto d = values<double>(12);
+  const auto d0 = d, e = values<double>(13);
+  set().add_fp64(kCount, e.data(), d.data());
+  for (int64_t i = 0; i < kCount; ++i) {
+    EXPECT_EQ(a[i], a0[i] + x[i]);
+    EXPECT_EQ(b[i], a0[i] + static_cast<float>(widen(y[i])));
+    EXPECT_EQ(c[i].bits, plain_round(static_cast<float>(widen(c0[i]) + widen(y[i]))).bits);
+    EXPECT_EQ(d[i], d0[i] + e[i]);
+  }
+}
+
+TEST_P(KernelSet, CastsRoundToTheNearestAndKeepInfinityAndNaN) {
+  auto x = values<float>(14);
+  const uint32_t special[] = {0x3f808000,  // halfway, the lower neighbour is even
+                              0x3f818000,  // halfway, the upper one is
+                              0x3f808001,
+                              0x7f7fffff,
+                              0x80000000,
+                              0x00000001,
+                              0x7f800000,
+                              0xff800000,
+                              0x7f800001,
+                              0x7fc00000};
+  std::memcpy(x.data(), special, sizeof special);
+  std::vector<BFloat16> half(kCount);
+  std::vector<float> back(kCount);
+  std::vector<double> wide(kCount);
+  set().fp32_to_bf16(kCount, x.data(), half.data());
+  set().bf16_to_fp32(kCount, half.data(), back.data());
+  set().fp32_to_fp64(kCount, x.data(), wide.data());
+  for (int64_t i = 0; i < kCount; ++i) {
+    EXPECT_EQ(half[i].bits, plain_round(x[i]).bits) << i;
+    EXPECT_TRUE(std::isnan(x[i]) ? std::isnan(back[i]) && std::isnan(wide[i])
+                                 : back[i] == widen(half[i]) && wide[i] == x[i])
+        << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(OfThisMachine,
+                         KernelSet,
+                         ::testing::Range(0, all_kernels().count),
+                         [](const auto& info) {
+                           return std::string(all_kernels().set[info.param]->name);
+                         });
+
+TEST(Kernels, TheBestSetIsTheLast) {
+  const KernelSets all = all_kernels();
+  EXPECT_STREQ(all.set[0]->name, "baseline");
+  EXPECT_EQ(&kernels(), all.set[all.count - 1]);
+}
+
+}  // namespace
+}  // namespace yoke::deepspeed_stub

@@ -1,0 +1,258 @@
+// What plan makes of a run and a ds_config: every message is one that a user will read.
+#include "plugins/deepspeed_stub/plan.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "plugins/deepspeed_stub/config/keys.hpp"
+#include "tests/support/mock_model.hpp"
+#include "tests/unit/deepspeed_stub/rig.hpp"
+
+namespace yoke::deepspeed_stub::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
+// A run of `world` ranks in fp32 with a ds_config.
+struct Asked {
+  explicit Asked(int world = 2, const std::string& json = "") {
+    plan.plan.world_size = world;
+    plan.plan.param_dtype = plan.plan.reduce_dtype = YOKE_F32;
+    plan.optimizer.lr = 3e-3;
+    if (!json.empty()) plan.options["config_file"] = json;
+  }
+  // Everything that plan says, as the host prints it; notes begin with "note: ".
+  std::vector<std::string> ask() {
+    YokeError err = yoke::make_error();
+    plan.ask(plugin(), model.summary(), &err);
+    std::vector<std::string> texts;
+    for (const auto& r : plan.refusals) {
+      std::string text = (r.note ? "note: " : "") + r.key + " = " + r.given;
+      if (!r.allowed.empty()) text += "; allowed: " + r.allowed;
+      texts.push_back(text + "; " + r.hint);
+    }
+    return texts;
+  }
+  int32_t degree(int axis) const { return plan.plan.degree[axis]; }
+
+  yoke::testing::MockPlan plan;
+  yoke::testing::MockModel model{{YOKE_F32, true}};
+};
+
+std::vector<std::string> ask(const std::string& json, int world = 2) {
+  return Asked(world, json).ask();
+}
+
+// ---- Degrees and precision
+
+TEST(Plan, AllRanksBecomeReplicasAtStage0AndShardsAbove) {
+  for (const int stage : {0, 1, 2, 3}) {
+    Asked run(4, "{\"zero_optimization\": {\"stage\": " + std::to_string(stage) + "}}");
+    EXPECT_THAT(run.ask(), IsEmpty());
+    EXPECT_EQ(run.degree(YOKE_DP_REPLICATE), stage == 0 ? 4 : 1);
+    EXPECT_EQ(run.degree(YOKE_DP_SHARD), stage == 0 ? 1 : 4);
+    EXPECT_EQ(run.degree(YOKE_TP), 1);
+  }
+}
+
+TEST(Plan, OtherDegreesAreRefusedAllAtOnce) {
+  Asked run(4);
+  run.plan.options["zero_stage"] = "1";
+  run.plan.plan.degree[YOKE_TP] = 2;
+  run.plan.plan.degree[YOKE_DP_REPLICATE] = 2;
+  EXPECT_THAT(
+      run.ask(),
+      ElementsAre(AllOf(HasSubstr("dp_degree = 2; allowed: 1"),
+                        HasSubstr("ZeRO stage 1 makes all 4 rank(s) data ranks of dp_shards")),
+                  HasSubstr("tp_degree = 2; allowed: 1")));
+}
+
+TEST(Plan, PrecisionIsFp32Fp64OrBf16WithFp32Reduction) {
+  Asked run;
+  run.plan.plan.param_dtype = YOKE_BF16;
+  EXPECT_THAT(run.ask(), IsEmpty());
+  run.plan.plan.reduce_dtype = YOKE_F64;
+  EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("precision.reduce = fp64; allowed: fp32, bf16")));
+  run.plan.plan.param_dtype = YOKE_F16;
+  EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("precision.param = fp16")));
+}
+
+// ---- The file
+
+TEST(DsConfig, WhatIsNotJsonIsRefusedWithThePosition) {
+  EXPECT_THAT(ask("{\n  \"train_batch_size\": 8,\n  oops\n}"),
+              ElementsAre(AllOf(HasSubstr("deepspeed_stub.config_file = config_file.file"),
+                                HasSubstr("config_file.file, line 3, column 3: syntax error"))));
+  EXPECT_THAT(ask("[1]"), ElementsAre(HasSubstr("it holds something else: array")));
+}
+
+TEST(DsConfig, AKeyGivenTwiceIsRefused) {
+  EXPECT_THAT(ask(R"({"zero_optimization": {"stage": 1, "overlap_comm": true, "stage": 2}})"),
+              ElementsAre(HasSubstr("zero_optimization.stage = given twice")));
+}
+
+TEST(DsConfig, AnUnknownKeyIsRefusedWithTheNearestOne) {
+  EXPECT_THAT(ask(R"({"zero_optimisation": {}, "zero_optimization": {"stge": 1}})"),
+              UnorderedElementsAre(AllOf(HasSubstr("config_file.file: zero_optimisation"),
+                                         HasSubstr("did you mean 'zero_optimization'?")),
+                                   AllOf(HasSubstr("zero_optimization.stge = 1"),
+                                         HasSubstr("did you mean 'stage'?"))));
+}
+
+TEST(DsConfig, AutoAndNullAreAsIfNotGiven) {
+  EXPECT_THAT(ask(R"({"train_batch_size": "auto", "gradient_clipping": "auto", "bf16":
+                      {"enabled": "auto"}, "zero_optimization": {"overlap_comm": null},
+                      "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto"}},
+                      "scheduler": null})"),
+              IsEmpty());
+}
+
+TEST(DsConfig, EveryFaultComesAtOnce) {
+  EXPECT_THAT(
+      ask(R"({"train_batch_size": 9, "fp16": {"enabled": true}, "bf16": {"enabled": true},
+              "scheduler": {"type": "WarmupLR"}, "optimizer": {"type": "OneBitAdam"},
+              "gradient_clipping": 0.5, "zero_optimization": {"stage": 4, "reduce_bucket_size": 0,
+              "allgather_bucket_size": 3, "offload_optimizer": {"device": "nvme"},
+              "zero_quantized_weights": true, "mics_shard_size": 2, "overlap_comm": "yes"}})"),
+      UnorderedElementsAre(
+          AllOf(HasSubstr("train_batch_size = 9; allowed: 8"), HasSubstr("train.global_batch = 8")),
+          HasSubstr("fp16.enabled = true; allowed: false; fp16 and its loss scaling"),
+          HasSubstr("fp16.enabled and bf16.enabled = true; allowed: one of them"),
+          AllOf(HasSubstr("bf16.enabled = true"), HasSubstr("precision.param = \"fp32\"")),
+          AllOf(HasSubstr("scheduler.type = \"WarmupLR\""), HasSubstr("train.schedule")),
+          HasSubstr("optimizer.type = \"OneBitAdam\"; allowed: \"AdamW\", \"Adam\""),
+          AllOf(HasSubstr("gradient_clipping = 0.5"), HasSubstr("train.clip = 1.0")),
+          HasSubstr("zero_optimization.stage = 4; allowed: 0, 1, 2, 3"),
+          HasSubstr("reduce_bucket_size = 0; allowed: 1 or more"),
+          HasSubstr("allgather_bucket_size = 3; allowed: a multiple of 2"),
+          HasSubstr("offload_optimizer.device = \"nvme\"; allowed: \"none\""),
+          HasSubstr("zero_quantized_weights = true; allowed: false"),
+          HasSubstr("mics_shard_size = 2; allowed: -1"),
+          HasSubstr("overlap_comm = \"yes\"; allowed: true | false")));
+}
+
+TEST(DsConfig, WhatAsksForNothingIsAcceptedAndWhatDoesNothingIsNoted) {
+  EXPECT_THAT(
+      ask(R"({"fp16": {"enabled": false}, "steps_per_print": 10, "zero_optimization":
+                      {"stage": 2, "offload_param": {"device": "none", "pin_memory": true},
+                       "contiguous_gradients": true, "stage3_max_live_parameters": 1e9}})"),
+      UnorderedElementsAre(
+          HasSubstr("note: config_file.file: steps_per_print = 10; no effect here"),
+          HasSubstr("offload_param.pin_memory"),
+          HasSubstr("contiguous_gradients"),
+          HasSubstr("stage3_max_live_parameters = 1000000000.0; no effect at ZeRO stage 2")));
+}
+
+TEST(DsConfig, TheRunsOwnValuesMayBeRepeated) {
+  EXPECT_THAT(ask(R"({"train_batch_size": 8, "gradient_clipping": 1, "communication_data_type":
+                      "fp32", "bf16": {"enabled": false}, "optimizer": {"type": "adam", "params":
+                      {"lr": 0.003, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}}})"),
+              IsEmpty());
+  EXPECT_THAT(ask(R"({"optimizer": {"params": {"lr": 0.1, "betas": [0.9, 0.999]}}})"),
+              UnorderedElementsAre(
+                  AllOf(HasSubstr("lr = 0.1"), HasSubstr("the run has train.lr = 0.003")),
+                  AllOf(HasSubstr("betas = [0.9,0.999]"), HasSubstr("train.betas = [0.9,0.95]"))));
+}
+
+TEST(DsConfig, OnlyAdamWIsBuilt) {
+  Asked run;
+  run.plan.optimizer.kind = YOKE_SGD;
+  EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("train.optimizer = sgd; allowed: adamw")));
+}
+
+TEST(DsConfig, AnInlineKeyIsTheSameKey) {
+  Asked run(2, R"({"zero_optimization": {"stage": 2}})");
+  run.plan.options["reduce_bucket_size"] = "0";
+  EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("deepspeed_stub.reduce_bucket_size = 0")));
+  run.plan.options = {{"config_file", R"({"zero_optimization": {"stage": 2}})"},
+                      {"zero_stage", "3"}};
+  EXPECT_THAT(
+      run.ask(),
+      ElementsAre(AllOf(HasSubstr("deepspeed_stub.zero_stage = 3"),
+                        HasSubstr("config_file.file: zero_optimization.stage = 2; remove one"))));
+  run.plan.options["zero_stage"] = "2";
+  EXPECT_THAT(run.ask(), IsEmpty());
+}
+
+// ---- The batch rule; the global batch is 8
+
+TEST(Batch, TheUnsetFactorIsWhatIsLeft) {
+  for (const auto& [json, micro] :
+       {std::pair{R"({"train_micro_batch_size_per_gpu": 2})", 2},
+        {R"({"gradient_accumulation_steps": 4})", 1},
+        {R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4})", 1},
+        {R"({"train_batch_size": 8})", 4},
+        {R"({})", 0}}) {
+    Asked run(2, json);
+    EXPECT_THAT(run.ask(), IsEmpty()) << json;
+    EXPECT_EQ(run.plan.plan.micro_batch, micro) << json;
+  }
+}
+
+TEST(Batch, WhatDoesNotDivideIsRefusedWithTheArithmeticAndTheNearestValues) {
+  EXPECT_THAT(ask(R"({"train_micro_batch_size_per_gpu": 3})"),
+              ElementsAre(AllOf(
+                  HasSubstr("train_micro_batch_size_per_gpu = 3"),
+                  HasSubstr("train batch 8 / (train_micro_batch_size_per_gpu 3 x 2 data ranks = 6) "
+                            "leaves a rest of 2"),
+                  HasSubstr("nearest: train.global_batch = 6 or 12, or "
+                            "train_micro_batch_size_per_gpu = 2 or 4"))));
+}
+
+TEST(Batch, AProductThatIsNotTheBatchIsRefusedWithEveryCure) {
+  EXPECT_THAT(ask(R"({"train_batch_size": 8, "train_micro_batch_size_per_gpu": 2,
+              "gradient_accumulation_steps": 4})"),
+              ElementsAre(AllOf(
+                  HasSubstr("train_micro_batch_size_per_gpu 2 x gradient_accumulation_steps 4 "
+                            "x 2 data ranks = 16, but the batch is 8"),
+                  HasSubstr("train.global_batch = 16"),
+                  HasSubstr("train_micro_batch_size_per_gpu = 1"),
+                  HasSubstr("gradient_accumulation_steps = 2"))));
+}
+
+TEST(Batch, TheRunsMicroBatchIsNotOverruled) {
+  Asked run(2, R"({"train_micro_batch_size_per_gpu": 2})");
+  run.plan.plan.micro_batch = 4;
+  EXPECT_THAT(run.ask(),
+              ElementsAre(AllOf(HasSubstr("train_micro_batch_size_per_gpu = 2; allowed: 4"),
+                                HasSubstr("the run has train.micro_batch = 4"))));
+  EXPECT_THAT(ask(R"({"gradient_accumulation_steps": 0})"), ElementsAre(HasSubstr("1 or more")));
+}
+
+// ---- The table
+
+TEST(Keys, EveryRowStandsInTheReadme) {
+  std::ifstream in(std::string(std::getenv("YOKE_SOURCE")) + "/plugins/deepspeed_stub/README.md");
+  const std::string readme((std::istreambuf_iterator<char>(in)), {});
+  const std::map<Fate, std::string> words = {{Fate::kHonoured, "honoured"},
+                                             {Fate::kRun, "the run's"},
+                                             {Fate::kNoEffect, "no effect"},
+                                             {Fate::kRefused, "refused"}};
+  std::string expected;
+  for (const Key& key : keys()) {
+    if (key.fate == Fate::kSection) continue;
+    std::string word = words.at(key.fate);
+    if (key.fate == Fate::kRefused) word += " unless `" + std::string(key.value) + "`";
+    expected +=
+        "| `" + std::string(key.path) + "` | " + word + " | " + std::string(key.why) + " |\n";
+  }
+  EXPECT_THAT(readme, HasSubstr(expected));
+}
+
+TEST(Keys, HarmlessValuesAreJson) {
+  for (const Key& key : keys()) {
+    if (key.fate == Fate::kSection || key.fate == Fate::kNoEffect) continue;
+    EXPECT_TRUE(nlohmann::json::accept(key.value)) << key.path;
+  }
+}
+
+}  // namespace
+}  // namespace yoke::deepspeed_stub::testing
