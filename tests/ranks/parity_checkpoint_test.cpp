@@ -104,6 +104,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"ptd_fsdp_2", {"ptd", {"--nproc", "2", "ptd.unit_bytes=1"}}},
         Case{"ptd_fsdp_3_tied", {"ptd", {"--virtual", "3", "ptd.unit_bytes=1"}}, false, true},
         Case{"ptd_fsdp_2_sgd", {"ptd", {"--virtual", "2", "ptd.unit_bytes=1"}}, false, false, true},
+        Case{"deepspeed_stub_zero3_2",
+             {"deepspeed_stub", {"--virtual", "2", "deepspeed_stub.zero_stage=3"}}},
         Case{"ptd_hsdp_2_2", {"ptd", {"--virtual", "4", "dp_degree=2", "ptd.unit_bytes=1"}}}),
     [](const auto& info) { return std::string(info.param.name); });
 
@@ -146,7 +148,10 @@ const Layout kSerial1{"serial", {}}, kSerial2{"serial", {"--virtual", "2"}}, kPt
     kFsdp2{"ptd", {"--virtual", "2", "ptd.unit_bytes=1"}},
     kFsdp3{"ptd", {"--virtual", "3", "ptd.unit_bytes=1"}},
     kFsdp4{"ptd", {"--virtual", "4", "ptd.unit_bytes=1"}},
-    kDdp2{"ptd", {"--virtual", "2", "dp_degree=2"}}, kFsdp2Merged{"ptd", {"--virtual", "2"}};
+    kDdp2{"ptd", {"--virtual", "2", "dp_degree=2"}},
+    kZero1On2{"deepspeed_stub", {"--virtual", "2", "deepspeed_stub.zero_stage=1"}},
+    kZero3On4{"deepspeed_stub", {"--virtual", "4", "deepspeed_stub.zero_stage=3"}},
+    kFsdp2Merged{"ptd", {"--virtual", "2"}};
 
 INSTANTIATE_TEST_SUITE_P(Moves,
                          Relayout,
@@ -161,7 +166,10 @@ INSTANTIATE_TEST_SUITE_P(Moves,
                                            Move{"serial_to_ptd", kSerial1, kPtd1},
                                            Move{"serial_to_fsdp_3", kSerial1, kFsdp3},
                                            Move{"ptd_to_serial", kPtd1, kSerial1},
-                                           Move{"fsdp_4_to_serial_2", kFsdp4, kSerial2}),
+                                           Move{"fsdp_4_to_serial_2", kFsdp4, kSerial2},
+                                           Move{"zero3_4_to_fsdp_3", kZero3On4, kFsdp3},
+                                           Move{"fsdp_2_to_zero1_2", kFsdp2, kZero1On2},
+                                           Move{"zero1_2_to_zero3_4", kZero1On2, kZero3On4}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

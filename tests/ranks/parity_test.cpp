@@ -315,6 +315,51 @@ INSTANTIATE_TEST_SUITE_P(
                {"dp_shard", 3, 3, 1}}),
     [](const auto& info) { return std::string(info.param.name); });
 
+// deepspeed_stub. Stage 0: one reduction; 1 and 2: reduced, then gathered once per step, and stage
+// 2 reduces every micro-batch; 3: gathered for forward and, with no reuse distance, again for
+// backward, but for the last block.
+INSTANTIATE_TEST_SUITE_P(
+    DeepspeedStub,
+    Parity,
+    ::testing::Values(Layout{"zero0_2",
+                             "deepspeed_stub",
+                             {"--virtual", "2", "deepspeed_stub.zero_stage=0"},
+                             kBase,
+                             {"dp_replicate", 1, 1}},
+                      Layout{"zero1_2_processes",
+                             "deepspeed_stub",
+                             {"--nproc", "2", "deepspeed_stub.zero_stage=1"},
+                             kBase,
+                             {"dp_shard", 2, 2}},
+                      Layout{"zero2_4_accumulation_2_small_buckets",
+                             "deepspeed_stub",
+                             {"--virtual",
+                              "4",
+                              "train.micro_batch=1",
+                              "deepspeed_stub.zero_stage=2",
+                              "deepspeed_stub.overlap_comm=true",
+                              "deepspeed_stub.reduce_bucket_size=4000",
+                              "deepspeed_stub.allgather_bucket_size=4000"},
+                             kBase,
+                             {"dp_shard", 3, 3}},
+                      Layout{"zero3_2_tied",
+                             "deepspeed_stub",
+                             {"--virtual", "2", "deepspeed_stub.zero_stage=3"},
+                             kTied,
+                             {"dp_shard", 2, 2}},
+                      Layout{"zero3_3_uneven_gathered_by_block",
+                             "deepspeed_stub",
+                             {"--virtual",
+                              "3",
+                              "deepspeed_stub.zero_stage=3",
+                              "deepspeed_stub.reduce_bucket_size=4000",
+                              "deepspeed_stub.stage3_prefetch_bucket_size=4000",
+                              "deepspeed_stub.stage3_param_persistence_threshold=0",
+                              "deepspeed_stub.stage3_max_reuse_distance=0"},
+                             kUneven,
+                             {"dp_shard", 2, 3}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
 // ---- Parameters ----
 
 struct ParamCase {
@@ -360,7 +405,10 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(ParamCase{"serial", "serial", {}},
                       ParamCase{"serial_2", "serial", {"--virtual", "2"}},
                       ParamCase{"ptd", "ptd", {}},
-                      ParamCase{"ptd_fsdp_4", "ptd", {"--virtual", "4", "ptd.unit_bytes=1"}}),
+                      ParamCase{"ptd_fsdp_4", "ptd", {"--virtual", "4", "ptd.unit_bytes=1"}},
+                      ParamCase{"deepspeed_stub_zero3_4",
+                                "deepspeed_stub",
+                                {"--virtual", "4", "deepspeed_stub.zero_stage=3"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // ---- Determinism ----

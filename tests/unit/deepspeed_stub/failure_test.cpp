@@ -51,7 +51,7 @@ TEST_P(ZeroFailure, OfACallbackIsHandedOn) {
 }
 
 TEST_P(ZeroFailure, OfWrapModelLeavesNothingBound) {
-  for (const char* call : {"init 0", "init 4", "bind 0"}) {
+  for (const char* call : {"init 0", "init 4", "bind 2"}) {
     MockModel fresh;
     fresh.fail_at(call, 0);
     EXPECT_THROW(Session(plugin(), plan, host, fresh.model()), Error) << call;
