@@ -64,7 +64,11 @@ SaveGroup Checkpointing::group() {
 }
 
 Position Checkpointing::restore(WrappedModel& model, const YokeModelSummary& summary) {
-  if (resume_.empty()) return {};
+  if (resume_.empty()) {
+    const std::string& from = job_.config.run.model.from;
+    if (world_.rank() == 0 && !from.empty()) log_.info("initial parameters from " + from);
+    return {};
+  }
   const CheckpointReader reader(resume_);
   reader.check_model(summary);
   const CheckpointInfo& info = reader.info();

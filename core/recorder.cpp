@@ -79,8 +79,6 @@ void Recorder::introduce(const YokeWrapResult& memory, const std::string& run_di
   log_.info("data " + run.data.path + ": " + std::to_string(job_.data.train.num_windows()) +
             " windows of " + std::to_string(job_.data.seq_len) + " tokens, " +
             std::to_string(job_.data.held_out.num_windows()) + " held out");
-  if (first_step_ == 0 && !run.model.from.empty())
-    log_.info("initial parameters from " + run.model.from);
   log_.info((run.train.steps == 0 ? "no steps"
                                   : "steps " + std::to_string(first_step_ + 1) + " to " +
                                         std::to_string(run.train.steps) + " of " +

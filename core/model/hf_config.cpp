@@ -217,6 +217,7 @@ std::string hf_config_text(const LlamaDims& d, int64_t max_positions) {
 std::string hf_config_text(const HfConfig& from, int64_t max_positions) {
   Json json = Json::parse(from.text);
   json["max_position_embeddings"] = std::max(max_positions, from.max_positions);
+  json["rope_theta"] = from.dims.rope_theta;  // transformers 4 knows no rope_parameters
   json.erase("dtype");
   json["torch_dtype"] = "float32";
   return json.dump(2) + "\n";

@@ -141,10 +141,15 @@ TEST(HfConfig, WritesWhatItReads) {
 
 TEST(HfConfig, KeepsWhatTheFolderSaidAndYokeDoesNotUse) {
   Json json = least();
-  json.update({{"bos_token_id", 5}, {"dtype", "bfloat16"}, {"max_position_embeddings", 64}});
+  json.update({{"bos_token_id", 5},
+               {"dtype", "bfloat16"},
+               {"max_position_embeddings", 64},
+               {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 7e5}}}});
   const HfConfig from = parse_hf_config(json.dump(), "d");
   const Json kept = Json::parse(hf_config_text(from, 128));
   EXPECT_EQ(kept["bos_token_id"], 5);
+  EXPECT_EQ(kept["rope_theta"], 7e5) << "for transformers 4";
+  EXPECT_EQ(kept["rope_parameters"]["rope_theta"], 7e5);
   EXPECT_EQ(kept["torch_dtype"], "float32");
   EXPECT_FALSE(kept.contains("dtype"));
   EXPECT_EQ(kept["max_position_embeddings"], 128);
