@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Yoke beside PyTorch's own strategies: same model, same initial bits, same data, same ranks, interleaved.
+"""Yoke beside PyTorch's own strategies and DeepSpeed: same model, same initial bits, same data, interleaved.
 
     bench/compare_peers.py --workload tiny --strategy fsdp --pairs 7
+    bench/compare_peers.py --workload small400 --strategy zero3
 
-Runs `yoke train` and bench/peers/train.py A B A B ..., one thread per rank, over Gloo. Takes the median
+Runs `yoke train` and bench/peers/train.py A B A B ..., one thread per rank, over Gloo (DeepSpeed also
+through its own shared memory). Takes the median
 step time of each run after the warm-up steps and prints the ratio of every pair, their median and range.
 Ends with 4 if the losses of a pair differ by more than 2e-6 (relative) in the first 20 steps, with 1 if
 a run fails. Needs a release build and `scripts/setup --peers`.
@@ -23,12 +25,21 @@ from harness import DEFAULT_YOKE, REPOSITORY, machine, make_text, peers_python, 
 LOSS_BOUND, LOSS_STEPS = 2e-6, 20  # DESIGN section 14: fp32, 20 steps, not more
 EXIT_GATE = 4
 
-# Sequences per step over all ranks, tokens per sequence; the model is the preset tiny.
-WORKLOADS = {"tiny": (8, 64), "tiny-s8": (2, 8)}
-DEGREES = {
-    "single": ["dp_degree=1", "dp_shards=1"],
-    "ddp": ["dp_degree={ranks}", "dp_shards=1"],
-    "fsdp": ["dp_degree=1", "dp_shards={ranks}"],
+# Model, sequences per step over all ranks, tokens per sequence.
+WORKLOADS = {"tiny": ("tiny", 8, 64), "tiny-s8": ("tiny", 2, 8), "small400": ("small400", 2, 16)}
+# Those of peers/llama.py.
+MODELS = {
+    "tiny": "dim = 64\nlayers = 12\nheads = 8\nkv_heads = 4\nffn_dim = 256\nvocab = 1024",
+    "small400": "dim = 32\nlayers = 44\nheads = 4\nkv_heads = 2\nffn_dim = 64\nvocab = 256",
+}
+# What Yoke is told, and the name of the other side.
+STRATEGIES = {
+    "single": (["dp_degree=1", "dp_shards=1"], "PyTorch"),
+    "ddp": (["dp_degree={ranks}", "dp_shards=1"], "PyTorch"),
+    "fsdp": (["dp_degree=1", "dp_shards={ranks}"], "PyTorch"),
+    "zero1": (["deepspeed_stub.zero_stage=1"], "DeepSpeed"),
+    "zero2": (["deepspeed_stub.zero_stage=2"], "DeepSpeed"),
+    "zero3": (["deepspeed_stub.zero_stage=3"], "DeepSpeed"),
 }
 
 RUN_FILE = """\
@@ -39,7 +50,7 @@ seed = 1
 dir = "{run_dir}"
 [model]
 family = "llama"
-preset = "tiny"
+{model}
 rope_theta = 10000.0
 norm_eps = 1e-5
 tied = false
@@ -82,13 +93,13 @@ class Run:
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workload", choices=WORKLOADS, default="tiny")
-    parser.add_argument("--strategy", choices=DEGREES, default="fsdp")
+    parser.add_argument("--strategy", choices=STRATEGIES, default="fsdp")
     parser.add_argument("--pairs", type=int, default=7)
-    parser.add_argument("--ranks", type=int, default=2, help="of ddp and fsdp")
+    parser.add_argument("--ranks", type=int, default=2, help="of all but single")
     parser.add_argument("--steps", type=int, default=45, help="per run")
     parser.add_argument("--warmup", type=int, default=5, help="steps left out of the medians")
     parser.add_argument("--yoke", type=pathlib.Path, default=DEFAULT_YOKE)
-    parser.add_argument("--backend", default="ptd")
+    parser.add_argument("--backend", help="default: deepspeed_stub for zero1 to zero3, else ptd")
     parser.add_argument("--yoke-args", nargs="*", default=[], metavar="KEY=VALUE", help="more overrides for yoke train")
     parser.add_argument("--data", type=pathlib.Path, help="a text; default: one made by scripts/generate_text")
     parser.add_argument("--json-file", type=pathlib.Path, help="also write every pair's figures here")
@@ -97,6 +108,8 @@ def parse_arguments():
         parser.error(f"--steps {options.steps} must be more than --warmup {options.warmup}")
     if options.strategy == "single":
         options.ranks = 1
+    if options.backend is None:
+        options.backend = "deepspeed_stub" if options.strategy.startswith("zero") else "ptd"
     return options
 
 
@@ -107,24 +120,24 @@ def read_run(path):
 
 
 def run_peer(options, data, folder):
-    global_batch, seq_len = WORKLOADS[options.workload]
+    model, global_batch, seq_len = WORKLOADS[options.workload]
     metrics = folder / "peer.jsonl"
     run_program("the Python peer", [
-        peers_python(), REPOSITORY / "bench/peers/train.py", "--strategy", options.strategy, "--ranks", options.ranks,
-        "--data", data, "--out", metrics, "--steps", options.steps, "--seq-len", seq_len,
+        peers_python(), REPOSITORY / "bench/peers/train.py", "--strategy", options.strategy, "--model", model,
+        "--ranks", options.ranks, "--data", data, "--out", metrics, "--steps", options.steps, "--seq-len", seq_len,
         "--global-batch", global_batch], folder / "peer.log",
         is_complete=lambda: metrics.exists() and len(metrics.read_text().splitlines()) == options.steps)
     return read_run(metrics)
 
 
 def run_yoke(options, data, folder):
-    global_batch, seq_len = WORKLOADS[options.workload]
+    model, global_batch, seq_len = WORKLOADS[options.workload]
     run_dir = folder / "run"
     run_file = folder / "run.toml"
     run_file.write_text(RUN_FILE.format(
-        backend=options.backend, run_dir=run_dir, data=data, seq_len=seq_len, steps=options.steps,
+        backend=options.backend, model=MODELS[model], run_dir=run_dir, data=data, seq_len=seq_len, steps=options.steps,
         global_batch=global_batch), encoding="utf-8")
-    degrees = [d.format(ranks=options.ranks) for d in DEGREES[options.strategy]]
+    degrees = [d.format(ranks=options.ranks) for d in STRATEGIES[options.strategy][0]]
     run_program("yoke", [
         options.yoke, "train", run_file, "--nproc", options.ranks, *degrees, *options.yoke_args], folder / "yoke.log")
     return read_run(run_dir / "metrics.jsonl")
@@ -158,12 +171,13 @@ def torch_version():
 
 def report(options, pairs):
     column = {key: [pair[key] for pair in pairs] for key in pairs[0]}
-    tokens = 1e3 * WORKLOADS[options.workload][0] * WORKLOADS[options.workload][1]
+    tokens = 1e3 * WORKLOADS[options.workload][1] * WORKLOADS[options.workload][2]
+    other = STRATEGIES[options.strategy][1]
     print(f"\n{options.workload} {options.strategy}, {options.ranks} rank(s), {len(pairs)} pairs: median (range)")
     print("| program | step, ms | tokens/s |\n|---|---|---|")
-    for name, key in ((f"PyTorch {options.strategy}", "peer_ms"), (f"yoke {options.backend}", "yoke_ms")):
+    for name, key in ((f"{other} {options.strategy}", "peer_ms"), (f"yoke {options.backend}", "yoke_ms")):
         print(f"| {name} | {spread(column[key])} | {tokens / statistics.median(column[key]):.0f} |")
-    print(f"ratio of step rates, yoke / PyTorch: {spread(column['ratio'])}")
+    print(f"ratio of step rates, yoke / {other}: {spread(column['ratio'])}")
     worst = max(column["loss_difference"])
     verdict = "equal" if worst <= LOSS_BOUND else "NOT EQUAL"
     print(f"losses, {LOSS_STEPS} steps: {verdict}, largest relative difference {worst:.2g} (bound {LOSS_BOUND:g}); "
@@ -182,7 +196,7 @@ def compare(options, folder):
     for n in range(1, options.pairs + 1):
         pair = run_pair(options, data.resolve(), folder / f"pair{n}")
         pairs.append(pair)
-        print("pair {}: PyTorch {peer_ms:.2f} ms, yoke {yoke_ms:.2f} ms, ratio {ratio:.2f}, "
+        print("pair {}: peer {peer_ms:.2f} ms, yoke {yoke_ms:.2f} ms, ratio {ratio:.2f}, "
               "loss difference {loss_difference:.2g}, load {load:.1f}".format(n, **pair), flush=True)
     return pairs
 

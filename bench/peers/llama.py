@@ -31,7 +31,11 @@ class Shape:
         return self.dim // self.heads
 
 
-TINY = Shape(dim=64, layers=12, heads=8, kv_heads=4, ffn_dim=256, vocab=1024)
+# small400: 399 parameters of a few thousand elements.
+SHAPES = {
+    "tiny": Shape(dim=64, layers=12, heads=8, kv_heads=4, ffn_dim=256, vocab=1024),
+    "small400": Shape(dim=32, layers=44, heads=4, kv_heads=2, ffn_dim=64, vocab=256),
+}
 
 
 def rotate(x, cos, sin):

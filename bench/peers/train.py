@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A Python peer: trains the preset `tiny` with PyTorch's own strategies on CPU over Gloo.
+"""A Python peer: trains the preset `tiny`, or `small400`, with PyTorch's own strategies or DeepSpeed on CPU over Gloo.
 
-    train.py --strategy single|ddp|fsdp [--ranks N] --data TEXT --out metrics.jsonl [...]
+    train.py --strategy single|ddp|fsdp|zero1|zero2|zero3 [--ranks N] --data TEXT --out metrics.jsonl [...]
 
 Starts its own ranks (FileStore in a private folder, no port), one thread each. Rank 0 writes one JSON
 object per step: step, loss (mean over the tokens of the global batch), grad_norm (before clipping) and
@@ -21,8 +21,9 @@ ADAMW = {"betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--strategy", choices=("single", "ddp", "fsdp"), required=True)
-    parser.add_argument("--ranks", type=int, default=2, help="of ddp and fsdp")
+    parser.add_argument("--strategy", choices=("single", "ddp", "fsdp", "zero1", "zero2", "zero3"), required=True)
+    parser.add_argument("--model", choices=("tiny", "small400"), default="tiny")
+    parser.add_argument("--ranks", type=int, default=2, help="of all but single")
     parser.add_argument("--data", required=True, help="a text; its bytes are the tokens")
     parser.add_argument("--out", required=True, help="where rank 0 writes its metrics")
     parser.add_argument("--steps", type=int, default=20)
@@ -38,9 +39,11 @@ def parse_arguments():
 def launch(ranks):
     """Runs this program once per rank. If one fails, ends the others. Returns the exit code."""
     with tempfile.TemporaryDirectory(prefix="peer-") as folder:
-        env = {**os.environ, "WORLD_SIZE": str(ranks), "PEER_STORE": os.path.join(folder, "store"), "OMP_NUM_THREADS": "1"}
+        env = {**os.environ, "WORLD_SIZE": str(ranks), "PEER_STORE": os.path.join(folder, "store"), "OMP_NUM_THREADS": "1",
+               "DS_ACCELERATOR": "cpu"}
         command = [sys.executable, *sys.argv]
-        children = [subprocess.Popen(command, env={**env, "RANK": str(rank)}) for rank in range(ranks)]
+        children = [subprocess.Popen(command, env={**env, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+                    for rank in range(ranks)]
         try:
             return wait_for(children)
         finally:
@@ -99,6 +102,27 @@ def train(model, windows, steps, lr):
     return records
 
 
+def train_zero(model, windows, steps, lr, stage):
+    """The same under DeepSpeed, with its defaults but for the stage."""
+    import deepspeed
+    import torch
+
+    config = {"train_micro_batch_size_per_gpu": windows.sequences, "gradient_clipping": CLIP,
+              "zero_optimization": {"stage": stage}}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, fused=True, **ADAMW)
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config, dist_init_required=False)
+    records = []
+    for step in range(steps):
+        begin = time.perf_counter()
+        tokens, targets = windows.step(step)
+        logits = engine(tokens)
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        engine.backward(loss)
+        engine.step()
+        records.append((loss.detach(), engine.get_global_grad_norm(), time.perf_counter() - begin))
+    return records
+
+
 def mean_losses(records, dist):
     """Losses over the global batch: every rank holds equally many tokens."""
     import torch
@@ -114,7 +138,7 @@ def run_rank(options):
     import torch
     import torch.distributed as dist
 
-    from llama import TINY, build
+    from llama import SHAPES, build
     from windows import Windows
 
     torch.set_num_threads(1)
@@ -124,8 +148,11 @@ def run_rank(options):
         dist.init_process_group("gloo", init_method="file://" + os.environ["PEER_STORE"], rank=rank, world_size=ranks)
     windows = Windows(options.data, options.seq_len, options.holdout, options.global_batch, rank, ranks)
     dtype = torch.float64 if options.dtype == "fp64" else torch.float32
-    model = build(TINY, options.seq_len, options.seed, dtype)
-    records = train(parallelize(model, options.strategy, dist), windows, options.steps, options.lr)
+    model = build(SHAPES[options.model], options.seq_len, options.seed, dtype)
+    if options.strategy.startswith("zero"):
+        records = train_zero(model, windows, options.steps, options.lr, int(options.strategy[-1]))
+    else:
+        records = train(parallelize(model, options.strategy, dist), windows, options.steps, options.lr)
 
     losses = mean_losses(records, dist)
     norms = [float(n.full_tensor() if hasattr(n, "full_tensor") else n) for _, n, _ in records]

@@ -58,7 +58,7 @@ constexpr Key kKeys[] = {
     {"zero_optimization", kSection, kAny, "", ""},
     {"zero_optimization.stage", kHonoured, kInt, "0", "0: replicas; 1: optimizer state and master weights in slices; 2: gradients too; 3: parameters too"},
     {"zero_optimization.reduce_bucket_size", kHonoured, kInt, "5e8", "elements that are reduced together"},
-    {"zero_optimization.reduce_scatter", kHonoured, kBool, "true", "stages 1 and 2: a bucket goes to its owners only; false: all-reduce"},
+    {"zero_optimization.reduce_scatter", kHonoured, kBool, "true", "stages 1 and 2: a bucket that holds the whole model is scattered to its owners; false: all-reduce"},
     {"zero_optimization.allgather_partitions", kHonoured, kBool, "true", "stages 1 and 2: updated slices are gathered; false: each is broadcast by its owner"},
     {"zero_optimization.allgather_bucket_size", kHonoured, kInt, "5e8", "elements that are gathered together after the update"},
     {"zero_optimization.overlap_comm", kHonoured, kBool, "null", "buckets are reduced while the backward goes on; unset: true at stage 3"},

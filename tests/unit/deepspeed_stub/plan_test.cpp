@@ -236,15 +236,14 @@ TEST(Keys, EveryRowStandsInTheReadme) {
                                              {Fate::kRun, "the run's"},
                                              {Fate::kNoEffect, "no effect"},
                                              {Fate::kRefused, "refused"}};
-  std::string expected;
   for (const Key& key : keys()) {
     if (key.fate == Fate::kSection) continue;
     std::string word = words.at(key.fate);
     if (key.fate == Fate::kRefused) word += " unless `" + std::string(key.value) + "`";
-    expected +=
+    const std::string row =
         "| `" + std::string(key.path) + "` | " + word + " | " + std::string(key.why) + " |\n";
+    EXPECT_NE(readme.find(row), std::string::npos) << row;
   }
-  EXPECT_THAT(readme, HasSubstr(expected));
 }
 
 TEST(Keys, HarmlessValuesAreJson) {

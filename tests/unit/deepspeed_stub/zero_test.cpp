@@ -174,6 +174,11 @@ TEST(ZeroBytes, TrafficIsThatOfTheFormulas) {
     const int64_t embedding = 3 * 28, gain = 1, middle = 2 * (18 + 4 + 3 + 18);
     EXPECT_EQ(bytes(sliced)["gather all_gather"],
               micros * 8 * 2 * (embedding + gain + middle) * kSteps);
+    // Beyond the live limit it goes in any case, and nothing is gathered ahead.
+    sliced.options.erase("stage3_max_reuse_distance");
+    sliced.options["stage3_max_live_parameters"] = "0";
+    EXPECT_EQ(bytes(sliced)["gather all_gather"],
+              micros * 8 * 2 * (4 * 28 + 2 * gain + middle) * kSteps);
   }
 }
 
