@@ -31,10 +31,11 @@ std::string nearest_multiples(int64_t n, int64_t unit) {
   return below == 0 ? text(unit) : text(below) + " or " + text(below + unit);
 }
 
-bool is_positive(const DsConfig& config, const char* path, std::vector<Finding>& findings) {
+// The bound keeps products of two sizes and the ranks within 64 bits.
+bool is_batch_size(const DsConfig& config, const char* path, std::vector<Finding>& findings) {
   const auto value = config.integer(path);
-  if (!value || *value >= 1) return true;
-  findings.push_back({config.label(path), config.shown(path), "1 or more", "or \"auto\""});
+  if (!value || (*value >= 1 && *value <= 1'000'000)) return true;
+  findings.push_back({config.label(path), config.shown(path), "1 to 1000000", "or \"auto\""});
   return false;
 }
 
@@ -90,7 +91,7 @@ Finding factor_does_not_divide(
 void settle_batch(const DsConfig& config, YokePlan& plan, std::vector<Finding>& findings) {
   bool sound = true;
   for (const char* path : {kTrain, kMicro, kAccumulation})
-    sound = is_positive(config, path, findings) && sound;
+    sound = is_batch_size(config, path, findings) && sound;
   if (!sound) return;
   const int64_t train = plan.global_batch, ranks = plan.world_size;
   if (differs(config, kTrain, "train.global_batch", train, findings)) return;

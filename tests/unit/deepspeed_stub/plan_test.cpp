@@ -224,7 +224,11 @@ TEST(Batch, TheRunsMicroBatchIsNotOverruled) {
   EXPECT_THAT(run.ask(),
               ElementsAre(AllOf(HasSubstr("train_micro_batch_size_per_gpu = 2; allowed: 4"),
                                 HasSubstr("the run has train.micro_batch = 4"))));
-  EXPECT_THAT(ask(R"({"gradient_accumulation_steps": 0})"), ElementsAre(HasSubstr("1 or more")));
+  for (const char* steps : {"0", "-1", "5e9", "18446744073709551615"}) {
+    EXPECT_THAT(ask(std::string("{\"gradient_accumulation_steps\": ") + steps + "}"),
+                ElementsAre(HasSubstr("1 to 1000000")))
+        << steps;
+  }
 }
 
 // ---- The table
