@@ -26,10 +26,12 @@ LOSS_BOUND, LOSS_STEPS = 2e-6, 20  # DESIGN section 14: fp32, 20 steps, not more
 EXIT_GATE = 4
 
 # Model, sequences per step over all ranks, tokens per sequence.
-WORKLOADS = {"tiny": ("tiny", 8, 64), "tiny-s8": ("tiny", 2, 8), "small400": ("small400", 2, 16)}
+WORKLOADS = {"tiny": ("tiny", 8, 64), "tiny-s8": ("tiny", 2, 8), "small400": ("small400", 2, 16),
+             "llama-14m": ("llama-14m", 8, 128)}
 # Those of peers/llama.py.
 MODELS = {
     "tiny": "dim = 64\nlayers = 12\nheads = 8\nkv_heads = 4\nffn_dim = 256\nvocab = 1024",
+    "llama-14m": "dim = 128\nlayers = 6\nheads = 8\nkv_heads = 4\nffn_dim = 512\nvocab = 32000",
     "small400": "dim = 32\nlayers = 44\nheads = 4\nkv_heads = 2\nffn_dim = 64\nvocab = 256",
 }
 # What Yoke is told, and the name of the other side.

@@ -34,6 +34,7 @@ class Shape:
 # small400: 399 parameters of a few thousand elements.
 SHAPES = {
     "tiny": Shape(dim=64, layers=12, heads=8, kv_heads=4, ffn_dim=256, vocab=1024),
+    "llama-14m": Shape(dim=128, layers=6, heads=8, kv_heads=4, ffn_dim=512, vocab=32000),
     "small400": Shape(dim=32, layers=44, heads=4, kv_heads=2, ffn_dim=64, vocab=256),
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A Python peer: trains the preset `tiny`, or `small400`, with PyTorch's own strategies or DeepSpeed on CPU over Gloo.
+"""A Python peer: trains a small Llama with PyTorch's own strategies or DeepSpeed on CPU over Gloo.
 
     train.py --strategy single|ddp|fsdp|zero1|zero2|zero3 [--ranks N] --data TEXT --out metrics.jsonl [...]
 
@@ -22,7 +22,7 @@ ADAMW = {"betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--strategy", choices=("single", "ddp", "fsdp", "zero1", "zero2", "zero3"), required=True)
-    parser.add_argument("--model", choices=("tiny", "small400"), default="tiny")
+    parser.add_argument("--model", choices=("tiny", "small400", "llama-14m"), default="tiny")
     parser.add_argument("--ranks", type=int, default=2, help="of all but single")
     parser.add_argument("--data", required=True, help="a text; its bytes are the tokens")
     parser.add_argument("--out", required=True, help="where rank 0 writes its metrics")
