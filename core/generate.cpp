@@ -101,7 +101,7 @@ Opened open_model(const std::string& folder) {
     require_byte_model(folder, opened.config.dims);
     ModelConfig model;
     model.from = folder;
-    opened.blocks = llama_family().make_blocks(model, {}, YOKE_F32);
+    opened.blocks = llama_family(model).make_blocks({});
     return opened;
   } catch (const Refused&) {
     throw;

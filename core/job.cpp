@@ -6,6 +6,7 @@
 #include "core/backend/search.hpp"
 #include "core/launch/exit_code.hpp"
 #include "yoke/nearest.hpp"
+#include "yoke/tensor.hpp"
 #include "yoke/torch.hpp"
 
 namespace yoke {
@@ -33,13 +34,20 @@ LoadedBackend find_and_load(const RunConfig& run) {
   }
 }
 
-Family find_family(const std::string& name, const std::map<std::string, Family>& families) {
-  if (auto it = families.find(name); it != families.end()) return it->second;
+Family find_family(const RunConfig& run, const std::map<std::string, Family>& own) {
+  std::map<std::string, Family> all = builtin_families(run.model);
+  all.insert(own.begin(), own.end());
+  const std::string& name = run.model.family;
+  if (auto it = all.find(name); it != all.end()) return it->second;
   std::vector<std::string> names;
-  for (const auto& [known, family] : families) names.push_back(known);
+  for (const auto& [known, family] : all) names.push_back(known);
   throw Error(YOKE_INVALID_ARGUMENT,
               "model.family = \"" + name + "\" is not known to this worker; allowed: " +
                   join(names) + did_you_mean(name, names));
+}
+
+FamilyArgs family_args(const Job& job) {
+  return {.param_dtype = job.plan->plan().param_dtype, .seq_len = job.config.run.data.seq_len};
 }
 
 // Runs f; what it throws becomes one more fault.
@@ -70,9 +78,18 @@ void check_data(const Job& job, std::vector<std::string>& faults) {
   }
 }
 
+int64_t count_params(const YokeModelSummary& model) {
+  int64_t count = 0;
+  for (uint64_t i = 0; i < model.num_params; ++i) {
+    count += numel(model.params[i]->shape, model.params[i]->ndim);
+  }
+  return count;
+}
+
 void ask_backend(Job& job, std::vector<std::string>& faults) {
   job.plan = std::make_unique<RunPlan>(job.config.run, job.plan->plan().world_size);
   const auto model = make_model(job);
+  if (job.model.num_params == 0) job.model.num_params = count_params(model->summary());
   const PlanReport report =
       job.backend.plan(model->summary(), job.options.data(), job.options.size(), job.plan->plan());
   for (const PlanRemark& r : report.refusals) faults.push_back(remark_text(r));
@@ -114,8 +131,8 @@ Job make_job(const std::string& config_path,
     fill_options(job.config, backend.name(), job.options);
   });
   collect(faults, [&] {
-    const Family family = find_family(run.model.family, families);
-    job.model = family.info(run.model, run.data);
+    const Family family = find_family(run, families);
+    if (family.info) job.model = family.info(family_args(job));
     job.family = family;  // stays empty if it refused: making its blocks would say the same again
   });
   collect(faults, [&] {
@@ -132,16 +149,10 @@ Job make_job(const std::string& config_path,
 
 std::unique_ptr<TorchModelHost> make_model(const Job& job) {
   const RunConfig& run = job.config.run;
-  const int32_t dtype = job.plan->plan().param_dtype;
-  BlockList blocks = job.family.make_blocks(run.model, run.data, dtype);
-  if (!run.model.from.empty() && !blocks.stored) {
-    throw Error(YOKE_INVALID_ARGUMENT,
-                "model.from = \"" + run.model.from + "\": the family \"" + run.model.family +
-                    "\" starts from no folder; leave model.from out, or let the family set "
-                    "BlockList::stored");
-  }
-  auto model = std::make_unique<TorchModelHost>(
-      std::move(blocks), dtype, run.seed, run.train.decay == "matrices");
+  auto model = std::make_unique<TorchModelHost>(job.family.make_blocks(family_args(job)),
+                                                job.plan->plan().param_dtype,
+                                                run.seed,
+                                                run.train.decay == "matrices");
   if (view(job.backend.description().torch_tag) != kTorchTag) model->neutral_only();
   return model;
 }

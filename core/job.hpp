@@ -12,6 +12,7 @@
 #include "core/config/options.hpp"
 #include "core/data/token_stream.hpp"
 #include "core/model/family.hpp"
+#include "core/model/torch_model.hpp"
 #include "core/plan.hpp"
 
 namespace yoke {
@@ -38,7 +39,8 @@ class Refused : public Error {
   int exit_code_;
 };
 
-// world_size 0: the product of the given degrees. Throws Refused (kExitUsage: every fault of
+// world_size 0: the product of the given degrees. families: of the worker's author, beside those of
+// the house. Throws Refused (kExitUsage: every fault of
 // configuration, data, options and plan at once; kExitPlugin: the backend cannot be used).
 // No ranks, no device, no communication.
 Job make_job(const std::string& config_path,

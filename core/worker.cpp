@@ -1,4 +1,4 @@
-#include "core/worker.hpp"
+#include "yoke/worker.hpp"
 
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
@@ -269,11 +269,9 @@ int dispatch(const std::vector<std::string>& words, const std::map<std::string, 
 }  // namespace
 
 int worker_main(int argc, char** argv, const std::map<std::string, Family>& families) {
-  std::map<std::string, Family> all = builtin_families();
-  all.insert(families.begin(), families.end());
   setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 0);  // c10d prints backtraces of what we report ourselves
   setenv("KINETO_LOG_LEVEL", "99", 0);        // the profiler complains of missing GPUs
-  return guarded([&] { return dispatch({argv + 1, argv + argc}, all); });
+  return guarded([&] { return dispatch({argv + 1, argv + argc}, families); });
 }
 
 }  // namespace yoke

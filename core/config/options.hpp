@@ -3,26 +3,15 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <vector>
 
 #include "core/config/config.hpp"
-#include "yoke/parallel_backend.h"
+#include "yoke/options.hpp"
 
 namespace yoke {
 
-// A copy of YokeOptionInfo that lives on its own.
-struct OptionInfo {
-  std::string key;
-  int32_t type = YOKE_OPTION_STRING;
-  std::string default_value;         // as in a run file, strings without quotes; "" = unset
-  std::vector<std::string> choices;  // of a string; empty = any
-  double min = -std::numeric_limits<double>::infinity();  // of numbers, inclusive
-  double max = std::numeric_limits<double>::infinity();
-  std::string doc;
-};
-
+// Copies that live on their own.
 std::vector<OptionInfo> option_infos(const YokeDescription& description);
 
 // "int", "float", "bool", "string", "file".

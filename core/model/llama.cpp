@@ -153,7 +153,7 @@ ReadWeights stored_weights(const ModelConfig& model, const LlamaDims& d, const B
   return open_weights(model.from, shapes, {{head, "model.embed_tokens.weight"}});
 }
 
-BlockList make_blocks(const ModelConfig& model, const DataConfig&, int32_t param_dtype) {
+BlockList make_blocks(const ModelConfig& model, int32_t param_dtype) {
   const LlamaDims d = llama_dims(model);
   const at::ScalarType dtype = scalar_type(param_dtype);
   BlockList list;
@@ -192,7 +192,7 @@ BlockList make_blocks(const ModelConfig& model, const DataConfig&, int32_t param
   return list;
 }
 
-ModelInfo info(const ModelConfig& model, const DataConfig& data) {
+ModelInfo info(const ModelConfig& model, int64_t seq_len) {
   const LlamaDims d = llama_dims(model);
   const int64_t head_dim = d.dim / d.heads;
   const int64_t attention = 2 * d.dim * (d.heads + d.kv_heads) * head_dim;
@@ -203,22 +203,21 @@ ModelInfo info(const ModelConfig& model, const DataConfig& data) {
   out.vocab = d.vocab;
   out.flops_per_token =
       6.0 * static_cast<double>(computed) +
-      12.0 * static_cast<double>(d.layers * d.heads * head_dim) * static_cast<double>(data.seq_len);
-  out.hf_config_json = model.from.empty()
-                           ? hf_config_text(d, data.seq_len)
-                           : hf_config_text(read_hf_config(model.from), data.seq_len);
+      12.0 * static_cast<double>(d.layers * d.heads * head_dim) * static_cast<double>(seq_len);
+  out.hf_config_json = model.from.empty() ? hf_config_text(d, seq_len)
+                                          : hf_config_text(read_hf_config(model.from), seq_len);
   return out;
 }
 
 }  // namespace
 
-Family llama_family() {
-  return {make_blocks, info};
+Family llama_family(const ModelConfig& config) {
+  return {[config](const FamilyArgs& args) { return make_blocks(config, args.param_dtype); },
+          [config](const FamilyArgs& args) { return info(config, args.seq_len); }};
 }
 
-const std::map<std::string, Family>& builtin_families() {
-  static const std::map<std::string, Family> families{{"llama", llama_family()}};
-  return families;
+std::map<std::string, Family> builtin_families(const ModelConfig& model) {
+  return {{"llama", llama_family(model)}};
 }
 
 }  // namespace yoke

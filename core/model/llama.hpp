@@ -9,6 +9,6 @@
 namespace yoke {
 
 // Blocks: "model.embed_tokens", "model.layers.N" ..., "lm_head" (final norm, head and loss).
-Family llama_family();
+Family llama_family(const ModelConfig& config);
 
 }  // namespace yoke

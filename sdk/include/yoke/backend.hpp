@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "yoke/error.hpp"
+#include "yoke/options.hpp"
 #include "yoke/tensor.hpp"
 
 namespace yoke {
@@ -74,31 +75,6 @@ class Refusals {
 
   const YokePlanArgs& args_;
   int count_ = 0;
-};
-
-// The backend's options by key. The host passes every option, so a missing key is a defect of the
-// host.
-class Options {
- public:
-  Options(const YokeOption* options, uint64_t count) : options_(options), count_(count) {}
-
-  int64_t integer(std::string_view key) const { return find(key).int_value; }
-  bool boolean(std::string_view key) const { return find(key).int_value != 0; }
-  double number(std::string_view key) const { return find(key).double_value; }
-  std::string_view string(std::string_view key) const { return view(find(key).string_value); }
-  std::string_view content(std::string_view key) const { return view(find(key).content); }
-  bool given(std::string_view key) const { return find(key).given != 0; }
-
- private:
-  const YokeOption& find(std::string_view key) const {
-    for (uint64_t i = 0; i < count_; ++i) {
-      if (view(options_[i].key) == key) return options_[i];
-    }
-    throw Error(YOKE_INTERNAL, "the host passed no option '" + std::string(key) + "'");
-  }
-
-  const YokeOption* options_;
-  uint64_t count_;
 };
 
 // A model, wrapped: owns shards and optimizer state. Destroyed before its Context.

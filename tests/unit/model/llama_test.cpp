@@ -31,7 +31,7 @@ ModelConfig small(bool tied = false) {
 TorchModelHost make_host(const ModelConfig& config, int32_t dtype, uint64_t seed = 3) {
   at::set_num_threads(1);  // models this small only wait for threads
   return TorchModelHost(
-      llama_family().make_blocks(config, DataConfig{}, dtype), dtype, seed, false);
+      llama_family(config).make_blocks({.param_dtype = dtype}), dtype, seed, false);
 }
 
 // The whole model written out with elementary operators: explicit attention matrix, explicit
@@ -293,7 +293,7 @@ TEST(Llama, UsesTheNamesAndInitialValuesOfTheReference) {
 int64_t params_of(const std::string& preset) {
   ModelConfig config;
   config.preset = preset;
-  return llama_family().info(config, DataConfig{}).num_params;
+  return llama_family(config).info({}).num_params;
 }
 
 TEST(Llama, HasThePresetsOfTheDesign) {
@@ -312,14 +312,12 @@ TEST(Llama, CountsTheParametersThatItBuilds) {
     for (uint64_t i = 0; i < host.summary().num_params; ++i) {
       built += numel(host.summary().params[i]->shape, host.summary().params[i]->ndim);
     }
-    EXPECT_EQ(llama_family().info(small(tied), DataConfig{}).num_params, built);
+    EXPECT_EQ(llama_family(small(tied)).info({}).num_params, built);
   }
 }
 
 TEST(Llama, WritesTheConfigOfHuggingFace) {
-  DataConfig data;
-  data.seq_len = 128;
-  const ModelInfo info = llama_family().info(small(true), data);
+  const ModelInfo info = llama_family(small(true)).info({.seq_len = 128});
   EXPECT_EQ(info.vocab, 50);
   EXPECT_THAT(info.hf_config_json,
               AllOf(HasSubstr("\"LlamaForCausalLM\""),

@@ -59,8 +59,7 @@ constexpr int64_t kMegabyte = 1 << 20;
 // bound is one block + 200 MB; modules that never have memory stay below the 200 MB alone.
 TEST(ModelMemory, BuildsALargeModelWithoutItsParameters) {
   const int64_t growth = peak_growth([] {
-    TorchModelHost host(
-        llama_family().make_blocks(two_layers_of_8b(), DataConfig{}, YOKE_F32), YOKE_F32, 1, false);
+    TorchModelHost host(llama_family(two_layers_of_8b()).make_blocks({}), YOKE_F32, 1, false);
     std::vector<float> part(1024);
     YokeError err = make_error();
     const YokeModel& m = host.model();

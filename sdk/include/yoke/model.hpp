@@ -1,0 +1,73 @@
+// What an author of models needs: blocks of plain torch::nn code, how their parameters start, and
+// the family under which a run file names them (sdk/examples/own_model). No parallelism anywhere:
+// backends cut, gather and reduce what is described here.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "yoke/torch.hpp"
+
+#define YOKE_WORKER_API __attribute__((visibility("default")))
+
+namespace yoke {
+
+// Initial value of a parameter, one element from its row-major index; the same bits in every
+// layout. What a module's constructor wrote into its parameters is dropped.
+struct ParamInit {
+  enum Kind { kUniform, kConstant } kind = kUniform;
+  double value = 0.02;  // kUniform: standard deviation; kConstant: the value
+};
+
+// A model family's answer: the blocks in execution order, and how each parameter starts. A
+// parameter that stands in two blocks (the same tensor) is tied and keeps its first name.
+struct BlockList {
+  std::vector<TorchBlock> blocks;
+  std::vector<std::vector<std::pair<std::string, at::Tensor>>>
+      params;  // per block: full name, leaf
+  std::function<ParamInit(const std::string& name)> init;
+  // Instead of init, if set: dst[0, count) = elements [begin, begin + count) of a parameter, from
+  // files.
+  std::function<void(const std::string& name, int64_t begin, int64_t count, float* dst)> stored;
+  std::function<double(const TorchInputs& inputs)> loss_weight;  // targets of a micro-batch
+  // The last block without its loss: its carry [B, S, dim] to [B, S, vocab]. Empty = nothing to
+  // sample.
+  std::function<at::Tensor(const at::Tensor& carry)> logits;
+};
+
+// Appends a block and frees the memory of its parameters at once, so that a model may be larger
+// than memory. The full name of a parameter is "<prefix>.<its name in the module>"; an empty prefix
+// adds none. Throws Error(INVALID_ARGUMENT) for a block without module or forward.
+YOKE_WORKER_API void add_block(BlockList& list, TorchBlock block, const std::string& prefix);
+
+// A contiguous tensor of this shape whose storage has no memory yet; what parameters start as.
+YOKE_WORKER_API at::Tensor unallocated(at::IntArrayRef shape,
+                                       at::ScalarType dtype,
+                                       at::Device device = at::kCPU);
+
+struct ModelInfo {
+  int64_t num_params = 0;  // tied parameters once; 0 = the host counts them
+  int64_t vocab = 0;       // token ids are below it; 0 = the model takes no tokens
+  // Forward + backward of one token, torchtitan's convention: 6 N + 12 L H Q T, where N leaves out
+  // an input embedding that is only looked up, and T is the sequence length. 0 = not known.
+  double flops_per_token = 0;
+  std::string hf_config_json;  // config.json of the checkpoint, whose weights are fp32; "" = none
+};
+
+// What a run asks of a family.
+struct FamilyArgs {
+  int32_t param_dtype = YOKE_F32;  // of parameters and activations
+  int64_t seq_len = 0;             // data.seq_len
+};
+
+// A kind of model, by the name that `[model] family` gives it. The functions throw
+// Error(INVALID_ARGUMENT) naming every fault of the configuration; any thread.
+struct Family {
+  // Blocks whose parameters have no memory: building needs none, or one block's.
+  std::function<BlockList(const FamilyArgs& args)> make_blocks;
+  std::function<ModelInfo(const FamilyArgs& args)> info{};  // empty = nothing to tell
+};
+
+}  // namespace yoke
