@@ -21,6 +21,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kFirstCauseWindow{200};
 constexpr std::chrono::milliseconds kPoliteTime{1500};
 constexpr std::chrono::milliseconds kHeldBack{100};
+constexpr std::chrono::milliseconds kLastWords{1000};
 
 // Signals arrive as data on a file descriptor while this lives; stdout may lose its reader.
 class SignalInbox {
@@ -75,6 +76,7 @@ class Launch {
     while (any_running()) turn();
     release(Clock::time_point::max());
     if (!failures_.empty() && !reported_) report();
+    drain();
     return exit_code();
   }
 
@@ -91,11 +93,15 @@ class Launch {
   // One round: waits for something to happen and deals with it.
   void turn() {
     std::vector<pollfd> fds{{signals_.fd(), POLLIN, 0}};
+    // If nobody reads what we write, ranks wait in turn, unless they are to end.
+    const bool listens = !console_.full() || forwarded_ != 0 || ending_others_;
     for (const auto& r : ranks_) {
-      fds.push_back({r->out().fd(), POLLIN, 0});  // -1 is passed over by poll
-      fds.push_back({r->err().fd(), POLLIN, 0});
+      fds.push_back({listens ? r->out().fd() : -1, POLLIN, 0});  // -1 is passed over by poll
+      fds.push_back({listens ? r->err().fd() : -1, POLLIN, 0});
       fds.push_back({r->process_fd(), POLLIN, 0});
     }
+    for (const int fd : {STDOUT_FILENO, STDERR_FILENO})
+      fds.push_back({console_.waiting_fd(fd), POLLOUT, 0});
     if (::poll(fds.data(), fds.size(), milliseconds_to_wait()) > 0) {
       if (fds[0].revents != 0) take_signals();
       for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -105,8 +111,23 @@ class Launch {
         if (fds[3 * i + 3].revents != 0) take_ending(r);
       }
     }
+    console_.write_some();
     release(Clock::now() - kHeldBack);
     take_deadline();
+  }
+
+  // What is still to be written when all ranks have ended: until it is, or a signal comes.
+  void drain() {
+    const auto until = forwarded_ != 0 ? Clock::now() + kLastWords : Clock::time_point::max();
+    while (Clock::now() < until) {
+      pollfd fds[] = {{signals_.fd(), POLLIN, 0},
+                      {console_.waiting_fd(STDOUT_FILENO), POLLOUT, 0},
+                      {console_.waiting_fd(STDERR_FILENO), POLLOUT, 0}};
+      if (fds[1].fd < 0 && fds[2].fd < 0) return;
+      ::poll(fds, 3, forwarded_ != 0 ? kLastWords.count() : -1);
+      if (fds[0].revents != 0) return;
+      console_.write_some();
+    }
   }
 
   int milliseconds_to_wait() const {

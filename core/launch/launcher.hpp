@@ -20,7 +20,8 @@ struct RankCommand {
 // front, if
 //          there is more than one rank. stdin of the ranks is /dev/null.
 //          Lines that begin with kProgressMark (console.hpp) are shown in place on a terminal, else
-//          not at all.
+//          not at all. If nobody reads what we write, the ranks wait for it in turn; signals do
+//          not.
 // Signals  The first SIGINT, SIGTERM or SIGHUP is forwarded as SIGINT or SIGTERM; the ranks end
 // their step and
 //          save. The second one kills them.

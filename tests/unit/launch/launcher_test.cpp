@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <sstream>
@@ -64,6 +65,13 @@ class LauncherProcess {
     pid_ = -1;
     const Ending ending = ending_of(status);
     return ending.signal != 0 ? -ending.signal : ending.exit_code;
+  }
+
+  // Ends within ten seconds without its output being read?
+  bool ends_unread() const {
+    const FileDescriptor process = watch_child(pid_);
+    pollfd ended{process.get(), POLLIN, 0};
+    return ::poll(&ended, 1, 10000) == 1;
   }
 
   std::string out, err;
@@ -347,6 +355,27 @@ TEST(Launcher, TakesItsRanksAlongWhenItIsKilled) {
   launcher.send(SIGKILL);
   EXPECT_EQ(launcher.wait(), -SIGKILL);
   EXPECT_TRUE(is_gone(pid_in(folder / "pid")));
+}
+
+// ---- a reader that stalls
+
+TEST(LaunchRanks, ObeySignalsThoughNobodyReadsTheOutput) {
+  const TempFolder folder;
+  LauncherProcess launcher({script(tell("started") + "yes 'a line that nobody reads'", folder)});
+  wait_for(folder / "started");
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the pipes are full by then
+  launcher.send(SIGTERM);
+  ASSERT_TRUE(launcher.ends_unread());
+}
+
+TEST(LaunchRanks, LoseNoLineWhenTheReaderIsSlow) {
+  const TempFolder folder;
+  LauncherProcess launcher({script("seq 1 400000; " + tell("done"), folder)});
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_FALSE(std::filesystem::exists(folder / "done")) << "the rank waits for the reader";
+  EXPECT_EQ(launcher.wait(), 0);
+  EXPECT_THAT(launcher.out, ::testing::EndsWith("399999\n400000\n"));
+  EXPECT_EQ(std::count(launcher.out.begin(), launcher.out.end(), '\n'), 400000);
 }
 
 }  // namespace
