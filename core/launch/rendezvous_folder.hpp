@@ -3,9 +3,12 @@
 
 #include <string>
 
+#include "core/launch/file_descriptor.hpp"
+
 namespace yoke {
 
-// Made with mode 0700 below $TMPDIR (else /tmp), removed with all it contains on destruction.
+// Made with mode 0700 below $TMPDIR (else /tmp), removed with all it contains on destruction; if
+// the process is killed, by the next one of the same user.
 class RendezvousFolder {
  public:
   RendezvousFolder();  // throws Error(RESOURCE_EXHAUSTED) if it cannot be made
@@ -16,6 +19,7 @@ class RendezvousFolder {
 
  private:
   std::string path_;
+  FileDescriptor lock_;  // held as long as the process lives
 };
 
 }  // namespace yoke
