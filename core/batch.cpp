@@ -1,43 +1,83 @@
 #include "core/batch.hpp"
 
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/stack.h>
+
+#include <memory>
+
 #include "yoke/error.hpp"
-#include "yoke/tensor.hpp"
 
 namespace yoke {
 namespace {
 
-YokeInput make_input(const char* role, std::vector<int64_t>& values, int64_t* shape) {
-  YokeInput input{};
-  input.role = view(role);
-  input.tensor.data = values.data();
-  input.tensor.device = {YOKE_DEVICE_CPU, 0};
-  input.tensor.ndim = 2;
-  input.tensor.dtype = data_type(YOKE_I64);
-  input.tensor.shape = shape;
-  return input;
+TorchInputs read_tokens(const DataSet& data, const Sampler& part, int64_t first, int64_t count) {
+  const auto host = std::make_shared<HostMicroBatch>(read_micro_batch(data, part, first, count));
+  const auto tensor = [&](std::vector<int64_t>& values) {
+    return at::from_blob(
+        values.data(), {count, data.seq_len}, [host](void*) {}, at::TensorOptions(at::kLong));
+  };
+  return {{"tokens", tensor(host->tokens)},
+          {"targets", tensor(host->targets)},
+          {"positions", tensor(host->positions)}};
+}
+
+std::string text(const TorchInputs& inputs) {
+  std::string out;
+  for (const auto& [role, tensor] : inputs) {
+    out += (out.empty() ? "" : ", ") + role + " " + c10::toString(tensor.scalar_type()) + " " +
+           c10::str(tensor.sizes());
+  }
+  return out.empty() ? "nothing" : out;
+}
+
+bool alike(const TorchInputs& a, const TorchInputs& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+    return x.first == y.first && x.second.scalar_type() == y.second.scalar_type() &&
+           x.second.sizes() == y.second.sizes();
+  });
+}
+
+TorchInputs read_samples(const Samples& own, const Sampler& part, int64_t first, int64_t count) {
+  std::vector<TorchInputs> samples;
+  for (int64_t i = 0; i < count; ++i) {
+    samples.push_back(own.read(part.window(first + i)));
+    if (alike(samples.back(), samples.front()) && !samples.front().empty()) continue;
+    throw Error(YOKE_INVALID_ARGUMENT,
+                "sample " + std::to_string(part.window(first + i)) + " of the family has " +
+                    text(samples.back()) + ", sample " + std::to_string(part.window(first)) +
+                    " has " + text(samples.front()) +
+                    "; allowed: at least one input, and the same ones in every sample");
+  }
+  TorchInputs stacked;
+  for (size_t input = 0; input < samples.front().size(); ++input) {
+    std::vector<at::Tensor> rows;
+    for (const TorchInputs& sample : samples) rows.push_back(sample[input].second);
+    stacked.emplace_back(samples.front()[input].first, at::stack(rows));
+  }
+  return stacked;
 }
 
 }  // namespace
 
-Batch::Batch(const DataSet& data, const Sampler& part, int64_t sample, const Deal& deal)
+Batch::Batch(const Source& source, const Sampler& part, int64_t sample, const Deal& deal)
     : micros_(deal.accumulation), batch_{} {
+  const bool tokens = source.data.stream != nullptr;
   for (int32_t a = 0; a < deal.accumulation; ++a) {
     Micro& m = micros_[a];
     const int64_t first = sample + (int64_t{a} * deal.data_ranks + deal.data_rank) * deal.sequences;
-    m.host = read_micro_batch(data, part, first, deal.sequences);
-    m.shape[0] = m.host.sequences;
-    m.shape[1] = m.host.seq_len;
-    m.inputs = {make_input("tokens", m.host.tokens, m.shape),
-                make_input("targets", m.host.targets, m.shape),
-                make_input("positions", m.host.positions, m.shape)};
-    m.contract = {m.inputs.data(), m.inputs.size()};
+    m.inputs = tokens ? read_tokens(source.data, part, first, deal.sequences)
+                      : read_samples(source.own, part, first, deal.sequences);
+    for (const auto& [role, tensor] : m.inputs) {
+      m.contract_inputs.push_back({view(role), *m.views.emplace_back(tensor).get()});
+    }
+    m.contract = {m.contract_inputs.data(), m.contract_inputs.size()};
     pointers_.push_back(&m.contract);
   }
   batch_.header = YOKE_HEADER(YokeBatch, YOKE_ID_BATCH);
   batch_.micros = pointers_.data();
   batch_.num_micros = pointers_.size();
   // Every window has seq_len targets, on every data rank.
-  batch_.token_weight = static_cast<double>(deal.global_batch() * data.seq_len);
+  batch_.token_weight = static_cast<double>(deal.global_batch() * source.data.seq_len);
 }
 
 }  // namespace yoke

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/data/token_stream.hpp"
-#include "yoke/parallel_backend.h"
+#include "yoke/model.hpp"
 
 namespace yoke {
 
@@ -17,11 +17,18 @@ struct Deal {
   int64_t global_batch() const { return int64_t{data_ranks} * accumulation * sequences; }
 };
 
-// Owns tokens, targets and positions of the micro-batches and the structs that point at them.
+// Where the samples come from: a token stream, or a family's own.
+struct Source {
+  const DataSet& data;
+  const Samples& own;  // used if data has no stream
+};
+
+// Owns the inputs of the micro-batches and the structs that point at them.
 class Batch {
  public:
-  // The global batch that starts at `sample`; this data rank's part of it.
-  Batch(const DataSet& data, const Sampler& part, int64_t sample, const Deal& deal);
+  // The global batch of `part` that starts at `sample`; this data rank's share of it. Throws
+  // Error(INVALID_ARGUMENT) if samples of a family differ in roles, shapes or dtypes.
+  Batch(const Source& source, const Sampler& part, int64_t sample, const Deal& deal);
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 
@@ -32,9 +39,9 @@ class Batch {
 
  private:
   struct Micro {
-    HostMicroBatch host;
-    int64_t shape[2];
-    std::vector<YokeInput> inputs;
+    TorchInputs inputs;
+    std::vector<TensorView> views;
+    std::vector<YokeInput> contract_inputs;
     YokeMicroBatch contract;
   };
   std::vector<Micro> micros_;

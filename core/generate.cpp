@@ -96,6 +96,13 @@ struct Opened {
 };
 
 Opened open_model(const std::string& folder) {
+  const auto has = [&](const char* name) { return std::filesystem::exists(folder + name); };
+  if (has("/manifest.json") && !has("/config.json")) {
+    throw Refused(kExitUsage,
+                  "yoke generate: " + folder +
+                      " holds no language model of the house (it has no config.json); only those "
+                      "can continue a text");
+  }
   try {
     Opened opened{read_hf_config(folder), {}};
     require_byte_model(folder, opened.config.dims);

@@ -47,7 +47,11 @@ Family find_family(const RunConfig& run, const std::map<std::string, Family>& ow
 }
 
 FamilyArgs family_args(const Job& job) {
-  return {.param_dtype = job.plan->plan().param_dtype, .seq_len = job.config.run.data.seq_len};
+  const DataConfig& data = job.config.run.data;
+  return {.options = Options(job.model_options.data(), job.model_options.size()),
+          .param_dtype = job.plan->plan().param_dtype,
+          .seq_len = data.seq_len,
+          .data_path = data.path};
 }
 
 // Runs f; what it throws becomes one more fault.
@@ -62,9 +66,41 @@ void collect(std::vector<std::string>& faults, F&& f) {
   }
 }
 
+// The family with its options. job.family stays empty if there is a fault.
+void take_family(Job& job, const std::map<std::string, Family>& own) {
+  const RunConfig& run = job.config.run;
+  const Family family = find_family(run, own);
+  job.model_options = check_options(
+      run.backend_options, {"model", "model family '" + run.model.family + "'"}, family.options);
+  fill_options(job.config, "model", job.model_options);
+  if (family.info) job.model = family.info(family_args(job));
+  job.family = family;  // not before: making its blocks would say the same faults again
+}
+
+// Tokens of data.path, or what the family makes.
+void open_samples(Job& job) {
+  const RunConfig& run = job.config.run;
+  if (!job.family.samples) {
+    // Of a family that is at fault it is not known whether it needs a path.
+    if (job.family.make_blocks || !run.data.path.empty())
+      job.data = open_data(run.data, run.train.global_batch, run.seed, job.model.vocab);
+    return;
+  }
+  Samples samples = job.family.samples(family_args(job));
+  if (!samples.read || samples.targets < 1) {
+    throw Error(YOKE_INVALID_ARGUMENT,
+                "model family '" + run.model.family + "': its samples have " +
+                    (samples.read ? std::to_string(samples.targets) + " targets; allowed: 1 or more"
+                                  : "no read; give a function from an index to inputs"));
+  }
+  job.data =
+      split_samples(run.data, samples.count, samples.targets, run.train.global_batch, run.seed);
+  job.samples = std::move(samples);
+}
+
 void check_data(const Job& job, std::vector<std::string>& faults) {
   const RunConfig& run = job.config.run;
-  if (job.model.vocab > 0 && job.model.vocab < job.data.stream->vocab()) {
+  if (job.data.stream && job.model.vocab > 0 && job.model.vocab < job.data.stream->vocab()) {
     faults.push_back("model.vocab = " + std::to_string(job.model.vocab) + ", but " + run.data.path +
                      " has token ids up to " + std::to_string(job.data.stream->vocab() - 1) +
                      "; allowed: at least " + std::to_string(job.data.stream->vocab()));
@@ -116,7 +152,9 @@ Job make_job(const std::string& config_path,
   Job job{std::move(config),
           backend,
           OptionList({}),
+          OptionList({}),
           {nullptr, 0, Sampler(0, 0, false, 0), Sampler(0, 0, false, 0)},
+          {},
           {},
           {},
           nullptr,
@@ -126,19 +164,14 @@ Job make_job(const std::string& config_path,
 
   std::vector<std::string> faults;
   collect(faults, [&] {
-    job.options =
-        check_options(run.backend_options, backend.name(), option_infos(backend.description()));
+    job.options = check_options(run.backend_options,
+                                {backend.name(), "backend '" + backend.name() + "'"},
+                                option_infos(backend.description()));
     fill_options(job.config, backend.name(), job.options);
   });
-  collect(faults, [&] {
-    const Family family = find_family(run, families);
-    if (family.info) job.model = family.info(family_args(job));
-    job.family = family;  // stays empty if it refused: making its blocks would say the same again
-  });
-  collect(faults, [&] {
-    job.data = open_data(run.data, run.train.global_batch, run.seed, job.model.vocab);
-  });
-  if (job.data.stream) check_data(job, faults);
+  collect(faults, [&] { take_family(job, families); });
+  collect(faults, [&] { open_samples(job); });
+  if (job.data.train.num_windows() > 0) check_data(job, faults);
   // The backend judges what is otherwise complete; the batch and mesh rules need its answer.
   if (job.family.make_blocks && job.options.size() == backend.description().num_options) {
     collect(faults, [&] { ask_backend(job, faults); });

@@ -21,7 +21,9 @@ struct Job {
   LoadedConfig config;  // backend options checked and filled in
   LoadedBackend backend;
   OptionList options;
+  OptionList model_options;  // of the family
   DataSet data;
+  Samples samples;  // instead of data.stream; read is empty if there is one
   Family family;
   ModelInfo model;
   std::unique_ptr<RunPlan> plan;   // complete

@@ -76,8 +76,11 @@ void Recorder::introduce(const YokeWrapResult& memory, const std::string& run_di
             format("%.2fM parameters", static_cast<double>(job_.model.num_params) / 1e6) +
             "; per rank parameters " + mib(memory.param_bytes) + ", gradients " +
             mib(memory.grad_bytes) + ", optimizer " + mib(memory.optimizer_bytes));
-  log_.info("data " + run.data.path + ": " + std::to_string(job_.data.train.num_windows()) +
-            " windows of " + std::to_string(job_.data.seq_len) + " tokens, " +
+  const std::string source = job_.data.stream ? run.data.path : "of " + run.model.family;
+  const std::string unit = job_.data.stream
+                               ? " windows of " + std::to_string(job_.data.seq_len) + " tokens, "
+                               : " samples, ";
+  log_.info("data " + source + ": " + std::to_string(job_.data.train.num_windows()) + unit +
             std::to_string(job_.data.held_out.num_windows()) + " held out");
   log_.info((run.train.steps == 0 ? "no steps"
                                   : "steps " + std::to_string(first_step_ + 1) + " to " +
@@ -160,7 +163,8 @@ void Recorder::evaluation(int64_t step, double loss, int64_t tokens, Clock::time
 }
 
 void Recorder::finish() {
-  if (!file_ || !held_out_loss_ || job_.data.stream->vocab() != 256) return;
+  const bool bytes = job_.data.stream != nullptr && job_.data.stream->vocab() == 256;
+  if (!file_ || !held_out_loss_ || !bytes) return;
   const int64_t train = job_.data.train.num_windows();
   const double baseline = bigram_loss(bytes_of(job_.data, 0, train),
                                       bytes_of(job_.data, train, job_.data.held_out.num_windows()),

@@ -26,7 +26,15 @@ YokeStepResult run_step(
   args.step = step;
   args.lr = lr;
   args.flags = flags;
-  return model.step(args);
+  const YokeStepResult result = model.step(args);
+  if (result.loss_weight == batch.get().token_weight) return result;
+  throw Error(YOKE_INTERNAL,
+              "step " + std::to_string(step) + ": the loss is the sum over " +
+                  std::to_string(result.loss_weight) + " targets, but the batch has " +
+                  std::to_string(batch.get().token_weight) +
+                  "; loss_weight of the model and the number of targets in its samples must agree",
+              -1,
+              step);
 }
 
 void require_finite(const YokeStepResult& r, int64_t step) {
@@ -46,9 +54,10 @@ void evaluate(
   const auto begin = std::chrono::steady_clock::now();
   int64_t batches = job.data.held_out.num_windows() / deal.global_batch();
   if (job.config.run.eval.batches > 0) batches = std::min(batches, job.config.run.eval.batches);
+  const Source source{job.data, job.samples};
   double loss = 0, weight = 0;
   for (int64_t b = 0; b < batches; ++b) {
-    const Batch batch(job.data, job.data.held_out, b * deal.global_batch(), deal);
+    const Batch batch(source, job.data.held_out, b * deal.global_batch(), deal);
     const YokeStepResult r = run_step(model, batch, step, 0, YOKE_STEP_FORWARD_ONLY);
     loss += r.loss_sum;
     weight += r.loss_weight;
@@ -90,13 +99,14 @@ void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Po
   const Deal deal{
       mesh.data_rank(world.rank()), mesh.data_ranks(), job.plan->accumulation(), plan.micro_batch};
 
+  const Source source{job.data, job.samples};
   StopAgreement stop(world);
   // The profiler is one per process.
   const bool traced = world.rank() == 0 || !world.in_threads();
   StepTrace trace(traced ? run.profile : ProfileConfig{}, place.dir, world.rank(), log);
   while (at.step < run.train.steps && !stop.stop_before(at.step + 1)) {
     trace.before(at.step + 1);
-    const Batch batch(job.data, job.data.train, at.next_sample, deal);
+    const Batch batch(source, job.data.train, at.next_sample, deal);
     const double lr = learning_rate(run.train, at.step + 1);
     const YokeStepResult result = run_step(model, batch, at.step + 1, lr, 0);
     require_finite(result, at.step + 1);

@@ -1,5 +1,6 @@
 #include "core/backend/search.hpp"
 
+#include <dlfcn.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -92,6 +93,18 @@ std::string count_text(const SearchDir& dir) {
   return n == 1 ? "1 backend" : std::to_string(n) + " backends";
 }
 
+// Beside the shared library that this code is in, which a worker of the user's own links from
+// wherever that worker lies; else <our bin>/../lib.
+std::string our_lib_dir() {
+  Dl_info here{};
+  std::error_code error;
+  const bool known = ::dladdr(reinterpret_cast<void*>(&our_lib_dir), &here) != 0;
+  const fs::path library = known ? fs::canonical(here.dli_fname, error) : fs::path();
+  if (!error && library.extension() == ".so") return library.parent_path().string();
+  const fs::path exe = fs::read_symlink("/proc/self/exe", error);
+  return error ? "" : (exe.parent_path().parent_path() / "lib").string();
+}
+
 [[noreturn]] void throw_not_found(const std::string& name, const std::vector<SearchDir>& dirs) {
   std::vector<std::string> known;
   for (const Candidate& c : list_candidates(dirs)) {
@@ -119,9 +132,7 @@ SearchSettings SearchSettings::current(std::vector<std::string> config_path) {
     const std::string home = env_value("HOME");
     s.data_home = home.empty() ? "" : home + "/.local/share";
   }
-  std::error_code error;
-  const fs::path exe = fs::read_symlink("/proc/self/exe", error);
-  if (!error) s.lib_dir = (exe.parent_path().parent_path() / "lib").string();
+  s.lib_dir = our_lib_dir();
   return s;
 }
 

@@ -11,9 +11,9 @@ struct SearchSettings {
   std::vector<std::string> config_path;  // backend_path of the run file
   std::string env_path;                  // YOKE_BACKEND_PATH, separated by ':'
   std::string data_home;  // $XDG_DATA_HOME, else ~/.local/share; "" = neither is known
-  std::string lib_dir;    // <our bin>/../lib
+  std::string lib_dir;    // of libyoke_worker.so, or <our bin>/../lib
 
-  // Of this process: reads the environment and /proc/self/exe.
+  // Of this process: reads the environment and where its program lies.
   static SearchSettings current(std::vector<std::string> config_path = {});
 };
 

@@ -53,7 +53,7 @@ class Loader {
 
  private:
   // Options are recognised by the backends that can be found, for which backend_path is needed
-  // first.
+  // first, and by the family.
   void find_sections(const Environment& environment) {
     const Key& path_key = *find_key("backend_path");
     if (const Setting* path = settings_.winner("backend_path")) {
@@ -61,15 +61,31 @@ class Loader {
       if (check_key(path_key, value).empty()) write_key(path_key, value, run_);
     }
     known_ = list_backends_(run_.backend_path);
-    sections_ = known_;
+    std::copy_if(
+        known_.begin(), known_.end(), std::back_inserter(sections_), [](const std::string& name) {
+          return !is_table(name);
+        });
     // The chosen one is looked up by others, who say where they looked.
     Settings chosen = settings_;
     add_variables(environment, {}, chosen);
     if (const Setting* backend = chosen.winner("parallel_backend")) {
       const Value value = value_of(*find_key("parallel_backend"), *backend);
       const auto* name = std::get_if<std::string>(&value.data);
-      if (name != nullptr && !name->empty()) sections_.push_back(section_name(*name));
+      if (name != nullptr && !name->empty() && !is_table(section_name(*name)))
+        sections_.push_back(section_name(*name));
     }
+    if (const Setting* family = chosen.winner("model.family")) {
+      const Value value = value_of(*find_key("model.family"), *family);
+      own_model_ = value != Value{ModelConfig{}.family};
+    }
+    if (own_model_) sections_.push_back("model");
+  }
+
+  // Below [model] only the family's name is ours if the family is not.
+  const Key* schema_key(const std::string& name) const {
+    const Key* key = find_key(name);
+    const bool of_family = own_model_ && name.starts_with("model.") && name != "model.family";
+    return of_family ? nullptr : key;
   }
 
   std::vector<Setting> ordered() const {
@@ -85,8 +101,7 @@ class Loader {
   }
 
   bool is_section(const std::string& name) const {
-    return !is_table(name) &&
-           std::find(sections_.begin(), sections_.end(), name) != sections_.end();
+    return std::find(sections_.begin(), sections_.end(), name) != sections_.end();
   }
 
   void fault(const Setting& setting, const std::string& what) {
@@ -99,7 +114,7 @@ class Loader {
       fault(
           setting,
           setting.key + " is given twice" + (setting.loose() ? "" : "; first at " + first->second));
-    } else if (const Key* key = find_key(setting.key)) {
+    } else if (const Key* key = schema_key(setting.key)) {
       take_key(*key, setting);
     } else if (is_section(setting.table()) && setting.key != setting.table()) {
       take_option(setting);
@@ -208,6 +223,7 @@ class Loader {
       const std::optional<Value> value = read_key(key, run_);
       if (!key.is(kRequired) || unsound_.count(name) != 0 || value != Value{std::string()})
         continue;
+      if (own_model_ && name == "data.path") continue;  // its data may be its own, too
       unsound_.insert(name);
       const bool backend = name == "parallel_backend";
       const std::string example = backend ? (known_.empty() ? "NAME" : known_[0]) : "FILE";
@@ -237,13 +253,14 @@ class Loader {
     LoadedConfig config{path_, std::move(run_), {}};
     for (const Key& key : schema()) {
       const std::string name(key.name);
+      if (schema_key(name) == nullptr) continue;
       const std::optional<Value> value = read_key(key, config.run);
       config.values.push_back({name, value ? to_text(*value) : "", origin(name)});
     }
     for (const auto& [name, option] : options_) {
       config.run.backend_options.push_back(option);
-      config.values.push_back(
-          {name, option.is_string ? toml_string(option.text) : option.text, option.origin});
+      add_value(config.values,
+                {name, option.is_string ? toml_string(option.text) : option.text, option.origin});
     }
     return config;
   }
@@ -252,7 +269,8 @@ class Loader {
   const ListBackends& list_backends_;
   Settings settings_;
   std::vector<std::string> known_;     // backends that can be found
-  std::vector<std::string> sections_;  // tables that hold options of a backend
+  std::vector<std::string> sections_;  // tables that hold options of a backend or of the family
+  bool own_model_ = false;             // the family is not of the house
   std::map<std::pair<int, std::string>, std::string> origins_;  // by layer and key
   std::map<std::string, std::string> origin_of_;                // of what won
   std::set<std::pair<int, std::string>> unknown_tables_;
@@ -263,6 +281,14 @@ class Loader {
 };
 
 }  // namespace
+
+void add_value(std::vector<Resolved>& values, const Resolved& value) {
+  const auto table = [](const std::string& key) { return key.substr(0, key.find('.')); };
+  const auto after = std::find_if(values.rbegin(), values.rend(), [&](const Resolved& other) {
+    return table(other.key) == table(value.key);
+  });
+  values.insert(after == values.rend() ? values.end() : after.base(), value);
+}
 
 ConfigError::ConfigError(const std::string& subject,
                          std::vector<std::string> faults,

@@ -40,6 +40,9 @@ struct LoadedConfig {
   std::vector<Resolved> values;  // all keys in schema order, then the given options of backends
 };
 
+// Adds a value behind the last one of its table, else at the end.
+void add_value(std::vector<Resolved>& values, const Resolved& value);
+
 using Environment = std::map<std::string, std::string>;
 
 // Names of the backends that can be found, given `backend_path`. Called once.

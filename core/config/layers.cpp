@@ -45,7 +45,7 @@ std::string option_key(const std::string& variable, const std::vector<std::strin
   for (const std::string& backend : backends) {
     const std::string prefix = std::string(kPrefix) + upper(backend) + "_";
     const bool fits = variable.size() > prefix.size() && variable.starts_with(prefix);
-    if (!is_table(backend) && fits && backend.size() > best.size()) best = backend;
+    if (fits && backend.size() > best.size()) best = backend;
   }
   if (best.empty()) return "";
   return best + "." + lower(variable.substr(kPrefix.size() + best.size() + 1));

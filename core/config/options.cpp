@@ -80,7 +80,7 @@ std::string set_value(const OptionInfo& info, const BackendOption& option, Item&
   return "";
 }
 
-Item default_item(const std::string& backend, const OptionInfo& info) {
+Item default_item(const OptionOwner& owner, const OptionInfo& info) {
   Item item;
   item.key = info.key;
   item.type = info.type;
@@ -89,12 +89,13 @@ Item default_item(const std::string& backend, const OptionInfo& info) {
   // "" = no default; the choices of a string need not hold it.
   item.unset = info.default_value.empty() && !is_string;
   if (info.default_value.empty()) return item;
-  const BackendOption option{backend, info.key, info.default_value, "default", is_string, false};
+  const BackendOption option{
+      owner.table, info.key, info.default_value, "default", is_string, false};
   const std::string reason = set_value(info, option, item);
   if (reason.empty()) return item;
   throw Error(YOKE_INTERNAL,
-              "backend '" + backend + "' declares option '" + info.key + "' with the default '" +
-                  info.default_value + "': " + reason + "; this is a defect of the backend");
+              owner.name + " declares option '" + info.key + "' with the default '" +
+                  info.default_value + "': " + reason + "; this is a defect of it");
 }
 
 std::string shown(const BackendOption& option) {
@@ -181,21 +182,21 @@ OptionList::OptionList(std::vector<Item> items) : items_(std::move(items)) {
 }
 
 OptionList check_options(const std::vector<BackendOption>& given,
-                         const std::string& backend,
+                         const OptionOwner& owner,
                          const std::vector<OptionInfo>& infos) {
   std::vector<Item> items;
   std::vector<std::string> keys, faults;
   for (const OptionInfo& info : infos) {
     keys.push_back(info.key);
-    items.push_back(default_item(backend, info));
+    items.push_back(default_item(owner, info));
   }
   for (const BackendOption& option : given) {
-    if (option.backend != backend) continue;
+    if (option.backend != owner.table) continue;
     const auto found = std::find(keys.begin(), keys.end(), option.key);
     if (found == keys.end()) {
       const std::string known = keys.empty() ? "it has none" : "known: " + join(keys);
-      faults.push_back(option.origin + ": backend '" + backend + "' has no option '" + option.key +
-                       "'; " + known + did_you_mean(option.key, keys));
+      faults.push_back(option.origin + ": " + owner.name + " has no option '" + option.key + "'; " +
+                       known + did_you_mean(option.key, keys));
       continue;
     }
     const size_t i = static_cast<size_t>(found - keys.begin());
@@ -205,26 +206,27 @@ OptionList check_options(const std::vector<BackendOption>& given,
     items[i].unset = false;
     items[i].origin = option.origin;
   }
-  if (!faults.empty()) throw ConfigError("options of backend '" + backend + "'", faults);
+  if (!faults.empty()) throw ConfigError("options of " + owner.name, faults);
   return OptionList(std::move(items));
 }
 
 void fill_options(LoadedConfig& config, const std::string& backend, const OptionList& options) {
   std::erase_if(config.run.backend_options,
                 [&](const BackendOption& option) { return option.backend == backend; });
-  std::erase_if(config.values, [&](const Resolved& item) {
-    return find_key(item.key) == nullptr && item.key.starts_with(backend + ".");
-  });
+  for (const Item& item : options.items()) {
+    std::erase_if(config.values,
+                  [&](const Resolved& old) { return old.key == backend + "." + item.key; });
+  }
   for (const Item& item : options.items()) {
     const bool is_string = is_text(item.type);
     if (item.unset) {
-      config.values.push_back({backend + "." + item.key, "", item.origin});
+      add_value(config.values, {backend + "." + item.key, "", item.origin});
       continue;
     }
     const std::string text = written(item);
     config.run.backend_options.push_back({backend, item.key, text, item.origin, is_string, false});
-    config.values.push_back(
-        {backend + "." + item.key, is_string ? toml_string(text) : text, item.origin});
+    add_value(config.values,
+              {backend + "." + item.key, is_string ? toml_string(text) : text, item.origin});
   }
 }
 

@@ -1,5 +1,5 @@
-// The options of a backend: what the user wrote, checked against what the backend declares. No
-// LibTorch.
+// The options of a backend or of a model family: what the user wrote, checked against what they
+// declare. No LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ std::vector<OptionInfo> option_infos(const YokeDescription& description);
 // "int", "float", "bool", "string", "file".
 const char* option_type_name(int32_t type);
 
-// Values of all options of one backend. Owns the strings that data() points to. Movable only.
+// Values of all options of one owner. Owns the strings that data() points to. Movable only.
 class OptionList {
  public:
   struct Item {
@@ -47,16 +47,21 @@ class OptionList {
   std::vector<YokeOption> view_;
 };
 
-// The values of every option that `backend` declares, in its order; defaults filled in. Options of
-// other backends are passed by. Reads the files. Throws ConfigError with every fault (unknown key,
-// type, range, choice, unreadable file); INTERNAL if the backend's own declaration contradicts
-// itself.
+// Whose options they are.
+struct OptionOwner {
+  std::string table;  // of the run file: "ox", "model"
+  std::string name;   // for messages: "backend 'ox'", "model family 'mine'"
+};
+
+// The values of every option that the owner declares, in its order; defaults filled in. Options of
+// other tables are passed by. Reads the files. Throws ConfigError with every fault (unknown key,
+// type, range, choice, unreadable file); INTERNAL if the declaration contradicts itself.
 OptionList check_options(const std::vector<BackendOption>& given,
-                         const std::string& backend,
+                         const OptionOwner& owner,
                          const std::vector<OptionInfo>& infos);
 
-// Replaces the options of `backend` in the configuration by the checked ones, defaults included, so
-// that to_toml writes the complete run. Unset ones are left out.
+// Replaces the options of the table `backend` in the configuration by the checked ones, defaults
+// included, so that to_toml writes the complete run. Unset ones are left out.
 void fill_options(LoadedConfig& config, const std::string& backend, const OptionList& options);
 
 }  // namespace yoke

@@ -54,7 +54,9 @@ std::string resume_digest(const LoadedConfig& config) {
   std::string text;
   for (const Resolved& item : config.values) {
     const Key* key = find_key(item.key);
-    if (key == nullptr || key->is(kFree)) continue;
+    // Options of a backend may change, those of the model may not.
+    const bool fixed = key != nullptr ? !key->is(kFree) : item.key.starts_with("model.");
+    if (!fixed) continue;
     text += item.key + " = " + item.value + "\n";
   }
   char digest[17];

@@ -42,7 +42,7 @@ struct ModelConfig {
 };
 
 struct DataConfig {
-  std::string path;
+  std::string path;             // "" = the family has data of its own
   std::string format = "auto";  // | text | yoke | nanogpt | llmc
   int64_t seq_len = 256;
   std::string order = "shuffled";  // | sequential
@@ -97,8 +97,8 @@ struct CommConfig {
   double timeout = 60;         // seconds
 };
 
-// A value below [NAME], NAME being a backend; typed by the backend's own option list later
-// (options.hpp).
+// A value below [NAME], NAME being a backend, or "model" for a family that is not of the house;
+// typed by the declared options later (options.hpp).
 struct BackendOption {
   std::string backend, key;
   std::string text;    // as written, strings without quotes

@@ -28,13 +28,28 @@ void check_config(const DataConfig& config) {
   }
 }
 
-}  // namespace
-
-WindowSplit split_windows(int64_t tokens, int64_t seq_len, double holdout) {
-  const int64_t windows = tokens > 0 ? (tokens - 1) / seq_len : 0;
+WindowSplit split(int64_t windows, double holdout) {
   int64_t held_out = std::llround(holdout * static_cast<double>(windows));
   if (holdout > 0) held_out = std::max<int64_t>(held_out, 1);
   return {windows - held_out, held_out};
+}
+
+DataSet make_data_set(std::shared_ptr<const TokenStream> stream,
+                      int64_t targets,
+                      const WindowSplit& parts,
+                      const DataConfig& config,
+                      uint64_t seed) {
+  const bool shuffled = config.order == "shuffled";
+  return {std::move(stream),
+          targets,
+          Sampler(0, parts.train, shuffled, seed),
+          Sampler(parts.train, parts.held_out, false, seed)};
+}
+
+}  // namespace
+
+WindowSplit split_windows(int64_t tokens, int64_t seq_len, double holdout) {
+  return split(tokens > 0 ? (tokens - 1) / seq_len : 0, holdout);
 }
 
 DataSet open_data(const DataConfig& config, int64_t global_batch, uint64_t seed, int64_t vocab) {
@@ -42,26 +57,37 @@ DataSet open_data(const DataConfig& config, int64_t global_batch, uint64_t seed,
   auto stream = TokenStream::open(config.path, config.format, vocab);
   const std::string who =
       "data.path = \"" + config.path + "\" has " + text(stream->size()) + " tokens, ";
-  const auto [train, held_out] = split_windows(stream->size(), config.seq_len, config.holdout);
-  if (train < 1) {
+  const WindowSplit parts = split_windows(stream->size(), config.seq_len, config.holdout);
+  if (parts.train < 1) {
     throw Error(YOKE_INVALID_ARGUMENT,
                 who + "too few: data.seq_len = " + text(config.seq_len) +
                     " with data.holdout = " + std::to_string(config.holdout) + " needs at least " +
                     text((config.holdout > 0 ? 2 : 1) * config.seq_len + 1) +
                     "; give a longer text or a smaller seq_len");
   }
-  if (global_batch > train) {
+  if (global_batch > parts.train) {
     throw Error(YOKE_INVALID_ARGUMENT,
                 "train.global_batch = " + text(global_batch) + " sequences, but " + who +
-                    "which make " + text(train) + " training windows of " + text(config.seq_len) +
-                    " (and " + text(held_out) + " held out); allowed: 1 to " + text(train) +
+                    "which make " + text(parts.train) + " training windows of " +
+                    text(config.seq_len) + " (and " + text(parts.held_out) +
+                    " held out); allowed: 1 to " + text(parts.train) +
                     ", or a smaller data.seq_len or data.holdout");
   }
-  const bool shuffled = config.order == "shuffled";
-  return {std::move(stream),
-          config.seq_len,
-          Sampler(0, train, shuffled, seed),
-          Sampler(train, held_out, false, seed)};
+  return make_data_set(std::move(stream), config.seq_len, parts, config, seed);
+}
+
+DataSet split_samples(
+    const DataConfig& config, int64_t count, int64_t targets, int64_t global_batch, uint64_t seed) {
+  check_config(config);
+  const WindowSplit parts = split(count, config.holdout);
+  if (parts.train < std::max<int64_t>(global_batch, 1)) {
+    throw Error(YOKE_INVALID_ARGUMENT,
+                "train.global_batch = " + text(global_batch) + " samples, but the family has " +
+                    text(parts.train) + " to train on (and " + text(parts.held_out) +
+                    " held out by data.holdout = " + std::to_string(config.holdout) +
+                    "); allowed: at most " + text(std::max<int64_t>(parts.train, 0)));
+  }
+  return make_data_set(nullptr, targets, parts, config, seed);
 }
 
 int64_t first_sample(int64_t step,

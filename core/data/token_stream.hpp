@@ -73,8 +73,8 @@ struct HostMicroBatch {
 // global batch is larger than the training part. vocab: of the model, 0 = none; whether it holds
 // stream->vocab() is the caller's check.
 struct DataSet {
-  std::shared_ptr<const TokenStream> stream;
-  int64_t seq_len = 0;
+  std::shared_ptr<const TokenStream> stream;  // NULL: a model family has samples of its own
+  int64_t seq_len = 0;                        // targets of a window
   Sampler train, held_out;
 };
 DataSet open_data(const DataConfig& config, int64_t global_batch, uint64_t seed, int64_t vocab = 0);
@@ -84,6 +84,11 @@ struct WindowSplit {
   int64_t train = 0, held_out = 0;
 };
 WindowSplit split_windows(int64_t tokens, int64_t seq_len, double holdout);
+
+// The same parts and order over `count` samples of a model family, each a window with `targets`
+// targets. Throws Error(INVALID_ARGUMENT) if a global batch is larger than the training part.
+DataSet split_samples(
+    const DataConfig& config, int64_t count, int64_t targets, int64_t global_batch, uint64_t seed);
 
 // Samples of data rank r, micro-batch a of step s (s counts from 0), with m sequences per
 // micro-batch and `accumulation` micro-batches: m samples from s*G + a*data_ranks*m + r*m, G =

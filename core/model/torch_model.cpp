@@ -27,6 +27,12 @@ void add_block(BlockList& list, TorchBlock block, const std::string& prefix) {
   if (!block.module || !block.forward) {
     throw Error(YOKE_INVALID_ARGUMENT, "block '" + block.name + "' has no module or no forward");
   }
+  for (const auto& buffer : block.module->named_buffers()) {
+    throw Error(YOKE_INVALID_ARGUMENT,
+                "block '" + block.name + "' has the buffer '" + buffer.key() +
+                    "', and buffers are neither saved nor shared between ranks; allowed: "
+                    "parameters alone");
+  }
   std::vector<std::pair<std::string, at::Tensor>> params;
   for (const auto& item : block.module->named_parameters()) {
     params.emplace_back(prefix.empty() ? item.key() : prefix + "." + item.key(), item.value());

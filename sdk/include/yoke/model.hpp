@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "yoke/options.hpp"
 #include "yoke/torch.hpp"
 
 #define YOKE_WORKER_API __attribute__((visibility("default")))
@@ -39,7 +40,7 @@ struct BlockList {
 
 // Appends a block and frees the memory of its parameters at once, so that a model may be larger
 // than memory. The full name of a parameter is "<prefix>.<its name in the module>"; an empty prefix
-// adds none. Throws Error(INVALID_ARGUMENT) for a block without module or forward.
+// adds none. Throws Error(INVALID_ARGUMENT) for a block without module or forward, or with buffers.
 YOKE_WORKER_API void add_block(BlockList& list, TorchBlock block, const std::string& prefix);
 
 // A contiguous tensor of this shape whose storage has no memory yet; what parameters start as.
@@ -58,8 +59,21 @@ struct ModelInfo {
 
 // What a run asks of a family.
 struct FamilyArgs {
+  Options options;                 // below [model]: every option of the family
   int32_t param_dtype = YOKE_F32;  // of parameters and activations
   int64_t seq_len = 0;             // data.seq_len
+  std::string data_path;           // data.path, "" = not given
+};
+
+// Data of a family's own, in place of the tokens of data.path. The host decides which rank gets
+// which sample when (data.order, data.holdout, seed), the same in every layout.
+struct Samples {
+  int64_t count = 0;    // data.holdout of them, at the end, are kept for evaluation
+  int64_t targets = 1;  // in every sample; the loss is the sum over all targets by their number
+  // Sample `index` in [0, count): its inputs by role, without the dimension of the batch, which the
+  // host adds in front. The same at every call and on every rank, with the same roles, shapes and
+  // dtypes for every index. Any thread.
+  std::function<TorchInputs(int64_t index)> read;
 };
 
 // A kind of model, by the name that `[model] family` gives it. The functions throw
@@ -67,7 +81,9 @@ struct FamilyArgs {
 struct Family {
   // Blocks whose parameters have no memory: building needs none, or one block's.
   std::function<BlockList(const FamilyArgs& args)> make_blocks;
-  std::function<ModelInfo(const FamilyArgs& args)> info{};  // empty = nothing to tell
+  std::function<ModelInfo(const FamilyArgs& args)> info{};   // empty = nothing to tell
+  std::vector<OptionInfo> options{};                         // its own keys below [model]
+  std::function<Samples(const FamilyArgs& args)> samples{};  // empty = tokens of data.path
 };
 
 }  // namespace yoke

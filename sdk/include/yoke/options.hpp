@@ -27,6 +27,7 @@ struct OptionInfo {
 // so a missing key is a defect.
 class Options {
  public:
+  Options() = default;
   Options(const YokeOption* options, uint64_t count) : options_(options), count_(count) {}
 
   int64_t integer(std::string_view key) const { return find(key).int_value; }
@@ -44,8 +45,8 @@ class Options {
     throw Error(YOKE_INTERNAL, "no option was declared as '" + std::string(key) + "'");
   }
 
-  const YokeOption* options_;
-  uint64_t count_;
+  const YokeOption* options_ = nullptr;
+  uint64_t count_ = 0;
 };
 
 }  // namespace yoke

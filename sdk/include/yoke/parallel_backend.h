@@ -246,9 +246,9 @@ typedef struct YokeModelSummary {
   uint64_t num_blocks;
 } YokeModelSummary;
 
-/* An input of one micro-batch, [sequences, seq_len, ...]. Frozen. Roles of a language model:
- * "tokens", "targets", "positions" (int64). No block derives positions or lengths from a constant, so
- * that a backend may slice what it passes. */
+/* An input of one micro-batch, [sequences, ...]. Frozen. Roles of a language model, all of them
+ * [sequences, seq_len] int64: "tokens", "targets", "positions". No block derives positions or lengths
+ * from a constant, so that a backend may slice what it passes. */
 typedef struct YokeInput {
   YokeString role;
   YokeTensor tensor;

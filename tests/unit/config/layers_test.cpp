@@ -164,6 +164,41 @@ TEST(LoadConfig, TheChosenBackendHasATableEvenIfNotFound) {
   EXPECT_EQ(variable.run().parallel_backend, "mule");
 }
 
+// A family that is not of the house: all other keys below [model] are its own, also those that the
+// house knows.
+TEST(LoadConfig, KeysOfAnOwnModelAreOptions) {
+  const Loading loaded({least("[model]\nfamily = \"mine\"\nhidden = 32\ndim = \"a lot\"\n"),
+                        {"model.rate=0.5"},
+                        {{"YOKE_MODEL_DEPTH", "3"}}});
+  ASSERT_EQ(loaded.run().backend_options.size(), 4u);
+  for (const BackendOption& o : loaded.run().backend_options) EXPECT_EQ(o.backend, "model");
+  EXPECT_EQ(loaded.run().model.dim, 0);
+  EXPECT_EQ(loaded.origin("model.hidden"), "run.toml:5");
+  EXPECT_EQ(loaded.origin("model.rate"), "command line");
+  EXPECT_EQ(loaded.origin("model.depth"), "YOKE_MODEL_DEPTH");
+  EXPECT_EQ(loaded.value("model.dim"), "\"a lot\"");
+  EXPECT_EQ(loaded.origin("model.preset"), "no such key");
+  const std::string text = to_toml(loaded.config());
+  EXPECT_NE(text.find("[model]\nfamily = \"mine\"\n"), std::string::npos);
+  EXPECT_EQ(text.find("[model]"), text.rfind("[model]"));
+  EXPECT_EQ(to_toml(Loading({text}).config()), text);
+}
+
+TEST(LoadConfig, AnOwnModelMayHaveDataOfItsOwn) {
+  const Loading mine({"parallel_backend = \"ox\"\nmodel.family = \"mine\"\n"});
+  EXPECT_EQ(mine.run().data.path, "");
+  EXPECT_EQ(Loading({"parallel_backend = \"ox\"\n"}).faults().size(), 1u);
+}
+
+TEST(LoadConfig, KeysOfAnOwnModelMustStayWhenARunIsResumed) {
+  const auto digest = [](const std::string& more) {
+    return resume_digest(
+        Loading({least("model.family = \"mine\"\nox.size = 1\n"), {more}}).config());
+  };
+  EXPECT_NE(digest("model.hidden=1"), digest("model.hidden=2"));
+  EXPECT_EQ(digest("ox.speed=1"), digest("ox.speed=2"));
+}
+
 TEST(LoadConfig, WhatIsSoundCanBeReadInSpiteOfFaults) {
   const Loading loaded({least("dp_shards = 3\n[train]\nsteps = -1\nlr = 0.5\n")});
   EXPECT_EQ(loaded.faults().size(), 1u);

@@ -12,6 +12,8 @@ using ::testing::ElementsAre;
 using testing::least;
 using testing::Loading;
 
+const OptionOwner kOx{"ox", "backend 'ox'"};
+
 OptionInfo info(const std::string& key, int32_t type, const std::string& preset) {
   OptionInfo made;
   made.key = key;
@@ -33,7 +35,7 @@ std::vector<OptionInfo> infos() {
 }
 
 OptionList check(const std::string& table, const std::vector<std::string>& overrides = {}) {
-  return check_options(Loading({least(table), overrides}).run().backend_options, "ox", infos());
+  return check_options(Loading({least(table), overrides}).run().backend_options, kOx, infos());
 }
 
 std::vector<std::string> faults(const std::string& table,
@@ -111,7 +113,7 @@ TEST(CheckOptions, WordsOfTheCommandLineMustFitTheTypeToo) {
 TEST(CheckOptions, SaysThatABackendHasNone) {
   const auto given = Loading({least("[ox]\nx = 1\n")}).run().backend_options;
   try {
-    check_options(given, "ox", {});
+    check_options(given, kOx, {});
     FAIL();
   } catch (const ConfigError& e) {
     EXPECT_THAT(e.what(), ::testing::HasSubstr("backend 'ox' has no option 'x'; it has none"));
@@ -120,14 +122,14 @@ TEST(CheckOptions, SaysThatABackendHasNone) {
 
 TEST(CheckOptions, ADefaultThatContradictsItsTypeIsTheBackendsFault) {
   try {
-    check_options({}, "ox", {info("size", YOKE_OPTION_INT, "big")});
+    check_options({}, kOx, {info("size", YOKE_OPTION_INT, "big")});
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), YOKE_INTERNAL);
     EXPECT_STREQ(
         e.what(),
         "backend 'ox' declares option 'size' with the default 'big': expected an integer; this is "
-        "a defect of the backend");
+        "a defect of it");
   }
 }
 
@@ -180,7 +182,7 @@ TEST(OptionList, KeepsItsTextWhenMoved) {
 TEST(FillOptions, MakesTheResolvedRunComplete) {
   LoadedConfig config =
       Loading({least("[draught_horse]\nsize = 1\n"), {"ox.file=12", "ox.ratio=1"}}).config();
-  const OptionList list = check_options(config.run.backend_options, "ox", infos());
+  const OptionList list = check_options(config.run.backend_options, kOx, infos());
   fill_options(config, "ox", list);
   const std::string text = to_toml(config);
   EXPECT_THAT(text,
@@ -188,7 +190,7 @@ TEST(FillOptions, MakesTheResolvedRunComplete) {
                                    "mode = \"sharded\"\nfile = \"12\"\n"));
   EXPECT_THAT(text, ::testing::HasSubstr("[draught_horse]\nsize = 1\n"));
   const Loading again({text});
-  const OptionList same = check_options(again.run().backend_options, "ox", infos());
+  const OptionList same = check_options(again.run().backend_options, kOx, infos());
   for (size_t i = 0; i < list.size(); ++i) {
     EXPECT_EQ(same.items()[i].string_value, list.items()[i].string_value);
     EXPECT_EQ(same.items()[i].int_value, list.items()[i].int_value);

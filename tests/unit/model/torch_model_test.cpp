@@ -373,6 +373,15 @@ TEST(BlockList, RefusesABlockWithoutForward) {
                Error);
 }
 
+TEST(BlockList, RefusesABlockWithBuffers) {
+  struct Counting : torch::nn::Module {
+    Counting() { register_buffer("seen", at::zeros({1})); }
+  };
+  BlockList list;
+  const auto forward = [](const at::Tensor& x, const TorchInputs&) { return x; };
+  EXPECT_THROW(add_block(list, {"count", std::make_shared<Counting>(), forward}, "count"), Error);
+}
+
 TEST(TorchModelHost, CopiesWhatAPassingBlockHandsOn) {
   BlockList list;
   auto block = std::make_shared<Affine>(at::ones({1}));

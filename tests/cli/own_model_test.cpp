@@ -1,0 +1,150 @@
+// The example of a model of one's own, as a user builds it: outside the tree, against an install.
+// Every backend must train it to the same numbers in every layout.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "core/launch/subprocess.hpp"
+#include "tests/support/temp_folder.hpp"
+
+namespace yoke::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Words = std::vector<std::string>;
+
+constexpr double kLossBound = 1e-12;  // relative, fp64: only the order of sums differs
+
+class OwnModel : public ::testing::Test {
+ protected:
+  // The install and the worker are made once.
+  static void SetUpTestSuite() {
+    folder_ = new TempFolder;
+    std::filesystem::copy(std::string(std::getenv("YOKE_SOURCE")) + "/sdk/examples/own_model",
+                          *folder_ / "mine");
+    must({"cmake", "--install", YOKE_BUILD, "--strip", "--prefix", *folder_ / "prefix"});
+    must({"cmake",
+          "-S",
+          *folder_ / "mine",
+          "-B",
+          *folder_ / "mine/build",
+          "-G",
+          "Ninja",
+          "-DCMAKE_BUILD_TYPE=Release",
+          "-DCMAKE_PREFIX_PATH=" + (*folder_ / "prefix")});
+    must({"cmake", "--build", *folder_ / "mine/build"});
+  }
+  static void TearDownTestSuite() {
+    delete folder_;
+    folder_ = nullptr;
+  }
+
+  static void must(const Words& words) {
+    Words argv{"/usr/bin/env"};
+    argv.insert(argv.end(), words.begin(), words.end());
+    const SubprocessResult r = run_subprocess(argv);
+    ASSERT_TRUE(r.ending.ok()) << words[1] << "\n" << r.out << r.err;
+  }
+  static SubprocessResult yoke(const Words& words) {
+    Words argv{
+        "/usr/bin/env", "-C", *folder_ / "mine", "OMP_NUM_THREADS=1", *folder_ / "prefix/bin/yoke"};
+    argv.insert(argv.end(), words.begin(), words.end());
+    return run_subprocess(argv);
+  }
+  static SubprocessResult train(const Words& more) {
+    Words words{"train", "run.toml", "worker=" + (*folder_ / "mine/build/bars-worker")};
+    words.insert(words.end(), more.begin(), more.end());
+    return yoke(words);
+  }
+  static std::vector<double> losses(const Words& layout) {
+    static int runs = 0;
+    const std::string dir = "runs/parity" + std::to_string(runs++);
+    Words words{"run.dir=" + dir,
+                "precision.param=fp64",
+                "precision.reduce=fp64",
+                "train.steps=20",
+                "metrics.every=1",
+                "eval.every=0",
+                "checkpoint.every=0"};
+    words.insert(words.end(), layout.begin(), layout.end());
+    const SubprocessResult r = train(words);
+    EXPECT_EQ(r.ending.exit_code, 0) << r.err;
+    std::vector<double> values;
+    std::istringstream in(read_file(*folder_ / ("mine/" + dir + "/metrics.jsonl")));
+    for (std::string line; std::getline(in, line);)
+      values.push_back(nlohmann::json::parse(line).at("loss"));
+    return values;
+  }
+
+  static TempFolder* folder_;
+};
+TempFolder* OwnModel::folder_ = nullptr;
+
+TEST_F(OwnModel, IsTrainedToTheSameNumbersByEveryBackendInEveryLayout) {
+  const std::vector<double> expected = losses({});
+  ASSERT_EQ(expected.size(), 20u);
+  EXPECT_LT(expected.back(), 0.95 * expected.front()) << "nothing was learnt";
+  const std::string ptd = "parallel_backend=ptd";
+  std::vector<Words> layouts{{"--nproc", "2"}};
+  if (std::filesystem::exists(*folder_ / "prefix/lib/yoke/backends/ptd.so")) {
+    layouts.insert(layouts.end(),
+                   {{ptd},
+                    {ptd, "--nproc", "2", "dp_degree=2"},
+                    {ptd, "--nproc", "2", "dp_shards=2", "train.micro_batch=8"},
+                    {ptd, "--nproc", "4", "dp_degree=2", "dp_shards=2"},
+                    {ptd, "--virtual", "4", "dp_shards=4"}});
+  }
+  for (const Words& layout : layouts) {
+    const std::vector<double> got = losses(layout);
+    ASSERT_EQ(got.size(), expected.size());
+    for (size_t step = 0; step < got.size(); ++step) {
+      EXPECT_LE(std::abs(got[step] - expected[step]), kLossBound * expected[step])
+          << ::testing::PrintToString(layout) << ", step " << step + 1;
+    }
+  }
+}
+
+TEST_F(OwnModel, IsEvaluatedSavedAndResumedLikeAnyOther) {
+  const SubprocessResult whole = train({"run.dir=runs/whole"});
+  ASSERT_EQ(whole.ending.exit_code, 0) << whole.err;
+  EXPECT_THAT(whole.out,
+              AllOf(HasSubstr("data of bars: 1800 samples, 200 held out"),
+                    HasSubstr("eval_loss:"),
+                    Not(HasSubstr("bigram"))));
+  const SubprocessResult rest = train({"run.dir=runs/rest",
+                                       "checkpoint.resume=runs/whole/checkpoints/step-00000030",
+                                       "--nproc",
+                                       "2"});
+  EXPECT_EQ(rest.ending.exit_code, 0) << rest.err;
+  const SubprocessResult text = yoke({"generate", "runs/whole/checkpoints/step-00000060"});
+  EXPECT_EQ(text.ending.exit_code, 2);
+  EXPECT_THAT(text.err, HasSubstr("no language model"));
+}
+
+TEST_F(OwnModel, HasKeysOfItsOwn) {
+  EXPECT_EQ(train({"run.dir=runs/wide", "model.width=16", "train.steps=1"}).ending.exit_code, 0);
+  EXPECT_THAT(read_file(*folder_ / "mine/runs/wide/config.resolved.toml"),
+              HasSubstr("[model]\nfamily = \"bars\"\nwidth = 16\n"));
+  const SubprocessResult unknown = train({"model.widht=3"});
+  EXPECT_EQ(unknown.ending.exit_code, 2);
+  EXPECT_THAT(unknown.err,
+              AllOf(HasSubstr("model family 'bars' has no option 'widht'"),
+                    HasSubstr("did you mean 'width'?")));
+  const SubprocessResult range = train({"model.width=0"});
+  EXPECT_EQ(range.ending.exit_code, 2);
+  EXPECT_THAT(range.err, HasSubstr("model.width = 0"));
+  const SubprocessResult batch = train({"train.global_batch=1900"});
+  EXPECT_EQ(batch.ending.exit_code, 2);
+  EXPECT_THAT(batch.err, HasSubstr("the family has 1800 to train on"));
+  const SubprocessResult house = yoke({"train", "run.toml"});
+  EXPECT_EQ(house.ending.exit_code, 2);
+  EXPECT_THAT(house.err, HasSubstr("model.family = \"bars\" is not known to this worker"));
+}
+
+}  // namespace
+}  // namespace yoke::testing
