@@ -117,6 +117,7 @@ CommOptions comm_options(const RunConfig& run) {
                                              : CommCheck::kStep;
   options.timeout = std::chrono::milliseconds(static_cast<int64_t>(run.comm.timeout * 1000));
   options.cancel = &cancel_flag();
+  options.progress = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); };
   return options;
 }
 
@@ -146,16 +147,32 @@ void describe_run(RunFolder& folder, const Job& job) {
 // What a failure means for the exit code of this rank.
 int exit_code_of(const Error& e) {
   if (e.code() == YOKE_CANCELLED && stop_signal() != 0) return 128 + stop_signal();
-  return e.code() == YOKE_UNAVAILABLE ? kExitRankLost : kExitFailed;
+  const bool lost = e.code() == YOKE_UNAVAILABLE || e.code() == YOKE_DEADLINE_EXCEEDED;
+  return lost ? kExitRankLost : kExitFailed;
+}
+
+// "threads: 1 per rank (2 cores, 2 local ranks)"
+std::string thread_text(int local_ranks) {
+  const auto count = [](int n, const char* what) {
+    return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
+  };
+  const int cores = usable_cores(), threads = at::get_num_threads();
+  const bool ours = threads == threads_per_rank(cores, local_ranks);
+  return "threads: " + std::to_string(threads) + " per rank (" + (ours ? "" : "OMP_NUM_THREADS; ") +
+         count(cores, "core") + ", " + count(local_ranks, "local rank") + ")";
 }
 
 // Trains, and leaves exit.json whatever happens.
-int run_rank(const Job& job, const RunPlace& place, CommWorld& world, Log& log) {
+int run_rank(
+    const Job& job, const RunPlace& place, CommWorld& world, Log& log, int32_t local_ranks) {
   std::optional<RunFolder> folder;  // of rank 0
   ExitRecord end;
   Position at;
   try {
-    if (world.rank() == 0) describe_run(folder.emplace(place.dir), job);
+    if (world.rank() == 0) {
+      describe_run(folder.emplace(place.dir), job);
+      log.info(thread_text(local_ranks));
+    }
     train(job, place, world, log, at);
     if (at.step < job.config.run.train.steps) {
       end.code = 128 + stop_signal();
@@ -193,20 +210,30 @@ int guarded(F&& f) {
   }
 }
 
+// A meeting place that cannot be is a fault of how the run was started.
+std::unique_ptr<CommWorld> meet(const Rendezvous& rendezvous, const CommOptions& options) {
+  try {
+    return CommWorld::connect(rendezvous, options);
+  } catch (const Error& e) {
+    if (e.code() == YOKE_INVALID_ARGUMENT) throw Refused(kExitUsage, e.what());
+    throw;
+  }
+}
+
 int run_process(const Arguments& a,
                 const Rendezvous& rendezvous,
                 const std::map<std::string, Family>& families) {
   const Job job = make_job(a.config, a.overrides, rendezvous.world_size, families);
-  const auto world = CommWorld::connect(rendezvous, comm_options(job.config.run));
+  const auto world = meet(rendezvous, comm_options(job.config.run));
   const RunPlace place = a.place.dir.empty() ? agree_on_place(job, *world) : a.place;
   Log log(log_options(a, place, rendezvous.rank));
-  return run_rank(job, place, *world, log);
+  return run_rank(job, place, *world, log, rendezvous.local_world_size);
 }
 
 int run_threads(const Arguments& a, const std::map<std::string, Family>& families) {
   const Job job = make_job(a.config, a.overrides, a.world_size, families);
   const auto virtual_world = make_virtual_world(a.world_size);
-  const int threads = std::max(1, usable_cores() / a.world_size);
+  const int threads = threads_per_rank(usable_cores(), a.world_size);
   std::vector<int> codes(a.world_size, kExitFailed);
   const auto run = [&](int32_t r) {
     at::set_num_threads(threads);
@@ -217,7 +244,7 @@ int run_threads(const Arguments& a, const std::map<std::string, Family>& familie
       rendezvous.virtual_world = virtual_world;
       const auto world = CommWorld::connect(rendezvous, comm_options(job.config.run));
       Log log(log_options(a, a.place, r));
-      return run_rank(job, a.place, *world, log);
+      return run_rank(job, a.place, *world, log, a.world_size);
     });
   };
   std::vector<std::thread> others;
@@ -238,6 +265,34 @@ int say_what_i_am() {
   return kExitOk;
 }
 
+// A rank that `yoke` started on this machine.
+Rendezvous started_here(const Arguments& a) {
+  Rendezvous r;
+  r.rank = a.rank;
+  r.world_size = r.local_world_size = a.world_size;
+  r.file_store = a.rendezvous + "/store";
+  return r;
+}
+
+// A rank that another launcher started.
+Rendezvous launched() {
+  const auto text = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  const LaunchEnvironment env = launch_environment().value();
+  Rendezvous r;
+  r.rank = env.rank;
+  r.world_size = env.world_size;
+  r.master_addr = env.master_addr;
+  r.master_port = env.master_port;
+  r.store_served = text("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  r.attempt = text("TORCHELASTIC_RESTART_COUNT");
+  r.local_world_size = env.local_world_size;
+  r.interface = text("GLOO_SOCKET_IFNAME");
+  return r;
+}
+
 int dispatch(const std::vector<std::string>& words, const std::map<std::string, Family>& families) {
   if (!words.empty() && words[0] == "--probe") {
     if (words.size() != 2) throw Refused(kExitUsage, "yoke-worker --probe needs one path");
@@ -250,20 +305,7 @@ int dispatch(const std::vector<std::string>& words, const std::map<std::string, 
   if (a.mode == Arguments::kPlan) return print_plan(a, families);
   install_stop_handlers();
   if (a.mode == Arguments::kVirtual) return run_threads(a, families);
-  Rendezvous rendezvous;
-  if (a.mode == Arguments::kEnvironment) {
-    const TorchrunEnvironment env = torchrun_environment(std::getenv).value();
-    rendezvous.rank = env.rank;
-    rendezvous.world_size = env.world_size;
-    rendezvous.master_addr = env.master_addr;
-    rendezvous.master_port = env.master_port;
-    rendezvous.store_served = std::getenv("TORCHELASTIC_USE_AGENT_STORE") != nullptr;
-  } else {
-    rendezvous.rank = a.rank;
-    rendezvous.world_size = a.world_size;
-    rendezvous.file_store = a.rendezvous + "/store";
-  }
-  return run_process(a, rendezvous, families);
+  return run_process(a, a.mode == Arguments::kEnvironment ? launched() : started_here(a), families);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "core/backend/search.hpp"
 #include "core/cli/command.hpp"
 #include "core/cli/worker_program.hpp"
+#include "core/launch/environment.hpp"
 #include "core/launch/exit_code.hpp"
 #include "core/launch/machine_check.hpp"
 #include "core/launch/subprocess.hpp"
@@ -77,15 +78,19 @@ Finding check_backends() {
   return {"backends", Finding::kOk, usable, ""};
 }
 
-// `yoke train` starts no ranks of its own where these are set.
+// `yoke train` starts no ranks of its own where a launcher's variables are set.
 Finding check_launcher_variables(const GetVariable& get) {
-  const char* rank = get("RANK");
-  if (rank == nullptr)
-    return {"launcher", Finding::kOk, "none: yoke train starts its own ranks", ""};
-  return {"launcher",
-          Finding::kWarning,
-          std::string("RANK = ") + rank + ": yoke train would take itself for one rank of a run",
-          "unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE, unless a launcher set them"};
+  const std::string what = "launcher", fix = "unset its variables, unless it started this shell";
+  try {
+    const auto env = launch_environment(get);
+    if (!env) return {what, Finding::kOk, "none: yoke train starts its own ranks", ""};
+    return {what,
+            Finding::kWarning,
+            env->launcher + ": yoke train would take itself for one rank of a run",
+            fix};
+  } catch (const Error& e) {
+    return {what, Finding::kWarning, e.what(), fix};
+  }
 }
 
 Finding check_device() {

@@ -203,12 +203,12 @@ int launch(const Request& request, const Start& start) {
 }
 
 // One rank of a run that somebody else started.
-int become_rank(const Request& request) {
+int become_rank(const Request& request, const LaunchEnvironment& env) {
   if (request.nproc || request.virtual_ranks) {
     throw Stop{kExitUsage,
-               "--nproc and --virtual start ranks, but the variables of torchrun (RANK, WORLD_SIZE "
-               "...) say that this "
-               "is already one; leave the flag out, or unset the variables"};
+               std::string(request.nproc ? "--nproc" : "--virtual") +
+                   " starts ranks, but this process is already one, started by " + env.launcher +
+                   "; leave the flag out, or unset the variables"};
   }
   RunConfig run;
   try {
@@ -216,13 +216,18 @@ int become_rank(const Request& request) {
   } catch (const ConfigError& e) {
     throw Stop{kExitUsage, e.what()};
   }
+  const int threads = threads_per_rank(usable_cores(), env.local_world_size);
+  ::setenv("OMP_NUM_THREADS", std::to_string(threads).c_str(), 0);
   std::vector<std::string> argv{find_worker(run.worker), "--env"};
   add_config(argv, request);
   return exec_worker(argv);
 }
 
 int train(const Request& request) {
-  if (torchrun_environment()) return become_rank(request);
+  // A launcher of one process leaves it to us to start the ranks, if we are asked to.
+  const bool starts_ranks = request.nproc || request.virtual_ranks;
+  if (const auto env = launch_environment(); env && (env->world_size > 1 || !starts_ranks))
+    return become_rank(request, *env);
   if (request.nproc && request.virtual_ranks) {
     throw Stop{kExitUsage,
                "--nproc and --virtual exclude each other: ranks are either processes or threads of "

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -72,8 +73,10 @@ struct Rendezvous {
   std::string file_store;   // path: ranks of one machine, no open port
   std::string master_addr;  // or: TCPStore, rank 0 serves
   int32_t master_port = 0;
-  bool store_served = false;  // somebody else serves it: torchrun's agent
-  std::string interface;      // network interface; "" = by host name, loopback on one machine
+  bool store_served = false;     // somebody else serves it: torchrun's agent
+  std::string attempt;           // of ranks that meet at the same store again; "" = the first
+  int32_t local_world_size = 1;  // ranks on this machine; loopback is enough if it is all of them
+  std::string interface;         // network interface; "" = by host name, loopback on one machine
   std::shared_ptr<class VirtualWorld> virtual_world;  // or: ranks are threads of this process
 };
 
@@ -81,12 +84,16 @@ struct CommOptions {
   CommCheck check = CommCheck::kStep;
   std::chrono::milliseconds timeout{60000};
   const std::atomic<bool>* cancel = nullptr;  // looked at while waiting; may be NULL
+  // Told every five seconds, while the ranks meet, who is there and who is not; may be empty.
+  std::function<void(const std::string& text)> progress;
 };
 
 // All communicators of one rank.
 class CommWorld {
  public:
-  // Collective: connects to the store. World of one rank needs no store.
+  // Collective: connects to the store and waits until every rank is there. A world of one rank
+  // needs no store. Throws Error: INVALID_ARGUMENT for a meeting place that cannot be (a port in
+  // use, a host that cannot be resolved), UNAVAILABLE if ranks are missing after the timeout.
   static std::unique_ptr<CommWorld> connect(const Rendezvous& rendezvous,
                                             const CommOptions& options);
   virtual ~CommWorld() = default;

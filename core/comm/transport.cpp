@@ -1,15 +1,16 @@
 #include "core/comm/transport.hpp"
 
-#include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
 #include "core/comm/gloo.hpp"
+#include "core/comm/patience.hpp"
+#include "core/comm/tcp_store.hpp"
 #include "core/comm/thread_backend.hpp"
 #include "core/comm/virtual_world.hpp"
 #include "core/comm/waiting.hpp"
+#include "core/launch/network.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {
@@ -36,17 +37,9 @@ StorePtr open_store(const Rendezvous& rendezvous, const CommOptions& options) {
           return c10::make_intrusive<c10d::FileStore>(rendezvous.file_store, rendezvous.world_size);
         });
   }
-  c10d::TCPStoreOptions tcp;
-  tcp.port = static_cast<uint16_t>(rendezvous.master_port);
-  tcp.isServer = rendezvous.rank == 0 && !rendezvous.store_served;
-  tcp.numWorkers = rendezvous.world_size;
-  tcp.waitWorkers = false;  // the first exchange waits, and can be cancelled
-  tcp.timeout = options.timeout;
   return with_store("meeting the other ranks at " + rendezvous.master_addr + ":" +
                         std::to_string(rendezvous.master_port),
-                    [&]() -> StorePtr {
-                      return c10::make_intrusive<c10d::TCPStore>(rendezvous.master_addr, tcp);
-                    });
+                    [&] { return open_tcp_store(rendezvous, options); });
 }
 
 // Ranks are processes.
@@ -54,9 +47,10 @@ class GlooTransport final : public Transport {
  public:
   GlooTransport(const Rendezvous& rendezvous, const CommOptions& options)
       : timeout_(options.timeout), store_(open_store(rendezvous, options)) {
-    const auto& address = rendezvous.master_addr;
-    const bool one_machine = !rendezvous.file_store.empty() || address == "localhost" ||
-                             address == "127.0.0.1" || address == "::1";
+    // torchrun's agent keeps its store when it starts the ranks again.
+    store_ = c10::make_intrusive<c10d::PrefixStore>("yoke" + rendezvous.attempt, store_);
+    const bool one_machine =
+        !rendezvous.file_store.empty() || rendezvous.local_world_size == rendezvous.world_size;
     device_ = one_machine && rendezvous.interface.empty()
                   ? loopback_gloo_device()
                   : network_gloo_device(rendezvous.interface);
@@ -117,6 +111,10 @@ void check(const Rendezvous& r) {
   if (!r.master_addr.empty() && (r.master_port < 1 || r.master_port > 65535)) {
     refuse("master port " + std::to_string(r.master_port) + "; allowed: 1 to 65535");
   }
+  if (!r.interface.empty() && !has_interface(r.interface)) {
+    refuse("GLOO_SOCKET_IFNAME = '" + r.interface +
+           "', but this machine has no such interface; ip -brief address lists those it has");
+  }
   if (r.virtual_world != nullptr && r.virtual_world->size() != r.world_size) {
     refuse("the world of threads has " + std::to_string(r.virtual_world->size()) + " ranks, not " +
            std::to_string(r.world_size));
@@ -139,6 +137,19 @@ void Mailbox::put(const std::string& key, const std::string& value) {
   with_store("telling the other ranks '" + key + "'", [&] { transport_->store().set(key, value); });
 }
 
+std::string Mailbox::claim(const std::string& key, const std::string& value) {
+  return with_store("telling the other ranks '" + key + "'", [&] {
+    const std::vector<uint8_t> none, wanted(value.begin(), value.end());
+    const std::vector<uint8_t> now = transport_->store().compareSet(key, none, wanted);
+    return std::string(now.begin(), now.end());
+  });
+}
+
+bool Mailbox::has(const std::vector<std::string>& keys) {
+  transport_->require_alive();
+  return with_store("looking for the other ranks", [&] { return transport_->store().check(keys); });
+}
+
 std::optional<std::string> Mailbox::peek(const std::string& key) {
   transport_->require_alive();
   return with_store("looking for '" + key + "'", [&]() -> std::optional<std::string> {
@@ -148,21 +159,13 @@ std::optional<std::string> Mailbox::peek(const std::string& key) {
 }
 
 std::string Mailbox::get(const std::string& key, const std::string& awaited) {
-  // Polling, because no store can be woken by a cancel flag or by the end of another thread.
-  const auto deadline = std::chrono::steady_clock::now() + options_.timeout;
-  std::chrono::microseconds pause{50};
+  Patience patience(options_, awaited);
   for (;;) {
     if (auto value = peek(key)) return *value;
-    if (options_.cancel != nullptr && options_.cancel->load()) {
-      throw Error(YOKE_CANCELLED, "cancelled while waiting for " + awaited);
-    }
-    if (std::chrono::steady_clock::now() > deadline) {
-      throw Error(YOKE_DEADLINE_EXCEEDED,
-                  awaited + " did not arrive within " + seconds_text(options_.timeout) +
-                      "; see the log of that rank, or give more time with comm.timeout");
-    }
-    std::this_thread::sleep_for(pause);
-    pause = std::min(pause * 2, std::chrono::microseconds(5000));
+    if (patience.wait()) continue;
+    throw Error(YOKE_DEADLINE_EXCEEDED,
+                awaited + " did not arrive within " + seconds_text(options_.timeout) +
+                    "; see the log of that rank, or give more time with comm.timeout");
   }
 }
 

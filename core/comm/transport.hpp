@@ -34,8 +34,8 @@ class Transport {
   virtual void desert() = 0;
 };
 
-// Throws Error: INVALID_ARGUMENT if not exactly one way to meet is given or a number is out of
-// range, UNAVAILABLE if the store cannot be reached.
+// Throws Error: INVALID_ARGUMENT if not exactly one way to meet is given, a number is out of range
+// or the meeting place cannot be, UNAVAILABLE if the store cannot be reached.
 std::unique_ptr<Transport> make_transport(const Rendezvous& rendezvous, const CommOptions& options);
 
 // Short messages between all ranks through the store: slow (milliseconds), works before any group
@@ -46,6 +46,9 @@ class Mailbox {
       : transport_(transport), options_(options) {}
 
   void put(const std::string& key, const std::string& value);
+  // Puts the value unless the key has one; returns what it has now.
+  std::string claim(const std::string& key, const std::string& value);
+  bool has(const std::vector<std::string>& keys);
   // The value if it is there already. Throws Error(UNAVAILABLE).
   std::optional<std::string> peek(const std::string& key);
   // Waits for the key. `awaited`: who should have put it, for messages. Throws

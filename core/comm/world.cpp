@@ -3,6 +3,7 @@
 #include "core/comm/communicator.hpp"
 #include "core/comm/communicator_impl.hpp"
 #include "core/comm/divergence.hpp"
+#include "core/comm/meeting.hpp"
 #include "core/comm/transport.hpp"
 #include "core/comm/waiting.hpp"
 #include "yoke/error.hpp"
@@ -27,6 +28,7 @@ class World final : public CommWorld {
         transport_(make_transport(rendezvous, options)),
         mailbox_(transport_.get(), options) {
     for (int32_t r = 0; r < size_; ++r) all_ranks_.push_back(r);
+    if (size_ > 1 && !in_threads_) meet(mailbox_, rank_, size_, options_);
   }
   ~World() override;
 

@@ -7,78 +7,177 @@
 #include <cstring>
 #include <vector>
 
+#include "core/launch/slurm.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {
 namespace {
 
-struct Variable {
+struct Launcher {
   const char* name;
-  int32_t* number;  // NULL: a text
-  int32_t min, max;
+  const char* rank;
+  const char* world_size;
+  const char* local_rank;
+  const char* local_world_size;
 };
 
-std::string parse(const Variable& v, const char* text) {
-  const char* end = text + std::strlen(text);
-  int32_t value = 0;
-  const auto [at, error] = std::from_chars(text, end, value);
-  if (error == std::errc() && at == end && value >= v.min && value <= v.max) {
-    *v.number = value;
-    return "";
+enum { kTorchrun, kOpenMpi, kMpich, kSrun, kNumLaunchers };
+constexpr Launcher kLaunchers[kNumLaunchers] = {
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {"mpirun of Open MPI",
+     "OMPI_COMM_WORLD_RANK",
+     "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"mpiexec of MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
+};
+
+std::string equals(const char* name, const std::string& value) {
+  return std::string(name) + " = " + value;
+}
+
+// Reads the variables; collects what is wrong with them.
+class Reader {
+ public:
+  explicit Reader(const GetVariable& get) : get_(get) {}
+
+  bool set(const char* name) const { return get_(name) != nullptr; }
+  std::string text(const char* name) const {
+    const char* value = get_(name);
+    return value == nullptr ? "" : value;
   }
-  return std::string(v.name) + " = '" + text + "' is not a whole number of " +
-         std::to_string(v.min) + " or more";
+  // Of a variable that must be there.
+  int32_t number(const char* name, int32_t min, int32_t max = INT32_MAX) {
+    if (!set(name)) {
+      faults.push_back(std::string(name) + " is not set");
+      return min;
+    }
+    const std::string given = text(name);
+    int32_t value = 0;
+    const auto [at, error] = std::from_chars(given.data(), given.data() + given.size(), value);
+    if (error == std::errc() && at == given.data() + given.size() && value >= min && value <= max)
+      return value;
+    const std::string range = max == INT32_MAX ? " or more" : " to " + std::to_string(max);
+    faults.push_back(equals(name, "'" + given + "'") + " is not a whole number of " +
+                     std::to_string(min) + range);
+    return min;
+  }
+  void require_below(const char* name, int32_t value, const char* bound_name, int32_t bound) {
+    if (!faults.empty() || value < bound) return;
+    faults.push_back(equals(name, std::to_string(value)) + " must be below " +
+                     equals(bound_name, std::to_string(bound)));
+  }
+
+  std::vector<std::string> faults;
+
+ private:
+  const GetVariable& get_;
+};
+
+bool present(int which, const Reader& env) {
+  const Launcher& l = kLaunchers[which];
+  switch (which) {
+    case kTorchrun:
+      return env.set(l.rank) || env.set(l.world_size) || env.set(l.local_rank);
+    case kMpich:  // srun sets the first two as well, for programs that use MPICH
+      return env.set(l.rank) && (env.set(l.local_rank) || !present(kSrun, env));
+    case kSrun:  // what salloc and sbatch set is no sign of a rank, nor is a step of one task
+      return env.set(l.world_size) && env.text(l.world_size) != "1";
+    default:
+      return env.set(l.rank) || env.set(l.world_size);
+  }
 }
 
-std::string check_range(const char* rank_name, int32_t rank, const char* size_name, int32_t size) {
-  if (rank < size) return "";
-  return std::string(rank_name) + " = " + std::to_string(rank) + " must be below " + size_name +
-         " = " + std::to_string(size);
+// Did the outer launcher start the inner one, and not this rank?
+bool may_nest(int inner, int outer, const Reader& env) {
+  return inner == kTorchrun ? env.set("TORCHELASTIC_RUN_ID") : outer == kSrun;
 }
 
-[[noreturn]] void fail(const std::vector<std::string>& faults) {
-  std::string text = "the environment looks like torchrun's, but is not complete:";
+LaunchEnvironment read_numbers(int which, Reader& env) {
+  const Launcher& l = kLaunchers[which];
+  LaunchEnvironment e;
+  e.rank = env.number(l.rank, 0);
+  e.world_size = env.number(l.world_size, 1);
+  e.local_rank = env.number(l.local_rank, 0);
+  if (which == kSrun) {
+    const int32_t node = env.set("SLURM_NODEID") ? env.number("SLURM_NODEID", 0) : 0;
+    const int32_t tasks = tasks_on_node(env.text(l.local_world_size), node);
+    e.local_world_size = tasks > 0 ? tasks : e.world_size;
+  } else {
+    e.local_world_size = env.number(l.local_world_size, 1);
+  }
+  env.require_below(l.rank, e.rank, l.world_size, e.world_size);
+  env.require_below(l.local_rank, e.local_rank, l.local_world_size, e.local_world_size);
+  e.launcher = std::string(l.name) + " (" + equals(l.rank, std::to_string(e.rank)) + ", " +
+               equals(l.world_size, std::to_string(e.world_size)) + ")";
+  return e;
+}
+
+void require_agreement(int chosen, const LaunchEnvironment& e, const Reader& env) {
+  for (int other = chosen + 1; other < kNumLaunchers; ++other) {
+    if (!present(other, env) || may_nest(chosen, other, env)) continue;
+    const Launcher& o = kLaunchers[other];
+    if (env.text(o.rank) == std::to_string(e.rank) &&
+        env.text(o.world_size) == std::to_string(e.world_size))
+      continue;
+    throw Error(YOKE_INVALID_ARGUMENT,
+                "two launchers contradict each other: " + e.launcher + " and " + o.name + " (" +
+                    equals(o.rank, env.text(o.rank)) + ", " +
+                    equals(o.world_size, env.text(o.world_size)) +
+                    "); unset the variables of the one that did not start this rank");
+  }
+}
+
+int64_t number_or_zero(const std::string& text) {
+  int64_t value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+void read_meeting_place(int which, Reader& env, LaunchEnvironment& e) {
+  e.master_addr = env.text("MASTER_ADDR");
+  if (which == kSrun && e.master_addr.empty()) {
+    const char* step = "SLURM_STEP_NODELIST";
+    const std::string host = first_host(env.text(env.set(step) ? step : "SLURM_JOB_NODELIST"));
+    e.master_addr = e.local_world_size == e.world_size ? "127.0.0.1" : host;
+  }
+  if (e.master_addr.empty()) env.faults.push_back("MASTER_ADDR is not set");
+  if (which == kSrun && !env.set("MASTER_PORT")) {
+    e.master_port = step_port(number_or_zero(env.text("SLURM_JOB_ID")),
+                              number_or_zero(env.text("SLURM_STEP_ID")));
+  } else {
+    e.master_port = env.number("MASTER_PORT", 1, 65535);
+  }
+}
+
+[[noreturn]] void fail(int which, const std::vector<std::string>& faults) {
+  std::string text = std::string("the environment looks like that of ") + kLaunchers[which].name +
+                     ", but is not complete:";
   for (const std::string& fault : faults) text += "\n  " + fault;
+  const bool meeting = faults.back().starts_with("MASTER_");
+  if (meeting) {
+    text +=
+        "\n  export MASTER_ADDR=HOST MASTER_PORT=29500 for every rank: the host of rank 0 "
+        "(127.0.0.1 ";
+    text += "on one machine) and a free port there";
+  }
   throw Error(YOKE_INVALID_ARGUMENT,
-              text +
-                  "\n  start the ranks with torchrun --no-python, or unset these variables and use "
-                  "--nproc");
+              text + "\n  if no launcher started this rank, unset these variables and use --nproc");
 }
 
 }  // namespace
 
-std::optional<TorchrunEnvironment> torchrun_environment(const GetVariable& get) {
-  TorchrunEnvironment env;
-  const Variable variables[] = {{"RANK", &env.rank, 0, INT32_MAX},
-                                {"WORLD_SIZE", &env.world_size, 1, INT32_MAX},
-                                {"LOCAL_RANK", &env.local_rank, 0, INT32_MAX},
-                                {"LOCAL_WORLD_SIZE", &env.local_world_size, 1, INT32_MAX},
-                                {"MASTER_PORT", &env.master_port, 1, 65535},
-                                {"MASTER_ADDR", nullptr, 0, 0}};
-  std::vector<std::string> faults, present;
-  for (const Variable& v : variables) {
-    const char* text = get(v.name);
-    if (text == nullptr) {
-      faults.push_back(std::string(v.name) + " is not set");
-      continue;
-    }
-    present.push_back(v.name);
-    if (v.number == nullptr) {
-      env.master_addr = text;
-    } else if (const std::string fault = parse(v, text); !fault.empty()) {
-      faults.push_back(fault);
-    }
-  }
-  if (present.empty()) return std::nullopt;
-  if (faults.empty()) {
-    for (const std::string& fault :
-         {check_range("RANK", env.rank, "WORLD_SIZE", env.world_size),
-          check_range("LOCAL_RANK", env.local_rank, "LOCAL_WORLD_SIZE", env.local_world_size)}) {
-      if (!fault.empty()) faults.push_back(fault);
-    }
-  }
-  if (!faults.empty()) fail(faults);
-  return env;
+std::optional<LaunchEnvironment> launch_environment(const GetVariable& get) {
+  Reader env(get);
+  int which = 0;
+  while (which < kNumLaunchers && !present(which, env)) ++which;
+  if (which == kNumLaunchers) return std::nullopt;
+  LaunchEnvironment e = read_numbers(which, env);
+  if (env.faults.empty()) require_agreement(which, e, env);
+  if (e.world_size > 1) read_meeting_place(which, env, e);
+  if (!env.faults.empty()) fail(which, env.faults);
+  return e;
 }
 
 int usable_cores() {
@@ -88,8 +187,8 @@ int usable_cores() {
   return std::max(1, CPU_COUNT(&set));
 }
 
-int threads_per_rank(int cores, int ranks) {
-  return std::max(1, cores / std::max(1, ranks));
+int threads_per_rank(int cores, int local_ranks) {
+  return std::max(1, cores / std::max(1, local_ranks));
 }
 
 }  // namespace yoke

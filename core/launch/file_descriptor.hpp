@@ -29,6 +29,7 @@ class FileDescriptor {
     fd_ = fd;
   }
   int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
   bool open() const { return fd_ >= 0; }
 
  private:

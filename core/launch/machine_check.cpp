@@ -176,7 +176,7 @@ Finding check_host_name(const GetVariable& get) {
                    found + ", but there is no such interface",
                    "ip -brief address; export GLOO_SOCKET_IFNAME=one of them");
   }
-  const Resolved at = resolve(name.data(), 0);
+  const SocketAddress at = resolve(name.data(), 0);
   if (!at.fault.empty()) {
     return warning("host name",
                    std::string(name.data()) + " has no address (" + at.fault +
@@ -203,7 +203,7 @@ Finding check_rendezvous_address(const GetVariable& get) {
     return problem("rendezvous address",
                    "MASTER_PORT = " + std::string(port) + "; allowed: 1 to 65535",
                    "export MASTER_PORT=29500");
-  const Resolved at = resolve(addr, number);
+  const SocketAddress at = resolve(addr, number);
   if (!at.fault.empty())
     return problem("rendezvous address",
                    both + " has no address (" + at.fault + ")",

@@ -2,6 +2,7 @@
 
 #include <net/if.h>
 #include <netdb.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <array>
@@ -12,6 +13,8 @@
 
 namespace yoke {
 namespace {
+
+constexpr int kConnectMilliseconds = 1000;
 
 std::string reason() {
   return std::strerror(errno);
@@ -27,8 +30,8 @@ const sockaddr* address_of(const sockaddr_storage& socket) {
 
 }  // namespace
 
-Resolved resolve(const std::string& host, int port) {
-  Resolved result;
+SocketAddress resolve(const std::string& host, int port) {
+  SocketAddress result;
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -52,12 +55,12 @@ Resolved resolve(const std::string& host, int port) {
   return result;
 }
 
-bool is_own_address(const Resolved& at) {
+bool is_own_address(const SocketAddress& at) {
   const FileDescriptor fd = tcp_socket(at.socket.ss_family);
   return ::bind(fd.get(), address_of(at.socket), at.size) == 0 || errno != EADDRNOTAVAIL;
 }
 
-std::string try_port(const Resolved& at) {
+std::string try_port(const SocketAddress& at) {
   const FileDescriptor fd = tcp_socket(at.socket.ss_family);
   const int yes = 1;  // as c10d's store does: a port that a run has just left is free
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
@@ -76,6 +79,39 @@ std::string try_loopback() {
   if (::bind(server.get(), address, size) != 0 || ::listen(server.get(), 1) != 0) return reason();
   ::getsockname(server.get(), address, &size);
   return ::connect(client.get(), address, size) == 0 ? "" : reason();
+}
+
+FileDescriptor listen_at(const SocketAddress& at, std::string& fault) {
+  SocketAddress here = at;
+  auto& v4 = reinterpret_cast<sockaddr_in&>(here.socket);
+  auto& v6 = reinterpret_cast<sockaddr_in6&>(here.socket);
+  if (here.socket.ss_family == AF_INET) {
+    if (ntohl(v4.sin_addr.s_addr) >> 24 != 127) v4.sin_addr.s_addr = INADDR_ANY;
+  } else if (!IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr)) {
+    v6.sin6_addr = in6addr_any;
+  }
+  FileDescriptor fd = tcp_socket(here.socket.ss_family);
+  const int yes = 1;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  if (::bind(fd.get(), address_of(here.socket), here.size) != 0 ||
+      ::listen(fd.get(), SOMAXCONN) != 0) {
+    fault = reason();
+    fd.reset();
+  }
+  return fd;
+}
+
+std::string try_connect(const SocketAddress& at) {
+  const FileDescriptor fd = tcp_socket(at.socket.ss_family);
+  ::fcntl(fd.get(), F_SETFL, O_NONBLOCK);
+  if (::connect(fd.get(), address_of(at.socket), at.size) == 0) return "";
+  if (errno != EINPROGRESS) return reason();
+  pollfd writable{fd.get(), POLLOUT, 0};
+  if (::poll(&writable, 1, kConnectMilliseconds) != 1) return "no answer";
+  int error = 0;
+  socklen_t size = sizeof error;
+  ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  return error == 0 ? "" : std::strerror(error);
 }
 
 bool has_interface(const std::string& name) {

@@ -6,9 +6,11 @@
 
 #include <string>
 
+#include "core/launch/file_descriptor.hpp"
+
 namespace yoke {
 
-struct Resolved {
+struct SocketAddress {
   sockaddr_storage socket{};
   socklen_t size = 0;
   std::string address;  // "10.0.0.1"
@@ -16,10 +18,15 @@ struct Resolved {
 };
 
 // IPv4 first, as c10d does it. May ask the network.
-Resolved resolve(const std::string& host, int port);
-bool is_own_address(const Resolved& at);   // can a socket here be bound to it?
-std::string try_port(const Resolved& at);  // can it be listened on?
+SocketAddress resolve(const std::string& host, int port);
+bool is_own_address(const SocketAddress& at);   // can a socket here be bound to it?
+std::string try_port(const SocketAddress& at);  // can it be listened on?
 std::string try_loopback();
+// A socket that listens at this port: behind a loopback address only there, else at every address
+// of this machine. Not open if there is a fault.
+FileDescriptor listen_at(const SocketAddress& at, std::string& fault);
+// Does somebody answer there? Waits for a second at most.
+std::string try_connect(const SocketAddress& at);
 bool has_interface(const std::string& name);
 
 }  // namespace yoke

@@ -188,32 +188,71 @@ TEST_F(Train, UsesTheWorkerOfTheRunFile) {
               HasSubstr("mine\n"));
 }
 
-// ---- torchrun
+// ---- other launchers
 
-const std::vector<std::string> kTorchrun = {"RANK=1",
-                                            "WORLD_SIZE=2",
-                                            "LOCAL_RANK=1",
-                                            "LOCAL_WORLD_SIZE=2",
-                                            "MASTER_ADDR=127.0.0.1",
-                                            "MASTER_PORT=29500"};
+using Variables = std::vector<std::string>;
+const Variables kTorchrun = {"RANK=1",
+                             "WORLD_SIZE=2",
+                             "LOCAL_RANK=1",
+                             "LOCAL_WORLD_SIZE=2",
+                             "MASTER_ADDR=127.0.0.1",
+                             "MASTER_PORT=29500"};
+const Variables kMpirun = {"OMPI_COMM_WORLD_RANK=1",
+                           "OMPI_COMM_WORLD_SIZE=2",
+                           "OMPI_COMM_WORLD_LOCAL_RANK=1",
+                           "OMPI_COMM_WORLD_LOCAL_SIZE=2",
+                           "MASTER_ADDR=127.0.0.1",
+                           "MASTER_PORT=29500"};
+const Variables kSrun = {
+    "SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=2", "SLURM_LOCALID=1", "SLURM_STEP_TASKS_PER_NODE=2"};
 
-TEST_F(Train, BecomesOneRankUnderTorchrun) {
-  const SubprocessResult r = run({"run.toml", "train.steps=3"}, kTorchrun);
-  EXPECT_EQ(r.ending.exit_code, 0);
-  EXPECT_EQ(r.out, "words: --env run.toml train.steps=3 threads: \n");
+TEST_F(Train, BecomesOneRankUnderEveryLauncher) {
+  for (const Variables& launcher : {kTorchrun, kMpirun, kSrun}) {
+    const SubprocessResult r = run({"run.toml", "train.steps=3"}, launcher);
+    EXPECT_EQ(r.ending.exit_code, 0) << r.err;
+    EXPECT_THAT(r.out,
+                ::testing::MatchesRegex("words: --env run.toml train.steps=3 threads: [1-9]+\n"));
+  }
 }
 
-TEST_F(Train, RefusesToStartRanksUnderTorchrun) {
+TEST_F(Train, LeavesTheUsersThreadsAloneUnderALauncher) {
+  Variables variables = kTorchrun;
+  variables.push_back("OMP_NUM_THREADS=7");
+  EXPECT_THAT(run({"run.toml"}, variables).out, HasSubstr("threads: 7"));
+}
+
+TEST_F(Train, RefusesToStartRanksInARank) {
   const SubprocessResult r = run({"run.toml", "--nproc", "2"}, kTorchrun);
   EXPECT_EQ(r.ending.exit_code, 2);
-  EXPECT_THAT(r.err, HasSubstr("the variables of torchrun"));
+  EXPECT_THAT(
+      r.err,
+      AllOf(HasSubstr("--nproc starts ranks"), HasSubstr("torchrun (RANK = 1, WORLD_SIZE = 2)")));
 }
 
-TEST_F(Train, NamesWhatIsMissingOfTorchrunsVariables) {
+TEST_F(Train, StartsRanksInsideAnAllocationAndUnderALauncherOfOne) {
+  for (const Variables& alone : {Variables{"SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_LOCALID=0"},
+                                 Variables{"OMPI_COMM_WORLD_RANK=0",
+                                           "OMPI_COMM_WORLD_SIZE=1",
+                                           "OMPI_COMM_WORLD_LOCAL_RANK=0",
+                                           "OMPI_COMM_WORLD_LOCAL_SIZE=1"}}) {
+    const SubprocessResult r = run({"run.toml", "--nproc", "2"}, alone);
+    EXPECT_EQ(r.ending.exit_code, 0) << r.err;
+    EXPECT_THAT(r.out, HasSubstr("[rank 1] words: --rank 1 --world 2"));
+  }
+}
+
+TEST_F(Train, NamesWhatIsMissingOrContradicts) {
   const SubprocessResult r = run({"run.toml"}, {"RANK=0", "WORLD_SIZE=2"});
   EXPECT_EQ(r.ending.exit_code, 2);
   EXPECT_THAT(r.err,
               AllOf(HasSubstr("MASTER_ADDR is not set"), HasSubstr("LOCAL_RANK is not set")));
+  Variables both = kTorchrun;
+  both.insert(both.end(), {"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2"});
+  const SubprocessResult contradiction = run({"run.toml"}, both);
+  EXPECT_EQ(contradiction.ending.exit_code, 2);
+  EXPECT_THAT(
+      contradiction.err,
+      AllOf(HasSubstr("contradict"), HasSubstr("RANK = 1"), HasSubstr("OMPI_COMM_WORLD_RANK = 0")));
 }
 
 // ---- generate

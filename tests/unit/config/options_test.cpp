@@ -137,7 +137,7 @@ TEST(CheckOptions, ANumberWithoutDefaultStaysUnsetAndOutOfTheResolvedRun) {
   const std::vector<OptionInfo> declared{info("stage", YOKE_OPTION_INT, ""),
                                          info("overlap", YOKE_OPTION_BOOL, "")};
   LoadedConfig config = Loading({least("[ox]\noverlap = false\n")}).config();
-  const OptionList list = check_options(config.run.backend_options, "ox", declared);
+  const OptionList list = check_options(config.run.backend_options, kOx, declared);
   EXPECT_EQ(list.data()[0].given, 0);
   EXPECT_EQ(list.data()[1].given, 1);
   fill_options(config, "ox", list);
@@ -148,7 +148,7 @@ TEST(CheckOptions, HandsOverTheBytesOfAFile) {
   const testing::TempFolder folder;
   const std::string path = folder.write("foreign.json", std::string("{\0\n", 3));
   const auto given = Loading({least("[ox]\nforeign = \"" + path + "\"\n")}).run().backend_options;
-  const OptionList list = check_options(given, "ox", {info("foreign", YOKE_OPTION_FILE, "")});
+  const OptionList list = check_options(given, kOx, {info("foreign", YOKE_OPTION_FILE, "")});
   EXPECT_EQ(view(list.data()[0].string_value), path);
   EXPECT_EQ(view(list.data()[0].content), std::string_view("{\0\n", 3));
 }
@@ -159,7 +159,7 @@ TEST(CheckOptions, AFileThatCannotBeReadIsAFault) {
     const auto given =
         Loading({least("[ox]\nforeign = \"" + std::string(path) + "\"\n")}).run().backend_options;
     try {
-      check_options(given, "ox", {info("foreign", YOKE_OPTION_FILE, "")});
+      check_options(given, kOx, {info("foreign", YOKE_OPTION_FILE, "")});
       FAIL() << path;
     } catch (const ConfigError& e) {
       EXPECT_THAT(e.what(),

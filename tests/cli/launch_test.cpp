@@ -1,0 +1,227 @@
+// The real program under other launchers: their variables, meeting over TCP, and what can be wrong.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "core/launch/network.hpp"
+#include "tests/cli/playground.hpp"
+
+namespace yoke::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Variables = std::vector<std::string>;
+
+struct Ended {
+  int exit_code = -1;
+  std::string text;  // stdout and stderr
+};
+
+// A port of this machine that was free a moment ago.
+int free_port() {
+  std::string fault;
+  const FileDescriptor fd = listen_at(resolve("127.0.0.1", 0), fault);
+  sockaddr_in here{};
+  socklen_t size = sizeof here;
+  ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&here), &size);
+  return ntohs(here.sin_port);
+}
+
+Variables meeting_at(const std::string& host, int port) {
+  return {"MASTER_ADDR=" + host, "MASTER_PORT=" + std::to_string(port)};
+}
+
+// What Open MPI's mpirun sets; local = how many of the ranks are here.
+Variables mpirun(int rank, int world, int local) {
+  return {"OMPI_COMM_WORLD_RANK=" + std::to_string(rank),
+          "OMPI_COMM_WORLD_SIZE=" + std::to_string(world),
+          "OMPI_COMM_WORLD_LOCAL_RANK=" + std::to_string(rank % local),
+          "OMPI_COMM_WORLD_LOCAL_SIZE=" + std::to_string(local)};
+}
+
+Variables operator+(Variables a, const Variables& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// Starts `yoke train run.toml args` once per set of variables, all at the same time.
+std::vector<Ended> start(const Playground& here,
+                         const std::vector<Variables>& processes,
+                         const std::string& args) {
+  std::ostringstream script;
+  script << "cd " << here.folder().path().string() << "\n";
+  for (size_t p = 0; p < processes.size(); ++p) {
+    script << "env OMP_NUM_THREADS=1";
+    for (const std::string& variable : processes[p]) script << " '" << variable << "'";
+    script << " timeout 100 " << Playground::program() << " train run.toml " << args << " > out"
+           << p << " 2>&1 & p" << p << "=$!\n";
+  }
+  for (size_t p = 0; p < processes.size(); ++p)
+    script << "wait $p" << p << "; echo $? > code" << p << "\n";
+  run_subprocess({"/bin/bash", "-c", script.str()});
+  std::vector<Ended> ended;
+  for (size_t p = 0; p < processes.size(); ++p) {
+    const std::string n = std::to_string(p);
+    ended.push_back({std::stoi(read_file(here.folder() / ("code" + n))),
+                     read_file(here.folder() / ("out" + n))});
+  }
+  return ended;
+}
+
+std::vector<double> losses(const Playground& here, const std::string& run) {
+  std::vector<double> values;
+  std::istringstream in(read_file(here.folder() / (run + "/metrics.jsonl")));
+  for (std::string line; std::getline(in, line);)
+    values.push_back(nlohmann::json::parse(line).at("loss"));
+  return values;
+}
+
+class Launched : public ::testing::Test {
+ protected:
+  // Two ranks that `yoke` starts itself; the oracle.
+  std::vector<double> own_start() {
+    EXPECT_TRUE(here_.yoke({"train", "run.toml", "run.dir=runs/own", "--nproc", "2"}).ending.ok());
+    return losses(here_, "runs/own");
+  }
+  Playground here_;
+};
+
+TEST_F(Launched, ByMpirunTrainsAsIfStartedHere) {
+  const Variables place = meeting_at("127.0.0.1", free_port());
+  const auto ended = start(here_, {mpirun(0, 2, 2) + place, mpirun(1, 2, 2) + place}, "");
+  ASSERT_EQ(ended[0].exit_code, 0) << ended[0].text;
+  EXPECT_EQ(ended[1].exit_code, 0) << ended[1].text;
+  EXPECT_EQ(losses(here_, "runs/r"), own_start());
+  EXPECT_THAT(ended[0].text, HasSubstr("threads: 1 per rank ("));
+  EXPECT_THAT(ended[0].text, HasSubstr("2 local ranks)"));
+  EXPECT_EQ(ended[1].text, "");
+}
+
+TEST_F(Launched, BySrunNeedsNoMeetingPlace) {
+  const auto task = [](int rank) {
+    return Variables{"SLURM_PROCID=" + std::to_string(rank),
+                     "SLURM_LOCALID=" + std::to_string(rank),
+                     "SLURM_STEP_NUM_TASKS=2",
+                     "SLURM_STEP_TASKS_PER_NODE=2",
+                     "SLURM_STEP_ID=0",
+                     "SLURM_JOB_ID=" + std::to_string(::getpid())};
+  };
+  const auto ended = start(here_, {task(0), task(1)}, "train.steps=1 checkpoint.every=0");
+  EXPECT_EQ(ended[0].exit_code, 0) << ended[0].text;
+  EXPECT_EQ(ended[1].exit_code, 0) << ended[1].text;
+}
+
+TEST_F(Launched, ByTorchrunItself) {
+  const char* deps = std::getenv("YOKE_DEPS");
+  const std::string home = std::getenv("HOME") == nullptr ? "" : std::getenv("HOME");
+  const std::string torchrun =
+      (deps != nullptr ? deps : home + "/.cache/yoke") + std::string("/venv/bin/torchrun");
+  if (::access(torchrun.c_str(), X_OK) != 0)
+    GTEST_SKIP() << "no " << torchrun << "; scripts/setup --peers installs it";
+  // Without --peers, torch itself cannot be imported.
+  const SubprocessResult r = run_subprocess({"/usr/bin/env",
+                                             "-C",
+                                             here_.folder().path().string(),
+                                             torchrun,
+                                             "--no-python",
+                                             "--standalone",
+                                             "--nproc-per-node",
+                                             "2",
+                                             Playground::program(),
+                                             "train",
+                                             "run.toml"});
+  if (r.err.find("ModuleNotFoundError") != std::string::npos ||
+      r.err.find("ImportError") != std::string::npos)
+    GTEST_SKIP() << "torchrun does not start here; scripts/setup --peers installs what it needs";
+  ASSERT_EQ(r.ending.exit_code, 0) << r.err;
+  EXPECT_EQ(losses(here_, "runs/r"), own_start());
+}
+
+// The launchers themselves, where they are installed.
+class LaunchedByItself : public Launched, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(LaunchedByItself, TrainsAsIfStartedHere) {
+  const std::string launcher = GetParam();
+  const std::string program = launcher.substr(0, launcher.find(' '));
+  if (!run_subprocess({"/bin/sh", "-c", "command -v " + program}).ending.ok())
+    GTEST_SKIP() << "no " << program << "; scripts/setup --peers installs it";
+  std::string script = "cd " + here_.folder().path().string();
+  for (const std::string& variable : meeting_at("127.0.0.1", free_port()))
+    script += "; export " + variable;
+  script += "; " + launcher + " " + Playground::program() + " train run.toml";
+  const SubprocessResult r = run_subprocess({"/bin/sh", "-c", script});
+  ASSERT_EQ(r.ending.exit_code, 0) << r.out << r.err;
+  EXPECT_EQ(losses(here_, "runs/r"), own_start());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Launched,
+    LaunchedByItself,
+    ::testing::Values("mpirun.openmpi --allow-run-as-root --oversubscribe -n 2",
+                      "mpiexec.hydra -n 2"));
+
+TEST_F(Launched, WithARankMissingTellsWhoIsThereAndEnds) {
+  const Variables place = meeting_at("127.0.0.1", free_port());
+  const auto ended =
+      start(here_, {mpirun(0, 3, 3) + place, mpirun(2, 3, 3) + place}, "comm.timeout=6 train.global_batch=6");
+  for (const Ended& e : ended) {
+    EXPECT_EQ(e.exit_code, 5) << e.text;
+    EXPECT_THAT(e.text, AllOf(HasSubstr("missing: 1; here: 0 ("), HasSubstr("gave up after 6 s")));
+  }
+  EXPECT_THAT(ended[0].text, HasSubstr("waiting for the other ranks: of 3 ranks, missing: 1"));
+  EXPECT_THAT(ended[1].text, Not(HasSubstr("waiting for"))) << "one rank tells";
+}
+
+TEST_F(Launched, TwiceWithOneNumberIsRefused) {
+  const Variables place = meeting_at("127.0.0.1", free_port());
+  const auto ended =
+      start(here_,
+            {mpirun(0, 3, 3) + place, mpirun(1, 3, 3) + place, mpirun(1, 3, 3) + place},
+            "comm.timeout=3 train.global_batch=6");
+  const Ended& second = ended[1].exit_code == 2 ? ended[1] : ended[2];
+  EXPECT_EQ(second.exit_code, 2) << second.text;
+  EXPECT_THAT(second.text, HasSubstr("rank 1 is taken by"));
+}
+
+TEST_F(Launched, AtAPortInUseIsRefused) {
+  std::string fault;
+  const int port = free_port();
+  const FileDescriptor taken = listen_at(resolve("127.0.0.1", port), fault);
+  const auto ended = start(here_, {mpirun(0, 2, 2) + meeting_at("127.0.0.1", port)}, "");
+  EXPECT_EQ(ended[0].exit_code, 2);
+  EXPECT_THAT(ended[0].text,
+              AllOf(HasSubstr("MASTER_PORT = " + std::to_string(port)), HasSubstr("in use")));
+}
+
+TEST_F(Launched, AtAWrongAddressEndsInTime) {
+  const auto nobody =
+      start(here_, {mpirun(1, 2, 1) + meeting_at("127.0.0.1", free_port())}, "comm.timeout=1");
+  EXPECT_EQ(nobody[0].exit_code, 5);
+  EXPECT_THAT(nobody[0].text,
+              AllOf(HasSubstr("rank 0 cannot be reached at 127.0.0.1:"),
+                    HasSubstr("Connection refused"),
+                    HasSubstr("gave up after 1 s")));
+  for (const int rank : {0, 1}) {
+    const auto nowhere = start(
+        here_, {mpirun(rank, 2, 1) + meeting_at("no-such-host.invalid", 29500)}, "comm.timeout=1");
+    EXPECT_EQ(nowhere[0].exit_code, 2);
+    EXPECT_THAT(nowhere[0].text, HasSubstr("MASTER_ADDR = 'no-such-host.invalid' has no address"));
+  }
+}
+
+TEST_F(Launched, OverAnInterfaceThatIsNotThereIsRefused) {
+  const auto ended = start(here_,
+                           {mpirun(0, 2, 1) + meeting_at("127.0.0.1", free_port()) +
+                            Variables{"GLOO_SOCKET_IFNAME=wire9"}},
+                           "comm.timeout=1");
+  EXPECT_EQ(ended[0].exit_code, 2);
+  EXPECT_THAT(ended[0].text, HasSubstr("GLOO_SOCKET_IFNAME = 'wire9'"));
+}
+
+}  // namespace
+}  // namespace yoke::testing
