@@ -15,6 +15,8 @@ bool takes(std::initializer_list<const at::Tensor*> tensors);
 
 std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights);
 at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight);
+// For bf16.
+at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids);
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);

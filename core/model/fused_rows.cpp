@@ -3,6 +3,23 @@
 namespace yoke::ops::fused {
 namespace {
 
+struct EmbeddingNode : torch::autograd::Function<EmbeddingNode> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& weight, const at::Tensor& ids) {
+    ctx->save_for_backward({ids});
+    ctx->saved_data["rows"] = weight.size(0);
+    return at::embedding(weight, ids);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list dy) {
+    const int64_t rows = ctx->saved_data["rows"].toInt();
+    const at::Tensor sum = at::embedding_dense_backward(dy[0].to(at::kFloat),
+                                                        ctx->get_saved_variables()[0],
+                                                        rows,
+                                                        /*padding_idx=*/-1,
+                                                        /*scale_grad_by_freq=*/false);
+    return {sum.to(dy[0].scalar_type()), at::Tensor()};
+  }
+};
+
 struct RmsNormNode : torch::autograd::Function<RmsNormNode> {
   static at::Tensor forward(AutogradContext* ctx,
                             const at::Tensor& x,
@@ -121,6 +138,10 @@ struct SwigluNode : torch::autograd::Function<SwigluNode> {
 };
 
 }  // namespace
+
+at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids) {
+  return EmbeddingNode::apply(weight, ids);
+}
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   return RmsNormNode::apply(x, weight.contiguous(), eps);

@@ -31,7 +31,7 @@ struct Linear : Weight {
 
 struct Embedding : Weight {
   Embedding(int64_t rows, int64_t dim, at::ScalarType dtype) : Weight({rows, dim}, dtype) {}
-  at::Tensor operator()(const at::Tensor& ids) const { return at::embedding(weight, ids); }
+  at::Tensor operator()(const at::Tensor& ids) const { return ops::embedding(weight, ids); }
 };
 
 struct RmsNorm : Weight {

@@ -17,6 +17,10 @@ at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at:
   return residual + at::linear(x, weight);
 }
 
+at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids) {
+  return at::embedding(weight, ids);
+}
+
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   return at::rms_norm(x, weight.sizes(), weight, eps);
 }
@@ -61,6 +65,14 @@ std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tenso
 at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight) {
   return fused::takes({&residual, &x, &weight}) ? fused::linear_add(residual, x, weight)
                                                 : composite::linear_add(residual, x, weight);
+}
+
+// On the CPU ATen adds up in the type of the weight: a sum in bf16 stops growing at 256 times a
+// term.
+at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids) {
+  return weight.scalar_type() == at::kBFloat16 && fused::takes({&weight})
+             ? fused::embedding(weight, ids)
+             : composite::embedding(weight, ids);
 }
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {

@@ -16,6 +16,10 @@ std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tenso
 // residual + x times weight, transposed.
 at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight);
 
+// Rows of weight [V, D] by ids [...]: [..., D]. The gradient of a row that is used several times is
+// added up in fp32 or better.
+at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids);
+
 // x / sqrt(mean(x^2) + eps) * weight over the last dim; the mean in fp32 or better.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
@@ -42,6 +46,7 @@ double count_targets(const at::Tensor& targets);
 namespace composite {
 std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights);
 at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight);
+at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids);
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);

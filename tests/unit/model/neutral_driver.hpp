@@ -14,7 +14,9 @@
 namespace yoke {
 
 template <class T>
-constexpr int32_t kDtype = sizeof(T) == 8 ? YOKE_F64 : YOKE_F32;
+constexpr int32_t kDtype = sizeof(T) == 8   ? YOKE_F64
+                           : sizeof(T) == 4 ? YOKE_F32
+                                            : YOKE_BF16;
 
 // Tokens, targets and positions of one micro-batch, [B, S] each.
 class TestBatch {

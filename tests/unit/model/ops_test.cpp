@@ -75,6 +75,24 @@ TEST_P(OpsTest, LinearsAgree) {
       {random({2, 3, 8}), random({8, 8}), random({4, 8}), random({5, 8})});
 }
 
+// As on a processor without AVX-512.
+TEST_P(OpsTest, ProductsAgreeWithoutOneDnn) {
+  at::globalContext().setUserEnabledMkldnn(false);
+  expect_same(
+      [](const Inputs& t) {
+        Inputs out = ops::linears(t[0], {t[1], t[2]});
+        out.push_back(ops::linear_add(t[3], out[1], t[4]));
+        return out;
+      },
+      [](const Inputs& t) {
+        Inputs out = ops::composite::linears(t[0], {t[1], t[2]});
+        out.push_back(ops::composite::linear_add(t[3], out[1], t[4]));
+        return out;
+      },
+      {random({2, 3, 8}), random({8, 8}), random({4, 8}), random({2, 3, 6}), random({6, 4})});
+  at::globalContext().setUserEnabledMkldnn(true);
+}
+
 TEST_P(OpsTest, LinearAddAgrees) {
   expect_same([](const Inputs& t) { return Inputs{ops::linear_add(t[0], t[1], t[2])}; },
               [](const Inputs& t) { return Inputs{ops::composite::linear_add(t[0], t[1], t[2])}; },
@@ -86,6 +104,18 @@ TEST_P(OpsTest, LinearAddAgreesWhenTheResidualIsTheInput) {
   expect_same([](const Inputs& t) { return Inputs{ops::linear_add(t[0], t[0], t[1])}; },
               [](const Inputs& t) { return Inputs{ops::composite::linear_add(t[0], t[0], t[1])}; },
               {random({2, 3, 8}), random({8, 8})});
+}
+
+// One row is used 500 times: sums in bf16 would lose most of its gradient.
+TEST_P(OpsTest, EmbeddingAgrees) {
+  const at::Tensor ids = at::cat({at::arange(7), at::full({499}, 3, at::kLong)}).view({2, 253});
+  const at::Tensor weight = random({7, 6});
+  expect_same([&](const Inputs& t) { return Inputs{ops::embedding(t[0], ids)}; },
+              [&](const Inputs& t) { return Inputs{ops::composite::embedding(t[0], ids)}; },
+              {weight});
+  const at::Tensor leaf = weight.clone().set_requires_grad(true);
+  torch::autograd::backward({ops::embedding(leaf, ids)}, {at::ones({2, 253, 6}, GetParam())});
+  EXPECT_EQ(leaf.grad()[3][0].item<double>(), 500);
 }
 
 TEST_P(OpsTest, RmsNormAgrees) {
