@@ -13,7 +13,7 @@ class Visit {
              const char* kind,
              const ShardPiece& where,
              const at::Tensor& shard) {
-    YokePiece p = make(param.name, kind, param.dtype);
+    YokePiece p = make(param.name, kind, dtype_of(shard.scalar_type()));
     p.shape = param.shape;
     p.ndim = param.ndim;
     p.begin = where.begin;

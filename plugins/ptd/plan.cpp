@@ -63,22 +63,27 @@ void fill_degrees(YokePlan& plan, Refusals& refusals) {
                       " ranks, or leave dp_shards unset");
 }
 
+bool is_known(int32_t dtype) {
+  return dtype == YOKE_BF16 || dtype == YOKE_F32 || dtype == YOKE_F64;
+}
+
 void check_precision(YokePlan& plan, Refusals& refusals) {
   if (plan.param_dtype == 0) plan.param_dtype = YOKE_F32;
-  if (plan.reduce_dtype == 0) plan.reduce_dtype = plan.param_dtype;
-  if (plan.param_dtype != YOKE_F32 && plan.param_dtype != YOKE_F64) {
+  if (plan.reduce_dtype == 0)
+    plan.reduce_dtype = plan.param_dtype == YOKE_F64 ? YOKE_F64 : YOKE_F32;
+  if (!is_known(plan.param_dtype)) {
     refusals.refuse("precision.param",
                     dtype_name(plan.param_dtype),
-                    "fp32, fp64",
+                    "bf16, fp32, fp64",
                     "other compute types are not built yet");
     return;
   }
-  if (plan.reduce_dtype == plan.param_dtype) return;
+  if (is_known(plan.reduce_dtype) && item_size(plan.reduce_dtype) >= item_size(plan.param_dtype))
+    return;
   refusals.refuse("precision.reduce",
                   dtype_name(plan.reduce_dtype),
-                  dtype_name(plan.param_dtype),
-                  "gradients are reduced in the compute type; write reduce = \"" +
-                      std::string(dtype_name(plan.param_dtype)) + "\"");
+                  "bf16, fp32 or fp64, and at least " + std::string(dtype_name(plan.param_dtype)),
+                  "leave it unset, or gradients would be less precise than the computation");
 }
 
 void check_model(const YokeModelSummary& model, Refusals& refusals) {

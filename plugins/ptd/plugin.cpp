@@ -41,7 +41,7 @@ class PtdContext final : public Context {
 class Ptd : public Backend {
  public:
   const YokeDescription& describe() const override {
-    static const int32_t dtypes[] = {YOKE_F32, YOKE_F64};
+    static const int32_t dtypes[] = {YOKE_F32, YOKE_F64, YOKE_BF16};
     static const YokeDescription description = [] {
       YokeDescription d{};
       d.header = YOKE_HEADER(YokeDescription, YOKE_ID_DESCRIPTION);

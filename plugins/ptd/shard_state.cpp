@@ -34,10 +34,15 @@ void init_piece(const YokeModel& model,
 
 }  // namespace
 
-ShardState::ShardState(
-    const ModelSpec& model, const UnitMap& map, int shards, int which, at::TensorOptions options)
+ShardState::ShardState(const ModelSpec& model,
+                       const UnitMap& map,
+                       int shards,
+                       int which,
+                       Dtypes dtypes,
+                       at::Device device)
     : shard(which) {
-  const int64_t item_size = static_cast<int64_t>(options.dtype().itemsize());
+  // What is aligned in the narrowest type is aligned in all.
+  const auto item_size = static_cast<int64_t>(c10::elementSize(dtypes.compute));
   int64_t trainable = 0, constant = 0;
   for (const Unit& unit : map.units) {
     int64_t& end = unit.trainable ? trainable : constant;
@@ -51,9 +56,10 @@ ShardState::ShardState(
     }
     end += layout.shard_numel();
   }
-  params = at::zeros({trainable}, options);
-  grads = at::zeros({trainable}, options);
-  frozen = at::zeros({constant}, options);
+  const at::TensorOptions on_device(device);
+  params = at::zeros({trainable}, on_device.dtype(dtypes.master));
+  grads = at::zeros({trainable}, on_device.dtype(dtypes.reduce));
+  frozen = at::zeros({constant}, on_device.dtype(dtypes.master));
 }
 
 at::Tensor ShardState::param_shard(size_t unit) const {

@@ -12,6 +12,13 @@
 
 namespace yoke::ptd {
 
+// Element types of a run.
+struct Dtypes {
+  at::ScalarType compute;  // of the model's leaves, activations and their gradients
+  at::ScalarType master;   // of the parameters that are updated, and of their moments
+  at::ScalarType reduce;   // of gradients while they are accumulated and reduced
+};
+
 struct ShardState {
   // A stretch of the flat tensors that is all with or all without weight decay.
   struct Range {
@@ -26,9 +33,13 @@ struct ShardState {
     int64_t begin;
   };
 
-  // Zeroes of the dtype; units in the order of the map.
-  ShardState(
-      const ModelSpec& model, const UnitMap& map, int shards, int shard, at::TensorOptions options);
+  // Zeroes; units in the order of the map.
+  ShardState(const ModelSpec& model,
+             const UnitMap& map,
+             int shards,
+             int shard,
+             Dtypes dtypes,
+             at::Device device);
 
   at::Tensor param_shard(size_t unit) const;  // a view
   at::Tensor grad_shard(size_t unit) const;   // a view; undefined if frozen

@@ -11,12 +11,16 @@
 namespace yoke::ptd {
 namespace {
 
-at::TensorOptions tensor_options(const YokePlan& plan, const YokeHost& host) {
-  const at::Device device =
-      host.device.type == YOKE_DEVICE_CUDA
-          ? at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(host.device.id))
-          : at::Device(at::kCPU);
-  return at::TensorOptions().dtype(scalar_type(plan.param_dtype)).device(device);
+at::Device device_of(const YokeHost& host) {
+  return host.device.type == YOKE_DEVICE_CUDA
+             ? at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(host.device.id))
+             : at::Device(at::kCPU);
+}
+
+// An update is often smaller than the last bit of a bf16 parameter: what is updated is fp32.
+Dtypes dtypes_of(const YokePlan& plan) {
+  const at::ScalarType compute = scalar_type(plan.param_dtype);
+  return {compute, compute == at::kBFloat16 ? at::kFloat : compute, scalar_type(plan.reduce_dtype)};
 }
 
 const TorchModel& require_torch_model(const YokeModel& model, at::ScalarType dtype) {
@@ -98,7 +102,8 @@ ShardedModel::ShardedModel(const YokeModel& model,
              units_,
              plan.degree[YOKE_DP_SHARD],
              comms.unshard.rank(),
-             tensor_options(plan, host)) {
+             dtypes_of(plan),
+             device_of(host)) {
   const TorchModel& torch = require_torch_model(model, scalar_type(plan.param_dtype));
   init_params(state_, model);
   optimizer_ = make_optimizer(*plan.optimizer, state_);
@@ -116,7 +121,7 @@ ShardedModel::ShardedModel(const YokeModel& model,
 
 YokeWrapResult ShardedModel::wrap_result() const {
   YokeWrapResult result{};
-  result.param_bytes = nbytes(state_.params) + nbytes(state_.frozen);
+  result.param_bytes = nbytes(state_.params) + nbytes(state_.frozen) + executor_->copy_bytes();
   result.grad_bytes = nbytes(state_.grads);
   for (const Moment& moment : optimizer_->moments())
     result.optimizer_bytes += nbytes(moment.values);

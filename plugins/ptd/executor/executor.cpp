@@ -75,6 +75,12 @@ void Executor::make_units(const ModelSpec& params) {
   }
 }
 
+int64_t Executor::copy_bytes() const {
+  int64_t bytes = 0;
+  for (const ShardedUnit& unit : units_) bytes += unit.copy_bytes();
+  return bytes;
+}
+
 const std::vector<Action>& Executor::schedule(int micros, bool forward_only) {
   const Key key{micros, forward_only};
   if (const auto known = schedules_.find(key); known != schedules_.end()) return known->second;

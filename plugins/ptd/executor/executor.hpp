@@ -36,6 +36,9 @@ class Executor {
   // during the update; if a collective was on its way, no further step is possible.
   YokeStepResult step(const YokeStepArgs& args);
 
+  // Bytes of parameters in the compute type that stay beside the master copies.
+  int64_t copy_bytes() const;
+
  private:
   // Where the gradient of a block's parameter goes.
   struct Sink {

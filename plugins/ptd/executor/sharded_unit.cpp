@@ -7,6 +7,15 @@
 namespace yoke::ptd {
 namespace {
 
+// A single shard is the whole. It is used where it stays, unless the model computes in another
+// type.
+FlatBuffer whole_params(
+    const at::Tensor& shard, at::ScalarType compute, int64_t numel, int shards, BufferPool& pool) {
+  if (shards > 1) return FlatBuffer(numel, compute, pool);
+  const bool same = shard.scalar_type() == compute;
+  return FlatBuffer(same ? shard : at::empty_like(shard, shard.options().dtype(compute)));
+}
+
 // A frozen unit has no gradients: its buffers are empty and never attached.
 FlatBuffer gradient_buffer(const at::Tensor& shard, int64_t numel, BufferPool& pool) {
   return FlatBuffer(
@@ -21,14 +30,15 @@ ShardedUnit::ShardedUnit(const FlatLayout& layout, Parts parts, int shards, Buff
       leaves_(std::move(parts.leaves)),
       param_shard_(std::move(parts.param_shard)),
       grad_shard_(std::move(parts.grad_shard)),
-      // A single shard is the whole: parameters are bound, and gradients land, where they stay.
-      params_(shards == 1 ? FlatBuffer(param_shard_)
-                          : FlatBuffer(layout.numel(), param_shard_.scalar_type(), pool)),
+      casts_(leaves_.front().scalar_type() != param_shard_.scalar_type()),
+      params_(
+          whole_params(param_shard_, leaves_.front().scalar_type(), layout.numel(), shards, pool)),
+      cast_(casts_ && shards > 1 ? layout.shard_numel() : 0, leaves_.front().scalar_type(), pool),
       grads_(shards == 1 ? FlatBuffer(grad_shard_)
                          : gradient_buffer(grad_shard_, layout.numel(), pool)),
       partial_(gradient_buffer(grad_shard_, layout.shard_numel(), pool)),
       written_(slots_.size(), false) {
-  if (shards == 1) bind_leaves(param_shard_.data_ptr());
+  if (shards == 1) bind_leaves(params_.tensor().data_ptr());
   if (!grad_shard_.defined()) return;
   int64_t end = 0;
   for (size_t i = 0; i < slots_.size(); ++i) {
@@ -46,23 +56,30 @@ ShardedUnit::~ShardedUnit() {
 
 void ShardedUnit::bind_leaves(void* base) {
   for (size_t i = 0; i < leaves_.size(); ++i) {
-    const int64_t offset = slots_[i].offset * param_shard_.itemsize();
+    const int64_t offset = slots_[i].offset * params_.tensor().itemsize();
     bind_storage(leaves_[i], base == nullptr ? nullptr : static_cast<char*>(base) + offset);
   }
 }
 
 void ShardedUnit::begin_step() {
   shard_written_ = false;
-  if (shards_ == 1) grads_open_ = false;
+  if (shards_ > 1) return;
+  grads_open_ = false;
+  if (casts_) params_.tensor().copy_(param_shard_);
 }
 
 void ShardedUnit::start_unshard(const Comm& comm) {
   params_.attach();
-  gathering_ = comm.all_gather(params_.tensor(), param_shard_);
+  if (casts_) {
+    cast_.attach();
+    cast_.tensor().copy_(param_shard_);
+  }
+  gathering_ = comm.all_gather(params_.tensor(), casts_ ? cast_.tensor() : param_shard_);
 }
 
 void ShardedUnit::finish_unshard() {
   gathering_.wait();
+  cast_.detach();
   bind_leaves(params_.tensor().data_ptr());
 }
 
@@ -123,9 +140,14 @@ void ShardedUnit::start_all_reduce(const Comm& comm) {
   work_ = comm.all_reduce_sum(grad_shard_);
 }
 
+int64_t ShardedUnit::copy_bytes() const {
+  return casts_ && shards_ == 1 ? static_cast<int64_t>(params_.tensor().nbytes()) : 0;
+}
+
 void ShardedUnit::abandon_step() {
   for (const at::Tensor& leaf : leaves_) leaf.mutable_grad().reset();
   partial_.detach();
+  cast_.detach();
   if (shards_ == 1) return;
   reshard();
   grads_.detach();

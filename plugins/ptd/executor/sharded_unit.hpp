@@ -1,6 +1,8 @@
 // The parameters and gradients of one unit on this rank: the shard that stays, and the whole that
 // comes and goes. No copy on the way: an all-gather writes the whole buffer, into which the model's
 // parameters point; a reduce-scatter reads the whole gradient buffer, into which backward adds.
+// Only where the model computes in another type than the master copies is the shard cast before it
+// is gathered, and a single shard, the whole, at the begin of a step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +21,7 @@ class ShardedUnit {
  public:
   struct Parts {
     std::vector<at::Tensor> leaves;  // the model's parameters, by slot of the layout
-    at::Tensor param_shard;          // [shard_numel], in compute dtype; this rank's values
+    at::Tensor param_shard;          // [shard_numel], master copies; this rank's values
     at::Tensor grad_shard;           // [shard_numel], in reduce dtype; undefined if frozen
   };
 
@@ -45,6 +47,9 @@ class ShardedUnit {
   // After all backwards of a step: the gradient shard is valid also where no reduction made it.
   void complete_gradients();
 
+  // Bytes of parameters in the compute type that stay beside the master copies.
+  int64_t copy_bytes() const;
+
   // No collective on its way.
   bool idle() const { return !gathering_.pending() && !work_.pending(); }
   // Frees what a failed step left behind; only if idle.
@@ -59,7 +64,9 @@ class ShardedUnit {
   std::vector<FlatLayout::Slot> slots_;
   std::vector<at::Tensor> leaves_;
   at::Tensor param_shard_, grad_shard_;
-  FlatBuffer params_;   // whole
+  bool casts_;          // the leaves have another type than the master copies
+  FlatBuffer params_;   // whole, in compute type
+  FlatBuffer cast_;     // the shard in compute type while it is gathered; empty without casts_
   FlatBuffer grads_;    // whole
   FlatBuffer partial_;  // a reduced micro-batch, before it is added to the gradient shard
   std::vector<at::Tensor> grad_views_;  // of grads_, by slot, with the shapes of the leaves

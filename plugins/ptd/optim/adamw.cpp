@@ -1,10 +1,16 @@
 // AdamW by LibTorch's fused kernel, which reads and writes every element once.
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "plugins/ptd/optim/optimizer.hpp"
 
 namespace yoke::ptd {
 namespace {
+
+// The kernel takes one type for everything, so gradients of another type than the master copies are
+// cast; this many elements at a time.
+constexpr int64_t kPartElements = 1 << 20;
 
 class AdamW final : public Optimizer {
  public:
@@ -14,21 +20,23 @@ class AdamW final : public Optimizer {
                 {"exp_avg_sq", at::zeros_like(state.params)}};
     fp32_step_ = at::zeros({}, state.params.options().dtype(at::kFloat));
     for (const ShardState::Range& range : state.ranges) {
-      const auto part = [&](const at::Tensor& flat) {
-        return flat.narrow(0, range.begin, range.count);
-      };
-      Group& group = range.decay ? decayed_ : plain_;
-      group.params.push_back(part(state.params));
-      group.grads.push_back(part(state.grads));
-      group.exp_avgs.push_back(part(moments_[0].values));
-      group.exp_avg_sqs.push_back(part(moments_[1].values));
-      group.steps.push_back(fp32_step_);
+      for (int64_t done = 0; done < range.count; done += kPartElements) {
+        const auto part = [&](const at::Tensor& flat) {
+          return flat.narrow(0, range.begin + done, std::min(kPartElements, range.count - done));
+        };
+        parts_.push_back({part(state.params),
+                          part(state.grads),
+                          part(moments_[0].values),
+                          part(moments_[1].values),
+                          range.decay ? config.weight_decay : 0});
+      }
     }
   }
 
  private:
-  struct Group {
-    std::vector<at::Tensor> params, grads, exp_avgs, exp_avg_sqs, steps;
+  struct Part {
+    at::Tensor params, grads, exp_avgs, exp_avg_sqs;
+    double weight_decay;
   };
 
   void apply(double lr, double scale) override {
@@ -42,25 +50,20 @@ class AdamW final : public Optimizer {
         divisor = at::full({}, 1 / scale, fp32_step_.options());
       }
     }
-    run(decayed_, lr, config_.weight_decay, divisor);
-    run(plain_, lr, 0, divisor);
+    for (const Part& part : parts_) update(part, lr, divisor);
   }
 
-  void run(const Group& group,
-           double lr,
-           double decay,
-           const std::optional<at::Tensor>& divisor) const {
-    if (group.params.empty()) return;
-    at::_fused_adamw_(group.params,
-                      group.grads,
-                      group.exp_avgs,
-                      group.exp_avg_sqs,
+  void update(const Part& part, double lr, const std::optional<at::Tensor>& divisor) const {
+    at::_fused_adamw_({part.params},
+                      {part.grads.to(part.params.scalar_type())},
+                      {part.exp_avgs},
+                      {part.exp_avg_sqs},
                       {},
-                      group.steps,
+                      {fp32_step_},
                       lr,
                       config_.beta1,
                       config_.beta2,
-                      decay,
+                      part.weight_decay,
                       config_.eps,
                       /*amsgrad=*/false,
                       /*maximize=*/false,
@@ -70,7 +73,7 @@ class AdamW final : public Optimizer {
   const YokeOptimizer config_;
   at::Tensor grads_;
   at::Tensor fp32_step_;  // a scalar, as the kernel wants it: exact up to 16 million steps
-  Group decayed_, plain_;
+  std::vector<Part> parts_;
 };
 
 }  // namespace

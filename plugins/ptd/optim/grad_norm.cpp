@@ -5,11 +5,13 @@
 namespace yoke::ptd {
 namespace {
 
-// Rows are short enough for a sum in the gradient's own type; the rows are summed in fp64.
+// Rows are short enough for a sum in fp32; the rows are summed in fp64.
 constexpr int64_t kRow = 512;
 
 at::Tensor sum_of_rows(const at::Tensor& rows) {
-  const at::Tensor norms = at::linalg_vector_norm(rows, 2, at::IntArrayRef{1}).to(at::kDouble);
+  const at::ScalarType wide = rows.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor norms =
+      at::linalg_vector_norm(rows, 2, at::IntArrayRef{1}, false, wide).to(at::kDouble);
   return at::dot(norms, norms);
 }
 

@@ -354,7 +354,8 @@ typedef struct YokePlan {
   int32_t global_batch;          /* sequences per step */
   int32_t micro_batch;           /* sequences per data rank and forward; left unset, the host chooses */
   int32_t param_dtype;           /* of compute: parameters, activations, gradients */
-  int32_t reduce_dtype;          /* of gradients while they are reduced and accumulated */
+  int32_t reduce_dtype;          /* of gradients while they are reduced and accumulated, at least param_dtype;
+                                    left unset, fp64 for fp64 and fp32 otherwise */
 } YokePlan;
 
 /* One reason not to run this plan, or (note = 1) something the user should know. */
@@ -441,7 +442,7 @@ typedef struct YokeInitArgs {
 typedef struct YokeWrapResult {
   YokeHeader header;
   YokeWrapped* model;
-  int64_t param_bytes;     /* master copies (shards) */
+  int64_t param_bytes;     /* master copies (shards), and copies in the compute dtype that stay */
   int64_t grad_bytes;      /* reduced gradients (shards) */
   int64_t optimizer_bytes; /* moments */
 } YokeWrapResult;
@@ -479,9 +480,10 @@ typedef struct YokeStepResult {
 enum { YOKE_CHECKPOINT_SAVE = 1, YOKE_CHECKPOINT_LOAD = 2, YOKE_CHECKPOINT_DESCRIBE = 3 };
 
 /* A part of the state that this rank holds. Kinds: "param" (always the master copy), "exp_avg",
- * "exp_avg_sq", "momentum", and the scalar "step" (name "optimizer", ndim 0, int64). A piece is a flat
- * row-major range [begin, begin + count) of its tensor. The pieces with replica 0, of all ranks, tile
- * every tensor exactly once. */
+ * "exp_avg_sq", "momentum", and the scalar "step" (name "optimizer", ndim 0, int64). Master copies and
+ * moments have the compute dtype, but fp32 where that is bf16. A piece is a flat row-major range
+ * [begin, begin + count) of its tensor. The pieces with replica 0, of all ranks, tile every tensor
+ * exactly once. */
 typedef struct YokePiece {
   YokeHeader header;
   YokeString name; /* of the parameter */

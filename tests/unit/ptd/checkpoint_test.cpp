@@ -51,15 +51,42 @@ TEST(Checkpoint, LoadsAtEveryOtherWorldSizeBitForBit) {
 }
 
 TEST(Checkpoint, ResumedTrainingIsTheUninterruptedOneBitForBit) {
-  for (const auto& [replicas, shards] : {std::pair(1, 1), {1, 2}, {2, 2}}) {
-    SCOPED_TRACE(std::to_string(replicas) + " x " + std::to_string(shards));
-    const Outcome whole = train(job_of(replicas, shards, 6));
-    const State middle = train(job_of(replicas, shards, 4)).state;
-    Job rest = job_of(replicas, shards, 2);
-    rest.first_step = 5;
-    const Outcome resumed = train(rest, &middle);
-    expect_equal(resumed.state, whole.state);
-    EXPECT_EQ(resumed.loss, std::vector<double>(whole.loss.begin() + 4, whole.loss.end()));
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (const auto& [replicas, shards] : {std::pair(1, 1), {2, 1}, {1, 2}, {2, 2}}) {
+      SCOPED_TRACE(std::to_string(replicas) + " x " + std::to_string(shards));
+      const auto part = [&](int64_t first_step, int64_t steps, const State* start) {
+        Job job = job_of(replicas, shards, steps);
+        job.model.dtype = dtype;
+        job.first_step = first_step;
+        return train(job, start);
+      };
+      const Outcome whole = part(1, 6, nullptr);
+      const State middle = part(1, 4, nullptr).state;
+      const Outcome resumed = part(5, 2, &middle);
+      expect_equal(resumed.state, whole.state);
+      EXPECT_EQ(resumed.loss, std::vector<double>(whole.loss.begin() + 4, whole.loss.end()));
+    }
+  }
+}
+
+TEST(Checkpoint, ABf16RunKeepsFp32MastersThatEveryLayoutAndAnFp32RunTake) {
+  Job job = job_of(1, 2);
+  job.model.dtype = job.reduce.emplace(at::kBFloat16);
+  job.model.frozen_embedding = true;
+  const State saved = train(job).state;
+  for (const auto& [key, value] : saved) {
+    EXPECT_EQ(value.scalar_type(), key == "step optimizer" ? at::kLong : at::kFloat) << key;
+  }
+  const at::Tensor up = saved.at("param mlp0.up");
+  EXPECT_FALSE(at::equal(up, up.to(at::kBFloat16).to(at::kFloat))) << "only a bf16 copy was kept";
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (const auto& [replicas, shards] : {std::pair(1, 1), {1, 3}, {2, 1}, {2, 2}}) {
+      SCOPED_TRACE(std::to_string(replicas) + " x " + std::to_string(shards));
+      Job other = job_of(replicas, shards, 0);
+      other.model = job.model;
+      other.model.dtype = dtype;
+      expect_equal(train(other, &saved).state, saved);
+    }
   }
 }
 

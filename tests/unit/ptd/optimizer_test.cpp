@@ -10,12 +10,17 @@
 namespace yoke::ptd {
 namespace {
 
-// Two parameters with decay and one without, as one unit on one rank.
-const ModelSpec kModel{{{50, true, true}, {33, true, true}, {21, true, false}}, {{0, 1, 2}}};
+// Two parameters with decay and one without, as one unit on one rank; the first one is larger than
+// what is updated in one go.
+const ModelSpec kModel{{{(1 << 20) + 50, true, true}, {33, true, true}, {21, true, false}},
+                       {{0, 1, 2}}};
+constexpr Dtypes kFp64{at::kDouble, at::kDouble, at::kDouble},
+    kFp32{at::kFloat, at::kFloat, at::kFloat}, kBf16{at::kBFloat16, at::kFloat, at::kBFloat16},
+    kWideReduce{at::kFloat, at::kFloat, at::kDouble};
 
 struct Fixture {
-  Fixture(int32_t kind, double momentum, at::ScalarType dtype)
-      : state(kModel, make_units(kModel, 1, 4), 1, 0, at::TensorOptions().dtype(dtype)) {
+  Fixture(int32_t kind, double momentum, Dtypes dtypes)
+      : state(kModel, make_units(kModel, 1, 4), 1, 0, dtypes, at::kCPU) {
     config.header = YOKE_HEADER(YokeOptimizer, YOKE_ID_OPTIMIZER);
     config.kind = kind;
     config.beta1 = 0.9;
@@ -24,15 +29,18 @@ struct Fixture {
     config.momentum = momentum;
     config.weight_decay = 0.1;
     optimizer = make_optimizer(config, state);
-    state.params.copy_(at::sin(at::arange(state.params.numel(), dtype)));
+    state.params.copy_(at::sin(at::arange(state.params.numel(), state.params.options())));
   }
   YokeOptimizer config{};
   ShardState state;
   std::unique_ptr<Optimizer> optimizer;
 };
 
+// In the type of the master copies, but with values that the type of the gradients holds.
 at::Tensor gradient(const ShardState& state, int step) {
-  return at::cos(at::arange(state.params.numel(), state.params.options()) * step);
+  return at::cos(at::arange(state.params.numel(), state.params.options()) * step)
+      .to(state.grads.scalar_type())
+      .to(state.params.scalar_type());
 }
 
 // Which elements have weight decay, as 1 or 0.
@@ -55,8 +63,8 @@ void expect_same(const at::Tensor& a, const at::Tensor& b, double bound) {
   EXPECT_LE((a - b).abs().max().item<double>(), bound * b.abs().max().item<double>());
 }
 
-void check_adamw(at::ScalarType dtype, double scale, double bound) {
-  Fixture f(YOKE_ADAMW, 0, dtype);
+void check_adamw(Dtypes dtypes, double scale, double bound) {
+  Fixture f(YOKE_ADAMW, 0, dtypes);
   Plain plain(f.state);
   const at::Tensor mask = decay_mask(f.state);
   for (int step = 1; step <= 5; ++step) {
@@ -76,33 +84,45 @@ void check_adamw(at::ScalarType dtype, double scale, double bound) {
 }
 
 TEST(AdamW, IsTheContractsFormulaInFp64) {
-  check_adamw(at::kDouble, 1, 1e-14);
-  check_adamw(at::kDouble, 0.3, 1e-14);
+  check_adamw(kFp64, 1, 1e-14);
+  check_adamw(kFp64, 0.3, 1e-14);
 }
 
 TEST(AdamW, IsTheContractsFormulaInFp32) {
-  check_adamw(at::kFloat, 1, 2e-6);
-  check_adamw(at::kFloat, 0.3, 2e-6);
+  check_adamw(kFp32, 1, 2e-6);
+  check_adamw(kFp32, 0.3, 2e-6);
+}
+
+TEST(AdamW, TakesGradientsOfAnotherTypeThanTheMasterCopies) {
+  for (const Dtypes& dtypes : {kBf16, kWideReduce}) {
+    check_adamw(dtypes, 1, 2e-6);
+    check_adamw(dtypes, 0.3, 2e-6);
+  }
+}
+
+void check_sgd(Dtypes dtypes, double momentum, double bound) {
+  Fixture f(YOKE_SGD, momentum, dtypes);
+  Plain plain(f.state);
+  const at::Tensor mask = decay_mask(f.state);
+  for (int step = 1; step <= 5; ++step) {
+    f.state.grads.copy_(gradient(f.state, step));
+    f.optimizer->update(step, 1e-2, 0.3);
+    plain.p = plain.p - 1e-2 * 0.1 * plain.p * mask;
+    plain.m = momentum * plain.m + 0.3 * gradient(f.state, step);
+    plain.p = plain.p - 1e-2 * plain.m;
+  }
+  expect_same(f.state.params, plain.p, bound);
 }
 
 TEST(Sgd, IsTheContractsFormula) {
   for (double momentum : {0.0, 0.9}) {
-    Fixture f(YOKE_SGD, momentum, at::kDouble);
-    Plain plain(f.state);
-    const at::Tensor mask = decay_mask(f.state);
-    for (int step = 1; step <= 5; ++step) {
-      f.state.grads.copy_(gradient(f.state, step));
-      f.optimizer->update(step, 1e-2, 0.3);
-      plain.p = plain.p - 1e-2 * 0.1 * plain.p * mask;
-      plain.m = momentum * plain.m + 0.3 * gradient(f.state, step);
-      plain.p = plain.p - 1e-2 * plain.m;
-    }
-    expect_same(f.state.params, plain.p, 1e-14);
+    check_sgd(kFp64, momentum, 1e-14);
+    check_sgd(kBf16, momentum, 2e-6);
   }
 }
 
 TEST(Optimizer, PaddingStaysZero) {
-  Fixture f(YOKE_ADAMW, 0, at::kFloat);
+  Fixture f(YOKE_ADAMW, 0, kFp32);
   f.state.params.zero_();
   f.state.grads.zero_();
   f.optimizer->update(1, 1e-2, 0.5);
@@ -110,7 +130,7 @@ TEST(Optimizer, PaddingStaysZero) {
 }
 
 TEST(Optimizer, AnUnknownKindIsRefused) {
-  ShardState state(kModel, make_units(kModel, 1, 4), 1, 0, at::TensorOptions().dtype(at::kFloat));
+  ShardState state(kModel, make_units(kModel, 1, 4), 1, 0, kFp32, at::kCPU);
   YokeOptimizer config{};
   config.kind = 77;
   EXPECT_THROW(make_optimizer(config, state), Error);
@@ -123,11 +143,13 @@ TEST(SquaredNorm, IsTheSumOfSquares) {
   }
 }
 
-// A sum in fp32 alone would lose 1e-4 here.
-TEST(SquaredNorm, KeepsItsPrecisionInFp32) {
-  const at::Tensor g = at::full({1 << 22}, 0.1f);
-  const double expected = double{0.1f} * 0.1f * (1 << 22);
-  EXPECT_NEAR(squared_norm(g).item<double>() / expected, 1, 1e-6);
+// A sum in fp32 alone would lose 1e-4 here, norms of rows in bf16 much more.
+TEST(SquaredNorm, KeepsItsPrecisionInNarrowTypes) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor g = at::full({1 << 22}, 0.1, type);
+    const double value = g[0].item<double>();
+    EXPECT_NEAR(squared_norm(g).item<double>() / (value * value * (1 << 22)), 1, 1e-6) << type;
+  }
 }
 
 }  // namespace

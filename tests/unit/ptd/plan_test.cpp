@@ -63,17 +63,32 @@ TEST(Plan, EveryReasonIsGivenAtOnce) {
   Asked wrong(4, {0, 0});
   wrong.plan.degree[YOKE_TP] = 2;
   wrong.plan.degree[YOKE_PP] = 2;
-  wrong.plan.param_dtype = YOKE_BF16;
-  EXPECT_THAT(wrong.ask(),
-              ElementsAre(HasSubstr("pp_degree > 1 is not built yet"),
-                          HasSubstr("tp_degree = 2"),
-                          AllOf(HasSubstr("precision.param = bf16"), HasSubstr("fp32, fp64"))));
+  wrong.plan.param_dtype = YOKE_F16;
+  EXPECT_THAT(
+      wrong.ask(),
+      ElementsAre(HasSubstr("pp_degree > 1 is not built yet"),
+                  HasSubstr("tp_degree = 2"),
+                  AllOf(HasSubstr("precision.param = fp16"), HasSubstr("bf16, fp32, fp64"))));
 }
 
-TEST(Plan, GradientsAreReducedInTheComputeType) {
+TEST(Plan, GradientsAreReducedInFp32OrBetterUnlessBf16IsAskedFor) {
+  for (const int32_t param : {YOKE_BF16, YOKE_F32, YOKE_F64}) {
+    Asked unset(1, {0, 0});
+    unset.plan.param_dtype = param;
+    unset.plan.reduce_dtype = 0;
+    EXPECT_THAT(unset.ask(), IsEmpty());
+    EXPECT_EQ(unset.plan.reduce_dtype, param == YOKE_F64 ? YOKE_F64 : YOKE_F32);
+  }
+  Asked narrow(1, {0, 0});
+  narrow.plan.param_dtype = narrow.plan.reduce_dtype = YOKE_BF16;
+  EXPECT_THAT(narrow.ask(), IsEmpty());
+}
+
+TEST(Plan, GradientsAreNotReducedInLessThanTheComputeType) {
   Asked wrong(1, {0, 0});
   wrong.plan.reduce_dtype = YOKE_F32;
-  EXPECT_THAT(wrong.ask(), ElementsAre(HasSubstr("precision.reduce = fp32; allowed: fp64")));
+  EXPECT_THAT(wrong.ask(),
+              ElementsAre(AllOf(HasSubstr("precision.reduce = fp32"), HasSubstr("at least fp64"))));
 }
 
 TEST(Plan, AnOptionWithoutEffectIsNoted) {

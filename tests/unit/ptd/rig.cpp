@@ -284,7 +284,9 @@ YokePlan plan_of(const Job& job, const YokeOptimizer& optimizer) {
   p.degree[YOKE_DP_SHARD] = job.shards;
   p.global_batch = static_cast<int32_t>(job.global_batch);
   p.micro_batch = static_cast<int32_t>(job.global_batch / (job.world() * job.accumulation));
-  p.param_dtype = p.reduce_dtype = dtype_of(job.model.dtype);
+  const at::ScalarType wide = job.model.dtype == at::kDouble ? at::kDouble : at::kFloat;
+  p.param_dtype = dtype_of(job.model.dtype);
+  p.reduce_dtype = dtype_of(job.reduce.value_or(wide));
   return p;
 }
 

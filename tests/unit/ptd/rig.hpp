@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct Job {
   double lr = 3e-3;
   int32_t optimizer = YOKE_ADAMW;
   double momentum = 0, clip = 1.0;
+  std::optional<at::ScalarType> reduce;  // unset: fp32, or fp64 for fp64
   std::map<std::string, std::string> options{{"unit_bytes", "600"}};  // several units
 
   int world() const { return replicas * shards; }

@@ -8,14 +8,22 @@
 namespace yoke::ptd::testing {
 namespace {
 
-// Elements of the tiny model in fp64, each parameter padded to a cache line of 8: embed 13 x 7,
-// gain, unused 9, and per layer up 11 x 7, bias 11, down 7 x 11; the frozen scales of 7. Whole
-// buffers are multiples of 8 per shard.
-constexpr int64_t kTrainable = 96 + 8 + 16 + 3 * (80 + 16 + 80);  // 648
-constexpr int64_t kFrozen = 3 * 8;
-int64_t padded(int64_t n, int shards) {
-  return (n + 8 * shards - 1) / (8 * shards) * (8 * shards);
+int64_t padded(int64_t n, int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
 }
+
+// Elements of the tiny model's two buffers: embed 13 x 7, gain, unused 9, and per layer up 11 x 7,
+// bias 11, down 7 x 11; the frozen scales of 7. Every parameter, and every shard, is padded to a
+// cache line.
+struct Elements {
+  explicit Elements(int shards, int64_t item_size = 8) {
+    const int64_t line = 64 / item_size;
+    for (int64_t n : {91, 1, 9, 77, 11, 77, 77, 11, 77, 77, 11, 77}) trainable += padded(n, line);
+    trainable = padded(trainable, line * shards);
+    frozen = padded(3 * padded(7, line), line * shards);
+  }
+  int64_t trainable = 0, frozen = 0;
+};
 
 Job one_unit(int replicas, int shards) {
   Job job;
@@ -30,7 +38,7 @@ TEST(Step, CountedBytesAreThoseOfTheLayout) {
   for (int shards : {2, 4}) {
     SCOPED_TRACE(shards);
     const Outcome outcome = train(one_unit(1, shards));
-    const int64_t trainable = padded(kTrainable, shards), frozen = padded(kFrozen, shards);
+    const auto [trainable, frozen] = Elements(shards);
     const CommCount sharded = outcome.counts.at("dp_shard");
     // One all-gather of each buffer and one reduce-scatter: the only unit stays whole between
     // forward and backward.
@@ -44,12 +52,36 @@ TEST(Step, CountedBytesAreThoseOfTheLayout) {
   }
 }
 
+// Gathered in the compute type, reduced in the reduce type, kept in fp32.
+TEST(Step, BytesFollowTheDtypes) {
+  for (const at::ScalarType reduce : {at::kFloat, at::kBFloat16}) {
+    Job job = one_unit(2, 2);
+    job.model.dtype = at::kBFloat16;
+    job.reduce = reduce;
+    const auto item = static_cast<int64_t>(c10::elementSize(reduce));
+    const auto [trainable, frozen] = Elements(2, 2);
+    const Outcome hsdp = train(job);
+    EXPECT_EQ(hsdp.counts.at("dp_shard").bytes, 5 * (2 * (trainable + frozen) + item * trainable));
+    EXPECT_EQ(hsdp.counts.at("dp_replicate").bytes, 5 * item * trainable / 2);
+    EXPECT_EQ(hsdp.wrapped.param_bytes, 4 * (trainable + frozen) / 2);
+    EXPECT_EQ(hsdp.wrapped.grad_bytes, item * trainable / 2);
+    EXPECT_EQ(hsdp.wrapped.optimizer_bytes, 2 * 4 * trainable / 2);
+
+    job.shards = 1;
+    const Elements whole(1, 2);
+    const Outcome ddp = train(job);
+    EXPECT_EQ(ddp.counts.at("dp_replicate").bytes, 5 * item * whole.trainable);
+    EXPECT_EQ(ddp.wrapped.param_bytes, (4 + 2) * (whole.trainable + whole.frozen))
+        << "the copies in bf16 stay";
+  }
+}
+
 TEST(Step, ReplicasReduceTheirShardOncePerStep) {
   Job job = one_unit(2, 2);
   job.accumulation = 2;
   const Outcome outcome = train(job);
   EXPECT_EQ(outcome.counts.at("dp_replicate").calls, 5);
-  EXPECT_EQ(outcome.counts.at("dp_replicate").bytes, 5 * 8 * padded(kTrainable, 2) / 2);
+  EXPECT_EQ(outcome.counts.at("dp_replicate").bytes, 5 * 8 * Elements(2).trainable / 2);
 }
 
 TEST(Step, UnshardedAccumulationReducesOncePerStep) {
@@ -58,7 +90,7 @@ TEST(Step, UnshardedAccumulationReducesOncePerStep) {
   const int64_t often = train(job).counts.at("dp_shard").bytes;
   job.options["accumulate"] = "unsharded";
   const int64_t once = train(job).counts.at("dp_shard").bytes;
-  EXPECT_EQ(often - once, 5 * 3 * 8 * padded(kTrainable, 2));
+  EXPECT_EQ(often - once, 5 * 3 * 8 * Elements(2).trainable);
 }
 
 int32_t code_of(const std::function<void()>& f, std::string* text = nullptr) {
@@ -168,7 +200,8 @@ TEST(WrapModel, TheFirstRankLogsWhatWasMadeOfTheModel) {
   });
   ASSERT_EQ(lines.size(), 1u);
   // The trainable unit whole, its gradients whole, and the frozen unit.
-  const int64_t bytes = 8 * (2 * padded(kTrainable, 2) + padded(kFrozen, 2));
+  const Elements elements(2);
+  const int64_t bytes = 8 * (2 * elements.trainable + elements.frozen);
   EXPECT_EQ(
       lines[0],
       "ptd: FSDP over 2 ranks, 5 blocks in 2 units; whole parameters and gradients take up to " +
