@@ -62,10 +62,12 @@ RunPlan::RunPlan(const RunConfig& config, int32_t world_size)
   plan_.global_batch = static_cast<int32_t>(config.train.global_batch);
   plan_.micro_batch = static_cast<int32_t>(config.train.micro_batch.value_or(0));
   plan_.param_dtype = dtype_by_name(config.precision.param);
-  plan_.reduce_dtype = dtype_by_name(config.precision.reduce);
+  if (config.precision.reduce) plan_.reduce_dtype = dtype_by_name(*config.precision.reduce);
 }
 
 std::vector<std::string> RunPlan::complete(int64_t max_micro_batch) {
+  if (plan_.reduce_dtype == 0)
+    plan_.reduce_dtype = plan_.param_dtype == YOKE_F64 ? YOKE_F64 : YOKE_F32;
   std::vector<std::string> faults;
   int64_t product = 1;
   std::string arithmetic;

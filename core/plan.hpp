@@ -22,9 +22,9 @@ class RunPlan {
   YokePlan& plan() { return plan_; }
   const YokePlan& plan() const { return plan_; }
 
-  // After the backend's plan: degrees still unset become 1, an unset micro_batch is chosen. Returns
-  // every fault of the result: product of the degrees, divisibility of the batch, with the nearest
-  // legal values.
+  // After the backend's plan: degrees still unset become 1, an unset micro_batch is chosen, an
+  // unset reduce dtype becomes fp64 for fp64 and fp32 otherwise. Returns every fault of the result:
+  // product of the degrees, divisibility of the batch, with the nearest legal values.
   std::vector<std::string> complete(int64_t max_micro_batch);
 
   int32_t data_ranks() const;

@@ -34,6 +34,13 @@ std::string layout(const YokePlan& plan) {
   return text.empty() ? "one rank" : text;
 }
 
+// "fp32" or "bf16, gradients reduced in fp32".
+std::string precision(const YokePlan& plan) {
+  const std::string param = dtype_name(plan.param_dtype);
+  if (plan.reduce_dtype == plan.param_dtype) return param;
+  return param + ", gradients reduced in " + dtype_name(plan.reduce_dtype);
+}
+
 // The bytes of windows [first, first + count) and the one after them.
 std::vector<uint8_t> bytes_of(const DataSet& data, int64_t first_window, int64_t count) {
   std::vector<int64_t> ids(count * data.seq_len + 1);
@@ -70,7 +77,7 @@ void Recorder::introduce(const YokeWrapResult& memory, const std::string& run_di
   const YokePlan& plan = job_.plan->plan();
   log_.info("backend " + job_.backend.name() + " " +
             std::string(view(job_.backend.description().version)) + ": " + layout(plan) + "; " +
-            run.precision.param + ", micro-batches of " + std::to_string(plan.micro_batch) + ", " +
+            precision(plan) + ", micro-batches of " + std::to_string(plan.micro_batch) + ", " +
             std::to_string(job_.plan->accumulation()) + " per step");
   log_.info("model " + (run.model.preset.empty() ? run.model.family : run.model.preset) + ": " +
             format("%.2fM parameters", static_cast<double>(job_.model.num_params) / 1e6) +

@@ -52,12 +52,12 @@ void check_division(const Facts& facts, Found& found, const char* whole, const c
 
 void check_precision(const Facts& facts, Found& found) {
   const PrecisionConfig& p = facts.run.precision;
-  if (!sound(facts, {"precision.param", "precision.reduce"})) return;
+  if (!sound(facts, {"precision.param", "precision.reduce"}) || !p.reduce) return;
   const std::vector<std::string> rising{"bf16", "fp32", "fp64"};
   const auto rank = [&](const std::string& dtype) {
     return std::find(rising.begin(), rising.end(), dtype) - rising.begin();
   };
-  if (rank(p.reduce) >= rank(p.param)) return;
+  if (rank(*p.reduce) >= rank(p.param)) return;
   found.push_back(facts.cite("precision.reduce") + " is less precise than " +
                   facts.cite("precision.param") +
                   "; allowed: " + join({rising.begin() + rank(p.param), rising.end()}));

@@ -17,10 +17,8 @@ constexpr Planned kPlanned[] = {
     {"tp_degree", ">1", "tensor parallelism is not built yet", "allowed: 1"},
     {"device", "cuda", "CUDA is not built yet", "allowed: cpu, auto"},
     {"device", "gpu", "CUDA is not built yet", "allowed: cpu, auto"},
-    {"precision.param", "bf16", "bf16 is not built yet", "allowed: fp64, fp32"},
-    {"precision.param", "fp8", "fp8 is not built yet", "allowed: fp64, fp32"},
-    {"precision.reduce", "bf16", "bf16 is not built yet", "allowed: fp64, fp32"},
-    {"precision.reduce", "fp8", "fp8 is not built yet", "allowed: fp64, fp32"},
+    {"precision.param", "fp8", "fp8 is not built yet", "allowed: fp64, fp32, bf16"},
+    {"precision.reduce", "fp8", "fp8 is not built yet", "allowed: fp64, fp32, bf16"},
 };
 
 bool refuses(const Planned& row, const Value& value) {

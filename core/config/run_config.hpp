@@ -73,8 +73,8 @@ struct EvalConfig {
 };
 
 struct PrecisionConfig {
-  std::string param = "fp32";   // fp64 | fp32 | bf16
-  std::string reduce = "fp32";  // at least the compute dtype
+  std::string param = "fp32";         // fp64 | fp32 | bf16
+  std::optional<std::string> reduce;  // at least param; unset = the backend chooses
 };
 
 struct CheckpointConfig {

@@ -25,6 +25,7 @@ using Field = std::variant<std::string*,
                            std::optional<int64_t>*,
                            std::optional<bool>*,
                            std::optional<double>*,
+                           std::optional<std::string>*,
                            std::array<double, 2>*,
                            std::optional<std::array<int64_t, 2>>*,
                            std::vector<std::string>*>;

@@ -100,7 +100,8 @@ static int32_t plan(const YokePlanArgs* args, YokePlan* plan, YokeError* err) {
   if (plan->param_dtype == 0) plan->param_dtype = YOKE_F32;
   if (plan->reduce_dtype == 0) plan->reduce_dtype = plan->param_dtype;
   if (plan->param_dtype != YOKE_F32 && plan->param_dtype != YOKE_F64)
-    n += refuse(args, "precision.param", "another dtype", "fp32 | fp64", "set it to \"fp32\"");
+    n += refuse(args, "precision.param", plan->param_dtype == YOKE_BF16 ? "bf16" : "another dtype",
+                "fp32 | fp64", "set it to \"fp32\"");
   if (plan->reduce_dtype != plan->param_dtype)
     n += refuse(args, "precision.reduce", "another dtype", "precision.param's", "remove it");
   if (plan->optimizer->kind != YOKE_ADAMW && plan->optimizer->kind != YOKE_SGD)

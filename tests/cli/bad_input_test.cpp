@@ -65,6 +65,10 @@ INSTANTIATE_TEST_SUITE_P(
         Row{train({"dp_shards=2", "--nproc", "2"}), 2, {"dp_shards = 2"}},
         Row{train({"--nproc", "0"}), 2, {"--nproc 0"}},
         Row{train({"--nproc", "2", "--virtual", "2"}), 2, {"--nproc", "--virtual"}},
+        // Precision
+        Row{train({"precision.param=bf16"}), 2, {"precision.param = bf16", "fp32 | fp64"}},
+        Row{train({"precision.reduce=bf16"}), 2, {"less precise", "precision.param", "fp32, fp64"}},
+        Row{train({"precision.param=fp64", "precision.reduce=fp32"}), 2, {"less precise", "fp64"}},
         // Data and model
         Row{train({"data.path=gone.txt"}), 2, {"gone.txt", "does not exist", "scripts/fetch_text"}},
         Row{train({"model.vocab=100"}), 2, {"model.vocab = 100", "256"}},
@@ -82,7 +86,6 @@ INSTANTIATE_TEST_SUITE_P(
         Row{train({"tp_degree=2", "--nproc", "2"}), 2, {"tp_degree = 2", "not built yet"}},
         Row{train({"pp_degree=2", "--nproc", "2"}), 2, {"pp_degree = 2", "not built yet"}},
         Row{train({"cp_degree=2", "--nproc", "2"}), 2, {"cp_degree = 2", "not built yet"}},
-        Row{train({"precision.param=bf16"}), 2, {"bf16", "not built yet"}},
         Row{train({"precision.param=fp8"}), 2, {"fp8", "not built yet"}},
         Row{train({"device=cuda"}), 2, {"cuda", "not built yet"}},
         // Checkpoints and generation

@@ -106,7 +106,14 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"ptd_fsdp_2_sgd", {"ptd", {"--virtual", "2", "ptd.unit_bytes=1"}}, false, false, true},
         Case{"deepspeed_stub_zero3_2",
              {"deepspeed_stub", {"--virtual", "2", "deepspeed_stub.zero_stage=3"}}},
-        Case{"ptd_hsdp_2_2", {"ptd", {"--virtual", "4", "dp_degree=2", "ptd.unit_bytes=1"}}}),
+        Case{"ptd_hsdp_2_2", {"ptd", {"--virtual", "4", "dp_degree=2", "ptd.unit_bytes=1"}}},
+        Case{"ptd_bf16_fsdp_2_tied",
+             {"ptd", {"--nproc", "2", "ptd.unit_bytes=1", "precision.param=bf16"}},
+             false,
+             true},
+        Case{"ptd_bf16_ddp_2",
+             {"ptd",
+              {"--virtual", "2", "dp_degree=2", "precision.param=bf16", "precision.reduce=bf16"}}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // ---- Another layout, another backend ----

@@ -211,7 +211,7 @@ INSTANTIATE_TEST_SUITE_P(
              "'shuffled'?"),
         file("[comm]\ncheck = \"\"", "run.toml:4: comm.check = \"\": allowed: off, step, full"),
         word("precision.param=fp16",
-             "command line: precision.param = \"fp16\": allowed: fp64, fp32"),
+             "command line: precision.param = \"fp16\": allowed: fp64, fp32, bf16"),
         file("device = \"tpu\"",
              "run.toml:3: device = \"tpu\": allowed: cpu, auto; did you mean 'cpu'?"),
         variable("YOKE_TRAIN_DECAY",
@@ -232,12 +232,9 @@ INSTANTIATE_TEST_SUITE_P(
              "command line: device = \"cuda\": CUDA is not built yet; allowed: cpu, auto"),
         word("device=gpu",
              "command line: device = \"gpu\": CUDA is not built yet; allowed: cpu, auto"),
-        word(
-            "precision.param=bf16",
-            "command line: precision.param = \"bf16\": bf16 is not built yet; allowed: fp64, fp32"),
-        word(
-            "precision.param=fp8",
-            "command line: precision.param = \"fp8\": fp8 is not built yet; allowed: fp64, fp32")));
+        word("precision.param=fp8",
+             "command line: precision.param = \"fp8\": fp8 is not built yet; allowed: fp64, fp32, "
+             "bf16")));
 
 INSTANTIATE_TEST_SUITE_P(
     Missing,
@@ -259,10 +256,12 @@ INSTANTIATE_TEST_SUITE_P(
     Contradiction,
     Fault,
     ::testing::Values(
-        file(
-            "[precision]\nparam = \"fp64\"",
-            "precision.reduce = \"fp32\" (default) is less precise than precision.param = \"fp64\" "
-            "(run.toml:4); allowed: fp64"),
+        file("[precision]\nparam = \"fp64\"\nreduce = \"fp32\"",
+             "precision.reduce = \"fp32\" (run.toml:5) is less precise than precision.param = "
+             "\"fp64\" (run.toml:4); allowed: fp64"),
+        word("precision.reduce=bf16",
+             "precision.reduce = \"bf16\" (command line) is less precise than precision.param = "
+             "\"fp32\" (default); allowed: fp32, fp64"),
         file("[model]\ndim = 64\nheads = 5",
              "model.dim = 64 (run.toml:4) is not a multiple of model.heads = 5 (run.toml:5); "
              "nearest: "

@@ -30,6 +30,24 @@ TEST(RunPlan, FillsWhatTheBackendLeftUnset) {
   EXPECT_EQ(p.accumulation(), 1);
 }
 
+TEST(RunPlan, ReducesInFp32OrBetterUnlessSomebodySaysOtherwise) {
+  const std::pair<const char*, int32_t> cases[] = {
+      {"bf16", YOKE_F32}, {"fp32", YOKE_F32}, {"fp64", YOKE_F64}};
+  for (const auto& [param, reduce] : cases) {
+    RunConfig c = config(8);
+    c.precision.param = param;
+    RunPlan unset(c, 1), by_backend(c, 1);
+    EXPECT_EQ(unset.plan().reduce_dtype, 0) << "the backend may choose";
+    by_backend.plan().reduce_dtype = YOKE_BF16;
+    EXPECT_THAT(unset.complete(64), ElementsAre());
+    EXPECT_THAT(by_backend.complete(64), ElementsAre());
+    EXPECT_EQ(unset.plan().reduce_dtype, reduce) << param;
+    EXPECT_EQ(by_backend.plan().reduce_dtype, YOKE_BF16);
+    c.precision.reduce = "bf16";
+    EXPECT_EQ(RunPlan(c, 1).plan().reduce_dtype, YOKE_BF16);
+  }
+}
+
 TEST(RunPlan, ChoosesTheLargestMicroBatchBelowTheBound) {
   RunPlan p(config(24), 2);
   p.plan().degree[YOKE_DP_REPLICATE] = 2;
