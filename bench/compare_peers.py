@@ -87,6 +87,7 @@ class Run:
     losses: list
     norms: list
     seconds: list
+    memory: int  # peak resident bytes of rank 0
 
     def median_ms(self, warmup):
         return 1e3 * statistics.median(self.seconds[warmup:])
@@ -118,7 +119,8 @@ def parse_arguments():
 def read_run(path):
     with open(path, encoding="utf-8") as lines:
         records = [r for r in map(json.loads, lines) if "loss" in r and "step_seconds" in r]
-    return Run([r["loss"] for r in records], [r["grad_norm"] for r in records], [r["step_seconds"] for r in records])
+    return Run([r["loss"] for r in records], [r["grad_norm"] for r in records], [r["step_seconds"] for r in records],
+               max((r["memory"] for r in records), default=0))
 
 
 def run_peer(options, data, folder):
@@ -161,6 +163,7 @@ def run_pair(options, data, folder):
     peer_ms, yoke_ms = peer.median_ms(options.warmup), yoke.median_ms(options.warmup)
     return {
         "peer_ms": peer_ms, "yoke_ms": yoke_ms, "ratio": peer_ms / yoke_ms, "load": load,
+        "peer_mib": peer.memory / 2**20, "yoke_mib": yoke.memory / 2**20,
         "loss_difference": largest_difference(yoke.losses, peer.losses, LOSS_STEPS),
         "norm_difference": largest_difference(yoke.norms, peer.norms, LOSS_STEPS),
     }
@@ -176,9 +179,10 @@ def report(options, pairs):
     tokens = 1e3 * WORKLOADS[options.workload][1] * WORKLOADS[options.workload][2]
     other = STRATEGIES[options.strategy][1]
     print(f"\n{options.workload} {options.strategy}, {options.ranks} rank(s), {len(pairs)} pairs: median (range)")
-    print("| program | step, ms | tokens/s |\n|---|---|---|")
-    for name, key in ((f"{other} {options.strategy}", "peer_ms"), (f"yoke {options.backend}", "yoke_ms")):
-        print(f"| {name} | {spread(column[key])} | {tokens / statistics.median(column[key]):.0f} |")
+    print("| program | step, ms | tokens/s | resident per rank, MiB |\n|---|---|---|---|")
+    for name, key in ((f"{other} {options.strategy}", "peer"), (f"yoke {options.backend}", "yoke")):
+        ms, mib = column[key + "_ms"], column[key + "_mib"]
+        print(f"| {name} | {spread(ms)} | {tokens / statistics.median(ms):.0f} | {statistics.median(mib):.0f} |")
     print(f"ratio of step rates, yoke / {other}: {spread(column['ratio'])}")
     worst = max(column["loss_difference"])
     verdict = "equal" if worst <= LOSS_BOUND else "NOT EQUAL"
@@ -198,8 +202,8 @@ def compare(options, folder):
     for n in range(1, options.pairs + 1):
         pair = run_pair(options, data.resolve(), folder / f"pair{n}")
         pairs.append(pair)
-        print("pair {}: peer {peer_ms:.2f} ms, yoke {yoke_ms:.2f} ms, ratio {ratio:.2f}, "
-              "loss difference {loss_difference:.2g}, load {load:.1f}".format(n, **pair), flush=True)
+        print("pair {}: peer {peer_ms:.2f} ms {peer_mib:.0f} MiB, yoke {yoke_ms:.2f} ms {yoke_mib:.0f} MiB, "
+              "ratio {ratio:.2f}, loss difference {loss_difference:.2g}, load {load:.1f}".format(n, **pair), flush=True)
     return pairs
 
 

@@ -4,12 +4,14 @@
     train.py --strategy single|ddp|fsdp|zero1|zero2|zero3 [--ranks N] --data TEXT --out metrics.jsonl [...]
 
 Starts its own ranks (FileStore in a private folder, no port), one thread each. Rank 0 writes one JSON
-object per step: step, loss (mean over the tokens of the global batch), grad_norm (before clipping) and
-step_seconds (from fetching the batch to zero_grad; the loss is reduced between the ranks after the run).
+object per step: step, loss (mean over the tokens of the global batch), grad_norm (before clipping),
+step_seconds (from fetching the batch to zero_grad; the loss is reduced between the ranks after the run) and
+memory (its own peak resident bytes after the last step).
 """
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -154,12 +156,14 @@ def run_rank(options):
     else:
         records = train(parallelize(model, options.strategy, dist), windows, options.steps, options.lr)
 
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     losses = mean_losses(records, dist)
     norms = [float(n.full_tensor() if hasattr(n, "full_tensor") else n) for _, n, _ in records]
     if rank == 0:
         with open(options.out, "w", encoding="utf-8") as out:
             for step, (loss, norm, (_, _, seconds)) in enumerate(zip(losses, norms, records), start=1):
-                out.write(json.dumps({"step": step, "loss": loss, "grad_norm": norm, "step_seconds": seconds}) + "\n")
+                record = {"step": step, "loss": loss, "grad_norm": norm, "step_seconds": seconds, "memory": memory}
+                out.write(json.dumps(record) + "\n")
     if dist.is_initialized():
         dist.barrier()
         dist.destroy_process_group()
