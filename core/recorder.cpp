@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "core/introduction.hpp"
 #include "core/metrics/bigram.hpp"
 #include "core/metrics/memory.hpp"
 #include "core/metrics/progress.hpp"
@@ -19,28 +20,6 @@ std::string format(const char* pattern, double a, double b = 0) {
   return text;
 }
 
-std::string mib(int64_t bytes) {
-  return bytes < 0 ? "unknown" : format("%.1f MiB", static_cast<double>(bytes) / (1 << 20));
-}
-
-// "dp_shards 2" or "one rank".
-std::string layout(const YokePlan& plan) {
-  std::string text;
-  for (size_t axis = 0; axis < Degrees::kKeys.size(); ++axis) {
-    if (plan.degree[axis] == 1) continue;
-    text += (text.empty() ? "" : ", ") + std::string(Degrees::kKeys[axis]) + " " +
-            std::to_string(plan.degree[axis]);
-  }
-  return text.empty() ? "one rank" : text;
-}
-
-// "fp32" or "bf16, gradients reduced in fp32".
-std::string precision(const YokePlan& plan) {
-  const std::string param = dtype_name(plan.param_dtype);
-  if (plan.reduce_dtype == plan.param_dtype) return param;
-  return param + ", gradients reduced in " + dtype_name(plan.reduce_dtype);
-}
-
 // The bytes of windows [first, first + count) and the one after them.
 std::vector<uint8_t> bytes_of(const DataSet& data, int64_t first_window, int64_t count) {
   std::vector<int64_t> ids(count * data.seq_len + 1);
@@ -52,7 +31,7 @@ std::vector<uint8_t> bytes_of(const DataSet& data, int64_t first_window, int64_t
 
 Recorder::Recorder(const Job& job,
                    const std::string& run_dir,
-                   const YokeWrapResult& memory,
+                   const YokeWrapResult& costs,
                    CommWorld& world,
                    Log& log,
                    const Position& at)
@@ -67,34 +46,10 @@ Recorder::Recorder(const Job& job,
     file_ = std::make_unique<MetricsFile>(run_dir + "/metrics.jsonl", at.step);
     if (job.config.run.metrics.tensorboard)
       events_ = std::make_unique<EventFile>(run_dir + "/tensorboard", at.step);
-    introduce(memory, run_dir);
+    for (const std::string& line : introduction(job, costs, run_dir, at.step)) log_.info(line);
+    for (const std::string& note : job.notes) log_.info(note);
   }
   restart_interval();
-}
-
-void Recorder::introduce(const YokeWrapResult& memory, const std::string& run_dir) {
-  const RunConfig& run = job_.config.run;
-  const YokePlan& plan = job_.plan->plan();
-  log_.info("backend " + job_.backend.name() + " " +
-            std::string(view(job_.backend.description().version)) + ": " + layout(plan) + "; " +
-            precision(plan) + ", micro-batches of " + std::to_string(plan.micro_batch) + ", " +
-            std::to_string(job_.plan->accumulation()) + " per step");
-  log_.info("model " + (run.model.preset.empty() ? run.model.family : run.model.preset) + ": " +
-            format("%.2fM parameters", static_cast<double>(job_.model.num_params) / 1e6) +
-            "; per rank parameters " + mib(memory.param_bytes) + ", gradients " +
-            mib(memory.grad_bytes) + ", optimizer " + mib(memory.optimizer_bytes));
-  const std::string source = job_.data.stream ? run.data.path : "of " + run.model.family;
-  const std::string unit = job_.data.stream
-                               ? " windows of " + std::to_string(job_.data.seq_len) + " tokens, "
-                               : " samples, ";
-  log_.info("data " + source + ": " + std::to_string(job_.data.train.num_windows()) + unit +
-            std::to_string(job_.data.held_out.num_windows()) + " held out");
-  log_.info((run.train.steps == 0 ? "no steps"
-                                  : "steps " + std::to_string(first_step_ + 1) + " to " +
-                                        std::to_string(run.train.steps) + " of " +
-                                        std::to_string(run.train.global_batch) + " sequences") +
-            "; run folder " + run_dir);
-  for (const std::string& note : job_.notes) log_.info(note);
 }
 
 void Recorder::restart_interval() {

@@ -21,7 +21,7 @@ class Recorder {
   // starts or goes on.
   Recorder(const Job& job,
            const std::string& run_dir,
-           const YokeWrapResult& memory,
+           const YokeWrapResult& costs,
            CommWorld& world,
            Log& log,
            const Position& at);
@@ -41,7 +41,6 @@ class Recorder {
 
  private:
   using Clock = std::chrono::steady_clock;
-  void introduce(const YokeWrapResult& memory, const std::string& run_dir);
   template <class Metrics>
   void publish(const Metrics& metrics);
   void show_progress(int64_t step, const YokeStepResult& result);

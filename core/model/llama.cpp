@@ -153,10 +153,25 @@ ReadWeights stored_weights(const ModelConfig& model, const LlamaDims& d, const B
   return open_weights(model.from, shapes, {{head, "model.embed_tokens.weight"}});
 }
 
-BlockList make_blocks(const ModelConfig& model, int32_t param_dtype) {
+// What the fused operators keep: inputs of products, and one or two numbers a row in fp32.
+std::vector<BlockBytes> block_bytes(const LlamaDims& d, const FamilyArgs& args) {
+  const int64_t item = item_size(args.param_dtype), wide = std::max<int64_t>(item, 4);
+  const int64_t tokens = args.seq_len, carry = tokens * d.dim * item;
+  const int64_t kv = d.kv_heads * (d.dim / d.heads);
+  // Two norms, queries, attention's output and the residual between; keys and values; gate, up and
+  // their product.
+  const int64_t row = (5 * d.dim + 2 * kv + 3 * d.ffn_dim) * item + (2 + d.heads) * wide;
+  std::vector<BlockBytes> bytes{{0, carry}};
+  bytes.insert(bytes.end(), d.layers, {tokens * row, carry});
+  bytes.push_back({tokens * ((d.dim + d.vocab) * item + 2 * wide), 0});
+  return bytes;
+}
+
+BlockList make_blocks(const ModelConfig& model, const FamilyArgs& args) {
   const LlamaDims d = llama_dims(model);
-  const at::ScalarType dtype = scalar_type(param_dtype);
+  const at::ScalarType dtype = scalar_type(args.param_dtype);
   BlockList list;
+  list.bytes = block_bytes(d, args);
   auto embedding = std::make_shared<Embedding>(d.vocab, d.dim, dtype);
   add_block(list,
             {"model.embed_tokens",
@@ -212,7 +227,7 @@ ModelInfo info(const ModelConfig& model, int64_t seq_len) {
 }  // namespace
 
 Family llama_family(const ModelConfig& config) {
-  return {[config](const FamilyArgs& args) { return make_blocks(config, args.param_dtype); },
+  return {[config](const FamilyArgs& args) { return make_blocks(config, args); },
           [config](const FamilyArgs& args) { return info(config, args.seq_len); }};
 }
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "yoke/torch.hpp"
+#include "yoke/model.hpp"
 
 namespace yoke {
 
@@ -34,7 +34,8 @@ class ParamTable {
   // Turns a leaf, in place, into a contiguous one of dtype on device whose storage has no memory.
   static void make_unallocated(const at::Tensor& leaf, at::ScalarType dtype, at::Device device);
 
-  void describe_blocks(const std::vector<TorchBlock>& blocks);
+  // bytes: per block, or empty.
+  void describe_blocks(const std::vector<TorchBlock>& blocks, const std::vector<BlockBytes>& bytes);
   const YokeModelSummary& summary() const { return summary_; }
 
   const std::vector<at::Tensor>& leaves() const { return leaves_; }

@@ -89,7 +89,7 @@ struct TorchModelHost::Impl {
                       std::to_string(blocks.size()) + " blocks and " +
                       std::to_string(list.params.size()) + " lists of parameters");
     }
-    table.describe_blocks(blocks);
+    table.describe_blocks(blocks, list.bytes);
     torch_model.header = YOKE_HEADER(TorchModel, YOKE_ID_TORCH_MODEL);
     torch_model.blocks = &blocks;
     torch_model.params = &table.leaves();

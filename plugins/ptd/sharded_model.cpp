@@ -6,7 +6,6 @@
 
 #include "plugins/ptd/checkpoint.hpp"
 #include "plugins/ptd/plan.hpp"
-#include "plugins/ptd/schedule/checker.hpp"
 
 namespace yoke::ptd {
 namespace {
@@ -60,7 +59,22 @@ StepSpec step_spec(const UnitMap& map,
   spec.reshard_after_forward = options.reshard_after_forward;
   spec.recompute = options.recompute;
   spec.accumulate = options.accumulate;
+  if (plan.micro_batch > 0)
+    spec.micros = plan.global_batch / (plan.micro_batch * spec.shards * spec.replicas);
   return spec;
+}
+
+StepCosts costs_of(const StepSpec& spec, const YokeModelSummary& model, const YokePlan& plan) {
+  std::vector<BlockCost> blocks;
+  for (uint64_t b = 0; b < model.num_blocks; ++b) {
+    const YokeBlock& block = *model.blocks[b];
+    const bool known = YOKE_HAS(YokeBlock, &block, carry_bytes) && block.activation_bytes >= 0 &&
+                       block.carry_bytes >= 0;
+    blocks.push_back(known ? BlockCost{block.activation_bytes * plan.micro_batch,
+                                       block.carry_bytes * plan.micro_batch}
+                           : BlockCost{});
+  }
+  return step_costs(spec, build_schedule(spec), blocks);
 }
 
 std::string strategy(const StepSpec& spec) {
@@ -71,15 +85,9 @@ std::string strategy(const StepSpec& spec) {
 }
 
 // One line for the log: what was made of the model.
-std::string summary_line(StepSpec spec, const YokePlan& plan) {
-  std::string text = "ptd: " + strategy(spec) + ", " + std::to_string(spec.blocks.size()) +
-                     " blocks in " + std::to_string(spec.units.size()) + " units";
-  if (spec.shards == 1) return text;
-  if (plan.micro_batch > 0) {
-    spec.micros = plan.global_batch / (plan.micro_batch * spec.shards * spec.replicas);
-  }
-  return text + "; whole parameters and gradients take up to " +
-         std::to_string(peak_bytes(spec, build_schedule(spec))) + " bytes during a step";
+std::string summary_line(const StepSpec& spec) {
+  return "ptd: " + strategy(spec) + ", " + std::to_string(spec.blocks.size()) + " blocks in " +
+         std::to_string(spec.units.size()) + " units";
 }
 
 int64_t nbytes(const at::Tensor& t) {
@@ -108,6 +116,7 @@ ShardedModel::ShardedModel(const YokeModel& model,
   init_params(state_, model);
   optimizer_ = make_optimizer(*plan.optimizer, state_);
   const StepSpec step = step_spec(units_, state_, plan, options);
+  costs_ = costs_of(step, summary_, plan);
   executor_ = std::make_unique<Executor>(Executor::Parts{.host = host,
                                                          .model = torch,
                                                          .params = spec_,
@@ -116,7 +125,7 @@ ShardedModel::ShardedModel(const YokeModel& model,
                                                          .optimizer = *optimizer_,
                                                          .spec = step,
                                                          .clip = plan.optimizer->clip});
-  if (rank_ == 0) host.log(host.ctx, YOKE_LOG_INFO, view(summary_line(step, plan)));
+  if (rank_ == 0) host.log(host.ctx, YOKE_LOG_INFO, view(summary_line(step)));
 }
 
 YokeWrapResult ShardedModel::wrap_result() const {
@@ -125,6 +134,10 @@ YokeWrapResult ShardedModel::wrap_result() const {
   result.grad_bytes = nbytes(state_.grads);
   for (const Moment& moment : optimizer_->moments())
     result.optimizer_bytes += nbytes(moment.values);
+  result.unsharded_bytes = costs_.unsharded_bytes;
+  result.activation_bytes = costs_.activation_bytes;
+  result.axis_bytes[YOKE_DP_SHARD] = costs_.shard_bytes;
+  result.axis_bytes[YOKE_DP_REPLICATE] = costs_.replicate_bytes;
   return result;
 }
 

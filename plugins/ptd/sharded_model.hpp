@@ -7,6 +7,7 @@
 #include "plugins/ptd/executor/executor.hpp"
 #include "plugins/ptd/optim/optimizer.hpp"
 #include "plugins/ptd/options.hpp"
+#include "plugins/ptd/schedule/costs.hpp"
 #include "plugins/ptd/shard_state.hpp"
 #include "yoke/torch.hpp"
 
@@ -33,6 +34,7 @@ class ShardedModel final : public Wrapped {
   ModelSpec spec_;
   UnitMap units_;
   ShardState state_;
+  StepCosts costs_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Executor> executor_;
 };

@@ -22,12 +22,19 @@ struct ParamInit {
   double value = 0.02;  // kUniform: standard deviation; kConstant: the value
 };
 
+// What a block needs for one sequence, in bytes; -1 = not known.
+struct BlockBytes {
+  int64_t activation = -1;  // kept from its forward to its backward, without its input
+  int64_t carry = -1;       // its output
+};
+
 // A model family's answer: the blocks in execution order, and how each parameter starts. A
 // parameter that stands in two blocks (the same tensor) is tied and keeps its first name.
 struct BlockList {
   std::vector<TorchBlock> blocks;
   std::vector<std::vector<std::pair<std::string, at::Tensor>>>
-      params;  // per block: full name, leaf
+      params;                     // per block: full name, leaf
+  std::vector<BlockBytes> bytes;  // per block; empty = not known. For estimates only
   std::function<ParamInit(const std::string& name)> init;
   // Instead of init, if set: dst[0, count) = elements [begin, begin + count) of a parameter, from
   // files.

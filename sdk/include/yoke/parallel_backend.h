@@ -236,6 +236,10 @@ typedef struct YokeBlock {
   YokeString name;
   const int64_t* params; /* indices into YokeModelSummary.params */
   uint64_t num_params;
+  /* Bytes for one sequence of the run, -1 = not known: what the host keeps from a forward to its
+   * backward, without carry_in; and carry_out. */
+  int64_t activation_bytes;
+  int64_t carry_bytes;
 } YokeBlock;
 
 typedef struct YokeModelSummary {
@@ -438,13 +442,19 @@ typedef struct YokeInitArgs {
   const YokeHost* host; /* lives until destroy returned */
 } YokeInitArgs;
 
-/* Bytes that this rank holds for the whole run. -1 = not known. */
+/* What the model costs this rank, in bytes. -1 = not known, as is 0 activations or traffic. */
 typedef struct YokeWrapResult {
   YokeHeader header;
   YokeWrapped* model;
+  /* For the whole run: */
   int64_t param_bytes;     /* master copies (shards), and copies in the compute dtype that stay */
   int64_t grad_bytes;      /* reduced gradients (shards) */
   int64_t optimizer_bytes; /* moments */
+  /* At the peak of a step: */
+  int64_t unsharded_bytes;  /* gathered parameters and gradients that are not reduced yet */
+  int64_t activation_bytes; /* by those of the blocks */
+  /* Payload that this rank passes to the collectives along each axis in a step, without scalars. */
+  int64_t axis_bytes[YOKE_NUM_AXES];
 } YokeWrapResult;
 
 /* ---- step ---------------------------------------------------------------------------------------- */

@@ -1,0 +1,58 @@
+#include "plugins/ptd/schedule/costs.hpp"
+
+#include <algorithm>
+
+#include "plugins/ptd/schedule/checker.hpp"
+
+namespace yoke::ptd {
+namespace {
+
+// How the kept activations grow with an action.
+int64_t growth(const Action& action, const std::vector<BlockCost>& blocks, bool recompute) {
+  if (action.block < 0) return 0;
+  const BlockCost& cost = blocks[action.block];
+  switch (action.kind) {
+    case ActionKind::kForward:
+      if (action.save) return cost.activation + cost.carry;
+      return recompute ? cost.carry : 0;
+    case ActionKind::kRecompute:
+      return cost.activation;
+    case ActionKind::kBackward:
+      return -cost.activation - cost.carry;
+    default:
+      return 0;
+  }
+}
+
+int64_t peak_activations(const StepSpec& spec,
+                         const std::vector<Action>& actions,
+                         const std::vector<BlockCost>& blocks) {
+  for (const BlockCost& block : blocks) {
+    if (block.activation < 0 || block.carry < 0) return -1;
+  }
+  int64_t live = 0, peak = 0;
+  for (const Action& action : actions) {
+    live += growth(action, blocks, spec.recompute);
+    peak = std::max(peak, live);
+  }
+  return peak;
+}
+
+}  // namespace
+
+StepCosts step_costs(const StepSpec& spec,
+                     const std::vector<Action>& actions,
+                     const std::vector<BlockCost>& blocks) {
+  StepCosts costs;
+  // Without shards nothing is gathered, and gradients are kept where they are reduced.
+  costs.unsharded_bytes = spec.shards == 1 ? 0 : peak_bytes(spec, actions);
+  costs.activation_bytes = peak_activations(spec, actions, blocks);
+  for (const Action& action : actions) {
+    if (action.kind == ActionKind::kUnshard || action.kind == ActionKind::kReduceGrad)
+      costs.shard_bytes += action.bytes;
+    if (action.kind == ActionKind::kAllReduceReplicas) costs.replicate_bytes += action.bytes;
+  }
+  return costs;
+}
+
+}  // namespace yoke::ptd

@@ -1,0 +1,67 @@
+#include "plugins/ptd/schedule/costs.hpp"
+
+#include <gtest/gtest.h>
+
+namespace yoke::ptd {
+namespace {
+
+// Four blocks, each a unit of 64 bytes of parameters and 128 of gradients.
+StepSpec chain(int shards, int replicas) {
+  StepSpec spec;
+  for (int i = 0; i < 4; ++i) {
+    spec.units.push_back({true, 64, 128});
+    spec.blocks.push_back({i});
+  }
+  spec.shards = shards;
+  spec.replicas = replicas;
+  return spec;
+}
+
+const std::vector<BlockCost> kBlocks(4, {100, 10});
+
+StepCosts costs(const StepSpec& spec, const std::vector<BlockCost>& blocks = kBlocks) {
+  return step_costs(spec, build_schedule(spec), blocks);
+}
+
+TEST(StepCosts, OfOneRankAreItsActivations) {
+  const StepCosts c = costs(chain(1, 1));
+  EXPECT_EQ(c.unsharded_bytes, 0);
+  EXPECT_EQ(c.activation_bytes, 4 * 110);
+  EXPECT_EQ(c.shard_bytes + c.replicate_bytes, 0);
+}
+
+TEST(StepCosts, OfFsdpAreTwoGathersAndAReductionOfEachUnit) {
+  StepSpec spec = chain(2, 1);
+  spec.reshard_after_forward = false;
+  EXPECT_EQ(costs(spec).shard_bytes, 4 * (64 + 128));
+  EXPECT_GE(costs(spec).unsharded_bytes, 4 * 64);
+  spec.reshard_after_forward = true;
+  EXPECT_GT(costs(spec).shard_bytes, 4 * (64 + 128));
+  EXPECT_LE(costs(spec).shard_bytes, 4 * (2 * 64 + 128));
+}
+
+TEST(StepCosts, OfHsdpReduceTheShardsOverTheReplicas) {
+  EXPECT_EQ(costs(chain(2, 3)).replicate_bytes, 4 * 128 / 2);
+  EXPECT_EQ(costs(chain(1, 3)).replicate_bytes, 4 * 128);
+}
+
+TEST(StepCosts, OfRecomputingKeepTheCarriesAndOneBlock) {
+  StepSpec spec = chain(1, 1);
+  spec.recompute = true;
+  EXPECT_EQ(costs(spec).activation_bytes, 4 * 10 + 100);
+}
+
+TEST(StepCosts, OfMicroBatchesKeepOneAtATime) {
+  StepSpec spec = chain(1, 1);
+  spec.micros = 3;
+  EXPECT_EQ(costs(spec).activation_bytes, 4 * 110);
+}
+
+TEST(StepCosts, AreUnknownIfABlocksAre) {
+  std::vector<BlockCost> blocks = kBlocks;
+  blocks[2].activation = -1;
+  EXPECT_EQ(costs(chain(1, 1), blocks).activation_bytes, -1);
+}
+
+}  // namespace
+}  // namespace yoke::ptd
