@@ -18,6 +18,6 @@ int probe_main(const std::string& path);
 // not be started.
 std::string probe_backend(const std::string& worker,
                           const std::string& path,
-                          std::chrono::milliseconds limit = std::chrono::seconds(10));
+                          std::chrono::milliseconds limit = std::chrono::seconds(30));
 
 }  // namespace yoke

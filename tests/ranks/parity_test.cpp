@@ -420,20 +420,27 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Loss within 1 % of fp32 at step 100, whatever the layout.
 TEST(ParityBf16, EveryLayoutLearnsLikeFp32) {
-  if (!backend_built("ptd")) GTEST_SKIP() << "no backend ptd in this build";
   PlainRun plain = tied();
   plain.steps = 100;
   const auto text = parity_text(1 << 15);
   const PlainResult expected = train_plain(plain, text);
   ParityProgram program(plain, text);
-  const Args layouts[] = {
-      {},
-      {"--virtual", "2", "dp_degree=2"},
-      {"--nproc", "2", "ptd.unit_bytes=1", "train.micro_batch=2"},
-      {"--virtual", "4", "dp_degree=2", "ptd.unit_bytes=1", "ptd.activation_checkpoint=full"},
-      {"--nproc", "4", "dp_degree=2", "ptd.unit_bytes=1", "precision.reduce=bf16"}};
-  for (Args args : layouts) {
-    args.insert(args.end(), {"parallel_backend=ptd", "precision.param=bf16"});
+  struct Run {
+    const char* backend;
+    Args args;
+  };
+  const Run runs[] = {
+      {"ptd", {}},
+      {"ptd", {"--virtual", "2", "dp_degree=2"}},
+      {"ptd", {"--nproc", "2", "ptd.unit_bytes=1", "train.micro_batch=2"}},
+      {"ptd",
+       {"--virtual", "4", "dp_degree=2", "ptd.unit_bytes=1", "ptd.activation_checkpoint=full"}},
+      {"ptd", {"--nproc", "4", "dp_degree=2", "ptd.unit_bytes=1", "precision.reduce=bf16"}},
+      {"deepspeed_stub", {"--virtual", "2", "deepspeed_stub.zero_stage=3"}}};
+  for (const Run& r : runs) {
+    if (!backend_built(r.backend)) continue;
+    Args args = r.args;
+    args.insert(args.end(), {std::string("parallel_backend=") + r.backend, "precision.param=bf16"});
     const ProgramRun run = program.train(args);
     ASSERT_EQ(run.exit_code, 0) << run.output;
     ASSERT_EQ(run.steps.size(), 100u) << run.output;
