@@ -24,9 +24,10 @@ std::string bytes_text(int64_t bytes) {
   return text.data();
 }
 
-std::string millions(int64_t n) {
+std::string parameters(int64_t n) {
+  if (n < 100'000) return count(n, "parameter");
   std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.2fM", static_cast<double>(n) / 1e6);
+  std::snprintf(text.data(), text.size(), "%.2fM parameters", static_cast<double>(n) / 1e6);
   return text.data();
 }
 
@@ -44,7 +45,7 @@ std::string layout(const YokePlan& plan) {
 std::string model(const Job& job) {
   const ModelConfig& config = job.config.run.model;
   return (config.preset.empty() ? config.family : config.preset) + ", " +
-         millions(job.model.num_params) + " parameters" +
+         parameters(job.model.num_params) +
          (config.from.empty() ? "" : ", from " + config.from);
 }
 
@@ -67,7 +68,7 @@ std::string batch(const Job& job) {
 
 std::string data(const Job& job) {
   const bool tokens = job.data.stream != nullptr;
-  return (tokens ? job.config.run.data.path : "of " + job.config.run.model.family) + ", " +
+  return (tokens ? job.config.run.data.path : "own data of " + job.config.run.model.family) + ", " +
          count(job.data.train.num_windows(), tokens ? "window" : "sample") + ", " +
          with_commas(static_cast<double>(job.data.held_out.num_windows())) + " held out";
 }

@@ -90,8 +90,8 @@ std::string log_line(const StepMetrics& m, bool colour) {
       .add(kCyan, print("lr: %.1e", m.lr))
       .add(kMagenta,
            print("memory: %5.2fGiB(%.1f%%)", static_cast<double>(m.memory_bytes) / kGiB, share))
-      .add(kBlue, "tps: " + with_commas(m.tps))
-      .add(kCyan, print("tflops: %.2f", m.tflops));
+      .add(kBlue, "tps: " + with_commas(m.tps));
+  if (m.tflops > 0) line.add(kCyan, print("tflops: %.2f", m.tflops));
   if (m.mfu_percent) line.add(kMagenta, print("mfu: %.1f%%", *m.mfu_percent));
   line.add(kYellow, print("comm: %.1f%%", m.comm_percent));
   return line.text();

@@ -25,7 +25,7 @@ struct StepMetrics {
   int64_t tokens = 0;  // trained on since the start of the run, all ranks
   double step_seconds = 0;
   double tps = 0;                       // tokens per second, all ranks
-  double tflops = 0;                    // per rank
+  double tflops = 0;                    // per rank; 0 = not known
   std::optional<double> mfu_percent;    // only where the peak of the device is known
   int64_t memory_bytes = 0;             // peak of this rank
   int64_t memory_total_bytes = 0;       // of the device or machine

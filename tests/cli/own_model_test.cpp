@@ -113,7 +113,7 @@ TEST_F(OwnModel, IsEvaluatedSavedAndResumedLikeAnyOther) {
   const SubprocessResult whole = train({"run.dir=runs/whole"});
   ASSERT_EQ(whole.ending.exit_code, 0) << whole.err;
   EXPECT_THAT(whole.out,
-              AllOf(HasSubstr("data of bars: 1800 samples, 200 held out"),
+              AllOf(HasSubstr("own data of bars, 1,800 samples, 200 held out"),
                     HasSubstr("eval_loss:"),
                     Not(HasSubstr("bigram"))));
   const SubprocessResult rest = train({"run.dir=runs/rest",

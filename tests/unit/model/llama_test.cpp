@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 
+#include "core/model/torch_model.hpp"
 #include "tests/unit/model/neutral_driver.hpp"
 
 namespace yoke {

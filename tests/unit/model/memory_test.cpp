@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/model/llama.hpp"
+#include "core/model/torch_model.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {
