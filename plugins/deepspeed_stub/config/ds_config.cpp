@@ -92,7 +92,9 @@ bool is_left_open(const Json& value) {
   return value.is_null() || value == "auto";
 }
 
+// 5e8 is written as 500000000.
 std::string as_text(const Json& value) {
+  if (value.is_number_float() && is_integer(value)) return std::to_string(value.get<int64_t>());
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
