@@ -151,14 +151,14 @@ int exit_code_of(const Error& e) {
   return lost ? kExitRankLost : kExitFailed;
 }
 
-// "threads: 1 per rank (2 cores, 2 local ranks)"
+// "threads    1 per rank (2 cores, 2 local ranks)": a row of the introduction.
 std::string thread_text(int local_ranks) {
   const auto count = [](int n, const char* what) {
     return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
   };
   const int cores = usable_cores(), threads = at::get_num_threads();
   const bool ours = threads == threads_per_rank(cores, local_ranks);
-  return "threads: " + std::to_string(threads) + " per rank (" + (ours ? "" : "OMP_NUM_THREADS; ") +
+  return "threads    " + std::to_string(threads) + " per rank (" + (ours ? "" : "OMP_NUM_THREADS; ") +
          count(cores, "core") + ", " + count(local_ranks, "local rank") + ")";
 }
 

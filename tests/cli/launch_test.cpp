@@ -97,7 +97,7 @@ TEST_F(Launched, ByMpirunTrainsAsIfStartedHere) {
   ASSERT_EQ(ended[0].exit_code, 0) << ended[0].text;
   EXPECT_EQ(ended[1].exit_code, 0) << ended[1].text;
   EXPECT_EQ(losses(here_, "runs/r"), own_start());
-  EXPECT_THAT(ended[0].text, HasSubstr("threads: 1 per rank ("));
+  EXPECT_THAT(ended[0].text, HasSubstr("threads    1 per rank ("));
   EXPECT_THAT(ended[0].text, HasSubstr("2 local ranks)"));
   EXPECT_EQ(ended[1].text, "");
 }
