@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
+#include <c10/util/Logging.h>
 
 #include <algorithm>
 #include <charconv>
@@ -312,6 +313,7 @@ int dispatch(const std::vector<std::string>& words, const std::map<std::string, 
 
 int worker_main(int argc, char** argv, const std::map<std::string, Family>& families) {
   setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 0);  // c10d prints backtraces of what we report ourselves
+  c10::initLogging();                         // reads it
   setenv("KINETO_LOG_LEVEL", "99", 0);        // the profiler complains of missing GPUs
   return guarded([&] { return dispatch({argv + 1, argv + argc}, families); });
 }

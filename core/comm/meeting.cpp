@@ -31,6 +31,18 @@ std::string attendance(Mailbox& mailbox, int32_t world_size) {
   return "of " + std::to_string(world_size) + " ranks, missing: " + missing + "; here: " + here;
 }
 
+// Rank 0 keeps the list of who is here, and may be the first to give up.
+bool all_here(Mailbox& mailbox, int32_t rank, const std::vector<std::string>& everybody) {
+  try {
+    return mailbox.has(everybody);
+  } catch (const Error& e) {
+    if (rank == 0) throw;
+    throw Error(YOKE_UNAVAILABLE,
+                "rank 0 is gone, which kept the list of who is here (" + std::string(e.what()) +
+                    "); see what it says");
+  }
+}
+
 }  // namespace
 
 void meet(Mailbox& mailbox, int32_t rank, int32_t world_size, const CommOptions& options) {
@@ -46,7 +58,7 @@ void meet(Mailbox& mailbox, int32_t rank, int32_t world_size, const CommOptions&
   Patience::State state;  // one word for all
   if (rank == 0)
     state = [&] { return "waiting for the other ranks: " + attendance(mailbox, world_size); };
-  while (!mailbox.has(everybody)) {
+  while (!all_here(mailbox, rank, everybody)) {
     if (patience.wait(state)) continue;
     throw Error(YOKE_UNAVAILABLE,
                 attendance(mailbox, world_size) + "; gave up after " +

@@ -89,16 +89,24 @@ TEST_F(OwnModel, IsTrainedToTheSameNumbersByEveryBackendInEveryLayout) {
   const std::vector<double> expected = losses({});
   ASSERT_EQ(expected.size(), 20u);
   EXPECT_LT(expected.back(), 0.95 * expected.front()) << "nothing was learnt";
-  const std::string ptd = "parallel_backend=ptd";
   std::vector<Words> layouts{{"--nproc", "2"}};
-  if (std::filesystem::exists(*folder_ / "prefix/lib/yoke/backends/ptd.so")) {
-    layouts.insert(layouts.end(),
-                   {{ptd},
-                    {ptd, "--nproc", "2", "dp_degree=2"},
-                    {ptd, "--nproc", "2", "dp_shards=2", "train.micro_batch=8"},
-                    {ptd, "--nproc", "4", "dp_degree=2", "dp_shards=2"},
-                    {ptd, "--virtual", "4", "dp_shards=4"}});
-  }
+  const auto add = [&](const std::string& backend, std::vector<Words> its_layouts) {
+    if (!std::filesystem::exists(*folder_ / ("prefix/lib/yoke/backends/" + backend + ".so")))
+      return;
+    for (Words& layout : its_layouts) {
+      layout.push_back("parallel_backend=" + backend);
+      layouts.push_back(layout);
+    }
+  };
+  add("ptd",
+      {{},
+       {"--nproc", "2", "dp_degree=2"},
+       {"--nproc", "2", "dp_shards=2", "train.micro_batch=8"},
+       {"--nproc", "4", "dp_degree=2", "dp_shards=2"},
+       {"--virtual", "4", "dp_shards=4"}});
+  add("deepspeed_stub",
+      {{"--nproc", "2", "deepspeed_stub.zero_stage=1"},
+       {"--virtual", "2", "deepspeed_stub.zero_stage=3"}});
   for (const Words& layout : layouts) {
     const std::vector<double> got = losses(layout);
     ASSERT_EQ(got.size(), expected.size());
