@@ -5,23 +5,13 @@
 #include <cstdio>
 #include <utility>
 
-#include "core/metrics/progress.hpp"
+#include "core/text.hpp"
 
 namespace yoke {
 namespace {
 
 std::string count(int64_t n, const std::string& what) {
   return with_commas(static_cast<double>(n)) + " " + what + (n == 1 ? "" : "s");
-}
-
-std::string bytes_text(int64_t bytes) {
-  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  auto value = static_cast<double>(bytes);
-  size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
-  return text.data();
 }
 
 std::string parameters(int64_t n) {
@@ -45,8 +35,7 @@ std::string layout(const YokePlan& plan) {
 std::string model(const Job& job) {
   const ModelConfig& config = job.config.run.model;
   return (config.preset.empty() ? config.family : config.preset) + ", " +
-         parameters(job.model.num_params) +
-         (config.from.empty() ? "" : ", from " + config.from);
+         parameters(job.model.num_params) + (config.from.empty() ? "" : ", from " + config.from);
 }
 
 std::string precision(const YokePlan& plan) {
@@ -89,11 +78,12 @@ std::string memory(const YokeWrapResult& costs) {
   bool all = true;
   for (const auto& [what, bytes] : parts) {
     text += (text.empty() ? "" : ", ") + std::string(what) + " " +
-            (bytes < 0 ? "unknown" : bytes_text(bytes));
+            (bytes < 0 ? "unknown" : bytes_text(static_cast<uint64_t>(bytes)));
     all = all && bytes >= 0;
     sum += std::max<int64_t>(bytes, 0);
   }
-  return text + (all ? "; together " : "; together at least ") + bytes_text(sum) + " a rank";
+  return text + (all ? "; together " : "; together at least ") +
+         bytes_text(static_cast<uint64_t>(sum)) + " a rank";
 }
 
 std::string traffic(const YokePlan& plan, const YokeWrapResult& costs) {
@@ -102,7 +92,7 @@ std::string traffic(const YokePlan& plan, const YokeWrapResult& costs) {
     if (plan.degree[axis] == 1) continue;
     const int64_t bytes = known(costs.axis_bytes[axis]);
     text += (text.empty() ? "" : ", ") + std::string(Degrees::kAxes[axis]) + " " +
-            (bytes < 0 ? "unknown" : bytes_text(bytes));
+            (bytes < 0 ? "unknown" : bytes_text(static_cast<uint64_t>(bytes)));
   }
   return text.empty() ? "none" : text + " a step and rank";
 }

@@ -12,6 +12,7 @@
 #include "core/cli/command.hpp"
 #include "core/cli/table.hpp"
 #include "core/launch/exit_code.hpp"
+#include "core/text.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {
@@ -27,16 +28,6 @@ struct Request {
   std::string format = "hf", dtype = "fp32", max_shard_size = "5GB";
   bool json = false;
 };
-
-std::string size_text(uint64_t bytes) {
-  constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB"};
-  auto value = static_cast<double>(bytes);
-  size_t unit = 0;
-  for (; value >= 1000 && unit + 1 < std::size(kUnits); ++unit) value /= 1000;
-  char text[32];
-  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
-  return text;
-}
 
 // ---- ls
 
@@ -100,7 +91,7 @@ int list(const Request& request) {
                     {"fault", whole ? Json() : Json(c.fault)}});
     table.add({path,
                whole ? std::to_string(c.info.step) : "-",
-               whole ? size_text(c.bytes) : "-",
+               whole ? bytes_text(c.bytes) : "-",
                whole ? (c.info.finished ? "finished" : "unfinished") : "-",
                whole ? "complete" : "damaged: " + c.fault});
   }
@@ -123,7 +114,7 @@ int verify(const Request& request) {
               request.checkpoint.c_str(),
               static_cast<long long>(reader.info().step),
               reader.param_shapes().size(),
-              size_text(reader.bytes()).c_str());
+              bytes_text(reader.bytes()).c_str());
   return kExitOk;
 }
 
@@ -170,7 +161,7 @@ int export_checkpoint(const Request& request) {
               request.dtype.c_str(),
               done.files,
               done.files == 1 ? "file" : "files",
-              size_text(done.bytes).c_str());
+              bytes_text(done.bytes).c_str());
   return kExitOk;
 }
 

@@ -14,22 +14,13 @@
 #include "core/launch/network.hpp"
 #include "core/launch/rendezvous_folder.hpp"
 #include "core/launch/subprocess.hpp"
+#include "core/text.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {
 namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
-
-std::string size_text(uint64_t bytes) {
-  std::array<char, 32> text{};
-  const auto mib = static_cast<double>(bytes) / kMiB;
-  std::snprintf(text.data(),
-                text.size(),
-                mib < 1024 ? "%.0f MiB" : "%.1f GiB",
-                mib < 1024 ? mib : mib / 1024);
-  return text.data();
-}
 
 Finding ok(const std::string& what, const std::string& found) {
   return {what, Finding::kOk, found, ""};
@@ -90,8 +81,8 @@ Finding check_cores(const GetVariable& get) {
 Finding check_memory() {
   const uint64_t total = meminfo("MemTotal"), available = meminfo("MemAvailable"),
                  limit = memory_limit();
-  std::string found = size_text(total) + ", " + size_text(available) + " available";
-  if (limit > 0 && limit < total) found += ", limit of the container " + size_text(limit);
+  std::string found = bytes_text(total) + ", " + bytes_text(available) + " available";
+  if (limit > 0 && limit < total) found += ", limit of the container " + bytes_text(limit);
   if (available >= 1024 * kMiB) return ok("memory", found);
   return warning("memory",
                  found + "; a rank needs about 300 MiB before its model",
@@ -106,7 +97,7 @@ Finding check_shared_memory(const std::string& folder) {
   }
   const uint64_t size = uint64_t{fs.f_blocks} * fs.f_frsize,
                  free = uint64_t{fs.f_bavail} * fs.f_frsize;
-  const std::string found = folder + ", " + size_text(free) + " free of " + size_text(size);
+  const std::string found = folder + ", " + bytes_text(free) + " free of " + bytes_text(size);
   if (::access(folder.c_str(), W_OK) != 0)
     return warning("shared memory", found + ", but not writable", "chmod 1777 " + folder);
   if (free >= 256 * kMiB) return ok("shared memory", found);
@@ -120,7 +111,7 @@ Finding check_disk(const std::string& folder) {
   if (::statvfs(folder.c_str(), &fs) != 0)
     return problem("disk", folder + ": " + std::strerror(errno), "choose another folder");
   const uint64_t free = uint64_t{fs.f_bavail} * fs.f_frsize;
-  const std::string found = size_text(free) + " free in " + folder;
+  const std::string found = bytes_text(free) + " free in " + folder;
   if (::access(folder.c_str(), W_OK) != 0)
     return warning("disk",
                    found + ", but not writable: runs cannot be kept here",

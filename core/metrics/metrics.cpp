@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "core/checkpoint/files.hpp"
-#include "core/metrics/progress.hpp"
+#include "core/text.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {

@@ -18,10 +18,4 @@ struct Progress {
 // "step 120/300 [########------------]  40%  loss 1.6123  10,849 tps  3m 04s left"
 std::string progress_line(const Progress& progress);
 
-// "42s", "3m 04s", "2h 05m", "3d 04h"
-std::string duration_text(double seconds);
-
-// "1,234,567"
-std::string with_commas(double value);
-
 }  // namespace yoke

@@ -25,13 +25,5 @@ TEST(ProgressLine, TimesOnlyTheStepsOfThisRun) {
   EXPECT_EQ(progress_line(p), "step 110/120 [##################--]  91%  loss 0.0000  30s left");
 }
 
-TEST(DurationText, HasTwoUnitsAtMost) {
-  EXPECT_EQ(duration_text(0), "0s");
-  EXPECT_EQ(duration_text(41.2), "42s");
-  EXPECT_EQ(duration_text(184), "3m 04s");
-  EXPECT_EQ(duration_text(2 * 3600 + 5 * 60 + 59), "2h 05m");
-  EXPECT_EQ(duration_text(3 * 86400 + 4 * 3600), "3d 04h");
-}
-
 }  // namespace
 }  // namespace yoke
