@@ -126,7 +126,7 @@ void widen_all(int64_t count, const From* from, To* to) {
 
 extern const Kernels YOKE_DEEPSPEED_KERNELS;
 const Kernels YOKE_DEEPSPEED_KERNELS = {
-    YOKE_DEEPSPEED_SET,
+    YOKE_DEEPSPEED_KERNELS_SET,
     adamw<float, float>,
     adamw<float, BFloat16>,
     adamw<double, double>,
