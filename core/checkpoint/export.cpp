@@ -45,7 +45,7 @@ void copy_tensor(const CheckpointReader& reader, const StoredTensor& tensor, Fil
   piece.ndim = static_cast<int32_t>(tensor.shape.size());
   piece.dtype = tensor.dtype;
   for (piece.begin = 0; piece.begin < numel; piece.begin += piece.count) {
-    piece.count = std::min(per_block, numel - piece.begin);
+    piece.count = piece.run = std::min(per_block, numel - piece.begin);
     const FlatView flat(buffer.data(), piece.count, tensor.dtype);
     piece.view = flat.get();
     reader.visit(piece);

@@ -96,7 +96,7 @@ ReadWeights open_checkpoint(const std::string& folder, const Shapes& model) {
     piece.ndim = static_cast<int32_t>(shape.size());
     piece.dtype = YOKE_F32;
     piece.begin = begin;
-    piece.count = count;
+    piece.count = piece.run = count;
     piece.view = flat.get();
     reader->visit(piece);
   };

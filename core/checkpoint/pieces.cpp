@@ -68,6 +68,11 @@ StoredTensor tensor_of(const YokePiece& piece) {
                std::to_string(piece.begin) + " is not inside its " + std::to_string(numel) +
                " elements");
   }
+  if (piece.count > 0 && piece.run != piece.count) {
+    refuse(tensor.describe(),
+           "runs of " + std::to_string(piece.run) + " elements in a piece of " +
+               std::to_string(piece.count) + "; only flat ranges are stored");
+  }
   return tensor;
 }
 

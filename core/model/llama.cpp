@@ -141,6 +141,27 @@ ParamInit initial(const std::string& name, int64_t layers) {
           residual ? 0.02 / std::sqrt(2.0 * static_cast<double>(layers)) : 0.02};
 }
 
+// torchtitan's plan for Llama: products alternate between cut outputs and cut inputs, so that only
+// the residual stream is exchanged. A tied head is the embedding.
+TpHint tp_hint(const std::string& name, const LlamaDims& d) {
+  const std::pair<const char*, TpHint> hints[] = {
+      {"embed_tokens.weight", TpHint::along(0, d.vocab)},
+      {"q_proj.weight", TpHint::along(0, d.heads)},
+      {"k_proj.weight", TpHint::along(0, d.kv_heads)},
+      {"v_proj.weight", TpHint::along(0, d.kv_heads)},
+      {"o_proj.weight", TpHint::along(1, d.heads)},
+      {"gate_proj.weight", TpHint::along(0, d.ffn_dim)},
+      {"up_proj.weight", TpHint::along(0, d.ffn_dim)},
+      {"down_proj.weight", TpHint::along(1, d.ffn_dim)},
+      {"lm_head.weight", TpHint::along(0, d.vocab)},
+      {"norm.weight", TpHint::whole()},
+  };
+  for (const auto& [end, hint] : hints) {
+    if (ends_with(name, end)) return hint;
+  }
+  throw Error(YOKE_INTERNAL, "no tensor-parallel hint for '" + name + "'");
+}
+
 // The weights in model.from. A tied head may be among them, under a name that is no parameter's.
 ReadWeights stored_weights(const ModelConfig& model, const LlamaDims& d, const BlockList& list) {
   const std::string head = "lm_head.weight";
@@ -202,6 +223,8 @@ BlockList make_blocks(const ModelConfig& model, const FamilyArgs& args) {
             "");
   list.logits = [head](const at::Tensor& x) { return head->logits(x); };
   list.init = [layers = d.layers](const std::string& name) { return initial(name, layers); };
+  list.tp = [d](const std::string& name) { return tp_hint(name, d); };
+  list.seq_len = args.seq_len;
   if (!model.from.empty()) list.stored = stored_weights(model, d, list);
   list.loss_weight = [](const TorchInputs& in) { return ops::count_targets(input(in, "targets")); };
   return list;

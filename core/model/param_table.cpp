@@ -51,6 +51,11 @@ std::string mismatch(const at::Tensor& leaf, const YokeTensor& view) {
   return "";
 }
 
+bool fits(const at::Tensor& leaf, const TpHint& hint) {
+  if (hint.cut <= 0) return hint.cut >= YOKE_TP_WHOLE && hint.parts == 0;
+  return hint.cut <= leaf.dim() && hint.parts > 0 && leaf.size(hint.cut - 1) % hint.parts == 0;
+}
+
 struct GradHook final : torch::autograd::PostAccumulateGradHook {
   GradHook(int64_t p, std::function<void(int64_t, const at::Tensor&)> f)
       : param(p), call(std::move(f)) {}
@@ -137,6 +142,23 @@ void ParamTable::describe_blocks(const std::vector<TorchBlock>& blocks,
   }
   summary_.blocks = block_pointers_.data();
   summary_.num_blocks = blocks_.size();
+}
+
+void ParamTable::describe_cuts(const std::function<TpHint(const std::string&)>& tp,
+                               int64_t seq_len) {
+  summary_.seq_len = seq_len;
+  for (size_t i = 0; tp && i < params_.size(); ++i) {
+    const TpHint hint = tp(names_[i]);
+    if (!fits(leaves_[i], hint)) {
+      throw Error(YOKE_INVALID_ARGUMENT,
+                  "parameter '" + names_[i] + "' " + shape_text(leaves_[i]) +
+                      ": a tensor-parallel hint to cut dim " + std::to_string(hint.cut - 1) +
+                      " between " + std::to_string(hint.parts) +
+                      " parts; the dim must exist and be a multiple of the parts");
+    }
+    params_[i].tp_cut = hint.cut;
+    params_[i].tp_parts = hint.parts;
+  }
 }
 
 size_t ParamTable::checked(int64_t param) const {

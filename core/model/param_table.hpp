@@ -36,6 +36,9 @@ class ParamTable {
 
   // bytes: per block, or empty.
   void describe_blocks(const std::vector<TorchBlock>& blocks, const std::vector<BlockBytes>& bytes);
+  // What may be cut: tensor-parallel hints by name (may be empty), and the length of a sequence.
+  // Throws Error(INVALID_ARGUMENT) naming a parameter whose hint does not fit its shape.
+  void describe_cuts(const std::function<TpHint(const std::string& name)>& tp, int64_t seq_len);
   const YokeModelSummary& summary() const { return summary_; }
 
   const std::vector<at::Tensor>& leaves() const { return leaves_; }

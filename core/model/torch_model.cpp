@@ -90,6 +90,7 @@ struct TorchModelHost::Impl {
                       std::to_string(list.params.size()) + " lists of parameters");
     }
     table.describe_blocks(blocks, list.bytes);
+    table.describe_cuts(list.tp, list.seq_len);
     torch_model.header = YOKE_HEADER(TorchModel, YOKE_ID_TORCH_MODEL);
     torch_model.blocks = &blocks;
     torch_model.params = &table.leaves();

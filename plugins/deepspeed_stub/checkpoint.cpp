@@ -28,7 +28,7 @@ void visit_state(const YokeCheckpointArgs& args,
         piece.shape = param.shape;
         piece.ndim = param.ndim;
         piece.begin = where.begin;
-        piece.count = where.count;
+        piece.count = piece.run = where.count;
         piece.replica = replica;
         show(args, piece, all.sub(where.offset, where.count));
       };
@@ -43,7 +43,7 @@ void visit_state(const YokeCheckpointArgs& args,
   YokePiece step{};
   step.name = view("optimizer");
   step.kind = view("step");
-  step.count = 1;
+  step.count = step.run = 1;
   step.replica = replicas.step;
   show(args, step, {&optimizer.step(), 1, YOKE_I64});
 }

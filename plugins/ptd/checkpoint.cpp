@@ -17,7 +17,7 @@ class Visit {
     p.shape = param.shape;
     p.ndim = param.ndim;
     p.begin = where.begin;
-    p.count = where.count;
+    p.count = p.run = where.count;
     p.replica = replica_;
     const TensorView values(shard.narrow(0, where.offset, where.count));
     call(p, values.get());
@@ -25,7 +25,7 @@ class Visit {
 
   void step(int64_t& step, int rank) {
     YokePiece p = make(YOKE_STRING("optimizer"), "step", YOKE_I64);
-    p.count = 1;
+    p.count = p.run = 1;
     p.replica = rank;
     const FlatView value(&step, 1, YOKE_I64);
     call(p, value.get());

@@ -493,7 +493,7 @@ static int32_t checkpoint(YokeWrapped* w, const YokeCheckpointArgs* args, YokeEr
     v.piece.shape = p->shape;
     v.piece.ndim = p->ndim;
     v.piece.dtype = p->dtype;
-    v.piece.count = count(p);
+    v.piece.count = v.piece.run = count(p);
     TRY(show(&v, "param", at(w, w->value, w->begin[i]), err));
     for (int m = 0; m < 2 && w->kind[m] != NULL && p->trainable; ++m)
       TRY(show(&v, w->kind[m], at(w, w->moment[m], w->begin[i]), err));
@@ -501,7 +501,7 @@ static int32_t checkpoint(YokeWrapped* w, const YokeCheckpointArgs* args, YokeEr
   v.piece.name = string("optimizer");
   v.piece.ndim = 0;
   v.piece.dtype = YOKE_I64;
-  v.piece.count = 1;
+  v.piece.count = v.piece.run = 1;
   return show(&v, "step", &w->step, err);
 }
 

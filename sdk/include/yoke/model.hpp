@@ -28,6 +28,17 @@ struct BlockBytes {
   int64_t carry = -1;       // its output
 };
 
+// How tensor parallelism may hold a parameter; nothing said, no tensor parallelism.
+struct TpHint {
+  int32_t cut = 0;    // as YokeParameter.tp_cut
+  int64_t parts = 0;  // as YokeParameter.tp_parts
+
+  // Every rank keeps all of it, as of a norm.
+  static TpHint whole() { return {YOKE_TP_WHOLE, 0}; }
+  // Cut along dim, between any two of `parts` equal parts.
+  static TpHint along(int32_t dim, int64_t parts) { return {dim + 1, parts}; }
+};
+
 // A model family's answer: the blocks in execution order, and how each parameter starts. A
 // parameter that stands in two blocks (the same tensor) is tied and keeps its first name.
 struct BlockList {
@@ -39,6 +50,10 @@ struct BlockList {
   // Instead of init, if set: dst[0, count) = elements [begin, begin + count) of a parameter, from
   // files.
   std::function<void(const std::string& name, int64_t begin, int64_t count, float* dst)> stored;
+  std::function<TpHint(const std::string& name)> tp;  // empty = nothing said of any parameter
+  // Set by a sequence model: every input is [B, seq_len, ...], and no block minds if dim 1 of all
+  // of them is sliced and permuted together, as context parallelism does. 0 = no such model.
+  int64_t seq_len = 0;
   std::function<double(const TorchInputs& inputs)> loss_weight;  // targets of a micro-batch
   // The last block without its loss: its carry [B, S, dim] to [B, S, vocab]. Empty = nothing to
   // sample.

@@ -228,7 +228,15 @@ typedef struct YokeParameter {
   int32_t dtype;     /* compute dtype; also that of views and gradients */
   int32_t trainable; /* 0 = never updated, has no optimizer state, gets no gradient */
   int32_t decay;     /* 0 = weight decay does not apply */
+  /* How tensor parallelism may hold it: 0 = the model does not say, so a tensor-parallel backend refuses
+   * it; YOKE_TP_WHOLE = whole on every rank of the axis; n > 0 = cut along dim n - 1. */
+  int32_t tp_cut;
+  int32_t reserved;
+  int64_t tp_parts; /* if cut: equal parts that stay whole (heads of a projection, units of a feed-forward,
+                       ids of a vocabulary); a legal tp degree divides their number */
 } YokeParameter;
+
+enum { YOKE_TP_WHOLE = -1 };
 
 /* A unit of the model, in execution order. A tied parameter stands in several blocks. */
 typedef struct YokeBlock {
@@ -248,6 +256,9 @@ typedef struct YokeModelSummary {
   uint64_t num_params;
   const YokeBlock* const* blocks;
   uint64_t num_blocks;
+  /* Of a sequence model: every input of a micro-batch is [sequences, seq_len, ...], and a backend may
+   * slice and permute dim 1 of all of them together. 0 = not a sequence model. */
+  int64_t seq_len;
 } YokeModelSummary;
 
 /* An input of one micro-batch, [sequences, ...]. Frozen. Roles of a language model, all of them
@@ -491,9 +502,13 @@ enum { YOKE_CHECKPOINT_SAVE = 1, YOKE_CHECKPOINT_LOAD = 2, YOKE_CHECKPOINT_DESCR
 
 /* A part of the state that this rank holds. Kinds: "param" (always the master copy), "exp_avg",
  * "exp_avg_sq", "momentum", and the scalar "step" (name "optimizer", ndim 0, int64). Master copies and
- * moments have the compute dtype, but fp32 where that is bf16. A piece is a flat row-major range
- * [begin, begin + count) of its tensor. The pieces with replica 0, of all ranks, tile every tensor
- * exactly once. */
+ * moments have the compute dtype, but fp32 where that is bf16.
+ *
+ * A piece is made of runs of the flat row-major tensor, one every `stride` elements: its element i is
+ * element begin + (i / run) * stride + i % run of the tensor, i in [0, count). The last run may be short.
+ * A flat range has run = count, stride = 0. So a rank with columns [4, 8) of an [n, 16] matrix shows one
+ * piece: begin 4, count 4 * n, run 4, stride 16. The pieces with replica 0, of all ranks, tile every
+ * tensor exactly once. */
 typedef struct YokePiece {
   YokeHeader header;
   YokeString name; /* of the parameter */
@@ -503,6 +518,8 @@ typedef struct YokePiece {
   int32_t dtype;
   int64_t begin;
   int64_t count;
+  int64_t run;            /* at least 1, unless count is 0 */
+  int64_t stride;         /* at least run, unless run is count */
   int64_t replica;        /* 0 = this rank's copy is the one to write */
   const YokeTensor* view; /* count elements, compact, valid for the call: readable on SAVE, to be filled
                              on LOAD, NULL on DESCRIBE */

@@ -101,7 +101,7 @@ inline void visit_fake(const FakeTensor& t,
   piece.ndim = static_cast<int32_t>(t.shape.size());
   piece.dtype = dtype;
   piece.begin = p.begin;
-  piece.count = p.count;
+  piece.count = piece.run = p.count;
   piece.replica = p.replica;
   piece.view = data != nullptr ? flat.get() : nullptr;
   visit(piece);

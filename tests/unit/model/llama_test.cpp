@@ -300,6 +300,39 @@ TEST(Llama, HasThePresetsOfTheDesign) {
   EXPECT_LT(params_of("novels"), 3000000);
 }
 
+// torchtitan's plan: heads stay whole, and a kv head stays with the queries that read it.
+TEST(Llama, SaysWhereTensorParallelismMayCut) {
+  FamilyArgs args;
+  args.seq_len = 16;
+  for (const bool tied : {false, true}) {
+    const TorchModelHost host(llama_family(small(tied)).make_blocks(args), YOKE_F32, 1, true);
+    const YokeModelSummary& s = host.summary();
+    EXPECT_EQ(s.seq_len, 16);
+    std::map<std::string, std::pair<int, int>> hints;  // tp_cut, tp_parts; of the first layer alone
+    for (uint64_t i = 0; i < s.num_params; ++i) {
+      const std::string name(view(s.params[i]->name));
+      if (name.find("layers.1.") != std::string::npos) continue;
+      hints[name.substr(name.find_last_of('.', name.size() - 8) + 1)] = {
+          s.params[i]->tp_cut, static_cast<int>(s.params[i]->tp_parts)};
+    }
+    std::map<std::string, std::pair<int, int>> expected = {
+        {"embed_tokens.weight", {1, 50}},
+        {"input_layernorm.weight", {YOKE_TP_WHOLE, 0}},
+        {"q_proj.weight", {1, 6}},
+        {"k_proj.weight", {1, 2}},
+        {"v_proj.weight", {1, 2}},
+        {"o_proj.weight", {2, 6}},
+        {"post_attention_layernorm.weight", {YOKE_TP_WHOLE, 0}},
+        {"gate_proj.weight", {1, 40}},
+        {"up_proj.weight", {1, 40}},
+        {"down_proj.weight", {2, 40}},
+        {"norm.weight", {YOKE_TP_WHOLE, 0}},
+    };
+    if (!tied) expected["lm_head.weight"] = {1, 50};
+    EXPECT_EQ(hints, expected);
+  }
+}
+
 TEST(Llama, CountsTheParametersThatItBuilds) {
   for (const bool tied : {false, true}) {
     const TorchModelHost host = make_host(small(tied), YOKE_F32);

@@ -139,6 +139,43 @@ TEST_F(TorchModelHostTest, DescribesParametersAndBlocks) {
   EXPECT_EQ(s.params[1]->shape[1], kDim);
 }
 
+TEST_F(TorchModelHostTest, SaysNothingOfTensorParallelismUnlessTheModelDoes) {
+  for (uint64_t i = 0; i < host.summary().num_params; ++i)
+    EXPECT_EQ(host.summary().params[i]->tp_cut, 0);
+  EXPECT_EQ(host.summary().seq_len, 0);
+}
+
+TEST(TorchModelHost, PassesOnWhatMayBeCut) {
+  BlockList list = odd_blocks();
+  list.seq_len = 3;
+  list.tp = [](const std::string& name) {
+    return name == "layer.weight" ? TpHint::along(1, 2) : TpHint::whole();
+  };
+  const TorchModelHost host(std::move(list), YOKE_F64, 7, true);
+  const YokeModelSummary& s = host.summary();
+  EXPECT_EQ(s.seq_len, 3);
+  EXPECT_EQ(s.params[0]->tp_cut, YOKE_TP_WHOLE);
+  EXPECT_EQ(s.params[1]->tp_cut, 2);
+  EXPECT_EQ(s.params[1]->tp_parts, 2);
+}
+
+TEST(TorchModelHost, RefusesAHintThatDoesNotFitItsParameter) {
+  for (const TpHint hint :
+       {TpHint::along(2, 2), TpHint::along(0, 5), TpHint::along(0, 0), TpHint{-2, 0}}) {
+    BlockList list = odd_blocks();
+    list.tp = [hint](const std::string& name) {
+      return name == "layer.weight" ? hint : TpHint::whole();
+    };
+    try {
+      const TorchModelHost host(std::move(list), YOKE_F64, 7, true);
+      ADD_FAILURE() << "cut " << hint.cut << " parts " << hint.parts;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), YOKE_INVALID_ARGUMENT);
+      EXPECT_THAT(e.what(), HasSubstr("'layer.weight' fp64 [4, 4]"));
+    }
+  }
+}
+
 TEST_F(TorchModelHostTest, MakesInitialValuesOfAnyRange) {
   std::vector<float> part(5), constant(2);
   YokeError err = make_error();
