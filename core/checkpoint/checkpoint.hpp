@@ -84,7 +84,7 @@ class CheckpointReader {
   // model.
   void check_model(const Shapes& model) const;
   void check_model(const YokeModelSummary& model) const { check_model(shapes_of(model)); }
-  // Fills piece.view, compact host memory, from any flat range of any tensor, whatever wrote it,
+  // Fills piece.view, compact host memory, with any part of any tensor, whatever wrote it,
   // and checks the checksums of what it reads. Widening bf16 -> fp32 -> fp64 is exact, narrowing
   // rounds once to nearest even; other pairs of dtypes must be equal. NOT_FOUND: no such tensor or
   // kind. FAILED_PRECONDITION: another shape or dtype. DATA_LOSS: damaged.

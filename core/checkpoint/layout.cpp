@@ -15,42 +15,6 @@ namespace {
 
 using TensorGroup = std::vector<StoredTensor*>;
 
-std::string from(int32_t rank) {
-  return rank < 0 ? "" : " (from rank " + std::to_string(rank) + ")";
-}
-
-std::string range(int64_t begin, int64_t end) {
-  return "[" + std::to_string(begin) + ", " + std::to_string(end) + ")";
-}
-
-void check_tiling_of(StoredTensor* tensor, int32_t code, const std::string& where) {
-  auto& pieces = tensor->pieces;
-  std::sort(pieces.begin(), pieces.end(), [](const StoredPiece& a, const StoredPiece& b) {
-    return std::tie(a.begin, a.count, a.rank) < std::tie(b.begin, b.count, b.rank);
-  });
-  const std::string subject = where + tensor->describe() + ": ";
-  int64_t expected = 0;
-  int32_t before = -1;
-  for (const StoredPiece& piece : pieces) {
-    const int64_t end = piece.begin + piece.count;
-    if (piece.begin > expected) {
-      throw Error(code, subject + "elements " + range(expected, piece.begin) + " are in no piece");
-    }
-    if (piece.begin < expected) {
-      throw Error(code,
-                  subject + "the piece " + range(piece.begin, end) + from(piece.rank) +
-                      " overlaps the one before, which ends at " + std::to_string(expected) +
-                      from(before));
-    }
-    expected = end;
-    before = piece.rank;
-  }
-  if (expected != tensor->numel()) {
-    throw Error(code,
-                subject + "elements " + range(expected, tensor->numel()) + " are in no piece");
-  }
-}
-
 // Larger items first: with a data start of 64 bytes every tensor is then aligned to its items.
 bool comes_before(const StoredTensor* a, const StoredTensor* b) {
   if (a->item_bytes() != b->item_bytes()) return a->item_bytes() > b->item_bytes();
@@ -123,10 +87,6 @@ std::string StoredTensor::stored_name() const {
 }
 std::string StoredTensor::describe() const {
   return "tensor '" + name + "' (" + kind + ")";
-}
-
-void check_tiling(std::vector<StoredTensor>* tensors, int32_t code, const std::string& where) {
-  for (StoredTensor& tensor : *tensors) check_tiling_of(&tensor, code, where);
 }
 
 std::vector<LaidOutFile> lay_out(std::vector<StoredTensor>* tensors,

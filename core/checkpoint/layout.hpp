@@ -1,11 +1,11 @@
-// Where every tensor and piece of a checkpoint lies, and the checks that make the answer safe to
-// use.
+// Where every tensor and piece of a checkpoint lies.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "core/checkpoint/runs.hpp"
 #include "core/checkpoint/safetensors.hpp"
 
 namespace yoke {
@@ -13,10 +13,10 @@ namespace yoke {
 // Checksums are taken per block of a piece, so that a reader can check just what it needs.
 constexpr int64_t kBlockBytes = int64_t{4} << 20;
 
-// A flat range of a tensor as one rank wrote it; a CRC32C per kBlockBytes, the last block may be
-// short.
+// A part of a tensor as one rank wrote it; a CRC32C per kBlockBytes of its elements, the last block
+// may be short.
 struct StoredPiece {
-  int64_t begin = 0, count = 0;  // elements
+  Runs at;
   std::vector<uint32_t> crc;
   int32_t rank = -1;  // of the writer; known only during a save
 };
@@ -49,10 +49,6 @@ struct LaidOutFile {
   StoredFile file;
   std::string head;
 };
-
-// Sorts the pieces and checks that they tile each tensor exactly once. On failure throws `code`
-// naming the tensor, the hole or overlap, and the ranks; `where` begins the message.
-void check_tiling(std::vector<StoredTensor>* tensors, int32_t code, const std::string& where);
 
 // Gives every tensor a file and an offset: "param" in model*.safetensors, the rest in
 // optimizer*.safetensors, sorted by item size and name, so that the files do not depend on who

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/checkpoint/crc32c.hpp"
+#include "core/checkpoint/tiling.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {
@@ -39,7 +40,10 @@ Json to_json(const StoredFile& file) {
 Json to_json(const StoredTensor& tensor) {
   Json pieces = Json::array();
   for (const StoredPiece& piece : tensor.pieces) {
-    pieces.push_back({piece.begin, piece.count, to_hex(piece.crc)});
+    pieces.push_back({piece.at.begin, piece.at.count, to_hex(piece.crc)});
+    if (piece.at.is_flat()) continue;
+    pieces.back().push_back(piece.at.run);
+    pieces.back().push_back(piece.at.stride);
   }
   return {{"name", tensor.name},
           {"kind", tensor.kind},
@@ -98,15 +102,17 @@ StoredFile parse_file(const Json& json) {
 
 StoredPiece parse_piece(const Json& json, const StoredTensor& tensor) {
   StoredPiece piece;
-  piece.begin = json.at(0).get<int64_t>();
-  piece.count = json.at(1).get<int64_t>();
+  piece.at = Runs::flat(json.at(0).get<int64_t>(), json.at(1).get<int64_t>());
   piece.crc = from_hex(json.at(2).get<std::string>());
-  const int64_t numel = tensor.numel();
-  if (piece.begin < 0 || piece.count < 1 || piece.begin > numel ||
-      piece.count > numel - piece.begin) {
-    damaged(tensor.describe() + ": a piece is out of range");
+  if (json.size() > 3) {
+    piece.at.run = json.at(3).get<int64_t>();
+    piece.at.stride = json.at(4).get<int64_t>();
   }
-  const int64_t bytes = piece.count * tensor.item_bytes();
+  if (piece.at.count < 1) damaged(tensor.describe() + ": a piece is empty");
+  if (const std::string fault = piece.at.fault(tensor.numel()); !fault.empty())
+    damaged(tensor.describe() + ": " + fault);
+  piece.at = piece.at.joined();
+  const int64_t bytes = piece.at.count * tensor.item_bytes();
   if (static_cast<int64_t>(piece.crc.size()) != (bytes + kBlockBytes - 1) / kBlockBytes) {
     damaged(tensor.describe() + ": a piece has the wrong number of checksums");
   }

@@ -60,20 +60,14 @@ StoredTensor tensor_of(const YokePiece& piece) {
   if (!tensor_bytes(tensor.shape, tensor.dtype, &bytes)) {
     refuse(tensor.describe(), "impossible shape " + shape_text(tensor.shape));
   }
-  const int64_t numel = tensor.numel();
-  if (piece.begin < 0 || piece.count < 0 || piece.begin > numel ||
-      piece.count > numel - piece.begin) {
-    refuse(tensor.describe(),
-           "the piece of " + std::to_string(piece.count) + " elements from " +
-               std::to_string(piece.begin) + " is not inside its " + std::to_string(numel) +
-               " elements");
-  }
-  if (piece.count > 0 && piece.run != piece.count) {
-    refuse(tensor.describe(),
-           "runs of " + std::to_string(piece.run) + " elements in a piece of " +
-               std::to_string(piece.count) + "; only flat ranges are stored");
-  }
+  const Runs numbers{piece.begin, piece.count, piece.run, piece.stride};
+  if (const std::string fault = numbers.fault(tensor.numel()); !fault.empty())
+    refuse(tensor.describe(), fault);
   return tensor;
+}
+
+Runs runs_of(const YokePiece& piece) {
+  return Runs{piece.begin, piece.count, piece.run, piece.stride}.joined();
 }
 
 void require_same(const StoredTensor& a, const StoredTensor& b) {

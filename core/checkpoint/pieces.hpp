@@ -6,8 +6,11 @@
 
 namespace yoke {
 
+// Which elements of its tensor a piece is; the piece must have passed tensor_of.
+Runs runs_of(const YokePiece& piece);
+
 // The tensor that a piece is part of. INTERNAL naming it if the piece is impossible: wrong struct,
-// name, kind, dtype, shape, or range.
+// name, kind, dtype, shape, or elements.
 StoredTensor tensor_of(const YokePiece& piece);
 
 // INTERNAL if two pieces of one tensor disagree about its shape or dtype.

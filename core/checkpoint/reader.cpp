@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <set>
@@ -79,10 +80,42 @@ std::string at_elements(int64_t begin, int64_t end) {
   return "elements [" + std::to_string(begin) + ", " + std::to_string(end) + ")";
 }
 
+// Elements [from, to) of a part of a tensor. Runs near to each other are read together, with what
+// lies between them: a read of its own for each would take longer.
+void read_runs(const File& file,
+               const StoredTensor& tensor,
+               const Runs& at,
+               int64_t from,
+               int64_t to,
+               char* out) {
+  constexpr int64_t kNear = 16;
+  const int64_t item = tensor.item_bytes();
+  const int64_t together =
+      at.stride <= kNear * at.run ? std::max<int64_t>(1, kBlockBytes / item / at.stride) : 1;
+  std::vector<char> between;
+  for (int64_t i = from; i < to;) {
+    const int64_t until = std::min(to, (i / at.run + together) * at.run);
+    const int64_t first = at.element(i), end = at.element(until - 1) + 1;
+    const uint64_t place = tensor.offset + static_cast<uint64_t>(first * item);
+    char* const mine = out + (i - from) * item;
+    if (end - first == until - i) {
+      file.read_at(mine, static_cast<size_t>((end - first) * item), place);
+    } else {
+      between.resize(static_cast<size_t>((end - first) * item));
+      file.read_at(between.data(), between.size(), place);
+      at.for_each_run(i, until, [&](int64_t element, int64_t k, int64_t n) {
+        std::memcpy(mine + (k - i) * item, &between[(element - first) * item], n * item);
+      });
+    }
+    i = until;
+  }
+}
+
 }  // namespace
 
 struct CheckpointReader::Impl {
-  using Use = std::function<void(const char* bytes, int64_t begin, int64_t count)>;
+  // Elements [i, i + n) of those wanted.
+  using Use = std::function<void(const char* bytes, int64_t i, int64_t n)>;
 
   Manifest manifest;
   std::map<std::string, File> files;
@@ -132,33 +165,45 @@ struct CheckpointReader::Impl {
     }
   }
 
-  // Reads every block that touches [begin, end), checks it, and hands its elements to `use`.
-  void read_blocks(const StoredTensor& tensor, int64_t begin, int64_t end, const Use& use) const {
-    const File& file = files.at(tensor.file);
-    const int64_t item = tensor.item_bytes();
-    const int64_t per_block = kBlockBytes / item;
-    std::vector<char> buffer;
+  // Reads every block that has elements of `wanted`, checks it, and hands out those elements.
+  void read_blocks(const StoredTensor& tensor, const Runs& wanted, const Use& use) const {
+    const int64_t item = tensor.item_bytes(), per_block = kBlockBytes / item;
+    std::vector<char> block;
     for (const StoredPiece& piece : tensor.pieces) {
-      const int64_t piece_end = piece.begin + piece.count;
-      if (piece_end <= begin) continue;
-      if (piece.begin >= end) break;
-      for (int64_t k = std::max<int64_t>(0, (begin - piece.begin) / per_block);; ++k) {
-        const int64_t from = piece.begin + k * per_block;
-        if (from >= std::min(end, piece_end)) break;
-        const int64_t count = std::min(per_block, piece_end - from);
-        buffer.resize(static_cast<size_t>(count * item));
-        file.read_at(
-            buffer.data(), buffer.size(), tensor.offset + static_cast<uint64_t>(from * item));
-        const uint32_t crc = crc32c(0, buffer.data(), buffer.size());
-        if (crc != piece.crc[static_cast<size_t>(k)]) {
-          damaged(file.path(),
-                  tensor.describe() + ", " + at_elements(from, from + count) +
-                      " are not what was saved (CRC32C " + to_hex({crc}) + ", was " +
-                      to_hex({piece.crc[static_cast<size_t>(k)]}) + ")");
-        }
-        use(buffer.data(), from, count);
+      const Runs& at = piece.at;
+      if (at.begin >= wanted.end()) break;
+      const int64_t first = at.first_from(wanted.begin), last = at.first_from(wanted.end());
+      for (int64_t from = first - first % per_block; from < last; from += per_block) {
+        const int64_t to = std::min(from + per_block, at.count);
+        block.clear();
+        const auto hand_out = [&](int64_t i, int64_t j, int64_t n) {
+          if (block.empty()) read_block(tensor, piece, from, to, &block);
+          use(block.data() + (i - from) * item, j, n);
+        };
+        for_each_common(at, std::max(first, from), std::min(last, to), wanted, hand_out);
       }
     }
+  }
+
+  // Elements [from, to) of a piece, which are one of its blocks.
+  void read_block(const StoredTensor& tensor,
+                  const StoredPiece& piece,
+                  int64_t from,
+                  int64_t to,
+                  std::vector<char>* block) const {
+    const File& file = files.at(tensor.file);
+    const int64_t item = tensor.item_bytes();
+    block->resize(static_cast<size_t>((to - from) * item));
+    read_runs(file, tensor, piece.at, from, to, block->data());
+    const uint32_t crc = crc32c(0, block->data(), block->size());
+    const uint32_t saved = piece.crc[static_cast<size_t>(from * item / kBlockBytes)];
+    if (crc == saved) return;
+    damaged(file.path(),
+            tensor.describe() + ", " +
+                at_elements(piece.at.element(from), piece.at.element(to - 1) + 1) +
+                (piece.at.is_flat() ? "" : " of the piece " + piece.at.text()) +
+                " are not what was saved (CRC32C " + to_hex({crc}) + ", was " + to_hex({saved}) +
+                ")");
   }
 
   const StoredTensor& find(const std::string& name, const std::string& kind) const {
@@ -225,23 +270,15 @@ void CheckpointReader::visit(const YokePiece& piece) const {
   }
   if (piece.count == 0) return;
   char* out = data_of(piece, wanted.dtype);
-  const int64_t end = piece.begin + piece.count;
-  impl_->read_blocks(
-      stored, piece.begin, end, [&](const char* bytes, int64_t begin, int64_t count) {
-        const int64_t from = std::max(begin, piece.begin);
-        const int64_t to = std::min(begin + count, end);
-        convert(bytes + (from - begin) * stored.item_bytes(),
-                stored.dtype,
-                out + (from - piece.begin) * wanted.item_bytes(),
-                wanted.dtype,
-                to - from);
-      });
+  impl_->read_blocks(stored, runs_of(piece), [&](const char* bytes, int64_t i, int64_t n) {
+    convert(bytes, stored.dtype, out + i * wanted.item_bytes(), wanted.dtype, n);
+  });
 }
 
 void CheckpointReader::verify() const {
   impl_->verify_heads();
   for (const StoredTensor& tensor : impl_->manifest.tensors) {
-    impl_->read_blocks(tensor, 0, tensor.numel(), [](const char*, int64_t, int64_t) {});
+    impl_->read_blocks(tensor, Runs::flat(0, tensor.numel()), [](const char*, int64_t, int64_t) {});
   }
 }
 

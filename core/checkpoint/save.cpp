@@ -13,6 +13,7 @@
 #include "core/checkpoint/pieces.hpp"
 #include "core/checkpoint/retention.hpp"
 #include "core/checkpoint/temp_folder.hpp"
+#include "core/checkpoint/tiling.hpp"
 #include "yoke/error.hpp"
 #include "yoke/tensor.hpp"
 
@@ -48,6 +49,14 @@ Json attempt(int32_t rank, F&& f) {
   }
 }
 
+Json to_json(const Runs& runs) {
+  return {runs.begin, runs.count, runs.run, runs.stride};
+}
+
+Runs runs_from(const Json& json) {
+  return {json.at(0), json.at(1), json.at(2), json.at(3)};
+}
+
 void throw_if_failed(const Json& json) {
   if (!json.contains("error")) return;
   const Json& e = json.at("error");
@@ -81,13 +90,12 @@ class Save {
       const auto [at, added] = index.try_emplace({tensor.name, tensor.kind}, tensors_.size());
       if (added) tensors_.push_back(tensor);
       require_same(tensors_[at->second], tensor);
-      if (piece.count > 0)
-        tensors_[at->second].pieces.push_back({piece.begin, piece.count, {}, -1});
+      if (piece.count > 0) tensors_[at->second].pieces.push_back({runs_of(piece), {}, -1});
     });
     Json list = Json::array();
     for (const StoredTensor& t : tensors_) {
       Json pieces = Json::array();
-      for (const StoredPiece& piece : t.pieces) pieces.push_back({piece.begin, piece.count});
+      for (const StoredPiece& piece : t.pieces) pieces.push_back(to_json(piece.at));
       list.push_back({t.name, t.kind, t.dtype, t.shape, pieces});
     }
     return {{"tensors", list}};
@@ -135,7 +143,7 @@ class Save {
       StoredTensor& merged = all->try_emplace({tensor.name, tensor.kind}, tensor).first->second;
       require_same(merged, tensor);
       for (const Json& piece : item.at(4)) {
-        merged.pieces.push_back({piece.at(0), piece.at(1), {}, rank});
+        merged.pieces.push_back({runs_from(piece), {}, rank});
       }
     }
   }
@@ -210,7 +218,7 @@ class Save {
     Json list = Json::array();
     for (const StoredTensor& t : tensors_) {
       for (const StoredPiece& p : t.pieces)
-        list.push_back({t.name, t.kind, p.begin, p.count, to_hex(p.crc)});
+        list.push_back({t.name, t.kind, to_json(p.at), to_hex(p.crc)});
     }
     return {{"pieces", list}};
   }
@@ -224,14 +232,18 @@ class Save {
     }
     require_same(*at->second.tensor, tensor);
     const char* bytes = data_of(piece, piece.dtype);
-    StoredPiece written{piece.begin, piece.count, {}, group_.rank};
-    const int64_t size = piece.count * tensor.item_bytes();
-    const uint64_t offset =
-        at->second.tensor->offset + static_cast<uint64_t>(piece.begin * tensor.item_bytes());
-    for (int64_t done = 0; done < size; done += kBlockBytes) {
-      const auto length = static_cast<size_t>(std::min(kBlockBytes, size - done));
-      written.crc.push_back(crc32c(0, bytes + done, length));
-      at->second.file->write_at(bytes + done, length, offset + static_cast<uint64_t>(done));
+    StoredPiece written{runs_of(piece), {}, group_.rank};
+    const int64_t item = tensor.item_bytes(), per_block = kBlockBytes / item;
+    for (int64_t from = 0; from < piece.count; from += per_block) {
+      const int64_t to = std::min(from + per_block, piece.count);
+      written.crc.push_back(
+          crc32c(0, bytes + from * item, static_cast<size_t>((to - from) * item)));
+      written.at.for_each_run(from, to, [&](int64_t element, int64_t i, int64_t n) {
+        at->second.file->write_at(
+            bytes + i * item,
+            static_cast<size_t>(n * item),
+            at->second.tensor->offset + static_cast<uint64_t>(element * item));
+      });
     }
     at->second.tensor->pieces.push_back(std::move(written));
   }
@@ -262,7 +274,7 @@ class Save {
       for (const Json& piece : report.at("pieces")) {
         index.at({piece.at(0), piece.at(1)})
             ->pieces.push_back(
-                {piece.at(2), piece.at(3), from_hex(piece.at(4)), static_cast<int32_t>(rank)});
+                {runs_from(piece.at(2)), from_hex(piece.at(3)), static_cast<int32_t>(rank)});
       }
     }
     check_tiling(

@@ -507,8 +507,9 @@ enum { YOKE_CHECKPOINT_SAVE = 1, YOKE_CHECKPOINT_LOAD = 2, YOKE_CHECKPOINT_DESCR
  * A piece is made of runs of the flat row-major tensor, one every `stride` elements: its element i is
  * element begin + (i / run) * stride + i % run of the tensor, i in [0, count). The last run may be short.
  * A flat range has run = count, stride = 0. So a rank with columns [4, 8) of an [n, 16] matrix shows one
- * piece: begin 4, count 4 * n, run 4, stride 16. The pieces with replica 0, of all ranks, tile every
- * tensor exactly once. */
+ * piece: begin 4, count 4 * n, run 4, stride 16. All pieces of a tensor that are not flat have the same
+ * stride, which divides its elements. The pieces with replica 0, of all ranks, tile every tensor exactly
+ * once. */
 typedef struct YokePiece {
   YokeHeader header;
   YokeString name; /* of the parameter */
@@ -519,7 +520,7 @@ typedef struct YokePiece {
   int64_t begin;
   int64_t count;
   int64_t run;            /* at least 1, unless count is 0 */
-  int64_t stride;         /* at least run, unless run is count */
+  int64_t stride;         /* at least run, unless the piece is flat */
   int64_t replica;        /* 0 = this rank's copy is the one to write */
   const YokeTensor* view; /* count elements, compact, valid for the call: readable on SAVE, to be filled
                              on LOAD, NULL on DESCRIBE */

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/runs.hpp"
 #include "yoke/error.hpp"
 #include "yoke/tensor.hpp"
 
@@ -29,6 +30,9 @@ struct FakeTensor {
 struct FakePiece {
   size_t tensor = 0;
   int64_t begin = 0, count = 0, replica = 0;
+  int64_t run = count, stride = 0;
+
+  Runs runs() const { return Runs{begin, count, run, stride}.joined(); }
 };
 
 using FakeState = std::vector<FakeTensor>;
@@ -62,17 +66,51 @@ inline FakeState fake_state(uint64_t seed, int num_params, int64_t max_dim = 12)
   return state;
 }
 
-// Cuts every tensor at random places and deals the pieces out to ranks at random; some ranks get
-// copies too, which must not be written.
+// Cuts [0, size) at random places: f(begin, count).
+template <class F>
+void cut_randomly(int64_t size, std::mt19937_64& random, F&& f) {
+  for (int64_t begin = 0; begin < size;) {
+    const int64_t count = 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(size - begin));
+    f(begin, count);
+    begin += count;
+  }
+}
+
+// Cuts rows of `columns` elements into strips, and each strip into flat shards, as FSDP over tensor
+// parallelism does: a shard is the rest of a run and the runs behind it.
+inline std::vector<Runs> random_strips(int64_t numel, int64_t columns, std::mt19937_64& random) {
+  std::vector<Runs> pieces;
+  cut_randomly(columns, random, [&](int64_t column, int64_t width) {
+    const Runs strip{column, numel / columns * width, width, columns};
+    cut_randomly(strip.count, random, [&](int64_t from, int64_t count) {
+      const int64_t rest = std::min(count, (width - from % width) % width);
+      if (rest > 0) pieces.push_back(Runs::flat(strip.element(from), rest));
+      if (count > rest)
+        pieces.push_back(Runs{strip.element(from + rest), count - rest, width, columns}.joined());
+    });
+  });
+  return pieces;
+}
+
+inline int64_t random_divisor(int64_t numel, std::mt19937_64& random) {
+  std::vector<int64_t> divisors;
+  for (int64_t d = 1; d <= numel; ++d) {
+    if (numel % d == 0) divisors.push_back(d);
+  }
+  return divisors[random() % divisors.size()];
+}
+
+// Cuts every tensor at random places, half of them by columns, and deals the pieces out to ranks at
+// random; some ranks get copies too, which must not be written.
 inline RankPieces random_partition(const FakeState& state, int ranks, std::mt19937_64& random) {
   RankPieces pieces(ranks);
   for (size_t t = 0; t < state.size(); ++t) {
     const int64_t numel = state[t].numel();
-    for (int64_t begin = 0; begin < numel;) {
-      const int64_t count = 1 + static_cast<int64_t>(random() % (numel - begin));
-      pieces[random() % ranks].push_back({t, begin, count, 0});
-      if (random() % 4 == 0) pieces[random() % ranks].push_back({t, begin, count, 1});
-      begin += count;
+    const int64_t columns = random() % 2 == 0 ? numel : random_divisor(numel, random);
+    for (const Runs& r : random_strips(numel, columns, random)) {
+      pieces[random() % ranks].push_back({t, r.begin, r.count, 0, r.run, r.stride});
+      if (random() % 4 == 0)
+        pieces[random() % ranks].push_back({t, r.begin, r.count, 1, r.run, r.stride});
     }
     if (random() % 8 == 0) pieces[random() % ranks].push_back({t, 0, 0, 0});  // an empty shard
   }
@@ -101,19 +139,38 @@ inline void visit_fake(const FakeTensor& t,
   piece.ndim = static_cast<int32_t>(t.shape.size());
   piece.dtype = dtype;
   piece.begin = p.begin;
-  piece.count = piece.run = p.count;
+  piece.count = p.count;
+  piece.run = p.run;
+  piece.stride = p.stride;
   piece.replica = p.replica;
   piece.view = data != nullptr ? flat.get() : nullptr;
   visit(piece);
+}
+
+// The elements of a piece, as a backend holds them, and back.
+inline std::vector<char> values_of(const FakeTensor& t, const FakePiece& p) {
+  const auto item = static_cast<size_t>(item_size(t.dtype));
+  const Runs runs = p.runs();
+  std::vector<char> values(static_cast<size_t>(p.count) * item);
+  for (int64_t i = 0; i < p.count; ++i)
+    std::memcpy(&values[i * item], &t.bytes[runs.element(i) * item], item);
+  return values;
+}
+
+inline void put_values(FakeTensor& t, const FakePiece& p, const std::vector<char>& values) {
+  const auto item = static_cast<size_t>(item_size(t.dtype));
+  const Runs runs = p.runs();
+  for (int64_t i = 0; i < p.count; ++i)
+    std::memcpy(&t.bytes[runs.element(i) * item], &values[i * item], item);
 }
 
 // What a backend's checkpoint() does on one rank.
 inline PieceWalk walk_of(FakeState& state, const std::vector<FakePiece>& pieces) {
   return [&state, &pieces](int32_t op, const PieceVisitor& visit) {
     for (const FakePiece& p : pieces) {
-      FakeTensor& t = state[p.tensor];
-      char* data = t.bytes.data() + p.begin * item_size(t.dtype);
-      visit_fake(t, p, op == YOKE_CHECKPOINT_DESCRIBE ? nullptr : data, visit);
+      const FakeTensor& t = state[p.tensor];
+      std::vector<char> values = values_of(t, p);
+      visit_fake(t, p, op == YOKE_CHECKPOINT_DESCRIBE ? nullptr : values.data(), visit);
     }
   };
 }
@@ -207,9 +264,9 @@ inline FakeState load(const std::string& path, const FakeState& like, const Rank
     const CheckpointReader reader(path);
     for (const FakePiece& p : mine) {
       FakeTensor& t = loaded[p.tensor];
-      visit_fake(t, p, t.bytes.data() + p.begin * item_size(t.dtype), [&](const YokePiece& piece) {
-        reader.visit(piece);
-      });
+      std::vector<char> values(static_cast<size_t>(p.count * item_size(t.dtype)));
+      visit_fake(t, p, values.data(), [&](const YokePiece& piece) { reader.visit(piece); });
+      put_values(t, p, values);
     }
   }
   return loaded;

@@ -1,6 +1,5 @@
 #include "core/checkpoint/layout.hpp"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/checkpoint/crc32c.hpp"
@@ -8,8 +7,6 @@
 
 namespace yoke {
 namespace {
-
-using ::testing::HasSubstr;
 
 StoredTensor tensor(const std::string& name,
                     const std::string& kind,
@@ -21,35 +18,6 @@ StoredTensor tensor(const std::string& name,
   t.dtype = dtype;
   t.shape = std::move(shape);
   return t;
-}
-
-std::string tiling_error(std::vector<int64_t> shape,
-                         const std::vector<std::pair<int64_t, int64_t>>& pieces) {
-  std::vector<StoredTensor> tensors = {tensor("w", "param", std::move(shape))};
-  int32_t rank = 0;
-  for (const auto& [begin, count] : pieces) tensors[0].pieces.push_back({begin, count, {}, rank++});
-  const Outcome error = error_of([&] { check_tiling(&tensors, YOKE_INTERNAL, "pieces: "); });
-  return error.text;
-}
-
-TEST(CheckTiling, AcceptsPiecesInAnyOrder) {
-  EXPECT_EQ(tiling_error({2, 5}, {{7, 3}, {0, 4}, {4, 3}}), "");
-  EXPECT_EQ(tiling_error({}, {{0, 1}}), "");
-  EXPECT_EQ(tiling_error({0, 5}, {}), "");
-}
-
-TEST(CheckTiling, NamesEveryKindOfFault) {
-  EXPECT_EQ(tiling_error({10}, {}), "pieces: tensor 'w' (param): elements [0, 10) are in no piece");
-  EXPECT_EQ(tiling_error({10}, {{2, 8}}),
-            "pieces: tensor 'w' (param): elements [0, 2) are in no piece");
-  EXPECT_EQ(tiling_error({10}, {{0, 4}, {5, 5}}),
-            "pieces: tensor 'w' (param): elements [4, 5) are in no piece");
-  EXPECT_EQ(tiling_error({10}, {{0, 9}}),
-            "pieces: tensor 'w' (param): elements [9, 10) are in no piece");
-  EXPECT_THAT(tiling_error({10}, {{0, 10}, {0, 10}}), HasSubstr("overlaps"));
-  EXPECT_THAT(tiling_error({10}, {{0, 10}, {3, 1}}),
-              HasSubstr("the piece [3, 4) (from rank 1) overlaps"));
-  EXPECT_THAT(tiling_error({}, {{0, 1}, {0, 1}}), HasSubstr("overlaps"));
 }
 
 TEST(LayOut, PutsTensorsOneBehindTheOtherAlignedToTheirItems) {

@@ -29,8 +29,12 @@ Manifest example() {
   t.shape = {1048585};
   t.file = "model.safetensors";
   t.offset = 128;
-  t.pieces = {{0, 1048577, {1, 2}, -1}, {1048577, 8, {0xffffffff}, -1}};
-  m.tensors = {t};
+  t.pieces = {{Runs::flat(0, 1048577), {1, 2}, -1}, {Runs::flat(1048577, 8), {0xffffffff}, -1}};
+  StoredTensor columns = t;
+  columns.name = "x";
+  columns.shape = {4, 6};
+  columns.pieces = {{{0, 8, 2, 6}, {3}, -1}, {{2, 16, 4, 6}, {4}, -1}};
+  m.tensors = {t, columns};
   return m;
 }
 
@@ -62,6 +66,8 @@ TEST(Manifest, IsPlainJson) {
   EXPECT_EQ(json["format"], "yoke-checkpoint");
   EXPECT_EQ(json["step"], 100);
   EXPECT_EQ(json["finished"], true);
+  EXPECT_EQ(json["tensors"][0]["pieces"][1].dump(), "[1048577,8,\"ffffffff\"]");
+  EXPECT_EQ(json["tensors"][1]["pieces"][1].dump(), "[2,16,\"00000004\",4,6]");
 }
 
 TEST(Manifest, NoticesEveryFlippedBitAndEveryTruncation) {
@@ -97,6 +103,12 @@ TEST(Manifest, NoticesContradictionsUnderARightChecksum) {
       {"[1048577,8,", "[1048577,9,"},
       {"[1048577,8,", "[1048576,9,"},
       {"0000000100000002", "00000001"},
+      {"\"00000004\",4,6]", "\"00000004\",4]"},
+      {"\"00000004\",4,6]", "\"00000004\",4,12]"},
+      {"\"00000004\",4,6]", "\"00000004\",4,5]"},
+      {"\"00000004\",4,6]", "\"00000004\",0,6]"},
+      {"\"00000004\",4,6]", "\"00000004\",3,6]"},
+      {"[2,16,", "[2,9223372036854775807,"},
       {"\"files\":[", "\"file\":["},
   };
   for (const auto& [from, to] : changes) {

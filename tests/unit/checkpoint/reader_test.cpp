@@ -103,6 +103,8 @@ TEST(CheckpointReader, RefusesImpossiblePieces) {
   EXPECT_EQ(load_error(saved.path, t, {0, 1, INT64_MAX, 0}).code, YOKE_INTERNAL);
   EXPECT_EQ(load_error(saved.path, t, {0, 0, 1, 0}).code, YOKE_OK);
   EXPECT_EQ(load_error(saved.path, t, {0, t.numel(), 0, 0}).code, YOKE_OK);
+  EXPECT_EQ(load_error(saved.path, t, {0, 0, 2, 0, 0, 1}).code, YOKE_INTERNAL);
+  EXPECT_EQ(load_error(saved.path, t, {0, 0, 2, 0, 1, t.numel() + 1}).code, YOKE_INTERNAL);
 }
 
 TEST(CheckpointReader, ListsTheDifferencesToAnotherModel) {
@@ -235,6 +237,23 @@ TEST(CheckpointReader, ChecksWhatItLoadsWithoutBeingAsked) {
   const Outcome error = load_error(saved.path, t, {0, 1048570, 7, 0});
   EXPECT_EQ(error.code, YOKE_DATA_LOSS);
   EXPECT_THAT(error.text, HasSubstr("tensor 'w' (param), elements [1048576, 2097152)"));
+}
+
+TEST(CheckpointReader, ReadsJustTheColumnsThatItIsAskedFor) {
+  std::mt19937_64 random(1);
+  FakeState state = {fake_tensor("w", "param", {100, 8}, random)};
+  const TempDir dir;
+  const RankPieces halves = {{{0, 0, 400, 0, 4, 8}}, {{0, 4, 400, 0, 4, 8}}};
+  const std::string path = save(request_of(dir.path(), 1), state, halves)[0].path;
+  std::string text = slurp(path + "/model.safetensors");
+  text.back() = static_cast<char>(text.back() ^ 1);  // in a column of the second piece
+  spill(path + "/model.safetensors", text);
+  EXPECT_EQ(load_error(path, state[0], {0, 2, 200, 0, 2, 8}).code, YOKE_OK);
+  const Outcome error = load_error(path, state[0], {0, 3, 200, 0, 2, 8});
+  EXPECT_EQ(error.code, YOKE_DATA_LOSS);
+  EXPECT_THAT(error.text,
+              HasSubstr("tensor 'w' (param), elements [4, 800) of the piece [4, 800) in runs of 4 "
+                        "at stride 8 are not what was saved"));
 }
 
 TEST(CheckpointReader, NoticesAManifestThatLiesAboutTensors) {

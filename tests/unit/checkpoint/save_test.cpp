@@ -76,6 +76,38 @@ TEST(SaveCheckpoint, KeepsPiecesOfManyBlocks) {
   EXPECT_TRUE(same_bytes(load(dir / "step-00000001", state, other), state));
 }
 
+// 13 MB of which each rank has columns: blocks of 4 MiB that end in the middle of a run.
+TEST(SaveCheckpoint, KeepsColumnsOfManyBlocks) {
+  const TempDir dir;
+  std::mt19937_64 random(5);
+  FakeState state = {fake_tensor("w", "param", {1300, 2500}, random)};
+  const RankPieces pieces = {{{0, 0, 1300 * 999, 0, 999, 2500}},
+                             {{0, 999, 1300 * 1501, 0, 1501, 2500}}};
+  ASSERT_EQ(save(request_of(dir.path(), 1), state, pieces)[0].code, YOKE_OK);
+  CheckpointReader(dir / "step-00000001").verify();
+  const RankPieces whole = {{{0, 0, 3250000, 0}}};
+  EXPECT_TRUE(same_bytes(load(dir / "step-00000001", state, whole), state));
+  const RankPieces other = {{{0, 0, 1300 * 1250, 0, 1250, 2500}},
+                            {{0, 1250, 1300 * 1250, 0, 1250, 2500}}};
+  EXPECT_TRUE(same_bytes(load(dir / "step-00000001", state, other), state));
+  const std::string path = save_whole(dir.path(), 2, state);
+  EXPECT_TRUE(same_bytes(load(path, state, other), state));
+  EXPECT_EQ(slurp(path + "/model.safetensors"), slurp(dir / "step-00000001/model.safetensors"));
+}
+
+TEST(SaveCheckpoint, NamesColumnsThatOverlap) {
+  const TempDir dir;
+  save_once(dir.path(), 1, 1, 1);
+  std::mt19937_64 random(1);
+  FakeState state = {fake_tensor("w", "param", {3, 4}, random)};
+  const auto outcomes =
+      save(request_of(dir.path(), 2), state, {{{0, 0, 6, 0, 2, 4}}, {{0, 1, 9, 0, 3, 4}}});
+  expect_abandoned(outcomes, dir, YOKE_INTERNAL, 0);
+  EXPECT_THAT(outcomes[0].text,
+              HasSubstr("elements [1, 2) are in two pieces: [0, 10) in runs of 2 at stride 4 (from "
+                        "rank 0)"));
+}
+
 TEST(SaveCheckpoint, RestoresStepAndCursor) {
   const TempDir dir;
   FakeState state = fake_state(1, 1);
@@ -199,8 +231,8 @@ TEST(SaveCheckpoint, NamesAnOverlapAndItsRanks) {
       save(request_of(dir.path(), 2), state, {{}, {{0, 0, 6, 0}}, {{0, 5, 5, 0}}});
   expect_abandoned(outcomes, dir, YOKE_INTERNAL, 0);
   EXPECT_THAT(outcomes[0].text,
-              HasSubstr("the piece [5, 10) (from rank 2) overlaps the one before, which "
-                        "ends at 6 (from rank 1)"));
+              HasSubstr("elements [5, 6) are in two pieces: [0, 6) (from rank 1) and [5, 10) (from "
+                        "rank 2)"));
 }
 
 TEST(SaveCheckpoint, NamesTwoShapesOfOneTensor) {

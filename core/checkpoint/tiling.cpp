@@ -1,0 +1,138 @@
+#include "core/checkpoint/tiling.hpp"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "yoke/error.hpp"
+
+namespace yoke {
+namespace {
+
+// Written in rows as long as the stride, a piece is a few rectangles: its runs are one or, where
+// they cross the end of a row, two; a flat range is the rest of a row, whole rows, and the
+// beginning of a row. Where all pieces are flat, the tensor is a single row.
+struct Rectangle {
+  int64_t row, end_row, column, end_column;
+  const StoredPiece* piece;
+};
+
+std::string named(const StoredPiece& piece) {
+  return piece.at.text() +
+         (piece.rank < 0 ? "" : " (from rank " + std::to_string(piece.rank) + ")");
+}
+
+std::string elements(int64_t begin, int64_t end) {
+  return "elements [" + std::to_string(begin) + ", " + std::to_string(end) + ")";
+}
+
+// The length of a row: the stride of the pieces. *fault says if they have two.
+int64_t columns_of(const StoredTensor& tensor, std::string* fault) {
+  const StoredPiece* strided = nullptr;
+  for (const StoredPiece& piece : tensor.pieces) {
+    if (piece.at.is_flat()) continue;
+    if (strided != nullptr && strided->at.stride != piece.at.stride) {
+      *fault = "the pieces " + named(*strided) + " and " + named(piece) +
+               " have different strides; all of a tensor must have one";
+    }
+    strided = &piece;
+  }
+  return strided == nullptr ? tensor.numel() : strided->at.stride;
+}
+
+class Rectangles {
+ public:
+  explicit Rectangles(int64_t columns) : columns_(columns) {}
+
+  void add(const StoredPiece& piece) {
+    const Runs& at = piece.at;
+    if (at.is_flat()) {
+      const int64_t to_end_of_row = (columns_ - at.begin % columns_) % columns_;
+      const int64_t first = std::min(at.count, to_end_of_row), rest = at.count - first;
+      add(piece, at.begin, 1, first);
+      add(piece, at.begin + first, rest / columns_, columns_);
+      add(piece, at.end() - rest % columns_, 1, rest % columns_);
+    } else {
+      const int64_t whole = at.count / at.run;
+      add(piece, at.begin, whole, at.run);
+      add(piece, at.begin + whole * at.stride, 1, at.count % at.run);
+    }
+  }
+
+  // By row.
+  std::vector<Rectangle> take() {
+    std::sort(all_.begin(), all_.end(), [](const Rectangle& a, const Rectangle& b) {
+      return a.row < b.row;
+    });
+    return std::move(all_);
+  }
+
+ private:
+  // Runs of `width` elements from `element` on, each one row below the one before.
+  void add(const StoredPiece& piece, int64_t element, int64_t rows, int64_t width) {
+    if (rows == 0 || width == 0) return;
+    const int64_t row = element / columns_, column = element % columns_, end = column + width;
+    all_.push_back({row, row + rows, column, std::min(end, columns_), &piece});
+    if (end > columns_) all_.push_back({row + 1, row + 1 + rows, 0, end - columns_, &piece});
+  }
+
+  int64_t columns_;
+  std::vector<Rectangle> all_;
+};
+
+// Of one row, whose rectangles are sorted by column; `first` is its first element.
+std::string fault_of_row(const std::vector<Rectangle>& row, int64_t first, int64_t columns) {
+  int64_t expected = 0;
+  const Rectangle* before = nullptr;
+  for (const Rectangle& r : row) {
+    if (r.column > expected)
+      return elements(first + expected, first + r.column) + " are in no piece";
+    if (r.column < expected) {
+      return elements(first + r.column, first + std::min(expected, r.end_column)) +
+             " are in two pieces: " + named(*before->piece) + " and " + named(*r.piece);
+    }
+    expected = r.end_column;
+    before = &r;
+  }
+  if (expected == columns) return "";
+  return elements(first + expected, first + columns) + " are in no piece";
+}
+
+// Rows between two at which no rectangle begins or ends are all alike: one of them is looked at.
+std::string fault_of(const StoredTensor& tensor) {
+  std::string fault;
+  const int64_t numel = tensor.numel(), columns = columns_of(tensor, &fault);
+  if (!fault.empty() || numel == 0) return fault;
+  Rectangles pieces(columns);
+  for (const StoredPiece& piece : tensor.pieces) pieces.add(piece);
+  const std::vector<Rectangle> all = pieces.take();
+  std::set<int64_t> rows = {0};
+  for (const Rectangle& r : all) rows.insert({r.row, r.end_row});
+  rows.erase(numel / columns);
+  std::vector<Rectangle> here;
+  auto next = all.begin();
+  for (const int64_t row : rows) {
+    std::erase_if(here, [&](const Rectangle& r) { return r.end_row <= row; });
+    for (; next != all.end() && next->row == row; ++next) here.push_back(*next);
+    std::sort(here.begin(), here.end(), [](const Rectangle& a, const Rectangle& b) {
+      return std::tie(a.column, a.piece) < std::tie(b.column, b.piece);
+    });
+    fault = fault_of_row(here, row * columns, columns);
+    if (!fault.empty()) return fault;
+  }
+  return "";
+}
+
+}  // namespace
+
+void check_tiling(std::vector<StoredTensor>* tensors, int32_t code, const std::string& where) {
+  for (StoredTensor& tensor : *tensors) {
+    std::sort(tensor.pieces.begin(), tensor.pieces.end(), [](const auto& a, const auto& b) {
+      return std::tie(a.at.begin, a.at.count, a.rank) < std::tie(b.at.begin, b.at.count, b.rank);
+    });
+    const std::string fault = fault_of(tensor);
+    if (!fault.empty()) throw Error(code, where + tensor.describe() + ": " + fault);
+  }
+}
+
+}  // namespace yoke
