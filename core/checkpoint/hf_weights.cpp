@@ -17,7 +17,7 @@ namespace yoke {
 namespace {
 
 constexpr uint64_t kMaxIndexBytes = uint64_t{64} << 20;
-constexpr int64_t kPortion = 1 << 18;  // elements converted or compared at a time
+constexpr int64_t kPortion = 1 << 18;  // elements converted, compared or read ahead at a time
 
 [[noreturn]] void damaged(const std::string& where, const std::string& reason) {
   throw Error(YOKE_DATA_LOSS, where + ": " + reason);
@@ -81,12 +81,33 @@ void require_equal(const HfWeights& weights,
   }
 }
 
-// The parameters of a checkpoint of Yoke, read with their checksums.
-ReadWeights open_checkpoint(const std::string& folder, const Shapes& model) {
-  auto reader = std::make_shared<const CheckpointReader>(folder);
-  reader->check_model(model);
-  return [reader, model](const std::string& name, int64_t begin, int64_t count, float* dst) {
-    const std::vector<int64_t>& shape = model.at(name);
+// The parameters of a checkpoint of Yoke, read with their checksums. A rank that holds columns of a
+// matrix asks for one short range after the other, and each alone would cost the check of a whole
+// block: so a short range is read with what follows it.
+class CheckpointWeights {
+ public:
+  CheckpointWeights(const std::string& folder, const Shapes& model)
+      : reader_(std::make_shared<const CheckpointReader>(folder)), shapes_(model) {
+    reader_->check_model(model);
+  }
+
+  void operator()(const std::string& name, int64_t begin, int64_t count, float* dst) {
+    if (count >= kPortion) return visit(name, begin, count, dst);
+    if (name != name_ || begin < begin_ || begin + count > end_) {
+      name_.clear();  // nothing is held if this read fails
+      const std::vector<int64_t>& shape = shapes_.at(name);
+      begin_ = begin;
+      end_ = std::min(begin + kPortion, numel(shape.data(), static_cast<int32_t>(shape.size())));
+      ahead_.resize(static_cast<size_t>(end_ - begin_));
+      visit(name, begin_, end_ - begin_, ahead_.data());
+      name_ = name;
+    }
+    std::copy_n(ahead_.data() + (begin - begin_), count, dst);
+  }
+
+ private:
+  void visit(const std::string& name, int64_t begin, int64_t count, float* dst) const {
+    const std::vector<int64_t>& shape = shapes_.at(name);
     const FlatView flat(dst, count, YOKE_F32);
     YokePiece piece{};
     piece.header = YOKE_HEADER(YokePiece, YOKE_ID_PIECE);
@@ -98,9 +119,16 @@ ReadWeights open_checkpoint(const std::string& folder, const Shapes& model) {
     piece.begin = begin;
     piece.count = piece.run = count;
     piece.view = flat.get();
-    reader->visit(piece);
-  };
-}
+    reader_->visit(piece);
+  }
+
+  std::shared_ptr<const CheckpointReader> reader_;
+  Shapes shapes_;
+  // Elements [begin_, end_) of name_.
+  std::string name_;
+  int64_t begin_ = 0, end_ = 0;
+  std::vector<float> ahead_;
+};
 
 }  // namespace
 
@@ -178,7 +206,7 @@ void HfWeights::read(const std::string& name, int64_t begin, int64_t count, floa
 ReadWeights open_weights(const std::string& folder,
                          const Shapes& model,
                          const std::map<std::string, std::string>& ties) {
-  if (exists(folder + "/manifest.json")) return open_checkpoint(folder, model);
+  if (exists(folder + "/manifest.json")) return CheckpointWeights(folder, model);
   auto weights = std::make_shared<const HfWeights>(folder);
   Shapes stored = weights->shapes();
   for (const auto& [name, same_as] : ties) {

@@ -39,7 +39,7 @@ class HfWeights {
   std::map<std::string, Place> tensors_;
 };
 
-// Elements [begin, begin + count) of a parameter as fp32.
+// Elements [begin, begin + count) of a parameter as fp32. One thread at a time.
 using ReadWeights =
     std::function<void(const std::string& name, int64_t begin, int64_t count, float* dst)>;
 

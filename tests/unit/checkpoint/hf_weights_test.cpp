@@ -89,6 +89,26 @@ TEST(HfWeights, ReadsACheckpointOfYokeWithItsChecksums) {
   EXPECT_THAT(error.text, HasSubstr("CRC32C"));
 }
 
+TEST(HfWeights, ReadsShortRangesOfACheckpointInAnyOrder) {
+  const TempFolder folder;
+  std::mt19937_64 random(1);
+  FakeState state = {fake_tensor("a", "param", {3, 200'000}, random),
+                     fake_tensor("b", "param", {300}, random)};
+  for (FakeTensor& t : state)  // any bits but those of a NaN
+    for (size_t i = 3; i < t.bytes.size(); i += 4) t.bytes[i] = 0;
+  const ReadWeights weights = open_weights(
+      save_whole(folder.path().string(), 3, state), {{"a", {3, 200'000}}, {"b", {300}}}, {});
+  for (int n = 0; n < 2000; ++n) {
+    const FakeTensor& t = state[random() % 2];
+    const int64_t end = std::min<int64_t>(t.numel(), n % 2 == 0 ? 300 : t.numel());
+    const auto begin = static_cast<int64_t>(random() % static_cast<uint64_t>(end));
+    const int64_t count =
+        std::min<int64_t>(t.numel() - begin, 1 + static_cast<int64_t>(random() % 99));
+    const std::vector<float> values = read(weights, t.name, begin, count);
+    ASSERT_EQ(std::memcmp(values.data(), &t.bytes[begin * 4], values.size() * 4), 0) << begin;
+  }
+}
+
 TEST(HfWeights, PassesOverTablesThatFollowFromTheConfig) {
   const TempFolder folder;
   folder.write("model.safetensors",
