@@ -39,6 +39,7 @@ STRATEGIES = {
     "single": (["dp_degree=1", "dp_shards=1"], "PyTorch"),
     "ddp": (["dp_degree={ranks}", "dp_shards=1"], "PyTorch"),
     "fsdp": (["dp_degree=1", "dp_shards={ranks}"], "PyTorch"),
+    "tp": (["dp_degree=1", "dp_shards=1", "tp_degree={ranks}"], "PyTorch"),
     "zero1": (["deepspeed_stub.zero_stage=1"], "DeepSpeed"),
     "zero2": (["deepspeed_stub.zero_stage=2"], "DeepSpeed"),
     "zero3": (["deepspeed_stub.zero_stage=3"], "DeepSpeed"),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A Python peer: trains a small Llama with PyTorch's own strategies or DeepSpeed on CPU over Gloo.
 
-    train.py --strategy single|ddp|fsdp|zero1|zero2|zero3 [--ranks N] --data TEXT --out metrics.jsonl [...]
+    train.py --strategy single|ddp|fsdp|tp|zero1|zero2|zero3 [--ranks N] --data TEXT --out metrics.jsonl [...]
 
 Starts its own ranks (FileStore in a private folder, no port), one thread each. Rank 0 writes one JSON
 object per step: step, loss (mean over the tokens of the global batch), grad_norm (before clipping),
@@ -9,6 +9,7 @@ step_seconds (from fetching the batch to zero_grad; the loss is reduced between 
 memory (its own peak resident bytes after the last step).
 """
 import argparse
+import contextlib
 import json
 import os
 import resource
@@ -23,7 +24,7 @@ ADAMW = {"betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--strategy", choices=("single", "ddp", "fsdp", "zero1", "zero2", "zero3"), required=True)
+    parser.add_argument("--strategy", choices=("single", "ddp", "fsdp", "tp", "zero1", "zero2", "zero3"), required=True)
     parser.add_argument("--model", choices=("tiny", "small400", "llama-14m"), default="tiny")
     parser.add_argument("--ranks", type=int, default=2, help="of all but single")
     parser.add_argument("--data", required=True, help="a text; its bytes are the tokens")
@@ -77,15 +78,54 @@ def shard(model, dist):
     return model
 
 
+def cut(model, dist):
+    """torchtitan's plan for Llama: tensor and sequence parallel, loss over cut logits."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.parallel import (ColwiseParallel, PrepareModuleInput, RowwiseParallel,
+                                                   SequenceParallel, parallelize_module)
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    whole, sequence = Replicate(), Shard(1)
+    parallelize_module(model, mesh, {
+        "model.embed_tokens": RowwiseParallel(input_layouts=whole, output_layouts=sequence),
+        "model.norm": SequenceParallel(),
+        "lm_head": ColwiseParallel(input_layouts=sequence, output_layouts=Shard(-1), use_local_output=False)})
+    for layer in model.model.layers:
+        parallelize_module(layer, mesh, {
+            "input_layernorm": SequenceParallel(),
+            "self_attn": PrepareModuleInput(input_layouts=(sequence, None, None),
+                                            desired_input_layouts=(whole, None, None)),
+            "self_attn.q_proj": ColwiseParallel(),
+            "self_attn.k_proj": ColwiseParallel(),
+            "self_attn.v_proj": ColwiseParallel(),
+            "self_attn.o_proj": RowwiseParallel(output_layouts=sequence),
+            "post_attention_layernorm": SequenceParallel(),
+            "mlp": PrepareModuleInput(input_layouts=(sequence,), desired_input_layouts=(whole,)),
+            "mlp.gate_proj": ColwiseParallel(),
+            "mlp.up_proj": ColwiseParallel(),
+            "mlp.down_proj": RowwiseParallel(output_layouts=sequence)})
+    return model
+
+
+def cut_loss(strategy):
+    """What the forward and the backward of a step run under."""
+    if strategy != "tp":
+        return contextlib.nullcontext()
+    from torch.distributed.tensor.parallel import loss_parallel
+
+    return loss_parallel()
+
+
 def parallelize(model, strategy, dist):
     if strategy == "ddp":
         from torch.nn.parallel import DistributedDataParallel
 
         return DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)
-    return shard(model, dist) if strategy == "fsdp" else model
+    return {"fsdp": shard, "tp": cut}.get(strategy, lambda same, _: same)(model, dist)
 
 
-def train(model, windows, steps, lr):
+def train(model, windows, steps, lr, strategy):
     """[(local mean loss, gradient norm, seconds)] of every step; tensors stay what they are."""
     import torch
 
@@ -94,10 +134,12 @@ def train(model, windows, steps, lr):
     for step in range(steps):
         begin = time.perf_counter()
         tokens, targets = windows.step(step)
-        logits = model(tokens)
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        with cut_loss(strategy):
+            logits = model(tokens)
+            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+            loss.backward()
+        # PyTorch 2.11's foreach leaves the partial gradients of sequence-parallel norms unclipped.
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP, foreach=False if strategy == "tp" else None)
         optimizer.step()
         optimizer.zero_grad()
         records.append((loss.detach(), norm, time.perf_counter() - begin))
@@ -125,11 +167,15 @@ def train_zero(model, windows, steps, lr, stage):
     return records
 
 
+def whole(value):
+    return value.full_tensor() if hasattr(value, "full_tensor") else value
+
+
 def mean_losses(records, dist):
-    """Losses over the global batch: every rank holds equally many tokens."""
+    """Losses over the global batch: every rank holds equally many tokens, or all hold the same."""
     import torch
 
-    losses = torch.stack([loss.double() for loss, _, _ in records])
+    losses = torch.stack([whole(loss).double() for loss, _, _ in records])
     if dist.is_initialized():
         dist.all_reduce(losses)
         losses /= dist.get_world_size()
@@ -148,17 +194,19 @@ def run_rank(options):
     if options.strategy != "single":
         rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         dist.init_process_group("gloo", init_method="file://" + os.environ["PEER_STORE"], rank=rank, world_size=ranks)
-    windows = Windows(options.data, options.seq_len, options.holdout, options.global_batch, rank, ranks)
+    part = (0, 1) if options.strategy == "tp" else (rank, ranks)  # of the data
+    windows = Windows(options.data, options.seq_len, options.holdout, options.global_batch, *part)
     dtype = torch.float64 if options.dtype == "fp64" else torch.float32
     model = build(SHAPES[options.model], options.seq_len, options.seed, dtype)
     if options.strategy.startswith("zero"):
         records = train_zero(model, windows, options.steps, options.lr, int(options.strategy[-1]))
     else:
-        records = train(parallelize(model, options.strategy, dist), windows, options.steps, options.lr)
+        model = parallelize(model, options.strategy, dist)
+        records = train(model, windows, options.steps, options.lr, options.strategy)
 
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     losses = mean_losses(records, dist)
-    norms = [float(n.full_tensor() if hasattr(n, "full_tensor") else n) for _, n, _ in records]
+    norms = [float(whole(norm)) for _, norm, _ in records]
     if rank == 0:
         with open(options.out, "w", encoding="utf-8") as out:
             for step, (loss, norm, (_, _, seconds)) in enumerate(zip(losses, norms, records), start=1):
