@@ -57,6 +57,24 @@ Work Comm::all_reduce_sum(const at::Tensor& inout) const {
   return Work(backend_->allreduce(list, {}));
 }
 
+Work Comm::all_reduce_max(const at::Tensor& inout) const {
+  std::vector<at::Tensor> list{inout};
+  return Work(backend_->allreduce(list, {c10d::ReduceOp::MAX}));
+}
+
+Work Comm::all_to_all(at::Tensor out, at::Tensor in) const {
+  std::vector<int64_t> even;
+  return Work(backend_->alltoall_base(out, in, even, even, {}));
+}
+
+Work Comm::pass_on(at::Tensor out, at::Tensor in) const {
+  at::Tensor flat_out = out.view({-1}), flat_in = in.view({-1});
+  std::vector<int64_t> from(size_, 0), to(size_, 0);
+  to[(rank_ + 1) % size_] = flat_in.numel();
+  from[(rank_ + size_ - 1) % size_] = flat_out.numel();
+  return Work(backend_->alltoall_base(flat_out, flat_in, from, to, {}));
+}
+
 Comms Comms::make(const YokePlan& plan, const YokeHost& host, at::DeviceType device) {
   Comms comms;
   if (plan.world_size == 1) return comms;

@@ -29,6 +29,8 @@ class Work {
 class Comm {
  public:
   Comm() = default;
+  Comm(c10::intrusive_ptr<c10d::Backend> backend, int size, int rank)
+      : backend_(std::move(backend)), size_(size), rank_(rank) {}
   // Collective over the world.
   Comm(const YokeCollectives& collectives,
        uint32_t axes,
@@ -40,6 +42,11 @@ class Comm {
   Work all_gather(at::Tensor out, at::Tensor in) const;
   Work reduce_scatter_sum(at::Tensor out, at::Tensor in) const;
   Work all_reduce_sum(const at::Tensor& inout) const;
+  Work all_reduce_max(const at::Tensor& inout) const;
+  // in: size() equal pieces along dim 0, one for each rank; out: one from each.
+  Work all_to_all(at::Tensor out, at::Tensor in) const;
+  // To the next rank, from the one before; the last one's next is the first.
+  Work pass_on(at::Tensor out, at::Tensor in) const;
 
  private:
   c10::intrusive_ptr<c10d::Backend> backend_;

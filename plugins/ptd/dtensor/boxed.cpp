@@ -1,0 +1,279 @@
+#include "plugins/ptd/dtensor/boxed.hpp"
+
+#include <ATen/ATen.h>
+
+#include <string>
+#include <unordered_map>
+
+#include "plugins/ptd/dtensor/op_call.hpp"
+#include "plugins/ptd/dtensor/redistribute.hpp"
+#include "plugins/ptd/dtensor/rules/rules.hpp"
+#include "yoke/error.hpp"
+
+namespace yoke::ptd {
+namespace {
+
+using c10::IValue;
+using Args = c10::ArrayRef<IValue>;
+
+// What is known of an operator beforehand.
+struct OpInfo {
+  std::string name;
+  const Rule* rule;
+  std::vector<bool> floating;  // by argument: no placement depends on it
+  std::vector<bool> written;   // by argument
+};
+
+OpInfo make_info(const c10::OperatorHandle& op) {
+  const c10::FunctionSchema& schema = op.schema();
+  OpInfo info;
+  info.name = schema.overload_name().empty() ? schema.name()
+                                             : schema.name() + "." + schema.overload_name();
+  info.rule = find_rule(info.name);
+  for (const c10::Argument& arg : schema.arguments()) {
+    c10::TypePtr type = arg.type();
+    if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
+    const c10::TypeKind kind = type->kind();
+    info.floating.push_back(kind == c10::TypeKind::NumberType ||
+                            kind == c10::TypeKind::FloatType);
+    info.written.push_back(arg.alias_info() != nullptr && arg.alias_info()->isWrite());
+  }
+  return info;
+}
+
+const OpInfo& info_of(const c10::OperatorHandle& op) {
+  thread_local std::unordered_map<const c10::FunctionSchema*, OpInfo> known;
+  const auto it = known.find(&op.schema());
+  if (it != known.end()) return it->second;
+  return known.emplace(&op.schema(), make_info(op)).first->second;
+}
+
+// Calls f for every defined tensor, also inside lists.
+template <class F>
+void each_tensor(const IValue& value, F&& f) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) f(value.toTensor());
+  } else if (value.isTensorList() || value.isOptionalTensorList()) {
+    for (const IValue& item : value.toListRef()) each_tensor(item, f);
+  }
+}
+
+Mesh& mesh_of_args(Args args, const OpInfo& info) {
+  Mesh* mesh = nullptr;
+  for (const IValue& arg : args) {
+    each_tensor(arg, [&](const at::Tensor& t) {
+      if (!is_wrapped(t)) return;
+      if (mesh != nullptr && mesh != meta_of(t).mesh) {
+        throw Error(YOKE_INVALID_ARGUMENT,
+                    "operator " + info.name + ": its tensors are distributed over two meshes");
+      }
+      mesh = meta_of(t).mesh;
+    });
+  }
+  return *mesh;
+}
+
+void add_value(OpKey& key, const IValue& v) {
+  if (v.isTensor()) return add_to_key(key, v.toTensor());
+  if (v.isInt()) return add_to_key(key, v.toInt());
+  if (v.isBool()) return add_to_key(key, int64_t{v.toBool()});
+  if (v.isIntList()) return add_to_key(key, v.toIntVector());
+  if (v.isNone()) return add_to_key(key, kNone);
+  if (v.isString()) return add_to_key(key, static_cast<int64_t>(std::hash<std::string>{}(v.toStringRef())));
+  if (v.isDevice()) return add_to_key(key, static_cast<int64_t>(v.toDevice().type()));
+  if (v.isList()) {
+    key.add(static_cast<int64_t>(v.toListRef().size()));
+    for (const IValue& item : v.toListRef()) add_value(key, item);
+  }
+  // Floating-point numbers and generators do not matter.
+}
+
+OpKey key_of(const c10::OperatorHandle& op, const OpInfo& info, Args args) {
+  OpKey key(&op.schema());
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (!info.floating[i]) add_value(key, args[i]);
+  }
+  return key;
+}
+
+Operand operand_of(const at::Tensor& t, bool written) {
+  Operand o;
+  o.sizes = t.sizes().vec();
+  o.plain = !is_wrapped(t);
+  o.written = written;
+  o.integral = at::isIntegralType(t.scalar_type(), /*includeBool=*/true);
+  if (o.plain) return o;
+  o.placements = meta_of(t).placements;
+  o.parameter = meta_of(t).parameter;
+  return o;
+}
+
+Decision decide(const c10::OperatorHandle& op, const OpInfo& info, Args args, Mesh& mesh) {
+  OpCall call{info.name, op.schema(), args, mesh, {}, {}};
+  for (size_t i = 0; i < args.size(); ++i) {
+    const size_t before = call.operands.size();
+    each_tensor(args[i], [&](const at::Tensor& t) {
+      call.operands.push_back(operand_of(t, info.written[i]));
+    });
+    call.first.push_back(call.operands.size() > before ? static_cast<int>(before) : -1);
+  }
+  if (info.rule == nullptr) {
+    call.refuse("there is no rule for it; compute it on to_local() or full_tensor(), or add a rule "
+                "to plugins/ptd/dtensor/rules");
+  }
+  Decision decision = (*info.rule)(call);
+  decision.in_place = true;
+  for (size_t i = 0; i < call.operands.size(); ++i) {
+    decision.in_place = decision.in_place && decision.inputs[i] == call.operands[i].placements;
+  }
+  return decision;
+}
+
+// The local tensor of an operand under the placements that the decision wants. The operand keeps
+// them if something was moved, so that nobody moves it again.
+at::Tensor bring(const at::Tensor& t, const Placements& wanted, Mesh& mesh, bool written) {
+  if (!is_wrapped(t)) {
+    return wanted == Placements{} ? t : redistribute_local(mesh, t, t.sizes().vec(), {}, wanted);
+  }
+  DTensorMeta& meta = meta_of(t);
+  if (written && meta.alias_lost) {
+    throw Error(YOKE_FAILED_PRECONDITION,
+                "an in-place operator on a view of a distributed tensor whose memory had to be "
+                "copied; write to the tensor itself");
+  }
+  if (meta.placements == wanted) return meta.local;
+  at::Tensor local =
+      redistribute_local(mesh, meta.local, t.sizes().vec(), meta.placements, wanted);
+  bool sliced = false;
+  for (int a = 0; a < mesh.ndim(); ++a)
+    sliced = sliced || (meta.placements[a].is_replicate() && !wanted[a].is_replicate());
+  if (written || !sliced) replace_local(meta, local, wanted);
+  return local;
+}
+
+// Local tensors in place of the operands.
+class Localizer {
+ public:
+  Localizer(const Decision& decision, Mesh& mesh) : decision_(decision), mesh_(mesh) {}
+
+  void localize(IValue& value, bool written) {
+    if (value.isTensor()) {
+      if (value.toTensor().defined()) value = next(value.toTensor(), written);
+    } else if (value.isTensorList()) {
+      c10::List<at::Tensor> list = value.toTensorList().copy();
+      for (size_t i = 0; i < list.size(); ++i) list[i] = next(list.get(i), written);
+      value = std::move(list);
+    } else if (value.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list = value.toOptionalTensorList().copy();
+      for (size_t i = 0; i < list.size(); ++i) {
+        const std::optional<at::Tensor> t = list.get(i);
+        if (t && t->defined()) list[i] = std::optional<at::Tensor>(next(*t, written));
+      }
+      value = std::move(list);
+    }
+  }
+
+ private:
+  at::Tensor next(const at::Tensor& t, bool written) {
+    return bring(t, decision_.inputs[index_++], mesh_, written);
+  }
+
+  const Decision& decision_;
+  Mesh& mesh_;
+  size_t index_ = 0;
+};
+
+void replace_ints(const Decision& decision, torch::jit::Stack& stack, size_t num_args) {
+  for (const Decision::Ints& ints : decision.ints) {
+    IValue& value = stack[stack.size() - num_args + ints.arg];
+    if (value.isInt()) {
+      value = ints.values[0];
+    } else {
+      value = c10::List<int64_t>(ints.values);
+    }
+  }
+}
+
+// Wraps what the operator returned; what it wrote in place is the argument itself.
+void wrap_results(const c10::FunctionSchema& schema,
+                  const Decision& decision,
+                  Mesh& mesh,
+                  const std::vector<IValue>& given,
+                  torch::jit::Stack& stack) {
+  const std::vector<c10::Argument>& returns = schema.returns();
+  size_t output = 0;
+  const auto wrap_next = [&](const at::Tensor& local, bool is_view) {
+    const Decision::Output& spec = decision.outputs.at(output++);
+    at::Tensor t = wrap(local, mesh, spec.placements, spec.sizes);
+    if (is_view) mark_view(t, given[0].toTensor());
+    return t;
+  };
+  for (size_t i = 0; i < returns.size(); ++i) {
+    IValue& value = stack[stack.size() - returns.size() + i];
+    const c10::AliasInfo* alias = returns[i].alias_info();
+    if (alias != nullptr && alias->isWrite()) {
+      for (size_t a = 0; a < given.size(); ++a) {
+        const c10::AliasInfo* of_arg = schema.arguments()[a].alias_info();
+        if (of_arg != nullptr && *of_arg == *alias) value = given[a];
+      }
+      ++output;
+    } else if (value.isTensor()) {
+      if (value.toTensor().defined()) value = wrap_next(value.toTensor(), alias != nullptr);
+      else ++output;
+    } else if (value.isTensorList()) {
+      c10::List<at::Tensor> list = value.toTensorList().copy();
+      for (size_t k = 0; k < list.size(); ++k) list[k] = wrap_next(list.get(k), alias != nullptr);
+      value = std::move(list);
+    }
+  }
+}
+
+void print_line(const OpInfo& info, const Decision& decision, const std::string& before, Mesh& mesh) {
+  std::string line = info.name + "  " + before + " -> ";
+  for (size_t i = 0; i < decision.outputs.size(); ++i)
+    line += (i == 0 ? "" : ", ") + to_string(decision.outputs[i].placements, mesh.ndim());
+  if (!mesh.traffic.empty()) line += "  |" + mesh.traffic;
+  mesh.traffic.clear();
+  mesh.debug(line);
+}
+
+std::string placements_text(Args args, Mesh& mesh) {
+  std::string text;
+  for (const IValue& arg : args) {
+    each_tensor(arg, [&](const at::Tensor& t) {
+      text += (text.empty() ? "" : ", ") +
+              (is_wrapped(t) ? to_string(meta_of(t).placements, mesh.ndim()) : "plain");
+    });
+  }
+  return text;
+}
+
+}  // namespace
+
+void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const OpInfo& info = info_of(op);
+  const size_t num_args = op.schema().arguments().size();
+  const Args args = torch::jit::last(*stack, num_args);
+  Mesh& mesh = mesh_of_args(args, info);
+  OpKey key = key_of(op, info, args);
+  const Decision* decision = mesh.cache().find(key);
+  if (decision == nullptr)
+    decision = &mesh.cache().insert(std::move(key), decide(op, info, args, mesh));
+  const std::string before = mesh.debug ? placements_text(args, mesh) : "";
+
+  const std::vector<IValue> given(args.begin(), args.end());
+  Localizer localizer(*decision, mesh);
+  for (size_t i = 0; i < num_args; ++i)
+    localizer.localize((*stack)[stack->size() - num_args + i], info.written[i]);
+  replace_ints(*decision, *stack, num_args);
+  if (decision->kernel) {
+    decision->kernel(mesh, *stack);
+  } else {
+    op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kDTensorKey),
+                       stack);
+  }
+  wrap_results(op.schema(), *decision, mesh, given, *stack);
+  if (mesh.debug) print_line(info, *decision, before, mesh);
+}
+
+}  // namespace yoke::ptd

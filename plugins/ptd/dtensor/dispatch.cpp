@@ -1,0 +1,33 @@
+#include "plugins/ptd/dtensor/dispatch.hpp"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include <mutex>
+
+#include "plugins/ptd/dtensor/boxed.hpp"
+#include "plugins/ptd/dtensor/hot_operators.hpp"
+#include "plugins/ptd/dtensor/wrap.hpp"
+#include "yoke/error.hpp"
+
+namespace yoke::ptd {
+
+void register_dtensor() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(kDTensorKey)) {
+      throw Error(YOKE_FAILED_PRECONDITION,
+                  "another library of this process already handles LibTorch's dispatch key Fake; "
+                  "only one DTensor per process is possible");
+    }
+    // For the life of the process.
+    static torch::Library fallback(
+        torch::Library::IMPL, "_", kDTensorKey, __FILE__, static_cast<uint32_t>(__LINE__));
+    fallback.fallback(torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
+    static torch::Library aten(
+        torch::Library::IMPL, "aten", kDTensorKey, __FILE__, static_cast<uint32_t>(__LINE__));
+    register_hot_operators(aten);
+  });
+}
+
+}  // namespace yoke::ptd

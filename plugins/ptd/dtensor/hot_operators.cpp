@@ -1,0 +1,198 @@
+#include "plugins/ptd/dtensor/hot_operators.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/core/boxing/impl/boxing.h>
+#include <ATen/TensorUtils.h>
+#include <ATen/ops/_unsafe_view_ops.h>
+#include <ATen/ops/add_ops.h>
+#include <ATen/ops/addmm_ops.h>
+#include <ATen/ops/bmm_ops.h>
+#include <ATen/ops/clone_ops.h>
+#include <ATen/ops/detach_ops.h>
+#include <ATen/ops/div_ops.h>
+#include <ATen/ops/expand_ops.h>
+#include <ATen/ops/mean_ops.h>
+#include <ATen/ops/mm_ops.h>
+#include <ATen/ops/mul_ops.h>
+#include <ATen/ops/neg_ops.h>
+#include <ATen/ops/permute_ops.h>
+#include <ATen/ops/pow_ops.h>
+#include <ATen/ops/rsqrt_ops.h>
+#include <ATen/ops/select_ops.h>
+#include <ATen/ops/silu_backward_ops.h>
+#include <ATen/ops/silu_ops.h>
+#include <ATen/ops/slice_ops.h>
+#include <ATen/ops/sub_ops.h>
+#include <ATen/ops/sum_ops.h>
+#include <ATen/ops/t_ops.h>
+#include <ATen/ops/transpose_ops.h>
+#include <ATen/ops/unsqueeze_ops.h>
+#include <ATen/ops/view_ops.h>
+#include <torch/library.h>
+
+#include "plugins/ptd/dtensor/boxed.hpp"
+
+namespace yoke::ptd {
+namespace {
+
+namespace ops = at::_ops;
+
+// Words of typed arguments; the same as add_value makes of an IValue.
+template <class T>
+void add_argument(OpKey& key, const T& value) {
+  if constexpr (std::is_same_v<T, at::Tensor>) {
+    add_to_key(key, value);
+  } else if constexpr (std::is_same_v<T, at::Scalar> || std::is_same_v<T, double>) {
+  } else if constexpr (std::is_same_v<T, c10::SymInt>) {
+    add_to_key(key, value.expect_int());
+  } else if constexpr (std::is_same_v<T, c10::SymIntArrayRef>) {
+    add_to_key(key, C10_AS_INTARRAYREF_SLOW(value));
+  } else if constexpr (std::is_same_v<T, at::OptionalIntArrayRef>) {
+    value ? add_to_key(key, *value) : add_to_key(key, kNone);
+  } else if constexpr (requires { value.has_value(); }) {
+    value ? add_argument(key, *value) : add_to_key(key, kNone);
+  } else if constexpr (std::is_same_v<T, at::IntArrayRef>) {
+    add_to_key(key, value);
+  } else {
+    add_to_key(key, static_cast<int64_t>(value));
+  }
+}
+
+const at::Tensor* first_wrapped() {
+  return nullptr;
+}
+template <class T, class... Rest>
+const at::Tensor* first_wrapped(const T& value, const Rest&... rest) {
+  if constexpr (std::is_same_v<T, at::Tensor>) {
+    if (is_wrapped(value)) return &value;
+  }
+  return first_wrapped(rest...);
+}
+
+template <class T>
+decltype(auto) local_argument(const Decision& decision, size_t index, const T& value) {
+  if constexpr (std::is_same_v<T, at::Tensor>) {
+    return is_wrapped(value) ? (meta_of(value).local) : value;
+  } else if constexpr (std::is_same_v<T, c10::SymIntArrayRef>) {
+    for (const Decision::Ints& ints : decision.ints) {
+      if (ints.arg == index) return c10::fromIntArrayRefKnownNonNegative(ints.values);
+    }
+    return T(value);
+  } else {
+    return T(value);
+  }
+}
+
+// An integer that a decision replaces would be missed here.
+bool only_lists(const Decision& decision) {
+  for (const Decision::Ints& ints : decision.ints) {
+    if (ints.values.size() == 1) return false;
+  }
+  return true;
+}
+
+// A local tensor may lie so that only a copy has these sizes.
+template <class View>
+struct ViewOrCopy : View {
+  static constexpr bool kIsKernel = true;
+  static at::Tensor redispatch(c10::DispatchKeySet keys,
+                               const at::Tensor& self,
+                               c10::SymIntArrayRef sizes) {
+    const at::IntArrayRef wanted = C10_AS_INTARRAYREF_SLOW(sizes);
+    if (at::detail::computeStride(self.sizes(), self.strides(), wanted))
+      return at::_ops::view::redispatch(keys, self, sizes);
+    return self.reshape(wanted);
+  }
+};
+
+template <class Op, bool kIsView, class Schema>
+struct Unboxed;
+
+template <class Op, bool kIsView, class... A>
+struct Unboxed<Op, kIsView, at::Tensor(A...)> {
+  static const c10::OperatorHandle& handle() {
+    static const c10::OperatorHandle op =
+        c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
+    return op;
+  }
+
+  static at::Tensor call(c10::DispatchKeySet keys, A... args) {
+    Mesh& mesh = *meta_of(*first_wrapped(args...)).mesh;
+    if (!mesh.debug) {
+      OpKey key(&handle().schema());
+      (add_argument(key, args), ...);
+      const Decision* decision = mesh.cache().find(key);
+      constexpr bool kIsKernel = requires { Op::kIsKernel; };
+      const bool here = decision != nullptr && decision->in_place &&
+                        (kIsKernel || !decision->kernel) && only_lists(*decision);
+      if (here)
+        return run(*decision, mesh, keys, std::index_sequence_for<A...>(), args...);
+    }
+    static const auto boxed = c10::BoxedKernel::makeFromFunction<&run_boxed>();
+    return c10::impl::BoxedKernelWrapper<at::Tensor(A...)>::call(boxed, handle(), keys, args...);
+  }
+
+  template <size_t... I>
+  static at::Tensor run(const Decision& decision,
+                        Mesh& mesh,
+                        c10::DispatchKeySet keys,
+                        std::index_sequence<I...>,
+                        const std::decay_t<A>&... args) {
+    const Decision::Output& out = decision.outputs[0];
+    at::Tensor result = wrap(
+        Op::redispatch(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kDTensorKey),
+                       local_argument(decision, I, args)...),
+        mesh,
+        out.placements,
+        out.sizes);
+    if constexpr (kIsView) mark_view(result, std::get<0>(std::tie(args...)));
+    return result;
+  }
+};
+
+template <class Op>
+void hot(torch::Library& aten) {
+  const std::string name = std::string(Op::name) + (*Op::overload_name == '\0' ? "" : ".") +
+                           Op::overload_name;
+  aten.impl(name.c_str(), torch::CppFunction(&Unboxed<Op, false, typename Op::schema>::call));
+}
+template <class Op>
+void hot_view(torch::Library& aten) {
+  const std::string name = std::string(Op::name) + (*Op::overload_name == '\0' ? "" : ".") +
+                           Op::overload_name;
+  aten.impl(name.c_str(), torch::CppFunction(&Unboxed<Op, true, typename Op::schema>::call));
+}
+
+}  // namespace
+
+void register_hot_operators(torch::Library& aten) {
+  hot<ops::add_Tensor>(aten);
+  hot<ops::sub_Tensor>(aten);
+  hot<ops::mul_Tensor>(aten);
+  hot<ops::mul_Scalar>(aten);
+  hot<ops::div_Tensor>(aten);
+  hot<ops::div_Scalar>(aten);
+  hot<ops::neg>(aten);
+  hot<ops::pow_Tensor_Scalar>(aten);
+  hot<ops::rsqrt>(aten);
+  hot<ops::silu>(aten);
+  hot<ops::silu_backward>(aten);
+  hot<ops::clone>(aten);
+  hot<ops::mm>(aten);
+  hot<ops::addmm>(aten);
+  hot<ops::bmm>(aten);
+  hot<ops::mean_dim>(aten);
+  hot<ops::sum_dim_IntList>(aten);
+  hot_view<ops::detach>(aten);
+  hot_view<ops::t>(aten);
+  hot_view<ops::transpose_int>(aten);
+  hot_view<ops::permute>(aten);
+  hot_view<ops::unsqueeze>(aten);
+  hot_view<ViewOrCopy<ops::view>>(aten);
+  hot<ViewOrCopy<ops::_unsafe_view>>(aten);
+  hot_view<ops::expand>(aten);
+  hot_view<ops::slice_Tensor>(aten);
+  hot_view<ops::select_int>(aten);
+}
+
+}  // namespace yoke::ptd

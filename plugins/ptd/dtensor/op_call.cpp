@@ -1,0 +1,94 @@
+#include "plugins/ptd/dtensor/op_call.hpp"
+
+#include <limits>
+#include <numeric>
+
+#include "plugins/ptd/dtensor/redistribute.hpp"
+#include "yoke/error.hpp"
+
+namespace yoke::ptd {
+namespace {
+
+std::string sizes_text(const Sizes& sizes) {
+  std::string text = "[";
+  for (size_t i = 0; i < sizes.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(sizes[i]);
+  return text + "]";
+}
+
+// Infinite if the operand cannot be brought there.
+double cost_of(const Operand& operand, const Placement& from, const Placement& to) {
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  if (from == to) return 0;
+  if (operand.written && (operand.parameter || operand.plain)) return kNever;
+  if (operand.parameter && !(from.is_replicate() && to.is_shard())) return kNever;
+  return redistribute_cost(from, to, operand.numel());
+}
+
+}  // namespace
+
+int64_t Operand::numel() const {
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+}
+
+int64_t OpCall::list_size(size_t arg) const {
+  return args[arg].isNone() ? 0 : static_cast<int64_t>(args[arg].toListRef().size());
+}
+
+int64_t OpCall::dim(size_t arg, int64_t ndim) const {
+  const int64_t d = integer(arg);
+  return d < 0 ? d + ndim : d;
+}
+
+Sizes OpCall::ints(size_t arg) const {
+  if (args[arg].isNone()) return {};
+  if (args[arg].isInt()) return {args[arg].toInt()};
+  return args[arg].toIntVector();
+}
+
+std::string describe_operands(const OpCall& call) {
+  std::string text;
+  for (const Operand& o : call.operands) {
+    text += (text.empty() ? "" : ", ") +
+            (o.plain ? "plain" : to_string(o.placements, call.mesh.ndim())) + " of " +
+            sizes_text(o.sizes);
+  }
+  return text;
+}
+
+void OpCall::refuse(const std::string& why) const {
+  throw Error(YOKE_INVALID_ARGUMENT,
+              "operator " + name + " on distributed tensors: " + why +
+                  "; its tensors: " + describe_operands(*this));
+}
+
+Decision choose(const OpCall& call,
+                const std::function<Ways(int axis)>& ways,
+                std::vector<Sizes> output_sizes) {
+  Decision decision;
+  decision.inputs.resize(call.operands.size());
+  for (Sizes& sizes : output_sizes) decision.outputs.push_back({{}, std::move(sizes)});
+  for (int axis = 0; axis < call.mesh.ndim(); ++axis) {
+    const Ways candidates = ways(axis);
+    const Way* best = nullptr;
+    double least = std::numeric_limits<double>::infinity();
+    for (const Way& way : candidates) {
+      double cost = way.extra;
+      for (size_t i = 0; i < way.in.size(); ++i)
+        cost += cost_of(call.operands[i], call.operands[i].placements[axis], way.in[i]);
+      if (cost < least) least = cost, best = &way;
+    }
+    if (best == nullptr) {
+      call.refuse("no way to compute it along " + call.mesh.axis(axis).name +
+                  " without moving a parameter");
+    }
+    for (size_t i = 0; i < best->in.size(); ++i) decision.inputs[i][axis] = best->in[i];
+    for (size_t i = 0; i < best->out.size(); ++i) decision.outputs[i].placements[axis] = best->out[i];
+  }
+  return decision;
+}
+
+Way all_replicate(const OpCall& call, size_t outputs) {
+  return {std::vector<Placement>(call.operands.size()), std::vector<Placement>(outputs)};
+}
+
+}  // namespace yoke::ptd

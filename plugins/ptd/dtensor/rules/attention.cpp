@@ -1,0 +1,124 @@
+// Fused attention: batch and heads may be cut freely, the sequence with the help of
+// sequence_attention.
+#include <ATen/ATen.h>
+
+#include "plugins/ptd/dtensor/rules/rules.hpp"
+#include "plugins/ptd/dtensor/sequence_attention.hpp"
+
+namespace yoke::ptd {
+namespace {
+
+constexpr int64_t kHeads = 1, kSequence = 2;
+
+// What both directions have in common: where q, k, v and the rest of the arguments stand.
+struct Arguments {
+  size_t q, k, v, dropout, causal, mask, scale;
+};
+constexpr Arguments kForward{0, 1, 2, 3, 4, 5, 6};
+constexpr Arguments kBackward{1, 2, 3, 6, 7, 8, 9};
+
+// The axis that cuts the sequence of the queries; -1 = none.
+int sequence_axis(const OpCall& call, const Placements& q) {
+  for (int a = 0; a < call.mesh.ndim(); ++a) {
+    if (q[a].is_shard(kSequence)) return a;
+  }
+  return -1;
+}
+
+void check_sequence(const OpCall& call, const Arguments& args, int axis) {
+  if (axis < 0) return;
+  const Operand &q = call.tensor(args.q), &k = call.tensor(args.k);
+  if (call.has_tensor(args.mask) || call.args[args.dropout].toDouble() != 0)
+    call.refuse("a mask or dropout while the sequence is cut");
+  const bool head_tail = call.mesh.axis(axis).order == SequenceOrder::kHeadTail;
+  const int64_t parts = call.mesh.size(axis) * (head_tail ? 2 : 1);
+  if (q.sizes[kSequence] != k.sizes[kSequence] || q.sizes[kSequence] % parts != 0) {
+    call.refuse("a sequence that is cut must be as long for queries as for keys, and a multiple of " +
+                std::to_string(parts));
+  }
+}
+
+// All tensors cut alike in one dim: they all have batch, heads and sequence in front.
+Ways attention_ways(const OpCall& call, const Arguments& args, int axis, size_t results) {
+  const Operand &q = call.tensor(args.q), &k = call.tensor(args.k);
+  const int64_t ranks = call.mesh.size(axis);
+  Ways ways;
+  for (const Operand& o : call.operands) {
+    const Placement& p = o.placements[axis];
+    if (!p.is_shard() || p.blocks != 1 || p.dim > kSequence) continue;
+    // Groups of query heads must stay with their key heads.
+    if (p.dim == kHeads && (q.sizes[kHeads] % ranks != 0 || k.sizes[kHeads] % ranks != 0)) continue;
+    if (p.dim == kSequence && sequence_axis(call, q.placements) != axis) continue;
+    if (call.has_tensor(args.mask)) continue;
+    ways.push_back({std::vector<Placement>(call.operands.size(), p),
+                    std::vector<Placement>(results, p)});
+  }
+  ways.push_back(all_replicate(call, results));
+  return ways;
+}
+
+std::optional<double> scale_of(const c10::IValue& value) {
+  return value.isNone() ? std::nullopt : std::optional<double>(value.toDouble());
+}
+
+// (q, k, v, dropout, causal, mask?, scale?) -> (out, lse)
+Decision forward(const OpCall& call) {
+  const Operand &q = call.tensor(0), &v = call.tensor(2);
+  check_sequence(call, kForward, sequence_axis(call, q.placements));
+  Sizes out = q.sizes;
+  out.back() = v.sizes.back();
+  const Sizes lse(q.sizes.begin(), q.sizes.end() - 1);
+  Decision decision = choose(
+      call, [&](int axis) { return attention_ways(call, kForward, axis, 2); }, {out, lse});
+  const int axis = sequence_axis(call, decision.inputs[0]);
+  if (axis < 0) return decision;
+  decision.kernel = [axis](Mesh& mesh, torch::jit::Stack& stack) {
+    auto args = torch::jit::pop(stack, 7);
+    const SequenceAttention attention{mesh, axis, args[4].toBool(), scale_of(args[6])};
+    const auto result =
+        attention.forward(args[0].toTensor(), args[1].toTensor(), args[2].toTensor());
+    torch::jit::push(stack, result.out, result.lse);
+  };
+  return decision;
+}
+
+// (grad, q, k, v, out, lse, dropout, causal, mask?, scale?) -> (dq, dk, dv)
+Decision backward(const OpCall& call) {
+  const Operand &q = call.tensor(1), &k = call.tensor(2), &v = call.tensor(3);
+  check_sequence(call, kBackward, sequence_axis(call, q.placements));
+  Decision decision =
+      choose(call,
+             [&](int axis) { return attention_ways(call, kBackward, axis, 3); },
+             {q.sizes, k.sizes, v.sizes});
+  const int axis = sequence_axis(call, decision.inputs[1]);
+  if (axis < 0) return decision;
+  decision.kernel = [axis](Mesh& mesh, torch::jit::Stack& stack) {
+    auto args = torch::jit::pop(stack, 10);
+    const SequenceAttention attention{mesh, axis, args[7].toBool(), scale_of(args[9])};
+    const auto grads = attention.backward(args[0].toTensor(),
+                                          args[1].toTensor(),
+                                          args[2].toTensor(),
+                                          args[3].toTensor(),
+                                          {args[4].toTensor(), args[5].toTensor()});
+    torch::jit::push(stack, grads.q, grads.k, grads.v);
+  };
+  return decision;
+}
+
+// scaled_dot_product_attention chose its unfused form, which would gather whole attention matrices.
+Decision math_path(const OpCall& call) {
+  call.refuse(
+      "scaled_dot_product_attention takes LibTorch's math path here; allowed: shapes and types "
+      "with a fused kernel (no mask that needs a gradient, no dropout, equal head sizes of keys and "
+      "values)");
+}
+
+}  // namespace
+
+void add_attention_rules(RuleTable& rules) {
+  rules["aten::_scaled_dot_product_flash_attention_for_cpu"] = forward;
+  rules["aten::_scaled_dot_product_flash_attention_for_cpu_backward"] = backward;
+  rules["aten::_safe_softmax"] = math_path;
+}
+
+}  // namespace yoke::ptd

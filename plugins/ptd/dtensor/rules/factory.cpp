@@ -1,0 +1,56 @@
+// New tensors that take their sizes, or only their options, from another one.
+#include "plugins/ptd/dtensor/rules/rules.hpp"
+
+namespace yoke::ptd {
+namespace {
+
+// The result lies as the operand does; a constant is no sum of parts.
+Decision like(const OpCall& call) {
+  const Operand& self = call.operands[0];
+  Decision decision;
+  decision.inputs = {self.placements};
+  Placements out = self.placements;
+  for (Placement& p : out) {
+    if (p.is_partial()) p = replicate();
+  }
+  decision.outputs = {{out, self.sizes}};
+  return decision;
+}
+
+// new_zeros and the like: argument 1 are the sizes.
+Decision of_sizes(const OpCall& call) {
+  Decision decision = like(call);
+  const Sizes sizes = call.ints(1);
+  Decision::Output& out = decision.outputs[0];
+  if (sizes != call.operands[0].sizes) out = {{}, sizes};
+  decision.ints = {{1, local_sizes(sizes, out.placements, call.mesh.coordinates())}};
+  return decision;
+}
+
+Decision strided(const OpCall& call) {
+  Decision decision = of_sizes(call);
+  // The order of the strides, over the local sizes.
+  const Sizes& sizes = decision.ints[0].values;
+  const Sizes given = call.ints(2);
+  Sizes strides(sizes.size(), 1);
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    for (size_t e = 0; e < sizes.size(); ++e) {
+      const bool inside = given[e] < given[d] || (given[e] == given[d] && e > d);
+      if (inside) strides[d] *= std::max<int64_t>(sizes[e], 1);
+    }
+  }
+  decision.ints.push_back({2, strides});
+  return decision;
+}
+
+}  // namespace
+
+void add_factory_rules(RuleTable& rules) {
+  for (const char* name : {"zeros_like", "ones_like", "empty_like", "full_like"})
+    rules[std::string("aten::") + name] = like;
+  for (const char* name : {"new_zeros", "new_ones", "new_empty", "new_full"})
+    rules[std::string("aten::") + name] = of_sizes;
+  rules["aten::new_empty_strided"] = strided;
+}
+
+}  // namespace yoke::ptd

@@ -1,0 +1,175 @@
+// Operators whose every result element comes from the elements at the same place, after
+// broadcasting.
+#include <algorithm>
+
+#include "plugins/ptd/dtensor/rules/rules.hpp"
+
+namespace yoke::ptd {
+namespace {
+
+// Where a cut of the result along `dim` cuts an operand: it may have fewer dims, or broadcast this
+// one.
+Placement in_operand(const Operand& o, const Sizes& out, const Placement& cut) {
+  const int64_t dim = cut.dim - (static_cast<int64_t>(out.size()) - o.ndim());
+  if (dim < 0 || o.sizes[dim] != out[cut.dim]) return replicate();
+  return shard(dim, cut.blocks);
+}
+
+bool contains(const std::vector<Placement>& list, const Placement& p) {
+  return std::find(list.begin(), list.end(), p) != list.end();
+}
+
+// Cuts of the result that an operand suggests.
+std::vector<Placement> cuts(
+    const OpCall& call, int axis, size_t begin, size_t end, const Sizes& out) {
+  std::vector<Placement> found;
+  bool has_partial = false;
+  for (size_t i = begin; i < end; ++i) {
+    const Operand& o = call.operands[i];
+    const Placement& p = o.placements[axis];
+    has_partial = has_partial || p.is_partial();
+    if (!p.is_shard()) continue;
+    const int64_t dim = p.dim + static_cast<int64_t>(out.size()) - o.ndim();
+    if (o.sizes[p.dim] == out[dim] && !contains(found, shard(dim, p.blocks)))
+      found.push_back(shard(dim, p.blocks));
+  }
+  const bool sequence = has_partial && call.mesh.axis(axis).sequence_parallel && out.size() >= 3 &&
+                        out[1] % call.mesh.size(axis) == 0;
+  if (sequence && !contains(found, shard(1))) found.push_back(shard(1));
+  return found;
+}
+
+Way cut_way(const OpCall& call, size_t begin, size_t end, const Sizes& out, const Placement& cut) {
+  Way way;
+  for (size_t i = begin; i < end; ++i) way.in.push_back(in_operand(call.operands[i], out, cut));
+  way.out = {cut};
+  return way;
+}
+
+enum class Kind : uint8_t {
+  kPlain,     // values are needed
+  kSum,       // linear in all operands together: add, sub
+  kProduct,   // linear in one of them: mul
+  kQuotient,  // linear in the first: div
+};
+
+// Partial operands may stay Partial where the operator is linear in them.
+void add_partial_way(Ways& ways, const OpCall& call, int axis, Kind kind) {
+  const auto is_partial = [&](const Operand& o) { return o.placements[axis].is_partial(); };
+  const auto partials = std::count_if(call.operands.begin(), call.operands.end(), is_partial);
+  if (kind == Kind::kPlain || partials == 0) return;
+  const auto first = std::find_if(call.operands.begin(), call.operands.end(), is_partial);
+  const Placement p = first->placements[axis];
+  if (p.reduce == Reduce::kMax) return;
+  Way way{{}, {p}};
+  for (const Operand& o : call.operands) way.in.push_back(o.placements[axis]);
+  if (kind == Kind::kSum) {
+    const bool same = std::all_of(
+        way.in.begin(), way.in.end(), [&](const Placement& other) { return other == p; });
+    if (!same) return;
+  } else {
+    // By a number, which every rank has.
+    const bool at_front = first == call.operands.begin();
+    if (partials > 1 || (kind == Kind::kQuotient && !at_front)) return;
+    for (const Operand& o : call.operands) {
+      if (!is_partial(o) && (o.numel() != 1 || !o.placements[axis].is_replicate())) return;
+    }
+  }
+  ways.push_back(std::move(way));
+}
+
+// In place: the result lies where the first operand does, and has its sizes.
+void keep_in_place(Ways& ways, const OpCall& call) {
+  std::erase_if(ways, [&](const Way& way) { return way.in[0] != way.out[0]; });
+}
+
+Rule pointwise(Kind kind) {
+  return [kind](const OpCall& call) {
+    const size_t n = call.operands.size();
+    const bool in_place = call.operands[0].written;
+    const Sizes out = in_place ? call.operands[0].sizes : broadcast_sizes(call, 0, n);
+    return choose(
+        call,
+        [&](int axis) {
+          Ways ways;
+          add_partial_way(ways, call, axis, kind);
+          for (Way& way : pointwise_ways(call, axis, 0, n, out, false)) ways.push_back(way);
+          if (in_place) keep_in_place(ways, call);
+          return ways;
+        },
+        {out});
+  };
+}
+
+// Its value does not depend on what was there.
+Decision overwrite(const OpCall& call) {
+  return choose(
+      call,
+      [&](int axis) {
+        Placement p = call.operands[0].placements[axis];
+        Ways ways = pointwise_ways(
+            call, axis, 0, call.operands.size(), call.operands[0].sizes, false);
+        keep_in_place(ways, call);
+        if (p.is_partial()) std::erase_if(ways, [&](const Way& w) { return w.in[0].is_partial(); });
+        return ways;
+      },
+      {call.operands[0].sizes});
+}
+
+}  // namespace
+
+Sizes broadcast_sizes(const OpCall& call, size_t begin, size_t end) {
+  size_t ndim = 0;
+  for (size_t i = begin; i < end; ++i) ndim = std::max(ndim, call.operands[i].sizes.size());
+  Sizes out(ndim, 1);
+  for (size_t i = begin; i < end; ++i) {
+    const Sizes& sizes = call.operands[i].sizes;
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      int64_t& n = out[ndim - sizes.size() + d];
+      if (sizes[d] != 1) n = sizes[d];
+    }
+  }
+  return out;
+}
+
+Ways pointwise_ways(
+    const OpCall& call, int axis, size_t begin, size_t end, const Sizes& out, bool linear) {
+  Ways ways;
+  if (linear) add_partial_way(ways, call, axis, Kind::kSum);
+  for (const Placement& cut : cuts(call, axis, begin, end, out))
+    ways.push_back(cut_way(call, begin, end, out, cut));
+  ways.push_back({std::vector<Placement>(end - begin), {replicate()}});
+  return ways;
+}
+
+void add_pointwise_rules(RuleTable& rules) {
+  for (const char* name :
+       {"abs", "acos", "asin", "atan", "bitwise_not", "ceil", "cos", "cosh", "erf", "erfc", "exp",
+        "exp2", "expm1", "floor", "gelu", "gelu_backward", "hardtanh", "isfinite", "isinf", "isnan",
+        "leaky_relu", "leaky_relu_backward", "log", "log10", "log1p", "log2", "logical_not", "logit",
+        "mish", "nan_to_num", "reciprocal", "relu", "relu_", "round", "rsqrt", "rsqrt_", "sigmoid",
+        "sigmoid_", "sigmoid_backward", "sign", "silu", "silu_", "silu_backward", "sin", "sinh",
+        "softplus", "softplus_backward", "sqrt", "sqrt_", "tan", "tanh", "tanh_", "tanh_backward",
+        "threshold_backward", "trunc", "elu", "elu_backward", "hardswish", "hardswish_backward",
+        "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "pow_.Scalar", "square", "clamp",
+        "clamp_", "clamp_min", "clamp_min_", "clamp_max", "maximum", "minimum", "fmod.Scalar",
+        "remainder.Scalar", "lerp.Scalar", "lerp.Tensor", "lerp_.Scalar", "addcmul", "addcdiv",
+        "addcmul_", "addcdiv_", "where.self", "masked_fill.Scalar", "masked_fill_.Scalar",
+        "masked_fill.Tensor", "eq.Scalar", "eq.Tensor", "ne.Scalar", "ne.Tensor", "lt.Scalar",
+        "lt.Tensor", "le.Scalar", "le.Tensor", "gt.Scalar", "gt.Tensor", "ge.Scalar", "ge.Tensor",
+        "logical_and", "logical_or", "logical_xor", "bitwise_and.Tensor", "bitwise_or.Tensor",
+        "add.Scalar", "add_.Scalar", "sub.Scalar", "sub_.Scalar", "rsub.Scalar", "_to_copy"})
+    rules[std::string("aten::") + name] = pointwise(Kind::kPlain);
+  for (const char* name : {"add.Tensor", "add_.Tensor", "sub.Tensor", "sub_.Tensor", "neg", "neg_",
+                           "clone", "positive", "mul.Scalar", "mul_.Scalar", "div.Scalar",
+                           "div_.Scalar", "lift_fresh"})
+    rules[std::string("aten::") + name] = pointwise(Kind::kSum);
+  for (const char* name : {"mul.Tensor", "mul_.Tensor"})
+    rules[std::string("aten::") + name] = pointwise(Kind::kProduct);
+  for (const char* name : {"div.Tensor", "div_.Tensor"})
+    rules[std::string("aten::") + name] = pointwise(Kind::kQuotient);
+  for (const char* name : {"copy_", "fill_.Scalar", "fill_.Tensor", "zero_"})
+    rules[std::string("aten::") + name] = overwrite;
+}
+
+}  // namespace yoke::ptd

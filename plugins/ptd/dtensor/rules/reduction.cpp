@@ -1,0 +1,81 @@
+// Sums, means and extremes over some dims: over a dim that is cut every rank has a part.
+#include <algorithm>
+
+#include "plugins/ptd/dtensor/rules/rules.hpp"
+
+namespace yoke::ptd {
+namespace {
+
+struct Reduced {
+  std::vector<bool> dims;
+  bool keep;
+};
+
+Sizes sizes_of(const Sizes& in, const Reduced& reduced) {
+  Sizes out;
+  for (size_t d = 0; d < in.size(); ++d) {
+    if (!reduced.dims[d]) out.push_back(in[d]);
+    else if (reduced.keep) out.push_back(1);
+  }
+  return out;
+}
+
+Decision reduce(const OpCall& call, const Reduced& reduced, Reduce how) {
+  const Operand& x = call.operands[0];
+  return choose(
+      call,
+      [&](int axis) {
+        const Placement& p = x.placements[axis];
+        Ways ways;
+        if (p.is_shard() && !reduced.dims[p.dim]) {
+          const auto gone = std::count(reduced.dims.begin(), reduced.dims.begin() + p.dim, true);
+          ways.push_back({{p}, {shard(p.dim - (reduced.keep ? 0 : gone), p.blocks)}});
+        } else if (p.is_shard() &&
+                   (how != Reduce::kAvg || (x.sizes[p.dim] / p.blocks) % call.mesh.size(axis) == 0)) {
+          ways.push_back({{p}, {partial(how)}});
+        } else if (p.is_partial() && how != Reduce::kMax && p.reduce != Reduce::kMax) {
+          ways.push_back({{p}, {p}});
+        }
+        ways.push_back(all_replicate(call, 1));
+        return ways;
+      },
+      {sizes_of(x.sizes, reduced)});
+}
+
+// Argument 1: dims, or none for all; argument 2: keepdim.
+Rule over_dims(Reduce how) {
+  return [how](const OpCall& call) {
+    const int64_t ndim = call.operands[0].ndim();
+    const Sizes dims = call.args.size() > 1 ? call.ints(1) : Sizes{};
+    Reduced reduced{std::vector<bool>(ndim, dims.empty()),
+                    call.args.size() > 2 && call.args[2].isBool() && call.boolean(2)};
+    for (const int64_t d : dims) reduced.dims[d < 0 ? d + ndim : d] = true;
+    return reduce(call, reduced, how);
+  };
+}
+
+// Over everything; other arguments are no dims.
+Rule over_all(Reduce how) {
+  return [how](const OpCall& call) {
+    return reduce(call, {std::vector<bool>(call.operands[0].ndim(), true), false}, how);
+  };
+}
+
+// Returns a number, not a tensor: every rank needs the value.
+Decision number(const OpCall& call) {
+  return choose(call, [&](int) { return Ways{all_replicate(call, 0)}; }, {});
+}
+
+}  // namespace
+
+void add_reduction_rules(RuleTable& rules) {
+  rules["aten::sum"] = over_all(Reduce::kSum);
+  rules["aten::mean"] = over_all(Reduce::kAvg);
+  rules["aten::max"] = over_all(Reduce::kMax);
+  rules["aten::sum.dim_IntList"] = over_dims(Reduce::kSum);
+  rules["aten::mean.dim"] = over_dims(Reduce::kAvg);
+  rules["aten::amax"] = over_dims(Reduce::kMax);
+  rules["aten::_local_scalar_dense"] = number;
+}
+
+}  // namespace yoke::ptd

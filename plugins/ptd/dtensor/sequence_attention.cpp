@@ -1,0 +1,177 @@
+#include "plugins/ptd/dtensor/sequence_attention.hpp"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+namespace yoke::ptd {
+namespace {
+
+constexpr int64_t kSequence = 2;  // dim of q, k, v
+
+at::ScalarType wide(const at::Tensor& t) {
+  return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+at::Tensor part(const at::Tensor& t, const Part& p) {
+  return t.narrow(kSequence, p.begin, p.count);
+}
+
+// The sum over all tiles so far, of which each brings its own normalised part.
+class Merge {
+ public:
+  Merge(const at::Tensor& q, const at::Tensor& v) {
+    Sizes sizes = q.sizes().vec();
+    sizes.back() = v.size(-1);
+    const auto options = q.options().dtype(wide(q));
+    out_ = at::zeros(sizes, options);
+    sizes.pop_back();
+    lse_ = at::full(sizes, -INFINITY, options);
+  }
+
+  void add(const Part& rows, const at::Tensor& out, const at::Tensor& lse) {
+    const at::Tensor sum = part(out_, rows), total = part(lse_, rows);
+    const at::Tensor both = at::logaddexp(total, lse);
+    sum.mul_((total - both).exp_().unsqueeze(-1)).addcmul_(out, (lse - both).exp_().unsqueeze(-1));
+    total.copy_(both);
+  }
+
+  SequenceAttention::Result result(at::ScalarType type) const { return {out_.to(type), lse_}; }
+
+ private:
+  at::Tensor out_, lse_;
+};
+
+// Keys and values of every rank in turn, this rank's own first. f(rank, kv) with kv [2, B, Hkv, S,
+// D].
+template <class F>
+void each_rank(const Mesh::Axis& axis, const at::Tensor& own, F&& f) {
+  const int ranks = axis.comm.size(), mine = axis.comm.rank();
+  if (axis.exchange == SequenceExchange::kAllGather) {
+    const at::Tensor all = at::empty({ranks * own.size(0), own.size(1), own.size(2), own.size(3),
+                                      own.size(4)}, own.options());
+    axis.comm.all_gather(all, own).wait();
+    for (int step = 0; step < ranks; ++step) {
+      const int theirs = (mine - step + ranks) % ranks;
+      f(theirs, all.narrow(0, 2 * theirs, 2));
+    }
+    return;
+  }
+  at::Tensor now = own;
+  for (int step = 0; step < ranks; ++step) {
+    at::Tensor next;
+    Work moving;
+    if (step + 1 < ranks) {
+      next = at::empty_like(now);
+      moving = axis.comm.pass_on(next, now);
+    }
+    f((mine - step + ranks) % ranks, now);
+    moving.wait();
+    now = next;
+  }
+}
+
+// Gradients of keys and values, which belong to the ranks that have these: brought home as they
+// came.
+class KeyGradients {
+ public:
+  KeyGradients(const Mesh::Axis& axis, const at::Tensor& kv)
+      : axis_(axis), options_(kv.options().dtype(wide(kv))), sizes_(kv.sizes().vec()) {
+    own_ = at::zeros(sizes_, options_);
+    if (axis.exchange == SequenceExchange::kRing) return;
+    sizes_[0] *= axis.comm.size();
+    all_ = at::zeros(sizes_, options_);
+  }
+
+  // Where the contributions to `theirs` are added; ranks in the order of each_rank.
+  at::Tensor of(int theirs) {
+    if (all_.defined()) return all_.narrow(0, 2 * theirs, 2);
+    if (theirs == axis_.comm.rank()) return own_;
+    travelling_ = travelling_.defined() ? passed_on() : at::zeros(sizes_, options_);
+    return travelling_;
+  }
+
+  at::Tensor home() {
+    if (all_.defined()) {
+      axis_.comm.reduce_scatter_sum(own_, all_).wait();
+    } else if (travelling_.defined()) {
+      own_.add_(passed_on());
+    }
+    return own_;
+  }
+
+ private:
+  at::Tensor passed_on() const {
+    const at::Tensor next = at::empty_like(travelling_);
+    axis_.comm.pass_on(next, travelling_).wait();
+    return next;
+  }
+
+  const Mesh::Axis& axis_;
+  at::TensorOptions options_;
+  Sizes sizes_;
+  at::Tensor own_, all_, travelling_;
+};
+
+}  // namespace
+
+std::vector<Tile> tiles_of(
+    SequenceOrder order, bool causal, int64_t length, int mine, int theirs, int) {
+  const Part all{0, length};
+  if (!causal) return {{all, all, false}};
+  if (mine == theirs) return {{all, all, true}};
+  if (order == SequenceOrder::kPlain) {
+    if (theirs > mine) return {};
+    return {{all, all, false}};
+  }
+  // The front part of a lower rank is before everything here; of a higher rank everything is
+  // between the two parts here.
+  const Part front{0, length / 2}, back{length / 2, length / 2};
+  if (theirs < mine) return {{all, front, false}};
+  return {{back, all, false}};
+}
+
+SequenceAttention::Result SequenceAttention::forward(const at::Tensor& q,
+                                                     const at::Tensor& k,
+                                                     const at::Tensor& v) const {
+  const Mesh::Axis& along = mesh.axis(axis);
+  Merge merge(q, v);
+  each_rank(along, at::stack({k, v}), [&](int theirs, const at::Tensor& kv) {
+    for (const Tile& tile : tiles_of(along.order, causal, q.size(kSequence), along.comm.rank(),
+                                     theirs, along.comm.size())) {
+      const auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
+          part(q, tile.queries), part(kv[0], tile.keys), part(kv[1], tile.keys), 0.0, tile.causal,
+          std::nullopt, scale);
+      merge.add(tile.queries, out, lse);
+    }
+  });
+  return merge.result(q.scalar_type());
+}
+
+SequenceAttention::Gradients SequenceAttention::backward(const at::Tensor& grad,
+                                                         const at::Tensor& q,
+                                                         const at::Tensor& k,
+                                                         const at::Tensor& v,
+                                                         const Result& result) const {
+  const Mesh::Axis& along = mesh.axis(axis);
+  const at::Tensor own = at::stack({k, v});
+  const at::Tensor dq = at::zeros(q.sizes(), q.options().dtype(wide(q)));
+  KeyGradients key_gradients(along, own);
+  each_rank(along, own, [&](int theirs, const at::Tensor& kv) {
+    const at::Tensor dkv = key_gradients.of(theirs);
+    for (const Tile& tile : tiles_of(along.order, causal, q.size(kSequence), along.comm.rank(),
+                                     theirs, along.comm.size())) {
+      const auto [tq, tk, tv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+          part(grad, tile.queries), part(q, tile.queries), part(kv[0], tile.keys),
+          part(kv[1], tile.keys), part(result.out, tile.queries),
+          part(result.lse, tile.queries).contiguous(), 0.0, tile.causal, std::nullopt, scale);
+      part(dq, tile.queries).add_(tq);
+      part(dkv[0], tile.keys).add_(tk);
+      part(dkv[1], tile.keys).add_(tv);
+    }
+  });
+  const at::Tensor dkv = key_gradients.home();
+  return {dq.to(q.scalar_type()), dkv[0].to(k.scalar_type()), dkv[1].to(v.scalar_type())};
+}
+
+}  // namespace yoke::ptd
