@@ -7,9 +7,15 @@
 namespace yoke::ops {
 namespace composite {
 
+// The rows are taken once, so that a wrapped x which must be gathered for one product is for all.
 std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights) {
+  const at::Tensor rows = x.flatten(0, -2);
+  std::vector<int64_t> sizes = x.sizes().vec();
   std::vector<at::Tensor> out;
-  for (const at::Tensor& weight : weights) out.push_back(at::linear(x, weight));
+  for (const at::Tensor& weight : weights) {
+    sizes.back() = weight.size(0);
+    out.push_back(at::mm(rows, weight.t()).view(sizes));
+  }
   return out;
 }
 

@@ -1,0 +1,169 @@
+// The trainer's own Llama, whose code knows nothing of parallelism, on every mesh of tp and cp: the
+// loss and the gradients of one rank alone.
+#include <gtest/gtest.h>
+
+#include "core/config/run_config.hpp"
+#include "core/model/llama.hpp"
+#include "plugins/ptd/dtensor/wrap.hpp"
+#include "tests/unit/ptd/dtensor/on_mesh.hpp"
+#include "yoke/model.hpp"
+
+namespace yoke::ptd::testing {
+namespace {
+
+constexpr int64_t kBatch = 2, kSeqLen = 16, kVocab = 32;
+
+struct Case {
+  int cp, tp;
+  bool sequence_parallel = true, loss_parallel = true;
+  SequenceExchange exchange = SequenceExchange::kRing;
+  SequenceOrder order = SequenceOrder::kHeadTail;
+  bool tied = false;
+  at::ScalarType dtype = at::kDouble;
+};
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << "cp " << c.cp << " tp " << c.tp << (c.sequence_parallel ? " sp" : "")
+       << (c.loss_parallel ? " lp" : "")
+       << (c.exchange == SequenceExchange::kRing ? " ring" : " all_gather")
+       << (c.order == SequenceOrder::kHeadTail ? " head_tail" : " plain") << (c.tied ? " tied" : "");
+}
+
+BlockList make_model(const Case& c) {
+  ModelConfig config;
+  config.family = "llama";
+  config.dim = 32;
+  config.layers = 2;
+  config.heads = 4;
+  config.kv_heads = 4;
+  config.ffn_dim = 48;
+  config.vocab = kVocab;
+  config.tied = c.tied;
+  FamilyArgs args;
+  args.param_dtype = dtype_of(c.dtype);
+  args.seq_len = kSeqLen;
+  return llama_family(config).make_blocks(args);
+}
+
+// Every parameter once, by its first name.
+std::vector<std::pair<std::string, at::Tensor>> parameters(const BlockList& model) {
+  std::vector<std::pair<std::string, at::Tensor>> all;
+  for (const auto& block : model.params) {
+    for (const auto& [name, leaf] : block) {
+      bool known = false;
+      for (const auto& [other, tensor] : all) known = known || tensor.is_same(leaf);
+      if (!known) all.emplace_back(name, leaf);
+    }
+  }
+  return all;
+}
+
+at::Tensor values_of(const at::Tensor& leaf, int64_t seed) {
+  return leaf.dim() == 1 ? 1 + 0.1 * numbers(leaf.sizes(), seed, leaf.scalar_type())
+                         : 0.2 * numbers(leaf.sizes(), seed, leaf.scalar_type());
+}
+
+TorchInputs batch() {
+  const at::Tensor tokens =
+      numbers({kBatch, kSeqLen}, 77).abs().mul(1e6).to(at::kLong).remainder(kVocab);
+  at::Tensor targets = numbers({kBatch, kSeqLen}, 78).abs().mul(1e6).to(at::kLong).remainder(kVocab);
+  targets[0][3] = -100;
+  const at::Tensor positions = at::arange(kSeqLen).expand({kBatch, kSeqLen}).contiguous();
+  return {{"tokens", tokens}, {"targets", targets}, {"positions", positions}};
+}
+
+at::Tensor run(const BlockList& model, const TorchInputs& inputs) {
+  at::Tensor carry;
+  for (const TorchBlock& block : model.blocks) carry = block.forward(carry, inputs);
+  return carry;
+}
+
+struct Expected {
+  explicit Expected(const Case& c) : model(make_model(c)) {
+    int64_t seed = 1;
+    for (auto& [name, leaf] : parameters(model)) leaf.set_data(values_of(leaf, seed++));
+    const at::Tensor sum = run(model, batch());
+    sum.backward();
+    loss = sum.item<double>();
+  }
+  BlockList model;
+  double loss;
+};
+
+// Positions in the order in which the ranks of cp hold them.
+at::Tensor sequence_order(const Case& c) {
+  if (c.order == SequenceOrder::kPlain) return at::arange(kSeqLen);
+  const std::vector<at::Tensor> parts = at::arange(kSeqLen).chunk(2 * c.cp);
+  std::vector<at::Tensor> order;
+  for (int r = 0; r < c.cp; ++r) {
+    order.push_back(parts[r]);
+    order.push_back(parts[2 * c.cp - 1 - r]);
+  }
+  return at::cat(order);
+}
+
+Placements lie_of(const TpHint& hint) {
+  return placements({replicate(), hint.cut > 0 ? shard(hint.cut - 1) : replicate()});
+}
+
+class LlamaOnMesh : public ::testing::TestWithParam<Case> {};
+
+TEST_P(LlamaOnMesh, LossAndGradientsAreThoseOfOneRank) {
+  const Case c = GetParam();
+  on_mesh(
+      {.cp = c.cp, .tp = c.tp},
+      [&](Mesh& mesh) {
+        const Expected expected(c);
+        const BlockList model = make_model(c);
+        int64_t seed = 1;
+        for (auto& [name, leaf] : parameters(model)) {
+          const at::Tensor values = values_of(leaf, seed++);
+          const Placements lie = lie_of(model.tp(name));
+          convert_parameter(leaf, local_of(distribute_tensor(values, mesh, lie)).clone(), mesh, lie);
+        }
+        TorchInputs inputs;
+        for (const auto& [role, tensor] : batch()) {
+          inputs.emplace_back(role,
+                              distribute_tensor(tensor.index_select(1, sequence_order(c)),
+                                                mesh,
+                                                placements({shard(1), replicate()})));
+        }
+        const at::Tensor loss = run(model, inputs);
+        loss.backward();
+        EXPECT_NEAR(full_tensor(loss).item<double>() / expected.loss, 1, 1e-14);
+        const auto plain = parameters(expected.model), got = parameters(model);
+        for (size_t i = 0; i < got.size(); ++i) {
+          const at::Tensor grad = full_tensor(got[i].second.grad());
+          EXPECT_LE(difference(grad, plain[i].second.grad()), 1e-13) << got[i].first;
+        }
+      },
+      [&](Mesh::Axis& cp, Mesh::Axis& tp) {
+        cp.cuts_parameters = false;
+        cp.exchange = c.exchange;
+        cp.order = c.order;
+        tp.sequence_parallel = c.sequence_parallel;
+        tp.loss_parallel = c.loss_parallel;
+      });
+}
+
+constexpr auto kRing = SequenceExchange::kRing, kGather = SequenceExchange::kAllGather;
+constexpr auto kPlainOrder = SequenceOrder::kPlain, kHeadTail = SequenceOrder::kHeadTail;
+INSTANTIATE_TEST_SUITE_P(Meshes,
+                         LlamaOnMesh,
+                         ::testing::Values(Case{1, 1},
+                                           Case{1, 2},
+                                           Case{1, 2, false},
+                                           Case{1, 2, true, false},
+                                           Case{1, 4},
+                                           Case{1, 4, true, true, kRing, kHeadTail, true},
+                                           Case{2, 1},
+                                           Case{2, 1, true, true, kRing, kPlainOrder},
+                                           Case{2, 1, true, true, kGather},
+                                           Case{4, 1, true, true, kGather, kPlainOrder},
+                                           Case{4, 1},
+                                           Case{2, 2},
+                                           Case{2, 2, false, false, kGather, kHeadTail, true},
+                                           Case{2, 4},
+                                           Case{4, 2}));
+
+}  // namespace
+}  // namespace yoke::ptd::testing
