@@ -22,6 +22,7 @@ struct OpInfo {
   const Rule* rule;
   std::vector<bool> floating;  // by argument: no placement depends on it
   std::vector<bool> written;   // by argument
+  bool writes = false;         // to any
 };
 
 OpInfo make_info(const c10::OperatorHandle& op) {
@@ -37,6 +38,7 @@ OpInfo make_info(const c10::OperatorHandle& op) {
     info.floating.push_back(kind == c10::TypeKind::NumberType ||
                             kind == c10::TypeKind::FloatType);
     info.written.push_back(arg.alias_info() != nullptr && arg.alias_info()->isWrite());
+    info.writes = info.writes || info.written.back();
   }
   return info;
 }
@@ -266,6 +268,7 @@ void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   for (size_t i = 0; i < num_args; ++i)
     localizer.localize((*stack)[stack->size() - num_args + i], info.written[i]);
   replace_ints(*decision, *stack, num_args);
+  if (info.writes) mesh.last_gather = {};
   if (decision->kernel) {
     decision->kernel(mesh, *stack);
   } else {

@@ -55,6 +55,14 @@ class Mesh {
   // Collectives since the line before; kept only while debug is set.
   std::string traffic;
 
+  // The last all-gather: what a tensor and its views are needed for comes in a row. Forgotten when
+  // a tensor is written to.
+  struct Gathered {
+    at::Tensor source, result;
+    int axis = -1;
+  };
+  Gathered last_gather;
+
   OpCache& cache() { return cache_; }
 
  private:

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <numeric>
 
 namespace yoke::ptd {
@@ -10,6 +11,17 @@ namespace {
 int64_t product(at::IntArrayRef sizes, int64_t begin, int64_t end) {
   return std::accumulate(
       sizes.begin() + begin, sizes.begin() + end, int64_t{1}, std::multiplies<>());
+}
+
+// Dims from the slowest to the fastest.
+Sizes memory_order(const at::Tensor& t) {
+  Sizes order(t.dim());
+  std::iota(order.begin(), order.end(), 0);
+  if (t.is_contiguous()) return order;
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return t.stride(a) > t.stride(b);
+  });
+  return order;
 }
 
 // A tensor seen from the dim that is cut: [outer, n, inner], where every one of the `outer` rows of
@@ -65,12 +77,12 @@ class Change {
     const Cut cut(whole_, to, at_.size);
     const auto [begin, count] = part_of(cut.n, at_);
     if (to.blocks == 1) return whole.narrow(to.dim, begin, count).contiguous();
-    return in_place_of(whole.reshape({cut.outer, cut.n, cut.inner}).narrow(1, begin, count), to);
+    return in_place_of(
+        whole.reshape({cut.outer, cut.n, cut.inner}).narrow(1, begin, count), to, whole_);
   }
 
-  // [outer, m, inner] back to the tensor's dims.
-  at::Tensor in_place_of(const at::Tensor& cut, const Placement& p) const {
-    Sizes sizes = whole_;
+  // [outer, m, inner] back to the dims of a tensor of `sizes`.
+  static at::Tensor in_place_of(const at::Tensor& cut, const Placement& p, Sizes sizes) {
     sizes[p.dim] = p.blocks * cut.size(1);
     return cut.reshape(sizes);
   }
@@ -87,8 +99,29 @@ class Change {
     return at::constant_pad_nd(rows, {0, 0, 0, chunk - rows.size(1)});
   }
 
+  // In the order in which the dims lie in memory, so that a transposed tensor needs no copy, and is
+  // seen to be the one that was gathered just before.
   at::Tensor all_gather(const at::Tensor& local, const Placement& from) const {
-    const Cut cut(whole_, from, at_.size);
+    const Sizes order = memory_order(local);
+    Sizes whole, back(order.size());
+    Placement cut = from;
+    for (size_t i = 0; i < order.size(); ++i) {
+      whole.push_back(whole_[order[i]]);
+      back[order[i]] = static_cast<int64_t>(i);
+      if (order[i] == from.dim) cut.dim = static_cast<int16_t>(i);
+    }
+    return in_place_of(gather_rows(local.permute(order), Cut(whole, cut, at_.size)), cut, whole)
+        .permute(back);
+  }
+
+  // [outer, n, inner] of the parts of all ranks.
+  at::Tensor gather_rows(const at::Tensor& local, const Cut& cut) const {
+    Mesh::Gathered& last = mesh_.last_gather;
+    const Sizes rows{cut.outer, cut.n, cut.inner};
+    const bool same = last.result.defined() && last.axis == axis_ &&
+                      last.source.is_alias_of(local) && last.result.sizes() == at::IntArrayRef(rows) &&
+                      last.source.const_data_ptr() == local.const_data_ptr();
+    if (same) return last.result;
     const int64_t mine = part_of(cut.n, at_).count;
     const at::Tensor in =
         padded(local.reshape({cut.outer, mine, cut.inner}), cut.chunk).contiguous();
@@ -96,8 +129,9 @@ class Change {
     note("all-gather", out);
     comm().all_gather(out, in).wait();
     if (cut.outer > 1) out = out.transpose(0, 1);
-    out = out.reshape({cut.outer, at_.size * cut.chunk, cut.inner});
-    return in_place_of(out.narrow(1, 0, cut.n), from);
+    out = out.reshape({cut.outer, at_.size * cut.chunk, cut.inner}).narrow(1, 0, cut.n);
+    last = {local, out, axis_};
+    return out;
   }
 
   at::Tensor reduce_scatter(const at::Tensor& local, Reduce reduce, const Placement& to) const {
@@ -111,7 +145,7 @@ class Change {
     note("reduce-scatter", in);
     comm().reduce_scatter_sum(out, in).wait();
     if (reduce == Reduce::kAvg) out.div_(at_.size);
-    return in_place_of(out.narrow(1, 0, part_of(cut.n, at_).count), to);
+    return in_place_of(out.narrow(1, 0, part_of(cut.n, at_).count), to, whole_);
   }
 
   bool exchangeable(const Placement& p) const {

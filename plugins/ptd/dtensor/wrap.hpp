@@ -20,9 +20,9 @@ struct DTensorMeta final : c10::BackendMeta {
   at::Tensor local;
   Mesh* mesh;
   Placements placements;
-  bool parameter = false;
-  bool view = false;       // of another DTensor, whose memory the local tensor shares
-  bool alias_lost = false; // it was a view; its local tensor has memory of its own now
+  bool parameter = false;   // or a view of one: never moved
+  bool view = false;        // of another DTensor, whose memory the local tensor shares
+  bool alias_lost = false;  // it was a view; its local tensor has memory of its own now
 };
 
 inline bool is_wrapped(const at::Tensor& t) {
@@ -40,10 +40,11 @@ void replace_local(DTensorMeta& meta, at::Tensor local, const Placements& placem
 
 // `t` came out of an operator that returns a view of `base`.
 inline void mark_view(const at::Tensor& t, const at::Tensor& base) {
+  if (!is_wrapped(base)) return;
   DTensorMeta& meta = meta_of(t);
   meta.view = true;
-  meta.alias_lost = is_wrapped(base) && (meta_of(base).alias_lost ||
-                                         !meta.local.is_alias_of(meta_of(base).local));
+  meta.parameter = meta_of(base).parameter;
+  meta.alias_lost = meta_of(base).alias_lost || !meta.local.is_alias_of(meta_of(base).local);
 }
 
 }  // namespace yoke::ptd
