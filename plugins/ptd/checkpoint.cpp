@@ -7,20 +7,24 @@ namespace {
 
 class Visit {
  public:
-  Visit(const YokeCheckpointArgs& args, int replica) : args_(args), replica_(replica) {}
+  explicit Visit(const YokeCheckpointArgs& args) : args_(args) {}
 
+  // values: of the piece, compact.
   void piece(const YokeParameter& param,
              const char* kind,
-             const ShardPiece& where,
-             const at::Tensor& shard) {
-    YokePiece p = make(param.name, kind, dtype_of(shard.scalar_type()));
+             const Runs& runs,
+             int64_t replica,
+             const at::Tensor& values) {
+    YokePiece p = make(param.name, kind, dtype_of(values.scalar_type()));
     p.shape = param.shape;
     p.ndim = param.ndim;
-    p.begin = where.begin;
-    p.count = p.run = where.count;
-    p.replica = replica_;
-    const TensorView values(shard.narrow(0, where.offset, where.count));
-    call(p, values.get());
+    p.begin = runs.begin;
+    p.count = runs.count;
+    p.run = runs.run;
+    p.stride = runs.stride;
+    p.replica = replica;
+    const TensorView view(values);
+    call(p, view.get());
   }
 
   void step(int64_t& step, int rank) {
@@ -48,7 +52,6 @@ class Visit {
   }
 
   const YokeCheckpointArgs& args_;
-  int replica_;
 };
 
 }  // namespace
@@ -57,24 +60,31 @@ void visit_state(const YokeCheckpointArgs& args,
                  const YokeModelSummary& model,
                  const ShardState& state,
                  Optimizer& optimizer,
-                 int replica,
-                 int rank) {
-  Visit visit(args, replica);
+                 const std::vector<ParamCut>& cuts,
+                 const StateRank& rank) {
+  Visit visit(args);
   for (size_t u = 0; u < state.units.size(); ++u) {
     const auto& [layout, trainable, begin] = state.units[u];
+    std::vector<std::pair<const char*, at::Tensor>> kinds{{"param", state.param_shard(u)}};
+    for (const Moment& moment : optimizer.moments()) {
+      if (trainable)
+        kinds.emplace_back(moment.kind, moment.values.narrow(0, begin, layout.shard_numel()));
+    }
     for (const FlatLayout::Slot& slot : layout.slots()) {
-      const YokeParameter& param = *model.params[slot.param];
+      const ParamCut& cut = cuts[slot.param];
       const ShardPiece where = layout.piece(slot, state.shard);
-      if (where.count == 0) continue;
-      visit.piece(param, "param", where, state.param_shard(u));
-      if (!trainable) continue;
-      for (const Moment& moment : optimizer.moments()) {
-        visit.piece(
-            param, moment.kind, where, moment.values.narrow(0, begin, layout.shard_numel()));
+      const int64_t replica =
+          cut.run == 0 ? int64_t{rank.replica} * rank.tp_size + rank.tp : rank.replica;
+      for (const auto& [kind, shard] : kinds) {
+        for (const Runs& runs : cut.runs(where.begin, where.count)) {
+          const int64_t at = where.offset + runs.local - where.begin;
+          visit.piece(
+              *model.params[slot.param], kind, runs, replica, shard.narrow(0, at, runs.count));
+        }
       }
     }
   }
-  visit.step(optimizer.step(), rank);
+  visit.step(optimizer.step(), rank.world);
 }
 
 }  // namespace yoke::ptd

@@ -75,17 +75,26 @@ Work Comm::pass_on(at::Tensor out, at::Tensor in) const {
   return Work(backend_->alltoall_base(flat_out, flat_in, from, to, {}));
 }
 
-Comms Comms::make(const YokePlan& plan, const YokeHost& host, at::DeviceType device) {
+Comms Comms::make(const YokePlan& plan,
+                  bool shard_over_cp,
+                  const YokeHost& host,
+                  at::DeviceType device) {
   Comms comms;
   if (plan.world_size == 1) return comms;
   const YokeCollectives& collectives = collectives_of(host);
-  if (plan.degree[YOKE_DP_SHARD] > 1) {
-    comms.unshard = Comm(collectives, YOKE_AXIS_BIT(YOKE_DP_SHARD), "unshard", device);
-    comms.reduce = Comm(collectives, YOKE_AXIS_BIT(YOKE_DP_SHARD), "reduce", device);
-  }
-  if (plan.degree[YOKE_DP_REPLICATE] > 1) {
-    comms.replicas = Comm(collectives, YOKE_AXIS_BIT(YOKE_DP_REPLICATE), "reduce", device);
-  }
+  const auto along = [&](std::initializer_list<int> axes, const char* purpose) {
+    uint32_t mask = 0;
+    for (const int axis : axes) mask |= plan.degree[axis] > 1 ? YOKE_AXIS_BIT(axis) : 0;
+    return mask == 0 ? Comm() : Comm(collectives, mask, purpose, device);
+  };
+  const int with_shards = shard_over_cp ? YOKE_CP : YOKE_DP_SHARD;
+  const int with_replicas = shard_over_cp ? YOKE_DP_REPLICATE : YOKE_CP;
+  comms.unshard = along({YOKE_DP_SHARD, with_shards}, "unshard");
+  comms.reduce = along({YOKE_DP_SHARD, with_shards}, "reduce");
+  comms.replicas = along({YOKE_DP_REPLICATE, with_replicas}, "replicas");
+  comms.cp = along({YOKE_CP}, "dtensor");
+  comms.tp = along({YOKE_TP}, "dtensor");
+  comms.replicated = along({YOKE_TP}, "reduce");
   comms.world = Comm(collectives, YOKE_ALL_AXES, "scalars", device);
   return comms;
 }

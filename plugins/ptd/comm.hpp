@@ -55,14 +55,21 @@ class Comm {
 };
 
 // One communicator per axis and purpose, so that a reduction never queues behind a gather.
+// Parameters are sharded over dp_shard and, unless they are replicated there, cp.
 struct Comms {
-  Comm unshard;   // dp_shard
-  Comm reduce;    // dp_shard
-  Comm replicas;  // dp_replicate
+  Comm unshard;   // the shards
+  Comm reduce;    // the shards
+  Comm replicas;  // dp_replicate, and cp if it does not shard
+  Comm cp;
+  Comm tp;
+  Comm replicated;  // tp, for gradients
   Comm world;
 
   // Collective over the world. Makes only those with more than one rank.
-  static Comms make(const YokePlan& plan, const YokeHost& host, at::DeviceType device);
+  static Comms make(const YokePlan& plan,
+                    bool shard_over_cp,
+                    const YokeHost& host,
+                    at::DeviceType device);
 };
 
 }  // namespace yoke::ptd

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "plugins/ptd/dtensor/mesh.hpp"
 #include "plugins/ptd/schedule/schedule.hpp"
 #include "yoke/backend.hpp"
 
@@ -14,6 +15,12 @@ struct PtdOptions {
   bool reshard_after_forward;
   Accumulate accumulate;
   bool recompute;
+  bool sequence_parallel;
+  bool loss_parallel;
+  bool shard_over_cp;
+  SequenceExchange exchange;
+  SequenceOrder order;
+  bool debug_ops;
 
   explicit PtdOptions(const Options& options);
 };

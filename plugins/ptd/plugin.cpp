@@ -1,5 +1,5 @@
-// ptd: PyTorch's distributed strategies (DDP, FSDP2, HSDP) in C++, as a Yoke backend. Start reading
-// here; README.md gives the order of the other files.
+// ptd: PyTorch's distributed strategies (DDP, FSDP2, HSDP, TP, CP) in C++, as a Yoke backend. Start
+// reading here; README.md gives the order of the other files.
 #include <memory>
 
 #include "plugins/ptd/comm.hpp"
@@ -18,7 +18,7 @@ class PtdContext final : public Context {
         optimizer_(*args.plan->optimizer),
         options_(Options(args.options, args.num_options)),
         host_(*args.host),
-        comms_(Comms::make(plan_, host_, device_type(host_))) {
+        comms_(Comms::make(plan_, options_.shard_over_cp, host_, device_type(host_))) {
     plan_.optimizer = &optimizer_;
   }
 
@@ -48,13 +48,14 @@ class Ptd : public Backend {
       d.name = view("ptd");
       d.version = view("0.1.0");
       d.vendor = view("Yoke");
-      d.summary = view("PyTorch's distributed strategies in C++: DDP, FSDP2, HSDP");
+      d.summary = view("PyTorch's distributed strategies in C++: DDP, FSDP2, HSDP, TP, CP");
       d.torch_tag = view(kTorchTag);
       d.options = option_infos().data();
       d.num_options = option_infos().size();
       d.param_dtypes = dtypes;
       d.num_param_dtypes = std::size(dtypes);
-      d.axes = YOKE_AXIS_BIT(YOKE_DP_REPLICATE) | YOKE_AXIS_BIT(YOKE_DP_SHARD);
+      d.axes = YOKE_AXIS_BIT(YOKE_DP_REPLICATE) | YOKE_AXIS_BIT(YOKE_DP_SHARD) |
+               YOKE_AXIS_BIT(YOKE_CP) | YOKE_AXIS_BIT(YOKE_TP);
       d.zero_stages = 1u << 0 | 1u << 2 | 1u << 3;  // DDP; reshard_after_forward = false; true
       return d;
     }();

@@ -9,26 +9,59 @@ namespace {
 
 void append(std::vector<ShardState::Range>& ranges, ShardState::Range next) {
   if (next.count == 0) return;
-  if (!ranges.empty() && ranges.back().decay == next.decay) {
+  const bool as_before = !ranges.empty() && ranges.back().decay == next.decay &&
+                         ranges.back().replicated == next.replicated;
+  if (as_before) {
     ranges.back().count += next.count;
   } else {
     ranges.push_back(next);
   }
 }
 
+// The part of a unit's stretches that lies in a shard, which begins at `at` of the flat tensors.
+// The padding behind the last parameter joins the last stretch.
+void append_stretches(std::vector<ShardState::Range>& ranges,
+                      const FlatLayout& layout,
+                      int shard,
+                      int64_t at) {
+  const int64_t first = shard * layout.shard_numel(), last = first + layout.shard_numel();
+  int64_t done = first;
+  for (const FlatLayout::Stretch& s : layout.stretches()) {
+    const bool to_the_end = &s == &layout.stretches().back();
+    const int64_t end = std::clamp(to_the_end ? last : s.begin + s.count, done, last);
+    append(ranges, {at + done - first, end - done, s.decay, s.replicated});
+    done = end;
+  }
+}
+
+// Elements of a shard that tensor parallelism does not cut.
+int64_t replicated_in(const std::vector<ShardState::UnitShard>& units, int shard) {
+  std::vector<ShardState::Range> ranges;
+  for (const ShardState::UnitShard& unit : units) {
+    if (unit.trainable) append_stretches(ranges, unit.layout, shard, unit.begin);
+  }
+  int64_t sum = 0;
+  for (const ShardState::Range& range : ranges) sum += range.replicated ? range.count : 0;
+  return sum;
+}
+
 constexpr int64_t kInitElements = 1 << 20;  // fp32 elements in flight while initial values are made
 
-void init_piece(const YokeModel& model,
-                int64_t param,
-                const ShardPiece& piece,
-                const at::Tensor& shard) {
-  at::Tensor values = at::empty({std::min(piece.count, kInitElements)}, at::kFloat);
-  for (int64_t done = 0; done < piece.count; done += values.numel()) {
-    const int64_t n = std::min(values.numel(), piece.count - done);
+// Elements [begin, begin + dst.numel()) of a parameter.
+void init_range(const YokeModel& model, int64_t param, int64_t begin, const at::Tensor& dst) {
+  at::Tensor values = at::empty({std::min(dst.numel(), kInitElements)}, at::kFloat);
+  for (int64_t done = 0; done < dst.numel(); done += values.numel()) {
+    const int64_t n = std::min(values.numel(), dst.numel() - done);
     YokeError err = make_error();
-    check(model.init_param(model.ctx, param, piece.begin + done, n, values.data_ptr<float>(), &err),
-          err);
-    shard.narrow(0, piece.offset + done, n).copy_(values.narrow(0, 0, n));
+    check(model.init_param(model.ctx, param, begin + done, n, values.data_ptr<float>(), &err), err);
+    dst.narrow(0, done, n).copy_(values.narrow(0, 0, n));
+  }
+}
+
+void init_piece(const YokeModel& model, int64_t param, const Runs& runs, const at::Tensor& dst) {
+  for (int64_t done = 0; done < runs.count; done += runs.run) {
+    const int64_t n = std::min(runs.run, runs.count - done);
+    init_range(model, param, runs.begin + done / runs.run * runs.stride, dst.narrow(0, done, n));
   }
 }
 
@@ -48,14 +81,11 @@ ShardState::ShardState(const ModelSpec& model,
     int64_t& end = unit.trainable ? trainable : constant;
     units.push_back({FlatLayout(model, unit, shards, item_size), unit.trainable, end});
     const FlatLayout& layout = units.back().layout;
-    if (unit.trainable) {
-      const int64_t decayed = std::clamp<int64_t>(
-          layout.decay_end() - which * layout.shard_numel(), 0, layout.shard_numel());
-      append(ranges, {end, decayed, true});
-      append(ranges, {end + decayed, layout.shard_numel() - decayed, false});
-    }
+    if (unit.trainable) append_stretches(ranges, layout, which, end);
     end += layout.shard_numel();
   }
+  for (int s = 0; s < shards; ++s)
+    most_replicated = std::max(most_replicated, replicated_in(units, s));
   const at::TensorOptions on_device(device);
   params = at::zeros({trainable}, on_device.dtype(dtypes.master));
   grads = at::zeros({trainable}, on_device.dtype(dtypes.reduce));
@@ -72,11 +102,25 @@ at::Tensor ShardState::grad_shard(size_t unit) const {
   return u.trainable ? grads.narrow(0, u.begin, u.layout.shard_numel()) : at::Tensor();
 }
 
-void init_params(const ShardState& state, const YokeModel& model) {
+std::vector<at::Tensor> ShardState::replicated_parts(const at::Tensor& flat) const {
+  std::vector<at::Tensor> parts;
+  for (const Range& range : ranges) {
+    if (range.replicated) parts.push_back(flat.narrow(0, range.begin, range.count));
+  }
+  return parts;
+}
+
+void init_params(const ShardState& state,
+                 const std::vector<ParamCut>& cuts,
+                 const YokeModel& model) {
   for (size_t u = 0; u < state.units.size(); ++u) {
     const at::Tensor shard = state.param_shard(u);
     for (const FlatLayout::Slot& slot : state.units[u].layout.slots()) {
-      init_piece(model, slot.param, state.units[u].layout.piece(slot, state.shard), shard);
+      const ShardPiece piece = state.units[u].layout.piece(slot, state.shard);
+      for (const Runs& runs : cuts[slot.param].runs(piece.begin, piece.count)) {
+        const int64_t at = piece.offset + runs.local - piece.begin;
+        init_piece(model, slot.param, runs, shard.narrow(0, at, runs.count));
+      }
     }
   }
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "plugins/ptd/schedule/flat_layout.hpp"
+#include "plugins/ptd/schedule/param_cut.hpp"
 #include "yoke/torch.hpp"
 
 namespace yoke::ptd {
@@ -20,11 +21,12 @@ struct Dtypes {
 };
 
 struct ShardState {
-  // A stretch of the flat tensors that is all with or all without weight decay.
+  // A stretch of the flat tensors that is alike in these respects.
   struct Range {
     int64_t begin;
     int64_t count;
-    bool decay;
+    bool decay;       // weight decay applies
+    bool replicated;  // every rank of tp, of several, has the same parameters there
   };
   // Where a unit's shard begins: in params and grads if it is trainable, else in frozen.
   struct UnitShard {
@@ -44,16 +46,22 @@ struct ShardState {
   at::Tensor param_shard(size_t unit) const;  // a view
   at::Tensor grad_shard(size_t unit) const;   // a view; undefined if frozen
 
+  // The parts of a flat tensor that tensor parallelism does not cut.
+  std::vector<at::Tensor> replicated_parts(const at::Tensor& flat) const;
+
   int shard;  // which one this is
   std::vector<UnitShard> units;
-  std::vector<Range> ranges;  // of params and grads
-  at::Tensor params;          // master copies
-  at::Tensor grads;           // reduced gradients
-  at::Tensor frozen;          // parameters without gradient and optimizer state
+  std::vector<Range> ranges;    // of params and grads
+  int64_t most_replicated = 0;  // elements in replicated ranges, of the shard that has most
+  at::Tensor params;            // master copies
+  at::Tensor grads;             // reduced gradients
+  at::Tensor frozen;            // parameters without gradient and optimizer state
 };
 
 // Fills the shards with the model's initial values; never holds more than a small part of a
-// parameter.
-void init_params(const ShardState& state, const YokeModel& model);
+// parameter. cuts: of each parameter.
+void init_params(const ShardState& state,
+                 const std::vector<ParamCut>& cuts,
+                 const YokeModel& model);
 
 }  // namespace yoke::ptd

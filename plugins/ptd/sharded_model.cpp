@@ -54,13 +54,17 @@ StepSpec step_spec(const UnitMap& map,
     spec.units.push_back({unit.trainable, params, unit.trainable ? grads : 0});
   }
   spec.blocks = map.of_block;
-  spec.shards = plan.degree[YOKE_DP_SHARD];
-  spec.replicas = plan.degree[YOKE_DP_REPLICATE];
+  const int cp = plan.degree[YOKE_CP];
+  spec.shards = plan.degree[YOKE_DP_SHARD] * (options.shard_over_cp ? cp : 1);
+  spec.replicas = plan.degree[YOKE_DP_REPLICATE] * (options.shard_over_cp ? 1 : cp);
   spec.reshard_after_forward = options.reshard_after_forward;
   spec.recompute = options.recompute;
   spec.accumulate = options.accumulate;
-  if (plan.micro_batch > 0)
-    spec.micros = plan.global_batch / (plan.micro_batch * spec.shards * spec.replicas);
+  spec.reduce_replicated = plan.degree[YOKE_TP] > 1 && options.sequence_parallel;
+  if (plan.micro_batch > 0) {
+    const int data_ranks = plan.degree[YOKE_DP_REPLICATE] * plan.degree[YOKE_DP_SHARD];
+    spec.micros = plan.global_batch / (plan.micro_batch * data_ranks);
+  }
   return spec;
 }
 
@@ -68,8 +72,10 @@ StepCosts costs_of(const StepSpec& spec, const YokeModelSummary& model, const Yo
   std::vector<BlockCost> blocks;
   for (uint64_t b = 0; b < model.num_blocks; ++b) {
     const YokeBlock& block = *model.blocks[b];
-    const bool known = YOKE_HAS(YokeBlock, &block, carry_bytes) && block.activation_bytes >= 0 &&
-                       block.carry_bytes >= 0;
+    // The blocks tell what they keep of plain tensors.
+    const bool plain = plan.degree[YOKE_CP] == 1 && plan.degree[YOKE_TP] == 1;
+    const bool known = plain && YOKE_HAS(YokeBlock, &block, carry_bytes) &&
+                       block.activation_bytes >= 0 && block.carry_bytes >= 0;
     blocks.push_back(known ? BlockCost{block.activation_bytes * plan.micro_batch,
                                        block.carry_bytes * plan.micro_batch}
                            : BlockCost{});
@@ -77,17 +83,31 @@ StepCosts costs_of(const StepSpec& spec, const YokeModelSummary& model, const Yo
   return step_costs(spec, build_schedule(spec), blocks);
 }
 
-std::string strategy(const StepSpec& spec) {
+// What becomes of the parameters; "" if they are on one rank.
+std::string data_strategy(const StepSpec& spec) {
   const std::string shards = std::to_string(spec.shards), replicas = std::to_string(spec.replicas);
-  if (spec.shards == 1) return spec.replicas == 1 ? "one rank" : "DDP over " + replicas + " ranks";
+  if (spec.shards == 1) return spec.replicas == 1 ? "" : "DDP over " + replicas + " ranks";
   if (spec.replicas == 1) return "FSDP over " + shards + " ranks";
   return "HSDP, " + replicas + " replicas of " + shards + " shards";
 }
 
+std::string strategy(const StepSpec& spec, const YokePlan& plan, const PtdOptions& options) {
+  std::string text;
+  const auto add = [&](const std::string& part) {
+    if (!part.empty()) text += (text.empty() ? "" : ", ") + part;
+  };
+  if (const int tp = plan.degree[YOKE_TP]; tp > 1)
+    add("TP over " + std::to_string(tp) +
+        (options.sequence_parallel ? " ranks with SP" : " ranks"));
+  if (const int cp = plan.degree[YOKE_CP]; cp > 1) add("CP over " + std::to_string(cp) + " ranks");
+  add(data_strategy(spec));
+  return text.empty() ? "one rank" : text;
+}
+
 // One line for the log: what was made of the model.
-std::string summary_line(const StepSpec& spec) {
-  return "ptd: " + strategy(spec) + ", " + std::to_string(spec.blocks.size()) + " blocks in " +
-         std::to_string(spec.units.size()) + " units";
+std::string summary_line(const StepSpec& spec, const YokePlan& plan, const PtdOptions& options) {
+  return "ptd: " + strategy(spec, plan, options) + ", " + std::to_string(spec.blocks.size()) +
+         " blocks in " + std::to_string(spec.units.size()) + " units";
 }
 
 int64_t nbytes(const at::Tensor& t) {
@@ -104,16 +124,18 @@ ShardedModel::ShardedModel(const YokeModel& model,
     : summary_(*model.summary),
       comms_(comms),
       rank_(host.rank),
-      spec_(model_spec(summary_)),
+      cuts_(param_cuts(summary_, comms.tp.rank(), comms.tp.size())),
+      spec_(model_spec(summary_, comms.tp.size())),
       units_(make_units(spec_, options.unit_bytes, item_size(plan.param_dtype))),
       state_(spec_,
              units_,
-             plan.degree[YOKE_DP_SHARD],
+             comms.unshard.size(),
              comms.unshard.rank(),
              dtypes_of(plan),
              device_of(host)) {
   const TorchModel& torch = require_torch_model(model, scalar_type(plan.param_dtype));
-  init_params(state_, model);
+  init_params(state_, cuts_, model);
+  mesh_model_ = MeshModel::make(summary_, *torch.params, options, comms_, host);
   optimizer_ = make_optimizer(*plan.optimizer, state_);
   const StepSpec step = step_spec(units_, state_, plan, options);
   costs_ = costs_of(step, summary_, plan);
@@ -121,11 +143,12 @@ ShardedModel::ShardedModel(const YokeModel& model,
                                                          .model = torch,
                                                          .params = spec_,
                                                          .state = state_,
+                                                         .mesh_model = mesh_model_.get(),
                                                          .comms = comms_,
                                                          .optimizer = *optimizer_,
                                                          .spec = step,
                                                          .clip = plan.optimizer->clip});
-  if (rank_ == 0) host.log(host.ctx, YOKE_LOG_INFO, view(summary_line(step)));
+  if (rank_ == 0) host.log(host.ctx, YOKE_LOG_INFO, view(summary_line(step, plan, options)));
 }
 
 YokeWrapResult ShardedModel::wrap_result() const {
@@ -142,7 +165,8 @@ YokeWrapResult ShardedModel::wrap_result() const {
 }
 
 void ShardedModel::checkpoint(const YokeCheckpointArgs& args) {
-  visit_state(args, summary_, state_, *optimizer_, comms_.replicas.rank(), rank_);
+  const StateRank rank{comms_.replicas.rank(), comms_.tp.rank(), comms_.tp.size(), rank_};
+  visit_state(args, summary_, state_, *optimizer_, cuts_, rank);
 }
 
 }  // namespace yoke::ptd

@@ -5,6 +5,7 @@
 
 #include "plugins/ptd/comm.hpp"
 #include "plugins/ptd/executor/executor.hpp"
+#include "plugins/ptd/mesh_model.hpp"
 #include "plugins/ptd/optim/optimizer.hpp"
 #include "plugins/ptd/options.hpp"
 #include "plugins/ptd/schedule/costs.hpp"
@@ -31,10 +32,12 @@ class ShardedModel final : public Wrapped {
   const YokeModelSummary& summary_;
   const Comms& comms_;
   int rank_;
+  std::vector<ParamCut> cuts_;
   ModelSpec spec_;
   UnitMap units_;
   ShardState state_;
   StepCosts costs_;
+  std::unique_ptr<MeshModel> mesh_model_;  // outlives the executor
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Executor> executor_;
 };

@@ -83,9 +83,7 @@ INSTANTIATE_TEST_SUITE_P(
             3,
             {"seriel", "dp_degree"}},
         // Planned, not built
-        Row{train({"tp_degree=2", "--nproc", "2"}), 2, {"tp_degree = 2", "not built yet"}},
         Row{train({"pp_degree=2", "--nproc", "2"}), 2, {"pp_degree = 2", "not built yet"}},
-        Row{train({"cp_degree=2", "--nproc", "2"}), 2, {"cp_degree = 2", "not built yet"}},
         Row{train({"precision.param=fp8"}), 2, {"fp8", "not built yet"}},
         Row{train({"device=cuda"}), 2, {"cuda", "not built yet"}},
         // Checkpoints and generation

@@ -65,13 +65,13 @@ TEST(ConfigShow, PrintsJson) {
 TEST(ConfigShow, ReportsAllFaultsAndEndsWith2) {
   const Prepared s;
   const SubprocessResult r =
-      s.install.run({"config", "show", "run.toml", "train.step=1", "tp_degree=2", "ass.size=1"});
+      s.install.run({"config", "show", "run.toml", "train.step=1", "pp_degree=2", "ass.size=1"});
   EXPECT_EQ(r.ending.exit_code, 2);
   EXPECT_EQ(r.out, "");
   EXPECT_EQ(r.err,
             "yoke: run.toml: 3 faults\n"
             "  command line: unknown key 'train.step'; did you mean 'train.steps'?\n"
-            "  command line: tp_degree = 2: tensor parallelism is not built yet; allowed: 1\n"
+            "  command line: pp_degree = 2: pipeline parallelism is not built yet; allowed: 1\n"
             "  command line: unknown table 'ass'; it is neither a table of a run file nor a "
             "backend that was "
             "found (toy)\n");

@@ -28,15 +28,14 @@ struct OpInfo {
 OpInfo make_info(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
   OpInfo info;
-  info.name = schema.overload_name().empty() ? schema.name()
-                                             : schema.name() + "." + schema.overload_name();
+  info.name =
+      schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
   info.rule = find_rule(info.name);
   for (const c10::Argument& arg : schema.arguments()) {
     c10::TypePtr type = arg.type();
     if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
     const c10::TypeKind kind = type->kind();
-    info.floating.push_back(kind == c10::TypeKind::NumberType ||
-                            kind == c10::TypeKind::FloatType);
+    info.floating.push_back(kind == c10::TypeKind::NumberType || kind == c10::TypeKind::FloatType);
     info.written.push_back(arg.alias_info() != nullptr && arg.alias_info()->isWrite());
     info.writes = info.writes || info.written.back();
   }
@@ -81,7 +80,8 @@ void add_value(OpKey& key, const IValue& v) {
   if (v.isBool()) return add_to_key(key, int64_t{v.toBool()});
   if (v.isIntList()) return add_to_key(key, v.toIntVector());
   if (v.isNone()) return add_to_key(key, kNone);
-  if (v.isString()) return add_to_key(key, static_cast<int64_t>(std::hash<std::string>{}(v.toStringRef())));
+  if (v.isString())
+    return add_to_key(key, static_cast<int64_t>(std::hash<std::string>{}(v.toStringRef())));
   if (v.isDevice()) return add_to_key(key, static_cast<int64_t>(v.toDevice().type()));
   if (v.isList()) {
     key.add(static_cast<int64_t>(v.toListRef().size()));
@@ -120,8 +120,9 @@ Decision decide(const c10::OperatorHandle& op, const OpInfo& info, Args args, Me
     call.first.push_back(call.operands.size() > before ? static_cast<int>(before) : -1);
   }
   if (info.rule == nullptr) {
-    call.refuse("there is no rule for it; compute it on to_local() or full_tensor(), or add a rule "
-                "to plugins/ptd/dtensor/rules");
+    call.refuse(
+        "there is no rule for it; compute it on to_local() or full_tensor(), or add a rule "
+        "to plugins/ptd/dtensor/rules");
   }
   Decision decision = (*info.rule)(call);
   decision.in_place = true;
@@ -144,8 +145,7 @@ at::Tensor bring(const at::Tensor& t, const Placements& wanted, Mesh& mesh, bool
                 "copied; write to the tensor itself");
   }
   if (meta.placements == wanted) return meta.local;
-  at::Tensor local =
-      redistribute_local(mesh, meta.local, t.sizes().vec(), meta.placements, wanted);
+  at::Tensor local = redistribute_local(mesh, meta.local, t.sizes().vec(), meta.placements, wanted);
   bool sliced = false;
   for (int a = 0; a < mesh.ndim(); ++a)
     sliced = sliced || (meta.placements[a].is_replicate() && !wanted[a].is_replicate());
@@ -220,8 +220,10 @@ void wrap_results(const c10::FunctionSchema& schema,
       }
       ++output;
     } else if (value.isTensor()) {
-      if (value.toTensor().defined()) value = wrap_next(value.toTensor(), alias != nullptr);
-      else ++output;
+      if (value.toTensor().defined())
+        value = wrap_next(value.toTensor(), alias != nullptr);
+      else
+        ++output;
     } else if (value.isTensorList()) {
       c10::List<at::Tensor> list = value.toTensorList().copy();
       for (size_t k = 0; k < list.size(); ++k) list[k] = wrap_next(list.get(k), alias != nullptr);
@@ -230,7 +232,10 @@ void wrap_results(const c10::FunctionSchema& schema,
   }
 }
 
-void print_line(const OpInfo& info, const Decision& decision, const std::string& before, Mesh& mesh) {
+void print_line(const OpInfo& info,
+                const Decision& decision,
+                const std::string& before,
+                Mesh& mesh) {
   std::string line = info.name + "  " + before + " -> ";
   for (size_t i = 0; i < decision.outputs.size(); ++i)
     line += (i == 0 ? "" : ", ") + to_string(decision.outputs[i].placements, mesh.ndim());

@@ -49,9 +49,9 @@ DTensorMeta& require(const at::Tensor& t, const char* who) {
 void require_placements(const Mesh& mesh, const Placements& p, at::IntArrayRef sizes) {
   for (int a = 0; a < kMaxMeshAxes; ++a) {
     const bool known = a < mesh.ndim() || p[a].is_replicate();
-    const bool fits = !p[a].is_shard() ||
-                      (p[a].dim >= 0 && p[a].dim < static_cast<int64_t>(sizes.size()) &&
-                       p[a].blocks >= 1 && sizes[p[a].dim] % p[a].blocks == 0);
+    const bool fits =
+        !p[a].is_shard() || (p[a].dim >= 0 && p[a].dim < static_cast<int64_t>(sizes.size()) &&
+                             p[a].blocks >= 1 && sizes[p[a].dim] % p[a].blocks == 0);
     if (known && fits) continue;
     throw Error(YOKE_INVALID_ARGUMENT,
                 "placements " + to_string(p, kMaxMeshAxes) + " do not fit a tensor of " +
@@ -121,8 +121,7 @@ struct FromLocalNode : torch::autograd::Function<FromLocalNode> {
                             std::vector<int64_t> placements,
                             std::vector<int64_t> sizes) {
     ctx->saved_data["placements"] = placements;
-    return wrap(
-        local.alias(), *reinterpret_cast<Mesh*>(mesh), from_bits(placements), sizes);
+    return wrap(local.alias(), *reinterpret_cast<Mesh*>(mesh), from_bits(placements), sizes);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const Placements p = of_gradient(from_bits(ctx->saved_data["placements"].toIntVector()));

@@ -1,8 +1,8 @@
 #include "plugins/ptd/dtensor/hot_operators.hpp"
 
 #include <ATen/ATen.h>
-#include <ATen/core/boxing/impl/boxing.h>
 #include <ATen/TensorUtils.h>
+#include <ATen/core/boxing/impl/boxing.h>
 #include <ATen/ops/_unsafe_view_ops.h>
 #include <ATen/ops/add_ops.h>
 #include <ATen/ops/addmm_ops.h>
@@ -122,11 +122,12 @@ struct Unboxed<Op, kIsView, at::Tensor(A...)> {
       OpKey key(&handle().schema());
       (add_argument(key, args), ...);
       const Decision* decision = mesh.cache().find(key);
-      constexpr bool kIsKernel = requires { Op::kIsKernel; };
+      constexpr bool kIsKernel = requires {
+        Op::kIsKernel;
+      };
       const bool here = decision != nullptr && decision->in_place &&
                         (kIsKernel || !decision->kernel) && only_lists(*decision);
-      if (here)
-        return run(*decision, mesh, keys, std::index_sequence_for<A...>(), args...);
+      if (here) return run(*decision, mesh, keys, std::index_sequence_for<A...>(), args...);
     }
     static const auto boxed = c10::BoxedKernel::makeFromFunction<&run_boxed>();
     return c10::impl::BoxedKernelWrapper<at::Tensor(A...)>::call(boxed, handle(), keys, args...);
@@ -152,14 +153,14 @@ struct Unboxed<Op, kIsView, at::Tensor(A...)> {
 
 template <class Op>
 void hot(torch::Library& aten) {
-  const std::string name = std::string(Op::name) + (*Op::overload_name == '\0' ? "" : ".") +
-                           Op::overload_name;
+  const std::string name =
+      std::string(Op::name) + (*Op::overload_name == '\0' ? "" : ".") + Op::overload_name;
   aten.impl(name.c_str(), torch::CppFunction(&Unboxed<Op, false, typename Op::schema>::call));
 }
 template <class Op>
 void hot_view(torch::Library& aten) {
-  const std::string name = std::string(Op::name) + (*Op::overload_name == '\0' ? "" : ".") +
-                           Op::overload_name;
+  const std::string name =
+      std::string(Op::name) + (*Op::overload_name == '\0' ? "" : ".") + Op::overload_name;
   aten.impl(name.c_str(), torch::CppFunction(&Unboxed<Op, true, typename Op::schema>::call));
 }
 

@@ -69,8 +69,7 @@ class OpCache {
     constexpr size_t kMost = 16384;  // shapes that never repeat must not fill the memory
     if (entries_.size() >= kMost) entries_.clear();
     const uint64_t hash = key.hash();
-    return entries_
-        .emplace(hash, std::make_unique<Entry>(std::move(key), std::move(decision)))
+    return entries_.emplace(hash, std::make_unique<Entry>(std::move(key), std::move(decision)))
         ->second->second;
   }
 

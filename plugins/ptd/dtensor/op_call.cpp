@@ -82,7 +82,8 @@ Decision choose(const OpCall& call,
                   " without moving a parameter");
     }
     for (size_t i = 0; i < best->in.size(); ++i) decision.inputs[i][axis] = best->in[i];
-    for (size_t i = 0; i < best->out.size(); ++i) decision.outputs[i].placements[axis] = best->out[i];
+    for (size_t i = 0; i < best->out.size(); ++i)
+      decision.outputs[i].placements[axis] = best->out[i];
   }
   return decision;
 }

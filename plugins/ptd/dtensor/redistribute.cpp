@@ -18,9 +18,8 @@ Sizes memory_order(const at::Tensor& t) {
   Sizes order(t.dim());
   std::iota(order.begin(), order.end(), 0);
   if (t.is_contiguous()) return order;
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return t.stride(a) > t.stride(b);
-  });
+  std::stable_sort(
+      order.begin(), order.end(), [&](int64_t a, int64_t b) { return t.stride(a) > t.stride(b); });
   return order;
 }
 
@@ -119,7 +118,8 @@ class Change {
     Mesh::Gathered& last = mesh_.last_gather;
     const Sizes rows{cut.outer, cut.n, cut.inner};
     const bool same = last.result.defined() && last.axis == axis_ &&
-                      last.source.is_alias_of(local) && last.result.sizes() == at::IntArrayRef(rows) &&
+                      last.source.is_alias_of(local) &&
+                      last.result.sizes() == at::IntArrayRef(rows) &&
                       last.source.const_data_ptr() == local.const_data_ptr();
     if (same) return last.result;
     const int64_t mine = part_of(cut.n, at_).count;
@@ -176,8 +176,8 @@ std::array<bool, kMaxMeshAxes> must_release(const Placements& from, const Placem
     if (!from[b].is_shard()) continue;
     for (int a = 0; a < b; ++a) {
       const bool moves = from[a] != to[a] || release[a];
-      release[b] = release[b] ||
-                   (moves && (from[a].is_shard(from[b].dim) || to[a].is_shard(from[b].dim)));
+      release[b] =
+          release[b] || (moves && (from[a].is_shard(from[b].dim) || to[a].is_shard(from[b].dim)));
     }
   }
   return release;

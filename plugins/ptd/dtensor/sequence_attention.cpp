@@ -48,8 +48,8 @@ template <class F>
 void each_rank(const Mesh::Axis& axis, const at::Tensor& own, F&& f) {
   const int ranks = axis.comm.size(), mine = axis.comm.rank();
   if (axis.exchange == SequenceExchange::kAllGather) {
-    const at::Tensor all = at::empty({ranks * own.size(0), own.size(1), own.size(2), own.size(3),
-                                      own.size(4)}, own.options());
+    const at::Tensor all = at::empty(
+        {ranks * own.size(0), own.size(1), own.size(2), own.size(3), own.size(4)}, own.options());
     axis.comm.all_gather(all, own).wait();
     for (int step = 0; step < ranks; ++step) {
       const int theirs = (mine - step + ranks) % ranks;
@@ -137,11 +137,20 @@ SequenceAttention::Result SequenceAttention::forward(const at::Tensor& q,
   const Mesh::Axis& along = mesh.axis(axis);
   Merge merge(q, v);
   each_rank(along, at::stack({k, v}), [&](int theirs, const at::Tensor& kv) {
-    for (const Tile& tile : tiles_of(along.order, causal, q.size(kSequence), along.comm.rank(),
-                                     theirs, along.comm.size())) {
-      const auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
-          part(q, tile.queries), part(kv[0], tile.keys), part(kv[1], tile.keys), 0.0, tile.causal,
-          std::nullopt, scale);
+    for (const Tile& tile : tiles_of(along.order,
+                                     causal,
+                                     q.size(kSequence),
+                                     along.comm.rank(),
+                                     theirs,
+                                     along.comm.size())) {
+      const auto [out, lse] =
+          at::_scaled_dot_product_flash_attention_for_cpu(part(q, tile.queries),
+                                                          part(kv[0], tile.keys),
+                                                          part(kv[1], tile.keys),
+                                                          0.0,
+                                                          tile.causal,
+                                                          std::nullopt,
+                                                          scale);
       merge.add(tile.queries, out, lse);
     }
   });
@@ -159,12 +168,23 @@ SequenceAttention::Gradients SequenceAttention::backward(const at::Tensor& grad,
   KeyGradients key_gradients(along, own);
   each_rank(along, own, [&](int theirs, const at::Tensor& kv) {
     const at::Tensor dkv = key_gradients.of(theirs);
-    for (const Tile& tile : tiles_of(along.order, causal, q.size(kSequence), along.comm.rank(),
-                                     theirs, along.comm.size())) {
+    for (const Tile& tile : tiles_of(along.order,
+                                     causal,
+                                     q.size(kSequence),
+                                     along.comm.rank(),
+                                     theirs,
+                                     along.comm.size())) {
       const auto [tq, tk, tv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-          part(grad, tile.queries), part(q, tile.queries), part(kv[0], tile.keys),
-          part(kv[1], tile.keys), part(result.out, tile.queries),
-          part(result.lse, tile.queries).contiguous(), 0.0, tile.causal, std::nullopt, scale);
+          part(grad, tile.queries),
+          part(q, tile.queries),
+          part(kv[0], tile.keys),
+          part(kv[1], tile.keys),
+          part(result.out, tile.queries),
+          part(result.lse, tile.queries).contiguous(),
+          0.0,
+          tile.causal,
+          std::nullopt,
+          scale);
       part(dq, tile.queries).add_(tq);
       part(dkv[0], tile.keys).add_(tk);
       part(dkv[1], tile.keys).add_(tv);

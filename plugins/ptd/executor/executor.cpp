@@ -62,8 +62,8 @@ void Executor::make_units(const ModelSpec& params) {
     const FlatLayout& layout = parts_.state.units[u].layout;
     ShardedUnit::Parts unit{{}, parts_.state.param_shard(u), parts_.state.grad_shard(u)};
     for (const FlatLayout::Slot& slot : layout.slots()) {
-      sink_of_param[slot.param] = {static_cast<int>(u), unit.leaves.size()};
-      unit.leaves.push_back((*parts_.model.params)[slot.param]);
+      sink_of_param[slot.param] = {static_cast<int>(u), unit.params.size()};
+      unit.params.push_back((*parts_.model.params)[slot.param]);
     }
     units_.emplace_back(layout, std::move(unit), parts_.spec.shards, pool_);
   }
@@ -122,7 +122,10 @@ void Executor::begin_step(const YokeStepArgs& args) {
   double weight = 0;
   for (uint64_t m = 0; m < args.batch->num_micros; ++m) {
     inputs_.push_back(inputs_of(*args.batch->micros[m]));
-    weight += parts_.model.loss_weight(inputs_.back());
+    if (parts_.mesh_model == nullptr || parts_.mesh_model->is_first())
+      weight += parts_.model.loss_weight(inputs_.back());
+    if (parts_.mesh_model != nullptr)
+      inputs_.back() = parts_.mesh_model->distribute(inputs_.back());
   }
   scalars_.zero_();
   scalars_[kLossWeight].fill_(weight);
@@ -156,6 +159,8 @@ void Executor::run(const Action& a) {
       return units_[a.unit].start_all_reduce(parts_.comms.replicas);
     case ActionKind::kWaitReplicas:
       return units_[a.unit].finish_all_reduce();
+    case ActionKind::kReduceReplicated:
+      return reduce_replicated();
     case ActionKind::kReduceLoss:
       return reduce_scalars(false);
     case ActionKind::kClipNorm:
@@ -170,7 +175,7 @@ void Executor::forward(const Action& action) {
     throw Error(YOKE_CANCELLED, "the step was cancelled");
   blocks_.forward(action);
   if (action.block + 1 == static_cast<int>(sinks_.size())) {
-    scalars_[kLossSum].add_(blocks_.loss(action.micro));
+    scalars_[kLossSum].add_(local_sum(blocks_.loss(action.micro)));
   }
 }
 
@@ -179,13 +184,41 @@ void Executor::backward(const Action& action) {
   for (const Sink& sink : sinks_[action.block]) units_[sink.unit].collect_gradient(sink.slot);
 }
 
+// One all-reduce for all of them, of the same size in every shard, so that all ranks issue the same
+// collectives.
+void Executor::reduce_replicated() {
+  for (ShardedUnit& unit : units_) unit.complete_gradients();
+  const ShardState& state = parts_.state;
+  if (state.most_replicated == 0) return;
+  const std::vector<at::Tensor> parts = state.replicated_parts(state.grads);
+  const at::Tensor all = at::zeros({state.most_replicated}, state.grads.options());
+  int64_t end = 0;
+  std::vector<at::Tensor> copies;
+  for (const at::Tensor& part : parts) {
+    copies.push_back(all.narrow(0, end, part.numel()).copy_(part));
+    end += part.numel();
+  }
+  parts_.comms.replicated.all_reduce_sum(all).wait();
+  for (size_t i = 0; i < parts.size(); ++i) parts[i].copy_(copies[i]);
+}
+
+// Each logical parameter counts once: replicas hold the same gradients, and the ranks of tp the
+// same of what is not cut; the first one speaks for all.
+at::Tensor Executor::own_squared_norm() const {
+  const at::Tensor& grads = parts_.state.grads;
+  if (parts_.comms.tp.rank() == 0) return squared_norm(grads);
+  at::Tensor sum = at::zeros({}, scalars_.options());
+  for (const ShardState::Range& range : parts_.state.ranges) {
+    if (!range.replicated) sum.add_(squared_norm(grads.narrow(0, range.begin, range.count)));
+  }
+  return sum;
+}
+
 // One all-reduce per step for everything that every rank must know.
 void Executor::reduce_scalars(bool with_norm) {
   if (with_norm) {
     for (ShardedUnit& unit : units_) unit.complete_gradients();
-    // Replicas hold the same gradients: the first one speaks for all.
-    if (parts_.comms.replicas.rank() == 0)
-      scalars_[kSquaredNorm].copy_(squared_norm(parts_.state.grads));
+    if (parts_.comms.replicas.rank() == 0) scalars_[kSquaredNorm].copy_(own_squared_norm());
   }
   if (parts_.comms.world.size() > 1) parts_.comms.world.all_reduce_sum(scalars_).wait();
   const at::Tensor values = scalars_.cpu();

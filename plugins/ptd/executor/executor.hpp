@@ -9,6 +9,7 @@
 #include "plugins/ptd/comm.hpp"
 #include "plugins/ptd/executor/block_runner.hpp"
 #include "plugins/ptd/executor/sharded_unit.hpp"
+#include "plugins/ptd/mesh_model.hpp"
 #include "plugins/ptd/optim/optimizer.hpp"
 #include "plugins/ptd/schedule/schedule.hpp"
 #include "plugins/ptd/shard_state.hpp"
@@ -23,6 +24,7 @@ class Executor {
     const TorchModel& model;
     const ModelSpec& params;
     const ShardState& state;
+    MeshModel* mesh_model;  // nullptr: all tensors are plain
     const Comms& comms;
     Optimizer& optimizer;
     StepSpec spec;  // micros and forward_only are those of each step
@@ -53,6 +55,8 @@ class Executor {
   void run(const Action& action);
   void forward(const Action& action);
   void backward(const Action& action);
+  void reduce_replicated();
+  at::Tensor own_squared_norm() const;
   void reduce_scalars(bool with_norm);
   void update();
   void abandon_step();

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "plugins/ptd/mesh_model.hpp"
+
 namespace yoke::ptd {
 namespace {
 
@@ -14,6 +16,12 @@ FlatBuffer whole_params(
   if (shards > 1) return FlatBuffer(numel, compute, pool);
   const bool same = shard.scalar_type() == compute;
   return FlatBuffer(same ? shard : at::empty_like(shard, shard.options().dtype(compute)));
+}
+
+std::vector<at::Tensor> memory_of_all(const std::vector<at::Tensor>& params) {
+  std::vector<at::Tensor> leaves;
+  for (const at::Tensor& param : params) leaves.push_back(memory_of(param));
+  return leaves;
 }
 
 // A frozen unit has no gradients: its buffers are empty and never attached.
@@ -27,7 +35,8 @@ FlatBuffer gradient_buffer(const at::Tensor& shard, int64_t numel, BufferPool& p
 ShardedUnit::ShardedUnit(const FlatLayout& layout, Parts parts, int shards, BufferPool& pool)
     : shards_(shards),
       slots_(layout.slots()),
-      leaves_(std::move(parts.leaves)),
+      params_of_model_(std::move(parts.params)),
+      leaves_(memory_of_all(params_of_model_)),
       param_shard_(std::move(parts.param_shard)),
       grad_shard_(std::move(parts.grad_shard)),
       casts_(leaves_.front().scalar_type() != param_shard_.scalar_type()),
@@ -98,7 +107,8 @@ void ShardedUnit::open_gradients() {
 
 void ShardedUnit::collect_gradient(size_t slot) {
   open_gradients();
-  const at::Tensor grad = std::exchange(leaves_[slot].mutable_grad(), at::Tensor());
+  const at::Tensor& param = params_of_model_[slot];
+  const at::Tensor grad = local_gradient(param, std::exchange(param.mutable_grad(), at::Tensor()));
   if (!grad.defined()) return;
   if (written_[slot]) {
     grad_views_[slot].add_(grad);
@@ -145,7 +155,7 @@ int64_t ShardedUnit::copy_bytes() const {
 }
 
 void ShardedUnit::abandon_step() {
-  for (const at::Tensor& leaf : leaves_) leaf.mutable_grad().reset();
+  for (const at::Tensor& param : params_of_model_) param.mutable_grad().reset();
   partial_.detach();
   cast_.detach();
   if (shards_ == 1) return;

@@ -20,7 +20,7 @@ namespace yoke::ptd {
 class ShardedUnit {
  public:
   struct Parts {
-    std::vector<at::Tensor> leaves;  // the model's parameters, by slot of the layout
+    std::vector<at::Tensor> params;  // the model's, by slot of the layout
     at::Tensor param_shard;          // [shard_numel], master copies; this rank's values
     at::Tensor grad_shard;           // [shard_numel], in reduce dtype; undefined if frozen
   };
@@ -62,7 +62,8 @@ class ShardedUnit {
 
   int shards_;
   std::vector<FlatLayout::Slot> slots_;
-  std::vector<at::Tensor> leaves_;
+  std::vector<at::Tensor> params_of_model_;
+  std::vector<at::Tensor> leaves_;  // what backs them on this rank
   at::Tensor param_shard_, grad_shard_;
   bool casts_;          // the leaves have another type than the master copies
   FlatBuffer params_;   // whole, in compute type

@@ -17,10 +17,11 @@ enum class Rule : uint8_t {
               // needs
   kGradient,  // gradients are reduced once, when complete, and not touched on their way
   kReplicas,  // gradient shards are summed over the replicas once per step, when final
-  kEnd,       // the list ends with ClipNorm and Update, or with ReduceLoss, after everything else
-  kBytes,     // an action's bytes are those of its unit
-  kPairing,   // the ranks of a communicator issue the same collectives in the same order
-  kDeadlock,  // no rank waits for a collective that a peer cannot reach
+  kReplicated,  // gradients of what tp does not cut are summed over tp once, when final
+  kEnd,         // the list ends with ClipNorm and Update, or with ReduceLoss, after everything else
+  kBytes,       // an action's bytes are those of its unit
+  kPairing,     // the ranks of a communicator issue the same collectives in the same order
+  kDeadlock,    // no rank waits for a collective that a peer cannot reach
 };
 
 struct Finding {

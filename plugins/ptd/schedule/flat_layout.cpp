@@ -18,8 +18,12 @@ FlatLayout::FlatLayout(const ModelSpec& model, const Unit& unit, int shards, int
   for (int p : unit.params) {
     const ParamSpec& param = model.params[p];
     slots_.push_back({p, end, param.numel});
+    const int64_t begin = end;
     end = round_up(end + param.numel, align);
-    if (param.decay) decay_end_ = end;
+    const bool as_before = !stretches_.empty() && stretches_.back().decay == param.decay &&
+                           stretches_.back().replicated == param.replicated;
+    if (!as_before) stretches_.push_back({begin, 0, param.decay, param.replicated});
+    stretches_.back().count = end - stretches_.back().begin;
   }
   shard_numel_ = round_up(end, align * shards) / shards;
 }

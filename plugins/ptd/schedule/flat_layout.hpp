@@ -38,15 +38,19 @@ class FlatLayout {
   const std::vector<Slot>& slots() const { return slots_; }
   int64_t numel() const { return shard_numel_ * shards_; }
   int64_t shard_numel() const { return shard_numel_; }
-  // Everything before it has weight decay, everything from it on has none.
-  int64_t decay_end() const { return decay_end_; }
+  // A row of parameters, with their padding, that are alike in these respects.
+  struct Stretch {
+    int64_t begin, count;
+    bool decay, replicated;
+  };
+  const std::vector<Stretch>& stretches() const { return stretches_; }
   ShardPiece piece(const Slot& slot, int shard) const;
 
  private:
   std::vector<Slot> slots_;
   int64_t shards_;
   int64_t shard_numel_ = 0;
-  int64_t decay_end_ = 0;
+  std::vector<Stretch> stretches_;
 };
 
 }  // namespace yoke::ptd

@@ -65,6 +65,7 @@ class Builder {
     if (spec_.forward_only) {
       out_.push_back({.kind = ActionKind::kReduceLoss});
     } else {
+      if (spec_.reduce_replicated) out_.push_back({.kind = ActionKind::kReduceReplicated});
       out_.push_back({.kind = ActionKind::kClipNorm});
       out_.push_back({.kind = ActionKind::kUpdate});
     }
@@ -232,6 +233,8 @@ const char* name(ActionKind kind) {
       return "AllReduceReplicas";
     case ActionKind::kWaitReplicas:
       return "WaitReplicas";
+    case ActionKind::kReduceReplicated:
+      return "ReduceReplicated";
     case ActionKind::kReduceLoss:
       return "ReduceLoss";
     case ActionKind::kClipNorm:

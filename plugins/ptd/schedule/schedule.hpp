@@ -17,16 +17,17 @@
 namespace yoke::ptd {
 
 enum class ActionKind : uint8_t {
-  kUnshard,            // start the all-gather of a unit over dp_shard
+  kUnshard,            // start the all-gather of a unit over the shards
   kWaitUnshard,        // from here its parameters are whole
   kReshard,            // free the whole parameters, keep the shard
   kForward,            // a block on a micro-batch
   kRecompute,          // its forward again, now with what its backward needs
   kBackward,           // its backward; gradients are added to the buffers of its units
-  kReduceGrad,         // start the reduce-scatter of a unit's gradients over dp_shard
+  kReduceGrad,         // start the reduce-scatter of a unit's gradients over the shards
   kWaitReduce,         // add the result to the gradient shard, free the whole gradients
-  kAllReduceReplicas,  // start the all-reduce of a unit's gradient shard over dp_replicate
+  kAllReduceReplicas,  // start the all-reduce of a unit's gradient shard over the replicas
   kWaitReplicas,       // from here the gradient shard is final
+  kReduceReplicated,   // sum the gradients of what tensor parallelism does not cut over tp
   kReduceLoss,         // evaluation: sum loss and weight over the world
   kClipNorm,           // sum loss, weight and squared gradient norm over the world
   kUpdate,             // clip and update the shards
@@ -57,12 +58,13 @@ struct UnitSpec {
 struct StepSpec {
   std::vector<UnitSpec> units;
   std::vector<std::vector<int>> blocks;  // units that must be whole while the block runs
-  int shards = 1;                        // dp_shard; 1: parameters are always whole
-  int replicas = 1;                      // dp_replicate
-  int micros = 1;                        // micro-batches
-  bool reshard_after_forward = true;     // false: gather once per step, reshard after the last use
-  bool recompute = false;                // full activation checkpointing
+  int shards = 1;                        // 1: parameters are always whole
+  int replicas = 1;
+  int micros = 1;                     // micro-batches
+  bool reshard_after_forward = true;  // false: gather once per step, reshard after the last use
+  bool recompute = false;             // full activation checkpointing
   Accumulate accumulate = Accumulate::kSharded;
+  bool reduce_replicated = false;  // each rank of tp has a part of the gradients of what is not cut
   bool forward_only = false;
 
   bool block_trains(size_t block) const;  // has a parameter that needs a gradient

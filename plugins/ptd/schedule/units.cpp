@@ -67,8 +67,10 @@ UnitMap make_units(const ModelSpec& model, int64_t unit_bytes, int64_t item_size
     map.of_block.emplace_back(needed.begin(), needed.end());
   }
   for (Unit& unit : map.units) {
-    std::stable_partition(
-        unit.params.begin(), unit.params.end(), [&](int p) { return model.params[p].decay; });
+    std::stable_sort(unit.params.begin(), unit.params.end(), [&](int a, int b) {
+      const ParamSpec &x = model.params[a], &y = model.params[b];
+      return std::pair(!x.decay, x.replicated) < std::pair(!y.decay, y.replicated);
+    });
   }
   return map;
 }

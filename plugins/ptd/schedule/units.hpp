@@ -8,9 +8,10 @@
 namespace yoke::ptd {
 
 struct ParamSpec {
-  int64_t numel = 0;
+  int64_t numel = 0;  // of this rank's part, where tensor parallelism cuts it
   bool trainable = true;
-  bool decay = true;  // weight decay applies
+  bool decay = true;        // weight decay applies
+  bool replicated = false;  // every rank of tp, of several, has all of it
 };
 
 struct ModelSpec {
@@ -22,7 +23,7 @@ struct ModelSpec {
 // Parameters that share one buffer: one all-gather makes them whole, one reduce-scatter shares out
 // their gradients. All trainable or all frozen, so that nothing frozen is ever reduced.
 struct Unit {
-  std::vector<int> params;  // in buffer order; those with weight decay come first
+  std::vector<int> params;  // in buffer order: those that are updated alike stand together
   bool trainable = true;
 };
 

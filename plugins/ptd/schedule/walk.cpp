@@ -35,6 +35,7 @@ std::string Walk::apply(const Action& a) {
     case ActionKind::kAllReduceReplicas:
     case ActionKind::kWaitReplicas:
       return replicate(a);
+    case ActionKind::kReduceReplicated:
     case ActionKind::kReduceLoss:
     case ActionKind::kClipNorm:
     case ActionKind::kUpdate:
@@ -218,8 +219,15 @@ std::string Walk::end(const Action& a) {
     ++loss_;
     return "";
   }
+  if (a.kind == ActionKind::kReduceReplicated) {
+    if (!spec_.reduce_replicated || summed_++ > 0 || clipped_ > 0)
+      return fail(Rule::kReplicated, "there is nothing to sum over tp, or not now");
+    return gradients_final();
+  }
   if (a.kind == ActionKind::kClipNorm) {
     if (clipped_++ > 0) return fail(Rule::kEnd, "has run before");
+    if (spec_.reduce_replicated && summed_ == 0)
+      return fail(Rule::kReplicated, "the gradients of what is not cut are not summed over tp");
     return gradients_final();
   }
   if (clipped_ == 0) return fail(Rule::kEnd, "ClipNorm has not run");

@@ -50,7 +50,7 @@ class Walk {
   int first_trained_;
   std::vector<UnitState> units_;
   std::vector<BlockState> blocks_;  // [micro * blocks + block]
-  int clipped_ = 0, updated_ = 0, loss_ = 0;
+  int summed_ = 0, clipped_ = 0, updated_ = 0, loss_ = 0;
   int64_t bytes_ = 0;
   Rule rule_ = Rule::kEnd;
 };

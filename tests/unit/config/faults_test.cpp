@@ -222,12 +222,8 @@ INSTANTIATE_TEST_SUITE_P(
     Planned,
     Fault,
     ::testing::Values(
-        word("tp_degree=2",
-             "command line: tp_degree = 2: tensor parallelism is not built yet; allowed: 1"),
         word("pp_degree=4",
              "command line: pp_degree = 4: pipeline parallelism is not built yet; allowed: 1"),
-        word("cp_degree=2",
-             "command line: cp_degree = 2: context parallelism is not built yet; allowed: 1"),
         word("device=cuda",
              "command line: device = \"cuda\": CUDA is not built yet; allowed: cpu, auto"),
         word("device=gpu",
@@ -292,7 +288,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(ConfigError, ReportsAllFaultsOfAllLayersAtOnce) {
   const Loading loaded({least("sead = 1\n[train]\nsteps = -1\nlr = -1\nmicro_batch = 3\n"),
-                        {"tp_degree=2", "nonsense"},
+                        {"pp_degree=2", "nonsense"},
                         {{"YOKE_TRAIN_WARMUP", "-1"}}});
   EXPECT_THAT(loaded.faults(),
               ElementsAre(StartsWith("command line: 'nonsense'"),
@@ -300,7 +296,7 @@ TEST(ConfigError, ReportsAllFaultsOfAllLayersAtOnce) {
                           StartsWith("run.toml:5: train.steps"),
                           StartsWith("run.toml:6: train.lr"),
                           StartsWith("YOKE_TRAIN_WARMUP: train.warmup"),
-                          StartsWith("command line: tp_degree"),
+                          StartsWith("command line: pp_degree"),
                           StartsWith("train.global_batch = 16 (default)")));
   EXPECT_THAT(loaded.text(), StartsWith("run.toml: 7 faults\n  command line: 'nonsense'"));
 }

@@ -49,6 +49,21 @@ void expect_rule(const StepSpec& spec, const List& list, Rule rule) {
   EXPECT_EQ(findings[0].rule, rule) << findings[0].text;
 }
 
+TEST(Checker, WhatTpDoesNotCutIsSummedOverItOnceBeforeTheNorm) {
+  StepSpec spec = hsdp();
+  spec.reduce_replicated = true;
+  const List correct = build_schedule(spec);
+  const size_t at = find(correct, ActionKind::kReduceReplicated);
+  EXPECT_EQ(correct.at(at + 1).kind, ActionKind::kClipNorm);
+  List missing = correct, twice = correct, early = correct;
+  missing.erase(missing.begin() + static_cast<long>(at));
+  expect_rule(spec, missing, Rule::kReplicated);
+  twice.insert(twice.begin() + static_cast<long>(at), correct[at]);
+  expect_rule(spec, twice, Rule::kReplicated);
+  std::swap(early[at], early[at - 1]);
+  expect_rule(spec, early, Rule::kReplicas);
+}
+
 TEST(Checker, EveryListOfTheBuilderIsCorrect) {
   for (unsigned seed = 0; seed < 1500; ++seed) {
     Dice dice(seed);

@@ -29,10 +29,17 @@ TEST(FlatLayout, MoreRanksThanElementsLeaveShardsEmpty) {
   EXPECT_EQ(layout.piece(layout.slots()[0], 3).count, 0);
 }
 
-TEST(FlatLayout, DecayEndsWhereTheFirstParameterWithoutItBegins) {
-  const ModelSpec model{{{20, true, true}, {7, true, false}}, {{0, 1}}};
-  EXPECT_EQ(FlatLayout(model, {{0, 1}, true}, 1, 4).decay_end(), 32);
-  EXPECT_EQ(FlatLayout(model, {{1}, true}, 1, 4).decay_end(), 0);
+TEST(FlatLayout, ParametersThatAreUpdatedAlikeMakeAStretch) {
+  const ModelSpec model{{{20, true, true, false}, {7, true, true, false}, {5, true, false, true}},
+                        {{0, 1, 2}}};
+  const auto stretches = FlatLayout(model, {{0, 1, 2}, true}, 1, 4).stretches();
+  ASSERT_EQ(stretches.size(), 2u);
+  EXPECT_EQ(stretches[0].begin, 0);
+  EXPECT_EQ(stretches[0].count, 48);
+  EXPECT_TRUE(stretches[0].decay && !stretches[0].replicated);
+  EXPECT_EQ(stretches[1].begin, 48);
+  EXPECT_EQ(stretches[1].count, 16);
+  EXPECT_TRUE(!stretches[1].decay && stretches[1].replicated);
 }
 
 // Walks every element of every parameter through the pieces of all shards.

@@ -56,7 +56,7 @@ TEST(Plan, AProductThatIsNotTheWorldIsRefusedWithTheArithmetic) {
 TEST(Plan, ReplicasMustDivideTheWorld) {
   Asked wrong(4, {3, 0});
   EXPECT_THAT(wrong.ask(),
-              ElementsAre(HasSubstr("dp_degree = 3; allowed: a divisor of the 4 ranks")));
+              ElementsAre(HasSubstr("dp_degree = 3; allowed: degrees whose product divides the 4 ranks")));
 }
 
 TEST(Plan, EveryReasonIsGivenAtOnce) {
@@ -89,6 +89,75 @@ TEST(Plan, GradientsAreNotReducedInLessThanTheComputeType) {
   wrong.plan.reduce_dtype = YOKE_F32;
   EXPECT_THAT(wrong.ask(),
               ElementsAre(AllOf(HasSubstr("precision.reduce = fp32"), HasSubstr("at least fp64"))));
+}
+
+// What a transformer with 4 heads of its keys says of itself.
+std::vector<std::string> refusals_of_transformer(int cp,
+                                                 int tp,
+                                                 int64_t seq_len,
+                                                 int32_t cut = 1,
+                                                 std::map<std::string, std::string> options = {}) {
+  const int64_t shape[] = {32, 8};
+  YokeParameter k{};
+  k.header = YOKE_HEADER(YokeParameter, YOKE_ID_PARAMETER);
+  k.name = view("k_proj.weight");
+  k.shape = shape;
+  k.ndim = 2;
+  k.dtype = YOKE_F64;
+  k.trainable = 1;
+  k.tp_cut = cut;
+  k.tp_parts = 4;
+  YokeParameter norm = k;
+  norm.name = view("norm.weight");
+  norm.ndim = 1;
+  norm.tp_cut = YOKE_TP_WHOLE;
+  const YokeParameter* params[] = {&k, &norm};
+  const int64_t of_block[] = {0, 1};
+  YokeBlock block{};
+  block.header = YOKE_HEADER(YokeBlock, YOKE_ID_BLOCK);
+  block.name = view("layer");
+  block.params = of_block;
+  block.num_params = 2;
+  const YokeBlock* blocks[] = {&block};
+  YokeModelSummary model{};
+  model.header = YOKE_HEADER(YokeModelSummary, YOKE_ID_MODEL_SUMMARY);
+  model.params = params;
+  model.num_params = 2;
+  model.blocks = blocks;
+  model.num_blocks = 1;
+  model.seq_len = seq_len;
+  Job job;
+  const YokeOptimizer optimizer = optimizer_of(job);
+  YokePlan plan = plan_of(job, optimizer);
+  plan.world_size = cp * tp;
+  plan.degree[YOKE_CP] = cp;
+  plan.degree[YOKE_TP] = tp;
+  return ask_plan(model, options, plan);
+}
+
+TEST(Plan, TensorParallelismDividesHeadsAndSequences) {
+  EXPECT_THAT(refusals_of_transformer(1, 2, 64), IsEmpty());
+  EXPECT_THAT(refusals_of_transformer(1, 8, 64),
+              ElementsAre(AllOf(HasSubstr("tp_degree = 8; allowed: 1, 2, 4"),
+                                HasSubstr("'k_proj.weight' consists of 4 parts"))));
+  EXPECT_THAT(refusals_of_transformer(1, 2, 63),
+              ElementsAre(AllOf(HasSubstr("tp_degree = 2"), HasSubstr("data.seq_len = 63"))));
+  EXPECT_THAT(refusals_of_transformer(1, 2, 63, 1, {{"sequence_parallel", "false"}}), IsEmpty());
+}
+
+TEST(Plan, TensorParallelismNeedsHints) {
+  EXPECT_THAT(refusals_of_transformer(1, 2, 64, 0),
+              ElementsAre(AllOf(HasSubstr("does not say how parameter 'k_proj.weight' may be cut"),
+                                HasSubstr("BlockList::tp"))));
+}
+
+TEST(Plan, ContextParallelismDividesTheSequence) {
+  EXPECT_THAT(refusals_of_transformer(4, 1, 64), IsEmpty());
+  EXPECT_THAT(refusals_of_transformer(4, 1, 68),
+              ElementsAre(AllOf(HasSubstr("cp_degree = 4"), HasSubstr("ptd.cp_order"))));
+  EXPECT_THAT(refusals_of_transformer(4, 1, 68, 1, {{"cp_order", "plain"}}), IsEmpty());
+  EXPECT_THAT(refusals_of_transformer(2, 1, 0),
+              ElementsAre(HasSubstr("the model is not one of sequences")));
 }
 
 TEST(Plan, AnOptionWithoutEffectIsNoted) {

@@ -294,11 +294,18 @@ std::vector<std::string> ask_plan(const Job& job,
                                   YokePlan& plan,
                                   const std::vector<std::string>& given) {
   TorchModelHost model(job.model.blocks(), dtype_of(job.model.dtype), TinyModel::kSeed, true);
-  const OptionValues options(job.options, given);
+  return ask_plan(model.summary(), job.options, plan, given);
+}
+
+std::vector<std::string> ask_plan(const YokeModelSummary& model,
+                                  const std::map<std::string, std::string>& set,
+                                  YokePlan& plan,
+                                  const std::vector<std::string>& given) {
+  const OptionValues options(set, given);
   std::vector<std::string> texts;
   YokePlanArgs args{};
   args.header = YOKE_HEADER(YokePlanArgs, YOKE_ID_PLAN_ARGS);
-  args.model = &model.summary();
+  args.model = &model;
   args.options = options.values.data();
   args.num_options = options.values.size();
   args.refuse = [](void* ctx, const YokeRefusal* r) {

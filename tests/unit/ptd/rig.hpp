@@ -101,6 +101,10 @@ class Session {
 std::vector<std::string> ask_plan(const Job& job,
                                   YokePlan& plan,
                                   const std::vector<std::string>& given = {});
+std::vector<std::string> ask_plan(const YokeModelSummary& model,
+                                  const std::map<std::string, std::string>& options,
+                                  YokePlan& plan,
+                                  const std::vector<std::string>& given = {});
 
 YokeOptimizer optimizer_of(const Job& job);
 YokePlan plan_of(const Job& job, const YokeOptimizer& optimizer);

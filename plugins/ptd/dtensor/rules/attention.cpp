@@ -33,8 +33,9 @@ void check_sequence(const OpCall& call, const Arguments& args, int axis) {
   const bool head_tail = call.mesh.axis(axis).order == SequenceOrder::kHeadTail;
   const int64_t parts = call.mesh.size(axis) * (head_tail ? 2 : 1);
   if (q.sizes[kSequence] != k.sizes[kSequence] || q.sizes[kSequence] % parts != 0) {
-    call.refuse("a sequence that is cut must be as long for queries as for keys, and a multiple of " +
-                std::to_string(parts));
+    call.refuse(
+        "a sequence that is cut must be as long for queries as for keys, and a multiple of " +
+        std::to_string(parts));
   }
 }
 
@@ -50,8 +51,8 @@ Ways attention_ways(const OpCall& call, const Arguments& args, int axis, size_t 
     if (p.dim == kHeads && (q.sizes[kHeads] % ranks != 0 || k.sizes[kHeads] % ranks != 0)) continue;
     if (p.dim == kSequence && sequence_axis(call, q.placements) != axis) continue;
     if (call.has_tensor(args.mask)) continue;
-    ways.push_back({std::vector<Placement>(call.operands.size(), p),
-                    std::vector<Placement>(results, p)});
+    ways.push_back(
+        {std::vector<Placement>(call.operands.size(), p), std::vector<Placement>(results, p)});
   }
   ways.push_back(all_replicate(call, results));
   return ways;
@@ -68,8 +69,8 @@ Decision forward(const OpCall& call) {
   Sizes out = q.sizes;
   out.back() = v.sizes.back();
   const Sizes lse(q.sizes.begin(), q.sizes.end() - 1);
-  Decision decision = choose(
-      call, [&](int axis) { return attention_ways(call, kForward, axis, 2); }, {out, lse});
+  Decision decision =
+      choose(call, [&](int axis) { return attention_ways(call, kForward, axis, 2); }, {out, lse});
   const int axis = sequence_axis(call, decision.inputs[0]);
   if (axis < 0) return decision;
   decision.kernel = [axis](Mesh& mesh, torch::jit::Stack& stack) {
@@ -86,10 +87,9 @@ Decision forward(const OpCall& call) {
 Decision backward(const OpCall& call) {
   const Operand &q = call.tensor(1), &k = call.tensor(2), &v = call.tensor(3);
   check_sequence(call, kBackward, sequence_axis(call, q.placements));
-  Decision decision =
-      choose(call,
-             [&](int axis) { return attention_ways(call, kBackward, axis, 3); },
-             {q.sizes, k.sizes, v.sizes});
+  Decision decision = choose(call,
+                             [&](int axis) { return attention_ways(call, kBackward, axis, 3); },
+                             {q.sizes, k.sizes, v.sizes});
   const int axis = sequence_axis(call, decision.inputs[1]);
   if (axis < 0) return decision;
   decision.kernel = [axis](Mesh& mesh, torch::jit::Stack& stack) {
@@ -109,7 +109,8 @@ Decision backward(const OpCall& call) {
 Decision math_path(const OpCall& call) {
   call.refuse(
       "scaled_dot_product_attention takes LibTorch's math path here; allowed: shapes and types "
-      "with a fused kernel (no mask that needs a gradient, no dropout, equal head sizes of keys and "
+      "with a fused kernel (no mask that needs a gradient, no dropout, equal head sizes of keys "
+      "and "
       "values)");
 }
 

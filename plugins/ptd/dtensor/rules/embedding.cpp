@@ -69,18 +69,19 @@ Decision embedding(const OpCall& call) {
   const Operand &table = call.tensor(0), &ids = call.tensor(1);
   Sizes out = ids.sizes;
   out.push_back(table.sizes[1]);
-  Decision decision = choose(
-      call,
-      [&](int axis) {
-        const Placement &w = table.placements[axis], &i = ids.placements[axis];
-        Ways ways;
-        if (i.is_shard()) ways.push_back({{replicate(), i}, {i}});
-        if (w == shard(0)) ways.push_back({{w, replicate()}, {partial()}});
-        if (w.is_shard(1)) ways.push_back({{w, replicate()}, {shard(ids.ndim(), w.blocks)}});
-        ways.push_back({{replicate(), replicate()}, {replicate()}});
-        return ways;
-      },
-      {out});
+  Decision decision = choose(call,
+                             [&](int axis) {
+                               const Placement &w = table.placements[axis],
+                                               &i = ids.placements[axis];
+                               Ways ways;
+                               if (i.is_shard()) ways.push_back({{replicate(), i}, {i}});
+                               if (w == shard(0)) ways.push_back({{w, replicate()}, {partial()}});
+                               if (w.is_shard(1))
+                                 ways.push_back({{w, replicate()}, {shard(ids.ndim(), w.blocks)}});
+                               ways.push_back({{replicate(), replicate()}, {replicate()}});
+                               return ways;
+                             },
+                             {out});
   if (cuts_rows(decision.inputs[0]))
     decision.kernel =
         lookup(rows_of(call.mesh, decision.inputs[0], table.sizes[0]), table.sizes[0]);
@@ -94,8 +95,8 @@ Kernel sum_rows(const Part& rows) {
     const at::Tensor grad = args[0].toTensor();
     const LocalIds local = local_ids(args[1].toTensor(), rows);
     const bool low = grad.scalar_type() == at::kBFloat16 || grad.scalar_type() == at::kHalf;
-    at::Tensor mine = (low ? grad.to(at::kFloat) : grad)
-                          .masked_fill(local.missing.unsqueeze(-1), 0);
+    at::Tensor mine =
+        (low ? grad.to(at::kFloat) : grad).masked_fill(local.missing.unsqueeze(-1), 0);
     const at::Tensor sum = at::embedding_dense_backward(
         mine, local.ids, std::max<int64_t>(rows.count, 1), /*padding_idx=*/-1, false);
     torch::jit::push(stack, sum.narrow(0, 0, rows.count).to(grad.scalar_type()));
@@ -109,24 +110,24 @@ Decision embedding_backward(const OpCall& call) {
   const Operand &grad = call.tensor(0), &ids = call.tensor(1);
   if (call.integer(3) != -1 || call.boolean(4)) call.refuse("padding_idx and scale_grad_by_freq");
   const Sizes out{call.integer(2), grad.sizes.back()};
-  Decision decision = choose(
-      call,
-      [&](int axis) {
-        const Placement& g = grad.placements[axis];
-        Ways ways;
-        const bool of_ids = g.is_shard() && g.dim < ids.ndim();
-        if (g.is_shard(ids.ndim())) ways.push_back({{g, replicate()}, {shard(1, g.blocks)}});
-        if (call.mesh.axis(axis).cuts_parameters) {
-          ways.push_back({{replicate(), replicate()}, {shard(0)}});
-          return ways;
-        }
-        if (of_ids) ways.push_back({{g, g}, {partial()}});
-        if (ids.placements[axis].is_shard())
-          ways.push_back({{ids.placements[axis], ids.placements[axis]}, {partial()}});
-        ways.push_back({{replicate(), replicate()}, {replicate()}});
-        return ways;
-      },
-      {out});
+  Decision decision =
+      choose(call,
+             [&](int axis) {
+               const Placement& g = grad.placements[axis];
+               Ways ways;
+               const bool of_ids = g.is_shard() && g.dim < ids.ndim();
+               if (g.is_shard(ids.ndim())) ways.push_back({{g, replicate()}, {shard(1, g.blocks)}});
+               if (call.mesh.axis(axis).cuts_parameters) {
+                 ways.push_back({{replicate(), replicate()}, {shard(0)}});
+                 return ways;
+               }
+               if (of_ids) ways.push_back({{g, g}, {partial()}});
+               if (ids.placements[axis].is_shard())
+                 ways.push_back({{ids.placements[axis], ids.placements[axis]}, {partial()}});
+               ways.push_back({{replicate(), replicate()}, {replicate()}});
+               return ways;
+             },
+             {out});
   decision.kernel = sum_rows(rows_of(call.mesh, decision.outputs[0].placements, out[0]));
   return decision;
 }

@@ -6,7 +6,8 @@ namespace {
 
 Decision whole(const OpCall& call, std::vector<Sizes> outputs) {
   const size_t n = outputs.size();
-  return choose(call, [&](int) { return Ways{all_replicate(call, n)}; }, std::move(outputs));
+  return choose(
+      call, [&](int) { return Ways{all_replicate(call, n)}; }, std::move(outputs));
 }
 
 // The result has the sizes of argument `arg`.
@@ -25,9 +26,19 @@ Decision index_select(const OpCall& call) {
 void add_indexing_rules(RuleTable& rules) {
   rules["aten::index_select"] = index_select;
   rules["aten::gather"] = whole_like(2);
-  for (const char* name :
-       {"gather_backward", "cumsum", "flip", "roll", "tril", "triu", "scatter.src", "scatter.value",
-        "scatter_add", "index_put_", "_index_put_impl_", "index_add_", "index_add"})
+  for (const char* name : {"gather_backward",
+                           "cumsum",
+                           "flip",
+                           "roll",
+                           "tril",
+                           "triu",
+                           "scatter.src",
+                           "scatter.value",
+                           "scatter_add",
+                           "index_put_",
+                           "_index_put_impl_",
+                           "index_add_",
+                           "index_add"})
     rules[std::string("aten::") + name] = whole_like(0);
 }
 

@@ -50,12 +50,10 @@ void addmm_of_parts(const std::vector<int>& axes, Mesh& mesh, torch::jit::Stack&
   for (const int axis : axes) {
     if (mesh.rank(axis) != 0) beta = 0;
   }
-  torch::jit::push(stack,
-                   at::addmm(args[0].toTensor(),
-                             args[1].toTensor(),
-                             args[2].toTensor(),
-                             beta,
-                             args[4].toScalar()));
+  torch::jit::push(
+      stack,
+      at::addmm(
+          args[0].toTensor(), args[1].toTensor(), args[2].toTensor(), beta, args[4].toScalar()));
 }
 
 // What is added must lie as the product does; of a sum of parts only one rank adds it.

@@ -20,21 +20,20 @@ Decision layer_norm(const OpCall& call) {
   const auto from = x.ndim() - static_cast<int64_t>(call.ints(1).size());
   Sizes statistics = x.sizes;
   for (int64_t d = from; d < x.ndim(); ++d) statistics[d] = 1;
-  return choose(
-      call,
-      [&](int axis) {
-        const Placement& p = x.placements[axis];
-        Ways ways;
-        if (cuts_rows(p, from)) {
-          Way way = all_replicate(call, 3);
-          way.in[0] = p;
-          way.out = {p, p, p};
-          ways.push_back(way);
-        }
-        ways.push_back(all_replicate(call, 3));
-        return ways;
-      },
-      {x.sizes, statistics, statistics});
+  return choose(call,
+                [&](int axis) {
+                  const Placement& p = x.placements[axis];
+                  Ways ways;
+                  if (cuts_rows(p, from)) {
+                    Way way = all_replicate(call, 3);
+                    way.in[0] = p;
+                    way.out = {p, p, p};
+                    ways.push_back(way);
+                  }
+                  ways.push_back(all_replicate(call, 3));
+                  return ways;
+                },
+                {x.sizes, statistics, statistics});
 }
 
 // (grad_out, input, normalized_shape, mean, rstd, weight?, bias?, output_mask) -> (dx, dw, db)
@@ -42,22 +41,21 @@ Decision layer_norm_backward(const OpCall& call) {
   const Operand& x = call.tensor(1);
   const Sizes normalized = call.ints(2);
   const auto from = x.ndim() - static_cast<int64_t>(normalized.size());
-  return choose(
-      call,
-      [&](int axis) {
-        const Placement& p = x.placements[axis];
-        Ways ways;
-        if (cuts_rows(p, from)) {
-          Way way = all_replicate(call, 3);
-          for (const size_t arg : {0, 1, 3, 4})
-            way.in[call.first[arg]] = rows_or_replicate(call.tensor(arg), p);
-          way.out = {p, partial(), partial()};
-          ways.push_back(way);
-        }
-        ways.push_back(all_replicate(call, 3));
-        return ways;
-      },
-      {x.sizes, normalized, normalized});
+  return choose(call,
+                [&](int axis) {
+                  const Placement& p = x.placements[axis];
+                  Ways ways;
+                  if (cuts_rows(p, from)) {
+                    Way way = all_replicate(call, 3);
+                    for (const size_t arg : {0, 1, 3, 4})
+                      way.in[call.first[arg]] = rows_or_replicate(call.tensor(arg), p);
+                    way.out = {p, partial(), partial()};
+                    ways.push_back(way);
+                  }
+                  ways.push_back(all_replicate(call, 3));
+                  return ways;
+                },
+                {x.sizes, normalized, normalized});
 }
 
 }  // namespace

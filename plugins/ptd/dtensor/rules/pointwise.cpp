@@ -88,32 +88,32 @@ Rule pointwise(Kind kind) {
     const size_t n = call.operands.size();
     const bool in_place = call.operands[0].written;
     const Sizes out = in_place ? call.operands[0].sizes : broadcast_sizes(call, 0, n);
-    return choose(
-        call,
-        [&](int axis) {
-          Ways ways;
-          add_partial_way(ways, call, axis, kind);
-          for (Way& way : pointwise_ways(call, axis, 0, n, out, false)) ways.push_back(way);
-          if (in_place) keep_in_place(ways, call);
-          return ways;
-        },
-        {out});
+    return choose(call,
+                  [&](int axis) {
+                    Ways ways;
+                    add_partial_way(ways, call, axis, kind);
+                    for (Way& way : pointwise_ways(call, axis, 0, n, out, false))
+                      ways.push_back(way);
+                    if (in_place) keep_in_place(ways, call);
+                    return ways;
+                  },
+                  {out});
   };
 }
 
 // Its value does not depend on what was there.
 Decision overwrite(const OpCall& call) {
-  return choose(
-      call,
-      [&](int axis) {
-        Placement p = call.operands[0].placements[axis];
-        Ways ways = pointwise_ways(
-            call, axis, 0, call.operands.size(), call.operands[0].sizes, false);
-        keep_in_place(ways, call);
-        if (p.is_partial()) std::erase_if(ways, [&](const Way& w) { return w.in[0].is_partial(); });
-        return ways;
-      },
-      {call.operands[0].sizes});
+  return choose(call,
+                [&](int axis) {
+                  Placement p = call.operands[0].placements[axis];
+                  Ways ways = pointwise_ways(
+                      call, axis, 0, call.operands.size(), call.operands[0].sizes, false);
+                  keep_in_place(ways, call);
+                  if (p.is_partial())
+                    std::erase_if(ways, [&](const Way& w) { return w.in[0].is_partial(); });
+                  return ways;
+                },
+                {call.operands[0].sizes});
 }
 
 }  // namespace
@@ -143,26 +143,127 @@ Ways pointwise_ways(
 }
 
 void add_pointwise_rules(RuleTable& rules) {
-  for (const char* name :
-       {"abs", "acos", "asin", "atan", "bitwise_not", "ceil", "cos", "cosh", "erf", "erfc", "exp",
-        "exp2", "expm1", "floor", "gelu", "gelu_backward", "hardtanh", "isfinite", "isinf", "isnan",
-        "leaky_relu", "leaky_relu_backward", "log", "log10", "log1p", "log2", "logical_not", "logit",
-        "mish", "nan_to_num", "reciprocal", "relu", "relu_", "round", "rsqrt", "rsqrt_", "sigmoid",
-        "sigmoid_", "sigmoid_backward", "sign", "silu", "silu_", "silu_backward", "sin", "sinh",
-        "softplus", "softplus_backward", "sqrt", "sqrt_", "tan", "tanh", "tanh_", "tanh_backward",
-        "threshold_backward", "trunc", "elu", "elu_backward", "hardswish", "hardswish_backward",
-        "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "pow_.Scalar", "square", "clamp",
-        "clamp_", "clamp_min", "clamp_min_", "clamp_max", "maximum", "minimum", "fmod.Scalar",
-        "remainder.Scalar", "lerp.Scalar", "lerp.Tensor", "lerp_.Scalar", "addcmul", "addcdiv",
-        "addcmul_", "addcdiv_", "where.self", "masked_fill.Scalar", "masked_fill_.Scalar",
-        "masked_fill.Tensor", "eq.Scalar", "eq.Tensor", "ne.Scalar", "ne.Tensor", "lt.Scalar",
-        "lt.Tensor", "le.Scalar", "le.Tensor", "gt.Scalar", "gt.Tensor", "ge.Scalar", "ge.Tensor",
-        "logical_and", "logical_or", "logical_xor", "bitwise_and.Tensor", "bitwise_or.Tensor",
-        "add.Scalar", "add_.Scalar", "sub.Scalar", "sub_.Scalar", "rsub.Scalar", "_to_copy"})
+  for (const char* name : {"abs",
+                           "acos",
+                           "asin",
+                           "atan",
+                           "bitwise_not",
+                           "ceil",
+                           "cos",
+                           "cosh",
+                           "erf",
+                           "erfc",
+                           "exp",
+                           "exp2",
+                           "expm1",
+                           "floor",
+                           "gelu",
+                           "gelu_backward",
+                           "hardtanh",
+                           "isfinite",
+                           "isinf",
+                           "isnan",
+                           "leaky_relu",
+                           "leaky_relu_backward",
+                           "log",
+                           "log10",
+                           "log1p",
+                           "log2",
+                           "logical_not",
+                           "logit",
+                           "mish",
+                           "nan_to_num",
+                           "reciprocal",
+                           "relu",
+                           "relu_",
+                           "round",
+                           "rsqrt",
+                           "rsqrt_",
+                           "sigmoid",
+                           "sigmoid_",
+                           "sigmoid_backward",
+                           "sign",
+                           "silu",
+                           "silu_",
+                           "silu_backward",
+                           "sin",
+                           "sinh",
+                           "softplus",
+                           "softplus_backward",
+                           "sqrt",
+                           "sqrt_",
+                           "tan",
+                           "tanh",
+                           "tanh_",
+                           "tanh_backward",
+                           "threshold_backward",
+                           "trunc",
+                           "elu",
+                           "elu_backward",
+                           "hardswish",
+                           "hardswish_backward",
+                           "pow.Tensor_Scalar",
+                           "pow.Tensor_Tensor",
+                           "pow.Scalar",
+                           "pow_.Scalar",
+                           "square",
+                           "clamp",
+                           "clamp_",
+                           "clamp_min",
+                           "clamp_min_",
+                           "clamp_max",
+                           "maximum",
+                           "minimum",
+                           "fmod.Scalar",
+                           "remainder.Scalar",
+                           "lerp.Scalar",
+                           "lerp.Tensor",
+                           "lerp_.Scalar",
+                           "addcmul",
+                           "addcdiv",
+                           "addcmul_",
+                           "addcdiv_",
+                           "where.self",
+                           "masked_fill.Scalar",
+                           "masked_fill_.Scalar",
+                           "masked_fill.Tensor",
+                           "eq.Scalar",
+                           "eq.Tensor",
+                           "ne.Scalar",
+                           "ne.Tensor",
+                           "lt.Scalar",
+                           "lt.Tensor",
+                           "le.Scalar",
+                           "le.Tensor",
+                           "gt.Scalar",
+                           "gt.Tensor",
+                           "ge.Scalar",
+                           "ge.Tensor",
+                           "logical_and",
+                           "logical_or",
+                           "logical_xor",
+                           "bitwise_and.Tensor",
+                           "bitwise_or.Tensor",
+                           "add.Scalar",
+                           "add_.Scalar",
+                           "sub.Scalar",
+                           "sub_.Scalar",
+                           "rsub.Scalar",
+                           "_to_copy"})
     rules[std::string("aten::") + name] = pointwise(Kind::kPlain);
-  for (const char* name : {"add.Tensor", "add_.Tensor", "sub.Tensor", "sub_.Tensor", "neg", "neg_",
-                           "clone", "positive", "mul.Scalar", "mul_.Scalar", "div.Scalar",
-                           "div_.Scalar", "lift_fresh"})
+  for (const char* name : {"add.Tensor",
+                           "add_.Tensor",
+                           "sub.Tensor",
+                           "sub_.Tensor",
+                           "neg",
+                           "neg_",
+                           "clone",
+                           "positive",
+                           "mul.Scalar",
+                           "mul_.Scalar",
+                           "div.Scalar",
+                           "div_.Scalar",
+                           "lift_fresh"})
     rules[std::string("aten::") + name] = pointwise(Kind::kSum);
   for (const char* name : {"mul.Tensor", "mul_.Tensor"})
     rules[std::string("aten::") + name] = pointwise(Kind::kProduct);

@@ -14,8 +14,10 @@ struct Reduced {
 Sizes sizes_of(const Sizes& in, const Reduced& reduced) {
   Sizes out;
   for (size_t d = 0; d < in.size(); ++d) {
-    if (!reduced.dims[d]) out.push_back(in[d]);
-    else if (reduced.keep) out.push_back(1);
+    if (!reduced.dims[d])
+      out.push_back(in[d]);
+    else if (reduced.keep)
+      out.push_back(1);
   }
   return out;
 }
@@ -30,8 +32,8 @@ Decision reduce(const OpCall& call, const Reduced& reduced, Reduce how) {
         if (p.is_shard() && !reduced.dims[p.dim]) {
           const auto gone = std::count(reduced.dims.begin(), reduced.dims.begin() + p.dim, true);
           ways.push_back({{p}, {shard(p.dim - (reduced.keep ? 0 : gone), p.blocks)}});
-        } else if (p.is_shard() &&
-                   (how != Reduce::kAvg || (x.sizes[p.dim] / p.blocks) % call.mesh.size(axis) == 0)) {
+        } else if (p.is_shard() && (how != Reduce::kAvg ||
+                                    (x.sizes[p.dim] / p.blocks) % call.mesh.size(axis) == 0)) {
           ways.push_back({{p}, {partial(how)}});
         } else if (p.is_partial() && how != Reduce::kMax && p.reduce != Reduce::kMax) {
           ways.push_back({{p}, {p}});

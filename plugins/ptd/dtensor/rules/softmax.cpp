@@ -39,9 +39,8 @@ Kernel log_softmax_kernel(int axis, int64_t dim) {
   return [axis, dim](Mesh& mesh, torch::jit::Stack& stack) {
     auto args = torch::jit::pop(stack, 3);
     const at::Tensor x = args[2].toBool() ? args[0].toTensor().to(at::kFloat) : args[0].toTensor();
-    at::Tensor most = x.size(dim) > 0
-                          ? x.amax(dim, true)
-                          : at::full_like(x.sum(dim, true), -INFINITY);
+    at::Tensor most =
+        x.size(dim) > 0 ? x.amax(dim, true) : at::full_like(x.sum(dim, true), -INFINITY);
     all_reduce(mesh, axis, most, Reduce::kMax);
     at::Tensor out = x - most;
     const at::Tensor sum = out.exp().sum(dim, true);
@@ -54,10 +53,12 @@ Kernel log_softmax_kernel(int axis, int64_t dim) {
 Decision log_softmax(const OpCall& call) {
   const Operand& x = call.operands[0];
   const int64_t dim = call.dim(1, x.ndim());
-  Decision decision = choose(
-      call,
-      [&](int axis) { return row_ways(call, axis, dim, may_stay_cut(call, call.operands[0], axis, dim)); },
-      {x.sizes});
+  Decision decision =
+      choose(call,
+             [&](int axis) {
+               return row_ways(call, axis, dim, may_stay_cut(call, call.operands[0], axis, dim));
+             },
+             {x.sizes});
   const int axis = cutting_axis(call, decision.inputs[0], dim);
   if (axis >= 0) decision.kernel = log_softmax_kernel(axis, dim);
   return decision;
@@ -77,10 +78,12 @@ Kernel log_softmax_backward_kernel(int axis, int64_t dim) {
 // (dy, y, dim, input_dtype)
 Decision log_softmax_backward(const OpCall& call) {
   const int64_t dim = call.dim(2, call.operands[0].ndim());
-  Decision decision = choose(
-      call,
-      [&](int axis) { return row_ways(call, axis, dim, may_stay_cut(call, call.operands[0], axis, dim)); },
-      {call.operands[0].sizes});
+  Decision decision =
+      choose(call,
+             [&](int axis) {
+               return row_ways(call, axis, dim, may_stay_cut(call, call.operands[0], axis, dim));
+             },
+             {call.operands[0].sizes});
   const int axis = cutting_axis(call, decision.inputs[0], dim);
   if (axis >= 0) decision.kernel = log_softmax_backward_kernel(axis, dim);
   return decision;
@@ -89,17 +92,13 @@ Decision log_softmax_backward(const OpCall& call) {
 Decision softmax(const OpCall& call) {
   const int64_t dim = call.dim(1, call.operands[0].ndim());
   return choose(
-      call,
-      [&](int axis) { return row_ways(call, axis, dim, false); },
-      {call.operands[0].sizes});
+      call, [&](int axis) { return row_ways(call, axis, dim, false); }, {call.operands[0].sizes});
 }
 
 Decision softmax_backward(const OpCall& call) {
   const int64_t dim = call.dim(2, call.operands[0].ndim());
   return choose(
-      call,
-      [&](int axis) { return row_ways(call, axis, dim, false); },
-      {call.operands[0].sizes});
+      call, [&](int axis) { return row_ways(call, axis, dim, false); }, {call.operands[0].sizes});
 }
 
 // ---- nll_loss over [N, C]
@@ -111,18 +110,16 @@ struct Targets {
 };
 Targets local_targets(const at::Tensor& targets, const Part& columns, int64_t ignored) {
   at::Tensor column = targets - columns.begin;
-  at::Tensor missing = column.lt(0)
-                           .logical_or_(column.ge(columns.count))
-                           .logical_or_(targets.eq(ignored));
+  at::Tensor missing =
+      column.lt(0).logical_or_(column.ge(columns.count)).logical_or_(targets.eq(ignored));
   return {column.masked_fill_(missing, 0), missing};
 }
 
 // ATen refuses other targets; no rank must pass over one in silence.
 void check_targets(const at::Tensor& targets, int64_t classes, int64_t ignored) {
   if (!targets.is_cpu() || targets.numel() == 0) return;
-  const at::Tensor wrong = targets.lt(0)
-                               .logical_or_(targets.ge(classes))
-                               .logical_and_(targets.ne(ignored));
+  const at::Tensor wrong =
+      targets.lt(0).logical_or_(targets.ge(classes)).logical_and_(targets.ne(ignored));
   if (!wrong.any().item<bool>()) return;
   throw Error(YOKE_INVALID_ARGUMENT,
               "target " + std::to_string(targets.masked_select(wrong)[0].item<int64_t>()) +
@@ -138,15 +135,14 @@ Kernel nll_kernel(const Part& columns, int64_t classes) {
     const int64_t ignored = args[4].toInt();
     check_targets(target, classes, ignored);
     const Targets mine = local_targets(target, columns, ignored);
-    at::Tensor rows = columns.count == 0
-                          ? at::zeros(target.sizes(), x.options())
-                          : x.gather(1, mine.column.unsqueeze(1)).squeeze(1).neg_();
+    at::Tensor rows = columns.count == 0 ? at::zeros(target.sizes(), x.options())
+                                         : x.gather(1, mine.column.unsqueeze(1)).squeeze(1).neg_();
     rows.masked_fill_(mine.missing, 0);
     const bool sum = args[3].toInt() == at::Reduction::Sum;
-    torch::jit::push(stack,
-                     sum ? rows.sum() : rows,
-                     sum ? target.ne(ignored).sum().to(x.scalar_type())
-                         : at::zeros({}, x.options()));
+    torch::jit::push(
+        stack,
+        sum ? rows.sum() : rows,
+        sum ? target.ne(ignored).sum().to(x.scalar_type()) : at::zeros({}, x.options()));
   };
 }
 
@@ -174,30 +170,30 @@ Decision nll_loss(const OpCall& call) {
   if (x.ndim() != 2) call.refuse("one row without a batch");
   const int64_t reduction = call.integer(3);
   const bool sum = reduction == at::Reduction::Sum;
-  Decision decision = choose(
-      call,
-      [&](int axis) {
-        Ways ways;
-        for (const size_t arg : {0, 1}) {
-          const Placement& p = call.tensor(arg).placements[axis];
-          if (!p.is_shard(0) || reduction == at::Reduction::Mean) continue;
-          Way way = all_replicate(call, 2);
-          way.in[0] = way.in[1] = p;
-          way.out = sum ? std::vector<Placement>{partial(), partial()}
-                        : std::vector<Placement>{p, replicate()};
-          ways.push_back(way);
-        }
-        const bool whole_sum = reduction != at::Reduction::Mean && !call.has_tensor(2);
-        if (x.placements[axis] == shard(1) && may_stay_cut(call, x, axis, 1) && whole_sum) {
-          Way way = all_replicate(call, 2);
-          way.in[0] = shard(1);
-          way.out[0] = partial();
-          ways.push_back(way);
-        }
-        ways.push_back(all_replicate(call, 2));
-        return ways;
-      },
-      {reduction == at::Reduction::None ? Sizes{x.sizes[0]} : Sizes{}, Sizes{}});
+  Decision decision =
+      choose(call,
+             [&](int axis) {
+               Ways ways;
+               for (const size_t arg : {0, 1}) {
+                 const Placement& p = call.tensor(arg).placements[axis];
+                 if (!p.is_shard(0) || reduction == at::Reduction::Mean) continue;
+                 Way way = all_replicate(call, 2);
+                 way.in[0] = way.in[1] = p;
+                 way.out = sum ? std::vector<Placement>{partial(), partial()}
+                               : std::vector<Placement>{p, replicate()};
+                 ways.push_back(way);
+               }
+               const bool whole_sum = reduction != at::Reduction::Mean && !call.has_tensor(2);
+               if (x.placements[axis] == shard(1) && may_stay_cut(call, x, axis, 1) && whole_sum) {
+                 Way way = all_replicate(call, 2);
+                 way.in[0] = shard(1);
+                 way.out[0] = partial();
+                 ways.push_back(way);
+               }
+               ways.push_back(all_replicate(call, 2));
+               return ways;
+             },
+             {reduction == at::Reduction::None ? Sizes{x.sizes[0]} : Sizes{}, Sizes{}});
   const int axis = cutting_axis(call, decision.inputs[0], 1);
   if (axis >= 0) decision.kernel = nll_kernel(columns_of(call, axis, x.sizes[1]), x.sizes[1]);
   return decision;
@@ -207,30 +203,30 @@ Decision nll_loss_backward(const OpCall& call) {
   const Operand &x = call.tensor(1), &total = call.tensor(6);
   const bool none = call.integer(4) == at::Reduction::None;
   const bool mean = call.integer(4) == at::Reduction::Mean;
-  Decision decision = choose(
-      call,
-      [&](int axis) {
-        Ways ways;
-        const auto add = [&](const Placement& p, const Placement& target) {
-          Way way = all_replicate(call, 1);
-          if (none && p.is_shard(0)) way.in[call.first[0]] = p;
-          way.in[call.first[1]] = way.out[0] = p;
-          way.in[call.first[2]] = target;
-          // Only a mean is divided by it.
-          if (!mean) way.in[call.first[6]] = total.placements[axis];
-          ways.push_back(way);
-        };
-        for (const size_t arg : {1, 2}) {
-          const Placement& p = call.tensor(arg).placements[axis];
-          if (p.is_shard(0)) add(p, p);
-        }
-        const bool whole_sum = !mean && !call.has_tensor(3);
-        if (x.placements[axis] == shard(1) && may_stay_cut(call, x, axis, 1) && whole_sum)
-          add(shard(1), replicate());
-        add(replicate(), replicate());
-        return ways;
-      },
-      {x.sizes});
+  Decision decision =
+      choose(call,
+             [&](int axis) {
+               Ways ways;
+               const auto add = [&](const Placement& p, const Placement& target) {
+                 Way way = all_replicate(call, 1);
+                 if (none && p.is_shard(0)) way.in[call.first[0]] = p;
+                 way.in[call.first[1]] = way.out[0] = p;
+                 way.in[call.first[2]] = target;
+                 // Only a mean is divided by it.
+                 if (!mean) way.in[call.first[6]] = total.placements[axis];
+                 ways.push_back(way);
+               };
+               for (const size_t arg : {1, 2}) {
+                 const Placement& p = call.tensor(arg).placements[axis];
+                 if (p.is_shard(0)) add(p, p);
+               }
+               const bool whole_sum = !mean && !call.has_tensor(3);
+               if (x.placements[axis] == shard(1) && may_stay_cut(call, x, axis, 1) && whole_sum)
+                 add(shard(1), replicate());
+               add(replicate(), replicate());
+               return ways;
+             },
+             {x.sizes});
   const int axis = cutting_axis(call, decision.inputs[call.first[1]], 1);
   if (axis >= 0) decision.kernel = nll_backward_kernel(columns_of(call, axis, x.sizes[1]));
   return decision;

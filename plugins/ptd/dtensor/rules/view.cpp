@@ -283,8 +283,7 @@ Decision select(const OpCall& call) {
 Decision unbind(const OpCall& call) {
   const Operand& self = call.operands[0];
   const int64_t dim = call.dim(1, self.ndim());
-  return along(
-      call, dim, std::vector<Sizes>(self.sizes[dim], without_dim(self.sizes, dim)), true);
+  return along(call, dim, std::vector<Sizes>(self.sizes[dim], without_dim(self.sizes, dim)), true);
 }
 
 Decision split(const OpCall& call) {
@@ -306,7 +305,8 @@ Decision slice_backward(const OpCall& call) {
   const Sizes sizes = call.ints(1);
   const int64_t dim = call.dim(2, static_cast<int64_t>(sizes.size()));
   Decision decision = along(call, dim, {sizes});
-  decision.ints = {{1, local_sizes(sizes, decision.outputs[0].placements, call.mesh.coordinates())}};
+  decision.ints = {
+      {1, local_sizes(sizes, decision.outputs[0].placements, call.mesh.coordinates())}};
   return decision;
 }
 
@@ -316,7 +316,8 @@ Decision select_backward(const OpCall& call) {
   Decision decision = follow(call, {sizes}, [&](const Placement& p) {
     return std::optional(shard(p.dim + (p.dim >= dim ? 1 : 0), p.blocks));
   });
-  decision.ints = {{1, local_sizes(sizes, decision.outputs[0].placements, call.mesh.coordinates())}};
+  decision.ints = {
+      {1, local_sizes(sizes, decision.outputs[0].placements, call.mesh.coordinates())}};
   return decision;
 }
 
@@ -324,23 +325,22 @@ Decision select_backward(const OpCall& call) {
 
 // All operands lie alike, and not cut along `dim` of the operands (-1: no dim of theirs).
 Decision together(const OpCall& call, int64_t dim, const Sizes& out, int64_t shift_from) {
-  return choose(
-      call,
-      [&](int axis) {
-        Ways ways;
-        for (const Operand& o : call.operands) {
-          const Placement& p = o.placements[axis];
-          const bool usable = (p.is_shard() && p.dim != dim) ||
-                              (p.is_partial() && p.reduce != Reduce::kMax);
-          if (!usable) continue;
-          Placement result = p;
-          if (p.is_shard() && p.dim >= shift_from) ++result.dim;
-          ways.push_back({std::vector<Placement>(call.operands.size(), p), {result}});
-        }
-        ways.push_back(all_replicate(call, 1));
-        return ways;
-      },
-      {out});
+  return choose(call,
+                [&](int axis) {
+                  Ways ways;
+                  for (const Operand& o : call.operands) {
+                    const Placement& p = o.placements[axis];
+                    const bool usable = (p.is_shard() && p.dim != dim) ||
+                                        (p.is_partial() && p.reduce != Reduce::kMax);
+                    if (!usable) continue;
+                    Placement result = p;
+                    if (p.is_shard() && p.dim >= shift_from) ++result.dim;
+                    ways.push_back({std::vector<Placement>(call.operands.size(), p), {result}});
+                  }
+                  ways.push_back(all_replicate(call, 1));
+                  return ways;
+                },
+                {out});
 }
 
 Decision cat(const OpCall& call) {
@@ -363,7 +363,8 @@ Decision stack_rule(const OpCall& call) {
 }
 
 Decision same(const OpCall& call) {
-  return follow(call, {call.operands[0].sizes}, [](const Placement& p) { return std::optional(p); });
+  return follow(
+      call, {call.operands[0].sizes}, [](const Placement& p) { return std::optional(p); });
 }
 
 }  // namespace

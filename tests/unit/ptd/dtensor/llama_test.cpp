@@ -1,9 +1,10 @@
 // The trainer's own Llama, whose code knows nothing of parallelism, on every mesh of tp and cp: the
 // loss and the gradients of one rank alone.
+#include "core/model/llama.hpp"
+
 #include <gtest/gtest.h>
 
 #include "core/config/run_config.hpp"
-#include "core/model/llama.hpp"
 #include "plugins/ptd/dtensor/wrap.hpp"
 #include "tests/unit/ptd/dtensor/on_mesh.hpp"
 #include "yoke/model.hpp"
@@ -25,7 +26,8 @@ void PrintTo(const Case& c, std::ostream* out) {
   *out << "cp " << c.cp << " tp " << c.tp << (c.sequence_parallel ? " sp" : "")
        << (c.loss_parallel ? " lp" : "")
        << (c.exchange == SequenceExchange::kRing ? " ring" : " all_gather")
-       << (c.order == SequenceOrder::kHeadTail ? " head_tail" : " plain") << (c.tied ? " tied" : "");
+       << (c.order == SequenceOrder::kHeadTail ? " head_tail" : " plain")
+       << (c.tied ? " tied" : "");
 }
 
 BlockList make_model(const Case& c) {
@@ -65,7 +67,8 @@ at::Tensor values_of(const at::Tensor& leaf, int64_t seed) {
 TorchInputs batch() {
   const at::Tensor tokens =
       numbers({kBatch, kSeqLen}, 77).abs().mul(1e6).to(at::kLong).remainder(kVocab);
-  at::Tensor targets = numbers({kBatch, kSeqLen}, 78).abs().mul(1e6).to(at::kLong).remainder(kVocab);
+  at::Tensor targets =
+      numbers({kBatch, kSeqLen}, 78).abs().mul(1e6).to(at::kLong).remainder(kVocab);
   targets[0][3] = -100;
   const at::Tensor positions = at::arange(kSeqLen).expand({kBatch, kSeqLen}).contiguous();
   return {{"tokens", tokens}, {"targets", targets}, {"positions", positions}};
@@ -118,7 +121,8 @@ TEST_P(LlamaOnMesh, LossAndGradientsAreThoseOfOneRank) {
         for (auto& [name, leaf] : parameters(model)) {
           const at::Tensor values = values_of(leaf, seed++);
           const Placements lie = lie_of(model.tp(name));
-          convert_parameter(leaf, local_of(distribute_tensor(values, mesh, lie)).clone(), mesh, lie);
+          convert_parameter(
+              leaf, local_of(distribute_tensor(values, mesh, lie)).clone(), mesh, lie);
         }
         TorchInputs inputs;
         for (const auto& [role, tensor] : batch()) {

@@ -44,8 +44,7 @@ void convert(Mlp& mlp, Mesh& mesh) {
   size_t i = 0;
   for (at::Tensor& p : mlp.parameters()) {
     const Placements lie = placements({replicate(), plan()[i++]});
-    const at::Tensor local =
-        local_of(distribute_tensor(p.detach().clone(), mesh, lie)).clone();
+    const at::Tensor local = local_of(distribute_tensor(p.detach().clone(), mesh, lie)).clone();
     convert_parameter(p, local, mesh, lie);
   }
 }
@@ -54,7 +53,8 @@ void expect_equal(Mlp& mlp, const at::Tensor& x, const Plain& plain, double boun
   const auto expected = plain.module.parameters();
   const auto got = mlp.parameters();
   for (size_t i = 0; i < got.size(); ++i) {
-    EXPECT_LE(difference(full_tensor(got[i].grad()), expected[i].grad()), bound) << "gradient " << i;
+    EXPECT_LE(difference(full_tensor(got[i].grad()), expected[i].grad()), bound)
+        << "gradient " << i;
   }
   EXPECT_LE(difference(full_tensor(x.grad()), plain.x.grad()), bound) << "gradient of the input";
 }
@@ -123,8 +123,7 @@ double worst_gradient(int tp, Refill how) {
     Mlp mlp;
     convert(mlp, mesh);
     const at::Tensor y = mlp.forward(distribute_tensor(input, mesh, {}));
-    for (const at::Tensor& p : mlp.parameters())
-      refill(local_of(p), local_of(p).clone(), how);
+    for (const at::Tensor& p : mlp.parameters()) refill(local_of(p), local_of(p).clone(), how);
     y.pow(2).mean().backward();
     double mine = 0;
     const auto expected = plain.module.parameters();

@@ -1,9 +1,8 @@
 // A mesh for every rank, ranks as threads.
 #pragma once
 
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-
 #include <functional>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
 
 #include "plugins/ptd/dtensor/dtensor.hpp"

@@ -1,0 +1,32 @@
+#include "plugins/ptd/schedule/param_cut.hpp"
+
+#include <algorithm>
+
+namespace yoke::ptd {
+
+ParamCut ParamCut::along(const std::vector<int64_t>& shape, int64_t dim, int rank, int ranks) {
+  int64_t inner = 1, rows = 1;
+  for (int64_t d = 0; d < static_cast<int64_t>(shape.size()); ++d) {
+    (d < dim ? rows : inner) *= shape[d];
+  }
+  const int64_t run = inner / ranks;
+  return {rank * run, run, rows == 1 ? 0 : inner};
+}
+
+std::vector<Runs> ParamCut::runs(int64_t begin, int64_t count) const {
+  if (count == 0) return {};
+  if (run == 0 || stride == 0) return {{first + begin, count, count, 0, begin}};
+  std::vector<Runs> pieces;
+  // What is left of a run that has begun, then whole runs.
+  const int64_t inside = begin % run;
+  const int64_t head = inside == 0 ? 0 : std::min(count, run - inside);
+  const auto at = [&](int64_t i) { return first + i / run * stride + i % run; };
+  if (head > 0) pieces.push_back({at(begin), head, head, 0, begin});
+  const int64_t rest = count - head;
+  if (rest == 0) return pieces;
+  const bool one = rest <= run;
+  pieces.push_back({at(begin + head), rest, one ? rest : run, one ? 0 : stride, begin + head});
+  return pieces;
+}
+
+}  // namespace yoke::ptd

@@ -1,0 +1,79 @@
+#include "plugins/ptd/schedule/param_cut.hpp"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace yoke::ptd {
+namespace {
+
+TEST(ParamCut, WithoutOneThePartIsTheWhole) {
+  const auto runs = ParamCut{}.runs(3, 10);
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(runs[0].begin, 3);
+  EXPECT_EQ(runs[0].run, 10);
+  EXPECT_TRUE(ParamCut{}.runs(3, 0).empty());
+}
+
+TEST(ParamCut, RowsAreOneRun) {
+  const auto runs = ParamCut::along({8, 5}, 0, 1, 2).runs(0, 20);
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(runs[0].begin, 20);
+  EXPECT_EQ(runs[0].stride, 0);
+}
+
+TEST(ParamCut, ColumnsAreRunsAtAStride) {
+  const auto runs = ParamCut::along({3, 8}, 1, 1, 2).runs(2, 10);
+  ASSERT_EQ(runs.size(), 2u) << "the rest of a row, then whole rows";
+  EXPECT_EQ(runs[0].begin, 6);
+  EXPECT_EQ(runs[0].count, 2);
+  EXPECT_EQ(runs[1].begin, 12);
+  EXPECT_EQ(runs[1].count, 8);
+  EXPECT_EQ(runs[1].run, 4);
+  EXPECT_EQ(runs[1].stride, 8);
+}
+
+// Every element of the whole is in exactly one rank's runs, at the place that its part gives it.
+TEST(ParamCut, ThePartsOfAllRanksTileTheWholeHoweverTheyAreDividedFurther) {
+  std::mt19937 random(7);
+  const auto pick = [&](int64_t least, int64_t most) {
+    return std::uniform_int_distribution<int64_t>(least, most)(random);
+  };
+  for (int i = 0; i < 500; ++i) {
+    std::vector<int64_t> shape;
+    for (int64_t d = pick(1, 3); d > 0; --d) shape.push_back(pick(1, 5));
+    const int64_t dim = pick(0, static_cast<int64_t>(shape.size()) - 1);
+    const int ranks = static_cast<int>(pick(1, 4));
+    shape[dim] *= ranks;
+    int64_t whole = 1, inner = 1;
+    for (const int64_t n : shape) whole *= n;
+    for (size_t d = dim + 1; d < shape.size(); ++d) inner *= shape[d];
+    std::vector<int> seen(whole, 0);
+    for (int rank = 0; rank < ranks; ++rank) {
+      const ParamCut cut = ParamCut::along(shape, dim, rank, ranks);
+      const int64_t part = whole / ranks, middle = pick(0, part);
+      for (const auto& [begin, end] : {std::pair{int64_t{0}, middle}, std::pair{middle, part}}) {
+        const auto pieces = cut.runs(begin, end - begin);
+        ASSERT_LE(pieces.size(), 2u);
+        int64_t next = begin;
+        for (const Runs& runs : pieces) {
+          ASSERT_EQ(runs.local, next);
+          next += runs.count;
+          for (int64_t k = 0; k < runs.count; ++k) {
+            const int64_t element = runs.begin + k / runs.run * runs.stride + k % runs.run;
+            ++seen[element];
+            // By definition: element of the part with the same indices, dim shifted.
+            const int64_t local = runs.local + k, width = shape[dim] / ranks;
+            const int64_t row = local / (width * inner), at = local / inner % width;
+            ASSERT_EQ(element, (row * shape[dim] + rank * width + at) * inner + local % inner);
+          }
+        }
+        ASSERT_EQ(next, end);
+      }
+    }
+    for (const int n : seen) ASSERT_EQ(n, 1);
+  }
+}
+
+}  // namespace
+}  // namespace yoke::ptd
