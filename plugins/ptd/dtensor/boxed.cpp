@@ -4,6 +4,7 @@
 
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "plugins/ptd/dtensor/op_call.hpp"
 #include "plugins/ptd/dtensor/redistribute.hpp"
@@ -23,7 +24,23 @@ struct OpInfo {
   std::vector<bool> floating;  // by argument: no placement depends on it
   std::vector<bool> written;   // by argument
   bool writes = false;         // to any
+  bool is_view = false;
+  ViewKind view = ViewKind::kOther;
 };
+
+ViewKind view_kind(const std::string& name) {
+  static const std::unordered_set<std::string> same{"aten::view",
+                                                    "aten::_unsafe_view",
+                                                    "aten::_reshape_alias",
+                                                    "aten::detach",
+                                                    "aten::alias",
+                                                    "aten::unsqueeze",
+                                                    "aten::squeeze",
+                                                    "aten::squeeze.dim",
+                                                    "aten::squeeze.dims"};
+  if (name == "aten::t") return ViewKind::kTranspose;
+  return same.count(name) > 0 ? ViewKind::kSameOrder : ViewKind::kOther;
+}
 
 OpInfo make_info(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
@@ -31,6 +48,7 @@ OpInfo make_info(const c10::OperatorHandle& op) {
   info.name =
       schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
   info.rule = find_rule(info.name);
+  info.view = view_kind(info.name);
   for (const c10::Argument& arg : schema.arguments()) {
     c10::TypePtr type = arg.type();
     if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
@@ -39,6 +57,9 @@ OpInfo make_info(const c10::OperatorHandle& op) {
     info.written.push_back(arg.alias_info() != nullptr && arg.alias_info()->isWrite());
     info.writes = info.writes || info.written.back();
   }
+  const c10::AliasInfo* alias =
+      schema.returns().empty() ? nullptr : schema.returns()[0].alias_info();
+  info.is_view = alias != nullptr && !alias->isWrite();
   return info;
 }
 
@@ -95,12 +116,14 @@ OpKey key_of(const c10::OperatorHandle& op, const OpInfo& info, Args args) {
   for (size_t i = 0; i < args.size(); ++i) {
     if (!info.floating[i]) add_value(key, args[i]);
   }
+  if (info.is_view) add_to_key(key, args[0].toTensor().strides());
   return key;
 }
 
 Operand operand_of(const at::Tensor& t, bool written) {
   Operand o;
   o.sizes = t.sizes().vec();
+  o.strides = t.strides().vec();
   o.plain = !is_wrapped(t);
   o.written = written;
   o.integral = at::isIntegralType(t.scalar_type(), /*includeBool=*/true);
@@ -132,6 +155,23 @@ Decision decide(const c10::OperatorHandle& op, const OpInfo& info, Args args, Me
   return decision;
 }
 
+Placements transposed(Placements p) {
+  for (Placement& placement : p) {
+    if (placement.is_shard()) placement.dim = static_cast<int16_t>(1 - placement.dim);
+  }
+  return p;
+}
+
+// A transposed matrix moves as what it is the transpose of, which may just have been moved.
+at::Tensor moved(const DTensorMeta& meta, Sizes sizes, const Placements& to, Mesh& mesh) {
+  if (!meta.transposed)
+    return redistribute_local(mesh, meta.local, sizes, meta.placements, to, meta.value);
+  std::swap(sizes[0], sizes[1]);
+  return redistribute_local(
+             mesh, meta.local.t(), sizes, transposed(meta.placements), transposed(to), meta.value)
+      .t();
+}
+
 // The local tensor of an operand under the placements that the decision wants. The operand keeps
 // them if something was moved, so that nobody moves it again.
 at::Tensor bring(const at::Tensor& t, const Placements& wanted, Mesh& mesh, bool written) {
@@ -145,7 +185,7 @@ at::Tensor bring(const at::Tensor& t, const Placements& wanted, Mesh& mesh, bool
                 "copied; write to the tensor itself");
   }
   if (meta.placements == wanted) return meta.local;
-  at::Tensor local = redistribute_local(mesh, meta.local, t.sizes().vec(), meta.placements, wanted);
+  at::Tensor local = moved(meta, t.sizes().vec(), wanted, mesh);
   bool sliced = false;
   for (int a = 0; a < mesh.ndim(); ++a)
     sliced = sliced || (meta.placements[a].is_replicate() && !wanted[a].is_replicate());
@@ -201,13 +241,14 @@ void wrap_results(const c10::FunctionSchema& schema,
                   const Decision& decision,
                   Mesh& mesh,
                   const std::vector<IValue>& given,
+                  ViewKind view,
                   torch::jit::Stack& stack) {
   const std::vector<c10::Argument>& returns = schema.returns();
   size_t output = 0;
   const auto wrap_next = [&](const at::Tensor& local, bool is_view) {
     const Decision::Output& spec = decision.outputs.at(output++);
-    at::Tensor t = wrap(local, mesh, spec.placements, spec.sizes);
-    if (is_view) mark_view(t, given[0].toTensor());
+    at::Tensor t = wrap(local, mesh, spec.placements, spec.sizes, spec.strides);
+    if (is_view) mark_view(t, given[0].toTensor(), view);
     return t;
   };
   for (size_t i = 0; i < returns.size(); ++i) {
@@ -280,7 +321,7 @@ void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kDTensorKey),
                        stack);
   }
-  wrap_results(op.schema(), *decision, mesh, given, *stack);
+  wrap_results(op.schema(), *decision, mesh, given, info.view, *stack);
   if (mesh.debug) print_line(info, *decision, before, mesh);
 }
 

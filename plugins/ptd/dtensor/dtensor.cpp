@@ -4,7 +4,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "plugins/ptd/dtensor/dispatch.hpp"
 #include "plugins/ptd/dtensor/redistribute.hpp"
@@ -23,22 +22,6 @@ struct Impl : c10::TensorImpl {
     t->*(&Impl::key_set_) = keys;
   }
 };
-
-// Strides of the whole that go with the local tensor's order of dims.
-Sizes strides_like(const at::Tensor& local, at::IntArrayRef sizes) {
-  std::vector<size_t> order(sizes.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return local.stride(static_cast<int64_t>(a)) > local.stride(static_cast<int64_t>(b));
-  });
-  Sizes strides(sizes.size());
-  int64_t next = 1;
-  for (auto it = order.rbegin(); it != order.rend(); ++it) {
-    strides[*it] = next;
-    next *= std::max<int64_t>(sizes[*it], 1);
-  }
-  return strides;
-}
 
 DTensorMeta& require(const at::Tensor& t, const char* who) {
   if (is_wrapped(t)) return meta_of(t);
@@ -132,17 +115,19 @@ struct FromLocalNode : torch::autograd::Function<FromLocalNode> {
 
 }  // namespace
 
-at::Tensor wrap(at::Tensor local, Mesh& mesh, const Placements& placements, at::IntArrayRef sizes) {
+at::Tensor wrap(at::Tensor local,
+                Mesh& mesh,
+                const Placements& placements,
+                at::IntArrayRef sizes,
+                at::IntArrayRef strides) {
   auto impl = c10::make_intrusive<c10::TensorImpl>(
       local.key_set().add(kDTensorKey) - c10::autograd_dispatch_keyset_with_ADInplaceOrView,
       local.dtype(),
       local.device());
-  if (local.is_contiguous()) {
+  if (strides.empty()) {
     impl->set_sizes_contiguous(sizes);
-  } else if (sizes == local.sizes()) {
-    impl->set_sizes_and_strides(sizes, local.strides());
   } else {
-    impl->set_sizes_and_strides(sizes, strides_like(local, sizes));
+    impl->set_sizes_and_strides(sizes, strides);
   }
   impl->release_storage_and_set_meta_custom_data_ptr_error_msg_(std::nullopt);
   impl->set_backend_meta(c10::make_intrusive<DTensorMeta>(std::move(local), mesh, placements));

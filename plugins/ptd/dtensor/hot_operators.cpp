@@ -105,11 +105,13 @@ struct ViewOrCopy : View {
   }
 };
 
-template <class Op, bool kIsView, class Schema>
+enum class Kind : uint8_t { kCompute, kSameOrder, kTranspose, kOtherView };
+
+template <class Op, Kind kKind, class Schema>
 struct Unboxed;
 
-template <class Op, bool kIsView, class... A>
-struct Unboxed<Op, kIsView, at::Tensor(A...)> {
+template <class Op, Kind kKind, class... A>
+struct Unboxed<Op, kKind, at::Tensor(A...)> {
   static const c10::OperatorHandle& handle() {
     static const c10::OperatorHandle op =
         c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
@@ -121,6 +123,8 @@ struct Unboxed<Op, kIsView, at::Tensor(A...)> {
     if (!mesh.debug) {
       OpKey key(&handle().schema());
       (add_argument(key, args), ...);
+      if constexpr (kKind != Kind::kCompute)
+        add_to_key(key, std::get<0>(std::tie(args...)).strides());
       const Decision* decision = mesh.cache().find(key);
       constexpr bool kIsKernel = requires {
         Op::kIsKernel;
@@ -145,23 +149,23 @@ struct Unboxed<Op, kIsView, at::Tensor(A...)> {
                        local_argument(decision, I, args)...),
         mesh,
         out.placements,
-        out.sizes);
-    if constexpr (kIsView) mark_view(result, std::get<0>(std::tie(args...)));
+        out.sizes,
+        out.strides);
+    if constexpr (kKind != Kind::kCompute) {
+      constexpr ViewKind kView = kKind == Kind::kSameOrder   ? ViewKind::kSameOrder
+                                 : kKind == Kind::kTranspose ? ViewKind::kTranspose
+                                                             : ViewKind::kOther;
+      mark_view(result, std::get<0>(std::tie(args...)), kView);
+    }
     return result;
   }
 };
 
-template <class Op>
+template <class Op, Kind kKind = Kind::kCompute>
 void hot(torch::Library& aten) {
-  const std::string name =
-      std::string(Op::name) + (*Op::overload_name == '\0' ? "" : ".") + Op::overload_name;
-  aten.impl(name.c_str(), torch::CppFunction(&Unboxed<Op, false, typename Op::schema>::call));
-}
-template <class Op>
-void hot_view(torch::Library& aten) {
-  const std::string name =
-      std::string(Op::name) + (*Op::overload_name == '\0' ? "" : ".") + Op::overload_name;
-  aten.impl(name.c_str(), torch::CppFunction(&Unboxed<Op, true, typename Op::schema>::call));
+  const std::string overload = Op::overload_name;
+  const std::string name = std::string(Op::name) + (overload.empty() ? "" : "." + overload);
+  aten.impl(name.c_str(), torch::CppFunction(&Unboxed<Op, kKind, typename Op::schema>::call));
 }
 
 }  // namespace
@@ -184,16 +188,16 @@ void register_hot_operators(torch::Library& aten) {
   hot<ops::bmm>(aten);
   hot<ops::mean_dim>(aten);
   hot<ops::sum_dim_IntList>(aten);
-  hot_view<ops::detach>(aten);
-  hot_view<ops::t>(aten);
-  hot_view<ops::transpose_int>(aten);
-  hot_view<ops::permute>(aten);
-  hot_view<ops::unsqueeze>(aten);
-  hot_view<ViewOrCopy<ops::view>>(aten);
+  hot<ops::detach, Kind::kSameOrder>(aten);
+  hot<ops::t, Kind::kTranspose>(aten);
+  hot<ops::transpose_int, Kind::kOtherView>(aten);
+  hot<ops::permute, Kind::kOtherView>(aten);
+  hot<ops::unsqueeze, Kind::kSameOrder>(aten);
+  hot<ViewOrCopy<ops::view>, Kind::kSameOrder>(aten);
   hot<ViewOrCopy<ops::_unsafe_view>>(aten);
-  hot_view<ops::expand>(aten);
-  hot_view<ops::slice_Tensor>(aten);
-  hot_view<ops::select_int>(aten);
+  hot<ops::expand, Kind::kOtherView>(aten);
+  hot<ops::slice_Tensor, Kind::kOtherView>(aten);
+  hot<ops::select_int, Kind::kOtherView>(aten);
 }
 
 }  // namespace yoke::ptd

@@ -56,12 +56,14 @@ class Mesh {
   std::string traffic;
 
   // The last all-gather: what a tensor and its views are needed for comes in a row. Forgotten when
-  // a tensor is written to.
+  // a tensor is written to. Found by what is the same on every rank, so that all ranks find it.
   struct Gathered {
-    at::Tensor source, result;
+    int64_t value = 0;  // as DTensorMeta::value
     int axis = -1;
+    at::Tensor rows;  // [outer, n, inner]
   };
   Gathered last_gather;
+  int64_t last_value = 0;
 
   OpCache& cache() { return cache_; }
 

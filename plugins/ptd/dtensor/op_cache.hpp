@@ -24,7 +24,8 @@ using Kernel = std::function<void(Mesh&, torch::jit::Stack&)>;
 struct Decision {
   struct Output {
     Placements placements;
-    Sizes sizes;  // of the whole
+    Sizes sizes;    // of the whole
+    Sizes strides;  // of the whole, as LibTorch's own code sees it; empty = compact
   };
   struct Ints {
     size_t arg;

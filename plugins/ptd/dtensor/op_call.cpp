@@ -45,6 +45,15 @@ Sizes OpCall::ints(size_t arg) const {
   return args[arg].toIntVector();
 }
 
+bool OpCall::is_even(const Operand& operand, int64_t dim) const {
+  int64_t parts = 1;
+  for (int a = 0; a < mesh.ndim(); ++a) {
+    const Placement& p = operand.placements[a];
+    if (p.is_shard(dim)) parts *= int64_t{mesh.size(a)} * p.blocks;
+  }
+  return operand.sizes[dim] % parts == 0;
+}
+
 std::string describe_operands(const OpCall& call) {
   std::string text;
   for (const Operand& o : call.operands) {
@@ -66,7 +75,7 @@ Decision choose(const OpCall& call,
                 std::vector<Sizes> output_sizes) {
   Decision decision;
   decision.inputs.resize(call.operands.size());
-  for (Sizes& sizes : output_sizes) decision.outputs.push_back({{}, std::move(sizes)});
+  for (Sizes& sizes : output_sizes) decision.outputs.push_back({{}, std::move(sizes), {}});
   for (int axis = 0; axis < call.mesh.ndim(); ++axis) {
     const Ways candidates = ways(axis);
     const Way* best = nullptr;

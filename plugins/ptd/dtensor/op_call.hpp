@@ -14,7 +14,7 @@ namespace yoke::ptd {
 
 // A tensor among the arguments. One that is no DTensor is the same on every rank: Replicate.
 struct Operand {
-  Sizes sizes;
+  Sizes sizes, strides;  // of the whole
   Placements placements;
   bool parameter = false;  // never moved
   bool plain = false;      // no DTensor
@@ -42,6 +42,9 @@ struct OpCall {
   int64_t dim(size_t arg, int64_t ndim) const;
   Sizes ints(size_t arg) const;
   bool boolean(size_t arg) const { return args[arg].toBool(); }
+
+  // Whether all ranks have equally much of a dim of an operand, over all axes that cut it.
+  bool is_even(const Operand& operand, int64_t dim) const;
 
   // INVALID_ARGUMENT: "operator aten::... : <why>; its tensors: ...".
   [[noreturn]] void refuse(const std::string& why) const;

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <numeric>
 
 namespace yoke::ptd {
@@ -11,16 +10,6 @@ namespace {
 int64_t product(at::IntArrayRef sizes, int64_t begin, int64_t end) {
   return std::accumulate(
       sizes.begin() + begin, sizes.begin() + end, int64_t{1}, std::multiplies<>());
-}
-
-// Dims from the slowest to the fastest.
-Sizes memory_order(const at::Tensor& t) {
-  Sizes order(t.dim());
-  std::iota(order.begin(), order.end(), 0);
-  if (t.is_contiguous()) return order;
-  std::stable_sort(
-      order.begin(), order.end(), [&](int64_t a, int64_t b) { return t.stride(a) > t.stride(b); });
-  return order;
 }
 
 // A tensor seen from the dim that is cut: [outer, n, inner], where every one of the `outer` rows of
@@ -40,8 +29,12 @@ struct Cut {
 // axes may have cut.
 class Change {
  public:
-  Change(Mesh& mesh, int axis, Sizes whole)
-      : mesh_(mesh), axis_(axis), at_(mesh.coordinates()[axis]), whole_(std::move(whole)) {}
+  Change(Mesh& mesh, int axis, Sizes whole, int64_t value)
+      : mesh_(mesh),
+        axis_(axis),
+        at_(mesh.coordinates()[axis]),
+        whole_(std::move(whole)),
+        value_(value) {}
 
   at::Tensor apply(const at::Tensor& local, const Placement& from, const Placement& to) const {
     if (from.is_replicate()) return from_replicate(local, to);
@@ -98,30 +91,17 @@ class Change {
     return at::constant_pad_nd(rows, {0, 0, 0, chunk - rows.size(1)});
   }
 
-  // In the order in which the dims lie in memory, so that a transposed tensor needs no copy, and is
-  // seen to be the one that was gathered just before.
   at::Tensor all_gather(const at::Tensor& local, const Placement& from) const {
-    const Sizes order = memory_order(local);
-    Sizes whole, back(order.size());
-    Placement cut = from;
-    for (size_t i = 0; i < order.size(); ++i) {
-      whole.push_back(whole_[order[i]]);
-      back[order[i]] = static_cast<int64_t>(i);
-      if (order[i] == from.dim) cut.dim = static_cast<int16_t>(i);
-    }
-    return in_place_of(gather_rows(local.permute(order), Cut(whole, cut, at_.size)), cut, whole)
-        .permute(back);
+    const Cut cut(whole_, from, at_.size);
+    Mesh::Gathered& last = mesh_.last_gather;
+    const bool again = value_ != 0 && last.value == value_ && last.axis == axis_ &&
+                       last.rows.sizes() == at::IntArrayRef({cut.outer, cut.n, cut.inner});
+    if (!again) last = {value_, axis_, gather_rows(local, cut)};
+    return in_place_of(last.rows, from, whole_);
   }
 
   // [outer, n, inner] of the parts of all ranks.
   at::Tensor gather_rows(const at::Tensor& local, const Cut& cut) const {
-    Mesh::Gathered& last = mesh_.last_gather;
-    const Sizes rows{cut.outer, cut.n, cut.inner};
-    const bool same = last.result.defined() && last.axis == axis_ &&
-                      last.source.is_alias_of(local) &&
-                      last.result.sizes() == at::IntArrayRef(rows) &&
-                      last.source.const_data_ptr() == local.const_data_ptr();
-    if (same) return last.result;
     const int64_t mine = part_of(cut.n, at_).count;
     const at::Tensor in =
         padded(local.reshape({cut.outer, mine, cut.inner}), cut.chunk).contiguous();
@@ -129,9 +109,7 @@ class Change {
     note("all-gather", out);
     comm().all_gather(out, in).wait();
     if (cut.outer > 1) out = out.transpose(0, 1);
-    out = out.reshape({cut.outer, at_.size * cut.chunk, cut.inner}).narrow(1, 0, cut.n);
-    last = {local, out, axis_};
-    return out;
+    return out.reshape({cut.outer, at_.size * cut.chunk, cut.inner}).narrow(1, 0, cut.n);
   }
 
   at::Tensor reduce_scatter(const at::Tensor& local, Reduce reduce, const Placement& to) const {
@@ -166,6 +144,7 @@ class Change {
   int axis_;
   Coordinate at_;
   Sizes whole_;
+  int64_t value_;  // of the local tensor, for the memory of gathers; 0 = none
 };
 
 // An inner axis that cuts a dim which an outer axis is about to change must let go of it first:
@@ -189,7 +168,8 @@ at::Tensor redistribute_local(Mesh& mesh,
                               const at::Tensor& local,
                               const Sizes& global,
                               const Placements& from,
-                              const Placements& to) {
+                              const Placements& to,
+                              int64_t value) {
   if (from == to) return local;
   const auto release = must_release(from, to, mesh.ndim());
   Placements now = from;
@@ -201,7 +181,7 @@ at::Tensor redistribute_local(Mesh& mesh,
       Placements others = now;
       others[axis] = replicate();
       const Sizes whole = local_sizes(global, others, mesh.coordinates());
-      t = Change(mesh, axis, whole).apply(t, now[axis], next);
+      t = Change(mesh, axis, whole, t.is_same(local) ? value : 0).apply(t, now[axis], next);
     }
     now[axis] = next;
   };

@@ -115,8 +115,7 @@ class KeyGradients {
 
 }  // namespace
 
-std::vector<Tile> tiles_of(
-    SequenceOrder order, bool causal, int64_t length, int mine, int theirs, int) {
+std::vector<Tile> tiles_of(SequenceOrder order, bool causal, int64_t length, int mine, int theirs) {
   const Part all{0, length};
   if (!causal) return {{all, all, false}};
   if (mine == theirs) return {{all, all, true}};
@@ -137,12 +136,8 @@ SequenceAttention::Result SequenceAttention::forward(const at::Tensor& q,
   const Mesh::Axis& along = mesh.axis(axis);
   Merge merge(q, v);
   each_rank(along, at::stack({k, v}), [&](int theirs, const at::Tensor& kv) {
-    for (const Tile& tile : tiles_of(along.order,
-                                     causal,
-                                     q.size(kSequence),
-                                     along.comm.rank(),
-                                     theirs,
-                                     along.comm.size())) {
+    for (const Tile& tile :
+         tiles_of(along.order, causal, q.size(kSequence), along.comm.rank(), theirs)) {
       const auto [out, lse] =
           at::_scaled_dot_product_flash_attention_for_cpu(part(q, tile.queries),
                                                           part(kv[0], tile.keys),
@@ -168,12 +163,8 @@ SequenceAttention::Gradients SequenceAttention::backward(const at::Tensor& grad,
   KeyGradients key_gradients(along, own);
   each_rank(along, own, [&](int theirs, const at::Tensor& kv) {
     const at::Tensor dkv = key_gradients.of(theirs);
-    for (const Tile& tile : tiles_of(along.order,
-                                     causal,
-                                     q.size(kSequence),
-                                     along.comm.rank(),
-                                     theirs,
-                                     along.comm.size())) {
+    for (const Tile& tile :
+         tiles_of(along.order, causal, q.size(kSequence), along.comm.rank(), theirs)) {
       const auto [tq, tk, tv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
           part(grad, tile.queries),
           part(q, tile.queries),

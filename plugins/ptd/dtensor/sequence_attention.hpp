@@ -19,8 +19,7 @@ struct Tile {
 };
 // What rank `mine` computes with the keys of rank `theirs`; length: positions per rank, even under
 // kHeadTail.
-std::vector<Tile> tiles_of(
-    SequenceOrder order, bool causal, int64_t length, int mine, int theirs, int ranks);
+std::vector<Tile> tiles_of(SequenceOrder order, bool causal, int64_t length, int mine, int theirs);
 
 // Collective over the axis. q [B, H, S, D], k and v [B, Hkv, S, D] of this rank, S alike on all.
 struct SequenceAttention {

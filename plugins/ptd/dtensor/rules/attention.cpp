@@ -42,13 +42,15 @@ void check_sequence(const OpCall& call, const Arguments& args, int axis) {
 // All tensors cut alike in one dim: they all have batch, heads and sequence in front.
 Ways attention_ways(const OpCall& call, const Arguments& args, int axis, size_t results) {
   const Operand &q = call.tensor(args.q), &k = call.tensor(args.k);
-  const int64_t ranks = call.mesh.size(axis);
   Ways ways;
   for (const Operand& o : call.operands) {
     const Placement& p = o.placements[axis];
     if (!p.is_shard() || p.blocks != 1 || p.dim > kSequence) continue;
     // Groups of query heads must stay with their key heads.
-    if (p.dim == kHeads && (q.sizes[kHeads] % ranks != 0 || k.sizes[kHeads] % ranks != 0)) continue;
+    if (p.dim == kHeads && !(call.is_even(q, kHeads) && call.is_even(k, kHeads) &&
+                             k.sizes[kHeads] % call.mesh.size(axis) == 0 &&
+                             q.sizes[kHeads] % call.mesh.size(axis) == 0))
+      continue;
     if (p.dim == kSequence && sequence_axis(call, q.placements) != axis) continue;
     if (call.has_tensor(args.mask)) continue;
     ways.push_back(

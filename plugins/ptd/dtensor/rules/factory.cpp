@@ -4,31 +4,31 @@
 namespace yoke::ptd {
 namespace {
 
-// The result lies as the operand does; a constant is no sum of parts.
-Decision like(const OpCall& call) {
+// The result lies as the operand does; a constant is no sum of parts, no value at all may be one.
+Decision like(const OpCall& call, bool value) {
   const Operand& self = call.operands[0];
   Decision decision;
   decision.inputs = {self.placements};
   Placements out = self.placements;
   for (Placement& p : out) {
-    if (p.is_partial()) p = replicate();
+    if (p.is_partial() && value) p = replicate();
   }
-  decision.outputs = {{out, self.sizes}};
+  decision.outputs = {{out, self.sizes, {}}};
   return decision;
 }
 
 // new_zeros and the like: argument 1 are the sizes.
-Decision of_sizes(const OpCall& call) {
-  Decision decision = like(call);
+Decision of_sizes(const OpCall& call, bool value) {
+  Decision decision = like(call, value);
   const Sizes sizes = call.ints(1);
   Decision::Output& out = decision.outputs[0];
-  if (sizes != call.operands[0].sizes) out = {{}, sizes};
+  if (sizes != call.operands[0].sizes) out = {{}, sizes, {}};
   decision.ints = {{1, local_sizes(sizes, out.placements, call.mesh.coordinates())}};
   return decision;
 }
 
 Decision strided(const OpCall& call) {
-  Decision decision = of_sizes(call);
+  Decision decision = of_sizes(call, false);
   // The order of the strides, over the local sizes.
   const Sizes& sizes = decision.ints[0].values;
   const Sizes given = call.ints(2);
@@ -40,16 +40,23 @@ Decision strided(const OpCall& call) {
     }
   }
   decision.ints.push_back({2, strides});
+  decision.outputs[0].strides = given;
   return decision;
 }
 
 }  // namespace
 
 void add_factory_rules(RuleTable& rules) {
-  for (const char* name : {"zeros_like", "ones_like", "empty_like", "full_like"})
-    rules[std::string("aten::") + name] = like;
-  for (const char* name : {"new_zeros", "new_ones", "new_empty", "new_full"})
-    rules[std::string("aten::") + name] = of_sizes;
+  for (const char* name : {"zeros_like", "ones_like", "full_like", "empty_like"}) {
+    const bool value = std::string(name) != "empty_like";
+    rules[std::string("aten::") + name] = [value](const OpCall& call) { return like(call, value); };
+  }
+  for (const char* name : {"new_zeros", "new_ones", "new_full", "new_empty"}) {
+    const bool value = std::string(name) != "new_empty";
+    rules[std::string("aten::") + name] = [value](const OpCall& call) {
+      return of_sizes(call, value);
+    };
+  }
   rules["aten::new_empty_strided"] = strided;
 }
 

@@ -101,16 +101,15 @@ Rule pointwise(Kind kind) {
   };
 }
 
-// Its value does not depend on what was there.
+// Its value does not depend on what was there; a sum may be copied part by part.
 Decision overwrite(const OpCall& call) {
   return choose(call,
                 [&](int axis) {
-                  Placement p = call.operands[0].placements[axis];
                   Ways ways = pointwise_ways(
                       call, axis, 0, call.operands.size(), call.operands[0].sizes, false);
+                  const bool copy = call.operands.size() == 2;
+                  if (copy) add_partial_way(ways, call, axis, Kind::kSum);
                   keep_in_place(ways, call);
-                  if (p.is_partial())
-                    std::erase_if(ways, [&](const Way& w) { return w.in[0].is_partial(); });
                   return ways;
                 },
                 {call.operands[0].sizes});

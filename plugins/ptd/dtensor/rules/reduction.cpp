@@ -24,24 +24,23 @@ Sizes sizes_of(const Sizes& in, const Reduced& reduced) {
 
 Decision reduce(const OpCall& call, const Reduced& reduced, Reduce how) {
   const Operand& x = call.operands[0];
-  return choose(
-      call,
-      [&](int axis) {
-        const Placement& p = x.placements[axis];
-        Ways ways;
-        if (p.is_shard() && !reduced.dims[p.dim]) {
-          const auto gone = std::count(reduced.dims.begin(), reduced.dims.begin() + p.dim, true);
-          ways.push_back({{p}, {shard(p.dim - (reduced.keep ? 0 : gone), p.blocks)}});
-        } else if (p.is_shard() && (how != Reduce::kAvg ||
-                                    (x.sizes[p.dim] / p.blocks) % call.mesh.size(axis) == 0)) {
-          ways.push_back({{p}, {partial(how)}});
-        } else if (p.is_partial() && how != Reduce::kMax && p.reduce != Reduce::kMax) {
-          ways.push_back({{p}, {p}});
-        }
-        ways.push_back(all_replicate(call, 1));
-        return ways;
-      },
-      {sizes_of(x.sizes, reduced)});
+  return choose(call,
+                [&](int axis) {
+                  const Placement& p = x.placements[axis];
+                  Ways ways;
+                  if (p.is_shard() && !reduced.dims[p.dim]) {
+                    const auto gone =
+                        std::count(reduced.dims.begin(), reduced.dims.begin() + p.dim, true);
+                    ways.push_back({{p}, {shard(p.dim - (reduced.keep ? 0 : gone), p.blocks)}});
+                  } else if (p.is_shard() && (how != Reduce::kAvg || call.is_even(x, p.dim))) {
+                    ways.push_back({{p}, {partial(how)}});
+                  } else if (p.is_partial() && how != Reduce::kMax && p.reduce != Reduce::kMax) {
+                    ways.push_back({{p}, {p}});
+                  }
+                  ways.push_back(all_replicate(call, 1));
+                  return ways;
+                },
+                {sizes_of(x.sizes, reduced)});
 }
 
 // Argument 1: dims, or none for all; argument 2: keepdim.

@@ -1,6 +1,7 @@
 // Operators that show the same elements in other dims, and those that take some of them.
 #include <ATen/ATen.h>
 #include <ATen/InferSize.h>
+#include <ATen/TensorUtils.h>
 
 #include <algorithm>
 #include <numeric>
@@ -11,11 +12,18 @@
 namespace yoke::ptd {
 namespace {
 
+// Of a result.
+struct Shape {
+  Sizes sizes, strides;
+};
+
 // A cut must go along with the dims; what cannot is gathered.
 Decision follow(const OpCall& call,
-                std::vector<Sizes> outputs,
+                const std::vector<Shape>& outputs,
                 const std::function<std::optional<Placement>(const Placement&)>& where) {
-  return choose(
+  std::vector<Sizes> sizes;
+  for (const Shape& shape : outputs) sizes.push_back(shape.sizes);
+  Decision decision = choose(
       call,
       [&](int axis) -> Ways {
         const Placement& p = call.operands[0].placements[axis];
@@ -26,7 +34,9 @@ Decision follow(const OpCall& call,
         way.out.assign(outputs.size(), *out);
         return {way};
       },
-      outputs);
+      sizes);
+  for (size_t i = 0; i < outputs.size(); ++i) decision.outputs[i].strides = outputs[i].strides;
+  return decision;
 }
 
 // ---- view: dims are merged and split, the order of the elements stays
@@ -101,6 +111,12 @@ Sizes infer(const Sizes& wanted, int64_t numel) {
   return {sizes.begin(), sizes.end()};
 }
 
+// A view where the whole would have one, else compact, as of a copy.
+Sizes view_strides(const Operand& self, const Sizes& out) {
+  const auto strides = at::detail::computeStride(self.sizes, self.strides, out);
+  return strides.value_or(Sizes{});
+}
+
 // Axis by axis: an inner axis sees what the outer ones left of the dims.
 Decision view_to(const OpCall& call, const Sizes& wanted) {
   const Operand& self = call.operands[0];
@@ -125,7 +141,7 @@ Decision view_to(const OpCall& call, const Sizes& wanted) {
       decision.inputs[0][a] = replicate();
     }
   }
-  decision.outputs = {{result, out}};
+  decision.outputs = {{result, out, view_strides(self, out)}};
   decision.ints = {{1, local_sizes(out, result, call.mesh.coordinates())}};
   decision.kernel = view_kernel;
   return decision;
@@ -154,7 +170,9 @@ Sizes permuted(const Sizes& sizes, const Sizes& order) {
 }
 
 Decision permute_to(const OpCall& call, const Sizes& order) {
-  return follow(call, {permuted(call.operands[0].sizes, order)}, [&](const Placement& p) {
+  const Operand& self = call.operands[0];
+  const Shape out{permuted(self.sizes, order), permuted(self.strides, order)};
+  return follow(call, {out}, [&](const Placement& p) {
     const auto at = std::find(order.begin(), order.end(), p.dim) - order.begin();
     return std::optional(shard(at, p.blocks));
   });
@@ -188,20 +206,25 @@ Decision permute(const OpCall& call) {
 // ---- dims of size 1 come and go
 
 Decision unsqueeze(const OpCall& call) {
-  Sizes out = call.operands[0].sizes;
-  const int64_t at = call.dim(1, call.operands[0].ndim() + 1);
-  out.insert(out.begin() + at, 1);
+  const Operand& self = call.operands[0];
+  const int64_t at = call.dim(1, self.ndim() + 1);
+  Shape out{self.sizes, self.strides};
+  out.sizes.insert(out.sizes.begin() + at, 1);
+  out.strides.insert(out.strides.begin() + at,
+                     at < self.ndim() ? self.sizes[at] * self.strides[at] : 1);
   return follow(call, {out}, [&](const Placement& p) {
     return std::optional(shard(p.dim + (p.dim >= at ? 1 : 0), p.blocks));
   });
 }
 
 Decision squeeze_dims(const OpCall& call, std::vector<bool> gone) {
-  const Sizes& sizes = call.operands[0].sizes;
-  Sizes out;
-  for (size_t d = 0; d < sizes.size(); ++d) {
-    gone[d] = gone[d] && sizes[d] == 1;
-    if (!gone[d]) out.push_back(sizes[d]);
+  const Operand& self = call.operands[0];
+  Shape out;
+  for (size_t d = 0; d < self.sizes.size(); ++d) {
+    gone[d] = gone[d] && self.sizes[d] == 1;
+    if (gone[d]) continue;
+    out.sizes.push_back(self.sizes[d]);
+    out.strides.push_back(self.strides[d]);
   }
   return follow(call, {out}, [&](const Placement& p) -> std::optional<Placement> {
     if (gone[p.dim]) return std::nullopt;
@@ -222,21 +245,27 @@ Decision expand(const OpCall& call) {
   const Operand& self = call.operands[0];
   Sizes out = call.ints(1);
   const int64_t shift = static_cast<int64_t>(out.size()) - self.ndim();
+  Sizes strides(out.size(), 0);
   for (int64_t d = 0; d < self.ndim(); ++d) {
     if (out[shift + d] == -1) out[shift + d] = self.sizes[d];
+    if (out[shift + d] == self.sizes[d]) strides[shift + d] = self.strides[d];
   }
-  Decision decision = follow(call, {out}, [&](const Placement& p) -> std::optional<Placement> {
-    if (self.sizes[p.dim] != out[shift + p.dim]) return std::nullopt;
-    return shard(shift + p.dim, p.blocks);
-  });
+  Decision decision =
+      follow(call, {{out, strides}}, [&](const Placement& p) -> std::optional<Placement> {
+        if (self.sizes[p.dim] != out[shift + p.dim]) return std::nullopt;
+        return shard(shift + p.dim, p.blocks);
+      });
   decision.ints = {{1, local_sizes(out, decision.outputs[0].placements, call.mesh.coordinates())}};
   return decision;
 }
 
 // ---- some of the elements along a dim, which must not be cut
 
-Decision along(const OpCall& call, int64_t dim, std::vector<Sizes> outputs, bool removed = false) {
-  return follow(call, std::move(outputs), [&](const Placement& p) -> std::optional<Placement> {
+Decision along(const OpCall& call,
+               int64_t dim,
+               const std::vector<Shape>& outputs,
+               bool removed = false) {
+  return follow(call, outputs, [&](const Placement& p) -> std::optional<Placement> {
     if (p.dim == dim) return std::nullopt;
     return shard(p.dim - (removed && p.dim > dim ? 1 : 0), p.blocks);
   });
@@ -246,9 +275,11 @@ Sizes with_dim(Sizes sizes, int64_t dim, int64_t n) {
   sizes[dim] = n;
   return sizes;
 }
-Sizes without_dim(Sizes sizes, int64_t dim) {
-  sizes.erase(sizes.begin() + dim);
-  return sizes;
+Shape without_dim(const Operand& self, int64_t dim) {
+  Shape shape{self.sizes, self.strides};
+  shape.sizes.erase(shape.sizes.begin() + dim);
+  shape.strides.erase(shape.strides.begin() + dim);
+  return shape;
 }
 
 Decision slice(const OpCall& call) {
@@ -262,8 +293,8 @@ Decision slice(const OpCall& call) {
   const int64_t begin = bound(2, 0), end = std::max(begin, bound(3, n)), step = call.integer(4);
   const int64_t count = (end - begin + step - 1) / step;
   if (count == n) {  // nothing is left out: the cut may stay, at any bounds
-    Decision decision =
-        follow(call, {self.sizes}, [](const Placement& p) { return std::optional(p); });
+    Decision decision = follow(
+        call, {{self.sizes, self.strides}}, [](const Placement& p) { return std::optional(p); });
     decision.kernel = [](Mesh&, torch::jit::Stack& stack) {
       const at::Tensor local = stack[stack.size() - 5].toTensor();
       torch::jit::drop(stack, 5);
@@ -271,31 +302,34 @@ Decision slice(const OpCall& call) {
     };
     return decision;
   }
-  return along(call, dim, {with_dim(self.sizes, dim, count)});
+  const Sizes strides = with_dim(self.strides, dim, self.strides[dim] * step);
+  return along(call, dim, {{with_dim(self.sizes, dim, count), strides}});
 }
 
 Decision select(const OpCall& call) {
   const Operand& self = call.operands[0];
   const int64_t dim = call.dim(1, self.ndim());
-  return along(call, dim, {without_dim(self.sizes, dim)}, true);
+  return along(call, dim, {without_dim(self, dim)}, true);
 }
 
 Decision unbind(const OpCall& call) {
   const Operand& self = call.operands[0];
   const int64_t dim = call.dim(1, self.ndim());
-  return along(call, dim, std::vector<Sizes>(self.sizes[dim], without_dim(self.sizes, dim)), true);
+  return along(call, dim, std::vector<Shape>(self.sizes[dim], without_dim(self, dim)), true);
 }
 
 Decision split(const OpCall& call) {
   const Operand& self = call.operands[0];
   const int64_t dim = call.dim(2, self.ndim());
-  std::vector<Sizes> outputs;
+  std::vector<Shape> outputs;
+  const auto add = [&](int64_t n) {
+    outputs.push_back({with_dim(self.sizes, dim, n), self.strides});
+  };
   if (call.args[1].isInt()) {
     const int64_t size = call.integer(1), n = self.sizes[dim];
-    for (int64_t at = 0; at < n || outputs.empty(); at += size)
-      outputs.push_back(with_dim(self.sizes, dim, std::min(size, n - at)));
+    for (int64_t at = 0; at < n || outputs.empty(); at += size) add(std::min(size, n - at));
   } else {
-    for (const int64_t size : call.ints(1)) outputs.push_back(with_dim(self.sizes, dim, size));
+    for (const int64_t size : call.ints(1)) add(size);
   }
   return along(call, dim, outputs);
 }
@@ -304,7 +338,7 @@ Decision split(const OpCall& call) {
 Decision slice_backward(const OpCall& call) {
   const Sizes sizes = call.ints(1);
   const int64_t dim = call.dim(2, static_cast<int64_t>(sizes.size()));
-  Decision decision = along(call, dim, {sizes});
+  Decision decision = along(call, dim, {{sizes, {}}});
   decision.ints = {
       {1, local_sizes(sizes, decision.outputs[0].placements, call.mesh.coordinates())}};
   return decision;
@@ -313,7 +347,7 @@ Decision slice_backward(const OpCall& call) {
 Decision select_backward(const OpCall& call) {
   const Sizes sizes = call.ints(1);
   const int64_t dim = call.dim(2, static_cast<int64_t>(sizes.size()));
-  Decision decision = follow(call, {sizes}, [&](const Placement& p) {
+  Decision decision = follow(call, {{sizes, {}}}, [&](const Placement& p) {
     return std::optional(shard(p.dim + (p.dim >= dim ? 1 : 0), p.blocks));
   });
   decision.ints = {
@@ -363,8 +397,9 @@ Decision stack_rule(const OpCall& call) {
 }
 
 Decision same(const OpCall& call) {
+  const Operand& self = call.operands[0];
   return follow(
-      call, {call.operands[0].sizes}, [](const Placement& p) { return std::optional(p); });
+      call, {{self.sizes, self.strides}}, [](const Placement& p) { return std::optional(p); });
 }
 
 }  // namespace
