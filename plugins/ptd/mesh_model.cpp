@@ -10,8 +10,7 @@
 namespace yoke::ptd {
 namespace {
 
-constexpr int kCp = 0, kTp = 1;  // axes of the mesh
-
+// The axes of the mesh that have more than one rank, cp first.
 std::vector<Mesh::Axis> axes_of(const PtdOptions& options, const Comms& comms) {
   Mesh::Axis cp, tp;
   cp.name = "cp";
@@ -23,20 +22,25 @@ std::vector<Mesh::Axis> axes_of(const PtdOptions& options, const Comms& comms) {
   tp.comm = comms.tp;
   tp.sequence_parallel = options.sequence_parallel;
   tp.loss_parallel = options.loss_parallel;
-  return {cp, tp};
+  std::vector<Mesh::Axis> axes;
+  if (cp.comm.size() > 1) axes.push_back(cp);
+  if (tp.comm.size() > 1) axes.push_back(tp);
+  return axes;
 }
 
-// Positions of rank r, ascending: one part, or two parts of half the size.
-at::Tensor positions_of(int64_t seq_len, const Mesh& mesh, at::Device device) {
-  const int ranks = mesh.size(kCp), rank = mesh.rank(kCp);
+Placements on_mesh(const Comms& comms, const Placement& along_cp, const Placement& along_tp) {
+  if (comms.cp.size() == 1) return placements({along_tp});
+  if (comms.tp.size() == 1) return placements({along_cp});
+  return placements({along_cp, along_tp});
+}
+
+// Positions that this rank of cp has, ascending: one part, or two parts of half the size.
+at::Tensor positions_of(int64_t seq_len, const Comm& cp, SequenceOrder order, at::Device device) {
+  const int ranks = cp.size(), rank = cp.rank();
   const at::Tensor all = at::arange(seq_len, at::TensorOptions().dtype(at::kLong).device(device));
-  if (mesh.axis(kCp).order == SequenceOrder::kPlain) return all.chunk(ranks)[rank];
+  if (order == SequenceOrder::kPlain) return all.chunk(ranks)[rank];
   const std::vector<at::Tensor> parts = all.chunk(2 * ranks);
   return at::cat({parts[rank], parts[2 * ranks - 1 - rank]});
-}
-
-Placements placements_for(const YokeParameter& param) {
-  return placements({replicate(), param.tp_cut > 0 ? shard(param.tp_cut - 1) : replicate()});
 }
 
 at::Tensor part_without_memory(const at::Tensor& leaf, const Mesh& mesh, const Placements& lie) {
@@ -73,24 +77,29 @@ std::unique_ptr<MeshModel> MeshModel::make(const YokeModelSummary& model,
                                            const Comms& comms,
                                            const YokeHost& host) {
   if (comms.cp.size() == 1 && comms.tp.size() == 1) return nullptr;
-  std::unique_ptr<MeshModel> made(new MeshModel(params, axes_of(options, comms)));
+  std::unique_ptr<MeshModel> made(new MeshModel(params, options, comms));
   if (options.debug_ops) {
     made->mesh_.debug = [&host](const std::string& line) {
       host.log(host.ctx, YOKE_LOG_INFO, view(line));
     };
   }
   for (uint64_t p = 0; p < model.num_params; ++p) {
-    const Placements lie = placements_for(*model.params[p]);
+    const int32_t cut = model.params[p]->tp_cut;
+    const Placements lie =
+        on_mesh(comms, replicate(), cut > 0 ? shard(cut - 1) : replicate());
     convert_parameter(
         params[p], part_without_memory(params[p], made->mesh_, lie), made->mesh_, lie);
   }
   if (comms.cp.size() > 1)
-    made->sequence_ = positions_of(model.seq_len, made->mesh_, params[0].device());
+    made->sequence_ =
+        positions_of(model.seq_len, comms.cp, options.order, params[0].device());
   return made;
 }
 
-MeshModel::MeshModel(const std::vector<at::Tensor>& params, std::vector<Mesh::Axis> axes)
-    : params_(params), mesh_(std::move(axes)) {}
+MeshModel::MeshModel(const std::vector<at::Tensor>& params,
+                     const PtdOptions& options,
+                     const Comms& comms)
+    : params_(params), comms_(comms), mesh_(axes_of(options, comms)) {}
 
 MeshModel::~MeshModel() {
   for (const at::Tensor& param : params_) revert_parameter(param);
@@ -104,14 +113,14 @@ TorchInputs MeshModel::distribute(const TorchInputs& inputs) {
     cut.emplace_back(role,
                      from_local(tensor.index_select(1, sequence_),
                                 mesh_,
-                                placements({shard(1), replicate()}),
+                                on_mesh(comms_, shard(1), replicate()),
                                 tensor.sizes()));
   }
   return cut;
 }
 
 bool MeshModel::is_first() const {
-  return mesh_.rank(kCp) == 0 && mesh_.rank(kTp) == 0;
+  return comms_.cp.rank() == 0 && comms_.tp.rank() == 0;
 }
 
 const at::Tensor& memory_of(const at::Tensor& param) {

@@ -36,9 +36,10 @@ class MeshModel {
   bool is_first() const;
 
  private:
-  MeshModel(const std::vector<at::Tensor>& params, std::vector<Mesh::Axis> axes);
+  MeshModel(const std::vector<at::Tensor>& params, const PtdOptions& options, const Comms& comms);
 
   const std::vector<at::Tensor>& params_;
+  const Comms& comms_;
   Mesh mesh_;
   at::Tensor sequence_;  // positions that this rank of cp has, ascending; undefined for cp = 1
 };
