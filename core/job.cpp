@@ -21,8 +21,8 @@ int32_t product(const Degrees& degrees) {
 }
 
 // "2 faults:\n  ...\n  ..." or the one fault.
-[[noreturn]] void refuse(const std::vector<std::string>& faults) {
-  throw Refused(kExitUsage, ConfigError("this run", faults).what());
+[[noreturn]] void refuse(const std::vector<std::string>& faults, int exit_code) {
+  throw Refused(exit_code, ConfigError("this run", faults).what());
 }
 
 LoadedBackend find_and_load(const RunConfig& run) {
@@ -126,10 +126,15 @@ void ask_backend(Job& job, std::vector<std::string>& faults) {
   job.plan = std::make_unique<RunPlan>(job.config.run, job.plan->plan().world_size);
   const auto model = make_model(job);
   if (job.model.num_params == 0) job.model.num_params = count_params(model->summary());
-  const PlanReport report =
-      job.backend.plan(model->summary(), job.options.data(), job.options.size(), job.plan->plan());
+  const PlanReport report = job.backend.plan(model->summary(),
+                                             job.options.data(),
+                                             job.options.size(),
+                                             job.plan->plan(),
+                                             job.inner->for_plan());
   for (const PlanRemark& r : report.refusals) faults.push_back(remark_text(r));
-  for (const PlanRemark& r : report.notes) job.notes.push_back(remark_text(r));
+  for (const PlanRemark& r : report.notes) {
+    if (r.allowed.empty()) job.notes.push_back(remark_text(r));
+  }
   if (!report.refusals.empty()) return;
   for (std::string& fault : job.plan->complete(job.config.run.train.max_micro_batch))
     faults.push_back(fault);
@@ -151,6 +156,7 @@ Job make_job(const std::string& config_path,
   LoadedBackend backend = find_and_load(config.run);
   Job job{std::move(config),
           backend,
+          nullptr,
           OptionList({}),
           OptionList({}),
           {nullptr, 0, Sampler(0, 0, false, 0), Sampler(0, 0, false, 0)},
@@ -160,6 +166,7 @@ Job make_job(const std::string& config_path,
           nullptr,
           {}};
   const RunConfig& run = job.config.run;
+  job.inner = std::make_unique<InnerBackends>(run);
   job.plan = std::make_unique<RunPlan>(run, world_size > 0 ? world_size : product(run.degrees));
 
   std::vector<std::string> faults;
@@ -176,7 +183,7 @@ Job make_job(const std::string& config_path,
   if (job.family.make_blocks && job.options.size() == backend.description().num_options) {
     collect(faults, [&] { ask_backend(job, faults); });
   }
-  if (!faults.empty()) refuse(faults);
+  if (!faults.empty()) refuse(faults, job.inner->any_unusable() ? kExitPlugin : kExitUsage);
   return job;
 }
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/loaded_backend.hpp"
+#include "core/backend/inner_backends.hpp"
 #include "core/config/config.hpp"
 #include "core/config/options.hpp"
 #include "core/data/token_stream.hpp"
@@ -20,6 +20,7 @@ namespace yoke {
 struct Job {
   LoadedConfig config;  // backend options checked and filled in
   LoadedBackend backend;
+  std::unique_ptr<InnerBackends> inner;  // those that the backend stands on
   OptionList options;
   OptionList model_options;  // of the family
   DataSet data;

@@ -85,10 +85,12 @@ void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Po
   world.set_mesh(mesh);
 
   // The backend makes its context, then takes the model.
-  HostServices services(world,
-                        [&](int32_t level, const std::string& text) { log.write(level, text); },
-                        &cancel_flag(),
-                        {YOKE_DEVICE_CPU, 0});
+  HostServices services(
+      world,
+      [&](int32_t level, const std::string& text) { log.write(level, text); },
+      &cancel_flag(),
+      {YOKE_DEVICE_CPU, 0},
+      job.inner.get());
   BackendContext context = job.backend.init(init_args(job, services));
   const auto model_host = make_model(job);
   WrappedModel model = context.wrap_model(model_host->model());

@@ -21,6 +21,7 @@
 #include "core/run_place.hpp"
 #include "core/stop.hpp"
 #include "core/train.hpp"
+#include "core/translate.hpp"
 
 namespace yoke {
 namespace {
@@ -133,16 +134,21 @@ LogOptions log_options(const Arguments& a, const RunPlace& place, int32_t rank) 
   return options;
 }
 
+nlohmann::ordered_json backend_json(const LoadedBackend& backend) {
+  return {{"name", backend.name()},
+          {"version", std::string(view(backend.description().version))},
+          {"path", backend.path()}};
+}
+
 void describe_run(RunFolder& folder, const Job& job) {
   folder.begin();
   folder.write("config.resolved.toml", to_toml(job.config));
   folder.write("origin.json", origins_json(job.config));
   folder.write("env.json", environment_json({{"yoke", YOKE_VERSION}, {"torch", TORCH_VERSION}}));
-  const nlohmann::ordered_json backend = {
-      {"name", job.backend.name()},
-      {"version", std::string(view(job.backend.description().version))},
-      {"path", job.backend.path()}};
-  folder.write("backends.json", nlohmann::ordered_json::array({backend}).dump(2) + "\n");
+  auto backends = nlohmann::ordered_json::array({backend_json(job.backend)});
+  for (const InnerBackends::Inner* inner : job.inner->opened())
+    backends.push_back(backend_json(inner->backend));
+  folder.write("backends.json", backends.dump(2) + "\n");
 }
 
 // What a failure means for the exit code of this rank.
@@ -159,8 +165,9 @@ std::string thread_text(int local_ranks) {
   };
   const int cores = usable_cores(), threads = at::get_num_threads();
   const bool ours = threads == threads_per_rank(cores, local_ranks);
-  return "threads    " + std::to_string(threads) + " per rank (" + (ours ? "" : "OMP_NUM_THREADS; ") +
-         count(cores, "core") + ", " + count(local_ranks, "local rank") + ")";
+  return "threads    " + std::to_string(threads) + " per rank (" +
+         (ours ? "" : "OMP_NUM_THREADS; ") + count(cores, "core") + ", " +
+         count(local_ranks, "local rank") + ")";
 }
 
 // Trains, and leaves exit.json whatever happens.
@@ -301,6 +308,8 @@ int dispatch(const std::vector<std::string>& words, const std::map<std::string, 
   }
   if (!words.empty() && words[0] == "--doctor") return say_what_i_am();
   if (!words.empty() && words[0] == "--generate") return generate({words.begin() + 1, words.end()});
+  if (!words.empty() && words[0] == "--translate")
+    return translate({words.begin() + 1, words.end()});
 
   const Arguments a = parse(words);
   if (a.mode == Arguments::kPlan) return print_plan(a, families);

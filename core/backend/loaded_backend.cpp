@@ -245,10 +245,12 @@ const YokeDescription& LoadedBackend::description() const {
 PlanReport LoadedBackend::plan(const YokeModelSummary& model,
                                const YokeOption* options,
                                uint64_t num_options,
-                               YokePlan& plan) const {
+                               YokePlan& plan,
+                               const YokeHeader* extensions) const {
   PlanReport report;
   YokePlanArgs args{};
   args.header = YOKE_HEADER(YokePlanArgs, YOKE_ID_PLAN_ARGS);
+  args.header.next = extensions;
   args.model = &model;
   args.options = options;
   args.num_options = num_options;

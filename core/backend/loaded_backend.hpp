@@ -15,7 +15,7 @@ namespace yoke {
 struct PlanRemark {
   std::string key;  // full name of a key of the run file
   std::string given;
-  std::string allowed;  // "" in a note
+  std::string allowed;  // in a note: a line of a run file that says the same, or ""
   std::string hint;     // what to write instead
 };
 
@@ -100,11 +100,13 @@ class LoadedBackend {
   // A copy, fields that the backend does not know are zero; strings live as long as the process.
   const YokeDescription& description() const;
 
-  // Fills the unset fields of plan. Refusals are an answer, not an exception. Pure; any thread.
+  // Fills the unset fields of plan. Refusals are an answer, not an exception. extensions: chained
+  // on the arguments. Pure; any thread.
   PlanReport plan(const YokeModelSummary& model,
                   const YokeOption* options,
                   uint64_t num_options,
-                  YokePlan& plan) const;
+                  YokePlan& plan,
+                  const YokeHeader* extensions = nullptr) const;
 
   // Collective. args.plan, args.options for the call; args.host until the context is destroyed.
   BackendContext init(const YokeInitArgs& args) const;

@@ -36,6 +36,8 @@ const char* option_type(int32_t type) {
       return "string";
     case YOKE_OPTION_FILE:
       return "file";
+    case YOKE_OPTION_VARIABLES:
+      return "variables";
     default:
       return "unknown";
   }

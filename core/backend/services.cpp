@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "yoke/error.hpp"
+#include "yoke/backend.hpp"
 #include "yoke/torch.hpp"
 
 struct YokeWork {
@@ -13,12 +13,14 @@ struct YokeWork {
 namespace yoke {
 namespace {
 
-constexpr const char* kCollectives = "yoke.collectives/1";
-
 template <class T>
 T& required(T* pointer, const char* what) {
   if (pointer == nullptr) throw Error(YOKE_INVALID_ARGUMENT, std::string(what) + " is NULL");
   return *pointer;
+}
+
+bool is(const char* text, const char* name) {
+  return text != nullptr && std::strcmp(text, name) == 0;
 }
 
 Communicator& communicator(YokeComm* comm) {
@@ -68,9 +70,20 @@ struct ServiceSlots {
   }
 
   static const YokeHeader* get_service(void* ctx, const char* name, uint64_t min_size) {
-    const YokeHeader* table = &self(ctx).collectives_.header;
-    if (name == nullptr || std::strcmp(name, kCollectives) != 0) return nullptr;
-    return table->struct_size >= min_size ? table : nullptr;
+    const HostServices& host = self(ctx);
+    const YokeHeader* table = nullptr;
+    if (is(name, "yoke.collectives/1")) table = &host.collectives_.header;
+    if (is(name, "yoke.backends/1") && host.inner_ != nullptr) table = &host.backends_.header;
+    return table != nullptr && table->struct_size >= min_size ? table : nullptr;
+  }
+
+  static int32_t open(
+      void* ctx, const char* name, uint32_t axes, YokeInnerBackend* out, YokeError* err) {
+    return guard(err, [&] {
+      HostServices& host = self(ctx);
+      const auto& inner = host.inner_->open(&required(name, "open: name"));
+      write_result(&required(out, "open: out"), InnerBackends::contract(inner, host.along(axes)));
+    });
   }
 
   static int32_t comm(
@@ -79,7 +92,7 @@ struct ServiceSlots {
       YokeComm*& result = required(out, "comm: out");
       result = nullptr;
       HostServices& host = self(ctx);
-      Communicator& c = host.world_.comm(axes, &required(purpose, "comm: purpose"));
+      Communicator& c = host.world_.comm(axes & host.axes_, &required(purpose, "comm: purpose"));
       result = &host.comms_.try_emplace(&c, YokeComm{&c}).first->second;
     });
   }
@@ -143,8 +156,7 @@ struct ServiceSlots {
   }
 
   static void* native(YokeComm* comm, const char* type) {
-    if (comm == nullptr || type == nullptr || std::strcmp(type, "c10d::ProcessGroup") != 0)
-      return nullptr;
+    if (comm == nullptr || !is(type, "c10d::ProcessGroup")) return nullptr;
     void* group = nullptr;
     guard(nullptr, [&] { group = comm->comm->process_group(); });
     return group;
@@ -154,13 +166,38 @@ struct ServiceSlots {
 HostServices::HostServices(CommWorld& world,
                            LogSink log,
                            const std::atomic<bool>* cancel,
-                           YokeDevice device)
-    : world_(world), log_(std::move(log)), cancel_(cancel) {
+                           YokeDevice device,
+                           InnerBackends* inner)
+    : world_(world), log_(std::move(log)), cancel_(cancel), inner_(inner) {
+  fill_tables(device);
+}
+
+HostServices::HostServices(const HostServices& whole, uint32_t axes)
+    : world_(whole.world_),
+      log_(whole.log_),
+      cancel_(whole.cancel_),
+      inner_(whole.inner_),
+      axes_(axes) {
+  fill_tables(whole.host_.device);
+  const Communicator& part = world_.comm(axes, "inner world");
+  host_.rank = part.rank();
+  host_.world_size = part.size();
+}
+
+const YokeHost* HostServices::along(uint32_t axes) {
+  const uint32_t both = axes & axes_;
+  if (both == axes_) return &host_;
+  std::unique_ptr<HostServices>& part = parts_[both];
+  if (!part) part.reset(new HostServices(*this, both));
+  return &part->host_;
+}
+
+void HostServices::fill_tables(YokeDevice device) {
   using S = ServiceSlots;
   host_ = {YOKE_HEADER(YokeHost, YOKE_ID_HOST),
            this,
-           world.rank(),
-           world.size(),
+           world_.rank(),
+           world_.size(),
            device,
            S::log,
            S::check_cancel,
@@ -177,6 +214,7 @@ HostServices::HostServices(CommWorld& world,
                   S::barrier,
                   S::wait,
                   S::native};
+  backends_ = {YOKE_HEADER(YokeBackends, YOKE_ID_BACKENDS), this, S::open};
 }
 
 }  // namespace yoke

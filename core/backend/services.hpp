@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "core/backend/inner_backends.hpp"
 #include "core/comm/communicator.hpp"
 #include "yoke/parallel_backend.h"
 
@@ -19,12 +20,16 @@ namespace yoke {
 using LogSink =
     std::function<void(int32_t level, const std::string& text)>;  // YOKE_LOG_..., any thread
 
-// The services of one rank: log, check_cancel, "yoke.collectives/1". The world, and what the sink
-// and the flag refer to, outlive this; this outlives the contexts of the backend.
+// The services of one rank: log, check_cancel, "yoke.collectives/1", "yoke.backends/1". The world,
+// and what the sink and the flag refer to, outlive this; this outlives the contexts of the backend.
 class HostServices {
  public:
-  // cancel: may be NULL = never.
-  HostServices(CommWorld& world, LogSink log, const std::atomic<bool>* cancel, YokeDevice device);
+  // cancel: may be NULL = never. inner: NULL = this host opens no other backend.
+  HostServices(CommWorld& world,
+               LogSink log,
+               const std::atomic<bool>* cancel,
+               YokeDevice device,
+               InnerBackends* inner = nullptr);
   HostServices(const HostServices&) = delete;
   HostServices& operator=(const HostServices&) = delete;
 
@@ -32,13 +37,21 @@ class HostServices {
 
  private:
   friend struct ServiceSlots;
+  // The host of the ranks that differ from this one only in `axes`. Collective over the world.
+  HostServices(const HostServices& whole, uint32_t axes);
+  const YokeHost* along(uint32_t axes);
+  void fill_tables(YokeDevice device);
 
   CommWorld& world_;
   LogSink log_;
   const std::atomic<bool>* cancel_;
+  InnerBackends* inner_;
+  uint32_t axes_ = YOKE_ALL_AXES;  // what its world is
   YokeHost host_;
   YokeCollectives collectives_;
-  std::map<Communicator*, YokeComm> comms_;  // handles given out
+  YokeBackends backends_;
+  std::map<Communicator*, YokeComm> comms_;                  // handles given out
+  std::map<uint32_t, std::unique_ptr<HostServices>> parts_;  // by axes
 };
 
 }  // namespace yoke

@@ -5,6 +5,7 @@
 #include "core/backend/search.hpp"
 #include "core/cli/command.hpp"
 #include "core/cli/table.hpp"
+#include "core/cli/worker_program.hpp"
 #include "core/config/config.hpp"
 #include "core/config/schema.hpp"
 #include "core/launch/exit_code.hpp"
@@ -27,6 +28,18 @@ int show(const Request& request) {
                                             : to_toml(config);
   std::fputs(text.c_str(), stdout);
   return kExitOk;
+}
+
+// Only a backend knows the other program's config, so the worker loads one.
+int import_file(const Request& request) {
+  try {
+    std::vector<std::string> argv{find_worker(""), "--translate", request.config};
+    argv.insert(argv.end(), request.overrides.begin(), request.overrides.end());
+    return exec_worker(argv);
+  } catch (const Error& e) {
+    std::fprintf(stderr, "yoke: %s\n", e.what());
+    return kExitFailed;
+  }
 }
 
 std::string default_text(const Key& key) {
@@ -68,11 +81,16 @@ int config_command(const std::vector<std::string>& args) {
   show_app->add_option("KEY=VALUE", request.overrides, "overrides, e.g. train.steps=10");
   show_app->add_flag("--origin", request.origin, "say who set each value");
   CLI::App* schema_app = app.add_subcommand("schema", "every key, its type, default and range");
+  CLI::App* import_app = app.add_subcommand(
+      "import", "a config of another program as a run file, by the backend that reads it");
+  import_app->add_option("FILE", request.config, "e.g. an accelerate.yaml")->required();
+  import_app->add_option("KEY=VALUE", request.overrides, "what the run file says besides");
   for (CLI::App* sub : {show_app, schema_app}) {
     sub->add_flag("--json", request.json, "print JSON");
   }
   return run_command(app, args, [&] {
     if (schema_app->parsed()) return list_schema(request.json);
+    if (import_app->parsed()) return import_file(request);
     try {
       return show(request);
     } catch (const ConfigError& e) {

@@ -26,7 +26,7 @@ std::string limits(const OptionInfo& info) {
 }
 
 bool is_text(int32_t type) {
-  return type == YOKE_OPTION_STRING || type == YOKE_OPTION_FILE;
+  return type == YOKE_OPTION_STRING || type == YOKE_OPTION_FILE || type == YOKE_OPTION_VARIABLES;
 }
 
 // Puts the text into the item; returns what is wrong with it, or "".
@@ -48,16 +48,22 @@ std::string set_number(const OptionInfo& info, const std::optional<Value>& value
   return "";
 }
 
-std::string set_string(const OptionInfo& info, const BackendOption& option, Item& item) {
+std::string set_text(const BackendOption& option, Item& item) {
   if (!option.is_string && !option.loose) return "expected a string";
   item.string_value = option.text;
+  return "";
+}
+
+std::string set_string(const OptionInfo& info, const BackendOption& option, Item& item) {
+  const std::string reason = set_text(option, item);
+  if (!reason.empty()) return reason;
   const auto& words = info.choices;
   if (words.empty() || std::find(words.begin(), words.end(), option.text) != words.end()) return "";
   return "allowed: " + join(words) + did_you_mean(option.text, words);
 }
 
-std::string set_file(const OptionInfo& info, const BackendOption& option, Item& item) {
-  const std::string reason = set_string(info, option, item);
+std::string set_file(const BackendOption& option, Item& item) {
+  const std::string reason = set_text(option, item);
   if (!reason.empty() || option.text.empty()) return reason;
   std::error_code ignored;
   if (std::filesystem::is_directory(option.text, ignored))
@@ -68,9 +74,34 @@ std::string set_file(const OptionInfo& info, const BackendOption& option, Item& 
   return "";
 }
 
+// "NAME|PREFIX_*"
+bool is_listed(const std::string& variable, const std::string& patterns) {
+  for (size_t begin = 0; begin < patterns.size();) {
+    const size_t end = std::min(patterns.find('|', begin), patterns.size());
+    const std::string pattern = patterns.substr(begin, end - begin);
+    const bool prefix = pattern.ends_with('*');
+    if (prefix ? variable.starts_with(pattern.substr(0, pattern.size() - 1)) : variable == pattern)
+      return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
+std::string set_variables(const BackendOption& option, Item& item) {
+  const std::string reason = set_text(option, item);
+  item.content.clear();
+  for (auto [name, value] : process_environment()) {
+    if (!is_listed(name, item.string_value)) continue;
+    std::replace(value.begin(), value.end(), '\n', ' ');
+    item.content += name + "=" + value + "\n";
+  }
+  return reason;
+}
+
 std::string set_value(const OptionInfo& info, const BackendOption& option, Item& item) {
   if (info.type == YOKE_OPTION_STRING) return set_string(info, option, item);
-  if (info.type == YOKE_OPTION_FILE) return set_file(info, option, item);
+  if (info.type == YOKE_OPTION_FILE) return set_file(option, item);
+  if (info.type == YOKE_OPTION_VARIABLES) return set_variables(option, item);
   const std::optional<Value> value =
       option.is_string ? std::nullopt : parse_toml_value(option.text);
   if (info.type != YOKE_OPTION_BOOL) return set_number(info, value, item);
@@ -164,6 +195,8 @@ const char* option_type_name(int32_t type) {
       return "string";
     case YOKE_OPTION_FILE:
       return "file";
+    case YOKE_OPTION_VARIABLES:
+      return "variables";
     default:
       return "unknown type";
   }

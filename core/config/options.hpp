@@ -14,7 +14,7 @@ namespace yoke {
 // Copies that live on their own.
 std::vector<OptionInfo> option_infos(const YokeDescription& description);
 
-// "int", "float", "bool", "string", "file".
+// "int", "float", "bool", "string", "file", "variables".
 const char* option_type_name(int32_t type);
 
 // Values of all options of one owner. Owns the strings that data() points to. Movable only.
@@ -23,7 +23,7 @@ class OptionList {
   struct Item {
     std::string key;
     std::string string_value;
-    std::string content;  // of a file
+    std::string content;  // of a file; of variables: lines NAME=VALUE
     double double_value = 0;
     int64_t int_value = 0;  // also of a bool
     int32_t type = YOKE_OPTION_STRING;
@@ -54,8 +54,9 @@ struct OptionOwner {
 };
 
 // The values of every option that the owner declares, in its order; defaults filled in. Options of
-// other tables are passed by. Reads the files. Throws ConfigError with every fault (unknown key,
-// type, range, choice, unreadable file); INTERNAL if the declaration contradicts itself.
+// other tables are passed by. Reads the files and the environment. Throws ConfigError with every
+// fault (unknown key, type, range, choice, unreadable file); INTERNAL if the declaration
+// contradicts itself.
 OptionList check_options(const std::vector<BackendOption>& given,
                          const OptionOwner& owner,
                          const std::vector<OptionInfo>& infos);

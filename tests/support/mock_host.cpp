@@ -54,6 +54,8 @@ MockOptions::MockOptions(const ParallelBackend& backend,
       if (option.given) path = key + ".file";
       option.string_value = view(path);
       option.content = view(text);
+    } else if (info.type == YOKE_OPTION_VARIABLES) {
+      if (option.given) option.content = view(text);
     } else if (info.type == YOKE_OPTION_BOOL) {
       option.int_value = text == "true";
     } else if (info.type == YOKE_OPTION_INT && !text.empty()) {
@@ -89,6 +91,7 @@ int32_t MockPlan::ask(const ParallelBackend& backend,
   refusals.clear();
   YokePlanArgs args{};
   args.header = YOKE_HEADER(YokePlanArgs, YOKE_ID_PLAN_ARGS);
+  args.header.next = extensions;
   args.model = &model;
   const MockOptions values(backend, options);
   args.options = values.values().data();

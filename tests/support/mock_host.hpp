@@ -54,6 +54,7 @@ struct MockPlan {
   YokeOptimizer optimizer{};
   YokePlan plan{};
   std::map<std::string, std::string> options;  // that the user gives
+  const YokeHeader* extensions = nullptr;      // chained on the arguments of plan
 
   struct Refused {
     std::string key, given, allowed, hint;

@@ -54,6 +54,10 @@ class Refusals {
   void note(std::string_view key, std::string_view given, std::string_view hint) {
     send(key, given, "", hint, 1);
   }
+  // The line of a run file that says the same as a key of a foreign config.
+  void equivalent(std::string_view key, std::string_view given, std::string_view line) {
+    send(key, given, line, "", 1);
+  }
   int count() const { return count_; }
 
  private:

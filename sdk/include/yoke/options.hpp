@@ -17,7 +17,7 @@ struct OptionInfo {
   std::string key;
   int32_t type = YOKE_OPTION_STRING;
   std::string default_value;         // as in a run file, strings without quotes; "" = unset
-  std::vector<std::string> choices;  // of a string; empty = any
+  std::vector<std::string> choices;  // of a string; empty = any. Of a file: its usual names
   double min = -std::numeric_limits<double>::infinity();  // of numbers, inclusive
   double max = std::numeric_limits<double>::infinity();
   std::string doc;

@@ -72,6 +72,8 @@ enum {
   YOKE_ID_PIECE = 22,
   YOKE_ID_CHECKPOINT_ARGS = 23,
   YOKE_ID_COLLECTIVES = 24,
+  YOKE_ID_BACKENDS = 25,
+  YOKE_ID_INNER_BACKEND = 26,
   YOKE_ID_TORCH_MODEL = 64 /* yoke/torch.hpp */
 };
 
@@ -178,13 +180,15 @@ enum { YOKE_PP = 0, YOKE_DP_REPLICATE = 1, YOKE_DP_SHARD = 2, YOKE_CP = 3, YOKE_
 /* ---- describe ------------------------------------------------------------------------------------ */
 
 /* A file is a path, relative to the current directory; the host reads it and hands over its bytes too,
- * so that plan stays pure. */
+ * so that plan stays pure. Variables of the environment are handed over likewise, as lines NAME=VALUE
+ * sorted by name; the string value says which: "NAME|PREFIX_*". */
 enum {
   YOKE_OPTION_INT = 1,
   YOKE_OPTION_DOUBLE = 2,
   YOKE_OPTION_BOOL = 3,
   YOKE_OPTION_STRING = 4,
-  YOKE_OPTION_FILE = 5
+  YOKE_OPTION_FILE = 5,
+  YOKE_OPTION_VARIABLES = 6
 };
 
 /* One option of the backend, written `[name] key = value` or `name.key=value` by the user. The host
@@ -194,7 +198,8 @@ typedef struct YokeOptionInfo {
   YokeString key;           /* without the backend's name */
   YokeString default_value; /* as it would be written in a run file, strings without quotes; empty = a
                                number or bool that stays unset, a string or file that is "" */
-  YokeString choices;       /* of a string: "a|b|c"; empty = any */
+  YokeString choices;       /* of a string: "a|b|c"; empty = any. Of a file, if it is another program's
+                               config that notes of plan translate: the names that it has, "*.yaml|*.yml" */
   YokeString doc;           /* one line */
   double min;               /* of numbers, inclusive; min > max = no limit */
   double max;
@@ -329,7 +334,7 @@ typedef struct YokeModel {
 typedef struct YokeOption {
   YokeString key;
   YokeString string_value; /* of a file: its path as the user wrote it */
-  YokeString content;      /* of a file: its bytes */
+  YokeString content;      /* of a file: its bytes; of variables: their lines */
   double double_value;
   int64_t int_value; /* also of a bool: 0 or 1 */
   int32_t type;
@@ -373,7 +378,9 @@ typedef struct YokePlan {
                                     left unset, fp64 for fp64 and fp32 otherwise */
 } YokePlan;
 
-/* One reason not to run this plan, or (note = 1) something the user should know. */
+/* One reason not to run this plan, or (note = 1) something the user should know. A note with `allowed`
+ * translates a key of a foreign config: `allowed` is a line of a run file that says the same, such as
+ * `tp_degree = 2`. It is shown by `yoke config import` alone. */
 typedef struct YokeRefusal {
   YokeHeader header;
   YokeString key;     /* full name of a key of the run file, e.g. "tp_degree", "mine.unit_bytes" */
@@ -385,7 +392,7 @@ typedef struct YokeRefusal {
 } YokeRefusal;
 
 typedef struct YokePlanArgs {
-  YokeHeader header;
+  YokeHeader header; /* next: YOKE_ID_BACKENDS, if this host can open other backends */
   const YokeModelSummary* model;
   const YokeOption* options;
   uint64_t num_options;
@@ -439,6 +446,29 @@ typedef struct YokeCollectives {
   /* The object behind: "c10d::ProcessGroup" gives a borrowed c10d::ProcessGroup*; NULL = not that kind. */
   void* (*native)(YokeComm* comm, const char* type);
 } YokeCollectives;
+
+/* A backend that another one stands on. The outer one calls its table as a host would: plan with a plan
+ * and options that it may have changed, then init, wrap_model and the rest. Refusals may be handed on as
+ * they are, and so may a model, with its extensions if both have the same torch_tag. */
+typedef struct YokeInnerBackend {
+  YokeHeader header;
+  const struct ParallelBackend* table; /* lives as long as the process */
+  const YokeOption* options; /* every option of it: [its name] of the run file, else the default */
+  uint64_t num_options;
+  const YokeHost* host; /* for its init: rank, world and collectives are those along `axes`. NULL while
+                           a plan is made: there are no ranks yet */
+} YokeInnerBackend;
+
+/* "yoke.backends/1". */
+typedef struct YokeBackends {
+  YokeHeader header;
+  void* ctx;
+  /* Finds a backend as parallel_backend of a run file is found, loads it if need be, checks its options.
+   * axes (bits): the inner world is the ranks that differ from this one only in these; YOKE_ALL_AXES =
+   * all of them. What *out points to lives until destroy returned, in plan for the call. Any thread in
+   * plan; in init collective over the world. */
+  int32_t (*open)(void* ctx, const char* name, uint32_t axes, YokeInnerBackend* out, YokeError* err);
+} YokeBackends;
 
 /* ---- init, wrap_model ---------------------------------------------------------------------------- */
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "tests/unit/config/support.hpp"
 
 namespace yoke {
@@ -65,6 +67,22 @@ TEST(CheckOptions, FillsInEveryDefault) {
   EXPECT_EQ(view(o[3].string_value), "sharded");
   EXPECT_EQ(view(o[4].string_value), "");
   for (int i = 0; i < 5; ++i) EXPECT_EQ(o[i].given, 0);
+}
+
+TEST(CheckOptions, HandsOverTheVariablesThatAreAskedFor) {
+  ::setenv("OX_TEST_B", "two\nlines", 1);
+  ::setenv("OX_TEST_A", "1", 1);
+  ::setenv("OXEN", "no", 1);
+  const std::vector<OptionInfo> asks = {
+      info("environment", YOKE_OPTION_VARIABLES, "OX_TEST_*|OX_NOT_SET")};
+  const auto content = [&](const std::vector<std::string>& overrides) {
+    const OptionList list =
+        check_options(Loading({least(""), overrides}).run().backend_options, kOx, asks);
+    return std::string(view(list.data()->content));
+  };
+  EXPECT_EQ(content({}), "OX_TEST_A=1\nOX_TEST_B=two lines\n");
+  EXPECT_EQ(content({"ox.environment=OXEN"}), "OXEN=no\n");
+  EXPECT_EQ(content({"ox.environment="}), "");
 }
 
 TEST(CheckOptions, TakesWhatTheUserWrote) {

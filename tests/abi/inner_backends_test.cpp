@@ -1,0 +1,115 @@
+// A backend that stands on another one: what the host opens for it, and for which ranks.
+#include "core/backend/inner_backends.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/backend/services.hpp"
+#include "tests/abi/toys.hpp"
+#include "tests/support/virtual_ranks.hpp"
+#include "yoke/options.hpp"
+#include "yoke/torch.hpp"
+
+namespace yoke {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::message_of;
+using testing::Toys;
+
+// A run whose backend_path has the toy, with an option of it.
+struct ToyRun {
+  explicit ToyRun(const std::string& gear = "4") {
+    toys.copy("");
+    config.backend_path = {toys.folder().path().string()};
+    config.backend_options = {{"toy", "gear", gear, "run.toml:7", false, false}};
+  }
+  Toys toys;
+  RunConfig config;
+};
+
+YokeInnerBackend blank() {
+  YokeInnerBackend inner{};
+  inner.header = YOKE_HEADER(YokeInnerBackend, YOKE_ID_INNER_BACKEND);
+  return inner;
+}
+
+const YokeBackends& service_of(const YokeHeader* header) {
+  EXPECT_EQ(header->struct_id, uint32_t{YOKE_ID_BACKENDS});
+  return *reinterpret_cast<const YokeBackends*>(header);
+}
+
+TEST(InnerBackends, AreFoundAsTheRunsOwnAndGetTheOptionsOfTheirTable) {
+  const ToyRun run;
+  InnerBackends backends(run.config);
+  const YokeBackends& service = service_of(backends.for_plan());
+  YokeInnerBackend inner = blank();
+  YokeError err = make_error();
+  ASSERT_EQ(service.open(service.ctx, "toy", YOKE_ALL_AXES, &inner, &err), YOKE_OK) << err.text;
+  const YokeDescription* description = nullptr;
+  ASSERT_EQ(inner.table->describe(&description, &err), YOKE_OK);
+  EXPECT_EQ(view(description->name), "toy");
+  const Options options(inner.options, inner.num_options);
+  EXPECT_EQ(options.integer("gear"), 4);
+  EXPECT_TRUE(options.given("gear"));
+  EXPECT_EQ(options.string("colour"), "red");
+  EXPECT_EQ(inner.host, nullptr) << "no ranks yet";
+  EXPECT_EQ(&backends.open("toy"), backends.opened().at(0)) << "opened once";
+  EXPECT_FALSE(backends.any_unusable());
+}
+
+TEST(InnerBackends, SayWhatIsWrongWithAName) {
+  const ToyRun run("9");
+  InnerBackends backends(run.config);
+  EXPECT_THAT(message_of([&] { backends.open("toy"); }), HasSubstr("run.toml:7: toy.gear = 9"));
+  EXPECT_FALSE(backends.any_unusable()) << "it is there, its options are wrong";
+  EXPECT_THAT(message_of([&] { backends.open("toi"); }), HasSubstr("did you mean 'toy'?"));
+  EXPECT_TRUE(backends.any_unusable());
+  const YokeBackends& service = service_of(backends.for_plan());
+  YokeInnerBackend inner = blank();
+  YokeError err = make_error();
+  EXPECT_EQ(service.open(service.ctx, nullptr, YOKE_ALL_AXES, &inner, &err), YOKE_INVALID_ARGUMENT);
+}
+
+// 2 replicas of 2 shards.
+TEST(InnerBackends, GetAHostOfTheRanksAlongTheAxes) {
+  const ToyRun run;
+  InnerBackends backends(run.config);
+  test::orderly_virtual_ranks(4, {}, [&](CommWorld& world) {
+    world.set_mesh(Mesh({1, 2, 2, 1, 1}));
+    HostServices services(
+        world, [](int32_t, const std::string&) {}, nullptr, {YOKE_DEVICE_CPU, 0}, &backends);
+    const YokeHost& host = *services.host();
+    const YokeBackends& service =
+        service_of(host.get_service(host.ctx, "yoke.backends/1", sizeof(YokeBackends)));
+    YokeError err = make_error();
+    YokeInnerBackend whole = blank(), part = blank();
+    ASSERT_EQ(service.open(service.ctx, "toy", YOKE_ALL_AXES, &whole, &err), YOKE_OK) << err.text;
+    EXPECT_EQ(whole.host, &host);
+    const uint32_t shards = YOKE_AXIS_BIT(YOKE_DP_SHARD);
+    ASSERT_EQ(service.open(service.ctx, "toy", shards, &part, &err), YOKE_OK) << err.text;
+    EXPECT_EQ(part.host->world_size, 2);
+    EXPECT_EQ(part.host->rank, world.rank() % 2);
+
+    // Its world is these two ranks: the sum of their global ranks.
+    const auto& collectives = *reinterpret_cast<const YokeCollectives*>(
+        part.host->get_service(part.host->ctx, "yoke.collectives/1", sizeof(YokeCollectives)));
+    YokeComm* comm = nullptr;
+    ASSERT_EQ(collectives.comm(collectives.ctx, YOKE_ALL_AXES, "test", &comm, &err), YOKE_OK);
+    EXPECT_EQ(collectives.size(comm), 2);
+    const at::Tensor sum = at::full({1}, world.rank(), at::kFloat);
+    ASSERT_EQ(collectives.all_reduce(comm, TensorView(sum).get(), YOKE_SUM, nullptr, &err),
+              YOKE_OK);
+    EXPECT_EQ(sum.item<float>(), world.rank() < 2 ? 1 : 5);
+  });
+}
+
+TEST(InnerBackends, AreNoServiceOfAHostThatOpensNone) {
+  const auto world = CommWorld::connect({}, {});
+  HostServices services(*world, [](int32_t, const std::string&) {}, nullptr, {YOKE_DEVICE_CPU, 0});
+  const YokeHost& host = *services.host();
+  EXPECT_EQ(host.get_service(host.ctx, "yoke.backends/1", 0), nullptr);
+}
+
+}  // namespace
+}  // namespace yoke
