@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Yoke beside PyTorch's own strategies and DeepSpeed: same model, same initial bits, same data, interleaved.
+"""Yoke beside PyTorch's own strategies, Accelerate and DeepSpeed: same model, same initial bits, same data, interleaved.
 
     bench/compare_peers.py --workload tiny --strategy fsdp --pairs 7
     bench/compare_peers.py --workload small400 --strategy zero3
@@ -40,6 +40,7 @@ STRATEGIES = {
     "ddp": (["dp_degree={ranks}", "dp_shards=1"], "PyTorch"),
     "fsdp": (["dp_degree=1", "dp_shards={ranks}"], "PyTorch"),
     "tp": (["dp_degree=1", "dp_shards=1", "tp_degree={ranks}"], "PyTorch"),
+    "accelerate": (["dp_degree={ranks}"], "Accelerate"),
     "zero1": (["deepspeed_stub.zero_stage=1"], "DeepSpeed"),
     "zero2": (["deepspeed_stub.zero_stage=2"], "DeepSpeed"),
     "zero3": (["deepspeed_stub.zero_stage=3"], "DeepSpeed"),
@@ -103,7 +104,7 @@ def parse_arguments():
     parser.add_argument("--steps", type=int, default=45, help="per run")
     parser.add_argument("--warmup", type=int, default=5, help="steps left out of the medians")
     parser.add_argument("--yoke", type=pathlib.Path, default=DEFAULT_YOKE)
-    parser.add_argument("--backend", help="default: deepspeed_stub for zero1 to zero3, else ptd")
+    parser.add_argument("--backend", help="default: deepspeed_stub for zero1 to zero3, accelerate_compat, else ptd")
     parser.add_argument("--yoke-args", nargs="*", default=[], metavar="KEY=VALUE", help="more overrides for yoke train")
     parser.add_argument("--data", type=pathlib.Path, help="a text; default: one made by scripts/generate_text")
     parser.add_argument("--json-file", type=pathlib.Path, help="also write every pair's figures here")
@@ -113,7 +114,8 @@ def parse_arguments():
     if options.strategy == "single":
         options.ranks = 1
     if options.backend is None:
-        options.backend = "deepspeed_stub" if options.strategy.startswith("zero") else "ptd"
+        zero = options.strategy.startswith("zero")
+        options.backend = "deepspeed_stub" if zero else {"accelerate": "accelerate_compat"}.get(options.strategy, "ptd")
     return options
 
 

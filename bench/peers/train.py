@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A Python peer: trains a small Llama with PyTorch's own strategies or DeepSpeed on CPU over Gloo.
+"""A Python peer: trains a small Llama with PyTorch's own strategies, Accelerate or DeepSpeed on CPU over Gloo.
 
-    train.py --strategy single|ddp|fsdp|tp|zero1|zero2|zero3 [--ranks N] --data TEXT --out metrics.jsonl [...]
+    train.py --strategy single|ddp|fsdp|tp|accelerate|zero1|zero2|zero3 [--ranks N] --data TEXT --out metrics.jsonl [...]
 
 Starts its own ranks (FileStore in a private folder, no port), one thread each. Rank 0 writes one JSON
 object per step: step, loss (mean over the tokens of the global batch), grad_norm (before clipping),
@@ -24,7 +24,8 @@ ADAMW = {"betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--strategy", choices=("single", "ddp", "fsdp", "tp", "zero1", "zero2", "zero3"), required=True)
+    parser.add_argument("--strategy", choices=("single", "ddp", "fsdp", "tp", "accelerate", "zero1", "zero2", "zero3"),
+                        required=True)
     parser.add_argument("--model", choices=("tiny", "small400", "llama-14m"), default="tiny")
     parser.add_argument("--ranks", type=int, default=2, help="of all but single")
     parser.add_argument("--data", required=True, help="a text; its bytes are the tokens")
@@ -43,7 +44,7 @@ def launch(ranks):
     """Runs this program once per rank. If one fails, ends the others. Returns the exit code."""
     with tempfile.TemporaryDirectory(prefix="peer-") as folder:
         env = {**os.environ, "WORLD_SIZE": str(ranks), "PEER_STORE": os.path.join(folder, "store"), "OMP_NUM_THREADS": "1",
-               "DS_ACCELERATOR": "cpu"}
+               "DS_ACCELERATOR": "cpu", "LOCAL_WORLD_SIZE": str(ranks)}
         command = [sys.executable, *sys.argv]
         children = [subprocess.Popen(command, env={**env, "RANK": str(rank), "LOCAL_RANK": str(rank)})
                     for rank in range(ranks)]
@@ -167,6 +168,29 @@ def train_zero(model, windows, steps, lr, stage):
     return records
 
 
+def train_accelerate(model, windows, steps, lr):
+    """The same under Accelerate, which finds the ranks in the environment: MULTI_CPU, that is DDP."""
+    import accelerate
+    import torch
+
+    accelerator = accelerate.Accelerator(cpu=True)
+    assert accelerator.distributed_type == accelerate.DistributedType.MULTI_CPU, accelerator.distributed_type
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, fused=True, **ADAMW)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    records = []
+    for step in range(steps):
+        begin = time.perf_counter()
+        tokens, targets = windows.step(step)
+        logits = model(tokens)
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        accelerator.backward(loss)
+        norm = accelerator.clip_grad_norm_(model.parameters(), CLIP)
+        optimizer.step()
+        optimizer.zero_grad()
+        records.append((loss.detach(), norm, time.perf_counter() - begin))
+    return records
+
+
 def whole(value):
     return value.full_tensor() if hasattr(value, "full_tensor") else value
 
@@ -200,6 +224,8 @@ def run_rank(options):
     model = build(SHAPES[options.model], options.seq_len, options.seed, dtype)
     if options.strategy.startswith("zero"):
         records = train_zero(model, windows, options.steps, options.lr, int(options.strategy[-1]))
+    elif options.strategy == "accelerate":
+        records = train_accelerate(model, windows, options.steps, options.lr)
     else:
         model = parallelize(model, options.strategy, dist)
         records = train(model, windows, options.steps, options.lr, options.strategy)

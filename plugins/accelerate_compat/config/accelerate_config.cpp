@@ -1,0 +1,275 @@
+#include "plugins/accelerate_compat/config/accelerate_config.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <set>
+
+#include "yoke/nearest.hpp"
+
+namespace yoke::accelerate_compat {
+namespace {
+
+std::string lower(std::string text) {
+  std::transform(
+      text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+std::string upper(std::string text) {
+  std::transform(
+      text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::toupper(c); });
+  return text;
+}
+
+bool is_one_of(const std::string& text, std::initializer_list<std::string_view> words) {
+  return std::find(words.begin(), words.end(), text) != words.end();
+}
+
+// A boolean of YAML 1.1, as PyYAML reads it, is written in one of these three ways.
+bool is_cased_word(const std::string& text) {
+  const std::string small = lower(text);
+  std::string title = small;
+  if (!title.empty()) title[0] = static_cast<char>(std::toupper(title[0]));
+  return is_one_of(text, {small, title, upper(text)});
+}
+
+// What Accelerate takes for a boolean in a file or a variable; "" = nothing of the kind.
+std::string as_boolean(const std::string& text) {
+  const std::string small = lower(text);
+  if (is_one_of(small, {"true", "yes", "on", "1", "y", "t"})) return "true";
+  if (is_one_of(small, {"false", "no", "off", "0", "n", "f"})) return "false";
+  return "";
+}
+
+// Decimal; "" = something else, also where YAML 1.1 would see an octal, 0o17 or 1_000.
+std::string as_integer(const std::string& text) {
+  int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || at != end) return "";
+  const std::string decimal = std::to_string(value);
+  return decimal == text ? decimal : "";
+}
+
+// As PyYAML would resolve it: an unquoted no is the boolean, which for a name is its text again.
+std::string canonical(Form form, const std::string& text) {
+  if (form == Form::kBool) return as_boolean(text);
+  if (form == Form::kInt) return as_integer(text);
+  return text;
+}
+
+const char* form_name(Form form) {
+  switch (form) {
+    case Form::kBool:
+      return "true, false";
+    case Form::kInt:
+      return "an integer in decimal";
+    case Form::kString:
+      return "a word";
+    case Form::kAny:
+      break;
+  }
+  return "any";
+}
+
+// "fsdp_config.version" is "fsdp_config.fsdp_version" for Accelerate, and dynamo_config likewise.
+std::string with_prefix(const std::string& path) {
+  for (const auto& [section, prefix] :
+       {std::pair<std::string, std::string>{"fsdp_config.", "fsdp_"},
+        {"dynamo_config.", "dynamo_"}}) {
+    if (path.starts_with(section) && !path.starts_with(section + prefix))
+      return section + prefix + path.substr(section.size());
+  }
+  return path;
+}
+
+std::string shown_node(const YamlNode& node) {
+  switch (node.kind) {
+    case YamlNode::kNull:
+      return "null";
+    case YamlNode::kScalar:
+      return node.text;
+    case YamlNode::kList:
+      return node.children.empty() ? "[]" : "[...]";
+    case YamlNode::kMap:
+      break;
+  }
+  return node.children.empty() ? "{}" : "{...}";
+}
+
+bool is_empty(const YamlNode& node) {
+  if (node.kind == YamlNode::kScalar)
+    return !node.quoted && is_one_of(node.text, {"", "~", "null", "Null", "NULL"});
+  return node.children.empty();
+}
+
+}  // namespace
+
+AccelerateConfig::AccelerateConfig(const Options& options) : file_(options.string("config_file")) {
+  if (has_file()) read_file(options.content("config_file"));
+  read_environment(options.content("environment"));
+  drop_idle_sizes();
+}
+
+// ---- The file
+
+void AccelerateConfig::read_file(std::string_view text) {
+  const auto refuse = [&](const std::string& allowed, const std::string& hint) {
+    findings_.push_back({"accelerate_compat.config_file", file_, allowed, hint});
+  };
+  YamlNode root;
+  try {
+    root = parse_yaml(text);
+  } catch (const YamlFault& fault) {
+    return refuse("a YAML map",
+                  file_ + ", line " + std::to_string(fault.line) + ": " + fault.reason);
+  }
+  if (root.kind != YamlNode::kMap)
+    return refuse("a YAML map", "it holds none; `accelerate config` writes one");
+  read_map(root, "");
+  if (in_file_.count("distributed_type") == 0) {
+    findings_.push_back({in_file(1, "distributed_type"),
+                         "unset",
+                         "NO, MULTI_CPU, MULTI_GPU, FSDP",
+                         "Accelerate wants it too"});
+  }
+}
+
+void AccelerateConfig::read_map(const YamlNode& map, const std::string& path) {
+  std::set<std::string> seen;
+  for (const auto& [name, node] : map.children) {
+    const std::string inner = with_prefix(path.empty() ? name : path + "." + name);
+    if (!seen.insert(inner).second) {
+      findings_.push_back(
+          {in_file(node.line, inner), "given twice", "each key once", "remove one of them"});
+    } else if (const Key* key = find_path(inner)) {
+      in_file_[inner] = in_file(node.line, inner);
+      if (!is_empty(node)) read_node(*key, inner, node);
+    } else {
+      findings_.push_back({in_file(node.line, inner),
+                           shown_node(node),
+                           "a key of Accelerate",
+                           "Accelerate has no such key" + did_you_mean(name, siblings(inner))});
+    }
+  }
+}
+
+void AccelerateConfig::read_node(const Key& key, const std::string& path, const YamlNode& node) {
+  const std::string label = in_file(node.line, path);
+  if (key.fate == Fate::kSection) {
+    if (node.kind == YamlNode::kMap) return read_map(node, path);
+    findings_.push_back({label, shown_node(node), "a map", "indent its keys below it"});
+  } else if (node.kind != YamlNode::kScalar) {
+    if (key.form == Form::kAny) return judge(key, {shown_node(node), label});
+    findings_.push_back({label, shown_node(node), form_name(key.form), "write one value"});
+  } else if (key.form == Form::kBool && !node.quoted && !is_cased_word(node.text)) {
+    findings_.push_back({label, node.text, "true, false", "YAML reads this as a string"});
+  } else {
+    judge(key, {node.text, label});
+  }
+}
+
+// ---- The environment
+
+void AccelerateConfig::read_environment(std::string_view lines) {
+  while (!lines.empty()) {
+    const size_t end = std::min(lines.find('\n'), lines.size());
+    const std::string_view line = lines.substr(0, end);
+    const size_t equals = line.find('=');
+    if (equals != line.npos)
+      read_variable(std::string(line.substr(0, equals)), std::string(line.substr(equals + 1)));
+    lines.remove_prefix(std::min(end + 1, lines.size()));
+  }
+}
+
+void AccelerateConfig::read_variable(const std::string& name, const std::string& text) {
+  // `accelerate launch` writes None for what is unset.
+  if (text.empty() || text == "None") return;
+  const Key* key = find_variable(name);
+  if (key == nullptr) {
+    findings_.push_back(
+        {name,
+         text,
+         "",
+         "no effect: Accelerate has no such variable" + did_you_mean(name, variables()),
+         true});
+    return;
+  }
+  const auto file = in_file_.find(key->path);
+  if (key->path.empty() || file == in_file_.end()) return judge(*key, {text, name});
+  const auto value = values_.find(key->path);
+  if (value != values_.end() && value->second.text == canonical(key->form, text)) return;
+  if (key->fate != Fate::kHonoured && key->fate != Fate::kRun) return;
+  findings_.push_back(
+      {name, text, "", "no effect: " + file->second + " wins, as under accelerate launch", true});
+}
+
+// Accelerate looks at the variables of ParallelismConfig only when told to.
+void AccelerateConfig::drop_idle_sizes() {
+  if (boolean("ACCELERATE_USE_PARALLELISM_CONFIG").value_or(false)) return;
+  for (const Key& key : keys()) {
+    const auto value = values_.find(key.name());
+    if (value == values_.end() || !value->second.label.starts_with("PARALLELISM_CONFIG_")) continue;
+    findings_.push_back({value->second.label,
+                         value->second.text,
+                         "",
+                         "no effect without ACCELERATE_USE_PARALLELISM_CONFIG=true",
+                         true});
+    values_.erase(value);
+  }
+}
+
+// ---- Both
+
+void AccelerateConfig::judge(const Key& key, const Value& value) {
+  const std::string text = canonical(key.form, value.text);
+  if (text.empty()) {
+    findings_.push_back({value.label, value.text, form_name(key.form), "correct it"});
+  } else if (key.fate == Fate::kHonoured || key.fate == Fate::kRun) {
+    values_[std::string(key.name())] = {text, value.label};
+  } else if (lower(text) == lower(std::string(key.value))) {
+    return;
+  } else if (key.fate == Fate::kNoEffect) {
+    findings_.push_back(
+        {value.label, value.text, "", "no effect here: " + std::string(key.why), true});
+  } else {
+    findings_.push_back({value.label,
+                         value.text,
+                         key.value.empty() ? "unset" : std::string(key.value),
+                         std::string(key.why)});
+  }
+}
+
+std::optional<bool> AccelerateConfig::boolean(std::string_view name) const {
+  const auto found = values_.find(name);
+  const std::string word = found == values_.end() ? "" : as_boolean(found->second.text);
+  return word.empty() ? std::nullopt : std::optional(word == "true");
+}
+
+std::optional<int64_t> AccelerateConfig::integer(std::string_view name) const {
+  const auto found = values_.find(name);
+  return found == values_.end() ? std::nullopt
+                                : std::optional<int64_t>(std::stoll(found->second.text));
+}
+
+std::optional<std::string> AccelerateConfig::string(std::string_view name) const {
+  const auto found = values_.find(name);
+  return found == values_.end() ? std::nullopt : std::optional(upper(found->second.text));
+}
+
+std::string AccelerateConfig::label(std::string_view name) const {
+  const auto found = values_.find(name);
+  return found == values_.end() ? std::string(name) : found->second.label;
+}
+
+std::string AccelerateConfig::shown(std::string_view name) const {
+  const auto found = values_.find(name);
+  return found == values_.end() ? "unset" : found->second.text;
+}
+
+std::string AccelerateConfig::in_file(int line, std::string_view path) const {
+  return file_ + ":" + std::to_string(line) + ": " + std::string(path);
+}
+
+}  // namespace yoke::accelerate_compat

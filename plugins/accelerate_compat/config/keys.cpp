@@ -1,0 +1,151 @@
+#include "plugins/accelerate_compat/config/keys.hpp"
+
+namespace yoke::accelerate_compat {
+namespace {
+
+using enum Fate;
+using enum Form;
+
+// clang-format off
+constexpr Key kKeys[] = {
+    // ---- What is trained how
+    {"distributed_type", "", kHonoured, kString, "", "NO: one rank; MULTI_CPU, MULTI_GPU: DDP; FSDP: by ptd"},
+    {"mixed_precision", "ACCELERATE_MIXED_PRECISION", kRun, kString, "no", "precision.param: no is fp32 or fp64, bf16 is bf16; fp16 and fp8 are not built"},
+    {"num_processes", "ACCELERATE_NUM_PROCESSES", kRun, kInt, "", "the number of ranks: --nproc, or the launcher's"},
+    {"gradient_accumulation_steps", "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", kRun, kInt, "", "fills train.micro_batch: global batch / (data ranks x steps); Accelerate knows the variable only"},
+    {"", "ACCELERATE_USE_FSDP", kHonoured, kBool, "false", "distributed_type FSDP, where the file says none"},
+    {"", "ACCELERATE_USE_PARALLELISM_CONFIG", kHonoured, kBool, "false", "PARALLELISM_CONFIG_* count only with it"},
+
+    // ---- FSDP
+    {"fsdp_config", "", kSection, kAny, "", ""},
+    {"fsdp_config.fsdp_version", "FSDP_VERSION", kHonoured, kInt, "1", "1 or 2: what the two keys below may say"},
+    {"fsdp_config.fsdp_sharding_strategy", "FSDP_SHARDING_STRATEGY", kHonoured, kString, "FULL_SHARD", "version 1: FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, HYBRID_SHARD_ZERO2, or its number from 1"},
+    {"fsdp_config.fsdp_reshard_after_forward", "FSDP_RESHARD_AFTER_FORWARD", kHonoured, kString, "true", "version 2: true or false, ptd.reshard_after_forward; version 1: another name of the sharding strategy"},
+    {"fsdp_config.fsdp_activation_checkpointing", "FSDP_ACTIVATION_CHECKPOINTING", kHonoured, kBool, "false", "true: ptd.activation_checkpoint = \"full\""},
+    {"fsdp_config.fsdp_auto_wrap_policy", "FSDP_AUTO_WRAP_POLICY", kHonoured, kString, "", "TRANSFORMER_BASED_WRAP: blocks, small ones merged up to ptd.unit_bytes; SIZE_BASED_WRAP: units of fsdp_min_num_params; NO_WRAP: one unit"},
+    {"fsdp_config.fsdp_min_num_params", "FSDP_MIN_NUM_PARAMS", kHonoured, kInt, "100000000", "parameters of a unit under SIZE_BASED_WRAP, at least"},
+    {"fsdp_config.fsdp_state_dict_type", "FSDP_STATE_DICT_TYPE", kHonoured, kString, "SHARDED_STATE_DICT", "SHARDED_STATE_DICT and FULL_STATE_DICT: every checkpoint is written by all ranks and holds whole tensors; LOCAL_STATE_DICT is refused"},
+    {"fsdp_config.fsdp_forward_prefetch", "FSDP_FORWARD_PREFETCH", kHonoured, kBool, "false", "version 2 refuses true, as Accelerate does; the next unit is always gathered ahead"},
+    {"fsdp_config.fsdp_offload_params", "FSDP_OFFLOAD_PARAMS", kRefused, kBool, "false", "offload is not built; use more ranks"},
+    {"fsdp_config.fsdp_ignored_modules", "FSDP_IGNORED_MODULES", kRefused, kAny, "", "all parameters are sharded; freeze them in the model instead"},
+    {"fsdp_config.fsdp_transformer_layer_cls_to_wrap", "FSDP_TRANSFORMER_CLS_TO_WRAP", kNoEffect, kString, "", "the blocks of the model are the layers"},
+    {"fsdp_config.fsdp_backward_prefetch", "FSDP_BACKWARD_PREFETCH", kNoEffect, kString, "BACKWARD_PRE", "the next unit is always gathered ahead"},
+    {"fsdp_config.fsdp_use_orig_params", "FSDP_USE_ORIG_PARAMS", kNoEffect, kBool, "true", "parameters always stay themselves"},
+    {"fsdp_config.fsdp_sync_module_states", "FSDP_SYNC_MODULE_STATES", kNoEffect, kBool, "true", "every rank computes the same initial values"},
+    {"fsdp_config.fsdp_cpu_ram_efficient_loading", "FSDP_CPU_RAM_EFFICIENT_LOADING", kNoEffect, kBool, "false", "no rank ever holds more than its part"},
+
+    // ---- ParallelismConfig
+    {"parallelism_config", "", kSection, kAny, "", ""},
+    {"parallelism_config.parallelism_config_dp_replicate_size", "PARALLELISM_CONFIG_DP_REPLICATE_SIZE", kHonoured, kInt, "1", "dp_degree"},
+    {"parallelism_config.parallelism_config_dp_shard_size", "PARALLELISM_CONFIG_DP_SHARD_SIZE", kHonoured, kInt, "1", "dp_shards"},
+    {"parallelism_config.parallelism_config_tp_size", "PARALLELISM_CONFIG_TP_SIZE", kHonoured, kInt, "1", "tp_degree"},
+    {"parallelism_config.parallelism_config_cp_size", "PARALLELISM_CONFIG_CP_SIZE", kHonoured, kInt, "1", "cp_degree"},
+    {"parallelism_config.parallelism_config_cp_backend", "PARALLELISM_CONFIG_CP_BACKEND", kRefused, kString, "torch", "there is one context parallelism here, ptd's"},
+    {"parallelism_config.parallelism_config_cp_comm_strategy", "PARALLELISM_CONFIG_CP_COMM_STRATEGY", kRefused, kString, "allgather", "keys and values are gathered; alltoall is not built"},
+    {"parallelism_config.parallelism_config_sp_size", "PARALLELISM_CONFIG_SP_SIZE", kRefused, kInt, "1", "DeepSpeed's Ulysses is not built; use cp_size. Sequence parallelism inside tensor parallelism needs no key"},
+    {"parallelism_config.parallelism_config_sp_backend", "PARALLELISM_CONFIG_SP_BACKEND", kNoEffect, kString, "deepspeed", "only with sp_size, which is not built"},
+    {"parallelism_config.parallelism_config_sp_seq_length", "PARALLELISM_CONFIG_SP_SEQ_LENGTH", kNoEffect, kAny, "", "only with sp_size, which is not built"},
+    {"parallelism_config.parallelism_config_sp_seq_length_is_variable", "PARALLELISM_CONFIG_SP_SEQ_LENGTH_IS_VARIABLE", kNoEffect, kAny, "true", "only with sp_size, which is not built"},
+    {"parallelism_config.parallelism_config_sp_attn_implementation", "PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION", kNoEffect, kString, "", "only with sp_size, which is not built"},
+
+    // ---- Other systems behind Accelerate
+    {"deepspeed_config", "", kRefused, kAny, "", "use parallel_backend = \"deepspeed_stub\", which reads a ds_config.json"},
+    {"", "ACCELERATE_USE_DEEPSPEED", kRefused, kBool, "false", "use parallel_backend = \"deepspeed_stub\", which reads a ds_config.json"},
+    {"", "ACCELERATE_CONFIG_DS_FIELDS", kNoEffect, kAny, "", "DeepSpeed only"},
+    {"", "ACCELERATE_DEEPSPEED_*", kNoEffect, kAny, "", "DeepSpeed only"},
+    {"", "ACCELERATE_GRADIENT_CLIPPING", kNoEffect, kAny, "", "DeepSpeed only; train.clip bounds the norm for every backend alike"},
+    {"megatron_lm_config", "", kRefused, kAny, "", "Megatron-LM is not built; use parallelism_config"},
+    {"", "ACCELERATE_USE_MEGATRON_LM", kRefused, kBool, "false", "Megatron-LM is not built; use parallelism_config"},
+    {"fp8_config", "", kRefused, kAny, "", "fp8 is not built; use mixed_precision bf16"},
+    {"", "ACCELERATE_FP8_*", kNoEffect, kAny, "", "only with mixed_precision fp8, which is not built"},
+    {"fp16", "", kRefused, kBool, "false", "fp16 is not built; use mixed_precision bf16"},
+
+    // ---- Launching and devices
+    {"compute_environment", "", kRefused, kString, "LOCAL_MACHINE", "SageMaker is not built; start ranks with torchrun, srun or mpirun there"},
+    {"num_machines", "", kHonoured, kInt, "1", "HYBRID_SHARD: one replica per machine. Ranks are started by yoke train --nproc, torchrun, srun or mpirun"},
+    {"machine_rank", "", kNoEffect, kInt, "0", "the launcher of the ranks knows it"},
+    {"main_process_ip", "", kNoEffect, kString, "", "ranks meet at MASTER_ADDR"},
+    {"main_process_port", "", kNoEffect, kAny, "", "ranks meet at MASTER_PORT"},
+    {"rdzv_backend", "", kNoEffect, kString, "static", "the launcher of the ranks knows it"},
+    {"same_network", "", kNoEffect, kBool, "true", "ranks meet at MASTER_ADDR"},
+    {"main_training_function", "", kNoEffect, kString, "main", "there is no script"},
+    {"gpu_ids", "", kNoEffect, kString, "all", "CUDA_VISIBLE_DEVICES chooses devices"},
+    {"use_cpu", "ACCELERATE_USE_CPU", kNoEffect, kBool, "false", "device of the run file decides"},
+    {"enable_cpu_affinity", "ACCELERATE_CPU_AFFINITY", kNoEffect, kBool, "false", "taskset or the launcher binds ranks to cores"},
+    {"debug", "ACCELERATE_DEBUG_MODE", kNoEffect, kBool, "false", "comm.check = \"full\" compares every collective between the ranks"},
+    {"mpirun_config", "", kNoEffect, kAny, "", "start mpirun -n N yoke train instead"},
+    {"downcast_bf16", "ACCELERATE_DOWNCAST_BF16", kNoEffect, kBool, "false", "TPU only"},
+    {"tpu_name", "", kNoEffect, kAny, "", "TPU only"},
+    {"tpu_zone", "", kNoEffect, kAny, "", "TPU only"},
+    {"tpu_use_cluster", "", kNoEffect, kBool, "false", "TPU only"},
+    {"tpu_use_sudo", "", kNoEffect, kBool, "false", "TPU only"},
+    {"tpu_vm", "", kNoEffect, kAny, "", "TPU only"},
+    {"tpu_env", "", kNoEffect, kAny, "", "TPU only"},
+    {"command_file", "", kNoEffect, kAny, "", "TPU only"},
+    {"commands", "", kNoEffect, kAny, "", "TPU only"},
+    {"dynamo_backend", "", kNoEffect, kString, "NO", "there is no Python to compile"},
+    {"dynamo_config", "", kSection, kAny, "", ""},
+    {"dynamo_config.dynamo_backend", "ACCELERATE_DYNAMO_BACKEND", kNoEffect, kString, "NO", "there is no Python to compile"},
+    {"dynamo_config.dynamo_mode", "ACCELERATE_DYNAMO_MODE", kNoEffect, kString, "default", "there is no Python to compile"},
+    {"dynamo_config.dynamo_use_fullgraph", "ACCELERATE_DYNAMO_USE_FULLGRAPH", kNoEffect, kBool, "false", "there is no Python to compile"},
+    {"dynamo_config.dynamo_use_dynamic", "ACCELERATE_DYNAMO_USE_DYNAMIC", kNoEffect, kBool, "false", "there is no Python to compile"},
+    {"dynamo_config.dynamo_use_regional_compilation", "ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION", kNoEffect, kBool, "false", "there is no Python to compile"},
+    {"", "ACCELERATE_LOG_LEVEL", kNoEffect, kAny, "", "logs of all ranks are in run.dir/logs"},
+    {"", "ACCELERATE_ENABLE_RICH", kNoEffect, kAny, "", "there is no Python"},
+    {"", "ACCELERATE_TORCH_DEVICE", kNoEffect, kAny, "", "device of the run file decides"},
+    {"", "ACCELERATE_BYPASS_DEVICE_MAP", kNoEffect, kAny, "", "there are no device maps"},
+    {"", "ACCELERATE_INIT_INCLUDE_BUFFERS", kNoEffect, kAny, "", "blocks have no buffers"},
+    {"", "ACCELERATE_ALLOW_CP_STANDALONE", kNoEffect, kAny, "", "cp_size needs no FSDP here"},
+    {"", "ACCELERATE_DEBUG_RDV_FILE", kNoEffect, kAny, "", "Accelerate's own tests only"},
+    {"", "ACCELERATE_USE_SAGEMAKER", kRefused, kBool, "false", "SageMaker is not built; start ranks with torchrun, srun or mpirun there"},
+    {"", "ACCELERATE_SAGEMAKER_*", kNoEffect, kAny, "", "SageMaker only"},
+};
+// clang-format on
+
+// "fsdp_config." of "fsdp_config.fsdp_version"
+std::string_view section(std::string_view path) {
+  return path.substr(0, path.rfind('.') + 1);
+}
+
+}  // namespace
+
+std::span<const Key> keys() {
+  return kKeys;
+}
+
+const Key* find_path(std::string_view path) {
+  for (const Key& key : kKeys) {
+    if (!key.path.empty() && key.path == path) return &key;
+  }
+  return nullptr;
+}
+
+const Key* find_variable(std::string_view variable) {
+  for (const Key& key : kKeys) {
+    if (key.variable.empty()) continue;
+    if (key.variable == variable) return &key;
+    if (key.variable.ends_with('*') &&
+        variable.starts_with(key.variable.substr(0, key.variable.size() - 1)))
+      return &key;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> siblings(std::string_view path) {
+  std::vector<std::string> names;
+  for (const Key& key : kKeys) {
+    if (!key.path.empty() && section(key.path) == section(path))
+      names.emplace_back(key.path.substr(section(path).size()));
+  }
+  return names;
+}
+
+std::vector<std::string> variables() {
+  std::vector<std::string> names;
+  for (const Key& key : kKeys) {
+    if (!key.variable.empty()) names.emplace_back(key.variable);
+  }
+  return names;
+}
+
+}  // namespace yoke::accelerate_compat

@@ -1,0 +1,133 @@
+#include "plugins/accelerate_compat/config/yaml.hpp"
+
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/mark.h>
+#include <yaml-cpp/parser.h>
+
+#include <optional>
+#include <sstream>
+
+namespace yoke::accelerate_compat {
+namespace {
+
+constexpr size_t kMostBytes = 64 * 1024;
+constexpr size_t kMostLevels = 8;
+
+int line_of(const YAML::Mark& mark) {
+  return mark.line + 1;
+}
+
+// yaml-cpp's own tree shares what an alias names, and walking it may take forever; its events
+// cannot.
+class TreeBuilder final : public YAML::EventHandler {
+ public:
+  YamlNode take() { return std::move(root_); }
+
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t) override { put(mark, YamlNode::kNull); }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
+    throw YamlFault{line_of(mark), "an alias (*name); write its value out"};
+  }
+  void OnScalar(const YAML::Mark& mark,
+                const std::string& tag,
+                YAML::anchor_t,
+                const std::string& value) override {
+    if (!open_.empty() && open_.back().node.kind == YamlNode::kMap && !open_.back().key) {
+      open_.back().key = value;
+      return;
+    }
+    check_tag(mark, tag);
+    put(mark, YamlNode::kScalar, value, tag == "!");
+  }
+  void OnSequenceStart(const YAML::Mark& mark,
+                       const std::string& tag,
+                       YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {
+    check_tag(mark, tag);
+    open(mark, YamlNode::kList);
+  }
+  void OnSequenceEnd() override { close(); }
+  void OnMapStart(const YAML::Mark& mark,
+                  const std::string& tag,
+                  YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {
+    check_tag(mark, tag);
+    open(mark, YamlNode::kMap);
+  }
+  void OnMapEnd() override { close(); }
+
+ private:
+  struct Open {
+    YamlNode node;
+    std::optional<std::string> key;  // of the value that comes next
+  };
+
+  // "?" is a plain value, "!" a quoted one.
+  static void check_tag(const YAML::Mark& mark, const std::string& tag) {
+    if (!tag.empty() && tag != "?" && tag != "!")
+      throw YamlFault{line_of(mark), "the tag " + tag + "; write the value without a tag"};
+  }
+
+  void open(const YAML::Mark& mark, YamlNode::Kind kind) {
+    if (open_.size() == kMostLevels) {
+      throw YamlFault{line_of(mark),
+                      "more than " + std::to_string(kMostLevels) + " levels of nesting"};
+    }
+    open_.emplace_back().node.kind = kind;
+    open_.back().node.line = line_of(mark);
+  }
+
+  void close() {
+    YamlNode node = std::move(open_.back().node);
+    open_.pop_back();
+    add(std::move(node));
+  }
+
+  void put(const YAML::Mark& mark,
+           YamlNode::Kind kind,
+           const std::string& text = "",
+           bool quoted = false) {
+    add({kind, text, quoted, line_of(mark), {}});
+  }
+
+  void add(YamlNode node) {
+    if (open_.empty()) {
+      root_ = std::move(node);
+      return;
+    }
+    Open& parent = open_.back();
+    if (parent.node.kind == YamlNode::kMap && !parent.key)
+      throw YamlFault{node.line, "a key that is not a word"};
+    parent.node.children.emplace_back(parent.key.value_or(""), std::move(node));
+    parent.key.reset();
+  }
+
+  YamlNode root_;
+  std::vector<Open> open_;
+};
+
+}  // namespace
+
+YamlNode parse_yaml(std::string_view text) {
+  if (text.size() > kMostBytes) {
+    throw YamlFault{1,
+                    std::to_string(text.size()) + " bytes; a config of Accelerate has less than " +
+                        std::to_string(kMostBytes)};
+  }
+  std::istringstream in{std::string(text)};
+  TreeBuilder tree;
+  try {
+    YAML::Parser parser(in);
+    parser.HandleNextDocument(tree);
+    TreeBuilder second;
+    if (parser.HandleNextDocument(second))
+      throw YamlFault{second.take().line, "a second document; keep one"};
+  } catch (const YAML::ParserException& e) {
+    throw YamlFault{line_of(e.mark), e.msg};
+  }
+  return tree.take();
+}
+
+}  // namespace yoke::accelerate_compat

@@ -1,0 +1,211 @@
+#include "plugins/accelerate_compat/ddp/replica.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/AutogradState.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "plugins/accelerate_compat/ddp/checkpoint.hpp"
+
+namespace yoke::accelerate_compat {
+namespace {
+
+enum Scalar { kLossSum, kLossWeight, kNumScalars };
+
+// Backward runs on this thread, also where ranks are threads of one process and would otherwise
+// share the engine's one thread per device.
+class StepGuard {
+ public:
+  explicit StepGuard(bool with_graph) : state_(c10::AutogradState::get_tls_state()) {
+    auto& now = c10::AutogradState::get_tls_state();
+    now.set_grad_mode(with_graph);
+    now.set_multithreading_enabled(false);
+  }
+  ~StepGuard() { c10::AutogradState::set_tls_state(state_); }
+  StepGuard(const StepGuard&) = delete;
+  StepGuard& operator=(const StepGuard&) = delete;
+
+ private:
+  c10::AutogradState state_;
+};
+
+TorchInputs inputs_of(const YokeMicroBatch& micro) {
+  TorchInputs inputs;
+  inputs.reserve(micro.num_inputs);
+  for (uint64_t i = 0; i < micro.num_inputs; ++i)
+    inputs.emplace_back(view(micro.inputs[i].role), borrow(micro.inputs[i].tensor));
+  return inputs;
+}
+
+// Rows are short enough for a sum in the gradient's own type; the rows are summed in fp64.
+double squared_norm(const at::Tensor& grad) {
+  const at::ScalarType wide = grad.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor rows = grad.dim() < 2 ? grad.reshape({1, -1}) : grad.flatten(0, -2);
+  const at::Tensor norms =
+      at::linalg_vector_norm(rows, 2, at::IntArrayRef{1}, false, wide).to(at::kDouble);
+  return at::dot(norms, norms).item<double>();
+}
+
+c10d::ProcessGroup* group(const YokeHost& host, uint32_t axes, const char* purpose) {
+  const YokeHeader* service =
+      host.get_service(host.ctx, "yoke.collectives/1", sizeof(YokeCollectives));
+  if (service == nullptr) {
+    throw Error(YOKE_FAILED_PRECONDITION,
+                "accelerate_compat needs the host's service yoke.collectives/1 for more than one "
+                "rank; this host has none");
+  }
+  const auto& collectives = *reinterpret_cast<const YokeCollectives*>(service);
+  YokeComm* comm = nullptr;
+  YokeError err = make_error();
+  check(collectives.comm(collectives.ctx, axes, purpose, &comm, &err), err);
+  if (void* native = collectives.native(comm, "c10d::ProcessGroup"))
+    return static_cast<c10d::ProcessGroup*>(native);
+  throw Error(YOKE_FAILED_PRECONDITION,
+              "DDP needs communicators made of c10d::ProcessGroup; this host's are not");
+}
+
+}  // namespace
+
+ReplicaGroups ReplicaGroups::make(const YokePlan& plan, const YokeHost& host) {
+  if (plan.world_size == 1) return {};
+  return {group(host, YOKE_AXIS_BIT(YOKE_DP_REPLICATE), "reduce"),
+          group(host, YOKE_ALL_AXES, "scalars")};
+}
+
+Replica::Replica(const YokeModel& model,
+                 const YokePlan& plan,
+                 const DdpOptions& options,
+                 const ReplicaGroups& groups,
+                 const YokeHost& host)
+    : summary_(*model.summary),
+      plan_(plan),
+      options_(options),
+      groups_(groups),
+      host_(host),
+      parameters_(model, scalar_type(plan.param_dtype)),
+      optimizer_(*plan.optimizer, parameters_) {
+  bool any_trained = false;
+  for (const Parameter& p : parameters_.all()) any_trained |= p.info->trainable != 0;
+  if (groups.gradients != nullptr && any_trained)
+    reducer_.emplace(parameters_, options, *groups.gradients);
+  if (host.rank != 0) return;
+  const std::string line = "accelerate_compat: " +
+                           (plan.world_size == 1 ? "one rank"
+                                                 : "DDP by c10d::Reducer over " +
+                                                       std::to_string(plan.world_size) + " ranks");
+  host.log(host.ctx, YOKE_LOG_INFO, view(line));
+}
+
+YokeWrapResult Replica::wrap_result() const {
+  int64_t trained = 0;
+  for (const Parameter& p : parameters_.all())
+    trained += p.info->trainable != 0 ? static_cast<int64_t>(p.memory.nbytes()) : 0;
+  YokeWrapResult result{};
+  result.param_bytes = parameters_.bytes();
+  result.optimizer_bytes = optimizer_.bytes();
+  const bool twice = reducer_ && !options_.gradient_as_bucket_view;
+  result.grad_bytes = twice ? 2 * trained : trained;
+  for (uint64_t b = 0; b < summary_.num_blocks; ++b) {
+    const YokeBlock& block = *summary_.blocks[b];
+    const bool known = YOKE_HAS(YokeBlock, &block, carry_bytes) && block.activation_bytes >= 0 &&
+                       block.carry_bytes >= 0;
+    if (!known || result.activation_bytes < 0) {
+      result.activation_bytes = -1;
+    } else {
+      result.activation_bytes += (block.activation_bytes + block.carry_bytes) * plan_.micro_batch;
+    }
+  }
+  const int64_t micros = plan_.global_batch / (plan_.micro_batch * plan_.world_size);
+  if (reducer_)
+    result.axis_bytes[YOKE_DP_REPLICATE] = trained * (options_.sync_each_batch ? micros : 1);
+  return result;
+}
+
+YokeStepResult Replica::step(const YokeStepArgs& args) {
+  const YokeBatch& batch = *args.batch;
+  const bool training = (args.flags & YOKE_STEP_FORWARD_ONLY) == 0;
+  if (batch.num_micros == 0)
+    throw Error(YOKE_INVALID_ARGUMENT, "step: the batch has no micro-batch");
+  if (broken_) {
+    throw Error(YOKE_FAILED_PRECONDITION,
+                "a step failed during its backward; destroy this model and resume from a "
+                "checkpoint");
+  }
+  const StepGuard guard(training);
+  if (training) drop_gradients();
+  // The reducer averages over the ranks, and the loss of a run is a mean over all its tokens.
+  const double loss_grad = plan_.world_size / batch.token_weight;
+  at::Tensor scalars = at::zeros({kNumScalars}, at::kDouble);
+  for (uint64_t m = 0; m < batch.num_micros; ++m) {
+    const TorchInputs inputs = inputs_of(*batch.micros[m]);
+    const at::Tensor loss = forward(inputs);
+    scalars[kLossSum] += loss.detach();
+    scalars[kLossWeight] += parameters_.model().loss_weight(inputs);
+    const bool last = m + 1 == batch.num_micros;
+    if (training) backward(loss, loss_grad, last || options_.sync_each_batch);
+  }
+  const at::NoGradGuard no_graph;
+  reduce_scalars(scalars);
+
+  YokeStepResult result{};
+  result.header = YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT);
+  result.loss_sum = scalars[kLossSum].item<double>();
+  result.loss_weight = scalars[kLossWeight].item<double>();
+  result.grad_norm = training ? gradient_norm() : std::numeric_limits<double>::quiet_NaN();
+  if (training) optimizer_.update(args.step, args.lr, result.grad_norm);
+  return result;
+}
+
+at::Tensor Replica::forward(const TorchInputs& inputs) const {
+  at::Tensor carry;
+  for (const TorchBlock& block : *parameters_.model().blocks) {
+    if (host_.check_cancel(host_.ctx) != 0) throw Error(YOKE_CANCELLED, "the step was cancelled");
+    carry = block.forward(carry, inputs);
+  }
+  return carry;
+}
+
+// The whole graph at once, as DistributedDataParallel does it: the reducer hangs on its leaves.
+void Replica::backward(const at::Tensor& loss, double loss_grad, bool reduce) {
+  if (!loss.requires_grad()) return;
+  broken_ = true;
+  if (reducer_ && reduce) reducer_->start(loss);
+  torch::autograd::backward({loss}, {at::full_like(loss, loss_grad)});
+  if (reducer_ && reduce) reducer_->finish();
+  broken_ = false;
+}
+
+void Replica::drop_gradients() {
+  for (const Parameter& p : parameters_.all()) p.leaf.mutable_grad().reset();
+}
+
+// The same on every rank: gradients are reduced, and summed in the same order.
+double Replica::gradient_norm() {
+  double sum = 0;
+  for (const Parameter& p : parameters_.all()) {
+    if (p.info->trainable == 0) continue;
+    at::Tensor& grad = p.leaf.mutable_grad();
+    // A parameter that the loss does not depend on has a zero gradient.
+    if (!grad.defined()) grad = at::zeros_like(p.leaf);
+    sum += squared_norm(grad);
+  }
+  return std::sqrt(sum);
+}
+
+void Replica::reduce_scalars(at::Tensor& scalars) const {
+  if (groups_.scalars == nullptr) return;
+  std::vector<at::Tensor> list{scalars};
+  groups_.scalars->getBackend(c10::DeviceType::CPU)->allreduce(list, {})->wait();
+}
+
+void Replica::checkpoint(const YokeCheckpointArgs& args) {
+  const at::NoGradGuard no_graph;
+  visit_state(args, parameters_, optimizer_, host_.rank);
+  if (args.op == YOKE_CHECKPOINT_LOAD) parameters_.publish();
+}
+
+}  // namespace yoke::accelerate_compat

@@ -1,0 +1,56 @@
+// A model under DDP: every rank holds all of it, and gradients are averaged by c10d::Reducer. What
+// wrap_model, step and checkpoint of the contract mean here.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "plugins/accelerate_compat/ddp/optimizer.hpp"
+#include "plugins/accelerate_compat/ddp/parameters.hpp"
+#include "plugins/accelerate_compat/ddp/reducer.hpp"
+#include "yoke/backend.hpp"
+
+namespace yoke::accelerate_compat {
+
+// The process groups of a run; NULL on a single rank.
+struct ReplicaGroups {
+  c10d::ProcessGroup* gradients = nullptr;
+  c10d::ProcessGroup* scalars = nullptr;
+
+  // Collective over the world. Throws Error if the host has no process groups.
+  static ReplicaGroups make(const YokePlan& plan, const YokeHost& host);
+};
+
+class Replica final : public Wrapped {
+ public:
+  // Collective. plan is complete; model, groups and host outlive the replica.
+  Replica(const YokeModel& model,
+          const YokePlan& plan,
+          const DdpOptions& options,
+          const ReplicaGroups& groups,
+          const YokeHost& host);
+
+  YokeWrapResult wrap_result() const override;
+  // After an Error during the backward no further step is possible.
+  YokeStepResult step(const YokeStepArgs& args) override;
+  void checkpoint(const YokeCheckpointArgs& args) override;
+
+ private:
+  at::Tensor forward(const TorchInputs& inputs) const;  // the loss sum
+  void backward(const at::Tensor& loss, double loss_grad, bool reduce);
+  void drop_gradients();
+  double gradient_norm();
+  void reduce_scalars(at::Tensor& scalars) const;
+
+  const YokeModelSummary& summary_;
+  const YokePlan plan_;
+  const DdpOptions options_;
+  const ReplicaGroups groups_;
+  const YokeHost& host_;
+  Parameters parameters_;
+  Optimizer optimizer_;
+  std::optional<GradientReducer> reducer_;  // empty: one rank, or nothing to train
+  bool broken_ = false;
+};
+
+}  // namespace yoke::accelerate_compat

@@ -1,0 +1,163 @@
+#include "plugins/accelerate_compat/fsdp.hpp"
+
+#include <algorithm>
+
+#include "yoke/nearest.hpp"
+#include "yoke/tensor.hpp"
+
+namespace yoke::accelerate_compat {
+namespace {
+
+constexpr const char* kVersion = "fsdp_config.fsdp_version";
+constexpr const char* kStrategy = "fsdp_config.fsdp_sharding_strategy";
+constexpr const char* kReshard = "fsdp_config.fsdp_reshard_after_forward";
+constexpr const char* kRecompute = "fsdp_config.fsdp_activation_checkpointing";
+constexpr const char* kWrap = "fsdp_config.fsdp_auto_wrap_policy";
+constexpr const char* kMinParams = "fsdp_config.fsdp_min_num_params";
+constexpr const char* kStateDict = "fsdp_config.fsdp_state_dict_type";
+constexpr const char* kForwardPrefetch = "fsdp_config.fsdp_forward_prefetch";
+
+// Version 1's strategies, in the order of their numbers from 1.
+struct Strategy1 {
+  const char* name;
+  bool shards, reshards, hybrid;
+};
+constexpr Strategy1 kStrategies[] = {{"FULL_SHARD", true, true, false},
+                                     {"SHARD_GRAD_OP", true, false, false},
+                                     {"NO_SHARD", false, true, false},
+                                     {"HYBRID_SHARD", true, true, true},
+                                     {"HYBRID_SHARD_ZERO2", true, false, true}};
+
+class Reader {
+ public:
+  Reader(const AccelerateConfig& config, int32_t param_dtype, std::vector<Finding>& findings)
+      : config_(config), param_dtype_(param_dtype), findings_(findings) {}
+
+  Fsdp read();
+
+ private:
+  void read_version_1();
+  void read_version_2();
+  const Strategy1& strategy_in(std::string_view name);
+  const Strategy1& agreed_strategy();
+  void read_wrap_policy();
+  void tell(const char* key, std::string value, std::string_view from) {
+    fsdp_.options.push_back({key, std::move(value), from});
+  }
+  void refuse(std::string_view name, std::string allowed, std::string hint) {
+    findings_.push_back(
+        {config_.label(name), config_.shown(name), std::move(allowed), std::move(hint)});
+  }
+
+  const AccelerateConfig& config_;
+  const int32_t param_dtype_;
+  std::vector<Finding>& findings_;
+  Fsdp fsdp_;
+};
+
+Fsdp Reader::read() {
+  const int64_t version = config_.integer(kVersion).value_or(1);
+  if (version == 1) {
+    read_version_1();
+  } else if (version == 2) {
+    read_version_2();
+  } else {
+    refuse(kVersion, "1, 2", "there is no other version of FSDP");
+  }
+  if (const auto recompute = config_.boolean(kRecompute))
+    tell("activation_checkpoint", *recompute ? "full" : "none", kRecompute);
+  const std::string state_dict = config_.string(kStateDict).value_or("SHARDED_STATE_DICT");
+  if (state_dict != "SHARDED_STATE_DICT" && state_dict != "FULL_STATE_DICT")
+    refuse(kStateDict, "SHARDED_STATE_DICT, FULL_STATE_DICT", "both give the same checkpoint here");
+  read_wrap_policy();
+  return std::move(fsdp_);
+}
+
+void Reader::read_version_1() {
+  const Strategy1& strategy = agreed_strategy();
+  fsdp_.shards = strategy.shards;
+  fsdp_.hybrid = strategy.hybrid;
+  for (const char* name : {kStrategy, kReshard}) {
+    if (!config_.is_given(name)) continue;
+    return tell("reshard_after_forward", strategy.reshards ? "true" : "false", name);
+  }
+}
+
+void Reader::read_version_2() {
+  if (const auto reshard = config_.boolean(kReshard)) {
+    tell("reshard_after_forward", *reshard ? "true" : "false", kReshard);
+  } else if (config_.is_given(kReshard)) {
+    refuse(kReshard, "true, false", "version 2 has no names of strategies, in Accelerate either");
+  }
+  if (config_.string(kStrategy).value_or("FULL_SHARD") != "FULL_SHARD")
+    refuse(kStrategy, "unset", "version 2 has fsdp_reshard_after_forward: true | false instead");
+  if (config_.boolean(kForwardPrefetch).value_or(false))
+    refuse(kForwardPrefetch, "false", "version 2 has none, in Accelerate either");
+}
+
+const Strategy1& Reader::strategy_in(std::string_view name) {
+  const std::string word = config_.string(name).value_or("FULL_SHARD");
+  std::vector<std::string> known;
+  for (const Strategy1& strategy : kStrategies) {
+    known.emplace_back(strategy.name);
+    if (word == strategy.name || word == std::to_string(known.size())) return strategy;
+  }
+  refuse(name, join(known), "these are the strategies of version 1" + did_you_mean(word, known));
+  return kStrategies[0];
+}
+
+// Two keys say the same; if both are there, Accelerate silently takes the first.
+const Strategy1& Reader::agreed_strategy() {
+  const bool named = config_.is_given(kStrategy);
+  const auto reshard = config_.string(kReshard);
+  // Its launcher sets the second one to true whatever the version.
+  if (!reshard || (named && *reshard == "TRUE")) return strategy_in(kStrategy);
+  const Strategy1& other = strategy_in(kReshard);
+  if (!named) return other;
+  const Strategy1& first = strategy_in(kStrategy);
+  if (&first != &other) {
+    refuse(kReshard,
+           first.name,
+           config_.label(kStrategy) + " = " + config_.shown(kStrategy) +
+               ", which Accelerate would take without a word; remove one of them");
+  }
+  return first;
+}
+
+void Reader::read_wrap_policy() {
+  const auto policy = config_.string(kWrap);
+  if (!policy || *policy == "TRANSFORMER_BASED_WRAP") return;
+  if (*policy == "NO_WRAP") {
+    tell("unit_bytes", "1000000000000", kWrap);
+  } else if (*policy == "SIZE_BASED_WRAP") {
+    const int64_t least = config_.integer(kMinParams).value_or(100'000'000);
+    if (least < 1 || least > 100'000'000'000)
+      return refuse(kMinParams, "1 to 100000000000", "it counts the parameters of a unit");
+    tell("unit_bytes", std::to_string(least * item_size(param_dtype_)), kWrap);
+  } else {
+    refuse(kWrap, "TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP, NO_WRAP", "Accelerate knows no other");
+  }
+}
+
+}  // namespace
+
+Fsdp read_fsdp(const AccelerateConfig& config,
+               int32_t param_dtype,
+               std::vector<Finding>& findings) {
+  return Reader(config, param_dtype, findings).read();
+}
+
+void refuse_fsdp(const AccelerateConfig& config, std::vector<Finding>& findings) {
+  for (const Key& key : keys()) {
+    if (!key.path.starts_with("fsdp_config.") || !config.is_given(key.path)) continue;
+    const std::string label = config.label(key.path), shown = config.shown(key.path);
+    if (label == key.variable) {
+      findings.push_back({label, shown, "", "no effect without ACCELERATE_USE_FSDP=true", true});
+    } else {
+      findings.push_back(
+          {label, shown, "unset", "fsdp_config counts only with distributed_type: FSDP"});
+    }
+  }
+}
+
+}  // namespace yoke::accelerate_compat

@@ -1,0 +1,42 @@
+// The backend that does what is not DDP: opened through "yoke.backends/1", told what the Accelerate
+// config says, and then called as a host would call it. No LibTorch.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "plugins/accelerate_compat/strategy.hpp"
+#include "yoke/backend.hpp"
+
+namespace yoke::accelerate_compat {
+
+// An opened backend and the options that it gets.
+class Inner {
+ public:
+  // While a plan is made, and on a rank. Throws Error if the host cannot open backends, or not this
+  // one.
+  explicit Inner(const YokePlanArgs& args);
+  explicit Inner(const YokeHost& host);
+
+  // Sets what the config says; what [its name] of the run file says otherwise becomes a finding.
+  void set(const std::vector<InnerOption>& options,
+           const AccelerateConfig& config,
+           std::vector<Finding>& findings);
+
+  // Its refusals go where those of args go. Throws Error if it fails without giving a reason.
+  void plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals) const;
+  // Collective.
+  std::unique_ptr<Context> init(const YokeInitArgs& args) const;
+
+  static constexpr const char* kName = "ptd";
+
+ private:
+  explicit Inner(const YokeBackends* backends);
+
+  YokeInnerBackend opened_{};
+  std::vector<YokeOption> options_;
+  std::vector<std::unique_ptr<std::string>> texts_;  // behind options_
+};
+
+}  // namespace yoke::accelerate_compat

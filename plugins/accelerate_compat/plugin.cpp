@@ -1,0 +1,81 @@
+// accelerate_compat: Accelerate's config files, variables and semantics, as a Yoke backend. DDP is
+// done here, on LibTorch's own reducer; everything else by another backend, as Accelerate leaves it
+// to PyTorch. Start reading here; README.md gives the order of the other files.
+#include <memory>
+
+#include "plugins/accelerate_compat/ddp/replica.hpp"
+#include "plugins/accelerate_compat/inner.hpp"
+#include "plugins/accelerate_compat/options.hpp"
+#include "plugins/accelerate_compat/plan.hpp"
+#include "yoke/torch.hpp"
+
+namespace yoke::accelerate_compat {
+namespace {
+
+class DdpContext final : public Context {
+ public:
+  explicit DdpContext(const YokeInitArgs& args)
+      : plan_(*args.plan),
+        optimizer_(*args.plan->optimizer),
+        options_(Options(args.options, args.num_options)),
+        host_(*args.host) {
+    plan_.optimizer = &optimizer_;
+    if (host_.device.type != YOKE_DEVICE_CPU)
+      throw Error(YOKE_UNIMPLEMENTED, "DDP works on the CPU only yet; set device = \"cpu\"");
+    groups_ = ReplicaGroups::make(plan_, host_);
+  }
+
+  std::unique_ptr<Wrapped> wrap_model(const YokeModel& model) override {
+    return std::make_unique<Replica>(model, plan_, options_, groups_, host_);
+  }
+
+ private:
+  YokePlan plan_;
+  YokeOptimizer optimizer_;
+  DdpOptions options_;
+  const YokeHost& host_;
+  ReplicaGroups groups_;
+};
+
+class AccelerateCompat : public Backend {
+ public:
+  const YokeDescription& describe() const override {
+    static const int32_t dtypes[] = {YOKE_F32, YOKE_F64, YOKE_BF16};
+    static const YokeDescription description = [] {
+      YokeDescription d{};
+      d.header = YOKE_HEADER(YokeDescription, YOKE_ID_DESCRIPTION);
+      d.name = view("accelerate_compat");
+      d.version = view("0.1.0");
+      d.vendor = view("Yoke");
+      d.summary =
+          view("Accelerate's YAML and variables: DDP by c10d::Reducer, FSDP and more by ptd");
+      d.torch_tag = view(kTorchTag);
+      d.options = option_infos().data();
+      d.num_options = option_infos().size();
+      d.param_dtypes = dtypes;
+      d.num_param_dtypes = std::size(dtypes);
+      d.axes = YOKE_AXIS_BIT(YOKE_DP_REPLICATE) | YOKE_AXIS_BIT(YOKE_DP_SHARD);
+      d.zero_stages = 1u << 0 | 1u << 2 | 1u << 3;
+      return d;
+    }();
+    return description;
+  }
+
+  void plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals) const override {
+    complete_plan(args, plan, refusals);
+  }
+
+  std::unique_ptr<Context> init(const YokeInitArgs& args) const override {
+    const Chosen chosen = chosen_for(args);
+    if (chosen.strategy.engine == Strategy::kDdp) return std::make_unique<DdpContext>(args);
+    Inner inner(*args.host);
+    std::vector<Finding> findings;  // the plan has told them
+    inner.set(chosen.strategy.options, chosen.config, findings);
+    return inner.init(args);
+  }
+};
+
+}  // namespace
+}  // namespace yoke::accelerate_compat
+
+YOKE_EXPORT_BACKEND(yoke::accelerate_compat::AccelerateCompat)

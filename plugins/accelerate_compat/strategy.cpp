@@ -1,0 +1,233 @@
+#include "plugins/accelerate_compat/strategy.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "yoke/nearest.hpp"
+
+namespace yoke::accelerate_compat {
+namespace {
+
+constexpr const char* kType = "distributed_type";
+constexpr const char* kVersion = "fsdp_config.fsdp_version";
+constexpr const char* kProcesses = "num_processes";
+constexpr const char* kMachines = "num_machines";
+
+constexpr int64_t kMostRanks = 1 << 14;  // the product of all axes stays within 64 bits
+constexpr const char* kTypes = "NO, MULTI_CPU, MULTI_GPU, FSDP";
+
+struct Size {
+  int axis;
+  const char* name;  // of its key
+  const char* word;  // in arithmetic
+};
+constexpr Size kSizes[] = {
+    {YOKE_DP_REPLICATE, "parallelism_config.parallelism_config_dp_replicate_size", "dp_replicate"},
+    {YOKE_DP_SHARD, "parallelism_config.parallelism_config_dp_shard_size", "dp_shard"},
+    {YOKE_CP, "parallelism_config.parallelism_config_cp_size", "cp"},
+    {YOKE_TP, "parallelism_config.parallelism_config_tp_size", "tp"}};
+
+class Chooser {
+ public:
+  Chooser(const AccelerateConfig& config, const YokePlan& plan, std::vector<Finding>& findings)
+      : config_(config), plan_(plan), findings_(findings) {}
+
+  Strategy choose();
+
+ private:
+  enum Kind { kOpen, kSingle, kReplicas, kFsdp };
+
+  Kind read_kind();
+  void read_sizes();
+  void check_combination(Kind kind);
+  void settle_degrees(Kind kind);
+  void settle_without_sizes(Kind kind);
+  void take_the_runs_degrees();
+  void fill(int axis);
+  void check_world();
+
+  bool any_size() const;
+  int64_t product() const;
+  int32_t& degree(int axis) { return strategy_.degree[axis]; }
+  void refuse(std::string_view name, std::string allowed, std::string hint) {
+    findings_.push_back(
+        {config_.label(name), config_.shown(name), std::move(allowed), std::move(hint)});
+  }
+  void note(std::string_view name, std::string hint) {
+    findings_.push_back({config_.label(name), config_.shown(name), "", std::move(hint), true});
+  }
+
+  const AccelerateConfig& config_;
+  const YokePlan& plan_;
+  std::vector<Finding>& findings_;
+  Strategy strategy_;
+  Fsdp fsdp_;
+};
+
+Strategy Chooser::choose() {
+  const Kind kind = read_kind();
+  read_sizes();
+  check_combination(kind);
+  if (kind == kFsdp) {
+    fsdp_ = read_fsdp(config_, plan_.param_dtype, findings_);
+    strategy_.options = fsdp_.options;
+  } else {
+    refuse_fsdp(config_, findings_);
+  }
+  settle_degrees(kind);
+  check_world();
+  const bool beyond_ddp = degree(YOKE_DP_SHARD) > 1 || degree(YOKE_CP) > 1 || degree(YOKE_TP) > 1 ||
+                          degree(YOKE_PP) > 1;
+  if (kind == kFsdp || beyond_ddp) strategy_.engine = Strategy::kSharded;
+  return std::move(strategy_);
+}
+
+Chooser::Kind Chooser::read_kind() {
+  const auto type = config_.string(kType);
+  if (!type) return config_.boolean("ACCELERATE_USE_FSDP").value_or(false) ? kFsdp : kOpen;
+  if (*type == "NO") return kSingle;
+  if (*type == "MULTI_CPU" || *type == "MULTI_GPU") return kReplicas;
+  if (*type == "FSDP") return kFsdp;
+  if (*type == "DEEPSPEED") {
+    refuse(kType, kTypes, "use parallel_backend = \"deepspeed_stub\" with a ds_config.json");
+  } else {
+    const std::vector<std::string> known = {"NO", "MULTI_CPU", "MULTI_GPU", "FSDP"};
+    refuse(kType, kTypes, "nothing else is built here" + did_you_mean(*type, known));
+  }
+  return kOpen;
+}
+
+// ---- ParallelismConfig
+
+void Chooser::read_sizes() {
+  for (const Size& size : kSizes) {
+    const auto value = config_.integer(size.name);
+    if (!value) continue;
+    if (*value < 1 || *value > kMostRanks) {
+      refuse(size.name, "1 or more", "1 leaves the axis out");
+      continue;
+    }
+    degree(size.axis) = static_cast<int32_t>(*value);
+    strategy_.from[size.axis] = size.name;
+  }
+}
+
+bool Chooser::any_size() const {
+  return std::any_of(std::begin(kSizes), std::end(kSizes), [&](const Size& size) {
+    return strategy_.degree[size.axis] > 1;
+  });
+}
+
+int64_t Chooser::product() const {
+  int64_t product = 1;
+  for (const int32_t degree : strategy_.degree) product *= std::max(degree, 1);
+  return product;
+}
+
+// Accelerate's rules. What it refuses although it makes sense works here, with a note.
+void Chooser::check_combination(Kind kind) {
+  if (!any_size()) return;
+  const auto size_name = [&](int axis) { return std::string(strategy_.from[axis]); };
+  if (kind == kSingle) {
+    refuse(kType, "FSDP, MULTI_CPU, MULTI_GPU", "NO is one rank; parallelism_config asks for more");
+  } else if (kind == kReplicas && degree(YOKE_DP_SHARD) > 1) {
+    refuse(size_name(YOKE_DP_SHARD), "1", "shards need distributed_type: FSDP and fsdp_version: 2");
+  } else if (kind == kFsdp && config_.integer(kVersion).value_or(1) == 1) {
+    refuse(kVersion, "2", "parallelism_config needs version 2, in Accelerate too");
+  }
+  for (const int axis : {YOKE_TP, YOKE_CP}) {
+    if (degree(axis) <= 1 || (kind != kReplicas && degree(YOKE_DP_SHARD) > 1)) continue;
+    if (kind == kReplicas) {
+      note(size_name(axis), "Accelerate wants distributed_type FSDP for it; here it works without");
+    } else if (degree(YOKE_DP_REPLICATE) > 1) {
+      note(size_name(axis), "Accelerate refuses it beside replicas without shards; here it works");
+    }
+  }
+}
+
+// ---- Degrees
+
+void Chooser::settle_degrees(Kind kind) {
+  if (any_size()) {
+    for (int32_t& each : strategy_.degree) each = std::max(each, 1);
+  } else {
+    settle_without_sizes(kind);
+  }
+  take_the_runs_degrees();
+  fill(kind == kFsdp && fsdp_.shards ? YOKE_DP_SHARD : YOKE_DP_REPLICATE);
+  for (int32_t& each : strategy_.degree) each = std::max(each, 1);
+}
+
+// What the type alone says; sizes that are all 1 say nothing.
+void Chooser::settle_without_sizes(Kind kind) {
+  for (int32_t& each : strategy_.degree) each = kind == kSingle ? 1 : 0;
+  if (kind == kReplicas || (kind == kFsdp && !fsdp_.shards)) degree(YOKE_DP_SHARD) = 1;
+  const int64_t machines = config_.integer(kMachines).value_or(1);
+  if (kind != kFsdp || !fsdp_.hybrid || machines < 2) return;
+  degree(YOKE_DP_REPLICATE) = static_cast<int32_t>(std::min(machines, kMostRanks));
+  strategy_.from[YOKE_DP_REPLICATE] = kMachines;
+}
+
+// The run may repeat a degree, not change it.
+void Chooser::take_the_runs_degrees() {
+  for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
+    const int32_t run = plan_.degree[axis];
+    if (run == 0 || run == degree(axis)) continue;
+    if (degree(axis) == 0) {
+      degree(axis) = run;
+      continue;
+    }
+    const std::string_view from = strategy_.from[axis].empty() ? kType : strategy_.from[axis];
+    findings_.push_back({kDegreeKeys[axis],
+                         std::to_string(run),
+                         std::to_string(degree(axis)) + " or unset",
+                         config_.label(from) + " = " + config_.shown(from) +
+                             " says otherwise; change one of them"});
+  }
+}
+
+// What is left of the world goes to this axis.
+void Chooser::fill(int axis) {
+  const auto processes = config_.integer(kProcesses);
+  std::string_view& from = strategy_.from[axis];
+  if (from.empty()) from = processes ? kProcesses : kType;
+  if (degree(axis) > 0) return;
+  const int64_t world = std::clamp<int64_t>(processes.value_or(plan_.world_size), 1, kMostRanks);
+  degree(axis) = static_cast<int32_t>(std::max<int64_t>(1, world / product()));
+}
+
+void Chooser::check_world() {
+  const int64_t world = plan_.world_size;
+  const auto processes = config_.integer(kProcesses);
+  if (processes && *processes != world) {
+    const std::string wanted = config_.shown(kProcesses);
+    refuse(kProcesses,
+           std::to_string(world),
+           "the run has " + std::to_string(world) + " rank(s); start " + wanted + " (--nproc " +
+               wanted + "), or change it");
+  } else if (any_size() && product() != world) {
+    std::string arithmetic;
+    std::string_view last;
+    for (const Size& size : kSizes) {
+      arithmetic += (arithmetic.empty() ? "" : " x ") + std::string(size.word) + " " +
+                    std::to_string(degree(size.axis));
+      if (degree(size.axis) > 1 && strategy_.from[size.axis] == size.name) last = size.name;
+    }
+    const std::string text = std::to_string(product());
+    if (last.empty()) return;  // the run's own degrees: the host says so
+    refuse(last,
+           "sizes whose product is the number of ranks",
+           arithmetic + " = " + text + ", but the run has " + std::to_string(world) +
+               " rank(s); start " + text + " (--nproc " + text + ")");
+  }
+}
+
+}  // namespace
+
+Strategy choose_strategy(const AccelerateConfig& config,
+                         const YokePlan& plan,
+                         std::vector<Finding>& findings) {
+  return Chooser(config, plan, findings).choose();
+}
+
+}  // namespace yoke::accelerate_compat
