@@ -93,7 +93,7 @@ TEST(Checkpoint, ABf16RunKeepsFp32MastersThatEveryLayoutAndAnFp32RunTake) {
 TEST(Checkpoint, ReplicasAreNumberedAndDescribeShowsNoValues) {
   std::mutex mutex;
   std::map<int32_t, std::set<int64_t>> replicas_of_rank;
-  on_ranks(2, 2, [&](const Rank& rank) {
+  on_ranks(yoke::Mesh({1, 2, 2, 1, 1}), [&](const Rank& rank) {
     TorchModelHost model(TinyModel{}.blocks(), YOKE_F64, TinyModel::kSeed, true);
     Job job = job_of(2, 2);
     job.model.dtype = at::kDouble;
@@ -109,7 +109,7 @@ TEST(Checkpoint, ReplicasAreNumberedAndDescribeShowsNoValues) {
 }
 
 TEST(Checkpoint, TheVisitorsErrorEndsTheCall) {
-  on_ranks(1, 1, [&](const Rank& rank) {
+  on_ranks(yoke::Mesh({1, 1, 1, 1, 1}), [&](const Rank& rank) {
     TorchModelHost model(TinyModel{}.blocks(), YOKE_F64, TinyModel::kSeed, true);
     Session session(Job{}, rank.host, model.model());
     int calls = 0;

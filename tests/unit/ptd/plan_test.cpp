@@ -55,8 +55,9 @@ TEST(Plan, AProductThatIsNotTheWorldIsRefusedWithTheArithmetic) {
 
 TEST(Plan, ReplicasMustDivideTheWorld) {
   Asked wrong(4, {3, 0});
-  EXPECT_THAT(wrong.ask(),
-              ElementsAre(HasSubstr("dp_degree = 3; allowed: degrees whose product divides the 4 ranks")));
+  EXPECT_THAT(
+      wrong.ask(),
+      ElementsAre(HasSubstr("dp_degree = 3; allowed: degrees whose product divides the 4 ranks")));
 }
 
 TEST(Plan, EveryReasonIsGivenAtOnce) {

@@ -105,7 +105,15 @@ TinyBatch::TinyBatch(const Job& job, int64_t first_sample, int data_rank) {
 }
 
 Session::Session(const Job& job, const YokeHost& host, const YokeModel& model)
-    : options_(job.options), optimizer_(optimizer_of(job)), plan_(plan_of(job, optimizer_)) {
+    : Session(plan_of(job, optimizer_of(job)), optimizer_of(job), job.options, host, model) {}
+
+Session::Session(const YokePlan& plan,
+                 const YokeOptimizer& optimizer,
+                 const std::map<std::string, std::string>& options,
+                 const YokeHost& host,
+                 const YokeModel& model)
+    : options_(options), optimizer_(optimizer), plan_(plan) {
+  plan_.optimizer = &optimizer_;
   YokeInitArgs init{};
   init.header = YOKE_HEADER(YokeInitArgs, YOKE_ID_INIT_ARGS);
   init.plan = &plan_;
@@ -151,9 +159,8 @@ void Session::checkpoint(int32_t op, const std::function<void(const YokePiece&)>
 Outcome train(const Job& job, const State* start) {
   Outcome outcome;
   Assembly assembly;
-  on_ranks(job.replicas, job.shards, [&](const Rank& rank) {
-    train_rank(job, rank, start, outcome, assembly);
-  });
+  on_ranks(yoke::Mesh({1, job.replicas, job.shards, 1, 1}),
+           [&](const Rank& rank) { train_rank(job, rank, start, outcome, assembly); });
   outcome.state = assembly.take();
   return outcome;
 }
@@ -206,8 +213,8 @@ Outcome train_plain(const Job& job) {
   return outcome;
 }
 
-void on_ranks(int replicas, int shards, const std::function<void(const Rank&)>& body) {
-  const int size = replicas * shards;
+void on_ranks(const yoke::Mesh& mesh, const std::function<void(const Rank&)>& body) {
+  const int size = mesh.size();
   const auto virtual_world = make_virtual_world(size);
   std::vector<std::exception_ptr> failures(size);
   std::vector<std::thread> threads;
@@ -222,7 +229,7 @@ void on_ranks(int replicas, int shards, const std::function<void(const Rank&)>& 
         CommOptions options;
         options.check = CommCheck::kFull;
         const auto world = CommWorld::connect(rendezvous, options);
-        world->set_mesh(Mesh({1, replicas, shards, 1, 1}));
+        world->set_mesh(mesh);
         const HostServices services(
             *world, [](int32_t, const std::string&) {}, nullptr, {YOKE_DEVICE_CPU, 0});
         body({*world, *services.host()});

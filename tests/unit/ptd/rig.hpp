@@ -49,7 +49,7 @@ struct Rank {
   CommWorld& world;
   const YokeHost& host;
 };
-void on_ranks(int replicas, int shards, const std::function<void(const Rank&)>& body);
+void on_ranks(const yoke::Mesh& mesh, const std::function<void(const Rank&)>& body);
 
 // One data rank's micro-batches of the global batch that starts at a sample.
 class TinyBatch {
@@ -82,6 +82,11 @@ struct OptionValues {
 class Session {
  public:
   Session(const Job& job, const YokeHost& host, const YokeModel& model);
+  Session(const YokePlan& plan,
+          const YokeOptimizer& optimizer,
+          const std::map<std::string, std::string>& options,
+          const YokeHost& host,
+          const YokeModel& model);
   ~Session();
   Session(const Session&) = delete;
 

@@ -104,7 +104,7 @@ int32_t code_of(const std::function<void()>& f, std::string* text = nullptr) {
 }
 
 TEST(Step, AfterABadTokenTheModelIsAsBefore) {
-  on_ranks(1, 1, [&](const Rank& rank) {
+  on_ranks(yoke::Mesh({1, 1, 1, 1, 1}), [&](const Rank& rank) {
     TorchModelHost model(TinyModel{}.blocks(), YOKE_F64, TinyModel::kSeed, true);
     const Job job;
     Session session(job, rank.host, model.model());
@@ -123,7 +123,7 @@ TEST(Step, EvaluationChangesNothing) {
   Job job;
   job.steps = 4;
   const Outcome plain = train(job);
-  on_ranks(1, 1, [&](const Rank& rank) {
+  on_ranks(yoke::Mesh({1, 1, 1, 1, 1}), [&](const Rank& rank) {
     TorchModelHost model(job.model.blocks(), YOKE_F64, TinyModel::kSeed, true);
     Session session(job, rank.host, model.model());
     for (int64_t step = 1; step <= 4; ++step) {
@@ -136,7 +136,7 @@ TEST(Step, EvaluationChangesNothing) {
 }
 
 TEST(Step, ACancelledStepSaysSoAndTheNextOneWorks) {
-  on_ranks(1, 1, [&](const Rank& rank) {
+  on_ranks(yoke::Mesh({1, 1, 1, 1, 1}), [&](const Rank& rank) {
     TorchModelHost model(TinyModel{}.blocks(), YOKE_F64, TinyModel::kSeed, true);
     const Job job;
     static int cancelled = 0;
@@ -155,8 +155,7 @@ TEST(Step, ACancelledStepSaysSoAndTheNextOneWorks) {
 TEST(Step, ARankThatFailsEndsTheStepOfAll) {
   Job job;
   job.shards = 2;
-  EXPECT_THROW(on_ranks(1,
-                        2,
+  EXPECT_THROW(on_ranks(yoke::Mesh({1, 1, 2, 1, 1}),
                         [&](const Rank& rank) {
                           TorchModelHost model(
                               job.model.blocks(), YOKE_F64, TinyModel::kSeed, true);
@@ -169,7 +168,7 @@ TEST(Step, ARankThatFailsEndsTheStepOfAll) {
 }
 
 TEST(Step, ABatchWithoutMicroBatchesIsRefused) {
-  on_ranks(1, 1, [&](const Rank& rank) {
+  on_ranks(yoke::Mesh({1, 1, 1, 1, 1}), [&](const Rank& rank) {
     TorchModelHost model(TinyModel{}.blocks(), YOKE_F64, TinyModel::kSeed, true);
     Session session(Job{}, rank.host, model.model());
     YokeBatch empty{};
@@ -179,7 +178,7 @@ TEST(Step, ABatchWithoutMicroBatchesIsRefused) {
 }
 
 TEST(WrapModel, WithoutTheLibTorchModelItNamesWhatItNeeds) {
-  on_ranks(1, 1, [&](const Rank& rank) {
+  on_ranks(yoke::Mesh({1, 1, 1, 1, 1}), [&](const Rank& rank) {
     TorchModelHost model(TinyModel{}.blocks(), YOKE_F64, TinyModel::kSeed, true);
     model.neutral_only();
     std::string text;
@@ -195,7 +194,7 @@ TEST(WrapModel, TheFirstRankLogsWhatWasMadeOfTheModelAndAllTellItsCosts) {
   const Elements elements(2);
   const int64_t peak = 8 * (2 * elements.trainable + elements.frozen);
   const Job job = one_unit(1, 2);
-  on_ranks(1, 2, [&](const Rank& rank) {
+  on_ranks(yoke::Mesh({1, 1, 2, 1, 1}), [&](const Rank& rank) {
     TorchModelHost model(job.model.blocks(), YOKE_F64, TinyModel::kSeed, true);
     YokeHost host = rank.host;
     host.log = [](void*, int32_t, YokeString text) { lines.emplace_back(view(text)); };
@@ -209,7 +208,7 @@ TEST(WrapModel, TheFirstRankLogsWhatWasMadeOfTheModelAndAllTellItsCosts) {
 }
 
 TEST(WrapModel, ParametersAreUnboundWhenTheModelIsDestroyed) {
-  on_ranks(1, 1, [&](const Rank& rank) {
+  on_ranks(yoke::Mesh({1, 1, 1, 1, 1}), [&](const Rank& rank) {
     TorchModelHost model(TinyModel{}.blocks(), YOKE_F64, TinyModel::kSeed, true);
     const at::Tensor leaf = torch_model(model.model())->params->front();
     {
@@ -223,7 +222,7 @@ TEST(WrapModel, ParametersAreUnboundWhenTheModelIsDestroyed) {
 TEST(WrapModel, ShardedParametersHaveNoMemoryBetweenSteps) {
   Job job;
   job.shards = 2;
-  on_ranks(1, 2, [&](const Rank& rank) {
+  on_ranks(yoke::Mesh({1, 1, 2, 1, 1}), [&](const Rank& rank) {
     TorchModelHost model(job.model.blocks(), YOKE_F64, TinyModel::kSeed, true);
     Session session(job, rank.host, model.model());
     const TinyBatch batch(job, 0, rank.host.rank);
@@ -236,7 +235,7 @@ TEST(WrapModel, ShardedParametersHaveNoMemoryBetweenSteps) {
 }
 
 TEST(Init, MoreThanOneRankNeedsCollectives) {
-  on_ranks(1, 1, [&](const Rank& rank) {
+  on_ranks(yoke::Mesh({1, 1, 1, 1, 1}), [&](const Rank& rank) {
     TorchModelHost model(TinyModel{}.blocks(), YOKE_F64, TinyModel::kSeed, true);
     Job job;
     job.shards = 2;

@@ -1,0 +1,170 @@
+// Random legal degrees of every kind at once: the gradients of a Llama of four blocks are those of
+// one rank. Plain SGD with rate 1 makes them visible: what a step takes away from the parameters.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <random>
+
+#include "core/config/run_config.hpp"
+#include "core/model/llama.hpp"
+#include "core/model/torch_model.hpp"
+#include "tests/unit/ptd/rig.hpp"
+
+namespace yoke::ptd::testing {
+namespace {
+
+constexpr int64_t kSeqLen = 16, kVocab = 32, kBatch = 8;
+
+struct Layout {
+  int replicas = 1, shards = 1, cp = 1, tp = 1, micro_batch = 1;
+  std::map<std::string, std::string> options;
+  std::string text() const {
+    std::string t = "dp " + std::to_string(replicas) + " shards " + std::to_string(shards) +
+                    " cp " + std::to_string(cp) + " tp " + std::to_string(tp) + " micro " +
+                    std::to_string(micro_batch);
+    for (const auto& [key, value] : options) t += " " + key + "=" + value;
+    return t;
+  }
+};
+
+BlockList llama() {
+  ModelConfig config;
+  config.family = "llama";
+  config.dim = 16;
+  config.layers = 2;
+  config.heads = 8;
+  config.kv_heads = 8;
+  config.ffn_dim = 24;
+  config.vocab = kVocab;
+  FamilyArgs args;
+  args.param_dtype = YOKE_F64;
+  args.seq_len = kSeqLen;
+  return llama_family(config).make_blocks(args);
+}
+
+// Sequences [first, first + count) of the batch.
+std::vector<std::pair<const char*, at::Tensor>> sequences(int64_t first, int64_t count) {
+  const at::Tensor index = at::arange(first * kSeqLen, (first + count) * kSeqLen).view({count, -1});
+  at::Tensor targets = (index * 17 + 5).remainder(kVocab);
+  targets.masked_fill_(index.remainder(7).eq(0), -100);  // micro-batches differ in weight
+  return {{"tokens", (index * 13 + index.div(3, "floor")).remainder(kVocab)},
+          {"targets", targets},
+          {"positions", at::arange(kSeqLen).expand({count, kSeqLen}).contiguous()}};
+}
+
+struct Result {
+  double loss = 0, norm = 0;
+  State params;
+};
+
+void step_on_rank(const Layout& layout, const Rank& rank, Result& result) {
+  static std::mutex mutex;
+  TorchModelHost model(llama(), YOKE_F64, 3, false);
+  YokeOptimizer sgd{};
+  sgd.header = YOKE_HEADER(YokeOptimizer, YOKE_ID_OPTIMIZER);
+  sgd.kind = YOKE_SGD;
+  YokePlan plan{};
+  plan.header = YOKE_HEADER(YokePlan, YOKE_ID_PLAN);
+  const int32_t degrees[] = {1, layout.replicas, layout.shards, layout.cp, layout.tp};
+  std::copy(std::begin(degrees), std::end(degrees), plan.degree);
+  plan.world_size = rank.host.world_size;
+  plan.global_batch = kBatch;
+  plan.micro_batch = layout.micro_batch;
+  plan.param_dtype = plan.reduce_dtype = YOKE_F64;
+  Session session(plan, sgd, layout.options, rank.host, model.model());
+
+  const int data_ranks = layout.replicas * layout.shards;
+  const int data_rank = rank.host.rank / (layout.cp * layout.tp);
+  const int64_t m = layout.micro_batch, micros = kBatch / (data_ranks * m);
+  std::vector<std::vector<TensorView>> views(micros);
+  std::vector<std::vector<YokeInput>> inputs(micros);
+  std::vector<YokeMicroBatch> contract;
+  std::vector<const YokeMicroBatch*> pointers;
+  for (int64_t a = 0; a < micros; ++a) {
+    for (const auto& [role, tensor] : sequences((a * data_ranks + data_rank) * m, m)) {
+      views[a].emplace_back(tensor);
+      inputs[a].push_back({view(role), *views[a].back().get()});
+    }
+  }
+  for (const auto& list : inputs) contract.push_back({list.data(), list.size()});
+  for (const YokeMicroBatch& micro : contract) pointers.push_back(&micro);
+  YokeBatch batch{};
+  batch.header = YOKE_HEADER(YokeBatch, YOKE_ID_BATCH);
+  batch.micros = pointers.data();
+  batch.num_micros = pointers.size();
+  batch.token_weight = sequences(0, kBatch)[1].second.ne(-100).sum().item<double>();
+  const YokeStepResult step = session.step(batch, 1, 1.0);
+
+  session.checkpoint(YOKE_CHECKPOINT_SAVE, [&](const YokePiece& piece) {
+    if (piece.replica != 0 || view(piece.kind) != "param") return;
+    const std::lock_guard lock(mutex);
+    at::Tensor& whole = result.params[std::string(view(piece.name))];
+    if (!whole.defined())
+      whole = at::full(at::IntArrayRef(piece.shape, piece.ndim), NAN, at::kDouble);
+    const at::Tensor values = borrow(*piece.view).view({-1});
+    for (int64_t i = 0; i < piece.count; i += piece.run) {
+      const int64_t n = std::min(piece.run, piece.count - i);
+      whole.view({-1})
+          .narrow(0, piece.begin + i / piece.run * piece.stride, n)
+          .copy_(values.narrow(0, i, n));
+    }
+  });
+  if (rank.host.rank != 0) return;
+  result.loss = step.loss_sum / step.loss_weight;
+  result.norm = step.grad_norm;
+}
+
+Result one_step(const Layout& layout) {
+  Result result;
+  on_ranks(yoke::Mesh({1, layout.replicas, layout.shards, layout.cp, layout.tp}),
+           [&](const Rank& rank) { step_on_rank(layout, rank, result); });
+  return result;
+}
+
+Layout random_layout(std::mt19937& random, int world) {
+  const auto pick = [&](int n) { return std::uniform_int_distribution<int>(0, n - 1)(random); };
+  Layout l;
+  int* const degrees[] = {&l.replicas, &l.shards, &l.cp, &l.tp};
+  for (; world > 1; world /= 2) *degrees[pick(4)] *= 2;
+  const int most = static_cast<int>(kBatch) / (l.replicas * l.shards);
+  l.micro_batch = std::min(most, 1 << pick(3));
+  const auto flip = [&](const char* key, const char* value) {
+    if (pick(2) == 0) l.options[key] = value;
+  };
+  flip("sequence_parallel", "false");
+  flip("loss_parallel", "false");
+  flip("shard_over_cp", "false");
+  flip("cp_attention", "all_gather");
+  flip("cp_order", "plain");
+  flip("reshard_after_forward", "false");
+  flip("accumulate", "unsharded");
+  flip("activation_checkpoint", "full");
+  flip("unit_bytes", "1");
+  return l;
+}
+
+class Degrees : public ::testing::TestWithParam<int> {};
+
+TEST_P(Degrees, GradientsAreThoseOfOneRank) {
+  static const Result expected = one_step({.micro_batch = 8});
+  ASSERT_GT(expected.norm, 0.01);
+  std::mt19937 random(11);
+  for (int i = 0; i < 12; ++i) {
+    const Layout layout = random_layout(random, GetParam());
+    SCOPED_TRACE(layout.text());
+    const Result got = one_step(layout);
+    EXPECT_NEAR(got.loss / expected.loss, 1, 1e-13);
+    EXPECT_NEAR(got.norm / expected.norm, 1, 1e-11);
+    ASSERT_EQ(got.params.size(), expected.params.size());
+    for (const auto& [name, value] : expected.params) {
+      const double worst = (got.params.at(name) - value).abs().max().item<double>();
+      EXPECT_LE(worst, 1e-11) << name;  // NaN, an element in no piece, fails too
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(World, Degrees, ::testing::Values(1, 2, 4, 8));
+
+}  // namespace
+}  // namespace yoke::ptd::testing
