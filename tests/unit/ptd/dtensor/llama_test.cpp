@@ -2,6 +2,8 @@
 // loss and the gradients of one rank alone.
 #include "core/model/llama.hpp"
 
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 #include <gtest/gtest.h>
 
 #include "core/config/run_config.hpp"
@@ -108,14 +110,12 @@ Placements lie_of(const TpHint& hint) {
   return placements({replicate(), hint.cut > 0 ? shard(hint.cut - 1) : replicate()});
 }
 
-class LlamaOnMesh : public ::testing::TestWithParam<Case> {};
-
-TEST_P(LlamaOnMesh, LossAndGradientsAreThoseOfOneRank) {
-  const Case c = GetParam();
+// The model with its parameters and a batch on every rank of the mesh.
+using Body = std::function<void(Mesh&, const BlockList&, const TorchInputs&)>;
+void with_model(const Case& c, const Body& body) {
   on_mesh(
       {.cp = c.cp, .tp = c.tp},
       [&](Mesh& mesh) {
-        const Expected expected(c);
         const BlockList model = make_model(c);
         int64_t seed = 1;
         for (auto& [name, leaf] : parameters(model)) {
@@ -131,14 +131,7 @@ TEST_P(LlamaOnMesh, LossAndGradientsAreThoseOfOneRank) {
                                                 mesh,
                                                 placements({shard(1), replicate()})));
         }
-        const at::Tensor loss = run(model, inputs);
-        loss.backward();
-        EXPECT_NEAR(full_tensor(loss).item<double>() / expected.loss, 1, 1e-14);
-        const auto plain = parameters(expected.model), got = parameters(model);
-        for (size_t i = 0; i < got.size(); ++i) {
-          const at::Tensor grad = full_tensor(got[i].second.grad());
-          EXPECT_LE(difference(grad, plain[i].second.grad()), 1e-13) << got[i].first;
-        }
+        body(mesh, model, inputs);
       },
       [&](Mesh::Axis& cp, Mesh::Axis& tp) {
         cp.cuts_parameters = false;
@@ -147,6 +140,60 @@ TEST_P(LlamaOnMesh, LossAndGradientsAreThoseOfOneRank) {
         tp.sequence_parallel = c.sequence_parallel;
         tp.loss_parallel = c.loss_parallel;
       });
+}
+
+class LlamaOnMesh : public ::testing::TestWithParam<Case> {};
+
+TEST_P(LlamaOnMesh, LossAndGradientsAreThoseOfOneRank) {
+  const Case c = GetParam();
+  with_model(c, [&](Mesh&, const BlockList& model, const TorchInputs& inputs) {
+    const Expected expected(c);
+    const at::Tensor loss = run(model, inputs);
+    loss.backward();
+    EXPECT_NEAR(full_tensor(loss).item<double>() / expected.loss, 1, 1e-14);
+    const auto plain = parameters(expected.model), got = parameters(model);
+    for (size_t i = 0; i < got.size(); ++i) {
+      const at::Tensor grad = full_tensor(got[i].second.grad());
+      EXPECT_LE(difference(grad, plain[i].second.grad()), 1e-13) << got[i].first;
+    }
+  });
+}
+
+// Bytes that this thread has allocated and not freed.
+struct Live : c10::MemoryReportingInfoBase {
+  bool memoryProfilingEnabled() const override { return true; }
+  void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override {
+    bytes += size;
+  }
+  int64_t bytes = 0;
+};
+
+// What rank 0 keeps from forward to backward.
+int64_t kept_bytes(const Case& c) {
+  int64_t kept = 0;
+  with_model(c, [&](Mesh& mesh, const BlockList& model, const TorchInputs& inputs) {
+    const auto live = std::make_shared<Live>();
+    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
+    const at::Tensor loss = run(model, inputs);
+    mesh.last_gather = {};
+    if (mesh.rank(0) == 0 && mesh.rank(1) == 0) kept = live->bytes;
+  });
+  return kept;
+}
+
+TEST(Memory, ActivationsFallWithTheRanksOfCp) {
+  const auto alone = static_cast<double>(kept_bytes({1, 1}));
+  for (const int cp : {2, 4}) {
+    const auto kept = static_cast<double>(kept_bytes({cp, 1}));
+    EXPECT_LE(kept, 1.1 * alone / cp) << "cp " << cp;
+    EXPECT_GE(kept, 0.9 * alone / cp) << "cp " << cp;
+  }
+}
+
+TEST(Memory, ActivationsFallWithTheRanksOfTpUnderSequenceParallelism) {
+  const auto alone = static_cast<double>(kept_bytes({1, 1}));
+  EXPECT_LE(static_cast<double>(kept_bytes({1, 2})), 0.7 * alone);
+  EXPECT_LE(kept_bytes({1, 2}), kept_bytes({1, 2, false}));
 }
 
 constexpr auto kRing = SequenceExchange::kRing, kGather = SequenceExchange::kAllGather;
