@@ -129,6 +129,15 @@ TEST(DTensor, AnInPlaceOperatorOnAPartialTensorIsNotLost) {
   });
 }
 
+TEST(DTensor, WhatWasGatheredIsForgottenWhenItIsWrittenTo) {
+  on_mesh({.tp = 2}, [](Mesh& mesh) {
+    const at::Tensor t = distribute_tensor(numbers({4, 2}, 1), mesh, tp_only(shard(0)));
+    const at::Tensor before = t.view({8}).cumsum(0);  // gathers the view, not t
+    t.mul_(2);
+    EXPECT_LE(difference(full_tensor(t.view({8}).cumsum(0)), full_tensor(before) * 2), 1e-15);
+  });
+}
+
 TEST(DTensor, EveryOperatorCanBePrinted) {
   on_mesh({.tp = 2}, [](Mesh& mesh) {
     std::vector<std::string> lines;
