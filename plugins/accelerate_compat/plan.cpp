@@ -124,6 +124,12 @@ class Equivalents {
   Refusals& refusals_;
 };
 
+// As in a run file: words in quotes.
+std::string in_toml(const std::string& value) {
+  const bool number = value.find_first_not_of("0123456789") == std::string::npos;
+  return number || value == "true" || value == "false" ? value : "\"" + value + "\"";
+}
+
 void tell_equivalents(const Chosen& chosen, const YokePlan& plan, Refusals& refusals) {
   const auto& [config, strategy] = chosen;
   Equivalents run_file(config, refusals);
@@ -140,12 +146,9 @@ void tell_equivalents(const Chosen& chosen, const YokePlan& plan, Refusals& refu
   run_file.tell(kPrecision,
                 std::string("precision.param = ") + (is_bf16 ? "\"bf16\"" : "\"fp32\""));
   run_file.tell(kAccumulation, "train.micro_batch = " + std::to_string(plan.micro_batch));
-  for (const InnerOption& option : strategy.options) {
-    const bool word = option.value == "full" || option.value == "none";
+  for (const InnerOption& option : strategy.options)
     run_file.tell(option.from,
-                  std::string(Inner::kName) + "." + option.key + " = " +
-                      (word ? "\"" + option.value + "\"" : option.value));
-  }
+                  std::string(Inner::kName) + "." + option.key + " = " + in_toml(option.value));
 }
 
 void report(const Findings& findings, Refusals& refusals) {

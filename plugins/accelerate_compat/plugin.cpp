@@ -54,7 +54,7 @@ class AccelerateCompat : public Backend {
       d.num_options = option_infos().size();
       d.param_dtypes = dtypes;
       d.num_param_dtypes = std::size(dtypes);
-      d.axes = YOKE_AXIS_BIT(YOKE_DP_REPLICATE) | YOKE_AXIS_BIT(YOKE_DP_SHARD);
+      d.axes = YOKE_ALL_AXES & ~YOKE_AXIS_BIT(YOKE_PP);
       d.zero_stages = 1u << 0 | 1u << 2 | 1u << 3;
       return d;
     }();

@@ -12,6 +12,7 @@ constexpr const char* kType = "distributed_type";
 constexpr const char* kVersion = "fsdp_config.fsdp_version";
 constexpr const char* kProcesses = "num_processes";
 constexpr const char* kMachines = "num_machines";
+constexpr const char* kExchange = "parallelism_config.parallelism_config_cp_comm_strategy";
 
 constexpr int64_t kMostRanks = 1 << 14;  // the product of all axes stays within 64 bits
 constexpr const char* kTypes = "NO, MULTI_CPU, MULTI_GPU, FSDP";
@@ -40,6 +41,7 @@ class Chooser {
   Kind read_kind();
   void read_sizes();
   void check_combination(Kind kind);
+  void read_exchange();
   void settle_degrees(Kind kind);
   void settle_without_sizes(Kind kind);
   void take_the_runs_degrees();
@@ -74,6 +76,7 @@ Strategy Chooser::choose() {
   } else {
     refuse_fsdp(config_, findings_);
   }
+  read_exchange();
   settle_degrees(kind);
   check_world();
   const bool beyond_ddp = degree(YOKE_DP_SHARD) > 1 || degree(YOKE_CP) > 1 || degree(YOKE_TP) > 1 ||
@@ -110,6 +113,16 @@ void Chooser::read_sizes() {
     degree(size.axis) = static_cast<int32_t>(*value);
     strategy_.from[size.axis] = size.name;
   }
+}
+
+// PyTorch's alltoall passes keys and values round, one neighbour at a time.
+void Chooser::read_exchange() {
+  const auto exchange = config_.string(kExchange);
+  if (!exchange) return;
+  if (*exchange != "ALLGATHER" && *exchange != "ALLTOALL")
+    return refuse(kExchange, "allgather, alltoall", "Accelerate knows no other");
+  const char* value = *exchange == "ALLGATHER" ? "all_gather" : "ring";
+  strategy_.options.push_back({"cp_attention", value, kExchange});
 }
 
 bool Chooser::any_size() const {

@@ -11,8 +11,8 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr const char* kBackend = "accelerate_compat";
-constexpr const char* kDdp = "distributed_type: MULTI_CPU\n";
-constexpr const char* kFsdp =
+const std::string kDdp = "distributed_type: MULTI_CPU\n";
+const std::string kFsdp =
     "distributed_type: FSDP\nfsdp_config: {fsdp_version: 2, fsdp_auto_wrap_policy: "
     "SIZE_BASED_WRAP, fsdp_min_num_params: 1}\n";
 
@@ -22,6 +22,15 @@ std::string config(const std::string& yaml) {
   static int files = 0;
   const std::string name = "accelerate" + std::to_string(files++) + ".yaml";
   return "accelerate_compat.config_file=" + folder.write(name, yaml);
+}
+
+std::string sizes(int replicate, int shard, int cp, int tp) {
+  const std::string p = "parallelism_config_";
+  const auto size = [&](const char* axis, int n) {
+    return p + axis + "_size: " + std::to_string(n);
+  };
+  return "parallelism_config: {" + size("dp_replicate", replicate) + ", " +
+         size("dp_shard", shard) + ", " + size("cp", cp) + ", " + size("tp", tp) + "}\n";
 }
 
 // DDP reduces once a step, or after each micro-batch; what looks for unused parameters adds a word
@@ -39,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(
                kBackend,
                {"--virtual",
                 "4",
-                config(std::string(kDdp) + "gradient_accumulation_steps: 2\n"),
+                config(kDdp + "gradient_accumulation_steps: 2\n"),
                 "accelerate_compat.bucket_cap_mb=1"},
                kBase,
                {"dp_replicate", 1, 1}},
@@ -47,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(
                kBackend,
                {"--virtual",
                 "2",
-                config(std::string(kDdp) + "gradient_accumulation_steps: 4\n"),
+                config(kDdp + "gradient_accumulation_steps: 4\n"),
                 "accelerate_compat.sync_each_batch=true"},
                kBase,
                {"dp_replicate", 4, 4}},
@@ -82,7 +91,31 @@ INSTANTIATE_TEST_SUITE_P(
                  "distributed_type: FSDP\nnum_machines: 2\nfsdp_config: {fsdp_version: 1, "
                  "fsdp_sharding_strategy: HYBRID_SHARD, fsdp_activation_checkpointing: true}\n")},
             kBase,
-            {"dp_replicate", 0.5, 0.5}}),
+            {"dp_replicate", 0.5, 0.5}},
+        Layout{"tp_2_inside_2_shards_processes",
+               kBackend,
+               {"--nproc", "4", config(kFsdp + sizes(1, 2, 1, 2))},
+               kBase,
+               {"tp", 0.1, 100}},
+        Layout{"tp_2_inside_2_replicas_without_shards",
+               kBackend,
+               {"--virtual", "4", config(kDdp + sizes(2, 1, 1, 2))},
+               kBase,
+               {"tp", 0.1, 100}},
+        Layout{"cp_2_alone",
+               kBackend,
+               {"--nproc", "2", config(kFsdp + sizes(1, 1, 2, 1))},
+               kBase,
+               {"cp", 0.1, 100}},
+        Layout{"cp_2_inside_2_shards_checkpointing",
+               kBackend,
+               {"--virtual",
+                "4",
+                config("distributed_type: FSDP\nfsdp_config: {fsdp_version: 2, "
+                       "fsdp_activation_checkpointing: true}\n" +
+                       sizes(1, 2, 2, 1))},
+               kBase,
+               {"cp", 0.1, 100}}),
     layout_name);
 
 ProgramRun train(ParityProgram& program, const std::string& yaml, Args args) {
@@ -97,7 +130,7 @@ TEST(AccelerateDdp, LearnsInBf16LikeInFp32) {
   const PlainResult expected = train_plain(plain, text);
   ParityProgram program(plain, text);
   const ProgramRun run = train(program,
-                               std::string(kDdp) + "mixed_precision: bf16\n",
+                               kDdp + "mixed_precision: bf16\n",
                                {"--virtual", "2", "precision.param=bf16", "precision.reduce=bf16"});
   ASSERT_EQ(run.exit_code, 0) << run.output;
   EXPECT_NEAR(run.steps[0].loss / expected.loss[0], 1, 2e-3);
@@ -128,6 +161,35 @@ TEST(AccelerateDdp, AResumedRunIsTheRunThatNeverStopped) {
       train(program, kFsdp, {"--virtual", "2", "checkpoint.resume=" + whole.checkpoint(3)});
   ASSERT_EQ(sharded.exit_code, 0) << sharded.output;
   EXPECT_NEAR(sharded.steps[2].loss / whole.steps[5].loss, 1, 1e-5);
+}
+
+// Eight ranks, with every key that Accelerate's examples have.
+TEST(AccelerateConfigs, OfItsExamplesForManyAxesRunAsTheyAre) {
+  const std::string head =
+      "compute_environment: LOCAL_MACHINE\ndebug: false\ndistributed_type: FSDP\n"
+      "downcast_bf16: 'no'\nenable_cpu_affinity: false\nmachine_rank: 0\n"
+      "main_training_function: main\nmixed_precision: bf16\nnum_machines: 1\nnum_processes: 8\n"
+      "rdzv_backend: static\nsame_network: true\ntpu_env: []\ntpu_use_cluster: false\n"
+      "tpu_use_sudo: false\nuse_cpu: false\n";
+  const auto fsdp = [](const char* checkpointing) {
+    return std::string("fsdp_config:\n  fsdp_activation_checkpointing: ") + checkpointing +
+           "\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+           "  fsdp_cpu_ram_efficient_loading: false\n  fsdp_offload_params: false\n"
+           "  fsdp_reshard_after_forward: true\n  fsdp_state_dict_type: SHARDED_STATE_DICT\n"
+           "  fsdp_version: 2\n";
+  };
+  const PlainRun plain = base();
+  const auto text = parity_text(1 << 15);
+  const PlainResult expected = train_plain(plain, text);
+  ParityProgram program(plain, text);
+  for (const std::string& yaml :
+       {head + fsdp("false") + sizes(2, 2, 1, 2), head + fsdp("true") + sizes(1, 1, 8, 1)}) {
+    const ProgramRun run =
+        train(program, yaml, {"--virtual", "8", "precision.param=bf16", "precision.reduce=fp32"});
+    ASSERT_EQ(run.exit_code, 0) << run.output;
+    for (const size_t s : {0u, 19u})
+      EXPECT_NEAR(run.steps.at(s).loss / expected.loss[s], 1, 0.01) << run.output;
+  }
 }
 
 TEST(AccelerateConfigs, TellEveryFaultBeforeAnyRankStarts) {

@@ -41,7 +41,7 @@ constexpr Key kKeys[] = {
     {"parallelism_config.parallelism_config_tp_size", "PARALLELISM_CONFIG_TP_SIZE", kHonoured, kInt, "1", "tp_degree"},
     {"parallelism_config.parallelism_config_cp_size", "PARALLELISM_CONFIG_CP_SIZE", kHonoured, kInt, "1", "cp_degree"},
     {"parallelism_config.parallelism_config_cp_backend", "PARALLELISM_CONFIG_CP_BACKEND", kRefused, kString, "torch", "there is one context parallelism here, ptd's"},
-    {"parallelism_config.parallelism_config_cp_comm_strategy", "PARALLELISM_CONFIG_CP_COMM_STRATEGY", kRefused, kString, "allgather", "keys and values are gathered; alltoall is not built"},
+    {"parallelism_config.parallelism_config_cp_comm_strategy", "PARALLELISM_CONFIG_CP_COMM_STRATEGY", kHonoured, kString, "allgather", "keys and values of the other cp ranks, ptd.cp_attention: allgather is \"all_gather\", alltoall is \"ring\""},
     {"parallelism_config.parallelism_config_sp_size", "PARALLELISM_CONFIG_SP_SIZE", kRefused, kInt, "1", "DeepSpeed's Ulysses is not built; use cp_size. Sequence parallelism inside tensor parallelism needs no key"},
     {"parallelism_config.parallelism_config_sp_backend", "PARALLELISM_CONFIG_SP_BACKEND", kNoEffect, kString, "deepspeed", "only with sp_size, which is not built"},
     {"parallelism_config.parallelism_config_sp_seq_length", "PARALLELISM_CONFIG_SP_SEQ_LENGTH", kNoEffect, kAny, "", "only with sp_size, which is not built"},

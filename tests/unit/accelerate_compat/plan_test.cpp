@@ -5,6 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
 #include "tests/unit/accelerate_compat/asked.hpp"
 
 namespace yoke::accelerate_compat::testing {
@@ -80,6 +85,21 @@ TEST(Plan, WhatAccelerateWritesByDefaultIsAccepted) {
     EXPECT_EQ(run.degree(YOKE_DP_SHARD), w.ranks / w.replicas) << w.type;
     EXPECT_EQ(run.inner_asked, w.replicas < w.ranks) << w.type;
   }
+}
+
+TEST(Plan, TheConfigsOfTheRepositoryAreAccepted) {
+  const std::string folder = std::string(std::getenv("YOKE_SOURCE")) + "/configs/accelerate";
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::ifstream in(entry.path());
+    const std::string yaml((std::istreambuf_iterator<char>(in)), {});
+    const std::string key = "num_processes: ";
+    Asked run(std::stoi(yaml.substr(yaml.find(key) + key.size())), yaml);
+    if (yaml.find("mixed_precision: bf16") != yaml.npos) run.plan.plan.param_dtype = YOKE_BF16;
+    EXPECT_THAT(run.ask(), Each(StartsWith("note: "))) << entry.path();
+    ++count;
+  }
+  EXPECT_EQ(count, 6);
 }
 
 TEST(Plan, WithoutAConfigAllRanksAreReplicas) {
@@ -212,6 +232,18 @@ TEST(Parallelism, WhatAccelerateRefusesWithoutNeedWorksAndSaysSo) {
   EXPECT_THAT(ask(kDdp + sizes(1, 1, 2, 1)),
               ElementsAre(AllOf(StartsWith("note: "), HasSubstr("here it works without"))));
   EXPECT_THAT(ask(v2 + sizes(1, 1, 1, 2)), IsEmpty()) << "tensor parallelism alone";
+}
+
+TEST(Parallelism, TheExchangeOfKeysAndValuesIsPassedOn) {
+  const std::string cp = version_2("fsdp_reshard_after_forward: true") +
+                         "parallelism_config: {parallelism_config_cp_size: 2, "
+                         "parallelism_config_cp_comm_strategy: ";
+  for (const auto& [word, option] : {std::pair{"allgather", "all_gather"}, {"alltoall", "ring"}}) {
+    Asked run(2, cp + word + "}\n");
+    EXPECT_THAT(run.ask(), IsEmpty()) << word;
+    EXPECT_EQ(run.inner_options["cp_attention"], option) << word;
+  }
+  EXPECT_THAT(ask(cp + "ring}\n"), ElementsAre(HasSubstr("= ring; allowed: allgather, alltoall")));
 }
 
 TEST(Parallelism, WhatDoesNotCombineIsRefused) {
