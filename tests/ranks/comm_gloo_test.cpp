@@ -82,6 +82,10 @@ TEST(GlooRanks, MayScatterAndGatherInPlace) {
   gloo_ranks(3, {}, scatter_and_gather_in_place);
 }
 
+TEST(GlooRanks, GatherInAnyShape) {
+  gloo_ranks(3, {}, gather_in_any_shape);
+}
+
 // Both ways that an all_reduce of the transport takes, for tensors that only c10d's callers pass.
 TEST(GlooRanks, ReduceStridedTensorsOfOthers) {
   gloo_ranks(2, {}, [](CommWorld& world) {

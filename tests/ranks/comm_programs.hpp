@@ -301,6 +301,19 @@ inline void scatter_and_gather_in_place(CommWorld& world) {
   }
 }
 
+// Small or large, parts may stand side by side in any shape.
+inline void gather_in_any_shape(CommWorld& world) {
+  world.set_mesh(Mesh({1, 1, world.size(), 1, 1}));
+  Communicator& comm = world.comm(YOKE_AXIS_BIT(YOKE_DP_SHARD), "shapes");
+  for (const int64_t n : {3, 50000}) {
+    at::Tensor mine = at::full({2, n}, static_cast<float>(world.rank()));
+    at::Tensor all = at::empty({world.size(), 2, n});
+    comm.process_group()->_allgather_base(all, mine)->wait();
+    for (int r = 0; r < world.size(); ++r)
+      EXPECT_TRUE(at::equal(all[r], at::full({2, n}, static_cast<float>(r)))) << n;
+  }
+}
+
 // Through the front object, as a LibTorch plugin does it: counted like the rest.
 inline void use_process_group(CommWorld& world) {
   world.set_mesh(Mesh({1, world.size(), 1, 1, 1}));

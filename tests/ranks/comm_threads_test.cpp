@@ -76,6 +76,10 @@ TEST(ThreadRanks, MayScatterAndGatherInPlace) {
   orderly_virtual_ranks(3, {}, scatter_and_gather_in_place);
 }
 
+TEST(ThreadRanks, GatherInAnyShape) {
+  orderly_virtual_ranks(3, {}, gather_in_any_shape);
+}
+
 class ThreadRanksThatDisagree : public ::testing::TestWithParam<std::tuple<int, CommCheck>> {};
 
 // Memory is shared, so the transport itself notices; the check is not needed for it.
