@@ -44,12 +44,15 @@ Comm::Comm(const YokeCollectives& collectives,
   rank_ = collectives.rank(comm);
 }
 
-Work Comm::all_gather(at::Tensor out, at::Tensor in) const {
-  return Work(backend_->_allgather_base(out, in, {}));
+// Tensors go as rows of elements: some backends compare shapes that mean nothing here.
+Work Comm::all_gather(const at::Tensor& out, const at::Tensor& in) const {
+  at::Tensor to = out.view({-1}), from = in.view({-1});
+  return Work(backend_->_allgather_base(to, from, {}));
 }
 
-Work Comm::reduce_scatter_sum(at::Tensor out, at::Tensor in) const {
-  return Work(backend_->_reduce_scatter_base(out, in, {}));
+Work Comm::reduce_scatter_sum(const at::Tensor& out, const at::Tensor& in) const {
+  at::Tensor to = out.view({-1}), from = in.view({-1});
+  return Work(backend_->_reduce_scatter_base(to, from, {}));
 }
 
 Work Comm::all_reduce_sum(const at::Tensor& inout) const {
@@ -62,17 +65,18 @@ Work Comm::all_reduce_max(const at::Tensor& inout) const {
   return Work(backend_->allreduce(list, {c10d::ReduceOp::MAX}));
 }
 
-Work Comm::all_to_all(at::Tensor out, at::Tensor in) const {
+Work Comm::all_to_all(const at::Tensor& out, const at::Tensor& in) const {
+  at::Tensor to = out.view({-1}), from = in.view({-1});
   std::vector<int64_t> even;
-  return Work(backend_->alltoall_base(out, in, even, even, {}));
+  return Work(backend_->alltoall_base(to, from, even, even, {}));
 }
 
-Work Comm::pass_on(at::Tensor out, at::Tensor in) const {
-  at::Tensor flat_out = out.view({-1}), flat_in = in.view({-1});
-  std::vector<int64_t> from(size_, 0), to(size_, 0);
-  to[(rank_ + 1) % size_] = flat_in.numel();
-  from[(rank_ + size_ - 1) % size_] = flat_out.numel();
-  return Work(backend_->alltoall_base(flat_out, flat_in, from, to, {}));
+Work Comm::pass_on(const at::Tensor& out, const at::Tensor& in) const {
+  at::Tensor to = out.view({-1}), from = in.view({-1});
+  std::vector<int64_t> received(size_, 0), sent(size_, 0);
+  sent[(rank_ + 1) % size_] = from.numel();
+  received[(rank_ + size_ - 1) % size_] = to.numel();
+  return Work(backend_->alltoall_base(to, from, received, sent, {}));
 }
 
 Comms Comms::make(const YokePlan& plan,

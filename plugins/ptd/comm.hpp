@@ -39,14 +39,15 @@ class Comm {
 
   int size() const { return size_; }
   int rank() const { return rank_; }
-  Work all_gather(at::Tensor out, at::Tensor in) const;
-  Work reduce_scatter_sum(at::Tensor out, at::Tensor in) const;
+  // Compact tensors of any shape.
+  Work all_gather(const at::Tensor& out, const at::Tensor& in) const;
+  Work reduce_scatter_sum(const at::Tensor& out, const at::Tensor& in) const;
   Work all_reduce_sum(const at::Tensor& inout) const;
   Work all_reduce_max(const at::Tensor& inout) const;
   // in: size() equal pieces along dim 0, one for each rank; out: one from each.
-  Work all_to_all(at::Tensor out, at::Tensor in) const;
+  Work all_to_all(const at::Tensor& out, const at::Tensor& in) const;
   // To the next rank, from the one before; the last one's next is the first.
-  Work pass_on(at::Tensor out, at::Tensor in) const;
+  Work pass_on(const at::Tensor& out, const at::Tensor& in) const;
 
  private:
   c10::intrusive_ptr<c10d::Backend> backend_;
