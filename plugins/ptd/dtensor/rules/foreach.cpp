@@ -20,12 +20,11 @@ Rule foreach (bool linear) {
         item.operands.push_back(call.operands[at]);
         where.push_back(at);
       }
-      const Sizes out = item.operands[0].written ? item.operands[0].sizes
-                                                 : broadcast_sizes(item, 0, where.size());
+      const Sizes out = item.operands[0].written ? item.operands[0].sizes : broadcast_sizes(item);
       const Decision one =
           choose(item,
                  [&](int axis) {
-                   Ways ways = pointwise_ways(item, axis, 0, where.size(), out, linear);
+                   Ways ways = pointwise_ways(item, axis, out, linear);
                    if (item.operands[0].written)
                      std::erase_if(ways, [](const Way& way) { return way.in[0] != way.out[0]; });
                    return ways;
@@ -38,42 +37,27 @@ Rule foreach (bool linear) {
   };
 }
 
+// clang-format off
+// Linear in the lists alone: a Partial one stays so when it is multiplied by a number.
+constexpr const char* kLinear[] = {
+    "_foreach_add.List", "_foreach_add_.List", "_foreach_sub.List", "_foreach_sub_.List",
+    "_foreach_mul.Scalar", "_foreach_mul_.Scalar", "_foreach_div.Scalar", "_foreach_div_.Scalar",
+    "_foreach_mul.ScalarList", "_foreach_mul_.ScalarList", "_foreach_neg", "_foreach_neg_",
+};
+constexpr const char* kOthers[] = {
+    "_foreach_add.Scalar", "_foreach_add_.Scalar", "_foreach_mul.List", "_foreach_mul_.List",
+    "_foreach_mul.Tensor", "_foreach_mul_.Tensor", "_foreach_div.List", "_foreach_div_.List",
+    "_foreach_sqrt", "_foreach_sqrt_", "_foreach_addcmul_.Scalar", "_foreach_addcdiv_.Scalar",
+    "_foreach_addcdiv_.ScalarList", "_foreach_lerp_.Scalar", "_foreach_copy_", "_foreach_zero_",
+    "_foreach_pow.List", "_foreach_maximum_.List",
+};
+// clang-format on
+
 }  // namespace
 
 void add_foreach_rules(RuleTable& rules) {
-  // Linear in the lists alone: a Partial one stays so when it is multiplied by a number.
-  for (const char* name : {"_foreach_add.List",
-                           "_foreach_add_.List",
-                           "_foreach_sub.List",
-                           "_foreach_sub_.List",
-                           "_foreach_mul.Scalar",
-                           "_foreach_mul_.Scalar",
-                           "_foreach_div.Scalar",
-                           "_foreach_div_.Scalar",
-                           "_foreach_mul.ScalarList",
-                           "_foreach_mul_.ScalarList",
-                           "_foreach_neg",
-                           "_foreach_neg_"})
-    rules[std::string("aten::") + name] = foreach (true);
-  for (const char* name : {"_foreach_add.Scalar",
-                           "_foreach_add_.Scalar",
-                           "_foreach_mul.List",
-                           "_foreach_mul_.List",
-                           "_foreach_mul.Tensor",
-                           "_foreach_mul_.Tensor",
-                           "_foreach_div.List",
-                           "_foreach_div_.List",
-                           "_foreach_sqrt",
-                           "_foreach_sqrt_",
-                           "_foreach_addcmul_.Scalar",
-                           "_foreach_addcdiv_.Scalar",
-                           "_foreach_addcdiv_.ScalarList",
-                           "_foreach_lerp_.Scalar",
-                           "_foreach_copy_",
-                           "_foreach_zero_",
-                           "_foreach_pow.List",
-                           "_foreach_maximum_.List"})
-    rules[std::string("aten::") + name] = foreach (false);
+  for (const char* name : kLinear) rules[std::string("aten::") + name] = foreach (true);
+  for (const char* name : kOthers) rules[std::string("aten::") + name] = foreach (false);
 }
 
 }  // namespace yoke::ptd

@@ -20,12 +20,10 @@ bool contains(const std::vector<Placement>& list, const Placement& p) {
 }
 
 // Cuts of the result that an operand suggests.
-std::vector<Placement> cuts(
-    const OpCall& call, int axis, size_t begin, size_t end, const Sizes& out) {
+std::vector<Placement> cuts(const OpCall& call, int axis, const Sizes& out) {
   std::vector<Placement> found;
   bool has_partial = false;
-  for (size_t i = begin; i < end; ++i) {
-    const Operand& o = call.operands[i];
+  for (const Operand& o : call.operands) {
     const Placement& p = o.placements[axis];
     has_partial = has_partial || p.is_partial();
     if (!p.is_shard()) continue;
@@ -39,9 +37,9 @@ std::vector<Placement> cuts(
   return found;
 }
 
-Way cut_way(const OpCall& call, size_t begin, size_t end, const Sizes& out, const Placement& cut) {
+Way cut_way(const OpCall& call, const Sizes& out, const Placement& cut) {
   Way way;
-  for (size_t i = begin; i < end; ++i) way.in.push_back(in_operand(call.operands[i], out, cut));
+  for (const Operand& o : call.operands) way.in.push_back(in_operand(o, out, cut));
   way.out = {cut};
   return way;
 }
@@ -85,15 +83,13 @@ void keep_in_place(Ways& ways, const OpCall& call) {
 
 Rule pointwise(Kind kind) {
   return [kind](const OpCall& call) {
-    const size_t n = call.operands.size();
     const bool in_place = call.operands[0].written;
-    const Sizes out = in_place ? call.operands[0].sizes : broadcast_sizes(call, 0, n);
+    const Sizes out = in_place ? call.operands[0].sizes : broadcast_sizes(call);
     return choose(call,
                   [&](int axis) {
                     Ways ways;
                     add_partial_way(ways, call, axis, kind);
-                    for (Way& way : pointwise_ways(call, axis, 0, n, out, false))
-                      ways.push_back(way);
+                    for (Way& way : pointwise_ways(call, axis, out, false)) ways.push_back(way);
                     if (in_place) keep_in_place(ways, call);
                     return ways;
                   },
@@ -105,8 +101,7 @@ Rule pointwise(Kind kind) {
 Decision overwrite(const OpCall& call) {
   return choose(call,
                 [&](int axis) {
-                  Ways ways = pointwise_ways(
-                      call, axis, 0, call.operands.size(), call.operands[0].sizes, false);
+                  Ways ways = pointwise_ways(call, axis, call.operands[0].sizes, false);
                   const bool copy = call.operands.size() == 2;
                   if (copy) add_partial_way(ways, call, axis, Kind::kSum);
                   keep_in_place(ways, call);
@@ -115,161 +110,70 @@ Decision overwrite(const OpCall& call) {
                 {call.operands[0].sizes});
 }
 
+// clang-format off
+constexpr const char* kPlain[] = {
+    "abs", "acos", "asin", "atan", "bitwise_not", "ceil", "cos", "cosh", "erf", "erfc", "exp",
+    "exp2", "expm1", "floor", "gelu", "gelu_backward", "hardtanh", "isfinite", "isinf", "isnan",
+    "leaky_relu", "leaky_relu_backward", "log", "log10", "log1p", "log2", "logical_not", "logit",
+    "mish", "nan_to_num", "reciprocal", "relu", "relu_", "round", "rsqrt", "rsqrt_", "sigmoid",
+    "sigmoid_", "sigmoid_backward", "sign", "silu", "silu_", "silu_backward", "sin", "sinh",
+    "softplus", "softplus_backward", "sqrt", "sqrt_", "tan", "tanh", "tanh_", "tanh_backward",
+    "threshold_backward", "trunc", "elu", "elu_backward", "hardswish", "hardswish_backward",
+    "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "pow_.Scalar", "square", "clamp",
+    "clamp_", "clamp_min", "clamp_min_", "clamp_max", "maximum", "minimum", "fmod.Scalar",
+    "remainder.Scalar", "lerp.Scalar", "lerp.Tensor", "lerp_.Scalar", "addcmul", "addcdiv",
+    "addcmul_", "addcdiv_", "where.self", "masked_fill.Scalar", "masked_fill_.Scalar",
+    "masked_fill.Tensor", "eq.Scalar", "eq.Tensor", "ne.Scalar", "ne.Tensor", "lt.Scalar",
+    "lt.Tensor", "le.Scalar", "le.Tensor", "gt.Scalar", "gt.Tensor", "ge.Scalar", "ge.Tensor",
+    "logical_and", "logical_or", "logical_xor", "bitwise_and.Tensor", "bitwise_or.Tensor",
+    "add.Scalar", "add_.Scalar", "sub.Scalar", "sub_.Scalar", "rsub.Scalar", "_to_copy",
+};
+constexpr const char* kSums[] = {
+    "add.Tensor", "add_.Tensor", "sub.Tensor", "sub_.Tensor", "neg", "neg_", "clone", "positive",
+    "mul.Scalar", "mul_.Scalar", "div.Scalar", "div_.Scalar", "lift_fresh",
+};
+constexpr const char* kProducts[] = {
+    "mul.Tensor", "mul_.Tensor",
+};
+constexpr const char* kQuotients[] = {
+    "div.Tensor", "div_.Tensor",
+};
+constexpr const char* kOverwrites[] = {
+    "copy_", "fill_.Scalar", "fill_.Tensor", "zero_",
+};
+// clang-format on
+
 }  // namespace
 
-Sizes broadcast_sizes(const OpCall& call, size_t begin, size_t end) {
+Sizes broadcast_sizes(const OpCall& call) {
   size_t ndim = 0;
-  for (size_t i = begin; i < end; ++i) ndim = std::max(ndim, call.operands[i].sizes.size());
+  for (const Operand& o : call.operands) ndim = std::max(ndim, o.sizes.size());
   Sizes out(ndim, 1);
-  for (size_t i = begin; i < end; ++i) {
-    const Sizes& sizes = call.operands[i].sizes;
-    for (size_t d = 0; d < sizes.size(); ++d) {
-      int64_t& n = out[ndim - sizes.size() + d];
-      if (sizes[d] != 1) n = sizes[d];
+  for (const Operand& o : call.operands) {
+    for (size_t d = 0; d < o.sizes.size(); ++d) {
+      if (o.sizes[d] != 1) out[ndim - o.sizes.size() + d] = o.sizes[d];
     }
   }
   return out;
 }
 
-Ways pointwise_ways(
-    const OpCall& call, int axis, size_t begin, size_t end, const Sizes& out, bool linear) {
+Ways pointwise_ways(const OpCall& call, int axis, const Sizes& out, bool linear) {
   Ways ways;
   if (linear) add_partial_way(ways, call, axis, Kind::kSum);
-  for (const Placement& cut : cuts(call, axis, begin, end, out))
-    ways.push_back(cut_way(call, begin, end, out, cut));
-  ways.push_back({std::vector<Placement>(end - begin), {replicate()}});
+  for (const Placement& cut : cuts(call, axis, out)) ways.push_back(cut_way(call, out, cut));
+  ways.push_back({std::vector<Placement>(call.operands.size()), {replicate()}});
   return ways;
 }
 
 void add_pointwise_rules(RuleTable& rules) {
-  for (const char* name : {"abs",
-                           "acos",
-                           "asin",
-                           "atan",
-                           "bitwise_not",
-                           "ceil",
-                           "cos",
-                           "cosh",
-                           "erf",
-                           "erfc",
-                           "exp",
-                           "exp2",
-                           "expm1",
-                           "floor",
-                           "gelu",
-                           "gelu_backward",
-                           "hardtanh",
-                           "isfinite",
-                           "isinf",
-                           "isnan",
-                           "leaky_relu",
-                           "leaky_relu_backward",
-                           "log",
-                           "log10",
-                           "log1p",
-                           "log2",
-                           "logical_not",
-                           "logit",
-                           "mish",
-                           "nan_to_num",
-                           "reciprocal",
-                           "relu",
-                           "relu_",
-                           "round",
-                           "rsqrt",
-                           "rsqrt_",
-                           "sigmoid",
-                           "sigmoid_",
-                           "sigmoid_backward",
-                           "sign",
-                           "silu",
-                           "silu_",
-                           "silu_backward",
-                           "sin",
-                           "sinh",
-                           "softplus",
-                           "softplus_backward",
-                           "sqrt",
-                           "sqrt_",
-                           "tan",
-                           "tanh",
-                           "tanh_",
-                           "tanh_backward",
-                           "threshold_backward",
-                           "trunc",
-                           "elu",
-                           "elu_backward",
-                           "hardswish",
-                           "hardswish_backward",
-                           "pow.Tensor_Scalar",
-                           "pow.Tensor_Tensor",
-                           "pow.Scalar",
-                           "pow_.Scalar",
-                           "square",
-                           "clamp",
-                           "clamp_",
-                           "clamp_min",
-                           "clamp_min_",
-                           "clamp_max",
-                           "maximum",
-                           "minimum",
-                           "fmod.Scalar",
-                           "remainder.Scalar",
-                           "lerp.Scalar",
-                           "lerp.Tensor",
-                           "lerp_.Scalar",
-                           "addcmul",
-                           "addcdiv",
-                           "addcmul_",
-                           "addcdiv_",
-                           "where.self",
-                           "masked_fill.Scalar",
-                           "masked_fill_.Scalar",
-                           "masked_fill.Tensor",
-                           "eq.Scalar",
-                           "eq.Tensor",
-                           "ne.Scalar",
-                           "ne.Tensor",
-                           "lt.Scalar",
-                           "lt.Tensor",
-                           "le.Scalar",
-                           "le.Tensor",
-                           "gt.Scalar",
-                           "gt.Tensor",
-                           "ge.Scalar",
-                           "ge.Tensor",
-                           "logical_and",
-                           "logical_or",
-                           "logical_xor",
-                           "bitwise_and.Tensor",
-                           "bitwise_or.Tensor",
-                           "add.Scalar",
-                           "add_.Scalar",
-                           "sub.Scalar",
-                           "sub_.Scalar",
-                           "rsub.Scalar",
-                           "_to_copy"})
-    rules[std::string("aten::") + name] = pointwise(Kind::kPlain);
-  for (const char* name : {"add.Tensor",
-                           "add_.Tensor",
-                           "sub.Tensor",
-                           "sub_.Tensor",
-                           "neg",
-                           "neg_",
-                           "clone",
-                           "positive",
-                           "mul.Scalar",
-                           "mul_.Scalar",
-                           "div.Scalar",
-                           "div_.Scalar",
-                           "lift_fresh"})
-    rules[std::string("aten::") + name] = pointwise(Kind::kSum);
-  for (const char* name : {"mul.Tensor", "mul_.Tensor"})
-    rules[std::string("aten::") + name] = pointwise(Kind::kProduct);
-  for (const char* name : {"div.Tensor", "div_.Tensor"})
-    rules[std::string("aten::") + name] = pointwise(Kind::kQuotient);
-  for (const char* name : {"copy_", "fill_.Scalar", "fill_.Tensor", "zero_"})
-    rules[std::string("aten::") + name] = overwrite;
+  const auto add = [&](at::ArrayRef<const char*> names, const Rule& rule) {
+    for (const char* name : names) rules[std::string("aten::") + name] = rule;
+  };
+  add(kPlain, pointwise(Kind::kPlain));
+  add(kSums, pointwise(Kind::kSum));
+  add(kProducts, pointwise(Kind::kProduct));
+  add(kQuotients, pointwise(Kind::kQuotient));
+  add(kOverwrites, overwrite);
 }
 
 }  // namespace yoke::ptd

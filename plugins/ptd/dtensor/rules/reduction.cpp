@@ -62,6 +62,16 @@ Rule over_all(Reduce how) {
   };
 }
 
+// A norm of parts is no part of a norm. (self, ord, dim?, keepdim, dtype?)
+Decision norm(const OpCall& call) {
+  const Operand& x = call.operands[0];
+  const Sizes dims = call.ints(2);
+  Reduced reduced{std::vector<bool>(x.ndim(), dims.empty()), call.boolean(3)};
+  for (const int64_t d : dims) reduced.dims[d < 0 ? d + x.ndim() : d] = true;
+  return choose(
+      call, [&](int) { return Ways{all_replicate(call, 1)}; }, {sizes_of(x.sizes, reduced)});
+}
+
 // Returns a number, not a tensor: every rank needs the value.
 Decision number(const OpCall& call) {
   return choose(call, [&](int) { return Ways{all_replicate(call, 0)}; }, {});
@@ -76,6 +86,7 @@ void add_reduction_rules(RuleTable& rules) {
   rules["aten::sum.dim_IntList"] = over_dims(Reduce::kSum);
   rules["aten::mean.dim"] = over_dims(Reduce::kAvg);
   rules["aten::amax"] = over_dims(Reduce::kMax);
+  rules["aten::linalg_vector_norm"] = norm;
   rules["aten::_local_scalar_dense"] = number;
 }
 

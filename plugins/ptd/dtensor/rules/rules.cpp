@@ -8,6 +8,7 @@ const Rule* find_rule(const std::string& name) {
     add_pointwise_rules(rules);
     add_factory_rules(rules);
     add_view_rules(rules);
+    add_slice_rules(rules);
     add_matmul_rules(rules);
     add_embedding_rules(rules);
     add_norm_rules(rules);

@@ -1,6 +1,8 @@
 // The rules, by operator; a file per family.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -13,6 +15,7 @@ using RuleTable = std::unordered_map<std::string, Rule>;  // by "aten::sum.dim_I
 void add_pointwise_rules(RuleTable& rules);
 void add_factory_rules(RuleTable& rules);
 void add_view_rules(RuleTable& rules);
+void add_slice_rules(RuleTable& rules);
 void add_matmul_rules(RuleTable& rules);
 void add_embedding_rules(RuleTable& rules);
 void add_norm_rules(RuleTable& rules);
@@ -25,12 +28,21 @@ void add_foreach_rules(RuleTable& rules);
 // The rule of an operator; nullptr = it has none.
 const Rule* find_rule(const std::string& name);
 
-// Sizes of the result of broadcasting the operands [begin, end).
-Sizes broadcast_sizes(const OpCall& call, size_t begin, size_t end);
+// Sizes of the result of broadcasting all operands.
+Sizes broadcast_sizes(const OpCall& call);
 
-// Pointwise over the operands [begin, end), which are broadcast: along each axis all cut along the
-// same dim of the result. linear: Partial stays Partial where all operands are.
-Ways pointwise_ways(
-    const OpCall& call, int axis, size_t begin, size_t end, const Sizes& out, bool linear);
+// Pointwise over all operands, which are broadcast: along each axis all cut along the same dim of
+// the result. linear: Partial stays Partial where all operands are.
+Ways pointwise_ways(const OpCall& call, int axis, const Sizes& out, bool linear);
+
+// Of a result, as LibTorch's own code sees the whole.
+struct Shape {
+  Sizes sizes, strides;
+};
+// Operand 0 seen or taken apart in other dims: a cut goes where `where` says, nowhere = the operand
+// is gathered.
+Decision follow(const OpCall& call,
+                const std::vector<Shape>& outputs,
+                const std::function<std::optional<Placement>(const Placement&)>& where);
 
 }  // namespace yoke::ptd

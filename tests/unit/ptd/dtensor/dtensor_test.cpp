@@ -120,6 +120,16 @@ TEST(DTensor, ClippingReachesPartialGradients) {
   });
 }
 
+TEST(DTensor, NormsAreThoseOfTheWhole) {
+  on_mesh({.tp = 2}, [](Mesh& mesh) {
+    const at::Tensor whole = numbers({6, 2}, 1);
+    for (const Placement& p : {shard(0), shard(1), partial(), replicate()}) {
+      const at::Tensor norm = at::linalg_vector_norm(distribute_tensor(whole, mesh, tp_only(p)), 2);
+      EXPECT_NEAR(norm.item<double>(), at::linalg_vector_norm(whole, 2).item<double>(), 1e-15);
+    }
+  });
+}
+
 // torch::nn's linear does `output += bias` on a sum of parts.
 TEST(DTensor, AnInPlaceOperatorOnAPartialTensorIsNotLost) {
   on_mesh({.tp = 2}, [](Mesh& mesh) {
