@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/yoke_install.hpp"
@@ -117,6 +119,26 @@ TEST(RunFiles, OfTheRepositoryAreSound) {
     for (const char* degree : {"pp_degree", "dp_degree", "dp_shards", "cp_degree", "tp_degree"}) {
       EXPECT_TRUE(json[degree]["value"].is_null()) << name << " " << degree;
     }
+  }
+}
+
+// Each names the ranks of its degrees in the command at its top.
+TEST(RunFiles, WithDegreesSayHowManyRanksTheyNeed) {
+  const YokeInstall install;
+  for (const char* name : {"tp_hsdp", "tp_hsdp_small", "cp_128k", "cp_small"}) {
+    SCOPED_TRACE(name);
+    const std::string file = std::string(std::getenv("YOKE_SOURCE")) + "/configs/" + name + ".toml";
+    const SubprocessResult r = install.run({"config", "show", file, "--json"});
+    ASSERT_EQ(r.ending.exit_code, 0) << r.err;
+    const Json json = Json::parse(r.out);
+    int64_t ranks = 1;
+    for (const char* degree : {"pp_degree", "dp_degree", "dp_shards", "cp_degree", "tp_degree"}) {
+      if (!json[degree]["value"].is_null()) ranks *= json[degree]["value"].get<int64_t>();
+    }
+    std::ifstream text(file);
+    EXPECT_THAT(std::string(std::istreambuf_iterator<char>(text), {}),
+                HasSubstr("configs/" + std::string(name) + ".toml --nproc " +
+                          std::to_string(ranks) + "\n"));
   }
 }
 
