@@ -119,13 +119,14 @@ void check_sequence(const YokeModelSummary& model,
                     "the model is not one of sequences, so there is nothing to cut");
     return;
   }
-  const bool head_tail = options.order == SequenceOrder::kHeadTail;
-  if (cp > 1 && model.seq_len % (cp * (head_tail ? 2 : 1)) != 0) {
-    refusals.refuse(
-        "cp_degree",
-        std::to_string(cp),
-        head_tail ? "degrees of which twice divides " + length : "degrees that divide " + length,
-        head_tail ? "change data.seq_len, or set ptd.cp_order = \"plain\"" : "change data.seq_len");
+  const int64_t parts = options.order == SequenceOrder::kHeadTail ? 2 : 1;  // of a rank
+  if (cp > 1 && model.seq_len % (cp * parts) != 0) {
+    refusals.refuse("cp_degree",
+                    std::to_string(cp),
+                    model.seq_len % parts == 0 ? divisors_of(model.seq_len / parts) : "1",
+                    parts == 2 ? "twice the degree divides " + length +
+                                     "; with ptd.cp_order = \"plain\" the degree itself"
+                               : "the degree divides " + length);
     return;
   }
   if (tp <= 1 || !options.sequence_parallel || model.seq_len == 0) return;
