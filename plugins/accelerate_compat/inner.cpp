@@ -23,6 +23,17 @@ std::string as_text(const YokeOption& option) {
   return std::string(view(option.string_value));
 }
 
+// "; it is ddp.yaml:3: ...", if the refused key is a degree that the config sets.
+std::string said_by(const YokeString& key,
+                    const Strategy& strategy,
+                    const AccelerateConfig& config) {
+  for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
+    if (view(key) == kDegreeKeys[axis] && config.is_given(strategy.from[axis]))
+      return "; it is " + config.label(strategy.from[axis]);
+  }
+  return "";
+}
+
 // The handles of the inner backend behind the classes of the author's kit.
 class InnerModel final : public Wrapped {
  public:
@@ -109,11 +120,17 @@ void Inner::set(const std::vector<InnerOption>& options,
   }
 }
 
-void Inner::plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals) const {
+void Inner::plan(const YokePlanArgs& args,
+                 const Strategy& strategy,
+                 const AccelerateConfig& config,
+                 YokePlan& plan,
+                 Refusals& refusals) const {
   struct Forward {
     const YokePlanArgs& args;
+    const Strategy& strategy;
+    const AccelerateConfig& config;
     Refusals& refusals;
-  } forward{args, refusals};
+  } forward{args, strategy, config, refusals};
   YokePlanArgs inner = args;
   inner.options = options_.data();
   inner.num_options = options_.size();
@@ -121,7 +138,10 @@ void Inner::plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals) c
   inner.refuse = [](void* ctx, const YokeRefusal* r) {
     auto& to = *static_cast<Forward*>(ctx);
     if (r->note != 0) return to.args.refuse(to.args.refuse_ctx, r);
-    to.refusals.refuse(view(r->key), view(r->given), view(r->allowed), view(r->hint));
+    to.refusals.refuse(view(r->key),
+                       view(r->given),
+                       view(r->allowed),
+                       std::string(view(r->hint)) + said_by(r->key, to.strategy, to.config));
   };
   const int before = refusals.count();
   YokeError err = make_error();

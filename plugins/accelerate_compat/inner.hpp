@@ -24,8 +24,13 @@ class Inner {
            const AccelerateConfig& config,
            std::vector<Finding>& findings);
 
-  // Its refusals go where those of args go. Throws Error if it fails without giving a reason.
-  void plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals) const;
+  // Its refusals go where those of args go; one of a degree that the config sets names the key
+  // there. Throws Error if it fails without giving a reason.
+  void plan(const YokePlanArgs& args,
+            const Strategy& strategy,
+            const AccelerateConfig& config,
+            YokePlan& plan,
+            Refusals& refusals) const;
   // Collective.
   std::unique_ptr<Context> init(const YokeInitArgs& args) const;
 

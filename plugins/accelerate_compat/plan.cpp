@@ -166,7 +166,7 @@ void ask_inner(const YokePlanArgs& args, const Chosen& chosen, YokePlan& plan, R
   try {
     Inner inner(args);
     inner.set(chosen.strategy.options, chosen.config, findings);
-    inner.plan(args, plan, refusals);
+    inner.plan(args, chosen.strategy, chosen.config, plan, refusals);
   } catch (const Error& e) {
     findings.push_back({"accelerate_compat", Inner::kName, "a backend that can be used", e.what()});
   }

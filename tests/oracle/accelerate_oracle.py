@@ -77,6 +77,23 @@ class Accelerate(support.OracleTest):
             state.update(load_file(path))
         return {name.removesuffix(".momentum"): t for name, t in state.items() if name.endswith(".momentum")}
 
+    def test_every_field_and_flag_of_accelerate_is_known(self):
+        """The README's table, which a test compares with the code, has all that this Accelerate reads."""
+        import dataclasses
+
+        from accelerate.commands.config.config_args import ClusterConfig
+        from accelerate.commands.launch import launch_command_parser
+
+        readme = (support.REPOSITORY / "plugins/accelerate_compat/README.md").read_text()
+        sections = ("fsdp_config", "parallelism_config", "dynamo_config")
+        wanted = [f.name for f in dataclasses.fields(ClusterConfig) if f.name not in sections]
+        for action in launch_command_parser()._actions:
+            for prefix, section in (("fsdp_", "fsdp_config."), ("parallelism_config_", "parallelism_config.")):
+                if action.dest.startswith(prefix):
+                    wanted.append(section + action.dest)
+        self.assertGreater(len(wanted), 50)
+        self.assertEqual([key for key in wanted if f"| `{key}` |" not in readme], [])
+
     def test_twenty_steps_agree_with_accelerate(self):
         out = self.folder / "accelerate.jsonl"
         subprocess.run(

@@ -27,6 +27,7 @@ constexpr Key kKeys[] = {
     {"fsdp_config.fsdp_state_dict_type", "FSDP_STATE_DICT_TYPE", kHonoured, kString, "SHARDED_STATE_DICT", "SHARDED_STATE_DICT and FULL_STATE_DICT: every checkpoint is written by all ranks and holds whole tensors; LOCAL_STATE_DICT is refused"},
     {"fsdp_config.fsdp_forward_prefetch", "FSDP_FORWARD_PREFETCH", kHonoured, kBool, "false", "version 2 refuses true, as Accelerate does; the next unit is always gathered ahead"},
     {"fsdp_config.fsdp_offload_params", "FSDP_OFFLOAD_PARAMS", kRefused, kBool, "false", "offload is not built; use more ranks"},
+    {"fsdp_config.fsdp_activation_checkpointing_offload", "FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD", kRefused, kBool, "false", "offload is not built; use more ranks"},
     {"fsdp_config.fsdp_ignored_modules", "FSDP_IGNORED_MODULES", kRefused, kAny, "", "all parameters are sharded; freeze them in the model instead"},
     {"fsdp_config.fsdp_transformer_layer_cls_to_wrap", "FSDP_TRANSFORMER_CLS_TO_WRAP", kNoEffect, kString, "", "the blocks of the model are the layers"},
     {"fsdp_config.fsdp_backward_prefetch", "FSDP_BACKWARD_PREFETCH", kNoEffect, kString, "BACKWARD_PRE", "the next unit is always gathered ahead"},

@@ -332,6 +332,11 @@ TEST(InnerBackend, ItsRefusalsAndItsAbsenceAreTold) {
   Asked run(2, version_2("fsdp_reshard_after_forward: true"));
   run.inner_refuses = true;
   EXPECT_THAT(run.ask(), ElementsAre("tp_degree = 3; allowed: 1, 2; of the heads"));
+  Asked sized(3, version_2("fsdp_reshard_after_forward: true") + sizes(1, 1, 1, 3));
+  sized.inner_refuses = true;
+  EXPECT_THAT(sized.ask(),
+              ElementsAre(HasSubstr("of the heads; it is config_file.file:3: parallelism_config."
+                                    "parallelism_config_tp_size")));
   run.inner_exists = false;
   EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("backend 'ptd' not found")));
   run.plan.extensions = nullptr;
