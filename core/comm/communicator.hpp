@@ -34,6 +34,12 @@ struct CommCount {
   double seconds = 0;
 };
 
+// The same of one operation with one dtype ("all_reduce", "fp32").
+struct OperationCount {
+  std::string axes, operation, dtype;
+  CommCount count;
+};
+
 // A collective on its way; the tensors stay untouched until wait() returned. wait() throws Error:
 // UNAVAILABLE if a peer is lost (naming what is known), DEADLINE_EXCEEDED after the timeout,
 // CANCELLED if the cancel flag is set; after these the communicator cannot be used any more, on any
@@ -108,6 +114,9 @@ class CommWorld {
   // Rank 0's value on every rank. Collective.
   virtual std::string from_rank0(const std::string& key, const std::string& value) = 0;
 
+  // Every rank's text, in rank order, on every rank. Uncounted. Collective.
+  virtual std::vector<std::string> gather_texts(const std::string& mine) = 0;
+
   // A note on the store for all ranks, and a look whether it is there. Not collective; a world of
   // one has no notes. The look costs microseconds, so that it can be had before every step.
   virtual void post(const std::string& key, const std::string& value) = 0;
@@ -122,6 +131,8 @@ class CommWorld {
   // Counts since the last reset, by name of the axes ("dp_shard"), all purposes together.
   virtual std::map<std::string, CommCount> counts() const = 0;
   virtual void reset_counts() = 0;
+  // Counts since the start.
+  virtual std::vector<OperationCount> counts_by_operation() const = 0;
 
   // A hash of all collectives issued so far on every communicator of more than one rank (operation,
   // dtype, count, in order per communicator). Equal on all ranks as long as every rank issues the

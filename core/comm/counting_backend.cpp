@@ -36,7 +36,7 @@ class CountedWork final : public c10d::Work {
       if (e.code() == YOKE_CANCELLED || e.code() == YOKE_DEADLINE_EXCEEDED) backend_->abort();
       throw;
     }
-    backend_->waited(Clock::now() - start);
+    backend_->waited(signature_, Clock::now() - start);
     done_ = true;
     return true;
   }
@@ -94,6 +94,23 @@ const at::Tensor& front(const std::vector<at::Tensor>& tensors, const char* what
 
 }  // namespace
 
+void Traffic::issued(const Signature& signature, int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  CommCount& count = counts_[{signature.op, signature.dtype}];
+  count.calls += 1;
+  count.bytes += bytes;
+}
+
+void Traffic::waited(const Signature& signature, std::chrono::nanoseconds time) {
+  const std::lock_guard lock(mutex_);
+  counts_[{signature.op, signature.dtype}].seconds += std::chrono::duration<double>(time).count();
+}
+
+Traffic::Counts Traffic::counts() const {
+  const std::lock_guard lock(mutex_);
+  return counts_;
+}
+
 CountingBackend::CountingBackend(Setup setup, int rank)
     : Backend(rank, static_cast<int>(setup.ranks.size())), setup_(std::move(setup)) {}
 
@@ -118,8 +135,7 @@ WorkPtr CountingBackend::issue(Signature signature, int64_t bytes, F&& call) {
     history_.add(signature);
     if (setup_.check) compare_with_peers(signature);
   }
-  setup_.traffic->calls += 1;
-  setup_.traffic->bytes += bytes;
+  setup_.traffic->issued(signature, bytes);
   WorkPtr work;
   try {
     work = call();

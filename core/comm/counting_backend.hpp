@@ -1,10 +1,12 @@
 // Decorator that every communicator puts over its transport: counts, checks, translates errors.
 #pragma once
 
-#include <atomic>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <utility>
 #include <vector>
 
 #include "core/comm/communicator.hpp"
@@ -13,11 +15,19 @@
 
 namespace yoke {
 
-// Traffic of one set of axes. Written by the rank's threads, read by the metrics.
-struct Traffic {
-  std::atomic<int64_t> calls{0};
-  std::atomic<int64_t> bytes{0};
-  std::atomic<int64_t> nanoseconds{0};
+// Traffic of one set of axes, by operation and at::ScalarType. Written by the rank's threads, read
+// by the metrics.
+class Traffic {
+ public:
+  using Counts = std::map<std::pair<Collective, int32_t>, CommCount>;
+
+  void issued(const Signature& signature, int64_t bytes);
+  void waited(const Signature& signature, std::chrono::nanoseconds time);
+  Counts counts() const;
+
+ private:
+  mutable std::mutex mutex_;
+  Counts counts_;
 };
 
 // Over any c10d backend; itself one, so that whoever holds the ProcessGroup is counted too.
@@ -46,7 +56,9 @@ class CountingBackend final : public c10d::Backend {
   const History& history() const { return history_; }
   Awaited awaited(const Signature& signature) const;
   // For CountedWork.
-  void waited(std::chrono::nanoseconds time) { setup_.traffic->nanoseconds += time.count(); }
+  void waited(const Signature& signature, std::chrono::nanoseconds time) {
+    setup_.traffic->waited(signature, time);
+  }
   const CommOptions& options() const { return setup_.options; }
   void abort() override;
 

@@ -5,29 +5,10 @@
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
+#include "core/mix.hpp"
+
 namespace yoke {
 namespace {
-
-std::string dtype_text(int32_t dtype) {
-  switch (static_cast<at::ScalarType>(dtype)) {
-    case at::kDouble:
-      return "fp64";
-    case at::kFloat:
-      return "fp32";
-    case at::kBFloat16:
-      return "bf16";
-    case at::kHalf:
-      return "fp16";
-    case at::kLong:
-      return "int64";
-    case at::kInt:
-      return "int32";
-    case at::kByte:
-      return "uint8";
-    default:
-      return c10::toString(static_cast<at::ScalarType>(dtype));
-  }
-}
 
 std::string reduce_text(int64_t op) {
   switch (op) {
@@ -57,6 +38,27 @@ std::string detail_text(const Signature& s) {
 }
 
 }  // namespace
+
+std::string dtype_text(int32_t dtype) {
+  switch (static_cast<at::ScalarType>(dtype)) {
+    case at::kDouble:
+      return "fp64";
+    case at::kFloat:
+      return "fp32";
+    case at::kBFloat16:
+      return "bf16";
+    case at::kHalf:
+      return "fp16";
+    case at::kLong:
+      return "int64";
+    case at::kInt:
+      return "int32";
+    case at::kByte:
+      return "uint8";
+    default:
+      return c10::toString(static_cast<at::ScalarType>(dtype));
+  }
+}
 
 const char* name_of(Collective op) {
   switch (op) {
@@ -100,11 +102,8 @@ std::optional<std::string> mismatch(const std::vector<Signature>& signatures,
 }
 
 uint64_t mix_hash(uint64_t hash, uint64_t value) {
-  // The finaliser of splitmix64 over the sum; the odd constant keeps zeros from vanishing.
-  uint64_t z = (hash ^ value) + 0x9E3779B97F4A7C15ull;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-  return z ^ (z >> 31);
+  // The odd constant keeps zeros from vanishing.
+  return mix64((hash ^ value) + 0x9E3779B97F4A7C15ull);
 }
 
 void History::add(Signature& s) {

@@ -33,6 +33,7 @@ struct Signature {
 // "all_reduce (sum) of 1024 x fp32 as collective 12".
 std::string describe(const Signature& signature);
 const char* name_of(Collective op);
+std::string dtype_text(int32_t dtype);  // of an at::ScalarType: "fp32"
 
 // Compares what the ranks of one communicator bring to the same collective. Returns the two that
 // differ as text, or nothing. ranks[i] is the global rank that brought signatures[i].

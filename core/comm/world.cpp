@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "core/comm/communicator.hpp"
@@ -41,8 +43,10 @@ class World final : public CommWorld {
   std::optional<std::string> peek(const std::string& key) override;
   void set_mesh(const Mesh& mesh) override;
   Communicator& comm(uint32_t axes, const std::string& purpose) override;
+  std::vector<std::string> gather_texts(const std::string& mine) override;
   std::map<std::string, CommCount> counts() const override;
   void reset_counts() override;
+  std::vector<OperationCount> counts_by_operation() const override;
   uint64_t running_hash() const override;
   std::optional<std::string> compare_histories() override;
   void check_collectives() override;
@@ -54,6 +58,7 @@ class World final : public CommWorld {
   std::string next_key(const char* kind) {
     return std::string(kind) + std::to_string(++exchanges_);
   }
+  std::map<std::string, CommCount> totals() const;
   std::string rank0_says(const std::string& key, const std::string& value);
   std::optional<std::string> verdict_of_rank0(const std::string& key,
                                               const std::string& mine,
@@ -73,6 +78,7 @@ class World final : public CommWorld {
   uint64_t exchanges_ = 0;  // through the mailbox; the same on every rank
   std::optional<Mesh> mesh_;
   std::map<std::string, std::shared_ptr<Traffic>> traffic_;  // by name of the axes
+  std::map<std::string, CommCount> at_reset_;
   std::map<Key, Entry> entries_;
   c10::intrusive_ptr<c10d::Backend> control_;  // over the world, uncounted; made at first use
   bool ended_ = false;
@@ -190,21 +196,42 @@ Entry World::make_entry(uint32_t axes,
   return entry;
 }
 
-std::map<std::string, CommCount> World::counts() const {
-  std::map<std::string, CommCount> counts;
+std::map<std::string, CommCount> World::totals() const {
+  std::map<std::string, CommCount> totals;
   for (const auto& [name, traffic] : traffic_) {
-    counts[name] = {
-        traffic->calls, traffic->bytes, static_cast<double>(traffic->nanoseconds) * 1e-9};
+    CommCount& sum = totals[name];
+    for (const auto& [operation, count] : traffic->counts()) {
+      sum.calls += count.calls;
+      sum.bytes += count.bytes;
+      sum.seconds += count.seconds;
+    }
+  }
+  return totals;
+}
+
+std::map<std::string, CommCount> World::counts() const {
+  std::map<std::string, CommCount> counts = totals();
+  for (const auto& [name, before] : at_reset_) {
+    CommCount& count = counts[name];
+    count.calls -= before.calls;
+    count.bytes -= before.bytes;
+    count.seconds -= before.seconds;
   }
   return counts;
 }
 
 void World::reset_counts() {
-  for (auto& [name, traffic] : traffic_) {
-    traffic->calls = 0;
-    traffic->bytes = 0;
-    traffic->nanoseconds = 0;
+  at_reset_ = totals();
+}
+
+std::vector<OperationCount> World::counts_by_operation() const {
+  std::vector<OperationCount> all;
+  for (const auto& [name, traffic] : traffic_) {
+    for (const auto& [operation, count] : traffic->counts()) {
+      all.push_back({name, name_of(operation.first), dtype_text(operation.second), count});
+    }
   }
+  return all;
 }
 
 uint64_t World::running_hash() const {
@@ -242,6 +269,29 @@ void World::control_operation(const char* what, Start&& start) {
     throw translate(std::current_exception(), describe(), options_, YOKE_INTERNAL);
   }
   await(*work, options_, true, describe);
+}
+
+std::vector<std::string> World::gather_texts(const std::string& mine) {
+  if (size_ == 1) return {mine};
+  const auto all_gather = [&](at::Tensor& all, at::Tensor& part) {
+    control_operation("exchange of texts", [&](c10d::Backend& backend) {
+      return backend._allgather_base(all, part, c10d::AllgatherOptions());
+    });
+  };
+  at::Tensor length = at::full({1}, static_cast<int64_t>(mine.size()), at::kLong);
+  at::Tensor lengths = at::empty({size_}, at::kLong);
+  all_gather(lengths, length);
+  const int64_t longest = std::max<int64_t>(lengths.max().item<int64_t>(), 1);
+  at::Tensor part = at::zeros({longest}, at::kByte);
+  std::memcpy(part.data_ptr(), mine.data(), mine.size());
+  at::Tensor all = at::empty({size_ * longest}, at::kByte);
+  all_gather(all, part);
+  std::vector<std::string> texts;
+  for (int32_t r = 0; r < size_; ++r) {
+    texts.emplace_back(static_cast<const char*>(all.data_ptr()) + r * longest,
+                       lengths[r].item<int64_t>());
+  }
+  return texts;
 }
 
 void World::check_collectives() {

@@ -1,19 +1,11 @@
 #include <bit>
 
 #include "core/data/token_stream.hpp"
+#include "core/mix.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {
 namespace {
-
-// Finaliser of splitmix64: a bijection of 64 bits that mixes well.
-uint64_t mix(uint64_t x) {
-  x ^= x >> 30;
-  x *= 0xBF58476D1CE4E5B9ull;
-  x ^= x >> 27;
-  x *= 0x94D049BB133111EBull;
-  return x ^ (x >> 31);
-}
 
 // A Feistel network over 2 * half_bits bits: a bijection for any round function.
 uint64_t feistel(uint64_t value, int half_bits, uint64_t key) {
@@ -22,7 +14,7 @@ uint64_t feistel(uint64_t value, int half_bits, uint64_t key) {
   uint64_t left = value >> half_bits, right = value & mask;
   for (int round = 0; round < kRounds; ++round) {
     const uint64_t next =
-        left ^ (mix(key + static_cast<uint64_t>(round) * 0x9E3779B97F4A7C15ull + right) & mask);
+        left ^ (mix64(key + static_cast<uint64_t>(round) * 0x9E3779B97F4A7C15ull + right) & mask);
     left = right;
     right = next;
   }
@@ -53,7 +45,7 @@ int64_t Sampler::window(int64_t sample) const {
                 "sample " + std::to_string(sample) + "; allowed: 0 and above");
   const int64_t epoch = sample / num_windows_, index = sample % num_windows_;
   if (!shuffled_) return first_window_ + index;
-  const uint64_t key = mix(mix(seed_) + static_cast<uint64_t>(epoch));
+  const uint64_t key = mix64(mix64(seed_) + static_cast<uint64_t>(epoch));
   return first_window_ +
          static_cast<int64_t>(keyed_permutation(
              static_cast<uint64_t>(index), static_cast<uint64_t>(num_windows_), key));

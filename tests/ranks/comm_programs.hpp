@@ -284,6 +284,11 @@ inline void agree_and_tell(CommWorld& world) {
   if (world.rank() == 0) world.post("stop", "7");
   world.agree("posted", "");
   EXPECT_EQ(world.peek("stop"), "7");
+  // Texts of different lengths, also none at all.
+  std::vector<std::string> texts;
+  for (int32_t r = 0; r < world.size(); ++r) texts.emplace_back(r, 'x');
+  EXPECT_EQ(world.gather_texts(texts[world.rank()]), texts);
+  EXPECT_EQ(world.gather_texts(""), std::vector<std::string>(world.size()));
 }
 
 // A shard may be a part of the whole that it is scattered from and gathered into.
@@ -357,6 +362,20 @@ inline void use_process_group(CommWorld& world) {
   const CommCount count = world.counts().at("dp_replicate");
   EXPECT_EQ(count.calls, 8);
   EXPECT_EQ(count.bytes, 5 * 4 + 2 * n * 4 + 3 * n * 4 + 2 * n * 4 + n * 4 + 16 + 16);
+  world.reset_counts();  // of the interval; operations are counted since the start
+  EXPECT_EQ(world.counts().at("dp_replicate").calls, 0);
+  int64_t calls = 0, bytes = 0;
+  for (const OperationCount& operation : world.counts_by_operation()) {
+    EXPECT_EQ(operation.axes, "dp_replicate");
+    if (operation.operation == "all_to_all") {
+      EXPECT_EQ(operation.dtype, "fp32");
+      EXPECT_EQ(operation.count.bytes, n * 4);
+    }
+    calls += operation.count.calls;
+    bytes += operation.count.bytes;
+  }
+  EXPECT_EQ(calls, count.calls);
+  EXPECT_EQ(bytes, count.bytes);
 }
 
 }  // namespace yoke::test
