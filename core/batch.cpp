@@ -60,13 +60,17 @@ TorchInputs read_samples(const Samples& own, const Sampler& part, int64_t first,
 }  // namespace
 
 Batch::Batch(const Source& source, const Sampler& part, int64_t sample, const Deal& deal)
-    : micros_(deal.accumulation), batch_{} {
+    : micros_(deal.accumulation),
+      global_{sample, deal.global_batch()},
+      tokens_(deal.global_batch() * source.data.seq_len),
+      batch_{} {
   const bool tokens = source.data.stream != nullptr;
   for (int32_t a = 0; a < deal.accumulation; ++a) {
     Micro& m = micros_[a];
     const int64_t first = sample + (int64_t{a} * deal.data_ranks + deal.data_rank) * deal.sequences;
     m.inputs = tokens ? read_tokens(source.data, part, first, deal.sequences)
                       : read_samples(source.own, part, first, deal.sequences);
+    for (int32_t i = 0; i < deal.sequences; ++i) samples_.push_back(first + i);
     for (const auto& [role, tensor] : m.inputs) {
       m.contract_inputs.push_back({view(role), *m.views.emplace_back(tensor).get()});
     }
@@ -76,8 +80,13 @@ Batch::Batch(const Source& source, const Sampler& part, int64_t sample, const De
   batch_.header = YOKE_HEADER(YokeBatch, YOKE_ID_BATCH);
   batch_.micros = pointers_.data();
   batch_.num_micros = pointers_.size();
-  // Every window has seq_len targets, on every data rank.
-  batch_.token_weight = static_cast<double>(deal.global_batch() * source.data.seq_len);
+  const int64_t targets = count_targets(source.data, part, sample, deal.global_batch());
+  if (targets == 0) {
+    throw Error(YOKE_INVALID_ARGUMENT,
+                "no target counts in the samples from " + std::to_string(sample) +
+                    " on: all of them are data.pad_token; allowed: batches with at least one");
+  }
+  batch_.token_weight = static_cast<double>(targets);
 }
 
 }  // namespace yoke

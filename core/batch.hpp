@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/data/token_stream.hpp"
+#include "core/verify/evidence.hpp"
 #include "yoke/model.hpp"
 
 namespace yoke {
@@ -27,15 +28,19 @@ struct Source {
 class Batch {
  public:
   // The global batch of `part` that starts at `sample`; this data rank's share of it. Throws
-  // Error(INVALID_ARGUMENT) if samples of a family differ in roles, shapes or dtypes.
+  // Error(INVALID_ARGUMENT) if samples of a family differ in roles, shapes or dtypes, or the global
+  // batch has no target.
   Batch(const Source& source, const Sampler& part, int64_t sample, const Deal& deal);
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 
   const YokeBatch& get() const { return batch_; }
-  int64_t tokens() const {
-    return static_cast<int64_t>(batch_.token_weight);
-  }  // of the global batch
+  int64_t tokens() const { return tokens_; }  // of the global batch
+  const GlobalBatch& global() const { return global_; }
+  // Global numbers of this data rank's samples, and the inputs of each micro-batch.
+  const std::vector<int64_t>& samples() const { return samples_; }
+  size_t num_micros() const { return micros_.size(); }
+  const TorchInputs& inputs(size_t micro) const { return micros_[micro].inputs; }
 
  private:
   struct Micro {
@@ -46,6 +51,9 @@ class Batch {
   };
   std::vector<Micro> micros_;
   std::vector<const YokeMicroBatch*> pointers_;
+  std::vector<int64_t> samples_;
+  GlobalBatch global_;
+  int64_t tokens_;
   YokeBatch batch_;
 };
 

@@ -43,7 +43,8 @@ DataSet make_data_set(std::shared_ptr<const TokenStream> stream,
   return {std::move(stream),
           targets,
           Sampler(0, parts.train, shuffled, seed),
-          Sampler(parts.train, parts.held_out, false, seed)};
+          Sampler(parts.train, parts.held_out, false, seed),
+          config.pad_token};
 }
 
 }  // namespace
@@ -118,7 +119,24 @@ HostMicroBatch read_micro_batch(const DataSet& data,
     data.stream->read(begin + 1, data.seq_len, &batch.targets[i]);
     std::iota(&batch.positions[i], &batch.positions[i] + seq_len, int64_t{0});
   }
+  if (data.pad_token)
+    std::replace(batch.targets.begin(), batch.targets.end(), *data.pad_token, kNoTarget);
   return batch;
+}
+
+int64_t count_targets(const DataSet& data,
+                      const Sampler& part,
+                      int64_t first_sample,
+                      int64_t sequences) {
+  if (!data.pad_token) return sequences * data.seq_len;
+  int64_t count = 0;
+  std::vector<int64_t> targets(data.seq_len);
+  for (int64_t i = 0; i < sequences; ++i) {
+    data.stream->read(
+        part.window(first_sample + i) * data.seq_len + 1, data.seq_len, targets.data());
+    count += data.seq_len - std::count(targets.begin(), targets.end(), *data.pad_token);
+  }
+  return count;
 }
 
 }  // namespace yoke

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,9 @@ class TokenStream {
 // stored. A 4-round Feistel network over splitmix64 with cycle walking. n >= 1, index < n.
 uint64_t keyed_permutation(uint64_t index, uint64_t n, uint64_t key);
 
+// The target of a place that has none: it does not count in the loss.
+inline constexpr int64_t kNoTarget = -100;
+
 // One part (training or held-out) of the stream cut into windows, and their order.
 class Sampler {
  public:
@@ -76,6 +80,7 @@ struct DataSet {
   std::shared_ptr<const TokenStream> stream;  // NULL: a model family has samples of its own
   int64_t seq_len = 0;                        // targets of a window
   Sampler train, held_out;
+  std::optional<int64_t> pad_token{};  // targets of this id become kNoTarget
 };
 DataSet open_data(const DataConfig& config, int64_t global_batch, uint64_t seed, int64_t vocab = 0);
 
@@ -104,5 +109,10 @@ HostMicroBatch read_micro_batch(const DataSet& data,
                                 const Sampler& part,
                                 int64_t first_sample,
                                 int64_t sequences);
+// How many targets of `sequences` consecutive samples count.
+int64_t count_targets(const DataSet& data,
+                      const Sampler& part,
+                      int64_t first_sample,
+                      int64_t sequences);
 
 }  // namespace yoke

@@ -68,6 +68,21 @@ TEST(DataSet, HoldsOutAtLeastOneWindow) {
   EXPECT_EQ(open_data(config_of(file.path(), 5, 0.001), 1, 1).held_out.num_windows(), 1);
 }
 
+TEST(DataSet, DoesNotCountTargetsThatArePadding) {
+  ScratchFile file("aba_b__a_b");
+  DataConfig config = config_of(file.path(), 3, 0);
+  config.pad_token = '_';
+  const DataSet data = open_data(config, 1, 1);
+  const HostMicroBatch batch = read_micro_batch(data, data.train, 0, 3);
+  EXPECT_THAT(batch.tokens, ElementsAre('a', 'b', 'a', '_', 'b', '_', '_', 'a', '_'));
+  EXPECT_THAT(batch.targets,
+              ElementsAre('b', 'a', kNoTarget, 'b', kNoTarget, kNoTarget, 'a', kNoTarget, 'b'));
+  EXPECT_EQ(count_targets(data, data.train, 0, 3), 5);
+  EXPECT_EQ(count_targets(data, data.train, 1, 1), 1);
+  config.pad_token.reset();
+  EXPECT_EQ(count_targets(open_data(config, 1, 1), data.train, 1, 2), 6);
+}
+
 TEST(DataSet, RefusesATextThatIsTooShort) {
   ScratchFile empty(""), file("abcdef");
   EXPECT_THAT(message_of(config_of(empty.path(), 1, 0), 1), HasSubstr("has 0 tokens"));
