@@ -27,6 +27,8 @@ seq_len = 64
 order = "{order}"
 [train]
 global_batch = 8
+[verify]
+every = 0  # there is no model to watch
 [metrics]
 every = {never}
 """

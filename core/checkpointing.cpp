@@ -1,13 +1,8 @@
 #include "core/checkpointing.hpp"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
-
-#include <cstring>
 #include <utility>
 
 namespace yoke {
-namespace {
 
 void visit_pieces(WrappedModel& model, int32_t op, const PieceVisitor& visit) {
   YokeCheckpointArgs args{};
@@ -20,27 +15,6 @@ void visit_pieces(WrappedModel& model, int32_t op, const PieceVisitor& visit) {
   model.checkpoint(args);
 }
 
-// Every rank's text, in rank order.
-std::vector<std::string> all_texts(Communicator& comm, const std::string& text) {
-  at::Tensor length = at::full({1}, static_cast<int64_t>(text.size()), at::kLong);
-  at::Tensor lengths = at::empty({comm.size()}, at::kLong);
-  comm.all_gather(lengths, length)->wait();
-  const int64_t longest = lengths.max().item<int64_t>();
-  if (longest == 0) return std::vector<std::string>(comm.size());
-  at::Tensor mine = at::full({longest}, 0, at::kByte);
-  std::memcpy(mine.data_ptr(), text.data(), text.size());
-  at::Tensor all = at::empty({comm.size() * longest}, at::kByte);
-  comm.all_gather(all, mine)->wait();
-  std::vector<std::string> texts;
-  for (int32_t r = 0; r < comm.size(); ++r) {
-    const char* begin = static_cast<const char*>(all.data_ptr()) + r * longest;
-    texts.emplace_back(begin, lengths[r].item<int64_t>());
-  }
-  return texts;
-}
-
-}  // namespace
-
 Checkpointing::Checkpointing(const Job& job, const RunPlace& place, CommWorld& world, Log& log)
     : job_(job),
       folder_(place.dir + "/checkpoints"),
@@ -49,16 +23,15 @@ Checkpointing::Checkpointing(const Job& job, const RunPlace& place, CommWorld& w
       log_(log) {}
 
 SaveGroup Checkpointing::group() {
-  Communicator& comm = world_.comm(YOKE_ALL_AXES, "checkpoint");
   SaveGroup group;
   group.rank = world_.rank();
   group.world_size = world_.size();
-  group.gather = [&comm](const std::string& mine) {
-    std::vector<std::string> texts = all_texts(comm, mine);
-    return comm.rank() == 0 ? std::move(texts) : std::vector<std::string>{};
+  group.gather = [this](const std::string& mine) {
+    std::vector<std::string> texts = world_.gather_texts(mine);
+    return world_.rank() == 0 ? std::move(texts) : std::vector<std::string>{};
   };
-  group.from_rank0 = [&comm](const std::string& mine) {
-    return all_texts(comm, comm.rank() == 0 ? mine : "")[0];
+  group.from_rank0 = [this](const std::string& mine) {
+    return world_.gather_texts(world_.rank() == 0 ? mine : "")[0];
   };
   return group;
 }
@@ -102,7 +75,7 @@ void Checkpointing::save(WrappedModel& model, const Position& at) {
 }
 
 void Checkpointing::save_unless_saved(WrappedModel& model, const Position& at) {
-  if (at.step != saved_step_) save(model, at);
+  if (!saved(at)) save(model, at);
 }
 
 }  // namespace yoke

@@ -25,6 +25,9 @@ struct Position {
   }
 };
 
+// Calls visit for every local piece of state; op: YOKE_CHECKPOINT_... Collective but for DESCRIBE.
+void visit_pieces(WrappedModel& model, int32_t op, const PieceVisitor& visit);
+
 class Checkpointing {
  public:
   Checkpointing(const Job& job, const RunPlace& place, CommWorld& world, Log& log);
@@ -35,6 +38,7 @@ class Checkpointing {
 
   // Writes <run folder>/checkpoints/step-NNNNNNNN and removes old ones. Collective.
   void save(WrappedModel& model, const Position& at);
+  bool saved(const Position& at) const { return at.step == saved_step_; }
   // The same unless the last save was of this step.
   void save_unless_saved(WrappedModel& model, const Position& at);
 

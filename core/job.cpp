@@ -187,12 +187,12 @@ Job make_job(const std::string& config_path,
   return job;
 }
 
-std::unique_ptr<TorchModelHost> make_model(const Job& job) {
+std::unique_ptr<TorchModelHost> make_model(const Job& job, Witness* witness) {
   const RunConfig& run = job.config.run;
-  auto model = std::make_unique<TorchModelHost>(job.family.make_blocks(family_args(job)),
-                                                job.plan->plan().param_dtype,
-                                                run.seed,
-                                                run.train.decay == "matrices");
+  BlockList blocks = job.family.make_blocks(family_args(job));
+  if (witness != nullptr) witness->watch(blocks);
+  auto model = std::make_unique<TorchModelHost>(
+      std::move(blocks), job.plan->plan().param_dtype, run.seed, run.train.decay == "matrices");
   if (view(job.backend.description().torch_tag) != kTorchTag) model->neutral_only();
   return model;
 }

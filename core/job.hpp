@@ -14,6 +14,7 @@
 #include "core/model/family.hpp"
 #include "core/model/torch_model.hpp"
 #include "core/plan.hpp"
+#include "core/verify/witness.hpp"
 
 namespace yoke {
 
@@ -52,7 +53,7 @@ Job make_job(const std::string& config_path,
              const std::map<std::string, Family>& families);
 
 // The model's blocks and parameters as the contract shows them; attaches the LibTorch extension
-// only if the backend was built with the LibTorch of this program.
-std::unique_ptr<TorchModelHost> make_model(const Job& job);
+// only if the backend was built with the LibTorch of this program. The witness may be NULL.
+std::unique_ptr<TorchModelHost> make_model(const Job& job, Witness* witness = nullptr);
 
 }  // namespace yoke

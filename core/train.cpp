@@ -10,6 +10,7 @@
 #include "core/schedule.hpp"
 #include "core/stop.hpp"
 #include "core/trace.hpp"
+#include "core/verify/run_proof.hpp"
 
 namespace yoke {
 namespace {
@@ -92,14 +93,18 @@ void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Po
       {YOKE_DEVICE_CPU, 0},
       job.inner.get());
   BackendContext context = job.backend.init(init_args(job, services));
-  const auto model_host = make_model(job);
+  RunProof proof(job, mesh, world);
+  const auto model_host = make_model(job, &proof.witness());
   WrappedModel model = context.wrap_model(model_host->model());
 
   Checkpointing checkpoints(job, place, world, log);
   at = checkpoints.restore(model, model_host->summary());
+  proof.start(place.dir, model, model_host->summary());
   Recorder recorder(job, place.dir, model.wrap_result(), world, log, at);
   const Deal deal{
       mesh.data_rank(world.rank()), mesh.data_ranks(), job.plan->accumulation(), plan.micro_batch};
+
+  if (proof.keeps_state(at.step)) checkpoints.save(model, at);
 
   const Source source{job.data, job.samples};
   StopAgreement stop(world);
@@ -110,17 +115,18 @@ void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Po
     trace.before(at.step + 1);
     const Batch batch(source, job.data.train, at.next_sample, deal);
     const double lr = learning_rate(run.train, at.step + 1);
+    proof.before(at.step + 1);
     const YokeStepResult result = run_step(model, batch, at.step + 1, lr, 0);
     require_finite(result, at.step + 1);
     at.advance(deal.global_batch());
     trace.after(at.step);
 
     recorder.step(at.step, result, lr, batch.tokens());
+    proof.after(at.step, result, batch);
     if (due(at.step, run.eval.every)) evaluate(job, model, deal, at.step, recorder);
-    if (due(at.step, run.checkpoint.every)) {
+    if (due(at.step, run.checkpoint.every) || proof.keeps_state(at.step))
       checkpoints.save(model, at);
-      recorder.restart_interval();
-    }
+    if (checkpoints.saved(at) || run.record.facts) recorder.restart_interval();
   }
 
   if (run.checkpoint.every > 0) checkpoints.save_unless_saved(model, at);

@@ -10,7 +10,7 @@
 namespace yoke {
 namespace {
 
-enum class Type { kInt, kFloat, kBool, kString, kTwoFloats, kTwoInts, kStrings };
+enum class Type { kInt, kFloat, kBool, kString, kTwoFloats, kTwoInts, kInts, kStrings };
 
 // The type of the thing that a Field points to, without the optional around it.
 template <class T>
@@ -37,6 +37,8 @@ constexpr Type type_of() {
     return Type::kTwoFloats;
   else if constexpr (std::is_same_v<U, std::array<int64_t, 2>>)
     return Type::kTwoInts;
+  else if constexpr (std::is_same_v<U, std::vector<int64_t>>)
+    return Type::kInts;
   else
     return Type::kStrings;
 }
@@ -84,9 +86,9 @@ T from_value(const Value& value) {
     } else if constexpr (std::is_same_v<T, std::array<int64_t, 2>>) {
       return {std::get<int64_t>(list[0].data), std::get<int64_t>(list[1].data)};
     } else {
-      T strings;
-      for (const Value& v : list) strings.push_back(std::get<std::string>(v.data));
-      return strings;
+      T items;
+      for (const Value& v : list) items.push_back(std::get<typename T::value_type>(v.data));
+      return items;
     }
   }
 }
@@ -118,6 +120,8 @@ bool has_type(Type type, const Value& value) {
     case Type::kTwoInts:
       return list != nullptr && list->size() == 2 &&
              std::all_of(list->begin(), list->end(), is_integer);
+    case Type::kInts:
+      return list != nullptr && std::all_of(list->begin(), list->end(), is_integer);
     case Type::kStrings:
       return list != nullptr && std::all_of(list->begin(), list->end(), is_string);
   }
@@ -138,6 +142,8 @@ const char* expectation(Type type) {
       return "a list of two numbers, like [0.9, 0.95]";
     case Type::kTwoInts:
       return "a list of two integers, like [10, 12]";
+    case Type::kInts:
+      return "a list of integers, like [1, 10]";
     case Type::kStrings:
       return "a list of strings, like [\"/a\", \"/b\"]";
   }
@@ -215,6 +221,8 @@ std::string type_name(const Key& key) {
       return "two floats";
     case Type::kTwoInts:
       return "two ints";
+    case Type::kInts:
+      return "ints";
     case Type::kStrings:
       return "strings";
   }
@@ -279,8 +287,8 @@ Value loose_value(const Key& key, const std::string& text) {
   std::optional<Value> value = parse_toml_value(text);
   if (type == Type::kString) return value && is_string(*value) ? *value : Value{text};
   if (value && has_type(type, *value)) return *value;
-  if (type == Type::kTwoFloats || type == Type::kTwoInts) {
-    if (auto pair = parse_toml_value("[" + text + "]")) return *pair;
+  if (type == Type::kTwoFloats || type == Type::kTwoInts || type == Type::kInts) {
+    if (auto list = parse_toml_value("[" + text + "]")) return *list;
   }
   if (type == Type::kStrings && !text.starts_with('[')) {
     std::vector<Value> parts;

@@ -46,6 +46,7 @@ struct DataConfig {
   std::string format = "auto";  // | text | yoke | nanogpt | llmc
   int64_t seq_len = 256;
   std::string order = "shuffled";  // | sequential
+  std::optional<int64_t> pad_token;  // id whose targets do not count
   double holdout = 0.05;           // tail of the stream kept for evaluation
 };
 
@@ -92,6 +93,16 @@ struct ProfileConfig {
   std::optional<std::array<int64_t, 2>> steps;  // the first and the last
 };
 
+struct VerifyConfig {
+  int64_t every = 100;  // also after the first step; 0 = never
+};
+
+// What `yoke compare` asks of a run.
+struct RecordConfig {
+  bool facts = false;
+  std::vector<int64_t> states;  // steps after which the whole state is saved
+};
+
 struct CommConfig {
   std::string check = "step";  // off | step | full
   double timeout = 60;         // seconds
@@ -123,6 +134,8 @@ struct RunConfig {
   CheckpointConfig checkpoint;
   MetricsConfig metrics;
   ProfileConfig profile;
+  VerifyConfig verify;
+  RecordConfig record;
   CommConfig comm;
   std::vector<BackendOption> backend_options;
 };

@@ -28,6 +28,7 @@ using Field = std::variant<std::string*,
                            std::optional<std::string>*,
                            std::array<double, 2>*,
                            std::optional<std::array<int64_t, 2>>*,
+                           std::vector<int64_t>*,
                            std::vector<std::string>*>;
 
 // The contract has 32 bits for counts.
@@ -67,7 +68,7 @@ const Key* find_key(std::string_view name);
 std::vector<std::string> key_names();
 bool is_table(std::string_view name);  // "train"
 
-// "int", "float", "bool", "string", "two floats", "two ints", "strings".
+// "int", "float", "bool", "string", "two floats", "two ints", "ints", "strings".
 std::string type_name(const Key& key);
 // "adamw, sgd", "1 or more", "any".
 std::string allowed(const Key& key);

@@ -88,6 +88,7 @@ TEST(Schema, TheKeysThatUsersRelyOnAreThere) {
                           "data.format",
                           "data.seq_len",
                           "data.order",
+                          "data.pad_token",
                           "data.holdout",
                           "train.steps",
                           "train.global_batch",
@@ -114,6 +115,9 @@ TEST(Schema, TheKeysThatUsersRelyOnAreThere) {
                           "metrics.every",
                           "metrics.tensorboard",
                           "profile.steps",
+                          "verify.every",
+                          "record.facts",
+                          "record.states",
                           "comm.check",
                           "comm.timeout"};
   const std::vector<std::string> expected(std::begin(frozen), std::end(frozen));

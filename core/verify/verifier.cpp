@@ -1,0 +1,100 @@
+#include "core/verify/verifier.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/checkpointing.hpp"
+#include "core/verify/state_hash.hpp"
+#include "yoke/backend.hpp"
+
+namespace yoke {
+namespace {
+
+bool is_param(const YokePiece& piece) {
+  return view(piece.kind) == "param";
+}
+
+}  // namespace
+
+Verifier::Verifier(int64_t every, bool with_hashes, const Mesh& mesh, CommWorld& world)
+    : every_(every), with_hashes_(with_hashes), mesh_(mesh), world_(world) {}
+
+bool Verifier::due(int64_t step) const {
+  return with_hashes_ || (every_ > 0 && (step == 1 || step % every_ == 0));
+}
+
+void Verifier::take(WrappedModel& model, const YokeModelSummary& summary) {
+  model_ = &model;
+  for (uint64_t i = 0; i < summary.num_params; ++i)
+    index_[std::string(view(summary.params[i]->name))] = i;
+}
+
+// Which pieces have replicas is asked once: it is what decides how much there is to hash.
+void Verifier::find_replicas() {
+  std::vector<PieceKey> pieces;
+  visit_pieces(*model_, YOKE_CHECKPOINT_DESCRIBE, [&](const YokePiece& piece) {
+    if (is_param(piece))
+      pieces.push_back(
+          {std::string(view(piece.name)), piece.begin, piece.count, piece.run, piece.stride});
+  });
+  replicas_ = std::make_unique<ReplicaMap>(world_.gather_texts(to_text(pieces)), world_.rank());
+}
+
+void Verifier::hash_state(RankEvidence& evidence) {
+  if (!replicas_) find_replicas();
+  if (with_hashes_) evidence.sums.assign(index_.size(), 0);
+  if (replicas_->empty() && !with_hashes_) return;
+  size_t next = 0;
+  visit_pieces(*model_, YOKE_CHECKPOINT_SAVE, [&](const YokePiece& piece) {
+    if (!is_param(piece)) return;
+    const bool shared = replicas_->slot(next++) >= 0;
+    const bool counts = with_hashes_ && piece.replica == 0;
+    if (!shared && !counts) return;
+    const uint64_t hash = state_hash(piece);
+    if (shared) evidence.shared.push_back(hash);
+    if (counts) evidence.sums.at(index_.at(std::string(view(piece.name)))) += hash;
+  });
+}
+
+Findings Verifier::exchange(RankEvidence mine, const GlobalBatch& batch) {
+  hash_state(mine);
+  Findings found;
+  for (const std::string& text : world_.gather_texts(to_text(mine)))
+    found.ranks.push_back(evidence_from_text(text));
+  found.hashes.assign(mine.sums.size(), 0);
+  for (const RankEvidence& rank : found.ranks) {
+    for (size_t i = 0; i < found.hashes.size(); ++i) found.hashes[i] += rank.sums[i];
+  }
+  found.breach = find_breach(found.ranks, *replicas_, mesh_, batch);
+  return found;
+}
+
+Findings Verifier::examine() {
+  return exchange({}, {});
+}
+
+Findings Verifier::after(const Batch& batch) {
+  RankEvidence mine;
+  witness_.stop(mine);
+  mine.dealt = batch.samples();
+  for (size_t m = 0; m < batch.num_micros(); ++m) {
+    const auto prints = fingerprints(batch.inputs(m)).value();
+    mine.dealt_prints.insert(mine.dealt_prints.end(), prints.begin(), prints.end());
+  }
+  return exchange(std::move(mine), batch.global());
+}
+
+void stop_for(const Breach& breach, int64_t step) {
+  throw Error(YOKE_DATA_LOSS,
+              "verify.every: step " + std::to_string(step) + ": " + breach.text +
+                  (breach.kind == "samples"
+                       ? "; every data rank must train on its own samples: the backend passes on "
+                         "another batch than it was given"
+                       : "; replicas must stay equal bit for bit: a gradient was not reduced over "
+                         "all replicas, or a rank computes wrongly") +
+                  "; verify.every=0 goes on without the proof",
+              breach.rank,
+              step);
+}
+
+}  // namespace yoke
