@@ -115,7 +115,7 @@ void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Po
     trace.before(at.step + 1);
     const Batch batch(source, job.data.train, at.next_sample, deal);
     const double lr = learning_rate(run.train, at.step + 1);
-    proof.before(at.step + 1);
+    proof.before(at.step + 1, batch);
     const YokeStepResult result = run_step(model, batch, at.step + 1, lr, 0);
     require_finite(result, at.step + 1);
     at.advance(deal.global_batch());

@@ -145,7 +145,7 @@ std::optional<Breach> parted_replicas(const std::vector<RankEvidence>& all,
                  " than its replica on rank " + std::to_string(agreeing)};
   }
   if (tensors.size() > 1)
-    first->text += "; so have " + std::to_string(tensors.size() - 1) + " other tensors";
+    first->text += "; " + std::to_string(tensors.size()) + " tensors differ in all";
   return first;
 }
 

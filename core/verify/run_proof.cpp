@@ -21,8 +21,8 @@ void RunProof::start(const std::string& run_dir,
   facts_->start(found);
 }
 
-void RunProof::before(int64_t step) {
-  if (verifier_.due(step)) verifier_.before();
+void RunProof::before(int64_t step, const Batch& batch) {
+  if (verifier_.due(step)) verifier_.before(batch);
 }
 
 void RunProof::after(int64_t step, const YokeStepResult& result, const Batch& batch) {

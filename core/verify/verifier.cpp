@@ -73,15 +73,19 @@ Findings Verifier::examine() {
   return exchange({}, {});
 }
 
-Findings Verifier::after(const Batch& batch) {
-  RankEvidence mine;
-  witness_.stop(mine);
-  mine.dealt = batch.samples();
+void Verifier::before(const Batch& batch) {
+  dealt_ = {};
+  dealt_.dealt = batch.samples();
   for (size_t m = 0; m < batch.num_micros(); ++m) {
     const auto prints = fingerprints(batch.inputs(m)).value();
-    mine.dealt_prints.insert(mine.dealt_prints.end(), prints.begin(), prints.end());
+    dealt_.dealt_prints.insert(dealt_.dealt_prints.end(), prints.begin(), prints.end());
   }
-  return exchange(std::move(mine), batch.global());
+  witness_.start();
+}
+
+Findings Verifier::after(const Batch& batch) {
+  witness_.stop(dealt_);
+  return exchange(std::move(dealt_), batch.global());
 }
 
 void stop_for(const Breach& breach, int64_t step) {

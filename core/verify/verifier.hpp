@@ -36,8 +36,9 @@ class Verifier {
   void take(WrappedModel& model, const YokeModelSummary& summary);
   // Of the state as it is now, without samples. Collective.
   Findings examine();
-  // Around a step that is due. after() is collective; the same findings on every rank.
-  void before() { witness_.start(); }
+  // Around a step that is due, with its batch, which a backend may spoil. after() is collective; the
+  // same findings on every rank.
+  void before(const Batch& batch);
   Findings after(const Batch& batch);
 
  private:
@@ -51,6 +52,7 @@ class Verifier {
   CommWorld& world_;
   Witness witness_;
   WrappedModel* model_ = nullptr;
+  RankEvidence dealt_;  // of the step under way
   std::map<std::string, size_t> index_;   // of parameters
   std::unique_ptr<ReplicaMap> replicas_;  // made at the first proof
 };

@@ -132,8 +132,8 @@ TEST(Evidence, CountsTheOtherTensorsThatDiffer) {
   all[0].shared = {5, 6};
   all[1].shared = {7, 8};
   EXPECT_EQ(breach_text(all, ReplicaMap(both, 0), replicas(2), 2),
-            "replicas: 'a' has other bits on rank 1 than its replica on rank 0; so have 1 other "
-            "tensors");
+            "replicas: 'a' has other bits on rank 1 than its replica on rank 0; 2 tensors differ in "
+            "all");
 }
 
 TEST(Evidence, SurvivesTheWayBetweenRanks) {
