@@ -6,6 +6,7 @@
 
 #include "core/cli/backends.hpp"
 #include "core/cli/checkpoint.hpp"
+#include "core/cli/compare.hpp"
 #include "core/cli/config.hpp"
 #include "core/cli/data.hpp"
 #include "core/cli/doctor.hpp"
@@ -27,6 +28,7 @@ struct Command {
 
 constexpr Command kCommands[] = {
     {"train", yoke::train_command, "train a model as a run file says"},
+    {"compare", yoke::compare_command, "run a job through several backends, judge and price them"},
     {"generate", yoke::generate_command, "continue a text with a trained model"},
     {"checkpoint", yoke::checkpoint_command, "list, verify and export checkpoints"},
     {"data", yoke::data_command, "show what a file of tokens holds"},
@@ -36,7 +38,7 @@ constexpr Command kCommands[] = {
 };
 
 // In the design, not built yet.
-constexpr const char* kPlanned[] = {"compare", "plan", "report", "completion"};
+constexpr const char* kPlanned[] = {"plan", "report", "completion"};
 
 void print_help(FILE* out) {
   std::fputs("Trains one model through interchangeable parallel backends.\n\n", out);

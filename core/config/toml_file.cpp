@@ -33,13 +33,24 @@ Value convert(const toml::node& node) {
   return {ForeignValue{"a date or time", text.str()}};
 }
 
+template <class Node>
+int line_of(const Node& node) {
+  return static_cast<int>(node.source().begin.line);
+}
+
 void flatten(const toml::table& table, std::vector<std::string> prefix, TomlFile& out) {
   for (const auto& [key, node] : table) {
     std::vector<std::string> path = prefix;
     path.emplace_back(key.str());
-    const int line = static_cast<int>(key.source().begin.line);
+    const int line = line_of(key);
     const auto* below = node.as_table();
-    if (below == nullptr) {
+    if (path == std::vector<std::string>{"compare", "case"} && node.is_array_of_tables()) {
+      for (const toml::node& item : *node.as_array()) {
+        TomlFile one;
+        flatten(*item.as_table(), {}, one);
+        out.compare_cases.push_back({std::move(one.entries), line_of(item)});
+      }
+    } else if (below == nullptr) {
       out.entries.push_back({path, convert(node), line});
     } else if (below->empty()) {
       out.empty_tables.push_back({path, Value{false}, line});

@@ -16,10 +16,17 @@ struct TomlEntry {
   std::string dotted() const;  // "train.steps"
 };
 
+// One [[compare.case]]: not a part of the run, read by `yoke compare`.
+struct TomlCase {
+  std::vector<TomlEntry> entries;
+  int line = 0;
+};
+
 struct TomlFile {
   std::vector<TomlEntry> entries;       // in the order of the file
   std::vector<TomlEntry> empty_tables;  // headers without a key below them; value unused
-  std::string fault;                    // of the syntax, with its place; then the rest is empty
+  std::vector<TomlCase> compare_cases;
+  std::string fault;  // of the syntax, with its place; then the rest is empty
 };
 
 // Reads a regular file; what is wrong with the file or its syntax stands in fault.

@@ -28,17 +28,17 @@ TEST(Yoke, HelpListsTheCommandsThatWorkAndNoOthers) {
     EXPECT_EQ(r.ending.exit_code, 0);
     EXPECT_EQ(r.err, "");
     for (const char* command :
-         {"train", "generate", "checkpoint", "data", "backends", "config", "doctor"}) {
+         {"train", "compare", "generate", "checkpoint", "data", "backends", "config", "doctor"}) {
       EXPECT_THAT(r.out, HasSubstr(std::string("\n  ") + command + " "));
     }
-    EXPECT_THAT(r.out, Not(HasSubstr("compare")));
+    EXPECT_THAT(r.out, Not(HasSubstr("completion")));
   }
 }
 
 TEST(Yoke, EveryCommandHasHelp) {
   const YokeInstall install;
   for (const char* command :
-       {"train", "generate", "checkpoint", "data", "backends", "config", "doctor"}) {
+       {"train", "compare", "generate", "checkpoint", "data", "backends", "config", "doctor"}) {
     const SubprocessResult r = install.run({command, "--help"});
     EXPECT_EQ(r.ending.exit_code, 0) << command;
     EXPECT_EQ(r.err, "") << command;
@@ -62,11 +62,11 @@ TEST(Yoke, WithoutACommandShowsHelpAsAnError) {
 
 TEST(Yoke, NamesTheCommandThatWasMeant) {
   expect_misuse({"trian"},
-                "yoke: unknown command 'trian'; allowed: train, generate, checkpoint, data, "
+                "yoke: unknown command 'trian'; allowed: train, compare, generate, checkpoint, data, "
                 "backends, config, doctor; did you mean "
                 "'train'?\n");
   expect_misuse({"qwerty"},
-                "yoke: unknown command 'qwerty'; allowed: train, generate, checkpoint, data, "
+                "yoke: unknown command 'qwerty'; allowed: train, compare, generate, checkpoint, data, "
                 "backends, config, doctor\n");
   expect_misuse(
       {"--hlep"},
@@ -74,8 +74,8 @@ TEST(Yoke, NamesTheCommandThatWasMeant) {
 }
 
 TEST(Yoke, RefusesPlannedCommandsByName) {
-  expect_misuse({"compare", "x.toml"},
-                "yoke: the command 'compare' is not built yet; see: yoke --help\n");
+  expect_misuse({"plan", "x.toml"},
+                "yoke: the command 'plan' is not built yet; see: yoke --help\n");
   expect_misuse({"report"}, "yoke: the command 'report' is not built yet; see: yoke --help\n");
 }
 

@@ -1,0 +1,354 @@
+#include "core/cli/compare.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "core/backend/search.hpp"
+#include "core/checkpoint/files.hpp"
+#include "core/cli/command.hpp"
+#include "core/cli/table.hpp"
+#include "core/compare/case_process.hpp"
+#include "core/compare/comparison.hpp"
+#include "core/compare/gate.hpp"
+#include "core/compare/report.hpp"
+#include "core/compare/summary.hpp"
+#include "core/config/config.hpp"
+#include "core/launch/environment.hpp"
+#include "core/launch/exit_code.hpp"
+#include "core/metrics/metrics.hpp"
+#include "core/metrics/run_folder.hpp"
+#include "core/model/llama_dims.hpp"
+
+namespace yoke {
+namespace {
+
+using compare::CaseSpec;
+using compare::Comparison;
+
+// Ends the command: what to print and the exit code.
+struct Stop {
+  int exit_code;
+  std::string text;
+};
+
+// The words of the command line.
+struct Request {
+  std::string config;
+  std::vector<std::string> overrides, backends, cases, externals, gates;
+  std::optional<int64_t> nproc, steps;
+  int64_t repeats = 3, timeout = 600;
+  std::string level, format = "table", report, json_file, words;
+};
+
+void say(const std::string& text) {
+  std::fprintf(stderr, "yoke: %s\n", text.c_str());
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += (text.empty() ? "" : "\n") + line;
+  return text;
+}
+
+LoadedConfig load(const Request& request, const std::vector<std::string>& overrides) {
+  return load_config(request.config, overrides, process_environment(), backend_names);
+}
+
+// The run that judges the others: what the run file says, in one process, where nothing is reduced.
+CaseSpec single_process() {
+  CaseSpec spec;
+  spec.name = compare::kReference;
+  spec.nproc = 1;
+  spec.overrides = {"pp_degree=1", "dp_degree=1", "dp_shards=1", "cp_degree=1", "tp_degree=1"};
+  return spec;
+}
+
+std::vector<CaseSpec> given_cases(const Request& request) {
+  std::vector<CaseSpec> cases;
+  for (const std::string& name : request.backends)
+    cases.push_back({name, {"parallel_backend=" + name}, {}, ""});
+  for (const std::string& text : request.cases) cases.push_back(compare::parse_case(text));
+  for (const std::string& text : request.externals) cases.push_back(compare::parse_external(text));
+  return cases;
+}
+
+// Those of the command line, else of the run file, else every backend that can be found.
+std::vector<CaseSpec> all_cases(const Request& request) {
+  std::vector<CaseSpec> cases = given_cases(request);
+  if (cases.empty()) cases = compare::cases_of_file(request.config);
+  if (cases.empty()) {
+    const LoadedConfig config = load(request, request.overrides);
+    for (const std::string& name : backend_names(config.run.backend_path))
+      cases.push_back({name, {"parallel_backend=" + name}, {}, ""});
+  }
+  for (CaseSpec& spec : cases) {
+    if (!spec.nproc && request.nproc && !spec.external())
+      spec.nproc = static_cast<int>(*request.nproc);
+  }
+  compare::check_names(cases);
+  return cases;
+}
+
+// Every case's configuration, checked alone and against the first one. All faults at once.
+std::vector<LoadedConfig> check_cases(const Request& request, const std::vector<CaseSpec>& cases) {
+  std::vector<std::string> faults, backends;
+  std::vector<LoadedConfig> configs;
+  const CaseSpec* first = nullptr;
+  for (const CaseSpec& spec : cases) {
+    if (spec.external()) continue;
+    try {
+      LoadedConfig config = load(request, compare::merged(request.overrides, spec.overrides));
+      find_backend(config.run.parallel_backend,
+                   search_dirs(SearchSettings::current(config.run.backend_path)));
+      if (first != nullptr) {
+        const std::string fault = compare::incomparable(*first, configs[0], spec, config);
+        if (!fault.empty()) faults.push_back(fault);
+      } else {
+        first = &spec;
+      }
+      configs.push_back(std::move(config));
+    } catch (const ConfigError& e) {
+      faults.push_back("case '" + spec.name + "': " + e.what());
+    } catch (const Error& e) {
+      backends.push_back("case '" + spec.name + "': " + e.what());
+    }
+  }
+  if (backends.empty() && faults.empty()) return configs;
+  backends.insert(backends.end(), faults.begin(), faults.end());
+  throw Stop{faults.size() == backends.size() ? kExitUsage : kExitPlugin, joined(backends)};
+}
+
+// What an external command is told: every key, the dimensions of the model filled in.
+std::string external_json(const LoadedConfig& config, int64_t steps) {
+  nlohmann::ordered_json run;
+  const auto origins = nlohmann::ordered_json::parse(origins_json(config));
+  for (const auto& [key, entry] : origins.items()) run[key] = entry.at("value");
+  run["train.steps"] = steps;
+  run["data.path"] = std::filesystem::absolute(config.run.data.path).string();
+  if (config.run.model.family == "llama") {
+    const LlamaDims d = llama_dims(config.run.model);
+    run.update({{"model.dim", d.dim},
+                {"model.layers", d.layers},
+                {"model.heads", d.heads},
+                {"model.kv_heads", d.kv_heads},
+                {"model.ffn_dim", d.ffn_dim},
+                {"model.vocab", d.vocab},
+                {"model.tied", d.tied},
+                {"model.rope_theta", d.rope_theta},
+                {"model.norm_eps", d.norm_eps}});
+  }
+  return run.dump(1) + "\n";
+}
+
+// The most ranks of any case, as far as it can be told before they run.
+int most_ranks(const std::vector<CaseSpec>& cases, const std::vector<LoadedConfig>& configs) {
+  int most = 1;
+  for (const CaseSpec& spec : cases) most = std::max(most, spec.nproc.value_or(1));
+  for (const LoadedConfig& config : configs) {
+    int product = 1;
+    for (size_t axis = 0; axis < Degrees::kAxes.size(); ++axis)
+      product *= config.run.degrees[axis].value_or(1);
+    most = std::max(most, product);
+  }
+  return most;
+}
+
+std::optional<compare::Level> level_of(const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  const auto level = compare::level_by_name(name);
+  if (level) return level;
+  throw Stop{kExitUsage, "--level " + name + "; allowed: L0, L1, L2"};
+}
+
+// A report that cannot be written must be told before hours of runs.
+void require_writable(const char* flag, const std::string& path) {
+  if (path.empty()) return;
+  const bool existed = ::access(path.c_str(), F_OK) == 0;
+  FILE* file = std::fopen(path.c_str(), "a");
+  if (file == nullptr)
+    throw Stop{kExitUsage,
+               std::string(flag) + " " + path + " cannot be written: " + std::strerror(errno)};
+  std::fclose(file);
+  if (!existed) ::unlink(path.c_str());
+}
+
+compare::Plan make_plan(const Request& request) {
+  compare::Plan plan;
+  plan.program = std::filesystem::read_symlink("/proc/self/exe");
+  plan.config = request.config;
+  plan.overrides = request.overrides;
+  plan.cases = all_cases(request);
+  const std::vector<LoadedConfig> configs = check_cases(request, plan.cases);
+  const LoadedConfig config = configs.empty() ? load(request, request.overrides) : configs.front();
+  const int ranks = most_ranks(plan.cases, configs);
+  const bool external = std::any_of(
+      plan.cases.begin(), plan.cases.end(), [](const CaseSpec& c) { return c.external(); });
+  if (ranks > 1 || external) plan.reference = single_process();
+  if (plan.cases.size() + (plan.reference ? 1 : 0) < 2) {
+    throw Stop{
+        kExitUsage,
+        "one case of one rank has nothing to be compared with; name two --backends, or --case"};
+  }
+  plan.steps = request.steps.value_or(config.run.train.steps);
+  if (plan.steps < 1)
+    throw Stop{kExitUsage, "train.steps = 0: there is nothing to compare; allowed: 1 or more"};
+  plan.repeats = request.repeats;
+  plan.timeout = std::chrono::seconds(request.timeout);
+  plan.level = level_of(request.level);
+  plan.tokens_per_step = config.run.train.global_batch * config.run.data.seq_len;
+  plan.threads = threads_per_rank(usable_cores(), ranks);
+  if (external) plan.external_json = external_json(config, plan.steps);
+  plan.folder = std::filesystem::absolute(free_run_folder(config.run.run_dir + "-compare"));
+  return plan;
+}
+
+std::string colour(const std::string& text, const char* code, bool on) {
+  return on ? std::string("\033[") + code + "m" + text + "\033[0m" : text;
+}
+
+void print_table(const Comparison& comparison) {
+  Table table(compare::table_header());
+  for (const auto& row : compare::table_rows(comparison)) table.add(row);
+  std::fputs(table.text().c_str(), stdout);
+}
+
+void print_result(const Request& request, const Comparison& comparison, int exit_code) {
+  if (request.format == "json") {
+    std::fputs(compare::to_json(comparison, request.words, exit_code).c_str(), stdout);
+    return;
+  }
+  if (request.format == "md") std::fputs(compare::to_markdown(comparison).c_str(), stdout);
+  if (request.format == "csv") std::fputs(compare::to_csv(comparison).c_str(), stdout);
+  if (request.format == "table") print_table(comparison);
+}
+
+// What the table has no room for.
+void print_words(const Comparison& comparison, const std::vector<std::string>& gates) {
+  const bool bright = ::isatty(STDERR_FILENO) == 1 && wants_colour();
+  for (const std::string& text : compare::findings(comparison))
+    std::fprintf(stderr, "%s\n", colour(text, "31", bright).c_str());
+  for (const std::string& text : gates)
+    std::fprintf(stderr, "%s\n", colour(text, "31", bright).c_str());
+  if (const std::string speed = compare::speed_verdict(comparison); !speed.empty())
+    std::fprintf(stderr, "%s\n", speed.c_str());
+}
+
+int exit_code_of(const Comparison& comparison, const std::vector<std::string>& gates) {
+  const auto& cases = comparison.cases;
+  const bool differs = std::any_of(cases.begin(), cases.end(), [](const compare::CaseResult& c) {
+    return c.failure.empty() && !c.passed();
+  });
+  if (differs || !gates.empty()) return kExitGate;
+  const bool failed = std::any_of(
+      cases.begin(), cases.end(), [](const compare::CaseResult& c) { return !c.failure.empty(); });
+  return failed || comparison.judge() == nullptr ? kExitFailed : kExitOk;
+}
+
+int run(const Request& request) {
+  std::vector<compare::Gate> gates;
+  for (const std::string& text : request.gates) gates.push_back(compare::parse_gate(text));
+  const compare::Plan plan = make_plan(request);
+  require_writable("-o", request.report);
+  require_writable("--json-file", request.json_file);
+  make_folders(plan.folder);
+  compare::catch_interrupts();
+  say(std::to_string(plan.cases.size()) + " cases, " + std::to_string(plan.steps) + " steps, " +
+      std::to_string(plan.repeats) + " repeats, " + std::to_string(plan.threads) +
+      " thread(s) a rank; runs in " + plan.folder);
+  const Comparison comparison = compare::run_comparison(plan, say);
+  std::vector<std::string> broken;
+  for (const compare::Gate& gate : gates) {
+    for (std::string& line : compare::failures(gate, comparison)) broken.push_back(std::move(line));
+  }
+  const int code = exit_code_of(comparison, broken);
+  print_result(request, comparison, code);
+  print_words(comparison, broken);
+  if (!request.json_file.empty())
+    replace_text(request.json_file, compare::to_json(comparison, request.words, code));
+  if (!request.report.empty())
+    replace_text(request.report, compare::to_html(comparison, request.words));
+  return code;
+}
+
+int64_t count(const std::string& flag, const std::string& text) {
+  int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc() && at == end && value >= 1 && value <= 1'000'000) return value;
+  throw Stop{kExitUsage, flag + " " + text + ": allowed: a whole number, 1 to 1000000"};
+}
+
+}  // namespace
+
+int compare_command(const std::vector<std::string>& args) {
+  CLI::App app("Runs one job through several backends and judges whether they agree.",
+               "yoke compare");
+  Request request;
+  std::string nproc, steps, repeats = "3", timeout = "600";
+  app.add_option("CONFIG", request.config, "run file (TOML)")->required();
+  app.add_option("KEY=VALUE", request.overrides, "overrides of the run file, for all cases");
+  app.add_option("--backends", request.backends, "a case for each backend")
+      ->delimiter(',')
+      ->type_name("A,B");
+  app.add_option("--case", request.cases, "a case with overrides of its own; nproc=N too")
+      ->type_name("NAME:KEY=VALUE,...")
+      ->expected(1)
+      ->take_all();
+  app.add_option("--external", request.externals, "a case that a command runs")
+      ->type_name("NAME=COMMAND")
+      ->expected(1)
+      ->take_all();
+  app.add_option("--nproc", nproc, "ranks of every case")->type_name("N");
+  app.add_option("--steps", steps, "steps of every run; default: train.steps")->type_name("N");
+  app.add_option("--repeats", repeats, "runs of every case, taken in turn; default 3")
+      ->type_name("N");
+  app.add_option("--timeout", timeout, "seconds after which a run is given up; default 600")
+      ->type_name("N");
+  app.add_option(
+         "--level",
+         request.level,
+         "that every case must reach: L0 (bits), L1 (fp32), L2 (bf16); default by precision")
+      ->type_name("L");
+  app.add_option(
+         "--gate", request.gates, "a condition for every case, like tps>=0.95 or loss<=1e-6")
+      ->type_name("EXPR")
+      ->expected(1)
+      ->take_all();
+  app.add_option("--format", request.format, "of what is printed: table, json, csv, md")
+      ->check(CLI::IsMember({"table", "json", "csv", "md"}));
+  app.add_option("-o", request.report, "report with plots, one HTML file")->type_name("FILE");
+  app.add_option("--json-file", request.json_file, "everything, for programs")->type_name("FILE");
+  request.words = "yoke compare";
+  for (const std::string& word : args) request.words += " " + word;
+
+  return run_command(app, args, [&]() -> int {
+    try {
+      if (!nproc.empty()) request.nproc = count("--nproc", nproc);
+      if (!steps.empty()) request.steps = count("--steps", steps);
+      request.repeats = count("--repeats", repeats);
+      request.timeout = count("--timeout", timeout);
+      return run(request);
+    } catch (const Stop& stop) {
+      say(stop.text);
+      return stop.exit_code;
+    } catch (const Error& e) {
+      if (e.code() == YOKE_CANCELLED && compare::interrupted_by() != 0) {
+        say("interrupted; no verdict");
+        return 128 + compare::interrupted_by();
+      }
+      say(e.what());
+      const bool usage = e.code() == YOKE_INVALID_ARGUMENT || e.code() == YOKE_FAILED_PRECONDITION;
+      return usage ? kExitUsage : kExitFailed;
+    }
+  });
+}
+
+}  // namespace yoke

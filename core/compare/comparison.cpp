@@ -1,0 +1,290 @@
+#include "core/compare/comparison.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "core/checkpoint/files.hpp"
+#include "core/compare/case_process.hpp"
+#include "core/text.hpp"
+#include "yoke/error.hpp"
+#include "yoke/nearest.hpp"
+
+namespace yoke::compare {
+namespace {
+
+// The first steps fill caches and pools.
+constexpr size_t kWarmup = 5;
+constexpr size_t kReasonLines = 3, kReasonLength = 400;
+
+std::string list(const std::vector<int64_t>& steps) {
+  std::string text;
+  for (const int64_t step : steps) text += (text.empty() ? "" : ",") + std::to_string(step);
+  return text;
+}
+
+std::string joined_tail(const std::vector<std::string>& lines) {
+  std::string text;
+  const size_t first = lines.size() > kReasonLines ? lines.size() - kReasonLines : 0;
+  for (size_t i = first; i < lines.size(); ++i) text += (text.empty() ? "" : " | ") + lines[i];
+  if (text.size() > kReasonLength) text = "... " + text.substr(text.size() - kReasonLength);
+  return text.empty() ? "it printed nothing" : text;
+}
+
+// exit.json says it best.
+std::string reason_in(const std::string& dir) {
+  const std::string path = dir + "/exit.json";
+  if (!std::filesystem::exists(path)) return "";
+  const auto json = nlohmann::json::parse(read_text(path, 1 << 20), nullptr, false);
+  return json.is_object() ? json.value("reason", "") : "";
+}
+
+class Runner {
+ public:
+  Runner(const Plan& plan, const std::function<void(const std::string&)>& progress)
+      : plan_(plan), progress_(progress) {}
+
+  // One run of a case; states: steps whose state it saves. Throws Error saying why there is nothing
+  // to read.
+  RunFacts run(const CaseSpec& spec, const std::string& name, const std::vector<int64_t>& states) {
+    const std::string dir = plan_.folder + "/" + spec.name + "/" + name;
+    const std::string log = dir + ".log";
+    make_folders(plan_.folder + "/" + spec.name);
+    const RankCommand command =
+        spec.external() ? external_command(spec, dir) : yoke_command(spec, dir, states);
+    const CommandResult result = run_command(command, log, plan_.timeout);
+    if (interrupted_by() != 0) throw Error(YOKE_CANCELLED, "interrupted");
+    if (result.timed_out) {
+      throw Error(YOKE_DEADLINE_EXCEEDED,
+                  "did not end within " + std::to_string(plan_.timeout.count()) +
+                      " s (--timeout); it printed last: " + joined_tail(result.last_lines));
+    }
+    if (spec.external()) return external_facts(dir, result);
+    if (!result.ending.ok()) {
+      const std::string reason = reason_in(dir);
+      throw Error(YOKE_UNKNOWN,
+                  ending_text(result.ending) + ": " +
+                      (reason.empty() ? joined_tail(result.last_lines) : reason));
+    }
+    return read_run(dir);
+  }
+
+ private:
+  RankCommand yoke_command(const CaseSpec& spec,
+                           const std::string& dir,
+                           const std::vector<int64_t>& states) const {
+    const std::vector<std::string> ours = {"train.steps=" + std::to_string(plan_.steps),
+                                           "metrics.every=1",
+                                           "metrics.tensorboard=false",
+                                           "checkpoint.every=0",
+                                           "checkpoint.keep=1000000",
+                                           "checkpoint.resume=never",
+                                           "eval.every=0",
+                                           "record.facts=true",
+                                           "record.states=" + list(states),
+                                           "run.dir=" + dir};
+    RankCommand command{{plan_.program, "train", plan_.config}, variables()};
+    for (const std::string& word : merged(merged(plan_.overrides, spec.overrides), ours))
+      command.argv.push_back(word);
+    if (spec.nproc)
+      command.argv.insert(command.argv.end(), {"--nproc", std::to_string(*spec.nproc)});
+    return command;
+  }
+
+  RankCommand external_command(const CaseSpec& spec, const std::string& dir) const {
+    make_folders(dir);
+    replace_text(dir + "/run.json", plan_.external_json);
+    RankCommand command{{"/bin/sh", "-c", spec.command}, variables()};
+    command.variables.emplace_back("YOKE_COMPARE_RUN", dir + "/run.json");
+    command.variables.emplace_back("YOKE_COMPARE_OUT", dir + "/steps.jsonl");
+    return command;
+  }
+
+  std::vector<std::pair<std::string, std::string>> variables() const {
+    return {{"OMP_NUM_THREADS", std::to_string(plan_.threads)}};
+  }
+
+  // Peers abort now and then while they take down their process groups: what they wrote counts.
+  RunFacts external_facts(const std::string& dir, const CommandResult& result) const {
+    try {
+      return read_external(dir + "/steps.jsonl", plan_.steps);
+    } catch (const Error& e) {
+      const std::string how = result.ending.ok() ? "" : ending_text(result.ending) + ": ";
+      throw Error(YOKE_DATA_LOSS,
+                  how + e.what() + "; it printed last: " + joined_tail(result.last_lines));
+    }
+  }
+
+  const Plan& plan_;
+  const std::function<void(const std::string&)>& progress_;
+};
+
+double median_step_ms(const RunFacts& run) {
+  const size_t warmup = std::min(kWarmup, run.steps.size() / 4);
+  std::vector<double> ms;
+  for (size_t i = warmup; i < run.steps.size(); ++i) {
+    if (!std::isnan(run.steps[i].seconds)) ms.push_back(1e3 * run.steps[i].seconds);
+  }
+  return median(ms);
+}
+
+bool same_losses(const RunFacts& a, const RunFacts& b) {
+  return std::equal(a.steps.begin(),
+                    a.steps.end(),
+                    b.steps.begin(),
+                    b.steps.end(),
+                    [](const StepFacts& x, const StepFacts& y) {
+                      return x.loss == y.loss && x.hashes == y.hashes;
+                    });
+}
+
+class Session {
+ public:
+  Session(const Plan& plan, const std::function<void(const std::string&)>& progress)
+      : runner_(plan, progress), progress_(progress) {
+    result_.plan = plan;
+    for (const CaseSpec& spec : plan.cases) result_.cases.emplace_back().spec = spec;
+    if (plan.reference) result_.reference.emplace().spec = *plan.reference;
+    total_ = plan.repeats * static_cast<int64_t>(plan.cases.size()) + (plan.reference ? 1 : 0);
+  }
+
+  Comparison run() {
+    const Plan& plan = result_.plan;
+    if (result_.reference) run_case(*result_.reference, 1);
+    for (int64_t repeat = 1; repeat <= plan.repeats; ++repeat) {
+      for (CaseResult& c : result_.cases) {
+        if (c.failure.empty()) run_case(c, repeat);
+      }
+    }
+    judge_all();
+    remove_states();
+    return std::move(result_);
+  }
+
+ private:
+  // The state after the first step holds its gradient; that after the tenth is the last one that
+  // the bounds speak of.
+  std::vector<int64_t> states(int64_t repeat) const {
+    if (repeat > 1) return {};
+    return {1, std::min<int64_t>(10, result_.plan.steps)};
+  }
+
+  void run_case(CaseResult& c, int64_t repeat) {
+    const std::string which = "[" + std::to_string(++done_) + "/" + std::to_string(total_) + "] " +
+                              c.spec.name + ", run " + std::to_string(repeat);
+    progress_(which + " ...");
+    try {
+      c.runs.push_back(runner_.run(c.spec, "run" + std::to_string(repeat), states(repeat)));
+      c.step_ms.push_back(median_step_ms(c.runs.back()));
+      char ms[64];
+      std::snprintf(ms,
+                    sizeof ms,
+                    ": %.1f ms a step, loss %.6g",
+                    c.step_ms.back(),
+                    c.runs.back().steps.empty() ? NAN : c.runs.back().steps.back().loss);
+      progress_(which + ms);
+    } catch (const Error& e) {
+      if (e.code() == YOKE_CANCELLED) throw;
+      c.failure = e.what();
+      c.log = result_.plan.folder + "/" + c.spec.name + "/run" + std::to_string(repeat) + ".log";
+      progress_(which + " failed: " + c.failure);
+    }
+  }
+
+  void judge_all() {
+    const auto ran = [](const CaseResult& c) { return c.failure.empty(); };
+    const auto first = std::find_if(result_.cases.begin(), result_.cases.end(), ran);
+    if (first != result_.cases.end())
+      result_.judged_against = static_cast<size_t>(first - result_.cases.begin());
+    const CaseResult* reference = result_.judge();
+    if (reference == nullptr) return;
+    for (CaseResult& c : result_.cases) {
+      if (!ran(c)) continue;
+      for (const RunFacts& again : c.runs)
+        c.repeatable = c.repeatable && (c.spec.external() || same_losses(c.runs[0], again));
+      c.due = result_.plan.level.value_or(due_level(reference->runs[0], c.runs[0]));
+      c.verdict = judge(reference->runs[0], c.runs[0], c.due);
+      if (c.verdict.level < c.due) c.cause = explain(*reference, c);
+    }
+    for (size_t a = 0; a < result_.cases.size(); ++a) {
+      for (size_t b = a + 1; b < result_.cases.size(); ++b) {
+        const CaseResult &x = result_.cases[a], &y = result_.cases[b];
+        if (ran(x) && ran(y))
+          result_.pairs.push_back({a, b, judge(x.runs[0], y.runs[0], std::min(x.due, y.due))});
+      }
+    }
+  }
+
+  // Runs both again if the states around the first bad step were not saved.
+  Cause explain(const CaseResult& reference, const CaseResult& c) {
+    const std::vector<int64_t> wanted = wanted_states(c.verdict.first_bad);
+    const auto saved = [&](const CaseResult& x) {
+      return x.spec.external() || std::all_of(wanted.begin(), wanted.end(), [&](int64_t step) {
+               return has_state(x.runs[0], step);
+             });
+    };
+    const bool enough = c.verdict.first_bad == 1 && has_state(c.runs[0], 1);
+    if (enough || (saved(reference) && saved(c)))
+      return diagnose(reference.runs[0], c.runs[0], c.verdict);
+    progress_(c.spec.name + " differs from " + reference.spec.name + " at step " +
+              std::to_string(c.verdict.first_bad) + ": running both again to see why");
+    try {
+      const std::string name = "again-for-" + c.spec.name;
+      return diagnose(again(reference, name, wanted), again(c, name, wanted), c.verdict);
+    } catch (const Error& e) {
+      if (e.code() == YOKE_CANCELLED) throw;
+      Cause cause = diagnose(reference.runs[0], c.runs[0], c.verdict);
+      cause.evidence += std::string("; running again failed: ") + e.what();
+      return cause;
+    }
+  }
+
+  RunFacts again(const CaseResult& c, const std::string& name, const std::vector<int64_t>& states) {
+    return c.spec.external() ? c.runs[0] : runner_.run(c.spec, name, states);
+  }
+
+  // They are large, and what they say has been read.
+  void remove_states() {
+    std::vector<std::string> folders;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(result_.plan.folder)) {
+      if (entry.is_directory() && entry.path().filename() == "checkpoints")
+        folders.push_back(entry.path().string());
+    }
+    for (const std::string& folder : folders) remove_tree(folder);
+  }
+
+  Comparison result_;
+  Runner runner_;
+  const std::function<void(const std::string&)>& progress_;
+  int64_t done_ = 0, total_ = 0;
+};
+
+}  // namespace
+
+std::string Comparison::reference_name() const {
+  const CaseResult* reference = judge();
+  return reference == nullptr ? "" : reference->spec.name;
+}
+
+const CaseResult* Comparison::judge() const {
+  if (reference && reference->failure.empty()) return &*reference;
+  if (cases.empty() || !cases[judged_against].failure.empty()) return nullptr;
+  return &cases[judged_against];
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+Comparison run_comparison(const Plan& plan,
+                          const std::function<void(const std::string&)>& progress) {
+  return Session(plan, progress).run();
+}
+
+}  // namespace yoke::compare

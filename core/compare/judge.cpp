@@ -1,0 +1,178 @@
+#include "core/compare/judge.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace yoke::compare {
+namespace {
+
+constexpr int64_t kEarly = 20, kLate = 200;  // steps
+constexpr int64_t kParamSteps = 10;
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+double relative(double a, double b) {
+  if (a == b || (std::isnan(a) && std::isnan(b))) return 0;
+  return std::abs(b - a) / std::abs(a);
+}
+
+bool same_bits(const StepFacts& a, const StepFacts& b) {
+  const bool norms =
+      a.grad_norm == b.grad_norm || std::isnan(a.grad_norm) || std::isnan(b.grad_norm);
+  return a.loss == b.loss && norms && a.hashes == b.hashes;
+}
+
+double loss_bound(const Bounds& bounds, int64_t step) {
+  if (step <= kEarly) return bounds.loss;
+  return step <= kLate ? bounds.late_loss : 100 * bounds.late_loss;
+}
+
+// What is compared of a pair, once.
+struct Pair {
+  const RunFacts &a, &b;
+  std::vector<Difference> gradients;                                // at step 1
+  std::vector<std::pair<int64_t, std::vector<Difference>>> params;  // by step
+  size_t steps;
+
+  Pair(const RunFacts& reference, const RunFacts& run, const Tolerance& tolerance)
+      : a(reference), b(run), steps(std::min(a.steps.size(), b.steps.size())) {
+    for (int64_t step = 1; step <= kParamSteps; ++step) {
+      if (!has_state(a, step) || !has_state(b, step)) continue;
+      params.emplace_back(step, compare_params(a, b, step, tolerance));
+      if (step == 1) gradients = compare_gradients(a, b, step);
+    }
+  }
+};
+
+bool exact(const Pair& pair) {
+  if (pair.a.external() || pair.b.external() || pair.a.start.hashes != pair.b.start.hashes)
+    return false;
+  for (size_t i = 0; i < pair.steps; ++i) {
+    if (!same_bits(pair.a.steps[i], pair.b.steps[i])) return false;
+  }
+  return true;
+}
+
+// AdamW divides by the root of a gradient's mean square: where addends cancel, rounding is
+// magnified, so a few elements of a correct run lie outside.
+bool too_many_outside(const std::vector<Difference>& params) {
+  constexpr int64_t kOneIn = 10'000;
+  int64_t elements = 0, outside = 0;
+  for (const Difference& d : params) elements += d.elements, outside += d.outside;
+  return outside > elements / kOneIn;
+}
+
+// The first step outside of the bounds, or -1.
+int64_t first_bad(const Pair& pair, const Bounds& bounds) {
+  const bool known = !pair.a.start.hashes.empty() && !pair.b.start.hashes.empty();
+  if (pair.b.start.breach || (known && pair.a.start.hashes != pair.b.start.hashes)) return 0;
+  std::vector<int64_t> bad;
+  for (const Difference& d : pair.gradients) {
+    if (!(d.relative <= bounds.gradient)) bad.push_back(1);
+  }
+  for (const auto& [step, params] : pair.params) {
+    if (too_many_outside(params)) bad.push_back(step);
+  }
+  for (size_t i = 0; i < pair.steps; ++i) {
+    const StepFacts &a = pair.a.steps[i], &b = pair.b.steps[i];
+    const bool norms = a.step <= kEarly && !std::isnan(a.grad_norm) && !std::isnan(b.grad_norm);
+    const bool fine = relative(a.loss, b.loss) <= loss_bound(bounds, a.step) &&
+                      (!norms || relative(a.grad_norm, b.grad_norm) <= bounds.grad_norm);
+    if (!fine || b.breach) bad.push_back(a.step);
+  }
+  return bad.empty() ? -1 : *std::min_element(bad.begin(), bad.end());
+}
+
+void measure(const Pair& pair, Verdict& v) {
+  for (size_t i = 0; i < pair.steps; ++i) {
+    const StepFacts &a = pair.a.steps[i], &b = pair.b.steps[i];
+    const double loss = relative(a.loss, b.loss), norm = relative(a.grad_norm, b.grad_norm);
+    if (!(loss <= v.loss)) v.loss = loss, v.loss_step = a.step;
+    if (norm > v.grad_norm) v.grad_norm = norm, v.norm_step = a.step;
+  }
+  const bool norms = std::any_of(pair.b.steps.begin(), pair.b.steps.end(), [](const StepFacts& s) {
+    return !std::isnan(s.grad_norm);
+  });
+  if (!norms) v.grad_norm = kUnknown;
+  v.gradient = pair.gradients.empty() ? kUnknown : 0;
+  for (const Difference& d : pair.gradients) {
+    if (!(d.relative <= v.gradient)) v.gradient = d.relative, v.gradient_tensor = d.tensor;
+  }
+  v.param = pair.params.empty() ? kUnknown : 0;
+  for (const auto& [step, params] : pair.params) {
+    for (const Difference& d : params) {
+      if (!(d.largest <= v.param)) v.param = d.largest, v.param_tensor = d.tensor;
+    }
+  }
+}
+
+int64_t first_other_bits(const RunFacts& a, const RunFacts& b) {
+  if (a.start.hashes != b.start.hashes) return 0;
+  for (size_t i = 0; i < std::min(a.steps.size(), b.steps.size()); ++i) {
+    if (!same_bits(a.steps[i], b.steps[i])) return a.steps[i].step;
+  }
+  return -1;
+}
+
+std::string coarser(const std::string& a, const std::string& b) {
+  for (const char* dtype : {"bf16", "fp16", "fp32"}) {
+    if (a == dtype || b == dtype) return dtype;
+  }
+  return a.empty() ? b : a;
+}
+
+// External runs do not say their dtype: the other one's counts.
+std::string dtype_of(const RunFacts& a, const RunFacts& b) {
+  return coarser(a.dtype.empty() ? b.dtype : a.dtype, b.dtype.empty() ? a.dtype : b.dtype);
+}
+
+}  // namespace
+
+const char* level_name(Level level) {
+  constexpr const char* kNames[] = {"differs", "L2", "L1", "L0"};
+  return kNames[static_cast<int>(level)];
+}
+
+std::optional<Level> level_by_name(const std::string& name) {
+  for (const Level level : {Level::kL0, Level::kL1, Level::kL2}) {
+    if (name == level_name(level)) return level;
+  }
+  return std::nullopt;
+}
+
+Bounds bounds_of(Level level, const std::string& dtype, int64_t blocks) {
+  const auto depth = static_cast<double>(std::max<int64_t>(blocks, 1));
+  if (level == Level::kL0) return {};
+  if (level == Level::kL2) {
+    constexpr double kEps = 0x1p-8;
+    return {1e-2, 1e-2, 1e-1, 4 * depth * kEps, {1e-2, 1e-1}};
+  }
+  if (dtype == "fp64") return {1e-12, 1e-10, 1e-10, 4 * depth * 0x1p-52, {1e-9, 1e-9}};
+  return {2e-6, 1e-4, 4e-4, 4 * depth * 0x1p-23, {1.3e-6, 1e-5}};
+}
+
+Level due_level(const RunFacts& a, const RunFacts& b) {
+  const std::string dtype = dtype_of(a, b);
+  return dtype == "bf16" || dtype == "fp16" ? Level::kL2 : Level::kL1;
+}
+
+Verdict judge(const RunFacts& reference, const RunFacts& run, Level due) {
+  const std::string dtype = dtype_of(reference, run);
+  const Level measured = std::min(due, Level::kL1);
+  Verdict v;
+  for (const Level level : {Level::kL1, Level::kL2}) {
+    const Bounds bounds = bounds_of(level, dtype, std::max(reference.blocks, run.blocks));
+    const Pair pair(reference, run, bounds.params);
+    const int64_t bad = first_bad(pair, bounds);
+    if (level == measured) {
+      measure(pair, v);
+      v.first_bad = bad;
+    }
+    if (bad < 0 && exact(pair)) v.level = Level::kL0;
+    if (bad < 0) v.level = std::max(v.level, level);
+  }
+  if (due == Level::kL0 && v.level < due) v.first_bad = first_other_bits(reference, run);
+  return v;
+}
+
+}  // namespace yoke::compare

@@ -1,0 +1,159 @@
+#include "core/compare/states.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+
+#include "core/checkpoint/checkpoint.hpp"
+#include "yoke/backend.hpp"
+#include "yoke/tensor.hpp"
+
+namespace yoke::compare {
+namespace {
+
+std::string folder(const RunFacts& run, int64_t step) {
+  char name[48];
+  std::snprintf(name, sizeof name, "/checkpoints/step-%08lld", static_cast<long long>(step));
+  return run.dir + name;
+}
+
+using Values = std::vector<double>;
+
+// Widened exactly, whatever dtype it was saved in.
+Values read(const CheckpointReader& reader, const std::string& name, const char* kind) {
+  const std::vector<int64_t> shape = reader.param_shapes().at(name);
+  Values values(numel(shape.data(), static_cast<int32_t>(shape.size())));
+  const FlatView flat(values.data(), static_cast<int64_t>(values.size()), YOKE_F64);
+  YokePiece piece{};
+  piece.header = YOKE_HEADER(YokePiece, YOKE_ID_PIECE);
+  piece.name = view(name);
+  piece.kind = view(std::string_view(kind));
+  piece.shape = shape.data();
+  piece.ndim = static_cast<int32_t>(shape.size());
+  piece.dtype = YOKE_F64;
+  piece.count = piece.run = static_cast<int64_t>(values.size());
+  piece.view = flat.get();
+  reader.visit(piece);
+  return values;
+}
+
+Difference difference(const std::string& name,
+                      const Values& a,
+                      const Values& b,
+                      const Tolerance& tolerance) {
+  Difference d;
+  d.tensor = name;
+  double aa = 0, bb = 0, ab = 0, delta = 0;
+  int64_t nonzero = 0, close = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double gap = std::abs(b[i] - a[i]);
+    aa += a[i] * a[i];
+    bb += b[i] * b[i];
+    ab += a[i] * b[i];
+    delta += gap * gap;
+    d.largest = std::max(d.largest, gap);
+    d.outside += !(gap <= tolerance.atol + tolerance.rtol * std::abs(a[i]));
+    if (a[i] == 0 && b[i] == 0) continue;
+    ++nonzero;
+    close += gap <= std::ldexp(std::abs(a[i]), -7);
+  }
+  const auto ratio = [](double x, double y) {
+    return y > 0 ? std::sqrt(x / y) : x > 0 ? INFINITY : 0;
+  };
+  d.norm_a = std::sqrt(aa);
+  d.norm_b = std::sqrt(bb);
+  d.relative = ratio(delta, aa);
+  d.factor = aa > 0 ? ab / aa : 1;
+  d.residual = ratio(std::max(0.0, bb - 2 * d.factor * ab + d.factor * d.factor * aa), bb);
+  if (nonzero > 0) d.rounded = static_cast<double>(close) / static_cast<double>(nonzero);
+  d.elements = static_cast<int64_t>(a.size());
+  return d;
+}
+
+// First moments of one run around a step.
+class Gradients {
+ public:
+  Gradients(const RunFacts& run, int64_t step)
+      : kind_(run.adamw ? "exp_avg" : "momentum"),
+        beta_(run.adamw ? run.beta1 : 0),
+        after_(folder(run, step)) {
+    if (step > 1 && beta_ > 0) before_ = std::make_unique<CheckpointReader>(folder(run, step - 1));
+  }
+  // Frozen parameters, and SGD without momentum, have none.
+  bool has(const std::string& name) const {
+    try {
+      read(after_, name, kind_);
+      return true;
+    } catch (const Error& e) {
+      if (e.code() == YOKE_NOT_FOUND) return false;
+      throw;
+    }
+  }
+  // m = beta m + (1 - beta) g
+  Values of(const std::string& name) const {
+    Values g = read(after_, name, kind_);
+    if (beta_ == 0) return g;
+    const Values m = before_ ? read(*before_, name, kind_) : Values(g.size(), 0.0);
+    for (size_t i = 0; i < g.size(); ++i) g[i] = (g[i] - beta_ * m[i]) / (1 - beta_);
+    return g;
+  }
+
+ private:
+  const char* kind_;
+  double beta_;
+  CheckpointReader after_;
+  std::unique_ptr<CheckpointReader> before_;
+};
+
+double together(const std::vector<Difference>& all, double Difference::*norm) {
+  double squares = 0;
+  for (const Difference& d : all) squares += d.*norm * d.*norm;
+  return std::sqrt(squares);
+}
+
+}  // namespace
+
+bool has_state(const RunFacts& run, int64_t step) {
+  struct stat info {};
+  return !run.external() && ::stat(folder(run, step).c_str(), &info) == 0;
+}
+
+std::vector<Difference> compare_params(const RunFacts& a,
+                                       const RunFacts& b,
+                                       int64_t step,
+                                       const Tolerance& tolerance) {
+  const CheckpointReader of_a(folder(a, step)), of_b(folder(b, step));
+  std::vector<Difference> all;
+  for (const std::string& name : a.params)
+    all.push_back(
+        difference(name, read(of_a, name, "param"), read(of_b, name, "param"), tolerance));
+  return all;
+}
+
+std::vector<Difference> compare_gradients(const RunFacts& a, const RunFacts& b, int64_t step) {
+  // SGD's moment is the gradient itself at the first step only.
+  if (!a.adamw && step > 1) return {};
+  std::vector<Difference> all;
+  try {
+    const Gradients of_a(a, step), of_b(b, step);
+    for (const std::string& name : a.params) {
+      if (of_a.has(name) && of_b.has(name))
+        all.push_back(difference(name, of_a.of(name), of_b.of(name), {}));
+    }
+  } catch (const Error& e) {
+    if (e.code() != YOKE_NOT_FOUND) throw;  // a state that was not saved
+  }
+  return all;
+}
+
+double norm_of_a(const std::vector<Difference>& all) {
+  return together(all, &Difference::norm_a);
+}
+double norm_of_b(const std::vector<Difference>& all) {
+  return together(all, &Difference::norm_b);
+}
+
+}  // namespace yoke::compare

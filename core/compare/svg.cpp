@@ -1,0 +1,253 @@
+#include "core/compare/svg.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdarg>
+#include <cstdio>
+
+namespace yoke::compare {
+namespace {
+
+constexpr double kWidth = 860, kLeft = 150, kRight = 840, kTop = 34;
+constexpr double kPlotHeight = 240, kRow = 30;
+constexpr size_t kMostPoints = 1000;
+
+__attribute__((format(printf, 1, 2))) std::string print(const char* format, ...) {
+  char text[512];
+  va_list args;
+  va_start(args, format);
+  std::vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  return text;
+}
+
+std::string label(double x, double y, const char* anchor, const std::string& text) {
+  return print("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", x, y, anchor) + escaped(text) +
+         "</text>";
+}
+
+std::string open(const std::string& title, double height) {
+  return print("<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"", kWidth, height) +
+         escaped(title) + "\"><text class=\"title\" x=\"0\" y=\"16\">" + escaped(title) + "</text>";
+}
+
+std::string line(double x1, double y1, double x2, double y2, const char* kind) {
+  return print(
+      "<line class=\"%s\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>", kind, x1, y1, x2, y2);
+}
+
+std::string rectangle(double x, double y, double width, double height, const std::string& fill) {
+  return print("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"",
+               x,
+               y,
+               std::max(width, 0.0),
+               height) +
+         fill + "\"/>";
+}
+
+// A linear or logarithmic scale onto [from, to] of the picture.
+struct Scale {
+  double least, most, from, to;
+  bool log = false;
+
+  double operator()(double value) const {
+    const double v = log ? std::log10(std::max(value, least)) : value;
+    const double a = log ? std::log10(least) : least, b = log ? std::log10(most) : most;
+    return b > a ? from + (v - a) / (b - a) * (to - from) : (from + to) / 2;
+  }
+  std::vector<double> ticks() const {
+    std::vector<double> values;
+    if (log) {
+      const auto first = static_cast<int>(std::ceil(std::log10(least)));
+      const auto last = static_cast<int>(std::floor(std::log10(most)));
+      const int stride = std::max(1, (last - first) / 6);
+      for (int e = first; e <= last; e += stride) values.push_back(std::pow(10, e));
+      return values;
+    }
+    const double raw = (most - least) / 5;
+    if (!(raw > 0)) return {least};
+    const double power = std::pow(10, std::floor(std::log10(raw)));
+    const double step = power * (raw / power > 5   ? 10
+                                 : raw / power > 2 ? 5
+                                 : raw / power > 1 ? 2
+                                                   : 1);
+    for (double v = std::ceil(least / step) * step; v <= most * (1 + 1e-9); v += step)
+      values.push_back(std::abs(v) < step * 1e-9 ? 0 : v);
+    return values;
+  }
+};
+
+std::string legend(const std::vector<std::string>& names, double y) {
+  std::string out;
+  double x = kLeft;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const double width = 34 + 7.2 * static_cast<double>(names[i].size());
+    if (x + width > kWidth && x > kLeft) x = kLeft, y += 18;
+    out += rectangle(x, y - 9, 14, 10, colour_of(i)) + label(x + 19, y, "start", names[i]);
+    x += width;
+  }
+  return out;
+}
+
+// Rows of the legend that many names take.
+double legend_height(const std::vector<std::string>& names) {
+  double x = kLeft, rows = 1;
+  for (const std::string& name : names) {
+    const double width = 34 + 7.2 * static_cast<double>(name.size());
+    if (x + width > kWidth && x > kLeft) x = kLeft, ++rows;
+    x += width;
+  }
+  return 18 * rows;
+}
+
+std::string polyline(const Curve& curve, const Scale& x, const Scale& y, size_t index) {
+  std::string points;
+  const size_t stride = curve.points.size() / kMostPoints + 1;
+  for (size_t i = 0; i < curve.points.size(); i += stride) {
+    // Of a stretch the highest point is drawn: a peak must not vanish.
+    const auto end = curve.points.begin() +
+                     static_cast<std::ptrdiff_t>(std::min(i + stride, curve.points.size()));
+    const auto top =
+        std::max_element(curve.points.begin() + static_cast<std::ptrdiff_t>(i),
+                         end,
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (!std::isnan(top->second)) points += print("%.1f,%.1f ", x(top->first), y(top->second));
+  }
+  // Curves often lie on each other: later ones are thinner, so that all can be seen.
+  const double width = std::max(1.2, 5 - 1.2 * static_cast<double>(index));
+  return print("<polyline fill=\"none\" stroke-width=\"%.1f\" stroke=\"%s\" points=\"",
+               width,
+               colour_of(index).c_str()) +
+         points + "\"/>";
+}
+
+Scale scale_of_y(const Lines& plot) {
+  double least = INFINITY, most = -INFINITY;
+  for (const Curve& curve : plot.curves) {
+    for (const auto& [x, y] : curve.points) {
+      if (std::isnan(y) || (plot.log && y <= 0)) continue;
+      least = std::min(least, y), most = std::max(most, y);
+    }
+  }
+  if (plot.bound > 0) least = std::min(least, plot.bound), most = std::max(most, plot.bound);
+  if (!(least <= most)) least = plot.log ? 1e-9 : 0, most = 1;
+  if (plot.log) least /= 3, most *= 3;
+  return {least, most, kTop + kPlotHeight, kTop, plot.log};
+}
+
+std::string x_axis(const Scale& x, double bottom, const std::string& name) {
+  std::string out = line(kLeft, bottom, kRight, bottom, "axis");
+  for (const double v : x.ticks()) {
+    out += line(x(v), bottom, x(v), bottom + 4, "axis") +
+           label(x(v), bottom + 17, "middle", print("%.4g", v));
+  }
+  return out + label((kLeft + kRight) / 2, bottom + 34, "middle", name);
+}
+
+double quantile(const std::vector<double>& sorted, double q) {
+  const double at = q * static_cast<double>(sorted.size() - 1);
+  const auto i = static_cast<size_t>(at);
+  const size_t next = std::min(i + 1, sorted.size() - 1);
+  return sorted[i] + (at - static_cast<double>(i)) * (sorted[next] - sorted[i]);
+}
+
+}  // namespace
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '"')
+      out += "&quot;";
+    else
+      out += c;
+  }
+  return out;
+}
+
+std::string colour_of(size_t index) {
+  constexpr const char* kColours[] = {
+      "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c8c00", "#7f7f7f"};
+  return kColours[index % std::size(kColours)];
+}
+
+std::string draw(const Lines& plot) {
+  std::vector<std::string> names;
+  double first = INFINITY, last = -INFINITY;
+  for (const Curve& curve : plot.curves) {
+    names.push_back(curve.name);
+    for (const auto& [x, y] : curve.points) first = std::min(first, x), last = std::max(last, x);
+  }
+  if (!(first <= last)) first = 0, last = 1;
+  const Scale x{first, last, kLeft, kRight}, y = scale_of_y(plot);
+  const double bottom = kTop + kPlotHeight;
+  std::string out = open(plot.title, bottom + 46 + legend_height(names));
+  for (const double v : y.ticks()) {
+    out += line(kLeft, y(v), kRight, y(v), "grid") +
+           label(kLeft - 8, y(v) + 4, "end", print(plot.log ? "%.0e" : "%.4g", v));
+  }
+  out += x_axis(x, bottom, plot.x) + label(0, kTop + 14, "start", plot.y);
+  for (size_t i = 0; i < plot.curves.size(); ++i) out += polyline(plot.curves[i], x, y, i);
+  if (plot.bound > 0) {
+    out += line(kLeft, y(plot.bound), kRight, y(plot.bound), "bound") +
+           label(kRight, y(plot.bound) - 5, "end", print("bound %.0e", plot.bound));
+  }
+  return out + legend(names, bottom + 56) + "</svg>\n";
+}
+
+std::string draw(const Boxes& plot) {
+  double most = 0;
+  for (const auto& [name, values] : plot.rows) {
+    for (const double v : values) most = std::max(most, v);
+  }
+  const Scale x{0, most, kLeft, kRight};
+  const double bottom = kTop + kRow * static_cast<double>(plot.rows.size());
+  std::string out = open(plot.title, bottom + 44);
+  for (const double v : x.ticks()) out += line(x(v), kTop, x(v), bottom, "grid");
+  for (size_t i = 0; i < plot.rows.size(); ++i) {
+    std::vector<double> values = plot.rows[i].second;
+    const double middle = kTop + kRow * (static_cast<double>(i) + 0.5);
+    out += label(kLeft - 8, middle + 4, "end", plot.rows[i].first);
+    if (values.empty()) continue;
+    std::sort(values.begin(), values.end());
+    const double low = x(quantile(values, 0.25)), high = x(quantile(values, 0.75));
+    out +=
+        line(x(values.front()), middle, x(values.back()), middle, "axis") +
+        rectangle(low, middle - 8, high - low, 16, colour_of(i)) +
+        line(
+            x(quantile(values, 0.5)), middle - 11, x(quantile(values, 0.5)), middle + 11, "median");
+  }
+  return out + x_axis(x, bottom, plot.x) + "</svg>\n";
+}
+
+std::string draw(const Bars& plot) {
+  double most = 0;
+  for (const auto& [name, values] : plot.rows) {
+    double sum = 0;
+    for (const double v : values) sum += std::max(v, 0.0) / plot.divisor;
+    most = std::max(most, sum);
+  }
+  const Scale x{0, most, kLeft, kRight};
+  const double bottom = kTop + kRow * static_cast<double>(plot.rows.size());
+  std::string out = open(plot.title, bottom + 46 + legend_height(plot.parts));
+  for (const double v : x.ticks()) out += line(x(v), kTop, x(v), bottom, "grid");
+  for (size_t i = 0; i < plot.rows.size(); ++i) {
+    const double top = kTop + kRow * static_cast<double>(i) + 6;
+    out += label(kLeft - 8, top + 13, "end", plot.rows[i].first);
+    double sum = 0;
+    for (size_t p = 0; p < plot.rows[i].second.size(); ++p) {
+      const double value = std::max(plot.rows[i].second[p], 0.0) / plot.divisor;
+      if (value > 0)
+        out += rectangle(x(sum), top, x(sum + value) - x(sum), kRow - 12, colour_of(p));
+      sum += value;
+    }
+  }
+  return out + x_axis(x, bottom, plot.unit) + legend(plot.parts, bottom + 56) + "</svg>\n";
+}
+
+}  // namespace yoke::compare

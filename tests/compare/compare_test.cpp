@@ -1,0 +1,275 @@
+// yoke compare as a user meets it: the real program, beside backends with one fault each.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/playground.hpp"
+
+namespace yoke {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::Playground;
+using Json = nlohmann::json;
+
+std::string faulty(const std::string& fault) {
+  return std::string(YOKE_FAULTY_DIR) + "/faulty_" + fault + ".so";
+}
+
+std::string faulty_case(const std::string& fault) {
+  return fault + ":parallel_backend=" + faulty(fault);
+}
+
+class Compare : public ::testing::Test {
+ protected:
+  SubprocessResult run(std::vector<std::string> args,
+                       const std::vector<std::string>& variables = {}) const {
+    args.insert(args.begin(), {"compare", "run.toml"});
+    return playground.yoke(args, variables);
+  }
+  // The JSON of a comparison at 2 ranks, by name of the case.
+  std::map<std::string, Json> cases(std::vector<std::string> args, int exit_code) {
+    args.insert(args.end(), {"--nproc", "2", "--repeats", "1", "--json-file", "out.json"});
+    const SubprocessResult r = run(args);
+    EXPECT_EQ(r.ending.exit_code, exit_code) << r.err << r.out;
+    std::ifstream file(playground.folder().path() / "out.json");
+    std::map<std::string, Json> by_name;
+    json = Json::parse(file);
+    for (const Json& c : json.at("cases")) by_name[c.at("name")] = c;
+    return by_name;
+  }
+
+  Playground playground;
+  Json json;
+};
+
+TEST_F(Compare, FindsThatBackendsAgree) {
+  auto all = cases(
+      {"--backends", "serial,ptd", "--case", "again:parallel_backend=serial", "--steps", "4"}, 0);
+  EXPECT_EQ(all.at("serial").at("verdict").at("level"), "L1");
+  EXPECT_EQ(all.at("ptd").at("verdict").at("level"), "L1");
+  EXPECT_EQ(json.at("judged_against"), "reference");
+  for (const Json& pair : json.at("pairs")) {
+    const bool same = pair.at("a") == "serial" && pair.at("b") == "again";
+    EXPECT_EQ(pair.at("level"), same ? "L0" : "L1") << pair;
+  }
+  EXPECT_GT(all.at("ptd").at("traffic").size(), 0u);
+  EXPECT_TRUE(all.at("serial").at("repeatable"));
+}
+
+// Which fault is found, at which step and tensor.
+struct Found {
+  const char* fault;
+  const char* cause;
+  int step;
+  const char* tensor;
+};
+
+void expect_found(std::map<std::string, Json>& all, const Found& f) {
+  const Json& c = all.at(f.fault);
+  EXPECT_EQ(c.at("failure"), "");
+  EXPECT_FALSE(c.at("passed")) << f.fault;
+  ASSERT_TRUE(c.at("cause").is_object()) << f.fault;
+  EXPECT_EQ(c.at("cause").at("id"), f.cause) << c.at("cause");
+  EXPECT_EQ(c.at("cause").at("step"), f.step) << c.at("cause");
+  EXPECT_EQ(c.at("cause").at("tensor"), f.tensor) << c.at("cause");
+}
+
+constexpr char kFirst[] = "model.embed_tokens.weight";
+
+TEST_F(Compare, NamesEveryFaultItsFirstStepAndTensor) {
+  const Found faults[] = {
+      {"missing_reduction", "missing_reduction", 1, kFirst},
+      {"double_reduction", "wrong_scale", 1, kFirst},
+      {"local_clip", "local_clip", 1, kFirst},
+      {"low_precision", "low_precision", 1, kFirst},
+      {"same_samples", "same_samples", 1, kFirst},
+      {"initial_values", "initial_values", 0, "model.layers.0.self_attn.o_proj.weight"},
+  };
+  std::vector<std::string> args{"--steps", "4", "--case", faulty_case("rounding")};
+  for (const Found& f : faults) args.insert(args.end(), {"--case", faulty_case(f.fault)});
+  auto all = cases(args, 4);
+  for (const Found& f : faults) expect_found(all, f);
+  EXPECT_TRUE(all.at("rounding").at("passed"));  // another order of rounding is no fault
+}
+
+TEST_F(Compare, NamesAMeanOfMeansWhereRanksHaveUnevenlyManyTargets) {
+  auto all = cases({"data.pad_token=32",
+                    "--steps",
+                    "4",
+                    "--case",
+                    faulty_case("mean_of_means"),
+                    "--backends",
+                    "serial"},
+                   4);
+  expect_found(all, {"mean_of_means", "mean_of_means", 1, kFirst});
+  EXPECT_TRUE(all.at("serial").at("passed"));
+}
+
+TEST_F(Compare, GoesOnWithoutACaseThatFailsOrHangs) {
+  auto all = cases({"--backends",
+                    "serial",
+                    "--case",
+                    faulty_case("crash"),
+                    "--case",
+                    faulty_case("hang"),
+                    "--case",
+                    "bad:parallel_backend=serial,dp_shards=2",
+                    "--timeout",
+                    "10",
+                    "--steps",
+                    "4"},
+                   1);
+  EXPECT_TRUE(all.at("serial").at("passed"));
+  EXPECT_THAT(all.at("crash").at("failure"), HasSubstr("exit code 5"));
+  EXPECT_THAT(all.at("hang").at("failure"), HasSubstr("did not end within 10 s (--timeout)"));
+  EXPECT_THAT(all.at("bad").at("failure"), HasSubstr("dp_shards"));
+}
+
+// A peer that takes its losses from a file.
+std::string peer(const std::string& then) {
+  return "peer=test -s $YOKE_COMPARE_RUN && " + then;
+}
+
+TEST_F(Compare, JudgesAnExternalCommandByWhatItWrites) {
+  auto first = cases({"--backends", "serial", "--steps", "3"}, 0);
+  std::string lines;
+  for (const Json& s : first.at("serial").at("steps"))
+    lines += Json{{"step", s.at("step")}, {"loss", s.at("loss")}}.dump() + "\n";
+  playground.folder().write("good.jsonl", lines);
+  const std::string good = peer("cp good.jsonl $YOKE_COMPARE_OUT");
+  auto all = cases({"--backends", "serial", "--external", good, "--steps", "3"}, 0);
+  EXPECT_EQ(all.at("peer").at("verdict").at("level"), "L1");
+  // Peers may abort while they take themselves down.
+  cases({"--backends", "serial", "--external", good + "; exit 134", "--steps", "3"}, 0);
+  all = cases({"--backends",
+               "serial",
+               "--external",
+               peer("echo garbage > $YOKE_COMPARE_OUT"),
+               "--steps",
+               "3"},
+              1);
+  EXPECT_THAT(all.at("peer").at("failure"), HasSubstr("not a JSON object: garbage"));
+  all = cases({"--backends", "serial", "--external", peer("echo no luck; exit 3"), "--steps", "3"},
+              1);
+  EXPECT_THAT(
+      all.at("peer").at("failure"),
+      AllOf(HasSubstr("exit code 3: it wrote nothing"), HasSubstr("printed last: no luck")));
+}
+
+TEST_F(Compare, FailsAGate) {
+  const SubprocessResult r = run({"--backends",
+                                  "serial",
+                                  "--nproc",
+                                  "2",
+                                  "--repeats",
+                                  "1",
+                                  "--steps",
+                                  "2",
+                                  "--gate",
+                                  "loss<=0",
+                                  "--format",
+                                  "csv"});
+  EXPECT_EQ(r.ending.exit_code, 4);
+  EXPECT_THAT(r.err, HasSubstr("gate loss<=0 fails for serial: "));
+  EXPECT_THAT(r.out, HasSubstr("case,layout,verdict"));
+}
+
+TEST_F(Compare, WritesAReportAndColoursOnlyATerminal) {
+  const SubprocessResult r = run({"--case",
+                                  faulty_case("missing_reduction"),
+                                  "--nproc",
+                                  "2",
+                                  "--repeats",
+                                  "1",
+                                  "--steps",
+                                  "2",
+                                  "-o",
+                                  "report.html"},
+                                 {"TERM=xterm"});
+  EXPECT_EQ(r.ending.exit_code, 4);
+  EXPECT_THAT(r.out + r.err, Not(HasSubstr("\033[")));
+  std::ifstream file(playground.folder().path() / "report.html");
+  const std::string html{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_THAT(html, AllOf(HasSubstr("missing reduction"), HasSubstr("yoke compare run.toml")));
+}
+
+// ---- bad input
+
+struct BadWords {
+  std::vector<std::string> words;
+  int exit_code;
+  const char* message;
+};
+class CompareRefuses : public Compare, public ::testing::WithParamInterface<BadWords> {};
+
+TEST_P(CompareRefuses, BeforeAnythingRuns) {
+  const SubprocessResult r = run(GetParam().words);
+  EXPECT_EQ(r.ending.exit_code, GetParam().exit_code) << r.err;
+  EXPECT_THAT(r.err, HasSubstr(GetParam().message));
+  EXPECT_FALSE(std::filesystem::exists(playground.folder().path() / "runs"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Compare,
+    CompareRefuses,
+    ::testing::Values(
+        BadWords{{"--backends", "serial,pdt"}, 3, "backend 'pdt' not found"},
+        BadWords{{"--backends", "serial,serial"}, 2, "two cases have the name 'serial'"},
+        BadWords{{"--case", "serial"}, 2, "expected NAME:key=value"},
+        BadWords{{"--case", "a:parallel_backend=serial", "--case", "b:train.global_batch=8"},
+                 2,
+                 "case 'b' is not comparable: train.global_batch = 8, but 4 in case 'a'"},
+        BadWords{{"--case", "a:seed=1", "--case", "b:seed=2"}, 2, "seed = 2, but 1 in case 'a'"},
+        BadWords{{"--case", "a:model.layers=1", "--case", "b:model.layers=2"}, 2, "model.layers"},
+        BadWords{{"--case", "a:train.stepz=2", "--nproc", "2"}, 2, "did you mean 'train.steps'?"},
+        BadWords{
+            {"--backends", "serial"}, 2, "one case of one rank has nothing to be compared with"},
+        BadWords{{"--backends", "serial", "--nproc", "0"}, 2, "--nproc 0: allowed"},
+        BadWords{{"--backends", "serial", "--level", "L9"}, 2, "--level L9; allowed: L0, L1, L2"},
+        BadWords{{"--backends", "serial", "--gate", "speed>=1"}, 2, "unknown metric 'speed'"},
+        BadWords{{"--backends", "serial", "--format", "xml"}, 2, "xml"},
+        BadWords{{"--backends", "serial", "--nproc", "2", "-o", "/no/such/folder/r.html"},
+                 2,
+                 "-o /no/such/folder/r.html cannot be written: No such file"},
+        BadWords{
+            {"--backends", "serial", "--nproc", "2", "--json-file", "/"}, 2, "cannot be written"}));
+
+// ---- the proof in every run
+
+TEST_F(Compare, TrainEndsWhereReplicasPart) {
+  const SubprocessResult r = playground.yoke(
+      {"train", "run.toml", "--nproc", "2", "parallel_backend=" + faulty("missing_reduction")});
+  EXPECT_EQ(r.ending.exit_code, 1);
+  EXPECT_THAT(
+      r.err + r.out,
+      AllOf(HasSubstr("verify.every: step 1: 'model.embed_tokens.weight' has other bits on rank 1"),
+            HasSubstr("verify.every=0 goes on without the proof")));
+  EXPECT_EQ(playground
+                .yoke({"train",
+                       "run.toml",
+                       "--nproc",
+                       "2",
+                       "verify.every=0",
+                       "parallel_backend=" + faulty("missing_reduction")})
+                .ending.exit_code,
+            0);
+}
+
+TEST_F(Compare, TrainEndsWhereARankTrainsOnSamplesOfAnother) {
+  const SubprocessResult r = playground.yoke(
+      {"train", "run.toml", "--nproc", "2", "parallel_backend=" + faulty("same_samples")});
+  EXPECT_EQ(r.ending.exit_code, 1);
+  EXPECT_THAT(
+      r.err + r.out,
+      HasSubstr("step 1: rank 1 (data rank 1) did not train on its samples 2, 3, but on samples of "
+                "data rank 0"));
+}
+
+}  // namespace
+}  // namespace yoke

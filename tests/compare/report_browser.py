@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Opens a report of `yoke compare` in headless Chromium: nothing on the console, every plot laid out with ink in it.
+
+Ends with 77 (SKIPPED) where there is no Chromium. --picture FILE keeps the screenshot.
+"""
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import zlib
+
+RUN = """\
+parallel_backend = "serial"
+run.dir = "runs/r"
+[model]
+preset = "tiny"
+layers = 1
+[data]
+path = "text.txt"
+seq_len = 32
+[train]
+global_batch = 4
+"""
+PLOTS = 5
+
+
+def find_browser():
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if shutil.which(name):
+            return shutil.which(name)
+    print("SKIPPED: no chromium here; scripts/setup --peers installs it")
+    sys.exit(77)
+
+
+def make_report(folder):
+    (folder / "run.toml").write_text(RUN)
+    (folder / "text.txt").write_text("the cat sat on the mat and saw a rat; " * 600)
+    yoke = pathlib.Path(os.environ["YOKE_BIN"]) / "yoke"
+    result = subprocess.run(
+        [yoke, "compare", "run.toml", "--backends", "serial", "--case", "again:parallel_backend=serial", "--nproc", "2",
+         "--repeats", "1", "--steps", "8", "-o", "report.html"], cwd=folder, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        sys.exit(f"yoke compare ended with {result.returncode}:\n{result.stderr}")
+    return folder / "report.html"
+
+
+def browse(browser, folder, report, *words):
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
+               "--enable-logging=stderr", "--v=0", f"--user-data-dir={folder / 'profile'}", *words, report.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+
+
+def rows_of_png(data):
+    """Rows of an 8-bit RGB or RGBA picture as bytes, filters undone."""
+    width, height, depth, kind = struct.unpack(">IIBB", data[16:26])
+    channels = {2: 3, 6: 4}[kind]
+    assert depth == 8
+    packed, at = b"", 8
+    while at < len(data):
+        size, name = struct.unpack(">I4s", data[at : at + 8])
+        if name == b"IDAT":
+            packed += data[at + 8 : at + 8 + size]
+        at += size + 12
+    raw, stride = zlib.decompress(packed), width * channels
+    above, rows = bytearray(stride), []
+    for y in range(height):
+        kind, row = raw[y * (stride + 1)], bytearray(raw[y * (stride + 1) + 1 : (y + 1) * (stride + 1)])
+        for x in range(stride):
+            left = row[x - channels] if x >= channels else 0
+            corner = above[x - channels] if x >= channels else 0
+            if kind == 1:
+                row[x] = (row[x] + left) & 255
+            elif kind == 2:
+                row[x] = (row[x] + above[x]) & 255
+            elif kind == 3:
+                row[x] = (row[x] + (left + above[x]) // 2) & 255
+            elif kind == 4:
+                guess = left + above[x] - corner
+                near = min((abs(guess - v), i, v) for i, v in enumerate((left, above[x], corner)))[2]
+                row[x] = (row[x] + near) & 255
+        rows.append(bytes(row))
+        above = row
+    return rows, channels
+
+
+def has_colour(picture, wanted):
+    """Is there a pixel of (almost) this colour?"""
+    rows, channels = rows_of_png(picture.read_bytes())
+    for row in rows:
+        for x in range(0, len(row), channels):
+            if all(abs(row[x + i] - wanted[i]) <= 6 for i in range(3)):
+                return True
+    return False
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--picture", type=pathlib.Path)
+    parser.add_argument("--report", type=pathlib.Path, help="of a comparison that there is already")
+    options = parser.parse_args()
+    browser = find_browser()
+    with tempfile.TemporaryDirectory(prefix="yoke-report-") as name:
+        folder = pathlib.Path(name)
+        report = options.report.resolve() if options.report else make_report(folder)
+        page = browse(browser, folder, report, "--dump-dom")
+        complaints = [line for line in page.stderr.splitlines() if "CONSOLE" in line]
+        assert not complaints, complaints
+        plots = re.findall(r"<svg.*?</svg>", page.stdout, re.DOTALL)
+        assert len(plots) == PLOTS, f"{len(plots)} plots, expected {PLOTS}"
+        for plot in plots:
+            assert re.search(r"<(polyline|rect)", plot), f"an empty plot: {plot[:200]}"
+            assert "NaN" not in plot and "nan" not in plot, f"a coordinate that is no number: {plot[:200]}"
+        picture = options.picture or folder / "picture.png"
+        browse(browser, folder, report, f"--screenshot={picture.resolve()}", "--window-size=1000,3200")
+        assert has_colour(picture, (0x00, 0x72, 0xB2)), "the first colour of the plots is nowhere in the picture"
+    print(f"{len(plots)} plots, nothing on the console")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+// Facts of runs that never were.
+#pragma once
+
+#include <cmath>
+#include <string>
+
+#include "core/compare/comparison.hpp"
+
+namespace yoke::compare {
+
+// A run of n steps whose losses fall from 7 and are `factor` times as large.
+inline RunFacts made_up_run(int64_t n, double factor = 1, const std::string& dtype = "fp32") {
+  RunFacts run;
+  run.dir = "/nowhere";
+  run.backend = "ox";
+  run.version = "1";
+  run.dtype = dtype;
+  run.degrees = {{"dp_degree", 2}, {"dp_shards", 1}};
+  run.data_ranks = 2;
+  run.blocks = 4;
+  run.parameters = 1000;
+  run.params = {"a", "b"};
+  run.start.hashes = {1, 2};
+  for (int64_t step = 1; step <= n; ++step) {
+    StepFacts s;
+    s.step = step;
+    s.loss = factor * 7 / std::sqrt(static_cast<double>(step));
+    s.grad_norm = factor * 2;
+    s.seconds = 0.01;
+    s.memory = 1 << 20;
+    s.hashes = {static_cast<uint64_t>(step), factor == 1 ? 3u : 4u};
+    s.traffic = {{"dp_replicate", "all_reduce", "fp32", 1, 4000, 0.001}};
+    run.steps.push_back(s);
+  }
+  return run;
+}
+
+inline CaseResult made_up_case(const std::string& name,
+                               std::vector<double> step_ms,
+                               int64_t steps = 5) {
+  CaseResult c;
+  c.spec.name = name;
+  for (size_t i = 0; i < step_ms.size(); ++i) c.runs.push_back(made_up_run(steps));
+  c.step_ms = std::move(step_ms);
+  c.verdict.level = Level::kL1;
+  return c;
+}
+
+}  // namespace yoke::compare
