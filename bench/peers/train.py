@@ -2,8 +2,10 @@
 """A Python peer: trains a small Llama with PyTorch's own strategies, Accelerate or DeepSpeed on CPU over Gloo.
 
     train.py --strategy single|ddp|fsdp|tp|accelerate|zero1|zero2|zero3 [--ranks N] --data TEXT --out metrics.jsonl [...]
+    yoke compare run.toml --external "ddp=python bench/peers/train.py --compare --strategy ddp"
+    yoke compare run.toml --external "ddp=torchrun --nproc-per-node 2 bench/peers/train.py --compare --strategy ddp"
 
-Starts its own ranks (FileStore in a private folder, no port), one thread each. Rank 0 writes one JSON
+Starts its own ranks (FileStore in a private folder, no port), one thread each, unless torchrun did. Rank 0 writes one JSON
 object per step: step, loss (mean over the tokens of the global batch), grad_norm (before clipping),
 step_seconds (from fetching the batch to zero_grad; the loss is reduced between the ranks after the run) and
 memory (its own peak resident bytes after the last step).
@@ -28,8 +30,8 @@ def parse_arguments():
                         required=True)
     parser.add_argument("--model", choices=("tiny", "small400", "llama-14m"), default="tiny")
     parser.add_argument("--ranks", type=int, default=2, help="of all but single")
-    parser.add_argument("--data", required=True, help="a text; its bytes are the tokens")
-    parser.add_argument("--out", required=True, help="where rank 0 writes its metrics")
+    parser.add_argument("--data", help="a text; its bytes are the tokens")
+    parser.add_argument("--out", help="where rank 0 writes its metrics")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--seq-len", type=int, default=64)
     parser.add_argument("--global-batch", type=int, default=8)
@@ -37,7 +39,12 @@ def parse_arguments():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dtype", choices=("fp32", "fp64"), default="fp32", help="fp64 tells rounding from a defect")
     parser.add_argument("--lr", type=float, default=1e-3)
-    return parser.parse_args()
+    parser.add_argument("--warmup", type=int, default=0, help="steps over which the rate rises to --lr")
+    parser.add_argument("--compare", action="store_true", help="take all but strategy and ranks from `yoke compare`")
+    options = parser.parse_args()
+    if not options.compare and not (options.data and options.out):
+        parser.error("--data and --out are needed without --compare")
+    return options
 
 
 def launch(ranks):
@@ -126,15 +133,23 @@ def parallelize(model, strategy, dist):
     return {"fsdp": shard, "tp": cut}.get(strategy, lambda same, _: same)(model, dist)
 
 
-def train(model, windows, steps, lr, strategy):
+def set_rate(optimizer, options, step):
+    """Of step 0, 1, ...: a linear warmup, then constant."""
+    for group in optimizer.param_groups:
+        group["lr"] = options.lr * min(1, (step + 1) / options.warmup) if options.warmup else options.lr
+
+
+def train(model, windows, options):
     """[(local mean loss, gradient norm, seconds)] of every step; tensors stay what they are."""
     import torch
 
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, fused=True, **ADAMW)
+    strategy = options.strategy
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, fused=True, **ADAMW)
     records = []
-    for step in range(steps):
+    for step in range(options.steps):
         begin = time.perf_counter()
         tokens, targets = windows.step(step)
+        set_rate(optimizer, options, step)
         with cut_loss(strategy):
             logits = model(tokens)
             loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
@@ -147,19 +162,20 @@ def train(model, windows, steps, lr, strategy):
     return records
 
 
-def train_zero(model, windows, steps, lr, stage):
+def train_zero(model, windows, options):
     """The same under DeepSpeed, with its defaults but for the stage."""
     import deepspeed
     import torch
 
     config = {"train_micro_batch_size_per_gpu": windows.sequences, "gradient_clipping": CLIP,
-              "zero_optimization": {"stage": stage}}
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, fused=True, **ADAMW)
-    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config, dist_init_required=False)
+              "zero_optimization": {"stage": int(options.strategy[-1])}}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, fused=True, **ADAMW)
+    engine, optimizer, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config, dist_init_required=False)
     records = []
-    for step in range(steps):
+    for step in range(options.steps):
         begin = time.perf_counter()
         tokens, targets = windows.step(step)
+        set_rate(optimizer, options, step)
         logits = engine(tokens)
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
         engine.backward(loss)
@@ -168,19 +184,20 @@ def train_zero(model, windows, steps, lr, stage):
     return records
 
 
-def train_accelerate(model, windows, steps, lr):
+def train_accelerate(model, windows, options):
     """The same under Accelerate, which finds the ranks in the environment: MULTI_CPU, that is DDP."""
     import accelerate
     import torch
 
     accelerator = accelerate.Accelerator(cpu=True)
     assert accelerator.distributed_type == accelerate.DistributedType.MULTI_CPU, accelerator.distributed_type
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, fused=True, **ADAMW)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, fused=True, **ADAMW)
     model, optimizer = accelerator.prepare(model, optimizer)
     records = []
-    for step in range(steps):
+    for step in range(options.steps):
         begin = time.perf_counter()
         tokens, targets = windows.step(step)
+        set_rate(optimizer, options, step)
         logits = model(tokens)
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
         accelerator.backward(loss)
@@ -210,25 +227,29 @@ def run_rank(options):
     import torch
     import torch.distributed as dist
 
+    from compared import read_run
     from llama import SHAPES, build
     from windows import Windows
 
     torch.set_num_threads(1)
+    options.shape = SHAPES[options.model]
+    if options.compare:
+        read_run(options)
     rank, ranks = 0, 1
     if options.strategy != "single":
         rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        dist.init_process_group("gloo", init_method="file://" + os.environ["PEER_STORE"], rank=rank, world_size=ranks)
+        store = "file://" + os.environ["PEER_STORE"] if "PEER_STORE" in os.environ else "env://"
+        dist.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks)
     part = (0, 1) if options.strategy == "tp" else (rank, ranks)  # of the data
     windows = Windows(options.data, options.seq_len, options.holdout, options.global_batch, *part)
     dtype = torch.float64 if options.dtype == "fp64" else torch.float32
-    model = build(SHAPES[options.model], options.seq_len, options.seed, dtype)
+    model = build(options.shape, options.seq_len, options.seed, dtype)
     if options.strategy.startswith("zero"):
-        records = train_zero(model, windows, options.steps, options.lr, int(options.strategy[-1]))
+        records = train_zero(model, windows, options)
     elif options.strategy == "accelerate":
-        records = train_accelerate(model, windows, options.steps, options.lr)
+        records = train_accelerate(model, windows, options)
     else:
-        model = parallelize(model, options.strategy, dist)
-        records = train(model, windows, options.steps, options.lr, options.strategy)
+        records = train(parallelize(model, options.strategy, dist), windows, options)
 
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     losses = mean_losses(records, dist)
@@ -246,7 +267,7 @@ def run_rank(options):
 
 def main():
     options = parse_arguments()
-    if options.strategy == "single" or "PEER_STORE" in os.environ:
+    if options.strategy == "single" or "RANK" in os.environ:
         return run_rank(options)
     return launch(options.ranks)
 
