@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 
 #include "core/backend/search.hpp"
 #include "core/checkpoint/files.hpp"
@@ -42,10 +43,10 @@ struct Stop {
 // The words of the command line.
 struct Request {
   std::string config;
-  std::vector<std::string> overrides, backends, cases, externals, gates;
+  std::vector<std::string> overrides, cases, externals, gates;
   std::optional<int64_t> nproc, steps;
   int64_t repeats = 3, timeout = 600;
-  std::string level, format = "table", report, json_file, words;
+  std::string backends, level, format = "table", report, json_file, words;
 };
 
 void say(const std::string& text) {
@@ -63,18 +64,28 @@ LoadedConfig load(const Request& request, const std::vector<std::string>& overri
 }
 
 // The run that judges the others: what the run file says, in one process, where nothing is reduced.
-CaseSpec single_process() {
+// A run file that needs a case to be complete takes the first one's backend.
+CaseSpec single_process(const Request& request, const std::vector<CaseSpec>& cases) {
   CaseSpec spec;
   spec.name = compare::kReference;
   spec.nproc = 1;
   spec.overrides = {"pp_degree=1", "dp_degree=1", "dp_shards=1", "cp_degree=1", "tp_degree=1"};
+  try {
+    load(request, request.overrides);
+  } catch (const ConfigError&) {
+    const auto first =
+        std::find_if(cases.begin(), cases.end(), [](const CaseSpec& c) { return !c.external(); });
+    if (first != cases.end()) spec.overrides = compare::merged(first->overrides, spec.overrides);
+  }
   return spec;
 }
 
 std::vector<CaseSpec> given_cases(const Request& request) {
   std::vector<CaseSpec> cases;
-  for (const std::string& name : request.backends)
-    cases.push_back({name, {"parallel_backend=" + name}, {}, ""});
+  std::istringstream backends(request.backends);
+  for (std::string name; std::getline(backends, name, ',');)
+    cases.push_back(
+        {std::filesystem::path(name).stem().string(), {"parallel_backend=" + name}, {}, ""});
   for (const std::string& text : request.cases) cases.push_back(compare::parse_case(text));
   for (const std::string& text : request.externals) cases.push_back(compare::parse_external(text));
   return cases;
@@ -185,13 +196,14 @@ compare::Plan make_plan(const Request& request) {
   plan.program = std::filesystem::read_symlink("/proc/self/exe");
   plan.config = request.config;
   plan.overrides = request.overrides;
+  plan.level = level_of(request.level);
   plan.cases = all_cases(request);
   const std::vector<LoadedConfig> configs = check_cases(request, plan.cases);
   const LoadedConfig config = configs.empty() ? load(request, request.overrides) : configs.front();
   const int ranks = most_ranks(plan.cases, configs);
   const bool external = std::any_of(
       plan.cases.begin(), plan.cases.end(), [](const CaseSpec& c) { return c.external(); });
-  if (ranks > 1 || external) plan.reference = single_process();
+  if (ranks > 1 || external) plan.reference = single_process(request, plan.cases);
   if (plan.cases.size() + (plan.reference ? 1 : 0) < 2) {
     throw Stop{
         kExitUsage,
@@ -202,7 +214,6 @@ compare::Plan make_plan(const Request& request) {
     throw Stop{kExitUsage, "train.steps = 0: there is nothing to compare; allowed: 1 or more"};
   plan.repeats = request.repeats;
   plan.timeout = std::chrono::seconds(request.timeout);
-  plan.level = level_of(request.level);
   plan.tokens_per_step = config.run.train.global_batch * config.run.data.seq_len;
   plan.threads = threads_per_rank(usable_cores(), ranks);
   if (external) plan.external_json = external_json(config, plan.steps);
@@ -295,9 +306,7 @@ int compare_command(const std::vector<std::string>& args) {
   std::string nproc, steps, repeats = "3", timeout = "600";
   app.add_option("CONFIG", request.config, "run file (TOML)")->required();
   app.add_option("KEY=VALUE", request.overrides, "overrides of the run file, for all cases");
-  app.add_option("--backends", request.backends, "a case for each backend")
-      ->delimiter(',')
-      ->type_name("A,B");
+  app.add_option("--backends", request.backends, "a case for each backend")->type_name("A,B");
   app.add_option("--case", request.cases, "a case with overrides of its own; nproc=N too")
       ->type_name("NAME:KEY=VALUE,...")
       ->expected(1)

@@ -18,7 +18,7 @@ std::vector<std::vector<std::string>> table_rows(const Comparison& comparison);
 // For every case that did not pass: what, where and why. One entry may have several lines.
 std::vector<std::string> findings(const Comparison& comparison);
 
-// "fastest: ptd, 1.3 times as fast as serial (1.2 .. 1.5)", or why nobody is named.
+// "fastest: ox, 1.3 times as fast as mule (1.2 .. 1.5)", or why nobody is named.
 std::string speed_verdict(const Comparison& comparison);
 
 // All of it, with every step of the first repeat of each case: for programs.
