@@ -82,7 +82,7 @@ TEST(Yoke, RefusesPlannedCommandsByName) {
 TEST(Yoke, NamesTheWordOfACommandThatWasMeant) {
   expect_misuse(
       {"config", "shw"},
-      "yoke config: unknown command 'shw'; allowed: show, schema; did you mean 'show'?; see: yoke "
+      "yoke config: unknown command 'shw'; allowed: show, schema, import; did you mean 'show'?; see: yoke "
       "config --help\n");
   expect_misuse(
       {"config", "show", "--orign", "x.toml"},
