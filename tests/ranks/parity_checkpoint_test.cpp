@@ -28,7 +28,7 @@ PlainRun problem() {
   run.dim = 36;
   run.heads = 6;
   run.ffn_dim = 50;
-  run.vocab = 259;
+  run.vocab = 258;
   run.fp64 = true;
   return run;
 }
@@ -113,7 +113,24 @@ INSTANTIATE_TEST_SUITE_P(
              true},
         Case{"ptd_bf16_ddp_2",
              {"ptd",
-              {"--virtual", "2", "dp_degree=2", "precision.param=bf16", "precision.reduce=bf16"}}}),
+              {"--virtual", "2", "dp_degree=2", "precision.param=bf16", "precision.reduce=bf16"}}},
+        Case{"ptd_tp_2", {"ptd", {"--nproc", "2", "tp_degree=2"}}},
+        Case{"ptd_cp_2_tied", {"ptd", {"--virtual", "2", "cp_degree=2"}}, false, true},
+        Case{"ptd_bf16_fsdp_2_tp_2_tied",
+             {"ptd",
+              {"--virtual",
+               "4",
+               "dp_shards=2",
+               "tp_degree=2",
+               "ptd.unit_bytes=1",
+               "precision.param=bf16"}},
+             false,
+             true},
+        Case{"ptd_cp_2_tp_2_sgd",
+             {"ptd", {"--virtual", "4", "cp_degree=2", "tp_degree=2", "ptd.unit_bytes=1"}},
+             false,
+             false,
+             true}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // ---- Another layout, another backend ----
@@ -158,7 +175,10 @@ const Layout kSerial1{"serial", {}}, kSerial2{"serial", {"--virtual", "2"}}, kPt
     kDdp2{"ptd", {"--virtual", "2", "dp_degree=2"}},
     kZero1On2{"deepspeed_stub", {"--virtual", "2", "deepspeed_stub.zero_stage=1"}},
     kZero3On4{"deepspeed_stub", {"--virtual", "4", "deepspeed_stub.zero_stage=3"}},
-    kFsdp2Merged{"ptd", {"--virtual", "2"}};
+    kFsdp2Merged{"ptd", {"--virtual", "2"}}, kTp2{"ptd", {"--virtual", "2", "tp_degree=2"}},
+    kFsdp3Tp2{"ptd", {"--virtual", "6", "dp_shards=3", "tp_degree=2", "ptd.unit_bytes=1"}},
+    kCp2{"ptd", {"--virtual", "2", "cp_degree=2"}},
+    kCp2Tp2{"ptd", {"--virtual", "4", "cp_degree=2", "tp_degree=2", "ptd.unit_bytes=1"}};
 
 INSTANTIATE_TEST_SUITE_P(Moves,
                          Relayout,
@@ -176,7 +196,13 @@ INSTANTIATE_TEST_SUITE_P(Moves,
                                            Move{"fsdp_4_to_serial_2", kFsdp4, kSerial2},
                                            Move{"zero3_4_to_fsdp_3", kZero3On4, kFsdp3},
                                            Move{"fsdp_2_to_zero1_2", kFsdp2, kZero1On2},
-                                           Move{"zero1_2_to_zero3_4", kZero1On2, kZero3On4}),
+                                           Move{"zero1_2_to_zero3_4", kZero1On2, kZero3On4},
+                                           Move{"serial_to_tp_2", kSerial1, kTp2},
+                                           Move{"tp_2_to_fsdp_3", kTp2, kFsdp3},
+                                           Move{"tp_2_to_zero3_4", kTp2, kZero3On4},
+                                           Move{"fsdp_3_tp_2_to_cp_2_tp_2", kFsdp3Tp2, kCp2Tp2},
+                                           Move{"cp_2_to_fsdp_3_tp_2", kCp2, kFsdp3Tp2},
+                                           Move{"cp_2_tp_2_to_ddp_2", kCp2Tp2, kDdp2}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -41,6 +41,11 @@ void expect_traffic(const ProgramRun& run, const PlainRun& plain, const Traffic&
   const double item = plain.fp64 ? 8 : 4;
   const double whole = item * static_cast<double>(num_elements(plain));
   const double kept = traffic.kept * item * static_cast<double>(last_two_blocks_elements(plain));
+  const auto tokens = static_cast<double>(plain.global_batch * plain.seq_len);
+  const auto dim = static_cast<double>(plain.dim),
+             norms = static_cast<double>(2 * plain.layers + 1);
+  const double stream = traffic.activations * item * tokens * dim;
+  const double beside = traffic.activations > 0 ? item * (4 * tokens + norms * dim) : 0;
   // Every parameter and shard may be padded to a cache line.
   const double padding = 64.0 * static_cast<double>(plain.layers * 9 + 3 + 8 * (plain.layers + 2));
   for (size_t s = 0; s < run.steps.size(); ++s) {
@@ -49,8 +54,8 @@ void expect_traffic(const ProgramRun& run, const PlainRun& plain, const Traffic&
       continue;
     }
     const auto bytes = static_cast<double>(run.bytes(s, traffic.axis));
-    EXPECT_GE(bytes, traffic.least * whole - kept) << traffic.axis << ", step " << s + 1;
-    EXPECT_LE(bytes, traffic.most * (whole + padding) - kept + kScalars)
+    EXPECT_GE(bytes, traffic.least * whole - kept + stream) << traffic.axis << ", step " << s + 1;
+    EXPECT_LE(bytes, traffic.most * (whole + padding) - kept + stream + beside + kScalars)
         << traffic.axis << ", step " << s + 1;
     EXPECT_EQ(run.steps[s].comm, run.steps[0].comm) << "every step moves the same";
   }

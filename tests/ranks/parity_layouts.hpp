@@ -30,12 +30,15 @@ PlainRun matrices();
 inline constexpr Problem kBase{"base", base}, kTied{"tied", tied}, kUneven{"uneven", uneven},
     kDeepTied{"deep_tied", deep_tied_uneven}, kSgd{"sgd", sgd}, kMatrices{"matrices", matrices};
 
-// How many bytes the layout may move, in multiples of all parameters. The last two blocks may stay
-// whole between forward and backward, where they would be gathered again at once: `kept` times
-// their bytes less.
+// How many bytes the layout may move along an axis: `least` to `most` times all parameters and
+// `activations` times the residual stream of the global batch. The last two blocks may stay whole
+// between forward and backward, where they would be gathered again at once: `kept` times their
+// bytes less. Beside activations there are a few numbers for each token's loss and a gradient for
+// each norm.
 struct Traffic {
   const char* axis = "";  // "" = no communication
   double least = 0, most = 0, kept = 0;
+  double activations = 0;
 };
 
 struct Layout {

@@ -117,13 +117,16 @@ TEST_P(ParityParameters, EqualThoseOfThePlainLoopAfterTenSteps) {
 INSTANTIATE_TEST_SUITE_P(
     Layouts,
     ParityParameters,
-    ::testing::Values(ParamCase{"serial", "serial", {}},
-                      ParamCase{"serial_2", "serial", {"--virtual", "2"}},
-                      ParamCase{"ptd", "ptd", {}},
-                      ParamCase{"ptd_fsdp_4", "ptd", {"--virtual", "4", "ptd.unit_bytes=1"}},
-                      ParamCase{"deepspeed_stub_zero3_4",
-                                "deepspeed_stub",
-                                {"--virtual", "4", "deepspeed_stub.zero_stage=3"}}),
+    ::testing::Values(
+        ParamCase{"serial", "serial", {}},
+        ParamCase{"serial_2", "serial", {"--virtual", "2"}},
+        ParamCase{"ptd", "ptd", {}},
+        ParamCase{"ptd_fsdp_4", "ptd", {"--virtual", "4", "ptd.unit_bytes=1"}},
+        ParamCase{"ptd_fsdp_2_tp_2", "ptd", {"--virtual", "4", "dp_shards=2", "tp_degree=2"}},
+        ParamCase{"ptd_cp_2", "ptd", {"--virtual", "2", "cp_degree=2"}},
+        ParamCase{"deepspeed_stub_zero3_4",
+                  "deepspeed_stub",
+                  {"--virtual", "4", "deepspeed_stub.zero_stage=3"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // ---- bf16 ----
@@ -146,6 +149,8 @@ TEST(ParityBf16, EveryLayoutLearnsLikeFp32) {
       {"ptd",
        {"--virtual", "4", "dp_degree=2", "ptd.unit_bytes=1", "ptd.activation_checkpoint=full"}},
       {"ptd", {"--nproc", "4", "dp_degree=2", "ptd.unit_bytes=1", "precision.reduce=bf16"}},
+      {"ptd", {"--virtual", "2", "tp_degree=2"}},
+      {"ptd", {"--virtual", "2", "cp_degree=2"}},
       {"deepspeed_stub", {"--virtual", "2", "deepspeed_stub.zero_stage=3"}}};
   for (const Run& r : runs) {
     if (!backend_built(r.backend)) continue;
@@ -171,7 +176,9 @@ TEST(ParityDeterminism, TheSameLayoutTwiceIsBitIdentical) {
                          {"ptd", {}},
                          {"ptd", {"--virtual", "4", "ptd.unit_bytes=1"}},
                          {"ptd", {"--nproc", "4", "dp_degree=2", "precision.param=bf16"}},
-                         {"ptd", {"--nproc", "2", "dp_degree=2", "train.micro_batch=2"}}};
+                         {"ptd", {"--nproc", "2", "dp_degree=2", "train.micro_batch=2"}},
+                         {"ptd", {"--virtual", "4", "cp_degree=2", "tp_degree=2"}},
+                         {"ptd", {"--nproc", "4", "dp_shards=2", "tp_degree=2"}}};
   for (Twice c : cases) {
     if (!backend_built(c.backend)) continue;
     ParityProgram program(base(), parity_text(1 << 15));
