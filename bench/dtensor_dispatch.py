@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""Dispatch of distributed tensors beside Python's DTensor: the cost of an operator beyond the local one.
+
+    bench/dtensor_dispatch.py --pairs 5
+
+Runs build/release/bench/dtensor_dispatch and bench/peers/dtensor_dispatch.py A B A B ... and prints, for each
+operator, the medians (ranges) of both and of the pairs' ratio.
+"""
+import argparse
+import pathlib
+import subprocess
+
+from harness import REPOSITORY, machine, peers_python, spread
+
+PROGRAM = REPOSITORY / "build/release/bench/dtensor_dispatch"
+
+
+def overheads(command):
+    """{(operator, "grad" or "nograd"): ns over the local operator}, in order."""
+    lines = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=True).stdout.splitlines()
+    rows = (line.split() for line in lines)
+    return {(name, mode): float(distributed) - float(local) for name, mode, local, distributed in rows}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--program", type=pathlib.Path, default=PROGRAM)
+    options = parser.parse_args()
+    peer = [peers_python(), REPOSITORY / "bench/peers/dtensor_dispatch.py"]
+    print(machine(), flush=True)
+    pairs = [(overheads([options.program]), overheads(peer)) for _ in range(options.pairs)]
+    print("| operator | | ours, ns over local | Python's, ns over local | ratio |\n|---|---|---|---|---|")
+    for key in pairs[0][0]:
+        ours, theirs = zip(*((a[key], b[key]) for a, b in pairs))
+        ratios = [b / a for a, b in zip(ours, theirs)]
+        print(f"| {key[0]} | {key[1]} | {spread(ours, '.0f')} | {spread(theirs, '.0f')} | {spread(ratios, '.1f')} |")
+
+
+if __name__ == "__main__":
+    main()
