@@ -69,6 +69,7 @@ const at::Tensor* first_wrapped(const T& value, const Rest&... rest) {
   return first_wrapped(rest...);
 }
 
+// Of these operators only lists are replaced, the sizes of views.
 template <class T>
 decltype(auto) local_argument(const Decision& decision, size_t index, const T& value) {
   if constexpr (std::is_same_v<T, at::Tensor>) {
@@ -81,14 +82,6 @@ decltype(auto) local_argument(const Decision& decision, size_t index, const T& v
   } else {
     return T(value);
   }
-}
-
-// An integer that a decision replaces would be missed here.
-bool only_lists(const Decision& decision) {
-  for (const Decision::Ints& ints : decision.ints) {
-    if (ints.values.size() == 1) return false;
-  }
-  return true;
 }
 
 // A local tensor may lie so that only a copy has these sizes.
@@ -129,8 +122,8 @@ struct Unboxed<Op, kKind, at::Tensor(A...)> {
       constexpr bool kIsKernel = requires {
         Op::kIsKernel;
       };
-      const bool here = decision != nullptr && decision->in_place &&
-                        (kIsKernel || !decision->kernel) && only_lists(*decision);
+      const bool here =
+          decision != nullptr && decision->in_place && (kIsKernel || !decision->kernel);
       if (here) return run(*decision, mesh, keys, std::index_sequence_for<A...>(), args...);
     }
     static const auto boxed = c10::BoxedKernel::makeFromFunction<&run_boxed>();
