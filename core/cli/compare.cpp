@@ -310,10 +310,12 @@ int compare_command(const std::vector<std::string>& args) {
   app.add_option("--case", request.cases, "a case with overrides of its own; nproc=N too")
       ->type_name("NAME:KEY=VALUE,...")
       ->expected(1)
+      ->allow_extra_args(false)  // what follows is KEY=VALUE
       ->take_all();
   app.add_option("--external", request.externals, "a case that a command runs")
       ->type_name("NAME=COMMAND")
       ->expected(1)
+      ->allow_extra_args(false)  // what follows is KEY=VALUE
       ->take_all();
   app.add_option("--nproc", nproc, "ranks of every case")->type_name("N");
   app.add_option("--steps", steps, "steps of every run; default: train.steps")->type_name("N");
@@ -330,6 +332,7 @@ int compare_command(const std::vector<std::string>& args) {
          "--gate", request.gates, "a condition for every case, like tps>=0.95 or loss<=1e-6")
       ->type_name("EXPR")
       ->expected(1)
+      ->allow_extra_args(false)  // what follows is KEY=VALUE
       ->take_all();
   app.add_option("--format", request.format, "of what is printed: table, json, csv, md")
       ->check(CLI::IsMember({"table", "json", "csv", "md"}));

@@ -99,13 +99,13 @@ TEST_F(Compare, NamesEveryFaultItsFirstStepAndTensor) {
 }
 
 TEST_F(Compare, NamesAMeanOfMeansWhereRanksHaveUnevenlyManyTargets) {
-  auto all = cases({"data.pad_token=32",
+  auto all = cases({"--backends",
+                    "serial",
                     "--steps",
                     "4",
                     "--case",
                     faulty_case("mean_of_means"),
-                    "--backends",
-                    "serial"},
+                    "data.pad_token=32"},
                    4);
   // The samples of the first two steps have equally many targets on both ranks.
   expect_found(all, {"mean_of_means", "mean_of_means", 3, kFirst});
