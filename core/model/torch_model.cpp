@@ -58,15 +58,6 @@ struct Backward {
   std::unique_ptr<Error> failure;  // of on_grad_ready
 };
 
-TorchInputs borrow_inputs(const YokeMicroBatch& micro) {
-  TorchInputs inputs;
-  inputs.reserve(micro.num_inputs);
-  for (uint64_t i = 0; i < micro.num_inputs; ++i) {
-    inputs.emplace_back(std::string(view(micro.inputs[i].role)), borrow(micro.inputs[i].tensor));
-  }
-  return inputs;
-}
-
 template <class T>
 const T& checked(const T* p, uint32_t id, const char* what) {
   detail::require(p, id, what);
@@ -167,7 +158,7 @@ struct TorchModelHost::Impl {
     at::AutoGradMode grad_mode(args.save != 0);
     at::Tensor carry;
     if (args.carry_in != nullptr) carry = borrow(*args.carry_in).set_requires_grad(args.save != 0);
-    const TorchInputs inputs = borrow_inputs(*args.micro);
+    const TorchInputs inputs = borrow(*args.micro);
     at::Tensor output = blocks[args.block].forward(carry, inputs);
 
     YokeForwardResult result{};

@@ -1,7 +1,6 @@
 #include "plugins/accelerate_compat/ddp/replica.hpp"
 
 #include <ATen/ATen.h>
-#include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
@@ -15,31 +14,6 @@ namespace yoke::accelerate_compat {
 namespace {
 
 enum Scalar { kLossSum, kLossWeight, kNumScalars };
-
-// Backward runs on this thread, also where ranks are threads of one process and would otherwise
-// share the engine's one thread per device.
-class StepGuard {
- public:
-  explicit StepGuard(bool with_graph) : state_(c10::AutogradState::get_tls_state()) {
-    auto& now = c10::AutogradState::get_tls_state();
-    now.set_grad_mode(with_graph);
-    now.set_multithreading_enabled(false);
-  }
-  ~StepGuard() { c10::AutogradState::set_tls_state(state_); }
-  StepGuard(const StepGuard&) = delete;
-  StepGuard& operator=(const StepGuard&) = delete;
-
- private:
-  c10::AutogradState state_;
-};
-
-TorchInputs inputs_of(const YokeMicroBatch& micro) {
-  TorchInputs inputs;
-  inputs.reserve(micro.num_inputs);
-  for (uint64_t i = 0; i < micro.num_inputs; ++i)
-    inputs.emplace_back(view(micro.inputs[i].role), borrow(micro.inputs[i].tensor));
-  return inputs;
-}
 
 // Rows are short enough for a sum in the gradient's own type; the rows are summed in fp64.
 double squared_norm(const at::Tensor& grad) {
@@ -141,7 +115,7 @@ YokeStepResult Replica::step(const YokeStepArgs& args) {
   const double loss_grad = plan_.world_size / batch.token_weight;
   at::Tensor scalars = at::zeros({kNumScalars}, at::kDouble);
   for (uint64_t m = 0; m < batch.num_micros; ++m) {
-    const TorchInputs inputs = inputs_of(*batch.micros[m]);
+    const TorchInputs inputs = borrow(*batch.micros[m]);
     const at::Tensor loss = forward(inputs);
     scalars[kLossSum] += loss.detach();
     scalars[kLossWeight] += parameters_.model().loss_weight(inputs);

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
-#include <c10/core/AutogradState.h>
 
 #include <cmath>
 #include <limits>
@@ -19,32 +18,6 @@ enum Scalar { kLossSum, kLossWeight, kSquaredNorm, kNumScalars };
 
 // LibTorch's clip_grad_norm_, and the contract, keep the divisor away from zero with this.
 constexpr double kNormEps = 1e-6;
-
-// No graph outside of blocks; backward runs on this thread, also where ranks are threads of one
-// process and would otherwise share the engine's one thread per device.
-class StepGuard {
- public:
-  StepGuard() : state_(c10::AutogradState::get_tls_state()) {
-    auto& now = c10::AutogradState::get_tls_state();
-    now.set_grad_mode(false);
-    now.set_multithreading_enabled(false);
-  }
-  ~StepGuard() { c10::AutogradState::set_tls_state(state_); }
-  StepGuard(const StepGuard&) = delete;
-  StepGuard& operator=(const StepGuard&) = delete;
-
- private:
-  c10::AutogradState state_;
-};
-
-TorchInputs inputs_of(const YokeMicroBatch& micro) {
-  TorchInputs inputs;
-  inputs.reserve(micro.num_inputs);
-  for (uint64_t i = 0; i < micro.num_inputs; ++i) {
-    inputs.emplace_back(view(micro.inputs[i].role), borrow(micro.inputs[i].tensor));
-  }
-  return inputs;
-}
 
 }  // namespace
 
@@ -105,7 +78,7 @@ YokeStepResult Executor::step(const YokeStepArgs& args) {
   const bool forward_only = (args.flags & YOKE_STEP_FORWARD_ONLY) != 0;
   const std::vector<Action>& actions =
       schedule(static_cast<int>(args.batch->num_micros), forward_only);
-  const StepGuard guard;
+  const StepGuard guard(/*with_graph=*/false);  // blocks make their own
   try {
     begin_step(args);
     for (const Action& action : actions) run(action);
@@ -121,7 +94,7 @@ void Executor::begin_step(const YokeStepArgs& args) {
   inputs_.clear();
   double weight = 0;
   for (uint64_t m = 0; m < args.batch->num_micros; ++m) {
-    inputs_.push_back(inputs_of(*args.batch->micros[m]));
+    inputs_.push_back(borrow(*args.batch->micros[m]));
     if (parts_.mesh_model == nullptr || parts_.mesh_model->is_first())
       weight += parts_.model.loss_weight(inputs_.back());
     if (parts_.mesh_model != nullptr)

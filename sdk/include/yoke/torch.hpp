@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/dlpack.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/core/AutogradState.h>
 #include <torch/headeronly/version.h>
 
 #include <functional>
@@ -125,6 +126,32 @@ inline at::Tensor borrow(const YokeTensor& t) {
   if (t.strides == nullptr) return at::from_blob(data<void>(t), sizes, options);
   return at::from_blob(data<void>(t), sizes, at::IntArrayRef(t.strides, t.ndim), options);
 }
+
+// The inputs of a micro-batch, over the same memory.
+inline TorchInputs borrow(const YokeMicroBatch& micro) {
+  TorchInputs inputs;
+  inputs.reserve(micro.num_inputs);
+  for (uint64_t i = 0; i < micro.num_inputs; ++i)
+    inputs.emplace_back(view(micro.inputs[i].role), borrow(micro.inputs[i].tensor));
+  return inputs;
+}
+
+// During a step: with or without a graph, and backward on this thread, also where ranks are threads
+// of one process and would otherwise share the engine's one thread per device.
+class StepGuard {
+ public:
+  explicit StepGuard(bool with_graph) : state_(c10::AutogradState::get_tls_state()) {
+    auto& now = c10::AutogradState::get_tls_state();
+    now.set_grad_mode(with_graph);
+    now.set_multithreading_enabled(false);
+  }
+  ~StepGuard() { c10::AutogradState::set_tls_state(state_); }
+  StepGuard(const StepGuard&) = delete;
+  StepGuard& operator=(const StepGuard&) = delete;
+
+ private:
+  c10::AutogradState state_;
+};
 
 inline YokeDevice device_of(const at::Tensor& t) {
   return {t.is_cuda() ? YOKE_DEVICE_CUDA : YOKE_DEVICE_CPU, t.is_cuda() ? t.device().index() : 0};
