@@ -187,13 +187,24 @@ Job make_job(const std::string& config_path,
   return job;
 }
 
+// The backend, or one that it stands on, was built with the LibTorch of this program.
+static bool wants_torch(const Job& job) {
+  const auto same = [](const LoadedBackend& b) {
+    return view(b.description().torch_tag) == kTorchTag;
+  };
+  const auto opened = job.inner->opened();
+  return same(job.backend) || std::any_of(opened.begin(), opened.end(), [&](const auto* inner) {
+           return same(inner->backend);
+         });
+}
+
 std::unique_ptr<TorchModelHost> make_model(const Job& job, Witness* witness) {
   const RunConfig& run = job.config.run;
   BlockList blocks = job.family.make_blocks(family_args(job));
   if (witness != nullptr) witness->watch(blocks);
   auto model = std::make_unique<TorchModelHost>(
       std::move(blocks), job.plan->plan().param_dtype, run.seed, run.train.decay == "matrices");
-  if (view(job.backend.description().torch_tag) != kTorchTag) model->neutral_only();
+  if (!wants_torch(job)) model->neutral_only();
   return model;
 }
 

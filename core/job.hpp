@@ -53,7 +53,8 @@ Job make_job(const std::string& config_path,
              const std::map<std::string, Family>& families);
 
 // The model's blocks and parameters as the contract shows them; attaches the LibTorch extension
-// only if the backend was built with the LibTorch of this program. The witness may be NULL.
+// only if the backend, or one that it has opened, was built with the LibTorch of this program. The
+// witness may be NULL.
 std::unique_ptr<TorchModelHost> make_model(const Job& job, Witness* witness = nullptr);
 
 }  // namespace yoke

@@ -33,6 +33,16 @@ const char* missing_slot(const ParallelBackend& t) {
   return nullptr;
 }
 
+// A copy of what another version of the contract wrote: fields it does not know stay zero.
+template <class T>
+T clamped(const T& theirs) {
+  T copy{};
+  std::memcpy(
+      static_cast<void*>(&copy), &theirs, std::min<size_t>(theirs.header.struct_size, sizeof copy));
+  copy.header.struct_size = static_cast<uint32_t>(sizeof copy);
+  return copy;
+}
+
 // The accept rule of the contract. A newer minor version is never a reason to refuse.
 ParallelBackend accept(const ParallelBackend* table, const std::string& path) {
   const std::string rebuild = "build the backend with the parallel_backend.h of this Yoke";
@@ -58,18 +68,18 @@ ParallelBackend accept(const ParallelBackend* table, const std::string& path) {
          theirs,
          "use a newer Yoke"});
   }
-  if (table->header.struct_size < sizeof(ParallelBackend)) {
-    throw_rejected(YOKE_FAILED_PRECONDITION,
-                   {path,
-                    kStage,
-                    "its table has " + std::to_string(table->header.struct_size) +
-                        " bytes, too few for the required functions (" +
-                        std::to_string(sizeof(ParallelBackend)) + ")",
-                    theirs,
-                    rebuild});
+  constexpr size_t kRequired = offsetof(ParallelBackend, destroy) + sizeof(table->destroy);
+  if (table->header.struct_size < kRequired) {
+    throw_rejected(
+        YOKE_FAILED_PRECONDITION,
+        {path,
+         kStage,
+         "its table has " + std::to_string(table->header.struct_size) +
+             " bytes, too few for the required functions (" + std::to_string(kRequired) + ")",
+         theirs,
+         rebuild});
   }
-  ParallelBackend copy{};
-  std::memcpy(&copy, table, sizeof copy);
+  const ParallelBackend copy = clamped(*table);
   if (const char* slot = missing_slot(copy)) {
     throw_rejected(YOKE_FAILED_PRECONDITION,
                    {path,
@@ -102,16 +112,6 @@ void check_description(const YokeDescription* d, const std::string& path, const 
                     abi,
                     "rename the file to " + name + ".so, or the backend"});
   }
-}
-
-// A copy of what another version of the contract wrote: fields it does not know stay zero.
-template <class T>
-T clamped(const T& theirs) {
-  T copy{};
-  std::memcpy(
-      static_cast<void*>(&copy), &theirs, std::min<size_t>(theirs.header.struct_size, sizeof copy));
-  copy.header.struct_size = static_cast<uint32_t>(sizeof copy);
-  return copy;
 }
 
 [[noreturn]] void throw_from(const BackendCalls& calls,

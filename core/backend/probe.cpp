@@ -88,6 +88,7 @@ Json description_json(const LoadedBackend& backend) {
   }
   for (uint64_t i = 0; i < d.num_param_dtypes; ++i)
     json["param_dtypes"].push_back(dtype_name(d.param_dtypes[i]));
+  json["local_updates"] = (d.traits & YOKE_LOCAL_UPDATES) != 0;
   json["abi"] =
       std::to_string(backend.table().abi_major) + "." + std::to_string(backend.table().abi_minor);
   json["options"] = Json::array();

@@ -201,7 +201,8 @@ void HostServices::fill_tables(YokeDevice device) {
            device,
            S::log,
            S::check_cancel,
-           S::get_service};
+           S::get_service,
+           nullptr};
   collectives_ = {YOKE_HEADER(YokeCollectives, YOKE_ID_COLLECTIVES),
                   this,
                   S::comm,

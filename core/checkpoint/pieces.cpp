@@ -40,7 +40,7 @@ bool is_compact(const YokeTensor& t) {
 }  // namespace
 
 StoredTensor tensor_of(const YokePiece& piece) {
-  if (piece.header.struct_id != YOKE_ID_PIECE || piece.header.struct_size < sizeof(YokePiece)) {
+  if (piece.header.struct_id != YOKE_ID_PIECE || !YOKE_HAS(YokePiece, &piece, view)) {
     refuse("a piece of state",
            "it has struct_id " + std::to_string(piece.header.struct_id) + " and size " +
                std::to_string(piece.header.struct_size));

@@ -7,7 +7,11 @@ namespace yoke {
 RunProof::RunProof(const Job& job, const Mesh& mesh, CommWorld& world)
     : job_(job),
       world_(world),
-      verifier_(job.config.run.verify.every, job.config.run.record.facts, mesh, world) {}
+      verifier_({job.config.run.verify.every,
+                 job.config.run.record.facts,
+                 (job.backend.description().traits & YOKE_LOCAL_UPDATES) == 0},
+                mesh,
+                world) {}
 
 void RunProof::start(const std::string& run_dir,
                      WrappedModel& model,

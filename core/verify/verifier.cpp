@@ -16,11 +16,11 @@ bool is_param(const YokePiece& piece) {
 
 }  // namespace
 
-Verifier::Verifier(int64_t every, bool with_hashes, const Mesh& mesh, CommWorld& world)
-    : every_(every), with_hashes_(with_hashes), mesh_(mesh), world_(world) {}
+Verifier::Verifier(const VerifierOptions& options, const Mesh& mesh, CommWorld& world)
+    : options_(options), mesh_(mesh), world_(world) {}
 
 bool Verifier::due(int64_t step) const {
-  return with_hashes_ || (every_ > 0 && (step == 1 || step % every_ == 0));
+  return options_.with_hashes || (options_.every > 0 && (step == 1 || step % options_.every == 0));
 }
 
 void Verifier::take(WrappedModel& model, const YokeModelSummary& summary) {
@@ -33,7 +33,7 @@ void Verifier::take(WrappedModel& model, const YokeModelSummary& summary) {
 void Verifier::find_replicas() {
   std::vector<PieceKey> pieces;
   visit_pieces(*model_, YOKE_CHECKPOINT_DESCRIBE, [&](const YokePiece& piece) {
-    if (is_param(piece))
+    if (is_param(piece) && options_.replicas_equal)
       pieces.push_back(
           {std::string(view(piece.name)), piece.begin, piece.count, piece.run, piece.stride});
   });
@@ -42,13 +42,13 @@ void Verifier::find_replicas() {
 
 void Verifier::hash_state(RankEvidence& evidence) {
   if (!replicas_) find_replicas();
-  if (with_hashes_) evidence.sums.assign(index_.size(), 0);
-  if (replicas_->empty() && !with_hashes_) return;
+  if (options_.with_hashes) evidence.sums.assign(index_.size(), 0);
+  if (replicas_->empty() && !options_.with_hashes) return;
   size_t next = 0;
   visit_pieces(*model_, YOKE_CHECKPOINT_SAVE, [&](const YokePiece& piece) {
     if (!is_param(piece)) return;
-    const bool shared = replicas_->slot(next++) >= 0;
-    const bool counts = with_hashes_ && piece.replica == 0;
+    const bool shared = options_.replicas_equal && replicas_->slot(next++) >= 0;
+    const bool counts = options_.with_hashes && piece.replica == 0;
     if (!shared && !counts) return;
     const uint64_t hash = state_hash(piece);
     if (shared) evidence.shared.push_back(hash);

@@ -24,10 +24,15 @@ struct Findings {
   std::optional<Breach> breach;
 };
 
+struct VerifierOptions {
+  int64_t every = 0;           // steps between proofs, 0 = never
+  bool with_hashes = false;    // at every step, and hashes too
+  bool replicas_equal = true;  // false: the backend does not promise it (YOKE_LOCAL_UPDATES)
+};
+
 class Verifier {
  public:
-  // every: steps between proofs, 0 = never. with_hashes: at every step, and hashes too.
-  Verifier(int64_t every, bool with_hashes, const Mesh& mesh, CommWorld& world);
+  Verifier(const VerifierOptions& options, const Mesh& mesh, CommWorld& world);
 
   Witness& witness() { return witness_; }
   bool due(int64_t step) const;
@@ -36,8 +41,8 @@ class Verifier {
   void take(WrappedModel& model, const YokeModelSummary& summary);
   // Of the state as it is now, without samples. Collective.
   Findings examine();
-  // Around a step that is due, with its batch, which a backend may spoil. after() is collective; the
-  // same findings on every rank.
+  // Around a step that is due, with its batch, which a backend may spoil. after() is collective;
+  // the same findings on every rank.
   void before(const Batch& batch);
   Findings after(const Batch& batch);
 
@@ -46,13 +51,12 @@ class Verifier {
   void hash_state(RankEvidence& evidence);
   Findings exchange(RankEvidence mine, const GlobalBatch& batch);
 
-  const int64_t every_;
-  const bool with_hashes_;
+  const VerifierOptions options_;
   const Mesh mesh_;
   CommWorld& world_;
   Witness witness_;
   WrappedModel* model_ = nullptr;
-  RankEvidence dealt_;  // of the step under way
+  RankEvidence dealt_;                    // of the step under way
   std::map<std::string, size_t> index_;   // of parameters
   std::unique_ptr<ReplicaMap> replicas_;  // made at the first proof
 };

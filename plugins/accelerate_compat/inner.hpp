@@ -7,17 +7,16 @@
 #include <vector>
 
 #include "plugins/accelerate_compat/strategy.hpp"
-#include "yoke/backend.hpp"
+#include "yoke/inner.hpp"
 
 namespace yoke::accelerate_compat {
 
-// An opened backend and the options that it gets.
+// Throws Error if the host cannot open backends, or not this one.
 class Inner {
  public:
-  // While a plan is made, and on a rank. Throws Error if the host cannot open backends, or not this
-  // one.
-  explicit Inner(const YokePlanArgs& args);
-  explicit Inner(const YokeHost& host);
+  // While a plan is made, and on a rank.
+  explicit Inner(const YokePlanArgs& args) : inner_(args, kName) {}
+  explicit Inner(const YokeHost& host) : inner_(host, kName, YOKE_ALL_AXES) {}
 
   // Sets what the config says; what [its name] of the run file says otherwise becomes a finding.
   void set(const std::vector<InnerOption>& options,
@@ -31,17 +30,13 @@ class Inner {
             const AccelerateConfig& config,
             YokePlan& plan,
             Refusals& refusals) const;
-  // Collective.
-  std::unique_ptr<Context> init(const YokeInitArgs& args) const;
+  // plan lives until the result is destroyed. Collective.
+  std::unique_ptr<Context> init(const YokePlan& plan) const { return inner_.init(plan); }
 
   static constexpr const char* kName = "ptd";
 
  private:
-  explicit Inner(const YokeBackends* backends);
-
-  YokeInnerBackend opened_{};
-  std::vector<YokeOption> options_;
-  std::vector<std::unique_ptr<std::string>> texts_;  // behind options_
+  InnerBackend inner_;
 };
 
 }  // namespace yoke::accelerate_compat

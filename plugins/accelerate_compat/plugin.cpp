@@ -15,11 +15,7 @@ namespace {
 class DdpContext final : public Context {
  public:
   explicit DdpContext(const YokeInitArgs& args)
-      : plan_(*args.plan),
-        optimizer_(*args.plan->optimizer),
-        options_(Options(args.options, args.num_options)),
-        host_(*args.host) {
-    plan_.optimizer = &optimizer_;
+      : plan_(*args.plan), options_(Options(args.options, args.num_options)), host_(*args.host) {
     if (host_.device.type != YOKE_DEVICE_CPU)
       throw Error(YOKE_UNIMPLEMENTED, "DDP works on the CPU only yet; set device = \"cpu\"");
     groups_ = ReplicaGroups::make(plan_, host_);
@@ -30,8 +26,7 @@ class DdpContext final : public Context {
   }
 
  private:
-  YokePlan plan_;
-  YokeOptimizer optimizer_;
+  const YokePlan& plan_;
   DdpOptions options_;
   const YokeHost& host_;
   ReplicaGroups groups_;
@@ -42,20 +37,16 @@ class AccelerateCompat : public Backend {
   const YokeDescription& describe() const override {
     static const int32_t dtypes[] = {YOKE_F32, YOKE_F64, YOKE_BF16};
     static const YokeDescription description = [] {
-      YokeDescription d{};
-      d.header = YOKE_HEADER(YokeDescription, YOKE_ID_DESCRIPTION);
-      d.name = view("accelerate_compat");
-      d.version = view("0.1.0");
+      YokeDescription d = yoke::description(
+          "accelerate_compat",
+          "0.1.0",
+          "Accelerate's YAML and variables: DDP by c10d::Reducer, FSDP and more by ptd",
+          dtypes,
+          YOKE_ALL_AXES & ~YOKE_AXIS_BIT(YOKE_PP),
+          1u << 0 | 1u << 2 | 1u << 3);
       d.vendor = view("Yoke");
-      d.summary =
-          view("Accelerate's YAML and variables: DDP by c10d::Reducer, FSDP and more by ptd");
       d.torch_tag = view(kTorchTag);
-      d.options = option_infos().data();
-      d.num_options = option_infos().size();
-      d.param_dtypes = dtypes;
-      d.num_param_dtypes = std::size(dtypes);
-      d.axes = YOKE_ALL_AXES & ~YOKE_AXIS_BIT(YOKE_PP);
-      d.zero_stages = 1u << 0 | 1u << 2 | 1u << 3;
+      set_options(d, option_infos());
       return d;
     }();
     return description;
@@ -71,7 +62,7 @@ class AccelerateCompat : public Backend {
     Inner inner(*args.host);
     std::vector<Finding> findings;  // the plan has told them
     inner.set(chosen.strategy.options, chosen.config, findings);
-    return inner.init(args);
+    return inner.init(*args.plan);
   }
 };
 

@@ -9,17 +9,6 @@
 
 namespace yoke::deepspeed_stub {
 
-// A stretch of somebody's array.
-struct Span {
-  void* data = nullptr;
-  int64_t count = 0;
-  int32_t dtype = YOKE_F32;
-
-  void* at(int64_t i) const { return static_cast<char*>(data) + i * item_size(dtype); }
-  Span sub(int64_t begin, int64_t n) const { return {at(begin), n, dtype}; }
-  int64_t bytes() const { return count * item_size(dtype); }
-};
-
 // Owns memory that is aligned for every instruction set. Throws std::bad_alloc.
 class Array {
  public:

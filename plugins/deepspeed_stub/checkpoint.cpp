@@ -8,8 +8,7 @@ void show(const YokeCheckpointArgs& args, YokePiece piece, const Span& values) {
   piece.dtype = values.dtype;
   const FlatView view(values.data, values.count, values.dtype);
   if (args.op != YOKE_CHECKPOINT_DESCRIBE) piece.view = view.get();
-  YokeError err = make_error();
-  check(args.visit(args.visit_ctx, &piece, &err), err);
+  call([&](YokeError* err) { return args.visit(args.visit_ctx, &piece, err); });
 }
 
 }  // namespace

@@ -12,9 +12,6 @@
 namespace yoke::deepspeed_stub {
 namespace {
 
-// LibTorch's clip_grad_norm_, and the contract, keep the divisor away from zero with this.
-constexpr double kNormEps = 1e-6;
-
 std::unique_ptr<Weights> make_weights(const Setup& setup) {
   if (setup.settings.stage == 3) return std::make_unique<SlicedWeights>(setup);
   return std::make_unique<FlatWeights>(setup);
@@ -83,8 +80,7 @@ YokeStepResult Engine::step(const YokeStepArgs& args) {
   result.header = YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT);
   result.loss_sum = sums_.loss;
   result.loss_weight = sums_.weight;
-  result.grad_norm =
-      training ? std::sqrt(sums_.squared_norm) : std::numeric_limits<double>::quiet_NaN();
+  result.grad_norm = training ? gradient_norm(sums_.squared_norm) : kUnknown;
   return result;
 }
 
@@ -112,8 +108,7 @@ void Engine::forward(const YokeMicroBatch& micro, bool training) {
     args.save = training ? 1 : 0;
     YokeForwardResult out{};
     out.header = YOKE_HEADER(YokeForwardResult, YOKE_ID_FORWARD_RESULT);
-    YokeError err = make_error();
-    check(model_.block_forward(model_.ctx, &args, &out, &err), err);
+    call([&](YokeError* err) { return model_.block_forward(model_.ctx, &args, &out, err); });
     blocks_[b].carry.reset(out.carry_out);
     blocks_[b].saved = out.saved;
     if (b + 1 == blocks_.size()) {
@@ -141,8 +136,7 @@ void Engine::backward(double loss_grad) {
     args.on_grad_ready = receive_gradient;
     args.on_grad_ctx = gradients_.get();
     YokeManagedTensor* grad_in = nullptr;
-    YokeError err = make_error();
-    check(model_.block_backward(model_.ctx, &args, &grad_in, &err), err);
+    call([&](YokeError* err) { return model_.block_backward(model_.ctx, &args, &grad_in, err); });
     grad_out.reset(grad_in);
     blocks_[b].carry.reset();
     weights_->release(use);
@@ -173,9 +167,9 @@ void Engine::reduce_scalars(double token_weight, bool training) {
 }
 
 void Engine::update(int64_t step, double lr) {
-  const double norm = std::sqrt(sums_.squared_norm);
-  const double scale = config_.clip > 0 ? std::min(1.0, config_.clip / (norm + kNormEps)) : 1;
-  optimizer_.begin_step(step, lr, scale);
+  const double norm = gradient_norm(sums_.squared_norm);
+  if (std::isinf(norm)) return;
+  optimizer_.begin_step(step, lr, clip_scale(config_.clip, norm));
   weights_->publish(
       [&](int64_t begin, int64_t count) { optimizer_.update(gradients_->own(), begin, count); });
 }

@@ -14,11 +14,7 @@ namespace {
 class ZeroContext final : public Context {
  public:
   explicit ZeroContext(const YokeInitArgs& args)
-      : plan_(*args.plan),
-        optimizer_(*args.plan->optimizer),
-        settings_(settings_of(args)),
-        host_(*args.host) {
-    plan_.optimizer = &optimizer_;
+      : plan_(*args.plan), settings_(settings_of(args)), host_(*args.host) {
     if (host_.device.type != YOKE_DEVICE_CPU) {
       throw Error(YOKE_UNIMPLEMENTED, "deepspeed_stub works on the CPU only; set device = \"cpu\"");
     }
@@ -32,8 +28,7 @@ class ZeroContext final : public Context {
   }
 
  private:
-  YokePlan plan_;
-  YokeOptimizer optimizer_;
+  const YokePlan& plan_;
   Settings settings_;
   const YokeHost& host_;
   Comms comms_;
@@ -44,19 +39,15 @@ class DeepspeedStub : public Backend {
   const YokeDescription& describe() const override {
     static const int32_t dtypes[] = {YOKE_F32, YOKE_F64, YOKE_BF16};
     static const YokeDescription description = [] {
-      YokeDescription d{};
-      d.header = YOKE_HEADER(YokeDescription, YOKE_ID_DESCRIPTION);
-      d.name = view("deepspeed_stub");
-      d.version = view("0.1.0");
+      YokeDescription d = yoke::description(
+          "deepspeed_stub",
+          "0.1.0",
+          "DeepSpeed's ZeRO stages 0 to 3 from a ds_config.json, without LibTorch",
+          dtypes,
+          YOKE_AXIS_BIT(YOKE_DP_REPLICATE) | YOKE_AXIS_BIT(YOKE_DP_SHARD),
+          1u << 0 | 1u << 1 | 1u << 2 | 1u << 3);
       d.vendor = view("Yoke");
-      d.summary = view("DeepSpeed's ZeRO stages 0 to 3 from a ds_config.json, without LibTorch");
-      d.torch_tag = view("");
-      d.options = option_infos().data();
-      d.num_options = option_infos().size();
-      d.param_dtypes = dtypes;
-      d.num_param_dtypes = std::size(dtypes);
-      d.axes = YOKE_AXIS_BIT(YOKE_DP_REPLICATE) | YOKE_AXIS_BIT(YOKE_DP_SHARD);
-      d.zero_stages = 1u << 0 | 1u << 1 | 1u << 2 | 1u << 3;
+      set_options(d, option_infos());
       return d;
     }();
     return description;

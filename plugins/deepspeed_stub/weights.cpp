@@ -32,8 +32,7 @@ void Binder::bind(int64_t param, void* data) {
   view.ndim = p.ndim;
   view.dtype = data_type(p.dtype);
   view.shape = const_cast<int64_t*>(p.shape);  // DLPack knows no const
-  YokeError err = make_error();
-  check(model_.bind_param(model_.ctx, param, &view, &err), err);
+  call([&](YokeError* err) { return model_.bind_param(model_.ctx, param, &view, err); });
   bound_[param] = true;
 }
 

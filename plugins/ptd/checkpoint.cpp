@@ -24,7 +24,7 @@ class Visit {
     p.stride = runs.stride;
     p.replica = replica;
     const TensorView view(values);
-    call(p, view.get());
+    show(p, view.get());
   }
 
   void step(int64_t& step, int rank) {
@@ -32,7 +32,7 @@ class Visit {
     p.count = p.run = 1;
     p.replica = rank;
     const FlatView value(&step, 1, YOKE_I64);
-    call(p, value.get());
+    show(p, value.get());
   }
 
  private:
@@ -45,10 +45,9 @@ class Visit {
     return p;
   }
 
-  void call(YokePiece& p, const YokeTensor* values) {
+  void show(YokePiece& p, const YokeTensor* values) {
     if (args_.op != YOKE_CHECKPOINT_DESCRIBE) p.view = values;
-    YokeError err = make_error();
-    check(args_.visit(args_.visit_ctx, &p, &err), err);
+    call([&](YokeError* err) { return args_.visit(args_.visit_ctx, &p, err); });
   }
 
   const YokeCheckpointArgs& args_;

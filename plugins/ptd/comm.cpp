@@ -32,8 +32,8 @@ Comm::Comm(const YokeCollectives& collectives,
            const char* purpose,
            at::DeviceType device) {
   YokeComm* comm = nullptr;
-  YokeError err = make_error();
-  check(collectives.comm(collectives.ctx, axes, purpose, &comm, &err), err);
+  call(
+      [&](YokeError* err) { return collectives.comm(collectives.ctx, axes, purpose, &comm, err); });
   void* native = collectives.native(comm, "c10d::ProcessGroup");
   if (native == nullptr) {
     throw Error(YOKE_FAILED_PRECONDITION,

@@ -15,12 +15,9 @@ class PtdContext final : public Context {
  public:
   explicit PtdContext(const YokeInitArgs& args)
       : plan_(*args.plan),
-        optimizer_(*args.plan->optimizer),
         options_(Options(args.options, args.num_options)),
         host_(*args.host),
-        comms_(Comms::make(plan_, options_.shard_over_cp, host_, device_type(host_))) {
-    plan_.optimizer = &optimizer_;
-  }
+        comms_(Comms::make(plan_, options_.shard_over_cp, host_, device_type(host_))) {}
 
   std::unique_ptr<Wrapped> wrap_model(const YokeModel& model) override {
     return std::make_unique<ShardedModel>(model, plan_, options_, comms_, host_);
@@ -31,8 +28,7 @@ class PtdContext final : public Context {
     return host.device.type == YOKE_DEVICE_CUDA ? at::kCUDA : at::kCPU;
   }
 
-  YokePlan plan_;
-  YokeOptimizer optimizer_;
+  const YokePlan& plan_;
   PtdOptions options_;
   const YokeHost& host_;
   Comms comms_;
@@ -43,20 +39,16 @@ class Ptd : public Backend {
   const YokeDescription& describe() const override {
     static const int32_t dtypes[] = {YOKE_F32, YOKE_F64, YOKE_BF16};
     static const YokeDescription description = [] {
-      YokeDescription d{};
-      d.header = YOKE_HEADER(YokeDescription, YOKE_ID_DESCRIPTION);
-      d.name = view("ptd");
-      d.version = view("0.1.0");
+      YokeDescription d = yoke::description(
+          "ptd",
+          "0.1.0",
+          "PyTorch's distributed strategies in C++: DDP, FSDP2, HSDP, TP, CP",
+          dtypes,
+          YOKE_ALL_AXES & ~YOKE_AXIS_BIT(YOKE_PP),
+          1u << 0 | 1u << 2 | 1u << 3);  // DDP; reshard_after_forward = false; true
       d.vendor = view("Yoke");
-      d.summary = view("PyTorch's distributed strategies in C++: DDP, FSDP2, HSDP, TP, CP");
       d.torch_tag = view(kTorchTag);
-      d.options = option_infos().data();
-      d.num_options = option_infos().size();
-      d.param_dtypes = dtypes;
-      d.num_param_dtypes = std::size(dtypes);
-      d.axes = YOKE_AXIS_BIT(YOKE_DP_REPLICATE) | YOKE_AXIS_BIT(YOKE_DP_SHARD) |
-               YOKE_AXIS_BIT(YOKE_CP) | YOKE_AXIS_BIT(YOKE_TP);
-      d.zero_stages = 1u << 0 | 1u << 2 | 1u << 3;  // DDP; reshard_after_forward = false; true
+      set_options(d, option_infos());
       return d;
     }();
     return description;

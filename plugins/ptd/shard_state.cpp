@@ -52,8 +52,9 @@ void init_range(const YokeModel& model, int64_t param, int64_t begin, const at::
   at::Tensor values = at::empty({std::min(dst.numel(), kInitElements)}, at::kFloat);
   for (int64_t done = 0; done < dst.numel(); done += values.numel()) {
     const int64_t n = std::min(values.numel(), dst.numel() - done);
-    YokeError err = make_error();
-    check(model.init_param(model.ctx, param, begin + done, n, values.data_ptr<float>(), &err), err);
+    call([&](YokeError* err) {
+      return model.init_param(model.ctx, param, begin + done, n, values.data_ptr<float>(), err);
+    });
     dst.narrow(0, done, n).copy_(values.narrow(0, 0, n));
   }
 }

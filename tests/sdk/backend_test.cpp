@@ -90,11 +90,12 @@ class BackendTable : public ::testing::Test {
     ASSERT_EQ(toy.init(&args, &context, &err), YOKE_OK) << err.text;
     result.header = YOKE_HEADER(YokeWrapResult, YOKE_ID_WRAP_RESULT);
     ASSERT_EQ(toy.wrap_model(context, &model.model(), &result, &err), YOKE_OK) << err.text;
+    wrapped = result.model;
   }
   void TearDown() override {
-    toy.destroy_model(&result.model);
+    toy.destroy_model(&wrapped);
     toy.destroy(&context);
-    EXPECT_EQ(result.model, nullptr);
+    EXPECT_EQ(wrapped, nullptr);
     EXPECT_EQ(context, nullptr);
     EXPECT_EQ(live_models, 0);
     EXPECT_EQ(live_contexts, 0);
@@ -106,7 +107,37 @@ class BackendTable : public ::testing::Test {
   YokeError err = make_error();
   YokeContext* context = nullptr;
   YokeWrapResult result{};
+  YokeWrapped* wrapped = nullptr;
 };
+
+TEST_F(BackendTable, AFailedCallLeavesItsOutputZeroButForTheHeader) {
+  open();
+  YokeStepResult out{};
+  out.header = YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT);
+  out.loss_sum = out.loss_weight = out.grad_norm = 7;
+  EXPECT_NE(toy.step(wrapped, nullptr, &out, &err), YOKE_OK);
+  EXPECT_EQ(out.header.struct_size, sizeof out);
+  EXPECT_EQ(out.loss_sum, 0);
+  EXPECT_EQ(out.grad_norm, 0);
+  result.param_bytes = 7;
+  EXPECT_NE(toy.wrap_model(nullptr, &model.model(), &result, &err), YOKE_OK);
+  EXPECT_EQ(result.model, nullptr);
+  EXPECT_EQ(result.param_bytes, 0);
+  // Of another kind: not ours to write.
+  out.header.struct_id = YOKE_ID_BATCH;
+  out.loss_sum = 7;
+  EXPECT_NE(toy.step(wrapped, nullptr, &out, &err), YOKE_OK);
+  EXPECT_EQ(out.loss_sum, 7);
+}
+
+TEST(NormOfAStep, ForbidsTheUpdateUnlessItIsFinite) {
+  EXPECT_EQ(gradient_norm(9), 3);
+  EXPECT_TRUE(std::isinf(gradient_norm(std::numeric_limits<double>::quiet_NaN())));
+  EXPECT_TRUE(std::isinf(gradient_norm(std::numeric_limits<double>::infinity())));
+  EXPECT_EQ(clip_scale(0, 1e9), 1) << "0 = no clipping";
+  EXPECT_EQ(clip_scale(1, 0.5), 1);
+  EXPECT_DOUBLE_EQ(clip_scale(1, 4), 1 / (4 + 1e-6));
+}
 
 // ---- Exceptions ----
 
@@ -141,8 +172,8 @@ TEST_P(BackendException, BecomesACodeAndATextInEverySlot) {
       {"init", [&](YokeError* e) { return toy.init(&i, &other, e); }},
       {"wrap_model",
        [&](YokeError* e) { return toy.wrap_model(context, &model.model(), &other_model, e); }},
-      {"step", [&](YokeError* e) { return toy.step(result.model, &s, &r, e); }},
-      {"checkpoint", [&](YokeError* e) { return toy.checkpoint(result.model, &c, e); }}};
+      {"step", [&](YokeError* e) { return toy.step(wrapped, &s, &r, e); }},
+      {"checkpoint", [&](YokeError* e) { return toy.checkpoint(wrapped, &c, e); }}};
   for (const auto& [name, call] : slots) {
     err = make_error();
     EXPECT_EQ(call(&err), thrown.code) << name;
@@ -258,7 +289,7 @@ TEST_F(BackendTable, KeepsTheCallersSizeAndChain) {
   const MockBatch batch({}, 1);
   const YokeStepArgs args = {
       YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS), &batch.batch(), 1, 0.1, 0, 0};
-  ASSERT_EQ(toy.step(result.model, &args, &out, &err), YOKE_OK);
+  ASSERT_EQ(toy.step(wrapped, &args, &out, &err), YOKE_OK);
   EXPECT_EQ(out.loss_sum, 1);
   EXPECT_EQ(out.loss_weight, 2);
   EXPECT_EQ(out.grad_norm, -5) << "an older host does not know grad_norm";
@@ -284,10 +315,10 @@ TEST_F(BackendTable, RefusesNullArgumentsWithoutCallingTheBackend) {
   EXPECT_EQ(toy.init(&init, nullptr, &err), YOKE_INVALID_ARGUMENT);
   EXPECT_EQ(toy.wrap_model(context, nullptr, &result, &err), YOKE_INVALID_ARGUMENT);
   EXPECT_EQ(toy.wrap_model(context, &model.model(), nullptr, &err), YOKE_INVALID_ARGUMENT);
-  EXPECT_EQ(toy.step(result.model, nullptr, &out, &err), YOKE_INVALID_ARGUMENT);
-  EXPECT_EQ(toy.step(result.model, &step, &out, &err), YOKE_INVALID_ARGUMENT) << "batch is NULL";
-  EXPECT_EQ(toy.step(result.model, &step, nullptr, &err), YOKE_INVALID_ARGUMENT);
-  EXPECT_EQ(toy.checkpoint(result.model, nullptr, &err), YOKE_INVALID_ARGUMENT);
+  EXPECT_EQ(toy.step(wrapped, nullptr, &out, &err), YOKE_INVALID_ARGUMENT);
+  EXPECT_EQ(toy.step(wrapped, &step, &out, &err), YOKE_INVALID_ARGUMENT) << "batch is NULL";
+  EXPECT_EQ(toy.step(wrapped, &step, nullptr, &err), YOKE_INVALID_ARGUMENT);
+  EXPECT_EQ(toy.checkpoint(wrapped, nullptr, &err), YOKE_INVALID_ARGUMENT);
   for (int field = 0; field < 2; ++field) {
     YokeInitArgs partial = init_args();
     (field == 0 ? reinterpret_cast<const void*&>(partial.plan)
@@ -309,7 +340,7 @@ TEST_F(BackendTable, RefusesAStructOfAnotherKind) {
   const MockBatch batch({}, 1);
   const YokeStepArgs step = {
       YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS), &batch.batch(), 1, 0.1, 0, 0};
-  EXPECT_EQ(toy.step(result.model, &step, &out, &err), YOKE_INVALID_ARGUMENT);
+  EXPECT_EQ(toy.step(wrapped, &step, &out, &err), YOKE_INVALID_ARGUMENT);
 }
 
 TEST_F(BackendTable, RefusesCallsBeforeTheirHandleExists) {
@@ -323,16 +354,16 @@ TEST_F(BackendTable, RefusesCallsBeforeTheirHandleExists) {
 TEST_F(BackendTable, DestroyTakesNullAndPointersToNullAndRepeats) {
   toy.destroy_model(nullptr);
   toy.destroy(nullptr);
-  toy.destroy_model(&result.model);
+  toy.destroy_model(&wrapped);
   toy.destroy(&context);
   open();
-  toy.destroy_model(&result.model);
-  toy.destroy_model(&result.model);
+  toy.destroy_model(&wrapped);
+  toy.destroy_model(&wrapped);
 }
 
 TEST_F(BackendTable, ResultOfWrapModelCarriesHandleAndBytes) {
   open();
-  EXPECT_NE(result.model, nullptr);
+  EXPECT_NE(wrapped, nullptr);
   EXPECT_EQ(result.param_bytes, 10);
   EXPECT_EQ(result.grad_bytes, 20);
   EXPECT_EQ(result.optimizer_bytes, 30);

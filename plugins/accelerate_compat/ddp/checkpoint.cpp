@@ -6,8 +6,7 @@ namespace {
 void show(const YokeCheckpointArgs& args, YokePiece piece, const YokeTensor* values) {
   piece.header = YOKE_HEADER(YokePiece, YOKE_ID_PIECE);
   if (args.op != YOKE_CHECKPOINT_DESCRIBE) piece.view = values;
-  YokeError err = make_error();
-  check(args.visit(args.visit_ctx, &piece, &err), err);
+  call([&](YokeError* err) { return args.visit(args.visit_ctx, &piece, err); });
 }
 
 }  // namespace

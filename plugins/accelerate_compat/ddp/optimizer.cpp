@@ -7,9 +7,6 @@
 namespace yoke::accelerate_compat {
 namespace {
 
-// LibTorch's clip_grad_norm_, and the contract, keep the divisor away from zero with this.
-constexpr double kNormEps = 1e-6;
-
 std::vector<at::Tensor> pick(const std::vector<at::Tensor>& all, const std::vector<size_t>& which) {
   std::vector<at::Tensor> picked;
   picked.reserve(which.size());
@@ -41,9 +38,8 @@ Optimizer::Optimizer(const YokeOptimizer& config, const Parameters& parameters)
   }
 }
 
-void Optimizer::update(int64_t step, double lr, double norm) {
+void Optimizer::update(int64_t step, double lr, double scale) {
   step_ = step;
-  const double scale = config_.clip > 0 ? std::min(1.0, config_.clip / (norm + kNormEps)) : 1;
   for (const Group& group : groups_) {
     if (group.members.empty()) continue;
     if (config_.kind == YOKE_ADAMW) {

@@ -16,9 +16,9 @@ class Optimizer {
   // The parameters outlive the optimizer. Throws Error(INVALID_ARGUMENT) for an unknown kind.
   Optimizer(const YokeOptimizer& config, const Parameters& parameters);
 
-  // The update of a step (1 is the first) from the gradients in the leaves times min(1, clip /
-  // norm). Every trainable leaf has one. Leaves them undefined in value.
-  void update(int64_t step, double lr, double norm);
+  // The update of a step (1 is the first) from the gradients in the leaves times scale.
+  // Every trainable leaf has one. Leaves them undefined in value.
+  void update(int64_t step, double lr, double scale);
 
   // Kinds of its moments, and the values of one for a parameter by its index; undefined if frozen.
   const std::vector<std::string>& kinds() const { return kinds_; }

@@ -31,8 +31,9 @@ void initialise(const YokeModel& model, int64_t param, const at::Tensor& flat) {
   const at::Tensor values = at::empty({std::min(flat.numel(), kInitElements)}, at::kFloat);
   for (int64_t done = 0; done < flat.numel(); done += values.numel()) {
     const int64_t n = std::min(values.numel(), flat.numel() - done);
-    YokeError err = make_error();
-    check(model.init_param(model.ctx, param, done, n, values.data_ptr<float>(), &err), err);
+    call([&](YokeError* err) {
+      return model.init_param(model.ctx, param, done, n, values.data_ptr<float>(), err);
+    });
     flat.narrow(0, done, n).copy_(values.narrow(0, 0, n));
   }
 }

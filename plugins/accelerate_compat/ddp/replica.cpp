@@ -34,8 +34,8 @@ c10d::ProcessGroup* group(const YokeHost& host, uint32_t axes, const char* purpo
   }
   const auto& collectives = *reinterpret_cast<const YokeCollectives*>(service);
   YokeComm* comm = nullptr;
-  YokeError err = make_error();
-  check(collectives.comm(collectives.ctx, axes, purpose, &comm, &err), err);
+  call(
+      [&](YokeError* err) { return collectives.comm(collectives.ctx, axes, purpose, &comm, err); });
   if (void* native = collectives.native(comm, "c10d::ProcessGroup"))
     return static_cast<c10d::ProcessGroup*>(native);
   throw Error(YOKE_FAILED_PRECONDITION,
@@ -129,8 +129,9 @@ YokeStepResult Replica::step(const YokeStepArgs& args) {
   result.header = YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT);
   result.loss_sum = scalars[kLossSum].item<double>();
   result.loss_weight = scalars[kLossWeight].item<double>();
-  result.grad_norm = training ? gradient_norm() : std::numeric_limits<double>::quiet_NaN();
-  if (training) optimizer_.update(args.step, args.lr, result.grad_norm);
+  result.grad_norm = training ? yoke::gradient_norm(squared_gradients()) : kUnknown;
+  if (training && !std::isinf(result.grad_norm))
+    optimizer_.update(args.step, args.lr, clip_scale(plan_.optimizer->clip, result.grad_norm));
   return result;
 }
 
@@ -158,7 +159,7 @@ void Replica::drop_gradients() {
 }
 
 // The same on every rank: gradients are reduced, and summed in the same order.
-double Replica::gradient_norm() {
+double Replica::squared_gradients() {
   double sum = 0;
   for (const Parameter& p : parameters_.all()) {
     if (p.info->trainable == 0) continue;
@@ -167,7 +168,7 @@ double Replica::gradient_norm() {
     if (!grad.defined()) grad = at::zeros_like(p.leaf);
     sum += squared_norm(grad);
   }
-  return std::sqrt(sum);
+  return sum;
 }
 
 void Replica::reduce_scalars(at::Tensor& scalars) const {

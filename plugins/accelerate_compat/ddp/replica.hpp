@@ -39,7 +39,7 @@ class Replica final : public Wrapped {
   at::Tensor forward(const TorchInputs& inputs) const;  // the loss sum
   void backward(const at::Tensor& loss, double loss_grad, bool reduce);
   void drop_gradients();
-  double gradient_norm();
+  double squared_gradients();
   void reduce_scalars(at::Tensor& scalars) const;
 
   const YokeModelSummary& summary_;

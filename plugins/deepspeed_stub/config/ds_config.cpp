@@ -248,12 +248,7 @@ const std::vector<const YokeOptionInfo*>& option_infos() {
       declare(type, inline_name(key), std::string(key.why) + preset);
     }
     for (Declared& d : list) {
-      d.info.header = YOKE_HEADER(YokeOptionInfo, YOKE_ID_OPTION_INFO);
-      d.info.key = view(d.name);
-      d.info.default_value = d.info.choices = view("");
-      d.info.doc = view(d.doc);
-      d.info.min = 1;  // no limit: the plan judges
-      d.info.max = 0;
+      d.info = option_info(d.info.type, d.name, "", "", d.doc);  // no limits: the plan judges
     }
     return list;
   }();

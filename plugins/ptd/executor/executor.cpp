@@ -16,9 +16,6 @@ namespace {
 
 enum Scalar { kLossSum, kLossWeight, kSquaredNorm, kNumScalars };
 
-// LibTorch's clip_grad_norm_, and the contract, keep the divisor away from zero with this.
-constexpr double kNormEps = 1e-6;
-
 }  // namespace
 
 Executor::Executor(Parts parts)
@@ -198,14 +195,12 @@ void Executor::reduce_scalars(bool with_norm) {
   const double* v = values.const_data_ptr<double>();
   result_.loss_sum = v[kLossSum];
   result_.loss_weight = v[kLossWeight];
-  result_.grad_norm =
-      with_norm ? std::sqrt(v[kSquaredNorm]) : std::numeric_limits<double>::quiet_NaN();
+  result_.grad_norm = with_norm ? gradient_norm(v[kSquaredNorm]) : kUnknown;
 }
 
 void Executor::update() {
-  const double clip = parts_.clip;
-  const double scale = clip > 0 ? std::min(1.0, clip / (result_.grad_norm + kNormEps)) : 1.0;
-  parts_.optimizer.update(step_, lr_, scale);
+  if (std::isinf(result_.grad_norm)) return;
+  parts_.optimizer.update(step_, lr_, clip_scale(parts_.clip, result_.grad_norm));
 }
 
 void Executor::abandon_step() {

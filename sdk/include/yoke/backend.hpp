@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,6 +37,13 @@ void write_result(T* out, const T& value) {
   const YokeHeader* next = out->header.next;
   std::memcpy(static_cast<void*>(out), &value, size < sizeof(T) ? size : sizeof(T));
   out->header = {size, id, next};
+}
+
+// Makes *out zero but for the header, which is what a failed call leaves. Does nothing if it is
+// NULL or of another kind.
+template <class T>
+void clear_result(T* out, uint32_t id) {
+  if (out != nullptr && out->header.struct_id == id) write_result(out, T{});
 }
 
 // Collects every reason to refuse a plan.
@@ -58,6 +66,8 @@ class Refusals {
   void equivalent(std::string_view key, std::string_view given, std::string_view line) {
     send(key, given, line, "", 1);
   }
+  // Reasons that were reported without this object, as the functions of yoke/author.h do.
+  void add(int refused) { count_ += refused; }
   int count() const { return count_; }
 
  private:
@@ -81,6 +91,20 @@ class Refusals {
   int count_ = 0;
 };
 
+// A result that is not known, such as the norm of an evaluation.
+inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+// The norm of a step from its square; +infinity, which forbids the update, if it is not finite.
+inline double gradient_norm(double squared) {
+  const double norm = std::sqrt(squared);
+  return std::isfinite(norm) ? norm : std::numeric_limits<double>::infinity();
+}
+
+// What gradients are multiplied with, as at YokeOptimizer.
+inline double clip_scale(double clip, double norm) {
+  return clip > 0 && norm + 1e-6 > clip ? clip / (norm + 1e-6) : 1;
+}
+
 // A model, wrapped: owns shards and optimizer state. Destroyed before its Context.
 class Wrapped {
  public:
@@ -94,6 +118,7 @@ class Wrapped {
 class Context {
  public:
   virtual ~Context() = default;
+  // model lives until the result is destroyed. Collective.
   virtual std::unique_ptr<Wrapped> wrap_model(const YokeModel& model) = 0;
 };
 
@@ -102,8 +127,86 @@ class Backend {
   virtual ~Backend() = default;
   virtual const YokeDescription& describe() const = 0;
   virtual void plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals) const = 0;
+  // What args points to lives until the result is destroyed: it may be kept by reference.
+  // Collective.
   virtual std::unique_ptr<Context> init(const YokeInitArgs& args) const = 0;
 };
+
+// A description without options, of a backend on the neutral model. The texts are literals, and the
+// dtypes live as long as the process; axes and stages: bits.
+template <size_t N>
+YokeDescription description(const char* name,
+                            const char* version,
+                            const char* summary,
+                            const int32_t (&dtypes)[N],
+                            uint32_t axes,
+                            uint32_t zero_stages) {
+  YokeDescription d{};
+  d.header = YOKE_HEADER(YokeDescription, YOKE_ID_DESCRIPTION);
+  d.name = view(name);
+  d.version = view(version);
+  d.vendor = view("");
+  d.summary = view(summary);
+  d.torch_tag = view("");
+  d.param_dtypes = dtypes;
+  d.num_param_dtypes = N;
+  d.axes = axes;
+  d.zero_stages = zero_stages;
+  return d;
+}
+
+// Adds options; infos live as long as the process.
+inline void set_options(YokeDescription& d, const std::vector<const YokeOptionInfo*>& infos) {
+  d.options = infos.data();
+  d.num_options = infos.size();
+}
+
+// One row of a table of options; see YokeOptionInfo. The texts are literals. range: inclusive, of
+// numbers.
+struct OptionRange {
+  double min = 1, max = 0;  // no limit
+};
+inline YokeOptionInfo option_info(int32_t type,
+                                  std::string_view key,
+                                  std::string_view default_value,
+                                  std::string_view choices,
+                                  std::string_view doc,
+                                  OptionRange range = {}) {
+  YokeOptionInfo o{};
+  o.header = YOKE_HEADER(YokeOptionInfo, YOKE_ID_OPTION_INFO);
+  o.key = view(key);
+  o.default_value = view(default_value);
+  o.choices = view(choices);
+  o.doc = view(doc);
+  o.min = range.min;
+  o.max = range.max;
+  o.type = type;
+  return o;
+}
+
+// Pointers to the rows of a table that lives as long as the process, as YokeDescription wants them.
+template <class Rows>
+std::vector<const YokeOptionInfo*> pointers_to(const Rows& rows) {
+  std::vector<const YokeOptionInfo*> pointers;
+  for (const YokeOptionInfo& row : rows) pointers.push_back(&row);
+  return pointers;
+}
+
+// A context that makes objects of class Model from (const YokeModel&, const YokeInitArgs&).
+template <class Model>
+std::unique_ptr<Context> context_of(const YokeInitArgs& args) {
+  class OfModel final : public Context {
+   public:
+    explicit OfModel(const YokeInitArgs& args) : args_(args) {}
+    std::unique_ptr<Wrapped> wrap_model(const YokeModel& model) override {
+      return std::make_unique<Model>(model, args_);
+    }
+
+   private:
+    const YokeInitArgs args_;  // what it points to lives until destroy returned
+  };
+  return std::make_unique<OfModel>(args);
+}
 
 namespace detail {
 
@@ -133,6 +236,7 @@ struct Table {
   static int32_t describe(const YokeDescription** out, YokeError* err) {
     return guard(err, [&] {
       if (out == nullptr) throw Error(YOKE_INVALID_ARGUMENT, "describe: out is NULL");
+      *out = nullptr;
       *out = &instance().describe();
     });
   }
@@ -141,6 +245,7 @@ struct Table {
     return guard(err, [&] {
       require(args, YOKE_ID_PLAN_ARGS, "plan: args");
       require(plan, YOKE_ID_PLAN, "plan: plan");
+      require(plan->optimizer, YOKE_ID_OPTIMIZER, "plan: plan->optimizer");
       Refusals refusals(*args);
       instance().plan(*args, *plan, refusals);
       if (refusals.count() > 0) {
@@ -156,6 +261,7 @@ struct Table {
       *out = nullptr;
       require(args, YOKE_ID_INIT_ARGS, "init: args");
       require(args->plan, YOKE_ID_PLAN, "init: args->plan");
+      require(args->plan->optimizer, YOKE_ID_OPTIMIZER, "init: args->plan->optimizer");
       require(args->host, YOKE_ID_HOST, "init: args->host");
       *out = reinterpret_cast<YokeContext*>(instance().init(*args).release());
     });
@@ -166,6 +272,7 @@ struct Table {
                             YokeWrapResult* out,
                             YokeError* err) {
     return guard(err, [&] {
+      clear_result(out, YOKE_ID_WRAP_RESULT);
       require_handle(context, "wrap_model: context");
       require(model, YOKE_ID_MODEL, "wrap_model: model");
       require(out, YOKE_ID_WRAP_RESULT, "wrap_model: out");
@@ -181,6 +288,7 @@ struct Table {
                       YokeStepResult* out,
                       YokeError* err) {
     return guard(err, [&] {
+      clear_result(out, YOKE_ID_STEP_RESULT);
       require_handle(model, "step: model");
       require(args, YOKE_ID_STEP_ARGS, "step: args");
       require(args->batch, YOKE_ID_BATCH, "step: args->batch");

@@ -96,4 +96,11 @@ inline void check(int32_t code, const YokeError& err) {
   if (code != YOKE_OK) throw Error(code, err.text, err.rank, err.step);
 }
 
+// f(&err): a call across the border.
+template <class F>
+void call(F&& f) {
+  YokeError err = make_error();
+  check(std::forward<F>(f)(&err), err);
+}
+
 }  // namespace yoke

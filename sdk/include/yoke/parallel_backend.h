@@ -7,24 +7,39 @@
  *
  *   entry -> describe -> plan -> init -> wrap_model -> step ... checkpoint ... -> destroy_model -> destroy
  *
- * DRAFT. Until version 1.0 is frozen this file may change in any way; all users change with it.
+ * Version 1 is frozen: a backend built with any 1.x of this file works with every host of 1.y, and a host
+ * with every backend. What changes is listed under "ABI" in CHANGELOG.md.
  *
  * Layout     Every struct that may grow starts with a YokeHeader. Fields are only appended. A reader
- *            uses a field only if YOKE_HAS says that the other side knows it; a zero field means "not
- *            given". A writer into memory of the other side writes at most header.struct_size bytes.
- *            Structs without a header are frozen. Arrays of growable structs are arrays of pointers.
- *            An unknown struct in a header.next chain is skipped.
+ *            uses a field of a later version only if YOKE_HAS says that the other side knows it; a zero
+ *            field means "not given", and reserved fields are zero. A writer into memory of the other
+ *            side writes at most header.struct_size bytes and leaves the header alone. Structs without a
+ *            header are frozen. Arrays of growable structs are arrays of pointers. An unknown struct in a
+ *            header.next chain is skipped.
  * Strings    UTF-8, data[size] is 0. Arguments live for the call, descriptions for the process.
  * Errors     Every function that can fail returns YOKE_OK or a code and, if err is not NULL, fills *err.
  *            A text says what failed, the value given, what is allowed and how to fix it. Nothing is
  *            thrown across the border; nothing in a library ends the process or prints. A failed call
- *            leaves every handle valid, outputs zero, and its inputs with the caller.
+ *            leaves every handle valid, its outputs zero but for their headers, and its inputs with the
+ *            caller. After a failed step or LOAD the state may be that of no step: another LOAD, or
+ *            destroy_model, comes next.
  * Threads    entry, describe and plan: any thread, any time. All other calls: one at a time per
  *            context, not tied to one thread. Two contexts in one process are independent of each
  *            other. Callbacks of a model run only on the thread that is inside wrap_model, step or
  *            checkpoint. After destroy returned no thread of the backend may live.
+ * Ownership  Memory belongs to whoever made it. Arguments are borrowed for the call, unless a comment
+ *            says how long they live. A YokeManagedTensor belongs to who received it, who calls its
+ *            deleter once, before destroy returns. A managed tensor that a failed call was given stays
+ *            with its caller.
+ * Streams    On the CPU there are none: a call returns when its results are in memory. On a CUDA device
+ *            everything that passes the border is in order on YokeHost.stream: inputs of a call are ready
+ *            there when it starts, its outputs when it returns, though the device may still be at work. A
+ *            backend with streams of its own joins them to this one by events, never by waiting for the
+ *            device, and gives the current device back as it found it. Scalars (losses, norms, weights)
+ *            are host memory, ready when a call returns.
  * Collective A function marked so is called by all ranks in the same order. If a peer is lost, the
- *            others return YOKE_UNAVAILABLE within the run's timeout.
+ *            others return YOKE_UNAVAILABLE within the run's timeout. Which operations a backend issues
+ *            follows from the plan, the model and the step, never from values that only one rank has.
  */
 #ifndef YOKE_PARALLEL_BACKEND_H_
 #define YOKE_PARALLEL_BACKEND_H_
@@ -207,6 +222,12 @@ typedef struct YokeOptionInfo {
   int32_t reserved;
 } YokeOptionInfo;
 
+/* Promises that a backend does not keep; the host then leaves out what it would check.
+ * YOKE_LOCAL_UPDATES: ranks along dp_replicate update on their own and agree every so many steps, as
+ * DiLoCo does. In between replicas differ (a checkpoint takes the copies with replica 0), and the update is
+ * not the one at YokeOptimizer. */
+enum { YOKE_LOCAL_UPDATES = 1 };
+
 /* Who the backend is and what it can do. Lives as long as the process. */
 typedef struct YokeDescription {
   YokeHeader header;
@@ -221,6 +242,8 @@ typedef struct YokeDescription {
   uint64_t num_param_dtypes;
   uint32_t axes;        /* bit per axis that may have a degree > 1 */
   uint32_t zero_stages; /* bit n = ZeRO stage n */
+  uint32_t traits;      /* YOKE_LOCAL_UPDATES */
+  uint32_t reserved;
 } YokeDescription;
 
 /* ---- The model, neutral -------------------------------------------------------------------------- */
@@ -313,7 +336,8 @@ typedef struct YokeBackwardArgs {
 
 /* Filled by the host. Callbacks take `ctx` first. A backend without LibTorch needs nothing else. */
 typedef struct YokeModel {
-  YokeHeader header; /* next: YOKE_ID_TORCH_MODEL if the backend's torch_tag equals the host's */
+  YokeHeader header; /* next: YOKE_ID_TORCH_MODEL if the torch_tag of the backend, or of one that it has
+                        opened, equals the host's */
   const YokeModelSummary* summary;
   void* ctx;
   /* Initial values of the flat row-major range [begin, begin + count) of a parameter, as fp32. */
@@ -343,7 +367,8 @@ typedef struct YokeOption {
 
 enum { YOKE_SGD = 1, YOKE_ADAMW = 2 };
 
-/* The update of step t (1 is the first) from the mean gradient G of the batch, as LibTorch does it:
+/* The update of step t (1 is the first) from the mean gradient G of the batch, as LibTorch does it. If
+ * norm(G) is not finite, the state stays as it is, on every rank.
  *   g = G * min(1, clip / (norm(G) + 1e-6))      norm: over all trainable parameters; clip = 0: g = G
  *   p = p - lr * weight_decay * p                parameters with decay only, before the rest
  *   AdamW  m = beta1 * m + (1 - beta1) * g       "exp_avg"
@@ -404,7 +429,8 @@ typedef struct YokePlanArgs {
 
 enum { YOKE_LOG_DEBUG = 1, YOKE_LOG_INFO = 2, YOKE_LOG_WARNING = 3, YOKE_LOG_ERROR = 4 };
 
-/* What the host does for a backend. Any thread, until destroy returned. No function is NULL. */
+/* What the host does for a backend. Any thread, until destroy returned. No function is NULL. `stream` is
+ * the cudaStream_t of this rank if `device` is a CUDA device (NULL = the legacy default stream), else NULL. */
 typedef struct YokeHost {
   YokeHeader header;
   void* ctx;
@@ -415,6 +441,7 @@ typedef struct YokeHost {
   int32_t (*check_cancel)(void* ctx); /* 1 = return YOKE_CANCELLED soon */
   /* A table of functions by name ("yoke.collectives/1"), at least min_size bytes; NULL = not here. */
   const YokeHeader* (*get_service)(void* ctx, const char* name, uint64_t min_size);
+  void* stream;
 } YokeHost;
 
 typedef struct YokeComm YokeComm; /* communicator of a set of ranks; lives until destroy of the context */
@@ -475,12 +502,13 @@ typedef struct YokeBackends {
 typedef struct YokeContext YokeContext; /* the backend's, per rank */
 typedef struct YokeWrapped YokeWrapped; /* the backend's view of one model */
 
+/* All that it points to lives until destroy returned. */
 typedef struct YokeInitArgs {
   YokeHeader header;
   const YokePlan* plan; /* as plan left it, complete */
   const YokeOption* options;
   uint64_t num_options;
-  const YokeHost* host; /* lives until destroy returned */
+  const YokeHost* host;
 } YokeInitArgs;
 
 /* What the model costs this rank, in bytes. -1 = not known, as is 0 activations or traffic. */
@@ -512,7 +540,8 @@ enum { YOKE_STEP_FORWARD_ONLY = 1 }; /* evaluation: no gradient, no update, no c
 typedef struct YokeStepArgs {
   YokeHeader header;
   const YokeBatch* batch;
-  int64_t step; /* 1 is the first update */
+  int64_t step; /* 1 is the first update, then one more than the last update, or than the "step" that LOAD
+                   brought. Of an evaluation: the last update */
   double lr;
   uint32_t flags;
   uint32_t reserved;
@@ -523,7 +552,7 @@ typedef struct YokeStepResult {
   YokeHeader header;
   double loss_sum;    /* over the whole batch, of all data ranks; loss = loss_sum / token_weight */
   double loss_weight; /* targets that were really summed, of all data ranks */
-  double grad_norm;   /* global 2-norm before clipping */
+  double grad_norm;   /* global 2-norm before clipping; +infinity if it is not finite */
 } YokeStepResult;
 
 /* ---- checkpoint ---------------------------------------------------------------------------------- */
@@ -532,7 +561,9 @@ enum { YOKE_CHECKPOINT_SAVE = 1, YOKE_CHECKPOINT_LOAD = 2, YOKE_CHECKPOINT_DESCR
 
 /* A part of the state that this rank holds. Kinds: "param" (always the master copy), "exp_avg",
  * "exp_avg_sq", "momentum", and the scalar "step" (name "optimizer", ndim 0, int64). Master copies and
- * moments have the compute dtype, but fp32 where that is bf16.
+ * moments have the compute dtype, but fp32 where that is bf16. A backend may have kinds of its own,
+ * [a-z0-9_]+ of at most 31 bytes; on LOAD of another backend's checkpoint visit answers YOKE_NOT_FOUND for
+ * them.
  *
  * A piece is made of runs of the flat row-major tensor, one every `stride` elements: its element i is
  * element begin + (i / run) * stride + i % run of the tensor, i in [0, count). The last run may be short.

@@ -51,6 +51,17 @@ T* data(const YokeTensor& t) {
   return reinterpret_cast<T*>(static_cast<char*>(t.data) + t.byte_offset);
 }
 
+// A stretch of somebody's array.
+struct Span {
+  void* data = nullptr;
+  int64_t count = 0;
+  int32_t dtype = YOKE_F32;
+
+  void* at(int64_t i) const { return static_cast<char*>(data) + i * item_size(dtype); }
+  Span sub(int64_t begin, int64_t n) const { return {at(begin), n, dtype}; }
+  int64_t bytes() const { return count * item_size(dtype); }
+};
+
 // A compact one-dimensional view of count elements at data; borrows data, owns only its shape.
 class FlatView {
  public:
@@ -62,6 +73,7 @@ class FlatView {
     tensor_.dtype = data_type(dtype);
     tensor_.shape = &count_;
   }
+  explicit FlatView(const Span& span) : FlatView(span.data, span.count, span.dtype) {}
   FlatView(const FlatView&) = delete;
   FlatView& operator=(const FlatView&) = delete;
   const YokeTensor* get() const { return &tensor_; }
