@@ -98,6 +98,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"serial", {"serial", {}}},
         Case{"serial_2", {"serial", {"--virtual", "2"}}, true},
         Case{"serial_sgd", {"serial", {}}, false, false, true},
+        Case{"diloco_2", {"diloco", {"--virtual", "2", "diloco.local_steps=4"}}},
         Case{"ptd", {"ptd", {}}},
         Case{"ptd_fp64", {"ptd", {}}, true},
         Case{"ptd_ddp_2", {"ptd", {"--virtual", "2", "dp_degree=2"}}},

@@ -30,6 +30,19 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"decay_matrices", "serial", {}, kMatrices}),
     layout_name);
 
+// The other examples: serial's schedule in C++, on the callbacks and on LibTorch's autograd.
+INSTANTIATE_TEST_SUITE_P(
+    Examples,
+    Parity,
+    ::testing::Values(
+        Layout{"replicas_2", "replicas", {"--virtual", "2"}, kTied, {"dp_replicate", 1, 1}},
+        Layout{"torch_2_accumulation_2",
+               "torch_replicas",
+               {"--virtual", "2", "train.micro_batch=2"},
+               kTied,
+               {"dp_replicate", 1, 1}}),
+    layout_name);
+
 // deepspeed_stub. Stage 0: one reduction; 1 and 2: reduced, then gathered once per step, and stage
 // 2 reduces every micro-batch; 3: gathered for forward and, with no reuse distance, again for
 // backward, but for the last block.

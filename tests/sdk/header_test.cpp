@@ -2,10 +2,13 @@
 // hole in any struct; so do the C++ layer and the C example.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <ostream>
 #include <regex>
 #include <string>
@@ -111,9 +114,23 @@ TEST_P(ContractHeader, APaddedStructWouldBeNoticed) {
 
 TEST_P(CppLayer, CompilesWithoutWarning) {
   const Source source(
-      "#include \"yoke/backend.hpp\"\n#include \"yoke/error.hpp\"\n#include \"yoke/tensor.hpp\"\n");
+      "#include \"yoke/comm.hpp\"\n#include \"yoke/flat.hpp\"\n#include \"yoke/inner.hpp\"\n"
+      "#include \"yoke/nearest.hpp\"\n");
   const Compiled result = compile(GetParam(), kWarnings, source.path());
   EXPECT_EQ(result.status, 0) << result.output;
+}
+
+int64_t lines_of(const std::string& file) {
+  std::ifstream in(file);
+  return std::count(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>(), '\n');
+}
+
+// All of a backend, comments and blank lines too.
+TEST(Examples, AreShort) {
+  EXPECT_GT(lines_of(YOKE_SDK "/examples/serial.c"), 0);
+  EXPECT_LE(lines_of(YOKE_SDK "/examples/serial.c"), 150);
+  EXPECT_GT(lines_of(YOKE_SDK "/examples/replicas.cpp"), 0);
+  EXPECT_LE(lines_of(YOKE_SDK "/examples/replicas.cpp"), 60);
 }
 
 TEST_P(ExampleInC, CompilesWithoutWarning) {

@@ -1,0 +1,342 @@
+// diloco: a backend on top of any other. Workers train on their own, each with the inner backend on
+// a part of the ranks; every `local_steps` steps they agree: the mean of how far they have moved is
+// the gradient of an outer SGD with Nesterov momentum. (Douillard et al. 2023; constants as in
+// OpenDiLoCo.)
+//
+//   workers = ranks along dp_replicate         the inner world = the other axes
+//   d = anchor - mean over workers of their parameters
+//   v = momentum * v + d ;  anchor = anchor - lr * (d + momentum * v) ;  every worker goes on from
+//   it
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "yoke/comm.hpp"
+#include "yoke/flat.hpp"
+#include "yoke/inner.hpp"
+
+namespace {
+
+using yoke::Options;
+
+constexpr uint32_t kWorkers = YOKE_AXIS_BIT(YOKE_DP_REPLICATE);
+constexpr uint32_t kInside = YOKE_ALL_AXES & ~kWorkers;
+
+// What the inner backend is asked to do: one worker's share of the run.
+YokePlan inner_plan(const YokePlan& outer) {
+  YokePlan inner = outer;
+  const int32_t workers = outer.degree[YOKE_DP_REPLICATE];
+  inner.world_size /= workers;
+  inner.global_batch /= workers;
+  inner.degree[YOKE_DP_REPLICATE] = 1;
+  return inner;
+}
+
+// ---- The outer optimizer: flat fp32 or fp64 memory, over all parameters that this rank holds ----
+
+class Outer {
+ public:
+  Outer(const Options& options, const yoke::Comm& workers)
+      : lr_(options.number("lr")), momentum_(options.number("momentum")), workers_(workers) {}
+
+  // values: of this rank's pieces, one behind the other. They are where the workers start from.
+  void start(const std::vector<double>& values) {
+    anchor_ = values;
+    velocity_.assign(values.size(), 0);
+  }
+  // Replaces values by the new anchor. Collective over the workers.
+  void step(std::vector<double>& values) {
+    workers_.all_reduce({values.data(), static_cast<int64_t>(values.size()), YOKE_F64}).wait();
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double moved = anchor_[i] - values[i] / workers_.size();
+      velocity_[i] = momentum_ * velocity_[i] + moved;
+      anchor_[i] -= lr_ * (moved + momentum_ * velocity_[i]);
+    }
+    values = anchor_;
+  }
+  std::vector<double>& anchor() { return anchor_; }
+  std::vector<double>& velocity() { return velocity_; }
+
+ private:
+  const double lr_, momentum_;
+  const yoke::Comm& workers_;
+  std::vector<double> anchor_, velocity_;
+};
+
+// ---- A worker's model: the inner backend's state, read and written through its checkpoint ----
+
+struct Setup {
+  const YokeHost& host;
+  int64_t local_steps;
+  yoke::Comm workers;  // for parameters and scalars
+  yoke::Comm shards;   // the data ranks of this worker
+};
+
+class Worker final : public yoke::Wrapped {
+ public:
+  Worker(std::unique_ptr<yoke::Wrapped> inner, const Setup& setup, const Options& options)
+      : inner_(std::move(inner)), setup_(setup), outer_(options, setup.workers) {
+    outer_.start(read());
+  }
+
+  YokeWrapResult wrap_result() const override {
+    YokeWrapResult result = inner_->wrap_result();
+    const auto own = static_cast<int64_t>(sizeof(double) * num_values_);
+    if (result.optimizer_bytes >= 0) result.optimizer_bytes += 2 * own;
+    result.axis_bytes[YOKE_DP_REPLICATE] = own / setup_.local_steps;  // a mean
+    return result;
+  }
+
+  YokeStepResult step(const YokeStepArgs& args) override {
+    YokeBatch batch = *args.batch;
+    batch.token_weight = own_weight(batch);
+    YokeStepArgs inner = args;
+    inner.batch = &batch;
+    const YokeStepResult own = inner_->step(inner);
+    if (yoke::is_training(args) && args.step % setup_.local_steps == 0) agree();
+    const auto [loss, weight, squares] =
+        setup_.workers.sum<3>({own.loss_sum, own.loss_weight, own.grad_norm * own.grad_norm});
+    return {{}, loss, weight, std::sqrt(squares / setup_.workers.size())};
+  }
+
+  void checkpoint(const YokeCheckpointArgs& args) override;
+
+ private:
+  struct Walk;
+
+  // Targets that this worker trains on: those that are not negative, or an equal share of them all.
+  double own_weight(const YokeBatch& batch) const {
+    double targets = 0;
+    bool known = false;
+    for (uint64_t m = 0; m < batch.num_micros; ++m) {
+      for (uint64_t i = 0; i < batch.micros[m]->num_inputs; ++i) {
+        const YokeInput& input = batch.micros[m]->inputs[i];
+        if (yoke::view(input.role) != "targets" || YOKE_DTYPE_OF(input.tensor.dtype) != YOKE_I64)
+          continue;
+        const auto* ids = yoke::data<const int64_t>(input.tensor);
+        for (int64_t k = 0; k < yoke::numel(input.tensor); ++k) targets += ids[k] >= 0 ? 1 : 0;
+        known = true;
+      }
+    }
+    if (!known) return batch.token_weight / setup_.workers.size();
+    return setup_.shards.sum<1>({targets})[0];
+  }
+
+  void agree() {
+    std::vector<double> values = read();
+    outer_.step(values);
+    write(values);
+  }
+
+  // The inner parameters as fp64, one piece behind the other; the rest of its state is kept as
+  // bytes.
+  std::vector<double> read() {
+    std::vector<double> values;
+    kept_.clear();
+    walk(YOKE_CHECKPOINT_SAVE, [&](const YokePiece& piece, YokeError*) {
+      const auto* bytes = yoke::data<const char>(*piece.view);
+      kept_.emplace_back(bytes, bytes + piece.count * yoke::item_size(piece.dtype));
+      for (int64_t k = 0; is_param(piece) && k < piece.count; ++k)
+        values.push_back(yoke_get(bytes, piece.dtype, k));
+      return YOKE_OK;
+    });
+    num_values_ = values.size();
+    return values;
+  }
+  void write(const std::vector<double>& values) {
+    size_t next = 0, at = 0;
+    walk(YOKE_CHECKPOINT_LOAD, [&](const YokePiece& piece, YokeError*) {
+      auto* bytes = yoke::data<char>(*piece.view);
+      std::memcpy(bytes, kept_[next].data(), kept_[next].size());
+      for (int64_t k = 0; is_param(piece) && k < piece.count; ++k)
+        yoke_set(bytes, piece.dtype, k, values[at++]);
+      ++next;
+      return YOKE_OK;
+    });
+    kept_.clear();
+  }
+
+  static bool is_param(const YokePiece& piece) { return yoke::view(piece.kind) == "param"; }
+
+  // The inner backend's checkpoint; visit(piece, err) returns a code.
+  template <class F>
+  void walk(int32_t op, F&& visit) {
+    YokeCheckpointArgs args{};
+    args.header = YOKE_HEADER(YokeCheckpointArgs, YOKE_ID_CHECKPOINT_ARGS);
+    args.op = op;
+    args.visit_ctx = &visit;
+    args.visit = [](void* ctx, const YokePiece* piece, YokeError* err) {
+      int32_t code = YOKE_OK;
+      const int32_t thrown = yoke::guard(err, [&] { code = (*static_cast<F*>(ctx))(*piece, err); });
+      return thrown != YOKE_OK ? thrown : code;
+    };
+    inner_->checkpoint(args);
+  }
+
+  const std::unique_ptr<yoke::Wrapped> inner_;
+  const Setup& setup_;
+  Outer outer_;
+  std::vector<std::vector<char>> kept_;  // between read and write
+  size_t num_values_ = 0;
+};
+
+// ---- Checkpoints: worker 0's state under the usual kinds, so that any backend can go on from it;
+// that of worker n as w<n>_<kind>; the outer optimizer as outer_anchor and outer_velocity ----
+
+struct Worker::Walk {
+  const YokeCheckpointArgs& args;
+  const int64_t worker, workers;
+
+  int32_t visit(YokePiece piece, const std::string& kind, YokeError* err) const {
+    piece.kind = yoke::view(kind);
+    return args.visit(args.visit_ctx, &piece, err);
+  }
+  int32_t inner(const YokePiece& piece, YokeError* err) const {
+    const std::string kind(yoke::view(piece.kind));
+    if (worker == 0) return visit(piece, kind, err);
+    const int32_t code = visit(piece, "w" + std::to_string(worker) + "_" + kind, err);
+    const bool unknown = args.op == YOKE_CHECKPOINT_LOAD && code == YOKE_NOT_FOUND;
+    return unknown ? visit(piece, kind, err) : code;
+  }
+  // values: of the piece. If the checkpoint has none of this kind, they become what `otherwise`
+  // says.
+  template <class F>
+  int32_t outer(YokePiece piece, const char* kind, double* values, F&& otherwise, YokeError* err) {
+    const yoke::FlatView view(values, piece.count, YOKE_F64);
+    const YokeTensor* const inner = piece.view;
+    piece.dtype = YOKE_F64;
+    piece.replica = piece.replica * workers + worker;
+    piece.view = args.op == YOKE_CHECKPOINT_DESCRIBE ? nullptr : view.get();
+    const int32_t code = visit(piece, kind, err);
+    if (args.op != YOKE_CHECKPOINT_LOAD || code != YOKE_NOT_FOUND) return code;
+    for (int64_t k = 0; k < piece.count; ++k) values[k] = otherwise(*inner, k);
+    return YOKE_OK;
+  }
+};
+
+void Worker::checkpoint(const YokeCheckpointArgs& args) {
+  Walk show{args, setup_.workers.rank(), setup_.workers.size()};
+  size_t at = 0;
+  walk(args.op, [&](const YokePiece& piece, YokeError* err) -> int32_t {
+    YOKE_TRY(show.inner(piece, err));
+    if (!is_param(piece)) return YOKE_OK;
+    const auto loaded = [](const YokeTensor& t, int64_t k) {
+      return yoke_get(yoke::data<char>(t), YOKE_DTYPE_OF(t.dtype), k);
+    };
+    const auto zero = [](const YokeTensor&, int64_t) { return 0.0; };
+    YOKE_TRY(show.outer(piece, "outer_anchor", outer_.anchor().data() + at, loaded, err));
+    YOKE_TRY(show.outer(piece, "outer_velocity", outer_.velocity().data() + at, zero, err));
+    at += static_cast<size_t>(piece.count);
+    return YOKE_OK;
+  });
+}
+
+// ---- Context and backend ----
+
+class DilocoContext final : public yoke::Context {
+ public:
+  explicit DilocoContext(const YokeInitArgs& args)
+      : options_(args.options, args.num_options),
+        plan_(inner_plan(*args.plan)),
+        inner_(yoke::InnerBackend(*args.host, std::string(options_.string("inner")), kInside)
+                   .init(plan_)),
+        setup_{*args.host,
+               options_.integer("local_steps"),
+               yoke::Comm(*args.host, kWorkers, "diloco"),
+               yoke::Comm(*args.host, YOKE_AXIS_BIT(YOKE_DP_SHARD), "diloco weights")} {}
+
+  std::unique_ptr<yoke::Wrapped> wrap_model(const YokeModel& model) override {
+    return std::make_unique<Worker>(inner_->wrap_model(model), setup_, options_);
+  }
+
+ private:
+  const Options options_;
+  const YokePlan plan_;
+  const std::unique_ptr<yoke::Context> inner_;
+  const Setup setup_;
+};
+
+class Diloco final : public yoke::Backend {
+ public:
+  const YokeDescription& describe() const override {
+    static const YokeOptionInfo rows[] = {
+        yoke::option_info(YOKE_OPTION_STRING, "inner", "replicas", "", "backend of every worker"),
+        yoke::option_info(YOKE_OPTION_INT,
+                          "local_steps",
+                          "50",
+                          "",
+                          "steps between two agreements of the workers",
+                          {1, 1e9}),
+        yoke::option_info(YOKE_OPTION_DOUBLE, "lr", "0.7", "", "of the outer SGD", {0, 1e9}),
+        yoke::option_info(YOKE_OPTION_DOUBLE,
+                          "momentum",
+                          "0.9",
+                          "",
+                          "Nesterov's, of the outer SGD; 0 with lr 1 = plain averaging",
+                          {0, 1}),
+    };
+    static const auto options = yoke::pointers_to(rows);
+    static constexpr int32_t dtypes[] = {YOKE_F32, YOKE_F64, YOKE_BF16};
+    static const YokeDescription description = [] {
+      YokeDescription d = yoke::description("diloco",
+                                            "1.0.0",
+                                            "DiLoCo: local training on any backend, rare agreement",
+                                            dtypes,
+                                            YOKE_ALL_AXES,
+                                            0xf);
+      yoke::set_options(d, options);
+      d.traits = YOKE_LOCAL_UPDATES;
+      return d;
+    }();
+    return description;
+  }
+
+  void plan(const YokePlanArgs& args, YokePlan& plan, yoke::Refusals& refusals) const override {
+    const std::string name(Options(args.options, args.num_options).string("inner"));
+    if (name == "diloco")
+      return refusals.refuse("diloco.inner", name, "another backend", "one level is enough");
+    if (!settle_workers(plan, refusals)) return;
+    const YokePlan asked = plan;
+    plan = inner_plan(asked);
+    const int before = refusals.count();
+    const auto hand_on = [&](const YokeRefusal& r) {
+      args.refuse(args.refuse_ctx, &r);
+      if (r.note == 0) refusals.add(1);
+    };
+    YokeError err = yoke::make_error();
+    const int32_t code = yoke::InnerBackend(args, name).plan(args, plan, hand_on, &err);
+    if (refusals.count() == before) yoke::check(code, err);
+    plan.world_size = asked.world_size;
+    plan.global_batch = asked.global_batch;
+    plan.degree[YOKE_DP_REPLICATE] = asked.degree[YOKE_DP_REPLICATE];
+  }
+
+  std::unique_ptr<yoke::Context> init(const YokeInitArgs& args) const override {
+    return std::make_unique<DilocoContext>(args);
+  }
+
+ private:
+  // Workers: dp_degree, or as many as the other degrees leave ranks for.
+  static bool settle_workers(YokePlan& plan, yoke::Refusals& refusals) {
+    int32_t& workers = plan.degree[YOKE_DP_REPLICATE];
+    int32_t others = 1;
+    for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
+      if (axis != YOKE_DP_REPLICATE && plan.degree[axis] > 0) others *= plan.degree[axis];
+    }
+    if (workers == 0) workers = std::max(1, plan.world_size / others);
+    const auto require_divides = [&](const char* key, int32_t total, const char* what) {
+      if (total % workers == 0) return true;
+      refusals.refuse(key,
+                      std::to_string(workers),
+                      "a divisor of " + std::to_string(total),
+                      std::string("every worker gets an equal share of the ") + what);
+      return false;
+    };
+    const bool ranks = require_divides("dp_degree", plan.world_size, "ranks");
+    return require_divides("dp_degree", plan.global_batch, "global batch") && ranks;
+  }
+};
+
+}  // namespace
+
+YOKE_EXPORT_BACKEND(Diloco)

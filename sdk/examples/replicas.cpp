@@ -1,0 +1,55 @@
+// replicas: data parallelism in C++ on the host's collectives. Every rank holds the whole model and
+// runs its own micro-batches; gradients are summed once per step.
+#include "yoke/comm.hpp"
+#include "yoke/flat.hpp"
+
+namespace {
+
+class Replica final : public yoke::Wrapped {
+ public:
+  Replica(const YokeModel& model, const YokeInitArgs& args)
+      : host_(*args.host),
+        ranks_(host_, YOKE_AXIS_BIT(YOKE_DP_REPLICATE), "reduce"),
+        state_(model, args) {}
+
+  YokeWrapResult wrap_result() const override { return state_.bytes(); }
+  YokeStepResult step(const YokeStepArgs& args) override {
+    auto [loss, weight] = ranks_.sum(state_.run(args, host_));
+    if (!yoke::is_training(args)) return {{}, loss, weight, yoke::kUnknown};
+    ranks_.all_reduce(state_.grad()).wait();
+    const double norm = state_.norm();
+    state_.update(args, norm);
+    return {{}, loss, weight, norm};
+  }
+  void checkpoint(const YokeCheckpointArgs& args) override { state_.visit(args, host_.rank); }
+
+ private:
+  const YokeHost& host_;
+  const yoke::Comm ranks_;
+  yoke::Flat state_;
+};
+
+class Replicas final : public yoke::Backend {
+ public:
+  const YokeDescription& describe() const override {
+    static constexpr int32_t dtypes[] = {YOKE_F32, YOKE_F64};
+    static const YokeDescription description =
+        yoke::description("replicas",
+                          "1.0.0",
+                          "data parallelism in C++: one sum per step",
+                          dtypes,
+                          YOKE_AXIS_BIT(YOKE_DP_REPLICATE),
+                          1u << 0);
+    return description;
+  }
+  void plan(const YokePlanArgs& args, YokePlan& plan, yoke::Refusals& refusals) const override {
+    yoke::settle_flat(args, plan, refusals, YOKE_DP_REPLICATE, "remove it: all ranks replicate");
+  }
+  std::unique_ptr<yoke::Context> init(const YokeInitArgs& args) const override {
+    return yoke::context_of<Replica>(args);
+  }
+};
+
+}  // namespace
+
+YOKE_EXPORT_BACKEND(Replicas)
