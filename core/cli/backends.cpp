@@ -8,6 +8,7 @@
 #include "core/backend/probe.hpp"
 #include "core/backend/search.hpp"
 #include "core/cli/command.hpp"
+#include "core/cli/new_backend.hpp"
 #include "core/cli/table.hpp"
 #include "core/cli/worker_program.hpp"
 #include "core/launch/exit_code.hpp"
@@ -156,7 +157,10 @@ std::string info_text(const Json& d, const std::string& path) {
   text += "  LibTorch     " + (tag.empty() ? "not used (neutral model)" : tag) + "\n";
   text += "  axes         " + words(d["axes"]) + "\n";
   text += "  ZeRO stages  " + words(d["zero_stages"]) + "\n";
-  text += "  dtypes       " + words(d["param_dtypes"]) + "\n\n";
+  text += "  dtypes       " + words(d["param_dtypes"]) + "\n";
+  if (d["local_updates"])
+    text += "  updates      local: replicas agree from time to time, not at every step\n";
+  text += "\n";
   if (d["options"].empty()) return text + "It has no options.\n";
   Table table({"option", "type", "default", "allowed", "meaning"});
   for (const Json& o : d["options"]) {
@@ -210,16 +214,22 @@ int backends_command(const std::vector<std::string>& args) {
       app.add_subcommand("list", "every backend that can be found, and every one that is rejected");
   CLI::App* info_app = app.add_subcommand("info", "description and options of one backend");
   CLI::App* path_app = app.add_subcommand("path", "the directories searched, in order");
+  std::string language = "cpp";
+  CLI::App* new_app =
+      app.add_subcommand("new", "start a backend of your own: writes the folder ./NAME");
+  new_app->add_option("NAME", name, "its name: small letters, digits, _")->required();
+  new_app->add_option("--lang", language, "c | cpp | torch (cpp)");
   for (CLI::App* sub : {list_app, info_app}) sub->add_flag("--json", json, "print JSON");
   info_app->add_option("NAME", name, "name of a backend, or absolute path of a .so")->required();
 
   return run_command(app, args, [&] {
     try {
       if (path_app->parsed()) return path();
+      if (new_app->parsed()) return new_backend(name, language);
       return list_app->parsed() ? list(json) : info(name, json);
     } catch (const Error& e) {
       std::fprintf(stderr, "yoke: %s\n", e.what());
-      return static_cast<int>(kExitPlugin);
+      return static_cast<int>(new_app->parsed() ? kExitUsage : kExitPlugin);
     }
   });
 }
