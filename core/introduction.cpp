@@ -51,7 +51,8 @@ std::string batch(const Job& job) {
   return count(plan.global_batch, tokens ? "sequence" : "sample") +
          (tokens ? " of " + count(job.data.seq_len, "token") : "") +
          " a step: " + count(job.plan->data_ranks(), "data rank") + " x " +
-         count(accumulation, "micro-batch") + (accumulation == 1 ? " of " : "es of ") +
+         std::to_string(accumulation) +
+         (accumulation == 1 ? " micro-batch of " : " micro-batches of ") +
          std::to_string(plan.micro_batch);
 }
 

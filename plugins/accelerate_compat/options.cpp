@@ -1,7 +1,5 @@
 #include "plugins/accelerate_compat/options.hpp"
 
-#include "yoke/backend.hpp"
-
 namespace yoke::accelerate_compat {
 
 DdpOptions::DdpOptions(const Options& options)

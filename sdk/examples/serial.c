@@ -4,7 +4,7 @@
  * peers once per step: naive data parallelism over the axis dp_replicate; with one rank, no
  * communication at all. Nothing is overlapped, sharded or fused. It is the plain reading of the
  * contract. */
-#include "yoke/author.h"
+#include "yoke/flat.h"
 
 static int32_t describe(const YokeDescription** out, YokeError* err) {
   static const int32_t dtypes[] = {YOKE_F32, YOKE_F64};

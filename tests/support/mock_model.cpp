@@ -104,7 +104,10 @@ struct MockModel::Impl {
           static_cast<int32_t>(shapes.back()->size()),
           options.dtype,
           trainable,
-          decay};
+          decay,
+          0,
+          0,
+          0};
     params.push_back(std::move(p));
     param_ptrs.push_back(params.back().get());
   }
@@ -115,7 +118,9 @@ struct MockModel::Impl {
     *b = {YOKE_HEADER(YokeBlock, YOKE_ID_BLOCK),
           view(std::string_view(name)),
           block_params.back()->data(),
-          block_params.back()->size()};
+          block_params.back()->size(),
+          -1,
+          -1};
     blocks.push_back(std::move(b));
     block_ptrs.push_back(blocks.back().get());
   }
@@ -126,7 +131,8 @@ struct MockModel::Impl {
                param_ptrs.data(),
                param_ptrs.size(),
                block_ptrs.data(),
-               block_ptrs.size()};
+               block_ptrs.size(),
+               0};
     model.header = YOKE_HEADER(YokeModel, YOKE_ID_MODEL);
     model.summary = &summary;
     model.ctx = this;

@@ -85,10 +85,13 @@ class TinyModel:
         data = (c.c_double * len(values))(*values)
         key = self.next
         self.next += 1
-        managed = y.ManagedTensor(1, 0, key, y.Deleter(lambda t: self.tensors.pop(t.contents.manager_ctx, None) and None), 0,
+        managed = y.ManagedTensor(1, 0, key, y.Deleter(self.free), 0,
                                   y.tensor_at(c.addressof(data), (rows, DIM), y.F64))
         self.tensors[key] = (managed, data, managed.tensor.shape)
         return c.pointer(managed)
+
+    def free(self, tensor):
+        del self.tensors[tensor.contents.manager_ctx]
 
     def ids(self, micro, role):
         for i in range(micro.num_inputs):

@@ -1,11 +1,11 @@
-// The state of a replica in flat arrays: YokeFlat of yoke/author.h, for C++. fp32 and fp64, AdamW
+// The state of a replica in flat arrays: yoke/flat.h for C++. fp32 and fp64, AdamW
 // and SGD, on the CPU.
 #pragma once
 
 #include <array>
 
-#include "yoke/author.h"
 #include "yoke/backend.hpp"
+#include "yoke/flat.h"
 #include "yoke/tensor.hpp"
 
 namespace yoke {

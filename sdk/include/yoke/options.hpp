@@ -23,6 +23,37 @@ struct OptionInfo {
   std::string doc;
 };
 
+// One row of a table of options; see YokeOptionInfo. The texts are literals. range: inclusive, of
+// numbers.
+struct OptionRange {
+  double min = 1, max = 0;  // no limit
+};
+inline YokeOptionInfo option_info(int32_t type,
+                                  std::string_view key,
+                                  std::string_view default_value,
+                                  std::string_view choices,
+                                  std::string_view doc,
+                                  OptionRange range = {}) {
+  YokeOptionInfo o{};
+  o.header = YOKE_HEADER(YokeOptionInfo, YOKE_ID_OPTION_INFO);
+  o.key = view(key);
+  o.default_value = view(default_value);
+  o.choices = view(choices);
+  o.doc = view(doc);
+  o.min = range.min;
+  o.max = range.max;
+  o.type = type;
+  return o;
+}
+
+// Pointers to the rows of a table that lives as long as the process, as YokeDescription wants them.
+template <class Rows>
+std::vector<const YokeOptionInfo*> pointers_to(const Rows& rows) {
+  std::vector<const YokeOptionInfo*> pointers;
+  for (const YokeOptionInfo& row : rows) pointers.push_back(&row);
+  return pointers;
+}
+
 // Values by key, of a backend or of a model family. The host passes every option that was declared,
 // so a missing key is a defect.
 class Options {
