@@ -32,7 +32,7 @@ static int32_t reduce(YokeComm* comm, const YokeTensor* inout, YokeError* err) {
 }
 #elif defined(FAULT_DOUBLE_REDUCTION)
 static int32_t reduce(YokeComm* comm, const YokeTensor* inout, YokeError* err) {
-  TRY(real_all_reduce(comm, inout, err));
+  YOKE_TRY(real_all_reduce(comm, inout, err));
   return real_all_reduce(comm, inout, err);
 }
 #elif defined(FAULT_LOCAL_CLIP)
@@ -50,7 +50,7 @@ static int32_t reduce(YokeComm* comm, const YokeTensor* inout, YokeError* err) {
   uint16_t* half = malloc((size_t)n * sizeof *half);
   YokeTensor t = *inout;
   int32_t code;
-  if (half == NULL) return fail(err, YOKE_RESOURCE_EXHAUSTED, "out of memory");
+  if (half == NULL) return yoke_fail(err, YOKE_RESOURCE_EXHAUSTED, "out of memory");
   for (int64_t i = 0; i < n; ++i)
     half[i] = (uint16_t)((bits[i] + 0x7fffu + (bits[i] >> 16 & 1)) >> 16);
   t.data = half;
@@ -64,7 +64,7 @@ static int32_t reduce(YokeComm* comm, const YokeTensor* inout, YokeError* err) {
 #elif defined(FAULT_ROUNDING) /* no fault: another order of rounding */
 static int32_t reduce(YokeComm* comm, const YokeTensor* inout, YokeError* err) {
   scale(inout->data, inout->shape[0], 3);
-  TRY(real_all_reduce(comm, inout, err));
+  YOKE_TRY(real_all_reduce(comm, inout, err));
   scale(inout->data, inout->shape[0], 1 / 3.);
   return YOKE_OK;
 }
@@ -103,7 +103,7 @@ static int32_t faulty_init(const YokeInitArgs* args, YokeContext** out, YokeErro
 
 static int32_t init_param(
     void* ctx, int64_t param, int64_t begin, int64_t n, float* dst, YokeError* err) {
-  TRY(real_model->init_param(ctx, param, begin, n, dst, err));
+  YOKE_TRY(real_model->init_param(ctx, param, begin, n, dst, err));
 #if defined(FAULT_INITIAL_VALUES)
   if (param == 5) scale(dst, n, 1.001);
 #endif
@@ -114,7 +114,7 @@ static int32_t block_forward(void* ctx,
                              const YokeForwardArgs* args,
                              YokeForwardResult* out,
                              YokeError* err) {
-  TRY(real_model->block_forward(ctx, args, out, err));
+  YOKE_TRY(real_model->block_forward(ctx, args, out, err));
   if (out->loss_weight > 0) last_weight = out->loss_weight;
   return YOKE_OK;
 }
@@ -163,7 +163,7 @@ static int32_t faulty_step(YokeWrapped* w,
     t->data = malloc(bytes);
     t->strides = NULL;
     memcpy(t->data, micro.inputs[i].tensor.data, bytes);
-    if (w->context->comm != NULL) code = real.broadcast(w->context->comm, t, 0, NULL, err);
+    if (w->context->replicas.comm != NULL) code = real.broadcast(w->context->replicas.comm, t, 0, NULL, err);
   }
   micro.inputs = inputs;
   batch.micros = &micros;
@@ -192,9 +192,9 @@ static int32_t faulty_step(YokeWrapped* w,
 
 static int32_t faulty_describe(const YokeDescription** out, YokeError* err) {
   static YokeDescription description;
-  TRY(describe(out, err));
+  YOKE_TRY(describe(out, err));
   description = **out;
-  description.name = string(FAULT_NAME);
+  description.name = yoke_string(FAULT_NAME);
   *out = &description;
   return YOKE_OK;
 }
