@@ -66,6 +66,9 @@ bool present(const Dialect& d) {
 
 constexpr const char* kWarnings = "-Wall -Wextra -Wpedantic";
 const std::string kContract = "#include \"yoke/parallel_backend.h\"\n";
+const std::string kCLayer = "#include \"yoke/author.h\"\n#include \"yoke/flat.h\"\n";
+// LibTorch's copy of DLPack, whose structs the contract has under other names.
+const std::string kDlpack = "#include \"" YOKE_TORCH_INCLUDE "/ATen/dlpack.h\"\n";
 
 // The size of every struct of the contract is asked for: clang lays out, and warns about, only
 // those.
@@ -112,6 +115,20 @@ TEST_P(ContractHeader, APaddedStructWouldBeNoticed) {
   EXPECT_NE(result.status, 0) << result.output;
 }
 
+TEST_P(ContractHeader, CompilesWithTheCLayer) {
+  const Source source(kCLayer + kContract);
+  const Compiled result = compile(GetParam(), kWarnings, source.path());
+  EXPECT_EQ(result.status, 0) << result.output;
+}
+
+TEST_P(ContractHeader, MeetsDlpackInAnyOrder) {
+  for (const std::string& text : {kDlpack + kContract, kContract + kDlpack}) {
+    const Source source(text + "extern char same[sizeof(DLTensor) == sizeof(YokeTensor) ? 1 : -1];\n");
+    const Compiled result = compile(GetParam(), kWarnings, source.path());
+    EXPECT_EQ(result.status, 0) << result.output;
+  }
+}
+
 TEST_P(CppLayer, CompilesWithoutWarning) {
   const Source source(
       "#include \"yoke/comm.hpp\"\n#include \"yoke/flat.hpp\"\n#include \"yoke/inner.hpp\"\n"
@@ -141,8 +158,15 @@ TEST_P(ExampleInC, CompilesWithoutWarning) {
 
 const auto kC = ::testing::Values(Dialect{"c99", YOKE_CC, "-x c -std=c99"},
                                   Dialect{"c11", YOKE_CC, "-x c -std=c11"},
+                                  Dialect{"c17", YOKE_CC, "-x c -std=c17"},
                                   Dialect{"clang_c99", YOKE_CLANG, "-x c -std=c99"},
-                                  Dialect{"clang_c11", YOKE_CLANG, "-x c -std=c11"});
+                                  Dialect{"clang_c11", YOKE_CLANG, "-x c -std=c11"},
+                                  Dialect{"clang_c17", YOKE_CLANG, "-x c -std=c17"});
+// Of hosts and backends that are older C++ than ours.
+const auto kOldCpp = ::testing::Values(Dialect{"cpp11", YOKE_CXX, "-x c++ -std=c++11"},
+                                       Dialect{"cpp14", YOKE_CXX, "-x c++ -std=c++14"},
+                                       Dialect{"clang_cpp11", YOKE_CLANGXX, "-x c++ -std=c++11"},
+                                       Dialect{"clang_cpp14", YOKE_CLANGXX, "-x c++ -std=c++14"});
 const auto kCpp = ::testing::Values(Dialect{"cpp17", YOKE_CXX, "-x c++ -std=c++17"},
                                     Dialect{"cpp20", YOKE_CXX, "-x c++ -std=c++20"},
                                     Dialect{"clang_cpp17", YOKE_CLANGXX, "-x c++ -std=c++17"},
@@ -150,6 +174,7 @@ const auto kCpp = ::testing::Values(Dialect{"cpp17", YOKE_CXX, "-x c++ -std=c++1
 const auto name_of = [](const auto& info) { return std::string(info.param.name); };
 
 INSTANTIATE_TEST_SUITE_P(C, ContractHeader, kC, name_of);
+INSTANTIATE_TEST_SUITE_P(OldCpp, ContractHeader, kOldCpp, name_of);
 INSTANTIATE_TEST_SUITE_P(Cpp, ContractHeader, kCpp, name_of);
 INSTANTIATE_TEST_SUITE_P(Cpp, CppLayer, kCpp, name_of);
 INSTANTIATE_TEST_SUITE_P(C, ExampleInC, kC, name_of);

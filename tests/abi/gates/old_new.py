@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Old and new plugins meet old and new hosts, under AddressSanitizer.
+
+Old is the frozen header of version 1.0. New is the header of this tree with a field appended to every growing
+struct and a slot appended to the table, as a later minor version may do. Results must be equal, and a plugin that
+writes more than its caller has room for must be caught. With the folder of the programs, the real host trains with an
+old and with a new plugin, too.
+
+    old_new.py [FOLDER]
+"""
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+from gates import HERE, SDK, need, run
+
+SANITIZE = ("-std=c99", "-g", "-Wall", "-Werror", "-fsanitize=address", "-fno-omit-frame-pointer")
+
+
+def later(text):
+    """The header as a later minor version may be."""
+    text, fields = re.subn(r"(typedef struct \w+ \{\n  YokeHeader header;.*?)(^\} \w+;)", r"\1  int64_t later;\n\2", text,
+                           flags=re.DOTALL | re.MULTILINE)
+    text, slots = re.subn(r"  int64_t later;\n(\} ParallelBackend;)", r"  int32_t (*later)(int64_t value);\n\1", text)
+    text, minors = re.subn(r"(#define YOKE_ABI_MINOR )(\d+)", lambda m: f"{m[1]}{int(m[2]) + 1}\n#define YOKE_LATER", text)
+    assert fields > 20 and slots == 1 and minors == 1, (fields, slots, minors)
+    return text
+
+
+def compiled(folder, name, source, include, *flags):
+    done = run("gcc", *SANITIZE, *flags, "-I", include, "-c", "-o", folder / f"{name}.o", HERE / "old_new" / source)
+    if done.returncode != 0:
+        sys.exit(done.stderr)
+
+
+def meet(folder, plugin, host):
+    """What the host prints: (exit status, lines that must be equal, lines that begin with later, stderr)."""
+    done = run("gcc", *SANITIZE, "-o", folder / "meeting", folder / f"{plugin}.o", folder / f"{host}.o", "-lm")
+    if done.returncode != 0:
+        sys.exit(done.stderr)
+    done = run(folder / "meeting")
+    lines = done.stdout.splitlines()
+    new = [line for line in lines if line.startswith("later")]
+    return done.returncode, [line for line in lines if line not in new], new, done.stderr
+
+
+RUN = """
+run.dir = "{dir}"
+model.preset = "tiny"
+model.layers = 1
+data.path = "text.txt"
+data.seq_len = 16
+train.steps = 3
+train.global_batch = 4
+"""
+
+
+def trained(folder, age, programs):
+    """Losses of the real host with the example in C built against the header of that age, in full."""
+    backend = folder / age / "serial.so"
+    done = run("gcc", "-std=c99", "-shared", "-fPIC", "-I", folder / age, "-I", SDK / "include", "-o", backend,
+               SDK / "examples/serial.c", "-lm")
+    if done.returncode != 0:
+        sys.exit(done.stderr)
+    (folder / "text.txt").write_text("the ox pulls the cart; " * 200)
+    (folder / "run.toml").write_text(RUN.format(dir=age + "/run"))
+    done = run(programs / "yoke", "train", "run.toml", f"parallel_backend={backend}", "metrics.every=1", cwd=folder)
+    if done.returncode != 0:
+        return [done.stderr]
+    return re.findall(r'"loss":[^,]*|"grad_norm":[^,]*', (folder / age / "run/metrics.jsonl").read_text())
+
+
+def main(words):
+    need("gcc")
+    faults = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        frozen = (SDK / "abi/v1.0/parallel_backend.h").read_text()
+        headers = {"old": frozen, "new": later((SDK / "include/yoke/parallel_backend.h").read_text())}
+        for age, text in headers.items():
+            include = folder / age
+            (include / "yoke").mkdir(parents=True)
+            (include / "yoke/parallel_backend.h").write_text(text)
+            compiled(folder, f"plugin_{age}", "plugin.c", include)
+            compiled(folder, f"host_{age}", "host.c", include)
+        compiled(folder, "plugin_careless", "plugin.c", folder / "new", "-DCARELESS")
+
+        reference = None
+        for plugin in headers:
+            for host in headers:
+                status, lines, new, err = meet(folder, f"plugin_{plugin}", f"host_{host}")
+                reference = reference or lines
+                print(f"{plugin} plugin, {host} host: exit {status}, {len(lines)} equal lines, {len(new)} of later")
+                if status != 0 or lines != reference or len(lines) < 8:
+                    faults.append(f"{plugin} plugin, {host} host: exit {status}\n" + "\n".join(lines) + "\n" + err)
+                if {plugin, host} == {"new"} and [line for line in new if not re.search(r" [1-9]\d*$", line)]:
+                    faults.append(f"new fields do not arrive between two new sides: {new}")
+        status, _, _, err = meet(folder, "plugin_careless", "host_old")
+        if status == 0 or "heap-buffer-overflow" not in err:
+            faults.append(f"a plugin that writes behind an old host's struct was not caught: exit {status}\n{err}")
+        if words:
+            old, new = (trained(folder, age, pathlib.Path(words[0]).resolve()) for age in headers)
+            print(f"the real host: {len(old)} numbers with an old plugin, {len(new)} with a new one")
+            if old != new or len(old) != 6:
+                faults.append(f"the real host trains differently\nold plugin: {old}\nnew plugin: {new}")
+    print("\n".join(faults))
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
