@@ -148,9 +148,11 @@ PlanReport ask_twice(const Request& request, const Reader& reader, int32_t& rank
   overrides.insert(overrides.end(), request.overrides.begin(), request.overrides.end());
   overrides.push_back("parallel_backend=" + reader.backend);
   const PlanReport first = ask(overrides, ranks);
+  const auto of_reader = [&](const std::string& line) {  // what the file itself says already
+    return line.starts_with("parallel_backend") || line.starts_with(reader.backend + ".");
+  };
   for (const PlanRemark& r : first.notes) {
-    if (!r.allowed.empty() && !r.allowed.starts_with("parallel_backend"))
-      overrides.push_back(as_override(r.allowed));
+    if (!r.allowed.empty() && !of_reader(r.allowed)) overrides.push_back(as_override(r.allowed));
   }
   return ask(overrides, ranks);
 }

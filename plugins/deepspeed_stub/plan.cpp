@@ -6,6 +6,7 @@
 
 #include "plugins/deepspeed_stub/config/batch.hpp"
 #include "plugins/deepspeed_stub/config/ds_config.hpp"
+#include "plugins/deepspeed_stub/config/equivalents.hpp"
 #include "plugins/deepspeed_stub/config/settings.hpp"
 #include "yoke/tensor.hpp"
 
@@ -154,6 +155,7 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals)
   check_agreement(config, plan, findings);
   settle_batch(config, plan, findings);
   check_model(*args.model, findings);
+  tell_equivalents(config, plan, refusals);
   for (const Finding& f : findings) {
     if (f.note) {
       refusals.note(f.key, f.given, f.hint);

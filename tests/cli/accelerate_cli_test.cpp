@@ -51,6 +51,29 @@ TEST(ConfigImport, PrintsARunFileWithACommentForWhatHasNoEquivalent) {
   EXPECT_THAT(run.out, HasSubstr("ptd: HSDP, 2 replicas of 2 shards"));
 }
 
+TEST(ConfigImport, ReadsTheConfigsOfWhateverBackendDeclaresTheName) {
+  const Playground p;
+  p.folder().write("ds.json",
+                   R"({"train_batch_size": 8, "train_micro_batch_size_per_gpu": 2,
+                       "gradient_accumulation_steps": 2, "zero_optimization": {"stage": 2}})");
+  const SubprocessResult r = p.yoke({"config", "import", "ds.json"});
+  if (r.err.find("fits no backend") != std::string::npos) GTEST_SKIP() << r.err;
+  EXPECT_EQ(r.ending.exit_code, 0) << r.err;
+  for (const char* line : {"# ds.json, as deepspeed_stub reads it; for 2 rank(s)\n",
+                           "\nparallel_backend = \"deepspeed_stub\" ",
+                           "\ndeepspeed_stub.zero_stage = 2 ",
+                           "\ntrain.global_batch = 8 ",
+                           "\ntrain.micro_batch = 2 ",
+                           "\ndp_shards = 2 "})
+    EXPECT_THAT(r.out, HasSubstr(line));
+  p.folder().write("imported.toml",
+                   r.out +
+                       "model.preset = \"tiny\"\nmodel.layers = 1\ndata.path = \"text.txt\"\n"
+                       "data.seq_len = 32\ntrain.steps = 2\n");
+  const SubprocessResult run = p.yoke({"train", "imported.toml", "--virtual", "2"});
+  EXPECT_EQ(run.ending.exit_code, 0) << run.out << run.err;
+}
+
 TEST(ConfigImport, RefusesWhatNobodyReads) {
   const Playground p;
   p.folder().write("a.ini", "x");

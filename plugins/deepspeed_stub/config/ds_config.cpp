@@ -215,6 +215,10 @@ std::optional<std::string> DsConfig::string(std::string_view path) const {
   return value == nullptr ? std::nullopt : std::optional(value->get<std::string>());
 }
 
+bool DsConfig::is_in_file(std::string_view path) const {
+  return find(path) != nullptr && inline_.find(path) == inline_.end();
+}
+
 std::string DsConfig::label(std::string_view path) const {
   if (const auto found = inline_.find(path); found != inline_.end())
     return "deepspeed_stub." + found->second;
@@ -248,7 +252,8 @@ const std::vector<const YokeOptionInfo*>& option_infos() {
       declare(type, inline_name(key), std::string(key.why) + preset);
     }
     for (Declared& d : list) {
-      d.info = option_info(d.info.type, d.name, "", "", d.doc);  // no limits: the plan judges
+      const char* names = d.info.type == YOKE_OPTION_FILE ? "*.json" : "";
+      d.info = option_info(d.info.type, d.name, "", names, d.doc);  // no limits: the plan judges
     }
     return list;
   }();

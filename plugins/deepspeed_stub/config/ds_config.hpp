@@ -32,6 +32,9 @@ class DsConfig {
   std::optional<std::string> string(std::string_view path) const;
   const nlohmann::json* find(std::string_view path) const;
 
+  // Given, and not inline.
+  bool is_in_file(std::string_view path) const;
+
   // What the user calls the key: "ds.json: zero_optimization.stage" or "deepspeed_stub.zero_stage".
   std::string label(std::string_view path) const;
   std::string shown(std::string_view path) const;  // its value

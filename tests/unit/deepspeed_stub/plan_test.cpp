@@ -35,6 +35,10 @@ struct Asked {
     plan.ask(plugin(), model.summary(), &err);
     std::vector<std::string> texts;
     for (const auto& r : plan.refusals) {
+      if (r.note && !r.allowed.empty()) {
+        lines.push_back(r.allowed);
+        continue;
+      }
       std::string text = (r.note ? "note: " : "") + r.key + " = " + r.given;
       if (!r.allowed.empty()) text += "; allowed: " + r.allowed;
       texts.push_back(text + "; " + r.hint);
@@ -43,6 +47,7 @@ struct Asked {
   }
   int32_t degree(int axis) const { return plan.plan.degree[axis]; }
 
+  std::vector<std::string> lines;  // of a run file that says the same
   yoke::testing::MockPlan plan;
   yoke::testing::MockModel model{{YOKE_F32, true}};
 };
@@ -83,6 +88,40 @@ TEST(Plan, PrecisionIsFp32Fp64OrBf16WithFp32Reduction) {
   EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("precision.reduce = fp64; allowed: fp32, bf16")));
   run.plan.plan.param_dtype = YOKE_F16;
   EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("precision.param = fp16")));
+}
+
+// ---- What a run file would hold instead
+
+TEST(Equivalents, AreTheLinesOfARunFileForEveryKeyThatDecidesSomething) {
+  Asked run(4, R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4,
+                   "gradient_accumulation_steps": 2, "gradient_clipping": 0.5,
+                   "optimizer": {"type": "Adam", "params": {"lr": 0.003, "betas": [0.9, 0.95]}},
+                   "bf16": {"enabled": true}, "steps_per_print": 10,
+                   "zero_optimization": {"stage": 3, "overlap_comm": true,
+                                         "reduce_bucket_size": 5e8}})");
+  run.ask();
+  EXPECT_THAT(run.lines,
+              UnorderedElementsAre("train.global_batch = 32",
+                                   "dp_shards = 4",
+                                   "train.micro_batch = 4",
+                                   "train.clip = 0.5",
+                                   "train.optimizer = \"adamw\"",
+                                   "train.lr = 0.003",
+                                   "train.betas = [0.9,0.95]",
+                                   "precision.param = \"bf16\"",
+                                   "parallel_backend = \"deepspeed_stub\"",
+                                   "deepspeed_stub.zero_stage = 3",
+                                   "deepspeed_stub.overlap_comm = true",
+                                   "deepspeed_stub.reduce_bucket_size = 500000000"));
+}
+
+TEST(Equivalents, OfAutoAndOfInlineKeysThereAreNone) {
+  Asked run(2, R"({"train_batch_size": "auto", "zero_optimization": {"overlap_comm": true}})");
+  run.plan.options["zero_stage"] = "2";
+  run.ask();
+  EXPECT_THAT(
+      run.lines,
+      ElementsAre("parallel_backend = \"deepspeed_stub\"", "deepspeed_stub.overlap_comm = true"));
 }
 
 // ---- The file

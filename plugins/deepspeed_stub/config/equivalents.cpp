@@ -1,0 +1,81 @@
+#include "plugins/deepspeed_stub/config/equivalents.hpp"
+
+#include "yoke/tensor.hpp"
+
+namespace yoke::deepspeed_stub {
+namespace {
+
+// Keys that mean the same in a run file, with the same values.
+constexpr const char* kSame[][2] = {{"train_batch_size", "train.global_batch"},
+                                    {"gradient_clipping", "train.clip"},
+                                    {"optimizer.params.lr", "train.lr"},
+                                    {"optimizer.params.betas", "train.betas"},
+                                    {"optimizer.params.eps", "train.eps"},
+                                    {"optimizer.params.weight_decay", "train.weight_decay"},
+                                    {"communication_data_type", "precision.reduce"},
+                                    {"data_types.grad_accum_dtype", "precision.reduce"}};
+
+class Equivalents {
+ public:
+  Equivalents(const DsConfig& config, Refusals& refusals) : config_(config), refusals_(refusals) {}
+
+  bool has(std::string_view path) const { return config_.is_in_file(path); }
+  void tell(std::string_view path, const std::string& key, const std::string& value) {
+    if (has(path))
+      refusals_.equivalent(config_.label(path), config_.shown(path), key + " = " + value);
+  }
+
+ private:
+  const DsConfig& config_;
+  Refusals& refusals_;
+};
+
+// The file's numbers decide how many ranks there are, if it gives all three.
+void tell_batch(const DsConfig& config, const YokePlan& plan, Equivalents& run_file) {
+  const auto batch = config.integer("train_batch_size");
+  const auto micro = config.integer("train_micro_batch_size_per_gpu");
+  const auto steps = config.integer("gradient_accumulation_steps");
+  const bool stage0 = config.integer("zero_optimization.stage").value_or(0) == 0;
+  const auto possible = [](const std::optional<int64_t>& n) {
+    return n && *n >= 1 && *n <= 1'000'000;
+  };
+  if (possible(batch) && possible(micro) && possible(steps) && *batch % (*micro * *steps) == 0) {
+    run_file.tell("gradient_accumulation_steps",
+                  stage0 ? "dp_degree" : "dp_shards",
+                  std::to_string(*batch / (*micro * *steps)));
+  }
+  if (micro) {
+    run_file.tell("train_micro_batch_size_per_gpu", "train.micro_batch", std::to_string(*micro));
+  } else if (steps && plan.micro_batch > 0) {
+    run_file.tell(
+        "gradient_accumulation_steps", "train.micro_batch", std::to_string(plan.micro_batch));
+  }
+}
+
+}  // namespace
+
+void tell_equivalents(const DsConfig& config, const YokePlan& plan, Refusals& refusals) {
+  Equivalents run_file(config, refusals);
+  for (const auto& [path, key] : kSame) {
+    if (run_file.has(path)) run_file.tell(path, key, config.find(path)->dump());
+  }
+  tell_batch(config, plan, run_file);
+  run_file.tell("optimizer.type", "train.optimizer", "\"adamw\"");
+  for (const char* path : {"bf16.enabled", "bfloat16.enabled"}) {
+    if (run_file.has(path))
+      run_file.tell(
+          path, "precision.param", config.boolean(path) == true ? "\"bf16\"" : "\"fp32\"");
+  }
+  refusals.equivalent(config.label("zero_optimization.stage"),
+                      config.shown("zero_optimization.stage"),
+                      "parallel_backend = \"deepspeed_stub\"");
+  for (const Key& key : keys()) {
+    if (key.fate != Fate::kHonoured || !run_file.has(key.path)) continue;
+    run_file.tell(key.path,
+                  "deepspeed_stub." + inline_name(key),
+                  key.form == Form::kInt ? std::to_string(*config.integer(key.path))
+                                         : config.find(key.path)->dump());
+  }
+}
+
+}  // namespace yoke::deepspeed_stub
