@@ -159,6 +159,7 @@ class Session {
         if (c.failure.empty()) run_case(c, repeat);
       }
     }
+    progress_("judging");
     judge_all();
     remove_states();
     return std::move(result_);

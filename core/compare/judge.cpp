@@ -164,12 +164,13 @@ Verdict judge(const RunFacts& reference, const RunFacts& run, Level due) {
     const Bounds bounds = bounds_of(level, dtype, std::max(reference.blocks, run.blocks));
     const Pair pair(reference, run, bounds.params);
     const int64_t bad = first_bad(pair, bounds);
-    if (level == measured) {
+    if (level == measured || (bad < 0 && level > measured)) {
       measure(pair, v);
       v.first_bad = bad;
     }
-    if (bad < 0 && exact(pair)) v.level = Level::kL0;
-    if (bad < 0) v.level = std::max(v.level, level);
+    if (bad >= 0) continue;
+    v.level = exact(pair) ? Level::kL0 : level;
+    break;  // what a level allows, the lower ones do
   }
   if (due == Level::kL0 && v.level < due) v.first_bad = first_other_bits(reference, run);
   return v;

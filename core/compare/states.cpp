@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <memory>
+#include <optional>
 
 #include "core/checkpoint/checkpoint.hpp"
 #include "yoke/backend.hpp"
@@ -22,23 +22,34 @@ std::string folder(const RunFacts& run, int64_t step) {
 
 using Values = std::vector<double>;
 
-// Widened exactly, whatever dtype it was saved in.
-Values read(const CheckpointReader& reader, const std::string& name, const char* kind) {
-  const std::vector<int64_t> shape = reader.param_shapes().at(name);
-  Values values(numel(shape.data(), static_cast<int32_t>(shape.size())));
-  const FlatView flat(values.data(), static_cast<int64_t>(values.size()), YOKE_F64);
-  YokePiece piece{};
-  piece.header = YOKE_HEADER(YokePiece, YOKE_ID_PIECE);
-  piece.name = view(name);
-  piece.kind = view(std::string_view(kind));
-  piece.shape = shape.data();
-  piece.ndim = static_cast<int32_t>(shape.size());
-  piece.dtype = YOKE_F64;
-  piece.count = piece.run = static_cast<int64_t>(values.size());
-  piece.view = flat.get();
-  reader.visit(piece);
-  return values;
-}
+// One saved state, open.
+class State {
+ public:
+  State(const RunFacts& run, int64_t step)
+      : reader_(folder(run, step)), shapes_(reader_.param_shapes()) {}
+
+  // Widened exactly, whatever dtype it was saved in.
+  Values read(const std::string& name, const char* kind) const {
+    const std::vector<int64_t>& shape = shapes_.at(name);
+    Values values(numel(shape.data(), static_cast<int32_t>(shape.size())));
+    const FlatView flat(values.data(), static_cast<int64_t>(values.size()), YOKE_F64);
+    YokePiece piece{};
+    piece.header = YOKE_HEADER(YokePiece, YOKE_ID_PIECE);
+    piece.name = view(name);
+    piece.kind = view(std::string_view(kind));
+    piece.shape = shape.data();
+    piece.ndim = static_cast<int32_t>(shape.size());
+    piece.dtype = YOKE_F64;
+    piece.count = piece.run = static_cast<int64_t>(values.size());
+    piece.view = flat.get();
+    reader_.visit(piece);
+    return values;
+  }
+
+ private:
+  CheckpointReader reader_;
+  Shapes shapes_;
+};
 
 Difference difference(const std::string& name,
                       const Values& a,
@@ -58,7 +69,7 @@ Difference difference(const std::string& name,
     d.outside += !(gap <= tolerance.atol + tolerance.rtol * std::abs(a[i]));
     if (a[i] == 0 && b[i] == 0) continue;
     ++nonzero;
-    close += gap <= std::ldexp(std::abs(a[i]), -7);
+    close += gap <= 0x1p-7 * std::abs(a[i]);
   }
   const auto ratio = [](double x, double y) {
     return y > 0 ? std::sqrt(x / y) : x > 0 ? INFINITY : 0;
@@ -79,33 +90,28 @@ class Gradients {
   Gradients(const RunFacts& run, int64_t step)
       : kind_(run.adamw ? "exp_avg" : "momentum"),
         beta_(run.adamw ? run.beta1 : 0),
-        after_(folder(run, step)) {
-    if (step > 1 && beta_ > 0) before_ = std::make_unique<CheckpointReader>(folder(run, step - 1));
+        after_(run, step) {
+    if (step > 1 && beta_ > 0) before_.emplace(run, step - 1);
   }
-  // Frozen parameters, and SGD without momentum, have none.
-  bool has(const std::string& name) const {
+  // m = beta m + (1 - beta) g. Frozen parameters, and SGD without momentum, have none.
+  std::optional<Values> of(const std::string& name) const {
     try {
-      read(after_, name, kind_);
-      return true;
+      Values g = after_.read(name, kind_);
+      if (beta_ == 0) return g;
+      const Values m = before_ ? before_->read(name, kind_) : Values(g.size(), 0.0);
+      for (size_t i = 0; i < g.size(); ++i) g[i] = (g[i] - beta_ * m[i]) / (1 - beta_);
+      return g;
     } catch (const Error& e) {
-      if (e.code() == YOKE_NOT_FOUND) return false;
+      if (e.code() == YOKE_NOT_FOUND) return std::nullopt;
       throw;
     }
-  }
-  // m = beta m + (1 - beta) g
-  Values of(const std::string& name) const {
-    Values g = read(after_, name, kind_);
-    if (beta_ == 0) return g;
-    const Values m = before_ ? read(*before_, name, kind_) : Values(g.size(), 0.0);
-    for (size_t i = 0; i < g.size(); ++i) g[i] = (g[i] - beta_ * m[i]) / (1 - beta_);
-    return g;
   }
 
  private:
   const char* kind_;
   double beta_;
-  CheckpointReader after_;
-  std::unique_ptr<CheckpointReader> before_;
+  State after_;
+  std::optional<State> before_;
 };
 
 double together(const std::vector<Difference>& all, double Difference::*norm) {
@@ -125,11 +131,10 @@ std::vector<Difference> compare_params(const RunFacts& a,
                                        const RunFacts& b,
                                        int64_t step,
                                        const Tolerance& tolerance) {
-  const CheckpointReader of_a(folder(a, step)), of_b(folder(b, step));
+  const State of_a(a, step), of_b(b, step);
   std::vector<Difference> all;
   for (const std::string& name : a.params)
-    all.push_back(
-        difference(name, read(of_a, name, "param"), read(of_b, name, "param"), tolerance));
+    all.push_back(difference(name, of_a.read(name, "param"), of_b.read(name, "param"), tolerance));
   return all;
 }
 
@@ -140,8 +145,8 @@ std::vector<Difference> compare_gradients(const RunFacts& a, const RunFacts& b, 
   try {
     const Gradients of_a(a, step), of_b(b, step);
     for (const std::string& name : a.params) {
-      if (of_a.has(name) && of_b.has(name))
-        all.push_back(difference(name, of_a.of(name), of_b.of(name), {}));
+      const std::optional<Values> x = of_a.of(name), y = of_b.of(name);
+      if (x && y) all.push_back(difference(name, *x, *y, {}));
     }
   } catch (const Error& e) {
     if (e.code() != YOKE_NOT_FOUND) throw;  // a state that was not saved
