@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "core/backend/probe.hpp"
+#include "core/conformance/check_child.hpp"
 #include "core/generate.hpp"
 #include "core/job.hpp"
 #include "core/launch/environment.hpp"
@@ -306,6 +307,7 @@ int dispatch(const std::vector<std::string>& words, const std::map<std::string, 
     if (words.size() != 2) throw Refused(kExitUsage, "yoke-worker --probe needs one path");
     return probe_main(words[1]);
   }
+  if (!words.empty() && words[0] == "--check") return check_main(words);
   if (!words.empty() && words[0] == "--doctor") return say_what_i_am();
   if (!words.empty() && words[0] == "--generate") return generate({words.begin() + 1, words.end()});
   if (!words.empty() && words[0] == "--translate")

@@ -144,29 +144,111 @@ void check_segments(const Image& image, const Elf64_Ehdr& header) {
   }
 }
 
-std::vector<std::string> exported_entries(const Image& image, const Elf64_Ehdr& header) {
-  if (header.e_shnum == 0) {
-    throw Fault{"it has no section table, so its symbols cannot be read without running it",
-                "strip it with strip, not with sstrip"};
-  }
-  std::vector<std::string> found;
+std::string_view name_at(std::string_view names, uint64_t offset) {
+  if (offset >= names.size()) return {};
+  const std::string_view tail = names.substr(offset);
+  return tail.substr(0, tail.find('\0'));
+}
+
+// The sections of one type: f(section, the strings that it refers to).
+template <class F>
+void for_sections(const Image& image, const Elf64_Ehdr& header, uint32_t type, F&& f) {
   const auto section = [&](uint64_t i) {
     return image.read<Elf64_Shdr>(header.e_shoff + i * sizeof(Elf64_Shdr));
   };
   for (uint64_t i = 0; i < header.e_shnum; ++i) {
-    const Elf64_Shdr dynsym = section(i);
-    if (dynsym.sh_type != SHT_DYNSYM) continue;
-    const Elf64_Shdr strings = section(dynsym.sh_link);
-    const std::string_view names = image.range(strings.sh_offset, strings.sh_size);
-    for (uint64_t s = 0; s < dynsym.sh_size / sizeof(Elf64_Sym); ++s) {
-      const auto symbol = image.read<Elf64_Sym>(dynsym.sh_offset + s * sizeof(Elf64_Sym));
-      if (symbol.st_shndx == SHN_UNDEF || symbol.st_name >= names.size()) continue;
-      const std::string_view tail = names.substr(symbol.st_name);
-      const std::string_view name = tail.substr(0, tail.find('\0'));
-      if (name.substr(0, kEntryPrefix.size()) == kEntryPrefix) found.emplace_back(name);
-    }
+    const Elf64_Shdr found = section(i);
+    if (found.sh_type != type) continue;
+    const Elf64_Shdr strings = section(found.sh_link);
+    f(found, image.range(strings.sh_offset, strings.sh_size));
   }
+}
+
+// Every dynamic symbol: f(symbol, name).
+template <class F>
+void for_symbols(const Image& image, const Elf64_Ehdr& header, F&& f) {
+  if (header.e_shnum == 0) {
+    throw Fault{"it has no section table, so its symbols cannot be read without running it",
+                "strip it with strip, not with sstrip"};
+  }
+  for_sections(image, header, SHT_DYNSYM, [&](const Elf64_Shdr& table, std::string_view names) {
+    for (uint64_t s = 0; s < table.sh_size / sizeof(Elf64_Sym); ++s) {
+      const auto symbol = image.read<Elf64_Sym>(table.sh_offset + s * sizeof(Elf64_Sym));
+      const std::string_view name = name_at(names, symbol.st_name);
+      if (!name.empty()) f(symbol, name);
+    }
+  });
+}
+
+std::vector<std::string> exported_entries(const Image& image, const Elf64_Ehdr& header) {
+  std::vector<std::string> found;
+  for_symbols(image, header, [&](const Elf64_Sym& symbol, std::string_view name) {
+    if (symbol.st_shndx != SHN_UNDEF && name.starts_with(kEntryPrefix)) found.emplace_back(name);
+  });
   return found;
+}
+
+// ---- What the file says besides
+
+void read_symbols(const Image& image, const Elf64_Ehdr& header, conformance::LibraryFile& file) {
+  for_symbols(image, header, [&](const Elf64_Sym& symbol, std::string_view name) {
+    const bool weak = ELF64_ST_BIND(symbol.st_info) == STB_WEAK;
+    if (symbol.st_shndx == SHN_UNDEF) {
+      if (!weak) file.undefined.emplace_back(name);  // a weak one may stay open
+    } else if (symbol.st_shndx != SHN_ABS) {         // absolute: names of versions
+      file.exported.emplace_back(name);
+    }
+  });
+}
+
+std::vector<std::string> parts_of(std::string_view path) {
+  std::vector<std::string> parts;
+  for (size_t at = 0; at <= path.size();) {
+    const size_t end = std::min(path.find(':', at), path.size());
+    if (end > at) parts.emplace_back(path.substr(at, end - at));
+    at = end + 1;
+  }
+  return parts;
+}
+
+void read_dynamic(const Image& image, const Elf64_Ehdr& header, conformance::LibraryFile& file) {
+  for_sections(image, header, SHT_DYNAMIC, [&](const Elf64_Shdr& table, std::string_view names) {
+    for (uint64_t i = 0; i < table.sh_size / sizeof(Elf64_Dyn); ++i) {
+      const auto entry = image.read<Elf64_Dyn>(table.sh_offset + i * sizeof(Elf64_Dyn));
+      const uint64_t value = entry.d_un.d_val;
+      if (entry.d_tag == DT_NULL) break;
+      if (entry.d_tag == DT_NEEDED) file.needed.emplace_back(name_at(names, value));
+      if (entry.d_tag == DT_RUNPATH || entry.d_tag == DT_RPATH)
+        file.run_path = parts_of(name_at(names, value));
+      if (entry.d_tag == DT_TEXTREL || (entry.d_tag == DT_FLAGS && (value & DF_TEXTREL) != 0))
+        file.text_relocations = true;
+    }
+  });
+}
+
+void read_versions(const Image& image, const Elf64_Ehdr& header, conformance::LibraryFile& file) {
+  for_sections(
+      image, header, SHT_GNU_verneed, [&](const Elf64_Shdr& table, std::string_view names) {
+        uint64_t at = table.sh_offset;
+        for (uint64_t library = 0; library < table.sh_info; ++library) {
+          const auto need = image.read<Elf64_Verneed>(at);
+          uint64_t aux_at = at + need.vn_aux;
+          for (uint64_t i = 0; i < need.vn_cnt; ++i) {
+            const auto aux = image.read<Elf64_Vernaux>(aux_at);
+            file.versions.emplace_back(name_at(names, aux.vna_name));
+            aux_at += aux.vna_next;
+          }
+          at += need.vn_next;
+        }
+      });
+}
+
+bool has_executable_stack(const Image& image, const Elf64_Ehdr& header) {
+  for (uint64_t i = 0; i < header.e_phnum; ++i) {
+    const auto segment = image.read<Elf64_Phdr>(header.e_phoff + i * sizeof(Elf64_Phdr));
+    if (segment.p_type == PT_GNU_STACK) return (segment.p_flags & PF_X) != 0;
+  }
+  return true;  // the loader's rule for a file that does not say
 }
 
 // 2 for parallel_backend_entry_v2; 0 if what follows the prefix is not a number.
@@ -190,14 +272,19 @@ int check_entry(const std::vector<std::string>& entries) {
               "check with: nm -D --defined-only FILE"};
 }
 
+Elf64_Ehdr checked_header(const Image& image) {
+  const Elf64_Ehdr header = read_header(image);
+  check_segments(image, header);
+  return header;
+}
+
 }  // namespace
 
 ElfLook look_at_library(const std::string& path) {
   ElfLook look;
   try {
     const Image image = read_file(path);
-    const Elf64_Ehdr header = read_header(image);
-    check_segments(image, header);
+    const Elf64_Ehdr header = checked_header(image);
     look.abi_major = check_entry(exported_entries(image, header));
     if (look.abi_major != YOKE_ABI_MAJOR) {
       throw Fault{
@@ -213,6 +300,27 @@ ElfLook look_at_library(const std::string& path) {
     look.fix = std::move(fault.fix);
   }
   return look;
+}
+
+conformance::LibraryFile read_library_file(const std::string& path) {
+  conformance::LibraryFile file;
+  file.path = path;
+  const ElfLook look = look_at_library(path);
+  file.unreadable = look.problem;
+  file.unreadable_fix = look.fix;
+  if (!look.problem.empty()) return file;
+  try {
+    const Image image = read_file(path);
+    const Elf64_Ehdr header = checked_header(image);
+    read_symbols(image, header, file);
+    read_dynamic(image, header, file);
+    read_versions(image, header, file);
+    file.executable_stack = has_executable_stack(image, header);
+  } catch (const Fault& fault) {
+    file.unreadable = fault.problem;
+    file.unreadable_fix = fault.fix;
+  }
+  return file;
 }
 
 }  // namespace yoke

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "sdk/conformance/library_file.hpp"
+
 namespace yoke {
 
 // What a file says about itself. `problem` is empty if this process could load it and it exports
@@ -15,5 +17,9 @@ struct ElfLook {
 
 // Never throws for what the file contains; a file that cannot be read is a problem too.
 ElfLook look_at_library(const std::string& path);
+
+// The same look and what else the file says: symbols, libraries, flags. Owner and mode are left
+// out.
+conformance::LibraryFile read_library_file(const std::string& path);
 
 }  // namespace yoke

@@ -7,6 +7,7 @@
 
 #include "core/backend/probe.hpp"
 #include "core/backend/search.hpp"
+#include "core/cli/check.hpp"
 #include "core/cli/command.hpp"
 #include "core/cli/new_backend.hpp"
 #include "core/cli/table.hpp"
@@ -219,6 +220,8 @@ int backends_command(const std::vector<std::string>& args) {
       app.add_subcommand("new", "start a backend of your own: writes the folder ./NAME");
   new_app->add_option("NAME", name, "its name: small letters, digits, _")->required();
   new_app->add_option("--lang", language, "c | cpp | torch (cpp)");
+  CheckRequest check;
+  CLI::App* check_app = add_check_command(app, check);
   for (CLI::App* sub : {list_app, info_app}) sub->add_flag("--json", json, "print JSON");
   info_app->add_option("NAME", name, "name of a backend, or absolute path of a .so")->required();
 
@@ -226,6 +229,7 @@ int backends_command(const std::vector<std::string>& args) {
     try {
       if (path_app->parsed()) return path();
       if (new_app->parsed()) return new_backend(name, language);
+      if (check_app->parsed()) return check_backend(check);
       return list_app->parsed() ? list(json) : info(name, json);
     } catch (const Error& e) {
       std::fprintf(stderr, "yoke: %s\n", e.what());

@@ -271,9 +271,9 @@ int run(const Request& request) {
   require_writable("--json-file", request.json_file);
   make_folders(plan.folder);
   compare::catch_interrupts();
-  say("cases: " + std::to_string(plan.cases.size()) + ", steps: " + std::to_string(plan.steps) +
-      ", repeats: " + std::to_string(plan.repeats) +
-      ", threads a rank: " + std::to_string(plan.threads) + "; runs in " + plan.folder);
+  say(std::to_string(plan.cases.size()) + " cases, " + std::to_string(plan.steps) + " steps, " +
+      std::to_string(plan.repeats) + " repeats, " + std::to_string(plan.threads) +
+      " thread(s) a rank; runs in " + plan.folder);
   const Comparison comparison = compare::run_comparison(plan, say);
   std::vector<std::string> broken;
   for (const compare::Gate& gate : gates) {

@@ -1,0 +1,198 @@
+#include "core/cli/check.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "core/backend/search.hpp"
+#include "core/cli/command.hpp"
+#include "core/cli/table.hpp"
+#include "core/cli/worker_program.hpp"
+#include "core/compare/case_process.hpp"
+#include "core/conformance/check_report.hpp"
+#include "core/launch/exit_code.hpp"
+#include "yoke/error.hpp"
+#include "yoke/nearest.hpp"
+
+namespace yoke {
+namespace {
+
+using conformance::Check;
+
+constexpr const char* kLevels = "SLCNK";
+
+// What `--only` picks; throws Error(INVALID_ARGUMENT).
+std::vector<const Check*> chosen(const CheckRequest& request) {
+  std::vector<std::string> known;
+  for (const Check& c : conformance::checks()) known.emplace_back(c.id);
+  for (const std::string& word : request.only) {
+    const bool level = word.size() == 1 && std::string(kLevels).find(word) != std::string::npos;
+    if (level || conformance::find_check(word) != nullptr) continue;
+    throw Error(YOKE_INVALID_ARGUMENT,
+                "--only " + word + ": no such check; allowed: a level (S, L, C, N, K) or an id" +
+                    did_you_mean(word, known));
+  }
+  std::vector<const Check*> picked;
+  for (const Check& c : conformance::checks()) {
+    const bool named = std::any_of(request.only.begin(), request.only.end(), [&](const auto& word) {
+      return word == c.id || (word.size() == 1 && word[0] == c.id[0]);
+    });
+    const bool by_id =
+        std::find(request.only.begin(), request.only.end(), c.id) != request.only.end();
+    if ((request.only.empty() || named) && (!c.deep || request.deep || by_id)) picked.push_back(&c);
+  }
+  return picked;
+}
+
+// A name, or a path; unlike that of a run file, it may be relative: nothing else depends on it.
+std::string library_of(const std::string& backend) {
+  std::error_code error;
+  if (is_backend_name(backend))
+    return find_backend(backend, search_dirs(SearchSettings::current()));
+  const std::string path = std::filesystem::absolute(backend, error).lexically_normal().string();
+  if (std::filesystem::is_regular_file(path, error)) return path;
+  throw Error(YOKE_NOT_FOUND,
+              backend +
+                  (std::filesystem::exists(path, error) ? " is not a file" : " does not exist") +
+                  "; give the .so of a backend, or a name of: yoke backends list");
+}
+
+// Before minutes of checks, not after them.
+void require_writable(const std::string& path) {
+  if (!path.empty() && !std::ofstream(path, std::ios::app))
+    throw Error(YOKE_INVALID_ARGUMENT, path + " cannot be written");
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  if (path.empty()) return;
+  std::ofstream out(path, std::ios::binary);
+  out << text;
+  if (!out.flush()) throw Error(YOKE_RESOURCE_EXHAUSTED, path + " cannot be written");
+}
+
+// ---- What is shown
+
+int show_list(const CheckRequest& request) {
+  if (request.format == "md") {
+    std::fputs(conformance::checks_as_markdown().c_str(), stdout);
+    return kExitOk;
+  }
+  Table table({"check", "level", "holds", "deep"});
+  for (const Check& c : conformance::checks())
+    table.add({c.id, conformance::level_name(c.id[0]), c.title, c.deep ? "yes" : ""});
+  std::fputs(table.text().c_str(), stdout);
+  return kExitOk;
+}
+
+std::string outcomes_table(const std::vector<CheckOutcome>& outcomes) {
+  Table table({"check", "", "seconds", "holds", ""});
+  for (const CheckOutcome& o : outcomes) {
+    char seconds[24];
+    std::snprintf(seconds, sizeof seconds, "%.1f", o.seconds);
+    table.add({o.check->id,
+               o.status == CheckOutcome::kPassed ? "ok" : status_name(o),
+               o.seconds > 0 ? seconds : "",
+               o.check->title,
+               o.status == CheckOutcome::kFailed ? "" : o.text});
+  }
+  return table.text();
+}
+
+std::string failures_text(const std::vector<CheckOutcome>& outcomes) {
+  std::string text;
+  for (const CheckOutcome& o : outcomes) {
+    if (o.status != CheckOutcome::kFailed) continue;
+    text += "\n" + std::string(o.check->id) + " failed: " + o.text + "\n  at fault  " +
+            conformance::fault_name(o.check->fault) + "\n  fix       " + o.check->fix + "\n";
+  }
+  return text;
+}
+
+std::string summary_text(const std::string& path,
+                         const std::vector<CheckOutcome>& outcomes,
+                         double seconds) {
+  const auto count = [&](CheckOutcome::Status status) {
+    return std::to_string(std::count_if(
+        outcomes.begin(), outcomes.end(), [&](const auto& o) { return o.status == status; }));
+  };
+  char time[24];
+  std::snprintf(time, sizeof time, "%.1f s", seconds);
+  const std::string not_run = count(CheckOutcome::kNotRun);
+  return "\n" + path + ": " + count(CheckOutcome::kPassed) + " passed, " +
+         count(CheckOutcome::kFailed) + " failed" +
+         (not_run == "0" ? "" : ", " + not_run + " not run") + " in " + time + "\n";
+}
+
+// A line that grows with every check, where somebody watches.
+void show_progress(size_t done, size_t all) {
+  if (::isatty(STDERR_FILENO) == 0) return;
+  std::fprintf(stderr, "\r%zu of %zu checks%s", done, all, done == all ? "\r\033[K" : "");
+}
+
+}  // namespace
+
+CLI::App* add_check_command(CLI::App& backends, CheckRequest& request) {
+  CLI::App* app = backends.add_subcommand("check", "run the conformance checks against a backend");
+  app->add_option("PATH", request.backend, "the .so of a backend, or its name");
+  app->add_flag("--deep", request.deep, "also the checks that take seconds");
+  app->add_option("--nproc", request.nproc, "most ranks of a check, as threads of its process")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app->add_option("--timeout", request.timeout, "seconds that one check may take")
+      ->check(CLI::Range(1, 3600))
+      ->capture_default_str();
+  app->add_option("--only", request.only, "ids (C4) or levels (N) to run; may be repeated")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app->add_option("--json-file", request.json_file, "write the results as JSON into this file");
+  app->add_option("--junit", request.junit, "write the results as JUnit XML into this file");
+  app->add_flag("--list", request.list, "show the checks, run none");
+  app->add_option("--format", request.format, "of --list")->check(CLI::IsMember({"text", "md"}));
+  return app;
+}
+
+int check_backend(const CheckRequest& request) {
+  if (request.list) return show_list(request);
+  CheckRun run;
+  try {
+    if (request.backend.empty()) throw Error(YOKE_INVALID_ARGUMENT, "PATH is missing");
+    run.checks = chosen(request);
+    for (const std::string& file : {request.json_file, request.junit}) require_writable(file);
+  } catch (const Error& e) {
+    std::fprintf(stderr, "yoke backends check: %s; see: yoke backends check --help\n", e.what());
+    return kExitUsage;
+  }
+  run.path = library_of(request.backend);
+  run.worker = find_worker("");
+  run.nproc = request.nproc;
+  run.timeout = std::chrono::seconds(request.timeout);
+  size_t done = 0;
+  run.done = [&](const CheckOutcome&) { show_progress(++done, run.checks.size()); };
+  compare::catch_interrupts();
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<CheckOutcome> outcomes;
+  try {
+    outcomes = run_checks(run);
+  } catch (const Error& e) {
+    if (compare::interrupted_by() != 0) return 128 + compare::interrupted_by();
+    throw;
+  }
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::fputs((outcomes_table(outcomes) + failures_text(outcomes) +
+              summary_text(run.path, outcomes, seconds))
+                 .c_str(),
+             stdout);
+  write_file(request.json_file, check_json(run.path, outcomes));
+  write_file(request.junit, check_junit(run.path, outcomes));
+  const bool green = std::all_of(outcomes.begin(), outcomes.end(), [](const auto& o) {
+    return o.status == CheckOutcome::kPassed;
+  });
+  return green ? kExitOk : kExitFailed;
+}
+
+}  // namespace yoke

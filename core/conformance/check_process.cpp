@@ -1,0 +1,179 @@
+#include "core/conformance/check_process.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "core/backend/elf.hpp"
+#include "core/backend/search.hpp"
+#include "core/compare/case_process.hpp"
+#include "core/launch/environment.hpp"
+
+namespace yoke {
+namespace {
+
+namespace fs = std::filesystem;
+using conformance::Check;
+
+constexpr int kDeepFactor = 5;
+
+// Checks of the file without which loading it is impossible, or runs what it must not.
+constexpr const char* kGates[] = {"S1", "S2", "S3"};
+
+CheckOutcome not_run(const Check& check, const std::string& gate) {
+  CheckOutcome outcome;
+  outcome.check = &check;
+  outcome.text = gate + " failed";
+  return outcome;
+}
+
+CheckOutcome run_static(const Check& check, const conformance::LibraryFile& file) {
+  const std::string id = check.id;
+  if (!file.unreadable.empty() && id != "S1" && id != "S2") return not_run(check, "S1");
+  CheckOutcome outcome;
+  outcome.check = &check;
+  try {
+    outcome.text = check.file(file);
+    outcome.status = CheckOutcome::kPassed;
+  } catch (const conformance::Failed& e) {
+    outcome.text = e.what();
+    outcome.status = CheckOutcome::kFailed;
+  }
+  return outcome;
+}
+
+// What the child left: its verdict, or how far it came.
+struct Told {
+  nlohmann::json verdict;  // null if it died before
+  std::string where;       // "inside init"
+};
+
+Told read_report(const std::string& path) {
+  Told told;
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("at ")) told.where = line.substr(3);
+    if (line.starts_with("{")) told.verdict = nlohmann::json::parse(line, nullptr, false);
+  }
+  return told;
+}
+
+std::string death(const compare::CommandResult& result, const std::string& where, int limit) {
+  const std::string place = where.empty() ? "before the first call of the backend" : where;
+  if (result.timed_out)
+    return "it did not come back within " + std::to_string(limit) + " s, " + place;
+  const std::string how = result.ending.signal != 0
+                              ? "the process died of " + ending_text(result.ending)
+                              : "the process was ended with " + ending_text(result.ending);
+  std::string text = how + ", " + place;
+  if (!result.last_lines.empty()) text += "; its last words: " + result.last_lines.back();
+  return text;
+}
+
+CheckOutcome run_child(const CheckRun& run, const Check& check, const std::string& folder) {
+  CheckOutcome outcome;
+  outcome.check = &check;
+  const std::string report = folder + "/" + check.id + ".report";
+  std::ofstream(report).flush();
+  const auto limit = run.timeout * (check.deep ? kDeepFactor : 1);
+  const RankCommand command{{run.worker,
+                             "--check",
+                             check.id,
+                             "--backend",
+                             run.path,
+                             "--nproc",
+                             std::to_string(run.nproc),
+                             "--report",
+                             report},
+                            {{"OMP_NUM_THREADS", "1"}}};
+  const compare::CommandResult result =
+      compare::run_command(command, folder + "/" + check.id + ".log", limit);
+  outcome.seconds = result.seconds;
+  const Told told = read_report(report);
+  const bool answered = result.ending.ok() && told.verdict.is_object();
+  outcome.status = answered && told.verdict["status"] == "passed" ? CheckOutcome::kPassed
+                                                                  : CheckOutcome::kFailed;
+  outcome.text = answered ? told.verdict["text"].get<std::string>()
+                          : death(result, told.where, static_cast<int>(limit.count()));
+  return outcome;
+}
+
+class TempDir {
+ public:
+  TempDir() {
+    path_ = (fs::temp_directory_path() / "yoke-check-XXXXXX").string();
+    if (::mkdtemp(path_.data()) == nullptr)
+      throw Error(YOKE_RESOURCE_EXHAUSTED,
+                  "no temporary folder: " + std::string(std::strerror(errno)));
+  }
+  ~TempDir() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+conformance::LibraryFile look_at(const std::string& path) {
+  conformance::LibraryFile file = read_library_file(path);
+  const Unsafe unsafe = unsafe_reason(path);
+  file.unsafe = unsafe.reason;
+  file.unsafe_fix = unsafe.fix;
+  return file;
+}
+
+// The first gate that does not hold, whether or not it was asked for; "" = it may be loaded.
+std::string closed_gate(const conformance::LibraryFile& file) {
+  for (const char* id : kGates) {
+    if (run_static(*conformance::find_check(id), file).status == CheckOutcome::kFailed) return id;
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<CheckOutcome> run_checks(const CheckRun& run) {
+  std::vector<CheckOutcome> outcomes(run.checks.size());
+  const conformance::LibraryFile file = look_at(run.path);
+  const std::string gate = closed_gate(file);
+  const TempDir folder;
+  std::mutex mutex;
+  std::exception_ptr failure;
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t i; (i = next++) < run.checks.size();) {
+      const Check& check = *run.checks[i];
+      CheckOutcome& outcome = outcomes[i];
+      try {
+        if (compare::interrupted_by() != 0) throw Error(YOKE_CANCELLED, "interrupted");
+        if (check.file != nullptr) {
+          outcome = run_static(check, file);
+        } else if (!gate.empty()) {
+          outcome = not_run(check, gate);
+        } else {
+          outcome = run_child(run, check, folder.path());
+        }
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!failure) failure = std::current_exception();
+        return;
+      }
+      const std::lock_guard lock(mutex);
+      if (run.done) run.done(outcome);
+    }
+  };
+  std::vector<std::thread> workers;
+  for (int i = 0; i < usable_cores(); ++i) workers.emplace_back(work);
+  for (std::thread& t : workers) t.join();
+  if (failure) std::rethrow_exception(failure);
+  return outcomes;
+}
+
+}  // namespace yoke

@@ -1,0 +1,118 @@
+#include "core/conformance/tiny_model.hpp"
+
+#include <ATen/ATen.h>
+#include <torch/nn/module.h>
+
+#include "core/model/family.hpp"
+#include "core/model/ops.hpp"
+
+namespace yoke {
+namespace {
+
+using conformance::Mishap;
+using conformance::ModelSpec;
+using torch::nn::Module;
+
+constexpr int64_t kDim = 5, kHidden = 7;
+
+at::Tensor leaf(at::IntArrayRef shape, int32_t dtype) {
+  return unallocated(shape, scalar_type(dtype));
+}
+
+struct Embed : Module {
+  explicit Embed(int32_t dtype) {
+    weight = register_parameter("weight", leaf({ModelSpec::kVocab, kDim}, dtype));
+  }
+  at::Tensor weight;
+};
+
+// x + tanh(x * scale @ up^T + bias) @ down^T
+struct Mlp : Module {
+  Mlp(int32_t dtype, bool with_unused) {
+    up = register_parameter("up", leaf({kHidden, kDim}, dtype));
+    bias = register_parameter("bias", leaf({kHidden}, dtype));
+    scale = register_parameter("scale", leaf({kDim}, dtype), /*requires_grad=*/false);
+    down = register_parameter("down", leaf({kDim, kHidden}, dtype));
+    if (with_unused) register_parameter("unused", leaf({3}, dtype));
+  }
+  at::Tensor forward(const at::Tensor& x) const {
+    const at::Tensor hidden = at::tanh(at::matmul(x * scale, up.t()) + bias);
+    return x + at::matmul(hidden, down.t());
+  }
+  at::Tensor up, bias, scale, down;
+};
+
+struct Head : Module {
+  Head(int32_t dtype, const at::Tensor& tied) {
+    gain = register_parameter("gain", leaf({}, dtype));
+    weight = register_parameter("weight",
+                                tied.defined() ? tied : leaf({ModelSpec::kVocab, kDim}, dtype));
+  }
+  at::Tensor gain, weight;
+};
+
+BlockList odd_blocks(const ModelSpec& spec) {
+  BlockList list;
+  auto embed = std::make_shared<Embed>(spec.dtype);
+  auto mlp = std::make_shared<Mlp>(spec.dtype, spec.unused);
+  auto head = std::make_shared<Head>(spec.dtype, spec.tied ? embed->weight : at::Tensor());
+  add_block(list,
+            {"embed",
+             embed,
+             [embed](const at::Tensor&, const TorchInputs& in) {
+               return at::embedding(embed->weight, input(in, "tokens"));
+             }},
+            "embed");
+  add_block(
+      list,
+      {"mlp", mlp, [mlp](const at::Tensor& x, const TorchInputs&) { return mlp->forward(x); }},
+      "mlp");
+  add_block(list,
+            {"head",
+             head,
+             [head](const at::Tensor& x, const TorchInputs& in) {
+               const at::Tensor logits = at::matmul(x * head->gain, head->weight.t());
+               return ops::composite::cross_entropy_sum(logits, input(in, "targets"));
+             }},
+            "head");
+  list.init = [](const std::string& name) -> ParamInit {
+    if (name == "mlp.scale" || name == "head.gain") return {ParamInit::kConstant, 1.5};
+    return {ParamInit::kUniform, 0.4};
+  };
+  list.loss_weight = [](const TorchInputs& in) { return ops::count_targets(input(in, "targets")); };
+  return list;
+}
+
+// A Llama whose heads, widths and sequence can be cut in 2 and 4.
+BlockList sequence_blocks(const ModelSpec& spec) {
+  ModelConfig config;
+  config.dim = 16;
+  config.layers = 2;
+  config.heads = config.kv_heads = 4;
+  config.ffn_dim = 12;
+  config.vocab = 12;
+  config.tied = spec.tied;
+  FamilyArgs args;
+  args.param_dtype = spec.dtype;
+  args.seq_len = ModelSpec::kSeqLen;
+  return builtin_families(config).at("llama").make_blocks(args);
+}
+
+}  // namespace
+
+BlockList make_tiny_model(const ModelSpec& spec, Mishap& mishap) {
+  BlockList list = spec.kind == ModelSpec::kOdd ? odd_blocks(spec) : sequence_blocks(spec);
+  for (TorchBlock& block : list.blocks) {
+    const bool last = &block == &list.blocks.back();
+    block.forward = [forward = block.forward, name = block.name, last, &mishap](
+                        const at::Tensor& carry, const TorchInputs& inputs) {
+      if (mishap.fail_forward >= 0 && mishap.fail_forward-- == 0)
+        throw Error(YOKE_RESOURCE_EXHAUSTED, "the check made the forward of '" + name + "' fail");
+      const at::Tensor out = forward(carry, inputs);
+      return last && mishap.loss_factor != 1 ? out * mishap.loss_factor : out;
+    };
+  }
+  return list;
+}
+
+}  // namespace yoke

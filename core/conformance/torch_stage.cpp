@@ -1,0 +1,100 @@
+#include "core/conformance/torch_stage.hpp"
+
+#include <ATen/Parallel.h>
+
+#include <exception>
+#include <thread>
+
+#include "core/backend/services.hpp"
+#include "core/comm/communicator.hpp"
+#include "core/conformance/tiny_model.hpp"
+#include "core/model/torch_model.hpp"
+
+namespace yoke {
+namespace {
+
+// Peers of a rank that is lost must hear of it long before a check's time is over.
+constexpr std::chrono::seconds kTimeout{20};
+
+class TinyModel : public conformance::StageModel {
+ public:
+  explicit TinyModel(const conformance::ModelSpec& spec)
+      : host_(make_tiny_model(spec, mishap_), spec.dtype, /*seed=*/7, spec.decay_matrices) {}
+  const YokeModel& model() const override { return host_.model(); }
+  conformance::Mishap& mishap() override { return mishap_; }
+  TorchModelHost& host() { return host_; }
+
+ private:
+  conformance::Mishap mishap_;
+  TorchModelHost host_;
+};
+
+}  // namespace
+
+TorchStage::TorchStage() : inner_(RunConfig{}) {}
+
+std::unique_ptr<conformance::StageModel> TorchStage::make_model(const conformance::ModelSpec& spec,
+                                                                const YokeString& torch_tag) {
+  auto model = std::make_unique<TinyModel>(spec);
+  bool wanted = view(torch_tag) == kTorchTag;
+  for (const InnerBackends::Inner* inner : inner_.opened())
+    wanted = wanted || view(inner->backend.description().torch_tag) == kTorchTag;
+  if (!wanted) model->host().neutral_only();
+  return model;
+}
+
+conformance::OptionValues TorchStage::options(const YokeDescription& description,
+                                              const std::map<std::string, std::string>& given) {
+  const std::string name(view(description.name));
+  std::vector<BackendOption> values;
+  for (const auto& [key, text] : given)
+    values.push_back({name, key, text, "the check", false, true});
+  auto list = std::make_unique<OptionList>(
+      check_options(values, {name, "backend '" + name + "'"}, option_infos(description)));
+  const conformance::OptionValues result{list->data(), list->size()};
+  const std::lock_guard lock(mutex_);
+  options_.push_back(std::move(list));
+  return result;
+}
+
+void TorchStage::run(const YokePlan& plan, const std::function<void(const YokeHost& host)>& body) {
+  const auto shared = make_virtual_world(plan.world_size);
+  const int32_t* d = plan.degree;
+  const Mesh mesh({d[0], d[1], d[2], d[3], d[4]});
+  std::mutex mutex;
+  std::exception_ptr first;  // in time; what the others say follows from it
+  const auto rank_body = [&](int32_t rank) {
+    at::set_num_threads(1);
+    try {
+      Rendezvous rendezvous;
+      rendezvous.rank = rank;
+      rendezvous.world_size = plan.world_size;
+      rendezvous.local_world_size = plan.world_size;
+      rendezvous.virtual_world = shared;
+      CommOptions options;
+      options.timeout = kTimeout;
+      const auto world = CommWorld::connect(rendezvous, options);
+      world->set_mesh(mesh);
+      HostServices services(
+          *world, [](int32_t, const std::string&) {}, nullptr, {YOKE_DEVICE_CPU, 0}, &inner_);
+      try {
+        body(*services.host());
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!first) first = std::current_exception();
+        throw;
+      }
+      world->shutdown();
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (!first) first = std::current_exception();
+    }
+  };
+  std::vector<std::thread> others;
+  for (int32_t rank = 1; rank < plan.world_size; ++rank) others.emplace_back(rank_body, rank);
+  rank_body(0);
+  for (std::thread& t : others) t.join();
+  if (first) std::rethrow_exception(first);
+}
+
+}  // namespace yoke

@@ -1,0 +1,30 @@
+// The real host as the conformance kit sees it: its models, its options, its ranks as threads.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "core/backend/inner_backends.hpp"
+#include "sdk/conformance/stage.hpp"
+
+namespace yoke {
+
+class TorchStage : public conformance::Stage {
+ public:
+  TorchStage();
+
+  std::unique_ptr<conformance::StageModel> make_model(const conformance::ModelSpec& spec,
+                                                      const YokeString& torch_tag) override;
+  conformance::OptionValues options(const YokeDescription& description,
+                                    const std::map<std::string, std::string>& given) override;
+  const YokeHeader* plan_extensions() override { return inner_.for_plan(); }
+  void run(const YokePlan& plan, const std::function<void(const YokeHost& host)>& body) override;
+
+ private:
+  InnerBackends inner_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<OptionList>> options_;
+};
+
+}  // namespace yoke

@@ -1,0 +1,223 @@
+// K: the state, shown and taken piece by piece.
+#include <algorithm>
+#include <set>
+
+#include "sdk/conformance/layouts.hpp"
+#include "sdk/conformance/level.hpp"
+#include "sdk/conformance/library.hpp"
+#include "sdk/conformance/reference.hpp"
+#include "yoke/tensor.hpp"
+
+namespace yoke::conformance {
+namespace {
+
+constexpr int kHalf = 3;  // steps before the save, and after it
+
+std::vector<RunSpec> layouts(Subject& subject, const ParallelBackend& b) {
+  std::vector<RunSpec> specs = two_ranks(subject, b);
+  RunSpec alone;
+  alone.model.dtype = best_dtype(b);
+  specs.insert(specs.begin(), alone);
+  for (RunSpec& spec : specs) spec.steps = kHalf;
+  return specs;
+}
+
+RunHooks from(const State& state) {
+  RunHooks hooks;
+  hooks.start = &state;
+  hooks.first_step = kHalf + 1;
+  return hooks;
+}
+
+void expect_equal(const State& state,
+                  const State& expected,
+                  double relative,
+                  const std::string& what) {
+  const std::string off = difference(state, expected, relative);
+  if (!off.empty()) throw Failed(what + ": " + off);
+}
+
+std::string goes_on(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  for (const RunSpec& spec : layouts(subject, b)) {
+    RunSpec whole = spec;
+    whole.steps = 2 * kHalf;
+    const Trace saved = train(subject, b, spec);
+    const Trace resumed = train(subject, b, spec, from(saved.state));
+    expect_equal(resumed.state,
+                 train(subject, b, whole).state,
+                 0,
+                 "with " + degrees_text(spec.degrees) +
+                     ", saved after 3 steps, loaded and trained 3 "
+                     "more, against 6 without a break");
+  }
+  return "";
+}
+
+std::string other_layouts(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  if (updates_locally(b)) return "its ranks update on their own (YOKE_LOCAL_UPDATES)";
+  std::vector<RunSpec> specs = layouts(subject, b);
+  for (RunSpec& spec : specs) spec.model.kind = ModelSpec::kSequence;
+  RunSpec whole = specs[0];
+  whole.steps = 2 * kHalf;
+  const State expected = reference_trace(subject, whole).state;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const RunSpec &here = specs[i], &there = specs[(i + 1) % specs.size()];
+    const State saved = train(subject, b, here).state;
+    expect_equal(standard_kinds(train(subject, b, there, from(saved)).state),
+                 expected,
+                 tolerance(there.model.dtype),
+                 "saved with " + degrees_text(here.degrees) + ", loaded with " +
+                     degrees_text(there.degrees));
+  }
+  return std::to_string(specs.size()) + " layouts";
+}
+
+std::string with_the_reference(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  RunSpec spec = layouts(subject, b)[0];
+  const double relative = tolerance(spec.model.dtype);
+  const State half = reference_trace(subject, spec).state;
+  RunSpec whole = spec;
+  whole.steps = 2 * kHalf;
+  const State expected = reference_trace(subject, whole).state;
+  expect_equal(standard_kinds(train(subject, b, spec, from(half)).state),
+               expected,
+               relative,
+               "going on from a state that the reference wrote");
+  const State ours = train(subject, b, spec).state;
+  expect_equal(reference_trace(subject, spec, {&ours, kHalf + 1}).state,
+               expected,
+               relative,
+               "the reference, going on from a state that the backend wrote");
+  return "";
+}
+
+// The names that a state must have.
+std::set<std::string> expected_keys(const YokeModelSummary& model) {
+  std::set<std::string> keys = {"optimizer/step"};
+  for (uint64_t i = 0; i < model.num_params; ++i) {
+    const std::string name(view(model.params[i]->name));
+    keys.insert(name + "/param");
+    if (!model.params[i]->trainable) continue;
+    keys.insert(name + "/exp_avg");
+    keys.insert(name + "/exp_avg_sq");
+  }
+  return keys;
+}
+
+void check_pieces(Life& life, std::vector<Piece>& saved) {
+  saved = life.save();
+  const std::vector<Piece> described = life.save(YOKE_CHECKPOINT_DESCRIBE);
+  if (described.size() != saved.size())
+    throw Failed("DESCRIBE shows " + std::to_string(described.size()) + " pieces, SAVE " +
+                 std::to_string(saved.size()));
+  for (size_t i = 0; i < saved.size(); ++i) {
+    if (!described[i].same_place(saved[i]))
+      throw Failed("piece " + std::to_string(i) + " is " + described[i].text() +
+                   " on DESCRIBE and " + saved[i].text() + " on SAVE");
+  }
+}
+
+std::string tiles(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  size_t count = 0;
+  for (const RunSpec& spec : layouts(subject, b)) {
+    std::vector<std::vector<Piece>> pieces(spec.world());
+    std::set<std::string> expected;
+    on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
+      life.must(life.init(), "init");
+      life.must(life.wrap(model.model()), "wrap_model");
+      check_pieces(life, pieces[life.host->rank]);
+      if (life.host->rank == 0) expected = expected_keys(*model.model().summary);
+    });
+    std::set<std::string> found;
+    const std::string with = "with " + degrees_text(spec.degrees) + ", ";
+    try {
+      for (const auto& [key, tensor] : assemble(pieces)) found.insert(key);
+    } catch (const Failed& e) {
+      throw Failed(with + e.what());
+    }
+    for (const std::string& key : expected)
+      if (found.count(key) == 0) throw Failed(with + "no rank shows " + key);
+    for (const auto& of_rank : pieces) count += of_rank.size();
+  }
+  return std::to_string(count) + " pieces";
+}
+
+std::string visitor_says_no(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  const RunSpec spec = layouts(subject, b)[0];
+  const State usual = train(subject, b, spec).state;
+  on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
+    life.must(life.init(), "init");
+    life.must(life.wrap(model.model()), "wrap_model");
+    const State before = assemble({life.save()});
+    for (const int32_t op :
+         {YOKE_CHECKPOINT_SAVE, YOKE_CHECKPOINT_DESCRIBE, YOKE_CHECKPOINT_LOAD}) {
+      int visits = 0;
+      const int32_t code = life.checkpoint(op, [&](const YokePiece&) -> int32_t {
+        return ++visits == 2 ? YOKE_DATA_LOSS : YOKE_OK;
+      });
+      if (code != YOKE_DATA_LOSS)
+        throw Failed("the visitor returned YOKE_DATA_LOSS, checkpoint returned " +
+                     std::to_string(code));
+      if (visits != 2)
+        throw Failed("the visitor was called " + std::to_string(visits - 2) +
+                     " more times after it had returned an error");
+    }
+    life.load(before);  // what comes after a LOAD that failed
+    for (int64_t step = 1; step <= spec.steps; ++step) {
+      Batch batch(life.split(false), step);
+      life.must(life.step(batch, step, spec.lr(step)), "step after a checkpoint that failed");
+    }
+    expect_equal(assemble({life.save()}), usual, 0, "after three checkpoints that failed");
+  });
+  return "";
+}
+
+}  // namespace
+
+void add_checkpoint_checks(std::vector<Check>& table) {
+  const auto add = [&](const char* id,
+                       const char* title,
+                       const char* requirement,
+                       const char* fix,
+                       std::string (*live)(Subject&)) {
+    table.push_back({id, title, requirement, Fault::kPlugin, fix, nullptr, live});
+  };
+  add("K1",
+      "a run goes on bit for bit",
+      "3 steps, SAVE, LOAD into a new context, 3 more steps: the bits of 6 steps, on one rank and "
+      "on "
+      "two along each axis.",
+      "save and load moments and the number of the step too; keep nothing else between steps",
+      goes_on);
+  add("K2",
+      "in another layout too",
+      "A state saved with one layout is loaded with the next one; the numbers are those of the "
+      "reference.",
+      "say truly which elements a piece holds: begin, count, run, stride",
+      other_layouts);
+  add("K3",
+      "states can be exchanged",
+      "A state of the reference is loaded and trained on, and the other way round.",
+      "use the names and kinds of the contract, with the meaning that the formulas give them",
+      with_the_reference);
+  add("K8",
+      "pieces tile every tensor once",
+      "All parameters, moments of the trainable ones and the step; pieces with replica 0 of all "
+      "ranks "
+      "cover every element exactly once; DESCRIBE shows the pieces of SAVE without views.",
+      "give replica 0 to one rank of those that hold the same elements",
+      tiles);
+  add("K10",
+      "the visitor's error ends the call",
+      "The second visit of SAVE, DESCRIBE and LOAD fails: checkpoint returns that code and visits "
+      "no more; after another LOAD the model trains.",
+      "return the visitor's code at once",
+      visitor_says_no);
+}
+
+}  // namespace yoke::conformance

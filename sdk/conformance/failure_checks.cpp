@@ -1,0 +1,340 @@
+// C, last part: what goes wrong around a backend comes out as a code, and the handles stay good.
+#include <algorithm>
+#include <mutex>
+
+#include "sdk/conformance/layouts.hpp"
+#include "sdk/conformance/level.hpp"
+#include "sdk/conformance/library.hpp"
+#include "sdk/conformance/run.hpp"
+#include "sdk/conformance/taps.hpp"
+
+namespace yoke::conformance {
+namespace {
+
+RunSpec short_run() {
+  RunSpec spec;
+  spec.steps = 2;
+  spec.micro_batch = 4;
+  return spec;
+}
+
+std::string code_text(int32_t code, const YokeError& err) {
+  return std::to_string(code) + " ('" + err.text + "')";
+}
+
+// After a failed step a LOAD comes next. Then the steps of the spec must give the state of a run in
+// which nothing went wrong.
+void expect_usual_run(Life& life,
+                      const RunSpec& spec,
+                      const State& usual,
+                      const State& before,
+                      const std::string& after) {
+  life.load(before);
+  for (int64_t step = 1; step <= spec.steps; ++step) {
+    Batch batch(life.split(spec.uneven), step);
+    const int32_t code = life.step(batch, step, spec.lr(step));
+    if (code != YOKE_OK)
+      throw Failed("after " + after + " the next step returned " + code_text(code, life.err));
+  }
+  const std::string off = difference(assemble({life.save()}), usual, 0);
+  if (!off.empty())
+    throw Failed("after " + after + " and " + std::to_string(spec.steps) + " steps, " + off);
+}
+
+// ---- C17
+
+std::string cancelled_step(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  const RunSpec spec = short_run();
+  const Trace usual = train(subject, b, spec);
+  std::string remark;
+  on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
+    HostTap tap(*life.host);
+    life.init_args.host = &tap.host();
+    life.must(life.init(), "init");
+    life.must(life.wrap(model.model()), "wrap_model");
+    tap.cancelled = true;
+    const State before = assemble({life.save()});
+    Batch batch(life.split(false), 1);
+    const int32_t code = life.step(batch, 1, spec.lr(1));
+    tap.cancelled = false;
+    if (code == YOKE_OK) {
+      remark = "it ends the step that it is in";
+    } else if (code != YOKE_CANCELLED) {
+      throw Failed("with check_cancel = 1, step returned " + code_text(code, life.err) +
+                   ", expected YOKE_CANCELLED or success");
+    }
+    expect_usual_run(life, spec, usual.state, before, "a step that was cancelled");
+    life.destroy_model();
+    life.destroy();
+  });
+  return remark;
+}
+
+// ---- C18: the k-th call of a callback fails
+
+constexpr double kGarbage = 123;
+
+void spoil_results(Life& life) {
+  life.result.loss_sum = life.result.loss_weight = life.result.grad_norm = kGarbage;
+}
+
+void expect_failed_step(Life& life, const std::string& what) {
+  Batch batch(life.split(false), 1);
+  spoil_results(life);
+  const int32_t code = life.step(batch, 1, 0.01);
+  if (code != YOKE_RESOURCE_EXHAUSTED)
+    throw Failed(what + " with YOKE_RESOURCE_EXHAUSTED, step returned " +
+                 code_text(code, life.err) + "; the code is to be handed on");
+  if (std::string(life.err.text).find("the check made") == std::string::npos)
+    throw Failed(what + ", step says '" + life.err.text + "' instead of what it was told");
+  const YokeStepResult& r = life.result;
+  if (r.loss_sum != 0 || r.loss_weight != 0 || r.grad_norm != 0)
+    throw Failed(what + ", and step left " + std::to_string(r.loss_sum) + ", " +
+                 std::to_string(r.loss_weight) + ", " + std::to_string(r.grad_norm) +
+                 " in its results; after a failed call they are 0");
+}
+
+// How often each callback is called in wrap_model and in one step.
+struct Calls {
+  int64_t wrap[ModelTap::kNumCallbacks], step[ModelTap::kNumCallbacks];
+};
+
+Calls count_calls(Subject& subject, const ParallelBackend& b, const RunSpec& spec) {
+  Calls calls{};
+  on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
+    ModelTap tap(model.model());
+    life.must(life.init(), "init");
+    life.must(life.wrap(tap.model()), "wrap_model");
+    std::copy(std::begin(tap.calls), std::end(tap.calls), calls.wrap);
+    Batch batch(life.split(false), 1);
+    life.must(life.step(batch, 1, 0.01), "step");
+    for (int c = 0; c < ModelTap::kNumCallbacks; ++c) calls.step[c] = tap.calls[c] - calls.wrap[c];
+    life.destroy_model();
+    life.destroy();
+  });
+  return calls;
+}
+
+// The first, the last and one in the middle.
+std::vector<int64_t> some_of(int64_t calls) {
+  std::vector<int64_t> picked;
+  for (const int64_t k : {int64_t{0}, calls / 2, calls - 1})
+    if (k >= 0 && k < calls && std::find(picked.begin(), picked.end(), k) == picked.end())
+      picked.push_back(k);
+  return picked;
+}
+
+std::string nth(ModelTap::Callback callback, int64_t k, const char* where) {
+  return "when call " + std::to_string(k + 1) + " of " + ModelTap::name(callback) + " in " + where +
+         " failed";
+}
+
+void fail_in_wrap(Life& life, const YokeModel& model, ModelTap::Callback callback, int64_t k) {
+  ModelTap tap(model);
+  tap.fail_after[callback] = k;
+  const std::string what = nth(callback, k, "wrap_model");
+  const int32_t code = life.wrap(tap.model());
+  if (code != YOKE_RESOURCE_EXHAUSTED)
+    throw Failed(what + " with YOKE_RESOURCE_EXHAUSTED, wrap_model returned " +
+                 code_text(code, life.err));
+  if (life.wrapped.model != nullptr)
+    throw Failed(what + ", and wrap_model left a model in its result");
+  if (!tap.owed().empty()) throw Failed(what + ", " + tap.owed());
+}
+
+void fail_in_step(Subject& subject,
+                  const ParallelBackend& b,
+                  const RunSpec& spec,
+                  const State& usual,
+                  ModelTap::Callback callback,
+                  int64_t k) {
+  on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
+    ModelTap tap(model.model());
+    life.must(life.init(), "init");
+    life.must(life.wrap(tap.model()), "wrap_model");
+    const State before = assemble({life.save()});
+    tap.fail_after[callback] = k;
+    const std::string what = nth(callback, k, "step");
+    expect_failed_step(life, what);
+    if (!tap.owed().empty()) throw Failed(what + ", " + tap.owed());
+    expect_usual_run(life, spec, usual, before, "a step in which a callback failed");
+    life.destroy_model();
+    life.destroy();
+  });
+}
+
+std::string failing_callbacks(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  const RunSpec spec = short_run();
+  const State usual = train(subject, b, spec).state;
+  const Calls calls = count_calls(subject, b, spec);
+  for (int c = 0; c < ModelTap::kNumCallbacks; ++c) {
+    const auto callback = static_cast<ModelTap::Callback>(c);
+    on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
+      life.must(life.init(), "init");
+      for (const int64_t k : some_of(calls.wrap[c])) fail_in_wrap(life, model.model(), callback, k);
+      life.must(life.wrap(model.model()), "wrap_model after one that failed");
+      expect_usual_run(
+          life, spec, usual, assemble({life.save()}), "a wrap_model in which a callback failed");
+      life.destroy_model();
+      life.destroy();
+    });
+    for (const int64_t k : some_of(calls.step[c]))
+      fail_in_step(subject, b, spec, usual, callback, k);
+  }
+  return "";
+}
+
+// The same inside the mathematics, which every kind of backend runs.
+std::string failing_blocks(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  const RunSpec spec = short_run();
+  const State usual = train(subject, b, spec).state;
+  for (const int64_t k : {0, 1, 4}) {
+    on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
+      life.must(life.init(), "init");
+      life.must(life.wrap(model.model()), "wrap_model");
+      const State before = assemble({life.save()});
+      model.mishap().fail_forward = k;
+      expect_failed_step(life, "when forward " + std::to_string(k + 1) + " of a block failed");
+      expect_usual_run(life, spec, usual, before, "a step in which a block failed");
+      life.destroy_model();
+      life.destroy();
+    });
+  }
+  return "";
+}
+
+// ---- Ranks
+
+std::string lost_peer(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  struct Lost {};
+  std::mutex mutex;
+  std::string wrong;
+  const auto layouts = two_ranks(subject, b);
+  for (const RunSpec& spec : layouts) {
+    try {
+      on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
+        life.must(life.init(), "init");
+        life.must(life.wrap(model.model()), "wrap_model");
+        if (life.host->rank == 1) throw Lost{};
+        Batch batch(life.split(false), 1);
+        const int32_t code = life.step(batch, 1, 0.01);
+        const std::lock_guard lock(mutex);
+        if (code != YOKE_UNAVAILABLE)
+          wrong = "with " + degrees_text(spec.degrees) +
+                  " and rank 1 lost, step of rank 0 returned " + code_text(code, life.err) +
+                  ", expected YOKE_UNAVAILABLE";
+      });
+    } catch (const Lost&) {
+    }
+    if (!wrong.empty()) throw Failed(wrong);
+  }
+  return layouts.empty() ? "it declares no axis that could lose a rank" : "";
+}
+
+std::string failing_collective(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  std::atomic<int64_t> failed{0};
+  const auto layouts = two_ranks(subject, b);
+  for (const RunSpec& spec : layouts) {
+    on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
+      HostTap tap(*life.host);
+      life.init_args.host = &tap.host();
+      life.must(life.init(), "init");
+      life.must(life.wrap(model.model()), "wrap_model");
+      tap.fail_collective = 0;
+      Batch batch(life.split(false), 1);
+      const int32_t code = life.step(batch, 1, 0.01);
+      const bool happened = tap.fail_collective < 0;
+      failed += happened;
+      if (happened && code != YOKE_UNAVAILABLE)
+        throw Failed("with " + degrees_text(spec.degrees) +
+                     " a collective failed with YOKE_UNAVAILABLE and step returned " +
+                     code_text(code, life.err) + "; the code is to be handed on");
+      life.destroy_model();
+      life.destroy();
+    });
+  }
+  return failed > 0 || layouts.empty() ? ""
+                                       : "it uses native process groups, not yoke.collectives/1";
+}
+
+std::string no_services(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  for (const RunSpec& spec : two_ranks(subject, b)) {
+    on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
+      HostTap tap(*life.host);
+      tap.without_services = true;
+      life.init_args.host = &tap.host();
+      const bool made = life.init() == YOKE_OK;
+      if (made && life.wrap(model.model()) == YOKE_OK)
+        throw Failed("init and wrap_model of " + degrees_text(spec.degrees) +
+                     " succeeded on a host without any service");
+      const std::string slot = made ? "wrap_model" : "init";
+      if (life.err.text[0] == '\0')
+        throw Failed(slot + " failed on a host without any service and gave no text");
+      if (made ? life.wrapped.model != nullptr : life.context != nullptr)
+        throw Failed(slot + " failed and left something in its result");
+    });
+  }
+  return "";
+}
+
+}  // namespace
+
+void add_failure_checks(std::vector<Check>& table) {
+  const auto add = [&](const char* id,
+                       const char* title,
+                       const char* requirement,
+                       const char* fix,
+                       std::string (*live)(Subject&)) {
+    table.push_back({id, title, requirement, Fault::kPlugin, fix, nullptr, live});
+  };
+  add("C17",
+      "a run can be cancelled",
+      "check_cancel says 1 during a step: YOKE_CANCELLED or success, and the next steps give the "
+      "bits "
+      "of a run that was not cancelled.",
+      "return YOKE_CANCELLED, and let LOAD replace the whole state",
+      cancelled_step);
+  add("C18",
+      "a callback that fails is handed on",
+      "The first, middle and last call of init_param, bind_param, block_forward and block_backward "
+      "fail in wrap_model and in step: the same code and text come out, results are 0, everything "
+      "is "
+      "given back, after a LOAD the next steps give the bits of a run without failure.",
+      "return the code of a callback at once, drop what is saved, update nothing",
+      failing_callbacks);
+  add("C28",
+      "a lost peer is an error",
+      "On two ranks along each declared axis, rank 1 is lost before a step: step of rank 0 returns "
+      "YOKE_UNAVAILABLE.",
+      "hand on the code of a collective that failed",
+      lost_peer);
+  add("C35",
+      "a collective that fails is handed on",
+      "The first collective of a step fails with YOKE_UNAVAILABLE: step returns that code, and "
+      "destroy "
+      "works.",
+      "check the code of every collective and of wait",
+      failing_collective);
+  add("C36",
+      "a missing service is refused",
+      "A host without services and two ranks: init or wrap_model fails with a text and leaves no "
+      "handle.",
+      "test what get_service returned for NULL",
+      no_services);
+  add("C37",
+      "a block that fails is handed on",
+      "The forward of a block fails inside the model, LibTorch blocks included: its code and text "
+      "come "
+      "out of step, results are 0, after a LOAD the next steps give the bits of a run without "
+      "failure.",
+      "catch what the block throws, drop its graph, update nothing",
+      failing_blocks);
+}
+
+}  // namespace yoke::conformance

@@ -1,0 +1,84 @@
+#include "sdk/conformance/layouts.hpp"
+
+#include <algorithm>
+
+#include "sdk/conformance/library.hpp"
+
+namespace yoke::conformance {
+namespace {
+
+constexpr int kAxes[] = {YOKE_PP, YOKE_DP_REPLICATE, YOKE_DP_SHARD, YOKE_CP, YOKE_TP};
+
+bool is_data(int axis) {
+  return axis == YOKE_DP_REPLICATE || axis == YOKE_DP_SHARD;
+}
+
+std::vector<int> declared(const ParallelBackend& backend) {
+  std::vector<int> axes;
+  for (const int axis : kAxes)
+    if (description_of(backend).axes & YOKE_AXIS_BIT(axis)) axes.push_back(axis);
+  return axes;
+}
+
+// The data axes carry the model whose sizes nothing divides; the others need one that can be cut.
+RunSpec spec_for(const ParallelBackend& backend, const Degrees& degrees) {
+  RunSpec spec;
+  const bool data_only = degrees[YOKE_PP] == 1 && degrees[YOKE_CP] == 1 && degrees[YOKE_TP] == 1;
+  spec.model.kind = data_only ? ModelSpec::kOdd : ModelSpec::kSequence;
+  spec.model.dtype = best_dtype(backend);
+  spec.degrees = degrees;
+  return spec;
+}
+
+std::vector<RunSpec> two_along(Subject& subject, const ParallelBackend& backend, bool data_only) {
+  std::vector<RunSpec> specs;
+  if (subject.nproc < 2) return specs;
+  for (const int axis : declared(backend)) {
+    if (data_only && !is_data(axis)) continue;
+    specs.push_back(reach(subject, backend, spec_for(backend, along({{axis, 2}}))));
+  }
+  return specs;
+}
+
+}  // namespace
+
+std::vector<RunSpec> two_ranks(Subject& subject, const ParallelBackend& backend) {
+  return two_along(subject, backend, false);
+}
+
+std::vector<RunSpec> two_data_ranks(Subject& subject, const ParallelBackend& backend) {
+  return two_along(subject, backend, true);
+}
+
+std::vector<RunSpec> four_ranks(Subject& subject, const ParallelBackend& backend) {
+  std::vector<RunSpec> specs;
+  if (subject.nproc < 4) return specs;
+  const std::vector<int> axes = declared(backend);
+  for (const int axis : axes)
+    specs.push_back(reach(subject, backend, spec_for(backend, along({{axis, 4}}))));
+  for (size_t i = 0; i < axes.size(); ++i) {
+    for (size_t j = i + 1; j < axes.size(); ++j) {
+      try {  // a pair is not declared: plan may refuse it
+        specs.push_back(
+            reach(subject, backend, spec_for(backend, along({{axes[i], 2}, {axes[j], 2}}))));
+      } catch (const Failed&) {
+      }
+    }
+  }
+  return specs;
+}
+
+int32_t best_dtype(const ParallelBackend& backend) {
+  const YokeDescription d = description_of(backend);
+  const int32_t* end = d.param_dtypes + d.num_param_dtypes;
+  for (const int32_t dtype : {YOKE_F64, YOKE_F32, YOKE_BF16})
+    if (std::find(d.param_dtypes, end, dtype) != end) return dtype;
+  return d.param_dtypes[0];
+}
+
+// fp64 separates faults of logic from rounding; the others only bound the damage.
+double tolerance(int32_t dtype) {
+  return dtype == YOKE_F64 ? 1e-9 : dtype == YOKE_F32 ? 2e-4 : 5e-2;
+}
+
+}  // namespace yoke::conformance

@@ -1,0 +1,22 @@
+// The layouts that a backend can run, found from what it declares.
+#pragma once
+
+#include <vector>
+
+#include "sdk/conformance/run.hpp"
+
+namespace yoke::conformance {
+
+// Degree 2 along each declared axis alone, fp64 if it can. Empty with nproc = 1.
+std::vector<RunSpec> two_ranks(Subject& subject, const ParallelBackend& backend);
+// The same along the data axes only, where batches are split.
+std::vector<RunSpec> two_data_ranks(Subject& subject, const ParallelBackend& backend);
+// Four ranks: degree 4 along each axis alone, and 2 x 2 along each pair that plan accepts.
+std::vector<RunSpec> four_ranks(Subject& subject, const ParallelBackend& backend);
+
+// fp64, or the most precise dtype that it declares.
+int32_t best_dtype(const ParallelBackend& backend);
+// What is to be expected between two correct runs in that dtype: relative, of losses and tensors.
+double tolerance(int32_t dtype);
+
+}  // namespace yoke::conformance

@@ -1,0 +1,18 @@
+// The functions behind the table; what each one asks stands in checks.cpp.
+#pragma once
+
+#include "sdk/conformance/check.hpp"
+
+namespace yoke::conformance {
+
+// Each file of a level appends its rows.
+void add_static_checks(std::vector<Check>& table);
+void add_load_checks(std::vector<Check>& table);
+void add_argument_checks(std::vector<Check>& table);
+void add_plan_checks(std::vector<Check>& table);
+void add_life_checks(std::vector<Check>& table);
+void add_failure_checks(std::vector<Check>& table);
+void add_numeric_checks(std::vector<Check>& table);
+void add_checkpoint_checks(std::vector<Check>& table);
+
+}  // namespace yoke::conformance

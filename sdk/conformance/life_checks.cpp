@@ -1,0 +1,375 @@
+// C, third part: contexts, threads, manners, memory.
+#include <atomic>
+#include <barrier>
+#include <cmath>
+#include <future>
+#include <limits>
+#include <thread>
+
+#include "sdk/conformance/level.hpp"
+#include "sdk/conformance/library.hpp"
+#include "sdk/conformance/manners.hpp"
+#include "sdk/conformance/progress.hpp"
+#include "sdk/conformance/run.hpp"
+#include "sdk/conformance/taps.hpp"
+#include "yoke/tensor.hpp"
+
+namespace yoke::conformance {
+namespace {
+
+RunSpec short_run() {
+  RunSpec spec;
+  spec.steps = 3;
+  spec.micro_batch = 4;
+  return spec;
+}
+
+// A short life of one rank, from init to destroy, with every kind of call in it.
+void live(Life& life, const YokeModel& model) {
+  life.must(life.init(), "init");
+  life.must(life.wrap(model), "wrap_model");
+  for (const int64_t step : {1, 2}) {
+    Batch batch(life.split(false), step);
+    life.must(life.step(batch, step, 0.01), "step");
+    life.must(life.step(batch, step, 0.01, YOKE_STEP_FORWARD_ONLY), "step");
+  }
+  const State state = assemble({life.save()});
+  life.load(state);
+  life.destroy_model();
+  life.destroy();
+}
+
+std::string leaves_nothing_behind(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  on_ranks(subject, b, short_run(), [&](Life& life, StageModel& model) {
+    constexpr int kLives = 40, kWarm = 10;
+    constexpr int64_t kLeak = 16 << 10;
+    ProcessState warm;
+    for (int i = 0; i < kLives; ++i) {
+      if (i == kWarm) warm = ProcessState::look();
+      live(life, model.model());
+    }
+    if (!threads_back_to(warm.threads))
+      throw Failed("there are more threads after " + std::to_string(kLives) + " lives than after " +
+                   std::to_string(kWarm) + " (" + std::to_string(warm.threads) + ")");
+    const ProcessState after = ProcessState::look();
+    if (after.files.size() > warm.files.size())
+      throw Failed("there are " + std::to_string(after.files.size()) + " open descriptors after " +
+                   std::to_string(kLives) + " lives, " + std::to_string(warm.files.size()) +
+                   " after " + std::to_string(kWarm));
+    if (after.resident_kib - warm.resident_kib > kLeak)
+      throw Failed("resident memory grew by " +
+                   std::to_string((after.resident_kib - warm.resident_kib) >> 10) + " MiB in " +
+                   std::to_string(kLives - kWarm) + " lives of a model of a few KiB");
+  });
+  return "";
+}
+
+// Two contexts, both alive before either of them takes its first step.
+std::string independent_contexts(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  const RunSpec spec = short_run();
+  const Trace alone = train(subject, b, spec);
+  Trace both[2];
+  std::exception_ptr thrown[2];
+  std::barrier meeting(2);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&, i] {
+      bool met = false;
+      RunHooks hooks;
+      hooks.prepare = [&](Life&, Mishap&) {
+        met = true;
+        meeting.arrive_and_wait();
+      };
+      try {
+        both[i] = train(subject, b, spec, hooks);
+      } catch (...) {
+        thrown[i] = std::current_exception();
+      }
+      if (!met) meeting.arrive_and_drop();
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  for (int i = 0; i < 2; ++i) {
+    if (thrown[i]) std::rethrow_exception(thrown[i]);
+    const std::string off = difference(both[i].state, alone.state, 0);
+    if (!off.empty()) throw Failed("with another context at work beside it, " + off);
+  }
+  return "";
+}
+
+// Every call on a thread of its own. They all live until the end: a thread that comes after another
+// one's end may get its number and its memory.
+class FreshThreads {
+ public:
+  ~FreshThreads() {
+    over_ = true;
+    over_.notify_all();
+    for (std::thread& t : threads_) t.join();
+  }
+  void run(const std::function<void()>& f) {
+    const auto done = std::make_shared<std::promise<void>>();
+    threads_.emplace_back([this, &f, done] {
+      try {
+        f();
+        done->set_value();
+      } catch (...) {
+        done->set_exception(std::current_exception());
+      }
+      over_.wait(false);
+    });
+    done->get_future().get();
+  }
+
+ private:
+  std::atomic<bool> over_{false};
+  std::vector<std::thread> threads_;
+};
+
+std::string any_thread(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  const RunSpec spec = short_run();
+  const Trace usual = train(subject, b, spec);
+  on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
+    State state;
+    FreshThreads threads;
+    threads.run([&] { life.must(life.init(), "init"); });
+    threads.run([&] { life.must(life.wrap(model.model()), "wrap_model"); });
+    for (int64_t step = 1; step <= spec.steps; ++step) {
+      threads.run([&] {
+        Batch batch(life.split(false), step);
+        life.must(life.step(batch, step, spec.lr(step)), "step");
+      });
+    }
+    threads.run([&] { state = assemble({life.save()}); });
+    threads.run([&] { life.destroy_model(); });
+    threads.run([&] { life.destroy(); });
+    const std::string off = difference(state, usual.state, 0);
+    if (!off.empty()) throw Failed("with every call on a thread of its own, " + off);
+  });
+  return "";
+}
+
+std::string prints_nothing(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  Silence silence;
+  on_ranks(subject, b, short_run(), [&](Life& life, StageModel& model) {
+    HostTap tap(*life.host);
+    life.init_args.host = &tap.host();
+    live(life, model.model());
+    if (!tap.log_fault().empty()) throw Failed(tap.log_fault());
+  });
+  const std::string printed = silence.printed();
+  if (!printed.empty())
+    throw Failed("it printed '" + printed.substr(0, 100) + "' on stdout or stderr");
+  return "";
+}
+
+std::string silent_after_destroy(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  on_ranks(subject, b, short_run(), [&](Life& life, StageModel& model) {
+    live(life, model.model());  // what LibTorch and the C library start once, they start here
+    HostTap tap(*life.host);
+    life.init_args.host = &tap.host();
+    const ProcessState before = ProcessState::look();
+    live(life, model.model());
+    const int64_t calls = tap.calls;
+    if (!threads_back_to(before.threads))
+      throw Failed("there are " + std::to_string(ProcessState::look().threads - before.threads) +
+                   " more threads after destroy than before init");
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (tap.calls != calls)
+      throw Failed("the host was called " + std::to_string(tap.calls - calls) +
+                   " times after destroy had returned");
+  });
+  return "";
+}
+
+std::string good_manners(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  on_ranks(subject, b, short_run(), [&](Life& life, StageModel& model) {
+    ProcessState before = ProcessState::look();
+    for (const char* which : {"the first", "the second"}) {
+      live(life, model.model());
+      ProcessState after = ProcessState::look();
+      const ProcessState left = after;
+      // A library may open a file once; C14 counts them.
+      if (which[4] == 'f') after.files = before.files;
+      const std::string changed = after.changed_since(before);
+      if (!changed.empty())
+        throw Failed(std::string("after ") + which + " life from init to destroy " + changed);
+      before = left;
+    }
+  });
+  return "";
+}
+
+std::string gives_back(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  const RunSpec spec = short_run();
+  const Trace usual = train(subject, b, spec);
+  std::string remark;
+  on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
+    ModelTap tap(model.model());
+    life.must(life.init(), "init");
+    life.must(life.wrap(tap.model()), "wrap_model");
+    for (int64_t step = 1; step <= spec.steps; ++step) {
+      Batch batch(life.split(false), step);
+      life.must(life.step(batch, step, spec.lr(step)), "step");
+    }
+    const State state = assemble({life.save()});
+    {
+      Batch batch(life.split(false), 1);
+      life.must(life.step(batch, spec.steps, 0, YOKE_STEP_FORWARD_ONLY), "step");
+    }
+    life.destroy_model();
+    life.destroy();
+    if (!tap.owed().empty()) throw Failed("after destroy, " + tap.owed());
+    const std::string off = difference(state, usual.state, 0);
+    if (!off.empty())
+      throw Failed("with gradients that are garbage after on_grad_ready returned, " + off);
+    if (tap.calls[ModelTap::kForward] == 0)
+      remark = "it uses the LibTorch blocks, not the callbacks";
+  });
+  return remark;
+}
+
+std::string any_layout(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  const RunSpec spec = short_run();
+  const Trace usual = train(subject, b, spec);
+  on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
+    ModelTap tap(model.model());
+    tap.disguise = true;
+    life.must(life.init(), "init");
+    life.must(life.wrap(tap.model()), "wrap_model");
+    for (int64_t step = 1; step <= spec.steps; ++step) {
+      Batch batch(life.split(false), step);
+      batch.disguise();
+      life.must(life.step(batch, step, spec.lr(step)), "step");
+    }
+    const std::string off = difference(assemble({life.save()}), usual.state, 0);
+    if (!off.empty()) throw Failed("with byte_offset and strides in inputs and gradients, " + off);
+  });
+  return "";
+}
+
+// A number of bytes that is not known is -1; one that is cannot be absurd.
+void check_bytes(const char* what, int64_t bytes, int64_t least) {
+  if (bytes == -1) return;
+  if (bytes >= least && bytes < (int64_t{1} << 30)) return;
+  throw Failed(std::string(what) + " is " + std::to_string(bytes) +
+               "; a model of a few KiB on one " + "rank needs at least " + std::to_string(least) +
+               ", and -1 means not known");
+}
+
+std::string honest_results(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  on_ranks(subject, b, short_run(), [&](Life& life, StageModel& model) {
+    life.must(life.init(), "init");
+    life.must(life.wrap(model.model()), "wrap_model");
+    const YokeModelSummary& s = *model.model().summary;
+    int64_t all = 0, trainable = 0;
+    for (uint64_t i = 0; i < s.num_params; ++i) {
+      const int64_t bytes = 8 * numel(s.params[i]->shape, s.params[i]->ndim);
+      all += bytes;
+      if (s.params[i]->trainable) trainable += bytes;
+    }
+    check_bytes("param_bytes", life.wrapped.param_bytes, all);
+    check_bytes("grad_bytes", life.wrapped.grad_bytes, trainable);
+    check_bytes("optimizer_bytes", life.wrapped.optimizer_bytes, 2 * trainable);
+    for (const int64_t bytes : life.wrapped.axis_bytes) check_bytes("axis_bytes", bytes, 0);
+    Batch batch(life.split(false), 1);
+    for (const uint32_t flags : {uint32_t{YOKE_STEP_FORWARD_ONLY}, 0u}) {
+      life.must(life.step(batch, 1, 0.01, flags), "step");
+      const YokeStepResult& r = life.result;
+      if (!std::isfinite(r.loss_sum) || r.loss_weight != batch.batch().token_weight)
+        throw Failed("loss_sum is " + std::to_string(r.loss_sum) + ", loss_weight " +
+                     std::to_string(r.loss_weight) + " of " +
+                     std::to_string(batch.batch().token_weight) + " targets");
+      const bool known = !std::isnan(r.grad_norm);
+      if (flags != 0 ? known : known && !(r.grad_norm > 0))
+        throw Failed("grad_norm is " + std::to_string(r.grad_norm) +
+                     (flags != 0
+                          ? " after YOKE_STEP_FORWARD_ONLY, which has no gradient; expected NaN"
+                          : " after a step"));
+    }
+  });
+  return "";
+}
+
+}  // namespace
+
+void add_life_checks(std::vector<Check>& table) {
+  const auto add = [&](const char* id,
+                       const char* title,
+                       const char* requirement,
+                       const char* fix,
+                       std::string (*live_check)(Subject&)) {
+    table.push_back({id, title, requirement, Fault::kPlugin, fix, nullptr, live_check});
+  };
+  add("C14",
+      "lives leave nothing behind",
+      "40 lives from init to destroy: threads and descriptors as after the 10th, resident memory "
+      "within 16 MiB.",
+      "free in destroy_model and destroy what wrap_model and init made",
+      leaves_nothing_behind);
+  add("C21",
+      "contexts are independent",
+      "Two contexts are trained by two threads at the same time: each ends with the bits of one "
+      "that "
+      "was alone.",
+      "keep state in the context and the model, none in static variables",
+      independent_contexts);
+  add("C22",
+      "calls are not tied to a thread",
+      "init, wrap_model, every step, checkpoint and both destroys run on threads of their own: the "
+      "same bits.",
+      "keep nothing in thread_local variables between calls",
+      any_thread);
+  add("C23",
+      "it prints nothing and logs well",
+      "A life leaves stdout and stderr empty; lines of the log have a level of 1 to 4, are UTF-8 "
+      "and "
+      "have no newline.",
+      "hand lines to host->log",
+      prints_nothing);
+  add("C24",
+      "after destroy there is silence",
+      "After destroy there are no more threads than before init, and the host is not called any "
+      "more.",
+      "join every thread in destroy",
+      silent_after_destroy);
+  add("C25",
+      "the process stays as it was",
+      "A life leaves current directory, locale, umask, environment, signal handlers, "
+      "floating-point "
+      "mode and, from the second one on, descriptors as they were.",
+      "remove the call, or put back what it changed before the function returns",
+      good_manners);
+  add("C26",
+      "what is owned is given back, what is borrowed is not kept",
+      "Every `saved` goes to block_backward or drop_saved once, every managed tensor to its "
+      "deleter "
+      "before destroy returns; gradients and inputs are garbage after their call, and the bits are "
+      "the "
+      "same.",
+      "copy a gradient inside on_grad_ready; delete carry_out after the backward that used it",
+      gives_back);
+  add("C27",
+      "tensors may lie anywhere",
+      "Inputs and gradients come with a byte_offset and with strides that say compact: the same "
+      "bits.",
+      "read data + byte_offset (yoke::data does), and take NULL strides for compact",
+      any_layout);
+  add("C30",
+      "results are plausible or unknown",
+      "Bytes of wrap_model are -1 or at least what one rank needs; a step reports a finite loss, "
+      "the "
+      "weight of its targets and a norm above 0 or NaN, YOKE_STEP_FORWARD_ONLY no norm (NaN).",
+      "write -1 or NaN for what you do not know",
+      honest_results);
+}
+
+}  // namespace yoke::conformance

@@ -1,0 +1,266 @@
+// L: loading, the entry function, the table and the description.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "sdk/conformance/level.hpp"
+#include "sdk/conformance/library.hpp"
+#include "sdk/conformance/manners.hpp"
+#include "sdk/conformance/progress.hpp"
+#include "yoke/error.hpp"
+
+namespace yoke::conformance {
+namespace {
+
+std::string loads(Subject& subject) {
+  find_entry(open_library(subject.path));
+  return "";
+}
+
+std::string loads_quietly(Subject& subject) {
+  Silence silence;
+  const ProcessState before = ProcessState::look();
+  description_of(load_table(subject.path));
+  const ProcessState after = ProcessState::look();
+  if (after.threads > before.threads)
+    throw Failed("loading, entry and describe left " +
+                 std::to_string(after.threads - before.threads) + " thread(s) behind");
+  const std::string changed = after.changed_since(before);
+  if (!changed.empty()) throw Failed("after loading, entry and describe " + changed);
+  const std::string printed = silence.printed();
+  if (!printed.empty())
+    throw Failed("loading, entry and describe printed '" + printed.substr(0, 80) + "'");
+  return "";
+}
+
+// entry, as a C host would call it.
+const ParallelBackend* enter(YokeEntry entry, uint32_t minor, YokeError* err) {
+  return border("entry", [&] { return entry(minor, err); });
+}
+
+std::string entry_is_constant(Subject& subject) {
+  const YokeEntry entry = find_entry(open_library(subject.path));
+  const ParallelBackend* first = enter(entry, YOKE_ABI_MINOR, nullptr);
+  std::array<const ParallelBackend*, 8> tables{};
+  std::vector<std::thread> threads;
+  for (auto& table : tables) threads.emplace_back([&] { table = entry(YOKE_ABI_MINOR, nullptr); });
+  for (std::thread& t : threads) t.join();
+  for (const ParallelBackend* table : tables) {
+    if (table != first) throw Failed("entry gives another table at another call or thread");
+  }
+  return "";
+}
+
+std::string any_host_minor(Subject& subject) {
+  const YokeEntry entry = find_entry(open_library(subject.path));
+  enter(entry, 0, nullptr);
+  for (const uint32_t minor : {uint32_t{YOKE_ABI_MINOR}, uint32_t{YOKE_ABI_MINOR} + 100}) {
+    YokeError err = make_error();
+    if (enter(entry, minor, &err) != nullptr) continue;
+    throw Failed("entry refuses a host of minor version " + std::to_string(minor) + ": '" +
+                 err.text + "'; a newer host is no reason to refuse");
+  }
+  return "";
+}
+
+std::string refusal_has_a_text(Subject& subject) {
+  const YokeEntry entry = find_entry(open_library(subject.path));
+  YokeError err = make_error();
+  const ParallelBackend* table = enter(entry, YOKE_ABI_MINOR, &err);
+  if (table == nullptr && err.text[0] == '\0')
+    throw Failed("entry returned NULL and gave no reason");
+  if (table == nullptr) throw Failed(std::string("entry refuses this host: '") + err.text + "'");
+  // describe(NULL) is a refusal that any host can provoke.
+  const int32_t code = border("describe", [&] { return table->describe(nullptr, &err); });
+  if (code != YOKE_INVALID_ARGUMENT)
+    throw Failed("describe with out = NULL returned " + std::to_string(code) + ", expected " +
+                 std::to_string(YOKE_INVALID_ARGUMENT));
+  if (err.text[0] == '\0') throw Failed("describe refused out = NULL without a text");
+  return "";
+}
+
+// A table of another kind must not be read any further.
+const ParallelBackend& known_table(Subject& subject) {
+  const ParallelBackend& table = load_table(subject.path);
+  if (table.header.struct_id != YOKE_ID_BACKEND)
+    throw Failed("struct_id of the table is " + std::to_string(table.header.struct_id) +
+                 ", expected " + std::to_string(YOKE_ID_BACKEND));
+  if (table.header.struct_size < sizeof(ParallelBackend))
+    throw Failed("struct_size of the table is " + std::to_string(table.header.struct_size) +
+                 ", version 1.0 has " + std::to_string(sizeof(ParallelBackend)));
+  return table;
+}
+
+std::string table_fits(Subject& subject) {
+  const ParallelBackend& t = known_table(subject);
+  if (t.abi_major != YOKE_ABI_MAJOR)
+    throw Failed("abi_major is " + std::to_string(t.abi_major) + ", expected " +
+                 std::to_string(YOKE_ABI_MAJOR));
+  if (t.min_host_minor > YOKE_ABI_MINOR)
+    throw Failed("min_host_minor is " + std::to_string(t.min_host_minor) + ", this host is " +
+                 std::to_string(YOKE_ABI_MAJOR) + "." + std::to_string(YOKE_ABI_MINOR));
+  if (t.reserved != 0) throw Failed("reserved is " + std::to_string(t.reserved) + ", not 0");
+  return "ABI " + std::to_string(t.abi_major) + "." + std::to_string(t.abi_minor);
+}
+
+std::string slots_are_there(Subject& subject) {
+  const ParallelBackend& t = known_table(subject);
+  const std::pair<const char*, bool> slots[] = {{"describe", t.describe != nullptr},
+                                                {"plan", t.plan != nullptr},
+                                                {"init", t.init != nullptr},
+                                                {"wrap_model", t.wrap_model != nullptr},
+                                                {"step", t.step != nullptr},
+                                                {"checkpoint", t.checkpoint != nullptr},
+                                                {"destroy_model", t.destroy_model != nullptr},
+                                                {"destroy", t.destroy != nullptr}};
+  for (const auto& [name, there] : slots)
+    if (!there) throw Failed(std::string(name) + " is NULL");
+  return "";
+}
+
+// ---- describe
+
+void check_string(const YokeString& s, const std::string& what, bool required) {
+  if (s.data == nullptr && s.size == 0 && !required) return;
+  if (s.data == nullptr) throw Failed(what + " is NULL");
+  if (required && s.size == 0) throw Failed(what + " is empty");
+  if (s.data[s.size] != '\0')
+    throw Failed(what + " has no 0 behind its " + std::to_string(s.size) + " bytes");
+  if (std::memchr(s.data, 0, s.size) != nullptr)
+    throw Failed(what + " has a 0 inside its " + std::to_string(s.size) + " bytes");
+}
+
+bool is_name(std::string_view name) {
+  return !name.empty() && name[0] >= 'a' && name[0] <= 'z' &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+         });
+}
+
+void check_option(const YokeOptionInfo& o, uint64_t index) {
+  const std::string what = "option " + std::to_string(index);
+  if (o.header.struct_id != YOKE_ID_OPTION_INFO)
+    throw Failed(what + " has struct_id " + std::to_string(o.header.struct_id));
+  check_string(o.key, what + ": key", true);
+  const std::string key = "option '" + std::string(view(o.key)) + "'";
+  check_string(o.default_value, key + ": default_value", false);
+  check_string(o.choices, key + ": choices", false);
+  check_string(o.doc, key + ": doc", true);
+  if (o.type < YOKE_OPTION_INT || o.type > YOKE_OPTION_VARIABLES)
+    throw Failed(key + " has type " + std::to_string(o.type) + "; allowed: 1 to 6");
+}
+
+std::string description_is_well_formed(Subject& subject) {
+  const YokeDescription d = description_of(load_table(subject.path));
+  if (d.header.struct_id != YOKE_ID_DESCRIPTION)
+    throw Failed("struct_id of the description is " + std::to_string(d.header.struct_id));
+  check_string(d.name, "name", true);
+  check_string(d.version, "version", true);
+  check_string(d.vendor, "vendor", false);
+  check_string(d.summary, "summary", true);
+  check_string(d.torch_tag, "torch_tag", false);
+  const std::string name(view(d.name)), file = std::filesystem::path(subject.path).stem().string();
+  if (!is_name(name)) throw Failed("the name '" + name + "' is not [a-z][a-z0-9_]*");
+  if (name != file) throw Failed("it calls itself '" + name + "', its file is " + file + ".so");
+  if (d.axes & ~YOKE_ALL_AXES) throw Failed("axes has bits of no axis");
+  if (d.zero_stages & ~0xfu) throw Failed("zero_stages has bits beyond stage 3");
+  if (d.num_param_dtypes == 0) throw Failed("it names no compute dtype");
+  for (uint64_t i = 0; i < d.num_param_dtypes; ++i) {
+    const int32_t t = d.param_dtypes[i];
+    if (t != YOKE_F64 && t != YOKE_F32 && t != YOKE_BF16 && t != YOKE_F16)
+      throw Failed("compute dtype " + std::to_string(t) + " is none of YOKE_F64, F32, BF16, F16");
+  }
+  for (uint64_t i = 0; i < d.num_options; ++i) check_option(*d.options[i], i);
+  subject.stage.options(d, {});  // the host's own rules for defaults and duplicates
+  return name + " " + std::string(view(d.version));
+}
+
+std::string describe_is_pure(Subject& subject) {
+  const ParallelBackend& table = load_table(subject.path);
+  const YokeDescription first = description_of(table);
+  std::array<const YokeDescription*, 8> seen{};
+  std::vector<std::thread> threads;
+  for (auto& d : seen) threads.emplace_back([&] { table.describe(&d, nullptr); });
+  for (std::thread& t : threads) t.join();
+  for (const YokeDescription* d : seen) {
+    if (d == nullptr || d != seen[0] || view(d->name) != view(first.name) ||
+        d->axes != first.axes || d->num_options != first.num_options)
+      throw Failed("describe gives another description at another call or thread");
+  }
+  return "";
+}
+
+}  // namespace
+
+void add_load_checks(std::vector<Check>& table) {
+  const auto add = [&](const char* id,
+                       const char* title,
+                       const char* requirement,
+                       Fault fault,
+                       const char* fix,
+                       std::string (*live)(Subject&)) {
+    table.push_back({id, title, requirement, fault, fix, nullptr, live});
+  };
+  add("L1",
+      "it loads",
+      "dlopen with RTLD_NOW and RTLD_LOCAL from / as the current directory: every undefined symbol "
+      "and library is found, and constructors come back.",
+      Fault::kToolchain,
+      "link what defines the symbol (-Wl,-z,defs finds it when it is built), or give it a run path",
+      loads);
+  add("L2",
+      "loading has no effect but itself",
+      "dlopen, entry and describe create no thread and no descriptor, print nothing, and leave "
+      "environment, signals, locale, current directory and floating-point mode alone.",
+      Fault::kPlugin,
+      "move what constructors and static objects do into init",
+      loads_quietly);
+  add("L3",
+      "entry gives one table",
+      "entry returns the same pointer at every call, also from 8 threads at once.",
+      Fault::kPlugin,
+      "return the address of a static constant table",
+      entry_is_constant);
+  add("L4",
+      "a newer host is welcome",
+      "entry accepts host_minor of this host and one 100 above, and survives 0.",
+      Fault::kPlugin,
+      "never compare host_minor for equality; put the oldest usable host into min_host_minor",
+      any_host_minor);
+  add("L6",
+      "refusals have a reason",
+      "entry does not refuse this host, and describe(NULL) is YOKE_INVALID_ARGUMENT with a text.",
+      Fault::kPlugin,
+      "write what failed, the value given and what is allowed into err->text",
+      refusal_has_a_text);
+  add("L7",
+      "the table is one of version 1",
+      "struct_id and struct_size, abi_major 1, min_host_minor not above this host, reserved 0.",
+      Fault::kPlugin,
+      "fill the header with YOKE_HEADER and the versions with YOKE_ABI_MAJOR and YOKE_ABI_MINOR",
+      table_fits);
+  add("L8",
+      "every function is there",
+      "No slot of version 1.0 is NULL.",
+      Fault::kPlugin,
+      "fill in all eight functions",
+      slots_are_there);
+  add("L12",
+      "the description is well formed",
+      "Strings end in 0, name is [a-z][a-z0-9_]* and that of the file, axes, ZeRO stages and "
+      "dtypes "
+      "exist, options have a key, a type, a doc and a default that the host accepts.",
+      Fault::kPlugin,
+      "mend the field that is named",
+      description_is_well_formed);
+  add("L13",
+      "describe is pure",
+      "describe gives the same description at every call, also from 8 threads at once.",
+      Fault::kPlugin,
+      "return the address of a static constant description",
+      describe_is_pure);
+}
+
+}  // namespace yoke::conformance

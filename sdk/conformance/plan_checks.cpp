@@ -1,0 +1,252 @@
+// C, second part: describe and plan tell the same story.
+#include <array>
+#include <cstring>
+#include <thread>
+
+#include "sdk/conformance/level.hpp"
+#include "sdk/conformance/library.hpp"
+#include "sdk/conformance/progress.hpp"
+#include "sdk/conformance/run.hpp"
+#include "yoke/tensor.hpp"
+
+namespace yoke::conformance {
+namespace {
+
+constexpr const char* kKeys[YOKE_NUM_AXES] = {
+    "pp_degree", "dp_degree", "dp_shards", "cp_degree", "tp_degree"};
+constexpr int32_t kAllDtypes[] = {YOKE_F64, YOKE_F32, YOKE_BF16, YOKE_F16};
+
+bool declares(const YokeDescription& d, int32_t dtype) {
+  for (uint64_t i = 0; i < d.num_param_dtypes; ++i)
+    if (d.param_dtypes[i] == dtype) return true;
+  return false;
+}
+
+RunSpec sequence_spec(const YokeDescription& d) {
+  RunSpec spec;
+  spec.model.kind = ModelSpec::kSequence;
+  spec.model.dtype = declares(d, YOKE_F64) ? YOKE_F64 : d.param_dtypes[0];
+  return spec;
+}
+
+// plan must refuse, and name this key among its reasons.
+void expect_reason(Planned& planned, const std::string& what, const std::string& key) {
+  const int32_t code = planned.ask();
+  if (code == YOKE_OK && planned.reasons.empty()) throw Failed("plan accepts " + what);
+  if (code != YOKE_INVALID_ARGUMENT)
+    throw Failed("plan refuses " + what + " with code " + std::to_string(code) +
+                 ", expected YOKE_INVALID_ARGUMENT");
+  std::string keys;
+  for (const Reason& r : planned.reasons) {
+    if (r.key == key && (!r.allowed.empty() || !r.hint.empty())) return;
+    keys += (keys.empty() ? "" : ", ") + r.key;
+  }
+  throw Failed("plan refuses " + what + ", but no reason with the key '" + key +
+               "' says what is allowed; its reasons: " + (keys.empty() ? "none" : keys));
+}
+
+std::string defaults_do(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  for (int32_t world = 1; world <= subject.nproc; world *= 2) {
+    RunSpec spec = sequence_spec(description_of(b));
+    spec.degrees = kUnset;
+    Planned planned(subject, b, spec);
+    planned.plan.world_size = world;
+    planned.accept();
+  }
+  return "";
+}
+
+std::string undeclared_axes(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  const YokeDescription d = description_of(b);
+  std::string tried;
+  for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
+    if (d.axes & YOKE_AXIS_BIT(axis)) continue;
+    RunSpec spec = sequence_spec(d);
+    spec.degrees = along({{axis, 2}});
+    Planned planned(subject, b, spec);
+    expect_reason(planned,
+                  std::string(kKeys[axis]) + " = 2, an axis that describe does not declare",
+                  kKeys[axis]);
+    tried += (tried.empty() ? "refused: " : ", ") + std::string(kKeys[axis]);
+  }
+  return tried;
+}
+
+std::string undeclared_dtypes(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  const YokeDescription d = description_of(b);
+  std::string tried;
+  for (const int32_t dtype : kAllDtypes) {
+    if (declares(d, dtype)) continue;
+    Planned planned(subject, b, sequence_spec(d));
+    planned.plan.param_dtype = dtype;
+    expect_reason(planned,
+                  std::string(dtype_name(dtype)) + ", a dtype that describe does not declare",
+                  "precision.param");
+    tried += (tried.empty() ? "refused: " : ", ") + std::string(dtype_name(dtype));
+  }
+  return tried;
+}
+
+std::string declared_is_accepted(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  const YokeDescription d = description_of(b);
+  for (uint64_t i = 0; i < d.num_param_dtypes; ++i) {
+    RunSpec spec = sequence_spec(d);
+    spec.model.dtype = d.param_dtypes[i];
+    Planned(subject, b, spec).accept();
+  }
+  std::string tried;
+  for (int axis = 0; axis < YOKE_NUM_AXES && subject.nproc > 1; ++axis) {
+    if (!(d.axes & YOKE_AXIS_BIT(axis))) continue;
+    RunSpec spec = sequence_spec(d);
+    spec.degrees = along({{axis, 2}});
+    spec = reach(subject, b, spec);
+    tried += (tried.empty() ? "" : ", ") + std::string(kKeys[axis]);
+    for (const auto& [key, value] : spec.options) tried += " with " + key + " = " + value;
+  }
+  return tried;
+}
+
+std::string optimizers(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  RunSpec spec = sequence_spec(description_of(b));
+  spec.kind = 99;
+  Planned unknown(subject, b, spec);
+  expect_reason(unknown, "an optimizer that does not exist (99)", "train.optimizer");
+  std::string accepted;
+  for (const auto& [kind, name] : {std::pair{YOKE_ADAMW, "adamw"}, std::pair{YOKE_SGD, "sgd"}}) {
+    spec.kind = kind;
+    Planned planned(subject, b, spec);
+    if (planned.ask() == YOKE_OK && planned.reasons.empty()) {
+      accepted += (accepted.empty() ? "" : ", ") + std::string(name);
+    } else {
+      expect_reason(planned, name, "train.optimizer");
+    }
+  }
+  if (accepted.empty()) throw Failed("plan accepts neither adamw nor sgd");
+  return accepted;
+}
+
+// All that plan may write.
+std::string answer(Planned& planned) {
+  const int32_t code = planned.ask();
+  std::string text = std::to_string(code);
+  const YokePlan& p = planned.plan;
+  for (const int32_t degree : p.degree) text += " " + std::to_string(degree);
+  for (const int32_t field :
+       {p.world_size, p.global_batch, p.micro_batch, p.param_dtype, p.reduce_dtype})
+    text += " " + std::to_string(field);
+  for (const Reason& r : planned.reasons)
+    text += "; " + r.key + " " + r.given + " " + r.allowed + " " + r.hint;
+  return text;
+}
+
+std::string plan_is_pure(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  const YokeDescription d = description_of(b);
+  for (const bool refused : {false, true}) {
+    RunSpec spec = sequence_spec(d);
+    spec.degrees = kUnset;
+    if (refused) spec.kind = 99;
+    std::vector<std::unique_ptr<Planned>> plans;
+    for (int i = 0; i < 5; ++i) {
+      plans.push_back(std::make_unique<Planned>(subject, b, spec));
+      plans.back()->plan.world_size = 2;
+    }
+    const std::string first = answer(*plans[0]);
+    std::array<std::string, 4> answers;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i)
+      threads.emplace_back([&, i] {
+        try {
+          answers[i] = answer(*plans[i + 1]);
+        } catch (const std::exception& e) {
+          answers[i] = e.what();
+        }
+      });
+    for (std::thread& t : threads) t.join();
+    for (const std::string& other : answers)
+      if (other != first)
+        throw Failed("plan answers '" + first + "' once and '" + other + "' on another thread");
+  }
+  return "";
+}
+
+std::string every_reason(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  const YokeDescription d = description_of(b);
+  RunSpec spec = sequence_spec(d);
+  spec.kind = 99;
+  for (int axis = 0; axis < YOKE_NUM_AXES; ++axis)
+    if (!(d.axes & YOKE_AXIS_BIT(axis))) spec.degrees[axis] = 2;
+  if (spec.world() == 1) return "it declares every axis";
+  Planned planned(subject, b, spec);
+  expect_reason(planned, "an unknown optimizer beside an undeclared axis", "train.optimizer");
+  for (int axis = 0; axis < YOKE_NUM_AXES; ++axis)
+    if (spec.degrees[axis] == 2)
+      expect_reason(planned, "an undeclared axis beside an unknown optimizer", kKeys[axis]);
+  return "";
+}
+
+}  // namespace
+
+void add_plan_checks(std::vector<Check>& table) {
+  const auto add = [&](const char* id,
+                       const char* title,
+                       const char* requirement,
+                       const char* fix,
+                       std::string (*live)(Subject&)) {
+    table.push_back({id, title, requirement, Fault::kPlugin, fix, nullptr, live});
+  };
+  add("C9",
+      "defaults make a plan",
+      "With every option at its default and every degree unset, plan accepts 1, 2, 4 ... ranks and "
+      "fills degrees whose product is the number of ranks.",
+      "fill the unset degrees in plan; what is left of the world goes to one of your axes",
+      defaults_do);
+  add("C10",
+      "undeclared axes are refused",
+      "Degree 2 along each axis that describe does not declare: YOKE_INVALID_ARGUMENT, and a "
+      "reason "
+      "with that key and what is allowed.",
+      "refuse it in plan, or declare the axis",
+      undeclared_axes);
+  add("C11",
+      "plan is pure",
+      "The same question has the same answer at once from 4 threads, without a host, accepted or "
+      "refused.",
+      "keep no state in plan and look at nothing but its arguments",
+      plan_is_pure);
+  add("C31",
+      "undeclared dtypes are refused",
+      "Each of fp64, fp32, bf16, fp16 that describe does not declare: YOKE_INVALID_ARGUMENT and a "
+      "reason with the key precision.param.",
+      "refuse it in plan, or declare the dtype",
+      undeclared_dtypes);
+  add("C32",
+      "optimizers are accepted or refused by name",
+      "An unknown optimizer is refused with the key train.optimizer; so are adamw and sgd unless "
+      "they "
+      "are accepted, and one of them is.",
+      "compare optimizer->kind with the kinds that you do",
+      optimizers);
+  add("C33",
+      "what is declared is accepted",
+      "Every declared dtype on one rank, and degree 2 along every declared axis, as it is or with "
+      "one "
+      "option at another value.",
+      "declare in describe what plan accepts, no more",
+      declared_is_accepted);
+  add("C34",
+      "every reason is told at once",
+      "A plan with several faults (an unknown optimizer, all undeclared axes) is refused with a "
+      "reason "
+      "for each.",
+      "collect reasons through args->refuse and return after the last one",
+      every_reason);
+}
+
+}  // namespace yoke::conformance

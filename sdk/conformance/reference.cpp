@@ -1,0 +1,192 @@
+#include "sdk/conformance/reference.hpp"
+
+#include <cmath>
+#include <cstring>
+
+#include "yoke/tensor.hpp"
+
+namespace yoke::conformance {
+namespace {
+
+struct Parameter {
+  const YokeParameter* what;
+  std::vector<double> value, grad, m, v;  // m: also the momentum of SGD
+};
+
+class Reference {
+ public:
+  Reference(const YokeModel& model, const RunSpec& spec) : model_(model), spec_(spec) {
+    const YokeModelSummary& s = *model.summary;
+    for (uint64_t i = 0; i < s.num_params; ++i) {
+      Parameter p{s.params[i], {}, {}, {}, {}};
+      const int64_t n = numel(p.what->shape, p.what->ndim);
+      std::vector<float> initial(n);
+      ok(model.init_param(model.ctx, static_cast<int64_t>(i), 0, n, initial.data(), &err_));
+      p.value.assign(initial.begin(), initial.end());
+      for (auto* zeros : {&p.grad, &p.m, &p.v}) zeros->resize(n);
+      params_.push_back(std::move(p));
+    }
+    for (size_t i = 0; i < params_.size(); ++i) {
+      YokeTensor t{};
+      t.data = params_[i].value.data();
+      t.device = {YOKE_DEVICE_CPU, 0};
+      t.ndim = params_[i].what->ndim;
+      t.dtype = data_type(YOKE_F64);
+      t.shape = const_cast<int64_t*>(params_[i].what->shape);
+      ok(model.bind_param(model.ctx, static_cast<int64_t>(i), &t, &err_));
+    }
+  }
+
+  void step(const YokeBatch& batch, int64_t t, double lr, Trace& trace) {
+    for (Parameter& p : params_) p.grad.assign(p.grad.size(), 0);
+    double loss = 0, weight = 0;
+    for (uint64_t m = 0; m < batch.num_micros; ++m)
+      forward_backward(*batch.micros[m], 1 / batch.token_weight, loss, weight);
+    double squares = 0;
+    for (const Parameter& p : params_)
+      for (const double g : p.grad) squares += g * g;
+    const double norm = std::sqrt(squares);
+    const double scale = spec_.clip > 0 ? std::min(1.0, spec_.clip / (norm + 1e-6)) : 1;
+    if (std::isfinite(norm)) {
+      for (Parameter& p : params_)
+        if (p.what->trainable) update(p, scale, t, lr);
+    }
+    trace.loss.push_back(loss / batch.token_weight);
+    trace.weight.push_back(weight);
+    trace.norm.push_back(norm);
+    step_ = t;
+  }
+
+  State state() const {
+    State s;
+    for (const Parameter& p : params_) {
+      put(s, p, "param", p.value);
+      if (!p.what->trainable) continue;
+      if (spec_.kind == YOKE_ADAMW) {
+        put(s, p, "exp_avg", p.m);
+        put(s, p, "exp_avg_sq", p.v);
+      } else if (spec_.momentum != 0) {
+        put(s, p, "momentum", p.m);
+      }
+    }
+    WholeTensor& step = s["optimizer/step"];
+    step.dtype = YOKE_I64;
+    step.bytes.resize(sizeof step_);
+    std::memcpy(step.bytes.data(), &step_, sizeof step_);
+    return s;
+  }
+
+  void load(const State& s) {
+    for (Parameter& p : params_) {
+      take(s, p, "param", p.value);
+      take(s, p, spec_.kind == YOKE_ADAMW ? "exp_avg" : "momentum", p.m);
+      take(s, p, "exp_avg_sq", p.v);
+    }
+  }
+
+ private:
+  void ok(int32_t code) const {
+    if (code != YOKE_OK)
+      throw Error(YOKE_INTERNAL, std::string("the kit's own reference: ") + err_.text);
+  }
+
+  static void put(State& s, const Parameter& p, const char* kind, const std::vector<double>& data) {
+    WholeTensor& t = s[std::string(view(p.what->name)) + "/" + kind];
+    t.shape.assign(p.what->shape, p.what->shape + p.what->ndim);
+    t.dtype = YOKE_F64;
+    t.bytes.resize(data.size() * sizeof(double));
+    std::memcpy(t.bytes.data(), data.data(), t.bytes.size());
+  }
+
+  static void take(const State& s, const Parameter& p, const char* kind, std::vector<double>& to) {
+    const auto found = s.find(std::string(view(p.what->name)) + "/" + kind);
+    if (found == s.end()) return;
+    for (size_t i = 0; i < to.size(); ++i) to[i] = found->second.at(static_cast<int64_t>(i));
+  }
+
+  void forward_backward(const YokeMicroBatch& micro,
+                        double loss_grad,
+                        double& loss,
+                        double& weight) {
+    const uint64_t blocks = model_.summary->num_blocks;
+    std::vector<ManagedTensor> carries(blocks);
+    std::vector<void*> saved(blocks);
+    for (uint64_t b = 0; b < blocks; ++b) {
+      YokeForwardArgs args{};
+      args.header = YOKE_HEADER(YokeForwardArgs, YOKE_ID_FORWARD_ARGS);
+      args.block = b;
+      args.micro = &micro;
+      if (b > 0) args.carry_in = &carries[b - 1]->tensor;
+      args.save = 1;
+      YokeForwardResult out{};
+      out.header = YOKE_HEADER(YokeForwardResult, YOKE_ID_FORWARD_RESULT);
+      ok(model_.block_forward(model_.ctx, &args, &out, &err_));
+      carries[b].reset(out.carry_out);
+      saved[b] = out.saved;
+      loss += out.loss_sum;
+      weight += out.loss_weight;
+    }
+    ManagedTensor grad;
+    for (uint64_t b = blocks; b-- > 0;) {
+      YokeBackwardArgs args{};
+      args.header = YOKE_HEADER(YokeBackwardArgs, YOKE_ID_BACKWARD_ARGS);
+      args.block = b;
+      args.saved = saved[b];
+      args.grad_out = grad ? &grad->tensor : nullptr;
+      args.loss_grad = loss_grad;
+      args.on_grad_ctx = this;
+      args.on_grad_ready = [](void* ctx, int64_t i, const YokeTensor* g, YokeError*) -> int32_t {
+        std::vector<double>& sum = static_cast<Reference*>(ctx)->params_[i].grad;
+        for (size_t k = 0; k < sum.size(); ++k) sum[k] += data<const double>(*g)[k];
+        return YOKE_OK;
+      };
+      YokeManagedTensor* grad_in = nullptr;
+      ok(model_.block_backward(model_.ctx, &args, &grad_in, &err_));
+      grad.reset(grad_in);
+    }
+  }
+
+  // The formulas at YokeOptimizer.
+  void update(Parameter& p, double scale, int64_t t, double lr) const {
+    const double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
+    const double step = static_cast<double>(t);
+    for (size_t k = 0; k < p.value.size(); ++k) {
+      const double g = scale * p.grad[k];
+      if (p.what->decay) p.value[k] -= lr * spec_.weight_decay * p.value[k];
+      if (spec_.kind == YOKE_ADAMW) {
+        p.m[k] = beta1 * p.m[k] + (1 - beta1) * g;
+        p.v[k] = beta2 * p.v[k] + (1 - beta2) * g * g;
+        p.value[k] -= lr / (1 - std::pow(beta1, step)) * p.m[k] /
+                      (std::sqrt(p.v[k]) / std::sqrt(1 - std::pow(beta2, step)) + eps);
+      } else {
+        p.m[k] = spec_.momentum * p.m[k] + g;
+        p.value[k] -= lr * p.m[k];
+      }
+    }
+  }
+
+  const YokeModel& model_;
+  const RunSpec& spec_;
+  YokeError err_ = make_error();
+  std::vector<Parameter> params_;
+  int64_t step_ = 0;
+};
+
+}  // namespace
+
+Trace reference_trace(Subject& subject, const RunSpec& spec, const ReferenceStart& start) {
+  ModelSpec model_spec = spec.model;
+  model_spec.dtype = YOKE_F64;
+  const auto model = subject.stage.make_model(model_spec, YokeString{"", 0});
+  Reference reference(model->model(), spec);
+  if (start.state != nullptr) reference.load(*start.state);
+  Trace trace;
+  for (int64_t t = start.first_step; t < start.first_step + spec.steps; ++t) {
+    Batch batch({kGlobalBatch, kGlobalBatch, 0, 1, spec.uneven}, t);
+    reference.step(batch.batch(), t, spec.lr(t), trace);
+  }
+  trace.state = reference.state();
+  return trace;
+}
+
+}  // namespace yoke::conformance

@@ -1,0 +1,358 @@
+#include "sdk/conformance/run.hpp"
+
+#include <cmath>
+#include <mutex>
+
+#include "sdk/conformance/library.hpp"
+#include "sdk/conformance/progress.hpp"
+#include "yoke/tensor.hpp"
+
+namespace yoke::conformance {
+namespace {
+
+constexpr const char* kKeys[YOKE_NUM_AXES] = {
+    "pp_degree", "dp_degree", "dp_shards", "cp_degree", "tp_degree"};
+
+void collect_reason(void* ctx, const YokeRefusal* r) {
+  if (r == nullptr || r->header.struct_id != YOKE_ID_REFUSAL || r->note != 0) return;
+  static_cast<std::vector<Reason>*>(ctx)->push_back({std::string(view(r->key)),
+                                                     std::string(view(r->given)),
+                                                     std::string(view(r->allowed)),
+                                                     std::string(view(r->hint))});
+}
+
+std::string reasons_text(const std::vector<Reason>& reasons) {
+  std::string text;
+  for (const Reason& r : reasons)
+    text += (text.empty() ? "" : "; ") + r.key + " = " + r.given + " (allowed: " + r.allowed + ")";
+  return text.empty() ? "no reason" : text;
+}
+
+// The values worth trying of an option that is not at its default.
+std::vector<std::string> other_values(const YokeOptionInfo& o) {
+  std::vector<std::string> values;
+  if (o.type == YOKE_OPTION_BOOL) values = {"true", "false"};
+  if (o.type == YOKE_OPTION_INT) {
+    for (const double v : {1, 2, 3})
+      if (o.min > o.max || (v >= o.min && v <= o.max))
+        values.push_back(std::to_string(static_cast<int>(v)));
+  }
+  if (o.type == YOKE_OPTION_STRING) {
+    std::string_view rest = view(o.choices);
+    while (!rest.empty()) {
+      values.emplace_back(rest.substr(0, rest.find('|')));
+      rest.remove_prefix(std::min(rest.size(), values.back().size() + 1));
+    }
+  }
+  std::erase(values, view(o.default_value));
+  return values;
+}
+
+bool accepts(Planned& planned) {
+  if (planned.ask() != YOKE_OK || !planned.reasons.empty()) return false;
+  int64_t product = 1;
+  for (const int32_t degree : planned.plan.degree) product *= std::max(degree, 1);
+  return product == planned.plan.world_size;
+}
+
+}  // namespace
+
+Degrees along(std::initializer_list<std::pair<int, int32_t>> degrees) {
+  Degrees all;
+  all.fill(1);
+  for (const auto& [axis, degree] : degrees) all[axis] = degree;
+  return all;
+}
+
+std::string degrees_text(const Degrees& degrees) {
+  std::string text;
+  for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
+    if (degrees[axis] <= 1) continue;
+    text += (text.empty() ? "" : " x ") + std::string(kKeys[axis]) + " " +
+            std::to_string(degrees[axis]);
+  }
+  return text.empty() ? "1 rank" : text;
+}
+
+int32_t RunSpec::world() const {
+  int32_t product = 1;
+  for (const int32_t degree : degrees) product *= std::max(degree, 1);
+  return product;
+}
+
+// ---- plan
+
+Planned::Planned(Subject& subject, const ParallelBackend& backend, const RunSpec& spec)
+    : err(make_error()), backend_(backend), spec_(spec), description_(description_of(backend)) {
+  model_ = subject.stage.make_model(spec.model, description_.torch_tag);
+  options = subject.stage.options(description_, spec.options);
+  optimizer.header = YOKE_HEADER(YokeOptimizer, YOKE_ID_OPTIMIZER);
+  optimizer.kind = spec.kind;
+  optimizer.beta1 = 0.9;
+  optimizer.beta2 = 0.95;
+  optimizer.eps = 1e-8;
+  optimizer.momentum = spec.momentum;
+  optimizer.weight_decay = spec.weight_decay;
+  optimizer.clip = spec.clip;
+  optimizer.lr = 0.05;
+  plan.header = YOKE_HEADER(YokePlan, YOKE_ID_PLAN);
+  plan.optimizer = &optimizer;
+  plan.world_size = spec.world();
+  std::copy(spec.degrees.begin(), spec.degrees.end(), plan.degree);
+  plan.global_batch = kGlobalBatch;
+  plan.micro_batch = spec.micro_batch;
+  plan.param_dtype = spec.model.dtype;
+  args.header = YOKE_HEADER(YokePlanArgs, YOKE_ID_PLAN_ARGS);
+  args.header.next = subject.stage.plan_extensions();
+  args.model = model_->model().summary;
+  args.options = options.data;
+  args.num_options = options.size;
+  args.refuse = collect_reason;
+  args.refuse_ctx = &reasons;
+}
+
+int32_t Planned::ask() {
+  reasons.clear();
+  err = make_error();
+  return border("plan", [&] { return backend_.plan(&args, &plan, &err); });
+}
+
+void Planned::accept() {
+  const int32_t code = ask();
+  if (code != YOKE_OK || !reasons.empty()) {
+    throw Failed("plan refuses " + degrees_text(spec_.degrees) + " with " +
+                 dtype_name(spec_.model.dtype) + " (code " + std::to_string(code) +
+                 "): " + reasons_text(reasons) + (err.text[0] != 0 ? ", " : "") + err.text);
+  }
+  int64_t product = 1;
+  for (int32_t& degree : plan.degree) product *= degree = std::max(degree, 1);
+  if (product != plan.world_size) {
+    throw Failed("plan accepted degrees whose product is " + std::to_string(product) + " for " +
+                 std::to_string(plan.world_size) + " rank(s)");
+  }
+  const int32_t data_ranks = plan.degree[YOKE_DP_REPLICATE] * plan.degree[YOKE_DP_SHARD];
+  if (plan.micro_batch == 0) plan.micro_batch = plan.global_batch / data_ranks;
+  if (plan.reduce_dtype == 0)
+    plan.reduce_dtype = plan.param_dtype == YOKE_F64 ? YOKE_F64 : YOKE_F32;
+}
+
+std::vector<RunSpec> neighbours(Subject& subject,
+                                const ParallelBackend& backend,
+                                const RunSpec& spec) {
+  std::vector<RunSpec> accepted;
+  const YokeDescription d = description_of(backend);
+  for (uint64_t i = 0; i < d.num_options; ++i) {
+    for (const std::string& value : other_values(*d.options[i])) {
+      RunSpec other = spec;
+      if (!other.options.emplace(view(d.options[i]->key), value).second) continue;
+      Planned planned(subject, backend, other);
+      if (accepts(planned)) accepted.push_back(other);
+    }
+  }
+  return accepted;
+}
+
+bool updates_locally(const ParallelBackend& backend) {
+  return (description_of(backend).traits & YOKE_LOCAL_UPDATES) != 0;
+}
+
+RunSpec reach(Subject& subject, const ParallelBackend& backend, RunSpec spec) {
+  Planned plain(subject, backend, spec);
+  if (accepts(plain)) return spec;
+  const auto others = neighbours(subject, backend, spec);
+  if (!others.empty()) return others.front();
+  Planned(subject, backend, spec).accept();  // says why
+  throw Failed("plan refuses " + degrees_text(spec.degrees) +
+               ", which describe declares, with every value of every option");
+}
+
+// ---- One rank
+
+Life::Life(const ParallelBackend& b, const Planned& planned, const YokeHost& h)
+    : backend(b), host(&h), err(make_error()), planned_(planned) {
+  init_args.header = YOKE_HEADER(YokeInitArgs, YOKE_ID_INIT_ARGS);
+  init_args.plan = &planned.plan;
+  init_args.options = planned.options.data;
+  init_args.num_options = planned.options.size;
+  init_args.host = host;
+  wrapped.header = YOKE_HEADER(YokeWrapResult, YOKE_ID_WRAP_RESULT);
+  result.header = YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT);
+}
+
+Life::~Life() {
+  try {
+    destroy_model();
+    destroy();
+  } catch (const Failed&) {  // it came on top of another one
+  }
+}
+
+int32_t Life::init() {
+  err = make_error();
+  return border("init", [&] { return backend.init(&init_args, &context, &err); });
+}
+
+int32_t Life::wrap(const YokeModel& model) {
+  err = make_error();
+  return border("wrap_model", [&] { return backend.wrap_model(context, &model, &wrapped, &err); });
+}
+
+int32_t Life::step(Batch& batch, int64_t step, double lr, uint32_t flags) {
+  err = make_error();
+  YokeStepArgs args{};
+  args.header = YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS);
+  args.batch = &batch.batch();
+  args.step = step;
+  args.lr = lr;
+  args.flags = flags;
+  return border("step", [&] { return backend.step(wrapped.model, &args, &result, &err); });
+}
+
+int32_t Life::checkpoint(int32_t op, const std::function<int32_t(const YokePiece&)>& visit) {
+  struct Visit {
+    const std::function<int32_t(const YokePiece&)>& visit;
+    std::exception_ptr thrown;  // by the visitor; it must not pass the backend's frames
+  } ctx{visit, nullptr};
+  err = make_error();
+  YokeCheckpointArgs args{};
+  args.header = YOKE_HEADER(YokeCheckpointArgs, YOKE_ID_CHECKPOINT_ARGS);
+  args.op = op;
+  args.visit_ctx = &ctx;
+  args.visit = [](void* visit_ctx, const YokePiece* piece, YokeError* e) -> int32_t {
+    auto& v = *static_cast<Visit*>(visit_ctx);
+    try {
+      const int32_t code = v.visit(*piece);
+      return code == YOKE_OK ? code : fill(e, code, "the visitor of the check says no");
+    } catch (...) {
+      v.thrown = std::current_exception();
+      return fill(e, YOKE_INTERNAL, "the check has seen enough");
+    }
+  };
+  const int32_t code =
+      border("checkpoint", [&] { return backend.checkpoint(wrapped.model, &args, &err); });
+  if (ctx.thrown) std::rethrow_exception(ctx.thrown);
+  return code;
+}
+
+void Life::destroy_model() {
+  border("destroy_model", [&] { backend.destroy_model(&wrapped.model); });
+}
+
+void Life::destroy() {
+  border("destroy", [&] { backend.destroy(&context); });
+}
+
+void Life::must(int32_t code, const char* slot) const {
+  if (code == YOKE_OK) return;
+  throw Failed(std::string(slot) + " returned " + std::to_string(code) + " on rank " +
+               std::to_string(host->rank) + " of " + std::to_string(host->world_size) + ": " +
+               (err.text[0] != 0 ? err.text : "no text"));
+}
+
+std::vector<Piece> Life::save(int32_t op) {
+  std::vector<Piece> pieces;
+  must(checkpoint(op,
+                  [&](const YokePiece& piece) {
+                    pieces.push_back(Piece::copy(piece));
+                    if ((piece.view == nullptr) != (op == YOKE_CHECKPOINT_DESCRIBE))
+                      throw Failed("piece " + pieces.back().text() +
+                                   (piece.view == nullptr ? " has no view on SAVE"
+                                                          : " has a view on DESCRIBE"));
+                    return YOKE_OK;
+                  }),
+       "checkpoint");
+  return pieces;
+}
+
+void Life::load(const State& state) {
+  must(checkpoint(YOKE_CHECKPOINT_LOAD,
+                  [&](const YokePiece& piece) { return fill_piece(state, piece); }),
+       "checkpoint");
+}
+
+Split Life::split(bool uneven) const {
+  const YokePlan& p = planned_.plan;
+  const int32_t shards = p.degree[YOKE_DP_SHARD];
+  const int32_t inner = p.degree[YOKE_CP] * p.degree[YOKE_TP];
+  const int32_t data_ranks = p.degree[YOKE_DP_REPLICATE] * shards;
+  return {p.global_batch, p.micro_batch, host->rank / inner % data_ranks, data_ranks, uneven};
+}
+
+// ---- All ranks
+
+namespace {
+
+// What a rank saw, step by step.
+struct Seen {
+  std::vector<double> loss, weight, norm;
+};
+
+Seen train_rank(Life& life, const RunSpec& spec, const RunHooks& hooks) {
+  Seen seen;
+  for (int64_t step = hooks.first_step; step < hooks.first_step + spec.steps; ++step) {
+    Batch batch(life.split(spec.uneven), step);
+    life.must(life.step(batch, step, spec.lr(step)), "step");
+    seen.loss.push_back(life.result.loss_sum / batch.batch().token_weight);
+    seen.weight.push_back(life.result.loss_weight);
+    seen.norm.push_back(life.result.grad_norm);
+    if (life.result.loss_weight != batch.batch().token_weight) {
+      throw Failed("step " + std::to_string(step) + " reports loss_weight " +
+                   std::to_string(life.result.loss_weight) + ", the batch has " +
+                   std::to_string(batch.batch().token_weight) + " targets");
+    }
+  }
+  return seen;
+}
+
+void compare_ranks(const std::vector<Seen>& seen) {
+  for (size_t rank = 1; rank < seen.size(); ++rank) {
+    for (size_t s = 0; s < seen[0].loss.size(); ++s) {
+      const double a[] = {seen[0].loss[s], seen[0].norm[s]};
+      const double b[] = {seen[rank].loss[s], seen[rank].norm[s]};
+      for (const int i : {0, 1}) {
+        if (a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) continue;
+        throw Failed(std::string(i == 0 ? "the loss" : "grad_norm") + " of step " +
+                     std::to_string(s + 1) + " is " + std::to_string(a[i]) + " on rank 0 and " +
+                     std::to_string(b[i]) + " on rank " + std::to_string(rank) +
+                     "; results are the same on every rank");
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void on_ranks(Subject& subject,
+              const ParallelBackend& backend,
+              const RunSpec& spec,
+              const std::function<void(Life& life, StageModel& model)>& body) {
+  Planned planned(subject, backend, spec);
+  planned.accept();
+  subject.stage.run(planned.plan, [&](const YokeHost& host) {
+    const auto model = subject.stage.make_model(spec.model, planned.description().torch_tag);
+    Life life(backend, planned, host);
+    body(life, *model);
+  });
+}
+
+Trace train(Subject& subject,
+            const ParallelBackend& backend,
+            const RunSpec& spec,
+            const RunHooks& hooks) {
+  std::vector<Seen> seen(spec.world());
+  std::vector<std::vector<Piece>> pieces(spec.world());
+  on_ranks(subject, backend, spec, [&](Life& life, StageModel& model) {
+    life.must(life.init(), "init");
+    life.must(life.wrap(model.model()), "wrap_model");
+    if (hooks.start != nullptr) life.load(*hooks.start);
+    if (hooks.prepare) hooks.prepare(life, model.mishap());
+    seen[life.host->rank] = train_rank(life, spec, hooks);
+    pieces[life.host->rank] = life.save();
+    life.destroy_model();
+    life.destroy();
+  });
+  compare_ranks(seen);
+  return {seen[0].loss, seen[0].weight, seen[0].norm, assemble(pieces)};
+}
+
+}  // namespace yoke::conformance

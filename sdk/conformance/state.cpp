@@ -1,0 +1,220 @@
+#include "sdk/conformance/state.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "sdk/conformance/check.hpp"
+#include "yoke/error.hpp"
+#include "yoke/tensor.hpp"
+
+namespace yoke::conformance {
+namespace {
+
+double get(const char* data, int32_t dtype, int64_t i) {
+  const auto read = [&](auto value) {
+    std::memcpy(&value, data + i * static_cast<int64_t>(sizeof value), sizeof value);
+    return value;
+  };
+  switch (dtype) {
+    case YOKE_F64:
+      return read(double{});
+    case YOKE_F32:
+      return read(float{});
+    case YOKE_I64:
+      return static_cast<double>(read(int64_t{}));
+    case YOKE_BF16: {
+      const uint32_t bits = uint32_t{read(uint16_t{})} << 16;
+      float value;
+      std::memcpy(&value, &bits, sizeof value);
+      return value;
+    }
+    default:
+      throw Failed("a piece of state has the dtype " + std::to_string(dtype) +
+                   "; allowed: fp64, fp32, bf16, int64");
+  }
+}
+
+void put(char* data, int32_t dtype, int64_t i, double value) {
+  const auto write = [&](auto typed) {
+    std::memcpy(data + i * static_cast<int64_t>(sizeof typed), &typed, sizeof typed);
+  };
+  if (dtype == YOKE_F64) return write(value);
+  if (dtype == YOKE_F32) return write(static_cast<float>(value));
+  if (dtype == YOKE_I64) return write(static_cast<int64_t>(value));
+  throw Failed("a piece of state to be filled has the dtype " + std::string(dtype_name(dtype)) +
+               "; allowed: fp64, fp32, and int64");
+}
+
+// Of element i of a piece, in the whole tensor.
+int64_t place(int64_t begin, int64_t run, int64_t stride, int64_t i) {
+  return begin + (i / run) * stride + i % run;
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (const int64_t n : shape) text += (text.empty() ? "" : ", ") + std::to_string(n);
+  return "[" + text + "]";
+}
+
+std::string number(double value) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.17g", value);
+  return text;
+}
+
+bool is_standard(const std::string& key) {
+  for (const char* kind : {"/param", "/exp_avg", "/exp_avg_sq", "/momentum", "/step"})
+    if (key.ends_with(kind)) return true;
+  return false;
+}
+
+void check_place(const Piece& p, int64_t size) {
+  if (p.begin < 0 || p.count < 0 || (p.count > 0 && p.run < 1) ||
+      (p.stride != 0 && p.stride < p.run))
+    throw Failed("piece " + p.text() + " has no place in its tensor");
+  if (p.count > 0 && place(p.begin, p.run, p.stride, p.count - 1) >= size) {
+    throw Failed("piece " + p.text() + " reaches beyond the " + std::to_string(size) +
+                 " elements of its tensor");
+  }
+}
+
+}  // namespace
+
+Piece Piece::copy(const YokePiece& p) {
+  if (p.header.struct_id != YOKE_ID_PIECE)
+    throw Failed("the visitor was shown a struct that is no YokePiece (struct_id " +
+                 std::to_string(p.header.struct_id) + ")");
+  Piece piece;
+  piece.key = std::string(view(p.name)) + "/" + std::string(view(p.kind));
+  if (p.ndim < 0 || (p.ndim > 0 && p.shape == nullptr))
+    throw Failed("piece " + piece.key + " has ndim " + std::to_string(p.ndim) + " and no shape");
+  if (p.ndim > 0) piece.shape.assign(p.shape, p.shape + p.ndim);
+  piece.dtype = p.dtype;
+  piece.begin = p.begin;
+  piece.count = p.count;
+  piece.run = p.run;
+  piece.stride = p.stride;
+  piece.replica = p.replica;
+  if (p.view == nullptr) return piece;
+  if (numel(*p.view) != p.count || YOKE_DTYPE_OF(p.view->dtype) != p.dtype) {
+    throw Failed("the view of piece " + piece.text() + " has " + std::to_string(numel(*p.view)) +
+                 " elements of " + dtype_name(YOKE_DTYPE_OF(p.view->dtype)));
+  }
+  const char* bytes = data<const char>(*p.view);
+  if (p.count > 0) piece.bytes.assign(bytes, bytes + p.count * item_size(p.dtype));
+  return piece;
+}
+
+bool Piece::same_place(const Piece& o) const {
+  return key == o.key && shape == o.shape && dtype == o.dtype && begin == o.begin &&
+         count == o.count && run == o.run && stride == o.stride && replica == o.replica;
+}
+
+std::string Piece::text() const {
+  return key + " " + shape_text(shape) + " " + dtype_name(dtype) + " begin " +
+         std::to_string(begin) + " count " + std::to_string(count) + " run " + std::to_string(run) +
+         " stride " + std::to_string(stride) + " replica " + std::to_string(replica);
+}
+
+int64_t WholeTensor::count() const {
+  return numel(shape.data(), static_cast<int32_t>(shape.size()));
+}
+
+double WholeTensor::at(int64_t i) const {
+  return get(bytes.data(), dtype, i);
+}
+
+State assemble(const std::vector<std::vector<Piece>>& by_rank) {
+  State state;
+  std::map<std::string, std::vector<bool>> covered;
+  for (size_t rank = 0; rank < by_rank.size(); ++rank) {
+    for (const Piece& p : by_rank[rank]) {
+      auto [found, is_new] = state.try_emplace(p.key);
+      WholeTensor& whole = found->second;
+      if (is_new) {
+        whole.shape = p.shape;
+        whole.dtype = p.dtype;
+        whole.bytes.resize(whole.count() * item_size(p.dtype));
+        covered[p.key].resize(whole.count());
+      } else if (whole.shape != p.shape || whole.dtype != p.dtype) {
+        throw Failed("rank " + std::to_string(rank) + " shows " + p.text() +
+                     ", another piece of it said " + shape_text(whole.shape) + " " +
+                     dtype_name(whole.dtype));
+      }
+      check_place(p, whole.count());
+      if (p.replica != 0) continue;
+      for (int64_t i = 0; i < p.count; ++i) {
+        const int64_t at = place(p.begin, p.run, p.stride, i), item = item_size(p.dtype);
+        if (covered[p.key][at]) {
+          throw Failed("element " + std::to_string(at) + " of " + p.key +
+                       " is in two pieces with replica 0, the second one of rank " +
+                       std::to_string(rank));
+        }
+        covered[p.key][at] = true;
+        if (!p.bytes.empty()) std::memcpy(&whole.bytes[at * item], &p.bytes[i * item], item);
+      }
+    }
+  }
+  for (const auto& [key, bits] : covered) {
+    const auto hole = std::find(bits.begin(), bits.end(), false);
+    if (hole != bits.end())
+      throw Failed("element " + std::to_string(hole - bits.begin()) + " of " + key +
+                   " is in no piece with replica 0");
+  }
+  return state;
+}
+
+int32_t fill_piece(const State& state, const YokePiece& piece) {
+  const Piece place_of = Piece::copy(piece);  // also checks it
+  const auto found = state.find(place_of.key);
+  if (found == state.end()) {
+    if (!is_standard(place_of.key)) return YOKE_NOT_FOUND;
+    throw Failed("LOAD asks for " + place_of.key + ", which was never saved");
+  }
+  if (found->second.shape != place_of.shape)
+    throw Failed("LOAD asks for " + place_of.text() + ", saved was " +
+                 shape_text(found->second.shape));
+  if (piece.view == nullptr) throw Failed("LOAD shows " + place_of.key + " without a view");
+  check_place(place_of, found->second.count());
+  for (int64_t i = 0; i < piece.count; ++i) {
+    put(data<char>(*piece.view),
+        piece.dtype,
+        i,
+        found->second.at(place(piece.begin, piece.run, piece.stride, i)));
+  }
+  return YOKE_OK;
+}
+
+State standard_kinds(State state) {
+  std::erase_if(state, [](const auto& item) { return !is_standard(item.first); });
+  return state;
+}
+
+std::string difference(const State& a, const State& b, double relative) {
+  for (const auto& [key, x] : a) {
+    const auto found = b.find(key);
+    if (found == b.end()) return key + " is missing on one side";
+    const WholeTensor& y = found->second;
+    if (x.shape != y.shape)
+      return key + " is " + shape_text(x.shape) + " here and " + shape_text(y.shape) + " there";
+    if (relative == 0 && x == y) continue;
+    double scale = 1e-12;
+    for (int64_t i = 0; i < y.count(); ++i) scale = std::max(scale, std::fabs(y.at(i)));
+    for (int64_t i = 0; i < x.count(); ++i) {
+      const double off = std::fabs(x.at(i) - y.at(i));
+      if (off <= relative * scale &&
+          (relative > 0 || std::signbit(x.at(i)) == std::signbit(y.at(i))))
+        continue;
+      return "element " + std::to_string(i) + " of " + key + " is " + number(x.at(i)) +
+             ", expected " + number(y.at(i));
+    }
+  }
+  if (a.size() != b.size()) {
+    for (const auto& [key, y] : b)
+      if (a.count(key) == 0) return key + " is missing";
+  }
+  return "";
+}
+
+}  // namespace yoke::conformance

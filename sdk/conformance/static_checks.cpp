@@ -1,0 +1,150 @@
+// S: the file, before anything of it runs.
+#include <gnu/libc-version.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "sdk/conformance/level.hpp"
+#include "yoke/parallel_backend.h"
+
+namespace yoke::conformance {
+namespace {
+
+std::string list(const std::vector<std::string>& words, size_t most = 6) {
+  std::string text;
+  for (size_t i = 0; i < words.size() && i < most; ++i) text += (i == 0 ? "" : ", ") + words[i];
+  if (words.size() > most) text += " and " + std::to_string(words.size() - most) + " more";
+  return text;
+}
+
+std::string machine(const LibraryFile& file) {
+  if (!file.unreadable.empty()) throw Failed(file.unreadable + "; " + file.unreadable_fix);
+  return "";
+}
+
+std::string owner(const LibraryFile& file) {
+  if (!file.unsafe.empty()) throw Failed(file.unsafe + "; " + file.unsafe_fix);
+  return "";
+}
+
+std::string one_symbol(const LibraryFile& file) {
+  std::vector<std::string> others = file.exported;
+  std::erase(others, YOKE_ENTRY_SYMBOL);
+  if (others.size() == file.exported.size()) throw Failed("it does not export " YOKE_ENTRY_SYMBOL);
+  if (others.empty()) return "";
+  throw Failed("it exports " + std::to_string(others.size()) + " symbol(s) besides " +
+               YOKE_ENTRY_SYMBOL + ": " + list(others));
+}
+
+// The contract hands everything over in tables: a backend imports nothing of the host.
+std::string nothing_of_the_host(const LibraryFile& file) {
+  std::vector<std::string> ours;
+  for (const std::string& symbol : file.undefined) {
+    if (symbol.starts_with("_ZN4yoke") || symbol.starts_with("_ZNK4yoke") ||
+        symbol.starts_with("yoke_") || symbol.starts_with("parallel_backend_entry"))
+      ours.push_back(symbol);
+  }
+  if (!ours.empty()) throw Failed("it needs symbols of the host: " + list(ours));
+  return "";
+}
+
+std::string libraries(const LibraryFile& file) {
+  for (const std::string& name : file.needed) {
+    if (name.find('/') != std::string::npos)
+      throw Failed("it needs '" + name + "' by a path; that path exists on this machine only");
+    if (name.starts_with("libyoke")) throw Failed("it needs " + name + ", a library of the host");
+  }
+  return list(file.needed, 10);
+}
+
+std::string memory(const LibraryFile& file) {
+  if (file.text_relocations)
+    throw Failed("it has text relocations (DT_TEXTREL): its code would be writable while it loads");
+  if (file.executable_stack)
+    throw Failed("it asks for an executable stack (PT_GNU_STACK); the whole process would get one");
+  return "";
+}
+
+// "2.34" of "GLIBC_2.34" as a number that can be compared; 0 for other libraries.
+int release(const std::string& version, const std::string& prefix) {
+  if (!version.starts_with(prefix)) return 0;
+  char* end = nullptr;
+  const long major = std::strtol(version.c_str() + prefix.size(), &end, 10);
+  const long minor = *end == '.' ? std::strtol(end + 1, nullptr, 10) : 0;
+  return static_cast<int>(major * 1000 + minor);
+}
+
+std::string c_library(const LibraryFile& file) {
+  const std::string prefix = "GLIBC_";
+  const auto newest = std::max_element(
+      file.versions.begin(), file.versions.end(), [&](const auto& a, const auto& b) {
+        return release(a, prefix) < release(b, prefix);
+      });
+  if (newest == file.versions.end() || release(*newest, prefix) == 0) return "needs no GLIBC";
+  const std::string ours = prefix + ::gnu_get_libc_version();
+  if (release(*newest, prefix) > release(ours, prefix))
+    throw Failed("it needs " + *newest + ", this machine has " + ours);
+  return "needs " + *newest;
+}
+
+}  // namespace
+
+void add_static_checks(std::vector<Check>& table) {
+  const Check rows[] = {
+      {"S1",
+       "it is a shared library of this machine",
+       "The file is ELF, complete (all of its tables lie inside it), 64-bit, little-endian, a "
+       "shared "
+       "library for this processor, and exports an entry symbol of this major version.",
+       Fault::kToolchain,
+       "build it with yoke_add_backend on this machine, and copy it whole",
+       machine},
+      {"S2",
+       "nobody else may write to it",
+       "The file and its folder belong to root or to the user, and nobody else may write to them: "
+       "whoever can would choose what every rank runs.",
+       Fault::kPlugin,
+       "chmod go-w on the file and its folder",
+       owner},
+      {"S3",
+       "it exports one symbol",
+       "The table of dynamic symbols defines " YOKE_ENTRY_SYMBOL " and nothing else, "
+       "so that two backends in one process cannot meet by name.",
+       Fault::kToolchain,
+       "build it with yoke_add_backend, or link with -fvisibility=hidden and a version script; "
+       "look: "
+       "nm -D --defined-only FILE",
+       one_symbol},
+      {"S4",
+       "it imports nothing of the host",
+       "No undefined symbol is one of Yoke's: everything comes in tables through the contract. "
+       "Other "
+       "undefined symbols are judged by the dynamic loader (L1).",
+       Fault::kPlugin,
+       "use the services of YokeHost instead of functions of the host's",
+       nothing_of_the_host},
+      {"S5",
+       "it needs its libraries by name",
+       "No DT_NEEDED has a path in it or names a library of the host's.",
+       Fault::kToolchain,
+       "link libraries by -l, and leave the place to the run path",
+       libraries},
+      {"S6",
+       "code is not writable, the stack not executable",
+       "No DT_TEXTREL, and PT_GNU_STACK without the execute flag.",
+       Fault::kToolchain,
+       "compile with -fPIC and link with -z noexecstack",
+       memory},
+      {"S7",
+       "this machine's C library is new enough",
+       "The newest GLIBC version that its symbols ask for is not newer than that of this machine; "
+       "it "
+       "is shown.",
+       Fault::kToolchain,
+       "build it on this machine, or on an older one",
+       c_library},
+  };
+  table.insert(table.end(), std::begin(rows), std::end(rows));
+}
+
+}  // namespace yoke::conformance

@@ -1,0 +1,74 @@
+// A host and a model with the kit in between: they watch, and fail when they are told to.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "yoke/parallel_backend.h"
+
+namespace yoke::conformance {
+
+// Hands everything on to the host of a rank. Lives as long as the backend's context. Any thread.
+class HostTap {
+ public:
+  explicit HostTap(const YokeHost& host);
+  HostTap(const HostTap&) = delete;
+  HostTap& operator=(const HostTap&) = delete;
+  const YokeHost& host() const { return tapped_; }
+
+  std::atomic<bool> cancelled{false};
+  std::atomic<bool> without_services{false};
+  std::atomic<int64_t> fail_collective{-1};  // fails after so many more; -1 = never
+  std::atomic<int64_t> calls{0};             // of anything
+  std::string log_fault() const;             // what was wrong with a line of the log, or ""
+
+ private:
+  struct Slots;
+  void look_at(int32_t level, const YokeString& line);
+
+  const YokeHost& real_;
+  YokeHost tapped_;
+  const YokeCollectives* collectives_ = nullptr;
+  YokeCollectives tapped_collectives_{};
+  mutable std::mutex mutex_;
+  std::string log_fault_;
+};
+
+// Hands everything on to the neutral callbacks of a model; a backend that uses the LibTorch
+// extension goes past it. Keeps count of what is owed, and makes every borrowed thing garbage when
+// its time is over. One thread at a time, as the model.
+class ModelTap {
+ public:
+  explicit ModelTap(const YokeModel& model);
+  ModelTap(const ModelTap&) = delete;
+  ModelTap& operator=(const ModelTap&) = delete;
+  const YokeModel& model() const { return tapped_; }
+
+  enum Callback { kInit, kBind, kForward, kBackward, kNumCallbacks };
+  static const char* name(Callback callback);
+  int64_t fail_after[kNumCallbacks];  // calls left before the one that fails; -1 = never
+  int64_t calls[kNumCallbacks] = {};
+  bool disguise = false;  // gradients at an offset, with strides written out
+
+  // What a backend still owes, in words; "" = nothing.
+  std::string owed() const;
+
+ private:
+  struct Slots;
+  struct Saved;
+  struct Carry;
+  int32_t fails(Callback callback, YokeError* err);
+  YokeManagedTensor* watched(YokeManagedTensor* real);
+
+  const YokeModel& real_;
+  YokeModel tapped_;
+  int64_t live_saved_ = 0;
+  std::shared_ptr<std::atomic<int64_t>> live_carries_;  // deleters may run late, on any thread
+  std::string misuse_;
+};
+
+}  // namespace yoke::conformance
