@@ -61,6 +61,19 @@ void settle_batch(const AccelerateConfig& config, YokePlan& plan, Findings& find
 // ---- DDP
 
 void check_ddp(const YokePlanArgs& args, YokePlan& plan, Findings& findings) {
+  if (plan.param_dtype != YOKE_F64 && plan.param_dtype != YOKE_F32 &&
+      plan.param_dtype != YOKE_BF16) {
+    findings.push_back({"precision.param",
+                        dtype_name(plan.param_dtype),
+                        "fp64, fp32, bf16",
+                        "other types are not built"});
+  }
+  if (plan.optimizer->kind != YOKE_ADAMW && plan.optimizer->kind != YOKE_SGD) {
+    findings.push_back({"train.optimizer",
+                        std::to_string(plan.optimizer->kind),
+                        "adamw, sgd",
+                        "other optimizers are not built"});
+  }
   if (plan.reduce_dtype == 0) plan.reduce_dtype = plan.param_dtype;
   if (plan.reduce_dtype != plan.param_dtype) {
     findings.push_back({"precision.reduce",

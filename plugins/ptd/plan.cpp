@@ -160,6 +160,14 @@ void check_precision(YokePlan& plan, Refusals& refusals) {
                   "leave it unset, or gradients would be less precise than the computation");
 }
 
+void check_optimizer(const YokeOptimizer& optimizer, Refusals& refusals) {
+  if (optimizer.kind == YOKE_ADAMW || optimizer.kind == YOKE_SGD) return;
+  refusals.refuse("train.optimizer",
+                  std::to_string(optimizer.kind),
+                  "adamw, sgd",
+                  "other optimizers are not built yet");
+}
+
 void check_model(const YokeModelSummary& model, Refusals& refusals) {
   if (model.num_blocks == 0)
     refusals.refuse("model", "no block", "at least one block", "give the model blocks");
@@ -209,6 +217,7 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals)
   check_tensor_parallel(*args.model, plan, refusals);
   check_sequence(*args.model, plan, options, refusals);
   check_precision(plan, refusals);
+  check_optimizer(*plan.optimizer, refusals);
   check_model(*args.model, refusals);
   note_idle_options(args, plan, options, refusals);
 }
