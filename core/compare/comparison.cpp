@@ -26,12 +26,12 @@ std::string list(const std::vector<int64_t>& steps) {
   return text;
 }
 
-std::string printed_last(const std::vector<std::string>& lines) {
+std::string joined_tail(const std::vector<std::string>& lines) {
   std::string text;
   const size_t first = lines.size() > kReasonLines ? lines.size() - kReasonLines : 0;
   for (size_t i = first; i < lines.size(); ++i) text += (text.empty() ? "" : " | ") + lines[i];
   if (text.size() > kReasonLength) text = "... " + text.substr(text.size() - kReasonLength);
-  return text.empty() ? "it printed nothing" : "it printed last: " + text;
+  return text.empty() ? "it printed nothing" : text;
 }
 
 // exit.json says it best.
@@ -60,14 +60,14 @@ class Runner {
     if (result.timed_out) {
       throw Error(YOKE_DEADLINE_EXCEEDED,
                   "did not end within " + std::to_string(plan_.timeout.count()) +
-                      " s (--timeout); " + printed_last(result.last_lines));
+                      " s (--timeout); it printed last: " + joined_tail(result.last_lines));
     }
     if (spec.external()) return external_facts(dir, result);
     if (!result.ending.ok()) {
       const std::string reason = reason_in(dir);
       throw Error(YOKE_UNKNOWN,
                   ending_text(result.ending) + ": " +
-                      (reason.empty() ? printed_last(result.last_lines) : reason));
+                      (reason.empty() ? joined_tail(result.last_lines) : reason));
     }
     return read_run(dir);
   }
@@ -114,7 +114,7 @@ class Runner {
     } catch (const Error& e) {
       const std::string how = result.ending.ok() ? "" : ending_text(result.ending) + ": ";
       throw Error(YOKE_DATA_LOSS,
-                  how + e.what() + "; " + printed_last(result.last_lines));
+                  how + e.what() + "; it printed last: " + joined_tail(result.last_lines));
     }
   }
 

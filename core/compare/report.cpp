@@ -273,9 +273,9 @@ std::string to_html(const Comparison& comparison, const std::string& command) {
          "'unsafe-inline'\">\n<meta name=\"viewport\" content=\"width=device-width\">\n<title>yoke "
          "compare: " +
          escaped(comparison.plan.config) + "</title>\n<style>" + kStyle +
-         "</style></head><body>\n<h1>" + escaped(comparison.plan.config) +
-         "</h1>\n<p>Steps: " + std::to_string(comparison.plan.steps) +
-         ", repeats: " + std::to_string(comparison.plan.repeats) + "</p>\n" + headline(comparison) +
+         "</style></head><body>\n<h1>" + escaped(comparison.plan.config) + ": " +
+         std::to_string(comparison.plan.steps) + " steps, " +
+         std::to_string(comparison.plan.repeats) + " repeats</h1>\n" + headline(comparison) +
          table(table_header(), table_rows(comparison)) + legend_of_levels() +
          section("What differs, and why", words) + section("Losses", losses(comparison)) +
          section("Differences", difference_plots(comparison)) +

@@ -259,8 +259,8 @@ std::string speed_verdict(const Comparison& comparison) {
   });
   const CaseResult &best = *all[0], &next = *all[1];
   if (comparison.plan.repeats < kRepeatsForAWinner) {
-    return "no fastest case is named from so few repeats: --repeats " +
-           std::to_string(kRepeatsForAWinner) + " or more";
+    return "no fastest case is named from " + std::to_string(comparison.plan.repeats) +
+           " repeat(s): --repeats " + std::to_string(kRepeatsForAWinner) + " or more";
   }
   if (most(best.step_ms) >= least(next.step_ms)) {
     return "no fastest case: the ranges of " + best.spec.name + " and " + next.spec.name +

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A PyTorch program as a case of `yoke compare`: it agrees with ours, differs, or says why it cannot join."""
+"""PyTorch's programs as cases of `yoke compare`: they agree with ours, or say why they cannot join."""
 import json
 import os
 import shlex
@@ -26,7 +26,7 @@ weight_decay = 0.1
 """
 
 
-class ExternalPeer(support.OracleTest):
+class ExternalPeers(support.OracleTest):
     def compare(self, *words):
         """(result of the program, cases by name) of ptd on two ranks beside `words`."""
         (self.folder / "run.toml").write_text(RUN)
@@ -42,25 +42,26 @@ class ExternalPeer(support.OracleTest):
         program = shlex.quote(str(support.REPOSITORY / "bench/peers/train.py"))
         return f"{name}={launcher or shlex.quote(sys.executable)} {program} --compare --strategy {strategy}"
 
-    def test_agrees_with_a_backend_and_tells_time_and_memory(self):
+    def test_agree_with_a_backend_and_tell_time_and_memory(self):
         torchrun = f"{shlex.quote(sys.executable)} -m torch.distributed.run --standalone --nproc-per-node 2"
-        result, cases = self.compare("--external", self.peer("ddp", "ddp", torchrun))
+        result, cases = self.compare("--external", self.peer("ddp", "ddp", torchrun),
+                                     "--external", self.peer("fsdp", "fsdp"))
         self.assertEqual(result.returncode, 0, result.stderr)
-        for case in cases.values():
-            self.assertEqual(case["verdict"]["level"], "L1", case)
-            self.assertGreater(case["step_ms"][0], 0)
-            self.assertGreater(case["memory"], 0)
+        for name in ("ptd", "ddp", "fsdp"):
+            self.assertEqual(cases[name]["verdict"]["level"], "L1", cases[name])
+            self.assertGreater(cases[name]["step_ms"][0], 0)
+            self.assertGreater(cases[name]["memory"], 0)
 
-    def test_from_other_bits_differs_at_once(self):
-        peer = self.peer("peer", "single").replace("=", "=sed -i 's/\"seed\": 1,/\"seed\": 2,/' $YOKE_COMPARE_RUN; ", 1)
-        result, cases = self.compare("--external", peer)
+    def test_that_starts_from_other_bits_differs_at_once(self):
+        ddp = self.peer("ddp", "ddp").replace("=", "=sed -i 's/\"seed\": 1,/\"seed\": 2,/' $YOKE_COMPARE_RUN; ", 1)
+        result, cases = self.compare("--external", ddp)
         self.assertEqual(result.returncode, 4, result.stderr)
-        self.assertEqual(cases["peer"]["verdict"]["first_bad_step"], 1)
+        self.assertEqual(cases["ddp"]["verdict"]["first_bad_step"], 1)
 
     def test_that_cannot_train_a_run_is_a_row_with_its_reason(self):
-        result, cases = self.compare("--external", self.peer("peer", "single"), "train.schedule=cosine")
+        result, cases = self.compare("--external", self.peer("ddp", "ddp"), "train.schedule=cosine")
         self.assertEqual(result.returncode, 1, result.stderr)
-        self.assertIn("this peer cannot train this run: train.schedule = cosine", cases["peer"]["failure"])
+        self.assertIn("this peer cannot train this run: train.schedule = cosine", cases["ddp"]["failure"])
 
 
 if __name__ == "__main__":

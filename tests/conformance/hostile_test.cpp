@@ -1,0 +1,263 @@
+// Every hostile backend fails the checks that are written beside it, and no other of those that are
+// run; one that breaks nothing fails none.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "core/launch/subprocess.hpp"
+#include "tests/support/temp_folder.hpp"
+
+namespace yoke::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Hostile {
+  const char* fault;   // of hostile.c
+  const char* fails;   // ids, separated by commas
+  const char* passes;  // others that are run, and must be green
+  const char* says;    // a part of what the first failure says
+};
+void PrintTo(const Hostile& h, std::ostream* out) {
+  *out << h.fault;
+}
+
+std::vector<std::string> words(const std::string& list) {
+  std::vector<std::string> parts;
+  for (size_t at = 0; at < list.size();) {
+    const size_t end = std::min(list.find(',', at), list.size());
+    parts.push_back(list.substr(at, end - at));
+    at = end + 1;
+  }
+  return parts;
+}
+
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+// A copy of a hostile backend in a folder of its own, checked by the real program.
+class Trial {
+ public:
+  explicit Trial(const std::string& fault)
+      : path_(folder_ / (lower(fault) + ".so")), canary_(folder_ / "canary") {
+    fs::permissions(folder_.path(), static_cast<fs::perms>(0755));
+    fs::copy_file(std::string(YOKE_HOSTILES "/") + lower(fault) + ".so", path_);
+    fs::permissions(path_, static_cast<fs::perms>(0644));
+  }
+  const std::string& path() const { return path_; }
+  bool ran() const { return fs::exists(canary_); }
+
+  // ids -> "passed" | "failed" | "not run".
+  std::map<std::string, std::string> check(const std::string& only, int32_t expected_code) {
+    const std::string report = folder_ / "report.json";
+    const SubprocessResult result = run_subprocess({"/usr/bin/env",
+                                                    "YOKE_TEST_CANARY=" + canary_,
+                                                    std::string(std::getenv("YOKE_BIN")) + "/yoke",
+                                                    "backends",
+                                                    "check",
+                                                    path_,
+                                                    "--nproc",
+                                                    "2",
+                                                    "--timeout",
+                                                    "20",
+                                                    "--only",
+                                                    only,
+                                                    "--json-file",
+                                                    report});
+    EXPECT_EQ(result.ending.exit_code, expected_code) << result.out << result.err;
+    output_ = result.out;
+    std::map<std::string, std::string> status;
+    const auto json = nlohmann::json::parse(read_file(report), nullptr, false);
+    if (!json.is_object()) return status;
+    for (const auto& row : json["checks"]) status[row["id"]] = row["status"];
+    return status;
+  }
+  const std::string& output() const { return output_; }
+
+ private:
+  TempFolder folder_;
+  std::string path_, canary_, output_;
+};
+
+class HostileBackend : public ::testing::TestWithParam<Hostile> {};
+
+TEST_P(HostileBackend, FailsExactlyItsOwnChecks) {
+  const Hostile& h = GetParam();
+  Trial trial(h.fault);
+  const std::string fails = h.fails, passes = h.passes;
+  const auto status = trial.check(fails + (passes.empty() ? "" : "," + passes), 1);
+  for (const std::string& id : words(fails)) {
+    EXPECT_EQ(status.count(id) == 0 ? "" : status.at(id), "failed") << id << "\n" << trial.output();
+  }
+  for (const std::string& id : words(passes)) {
+    EXPECT_EQ(status.count(id) == 0 ? "" : status.at(id), "passed") << id << "\n" << trial.output();
+  }
+  EXPECT_NE(trial.output().find(h.says), std::string::npos) << trial.output();
+}
+
+// The proof of the test: without a fault, everything that any of them fails is green.
+TEST(HonestBackend, FailsNothing) {
+  Trial trial("HONEST");
+  for (const auto& [id, status] : trial.check("S,L,C,N,K", 0)) EXPECT_EQ(status, "passed") << id;
+}
+
+const Hostile kHostiles[] = {
+    {"UNRESOLVED", "L1", "S1,S3,S4", "undefined symbol: defined_nowhere"},
+    {"NEEDS_THE_HOST", "S4,L1", "S3", "yoke_threads_of_the_host"},
+    {"EXECUTABLE_STACK", "S6", "S3,S5", "executable stack"},
+    {"NEEDS_A_PATH", "S5", "S3,S6,L1", "by a path"},
+    {"CRASHES_WHEN_LOADED", "L1", "S3", "died of signal 11 (SIGSEGV), inside dlopen"},
+    {"PRINTS_WHEN_LOADED", "L2", "L1", "welcome"},
+    {"THREAD_WHEN_LOADED", "L2", "L1", "1 thread(s)"},
+    {"ANOTHER_TABLE", "L3", "L7,L13", "another table"},
+    {"REFUSES_NEWER_HOSTS", "L4", "L3,L7", "too new for me"},
+    {"REFUSES_SILENTLY", "L6", "L1,L3", "no reason"},
+    {"NEEDS_A_NEWER_HOST", "L7", "L8,L12", "min_host_minor is 7"},
+    {"OTHER_MAJOR", "L7", "L8", "abi_major is 2"},
+    {"NO_CHECKPOINT", "L8", "L7", "checkpoint is NULL"},
+    {"OTHER_NAME", "L12", "L13", "somebody_else"},
+    {"UNKNOWN_DEFAULT", "L12", "L8", "gear"},
+    {"IMPURE_DESCRIBE", "L13", "L3,L12", "another description"},
+
+    {"THROWS", "C1", "C12", "threw an exception across the C border ('no arguments')"},
+    {"CRASHES_ON_NULL", "C1", "C12,C13", "SIGSEGV), inside init"},
+    {"REFUSES_LONGER", "C3", "C5,C6", "plan refuses it"},
+    {"OVERWRITES_RESULT", "C4", "C3", "behind the caller's YokeStepResult"},
+    {"REFUSES_EXTENSIONS", "C5", "C3", "extension"},
+    {"TAKES_ANY_STRUCT", "C6", "C1", "args has a wrong struct_id: step returned 0"},
+    {"STEPS_WITHOUT_MODEL", "C12", "C13", "step returned 0"},
+    {"CRASHES_DESTROYING_NULL", "C13", "C12", "SIGSEGV), inside destroy"},
+    {"OVERWRITES_TEXT", "C15", "C4", "room for 0 bytes"},
+
+    {"NEEDS_DEGREES", "C9", "C33", "plan refuses"},
+    {"TAKES_ANY_AXIS", "C10", "C9,C31", "no reason with the key 'tp_degree'"},
+    {"TAKES_ANY_DTYPE", "C31", "C10", "plan accepts bf16"},
+    {"TAKES_ANY_OPTIMIZER", "C32", "C10", "optimizer that does not exist"},
+    {"DECLARES_TOO_MUCH", "C33", "C31,C9", "bf16"},
+    {"IMPURE_PLAN", "C11", "L13", "on another thread"},
+    {"FIRST_REASON_ONLY", "C34", "C31,C32", "train.optimizer"},
+
+    {"LEAKS_MEMORY", "C14", "C24", "MiB in 30 lives"},
+    {"LEAKS_THREADS", "C14,C24", "C25", "more threads"},
+    {"SHARED_STATE", "C21", "C22,N1", "another context at work"},
+    {"TIED_TO_A_THREAD", "C22", "C21", "made on another thread"},
+    {"PRINTS", "C23", "C25", "step 1"},
+    {"LOGS_NEWLINES", "C23", "C25", "newline"},
+    {"CALLS_AFTER_DESTROY", "C24", "C25", "after destroy"},
+    {"CHANGES_FOLDER", "C25", "C24", "current directory is /usr"},
+    {"CHANGES_LOCALE", "C25", "C24", "locale"},
+    {"CATCHES_SIGNALS", "C25", "C24", "signal 10"},
+    {"CHANGES_ROUNDING", "C25", "C24", "floating-point mode"},
+    {"KEEPS_GRADIENTS", "C26", "C1", "garbage"},
+    {"KEEPS_CARRIES", "C26", "N1", "not given to their deleter"},
+    {"IGNORES_OFFSETS", "C27", "C26,N1", "byte_offset"},
+    {"INVENTS_NORMS", "C30", "N11", "expected NaN"},
+
+    {"HANGS", "C17", "C18", "did not come back within 20 s, inside step"},
+    {"SWALLOWS_FAILURES", "C18,C37", "C17", "returned 2"},
+    {"IGNORES_LOST_PEERS", "C28", "C17", "rank 1 lost"},
+    {"EXITS", "C36", "C28", "ended with exit code 0, inside init"},
+    {"CRASHES_IN_STEP", "N1", "C13,L12", "SIGSEGV), inside step"},
+
+    {"WRONG_BETA", "N1", "N13,N17", "the reference has"},
+    {"NO_REDUCTION", "N2", "N1", "dp_degree 2"},
+    {"LOCAL_RESULTS", "N2", "N1", "same on every rank"},
+    {"MEAN_OF_MEANS", "N5", "N2,N6", "dp_degree 2"},
+    {"SCALES_BY_MICROS", "N6", "N1,N2", "the reference has"},
+    {"DROPS_TIED", "N8", "N13", "the reference has"},
+    {"LOCAL_CLIP", "N9", "N1,N13", "dp_degree 2"},
+    {"DECAYS_ALL", "N10", "N1", "the reference has"},
+    {"TRAINS_ALWAYS", "N11", "N1,N13", "YOKE_STEP_FORWARD_ONLY"},
+    {"UPDATES_INFINITE", "N12", "N1", "expected inf"},
+    {"DRIFTS", "N13", "N1", "second of two equal runs"},
+    {"REPLICAS_DRIFT", "N17", "N2", "differs from the copy"},
+    {"WRONG_MOMENTUM", "N19", "N1", "the reference has"},
+
+    {"FORGETS_MOMENTS", "K1,K3", "K8", "exp_avg"},
+    {"OVERLAPS", "K8", "K10", "two pieces with replica 0"},
+    {"HIDES_MOMENTS", "K8", "K10", "no rank shows"},
+    {"IGNORES_VISITOR", "K10", "K1,K8", "checkpoint returned 0"},
+};
+
+INSTANTIATE_TEST_SUITE_P(All, HostileBackend, ::testing::ValuesIn(kHostiles), [](const auto& info) {
+  return std::string(info.param.fault);
+});
+
+// ---- What must be rejected without running a line of it
+
+struct Spoiled {
+  const char* what;
+  const char* fault;  // of hostile.c
+  std::function<void(const std::string& path)> spoil;
+  const char* fails;
+  const char* says;
+};
+void PrintTo(const Spoiled& s, std::ostream* out) {
+  *out << s.what;
+}
+
+class SpoiledFile : public ::testing::TestWithParam<Spoiled> {};
+
+TEST_P(SpoiledFile, IsRejectedWithoutRunningALineOfIt) {
+  const Spoiled& s = GetParam();
+  Trial trial(s.fault);
+  if (s.spoil) s.spoil(trial.path());
+  const auto status = trial.check("S1,S2,S3,L1,C1", 1);
+  for (const auto& [id, verdict] : status) {
+    EXPECT_EQ(verdict,
+              id == s.fails                                        ? "failed"
+              : id == "S3" && *s.fails == 'S' && s.fails[1] == '1' ? "not run"
+              : id.front() == 'S'                                  ? "passed"
+                                                                   : "not run")
+        << id << "\n"
+        << trial.output();
+  }
+  EXPECT_NE(trial.output().find(s.says), std::string::npos) << trial.output();
+  EXPECT_NE(trial.output().find(std::string(s.fails) + " failed"), std::string::npos);
+  EXPECT_FALSE(trial.ran());
+}
+
+TEST(SpoiledFile, WouldHaveLeftACanaryOtherwise) {
+  Trial trial("HONEST");
+  EXPECT_EQ(trial.check("L1", 0).at("L1"), "passed");
+  EXPECT_TRUE(trial.ran());
+}
+
+void write_text(const std::string& path) {
+  std::ofstream(path) << "#!/bin/sh\necho no library\n";
+}
+void cut_in_half(const std::string& path) {
+  fs::resize_file(path, fs::file_size(path) / 2);
+}
+void change_machine(const std::string& path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(18);  // e_machine
+  file.put(static_cast<char>(0xf3));
+  file.put(0);
+}
+void open_to_all(const std::string& path) {
+  fs::permissions(path, static_cast<fs::perms>(0666));
+}
+
+const Spoiled kSpoiled[] = {
+    {"Text", "HONEST", write_text, "S1", "not a shared library"},
+    {"Truncated", "HONEST", cut_in_half, "S1", "truncated"},
+    {"OtherMachine", "HONEST", change_machine, "S1", "riscv"},
+    {"WritableByOthers", "HONEST", open_to_all, "S2", "chmod"},
+    {"TwoSymbols", "TWO_SYMBOLS", nullptr, "S3", "helper"},
+    {"EntryOfVersion2", "ENTRY_OF_VERSION_2", nullptr, "S1", "major version 2"},
+};
+
+INSTANTIATE_TEST_SUITE_P(All, SpoiledFile, ::testing::ValuesIn(kSpoiled), [](const auto& info) {
+  return std::string(info.param.what);
+});
+
+}  // namespace
+}  // namespace yoke::testing

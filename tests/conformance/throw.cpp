@@ -1,0 +1,6 @@
+// What C cannot do.
+#include <stdexcept>
+
+extern "C" void throw_something() {
+  throw std::runtime_error("no arguments");
+}
