@@ -74,7 +74,10 @@ Batch::Batch(const Source& source, const Sampler& part, int64_t sample, const De
     for (const auto& [role, tensor] : m.inputs) {
       m.contract_inputs.push_back({view(role), *m.views.emplace_back(tensor).get()});
     }
-    m.contract = {m.contract_inputs.data(), m.contract_inputs.size()};
+    m.contract =
+        micro_batch(m.contract_inputs.data(),
+                    m.contract_inputs.size(),
+                    static_cast<double>(count_targets(source.data, part, first, deal.sequences)));
     pointers_.push_back(&m.contract);
   }
   batch_.header = YOKE_HEADER(YokeBatch, YOKE_ID_BATCH);

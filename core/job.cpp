@@ -122,6 +122,31 @@ int64_t count_params(const YokeModelSummary& model) {
   return count;
 }
 
+// A plan must not ask for what the backend does not declare, also if the backend let it pass.
+void check_capabilities(const YokePlan& plan,
+                        const LoadedBackend& backend,
+                        std::vector<std::string>& faults) {
+  const YokeDescription& can = backend.description();
+  const auto refuse =
+      [&](const std::string& key, const std::string& given, const std::string& allowed) {
+        faults.push_back(key + " = " + given + "; allowed: " + allowed + "; " + backend.name() +
+                         " declares nothing else: yoke backends info " + backend.name());
+      };
+  for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
+    if (plan.degree[axis] > 1 && (can.axes & YOKE_AXIS_BIT(axis)) == 0)
+      refuse(std::string(Degrees::kAxes[axis]), std::to_string(plan.degree[axis]), "1");
+  }
+  std::string dtypes;
+  bool known = false;
+  for (uint64_t i = 0; i < can.num_param_dtypes; ++i) {
+    dtypes += (dtypes.empty() ? "" : ", ") + std::string(dtype_name(can.param_dtypes[i]));
+    known = known || can.param_dtypes[i] == plan.param_dtype;
+  }
+  if (!known)
+    refuse("precision.param", dtype_name(plan.param_dtype), dtypes.empty() ? "none" : dtypes);
+  if ((can.devices & (1u << YOKE_DEVICE_CPU)) == 0) refuse("device", "cpu", "another device");
+}
+
 void ask_backend(Job& job, std::vector<std::string>& faults) {
   job.plan = std::make_unique<RunPlan>(job.config.run, job.plan->plan().world_size);
   const auto model = make_model(job);
@@ -138,6 +163,7 @@ void ask_backend(Job& job, std::vector<std::string>& faults) {
   if (!report.refusals.empty()) return;
   for (std::string& fault : job.plan->complete(job.config.run.train.max_micro_batch))
     faults.push_back(fault);
+  check_capabilities(job.plan->plan(), job.backend, faults);
 }
 
 }  // namespace

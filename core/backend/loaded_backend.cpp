@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/backend/reject.hpp"
+#include "core/backend/search.hpp"
 
 namespace yoke {
 namespace {
@@ -93,13 +94,22 @@ ParallelBackend accept(const ParallelBackend* table, const std::string& path) {
 
 // The name is the key of the backend's options, so it must be the one by which users find the file.
 void check_description(const YokeDescription* d, const std::string& path, const std::string& abi) {
-  if (d == nullptr || d->header.struct_id != YOKE_ID_DESCRIPTION) {
+  if (d == nullptr) {
     throw_rejected(YOKE_FAILED_PRECONDITION,
                    {path,
                     "its description",
                     "describe gave no description and no error",
                     abi,
                     "let describe set *out"});
+  }
+  if (d->header.struct_id != YOKE_ID_DESCRIPTION || !YOKE_HAS(YokeDescription, d, devices)) {
+    throw_rejected(YOKE_FAILED_PRECONDITION,
+                   {path,
+                    "its description",
+                    "it has struct_id " + std::to_string(d->header.struct_id) + " and " +
+                        std::to_string(d->header.struct_size) + " bytes",
+                    abi,
+                    "start it with YOKE_HEADER(YokeDescription, YOKE_ID_DESCRIPTION)"});
   }
   std::error_code error;
   const std::filesystem::path real = std::filesystem::canonical(path, error);
@@ -110,7 +120,9 @@ void check_description(const YokeDescription* d, const std::string& path, const 
                     "its description",
                     "it calls itself '" + name + "'",
                     abi,
-                    "rename the file to " + name + ".so, or the backend"});
+                    is_backend_name(name) ? "rename the file to " + name + ".so, or the backend"
+                                          : "give it a name of lower case letters, digits and _, "
+                                            "that of the file"});
   }
 }
 

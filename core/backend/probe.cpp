@@ -23,6 +23,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kStage = "loading, in a separate process";
 constexpr const char* kAxisNames[YOKE_NUM_AXES] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
+constexpr std::pair<int32_t, const char*> kDevices[] = {{YOKE_DEVICE_CPU, "cpu"},
+                                                        {YOKE_DEVICE_CUDA, "cuda"}};
 
 const char* option_type(int32_t type) {
   switch (type) {
@@ -79,12 +81,16 @@ Json description_json(const LoadedBackend& backend) {
                {"torch_tag", view(d.torch_tag)},
                {"axes", Json::array()},
                {"zero_stages", Json::array()},
+               {"devices", Json::array()},
                {"param_dtypes", Json::array()}};
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     if ((d.axes & YOKE_AXIS_BIT(axis)) != 0) json["axes"].push_back(kAxisNames[axis]);
   }
   for (int stage = 0; stage < 4; ++stage) {
     if ((d.zero_stages & (1u << stage)) != 0) json["zero_stages"].push_back(stage);
+  }
+  for (const auto& [device, name] : kDevices) {
+    if ((d.devices & (1u << device)) != 0) json["devices"].push_back(name);
   }
   for (uint64_t i = 0; i < d.num_param_dtypes; ++i)
     json["param_dtypes"].push_back(dtype_name(d.param_dtypes[i]));

@@ -159,6 +159,7 @@ std::string info_text(const Json& d, const std::string& path) {
   text += "  axes         " + words(d["axes"]) + "\n";
   text += "  ZeRO stages  " + words(d["zero_stages"]) + "\n";
   text += "  dtypes       " + words(d["param_dtypes"]) + "\n";
+  text += "  devices      " + words(d["devices"]) + "\n";
   if (d["local_updates"])
     text += "  updates      local: replicas agree from time to time, not at every step\n";
   text += "\n";

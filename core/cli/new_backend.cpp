@@ -1,6 +1,5 @@
 #include "core/cli/new_backend.hpp"
 
-#include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <filesystem>
@@ -8,6 +7,7 @@
 #include <map>
 #include <sstream>
 
+#include "core/backend/search.hpp"
 #include "core/cli/worker_program.hpp"
 #include "core/launch/exit_code.hpp"
 #include "yoke/error.hpp"
@@ -84,12 +84,7 @@ void write(const fs::path& file, const std::string& text) {
 }
 
 void check_name(const std::string& name) {
-  const auto legal = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
-  };
-  if (!name.empty() && name[0] >= 'a' && name[0] <= 'z' &&
-      std::all_of(name.begin(), name.end(), legal))
-    return;
+  if (is_backend_name(name)) return;
   throw Error(
       YOKE_INVALID_ARGUMENT,
       "the name of a backend cannot be '" + name +

@@ -56,7 +56,7 @@ int32_t Mesh::data_rank(int32_t rank) const {
 }
 
 std::string axes_name(uint32_t axes) {
-  if ((axes & YOKE_ALL_AXES) == YOKE_ALL_AXES) return "world";
+  if ((axes & kKnownAxes) == kKnownAxes) return "world";
   std::string name;
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     if ((axes & YOKE_AXIS_BIT(axis)) == 0) continue;

@@ -31,6 +31,9 @@ class Mesh {
   int32_t size_;
 };
 
+// The axes that there are, of a mask that may have more bits.
+inline constexpr uint32_t kKnownAxes = (1u << YOKE_NUM_AXES) - 1;
+
 // "dp_shard", or "dp_replicate+dp_shard"; "world" for all axes.
 std::string axes_name(uint32_t axes);
 

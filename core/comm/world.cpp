@@ -152,11 +152,12 @@ void World::set_mesh(const Mesh& mesh) {
 }
 
 Communicator& World::comm(uint32_t axes, const std::string& purpose) {
-  if ((axes & ~YOKE_ALL_AXES) != 0 || axes == 0) {
+  if ((axes & kKnownAxes) == 0) {
     throw Error(YOKE_INVALID_ARGUMENT,
                 "axes " + std::to_string(axes) +
-                    "; allowed: one or more of the bits in YOKE_ALL_AXES (31)");
+                    "; allowed: YOKE_AXIS_BIT of one or more axes, or YOKE_ALL_AXES");
   }
+  axes &= kKnownAxes;
   if (!mesh_) {
     if (size_ > 1) throw Error(YOKE_FAILED_PRECONDITION, "comm() before set_mesh()");
     mesh_ = Mesh({1, 1, 1, 1, 1});

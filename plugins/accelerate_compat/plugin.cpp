@@ -42,7 +42,8 @@ class AccelerateCompat : public Backend {
           "0.1.0",
           "Accelerate's YAML and variables: DDP by c10d::Reducer, FSDP and more by ptd",
           dtypes,
-          YOKE_ALL_AXES & ~YOKE_AXIS_BIT(YOKE_PP),
+          YOKE_AXIS_BIT(YOKE_DP_REPLICATE) | YOKE_AXIS_BIT(YOKE_DP_SHARD) | YOKE_AXIS_BIT(YOKE_CP) |
+              YOKE_AXIS_BIT(YOKE_TP),
           1u << 0 | 1u << 2 | 1u << 3);
       d.vendor = view("Yoke");
       d.torch_tag = view(kTorchTag);

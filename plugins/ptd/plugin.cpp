@@ -44,7 +44,8 @@ class Ptd : public Backend {
           "0.1.0",
           "PyTorch's distributed strategies in C++: DDP, FSDP2, HSDP, TP, CP",
           dtypes,
-          YOKE_ALL_AXES & ~YOKE_AXIS_BIT(YOKE_PP),
+          YOKE_AXIS_BIT(YOKE_DP_REPLICATE) | YOKE_AXIS_BIT(YOKE_DP_SHARD) | YOKE_AXIS_BIT(YOKE_CP) |
+              YOKE_AXIS_BIT(YOKE_TP),
           1u << 0 | 1u << 2 | 1u << 3);  // DDP; reshard_after_forward = false; true
       d.vendor = view("Yoke");
       d.torch_tag = view(kTorchTag);

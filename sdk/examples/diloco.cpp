@@ -24,7 +24,7 @@ constexpr uint32_t kInside = YOKE_ALL_AXES & ~kWorkers;
 
 // What the inner backend is asked to do: one worker's share of the run.
 YokePlan inner_plan(const YokePlan& outer) {
-  YokePlan inner = outer;
+  YokePlan inner = yoke::copied(outer);
   const int32_t workers = outer.degree[YOKE_DP_REPLICATE];
   inner.world_size /= workers;
   inner.global_batch /= workers;
@@ -88,9 +88,9 @@ class Worker final : public yoke::Wrapped {
   }
 
   YokeStepResult step(const YokeStepArgs& args) override {
-    YokeBatch batch = *args.batch;
+    YokeBatch batch = yoke::copied(*args.batch);
     batch.token_weight = own_weight(batch);
-    YokeStepArgs inner = args;
+    YokeStepArgs inner = yoke::copied(args);
     inner.batch = &batch;
     const YokeStepResult own = inner_->step(inner);
     if (yoke::is_training(args) && args.step % setup_.local_steps == 0) agree();
@@ -104,22 +104,12 @@ class Worker final : public yoke::Wrapped {
  private:
   struct Walk;
 
-  // Targets that this worker trains on: those that are not negative, or an equal share of them all.
+  // Targets that this worker trains on; an equal share of them all if the host does not tell.
   double own_weight(const YokeBatch& batch) const {
     double targets = 0;
-    bool known = false;
-    for (uint64_t m = 0; m < batch.num_micros; ++m) {
-      for (uint64_t i = 0; i < batch.micros[m]->num_inputs; ++i) {
-        const YokeInput& input = batch.micros[m]->inputs[i];
-        if (yoke::view(input.role) != "targets" || YOKE_DTYPE_OF(input.tensor.dtype) != YOKE_I64)
-          continue;
-        const auto* ids = yoke::data<const int64_t>(input.tensor);
-        for (int64_t k = 0; k < yoke::numel(input.tensor); ++k) targets += ids[k] >= 0 ? 1 : 0;
-        known = true;
-      }
-    }
-    if (!known) return batch.token_weight / setup_.workers.size();
-    return setup_.shards.sum<1>({targets})[0];
+    for (uint64_t m = 0; m < batch.num_micros; ++m) targets += batch.micros[m]->token_weight;
+    targets = setup_.shards.sum<1>({targets})[0];
+    return targets > 0 ? targets : batch.token_weight / setup_.workers.size();
   }
 
   void agree() {
@@ -282,7 +272,7 @@ class Diloco final : public yoke::Backend {
                                             "1.0.0",
                                             "DiLoCo: local training on any backend, rare agreement",
                                             dtypes,
-                                            YOKE_ALL_AXES,
+                                            (1u << YOKE_NUM_AXES) - 1,
                                             0xf);
       yoke::set_options(d, options);
       d.traits = YOKE_LOCAL_UPDATES;

@@ -19,6 +19,7 @@ static int32_t describe(const YokeDescription** out, YokeError* err) {
       .num_param_dtypes = 2,
       .axes = YOKE_AXIS_BIT(YOKE_DP_REPLICATE),
       .zero_stages = 1u << 0,
+      .devices = 1u << YOKE_DEVICE_CPU,
   };
   if (out == NULL) return yoke_fail(err, YOKE_INVALID_ARGUMENT, "describe: out is NULL");
   *out = &description;

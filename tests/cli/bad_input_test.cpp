@@ -127,6 +127,17 @@ TEST_F(Run, RefusesACheckpointOfAnotherModelAndKeepsIt) {
       here_.yoke({"generate", checkpoint(4), "--prompt", "a", "--tokens", "3"}).ending.ok());
 }
 
+// Its plan lets everything pass that serial can do, but it declares fp64 on one rank.
+TEST_F(Run, RefusesWhatABackendDoesNotDeclare) {
+  const SubprocessResult r = here_.yoke(
+      train({"--nproc", "2", "parallel_backend=" YOKE_FAULTY_DIR "/faulty_undeclared.so"}));
+  EXPECT_EQ(r.ending.exit_code, 2);
+  EXPECT_THAT(r.err,
+              ::testing::AllOf(HasSubstr("dp_degree = 2; allowed: 1; faulty_undeclared declares "
+                                         "nothing else: yoke backends info faulty_undeclared"),
+                               HasSubstr("precision.param = fp32; allowed: fp64")));
+}
+
 TEST_F(Run, RefusesToResumeUnderAnotherConfiguration) {
   ASSERT_TRUE(here_.yoke(train({})).ending.ok());
   const SubprocessResult other = here_.yoke(train({"train.steps=9", "checkpoint.resume=auto"}));

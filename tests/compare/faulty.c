@@ -195,6 +195,12 @@ static int32_t faulty_describe(const YokeDescription** out, YokeError* err) {
   YOKE_TRY(describe(out, err));
   description = **out;
   description.name = yoke_string(FAULT_NAME);
+#if defined(FAULT_UNDECLARED) /* serial can do it, but nobody said so */
+  static const int32_t dtypes[] = {YOKE_F64};
+  description.axes = 0;
+  description.param_dtypes = dtypes;
+  description.num_param_dtypes = 1;
+#endif
   *out = &description;
   return YOKE_OK;
 }

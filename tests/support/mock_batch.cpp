@@ -33,7 +33,7 @@ MockBatch::MockBatch(const Layout& l, int64_t step) {
     m->inputs[0] = {YOKE_STRING("tokens"), t};
     t.data = m->targets.data();
     m->inputs[1] = {YOKE_STRING("targets"), t};
-    m->micro = {m->inputs, 2};
+    m->micro = micro_batch(m->inputs, 2);
     pointers_.push_back(&m->micro);
     micros_.push_back(std::move(m));
   }

@@ -7,39 +7,48 @@
  *
  *   entry -> describe -> plan -> init -> wrap_model -> step ... checkpoint ... -> destroy_model -> destroy
  *
- * Version 1 is frozen: a backend built with any 1.x of this file works with every host of 1.y, and a host
- * with every backend. What changes is listed under "ABI" in CHANGELOG.md.
+ * Version 1 is frozen: a backend built with any 1.x of this file works with every host of 1.y, unless its
+ * own min_host_minor says otherwise. What changes is listed under "ABI" in CHANGELOG.md.
  *
  * Layout     Every struct that may grow starts with a YokeHeader. Fields are only appended. A reader
  *            uses a field of a later version only if YOKE_HAS says that the other side knows it; a zero
  *            field means "not given", and reserved fields are zero. A writer into memory of the other
- *            side writes at most header.struct_size bytes and leaves the header alone. Structs without a
- *            header are frozen. Arrays of growable structs are arrays of pointers. An unknown struct in a
- *            header.next chain is skipped.
- * Strings    UTF-8, data[size] is 0. Arguments live for the call, descriptions for the process.
- * Errors     Every function that can fail returns YOKE_OK or a code and, if err is not NULL, fills *err.
- *            A text says what failed, the value given, what is allowed and how to fix it. Nothing is
- *            thrown across the border; nothing in a library ends the process or prints. A failed call
- *            leaves every handle valid, its outputs zero but for their headers, and its inputs with the
- *            caller. After a failed step or LOAD the state may be that of no step: another LOAD, or
- *            destroy_model, comes next.
+ *            side writes at most header.struct_size bytes and leaves the header alone. struct_size is never
+ *            below the size of the struct in 1.0. Who copies a struct to hand it on sets struct_size to the
+ *            smaller of both sizes. Structs without a header are frozen. Arrays of growable structs are
+ *            arrays of pointers. An unknown struct in a header.next chain is skipped.
+ * Values     An unknown value of an enum, or an unknown bit of flags, is refused: in plan by a refusal,
+ *            elsewhere with YOKE_UNIMPLEMENTED; unknown traits mean nothing. A host gives a field of 1.y that
+ *            changes what is computed a value other than zero only to a backend with abi_minor >= y, and
+ *            refuses the run otherwise.
+ * Strings    UTF-8, data[size] is 0; {NULL, 0} is empty too. Arguments live for the call, descriptions for
+ *            the process.
+ * Errors     Every function that can fail returns YOKE_OK or a code and, if err is not NULL, fills *err. A
+ *            text says what failed, the value given, what is allowed and how to fix it. Nothing is thrown
+ *            across the border; nothing in a library ends the process or prints. The caller of a function
+ *            with a result sets its header; the callee writes the rest, and leaves it zero when it fails. A
+ *            failed call leaves every handle valid and its inputs with the caller. NULL or a struct of
+ *            another kind where one is required is YOKE_INVALID_ARGUMENT, a handle that is NULL
+ *            YOKE_FAILED_PRECONDITION. After a failed step or LOAD the state may be that of no step:
+ *            another LOAD, or destroy_model, comes next.
  * Threads    entry, describe and plan: any thread, any time. All other calls: one at a time per
  *            context, not tied to one thread. Two contexts in one process are independent of each
- *            other. Callbacks of a model run only on the thread that is inside wrap_model, step or
- *            checkpoint. After destroy returned no thread of the backend may live.
- * Ownership  Memory belongs to whoever made it. Arguments are borrowed for the call, unless a comment
- *            says how long they live. A YokeManagedTensor belongs to who received it, who calls its
- *            deleter once, before destroy returns. A managed tensor that a failed call was given stays
- *            with its caller.
+ *            other. Callbacks of a model are called only by the thread that is inside wrap_model, step,
+ *            checkpoint or destroy_model. After destroy returned no thread of the backend may live.
+ * Ownership  Memory belongs to whoever made it. Arguments are borrowed for the call, unless a comment says
+ *            how long they live. A YokeManagedTensor belongs to who received it, who calls its deleter
+ *            once, when all uses are issued on YokeHost.stream, before destroy returns. A managed tensor
+ *            that a failed call was given stays with its caller.
  * Streams    On the CPU there are none: a call returns when its results are in memory. On a CUDA device
  *            everything that passes the border is in order on YokeHost.stream: inputs of a call are ready
  *            there when it starts, its outputs when it returns, though the device may still be at work. A
  *            backend with streams of its own joins them to this one by events, never by waiting for the
  *            device, and gives the current device back as it found it. Scalars (losses, norms, weights)
  *            are host memory, ready when a call returns.
- * Collective A function marked so is called by all ranks in the same order. If a peer is lost, the
+ * Collective A function marked so is called by all ranks in the same order. If a peer is lost or gave up, the
  *            others return YOKE_UNAVAILABLE within the run's timeout. Which operations a backend issues
- *            follows from the plan, the model and the step, never from values that only one rank has.
+ *            follows from the plan, the model and the step, never from values that only one rank has; a
+ *            rank that fails stops issuing.
  */
 #ifndef YOKE_PARALLEL_BACKEND_H_
 #define YOKE_PARALLEL_BACKEND_H_
@@ -89,6 +98,7 @@ enum {
   YOKE_ID_COLLECTIVES = 24,
   YOKE_ID_BACKENDS = 25,
   YOKE_ID_INNER_BACKEND = 26,
+  YOKE_ID_MICRO_BATCH = 27,
   YOKE_ID_TORCH_MODEL = 64 /* yoke/torch.hpp */
 };
 
@@ -190,7 +200,7 @@ enum {
  * get the same batch. */
 enum { YOKE_PP = 0, YOKE_DP_REPLICATE = 1, YOKE_DP_SHARD = 2, YOKE_CP = 3, YOKE_TP = 4, YOKE_NUM_AXES = 5 };
 #define YOKE_AXIS_BIT(axis) (1u << (axis))
-#define YOKE_ALL_AXES 0x1fu
+#define YOKE_ALL_AXES 0xffffffffu /* the world, also when there are more: those will get fields of their own */
 
 /* ---- describe ------------------------------------------------------------------------------------ */
 
@@ -228,7 +238,8 @@ typedef struct YokeOptionInfo {
  * not the one at YokeOptimizer. */
 enum { YOKE_LOCAL_UPDATES = 1 };
 
-/* Who the backend is and what it can do. Lives as long as the process. */
+/* Who the backend is and what it can do: the host refuses a degree > 1 on an axis, a dtype or a device that
+ * is not named here. Lives as long as the process. */
 typedef struct YokeDescription {
   YokeHeader header;
   YokeString name;      /* [a-z][a-z0-9_]*, also the file's name without .so */
@@ -238,12 +249,12 @@ typedef struct YokeDescription {
   YokeString torch_tag; /* of the LibTorch it was built with; empty = uses the neutral model */
   const YokeOptionInfo* const* options;
   uint64_t num_options;
-  const int32_t* param_dtypes; /* compute dtypes, YOKE_F32 ... */
+  const int32_t* param_dtypes; /* compute dtypes, YOKE_F32 ...; at least one */
   uint64_t num_param_dtypes;
   uint32_t axes;        /* bit per axis that may have a degree > 1 */
   uint32_t zero_stages; /* bit n = ZeRO stage n */
   uint32_t traits;      /* YOKE_LOCAL_UPDATES */
-  uint32_t reserved;
+  uint32_t devices;     /* bit per YOKE_DEVICE_... on which it can train: 1u << YOKE_DEVICE_CPU */
 } YokeDescription;
 
 /* ---- The model, neutral -------------------------------------------------------------------------- */
@@ -290,8 +301,8 @@ typedef struct YokeModelSummary {
 } YokeModelSummary;
 
 /* An input of one micro-batch, [sequences, ...]. Frozen. Roles of a language model, all of them
- * [sequences, seq_len] int64: "tokens", "targets", "positions". No block derives positions or lengths
- * from a constant, so that a backend may slice what it passes. */
+ * [sequences, seq_len] int64: "tokens", "targets" (those below 0 do not count), "positions". No block
+ * derives positions or lengths from a constant, so that a backend may slice what it passes. */
 typedef struct YokeInput {
   YokeString role;
   YokeTensor tensor;
@@ -299,9 +310,11 @@ typedef struct YokeInput {
 
 /* Borrowed for the call. */
 typedef struct YokeMicroBatch {
+  YokeHeader header;
   const YokeInput* inputs;
   uint64_t num_inputs;
-} YokeMicroBatch; /* frozen */
+  double token_weight; /* its targets; 0 = not told */
+} YokeMicroBatch;
 
 typedef struct YokeForwardArgs {
   YokeHeader header;
@@ -328,23 +341,29 @@ typedef struct YokeBackwardArgs {
   const YokeTensor* grad_out; /* gradient of carry_out; NULL for the last block */
   double loss_grad;           /* last block: gradient of loss_sum, e.g. 1 / batch->token_weight */
   /* Called as soon as the gradient of a parameter of this block is complete for this micro-batch, once
-   * per trainable parameter, in no fixed order. The view is compact, has the parameter's shape and dtype
-   * and lives for the call. A tied parameter is reported by each of its blocks: the backend adds. */
+   * per trainable parameter, in no fixed order, by the thread that called; zeros if the loss does not
+   * depend on it. The view is compact, has the parameter's shape and dtype and lives for the call. A tied
+   * parameter is reported by each of its blocks: the backend adds. It may issue collectives and bind; its
+   * error ends block_backward. Not NULL. */
   int32_t (*on_grad_ready)(void* ctx, int64_t param, const YokeTensor* grad, YokeError* err);
   void* on_grad_ctx;
 } YokeBackwardArgs;
 
-/* Filled by the host. Callbacks take `ctx` first. A backend without LibTorch needs nothing else. */
+/* Filled by the host. Callbacks take `ctx` first. A backend without LibTorch needs nothing else. A forward
+ * depends on its inputs and the bound values alone, and can be repeated; micro-batches may interleave; a
+ * rank may run some of the blocks only. Every `saved` is given back once, also after failures. */
 typedef struct YokeModel {
   YokeHeader header; /* next: YOKE_ID_TORCH_MODEL if the torch_tag of the backend, or of one that it has
                         opened, equals the host's */
   const YokeModelSummary* summary;
   void* ctx;
-  /* Initial values of the flat row-major range [begin, begin + count) of a parameter, as fp32. */
+  /* Initial values of the flat row-major range [begin, begin + count) of a parameter, as fp32 in host
+   * memory. */
   int32_t (*init_param)(void* ctx, int64_t param, int64_t begin, int64_t count, float* dst, YokeError* err);
   /* The backend owns the memory of parameters. Before a block runs, each of its parameters must be
-   * bound to a compact view of exactly its shape and dtype; NULL unbinds. The memory may be freed and
-   * another one bound between a forward and its backward, as long as the values are the same. */
+   * bound to a compact view of exactly its shape and dtype on YokeHost.device; NULL unbinds, as does
+   * destroy_model. Between steps the values may change in place; between a forward and its backward the
+   * memory may be freed and another one bound, as long as the values are the same. */
   int32_t (*bind_param)(void* ctx, int64_t param, const YokeTensor* view, YokeError* err);
   int32_t (*block_forward)(void* ctx, const YokeForwardArgs* args, YokeForwardResult* out, YokeError* err);
   /* *grad_in: gradient of carry_in, owned by the backend; NULL from the first block. */
@@ -354,7 +373,8 @@ typedef struct YokeModel {
 
 /* ---- plan ---------------------------------------------------------------------------------------- */
 
-/* One value of an option. Frozen. */
+/* One value of an option. Frozen. A double has double_value, an int or bool int_value, all others
+ * string_value. A number or bool without a default that nobody gave has given = 0 and no meaning. */
 typedef struct YokeOption {
   YokeString key;
   YokeString string_value; /* of a file: its path as the user wrote it */
@@ -368,7 +388,7 @@ typedef struct YokeOption {
 enum { YOKE_SGD = 1, YOKE_ADAMW = 2 };
 
 /* The update of step t (1 is the first) from the mean gradient G of the batch, as LibTorch does it. If
- * norm(G) is not finite, the state stays as it is, on every rank.
+ * norm(G) is not finite, the state stays as it is on every rank, with "step", and t comes again.
  *   g = G * min(1, clip / (norm(G) + 1e-6))      norm: over all trainable parameters; clip = 0: g = G
  *   p = p - lr * weight_decay * p                parameters with decay only, before the rest
  *   AdamW  m = beta1 * m + (1 - beta1) * g       "exp_avg"
@@ -389,18 +409,21 @@ typedef struct YokeOptimizer {
   double lr;           /* the highest rate of the run; the rate of a step comes with the step */
 } YokeOptimizer;
 
-/* What a run wants. 0 = unset: plan fills it. Data ranks = degree[DP_REPLICATE] * degree[DP_SHARD];
- * micro-batches per step and data rank = global_batch / (micro_batch * data ranks). */
+/* What a run wants. 0 = unset, which may be so of degree, micro_batch and the dtypes: plan fills them. Data
+ * ranks = degree[DP_REPLICATE] * degree[DP_SHARD]; micro-batches per step and data rank = global_batch /
+ * (micro_batch * data ranks). The host checks that the degrees' product is world_size and that the batch
+ * divides. Behind each field: its key in a run file, for refusals. */
 typedef struct YokePlan {
   YokeHeader header;
-  const YokeOptimizer* optimizer;
+  const YokeOptimizer* optimizer; /* train.optimizer, train.betas, train.eps, train.clip ... */
   int32_t world_size;
-  int32_t degree[YOKE_NUM_AXES]; /* a degree that plan leaves unset becomes 1; the product must be world_size */
-  int32_t global_batch;          /* sequences per step */
-  int32_t micro_batch;           /* sequences per data rank and forward; left unset, the host chooses */
-  int32_t param_dtype;           /* of compute: parameters, activations, gradients */
-  int32_t reduce_dtype;          /* of gradients while they are reduced and accumulated, at least param_dtype;
-                                    left unset, fp64 for fp64 and fp32 otherwise */
+  int32_t degree[YOKE_NUM_AXES]; /* pp_degree, dp_degree, dp_shards, cp_degree, tp_degree; a degree that plan
+                                    leaves unset becomes 1 */
+  int32_t global_batch; /* train.global_batch: sequences per step */
+  int32_t micro_batch;  /* train.micro_batch: sequences per data rank and forward; may stay unset */
+  int32_t param_dtype;  /* precision.param: of compute: parameters, activations, gradients */
+  int32_t reduce_dtype; /* precision.reduce: of gradients while they are reduced and accumulated, at least
+                           param_dtype; left unset, fp64 for fp64 and fp32 otherwise */
 } YokePlan;
 
 /* One reason not to run this plan, or (note = 1) something the user should know. A note with `allowed`
@@ -438,8 +461,11 @@ typedef struct YokeHost {
   int32_t world_size;
   YokeDevice device;
   void (*log)(void* ctx, int32_t level, YokeString text); /* one line, without newline */
-  int32_t (*check_cancel)(void* ctx); /* 1 = return YOKE_CANCELLED soon */
-  /* A table of functions by name ("yoke.collectives/1"), at least min_size bytes; NULL = not here. */
+  /* 1 = return YOKE_CANCELLED soon. Ranks may learn it at different times; the others get
+   * YOKE_UNAVAILABLE. */
+  int32_t (*check_cancel)(void* ctx);
+  /* A table of functions by name, at least min_size bytes; NULL = not here. "yoke.collectives/1" is there
+   * if world_size > 1. */
   const YokeHeader* (*get_service)(void* ctx, const char* name, uint64_t min_size);
   void* stream;
 } YokeHost;
@@ -449,15 +475,16 @@ typedef struct YokeWork YokeWork; /* a collective on its way */
 
 enum { YOKE_SUM = 0, YOKE_AVG = 1, YOKE_MAX = 2, YOKE_MIN = 3 };
 
-/* "yoke.collectives/1". All tensors compact. The operations of one communicator are issued in the same
- * order on all its ranks. work == NULL: the call waits. Otherwise the memory of the tensors must live, and
- * stay untouched, until wait(*work), which also frees it. */
+/* "yoke.collectives/1". All tensors compact and on YokeHost.device; no elements are fine. The operations of one
+ * communicator are issued in the same order on all its ranks. work == NULL: the call waits. Otherwise the
+ * memory of the tensors must live, and stay untouched, until wait(*work), which also frees it, whatever it
+ * answers; *work is NULL if the call failed. YOKE_AVG is for floating point. */
 typedef struct YokeCollectives {
   YokeHeader header;
   void* ctx;
   /* The communicator of the ranks that differ from this one only in the given axes (bits), ordered by
    * rank; YOKE_ALL_AXES = the world. purpose keeps two streams of operations apart ("unshard",
-   * "reduce"). Collective over the world. */
+   * "reduce"): the same axes and purpose give the same communicator. Collective over the world. */
   int32_t (*comm)(void* ctx, uint32_t axes, const char* purpose, YokeComm** out, YokeError* err);
   int32_t (*size)(const YokeComm* comm);
   int32_t (*rank)(const YokeComm* comm);
@@ -511,7 +538,8 @@ typedef struct YokeInitArgs {
   const YokeHost* host;
 } YokeInitArgs;
 
-/* What the model costs this rank, in bytes. -1 = not known, as is 0 activations or traffic. */
+/* What the model costs this rank, in bytes. -1 = not known; of activation_bytes and axis_bytes 0 says that
+ * too. */
 typedef struct YokeWrapResult {
   YokeHeader header;
   YokeWrapped* model;
@@ -531,8 +559,8 @@ typedef struct YokeWrapResult {
 typedef struct YokeBatch {
   YokeHeader header;
   const YokeMicroBatch* const* micros; /* of this data rank */
-  uint64_t num_micros;
-  double token_weight; /* targets of the whole batch, over all data ranks */
+  uint64_t num_micros; /* at least 1, the same on all ranks */
+  double token_weight; /* targets of the whole batch, over all data ranks; above 0 */
 } YokeBatch;
 
 enum { YOKE_STEP_FORWARD_ONLY = 1 }; /* evaluation: no gradient, no update, no change of state */
@@ -551,7 +579,7 @@ typedef struct YokeStepArgs {
 typedef struct YokeStepResult {
   YokeHeader header;
   double loss_sum;    /* over the whole batch, of all data ranks; loss = loss_sum / token_weight */
-  double loss_weight; /* targets that were really summed, of all data ranks */
+  double loss_weight; /* targets that were really summed, of all data ranks: token_weight, or the run ends */
   double grad_norm;   /* global 2-norm before clipping; +infinity if it is not finite */
 } YokeStepResult;
 
@@ -561,16 +589,18 @@ enum { YOKE_CHECKPOINT_SAVE = 1, YOKE_CHECKPOINT_LOAD = 2, YOKE_CHECKPOINT_DESCR
 
 /* A part of the state that this rank holds. Kinds: "param" (always the master copy), "exp_avg",
  * "exp_avg_sq", "momentum", and the scalar "step" (name "optimizer", ndim 0, int64). Master copies and
- * moments have the compute dtype, but fp32 where that is bf16. A backend may have kinds of its own,
- * [a-z0-9_]+ of at most 31 bytes; on LOAD of another backend's checkpoint visit answers YOKE_NOT_FOUND for
- * them.
+ * moments have the compute dtype, but fp32 where that has 16 bits. A backend may have kinds of its own,
+ * [a-z0-9_]+ of at most 31 bytes, of a parameter; on LOAD of another backend's checkpoint visit answers
+ * YOKE_NOT_FOUND for them, leaves the view alone, and the walk goes on.
  *
  * A piece is made of runs of the flat row-major tensor, one every `stride` elements: its element i is
  * element begin + (i / run) * stride + i % run of the tensor, i in [0, count). The last run may be short.
- * A flat range has run = count, stride = 0. So a rank with columns [4, 8) of an [n, 16] matrix shows one
- * piece: begin 4, count 4 * n, run 4, stride 16. All pieces of a tensor that are not flat have the same
- * stride, which divides its elements. The pieces with replica 0, of all ranks, tile every tensor exactly
- * once. */
+ * A flat range has run = count, stride = 0; so has a scalar, with begin 0 and count 1. So a rank with
+ * columns [4, 8) of an [n, 16] matrix shows one piece: begin 4, count 4 * n, run 4, stride 16. All pieces
+ * of a tensor that are not flat have the same stride, which divides its elements. The pieces with replica
+ * 0, of all ranks, tile every tensor exactly once. What a rank holds besides, such as the whole parameters
+ * of ZeRO 1, it may show with replica > 0: then the host compares the copies, and LOAD fills them. Pieces
+ * without elements may be left out. */
 typedef struct YokePiece {
   YokeHeader header;
   YokeString name; /* of the parameter */
@@ -591,7 +621,8 @@ typedef struct YokeCheckpointArgs {
   YokeHeader header;
   int32_t op;
   int32_t reserved;
-  /* Called once per local piece, in the same order for every op. Its error ends the call. */
+  /* Called once per local piece, in the same order for every op. Its error ends the call, but for
+   * YOKE_NOT_FOUND of a kind of the backend's own. */
   int32_t (*visit)(void* ctx, const YokePiece* piece, YokeError* err);
   void* visit_ctx;
 } YokeCheckpointArgs;

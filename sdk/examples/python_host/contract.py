@@ -2,8 +2,8 @@
 import ctypes as c
 
 (ID_ERROR, ID_DESCRIPTION, ID_OPTION_INFO, ID_PLAN, ID_PLAN_ARGS, ID_REFUSAL, ID_OPTIMIZER, ID_PARAMETER, ID_BLOCK,
- ID_MODEL_SUMMARY, ID_MODEL, ID_HOST, ID_INIT_ARGS, ID_WRAP_RESULT, ID_BATCH, ID_STEP_ARGS, ID_STEP_RESULT) = (
-    1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18)
+ ID_MODEL_SUMMARY, ID_MODEL, ID_HOST, ID_INIT_ARGS, ID_WRAP_RESULT, ID_BATCH, ID_STEP_ARGS, ID_STEP_RESULT, ID_MICRO_BATCH) = (
+    1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 27)
 OK, INVALID_ARGUMENT, INTERNAL = 0, 3, 13
 I64, F32, F64 = 0x040, 0x220, 0x240
 OPTION_INT, OPTION_DOUBLE, OPTION_BOOL = 1, 2, 3
@@ -76,7 +76,7 @@ Description = struct("Description", ID_DESCRIPTION, ("name", String), ("version"
                      ("summary", String), ("torch_tag", String), ("options", pointer(pointer(OptionInfo))),
                      ("num_options", c.c_uint64), ("param_dtypes", pointer(c.c_int32)),
                      ("num_param_dtypes", c.c_uint64), ("axes", c.c_uint32), ("zero_stages", c.c_uint32),
-                     ("traits", c.c_uint32), ("reserved", c.c_uint32))
+                     ("traits", c.c_uint32), ("devices", c.c_uint32))
 Parameter = struct("Parameter", ID_PARAMETER, ("name", String), ("shape", pointer(c.c_int64)), ("ndim", c.c_int32),
                    ("dtype", c.c_int32), ("trainable", c.c_int32), ("decay", c.c_int32), ("tp_cut", c.c_int32),
                    ("reserved", c.c_int32), ("tp_parts", c.c_int64))
@@ -91,8 +91,8 @@ class Input(c.Structure):
     _fields_ = [("role", String), ("tensor", Tensor)]
 
 
-class MicroBatch(c.Structure):
-    _fields_ = [("inputs", pointer(Input)), ("num_inputs", c.c_uint64)]
+MicroBatch = struct("MicroBatch", ID_MICRO_BATCH, ("inputs", pointer(Input)), ("num_inputs", c.c_uint64),
+                    ("token_weight", c.c_double))
 
 
 # The backend makes these; a host reads them.

@@ -159,7 +159,7 @@ def make_batch(step):
         tensor = y.tensor_at(c.addressof(data), (SEQUENCES, SEQUENCE), y.I64)
         inputs[i] = y.Input(text(role), tensor)
         kept += [data, tensor]
-    micro = y.MicroBatch(inputs, 2)
+    micro = y.MicroBatch(inputs=inputs, num_inputs=2, token_weight=SEQUENCES * SEQUENCE)
     micros = (y.pointer(y.MicroBatch) * 1)(c.pointer(micro))
     batch = y.Batch(micros=micros, num_micros=1, token_weight=SEQUENCES * SEQUENCE)
     batch.kept = (kept, inputs, micro, micros)

@@ -132,7 +132,7 @@ class Backend {
   virtual std::unique_ptr<Context> init(const YokeInitArgs& args) const = 0;
 };
 
-// A description without options, of a backend on the neutral model. The texts are literals, and the
+// A description without options, of a backend on the neutral model and the CPU. The texts are literals, and the
 // dtypes live as long as the process; axes and stages: bits.
 template <size_t N>
 YokeDescription description(const char* name,
@@ -152,6 +152,7 @@ YokeDescription description(const char* name,
   d.num_param_dtypes = N;
   d.axes = axes;
   d.zero_stages = zero_stages;
+  d.devices = 1u << YOKE_DEVICE_CPU;
   return d;
 }
 

@@ -170,7 +170,7 @@ inline int32_t InnerBackend::plan(const YokePlanArgs& args,
                                   YokePlan& plan,
                                   const std::function<void(const YokeRefusal&)>& remark,
                                   YokeError* err) const {
-  YokePlanArgs inner = args;
+  YokePlanArgs inner = copied(args);
   inner.options = state_->options.data();
   inner.num_options = state_->options.size();
   inner.refuse_ctx = const_cast<void*>(static_cast<const void*>(&remark));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -51,6 +52,17 @@ T* data(const YokeTensor& t) {
   return reinterpret_cast<T*>(static_cast<char*>(t.data) + t.byte_offset);
 }
 
+// A copy of a struct that grows, to be changed and handed on; what this side does not know is cut
+// off.
+template <class T>
+T copied(const T& from) {
+  T copy{};
+  const uint32_t size = from.header.struct_size < sizeof(T) ? from.header.struct_size : sizeof(T);
+  std::memcpy(static_cast<void*>(&copy), static_cast<const void*>(&from), size);
+  copy.header.struct_size = size;
+  return copy;
+}
+
 // A stretch of somebody's array.
 struct Span {
   void* data = nullptr;
@@ -82,6 +94,11 @@ class FlatView {
   int64_t count_;
   YokeTensor tensor_{};
 };
+
+// weight: its targets; 0 = not told.
+inline YokeMicroBatch micro_batch(const YokeInput* inputs, uint64_t count, double weight = 0) {
+  return {YOKE_HEADER(YokeMicroBatch, YOKE_ID_MICRO_BATCH), inputs, count, weight};
+}
 
 struct ManagedDeleter {
   void operator()(YokeManagedTensor* t) const {

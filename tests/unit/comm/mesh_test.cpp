@@ -42,7 +42,7 @@ TEST(Mesh, PeersDifferOnlyInTheGivenAxes) {
   for (const auto& degrees : kMeshes) {
     const Mesh mesh(degrees);
     const auto all = counted(degrees);
-    for (uint32_t axes = 0; axes <= YOKE_ALL_AXES; ++axes) {
+    for (uint32_t axes = 0; axes <= kKnownAxes; ++axes) {
       for (int32_t rank = 0; rank < mesh.size(); ++rank) {
         std::vector<int32_t> expected;
         for (int32_t other = 0; other < mesh.size(); ++other) {

@@ -33,7 +33,7 @@ class TestBatch {
   TestBatch(const TestBatch&) = delete;
   const YokeMicroBatch* micro() {
     inputs_ = {input("tokens", tokens), input("targets", targets), input("positions", positions)};
-    micro_ = {inputs_.data(), inputs_.size()};
+    micro_ = micro_batch(inputs_.data(), inputs_.size());
     return &micro_;
   }
   int64_t sequences() const { return shape_[0]; }

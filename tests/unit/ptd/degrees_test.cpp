@@ -87,7 +87,7 @@ void step_on_rank(const Layout& layout, const Rank& rank, Result& result) {
       inputs[a].push_back({view(role), *views[a].back().get()});
     }
   }
-  for (const auto& list : inputs) contract.push_back({list.data(), list.size()});
+  for (const auto& list : inputs) contract.push_back(micro_batch(list.data(), list.size()));
   for (const YokeMicroBatch& micro : contract) pointers.push_back(&micro);
   YokeBatch batch{};
   batch.header = YOKE_HEADER(YokeBatch, YOKE_ID_BATCH);

@@ -96,7 +96,7 @@ TinyBatch::TinyBatch(const Job& job, int64_t first_sample, int data_rank) {
     pair.emplace_back(micro.targets);
     inputs_.push_back({{view("tokens"), *pair[0].get()}, {view("targets"), *pair[1].get()}});
   }
-  for (const auto& inputs : inputs_) contract_.push_back({inputs.data(), inputs.size()});
+  for (const auto& inputs : inputs_) contract_.push_back(micro_batch(inputs.data(), inputs.size()));
   for (const YokeMicroBatch& micro : contract_) pointers_.push_back(&micro);
   batch_.header = YOKE_HEADER(YokeBatch, YOKE_ID_BATCH);
   batch_.micros = pointers_.data();

@@ -163,6 +163,10 @@ static void train(const ParallelBackend* backend, YokeWrapped* wrapped, YokeErro
     inputs[i].tensor.data = x[i];
     inputs[i].tensor.ndim = 1;
     inputs[i].tensor.shape = &count;
+    micros[i].header.struct_size = (uint32_t)sizeof micros[i];
+    micros[i].header.struct_id = YOKE_ID_MICRO_BATCH;
+    micros[i].header.next = NULL;
+    micros[i].token_weight = kCount;
     micros[i].inputs = &inputs[i];
     micros[i].num_inputs = 1;
     both[i] = &micros[i];
