@@ -134,7 +134,7 @@ void check_capabilities(const YokePlan& plan,
       };
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     if (plan.degree[axis] > 1 && (can.axes & YOKE_AXIS_BIT(axis)) == 0)
-      refuse(std::string(Degrees::kAxes[axis]), std::to_string(plan.degree[axis]), "1");
+      refuse(std::string(Degrees::kKeys[axis]), std::to_string(plan.degree[axis]), "1");
   }
   std::string dtypes;
   bool known = false;

@@ -34,8 +34,10 @@ Batch::Batch(const Split& s, int64_t step) {
   const int64_t per_round = int64_t{s.data_ranks} * s.micro_batch;
   for (int64_t round = 0; round * per_round < s.global_batch; ++round) {
     auto m = std::make_unique<Micro>();
+    double weight = 0;
     for (int64_t i = 0; i < s.micro_batch; ++i) {
       const int64_t sample = first + round * per_round + s.data_rank * s.micro_batch + i;
+      weight += static_cast<double>(counted(s, sample));
       for (int64_t p = 0; p < ModelSpec::kSeqLen; ++p) {
         m->values[kTokens].push_back(token(sample, p));
         m->values[kTargets].push_back(p < counted(s, sample) ? token(sample, p + 1) : kIgnored);
@@ -55,7 +57,7 @@ Batch::Batch(const Split& s, int64_t step) {
       t.dtype = data_type(YOKE_I64);
       t.shape = m->shape;
     }
-    m->micro = {m->inputs, 3};
+    m->micro = micro_batch(m->inputs, 3, weight);
     pointers_.push_back(&m->micro);
     micros_.push_back(std::move(m));
   }

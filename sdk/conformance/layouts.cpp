@@ -13,13 +13,6 @@ bool is_data(int axis) {
   return axis == YOKE_DP_REPLICATE || axis == YOKE_DP_SHARD;
 }
 
-std::vector<int> declared(const ParallelBackend& backend) {
-  std::vector<int> axes;
-  for (const int axis : kAxes)
-    if (description_of(backend).axes & YOKE_AXIS_BIT(axis)) axes.push_back(axis);
-  return axes;
-}
-
 // The data axes carry the model whose sizes nothing divides; the others need one that can be cut.
 RunSpec spec_for(const ParallelBackend& backend, const Degrees& degrees) {
   RunSpec spec;
@@ -30,10 +23,22 @@ RunSpec spec_for(const ParallelBackend& backend, const Degrees& degrees) {
   return spec;
 }
 
+// What is declared for some setting of the options may be refused under the present one.
+template <class F>
+bool can(const ParallelBackend& backend, F&& ask) {
+  if ((description_of(backend).traits & YOKE_BY_OPTIONS) == 0) return true;
+  try {
+    ask();
+    return true;
+  } catch (const Failed&) {
+    return false;
+  }
+}
+
 std::vector<RunSpec> two_along(Subject& subject, const ParallelBackend& backend, bool data_only) {
   std::vector<RunSpec> specs;
   if (subject.nproc < 2) return specs;
-  for (const int axis : declared(backend)) {
+  for (const int axis : declared_axes(subject, backend)) {
     if (data_only && !is_data(axis)) continue;
     specs.push_back(reach(subject, backend, spec_for(backend, along({{axis, 2}}))));
   }
@@ -41,6 +46,30 @@ std::vector<RunSpec> two_along(Subject& subject, const ParallelBackend& backend,
 }
 
 }  // namespace
+
+std::vector<int> declared_axes(Subject& subject, const ParallelBackend& backend) {
+  std::vector<int> axes;
+  for (const int axis : kAxes) {
+    const bool declared = (description_of(backend).axes & YOKE_AXIS_BIT(axis)) != 0;
+    if (declared && can(backend, [&] {
+          reach(subject, backend, spec_for(backend, along({{axis, 2}})));
+        }))
+      axes.push_back(axis);
+  }
+  return axes;
+}
+
+std::vector<int32_t> declared_dtypes(Subject& subject, const ParallelBackend& backend) {
+  const YokeDescription d = description_of(backend);
+  std::vector<int32_t> dtypes;
+  for (uint64_t i = 0; i < d.num_param_dtypes; ++i) {
+    RunSpec spec;
+    spec.model.dtype = d.param_dtypes[i];
+    if (can(backend, [&] { Planned(subject, backend, spec).accept(); }))
+      dtypes.push_back(d.param_dtypes[i]);
+  }
+  return dtypes;
+}
 
 std::vector<RunSpec> two_ranks(Subject& subject, const ParallelBackend& backend) {
   return two_along(subject, backend, false);
@@ -53,7 +82,7 @@ std::vector<RunSpec> two_data_ranks(Subject& subject, const ParallelBackend& bac
 std::vector<RunSpec> four_ranks(Subject& subject, const ParallelBackend& backend) {
   std::vector<RunSpec> specs;
   if (subject.nproc < 4) return specs;
-  const std::vector<int> axes = declared(backend);
+  const std::vector<int> axes = declared_axes(subject, backend);
   for (const int axis : axes)
     specs.push_back(reach(subject, backend, spec_for(backend, along({{axis, 4}}))));
   for (size_t i = 0; i < axes.size(); ++i) {

@@ -7,6 +7,11 @@
 
 namespace yoke::conformance {
 
+// The axes and compute dtypes that it declares; with YOKE_BY_OPTIONS, those of them that plan accepts
+// with the options at their defaults, or with one other value.
+std::vector<int> declared_axes(Subject& subject, const ParallelBackend& backend);
+std::vector<int32_t> declared_dtypes(Subject& subject, const ParallelBackend& backend);
+
 // Degree 2 along each declared axis alone, fp64 if it can. Empty with nproc = 1.
 std::vector<RunSpec> two_ranks(Subject& subject, const ParallelBackend& backend);
 // The same along the data axes only, where batches are split.

@@ -164,8 +164,9 @@ std::string description_is_well_formed(Subject& subject) {
   const std::string name(view(d.name)), file = std::filesystem::path(subject.path).stem().string();
   if (!is_name(name)) throw Failed("the name '" + name + "' is not [a-z][a-z0-9_]*");
   if (name != file) throw Failed("it calls itself '" + name + "', its file is " + file + ".so");
-  if (d.axes & ~YOKE_ALL_AXES) throw Failed("axes has bits of no axis");
+  if (d.axes >> YOKE_NUM_AXES != 0) throw Failed("axes has bits of no axis");
   if (d.zero_stages & ~0xfu) throw Failed("zero_stages has bits beyond stage 3");
+  if (d.devices == 0) throw Failed("it names no device");
   if (d.num_param_dtypes == 0) throw Failed("it names no compute dtype");
   for (uint64_t i = 0; i < d.num_param_dtypes; ++i) {
     const int32_t t = d.param_dtypes[i];

@@ -105,12 +105,11 @@ std::string combinations(Subject& subject) {
 
 std::string every_dtype(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  const YokeDescription d = description_of(b);
   std::string tried;
-  for (uint64_t i = 0; i < d.num_param_dtypes; ++i) {
+  for (const int32_t dtype : declared_dtypes(subject, b)) {
     for (RunSpec spec : small_layouts(subject, b)) {
       if (updates_locally(b) && spec.degrees[YOKE_DP_REPLICATE] > 1) continue;
-      spec.model.dtype = d.param_dtypes[i];
+      spec.model.dtype = dtype;
       const Trace trace = train(subject, b, spec), reference = reference_trace(subject, spec);
       for (size_t s = 0; s < trace.loss.size(); ++s)
         expect_close(dtype_name(spec.model.dtype),
@@ -119,7 +118,7 @@ std::string every_dtype(Subject& subject) {
                      reference.loss[s],
                      tolerance(spec.model.dtype));
     }
-    tried += (tried.empty() ? "" : ", ") + std::string(dtype_name(d.param_dtypes[i]));
+    tried += (tried.empty() ? "" : ", ") + std::string(dtype_name(dtype));
   }
   return tried;
 }

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <thread>
 
+#include "sdk/conformance/layouts.hpp"
 #include "sdk/conformance/level.hpp"
 #include "sdk/conformance/library.hpp"
 #include "sdk/conformance/progress.hpp"
@@ -93,14 +94,14 @@ std::string undeclared_dtypes(Subject& subject) {
 std::string declared_is_accepted(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   const YokeDescription d = description_of(b);
-  for (uint64_t i = 0; i < d.num_param_dtypes; ++i) {
+  for (const int32_t dtype : declared_dtypes(subject, b)) {
     RunSpec spec = sequence_spec(d);
-    spec.model.dtype = d.param_dtypes[i];
+    spec.model.dtype = dtype;
     Planned(subject, b, spec).accept();
   }
   std::string tried;
-  for (int axis = 0; axis < YOKE_NUM_AXES && subject.nproc > 1; ++axis) {
-    if (!(d.axes & YOKE_AXIS_BIT(axis))) continue;
+  if (subject.nproc < 2) return tried;
+  for (const int axis : declared_axes(subject, b)) {
     RunSpec spec = sequence_spec(d);
     spec.degrees = along({{axis, 2}});
     spec = reach(subject, b, spec);

@@ -275,7 +275,7 @@ class Diloco final : public yoke::Backend {
                                             (1u << YOKE_NUM_AXES) - 1,
                                             0xf);
       yoke::set_options(d, options);
-      d.traits = YOKE_LOCAL_UPDATES;
+      d.traits = YOKE_LOCAL_UPDATES | YOKE_BY_OPTIONS;  // what the inner backend can do
       return d;
     }();
     return description;

@@ -232,11 +232,13 @@ typedef struct YokeOptionInfo {
   int32_t reserved;
 } YokeOptionInfo;
 
-/* Promises that a backend does not keep; the host then leaves out what it would check.
+/* What the host and the checks must not take for granted.
  * YOKE_LOCAL_UPDATES: ranks along dp_replicate update on their own and agree every so many steps, as
  * DiLoCo does. In between replicas differ (a checkpoint takes the copies with replica 0), and the update is
- * not the one at YokeOptimizer. */
-enum { YOKE_LOCAL_UPDATES = 1 };
+ * not the one at YokeOptimizer.
+ * YOKE_BY_OPTIONS: axes, ZeRO stages and dtypes are those of some setting of the options; plan refuses what
+ * the present one cannot do. */
+enum { YOKE_LOCAL_UPDATES = 1, YOKE_BY_OPTIONS = 2 };
 
 /* Who the backend is and what it can do: the host refuses a degree > 1 on an axis, a dtype or a device that
  * is not named here. Lives as long as the process. */
@@ -253,7 +255,7 @@ typedef struct YokeDescription {
   uint64_t num_param_dtypes;
   uint32_t axes;        /* bit per axis that may have a degree > 1 */
   uint32_t zero_stages; /* bit n = ZeRO stage n */
-  uint32_t traits;      /* YOKE_LOCAL_UPDATES */
+  uint32_t traits;      /* YOKE_LOCAL_UPDATES ... */
   uint32_t devices;     /* bit per YOKE_DEVICE_... on which it can train: 1u << YOKE_DEVICE_CPU */
 } YokeDescription;
 
