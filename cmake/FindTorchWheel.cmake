@@ -1,10 +1,14 @@
 # LibTorch from the PyPI wheel, without asking for a CUDA toolkit at configure time.
-#   YOKE_TORCH_DIR   folder that holds include/ and lib/ of LibTorch; default: the wheel of scripts/setup
+#   YOKE_TORCH_DIR   folder that holds include/ and lib/ of LibTorch; default: the one that the variable
+#                    YOKE_TORCH_LIB names the lib folder of, else the wheel of scripts/setup
 # Defines the imported targets torch::c10 and torch::cpu, and TorchWheel_VERSION, TorchWheel_DIR.
 # Only libtorch_cpu and libc10 are linked: libtorch.so would pull in libtorch_cuda (0.1 s and 230 MB at start).
 set(YOKE_TORCH_DIR "" CACHE PATH "Folder with include/ and lib/ of LibTorch; empty = what scripts/setup installed")
 
 set(_torch ${YOKE_TORCH_DIR})
+if(NOT _torch AND DEFINED ENV{YOKE_TORCH_LIB})
+  get_filename_component(_torch $ENV{YOKE_TORCH_LIB}/.. ABSOLUTE)
+endif()
 if(NOT _torch)
   if(DEFINED ENV{YOKE_DEPS})
     set(_deps $ENV{YOKE_DEPS})
@@ -27,7 +31,7 @@ set(TorchWheel_DIR ${_torch})
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(TorchWheel
   REQUIRED_VARS TorchWheel_LIBRARY VERSION_VAR TorchWheel_VERSION
-  REASON_FAILURE_MESSAGE "run scripts/setup, or give -DYOKE_TORCH_DIR=<folder with include/ and lib/ of LibTorch>")
+  REASON_FAILURE_MESSAGE "run scripts/setup of Yoke, or give -DYOKE_TORCH_DIR=<folder with include/ and lib/ of LibTorch>")
 
 if(TorchWheel_FOUND AND NOT TARGET torch::cpu)
   add_library(torch::c10 SHARED IMPORTED GLOBAL)

@@ -18,7 +18,8 @@ include(GNUInstallDirs)
 # The build tree has the layout of an install, so that everything finds everything in both.
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 set(YOKE_BACKEND_DIR ${PROJECT_BINARY_DIR}/lib/yoke/backends)
-set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+set(CMAKE_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE
+    WORLD_READ WORLD_EXECUTE) # whatever the umask: backends in a folder that others may write to are not loaded
 
 find_program(YOKE_CCACHE ccache)
 if(YOKE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
@@ -79,7 +80,7 @@ function(yoke_use_torch name)
   target_precompile_headers(${name} REUSE_FROM yoke_torch_pch)
   # One precompiled header serves libraries and programs only if all are compiled with the same flag.
   set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-  target_compile_options(${name} PRIVATE -fPIC)
+  target_compile_options(${name} PRIVATE -fPIC $<$<BOOL:${YOKE_HIDE_PATHS}>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
 endfunction()
 
 # yoke_kernels(OUT NAME SOURCE MACRO)

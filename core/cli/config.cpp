@@ -38,7 +38,7 @@ int import_file(const Request& request) {
     return exec_worker(argv);
   } catch (const Error& e) {
     std::fprintf(stderr, "yoke: %s\n", e.what());
-    return kExitFailed;
+    return kExitUsage;
   }
 }
 

@@ -28,14 +28,14 @@ constexpr std::chrono::seconds kWorkerLimit{60};
 constexpr const char* kRebuild =
     "scripts/setup && cmake --preset release && cmake --build --preset release";
 
-// Starts the worker once: that it does is most of what can go wrong with LibTorch.
-Finding check_worker() {
+// Starts the worker once: that it does is most of what can go wrong with LibTorch. `worker` is ""
+// if it cannot be found.
+Finding check_worker(std::string& worker) {
   const std::string what = "LibTorch";
-  std::string worker;
   try {
     worker = find_worker("");
   } catch (const Error& e) {
-    return {what, Finding::kProblem, e.what(), kRebuild};
+    return {what, Finding::kProblem, e.what(), ""};
   }
   const auto begin = std::chrono::steady_clock::now();
   const SubprocessResult r = run_subprocess({worker, "--doctor"}, {.limit = kWorkerLimit});
@@ -43,10 +43,7 @@ Finding check_worker() {
   const Json answer = Json::parse(r.out, nullptr, false);
   if (!r.ending.ok() || !answer.is_object()) {
     const std::string how = r.timed_out ? "does not answer" : "ended with " + ending_text(r.ending);
-    return {what,
-            Finding::kProblem,
-            worker + " " + how + ": " + r.err,
-            "ldd " + worker + " | grep 'not found'; then: " + kRebuild};
+    return {what, Finding::kProblem, worker + " " + how + ": " + r.err, kRebuild};
   }
   std::array<char, 48> time{};
   std::snprintf(time.data(), time.size(), ", a worker starts in %.2f s", seconds.count());
@@ -56,13 +53,15 @@ Finding check_worker() {
           ""};
 }
 
-Finding check_backends() {
+Finding check_backends(const std::string& worker) {
+  if (worker.empty())
+    return {"backends", Finding::kProblem, "cannot be tried without a worker", ""};
   std::string usable, broken;
   for (const Candidate& c : list_candidates(search_dirs(SearchSettings::current()))) {
     if (!c.shadowed_by.empty()) continue;
     try {
       if (!c.problem.empty()) throw Error(YOKE_FAILED_PRECONDITION, c.path + ": " + c.problem);
-      probe_backend(find_worker(""), c.path);
+      probe_backend(worker, c.path);
       usable += (usable.empty() ? "" : ", ") + c.name;
     } catch (const Error& e) {
       broken += std::string("; ") + e.what();
@@ -104,8 +103,10 @@ Finding check_device() {
 
 std::vector<Finding> examine() {
   const GetVariable get = ::getenv;
-  return {check_worker(),
-          check_backends(),
+  std::string worker;
+  const Finding libtorch = check_worker(worker);
+  return {libtorch,
+          check_backends(worker),
           check_device(),
           check_cores(get),
           check_memory(),

@@ -33,7 +33,7 @@ int generate_command(const std::vector<std::string>& args) {
     return exec_worker(argv);
   } catch (const Error& e) {
     std::fprintf(stderr, "yoke: %s\n", e.what());
-    return kExitFailed;
+    return kExitUsage;
   }
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "core/cli/libtorch.hpp"
 #include "core/launch/exit_code.hpp"
 #include "yoke/error.hpp"
 
@@ -33,6 +34,7 @@ std::string find_worker(const std::string& configured) {
   if (!std::filesystem::is_regular_file(path, error) || ::access(path.c_str(), X_OK) != 0) {
     throw Error(YOKE_FAILED_PRECONDITION, who + path + " is not a program that you may run" + fix);
   }
+  provide_libtorch(path);
   return path;
 }
 

@@ -1,6 +1,7 @@
 # yoke_add_backend(NAME SOURCES a.cpp ... [LINK lib ...] [TORCH])
 # Builds NAME.so: one exported symbol, everything else hidden, no symbol left open, never unloaded.
-# TORCH: the backend uses yoke/torch.hpp and links LibTorch.
+# TORCH: the backend uses yoke/torch.hpp and links LibTorch; which one is loaded is for the host to say, so
+# no path is written into the file.
 set(YOKE_BACKEND_MAP ${CMAKE_CURRENT_LIST_DIR}/backend.map)
 
 function(yoke_add_backend name)
@@ -8,13 +9,17 @@ function(yoke_add_backend name)
   if(NOT name MATCHES "^[a-z][a-z0-9_]*$")
     message(FATAL_ERROR "yoke_add_backend: name '${name}'; allowed: [a-z][a-z0-9_]*")
   endif()
+  if(A_TORCH AND NOT TARGET torch::cpu)
+    message(FATAL_ERROR "yoke_add_backend(${name} TORCH): LibTorch is not found; give "
+      "-DYOKE_TORCH_DIR=<folder with include/ and lib/ of LibTorch>, or leave TORCH out")
+  endif()
   add_library(${name} MODULE ${A_SOURCES})
   set_target_properties(${name} PROPERTIES PREFIX "" SUFFIX .so
     C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
-    POSITION_INDEPENDENT_CODE ON LINK_DEPENDS ${YOKE_BACKEND_MAP})
+    POSITION_INDEPENDENT_CODE ON SKIP_BUILD_RPATH ON INSTALL_RPATH "" LINK_DEPENDS ${YOKE_BACKEND_MAP})
   if(DEFINED YOKE_BACKEND_DIR)
     set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${YOKE_BACKEND_DIR})
-    install(TARGETS ${name} DESTINATION lib/yoke/backends)
+    install(TARGETS ${name} DESTINATION lib/yoke/backends COMPONENT runtime)
   endif()
   target_link_libraries(${name} PRIVATE yoke::sdk ${A_LINK})
   target_link_options(${name} PRIVATE LINKER:--version-script=${YOKE_BACKEND_MAP} LINKER:-z,nodelete)

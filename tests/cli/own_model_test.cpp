@@ -22,12 +22,10 @@ constexpr double kLossBound = 1e-12;  // relative, fp64: only the order of sums 
 
 class OwnModel : public ::testing::Test {
  protected:
-  // The install and the worker are made once.
+  // The worker is made once.
   static void SetUpTestSuite() {
     folder_ = new TempFolder;
-    std::filesystem::copy(std::string(std::getenv("YOKE_SOURCE")) + "/sdk/examples/own_model",
-                          *folder_ / "mine");
-    must({"cmake", "--install", YOKE_BUILD, "--strip", "--prefix", *folder_ / "prefix"});
+    std::filesystem::copy(YOKE_PREFIX "/share/yoke/examples/own_model", *folder_ / "mine");
     must({"cmake",
           "-S",
           *folder_ / "mine",
@@ -36,7 +34,7 @@ class OwnModel : public ::testing::Test {
           "-G",
           "Ninja",
           "-DCMAKE_BUILD_TYPE=Release",
-          "-DCMAKE_PREFIX_PATH=" + (*folder_ / "prefix")});
+          "-DCMAKE_PREFIX_PATH=" YOKE_PREFIX});
     must({"cmake", "--build", *folder_ / "mine/build"});
   }
   static void TearDownTestSuite() {
@@ -52,7 +50,7 @@ class OwnModel : public ::testing::Test {
   }
   static SubprocessResult yoke(const Words& words) {
     Words argv{
-        "/usr/bin/env", "-C", *folder_ / "mine", "OMP_NUM_THREADS=1", *folder_ / "prefix/bin/yoke"};
+        "/usr/bin/env", "-C", *folder_ / "mine", "OMP_NUM_THREADS=1", YOKE_PREFIX "/bin/yoke"};
     argv.insert(argv.end(), words.begin(), words.end());
     return run_subprocess(argv);
   }
@@ -91,8 +89,7 @@ TEST_F(OwnModel, IsTrainedToTheSameNumbersByEveryBackendInEveryLayout) {
   EXPECT_LT(expected.back(), 0.95 * expected.front()) << "nothing was learnt";
   std::vector<Words> layouts{{"--nproc", "2"}};
   const auto add = [&](const std::string& backend, std::vector<Words> its_layouts) {
-    if (!std::filesystem::exists(*folder_ / ("prefix/lib/yoke/backends/" + backend + ".so")))
-      return;
+    if (!std::filesystem::exists(YOKE_PREFIX "/lib/yoke/backends/" + backend + ".so")) return;
     for (Words& layout : its_layouts) {
       layout.push_back("parallel_backend=" + backend);
       layouts.push_back(layout);

@@ -123,7 +123,8 @@ TEST_P(ContractHeader, CompilesWithTheCLayer) {
 
 TEST_P(ContractHeader, MeetsDlpackInAnyOrder) {
   for (const std::string& text : {kDlpack + kContract, kContract + kDlpack}) {
-    const Source source(text + "extern char same[sizeof(DLTensor) == sizeof(YokeTensor) ? 1 : -1];\n");
+    const Source source(text +
+                        "extern char same[sizeof(DLTensor) == sizeof(YokeTensor) ? 1 : -1];\n");
     const Compiled result = compile(GetParam(), kWarnings, source.path());
     EXPECT_EQ(result.status, 0) << result.output;
   }
