@@ -1,4 +1,4 @@
-// C, first part: what crosses the border, given wrongly, larger or with company.
+// C, first part: arguments and handles, given wrongly.
 #include <cstring>
 #include <functional>
 
@@ -31,15 +31,6 @@ void expect_refusal(const std::string& what,
   const int32_t again = border(slot, [&] { return call(nullptr); });
   if (again != expected)
     throw Failed(what + ", and err NULL: " + slot + " returned " + std::to_string(again));
-}
-
-YokeStepArgs step_args(const YokeBatch* batch) {
-  YokeStepArgs args{};
-  args.header = YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS);
-  args.batch = batch;
-  args.step = 1;
-  args.lr = 0.01;
-  return args;
 }
 
 YokeCheckpointArgs describe_args() {
@@ -202,163 +193,6 @@ std::string destroy_forgives(Subject& subject) {
   return "";
 }
 
-// ---- C3, C4, C5, C15: sizes
-
-constexpr unsigned char kPoison = 0xa5;
-constexpr size_t kTail = 64;
-
-// A struct with memory behind it that is not part of it, or part of a version that we do not know.
-template <class T>
-struct Guarded {
-  T known;
-  unsigned char tail[kTail];
-
-  explicit Guarded(const T& value) : known(value) { std::memset(tail, kPoison, kTail); }
-  void grow() { known.header.struct_size = sizeof(Guarded); }
-  void expect_untouched(const char* name) const {
-    for (size_t i = 0; i < kTail; ++i) {
-      if (tail[i] != kPoison)
-        throw Failed(std::string("byte ") + std::to_string(i) + " behind the caller's " + name +
-                     " was written; a writer writes at most header.struct_size bytes");
-    }
-  }
-};
-
-template <class T>
-void expect_header(const T& value, uint32_t id, const char* name) {
-  if (value.header.struct_size == sizeof(T) && value.header.struct_id == id) return;
-  throw Failed(std::string("the header of the caller's ") + name + " was overwritten");
-}
-
-std::string keeps_to_the_size(Subject& subject) {
-  const ParallelBackend& b = load_table(subject.path);
-  on_ranks(subject, b, one_rank(), [&](Life& life, StageModel& model) {
-    Guarded<YokeError> err(make_error());
-    b.describe(nullptr, &err.known);
-    err.expect_untouched("YokeError");
-    life.must(life.init(), "init");
-    Guarded<YokeWrapResult> wrapped(life.wrapped);
-    life.must(
-        border(
-            "wrap_model",
-            [&] { return b.wrap_model(life.context, &model.model(), &wrapped.known, &err.known); }),
-        "wrap_model");
-    life.wrapped = wrapped.known;
-    wrapped.expect_untouched("YokeWrapResult");
-    expect_header(wrapped.known, YOKE_ID_WRAP_RESULT, "YokeWrapResult");
-    Batch batch(life.split(false), 1);
-    const YokeStepArgs args = step_args(&batch.batch());
-    Guarded<YokeStepResult> result(life.result);
-    life.must(border("step",
-                     [&] { return b.step(life.wrapped.model, &args, &result.known, &err.known); }),
-              "step");
-    result.expect_untouched("YokeStepResult");
-    expect_header(result.known, YOKE_ID_STEP_RESULT, "YokeStepResult");
-    err.expect_untouched("YokeError");
-  });
-  return "";
-}
-
-// An error struct whose text has room for so many bytes.
-std::string short_texts(Subject& subject) {
-  const ParallelBackend& b = load_table(subject.path);
-  for (const size_t room : {0, 1, 16}) {
-    YokeError err = make_error();
-    std::memset(err.text, kPoison, sizeof err.text);
-    err.header.struct_size = static_cast<uint32_t>(offsetof(YokeError, text) + room);
-    const int32_t code = border("plan", [&] { return b.plan(nullptr, nullptr, &err); });
-    if (code == YOKE_OK) throw Failed("plan(NULL, NULL) succeeded");
-    for (size_t i = room; i < sizeof err.text; ++i) {
-      if (static_cast<unsigned char>(err.text[i]) != kPoison)
-        throw Failed("an error text with room for " + std::to_string(room) +
-                     " bytes was written at byte " + std::to_string(i));
-    }
-    if (room > 0 && std::memchr(err.text, 0, room) == nullptr)
-      throw Failed("an error text with room for " + std::to_string(room) + " bytes has no 0 in it");
-  }
-  return "";
-}
-
-// Two steps with every argument passed on by `through`, which may change its size or its chain.
-template <class Through>
-State two_steps(Subject& subject, const ParallelBackend& b, Through&& through) {
-  State state;
-  Planned planned(subject, b, one_rank());
-  auto plan_args = through(planned.args);
-  auto plan = through(planned.plan);
-  const int32_t code =
-      border("plan", [&] { return b.plan(&plan_args.known, &plan.known, nullptr); });
-  if (code != YOKE_OK) throw Failed("plan refuses it, with code " + std::to_string(code));
-  for (int32_t& degree : plan.known.degree) degree = 1;
-  plan.known.reduce_dtype = YOKE_F64;
-  plan.known.micro_batch = kGlobalBatch;
-  auto optimizer = through(planned.optimizer);
-  plan.known.optimizer = &optimizer.known;
-  on_ranks(subject, b, one_rank(), [&](Life& life, StageModel& model) {
-    auto host = through(*life.host);
-    auto args = through(life.init_args);
-    args.known.plan = &plan.known;
-    args.known.host = &host.known;
-    life.must(border("init", [&] { return b.init(&args.known, &life.context, &life.err); }),
-              "init");
-    auto wide = through(model.model());
-    life.must(life.wrap(wide.known), "wrap_model");
-    for (const int64_t step : {1, 2}) {
-      Batch batch(life.split(false), step);
-      auto contents = through(batch.batch());
-      auto step_with = through(step_args(&contents.known));
-      step_with.known.step = step;
-      life.must(border("step",
-                       [&] {
-                         return b.step(
-                             life.wrapped.model, &step_with.known, &life.result, &life.err);
-                       }),
-                "step");
-    }
-    state = assemble({life.save()});
-    life.destroy_model();
-    life.destroy();
-  });
-  return state;
-}
-
-State plainly(Subject& subject, const ParallelBackend& b) {
-  return two_steps(
-      subject, b, [](const auto& value) { return Guarded<std::decay_t<decltype(value)>>(value); });
-}
-
-std::string later_versions(Subject& subject) {
-  const ParallelBackend& b = load_table(subject.path);
-  const State larger = two_steps(subject, b, [](const auto& value) {
-    Guarded<std::decay_t<decltype(value)>> guarded(value);
-    guarded.grow();
-    return guarded;
-  });
-  const std::string off = difference(larger, plainly(subject, b), 0);
-  if (!off.empty()) throw Failed("with arguments that are larger than it knows, " + off);
-  return "";
-}
-
-std::string unknown_extensions(Subject& subject) {
-  const ParallelBackend& b = load_table(subject.path);
-  struct Chained {
-    explicit Chained() { std::memset(contents, kPoison, sizeof contents); }
-    YokeHeader header{};
-    unsigned char contents[kTail];
-  };
-  std::vector<std::unique_ptr<Chained>> nodes;
-  const State chained = two_steps(subject, b, [&](const auto& value) {
-    Guarded<std::decay_t<decltype(value)>> guarded(value);
-    nodes.push_back(std::make_unique<Chained>());
-    nodes.back()->header = {sizeof(Chained), 0x7fff, value.header.next};
-    guarded.known.header.next = &nodes.back()->header;
-    return guarded;
-  });
-  const std::string off = difference(chained, plainly(subject, b), 0);
-  if (!off.empty()) throw Failed("with unknown structs on the chains, " + off);
-  return "";
-}
-
 }  // namespace
 
 void add_argument_checks(std::vector<Check>& table) {
@@ -376,27 +210,6 @@ void add_argument_checks(std::vector<Check>& table) {
       "right: YOKE_INVALID_ARGUMENT with a text, also with err NULL; a step works afterwards.",
       "check every pointer before it is used (REQUIRE in sdk/examples/serial.c)",
       null_arguments);
-  add("C3",
-      "later versions of arguments are welcome",
-      "Every argument struct is 64 bytes longer than version 1.0 and the tail is garbage: two "
-      "steps "
-      "give the same bits.",
-      "test struct_size with >=, never ==, and copy at most the bytes that you know",
-      later_versions);
-  add("C4",
-      "results keep to the caller's size",
-      "The bytes behind YokeWrapResult, YokeStepResult and YokeError, and their headers, are as "
-      "they "
-      "were after the call.",
-      "write results field by field, or through write_result of yoke/backend.hpp",
-      keeps_to_the_size);
-  add("C5",
-      "unknown extensions are skipped",
-      "A struct with an unknown struct_id stands on the chain of every argument: two steps give "
-      "the "
-      "same bits.",
-      "walk header.next by struct_id and pass by what you do not know",
-      unknown_extensions);
   add("C6",
       "a wrong struct is refused",
       "Every argument struct has a wrong struct_id once: YOKE_INVALID_ARGUMENT with a text.",
@@ -412,11 +225,6 @@ void add_argument_checks(std::vector<Check>& table) {
       "destroy_model and destroy take NULL and a pointer to NULL, and set the pointer to NULL.",
       "return early for NULL, and write *pointer = NULL at the end",
       destroy_forgives);
-  add("C15",
-      "short error buffers are respected",
-      "With room for 0, 1 and 16 bytes of text: nothing behind is written, and the text ends in 0.",
-      "cut the text to err->header.struct_size - offsetof(YokeError, text)",
-      short_texts);
 }
 
 }  // namespace yoke::conformance

@@ -47,10 +47,12 @@ const std::vector<Check>& checks() {
     add_static_checks(t);
     add_load_checks(t);
     add_argument_checks(t);
+    add_size_checks(t);
     add_plan_checks(t);
     add_life_checks(t);
     add_failure_checks(t);
     add_numeric_checks(t);
+    add_invariant_checks(t);
     add_checkpoint_checks(t);
     return t;
   }();

@@ -35,12 +35,23 @@ bool can(const ParallelBackend& backend, F&& ask) {
   }
 }
 
+// Whether plan accepts what describe declares is for C33 to say.
+void add_if_reached(std::vector<RunSpec>& specs,
+                    Subject& subject,
+                    const ParallelBackend& backend,
+                    const Degrees& degrees) {
+  try {
+    specs.push_back(reach(subject, backend, spec_for(backend, degrees)));
+  } catch (const Failed&) {
+  }
+}
+
 std::vector<RunSpec> two_along(Subject& subject, const ParallelBackend& backend, bool data_only) {
   std::vector<RunSpec> specs;
   if (subject.nproc < 2) return specs;
   for (const int axis : declared_axes(subject, backend)) {
     if (data_only && !is_data(axis)) continue;
-    specs.push_back(reach(subject, backend, spec_for(backend, along({{axis, 2}}))));
+    add_if_reached(specs, subject, backend, along({{axis, 2}}));
   }
   return specs;
 }
@@ -83,16 +94,10 @@ std::vector<RunSpec> four_ranks(Subject& subject, const ParallelBackend& backend
   std::vector<RunSpec> specs;
   if (subject.nproc < 4) return specs;
   const std::vector<int> axes = declared_axes(subject, backend);
-  for (const int axis : axes)
-    specs.push_back(reach(subject, backend, spec_for(backend, along({{axis, 4}}))));
+  for (const int axis : axes) add_if_reached(specs, subject, backend, along({{axis, 4}}));
   for (size_t i = 0; i < axes.size(); ++i) {
-    for (size_t j = i + 1; j < axes.size(); ++j) {
-      try {  // a pair is not declared: plan may refuse it
-        specs.push_back(
-            reach(subject, backend, spec_for(backend, along({{axes[i], 2}, {axes[j], 2}}))));
-      } catch (const Failed&) {
-      }
-    }
+    for (size_t j = i + 1; j < axes.size(); ++j)
+      add_if_reached(specs, subject, backend, along({{axes[i], 2}, {axes[j], 2}}));
   }
   return specs;
 }
@@ -103,6 +108,25 @@ int32_t best_dtype(const ParallelBackend& backend) {
   for (const int32_t dtype : {YOKE_F64, YOKE_F32, YOKE_BF16})
     if (std::find(d.param_dtypes, end, dtype) != end) return dtype;
   return d.param_dtypes[0];
+}
+
+std::string layout_text(const RunSpec& spec) {
+  std::string text = degrees_text(spec.degrees);
+  for (const auto& [key, value] : spec.options) text += ", " + key + " = " + value;
+  return text;
+}
+
+RunSpec alone(const ParallelBackend& b, int steps) {
+  RunSpec spec;
+  spec.model.dtype = best_dtype(b);
+  spec.steps = steps;
+  return spec;
+}
+
+std::vector<RunSpec> small_layouts(Subject& subject, const ParallelBackend& b) {
+  std::vector<RunSpec> specs = two_data_ranks(subject, b);
+  specs.insert(specs.begin(), alone(b));
+  return specs;
 }
 
 // fp64 separates faults of logic from rounding; the others only bound the damage.

@@ -9,10 +9,12 @@ namespace yoke::conformance {
 void add_static_checks(std::vector<Check>& table);
 void add_load_checks(std::vector<Check>& table);
 void add_argument_checks(std::vector<Check>& table);
+void add_size_checks(std::vector<Check>& table);
 void add_plan_checks(std::vector<Check>& table);
 void add_life_checks(std::vector<Check>& table);
 void add_failure_checks(std::vector<Check>& table);
 void add_numeric_checks(std::vector<Check>& table);
+void add_invariant_checks(std::vector<Check>& table);
 void add_checkpoint_checks(std::vector<Check>& table);
 
 }  // namespace yoke::conformance

@@ -1,4 +1,4 @@
-// C, third part: contexts, threads, manners, memory.
+// C, fourth part: contexts, threads, manners, memory.
 #include <atomic>
 #include <barrier>
 #include <cmath>

@@ -1,7 +1,5 @@
 // N: the numbers, against the reference.
 #include <cmath>
-#include <cstring>
-#include <limits>
 
 #include "sdk/conformance/layouts.hpp"
 #include "sdk/conformance/level.hpp"
@@ -37,45 +35,25 @@ void compare(const Trace& trace, const Trace& reference, double relative) {
   if (!off.empty()) throw Failed("after " + std::to_string(trace.loss.size()) + " steps " + off);
 }
 
-std::string label(const RunSpec& spec) {
-  std::string text = degrees_text(spec.degrees);
-  for (const auto& [key, value] : spec.options) text += ", " + key + " = " + value;
-  return text;
-}
-
 // Trains as the spec says and compares with the reference. A layout is named where it fails.
 void expect_reference(Subject& subject, const ParallelBackend& b, const RunSpec& spec) {
   if (spec.degrees[YOKE_DP_REPLICATE] > 1 && updates_locally(b)) return;
   try {
     compare(train(subject, b, spec), reference_trace(subject, spec), tolerance(spec.model.dtype));
   } catch (const Failed& e) {
-    throw Failed("with " + label(spec) + ": " + e.what());
+    throw Failed("with " + layout_text(spec) + ": " + e.what());
   }
-}
-
-RunSpec one(const ParallelBackend& b, int steps = 6) {
-  RunSpec spec;
-  spec.model.dtype = best_dtype(b);
-  spec.steps = steps;
-  return spec;
 }
 
 std::string labels(const std::vector<RunSpec>& specs) {
   std::string text;
-  for (const RunSpec& spec : specs) text += (text.empty() ? "" : "; ") + label(spec);
+  for (const RunSpec& spec : specs) text += (text.empty() ? "" : "; ") + layout_text(spec);
   return text;
-}
-
-// One rank, and two along each data axis.
-std::vector<RunSpec> small_layouts(Subject& subject, const ParallelBackend& b) {
-  std::vector<RunSpec> specs = two_data_ranks(subject, b);
-  specs.insert(specs.begin(), one(b));
-  return specs;
 }
 
 std::string one_rank(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  RunSpec spec = one(b, kSteps);
+  RunSpec spec = alone(b, kSteps);
   expect_reference(subject, b, spec);
   spec.model.kind = ModelSpec::kSequence;
   expect_reference(subject, b, spec);
@@ -171,12 +149,12 @@ bool refuses(Subject& subject, const ParallelBackend& b, const RunSpec& spec) {
     Batch batch(life.split(false), 1);
     int32_t& code = codes[life.host->rank] = life.step(batch, 1, 0.01);
     if (code == YOKE_OK || (code == YOKE_INVALID_ARGUMENT && life.err.text[0] != '\0')) return;
-    throw Failed("with " + label(spec) + ", step returned " + std::to_string(code) + " ('" +
+    throw Failed("with " + layout_text(spec) + ", step returned " + std::to_string(code) + " ('" +
                  life.err.text + "'); allowed: success, or YOKE_INVALID_ARGUMENT with a text");
   });
   for (const int32_t code : codes)
     if (code != codes[0])
-      throw Failed("with " + label(spec) + ", some ranks refuse it and others do not");
+      throw Failed("with " + layout_text(spec) + ", some ranks refuse it and others do not");
   return codes[0] != YOKE_OK;
 }
 
@@ -186,7 +164,7 @@ std::string no_influence(Subject& subject) {
   for (RunSpec spec : small_layouts(subject, b)) {
     spec.model.unused = true;
     if (refuses(subject, b, spec)) {
-      refused += (refused.empty() ? "refused: " : ", ") + label(spec);
+      refused += (refused.empty() ? "refused: " : ", ") + layout_text(spec);
     } else {
       expect_reference(subject, b, spec);
     }
@@ -207,7 +185,7 @@ std::string clipping(Subject& subject) {
 
 std::string decay(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  RunSpec spec = one(b);
+  RunSpec spec = alone(b);
   for (const double weight_decay : {0.0, 0.5}) {
     spec.weight_decay = weight_decay;
     for (const bool matrices : {false, true}) {
@@ -220,7 +198,7 @@ std::string decay(Subject& subject) {
 
 std::string other_optimizers(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  RunSpec spec = one(b);
+  RunSpec spec = alone(b);
   spec.kind = YOKE_SGD;
   std::string accepted;
   for (const double momentum : {0.0, 0.9}) {
@@ -233,137 +211,11 @@ std::string other_optimizers(Subject& subject) {
   return accepted.empty() ? "it refuses sgd" : accepted;
 }
 
-// ---- What must not change
-
-enum Part { kAll, kAllButStep, kParams };
-
-State part_of(State state, Part part) {
-  std::erase_if(state, [&](const auto& item) {
-    return (part == kParams && !item.first.ends_with("/param")) ||
-           (part == kAllButStep && item.first == "optimizer/step");
-  });
-  return state;
-}
-
-// Runs body on every rank after two steps; compares the state before and after it, bit for bit.
-void expect_unchanged(Subject& subject,
-                      const ParallelBackend& b,
-                      const RunSpec& spec,
-                      const char* what,
-                      Part part,
-                      const std::function<void(Life&, StageModel&)>& body) {
-  std::vector<std::vector<Piece>> before(spec.world()), after(spec.world());
-  on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
-    life.must(life.init(), "init");
-    life.must(life.wrap(model.model()), "wrap_model");
-    for (const int64_t step : {1, 2}) {
-      Batch batch(life.split(false), step);
-      life.must(life.step(batch, step, spec.lr(step)), "step");
-    }
-    before[life.host->rank] = life.save();
-    body(life, model);
-    after[life.host->rank] = life.save();
-  });
-  const std::string off =
-      difference(part_of(assemble(after), part), part_of(assemble(before), part), 0);
-  if (!off.empty()) throw Failed("with " + label(spec) + ", after " + what + " " + off);
-}
-
-std::string nothing_changes(Subject& subject) {
-  const ParallelBackend& b = load_table(subject.path);
-  for (const RunSpec& spec : small_layouts(subject, b)) {
-    expect_unchanged(subject, b, spec, "YOKE_STEP_FORWARD_ONLY", kAll, [](Life& life, StageModel&) {
-      Batch batch(life.split(false), 9);
-      life.must(life.step(batch, 2, 0.1, YOKE_STEP_FORWARD_ONLY), "step");
-    });
-    expect_unchanged(subject, b, spec, "a step with lr = 0", kParams, [](Life& life, StageModel&) {
-      Batch batch(life.split(false), 3);
-      life.must(life.step(batch, 3, 0), "step");
-    });
-  }
-  return "";
-}
-
-// The number of the step may count on.
-std::string not_finite(Subject& subject) {
-  const ParallelBackend& b = load_table(subject.path);
-  for (const RunSpec& spec : small_layouts(subject, b)) {
-    if (updates_locally(b) && spec.degrees[YOKE_DP_REPLICATE] > 1) continue;
-    const int32_t last = spec.world() - 1;
-    const auto infinite_step = [&](Life& life, StageModel& model) {
-      model.mishap().loss_factor =
-          life.host->rank == last ? std::numeric_limits<double>::infinity() : 1;
-      Batch batch(life.split(false), 3);
-      life.must(life.step(batch, 3, spec.lr(3)), "step");
-      model.mishap().loss_factor = 1;
-      if (life.result.grad_norm == std::numeric_limits<double>::infinity()) return;
-      throw Failed("with " + label(spec) + " and a loss of inf on rank " + std::to_string(last) +
-                   ", grad_norm of rank " + std::to_string(life.host->rank) + " is " +
-                   number(life.result.grad_norm) + ", expected inf");
-    };
-    expect_unchanged(
-        subject, b, spec, "a step whose gradient norm is not finite", kAllButStep, infinite_step);
-  }
-  return "";
-}
-
-// ---- The same again
-
-std::string twice_the_same(Subject& subject) {
-  const ParallelBackend& b = load_table(subject.path);
-  std::vector<RunSpec> specs = two_ranks(subject, b);
-  specs.push_back(one(b));
-  for (const RunSpec& spec : specs) {
-    const Trace first = train(subject, b, spec), second = train(subject, b, spec);
-    const std::string off = difference(second.state, first.state, 0);
-    if (!off.empty())
-      throw Failed("with " + label(spec) + ", the second of two equal runs: " + off);
-  }
-  return "";
-}
-
-// Copies beside the one that would be written.
-std::string equal_replicas(Subject& subject) {
-  const ParallelBackend& b = load_table(subject.path);
-  if (updates_locally(b)) return "its ranks update on their own (YOKE_LOCAL_UPDATES)";
-  size_t compared = 0;
-  for (const RunSpec& spec : two_ranks(subject, b)) {
-    std::vector<std::vector<Piece>> pieces(spec.world());
-    on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
-      life.must(life.init(), "init");
-      life.must(life.wrap(model.model()), "wrap_model");
-      for (int64_t step = 1; step <= spec.steps; ++step) {
-        Batch batch(life.split(false), step);
-        life.must(life.step(batch, step, spec.lr(step)), "step");
-      }
-      pieces[life.host->rank] = life.save();
-    });
-    const State written = assemble(pieces);
-    for (int32_t rank = 0; rank < spec.world(); ++rank) {
-      for (const Piece& p : pieces[rank]) {
-        if (p.replica == 0) continue;
-        ++compared;
-        std::vector<char> expected(p.bytes.size());
-        const WholeTensor& whole = written.at(p.key);
-        const int64_t item = item_size(p.dtype);
-        for (int64_t i = 0; i < p.count; ++i)
-          std::memcpy(&expected[i * item],
-                      &whole.bytes[(p.begin + i / p.run * p.stride + i % p.run) * item],
-                      item);
-        if (expected != p.bytes)
-          throw Failed("with " + label(spec) + ", " + p.key + " of rank " + std::to_string(rank) +
-                       " differs from the copy that is written");
-      }
-    }
-  }
-  return std::to_string(compared) + " copies compared";
-}
-
 std::string every_option(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   std::string tried;
   std::vector<RunSpec> specs = two_ranks(subject, b);
-  specs.push_back(one(b));
+  specs.push_back(alone(b));
   for (const RunSpec& spec : specs) {
     for (const RunSpec& other : neighbours(subject, b, spec)) expect_reference(subject, b, other);
     tried += (tried.empty() ? "" : "; ") + degrees_text(spec.degrees) + ": " +
@@ -444,24 +296,6 @@ void add_numeric_checks(std::vector<Check>& table) {
       "Weight decay 0 and 0.5, for all parameters and for matrices only.",
       "look at YokeParameter.decay, and decay before the rest of the update",
       decay);
-  add("N11",
-      "evaluation and lr = 0 change nothing",
-      "YOKE_STEP_FORWARD_ONLY leaves the whole state as it was, bit for bit; a step with lr = 0 "
-      "the "
-      "parameters.",
-      "skip backward and update when the flag is set; multiply every change by lr",
-      nothing_changes);
-  add("N12",
-      "a norm that is not finite updates nothing",
-      "The loss is infinite on the last rank: every rank reports grad_norm +infinity, and no "
-      "parameter and no moment changes on any.",
-      "test the reduced norm, which is the same on every rank, before the update",
-      not_finite);
-  add("N13",
-      "equal runs are equal",
-      "Every run on one and on two ranks twice: the same bits.",
-      "add in an order that does not depend on time",
-      twice_the_same);
   add("N15",
       "options do not change the numbers",
       "Every other value of every option (both bools, each choice, 1 to 3) that plan accepts, on "
@@ -470,12 +304,6 @@ void add_numeric_checks(std::vector<Check>& table) {
       "mend the option that is named, or refuse its value in plan",
       every_option,
       true);
-  add("N17",
-      "replicas are equal",
-      "After 6 steps on two ranks every piece with replica > 0 has the bits of the one that is "
-      "written.",
-      "update replicas from the same reduced gradient in the same order",
-      equal_replicas);
   add("N20",
       "parameters without influence",
       "The loss does not depend on one parameter, whose gradient is then zero: the numbers of the "

@@ -168,6 +168,15 @@ RunSpec reach(Subject& subject, const ParallelBackend& backend, RunSpec spec) {
 
 // ---- One rank
 
+YokeStepArgs step_args(const YokeBatch* batch, int64_t step, double lr) {
+  YokeStepArgs args{};
+  args.header = YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS);
+  args.batch = batch;
+  args.step = step;
+  args.lr = lr;
+  return args;
+}
+
 Life::Life(const ParallelBackend& b, const Planned& planned, const YokeHost& h)
     : backend(b), host(&h), err(make_error()), planned_(planned) {
   init_args.header = YOKE_HEADER(YokeInitArgs, YOKE_ID_INIT_ARGS);
@@ -199,11 +208,7 @@ int32_t Life::wrap(const YokeModel& model) {
 
 int32_t Life::step(Batch& batch, int64_t step, double lr, uint32_t flags) {
   err = make_error();
-  YokeStepArgs args{};
-  args.header = YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS);
-  args.batch = &batch.batch();
-  args.step = step;
-  args.lr = lr;
+  YokeStepArgs args = step_args(&batch.batch(), step, lr);
   args.flags = flags;
   return border("step", [&] { return backend.step(wrapped.model, &args, &result, &err); });
 }

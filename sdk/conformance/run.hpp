@@ -90,6 +90,9 @@ bool updates_locally(const ParallelBackend& backend);
 
 // ---- One rank
 
+// Of an ordinary step.
+YokeStepArgs step_args(const YokeBatch* batch, int64_t step = 1, double lr = 0.01);
+
 // The backend on one rank. Destroys what is left in the right order.
 class Life {
  public:

