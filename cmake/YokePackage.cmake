@@ -9,7 +9,9 @@ foreach(_work libcli11-dev libfmt-dev libspdlog-dev libtomlplusplus-dev libyaml-
 endforeach()
 
 set(CPACK_GENERATOR TGZ)
-string(TOLOWER yoke-${PROJECT_VERSION}-${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR} CPACK_PACKAGE_FILE_NAME)
+# CPack leaves another name in its own variable.
+string(TOLOWER yoke-${PROJECT_VERSION}-${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR} YOKE_ARCHIVE_NAME)
+set(CPACK_PACKAGE_FILE_NAME ${YOKE_ARCHIVE_NAME})
 set(CPACK_STRIP_FILES ON)
 set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/cmake/finish_archive.cmake)
 set(CPACK_VERBATIM_VARIABLES ON)
