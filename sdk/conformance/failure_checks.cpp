@@ -1,12 +1,13 @@
 // C, last part: what goes wrong around a backend comes out as a code, and the handles stay good.
 #include <algorithm>
+#include <chrono>
+#include <future>
 #include <mutex>
 
 #include "sdk/conformance/layouts.hpp"
 #include "sdk/conformance/level.hpp"
 #include "sdk/conformance/library.hpp"
 #include "sdk/conformance/run.hpp"
-#include "sdk/conformance/taps.hpp"
 
 namespace yoke::conformance {
 namespace {
@@ -49,8 +50,7 @@ std::string cancelled_step(Subject& subject) {
   const Trace usual = train(subject, b, spec);
   std::string remark;
   on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
-    HostTap tap(*life.host);
-    life.init_args.host = &tap.host();
+    HostTap& tap = life.tap_host();
     life.must(life.init(), "init");
     life.must(life.wrap(model.model()), "wrap_model");
     tap.cancelled = true;
@@ -103,7 +103,7 @@ struct Calls {
 Calls count_calls(Subject& subject, const ParallelBackend& b, const RunSpec& spec) {
   Calls calls{};
   on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
-    ModelTap tap(model.model());
+    ModelTap& tap = life.tap(model.model());
     life.must(life.init(), "init");
     life.must(life.wrap(tap.model()), "wrap_model");
     std::copy(std::begin(tap.calls), std::end(tap.calls), calls.wrap);
@@ -131,7 +131,7 @@ std::string nth(ModelTap::Callback callback, int64_t k, const char* where) {
 }
 
 void fail_in_wrap(Life& life, const YokeModel& model, ModelTap::Callback callback, int64_t k) {
-  ModelTap tap(model);
+  ModelTap& tap = life.tap(model);
   tap.fail_after[callback] = k;
   const std::string what = nth(callback, k, "wrap_model");
   const int32_t code = life.wrap(tap.model());
@@ -150,7 +150,7 @@ void fail_in_step(Subject& subject,
                   ModelTap::Callback callback,
                   int64_t k) {
   on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
-    ModelTap tap(model.model());
+    ModelTap& tap = life.tap(model.model());
     life.must(life.init(), "init");
     life.must(life.wrap(tap.model()), "wrap_model");
     const State before = assemble({life.save()});
@@ -215,11 +215,17 @@ std::string lost_peer(Subject& subject) {
   std::string wrong;
   const auto layouts = two_ranks(subject, b);
   for (const RunSpec& spec : layouts) {
+    std::promise<void> wrapped;  // by rank 0, which would otherwise lose its peer in wrap_model
+    const auto is_wrapped = wrapped.get_future().share();
     try {
       on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
         life.must(life.init(), "init");
         life.must(life.wrap(model.model()), "wrap_model");
-        if (life.host->rank == 1) throw Lost{};
+        if (life.host->rank == 1) {
+          is_wrapped.wait_for(std::chrono::seconds(20));
+          throw Lost{};
+        }
+        wrapped.set_value();
         Batch batch(life.split(false), 1);
         const int32_t code = life.step(batch, 1, 0.01);
         const std::lock_guard lock(mutex);
@@ -241,8 +247,7 @@ std::string failing_collective(Subject& subject) {
   const auto layouts = two_ranks(subject, b);
   for (const RunSpec& spec : layouts) {
     on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
-      HostTap tap(*life.host);
-      life.init_args.host = &tap.host();
+      HostTap& tap = life.tap_host();
       life.must(life.init(), "init");
       life.must(life.wrap(model.model()), "wrap_model");
       tap.fail_collective = 0;
@@ -266,9 +271,7 @@ std::string no_services(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   for (const RunSpec& spec : two_ranks(subject, b)) {
     on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
-      HostTap tap(*life.host);
-      tap.without_services = true;
-      life.init_args.host = &tap.host();
+      life.tap_host().without_services = true;
       const bool made = life.init() == YOKE_OK;
       if (made && life.wrap(model.model()) == YOKE_OK)
         throw Failed("init and wrap_model of " + degrees_text(spec.degrees) +

@@ -11,7 +11,6 @@
 #include "sdk/conformance/manners.hpp"
 #include "sdk/conformance/progress.hpp"
 #include "sdk/conformance/run.hpp"
-#include "sdk/conformance/taps.hpp"
 #include "yoke/tensor.hpp"
 
 namespace yoke::conformance {
@@ -155,8 +154,7 @@ std::string prints_nothing(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   Silence silence;
   on_ranks(subject, b, short_run(), [&](Life& life, StageModel& model) {
-    HostTap tap(*life.host);
-    life.init_args.host = &tap.host();
+    HostTap& tap = life.tap_host();
     live(life, model.model());
     if (!tap.log_fault().empty()) throw Failed(tap.log_fault());
   });
@@ -170,8 +168,7 @@ std::string silent_after_destroy(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   on_ranks(subject, b, short_run(), [&](Life& life, StageModel& model) {
     live(life, model.model());  // what LibTorch and the C library start once, they start here
-    HostTap tap(*life.host);
-    life.init_args.host = &tap.host();
+    HostTap& tap = life.tap_host();
     const ProcessState before = ProcessState::look();
     live(life, model.model());
     const int64_t calls = tap.calls;
@@ -205,20 +202,20 @@ std::string good_manners(Subject& subject) {
   return "";
 }
 
-std::string gives_back(Subject& subject) {
-  const ParallelBackend& b = load_table(subject.path);
-  const RunSpec spec = short_run();
-  const Trace usual = train(subject, b, spec);
-  std::string remark;
-  on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
-    ModelTap tap(model.model());
+// Trains a step or two and looks at what is owed in the end. Gradients are copies that are kept,
+// and become garbage after their call if `spoil` says so.
+State watched_run(Subject& subject, const RunSpec& spec, bool spoil, std::string& remark) {
+  State state;
+  on_ranks(subject, load_table(subject.path), spec, [&](Life& life, StageModel& model) {
+    ModelTap& tap = life.tap(model.model());
+    tap.spoil = spoil;
     life.must(life.init(), "init");
     life.must(life.wrap(tap.model()), "wrap_model");
     for (int64_t step = 1; step <= spec.steps; ++step) {
       Batch batch(life.split(false), step);
       life.must(life.step(batch, step, spec.lr(step)), "step");
     }
-    const State state = assemble({life.save()});
+    state = assemble({life.save()});
     {
       Batch batch(life.split(false), 1);
       life.must(life.step(batch, spec.steps, 0, YOKE_STEP_FORWARD_ONLY), "step");
@@ -226,12 +223,19 @@ std::string gives_back(Subject& subject) {
     life.destroy_model();
     life.destroy();
     if (!tap.owed().empty()) throw Failed("after destroy, " + tap.owed());
-    const std::string off = difference(state, usual.state, 0);
-    if (!off.empty())
-      throw Failed("with gradients that are garbage after on_grad_ready returned, " + off);
     if (tap.calls[ModelTap::kForward] == 0)
       remark = "it uses the LibTorch blocks, not the callbacks";
   });
+  return state;
+}
+
+std::string gives_back(Subject& subject) {
+  const RunSpec spec = short_run();
+  std::string remark;
+  const State usual = watched_run(subject, spec, false, remark);
+  const std::string off = difference(watched_run(subject, spec, true, remark), usual, 0);
+  if (!off.empty())
+    throw Failed("with gradients that are garbage after on_grad_ready returned, " + off);
   return remark;
 }
 
@@ -240,7 +244,7 @@ std::string any_layout(Subject& subject) {
   const RunSpec spec = short_run();
   const Trace usual = train(subject, b, spec);
   on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
-    ModelTap tap(model.model());
+    ModelTap& tap = life.tap(model.model());
     tap.disguise = true;
     life.must(life.init(), "init");
     life.must(life.wrap(tap.model()), "wrap_model");

@@ -275,6 +275,16 @@ void Life::load(const State& state) {
        "checkpoint");
 }
 
+HostTap& Life::tap_host() {
+  host_tap_ = std::make_unique<HostTap>(*host);
+  init_args.host = &host_tap_->host();
+  return *host_tap_;
+}
+
+ModelTap& Life::tap(const YokeModel& model) {
+  return *model_taps_.emplace_back(std::make_unique<ModelTap>(model));
+}
+
 Split Life::split(bool uneven) const {
   const YokePlan& p = planned_.plan;
   const int32_t shards = p.degree[YOKE_DP_SHARD];

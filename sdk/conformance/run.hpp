@@ -11,6 +11,7 @@
 #include "sdk/conformance/batch.hpp"
 #include "sdk/conformance/check.hpp"
 #include "sdk/conformance/state.hpp"
+#include "sdk/conformance/taps.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke::conformance {
@@ -117,6 +118,10 @@ class Life {
 
   Split split(bool uneven) const;  // of this data rank
 
+  // The host of `init`, and a model for `wrap`, with the kit in between; they last as long as this.
+  HostTap& tap_host();
+  ModelTap& tap(const YokeModel& model);
+
   const ParallelBackend& backend;
   const YokeHost* host;
   YokeInitArgs init_args{};
@@ -127,6 +132,8 @@ class Life {
 
  private:
   const Planned& planned_;
+  std::unique_ptr<HostTap> host_tap_;
+  std::vector<std::unique_ptr<ModelTap>> model_taps_;
 };
 
 // Runs body on every rank of an accepted plan, before init; the Life is destroyed after it.

@@ -211,26 +211,11 @@ struct ModelTap::Slots {
     mine.on_grad_ready = [](void* r, int64_t param, const YokeTensor* grad, YokeError* e) {
       auto& to = *static_cast<Receiver*>(r);
       return to.tap.disguise ? hand_on_copy(to.args, param, *grad, e)
-                             : hand_on(to.args, param, *grad, e);
+                             : to.tap.hand_on(to.args, param, *grad, e);
     };
     const int32_t code = tap.real_.block_backward(tap.real_.ctx, &mine, grad_in, err);
     if (code == YOKE_OK && grad_in != nullptr && *grad_in != nullptr)
       *grad_in = tap.watched(*grad_in);
-    return code;
-  }
-
-  // A borrowed gradient is garbage after the call.
-  static int32_t hand_on(const YokeBackwardArgs& args,
-                         int64_t param,
-                         const YokeTensor& grad,
-                         YokeError* err) {
-    std::vector<char> copy(numel(grad) * item_size(YOKE_DTYPE_OF(grad.dtype)));
-    std::memcpy(copy.data(), data<const char>(grad), copy.size());
-    YokeTensor view = grad;
-    view.data = copy.data();
-    view.byte_offset = 0;
-    const int32_t code = args.on_grad_ready(args.on_grad_ctx, param, &view, err);
-    std::memset(copy.data(), 0xff, copy.size());  // NaN in every floating dtype
     return code;
   }
 
@@ -289,6 +274,21 @@ int32_t ModelTap::fails(Callback callback, YokeError* err) {
   if (fail_after[callback] < 0 || fail_after[callback]-- > 0) return YOKE_OK;
   return fill(
       err, YOKE_RESOURCE_EXHAUSTED, std::string("the check made ") + name(callback) + " fail");
+}
+
+int32_t ModelTap::hand_on(const YokeBackwardArgs& args,
+                          int64_t param,
+                          const YokeTensor& grad,
+                          YokeError* err) {
+  const auto* values = data<const char>(grad);
+  const size_t bytes = numel(grad) * item_size(YOKE_DTYPE_OF(grad.dtype));
+  std::vector<char>& copy = lent_.emplace_back(values, values + bytes);
+  YokeTensor view = grad;
+  view.data = copy.data();
+  view.byte_offset = 0;
+  const int32_t code = args.on_grad_ready(args.on_grad_ctx, param, &view, err);
+  if (spoil) std::memset(copy.data(), 0xff, copy.size());  // NaN in every floating dtype
+  return code;
 }
 
 YokeManagedTensor* ModelTap::watched(YokeManagedTensor* real) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -52,6 +53,7 @@ class ModelTap {
   static const char* name(Callback callback);
   int64_t fail_after[kNumCallbacks];  // calls left before the one that fails; -1 = never
   int64_t calls[kNumCallbacks] = {};
+  bool spoil = true;      // gradients become garbage after their call
   bool disguise = false;  // gradients at an offset, with strides written out
 
   // What a backend still owes, in words; "" = nothing.
@@ -62,6 +64,11 @@ class ModelTap {
   struct Saved;
   struct Carry;
   int32_t fails(Callback callback, YokeError* err);
+  // Lends a copy of the gradient.
+  int32_t hand_on(const YokeBackwardArgs& args,
+                  int64_t param,
+                  const YokeTensor& grad,
+                  YokeError* err);
   YokeManagedTensor* watched(YokeManagedTensor* real);
 
   const YokeModel& real_;
@@ -69,6 +76,7 @@ class ModelTap {
   int64_t live_saved_ = 0;
   std::shared_ptr<std::atomic<int64_t>> live_carries_;  // deleters may run late, on any thread
   std::string misuse_;
+  std::deque<std::vector<char>> lent_;  // kept, so that who reads too late finds what is in it
 };
 
 }  // namespace yoke::conformance
