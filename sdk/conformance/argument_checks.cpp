@@ -193,38 +193,35 @@ std::string destroy_forgives(Subject& subject) {
   return "";
 }
 
+constexpr Check kRows[] = {
+    {"C1",
+     "NULL is refused",
+     "Every pointer argument of plan, init, wrap_model, step and checkpoint is NULL once, the "
+     "others right: YOKE_INVALID_ARGUMENT with a text, also with err NULL; a step works "
+     "afterwards.",
+     "check every pointer before it is used (REQUIRE in sdk/examples/serial.c)",
+     null_arguments},
+    {"C6",
+     "a wrong struct is refused",
+     "Every argument struct has a wrong struct_id once: YOKE_INVALID_ARGUMENT with a text.",
+     "compare header.struct_id before anything else of the struct is read",
+     wrong_structs},
+    {"C12",
+     "calls before their time are refused",
+     "wrap_model, step and checkpoint with a NULL handle: YOKE_FAILED_PRECONDITION with a text.",
+     "check the handle first",
+     before_its_time},
+    {"C13",
+     "destroying nothing is fine",
+     "destroy_model and destroy take NULL and a pointer to NULL, and set the pointer to NULL.",
+     "return early for NULL, and write *pointer = NULL at the end",
+     destroy_forgives},
+};
+
 }  // namespace
 
 void add_argument_checks(std::vector<Check>& table) {
-  const auto add = [&](const char* id,
-                       const char* title,
-                       const char* requirement,
-                       const char* fix,
-                       std::string (*live)(Subject&)) {
-    table.push_back({id, title, requirement, Fault::kPlugin, fix, nullptr, live});
-  };
-  add("C1",
-      "NULL is refused",
-      "Every pointer argument of plan, init, wrap_model, step and checkpoint is NULL once, the "
-      "others "
-      "right: YOKE_INVALID_ARGUMENT with a text, also with err NULL; a step works afterwards.",
-      "check every pointer before it is used (REQUIRE in sdk/examples/serial.c)",
-      null_arguments);
-  add("C6",
-      "a wrong struct is refused",
-      "Every argument struct has a wrong struct_id once: YOKE_INVALID_ARGUMENT with a text.",
-      "compare header.struct_id before anything else of the struct is read",
-      wrong_structs);
-  add("C12",
-      "calls before their time are refused",
-      "wrap_model, step and checkpoint with a NULL handle: YOKE_FAILED_PRECONDITION with a text.",
-      "check the handle first",
-      before_its_time);
-  add("C13",
-      "destroying nothing is fine",
-      "destroy_model and destroy take NULL and a pointer to NULL, and set the pointer to NULL.",
-      "return early for NULL, and write *pointer = NULL at the end",
-      destroy_forgives);
+  table.insert(table.end(), std::begin(kRows), std::end(kRows));
 }
 
 }  // namespace yoke::conformance

@@ -36,11 +36,11 @@ struct Check {
   const char* id;
   const char* title;        // what holds, a few words
   const char* requirement;  // what is checked, and how
-  Fault fault;              // who is to blame, usually
   const char* fix;
-  std::string (*file)(const LibraryFile& file) = nullptr;  // runs nothing of the backend
   std::string (*live)(Subject& subject) = nullptr;
-  bool deep = false;  // only with --deep: it takes seconds
+  bool deep = false;                                       // only with --deep: it takes seconds
+  Fault fault = Fault::kPlugin;                            // who is to blame, usually
+  std::string (*file)(const LibraryFile& file) = nullptr;  // runs nothing of the backend
 };
 
 // All checks, in the order of their levels. Ids are never used again.

@@ -177,47 +177,42 @@ std::string visitor_says_no(Subject& subject) {
   return "";
 }
 
+constexpr Check kRows[] = {
+    {"K1",
+     "a run goes on bit for bit",
+     "3 steps, SAVE, LOAD into a new context, 3 more steps: the bits of 6 steps, on one rank and "
+     "on two along each axis.",
+     "save and load moments and the number of the step too; keep nothing else between steps",
+     goes_on},
+    {"K2",
+     "in another layout too",
+     "A state saved with one layout is loaded with the next one; the numbers are those of the "
+     "reference.",
+     "say truly which elements a piece holds: begin, count, run, stride",
+     other_layouts},
+    {"K3",
+     "states can be exchanged",
+     "A state of the reference is loaded and trained on, and the other way round.",
+     "use the names and kinds of the contract, with the meaning that the formulas give them",
+     with_the_reference},
+    {"K8",
+     "pieces tile every tensor once",
+     "All parameters, moments of the trainable ones and the step; pieces with replica 0 of all "
+     "ranks cover every element exactly once; DESCRIBE shows the pieces of SAVE without views.",
+     "give replica 0 to one rank of those that hold the same elements",
+     tiles},
+    {"K10",
+     "the visitor's error ends the call",
+     "The second visit of SAVE, DESCRIBE and LOAD fails: checkpoint returns that code and visits "
+     "no more; after another LOAD the model trains.",
+     "return the visitor's code at once",
+     visitor_says_no},
+};
+
 }  // namespace
 
 void add_checkpoint_checks(std::vector<Check>& table) {
-  const auto add = [&](const char* id,
-                       const char* title,
-                       const char* requirement,
-                       const char* fix,
-                       std::string (*live)(Subject&)) {
-    table.push_back({id, title, requirement, Fault::kPlugin, fix, nullptr, live});
-  };
-  add("K1",
-      "a run goes on bit for bit",
-      "3 steps, SAVE, LOAD into a new context, 3 more steps: the bits of 6 steps, on one rank and "
-      "on "
-      "two along each axis.",
-      "save and load moments and the number of the step too; keep nothing else between steps",
-      goes_on);
-  add("K2",
-      "in another layout too",
-      "A state saved with one layout is loaded with the next one; the numbers are those of the "
-      "reference.",
-      "say truly which elements a piece holds: begin, count, run, stride",
-      other_layouts);
-  add("K3",
-      "states can be exchanged",
-      "A state of the reference is loaded and trained on, and the other way round.",
-      "use the names and kinds of the contract, with the meaning that the formulas give them",
-      with_the_reference);
-  add("K8",
-      "pieces tile every tensor once",
-      "All parameters, moments of the trainable ones and the step; pieces with replica 0 of all "
-      "ranks "
-      "cover every element exactly once; DESCRIBE shows the pieces of SAVE without views.",
-      "give replica 0 to one rank of those that hold the same elements",
-      tiles);
-  add("K10",
-      "the visitor's error ends the call",
-      "The second visit of SAVE, DESCRIBE and LOAD fails: checkpoint returns that code and visits "
-      "no more; after another LOAD the model trains.",
-      "return the visitor's code at once",
-      visitor_says_no);
+  table.insert(table.end(), std::begin(kRows), std::end(kRows));
 }
 
 }  // namespace yoke::conformance

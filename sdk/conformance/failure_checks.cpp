@@ -286,58 +286,51 @@ std::string no_services(Subject& subject) {
   return "";
 }
 
+constexpr Check kRows[] = {
+    {"C17",
+     "a run can be cancelled",
+     "check_cancel says 1 during a step: YOKE_CANCELLED or success, and the next steps give the "
+     "bits of a run that was not cancelled.",
+     "return YOKE_CANCELLED, and let LOAD replace the whole state",
+     cancelled_step},
+    {"C18",
+     "a callback that fails is handed on",
+     "The first, middle and last call of init_param, bind_param, block_forward and block_backward "
+     "fail in wrap_model and in step: the same code and text come out, results are 0, everything "
+     "is given back, after a LOAD the next steps give the bits of a run without failure.",
+     "return the code of a callback at once, drop what is saved, update nothing",
+     failing_callbacks},
+    {"C28",
+     "a lost peer is an error",
+     "On two ranks along each declared axis, rank 1 is lost before a step: step of rank 0 returns "
+     "YOKE_UNAVAILABLE.",
+     "hand on the code of a collective that failed",
+     lost_peer},
+    {"C35",
+     "a collective that fails is handed on",
+     "The first collective of a step fails with YOKE_UNAVAILABLE: step returns that code, and "
+     "destroy works.",
+     "check the code of every collective and of wait",
+     failing_collective},
+    {"C36",
+     "a missing service is refused",
+     "A host without services and two ranks: init or wrap_model fails with a text and leaves no "
+     "handle.",
+     "test what get_service returned for NULL",
+     no_services},
+    {"C37",
+     "a block that fails is handed on",
+     "The forward of a block fails inside the model, LibTorch blocks included: its code and text "
+     "come out of step, results are 0, after a LOAD the next steps give the bits of a run without "
+     "failure.",
+     "catch what the block throws, drop its graph, update nothing",
+     failing_blocks},
+};
+
 }  // namespace
 
 void add_failure_checks(std::vector<Check>& table) {
-  const auto add = [&](const char* id,
-                       const char* title,
-                       const char* requirement,
-                       const char* fix,
-                       std::string (*live)(Subject&)) {
-    table.push_back({id, title, requirement, Fault::kPlugin, fix, nullptr, live});
-  };
-  add("C17",
-      "a run can be cancelled",
-      "check_cancel says 1 during a step: YOKE_CANCELLED or success, and the next steps give the "
-      "bits "
-      "of a run that was not cancelled.",
-      "return YOKE_CANCELLED, and let LOAD replace the whole state",
-      cancelled_step);
-  add("C18",
-      "a callback that fails is handed on",
-      "The first, middle and last call of init_param, bind_param, block_forward and block_backward "
-      "fail in wrap_model and in step: the same code and text come out, results are 0, everything "
-      "is "
-      "given back, after a LOAD the next steps give the bits of a run without failure.",
-      "return the code of a callback at once, drop what is saved, update nothing",
-      failing_callbacks);
-  add("C28",
-      "a lost peer is an error",
-      "On two ranks along each declared axis, rank 1 is lost before a step: step of rank 0 returns "
-      "YOKE_UNAVAILABLE.",
-      "hand on the code of a collective that failed",
-      lost_peer);
-  add("C35",
-      "a collective that fails is handed on",
-      "The first collective of a step fails with YOKE_UNAVAILABLE: step returns that code, and "
-      "destroy "
-      "works.",
-      "check the code of every collective and of wait",
-      failing_collective);
-  add("C36",
-      "a missing service is refused",
-      "A host without services and two ranks: init or wrap_model fails with a text and leaves no "
-      "handle.",
-      "test what get_service returned for NULL",
-      no_services);
-  add("C37",
-      "a block that fails is handed on",
-      "The forward of a block fails inside the model, LibTorch blocks included: its code and text "
-      "come "
-      "out of step, results are 0, after a LOAD the next steps give the bits of a run without "
-      "failure.",
-      "catch what the block throws, drop its graph, update nothing",
-      failing_blocks);
+  table.insert(table.end(), std::begin(kRows), std::end(kRows));
 }
 
 }  // namespace yoke::conformance

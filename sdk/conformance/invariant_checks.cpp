@@ -132,40 +132,36 @@ std::string equal_replicas(Subject& subject) {
   return std::to_string(compared) + " copies compared";
 }
 
+constexpr Check kRows[] = {
+    {"N11",
+     "evaluation and lr = 0 change nothing",
+     "YOKE_STEP_FORWARD_ONLY leaves the whole state as it was, bit for bit; a step with lr = 0 the "
+     "parameters.",
+     "skip backward and update when the flag is set; multiply every change by lr",
+     nothing_changes},
+    {"N12",
+     "a norm that is not finite updates nothing",
+     "The loss is infinite on the last rank: every rank reports grad_norm +infinity, and the state "
+     "of none changes, the number of the step included.",
+     "test the reduced norm, which is the same on every rank, before the update",
+     not_finite},
+    {"N13",
+     "equal runs are equal",
+     "Every run on one and on two ranks twice: the same bits.",
+     "add in an order that does not depend on time",
+     twice_the_same},
+    {"N17",
+     "replicas are equal",
+     "After 6 steps on two ranks every piece with replica > 0 has the bits of the one that is "
+     "written.",
+     "update replicas from the same reduced gradient in the same order",
+     equal_replicas},
+};
+
 }  // namespace
 
 void add_invariant_checks(std::vector<Check>& table) {
-  const auto add = [&](const char* id,
-                       const char* title,
-                       const char* requirement,
-                       const char* fix,
-                       std::string (*live)(Subject&)) {
-    table.push_back({id, title, requirement, Fault::kPlugin, fix, nullptr, live});
-  };
-  add("N11",
-      "evaluation and lr = 0 change nothing",
-      "YOKE_STEP_FORWARD_ONLY leaves the whole state as it was, bit for bit; a step with lr = 0 "
-      "the "
-      "parameters.",
-      "skip backward and update when the flag is set; multiply every change by lr",
-      nothing_changes);
-  add("N12",
-      "a norm that is not finite updates nothing",
-      "The loss is infinite on the last rank: every rank reports grad_norm +infinity, and the "
-      "state of none changes, the number of the step included.",
-      "test the reduced norm, which is the same on every rank, before the update",
-      not_finite);
-  add("N13",
-      "equal runs are equal",
-      "Every run on one and on two ranks twice: the same bits.",
-      "add in an order that does not depend on time",
-      twice_the_same);
-  add("N17",
-      "replicas are equal",
-      "After 6 steps on two ranks every piece with replica > 0 has the bits of the one that is "
-      "written.",
-      "update replicas from the same reduced gradient in the same order",
-      equal_replicas);
+  table.insert(table.end(), std::begin(kRows), std::end(kRows));
 }
 
 }  // namespace yoke::conformance

@@ -303,77 +303,68 @@ std::string honest_results(Subject& subject) {
   return "";
 }
 
+constexpr Check kRows[] = {
+    {"C14",
+     "lives leave nothing behind",
+     "40 lives from init to destroy: threads and descriptors as after the 10th, resident memory "
+     "within 16 MiB.",
+     "free in destroy_model and destroy what wrap_model and init made",
+     leaves_nothing_behind},
+    {"C21",
+     "contexts are independent",
+     "Two contexts are trained by two threads at the same time: each ends with the bits of one "
+     "that was alone.",
+     "keep state in the context and the model, none in static variables",
+     independent_contexts},
+    {"C22",
+     "calls are not tied to a thread",
+     "init, wrap_model, every step, checkpoint and both destroys run on threads of their own: the "
+     "same bits.",
+     "keep nothing in thread_local variables between calls",
+     any_thread},
+    {"C23",
+     "it prints nothing and logs well",
+     "A life leaves stdout and stderr empty; lines of the log have a level of 1 to 4, are UTF-8 "
+     "and have no newline.",
+     "hand lines to host->log",
+     prints_nothing},
+    {"C24",
+     "after destroy there is silence",
+     "After destroy there are no more threads than before init, and the host is not called any "
+     "more.",
+     "join every thread in destroy",
+     silent_after_destroy},
+    {"C25",
+     "the process stays as it was",
+     "A life leaves current directory, locale, umask, environment, signal handlers, floating-point "
+     "mode and, from the second one on, descriptors as they were.",
+     "remove the call, or put back what it changed before the function returns",
+     good_manners},
+    {"C26",
+     "what is owned is given back, what is borrowed is not kept",
+     "Every `saved` goes to block_backward or drop_saved once, every managed tensor to its deleter "
+     "before destroy returns; gradients and inputs are garbage after their call, and the bits are "
+     "the same.",
+     "copy a gradient inside on_grad_ready; delete carry_out after the backward that used it",
+     gives_back},
+    {"C27",
+     "tensors may lie anywhere",
+     "Inputs and gradients come with a byte_offset and with strides that say compact: the same "
+     "bits.",
+     "read data + byte_offset (yoke::data does), and take NULL strides for compact",
+     any_layout},
+    {"C30",
+     "results are plausible or unknown",
+     "Bytes of wrap_model are -1 or at least what one rank needs; a step reports a finite loss, "
+     "the weight of its targets and a norm above 0 or NaN, YOKE_STEP_FORWARD_ONLY no norm (NaN).",
+     "write -1 or NaN for what you do not know",
+     honest_results},
+};
+
 }  // namespace
 
 void add_life_checks(std::vector<Check>& table) {
-  const auto add = [&](const char* id,
-                       const char* title,
-                       const char* requirement,
-                       const char* fix,
-                       std::string (*live_check)(Subject&)) {
-    table.push_back({id, title, requirement, Fault::kPlugin, fix, nullptr, live_check});
-  };
-  add("C14",
-      "lives leave nothing behind",
-      "40 lives from init to destroy: threads and descriptors as after the 10th, resident memory "
-      "within 16 MiB.",
-      "free in destroy_model and destroy what wrap_model and init made",
-      leaves_nothing_behind);
-  add("C21",
-      "contexts are independent",
-      "Two contexts are trained by two threads at the same time: each ends with the bits of one "
-      "that "
-      "was alone.",
-      "keep state in the context and the model, none in static variables",
-      independent_contexts);
-  add("C22",
-      "calls are not tied to a thread",
-      "init, wrap_model, every step, checkpoint and both destroys run on threads of their own: the "
-      "same bits.",
-      "keep nothing in thread_local variables between calls",
-      any_thread);
-  add("C23",
-      "it prints nothing and logs well",
-      "A life leaves stdout and stderr empty; lines of the log have a level of 1 to 4, are UTF-8 "
-      "and "
-      "have no newline.",
-      "hand lines to host->log",
-      prints_nothing);
-  add("C24",
-      "after destroy there is silence",
-      "After destroy there are no more threads than before init, and the host is not called any "
-      "more.",
-      "join every thread in destroy",
-      silent_after_destroy);
-  add("C25",
-      "the process stays as it was",
-      "A life leaves current directory, locale, umask, environment, signal handlers, "
-      "floating-point "
-      "mode and, from the second one on, descriptors as they were.",
-      "remove the call, or put back what it changed before the function returns",
-      good_manners);
-  add("C26",
-      "what is owned is given back, what is borrowed is not kept",
-      "Every `saved` goes to block_backward or drop_saved once, every managed tensor to its "
-      "deleter "
-      "before destroy returns; gradients and inputs are garbage after their call, and the bits are "
-      "the "
-      "same.",
-      "copy a gradient inside on_grad_ready; delete carry_out after the backward that used it",
-      gives_back);
-  add("C27",
-      "tensors may lie anywhere",
-      "Inputs and gradients come with a byte_offset and with strides that say compact: the same "
-      "bits.",
-      "read data + byte_offset (yoke::data does), and take NULL strides for compact",
-      any_layout);
-  add("C30",
-      "results are plausible or unknown",
-      "Bytes of wrap_model are -1 or at least what one rank needs; a step reports a finite loss, "
-      "the "
-      "weight of its targets and a norm above 0 or NaN, YOKE_STEP_FORWARD_ONLY no norm (NaN).",
-      "write -1 or NaN for what you do not know",
-      honest_results);
+  table.insert(table.end(), std::begin(kRows), std::end(kRows));
 }
 
 }  // namespace yoke::conformance

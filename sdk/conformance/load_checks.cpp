@@ -193,75 +193,63 @@ std::string describe_is_pure(Subject& subject) {
   return "";
 }
 
+constexpr Check kRows[] = {
+    {"L1",
+     "it loads",
+     "dlopen with RTLD_NOW and RTLD_LOCAL from / as the current directory: every undefined symbol "
+     "and library is found, and constructors come back.",
+     "link what defines the symbol (-Wl,-z,defs finds it when it is built), or give it a run path",
+     loads,
+     false,
+     Fault::kToolchain},
+    {"L2",
+     "loading has no effect but itself",
+     "dlopen, entry and describe create no thread and no descriptor, print nothing, and leave "
+     "environment, signals, locale, current directory and floating-point mode alone.",
+     "move what constructors and static objects do into init",
+     loads_quietly},
+    {"L3",
+     "entry gives one table",
+     "entry returns the same pointer at every call, also from 8 threads at once.",
+     "return the address of a static constant table",
+     entry_is_constant},
+    {"L4",
+     "a newer host is welcome",
+     "entry accepts host_minor of this host and one 100 above, and survives 0.",
+     "never compare host_minor for equality; put the oldest usable host into min_host_minor",
+     any_host_minor},
+    {"L6",
+     "refusals have a reason",
+     "entry does not refuse this host, and describe(NULL) is YOKE_INVALID_ARGUMENT with a text.",
+     "write what failed, the value given and what is allowed into err->text",
+     refusal_has_a_text},
+    {"L7",
+     "the table is one of version 1",
+     "struct_id and struct_size, abi_major 1, min_host_minor not above this host, reserved 0.",
+     "fill the header with YOKE_HEADER and the versions with YOKE_ABI_MAJOR and YOKE_ABI_MINOR",
+     table_fits},
+    {"L8",
+     "every function is there",
+     "No slot of version 1.0 is NULL.",
+     "fill in all eight functions",
+     slots_are_there},
+    {"L12",
+     "the description is well formed",
+     "Strings end in 0, name is [a-z][a-z0-9_]* and that of the file, axes, ZeRO stages and dtypes "
+     "exist, options have a key, a type, a doc and a default that the host accepts.",
+     "mend the field that is named",
+     description_is_well_formed},
+    {"L13",
+     "describe is pure",
+     "describe gives the same description at every call, also from 8 threads at once.",
+     "return the address of a static constant description",
+     describe_is_pure},
+};
+
 }  // namespace
 
 void add_load_checks(std::vector<Check>& table) {
-  const auto add = [&](const char* id,
-                       const char* title,
-                       const char* requirement,
-                       Fault fault,
-                       const char* fix,
-                       std::string (*live)(Subject&)) {
-    table.push_back({id, title, requirement, fault, fix, nullptr, live});
-  };
-  add("L1",
-      "it loads",
-      "dlopen with RTLD_NOW and RTLD_LOCAL from / as the current directory: every undefined symbol "
-      "and library is found, and constructors come back.",
-      Fault::kToolchain,
-      "link what defines the symbol (-Wl,-z,defs finds it when it is built), or give it a run path",
-      loads);
-  add("L2",
-      "loading has no effect but itself",
-      "dlopen, entry and describe create no thread and no descriptor, print nothing, and leave "
-      "environment, signals, locale, current directory and floating-point mode alone.",
-      Fault::kPlugin,
-      "move what constructors and static objects do into init",
-      loads_quietly);
-  add("L3",
-      "entry gives one table",
-      "entry returns the same pointer at every call, also from 8 threads at once.",
-      Fault::kPlugin,
-      "return the address of a static constant table",
-      entry_is_constant);
-  add("L4",
-      "a newer host is welcome",
-      "entry accepts host_minor of this host and one 100 above, and survives 0.",
-      Fault::kPlugin,
-      "never compare host_minor for equality; put the oldest usable host into min_host_minor",
-      any_host_minor);
-  add("L6",
-      "refusals have a reason",
-      "entry does not refuse this host, and describe(NULL) is YOKE_INVALID_ARGUMENT with a text.",
-      Fault::kPlugin,
-      "write what failed, the value given and what is allowed into err->text",
-      refusal_has_a_text);
-  add("L7",
-      "the table is one of version 1",
-      "struct_id and struct_size, abi_major 1, min_host_minor not above this host, reserved 0.",
-      Fault::kPlugin,
-      "fill the header with YOKE_HEADER and the versions with YOKE_ABI_MAJOR and YOKE_ABI_MINOR",
-      table_fits);
-  add("L8",
-      "every function is there",
-      "No slot of version 1.0 is NULL.",
-      Fault::kPlugin,
-      "fill in all eight functions",
-      slots_are_there);
-  add("L12",
-      "the description is well formed",
-      "Strings end in 0, name is [a-z][a-z0-9_]* and that of the file, axes, ZeRO stages and "
-      "dtypes "
-      "exist, options have a key, a type, a doc and a default that the host accepts.",
-      Fault::kPlugin,
-      "mend the field that is named",
-      description_is_well_formed);
-  add("L13",
-      "describe is pure",
-      "describe gives the same description at every call, also from 8 threads at once.",
-      Fault::kPlugin,
-      "return the address of a static constant description",
-      describe_is_pure);
+  table.insert(table.end(), std::begin(kRows), std::end(kRows));
 }
 
 }  // namespace yoke::conformance

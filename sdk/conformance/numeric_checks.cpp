@@ -224,97 +224,89 @@ std::string every_option(Subject& subject) {
   return tried;
 }
 
+constexpr Check kRows[] = {
+    {"N1",
+     "one rank gives the right numbers",
+     "20 steps of AdamW with decay and clipping on both models: loss, norm, parameters and moments "
+     "within 1e-9 of the reference in fp64 (2e-4 in fp32 if that is the best it has).",
+     "compare the update with the formulas at YokeOptimizer: decay first, bias correction by the "
+     "number of the step, the norm before clipping",
+     one_rank},
+    {"N2",
+     "so do two ranks along each axis",
+     "The same on two ranks along each declared axis alone; results are the same on every rank.",
+     "sum gradients over data ranks (and cp) once; loss_grad is 1 / token_weight of the whole "
+     "batch",
+     each_axis},
+    {"N3",
+     "so do four ranks",
+     "The same on four ranks along each declared axis, and 2 x 2 along each pair that plan "
+     "accepts.",
+     "look at the pair that is named: gradients summed over both axes, moments sharded over the "
+     "right one",
+     combinations,
+     true},
+    {"N4",
+     "every declared dtype trains",
+     "6 steps in each declared dtype on one rank and on two along each data axis: losses within "
+     "2e-4 (fp32) and 5e-2 (bf16) of the fp64 reference.",
+     "keep an fp32 master copy for bf16, and reduce in reduce_dtype",
+     every_dtype},
+    {"N5",
+     "a mean over targets, not of means",
+     "Data ranks and micro-batches with different numbers of targets.",
+     "give the last block loss_grad = 1 / batch->token_weight, and sum",
+     uneven_weights},
+    {"N6",
+     "micro-batches add up",
+     "The batch in micro-batches of 1 and of 2 sequences gives the numbers of one big batch.",
+     "add gradients over micro-batches, reduce and update once",
+     accumulation},
+    {"N7",
+     "sizes need not divide",
+     "A model with 5, 7 and 11 in its shapes and a scalar, on two ranks along each data axis.",
+     "pad flat buffers, or let the last rank hold less",
+     odd_sizes},
+    {"N8",
+     "tied and frozen parameters",
+     "One parameter stands in two blocks (and not), one is frozen.",
+     "add the gradients of every block of a tied parameter; update nothing that is not trainable",
+     tied_and_frozen},
+    {"N9",
+     "clipping is global",
+     "Bounds far below the norm, above it, and 0 (off), on one rank and on two along each data "
+     "axis.",
+     "take the norm over all trainable parameters after the full reduction, each counted once",
+     clipping},
+    {"N10",
+     "decay where it applies",
+     "Weight decay 0 and 0.5, for all parameters and for matrices only.",
+     "look at YokeParameter.decay, and decay before the rest of the update",
+     decay},
+    {"N15",
+     "options do not change the numbers",
+     "Every other value of every option (both bools, each choice, 1 to 3) that plan accepts, on "
+     "one and two ranks, against the reference.",
+     "mend the option that is named, or refuse its value in plan",
+     every_option,
+     true},
+    {"N20",
+     "parameters without influence",
+     "The loss does not depend on one parameter, whose gradient is then zero: the numbers of the "
+     "reference, or every rank refuses the step with YOKE_INVALID_ARGUMENT and a reason.",
+     "take a gradient that never comes for zero, or say what to change",
+     no_influence},
+    {"N19",
+     "other optimizers",
+     "SGD without and with momentum, if plan accepts them.",
+     "b = momentum * b + g, p = p - lr * b; the first b is g",
+     other_optimizers},
+};
+
 }  // namespace
 
 void add_numeric_checks(std::vector<Check>& table) {
-  const auto add = [&](const char* id,
-                       const char* title,
-                       const char* requirement,
-                       const char* fix,
-                       std::string (*live)(Subject&),
-                       bool deep = false) {
-    table.push_back({id, title, requirement, Fault::kPlugin, fix, nullptr, live, deep});
-  };
-  add("N1",
-      "one rank gives the right numbers",
-      "20 steps of AdamW with decay and clipping on both models: loss, norm, parameters and "
-      "moments "
-      "within 1e-9 of the reference in fp64 (2e-4 in fp32 if that is the best it has).",
-      "compare the update with the formulas at YokeOptimizer: decay first, bias correction by the "
-      "number of the step, the norm before clipping",
-      one_rank);
-  add("N2",
-      "so do two ranks along each axis",
-      "The same on two ranks along each declared axis alone; results are the same on every rank.",
-      "sum gradients over data ranks (and cp) once; loss_grad is 1 / token_weight of the whole "
-      "batch",
-      each_axis);
-  add("N3",
-      "so do four ranks",
-      "The same on four ranks along each declared axis, and 2 x 2 along each pair that plan "
-      "accepts.",
-      "look at the pair that is named: gradients summed over both axes, moments sharded over the "
-      "right "
-      "one",
-      combinations,
-      true);
-  add("N4",
-      "every declared dtype trains",
-      "6 steps in each declared dtype on one rank and on two along each data axis: losses within "
-      "2e-4 "
-      "(fp32) and 5e-2 (bf16) of the fp64 reference.",
-      "keep an fp32 master copy for bf16, and reduce in reduce_dtype",
-      every_dtype);
-  add("N5",
-      "a mean over targets, not of means",
-      "Data ranks and micro-batches with different numbers of targets.",
-      "give the last block loss_grad = 1 / batch->token_weight, and sum",
-      uneven_weights);
-  add("N6",
-      "micro-batches add up",
-      "The batch in micro-batches of 1 and of 2 sequences gives the numbers of one big batch.",
-      "add gradients over micro-batches, reduce and update once",
-      accumulation);
-  add("N7",
-      "sizes need not divide",
-      "A model with 5, 7 and 11 in its shapes and a scalar, on two ranks along each data axis.",
-      "pad flat buffers, or let the last rank hold less",
-      odd_sizes);
-  add("N8",
-      "tied and frozen parameters",
-      "One parameter stands in two blocks (and not), one is frozen.",
-      "add the gradients of every block of a tied parameter; update nothing that is not trainable",
-      tied_and_frozen);
-  add("N9",
-      "clipping is global",
-      "Bounds far below the norm, above it, and 0 (off), on one rank and on two along each data "
-      "axis.",
-      "take the norm over all trainable parameters after the full reduction, each counted once",
-      clipping);
-  add("N10",
-      "decay where it applies",
-      "Weight decay 0 and 0.5, for all parameters and for matrices only.",
-      "look at YokeParameter.decay, and decay before the rest of the update",
-      decay);
-  add("N15",
-      "options do not change the numbers",
-      "Every other value of every option (both bools, each choice, 1 to 3) that plan accepts, on "
-      "one "
-      "and two ranks, against the reference.",
-      "mend the option that is named, or refuse its value in plan",
-      every_option,
-      true);
-  add("N20",
-      "parameters without influence",
-      "The loss does not depend on one parameter, whose gradient is then zero: the numbers of the "
-      "reference, or every rank refuses the step with YOKE_INVALID_ARGUMENT and a reason.",
-      "take a gradient that never comes for zero, or say what to change",
-      no_influence);
-  add("N19",
-      "other optimizers",
-      "SGD without and with momentum, if plan accepts them.",
-      "b = momentum * b + g, p = p - lr * b; the first b is g",
-      other_optimizers);
+  table.insert(table.end(), std::begin(kRows), std::end(kRows));
 }
 
 }  // namespace yoke::conformance

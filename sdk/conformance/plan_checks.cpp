@@ -192,62 +192,55 @@ std::string every_reason(Subject& subject) {
   return "";
 }
 
+constexpr Check kRows[] = {
+    {"C9",
+     "defaults make a plan",
+     "With every option at its default and every degree unset, plan accepts 1, 2, 4 ... ranks and "
+     "fills degrees whose product is the number of ranks.",
+     "fill the unset degrees in plan; what is left of the world goes to one of your axes",
+     defaults_do},
+    {"C10",
+     "undeclared axes are refused",
+     "Degree 2 along each axis that describe does not declare: YOKE_INVALID_ARGUMENT, and a reason "
+     "with that key and what is allowed.",
+     "refuse it in plan, or declare the axis",
+     undeclared_axes},
+    {"C11",
+     "plan is pure",
+     "The same question has the same answer at once from 4 threads, without a host, accepted or "
+     "refused.",
+     "keep no state in plan and look at nothing but its arguments",
+     plan_is_pure},
+    {"C31",
+     "undeclared dtypes are refused",
+     "Each of fp64, fp32, bf16, fp16 that describe does not declare: YOKE_INVALID_ARGUMENT and a "
+     "reason with the key precision.param.",
+     "refuse it in plan, or declare the dtype",
+     undeclared_dtypes},
+    {"C32",
+     "optimizers are accepted or refused by name",
+     "An unknown optimizer is refused with the key train.optimizer; so are adamw and sgd unless "
+     "they are accepted, and one of them is.",
+     "compare optimizer->kind with the kinds that you do",
+     optimizers},
+    {"C33",
+     "what is declared is accepted",
+     "Every declared dtype on one rank, and degree 2 along every declared axis, as it is or with "
+     "one option at another value.",
+     "declare in describe what plan accepts, no more",
+     declared_is_accepted},
+    {"C34",
+     "every reason is told at once",
+     "A plan with several faults (an unknown optimizer, all undeclared axes) is refused with a "
+     "reason for each.",
+     "collect reasons through args->refuse and return after the last one",
+     every_reason},
+};
+
 }  // namespace
 
 void add_plan_checks(std::vector<Check>& table) {
-  const auto add = [&](const char* id,
-                       const char* title,
-                       const char* requirement,
-                       const char* fix,
-                       std::string (*live)(Subject&)) {
-    table.push_back({id, title, requirement, Fault::kPlugin, fix, nullptr, live});
-  };
-  add("C9",
-      "defaults make a plan",
-      "With every option at its default and every degree unset, plan accepts 1, 2, 4 ... ranks and "
-      "fills degrees whose product is the number of ranks.",
-      "fill the unset degrees in plan; what is left of the world goes to one of your axes",
-      defaults_do);
-  add("C10",
-      "undeclared axes are refused",
-      "Degree 2 along each axis that describe does not declare: YOKE_INVALID_ARGUMENT, and a "
-      "reason "
-      "with that key and what is allowed.",
-      "refuse it in plan, or declare the axis",
-      undeclared_axes);
-  add("C11",
-      "plan is pure",
-      "The same question has the same answer at once from 4 threads, without a host, accepted or "
-      "refused.",
-      "keep no state in plan and look at nothing but its arguments",
-      plan_is_pure);
-  add("C31",
-      "undeclared dtypes are refused",
-      "Each of fp64, fp32, bf16, fp16 that describe does not declare: YOKE_INVALID_ARGUMENT and a "
-      "reason with the key precision.param.",
-      "refuse it in plan, or declare the dtype",
-      undeclared_dtypes);
-  add("C32",
-      "optimizers are accepted or refused by name",
-      "An unknown optimizer is refused with the key train.optimizer; so are adamw and sgd unless "
-      "they "
-      "are accepted, and one of them is.",
-      "compare optimizer->kind with the kinds that you do",
-      optimizers);
-  add("C33",
-      "what is declared is accepted",
-      "Every declared dtype on one rank, and degree 2 along every declared axis, as it is or with "
-      "one "
-      "option at another value.",
-      "declare in describe what plan accepts, no more",
-      declared_is_accepted);
-  add("C34",
-      "every reason is told at once",
-      "A plan with several faults (an unknown optimizer, all undeclared axes) is refused with a "
-      "reason "
-      "for each.",
-      "collect reasons through args->refuse and return after the last one",
-      every_reason);
+  table.insert(table.end(), std::begin(kRows), std::end(kRows));
 }
 
 }  // namespace yoke::conformance

@@ -165,42 +165,36 @@ std::string unknown_extensions(Subject& subject) {
   return "";
 }
 
+constexpr Check kRows[] = {
+    {"C3",
+     "later versions of arguments are welcome",
+     "Every argument struct is 64 bytes longer than version 1.0 and the tail is garbage: two steps "
+     "give the same bits.",
+     "test struct_size with >=, never ==, and copy at most the bytes that you know",
+     later_versions},
+    {"C4",
+     "results keep to the caller's size",
+     "The bytes behind YokeWrapResult, YokeStepResult and YokeError, and their headers, are as "
+     "they were after the call.",
+     "write results field by field, or through write_result of yoke/backend.hpp",
+     keeps_to_the_size},
+    {"C5",
+     "unknown extensions are skipped",
+     "A struct with an unknown struct_id stands on the chain of every argument: two steps give the "
+     "same bits.",
+     "walk header.next by struct_id and pass by what you do not know",
+     unknown_extensions},
+    {"C15",
+     "short error buffers are respected",
+     "With room for 0, 1 and 16 bytes of text: nothing behind is written, and the text ends in 0.",
+     "cut the text to err->header.struct_size - offsetof(YokeError, text)",
+     short_texts},
+};
+
 }  // namespace
 
 void add_size_checks(std::vector<Check>& table) {
-  const auto add = [&](const char* id,
-                       const char* title,
-                       const char* requirement,
-                       const char* fix,
-                       std::string (*live)(Subject&)) {
-    table.push_back({id, title, requirement, Fault::kPlugin, fix, nullptr, live});
-  };
-  add("C3",
-      "later versions of arguments are welcome",
-      "Every argument struct is 64 bytes longer than version 1.0 and the tail is garbage: two "
-      "steps "
-      "give the same bits.",
-      "test struct_size with >=, never ==, and copy at most the bytes that you know",
-      later_versions);
-  add("C4",
-      "results keep to the caller's size",
-      "The bytes behind YokeWrapResult, YokeStepResult and YokeError, and their headers, are as "
-      "they "
-      "were after the call.",
-      "write results field by field, or through write_result of yoke/backend.hpp",
-      keeps_to_the_size);
-  add("C5",
-      "unknown extensions are skipped",
-      "A struct with an unknown struct_id stands on the chain of every argument: two steps give "
-      "the "
-      "same bits.",
-      "walk header.next by struct_id and pass by what you do not know",
-      unknown_extensions);
-  add("C15",
-      "short error buffers are respected",
-      "With room for 0, 1 and 16 bytes of text: nothing behind is written, and the text ends in 0.",
-      "cut the text to err->header.struct_size - offsetof(YokeError, text)",
-      short_texts);
+  table.insert(table.end(), std::begin(kRows), std::end(kRows));
 }
 
 }  // namespace yoke::conformance

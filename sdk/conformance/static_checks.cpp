@@ -87,64 +87,75 @@ std::string c_library(const LibraryFile& file) {
   return "needs " + *newest;
 }
 
+constexpr Check kRows[] = {
+    {"S1",
+     "it is a shared library of this machine",
+     "The file is ELF, complete (all of its tables lie inside it), 64-bit, little-endian, a shared "
+     "library for this processor, and exports an entry symbol of this major version.",
+     "build it with yoke_add_backend on this machine, and copy it whole",
+     nullptr,
+     false,
+     Fault::kToolchain,
+     machine},
+    {"S2",
+     "nobody else may write to it",
+     "The file and its folder belong to root or to the user, and nobody else may write to them: "
+     "whoever can would choose what every rank runs.",
+     "chmod go-w on the file and its folder",
+     nullptr,
+     false,
+     Fault::kPlugin,
+     owner},
+    {"S3",
+     "it exports one symbol",
+     "The table of dynamic symbols defines " YOKE_ENTRY_SYMBOL
+     " and nothing else, so that two backends in one process cannot meet by name.",
+     "build it with yoke_add_backend, or link with -fvisibility=hidden and a version script; look: "
+     "nm -D --defined-only FILE",
+     nullptr,
+     false,
+     Fault::kToolchain,
+     one_symbol},
+    {"S4",
+     "it imports nothing of the host",
+     "No undefined symbol is one of Yoke's: everything comes in tables through the contract. Other "
+     "undefined symbols are judged by the dynamic loader (L1).",
+     "use the services of YokeHost instead of functions of the host's",
+     nullptr,
+     false,
+     Fault::kPlugin,
+     nothing_of_the_host},
+    {"S5",
+     "it needs its libraries by name",
+     "No DT_NEEDED has a path in it or names a library of the host's.",
+     "link libraries by -l, and leave the place to the run path",
+     nullptr,
+     false,
+     Fault::kToolchain,
+     libraries},
+    {"S6",
+     "code is not writable, the stack not executable",
+     "No DT_TEXTREL, and PT_GNU_STACK without the execute flag.",
+     "compile with -fPIC and link with -z noexecstack",
+     nullptr,
+     false,
+     Fault::kToolchain,
+     memory},
+    {"S7",
+     "this machine's C library is new enough",
+     "The newest GLIBC version that its symbols ask for is not newer than that of this machine; it "
+     "is shown.",
+     "build it on this machine, or on an older one",
+     nullptr,
+     false,
+     Fault::kToolchain,
+     c_library},
+};
+
 }  // namespace
 
 void add_static_checks(std::vector<Check>& table) {
-  const Check rows[] = {
-      {"S1",
-       "it is a shared library of this machine",
-       "The file is ELF, complete (all of its tables lie inside it), 64-bit, little-endian, a "
-       "shared "
-       "library for this processor, and exports an entry symbol of this major version.",
-       Fault::kToolchain,
-       "build it with yoke_add_backend on this machine, and copy it whole",
-       machine},
-      {"S2",
-       "nobody else may write to it",
-       "The file and its folder belong to root or to the user, and nobody else may write to them: "
-       "whoever can would choose what every rank runs.",
-       Fault::kPlugin,
-       "chmod go-w on the file and its folder",
-       owner},
-      {"S3",
-       "it exports one symbol",
-       "The table of dynamic symbols defines " YOKE_ENTRY_SYMBOL " and nothing else, "
-       "so that two backends in one process cannot meet by name.",
-       Fault::kToolchain,
-       "build it with yoke_add_backend, or link with -fvisibility=hidden and a version script; "
-       "look: "
-       "nm -D --defined-only FILE",
-       one_symbol},
-      {"S4",
-       "it imports nothing of the host",
-       "No undefined symbol is one of Yoke's: everything comes in tables through the contract. "
-       "Other "
-       "undefined symbols are judged by the dynamic loader (L1).",
-       Fault::kPlugin,
-       "use the services of YokeHost instead of functions of the host's",
-       nothing_of_the_host},
-      {"S5",
-       "it needs its libraries by name",
-       "No DT_NEEDED has a path in it or names a library of the host's.",
-       Fault::kToolchain,
-       "link libraries by -l, and leave the place to the run path",
-       libraries},
-      {"S6",
-       "code is not writable, the stack not executable",
-       "No DT_TEXTREL, and PT_GNU_STACK without the execute flag.",
-       Fault::kToolchain,
-       "compile with -fPIC and link with -z noexecstack",
-       memory},
-      {"S7",
-       "this machine's C library is new enough",
-       "The newest GLIBC version that its symbols ask for is not newer than that of this machine; "
-       "it "
-       "is shown.",
-       Fault::kToolchain,
-       "build it on this machine, or on an older one",
-       c_library},
-  };
-  table.insert(table.end(), std::begin(rows), std::end(rows));
+  table.insert(table.end(), std::begin(kRows), std::end(kRows));
 }
 
 }  // namespace yoke::conformance
