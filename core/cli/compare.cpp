@@ -273,7 +273,7 @@ int run(const Request& request) {
   compare::catch_interrupts();
   say(std::to_string(plan.cases.size()) + " cases, " + std::to_string(plan.steps) + " steps, " +
       std::to_string(plan.repeats) + " repeats, " + std::to_string(plan.threads) +
-      " thread(s) a rank; runs in " + plan.folder);
+      (plan.threads == 1 ? " thread" : " threads") + " a rank; runs in " + plan.folder);
   const Comparison comparison = compare::run_comparison(plan, say);
   std::vector<std::string> broken;
   for (const compare::Gate& gate : gates) {
@@ -297,13 +297,19 @@ int64_t count(const std::string& flag, const std::string& text) {
   throw Stop{kExitUsage, flag + " " + text + ": allowed: a whole number, 1 to 1000000"};
 }
 
-}  // namespace
-
-int compare_command(const std::vector<std::string>& args) {
-  CLI::App app("Runs one job through several backends and judges whether they agree.",
-               "yoke compare");
-  Request request;
+// Numbers as they were written.
+struct Numbers {
   std::string nproc, steps, repeats = "3", timeout = "600";
+
+  void into(Request& request) const {
+    if (!nproc.empty()) request.nproc = count("--nproc", nproc);
+    if (!steps.empty()) request.steps = count("--steps", steps);
+    request.repeats = count("--repeats", repeats);
+    request.timeout = count("--timeout", timeout);
+  }
+};
+
+void add_options(CLI::App& app, Request& request, Numbers& text) {
   app.add_option("CONFIG", request.config, "run file (TOML)")->required();
   app.add_option("KEY=VALUE", request.overrides, "overrides of the run file, for all cases");
   app.add_option("--backends", request.backends, "a case for each backend")->type_name("A,B");
@@ -317,11 +323,11 @@ int compare_command(const std::vector<std::string>& args) {
       ->expected(1)
       ->allow_extra_args(false)  // what follows is KEY=VALUE
       ->take_all();
-  app.add_option("--nproc", nproc, "ranks of every case")->type_name("N");
-  app.add_option("--steps", steps, "steps of every run; default: train.steps")->type_name("N");
-  app.add_option("--repeats", repeats, "runs of every case, taken in turn; default 3")
+  app.add_option("--nproc", text.nproc, "ranks of every case")->type_name("N");
+  app.add_option("--steps", text.steps, "steps of every run; default: train.steps")->type_name("N");
+  app.add_option("--repeats", text.repeats, "runs of every case, taken in turn; default 3")
       ->type_name("N");
-  app.add_option("--timeout", timeout, "seconds after which a run is given up; default 600")
+  app.add_option("--timeout", text.timeout, "seconds after which a run is given up; default 600")
       ->type_name("N");
   app.add_option(
          "--level",
@@ -338,15 +344,24 @@ int compare_command(const std::vector<std::string>& args) {
       ->check(CLI::IsMember({"table", "json", "csv", "md"}));
   app.add_option("-o", request.report, "report with plots, one HTML file")->type_name("FILE");
   app.add_option("--json-file", request.json_file, "everything, for programs")->type_name("FILE");
+}
+
+}  // namespace
+
+int compare_command(const std::vector<std::string>& args) {
+  CLI::App app("Runs one job through several backends and judges whether they agree.",
+               "yoke compare");
+  Request request;
+  Numbers numbers;
+  add_options(app, request, numbers);
   request.words = "yoke compare";
   for (const std::string& word : args) request.words += " " + word;
 
   return run_command(app, args, [&]() -> int {
     try {
-      if (!nproc.empty()) request.nproc = count("--nproc", nproc);
-      if (!steps.empty()) request.steps = count("--steps", steps);
-      request.repeats = count("--repeats", repeats);
-      request.timeout = count("--timeout", timeout);
+      if (app.count("--backends") > 0 && request.backends.empty())
+        throw Stop{kExitUsage, "--backends is empty; allowed: names of backends, A,B"};
+      numbers.into(request);
       return run(request);
     } catch (const Stop& stop) {
       say(stop.text);
