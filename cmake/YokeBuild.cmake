@@ -34,13 +34,14 @@ if(YOKE_MOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_link_options(-fuse-ld=mold)
 endif()
 
-add_compile_options(-Wall -Wextra $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
+add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-Wall> $<$<COMPILE_LANGUAGE:C,CXX>:-Wextra>
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
 # GCC 12 warns of overlapping copies in "literal" + std::string that do not overlap (its bug 105651).
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
 endif()
 if(YOKE_WERROR)
-  add_compile_options(-Werror)
+  add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-Werror>)
 endif()
 if(YOKE_SANITIZE)
   add_compile_options(-fsanitize=${YOKE_SANITIZE} -fno-omit-frame-pointer)

@@ -1,6 +1,7 @@
 # What was found, one line each, at the end of configuring.
 message(STATUS "yoke ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE}, ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
 message(STATUS "  LibTorch   ${TorchWheel_VERSION} in ${TorchWheel_DIR}")
+message(STATUS "  CUDA       ${YOKE_CUDA_VERDICT}")
 foreach(_pair "ccache;YOKE_CCACHE" "linker;YOKE_MOLD")
   list(GET _pair 0 _what)
   list(GET _pair 1 _var)
