@@ -45,7 +45,8 @@ struct State {
 
 void measure(int64_t n) {
   State s(n);
-  const AdamWStep step{1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 5};
+  const AdamWStep step{1e-3, 0.9, 0.95, 1e-8, 0.1, 5};
+  const StepTotals totals{0, 0, 0, 1.0, 1};
   const Kernels& best = kernels();
   const double millions = static_cast<double>(n) / 1e6;
   std::printf("%.0f million parameters, kernels for %s\n", millions, best.name);
@@ -57,10 +58,12 @@ void measure(int64_t n) {
       const double seconds = time_calls(1, f);
       if (round > 0) samples.seconds.push_back(seconds);  // the first round touches the memory
     };
-    time(stream, [&] { best.add_fp32(n, s.gradient.data_ptr<float>(), s.param.data_ptr<float>()); });
-    time(ours, [&] { best.adamw_fp32(n, step, s.arrays(false)); });
+    time(stream, [&] {
+      best.add_fp32(nullptr, one_row(n), s.gradient.data_ptr<float>(), s.param.data_ptr<float>());
+    });
+    time(ours, [&] { best.adamw_fp32(nullptr, n, step, s.arrays(false), &totals); });
     time(theirs, [&] { s.torch_step(); });
-    time(ours_copy, [&] { best.adamw_fp32(n, step, s.arrays(true)); });
+    time(ours_copy, [&] { best.adamw_fp32(nullptr, n, step, s.arrays(true), &totals); });
     time(theirs_copy, [&] {
       s.torch_step();
       s.copy.copy_(s.param);

@@ -1,19 +1,21 @@
-// Flat memory of one dtype, and the arithmetic over it without regard to the dtype.
+// Owned flat memory of one dtype.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <utility>
 
-#include "yoke/tensor.hpp"
+#include "plugins/deepspeed_stub/device.hpp"
 
 namespace yoke::deepspeed_stub {
 
-// Owns memory that is aligned for every instruction set. Throws std::bad_alloc.
+// Memory of a device, which outlives it. Throws std::bad_alloc or Error(RESOURCE_EXHAUSTED).
 class Array {
  public:
   Array() = default;
-  Array(int64_t count, int32_t dtype);  // zeroes
+  Array(const Device& device, int64_t count, int32_t dtype)
+      : Array(to_be_written(device, count, dtype)) {
+    device.zero(span_);
+  }
   Array(Array&& other) noexcept
       : memory_(std::move(other.memory_)), span_(std::exchange(other.span_, {})) {}
   Array& operator=(Array&& other) noexcept {
@@ -21,25 +23,25 @@ class Array {
     span_ = std::exchange(other.span_, {});
     return *this;
   }
-  static Array to_be_written(int64_t count, int32_t dtype);
+  static Array to_be_written(const Device& device, int64_t count, int32_t dtype) {
+    Array array;
+    array.span_ = {nullptr, count, dtype};
+    array.memory_ = {device.allocate(array.bytes()), Release{&device}};
+    array.span_.data = array.memory_.get();
+    return array;
+  }
   bool empty() const { return span_.data == nullptr; }
   const Span& span() const { return span_; }
   Span sub(int64_t begin, int64_t n) const { return span_.sub(begin, n); }
   int64_t bytes() const { return span_.bytes(); }
 
  private:
-  struct Free {
-    void operator()(void* p) const;
+  struct Release {
+    const Device* device;
+    void operator()(void* memory) const { device->release(memory); }
   };
-  std::unique_ptr<void, Free> memory_;
+  std::unique_ptr<void, Release> memory_;
   Span span_;
 };
-
-// to = from, rounded if need be. Both have the same count. Pairs of dtypes: equal ones, fp32 to
-// any, bf16 to fp32.
-void copy(const Span& from, const Span& to);
-// sum += x; x may be bf16 where the sum is fp32.
-void add(const Span& x, const Span& sum);
-double squared_norm(const Span& x);
 
 }  // namespace yoke::deepspeed_stub

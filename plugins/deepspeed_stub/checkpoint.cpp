@@ -3,10 +3,14 @@
 namespace yoke::deepspeed_stub {
 namespace {
 
-void show(const YokeCheckpointArgs& args, YokePiece piece, const Span& values) {
+// The device is where the values lie.
+void show(const YokeCheckpointArgs& args,
+          YokePiece piece,
+          const Span& values,
+          const YokeDevice& device) {
   piece.header = YOKE_HEADER(YokePiece, YOKE_ID_PIECE);
   piece.dtype = values.dtype;
-  const FlatView view(values.data, values.count, values.dtype);
+  const FlatView view(values.data, values.count, values.dtype, device);
   if (args.op != YOKE_CHECKPOINT_DESCRIBE) piece.view = view.get();
   call([&](YokeError* err) { return args.visit(args.visit_ctx, &piece, err); });
 }
@@ -17,7 +21,8 @@ void visit_state(const YokeCheckpointArgs& args,
                  const YokeModelSummary& model,
                  const Weights& weights,
                  Optimizer& optimizer,
-                 const Replicas& replicas) {
+                 const Replicas& replicas,
+                 const YokeDevice& device) {
   const auto show_piece =
       [&](const Piece& where, const char* kind, const Span& all, int64_t replica) {
         const YokeParameter& param = *model.params[where.param];
@@ -29,7 +34,7 @@ void visit_state(const YokeCheckpointArgs& args,
         piece.begin = where.begin;
         piece.count = piece.run = where.count;
         piece.replica = replica;
-        show(args, piece, all.sub(where.offset, where.count));
+        show(args, piece, all.sub(where.offset, where.count), device);
       };
   for (const Piece& piece : weights.trainable().owned.pieces) {
     show_piece(piece, "param", weights.trainable().master, replicas.trainable);
@@ -44,7 +49,7 @@ void visit_state(const YokeCheckpointArgs& args,
   step.kind = view("step");
   step.count = step.run = 1;
   step.replica = replicas.step;
-  show(args, step, {&optimizer.step(), 1, YOKE_I64});
+  show(args, step, {&optimizer.last_step(), 1, YOKE_I64}, {YOKE_DEVICE_CPU, 0});
 }
 
 }  // namespace yoke::deepspeed_stub

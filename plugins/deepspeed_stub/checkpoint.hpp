@@ -16,6 +16,7 @@ void visit_state(const YokeCheckpointArgs& args,
                  const YokeModelSummary& model,
                  const Weights& weights,
                  Optimizer& optimizer,
-                 const Replicas& replicas);
+                 const Replicas& replicas,
+                 const YokeDevice& device);
 
 }  // namespace yoke::deepspeed_stub

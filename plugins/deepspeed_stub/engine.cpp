@@ -1,12 +1,11 @@
 #include "plugins/deepspeed_stub/engine.hpp"
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
 #include <string>
+#include <utility>
 
 #include "plugins/deepspeed_stub/checkpoint.hpp"
 #include "plugins/deepspeed_stub/flat_weights.hpp"
+#include "plugins/deepspeed_stub/kernels/elements.hpp"
 #include "plugins/deepspeed_stub/sliced_weights.hpp"
 
 namespace yoke::deepspeed_stub {
@@ -35,6 +34,7 @@ Engine::Engine(const YokeModel& model,
                const YokePlan& plan,
                const Settings& settings,
                const Comms& comms,
+               const Device& device,
                const YokeHost& host)
     : model_(model),
       plan_(plan),
@@ -47,13 +47,15 @@ Engine::Engine(const YokeModel& model,
              spec_,
              settings_,
              comms_,
+             device,
              plan.param_dtype,
              plan.param_dtype == YOKE_F64 ? YOKE_F64 : YOKE_F32,
              plan.reduce_dtype},
       weights_(make_weights(setup_)),
       gradients_(make_gradients(setup_)),
-      optimizer_(config_, weights_->trainable()),
-      blocks_(spec_.blocks.size()) {}
+      optimizer_(config_, setup_, weights_->trainable()),
+      blocks_(spec_.blocks.size()),
+      totals_(device, sizeof(StepTotals) / sizeof(double), YOKE_F64) {}
 
 YokeWrapResult Engine::wrap_result() const {
   YokeWrapResult result{};
@@ -69,18 +71,20 @@ YokeStepResult Engine::step(const YokeStepArgs& args) {
   const bool training = (args.flags & YOKE_STEP_FORWARD_ONLY) == 0;
   if (batch.num_micros == 0)
     throw Error(YOKE_INVALID_ARGUMENT, "step: the batch has no micro-batch");
-  sums_ = {};
+  loss_ = weight_ = 0;
   if (training) gradients_->begin_step(static_cast<int64_t>(batch.num_micros));
   for (uint64_t m = 0; m < batch.num_micros; ++m)
     run_micro_batch(*batch.micros[m], 1 / batch.token_weight, training);
-  reduce_scalars(batch.token_weight, training);
+  reduce_totals(batch.token_weight, training);
   if (training) update(args.step, args.lr);
+  const StepTotals totals = read_totals(batch.token_weight);
+  if (training && totals.update != 0) optimizer_.end_step();
 
   YokeStepResult result{};
   result.header = YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT);
-  result.loss_sum = sums_.loss;
-  result.loss_weight = sums_.weight;
-  result.grad_norm = training ? gradient_norm(sums_.squared_norm) : kUnknown;
+  result.loss_sum = totals.loss;
+  result.loss_weight = totals.weight;
+  result.grad_norm = training ? gradient_norm(totals.squared_norm) : kUnknown;
   return result;
 }
 
@@ -112,8 +116,8 @@ void Engine::forward(const YokeMicroBatch& micro, bool training) {
     blocks_[b].carry.reset(out.carry_out);
     blocks_[b].saved = out.saved;
     if (b + 1 == blocks_.size()) {
-      sums_.loss += out.loss_sum;
-      sums_.weight += out.loss_weight;
+      loss_ += out.loss_sum;
+      weight_ += out.loss_weight;
     }
     if (!training && b > 0) blocks_[b - 1].carry.reset();
     weights_->release(static_cast<int64_t>(b));
@@ -156,22 +160,31 @@ void Engine::check_cancel() const {
   if (host_.check_cancel(host_.ctx) != 0) throw Error(YOKE_CANCELLED, "the step was cancelled");
 }
 
-// One all-reduce per step for everything that every rank must know.
-void Engine::reduce_scalars(double token_weight, bool training) {
-  if (training) sums_.squared_norm = squared_norm(gradients_->norm_part());
-  comms_.scalars.all_reduce({&sums_, 3, YOKE_F64}).wait();
-  if (std::fabs(sums_.weight - token_weight) <= 1e-9 * sums_.weight) return;
-  throw Error(YOKE_INVALID_ARGUMENT,
-              "the batch claims " + std::to_string(token_weight) + " targets, its losses have " +
-                  std::to_string(sums_.weight));
+// One all-reduce per step for everything that every rank must know. What follows from it is decided
+// where it lies, so that the update of a CUDA device is issued without waiting for any of it.
+void Engine::reduce_totals(double token_weight, bool training) {
+  const Device& device = setup_.device;
+  device.kernels().set_totals(device.queue(), {loss_, weight_, 0, 1, 0}, totals());
+  if (training) device.squared_norm(gradients_->norm_part(), &totals()->squared_norm);
+  comms_.scalars.all_reduce(totals_.sub(0, 3)).wait();
+  if (training) device.kernels().judge(device.queue(), token_weight, config_.clip, totals());
 }
 
 void Engine::update(int64_t step, double lr) {
-  const double norm = gradient_norm(sums_.squared_norm);
-  if (std::isinf(norm)) return;
-  optimizer_.begin_step(step, lr, clip_scale(config_.clip, norm));
-  weights_->publish(
-      [&](int64_t begin, int64_t count) { optimizer_.update(gradients_->own(), begin, count); });
+  optimizer_.begin_step(step, lr);
+  weights_->publish([&](int64_t begin, int64_t count) {
+    optimizer_.update(gradients_->own(), begin, count, totals());
+  });
+}
+
+// The one place where a step waits for a CUDA device.
+StepTotals Engine::read_totals(double token_weight) const {
+  StepTotals totals;
+  setup_.device.download(totals_.span(), &totals);
+  if (weights_agree(totals.weight, token_weight)) return totals;
+  throw Error(YOKE_INVALID_ARGUMENT,
+              "the batch claims " + std::to_string(token_weight) + " targets, its losses have " +
+                  std::to_string(totals.weight));
 }
 
 void Engine::checkpoint(const YokeCheckpointArgs& args) {
@@ -181,7 +194,8 @@ void Engine::checkpoint(const YokeCheckpointArgs& args) {
               *model_.summary,
               *weights_,
               optimizer_,
-              {trainable_sliced ? 0 : rank, frozen_sliced ? 0 : rank, rank});
+              {trainable_sliced ? 0 : rank, frozen_sliced ? 0 : rank, rank},
+              setup_.device.id());
   if (args.op == YOKE_CHECKPOINT_LOAD) weights_->refresh();
 }
 

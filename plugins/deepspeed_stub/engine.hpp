@@ -12,11 +12,12 @@ namespace yoke::deepspeed_stub {
 
 class Engine final : public Wrapped {
  public:
-  // Collective. plan is complete; model, comms and host outlive the engine.
+  // Collective. plan is complete; all but the settings outlives the engine.
   Engine(const YokeModel& model,
          const YokePlan& plan,
          const Settings& settings,
          const Comms& comms,
+         const Device& device,
          const YokeHost& host);
 
   YokeWrapResult wrap_result() const override;
@@ -34,8 +35,10 @@ class Engine final : public Wrapped {
   void backward(double loss_grad);
   void drop_blocks();
   void check_cancel() const;
-  void reduce_scalars(double token_weight, bool training);
+  void reduce_totals(double token_weight, bool training);
   void update(int64_t step, double lr);
+  StepTotals read_totals(double token_weight) const;
+  StepTotals* totals() const { return static_cast<StepTotals*>(totals_.span().data); }
 
   const YokeModel& model_;
   const YokePlan plan_;
@@ -49,9 +52,8 @@ class Engine final : public Wrapped {
   std::unique_ptr<Gradients> gradients_;
   Optimizer optimizer_;
   std::vector<BlockState> blocks_;
-  struct {
-    double loss, weight, squared_norm;
-  } sums_{};  // of the step under way
+  double loss_ = 0, weight_ = 0;  // that this rank has summed in the step under way
+  const Array totals_;            // one StepTotals, of the step under way
 };
 
 }  // namespace yoke::deepspeed_stub

@@ -24,12 +24,12 @@ FlatRange own_range(const FlatLayout& layout, const Setup& setup) {
 }
 
 FlatWeights::FlatWeights(const Setup& setup)
-    : setup_(setup),
+    : Weights(setup),
       layout_(setup.spec, true, setup.comms.gather.size()),
       frozen_layout_(setup.spec, false, 1),
-      whole_(layout_.size(), setup.param_dtype),
-      frozen_whole_(frozen_layout_.size(), setup.param_dtype),
-      binder_(setup.model) {
+      whole_(setup.device, layout_.size(), setup.param_dtype),
+      frozen_whole_(setup.device, frozen_layout_.size(), setup.param_dtype),
+      binder_(setup) {
   const auto [begin, end] = own_range(layout_, setup);
   adopt(trainable_, layout_.owned(begin, end), whole_.sub(begin, end - begin), master_);
   adopt(frozen_,
@@ -41,7 +41,7 @@ FlatWeights::FlatWeights(const Setup& setup)
     const Array& whole = trainable ? whole_ : frozen_whole_;
     for (const int64_t p : layout.params()) {
       const Span values = whole.sub(layout.offset(p), setup.spec.params[p].numel);
-      fill_initial(setup.model, p, 0, values);
+      fill_initial(setup, p, 0, values);
       binder_.bind(p, values.data);
     }
   }
@@ -53,10 +53,10 @@ void FlatWeights::adopt(Store& store, Owned owned, const Span& computed, Array& 
     store.master = computed;
     return;
   }
-  master = Array(computed.count, setup_.master_dtype);
+  master = Array(setup_.device, computed.count, setup_.master_dtype);
   store.master = master.span();
   store.copy = computed;
-  fill_initial(setup_.model, store);
+  fill_initial(setup_, store);
 }
 
 int64_t FlatWeights::bytes() const {
@@ -84,10 +84,10 @@ void FlatWeights::gather_in_buckets(const Update& update) {
     Landing landing = std::move(landings.front());
     landings.pop_front();
     landing.work.wait();
-    for (int r = 0; r < comm.size() && !landing.memory.empty(); ++r) {
-      copy(landing.memory.sub(r * landing.count, landing.count),
-           whole_.sub(r * slice + landing.begin, landing.count));
-    }
+    if (landing.memory.empty()) return;
+    setup_.device.copy_rows(landing.memory.sub(0, landing.count),
+                            whole_.sub(landing.begin, landing.count),
+                            {comm.size() * landing.count, landing.count, landing.count, slice});
   };
   for (int64_t begin = 0; begin < slice; begin += part) {
     const int64_t count = std::min(part, slice - begin);
@@ -95,7 +95,7 @@ void FlatWeights::gather_in_buckets(const Update& update) {
     if (landings.size() == kInFlight) land();
     Landing& landing = landings.emplace_back(Landing{{}, {}, begin, count});
     if (count < slice)
-      landing.memory = Array::to_be_written(comm.size() * count, setup_.param_dtype);
+      landing.memory = Array::to_be_written(setup_.device, comm.size() * count, setup_.param_dtype);
     landing.work = comm.all_gather(whole_.sub(own + begin, count),
                                    count < slice ? landing.memory.span() : whole_.span());
   }

@@ -20,7 +20,6 @@ class FlatWeights final : public Weights {
   void adopt(Store& store, Owned owned, const Span& computed, Array& master);
   void gather_in_buckets(const Update& update);
 
-  const Setup& setup_;
   FlatLayout layout_, frozen_layout_;
   Array whole_, frozen_whole_;    // in the dtype of the model
   Array master_, frozen_master_;  // if that is not the dtype of masters

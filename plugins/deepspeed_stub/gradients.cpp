@@ -8,14 +8,6 @@ namespace {
 
 constexpr size_t kInFlight = 2;  // buckets on their way while the backward fills the next one
 
-void store(const Span& values, const Span& place, bool first) {
-  if (first) {
-    copy(values, place);
-  } else {
-    add(values, place);
-  }
-}
-
 }  // namespace
 
 Gradients::Gradients(const Setup& setup, std::vector<Bucket> buckets, bool every_micro)
@@ -94,6 +86,25 @@ void Gradients::end_micro() {
   first_micro_ = false;
 }
 
+void Gradients::store(const Span& values, const Span& place, const Rows& rows, bool first) const {
+  if (first) {
+    setup_.device.copy_rows(values, place, rows);
+  } else {
+    setup_.device.add_rows(values, place, rows);
+  }
+}
+
+void Gradients::store(const Span& values, const Span& place, bool first) const {
+  store(values, place, one_row(values.count), first);
+}
+
+Work Gradients::reduce_scatter(const Span& all, const Span& own) const {
+  const Comm& comm = setup_.comms.reduce;
+  if (comm.size() > 1) return comm.reduce_scatter(all, own);
+  setup_.device.copy(all, own);
+  return {};
+}
+
 // ---- FlatGradients
 
 FlatGradients::FlatGradients(const Setup& setup)
@@ -106,10 +117,10 @@ FlatGradients::FlatGradients(const Setup& setup, const FlatLayout& layout)
       range_(own_range(layout, setup)) {
   const int64_t own = range_.end - range_.begin;
   if (setup.settings.stage == 2) {
-    memory_ = Array(own, setup.gradient_dtype);
+    memory_ = Array(setup.device, own, setup.gradient_dtype);
     own_ = memory_.span();
   } else {
-    memory_ = Array(layout.size(), setup.gradient_dtype);
+    memory_ = Array(setup.device, layout.size(), setup.gradient_dtype);
     own_ = memory_.sub(range_.begin, own);
   }
 }
@@ -127,7 +138,8 @@ bool FlatGradients::is_whole(const Bucket& bucket) const {
 Span FlatGradients::bucket_memory(size_t bucket) {
   const Bucket& b = buckets_[bucket];
   if (setup_.settings.stage != 2) return memory_.sub(b.begin, b.end - b.begin);
-  if (passing_[bucket].empty()) passing_[bucket] = Array(b.end - b.begin, setup_.gradient_dtype);
+  if (passing_[bucket].empty())
+    passing_[bucket] = Array(setup_.device, b.end - b.begin, setup_.gradient_dtype);
   return passing_[bucket].span();
 }
 
@@ -143,10 +155,10 @@ Work FlatGradients::start(size_t bucket) {
       setup_.settings.stage > 0 && setup_.settings.reduce_scatter && is_whole(buckets_[bucket]);
   if (!scatter) return setup_.comms.reduce.all_reduce(memory);
   if (setup_.settings.stage == 2 && !first_micro_) {
-    arriving_[bucket] = Array::to_be_written(layout_.slice(), setup_.gradient_dtype);
-    return setup_.comms.reduce.reduce_scatter(memory, arriving_[bucket].span());
+    arriving_[bucket] = Array::to_be_written(setup_.device, layout_.slice(), setup_.gradient_dtype);
+    return reduce_scatter(memory, arriving_[bucket].span());
   }
-  return setup_.comms.reduce.reduce_scatter(memory, own_);
+  return reduce_scatter(memory, own_);
 }
 
 void FlatGradients::finish(size_t bucket) {
@@ -172,32 +184,30 @@ SlicedGradients::SlicedGradients(const Setup& setup)
     : SlicedGradients(setup, SliceLayout(setup.spec, true, setup.comms.reduce.size())) {}
 
 SlicedGradients::SlicedGradients(const Setup& setup, const SliceLayout& layout)
-    : Gradients(setup, layout.buckets(setup.settings.reduce_bucket_size), true),
-      layout_(layout),
-      memory_(layout.size(), setup.gradient_dtype) {}
+    : Gradients(setup, layout.buckets(setup.settings.reduce_bucket_size), true), layout_(layout) {
+  memory_ = Array(setup.device, layout.size(), setup.gradient_dtype);
+}
 
 void SlicedGradients::put(size_t bucket, int64_t param, const Span& gradient, bool first) {
   const Bucket& b = buckets_[bucket];
-  const int ranks = setup_.comms.reduce.size();
+  const int64_t all = b.end - b.begin;  // of one rank
   if (passing_[bucket].empty())
-    passing_[bucket] = Array(ranks * (b.end - b.begin), setup_.gradient_dtype);
-  const int64_t slice = layout_.slice(param), numel = setup_.spec.params[param].numel;
-  for (int r = 0; r < ranks && r * slice < numel; ++r) {
-    const Span mine = gradient.sub(r * slice, std::min(slice, numel - r * slice));
-    const Span place =
-        passing_[bucket].sub(r * (b.end - b.begin) + layout_.offset(param) - b.begin, mine.count);
-    store(mine, place, first);
-  }
+    passing_[bucket] =
+        Array(setup_.device, setup_.comms.reduce.size() * all, setup_.gradient_dtype);
+  const int64_t slice = layout_.slice(param);
+  store(gradient.sub(0, slice),
+        passing_[bucket].sub(layout_.offset(param) - b.begin, slice),
+        {gradient.count, slice, slice, all},
+        first);
 }
 
 Work SlicedGradients::start(size_t bucket) {
   const Bucket& b = buckets_[bucket];
   if (first_micro_) {
-    return setup_.comms.reduce.reduce_scatter(passing_[bucket].span(),
-                                              memory_.sub(b.begin, b.end - b.begin));
+    return reduce_scatter(passing_[bucket].span(), memory_.sub(b.begin, b.end - b.begin));
   }
-  arriving_[bucket] = Array::to_be_written(b.end - b.begin, setup_.gradient_dtype);
-  return setup_.comms.reduce.reduce_scatter(passing_[bucket].span(), arriving_[bucket].span());
+  arriving_[bucket] = Array::to_be_written(setup_.device, b.end - b.begin, setup_.gradient_dtype);
+  return reduce_scatter(passing_[bucket].span(), arriving_[bucket].span());
 }
 
 void SlicedGradients::finish(size_t bucket) {

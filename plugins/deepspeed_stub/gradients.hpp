@@ -20,7 +20,7 @@ class Gradients {
   virtual Span own() const = 0;
   // What this rank adds to the global norm: over all ranks, every gradient once.
   virtual Span norm_part() const { return own(); }
-  virtual int64_t bytes() const = 0;  // held between steps
+  int64_t bytes() const { return memory_.bytes(); }  // held between steps
 
   void begin_step(int64_t micros);
   void begin_micro();
@@ -37,8 +37,15 @@ class Gradients {
   virtual Work start(size_t bucket) = 0;   // reduces a complete bucket
   virtual void finish(size_t bucket) = 0;  // after its work is over
 
+  // Stores gradients at a place, or adds them, row by row.
+  void store(const Span& values, const Span& place, const Rows& rows, bool first) const;
+  void store(const Span& values, const Span& place, bool first) const;
+  // To every rank its part of the sum.
+  Work reduce_scatter(const Span& all, const Span& own) const;
+
   const Setup& setup_;
   const std::vector<Bucket> buckets_;
+  Array memory_;  // between steps
   // By bucket, while it is filled and reduced: its gradients, and what of them this rank receives
   // to add to those of earlier micro-batches.
   std::vector<Array> passing_, arriving_;
@@ -69,7 +76,6 @@ class FlatGradients final : public Gradients {
   explicit FlatGradients(const Setup& setup);
   Span own() const override { return own_; }
   Span norm_part() const override;
-  int64_t bytes() const override { return memory_.bytes(); }
 
  private:
   FlatGradients(const Setup& setup, const FlatLayout& layout);
@@ -81,8 +87,7 @@ class FlatGradients final : public Gradients {
 
   FlatLayout layout_;
   FlatRange range_;  // of the flat buffer: what this rank updates
-  Array memory_;     // all gradients, or at stage 2 the slice
-  Span own_;         // part of it
+  Span own_;         // part of the memory: of all gradients, or at stage 2 the slice
 };
 
 // Every rank receives its slice of each parameter of a bucket.
@@ -90,7 +95,6 @@ class SlicedGradients final : public Gradients {
  public:
   explicit SlicedGradients(const Setup& setup);
   Span own() const override { return memory_.span(); }
-  int64_t bytes() const override { return memory_.bytes(); }
 
  private:
   SlicedGradients(const Setup& setup, const SliceLayout& layout);
@@ -99,7 +103,6 @@ class SlicedGradients final : public Gradients {
   void finish(size_t bucket) override;
 
   SliceLayout layout_;
-  Array memory_;  // the slices of this rank
 };
 
 }  // namespace yoke::deepspeed_stub

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "plugins/deepspeed_stub/kernels/kernels.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke::deepspeed_stub {
@@ -24,37 +23,42 @@ AdamWArrays<Master, Gradient> arrays(const Span& param,
 
 }  // namespace
 
-Optimizer::Optimizer(const YokeOptimizer& config, const Store& store)
+Optimizer::Optimizer(const YokeOptimizer& config, const Setup& setup, const Store& store)
     : config_(config),
+      device_(setup.device),
       store_(store),
-      exp_avg_(store.owned.size, store.master.dtype),
-      exp_avg_sq_(store.owned.size, store.master.dtype) {}
+      exp_avg_(device_, store.owned.size, store.master.dtype),
+      exp_avg_sq_(device_, store.owned.size, store.master.dtype) {}
 
-void Optimizer::begin_step(int64_t step, double lr, double scale) {
+void Optimizer::begin_step(int64_t step, double lr) {
   step_ = step;
   lr_ = lr;
-  scale_ = scale;
 }
 
-void Optimizer::update(const Span& gradient, int64_t begin, int64_t count) const {
+void Optimizer::update(const Span& gradient,
+                       int64_t begin,
+                       int64_t count,
+                       const StepTotals* totals) const {
   const int64_t end = begin + count;
   const int64_t decay_end = std::clamp(store_.owned.decay_end, begin, end);
-  run(gradient, begin, decay_end - begin, config_.weight_decay);
-  run(gradient, decay_end, end - decay_end, 0);
+  run(gradient, {begin, decay_end - begin, config_.weight_decay}, totals);
+  run(gradient, {decay_end, end - decay_end, 0}, totals);
 }
 
-void Optimizer::run(const Span& gradient, int64_t begin, int64_t count, double decay) const {
-  const AdamWStep step{lr_, config_.beta1, config_.beta2, config_.eps, decay, scale_, step_};
+void Optimizer::run(const Span& gradient, const Part& part, const StepTotals* totals) const {
+  const auto [begin, count, decay] = part;
+  if (count == 0) return;
+  const AdamWStep step{lr_, config_.beta1, config_.beta2, config_.eps, decay, step_};
   const Span param = store_.master.sub(begin, count), g = gradient.sub(begin, count);
   const Span m = exp_avg_.sub(begin, count), v = exp_avg_sq_.sub(begin, count);
   const Span copy = store_.copy.data == nullptr ? Span() : store_.copy.sub(begin, count);
-  const Kernels& k = kernels();
-  if (param.dtype == YOKE_F64 && g.dtype == YOKE_F64)
-    return k.adamw_fp64(count, step, arrays<double, double>(param, m, v, g, copy));
-  if (param.dtype == YOKE_F32 && g.dtype == YOKE_F32)
-    return k.adamw_fp32(count, step, arrays<float, float>(param, m, v, g, copy));
-  if (param.dtype == YOKE_F32 && g.dtype == YOKE_BF16)
-    return k.adamw_bf16(count, step, arrays<float, BFloat16>(param, m, v, g, copy));
+  const auto launch = [&]<class Master, class Gradient>(AdamWKernel<Master, Gradient> kernel) {
+    kernel(device_.queue(), count, step, arrays<Master, Gradient>(param, m, v, g, copy), totals);
+  };
+  const Kernels& k = device_.kernels();
+  if (param.dtype == YOKE_F64 && g.dtype == YOKE_F64) return launch(k.adamw_fp64);
+  if (param.dtype == YOKE_F32 && g.dtype == YOKE_F32) return launch(k.adamw_fp32);
+  if (param.dtype == YOKE_F32 && g.dtype == YOKE_BF16) return launch(k.adamw_bf16);
   throw Error(YOKE_INTERNAL,
               std::string("AdamW has no kernel for ") + dtype_name(param.dtype) + " weights with " +
                   dtype_name(g.dtype) + " gradients");

@@ -9,26 +9,34 @@ namespace yoke::deepspeed_stub {
 class Optimizer {
  public:
   // The moments are zeroes of the master's dtype.
-  Optimizer(const YokeOptimizer& config, const Store& store);
+  Optimizer(const YokeOptimizer& config, const Setup& setup, const Store& store);
 
-  // For the updates of one step: its number, its rate and the scale of clipping.
-  void begin_step(int64_t step, double lr, double scale);
-  // Updates elements [begin, begin + count) of the store from the same ones of `gradient`.
-  void update(const Span& gradient, int64_t begin, int64_t count) const;
+  // For the updates of one step: its number and its rate.
+  void begin_step(int64_t step, double lr);
+  // Updates elements [begin, begin + count) of the store from the same ones of `gradient`, if
+  // *totals, in memory of the device, allows it.
+  void update(const Span& gradient, int64_t begin, int64_t count, const StepTotals* totals) const;
+  // The updates of this step took place.
+  void end_step() { last_step_ = step_; }
 
-  int64_t& step() { return step_; }  // of the last update
+  int64_t& last_step() { return last_step_; }
   const Span& exp_avg() const { return exp_avg_.span(); }
   const Span& exp_avg_sq() const { return exp_avg_sq_.span(); }
   int64_t bytes() const { return exp_avg_.bytes() + exp_avg_sq_.bytes(); }
 
  private:
-  void run(const Span& gradient, int64_t begin, int64_t count, double decay) const;
+  struct Part {
+    int64_t begin, count;
+    double decay;
+  };
+  void run(const Span& gradient, const Part& part, const StepTotals* totals) const;
 
   const YokeOptimizer config_;
+  const Device& device_;
   const Store& store_;
   Array exp_avg_, exp_avg_sq_;
-  int64_t step_ = 0;
-  double lr_ = 0, scale_ = 1;
+  int64_t last_step_ = 0, step_ = 0;
+  double lr_ = 0;
 };
 
 }  // namespace yoke::deepspeed_stub

@@ -14,23 +14,21 @@ namespace {
 class ZeroContext final : public Context {
  public:
   explicit ZeroContext(const YokeInitArgs& args)
-      : plan_(*args.plan), settings_(settings_of(args)), host_(*args.host) {
-    if (host_.device.type != YOKE_DEVICE_CPU) {
-      throw Error(YOKE_UNIMPLEMENTED, "deepspeed_stub works on the CPU only; set device = \"cpu\"");
-    }
+      : plan_(*args.plan), settings_(settings_of(args)), host_(*args.host), device_(host_) {
     const uint32_t axis = YOKE_AXIS_BIT(data_axis(settings_.stage));
     comms_ = {
         Comm(host_, axis, "reduce"), Comm(host_, axis, "gather"), Comm(host_, axis, "scalars")};
   }
 
   std::unique_ptr<Wrapped> wrap_model(const YokeModel& model) override {
-    return std::make_unique<Engine>(model, plan_, settings_, comms_, host_);
+    return std::make_unique<Engine>(model, plan_, settings_, comms_, device_, host_);
   }
 
  private:
   const YokePlan& plan_;
   Settings settings_;
   const YokeHost& host_;
+  const Device device_;
   Comms comms_;
 };
 
@@ -47,6 +45,7 @@ class DeepspeedStub : public Backend {
           YOKE_AXIS_BIT(YOKE_DP_REPLICATE) | YOKE_AXIS_BIT(YOKE_DP_SHARD),
           1u << 0 | 1u << 1 | 1u << 2 | 1u << 3);
       d.vendor = view("Yoke");
+      if (cuda_platform() != nullptr) d.devices |= 1u << YOKE_DEVICE_CUDA;
       set_options(d, option_infos());
       return d;
     }();

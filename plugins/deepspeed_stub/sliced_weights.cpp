@@ -5,12 +5,12 @@
 namespace yoke::deepspeed_stub {
 
 SlicedWeights::SlicedWeights(const Setup& setup)
-    : setup_(setup),
+    : Weights(setup),
       layout_(setup.spec, true, setup.comms.gather.size()),
       frozen_layout_(setup.spec, false, setup.comms.gather.size()),
       params_(setup.spec.params.size()),
       elements_before_{0},
-      binder_(setup.model) {
+      binder_(setup) {
   adopt(trainable_, layout_, master_, copy_);
   adopt(frozen_, frozen_layout_, frozen_master_, frozen_copy_);
   choose_persistent();
@@ -24,11 +24,11 @@ SlicedWeights::SlicedWeights(const Setup& setup)
 
 void SlicedWeights::adopt(Store& store, const SliceLayout& layout, Array& master, Array& copy) {
   store.owned = layout.owned(setup_.comms.gather.rank());
-  master = Array(store.owned.size, setup_.master_dtype);
+  master = Array(setup_.device, store.owned.size, setup_.master_dtype);
   store.master = master.span();
-  fill_initial(setup_.model, store);
+  fill_initial(setup_, store);
   if (setup_.master_dtype == setup_.param_dtype) return;
-  copy = Array(store.owned.size, setup_.param_dtype);
+  copy = Array(setup_.device, store.owned.size, setup_.param_dtype);
   store.copy = copy.span();
 }
 
@@ -41,7 +41,7 @@ void SlicedWeights::choose_persistent() {
     if (numel > setup_.settings.model_persistence_threshold - total) continue;
     total += numel;
     params_[p].persistent = true;
-    params_[p].memory = Array(numel, setup_.param_dtype);
+    params_[p].memory = Array(setup_.device, numel, setup_.param_dtype);
     params_[p].where = Where::kHere;
     binder_.bind(static_cast<int64_t>(p), params_[p].memory.span().data);
   }
@@ -155,11 +155,11 @@ Span SlicedWeights::own_slices(const std::vector<int64_t>& params, Array& packed
     whole.count += next.count;
   }
   if (adjacent) return whole;
-  packed = Array::to_be_written(whole.count, setup_.param_dtype);
+  packed = Array::to_be_written(setup_.device, whole.count, setup_.param_dtype);
   int64_t at = 0;
   for (const int64_t p : params) {
     const Span from = slice(p);
-    copy(from, packed.sub(at, from.count));
+    setup_.device.copy(from, packed.sub(at, from.count));
     at += from.count;
   }
   return packed.span();
@@ -176,8 +176,8 @@ void SlicedWeights::start_gather(std::vector<int64_t> params) {
   const Comm& comm = setup_.comms.gather;
   const Span own = own_slices(params, gather.packed);
   gather.params = std::move(params);
-  gather.landing = Array::to_be_written(comm.size() * own.count, setup_.param_dtype);
-  gather.work = comm.all_gather(own, gather.landing.span());
+  gather.landing = Array::to_be_written(setup_.device, comm.size() * own.count, setup_.param_dtype);
+  gather.work = all_gather(setup_, own, gather.landing.span());
 }
 
 void SlicedWeights::finish_gather() {
@@ -190,11 +190,11 @@ void SlicedWeights::finish_gather() {
   for (const int64_t p : gather.params) {
     Param& param = params_[p];
     const int64_t numel = setup_.spec.params[p].numel, length = slice(p).count;
-    if (!param.persistent) param.memory = Array::to_be_written(numel, setup_.param_dtype);
-    for (int r = 0; r < ranks && r * length < numel; ++r) {
-      const int64_t count = std::min(length, numel - r * length);
-      copy(gather.landing.sub(r * per_rank + at, count), param.memory.sub(r * length, count));
-    }
+    if (!param.persistent)
+      param.memory = Array::to_be_written(setup_.device, numel, setup_.param_dtype);
+    setup_.device.copy_rows(gather.landing.sub(at, length),
+                            param.memory.sub(0, length),
+                            {numel, length, per_rank, length});
     at += length;
     if (!param.persistent) binder_.bind(p, param.memory.span().data);
     param.where = Where::kHere;

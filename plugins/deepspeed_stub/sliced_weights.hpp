@@ -45,7 +45,6 @@ class SlicedWeights final : public Weights {
   void gather_persistent(bool trainable);
   void forget(int64_t param);
 
-  const Setup& setup_;
   SliceLayout layout_, frozen_layout_;
   Array master_, frozen_master_, copy_, frozen_copy_;
   std::vector<Param> params_;

@@ -10,15 +10,16 @@ constexpr int64_t kInitElements = 1 << 16;  // fp32 elements in flight while ini
 }  // namespace
 
 void Weights::refresh() {
-  if (frozen_.copy.data != nullptr) copy(frozen_.master, frozen_.copy);
+  if (frozen_.copy.data != nullptr) setup_.device.copy(frozen_.master, frozen_.copy);
   publish_frozen();
   publish([this](int64_t begin, int64_t count) {
     if (trainable_.copy.data == nullptr) return;
-    copy(trainable_.master.sub(begin, count), trainable_.copy.sub(begin, count));
+    setup_.device.copy(trainable_.master.sub(begin, count), trainable_.copy.sub(begin, count));
   });
 }
 
-Binder::Binder(const YokeModel& model) : model_(model), bound_(model.summary->num_params) {}
+Binder::Binder(const Setup& setup)
+    : model_(setup.model), device_(setup.device.id()), bound_(setup.spec.params.size()) {}
 
 Binder::~Binder() {
   for (size_t p = 0; p < bound_.size(); ++p) unbind(static_cast<int64_t>(p));
@@ -28,7 +29,7 @@ void Binder::bind(int64_t param, void* data) {
   const YokeParameter& p = *model_.summary->params[param];
   YokeTensor view{};
   view.data = data;
-  view.device = {YOKE_DEVICE_CPU, 0};
+  view.device = device_;
   view.ndim = p.ndim;
   view.dtype = data_type(p.dtype);
   view.shape = const_cast<int64_t*>(p.shape);  // DLPack knows no const
@@ -41,21 +42,31 @@ void Binder::unbind(int64_t param) {
   bound_[param] = false;
 }
 
-void fill_initial(const YokeModel& model, int64_t param, int64_t begin, const Span& values) {
-  const Array part = Array::to_be_written(std::min(values.count, kInitElements), YOKE_F32);
-  for (int64_t done = 0; done < values.count; done += part.span().count) {
-    const Span now = part.sub(0, std::min(part.span().count, values.count - done));
-    YokeError err = make_error();
-    check(model.init_param(
-              model.ctx, param, begin + done, now.count, static_cast<float*>(now.data), &err),
-          err);
-    copy(now, values.sub(done, now.count));
+void fill_initial(const Setup& setup, int64_t param, int64_t begin, const Span& values) {
+  const YokeModel& model = setup.model;
+  std::vector<float> made(std::min(values.count, kInitElements));
+  const auto most = static_cast<int64_t>(made.size());
+  const Array landing = Array::to_be_written(setup.device, most, YOKE_F32);
+  for (int64_t done = 0; done < values.count; done += most) {
+    const Span part = landing.sub(0, std::min(most, values.count - done));
+    call([&](YokeError* err) {
+      return model.init_param(model.ctx, param, begin + done, part.count, made.data(), err);
+    });
+    setup.device.upload(made.data(), part);
+    setup.device.copy(part, values.sub(done, part.count));
   }
 }
 
-void fill_initial(const YokeModel& model, const Store& store) {
+void fill_initial(const Setup& setup, const Store& store) {
   for (const Piece& piece : store.owned.pieces)
-    fill_initial(model, piece.param, piece.begin, store.master.sub(piece.offset, piece.count));
+    fill_initial(setup, piece.param, piece.begin, store.master.sub(piece.offset, piece.count));
+}
+
+Work all_gather(const Setup& setup, const Span& own, const Span& all) {
+  const Comm& comm = setup.comms.gather;
+  if (comm.size() > 1) return comm.all_gather(own, all);
+  setup.device.copy(own, all);
+  return {};
 }
 
 }  // namespace yoke::deepspeed_stub

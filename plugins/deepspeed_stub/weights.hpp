@@ -20,6 +20,7 @@ struct Setup {
   const ModelSpec& spec;
   const Settings& settings;
   const Comms& comms;
+  const Device& device;
   int32_t param_dtype;     // that the model computes with
   int32_t master_dtype;    // of master copies and moments
   int32_t gradient_dtype;  // of accumulation and reduction
@@ -56,15 +57,17 @@ class Weights {
   void refresh();
 
  protected:
+  explicit Weights(const Setup& setup) : setup_(setup) {}
   virtual void publish_frozen() = 0;  // collective
 
+  const Setup& setup_;
   Store trainable_, frozen_;
 };
 
 // Binds parameters of a model to memory, and unbinds what is left when it goes.
 class Binder {
  public:
-  explicit Binder(const YokeModel& model);
+  explicit Binder(const Setup& setup);
   ~Binder();
   Binder(const Binder&) = delete;
   Binder& operator=(const Binder&) = delete;
@@ -73,12 +76,17 @@ class Binder {
 
  private:
   const YokeModel& model_;
+  const YokeDevice device_;
   std::vector<bool> bound_;
 };
 
-// Initial values of elements [begin, begin + values.count) of a parameter, rounded to its dtype.
-void fill_initial(const YokeModel& model, int64_t param, int64_t begin, const Span& values);
+// Initial values of elements [begin, begin + values.count) of a parameter, rounded to the dtype of
+// the span.
+void fill_initial(const Setup& setup, int64_t param, int64_t begin, const Span& values);
 // The same for everything that a store owns.
-void fill_initial(const YokeModel& model, const Store& store);
+void fill_initial(const Setup& setup, const Store& store);
+
+// Every rank's elements, in rank order; of this rank alone a copy.
+[[nodiscard]] Work all_gather(const Setup& setup, const Span& own, const Span& all);
 
 }  // namespace yoke::deepspeed_stub

@@ -1,10 +1,8 @@
-// Compiled once per instruction set, see CMakeLists.txt. Plain loops that the compiler vectorises;
-// no function with external linkage but the table, so that no copy for a wide instruction set can
-// be picked by the linker for a narrow machine.
-#include <cmath>
-#include <cstring>
+// The CPU's kernels, compiled once per instruction set, see CMakeLists.txt. Plain loops that the
+// compiler vectorises; no function with external linkage but the table.
+#include <algorithm>
 
-#include "plugins/deepspeed_stub/kernels/kernels.hpp"
+#include "plugins/deepspeed_stub/kernels/elements.hpp"
 
 namespace yoke::deepspeed_stub {
 namespace {
@@ -12,47 +10,13 @@ namespace {
 // Partial sums of a norm: enough to hide the latency of an addition, in a fixed order.
 constexpr int64_t kLanes = 32;
 
-inline float widen(BFloat16 x) {
-  const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
-  float value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-}
-inline float widen(float x) {
-  return x;
-}
-inline double widen(double x) {
-  return x;
-}
-
-inline BFloat16 round_to_bf16(float x) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  const uint32_t quiet = (bits >> 16) | 0x40u;                            // NaN stays NaN
-  const uint32_t nearest = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;  // ties to even
-  return {static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet : nearest)};
-}
-
-// Constants of one step, in the type of the arithmetic.
-template <class T>
-struct Coefficients {
-  explicit Coefficients(const AdamWStep& s)
-      : keep(static_cast<T>(1 - s.lr * s.decay)),
-        beta1(static_cast<T>(s.beta1)),
-        beta2(static_cast<T>(s.beta2)),
-        rest1(static_cast<T>(1 - s.beta1)),
-        rest2(static_cast<T>(1 - s.beta2)),
-        eps(static_cast<T>(s.eps)),
-        scale(static_cast<T>(s.scale)),
-        rate(static_cast<T>(s.lr / (1 - std::pow(s.beta1, static_cast<double>(s.step))))),
-        correct2(
-            static_cast<T>(1 / std::sqrt(1 - std::pow(s.beta2, static_cast<double>(s.step))))) {}
-  T keep, beta1, beta2, rest1, rest2, eps, scale, rate, correct2;
-};
-
 template <bool kCopy, class Master, class Gradient>
-void adamw_loop(int64_t count, const AdamWStep& step, const AdamWArrays<Master, Gradient>& arrays) {
-  const Coefficients<Master> c(step);
+void adamw_loop(int64_t count,
+                const AdamWStep& step,
+                const AdamWArrays<Master, Gradient>& arrays,
+                double clip_scale) {
+  const Coefficients<Master> c = coefficients<Master>(step);
+  const auto scale = static_cast<Master>(clip_scale);
   Master* __restrict__ const param = arrays.param;
   Master* __restrict__ const exp_avg = arrays.exp_avg;
   Master* __restrict__ const exp_avg_sq = arrays.exp_avg_sq;
@@ -60,10 +24,10 @@ void adamw_loop(int64_t count, const AdamWStep& step, const AdamWArrays<Master, 
   BFloat16* __restrict__ const copy = arrays.copy;
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) {
-    const Master g = c.scale * widen(gradient[i]);
-    const Master m = c.beta1 * exp_avg[i] + c.rest1 * g;
-    const Master v = c.beta2 * exp_avg_sq[i] + c.rest2 * g * g;
-    const Master p = c.keep * param[i] - c.rate * m / (std::sqrt(v) * c.correct2 + c.eps);
+    const Master g = scale * widen(gradient[i]);
+    const Master m = next_exp_avg(c, g, exp_avg[i]);
+    const Master v = next_exp_avg_sq(c, g, exp_avg_sq[i]);
+    const Master p = next_param(c, param[i], m, v);
     exp_avg[i] = m;
     exp_avg_sq[i] = v;
     param[i] = p;
@@ -72,16 +36,21 @@ void adamw_loop(int64_t count, const AdamWStep& step, const AdamWArrays<Master, 
 }
 
 template <class Master, class Gradient>
-void adamw(int64_t count, const AdamWStep& step, const AdamWArrays<Master, Gradient>& arrays) {
+void adamw_all(Queue*,
+               int64_t count,
+               const AdamWStep& step,
+               const AdamWArrays<Master, Gradient>& arrays,
+               const StepTotals* totals) {
+  if (totals->update == 0) return;
   if (arrays.copy != nullptr) {
-    adamw_loop<true>(count, step, arrays);
+    adamw_loop<true>(count, step, arrays, totals->scale);
   } else {
-    adamw_loop<false>(count, step, arrays);
+    adamw_loop<false>(count, step, arrays, totals->scale);
   }
 }
 
 template <class T>
-double squared_norm(int64_t count, const T* x) {
+void squared_norm(Queue*, int64_t count, const T* x, double* result) {
   double lane[kLanes] = {};
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
@@ -97,7 +66,17 @@ double squared_norm(int64_t count, const T* x) {
   }
   double sum = 0;
   for (const double part : lane) sum += part;
-  return sum;
+  *result = sum;
+}
+
+// loop(count, from, to): one row.
+template <auto loop, class From, class To>
+void by_rows(Queue*, const Rows& rows, const From* from, To* to) {
+  for (int64_t done = 0; done < rows.total; done += rows.width) {
+    loop(std::min(rows.width, rows.total - done), from, to);
+    from += rows.from_stride;
+    to += rows.to_stride;
+  }
 }
 
 template <class T, class Sum>
@@ -122,24 +101,42 @@ void widen_all(int64_t count, const From* from, To* to) {
   for (int64_t i = 0; i < count; ++i) to[i] = widen(from[i]);
 }
 
+template <class T>
+void copy(int64_t count, const T* from, T* to) {
+  std::memcpy(to, from, static_cast<size_t>(count) * sizeof(T));
+}
+
+void set_totals(Queue*, const StepTotals& values, StepTotals* totals) {
+  *totals = values;
+}
+
+void judge_totals(Queue*, double token_weight, double clip, StepTotals* totals) {
+  judge(token_weight, clip, *totals);
+}
+
 }  // namespace
 
 extern const Kernels YOKE_DEEPSPEED_KERNELS;
 const Kernels YOKE_DEEPSPEED_KERNELS = {
     YOKE_DEEPSPEED_KERNELS_SET,
-    adamw<float, float>,
-    adamw<float, BFloat16>,
-    adamw<double, double>,
+    adamw_all<float, float>,
+    adamw_all<float, BFloat16>,
+    adamw_all<double, double>,
     squared_norm<float>,
     squared_norm<BFloat16>,
     squared_norm<double>,
-    add<float, float>,
-    add<double, double>,
-    add_bf16,
-    add<BFloat16, float>,
-    fp32_to_bf16,
-    widen_all<BFloat16, float>,
-    widen_all<float, double>,
+    by_rows<add<float, float>, float, float>,
+    by_rows<add<double, double>, double, double>,
+    by_rows<add_bf16, BFloat16, BFloat16>,
+    by_rows<add<BFloat16, float>, BFloat16, float>,
+    by_rows<fp32_to_bf16, float, BFloat16>,
+    by_rows<widen_all<BFloat16, float>, BFloat16, float>,
+    by_rows<widen_all<float, double>, float, double>,
+    by_rows<copy<uint16_t>, uint16_t, uint16_t>,
+    by_rows<copy<uint32_t>, uint32_t, uint32_t>,
+    by_rows<copy<uint64_t>, uint64_t, uint64_t>,
+    set_totals,
+    judge_totals,
 };
 
 }  // namespace yoke::deepspeed_stub

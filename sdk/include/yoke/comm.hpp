@@ -1,9 +1,10 @@
-// The host's collectives ("yoke.collectives/1") over flat memory of the CPU. No LibTorch.
+// The host's collectives ("yoke.collectives/1") over flat memory of its device. No LibTorch.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "yoke/error.hpp"
@@ -12,7 +13,7 @@
 namespace yoke {
 
 // A collective on its way; its memory must live and stay untouched until wait() has returned or
-// this is destroyed, which waits too.
+// this is destroyed, which waits too. On a CUDA device it is YokeHost.stream that waits.
 class Work {
  public:
   Work() = default;
@@ -39,13 +40,14 @@ class Work {
 };
 
 // The ranks along some axes, for one stream of operations. A default one, and one of a world of
-// one, is this rank alone: its operations are copies, or nothing.
+// one, is this rank alone: its operations are copies, or nothing. Copies on the CPU, that is: on
+// another device an all_gather or reduce_scatter of one rank is for the caller.
 class Comm {
  public:
   Comm() = default;
   // axes: bits. Collective over the world. Throws Error(FAILED_PRECONDITION) if the host has no
   // collectives.
-  Comm(const YokeHost& host, uint32_t axes, const char* purpose) {
+  Comm(const YokeHost& host, uint32_t axes, const char* purpose) : device_(host.device) {
     if (host.world_size == 1) return;
     service_ = reinterpret_cast<const YokeCollectives*>(
         host.get_service(host.ctx, "yoke.collectives/1", sizeof(YokeCollectives)));
@@ -64,21 +66,22 @@ class Comm {
 
   [[nodiscard]] Work all_reduce(const Span& inout, int32_t op = YOKE_SUM) const {
     if (size_ == 1 || inout.count == 0) return {};
-    const FlatView view(inout);
+    const FlatView view = on_device(inout);
     return issue([&](YokeWork** work, YokeError* err) {
       return service_->all_reduce(comm_, view.get(), op, work, err);
     });
   }
-  // Waits.
+  // Waits. On the CPU only.
   template <size_t N>
   std::array<double, N> sum(std::array<double, N> values) const {
+    require_cpu("Comm::sum");
     all_reduce({values.data(), static_cast<int64_t>(N), YOKE_F64}).wait();
     return values;
   }
   // out: size() times the elements of in.
   [[nodiscard]] Work all_gather(const Span& in, const Span& out) const {
     if (alone(in, out)) return {};
-    const FlatView part(in), whole(out);
+    const FlatView part = on_device(in), whole = on_device(out);
     return issue([&](YokeWork** work, YokeError* err) {
       return service_->all_gather(comm_, whole.get(), part.get(), work, err);
     });
@@ -86,14 +89,14 @@ class Comm {
   // The sum; in: size() times the elements of out.
   [[nodiscard]] Work reduce_scatter(const Span& in, const Span& out) const {
     if (alone(in, out)) return {};
-    const FlatView whole(in), part(out);
+    const FlatView whole = on_device(in), part = on_device(out);
     return issue([&](YokeWork** work, YokeError* err) {
       return service_->reduce_scatter(comm_, part.get(), whole.get(), YOKE_SUM, work, err);
     });
   }
   [[nodiscard]] Work broadcast(const Span& inout, int root) const {
     if (size_ == 1 || inout.count == 0) return {};
-    const FlatView view(inout);
+    const FlatView view = on_device(inout);
     return issue([&](YokeWork** work, YokeError* err) {
       return service_->broadcast(comm_, view.get(), root, work, err);
     });
@@ -103,8 +106,18 @@ class Comm {
   // Nothing to communicate; the result is where it belongs.
   bool alone(const Span& in, const Span& out) const {
     if (size_ > 1 && in.count > 0) return false;
+    if (in.count > 0 && in.data != out.data) require_cpu("a gather of one rank is a copy, which");
     std::memmove(out.data, in.data, static_cast<size_t>(in.bytes()));
     return true;
+  }
+  void require_cpu(const char* what) const {
+    if (device_.type == YOKE_DEVICE_CPU) return;
+    throw Error(YOKE_UNIMPLEMENTED,
+                std::string(what) + " works in memory of the host; on a device of type " +
+                    std::to_string(device_.type) + " the backend must do it");
+  }
+  FlatView on_device(const Span& span) const {
+    return FlatView(span.data, span.count, span.dtype, device_);
   }
   // start(work, err): a collective of the table.
   template <class F>
@@ -116,6 +129,7 @@ class Comm {
 
   const YokeCollectives* service_ = nullptr;
   YokeComm* comm_ = nullptr;
+  YokeDevice device_{YOKE_DEVICE_CPU, 0};
   int size_ = 1;
   int rank_ = 0;
 };

@@ -9,11 +9,14 @@
 #include <random>
 #include <vector>
 
+#include "yoke/backend.hpp"
+
 namespace yoke::deepspeed_stub {
 namespace {
 
 // Odd, so that no vector width divides it, and long enough for several vectors and a rest.
 constexpr int64_t kCount = 1003;
+constexpr Rows kAll = one_row(kCount);
 // A few roundings of fp32; the sets may contract products and sums.
 constexpr double kFp32 = 1e-6, kFp64 = 1e-14;
 
@@ -64,19 +67,21 @@ class KernelSet : public ::testing::TestWithParam<int> {
   const Kernels& set() const { return *all_kernels().set[GetParam()]; }
 
   template <class Master, class Gradient>
-  void compare_adamw(void (*kernel)(int64_t,
-                                    const AdamWStep&,
-                                    const AdamWArrays<Master, Gradient>&),
-                     bool with_copy,
-                     double bound) {
-    const AdamWStep step{3e-3, 0.9, 0.95, 1e-8, 0.1, 0.37, 5};
+  void compare_adamw(AdamWKernel<Master, Gradient> kernel, bool with_copy, double bound) {
+    const AdamWStep step{3e-3, 0.9, 0.95, 1e-8, 0.1, 5};
+    StepTotals totals{0, 0, 0, 0.37, 0};
     auto p = values<Master>(1), m = values<Master>(2, 1e-2), v = values<Master>(3, 1e-4, 1e-3);
     for (Master& x : v) x = std::fabs(x);
     const auto g = values<Gradient>(4, 0.1);
     const auto p0 = p, m0 = m, v0 = v;
     std::vector<BFloat16> copy(kCount, BFloat16{0xffff});
-    kernel(
-        kCount, step, {p.data(), m.data(), v.data(), g.data(), with_copy ? copy.data() : nullptr});
+    const AdamWArrays<Master, Gradient> arrays{
+        p.data(), m.data(), v.data(), g.data(), with_copy ? copy.data() : nullptr};
+    kernel(nullptr, kCount, step, arrays, &totals);
+    ASSERT_EQ(p, p0);  // no update
+    ASSERT_EQ(copy[0].bits, 0xffff);
+    totals.update = 1;
+    kernel(nullptr, kCount, step, arrays, &totals);
     for (int64_t i = 0; i < kCount; ++i) {
       const double grad = 0.37 * widen(g[i]);
       const double m1 = 0.9 * m0[i] + 0.1 * grad, v1 = 0.95 * v0[i] + 0.05 * grad * grad;
@@ -112,10 +117,15 @@ TEST_P(KernelSet, SquaredNormIsSummedInFp64) {
     y2 += y[i] * y[i];
     z2 += widen(z[i]) * widen(z[i]);
   }
-  EXPECT_NEAR(set().squared_norm_fp32(kCount, x.data()), x2, kFp64 * x2);
-  EXPECT_NEAR(set().squared_norm_fp64(kCount, y.data()), y2, kFp64 * y2);
-  EXPECT_NEAR(set().squared_norm_bf16(kCount, z.data()), z2, kFp64 * z2);
-  EXPECT_EQ(set().squared_norm_fp32(0, nullptr), 0);
+  const auto norm = [](auto kernel, int64_t count, const auto* values) {
+    double sum = -1;
+    kernel(nullptr, count, values, &sum);
+    return sum;
+  };
+  EXPECT_NEAR(norm(set().squared_norm_fp32, kCount, x.data()), x2, kFp64 * x2);
+  EXPECT_NEAR(norm(set().squared_norm_fp64, kCount, y.data()), y2, kFp64 * y2);
+  EXPECT_NEAR(norm(set().squared_norm_bf16, kCount, z.data()), z2, kFp64 * z2);
+  EXPECT_EQ(norm(set().squared_norm_fp32, 0, x.data()), 0);
 }
 
 TEST_P(KernelSet, SumsAreThoseOfOneAddition) {
@@ -125,12 +135,12 @@ TEST_P(KernelSet, SumsAreThoseOfOneAddition) {
   auto c = values<BFloat16>(11);
   const auto a0 = a;
   const auto c0 = c;
-  set().add_fp32(kCount, x.data(), a.data());
-  set().add_bf16_to_fp32(kCount, y.data(), b.data());
-  set().add_bf16(kCount, y.data(), c.data());
+  set().add_fp32(nullptr, kAll, x.data(), a.data());
+  set().add_bf16_to_fp32(nullptr, kAll, y.data(), b.data());
+  set().add_bf16(nullptr, kAll, y.data(), c.data());
   auto d = values<double>(12);
   const auto d0 = d, e = values<double>(13);
-  set().add_fp64(kCount, e.data(), d.data());
+  set().add_fp64(nullptr, kAll, e.data(), d.data());
   for (int64_t i = 0; i < kCount; ++i) {
     EXPECT_EQ(a[i], a0[i] + x[i]);
     EXPECT_EQ(b[i], a0[i] + static_cast<float>(widen(y[i])));
@@ -155,15 +165,48 @@ TEST_P(KernelSet, CastsRoundToTheNearestAndKeepInfinityAndNaN) {
   std::vector<BFloat16> half(kCount);
   std::vector<float> back(kCount);
   std::vector<double> wide(kCount);
-  set().fp32_to_bf16(kCount, x.data(), half.data());
-  set().bf16_to_fp32(kCount, half.data(), back.data());
-  set().fp32_to_fp64(kCount, x.data(), wide.data());
+  set().fp32_to_bf16(nullptr, kAll, x.data(), half.data());
+  set().bf16_to_fp32(nullptr, kAll, half.data(), back.data());
+  set().fp32_to_fp64(nullptr, kAll, x.data(), wide.data());
   for (int64_t i = 0; i < kCount; ++i) {
     EXPECT_EQ(half[i].bits, plain_round(x[i]).bits) << i;
     EXPECT_TRUE(std::isnan(x[i]) ? std::isnan(back[i]) && std::isnan(wide[i])
                                  : back[i] == widen(half[i]) && wide[i] == x[i])
         << i;
   }
+}
+
+TEST_P(KernelSet, RowsOfWhichTheLastIsShort) {
+  const std::vector<float> from{1, 2, 3, -1, 4, 5, 6, -1, 7};
+  std::vector<float> to(8, 0);
+  const Rows rows{7, 3, 4, 3};
+  set().copy_4(nullptr,
+               rows,
+               reinterpret_cast<const uint32_t*>(from.data()),
+               reinterpret_cast<uint32_t*>(to.data()));
+  EXPECT_EQ(to, (std::vector<float>{1, 2, 3, 4, 5, 6, 7, 0}));
+  set().add_fp32(nullptr, rows, from.data(), to.data());
+  EXPECT_EQ(to, (std::vector<float>{2, 4, 6, 8, 10, 12, 14, 0}));
+}
+
+TEST_P(KernelSet, AStepIsJudgedAsTheContractSays) {
+  const double inf = std::numeric_limits<double>::infinity();
+  for (const double clip : {0.0, 0.5, 1.0, 5.0}) {
+    for (const double squared : {0.0, 0.25, 1.0, 9.0, inf, std::nan("")}) {
+      StepTotals totals{};
+      set().set_totals(nullptr, {2.5, 8, squared, 0, 0}, &totals);
+      set().judge(nullptr, 8, clip, &totals);
+      const double norm = gradient_norm(squared);
+      EXPECT_EQ(totals.update, std::isinf(norm) ? 0 : 1) << squared;
+      if (totals.update != 0) {
+        EXPECT_EQ(totals.scale, clip_scale(clip, norm)) << clip;
+      }
+      EXPECT_EQ(totals.loss, 2.5);
+    }
+  }
+  StepTotals wrong{0, 8, 1, 0, 1};
+  set().judge(nullptr, 9, 0, &wrong);
+  EXPECT_EQ(wrong.update, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(OfThisMachine,

@@ -1,0 +1,86 @@
+// The arithmetic of one element, the same on every device. All functions are static:
+// kernels_impl.cpp is compiled for several instruction sets, and with external linkage the linker
+// could pick the copy for a wide one for a narrow machine.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "plugins/deepspeed_stub/kernels/kernels.hpp"
+
+#if defined(__CUDACC__)
+#define YOKE_ANYWHERE __host__ __device__
+#else
+#define YOKE_ANYWHERE
+#endif
+
+namespace yoke::deepspeed_stub {
+
+static inline YOKE_ANYWHERE float widen(BFloat16 x) {
+  const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+static inline YOKE_ANYWHERE float widen(float x) {
+  return x;
+}
+static inline YOKE_ANYWHERE double widen(double x) {
+  return x;
+}
+
+static inline YOKE_ANYWHERE BFloat16 round_to_bf16(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  const uint32_t quiet = (bits >> 16) | 0x40u;                            // NaN stays NaN
+  const uint32_t nearest = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;  // ties to even
+  return {static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet : nearest)};
+}
+
+// Constants of one step, in the type of the arithmetic.
+template <class T>
+struct Coefficients {
+  T keep, beta1, beta2, rest1, rest2, eps, rate, correct2;
+};
+template <class T>
+static inline Coefficients<T> coefficients(const AdamWStep& s) {
+  const auto step = static_cast<double>(s.step);
+  return {static_cast<T>(1 - s.lr * s.decay),
+          static_cast<T>(s.beta1),
+          static_cast<T>(s.beta2),
+          static_cast<T>(1 - s.beta1),
+          static_cast<T>(1 - s.beta2),
+          static_cast<T>(s.eps),
+          static_cast<T>(s.lr / (1 - std::pow(s.beta1, step))),
+          static_cast<T>(1 / std::sqrt(1 - std::pow(s.beta2, step)))};
+}
+
+// The new moments, then with them the new weight. Scalars alone: GCC does not vectorise a loop that
+// has a struct in its body.
+template <class T>
+static inline YOKE_ANYWHERE T next_exp_avg(const Coefficients<T>& c, T g, T exp_avg) {
+  return c.beta1 * exp_avg + c.rest1 * g;
+}
+template <class T>
+static inline YOKE_ANYWHERE T next_exp_avg_sq(const Coefficients<T>& c, T g, T exp_avg_sq) {
+  return c.beta2 * exp_avg_sq + c.rest2 * g * g;
+}
+template <class T>
+static inline YOKE_ANYWHERE T next_param(const Coefficients<T>& c, T param, T m, T v) {
+  return c.keep * param - c.rate * m / (std::sqrt(v) * c.correct2 + c.eps);
+}
+
+// Is the weight that was summed the one that the batch claims?
+static inline YOKE_ANYWHERE bool weights_agree(double summed, double claimed) {
+  return std::fabs(summed - claimed) <= 1e-9 * summed;
+}
+
+// yoke::gradient_norm and yoke::clip_scale, where they cannot be called.
+static inline YOKE_ANYWHERE void judge(double token_weight, double clip, StepTotals& totals) {
+  const double norm = std::sqrt(totals.squared_norm);
+  totals.scale = clip > 0 && norm + 1e-6 > clip ? clip / (norm + 1e-6) : 1;
+  totals.update = std::isfinite(norm) && weights_agree(totals.weight, token_weight) ? 1 : 0;
+}
+
+}  // namespace yoke::deepspeed_stub
