@@ -29,12 +29,12 @@ def peers_python():
     return python
 
 
-def run_program(name, command, log, is_complete=lambda: False):
-    """Runs it with one thread per rank, in a session of its own, so that nothing of it survives an
+def run_program(name, command, log, is_complete=lambda: False, threads=1):
+    """Runs it with so many threads per rank, in a session of its own, so that nothing of it survives an
     interrupt or the time limit. Ends this program if it fails. A failure after is_complete() says that
     all results are written is only told: torch aborts now and then while it tears down its groups."""
     command = [str(part) for part in command]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    env = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     with open(log, "w", encoding="utf-8") as out:
         child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env, start_new_session=True)
     try:

@@ -35,6 +35,7 @@ class Shape:
 SHAPES = {
     "tiny": Shape(dim=64, layers=12, heads=8, kv_heads=4, ffn_dim=256, vocab=1024),
     "llama-14m": Shape(dim=128, layers=6, heads=8, kv_heads=4, ffn_dim=512, vocab=32000),
+    "llama-150m": Shape(dim=1024, layers=12, heads=16, kv_heads=16, ffn_dim=2688, vocab=32000),
     "small400": Shape(dim=32, layers=44, heads=4, kv_heads=2, ffn_dim=64, vocab=256),
 }
 

@@ -1,4 +1,4 @@
-"""The data order of a Yoke run with data.order = "sequential", over the bytes of a text.
+"""The data order of a Yoke run with data.order = "sequential", over the bytes of a text or a file of ids.
 
 Window k is tokens [k * seq_len, (k + 1) * seq_len] of the stream, seq_len + 1 of them: the last is only a
 target. The last `holdout` of the windows are kept for evaluation. Sample g is window g, counted round
@@ -20,10 +20,10 @@ def training_windows(tokens, seq_len, holdout):
 
 
 class Windows:
-    """One data rank's part of every global batch."""
+    """One data rank's part of every global batch. item: np.uint8, the bytes of a text, or np.uint16 ids."""
 
-    def __init__(self, path, seq_len, holdout, global_batch, rank=0, ranks=1):
-        self.tokens = torch.from_numpy(np.fromfile(path, np.uint8).astype(np.int64))
+    def __init__(self, path, seq_len, holdout, global_batch, rank=0, ranks=1, item=np.uint8):
+        self.tokens = torch.from_numpy(np.fromfile(path, item).astype(np.int64))
         self.seq_len = seq_len
         self.count = training_windows(len(self.tokens), seq_len, holdout)
         self.global_batch = global_batch

@@ -1,0 +1,98 @@
+"""What a trace of `profile.steps` says about the device: does the host wait for it inside a step, and how
+long is it idle? Reads the Chrome trace that LibTorch's profiler writes; standard library only."""
+import collections
+import dataclasses
+import json
+import re
+
+STEP = re.compile(r"ProfilerStep#(\d+)$")
+HOST_CALLS = {"cuda_runtime", "cuda_driver", "cuda_sync"}
+DEVICE_WORK = {"kernel", "gpu_memcpy", "gpu_memset"}
+LAUNCH = re.compile(r"cu(da)?(LaunchKernel|LaunchCooperativeKernel|GraphLaunch)")
+# The host waits in these, or, for cudaFree, the device drains first.
+WAITS = {"cudaStreamSynchronize", "cudaEventSynchronize", "cuStreamSynchronize", "cuEventSynchronize", "cudaMemcpy",
+         "cudaMemcpy2D", "cuMemcpyDtoH_v2", "cuMemcpyHtoD_v2", "cudaFree", "Stream Sync", "Event Sync"}
+DEVICE_WIDE_WAITS = {"cudaDeviceSynchronize", "cuCtxSynchronize", "Context Sync"}
+
+
+@dataclasses.dataclass
+class Step:
+    """One ProfilerStep. Times in microseconds."""
+
+    number: int
+    launches: int = 0
+    waits_inside: list = dataclasses.field(default_factory=list)  # "cudaStreamSynchronize at 812 us"
+    waits_at_end: int = 0  # after the last launch: the results are read
+    work: list = dataclasses.field(default_factory=list)  # (begin, end) on the device
+
+
+def read_trace(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)["traceEvents"]
+
+
+def is_wait(event, pageable):
+    name = event["name"]
+    return name in WAITS or name in DEVICE_WIDE_WAITS or correlation(event) in pageable
+
+
+def correlation(event):
+    return event.get("args", {}).get("correlation")
+
+
+def judge_step(span, calls, pageable):
+    """The calls of the host between begin and end of the span. A wait is inside the step if something is
+    launched after it, or if it is for the whole device."""
+    step = Step(int(STEP.match(span["name"]).group(1)))
+    mine = [e for e in calls if span["ts"] <= e["ts"] < span["ts"] + span["dur"]]
+    launches = [e["ts"] for e in mine if LAUNCH.match(e["name"])]
+    step.launches = len(launches)
+    last_launch = max(launches, default=span["ts"])
+    for event in mine:
+        if not is_wait(event, pageable):
+            continue
+        if event["ts"] < last_launch or event["name"] in DEVICE_WIDE_WAITS:
+            kind = " of pageable memory" if correlation(event) in pageable else ""
+            step.waits_inside.append(f"{event['name']}{kind} at {event['ts'] - span['ts']:.0f} us")
+        else:
+            step.waits_at_end += 1
+    return step, {correlation(e) for e in mine} - {None}
+
+
+def steps_of(events):
+    """[Step] in the order of the trace."""
+    calls = sorted((e for e in events if e.get("cat") in HOST_CALLS), key=lambda e: e["ts"])
+    device = [e for e in events if e.get("cat") in DEVICE_WORK]
+    # An asynchronous copy from or to memory that is not pinned waits all the same.
+    pageable = {correlation(e) for e in device if "Pageable" in e["name"]} - {None}
+    work = collections.defaultdict(list)
+    for event in device:
+        work[correlation(event)].append((event["ts"], event["ts"] + event["dur"]))
+    steps = []
+    for span in events:
+        if span.get("cat") == "user_annotation" and STEP.match(span.get("name", "")):
+            step, started = judge_step(span, calls, pageable)
+            step.work = [interval for key in started for interval in work[key]]
+            steps.append(step)
+    return steps
+
+
+def idle_share(steps):
+    """Part of the time between the first and the last piece of work of all steps in which the device did
+    nothing; None = there was no work."""
+    work = sorted(interval for step in steps for interval in step.work)
+    if not work:
+        return None
+    busy, reached = 0.0, work[0][0]
+    for begin, end in work:
+        busy += max(0.0, end - max(begin, reached))
+        reached = max(reached, end)
+    return 1 - busy / (reached - work[0][0])
+
+
+def summary(path):
+    """{steps, launches a step, idle share, waits inside, waits at the end a step} of a trace file."""
+    steps = steps_of(read_trace(path))
+    waits = [f"step {step.number}: {wait}" for step in steps for wait in step.waits_inside]
+    return {"steps": len(steps), "launches": [step.launches for step in steps], "idle_share": idle_share(steps),
+            "waits_inside": waits, "waits_at_end": [step.waits_at_end for step in steps]}
