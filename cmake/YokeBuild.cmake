@@ -120,3 +120,11 @@ function(yoke_test name)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${A_LABELS}" TIMEOUT 600 ENVIRONMENT "YOKE_BIN=${PROJECT_BINARY_DIR}/bin;YOKE_SOURCE=${PROJECT_SOURCE_DIR}")
 endfunction()
+
+# yoke_gpu_test(NAME ...) like yoke_test, for what needs a GPU: label gpu, SKIPPED where there is none, one at a time.
+# NAME ends in _gpu_test. scripts/gpu_test --pack takes it along.
+function(yoke_gpu_test name)
+  yoke_test(${name} LABELS gpu ${ARGN})
+  set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]" RESOURCE_LOCK gpu)
+  install(TARGETS ${name} DESTINATION libexec/yoke/tests COMPONENT gpu_test EXCLUDE_FROM_ALL)
+endfunction()

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""scripts/gpu_test: packs what BUILD holds, and works from there where nothing else of this tree helps it.
+Usage: pack_test.py BUILD TORCH_LIB"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD, TORCH_LIB = sys.argv[1:3]
+CLEAN = ["env", "-i", "PATH=/usr/bin:/bin", f"YOKE_TORCH_LIB={TORCH_LIB}", "/usr/bin/python3"]
+
+
+def run(words, folder=None):
+    return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=200, cwd=folder, check=False)
+
+
+def has_gpu():
+    sys.path.insert(0, str(ROOT / "tests/gpu"))
+    sys.dont_write_bytecode = True
+    import steps
+
+    return steps.no_gpu() == ""
+
+
+class Pack(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.temporary = tempfile.TemporaryDirectory(prefix="yoke-pack-")
+        cls.folder = pathlib.Path(cls.temporary.name)
+        cls.prefix = cls.folder / "a place"
+        cls.packed = run([ROOT / "scripts/gpu_test", "--pack", cls.prefix, "--build", BUILD])
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.temporary.cleanup()
+
+    def gpu_test(self, *words):
+        return run([*CLEAN, self.prefix / "share/yoke/scripts/gpu_test", *words], self.folder)
+
+    def test_makes_a_small_prefix_and_says_how_to_use_it(self):
+        self.assertEqual(self.packed.returncode, 0, self.packed.stderr)
+        self.assertRegex(self.packed.stdout, r"MiB of 50; take it .*\n  share/yoke/scripts/gpu_test")
+
+    def test_skips_in_one_sentence_without_a_gpu(self):
+        if has_gpu():
+            self.skipTest("this machine has a GPU")
+        done = self.gpu_test()
+        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (77, "", 1), done.stderr)
+        self.assertRegex(done.stderr, r"^scripts/gpu_test: .*: nothing was tested$")
+        self.assertEqual(self.gpu_test("--require").returncode, 1)
+
+    def test_rehearses_on_the_cpu(self):
+        done = self.gpu_test("--rehearse", "--only", "doctor", "--only", "two_ranks", "--only", "nccl", "-o", "r.json")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        verdicts = {row["step"]: row["verdict"] for row in json.loads((self.folder / "r.json").read_text())["steps"]}
+        self.assertEqual(verdicts, {"doctor": "ok", "nccl": "not possible here", "two_ranks": "ok"})
+
+    def test_refuses_a_folder_that_is_not_empty_and_an_unknown_step(self):
+        self.assertEqual(run([ROOT / "scripts/gpu_test", "--pack", ROOT / "scripts"]).returncode, 2)
+        self.assertIn("two_ranks", self.gpu_test("--only", "nonsense").stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

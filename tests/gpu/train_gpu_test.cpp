@@ -1,0 +1,109 @@
+// The real program on a GPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/cli/playground.hpp"
+#include "tests/support/gpu.hpp"
+
+namespace yoke::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+// fp32 on both sides, few steps: the order of summation only.
+constexpr double kLossBound = 2e-6;
+
+class TrainOnGpu : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override { YOKE_REQUIRE_GPU(); }
+
+  // Trains, all of it into `dir`; the losses as they were logged.
+  std::vector<double> train(const std::string& dir, const Words& more) const {
+    Words words{
+        "train", "run.toml", "run.dir=" + dir, std::string("parallel_backend=") + GetParam()};
+    words.insert(words.end(), more.begin(), more.end());
+    const SubprocessResult r = here_.yoke(words);
+    EXPECT_EQ(r.ending.exit_code, 0) << r.err;
+    std::istringstream lines(read_file(here_.folder() / (dir + "/metrics.jsonl")));
+    std::vector<double> losses;
+    for (std::string line; std::getline(lines, line);)
+      losses.push_back(nlohmann::json::parse(line).at("loss"));
+    return losses;
+  }
+  // The weights that a run has saved after its last step.
+  std::string weights(const std::string& dir) const {
+    const std::string bytes =
+        read_file(here_.folder() / (dir + "/checkpoints/step-00000004/model.safetensors"));
+    EXPECT_FALSE(bytes.empty());
+    return bytes;
+  }
+  std::string halfway(const std::string& dir) const {
+    return "checkpoint.resume=" + here_.folder() / (dir + "/checkpoints/step-00000002");
+  }
+
+  Playground here_;
+};
+
+void expect_close(const std::vector<double>& expected, const std::vector<double>& losses) {
+  ASSERT_EQ(losses.size(), expected.size());
+  for (size_t i = 0; i < losses.size(); ++i)
+    EXPECT_NEAR(losses[i], expected[i], kLossBound * expected[i]) << "logged line " << i;
+}
+
+TEST_P(TrainOnGpu, LosesAsOnTheCpu) {
+  expect_close(train("cpu", {"device=cpu"}), train("cuda", {"device=cuda"}));
+}
+
+TEST_P(TrainOnGpu, RepeatsItselfBitForBit) {
+  EXPECT_EQ(train("a", {"device=cuda"}), train("b", {"device=cuda"}));
+  EXPECT_EQ(weights("a"), weights("b"));
+}
+
+TEST_P(TrainOnGpu, GoesOnWithACheckpointOfTheCpuAndTheOtherWayRound) {
+  const std::vector<double> all = train("cpu", {"device=cpu"});
+  train("cuda", {"device=cuda"});
+  const std::vector<double> rest{all.begin() + 2, all.end()};
+  expect_close(rest, train("cpu-cuda", {"device=cuda", halfway("cpu")}));
+  expect_close(rest, train("cuda-cpu", {"device=cpu", halfway("cuda")}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends,
+                         TrainOnGpu,
+                         ::testing::Values("ptd", "deepspeed_stub"),
+                         [](const auto& info) { return std::string(info.param); });
+
+class CapturedOnGpu : public TrainOnGpu {};
+
+TEST_P(CapturedOnGpu, IsTheSameRunBitForBit) {
+  const Words words{"device=cuda", "precision.param=bf16", "train.steps=4"};
+  Words captured = words;
+  captured.push_back(std::string(GetParam()) + ".cuda_graph=true");
+  EXPECT_EQ(train("plain", words), train("captured", captured));
+  EXPECT_EQ(weights("plain"), weights("captured"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, CapturedOnGpu, ::testing::Values("ptd"), [](const auto& info) {
+  return std::string(info.param);
+});
+
+TEST(RanksOnGpu, MoreThanThereAreDevicesAreRefused) {
+  YOKE_REQUIRE_GPU();
+  const Playground here;
+  const SubprocessResult r = here.yoke({"train",
+                                        "run.toml",
+                                        "parallel_backend=ptd",
+                                        "device=cuda",
+                                        "train.global_batch=64",
+                                        "--nproc",
+                                        std::to_string(Gpus().count + 1)});
+  EXPECT_EQ(r.ending.exit_code, 2);
+  EXPECT_THAT(r.err, HasSubstr("device = cuda"));
+  EXPECT_FALSE(std::filesystem::exists(here.folder() / "runs"));
+}
+
+}  // namespace
+}  // namespace yoke::testing
