@@ -1,5 +1,6 @@
 #include "core/trace.hpp"
 
+#include <ATen/Context.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include <cstdio>
@@ -11,12 +12,12 @@ namespace {
 namespace prof = torch::autograd::profiler;
 namespace impl = torch::profiler::impl;
 
-const std::set<impl::ActivityType> kActivities{impl::ActivityType::CPU};
-
 void start_recording() {
+  std::set<impl::ActivityType> activities{impl::ActivityType::CPU};
+  if (at::hasCUDA()) activities.insert(impl::ActivityType::CUDA);  // never loaded on the CPU
   const prof::ProfilerConfig config(prof::ProfilerState::KINETO, /*report_input_shapes=*/true);
-  prof::prepareProfiler(config, kActivities);
-  prof::enableProfiler(config, kActivities);
+  prof::prepareProfiler(config, activities);
+  prof::enableProfiler(config, activities);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // A trace of some steps of a rank (profile.steps), by LibTorch's profiler: operators, collectives,
-// what the backend names. Opens in https://ui.perfetto.dev and chrome://tracing.
+// what the backend names; on a GPU kernels, copies and calls of CUDA too. Opens in
+// https://ui.perfetto.dev and chrome://tracing.
 #pragma once
 
 #include <ATen/record_function.h>
