@@ -173,7 +173,12 @@ def two_ranks(context):
     words = [context.yoke, "train", *context.parity(), "train.steps=3", "comm.timeout=30", f"run.dir={run}",
              f"device={context.device}"]
     ranks = [context.start(words, {**common, "RANK": str(rank), "NCCL_HOSTID": f"rank{rank}"}) for rank in range(2)]
-    ends = [context.finish(process) for process in ranks]
+    try:
+        ends = [context.finish(process) for process in ranks]
+    finally:
+        for process in ranks:
+            if process.poll() is None:
+                end(process)
     bad = [f"rank {rank} ended with {code}: {tail(out)}" for rank, (code, out) in enumerate(ends) if code != 0]
     if bad:
         raise NotHere("; ".join(bad))
@@ -217,7 +222,7 @@ def sanitizer(context):
         summaries = [int(count) for count in re.findall(r"ERROR SUMMARY: (\d+) error", out)]
         if not summaries or sum(summaries) > 0:
             errors = re.findall(r"^=+ ((?:Invalid|Program hit|Out-of).*)$", out, re.MULTILINE)
-            raise Failed(f"{backend}: error summaries {summaries}; {'; '.join(errors[:3]) or tail(out)}")
+            raise Failed(f"{backend}: error summaries {summaries or 'none'}; {'; '.join(errors[:3]) or tail(out, 1)}")
         figures[backend] = {"errors": sum(summaries)}
     return figures
 
