@@ -57,9 +57,16 @@ TorchInputs read_samples(const Samples& own, const Sampler& part, int64_t first,
   return stacked;
 }
 
+// From pinned memory, which LibTorch keeps until the copy is done: the call does not wait.
+at::Tensor moved(const at::Tensor& input, at::Device device) {
+  if (device.is_cpu()) return input;
+  return input.pin_memory().to(device, /*non_blocking=*/true);
+}
+
 }  // namespace
 
-Batch::Batch(const Source& source, const Sampler& part, int64_t sample, const Deal& deal)
+Batch::Batch(
+    const Source& source, const Sampler& part, int64_t sample, const Deal& deal, at::Device device)
     : micros_(deal.accumulation),
       global_{sample, deal.global_batch()},
       tokens_(deal.global_batch() * source.data.seq_len),
@@ -72,7 +79,8 @@ Batch::Batch(const Source& source, const Sampler& part, int64_t sample, const De
                       : read_samples(source.own, part, first, deal.sequences);
     for (int32_t i = 0; i < deal.sequences; ++i) samples_.push_back(first + i);
     for (const auto& [role, tensor] : m.inputs) {
-      m.contract_inputs.push_back({view(role), *m.views.emplace_back(tensor).get()});
+      const TensorView& there = m.views.emplace_back(moved(tensor, device));
+      m.contract_inputs.push_back({view(role), *there.get()});
     }
     m.contract =
         micro_batch(m.contract_inputs.data(),

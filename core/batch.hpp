@@ -30,14 +30,20 @@ class Batch {
   // The global batch of `part` that starts at `sample`; this data rank's share of it. Throws
   // Error(INVALID_ARGUMENT) if samples of a family differ in roles, shapes or dtypes, or the global
   // batch has no target.
-  Batch(const Source& source, const Sampler& part, int64_t sample, const Deal& deal);
+  // On a device the inputs that the backend gets are copies there, made in order on the current
+  // stream.
+  Batch(const Source& source,
+        const Sampler& part,
+        int64_t sample,
+        const Deal& deal,
+        at::Device device = at::kCPU);
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 
   const YokeBatch& get() const { return batch_; }
   int64_t tokens() const { return tokens_; }  // of the global batch
   const GlobalBatch& global() const { return global_; }
-  // Global numbers of this data rank's samples, and the inputs of each micro-batch.
+  // Global numbers of this data rank's samples, and the inputs of each micro-batch in host memory.
   const std::vector<int64_t>& samples() const { return samples_; }
   size_t num_micros() const { return micros_.size(); }
   const TorchInputs& inputs(size_t micro) const { return micros_[micro].inputs; }

@@ -1,14 +1,37 @@
 #include "core/checkpointing.hpp"
 
+#include <ATen/ATen.h>
+
 #include <utility>
+
+#include "yoke/torch.hpp"
 
 namespace yoke {
 
+namespace {
+
+// Visitors know host memory alone; a piece on a device passes through it.
+void visit_staged(const YokePiece& piece, int32_t op, const PieceVisitor& visit) {
+  const bool there = piece.view != nullptr && piece.view->device.type == YOKE_DEVICE_CUDA;
+  if (!there || !at::hasCUDA()) return visit(piece);
+  const at::Tensor on_device = borrow(*piece.view);
+  const at::Tensor here = at::empty(on_device.sizes(), on_device.options().device(at::kCPU));
+  if (op == YOKE_CHECKPOINT_SAVE) here.copy_(on_device);  // behind all that is on the stream
+  const TensorView view(here);
+  YokePiece staged = piece;
+  staged.view = view.get();
+  visit(staged);
+  if (op == YOKE_CHECKPOINT_LOAD) on_device.copy_(here);
+}
+
+}  // namespace
+
 void visit_pieces(WrappedModel& model, int32_t op, const PieceVisitor& visit) {
+  const PieceVisitor staged = [&](const YokePiece& piece) { visit_staged(piece, op, visit); };
   YokeCheckpointArgs args{};
   args.header = YOKE_HEADER(YokeCheckpointArgs, YOKE_ID_CHECKPOINT_ARGS);
   args.op = op;
-  args.visit_ctx = const_cast<PieceVisitor*>(&visit);
+  args.visit_ctx = const_cast<PieceVisitor*>(&staged);
   args.visit = [](void* ctx, const YokePiece* piece, YokeError* err) {
     return guard(err, [&] { (*static_cast<const PieceVisitor*>(ctx))(*piece); });
   };

@@ -4,6 +4,8 @@
 
 #include "core/backend/loader.hpp"
 #include "core/backend/search.hpp"
+#include "core/cuda/device_runtime.hpp"
+#include "core/launch/device_choice.hpp"
 #include "core/launch/exit_code.hpp"
 #include "yoke/nearest.hpp"
 #include "yoke/tensor.hpp"
@@ -144,7 +146,6 @@ void check_capabilities(const YokePlan& plan,
   }
   if (!known)
     refuse("precision.param", dtype_name(plan.param_dtype), dtypes.empty() ? "none" : dtypes);
-  if ((can.devices & (1u << YOKE_DEVICE_CPU)) == 0) refuse("device", "cpu", "another device");
 }
 
 void ask_backend(Job& job, std::vector<std::string>& faults) {
@@ -166,11 +167,24 @@ void ask_backend(Job& job, std::vector<std::string>& faults) {
   check_capabilities(job.plan->plan(), job.backend, faults);
 }
 
+DeviceFacts device_facts(const Job& job, const RankCount& ranks) {
+  DeviceFacts facts;
+  facts.asked = job.config.run.device;
+  facts.built = has_cuda_library();
+  if (facts.asked != "cpu") facts.driver = nvidia_driver();
+  facts.backend = job.backend.name();
+  facts.declared = job.backend.description().devices;
+  const int32_t world = job.plan->plan().world_size;
+  facts.local_ranks = ranks.here ? world : 1;
+  facts.threads = ranks.threads && world > 1;
+  return facts;
+}
+
 }  // namespace
 
 Job make_job(const std::string& config_path,
              const std::vector<std::string>& overrides,
-             int32_t world_size,
+             const RankCount& ranks,
              const std::map<std::string, Family>& families) {
   LoadedConfig config = [&] {
     try {
@@ -190,10 +204,11 @@ Job make_job(const std::string& config_path,
           {},
           {},
           nullptr,
+          false,
           {}};
   const RunConfig& run = job.config.run;
   job.inner = std::make_unique<InnerBackends>(run);
-  job.plan = std::make_unique<RunPlan>(run, world_size > 0 ? world_size : product(run.degrees));
+  job.plan = std::make_unique<RunPlan>(run, ranks.world > 0 ? ranks.world : product(run.degrees));
 
   std::vector<std::string> faults;
   collect(faults, [&] {
@@ -209,6 +224,7 @@ Job make_job(const std::string& config_path,
   if (job.family.make_blocks && job.options.size() == backend.description().num_options) {
     collect(faults, [&] { ask_backend(job, faults); });
   }
+  collect(faults, [&] { job.on_cuda = runs_on_cuda(device_facts(job, ranks)); });
   if (!faults.empty()) refuse(faults, job.inner->any_unusable() ? kExitPlugin : kExitUsage);
   return job;
 }
@@ -224,12 +240,15 @@ static bool wants_torch(const Job& job) {
          });
 }
 
-std::unique_ptr<TorchModelHost> make_model(const Job& job, Witness* witness) {
+std::unique_ptr<TorchModelHost> make_model(const Job& job, Witness* witness, at::Device device) {
   const RunConfig& run = job.config.run;
   BlockList blocks = job.family.make_blocks(family_args(job));
   if (witness != nullptr) witness->watch(blocks);
-  auto model = std::make_unique<TorchModelHost>(
-      std::move(blocks), job.plan->plan().param_dtype, run.seed, run.train.decay == "matrices");
+  auto model = std::make_unique<TorchModelHost>(std::move(blocks),
+                                                job.plan->plan().param_dtype,
+                                                run.seed,
+                                                run.train.decay == "matrices",
+                                                device);
   if (!wants_torch(job)) model->neutral_only();
   return model;
 }

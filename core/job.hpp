@@ -29,6 +29,7 @@ struct Job {
   Family family;
   ModelInfo model;
   std::unique_ptr<RunPlan> plan;   // complete
+  bool on_cuda = false;            // where the ranks compute
   std::vector<std::string> notes;  // for the user, once
 };
 
@@ -43,18 +44,26 @@ class Refused : public Error {
   int exit_code_;
 };
 
-// world_size 0: the product of the given degrees. families: of the worker's author, beside those of
-// the house. Throws Refused (kExitUsage: every fault of
-// configuration, data, options and plan at once; kExitPlugin: the backend cannot be used).
+// The ranks of a run, as far as this process knows them.
+struct RankCount {
+  int32_t world = 0;     // 0: the product of the given degrees
+  bool here = false;     // all are to be processes of this machine
+  bool threads = false;  // all are threads of this process
+};
+
+// families: of the worker's author, beside those of the house. Throws Refused (kExitUsage: every
+// fault of configuration, data, options and plan at once; kExitPlugin: the backend cannot be used).
 // No ranks, no device, no communication.
 Job make_job(const std::string& config_path,
              const std::vector<std::string>& overrides,
-             int32_t world_size,
+             const RankCount& ranks,
              const std::map<std::string, Family>& families);
 
-// The model's blocks and parameters as the contract shows them; attaches the LibTorch extension
-// only if the backend, or one that it has opened, was built with the LibTorch of this program. The
-// witness may be NULL.
-std::unique_ptr<TorchModelHost> make_model(const Job& job, Witness* witness = nullptr);
+// The model's blocks and parameters as the contract shows them, on the CPU or the current CUDA
+// device; attaches the LibTorch extension only if the backend, or one that it has opened, was built
+// with the LibTorch of this program. The witness may be NULL.
+std::unique_ptr<TorchModelHost> make_model(const Job& job,
+                                           Witness* witness = nullptr,
+                                           at::Device device = at::kCPU);
 
 }  // namespace yoke

@@ -14,8 +14,10 @@
 
 #include "core/backend/probe.hpp"
 #include "core/conformance/check_child.hpp"
+#include "core/cuda/rank_device.hpp"
 #include "core/generate.hpp"
 #include "core/job.hpp"
+#include "core/launch/device_choice.hpp"
 #include "core/launch/environment.hpp"
 #include "core/launch/exit_code.hpp"
 #include "core/metrics/run_folder.hpp"
@@ -96,7 +98,7 @@ Arguments parse(const std::vector<std::string>& words) {
 }
 
 int print_plan(const Arguments& a, const std::map<std::string, Family>& families) {
-  const Job job = make_job(a.config, a.overrides, a.world_size, families);
+  const Job job = make_job(a.config, a.overrides, {.world = a.world_size, .here = true}, families);
   const RunPlace place = choose_place(job);
   const YokePlan& plan = job.plan->plan();
   nlohmann::ordered_json out;
@@ -113,13 +115,14 @@ int print_plan(const Arguments& a, const std::map<std::string, Family>& families
   return kExitOk;
 }
 
-CommOptions comm_options(const RunConfig& run) {
+CommOptions comm_options(const RunConfig& run, RankDevice* device) {
   CommOptions options;
   options.check = run.comm.check == "off"    ? CommCheck::kOff
                   : run.comm.check == "full" ? CommCheck::kFull
                                              : CommCheck::kStep;
   options.timeout = std::chrono::milliseconds(static_cast<int64_t>(run.comm.timeout * 1000));
   options.cancel = &cancel_flag();
+  options.device = device;
   options.progress = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); };
   return options;
 }
@@ -172,8 +175,12 @@ std::string thread_text(int local_ranks) {
 }
 
 // Trains, and leaves exit.json whatever happens.
-int run_rank(
-    const Job& job, const RunPlace& place, CommWorld& world, Log& log, int32_t local_ranks) {
+int run_rank(const Job& job,
+             const RunPlace& place,
+             CommWorld& world,
+             RankDevice* device,
+             Log& log,
+             int32_t local_ranks) {
   std::optional<RunFolder> folder;  // of rank 0
   ExitRecord end;
   Position at;
@@ -182,7 +189,7 @@ int run_rank(
       describe_run(folder.emplace(place.dir), job);
       log.info(thread_text(local_ranks));
     }
-    train(job, place, world, log, at);
+    train(job, place, world, device, log, at);
     if (at.step < job.config.run.train.steps) {
       end.code = 128 + stop_signal();
       end.reason = "stopped by signal " + std::to_string(stop_signal());
@@ -229,18 +236,28 @@ std::unique_ptr<CommWorld> meet(const Rendezvous& rendezvous, const CommOptions&
   }
 }
 
+// NULL on the CPU.
+std::unique_ptr<RankDevice> enter_device(const Job& job, int32_t local_rank) {
+  if (!job.on_cuda) return nullptr;
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return std::make_unique<RankDevice>(device_of_rank(local_rank, nvidia_driver().devices, visible));
+}
+
 int run_process(const Arguments& a,
                 const Rendezvous& rendezvous,
+                int32_t local_rank,
                 const std::map<std::string, Family>& families) {
-  const Job job = make_job(a.config, a.overrides, rendezvous.world_size, families);
-  const auto world = meet(rendezvous, comm_options(job.config.run));
+  const Job job = make_job(a.config, a.overrides, {.world = rendezvous.world_size}, families);
+  const auto device = enter_device(job, local_rank);
+  const auto world = meet(rendezvous, comm_options(job.config.run, device.get()));
   const RunPlace place = a.place.dir.empty() ? agree_on_place(job, *world) : a.place;
   Log log(log_options(a, place, rendezvous.rank));
-  return run_rank(job, place, *world, log, rendezvous.local_world_size);
+  return run_rank(job, place, *world, device.get(), log, rendezvous.local_world_size);
 }
 
 int run_threads(const Arguments& a, const std::map<std::string, Family>& families) {
-  const Job job = make_job(a.config, a.overrides, a.world_size, families);
+  const Job job =
+      make_job(a.config, a.overrides, {.world = a.world_size, .threads = true}, families);
   const auto virtual_world = make_virtual_world(a.world_size);
   const int threads = threads_per_rank(usable_cores(), a.world_size);
   std::vector<int> codes(a.world_size, kExitFailed);
@@ -251,9 +268,10 @@ int run_threads(const Arguments& a, const std::map<std::string, Family>& familie
       rendezvous.rank = r;
       rendezvous.world_size = a.world_size;
       rendezvous.virtual_world = virtual_world;
-      const auto world = CommWorld::connect(rendezvous, comm_options(job.config.run));
+      const auto device = enter_device(job, r);
+      const auto world = CommWorld::connect(rendezvous, comm_options(job.config.run, device.get()));
       Log log(log_options(a, a.place, r));
-      return run_rank(job, a.place, *world, log, a.world_size);
+      return run_rank(job, a.place, *world, device.get(), log, a.world_size);
     });
   };
   std::vector<std::thread> others;
@@ -268,8 +286,10 @@ int run_threads(const Arguments& a, const std::map<std::string, Family>& familie
 
 // For `yoke doctor`.
 int say_what_i_am() {
-  const nlohmann::ordered_json me = {
-      {"yoke", YOKE_VERSION}, {"tag", kTorchTag}, {"cpu", at::get_cpu_capability()}};
+  const nlohmann::ordered_json me = {{"yoke", YOKE_VERSION},
+                                     {"tag", kTorchTag},
+                                     {"cpu", at::get_cpu_capability()},
+                                     {"cuda", has_cuda_library()}};
   std::puts(me.dump().c_str());
   return kExitOk;
 }
@@ -284,12 +304,11 @@ Rendezvous started_here(const Arguments& a) {
 }
 
 // A rank that another launcher started.
-Rendezvous launched() {
+Rendezvous launched(const LaunchEnvironment& env) {
   const auto text = [](const char* name) {
     const char* value = std::getenv(name);
     return std::string(value == nullptr ? "" : value);
   };
-  const LaunchEnvironment env = launch_environment().value();
   Rendezvous r;
   r.rank = env.rank;
   r.world_size = env.world_size;
@@ -317,7 +336,9 @@ int dispatch(const std::vector<std::string>& words, const std::map<std::string, 
   if (a.mode == Arguments::kPlan) return print_plan(a, families);
   install_stop_handlers();
   if (a.mode == Arguments::kVirtual) return run_threads(a, families);
-  return run_process(a, a.mode == Arguments::kEnvironment ? launched() : started_here(a), families);
+  if (a.mode == Arguments::kRank) return run_process(a, started_here(a), a.rank, families);
+  const LaunchEnvironment env = launch_environment().value();
+  return run_process(a, launched(env), env.local_rank, families);
 }
 
 }  // namespace

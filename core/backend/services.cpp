@@ -74,6 +74,7 @@ struct ServiceSlots {
     const YokeHeader* table = nullptr;
     if (is(name, "yoke.collectives/1")) table = &host.collectives_.header;
     if (is(name, "yoke.backends/1") && host.inner_ != nullptr) table = &host.backends_.header;
+    if (is(name, "yoke.torch_graphs/1") && host.device_ != nullptr) table = &host.graphs_.header;
     return table != nullptr && table->struct_size >= min_size ? table : nullptr;
   }
 
@@ -155,6 +156,10 @@ struct ServiceSlots {
     });
   }
 
+  static std::unique_ptr<DeviceGraph> make_graph(void* ctx) {
+    return self(ctx).device_->runtime().make_graph();
+  }
+
   static void* native(YokeComm* comm, const char* type) {
     if (comm == nullptr || !is(type, "c10d::ProcessGroup")) return nullptr;
     void* group = nullptr;
@@ -166,19 +171,20 @@ struct ServiceSlots {
 HostServices::HostServices(CommWorld& world,
                            LogSink log,
                            const std::atomic<bool>* cancel,
-                           YokeDevice device,
+                           const RankDevice* device,
                            InnerBackends* inner)
-    : world_(world), log_(std::move(log)), cancel_(cancel), inner_(inner) {
-  fill_tables(device);
+    : world_(world), log_(std::move(log)), cancel_(cancel), device_(device), inner_(inner) {
+  fill_tables();
 }
 
 HostServices::HostServices(const HostServices& whole, uint32_t axes)
     : world_(whole.world_),
       log_(whole.log_),
       cancel_(whole.cancel_),
+      device_(whole.device_),
       inner_(whole.inner_),
       axes_(axes) {
-  fill_tables(whole.host_.device);
+  fill_tables();
   const Communicator& part = world_.comm(axes, "inner world");
   host_.rank = part.rank();
   host_.world_size = part.size();
@@ -192,17 +198,17 @@ const YokeHost* HostServices::along(uint32_t axes) {
   return &part->host_;
 }
 
-void HostServices::fill_tables(YokeDevice device) {
+void HostServices::fill_tables() {
   using S = ServiceSlots;
   host_ = {YOKE_HEADER(YokeHost, YOKE_ID_HOST),
            this,
            world_.rank(),
            world_.size(),
-           device,
+           device_ == nullptr ? YokeDevice{YOKE_DEVICE_CPU, 0} : device_->contract_device(),
            S::log,
            S::check_cancel,
            S::get_service,
-           nullptr};
+           device_ == nullptr ? nullptr : device_->stream()};
   collectives_ = {YOKE_HEADER(YokeCollectives, YOKE_ID_COLLECTIVES),
                   this,
                   S::comm,
@@ -216,6 +222,7 @@ void HostServices::fill_tables(YokeDevice device) {
                   S::wait,
                   S::native};
   backends_ = {YOKE_HEADER(YokeBackends, YOKE_ID_BACKENDS), this, S::open};
+  graphs_ = {YOKE_HEADER(TorchGraphs, 0), this, S::make_graph};
 }
 
 }  // namespace yoke

@@ -16,6 +16,7 @@
 #include "core/launch/environment.hpp"
 #include "core/launch/exit_code.hpp"
 #include "core/launch/machine_check.hpp"
+#include "core/launch/nvidia_driver.hpp"
 #include "core/launch/subprocess.hpp"
 #include "yoke/error.hpp"
 
@@ -28,23 +29,28 @@ constexpr std::chrono::seconds kWorkerLimit{60};
 constexpr const char* kRebuild =
     "scripts/setup && cmake --preset release && cmake --build --preset release";
 
-// Starts the worker once: that it does is most of what can go wrong with LibTorch. `worker` is ""
-// if it cannot be found.
-Finding check_worker(std::string& worker) {
+struct Worker {
+  std::string path;  // "" = not found
+  bool cuda = false;
+};
+
+// Starts the worker once: that it does is most of what can go wrong with LibTorch.
+Finding check_worker(Worker& worker) {
   const std::string what = "LibTorch";
   try {
-    worker = find_worker("");
+    worker.path = find_worker("");
   } catch (const Error& e) {
     return {what, Finding::kProblem, e.what(), ""};
   }
   const auto begin = std::chrono::steady_clock::now();
-  const SubprocessResult r = run_subprocess({worker, "--doctor"}, {.limit = kWorkerLimit});
+  const SubprocessResult r = run_subprocess({worker.path, "--doctor"}, {.limit = kWorkerLimit});
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   const Json answer = Json::parse(r.out, nullptr, false);
   if (!r.ending.ok() || !answer.is_object()) {
     const std::string how = r.timed_out ? "does not answer" : "ended with " + ending_text(r.ending);
-    return {what, Finding::kProblem, worker + " " + how + ": " + r.err, kRebuild};
+    return {what, Finding::kProblem, worker.path + " " + how + ": " + r.err, kRebuild};
   }
+  worker.cuda = answer.value("cuda", false);
   std::array<char, 48> time{};
   std::snprintf(time.data(), time.size(), ", a worker starts in %.2f s", seconds.count());
   return {what,
@@ -92,22 +98,26 @@ Finding check_launcher_variables(const GetVariable& get) {
   }
 }
 
-Finding check_device() {
-  const bool card = std::filesystem::exists("/dev/nvidiactl");
-  return {
-      "device",
-      Finding::kOk,
-      card ? "cpu; there is an NVIDIA card, which this build cannot use" : "cpu; no NVIDIA driver",
-      ""};
+Finding check_device(bool has_cuda) {
+  const NvidiaDriver& driver = nvidia_driver();
+  const std::string built = has_cuda ? "" : ", which this Yoke, built without CUDA, cannot use";
+  const std::string found = driver.devices == 0
+                                ? "cpu; " + driver.problem
+                                : std::to_string(driver.devices) + " x " + driver.name + built;
+  const bool unused = driver.devices > 0 && !has_cuda;
+  return {"device",
+          unused ? Finding::kWarning : Finding::kOk,
+          found,
+          unused ? "scripts/setup --cuda, then build with YOKE_CUDA=ON" : ""};
 }
 
 std::vector<Finding> examine() {
   const GetVariable get = ::getenv;
-  std::string worker;
+  Worker worker;
   const Finding libtorch = check_worker(worker);
   return {libtorch,
-          check_backends(worker),
-          check_device(),
+          check_backends(worker.path),
+          check_device(worker.cuda),
           check_cores(get),
           check_memory(),
           check_shared_memory(),

@@ -13,11 +13,13 @@ namespace {
 using RedOp = c10d::ReduceOp::RedOpType;
 
 c10::intrusive_ptr<c10d::ProcessGroup> front_object(
-    const c10::intrusive_ptr<c10d::Backend>& backend, const std::string& name) {
+    const c10::intrusive_ptr<c10d::Backend>& backend,
+    const std::string& name,
+    c10::DeviceType device = c10::DeviceType::CPU) {
   auto store = c10::make_intrusive<c10d::HashStore>();
   auto group =
       c10::make_intrusive<c10d::ProcessGroup>(store, backend->getRank(), backend->getSize());
-  group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM, backend);
+  group->setBackend(device, c10d::ProcessGroup::BackendType::CUSTOM, backend);
   group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
   group->setGroupName(name);
   return group;
@@ -93,7 +95,10 @@ std::unique_ptr<CommWork> done() {
 class GroupCommunicator final : public Communicator {
  public:
   GroupCommunicator(c10::intrusive_ptr<CountingBackend> backend, const std::string& name)
-      : backend_(std::move(backend)), group_(front_object(backend_, name)) {}
+      : backend_(std::move(backend)),
+        group_(front_object(
+            backend_, name, backend_->on_device() ? c10::DeviceType::CUDA : c10::DeviceType::CPU)) {
+  }
 
   int32_t size() const override { return backend_->getSize(); }
   int32_t rank() const override { return backend_->getRank(); }
@@ -146,8 +151,8 @@ class GroupCommunicator final : public Communicator {
 // One rank: nothing is sent, so nothing is counted.
 class SelfCommunicator final : public Communicator {
  public:
-  SelfCommunicator(int32_t global_rank, std::string name)
-      : global_rank_(global_rank), name_(std::move(name)) {}
+  SelfCommunicator(int32_t global_rank, std::string name, bool on_device)
+      : global_rank_(global_rank), name_(std::move(name)), on_device_(on_device) {}
 
   int32_t size() const override { return 1; }
   int32_t rank() const override { return 0; }
@@ -172,7 +177,7 @@ class SelfCommunicator final : public Communicator {
   }
   void barrier() override {}
   c10d::ProcessGroup* process_group() override {
-    if (!group_) {
+    if (!group_ && !on_device_) {
       auto hub = std::make_shared<ThreadHub>(std::vector<int32_t>{global_rank_}, false);
       group_ = front_object(c10::make_intrusive<ThreadBackend>(std::move(hub), 0), name_);
     }
@@ -187,6 +192,7 @@ class SelfCommunicator final : public Communicator {
 
   int32_t global_rank_;
   std::string name_;
+  bool on_device_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
 };
 
@@ -197,8 +203,10 @@ std::unique_ptr<Communicator> make_communicator(c10::intrusive_ptr<CountingBacke
   return std::make_unique<GroupCommunicator>(std::move(backend), name);
 }
 
-std::unique_ptr<Communicator> make_self_communicator(int32_t global_rank, const std::string& name) {
-  return std::make_unique<SelfCommunicator>(global_rank, name);
+std::unique_ptr<Communicator> make_self_communicator(int32_t global_rank,
+                                                     const std::string& name,
+                                                     bool on_device) {
+  return std::make_unique<SelfCommunicator>(global_rank, name, on_device);
 }
 
 }  // namespace yoke

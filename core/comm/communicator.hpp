@@ -40,10 +40,11 @@ struct OperationCount {
   CommCount count;
 };
 
-// A collective on its way; the tensors stay untouched until wait() returned. wait() throws Error:
-// UNAVAILABLE if a peer is lost (naming what is known), DEADLINE_EXCEEDED after the timeout,
-// CANCELLED if the cancel flag is set; after these the communicator cannot be used any more, on any
-// of its ranks. Dropping a work without wait() does not stop it.
+// A collective on its way; the tensors stay untouched until wait() returned. On a device wait()
+// makes the current stream wait, and returns at once; failures show in require_alive(). wait()
+// throws Error: UNAVAILABLE if a peer is lost (naming what is known), DEADLINE_EXCEEDED after the
+// timeout, CANCELLED if the cancel flag is set; after these the communicator cannot be used any
+// more, on any of its ranks. Dropping a work without wait() does not stop it.
 class CommWork {
  public:
   virtual ~CommWork() = default;
@@ -51,12 +52,12 @@ class CommWork {
 };
 
 // The ranks of one set of axes, for one purpose. One thread at a time. Tensors are compact and on
-// the CPU. Every operation is issued in the same order by all ranks of the communicator; operations
-// of different communicators may interleave differently on different ranks, because issuing never
-// waits for a peer (except with comm.check = full, where each one is compared first: there all
-// communicators need one order). Throws Error(INVALID_ARGUMENT) for tensors and operations that do
-// not fit; with comm.check = full FAILED_PRECONDITION, before anything is sent, if the ranks do not
-// issue the same collective.
+// the CPU, or the device of the options. Every operation is issued in the same order by all ranks
+// of the communicator; operations of different communicators may interleave differently on
+// different ranks, because issuing never waits for a peer (except with comm.check = full, where
+// each one is compared first: there all communicators need one order). Throws
+// Error(INVALID_ARGUMENT) for tensors and operations that do not fit; with comm.check = full
+// FAILED_PRECONDITION, before anything is sent, if the ranks do not issue the same collective.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -68,7 +69,8 @@ class Communicator {
   virtual std::unique_ptr<CommWork> reduce_scatter(at::Tensor out, at::Tensor in, int32_t op) = 0;
   virtual std::unique_ptr<CommWork> broadcast(at::Tensor inout, int32_t root) = 0;
   virtual void barrier() = 0;
-  // Front object whose c10d::Backend is the counting and checking decorator; owned by this.
+  // Front object whose c10d::Backend is the counting and checking decorator; owned by this. NULL
+  // for one rank on a device.
   virtual c10d::ProcessGroup* process_group() = 0;
 };
 
@@ -90,6 +92,7 @@ struct CommOptions {
   CommCheck check = CommCheck::kStep;
   std::chrono::milliseconds timeout{60000};
   const std::atomic<bool>* cancel = nullptr;  // looked at while waiting; may be NULL
+  class RankDevice* device = nullptr;         // where the tensors of communicators are; NULL = CPU
   // Told every five seconds, while the ranks meet, who is there and who is not; may be empty.
   std::function<void(const std::string& text)> progress;
 };
@@ -145,6 +148,10 @@ class CommWorld {
   // of the running hash; if the ranks differ, throws Error(FAILED_PRECONDITION) with what
   // compare_histories() found. Collective.
   virtual void check_collectives() = 0;
+
+  // Throws Error if a collective on a device failed since the last call: UNAVAILABLE,
+  // DEADLINE_EXCEEDED. On the CPU wait() tells all. Not collective.
+  virtual void require_alive() = 0;
 
   // Collective orderly end: a barrier; nothing may be issued after it. Communicators live as long
   // as this object. Without it the destructor closes the connections, and peers that wait for this

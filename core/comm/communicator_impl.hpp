@@ -13,6 +13,8 @@ namespace yoke {
 std::unique_ptr<Communicator> make_communicator(c10::intrusive_ptr<CountingBackend> backend,
                                                 const std::string& name);
 // A communicator of one rank: needs no transport and costs nothing.
-std::unique_ptr<Communicator> make_self_communicator(int32_t global_rank, const std::string& name);
+std::unique_ptr<Communicator> make_self_communicator(int32_t global_rank,
+                                                     const std::string& name,
+                                                     bool on_device);
 
 }  // namespace yoke

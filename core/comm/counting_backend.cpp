@@ -26,6 +26,7 @@ class CountedWork final : public c10d::Work {
 
   bool wait(std::chrono::milliseconds timeout) override {
     if (done_) return true;
+    if (backend_->on_device()) return done_ = inner_->wait();
     CommOptions options = backend_->options();
     if (timeout != kNoTimeout) options.timeout = timeout;
     const bool message = signature_.op == Collective::kSend || signature_.op == Collective::kRecv;
@@ -121,6 +122,21 @@ Awaited CountingBackend::awaited(const Signature& signature) const {
 void CountingBackend::setTimeout(std::chrono::milliseconds timeout) {
   setup_.options.timeout = timeout;
   setup_.inner->setTimeout(timeout);
+}
+
+void CountingBackend::require_alive() const {
+  if (!setup_.on_device) return;
+  const c10d::ErrorType error = setup_.inner->getError();
+  if (error == c10d::ErrorType::SUCCESS) return;
+  const Awaited text{"a collective of " + setup_.axes + " (" + setup_.purpose + ") on the device",
+                     setup_.axes};
+  const bool late = error == c10d::ErrorType::TIMEOUT;
+  throw translate(
+      std::make_exception_ptr(std::runtime_error(
+          late ? "Operation timed out" : "NCCL reports that the connection was closed")),
+      text,
+      setup_.options,
+      YOKE_UNAVAILABLE);
 }
 
 void CountingBackend::abort() {

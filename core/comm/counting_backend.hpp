@@ -33,7 +33,8 @@ class Traffic {
 // Over any c10d backend; itself one, so that whoever holds the ProcessGroup is counted too.
 //   counts   calls, bytes of the larger side of each operation (all_gather: out, reduce_scatter:
 //   in), and
-//            the time spent in wait() of its works. Waiting on a work's future is not seen.
+//            the time spent in wait() of its works: none on a device. Waiting on a work's future is
+//            not seen.
 //   checks   remembers each collective; with a check backend, compares (operation, dtype, count,
 //   detail,
 //            sequence) with the other ranks before each one. send and recv are counted only.
@@ -50,6 +51,7 @@ class CountingBackend final : public c10d::Backend {
     std::vector<int32_t> ranks;  // global, ascending
     CommOptions options;
     std::shared_ptr<Traffic> traffic;
+    bool on_device = false;  // a work's wait() queues on the current stream instead of blocking
   };
   CountingBackend(Setup setup, int rank);
 
@@ -60,7 +62,11 @@ class CountingBackend final : public c10d::Backend {
     setup_.traffic->waited(signature, time);
   }
   const CommOptions& options() const { return setup_.options; }
+  bool on_device() const { return setup_.on_device; }
+  // Throws Error(UNAVAILABLE) or DEADLINE_EXCEEDED if a collective on a device has failed.
+  void require_alive() const;
   void abort() override;
+  void shutdown() override { setup_.inner->shutdown(); }
 
   const std::string getBackendName() const override { return setup_.inner->getBackendName(); }
   void setTimeout(std::chrono::milliseconds timeout) override;

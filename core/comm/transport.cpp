@@ -10,6 +10,7 @@
 #include "core/comm/thread_backend.hpp"
 #include "core/comm/virtual_world.hpp"
 #include "core/comm/waiting.hpp"
+#include "core/cuda/rank_device.hpp"
 #include "core/launch/network.hpp"
 #include "yoke/error.hpp"
 
@@ -46,7 +47,9 @@ StorePtr open_store(const Rendezvous& rendezvous, const CommOptions& options) {
 class GlooTransport final : public Transport {
  public:
   GlooTransport(const Rendezvous& rendezvous, const CommOptions& options)
-      : timeout_(options.timeout), store_(open_store(rendezvous, options)) {
+      : timeout_(options.timeout),
+        rank_device_(options.device),
+        store_(open_store(rendezvous, options)) {
     // torchrun's agent keeps its store when it starts the ranks again.
     store_ = c10::make_intrusive<c10d::PrefixStore>("yoke" + rendezvous.attempt, store_);
     const bool one_machine =
@@ -60,14 +63,23 @@ class GlooTransport final : public Transport {
   c10::intrusive_ptr<c10d::Backend> connect(const std::string& name,
                                             const Members& members) override {
     const GlooGroup group{name, members.rank, static_cast<int>(members.ranks.size()), timeout_};
-    return connect_gloo(
-        c10::make_intrusive<c10d::PrefixStore>("group/" + name, store_), device_, group);
+    return connect_gloo(group_store(name), device_, group);
+  }
+  c10::intrusive_ptr<c10d::Backend> connect_device(const std::string& name,
+                                                   const Members& members) override {
+    const DeviceGroup group{name, group_store(name), members.ranks, members.rank, timeout_};
+    return rank_device_->runtime().connect_nccl(group, rank_device_->device());
   }
   void require_alive() const override {}
   void desert() override {}  // closing the sockets tells the others
 
  private:
+  StorePtr group_store(const std::string& name) const {
+    return c10::make_intrusive<c10d::PrefixStore>("group/" + name, store_);
+  }
+
   std::chrono::milliseconds timeout_;
+  RankDevice* rank_device_;  // NULL on the CPU
   StorePtr store_;
   std::shared_ptr<GlooDevice> device_;  // one for all groups: one thread serves all sockets
 };
@@ -82,6 +94,9 @@ class ThreadTransport final : public Transport {
   c10::intrusive_ptr<c10d::Backend> connect(const std::string& name,
                                             const Members& members) override {
     return c10::make_intrusive<ThreadBackend>(world_->hub(name, members.ranks), members.rank);
+  }
+  c10::intrusive_ptr<c10d::Backend> connect_device(const std::string&, const Members&) override {
+    throw Error(YOKE_UNIMPLEMENTED, "ranks that are threads compute on the CPU");
   }
   void require_alive() const override { world_->require_alive(); }
   void desert() override {

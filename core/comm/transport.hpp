@@ -1,5 +1,5 @@
 // The seam below the communicators: how the ranks of a world reach each other. A new way (shared
-// memory, NCCL) is one more class here.
+// memory) is one more class here.
 #pragma once
 
 #include <functional>
@@ -28,6 +28,9 @@ class Transport {
   // Collective over the members. The name must be the same for all of them and for no other group.
   virtual c10::intrusive_ptr<c10d::Backend> connect(const std::string& name,
                                                     const Members& members) = 0;
+  // The same for tensors on the device of the options.
+  virtual c10::intrusive_ptr<c10d::Backend> connect_device(const std::string& name,
+                                                           const Members& members) = 0;
   // Throws Error(UNAVAILABLE) if the world is known to be broken.
   virtual void require_alive() const = 0;
   // This rank leaves without shutdown.

@@ -50,6 +50,7 @@ class World final : public CommWorld {
   uint64_t running_hash() const override;
   std::optional<std::string> compare_histories() override;
   void check_collectives() override;
+  void require_alive() override;
   void shutdown() override;
 
  private:
@@ -175,7 +176,7 @@ Entry World::make_entry(uint32_t axes,
   const std::string axes_text = axes_name(axes);
   Entry entry{axes_text + " (" + purpose + ")", nullptr, nullptr};
   if (peers.size() == 1) {
-    entry.comm = make_self_communicator(rank_, entry.name);
+    entry.comm = make_self_communicator(rank_, entry.name, options_.device != nullptr);
     return entry;
   }
   // Members would wait for each other in vain if the ranks made their communicators in different
@@ -184,8 +185,16 @@ Entry World::make_entry(uint32_t axes,
   Members members{peers, 0};
   while (peers[members.rank] != rank_) ++members.rank;
   const std::string name = entry.name + " of rank " + std::to_string(peers[0]);
+  const bool on_device = options_.device != nullptr;
   CountingBackend::Setup setup{
-      transport_->connect(name, members), nullptr, axes_text, purpose, peers, options_, nullptr};
+      on_device ? transport_->connect_device(name, members) : transport_->connect(name, members),
+      nullptr,
+      axes_text,
+      purpose,
+      peers,
+      options_,
+      nullptr,
+      on_device};
   if (options_.check == CommCheck::kFull) {
     setup.check = transport_->connect(name + ", check", members);
   }
@@ -318,11 +327,21 @@ void World::check_collectives() {
                     "do not share; comm.check=off allows that"));
 }
 
+void World::require_alive() {
+  for (const auto& [key, entry] : entries_) {
+    if (entry.backend) entry.backend->require_alive();
+  }
+}
+
 void World::shutdown() {
   if (size_ > 1 && !ended_) {
     control_operation("orderly end", [](c10d::Backend& backend) {
       return backend.barrier(c10d::BarrierOptions());
     });
+    // NCCL's threads must be gone before the process ends.
+    for (const auto& [key, entry] : entries_) {
+      if (entry.backend && options_.device != nullptr) entry.backend->shutdown();
+    }
   }
   ended_ = true;
 }

@@ -13,8 +13,6 @@ struct Planned {
 
 constexpr Planned kPlanned[] = {
     {"pp_degree", ">1", "pipeline parallelism is not built yet", "allowed: 1"},
-    {"device", "cuda", "CUDA is not built yet", "allowed: cpu, auto"},
-    {"device", "gpu", "CUDA is not built yet", "allowed: cpu, auto"},
     {"precision.param", "fp8", "fp8 is not built yet", "allowed: fp64, fp32, bf16"},
     {"precision.reduce", "fp8", "fp8 is not built yet", "allowed: fp64, fp32, bf16"},
 };

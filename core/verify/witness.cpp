@@ -95,7 +95,7 @@ void Witness::watch(BlockList& list) {
     at::Tensor loss = forward(carry, inputs);
     if (!state->watching || !loss.requires_grad()) return loss;
     const size_t index = state->losses.size();
-    const bool plain = loss.has_storage();
+    const bool plain = loss.has_storage() && loss.is_cpu();  // a look at a device waits for it
     const bool plain_inputs = std::all_of(
         inputs.begin(), inputs.end(), [](const auto& input) { return readable(input.second); });
     state->losses.push_back(
@@ -118,7 +118,8 @@ void Witness::start() {
 
 void Witness::stop(RankEvidence& evidence) {
   state_->watching = false;
-  evidence.blind = state_->blind;
+  // A step that a device repeats runs no block on the CPU.
+  evidence.blind = state_->blind || (state_->fed.empty() && state_->losses.empty());
   evidence.losses = state_->losses;
   for (const auto& micro : state_->fed)
     evidence.fed.insert(evidence.fed.end(), micro.begin(), micro.end());

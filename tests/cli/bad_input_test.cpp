@@ -85,7 +85,6 @@ INSTANTIATE_TEST_SUITE_P(
         // Planned, not built
         Row{train({"pp_degree=2", "--nproc", "2"}), 2, {"pp_degree = 2", "not built yet"}},
         Row{train({"precision.param=fp8"}), 2, {"fp8", "not built yet"}},
-        Row{train({"device=cuda"}), 2, {"cuda", "not built yet"}},
         // Checkpoints and generation
         Row{train({"checkpoint.resume=/nowhere"}), 2, {"/nowhere", "not a checkpoint"}},
         Row{{"generate", "nowhere", "--prompt", "a"}, 2, {"nowhere"}},

@@ -67,6 +67,26 @@ inline const TorchModel* torch_model(const YokeModel& model) {
   return nullptr;
 }
 
+// Work on the current stream of a device, recorded once and then repeated as a whole, on the same
+// memory. One thread, the same for all calls.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;  // gives up a recording under way
+  // Until end(), what this thread issues on the stream is recorded and not done. Nothing may wait
+  // for the device meanwhile.
+  virtual void begin() = 0;
+  virtual void end() = 0;
+  virtual void replay() = 0;  // returns before the work is done
+};
+
+// "yoke.torch_graphs/1", a service of hosts on a device that can record; for backends with the
+// host's tag.
+struct TorchGraphs {
+  YokeHeader header;  // of any id
+  void* ctx;
+  std::unique_ptr<DeviceGraph> (*make)(void* ctx);  // throws std::exception
+};
+
 static_assert(DLPACK_MAJOR_VERSION == 1 && sizeof(DLTensor) == sizeof(YokeTensor) &&
               sizeof(DLManagedTensorVersioned) == sizeof(YokeManagedTensor) &&
               offsetof(DLTensor, byte_offset) == offsetof(YokeTensor, byte_offset));
@@ -122,9 +142,10 @@ inline at::Tensor borrow(const YokeTensor& t) {
                           : at::Device(at::kCPU);
   const auto options =
       at::TensorOptions().dtype(scalar_type(YOKE_DTYPE_OF(t.dtype))).device(device);
-  const at::IntArrayRef sizes(t.shape, t.ndim);
-  if (t.strides == nullptr) return at::from_blob(data<void>(t), sizes, options);
-  return at::from_blob(data<void>(t), sizes, at::IntArrayRef(t.strides, t.ndim), options);
+  // The device is said twice, so that LibTorch does not ask the driver whose memory it is.
+  at::TensorMaker maker = at::for_blob(data<void>(t), at::IntArrayRef(t.shape, t.ndim));
+  if (t.strides != nullptr) maker.strides(at::IntArrayRef(t.strides, t.ndim));
+  return maker.options(options).target_device(device).make_tensor();
 }
 
 // The inputs of a micro-batch, over the same memory.

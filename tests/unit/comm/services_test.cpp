@@ -13,14 +13,12 @@ extern "C" int collectives_client(const YokeHost* host, YokeError* err);
 namespace yoke::test {
 namespace {
 
-constexpr YokeDevice kCpu{YOKE_DEVICE_CPU, 0};
-
 TEST(HostServices, ServeAnAuthorInC) {
   for (const int ranks : {1, 2, 4}) {
     orderly_virtual_ranks(ranks, {}, [&](CommWorld& world) {
       world.set_mesh(Mesh({1, 1, ranks, 1, 1}));
       HostServices services(
-          world, [](int32_t, const std::string&) {}, nullptr, kCpu);
+          world, [](int32_t, const std::string&) {}, nullptr);
       YokeError err = make_error();
       EXPECT_EQ(collectives_client(services.host(), &err), 0) << err.text;
       EXPECT_EQ(world.counts().count("dp_shard"), ranks == 1 ? 0u : 1u);
@@ -36,8 +34,7 @@ struct Fixture {
   HostServices services{
       *world,
       [this](int32_t level, const std::string& text) { log.emplace_back(level, text); },
-      &cancel,
-      kCpu};
+      &cancel};
   const YokeHost* host = services.host();
   const YokeCollectives* collectives = reinterpret_cast<const YokeCollectives*>(
       host->get_service(host->ctx, "yoke.collectives/1", sizeof(YokeCollectives)));
@@ -85,7 +82,7 @@ TEST(HostServices, RefuseWhatIsWrongAndSayWhat) {
   const auto& c = *f.collectives;
   float data[6] = {1, 2, 3, 4, 5, 6};
   int64_t shape[2] = {2, 3}, strides[2] = {1, 2};
-  YokeTensor t{data, kCpu, 2, data_type(YOKE_F32), shape, nullptr, 0};
+  YokeTensor t{data, {YOKE_DEVICE_CPU, 0}, 2, data_type(YOKE_F32), shape, nullptr, 0};
   YokeWork* work = nullptr;
   const auto refused = [&](int32_t code, const char* part) {
     EXPECT_EQ(code, YOKE_INVALID_ARGUMENT) << part;
@@ -102,7 +99,8 @@ TEST(HostServices, RefuseWhatIsWrongAndSayWhat) {
   refused(c.comm(c.ctx, 0, "test", &comm, &f.err), "YOKE_ALL_AXES");
   comm = f.comm();
   t.strides = strides;
-  refused(c.all_gather(comm, &t, &t, &work, &f.err), "all_gather: out: the tensor is not compact row-major");
+  refused(c.all_gather(comm, &t, &t, &work, &f.err),
+          "all_gather: out: the tensor is not compact row-major");
   t.strides = nullptr;
   t.dtype = {YOKE_CODE_FLOAT, 80, 1};
   refused(c.all_reduce(comm, &t, YOKE_SUM, &work, &f.err), "dtype");

@@ -213,7 +213,7 @@ INSTANTIATE_TEST_SUITE_P(
         word("precision.param=fp16",
              "command line: precision.param = \"fp16\": allowed: fp64, fp32, bf16"),
         file("device = \"tpu\"",
-             "run.toml:3: device = \"tpu\": allowed: cpu, auto; did you mean 'cpu'?"),
+             "run.toml:3: device = \"tpu\": allowed: cpu, cuda, auto; did you mean 'cpu'?"),
         variable("YOKE_TRAIN_DECAY",
                  "matrix",
                  "YOKE_TRAIN_DECAY: train.decay = \"matrix\": allowed: all, matrices")));
@@ -224,10 +224,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         word("pp_degree=4",
              "command line: pp_degree = 4: pipeline parallelism is not built yet; allowed: 1"),
-        word("device=cuda",
-             "command line: device = \"cuda\": CUDA is not built yet; allowed: cpu, auto"),
         word("device=gpu",
-             "command line: device = \"gpu\": CUDA is not built yet; allowed: cpu, auto"),
+             "command line: device = \"gpu\": allowed: cpu, cuda, auto; did you mean 'cpu'?"),
         word("precision.param=fp8",
              "command line: precision.param = \"fp8\": fp8 is not built yet; allowed: fp64, fp32, "
              "bf16")));

@@ -4,12 +4,79 @@
 #include <gtest/gtest.h>
 
 #include "yoke/error.hpp"
+#include "yoke/parallel_backend.h"
 
 namespace yoke {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+
+constexpr uint32_t kCpu = 1u << YOKE_DEVICE_CPU, kCuda = 1u << YOKE_DEVICE_CUDA;
+
+// A machine with two devices, and all that a run on them needs.
+DeviceFacts facts(const std::string& asked) {
+  DeviceFacts f;
+  f.asked = asked;
+  f.built = true;
+  f.driver.devices = 2;
+  f.backend = "some";
+  f.declared = kCpu | kCuda;
+  f.local_ranks = 2;
+  return f;
+}
+
+// With device = cuda; with auto the same obstacle means the CPU.
+std::string refusal(DeviceFacts f) {
+  EXPECT_TRUE(f.asked == "cuda");
+  f.asked = "auto";
+  EXPECT_FALSE(runs_on_cuda(f));
+  f.asked = "cuda";
+  try {
+    runs_on_cuda(f);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), YOKE_INVALID_ARGUMENT);
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(RunsOnCuda, IfAskedForAndAllIsThere) {
+  EXPECT_TRUE(runs_on_cuda(facts("cuda")));
+  EXPECT_TRUE(runs_on_cuda(facts("auto")));
+  EXPECT_FALSE(runs_on_cuda(facts("cpu")));
+}
+
+TEST(RunsOnCuda, SaysWhatIsMissing) {
+  DeviceFacts f = facts("cuda");
+  f.driver = {0, "", "no NVIDIA driver is installed"};
+  EXPECT_EQ(refusal(f),
+            "device = cuda, but no NVIDIA driver is installed; use device=cpu, or run on a machine "
+            "with an NVIDIA GPU");
+  f = facts("cuda");
+  f.built = false;
+  EXPECT_THAT(refusal(f), HasSubstr("built without CUDA"));
+  f = facts("cuda");
+  f.declared = kCpu;
+  EXPECT_THAT(refusal(f), HasSubstr("backend 'some' does not declare"));
+  f = facts("cuda");
+  f.threads = true;
+  EXPECT_THAT(refusal(f), HasSubstr("--virtual"));
+  f = facts("cuda");
+  f.local_ranks = 3;
+  EXPECT_THAT(refusal(f),
+              HasSubstr("3 ranks are to start on this machine, which shows 2 CUDA devices"));
+}
+
+TEST(RunsOnCuda, RefusesTheCpuForABackendThatKnowsDevicesOnly) {
+  DeviceFacts f = facts("cpu");
+  f.declared = kCuda;
+  EXPECT_THROW(runs_on_cuda(f), Error);
+  f.asked = "auto";
+  EXPECT_TRUE(runs_on_cuda(f));
+  f.driver = {0, "", "none"};
+  EXPECT_THROW(runs_on_cuda(f), Error);
+}
 
 std::string refusal(int32_t local_rank, int32_t visible, const char* variable) {
   try {

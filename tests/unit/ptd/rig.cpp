@@ -231,7 +231,7 @@ void on_ranks(const yoke::Mesh& mesh, const std::function<void(const Rank&)>& bo
         const auto world = CommWorld::connect(rendezvous, options);
         world->set_mesh(mesh);
         const HostServices services(
-            *world, [](int32_t, const std::string&) {}, nullptr, {YOKE_DEVICE_CPU, 0});
+            *world, [](int32_t, const std::string&) {}, nullptr);
         body({*world, *services.host()});
         world->shutdown();
       } catch (...) {

@@ -1,0 +1,72 @@
+// libyoke_cuda.so: the only part of Yoke that links libtorch_cuda.
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <cstdlib>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#include <utility>
+
+#include "core/cuda/device_runtime.hpp"
+
+namespace yoke {
+namespace {
+
+class CudaGraph final : public DeviceGraph {
+ public:
+  ~CudaGraph() override {
+    if (!recording_) return;
+    try {
+      graph_.capture_end();
+    } catch (...) {  // a recording that was given up is not valid, and need not be
+    }
+  }
+  // Other threads (NCCL's watchdog, the one that reads ahead) go on meanwhile.
+  void begin() override {
+    graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+    recording_ = true;
+  }
+  void end() override {
+    recording_ = false;
+    graph_.capture_end();
+  }
+  void replay() override { graph_.replay(); }
+
+ private:
+  at::cuda::CUDAGraph graph_;
+  bool recording_ = false;
+};
+
+// Errors are ours to report: the process group tells them and does not end the process. What the
+// user has set stays.
+void set_nccl_defaults() {
+  ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", 0);  // abort the communicators, nothing else
+  ::setenv("TORCH_NCCL_ENABLE_MONITORING", "0", 0);     // its monitor aborts processes
+}
+
+class CudaRuntime final : public DeviceRuntime {
+ public:
+  CudaRuntime() { set_nccl_defaults(); }
+
+  c10::intrusive_ptr<c10d::Backend> connect_nccl(const DeviceGroup& group,
+                                                 c10::Device device) override {
+    auto options = c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/true);
+    options->timeout = group.timeout;
+    options->group_name = group.name;
+    options->global_ranks_in_group.assign(group.ranks.begin(), group.ranks.end());
+    auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(
+        group.store, group.rank, static_cast<int>(group.ranks.size()), std::move(options));
+    backend->setBoundDeviceId(device);
+    backend->eagerConnectSingleDevice(device);
+    return backend;
+  }
+
+  std::unique_ptr<DeviceGraph> make_graph() override { return std::make_unique<CudaGraph>(); }
+};
+
+}  // namespace
+}  // namespace yoke
+
+extern "C" __attribute__((visibility("default"))) yoke::DeviceRuntime* yoke_cuda_runtime() {
+  static yoke::CudaRuntime runtime;
+  return &runtime;
+}
