@@ -15,7 +15,8 @@ PtdOptions::PtdOptions(const Options& options)
                                                         : SequenceExchange::kAllGather),
       order(options.string("cp_order") == "head_tail" ? SequenceOrder::kHeadTail
                                                       : SequenceOrder::kPlain),
-      debug_ops(options.boolean("debug_ops")) {}
+      debug_ops(options.boolean("debug_ops")),
+      cuda_graph(options.boolean("cuda_graph")) {}
 
 const std::vector<const YokeOptionInfo*>& option_infos() {
   static const YokeOptionInfo infos[] = {
@@ -83,6 +84,13 @@ const std::vector<const YokeOptionInfo*>& option_infos() {
                   "false",
                   "",
                   "log every operator on distributed tensors: placements in and out, collectives"),
+      option_info(
+          YOKE_OPTION_BOOL,
+          "cuda_graph",
+          "false",
+          "",
+          "with device = cuda: record a whole step once and repeat it, which takes the time of "
+          "starting its kernels off the CPU"),
   };
   static const std::vector<const YokeOptionInfo*> pointers = pointers_to(infos);
   return pointers;

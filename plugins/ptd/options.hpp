@@ -21,6 +21,7 @@ struct PtdOptions {
   SequenceExchange exchange;
   SequenceOrder order;
   bool debug_ops;
+  bool cuda_graph;
 
   explicit PtdOptions(const Options& options);
 };

@@ -11,12 +11,25 @@
 namespace yoke::ptd {
 namespace {
 
+// The rules of distributed tensors know the CPU's attention alone.
+const YokeHost& checked(const YokeHost& host, const YokePlan& plan) {
+  for (const auto& [axis, key] :
+       {std::pair(YOKE_TP, "tp_degree"), std::pair(YOKE_CP, "cp_degree")}) {
+    if (host.device.type != YOKE_DEVICE_CUDA || plan.degree[axis] == 1) continue;
+    throw Error(YOKE_INVALID_ARGUMENT,
+                std::string(key) + " = " + std::to_string(plan.degree[axis]) +
+                    " is not built yet for device = cuda; use dp_shards and dp_degree there, or "
+                    "device=cpu");
+  }
+  return host;
+}
+
 class PtdContext final : public Context {
  public:
   explicit PtdContext(const YokeInitArgs& args)
       : plan_(*args.plan),
         options_(Options(args.options, args.num_options)),
-        host_(*args.host),
+        host_(checked(*args.host, plan_)),
         comms_(Comms::make(plan_, options_.shard_over_cp, host_, device_type(host_))) {}
 
   std::unique_ptr<Wrapped> wrap_model(const YokeModel& model) override {
@@ -49,6 +62,7 @@ class Ptd : public Backend {
           1u << 0 | 1u << 2 | 1u << 3);  // DDP; reshard_after_forward = false; true
       d.vendor = view("Yoke");
       d.torch_tag = view(kTorchTag);
+      d.devices |= 1u << YOKE_DEVICE_CUDA;
       set_options(d, option_infos());
       return d;
     }();

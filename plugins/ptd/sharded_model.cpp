@@ -138,6 +138,7 @@ ShardedModel::ShardedModel(const YokeModel& model,
   mesh_model_ = MeshModel::make(summary_, *torch.params, options, comms_, host);
   optimizer_ = make_optimizer(*plan.optimizer, state_);
   const StepSpec step = step_spec(units_, state_, plan, options);
+  const TorchGraphs* graphs = options.cuda_graph ? &graphs_of(host) : nullptr;
   costs_ = costs_of(step, summary_, plan);
   executor_ = std::make_unique<Executor>(Executor::Parts{.host = host,
                                                          .model = torch,
@@ -147,7 +148,8 @@ ShardedModel::ShardedModel(const YokeModel& model,
                                                          .comms = comms_,
                                                          .optimizer = *optimizer_,
                                                          .spec = step,
-                                                         .clip = plan.optimizer->clip});
+                                                         .clip = plan.optimizer->clip,
+                                                         .graphs = graphs});
   if (rank_ == 0) host.log(host.ctx, YOKE_LOG_INFO, view(summary_line(step, plan, options)));
 }
 

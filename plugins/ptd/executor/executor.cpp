@@ -22,8 +22,10 @@ Executor::Executor(Parts parts)
     : parts_(std::move(parts)),
       pool_(parts_.state.params.device()),
       blocks_(*parts_.model.blocks, parts_.spec.first_trained_block()),
-      scalars_(at::zeros({kNumScalars}, parts_.state.params.options().dtype(at::kDouble))) {
+      weight_(at::zeros({}, parts_.state.params.options().dtype(at::kDouble))),
+      scalars_(at::zeros({kNumScalars}, weight_.options())) {
   make_units(parts_.params);
+  if (parts_.graphs != nullptr) recorded_.emplace(*parts_.graphs);
 }
 
 void Executor::make_units(const ModelSpec& params) {
@@ -72,37 +74,55 @@ YokeStepResult Executor::step(const YokeStepArgs& args) {
   }
   if (args.batch->num_micros == 0)
     throw Error(YOKE_INVALID_ARGUMENT, "step: the batch has no micro-batch");
-  const bool forward_only = (args.flags & YOKE_STEP_FORWARD_ONLY) != 0;
-  const std::vector<Action>& actions =
-      schedule(static_cast<int>(args.batch->num_micros), forward_only);
+  step_ = args.step;
+  lr_ = args.lr;
+  forward_only_ = (args.flags & YOKE_STEP_FORWARD_ONLY) != 0;
   const StepGuard guard(/*with_graph=*/false);  // blocks make their own
+  const int64_t last_update = parts_.optimizer.step();
   try {
-    begin_step(args);
-    for (const Action& action : actions) run(action);
-    blocks_.end_step();
+    take_batch(*args.batch);
+    if (on_device() && !forward_only_) parts_.optimizer.set(step_, lr_);
+    if (recorded_ && !forward_only_) {
+      const auto again = [this](const std::vector<TorchInputs>& inputs) { issue(inputs); };
+      recorded_->run(inputs_, token_weight_, again, [this] { pool_.keep_all(); });
+    } else {
+      issue(inputs_);
+    }
+    if (on_device()) read_results();
   } catch (...) {
+    parts_.optimizer.step() = last_update;
     abandon_step();
     throw;
   }
+  if (std::isinf(result_.grad_norm)) parts_.optimizer.step() = last_update;
   return result_;
 }
 
-void Executor::begin_step(const YokeStepArgs& args) {
+void Executor::take_batch(const YokeBatch& batch) {
   inputs_.clear();
   double weight = 0;
-  for (uint64_t m = 0; m < args.batch->num_micros; ++m) {
-    inputs_.push_back(borrow(*args.batch->micros[m]));
-    if (parts_.mesh_model == nullptr || parts_.mesh_model->is_first())
-      weight += parts_.model.loss_weight(inputs_.back());
-    if (parts_.mesh_model != nullptr)
-      inputs_.back() = parts_.mesh_model->distribute(inputs_.back());
+  token_weight_ = batch.token_weight;
+  for (uint64_t m = 0; m < batch.num_micros; ++m) {
+    inputs_.push_back(borrow(*batch.micros[m]));
+    if (parts_.mesh_model != nullptr && !parts_.mesh_model->is_first()) continue;
+    // Counting on a device would wait for it.
+    weight +=
+        on_device() ? batch.micros[m]->token_weight : parts_.model.loss_weight(inputs_.back());
+  }
+  weight_.fill_(weight);
+}
+
+void Executor::issue(const std::vector<TorchInputs>& inputs) {
+  distributed_ = inputs;
+  if (parts_.mesh_model != nullptr) {
+    for (TorchInputs& micro : distributed_) micro = parts_.mesh_model->distribute(micro);
   }
   scalars_.zero_();
-  scalars_[kLossWeight].fill_(weight);
-  step_ = args.step;
-  lr_ = args.lr;
-  blocks_.begin_step(inputs_, 1 / args.batch->token_weight);
+  scalars_[kLossWeight].copy_(weight_);
+  blocks_.begin_step(distributed_, 1 / token_weight_);
   for (ShardedUnit& unit : units_) unit.begin_step();
+  for (const Action& action : schedule(static_cast<int>(inputs.size()), forward_only_)) run(action);
+  blocks_.end_step();
 }
 
 void Executor::run(const Action& a) {
@@ -191,14 +211,23 @@ void Executor::reduce_scalars(bool with_norm) {
     if (parts_.comms.replicas.rank() == 0) scalars_[kSquaredNorm].copy_(own_squared_norm());
   }
   if (parts_.comms.world.size() > 1) parts_.comms.world.all_reduce_sum(scalars_).wait();
+  if (!on_device()) read_results();
+}
+
+// Waits for a device; so at the end of a step, and nowhere else.
+void Executor::read_results() {
   const at::Tensor values = scalars_.cpu();
   const double* v = values.const_data_ptr<double>();
   result_.loss_sum = v[kLossSum];
   result_.loss_weight = v[kLossWeight];
-  result_.grad_norm = with_norm ? gradient_norm(v[kSquaredNorm]) : kUnknown;
+  result_.grad_norm = forward_only_ ? kUnknown : gradient_norm(v[kSquaredNorm]);
 }
 
 void Executor::update() {
+  if (on_device()) {
+    parts_.optimizer.update_with(clip_on_device(scalars_[kSquaredNorm], parts_.clip));
+    return;
+  }
   if (std::isinf(result_.grad_norm)) return;
   parts_.optimizer.update(step_, lr_, clip_scale(parts_.clip, result_.grad_norm));
 }

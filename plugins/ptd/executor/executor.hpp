@@ -4,10 +4,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "plugins/ptd/comm.hpp"
 #include "plugins/ptd/executor/block_runner.hpp"
+#include "plugins/ptd/executor/recorded_step.hpp"
 #include "plugins/ptd/executor/sharded_unit.hpp"
 #include "plugins/ptd/mesh_model.hpp"
 #include "plugins/ptd/optim/optimizer.hpp"
@@ -27,8 +29,9 @@ class Executor {
     MeshModel* mesh_model;  // nullptr: all tensors are plain
     const Comms& comms;
     Optimizer& optimizer;
-    StepSpec spec;  // micros and forward_only are those of each step
-    double clip;    // bound of the gradient norm; 0 = none
+    StepSpec spec;              // micros and forward_only are those of each step
+    double clip;                // bound of the gradient norm; 0 = none
+    const TorchGraphs* graphs;  // training steps are recorded and repeated; nullptr: they are not
   };
 
   // All parts outlive the executor.
@@ -51,13 +54,17 @@ class Executor {
 
   void make_units(const ModelSpec& params);
   const std::vector<Action>& schedule(int micros, bool forward_only);
-  void begin_step(const YokeStepArgs& args);
+  bool on_device() const { return !parts_.state.params.is_cpu(); }
+  void take_batch(const YokeBatch& batch);
+  // All the work of a step; on a device none of it is waited for.
+  void issue(const std::vector<TorchInputs>& inputs);
   void run(const Action& action);
   void forward(const Action& action);
   void backward(const Action& action);
   void reduce_replicated();
   at::Tensor own_squared_norm() const;
   void reduce_scalars(bool with_norm);
+  void read_results();
   void update();
   void abandon_step();
 
@@ -67,11 +74,16 @@ class Executor {
   std::vector<std::vector<Sink>> sinks_;  // by block
   BlockRunner blocks_;
   std::map<Key, std::vector<Action>> schedules_;
+  std::optional<RecordedSteps> recorded_;
   bool broken_ = false;
 
   // Of the step in progress.
-  std::vector<TorchInputs> inputs_;  // by micro-batch
-  at::Tensor scalars_;               // fp64: loss sum, loss weight, squared gradient norm
+  std::vector<TorchInputs> inputs_;       // by micro-batch
+  std::vector<TorchInputs> distributed_;  // the same, as the blocks get them
+  at::Tensor weight_;                     // fp64 scalar: targets in them, if this rank counts them
+  double token_weight_ = 0;               // targets of all ranks
+  bool forward_only_ = false;
+  at::Tensor scalars_;  // fp64: loss sum, loss weight, squared gradient norm
   YokeStepResult result_{};
   int64_t step_ = 0;
   double lr_ = 0;

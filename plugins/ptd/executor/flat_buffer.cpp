@@ -24,7 +24,7 @@ BufferPool::Buffer BufferPool::take(size_t bytes) {
   }
   in_use_ += bytes;
   most_in_use_ = std::max(most_in_use_, in_use_);
-  while (held() > most_in_use_) {
+  while (held() > most_in_use_ && !keeps_all_) {
     idle_bytes_ -= idle_.front().capacity;
     idle_.erase(idle_.begin());
   }

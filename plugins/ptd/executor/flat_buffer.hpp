@@ -9,7 +9,8 @@
 namespace yoke::ptd {
 
 // Memory of one device that is taken and given back many times per step. What is idle is used
-// again; it is freed only where it would make the pool hold more than was ever in use at one time.
+// again; it is freed only where it would make the pool hold more than was ever in use at one time,
+// and never after keep_all().
 // One thread at a time.
 class BufferPool {
  public:
@@ -23,6 +24,8 @@ class BufferPool {
   at::Device device() const { return device_; }
   Buffer take(size_t bytes);  // not initialised; up to a quarter larger than asked for
   void give_back(Buffer buffer);
+  // From now on work that is repeated may use any of the memory that was handed out.
+  void keep_all() { keeps_all_ = true; }
   size_t held() const { return in_use_ + idle_bytes_; }  // bytes
   size_t most_in_use() const { return most_in_use_; }    // bytes, ever
 
@@ -32,6 +35,7 @@ class BufferPool {
   size_t idle_bytes_ = 0;
   size_t in_use_ = 0;
   size_t most_in_use_ = 0;
+  bool keeps_all_ = false;
 };
 
 // A one-dimensional tensor whose memory comes from a pool, or stays for good. Views of it follow:

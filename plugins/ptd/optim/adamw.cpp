@@ -9,71 +9,96 @@ namespace yoke::ptd {
 namespace {
 
 // The kernel takes one type for everything, so gradients of another type than the master copies are
-// cast; this many elements at a time.
-constexpr int64_t kPartElements = 1 << 20;
+// cast: this many elements at a time, few enough to stay in a cache, or to be little beside a
+// device.
+constexpr int64_t kCastOnCpu = 1 << 20, kCastOnDevice = 1 << 26;
 
 class AdamW final : public Optimizer {
  public:
   AdamW(const YokeOptimizer& config, const ShardState& state)
-      : config_(config), grads_(state.grads) {
+      : Optimizer(state),
+        config_(config),
+        grads_(state.grads),
+        casts_(state.grads.scalar_type() != state.params.scalar_type()) {
     moments_ = {{"exp_avg", at::zeros_like(state.params)},
                 {"exp_avg_sq", at::zeros_like(state.params)}};
-    fp32_step_ = at::zeros({}, state.params.options().dtype(at::kFloat));
+    const int64_t most = state.params.is_cpu() ? kCastOnCpu : kCastOnDevice;
     for (const ShardState::Range& range : state.ranges) {
-      for (int64_t done = 0; done < range.count; done += kPartElements) {
-        const auto part = [&](const at::Tensor& flat) {
-          return flat.narrow(0, range.begin + done, std::min(kPartElements, range.count - done));
-        };
-        parts_.push_back({part(state.params),
-                          part(state.grads),
-                          part(moments_[0].values),
-                          part(moments_[1].values),
-                          range.decay ? config.weight_decay : 0});
-      }
+      const int64_t size = casts_ ? most : range.count;
+      for (int64_t done = 0; done < range.count; done += size)
+        add(state, range, range.begin + done, std::min(size, range.count - done));
     }
   }
 
+  void update_with(const ClipOnDevice& clip) override {
+    std::optional<at::Tensor> divisor;
+    if (clip.divisor.defined()) divisor = clip.divisor;
+    update_all(fp32_lr_, divisor, clip.skip);
+  }
+
  private:
-  struct Part {
-    at::Tensor params, grads, exp_avgs, exp_avg_sqs;
+  // What one call of the kernel takes.
+  struct Call {
+    std::vector<at::Tensor> params, grads, exp_avgs, exp_avg_sqs, steps;
     double weight_decay;
   };
+
+  // Without casts all ranges of one weight decay share a call.
+  void add(const ShardState& state, const ShardState::Range& range, int64_t begin, int64_t count) {
+    const double decay = range.decay ? config_.weight_decay : 0;
+    const auto same = [&](const Call& call) { return !casts_ && call.weight_decay == decay; };
+    auto call = std::find_if(calls_.begin(), calls_.end(), same);
+    if (call == calls_.end()) call = calls_.insert(call, Call{{}, {}, {}, {}, {}, decay});
+    call->params.push_back(state.params.narrow(0, begin, count));
+    call->grads.push_back(state.grads.narrow(0, begin, count));
+    call->exp_avgs.push_back(moments_[0].values.narrow(0, begin, count));
+    call->exp_avg_sqs.push_back(moments_[1].values.narrow(0, begin, count));
+    call->steps.push_back(fp32_step_);
+  }
 
   void apply(double lr, double scale) override {
     fp32_step_.fill_(step_);
     std::optional<at::Tensor> divisor;
-    if (scale < 1) {
-      // The kernel can divide by an fp32 number on the way, which is too coarse for fp64 gradients.
-      if (grads_.scalar_type() == at::kDouble) {
-        grads_.mul_(scale);
-      } else {
-        divisor = at::full({}, 1 / scale, fp32_step_.options());
-      }
-    }
-    for (const Part& part : parts_) update(part, lr, divisor);
+    if (scale < 1) divisor = at::full({}, 1 / scale, fp32_step_.options().dtype(at::kDouble));
+    update_all(lr, divisor, {});
   }
 
-  void update(const Part& part, double lr, const std::optional<at::Tensor>& divisor) const {
-    at::_fused_adamw_({part.params},
-                      {part.grads.to(part.params.scalar_type())},
-                      {part.exp_avgs},
-                      {part.exp_avg_sqs},
-                      {},
-                      {fp32_step_},
-                      lr,
-                      config_.beta1,
-                      config_.beta2,
-                      part.weight_decay,
-                      config_.eps,
-                      /*amsgrad=*/false,
-                      /*maximize=*/false,
-                      divisor);
+  // lr: a number, or a scalar on the device.
+  template <class Lr>
+  void update_all(const Lr& lr,
+                  std::optional<at::Tensor> divisor,
+                  const std::optional<at::Tensor>& skip) {
+    // The kernel can divide by an fp32 number on the way, which is too coarse for fp64 gradients.
+    if (divisor && grads_.scalar_type() == at::kDouble) {
+      grads_.div_(*divisor);
+      divisor.reset();
+    }
+    if (divisor) divisor = divisor->to(at::kFloat);
+    for (const Call& call : calls_) {
+      at::_fused_adamw_(
+          call.params,
+          casts_ ? std::vector<at::Tensor>{call.grads[0].to(call.params[0].scalar_type())}
+                 : call.grads,
+          call.exp_avgs,
+          call.exp_avg_sqs,
+          {},
+          call.steps,
+          lr,
+          config_.beta1,
+          config_.beta2,
+          call.weight_decay,
+          config_.eps,
+          /*amsgrad=*/false,
+          /*maximize=*/false,
+          divisor,
+          skip);
+    }
   }
 
   const YokeOptimizer config_;
   at::Tensor grads_;
-  at::Tensor fp32_step_;  // a scalar, as the kernel wants it: exact up to 16 million steps
-  std::vector<Part> parts_;
+  const bool casts_;
+  std::vector<Call> calls_;
 };
 
 }  // namespace

@@ -26,4 +26,11 @@ at::Tensor squared_norm(const at::Tensor& grads) {
   return sum;
 }
 
+ClipOnDevice clip_on_device(const at::Tensor& squared, double clip) {
+  ClipOnDevice result;
+  result.skip = squared.isfinite().logical_not().to(at::kFloat);
+  if (clip > 0) result.divisor = squared.sqrt().add(1e-6).div(clip).clamp_min(1);
+  return result;
+}
+
 }  // namespace yoke::ptd

@@ -1,8 +1,20 @@
 #include "plugins/ptd/optim/optimizer.hpp"
 
+#include <ATen/ATen.h>
+
 #include <string>
 
 namespace yoke::ptd {
+
+Optimizer::Optimizer(const ShardState& state)
+    : fp32_step_(at::zeros({}, state.params.options().dtype(at::kFloat))),
+      fp32_lr_(at::zeros_like(fp32_step_)) {}
+
+void Optimizer::set(int64_t step, double lr) {
+  step_ = step;
+  fp32_step_.fill_(step);
+  fp32_lr_.fill_(lr);
+}
 
 std::unique_ptr<Optimizer> make_optimizer(const YokeOptimizer& config, const ShardState& state) {
   switch (config.kind) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "plugins/ptd/optim/grad_norm.hpp"
 #include "plugins/ptd/shard_state.hpp"
 
 namespace yoke::ptd {
@@ -28,14 +29,23 @@ class Optimizer {
     apply(lr, scale);
   }
 
+  // The same without a look at what a device computes, in two halves: set() writes the numbers of
+  // the step into tensors, update_with() only issues work, which may be recorded and repeated after
+  // another set().
+  void set(int64_t step, double lr);
+  virtual void update_with(const ClipOnDevice& clip) = 0;
+
   const std::vector<Moment>& moments() const { return moments_; }
   int64_t& step() { return step_; }  // of the last update; 0 = none
 
  protected:
+  explicit Optimizer(const ShardState& state);
   virtual void apply(double lr, double scale) = 0;
 
   std::vector<Moment> moments_;
   int64_t step_ = 0;
+  at::Tensor fp32_step_;  // a scalar, as LibTorch's kernels want it: exact up to 16 million steps
+  at::Tensor fp32_lr_;    // a scalar; written by set()
 };
 
 // The state must outlive the optimizer.

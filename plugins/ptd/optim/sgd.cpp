@@ -9,11 +9,28 @@ namespace {
 class Sgd final : public Optimizer {
  public:
   Sgd(const YokeOptimizer& config, const ShardState& state)
-      : config_(config), params_(state.params), grads_(state.grads) {
+      : Optimizer(state), config_(config), params_(state.params), grads_(state.grads) {
     if (config.momentum != 0) moments_ = {{"momentum", at::zeros_like(state.params)}};
     for (const ShardState::Range& range : state.ranges) {
       if (range.decay) decayed_.push_back(params_.narrow(0, range.begin, range.count));
     }
+  }
+
+  // A factor that is 0 if nothing is to change, and gradients that are finite then.
+  void update_with(const ClipOnDevice& clip) override {
+    const at::Tensor go = 1 - clip.skip, lr = fp32_lr_ * go;
+    at::Tensor grads = at::where(go.to(at::kBool), grads_.to(params_.scalar_type()), 0.0);
+    if (clip.divisor.defined()) grads.div_(at::where(go.to(at::kBool), clip.divisor, 1.0));
+    if (config_.weight_decay != 0) {
+      for (const at::Tensor& param : decayed_) param.mul_(1 - lr * config_.weight_decay);
+    }
+    if (moments_.empty()) {
+      params_.sub_(grads * lr);
+      return;
+    }
+    const at::Tensor& momentum = moments_[0].values;
+    momentum.mul_(1 - go * (1 - config_.momentum)).add_(grads);
+    params_.sub_(momentum * lr);
   }
 
  private:

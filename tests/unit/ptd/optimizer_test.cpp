@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "plugins/ptd/optim/grad_norm.hpp"
+#include "yoke/backend.hpp"
 
 namespace yoke::ptd {
 namespace {
@@ -63,13 +64,26 @@ void expect_same(const at::Tensor& a, const at::Tensor& b, double bound) {
   EXPECT_LE((a - b).abs().max().item<double>(), bound * b.abs().max().item<double>());
 }
 
-void check_adamw(Dtypes dtypes, double scale, double bound) {
+// The second way of an update: nobody looks at the numbers.
+void update_unseen(Fixture& f, int step, double scale) {
+  f.optimizer->set(step, 1e-2);
+  const auto number = [&](double value, at::ScalarType type) {
+    return at::full({}, value, f.state.params.options().dtype(type));
+  };
+  f.optimizer->update_with(
+      {scale < 1 ? number(1 / scale, at::kDouble) : at::Tensor(), number(0, at::kFloat)});
+}
+
+void check_adamw(Dtypes dtypes, double scale, double bound, bool unseen = false) {
   Fixture f(YOKE_ADAMW, 0, dtypes);
   Plain plain(f.state);
   const at::Tensor mask = decay_mask(f.state);
   for (int step = 1; step <= 5; ++step) {
     f.state.grads.copy_(gradient(f.state, step));
-    f.optimizer->update(step, 1e-2, scale);
+    if (unseen)
+      update_unseen(f, step, scale);
+    else
+      f.optimizer->update(step, 1e-2, scale);
     const at::Tensor g = gradient(f.state, step) * scale;
     plain.p = plain.p - 1e-2 * 0.1 * plain.p * mask;
     plain.m = 0.9 * plain.m + 0.1 * g;
@@ -100,13 +114,24 @@ TEST(AdamW, TakesGradientsOfAnotherTypeThanTheMasterCopies) {
   }
 }
 
-void check_sgd(Dtypes dtypes, double momentum, double bound) {
+TEST(AdamW, IsTheSameWithItsNumbersInTensors) {
+  // The learning rate is fp32 there.
+  for (const Dtypes& dtypes : {kFp64, kFp32, kBf16, kWideReduce}) {
+    check_adamw(dtypes, 1, 2e-6, true);
+    check_adamw(dtypes, 0.3, 2e-6, true);
+  }
+}
+
+void check_sgd(Dtypes dtypes, double momentum, double bound, bool unseen = false) {
   Fixture f(YOKE_SGD, momentum, dtypes);
   Plain plain(f.state);
   const at::Tensor mask = decay_mask(f.state);
   for (int step = 1; step <= 5; ++step) {
     f.state.grads.copy_(gradient(f.state, step));
-    f.optimizer->update(step, 1e-2, 0.3);
+    if (unseen)
+      update_unseen(f, step, 0.3);
+    else
+      f.optimizer->update(step, 1e-2, 0.3);
     plain.p = plain.p - 1e-2 * 0.1 * plain.p * mask;
     plain.m = momentum * plain.m + 0.3 * gradient(f.state, step);
     plain.p = plain.p - 1e-2 * plain.m;
@@ -118,7 +143,41 @@ TEST(Sgd, IsTheContractsFormula) {
   for (double momentum : {0.0, 0.9}) {
     check_sgd(kFp64, momentum, 1e-14);
     check_sgd(kBf16, momentum, 2e-6);
+    check_sgd(kFp64, momentum, 2e-6, true);
+    check_sgd(kBf16, momentum, 2e-6, true);
   }
+}
+
+TEST(Optimizer, ANormThatIsNotFiniteUpdatesNothingWithoutALook) {
+  for (const int32_t kind : {YOKE_ADAMW, YOKE_SGD}) {
+    Fixture f(kind, 0.9, kFp32);
+    for (int step = 1; step <= 2; ++step) {
+      f.state.grads.copy_(gradient(f.state, step));
+      update_unseen(f, step, 0.5);
+    }
+    const at::Tensor params = f.state.params.clone();
+    std::vector<at::Tensor> moments;
+    for (const Moment& moment : f.optimizer->moments()) moments.push_back(moment.values.clone());
+    f.state.grads[7].fill_(INFINITY);
+    f.state.grads[9].fill_(NAN);
+    f.optimizer->set(3, 1e-2);
+    f.optimizer->update_with(clip_on_device(squared_norm(f.state.grads), 1.0));
+    EXPECT_TRUE(at::equal(f.state.params, params)) << kind;
+    for (size_t i = 0; i < moments.size(); ++i)
+      EXPECT_TRUE(at::equal(f.optimizer->moments()[i].values, moments[i])) << kind;
+  }
+}
+
+TEST(ClipOnDevice, IsClipScale) {
+  for (const double norm : {0.0, 0.5, 1.0, 1.0 + 1e-9, 3.0, 1e20}) {
+    const at::Tensor squared = at::full({}, norm * norm, at::kDouble);
+    const ClipOnDevice clip = clip_on_device(squared, 1.0);
+    EXPECT_NEAR(1 / clip.divisor.item<double>(), clip_scale(1.0, norm), 1e-15) << norm;
+    EXPECT_EQ(clip.skip.item<float>(), 0);
+    EXPECT_FALSE(clip_on_device(squared, 0).divisor.defined());
+  }
+  for (const double norm : {double{INFINITY}, double{NAN}})
+    EXPECT_EQ(clip_on_device(at::full({}, norm, at::kDouble), 1.0).skip.item<float>(), 1);
 }
 
 TEST(Optimizer, PaddingStaysZero) {
