@@ -78,7 +78,7 @@ class Run:
     tokens_per_step: int | None = None
 
 
-def read_run(path):
+def read_run(path, device):
     with open(path, encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines]
     rows = [row for row in rows if "loss" in row]
@@ -86,7 +86,7 @@ def read_run(path):
         raise SystemExit(f"{path} has {len(rows)} lines; more than {WARMUP_LINES} are needed")
     last = rows[-1]
     run = Run({row["step"]: row["loss"] for row in rows}, [row["step_seconds"] for row in rows[WARMUP_LINES:]],
-              last.get("device_peak_bytes"))
+              last["memory"] if device == "cuda" else None)
     if "tflops" in last:
         run.flops_per_token = last["tflops"] * 1e12 / last["tps"]
         run.tokens_per_step = last["tokens"] // last["step"]
@@ -130,6 +130,9 @@ class Bench:
         run_program(f"yoke train {run_file.name}", command, run.with_suffix(".log"), threads=self.threads)
         return run
 
+    def logged(self, run_file, more):
+        return read_run(self.train(run_file, more) / "metrics.jsonl", self.options.device)
+
     def eager(self):
         config = self.config(SMALL, {})
         self.count += 1
@@ -139,7 +142,7 @@ class Bench:
                  "--seq-len": config["data.seq_len"], "--global-batch": config["train.global_batch"]}
         command = [sys.executable, HERE / "eager.py", *(word for pair in flags.items() for word in pair)]
         run_program("eager.py", command, out.with_suffix(".log"), threads=self.threads)
-        return read_run(out)
+        return read_run(out, self.options.device)
 
     def predicted(self, run_file, more):
         """Bytes of a rank as the backend tells them before the first step."""
@@ -164,7 +167,7 @@ class Bench:
         runs = {name: [] for name in (*self.variants(), "PyTorch")}
         for _ in range(self.options.rounds):
             for name, more in self.variants().items():
-                runs[name].append(read_run(self.train(SMALL, more) / "metrics.jsonl"))
+                runs[name].append(self.logged(SMALL, more))
             runs["PyTorch"].append(self.eager())
         tokens = runs["yoke"][0].tokens_per_step
         figures = {"tokens_per_step": tokens, "predicted_bytes": self.predicted(SMALL, {}), "programs": {}}
@@ -191,7 +194,7 @@ class Bench:
         fitting = 1 + int((MEMORY_SHARE * memory - one) // (two - one)) if memory else 2
         blocks = self.options.blocks or max(1, fitting)
         more = {**arguments, "model.layers": blocks}
-        run = read_run(self.train(STACK, more) / "metrics.jsonl")
+        run = self.logged(STACK, more)
         config = self.config(STACK, more)
         causal = 6.0 * blocks * config["model.dim"] * config["data.seq_len"]  # half of what full attention takes
         return {"blocks": blocks, "arguments": arguments, "seq_len": config["data.seq_len"],

@@ -5,7 +5,8 @@ foreach operators, pinned batches. Nothing waits for the device but the read of 
 
     eager.py --model llama-150m --data tokens.bin --out metrics.jsonl [--device cuda|cpu] [...]
 
-Writes an object every --every steps: step, loss, step_seconds (mean since the last one), and device_peak_bytes.
+Writes an object every --every steps, with names of Yoke's metrics.jsonl: step, loss, step_seconds (mean since the
+last one) and memory (peak bytes of tensors on the device).
 """
 import argparse
 import json
@@ -89,7 +90,7 @@ def main():
             now = time.perf_counter()
             record["step_seconds"], begin = (now - begin) / options.every, now
             if options.device == "cuda":
-                record["device_peak_bytes"] = torch.cuda.max_memory_allocated()
+                record["memory"] = torch.cuda.max_memory_allocated()
             out.write(json.dumps(record) + "\n")
 
 

@@ -1,7 +1,10 @@
-// What a run loads for the device that it takes, on the real program.
+// Where a run computes and what it loads for that, on the real program without a GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "core/launch/nvidia_driver.hpp"
 #include "tests/cli/playground.hpp"
 
 namespace yoke::testing {
@@ -9,6 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 // What the dynamic linker says of all files that the processes of a run opened.
 std::string opened_files(const std::vector<std::string>& words) {
@@ -32,6 +36,17 @@ TEST(Device, ARunOnTheCpuNeverLoadsCuda) {
          {"libtorch_cuda", "libc10_cuda", "libyoke_cuda", "libnccl", "libcuda.so"})
       EXPECT_THAT(files, Not(HasSubstr(library))) << backend;
   }
+}
+
+TEST(Device, CudaWithoutADriverIsRefusedInOneSentence) {
+  if (nvidia_driver().devices > 0) GTEST_SKIP() << "this machine has a GPU";
+  const Playground here;
+  const SubprocessResult r =
+      here.yoke({"train", "run.toml", "parallel_backend=ptd", "device=cuda"});
+  EXPECT_EQ(r.ending.exit_code, 2);
+  EXPECT_THAT(r.err, StartsWith("device = cuda, but "));
+  EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 1) << r.err;
+  EXPECT_FALSE(std::filesystem::exists(here.folder() / "runs"));
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ sys.path.insert(0, str(ROOT / "bench/gpu"))
 import step_trace  # noqa: E402
 
 CAPTURED = "ptd.cuda_graph=true"
+NCCL_TEST = "nccl_gpu_test"
 
 
 class Failed(Exception):
@@ -148,14 +149,26 @@ def losses(context):
                    ["cpu:device=cpu,precision.param=fp32", f"bf16:device={context.device}"])
 
 
+def google_test(context, program, more=None):
+    """({passed, skipped, failed}, output) of a program."""
+    code, out = context.run([program], more)
+    counts = dict(re.findall(r"^\[  (PASSED|SKIPPED|FAILED)  ?\] (\d+) test", out, re.MULTILINE))
+    if code != 0:
+        failed = re.findall(r"^\[  FAILED  \] (\S+?\.\S+?),?(?: where .*)?$", out, re.MULTILINE)
+        raise Failed(f"{program.name} ended with {code}: {', '.join(dict.fromkeys(failed)) or tail(out)}")
+    return {verdict.lower(): int(count) for verdict, count in counts.items()}, out
+
+
 def nccl(context):
-    if context.device == "cpu":
-        raise NotHere("NCCL needs a GPU")
-    out = context.train(*context.parity(), "train.steps=3", "--nproc", 1, more={"NCCL_DEBUG": "INFO"})
-    if "Init COMPLETE" not in out:
-        raise NotHere("a run of one rank makes no communicator of NCCL")
+    """A group of one rank."""
+    programs = [program for program in context.tests if program.name == NCCL_TEST]
+    if not programs:
+        raise NotHere(f"no {NCCL_TEST} in this prefix")
+    counts, out = google_test(context, programs[0], {"NCCL_DEBUG": "VERSION"})
+    if counts.get("skipped"):
+        raise NotHere(no_gpu())
     version = re.search(r"NCCL version (\S+)", out)
-    return {"version": version.group(1) if version else "not told"}
+    return {**counts, "version": version.group(1) if version else "not told"}
 
 
 def free_port():
@@ -188,16 +201,15 @@ def two_ranks(context):
 
 def tests(context):
     """Programs of Google Test."""
-    if not context.tests:
+    programs = [program for program in context.tests if program.name != NCCL_TEST]
+    if not programs:
         raise NotHere("no test programs in this prefix")
     figures, bad = {}, []
-    for program in context.tests:
-        code, out = context.run([program])
-        counts = dict(re.findall(r"^\[  (PASSED|SKIPPED|FAILED)  ?\] (\d+) test", out, re.MULTILINE))
-        figures[program.name] = {verdict.lower(): int(count) for verdict, count in counts.items()}
-        if code != 0:
-            failed = re.findall(r"^\[  FAILED  \] (\S+?\.\S+)$", out, re.MULTILINE)
-            bad.append(f"{program.name} ended with {code}: {', '.join(failed) or tail(out)}")
+    for program in programs:
+        try:
+            figures[program.name], _ = google_test(context, program)
+        except Failed as e:
+            bad.append(str(e))
     if bad:
         raise Failed("; ".join(bad))
     return figures

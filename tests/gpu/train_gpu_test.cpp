@@ -99,7 +99,7 @@ TEST(RanksOnGpu, MoreThanThereAreDevicesAreRefused) {
                                         "device=cuda",
                                         "train.global_batch=64",
                                         "--nproc",
-                                        std::to_string(Gpus().count + 1)});
+                                        std::to_string(nvidia_driver().devices + 1)});
   EXPECT_EQ(r.ending.exit_code, 2);
   EXPECT_THAT(r.err, HasSubstr("device = cuda"));
   EXPECT_FALSE(std::filesystem::exists(here.folder() / "runs"));
