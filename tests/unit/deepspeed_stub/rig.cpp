@@ -4,11 +4,13 @@
 
 #include <cstring>
 #include <mutex>
+#include <optional>
 
 #include "tests/support/mock_batch.hpp"
 #include "tests/support/mock_element.hpp"
 #include "tests/support/mock_model.hpp"
 #include "tests/support/mock_world.hpp"
+#include "tests/unit/deepspeed_stub/emulated_cuda.hpp"
 #include "yoke/tensor.hpp"
 
 namespace yoke::deepspeed_stub::testing {
@@ -65,8 +67,22 @@ class Assembly {
   std::vector<Replica> replicas_;
 };
 
-void load(Session& session, const State& start) {
-  session.checkpoint(YOKE_CHECKPOINT_LOAD, [&](const YokePiece& p) {
+// As a host does it: the memory of a device can be touched only by way of it.
+void walk(Session& session,
+          int32_t op,
+          std::optional<EmulatedCuda>& cuda,
+          const std::function<void(const YokePiece&)>& visit) {
+  session.checkpoint(op, [&](const YokePiece& piece) {
+    std::optional<EmulatedCuda::Access> access;
+    if (cuda) access.emplace(*cuda);
+    const bool scalar = view(piece.kind) == "step";
+    EXPECT_EQ(piece.view->device.type, cuda && !scalar ? YOKE_DEVICE_CUDA : YOKE_DEVICE_CPU);
+    visit(piece);
+  });
+}
+
+void load(Session& session, std::optional<EmulatedCuda>& cuda, const State& start) {
+  walk(session, YOKE_CHECKPOINT_LOAD, cuda, [&](const YokePiece& p) {
     const Tensor& saved = start.at(key_of(p));
     ASSERT_EQ(saved.dtype, p.dtype) << key_of(p);
     const int64_t item = item_size(p.dtype);
@@ -92,19 +108,27 @@ void train_rank(const Job& job, MockHost& host, Outcome& outcome, Assembly& asse
   plan.options = job.options;
   plan.plan.world_size = job.ranks;
   const bool first = host.host.rank == 0;
+  std::optional<EmulatedCuda> cuda;
+  YokeModel wrapped = model.model();
+  if (job.cuda) {
+    cuda.emplace().plug_into(host);
+    wrapped = cuda->on_device(wrapped);
+  }
   {
-    Session session(*job.backend, plan, host, model.model());
-    if (job.start != nullptr) load(session, *job.start);
+    Session session(*job.backend, plan, host, wrapped);
+    if (job.start != nullptr) load(session, cuda, *job.start);
     const int64_t micro = std::min<int64_t>(job.run.micro_batch, 8 / job.ranks);
     for (int t = job.first_step; t <= job.last_step; ++t) {
       const MockBatch batch({8, micro, host.host.rank, job.ranks}, t);
+      const int64_t waits = cuda ? cuda->waits() : 0;
       const YokeStepResult r = session.step(batch.batch(), t, job.run.lr_at(t));
       EXPECT_EQ(r.loss_weight, batch.batch().token_weight);
       if (!first) continue;
       outcome.trace.loss.push_back(r.loss_sum / r.loss_weight);
       outcome.trace.norm.push_back(r.grad_norm);
+      outcome.waits.push_back(cuda ? cuda->waits() - waits : 0);
     }
-    session.checkpoint(YOKE_CHECKPOINT_SAVE, [&](const YokePiece& p) { assembly.add(p); });
+    walk(session, YOKE_CHECKPOINT_SAVE, cuda, [&](const YokePiece& p) { assembly.add(p); });
     if (first) outcome.wrapped = session.wrapped;
   }
   EXPECT_EQ(model.log().live_saved, 0);

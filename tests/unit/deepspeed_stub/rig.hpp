@@ -32,10 +32,16 @@ struct Job {
   int first_step = 1, last_step = MockRun::kSteps;
   const State* start = nullptr;  // loaded before the first step
   const ParallelBackend* backend = &plugin();
+  bool cuda = false;  // on an EmulatedCuda
 
   Job at_stage(int stage) const {
     Job job = *this;
     job.options["zero_stage"] = std::to_string(stage);
+    return job;
+  }
+  Job on_cuda() const {
+    Job job = *this;
+    job.cuda = true;
     return job;
   }
   Job on(int n) const {
@@ -50,6 +56,7 @@ struct Outcome {
   State state;                           // at the end, put together from all ranks
   YokeWrapResult wrapped{};              // of rank 0
   std::map<std::string, int64_t> bytes;  // MockWorld's, of all steps
+  std::vector<int64_t> waits;            // of rank 0 for its EmulatedCuda, by step
 };
 // Fails the test unless the pieces with replica 0 of all ranks tile every tensor, and replicas are
 // bit-equal. Throws what the first failing rank threw.

@@ -1,0 +1,245 @@
+// CUDA: memory from a pool of our own in the order of the stream, and operations.hpp on grids. All
+// is issued to the rank's stream; nothing but upload and download waits.
+#include <cuda_runtime.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "plugins/deepspeed_stub/kernels/device_kernels.hpp"
+#include "plugins/deepspeed_stub/kernels/platform.hpp"
+#include "yoke/error.hpp"
+
+namespace yoke::deepspeed_stub {
+namespace {
+
+constexpr int kThreads = 256;      // of a block
+constexpr int64_t kBlocks = 2048;  // more do not make a kernel faster, each thread takes more then
+constexpr int64_t kRows = 65535;   // the most blocks along y
+constexpr int64_t kStaging = 1 << 18;  // bytes that go to or from the host at a time
+
+void check(cudaError_t code, const char* what) {
+  if (code == cudaSuccess) return;
+  cudaGetLastError();  // what is not fatal must not come up again elsewhere
+  throw Error(code == cudaErrorMemoryAllocation ? YOKE_RESOURCE_EXHAUSTED : YOKE_INTERNAL,
+              std::string("CUDA could not ") + what + ": " + cudaGetErrorString(code));
+}
+
+// Makes a device the current one of this thread for a while.
+class Current {
+ public:
+  explicit Current(int device) : device_(device) {
+    check(cudaGetDevice(&before_), "tell the current device");
+    if (before_ != device_) check(cudaSetDevice(device_), "select the device");
+  }
+  ~Current() {
+    if (before_ != device_) cudaSetDevice(before_);
+  }
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+
+ private:
+  const int device_;
+  int before_ = 0;
+};
+
+struct CudaQueue : Queue {
+  ~CudaQueue() {
+    if (parts != nullptr) cudaFreeAsync(parts, stream);
+    if (staging != nullptr) cudaFreeHost(staging);
+    if (pool != nullptr) cudaMemPoolDestroy(pool);
+  }
+  int device = 0;
+  cudaStream_t stream = nullptr;
+  cudaMemPool_t pool = nullptr;
+  double* parts = nullptr;  // sums of the blocks of a norm
+  void* staging = nullptr;  // page-locked memory of the host
+};
+
+CudaQueue& of(Queue* queue) {
+  return *static_cast<CudaQueue*>(queue);
+}
+
+// ---- Kernels
+
+template <class Operation>
+__global__ void __launch_bounds__(kThreads) elements_kernel(Operation operation, int64_t n) {
+  const int64_t thread = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (operation.begin()) run_share(operation, n, thread, int64_t{gridDim.x} * blockDim.x);
+}
+
+template <class Operation>
+__global__ void __launch_bounds__(kThreads) rows_kernel(Operation operation, Rows rows) {
+  const int64_t thread = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  for (int64_t row = blockIdx.y; row < number_of(rows); row += gridDim.y)
+    run_row(operation, rows, row, thread, int64_t{gridDim.x} * blockDim.x);
+}
+
+__device__ void store_block_sum(double* sums, double* to) {
+  for (int half = kNormThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    fold(sums, threadIdx.x, half);
+  }
+  if (threadIdx.x == 0) *to = sums[0];
+}
+
+template <class T>
+__global__ void __launch_bounds__(kNormThreads) norm_kernel(const T* x, int64_t n, double* parts) {
+  __shared__ double sums[kNormThreads];
+  const int64_t thread = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  sums[threadIdx.x] = norm_share(x, n, thread, int64_t{gridDim.x} * blockDim.x);
+  store_block_sum(sums, &parts[blockIdx.x]);
+}
+
+__global__ void __launch_bounds__(kNormThreads)
+    parts_kernel(const double* parts, int n, double* sum) {
+  __shared__ double sums[kNormThreads];
+  const int thread = static_cast<int>(threadIdx.x);
+  sums[thread] = thread < n ? parts[thread] : 0;
+  store_block_sum(sums, sum);
+}
+
+template <class Function>
+__global__ void once_kernel(Function function) {
+  function();
+}
+
+class CudaLaunch {
+ public:
+  template <class Operation>
+  static void elements(Queue* queue, const Operation& operation, int64_t n) {
+    if (n == 0) return;
+    start(queue, elements_kernel<Operation>, blocks<Operation>(n), kThreads, operation, n);
+  }
+
+  template <class Operation>
+  static void rows(Queue* queue, const Operation& operation, const Rows& rows) {
+    if (rows.total == 0) return;
+    const dim3 grid(blocks<Operation>(rows.width),
+                    static_cast<unsigned>(smaller(number_of(rows), kRows)));
+    start(queue, rows_kernel<Operation>, grid, kThreads, operation, rows);
+  }
+
+  template <class T>
+  static void squared_norm(Queue* queue, int64_t count, const T* x, double* sum) {
+    const int blocks = norm_blocks<T>(count);
+    double* const parts = of(queue).parts;
+    start(queue, norm_kernel<T>, blocks, kNormThreads, x, count, parts);
+    start(queue, parts_kernel, 1, kNormThreads, parts, blocks, sum);
+  }
+
+  template <class Function>
+  static void once(Queue* queue, const Function& function) {
+    start(queue, once_kernel<Function>, 1, 1, function);
+  }
+
+ private:
+  template <class Operation>
+  static unsigned blocks(int64_t n) {
+    constexpr int64_t kPerBlock = int64_t{kThreads} * Operation::kWidth;
+    return static_cast<unsigned>(smaller((n + kPerBlock - 1) / kPerBlock, kBlocks));
+  }
+
+  template <class... Parameter, class... Argument>
+  static void start(Queue* queue,
+                    void (*kernel)(Parameter...),
+                    dim3 grid,
+                    int threads,
+                    const Argument&... arguments) {
+    const CudaQueue& cuda = of(queue);
+    const Current current(cuda.device);
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid;
+    config.blockDim = dim3(static_cast<unsigned>(threads));
+    config.stream = cuda.stream;
+    check(cudaLaunchKernelEx(&config, kernel, Parameter(arguments)...), "start a kernel");
+  }
+};
+
+const Kernels& kernels_cuda() {
+  static constexpr Kernels table = DeviceKernels<CudaLaunch>::table("cuda");
+  return table;
+}
+
+// ---- Memory
+
+void* allocate(Queue* queue, int64_t bytes) {
+  const CudaQueue& cuda = of(queue);
+  const Current current(cuda.device);
+  void* memory = nullptr;
+  const auto size = static_cast<size_t>(bytes > 0 ? bytes : 1);
+  const std::string what = "allocate " + std::to_string(size) + " bytes on the device";
+  check(cudaMallocFromPoolAsync(&memory, size, cuda.pool, cuda.stream), what.c_str());
+  return memory;
+}
+
+void release(Queue* queue, void* memory) noexcept {
+  cudaFreeAsync(memory, of(queue).stream);
+}
+
+// Memory that was freed stays in the pool: it is needed again in the next step.
+cudaMemPool_t make_pool(int device) {
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location.type = cudaMemLocationTypeDevice;
+  properties.location.id = device;
+  cudaMemPool_t pool = nullptr;
+  check(cudaMemPoolCreate(&pool, &properties), "make a pool of device memory");
+  uint64_t keep = UINT64_MAX;
+  cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep);
+  return pool;
+}
+
+Queue* open(const YokeDevice& device, void* stream) {
+  const Current current(device.id);
+  auto cuda = std::make_unique<CudaQueue>();
+  cuda->device = device.id;
+  cuda->stream = static_cast<cudaStream_t>(stream);
+  cuda->pool = make_pool(device.id);
+  cuda->parts = static_cast<double*>(allocate(cuda.get(), kNormBlocks * sizeof(double)));
+  check(cudaMallocHost(&cuda->staging, kStaging), "allocate page-locked memory");
+  return cuda.release();
+}
+
+void close(Queue* queue) noexcept {
+  delete &of(queue);
+}
+
+void zero(Queue* queue, void* memory, int64_t bytes) {
+  const Current current(of(queue).device);
+  check(cudaMemsetAsync(memory, 0, static_cast<size_t>(bytes), of(queue).stream), "zero memory");
+}
+
+void upload(Queue* queue, const void* host, void* memory, int64_t bytes) {
+  const CudaQueue& cuda = of(queue);
+  const Current current(cuda.device);
+  for (int64_t done = 0; done < bytes; done += kStaging) {
+    const auto part = static_cast<size_t>(smaller(kStaging, bytes - done));
+    char* const to = static_cast<char*>(memory) + done;
+    std::memcpy(cuda.staging, static_cast<const char*>(host) + done, part);
+    check(cudaMemcpyAsync(to, cuda.staging, part, cudaMemcpyHostToDevice, cuda.stream), "copy");
+    check(cudaStreamSynchronize(cuda.stream), "finish the work of the stream");
+  }
+}
+
+void download(Queue* queue, const void* memory, void* host, int64_t bytes) {
+  const CudaQueue& cuda = of(queue);
+  const Current current(cuda.device);
+  for (int64_t done = 0; done < bytes; done += kStaging) {
+    const auto part = static_cast<size_t>(smaller(kStaging, bytes - done));
+    const char* const from = static_cast<const char*>(memory) + done;
+    check(cudaMemcpyAsync(cuda.staging, from, part, cudaMemcpyDeviceToHost, cuda.stream), "copy");
+    check(cudaStreamSynchronize(cuda.stream), "finish the work of the stream");
+    std::memcpy(static_cast<char*>(host) + done, cuda.staging, part);
+  }
+}
+
+}  // namespace
+
+const Platform* cuda_platform() {
+  static constexpr Platform platform = {
+      kernels_cuda, open, close, allocate, release, zero, upload, download};
+  return &platform;
+}
+
+}  // namespace yoke::deepspeed_stub

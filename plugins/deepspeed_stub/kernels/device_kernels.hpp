@@ -1,0 +1,70 @@
+// The table of kernels of a device that runs operations.hpp.
+#pragma once
+
+#include "plugins/deepspeed_stub/kernels/operations.hpp"
+
+namespace yoke::deepspeed_stub {
+
+// Launch issues work to a queue:
+//   elements(queue, operation, n)       run_share by many threads, if begin() allows it
+//   rows(queue, operation, rows)        run_row by many threads, for every row
+//   squared_norm(queue, n, x, sum)
+//   once(queue, function)               function() by one thread
+template <class Launch>
+class DeviceKernels {
+ public:
+  static constexpr Kernels table(const char* name) {
+    return {name,
+            adamw<float, float>,
+            adamw<float, BFloat16>,
+            adamw<double, double>,
+            Launch::template squared_norm<float>,
+            Launch::template squared_norm<BFloat16>,
+            Launch::template squared_norm<double>,
+            add<float, float>,
+            add<double, double>,
+            add<BFloat16, BFloat16>,
+            add<BFloat16, float>,
+            copy<float, BFloat16>,
+            copy<BFloat16, float>,
+            copy<float, double>,
+            copy<uint16_t, uint16_t>,
+            copy<uint32_t, uint32_t>,
+            copy<uint64_t, uint64_t>,
+            set_totals,
+            judge_totals};
+  }
+
+ private:
+  template <class Master, class Gradient>
+  static void adamw(Queue* queue,
+                    int64_t count,
+                    const AdamWStep& step,
+                    const AdamWArrays<Master, Gradient>& arrays,
+                    const StepTotals* totals) {
+    const Coefficients<Master> c = coefficients<Master>(step);
+    if (arrays.copy != nullptr) {
+      Launch::elements(queue, AdamW<Master, Gradient, true>{arrays, c, totals}, count);
+    } else {
+      Launch::elements(queue, AdamW<Master, Gradient, false>{arrays, c, totals}, count);
+    }
+  }
+
+  template <class From, class To>
+  static void add(Queue* queue, const Rows& rows, const From* from, To* to) {
+    Launch::rows(queue, SumOf<From, To>{from, to}, rows);
+  }
+  template <class From, class To>
+  static void copy(Queue* queue, const Rows& rows, const From* from, To* to) {
+    Launch::rows(queue, CopyOf<From, To>{from, to}, rows);
+  }
+
+  static void set_totals(Queue* queue, const StepTotals& values, StepTotals* totals) {
+    Launch::once(queue, SetTotals{values, totals});
+  }
+  static void judge_totals(Queue* queue, double token_weight, double clip, StepTotals* totals) {
+    Launch::once(queue, JudgeTotals{token_weight, clip, totals});
+  }
+};
+
+}  // namespace yoke::deepspeed_stub

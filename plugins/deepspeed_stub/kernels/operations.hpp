@@ -1,0 +1,219 @@
+// What one thread of a CUDA device does. Nothing here is CUDA's, so the tests run all of it on a
+// CPU.
+#pragma once
+
+#include <algorithm>
+
+#include "plugins/deepspeed_stub/kernels/elements.hpp"
+
+namespace yoke::deepspeed_stub {
+
+constexpr int64_t kAccess = 16;  // bytes that a thread reads or writes at once
+
+// One element, or several that begin at a multiple of kAccess bytes.
+template <class T, int kCount>
+struct __attribute__((aligned(kCount == 1 ? alignof(T) : kAccess), may_alias)) Pack {
+  T at[kCount];
+};
+template <int kCount, class T>
+static inline YOKE_ANYWHERE Pack<T, kCount> load(const T* from) {
+  return *reinterpret_cast<const Pack<T, kCount>*>(from);
+}
+template <int kCount, class T>
+static inline YOKE_ANYWHERE void store(const Pack<T, kCount>& pack, T* to) {
+  *reinterpret_cast<Pack<T, kCount>*>(to) = pack;
+}
+template <class... T>
+static inline YOKE_ANYWHERE bool are_aligned(const T*... arrays) {
+  return (... && (reinterpret_cast<uintptr_t>(arrays) % kAccess == 0));
+}
+// Elements that are done at once, so that the narrowest array is accessed whole.
+template <class... T>
+constexpr int kWidthOf = static_cast<int>(kAccess) / static_cast<int>(std::min({sizeof(T)...}));
+
+static inline YOKE_ANYWHERE int64_t smaller(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
+// ---- Operations. run<n>(i) does elements [i, i + n); n is 1 or kWidth, then aligned(i) holds.
+
+template <class From, class To>
+struct CopyOf {
+  static constexpr int kWidth = kWidthOf<From, To>;
+  const From* from;
+  To* to;
+
+  YOKE_ANYWHERE bool aligned(int64_t i) const { return are_aligned(from + i, to + i); }
+  template <int kCount>
+  YOKE_ANYWHERE void run(int64_t i) {
+    const Pack<From, kCount> x = load<kCount>(from + i);
+    Pack<To, kCount> y;
+    for (int k = 0; k < kCount; ++k) convert(x.at[k], &y.at[k]);
+    store(y, to + i);
+  }
+
+  template <class T>
+  static YOKE_ANYWHERE void convert(T x, T* y) {
+    *y = x;
+  }
+  static YOKE_ANYWHERE void convert(float x, BFloat16* y) { *y = round_to_bf16(x); }
+  static YOKE_ANYWHERE void convert(BFloat16 x, float* y) { *y = widen(x); }
+  static YOKE_ANYWHERE void convert(float x, double* y) { *y = x; }
+};
+
+template <class From, class To>
+struct SumOf {
+  static constexpr int kWidth = kWidthOf<From, To>;
+  const From* from;
+  To* to;
+
+  YOKE_ANYWHERE bool aligned(int64_t i) const { return are_aligned(from + i, to + i); }
+  template <int kCount>
+  YOKE_ANYWHERE void run(int64_t i) {
+    const Pack<From, kCount> x = load<kCount>(from + i);
+    Pack<To, kCount> sum = load<kCount>(to + i);
+    for (int k = 0; k < kCount; ++k) add(x.at[k], &sum.at[k]);
+    store(sum, to + i);
+  }
+
+  template <class T>
+  static YOKE_ANYWHERE void add(From x, T* sum) {
+    *sum += widen(x);
+  }
+  static YOKE_ANYWHERE void add(BFloat16 x, BFloat16* sum) {
+    *sum = round_to_bf16(widen(*sum) + widen(x));
+  }
+};
+
+template <class Master, class Gradient, bool kCopy>
+struct AdamW {
+  static constexpr int kWidth =
+      kCopy ? kWidthOf<Master, Gradient, BFloat16> : kWidthOf<Master, Gradient>;
+  AdamWArrays<Master, Gradient> arrays;
+  Coefficients<Master> coefficients;
+  const StepTotals* totals;
+  Master scale = 0;
+
+  // Reads what the device has found out; false = nothing is to be done.
+  YOKE_ANYWHERE bool begin() {
+    scale = static_cast<Master>(totals->scale);
+    return totals->update != 0;
+  }
+  YOKE_ANYWHERE bool aligned(int64_t i) const {
+    const AdamWArrays<Master, Gradient>& a = arrays;
+    return are_aligned(a.param + i, a.exp_avg + i, a.exp_avg_sq + i, a.gradient + i) &&
+           (!kCopy || are_aligned(a.copy + i));
+  }
+  template <int kCount>
+  YOKE_ANYWHERE void run(int64_t i) {
+    const Pack<Gradient, kCount> gradient = load<kCount>(arrays.gradient + i);
+    Pack<Master, kCount> p = load<kCount>(arrays.param + i);
+    Pack<Master, kCount> m = load<kCount>(arrays.exp_avg + i);
+    Pack<Master, kCount> v = load<kCount>(arrays.exp_avg_sq + i);
+    Pack<BFloat16, kCount> rounded;
+    for (int k = 0; k < kCount; ++k) {
+      const Master g = scale * widen(gradient.at[k]);
+      m.at[k] = next_exp_avg(coefficients, g, m.at[k]);
+      v.at[k] = next_exp_avg_sq(coefficients, g, v.at[k]);
+      p.at[k] = next_param(coefficients, p.at[k], m.at[k], v.at[k]);
+      if constexpr (kCopy) rounded.at[k] = round_to_bf16(static_cast<float>(p.at[k]));
+    }
+    store(p, arrays.param + i);
+    store(m, arrays.exp_avg + i);
+    store(v, arrays.exp_avg_sq + i);
+    if constexpr (kCopy) store(rounded, arrays.copy + i);
+  }
+};
+
+// Of one thread in all.
+struct SetTotals {
+  StepTotals values;
+  StepTotals* totals;
+  YOKE_ANYWHERE void operator()() const { *totals = values; }
+};
+struct JudgeTotals {
+  double token_weight, clip;
+  StepTotals* totals;
+  YOKE_ANYWHERE void operator()() const { judge(token_weight, clip, *totals); }
+};
+
+// ---- Threads
+
+// The part of thread `thread` of `threads` in elements [0, n): most of them kWidth at a time, from
+// the first place on where all arrays are aligned, if there is one.
+template <class Operation>
+static inline YOKE_ANYWHERE void run_share(Operation& operation,
+                                           int64_t n,
+                                           int64_t thread,
+                                           int64_t threads) {
+  constexpr int kWidth = Operation::kWidth;
+  int64_t head = 0;
+  while (head < smaller(kWidth, n) && !operation.aligned(head)) ++head;
+  if (head == kWidth) head = n;
+  const int64_t packs = (n - head) / kWidth, rest = n - packs * kWidth;
+  for (int64_t p = thread; p < packs; p += threads) {
+    operation.template run<kWidth>(head + p * kWidth);
+  }
+  for (int64_t i = thread; i < rest; i += threads) {
+    operation.template run<1>(i < head ? i : i + packs * kWidth);
+  }
+}
+
+// The same in one row.
+template <class Operation>
+static inline YOKE_ANYWHERE void run_row(
+    Operation operation, const Rows& rows, int64_t row, int64_t thread, int64_t threads) {
+  operation.from += row * rows.from_stride;
+  operation.to += row * rows.to_stride;
+  run_share(operation, smaller(rows.width, rows.total - row * rows.width), thread, threads);
+}
+static inline YOKE_ANYWHERE int64_t number_of(const Rows& rows) {
+  return rows.total == 0 ? 0 : (rows.total + rows.width - 1) / rows.width;
+}
+
+// ---- Norms
+
+// Blocks of threads sum a part each, one more block sums the parts: always in the same order, which
+// depends on the number of elements alone, so that it is the same wherever a slice begins.
+constexpr int kNormThreads = 512;
+constexpr int kNormBlocks = kNormThreads;
+template <class T>
+constexpr int norm_blocks(int64_t n) {
+  constexpr int64_t kPerBlock = int64_t{kNormThreads} * kWidthOf<T>;
+  return static_cast<int>(std::clamp<int64_t>((n + kPerBlock - 1) / kPerBlock, 1, kNormBlocks));
+}
+
+template <int kCount, class T>
+static inline YOKE_ANYWHERE void add_squares(const T* x, double* sum) {
+  const Pack<T, kCount> values = load<kCount>(x);
+  for (int k = 0; k < kCount; ++k) {
+    const double value = widen(values.at[k]);
+    *sum += value * value;
+  }
+}
+// The sum of thread `thread` of `threads`.
+template <class T>
+static inline YOKE_ANYWHERE double norm_share(const T* x,
+                                              int64_t n,
+                                              int64_t thread,
+                                              int64_t threads) {
+  constexpr int kWidth = kWidthOf<T>;
+  const bool aligned = are_aligned(x);
+  const int64_t packs = n / kWidth;
+  double sum = 0;
+  for (int64_t p = thread; p < packs; p += threads) {
+    if (aligned) {
+      add_squares<kWidth>(x + p * kWidth, &sum);
+    } else {
+      for (int k = 0; k < kWidth; ++k) add_squares<1>(x + p * kWidth + k, &sum);
+    }
+  }
+  if (packs * kWidth + thread < n) add_squares<1>(x + packs * kWidth + thread, &sum);
+  return sum;
+}
+// What thread `thread` of a block does when its sums are halved to `half` sums.
+static inline YOKE_ANYWHERE void fold(double* sums, int thread, int half) {
+  if (thread < half) sums[thread] += sums[thread + half];
+}
+
+}  // namespace yoke::deepspeed_stub

@@ -1,0 +1,273 @@
+// The kernels of a CUDA device beside those of the CPU: every dtype, sizes and alignments with a
+// remainder on either side, rows. Around every result lies memory that must stay as it is.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "plugins/deepspeed_stub/array.hpp"
+#include "tests/unit/deepspeed_stub/tested_host.hpp"
+
+namespace yoke::deepspeed_stub::testing {
+namespace {
+
+// Roundings of fp32 and fp64; either side may contract products and sums.
+constexpr double kFp32 = 1e-6, kFp64 = 1e-14;
+constexpr int64_t kMargin = 20;  // elements before and behind
+constexpr int64_t kSizes[] = {0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 63, 1000, 4099, 100003};
+
+YokeHost cpu_host() {
+  YokeHost host{};
+  host.device = {YOKE_DEVICE_CPU, 0};
+  return host;
+}
+
+class DeviceKernels : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const char* why = TestedHost::missing()) GTEST_SKIP() << why;
+    tested_ = std::make_unique<TestedHost>();
+    device_ = std::make_unique<Device>(tested_->host());
+  }
+
+  // The same values on both sides, `offset` elements behind an aligned place.
+  struct Twins {
+    Array cpu, cuda;
+    int64_t offset, count;
+    Span on_cpu() const { return cpu.sub(offset, count); }
+    Span on_cuda() const { return cuda.sub(offset, count); }
+  };
+  Twins normal(int64_t count, int32_t dtype, double scale = 1, bool positive = false) {
+    const auto offset = static_cast<int64_t>(random_() % 10), all = offset + count + kMargin;
+    Array values(cpu_, all, YOKE_F32);
+    std::normal_distribution<double> distribution;
+    for (int64_t i = 0; i < all; ++i) {
+      const double x = scale * distribution(random_);
+      static_cast<float*>(values.span().data)[i] = static_cast<float>(positive ? std::fabs(x) : x);
+    }
+    Twins twins{Array(cpu_, all, dtype), Array(*device_, all, dtype), offset, count};
+    cpu_.copy(values.span(), twins.cpu.span());
+    device_->upload(twins.cpu.span().data, twins.cuda.span());
+    return twins;
+  }
+
+  std::vector<char> downloaded(const Array& array) const {
+    std::vector<char> bytes(array.bytes());
+    device_->download(array.span(), bytes.data());
+    return bytes;
+  }
+  void expect_equal(const Twins& twins, const std::string& what) const {
+    const std::vector<char> theirs = downloaded(twins.cuda);
+    ASSERT_EQ(std::memcmp(theirs.data(), twins.cpu.span().data, theirs.size()), 0) << what;
+  }
+  void expect_close(const Twins& twins, const std::string& what) const {
+    Array bytes(cpu_, twins.cuda.span().count, twins.cuda.span().dtype);
+    device_->download(twins.cuda.span(), bytes.span().data);
+    const bool wide = bytes.span().dtype == YOKE_F64;
+    const auto at = [&](const Span& span, int64_t i) {
+      return wide ? *static_cast<double*>(span.at(i)) : *static_cast<float*>(span.at(i));
+    };
+    for (int64_t i = 0; i < bytes.span().count; ++i) {
+      const double ours = at(twins.cpu.span(), i), bound = wide ? kFp64 : kFp32;
+      ASSERT_NEAR(at(bytes.span(), i), ours, bound * (std::fabs(ours) + 1e-2)) << what << " " << i;
+    }
+  }
+
+  struct Moments {
+    int32_t master, gradient;
+    bool copy;
+  };
+  void compare_adamw(int64_t count, const Moments& dtypes, int64_t update);
+  double norm(const Device& device, const Span& x) const;
+
+  const Device cpu_{cpu_host()};
+  std::unique_ptr<TestedHost> tested_;
+  std::unique_ptr<Device> device_;
+  std::mt19937 random_{7};
+};
+
+std::string named(const char* what, int32_t from, int32_t to, int64_t count) {
+  return std::string(what) + " of " + dtype_name(from) + " to " + dtype_name(to) + ", " +
+         std::to_string(count) + " elements";
+}
+
+constexpr int32_t kCopies[][2] = {{YOKE_F32, YOKE_F32},
+                                  {YOKE_F64, YOKE_F64},
+                                  {YOKE_BF16, YOKE_BF16},
+                                  {YOKE_F32, YOKE_BF16},
+                                  {YOKE_BF16, YOKE_F32},
+                                  {YOKE_F32, YOKE_F64}};
+constexpr int32_t kSums[][2] = {
+    {YOKE_F32, YOKE_F32}, {YOKE_F64, YOKE_F64}, {YOKE_BF16, YOKE_BF16}, {YOKE_BF16, YOKE_F32}};
+
+TEST_F(DeviceKernels, CopiesAndCastsAreTheCpus) {
+  for (const auto& [from, to] : kCopies) {
+    for (const int64_t count : kSizes) {
+      for (int i = 0; i < 4; ++i) {
+        const Twins x = normal(count, from), y = normal(count, to);
+        cpu_.copy(x.on_cpu(), y.on_cpu());
+        device_->copy(x.on_cuda(), y.on_cuda());
+        expect_equal(y, named("copy", from, to, count));
+      }
+    }
+  }
+}
+
+TEST_F(DeviceKernels, SumsAreTheCpus) {
+  for (const auto& [from, to] : kSums) {
+    for (const int64_t count : kSizes) {
+      for (int i = 0; i < 4; ++i) {
+        const Twins x = normal(count, from), y = normal(count, to);
+        cpu_.add(x.on_cpu(), y.on_cpu());
+        device_->add(x.on_cuda(), y.on_cuda());
+        expect_equal(y, named("sum", from, to, count));
+      }
+    }
+  }
+}
+
+TEST_F(DeviceKernels, RowsAreTheCpus) {
+  for (const int64_t width : {1, 5, 8, 37, 600}) {
+    for (const int64_t rows : {1, 2, 7}) {
+      for (const int64_t gap : {0, 3, 8}) {
+        const int64_t total = width * rows - width / 2;
+        const Rows shape{total, width, width, width + gap};
+        const Twins x = normal(total, YOKE_BF16), y = normal(rows * (width + gap), YOKE_F32);
+        cpu_.copy_rows(x.on_cpu(), y.on_cpu(), shape);
+        device_->copy_rows(x.on_cuda(), y.on_cuda(), shape);
+        cpu_.add_rows(x.on_cpu(), y.on_cpu(), shape);
+        device_->add_rows(x.on_cuda(), y.on_cuda(), shape);
+        expect_equal(y, std::to_string(rows) + " rows of " + std::to_string(width));
+      }
+    }
+  }
+}
+
+TEST_F(DeviceKernels, CastsKeepInfinityAndNaN) {
+  const uint32_t special[] = {0x3f808000,
+                              0x3f818000,
+                              0x3f808001,
+                              0x7f7fffff,
+                              0x80000000,
+                              0x00000001,
+                              0x7f800000,
+                              0xff800000,
+                              0x7f800001,
+                              0x7fc00000};
+  Twins x = normal(std::size(special), YOKE_F32), y = normal(std::size(special), YOKE_BF16);
+  std::memcpy(x.on_cpu().data, special, sizeof special);
+  device_->upload(x.cpu.span().data, x.cuda.span());
+  cpu_.copy(x.on_cpu(), y.on_cpu());
+  device_->copy(x.on_cuda(), y.on_cuda());
+  expect_equal(y, "special values");
+}
+
+void DeviceKernels::compare_adamw(int64_t count, const Moments& dtypes, int64_t update) {
+  const Twins p = normal(count, dtypes.master), m = normal(count, dtypes.master, 1e-2),
+              v = normal(count, dtypes.master, 1e-3, true), g = normal(count, dtypes.gradient, 0.1),
+              copy = normal(count, YOKE_BF16);
+  const AdamWStep step{3e-3, 0.9, 0.95, 1e-8, 0.1, 5};
+  const auto run = [&]<class Master, class Gradient>(const Device& device,
+                                                     AdamWKernel<Master, Gradient> kernel,
+                                                     Span (Twins::*side)() const) {
+    const Array totals(device, sizeof(StepTotals) / sizeof(double), YOKE_F64);
+    const StepTotals values{0, 0, 0, 0.37, update};
+    device.upload(&values, totals.span());
+    const auto master = [&](const Twins& t) { return static_cast<Master*>((t.*side)().data); };
+    kernel(device.queue(),
+           count,
+           step,
+           {master(p),
+            master(m),
+            master(v),
+            static_cast<const Gradient*>((g.*side)().data),
+            dtypes.copy ? static_cast<BFloat16*>((copy.*side)().data) : nullptr},
+           static_cast<const StepTotals*>(totals.span().data));
+  };
+  const auto run_both = [&](auto member) {
+    run(cpu_, cpu_.kernels().*member, &Twins::on_cpu);
+    run(*device_, device_->kernels().*member, &Twins::on_cuda);
+  };
+  if (dtypes.master == YOKE_F64) {
+    run_both(&Kernels::adamw_fp64);
+  } else if (dtypes.gradient == YOKE_F32) {
+    run_both(&Kernels::adamw_fp32);
+  } else {
+    run_both(&Kernels::adamw_bf16);
+  }
+  const std::string what = named("AdamW", dtypes.gradient, dtypes.master, count);
+  for (const Twins* twins : {&p, &m, &v}) expect_close(*twins, what);
+  // The copy is the rounded weight of its own device.
+  if (dtypes.copy && update != 0) {
+    device_->download(p.on_cuda(), p.on_cpu().data);
+    cpu_.copy(p.on_cpu(), copy.on_cpu());
+  }
+  expect_equal(copy, what + ": the copy");
+}
+
+TEST_F(DeviceKernels, AdamWIsTheCpus) {
+  constexpr Moments kAll[] = {{YOKE_F32, YOKE_F32, false},
+                              {YOKE_F32, YOKE_F32, true},
+                              {YOKE_F32, YOKE_BF16, false},
+                              {YOKE_F32, YOKE_BF16, true},
+                              {YOKE_F64, YOKE_F64, false}};
+  for (const Moments& dtypes : kAll) {
+    for (const int64_t count : kSizes) {
+      for (int i = 0; i < 3; ++i) compare_adamw(count, dtypes, 1);
+    }
+    compare_adamw(1000, dtypes, 0);
+  }
+}
+
+double DeviceKernels::norm(const Device& device, const Span& x) const {
+  const Array sum(device, 1, YOKE_F64);
+  device.squared_norm(x, static_cast<double*>(sum.span().data));
+  double value = 0;
+  device.download(sum.span(), &value);
+  return value;
+}
+
+TEST_F(DeviceKernels, TheNormIsTheSameWhereverTheArrayBegins) {
+  for (const int32_t dtype : {YOKE_F32, YOKE_F64, YOKE_BF16}) {
+    for (const int64_t count : kSizes) {
+      const Twins x = normal(count, dtype);
+      const double on_cpu = norm(cpu_, x.on_cpu()), on_cuda = norm(*device_, x.on_cuda());
+      EXPECT_NEAR(on_cuda, on_cpu, kFp64 * on_cpu) << dtype_name(dtype) << " " << count;
+      for (const int64_t offset : {0, 1, 8}) {
+        const Array moved(*device_, offset + count, dtype);
+        device_->copy(x.on_cuda(), moved.sub(offset, count));
+        EXPECT_EQ(norm(*device_, moved.sub(offset, count)), on_cuda) << offset;
+      }
+    }
+  }
+}
+
+TEST_F(DeviceKernels, AStepIsJudgedAsOnTheCpu) {
+  const double inf = std::numeric_limits<double>::infinity();
+  for (const double squared : {0.0, 0.25, 9.0, 1e300, inf, std::nan("")}) {
+    for (const double weight : {8.0, 9.0}) {
+      StepTotals judged[2];
+      const Device* const devices[] = {&cpu_, device_.get()};
+      for (int i = 0; i < 2; ++i) {
+        const Array totals(*devices[i], sizeof(StepTotals) / sizeof(double), YOKE_F64);
+        auto* const memory = static_cast<StepTotals*>(totals.span().data);
+        const Kernels& k = devices[i]->kernels();
+        k.set_totals(devices[i]->queue(), {2.5, weight, squared, 0, 7}, memory);
+        k.judge(devices[i]->queue(), 8, 1, memory);
+        devices[i]->download(totals.span(), &judged[i]);
+      }
+      EXPECT_EQ(judged[1].update, judged[0].update) << squared;
+      EXPECT_EQ(judged[1].loss, 2.5);
+      if (judged[0].update != 0) {
+        EXPECT_EQ(judged[1].scale, judged[0].scale) << squared;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace yoke::deepspeed_stub::testing

@@ -1,0 +1,285 @@
+#include "tests/unit/deepspeed_stub/emulated_cuda.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "plugins/deepspeed_stub/kernels/device_kernels.hpp"
+#include "yoke/tensor.hpp"
+
+namespace yoke::deepspeed_stub::testing {
+namespace {
+
+constexpr int64_t kArena = int64_t{1} << 26;
+constexpr int64_t kAlignment = 256;  // cudaMalloc's
+constexpr int kThreads = 5;
+
+thread_local EmulatedCuda* of_this_rank = nullptr;
+
+struct EmulatedQueue : Queue {
+  EmulatedCuda* device;
+};
+EmulatedCuda& of(Queue* queue) {
+  return *static_cast<EmulatedQueue*>(queue)->device;
+}
+
+}  // namespace
+
+// ---- The platform
+
+struct EmulatedPlatform {
+  static void issue(Queue* queue, std::function<void()> work) { of(queue).issue(std::move(work)); }
+
+  template <class Operation>
+  static void elements(Queue* queue, const Operation& operation, int64_t n) {
+    issue(queue, [=] {
+      for (int t = 0; t < kThreads; ++t) {
+        Operation own = operation;
+        if (own.begin()) run_share(own, n, t, kThreads);
+      }
+    });
+  }
+  template <class Operation>
+  static void rows(Queue* queue, const Operation& operation, const Rows& rows) {
+    issue(queue, [=] {
+      for (int64_t row = 0; row < number_of(rows); ++row) {
+        for (int t = 0; t < kThreads; ++t) run_row(operation, rows, row, t, kThreads);
+      }
+    });
+  }
+  static double block_sum(std::vector<double> sums) {
+    for (int half = kNormThreads / 2; half > 0; half /= 2) {
+      for (int t = 0; t < kNormThreads; ++t) fold(sums.data(), t, half);
+    }
+    return sums[0];
+  }
+  template <class T>
+  static void squared_norm(Queue* queue, int64_t n, const T* x, double* sum) {
+    issue(queue, [=] {
+      const int blocks = norm_blocks<T>(n);
+      std::vector<double> parts(kNormThreads);
+      for (int b = 0; b < blocks; ++b) {
+        std::vector<double> sums(kNormThreads);
+        for (int t = 0; t < kNormThreads; ++t) {
+          const int64_t thread = int64_t{b} * kNormThreads + t;
+          sums[t] = norm_share(x, n, thread, int64_t{blocks} * kNormThreads);
+        }
+        parts[b] = block_sum(std::move(sums));
+      }
+      *sum = block_sum(std::move(parts));
+    });
+  }
+  template <class Function>
+  static void once(Queue* queue, const Function& function) {
+    issue(queue, function);
+  }
+
+  static Queue* open(const YokeDevice&, void* stream) {
+    auto* const queue = new EmulatedQueue;
+    queue->device = static_cast<EmulatedCuda*>(stream);
+    return queue;
+  }
+  static void close(Queue* queue) noexcept {
+    of(queue).finish();
+    delete static_cast<EmulatedQueue*>(queue);
+  }
+  static void* allocate(Queue* queue, int64_t bytes) { return of(queue).allocate(bytes); }
+  static void release(Queue* queue, void* memory) noexcept { of(queue).release(memory); }
+  static void zero(Queue* queue, void* memory, int64_t bytes) {
+    issue(queue, [=] { std::memset(memory, 0, static_cast<size_t>(bytes)); });
+  }
+  static void upload(Queue* queue, const void* host, void* memory, int64_t bytes) {
+    const EmulatedCuda::Access access(of(queue));
+    ++of(queue).waits_;
+    std::memcpy(memory, host, static_cast<size_t>(bytes));
+  }
+  static void download(Queue* queue, const void* memory, void* host, int64_t bytes) {
+    const EmulatedCuda::Access access(of(queue));
+    ++of(queue).waits_;
+    std::memcpy(host, memory, static_cast<size_t>(bytes));
+  }
+  static const Kernels& kernels() {
+    static constexpr Kernels table = DeviceKernels<EmulatedPlatform>::table("emulated");
+    return table;
+  }
+};
+
+const Platform& emulated_platform() {
+  using P = EmulatedPlatform;
+  static constexpr Platform platform = {
+      P::kernels, P::open, P::close, P::allocate, P::release, P::zero, P::upload, P::download};
+  return platform;
+}
+
+// ---- Memory
+
+EmulatedCuda::EmulatedCuda()
+    : arena_(static_cast<char*>(
+          mmap(nullptr, kArena, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
+  of_this_rank = this;
+}
+
+EmulatedCuda::~EmulatedCuda() {
+  EXPECT_EQ(live_, 0) << "allocations of the device that nobody released";
+  of_this_rank = nullptr;
+  munmap(arena_, kArena);
+}
+
+void* EmulatedCuda::allocate(int64_t bytes) {
+  const int64_t size = (std::max<int64_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+  std::vector<void*>& again = released_[size];
+  void* memory = arena_ + used_;
+  if (!again.empty()) {
+    memory = again.back();
+    again.pop_back();
+  } else {
+    used_ += size;
+    if (used_ > kArena) throw Error(YOKE_RESOURCE_EXHAUSTED, "the emulated device is full");
+  }
+  sizes_[memory] = size;
+  ++live_;
+  issue([=] { std::memset(memory, 0xff, static_cast<size_t>(size)); });
+  return memory;
+}
+
+void EmulatedCuda::release(void* memory) {
+  const int64_t size = sizes_.at(memory);
+  --live_;
+  issue([=] { std::memset(memory, 0xff, static_cast<size_t>(size)); });
+  released_[size].push_back(memory);
+}
+
+bool EmulatedCuda::owns(const void* memory) const {
+  const char* const p = static_cast<const char*>(memory);
+  return p >= arena_ && p < arena_ + kArena;
+}
+
+void EmulatedCuda::finish() {
+  if (!work_.empty()) Access{*this};
+}
+
+EmulatedCuda::Access::Access(EmulatedCuda& device) : device_(device) {
+  if (device_.accesses_++ == 0) mprotect(device_.arena_, kArena, PROT_READ | PROT_WRITE);
+  for (const auto& work : std::exchange(device_.work_, {})) work();
+}
+
+EmulatedCuda::Access::~Access() {
+  if (--device_.accesses_ == 0) mprotect(device_.arena_, kArena, PROT_NONE);
+}
+
+// ---- What a host does on the stream
+
+struct EmulatedServices {
+  using Access = EmulatedCuda::Access;
+
+  // f, if all tensors are the device's.
+  template <class F>
+  static int32_t guarded(YokeError* err, std::initializer_list<const YokeTensor*> tensors, F&& f) {
+    return guard(err, [&] {
+      for (const YokeTensor* t : tensors) {
+        const bool ours = of_this_rank->owns(t->data) || numel(*t) == 0;
+        if (t->device.type != YOKE_DEVICE_CUDA || !ours)
+          throw Error(YOKE_INVALID_ARGUMENT, "the emulated device was given foreign memory");
+      }
+      call(f);
+    });
+  }
+
+  static const YokeHeader* get_service(void* ctx, const char* name, uint64_t min_size) {
+    EmulatedCuda& device = *of_this_rank;
+    const YokeHeader* const found = device.host_.get_service(ctx, name, min_size);
+    if (found == nullptr) return nullptr;
+    device.behind_ = *reinterpret_cast<const YokeCollectives*>(found);
+    device.collectives_ = device.behind_;
+    YokeCollectives& table = device.collectives_;
+    table.all_reduce =
+        [](YokeComm* comm, const YokeTensor* inout, int32_t op, YokeWork** work, YokeError* err) {
+          return guarded(err, {inout}, [&](YokeError* e) {
+            return of_this_rank->behind_.all_reduce(comm, inout, op, work, e);
+          });
+        };
+    table.all_gather = [](YokeComm* comm,
+                          const YokeTensor* out,
+                          const YokeTensor* in,
+                          YokeWork** work,
+                          YokeError* err) {
+      return guarded(err, {out, in}, [&](YokeError* e) {
+        return of_this_rank->behind_.all_gather(comm, out, in, work, e);
+      });
+    };
+    table.reduce_scatter = [](YokeComm* comm,
+                              const YokeTensor* out,
+                              const YokeTensor* in,
+                              int32_t op,
+                              YokeWork** work,
+                              YokeError* err) {
+      return guarded(err, {out, in}, [&](YokeError* e) {
+        return of_this_rank->behind_.reduce_scatter(comm, out, in, op, work, e);
+      });
+    };
+    table.wait = [](YokeWork* work, YokeError* err) {
+      const Access access(*of_this_rank);
+      return of_this_rank->behind_.wait(work, err);
+    };
+    return &table.header;
+  }
+
+  static int32_t bind_param(void* ctx, int64_t param, const YokeTensor* view, YokeError* err) {
+    const auto bind = [&](YokeError* e) {
+      return of_this_rank->model_.bind_param(ctx, param, view, e);
+    };
+    return view == nullptr ? bind(err) : guarded(err, {view}, bind);
+  }
+
+  static int32_t block_forward(void* ctx,
+                               const YokeForwardArgs* args,
+                               YokeForwardResult* out,
+                               YokeError* err) {
+    const Access access(*of_this_rank);
+    return of_this_rank->model_.block_forward(ctx, args, out, err);
+  }
+
+  // Gradients are the model's memory, which goes once on_grad_ready came back: what the backend has
+  // issued until then is done by then.
+  static int32_t block_backward(void* ctx,
+                                const YokeBackwardArgs* args,
+                                YokeManagedTensor** grad_in,
+                                YokeError* err) {
+    YokeBackwardArgs ours = *args;
+    ours.on_grad_ctx = const_cast<YokeBackwardArgs*>(args);
+    ours.on_grad_ready = [](void* given, int64_t param, const YokeTensor* grad, YokeError* e) {
+      EmulatedCuda& device = *of_this_rank;
+      const auto& theirs = *static_cast<const YokeBackwardArgs*>(given);
+      const int accesses = std::exchange(device.accesses_, 0);
+      mprotect(device.arena_, kArena, PROT_NONE);
+      const int32_t code = theirs.on_grad_ready(theirs.on_grad_ctx, param, grad, e);
+      mprotect(device.arena_, kArena, PROT_READ | PROT_WRITE);
+      device.accesses_ = accesses;
+      device.finish();
+      return code;
+    };
+    const Access access(*of_this_rank);
+    return of_this_rank->model_.block_backward(ctx, &ours, grad_in, err);
+  }
+};
+
+void EmulatedCuda::plug_into(yoke::testing::MockHost& host) {
+  host_ = host.host;
+  host.host.device = {YOKE_DEVICE_CUDA, 0};
+  host.host.stream = this;
+  host.host.get_service = EmulatedServices::get_service;
+}
+
+YokeModel EmulatedCuda::on_device(const YokeModel& model) {
+  model_ = model;
+  YokeModel ours = model;
+  ours.bind_param = EmulatedServices::bind_param;
+  ours.block_forward = EmulatedServices::block_forward;
+  ours.block_backward = EmulatedServices::block_backward;
+  return ours;
+}
+
+}  // namespace yoke::deepspeed_stub::testing
