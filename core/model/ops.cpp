@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "core/model/device_ops.hpp"
 #include "core/model/fused_ops.hpp"
 
 namespace yoke::ops {
@@ -92,6 +93,7 @@ at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
 }
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  if (device::takes({&gate, &up})) return device::swiglu(gate, up);
   return fused::takes({&gate, &up}) ? fused::swiglu(gate, up) : composite::swiglu(gate, up);
 }
 
@@ -102,6 +104,7 @@ at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::
 }
 
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets) {
+  if (device::takes({&logits, &targets})) return device::cross_entropy_sum(logits, targets);
   return fused::takes({&logits}) && targets.is_cpu() && targets.has_storage()
              ? fused::cross_entropy_sum(logits, targets)
              : composite::cross_entropy_sum(logits, targets);

@@ -1,6 +1,7 @@
 // The operators of a transformer block. Each takes a fused kernel where it can (plain tensors in
-// CPU memory) and a composition of ATen operators everywhere else: devices, wrapped tensors without
-// storage, odd layouts. All are differentiable once; both ways give the same values up to rounding.
+// CPU memory), on a device what ATen has fused, and a composition of ATen operators everywhere
+// else: wrapped tensors without storage, odd layouts. All are differentiable once; both ways give
+// the same values up to rounding.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,8 +35,8 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
 // Sum of -log softmax(logits)[target] over the targets that are not -100; softmax in fp32 or
-// better. logits [..., V], targets [...] int64; a scalar of fp32 or better. Throws
-// Error(INVALID_ARGUMENT) for other targets outside [0, V).
+// better. logits [..., V], whose backward may use their memory, targets [...] int64; a scalar of
+// fp32 or better. Throws, on the CPU, Error(INVALID_ARGUMENT) for other targets outside [0, V).
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets);
 
 inline constexpr int64_t kIgnoredTarget = -100;

@@ -81,14 +81,14 @@ YokeStepResult Executor::step(const YokeStepArgs& args) {
   const int64_t last_update = parts_.optimizer.step();
   try {
     take_batch(*args.batch);
-    if (on_device() && !forward_only_) parts_.optimizer.set(step_, lr_);
+    if (on_stream() && !forward_only_) parts_.optimizer.set(step_, lr_);
     if (recorded_ && !forward_only_) {
       const auto again = [this](const std::vector<TorchInputs>& inputs) { issue(inputs); };
       recorded_->run(inputs_, token_weight_, again, [this] { pool_.keep_all(); });
     } else {
       issue(inputs_);
     }
-    if (on_device()) read_results();
+    if (on_stream()) read_results();
   } catch (...) {
     parts_.optimizer.step() = last_update;
     abandon_step();
@@ -107,7 +107,7 @@ void Executor::take_batch(const YokeBatch& batch) {
     if (parts_.mesh_model != nullptr && !parts_.mesh_model->is_first()) continue;
     // Counting on a device would wait for it.
     weight +=
-        on_device() ? batch.micros[m]->token_weight : parts_.model.loss_weight(inputs_.back());
+        on_stream() ? batch.micros[m]->token_weight : parts_.model.loss_weight(inputs_.back());
   }
   weight_.fill_(weight);
 }
@@ -211,7 +211,7 @@ void Executor::reduce_scalars(bool with_norm) {
     if (parts_.comms.replicas.rank() == 0) scalars_[kSquaredNorm].copy_(own_squared_norm());
   }
   if (parts_.comms.world.size() > 1) parts_.comms.world.all_reduce_sum(scalars_).wait();
-  if (!on_device()) read_results();
+  if (!on_stream()) read_results();
 }
 
 // Waits for a device; so at the end of a step, and nowhere else.
@@ -224,7 +224,7 @@ void Executor::read_results() {
 }
 
 void Executor::update() {
-  if (on_device()) {
+  if (on_stream()) {
     parts_.optimizer.update_with(clip_on_device(scalars_[kSquaredNorm], parts_.clip));
     return;
   }

@@ -54,7 +54,8 @@ class Executor {
 
   void make_units(const ModelSpec& params);
   const std::vector<Action>& schedule(int micros, bool forward_only);
-  bool on_device() const { return !parts_.state.params.is_cpu(); }
+  // Work is queued on a stream: nobody looks at a result before the end of the step.
+  bool on_stream() const { return parts_.host.stream != nullptr; }
   void take_batch(const YokeBatch& batch);
   // All the work of a step; on a device none of it is waited for.
   void issue(const std::vector<TorchInputs>& inputs);

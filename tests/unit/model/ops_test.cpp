@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "core/model/device_ops.hpp"
 #include "core/model/fused_ops.hpp"
 #include "yoke/error.hpp"
 
@@ -153,6 +154,39 @@ TEST_P(OpsTest, CrossEntropyAgrees) {
       [&](const Inputs& t) { return Inputs{ops::cross_entropy_sum(t[0], targets)}; },
       [&](const Inputs& t) { return Inputs{ops::composite::cross_entropy_sum(t[0], targets)}; },
       {random({2, 3, 50}, 3)});
+}
+
+TEST_P(OpsTest, DeviceSwigluAgrees) {
+  expect_same([](const Inputs& t) { return Inputs{ops::device::swiglu(t[0], t[1])}; },
+              [](const Inputs& t) { return Inputs{ops::composite::swiglu(t[0], t[1])}; },
+              {random({2, 3, 33}, 3), random({2, 3, 33})});
+}
+
+TEST_P(OpsTest, DeviceCrossEntropyAgreesInAnyParts) {
+  const at::Tensor targets =
+      at::tensor({3, 0, -100, 49, 7, -100, 1, 2, -100, -100}, at::kLong).view({2, 5});
+  for (const int64_t most : {1, 50, 149, 150, 1000}) {
+    expect_same(
+        [&](const Inputs& t) {
+          return Inputs{ops::device::cross_entropy_sum(t[0], targets, most)};
+        },
+        [&](const Inputs& t) { return Inputs{ops::composite::cross_entropy_sum(t[0], targets)}; },
+        {random({2, 5, 50}, 3)});
+  }
+}
+
+// Meta tensors have no values: who looks at one, which on a device would mean to wait for it, fails.
+TEST(Ops, OfADeviceLookAtNoValue) {
+  const auto meta = [](at::IntArrayRef shape, at::ScalarType type = at::kFloat) {
+    return at::zeros(shape, at::TensorOptions(at::kMeta).dtype(type));
+  };
+  const at::Tensor weight = meta({16, 16}).set_requires_grad(true), angle = meta({2, 5, 4});
+  const at::Tensor ids = meta({2, 5}, at::kLong);
+  const at::Tensor x = ops::rms_norm(meta({2, 5, 16}), weight[0], 1e-5);
+  const at::Tensor q = ops::linears(x, {weight})[0].view({2, 5, 2, 8});
+  const at::Tensor h = ops::linear_add(x, ops::rotary(q, angle, angle).flatten(2), weight);
+  ops::device::cross_entropy_sum(ops::device::swiglu(h, x), ids).backward();
+  EXPECT_EQ(weight.grad().sizes(), weight.sizes());
 }
 
 TEST_P(OpsTest, TakesInputsOfAnyLayout) {

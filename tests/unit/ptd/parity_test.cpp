@@ -55,6 +55,15 @@ TEST_P(Parity, SgdWithMomentum) {
   expect_parity(j);
 }
 
+// As on a device; the learning rate is one that fp32 holds.
+TEST_P(Parity, OfStepsThatLookAtNothingBeforeTheirEnd) {
+  Job j = job();
+  j.stream = true;
+  j.lr = 0.00390625;
+  j.accumulation = 2;
+  expect_parity(j);
+}
+
 TEST_P(Parity, WithoutClipping) {
   Job j = job();
   j.clip = 0;

@@ -62,7 +62,9 @@ void load(Session& handles, const State& start) {
 void train_rank(
     const Job& job, const Rank& rank, const State* start, Outcome& outcome, Assembly& assembly) {
   TorchModelHost model(job.model.blocks(), dtype_of(job.model.dtype), TinyModel::kSeed, true);
-  Session handles(job, rank.host, model.model());
+  YokeHost host = rank.host;
+  if (job.stream) host.stream = &host;
+  Session handles(job, host, model.model());
   if (start != nullptr) load(handles, *start);
   const bool first = rank.host.rank == 0;
   int64_t step = job.first_step;
@@ -96,7 +98,10 @@ TinyBatch::TinyBatch(const Job& job, int64_t first_sample, int data_rank) {
     pair.emplace_back(micro.targets);
     inputs_.push_back({{view("tokens"), *pair[0].get()}, {view("targets"), *pair[1].get()}});
   }
-  for (const auto& inputs : inputs_) contract_.push_back(micro_batch(inputs.data(), inputs.size()));
+  for (size_t a = 0; a < inputs_.size(); ++a) {
+    const double targets = count_targets(micros_[a].targets);
+    contract_.push_back(micro_batch(inputs_[a].data(), inputs_[a].size(), targets));
+  }
   for (const YokeMicroBatch& micro : contract_) pointers_.push_back(&micro);
   batch_.header = YOKE_HEADER(YokeBatch, YOKE_ID_BATCH);
   batch_.micros = pointers_.data();

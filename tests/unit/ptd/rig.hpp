@@ -24,6 +24,7 @@ struct Job {
   int32_t optimizer = YOKE_ADAMW;
   double momentum = 0, clip = 1.0;
   std::optional<at::ScalarType> reduce;  // unset: fp32, or fp64 for fp64
+  bool stream = false;                   // the host has one, as on a device
   std::map<std::string, std::string> options{{"unit_bytes", "600"}};  // several units
 
   int world() const { return replicas * shards; }
