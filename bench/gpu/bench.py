@@ -8,8 +8,8 @@ rate   yoke train without and with ptd.cuda_graph and eager.py, interleaved A B 
 gaps   a trace of three steps of each: does the host wait inside a step, and how long is the device idle
 stack  as many blocks as fit: MFU, against the rate of a large matrix product on this device in this run
 
-Prints a Markdown table. The Python that runs this must have torch. Ends with 1 if a program fails, with 4 if the
-losses of Yoke and PyTorch differ by more than 1e-2 (relative), what bf16 allows.
+Prints a Markdown table. The Python that runs this must have torch. A part that fails is a row, and the end is 1; it is 4
+if the losses of Yoke and PyTorch differ by more than 1e-2 (relative), what bf16 allows.
 """
 import argparse
 import array
@@ -28,8 +28,9 @@ import tomllib
 HERE = pathlib.Path(__file__).resolve().parent
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(HERE), str(HERE.parent)]
+import report  # noqa: E402
 import step_trace  # noqa: E402
-from harness import DEFAULT_YOKE, require_yoke, run_program, spread  # noqa: E402
+from harness import DEFAULT_YOKE, require_yoke, run_program  # noqa: E402
 
 PARTS = ("rate", "gaps", "stack")
 SMALL, STACK = HERE / "llama_150m.toml", HERE / "llama_8b_blocks.toml"
@@ -99,6 +100,8 @@ class Bench:
         self.folder = pathlib.Path(folder)
         self.count = 0
         self.threads = os.cpu_count()
+        version = subprocess.run([options.yoke, "--version"], check=True, capture_output=True, text=True).stdout.strip()
+        self.results = {"date": str(datetime.date.today()), "yoke": version, "tiny": options.tiny, "failed": {}}
 
     def overrides(self, run_file, more):
         tiny = TINY[run_file] if self.options.tiny else {}
@@ -188,94 +191,52 @@ class Bench:
             figures[name] = step_trace.summary(folder / "profile/rank_000.json")
         return figures
 
-    def stack(self, memory):
+    def stack(self):
+        """As many blocks as are predicted to fit; fewer if they do not."""
         arguments = dict(self.options.stack_args)
         one, two = (self.predicted(STACK, {**arguments, "model.layers": n}) for n in (1, 2))
-        fitting = 1 + int((MEMORY_SHARE * memory - one) // (two - one)) if memory else 2
-        blocks = self.options.blocks or max(1, fitting)
-        more = {**arguments, "model.layers": blocks}
+        memory = self.results["card"]["memory"]
+        fitting = max(2, 1 + int((MEMORY_SHARE * memory - one) // (two - one))) if memory else 2
+        tries = [self.options.blocks] if self.options.blocks else sorted({fitting, fitting * 3 // 4, fitting // 2})
+        failures = {}
+        while tries:
+            blocks = tries.pop()
+            try:
+                figures = self.run_stack({**arguments, "model.layers": blocks})
+                return {**figures, "failed": failures, "predicted_bytes": one + (blocks - 1) * (two - one)}  # all alike
+            except SystemExit as e:
+                failures[blocks] = str(e)
+        raise SystemExit("; ".join(f"{blocks} blocks: {text}" for blocks, text in failures.items()))
+
+    def run_stack(self, more):
         run = self.logged(STACK, more)
         config = self.config(STACK, more)
-        causal = 6.0 * blocks * config["model.dim"] * config["data.seq_len"]  # half of what full attention takes
-        return {"blocks": blocks, "arguments": arguments, "seq_len": config["data.seq_len"],
+        causal = 6.0 * config["model.layers"] * config["model.dim"] * config["data.seq_len"]  # half of full attention
+        return {"blocks": config["model.layers"], "arguments": more, "seq_len": config["data.seq_len"],
                 "step_ms": [1e3 * second for second in run.seconds],
                 "tokens_per_second": run.tokens_per_step / statistics.median(run.seconds),
                 "flops_per_token": {"full": run.flops_per_token, "causal": run.flops_per_token - causal},
-                "peak_bytes": run.peak, "predicted_bytes": one + (blocks - 1) * (two - one)}  # blocks cost the same
+                "peak_bytes": run.peak}
+
+    # ---- all of them
+
+    def measure(self):
+        """Fills results; what was measured is kept when a later part fails."""
+        self.results["card"] = self.card()
+        for part in self.options.parts:
+            print(f"{part} ...", file=sys.stderr, flush=True)
+            try:
+                self.results[part] = getattr(self, part)()
+            except SystemExit as e:
+                self.results["failed"][part] = str(e)
+            self.results["table"] = report.table(self.results, LOSS_BOUND)
+            if self.options.json_file:
+                self.options.json_file.write_text(json.dumps(self.results, indent=1) + "\n", encoding="utf-8")
+        return self.results
 
 
 def largest_difference(left, right):
     return max(abs(loss - right.losses[step]) / abs(right.losses[step]) for step, loss in left.losses.items())
-
-
-# ---- the table
-
-def gib(count):
-    return "not known" if count is None else f"{count / 2**30:.2f} GiB"
-
-
-def memory_row(name, figures, peak):
-    share = f"{peak / figures['predicted_bytes']:.3f}" if peak else "not known"
-    return [f"peak memory, {name}", f"{gib(peak)}, predicted {gib(figures['predicted_bytes'])}: {share}", "0.97 to 1.03"]
-
-
-def rate_rows(figures):
-    for name, own in figures["programs"].items():
-        yield [f"llama-150m, {figures['tokens_per_step']} tokens a step, {name}",
-               f"{spread(own['step_ms'])} ms, {own['tokens_per_second']:,.0f} tokens/s", ""]
-    for name, own in figures["programs"].items():
-        if name == "PyTorch":
-            continue
-        yield [f"step rate of {name} over eager PyTorch's", f"{spread(own['ratio'])}x", "1.3" if "captured" in name else ""]
-        yield [f"largest relative difference of the losses, {name}", f"{own['loss_difference']:.1e}", f"{LOSS_BOUND:g}"]
-        yield memory_row(f"llama-150m, {name}", figures, own["peak_bytes"])
-    yield ["peak memory, llama-150m, eager PyTorch", gib(figures["programs"]["PyTorch"]["peak_bytes"]), ""]
-
-
-def gaps_rows(figures):
-    for name, own in figures.items():
-        if own["idle_share"] is None:
-            yield [f"traced steps, {name}", "no work of a device in the trace", ""]
-            continue
-        idle = f"{100 * own['idle_share']:.1f} %, launches a step {own['launches']}"
-        yield [f"device idle in a traced step, {name}", idle, ""]
-        waits = "; ".join(own["waits_inside"][:3]) or "none"
-        yield [f"waits for the device inside a step, {name}", waits, "none"]
-
-
-def stack_rows(figures, card):
-    what = f"{figures['blocks']} Llama-8B-shaped blocks, sequence {figures['seq_len']}"
-    yield [what, f"{spread(figures['step_ms'], '.1f')} ms, {figures['tokens_per_second']:,.0f} tokens/s", ""]
-    for convention, bar in (("full", "50 %"), ("causal", "")):
-        reached = figures["flops_per_token"][convention] * figures["tokens_per_second"] / 1e12
-        sheet = card["data_sheet_tflops"]
-        of_sheet = f", {100 * reached / sheet:.1f} % of the data sheet's {sheet}" if sheet else ""
-        yield [f"MFU, 6N + {convention} attention",
-               f"{reached:.1f} TFLOP/s: {100 * reached / card['gemm_tflops']:.1f} % of the matrix product's{of_sheet}", bar]
-    yield memory_row("stack", figures, figures["peak_bytes"])
-
-
-def table(results):
-    card = results["card"]
-    product = f"{card['gemm_tflops']:.1f} ({card['gemm_range'][0]:.1f} .. {card['gemm_range'][1]:.1f}) TFLOP/s"
-    rows = [["what", "figure", "bar"], ["---"] * 3, [f"bf16 product of {card['gemm_size']}^3", product, ""]]
-    rows += rate_rows(results["rate"]) if "rate" in results else []
-    rows += gaps_rows(results["gaps"]) if "gaps" in results else []
-    rows += stack_rows(results["stack"], card) if "stack" in results else []
-    driver = f", driver {card['driver']}" if card["driver"] else ""
-    toy = ", TOY SIZES" if results["tiny"] else ""
-    return [f"{results['date']}, {card['name']}{driver}, torch {card['torch']}, {results['yoke']}{toy}", "",
-            *("| " + " | ".join(row) + " |" for row in rows)]
-
-
-def measure(options, folder):
-    bench = Bench(options, folder)
-    version = subprocess.run([options.yoke, "--version"], check=True, capture_output=True, text=True).stdout.strip()
-    results = {"date": str(datetime.date.today()), "yoke": version, "tiny": options.tiny, "card": bench.card()}
-    for part in options.parts:
-        print(f"{part} ...", file=sys.stderr, flush=True)
-        results[part] = bench.stack(results["card"]["memory"]) if part == "stack" else getattr(bench, part)()
-    return results
 
 
 def main():
@@ -283,11 +244,10 @@ def main():
     require_yoke(options.yoke)
     options.yoke = options.yoke.resolve()
     with tempfile.TemporaryDirectory(prefix="yoke-bench-") as folder:
-        results = measure(options, folder)
-    results["table"] = table(results)
+        results = Bench(options, folder).measure()
     print("\n".join(results["table"]))
-    if options.json_file:
-        options.json_file.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if results["failed"]:
+        return 1
     programs = results.get("rate", {}).get("programs", {}).values()
     return EXIT_GATE if any(own["loss_difference"] > LOSS_BOUND for own in programs) else 0
 

@@ -22,7 +22,9 @@ NCCL_TEST = "nccl_gpu_test"
 
 
 class Failed(Exception):
-    pass
+    def __init__(self, reason, figures=None):
+        super().__init__(reason)
+        self.figures = figures
 
 
 class NotHere(Exception):
@@ -125,7 +127,7 @@ def compare(context, words, cases):
                for case in found}
     bad = [f"{case['name']} {case['failure'] or case['verdict']['level']}" for case in found if not case["passed"]]
     if bad:
-        raise Failed("; ".join(bad) + f"; {figures}")
+        raise Failed("; ".join(bad), figures)
     return figures
 
 
@@ -211,7 +213,7 @@ def tests(context):
         except Failed as e:
             bad.append(str(e))
     if bad:
-        raise Failed("; ".join(bad))
+        raise Failed("; ".join(bad), figures)
     return figures
 
 
@@ -257,7 +259,7 @@ def trace(context):
         if context.device == "cuda" and 0 in figures[name]["launches"]:
             bad.append(f"{name}: a step of the trace launches nothing")
     if bad:
-        raise Failed(f"{len(bad)} waits, the first: " + "; ".join(bad[:4]))
+        raise Failed(f"{len(bad)} waits, the first: " + "; ".join(bad[:4]), figures)
     if context.device == "cpu":
         raise NotHere(f"a CPU has no device to wait for; {sum(own['steps'] for own in figures.values())} steps were read")
     return figures
@@ -267,9 +269,10 @@ def bench(context):
     out = context.folder / "bench.json"
     toy = ["--device", "cpu", "--tiny", "--rounds", 1] if context.device == "cpu" else []
     code, text = context.run([sys.executable, ROOT / "bench/gpu/bench.py", "--yoke", context.yoke, "-o", out, *toy])
-    if not out.exists() or code != 0:
-        raise Failed(f"bench.py ended with {code}: {tail(text)}")
-    return json.loads(out.read_text(encoding="utf-8"))
+    figures = json.loads(out.read_text(encoding="utf-8")) if out.exists() else None
+    if code != 0:
+        raise Failed(f"bench.py ended with {code}: {tail(text)}", figures)
+    return figures
 
 
 @dataclasses.dataclass
