@@ -2,8 +2,6 @@
 from harness import spread
 
 
-# ---- the table
-
 def gib(count):
     return "not known" if count is None else f"{count / 2**30:.2f} GiB"
 
