@@ -21,16 +21,16 @@ constexpr int64_t kStaging = 1 << 18;  // bytes that go to or from the host at a
 void check(cudaError_t code, const char* what) {
   if (code == cudaSuccess) return;
   cudaGetLastError();  // what is not fatal must not come up again elsewhere
-  throw Error(code == cudaErrorMemoryAllocation ? YOKE_RESOURCE_EXHAUSTED : YOKE_INTERNAL,
+  throw Error(YOKE_INTERNAL,
               std::string("CUDA could not ") + what + ": " + cudaGetErrorString(code));
 }
 
-// Makes a device the current one of this thread for a while.
+// Makes a device the current one of this thread for a while. If that fails, so does the next call.
 class Current {
  public:
-  explicit Current(int device) : device_(device) {
-    check(cudaGetDevice(&before_), "tell the current device");
-    if (before_ != device_) check(cudaSetDevice(device_), "select the device");
+  explicit Current(int device) : device_(device), before_(device) {
+    cudaGetDevice(&before_);
+    if (before_ != device_) cudaSetDevice(device_);
   }
   ~Current() {
     if (before_ != device_) cudaSetDevice(before_);
@@ -40,7 +40,7 @@ class Current {
 
  private:
   const int device_;
-  int before_ = 0;
+  int before_;
 };
 
 struct CudaQueue : Queue {
@@ -168,12 +168,20 @@ void* allocate(Queue* queue, int64_t bytes) {
   const Current current(cuda.device);
   void* memory = nullptr;
   const auto size = static_cast<size_t>(bytes > 0 ? bytes : 1);
-  const std::string what = "allocate " + std::to_string(size) + " bytes on the device";
-  check(cudaMallocFromPoolAsync(&memory, size, cuda.pool, cuda.stream), what.c_str());
+  const cudaError_t code = cudaMallocFromPoolAsync(&memory, size, cuda.pool, cuda.stream);
+  if (code == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    throw Error(YOKE_RESOURCE_EXHAUSTED,
+                "device " + std::to_string(cuda.device) + " has no " + std::to_string(size) +
+                    " bytes left; a higher ZeRO stage, more ranks or a smaller train.micro_batch "
+                    "need less");
+  }
+  check(code, "allocate device memory");
   return memory;
 }
 
 void release(Queue* queue, void* memory) noexcept {
+  const Current current(of(queue).device);
   cudaFreeAsync(memory, of(queue).stream);
 }
 
@@ -202,6 +210,7 @@ Queue* open(const YokeDevice& device, void* stream) {
 }
 
 void close(Queue* queue) noexcept {
+  const Current current(of(queue).device);
   delete &of(queue);
 }
 
