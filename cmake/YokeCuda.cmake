@@ -76,16 +76,20 @@ set_target_properties(torch::cuda PROPERTIES
   INTERFACE_COMPILE_DEFINITIONS USE_C10D_NCCL
   INTERFACE_LINK_LIBRARIES "torch::cpu;torch::c10_cuda")
 
-# yoke_cuda_kernels(TARGET SOURCES a.cu ...)
-# Device code without LibTorch, inside TARGET. CUDA's run time comes along as a static library that shows no
-# symbol, so that TARGET can be loaded where there is none.
+# yoke_cuda_kernels(TARGET SOURCES a.cu ... [WITH_LIBTORCH])
+# Device code inside TARGET; it includes no LibTorch. CUDA's run time comes along as a static library that shows
+# no symbol, so that TARGET can be loaded where there is none. WITH_LIBTORCH: TARGET links torch::cuda, which
+# brings a run time, so none comes along.
 function(yoke_cuda_kernels target)
-  cmake_parse_arguments(A "" "" "SOURCES" ${ARGN})
+  cmake_parse_arguments(A "WITH_LIBTORCH" "" "SOURCES" ${ARGN})
   add_library(${target}_device OBJECT ${A_SOURCES})
   target_include_directories(${target}_device PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/sdk/include)
   target_compile_options(${target}_device PRIVATE -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter)
   target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_device>)
-  target_link_libraries(${target} PRIVATE CUDA::cudart_static)
-  target_link_options(${target} PRIVATE LINKER:--exclude-libs,libcudart_static.a)
+  set_target_properties(${target} PROPERTIES CUDA_RUNTIME_LIBRARY None)
+  if(NOT A_WITH_LIBTORCH)
+    target_link_libraries(${target} PRIVATE CUDA::cudart_static)
+    target_link_options(${target} PRIVATE LINKER:--exclude-libs,libcudart_static.a)
+  endif()
   set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)
 endfunction()

@@ -1,6 +1,6 @@
-// What needs libtorch_cuda: NCCL and graphs. Behind an interface, because a program that computes
-// on the CPU never loads it. Everything else on a device goes through c10, which the CPU half of
-// LibTorch has.
+// What needs libtorch_cuda or kernels of our own: NCCL, graphs. Behind an interface, because a
+// program that computes on the CPU never loads it. Everything else on a device goes through c10,
+// which the CPU half of LibTorch has.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -36,6 +36,13 @@ class DeviceRuntime {
   virtual c10::intrusive_ptr<c10d::Backend> connect_nccl(const DeviceGroup& group,
                                                          c10::Device device) = 0;
   virtual std::unique_ptr<DeviceGraph> make_graph() = 0;
+  // out = x [B, S, heads, D] turned by sign times the angles [B, S, D / 2], on the current stream.
+  // x and out fp32 or bf16, cos and sin fp32; all compact.
+  virtual void rotary(const at::Tensor& out,
+                      const at::Tensor& x,
+                      const at::Tensor& cos,
+                      const at::Tensor& sin,
+                      float sign) = 0;
 };
 
 // Loads libyoke_cuda.so from the folder of this library, and LibTorch's CUDA half with it, at the

@@ -1,12 +1,13 @@
 // libyoke_cuda.so: the only part of Yoke that links libtorch_cuda.
 #include <ATen/cuda/CUDAGraph.h>
-#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAStream.h>
 
 #include <cstdlib>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <utility>
 
 #include "core/cuda/device_runtime.hpp"
+#include "core/cuda/rotary.hpp"
 
 namespace yoke {
 namespace {
@@ -61,6 +62,33 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
   std::unique_ptr<DeviceGraph> make_graph() override { return std::make_unique<CudaGraph>(); }
+
+  void rotary(const at::Tensor& out,
+              const at::Tensor& x,
+              const at::Tensor& cos,
+              const at::Tensor& sin,
+              float sign) override {
+    x.scalar_type() == at::kBFloat16 ? rotate<uint16_t>(out, x, cos, sin, sign)
+                                     : rotate<float>(out, x, cos, sin, sign);
+  }
+
+ private:
+  template <class T>
+  static void rotate(const at::Tensor& out,
+                     const at::Tensor& x,
+                     const at::Tensor& cos,
+                     const at::Tensor& sin,
+                     float sign) {
+    const Rotation<T> rotation{static_cast<const T*>(x.const_data_ptr()),
+                               cos.const_data_ptr<float>(),
+                               sin.const_data_ptr<float>(),
+                               static_cast<T*>(out.data_ptr()),
+                               x.size(0) * x.size(1),
+                               x.size(2),
+                               x.size(3) / 2,
+                               sign};
+    rotate_on_device(rotation, c10::cuda::getCurrentCUDAStream(x.device().index()).stream());
+  }
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/cuda/device_runtime.hpp"
 #include "core/model/ops.hpp"
 
 namespace yoke::ops::device {
@@ -12,6 +13,28 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+
+struct RotaryNode : torch::autograd::Function<RotaryNode> {
+  static at::Tensor turned(const at::Tensor& x,
+                           const at::Tensor& cos,
+                           const at::Tensor& sin,
+                           float sign) {
+    const at::Tensor from = x.contiguous(), to = at::empty_like(from);
+    cuda_runtime().rotary(to, from, cos, sin, sign);
+    return to;
+  }
+  static at::Tensor forward(AutogradContext* ctx,
+                            const at::Tensor& x,
+                            const at::Tensor& cos,
+                            const at::Tensor& sin) {
+    ctx->save_for_backward({cos, sin});
+    return turned(x, cos, sin, 1);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list dy) {
+    const variable_list saved = ctx->get_saved_variables();
+    return {turned(dy[0], saved[0], saved[1], -1), at::Tensor(), at::Tensor()};
+  }
+};
 
 struct SwigluNode : torch::autograd::Function<SwigluNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up) {
@@ -89,6 +112,10 @@ bool takes(std::initializer_list<const at::Tensor*> tensors) {
   return std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor* t) {
     return t->is_cuda() && t->has_storage();
   });
+}
+
+at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  return RotaryNode::apply(x, cos.contiguous(), sin.contiguous());
 }
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {

@@ -1,5 +1,6 @@
-// Operators of core/model/ops.hpp for CUDA tensors: ATen's kernels in autograd nodes that keep less
-// than its composition would. Called by ops.cpp; they run on any device, so that tests need none.
+// Operators of core/model/ops.hpp for CUDA tensors, as autograd nodes that keep less and read
+// memory less often than the composition of ATen's. Called by ops.cpp. Those made of ATen's kernels
+// run on any device, so that tests need none.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,6 +13,8 @@ namespace yoke::ops::device {
 // must see every single operator.
 bool takes(std::initializer_list<const at::Tensor*> tensors);
 
+// A kernel of our own; x fp32 or bf16. Keeps the angles.
+at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 // Keeps gate and up, not their product's factor.
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 // Some rows at a time, so that there is never a softmax of more than `most` elements (or one row).
@@ -19,6 +22,6 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 // assertion of the device.
 at::Tensor cross_entropy_sum(const at::Tensor& logits,
                              const at::Tensor& targets,
-                             int64_t most = 1 << 25);
+                             int64_t most = 1 << 23);
 
 }  // namespace yoke::ops::device

@@ -88,6 +88,8 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
 }
 
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  if (device::takes({&x, &cos, &sin}) && cos.scalar_type() == at::kFloat)
+    return device::rotary(x, cos, sin);
   return fused::takes({&x}) && fused::takes({&cos, &sin}) ? fused::rotary(x, cos, sin)
                                                           : composite::rotary(x, cos, sin);
 }

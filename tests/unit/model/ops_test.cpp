@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "core/cuda/rotary.hpp"
 #include "core/model/device_ops.hpp"
 #include "core/model/fused_ops.hpp"
 #include "yoke/error.hpp"
@@ -156,6 +157,34 @@ TEST_P(OpsTest, CrossEntropyAgrees) {
       {random({2, 3, 50}, 3)});
 }
 
+// What the threads of the kernel do, one after the other; backward turns the other way.
+template <class T>
+at::Tensor turned(const at::Tensor& x, const at::Tensor& angle, float sign) {
+  const at::Tensor out = at::empty_like(x), cos = angle.cos(), sin = angle.sin();
+  const Rotation<T> rotation{x.const_data_ptr<T>(),
+                             cos.const_data_ptr<float>(),
+                             sin.const_data_ptr<float>(),
+                             out.mutable_data_ptr<T>(),
+                             x.size(0) * x.size(1),
+                             x.size(2),
+                             x.size(3) / 2,
+                             sign};
+  for (int64_t pair = 0; pair < rotation.pairs(); ++pair) rotation.turn(pair);
+  return out;
+}
+
+TEST_P(OpsTest, DeviceRotaryAgreesThereAndBack) {
+  if (GetParam() == at::kDouble) GTEST_SKIP() << "the kernel has no fp64; the composition takes it";
+  const at::Tensor x = random({2, 5, 4, 6}), angle = at::randn({2, 5, 3});
+  const auto turn = [&](const at::Tensor& t, float sign) {
+    return GetParam() == at::kFloat ? turned<float>(t, angle, sign)
+                                    : turned<at::BFloat16>(t, angle, sign);
+  };
+  const at::Tensor there = turn(x, 1);
+  expect_close(there, ops::composite::rotary(x.to(at::kDouble), angle.cos(), angle.sin()), "there");
+  expect_close(turn(there, -1), x.to(at::kDouble), "back");
+}
+
 TEST_P(OpsTest, DeviceSwigluAgrees) {
   expect_same([](const Inputs& t) { return Inputs{ops::device::swiglu(t[0], t[1])}; },
               [](const Inputs& t) { return Inputs{ops::composite::swiglu(t[0], t[1])}; },
@@ -175,7 +204,8 @@ TEST_P(OpsTest, DeviceCrossEntropyAgreesInAnyParts) {
   }
 }
 
-// Meta tensors have no values: who looks at one, which on a device would mean to wait for it, fails.
+// Meta tensors have no values: who looks at one, which on a device would mean to wait for it,
+// fails.
 TEST(Ops, OfADeviceLookAtNoValue) {
   const auto meta = [](at::IntArrayRef shape, at::ScalarType type = at::kFloat) {
     return at::zeros(shape, at::TensorOptions(at::kMeta).dtype(type));
