@@ -6,6 +6,7 @@
 
 #include "tests/support/mock_batch.hpp"
 #include "tests/support/mock_model.hpp"
+#include "tests/support/mock_world.hpp"
 #include "tests/unit/deepspeed_stub/emulated_cuda.hpp"
 #include "tests/unit/deepspeed_stub/rig.hpp"
 
@@ -137,6 +138,26 @@ TEST_P(FailureOnDevice, LeavesNothingBehindAndChangesNothing) {
   session.step(batch.batch(), 1, 0.05);
   EXPECT_NE(saved(), before);
   EXPECT_EQ(model.log().live_saved, 0);
+}
+
+// They write to memory that the model owns.
+TEST_P(FailureOnDevice, DestroyingAModelWaitsForItsReductions) {
+  MockWorld world(2);
+  world.run([&](int32_t rank) {
+    MockHost host(&world, rank, 2);
+    MockModel model;
+    MockPlan plan;
+    plan.plan.world_size = 2;
+    plan.options = small_buckets();
+    plan.options["zero_stage"] = std::to_string(GetParam());
+    EmulatedCuda cuda;
+    cuda.plug_into(host);
+    const YokeModel on_device = cuda.on_device(model.model());
+    Session session(plugin(), plan, host, on_device);
+    const MockBatch batch({8, 4, rank, 2}, 1);
+    model.fail_at("backward embed", 0);
+    EXPECT_THROW(session.step(batch.batch(), 1, 0.05), Error);
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Stages, FailureOnDevice, ::testing::Values(0, 1, 2, 3));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -16,6 +17,7 @@ namespace {
 constexpr int64_t kArena = int64_t{1} << 26;
 constexpr int64_t kAlignment = 256;  // cudaMalloc's
 constexpr int kThreads = 5;
+constexpr char kNobodys = '\xff';  // every byte of memory that is released or not written: NaN
 
 thread_local EmulatedCuda* of_this_rank = nullptr;
 
@@ -124,6 +126,16 @@ EmulatedCuda::EmulatedCuda()
 
 EmulatedCuda::~EmulatedCuda() {
   EXPECT_EQ(live_, 0) << "allocations of the device that nobody released";
+  {
+    const Access access(*this);
+    for (const auto& [size, places] : released_) {
+      for (void* const place : places) {
+        const char* const first = static_cast<const char*>(place);
+        EXPECT_TRUE(std::all_of(first, first + size, [](char c) { return c == kNobodys; }))
+            << "something was written to released memory";
+      }
+    }
+  }
   of_this_rank = nullptr;
   munmap(arena_, kArena);
 }
@@ -141,14 +153,14 @@ void* EmulatedCuda::allocate(int64_t bytes) {
   }
   sizes_[memory] = size;
   ++live_;
-  issue([=] { std::memset(memory, 0xff, static_cast<size_t>(size)); });
+  issue([=] { std::memset(memory, kNobodys, static_cast<size_t>(size)); });
   return memory;
 }
 
 void EmulatedCuda::release(void* memory) {
   const int64_t size = sizes_.at(memory);
   --live_;
-  issue([=] { std::memset(memory, 0xff, static_cast<size_t>(size)); });
+  issue([=] { std::memset(memory, kNobodys, static_cast<size_t>(size)); });
   released_[size].push_back(memory);
 }
 

@@ -20,7 +20,8 @@ const Platform& emulated_platform();
 class EmulatedCuda {
  public:
   EmulatedCuda();
-  ~EmulatedCuda();  // fails the test if memory was not released
+  // Fails the test if memory was not released, or was written afterwards.
+  ~EmulatedCuda();
   EmulatedCuda(const EmulatedCuda&) = delete;
   EmulatedCuda& operator=(const EmulatedCuda&) = delete;
 
