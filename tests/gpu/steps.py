@@ -2,6 +2,7 @@
 reason. Standard library only; what a step starts does not outlive it."""
 import ctypes
 import dataclasses
+import importlib.util
 import json
 import os
 import pathlib
@@ -266,6 +267,8 @@ def trace(context):
 
 
 def bench(context):
+    if importlib.util.find_spec("torch") is None:
+        raise NotHere(f"{sys.executable} has no torch for the peer")
     out = context.folder / "bench.json"
     toy = ["--device", "cpu", "--tiny", "--rounds", 1] if context.device == "cpu" else []
     code, text = context.run([sys.executable, ROOT / "bench/gpu/bench.py", "--yoke", context.yoke, "-o", out, *toy])
