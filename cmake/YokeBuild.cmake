@@ -105,6 +105,9 @@ function(yoke_kernels out name source macro)
   set(${out} ${_objects} PARENT_SCOPE)
 endfunction()
 
+# On a machine with GPUs `device = "auto"` would take them; tests of theirs ask for cuda.
+set(YOKE_TEST_ENVIRONMENT YOKE_BIN=${PROJECT_BINARY_DIR}/bin YOKE_SOURCE=${PROJECT_SOURCE_DIR} YOKE_DEVICE=cpu)
+
 # yoke_test(NAME SOURCES a_test.cpp ... [LINK lib ...] [LABELS l ...] [TORCH])
 function(yoke_test name)
   cmake_parse_arguments(A "TORCH" "" "SOURCES;LINK;LABELS" ${ARGN})
@@ -118,7 +121,7 @@ function(yoke_test name)
     yoke_use_torch(${name})
   endif()
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS "${A_LABELS}" TIMEOUT 600 ENVIRONMENT "YOKE_BIN=${PROJECT_BINARY_DIR}/bin;YOKE_SOURCE=${PROJECT_SOURCE_DIR}")
+  set_tests_properties(${name} PROPERTIES LABELS "${A_LABELS}" TIMEOUT 600 ENVIRONMENT "${YOKE_TEST_ENVIRONMENT}")
 endfunction()
 
 # yoke_gpu_test(NAME ...) like yoke_test, for what needs a GPU: label gpu, SKIPPED where there is none, one at a time.
