@@ -21,12 +21,10 @@ BatchFeed::BatchFeed(const Source& source,
     : source_(source), part_(part), deal_(deal), device_(device) {}
 
 std::unique_ptr<BatchFeed::Ahead> BatchFeed::read_ahead(int64_t sample) const {
-  const c10::impl::VirtualGuardImpl impl(c10::DeviceType::CUDA);
-  const c10::Stream stream = impl.getStreamFromGlobalPool(device_->device(), false);
-  const c10::StreamGuard guard(stream);
+  const c10::StreamGuard guard(device_->copies());
   auto ahead = std::make_unique<Ahead>();
   ahead->batch = std::make_unique<Batch>(source_, part_, sample, deal_, device_->device());
-  ahead->copied.record(stream);
+  ahead->copied.record(device_->copies());
   return ahead;
 }
 

@@ -7,20 +7,28 @@
 namespace yoke {
 namespace {
 
-c10::Stream enter(int32_t index) {
+// LibTorch has 32 streams of each priority and hands them out in turn.
+c10::Stream stream_of(c10::Device device) {
   at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
-  const c10::Device device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index));
   const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
-  guard.setDevice(device);
-  // The legacy default stream waits for all others and cannot be captured.
-  const c10::Stream stream = guard.getStreamFromGlobalPool(device, /*isHighPriority=*/false);
-  guard.exchangeStream(stream);
-  return stream;
+  return guard.getStreamFromGlobalPool(device, /*isHighPriority=*/false);
+}
+
+c10::Device device_of(int32_t index) {
+  return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index)};
 }
 
 }  // namespace
 
-RankDevice::RankDevice(int32_t index) : runtime_(cuda_runtime()), stream_(enter(index)) {}
+// Not the legacy default stream, which waits for all others and cannot be recorded.
+RankDevice::RankDevice(int32_t index)
+    : runtime_(cuda_runtime()),
+      stream_(stream_of(device_of(index))),
+      copies_(stream_of(device_of(index))) {
+  const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
+  guard.setDevice(device());
+  guard.exchangeStream(stream_);
+}
 
 DeviceMemory RankDevice::memory() const {
   constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);

@@ -29,12 +29,13 @@ class RankDevice {
   c10::Device device() const { return stream_.device(); }
   YokeDevice contract_device() const { return {YOKE_DEVICE_CUDA, device().index()}; }
   void* stream() const { return stream_.native_handle(); }  // a cudaStream_t
+  const c10::Stream& copies() const { return copies_; }     // for work beside it, on other threads
   DeviceRuntime& runtime() const { return runtime_; }
   DeviceMemory memory() const;
 
  private:
   DeviceRuntime& runtime_;
-  c10::Stream stream_;
+  c10::Stream stream_, copies_;
 };
 
 }  // namespace yoke
