@@ -164,7 +164,9 @@ struct TorchModelHost::Impl {
     YokeForwardResult result{};
     if (args.block + 1 == blocks.size()) {
       result.loss_sum = output.item<double>();
-      result.loss_weight = loss_weight(inputs);
+      // Counting on a device would wait for it once more.
+      const bool here = inputs.empty() || inputs.front().second.is_cpu();
+      result.loss_weight = here ? loss_weight(inputs) : args.micro->token_weight;
     } else {
       at::Tensor out = output.detach();
       // A block that passes its input on would hand out memory that it does not own.

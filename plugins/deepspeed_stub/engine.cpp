@@ -177,7 +177,8 @@ void Engine::update(int64_t step, double lr) {
   });
 }
 
-// The one place where a step waits for a CUDA device.
+// The one place where a step waits for a CUDA device; the last block of the model, whose loss is a
+// number of the host, waits too.
 StepTotals Engine::read_totals(double token_weight) const {
   StepTotals totals;
   setup_.device.download(totals_.span(), &totals);

@@ -25,28 +25,17 @@ void check(cudaError_t code, const char* what) {
               std::string("CUDA could not ") + what + ": " + cudaGetErrorString(code));
 }
 
-// Makes a device the current one of this thread for a while. If that fails, so does the next call.
-class Current {
- public:
-  explicit Current(int device) : device_(device), before_(device) {
-    cudaGetDevice(&before_);
-    if (before_ != device_) cudaSetDevice(device_);
-  }
-  ~Current() {
-    if (before_ != device_) cudaSetDevice(before_);
-  }
-  Current(const Current&) = delete;
-  Current& operator=(const Current&) = delete;
-
- private:
-  const int device_;
-  int before_;
-};
+// The device of the rank, which is the current one of its thread already for LibTorch's run time;
+// ours has an own idea of it. Nothing to put back, therefore. If it fails, so does the next call.
+void make_current(int device) {
+  cudaSetDevice(device);
+}
 
 struct CudaQueue : Queue {
   ~CudaQueue() {
     if (parts != nullptr) cudaFreeAsync(parts, stream);
-    if (staging != nullptr) cudaFreeHost(staging);
+    // Freeing it waits for the device, which may never be done after a failure.
+    if (staging != nullptr && cudaStreamQuery(stream) == cudaSuccess) cudaFreeHost(staging);
     if (pool != nullptr) cudaMemPoolDestroy(pool);
   }
   int device = 0;
@@ -147,7 +136,7 @@ class CudaLaunch {
                     int threads,
                     const Argument&... arguments) {
     const CudaQueue& cuda = of(queue);
-    const Current current(cuda.device);
+    make_current(cuda.device);
     cudaLaunchConfig_t config{};
     config.gridDim = grid;
     config.blockDim = dim3(static_cast<unsigned>(threads));
@@ -165,7 +154,7 @@ const Kernels& kernels_cuda() {
 
 void* allocate(Queue* queue, int64_t bytes) {
   const CudaQueue& cuda = of(queue);
-  const Current current(cuda.device);
+  make_current(cuda.device);
   void* memory = nullptr;
   const auto size = static_cast<size_t>(bytes > 0 ? bytes : 1);
   const cudaError_t code = cudaMallocFromPoolAsync(&memory, size, cuda.pool, cuda.stream);
@@ -181,7 +170,7 @@ void* allocate(Queue* queue, int64_t bytes) {
 }
 
 void release(Queue* queue, void* memory) noexcept {
-  const Current current(of(queue).device);
+  make_current(of(queue).device);
   cudaFreeAsync(memory, of(queue).stream);
 }
 
@@ -199,7 +188,7 @@ cudaMemPool_t make_pool(int device) {
 }
 
 Queue* open(const YokeDevice& device, void* stream) {
-  const Current current(device.id);
+  make_current(device.id);
   auto cuda = std::make_unique<CudaQueue>();
   cuda->device = device.id;
   cuda->stream = static_cast<cudaStream_t>(stream);
@@ -210,18 +199,18 @@ Queue* open(const YokeDevice& device, void* stream) {
 }
 
 void close(Queue* queue) noexcept {
-  const Current current(of(queue).device);
+  make_current(of(queue).device);
   delete &of(queue);
 }
 
 void zero(Queue* queue, void* memory, int64_t bytes) {
-  const Current current(of(queue).device);
+  make_current(of(queue).device);
   check(cudaMemsetAsync(memory, 0, static_cast<size_t>(bytes), of(queue).stream), "zero memory");
 }
 
 void upload(Queue* queue, const void* host, void* memory, int64_t bytes) {
   const CudaQueue& cuda = of(queue);
-  const Current current(cuda.device);
+  make_current(cuda.device);
   for (int64_t done = 0; done < bytes; done += kStaging) {
     const auto part = static_cast<size_t>(smaller(kStaging, bytes - done));
     char* const to = static_cast<char*>(memory) + done;
@@ -233,7 +222,7 @@ void upload(Queue* queue, const void* host, void* memory, int64_t bytes) {
 
 void download(Queue* queue, const void* memory, void* host, int64_t bytes) {
   const CudaQueue& cuda = of(queue);
-  const Current current(cuda.device);
+  make_current(cuda.device);
   for (int64_t done = 0; done < bytes; done += kStaging) {
     const auto part = static_cast<size_t>(smaller(kStaging, bytes - done));
     const char* const from = static_cast<const char*>(memory) + done;

@@ -106,7 +106,8 @@ class Comm {
   // Nothing to communicate; the result is where it belongs.
   bool alone(const Span& in, const Span& out) const {
     if (size_ > 1 && in.count > 0) return false;
-    if (in.count > 0 && in.data != out.data) require_cpu("a gather of one rank is a copy, which");
+    if (in.count == 0 || in.data == out.data) return true;
+    require_cpu("a gather of one rank is a copy, which");
     std::memmove(out.data, in.data, static_cast<size_t>(in.bytes()));
     return true;
   }
