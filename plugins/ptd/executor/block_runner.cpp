@@ -10,7 +10,7 @@ namespace yoke::ptd {
 BlockRunner::BlockRunner(const std::vector<TorchBlock>& blocks, size_t first_trained)
     : blocks_(blocks), first_trained_(static_cast<int>(first_trained)) {}
 
-void BlockRunner::begin_step(const std::vector<TorchInputs>& inputs, double loss_grad) {
+void BlockRunner::begin_step(const std::vector<TorchInputs>& inputs, const at::Tensor& loss_grad) {
   inputs_ = &inputs;
   loss_grad_ = loss_grad;
   micros_.resize(inputs.size());
@@ -58,12 +58,17 @@ void BlockRunner::recompute(const Action& action) {
   saved.output = run(action.block, action.micro, saved.input, true);
 }
 
+// A distributed loss wants a distributed gradient.
+at::Tensor BlockRunner::grad_of_loss(const at::Tensor& loss) const {
+  return loss.has_storage() ? loss_grad_.to(loss.scalar_type())
+                            : at::full_like(loss, loss_grad_.item<double>());
+}
+
 void BlockRunner::backward(const Action& action) {
   Micro& m = micros_[action.micro];
   const Saved saved = std::exchange(m.saved[action.block], {});
   const bool last = action.block + 1 == static_cast<int>(blocks_.size());
-  at::Tensor grad =
-      last ? at::full_like(saved.output, loss_grad_) : std::exchange(m.carry, at::Tensor());
+  at::Tensor grad = last ? grad_of_loss(saved.output) : std::exchange(m.carry, at::Tensor());
   if (saved.output.requires_grad()) torch::autograd::backward({saved.output}, {std::move(grad)});
   if (!saved.input.defined() || !saved.input.requires_grad()) return;
   m.carry = saved.input.grad();

@@ -17,8 +17,9 @@ class BlockRunner {
   // The blocks live as long as the runner; blocks before first_trained get no backward.
   BlockRunner(const std::vector<TorchBlock>& blocks, size_t first_trained);
 
-  // inputs: of each micro-batch, alive until end_step. loss_grad: gradient of the loss sum.
-  void begin_step(const std::vector<TorchInputs>& inputs, double loss_grad);
+  // inputs: of each micro-batch, alive until end_step. loss_grad: gradient of the loss sum, an fp64
+  // scalar on the CPU, or where the losses are: then it is read when the work is done.
+  void begin_step(const std::vector<TorchInputs>& inputs, const at::Tensor& loss_grad);
   void end_step();  // drops what is left of the activations
 
   void forward(const Action& action);
@@ -40,13 +41,14 @@ class BlockRunner {
     std::vector<Saved> saved;  // by block
   };
 
+  at::Tensor grad_of_loss(const at::Tensor& loss) const;
   at::Tensor run(int block, int micro, const at::Tensor& input, bool with_graph) const;
   at::Tensor input_leaf(int block, const at::Tensor& carry) const;
 
   const std::vector<TorchBlock>& blocks_;
   int first_trained_;
   const std::vector<TorchInputs>* inputs_ = nullptr;
-  double loss_grad_ = 0;
+  at::Tensor loss_grad_;
   std::vector<Micro> micros_;
 };
 

@@ -2,10 +2,14 @@
 
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "plugins/ptd/optim/grad_norm.hpp"
@@ -23,6 +27,7 @@ Executor::Executor(Parts parts)
       pool_(parts_.state.params.device()),
       blocks_(*parts_.model.blocks, parts_.spec.first_trained_block()),
       weight_(at::zeros({}, parts_.state.params.options().dtype(at::kDouble))),
+      loss_grad_(at::zeros_like(weight_)),
       scalars_(at::zeros({kNumScalars}, weight_.options())) {
   make_units(parts_.params);
   if (parts_.graphs != nullptr) recorded_.emplace(*parts_.graphs);
@@ -84,7 +89,7 @@ YokeStepResult Executor::step(const YokeStepArgs& args) {
     if (on_stream() && !forward_only_) parts_.optimizer.set(step_, lr_);
     if (recorded_ && !forward_only_) {
       const auto again = [this](const std::vector<TorchInputs>& inputs) { issue(inputs); };
-      recorded_->run(inputs_, token_weight_, again, [this] { pool_.keep_all(); });
+      recorded_->run(inputs_, again, [this] { pool_.keep_all(); });
     } else {
       issue(inputs_);
     }
@@ -101,7 +106,6 @@ YokeStepResult Executor::step(const YokeStepArgs& args) {
 void Executor::take_batch(const YokeBatch& batch) {
   inputs_.clear();
   double weight = 0;
-  token_weight_ = batch.token_weight;
   for (uint64_t m = 0; m < batch.num_micros; ++m) {
     inputs_.push_back(borrow(*batch.micros[m]));
     if (parts_.mesh_model != nullptr && !parts_.mesh_model->is_first()) continue;
@@ -110,6 +114,7 @@ void Executor::take_batch(const YokeBatch& batch) {
         on_stream() ? batch.micros[m]->token_weight : parts_.model.loss_weight(inputs_.back());
   }
   weight_.fill_(weight);
+  loss_grad_.fill_(1 / batch.token_weight);
 }
 
 void Executor::issue(const std::vector<TorchInputs>& inputs) {
@@ -119,7 +124,7 @@ void Executor::issue(const std::vector<TorchInputs>& inputs) {
   }
   scalars_.zero_();
   scalars_[kLossWeight].copy_(weight_);
-  blocks_.begin_step(distributed_, 1 / token_weight_);
+  blocks_.begin_step(distributed_, loss_grad_);
   for (ShardedUnit& unit : units_) unit.begin_step();
   for (const Action& action : schedule(static_cast<int>(inputs.size()), forward_only_)) run(action);
   blocks_.end_step();
@@ -161,8 +166,7 @@ void Executor::run(const Action& a) {
 }
 
 void Executor::forward(const Action& action) {
-  if (parts_.host.check_cancel(parts_.host.ctx) != 0)
-    throw Error(YOKE_CANCELLED, "the step was cancelled");
+  require_not_cancelled();
   blocks_.forward(action);
   if (action.block + 1 == static_cast<int>(sinks_.size())) {
     scalars_[kLossSum].add_(local_sum(blocks_.loss(action.micro)));
@@ -214,13 +218,31 @@ void Executor::reduce_scalars(bool with_norm) {
   if (!on_stream()) read_results();
 }
 
-// Waits for a device; so at the end of a step, and nowhere else.
+// Waits for a device: at the end of a step, and nowhere else.
 void Executor::read_results() {
+  await_stream();
   const at::Tensor values = scalars_.cpu();
   const double* v = values.const_data_ptr<double>();
   result_.loss_sum = v[kLossSum];
   result_.loss_weight = v[kLossWeight];
   result_.grad_norm = forward_only_ ? kUnknown : gradient_norm(v[kSquaredNorm]);
+}
+
+// Asks instead of waiting, so that a run can be cancelled while a device or a peer is stuck.
+void Executor::await_stream() const {
+  const at::Device device = scalars_.device();
+  if (device.is_cpu()) return;
+  c10::Event done(device.type());
+  done.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  while (!done.query()) {
+    require_not_cancelled();
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+void Executor::require_not_cancelled() const {
+  if (parts_.host.check_cancel(parts_.host.ctx) != 0)
+    throw Error(YOKE_CANCELLED, "the step was cancelled");
 }
 
 void Executor::update() {

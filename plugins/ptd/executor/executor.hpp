@@ -66,6 +66,8 @@ class Executor {
   at::Tensor own_squared_norm() const;
   void reduce_scalars(bool with_norm);
   void read_results();
+  void await_stream() const;
+  void require_not_cancelled() const;
   void update();
   void abandon_step();
 
@@ -82,7 +84,7 @@ class Executor {
   std::vector<TorchInputs> inputs_;       // by micro-batch
   std::vector<TorchInputs> distributed_;  // the same, as the blocks get them
   at::Tensor weight_;                     // fp64 scalar: targets in them, if this rank counts them
-  double token_weight_ = 0;               // targets of all ranks
+  at::Tensor loss_grad_;                  // fp64 scalar: 1 / targets of all ranks
   bool forward_only_ = false;
   at::Tensor scalars_;  // fp64: loss sum, loss weight, squared gradient norm
   YokeStepResult result_{};

@@ -2,8 +2,6 @@
 
 #include <ATen/ops/empty_like.h>
 
-#include <tuple>
-
 namespace yoke::ptd {
 namespace {
 
@@ -13,18 +11,13 @@ constexpr int kUsualRuns = 3;
 
 }  // namespace
 
-bool RecordedSteps::Key::operator<(const Key& other) const {
-  return std::tie(token_weight, shapes) < std::tie(other.token_weight, other.shapes);
-}
-
-RecordedSteps::Step& RecordedSteps::step_for(const std::vector<TorchInputs>& inputs,
-                                             double token_weight) {
-  Key key{token_weight, {}};
+RecordedSteps::Step& RecordedSteps::step_for(const std::vector<TorchInputs>& inputs) {
+  Shapes shapes;
   for (const TorchInputs& micro : inputs) {
-    for (const auto& [role, tensor] : micro) key.shapes.push_back(tensor.sizes().vec());
-    key.shapes.push_back({-1});  // end of a micro-batch
+    for (const auto& [role, tensor] : micro) shapes.push_back(tensor.sizes().vec());
+    shapes.push_back({-1});  // end of a micro-batch
   }
-  Step& step = steps_[key];
+  Step& step = steps_[shapes];
   if (!step.inputs.empty()) return step;
   for (const TorchInputs& micro : inputs) {
     TorchInputs& own = step.inputs.emplace_back();
@@ -34,10 +27,9 @@ RecordedSteps::Step& RecordedSteps::step_for(const std::vector<TorchInputs>& inp
 }
 
 void RecordedSteps::run(const std::vector<TorchInputs>& inputs,
-                        double token_weight,
                         const Issue& issue,
                         const std::function<void()>& before_recording) {
-  Step& step = step_for(inputs, token_weight);
+  Step& step = step_for(inputs);
   for (size_t m = 0; m < inputs.size(); ++m) {
     for (size_t i = 0; i < inputs[m].size(); ++i)
       step.inputs[m][i].second.copy_(inputs[m][i].second, /*non_blocking=*/true);

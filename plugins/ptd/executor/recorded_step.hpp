@@ -19,31 +19,25 @@ class RecordedSteps {
   // The graphs come from the host and outlive this.
   explicit RecordedSteps(const TorchGraphs& graphs) : graphs_(graphs) {}
 
-  // Does the work of issue(). Steps whose inputs have the same shapes and the same number of
-  // targets share a graph. before_recording: what is allocated from there on may be read and
-  // written by every repetition.
+  // Does the work of issue(). Steps whose inputs have the same shapes share a graph; what else
+  // differs between steps must be in tensors that are written before. before_recording: what is
+  // allocated from there on may be read and written by every repetition.
   void run(const std::vector<TorchInputs>& inputs,
-           double token_weight,
            const Issue& issue,
            const std::function<void()>& before_recording);
 
  private:
-  // What is baked into a graph.
-  struct Key {
-    double token_weight;
-    std::vector<std::vector<int64_t>> shapes;
-    bool operator<(const Key& other) const;
-  };
+  using Shapes = std::vector<std::vector<int64_t>>;
   struct Step {
     std::vector<TorchInputs> inputs;  // where the graph reads them
     int usual_runs = 0;
     std::unique_ptr<DeviceGraph> graph;
   };
 
-  Step& step_for(const std::vector<TorchInputs>& inputs, double token_weight);
+  Step& step_for(const std::vector<TorchInputs>& inputs);
 
   const TorchGraphs& graphs_;
-  std::map<Key, Step> steps_;
+  std::map<Shapes, Step> steps_;
 };
 
 // The service of the host. Throws Error(INVALID_ARGUMENT) if it has none.

@@ -42,34 +42,33 @@ struct FakeDevice {
   std::vector<TorchInputs> recorded;
   std::vector<std::string> log;
 
-  void run(const std::vector<int64_t>& micros, double weight, int64_t length = 1) {
+  void run(const std::vector<int64_t>& micros, int64_t length = 1) {
     std::vector<TorchInputs> inputs;
     for (const int64_t value : micros)
       inputs.push_back({{"x", at::full({length}, value, at::kLong)}});
     steps.run(
-        inputs, weight, [this](const auto& own) { issue(own); }, [this] { log.push_back("keep"); });
+        inputs, [this](const auto& own) { issue(own); }, [this] { log.push_back("keep"); });
   }
 };
 
 TEST(RecordedSteps, AreDoneThreeTimesThenRecordedThenRepeatedOnNewInputs) {
   FakeDevice device;
-  for (int64_t step = 1; step <= 6; ++step) device.run({step, 10 * step}, 2);
+  for (int64_t step = 1; step <= 6; ++step) device.run({step, 10 * step});
   EXPECT_THAT(
       device.log,
       ElementsAre(
           "do 11", "do 22", "do 33", "keep", "record", "repeat 44", "repeat 55", "repeat 66"));
 }
 
-TEST(RecordedSteps, AreApartForOtherShapesAndOtherNumbersOfTargets) {
+TEST(RecordedSteps, AreApartForOtherShapes) {
   FakeDevice device;
-  for (int step = 0; step < 4; ++step) device.run({1}, 2);
+  for (int step = 0; step < 4; ++step) device.run({1});
   device.log.clear();
-  device.run({1}, 3);
-  device.run({1}, 2, /*length=*/5);
-  device.run({1, 1}, 2);
-  EXPECT_THAT(device.log, ElementsAre("do 1", "do 5", "do 2"));
+  device.run({1}, /*length=*/5);
+  device.run({1, 1});
+  EXPECT_THAT(device.log, ElementsAre("do 5", "do 2"));
   device.log.clear();
-  device.run({7}, 2);
+  device.run({7});
   EXPECT_THAT(device.log, ElementsAre("repeat 7"));
 }
 
