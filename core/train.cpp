@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
 
 #include "core/backend/services.hpp"
 #include "core/batch_feed.hpp"
@@ -125,7 +126,8 @@ void train(const Job& job,
   RunProof proof(job, mesh, world);
   const auto model_host =
       make_model(job, &proof.witness(), device == nullptr ? at::kCPU : device->device());
-  WrappedModel model = context.wrap_model(model_host->model());
+  std::optional<WrappedModel> wrapped(context.wrap_model(model_host->model()));
+  WrappedModel& model = *wrapped;
 
   Checkpointing checkpoints(job, place, world, log);
   at = checkpoints.restore(model, model_host->summary());
@@ -164,6 +166,7 @@ void train(const Job& job,
 
   if (run.checkpoint.every > 0) checkpoints.save_unless_saved(model, at);
   if (at.step == run.train.steps) recorder.finish();
+  wrapped.reset();  // NCCL keeps a communicator until no recorded step uses it
   world.shutdown();
 }
 

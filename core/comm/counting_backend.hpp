@@ -63,6 +63,7 @@ class CountingBackend final : public c10d::Backend {
   }
   const CommOptions& options() const { return setup_.options; }
   bool on_device() const { return setup_.on_device; }
+  c10d::Backend& transport() const { return *setup_.inner; }
   // Throws Error(UNAVAILABLE) or DEADLINE_EXCEEDED if a collective on a device has failed.
   void require_alive() const;
   void abort() override;

@@ -8,6 +8,7 @@
 #include "core/comm/meeting.hpp"
 #include "core/comm/transport.hpp"
 #include "core/comm/waiting.hpp"
+#include "core/cuda/rank_device.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {
@@ -351,8 +352,18 @@ World::~World() {
   transport_->desert();
   // What is still under way would keep the transport's threads, and so this thread, until it times
   // out.
+  std::vector<c10d::Backend*> on_device;
   for (auto& [key, entry] : entries_) {
-    if (entry.backend) entry.backend->abort();
+    if (!entry.backend) continue;
+    if (options_.device != nullptr) {
+      on_device.push_back(&entry.backend->transport());
+    } else {
+      entry.backend->abort();
+    }
+  }
+  try {
+    if (!on_device.empty()) options_.device->runtime().abort(on_device);
+  } catch (const std::exception&) {  // the run has failed already, and has said why
   }
   if (control_) control_->abort();
 }

@@ -35,6 +35,9 @@ class DeviceRuntime {
   // not end the process. Throws std::exception.
   virtual c10::intrusive_ptr<c10d::Backend> connect_nccl(const DeviceGroup& group,
                                                          c10::Device device) = 0;
+  // Of connect_nccl, all at once: freeing one waits for the device, and so for the kernels of
+  // others.
+  virtual void abort(const std::vector<c10d::Backend*>& groups) = 0;
   virtual std::unique_ptr<DeviceGraph> make_graph() = 0;
   // out = x [B, S, heads, D] turned by sign times the angles [B, S, D / 2], on the current stream.
   // x and out fp32 or bf16, cos and sin fp32; all compact.

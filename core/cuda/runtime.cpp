@@ -1,5 +1,6 @@
 // libyoke_cuda.so: the only part of Yoke that links libtorch_cuda.
 #include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <cstdlib>
@@ -23,6 +24,9 @@ class CudaGraph final : public DeviceGraph {
   }
   // Other threads (NCCL's watchdog, the one that reads ahead) go on meanwhile.
   void begin() override {
+    // What usual steps left in the allocator's cache cannot be used by a recording, which has
+    // memory of its own, and cannot be freed during it.
+    c10::cuda::CUDACachingAllocator::emptyCache();
     graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
     recording_ = true;
   }
@@ -42,6 +46,9 @@ class CudaGraph final : public DeviceGraph {
 void set_nccl_defaults() {
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", 0);  // abort the communicators, nothing else
   ::setenv("TORCH_NCCL_ENABLE_MONITORING", "0", 0);     // its monitor aborts processes
+  // Before it aborts, the watchdog sleeps four times this, for other ranks to write dumps.
+  ::setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "0", 0);
+  ::setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", 0);
 }
 
 class CudaRuntime final : public DeviceRuntime {
@@ -59,6 +66,14 @@ class CudaRuntime final : public DeviceRuntime {
     backend->setBoundDeviceId(device);
     backend->eagerConnectSingleDevice(device);
     return backend;
+  }
+
+  void abort(const std::vector<c10d::Backend*>& groups) override {
+    if (groups.empty()) return;
+    auto& first = static_cast<c10d::ProcessGroupNCCL&>(*groups.front());
+    first.groupStart();
+    for (c10d::Backend* group : groups) group->abort();
+    first.groupEnd();
   }
 
   std::unique_ptr<DeviceGraph> make_graph() override { return std::make_unique<CudaGraph>(); }

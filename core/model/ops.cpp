@@ -49,6 +49,11 @@ at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets
 }
 
 at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  const int64_t groups = q.size(2) / k.size(2);
+  const bool half = q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf;
+  // On CUDA only kernels of 16-bit types share heads of k and v; the others would become quadratic.
+  if (q.is_cuda() && q.has_storage() && groups > 1 && !half)
+    return causal_attention(q, k.repeat_interleave(groups, 2), v.repeat_interleave(groups, 2));
   const at::Tensor out = at::scaled_dot_product_attention(q.transpose(1, 2),
                                                           k.transpose(1, 2),
                                                           v.transpose(1, 2),
