@@ -4,7 +4,6 @@
 
 #include "core/backend/loader.hpp"
 #include "core/backend/search.hpp"
-#include "core/cuda/device_runtime.hpp"
 #include "core/launch/device_choice.hpp"
 #include "core/launch/exit_code.hpp"
 #include "yoke/nearest.hpp"
@@ -240,7 +239,9 @@ static bool wants_torch(const Job& job) {
          });
 }
 
-std::unique_ptr<TorchModelHost> make_model(const Job& job, Witness* witness, at::Device device) {
+std::unique_ptr<TorchModelHost> make_model(const Job& job,
+                                           Witness* witness,
+                                           const RankDevice* device) {
   const RunConfig& run = job.config.run;
   BlockList blocks = job.family.make_blocks(family_args(job));
   if (witness != nullptr) witness->watch(blocks);
@@ -248,7 +249,7 @@ std::unique_ptr<TorchModelHost> make_model(const Job& job, Witness* witness, at:
                                                 job.plan->plan().param_dtype,
                                                 run.seed,
                                                 run.train.decay == "matrices",
-                                                device);
+                                                device == nullptr ? at::kCPU : device->device());
   if (!wants_torch(job)) model->neutral_only();
   return model;
 }

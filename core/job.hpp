@@ -10,6 +10,7 @@
 #include "core/backend/inner_backends.hpp"
 #include "core/config/config.hpp"
 #include "core/config/options.hpp"
+#include "core/cuda/rank_device.hpp"
 #include "core/data/token_stream.hpp"
 #include "core/model/family.hpp"
 #include "core/model/torch_model.hpp"
@@ -59,11 +60,11 @@ Job make_job(const std::string& config_path,
              const RankCount& ranks,
              const std::map<std::string, Family>& families);
 
-// The model's blocks and parameters as the contract shows them, on the CPU or the current CUDA
-// device; attaches the LibTorch extension only if the backend, or one that it has opened, was built
-// with the LibTorch of this program. The witness may be NULL.
+// The model's blocks and parameters as the contract shows them, on a device or (NULL) the CPU;
+// attaches the LibTorch extension only if the backend, or one that it has opened, was built with
+// the LibTorch of this program. The witness may be NULL.
 std::unique_ptr<TorchModelHost> make_model(const Job& job,
                                            Witness* witness = nullptr,
-                                           at::Device device = at::kCPU);
+                                           const RankDevice* device = nullptr);
 
 }  // namespace yoke

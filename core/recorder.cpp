@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "core/cuda/rank_device.hpp"
 #include "core/introduction.hpp"
 #include "core/metrics/bigram.hpp"
 #include "core/metrics/memory.hpp"
@@ -33,12 +34,10 @@ Recorder::Recorder(const Job& job,
                    const std::string& run_dir,
                    const YokeWrapResult& costs,
                    CommWorld& world,
-                   const RankDevice* device,
                    Log& log,
                    const Position& at)
     : job_(job),
       world_(world),
-      device_(device),
       log_(log),
       colour_(wants_colour() && (log.shows_progress() || ::isatty(STDOUT_FILENO) == 1)),
       first_step_(at.step),
@@ -80,8 +79,14 @@ void Recorder::step(int64_t step, const YokeStepResult& result, double lr, int64
   m.step_seconds = seconds / static_cast<double>(interval_steps_);
   m.tps = static_cast<double>(interval_tokens_) / seconds;
   m.tflops = m.tps * job_.model.flops_per_token / world_.size() / 1e12;
-  m.memory_bytes = device_ == nullptr ? peak_resident_bytes() : device_->memory().peak_bytes;
-  m.memory_total_bytes = device_ == nullptr ? total_memory_bytes() : device_->memory().total_bytes;
+  if (const RankDevice* device = world_.device()) {
+    const DeviceMemory memory = device->memory();
+    m.memory_bytes = memory.peak_bytes;
+    m.memory_total_bytes = memory.total_bytes;
+  } else {
+    m.memory_bytes = peak_resident_bytes();
+    m.memory_total_bytes = total_memory_bytes();
+  }
   double waited = 0;
   for (const auto& [axes, count] : world_.counts()) {
     m.comm[axes] = {count.calls, count.bytes, count.seconds};

@@ -8,7 +8,6 @@
 
 #include "core/checkpointing.hpp"
 #include "core/comm/communicator.hpp"
-#include "core/cuda/rank_device.hpp"
 #include "core/job.hpp"
 #include "core/log.hpp"
 #include "core/metrics/metrics.hpp"
@@ -19,12 +18,11 @@ namespace yoke {
 class Recorder {
  public:
   // Writes to metrics.jsonl and tensorboard/ of the run folder on rank 0. `at`: where the run
-  // starts or goes on. device: that of the world, NULL on the CPU.
+  // starts or goes on.
   Recorder(const Job& job,
            const std::string& run_dir,
            const YokeWrapResult& costs,
            CommWorld& world,
-           const RankDevice* device,
            Log& log,
            const Position& at);
 
@@ -49,7 +47,6 @@ class Recorder {
 
   const Job& job_;
   CommWorld& world_;
-  const RankDevice* device_;
   Log& log_;
   std::unique_ptr<MetricsFile> file_;  // rank 0
   std::unique_ptr<EventFile> events_;  // rank 0, if wanted

@@ -24,7 +24,6 @@ bool due(int64_t step, int64_t every) {
 struct Rank {
   const Job& job;
   CommWorld& world;
-  RankDevice* device;
   WrappedModel& model;
   const Deal deal;
 };
@@ -79,7 +78,7 @@ void evaluate(const Rank& rank, int64_t step, Recorder& recorder) {
   int64_t batches = job.data.held_out.num_windows() / samples;
   if (job.config.run.eval.batches > 0) batches = std::min(batches, job.config.run.eval.batches);
   const Source source{job.data, job.samples};
-  BatchFeed feed(source, job.data.held_out, rank.deal, rank.device);
+  BatchFeed feed(source, job.data.held_out, rank.deal, rank.world.device());
   double loss = 0, weight = 0;
   for (int64_t b = 0; b < batches; ++b) {
     const auto batch = feed.take(b * samples);
@@ -102,17 +101,12 @@ YokeInitArgs init_args(const Job& job, const HostServices& services) {
 
 }  // namespace
 
-void train(const Job& job,
-           const RunPlace& place,
-           CommWorld& world,
-           RankDevice* device,
-           Log& log,
-           Position& at) {
+void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Position& at) {
   const RunConfig& run = job.config.run;
   const YokePlan& plan = job.plan->plan();
   const Mesh mesh({plan.degree[0], plan.degree[1], plan.degree[2], plan.degree[3], plan.degree[4]});
   world.agree("plan", fingerprint(plan));
-  world.agree("device", device == nullptr ? "cpu" : "cuda");  // of device = auto
+  world.agree("device", job.on_cuda ? "cuda" : "cpu");  // of device = auto
   world.set_mesh(mesh);
 
   // The backend makes its context, then takes the model.
@@ -120,27 +114,25 @@ void train(const Job& job,
       world,
       [&](int32_t level, const std::string& text) { log.write(level, text); },
       &cancel_flag(),
-      device,
       job.inner.get());
   BackendContext context = job.backend.init(init_args(job, services));
   RunProof proof(job, mesh, world);
-  const auto model_host =
-      make_model(job, &proof.witness(), device == nullptr ? at::kCPU : device->device());
+  const auto model_host = make_model(job, &proof.witness(), world.device());
   std::optional<WrappedModel> wrapped(context.wrap_model(model_host->model()));
   WrappedModel& model = *wrapped;
 
   Checkpointing checkpoints(job, place, world, log);
   at = checkpoints.restore(model, model_host->summary());
   proof.start(place.dir, model, model_host->summary());
-  Recorder recorder(job, place.dir, model.wrap_result(), world, device, log, at);
+  Recorder recorder(job, place.dir, model.wrap_result(), world, log, at);
   const Deal deal{
       mesh.data_rank(world.rank()), mesh.data_ranks(), job.plan->accumulation(), plan.micro_batch};
-  const Rank rank{job, world, device, model, deal};
+  const Rank rank{job, world, model, deal};
 
   if (proof.keeps_state(at.step)) checkpoints.save(model, at);
 
   const Source source{job.data, job.samples};
-  BatchFeed feed(source, job.data.train, deal, device);
+  BatchFeed feed(source, job.data.train, deal, world.device());
   StopAgreement stop(world);
   // The profiler is one per process.
   const bool traced = world.rank() == 0 || !world.in_threads();

@@ -3,7 +3,6 @@
 
 #include "core/checkpointing.hpp"
 #include "core/comm/communicator.hpp"
-#include "core/cuda/rank_device.hpp"
 #include "core/job.hpp"
 #include "core/log.hpp"
 #include "core/run_place.hpp"
@@ -11,13 +10,7 @@
 namespace yoke {
 
 // Trains on this rank until the last step or an agreed stop. `at` says at any time how many whole
-// steps are done, also after a failure. The run folder exists. device: that of the
-// world, NULL on the CPU. Collective. Throws Error.
-void train(const Job& job,
-           const RunPlace& place,
-           CommWorld& world,
-           RankDevice* device,
-           Log& log,
-           Position& at);
+// steps are done, also after a failure. The run folder exists. Collective. Throws Error.
+void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Position& at);
 
 }  // namespace yoke

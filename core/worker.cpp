@@ -175,12 +175,8 @@ std::string thread_text(int local_ranks) {
 }
 
 // Trains, and leaves exit.json whatever happens.
-int run_rank(const Job& job,
-             const RunPlace& place,
-             CommWorld& world,
-             RankDevice* device,
-             Log& log,
-             int32_t local_ranks) {
+int run_rank(
+    const Job& job, const RunPlace& place, CommWorld& world, Log& log, int32_t local_ranks) {
   std::optional<RunFolder> folder;  // of rank 0
   ExitRecord end;
   Position at;
@@ -189,7 +185,7 @@ int run_rank(const Job& job,
       describe_run(folder.emplace(place.dir), job);
       log.info(thread_text(local_ranks));
     }
-    train(job, place, world, device, log, at);
+    train(job, place, world, log, at);
     if (at.step < job.config.run.train.steps) {
       end.code = 128 + stop_signal();
       end.reason = "stopped by signal " + std::to_string(stop_signal());
@@ -252,7 +248,7 @@ int run_process(const Arguments& a,
   const auto world = meet(rendezvous, comm_options(job.config.run, device.get()));
   const RunPlace place = a.place.dir.empty() ? agree_on_place(job, *world) : a.place;
   Log log(log_options(a, place, rendezvous.rank));
-  return run_rank(job, place, *world, device.get(), log, rendezvous.local_world_size);
+  return run_rank(job, place, *world, log, rendezvous.local_world_size);
 }
 
 int run_threads(const Arguments& a, const std::map<std::string, Family>& families) {
@@ -271,7 +267,7 @@ int run_threads(const Arguments& a, const std::map<std::string, Family>& familie
       const auto device = enter_device(job, r);
       const auto world = CommWorld::connect(rendezvous, comm_options(job.config.run, device.get()));
       Log log(log_options(a, a.place, r));
-      return run_rank(job, a.place, *world, device.get(), log, a.world_size);
+      return run_rank(job, a.place, *world, log, a.world_size);
     });
   };
   std::vector<std::thread> others;

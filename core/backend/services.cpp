@@ -74,7 +74,8 @@ struct ServiceSlots {
     const YokeHeader* table = nullptr;
     if (is(name, "yoke.collectives/1")) table = &host.collectives_.header;
     if (is(name, "yoke.backends/1") && host.inner_ != nullptr) table = &host.backends_.header;
-    if (is(name, "yoke.torch_graphs/1") && host.device_ != nullptr) table = &host.graphs_.header;
+    if (is(name, "yoke.torch_graphs/1") && host.world_.device() != nullptr)
+      table = &host.graphs_.header;
     return table != nullptr && table->struct_size >= min_size ? table : nullptr;
   }
 
@@ -157,7 +158,7 @@ struct ServiceSlots {
   }
 
   static std::unique_ptr<DeviceGraph> make_graph(void* ctx) {
-    return self(ctx).device_->runtime().make_graph();
+    return self(ctx).world_.device()->runtime().make_graph();
   }
 
   static void* native(YokeComm* comm, const char* type) {
@@ -171,9 +172,8 @@ struct ServiceSlots {
 HostServices::HostServices(CommWorld& world,
                            LogSink log,
                            const std::atomic<bool>* cancel,
-                           const RankDevice* device,
                            InnerBackends* inner)
-    : world_(world), log_(std::move(log)), cancel_(cancel), device_(device), inner_(inner) {
+    : world_(world), log_(std::move(log)), cancel_(cancel), inner_(inner) {
   fill_tables();
 }
 
@@ -181,7 +181,6 @@ HostServices::HostServices(const HostServices& whole, uint32_t axes)
     : world_(whole.world_),
       log_(whole.log_),
       cancel_(whole.cancel_),
-      device_(whole.device_),
       inner_(whole.inner_),
       axes_(axes) {
   fill_tables();
@@ -200,15 +199,16 @@ const YokeHost* HostServices::along(uint32_t axes) {
 
 void HostServices::fill_tables() {
   using S = ServiceSlots;
+  const RankDevice* device = world_.device();
   host_ = {YOKE_HEADER(YokeHost, YOKE_ID_HOST),
            this,
            world_.rank(),
            world_.size(),
-           device_ == nullptr ? YokeDevice{YOKE_DEVICE_CPU, 0} : device_->contract_device(),
+           device == nullptr ? YokeDevice{YOKE_DEVICE_CPU, 0} : device->contract_device(),
            S::log,
            S::check_cancel,
            S::get_service,
-           device_ == nullptr ? nullptr : device_->stream()};
+           device == nullptr ? nullptr : device->stream()};
   collectives_ = {YOKE_HEADER(YokeCollectives, YOKE_ID_COLLECTIVES),
                   this,
                   S::comm,

@@ -22,16 +22,14 @@ using LogSink =
     std::function<void(int32_t level, const std::string& text)>;  // YOKE_LOG_..., any thread
 
 // The services of one rank: log, check_cancel, "yoke.collectives/1", "yoke.backends/1", on a device
-// "yoke.torch_graphs/1". The world,
-// and what the sink and the flag refer to, outlive this; this outlives the contexts of the backend.
+// "yoke.torch_graphs/1". The world, and what the sink and the flag refer to, outlive this; this
+// outlives the contexts of the backend.
 class HostServices {
  public:
-  // cancel: may be NULL = never. device: that of the communicators; NULL = the CPU. inner: NULL =
-  // this host opens no other backend.
+  // cancel: may be NULL = never. inner: NULL = this host opens no other backend.
   HostServices(CommWorld& world,
                LogSink log,
                const std::atomic<bool>* cancel,
-               const RankDevice* device = nullptr,
                InnerBackends* inner = nullptr);
   HostServices(const HostServices&) = delete;
   HostServices& operator=(const HostServices&) = delete;
@@ -48,7 +46,6 @@ class HostServices {
   CommWorld& world_;
   LogSink log_;
   const std::atomic<bool>* cancel_;
-  const RankDevice* device_;
   InnerBackends* inner_;
   uint32_t axes_ = YOKE_ALL_AXES;  // what its world is
   YokeHost host_;

@@ -23,6 +23,8 @@ class Work;
 
 namespace yoke {
 
+class RankDevice;
+
 enum class CommCheck { kOff, kStep, kFull };
 
 // Calls, payload bytes and seconds spent in wait(), of one set of axes. Bytes are those of the
@@ -92,7 +94,7 @@ struct CommOptions {
   CommCheck check = CommCheck::kStep;
   std::chrono::milliseconds timeout{60000};
   const std::atomic<bool>* cancel = nullptr;  // looked at while waiting; may be NULL
-  class RankDevice* device = nullptr;         // where the tensors of communicators are; NULL = CPU
+  RankDevice* device = nullptr;               // outlives the world
   // Told every five seconds, while the ranks meet, who is there and who is not; may be empty.
   std::function<void(const std::string& text)> progress;
 };
@@ -109,7 +111,8 @@ class CommWorld {
 
   virtual int32_t rank() const = 0;
   virtual int32_t size() const = 0;
-  virtual bool in_threads() const = 0;  // the ranks are threads of one process
+  virtual bool in_threads() const = 0;     // the ranks are threads of one process
+  virtual RankDevice* device() const = 0;  // where the tensors of communicators are; NULL = CPU
 
   // A value that every rank must share, e.g. the plan's hash. Throws Error(FAILED_PRECONDITION)
   // that names the first rank that differs and both values. Collective.

@@ -76,7 +76,7 @@ void TorchStage::run(const YokePlan& plan, const std::function<void(const YokeHo
       const auto world = CommWorld::connect(rendezvous, options);
       world->set_mesh(mesh);
       HostServices services(
-          *world, [](int32_t, const std::string&) {}, nullptr, nullptr, &inner_);
+          *world, [](int32_t, const std::string&) {}, nullptr, &inner_);
       try {
         body(*services.host());
       } catch (...) {

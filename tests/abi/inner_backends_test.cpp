@@ -78,7 +78,7 @@ TEST(InnerBackends, GetAHostOfTheRanksAlongTheAxes) {
   test::orderly_virtual_ranks(4, {}, [&](CommWorld& world) {
     world.set_mesh(Mesh({1, 2, 2, 1, 1}));
     HostServices services(
-        world, [](int32_t, const std::string&) {}, nullptr, nullptr, &backends);
+        world, [](int32_t, const std::string&) {}, nullptr, &backends);
     const YokeHost& host = *services.host();
     const YokeBackends& service =
         service_of(host.get_service(host.ctx, "yoke.backends/1", sizeof(YokeBackends)));
@@ -106,7 +106,8 @@ TEST(InnerBackends, GetAHostOfTheRanksAlongTheAxes) {
 
 TEST(InnerBackends, AreNoServiceOfAHostThatOpensNone) {
   const auto world = CommWorld::connect({}, {});
-  HostServices services(*world, [](int32_t, const std::string&) {}, nullptr);
+  HostServices services(
+      *world, [](int32_t, const std::string&) {}, nullptr);
   const YokeHost& host = *services.host();
   EXPECT_EQ(host.get_service(host.ctx, "yoke.backends/1", 0), nullptr);
 }
