@@ -222,7 +222,10 @@ void HostServices::fill_tables() {
                   S::wait,
                   S::native};
   backends_ = {YOKE_HEADER(YokeBackends, YOKE_ID_BACKENDS), this, S::open};
-  graphs_ = {YOKE_HEADER(TorchGraphs, 0), this, S::make_graph};
+  graphs_ = {YOKE_HEADER(TorchGraphs, 0),
+             this,
+             S::make_graph,
+             std::chrono::duration<double>(world_.timeout()).count()};
 }
 
 }  // namespace yoke

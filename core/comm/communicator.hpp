@@ -111,7 +111,8 @@ class CommWorld {
 
   virtual int32_t rank() const = 0;
   virtual int32_t size() const = 0;
-  virtual bool in_threads() const = 0;     // the ranks are threads of one process
+  virtual bool in_threads() const = 0;                    // the ranks are threads of one process
+  virtual std::chrono::milliseconds timeout() const = 0;  // of each collective
   virtual RankDevice* device() const = 0;  // where the tensors of communicators are; NULL = CPU
 
   // A value that every rank must share, e.g. the plan's hash. Throws Error(FAILED_PRECONDITION)

@@ -38,6 +38,7 @@ class World final : public CommWorld {
   int32_t rank() const override { return rank_; }
   int32_t size() const override { return size_; }
   bool in_threads() const override { return in_threads_; }
+  std::chrono::milliseconds timeout() const override { return options_.timeout; }
   RankDevice* device() const override { return options_.device; }
   void agree(const std::string& what, const std::string& value) override;
   std::string from_rank0(const std::string& key, const std::string& value) override;

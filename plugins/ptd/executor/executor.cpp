@@ -5,6 +5,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -228,16 +229,28 @@ void Executor::read_results() {
   result_.grad_norm = forward_only_ ? kUnknown : gradient_norm(v[kSquaredNorm]);
 }
 
-// Asks instead of waiting, so that a run can be cancelled while a device or a peer is stuck.
-void Executor::await_stream() const {
+// Asks instead of waiting, so that a run can be cancelled while a device or a peer is stuck, and
+// ends if a repetition does, whose collectives nobody else watches.
+void Executor::await_stream() {
   const at::Device device = scalars_.device();
   if (device.is_cpu()) return;
   c10::Event done(device.type());
   done.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  const auto waited = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
   while (!done.query()) {
     require_not_cancelled();
+    if (longest_wait_ > 0 && recorded_ &&
+        waited() > 2 * longest_wait_ + parts_.graphs->patience_seconds) {
+      throw Error(
+          YOKE_DEADLINE_EXCEEDED,
+          "a recorded step did not end: a rank hangs or is lost; ptd.cuda_graph=false tells "
+          "in which collective, comm.timeout gives more time");
+    }
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
+  longest_wait_ = std::max(longest_wait_, waited());
 }
 
 void Executor::require_not_cancelled() const {

@@ -66,7 +66,7 @@ class Executor {
   at::Tensor own_squared_norm() const;
   void reduce_scalars(bool with_norm);
   void read_results();
-  void await_stream() const;
+  void await_stream();
   void require_not_cancelled() const;
   void update();
   void abandon_step();
@@ -79,6 +79,7 @@ class Executor {
   std::map<Key, std::vector<Action>> schedules_;
   std::optional<RecordedSteps> recorded_;
   bool broken_ = false;
+  double longest_wait_ = 0;  // for a stream, in seconds
 
   // Of the step in progress.
   std::vector<TorchInputs> inputs_;       // by micro-batch

@@ -85,6 +85,9 @@ struct TorchGraphs {
   YokeHeader header;  // of any id
   void* ctx;
   std::unique_ptr<DeviceGraph> (*make)(void* ctx);  // throws std::exception
+  // Nobody watches the collectives of a repetition: one that takes this much longer than the work
+  // takes has lost a peer.
+  double patience_seconds;
 };
 
 static_assert(DLPACK_MAJOR_VERSION == 1 && sizeof(DLTensor) == sizeof(YokeTensor) &&

@@ -34,9 +34,12 @@ struct FakeDevice {
     log.push_back(recording ? "record" : "do " + sum(inputs));
   }
 
-  TorchGraphs graphs{{}, this, [](void* self) -> std::unique_ptr<DeviceGraph> {
+  TorchGraphs graphs{{},
+                     this,
+                     [](void* self) -> std::unique_ptr<DeviceGraph> {
                        return std::make_unique<Graph>(*static_cast<FakeDevice*>(self));
-                     }};
+                     },
+                     /*patience_seconds=*/60};
   RecordedSteps steps{graphs};
   bool recording = false;
   std::vector<TorchInputs> recorded;
