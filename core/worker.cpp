@@ -243,7 +243,10 @@ int run_process(const Arguments& a,
                 const Rendezvous& rendezvous,
                 int32_t local_rank,
                 const std::map<std::string, Family>& families) {
-  const Job job = make_job(a.config, a.overrides, {.world = rendezvous.world_size}, families);
+  // All ranks of `yoke train --nproc` are here, and decide as --plan did; of another launcher's,
+  // each may see a device of its own.
+  const RankCount ranks{.world = rendezvous.world_size, .here = a.mode == Arguments::kRank};
+  const Job job = make_job(a.config, a.overrides, ranks, families);
   const auto device = enter_device(job, local_rank);
   const auto world = meet(rendezvous, comm_options(job.config.run, device.get()));
   const RunPlace place = a.place.dir.empty() ? agree_on_place(job, *world) : a.place;

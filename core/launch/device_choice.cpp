@@ -19,7 +19,7 @@ std::string obstacle(const DeviceFacts& f) {
   if (!f.built)
     return "this Yoke was built without CUDA; use device=cpu, or build with YOKE_CUDA=ON where "
            "nvcc "
-           "is installed";
+           "is";
   if ((f.declared & bit(YOKE_DEVICE_CUDA)) == 0)
     return "backend '" + f.backend +
            "' does not declare that it can train there; use device=cpu, or "
