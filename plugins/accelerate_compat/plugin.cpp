@@ -15,11 +15,10 @@ namespace {
 class DdpContext final : public Context {
  public:
   explicit DdpContext(const YokeInitArgs& args)
-      : plan_(*args.plan), options_(Options(args.options, args.num_options)), host_(*args.host) {
-    if (host_.device.type != YOKE_DEVICE_CPU)
-      throw Error(YOKE_UNIMPLEMENTED, "DDP works on the CPU only yet; set device = \"cpu\"");
-    groups_ = ReplicaGroups::make(plan_, host_);
-  }
+      : plan_(*args.plan),
+        options_(Options(args.options, args.num_options)),
+        host_(*args.host),
+        groups_(ReplicaGroups::make(plan_, host_)) {}
 
   std::unique_ptr<Wrapped> wrap_model(const YokeModel& model) override {
     return std::make_unique<Replica>(model, plan_, options_, groups_, host_);
@@ -47,6 +46,7 @@ class AccelerateCompat : public Backend {
           1u << 0 | 1u << 2 | 1u << 3);
       d.vendor = view("Yoke");
       d.torch_tag = view(kTorchTag);
+      d.devices |= 1u << YOKE_DEVICE_CUDA;
       set_options(d, option_infos());
       return d;
     }();

@@ -17,7 +17,9 @@ std::vector<at::Tensor> pick(const std::vector<at::Tensor>& all, const std::vect
 }  // namespace
 
 Optimizer::Optimizer(const YokeOptimizer& config, const Parameters& parameters)
-    : config_(config), parameters_(parameters), fp32_step_(at::zeros({}, at::kFloat)) {
+    : config_(config),
+      parameters_(parameters),
+      fp32_step_(at::zeros({}, parameters.all().front().master.options().dtype(at::kFloat))) {
   if (config.kind == YOKE_ADAMW) {
     kinds_ = {"exp_avg", "exp_avg_sq"};
   } else if (config.kind != YOKE_SGD) {

@@ -16,12 +16,12 @@ namespace {
 enum Scalar { kLossSum, kLossWeight, kNumScalars };
 
 // Rows are short enough for a sum in the gradient's own type; the rows are summed in fp64.
-double squared_norm(const at::Tensor& grad) {
+at::Tensor squared_norm(const at::Tensor& grad) {
   const at::ScalarType wide = grad.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor rows = grad.dim() < 2 ? grad.reshape({1, -1}) : grad.flatten(0, -2);
   const at::Tensor norms =
       at::linalg_vector_norm(rows, 2, at::IntArrayRef{1}, false, wide).to(at::kDouble);
-  return at::dot(norms, norms).item<double>();
+  return at::dot(norms, norms);
 }
 
 c10d::ProcessGroup* group(const YokeHost& host, uint32_t axes, const char* purpose) {
@@ -113,17 +113,21 @@ YokeStepResult Replica::step(const YokeStepArgs& args) {
   if (training) drop_gradients();
   // The reducer averages over the ranks, and the loss of a run is a mean over all its tokens.
   const double loss_grad = plan_.world_size / batch.token_weight;
-  at::Tensor scalars = at::zeros({kNumScalars}, at::kDouble);
+  const at::Tensor& memory = parameters_.all().front().memory;
+  at::Tensor scalars = at::zeros({kNumScalars}, memory.options().dtype(at::kDouble));
   for (uint64_t m = 0; m < batch.num_micros; ++m) {
     const TorchInputs inputs = borrow(*batch.micros[m]);
     const at::Tensor loss = forward(inputs);
     scalars[kLossSum] += loss.detach();
-    scalars[kLossWeight] += parameters_.model().loss_weight(inputs);
+    // Counting on a device would wait for it.
+    scalars[kLossWeight] +=
+        memory.is_cpu() ? parameters_.model().loss_weight(inputs) : batch.micros[m]->token_weight;
     const bool last = m + 1 == batch.num_micros;
     if (training) backward(loss, loss_grad, last || options_.sync_each_batch);
   }
   const at::NoGradGuard no_graph;
   reduce_scalars(scalars);
+  scalars = scalars.cpu();
 
   YokeStepResult result{};
   result.header = YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT);
@@ -160,21 +164,22 @@ void Replica::drop_gradients() {
 
 // The same on every rank: gradients are reduced, and summed in the same order.
 double Replica::squared_gradients() {
-  double sum = 0;
+  const at::Tensor& memory = parameters_.all().front().memory;
+  const at::Tensor sum = at::zeros({}, memory.options().dtype(at::kDouble));
   for (const Parameter& p : parameters_.all()) {
     if (p.info->trainable == 0) continue;
     at::Tensor& grad = p.leaf.mutable_grad();
     // A parameter that the loss does not depend on has a zero gradient.
     if (!grad.defined()) grad = at::zeros_like(p.leaf);
-    sum += squared_norm(grad);
+    sum.add_(squared_norm(grad));
   }
-  return sum;
+  return sum.item<double>();
 }
 
 void Replica::reduce_scalars(at::Tensor& scalars) const {
   if (groups_.scalars == nullptr) return;
   std::vector<at::Tensor> list{scalars};
-  groups_.scalars->getBackend(c10::DeviceType::CPU)->allreduce(list, {})->wait();
+  groups_.scalars->getBackend(scalars.device().type())->allreduce(list, {})->wait();
 }
 
 void Replica::checkpoint(const YokeCheckpointArgs& args) {
