@@ -36,7 +36,6 @@ DeviceMemory RankDevice::memory() const {
   const auto stats = allocator->getDeviceStats(device().index());
   DeviceMemory memory;
   memory.peak_bytes = stats.allocated_bytes[kAll].peak;
-  memory.reserved_bytes = stats.reserved_bytes[kAll].peak;
   memory.total_bytes = static_cast<int64_t>(allocator->getMemoryInfo(device().index()).second);
   return memory;
 }

@@ -13,9 +13,8 @@ namespace yoke {
 // Bytes of device memory that LibTorch's allocator holds for tensors. What CUDA, NCCL and others
 // take for themselves is not in it.
 struct DeviceMemory {
-  int64_t peak_bytes = 0;      // of tensors, since the start
-  int64_t reserved_bytes = 0;  // taken from the driver, at the peak
-  int64_t total_bytes = 0;     // of the device
+  int64_t peak_bytes = 0;   // of tensors, since the start
+  int64_t total_bytes = 0;  // of the device
 };
 
 class RankDevice {
