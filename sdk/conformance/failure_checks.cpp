@@ -12,13 +12,6 @@
 namespace yoke::conformance {
 namespace {
 
-RunSpec short_run() {
-  RunSpec spec;
-  spec.steps = 2;
-  spec.micro_batch = 4;
-  return spec;
-}
-
 std::string code_text(int32_t code, const YokeError& err) {
   return std::to_string(code) + " ('" + err.text + "')";
 }

@@ -16,13 +16,6 @@
 namespace yoke::conformance {
 namespace {
 
-RunSpec short_run() {
-  RunSpec spec;
-  spec.steps = 3;
-  spec.micro_batch = 4;
-  return spec;
-}
-
 // A short life of one rank, from init to destroy, with every kind of call in it.
 void live(Life& life, const YokeModel& model) {
   life.must(life.init(), "init");

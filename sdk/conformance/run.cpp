@@ -168,6 +168,13 @@ RunSpec reach(Subject& subject, const ParallelBackend& backend, RunSpec spec) {
 
 // ---- One rank
 
+RunSpec short_run() {
+  RunSpec spec;
+  spec.steps = 3;
+  spec.micro_batch = 4;
+  return spec;
+}
+
 YokeStepArgs step_args(const YokeBatch* batch, int64_t step, double lr) {
   YokeStepArgs args{};
   args.header = YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS);

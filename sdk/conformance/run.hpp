@@ -36,6 +36,8 @@ struct RunSpec {
   double lr(int64_t step) const { return 0.02 + 0.01 * static_cast<double>(step % 3); }
 };
 inline constexpr int32_t kGlobalBatch = 8;
+// One rank, two micro-batches a step: for checks that are about something else than numbers.
+RunSpec short_run();
 
 // What an observer sees of a run; one value per step.
 struct Trace {
