@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/exit_code.hpp"
 #include "core/cli/backends.hpp"
 #include "core/cli/checkpoint.hpp"
 #include "core/cli/compare.hpp"
@@ -12,7 +13,6 @@
 #include "core/cli/doctor.hpp"
 #include "core/cli/generate.hpp"
 #include "core/cli/train.hpp"
-#include "core/launch/exit_code.hpp"
 #include "yoke/nearest.hpp"
 #include "yoke/parallel_backend.h"
 

@@ -6,12 +6,12 @@
 #include <optional>
 
 #include "core/backend/services.hpp"
-#include "core/batch_feed.hpp"
-#include "core/recorder.hpp"
-#include "core/schedule.hpp"
-#include "core/stop.hpp"
-#include "core/trace.hpp"
-#include "core/verify/run_proof.hpp"
+#include "core/run/batch_feed.hpp"
+#include "core/run/learning_rate.hpp"
+#include "core/run/recorder.hpp"
+#include "core/run/run_proof.hpp"
+#include "core/run/stop.hpp"
+#include "core/run/trace.hpp"
 
 namespace yoke {
 namespace {

@@ -1,11 +1,11 @@
 // The training loop. Start reading here.
 #pragma once
 
-#include "core/checkpointing.hpp"
+#include "core/base/log.hpp"
 #include "core/comm/communicator.hpp"
-#include "core/job.hpp"
-#include "core/log.hpp"
-#include "core/run_place.hpp"
+#include "core/run/checkpointing.hpp"
+#include "core/run/job.hpp"
+#include "core/run/run_place.hpp"
 
 namespace yoke {
 

@@ -12,8 +12,8 @@
 #include "core/backend/library_file.hpp"
 #include "core/backend/loader.hpp"
 #include "core/backend/reject.hpp"
-#include "core/launch/exit_code.hpp"
-#include "core/launch/subprocess.hpp"
+#include "core/base/exit_code.hpp"
+#include "core/base/subprocess.hpp"
 #include "yoke/tensor.hpp"
 
 namespace yoke {

@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "core/base/files.hpp"
+#include "core/base/strict_json.hpp"
 #include "core/checkpoint/checkpoint.hpp"
-#include "core/checkpoint/files.hpp"
 #include "core/checkpoint/layout.hpp"
-#include "core/checkpoint/strict_json.hpp"
 #include "core/checkpoint/temp_folder.hpp"
 #include "yoke/error.hpp"
 #include "yoke/tensor.hpp"

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/base/strict_json.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/convert.hpp"
-#include "core/checkpoint/strict_json.hpp"
 #include "yoke/error.hpp"
 #include "yoke/tensor.hpp"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/checkpoint/files.hpp"
+#include "core/base/files.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/shapes.hpp"
 

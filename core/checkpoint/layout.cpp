@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "core/checkpoint/crc32c.hpp"
+#include "core/base/crc32c.hpp"
 #include "yoke/error.hpp"
 #include "yoke/tensor.hpp"
 

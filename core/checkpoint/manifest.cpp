@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "core/checkpoint/crc32c.hpp"
+#include "core/base/crc32c.hpp"
 #include "core/checkpoint/tiling.hpp"
 #include "yoke/error.hpp"
 

@@ -5,10 +5,10 @@
 #include <set>
 #include <utility>
 
+#include "core/base/crc32c.hpp"
+#include "core/base/files.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/convert.hpp"
-#include "core/checkpoint/crc32c.hpp"
-#include "core/checkpoint/files.hpp"
 #include "core/checkpoint/manifest.hpp"
 #include "core/checkpoint/pieces.hpp"
 #include "yoke/error.hpp"

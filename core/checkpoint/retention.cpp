@@ -10,8 +10,8 @@
 #include <optional>
 #include <system_error>
 
+#include "core/base/files.hpp"
 #include "core/checkpoint/checkpoint.hpp"
-#include "core/checkpoint/files.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {

@@ -9,7 +9,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "core/checkpoint/files.hpp"
+#include "core/base/files.hpp"
 #include "yoke/error.hpp"
 #include "yoke/tensor.hpp"
 

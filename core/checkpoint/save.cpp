@@ -5,9 +5,9 @@
 #include <optional>
 #include <utility>
 
+#include "core/base/crc32c.hpp"
+#include "core/base/files.hpp"
 #include "core/checkpoint/checkpoint.hpp"
-#include "core/checkpoint/crc32c.hpp"
-#include "core/checkpoint/files.hpp"
 #include "core/checkpoint/layout.hpp"
 #include "core/checkpoint/manifest.hpp"
 #include "core/checkpoint/pieces.hpp"

@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <random>
 
-#include "core/checkpoint/files.hpp"
+#include "core/base/files.hpp"
 #include "core/checkpoint/retention.hpp"
 #include "yoke/error.hpp"
 

@@ -7,12 +7,12 @@
 
 #include "core/backend/probe.hpp"
 #include "core/backend/search.hpp"
+#include "core/base/exit_code.hpp"
 #include "core/cli/check.hpp"
 #include "core/cli/command.hpp"
 #include "core/cli/new_backend.hpp"
 #include "core/cli/table.hpp"
 #include "core/cli/worker_program.hpp"
-#include "core/launch/exit_code.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {

@@ -9,12 +9,12 @@
 #include <fstream>
 
 #include "core/backend/search.hpp"
+#include "core/base/exit_code.hpp"
 #include "core/cli/command.hpp"
 #include "core/cli/table.hpp"
 #include "core/cli/worker_program.hpp"
 #include "core/compare/case_process.hpp"
 #include "core/conformance/check_report.hpp"
-#include "core/launch/exit_code.hpp"
 #include "yoke/error.hpp"
 #include "yoke/nearest.hpp"
 

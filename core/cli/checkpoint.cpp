@@ -6,13 +6,13 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "core/base/exit_code.hpp"
+#include "core/base/text.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/export.hpp"
 #include "core/checkpoint/retention.hpp"
 #include "core/cli/command.hpp"
 #include "core/cli/table.hpp"
-#include "core/launch/exit_code.hpp"
-#include "core/text.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "core/launch/exit_code.hpp"
+#include "core/base/exit_code.hpp"
 #include "yoke/nearest.hpp"
 
 namespace yoke {

@@ -13,7 +13,8 @@
 #include <sstream>
 
 #include "core/backend/search.hpp"
-#include "core/checkpoint/files.hpp"
+#include "core/base/exit_code.hpp"
+#include "core/base/files.hpp"
 #include "core/cli/command.hpp"
 #include "core/cli/table.hpp"
 #include "core/compare/case_process.hpp"
@@ -23,7 +24,6 @@
 #include "core/compare/summary.hpp"
 #include "core/config/config.hpp"
 #include "core/launch/environment.hpp"
-#include "core/launch/exit_code.hpp"
 #include "core/metrics/metrics.hpp"
 #include "core/metrics/run_folder.hpp"
 #include "core/model/llama_dims.hpp"

@@ -3,12 +3,12 @@
 #include <cstdio>
 
 #include "core/backend/search.hpp"
+#include "core/base/exit_code.hpp"
 #include "core/cli/command.hpp"
 #include "core/cli/table.hpp"
 #include "core/cli/worker_program.hpp"
 #include "core/config/config.hpp"
 #include "core/config/schema.hpp"
-#include "core/launch/exit_code.hpp"
 
 namespace yoke {
 namespace {

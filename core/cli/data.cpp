@@ -5,10 +5,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "core/base/exit_code.hpp"
 #include "core/cli/command.hpp"
 #include "core/cli/table.hpp"
 #include "core/data/token_stream.hpp"
-#include "core/launch/exit_code.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {

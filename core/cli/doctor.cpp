@@ -11,13 +11,13 @@
 
 #include "core/backend/probe.hpp"
 #include "core/backend/search.hpp"
+#include "core/base/exit_code.hpp"
+#include "core/base/subprocess.hpp"
 #include "core/cli/command.hpp"
 #include "core/cli/worker_program.hpp"
 #include "core/launch/environment.hpp"
-#include "core/launch/exit_code.hpp"
 #include "core/launch/machine_check.hpp"
 #include "core/launch/nvidia_driver.hpp"
-#include "core/launch/subprocess.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "core/base/exit_code.hpp"
 #include "core/cli/worker_program.hpp"
-#include "core/launch/exit_code.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {

@@ -8,7 +8,7 @@
 #include <sstream>
 #include <vector>
 
-#include "core/launch/subprocess.hpp"
+#include "core/base/subprocess.hpp"
 #include "yoke/error.hpp"
 #include "yoke/nearest.hpp"
 

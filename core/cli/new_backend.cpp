@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "core/backend/search.hpp"
+#include "core/base/exit_code.hpp"
 #include "core/cli/worker_program.hpp"
-#include "core/launch/exit_code.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "core/base/exit_code.hpp"
 #include "core/cli/libtorch.hpp"
-#include "core/launch/exit_code.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
-#include "core/mix.hpp"
+#include "core/base/mix.hpp"
 
 namespace yoke {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "core/base/network.hpp"
 #include "core/comm/patience.hpp"
 #include "core/comm/waiting.hpp"
-#include "core/launch/network.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {

@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
+#include "core/base/network.hpp"
 #include "core/comm/gloo.hpp"
 #include "core/comm/patience.hpp"
 #include "core/comm/tcp_store.hpp"
@@ -11,7 +12,6 @@
 #include "core/comm/virtual_world.hpp"
 #include "core/comm/waiting.hpp"
 #include "core/cuda/rank_device.hpp"
-#include "core/launch/network.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/subprocess.hpp"
 #include "core/launch/launcher.hpp"
-#include "core/launch/subprocess.hpp"
 
 namespace yoke::compare {
 

@@ -7,9 +7,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "core/checkpoint/files.hpp"
+#include "core/base/files.hpp"
+#include "core/base/text.hpp"
 #include "core/compare/case_process.hpp"
-#include "core/text.hpp"
 #include "yoke/error.hpp"
 #include "yoke/nearest.hpp"
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <optional>
 
-#include "core/text.hpp"
+#include "core/base/text.hpp"
 
 namespace yoke::compare {
 namespace {

@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "core/checkpoint/files.hpp"
+#include "core/base/files.hpp"
+#include "core/base/text.hpp"
 #include "core/compare/summary.hpp"
 #include "core/compare/svg.hpp"
-#include "core/text.hpp"
 
 namespace yoke::compare {
 namespace {

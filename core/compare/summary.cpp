@@ -7,7 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "core/text.hpp"
+#include "core/base/text.hpp"
 
 namespace yoke::compare {
 namespace {

@@ -7,8 +7,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "core/base/exit_code.hpp"
 #include "core/conformance/torch_stage.hpp"
-#include "core/launch/exit_code.hpp"
 #include "sdk/conformance/check.hpp"
 #include "sdk/conformance/progress.hpp"
 #include "yoke/error.hpp"

@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
+#include "core/kernels/ops.hpp"
 #include "core/model/family.hpp"
-#include "core/model/ops.hpp"
 
 namespace yoke {
 namespace {

@@ -1,7 +1,7 @@
 #include <bit>
 
+#include "core/base/mix.hpp"
 #include "core/data/token_stream.hpp"
-#include "core/mix.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {

@@ -10,8 +10,8 @@
 #include <memory>
 #include <optional>
 
-#include "core/launch/console.hpp"
-#include "core/launch/exit_code.hpp"
+#include "core/base/console.hpp"
+#include "core/base/exit_code.hpp"
 #include "core/launch/rank_process.hpp"
 
 namespace yoke {

@@ -11,10 +11,10 @@
 #include <cstring>
 #include <fstream>
 
-#include "core/launch/network.hpp"
+#include "core/base/network.hpp"
+#include "core/base/subprocess.hpp"
+#include "core/base/text.hpp"
 #include "core/launch/rendezvous_folder.hpp"
-#include "core/launch/subprocess.hpp"
-#include "core/text.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {

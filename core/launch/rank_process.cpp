@@ -6,7 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "core/launch/console.hpp"
+#include "core/base/console.hpp"
 
 namespace yoke {
 namespace {

@@ -7,9 +7,9 @@
 #include <functional>
 #include <string>
 
-#include "core/launch/file_descriptor.hpp"
+#include "core/base/file_descriptor.hpp"
+#include "core/base/subprocess.hpp"
 #include "core/launch/launcher.hpp"
-#include "core/launch/subprocess.hpp"
 
 namespace yoke {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "core/launch/file_descriptor.hpp"
+#include "core/base/file_descriptor.hpp"
 
 namespace yoke {
 

@@ -11,8 +11,8 @@
 #include <sstream>
 #include <string_view>
 
-#include "core/checkpoint/files.hpp"
-#include "core/text.hpp"
+#include "core/base/files.hpp"
+#include "core/base/text.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {

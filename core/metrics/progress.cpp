@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdio>
 
-#include "core/text.hpp"
+#include "core/base/text.hpp"
 
 namespace yoke {
 namespace {

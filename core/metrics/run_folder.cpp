@@ -12,7 +12,7 @@
 #include <system_error>
 #include <thread>
 
-#include "core/checkpoint/files.hpp"
+#include "core/base/files.hpp"
 #include "core/metrics/memory.hpp"
 #include "yoke/error.hpp"
 

@@ -8,7 +8,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "core/checkpoint/crc32c.hpp"
+#include "core/base/crc32c.hpp"
 
 namespace yoke {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/checkpoint/files.hpp"
+#include "core/base/files.hpp"
 #include "core/metrics/metrics.hpp"
 
 namespace yoke {

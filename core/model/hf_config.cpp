@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/checkpoint/files.hpp"
-#include "core/checkpoint/strict_json.hpp"
+#include "core/base/files.hpp"
+#include "core/base/strict_json.hpp"
 #include "yoke/error.hpp"
 #include "yoke/nearest.hpp"
 

@@ -1,6 +1,6 @@
 #include "core/model/init.hpp"
 
-#include "core/model/cpu_kernels.hpp"
+#include "core/kernels/cpu_kernels.hpp"
 
 namespace yoke {
 

@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "core/checkpoint/hf_weights.hpp"
+#include "core/kernels/ops.hpp"
 #include "core/model/hf_config.hpp"
-#include "core/model/ops.hpp"
 #include "core/model/rope.hpp"
 
 namespace yoke {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "core/mix.hpp"
+#include "core/base/mix.hpp"
 #include "yoke/error.hpp"
 #include "yoke/tensor.hpp"
 

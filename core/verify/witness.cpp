@@ -6,7 +6,7 @@
 #include <limits>
 #include <optional>
 
-#include "core/mix.hpp"
+#include "core/base/mix.hpp"
 
 namespace yoke {
 namespace {

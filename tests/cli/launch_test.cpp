@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "core/launch/network.hpp"
+#include "core/base/network.hpp"
 #include "tests/cli/playground.hpp"
 
 namespace yoke::testing {
@@ -168,8 +168,9 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_F(Launched, WithARankMissingTellsWhoIsThereAndEnds) {
   const Variables place = meeting_at("127.0.0.1", free_port());
-  const auto ended =
-      start(here_, {mpirun(0, 3, 3) + place, mpirun(2, 3, 3) + place}, "comm.timeout=6 train.global_batch=6");
+  const auto ended = start(here_,
+                           {mpirun(0, 3, 3) + place, mpirun(2, 3, 3) + place},
+                           "comm.timeout=6 train.global_batch=6");
   for (const Ended& e : ended) {
     EXPECT_EQ(e.exit_code, 5) << e.text;
     EXPECT_THAT(e.text, Not(HasSubstr("Exception raised")));

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/launch/subprocess.hpp"
+#include "core/base/subprocess.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace yoke::testing {

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "core/checkpoint/crc32c.hpp"
+#include "core/base/crc32c.hpp"
 
 namespace yoke::testing {
 namespace {

@@ -6,7 +6,7 @@
 #include <regex>
 #include <set>
 
-#include "core/launch/subprocess.hpp"
+#include "core/base/subprocess.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace yoke::testing {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/launch/subprocess.hpp"
+#include "core/base/subprocess.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace yoke::testing {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/checkpoint/crc32c.hpp"
+#include "core/base/crc32c.hpp"
 #include "tests/unit/checkpoint/fake_state.hpp"
 
 namespace yoke {

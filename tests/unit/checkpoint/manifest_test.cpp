@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "core/checkpoint/crc32c.hpp"
+#include "core/base/crc32c.hpp"
 #include "tests/unit/checkpoint/fake_state.hpp"
 
 namespace yoke {

@@ -3,8 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/base/files.hpp"
 #include "core/checkpoint/convert.hpp"
-#include "core/checkpoint/files.hpp"
 #include "core/checkpoint/manifest.hpp"
 #include "tests/unit/checkpoint/fake_state.hpp"
 #include "tests/unit/metrics/temp_folder.hpp"

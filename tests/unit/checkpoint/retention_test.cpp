@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/checkpoint/files.hpp"
+#include "core/base/files.hpp"
 #include "tests/unit/checkpoint/fake_state.hpp"
 #include "tests/unit/metrics/temp_folder.hpp"
 

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/checkpoint/files.hpp"
+#include "core/base/files.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "tests/unit/checkpoint/fake_state.hpp"
 #include "tests/unit/metrics/temp_folder.hpp"

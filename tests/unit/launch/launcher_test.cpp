@@ -11,7 +11,7 @@
 #include <sstream>
 #include <thread>
 
-#include "core/launch/subprocess.hpp"
+#include "core/base/subprocess.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace yoke {

@@ -6,7 +6,7 @@
 
 #include <map>
 
-#include "core/launch/file_descriptor.hpp"
+#include "core/base/file_descriptor.hpp"
 
 namespace yoke {
 namespace {

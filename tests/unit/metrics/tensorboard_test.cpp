@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <map>
 
-#include "core/checkpoint/crc32c.hpp"
+#include "core/base/crc32c.hpp"
 #include "tests/unit/metrics/temp_folder.hpp"
 
 namespace yoke {

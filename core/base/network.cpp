@@ -1,0 +1,121 @@
+#include "core/base/network.hpp"
+
+#include <net/if.h>
+#include <netdb.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "core/base/subprocess.hpp"
+
+namespace yoke {
+namespace {
+
+constexpr int kConnectMilliseconds = 1000;
+
+std::string reason() {
+  return std::strerror(errno);
+}
+
+FileDescriptor tcp_socket(int family) {
+  return FileDescriptor(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+}
+
+const sockaddr* address_of(const sockaddr_storage& socket) {
+  return reinterpret_cast<const sockaddr*>(&socket);
+}
+
+}  // namespace
+
+SocketAddress resolve(const std::string& host, int port) {
+  SocketAddress result;
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  int error = EAI_NONAME;
+  for (int family : {AF_INET, AF_INET6}) {
+    wanted.ai_family = family;
+    error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &found);
+    if (error == 0) break;
+  }
+  if (error != 0) {
+    result.fault = ::gai_strerror(error);
+    return result;
+  }
+  std::memcpy(&result.socket, found->ai_addr, found->ai_addrlen);
+  result.size = found->ai_addrlen;
+  std::array<char, NI_MAXHOST> text{};
+  ::getnameinfo(
+      found->ai_addr, found->ai_addrlen, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
+  result.address = text.data();
+  ::freeaddrinfo(found);
+  return result;
+}
+
+bool is_own_address(const SocketAddress& at) {
+  const FileDescriptor fd = tcp_socket(at.socket.ss_family);
+  return ::bind(fd.get(), address_of(at.socket), at.size) == 0 || errno != EADDRNOTAVAIL;
+}
+
+std::string try_port(const SocketAddress& at) {
+  const FileDescriptor fd = tcp_socket(at.socket.ss_family);
+  const int yes = 1;  // as c10d's store does: a port that a run has just left is free
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  if (::bind(fd.get(), address_of(at.socket), at.size) != 0 || ::listen(fd.get(), 1) != 0)
+    return reason();
+  return "";
+}
+
+std::string try_loopback() {
+  sockaddr_in here{};
+  here.sin_family = AF_INET;
+  here.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof here;
+  auto* address = reinterpret_cast<sockaddr*>(&here);
+  const FileDescriptor server = tcp_socket(AF_INET), client = tcp_socket(AF_INET);
+  if (::bind(server.get(), address, size) != 0 || ::listen(server.get(), 1) != 0) return reason();
+  ::getsockname(server.get(), address, &size);
+  return ::connect(client.get(), address, size) == 0 ? "" : reason();
+}
+
+FileDescriptor listen_at(const SocketAddress& at, std::string& fault) {
+  SocketAddress here = at;
+  auto& v4 = reinterpret_cast<sockaddr_in&>(here.socket);
+  auto& v6 = reinterpret_cast<sockaddr_in6&>(here.socket);
+  if (here.socket.ss_family == AF_INET) {
+    if (ntohl(v4.sin_addr.s_addr) >> 24 != 127) v4.sin_addr.s_addr = INADDR_ANY;
+  } else if (!IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr)) {
+    v6.sin6_addr = in6addr_any;
+  }
+  FileDescriptor fd = tcp_socket(here.socket.ss_family);
+  const int yes = 1;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  if (::bind(fd.get(), address_of(here.socket), here.size) != 0 ||
+      ::listen(fd.get(), SOMAXCONN) != 0) {
+    fault = reason();
+    fd.reset();
+  }
+  return fd;
+}
+
+std::string try_connect(const SocketAddress& at) {
+  const FileDescriptor fd = tcp_socket(at.socket.ss_family);
+  ::fcntl(fd.get(), F_SETFL, O_NONBLOCK);
+  if (::connect(fd.get(), address_of(at.socket), at.size) == 0) return "";
+  if (errno != EINPROGRESS) return reason();
+  pollfd writable{fd.get(), POLLOUT, 0};
+  if (::poll(&writable, 1, kConnectMilliseconds) != 1) return "no answer";
+  int error = 0;
+  socklen_t size = sizeof error;
+  ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  return error == 0 ? "" : std::strerror(error);
+}
+
+bool has_interface(const std::string& name) {
+  return ::if_nametoindex(name.c_str()) != 0;
+}
+
+}  // namespace yoke

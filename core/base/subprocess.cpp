@@ -1,0 +1,118 @@
+#include "core/base/subprocess.hpp"
+
+#include <poll.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "core/base/signal_name.hpp"
+
+extern char** environ;
+
+namespace yoke {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+pid_t spawn(const std::vector<std::string>& argv, int out, int err) {
+  std::vector<char*> words;
+  for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  ::posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+  if (err >= 0) ::posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO);
+  pid_t pid = -1;
+  const int error = ::posix_spawn(&pid, words[0], &actions, nullptr, words.data(), environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (error != 0)
+    throw Error(YOKE_INTERNAL, "cannot start " + argv[0] + ": " + std::strerror(error));
+  return pid;
+}
+
+int poll_timeout(const std::optional<Clock::time_point>& deadline) {
+  if (!deadline) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
+  return left < 0 ? 0 : static_cast<int>(left);
+}
+
+// Reads both streams until the process has ended. Its end counts, not that of the streams: a child
+// that it left behind may hold them open for ever.
+void read_until_end(int process,
+                    const Pipe& out,
+                    const Pipe& err,
+                    const std::optional<Clock::time_point>& deadline,
+                    SubprocessResult& result) {
+  pollfd fds[3] = {
+      {process, POLLIN, 0}, {out.read_end.get(), POLLIN, 0}, {err.read_end.get(), POLLIN, 0}};
+  std::string* texts[3] = {nullptr, &result.out, &result.err};
+  while (fds[0].revents == 0) {
+    const int ready = ::poll(fds, 3, poll_timeout(deadline));
+    if (ready == 0) {
+      result.timed_out = true;
+      return;
+    }
+    if (ready < 0) continue;  // a signal handler ran
+    for (int i : {1, 2}) {
+      if (fds[i].revents != 0 && !read_available(fds[i].fd, *texts[i])) fds[i].fd = -1;
+    }
+  }
+  for (int i : {1, 2}) {
+    if (fds[i].fd < 0) continue;
+    ::fcntl(fds[i].fd, F_SETFL, O_NONBLOCK);
+    for (size_t before = SIZE_MAX; before != texts[i]->size();) {
+      before = texts[i]->size();
+      read_available(fds[i].fd, *texts[i]);
+    }
+  }
+}
+
+}  // namespace
+
+std::string ending_text(const Ending& ending) {
+  return ending.signal != 0 ? signal_name(ending.signal)
+                            : "exit code " + std::to_string(ending.exit_code);
+}
+
+Ending ending_of(int wait_status) {
+  if (WIFSIGNALED(wait_status)) return {-1, WTERMSIG(wait_status)};
+  return {WEXITSTATUS(wait_status), 0};
+}
+
+FileDescriptor watch_child(pid_t pid) {
+  // By its number: the function is in glibc 2.36, all else that Yoke calls in 2.34.
+  FileDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (process.open()) return process;
+  const std::string reason = std::strerror(errno);
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+  throw Error(YOKE_INTERNAL,
+              "cannot watch a process (pidfd_open): " + reason + "; needs Linux 5.3 or newer");
+}
+
+SubprocessResult run_subprocess(const std::vector<std::string>& argv,
+                                const SubprocessOptions& options) {
+  Pipe out = make_pipe();
+  Pipe err = options.capture_err ? make_pipe() : Pipe{};
+  std::optional<Clock::time_point> deadline;
+  if (options.limit) deadline = Clock::now() + *options.limit;
+
+  const pid_t pid = spawn(argv, out.write_end.get(), err.write_end.get());
+  out.write_end.reset();
+  err.write_end.reset();
+  const FileDescriptor process = watch_child(pid);
+  SubprocessResult result;
+  read_until_end(process.get(), out, err, deadline, result);
+  if (result.timed_out) ::kill(pid, SIGKILL);
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  result.ending = ending_of(status);
+  return result;
+}
+
+}  // namespace yoke

@@ -1,0 +1,57 @@
+#include "core/base/text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+namespace yoke {
+namespace {
+
+std::string two_units(int64_t large, char large_unit, int64_t small, char small_unit) {
+  std::array<char, 48> text{};
+  std::snprintf(text.data(),
+                text.size(),
+                "%lld%c %02lld%c",
+                static_cast<long long>(large),
+                large_unit,
+                static_cast<long long>(small),
+                small_unit);
+  return text.data();
+}
+
+}  // namespace
+
+std::string with_commas(double value) {
+  std::array<char, 400> buffer{};
+  std::snprintf(buffer.data(), buffer.size(), "%.0f", value);
+  const std::string digits = buffer.data();
+  if (!std::isfinite(value)) return digits;
+  std::string grouped;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    const bool first_digit = i == 0 || digits[i - 1] == '-';
+    if (!first_digit && (digits.size() - i) % 3 == 0) grouped += ',';
+    grouped += digits[i];
+  }
+  return grouped;
+}
+
+std::string bytes_text(uint64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
+  return text.data();
+}
+
+std::string duration_text(double seconds) {
+  const auto s = static_cast<int64_t>(std::ceil(std::max(seconds, 0.0)));
+  if (s < 60) return std::to_string(s) + "s";
+  if (s < 3600) return two_units(s / 60, 'm', s % 60, 's');
+  if (s < 86400) return two_units(s / 3600, 'h', s % 3600 / 60, 'm');
+  return two_units(s / 86400, 'd', s % 86400 / 3600, 'h');
+}
+
+}  // namespace yoke

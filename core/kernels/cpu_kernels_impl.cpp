@@ -1,0 +1,168 @@
+// Compiled once per instruction set, YOKE_KERNELS being the name of its table. See
+// cpu_vector_math.hpp for what may be used here.
+#include "core/kernels/cpu_attention.hpp"
+#include "core/kernels/cpu_vector_math.hpp"
+
+namespace yoke {
+namespace {
+
+template <class T>
+struct Kernels {
+  using W = Wide<T>;
+
+  static void rms_forward(
+      int64_t rows, int64_t dim, const T* x, const T* weight, W eps, T* y, W* rstd) {
+    for (int64_t r = 0; r < rows; ++r, x += dim, y += dim) {
+      W squares = 0;
+#pragma omp simd reduction(+ : squares)
+      for (int64_t i = 0; i < dim; ++i) squares += wide(x[i]) * wide(x[i]);
+      const W scale = 1 / root(squares / static_cast<W>(dim) + eps);
+      rstd[r] = scale;
+#pragma omp simd
+      for (int64_t i = 0; i < dim; ++i) store(y[i], wide(x[i]) * scale * wide(weight[i]));
+    }
+  }
+
+  static void rms_backward(int64_t rows,
+                           int64_t dim,
+                           const T* dy,
+                           const T* x,
+                           const T* weight,
+                           const W* rstd,
+                           T* dx,
+                           W* dweight) {
+    for (int64_t r = 0; r < rows; ++r, dy += dim, x += dim, dx += dim) {
+      const W scale = rstd[r];
+      W dot = 0;
+#pragma omp simd reduction(+ : dot)
+      for (int64_t i = 0; i < dim; ++i) dot += wide(dy[i]) * wide(weight[i]) * wide(x[i]);
+      const W back = dot * scale * scale / static_cast<W>(dim);
+#pragma omp simd
+      for (int64_t i = 0; i < dim; ++i) {
+        dweight[i] += wide(dy[i]) * (wide(x[i]) * scale);
+        store(dx[i], scale * (wide(dy[i]) * wide(weight[i]) - wide(x[i]) * back));
+      }
+    }
+  }
+
+  static void rotary(int64_t tokens,
+                     int64_t heads,
+                     int64_t head_dim,
+                     const T* x,
+                     const W* cos,
+                     const W* sin,
+                     W sign,
+                     T* y) {
+    const int64_t half = head_dim / 2;
+    for (int64_t t = 0; t < tokens; ++t, cos += half, sin += half) {
+      for (int64_t h = 0; h < heads; ++h, x += head_dim, y += head_dim) {
+#pragma omp simd
+        for (int64_t i = 0; i < half; ++i) {
+          const W a = wide(x[i]), b = wide(x[half + i]), s = sin[i] * sign;
+          store(y[i], a * cos[i] - b * s);
+          store(y[half + i], b * cos[i] + a * s);
+        }
+      }
+    }
+  }
+
+  static void swiglu_forward(int64_t count, const T* gate, const T* up, T* y) {
+#pragma omp simd
+    for (int64_t i = 0; i < count; ++i) {
+      const W g = wide(gate[i]);
+      store(y[i], g / (1 + exp_of(-g)) * wide(up[i]));
+    }
+  }
+
+  static void swiglu_backward(
+      int64_t count, const T* dy, const T* gate, const T* up, T* dgate, T* dup) {
+#pragma omp simd
+    for (int64_t i = 0; i < count; ++i) {
+      const W g = wide(gate[i]), d = wide(dy[i]);
+      const W sigmoid = 1 / (1 + exp_of(-g));
+      store(dup[i], d * g * sigmoid);
+      store(dgate[i], d * wide(up[i]) * sigmoid * (1 + g * (1 - sigmoid)));
+    }
+  }
+
+  static double cross_entropy_forward(int64_t rows,
+                                      int64_t vocab,
+                                      const T* logits,
+                                      const int64_t* targets,
+                                      int64_t ignored,
+                                      W* lse) {
+    double loss = 0;
+    for (int64_t r = 0; r < rows; ++r, logits += vocab) {
+      W top = wide(logits[0]);
+#pragma omp simd reduction(max : top)
+      for (int64_t i = 0; i < vocab; ++i) top = top > wide(logits[i]) ? top : wide(logits[i]);
+      W sum = 0;
+#pragma omp simd reduction(+ : sum)
+      for (int64_t i = 0; i < vocab; ++i) sum += exp_of(wide(logits[i]) - top);
+      lse[r] = top + log_of(sum);
+      if (targets[r] != ignored)
+        loss += static_cast<double>(lse[r]) - static_cast<double>(wide(logits[targets[r]]));
+    }
+    return loss;
+  }
+
+  static void cross_entropy_backward(int64_t rows,
+                                     int64_t vocab,
+                                     const T* logits,
+                                     const int64_t* targets,
+                                     int64_t ignored,
+                                     const W* lse,
+                                     W scale,
+                                     T* dlogits) {
+    for (int64_t r = 0; r < rows; ++r, logits += vocab, dlogits += vocab) {
+      const W row_scale = targets[r] == ignored ? 0 : scale;
+#pragma omp simd
+      for (int64_t i = 0; i < vocab; ++i)
+        store(dlogits[i], exp_of(wide(logits[i]) - lse[r]) * row_scale);
+      if (targets[r] == ignored) continue;
+      const int64_t t = targets[r];
+      store(dlogits[t], (exp_of(wide(logits[t]) - lse[r]) - 1) * scale);
+    }
+  }
+
+  static constexpr CpuKernels<T> table() {
+    return {rms_forward,
+            rms_backward,
+            rotary,
+            swiglu_forward,
+            swiglu_backward,
+            cross_entropy_forward,
+            cross_entropy_backward,
+            Attention<W>::scratch,
+            CausalAttention<T>::forward,
+            CausalAttention<T>::backward};
+  }
+};
+
+// See core/model/init.hpp. One multiplication after the other, as in the definition: sqrt(3) * std
+// first would round differently.
+void init_uniform(uint64_t key, double std, int64_t begin, int64_t count, float* dst) {
+  constexpr double kSqrt3 = 1.7320508075688772;
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    uint64_t z = key + static_cast<uint64_t>(begin + i + 1) * 0x9E3779B97F4A7C15ull;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+    z ^= z >> 31;
+    const double u = static_cast<double>(static_cast<int32_t>(z >> 40)) * 0x1p-24;
+    dst[i] = static_cast<float>((2 * u - 1) * kSqrt3 * std);
+  }
+}
+
+}  // namespace
+
+#define YOKE_TEXT_(x) #x
+#define YOKE_TEXT(x) YOKE_TEXT_(x)
+extern const CpuKernelTable YOKE_KERNELS;
+const CpuKernelTable YOKE_KERNELS = {YOKE_TEXT(YOKE_KERNELS),
+                                     Kernels<float>::table(),
+                                     Kernels<double>::table(),
+                                     Kernels<BFloat16>::table(),
+                                     init_uniform};
+
+}  // namespace yoke

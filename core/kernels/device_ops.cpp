@@ -1,0 +1,129 @@
+#include "core/kernels/device_ops.hpp"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+
+#include "core/cuda/device_runtime.hpp"
+#include "core/kernels/ops.hpp"
+
+namespace yoke::ops::device {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct RotaryNode : torch::autograd::Function<RotaryNode> {
+  static at::Tensor turned(const at::Tensor& x,
+                           const at::Tensor& cos,
+                           const at::Tensor& sin,
+                           float sign) {
+    const at::Tensor from = x.contiguous(), to = at::empty_like(from);
+    cuda_runtime().rotary(to, from, cos, sin, sign);
+    return to;
+  }
+  static at::Tensor forward(AutogradContext* ctx,
+                            const at::Tensor& x,
+                            const at::Tensor& cos,
+                            const at::Tensor& sin) {
+    ctx->save_for_backward({cos, sin});
+    return turned(x, cos, sin, 1);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list dy) {
+    const variable_list saved = ctx->get_saved_variables();
+    return {turned(dy[0], saved[0], saved[1], -1), at::Tensor(), at::Tensor()};
+  }
+};
+
+struct SwigluNode : torch::autograd::Function<SwigluNode> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up) {
+    ctx->save_for_backward({gate, up});
+    return at::silu(gate).mul_(up);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list dy) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &gate = saved[0], &up = saved[1];
+    return {at::silu_backward(dy[0] * up, gate), at::silu(gate).mul_(dy[0])};
+  }
+};
+
+// Rows of logits [N, V] with what belongs to them, a part at a time.
+struct RowParts {
+  RowParts(const at::Tensor& logits, const at::Tensor& targets, int64_t most_elements)
+      : most(std::max<int64_t>(1, most_elements / logits.size(-1))),
+        rows(logits.flatten(0, -2)),
+        ignored(targets.flatten().eq(kIgnoredTarget)),
+        index(targets.flatten().clamp_min(0).unsqueeze(1)),
+        wide(rows.scalar_type() == at::kDouble ? at::kDouble : at::kFloat) {}
+
+  // f(rows, ignored, index, begin) of each part.
+  template <class F>
+  void each(F&& f) const {
+    for (int64_t begin = 0; begin < rows.size(0); begin += most) {
+      const int64_t n = std::min(most, rows.size(0) - begin);
+      f(rows.narrow(0, begin, n), ignored.narrow(0, begin, n), index.narrow(0, begin, n), begin);
+    }
+  }
+
+  const int64_t most;  // rows in a part
+  at::Tensor rows;
+  at::Tensor ignored;  // [N]: there is no target
+  at::Tensor index;    // [N, 1]: of the target's column; 0 where there is none
+  at::ScalarType wide;
+};
+
+struct CrossEntropyNode : torch::autograd::Function<CrossEntropyNode> {
+  static at::Tensor forward(AutogradContext* ctx,
+                            const at::Tensor& logits,
+                            const at::Tensor& targets,
+                            int64_t most) {
+    const RowParts parts(logits, targets, most);
+    const auto options = logits.options().dtype(parts.wide);
+    at::Tensor loss = at::zeros({}, options), lse = at::empty({parts.rows.size(0), 1}, options);
+    parts.each([&](const auto& rows, const auto& ignored, const auto& index, int64_t begin) {
+      const at::Tensor log_p = at::log_softmax(rows, -1, parts.wide).gather(1, index);
+      lse.narrow(0, begin, rows.size(0)).copy_(rows.gather(1, index).to(parts.wide) - log_p);
+      loss.sub_(log_p.squeeze(1).masked_fill(ignored, 0).sum());
+    });
+    ctx->save_for_backward({logits, targets, lse});
+    ctx->saved_data["most"] = most;
+    return loss;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list dy) {
+    const variable_list saved = ctx->get_saved_variables();
+    at::Tensor gradient = saved[0].detach();
+    const RowParts parts(gradient, saved[1], ctx->saved_data["most"].toInt());
+    parts.each([&](const at::Tensor& rows, const auto& ignored, const auto& index, int64_t begin) {
+      at::Tensor p = rows.to(parts.wide, /*non_blocking=*/false, /*copy=*/true);
+      p.sub_(saved[2].narrow(0, begin, rows.size(0))).exp_();
+      p.scatter_add_(1, index, at::full_like(index, -1, p.options()));
+      p.mul_(dy[0]).masked_fill_(ignored.unsqueeze(1), 0);
+      rows.copy_(p);
+    });
+    return {gradient, at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+bool takes(std::initializer_list<const at::Tensor*> tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor* t) {
+    return t->is_cuda() && t->has_storage();
+  });
+}
+
+at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  return RotaryNode::apply(x, cos.contiguous(), sin.contiguous());
+}
+
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  return SwigluNode::apply(gate, up);
+}
+
+at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets, int64_t most) {
+  return CrossEntropyNode::apply(logits.contiguous(), targets, most);
+}
+
+}  // namespace yoke::ops::device

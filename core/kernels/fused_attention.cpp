@@ -1,0 +1,87 @@
+#include "core/kernels/fused_support.hpp"
+
+namespace yoke::ops::fused {
+namespace {
+
+AttentionShape attention_shape(const at::Tensor& q, const at::Tensor& k) {
+  return {q.size(0), q.size(1), q.size(2), k.size(2), q.size(3)};
+}
+
+struct AttentionNode : torch::autograd::Function<AttentionNode> {
+  // Pairs of sequence and kv head are independent: any split over threads gives the same bits.
+  template <class T, class Kernel>
+  static void run(const AttentionShape& s,
+                  const at::TensorOptions& wide,
+                  Kernel kernel,
+                  const AttentionData<T>& data) {
+    const int64_t work = s.seq_len * s.seq_len * s.head_dim * (s.heads / s.kv_heads) / 16;
+    parallel_for(s.batch * s.kv_heads,
+                 grain_of(std::max<int64_t>(1, work)),
+                 [&](int64_t begin, int64_t end) {
+                   const at::Tensor scratch =
+                       at::empty({cpu_kernels_of<T>().attention_scratch(s)}, wide);
+                   kernel(s, begin, end, data, ptr<Wide<T>>(scratch));
+                 });
+  }
+
+  static at::Tensor forward(AutogradContext* ctx,
+                            const at::Tensor& q,
+                            const at::Tensor& k,
+                            const at::Tensor& v) {
+    const at::Tensor qc = q.contiguous(), kc = k.contiguous(), vc = v.contiguous();
+    const AttentionShape shape = attention_shape(qc, kc);
+    const auto options = qc.options().dtype(wide_type(qc));
+    at::Tensor out =
+        at::empty({shape.batch, shape.seq_len, shape.heads * shape.head_dim}, qc.options());
+    const at::Tensor lse = at::empty({shape.batch, shape.heads, shape.seq_len}, options);
+    dispatch(qc.scalar_type(), [&](auto* tag) {
+      using T = std::remove_pointer_t<decltype(tag)>;
+      run<T>(shape,
+             options,
+             cpu_kernels_of<T>().attention_forward,
+             {cptr<T>(qc),
+              cptr<T>(kc),
+              cptr<T>(vc),
+              ptr<T>(out),
+              ptr<Wide<T>>(lse),
+              nullptr,
+              nullptr,
+              nullptr,
+              nullptr});
+    });
+    ctx->save_for_backward({qc, kc, vc, out, lse});
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list dy) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3], &lse = saved[4];
+    const at::Tensor dout = dy[0].contiguous();
+    const at::Tensor dq = at::empty_like(q), dk = at::empty_like(k), dv = at::empty_like(v);
+    const AttentionShape shape = attention_shape(q, k);
+    dispatch(q.scalar_type(), [&](auto* tag) {
+      using T = std::remove_pointer_t<decltype(tag)>;
+      run<T>(shape,
+             lse.options(),
+             cpu_kernels_of<T>().attention_backward,
+             {cptr<T>(q),
+              cptr<T>(k),
+              cptr<T>(v),
+              ptr<T>(out),
+              ptr<Wide<T>>(lse),
+              cptr<T>(dout),
+              ptr<T>(dq),
+              ptr<T>(dk),
+              ptr<T>(dv)});
+    });
+    return {dq, dk, dv};
+  }
+};
+
+}  // namespace
+
+at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  return AttentionNode::apply(q, k, v);
+}
+
+}  // namespace yoke::ops::fused

@@ -1,0 +1,140 @@
+#include "core/kernels/fused_support.hpp"
+
+namespace yoke::ops::fused {
+namespace {
+
+at::Tensor rows_of(const at::Tensor& t) {
+  return t.view({-1, t.size(-1)});
+}
+
+std::vector<int64_t> with_last(const at::Tensor& t, int64_t last) {
+  std::vector<int64_t> sizes = t.sizes().vec();
+  sizes.back() = last;
+  return sizes;
+}
+
+// Whether LibTorch gives products of bf16 matrices to oneDNN. Without AVX-512 it has plain loops
+// for them, up to thirty times slower than products in fp32.
+bool has_bf16_products() {
+#if defined(__x86_64__)
+  static const bool wide_vectors = __builtin_cpu_supports("avx512bw") &&
+                                   __builtin_cpu_supports("avx512vl") &&
+                                   __builtin_cpu_supports("avx512dq");
+  return wide_vectors && at::globalContext().userEnabledMkldnn();
+#else
+  return false;
+#endif
+}
+
+// out [M, N] = a [M, K] b [K, N], plus `add` [M, N] if given, which may be out.
+void multiply(at::Tensor out,
+              const at::Tensor& a,
+              const at::Tensor& b,
+              const at::Tensor& add = {}) {
+  if (out.scalar_type() == at::kBFloat16 && !has_bf16_products()) {
+    at::Tensor sum = at::mm(a.to(at::kFloat), b.to(at::kFloat));
+    if (add.defined()) sum.add_(add);
+    out.copy_(sum);
+  } else if (add.defined()) {
+    at::addmm_out(out, add, a, b);
+  } else {
+    at::mm_out(out, a, b);
+  }
+}
+
+// Outputs are fresh tensors that the product is written into: a view of a product would be a second
+// node.
+at::Tensor product(const at::Tensor& x, const at::Tensor& weight) {
+  at::Tensor out = at::empty(with_last(x, weight.size(0)), x.options());
+  multiply(rows_of(out), rows_of(x), weight.t());
+  return out;
+}
+
+at::Tensor weight_grad(const at::Tensor& dy, const at::Tensor& x) {
+  at::Tensor out = at::empty({dy.size(-1), x.size(-1)}, x.options());
+  multiply(out, rows_of(dy).t(), rows_of(x));
+  return out;
+}
+
+// x times one weight after the other.
+struct LinearsNode : torch::autograd::Function<LinearsNode> {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList weights) {
+    const at::Tensor input = x.contiguous();
+    variable_list saved{input}, out;
+    for (const at::Tensor& weight : weights) {
+      saved.push_back(weight);
+      out.push_back(product(input, weight));
+    }
+    ctx->save_for_backward(std::move(saved));
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list dy) {
+    const variable_list saved = ctx->get_saved_variables();
+    variable_list grads(saved.size());
+    at::Tensor rows;
+    for (size_t i = 0; i < dy.size(); ++i) {
+      const at::Tensor dyi = dy[i].contiguous();
+      if (ctx->needs_input_grad(i + 1)) grads[i + 1] = weight_grad(dyi, saved[0]);
+      if (!ctx->needs_input_grad(0)) continue;
+      if (i == 0) {
+        grads[0] = at::empty_like(saved[0]);
+        rows = rows_of(grads[0]);
+        multiply(rows, rows_of(dyi), saved[1]);
+      } else {
+        multiply(rows, rows_of(dyi), saved[i + 1], rows);
+      }
+    }
+    return grads;
+  }
+};
+
+struct LinearAddNode : torch::autograd::Function<LinearAddNode> {
+  static at::Tensor forward(AutogradContext* ctx,
+                            const at::Tensor& residual,
+                            const at::Tensor& x,
+                            const at::Tensor& weight) {
+    const at::Tensor input = x.contiguous();
+    ctx->save_for_backward({input, weight});
+    at::Tensor out = at::empty(residual.sizes(), residual.options());
+    multiply(rows_of(out), rows_of(input), weight.t(), rows_of(residual.contiguous()));
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list dy) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor d = dy[0].contiguous();
+    variable_list grads(3);
+    grads[0] = dy[0];
+    if (ctx->needs_input_grad(1)) {
+      grads[1] = at::empty_like(saved[0]);
+      multiply(rows_of(grads[1]), rows_of(d), saved[1]);
+    }
+    if (ctx->needs_input_grad(2)) grads[2] = weight_grad(d, saved[0]);
+    return grads;
+  }
+};
+
+}  // namespace
+
+bool takes(std::initializer_list<const at::Tensor*> tensors) {
+  const at::ScalarType type = (*tensors.begin())->scalar_type();
+  if (type != at::kFloat && type != at::kDouble && type != at::kBFloat16) return false;
+  for (const at::Tensor* t : tensors) {
+    if (!t->is_cpu() || !t->has_storage() || t->layout() != at::kStrided ||
+        t->scalar_type() != type)
+      return false;
+    if (t->numel() == 0) return false;
+  }
+  return true;
+}
+
+std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights) {
+  return LinearsNode::apply(x, at::TensorList(weights));
+}
+
+at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight) {
+  return LinearAddNode::apply(residual, x, weight);
+}
+
+}  // namespace yoke::ops::fused

@@ -1,0 +1,28 @@
+// The operators of core/kernels/ops.hpp as single autograd nodes over the row kernels of
+// cpu_kernels.hpp and plain matrix products. Called by ops.cpp only; all tensors pass takes().
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <initializer_list>
+#include <vector>
+
+namespace yoke::ops::fused {
+
+// Plain dense tensors in CPU memory, all of one dtype that has kernels. A wrapper (a sharded
+// tensor, say) has no storage of its own, and must see every single operator.
+bool takes(std::initializer_list<const at::Tensor*> tensors);
+
+std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights);
+at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight);
+// For bf16.
+at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids);
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
+at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
+// For sequences of at most kLongestAttention; beyond, ATen's flash attention is faster.
+inline constexpr int64_t kLongestAttention = 1024;
+at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets);
+
+}  // namespace yoke::ops::fused

@@ -1,0 +1,116 @@
+#include "core/run/facts.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "core/base/files.hpp"
+#include "yoke/tensor.hpp"
+
+namespace yoke {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json to_json(const YokeWrapResult& costs) {
+  Json axes;
+  for (int axis = 0; axis < YOKE_NUM_AXES; ++axis)
+    axes[std::string(Degrees::kAxes[axis])] = costs.axis_bytes[axis];
+  return {{"param", costs.param_bytes},
+          {"grad", costs.grad_bytes},
+          {"optimizer", costs.optimizer_bytes},
+          {"unsharded", costs.unsharded_bytes},
+          {"activation", costs.activation_bytes},
+          {"axes", axes}};
+}
+
+Json to_json(const std::vector<OperationCount>& traffic) {
+  Json list = Json::array();
+  for (const OperationCount& t : traffic) {
+    list.push_back({t.axes, t.operation, t.dtype, t.count.calls, t.count.bytes, t.count.seconds});
+  }
+  return list;
+}
+
+void add(const Findings& findings, Json& line) {
+  line["hashes"] = findings.hashes;
+  line["breach"] = nullptr;
+  if (const auto& breach = findings.breach) {
+    line["breach"] = {{"kind", breach->kind},
+                      {"rank", breach->rank},
+                      {"tensor", breach->tensor},
+                      {"text", breach->text}};
+  }
+  Json ranks = Json::array();
+  for (const RankEvidence& e : findings.ranks) {
+    Json losses = Json::array();
+    for (const WitnessedLoss& l : e.losses) losses.push_back({l.sum, l.weight, l.scale});
+    ranks.push_back({{"dealt", e.dealt}, {"fed", e.fed}, {"losses", losses}});
+  }
+  line["ranks"] = ranks;
+}
+
+Json describe(const Job& job, const YokeModelSummary& model) {
+  const YokePlan& plan = job.plan->plan();
+  Json degrees, params = Json::array();
+  for (int axis = 0; axis < YOKE_NUM_AXES; ++axis)
+    degrees[std::string(Degrees::kKeys[axis])] = plan.degree[axis];
+  for (uint64_t i = 0; i < model.num_params; ++i) params.push_back(view(model.params[i]->name));
+  return {{"backend", job.backend.name()},
+          {"version", view(job.backend.description().version)},
+          {"data_ranks", job.plan->data_ranks()},
+          {"accumulation", job.plan->accumulation()},
+          {"degrees", degrees},
+          {"blocks", model.num_blocks},
+          {"parameters", job.model.num_params},
+          {"params", params},
+          {"clip", plan.optimizer->clip},
+          {"adamw", plan.optimizer->kind == YOKE_ADAMW},
+          {"beta1", plan.optimizer->beta1},
+          {"dtype", dtype_name(plan.param_dtype)}};
+}
+
+}  // namespace
+
+struct FactsFile::Impl {
+  File file;
+  uint64_t size = 0;
+
+  void write(const Json& line) {
+    const std::string text = line.dump() + "\n";
+    file.write_at(text.data(), text.size(), size);
+    size += text.size();
+  }
+};
+
+FactsFile::FactsFile(const std::string& path,
+                     const Job& job,
+                     const YokeModelSummary& model,
+                     const YokeWrapResult& costs) {
+  replace_text(path, "");
+  impl_ = std::make_unique<Impl>(Impl{File::open_for_writing(path)});
+  Json run = describe(job, model);
+  run["costs"] = to_json(costs);
+  impl_->write({{"run", run}});
+}
+
+FactsFile::~FactsFile() = default;
+
+void FactsFile::start(const Findings& findings) {
+  Json line = {{"step", 0}};
+  add(findings, line);
+  impl_->write(line);
+}
+
+void FactsFile::step(int64_t step,
+                     const YokeStepResult& result,
+                     const std::vector<OperationCount>& traffic,
+                     const Findings& findings) {
+  Json line = {{"step", step},
+               {"loss", result.loss_sum / result.loss_weight},
+               {"grad_norm", result.grad_norm},
+               {"weight", result.loss_weight},
+               {"traffic", to_json(traffic)}};
+  add(findings, line);
+  impl_->write(line);
+}
+
+}  // namespace yoke

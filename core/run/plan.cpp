@@ -1,0 +1,139 @@
+#include "core/run/plan.hpp"
+
+#include <algorithm>
+#include <sstream>
+
+#include "yoke/error.hpp"
+#include "yoke/tensor.hpp"
+
+namespace yoke {
+namespace {
+
+YokeOptimizer make_optimizer(const TrainConfig& train) {
+  YokeOptimizer o{};
+  o.header = YOKE_HEADER(YokeOptimizer, YOKE_ID_OPTIMIZER);
+  o.kind = train.optimizer == "sgd" ? YOKE_SGD : YOKE_ADAMW;
+  o.beta1 = train.betas[0];
+  o.beta2 = train.betas[1];
+  o.eps = train.eps;
+  o.momentum = train.momentum;
+  o.weight_decay = train.weight_decay;
+  o.clip = train.clip;
+  o.lr = train.lr;
+  return o;
+}
+
+std::string list(const std::vector<int64_t>& values) {
+  std::ostringstream out;
+  for (size_t i = 0; i < values.size(); ++i) out << (i ? ", " : "") << values[i];
+  return out.str();
+}
+
+std::vector<int64_t> divisors(int64_t n) {
+  std::vector<int64_t> found;
+  for (int64_t d = 1; d * d <= n; ++d) {
+    if (n % d != 0) continue;
+    found.push_back(d);
+    if (d != n / d) found.push_back(n / d);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+// The multiples of `unit` around n, both at least unit.
+std::string nearest_multiples(int64_t n, int64_t unit) {
+  const int64_t below = n / unit * unit;
+  if (below == 0) return std::to_string(unit);
+  return std::to_string(below) + " or " + std::to_string(below + unit);
+}
+
+}  // namespace
+
+RunPlan::RunPlan(const RunConfig& config, int32_t world_size)
+    : optimizer_(make_optimizer(config.train)), plan_{} {
+  plan_.header = YOKE_HEADER(YokePlan, YOKE_ID_PLAN);
+  plan_.optimizer = &optimizer_;
+  plan_.world_size = world_size;
+  plan_.degree[YOKE_PP] = config.degrees.pp.value_or(0);
+  plan_.degree[YOKE_DP_REPLICATE] = config.degrees.dp_replicate.value_or(0);
+  plan_.degree[YOKE_DP_SHARD] = config.degrees.dp_shard.value_or(0);
+  plan_.degree[YOKE_CP] = config.degrees.cp.value_or(0);
+  plan_.degree[YOKE_TP] = config.degrees.tp.value_or(0);
+  plan_.global_batch = static_cast<int32_t>(config.train.global_batch);
+  plan_.micro_batch = static_cast<int32_t>(config.train.micro_batch.value_or(0));
+  plan_.param_dtype = dtype_by_name(config.precision.param);
+  if (config.precision.reduce) plan_.reduce_dtype = dtype_by_name(*config.precision.reduce);
+}
+
+std::vector<std::string> RunPlan::complete(int64_t max_micro_batch) {
+  if (plan_.reduce_dtype == 0)
+    plan_.reduce_dtype = plan_.param_dtype == YOKE_F64 ? YOKE_F64 : YOKE_F32;
+  std::vector<std::string> faults;
+  int64_t product = 1;
+  std::string arithmetic;
+  for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
+    if (plan_.degree[axis] == 0) plan_.degree[axis] = 1;
+    product *= plan_.degree[axis];
+    arithmetic += std::string(axis ? " x " : "") + std::string(Degrees::kKeys[axis]) + " " +
+                  std::to_string(plan_.degree[axis]);
+  }
+  if (product != plan_.world_size) {
+    faults.push_back(arithmetic + " = " + std::to_string(product) + ", but the run has " +
+                     std::to_string(plan_.world_size) + " rank(s); start " +
+                     std::to_string(product) + " ranks (--nproc " + std::to_string(product) +
+                     "), or leave one degree unset for the backend to choose");
+    return faults;  // the batch rule would only repeat this fault
+  }
+  const int64_t batch = plan_.global_batch;
+  const int64_t ranks = data_ranks();
+  if (batch % ranks != 0) {
+    faults.push_back("train.global_batch = " + std::to_string(batch) + " cannot be split over " +
+                     std::to_string(ranks) +
+                     " data ranks (dp_degree x dp_shards); allowed: a multiple of " +
+                     std::to_string(ranks) + "; nearest: " + nearest_multiples(batch, ranks));
+    return faults;
+  }
+  const std::vector<int64_t> legal = divisors(batch / ranks);
+  if (plan_.micro_batch == 0) {
+    for (int64_t d : legal) {
+      if (d <= max_micro_batch) plan_.micro_batch = static_cast<int32_t>(d);
+    }
+  } else if (std::find(legal.begin(), legal.end(), plan_.micro_batch) == legal.end()) {
+    faults.push_back("train.micro_batch = " + std::to_string(plan_.micro_batch) +
+                     " does not divide the " + std::to_string(batch / ranks) +
+                     " sequences of a data rank (train.global_batch " + std::to_string(batch) +
+                     " / " + std::to_string(ranks) + " data ranks); allowed: " + list(legal));
+  }
+  return faults;
+}
+
+int32_t RunPlan::data_ranks() const {
+  return plan_.degree[YOKE_DP_REPLICATE] * plan_.degree[YOKE_DP_SHARD];
+}
+
+int32_t RunPlan::accumulation() const {
+  return plan_.global_batch / (plan_.micro_batch * data_ranks());
+}
+
+std::string fingerprint(const YokePlan& plan) {
+  std::ostringstream out;
+  out.precision(17);
+  out << "world " << plan.world_size;
+  for (int axis = 0; axis < YOKE_NUM_AXES; ++axis)
+    out << ' ' << std::string(Degrees::kKeys[axis]) << ' ' << plan.degree[axis];
+  const YokeOptimizer& o = *plan.optimizer;
+  out << " global_batch " << plan.global_batch << " micro_batch " << plan.micro_batch << " param "
+      << dtype_name(plan.param_dtype) << " reduce " << dtype_name(plan.reduce_dtype)
+      << " optimizer " << o.kind << ' ' << o.beta1 << ' ' << o.beta2 << ' ' << o.eps << ' '
+      << o.momentum << ' ' << o.weight_decay << " clip " << o.clip;
+  return out.str();
+}
+
+int32_t dtype_by_name(const std::string& name) {
+  for (int32_t dtype : {YOKE_F64, YOKE_F32, YOKE_BF16}) {
+    if (name == dtype_name(dtype)) return dtype;
+  }
+  throw Error(YOKE_INVALID_ARGUMENT, "precision '" + name + "'; allowed: fp64, fp32, bf16");
+}
+
+}  // namespace yoke

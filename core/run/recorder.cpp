@@ -1,0 +1,145 @@
+#include "core/run/recorder.hpp"
+
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "core/cuda/rank_device.hpp"
+#include "core/metrics/bigram.hpp"
+#include "core/metrics/memory.hpp"
+#include "core/metrics/progress.hpp"
+#include "core/run/run_table.hpp"
+
+namespace yoke {
+namespace {
+
+constexpr std::chrono::milliseconds kProgressEvery{200};
+
+std::string format(const char* pattern, double a, double b = 0) {
+  char text[160];
+  std::snprintf(text, sizeof text, pattern, a, b);
+  return text;
+}
+
+// The bytes of windows [first, first + count) and the one after them.
+std::vector<uint8_t> bytes_of(const DataSet& data, int64_t first_window, int64_t count) {
+  std::vector<int64_t> ids(count * data.seq_len + 1);
+  data.stream->read(first_window * data.seq_len, static_cast<int64_t>(ids.size()), ids.data());
+  return {ids.begin(), ids.end()};
+}
+
+}  // namespace
+
+Recorder::Recorder(const Job& job,
+                   const std::string& run_dir,
+                   const YokeWrapResult& costs,
+                   CommWorld& world,
+                   Log& log,
+                   const Position& at)
+    : job_(job),
+      world_(world),
+      log_(log),
+      colour_(wants_colour() && (log.shows_progress() || ::isatty(STDOUT_FILENO) == 1)),
+      first_step_(at.step),
+      begin_(Clock::now()),
+      tokens_(at.next_sample * job.data.seq_len) {
+  if (world.rank() == 0) {
+    file_ = std::make_unique<MetricsFile>(run_dir + "/metrics.jsonl", at.step);
+    if (job.config.run.metrics.tensorboard)
+      events_ = std::make_unique<EventFile>(run_dir + "/tensorboard", at.step);
+    for (const std::string& line : introduction(job, costs, run_dir, at.step)) log_.info(line);
+    for (const std::string& note : job.notes) log_.info(note);
+  }
+  restart_interval();
+}
+
+void Recorder::restart_interval() {
+  interval_begin_ = Clock::now();
+  interval_steps_ = 0;
+  interval_tokens_ = 0;
+  world_.reset_counts();
+}
+
+void Recorder::step(int64_t step, const YokeStepResult& result, double lr, int64_t batch_tokens) {
+  ++interval_steps_;
+  interval_tokens_ += batch_tokens;
+  tokens_ += batch_tokens;
+  show_progress(step, result);
+  const RunConfig& run = job_.config.run;
+  if (step % run.metrics.every != 0 && step != run.train.steps) return;
+
+  world_.check_collectives();
+  const double seconds = std::chrono::duration<double>(Clock::now() - interval_begin_).count();
+  StepMetrics m;
+  m.step = step;
+  m.loss = result.loss_sum / result.loss_weight;
+  m.grad_norm = result.grad_norm;
+  m.lr = lr;
+  m.tokens = tokens_;
+  m.step_seconds = seconds / static_cast<double>(interval_steps_);
+  m.tps = static_cast<double>(interval_tokens_) / seconds;
+  m.tflops = m.tps * job_.model.flops_per_token / world_.size() / 1e12;
+  if (const RankDevice* device = world_.device()) {
+    const DeviceMemory memory = device->memory();
+    m.memory_bytes = memory.peak_bytes;
+    m.memory_total_bytes = memory.total_bytes;
+  } else {
+    m.memory_bytes = peak_resident_bytes();
+    m.memory_total_bytes = total_memory_bytes();
+  }
+  double waited = 0;
+  for (const auto& [axes, count] : world_.counts()) {
+    m.comm[axes] = {count.calls, count.bytes, count.seconds};
+    waited += count.seconds;
+  }
+  m.comm_percent = 100 * waited / seconds;
+  tps_ = m.tps;
+  publish(m);
+  restart_interval();
+}
+
+template <class Metrics>
+void Recorder::publish(const Metrics& metrics) {
+  if (!file_) return;
+  log_.info(log_line(metrics, colour_));
+  file_->write(metrics);
+  if (events_) events_->write(metrics.step, scalars(metrics));
+}
+
+void Recorder::show_progress(int64_t step, const YokeStepResult& result) {
+  const Clock::time_point now = Clock::now();
+  if (!log_.shows_progress() || now - last_progress_ < kProgressEvery) return;
+  last_progress_ = now;
+  Progress p;
+  p.first = first_step_;
+  p.step = step;
+  p.steps = job_.config.run.train.steps;
+  p.loss = result.loss_sum / result.loss_weight;
+  p.tps = tps_;
+  p.seconds = std::chrono::duration<double>(now - begin_).count();
+  log_.progress(progress_line(p));
+}
+
+void Recorder::evaluation(int64_t step, double loss, int64_t tokens, Clock::time_point begin) {
+  held_out_loss_ = loss;
+  EvalMetrics m;
+  m.step = step;
+  m.loss = loss;
+  m.tokens = tokens;
+  m.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  publish(m);
+  restart_interval();
+}
+
+void Recorder::finish() {
+  const bool bytes = job_.data.stream != nullptr && job_.data.stream->vocab() == 256;
+  if (!file_ || !held_out_loss_ || !bytes) return;
+  const int64_t train = job_.data.train.num_windows();
+  const double baseline = bigram_loss(bytes_of(job_.data, 0, train),
+                                      bytes_of(job_.data, train, job_.data.held_out.num_windows()),
+                                      0.1);
+  log_.info(
+      format("held-out loss: %.4f nats/byte, bigram baseline: %.4f", *held_out_loss_, baseline));
+}
+
+}  // namespace yoke

@@ -1,0 +1,94 @@
+#include "core/run/run_place.hpp"
+
+#include <cstdio>
+
+#include "core/base/exit_code.hpp"
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/metrics/run_folder.hpp"
+
+namespace yoke {
+namespace {
+
+void warn(const std::string& text) {
+  std::fprintf(stderr, "%s\n", text.c_str());
+}
+
+// A checkpoint that does not fit must be refused before any rank exists.
+void require_usable(const Job& job, const std::string& path) {
+  const CheckpointReader reader(path);
+  reader.check_model(make_model(job)->summary());
+  if (reader.info().step >= job.config.run.train.steps) {
+    throw Refused(kExitUsage,
+                  path + " is of step " + std::to_string(reader.info().step) +
+                      ", and train.steps = " + std::to_string(job.config.run.train.steps) +
+                      ": nothing is left to do; raise train.steps");
+  }
+}
+
+RunPlace continue_newest(const Job& job) {
+  const std::string& wanted = job.config.run.run_dir;
+  const std::vector<std::string> runs = existing_run_folders(wanted);
+  if (runs.empty()) return {wanted, ""};
+  CheckpointInfo newest;
+  try {
+    newest = newest_checkpoint(runs.front() + "/checkpoints", warn);
+  } catch (const Error& e) {
+    if (e.code() != YOKE_NOT_FOUND) throw;
+    warn(runs.front() + " has no checkpoint to resume from; starting anew");
+    return {free_run_folder(wanted), ""};
+  }
+  if (newest.config_digest != resume_digest(job.config)) {
+    throw Refused(
+        kExitUsage,
+        "checkpoint.resume = \"auto\": " + runs.front() +
+            " was made with another configuration (see its config.resolved.toml); use that one, "
+            "or start a new run with checkpoint.resume=never, or go on from its weights with "
+            "checkpoint.resume=" +
+            newest.path);
+  }
+  if (newest.finished) {
+    throw Refused(kExitUsage,
+                  "checkpoint.resume = \"auto\": " + runs.front() + " is finished (step " +
+                      std::to_string(newest.step) + " of " +
+                      std::to_string(job.config.run.train.steps) +
+                      "); start a new run with checkpoint.resume=never");
+  }
+  require_usable(job, newest.path);
+  return {runs.front(), newest.path};
+}
+
+}  // namespace
+
+RunPlace choose_place(const Job& job) {
+  const RunConfig& run = job.config.run;
+  try {
+    if (run.checkpoint.resume == "never") return {free_run_folder(run.run_dir), ""};
+    if (run.checkpoint.resume == "auto") return continue_newest(job);
+    require_usable(job, run.checkpoint.resume);
+    return {free_run_folder(run.run_dir), run.checkpoint.resume};
+  } catch (const Refused&) {
+    throw;
+  } catch (const Error& e) {
+    throw Refused(e.code() == YOKE_DATA_LOSS ? kExitFailed : kExitUsage, e.what());
+  }
+}
+
+RunPlace agree_on_place(const Job& job, CommWorld& world) {
+  std::string answer;  // "0\n<dir>\n<resume>", or "<exit code>\n<refusal>"
+  if (world.rank() == 0) {
+    try {
+      const RunPlace place = choose_place(job);
+      answer = "0\n" + place.dir + "\n" + place.resume;
+    } catch (const Refused& e) {
+      answer = std::to_string(e.exit_code()) + "\n" + e.what();
+    }
+  }
+  answer = world.from_rank0("run place", answer);
+  const size_t first = answer.find('\n');
+  const int code = std::stoi(answer.substr(0, first));
+  if (code != kExitOk) throw Refused(code, answer.substr(first + 1));
+  const size_t second = answer.find('\n', first + 1);
+  return {answer.substr(first + 1, second - first - 1), answer.substr(second + 1)};
+}
+
+}  // namespace yoke

@@ -1,0 +1,133 @@
+#include "core/run/run_table.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <utility>
+
+#include "core/base/text.hpp"
+
+namespace yoke {
+namespace {
+
+std::string count(int64_t n, const std::string& what) {
+  return with_commas(static_cast<double>(n)) + " " + what + (n == 1 ? "" : "s");
+}
+
+std::string parameters(int64_t n) {
+  if (n < 100'000) return count(n, "parameter");
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.2fM parameters", static_cast<double>(n) / 1e6);
+  return text.data();
+}
+
+// "dp_degree 2, dp_shards 2" or "one rank".
+std::string layout(const YokePlan& plan) {
+  std::string text;
+  for (size_t axis = 0; axis < Degrees::kKeys.size(); ++axis) {
+    if (plan.degree[axis] == 1) continue;
+    text += (text.empty() ? "" : ", ") + std::string(Degrees::kKeys[axis]) + " " +
+            std::to_string(plan.degree[axis]);
+  }
+  return text.empty() ? "one rank" : text;
+}
+
+std::string model(const Job& job) {
+  const ModelConfig& config = job.config.run.model;
+  return (config.preset.empty() ? config.family : config.preset) + ", " +
+         parameters(job.model.num_params) + (config.from.empty() ? "" : ", from " + config.from);
+}
+
+std::string precision(const YokePlan& plan) {
+  const std::string param = dtype_name(plan.param_dtype);
+  if (plan.reduce_dtype == plan.param_dtype) return param;
+  return param + ", gradients reduced in " + dtype_name(plan.reduce_dtype);
+}
+
+std::string batch(const Job& job) {
+  const YokePlan& plan = job.plan->plan();
+  const int accumulation = job.plan->accumulation();
+  const bool tokens = job.data.stream != nullptr;
+  return count(plan.global_batch, tokens ? "sequence" : "sample") +
+         (tokens ? " of " + count(job.data.seq_len, "token") : "") +
+         " a step: " + count(job.plan->data_ranks(), "data rank") + " x " +
+         std::to_string(accumulation) +
+         (accumulation == 1 ? " micro-batch of " : " micro-batches of ") +
+         std::to_string(plan.micro_batch);
+}
+
+std::string data(const Job& job) {
+  const bool tokens = job.data.stream != nullptr;
+  return (tokens ? job.config.run.data.path : "own data of " + job.config.run.model.family) + ", " +
+         count(job.data.train.num_windows(), tokens ? "window" : "sample") + ", " +
+         with_commas(static_cast<double>(job.data.held_out.num_windows())) + " held out";
+}
+
+// Of something that every such run has.
+int64_t known(int64_t bytes) {
+  return bytes == 0 ? -1 : bytes;
+}
+
+std::string memory(const YokeWrapResult& costs) {
+  const std::pair<const char*, int64_t> parts[] = {{"parameters", costs.param_bytes},
+                                                   {"gradients", costs.grad_bytes},
+                                                   {"optimizer", costs.optimizer_bytes},
+                                                   {"unsharded", costs.unsharded_bytes},
+                                                   {"activations", known(costs.activation_bytes)}};
+  std::string text;
+  int64_t sum = 0;
+  bool all = true;
+  for (const auto& [what, bytes] : parts) {
+    text += (text.empty() ? "" : ", ") + std::string(what) + " " +
+            (bytes < 0 ? "unknown" : bytes_text(static_cast<uint64_t>(bytes)));
+    all = all && bytes >= 0;
+    sum += std::max<int64_t>(bytes, 0);
+  }
+  return text + (all ? "; together " : "; together at least ") +
+         bytes_text(static_cast<uint64_t>(sum)) + " a rank";
+}
+
+std::string traffic(const YokePlan& plan, const YokeWrapResult& costs) {
+  std::string text;
+  for (size_t axis = 0; axis < Degrees::kAxes.size(); ++axis) {
+    if (plan.degree[axis] == 1) continue;
+    const int64_t bytes = known(costs.axis_bytes[axis]);
+    text += (text.empty() ? "" : ", ") + std::string(Degrees::kAxes[axis]) + " " +
+            (bytes < 0 ? "unknown" : bytes_text(static_cast<uint64_t>(bytes)));
+  }
+  return text.empty() ? "none" : text + " a step and rank";
+}
+
+}  // namespace
+
+std::vector<std::string> introduction(const Job& job,
+                                      const YokeWrapResult& costs,
+                                      const std::string& run_dir,
+                                      int64_t first_step) {
+  const RunConfig& run = job.config.run;
+  const YokePlan& plan = job.plan->plan();
+  const std::pair<const char*, std::string> rows[] = {
+      {"model", model(job)},
+      {"backend",
+       job.backend.name() + " " + std::string(view(job.backend.description().version)) + ", " +
+           layout(plan)},
+      {"precision", precision(plan)},
+      {"batch", batch(job)},
+      {"data", data(job)},
+      {"memory", memory(costs)},
+      {"traffic", traffic(plan, costs)},
+      {"run",
+       (run.train.steps == 0 ? "no steps"
+                             : "steps " + std::to_string(first_step + 1) + " to " +
+                                   std::to_string(run.train.steps)) +
+           ", in " + run_dir}};
+  std::vector<std::string> lines;
+  for (const auto& [name, text] : rows) {
+    std::string line = name;
+    line.resize(11, ' ');
+    lines.push_back(line + text);
+  }
+  return lines;
+}
+
+}  // namespace yoke

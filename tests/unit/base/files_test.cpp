@@ -1,0 +1,90 @@
+#include "core/base/files.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "tests/unit/checkpoint/fake_state.hpp"
+#include "tests/unit/metrics/temp_folder.hpp"
+
+namespace yoke {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(File, WritesAndReadsAtAnyPlace) {
+  const TempDir dir;
+  File out = File::create(dir / "a");
+  out.reserve(100);
+  out.write_at("hello", 5, 50);
+  out.sync_data();
+  out.close();
+  const File in = File::open_for_reading(dir / "a");
+  EXPECT_EQ(in.size(), 100U);
+  char text[5];
+  in.read_at(text, 5, 50);
+  EXPECT_EQ(std::string(text, 5), "hello");
+}
+
+TEST(File, SaysWhereItEndsTooEarly) {
+  const TempDir dir;
+  spill(dir / "a", "1234567");
+  char text[8];
+  const Outcome error = error_of([&] { File::open_for_reading(dir / "a").read_at(text, 8, 4); });
+  EXPECT_EQ(error.code, YOKE_DATA_LOSS);
+  EXPECT_EQ(error.text, dir / "a ends at byte 7, but 5 more are needed");
+}
+
+TEST(File, RefusesWhatIsNoRegularFile) {
+  const TempDir dir;
+  ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
+  EXPECT_EQ(error_of([&] { File::open_for_reading(dir / "pipe"); }).code, YOKE_DATA_LOSS);
+  EXPECT_EQ(error_of([&] { File::open_for_reading(dir.path()); }).code, YOKE_DATA_LOSS);
+  EXPECT_EQ(error_of([&] { File::open_for_reading(dir / "none"); }).code, YOKE_NOT_FOUND);
+}
+
+TEST(File, NeverOverwritesWhenCreating) {
+  const TempDir dir;
+  spill(dir / "a", "old");
+  EXPECT_THAT(error_of([&] { File::create(dir / "a"); }).text,
+              HasSubstr("cannot create " + (dir / "a")));
+  EXPECT_EQ(slurp(dir / "a"), "old");
+}
+
+TEST(MakeFolders, MakesAllThatIsMissingAndNothingElse) {
+  const TempDir dir;
+  make_folders(dir / "a/b/c");
+  make_folders(dir / "a/b/c");
+  EXPECT_TRUE(std::filesystem::is_directory(dir / "a/b/c"));
+  spill(dir / "file", "");
+  EXPECT_THAT(error_of([&] { make_folders(dir / "file"); }).text, HasSubstr("is not a folder"));
+  EXPECT_NE(error_of([&] { make_folders(dir / "file/x"); }).code, YOKE_OK);
+}
+
+TEST(ReplaceText, LeavesNothingBeside) {
+  const TempDir dir;
+  replace_text(dir / "a", "one");
+  replace_text(dir / "a", "two");
+  EXPECT_EQ(slurp(dir / "a"), "two");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.path()), {}), 1);
+}
+
+TEST(ReadText, RefusesMoreThanAllowed) {
+  const TempDir dir;
+  spill(dir / "a", "12345");
+  EXPECT_EQ(read_text(dir / "a", 5), "12345");
+  EXPECT_EQ(error_of([&] { read_text(dir / "a", 4); }).code, YOKE_DATA_LOSS);
+}
+
+TEST(FolderLock, IsHeldByOneAtATime) {
+  const TempDir dir;
+  {
+    const FolderLock first(dir.path());
+    EXPECT_TRUE(first.held());
+    EXPECT_FALSE(FolderLock(dir.path()).held());
+  }
+  EXPECT_TRUE(FolderLock(dir.path()).held());
+}
+
+}  // namespace
+}  // namespace yoke

@@ -1,0 +1,62 @@
+#include "core/base/subprocess.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+namespace yoke {
+namespace {
+
+using ::testing::HasSubstr;
+
+SubprocessResult shell(const std::string& text, const SubprocessOptions& options = {}) {
+  return run_subprocess({"/bin/sh", "-c", text}, options);
+}
+
+TEST(Subprocess, KeepsBothStreamsAndTheExitCode) {
+  const SubprocessResult r = shell("echo out; echo err >&2; exit 3");
+  EXPECT_EQ(r.out, "out\n");
+  EXPECT_EQ(r.err, "err\n");
+  EXPECT_EQ(r.ending.exit_code, 3);
+  EXPECT_FALSE(r.timed_out);
+}
+
+TEST(Subprocess, KeepsMoreThanAPipeHolds) {
+  EXPECT_EQ(shell("head -c 1000000 /dev/zero; head -c 500000 /dev/zero >&2").out.size(), 1000000u);
+}
+
+TEST(Subprocess, NamesTheSignal) {
+  const SubprocessResult r = shell("kill -ABRT $$");
+  EXPECT_EQ(r.ending.signal, SIGABRT);
+  EXPECT_EQ(ending_text(r.ending), "signal 6 (SIGABRT)");
+}
+
+TEST(Subprocess, KillsAfterTheLimit) {
+  const SubprocessResult r =
+      shell("echo begun; exec sleep 300", {.limit = std::chrono::milliseconds(200)});
+  EXPECT_TRUE(r.timed_out);
+  EXPECT_EQ(r.out, "begun\n");
+}
+
+TEST(Subprocess, DoesNotWaitForWhatTheProcessLeavesBehind) {
+  EXPECT_EQ(shell("sleep 300 & echo $!").ending.exit_code, 0);
+}
+
+TEST(Subprocess, LeavesStderrAloneIfAsked) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(shell("echo err >&2", {.limit = {}, .capture_err = false}).err, "");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "err\n");
+}
+
+TEST(Subprocess, ThrowsIfTheProgramCannotBeStarted) {
+  try {
+    run_subprocess({"/no/such/program"});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("cannot start /no/such/program: No such file or directory"));
+  }
+}
+
+}  // namespace
+}  // namespace yoke

@@ -1,0 +1,303 @@
+#include "core/kernels/ops.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/native/transformers/sdp_utils_cpp.h>
+#include <gmock/gmock.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "core/cuda/rotary.hpp"
+#include "core/kernels/device_ops.hpp"
+#include "core/kernels/fused_ops.hpp"
+#include "yoke/error.hpp"
+
+namespace yoke {
+namespace {
+
+using ::testing::HasSubstr;
+using Inputs = std::vector<at::Tensor>;
+using Op = std::function<Inputs(const Inputs&)>;
+
+double tolerance(at::ScalarType type) {
+  return type == at::kDouble ? 1e-13 : type == at::kFloat ? 5e-6 : 2e-2;
+}
+
+class OpsTest : public ::testing::TestWithParam<at::ScalarType> {
+ protected:
+  void SetUp() override { at::manual_seed(1); }
+
+  at::Tensor random(at::IntArrayRef shape, double scale = 1) {
+    return (at::randn(shape, at::kDouble) * scale).to(GetParam());
+  }
+
+  // The fused operator in the type of the test beside the composition in fp64: outputs, and
+  // gradients of a random weighting of all outputs.
+  void expect_same(const Op& fused, const Op& composite, const Inputs& inputs) {
+    Inputs low, high, grads;
+    for (const at::Tensor& t : inputs) {
+      low.push_back(t.clone().set_requires_grad(t.is_floating_point()));
+      high.push_back((t.is_floating_point() ? t.to(at::kDouble) : t)
+                         .clone()
+                         .set_requires_grad(t.is_floating_point()));
+    }
+    const Inputs got = fused(low), expected = composite(high);
+    ASSERT_EQ(got.size(), expected.size());
+    Inputs weights, wide_weights;
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(got[i].sizes(), expected[i].sizes());
+      expect_close(got[i], expected[i], "output " + std::to_string(i));
+      weights.push_back(at::randn(got[i].sizes(), at::kDouble).to(got[i].scalar_type()));
+      wide_weights.push_back(weights.back().to(at::kDouble));
+    }
+    torch::autograd::backward(got, weights);
+    torch::autograd::backward(expected, wide_weights);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!inputs[i].is_floating_point()) continue;
+      ASSERT_TRUE(low[i].grad().defined());
+      EXPECT_EQ(low[i].grad().scalar_type(), low[i].scalar_type());
+      expect_close(low[i].grad(), high[i].grad(), "gradient " + std::to_string(i));
+    }
+  }
+
+  void expect_close(const at::Tensor& got, const at::Tensor& expected, const std::string& what) {
+    const double error =
+        ((got.to(at::kDouble) - expected).abs().max() / expected.abs().max()).item<double>();
+    EXPECT_LE(error, tolerance(GetParam())) << what;
+  }
+};
+
+TEST_P(OpsTest, LinearsAgree) {
+  expect_same(
+      [](const Inputs& t) {
+        return ops::linears(t[0], {t[1], t[2], t[3]});
+      },
+      [](const Inputs& t) {
+        return ops::composite::linears(t[0], {t[1], t[2], t[3]});
+      },
+      {random({2, 3, 8}), random({8, 8}), random({4, 8}), random({5, 8})});
+}
+
+// As on a processor without AVX-512.
+TEST_P(OpsTest, ProductsAgreeWithoutOneDnn) {
+  at::globalContext().setUserEnabledMkldnn(false);
+  expect_same(
+      [](const Inputs& t) {
+        Inputs out = ops::linears(t[0], {t[1], t[2]});
+        out.push_back(ops::linear_add(t[3], out[1], t[4]));
+        return out;
+      },
+      [](const Inputs& t) {
+        Inputs out = ops::composite::linears(t[0], {t[1], t[2]});
+        out.push_back(ops::composite::linear_add(t[3], out[1], t[4]));
+        return out;
+      },
+      {random({2, 3, 8}), random({8, 8}), random({4, 8}), random({2, 3, 6}), random({6, 4})});
+  at::globalContext().setUserEnabledMkldnn(true);
+}
+
+TEST_P(OpsTest, LinearAddAgrees) {
+  expect_same([](const Inputs& t) { return Inputs{ops::linear_add(t[0], t[1], t[2])}; },
+              [](const Inputs& t) { return Inputs{ops::composite::linear_add(t[0], t[1], t[2])}; },
+              {random({2, 3, 6}), random({2, 3, 8}), random({6, 8})});
+}
+
+// The residual is also the input: its gradient comes along two ways.
+TEST_P(OpsTest, LinearAddAgreesWhenTheResidualIsTheInput) {
+  expect_same([](const Inputs& t) { return Inputs{ops::linear_add(t[0], t[0], t[1])}; },
+              [](const Inputs& t) { return Inputs{ops::composite::linear_add(t[0], t[0], t[1])}; },
+              {random({2, 3, 8}), random({8, 8})});
+}
+
+// One row is used 500 times: sums in bf16 would lose most of its gradient.
+TEST_P(OpsTest, EmbeddingAgrees) {
+  const at::Tensor ids = at::cat({at::arange(7), at::full({499}, 3, at::kLong)}).view({2, 253});
+  const at::Tensor weight = random({7, 6});
+  expect_same([&](const Inputs& t) { return Inputs{ops::embedding(t[0], ids)}; },
+              [&](const Inputs& t) { return Inputs{ops::composite::embedding(t[0], ids)}; },
+              {weight});
+  const at::Tensor leaf = weight.clone().set_requires_grad(true);
+  torch::autograd::backward({ops::embedding(leaf, ids)}, {at::ones({2, 253, 6}, GetParam())});
+  EXPECT_EQ(leaf.grad()[3][0].item<double>(), 500);
+}
+
+TEST_P(OpsTest, RmsNormAgrees) {
+  expect_same([](const Inputs& t) { return Inputs{ops::rms_norm(t[0], t[1], 1e-5)}; },
+              [](const Inputs& t) { return Inputs{ops::composite::rms_norm(t[0], t[1], 1e-5)}; },
+              {random({2, 3, 50}), random({50})});
+}
+
+TEST_P(OpsTest, RotaryAgrees) {
+  const at::Tensor angle =
+      at::randn({2, 5, 3}, GetParam() == at::kDouble ? at::kDouble : at::kFloat);
+  expect_same([&](const Inputs& t) { return Inputs{ops::rotary(t[0], angle.cos(), angle.sin())}; },
+              [&](const Inputs& t) {
+                return Inputs{ops::composite::rotary(t[0], angle.cos(), angle.sin())};
+              },
+              {random({2, 5, 4, 6})});
+}
+
+TEST_P(OpsTest, SwigluAgrees) {
+  expect_same([](const Inputs& t) { return Inputs{ops::swiglu(t[0], t[1])}; },
+              [](const Inputs& t) { return Inputs{ops::composite::swiglu(t[0], t[1])}; },
+              {random({2, 3, 33}, 3), random({2, 3, 33})});
+}
+
+TEST_P(OpsTest, CausalAttentionAgrees) {
+  expect_same(
+      [](const Inputs& t) { return Inputs{ops::causal_attention(t[0], t[1], t[2])}; },
+      [](const Inputs& t) { return Inputs{ops::composite::causal_attention(t[0], t[1], t[2])}; },
+      {random({2, 19, 6, 10}), random({2, 19, 2, 10}), random({2, 19, 2, 10})});
+}
+
+TEST_P(OpsTest, CrossEntropyAgrees) {
+  const at::Tensor targets = at::tensor({3, 0, -100, 49, 7, -100}, at::kLong).view({2, 3});
+  expect_same(
+      [&](const Inputs& t) { return Inputs{ops::cross_entropy_sum(t[0], targets)}; },
+      [&](const Inputs& t) { return Inputs{ops::composite::cross_entropy_sum(t[0], targets)}; },
+      {random({2, 3, 50}, 3)});
+}
+
+// What the threads of the kernel do, one after the other; backward turns the other way.
+template <class T>
+at::Tensor turned(const at::Tensor& x, const at::Tensor& angle, float sign) {
+  const at::Tensor out = at::empty_like(x), cos = angle.cos(), sin = angle.sin();
+  const Rotation<T> rotation{x.const_data_ptr<T>(),
+                             cos.const_data_ptr<float>(),
+                             sin.const_data_ptr<float>(),
+                             out.mutable_data_ptr<T>(),
+                             x.size(0) * x.size(1),
+                             x.size(2),
+                             x.size(3) / 2,
+                             sign};
+  for (int64_t pair = 0; pair < rotation.pairs(); ++pair) rotation.turn(pair);
+  return out;
+}
+
+TEST_P(OpsTest, DeviceRotaryAgreesThereAndBack) {
+  if (GetParam() == at::kDouble) GTEST_SKIP() << "the kernel has no fp64; the composition takes it";
+  const at::Tensor x = random({2, 5, 4, 6}), angle = at::randn({2, 5, 3});
+  const auto turn = [&](const at::Tensor& t, float sign) {
+    return GetParam() == at::kFloat ? turned<float>(t, angle, sign)
+                                    : turned<at::BFloat16>(t, angle, sign);
+  };
+  const at::Tensor there = turn(x, 1);
+  expect_close(there, ops::composite::rotary(x.to(at::kDouble), angle.cos(), angle.sin()), "there");
+  expect_close(turn(there, -1), x.to(at::kDouble), "back");
+}
+
+TEST_P(OpsTest, DeviceSwigluAgrees) {
+  expect_same([](const Inputs& t) { return Inputs{ops::device::swiglu(t[0], t[1])}; },
+              [](const Inputs& t) { return Inputs{ops::composite::swiglu(t[0], t[1])}; },
+              {random({2, 3, 33}, 3), random({2, 3, 33})});
+}
+
+TEST_P(OpsTest, DeviceCrossEntropyAgreesInAnyParts) {
+  const at::Tensor targets =
+      at::tensor({3, 0, -100, 49, 7, -100, 1, 2, -100, -100}, at::kLong).view({2, 5});
+  for (const int64_t most : {1, 50, 149, 150, 1000}) {
+    expect_same(
+        [&](const Inputs& t) {
+          return Inputs{ops::device::cross_entropy_sum(t[0], targets, most)};
+        },
+        [&](const Inputs& t) { return Inputs{ops::composite::cross_entropy_sum(t[0], targets)}; },
+        {random({2, 5, 50}, 3)});
+  }
+}
+
+// Meta tensors have no values: who looks at one, which on a device would mean to wait for it,
+// fails.
+TEST(Ops, OfADeviceLookAtNoValue) {
+  const auto meta = [](at::IntArrayRef shape, at::ScalarType type = at::kFloat) {
+    return at::zeros(shape, at::TensorOptions(at::kMeta).dtype(type));
+  };
+  const at::Tensor weight = meta({16, 16}).set_requires_grad(true), angle = meta({2, 5, 4});
+  const at::Tensor ids = meta({2, 5}, at::kLong);
+  const at::Tensor x = ops::rms_norm(meta({2, 5, 16}), weight[0], 1e-5);
+  const at::Tensor q = ops::linears(x, {weight})[0].view({2, 5, 2, 8});
+  const at::Tensor h = ops::linear_add(x, ops::rotary(q, angle, angle).flatten(2), weight);
+  ops::device::cross_entropy_sum(ops::device::swiglu(h, x), ids).backward();
+  EXPECT_EQ(weight.grad().sizes(), weight.sizes());
+}
+
+TEST_P(OpsTest, TakesInputsOfAnyLayout) {
+  expect_same(
+      [](const Inputs& t) { return ops::linears(t[0].transpose(0, 1), {t[1].t()}); },
+      [](const Inputs& t) { return ops::composite::linears(t[0].transpose(0, 1), {t[1].t()}); },
+      {random({2, 3, 8}), random({8, 5})});
+  expect_same(
+      [](const Inputs& t) { return Inputs{ops::rms_norm(t[0].transpose(0, 1), t[1], 1e-5)}; },
+      [](const Inputs& t) {
+        return Inputs{ops::composite::rms_norm(t[0].transpose(0, 1), t[1], 1e-5)};
+      },
+      {random({2, 3, 8}), random({8})});
+  expect_same(
+      [](const Inputs& t) { return Inputs{ops::swiglu(t[0].transpose(0, 1), t[1])}; },
+      [](const Inputs& t) { return Inputs{ops::composite::swiglu(t[0].transpose(0, 1), t[1])}; },
+      {random({4, 3}), random({3, 4})});
+}
+
+INSTANTIATE_TEST_SUITE_P(Types,
+                         OpsTest,
+                         ::testing::Values(at::kDouble, at::kFloat, at::kBFloat16),
+                         [](const auto& info) { return std::string(c10::toString(info.param)); });
+
+TEST(Ops, RefuseTargetsOutsideTheVocabulary) {
+  const at::Tensor logits = at::zeros({2, 5});
+  try {
+    ops::cross_entropy_sum(logits, at::tensor({1, 5}, at::kLong));
+    FAIL() << "nothing was thrown";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), YOKE_INVALID_ARGUMENT);
+    EXPECT_THAT(e.what(), HasSubstr("target 5 at element 1; allowed: 0 to 4"));
+  }
+}
+
+TEST(Ops, FuseOnlyPlainTensorsInCpuMemory) {
+  const at::Tensor plain = at::zeros({2, 4});
+  EXPECT_TRUE(ops::fused::takes({&plain}));
+  const at::Tensor meta = at::zeros({2, 4}, at::kMeta), integer = at::zeros({2, 4}, at::kLong),
+                   other = at::zeros({2, 4}, at::kDouble);
+  EXPECT_FALSE(ops::fused::takes({&meta}));
+  EXPECT_FALSE(ops::fused::takes({&integer}));
+  EXPECT_FALSE(ops::fused::takes({&plain, &other}));
+  auto wrapper = c10::make_intrusive<c10::TensorImpl>(
+      c10::DispatchKeySet(c10::DispatchKey::CPU), plain.dtype(), plain.device());
+  wrapper->set_sizes_contiguous({2, 4});
+  const at::Tensor without_storage(std::move(wrapper));
+  EXPECT_FALSE(ops::fused::takes({&plain, &without_storage}));
+}
+
+// Output and gradients of every operator, on inputs large enough to be split.
+std::vector<at::Tensor> everything(int threads) {
+  at::set_num_threads(threads);
+  at::manual_seed(3);
+  const at::Tensor x = at::randn({4, 300, 4, 32}).set_requires_grad(true);
+  const at::Tensor w = at::randn({128}).set_requires_grad(true);
+  const at::Tensor angle = at::randn({4, 300, 16}), targets = at::randint(128, {4, 300}, at::kLong);
+  const at::Tensor y = ops::rotary(x, angle.cos(), angle.sin());
+  const at::Tensor z = ops::rms_norm(ops::causal_attention(y, x, y), w, 1e-5);
+  const at::Tensor loss = ops::cross_entropy_sum(ops::swiglu(z, x.flatten(2)), targets);
+  loss.backward();
+  return {y.detach(), z.detach(), loss.detach(), x.grad(), w.grad()};
+}
+
+TEST(Ops, GiveTheSameBitsOnAnyNumberOfThreads) {
+  const auto one = everything(1), four = everything(4);
+  at::set_num_threads(1);
+  for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(one[i].equal(four[i])) << i;
+}
+
+// The composition must not land on the quadratic path.
+TEST(Ops, LeaveLongSequencesToFlashAttention) {
+  const at::Tensor q = at::zeros({1, 4, 32, 8}), k = at::zeros({1, 2, 32, 8});
+  EXPECT_EQ(at::_fused_sdp_choice(q, k, k, {}, 0.0, true, std::nullopt, true),
+            static_cast<int64_t>(sdp::SDPBackend::flash_attention));
+  const int64_t longer = ops::fused::kLongestAttention + 1;
+  const at::Tensor x = at::randn({1, longer, 2, 8});
+  const at::Tensor both =
+      ops::causal_attention(x, x, x) - ops::composite::causal_attention(x, x, x);
+  EXPECT_EQ(both.abs().max().item<double>(), 0);
+}
+
+}  // namespace
+}  // namespace yoke
