@@ -1,0 +1,58 @@
+// Texts for messages: parts joined into one string, and printf into a string. No LibTorch.
+#pragma once
+
+#include <array>
+#include <charconv>
+#include <cstdarg>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace yoke {
+
+namespace detail {
+
+inline void append(std::string& text, std::string_view part) {
+  text += part;
+}
+inline void append(std::string& text, char part) {
+  text += part;
+}
+// Numbers are written as std::to_chars writes them: integers in decimal, floating-point numbers with
+// the fewest digits that read back as the same value.
+template <class Number, class = std::enable_if_t<std::is_arithmetic_v<Number>>>
+void append(std::string& text, Number number) {
+  static_assert(!std::is_same_v<Number, bool>, "write out the word that a flag means");
+  std::array<char, 64> digits;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
+  text.append(digits.data(), end);
+}
+
+}  // namespace detail
+
+// Returns its arguments, one after the other, as one string. Each is a string, a string_view, a C
+// string, a char or a number:
+//
+//   throw Error(YOKE_INVALID_ARGUMENT, concat("step ", step, " is not the one after ", last));
+template <class... Parts>
+std::string concat(const Parts&... parts) {
+  std::string text;
+  (detail::append(text, parts), ...);
+  return text;
+}
+
+// Returns what printf would print, for numbers that need a width or a precision.
+[[gnu::format(printf, 1, 2)]] inline std::string string_printf(const char* format, ...) {
+  std::va_list args, again;
+  va_start(args, format);
+  va_copy(again, args);
+  const int size = std::vsnprintf(nullptr, 0, format, args);
+  va_end(args);
+  std::string text(size > 0 ? static_cast<size_t>(size) : 0, '\0');
+  std::vsnprintf(text.data(), text.size() + 1, format, again);
+  va_end(again);
+  return text;
+}
+
+}  // namespace yoke
