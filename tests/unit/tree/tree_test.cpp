@@ -1,70 +1,59 @@
-// Who may include whom, and what no file may contain (CONTRIBUTING.md).
+// Checks this repository against the rules of CONTRIBUTING.md.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <regex>
 #include <string>
-#include <vector>
 
+#include "tests/unit/tree/rules.hpp"
+
+namespace yoke::tree {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct Line {
-  std::string where;  // file:line, relative to the repository
-  std::string text;
-};
-
-fs::path source() {
+Path source() {
   return std::getenv("YOKE_SOURCE");
 }
 
-std::vector<Line> lines_of(const std::string& folder, const std::regex& names) {
-  std::vector<Line> lines;
-  if (!fs::exists(source() / folder)) return lines;
-  for (const auto& entry : fs::recursive_directory_iterator(source() / folder)) {
-    if (!entry.is_regular_file() || !std::regex_search(entry.path().filename().string(), names))
-      continue;
-    std::ifstream in(entry.path());
-    std::string text;
-    for (int n = 1; std::getline(in, text); ++n) {
-      lines.push_back(
-          {fs::relative(entry.path(), source()).string() + ":" + std::to_string(n), text});
-    }
-  }
-  return lines;
+std::string text_of(const Path& file) {
+  std::ifstream in(file);
+  return {std::istreambuf_iterator<char>(in), {}};
 }
 
-const std::regex kCode(R"(\.(c|cpp|h|hpp|cu)$)");
-
-std::vector<std::string> breaches(const std::string& folder, const std::regex& forbidden) {
-  std::vector<std::string> found;
-  for (const Line& line : lines_of(folder, kCode)) {
-    if (std::regex_search(line.text, forbidden)) found.push_back(line.where + ": " + line.text);
-  }
-  return found;
-}
-
-void expect_none(const std::vector<std::string>& found) {
+void expect_none(const Violations& found) {
   for (const std::string& f : found) ADD_FAILURE() << f;
 }
 
 TEST(Tree, TheContractIncludesOnlyStddefAndStdint) {
+  const std::string text = text_of(source() / "sdk/include/yoke/parallel_backend.h");
+  const std::regex include(R"(#include[^\n]*)");
   std::vector<std::string> includes;
-  for (const Line& line : lines_of("sdk/include/yoke", std::regex("^parallel_backend.h$"))) {
-    if (line.text.rfind("#include", 0) == 0) includes.push_back(line.text);
-  }
+  for (std::sregex_iterator it(text.begin(), text.end(), include), end; it != end; ++it)
+    includes.push_back(it->str());
   EXPECT_EQ(includes, (std::vector<std::string>{"#include <stddef.h>", "#include <stdint.h>"}));
 }
 
 TEST(Tree, SdkIncludesNothingOfCoreOrPlugins) {
-  expect_none(breaches("sdk", std::regex(R"rx(#include\s+"(core|plugins|tests)/)rx")));
+  expect_none(
+      lines_matching(source(), "sdk", std::regex(R"rx(#include\s+"(core|plugins|tests)/)rx")));
 }
 
 TEST(Tree, CoreIncludesNoPluginAndNoTest) {
-  expect_none(breaches("core", std::regex(R"rx(#include\s+"(plugins|tests|bench)/)rx")));
+  expect_none(
+      lines_matching(source(), "core", std::regex(R"rx(#include\s+"(plugins|tests|bench)/)rx")));
+}
+
+TEST(Tree, FoldersOfCoreIncludeOnlyWhatIsBelowThem) {
+  expect_none(upward_includes(source()));
+}
+
+TEST(Tree, FoldersOfCoreHaveFewArrows) {
+  const auto arrows = folder_arrows(source());
+  EXPECT_LE(arrows.size(), 70u) << "folders of core/ that include each other, directly";
+  EXPECT_GE(arrows.size(), 40u) << "too few to be true: does the scan still find includes?";
 }
 
 TEST(Tree, CoreAndSdkNameNoPlugin) {
@@ -75,8 +64,8 @@ TEST(Tree, CoreAndSdkNameNoPlugin) {
   }
   ASSERT_FALSE(names.empty());
   const std::regex forbidden("\\b(" + names + ")\\b");
-  expect_none(breaches("core", forbidden));
-  expect_none(breaches("sdk", forbidden));
+  expect_none(lines_matching(source(), "core", forbidden));
+  expect_none(lines_matching(source(), "sdk", forbidden));
 }
 
 TEST(Tree, PluginsIncludeOnlyTheirOwnFolderAndTheSdk) {
@@ -84,16 +73,16 @@ TEST(Tree, PluginsIncludeOnlyTheirOwnFolderAndTheSdk) {
     if (!entry.is_directory()) continue;
     const std::string name = entry.path().filename().string();
     expect_none(
-        breaches("plugins/" + name,
-                 std::regex(R"rx(#include\s+"(core/|tests/|plugins/(?!)rx" + name + "/))")));
+        lines_matching(source(),
+                       "plugins/" + name,
+                       std::regex(R"rx(#include\s+"(core/|tests/|plugins/(?!)rx" + name + "/))")));
   }
 }
 
 TEST(Tree, NoFileSeesBothLibTorchAndSpdlog) {
   for (const auto& entry : fs::recursive_directory_iterator(source() / "core")) {
     if (!entry.is_regular_file()) continue;
-    std::ifstream in(entry.path());
-    const std::string text((std::istreambuf_iterator<char>(in)), {});
+    const std::string text = text_of(entry.path());
     const bool torch = std::regex_search(text, std::regex(R"(#include\s+[<"](ATen|torch|c10)/)"));
     const bool spdlog = std::regex_search(text, std::regex(R"(#include\s+[<"](spdlog|fmt)/)"));
     EXPECT_FALSE(torch && spdlog) << entry.path();
@@ -101,8 +90,7 @@ TEST(Tree, NoFileSeesBothLibTorchAndSpdlog) {
 }
 
 TEST(Tree, TheTourOfTheReadmeNamesFilesThatExist) {
-  std::ifstream in(source() / "README.md");
-  const std::string text((std::istreambuf_iterator<char>(in)), {});
+  const std::string text = text_of(source() / "README.md");
   const std::regex step(R"(\n[1-9]\. `([^`]+)`)");
   int count = 0;
   for (std::sregex_iterator it(text.begin(), text.end(), step), end; it != end; ++it, ++count) {
@@ -111,4 +99,27 @@ TEST(Tree, TheTourOfTheReadmeNamesFilesThatExist) {
   EXPECT_EQ(count, 7);
 }
 
+TEST(Tree, AvoidedWordsDoNotComeBack) {
+  expect_none(avoided_words(source()));
+}
+
+TEST(Tree, DocumentsThatCommentsNameExist) {
+  expect_none(missing_documents(source()));
+}
+
+TEST(Tree, FilesAreShort) {
+  expect_none(long_files(source()));
+}
+
+TEST(Tree, FunctionsAreShortAndTakeFewParameters) {
+  if (!has_program("ctags")) GTEST_SKIP() << "no ctags; scripts/setup installs it";
+  expect_none(large_functions(source()));
+}
+
+TEST(Tree, EveryFileIsFormatted) {
+  if (!has_program("clang-format")) GTEST_SKIP() << "no clang-format; scripts/setup installs it";
+  expect_none(unformatted_files(source()));
+}
+
 }  // namespace
+}  // namespace yoke::tree

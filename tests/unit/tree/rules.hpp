@@ -1,0 +1,54 @@
+// The rules of CONTRIBUTING.md that a program can check. Each function reads the tree below `root` and returns
+// one line for each violation, which names the file.
+#pragma once
+
+#include <filesystem>
+#include <regex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace yoke::tree {
+
+using Violations = std::vector<std::string>;
+using Path = std::filesystem::path;
+
+// Lines below root/folder that match `forbidden`, in the C, C++ and CUDA files.
+Violations lines_matching(const Path& root, const std::string& folder, const std::regex& forbidden);
+
+// The folders of core/, from the bottom up: a file may include its own folder and those to the left.
+// "core" is the root of core/, with train.cpp and main.cpp.
+extern const std::vector<std::string> kFolderOrder;
+
+// Includes that point to the right of kFolderOrder, or to a folder that it does not name. With no
+// such include there is no circle between folders.
+Violations upward_includes(const Path& root);
+
+// Pairs (from, to) of folders of core/ such that a file of `from` includes a file of `to`.
+std::vector<std::pair<std::string, std::string>> folder_arrows(const Path& root);
+
+// Lines of sources and documents that contain a word of the table "Avoided words" in
+// CONTRIBUTING.md. A row is a regular expression between backticks; it stands for whole words, with
+// or without a capital.
+Violations avoided_words(const Path& root);
+
+// Files of more than kMaxFileLines lines.
+inline constexpr int kMaxFileLines = 400;
+Violations long_files(const Path& root);
+
+// Functions of more than kMaxFunctionLines lines or kMaxParameters parameters, found by ctags.
+// Numeric kernels may have more parameters: a tensor is a pointer and its sizes there.
+inline constexpr int kMaxFunctionLines = 60;
+inline constexpr int kMaxParameters = 6;
+Violations large_functions(const Path& root);
+
+// Files that clang-format would change.
+Violations unformatted_files(const Path& root);
+
+// Lines of sources that name a Markdown file which exists neither below the root nor beside them.
+Violations missing_documents(const Path& root);
+
+// Whether `program` can be started.
+bool has_program(const std::string& program);
+
+}  // namespace yoke::tree
