@@ -285,7 +285,7 @@ class Diloco final : public yoke::Backend {
     const std::string name(Options(args.options, args.num_options).string("inner"));
     if (name == "diloco")
       return report.refuse("diloco.inner", name, "another backend", "one level is enough");
-    if (!settle_workers(plan, report)) return;
+    if (!resolve_workers(plan, report)) return;
     const YokePlan asked = plan;
     plan = inner_plan(asked);
     const int before = report.count();
@@ -307,7 +307,7 @@ class Diloco final : public yoke::Backend {
 
  private:
   // Workers: dp_degree, or as many as the other degrees leave ranks for.
-  static bool settle_workers(YokePlan& plan, yoke::PlanReport& report) {
+  static bool resolve_workers(YokePlan& plan, yoke::PlanReport& report) {
     int32_t& workers = plan.degree[YOKE_DP_REPLICATE];
     if (workers == 0)
       workers = static_cast<int32_t>(
