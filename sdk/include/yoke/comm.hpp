@@ -2,9 +2,10 @@
 // the host's device. No LibTorch.
 //
 //   const yoke::Comm ranks(host, YOKE_AXIS_BIT(YOKE_DP_REPLICATE), "reduce");  // in init
+//
 //   yoke::Work work = ranks.all_reduce(gradients);                             // in step
-//   ...                                                                        // computes meanwhile
-//   work.wait();
+//   ...                                                                        // other work
+//   work.wait();                                                               // summed now
 //
 // Every operation is collective over the ranks of its Comm: all of them issue the same operations,
 // with the same counts and dtypes, in the same order. Operations throw Error: UNAVAILABLE if a peer
@@ -23,8 +24,8 @@
 
 namespace yoke {
 
-// A collective operation in flight. Its memory must stay alive and untouched until wait() returns
-// or the Work is destroyed. Movable, not copyable; one thread at a time.
+// A Work is a collective operation in flight. Its memory must stay alive and untouched until wait()
+// returns or the Work is destroyed. Movable, not copyable; one thread at a time.
 //
 // The destructor waits too, and ignores an error: a Work that goes out of scope, for example while
 // an exception unwinds the stack, never leaves an operation behind that still writes into freed
@@ -35,8 +36,11 @@ class Work {
   Work() = default;  // an operation that is complete
   // Takes over `work`, which an operation of `service` has returned.
   Work(const YokeCollectives* service, YokeWork* work) : service_(service), work_(work) {}
+  // The other Work is complete afterwards.
   Work(Work&& other) noexcept
       : service_(other.service_), work_(std::exchange(other.work_, nullptr)) {}
+  // Exchanges the two: the former operation of this Work is waited for by the destructor of
+  // `other`.
   Work& operator=(Work&& other) noexcept {
     std::swap(service_, other.service_);
     std::swap(work_, other.work_);
@@ -57,8 +61,9 @@ class Work {
   YokeWork* work_ = nullptr;  // NULL = complete
 };
 
-// A communicator: the ranks along some axes, for one sequence of operations. A small handle that
-// may be copied; valid until the context of the backend is destroyed. One thread at a time.
+// A Comm is a communicator: the ranks along some axes, for one sequence of operations. A small
+// handle that may be copied; valid until the context of the backend is destroyed. One thread at a
+// time.
 //
 // A default Comm, and every Comm of a world of one rank, is this rank alone. all_reduce and
 // broadcast then do nothing; all_gather and reduce_scatter copy the input to the output. That copy
@@ -99,6 +104,8 @@ class Comm {
 
   // Returns the sums of a few numbers over the ranks, and waits for them. Only where
   // YokeHost.device is the CPU; throws Error(UNIMPLEMENTED) elsewhere.
+  //
+  //   const auto [loss, targets] = ranks.sum<2>({own_loss, own_targets});
   template <size_t N>
   std::array<double, N> sum(std::array<double, N> values) const {
     require_cpu("Comm::sum");
