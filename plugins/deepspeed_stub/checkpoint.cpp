@@ -49,7 +49,9 @@ void visit_state(const YokeCheckpointArgs& args,
   step.kind = view("step");
   step.count = step.run = 1;
   step.replica = replicas.step;
-  show(args, step, {&optimizer.last_step(), 1, YOKE_I64}, {YOKE_DEVICE_CPU, 0});
+  int64_t last_step = optimizer.last_step();
+  show(args, step, {&last_step, 1, YOKE_I64}, {YOKE_DEVICE_CPU, 0});
+  if (args.op == YOKE_CHECKPOINT_LOAD) optimizer.restore(last_step);
 }
 
 }  // namespace yoke::deepspeed_stub

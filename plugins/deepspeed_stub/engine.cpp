@@ -78,7 +78,7 @@ YokeStepResult Engine::step(const YokeStepArgs& args) {
   reduce_totals(batch.token_weight, training);
   if (training) update(args.step, args.lr);
   const StepTotals totals = read_totals(batch.token_weight);
-  if (training && totals.update != 0) optimizer_.end_step();
+  if (training && totals.update != 0) optimizer_.commit();
 
   YokeStepResult result{};
   result.header = YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT);

@@ -11,15 +11,16 @@ class Optimizer {
   // The moments are zeroes of the master's dtype.
   Optimizer(const YokeOptimizer& config, const Setup& setup, const Store& store);
 
-  // For the updates of one step: its number and its rate.
+  // Sets the number and the rate of the step whose updates follow.
   void begin_step(int64_t step, double lr);
   // Updates elements [begin, begin + count) of the store from the same ones of `gradient`, if
   // *totals, in memory of the device, allows it.
   void update(const Span& gradient, int64_t begin, int64_t count, const StepTotals* totals) const;
-  // The updates of this step took place.
-  void end_step() { last_step_ = step_; }
+  // The updates of this step took place: it becomes last_step().
+  void commit() { last_step_ = step_; }
 
-  int64_t& last_step() { return last_step_; }
+  int64_t last_step() const { return last_step_; }  // last committed step; 0 = none
+  void restore(int64_t last_step) { last_step_ = last_step; }
   const Span& exp_avg() const { return exp_avg_.span(); }
   const Span& exp_avg_sq() const { return exp_avg_sq_.span(); }
   int64_t bytes() const { return exp_avg_.bytes() + exp_avg_sq_.bytes(); }

@@ -39,8 +39,10 @@ void visit_state(const YokeCheckpointArgs& args,
   step.dtype = YOKE_I64;
   step.count = step.run = 1;
   step.replica = rank;
-  const FlatView value(&optimizer.step(), 1, YOKE_I64);
+  int64_t last_step = optimizer.last_step();
+  const FlatView value(&last_step, 1, YOKE_I64);
   show(args, step, value.get());
+  if (args.op == YOKE_CHECKPOINT_LOAD) optimizer.restore(last_step);
 }
 
 }  // namespace yoke::accelerate_compat

@@ -41,16 +41,16 @@ Optimizer::Optimizer(const YokeOptimizer& config, const Parameters& parameters)
 }
 
 void Optimizer::update(int64_t step, double lr, double scale) {
-  step_ = step;
   for (const Group& group : groups_) {
     if (group.members.empty()) continue;
     if (config_.kind == YOKE_ADAMW) {
-      adamw(group, lr, scale);
+      adamw(group, step, lr, scale);
     } else {
       sgd(group, lr, scale);
     }
   }
   parameters_.publish();
+  last_step_ = step;
 }
 
 // In the type of the masters.
@@ -65,11 +65,11 @@ std::vector<at::Tensor> Optimizer::gradients(const Group& group, double scale) c
   return grads;
 }
 
-void Optimizer::adamw(const Group& group, double lr, double scale) const {
+void Optimizer::adamw(const Group& group, int64_t step, double lr, double scale) const {
   std::vector<at::Tensor> masters;
   masters.reserve(group.members.size());
   for (const size_t p : group.members) masters.push_back(parameters_.all()[p].master);
-  fp32_step_.fill_(step_);
+  fp32_step_.fill_(step);
   at::_fused_adamw_(masters,
                     gradients(group, scale),
                     pick(moments_[0], group.members),

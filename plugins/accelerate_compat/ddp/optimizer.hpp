@@ -23,7 +23,8 @@ class Optimizer {
   // Kinds of its moments, and the values of one for a parameter by its index; undefined if frozen.
   const std::vector<std::string>& kinds() const { return kinds_; }
   at::Tensor moment(size_t kind, size_t parameter) const { return moments_[kind][parameter]; }
-  int64_t& step() { return step_; }  // of the last update; 0 = none
+  int64_t last_step() const { return last_step_; }  // step of the last update; 0 = none
+  void restore(int64_t last_step) { last_step_ = last_step; }
   int64_t bytes() const;
 
  private:
@@ -33,7 +34,7 @@ class Optimizer {
     double weight_decay;
   };
   std::vector<at::Tensor> gradients(const Group& group, double scale) const;
-  void adamw(const Group& group, double lr, double scale) const;
+  void adamw(const Group& group, int64_t step, double lr, double scale) const;
   void sgd(const Group& group, double lr, double scale) const;
 
   const YokeOptimizer config_;
@@ -42,7 +43,7 @@ class Optimizer {
   std::vector<std::vector<at::Tensor>> moments_;  // by kind, then by parameter
   std::vector<Group> groups_;
   at::Tensor fp32_step_;  // a scalar, as the kernel wants it: exact up to 16 million steps
-  int64_t step_ = 0;
+  int64_t last_step_ = 0;
 };
 
 }  // namespace yoke::accelerate_compat
