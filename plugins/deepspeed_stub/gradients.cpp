@@ -14,8 +14,8 @@ Gradients::Gradients(const Setup& setup, std::vector<Bucket> buckets, bool every
     : setup_(setup),
       buckets_(std::move(buckets)),
       passing_(buckets_.size()),
-      arriving_(buckets_.size()),
       every_micro_(every_micro),
+      received_(buckets_.size()),
       bucket_of_(setup.spec.params.size(), buckets_.size()),
       fresh_(setup.spec.params.size()),
       awaited_(buckets_.size()) {
@@ -27,7 +27,7 @@ Gradients::Gradients(const Setup& setup, std::vector<Bucket> buckets, bool every
 void Gradients::begin_step(int64_t micros) {
   reductions_.clear();  // of a failed step
   for (Array& array : passing_) array = Array();
-  for (Array& array : arriving_) array = Array();
+  for (Array& array : received_) array = Array();
   micros_left_ = micros;
   first_micro_ = true;
 }
@@ -72,6 +72,8 @@ void Gradients::finish_oldest() {
   reductions_.pop_front();
   oldest.work.wait();
   finish(oldest.bucket);
+  passing_[oldest.bucket] = Array();
+  received_[oldest.bucket] = Array();
 }
 
 void Gradients::end_micro() {
@@ -96,6 +98,20 @@ void Gradients::store(const Span& values, const Span& place, const Rows& rows, b
 
 void Gradients::store(const Span& values, const Span& place, bool first) const {
   store(values, place, one_row(values.count), first);
+}
+
+void Gradients::accumulate(const Span& reduced, const Span& place) const {
+  store(reduced, place, first_micro_);
+}
+
+Span Gradients::receive_at(size_t bucket, const Span& place) {
+  if (first_micro_) return place;
+  received_[bucket] = Array::to_be_written(setup_.device, place.count, place.dtype);
+  return received_[bucket].span();
+}
+
+void Gradients::accumulate_received(size_t bucket, const Span& place) {
+  if (!first_micro_) store(received_[bucket].span(), place, false);
 }
 
 Work Gradients::reduce_scatter(const Span& all, const Span& own) const {
@@ -131,8 +147,9 @@ Span FlatGradients::norm_part() const {
   return memory_.sub(setup_.comms.reduce.rank() * layout_.slice(), layout_.slice());
 }
 
-bool FlatGradients::is_whole(const Bucket& bucket) const {
-  return bucket.begin == 0 && bucket.end == layout_.size();
+bool FlatGradients::is_scattered(const Bucket& bucket) const {
+  const bool is_whole = bucket.begin == 0 && bucket.end == layout_.size();
+  return setup_.settings.stage > 0 && setup_.settings.reduce_scatter && is_whole;
 }
 
 Span FlatGradients::bucket_memory(size_t bucket) {
@@ -151,31 +168,18 @@ void FlatGradients::put(size_t bucket, int64_t param, const Span& gradient, bool
 
 Work FlatGradients::start(size_t bucket) {
   const Span memory = bucket_memory(bucket);
-  const bool scatter =
-      setup_.settings.stage > 0 && setup_.settings.reduce_scatter && is_whole(buckets_[bucket]);
-  if (!scatter) return setup_.comms.reduce.all_reduce(memory);
-  if (setup_.settings.stage == 2 && !first_micro_) {
-    arriving_[bucket] = Array::to_be_written(setup_.device, layout_.slice(), setup_.gradient_dtype);
-    return reduce_scatter(memory, arriving_[bucket].span());
-  }
-  return reduce_scatter(memory, own_);
+  if (!is_scattered(buckets_[bucket])) return setup_.comms.reduce.all_reduce(memory);
+  return reduce_scatter(memory, setup_.settings.stage == 2 ? receive_at(bucket, own_) : own_);
 }
 
 void FlatGradients::finish(size_t bucket) {
   if (setup_.settings.stage != 2) return;
   const Bucket& b = buckets_[bucket];
-  const bool scatter = setup_.settings.reduce_scatter && is_whole(b);
-  if (scatter) {
-    if (!first_micro_) store(arriving_[bucket].span(), own_, false);
-  } else if (const int64_t begin = std::max(b.begin, range_.begin),
-             end = std::min(b.end, range_.end);
-             begin < end) {
-    const Span mine = passing_[bucket].sub(begin - b.begin, end - begin);
-    const Span place = own_.sub(begin - range_.begin, end - begin);
-    store(mine, place, first_micro_);
-  }
-  passing_[bucket] = Array();
-  arriving_[bucket] = Array();
+  if (is_scattered(b)) return accumulate_received(bucket, own_);
+  const int64_t begin = std::max(b.begin, range_.begin), end = std::min(b.end, range_.end);
+  if (begin >= end) return;
+  accumulate(passing_[bucket].sub(begin - b.begin, end - begin),
+             own_.sub(begin - range_.begin, end - begin));
 }
 
 // ---- SlicedGradients
@@ -201,20 +205,17 @@ void SlicedGradients::put(size_t bucket, int64_t param, const Span& gradient, bo
         first);
 }
 
-Work SlicedGradients::start(size_t bucket) {
+Span SlicedGradients::bucket_slices(size_t bucket) const {
   const Bucket& b = buckets_[bucket];
-  if (first_micro_) {
-    return reduce_scatter(passing_[bucket].span(), memory_.sub(b.begin, b.end - b.begin));
-  }
-  arriving_[bucket] = Array::to_be_written(setup_.device, b.end - b.begin, setup_.gradient_dtype);
-  return reduce_scatter(passing_[bucket].span(), arriving_[bucket].span());
+  return memory_.sub(b.begin, b.end - b.begin);
+}
+
+Work SlicedGradients::start(size_t bucket) {
+  return reduce_scatter(passing_[bucket].span(), receive_at(bucket, bucket_slices(bucket)));
 }
 
 void SlicedGradients::finish(size_t bucket) {
-  const Bucket& b = buckets_[bucket];
-  if (!first_micro_) store(arriving_[bucket].span(), memory_.sub(b.begin, b.end - b.begin), false);
-  passing_[bucket] = Array();
-  arriving_[bucket] = Array();
+  accumulate_received(bucket, bucket_slices(bucket));
 }
 
 }  // namespace yoke::deepspeed_stub

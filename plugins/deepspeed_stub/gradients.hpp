@@ -40,16 +40,21 @@ class Gradients {
   // Stores gradients at a place, or adds them, row by row.
   void store(const Span& values, const Span& place, const Rows& rows, bool first) const;
   void store(const Span& values, const Span& place, bool first) const;
+
+  // Adds a reduced micro-batch to the sum of a step, at `place` of the memory; the first one of a
+  // step is stored instead.
+  void accumulate(const Span& reduced, const Span& place) const;
+  // The same where a collective writes its result: at the place itself in the first micro-batch,
+  // else into an array of the bucket, which accumulate_received adds.
+  Span receive_at(size_t bucket, const Span& place);
+  void accumulate_received(size_t bucket, const Span& place);
   // To every rank its part of the sum.
   Work reduce_scatter(const Span& all, const Span& own) const;
 
   const Setup& setup_;
   const std::vector<Bucket> buckets_;
-  Array memory_;  // between steps
-  // By bucket, while it is filled and reduced: its gradients, and what of them this rank receives
-  // to add to those of earlier micro-batches.
-  std::vector<Array> passing_, arriving_;
-  bool first_micro_ = true;
+  Array memory_;                // between steps
+  std::vector<Array> passing_;  // by bucket: its gradients, while it is filled and reduced
 
  private:
   struct Reduction {
@@ -60,6 +65,8 @@ class Gradients {
   void finish_oldest();
 
   const bool every_micro_;
+  bool first_micro_ = true;        // of this step
+  std::vector<Array> received_;    // by bucket, while it is reduced: see receive_at
   std::vector<size_t> bucket_of_;  // by parameter
   std::vector<bool> fresh_;        // by parameter: nothing stored since the last reduction
   std::vector<int64_t> awaited_;   // by bucket: gradients until it is complete
@@ -83,7 +90,7 @@ class FlatGradients final : public Gradients {
   Work start(size_t bucket) override;
   void finish(size_t bucket) override;
   Span bucket_memory(size_t bucket);
-  bool is_whole(const Bucket& bucket) const;
+  bool is_scattered(const Bucket& bucket) const;
 
   FlatLayout layout_;
   FlatRange range_;  // of the flat buffer: what this rank updates
@@ -101,6 +108,7 @@ class SlicedGradients final : public Gradients {
   void put(size_t bucket, int64_t param, const Span& gradient, bool first) override;
   Work start(size_t bucket) override;
   void finish(size_t bucket) override;
+  Span bucket_slices(size_t bucket) const;
 
   SliceLayout layout_;
 };
