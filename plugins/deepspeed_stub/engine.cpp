@@ -71,7 +71,7 @@ YokeStepResult Engine::step(const YokeStepArgs& args) {
   const bool training = (args.flags & YOKE_STEP_FORWARD_ONLY) == 0;
   if (batch.num_micros == 0)
     throw Error(YOKE_INVALID_ARGUMENT, "step: the batch has no micro-batch");
-  loss_ = weight_ = 0;
+  loss_ = targets_ = 0;
   if (training) gradients_->begin_step(static_cast<int64_t>(batch.num_micros));
   for (uint64_t m = 0; m < batch.num_micros; ++m)
     run_micro_batch(*batch.micros[m], 1 / batch.token_weight, training);
@@ -83,7 +83,7 @@ YokeStepResult Engine::step(const YokeStepArgs& args) {
   YokeStepResult result{};
   result.header = YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT);
   result.loss_sum = totals.loss;
-  result.loss_weight = totals.weight;
+  result.loss_weight = totals.targets;
   result.grad_norm = training ? gradient_norm(totals.squared_norm) : kUnknown;
   return result;
 }
@@ -117,7 +117,7 @@ void Engine::forward(const YokeMicroBatch& micro, bool training) {
     blocks_[b].saved = out.saved;
     if (b + 1 == blocks_.size()) {
       loss_ += out.loss_sum;
-      weight_ += out.loss_weight;
+      targets_ += out.loss_weight;
     }
     if (!training && b > 0) blocks_[b - 1].carry.reset();
     weights_->release(static_cast<int64_t>(b));
@@ -162,12 +162,13 @@ void Engine::check_cancel() const {
 
 // One all-reduce per step for everything that every rank must know. What follows from it is decided
 // where it lies, so that the update of a CUDA device is issued without waiting for any of it.
-void Engine::reduce_totals(double token_weight, bool training) {
+void Engine::reduce_totals(double claimed_targets, bool training) {
   const Device& device = setup_.device;
-  device.kernels().set_totals(device.queue(), {loss_, weight_, 0, 1, 0}, totals());
+  device.kernels().set_totals(device.queue(), {loss_, targets_, 0, 1, 0}, totals());
   if (training) device.squared_norm(gradients_->norm_part(), &totals()->squared_norm);
   comms_.scalars.all_reduce(totals_.sub(0, 3)).wait();
-  if (training) device.kernels().judge(device.queue(), token_weight, config_.clip, totals());
+  if (training)
+    device.kernels().decide_update(device.queue(), claimed_targets, config_.clip, totals());
 }
 
 void Engine::update(int64_t step, double lr) {
@@ -179,13 +180,13 @@ void Engine::update(int64_t step, double lr) {
 
 // The one place where a step waits for a CUDA device; the last block of the model, whose loss is a
 // number of the host, waits too.
-StepTotals Engine::read_totals(double token_weight) const {
+StepTotals Engine::read_totals(double claimed_targets) const {
   StepTotals totals;
   setup_.device.download(totals_.span(), &totals);
-  if (weights_agree(totals.weight, token_weight)) return totals;
+  if (target_counts_agree(totals.targets, claimed_targets)) return totals;
   throw Error(YOKE_INVALID_ARGUMENT,
-              "the batch claims " + std::to_string(token_weight) + " targets, its losses have " +
-                  std::to_string(totals.weight));
+              "the batch claims " + std::to_string(claimed_targets) +
+                  " targets, but its losses cover " + std::to_string(totals.targets));
 }
 
 void Engine::checkpoint(const YokeCheckpointArgs& args) {

@@ -35,9 +35,9 @@ class Engine final : public Wrapped {
   void backward(double loss_grad);
   void drop_blocks();
   void check_cancel() const;
-  void reduce_totals(double token_weight, bool training);
+  void reduce_totals(double claimed_targets, bool training);
   void update(int64_t step, double lr);
-  StepTotals read_totals(double token_weight) const;
+  StepTotals read_totals(double claimed_targets) const;
   StepTotals* totals() const { return static_cast<StepTotals*>(totals_.span().data); }
 
   const YokeModel& model_;
@@ -52,8 +52,8 @@ class Engine final : public Wrapped {
   std::unique_ptr<Gradients> gradients_;
   Optimizer optimizer_;
   std::vector<BlockState> blocks_;
-  double loss_ = 0, weight_ = 0;  // that this rank has summed in the step under way
-  const Array totals_;            // one StepTotals, of the step under way
+  double loss_ = 0, targets_ = 0;  // that this rank has summed in the step under way
+  const Array totals_;             // one StepTotals, of the step under way
 };
 
 }  // namespace yoke::deepspeed_stub

@@ -32,7 +32,7 @@ class DeviceKernels {
             copy<uint32_t, uint32_t>,
             copy<uint64_t, uint64_t>,
             set_totals,
-            judge_totals};
+            decide_update};
   }
 
  private:
@@ -62,8 +62,8 @@ class DeviceKernels {
   static void set_totals(Queue* queue, const StepTotals& values, StepTotals* totals) {
     Launch::once(queue, SetTotals{values, totals});
   }
-  static void judge_totals(Queue* queue, double token_weight, double clip, StepTotals* totals) {
-    Launch::once(queue, JudgeTotals{token_weight, clip, totals});
+  static void decide_update(Queue* queue, double claimed, double clip, StepTotals* totals) {
+    Launch::once(queue, DecideUpdate{claimed, clip, totals});
   }
 };
 

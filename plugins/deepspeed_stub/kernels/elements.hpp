@@ -71,16 +71,16 @@ static inline YOKE_ANYWHERE T next_param(const Coefficients<T>& c, T param, T m,
   return c.keep * param - c.rate * m / (std::sqrt(v) * c.correct2 + c.eps);
 }
 
-// Is the weight that was summed the one that the batch claims?
-static inline YOKE_ANYWHERE bool weights_agree(double summed, double claimed) {
-  return std::fabs(summed - claimed) <= 1e-9 * summed;
+// Returns whether the losses cover as many targets as the batch claims.
+static inline YOKE_ANYWHERE bool target_counts_agree(double counted, double claimed) {
+  return std::fabs(counted - claimed) <= 1e-9 * counted;
 }
 
 // yoke::gradient_norm and yoke::clip_scale, where they cannot be called.
-static inline YOKE_ANYWHERE void judge(double token_weight, double clip, StepTotals& totals) {
+static inline YOKE_ANYWHERE void decide_update(double claimed, double clip, StepTotals& totals) {
   const double norm = std::sqrt(totals.squared_norm);
   totals.scale = clip > 0 && norm + 1e-6 > clip ? clip / (norm + 1e-6) : 1;
-  totals.update = std::isfinite(norm) && weights_agree(totals.weight, token_weight) ? 1 : 0;
+  totals.update = std::isfinite(norm) && target_counts_agree(totals.targets, claimed) ? 1 : 0;
 }
 
 }  // namespace yoke::deepspeed_stub

@@ -27,7 +27,7 @@ constexpr Rows one_row(int64_t count) {
 
 // What a step comes to, in memory of the device. The first three are summed over all ranks.
 struct StepTotals {
-  double loss, weight, squared_norm;
+  double loss, targets, squared_norm;
   double scale;    // of the gradients, by clipping
   int64_t update;  // 0 = the step changes nothing
 };
@@ -89,9 +89,9 @@ struct Kernels {
   RowKernel<uint64_t, uint64_t> copy_8;
 
   void (*set_totals)(Queue*, const StepTotals& values, StepTotals* totals);
-  // From the sums of all ranks: is there an update, with which scale? token_weight is what the
-  // weight must be.
-  void (*judge)(Queue*, double token_weight, double clip, StepTotals* totals);
+  // Sets scale and update from the sums of all ranks. There is no update unless the norm is finite
+  // and totals->targets is `claimed`, the number of targets of the batch.
+  void (*decide_update)(Queue*, double claimed, double clip, StepTotals* totals);
 };
 
 // What this machine's CPU can run, best last.

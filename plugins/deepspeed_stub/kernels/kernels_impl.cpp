@@ -110,8 +110,8 @@ void set_totals(Queue*, const StepTotals& values, StepTotals* totals) {
   *totals = values;
 }
 
-void judge_totals(Queue*, double token_weight, double clip, StepTotals* totals) {
-  judge(token_weight, clip, *totals);
+void decide_update(Queue*, double claimed, double clip, StepTotals* totals) {
+  deepspeed_stub::decide_update(claimed, clip, *totals);
 }
 
 }  // namespace
@@ -136,7 +136,7 @@ const Kernels YOKE_DEEPSPEED_KERNELS = {
     by_rows<copy<uint32_t>, uint32_t, uint32_t>,
     by_rows<copy<uint64_t>, uint64_t, uint64_t>,
     set_totals,
-    judge_totals,
+    decide_update,
 };
 
 }  // namespace yoke::deepspeed_stub

@@ -131,10 +131,10 @@ struct SetTotals {
   StepTotals* totals;
   YOKE_ANYWHERE void operator()() const { *totals = values; }
 };
-struct JudgeTotals {
-  double token_weight, clip;
+struct DecideUpdate {
+  double claimed, clip;
   StepTotals* totals;
-  YOKE_ANYWHERE void operator()() const { judge(token_weight, clip, *totals); }
+  YOKE_ANYWHERE void operator()() const { decide_update(claimed, clip, *totals); }
 };
 
 // ---- Threads

@@ -257,7 +257,7 @@ TEST_F(DeviceKernels, AStepIsJudgedAsOnTheCpu) {
         auto* const memory = static_cast<StepTotals*>(totals.span().data);
         const Kernels& k = devices[i]->kernels();
         k.set_totals(devices[i]->queue(), {2.5, weight, squared, 0, 7}, memory);
-        k.judge(devices[i]->queue(), 8, 1, memory);
+        k.decide_update(devices[i]->queue(), 8, 1, memory);
         devices[i]->download(totals.span(), &judged[i]);
       }
       EXPECT_EQ(judged[1].update, judged[0].update) << squared;

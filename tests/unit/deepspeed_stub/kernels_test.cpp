@@ -195,7 +195,7 @@ TEST_P(KernelSet, AStepIsJudgedAsTheContractSays) {
     for (const double squared : {0.0, 0.25, 1.0, 9.0, inf, std::nan("")}) {
       StepTotals totals{};
       set().set_totals(nullptr, {2.5, 8, squared, 0, 0}, &totals);
-      set().judge(nullptr, 8, clip, &totals);
+      set().decide_update(nullptr, 8, clip, &totals);
       const double norm = gradient_norm(squared);
       EXPECT_EQ(totals.update, std::isinf(norm) ? 0 : 1) << squared;
       if (totals.update != 0) {
@@ -205,7 +205,7 @@ TEST_P(KernelSet, AStepIsJudgedAsTheContractSays) {
     }
   }
   StepTotals wrong{0, 8, 1, 0, 1};
-  set().judge(nullptr, 9, 0, &wrong);
+  set().decide_update(nullptr, 9, 0, &wrong);
   EXPECT_EQ(wrong.update, 0);
 }
 
