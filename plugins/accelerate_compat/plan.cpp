@@ -2,8 +2,8 @@
 
 #include <string>
 
+#include "plugins/accelerate_compat/config/options.hpp"
 #include "plugins/accelerate_compat/inner.hpp"
-#include "plugins/accelerate_compat/options.hpp"
 #include "yoke/tensor.hpp"
 
 namespace yoke::accelerate_compat {

@@ -3,9 +3,9 @@
 // to PyTorch. Start reading here; README.md gives the order of the other files.
 #include <memory>
 
+#include "plugins/accelerate_compat/config/options.hpp"
 #include "plugins/accelerate_compat/ddp/replica.hpp"
 #include "plugins/accelerate_compat/inner.hpp"
-#include "plugins/accelerate_compat/options.hpp"
 #include "plugins/accelerate_compat/plan.hpp"
 #include "yoke/torch.hpp"
 

@@ -5,8 +5,8 @@
 #include <memory>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
+#include "plugins/accelerate_compat/config/options.hpp"
 #include "plugins/accelerate_compat/ddp/parameters.hpp"
-#include "plugins/accelerate_compat/options.hpp"
 #include "yoke/backend.hpp"
 
 namespace yoke::accelerate_compat {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "plugins/accelerate_compat/options.hpp"
+#include "plugins/accelerate_compat/config/options.hpp"
 #include "plugins/accelerate_compat/plan.hpp"
 
 namespace yoke::accelerate_compat::testing {
@@ -57,9 +57,10 @@ int32_t open_inner(void*, const char* name, uint32_t, YokeInnerBackend* out, Yok
                                                    {"reshard_after_forward", YOKE_OPTION_BOOL},
                                                    {"activation_checkpoint", YOKE_OPTION_STRING},
                                                    {"cp_attention", YOKE_OPTION_STRING}};
-  const std::map<std::string, std::string> defaults = {
-      {"unit_bytes", "1048576"}, {"reshard_after_forward", "1"}, {"activation_checkpoint", "none"},
-{"cp_attention", "ring"}};
+  const std::map<std::string, std::string> defaults = {{"unit_bytes", "1048576"},
+                                                       {"reshard_after_forward", "1"},
+                                                       {"activation_checkpoint", "none"},
+                                                       {"cp_attention", "ring"}};
   for (const auto& [key, type] : known) {
     const auto given = asked->inner_given.find(key);
     const std::string& text = given == asked->inner_given.end() ? defaults.at(key) : given->second;

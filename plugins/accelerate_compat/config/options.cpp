@@ -1,4 +1,4 @@
-#include "plugins/accelerate_compat/options.hpp"
+#include "plugins/accelerate_compat/config/options.hpp"
 
 namespace yoke::accelerate_compat {
 
