@@ -114,9 +114,9 @@ void Gradients::accumulate_received(size_t bucket, const Span& place) {
   if (!first_micro_) store(received_[bucket].span(), place, false);
 }
 
-Work Gradients::reduce_scatter(const Span& all, const Span& own) const {
+Work Gradients::reduce_scatter(const Span& own, const ConstSpan& all) const {
   const Comm& comm = setup_.comms.reduce;
-  if (comm.size() > 1) return comm.reduce_scatter(all, own);
+  if (comm.size() > 1) return comm.reduce_scatter(own, all);
   setup_.device.copy(all, own);
   return {};
 }
@@ -169,7 +169,7 @@ void FlatGradients::put(size_t bucket, int64_t param, const Span& gradient, bool
 Work FlatGradients::start(size_t bucket) {
   const Span memory = bucket_memory(bucket);
   if (!is_scattered(buckets_[bucket])) return setup_.comms.reduce.all_reduce(memory);
-  return reduce_scatter(memory, setup_.settings.stage == 2 ? receive_at(bucket, own_) : own_);
+  return reduce_scatter(setup_.settings.stage == 2 ? receive_at(bucket, own_) : own_, memory);
 }
 
 void FlatGradients::finish(size_t bucket) {
@@ -211,7 +211,7 @@ Span SlicedGradients::bucket_slices(size_t bucket) const {
 }
 
 Work SlicedGradients::start(size_t bucket) {
-  return reduce_scatter(passing_[bucket].span(), receive_at(bucket, bucket_slices(bucket)));
+  return reduce_scatter(receive_at(bucket, bucket_slices(bucket)), passing_[bucket].span());
 }
 
 void SlicedGradients::finish(size_t bucket) {

@@ -48,8 +48,8 @@ class Gradients {
   // else into an array of the bucket, which accumulate_received adds.
   Span receive_at(size_t bucket, const Span& place);
   void accumulate_received(size_t bucket, const Span& place);
-  // To every rank its part of the sum.
-  Work reduce_scatter(const Span& all, const Span& own) const;
+  // Sums `all` over the ranks and leaves this rank's part of the sum in `own`.
+  Work reduce_scatter(const Span& own, const ConstSpan& all) const;
 
   const Setup& setup_;
   const std::vector<Bucket> buckets_;
