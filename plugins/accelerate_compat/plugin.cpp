@@ -12,25 +12,6 @@
 namespace yoke::accelerate_compat {
 namespace {
 
-class DdpContext final : public Context {
- public:
-  explicit DdpContext(const YokeInitArgs& args)
-      : plan_(*args.plan),
-        options_(Options(args.options, args.num_options)),
-        host_(*args.host),
-        groups_(ReplicaGroups::make(plan_, host_)) {}
-
-  std::unique_ptr<Wrapped> wrap_model(const YokeModel& model) override {
-    return std::make_unique<Replica>(model, plan_, options_, groups_, host_);
-  }
-
- private:
-  const YokePlan& plan_;
-  DdpOptions options_;
-  const YokeHost& host_;
-  ReplicaGroups groups_;
-};
-
 class AccelerateCompat : public Backend {
  public:
   const YokeDescription& describe() const override {
@@ -59,7 +40,7 @@ class AccelerateCompat : public Backend {
 
   std::unique_ptr<Context> init(const YokeInitArgs& args) const override {
     const Chosen chosen = chosen_for(args);
-    if (chosen.strategy.engine == Strategy::kDdp) return std::make_unique<DdpContext>(args);
+    if (chosen.strategy.engine == Strategy::kDdp) return context_of<Replica, Environment>(args);
     Inner inner(*args.host);
     std::vector<Finding> findings;  // the plan has told them
     inner.set(chosen.strategy.options, chosen.config, findings);

@@ -1,12 +1,13 @@
 #include "plugins/deepspeed_stub/engine.hpp"
 
-#include <string>
 #include <utility>
 
 #include "plugins/deepspeed_stub/checkpoint.hpp"
 #include "plugins/deepspeed_stub/flat_weights.hpp"
 #include "plugins/deepspeed_stub/kernels/elements.hpp"
+#include "plugins/deepspeed_stub/plan.hpp"
 #include "plugins/deepspeed_stub/sliced_weights.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::deepspeed_stub {
 namespace {
@@ -30,32 +31,31 @@ int32_t receive_gradient(void* ctx, int64_t param, const YokeTensor* gradient, Y
 
 }  // namespace
 
-Engine::Engine(const YokeModel& model,
-               const YokePlan& plan,
-               const Settings& settings,
-               const Comms& comms,
-               const Device& device,
-               const YokeHost& host)
+Environment::Environment(const YokeInitArgs& args)
+    : plan(*args.plan),
+      host(*args.host),
+      settings(settings_of(args)),
+      device(host),
+      comms(host, YOKE_AXIS_BIT(data_axis(settings.stage))) {}
+
+Engine::Engine(const YokeModel& model, const Environment& environment)
     : model_(model),
-      plan_(plan),
-      config_(*plan.optimizer),
-      settings_(settings),
-      comms_(comms),
-      host_(host),
+      environment_(environment),
+      config_(*environment.plan.optimizer),
       spec_(*model.summary),
-      setup_{model_,
-             spec_,
-             settings_,
-             comms_,
-             device,
-             plan.param_dtype,
-             plan.param_dtype == YOKE_F64 ? YOKE_F64 : YOKE_F32,
-             plan.reduce_dtype},
+      setup_{.model = model_,
+             .spec = spec_,
+             .settings = environment.settings,
+             .comms = environment.comms,
+             .device = environment.device,
+             .param_dtype = environment.plan.param_dtype,
+             .master_dtype = environment.plan.param_dtype == YOKE_F64 ? YOKE_F64 : YOKE_F32,
+             .gradient_dtype = environment.plan.reduce_dtype},
       weights_(make_weights(setup_)),
       gradients_(make_gradients(setup_)),
       optimizer_(config_, setup_, weights_->trainable()),
       blocks_(spec_.blocks.size()),
-      totals_(device, sizeof(StepTotals) / sizeof(double), YOKE_F64) {}
+      totals_(environment.device, sizeof(StepTotals) / sizeof(double), YOKE_F64) {}
 
 YokeWrapResult Engine::wrap_result() const {
   YokeWrapResult result{};
@@ -157,7 +157,8 @@ void Engine::drop_blocks() {
 }
 
 void Engine::check_cancel() const {
-  if (host_.check_cancel(host_.ctx) != 0) throw Error(YOKE_CANCELLED, "the step was cancelled");
+  const YokeHost& host = environment_.host;
+  if (host.check_cancel(host.ctx) != 0) throw Error(YOKE_CANCELLED, "the step was cancelled");
 }
 
 // One all-reduce per step for everything that every rank must know. What follows from it is decided
@@ -166,7 +167,7 @@ void Engine::reduce_totals(double claimed_targets, bool training) {
   const Device& device = setup_.device;
   device.kernels().set_totals(device.queue(), {loss_, targets_, 0, 1, 0}, totals());
   if (training) device.squared_norm(gradients_->norm_part(), &totals()->squared_norm);
-  comms_.scalars.all_reduce(totals_.sub(0, 3)).wait();
+  environment_.comms.scalars.all_reduce(totals_.sub(0, 3)).wait();
   if (training)
     device.kernels().decide_update(device.queue(), claimed_targets, config_.clip, totals());
 }
@@ -184,14 +185,15 @@ StepTotals Engine::read_totals(double claimed_targets) const {
   StepTotals totals;
   setup_.device.download(totals_.span(), &totals);
   if (target_counts_agree(totals.targets, claimed_targets)) return totals;
-  throw Error(YOKE_INVALID_ARGUMENT,
-              "the batch claims " + std::to_string(claimed_targets) +
-                  " targets, but its losses cover " + std::to_string(totals.targets));
+  throw Error(
+      YOKE_INVALID_ARGUMENT,
+      concat(
+          "the batch claims ", claimed_targets, " targets, but its losses cover ", totals.targets));
 }
 
 void Engine::checkpoint(const YokeCheckpointArgs& args) {
-  const bool trainable_sliced = settings_.stage > 0, frozen_sliced = settings_.stage == 3;
-  const int64_t rank = comms_.gather.rank();
+  const int64_t stage = environment_.settings.stage, rank = environment_.comms.gather.rank();
+  const bool trainable_sliced = stage > 0, frozen_sliced = stage == 3;
   visit_state(args,
               *model_.summary,
               *weights_,

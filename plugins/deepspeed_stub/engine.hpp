@@ -10,15 +10,20 @@
 
 namespace yoke::deepspeed_stub {
 
+// What the models of one context share.
+struct Environment {
+  explicit Environment(const YokeInitArgs& args);  // collective
+  const YokePlan& plan;
+  const YokeHost& host;
+  const Settings settings;
+  const Device device;
+  const Comms comms;
+};
+
 class Engine final : public Wrapped {
  public:
-  // Collective. plan is complete; all but the settings outlives the engine.
-  Engine(const YokeModel& model,
-         const YokePlan& plan,
-         const Settings& settings,
-         const Comms& comms,
-         const Device& device,
-         const YokeHost& host);
+  // Collective. model and environment outlive the engine.
+  Engine(const YokeModel& model, const Environment& environment);
 
   YokeWrapResult wrap_result() const override;
   YokeStepResult step(const YokeStepArgs& args) override;
@@ -41,11 +46,8 @@ class Engine final : public Wrapped {
   StepTotals* totals() const { return static_cast<StepTotals*>(totals_.span().data); }
 
   const YokeModel& model_;
-  const YokePlan plan_;
-  const YokeOptimizer config_;
-  const Settings settings_;
-  const Comms& comms_;
-  const YokeHost& host_;
+  const Environment& environment_;
+  const YokeOptimizer& config_;
   const ModelSpec spec_;
   const Setup setup_;
   std::unique_ptr<Weights> weights_;

@@ -12,23 +12,21 @@
 
 namespace yoke::accelerate_compat {
 
-// The process groups of a run; NULL on a single rank.
-struct ReplicaGroups {
-  c10d::ProcessGroup* gradients = nullptr;
-  c10d::ProcessGroup* scalars = nullptr;
-
+// What the models of one context share.
+struct Environment {
   // Collective over the world. Throws Error if the host has no process groups.
-  static ReplicaGroups make(const YokePlan& plan, const YokeHost& host);
+  explicit Environment(const YokeInitArgs& args);
+  const YokePlan& plan;
+  const YokeHost& host;
+  const DdpOptions options;
+  c10d::ProcessGroup* gradients = nullptr;  // NULL on a single rank
+  c10d::ProcessGroup* scalars = nullptr;
 };
 
 class Replica final : public Wrapped {
  public:
-  // Collective. plan is complete; model, groups and host outlive the replica.
-  Replica(const YokeModel& model,
-          const YokePlan& plan,
-          const DdpOptions& options,
-          const ReplicaGroups& groups,
-          const YokeHost& host);
+  // Collective. model and environment outlive the replica.
+  Replica(const YokeModel& model, const Environment& environment);
 
   YokeWrapResult wrap_result() const override;
   // After an Error during the backward no further step is possible.
@@ -43,10 +41,7 @@ class Replica final : public Wrapped {
   void reduce_scalars(at::Tensor& scalars) const;
 
   const YokeModelSummary& summary_;
-  const YokePlan plan_;
-  const DdpOptions options_;
-  const ReplicaGroups groups_;
-  const YokeHost& host_;
+  const Environment& environment_;
   Parameters parameters_;
   Optimizer optimizer_;
   std::optional<GradientReducer> reducer_;  // empty: one rank, or nothing to train

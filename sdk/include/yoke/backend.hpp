@@ -162,20 +162,23 @@ inline void set_options(YokeDescription& d, const std::vector<const YokeOptionIn
   d.num_options = infos.size();
 }
 
-// A context that makes objects of class Model from (const YokeModel&, const YokeInitArgs&).
-template <class Model>
+// Returns a context that makes one State from the arguments of init, and each model from
+// (const YokeModel&, const State&). The State outlives the models. It must not copy what the
+// arguments point to: that lives until the context is destroyed. Without a State the models get the
+// arguments themselves.
+template <class Model, class State = YokeInitArgs>
 std::unique_ptr<Context> context_of(const YokeInitArgs& args) {
-  class OfModel final : public Context {
+  class StateContext final : public Context {
    public:
-    explicit OfModel(const YokeInitArgs& args) : args_(args) {}
+    explicit StateContext(const YokeInitArgs& args) : state_(args) {}
     std::unique_ptr<Wrapped> wrap_model(const YokeModel& model) override {
-      return std::make_unique<Model>(model, args_);
+      return std::make_unique<Model>(model, state_);
     }
 
    private:
-    const YokeInitArgs args_;  // what it points to lives until destroy returned
+    const State state_;
   };
-  return std::make_unique<OfModel>(args);
+  return std::make_unique<StateContext>(args);
 }
 
 namespace detail {
