@@ -43,7 +43,7 @@ void Inner::plan(const YokePlanArgs& args,
                  const AccelerateConfig& config,
                  YokePlan& plan,
                  Refusals& refusals) const {
-  const auto hand_on = [&](const YokeRefusal& r) {
+  const auto forward = [&](const YokeRefusal& r) {
     if (r.note != 0) return args.refuse(args.refuse_ctx, &r);
     refusals.refuse(view(r.key),
                     view(r.given),
@@ -52,7 +52,7 @@ void Inner::plan(const YokePlanArgs& args,
   };
   const int before = refusals.count();
   YokeError err = make_error();
-  const int32_t code = inner_.plan(args, plan, hand_on, &err);
+  const int32_t code = inner_.plan(args, plan, forward, &err);
   if (refusals.count() == before) check(code, err);
 }
 

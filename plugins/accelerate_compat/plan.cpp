@@ -35,7 +35,7 @@ void check_precision(const AccelerateConfig& config, const YokePlan& plan, Findi
 }
 
 // The run's global batch is what is split.
-void settle_batch(const AccelerateConfig& config, YokePlan& plan, Findings& findings) {
+void resolve_batch(const AccelerateConfig& config, YokePlan& plan, Findings& findings) {
   const auto steps = config.integer(kAccumulation);
   if (!steps) return;
   const int64_t batch = plan.global_batch, ranks = data_ranks(plan);
@@ -96,7 +96,7 @@ void check_ddp(const YokePlanArgs& args, YokePlan& plan, Findings& findings) {
   }
 }
 
-void note_idle_options(const YokePlanArgs& args, Findings& findings) {
+void note_unused_options(const YokePlanArgs& args, Findings& findings) {
   const Options options(args.options, args.num_options);
   for (const char* key : ddp_option_keys()) {
     if (!options.given(key)) continue;
@@ -143,7 +143,7 @@ std::string in_toml(const std::string& value) {
   return number || value == "true" || value == "false" ? value : "\"" + value + "\"";
 }
 
-void tell_equivalents(const Chosen& chosen, const YokePlan& plan, Refusals& refusals) {
+void report_equivalents(const Chosen& chosen, const YokePlan& plan, Refusals& refusals) {
   const auto& [config, strategy] = chosen;
   Equivalents run_file(config, refusals);
   const bool sharded = strategy.engine == Strategy::kSharded;
@@ -174,7 +174,10 @@ void report(const Findings& findings, Refusals& refusals) {
   }
 }
 
-void ask_inner(const YokePlanArgs& args, const Chosen& chosen, YokePlan& plan, Refusals& refusals) {
+void plan_with_inner(const YokePlanArgs& args,
+                     const Chosen& chosen,
+                     YokePlan& plan,
+                     Refusals& refusals) {
   Findings findings;
   try {
     Inner inner(args);
@@ -197,21 +200,21 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals)
     if (plan.degree[axis] == 0) plan.degree[axis] = strategy.degree[axis];
   }
   check_precision(config, plan, findings);
-  settle_batch(config, plan, findings);
+  resolve_batch(config, plan, findings);
   const bool sharded = strategy.engine == Strategy::kSharded;
   if (sharded) {
-    note_idle_options(args, findings);
+    note_unused_options(args, findings);
     note_reduction(config, plan, findings);
   } else {
     check_ddp(args, plan, findings);
   }
   const Chosen chosen{std::move(config), std::move(strategy)};
-  tell_equivalents(chosen, plan, refusals);
+  report_equivalents(chosen, plan, refusals);
   report(findings, refusals);
   int64_t ranks = 1;
   for (const int32_t degree : plan.degree) ranks *= degree;
   // It would only repeat the fault.
-  if (sharded && ranks == plan.world_size) ask_inner(args, chosen, plan, refusals);
+  if (sharded && ranks == plan.world_size) plan_with_inner(args, chosen, plan, refusals);
 }
 
 Chosen chosen_for(const YokeInitArgs& args) {

@@ -14,7 +14,7 @@ constexpr const char* kProcesses = "num_processes";
 constexpr const char* kMachines = "num_machines";
 constexpr const char* kExchange = "parallelism_config.parallelism_config_cp_comm_strategy";
 
-constexpr int64_t kMostRanks = 1 << 14;  // the product of all axes stays within 64 bits
+constexpr int64_t kMaxRanks = 1 << 14;  // the product of all axes stays within 64 bits
 constexpr const char* kTypes = "NO, MULTI_CPU, MULTI_GPU, FSDP";
 
 struct Size {
@@ -41,10 +41,10 @@ class Chooser {
   Kind read_kind();
   void read_sizes();
   void check_combination(Kind kind);
-  void read_exchange();
-  void settle_degrees(Kind kind);
-  void settle_without_sizes(Kind kind);
-  void take_the_runs_degrees();
+  void read_cp_exchange();
+  void resolve_degrees(Kind kind);
+  void resolve_without_sizes(Kind kind);
+  void apply_run_degrees();
   void fill(int axis);
   void check_world();
 
@@ -76,8 +76,8 @@ Strategy Chooser::choose() {
   } else {
     refuse_fsdp(config_, findings_);
   }
-  read_exchange();
-  settle_degrees(kind);
+  read_cp_exchange();
+  resolve_degrees(kind);
   check_world();
   const bool beyond_ddp = degree(YOKE_DP_SHARD) > 1 || degree(YOKE_CP) > 1 || degree(YOKE_TP) > 1 ||
                           degree(YOKE_PP) > 1;
@@ -106,7 +106,7 @@ void Chooser::read_sizes() {
   for (const Size& size : kSizes) {
     const auto value = config_.integer(size.name);
     if (!value) continue;
-    if (*value < 1 || *value > kMostRanks) {
+    if (*value < 1 || *value > kMaxRanks) {
       refuse(size.name, "1 or more", "1 leaves the axis out");
       continue;
     }
@@ -116,7 +116,7 @@ void Chooser::read_sizes() {
 }
 
 // PyTorch's alltoall passes keys and values round, one neighbour at a time.
-void Chooser::read_exchange() {
+void Chooser::read_cp_exchange() {
   const auto exchange = config_.string(kExchange);
   if (!exchange) return;
   if (*exchange != "ALLGATHER" && *exchange != "ALLTOALL")
@@ -160,29 +160,29 @@ void Chooser::check_combination(Kind kind) {
 
 // ---- Degrees
 
-void Chooser::settle_degrees(Kind kind) {
+void Chooser::resolve_degrees(Kind kind) {
   if (any_size()) {
     for (int32_t& each : strategy_.degree) each = std::max(each, 1);
   } else {
-    settle_without_sizes(kind);
+    resolve_without_sizes(kind);
   }
-  take_the_runs_degrees();
+  apply_run_degrees();
   fill(kind == kFsdp && fsdp_.shards ? YOKE_DP_SHARD : YOKE_DP_REPLICATE);
   for (int32_t& each : strategy_.degree) each = std::max(each, 1);
 }
 
 // What the type alone says; sizes that are all 1 say nothing.
-void Chooser::settle_without_sizes(Kind kind) {
+void Chooser::resolve_without_sizes(Kind kind) {
   for (int32_t& each : strategy_.degree) each = kind == kSingle ? 1 : 0;
   if (kind == kReplicas || (kind == kFsdp && !fsdp_.shards)) degree(YOKE_DP_SHARD) = 1;
   const int64_t machines = config_.integer(kMachines).value_or(1);
   if (kind != kFsdp || !fsdp_.hybrid || machines < 2) return;
-  degree(YOKE_DP_REPLICATE) = static_cast<int32_t>(std::min(machines, kMostRanks));
+  degree(YOKE_DP_REPLICATE) = static_cast<int32_t>(std::min(machines, kMaxRanks));
   strategy_.from[YOKE_DP_REPLICATE] = kMachines;
 }
 
 // The run may repeat a degree, not change it.
-void Chooser::take_the_runs_degrees() {
+void Chooser::apply_run_degrees() {
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     const int32_t run = plan_.degree[axis];
     if (run == 0 || run == degree(axis)) continue;
@@ -205,7 +205,7 @@ void Chooser::fill(int axis) {
   std::string_view& from = strategy_.from[axis];
   if (from.empty()) from = processes ? kProcesses : kType;
   if (degree(axis) > 0) return;
-  const int64_t world = std::clamp<int64_t>(processes.value_or(plan_.world_size), 1, kMostRanks);
+  const int64_t world = std::clamp<int64_t>(processes.value_or(plan_.world_size), 1, kMaxRanks);
   degree(axis) = static_cast<int32_t>(std::max<int64_t>(1, world / product()));
 }
 

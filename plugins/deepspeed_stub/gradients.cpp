@@ -13,12 +13,12 @@ constexpr size_t kInFlight = 2;  // buckets on their way while the backward fill
 Gradients::Gradients(const Setup& setup, std::vector<Bucket> buckets, bool every_micro)
     : setup_(setup),
       buckets_(std::move(buckets)),
-      passing_(buckets_.size()),
+      buffers_(buckets_.size()),
       every_micro_(every_micro),
       received_(buckets_.size()),
       bucket_of_(setup.spec.params.size(), buckets_.size()),
       fresh_(setup.spec.params.size()),
-      awaited_(buckets_.size()) {
+      missing_(buckets_.size()) {
   for (size_t b = 0; b < buckets_.size(); ++b) {
     for (const int64_t p : buckets_[b].params) bucket_of_[p] = b;
   }
@@ -26,7 +26,7 @@ Gradients::Gradients(const Setup& setup, std::vector<Bucket> buckets, bool every
 
 void Gradients::begin_step(int64_t micros) {
   reductions_.clear();  // of a failed step
-  for (Array& array : passing_) array = Array();
+  for (Array& array : buffers_) array = Array();
   for (Array& array : received_) array = Array();
   micros_left_ = micros;
   first_micro_ = true;
@@ -38,9 +38,9 @@ void Gradients::begin_micro() {
   if (every_micro_ || first_micro_) fresh_.assign(fresh_.size(), true);
   next_ = 0;
   for (size_t b = 0; b < buckets_.size(); ++b) {
-    awaited_[b] = 0;
+    missing_[b] = 0;
     for (const int64_t p : buckets_[b].params)
-      awaited_[b] += static_cast<int64_t>(setup_.spec.params[p].blocks.size());
+      missing_[b] += static_cast<int64_t>(setup_.spec.params[p].blocks.size());
   }
 }
 
@@ -56,11 +56,11 @@ void Gradients::add(int64_t param, const Span& gradient) {
   const size_t bucket = bucket_of_[param];
   put(bucket, param, gradient, fresh_[param]);
   fresh_[param] = false;
-  if (--awaited_[bucket] == 0 && reducing_) start_complete_buckets();
+  if (--missing_[bucket] == 0 && reducing_) start_complete_buckets();
 }
 
 void Gradients::start_complete_buckets() {
-  for (; next_ < buckets_.size() && awaited_[next_] == 0; ++next_) {
+  for (; next_ < buckets_.size() && missing_[next_] == 0; ++next_) {
     if (reductions_.size() == kInFlight) finish_oldest();
     reductions_.push_back({next_, start(next_)});
     if (!setup_.settings.overlap_comm) finish_oldest();
@@ -72,7 +72,7 @@ void Gradients::finish_oldest() {
   reductions_.pop_front();
   oldest.work.wait();
   finish(oldest.bucket);
-  passing_[oldest.bucket] = Array();
+  buffers_[oldest.bucket] = Array();
   received_[oldest.bucket] = Array();
 }
 
@@ -155,9 +155,9 @@ bool FlatGradients::is_scattered(const Bucket& bucket) const {
 Span FlatGradients::bucket_memory(size_t bucket) {
   const Bucket& b = buckets_[bucket];
   if (setup_.settings.stage != 2) return memory_.sub(b.begin, b.end - b.begin);
-  if (passing_[bucket].empty())
-    passing_[bucket] = Array(setup_.device, b.end - b.begin, setup_.gradient_dtype);
-  return passing_[bucket].span();
+  if (buffers_[bucket].empty())
+    buffers_[bucket] = Array(setup_.device, b.end - b.begin, setup_.gradient_dtype);
+  return buffers_[bucket].span();
 }
 
 void FlatGradients::put(size_t bucket, int64_t param, const Span& gradient, bool first) {
@@ -178,7 +178,7 @@ void FlatGradients::finish(size_t bucket) {
   if (is_scattered(b)) return accumulate_received(bucket, own_);
   const int64_t begin = std::max(b.begin, range_.begin), end = std::min(b.end, range_.end);
   if (begin >= end) return;
-  accumulate(passing_[bucket].sub(begin - b.begin, end - begin),
+  accumulate(buffers_[bucket].sub(begin - b.begin, end - begin),
              own_.sub(begin - range_.begin, end - begin));
 }
 
@@ -195,12 +195,12 @@ SlicedGradients::SlicedGradients(const Setup& setup, const SliceLayout& layout)
 void SlicedGradients::put(size_t bucket, int64_t param, const Span& gradient, bool first) {
   const Bucket& b = buckets_[bucket];
   const int64_t all = b.end - b.begin;  // of one rank
-  if (passing_[bucket].empty())
-    passing_[bucket] =
+  if (buffers_[bucket].empty())
+    buffers_[bucket] =
         Array(setup_.device, setup_.comms.reduce.size() * all, setup_.gradient_dtype);
   const int64_t slice = layout_.slice(param);
   store(gradient.sub(0, slice),
-        passing_[bucket].sub(layout_.offset(param) - b.begin, slice),
+        buffers_[bucket].sub(layout_.offset(param) - b.begin, slice),
         {gradient.count, slice, slice, all},
         first);
 }
@@ -211,7 +211,7 @@ Span SlicedGradients::bucket_slices(size_t bucket) const {
 }
 
 Work SlicedGradients::start(size_t bucket) {
-  return reduce_scatter(receive_at(bucket, bucket_slices(bucket)), passing_[bucket].span());
+  return reduce_scatter(receive_at(bucket, bucket_slices(bucket)), buffers_[bucket].span());
 }
 
 void SlicedGradients::finish(size_t bucket) {

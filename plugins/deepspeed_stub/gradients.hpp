@@ -54,7 +54,7 @@ class Gradients {
   const Setup& setup_;
   const std::vector<Bucket> buckets_;
   Array memory_;                // between steps
-  std::vector<Array> passing_;  // by bucket: its gradients, while it is filled and reduced
+  std::vector<Array> buffers_;  // by bucket: its gradients, while it is filled and reduced
 
  private:
   struct Reduction {
@@ -69,7 +69,7 @@ class Gradients {
   std::vector<Array> received_;    // by bucket, while it is reduced: see receive_at
   std::vector<size_t> bucket_of_;  // by parameter
   std::vector<bool> fresh_;        // by parameter: nothing stored since the last reduction
-  std::vector<int64_t> awaited_;   // by bucket: gradients until it is complete
+  std::vector<int64_t> missing_;   // by bucket: gradients until it is complete
   size_t next_ = 0;                // bucket to be reduced
   int64_t micros_left_ = 0;
   bool reducing_ = false;  // in this micro-batch

@@ -19,7 +19,7 @@ constexpr const char* kDegreeKeys[YOKE_NUM_AXES] = {
 using Findings = std::vector<Finding>;
 
 // All ranks are data ranks: on one axis, chosen by the stage.
-void settle_degrees(int64_t stage, YokePlan& plan, Findings& findings) {
+void resolve_degrees(int64_t stage, YokePlan& plan, Findings& findings) {
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     const int32_t only = axis == data_axis(stage) ? plan.world_size : 1;
     int32_t& degree = plan.degree[axis];
@@ -36,7 +36,7 @@ void settle_degrees(int64_t stage, YokePlan& plan, Findings& findings) {
   }
 }
 
-void settle_precision(YokePlan& plan, Findings& findings) {
+void resolve_precision(YokePlan& plan, Findings& findings) {
   if (plan.param_dtype == 0) plan.param_dtype = YOKE_F32;
   const int32_t param = plan.param_dtype;
   if (plan.reduce_dtype == 0) plan.reduce_dtype = param == YOKE_BF16 ? YOKE_F32 : param;
@@ -150,12 +150,12 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals)
   const DsConfig config(Options(args.options, args.num_options));
   Findings findings = config.findings();
   const Settings settings = read_settings(config, findings);
-  settle_degrees(settings.stage, plan, findings);
-  settle_precision(plan, findings);
+  resolve_degrees(settings.stage, plan, findings);
+  resolve_precision(plan, findings);
   check_agreement(config, plan, findings);
-  settle_batch(config, plan, findings);
+  resolve_batch(config, plan, findings);
   check_model(*args.model, findings);
-  tell_equivalents(config, plan, refusals);
+  report_equivalents(config, plan, refusals);
   for (const Finding& f : findings) {
     if (f.note) {
       refusals.note(f.key, f.given, f.hint);

@@ -18,9 +18,9 @@ class SlicedWeights final : public Weights {
   void publish(const Update& update) override;
 
  private:
-  enum class Where { kAway, kComing, kHere };
+  enum class State { kSliced, kGathering, kWhole };
   struct Param {
-    Where where = Where::kAway;
+    State state = State::kSliced;
     bool persistent = false;
     Array memory;  // whole, while it is here
   };
@@ -43,15 +43,15 @@ class SlicedWeights final : public Weights {
   void finish_gather();
   void prefetch(int64_t use);
   void gather_persistent(bool trainable);
-  void forget(int64_t param);
+  void free_whole(int64_t param);
 
   SliceLayout layout_, frozen_layout_;
   Array master_, frozen_master_, copy_, frozen_copy_;
   std::vector<Param> params_;
-  std::deque<Gather> coming_;
+  std::deque<Gather> gathers_;
   std::vector<int64_t> elements_before_;  // by use: of the parameters of all uses before it
   int64_t uses_ = 0;                      // of this pass
-  int64_t live_ = 0;                      // elements here or coming, persistent ones apart
+  int64_t live_elements_ = 0;             // elements here or coming, persistent ones apart
   Binder binder_;
 };
 

@@ -109,7 +109,7 @@ bool is_empty(const YamlNode& node) {
 AccelerateConfig::AccelerateConfig(const Options& options) : file_(options.string("config_file")) {
   if (has_file()) read_file(options.content("config_file"));
   read_environment(options.content("environment"));
-  drop_idle_sizes();
+  drop_unused_sizes();
 }
 
 // ---- The file
@@ -121,7 +121,7 @@ void AccelerateConfig::read_file(std::string_view text) {
   YamlNode root;
   try {
     root = parse_yaml(text);
-  } catch (const YamlFault& fault) {
+  } catch (const YamlError& fault) {
     return refuse("a YAML map",
                   file_ + ", line " + std::to_string(fault.line) + ": " + fault.reason);
   }
@@ -157,16 +157,16 @@ void AccelerateConfig::read_map(const YamlNode& map, const std::string& path) {
 
 void AccelerateConfig::read_node(const Key& key, const std::string& path, const YamlNode& node) {
   const std::string label = in_file(node.line, path);
-  if (key.fate == Fate::kSection) {
+  if (key.handling == Handling::kSection) {
     if (node.kind == YamlNode::kMap) return read_map(node, path);
     findings_.push_back({label, shown_node(node), "a map", "indent its keys below it"});
   } else if (node.kind != YamlNode::kScalar) {
-    if (key.form == Form::kAny) return judge(key, {shown_node(node), label});
+    if (key.form == Form::kAny) return apply(key, {shown_node(node), label});
     findings_.push_back({label, shown_node(node), form_name(key.form), "write one value"});
   } else if (key.form == Form::kBool && !node.quoted && !is_cased_word(node.text)) {
     findings_.push_back({label, node.text, "true, false", "YAML reads this as a string"});
   } else {
-    judge(key, {node.text, label});
+    apply(key, {node.text, label});
   }
 }
 
@@ -197,16 +197,16 @@ void AccelerateConfig::read_variable(const std::string& name, const std::string&
     return;
   }
   const auto file = in_file_.find(key->path);
-  if (key->path.empty() || file == in_file_.end()) return judge(*key, {text, name});
+  if (key->path.empty() || file == in_file_.end()) return apply(*key, {text, name});
   const auto value = values_.find(key->path);
   if (value != values_.end() && value->second.text == canonical(key->form, text)) return;
-  if (key->fate != Fate::kHonoured && key->fate != Fate::kRun) return;
+  if (key->handling != Handling::kHonoured && key->handling != Handling::kRun) return;
   findings_.push_back(
       {name, text, "", "no effect: " + file->second + " wins, as under accelerate launch", true});
 }
 
 // Accelerate looks at the variables of ParallelismConfig only when told to.
-void AccelerateConfig::drop_idle_sizes() {
+void AccelerateConfig::drop_unused_sizes() {
   if (boolean("ACCELERATE_USE_PARALLELISM_CONFIG").value_or(false)) return;
   for (const Key& key : keys()) {
     const auto value = values_.find(key.name());
@@ -222,15 +222,15 @@ void AccelerateConfig::drop_idle_sizes() {
 
 // ---- Both
 
-void AccelerateConfig::judge(const Key& key, const Value& value) {
+void AccelerateConfig::apply(const Key& key, const Value& value) {
   const std::string text = canonical(key.form, value.text);
   if (text.empty()) {
     findings_.push_back({value.label, value.text, form_name(key.form), "correct it"});
-  } else if (key.fate == Fate::kHonoured || key.fate == Fate::kRun) {
+  } else if (key.handling == Handling::kHonoured || key.handling == Handling::kRun) {
     values_[std::string(key.name())] = {text, value.label};
   } else if (lower(text) == lower(std::string(key.value))) {
     return;
-  } else if (key.fate == Fate::kNoEffect) {
+  } else if (key.handling == Handling::kNoEffect) {
     findings_.push_back(
         {value.label, value.text, "", "no effect here: " + std::string(key.why), true});
   } else {

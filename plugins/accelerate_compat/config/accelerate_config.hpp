@@ -51,8 +51,8 @@ class AccelerateConfig {
   void read_node(const Key& key, const std::string& path, const YamlNode& node);
   void read_environment(std::string_view lines);
   void read_variable(const std::string& name, const std::string& text);
-  void drop_idle_sizes();
-  void judge(const Key& key, const Value& value);
+  void drop_unused_sizes();
+  void apply(const Key& key, const Value& value);
   std::string in_file(int line, std::string_view path) const;
 
   std::string file_;                                         // path as the user wrote it

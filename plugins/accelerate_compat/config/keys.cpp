@@ -3,7 +3,7 @@
 namespace yoke::accelerate_compat {
 namespace {
 
-using enum Fate;
+using enum Handling;
 using enum Form;
 
 // clang-format off

@@ -9,7 +9,7 @@
 
 namespace yoke::accelerate_compat {
 
-enum class Fate {
+enum class Handling {
   kSection,   // a map; its keys have rows of their own
   kHonoured,  // it decides something here
   kRun,       // the run file decides; another value than the run's is refused
@@ -22,7 +22,7 @@ enum class Form { kAny, kBool, kInt, kString };
 struct Key {
   std::string_view path;      // "fsdp_config.fsdp_version"; "" = a variable only
   std::string_view variable;  // "FSDP_VERSION", "X_*": all that begin so; "" = a key of files only
-  Fate fate;
+  Handling handling;
   Form form;
   std::string_view
       value;  // kHonoured, kRun: Accelerate's default; else the harmless value; "" = none

@@ -11,8 +11,8 @@
 namespace yoke::accelerate_compat {
 namespace {
 
-constexpr size_t kMostBytes = 64 * 1024;
-constexpr size_t kMostLevels = 8;
+constexpr size_t kMaxBytes = 64 * 1024;
+constexpr size_t kMaxLevels = 8;
 
 int line_of(const YAML::Mark& mark) {
   return mark.line + 1;
@@ -28,7 +28,7 @@ class TreeBuilder final : public YAML::EventHandler {
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t) override { put(mark, YamlNode::kNull); }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
-    throw YamlFault{line_of(mark), "an alias (*name); write its value out"};
+    throw YamlError{line_of(mark), "an alias (*name); write its value out"};
   }
   void OnScalar(const YAML::Mark& mark,
                 const std::string& tag,
@@ -67,13 +67,13 @@ class TreeBuilder final : public YAML::EventHandler {
   // "?" is a plain value, "!" a quoted one.
   static void check_tag(const YAML::Mark& mark, const std::string& tag) {
     if (!tag.empty() && tag != "?" && tag != "!")
-      throw YamlFault{line_of(mark), "the tag " + tag + "; write the value without a tag"};
+      throw YamlError{line_of(mark), "the tag " + tag + "; write the value without a tag"};
   }
 
   void open(const YAML::Mark& mark, YamlNode::Kind kind) {
-    if (open_.size() == kMostLevels) {
-      throw YamlFault{line_of(mark),
-                      "more than " + std::to_string(kMostLevels) + " levels of nesting"};
+    if (open_.size() == kMaxLevels) {
+      throw YamlError{line_of(mark),
+                      "more than " + std::to_string(kMaxLevels) + " levels of nesting"};
     }
     open_.emplace_back().node.kind = kind;
     open_.back().node.line = line_of(mark);
@@ -99,7 +99,7 @@ class TreeBuilder final : public YAML::EventHandler {
     }
     Open& parent = open_.back();
     if (parent.node.kind == YamlNode::kMap && !parent.key)
-      throw YamlFault{node.line, "a key that is not a word"};
+      throw YamlError{node.line, "a key that is not a word"};
     parent.node.children.emplace_back(parent.key.value_or(""), std::move(node));
     parent.key.reset();
   }
@@ -111,10 +111,10 @@ class TreeBuilder final : public YAML::EventHandler {
 }  // namespace
 
 YamlNode parse_yaml(std::string_view text) {
-  if (text.size() > kMostBytes) {
-    throw YamlFault{1,
+  if (text.size() > kMaxBytes) {
+    throw YamlError{1,
                     std::to_string(text.size()) + " bytes; a config of Accelerate has less than " +
-                        std::to_string(kMostBytes)};
+                        std::to_string(kMaxBytes)};
   }
   std::istringstream in{std::string(text)};
   TreeBuilder tree;
@@ -123,9 +123,9 @@ YamlNode parse_yaml(std::string_view text) {
     parser.HandleNextDocument(tree);
     TreeBuilder second;
     if (parser.HandleNextDocument(second))
-      throw YamlFault{second.take().line, "a second document; keep one"};
+      throw YamlError{second.take().line, "a second document; keep one"};
   } catch (const YAML::ParserException& e) {
-    throw YamlFault{line_of(e.mark), e.msg};
+    throw YamlError{line_of(e.mark), e.msg};
   }
   return tree.take();
 }

@@ -17,12 +17,12 @@ struct YamlNode {
   std::vector<std::pair<std::string, YamlNode>> children;  // of a list without names; in file order
 };
 
-struct YamlFault {
+struct YamlError {
   int line;
   std::string reason;
 };
 
-// One document of at most 64 KiB and 8 levels. Throws YamlFault at the first fault of its syntax.
+// One document of at most 64 KiB and 8 levels. Throws YamlError at the first fault of its syntax.
 YamlNode parse_yaml(std::string_view text);
 
 }  // namespace yoke::accelerate_compat

@@ -59,40 +59,40 @@ bool differs(const DsConfig& config,
 Finding product_differs(
     const DsConfig& config, int64_t train, int64_t micro, int64_t steps, int64_t ranks) {
   const int64_t product = micro * steps * ranks;
-  std::string cure = "nearest: " + std::string(kTrain) + " = train.global_batch = " + text(product);
+  std::string fix = "nearest: " + std::string(kTrain) + " = train.global_batch = " + text(product);
   if (train % (steps * ranks) == 0)
-    cure += ", or " + std::string(kMicro) + " = " + text(train / (steps * ranks));
+    fix += ", or " + std::string(kMicro) + " = " + text(train / (steps * ranks));
   if (train % (micro * ranks) == 0)
-    cure += ", or " + std::string(kAccumulation) + " = " + text(train / (micro * ranks));
+    fix += ", or " + std::string(kAccumulation) + " = " + text(train / (micro * ranks));
   return {config.find(kMicro) != nullptr ? config.label(kMicro) : "train.micro_batch",
           text(micro),
           "a product that is the batch",
           std::string(kMicro) + " " + text(micro) + " x " + kAccumulation + " " + text(steps) +
               " x " + text(ranks) + " data ranks = " + text(product) + ", but the batch is " +
-              text(train) + "; " + cure};
+              text(train) + "; " + fix};
 }
 
 // One of the two factors is given as `factor`; the other one is what is left of the batch.
 Finding factor_does_not_divide(
     const DsConfig& config, const char* path, int64_t train, int64_t factor, int64_t ranks) {
-  std::string cure = "nearest: train.global_batch = " + nearest_multiples(train, factor * ranks);
+  std::string fix = "nearest: train.global_batch = " + nearest_multiples(train, factor * ranks);
   if (train % ranks == 0)
-    cure += ", or " + std::string(path) + " = " + nearest_divisors(train / ranks, factor);
+    fix += ", or " + std::string(path) + " = " + nearest_divisors(train / ranks, factor);
   return {config.find(path) != nullptr ? config.label(path) : "train.micro_batch",
           text(factor),
           "a divisor of what a data rank gets of the batch",
           "train batch " + text(train) + " / (" + path + " " + text(factor) + " x " + text(ranks) +
               " data ranks = " + text(factor * ranks) + ") leaves a rest of " +
-              text(train % (factor * ranks)) + "; " + cure};
+              text(train % (factor * ranks)) + "; " + fix};
 }
 
 }  // namespace
 
-void settle_batch(const DsConfig& config, YokePlan& plan, std::vector<Finding>& findings) {
-  bool sound = true;
+void resolve_batch(const DsConfig& config, YokePlan& plan, std::vector<Finding>& findings) {
+  bool valid = true;
   for (const char* path : {kTrain, kMicro, kAccumulation})
-    sound = is_batch_size(config, path, findings) && sound;
-  if (!sound) return;
+    valid = is_batch_size(config, path, findings) && valid;
+  if (!valid) return;
   const int64_t train = plan.global_batch, ranks = plan.world_size;
   if (differs(config, kTrain, "train.global_batch", train, findings)) return;
   if (plan.micro_batch != 0 &&

@@ -10,6 +10,6 @@ namespace yoke::deepspeed_stub {
 
 // Fills plan.micro_batch if it is unset and the ds_config says what it must be. What contradicts
 // the run, or does not close, becomes a finding with the arithmetic and the nearest values that do.
-void settle_batch(const DsConfig& config, YokePlan& plan, std::vector<Finding>& findings);
+void resolve_batch(const DsConfig& config, YokePlan& plan, std::vector<Finding>& findings);
 
 }  // namespace yoke::deepspeed_stub

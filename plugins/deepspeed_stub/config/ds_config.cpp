@@ -88,7 +88,7 @@ bool has_form(const Json& value, Form form) {
   return true;
 }
 
-bool is_left_open(const Json& value) {
+bool is_unset(const Json& value) {
   return value.is_null() || value == "auto";
 }
 
@@ -154,17 +154,17 @@ void DsConfig::read_object(const Json& object, const std::string& path) {
 }
 
 void DsConfig::read_key(const Key& key, const std::string& path, const Json& value) {
-  if (is_left_open(value)) return;
+  if (is_unset(value)) return;
   const std::string given = as_text(value);
-  if (key.fate == Fate::kSection) {
+  if (key.handling == Handling::kSection) {
     if (value.is_object()) return read_object(value, path);
     findings_.push_back({in_file(path), given, "an object", "write { } with its keys"});
-  } else if (key.fate == Fate::kNoEffect) {
+  } else if (key.handling == Handling::kNoEffect) {
     findings_.push_back(
         {in_file(path), given, "", "no effect here: " + std::string(key.why), true});
   } else if (!has_form(value, key.form)) {
     findings_.push_back({in_file(path), given, form_name(key.form), "or \"auto\""});
-  } else if (key.fate == Fate::kRefused) {
+  } else if (key.handling == Handling::kRefused) {
     if (value == Json::parse(key.value)) return;
     findings_.push_back({in_file(path), given, std::string(key.value), std::string(key.why)});
   } else {

@@ -31,7 +31,7 @@ class Equivalents {
 };
 
 // The file's numbers decide how many ranks there are, if it gives all three.
-void tell_batch(const DsConfig& config, const YokePlan& plan, Equivalents& run_file) {
+void report_batch(const DsConfig& config, const YokePlan& plan, Equivalents& run_file) {
   const auto batch = config.integer("train_batch_size");
   const auto micro = config.integer("train_micro_batch_size_per_gpu");
   const auto steps = config.integer("gradient_accumulation_steps");
@@ -54,12 +54,12 @@ void tell_batch(const DsConfig& config, const YokePlan& plan, Equivalents& run_f
 
 }  // namespace
 
-void tell_equivalents(const DsConfig& config, const YokePlan& plan, Refusals& refusals) {
+void report_equivalents(const DsConfig& config, const YokePlan& plan, Refusals& refusals) {
   Equivalents run_file(config, refusals);
   for (const auto& [path, key] : kSame) {
     if (run_file.has(path)) run_file.tell(path, key, config.find(path)->dump());
   }
-  tell_batch(config, plan, run_file);
+  report_batch(config, plan, run_file);
   run_file.tell("optimizer.type", "train.optimizer", "\"adamw\"");
   for (const char* path : {"bf16.enabled", "bfloat16.enabled"}) {
     if (run_file.has(path))
@@ -70,7 +70,7 @@ void tell_equivalents(const DsConfig& config, const YokePlan& plan, Refusals& re
                       config.shown("zero_optimization.stage"),
                       "parallel_backend = \"deepspeed_stub\"");
   for (const Key& key : keys()) {
-    if (key.fate != Fate::kHonoured || !run_file.has(key.path)) continue;
+    if (key.handling != Handling::kHonoured || !run_file.has(key.path)) continue;
     run_file.tell(key.path,
                   "deepspeed_stub." + inline_name(key),
                   key.form == Form::kInt ? std::to_string(*config.integer(key.path))

@@ -3,7 +3,7 @@
 namespace yoke::deepspeed_stub {
 namespace {
 
-using enum Fate;
+using enum Handling;
 using enum Form;
 
 // clang-format off
@@ -198,8 +198,8 @@ std::vector<std::string> siblings(std::string_view path) {
 
 std::string inline_name(const Key& key) {
   if (key.path == "zero_optimization.stage") return "zero_stage";
-  if (key.fate == Fate::kHonoured) return std::string(last_word(key.path));
-  const bool of_the_batch = key.fate == Fate::kRun && key.form == Form::kInt;
+  if (key.handling == Handling::kHonoured) return std::string(last_word(key.path));
+  const bool of_the_batch = key.handling == Handling::kRun && key.form == Form::kInt;
   return of_the_batch ? std::string(key.path) : "";
 }
 

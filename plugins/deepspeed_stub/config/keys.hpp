@@ -9,7 +9,7 @@
 
 namespace yoke::deepspeed_stub {
 
-enum class Fate {
+enum class Handling {
   kSection,   // an object; its keys have rows of their own
   kHonoured,  // the engine does it
   kRun,       // the run file decides; another value than the run's is refused
@@ -21,7 +21,7 @@ enum class Form { kAny, kBool, kInt, kNumber, kString };
 
 struct Key {
   std::string_view path;  // "zero_optimization.stage"; "aio.*": any key of this object
-  Fate fate;
+  Handling handling;
   Form form;
   // kHonoured, kRun: DeepSpeed's default. kRefused: the value that asks for nothing. As JSON.
   std::string_view value;

@@ -89,14 +89,14 @@ const char* text(Range range) {
 
 Settings read_settings(const DsConfig& config, std::vector<Finding>& findings) {
   Settings settings;
-  bool sound = true;
+  bool valid = true;
   for (const Integer& key : kIntegers) {
     const auto value = config.integer(key.path);
     if (!value) continue;
     if (holds(key.range, *value)) {
       settings.*key.field = *value;
     } else {
-      sound = false;
+      valid = false;
       findings.push_back({config.label(key.path),
                           config.shown(key.path),
                           text(key.range),
@@ -108,8 +108,8 @@ Settings read_settings(const DsConfig& config, std::vector<Finding>& findings) {
   for (const Boolean& key : kBooleans) {
     if (const auto value = config.boolean(key.path)) settings.*key.field = *value;
   }
-  if (!sound) return settings;
-  const auto note_idle = [&](const char* path, unsigned stages) {
+  if (!valid) return settings;
+  const auto note_unused = [&](const char* path, unsigned stages) {
     if (config.find(path) == nullptr || (stages & 1u << settings.stage) != 0) return;
     findings.push_back({config.label(path),
                         config.shown(path),
@@ -117,8 +117,8 @@ Settings read_settings(const DsConfig& config, std::vector<Finding>& findings) {
                         "no effect at ZeRO stage " + std::to_string(settings.stage),
                         true});
   };
-  for (const Integer& key : kIntegers) note_idle(key.path, key.stages);
-  for (const Boolean& key : kBooleans) note_idle(key.path, key.stages);
+  for (const Integer& key : kIntegers) note_unused(key.path, key.stages);
+  for (const Boolean& key : kBooleans) note_unused(key.path, key.stages);
   return settings;
 }
 

@@ -8,7 +8,7 @@
 #include <regex>
 
 #include "plugins/accelerate_compat/config/accelerate_config.hpp"
-#include "tests/unit/accelerate_compat/asked.hpp"
+#include "tests/unit/accelerate_compat/plan_request.hpp"
 
 namespace yoke::accelerate_compat::testing {
 namespace {
@@ -115,14 +115,14 @@ std::string loud_value(const Key& key) {
 
 TEST(AccelerateConfig, NoKeyIsDroppedInSilence) {
   for (const Key& key : keys()) {
-    if (key.fate == Fate::kSection || key.path.empty()) continue;
+    if (key.handling == Handling::kSection || key.path.empty()) continue;
     const size_t dot = key.path.find('.');
     const std::string value = loud_value(key);
     std::string yaml = key.path == "distributed_type" ? "" : kFsdp;
     yaml += dot == key.path.npos ? std::string(key.path) + ": " + value
                                  : std::string(key.path.substr(0, dot)) + ": {" +
                                        std::string(key.path.substr(dot + 1)) + ": " + value + "}";
-    Asked run(2, yaml);
+    PlanRequest run(2, yaml);
     const auto texts = run.ask();
     const std::string name = ": " + std::string(key.path) + " = ";
     const bool told = std::any_of(texts.begin(), texts.end(), [&](const std::string& text) {
@@ -143,7 +143,7 @@ TEST(AccelerateConfig, NoKeyIsDroppedInSilence) {
 // ---- Variables
 
 TEST(Variables, SayWhatTheFileDoesNot) {
-  Asked run(2);
+  PlanRequest run(2);
   run.plan.options["environment"] =
       "ACCELERATE_USE_FSDP=true\nFSDP_VERSION=2\nFSDP_RESHARD_AFTER_FORWARD=false\n"
       "FSDP_ACTIVATION_CHECKPOINTING=true\nACCELERATE_MIXED_PRECISION=no\nFSDP_AUTO_WRAP_POLICY="
@@ -155,7 +155,7 @@ TEST(Variables, SayWhatTheFileDoesNot) {
 }
 
 TEST(Variables, TheFileWins) {
-  Asked run(2, kFsdp + "fsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: true}\n");
+  PlanRequest run(2, kFsdp + "fsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: true}\n");
   run.plan.options["environment"] = "FSDP_RESHARD_AFTER_FORWARD=false\nFSDP_VERSION=2\n";
   EXPECT_THAT(run.ask(),
               ElementsAre(AllOf(HasSubstr("note: FSDP_RESHARD_AFTER_FORWARD = false"),
@@ -165,12 +165,12 @@ TEST(Variables, TheFileWins) {
 }
 
 TEST(Variables, SizesCountOnlyWithTheirSwitch) {
-  Asked run(4);
+  PlanRequest run(4);
   run.plan.options["environment"] = "PARALLELISM_CONFIG_TP_SIZE=2\n";
   EXPECT_THAT(run.ask(),
               ElementsAre(HasSubstr("no effect without ACCELERATE_USE_PARALLELISM_CONFIG=true")));
   EXPECT_EQ(run.degree(YOKE_DP_REPLICATE), 4);
-  Asked on(4);
+  PlanRequest on(4);
   on.plan.options["environment"] =
       "ACCELERATE_USE_FSDP=true\nFSDP_VERSION=2\nACCELERATE_USE_PARALLELISM_CONFIG=true\n"
       "PARALLELISM_CONFIG_DP_SHARD_SIZE=2\nPARALLELISM_CONFIG_TP_SIZE=2\n"
@@ -181,7 +181,7 @@ TEST(Variables, SizesCountOnlyWithTheirSwitch) {
 }
 
 TEST(Variables, AreJudgedLikeKeys) {
-  Asked run(2);
+  PlanRequest run(2);
   run.plan.options["environment"] =
       "ACCELERATE_USE_DEEPSPEED=true\nACCELERATE_DYNAMO_BACKEND=INDUCTOR\nFSDP_VERSION=two\n"
       "ACCELERATE_USE_FSPD=true\nACCELERATE_FP8_BACKEND=AO\nFSDP_USE_ORIG_PARAMS=false\n";
@@ -203,17 +203,18 @@ TEST(Keys, EveryRowStandsInTheReadme) {
   std::ifstream in(std::string(std::getenv("YOKE_SOURCE")) +
                    "/plugins/accelerate_compat/README.md");
   const std::string readme((std::istreambuf_iterator<char>(in)), {});
-  const std::map<Fate, std::string> words = {{Fate::kHonoured, "honoured"},
-                                             {Fate::kRun, "the run's"},
-                                             {Fate::kNoEffect, "no effect"},
-                                             {Fate::kRefused, "refused"}};
+  const std::map<Handling, std::string> words = {{Handling::kHonoured, "honoured"},
+                                                 {Handling::kRun, "the run's"},
+                                                 {Handling::kNoEffect, "no effect"},
+                                                 {Handling::kRefused, "refused"}};
   const auto quoted = [](std::string_view text) {
     return text.empty() ? std::string() : "`" + std::string(text) + "`";
   };
   for (const Key& key : keys()) {
-    if (key.fate == Fate::kSection) continue;
-    std::string word = words.at(key.fate);
-    if (key.fate == Fate::kRefused && !key.value.empty()) word += " unless " + quoted(key.value);
+    if (key.handling == Handling::kSection) continue;
+    std::string word = words.at(key.handling);
+    if (key.handling == Handling::kRefused && !key.value.empty())
+      word += " unless " + quoted(key.value);
     const std::string row = "| " + quoted(key.path) + " | " + quoted(key.variable) + " | " + word +
                             " | " + std::string(key.why) + " |\n";
     EXPECT_NE(readme.find(row), std::string::npos) << row;

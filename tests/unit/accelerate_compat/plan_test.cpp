@@ -10,7 +10,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "tests/unit/accelerate_compat/asked.hpp"
+#include "tests/unit/accelerate_compat/plan_request.hpp"
 
 namespace yoke::accelerate_compat::testing {
 namespace {
@@ -77,13 +77,13 @@ TEST(Plan, WhatAccelerateWritesByDefaultIsAccepted) {
        2,
        1}};
   for (const Written& w : all) {
-    Asked run(w.ranks,
-              head + "distributed_type: " + w.type + "\nnum_processes: " + std::to_string(w.ranks) +
-                  "\n" + w.more);
+    PlanRequest run(w.ranks,
+                    head + "distributed_type: " + w.type +
+                        "\nnum_processes: " + std::to_string(w.ranks) + "\n" + w.more);
     EXPECT_THAT(run.ask(), IsEmpty()) << w.type;
     EXPECT_EQ(run.degree(YOKE_DP_REPLICATE), w.replicas) << w.type;
     EXPECT_EQ(run.degree(YOKE_DP_SHARD), w.ranks / w.replicas) << w.type;
-    EXPECT_EQ(run.inner_asked, w.replicas < w.ranks) << w.type;
+    EXPECT_EQ(run.inner_planned, w.replicas < w.ranks) << w.type;
   }
 }
 
@@ -94,7 +94,7 @@ TEST(Plan, TheConfigsOfTheRepositoryAreAccepted) {
     std::ifstream in(entry.path());
     const std::string yaml((std::istreambuf_iterator<char>(in)), {});
     const std::string key = "num_processes: ";
-    Asked run(std::stoi(yaml.substr(yaml.find(key) + key.size())), yaml);
+    PlanRequest run(std::stoi(yaml.substr(yaml.find(key) + key.size())), yaml);
     if (yaml.find("mixed_precision: bf16") != yaml.npos) run.plan.plan.param_dtype = YOKE_BF16;
     EXPECT_THAT(run.ask(), Each(StartsWith("note: "))) << entry.path();
     ++count;
@@ -103,15 +103,15 @@ TEST(Plan, TheConfigsOfTheRepositoryAreAccepted) {
 }
 
 TEST(Plan, WithoutAConfigAllRanksAreReplicas) {
-  Asked run(4);
+  PlanRequest run(4);
   EXPECT_THAT(run.ask(), IsEmpty());
   EXPECT_EQ(run.degree(YOKE_DP_REPLICATE), 4);
-  EXPECT_FALSE(run.inner_asked);
-  Asked sharded(4);
+  EXPECT_FALSE(run.inner_planned);
+  PlanRequest sharded(4);
   sharded.plan.plan.degree[YOKE_DP_SHARD] = 2;
   EXPECT_THAT(sharded.ask(), IsEmpty());
   EXPECT_EQ(sharded.degree(YOKE_DP_REPLICATE), 2);
-  EXPECT_TRUE(sharded.inner_asked);
+  EXPECT_TRUE(sharded.inner_planned);
 }
 
 TEST(Plan, OtherTypesAreRefusedByName) {
@@ -140,7 +140,7 @@ TEST(Fsdp, StrategiesOfVersion1BecomeDegreesAndReshardAfterForward) {
                         {"2", 4, "0"},
                         {"full_shard", 4, "1"}}) {
     for (const char* key : {"fsdp_sharding_strategy: ", "fsdp_reshard_after_forward: "}) {
-      Asked run(4, version_1(std::string(key) + c.name) + "num_machines: 2\n");
+      PlanRequest run(4, version_1(std::string(key) + c.name) + "num_machines: 2\n");
       EXPECT_THAT(run.ask(), IsEmpty()) << key << c.name;
       EXPECT_EQ(run.degree(YOKE_DP_SHARD), c.shards) << c.name;
       EXPECT_EQ(run.degree(YOKE_DP_REPLICATE), 4 / c.shards) << c.name;
@@ -159,14 +159,14 @@ TEST(Fsdp, TwoNamesOfVersion1MustAgree) {
 }
 
 TEST(Fsdp, HybridOnOneMachineTakesTheRunsReplicas) {
-  Asked run(4, version_1("fsdp_sharding_strategy: HYBRID_SHARD"));
+  PlanRequest run(4, version_1("fsdp_sharding_strategy: HYBRID_SHARD"));
   run.plan.plan.degree[YOKE_DP_REPLICATE] = 2;
   EXPECT_THAT(run.ask(), IsEmpty());
   EXPECT_EQ(run.degree(YOKE_DP_SHARD), 2);
 }
 
 TEST(Fsdp, Version2HasBooleansAndNoStrategies) {
-  Asked run(2, version_2("fsdp_reshard_after_forward: no"));
+  PlanRequest run(2, version_2("fsdp_reshard_after_forward: no"));
   EXPECT_THAT(run.ask(), IsEmpty());
   EXPECT_EQ(run.inner_options["reshard_after_forward"], "0");
   EXPECT_THAT(
@@ -182,7 +182,7 @@ TEST(Fsdp, Version2HasBooleansAndNoStrategies) {
 
 TEST(Fsdp, WrapPoliciesBecomeUnits) {
   const auto unit_bytes = [](const std::string& policy) {
-    Asked run(2, version_2("fsdp_auto_wrap_policy: " + policy));
+    PlanRequest run(2, version_2("fsdp_auto_wrap_policy: " + policy));
     EXPECT_THAT(run.ask(), IsEmpty()) << policy;
     return run.inner_options["unit_bytes"];
   };
@@ -201,7 +201,7 @@ TEST(Fsdp, KeysWithoutFsdpAreRefused) {
 }
 
 TEST(Fsdp, TheRunFilesOptionsOfTheInnerBackendMayRepeatTheConfig) {
-  Asked run(2, version_2("fsdp_reshard_after_forward: false"));
+  PlanRequest run(2, version_2("fsdp_reshard_after_forward: false"));
   run.inner_given = {{"reshard_after_forward", "1"}, {"unit_bytes", "7"}};
   EXPECT_THAT(run.ask(),
               ElementsAre(AllOf(HasSubstr("ptd.reshard_after_forward = true; allowed: false"),
@@ -212,13 +212,13 @@ TEST(Fsdp, TheRunFilesOptionsOfTheInnerBackendMayRepeatTheConfig) {
 // ---- ParallelismConfig
 
 TEST(Parallelism, SizesBecomeDegrees) {
-  Asked run(8, version_2("fsdp_reshard_after_forward: true") + sizes(2, 2, 1, 2));
+  PlanRequest run(8, version_2("fsdp_reshard_after_forward: true") + sizes(2, 2, 1, 2));
   EXPECT_THAT(run.ask(), IsEmpty());
   EXPECT_EQ(run.degree(YOKE_DP_REPLICATE), 2);
   EXPECT_EQ(run.degree(YOKE_DP_SHARD), 2);
   EXPECT_EQ(run.degree(YOKE_TP), 2);
   EXPECT_EQ(run.degree(YOKE_CP), 1);
-  Asked ones(4, version_2("fsdp_reshard_after_forward: true") + sizes(1, 1, 1, 1));
+  PlanRequest ones(4, version_2("fsdp_reshard_after_forward: true") + sizes(1, 1, 1, 1));
   EXPECT_THAT(ones.ask(), IsEmpty());
   EXPECT_EQ(ones.degree(YOKE_DP_SHARD), 4);
 }
@@ -239,7 +239,7 @@ TEST(Parallelism, TheExchangeOfKeysAndValuesIsPassedOn) {
                          "parallelism_config: {parallelism_config_cp_size: 2, "
                          "parallelism_config_cp_comm_strategy: ";
   for (const auto& [word, option] : {std::pair{"allgather", "all_gather"}, {"alltoall", "ring"}}) {
-    Asked run(2, cp + word + "}\n");
+    PlanRequest run(2, cp + word + "}\n");
     EXPECT_THAT(run.ask(), IsEmpty()) << word;
     EXPECT_EQ(run.inner_options["cp_attention"], option) << word;
   }
@@ -263,20 +263,20 @@ TEST(Parallelism, WhatDoesNotCombineIsRefused) {
 }
 
 TEST(Parallelism, TheRunMayAddWhatTheConfigDoesNotSay) {
-  Asked run(4, version_2("fsdp_reshard_after_forward: true"));
+  PlanRequest run(4, version_2("fsdp_reshard_after_forward: true"));
   run.plan.plan.degree[YOKE_TP] = 2;
   EXPECT_THAT(run.ask(), IsEmpty());
   EXPECT_EQ(run.degree(YOKE_DP_SHARD), 2);
 }
 
 TEST(Parallelism, TheRunMayRepeatADegreeNotChangeIt) {
-  Asked run(4, version_2("fsdp_reshard_after_forward: true") + sizes(1, 2, 1, 2));
+  PlanRequest run(4, version_2("fsdp_reshard_after_forward: true") + sizes(1, 2, 1, 2));
   run.plan.plan.degree[YOKE_TP] = 4;
   run.plan.plan.degree[YOKE_DP_SHARD] = 2;
   EXPECT_THAT(run.ask(),
               ElementsAre(AllOf(HasSubstr("tp_degree = 4; allowed: 2 or unset"),
                                 HasSubstr("parallelism_config_tp_size = 2 says otherwise"))));
-  Asked ddp(4, kDdp);
+  PlanRequest ddp(4, kDdp);
   ddp.plan.plan.degree[YOKE_DP_SHARD] = 4;
   EXPECT_THAT(ddp.ask(),
               ElementsAre(AllOf(HasSubstr("dp_shards = 4; allowed: 1 or unset"),
@@ -286,7 +286,7 @@ TEST(Parallelism, TheRunMayRepeatADegreeNotChangeIt) {
 // ---- Batch and precision; the global batch is 8
 
 TEST(Batch, AccumulationFillsTheMicroBatch) {
-  Asked run(2, kDdp + "gradient_accumulation_steps: 2\n");
+  PlanRequest run(2, kDdp + "gradient_accumulation_steps: 2\n");
   EXPECT_THAT(run.ask(), IsEmpty());
   EXPECT_EQ(run.plan.plan.micro_batch, 2);
   EXPECT_THAT(ask(kDdp + "gradient_accumulation_steps: 3\n"),
@@ -294,7 +294,7 @@ TEST(Batch, AccumulationFillsTheMicroBatch) {
                                     "of 2")));
   EXPECT_THAT(ask(kDdp + "gradient_accumulation_steps: 0\n"),
               ElementsAre(HasSubstr("allowed: 1 to 8")));
-  Asked other(2, kDdp + "gradient_accumulation_steps: 2\n");
+  PlanRequest other(2, kDdp + "gradient_accumulation_steps: 2\n");
   other.plan.plan.micro_batch = 4;
   EXPECT_THAT(other.ask(),
               ElementsAre(AllOf(HasSubstr("gradient_accumulation_steps = 2; allowed: 1"),
@@ -302,9 +302,9 @@ TEST(Batch, AccumulationFillsTheMicroBatch) {
 }
 
 TEST(Batch, TensorAndContextRanksAreNoDataRanks) {
-  Asked run(4,
-            version_2("fsdp_reshard_after_forward: true") + sizes(1, 2, 1, 2) +
-                "gradient_accumulation_steps: 2\n");
+  PlanRequest run(4,
+                  version_2("fsdp_reshard_after_forward: true") + sizes(1, 2, 1, 2) +
+                      "gradient_accumulation_steps: 2\n");
   EXPECT_THAT(run.ask(), IsEmpty());
   EXPECT_EQ(run.plan.plan.micro_batch, 2);
 }
@@ -313,15 +313,15 @@ TEST(Precision, MustBeTheRuns) {
   EXPECT_THAT(ask(kDdp + "mixed_precision: bf16\n"),
               ElementsAre(AllOf(HasSubstr("mixed_precision = bf16; allowed: no"),
                                 HasSubstr("precision.param=bf16"))));
-  Asked run(2, version_2("fsdp_reshard_after_forward: true") + "mixed_precision: bf16\n");
+  PlanRequest run(2, version_2("fsdp_reshard_after_forward: true") + "mixed_precision: bf16\n");
   run.plan.plan.param_dtype = YOKE_BF16;
   run.plan.plan.reduce_dtype = YOKE_F32;
   EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("Accelerate reduces them in bf16")));
-  Asked ddp(2, kDdp + "mixed_precision: bf16\n");
+  PlanRequest ddp(2, kDdp + "mixed_precision: bf16\n");
   ddp.plan.plan.param_dtype = YOKE_BF16;
   EXPECT_THAT(ddp.ask(), IsEmpty());
   EXPECT_EQ(ddp.plan.plan.reduce_dtype, YOKE_BF16) << "as DDP's reducer does it";
-  Asked wide(2, kDdp + "mixed_precision: 'no'\n");
+  PlanRequest wide(2, kDdp + "mixed_precision: 'no'\n");
   wide.plan.plan.param_dtype = YOKE_F64;
   EXPECT_THAT(wide.ask(), IsEmpty());
 }
@@ -329,10 +329,10 @@ TEST(Precision, MustBeTheRuns) {
 // ---- The inner backend
 
 TEST(InnerBackend, ItsRefusalsAndItsAbsenceAreTold) {
-  Asked run(2, version_2("fsdp_reshard_after_forward: true"));
+  PlanRequest run(2, version_2("fsdp_reshard_after_forward: true"));
   run.inner_refuses = true;
   EXPECT_THAT(run.ask(), ElementsAre("tp_degree = 3; allowed: 1, 2; of the heads"));
-  Asked sized(3, version_2("fsdp_reshard_after_forward: true") + sizes(1, 1, 1, 3));
+  PlanRequest sized(3, version_2("fsdp_reshard_after_forward: true") + sizes(1, 1, 1, 3));
   sized.inner_refuses = true;
   EXPECT_THAT(sized.ask(),
               ElementsAre(HasSubstr("of the heads; it is config_file.file:3: parallelism_config."
@@ -344,7 +344,7 @@ TEST(InnerBackend, ItsRefusalsAndItsAbsenceAreTold) {
 }
 
 TEST(InnerBackend, OptionsOfDdpAreIdleBesideIt) {
-  Asked run(2, version_2("fsdp_reshard_after_forward: true"));
+  PlanRequest run(2, version_2("fsdp_reshard_after_forward: true"));
   run.plan.options["bucket_cap_mb"] = "1";
   EXPECT_THAT(run.ask(), ElementsAre(StartsWith("note: accelerate_compat.bucket_cap_mb")));
 }
@@ -352,9 +352,10 @@ TEST(InnerBackend, OptionsOfDdpAreIdleBesideIt) {
 // ---- Translation
 
 TEST(Translation, EveryHonouredKeyHasALineOfARunFile) {
-  Asked run(8,
-            version_2("fsdp_reshard_after_forward: false, fsdp_activation_checkpointing: true") +
-                sizes(2, 2, 1, 2) + "mixed_precision: 'no'\ngradient_accumulation_steps: 2\n");
+  PlanRequest run(
+      8,
+      version_2("fsdp_reshard_after_forward: false, fsdp_activation_checkpointing: true") +
+          sizes(2, 2, 1, 2) + "mixed_precision: 'no'\ngradient_accumulation_steps: 2\n");
   EXPECT_THAT(run.ask(), IsEmpty());
   EXPECT_THAT(run.lines,
               ::testing::IsSupersetOf(
@@ -365,7 +366,7 @@ TEST(Translation, EveryHonouredKeyHasALineOfARunFile) {
                    HasSubstr("checkpointing = true -> ptd.activation_checkpoint = \"full\""),
                    HasSubstr("mixed_precision = no -> precision.param = \"fp32\""),
                    HasSubstr("gradient_accumulation_steps = 2 -> train.micro_batch = 1")}));
-  Asked ddp(2, kDdp + "num_processes: 2\n");
+  PlanRequest ddp(2, kDdp + "num_processes: 2\n");
   EXPECT_THAT(ddp.ask(), IsEmpty());
   EXPECT_THAT(ddp.lines,
               UnorderedElementsAre(HasSubstr("-> parallel_backend = \"accelerate_compat\""),

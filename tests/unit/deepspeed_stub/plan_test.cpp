@@ -22,8 +22,8 @@ using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
 // A run of `world` ranks in fp32 with a ds_config.
-struct Asked {
-  explicit Asked(int world = 2, const std::string& json = "") {
+struct PlanRequest {
+  explicit PlanRequest(int world = 2, const std::string& json = "") {
     plan.plan.world_size = world;
     plan.plan.param_dtype = plan.plan.reduce_dtype = YOKE_F32;
     plan.optimizer.lr = 3e-3;
@@ -53,14 +53,14 @@ struct Asked {
 };
 
 std::vector<std::string> ask(const std::string& json, int world = 2) {
-  return Asked(world, json).ask();
+  return PlanRequest(world, json).ask();
 }
 
 // ---- Degrees and precision
 
 TEST(Plan, AllRanksBecomeReplicasAtStage0AndShardsAbove) {
   for (const int stage : {0, 1, 2, 3}) {
-    Asked run(4, "{\"zero_optimization\": {\"stage\": " + std::to_string(stage) + "}}");
+    PlanRequest run(4, "{\"zero_optimization\": {\"stage\": " + std::to_string(stage) + "}}");
     EXPECT_THAT(run.ask(), IsEmpty());
     EXPECT_EQ(run.degree(YOKE_DP_REPLICATE), stage == 0 ? 4 : 1);
     EXPECT_EQ(run.degree(YOKE_DP_SHARD), stage == 0 ? 1 : 4);
@@ -69,7 +69,7 @@ TEST(Plan, AllRanksBecomeReplicasAtStage0AndShardsAbove) {
 }
 
 TEST(Plan, OtherDegreesAreRefusedAllAtOnce) {
-  Asked run(4);
+  PlanRequest run(4);
   run.plan.options["zero_stage"] = "1";
   run.plan.plan.degree[YOKE_TP] = 2;
   run.plan.plan.degree[YOKE_DP_REPLICATE] = 2;
@@ -81,7 +81,7 @@ TEST(Plan, OtherDegreesAreRefusedAllAtOnce) {
 }
 
 TEST(Plan, PrecisionIsFp32Fp64OrBf16WithFp32Reduction) {
-  Asked run;
+  PlanRequest run;
   run.plan.plan.param_dtype = YOKE_BF16;
   EXPECT_THAT(run.ask(), IsEmpty());
   run.plan.plan.reduce_dtype = YOKE_F64;
@@ -93,7 +93,7 @@ TEST(Plan, PrecisionIsFp32Fp64OrBf16WithFp32Reduction) {
 // ---- What a run file would hold instead
 
 TEST(Equivalents, AreTheLinesOfARunFileForEveryKeyThatDecidesSomething) {
-  Asked run(4, R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4,
+  PlanRequest run(4, R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4,
                    "gradient_accumulation_steps": 2, "gradient_clipping": 0.5,
                    "optimizer": {"type": "Adam", "params": {"lr": 0.003, "betas": [0.9, 0.95]}},
                    "bf16": {"enabled": true}, "steps_per_print": 10,
@@ -116,7 +116,8 @@ TEST(Equivalents, AreTheLinesOfARunFileForEveryKeyThatDecidesSomething) {
 }
 
 TEST(Equivalents, OfAutoAndOfInlineKeysThereAreNone) {
-  Asked run(2, R"({"train_batch_size": "auto", "zero_optimization": {"overlap_comm": true}})");
+  PlanRequest run(2,
+                  R"({"train_batch_size": "auto", "zero_optimization": {"overlap_comm": true}})");
   run.plan.options["zero_stage"] = "2";
   run.ask();
   EXPECT_THAT(
@@ -201,13 +202,13 @@ TEST(DsConfig, TheRunsOwnValuesMayBeRepeated) {
 }
 
 TEST(DsConfig, OnlyAdamWIsBuilt) {
-  Asked run;
+  PlanRequest run;
   run.plan.optimizer.kind = YOKE_SGD;
   EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("train.optimizer = sgd; allowed: adamw")));
 }
 
 TEST(DsConfig, AnInlineKeyIsTheSameKey) {
-  Asked run(2, R"({"zero_optimization": {"stage": 2}})");
+  PlanRequest run(2, R"({"zero_optimization": {"stage": 2}})");
   run.plan.options["reduce_bucket_size"] = "0";
   EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("deepspeed_stub.reduce_bucket_size = 0")));
   run.plan.options = {{"config_file", R"({"zero_optimization": {"stage": 2}})"},
@@ -229,7 +230,7 @@ TEST(Batch, TheUnsetFactorIsWhatIsLeft) {
         {R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4})", 1},
         {R"({"train_batch_size": 8})", 4},
         {R"({})", 0}}) {
-    Asked run(2, json);
+    PlanRequest run(2, json);
     EXPECT_THAT(run.ask(), IsEmpty()) << json;
     EXPECT_EQ(run.plan.plan.micro_batch, micro) << json;
   }
@@ -257,7 +258,7 @@ TEST(Batch, AProductThatIsNotTheBatchIsRefusedWithEveryCure) {
 }
 
 TEST(Batch, TheRunsMicroBatchIsNotOverruled) {
-  Asked run(2, R"({"train_micro_batch_size_per_gpu": 2})");
+  PlanRequest run(2, R"({"train_micro_batch_size_per_gpu": 2})");
   run.plan.plan.micro_batch = 4;
   EXPECT_THAT(run.ask(),
               ElementsAre(AllOf(HasSubstr("train_micro_batch_size_per_gpu = 2; allowed: 4"),
@@ -274,14 +275,14 @@ TEST(Batch, TheRunsMicroBatchIsNotOverruled) {
 TEST(Keys, EveryRowStandsInTheReadme) {
   std::ifstream in(std::string(std::getenv("YOKE_SOURCE")) + "/plugins/deepspeed_stub/README.md");
   const std::string readme((std::istreambuf_iterator<char>(in)), {});
-  const std::map<Fate, std::string> words = {{Fate::kHonoured, "honoured"},
-                                             {Fate::kRun, "the run's"},
-                                             {Fate::kNoEffect, "no effect"},
-                                             {Fate::kRefused, "refused"}};
+  const std::map<Handling, std::string> words = {{Handling::kHonoured, "honoured"},
+                                                 {Handling::kRun, "the run's"},
+                                                 {Handling::kNoEffect, "no effect"},
+                                                 {Handling::kRefused, "refused"}};
   for (const Key& key : keys()) {
-    if (key.fate == Fate::kSection) continue;
-    std::string word = words.at(key.fate);
-    if (key.fate == Fate::kRefused) word += " unless `" + std::string(key.value) + "`";
+    if (key.handling == Handling::kSection) continue;
+    std::string word = words.at(key.handling);
+    if (key.handling == Handling::kRefused) word += " unless `" + std::string(key.value) + "`";
     const std::string row =
         "| `" + std::string(key.path) + "` | " + word + " | " + std::string(key.why) + " |\n";
     EXPECT_NE(readme.find(row), std::string::npos) << row;
@@ -290,7 +291,7 @@ TEST(Keys, EveryRowStandsInTheReadme) {
 
 TEST(Keys, HarmlessValuesAreJson) {
   for (const Key& key : keys()) {
-    if (key.fate == Fate::kSection || key.fate == Fate::kNoEffect) continue;
+    if (key.handling == Handling::kSection || key.handling == Handling::kNoEffect) continue;
     EXPECT_TRUE(nlohmann::json::accept(key.value)) << key.path;
   }
 }

@@ -11,10 +11,10 @@
 
 namespace yoke::accelerate_compat::testing {
 
-struct Asked {
+struct PlanRequest {
   // A run of `world` ranks in fp32, with a global batch of 8.
-  explicit Asked(int world = 2, const std::string& yaml = "");
-  Asked(const Asked&) = delete;
+  explicit PlanRequest(int world = 2, const std::string& yaml = "");
+  PlanRequest(const PlanRequest&) = delete;
 
   // Everything that plan says, as the host prints it; notes begin with "note: ". Translations for
   // `yoke config import` are left out, and kept in `lines`.
@@ -30,7 +30,7 @@ struct Asked {
   std::map<std::string, std::string> inner_given;  // [ptd] of the run file
   bool inner_exists = true;
   bool inner_refuses = false;
-  bool inner_asked = false;
+  bool inner_planned = false;
   std::map<std::string, std::string> inner_options;  // what it was told
 };
 
