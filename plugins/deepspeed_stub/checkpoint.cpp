@@ -3,7 +3,7 @@
 namespace yoke::deepspeed_stub {
 namespace {
 
-// The device is where the values lie.
+// Completes a piece and passes it to the visitor. `values` lie in memory of `device`.
 void show(const YokeCheckpointArgs& args,
           YokePiece piece,
           const Span& values,
@@ -44,6 +44,7 @@ void visit_state(const YokeCheckpointArgs& args,
   for (const Piece& piece : weights.frozen().owned.pieces)
     show_piece(piece, "param", weights.frozen().master, replicas.frozen);
 
+  // The step count lies in memory of the host on every device.
   YokePiece step{};
   step.name = view("optimizer");
   step.kind = view("step");

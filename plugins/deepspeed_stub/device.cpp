@@ -1,8 +1,7 @@
 #include "plugins/deepspeed_stub/device.hpp"
 
-#include <string>
-
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::deepspeed_stub {
 namespace {
@@ -17,22 +16,32 @@ const Platform& platform_of(const YokeDevice& device) {
   throw Error(YOKE_UNIMPLEMENTED,
               device.type == YOKE_DEVICE_CUDA
                   ? "this deepspeed_stub was built without CUDA; set device = \"cpu\", or build it "
-                    "where there is an nvcc"
-                  : "deepspeed_stub works on the CPU and on CUDA devices, not on devices of type " +
-                        std::to_string(device.type));
+                    "on a machine that has nvcc"
+                  : concat("deepspeed_stub runs on the CPU and on CUDA devices, not on devices of "
+                           "type ",
+                           device.type));
 }
 
 [[noreturn]] void unknown(const char* what, const ConstSpan& from, const Span& to) {
   throw Error(YOKE_INTERNAL,
-              std::string(what) + " has no kernel for " + dtype_name(from.dtype) + " and " +
-                  dtype_name(to.dtype));
+              concat("there is no kernel for the ",
+                     what,
+                     " of ",
+                     dtype_name(from.dtype),
+                     " and ",
+                     dtype_name(to.dtype)));
 }
 
 Rows one_row(const char* what, const ConstSpan& a, const Span& b) {
   if (a.count == b.count) return deepspeed_stub::one_row(a.count);
   throw Error(YOKE_INTERNAL,
-              std::string(what) + " of " + std::to_string(a.count) + " elements with " +
-                  std::to_string(b.count));
+              concat("the ",
+                     what,
+                     " of two arrays needs equal lengths, but they have ",
+                     a.count,
+                     " and ",
+                     b.count,
+                     " elements"));
 }
 
 }  // namespace

@@ -1,3 +1,14 @@
+// One step under ZeRO.
+//
+//   for each micro-batch: forward of all blocks, backward in reverse order
+//                         (the backward reports gradients, which are reduced in buckets)
+//   reduce_totals:        one all-reduce of loss, number of targets and squared gradient norm
+//   update:               AdamW on this rank's slice; the new values go to the other ranks
+//   read_totals:          the host reads loss and norm
+//
+// The engine is the same at every stage: what differs lies behind Weights and Gradients. Blocks run
+// through the callbacks of the neutral model, so the engine knows the order of all uses beforehand
+// and traces nothing, unlike DeepSpeed.
 #include "plugins/deepspeed_stub/engine.hpp"
 
 #include <utility>
@@ -22,6 +33,7 @@ std::unique_ptr<Gradients> make_gradients(const Setup& setup) {
   return std::make_unique<FlatGradients>(setup);
 }
 
+// The model's callback on_grad_ready. An error returns through the model to block_backward.
 int32_t receive_gradient(void* ctx, int64_t param, const YokeTensor* gradient, YokeError* err) {
   return guard(err, [&] {
     static_cast<Gradients*>(ctx)->add(
@@ -73,6 +85,8 @@ YokeStepResult Engine::step(const YokeStepArgs& args) {
     throw Error(YOKE_INVALID_ARGUMENT, "step: the batch has no micro-batch");
   loss_ = targets_ = 0;
   if (training) gradients_->begin_step(static_cast<int64_t>(batch.num_micros));
+  // A loss is the sum over its targets. Dividing by the targets of the whole batch makes each
+  // gradient a share of the mean, so that the reduction over ranks and micro-batches is a sum.
   for (uint64_t m = 0; m < batch.num_micros; ++m)
     run_micro_batch(*batch.micros[m], 1 / batch.token_weight, training);
   reduce_totals(batch.token_weight, training);
@@ -119,6 +133,7 @@ void Engine::forward(const YokeMicroBatch& micro, bool training) {
       loss_ += out.loss_sum;
       targets_ += out.loss_weight;
     }
+    // In training the backward still needs the carries.
     if (!training && b > 0) blocks_[b - 1].carry.reset();
     weights_->release(static_cast<int64_t>(b));
   }
@@ -134,7 +149,7 @@ void Engine::backward(double loss_grad) {
     YokeBackwardArgs args{};
     args.header = YOKE_HEADER(YokeBackwardArgs, YOKE_ID_BACKWARD_ARGS);
     args.block = b;
-    args.saved = std::exchange(blocks_[b].saved, nullptr);  // consumed, also on failure
+    args.saved = std::exchange(blocks_[b].saved, nullptr);  // block_backward consumes it
     args.grad_out = grad_out ? &grad_out->tensor : nullptr;
     args.loss_grad = loss_grad;
     args.on_grad_ready = receive_gradient;
@@ -161,8 +176,9 @@ void Engine::check_cancel() const {
   if (host.check_cancel(host.ctx) != 0) throw Error(YOKE_CANCELLED, "the step was cancelled");
 }
 
-// One all-reduce per step for everything that every rank must know. What follows from it is decided
-// where it lies, so that the update of a CUDA device is issued without waiting for any of it.
+// One all-reduce per step carries everything that all ranks must know. The clip factor, and whether
+// there is an update at all, are computed from its result in memory of the device, where AdamW
+// reads them. So the update is issued to a CUDA device before the host knows the norm.
 void Engine::reduce_totals(double claimed_targets, bool training) {
   const Device& device = setup_.device;
   device.kernels().set_totals(device.queue(), {loss_, targets_, 0, 1, 0}, totals());
@@ -179,8 +195,8 @@ void Engine::update(int64_t step, double lr) {
   });
 }
 
-// The one place where a step waits for a CUDA device; the last block of the model, whose loss is a
-// number of the host, waits too.
+// This is where a step waits for a CUDA device. The only other wait is inside the model, whose last
+// block returns its loss to the host as a number.
 StepTotals Engine::read_totals(double claimed_targets) const {
   StepTotals totals;
   setup_.device.download(totals_.span(), &totals);
@@ -191,6 +207,8 @@ StepTotals Engine::read_totals(double claimed_targets) const {
           "the batch claims ", claimed_targets, " targets, but its losses cover ", totals.targets));
 }
 
+// Sliced state exists once, so every rank's copy is number 0. State that every rank holds is
+// written by rank 0 and shown by the others as replicas, which the host compares.
 void Engine::checkpoint(const YokeCheckpointArgs& args) {
   const int64_t stage = environment_.settings.stage, rank = environment_.comms.gather.rank();
   const bool trainable_sliced = stage > 0, frozen_sliced = stage == 3;

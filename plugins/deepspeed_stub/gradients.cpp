@@ -1,12 +1,24 @@
+// Collecting and reducing gradients.
+//
+// A backward visits the blocks in reverse order, so it completes the buckets in an order that is
+// known beforehand (layout.cpp sorts them so). Buckets are reduced strictly in this order, even if
+// a later one is complete first: the ranks must issue the same collectives in the same order, and a
+// fixed order of sums keeps the result bit-equal from run to run.
+//
+// When to reduce depends on the stage. Stages 0 and 1 keep all gradients of the step, so they
+// accumulate locally and reduce once, in the last micro-batch. Stages 2 and 3 have no memory for
+// that: they reduce after every micro-batch and accumulate the reduced slices. The price is one
+// reduction per micro-batch, as in DeepSpeed.
 #include "plugins/deepspeed_stub/gradients.hpp"
 
 #include <algorithm>
-#include <string>
+
+#include "yoke/text.hpp"
 
 namespace yoke::deepspeed_stub {
 namespace {
 
-constexpr size_t kInFlight = 2;  // buckets on their way while the backward fills the next one
+constexpr size_t kInFlight = 2;  // reductions in flight while the backward fills the next bucket
 
 }  // namespace
 
@@ -25,7 +37,8 @@ Gradients::Gradients(const Setup& setup, std::vector<Bucket> buckets, bool every
 }
 
 void Gradients::begin_step(int64_t micros) {
-  reductions_.clear();  // of a failed step
+  // If the last step failed, its reductions may still write to the arrays: wait before freeing.
+  reductions_.clear();
   for (Array& array : buffers_) array = Array();
   for (Array& array : received_) array = Array();
   micros_left_ = micros;
@@ -35,6 +48,7 @@ void Gradients::begin_step(int64_t micros) {
 void Gradients::begin_micro() {
   --micros_left_;
   reducing_ = every_micro_ || micros_left_ == 0;
+  // Fresh parameters overwrite what their bucket holds, so that no bucket must be zeroed.
   if (every_micro_ || first_micro_) fresh_.assign(fresh_.size(), true);
   next_ = 0;
   for (size_t b = 0; b < buckets_.size(); ++b) {
@@ -49,9 +63,13 @@ void Gradients::add(int64_t param, const Span& gradient) {
   if (param < 0 || param >= known || bucket_of_[param] == buckets_.size() ||
       gradient.count != setup_.spec.params[param].numel || gradient.dtype != setup_.param_dtype) {
     throw Error(YOKE_INTERNAL,
-                "a gradient of " + std::to_string(gradient.count) + " x " +
-                    dtype_name(gradient.dtype) + " for parameter " + std::to_string(param) +
-                    ", which is no trainable parameter of that size and dtype");
+                concat("the model reported a gradient of ",
+                       gradient.count,
+                       " x ",
+                       dtype_name(gradient.dtype),
+                       " for parameter ",
+                       param,
+                       ", which is not a trainable parameter of that size and dtype"));
   }
   const size_t bucket = bucket_of_[param];
   put(bucket, param, gradient, fresh_[param]);
@@ -78,11 +96,10 @@ void Gradients::finish_oldest() {
 
 void Gradients::end_micro() {
   if (reducing_ && next_ < buckets_.size()) {
-    throw Error(
-        YOKE_INTERNAL,
-        "the backward ended without all gradients of parameter '" +
-            std::string(view(setup_.model.summary->params[buckets_[next_].params.front()]->name)) +
-            "' and those reduced with it");
+    throw Error(YOKE_INTERNAL,
+                concat("the backward ended, but gradients are missing for parameter '",
+                       view(setup_.model.summary->params[buckets_[next_].params.front()]->name),
+                       "' or one of those that are reduced with it"));
   }
   while (!reductions_.empty()) finish_oldest();
   first_micro_ = false;
@@ -141,12 +158,16 @@ FlatGradients::FlatGradients(const Setup& setup, const FlatLayout& layout)
   }
 }
 
-// Stages 0 and 1 sum the same slices as stage 2, so that all three agree to the last bit.
+// Stage 0 has all gradients on every rank, but takes the norm of one slice per rank, as stages 1
+// and 2 must: sums in the same order make all three agree to the last bit.
 Span FlatGradients::norm_part() const {
   if (setup_.settings.stage != 0) return own_;
   return memory_.sub(setup_.comms.reduce.rank() * layout_.slice(), layout_.slice());
 }
 
+// A slice of the flat buffer is a contiguous range, which a reduce-scatter of one bucket cannot
+// deliver unless the bucket is the whole buffer. Smaller buckets are summed by all-reduce, and each
+// rank keeps the overlap with its slice.
 bool FlatGradients::is_scattered(const Bucket& bucket) const {
   const bool is_whole = bucket.begin == 0 && bucket.end == layout_.size();
   return setup_.settings.stage > 0 && setup_.settings.reduce_scatter && is_whole;
@@ -176,6 +197,7 @@ void FlatGradients::finish(size_t bucket) {
   if (setup_.settings.stage != 2) return;
   const Bucket& b = buckets_[bucket];
   if (is_scattered(b)) return accumulate_received(bucket, own_);
+  // After an all-reduce, this rank keeps the part of the bucket that overlaps its slice.
   const int64_t begin = std::max(b.begin, range_.begin), end = std::min(b.end, range_.end);
   if (begin >= end) return;
   accumulate(buffers_[bucket].sub(begin - b.begin, end - begin),
@@ -194,10 +216,12 @@ SlicedGradients::SlicedGradients(const Setup& setup, const SliceLayout& layout)
 
 void SlicedGradients::put(size_t bucket, int64_t param, const Span& gradient, bool first) {
   const Bucket& b = buckets_[bucket];
-  const int64_t all = b.end - b.begin;  // of one rank
+  const int64_t all = b.end - b.begin;  // elements of one rank's slices in this bucket
   if (buffers_[bucket].empty())
     buffers_[bucket] =
         Array(setup_.device, setup_.comms.reduce.size() * all, setup_.gradient_dtype);
+  // The buffer of a bucket holds the slices for rank 0, then those for rank 1, and so on, as
+  // reduce-scatter wants them. A gradient is therefore cut into rows, one per rank.
   const int64_t slice = layout_.slice(param);
   store(gradient.sub(0, slice),
         buffers_[bucket].sub(layout_.offset(param) - b.begin, slice),

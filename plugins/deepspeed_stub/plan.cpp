@@ -1,3 +1,9 @@
+// From a run and a ds_config to a complete plan.
+//
+// The run file decides what all backends must agree on: global batch, learning rate, optimizer,
+// clipping and precision. A ds_config may repeat these values but not change them, so a config that
+// was written for other values is refused, naming both, and never overrides the run in silence. All
+// refusals are collected and reported together, so that a user fixes a config in one go.
 #include "plugins/deepspeed_stub/plan.hpp"
 
 #include <algorithm>
@@ -18,7 +24,7 @@ constexpr const char* kDegreeKeys[YOKE_NUM_AXES] = {
 
 using Findings = std::vector<Finding>;
 
-// All ranks are data ranks: on one axis, chosen by the stage.
+// All ranks are data ranks. The stage decides on which axis they lie; all other degrees are 1.
 void resolve_degrees(int64_t stage, YokePlan& plan, Findings& findings) {
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     const int32_t only = axis == data_axis(stage) ? plan.world_size : 1;
@@ -52,9 +58,11 @@ void resolve_precision(YokePlan& plan, Findings& findings) {
   }
 }
 
-// ---- Keys that the run file decides
+// ---- Keys that the run file decides ----
 
-// The ds_config may repeat what the run file says, not change it.
+// Compares values of the ds_config with those of the run, and refuses the ones that differ. A key
+// that the ds_config leaves unset agrees with any value. path: of the ds_config; key: of the run
+// file.
 class Agreement {
  public:
   Agreement(const DsConfig& config, Findings& findings) : config_(config), findings_(findings) {}
@@ -71,7 +79,8 @@ class Agreement {
     const auto value = config_.string(path);
     if (value && *value != dtype_name(run)) refuse(path, dtype_name(run), key, dtype_name(run));
   }
-  // A switch that is on if the run has this dtype.
+  // Compares a switch that stands for a dtype, such as bf16.enabled. on: whether the run has that
+  // dtype; run: the dtype of the run.
   void flag(const char* path, const char* key, bool on, int32_t run) {
     const auto value = config_.boolean(path);
     if (value && *value != on) refuse(path, on, key, dtype_name(run));
@@ -136,7 +145,7 @@ void check_model(const YokeModelSummary& model, Findings& findings) {
     findings.push_back({"model",
                         "parameter '" + std::string(view(model.params[p]->name)) + "' in no block",
                         "every parameter in at least one block",
-                        "its gradient would never come"});
+                        "no block would report its gradient"});
   }
 }
 
@@ -166,7 +175,7 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals)
 }
 
 Settings settings_of(const YokeInitArgs& args) {
-  std::vector<Finding> findings;  // the plan has told them
+  std::vector<Finding> findings;  // already reported when the plan was made
   return read_settings(DsConfig(Options(args.options, args.num_options)), findings);
 }
 

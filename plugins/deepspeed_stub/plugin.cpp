@@ -1,5 +1,6 @@
-// deepspeed_stub: DeepSpeed's ZeRO stages 0 to 3 on the neutral contract alone, without LibTorch.
-// Start reading here; README.md gives the order of the other files.
+// deepspeed_stub: DeepSpeed's ZeRO stages 0 to 3 on the C contract alone, without LibTorch.
+//
+// Start reading here; README.md lists the other files in reading order.
 #include <memory>
 
 #include "plugins/deepspeed_stub/config/ds_config.hpp"

@@ -1,3 +1,15 @@
+// Gathering and freeing whole parameters at ZeRO stage 3.
+//
+// The order of uses is known when a pass begins, so what to prefetch and what to free is pure
+// arithmetic: nothing is traced, unlike in DeepSpeed. All ranks come to the same decisions, because
+// these depend only on layout, settings and use. The gathers are therefore in the same order on all
+// ranks without any agreement at run time.
+//
+// The limits are those of DeepSpeed:
+//   prefetch_bucket_size         how much to gather ahead at a time
+//   max_live_parameters          how much may be whole at a time; blocks in use always are
+//   max_reuse_distance           how far the next use may lie for a parameter to stay whole
+//   param_persistence_threshold  up to which size a parameter stays whole for good
 #include "plugins/deepspeed_stub/sliced_weights.hpp"
 
 #include <algorithm>
@@ -32,7 +44,8 @@ void SlicedWeights::adopt(Store& store, const SliceLayout& layout, Array& master
   store.copy = copy.span();
 }
 
-// In the order of the model, as long as all of them together stay within the model's threshold.
+// Small parameters are not worth a gather. They are chosen in the order of the model, as long as
+// together they stay within model_persistence_threshold.
 void SlicedWeights::choose_persistent() {
   int64_t total = 0;
   for (size_t p = 0; p < params_.size(); ++p) {
@@ -53,7 +66,7 @@ int64_t SlicedWeights::bytes() const {
   return sum;
 }
 
-// ---- A pass
+// ---- A pass ----
 
 int64_t SlicedWeights::block_of(int64_t use) const {
   const auto blocks = static_cast<int64_t>(setup_.spec.blocks.size());
@@ -61,7 +74,8 @@ int64_t SlicedWeights::block_of(int64_t use) const {
 }
 
 void SlicedWeights::begin_pass(bool backward) {
-  gathers_.clear();  // of a failed pass
+  // If the last pass failed, gathers may be in flight; destroying them waits.
+  gathers_.clear();
   for (size_t p = 0; p < params_.size(); ++p) free_whole(static_cast<int64_t>(p));
   live_elements_ = 0;
   uses_ = static_cast<int64_t>(setup_.spec.blocks.size()) * (backward ? 2 : 1);
@@ -74,6 +88,7 @@ void SlicedWeights::acquire(int64_t use) {
     if (params_[p].state == State::kSliced) missing.push_back(p);
   }
   start_gather(std::move(missing));
+  // Issue the next gather before waiting for this one, so that it overlaps the block's computation.
   prefetch(use + 1);
   const auto all_whole = [&] {
     return std::all_of(
@@ -82,7 +97,9 @@ void SlicedWeights::acquire(int64_t use) {
   while (!all_whole()) finish_gather();
 }
 
-// Gathers ahead once the next block is not on its way yet, so that each gather carries a bucket.
+// Starts one gather with the parameters of the block of `use` and of the blocks after it, until the
+// bucket is full or the live limit is reached. Does nothing if the block of `use` is whole or being
+// gathered already: the next gather then starts later, with a full bucket instead of a remainder.
 void SlicedWeights::prefetch(int64_t use) {
   std::vector<int64_t> params;
   int64_t elements = 0;
@@ -103,7 +120,7 @@ void SlicedWeights::prefetch(int64_t use) {
   start_gather(std::move(params));
 }
 
-// A parameter goes unless it is used again soon and there is room for it.
+// Frees the parameters of a block, except for those that are used again soon enough and fit.
 void SlicedWeights::release(int64_t use) {
   for (const int64_t p : setup_.spec.blocks[block_of(use)]) {
     if (params_[p].persistent || params_[p].state != State::kWhole) continue;
@@ -135,7 +152,7 @@ void SlicedWeights::free_whole(int64_t param) {
   live_elements_ -= setup_.spec.params[param].numel;
 }
 
-// ---- Gathers
+// ---- Gathers ----
 
 Span SlicedWeights::slice(int64_t param) const {
   const bool trainable = setup_.spec.params[param].trainable;
@@ -145,7 +162,8 @@ Span SlicedWeights::slice(int64_t param) const {
   return values.sub(layout.offset(param), layout.slice(param));
 }
 
-// One after the other; without a copy if they lie so already.
+// Returns the slices of `params` side by side. Slices that are neighbours in the layout are not
+// copied.
 Span SlicedWeights::own_slices(const std::vector<int64_t>& params, Array& packed) const {
   Span whole = slice(params.front());
   bool adjacent = true;
@@ -181,6 +199,8 @@ void SlicedWeights::start_gather(std::vector<int64_t> params) {
 }
 
 void SlicedWeights::finish_gather() {
+  // The result holds all slices of rank 0, then all of rank 1. Whole parameters are put together
+  // from one row per rank; the last row may be shorter, where the parameter was padded.
   Gather gather = std::move(gathers_.front());
   gathers_.pop_front();
   gather.work.wait();
@@ -201,7 +221,7 @@ void SlicedWeights::finish_gather() {
   }
 }
 
-// ---- Between passes
+// ---- Between passes ----
 
 void SlicedWeights::publish(const Update& update) {
   update(0, trainable_.owned.size);

@@ -1,15 +1,16 @@
-// The table of kernels of a device that runs operations.hpp.
+// The table of kernels for a device whose threads run operations.hpp: a CUDA device, or the
+// emulated one of the tests.
 #pragma once
 
 #include "plugins/deepspeed_stub/kernels/operations.hpp"
 
 namespace yoke::deepspeed_stub {
 
-// Launch issues work to a queue:
-//   elements(queue, operation, n)       run_share by many threads, if begin() allows it
-//   rows(queue, operation, rows)        run_row by many threads, for every row
-//   squared_norm(queue, n, x, sum)
-//   once(queue, function)               function() by one thread
+// Launch is a class with static functions that issue work to a queue:
+//   elements(queue, operation, n)    many threads call run_share, if operation.begin() returns true
+//   rows(queue, operation, rows)     many threads call run_row for each row
+//   squared_norm(queue, n, x, sum)   *sum = the sum of the squares of x
+//   once(queue, function)            one thread calls function()
 template <class Launch>
 class DeviceKernels {
  public:

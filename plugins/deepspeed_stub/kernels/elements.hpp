@@ -1,6 +1,8 @@
-// The arithmetic of one element, the same on every device. All functions are static:
-// kernels_impl.cpp is compiled for several instruction sets, and with external linkage the linker
-// could pick the copy for a wide one for a narrow machine.
+// The arithmetic of one element, the same on every device.
+//
+// All functions are static. kernels_impl.cpp is compiled once per instruction set; with external
+// linkage the linker would keep a single copy of each function, perhaps one for AVX-512, and a
+// machine without AVX-512 would crash.
 #pragma once
 
 #include <cmath>
@@ -17,6 +19,7 @@
 
 namespace yoke::deepspeed_stub {
 
+// Returns x in the type in which its arithmetic is done: fp32 for bf16, else its own type.
 static inline YOKE_ANYWHERE float widen(BFloat16 x) {
   const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
   float value;
@@ -30,18 +33,25 @@ static inline YOKE_ANYWHERE double widen(double x) {
   return x;
 }
 
+// Rounds to the nearest bf16, ties to even. NaN stays NaN: a plain rounding of its bits could carry
+// into the exponent and yield infinity.
 static inline YOKE_ANYWHERE BFloat16 round_to_bf16(float x) {
   uint32_t bits;
   std::memcpy(&bits, &x, sizeof bits);
-  const uint32_t quiet = (bits >> 16) | 0x40u;                            // NaN stays NaN
-  const uint32_t nearest = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;  // ties to even
+  const uint32_t quiet = (bits >> 16) | 0x40u;
+  const uint32_t nearest = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   return {static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet : nearest)};
 }
 
-// Constants of one step, in the type of the arithmetic.
+// The constants of one AdamW step, computed in fp64 and rounded once to the type of the arithmetic.
 template <class T>
 struct Coefficients {
-  T keep, beta1, beta2, rest1, rest2, eps, rate, correct2;
+  T keep;          // 1 - lr * weight decay
+  T beta1, beta2;  // decay of the moments
+  T rest1, rest2;  // 1 - beta1, 1 - beta2
+  T eps;
+  T rate;      // lr, divided by the bias correction of the first moment
+  T correct2;  // bias correction of sqrt(second moment), as a factor
 };
 template <class T>
 static inline Coefficients<T> coefficients(const AdamWStep& s) {
@@ -56,8 +66,9 @@ static inline Coefficients<T> coefficients(const AdamWStep& s) {
           static_cast<T>(1 / std::sqrt(1 - std::pow(s.beta2, step)))};
 }
 
-// The new moments, then with them the new weight. Scalars alone: GCC does not vectorise a loop that
-// has a struct in its body.
+// One AdamW update is next_exp_avg and next_exp_avg_sq with the old moments, then next_param with
+// the new ones. These are three functions of scalars because GCC does not vectorise a loop that has
+// a struct in its body.
 template <class T>
 static inline YOKE_ANYWHERE T next_exp_avg(const Coefficients<T>& c, T g, T exp_avg) {
   return c.beta1 * exp_avg + c.rest1 * g;
@@ -76,7 +87,8 @@ static inline YOKE_ANYWHERE bool target_counts_agree(double counted, double clai
   return std::fabs(counted - claimed) <= 1e-9 * counted;
 }
 
-// yoke::gradient_norm and yoke::clip_scale, where they cannot be called.
+// Sets totals.scale and totals.update from the sums of all ranks; see Kernels::decide_update. The
+// formulas are those of yoke::gradient_norm and yoke::clip_scale, which a kernel cannot call.
 static inline YOKE_ANYWHERE void decide_update(double claimed, double clip, StepTotals& totals) {
   const double norm = std::sqrt(totals.squared_norm);
   totals.scale = clip > 0 && norm + 1e-6 > clip ? clip / (norm + 1e-6) : 1;

@@ -1,5 +1,8 @@
-// What one thread of a CUDA device does. Nothing here is CUDA's, so the tests run all of it on a
-// CPU.
+// What one thread of a CUDA kernel does, in plain C++.
+//
+// An operation is the work of a kernel on its arrays; run_share gives a thread its part of it. The
+// CUDA kernels in cuda_platform.cu only compute the number of the thread and call these functions.
+// So the tests run all of this code on a CPU, with threads one after the other.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +13,8 @@ namespace yoke::deepspeed_stub {
 
 constexpr int64_t kAccess = 16;  // bytes that a thread reads or writes at once
 
-// One element, or several that begin at a multiple of kAccess bytes.
+// One element, or several that are read or written at once and then begin at a multiple of kAccess
+// bytes.
 template <class T, int kCount>
 struct __attribute__((aligned(kCount == 1 ? alignof(T) : kAccess), may_alias)) Pack {
   T at[kCount];
@@ -27,7 +31,8 @@ template <class... T>
 static inline YOKE_ANYWHERE bool are_aligned(const T*... arrays) {
   return (... && (reinterpret_cast<uintptr_t>(arrays) % kAccess == 0));
 }
-// Elements that are done at once, so that the narrowest array is accessed whole.
+// The number of elements that a thread does at once: as many of the narrowest type as fit into
+// kAccess bytes. Wider types take several accesses.
 template <class... T>
 constexpr int kWidthOf = static_cast<int>(kAccess) / static_cast<int>(std::min({sizeof(T)...}));
 
@@ -35,7 +40,10 @@ static inline YOKE_ANYWHERE int64_t smaller(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
-// ---- Operations. run<n>(i) does elements [i, i + n); n is 1 or kWidth, then aligned(i) holds.
+// ---- Operations ----
+//
+// run<n>(i) does elements [i, i + n). n is 1, or it is kWidth and aligned(i) is true. Operations on
+// rows have pointers `from` and `to`, which run_row moves to its row.
 
 template <class From, class To>
 struct CopyOf {
@@ -94,7 +102,7 @@ struct AdamW {
   const StepTotals* totals;
   Master scale = 0;
 
-  // Reads what the device has found out; false = nothing is to be done.
+  // Reads the totals of the step in memory of the device. Returns false if there is no update.
   YOKE_ANYWHERE bool begin() {
     scale = static_cast<Master>(totals->scale);
     return totals->update != 0;
@@ -125,7 +133,7 @@ struct AdamW {
   }
 };
 
-// Of one thread in all.
+// These two are run by a single thread.
 struct SetTotals {
   StepTotals values;
   StepTotals* totals;
@@ -137,10 +145,11 @@ struct DecideUpdate {
   YOKE_ANYWHERE void operator()() const { decide_update(claimed, clip, *totals); }
 };
 
-// ---- Threads
+// ---- Threads ----
 
-// The part of thread `thread` of `threads` in elements [0, n): most of them kWidth at a time, from
-// the first place on where all arrays are aligned, if there is one.
+// Does the part of thread `thread` of `threads` in elements [0, n). Elements before the first place
+// where all arrays are aligned (`head`) and behind the last full pack are done one by one, all
+// others kWidth at a time. If the arrays are never aligned together, all are done one by one.
 template <class Operation>
 static inline YOKE_ANYWHERE void run_share(Operation& operation,
                                            int64_t n,
@@ -159,7 +168,7 @@ static inline YOKE_ANYWHERE void run_share(Operation& operation,
   }
 }
 
-// The same in one row.
+// Does the part of one thread in one row.
 template <class Operation>
 static inline YOKE_ANYWHERE void run_row(
     Operation operation, const Rows& rows, int64_t row, int64_t thread, int64_t threads) {
@@ -167,14 +176,17 @@ static inline YOKE_ANYWHERE void run_row(
   operation.to += row * rows.to_stride;
   run_share(operation, smaller(rows.width, rows.total - row * rows.width), thread, threads);
 }
+// Returns the number of rows.
 static inline YOKE_ANYWHERE int64_t number_of(const Rows& rows) {
   return rows.total == 0 ? 0 : (rows.total + rows.width - 1) / rows.width;
 }
 
-// ---- Norms
+// ---- Norms ----
+//
+// Each block of threads sums a part, and one more block sums the parts. The order of the additions
+// depends on the number of elements alone, not on alignment, so a norm is the same wherever a slice
+// begins. Atomic additions would be shorter, but their order changes from run to run.
 
-// Blocks of threads sum a part each, one more block sums the parts: always in the same order, which
-// depends on the number of elements alone, so that it is the same wherever a slice begins.
 constexpr int kNormThreads = 512;
 constexpr int kNormBlocks = kNormThreads;
 template <class T>
@@ -191,7 +203,8 @@ static inline YOKE_ANYWHERE void add_squares(const T* x, double* sum) {
     *sum += value * value;
   }
 }
-// The sum of thread `thread` of `threads`.
+// Returns the sum of thread `thread` of `threads`. Unaligned arrays are read element by element, in
+// the same order.
 template <class T>
 static inline YOKE_ANYWHERE double norm_share(const T* x,
                                               int64_t n,
@@ -211,7 +224,7 @@ static inline YOKE_ANYWHERE double norm_share(const T* x,
   if (packs * kWidth + thread < n) add_squares<1>(x + packs * kWidth + thread, &sum);
   return sum;
 }
-// What thread `thread` of a block does when its sums are halved to `half` sums.
+// Does the part of one thread in a tree reduction: the sums of a block are halved to `half` sums.
 static inline YOKE_ANYWHERE void fold(double* sums, int thread, int half) {
   if (thread < half) sums[thread] += sums[thread + half];
 }
