@@ -309,11 +309,9 @@ class Diloco final : public yoke::Backend {
   // Workers: dp_degree, or as many as the other degrees leave ranks for.
   static bool settle_workers(YokePlan& plan, yoke::Refusals& refusals) {
     int32_t& workers = plan.degree[YOKE_DP_REPLICATE];
-    int32_t others = 1;
-    for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
-      if (axis != YOKE_DP_REPLICATE && plan.degree[axis] > 0) others *= plan.degree[axis];
-    }
-    if (workers == 0) workers = std::max(1, plan.world_size / others);
+    if (workers == 0)
+      workers = static_cast<int32_t>(
+          std::max<int64_t>(1, plan.world_size / yoke_degree_product(plan.degree)));
     const auto require_divides = [&](const char* key, int32_t total, const char* what) {
       if (total % workers == 0) return true;
       refusals.refuse(key,

@@ -66,7 +66,8 @@ bool present(const Dialect& d) {
 
 constexpr const char* kWarnings = "-Wall -Wextra -Wpedantic";
 const std::string kContract = "#include \"yoke/parallel_backend.h\"\n";
-const std::string kCLayer = "#include \"yoke/author.h\"\n#include \"yoke/flat.h\"\n";
+const std::string kCLayer =
+    "#include \"yoke/plan.h\"\n#include \"yoke/author.h\"\n#include \"yoke/flat.h\"\n";
 // LibTorch's copy of DLPack, whose structs the contract has under other names.
 const std::string kDlpack = "#include \"" YOKE_TORCH_INCLUDE "/ATen/dlpack.h\"\n";
 
@@ -133,7 +134,7 @@ TEST_P(ContractHeader, MeetsDlpackInAnyOrder) {
 TEST_P(CppLayer, CompilesWithoutWarning) {
   const Source source(
       "#include \"yoke/comm.hpp\"\n#include \"yoke/flat.hpp\"\n#include \"yoke/inner.hpp\"\n"
-      "#include \"yoke/nearest.hpp\"\n#include \"yoke/text.hpp\"\n");
+      "#include \"yoke/nearest.hpp\"\n#include \"yoke/plan.hpp\"\n#include \"yoke/text.hpp\"\n");
   const Compiled result = compile(GetParam(), kWarnings, source.path());
   EXPECT_EQ(result.status, 0) << result.output;
 }
