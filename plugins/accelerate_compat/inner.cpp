@@ -1,5 +1,7 @@
 #include "plugins/accelerate_compat/inner.hpp"
 
+#include "yoke/plan.h"
+
 namespace yoke::accelerate_compat {
 namespace {
 
@@ -14,7 +16,7 @@ std::string said_by(const YokeString& key,
                     const Strategy& strategy,
                     const AccelerateConfig& config) {
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
-    if (view(key) == kDegreeKeys[axis] && config.is_given(strategy.from[axis]))
+    if (view(key) == yoke_degree_key(axis) && config.is_given(strategy.from[axis]))
       return "; it is " + config.label(strategy.from[axis]);
   }
   return "";

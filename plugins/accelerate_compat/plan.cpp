@@ -4,6 +4,7 @@
 
 #include "plugins/accelerate_compat/config/options.hpp"
 #include "plugins/accelerate_compat/inner.hpp"
+#include "yoke/plan.h"
 #include "yoke/tensor.hpp"
 
 namespace yoke::accelerate_compat {
@@ -153,7 +154,7 @@ void report_equivalents(const Chosen& chosen, const YokePlan& plan, Refusals& re
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     if (!strategy.from[axis].empty())
       run_file.tell(strategy.from[axis],
-                    std::string(kDegreeKeys[axis]) + " = " + std::to_string(plan.degree[axis]));
+                    std::string(yoke_degree_key(axis)) + " = " + std::to_string(plan.degree[axis]));
   }
   const bool is_bf16 = config.string(kPrecision) == "BF16";
   run_file.tell(kPrecision,
@@ -211,10 +212,9 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals)
   const Chosen chosen{std::move(config), std::move(strategy)};
   report_equivalents(chosen, plan, refusals);
   report(findings, refusals);
-  int64_t ranks = 1;
-  for (const int32_t degree : plan.degree) ranks *= degree;
   // It would only repeat the fault.
-  if (sharded && ranks == plan.world_size) plan_with_inner(args, chosen, plan, refusals);
+  if (sharded && yoke_degree_product(plan.degree) == plan.world_size)
+    plan_with_inner(args, chosen, plan, refusals);
 }
 
 Chosen chosen_for(const YokeInitArgs& args) {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "yoke/nearest.hpp"
+#include "yoke/plan.h"
 
 namespace yoke::accelerate_compat {
 namespace {
@@ -132,9 +133,7 @@ bool Chooser::any_size() const {
 }
 
 int64_t Chooser::product() const {
-  int64_t product = 1;
-  for (const int32_t degree : strategy_.degree) product *= std::max(degree, 1);
-  return product;
+  return yoke_degree_product(strategy_.degree.data());
 }
 
 // Accelerate's rules. What it refuses although it makes sense works here, with a note.
@@ -191,7 +190,7 @@ void Chooser::apply_run_degrees() {
       continue;
     }
     const std::string_view from = strategy_.from[axis].empty() ? kType : strategy_.from[axis];
-    findings_.push_back({kDegreeKeys[axis],
+    findings_.push_back({yoke_degree_key(axis),
                          std::to_string(run),
                          std::to_string(degree(axis)) + " or unset",
                          config_.label(from) + " = " + config_.shown(from) +

@@ -19,10 +19,6 @@ struct Strategy {
   std::vector<InnerOption> options;
 };
 
-// The keys of a run file for the axes of the mesh.
-inline constexpr const char* kDegreeKeys[YOKE_NUM_AXES] = {
-    "pp_degree", "dp_degree", "dp_shards", "cp_degree", "tp_degree"};
-
 // plan: the run's own degrees and world size. Adds every fault, and what the user should know, to
 // findings.
 Strategy choose_strategy(const AccelerateConfig& config,

@@ -14,13 +14,11 @@
 #include "plugins/deepspeed_stub/config/ds_config.hpp"
 #include "plugins/deepspeed_stub/config/equivalents.hpp"
 #include "plugins/deepspeed_stub/config/settings.hpp"
+#include "yoke/plan.h"
 #include "yoke/tensor.hpp"
 
 namespace yoke::deepspeed_stub {
 namespace {
-
-constexpr const char* kDegreeKeys[YOKE_NUM_AXES] = {
-    "pp_degree", "dp_degree", "dp_shards", "cp_degree", "tp_degree"};
 
 using Findings = std::vector<Finding>;
 
@@ -32,12 +30,12 @@ void resolve_degrees(int64_t stage, YokePlan& plan, Findings& findings) {
     if (degree == 0) degree = only;
     if (degree == only) continue;
     const bool data = axis == YOKE_DP_REPLICATE || axis == YOKE_DP_SHARD;
-    findings.push_back({kDegreeKeys[axis],
+    findings.push_back({yoke_degree_key(axis),
                         std::to_string(degree),
                         std::to_string(only),
                         data ? "ZeRO stage " + std::to_string(stage) + " makes all " +
                                    std::to_string(plan.world_size) + " rank(s) data ranks of " +
-                                   kDegreeKeys[data_axis(stage)] + "; leave the degrees unset"
+                                   yoke_degree_key(data_axis(stage)) + "; leave the degrees unset"
                              : "only data parallelism is built here"});
   }
 }
@@ -45,7 +43,7 @@ void resolve_degrees(int64_t stage, YokePlan& plan, Findings& findings) {
 void resolve_precision(YokePlan& plan, Findings& findings) {
   if (plan.param_dtype == 0) plan.param_dtype = YOKE_F32;
   const int32_t param = plan.param_dtype;
-  if (plan.reduce_dtype == 0) plan.reduce_dtype = param == YOKE_BF16 ? YOKE_F32 : param;
+  if (plan.reduce_dtype == 0) plan.reduce_dtype = yoke_default_reduce_dtype(param);
   const int32_t reduce = plan.reduce_dtype;
   if (param != YOKE_F32 && param != YOKE_F64 && param != YOKE_BF16) {
     findings.push_back(

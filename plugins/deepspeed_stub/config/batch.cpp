@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "yoke/plan.hpp"
+
 namespace yoke::deepspeed_stub {
 namespace {
 
@@ -11,24 +13,6 @@ constexpr const char* kAccumulation = "gradient_accumulation_steps";
 
 std::string text(int64_t n) {
   return std::to_string(n);
-}
-
-// The divisors of n on both sides of d: "2 or 4".
-std::string nearest_divisors(int64_t n, int64_t d) {
-  int64_t below = 0, above = 0;
-  for (int64_t k = 1; k <= n; ++k) {
-    if (n % k != 0) continue;
-    if (k <= d) below = k;
-    if (k >= d && above == 0) above = k;
-  }
-  if (above == 0 || above == below) return text(below);
-  return text(below) + " or " + text(above);
-}
-
-// The multiples of unit on both sides of n.
-std::string nearest_multiples(int64_t n, int64_t unit) {
-  const int64_t below = n / unit * unit;
-  return below == 0 ? text(unit) : text(below) + " or " + text(below + unit);
 }
 
 // The bound keeps products of two sizes and the ranks within 64 bits.
@@ -75,9 +59,11 @@ Finding product_differs(
 // One of the two factors is given as `factor`; the other one is what is left of the batch.
 Finding factor_does_not_divide(
     const DsConfig& config, const char* path, int64_t train, int64_t factor, int64_t ranks) {
-  std::string fix = "nearest: train.global_batch = " + nearest_multiples(train, factor * ranks);
+  std::string fix = "nearest: train.global_batch = " +
+                    nearest_text(yoke_nearest_multiples(train, factor * ranks));
   if (train % ranks == 0)
-    fix += ", or " + std::string(path) + " = " + nearest_divisors(train / ranks, factor);
+    fix += ", or " + std::string(path) + " = " +
+           nearest_text(yoke_nearest_divisors(train / ranks, factor));
   return {config.find(path) != nullptr ? config.label(path) : "train.micro_batch",
           text(factor),
           "a divisor of what a data rank gets of the batch",
