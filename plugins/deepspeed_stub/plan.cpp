@@ -16,6 +16,7 @@
 #include "plugins/deepspeed_stub/config/settings.hpp"
 #include "yoke/plan.h"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::deepspeed_stub {
 namespace {
@@ -33,10 +34,10 @@ void resolve_degrees(int64_t stage, YokePlan& plan, Findings& findings) {
     findings.push_back({yoke_degree_key(axis),
                         std::to_string(degree),
                         std::to_string(only),
-                        data ? "ZeRO stage " + std::to_string(stage) + " makes all " +
-                                   std::to_string(plan.world_size) + " rank(s) data ranks of " +
+                        data ? "at ZeRO stage " + std::to_string(stage) + " all " +
+                                   std::to_string(plan.world_size) + " rank(s) belong to " +
                                    yoke_degree_key(data_axis(stage)) + "; leave the degrees unset"
-                             : "only data parallelism is built here"});
+                             : "deepspeed_stub has only data parallelism"});
   }
 }
 
@@ -47,12 +48,12 @@ void resolve_precision(YokePlan& plan, Findings& findings) {
   const int32_t reduce = plan.reduce_dtype;
   if (param != YOKE_F32 && param != YOKE_F64 && param != YOKE_BF16) {
     findings.push_back(
-        {"precision.param", dtype_name(param), "fp32, fp64, bf16", "other types are not built"});
+        {"precision.param", dtype_name(param), "fp32, fp64, bf16", "no other dtype is supported"});
   } else if (reduce != param && !(param == YOKE_BF16 && reduce == YOKE_F32)) {
     findings.push_back({"precision.reduce",
                         dtype_name(reduce),
                         param == YOKE_BF16 ? "fp32, bf16" : dtype_name(param),
-                        "gradients are kept in the type in which they are reduced"});
+                        "gradients are kept in the dtype in which they are reduced"});
   }
 }
 
@@ -92,8 +93,12 @@ class Agreement {
     findings_.push_back({config_.label(path),
                          config_.shown(path),
                          allowed.dump() + " or \"auto\"",
-                         std::string("the run has ") + key + " = " + run.dump() +
-                             "; change one of them: the run file decides what all backends share"});
+                         concat("the run has ",
+                                key,
+                                " = ",
+                                run.dump(),
+                                "; change one of them: the run file decides what all backends "
+                                "share")});
   }
 
   const DsConfig& config_;
@@ -105,7 +110,7 @@ void check_optimizer_type(const DsConfig& config, const YokePlan& plan, Findings
     findings.push_back({"train.optimizer",
                         plan.optimizer->kind == YOKE_SGD ? "sgd" : "unknown",
                         "adamw",
-                        "AdamW is the only optimizer that is built here"});
+                        "deepspeed_stub has no optimizer except for AdamW"});
   }
   std::string type = config.string("optimizer.type").value_or("adamw");
   std::transform(
@@ -114,7 +119,7 @@ void check_optimizer_type(const DsConfig& config, const YokePlan& plan, Findings
   findings.push_back({config.label("optimizer.type"),
                       config.shown("optimizer.type"),
                       "\"AdamW\", \"Adam\"",
-                      "no other optimizer of DeepSpeed is built here"});
+                      "no other optimizer of DeepSpeed is supported"});
 }
 
 void check_agreement(const DsConfig& config, const YokePlan& plan, Findings& findings) {

@@ -1,3 +1,8 @@
+// The batch rule with any of its factors unset.
+//
+// The run file's global batch is fixed; micro-batch and accumulation steps may each be given or
+// not. With both, the product must match. With one, the other follows, if the division leaves no
+// remainder. With none, the host chooses the micro-batch.
 #include "plugins/deepspeed_stub/config/batch.hpp"
 
 #include <string>
@@ -15,7 +20,8 @@ std::string text(int64_t n) {
   return std::to_string(n);
 }
 
-// The bound keeps products of two sizes and the ranks within 64 bits.
+// Checks that a size is between 1 and a million. The upper bound keeps the product of two sizes and
+// the number of ranks within 64 bits.
 bool is_batch_size(const DsConfig& config, const char* path, std::vector<Finding>& findings) {
   const auto value = config.integer(path);
   if (!value || (*value >= 1 && *value <= 1'000'000)) return true;
@@ -23,7 +29,8 @@ bool is_batch_size(const DsConfig& config, const char* path, std::vector<Finding
   return false;
 }
 
-// The run has another value for the same thing.
+// Returns whether the ds_config gives a value that is not the run's, and reports it. key: name of
+// the same value in a run file.
 bool differs(const DsConfig& config,
              const char* path,
              const char* key,
@@ -33,30 +40,30 @@ bool differs(const DsConfig& config,
   if (!value || *value == run) return false;
   findings.push_back({config.label(path),
                       config.shown(path),
-                      text(run) + " or \"auto\"",
+                      concat(run, " or \"auto\""),
                       std::string("the run has ") + key + " = " + text(run) +
-                          "; change one of them, on the command line " + key + "=" + text(*value)});
+                          "; change one of them, for example on the command line: " + key + "=" +
+                          text(*value)});
   return true;
 }
 
-// train != micro x accumulation x ranks, all three given.
+// Describes a batch whose factors are all given, but train != micro x steps x ranks.
 Finding product_differs(
     const DsConfig& config, int64_t train, int64_t micro, int64_t steps, int64_t ranks) {
   const int64_t product = micro * steps * ranks;
-  std::string fix = "nearest: " + std::string(kTrain) + " = train.global_batch = " + text(product);
-  if (train % (steps * ranks) == 0)
-    fix += ", or " + std::string(kMicro) + " = " + text(train / (steps * ranks));
+  std::string fix = concat("nearest: ", kTrain, " = train.global_batch = ", product);
+  if (train % (steps * ranks) == 0) fix += concat(", or ", kMicro, " = ", train / (steps * ranks));
   if (train % (micro * ranks) == 0)
-    fix += ", or " + std::string(kAccumulation) + " = " + text(train / (micro * ranks));
+    fix += concat(", or ", kAccumulation, " = ", train / (micro * ranks));
   return {config.find(kMicro) != nullptr ? config.label(kMicro) : "train.micro_batch",
           text(micro),
-          "a product that is the batch",
+          "factors whose product is the batch",
           std::string(kMicro) + " " + text(micro) + " x " + kAccumulation + " " + text(steps) +
               " x " + text(ranks) + " data ranks = " + text(product) + ", but the batch is " +
               text(train) + "; " + fix};
 }
 
-// One of the two factors is given as `factor`; the other one is what is left of the batch.
+// Describes a batch with one factor given, under `path`, that leaves no whole number for the other.
 Finding factor_does_not_divide(
     const DsConfig& config, const char* path, int64_t train, int64_t factor, int64_t ranks) {
   std::string fix = "nearest: train.global_batch = " +
@@ -66,9 +73,9 @@ Finding factor_does_not_divide(
            nearest_text(yoke_nearest_divisors(train / ranks, factor));
   return {config.find(path) != nullptr ? config.label(path) : "train.micro_batch",
           text(factor),
-          "a divisor of what a data rank gets of the batch",
+          "a divisor of the part of the batch that one data rank gets",
           "train batch " + text(train) + " / (" + path + " " + text(factor) + " x " + text(ranks) +
-              " data ranks = " + text(factor * ranks) + ") leaves a rest of " +
+              " data ranks = " + text(factor * ranks) + ") leaves a remainder of " +
               text(train % (factor * ranks)) + "; " + fix};
 }
 
@@ -87,7 +94,7 @@ void resolve_batch(const DsConfig& config, YokePlan& plan, std::vector<Finding>&
 
   const auto micro =
       plan.micro_batch != 0 ? std::optional<int64_t>(plan.micro_batch) : config.integer(kMicro);
-  // DeepSpeed: a batch without factors is not accumulated.
+  // As in DeepSpeed, a batch size without factors means no accumulation.
   auto steps = config.integer(kAccumulation);
   if (!micro && !steps && config.integer(kTrain) && train % ranks == 0) steps = 1;
   if (micro && steps) {
