@@ -29,7 +29,7 @@ std::string arithmetic(const YokePlan& plan) {
 }
 
 // Unset degrees: what is left of the world goes into dp_shards, the rest becomes 1.
-void fill_degrees(YokePlan& plan, Refusals& refusals) {
+void fill_degrees(YokePlan& plan, PlanReport& refusals) {
   if (plan.degree[YOKE_PP] > 1) {
     refusals.refuse("pp_degree",
                     std::to_string(plan.degree[YOKE_PP]),
@@ -77,7 +77,7 @@ std::string divisors_of(int64_t n) {
 // Tensor parallelism needs hints for all parameters, and a degree that divides everything it cuts.
 void check_tensor_parallel(const YokeModelSummary& model,
                            const YokePlan& plan,
-                           Refusals& refusals) {
+                           PlanReport& refusals) {
   const int64_t tp = plan.degree[YOKE_TP];
   if (tp <= 1) return;
   int64_t legal = 0;  // every divisor of it is a legal degree
@@ -109,7 +109,7 @@ void check_tensor_parallel(const YokeModelSummary& model,
 void check_sequence(const YokeModelSummary& model,
                     const YokePlan& plan,
                     const PtdOptions& options,
-                    Refusals& refusals) {
+                    PlanReport& refusals) {
   const int64_t cp = plan.degree[YOKE_CP], tp = plan.degree[YOKE_TP];
   const std::string length = "data.seq_len = " + std::to_string(model.seq_len);
   if (cp > 1 && model.seq_len == 0) {
@@ -141,7 +141,7 @@ bool is_known(int32_t dtype) {
   return dtype == YOKE_BF16 || dtype == YOKE_F32 || dtype == YOKE_F64;
 }
 
-void check_precision(YokePlan& plan, Refusals& refusals) {
+void check_precision(YokePlan& plan, PlanReport& refusals) {
   if (plan.param_dtype == 0) plan.param_dtype = YOKE_F32;
   if (plan.reduce_dtype == 0)
     plan.reduce_dtype = plan.param_dtype == YOKE_F64 ? YOKE_F64 : YOKE_F32;
@@ -160,7 +160,7 @@ void check_precision(YokePlan& plan, Refusals& refusals) {
                   "leave it unset, or gradients would be less precise than the computation");
 }
 
-void check_optimizer(const YokeOptimizer& optimizer, Refusals& refusals) {
+void check_optimizer(const YokeOptimizer& optimizer, PlanReport& refusals) {
   if (optimizer.kind == YOKE_ADAMW || optimizer.kind == YOKE_SGD) return;
   refusals.refuse("train.optimizer",
                   std::to_string(optimizer.kind),
@@ -168,7 +168,7 @@ void check_optimizer(const YokeOptimizer& optimizer, Refusals& refusals) {
                   "other optimizers are not built yet");
 }
 
-void check_model(const YokeModelSummary& model, Refusals& refusals) {
+void check_model(const YokeModelSummary& model, PlanReport& refusals) {
   if (model.num_blocks == 0)
     refusals.refuse("model", "no block", "at least one block", "give the model blocks");
   std::vector<bool> used(model.num_params, false);
@@ -189,7 +189,7 @@ void check_model(const YokeModelSummary& model, Refusals& refusals) {
 void note_idle_options(const YokePlanArgs& args,
                        const YokePlan& plan,
                        const PtdOptions& ptd,
-                       Refusals& refusals) {
+                       PlanReport& refusals) {
   const Options options(args.options, args.num_options);
   const auto note = [&](std::initializer_list<const char*> keys, const char* why) {
     for (const char* key : keys) {
@@ -211,7 +211,7 @@ void note_idle_options(const YokePlanArgs& args,
 
 }  // namespace
 
-void complete_plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals) {
+void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& refusals) {
   const PtdOptions options(Options(args.options, args.num_options));
   fill_degrees(plan, refusals);
   check_tensor_parallel(*args.model, plan, refusals);

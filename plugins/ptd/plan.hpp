@@ -7,7 +7,7 @@
 namespace yoke::ptd {
 
 // Unset degrees: what is left of the world goes into dp_shard, the rest becomes 1.
-void complete_plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals);
+void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& refusals);
 
 // The model as the schedule of one of `tp` ranks sees it.
 ModelSpec model_spec(const YokeModelSummary& model, int tp);

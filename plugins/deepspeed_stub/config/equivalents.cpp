@@ -18,7 +18,8 @@ constexpr const char* kSame[][2] = {{"train_batch_size", "train.global_batch"},
 // Reports lines of a run file for keys that stand in the ds_config.
 class Equivalents {
  public:
-  Equivalents(const DsConfig& config, Refusals& refusals) : config_(config), refusals_(refusals) {}
+  Equivalents(const DsConfig& config, PlanReport& refusals)
+      : config_(config), refusals_(refusals) {}
 
   bool has(std::string_view path) const { return config_.is_in_file(path); }
   void report(std::string_view path, const std::string& key, const std::string& value) {
@@ -28,7 +29,7 @@ class Equivalents {
 
  private:
   const DsConfig& config_;
-  Refusals& refusals_;
+  PlanReport& refusals_;
 };
 
 // If the file gives all three numbers of the batch rule, they determine the number of ranks.
@@ -55,7 +56,7 @@ void report_batch(const DsConfig& config, const YokePlan& plan, Equivalents& run
 
 }  // namespace
 
-void report_equivalents(const DsConfig& config, const YokePlan& plan, Refusals& refusals) {
+void report_equivalents(const DsConfig& config, const YokePlan& plan, PlanReport& refusals) {
   Equivalents run_file(config, refusals);
   for (const auto& [path, key] : kSame) {
     if (run_file.has(path)) run_file.report(path, key, config.find(path)->dump());

@@ -4,7 +4,7 @@
 //
 //   class MyBackend : public yoke::Backend {                     // one static object, no state
 //     const YokeDescription& describe() const override;
-//     void plan(const YokePlanArgs&, YokePlan&, yoke::Refusals&) const override;
+//     void plan(const YokePlanArgs&, YokePlan&, yoke::PlanReport&) const override;
 //     std::unique_ptr<yoke::Context> init(const YokeInitArgs&) const override;
 //   };
 //   class MyContext : public yoke::Context {
@@ -17,13 +17,13 @@
 //   };
 #pragma once
 
-#include <cmath>
 #include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "yoke/error.hpp"
+#include "yoke/optimizer.h"
 #include "yoke/options.hpp"
 #include "yoke/tensor.hpp"
 
@@ -47,9 +47,9 @@ void clear_result(T* out, uint32_t id) {
 }
 
 // Collects every reason to refuse a plan.
-class Refusals {
+class PlanReport {
  public:
-  explicit Refusals(const YokePlanArgs& args) : args_(args) {}
+  explicit PlanReport(const YokePlanArgs& args) : args_(args) {}
 
   void refuse(std::string_view key,
               std::string_view given,
@@ -94,15 +94,12 @@ class Refusals {
 // A result that is not known, such as the norm of an evaluation.
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
-// The norm of a step from its square; +infinity, which forbids the update, if it is not finite.
+// The gradient norm and the clip factor of yoke/optimizer.h.
 inline double gradient_norm(double squared) {
-  const double norm = std::sqrt(squared);
-  return std::isfinite(norm) ? norm : std::numeric_limits<double>::infinity();
+  return yoke_gradient_norm(squared);
 }
-
-// What gradients are multiplied with, as at YokeOptimizer.
 inline double clip_scale(double clip, double norm) {
-  return clip > 0 && norm + 1e-6 > clip ? clip / (norm + 1e-6) : 1;
+  return yoke_clip_scale(clip, norm);
 }
 
 // A model, wrapped: owns shards and optimizer state. Destroyed before its Context.
@@ -126,7 +123,7 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual const YokeDescription& describe() const = 0;
-  virtual void plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals) const = 0;
+  virtual void plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report) const = 0;
   // What args points to lives until the result is destroyed: it may be kept by reference.
   // Collective.
   virtual std::unique_ptr<Context> init(const YokeInitArgs& args) const = 0;
@@ -219,11 +216,11 @@ struct Table {
       require(args, YOKE_ID_PLAN_ARGS, "plan: args");
       require(plan, YOKE_ID_PLAN, "plan: plan");
       require(plan->optimizer, YOKE_ID_OPTIMIZER, "plan: plan->optimizer");
-      Refusals refusals(*args);
-      instance().plan(*args, *plan, refusals);
-      if (refusals.count() > 0) {
+      PlanReport report(*args);
+      instance().plan(*args, *plan, report);
+      if (report.count() > 0) {
         throw Error(YOKE_INVALID_ARGUMENT,
-                    std::to_string(refusals.count()) + " reason(s) to refuse the plan");
+                    std::to_string(report.count()) + " reason(s) to refuse the plan");
       }
     });
   }

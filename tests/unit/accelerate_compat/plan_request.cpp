@@ -22,7 +22,7 @@ class PlanOnly : public Backend {
     }();
     return description;
   }
-  void plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals) const override {
+  void plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& refusals) const override {
     complete_plan(args, plan, refusals);
   }
   std::unique_ptr<Context> init(const YokeInitArgs&) const override {
@@ -43,7 +43,7 @@ int32_t inner_plan(const YokePlanArgs* args, YokePlan* plan, YokeError*) {
   }
   if (plan->reduce_dtype == 0) plan->reduce_dtype = YOKE_F32;
   if (!current->inner_refuses) return YOKE_OK;
-  Refusals(*args).refuse("tp_degree", "3", "1, 2", "of the heads");
+  PlanReport(*args).refuse("tp_degree", "3", "1, 2", "of the heads");
   return YOKE_INVALID_ARGUMENT;
 }
 
