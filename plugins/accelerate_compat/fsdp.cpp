@@ -30,8 +30,8 @@ constexpr Strategy1 kStrategies[] = {{"FULL_SHARD", true, true, false},
 
 class Reader {
  public:
-  Reader(const AccelerateConfig& config, int32_t param_dtype, std::vector<Finding>& findings)
-      : config_(config), param_dtype_(param_dtype), findings_(findings) {}
+  Reader(const AccelerateConfig& config, int32_t param_dtype, PlanMessages& messages)
+      : config_(config), param_dtype_(param_dtype), messages_(messages) {}
 
   Fsdp read();
 
@@ -45,13 +45,13 @@ class Reader {
     fsdp_.options.push_back({key, std::move(value), from});
   }
   void refuse(std::string_view name, std::string allowed, std::string hint) {
-    findings_.push_back(
+    messages_.push_back(
         {config_.label(name), config_.shown(name), std::move(allowed), std::move(hint)});
   }
 
   const AccelerateConfig& config_;
   const int32_t param_dtype_;
-  std::vector<Finding>& findings_;
+  PlanMessages& messages_;
   Fsdp fsdp_;
 };
 
@@ -141,20 +141,18 @@ void Reader::read_wrap_policy() {
 
 }  // namespace
 
-Fsdp read_fsdp(const AccelerateConfig& config,
-               int32_t param_dtype,
-               std::vector<Finding>& findings) {
-  return Reader(config, param_dtype, findings).read();
+Fsdp read_fsdp(const AccelerateConfig& config, int32_t param_dtype, PlanMessages& messages) {
+  return Reader(config, param_dtype, messages).read();
 }
 
-void refuse_fsdp(const AccelerateConfig& config, std::vector<Finding>& findings) {
+void refuse_fsdp(const AccelerateConfig& config, PlanMessages& messages) {
   for (const Key& key : keys()) {
     if (!key.path.starts_with("fsdp_config.") || !config.is_given(key.path)) continue;
     const std::string label = config.label(key.path), shown = config.shown(key.path);
     if (label == key.variable) {
-      findings.push_back({label, shown, "", "no effect without ACCELERATE_USE_FSDP=true", true});
+      messages.push_back({label, shown, "", "no effect without ACCELERATE_USE_FSDP=true", true});
     } else {
-      findings.push_back(
+      messages.push_back(
           {label, shown, "unset", "fsdp_config counts only with distributed_type: FSDP"});
     }
   }

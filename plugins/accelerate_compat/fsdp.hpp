@@ -24,10 +24,10 @@ struct Fsdp {
   std::vector<InnerOption> options;
 };
 
-// param_dtype: of the run. Adds every fault to findings.
-Fsdp read_fsdp(const AccelerateConfig& config, int32_t param_dtype, std::vector<Finding>& findings);
+// param_dtype: of the run. Adds every fault to messages.
+Fsdp read_fsdp(const AccelerateConfig& config, int32_t param_dtype, PlanMessages& messages);
 
 // Keys of fsdp_config in a run that is no FSDP.
-void refuse_fsdp(const AccelerateConfig& config, std::vector<Finding>& findings);
+void refuse_fsdp(const AccelerateConfig& config, PlanMessages& messages);
 
 }  // namespace yoke::accelerate_compat

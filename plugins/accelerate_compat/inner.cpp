@@ -26,11 +26,11 @@ std::string said_by(const YokeString& key,
 
 void Inner::set(const std::vector<InnerOption>& options,
                 const AccelerateConfig& config,
-                std::vector<Finding>& findings) {
+                PlanMessages& messages) {
   for (const InnerOption& wanted : options) {
     const YokeOption* option = inner_.find(wanted.key);
     if (option != nullptr && option->given != 0 && as_text(*option) != wanted.value) {
-      findings.push_back({std::string(kName) + "." + wanted.key,
+      messages.push_back({std::string(kName) + "." + wanted.key,
                           as_text(*option),
                           wanted.value + " or unset",
                           config.label(wanted.from) + " = " + config.shown(wanted.from) +
@@ -44,18 +44,18 @@ void Inner::plan(const YokePlanArgs& args,
                  const Strategy& strategy,
                  const AccelerateConfig& config,
                  YokePlan& plan,
-                 PlanReport& refusals) const {
+                 PlanReport& report) const {
   const auto forward = [&](const YokeRefusal& r) {
     if (r.note != 0) return args.refuse(args.refuse_ctx, &r);
-    refusals.refuse(view(r.key),
-                    view(r.given),
-                    view(r.allowed),
-                    std::string(view(r.hint)) + said_by(r.key, strategy, config));
+    report.refuse(view(r.key),
+                  view(r.given),
+                  view(r.allowed),
+                  std::string(view(r.hint)) + said_by(r.key, strategy, config));
   };
-  const int before = refusals.count();
+  const int before = report.count();
   YokeError err = make_error();
   const int32_t code = inner_.plan(args, plan, forward, &err);
-  if (refusals.count() == before) check(code, err);
+  if (report.count() == before) check(code, err);
 }
 
 }  // namespace yoke::accelerate_compat

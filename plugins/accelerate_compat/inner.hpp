@@ -21,7 +21,7 @@ class Inner {
   // Sets what the config says; what [its name] of the run file says otherwise becomes a finding.
   void set(const std::vector<InnerOption>& options,
            const AccelerateConfig& config,
-           std::vector<Finding>& findings);
+           PlanMessages& messages);
 
   // Its refusals go where those of args go; one of a degree that the config sets names the key
   // there. Throws Error if it fails without giving a reason.
@@ -29,7 +29,7 @@ class Inner {
             const Strategy& strategy,
             const AccelerateConfig& config,
             YokePlan& plan,
-            PlanReport& refusals) const;
+            PlanReport& report) const;
   // plan lives until the result is destroyed. Collective.
   std::unique_ptr<Context> init(const YokePlan& plan) const { return inner_.init(plan); }
 

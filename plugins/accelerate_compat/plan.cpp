@@ -10,8 +10,6 @@
 namespace yoke::accelerate_compat {
 namespace {
 
-using Findings = std::vector<Finding>;
-
 constexpr const char* kPrecision = "mixed_precision";
 constexpr const char* kAccumulation = "gradient_accumulation_steps";
 
@@ -19,14 +17,14 @@ int64_t data_ranks(const YokePlan& plan) {
   return int64_t{plan.degree[YOKE_DP_REPLICATE]} * plan.degree[YOKE_DP_SHARD];
 }
 
-void check_precision(const AccelerateConfig& config, const YokePlan& plan, Findings& findings) {
+void check_precision(const AccelerateConfig& config, const YokePlan& plan, PlanMessages& messages) {
   const auto wanted = config.string(kPrecision);
   if (!wanted) return;
   const bool is_bf16 = plan.param_dtype == YOKE_BF16;
   const bool known = *wanted == "NO" || *wanted == "FALSE" || *wanted == "BF16";
   if (known && (*wanted == "BF16") == is_bf16) return;
   const std::string run = dtype_name(plan.param_dtype);
-  findings.push_back({config.label(kPrecision),
+  messages.push_back({config.label(kPrecision),
                       config.shown(kPrecision),
                       is_bf16 ? "bf16" : "no",
                       known ? "the run has precision.param = \"" + run +
@@ -36,12 +34,12 @@ void check_precision(const AccelerateConfig& config, const YokePlan& plan, Findi
 }
 
 // The run's global batch is what is split.
-void resolve_batch(const AccelerateConfig& config, YokePlan& plan, Findings& findings) {
+void resolve_batch(const AccelerateConfig& config, YokePlan& plan, PlanMessages& messages) {
   const auto steps = config.integer(kAccumulation);
   if (!steps) return;
   const int64_t batch = plan.global_batch, ranks = data_ranks(plan);
   const auto refuse = [&](const std::string& allowed, const std::string& hint) {
-    findings.push_back({config.label(kAccumulation), config.shown(kAccumulation), allowed, hint});
+    messages.push_back({config.label(kAccumulation), config.shown(kAccumulation), allowed, hint});
   };
   if (*steps < 1 || *steps > batch) {
     refuse("1 to " + std::to_string(batch), "every micro-batch has at least one sequence");
@@ -61,47 +59,34 @@ void resolve_batch(const AccelerateConfig& config, YokePlan& plan, Findings& fin
 
 // ---- DDP
 
-void check_ddp(const YokePlanArgs& args, YokePlan& plan, Findings& findings) {
+void check_ddp(YokePlan& plan, PlanMessages& messages) {
   if (plan.param_dtype != YOKE_F64 && plan.param_dtype != YOKE_F32 &&
       plan.param_dtype != YOKE_BF16) {
-    findings.push_back({"precision.param",
+    messages.push_back({"precision.param",
                         dtype_name(plan.param_dtype),
                         "fp64, fp32, bf16",
                         "other types are not built"});
   }
   if (plan.optimizer->kind != YOKE_ADAMW && plan.optimizer->kind != YOKE_SGD) {
-    findings.push_back({"train.optimizer",
+    messages.push_back({"train.optimizer",
                         std::to_string(plan.optimizer->kind),
                         "adamw, sgd",
                         "other optimizers are not built"});
   }
   if (plan.reduce_dtype == 0) plan.reduce_dtype = plan.param_dtype;
   if (plan.reduce_dtype != plan.param_dtype) {
-    findings.push_back({"precision.reduce",
+    messages.push_back({"precision.reduce",
                         dtype_name(plan.reduce_dtype),
                         dtype_name(plan.param_dtype),
                         "DDP's reducer adds gradients in the type that they have; leave it unset"});
   }
-  const YokeModelSummary& model = *args.model;
-  std::vector<bool> used(model.num_params, false);
-  for (uint64_t b = 0; b < model.num_blocks; ++b) {
-    const YokeBlock& block = *model.blocks[b];
-    for (uint64_t i = 0; i < block.num_params; ++i) used[block.params[i]] = true;
-  }
-  for (uint64_t p = 0; p < model.num_params; ++p) {
-    if (used[p]) continue;
-    findings.push_back({"model",
-                        "parameter '" + std::string(view(model.params[p]->name)) + "' in no block",
-                        "every parameter in at least one block",
-                        "its gradient would never come"});
-  }
 }
 
-void note_unused_options(const YokePlanArgs& args, Findings& findings) {
+void note_unused_options(const YokePlanArgs& args, PlanMessages& messages) {
   const Options options(args.options, args.num_options);
   for (const char* key : ddp_option_keys()) {
     if (!options.given(key)) continue;
-    findings.push_back(
+    messages.push_back(
         {"accelerate_compat." + std::string(key),
          "set",
          "",
@@ -111,9 +96,9 @@ void note_unused_options(const YokePlanArgs& args, Findings& findings) {
 }
 
 // Accelerate reduces in the type of mixed precision.
-void note_reduction(const AccelerateConfig& config, const YokePlan& plan, Findings& findings) {
+void note_reduction(const AccelerateConfig& config, const YokePlan& plan, PlanMessages& messages) {
   if (config.string(kPrecision).value_or("") != "BF16" || plan.reduce_dtype == YOKE_BF16) return;
-  findings.push_back({config.label(kPrecision),
+  messages.push_back({config.label(kPrecision),
                       config.shown(kPrecision),
                       "",
                       "gradients are reduced in fp32; Accelerate reduces them in bf16, as "
@@ -125,17 +110,16 @@ void note_reduction(const AccelerateConfig& config, const YokePlan& plan, Findin
 
 class Equivalents {
  public:
-  Equivalents(const AccelerateConfig& config, PlanReport& refusals)
-      : config_(config), refusals_(refusals) {}
+  Equivalents(const AccelerateConfig& config, PlanReport& report)
+      : config_(config), report_(report) {}
 
   void tell(std::string_view name, const std::string& line) {
-    if (config_.is_given(name))
-      refusals_.equivalent(config_.label(name), config_.shown(name), line);
+    if (config_.is_given(name)) report_.equivalent(config_.label(name), config_.shown(name), line);
   }
 
  private:
   const AccelerateConfig& config_;
-  PlanReport& refusals_;
+  PlanReport& report_;
 };
 
 // As in a run file: words in quotes.
@@ -144,9 +128,9 @@ std::string in_toml(const std::string& value) {
   return number || value == "true" || value == "false" ? value : "\"" + value + "\"";
 }
 
-void report_equivalents(const Chosen& chosen, const YokePlan& plan, PlanReport& refusals) {
+void report_equivalents(const Chosen& chosen, const YokePlan& plan, PlanReport& report) {
   const auto& [config, strategy] = chosen;
-  Equivalents run_file(config, refusals);
+  Equivalents run_file(config, report);
   const bool sharded = strategy.engine == Strategy::kSharded;
   run_file.tell(
       "distributed_type",
@@ -165,62 +149,53 @@ void report_equivalents(const Chosen& chosen, const YokePlan& plan, PlanReport& 
                   std::string(Inner::kName) + "." + option.key + " = " + in_toml(option.value));
 }
 
-void report(const Findings& findings, PlanReport& refusals) {
-  for (const Finding& f : findings) {
-    if (f.note) {
-      refusals.note(f.key, f.given, f.hint);
-    } else {
-      refusals.refuse(f.key, f.given, f.allowed, f.hint);
-    }
-  }
-}
-
 void plan_with_inner(const YokePlanArgs& args,
                      const Chosen& chosen,
                      YokePlan& plan,
-                     PlanReport& refusals) {
-  Findings findings;
+                     PlanReport& report) {
+  PlanMessages messages;
   try {
     Inner inner(args);
-    inner.set(chosen.strategy.options, chosen.config, findings);
-    inner.plan(args, chosen.strategy, chosen.config, plan, refusals);
+    inner.set(chosen.strategy.options, chosen.config, messages);
+    inner.plan(args, chosen.strategy, chosen.config, plan, report);
   } catch (const Error& e) {
-    findings.push_back({"accelerate_compat", Inner::kName, "a backend that can be used", e.what()});
+    messages.push_back({"accelerate_compat", Inner::kName, "a backend that can be used", e.what()});
   }
-  report(findings, refusals);
+  report.add(messages);
 }
 
 }  // namespace
 
-void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& refusals) {
+void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report) {
   if (plan.param_dtype == 0) plan.param_dtype = YOKE_F32;
   AccelerateConfig config(Options(args.options, args.num_options));
-  Findings findings = config.findings();
-  Strategy strategy = choose_strategy(config, plan, findings);
+  PlanMessages messages = config.messages();
+  Strategy strategy = choose_strategy(config, plan, messages);
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     if (plan.degree[axis] == 0) plan.degree[axis] = strategy.degree[axis];
   }
-  check_precision(config, plan, findings);
-  resolve_batch(config, plan, findings);
+  check_precision(config, plan, messages);
+  resolve_batch(config, plan, messages);
   const bool sharded = strategy.engine == Strategy::kSharded;
   if (sharded) {
-    note_unused_options(args, findings);
-    note_reduction(config, plan, findings);
+    note_unused_options(args, messages);
+    note_reduction(config, plan, messages);
   } else {
-    check_ddp(args, plan, findings);
+    check_ddp(plan, messages);
   }
   const Chosen chosen{std::move(config), std::move(strategy)};
-  report_equivalents(chosen, plan, refusals);
-  report(findings, refusals);
+  report_equivalents(chosen, plan, report);
+  report.add(messages);
+  if (!sharded) report.refuse_unused_params(*args.model, "no block would report its gradient");
   // It would only repeat the fault.
   if (sharded && yoke_degree_product(plan.degree) == plan.world_size)
-    plan_with_inner(args, chosen, plan, refusals);
+    plan_with_inner(args, chosen, plan, report);
 }
 
 Chosen chosen_for(const YokeInitArgs& args) {
   AccelerateConfig config(Options(args.options, args.num_options));
-  Findings findings;  // the plan has told them
-  Strategy strategy = choose_strategy(config, *args.plan, findings);
+  PlanMessages messages;  // the plan has told them
+  Strategy strategy = choose_strategy(config, *args.plan, messages);
   return {std::move(config), std::move(strategy)};
 }
 

@@ -34,16 +34,16 @@ class AccelerateCompat : public Backend {
     return description;
   }
 
-  void plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& refusals) const override {
-    complete_plan(args, plan, refusals);
+  void plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report) const override {
+    complete_plan(args, plan, report);
   }
 
   std::unique_ptr<Context> init(const YokeInitArgs& args) const override {
     const Chosen chosen = chosen_for(args);
     if (chosen.strategy.engine == Strategy::kDdp) return context_of<Replica, Environment>(args);
     Inner inner(*args.host);
-    std::vector<Finding> findings;  // the plan has told them
-    inner.set(chosen.strategy.options, chosen.config, findings);
+    PlanMessages messages;  // the plan has told them
+    inner.set(chosen.strategy.options, chosen.config, messages);
     return inner.init(*args.plan);
   }
 };

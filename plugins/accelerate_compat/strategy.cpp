@@ -31,8 +31,8 @@ constexpr Size kSizes[] = {
 
 class Chooser {
  public:
-  Chooser(const AccelerateConfig& config, const YokePlan& plan, std::vector<Finding>& findings)
-      : config_(config), plan_(plan), findings_(findings) {}
+  Chooser(const AccelerateConfig& config, const YokePlan& plan, PlanMessages& messages)
+      : config_(config), plan_(plan), messages_(messages) {}
 
   Strategy choose();
 
@@ -53,16 +53,16 @@ class Chooser {
   int64_t product() const;
   int32_t& degree(int axis) { return strategy_.degree[axis]; }
   void refuse(std::string_view name, std::string allowed, std::string hint) {
-    findings_.push_back(
+    messages_.push_back(
         {config_.label(name), config_.shown(name), std::move(allowed), std::move(hint)});
   }
   void note(std::string_view name, std::string hint) {
-    findings_.push_back({config_.label(name), config_.shown(name), "", std::move(hint), true});
+    messages_.push_back({config_.label(name), config_.shown(name), "", std::move(hint), true});
   }
 
   const AccelerateConfig& config_;
   const YokePlan& plan_;
-  std::vector<Finding>& findings_;
+  PlanMessages& messages_;
   Strategy strategy_;
   Fsdp fsdp_;
 };
@@ -72,10 +72,10 @@ Strategy Chooser::choose() {
   read_sizes();
   check_combination(kind);
   if (kind == kFsdp) {
-    fsdp_ = read_fsdp(config_, plan_.param_dtype, findings_);
+    fsdp_ = read_fsdp(config_, plan_.param_dtype, messages_);
     strategy_.options = fsdp_.options;
   } else {
-    refuse_fsdp(config_, findings_);
+    refuse_fsdp(config_, messages_);
   }
   read_cp_exchange();
   resolve_degrees(kind);
@@ -190,7 +190,7 @@ void Chooser::apply_run_degrees() {
       continue;
     }
     const std::string_view from = strategy_.from[axis].empty() ? kType : strategy_.from[axis];
-    findings_.push_back({yoke_degree_key(axis),
+    messages_.push_back({yoke_degree_key(axis),
                          std::to_string(run),
                          std::to_string(degree(axis)) + " or unset",
                          config_.label(from) + " = " + config_.shown(from) +
@@ -238,8 +238,8 @@ void Chooser::check_world() {
 
 Strategy choose_strategy(const AccelerateConfig& config,
                          const YokePlan& plan,
-                         std::vector<Finding>& findings) {
-  return Chooser(config, plan, findings).choose();
+                         PlanMessages& messages) {
+  return Chooser(config, plan, messages).choose();
 }
 
 }  // namespace yoke::accelerate_compat

@@ -20,9 +20,9 @@ struct Strategy {
 };
 
 // plan: the run's own degrees and world size. Adds every fault, and what the user should know, to
-// findings.
+// messages.
 Strategy choose_strategy(const AccelerateConfig& config,
                          const YokePlan& plan,
-                         std::vector<Finding>& findings);
+                         PlanMessages& messages);
 
 }  // namespace yoke::accelerate_compat

@@ -14,7 +14,7 @@ namespace yoke::deepspeed_stub {
 // - Unset micro_batch: computed from the ds_config if that determines it, else left unset.
 //
 // For `yoke config import` it also reports the line of a run file for each key of the ds_config.
-void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& refusals);
+void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report);
 
 // Reads the settings again on a rank. The plan was accepted, so refusals cannot occur and notes are
 // dropped.

@@ -31,8 +31,8 @@ class DeepspeedStub : public Backend {
     return description;
   }
 
-  void plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& refusals) const override {
-    complete_plan(args, plan, refusals);
+  void plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report) const override {
+    complete_plan(args, plan, report);
   }
 
   std::unique_ptr<Context> init(const YokeInitArgs& args) const override {

@@ -116,7 +116,7 @@ AccelerateConfig::AccelerateConfig(const Options& options) : file_(options.strin
 
 void AccelerateConfig::read_file(std::string_view text) {
   const auto refuse = [&](const std::string& allowed, const std::string& hint) {
-    findings_.push_back({"accelerate_compat.config_file", file_, allowed, hint});
+    messages_.push_back({"accelerate_compat.config_file", file_, allowed, hint});
   };
   YamlNode root;
   try {
@@ -129,7 +129,7 @@ void AccelerateConfig::read_file(std::string_view text) {
     return refuse("a YAML map", "it holds none; `accelerate config` writes one");
   read_map(root, "");
   if (in_file_.count("distributed_type") == 0) {
-    findings_.push_back({in_file(1, "distributed_type"),
+    messages_.push_back({in_file(1, "distributed_type"),
                          "unset",
                          "NO, MULTI_CPU, MULTI_GPU, FSDP",
                          "Accelerate wants it too"});
@@ -141,13 +141,13 @@ void AccelerateConfig::read_map(const YamlNode& map, const std::string& path) {
   for (const auto& [name, node] : map.children) {
     const std::string inner = with_prefix(path.empty() ? name : path + "." + name);
     if (!seen.insert(inner).second) {
-      findings_.push_back(
+      messages_.push_back(
           {in_file(node.line, inner), "given twice", "each key once", "remove one of them"});
     } else if (const Key* key = find_path(inner)) {
       in_file_[inner] = in_file(node.line, inner);
       if (!is_empty(node)) read_node(*key, inner, node);
     } else {
-      findings_.push_back({in_file(node.line, inner),
+      messages_.push_back({in_file(node.line, inner),
                            shown_node(node),
                            "a key of Accelerate",
                            "Accelerate has no such key" + did_you_mean(name, siblings(inner))});
@@ -159,12 +159,12 @@ void AccelerateConfig::read_node(const Key& key, const std::string& path, const 
   const std::string label = in_file(node.line, path);
   if (key.handling == Handling::kSection) {
     if (node.kind == YamlNode::kMap) return read_map(node, path);
-    findings_.push_back({label, shown_node(node), "a map", "indent its keys below it"});
+    messages_.push_back({label, shown_node(node), "a map", "indent its keys below it"});
   } else if (node.kind != YamlNode::kScalar) {
     if (key.form == Form::kAny) return apply(key, {shown_node(node), label});
-    findings_.push_back({label, shown_node(node), form_name(key.form), "write one value"});
+    messages_.push_back({label, shown_node(node), form_name(key.form), "write one value"});
   } else if (key.form == Form::kBool && !node.quoted && !is_cased_word(node.text)) {
-    findings_.push_back({label, node.text, "true, false", "YAML reads this as a string"});
+    messages_.push_back({label, node.text, "true, false", "YAML reads this as a string"});
   } else {
     apply(key, {node.text, label});
   }
@@ -188,7 +188,7 @@ void AccelerateConfig::read_variable(const std::string& name, const std::string&
   if (text.empty() || text == "None") return;
   const Key* key = find_variable(name);
   if (key == nullptr) {
-    findings_.push_back(
+    messages_.push_back(
         {name,
          text,
          "",
@@ -201,7 +201,7 @@ void AccelerateConfig::read_variable(const std::string& name, const std::string&
   const auto value = values_.find(key->path);
   if (value != values_.end() && value->second.text == canonical(key->form, text)) return;
   if (key->handling != Handling::kHonoured && key->handling != Handling::kRun) return;
-  findings_.push_back(
+  messages_.push_back(
       {name, text, "", "no effect: " + file->second + " wins, as under accelerate launch", true});
 }
 
@@ -211,7 +211,7 @@ void AccelerateConfig::drop_unused_sizes() {
   for (const Key& key : keys()) {
     const auto value = values_.find(key.name());
     if (value == values_.end() || !value->second.label.starts_with("PARALLELISM_CONFIG_")) continue;
-    findings_.push_back({value->second.label,
+    messages_.push_back({value->second.label,
                          value->second.text,
                          "",
                          "no effect without ACCELERATE_USE_PARALLELISM_CONFIG=true",
@@ -225,16 +225,16 @@ void AccelerateConfig::drop_unused_sizes() {
 void AccelerateConfig::apply(const Key& key, const Value& value) {
   const std::string text = canonical(key.form, value.text);
   if (text.empty()) {
-    findings_.push_back({value.label, value.text, form_name(key.form), "correct it"});
+    messages_.push_back({value.label, value.text, form_name(key.form), "correct it"});
   } else if (key.handling == Handling::kHonoured || key.handling == Handling::kRun) {
     values_[std::string(key.name())] = {text, value.label};
   } else if (lower(text) == lower(std::string(key.value))) {
     return;
   } else if (key.handling == Handling::kNoEffect) {
-    findings_.push_back(
+    messages_.push_back(
         {value.label, value.text, "", "no effect here: " + std::string(key.why), true});
   } else {
-    findings_.push_back({value.label,
+    messages_.push_back({value.label,
                          value.text,
                          key.value.empty() ? "unset" : std::string(key.value),
                          std::string(key.why)});

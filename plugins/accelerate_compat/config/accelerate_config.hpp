@@ -11,15 +11,9 @@
 
 #include "plugins/accelerate_compat/config/keys.hpp"
 #include "plugins/accelerate_compat/config/yaml.hpp"
-#include "yoke/options.hpp"
+#include "yoke/backend.hpp"
 
 namespace yoke::accelerate_compat {
-
-// What the user must (note: should) know; becomes a YokeRefusal.
-struct Finding {
-  std::string key, given, allowed, hint;
-  bool note = false;
-};
 
 class AccelerateConfig {
  public:
@@ -38,7 +32,7 @@ class AccelerateConfig {
   std::string label(std::string_view name) const;
   std::string shown(std::string_view name) const;  // its value
   bool is_given(std::string_view name) const { return values_.find(name) != values_.end(); }
-  const std::vector<Finding>& findings() const { return findings_; }
+  const PlanMessages& messages() const { return messages_; }
 
  private:
   struct Value {
@@ -58,7 +52,7 @@ class AccelerateConfig {
   std::string file_;                                         // path as the user wrote it
   std::map<std::string, Value, std::less<>> values_;         // kHonoured and kRun
   std::map<std::string, std::string, std::less<>> in_file_;  // all keys of the file, by name
-  std::vector<Finding> findings_;
+  PlanMessages messages_;
 };
 
 }  // namespace yoke::accelerate_compat

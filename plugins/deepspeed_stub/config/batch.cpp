@@ -22,10 +22,10 @@ std::string text(int64_t n) {
 
 // Checks that a size is between 1 and a million. The upper bound keeps the product of two sizes and
 // the number of ranks within 64 bits.
-bool is_batch_size(const DsConfig& config, const char* path, std::vector<Finding>& findings) {
+bool is_batch_size(const DsConfig& config, const char* path, PlanMessages& messages) {
   const auto value = config.integer(path);
   if (!value || (*value >= 1 && *value <= 1'000'000)) return true;
-  findings.push_back({config.label(path), config.shown(path), "1 to 1000000", "or \"auto\""});
+  messages.push_back({config.label(path), config.shown(path), "1 to 1000000", "or \"auto\""});
   return false;
 }
 
@@ -35,10 +35,10 @@ bool differs(const DsConfig& config,
              const char* path,
              const char* key,
              int64_t run,
-             std::vector<Finding>& findings) {
+             PlanMessages& messages) {
   const auto value = config.integer(path);
   if (!value || *value == run) return false;
-  findings.push_back({config.label(path),
+  messages.push_back({config.label(path),
                       config.shown(path),
                       concat(run, " or \"auto\""),
                       std::string("the run has ") + key + " = " + text(run) +
@@ -48,7 +48,7 @@ bool differs(const DsConfig& config,
 }
 
 // Describes a batch whose factors are all given, but train != micro x steps x ranks.
-Finding product_differs(
+PlanMessage product_differs(
     const DsConfig& config, int64_t train, int64_t micro, int64_t steps, int64_t ranks) {
   const int64_t product = micro * steps * ranks;
   std::string fix = concat("nearest: ", kTrain, " = train.global_batch = ", product);
@@ -64,7 +64,7 @@ Finding product_differs(
 }
 
 // Describes a batch with one factor given, under `path`, that leaves no whole number for the other.
-Finding factor_does_not_divide(
+PlanMessage factor_does_not_divide(
     const DsConfig& config, const char* path, int64_t train, int64_t factor, int64_t ranks) {
   std::string fix = "nearest: train.global_batch = " +
                     nearest_text(yoke_nearest_multiples(train, factor * ranks));
@@ -81,15 +81,15 @@ Finding factor_does_not_divide(
 
 }  // namespace
 
-void resolve_batch(const DsConfig& config, YokePlan& plan, std::vector<Finding>& findings) {
+void resolve_batch(const DsConfig& config, YokePlan& plan, PlanMessages& messages) {
   bool valid = true;
   for (const char* path : {kTrain, kMicro, kAccumulation})
-    valid = is_batch_size(config, path, findings) && valid;
+    valid = is_batch_size(config, path, messages) && valid;
   if (!valid) return;
   const int64_t train = plan.global_batch, ranks = plan.world_size;
-  if (differs(config, kTrain, "train.global_batch", train, findings)) return;
+  if (differs(config, kTrain, "train.global_batch", train, messages)) return;
   if (plan.micro_batch != 0 &&
-      differs(config, kMicro, "train.micro_batch", plan.micro_batch, findings))
+      differs(config, kMicro, "train.micro_batch", plan.micro_batch, messages))
     return;
 
   const auto micro =
@@ -99,9 +99,9 @@ void resolve_batch(const DsConfig& config, YokePlan& plan, std::vector<Finding>&
   if (!micro && !steps && config.integer(kTrain) && train % ranks == 0) steps = 1;
   if (micro && steps) {
     if (*micro * *steps * ranks != train)
-      return findings.push_back(product_differs(config, train, *micro, *steps, ranks));
+      return messages.push_back(product_differs(config, train, *micro, *steps, ranks));
   } else if (const auto factor = micro ? micro : steps; factor && train % (*factor * ranks) != 0) {
-    return findings.push_back(
+    return messages.push_back(
         factor_does_not_divide(config, micro ? kMicro : kAccumulation, train, *factor, ranks));
   }
   if (plan.micro_batch != 0) return;

@@ -119,15 +119,15 @@ void DsConfig::read_file(std::string_view text) {
   try {
     config = Json::parse(text, std::ref(duplicates));
   } catch (const Json::parse_error& e) {
-    findings_.push_back(
+    messages_.push_back(
         {"deepspeed_stub.config_file", file_, "a JSON object", file_ + ", " + syntax_error(e)});
     return;
   }
   for (const std::string& path : duplicates.found()) {
-    findings_.push_back({in_file(path), "given twice", "each key once", "remove one of them"});
+    messages_.push_back({in_file(path), "given twice", "each key once", "remove one of them"});
   }
   if (!config.is_object()) {
-    findings_.push_back({"deepspeed_stub.config_file",
+    messages_.push_back({"deepspeed_stub.config_file",
                          file_,
                          "a JSON object",
                          concat("its top level is of type ", config.type_name())});
@@ -139,7 +139,7 @@ void DsConfig::read_file(std::string_view text) {
     return config.contains(enabled) && config[enabled] == true;
   };
   if (on("fp16") && on("bf16")) {
-    findings_.push_back({in_file("fp16.enabled and bf16.enabled"),
+    messages_.push_back({in_file("fp16.enabled and bf16.enabled"),
                          "true",
                          "one of them",
                          "DeepSpeed refuses this combination as well"});
@@ -153,7 +153,7 @@ void DsConfig::read_object(const Json& object, const std::string& path) {
       read_key(*key, inner, value);
     } else {
       const std::vector<std::string> known = siblings(inner);
-      findings_.push_back({in_file(inner),
+      messages_.push_back({in_file(inner),
                            as_text(value),
                            "a key of DeepSpeed",
                            "DeepSpeed has no such key" + did_you_mean(name, known)});
@@ -166,15 +166,15 @@ void DsConfig::read_key(const Key& key, const std::string& path, const Json& val
   const std::string given = as_text(value);
   if (key.handling == Handling::kSection) {
     if (value.is_object()) return read_object(value, path);
-    findings_.push_back({in_file(path), given, "an object", "write an object, { }, with its keys"});
+    messages_.push_back({in_file(path), given, "an object", "write an object, { }, with its keys"});
   } else if (key.handling == Handling::kNoEffect) {
-    findings_.push_back(
+    messages_.push_back(
         {in_file(path), given, "", "no effect here: " + std::string(key.why), true});
   } else if (!has_form(value, key.form)) {
-    findings_.push_back({in_file(path), given, form_name(key.form), "or \"auto\""});
+    messages_.push_back({in_file(path), given, form_name(key.form), "or \"auto\""});
   } else if (key.handling == Handling::kRefused) {
     if (value == Json::parse(key.value)) return;
-    findings_.push_back({in_file(path), given, std::string(key.value), std::string(key.why)});
+    messages_.push_back({in_file(path), given, std::string(key.value), std::string(key.why)});
   } else {
     values_[path] = value;
   }
@@ -188,7 +188,7 @@ void DsConfig::read_inline(const Options& options) {
     const Json value =
         key.form == Form::kBool ? Json(options.boolean(name)) : Json(options.integer(name));
     if (const Json* other = find(path); other != nullptr && *other != value) {
-      findings_.push_back({"deepspeed_stub." + name,
+      messages_.push_back({"deepspeed_stub." + name,
                            as_text(value),
                            as_text(*other),
                            in_file(path) + " = " + as_text(*other) + "; remove one of them"});

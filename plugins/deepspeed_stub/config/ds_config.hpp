@@ -14,16 +14,10 @@
 
 namespace yoke::deepspeed_stub {
 
-// What the user must (note: should) know; becomes a YokeRefusal.
-struct Finding {
-  std::string key, given, allowed, hint;
-  bool note = false;
-};
-
 class DsConfig {
  public:
   // Reads all keys and checks each one by itself: is it known, given once, of the right type, and
-  // supported? Problems become findings, and reading continues. Never throws for what a user wrote.
+  // supported? Problems become messages, and reading continues. Never throws for what a user wrote.
   explicit DsConfig(const Options& options);
 
   // The value of a kHonoured or kRun key by its path in the JSON, if it was given. "auto" and null
@@ -41,7 +35,7 @@ class DsConfig {
   // "deepspeed_stub.zero_stage", and its value, "unset" if it was not given.
   std::string label(std::string_view path) const;
   std::string shown(std::string_view path) const;
-  const std::vector<Finding>& findings() const { return findings_; }
+  const PlanMessages& messages() const { return messages_; }
 
  private:
   void read_file(std::string_view text);
@@ -53,7 +47,7 @@ class DsConfig {
   std::string file_;                                           // path as the user wrote it
   std::map<std::string, nlohmann::json, std::less<>> values_;  // kHonoured and kRun
   std::map<std::string, std::string, std::less<>> inline_;     // path -> name of inline keys
-  std::vector<Finding> findings_;
+  PlanMessages messages_;
 };
 
 // Returns the options of [deepspeed_stub] in a run file: config_file, and every key that can be

@@ -18,18 +18,17 @@ constexpr const char* kSame[][2] = {{"train_batch_size", "train.global_batch"},
 // Reports lines of a run file for keys that stand in the ds_config.
 class Equivalents {
  public:
-  Equivalents(const DsConfig& config, PlanReport& refusals)
-      : config_(config), refusals_(refusals) {}
+  Equivalents(const DsConfig& config, PlanReport& report) : config_(config), report_(report) {}
 
   bool has(std::string_view path) const { return config_.is_in_file(path); }
   void report(std::string_view path, const std::string& key, const std::string& value) {
     if (has(path))
-      refusals_.equivalent(config_.label(path), config_.shown(path), key + " = " + value);
+      report_.equivalent(config_.label(path), config_.shown(path), key + " = " + value);
   }
 
  private:
   const DsConfig& config_;
-  PlanReport& refusals_;
+  PlanReport& report_;
 };
 
 // If the file gives all three numbers of the batch rule, they determine the number of ranks.
@@ -56,8 +55,8 @@ void report_batch(const DsConfig& config, const YokePlan& plan, Equivalents& run
 
 }  // namespace
 
-void report_equivalents(const DsConfig& config, const YokePlan& plan, PlanReport& refusals) {
-  Equivalents run_file(config, refusals);
+void report_equivalents(const DsConfig& config, const YokePlan& plan, PlanReport& report) {
+  Equivalents run_file(config, report);
   for (const auto& [path, key] : kSame) {
     if (run_file.has(path)) run_file.report(path, key, config.find(path)->dump());
   }
@@ -68,9 +67,9 @@ void report_equivalents(const DsConfig& config, const YokePlan& plan, PlanReport
       run_file.report(
           path, "precision.param", config.boolean(path) == true ? "\"bf16\"" : "\"fp32\"");
   }
-  refusals.equivalent(config.label("zero_optimization.stage"),
-                      config.shown("zero_optimization.stage"),
-                      "parallel_backend = \"deepspeed_stub\"");
+  report.equivalent(config.label("zero_optimization.stage"),
+                    config.shown("zero_optimization.stage"),
+                    "parallel_backend = \"deepspeed_stub\"");
   for (const Key& key : keys()) {
     if (key.handling != Handling::kHonoured || !run_file.has(key.path)) continue;
     run_file.report(key.path,

@@ -88,7 +88,7 @@ const char* text(Range range) {
 
 }  // namespace
 
-Settings read_settings(const DsConfig& config, std::vector<Finding>& findings) {
+Settings read_settings(const DsConfig& config, PlanMessages& messages) {
   Settings settings;
   bool valid = true;
   for (const Integer& key : kIntegers) {
@@ -98,7 +98,7 @@ Settings read_settings(const DsConfig& config, std::vector<Finding>& findings) {
       settings.*key.field = *value;
     } else {
       valid = false;
-      findings.push_back({config.label(key.path),
+      messages.push_back({config.label(key.path),
                           config.shown(key.path),
                           text(key.range),
                           key.range == Range::kStage ? "DeepSpeed has no other ZeRO stage"
@@ -112,7 +112,7 @@ Settings read_settings(const DsConfig& config, std::vector<Finding>& findings) {
   if (!valid) return settings;
   const auto note_unused = [&](const char* path, unsigned stages) {
     if (config.find(path) == nullptr || (stages & 1u << settings.stage) != 0) return;
-    findings.push_back({config.label(path),
+    messages.push_back({config.label(path),
                         config.shown(path),
                         "",
                         "no effect at ZeRO stage " + std::to_string(settings.stage),

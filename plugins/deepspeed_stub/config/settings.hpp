@@ -23,8 +23,8 @@ struct Settings {
   int64_t max_reuse_distance = 1'000'000'000;
 };
 
-// Returns the settings of a config. Values out of range are added to `findings` as refusals and
+// Returns the settings of a config. Values out of range are added to `messages` as refusals and
 // keep their default; keys without effect at the stage are added as notes.
-Settings read_settings(const DsConfig& config, std::vector<Finding>& findings);
+Settings read_settings(const DsConfig& config, PlanMessages& messages);
 
 }  // namespace yoke::deepspeed_stub

@@ -46,6 +46,13 @@ void clear_result(T* out, uint32_t id) {
   if (out != nullptr && out->header.struct_id == id) write_result(out, T{});
 }
 
+// A refusal or a note before it is reported: a reader of a foreign config collects all of them.
+struct PlanMessage {
+  std::string key, given, allowed, hint;  // as in PlanReport::refuse and note
+  bool is_note = false;
+};
+using PlanMessages = std::vector<PlanMessage>;
+
 // Collects every reason to refuse a plan.
 class PlanReport {
  public:
@@ -65,6 +72,31 @@ class PlanReport {
   // The line of a run file that says the same as a key of a foreign config.
   void equivalent(std::string_view key, std::string_view given, std::string_view line) {
     send(key, given, line, "", 1);
+  }
+  // Reports messages that were collected before.
+  void add(const PlanMessages& messages) {
+    for (const PlanMessage& m : messages) {
+      if (m.is_note) {
+        note(m.key, m.given, m.hint);
+      } else {
+        refuse(m.key, m.given, m.allowed, m.hint);
+      }
+    }
+  }
+  // Refuses every parameter that no block uses. hint: why this backend needs it in a block.
+  void refuse_unused_params(const YokeModelSummary& model, std::string_view hint) {
+    std::vector<bool> used(model.num_params, false);
+    for (uint64_t b = 0; b < model.num_blocks; ++b) {
+      const YokeBlock& block = *model.blocks[b];
+      for (uint64_t i = 0; i < block.num_params; ++i) used[block.params[i]] = true;
+    }
+    for (uint64_t p = 0; p < model.num_params; ++p) {
+      if (used[p]) continue;
+      refuse("model",
+             "parameter '" + std::string(view(model.params[p]->name)) + "' in no block",
+             "every parameter in at least one block",
+             hint);
+    }
   }
   // Reasons that were reported without this object, as the functions of yoke/author.h do.
   void add(int refused) { count_ += refused; }
