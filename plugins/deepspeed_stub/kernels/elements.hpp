@@ -10,32 +10,27 @@
 #include <cstring>
 
 #include "plugins/deepspeed_stub/kernels/kernels.hpp"
-
-#if defined(__CUDACC__)
-#define YOKE_ANYWHERE __host__ __device__
-#else
-#define YOKE_ANYWHERE
-#endif
+#include "yoke/optimizer.h"
 
 namespace yoke::deepspeed_stub {
 
 // Returns x in the type in which its arithmetic is done: fp32 for bf16, else its own type.
-static inline YOKE_ANYWHERE float widen(BFloat16 x) {
+static inline YOKE_HOST_DEVICE float widen(BFloat16 x) {
   const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
   float value;
   std::memcpy(&value, &bits, sizeof value);
   return value;
 }
-static inline YOKE_ANYWHERE float widen(float x) {
+static inline YOKE_HOST_DEVICE float widen(float x) {
   return x;
 }
-static inline YOKE_ANYWHERE double widen(double x) {
+static inline YOKE_HOST_DEVICE double widen(double x) {
   return x;
 }
 
 // Rounds to the nearest bf16, ties to even. NaN stays NaN: a plain rounding of its bits could carry
 // into the exponent and yield infinity.
-static inline YOKE_ANYWHERE BFloat16 round_to_bf16(float x) {
+static inline YOKE_HOST_DEVICE BFloat16 round_to_bf16(float x) {
   uint32_t bits;
   std::memcpy(&bits, &x, sizeof bits);
   const uint32_t quiet = (bits >> 16) | 0x40u;
@@ -67,31 +62,32 @@ static inline Coefficients<T> coefficients(const AdamWStep& s) {
 }
 
 // One AdamW update is next_exp_avg and next_exp_avg_sq with the old moments, then next_param with
-// the new ones. These are three functions of scalars because GCC does not vectorise a loop that has
-// a struct in its body.
+// the new ones. The formula is that of yoke_adamw in yoke/optimizer.h; here the bias corrections are
+// factors and the arithmetic has the type of the masters, so that the loop is fast in fp32. These
+// are three functions of scalars because GCC does not vectorise a loop that has a struct in its
+// body.
 template <class T>
-static inline YOKE_ANYWHERE T next_exp_avg(const Coefficients<T>& c, T g, T exp_avg) {
+static inline YOKE_HOST_DEVICE T next_exp_avg(const Coefficients<T>& c, T g, T exp_avg) {
   return c.beta1 * exp_avg + c.rest1 * g;
 }
 template <class T>
-static inline YOKE_ANYWHERE T next_exp_avg_sq(const Coefficients<T>& c, T g, T exp_avg_sq) {
+static inline YOKE_HOST_DEVICE T next_exp_avg_sq(const Coefficients<T>& c, T g, T exp_avg_sq) {
   return c.beta2 * exp_avg_sq + c.rest2 * g * g;
 }
 template <class T>
-static inline YOKE_ANYWHERE T next_param(const Coefficients<T>& c, T param, T m, T v) {
+static inline YOKE_HOST_DEVICE T next_param(const Coefficients<T>& c, T param, T m, T v) {
   return c.keep * param - c.rate * m / (std::sqrt(v) * c.correct2 + c.eps);
 }
 
 // Returns whether the losses cover as many targets as the batch claims.
-static inline YOKE_ANYWHERE bool target_counts_agree(double counted, double claimed) {
+static inline YOKE_HOST_DEVICE bool target_counts_agree(double counted, double claimed) {
   return std::fabs(counted - claimed) <= 1e-9 * counted;
 }
 
-// Sets totals.scale and totals.update from the sums of all ranks; see Kernels::decide_update. The
-// formulas are those of yoke::gradient_norm and yoke::clip_scale, which a kernel cannot call.
-static inline YOKE_ANYWHERE void decide_update(double claimed, double clip, StepTotals& totals) {
-  const double norm = std::sqrt(totals.squared_norm);
-  totals.scale = clip > 0 && norm + 1e-6 > clip ? clip / (norm + 1e-6) : 1;
+// Sets totals.scale and totals.update from the sums of all ranks; see Kernels::decide_update.
+static inline YOKE_HOST_DEVICE void decide_update(double claimed, double clip, StepTotals& totals) {
+  const double norm = yoke_gradient_norm(totals.squared_norm);
+  totals.scale = yoke_clip_scale(clip, norm);
   totals.update = std::isfinite(norm) && target_counts_agree(totals.targets, claimed) ? 1 : 0;
 }
 

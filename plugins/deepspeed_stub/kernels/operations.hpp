@@ -20,15 +20,15 @@ struct __attribute__((aligned(kCount == 1 ? alignof(T) : kAccess), may_alias)) P
   T at[kCount];
 };
 template <int kCount, class T>
-static inline YOKE_ANYWHERE Pack<T, kCount> load(const T* from) {
+static inline YOKE_HOST_DEVICE Pack<T, kCount> load(const T* from) {
   return *reinterpret_cast<const Pack<T, kCount>*>(from);
 }
 template <int kCount, class T>
-static inline YOKE_ANYWHERE void store(const Pack<T, kCount>& pack, T* to) {
+static inline YOKE_HOST_DEVICE void store(const Pack<T, kCount>& pack, T* to) {
   *reinterpret_cast<Pack<T, kCount>*>(to) = pack;
 }
 template <class... T>
-static inline YOKE_ANYWHERE bool are_aligned(const T*... arrays) {
+static inline YOKE_HOST_DEVICE bool are_aligned(const T*... arrays) {
   return (... && (reinterpret_cast<uintptr_t>(arrays) % kAccess == 0));
 }
 // The number of elements that a thread does at once: as many of the narrowest type as fit into
@@ -36,7 +36,7 @@ static inline YOKE_ANYWHERE bool are_aligned(const T*... arrays) {
 template <class... T>
 constexpr int kWidthOf = static_cast<int>(kAccess) / static_cast<int>(std::min({sizeof(T)...}));
 
-static inline YOKE_ANYWHERE int64_t smaller(int64_t a, int64_t b) {
+static inline YOKE_HOST_DEVICE int64_t smaller(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
@@ -51,9 +51,9 @@ struct CopyOf {
   const From* from;
   To* to;
 
-  YOKE_ANYWHERE bool aligned(int64_t i) const { return are_aligned(from + i, to + i); }
+  YOKE_HOST_DEVICE bool aligned(int64_t i) const { return are_aligned(from + i, to + i); }
   template <int kCount>
-  YOKE_ANYWHERE void run(int64_t i) {
+  YOKE_HOST_DEVICE void run(int64_t i) {
     const Pack<From, kCount> x = load<kCount>(from + i);
     Pack<To, kCount> y;
     for (int k = 0; k < kCount; ++k) convert(x.at[k], &y.at[k]);
@@ -61,12 +61,12 @@ struct CopyOf {
   }
 
   template <class T>
-  static YOKE_ANYWHERE void convert(T x, T* y) {
+  static YOKE_HOST_DEVICE void convert(T x, T* y) {
     *y = x;
   }
-  static YOKE_ANYWHERE void convert(float x, BFloat16* y) { *y = round_to_bf16(x); }
-  static YOKE_ANYWHERE void convert(BFloat16 x, float* y) { *y = widen(x); }
-  static YOKE_ANYWHERE void convert(float x, double* y) { *y = x; }
+  static YOKE_HOST_DEVICE void convert(float x, BFloat16* y) { *y = round_to_bf16(x); }
+  static YOKE_HOST_DEVICE void convert(BFloat16 x, float* y) { *y = widen(x); }
+  static YOKE_HOST_DEVICE void convert(float x, double* y) { *y = x; }
 };
 
 template <class From, class To>
@@ -75,9 +75,9 @@ struct SumOf {
   const From* from;
   To* to;
 
-  YOKE_ANYWHERE bool aligned(int64_t i) const { return are_aligned(from + i, to + i); }
+  YOKE_HOST_DEVICE bool aligned(int64_t i) const { return are_aligned(from + i, to + i); }
   template <int kCount>
-  YOKE_ANYWHERE void run(int64_t i) {
+  YOKE_HOST_DEVICE void run(int64_t i) {
     const Pack<From, kCount> x = load<kCount>(from + i);
     Pack<To, kCount> sum = load<kCount>(to + i);
     for (int k = 0; k < kCount; ++k) add(x.at[k], &sum.at[k]);
@@ -85,10 +85,10 @@ struct SumOf {
   }
 
   template <class T>
-  static YOKE_ANYWHERE void add(From x, T* sum) {
+  static YOKE_HOST_DEVICE void add(From x, T* sum) {
     *sum += widen(x);
   }
-  static YOKE_ANYWHERE void add(BFloat16 x, BFloat16* sum) {
+  static YOKE_HOST_DEVICE void add(BFloat16 x, BFloat16* sum) {
     *sum = round_to_bf16(widen(*sum) + widen(x));
   }
 };
@@ -103,17 +103,17 @@ struct AdamW {
   Master scale = 0;
 
   // Reads the totals of the step in memory of the device. Returns false if there is no update.
-  YOKE_ANYWHERE bool begin() {
+  YOKE_HOST_DEVICE bool begin() {
     scale = static_cast<Master>(totals->scale);
     return totals->update != 0;
   }
-  YOKE_ANYWHERE bool aligned(int64_t i) const {
+  YOKE_HOST_DEVICE bool aligned(int64_t i) const {
     const AdamWArrays<Master, Gradient>& a = arrays;
     return are_aligned(a.param + i, a.exp_avg + i, a.exp_avg_sq + i, a.gradient + i) &&
            (!kCopy || are_aligned(a.copy + i));
   }
   template <int kCount>
-  YOKE_ANYWHERE void run(int64_t i) {
+  YOKE_HOST_DEVICE void run(int64_t i) {
     const Pack<Gradient, kCount> gradient = load<kCount>(arrays.gradient + i);
     Pack<Master, kCount> p = load<kCount>(arrays.param + i);
     Pack<Master, kCount> m = load<kCount>(arrays.exp_avg + i);
@@ -137,12 +137,12 @@ struct AdamW {
 struct SetTotals {
   StepTotals values;
   StepTotals* totals;
-  YOKE_ANYWHERE void operator()() const { *totals = values; }
+  YOKE_HOST_DEVICE void operator()() const { *totals = values; }
 };
 struct DecideUpdate {
   double claimed, clip;
   StepTotals* totals;
-  YOKE_ANYWHERE void operator()() const { decide_update(claimed, clip, *totals); }
+  YOKE_HOST_DEVICE void operator()() const { decide_update(claimed, clip, *totals); }
 };
 
 // ---- Threads ----
@@ -151,10 +151,10 @@ struct DecideUpdate {
 // where all arrays are aligned (`head`) and behind the last full pack are done one by one, all
 // others kWidth at a time. If the arrays are never aligned together, all are done one by one.
 template <class Operation>
-static inline YOKE_ANYWHERE void run_share(Operation& operation,
-                                           int64_t n,
-                                           int64_t thread,
-                                           int64_t threads) {
+static inline YOKE_HOST_DEVICE void run_share(Operation& operation,
+                                              int64_t n,
+                                              int64_t thread,
+                                              int64_t threads) {
   constexpr int kWidth = Operation::kWidth;
   int64_t head = 0;
   while (head < smaller(kWidth, n) && !operation.aligned(head)) ++head;
@@ -170,14 +170,14 @@ static inline YOKE_ANYWHERE void run_share(Operation& operation,
 
 // Does the part of one thread in one row.
 template <class Operation>
-static inline YOKE_ANYWHERE void run_row(
+static inline YOKE_HOST_DEVICE void run_row(
     Operation operation, const Rows& rows, int64_t row, int64_t thread, int64_t threads) {
   operation.from += row * rows.from_stride;
   operation.to += row * rows.to_stride;
   run_share(operation, smaller(rows.width, rows.total - row * rows.width), thread, threads);
 }
 // Returns the number of rows.
-static inline YOKE_ANYWHERE int64_t number_of(const Rows& rows) {
+static inline YOKE_HOST_DEVICE int64_t number_of(const Rows& rows) {
   return rows.total == 0 ? 0 : (rows.total + rows.width - 1) / rows.width;
 }
 
@@ -196,7 +196,7 @@ constexpr int norm_blocks(int64_t n) {
 }
 
 template <int kCount, class T>
-static inline YOKE_ANYWHERE void add_squares(const T* x, double* sum) {
+static inline YOKE_HOST_DEVICE void add_squares(const T* x, double* sum) {
   const Pack<T, kCount> values = load<kCount>(x);
   for (int k = 0; k < kCount; ++k) {
     const double value = widen(values.at[k]);
@@ -206,10 +206,10 @@ static inline YOKE_ANYWHERE void add_squares(const T* x, double* sum) {
 // Returns the sum of thread `thread` of `threads`. Unaligned arrays are read element by element, in
 // the same order.
 template <class T>
-static inline YOKE_ANYWHERE double norm_share(const T* x,
-                                              int64_t n,
-                                              int64_t thread,
-                                              int64_t threads) {
+static inline YOKE_HOST_DEVICE double norm_share(const T* x,
+                                                 int64_t n,
+                                                 int64_t thread,
+                                                 int64_t threads) {
   constexpr int kWidth = kWidthOf<T>;
   const bool aligned = are_aligned(x);
   const int64_t packs = n / kWidth;
@@ -225,7 +225,7 @@ static inline YOKE_ANYWHERE double norm_share(const T* x,
   return sum;
 }
 // Does the part of one thread in a tree reduction: the sums of a block are halved to `half` sums.
-static inline YOKE_ANYWHERE void fold(double* sums, int thread, int half) {
+static inline YOKE_HOST_DEVICE void fold(double* sums, int thread, int half) {
   if (thread < half) sums[thread] += sums[thread + half];
 }
 
