@@ -11,13 +11,13 @@ std::string as_text(const YokeOption& option) {
   return std::string(view(option.string_value));
 }
 
-// "; it is ddp.yaml:3: ...", if the refused key is a degree that the config sets.
-std::string said_by(const YokeString& key,
-                    const Strategy& strategy,
-                    const AccelerateConfig& config) {
+// Returns "; set by ddp.yaml:3: ..." if the refused key is a degree that the config sets, else "".
+std::string origin_of(const YokeString& key,
+                      const Strategy& strategy,
+                      const AccelerateConfig& config) {
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     if (view(key) == yoke_degree_key(axis) && config.is_given(strategy.from[axis]))
-      return "; it is " + config.label(strategy.from[axis]);
+      return "; set by " + config.label(strategy.from[axis]);
   }
   return "";
 }
@@ -34,7 +34,7 @@ void Inner::set(const std::vector<InnerOption>& options,
                           as_text(*option),
                           wanted.value + " or unset",
                           config.label(wanted.from) + " = " + config.shown(wanted.from) +
-                              " says otherwise; change one of them"});
+                              " requires otherwise; change one of them"});
     }
     inner_.set(wanted.key, wanted.value);
   }
@@ -50,7 +50,7 @@ void Inner::plan(const YokePlanArgs& args,
     report.refuse(view(r.key),
                   view(r.given),
                   view(r.allowed),
-                  std::string(view(r.hint)) + said_by(r.key, strategy, config));
+                  std::string(view(r.hint)) + origin_of(r.key, strategy, config));
   };
   const int before = report.count();
   YokeError err = make_error();

@@ -1,3 +1,9 @@
+// From a run and an Accelerate config to a complete plan.
+//
+// The run file decides what all backends must agree on: global batch, learning rate, optimizer,
+// clipping and precision. A config may repeat these values but not change them. strategy.cpp has
+// chosen engine and degrees; what DDP cannot do is refused here, and all other plans are passed to
+// the inner backend.
 #include "plugins/accelerate_compat/plan.hpp"
 
 #include <string>
@@ -6,6 +12,7 @@
 #include "plugins/accelerate_compat/inner.hpp"
 #include "yoke/plan.h"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::accelerate_compat {
 namespace {
@@ -27,13 +34,16 @@ void check_precision(const AccelerateConfig& config, const YokePlan& plan, PlanM
   messages.push_back({config.label(kPrecision),
                       config.shown(kPrecision),
                       is_bf16 ? "bf16" : "no",
-                      known ? "the run has precision.param = \"" + run +
-                                  "\"; change one of them, on the command line precision.param=" +
-                                  (is_bf16 ? "fp32" : "bf16")
-                            : "it is not built; use bf16"});
+                      known ? concat("the run has precision.param = \"",
+                                     run,
+                                     "\"; change one of them, for example on the command line: "
+                                     "precision.param=",
+                                     is_bf16 ? "fp32" : "bf16")
+                            : "this precision is not supported; use bf16"});
 }
 
-// The run's global batch is what is split.
+// gradient_accumulation_steps divides the global batch of the run, and so determines the
+// micro-batch.
 void resolve_batch(const AccelerateConfig& config, YokePlan& plan, PlanMessages& messages) {
   const auto steps = config.integer(kAccumulation);
   if (!steps) return;
@@ -44,20 +54,20 @@ void resolve_batch(const AccelerateConfig& config, YokePlan& plan, PlanMessages&
   if (*steps < 1 || *steps > batch) {
     refuse("1 to " + std::to_string(batch), "every micro-batch has at least one sequence");
   } else if (batch % (ranks * *steps) != 0) {
-    refuse("a divisor of what a data rank gets of the batch",
+    refuse("a divisor of the part of the batch that one data rank gets",
            "train.global_batch " + std::to_string(batch) + " / (" + std::to_string(ranks) +
-               " data ranks x " + std::to_string(*steps) + " steps) leaves a rest of " +
+               " data ranks x " + std::to_string(*steps) + " steps) leaves a remainder of " +
                std::to_string(batch % (ranks * *steps)));
   } else if (const int64_t micro = batch / (ranks * *steps); plan.micro_batch == 0) {
     plan.micro_batch = static_cast<int32_t>(micro);
   } else if (plan.micro_batch != micro) {
     refuse(std::to_string(batch / ranks / plan.micro_batch),
            "the run has train.micro_batch = " + std::to_string(plan.micro_batch) +
-               ", and this makes " + std::to_string(micro) + "; change one of them");
+               ", but this results in " + std::to_string(micro) + "; change one of them");
   }
 }
 
-// ---- DDP
+// ---- DDP ----
 
 void check_ddp(YokePlan& plan, PlanMessages& messages) {
   if (plan.param_dtype != YOKE_F64 && plan.param_dtype != YOKE_F32 &&
@@ -65,20 +75,20 @@ void check_ddp(YokePlan& plan, PlanMessages& messages) {
     messages.push_back({"precision.param",
                         dtype_name(plan.param_dtype),
                         "fp64, fp32, bf16",
-                        "other types are not built"});
+                        "no other dtype is supported"});
   }
   if (plan.optimizer->kind != YOKE_ADAMW && plan.optimizer->kind != YOKE_SGD) {
     messages.push_back({"train.optimizer",
                         std::to_string(plan.optimizer->kind),
                         "adamw, sgd",
-                        "other optimizers are not built"});
+                        "no other optimizer is supported"});
   }
   if (plan.reduce_dtype == 0) plan.reduce_dtype = plan.param_dtype;
   if (plan.reduce_dtype != plan.param_dtype) {
     messages.push_back({"precision.reduce",
                         dtype_name(plan.reduce_dtype),
                         dtype_name(plan.param_dtype),
-                        "DDP's reducer adds gradients in the type that they have; leave it unset"});
+                        "DDP's reducer adds gradients in their own dtype; leave it unset"});
   }
 }
 
@@ -86,16 +96,15 @@ void note_unused_options(const YokePlanArgs& args, PlanMessages& messages) {
   const Options options(args.options, args.num_options);
   for (const char* key : ddp_option_keys()) {
     if (!options.given(key)) continue;
-    messages.push_back(
-        {"accelerate_compat." + std::string(key),
-         "set",
-         "",
-         std::string("it has no effect: this run is no DDP, ") + Inner::kName + " does it",
-         true});
+    messages.push_back({"accelerate_compat." + std::string(key),
+                        "set",
+                        "",
+                        concat("it has no effect: this run does not use DDP but ", Inner::kName),
+                        true});
   }
 }
 
-// Accelerate reduces in the type of mixed precision.
+// Accelerate reduces in the dtype of mixed precision, so a run in bf16 differs from it here.
 void note_reduction(const AccelerateConfig& config, const YokePlan& plan, PlanMessages& messages) {
   if (config.string(kPrecision).value_or("") != "BF16" || plan.reduce_dtype == YOKE_BF16) return;
   messages.push_back({config.label(kPrecision),
@@ -106,14 +115,15 @@ void note_reduction(const AccelerateConfig& config, const YokePlan& plan, PlanMe
                       true});
 }
 
-// ---- What a run file would hold instead
+// ---- The lines of a run file that replace the config ----
 
+// Reports lines for keys that the config gives.
 class Equivalents {
  public:
   Equivalents(const AccelerateConfig& config, PlanReport& report)
       : config_(config), report_(report) {}
 
-  void tell(std::string_view name, const std::string& line) {
+  void report(std::string_view name, const std::string& line) {
     if (config_.is_given(name)) report_.equivalent(config_.label(name), config_.shown(name), line);
   }
 
@@ -122,7 +132,7 @@ class Equivalents {
   PlanReport& report_;
 };
 
-// As in a run file: words in quotes.
+// Returns a value as a run file writes it: words in quotes, numbers and booleans without.
 std::string in_toml(const std::string& value) {
   const bool number = value.find_first_not_of("0123456789") == std::string::npos;
   return number || value == "true" || value == "false" ? value : "\"" + value + "\"";
@@ -132,21 +142,22 @@ void report_equivalents(const Chosen& chosen, const YokePlan& plan, PlanReport& 
   const auto& [config, strategy] = chosen;
   Equivalents run_file(config, report);
   const bool sharded = strategy.engine == Strategy::kSharded;
-  run_file.tell(
+  run_file.report(
       "distributed_type",
       std::string("parallel_backend = \"") + (sharded ? Inner::kName : "accelerate_compat") + "\"");
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     if (!strategy.from[axis].empty())
-      run_file.tell(strategy.from[axis],
-                    std::string(yoke_degree_key(axis)) + " = " + std::to_string(plan.degree[axis]));
+      run_file.report(
+          strategy.from[axis],
+          std::string(yoke_degree_key(axis)) + " = " + std::to_string(plan.degree[axis]));
   }
   const bool is_bf16 = config.string(kPrecision) == "BF16";
-  run_file.tell(kPrecision,
-                std::string("precision.param = ") + (is_bf16 ? "\"bf16\"" : "\"fp32\""));
-  run_file.tell(kAccumulation, "train.micro_batch = " + std::to_string(plan.micro_batch));
+  run_file.report(kPrecision,
+                  std::string("precision.param = ") + (is_bf16 ? "\"bf16\"" : "\"fp32\""));
+  run_file.report(kAccumulation, "train.micro_batch = " + std::to_string(plan.micro_batch));
   for (const InnerOption& option : strategy.options)
-    run_file.tell(option.from,
-                  std::string(Inner::kName) + "." + option.key + " = " + in_toml(option.value));
+    run_file.report(option.from,
+                    std::string(Inner::kName) + "." + option.key + " = " + in_toml(option.value));
 }
 
 void plan_with_inner(const YokePlanArgs& args,
@@ -187,14 +198,15 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report)
   report_equivalents(chosen, plan, report);
   report.add(messages);
   if (!sharded) report.refuse_unused_params(*args.model, "no block would report its gradient");
-  // It would only repeat the fault.
+  // If the degrees do not match the world, that is already reported; the inner backend would only
+  // report it again.
   if (sharded && yoke_degree_product(plan.degree) == plan.world_size)
     plan_with_inner(args, chosen, plan, report);
 }
 
 Chosen chosen_for(const YokeInitArgs& args) {
   AccelerateConfig config(Options(args.options, args.num_options));
-  PlanMessages messages;  // the plan has told them
+  PlanMessages messages;  // already reported when the plan was made
   Strategy strategy = choose_strategy(config, *args.plan, messages);
   return {std::move(config), std::move(strategy)};
 }

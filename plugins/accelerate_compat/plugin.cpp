@@ -1,6 +1,8 @@
-// accelerate_compat: Accelerate's config files, variables and semantics, as a Yoke backend. DDP is
-// done here, on LibTorch's own reducer; everything else by another backend, as Accelerate leaves it
-// to PyTorch. Start reading here; README.md gives the order of the other files.
+// accelerate_compat: Accelerate's config files, environment variables and semantics as a backend.
+//
+// DDP is implemented here, on LibTorch's own reducer. Everything else is passed to the backend ptd,
+// as Accelerate leaves it to PyTorch. Start reading here; README.md lists the other files in
+// reading order.
 #include <memory>
 
 #include "plugins/accelerate_compat/config/options.hpp"
@@ -42,7 +44,7 @@ class AccelerateCompat : public Backend {
     const Chosen chosen = chosen_for(args);
     if (chosen.strategy.engine == Strategy::kDdp) return context_of<Replica, Environment>(args);
     Inner inner(*args.host);
-    PlanMessages messages;  // the plan has told them
+    PlanMessages messages;  // already reported when the plan was made
     inner.set(chosen.strategy.options, chosen.config, messages);
     return inner.init(*args.plan);
   }

@@ -8,20 +8,21 @@
 
 namespace yoke::accelerate_compat {
 
-// What DistributedDataParallelKwargs and GradientAccumulationPlugin hold in Python; for DDP only.
+// The options of DDP. In Python they are members of DistributedDataParallelKwargs and
+// GradientAccumulationPlugin, which a config file cannot set.
 struct DdpOptions {
-  int64_t bucket_cap_mb;
-  bool find_unused_parameters;
-  bool gradient_as_bucket_view;
-  bool sync_each_batch;
+  int64_t bucket_cap_mb;         // size of a bucket of gradients in MiB
+  bool find_unused_parameters;   // whether a loss may not depend on all parameters
+  bool gradient_as_bucket_view;  // whether gradients live in the buckets, without a copy
+  bool sync_each_batch;          // whether to reduce after every micro-batch
 
   explicit DdpOptions(const Options& options);
 };
 
-// The keys of DdpOptions.
+// Returns the keys of DdpOptions.
 const std::vector<const char*>& ddp_option_keys();
 
-// What `describe` tells the host.
+// Returns the descriptions of all options, for `describe`. They live as long as the process.
 const std::vector<const YokeOptionInfo*>& option_infos();
 
 }  // namespace yoke::accelerate_compat

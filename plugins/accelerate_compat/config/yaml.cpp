@@ -8,6 +8,8 @@
 #include <optional>
 #include <sstream>
 
+#include "yoke/text.hpp"
+
 namespace yoke::accelerate_compat {
 namespace {
 
@@ -18,8 +20,8 @@ int line_of(const YAML::Mark& mark) {
   return mark.line + 1;
 }
 
-// yaml-cpp's own tree shares what an alias names, and walking it may take forever; its events
-// cannot.
+// Builds the tree from yaml-cpp's events. The tree of yaml-cpp itself would share the value of an
+// alias between all its uses, and a few lines of nested aliases would take forever to walk.
 class TreeBuilder final : public YAML::EventHandler {
  public:
   YamlNode take() { return std::move(root_); }
@@ -61,10 +63,10 @@ class TreeBuilder final : public YAML::EventHandler {
  private:
   struct Open {
     YamlNode node;
-    std::optional<std::string> key;  // of the value that comes next
+    std::optional<std::string> key;  // key of the next value of a map, once it has been read
   };
 
-  // "?" is a plain value, "!" a quoted one.
+  // yaml-cpp reports the tag "?" for plain values and "!" for quoted ones. All others are refused.
   static void check_tag(const YAML::Mark& mark, const std::string& tag) {
     if (!tag.empty() && tag != "?" && tag != "!")
       throw YamlError{line_of(mark), "the tag " + tag + "; write the value without a tag"};
@@ -72,8 +74,7 @@ class TreeBuilder final : public YAML::EventHandler {
 
   void open(const YAML::Mark& mark, YamlNode::Kind kind) {
     if (open_.size() == kMaxLevels) {
-      throw YamlError{line_of(mark),
-                      "more than " + std::to_string(kMaxLevels) + " levels of nesting"};
+      throw YamlError{line_of(mark), concat("more than ", kMaxLevels, " levels of nesting")};
     }
     open_.emplace_back().node.kind = kind;
     open_.back().node.line = line_of(mark);
@@ -112,9 +113,8 @@ class TreeBuilder final : public YAML::EventHandler {
 
 YamlNode parse_yaml(std::string_view text) {
   if (text.size() > kMaxBytes) {
-    throw YamlError{1,
-                    std::to_string(text.size()) + " bytes; a config of Accelerate has less than " +
-                        std::to_string(kMaxBytes)};
+    throw YamlError{
+        1, concat(text.size(), " bytes; a config of Accelerate may have at most ", kMaxBytes)};
   }
   std::istringstream in{std::string(text)};
   TreeBuilder tree;

@@ -3,6 +3,7 @@
 namespace yoke::accelerate_compat {
 namespace {
 
+// Completes a piece and passes it to the visitor.
 void show(const YokeCheckpointArgs& args, YokePiece piece, const YokeTensor* values) {
   piece.header = YOKE_HEADER(YokePiece, YOKE_ID_PIECE);
   if (args.op != YOKE_CHECKPOINT_DESCRIBE) piece.view = values;

@@ -53,7 +53,8 @@ void Optimizer::update(int64_t step, double lr, double scale) {
   last_step_ = step;
 }
 
-// In the type of the masters.
+// Returns the gradients of a group in the dtype of the masters, multiplied by scale. Where the
+// dtypes are equal they share the memory of the leaves' gradients.
 std::vector<at::Tensor> Optimizer::gradients(const Group& group, double scale) const {
   std::vector<at::Tensor> grads;
   grads.reserve(group.members.size());

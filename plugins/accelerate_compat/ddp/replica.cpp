@@ -1,3 +1,12 @@
+// One step under DDP.
+//
+//   for each micro-batch: forward of all blocks, then one backward through the whole graph; the
+//                         reducer averages gradients during the last one (or during each)
+//   reduce_scalars:       one all-reduce of loss and number of targets
+//   update:               clip by the global norm, then AdamW or SGD on every rank
+//
+// Unlike other backends this one does not run the backward block by block: c10d::Reducer hangs its
+// hooks on the leaves of one graph and expects one backward through it.
 #include "plugins/accelerate_compat/ddp/replica.hpp"
 
 #include <ATen/ATen.h>
@@ -16,7 +25,8 @@ namespace {
 
 enum Scalar { kLossSum, kLossWeight, kNumScalars };
 
-// Rows are short enough for a sum in the gradient's own type; the rows are summed in fp64.
+// Returns the sum of the squares of a gradient in fp64. A row is short enough to be summed in fp32
+// (or fp64 for fp64); the rows are then summed in fp64.
 at::Tensor squared_norm(const at::Tensor& grad) {
   const at::ScalarType wide = grad.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor rows = grad.dim() < 2 ? grad.reshape({1, -1}) : grad.flatten(0, -2);
@@ -25,6 +35,7 @@ at::Tensor squared_norm(const at::Tensor& grad) {
   return at::dot(norms, norms);
 }
 
+// Makes a communicator of the host and returns the process group behind it. Collective.
 c10d::ProcessGroup* group(const YokeHost& host, uint32_t axes, const char* purpose) {
   const YokeHeader* service =
       host.get_service(host.ctx, "yoke.collectives/1", sizeof(YokeCollectives));
@@ -40,7 +51,7 @@ c10d::ProcessGroup* group(const YokeHost& host, uint32_t axes, const char* purpo
   if (void* native = collectives.native(comm, "c10d::ProcessGroup"))
     return static_cast<c10d::ProcessGroup*>(native);
   throw Error(YOKE_FAILED_PRECONDITION,
-              "DDP needs communicators made of c10d::ProcessGroup; this host's are not");
+              "DDP needs communicators that are c10d::ProcessGroups; this host's are not");
 }
 
 }  // namespace
@@ -109,7 +120,8 @@ YokeStepResult Replica::step(const YokeStepArgs& args) {
   }
   const StepGuard guard(training);
   if (training) drop_gradients();
-  // The reducer averages over the ranks, and the loss of a run is a mean over all its tokens.
+  // The loss of a run is the mean over all targets of the batch. The reducer averages over the
+  // ranks, so multiplying by their number turns its average back into a sum.
   const double loss_grad = environment_.plan.world_size / batch.token_weight;
   const at::Tensor& memory = parameters_.all().front().memory;
   at::Tensor scalars = at::zeros({kNumScalars}, memory.options().dtype(at::kDouble));
@@ -117,7 +129,7 @@ YokeStepResult Replica::step(const YokeStepArgs& args) {
     const TorchInputs inputs = borrow(*batch.micros[m]);
     const at::Tensor loss = forward(inputs);
     scalars[kLossSum] += loss.detach();
-    // Counting on a device would wait for it.
+    // On a CUDA device, counting the targets would wait for the device.
     scalars[kLossWeight] +=
         memory.is_cpu() ? parameters_.model().loss_weight(inputs) : batch.micros[m]->token_weight;
     const bool last = m + 1 == batch.num_micros;
@@ -148,7 +160,7 @@ at::Tensor Replica::forward(const TorchInputs& inputs) const {
   return carry;
 }
 
-// The whole graph at once, as DistributedDataParallel does it: the reducer hangs on its leaves.
+// broken_ stays set if the backward throws: ranks may then have reduced different buckets.
 void Replica::backward(const at::Tensor& loss, double loss_grad, bool reduce) {
   if (!loss.requires_grad()) return;
   broken_ = true;
@@ -162,7 +174,8 @@ void Replica::drop_gradients() {
   for (const Parameter& p : parameters_.all()) p.leaf.mutable_grad().reset();
 }
 
-// The same on every rank: gradients are reduced, and summed in the same order.
+// Returns the squared norm of all gradients. It is the same on every rank without communication,
+// because all ranks have the same reduced gradients and sum them in the same order.
 double Replica::squared_gradients() {
   const at::Tensor& memory = parameters_.all().front().memory;
   const at::Tensor sum = at::zeros({}, memory.options().dtype(at::kDouble));

@@ -26,8 +26,8 @@ const std::string kFsdp = "distributed_type: FSDP\n";
 // ---- YAML
 
 TEST(Yaml, WhatIsNoMapIsRefusedWithTheLine) {
-  EXPECT_THAT(ask("- a\n- b\n"), ElementsAre(HasSubstr("it holds none")));
-  EXPECT_THAT(ask("\n"), ElementsAre(HasSubstr("it holds none")));
+  EXPECT_THAT(ask("- a\n- b\n"), ElementsAre(HasSubstr("the file holds no map")));
+  EXPECT_THAT(ask("\n"), ElementsAre(HasSubstr("the file holds no map")));
   EXPECT_THAT(ask(kDdp + "num_machines: [1\n"),
               ElementsAre(AllOf(HasSubstr("accelerate_compat.config_file = config_file.file"),
                                 HasSubstr("config_file.file, line "))));
@@ -88,22 +88,23 @@ TEST(AccelerateConfig, AKeyGivenTwiceIsRefused) {
 }
 
 TEST(AccelerateConfig, EveryFaultComesAtOnce) {
-  EXPECT_THAT(ask("distributed_type: MULTI_CPU\nmixed_precision: fp16\nnum_processes: 4\n"
-                  "compute_environment: AMAZON_SAGEMAKER\nfp8_config: {backend: AO}\n"
-                  "fsdp_config: {fsdp_offload_params: true, fsdp_version: 2}\n"
-                  "parallelism_config: {parallelism_config_sp_size: 2}\n"
-                  "deepspeed_config: {zero_stage: 2}\nmegatron_lm_config: {a: 1}\nnonsense: 1\n"),
-              UnorderedElementsAre(
-                  HasSubstr(":2: mixed_precision = fp16; allowed: no; it is not built"),
-                  HasSubstr(":3: num_processes = 4; allowed: 2; the run has 2 rank(s); start 4"),
-                  HasSubstr(":4: compute_environment = AMAZON_SAGEMAKER; allowed: LOCAL_MACHINE"),
-                  HasSubstr(":5: fp8_config = {...}; allowed: unset; fp8 is not built"),
-                  HasSubstr("fsdp_offload_params = true; allowed: false; offload is not built"),
-                  HasSubstr("fsdp_version = 2; allowed: unset; fsdp_config counts only with"),
-                  HasSubstr("sp_size = 2; allowed: 1; DeepSpeed's Ulysses"),
-                  HasSubstr(":8: deepspeed_config = {...}; allowed: unset; use parallel_backend"),
-                  HasSubstr(":9: megatron_lm_config = {...}"),
-                  HasSubstr(":10: nonsense = 1; allowed: a key of Accelerate")));
+  EXPECT_THAT(
+      ask("distributed_type: MULTI_CPU\nmixed_precision: fp16\nnum_processes: 4\n"
+          "compute_environment: AMAZON_SAGEMAKER\nfp8_config: {backend: AO}\n"
+          "fsdp_config: {fsdp_offload_params: true, fsdp_version: 2}\n"
+          "parallelism_config: {parallelism_config_sp_size: 2}\n"
+          "deepspeed_config: {zero_stage: 2}\nmegatron_lm_config: {a: 1}\nnonsense: 1\n"),
+      UnorderedElementsAre(
+          HasSubstr(":2: mixed_precision = fp16; allowed: no; this precision is not supported"),
+          HasSubstr(":3: num_processes = 4; allowed: 2; the run has 2 rank(s); start 4"),
+          HasSubstr(":4: compute_environment = AMAZON_SAGEMAKER; allowed: LOCAL_MACHINE"),
+          HasSubstr(":5: fp8_config = {...}; allowed: unset; fp8 is not supported"),
+          HasSubstr("fsdp_offload_params = true; allowed: false; offload is not supported"),
+          HasSubstr("fsdp_version = 2; allowed: unset; fsdp_config has an effect only with"),
+          HasSubstr("sp_size = 2; allowed: 1; DeepSpeed's Ulysses"),
+          HasSubstr(":8: deepspeed_config = {...}; allowed: unset; use parallel_backend"),
+          HasSubstr(":9: megatron_lm_config = {...}"),
+          HasSubstr(":10: nonsense = 1; allowed: a key of Accelerate")));
 }
 
 // One value that says something, for every key: it is honoured, noted or refused, never dropped.
@@ -160,7 +161,7 @@ TEST(Variables, TheFileWins) {
   EXPECT_THAT(run.ask(),
               ElementsAre(AllOf(HasSubstr("note: FSDP_RESHARD_AFTER_FORWARD = false"),
                                 HasSubstr("config_file.file:2: "),
-                                HasSubstr("wins, as under accelerate launch"))));
+                                HasSubstr("has precedence, as under accelerate launch"))));
   EXPECT_EQ(run.inner_options["reshard_after_forward"], "1");
 }
 

@@ -119,7 +119,7 @@ TEST(Plan, OtherTypesAreRefusedByName) {
               ElementsAre(HasSubstr("use parallel_backend = \"deepspeed_stub\" with")));
   EXPECT_THAT(ask("distributed_type: MULTI_CPUS\n"),
               ElementsAre(HasSubstr("did you mean 'MULTI_CPU'?")));
-  EXPECT_THAT(ask("distributed_type: XLA\n"), ElementsAre(HasSubstr("nothing else is built")));
+  EXPECT_THAT(ask("distributed_type: XLA\n"), ElementsAre(HasSubstr("no other type is supported")));
   EXPECT_THAT(ask("use_cpu: false\n"), ElementsAre(HasSubstr("distributed_type = unset")));
   EXPECT_THAT(ask("distributed_type: NO\n", 1), IsEmpty());
 }
@@ -153,7 +153,7 @@ TEST(Fsdp, TwoNamesOfVersion1MustAgree) {
   EXPECT_THAT(
       ask(version_1("fsdp_sharding_strategy: FULL_SHARD, fsdp_reshard_after_forward: NO_SHARD")),
       ElementsAre(AllOf(HasSubstr("fsdp_reshard_after_forward = NO_SHARD; allowed: FULL_SHARD"),
-                        HasSubstr("which Accelerate would take without a word"))));
+                        HasSubstr("which Accelerate would silently take"))));
   EXPECT_THAT(ask(version_1("fsdp_sharding_strategy: SHARD_GRAD")),
               ElementsAre(HasSubstr("did you mean 'SHARD_GRAD_OP'?")));
 }
@@ -228,7 +228,7 @@ TEST(Parallelism, WhatAccelerateRefusesWithoutNeedWorksAndSaysSo) {
   EXPECT_THAT(ask(v2 + sizes(2, 1, 1, 2), 4),
               ElementsAre(AllOf(StartsWith("note: "),
                                 HasSubstr("tp_size = 2"),
-                                HasSubstr("Accelerate refuses it beside replicas"))));
+                                HasSubstr("Accelerate refuses it with replicas but no shards"))));
   EXPECT_THAT(ask(kDdp + sizes(1, 1, 2, 1)),
               ElementsAre(AllOf(StartsWith("note: "), HasSubstr("here it works without"))));
   EXPECT_THAT(ask(v2 + sizes(1, 1, 1, 2)), IsEmpty()) << "tensor parallelism alone";
@@ -275,12 +275,12 @@ TEST(Parallelism, TheRunMayRepeatADegreeNotChangeIt) {
   run.plan.plan.degree[YOKE_DP_SHARD] = 2;
   EXPECT_THAT(run.ask(),
               ElementsAre(AllOf(HasSubstr("tp_degree = 4; allowed: 2 or unset"),
-                                HasSubstr("parallelism_config_tp_size = 2 says otherwise"))));
+                                HasSubstr("parallelism_config_tp_size = 2 requires otherwise"))));
   PlanRequest ddp(4, kDdp);
   ddp.plan.plan.degree[YOKE_DP_SHARD] = 4;
   EXPECT_THAT(ddp.ask(),
               ElementsAre(AllOf(HasSubstr("dp_shards = 4; allowed: 1 or unset"),
-                                HasSubstr("distributed_type = MULTI_CPU says otherwise"))));
+                                HasSubstr("distributed_type = MULTI_CPU requires otherwise"))));
 }
 
 // ---- Batch and precision; the global batch is 8
@@ -290,8 +290,8 @@ TEST(Batch, AccumulationFillsTheMicroBatch) {
   EXPECT_THAT(run.ask(), IsEmpty());
   EXPECT_EQ(run.plan.plan.micro_batch, 2);
   EXPECT_THAT(ask(kDdp + "gradient_accumulation_steps: 3\n"),
-              ElementsAre(HasSubstr("train.global_batch 8 / (2 data ranks x 3 steps) leaves a rest "
-                                    "of 2")));
+              ElementsAre(HasSubstr("train.global_batch 8 / (2 data ranks x 3 steps) leaves a "
+                                    "remainder of 2")));
   EXPECT_THAT(ask(kDdp + "gradient_accumulation_steps: 0\n"),
               ElementsAre(HasSubstr("allowed: 1 to 8")));
   PlanRequest other(2, kDdp + "gradient_accumulation_steps: 2\n");
@@ -335,7 +335,7 @@ TEST(InnerBackend, ItsRefusalsAndItsAbsenceAreTold) {
   PlanRequest sized(3, version_2("fsdp_reshard_after_forward: true") + sizes(1, 1, 1, 3));
   sized.inner_refuses = true;
   EXPECT_THAT(sized.ask(),
-              ElementsAre(HasSubstr("of the heads; it is config_file.file:3: parallelism_config."
+              ElementsAre(HasSubstr("of the heads; set by config_file.file:3: parallelism_config."
                                     "parallelism_config_tp_size")));
   run.inner_exists = false;
   EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("backend 'ptd' not found")));
