@@ -1,4 +1,4 @@
-// How an Accelerate config is read: every message is one that a user will see.
+// How an Accelerate config is read. All messages are those that users see.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,9 +23,9 @@ using ::testing::UnorderedElementsAre;
 const std::string kDdp = "distributed_type: MULTI_CPU\n";
 const std::string kFsdp = "distributed_type: FSDP\n";
 
-// ---- YAML
+// ---- YAML ----
 
-TEST(Yaml, WhatIsNoMapIsRefusedWithTheLine) {
+TEST(Yaml, RefusesWhatIsNotAMapWithItsLine) {
   EXPECT_THAT(ask("- a\n- b\n"), ElementsAre(HasSubstr("the file holds no map")));
   EXPECT_THAT(ask("\n"), ElementsAre(HasSubstr("the file holds no map")));
   EXPECT_THAT(ask(kDdp + "num_machines: [1\n"),
@@ -37,14 +37,14 @@ TEST(Yaml, WhatIsNoMapIsRefusedWithTheLine) {
               ElementsAre(HasSubstr("line 1: the tag ")));
 }
 
-TEST(Yaml, NothingInItGrows) {
+TEST(Yaml, LimitsSizeAndDepthAndRefusesAliases) {
   EXPECT_THAT(ask("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"),
               ElementsAre(HasSubstr("line 2: an alias")));
   EXPECT_THAT(ask("a: " + std::string(10000, '[')), ElementsAre(HasSubstr("8 levels of nesting")));
   EXPECT_THAT(ask(std::string(100000, '#')), ElementsAre(HasSubstr("100000 bytes")));
 }
 
-TEST(Yaml, BooleansAreThoseOfPyYaml) {
+TEST(Yaml, ReadsTheBooleansOfPyYaml) {
   for (const char* yes : {"true", "True", "TRUE", "yes", "Yes", "on", "ON", "'true'", "\"yes\""})
     EXPECT_THAT(ask(kDdp + "debug: " + yes), ElementsAre(HasSubstr("note: "))) << yes;
   for (const char* no : {"false", "False", "no", "NO", "off", "'no'", "", "null", "~"})
@@ -62,7 +62,7 @@ TEST(Yaml, IntegersAreDecimal) {
         << other;
 }
 
-// ---- Keys
+// ---- Keys ----
 
 TEST(AccelerateConfig, AnUnknownKeyIsRefusedWithTheNearestOne) {
   EXPECT_THAT(
@@ -87,7 +87,7 @@ TEST(AccelerateConfig, AKeyGivenTwiceIsRefused) {
               ElementsAre(HasSubstr("fsdp_config.fsdp_version = given twice")));
 }
 
-TEST(AccelerateConfig, EveryFaultComesAtOnce) {
+TEST(AccelerateConfig, ReportsEveryProblemAtOnce) {
   EXPECT_THAT(
       ask("distributed_type: MULTI_CPU\nmixed_precision: fp16\nnum_processes: 4\n"
           "compute_environment: AMAZON_SAGEMAKER\nfp8_config: {backend: AO}\n"
@@ -107,18 +107,18 @@ TEST(AccelerateConfig, EveryFaultComesAtOnce) {
           HasSubstr(":10: nonsense = 1; allowed: a key of Accelerate")));
 }
 
-// One value that says something, for every key: it is honoured, noted or refused, never dropped.
-std::string loud_value(const Key& key) {
+// Returns a value of the key that is not its default, so it must be honoured, noted or refused.
+std::string uncommon_value(const Key& key) {
   if (key.form == Form::kBool) return key.value == "true" ? "false" : "true";
   if (key.form == Form::kInt) return "7";
-  return "{loud: 1}";
+  return "{uncommon: 1}";
 }
 
-TEST(AccelerateConfig, NoKeyIsDroppedInSilence) {
+TEST(AccelerateConfig, NeverIgnoresAKeySilently) {
   for (const Key& key : keys()) {
     if (key.handling == Handling::kSection || key.path.empty()) continue;
     const size_t dot = key.path.find('.');
-    const std::string value = loud_value(key);
+    const std::string value = uncommon_value(key);
     std::string yaml = key.path == "distributed_type" ? "" : kFsdp;
     yaml += dot == key.path.npos ? std::string(key.path) + ": " + value
                                  : std::string(key.path.substr(0, dot)) + ": {" +
@@ -126,24 +126,24 @@ TEST(AccelerateConfig, NoKeyIsDroppedInSilence) {
     PlanRequest run(2, yaml);
     const auto texts = run.ask();
     const std::string name = ": " + std::string(key.path) + " = ";
-    const bool told = std::any_of(texts.begin(), texts.end(), [&](const std::string& text) {
+    const bool reported = std::any_of(texts.begin(), texts.end(), [&](const std::string& text) {
       return text.find(name) != text.npos;
     });
     const bool translated =
         std::any_of(run.lines.begin(), run.lines.end(), [&](const std::string& line) {
           return line.find(name) != line.npos;
         });
-    // Without effect beside a wrap policy and a version that do not ask for them.
+    // These have an effect only with another wrap policy, version or strategy.
     const bool conditional = key.path == "fsdp_config.fsdp_min_num_params" ||
                              key.path == "fsdp_config.fsdp_forward_prefetch" ||
                              key.path == "num_machines";
-    EXPECT_TRUE(told || translated || conditional) << yaml;
+    EXPECT_TRUE(reported || translated || conditional) << yaml;
   }
 }
 
-// ---- Variables
+// ---- Variables ----
 
-TEST(Variables, SayWhatTheFileDoesNot) {
+TEST(Variables, SetWhatTheFileLeavesOpen) {
   PlanRequest run(2);
   run.plan.options["environment"] =
       "ACCELERATE_USE_FSDP=true\nFSDP_VERSION=2\nFSDP_RESHARD_AFTER_FORWARD=false\n"
@@ -155,7 +155,7 @@ TEST(Variables, SayWhatTheFileDoesNot) {
   EXPECT_EQ(run.inner_options["activation_checkpoint"], "full");
 }
 
-TEST(Variables, TheFileWins) {
+TEST(Variables, TheFileHasPrecedence) {
   PlanRequest run(2, kFsdp + "fsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: true}\n");
   run.plan.options["environment"] = "FSDP_RESHARD_AFTER_FORWARD=false\nFSDP_VERSION=2\n";
   EXPECT_THAT(run.ask(),
@@ -181,7 +181,7 @@ TEST(Variables, SizesCountOnlyWithTheirSwitch) {
   EXPECT_EQ(on.degree(YOKE_DP_SHARD), 2);
 }
 
-TEST(Variables, AreJudgedLikeKeys) {
+TEST(Variables, AreCheckedLikeKeys) {
   PlanRequest run(2);
   run.plan.options["environment"] =
       "ACCELERATE_USE_DEEPSPEED=true\nACCELERATE_DYNAMO_BACKEND=INDUCTOR\nFSDP_VERSION=two\n"
@@ -198,9 +198,9 @@ TEST(Variables, AreJudgedLikeKeys) {
           HasSubstr("note: FSDP_USE_ORIG_PARAMS = false")));
 }
 
-// ---- The table
+// ---- The table of keys ----
 
-TEST(Keys, EveryRowStandsInTheReadme) {
+TEST(Keys, TheReadmeHasEveryRow) {
   std::ifstream in(std::string(std::getenv("YOKE_SOURCE")) +
                    "/plugins/accelerate_compat/README.md");
   const std::string readme((std::istreambuf_iterator<char>(in)), {});

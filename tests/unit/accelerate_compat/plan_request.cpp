@@ -8,7 +8,7 @@
 namespace yoke::accelerate_compat::testing {
 namespace {
 
-// The plan of the plugin without its LibTorch part.
+// A backend with the plan of the plugin, but without its LibTorch part.
 class PlanOnly : public Backend {
  public:
   const YokeDescription& describe() const override {
@@ -30,7 +30,7 @@ class PlanOnly : public Backend {
   }
 };
 
-// The question under way; tests have one thread.
+// The request in progress. Tests have one thread.
 PlanRequest* current = nullptr;
 
 int32_t inner_plan(const YokePlanArgs* args, YokePlan* plan, YokeError*) {

@@ -1,5 +1,5 @@
-// What plan makes of a run and an Accelerate config, in front of an inner backend that only takes
-// notes.
+// Requests a plan for a run and an Accelerate config. The inner backend is a mock that records its
+// options.
 #pragma once
 
 #include <map>
@@ -16,8 +16,8 @@ struct PlanRequest {
   explicit PlanRequest(int world = 2, const std::string& yaml = "");
   PlanRequest(const PlanRequest&) = delete;
 
-  // Everything that plan says, as the host prints it; notes begin with "note: ". Translations for
-  // `yoke config import` are left out, and kept in `lines`.
+  // Makes the plan and returns its refusals and notes as the host prints them; notes start with
+  // "note: ". Lines for `yoke config import` are not returned but stored in `lines`.
   std::vector<std::string> ask();
 
   int32_t degree(int axis) const { return plan.plan.degree[axis]; }
@@ -26,15 +26,15 @@ struct PlanRequest {
   yoke::testing::MockModel model{{YOKE_F32, true}};
   std::vector<std::string> lines;  // "<key> = <given> -> <line>"
 
-  // The inner backend's side.
-  std::map<std::string, std::string> inner_given;  // [ptd] of the run file
+  // The inner backend: what it does, and what it was given.
+  std::map<std::string, std::string> inner_given;  // section [ptd] of the run file
   bool inner_exists = true;
   bool inner_refuses = false;
   bool inner_planned = false;
-  std::map<std::string, std::string> inner_options;  // what it was told
+  std::map<std::string, std::string> inner_options;  // options that it got
 };
 
-// The answer to a config, in a world of two.
+// Returns the messages for a config; by default in a world of two ranks.
 std::vector<std::string> ask(const std::string& yaml, int world = 2);
 
 }  // namespace yoke::accelerate_compat::testing

@@ -1,5 +1,4 @@
-// What a config makes of a run: engine, degrees, batch, precision, and what the inner backend is
-// told.
+// From a config to a plan: engine, degrees, batch, precision, and the options of the inner backend.
 #include "plugins/accelerate_compat/plan.hpp"
 
 #include <gmock/gmock.h>
@@ -40,7 +39,7 @@ std::string sizes(int replicate, int shard, int cp, int tp) {
          "cp_size: " + std::to_string(cp) + ", " + p + "tp_size: " + std::to_string(tp) + "}\n";
 }
 
-// ---- What Accelerate writes itself
+// ---- Configs that `accelerate config` writes ----
 
 struct Written {
   const char* type;
@@ -49,7 +48,7 @@ struct Written {
   int replicas;
 };
 
-TEST(Plan, WhatAccelerateWritesByDefaultIsAccepted) {
+TEST(Plan, AcceptsWhatAccelerateWritesByDefault) {
   const std::string head =
       "compute_environment: LOCAL_MACHINE\ndebug: false\ndowncast_bf16: 'no'\n"
       "enable_cpu_affinity: false\nmachine_rank: 0\nmain_training_function: main\n"
@@ -87,7 +86,7 @@ TEST(Plan, WhatAccelerateWritesByDefaultIsAccepted) {
   }
 }
 
-TEST(Plan, TheConfigsOfTheRepositoryAreAccepted) {
+TEST(Plan, AcceptsTheConfigsOfTheRepository) {
   const std::string folder = std::string(std::getenv("YOKE_SOURCE")) + "/configs/accelerate";
   int count = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -124,7 +123,7 @@ TEST(Plan, OtherTypesAreRefusedByName) {
   EXPECT_THAT(ask("distributed_type: NO\n", 1), IsEmpty());
 }
 
-// ---- FSDP
+// ---- FSDP ----
 
 TEST(Fsdp, StrategiesOfVersion1BecomeDegreesAndReshardAfterForward) {
   struct Case {
@@ -186,7 +185,7 @@ TEST(Fsdp, WrapPoliciesBecomeUnits) {
     EXPECT_THAT(run.ask(), IsEmpty()) << policy;
     return run.inner_options["unit_bytes"];
   };
-  EXPECT_EQ(unit_bytes("TRANSFORMER_BASED_WRAP"), "1048576") << "ptd's own";
+  EXPECT_EQ(unit_bytes("TRANSFORMER_BASED_WRAP"), "1048576") << "the default of ptd";
   EXPECT_EQ(unit_bytes("NO_WRAP"), "1000000000000");
   EXPECT_EQ(unit_bytes("SIZE_BASED_WRAP, fsdp_min_num_params: 100"), "400") << "fp32";
   EXPECT_THAT(ask(version_2("fsdp_auto_wrap_policy: MY_WRAP")),
@@ -209,7 +208,7 @@ TEST(Fsdp, TheRunFilesOptionsOfTheInnerBackendMayRepeatTheConfig) {
   EXPECT_EQ(run.inner_options["unit_bytes"], "7");
 }
 
-// ---- ParallelismConfig
+// ---- ParallelismConfig ----
 
 TEST(Parallelism, SizesBecomeDegrees) {
   PlanRequest run(8, version_2("fsdp_reshard_after_forward: true") + sizes(2, 2, 1, 2));
@@ -223,7 +222,7 @@ TEST(Parallelism, SizesBecomeDegrees) {
   EXPECT_EQ(ones.degree(YOKE_DP_SHARD), 4);
 }
 
-TEST(Parallelism, WhatAccelerateRefusesWithoutNeedWorksAndSaysSo) {
+TEST(Parallelism, AcceptsWithANoteWhatOnlyAccelerateRefuses) {
   const std::string v2 = version_2("fsdp_reshard_after_forward: true");
   EXPECT_THAT(ask(v2 + sizes(2, 1, 1, 2), 4),
               ElementsAre(AllOf(StartsWith("note: "),
@@ -246,14 +245,14 @@ TEST(Parallelism, TheExchangeOfKeysAndValuesIsPassedOn) {
   EXPECT_THAT(ask(cp + "ring}\n"), ElementsAre(HasSubstr("= ring; allowed: allgather, alltoall")));
 }
 
-TEST(Parallelism, WhatDoesNotCombineIsRefused) {
+TEST(Parallelism, RefusesWhatCannotBeCombined) {
   const std::string v2 = version_2("fsdp_reshard_after_forward: true");
   EXPECT_THAT(ask(version_1("fsdp_use_orig_params: true") + sizes(1, 2, 1, 1)),
               ElementsAre(HasSubstr("fsdp_version = 1; allowed: 2; parallelism_config needs")));
   EXPECT_THAT(ask(kDdp + sizes(1, 2, 1, 1)),
               ElementsAre(HasSubstr("dp_shard_size = 2; allowed: 1; shards need")));
   EXPECT_THAT(ask("distributed_type: NO\n" + sizes(2, 1, 1, 1)),
-              ElementsAre(HasSubstr("NO is one rank")));
+              ElementsAre(HasSubstr("NO means one rank")));
   EXPECT_THAT(ask(v2 + sizes(0, 2, 1, 1)),
               ElementsAre(HasSubstr("dp_replicate_size = 0; allowed: 1")));
   EXPECT_THAT(ask(v2 + sizes(2, 2, 1, 2), 4),
@@ -262,14 +261,14 @@ TEST(Parallelism, WhatDoesNotCombineIsRefused) {
                   HasSubstr("--nproc 8"))));
 }
 
-TEST(Parallelism, TheRunMayAddWhatTheConfigDoesNotSay) {
+TEST(Parallelism, TheRunMayAddDegreesThatTheConfigLeavesOpen) {
   PlanRequest run(4, version_2("fsdp_reshard_after_forward: true"));
   run.plan.plan.degree[YOKE_TP] = 2;
   EXPECT_THAT(run.ask(), IsEmpty());
   EXPECT_EQ(run.degree(YOKE_DP_SHARD), 2);
 }
 
-TEST(Parallelism, TheRunMayRepeatADegreeNotChangeIt) {
+TEST(Parallelism, TheRunMayRepeatADegreeButNotChangeIt) {
   PlanRequest run(4, version_2("fsdp_reshard_after_forward: true") + sizes(1, 2, 1, 2));
   run.plan.plan.degree[YOKE_TP] = 4;
   run.plan.plan.degree[YOKE_DP_SHARD] = 2;
@@ -283,7 +282,7 @@ TEST(Parallelism, TheRunMayRepeatADegreeNotChangeIt) {
                                 HasSubstr("distributed_type = MULTI_CPU requires otherwise"))));
 }
 
-// ---- Batch and precision; the global batch is 8
+// ---- Batch and precision; the global batch is 8 ----
 
 TEST(Batch, AccumulationFillsTheMicroBatch) {
   PlanRequest run(2, kDdp + "gradient_accumulation_steps: 2\n");
@@ -301,7 +300,7 @@ TEST(Batch, AccumulationFillsTheMicroBatch) {
                                 HasSubstr("train.micro_batch = 4"))));
 }
 
-TEST(Batch, TensorAndContextRanksAreNoDataRanks) {
+TEST(Batch, TensorParallelRanksAreNotDataRanks) {
   PlanRequest run(4,
                   version_2("fsdp_reshard_after_forward: true") + sizes(1, 2, 1, 2) +
                       "gradient_accumulation_steps: 2\n");
@@ -309,7 +308,7 @@ TEST(Batch, TensorAndContextRanksAreNoDataRanks) {
   EXPECT_EQ(run.plan.plan.micro_batch, 2);
 }
 
-TEST(Precision, MustBeTheRuns) {
+TEST(Precision, MustMatchTheRun) {
   EXPECT_THAT(ask(kDdp + "mixed_precision: bf16\n"),
               ElementsAre(AllOf(HasSubstr("mixed_precision = bf16; allowed: no"),
                                 HasSubstr("precision.param=bf16"))));
@@ -320,15 +319,15 @@ TEST(Precision, MustBeTheRuns) {
   PlanRequest ddp(2, kDdp + "mixed_precision: bf16\n");
   ddp.plan.plan.param_dtype = YOKE_BF16;
   EXPECT_THAT(ddp.ask(), IsEmpty());
-  EXPECT_EQ(ddp.plan.plan.reduce_dtype, YOKE_BF16) << "as DDP's reducer does it";
+  EXPECT_EQ(ddp.plan.plan.reduce_dtype, YOKE_BF16) << "DDP reduces in the dtype of the parameters";
   PlanRequest wide(2, kDdp + "mixed_precision: 'no'\n");
   wide.plan.plan.param_dtype = YOKE_F64;
   EXPECT_THAT(wide.ask(), IsEmpty());
 }
 
-// ---- The inner backend
+// ---- The inner backend ----
 
-TEST(InnerBackend, ItsRefusalsAndItsAbsenceAreTold) {
+TEST(InnerBackend, ItsRefusalsAndItsAbsenceAreReported) {
   PlanRequest run(2, version_2("fsdp_reshard_after_forward: true"));
   run.inner_refuses = true;
   EXPECT_THAT(run.ask(), ElementsAre("tp_degree = 3; allowed: 1, 2; of the heads"));
@@ -343,13 +342,13 @@ TEST(InnerBackend, ItsRefusalsAndItsAbsenceAreTold) {
   EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("yoke.backends/1")));
 }
 
-TEST(InnerBackend, OptionsOfDdpAreIdleBesideIt) {
+TEST(InnerBackend, NotesThatOptionsOfDdpHaveNoEffect) {
   PlanRequest run(2, version_2("fsdp_reshard_after_forward: true"));
   run.plan.options["bucket_cap_mb"] = "1";
   EXPECT_THAT(run.ask(), ElementsAre(StartsWith("note: accelerate_compat.bucket_cap_mb")));
 }
 
-// ---- Translation
+// ---- Translation into a run file ----
 
 TEST(Translation, EveryHonouredKeyHasALineOfARunFile) {
   PlanRequest run(

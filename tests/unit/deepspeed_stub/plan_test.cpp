@@ -1,4 +1,4 @@
-// What plan makes of a run and a ds_config: every message is one that a user will read.
+// From a run and a ds_config to a plan. All messages are those that users see.
 #include "plugins/deepspeed_stub/plan.hpp"
 
 #include <gmock/gmock.h>
@@ -29,7 +29,8 @@ struct PlanRequest {
     plan.optimizer.lr = 3e-3;
     if (!json.empty()) plan.options["config_file"] = json;
   }
-  // Everything that plan says, as the host prints it; notes begin with "note: ".
+  // Makes the plan and returns its refusals and notes as the host prints them; notes start with
+  // "note: ".
   std::vector<std::string> ask() {
     YokeError err = yoke::make_error();
     plan.ask(plugin(), model.summary(), &err);
@@ -47,7 +48,7 @@ struct PlanRequest {
   }
   int32_t degree(int axis) const { return plan.plan.degree[axis]; }
 
-  std::vector<std::string> lines;  // of a run file that says the same
+  std::vector<std::string> lines;  // lines of a run file that replace the ds_config
   yoke::testing::MockPlan plan;
   yoke::testing::MockModel model{{YOKE_F32, true}};
 };
@@ -56,7 +57,7 @@ std::vector<std::string> ask(const std::string& json, int world = 2) {
   return PlanRequest(world, json).ask();
 }
 
-// ---- Degrees and precision
+// ---- Degrees and precision ----
 
 TEST(Plan, AllRanksBecomeReplicasAtStage0AndShardsAbove) {
   for (const int stage : {0, 1, 2, 3}) {
@@ -89,9 +90,9 @@ TEST(Plan, PrecisionIsFp32Fp64OrBf16WithFp32Reduction) {
   EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("precision.param = fp16")));
 }
 
-// ---- What a run file would hold instead
+// ---- Lines of a run file that replace the ds_config ----
 
-TEST(Equivalents, AreTheLinesOfARunFileForEveryKeyThatDecidesSomething) {
+TEST(Equivalents, HaveALineForEveryKeyWithAnEffect) {
   PlanRequest run(4, R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4,
                    "gradient_accumulation_steps": 2, "gradient_clipping": 0.5,
                    "optimizer": {"type": "Adam", "params": {"lr": 0.003, "betas": [0.9, 0.95]}},
@@ -114,7 +115,7 @@ TEST(Equivalents, AreTheLinesOfARunFileForEveryKeyThatDecidesSomething) {
                                    "deepspeed_stub.reduce_bucket_size = 500000000"));
 }
 
-TEST(Equivalents, OfAutoAndOfInlineKeysThereAreNone) {
+TEST(Equivalents, HaveNoLineForAutoAndForInlineKeys) {
   PlanRequest run(2,
                   R"({"train_batch_size": "auto", "zero_optimization": {"overlap_comm": true}})");
   run.plan.options["zero_stage"] = "2";
@@ -124,9 +125,9 @@ TEST(Equivalents, OfAutoAndOfInlineKeysThereAreNone) {
       ElementsAre("parallel_backend = \"deepspeed_stub\"", "deepspeed_stub.overlap_comm = true"));
 }
 
-// ---- The file
+// ---- The file ----
 
-TEST(DsConfig, WhatIsNotJsonIsRefusedWithThePosition) {
+TEST(DsConfig, RefusesWhatIsNotJsonWithItsPosition) {
   EXPECT_THAT(ask("{\n  \"train_batch_size\": 8,\n  oops\n}"),
               ElementsAre(AllOf(HasSubstr("deepspeed_stub.config_file = config_file.file"),
                                 HasSubstr("config_file.file, line 3, column 3: syntax error"))));
@@ -146,7 +147,7 @@ TEST(DsConfig, AnUnknownKeyIsRefusedWithTheNearestOne) {
                                          HasSubstr("did you mean 'stage'?"))));
 }
 
-TEST(DsConfig, AutoAndNullAreAsIfNotGiven) {
+TEST(DsConfig, AutoAndNullCountAsNotGiven) {
   EXPECT_THAT(ask(R"({"train_batch_size": "auto", "gradient_clipping": "auto", "bf16":
                       {"enabled": "auto"}, "zero_optimization": {"overlap_comm": null},
                       "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto"}},
@@ -154,7 +155,7 @@ TEST(DsConfig, AutoAndNullAreAsIfNotGiven) {
               IsEmpty());
 }
 
-TEST(DsConfig, EveryFaultComesAtOnce) {
+TEST(DsConfig, ReportsEveryProblemAtOnce) {
   EXPECT_THAT(
       ask(R"({"train_batch_size": 9, "fp16": {"enabled": true}, "bf16": {"enabled": true},
               "scheduler": {"type": "WarmupLR"}, "optimizer": {"type": "OneBitAdam"},
@@ -178,7 +179,7 @@ TEST(DsConfig, EveryFaultComesAtOnce) {
           HasSubstr("overlap_comm = \"yes\"; allowed: true | false")));
 }
 
-TEST(DsConfig, WhatAsksForNothingIsAcceptedAndWhatDoesNothingIsNoted) {
+TEST(DsConfig, AcceptsHarmlessValuesAndNotesKeysWithoutEffect) {
   EXPECT_THAT(ask(R"({"fp16": {"enabled": false}, "steps_per_print": 10, "zero_optimization":
                       {"stage": 2, "offload_param": {"device": "none", "pin_memory": true},
                        "contiguous_gradients": true, "stage3_max_live_parameters": 1e9}})"),
@@ -189,7 +190,7 @@ TEST(DsConfig, WhatAsksForNothingIsAcceptedAndWhatDoesNothingIsNoted) {
                   HasSubstr("stage3_max_live_parameters = 1000000000; no effect at ZeRO stage 2")));
 }
 
-TEST(DsConfig, TheRunsOwnValuesMayBeRepeated) {
+TEST(DsConfig, MayRepeatTheValuesOfTheRun) {
   EXPECT_THAT(ask(R"({"train_batch_size": 8, "gradient_clipping": 1, "communication_data_type":
                       "fp32", "bf16": {"enabled": false}, "optimizer": {"type": "adam", "params":
                       {"lr": 0.003, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}}})"),
@@ -200,7 +201,7 @@ TEST(DsConfig, TheRunsOwnValuesMayBeRepeated) {
                   AllOf(HasSubstr("betas = [0.9,0.999]"), HasSubstr("train.betas = [0.9,0.95]"))));
 }
 
-TEST(DsConfig, OnlyAdamWIsBuilt) {
+TEST(DsConfig, SupportsOnlyAdamW) {
   PlanRequest run;
   run.plan.optimizer.kind = YOKE_SGD;
   EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("train.optimizer = sgd; allowed: adamw")));
@@ -220,9 +221,9 @@ TEST(DsConfig, AnInlineKeyIsTheSameKey) {
   EXPECT_THAT(run.ask(), IsEmpty());
 }
 
-// ---- The batch rule; the global batch is 8
+// ---- The batch rule; the global batch is 8 ----
 
-TEST(Batch, TheUnsetFactorIsWhatIsLeft) {
+TEST(Batch, ComputesTheUnsetFactor) {
   for (const auto& [json, micro] :
        {std::pair{R"({"train_micro_batch_size_per_gpu": 2})", 2},
         {R"({"gradient_accumulation_steps": 4})", 1},
@@ -235,7 +236,7 @@ TEST(Batch, TheUnsetFactorIsWhatIsLeft) {
   }
 }
 
-TEST(Batch, WhatDoesNotDivideIsRefusedWithTheArithmeticAndTheNearestValues) {
+TEST(Batch, RefusesAFactorThatDoesNotDivideWithTheNearestValues) {
   EXPECT_THAT(ask(R"({"train_micro_batch_size_per_gpu": 3})"),
               ElementsAre(AllOf(
                   HasSubstr("train_micro_batch_size_per_gpu = 3"),
@@ -245,7 +246,7 @@ TEST(Batch, WhatDoesNotDivideIsRefusedWithTheArithmeticAndTheNearestValues) {
                             "train_micro_batch_size_per_gpu = 2 or 4"))));
 }
 
-TEST(Batch, AProductThatIsNotTheBatchIsRefusedWithEveryCure) {
+TEST(Batch, RefusesAProductThatIsNotTheBatchWithEveryFix) {
   EXPECT_THAT(ask(R"({"train_batch_size": 8, "train_micro_batch_size_per_gpu": 2,
               "gradient_accumulation_steps": 4})"),
               ElementsAre(AllOf(
@@ -256,7 +257,7 @@ TEST(Batch, AProductThatIsNotTheBatchIsRefusedWithEveryCure) {
                   HasSubstr("gradient_accumulation_steps = 2"))));
 }
 
-TEST(Batch, TheRunsMicroBatchIsNotOverruled) {
+TEST(Batch, NeverOverridesTheMicroBatchOfTheRun) {
   PlanRequest run(2, R"({"train_micro_batch_size_per_gpu": 2})");
   run.plan.plan.micro_batch = 4;
   EXPECT_THAT(run.ask(),
@@ -269,9 +270,9 @@ TEST(Batch, TheRunsMicroBatchIsNotOverruled) {
   }
 }
 
-// ---- The table
+// ---- The table of keys ----
 
-TEST(Keys, EveryRowStandsInTheReadme) {
+TEST(Keys, TheReadmeHasEveryRow) {
   std::ifstream in(std::string(std::getenv("YOKE_SOURCE")) + "/plugins/deepspeed_stub/README.md");
   const std::string readme((std::istreambuf_iterator<char>(in)), {});
   const std::map<Handling, std::string> words = {{Handling::kHonoured, "honoured"},
