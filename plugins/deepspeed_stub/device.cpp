@@ -1,3 +1,5 @@
+// Chooses the kernel for a pair of dtypes. The kernels are typed and the spans are not, so this file
+// is where a mismatch of dtypes or lengths becomes an error instead of a wrong result.
 #include "plugins/deepspeed_stub/device.hpp"
 
 #include "yoke/error.hpp"
@@ -6,6 +8,7 @@
 namespace yoke::deepspeed_stub {
 namespace {
 
+// Returns one number for two dtypes, for use in a switch.
 constexpr int64_t pair(int32_t from, int32_t to) {
   return int64_t{from} << 32 | to;
 }
@@ -79,6 +82,7 @@ void Device::copy_rows(const ConstSpan& from, const Span& to, const Rows& rows) 
     kernel(queue_, rows, static_cast<const From*>(from.data), static_cast<To*>(to.data));
   };
   if (rows.total == 0) return;
+  // Equal dtypes are copied by size, so integers and fp16 need no kernels of their own.
   if (from.dtype == to.dtype) {
     const int64_t item = item_size(from.dtype);
     return item == 2 ? run(k.copy_2) : item == 4 ? run(k.copy_4) : run(k.copy_8);

@@ -1,9 +1,9 @@
 // Collecting and reducing gradients.
 //
 // A backward visits the blocks in reverse order, so it completes the buckets in an order that is
-// known beforehand (layout.cpp sorts them so). Buckets are reduced strictly in this order, even if
-// a later one is complete first: the ranks must issue the same collectives in the same order, and a
-// fixed order of sums keeps the result bit-equal from run to run.
+// known beforehand; layout.cpp sorts them accordingly. Buckets are reduced strictly in this order,
+// even if a model reports gradients such that a later bucket is complete first, because all ranks
+// must issue the same collectives in the same order.
 //
 // When to reduce depends on the stage. Stages 0 and 1 keep all gradients of the step, so they
 // accumulate locally and reduce once, in the last micro-batch. Stages 2 and 3 have no memory for
@@ -37,7 +37,7 @@ Gradients::Gradients(const Setup& setup, std::vector<Bucket> buckets, bool every
 }
 
 void Gradients::begin_step(int64_t micros) {
-  // If the last step failed, its reductions may still write to the arrays: wait before freeing.
+  // If the last step failed, its reductions may still write to the arrays. Destroying them waits.
   reductions_.clear();
   for (Array& array : buffers_) array = Array();
   for (Array& array : received_) array = Array();
@@ -138,7 +138,7 @@ Work Gradients::reduce_scatter(const Span& own, const ConstSpan& all) const {
   return {};
 }
 
-// ---- FlatGradients
+// ---- FlatGradients ----
 
 FlatGradients::FlatGradients(const Setup& setup)
     : FlatGradients(setup, FlatLayout(setup.spec, true, setup.comms.reduce.size())) {}
@@ -204,7 +204,7 @@ void FlatGradients::finish(size_t bucket) {
              own_.sub(begin - range_.begin, end - begin));
 }
 
-// ---- SlicedGradients
+// ---- SlicedGradients ----
 
 SlicedGradients::SlicedGradients(const Setup& setup)
     : SlicedGradients(setup, SliceLayout(setup.spec, true, setup.comms.reduce.size())) {}

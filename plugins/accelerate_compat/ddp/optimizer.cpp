@@ -7,6 +7,7 @@
 namespace yoke::accelerate_compat {
 namespace {
 
+// Returns the tensors with the given indices.
 std::vector<at::Tensor> pick(const std::vector<at::Tensor>& all, const std::vector<size_t>& which) {
   std::vector<at::Tensor> picked;
   picked.reserve(which.size());
@@ -29,7 +30,7 @@ Optimizer::Optimizer(const YokeOptimizer& config, const Parameters& parameters)
   } else if (config.momentum != 0) {
     kinds_ = {"momentum"};
   }
-  groups_ = {{{}, config.weight_decay}, {{}, 0}};
+  groups_ = {{{}, config.weight_decay}, {{}, 0}};  // with and without weight decay
   moments_.resize(kinds_.size());
   const std::vector<Parameter>& all = parameters.all();
   for (size_t p = 0; p < all.size(); ++p) {

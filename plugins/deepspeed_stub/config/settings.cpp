@@ -105,11 +105,12 @@ Settings read_settings(const DsConfig& config, PlanMessages& messages) {
                                                      : "it counts elements, not bytes"});
     }
   }
-  settings.overlap_comm = settings.stage == 3;
+  settings.overlap_comm = settings.stage == 3;  // the default depends on the stage
   for (const Boolean& key : kBooleans) {
     if (const auto value = config.boolean(key.path)) settings.*key.field = *value;
   }
   if (!valid) return settings;
+  // Whether a key has an effect depends on the stage.
   const auto note_unused = [&](const char* path, unsigned stages) {
     if (config.find(path) == nullptr || (stages & 1u << settings.stage) != 0) return;
     messages.push_back({config.label(path),
