@@ -1,6 +1,36 @@
-/* What a backend in C needs besides the contract: errors, refusals, tensors, communication, the
- * walk over the blocks, the entry. C99 or C++. Everything here is a convenience over
- * yoke/parallel_backend.h: take what suits. */
+/* Everything that a backend in C needs besides the contract: errors, plans, tensors, communication,
+ * the walk over the blocks, and the exported entry. C99 or C++, no library.
+ *
+ * All of it is optional. These are small functions on top of yoke/parallel_backend.h; use those
+ * that fit, and write the others yourself. The shape of a backend that uses them:
+ *
+ *   static int32_t plan(const YokePlanArgs* args, YokePlan* plan, YokeError* err) {
+ *     int refused = 0;
+ *     YOKE_REQUIRE(args, YOKE_ID_PLAN_ARGS);
+ *     YOKE_REQUIRE(plan, YOKE_ID_PLAN);
+ *     refused += yoke_resolve_degrees(args, plan, YOKE_DP_REPLICATE, "remove it");
+ *     return refused == 0 ? YOKE_OK : yoke_fail(err, YOKE_INVALID_ARGUMENT, "%d refused", refused);
+ *   }
+ *
+ *   static int32_t step(YokeWrapped* w, const YokeStepArgs* args, YokeStepResult* out,
+ *                       YokeError* err) {
+ *     YokeWalk walk = {...};                                      // model, host, on_grad_ready
+ *     uint64_t m;
+ *     YOKE_CLEAR(out, YOKE_ID_STEP_RESULT);
+ *     YOKE_REQUIRE(args, YOKE_ID_STEP_ARGS);
+ *     for (m = 0; m < args->batch->num_micros; ++m)
+ *       YOKE_TRY(yoke_walk(&walk, args->batch->micros[m], err));  // forward and backward
+ *     YOKE_TRY(yoke_sum(&w->ranks, w->grads, w->count, YOKE_F32, err));
+ *     ...                                                         // clip and update
+ *   }
+ *   ...                                                           // the other slots
+ *   YOKE_EXPORT_SLOTS
+ *
+ * sdk/examples/serial.c is such a backend in full. yoke/flat.h adds the state of a replica:
+ * parameters, gradients, moments, updates and checkpoints.
+ *
+ * Functions that can fail return YOKE_OK or an error code and fill *err, as the contract asks. They
+ * may be called from any thread unless a comment says otherwise. */
 #ifndef YOKE_AUTHOR_H_
 #define YOKE_AUTHOR_H_
 
@@ -16,10 +46,16 @@
 extern "C" {
 #endif
 
-/* ---- Errors: a code and a sentence
- * --------------------------------------------------------------- */
+/* ---- Errors: a code and a sentence ----
+ *
+ * A good text says what failed, which value was given, what is allowed and how to fix it. */
 
-/* Fills *err, which may be NULL, as printf does, and returns the code. */
+/* Fills *err with a code and a text that is formatted as by printf, and returns the code:
+ *
+ *   return yoke_fail(err, YOKE_UNIMPLEMENTED, "degree %d; allowed: 1", degree);
+ *
+ * err may be NULL. The text is cut to the size that the caller has given. Rank and step are set to
+ * -1 (unknown). */
 static inline int32_t yoke_fail(YokeError* err, int32_t code, const char* format, ...) {
   va_list args;
   if (err == NULL || err->header.struct_size <= offsetof(YokeError, text)) return code;
@@ -32,21 +68,30 @@ static inline int32_t yoke_fail(YokeError* err, int32_t code, const char* format
   return code;
 }
 
-/* Whoever failed has filled *err: hand the code on. */
+/* Evaluates a call that returns a code, and RETURNS FROM THE CALLER with that code unless it is
+ * YOKE_OK. The callee has filled *err already. Use it only in functions that return an int32_t code
+ * and have nothing to free at this point. */
 #define YOKE_TRY(call)                  \
   do {                                  \
     const int32_t code_ = (call);       \
     if (code_ != YOKE_OK) return code_; \
   } while (0)
 
-/* Returns from a slot unless it was given a struct of the right kind. */
+/* Checks an argument of a slot: unless `pointer` is a struct with the given YOKE_ID_..., fills *err
+ * and RETURNS FROM THE CALLER with YOKE_INVALID_ARGUMENT. The caller must have a variable or
+ * argument `YokeError* err` in scope, and return an int32_t code:
+ *
+ *   static int32_t checkpoint(YokeWrapped* w, const YokeCheckpointArgs* args, YokeError* err) {
+ *     YOKE_REQUIRE(args, YOKE_ID_CHECKPOINT_ARGS);
+ */
 #define YOKE_REQUIRE(pointer, id)                                   \
   YOKE_TRY((pointer) != NULL && (pointer)->header.struct_id == (id) \
                ? YOKE_OK                                            \
                : yoke_fail(err, YOKE_INVALID_ARGUMENT, "%s is NULL or not a %s", #pointer, #id))
 
-/* Makes *result zero but for its header, which is what a failed call leaves of it. Does nothing if
- * it is NULL or of another kind. */
+/* Sets *result to zero except for its header: this is what a failed call leaves behind. Writes at
+ * most as many bytes as the caller and this side know. Does nothing if result is NULL or has
+ * another struct_id. Use the macro YOKE_CLEAR(result, id), at the start of a slot. */
 static inline void yoke_clear(YokeHeader* result, uint32_t id, size_t known) {
   size_t size;
   if (result == NULL || result->struct_id != id) return;
@@ -55,9 +100,12 @@ static inline void yoke_clear(YokeHeader* result, uint32_t id, size_t known) {
 }
 #define YOKE_CLEAR(result, id) yoke_clear((YokeHeader*)(void*)(result), (id), sizeof *(result))
 
-/* ---- Plan: fill what is unset, refuse what cannot be done; each returns the number of refusals
- * ---- */
+/* ---- Plan: fill what is unset, refuse what cannot be done ----
+ *
+ * A plan reports every refusal, not only the first one: so its functions count instead of returning
+ * at once, and the slot fails at the end if the sum is not 0. */
 
+/* Returns a YokeString over a C string, which it borrows. */
 static inline YokeString yoke_string(const char* text) {
   YokeString s;
   s.data = text;
@@ -65,6 +113,9 @@ static inline YokeString yoke_string(const char* text) {
   return s;
 }
 
+/* Reports one refusal to the host, and returns 1, the number of refusals, so that callers can add
+ * up. key: full name of the key of the run file; given: the value there; allowed: what is accepted;
+ * hint: what to write instead. The texts are borrowed for the call. */
 static inline int yoke_refuse(const YokePlanArgs* args,
                               const char* key,
                               const char* given,
@@ -82,7 +133,9 @@ static inline int yoke_refuse(const YokePlanArgs* args,
   return 1;
 }
 
-/* All ranks on one axis, every other degree 1. */
+/* For backends that parallelise along one axis only: puts all ranks on `axis` (YOKE_DP_REPLICATE
+ * ...) and sets every other degree to 1, where they are unset. Refuses every degree that is set to
+ * something else, with `hint` as what to write instead. Returns the number of refusals. */
 static inline int yoke_resolve_degrees(const YokePlanArgs* args,
                                        YokePlan* plan,
                                        int axis,
@@ -100,9 +153,12 @@ static inline int yoke_resolve_degrees(const YokePlanArgs* args,
   return n;
 }
 
-/* ---- Tensors
- * ------------------------------------------------------------------------------------- */
+/* ---- Tensors ----
+ *
+ * Arrays of fp32 or fp64 numbers in CPU memory. Numbers are computed in double precision; yoke_get
+ * widens and yoke_set rounds. */
 
+/* Returns the number of elements of a parameter. */
 static inline int64_t yoke_count(const YokeParameter* p) {
   int64_t n = 1;
   int32_t d;
@@ -110,11 +166,13 @@ static inline int64_t yoke_count(const YokeParameter* p) {
   return n;
 }
 
+/* Returns the bytes of one element of a dtype (YOKE_F32 ...). */
 static inline int64_t yoke_item_size(int32_t dtype) {
   return (dtype & 0xff) / 8;
 }
 
-/* A compact tensor over memory of the host's or ours on the CPU; `shape` must outlive it. */
+/* Returns a compact tensor over CPU memory at `data`, with ndim sizes at `shape`. It owns nothing:
+ * both must outlive it. The sizes are not changed, although the struct has no const for them. */
 static inline YokeTensor yoke_view(void* data, int32_t dtype, const int64_t* shape, int32_t ndim) {
   YokeTensor t;
   memset(&t, 0, sizeof t);
@@ -124,15 +182,16 @@ static inline YokeTensor yoke_view(void* data, int32_t dtype, const int64_t* sha
   t.dtype.code = (uint8_t)(dtype >> 8);
   t.dtype.bits = (uint8_t)(dtype & 0xff);
   t.dtype.lanes = 1;
-  t.shape = (int64_t*)(uintptr_t)shape; /* DLPack knows no const */
+  t.shape = (int64_t*)(uintptr_t)shape; /* cast, because DLPack knows no const */
   return t;
 }
 
-/* Element i of an array of fp32 or fp64. */
+/* Returns element i of an array. dtype: YOKE_F64, or YOKE_F32 (no other is checked). */
 static inline double yoke_get(const void* array, int32_t dtype, int64_t i) {
   return dtype == YOKE_F64 ? ((const double*)array)[i] : ((const float*)array)[i];
 }
 
+/* Writes element i of an array, rounded to its dtype: YOKE_F64, or YOKE_F32. */
 static inline void yoke_set(void* array, int32_t dtype, int64_t i, double value) {
   if (dtype == YOKE_F64) {
     ((double*)array)[i] = value;
@@ -141,21 +200,28 @@ static inline void yoke_set(void* array, int32_t dtype, int64_t i, double value)
   }
 }
 
+/* Gives a tensor back to the host, which made it, and sets *t to NULL. *t may be NULL. */
 static inline void yoke_release(YokeManagedTensor** t) {
   if (*t != NULL && (*t)->deleter != NULL) (*t)->deleter(*t);
   *t = NULL;
 }
 
-/* ---- Communication
- * ------------------------------------------------------------------------------- */
+/* ---- Communication ----
+ *
+ * Only the sum: this is what a backend of replicas needs. The other operations of YokeCollectives
+ * are called through YokeRanks.service. */
 
-/* The ranks along some axes (bits). With one rank it is empty, and its operations do nothing. */
+/* A set of ranks for collectives. comm is NULL in a world of one rank; operations then do nothing.
+ * It needs no destructor: communicators live until the context is destroyed. */
 typedef struct YokeRanks {
   const YokeCollectives* service;
   YokeComm* comm;
 } YokeRanks;
 
-/* Collective over the world. */
+/* Sets *out to the ranks that differ from this one only on `axes`, a mask of YOKE_AXIS_BIT. purpose
+ * keeps two sequences of operations apart, e.g. "reduce". Call it in init or wrap_model: it is
+ * collective over the world. Fails with YOKE_FAILED_PRECONDITION if there are several ranks and the
+ * host has no collectives. */
 static inline int32_t yoke_connect(
     const YokeHost* host, uint32_t axes, const char* purpose, YokeRanks* out, YokeError* err) {
   out->comm = NULL;
@@ -168,7 +234,9 @@ static inline int32_t yoke_connect(
   return out->service->comm(out->service->ctx, axes, purpose, &out->comm, err);
 }
 
-/* The sum over all of these ranks, in place; afterwards every one of them holds the same bits. */
+/* Replaces `count` elements at `data`, in CPU memory, by their sums over the ranks, and waits.
+ * Afterwards every rank holds the same bits. Collective over the ranks. Fails with YOKE_UNAVAILABLE
+ * if a peer is lost, YOKE_DEADLINE_EXCEEDED after the timeout of the run, or YOKE_CANCELLED. */
 static inline int32_t yoke_sum(
     const YokeRanks* ranks, void* data, int64_t count, int32_t dtype, YokeError* err) {
   const YokeTensor t = yoke_view(data, dtype, &count, 1);
@@ -176,32 +244,42 @@ static inline int32_t yoke_sum(
   return ranks->service->all_reduce(ranks->comm, &t, YOKE_SUM, NULL, err);
 }
 
-/* ---- The walk over the blocks
- * -------------------------------------------------------------------- */
+/* ---- The walk over the blocks: forward and backward of a micro-batch ----
+ *
+ *   forward    block 0 -> carry -> block 1 -> carry -> ... -> last block -> loss, targets
+ *   backward   block 0 <- gradient <- block 1 <- gradient <- ... <- last block <- loss_grad
+ *
+ * On the way back every block reports the gradients of its parameters to on_grad_ready. All
+ * parameters must be bound. */
 
-/* What a block left behind in the micro-batch under way. */
+/* What a block has left behind for its backward. */
 typedef struct YokeBlockState {
-  void* saved;
-  YokeManagedTensor* carry;
+  void* saved;              /* handle of the host, NULL = none */
+  YokeManagedTensor* carry; /* output of the block, NULL = none */
 } YokeBlockState;
 
-/* One micro-batch after the other through all blocks. */
+/* A walk over all micro-batches of a step, one after the other. The caller fills it and calls
+ * yoke_walk for each micro-batch. One thread: the one that is inside step. */
 typedef struct YokeWalk {
   const YokeModel* model;
-  const YokeHost* host; /* for check_cancel */
-  /* Where gradients go, see YokeBackwardArgs; NULL = no backward. */
+  const YokeHost* host; /* for check_cancel, which is called before each block */
+  /* Receives the gradients, see YokeBackwardArgs. NULL = forward only. */
   int32_t (*on_grad_ready)(void* ctx, int64_t param, const YokeTensor* grad, YokeError* err);
   void* on_grad_ctx;
-  double loss_grad;
-  double loss_sum, loss_weight; /* each micro-batch adds to them */
-  YokeBlockState* blocks;       /* summary->num_blocks of them, zero */
+  double loss_grad;             /* gradient of loss_sum: 1 / batch->token_weight */
+  double loss_sum, loss_weight; /* results: every micro-batch adds its loss and its targets */
+  YokeBlockState* blocks;       /* memory of the caller: summary->num_blocks entries, all zero */
 } YokeWalk;
 
+/* Returns YOKE_CANCELLED if the host asks the run to stop, else YOKE_OK. */
 static inline int32_t yoke_check_cancel(const YokeHost* host, YokeError* err) {
   return host->check_cancel(host->ctx) ? yoke_fail(err, YOKE_CANCELLED, "the step was cancelled")
                                        : YOKE_OK;
 }
 
+/* Runs all blocks forward. Each one reads the output of the block before. With a backward to come,
+ * outputs and saved state are kept in w->blocks; otherwise an output is freed as soon as the next
+ * block has read it. A part of yoke_walk, which frees what is left after a failure. */
 static inline int32_t yoke_walk_forward(YokeWalk* w, const YokeMicroBatch* micro, YokeError* err) {
   const uint64_t num_blocks = w->model->summary->num_blocks;
   uint64_t b;
@@ -218,6 +296,7 @@ static inline int32_t yoke_walk_forward(YokeWalk* w, const YokeMicroBatch* micro
     args.micro = micro;
     args.carry_in = b > 0 ? &w->blocks[b - 1].carry->tensor : NULL;
     args.save = w->on_grad_ready != NULL;
+    /* After a failure, yoke_walk frees what the blocks before have left in w->blocks. */
     YOKE_TRY(yoke_check_cancel(w->host, err));
     YOKE_TRY(w->model->block_forward(w->model->ctx, &args, &out, err));
     w->blocks[b].carry = out.carry_out;
@@ -229,8 +308,11 @@ static inline int32_t yoke_walk_forward(YokeWalk* w, const YokeMicroBatch* micro
   return YOKE_OK;
 }
 
+/* Runs all blocks backward, from the last to the first. The gradients of parameters go to
+ * w->on_grad_ready; the gradient of each carry goes to the block before it and is then freed. A
+ * part of yoke_walk. */
 static inline int32_t yoke_walk_backward(YokeWalk* w, YokeError* err) {
-  YokeManagedTensor* grad_out = NULL; /* of the carry between two blocks */
+  YokeManagedTensor* grad_out = NULL; /* gradient of the carry between two blocks */
   int32_t code = YOKE_OK;
   uint64_t b;
   for (b = w->model->summary->num_blocks; b-- > 0 && code == YOKE_OK;) {
@@ -247,7 +329,7 @@ static inline int32_t yoke_walk_backward(YokeWalk* w, YokeError* err) {
     args.on_grad_ctx = w->on_grad_ctx;
     code = yoke_check_cancel(w->host, err);
     if (code != YOKE_OK) break;
-    w->blocks[b].saved = NULL; /* consumed, also on failure */
+    w->blocks[b].saved = NULL; /* block_backward consumes it, also on failure */
     code = w->model->block_backward(w->model->ctx, &args, &grad_in, err);
     yoke_release(&grad_out);
     grad_out = grad_in;
@@ -256,12 +338,14 @@ static inline int32_t yoke_walk_backward(YokeWalk* w, YokeError* err) {
   return code;
 }
 
-/* Forward and, with on_grad_ready, backward of one micro-batch. Leaves nothing behind, also on
- * failure. */
+/* Runs one micro-batch forward and, if on_grad_ready is set, backward. Adds its loss and its number
+ * of targets to the walk. Leaves nothing in w->blocks, also on failure. Fails with YOKE_CANCELLED,
+ * or with the code of a block or of on_grad_ready. */
 static inline int32_t yoke_walk(YokeWalk* w, const YokeMicroBatch* micro, YokeError* err) {
   uint64_t b;
   int32_t code = yoke_walk_forward(w, micro, err);
   if (code == YOKE_OK && w->on_grad_ready != NULL) code = yoke_walk_backward(w, err);
+  /* After a success only carries are left. After a failure blocks may have saved state, too. */
   for (b = 0; b < w->model->summary->num_blocks; ++b) {
     if (w->blocks[b].saved != NULL) w->model->drop_saved(w->model->ctx, w->blocks[b].saved);
     w->blocks[b].saved = NULL;
@@ -270,11 +354,11 @@ static inline int32_t yoke_walk(YokeWalk* w, const YokeMicroBatch* micro, YokeEr
   return code;
 }
 
-/* ---- The entry
- * ----------------------------------------------------------------------------------- */
+/* ---- The entry ---- */
 
-/* Exports the functions describe, plan, init, wrap_model, step, checkpoint, destroy_model and
- * destroy of this file as a backend. */
+/* Defines the exported entry of the library, from functions of this file with the names describe,
+ * plan, init, wrap_model, step, checkpoint, destroy_model and destroy. Write it once, at the end of
+ * the file, without a semicolon. min_host_minor is 0: any host of this major version will do. */
 #define YOKE_EXPORT_SLOTS                                                                 \
   const ParallelBackend* parallel_backend_entry_v1(uint32_t host_minor, YokeError* err) { \
     static const ParallelBackend table = {YOKE_HEADER(ParallelBackend, YOKE_ID_BACKEND),  \

@@ -1,4 +1,15 @@
-// The host's collectives ("yoke.collectives/1") over flat memory of its device. No LibTorch.
+// The host's collectives (service "yoke.collectives/1") in C++, over contiguous ranges of memory on
+// the host's device. No LibTorch.
+//
+//   const yoke::Comm ranks(host, YOKE_AXIS_BIT(YOKE_DP_REPLICATE), "reduce");  // in init
+//   yoke::Work work = ranks.all_reduce(gradients);                             // in step
+//   ...                                                                        // computes meanwhile
+//   work.wait();
+//
+// Every operation is collective over the ranks of its Comm: all of them issue the same operations,
+// with the same counts and dtypes, in the same order. Operations throw Error: UNAVAILABLE if a peer
+// is lost, DEADLINE_EXCEEDED after the timeout of the run, CANCELLED if the run is to stop, and
+// INVALID_ARGUMENT for ranges that do not fit.
 #pragma once
 
 #include <array>
@@ -13,15 +24,16 @@
 namespace yoke {
 
 // A collective operation in flight. Its memory must stay alive and untouched until wait() returns
-// or the Work is destroyed.
+// or the Work is destroyed. Movable, not copyable; one thread at a time.
 //
 // The destructor waits too, and ignores an error: a Work that goes out of scope, for example while
 // an exception unwinds the stack, never leaves an operation behind that still writes into freed
-// memory. Call wait() wherever the result matters. On a CUDA device both return at once, and
-// YokeHost.stream waits for the operation.
+// memory. Call wait() wherever the result matters. On a CUDA device neither of them blocks the
+// thread: YokeHost.stream waits for the operation.
 class Work {
  public:
-  Work() = default;
+  Work() = default;  // an operation that is complete
+  // Takes over `work`, which an operation of `service` has returned.
   Work(const YokeCollectives* service, YokeWork* work) : service_(service), work_(work) {}
   Work(Work&& other) noexcept
       : service_(other.service_), work_(std::exchange(other.work_, nullptr)) {}
@@ -33,7 +45,8 @@ class Work {
   ~Work() {
     if (work_ != nullptr) service_->wait(work_, nullptr);
   }
-  // Throws Error: UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED.
+  // Waits for the operation. Throws Error: UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED. A second call
+  // does nothing, also after a failure.
   void wait() {
     YokeWork* const work = std::exchange(work_, nullptr);
     if (work != nullptr) call([&](YokeError* err) { return service_->wait(work, err); });
@@ -41,17 +54,22 @@ class Work {
 
  private:
   const YokeCollectives* service_ = nullptr;
-  YokeWork* work_ = nullptr;
+  YokeWork* work_ = nullptr;  // NULL = complete
 };
 
-// The ranks along some axes, for one stream of operations. A default one, and one of a world of
-// one, is this rank alone: its operations are copies, or nothing. Copies on the CPU, that is: on
-// another device an all_gather or reduce_scatter of one rank is for the caller.
+// A communicator: the ranks along some axes, for one sequence of operations. A small handle that
+// may be copied; valid until the context of the backend is destroyed. One thread at a time.
+//
+// A default Comm, and every Comm of a world of one rank, is this rank alone. all_reduce and
+// broadcast then do nothing; all_gather and reduce_scatter copy the input to the output. That copy
+// needs the CPU: on another device they throw Error(UNIMPLEMENTED), and the caller copies.
 class Comm {
  public:
-  Comm() = default;
-  // axes: bits. Collective over the world. Throws Error(FAILED_PRECONDITION) if the host has no
-  // collectives.
+  Comm() = default;  // this rank alone
+
+  // Connects the ranks that differ from this one only on `axes`, a mask of YOKE_AXIS_BIT. purpose
+  // keeps two sequences of operations on the same axes apart, e.g. "reduce" and "gather".
+  // Collective over the world. Throws Error(FAILED_PRECONDITION) if the host has no collectives.
   Comm(const YokeHost& host, uint32_t axes, const char* purpose) : device_(host.device) {
     if (host.world_size == 1) return;
     service_ = reinterpret_cast<const YokeCollectives*>(
@@ -66,9 +84,11 @@ class Comm {
     rank_ = service_->rank(comm_);
   }
 
-  int size() const { return size_; }
-  int rank() const { return rank_; }
+  int size() const { return size_; }  // number of ranks
+  int rank() const { return rank_; }  // index of this rank among them, 0 <= rank() < size()
 
+  // Replaces inout by its reduction over the ranks. op: YOKE_SUM, YOKE_AVG, YOKE_MAX, YOKE_MIN. All
+  // ranks receive the same bits.
   [[nodiscard]] Work all_reduce(const Span& inout, int32_t op = YOKE_SUM) const {
     if (size_ == 1 || inout.count == 0) return {};
     const FlatView view = on_device(inout);
@@ -76,26 +96,34 @@ class Comm {
       return service_->all_reduce(comm_, view.get(), op, work, err);
     });
   }
-  // Waits. On the CPU only.
+
+  // Returns the sums of a few numbers over the ranks, and waits for them. Only where
+  // YokeHost.device is the CPU; throws Error(UNIMPLEMENTED) elsewhere.
   template <size_t N>
   std::array<double, N> sum(std::array<double, N> values) const {
     require_cpu("Comm::sum");
     all_reduce({values.data(), static_cast<int64_t>(N), YOKE_F64}).wait();
     return values;
   }
-  // Collects `in` of every rank into `out`, in rank order; out has size() times the elements of in.
-  // The order of the arguments is that of the contract. The input must be a ConstSpan, so that
-  // swapped arguments do not compile; for two Spans write all_gather(out, ConstSpan(in)).
+
+  // Collects `in` of every rank into `out`, in rank order. out has size() times the elements of in;
+  // in may be this rank's own part of out.
+  //
+  // The arguments are in the contract's order, (out, in). The input must be a ConstSpan, so that
+  // swapped arguments do not compile. For two Spans write all_gather(out, ConstSpan(in)).
   [[nodiscard]] Work all_gather(const Span& out, const ConstSpan& in) const {
     if (alone(out, in)) return {};
+    // The views live for the call only: the host copies what it needs of them.
     const FlatView whole = on_device(out), part = on_device(in);
     return issue([&](YokeWork** work, YokeError* err) {
       return service_->all_gather(comm_, whole.get(), part.get(), work, err);
     });
   }
+  // Two Spans do not tell which one is the input.
   Work all_gather(const Span&, const Span&) const = delete;
-  // Sums `in` over the ranks and leaves this rank's part of the sum in `out`; in has size() times
-  // the elements of out. Arguments as for all_gather.
+
+  // Sums `in` over the ranks and leaves this rank's part of the sum in `out`. in has size() times
+  // the elements of out; out may be this rank's own part of in. Arguments as for all_gather.
   [[nodiscard]] Work reduce_scatter(const Span& out, const ConstSpan& in) const {
     if (alone(out, in)) return {};
     const FlatView part = on_device(out), whole = on_device(in);
@@ -104,6 +132,8 @@ class Comm {
     });
   }
   Work reduce_scatter(const Span&, const Span&) const = delete;
+
+  // Copies inout of the rank with index `root` to all ranks.
   [[nodiscard]] Work broadcast(const Span& inout, int root) const {
     if (size_ == 1 || inout.count == 0) return {};
     const FlatView view = on_device(inout);
@@ -113,7 +143,7 @@ class Comm {
   }
 
  private:
-  // Nothing to communicate; the result is where it belongs.
+  // Returns whether there is nothing to communicate, after making the copy that is then needed.
   bool alone(const Span& out, const ConstSpan& in) const {
     if (size_ > 1 && in.count > 0) return false;
     if (in.count == 0 || in.data == out.data) return true;
@@ -121,14 +151,17 @@ class Comm {
     std::memmove(out.data, in.data, static_cast<size_t>(in.bytes()));
     return true;
   }
+  // Throws Error(UNIMPLEMENTED) unless the memory of the device can be read by the host. `what` is
+  // the operation, for the message.
   void require_cpu(const char* what) const {
     if (device_.type == YOKE_DEVICE_CPU) return;
     throw Error(YOKE_UNIMPLEMENTED,
                 std::string(what) + " works in memory of the host; on a device of type " +
                     std::to_string(device_.type) + " the backend must do it");
   }
+  // Returns a range as a tensor of the host's device.
   FlatView on_device(const ConstSpan& span) const { return FlatView(span, device_); }
-  // start(work, err): a collective of the table.
+  // Calls start(work, err), an operation of the table, and wraps its result.
   template <class F>
   Work issue(F&& start) const {
     YokeWork* work = nullptr;
@@ -136,7 +169,7 @@ class Comm {
     return Work(service_, work);
   }
 
-  const YokeCollectives* service_ = nullptr;
+  const YokeCollectives* service_ = nullptr;  // NULL if this rank is alone
   YokeComm* comm_ = nullptr;
   YokeDevice device_{YOKE_DEVICE_CPU, 0};
   int size_ = 1;

@@ -1,4 +1,14 @@
-// yoke::Error, the one exception type, and how it crosses the C border.
+// yoke::Error, the one exception type of the C++ layer, and its way across the C border: guard()
+// turns exceptions into codes, call() turns codes back into exceptions. No LibTorch.
+//
+// A function of the contract that is written in C++, and a call of one:
+//
+//   int32_t checkpoint(YokeWrapped* model, const YokeCheckpointArgs* args, YokeError* err) {
+//     return yoke::guard(err, [&] { ... throw yoke::Error(YOKE_INTERNAL, "no gradient of w"); });
+//   }
+//   yoke::call([&](YokeError* err) { return service->barrier(comm, err); });  // throws yoke::Error
+//
+// All functions may be called from any thread. None is collective.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +24,19 @@
 
 namespace yoke {
 
-// A failure with a canonical code. The message says what failed, the value given, what is allowed
-// and how to fix it. Thrown inside a library, never across the C border.
+// A failure with one of the codes of the contract (YOKE_INVALID_ARGUMENT ...). The message says
+// what failed, which value was given, what is allowed and how to fix it. Errors are thrown inside a
+// library and never cross the C border.
 class Error : public std::runtime_error {
  public:
+  // rank: the rank that failed, -1 = unknown. step: the step that failed, -1 = not in a step.
   Error(int32_t code, const std::string& message, int32_t rank = -1, int64_t step = -1)
       : std::runtime_error(message), code_(code), rank_(rank), step_(step) {}
 
+  // Return what the constructor was given; the text is what().
   int32_t code() const { return code_; }
-  int32_t rank() const { return rank_; }  // the rank that failed, -1 = unknown
-  int64_t step() const { return step_; }  // -1 = not in a step
+  int32_t rank() const { return rank_; }
+  int64_t step() const { return step_; }
 
  private:
   int32_t code_;
@@ -31,13 +44,18 @@ class Error : public std::runtime_error {
   int64_t step_;
 };
 
+// Convert between the contract's strings and std::string_view, without a copy. A YokeString that
+// goes into the contract must end with a 0: pass literals and std::strings, not parts of a string.
 inline YokeString view(std::string_view s) {
   return {s.data(), s.size()};
 }
+// {NULL, 0} becomes an empty text. The result lives as long as the YokeString's own text.
 inline std::string_view view(const YokeString& s) {
   return {s.data ? s.data : "", s.size};
 }
 
+// Returns an error to pass to a function of the contract: header set, code 0, rank and step
+// unknown.
 inline YokeError make_error() {
   YokeError e{};
   e.header = YOKE_HEADER(YokeError, YOKE_ID_ERROR);
@@ -46,10 +64,13 @@ inline YokeError make_error() {
   return e;
 }
 
-// Writes code and text into *err, which may be NULL, cut to what fits. Returns the code.
+// Writes an error into *err and returns its code: the end of a function of the contract that fails.
+// The text is cut to the size that the owner of
+// *err has given. Does nothing but return the code if err is NULL or not a YokeError.
 inline int32_t fill(
     YokeError* err, int32_t code, std::string_view text, int32_t rank = -1, int64_t step = -1) {
   if (err == nullptr || err->header.struct_id != YOKE_ID_ERROR) return code;
+  // An older owner may have a shorter text. At least the terminating 0 must fit.
   const size_t room = err->header.struct_size > offsetof(YokeError, text)
                           ? err->header.struct_size - offsetof(YokeError, text)
                           : 0;
@@ -63,14 +84,19 @@ inline int32_t fill(
   return code;
 }
 
-// LibTorch appends a C++ backtrace to what(); users need the first part.
+// Returns a message without the C++ backtrace that LibTorch appends to what(): users do not need
+// it.
+// Text without such a backtrace is returned unchanged.
 inline std::string first_part(const char* what) {
   std::string s(what);
   if (auto at = s.find("\nException raised from"); at != std::string::npos) s.resize(at);
   return s;
 }
 
-// The exception barrier: runs f, returns YOKE_OK or the code of what it threw.
+// Runs f() and lets no exception pass: the barrier at every function of the C border. Returns
+// YOKE_OK, or fills *err (which may be NULL) and returns a code: that of an Error,
+// YOKE_RESOURCE_EXHAUSTED for std::bad_alloc, YOKE_INTERNAL for another std::exception,
+// YOKE_UNKNOWN for anything else.
 template <class F>
 int32_t guard(YokeError* err, F&& f) noexcept {
   try {
@@ -81,6 +107,7 @@ int32_t guard(YokeError* err, F&& f) noexcept {
   } catch (const std::bad_alloc&) {
     return fill(err, YOKE_RESOURCE_EXHAUSTED, "out of memory");
   } catch (const std::exception& e) {
+    // first_part allocates, and may fail in its turn.
     try {
       return fill(err, YOKE_INTERNAL, first_part(e.what()));
     } catch (...) {
@@ -91,14 +118,18 @@ int32_t guard(YokeError* err, F&& f) noexcept {
   }
 }
 
-// The way back: throws what a call across the border reported.
+// Throws the Error that a call across the border has reported; does nothing if code is YOKE_OK.
 inline void check(int32_t code, const YokeError& err) {
   if (code != YOKE_OK) throw Error(code, err.text, err.rank, err.step);
 }
 
-// f(&err): a call across the border.
+// Calls f(err), a function of the contract that takes a YokeError* and returns a code. Throws Error
+// if it fails:
+//
+//   call([&](YokeError* err) { return service->barrier(comm, err); });
 template <class F>
 void call(F&& f) {
+  // The struct has 4 KiB and lives on the stack, one for each call.
   YokeError err = make_error();
   check(std::forward<F>(f)(&err), err);
 }

@@ -1,6 +1,31 @@
-/* The state of a backend whose ranks are replicas: all parameters, gradients and moments of a
- * model, each one flat array of fp32 or fp64 on the CPU; AdamW and SGD in plain loops. C99 or C++,
- * needs libm. */
+/* The state of a backend whose ranks are replicas: every rank holds the whole model. All parameters
+ * form one flat array of fp32 or fp64 numbers on the CPU, and so do the gradients and the moments.
+ * AdamW and SGD run in plain loops. C99 or C++, needs libm.
+ *
+ * Trainable parameters lie first. A model of a trainable w with 6 elements, a frozen table t with 4
+ * and a trainable b with 2 looks like this; AdamW has two moments, SGD with momentum one, plain SGD
+ * none:
+ *
+ *   index      0 1 2 3 4 5   6 7   8 9 10 11
+ *   value     | w           | b   | t        |     size = 12
+ *   grad      | of w        | of b|                trainable = 8
+ *   moment 0  | of w        | of b|
+ *   moment 1  | of w        | of b|
+ *
+ * A step of a backend with this state:
+ *
+ *   YOKE_TRY(yoke_flat_run(&flat, args, host, sums, err));                // gradients of this rank
+ *   YOKE_TRY(yoke_sum(&ranks, sums, 2, YOKE_F64, err));                   // loss, targets
+ *   YOKE_TRY(yoke_sum(&ranks, flat.grad, flat.trainable, flat.dtype, err));
+ *   norm = yoke_flat_norm(&flat);
+ *   yoke_flat_update(&flat, args->step, args->lr, norm);                  // clips and updates
+ *
+ * Every rank makes the same update from the same sums, so the replicas stay equal to the last bit
+ * without ever being compared. Sums of gradients and the arithmetic of an update are computed in
+ * double precision and rounded to the dtype of the array when they are stored.
+ *
+ * sdk/examples/serial.c is a whole backend. The functions work on the memory of one rank and are
+ * not collective. One thread at a time. */
 #ifndef YOKE_FLAT_H_
 #define YOKE_FLAT_H_
 
@@ -13,10 +38,13 @@
 extern "C" {
 #endif
 
-/* Fills and refuses what a YokeFlat cannot do: fp32 or fp64 for everything, AdamW or SGD. Returns
- * the number of refusals. */
+/* ---- Plan ---- */
+
+/* Fills the unset dtypes of a plan, and refuses what a YokeFlat cannot do: it computes and reduces
+ * in one dtype, fp32 or fp64, and updates with AdamW or SGD. Returns the number of refusals. */
 static inline int yoke_resolve_flat(const YokePlanArgs* args, YokePlan* plan) {
   int n = 0;
+  /* Unlike yoke_default_reduce_dtype: there is one dtype for everything here. */
   if (plan->param_dtype == 0) plan->param_dtype = YOKE_F32;
   if (plan->reduce_dtype == 0) plan->reduce_dtype = plan->param_dtype;
   if (plan->param_dtype != YOKE_F32 && plan->param_dtype != YOKE_F64)
@@ -32,30 +60,47 @@ static inline int yoke_resolve_flat(const YokePlanArgs* args, YokePlan* plan) {
   return n;
 }
 
-/* ---- Memory
- * -------------------------------------------------------------------------------------- */
+/* ---- Memory ---- */
 
-/* Elements have the plan's dtype. Make it with yoke_flat_make, end it with yoke_flat_free. */
+/* The state of a rank. Create it with yoke_flat_make, end it with yoke_flat_free. `grad` may be
+ * read and written between yoke_flat_run and yoke_flat_update; all else is only to be read. */
 typedef struct YokeFlat {
+  /* The model and the optimizer of the plan, both borrowed. */
   const YokeModel* model;
   const YokeOptimizer* optimizer;
-  int64_t* begin;    /* per parameter: its first element in every array; trainable ones first */
-  int64_t size;      /* elements of all parameters */
-  int64_t trainable; /* elements of the trainable ones: the length of grad and moments */
+  /* For each parameter, by its index in the model: the index of its first element in every array.
+   * The example above has begin = {0, 8, 6}. */
+  int64_t* begin;
+  /* Number of elements of all parameters: the length of value. */
+  int64_t size;
+  /* Number of elements of the trainable parameters, which lie first: the length of grad and of each
+   * moment. */
+  int64_t trainable;
+  /* The arrays. They are one allocation, which starts at value. */
   void *value, *grad, *moment[2];
-  const char* kind[2]; /* of the moments: exp_avg, exp_avg_sq | momentum | none */
-  int64_t step;        /* of the last update */
-  int64_t bound;       /* parameters bound so far */
+  /* Kinds of the moments in a checkpoint: "exp_avg" and "exp_avg_sq" for AdamW, "momentum" and NULL
+   * for SGD with momentum. NULL = there is no such moment. */
+  const char* kind[2];
+  /* Number of the last update, 0 = none yet. Saved and loaded with the checkpoint. */
+  int64_t step;
+  /* Number of parameters that are bound to the model: the ones with the lowest indices. */
+  int64_t bound;
+  /* Memory for yoke_walk, one entry for each block of the model. */
   YokeBlockState* blocks;
+  /* Dtype of all arrays, YOKE_F32 or YOKE_F64. */
   int32_t dtype;
   int32_t reserved;
 } YokeFlat;
 
+/* Returns the address of element i of an array of f. */
 static inline void* yoke_flat_at(const YokeFlat* f, void* array, int64_t i) {
   return (char*)array + i * yoke_item_size(f->dtype);
 }
 
+/* Unbinds all parameters from the model, frees all memory, and leaves *f empty. May be called
+ * again. */
 static inline void yoke_flat_free(YokeFlat* f) {
+  /* The blocks must not read memory that is gone. Unbinding cannot fail. */
   while (f->bound > 0) f->model->bind_param(f->model->ctx, --f->bound, NULL, NULL);
   free(f->value);
   free(f->blocks);
@@ -63,10 +108,12 @@ static inline void yoke_flat_free(YokeFlat* f) {
   memset(f, 0, sizeof *f);
 }
 
-/* The host gives the initial values as fp32, whatever the dtype, in ranges of any size. */
+/* Writes the initial values of parameter i. The host provides them as fp32, whatever the dtype, in
+ * ranges of any size; 1024 at a time need no allocation. A part of yoke_flat_make. */
 static inline int32_t yoke_flat_fill(YokeFlat* f, int64_t i, YokeError* err) {
   const YokeParameter* p = f->model->summary->params[i];
   const int64_t n = yoke_count(p);
+  /* A small buffer on the stack: fp32 numbers cannot be written into an fp64 array directly. */
   float part[1024];
   int64_t done, k;
   for (done = 0; done < n; done += 1024) {
@@ -77,6 +124,8 @@ static inline int32_t yoke_flat_fill(YokeFlat* f, int64_t i, YokeError* err) {
   return YOKE_OK;
 }
 
+/* Initialises parameter i and lets the blocks of the model read it from f->value. A part of
+ * yoke_flat_make. Fails with YOKE_INVALID_ARGUMENT if the model has another dtype than the plan. */
 static inline int32_t yoke_flat_bind(YokeFlat* f, int64_t i, YokeError* err) {
   const YokeParameter* p = f->model->summary->params[i];
   const YokeTensor t =
@@ -89,13 +138,16 @@ static inline int32_t yoke_flat_bind(YokeFlat* f, int64_t i, YokeError* err) {
   return YOKE_OK;
 }
 
-/* All memory of the run: value | grad | moment 0 | moment 1 in one piece. */
+/* Allocates all memory of the run, value | grad | moment 0 | moment 1 in one piece, set to zero,
+ * and decides where each parameter lies. A part of yoke_flat_make. Fails with
+ * YOKE_RESOURCE_EXHAUSTED. */
 static inline int32_t yoke_flat_allocate(YokeFlat* f, YokeError* err) {
   const YokeModelSummary* s = f->model->summary;
   int32_t trainable;
   uint64_t i;
   f->begin = (int64_t*)calloc(s->num_params + 1, sizeof *f->begin);
   f->blocks = (YokeBlockState*)calloc(s->num_blocks + 1, sizeof *f->blocks);
+  /* Two passes over the parameters: first the trainable ones, then the frozen ones. */
   for (trainable = 1; trainable >= 0 && f->begin != NULL; --trainable) {
     for (i = 0; i < s->num_params; ++i) {
       if ((s->params[i]->trainable != 0) != trainable) continue;
@@ -104,6 +156,7 @@ static inline int32_t yoke_flat_allocate(YokeFlat* f, YokeError* err) {
     }
     if (trainable) f->trainable = f->size;
   }
+  /* One more byte, so that a model without parameters does not look like a failure. */
   f->value = calloc((size_t)(f->size + 3 * f->trainable) + 1, (size_t)yoke_item_size(f->dtype));
   if (f->begin == NULL || f->blocks == NULL || f->value == NULL)
     return yoke_fail(err, YOKE_RESOURCE_EXHAUSTED, "out of memory");
@@ -113,8 +166,10 @@ static inline int32_t yoke_flat_allocate(YokeFlat* f, YokeError* err) {
   return YOKE_OK;
 }
 
-/* Allocates, initialises and binds every parameter. *f need not be initialised; after a failure it
- * is empty. model and plan outlive it. */
+/* Creates the state for a model: allocates, initialises and binds every parameter. Call it in
+ * wrap_model. *f need not be initialised. model, plan and plan->optimizer must outlive it. Fails
+ * with YOKE_RESOURCE_EXHAUSTED, YOKE_INVALID_ARGUMENT, or the code of a callback; *f is then empty.
+ * */
 static inline int32_t yoke_flat_make(YokeFlat* f,
                                      const YokeModel* model,
                                      const YokePlan* plan,
@@ -125,6 +180,7 @@ static inline int32_t yoke_flat_make(YokeFlat* f,
   f->model = model;
   f->optimizer = plan->optimizer;
   f->dtype = plan->param_dtype;
+  /* The kinds also decide how many moments a checkpoint has. */
   if (f->optimizer->kind == YOKE_ADAMW) {
     f->kind[0] = "exp_avg";
     f->kind[1] = "exp_avg_sq";
@@ -134,11 +190,14 @@ static inline int32_t yoke_flat_make(YokeFlat* f,
   code = yoke_flat_allocate(f, err);
   for (i = 0; i < (int64_t)model->summary->num_params && code == YOKE_OK; ++i)
     code = yoke_flat_bind(f, i, err);
+  /* Only the parameters below f->bound are unbound. */
   if (code != YOKE_OK) yoke_flat_free(f);
   return code;
 }
 
-/* The memory that a wrap_model has to tell of. */
+/* Fills in the bytes that wrap_model reports: parameters, gradients and moments. All other fields
+ * of *out stay as they are. The two moments of SGD are allocated as well, but never touched, so
+ * they take no memory and do not count. */
 static inline void yoke_flat_bytes(const YokeFlat* f, YokeWrapResult* out) {
   const int64_t item = yoke_item_size(f->dtype);
   out->param_bytes = f->size * item;
@@ -146,11 +205,14 @@ static inline void yoke_flat_bytes(const YokeFlat* f, YokeWrapResult* out) {
   out->optimizer_bytes = out->grad_bytes * ((f->kind[0] != NULL) + (f->kind[1] != NULL));
 }
 
-/* ---- A step
- * -------------------------------------------------------------------------------------- */
+/* ---- A step ----
+ *
+ * Order of the calls: yoke_flat_run, then sums over the ranks, then yoke_flat_norm and
+ * yoke_flat_update. An evaluation needs only the first of them. */
 
-/* on_grad_ready with ctx = the YokeFlat: every micro-batch, and every block that uses a tied
- * parameter, adds its share. */
+/* Adds the gradient of parameter i to f->grad. A callback on_grad_ready with ctx = the YokeFlat:
+ * each micro-batch, and each block that lists a tied parameter, adds its share. Fails with
+ * YOKE_INTERNAL if there is no such trainable parameter, or the gradient has another dtype. */
 static inline int32_t yoke_flat_add_gradient(void* ctx,
                                              int64_t i,
                                              const YokeTensor* grad,
@@ -162,6 +224,7 @@ static inline int32_t yoke_flat_add_gradient(void* ctx,
   if (i < 0 || i >= (int64_t)f->model->summary->num_params)
     return yoke_fail(
         err, YOKE_INTERNAL, "a gradient of parameter %d, which does not exist", (int)i);
+  /* The contract promises a compact gradient of the shape of the parameter. */
   p = f->model->summary->params[i];
   if (!p->trainable || YOKE_DTYPE_OF(grad->dtype) != f->dtype)
     return yoke_fail(err, YOKE_INTERNAL, "a gradient that does not fit %s", p->name.data);
@@ -172,8 +235,12 @@ static inline int32_t yoke_flat_add_gradient(void* ctx,
   return YOKE_OK;
 }
 
-/* All micro-batches of a batch: the sum of the losses and of the targets into sums[2] and, unless
- * the step is forward only, gradients of the mean over batch->token_weight into f->grad. */
+/* Runs all micro-batches of this rank. Writes the sum of their losses to sums[0] and the number of
+ * their targets to sums[1]. Unless the step is forward only, replaces f->grad by this rank's share
+ * of the gradient of the mean loss over the whole batch: the sum over the ranks is that gradient.
+ *
+ * Not collective: the caller sums over the ranks. Fails with YOKE_CANCELLED or the code of a block.
+ * */
 static inline int32_t yoke_flat_run(
     YokeFlat* f, const YokeStepArgs* args, const YokeHost* host, double* sums, YokeError* err) {
   const int train = !(args->flags & YOKE_STEP_FORWARD_ONLY);
@@ -184,9 +251,12 @@ static inline int32_t yoke_flat_run(
   walk.host = host;
   walk.on_grad_ready = train ? yoke_flat_add_gradient : NULL;
   walk.on_grad_ctx = f;
+  /* token_weight counts the targets of all ranks, so that sums over ranks need no further division.
+   * */
   walk.loss_grad = 1 / args->batch->token_weight;
   walk.blocks = f->blocks;
   if (train) memset(f->grad, 0, (size_t)(f->trainable * yoke_item_size(f->dtype)));
+  /* The gradients of all micro-batches add up in f->grad. */
   for (m = 0; m < args->batch->num_micros; ++m)
     YOKE_TRY(yoke_walk(&walk, args->batch->micros[m], err));
   sums[0] = walk.loss_sum;
@@ -194,7 +264,8 @@ static inline int32_t yoke_flat_run(
   return YOKE_OK;
 }
 
-/* The host's weight of a batch is the number of targets that all ranks have summed. */
+/* Checks that the targets which all ranks have summed are those that the host announced for the
+ * batch. Otherwise the mean would be over the wrong number: fails with YOKE_INVALID_ARGUMENT. */
 static inline int32_t yoke_check_weight(const YokeBatch* batch, double summed, YokeError* err) {
   if (fabs(summed - batch->token_weight) <= 1e-9 * summed) return YOKE_OK;
   return yoke_fail(err,
@@ -204,17 +275,20 @@ static inline int32_t yoke_check_weight(const YokeBatch* batch, double summed, Y
                    summed);
 }
 
-/* The norm of f->grad; +infinity if it is not finite. */
+/* Returns the 2-norm of f->grad, +infinity if it is not finite. Call it after the sum over the
+ * ranks: then it is the global norm, the same on every rank. */
 static inline double yoke_flat_norm(const YokeFlat* f) {
+  /* One sum in the order of the elements, the same on every rank. */
   double squares = 0;
   int64_t k;
   for (k = 0; k < f->trainable; ++k) squares += pow(yoke_get(f->grad, f->dtype, k), 2);
   return yoke_gradient_norm(squares);
 }
 
-/* Updates parameter i by AdamW. scale: clip factor of the gradient. */
+/* Updates parameter i by AdamW. scale: clip factor of the gradient. A part of yoke_flat_update. */
 static inline void yoke_flat_adamw(YokeFlat* f, int64_t i, double scale, double lr) {
   const YokeParameter* p = f->model->summary->params[i];
+  /* The bias corrections are the same for all elements, so they are computed once. */
   const YokeAdamW step = yoke_adamw_step(f->optimizer, f->step, lr, p->decay);
   int64_t k = f->begin[i], end = k + yoke_count(p);
   for (; k < end; ++k) {
@@ -227,7 +301,7 @@ static inline void yoke_flat_adamw(YokeFlat* f, int64_t i, double scale, double 
   }
 }
 
-/* Updates parameter i by SGD. The buffer of the momentum is not touched if there is no momentum. */
+/* Updates parameter i by SGD, as above. Without momentum its buffer is not touched. */
 static inline void yoke_flat_sgd(YokeFlat* f, int64_t i, double scale, double lr) {
   const YokeParameter* p = f->model->summary->params[i];
   const YokeSgd step = yoke_sgd_step(f->optimizer, lr, p->decay);
@@ -241,7 +315,9 @@ static inline void yoke_flat_sgd(YokeFlat* f, int64_t i, double scale, double lr
   }
 }
 
-/* Clips and updates; nothing if the norm is not finite. */
+/* Clips the gradients and updates all trainable parameters. step: number of the update, the first
+ * one is 1. lr: learning rate. norm: as yoke_flat_norm returns it; if it is not finite, nothing
+ * changes, f->step included. See yoke/optimizer.h for the formulas. */
 static inline void yoke_flat_update(YokeFlat* f, int64_t step, double lr, double norm) {
   const double scale = yoke_clip_scale(f->optimizer->clip, norm);
   uint64_t i;
@@ -256,9 +332,16 @@ static inline void yoke_flat_update(YokeFlat* f, int64_t step, double lr, double
   }
 }
 
-/* ---- Checkpoint
- * ---------------------------------------------------------------------------------- */
+/* ---- Checkpoint ----
+ *
+ * For each parameter, in the order of the model, one piece of kind "param" with all its elements
+ * and, * if it is trainable, one piece for each moment; then the number of the last update:
+ *
+ *   w "param", w "exp_avg", w "exp_avg_sq", t "param", b "param", ..., optimizer "step"
+ *
+ * Every other backend can load such a checkpoint, and this one can load theirs. */
 
+/* Reports one array of the parameter that `piece` describes. A part of yoke_flat_visit. */
 static inline int32_t yoke_flat_show(const YokeCheckpointArgs* args,
                                      YokePiece* piece,
                                      const char* kind,
@@ -266,12 +349,14 @@ static inline int32_t yoke_flat_show(const YokeCheckpointArgs* args,
                                      YokeError* err) {
   const YokeTensor t = yoke_view(data, piece->dtype, &piece->count, 1);
   piece->kind = yoke_string(kind);
+  /* On SAVE the visitor reads the array through the view, on LOAD it writes into it. */
   piece->view = args->op == YOKE_CHECKPOINT_DESCRIBE ? NULL : &t;
   return args->visit(args->visit_ctx, piece, err);
 }
 
-/* Shows every array, whole, to the visitor of a checkpoint. replica: 0 = this rank's copy is
- * written. */
+/* Reports the whole state to the visitor of a checkpoint: each parameter with its moments, and the
+ * number of the last update. The same function saves, loads and describes. replica: 0 = this rank's
+ * copy is the one that is written; pass the rank. Fails with the code of the visitor. */
 static inline int32_t yoke_flat_visit(YokeFlat* f,
                                       const YokeCheckpointArgs* args,
                                       int64_t replica,
@@ -289,12 +374,14 @@ static inline int32_t yoke_flat_visit(YokeFlat* f,
     piece.shape = p->shape;
     piece.ndim = p->ndim;
     piece.dtype = p->dtype;
+    /* The rank holds the whole parameter: one contiguous span from element 0 on. */
     piece.count = piece.run = yoke_count(p);
     YOKE_TRY(yoke_flat_show(args, &piece, "param", yoke_flat_at(f, f->value, f->begin[i]), err));
     for (m = 0; m < 2 && f->kind[m] != NULL && p->trainable; ++m)
       YOKE_TRY(yoke_flat_show(
           args, &piece, f->kind[m], yoke_flat_at(f, f->moment[m], f->begin[i]), err));
   }
+  /* A scalar: no dimensions, one element. */
   piece.name = yoke_string("optimizer");
   piece.ndim = 0;
   piece.dtype = YOKE_I64;

@@ -1,5 +1,16 @@
-// The state of a replica in flat arrays: yoke/flat.h for C++. fp32 and fp64, AdamW
-// and SGD, on the CPU.
+// The state of a replica in flat arrays: yoke/flat.h as a class that throws and frees itself. fp32
+// and fp64, AdamW and SGD, on the CPU. No LibTorch.
+//
+//   YokeStepResult step(const YokeStepArgs& args) override {
+//     auto [loss, targets] = ranks_.sum(state_.run(args, host_));
+//     if (!yoke::is_training(args)) return {{}, loss, targets, yoke::kUnknown};
+//     ranks_.all_reduce(state_.grad()).wait();
+//     const double norm = state_.norm();
+//     state_.update(args, norm);
+//     return {{}, loss, targets, norm};
+//   }
+//
+// sdk/examples/replicas.cpp is the whole backend.
 #pragma once
 
 #include <array>
@@ -10,55 +21,74 @@
 
 namespace yoke {
 
+// Returns whether a step updates the parameters; otherwise it is an evaluation, forward only.
 inline bool is_training(const YokeStepArgs& args) {
   return (args.flags & YOKE_STEP_FORWARD_ONLY) == 0;
 }
 
-// What a Flat can do on ranks that are all on one axis; hint: what to write instead of another
-// degree.
+// Fills the unset fields of a plan for a backend with a Flat state whose ranks are all on one axis,
+// and refuses what it cannot do: another axis, another dtype than fp32 and fp64, another optimizer
+// than AdamW and SGD. hint: what the user should write instead of another degree.
 inline void resolve_flat(
     const YokePlanArgs& args, YokePlan& plan, PlanReport& report, int axis, const char* hint) {
   report.add(yoke_resolve_degrees(&args, &plan, axis, hint));
   report.add(yoke_resolve_flat(&args, &plan));
 }
 
+// The parameters, gradients and optimizer state of one rank. Neither copied nor moved: the model
+// holds pointers into it. One thread at a time; no function is collective.
 class Flat {
  public:
-  // Allocates, initialises and binds every parameter; model and args outlive it. Throws Error.
+  // Allocates, initialises and binds every parameter. model and args must outlive it. Throws Error:
+  // UNIMPLEMENTED if the device is not the CPU, RESOURCE_EXHAUSTED, INVALID_ARGUMENT.
   Flat(const YokeModel& model, const YokeInitArgs& args) {
     if (args.host->device.type != YOKE_DEVICE_CPU)
       throw Error(YOKE_UNIMPLEMENTED, "it works on the CPU only; set device = \"cpu\"");
     call([&](YokeError* err) { return yoke_flat_make(&flat_, &model, args.plan, err); });
   }
+  // Unbinds the parameters and frees all memory.
   ~Flat() { yoke_flat_free(&flat_); }
   Flat(const Flat&) = delete;
   Flat& operator=(const Flat&) = delete;
 
-  // Forward and, if training, backward of all micro-batches of this rank. Returns the sums of the
-  // losses and of the targets; gradients of the mean over the whole batch are in grad().
+  // Runs all micro-batches of this rank, forward and, if training, backward. Returns the sum of
+  // their losses and the number of their targets. grad() then holds this rank's share of the
+  // gradient of the mean loss over the whole batch. Throws Error: CANCELLED, or that of a block.
   std::array<double, 2> run(const YokeStepArgs& args, const YokeHost& host) {
     std::array<double, 2> sums{};
     call([&](YokeError* err) { return yoke_flat_run(&flat_, &args, &host, sums.data(), err); });
     return sums;
   }
-  // What run() does, for who computes gradients without the blocks' callbacks.
+
+  // The two parts of run() for backends that compute gradients in another way, e.g. with autograd:
+  // set all gradients to zero, then add a gradient to that of parameter `param`, as often as
+  // needed.
   void clear_grad() { std::memset(grad().data, 0, static_cast<size_t>(grad().bytes())); }
   void add_gradient(size_t param, const YokeTensor& grad) {
     call([&](YokeError* err) {
       return yoke_flat_add_gradient(&flat_, static_cast<int64_t>(param), &grad, err);
     });
   }
+
+  // Returns the gradients of all trainable parameters, to be summed over the ranks in place.
   Span grad() const { return {flat_.grad, flat_.trainable, flat_.dtype}; }
+
+  // Returns the 2-norm of grad(), +infinity if it is not finite. Call it after the sum.
   double norm() const { return yoke_flat_norm(&flat_); }
-  // Clips and updates; nothing if the norm is not finite.
+
+  // Clips the gradients and makes update number args.step. Changes nothing if the norm is not
+  // finite.
   void update(const YokeStepArgs& args, double norm) {
     yoke_flat_update(&flat_, args.step, args.lr, norm);
   }
 
-  // replica: 0 = this rank's copy is the one to write.
+  // Reports the whole state to the visitor of a checkpoint: saves, loads or describes it. replica:
+  // 0 = this rank's copy is the one that is written; pass the rank. Throws the visitor's Error.
   void visit(const YokeCheckpointArgs& args, int64_t replica) {
     call([&](YokeError* err) { return yoke_flat_visit(&flat_, &args, replica, err); });
   }
+
+  // Returns the memory of the state, as Wrapped::wrap_result reports it.
   YokeWrapResult bytes() const {
     YokeWrapResult result{};
     yoke_flat_bytes(&flat_, &result);

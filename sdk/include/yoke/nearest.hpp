@@ -1,4 +1,10 @@
-// "Did you mean ...?": the nearest known word, and lists of words, for messages. No LibTorch.
+// Suggestions and lists of words for messages. No LibTorch.
+//
+//   "unknown key '" + key + "'" + did_you_mean(key, keys)   ->   unknown key 'train.step'; did you
+//                                                                mean 'train.steps'?
+//
+// All functions are pure and may be called from any thread. Words are compared byte by byte:
+// capital letters differ from small ones.
 #pragma once
 
 #include <algorithm>
@@ -8,9 +14,12 @@
 
 namespace yoke {
 
-// Insertions, deletions, replacements and swaps of neighbours that turn a into b.
+// Returns the least number of edits that turn a into b. An edit inserts, deletes or replaces one
+// letter, or swaps two neighbours, and no letter is edited twice (the optimal string alignment
+// distance). Time a.size() * b.size(), memory b.size().
 inline int edit_distance(std::string_view a, std::string_view b) {
-  // Three rows of the table are alive: swaps look back by two.
+  // Dynamic programming: table[i][j] is the distance of the first i letters of a to the first j
+  // letters of b. A swap looks back by two rows, so three rows are kept: i - 2, i - 1 and i.
   std::vector<int> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
   for (size_t i = 1; i <= a.size(); ++i) {
@@ -27,10 +36,12 @@ inline int edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// The candidate that `name` was probably meant to be; "" if none is close.
+// Returns the candidate that `name` was probably meant to be, the first one if several are equally
+// near; "" if none is near enough.
 inline std::string nearest(std::string_view name, const std::vector<std::string>& candidates) {
+  // `bound` falls to the distance of the best candidate so far; a later one must beat it.
   std::string best;
-  // A third of the letters may be wrong, not more: a far-fetched hint is worse than none.
+  // At most a third of the letters may be wrong: a far-fetched suggestion is worse than none.
   int bound = std::max(1, static_cast<int>(name.size()) / 3);
   for (const std::string& candidate : candidates) {
     const int distance = edit_distance(name, candidate);
@@ -41,13 +52,15 @@ inline std::string nearest(std::string_view name, const std::vector<std::string>
   return best;
 }
 
-// "; did you mean 'x'?", or "".
+// Returns the end of a message, "; did you mean 'x'?", or "" if no candidate is near. The message
+// before it needs no full stop.
 inline std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates) {
   const std::string best = nearest(name, candidates);
   return best.empty() ? "" : "; did you mean '" + best + "'?";
 }
 
-// "a, b, c"
+// Returns the words as one string, "a, b, c", or with another separator between them. An empty list
+// gives "".
 inline std::string join(const std::vector<std::string>& words, std::string_view separator = ", ") {
   std::string text;
   for (const std::string& word : words) {

@@ -1,5 +1,18 @@
-// Options: keys of a run file that a backend or a model family declares, typed and checked by the
-// host.
+// Options: keys of a run file that a backend or a model family declares. The host checks their
+// type, range and choice before the backend sees them. No LibTorch.
+//
+// A backend declares its options as a static table, and reads their values in plan and init:
+//
+//   static const YokeOptionInfo rows[] = {
+//       yoke::option_info(YOKE_OPTION_INT, "unit_bytes", "1048576", "", "size of a unit", {1, 1e12}),
+//   };
+//   static const auto options = yoke::pointers_to(rows);
+//   yoke::set_options(description, options);                     // in describe; yoke/backend.hpp
+//
+//   const yoke::Options given(args.options, args.num_options);   // in plan and init
+//   const int64_t bytes = given.integer("unit_bytes");
+//
+// All functions may be called from any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +25,26 @@
 
 namespace yoke {
 
-// One key and what it accepts.
+// One key and the values that it accepts, with strings of its own. Model families use it; backends
+// use YokeOptionInfo, whose strings are literals.
 struct OptionInfo {
-  std::string key;
-  int32_t type = YOKE_OPTION_STRING;
-  std::string default_value;         // as in a run file, strings without quotes; "" = unset
-  std::vector<std::string> choices;  // of a string; empty = any. Of a file: its usual names
-  double min = -std::numeric_limits<double>::infinity();  // of numbers, inclusive
-  double max = std::numeric_limits<double>::infinity();
-  std::string doc;
+  std::string key;                    // name without the backend's or the family's section
+  int32_t type = YOKE_OPTION_STRING;  // YOKE_OPTION_...
+  std::string default_value;          // as in a run file, strings without quotes; "" = unset
+  std::vector<std::string> choices;   // allowed strings, empty = any; for a file its usual names
+  double min = -std::numeric_limits<double>::infinity();  // least number, inclusive
+  double max = std::numeric_limits<double>::infinity();   // greatest number, inclusive
+  std::string doc;                                        // one line for the user
 };
 
-// One row of a table of options; see YokeOptionInfo. The texts are literals. range: inclusive, of
-// numbers.
+// The numbers that an option accepts, both ends inclusive. The default (min > max) sets no limit.
 struct OptionRange {
-  double min = 1, max = 0;  // no limit
+  double min = 1, max = 0;
 };
+
+// Returns one row of a table of options. The texts must be literals: the row keeps pointers to
+// them. type: YOKE_OPTION_... default_value: as in a run file, strings without quotes, "" = unset.
+// choices: "a|b|c", "" = any. range: for numbers only. See YokeOptionInfo.
 inline YokeOptionInfo option_info(int32_t type,
                                   std::string_view key,
                                   std::string_view default_value,
@@ -46,7 +63,8 @@ inline YokeOptionInfo option_info(int32_t type,
   return o;
 }
 
-// Pointers to the rows of a table that lives as long as the process, as YokeDescription wants them.
+// Returns pointers to the rows of a table, as YokeDescription needs them. Both the table and the
+// returned vector must live as long as the process: make them static.
 template <class Rows>
 std::vector<const YokeOptionInfo*> pointers_to(const Rows& rows) {
   std::vector<const YokeOptionInfo*> pointers;
@@ -54,21 +72,27 @@ std::vector<const YokeOptionInfo*> pointers_to(const Rows& rows) {
   return pointers;
 }
 
-// Values by key, of a backend or of a model family. The host passes every option that was declared,
-// so a missing key is a defect.
+// The values of the options by key. Borrows the array, which the host passes to plan and init. The
+// host passes every option that was declared, so a key that is not found is a defect of the caller:
+// the getters then throw Error(INTERNAL). The type of the getter must be the declared one.
 class Options {
  public:
-  Options() = default;
+  Options() = default;  // no option at all
+  // `options`, an array of `count`, must outlive this object.
   Options(const YokeOption* options, uint64_t count) : options_(options), count_(count) {}
 
+  // Return the value, or the default if the user gave none. The strings live as long as the array.
   int64_t integer(std::string_view key) const { return find(key).int_value; }
   bool boolean(std::string_view key) const { return find(key).int_value != 0; }
   double number(std::string_view key) const { return find(key).double_value; }
   std::string_view string(std::string_view key) const { return view(find(key).string_value); }
+  // Returns the bytes of a file, or the lines NAME=VALUE of environment variables.
   std::string_view content(std::string_view key) const { return view(find(key).content); }
+  // Returns whether the user gave a value. A number without a default has none otherwise.
   bool given(std::string_view key) const { return find(key).given != 0; }
 
  private:
+  // A backend has few options, so a linear search is enough.
   const YokeOption& find(std::string_view key) const {
     for (uint64_t i = 0; i < count_; ++i) {
       if (view(options_[i].key) == key) return options_[i];

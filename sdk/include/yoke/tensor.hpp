@@ -1,4 +1,11 @@
-// Small helpers over the tensors of the contract; no LibTorch.
+// Tensors of the contract in C++: dtypes, sizes, ranges of elements, and owners. No LibTorch.
+//
+//   Span, ConstSpan    a contiguous range of elements, to be written or only read
+//   FlatView           a range as a tensor of the contract, for a call into the host
+//   ManagedTensor      a tensor that the host has passed to us, freed when it goes out of scope
+//
+// All functions are local and may be called from any thread. Memory is borrowed, except for that of
+// a ManagedTensor. Shapes and strides count elements, sizes in bytes have "bytes" in their name.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +17,19 @@
 
 namespace yoke {
 
+// Returns the contract's data type for a dtype number such as YOKE_F32. YOKE_DTYPE_OF is the way
+// back.
 inline YokeDataType data_type(int32_t dtype) {
   return {static_cast<uint8_t>(dtype >> 8), static_cast<uint8_t>(dtype & 0xff), 1};
 }
+// Returns the bytes of one element of a dtype, from the bits in its number. All dtypes of the
+// contract have whole bytes.
 inline int64_t item_size(int32_t dtype) {
   return (dtype & 0xff) / 8;
 }
 
+// Returns the name of a dtype in run files and messages, "fp32" for YOKE_F32. The text is a
+// literal. Never fails: an unknown number gives "unknown dtype".
 inline const char* dtype_name(int32_t dtype) {
   switch (dtype) {
     case YOKE_F64:
@@ -38,22 +51,29 @@ inline const char* dtype_name(int32_t dtype) {
   }
 }
 
+// Return the number of elements of a shape or a tensor; 1 for a scalar.
 inline int64_t numel(const int64_t* shape, int32_t ndim) {
   int64_t n = 1;
   for (int32_t i = 0; i < ndim; ++i) n *= shape[i];
   return n;
 }
+// The strides do not matter: elements are counted, not bytes.
 inline int64_t numel(const YokeTensor& t) {
   return numel(t.shape, t.ndim);
 }
 
+// Returns the address of the first element. T must fit the dtype; it is not checked.
 template <class T>
 T* data(const YokeTensor& t) {
   return reinterpret_cast<T*>(static_cast<char*>(t.data) + t.byte_offset);
 }
 
-// A copy of a struct that grows, to be changed and handed on; what this side does not know is cut
-// off.
+// Returns a copy of a struct of the contract, to be changed and passed on. struct_size becomes the
+// smaller of the source's size and ours: fields that only one side knows are left out. The copy
+// shares everything that the struct points to, including header.next.
+//
+// A struct that is copied by plain assignment keeps the size of the other side's struct, and the
+// next reader would then look for fields behind the end of the copy.
 template <class T>
 T copied(const T& from) {
   T copy{};
@@ -63,37 +83,46 @@ T copied(const T& from) {
   return copy;
 }
 
-// A contiguous range of `count` elements that may be written. Borrows its memory.
+// A contiguous range of elements that may be written. Borrows its memory. The default range is
+// empty.
 struct Span {
-  void* data = nullptr;
-  int64_t count = 0;
+  void* data = nullptr;  // first element
+  int64_t count = 0;     // number of elements
   int32_t dtype = YOKE_F32;
 
+  // Returns the address of element i. Indices are not checked, here and below.
   void* at(int64_t i) const { return static_cast<char*>(data) + i * item_size(dtype); }
+  // Returns the range of n elements that starts at element `begin`.
   Span sub(int64_t begin, int64_t n) const { return {at(begin), n, dtype}; }
+  // Returns the size of the range in bytes.
   int64_t bytes() const { return count * item_size(dtype); }
 };
 
-// A contiguous range of `count` elements that is only read. A Span converts to it; there is no way
+// A contiguous range of elements that is only read. A Span converts to it; there is no conversion
 // back, so a function that takes both cannot be called with a constant range as its output.
 struct ConstSpan {
-  const void* data = nullptr;
-  int64_t count = 0;
+  const void* data = nullptr;  // first element
+  int64_t count = 0;           // number of elements
   int32_t dtype = YOKE_F32;
 
   ConstSpan() = default;
   ConstSpan(const void* data_, int64_t count_, int32_t dtype_)
       : data(data_), count(count_), dtype(dtype_) {}
+  // Implicit: whatever may be written may also be read.
   ConstSpan(const Span& span) : ConstSpan(span.data, span.count, span.dtype) {}
 
+  // These are the functions of Span, for memory that is only read.
   const void* at(int64_t i) const { return static_cast<const char*>(data) + i * item_size(dtype); }
   ConstSpan sub(int64_t begin, int64_t n) const { return {at(begin), n, dtype}; }
   int64_t bytes() const { return count * item_size(dtype); }
 };
 
-// A compact one-dimensional view of count elements at data; borrows data, owns only its shape.
+// A compact tensor of the contract with one dimension, over borrowed memory. It owns only its
+// shape, to which the tensor points; therefore it can be neither copied nor moved, and must outlive
+// every use of get().
 class FlatView {
  public:
+  // Views `count` elements of `dtype` at `data`, memory of `device`.
   FlatView(void* data, int64_t count, int32_t dtype, YokeDevice device = {YOKE_DEVICE_CPU, 0})
       : count_(count) {
     tensor_.data = data;
@@ -102,12 +131,15 @@ class FlatView {
     tensor_.dtype = data_type(dtype);
     tensor_.shape = &count_;
   }
+  // Views a range in memory of the CPU.
   explicit FlatView(const Span& span) : FlatView(span.data, span.count, span.dtype) {}
-  // DLPack has no const, so the view of a ConstSpan is passed only where the callee reads.
+  // Views a range in memory of `device`. DLPack has no const: pass the view of a ConstSpan only to
+  // a function that does not write.
   FlatView(const ConstSpan& span, YokeDevice device)
       : FlatView(const_cast<void*>(span.data), span.count, span.dtype, device) {}
   FlatView(const FlatView&) = delete;
   FlatView& operator=(const FlatView&) = delete;
+  // Returns the tensor; valid as long as this object.
   const YokeTensor* get() const { return &tensor_; }
 
  private:
@@ -115,16 +147,23 @@ class FlatView {
   YokeTensor tensor_{};
 };
 
-// weight: its targets; 0 = not told.
+// Returns a micro-batch of the contract over `count` inputs, which it borrows. weight: number of
+// targets, 0 = unknown.
 inline YokeMicroBatch micro_batch(const YokeInput* inputs, uint64_t count, double weight = 0) {
   return {YOKE_HEADER(YokeMicroBatch, YOKE_ID_MICRO_BATCH), inputs, count, weight};
 }
 
+// Owns a YokeManagedTensor of the contract and calls its deleter once, when it is destroyed. For
+// results of block_forward and block_backward.
 struct ManagedDeleter {
   void operator()(YokeManagedTensor* t) const {
     if (t != nullptr && t->deleter != nullptr) t->deleter(t);
   }
 };
+// Pass &t->tensor to functions that borrow, and t.release() to those that take the ownership:
+//
+//   yoke::ManagedTensor carry(result.carry_out);
+//   args.carry_in = &carry->tensor;
 using ManagedTensor = std::unique_ptr<YokeManagedTensor, ManagedDeleter>;
 
 }  // namespace yoke

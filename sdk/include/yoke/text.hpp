@@ -1,4 +1,11 @@
-// Texts for messages: parts joined into one string, and printf into a string. No LibTorch.
+// Texts for messages: concat() joins its arguments into one string, string_printf() formats as
+// printf does. No LibTorch.
+//
+//   concat("loss ", 0.25, " in step ", 7)            "loss 0.25 in step 7"
+//   string_printf("%6.2f GiB", bytes / kGiB)         "  1.50 GiB"
+//
+// concat() does not depend on the locale. All functions may be called from any thread;
+// std::bad_alloc is the only exception.
 #pragma once
 
 #include <array>
@@ -13,14 +20,15 @@ namespace yoke {
 
 namespace detail {
 
+// These append one argument of concat() to the text.
 inline void append(std::string& text, std::string_view part) {
   text += part;
 }
 inline void append(std::string& text, char part) {
   text += part;
 }
-// Numbers are written as std::to_chars writes them: integers in decimal, floating-point numbers with
-// the fewest digits that read back as the same value.
+// Writes a number as std::to_chars does: an integer in decimal, a floating-point number with the
+// fewest digits that read back as the same value.
 template <class Number, class = std::enable_if_t<std::is_arithmetic_v<Number>>>
 void append(std::string& text, Number number) {
   static_assert(!std::is_same_v<Number, bool>, "write out the word that a flag means");
@@ -31,8 +39,9 @@ void append(std::string& text, Number number) {
 
 }  // namespace detail
 
-// Returns its arguments, one after the other, as one string. Each is a string, a string_view, a C
-// string, a char or a number:
+// Returns its arguments, one after the other, as one string. An argument is a string, a
+// string_view, a C string, a char or a number. A bool does not compile: write the word that it
+// stands for.
 //
 //   throw Error(YOKE_INVALID_ARGUMENT, concat("step ", step, " is not the one after ", last));
 template <class... Parts>
@@ -42,8 +51,11 @@ std::string concat(const Parts&... parts) {
   return text;
 }
 
-// Returns what printf would print, for numbers that need a width or a precision.
+// Returns what printf would print. For numbers that need a width or a precision; concat() does all
+// else.
 [[gnu::format(printf, 1, 2)]] inline std::string string_printf(const char* format, ...) {
+  // The first pass measures the text, the second pass writes it. Each pass consumes its arguments,
+  // so the second one needs a copy.
   std::va_list args, again;
   va_start(args, format);
   va_copy(again, args);
