@@ -1,5 +1,5 @@
-// Chooses the kernel for a pair of dtypes. The kernels are typed and the spans are not, so this file
-// is where a mismatch of dtypes or lengths becomes an error instead of a wrong result.
+// Chooses the kernel for a pair of dtypes. The kernels are typed and the spans are not, so this
+// file is where a mismatch of dtypes or lengths becomes an error instead of a wrong result.
 #include "plugins/deepspeed_stub/device.hpp"
 
 #include "yoke/error.hpp"
@@ -82,7 +82,7 @@ void Device::copy_rows(const ConstSpan& from, const Span& to, const Rows& rows) 
     kernel(queue_, rows, static_cast<const From*>(from.data), static_cast<To*>(to.data));
   };
   if (rows.total == 0) return;
-  // Equal dtypes are copied by size, so integers and fp16 need no kernels of their own.
+  // Elements of equal dtypes are copied by their size.
   if (from.dtype == to.dtype) {
     const int64_t item = item_size(from.dtype);
     return item == 2 ? run(k.copy_2) : item == 4 ? run(k.copy_4) : run(k.copy_8);
