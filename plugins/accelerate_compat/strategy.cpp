@@ -119,7 +119,7 @@ void Chooser::read_sizes() {
     const auto value = config_.integer(size.name);
     if (!value) continue;
     if (*value < 1 || *value > kMaxRanks) {
-      refuse(size.name, "1 or more", "1 leaves the axis unused");
+      refuse(size.name, "1 to " + std::to_string(kMaxRanks), "1 leaves the axis unused");
       continue;
     }
     degree(size.axis) = static_cast<int32_t>(*value);
