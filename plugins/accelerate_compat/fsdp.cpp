@@ -1,3 +1,8 @@
+// fsdp_config in terms of ptd.
+//
+// Version 1 names strategies, version 2 has a boolean reshard_after_forward. Both come down to
+// three facts: is anything sharded, are there several replicas of the shards, and are parameters
+// freed after the forward? Which ranks become shards or replicas is decided in strategy.cpp.
 #include "plugins/accelerate_compat/fsdp.hpp"
 
 #include <algorithm>
@@ -17,7 +22,7 @@ constexpr const char* kMinParams = "fsdp_config.fsdp_min_num_params";
 constexpr const char* kStateDict = "fsdp_config.fsdp_state_dict_type";
 constexpr const char* kForwardPrefetch = "fsdp_config.fsdp_forward_prefetch";
 
-// Version 1's strategies, in the order of their numbers from 1.
+// The strategies of version 1. A config may also give the number of a strategy, counted from 1.
 struct Strategy1 {
   const char* name;
   bool shards, reshards, hybrid;
@@ -30,8 +35,8 @@ constexpr Strategy1 kStrategies[] = {{"FULL_SHARD", true, true, false},
 
 class Reader {
  public:
-  Reader(const AccelerateConfig& config, int32_t param_dtype, std::vector<Finding>& findings)
-      : config_(config), param_dtype_(param_dtype), findings_(findings) {}
+  Reader(const AccelerateConfig& config, int32_t param_dtype, PlanMessages& messages)
+      : config_(config), param_dtype_(param_dtype), messages_(messages) {}
 
   Fsdp read();
 
@@ -41,17 +46,17 @@ class Reader {
   const Strategy1& strategy_in(std::string_view name);
   const Strategy1& agreed_strategy();
   void read_wrap_policy();
-  void tell(const char* key, std::string value, std::string_view from) {
+  void set_option(const char* key, std::string value, std::string_view from) {
     fsdp_.options.push_back({key, std::move(value), from});
   }
   void refuse(std::string_view name, std::string allowed, std::string hint) {
-    findings_.push_back(
+    messages_.push_back(
         {config_.label(name), config_.shown(name), std::move(allowed), std::move(hint)});
   }
 
   const AccelerateConfig& config_;
   const int32_t param_dtype_;
-  std::vector<Finding>& findings_;
+  PlanMessages& messages_;
   Fsdp fsdp_;
 };
 
@@ -62,13 +67,14 @@ Fsdp Reader::read() {
   } else if (version == 2) {
     read_version_2();
   } else {
-    refuse(kVersion, "1, 2", "there is no other version of FSDP");
+    refuse(kVersion, "1, 2", "FSDP has no other version");
   }
   if (const auto recompute = config_.boolean(kRecompute))
-    tell("activation_checkpoint", *recompute ? "full" : "none", kRecompute);
+    set_option("activation_checkpoint", *recompute ? "full" : "none", kRecompute);
   const std::string state_dict = config_.string(kStateDict).value_or("SHARDED_STATE_DICT");
   if (state_dict != "SHARDED_STATE_DICT" && state_dict != "FULL_STATE_DICT")
-    refuse(kStateDict, "SHARDED_STATE_DICT, FULL_STATE_DICT", "both give the same checkpoint here");
+    refuse(
+        kStateDict, "SHARDED_STATE_DICT, FULL_STATE_DICT", "both write the same checkpoint here");
   read_wrap_policy();
   return std::move(fsdp_);
 }
@@ -79,20 +85,20 @@ void Reader::read_version_1() {
   fsdp_.hybrid = strategy.hybrid;
   for (const char* name : {kStrategy, kReshard}) {
     if (!config_.is_given(name)) continue;
-    return tell("reshard_after_forward", strategy.reshards ? "true" : "false", name);
+    return set_option("reshard_after_forward", strategy.reshards ? "true" : "false", name);
   }
 }
 
 void Reader::read_version_2() {
   if (const auto reshard = config_.boolean(kReshard)) {
-    tell("reshard_after_forward", *reshard ? "true" : "false", kReshard);
+    set_option("reshard_after_forward", *reshard ? "true" : "false", kReshard);
   } else if (config_.is_given(kReshard)) {
-    refuse(kReshard, "true, false", "version 2 has no names of strategies, in Accelerate either");
+    refuse(kReshard, "true, false", "version 2 has no named strategies, as in Accelerate");
   }
   if (config_.string(kStrategy).value_or("FULL_SHARD") != "FULL_SHARD")
     refuse(kStrategy, "unset", "version 2 has fsdp_reshard_after_forward: true | false instead");
   if (config_.boolean(kForwardPrefetch).value_or(false))
-    refuse(kForwardPrefetch, "false", "version 2 has none, in Accelerate either");
+    refuse(kForwardPrefetch, "false", "version 2 has no forward prefetch, as in Accelerate");
 }
 
 const Strategy1& Reader::strategy_in(std::string_view name) {
@@ -106,11 +112,12 @@ const Strategy1& Reader::strategy_in(std::string_view name) {
   return kStrategies[0];
 }
 
-// Two keys say the same; if both are there, Accelerate silently takes the first.
+// Both keys may name the strategy. If they differ, Accelerate silently takes the first; here this
+// is refused.
 const Strategy1& Reader::agreed_strategy() {
   const bool named = config_.is_given(kStrategy);
   const auto reshard = config_.string(kReshard);
-  // Its launcher sets the second one to true whatever the version.
+  // `accelerate launch` sets the second key to true for every version, so true is no strategy.
   if (!reshard || (named && *reshard == "TRUE")) return strategy_in(kStrategy);
   const Strategy1& other = strategy_in(kReshard);
   if (!named) return other;
@@ -119,7 +126,7 @@ const Strategy1& Reader::agreed_strategy() {
     refuse(kReshard,
            first.name,
            config_.label(kStrategy) + " = " + config_.shown(kStrategy) +
-               ", which Accelerate would take without a word; remove one of them");
+               ", which Accelerate would silently take; remove one of them");
   }
   return first;
 }
@@ -128,34 +135,34 @@ void Reader::read_wrap_policy() {
   const auto policy = config_.string(kWrap);
   if (!policy || *policy == "TRANSFORMER_BASED_WRAP") return;
   if (*policy == "NO_WRAP") {
-    tell("unit_bytes", "1000000000000", kWrap);
+    set_option("unit_bytes", "1000000000000", kWrap);  // larger than any model
   } else if (*policy == "SIZE_BASED_WRAP") {
     const int64_t least = config_.integer(kMinParams).value_or(100'000'000);
     if (least < 1 || least > 100'000'000'000)
-      return refuse(kMinParams, "1 to 100000000000", "it counts the parameters of a unit");
-    tell("unit_bytes", std::to_string(least * item_size(param_dtype_)), kWrap);
+      return refuse(kMinParams, "1 to 100000000000", "it is the number of parameters of a unit");
+    set_option("unit_bytes", std::to_string(least * item_size(param_dtype_)), kWrap);
   } else {
-    refuse(kWrap, "TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP, NO_WRAP", "Accelerate knows no other");
+    refuse(kWrap,
+           "TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP, NO_WRAP",
+           "Accelerate has no other policy");
   }
 }
 
 }  // namespace
 
-Fsdp read_fsdp(const AccelerateConfig& config,
-               int32_t param_dtype,
-               std::vector<Finding>& findings) {
-  return Reader(config, param_dtype, findings).read();
+Fsdp read_fsdp(const AccelerateConfig& config, int32_t param_dtype, PlanMessages& messages) {
+  return Reader(config, param_dtype, messages).read();
 }
 
-void refuse_fsdp(const AccelerateConfig& config, std::vector<Finding>& findings) {
+void refuse_fsdp(const AccelerateConfig& config, PlanMessages& messages) {
   for (const Key& key : keys()) {
     if (!key.path.starts_with("fsdp_config.") || !config.is_given(key.path)) continue;
     const std::string label = config.label(key.path), shown = config.shown(key.path);
     if (label == key.variable) {
-      findings.push_back({label, shown, "", "no effect without ACCELERATE_USE_FSDP=true", true});
+      messages.push_back({label, shown, "", "no effect without ACCELERATE_USE_FSDP=true", true});
     } else {
-      findings.push_back(
-          {label, shown, "unset", "fsdp_config counts only with distributed_type: FSDP"});
+      messages.push_back(
+          {label, shown, "unset", "fsdp_config has an effect only with distributed_type: FSDP"});
     }
   }
 }

@@ -1,5 +1,5 @@
-// fsdp_config of both versions: what it says about shards, and what the inner backend is told.
-// Pure.
+// The section fsdp_config, versions 1 and 2: whether the model is sharded, and which options the
+// inner backend gets. No function here communicates. No LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,24 @@
 
 namespace yoke::accelerate_compat {
 
-// What the inner backend must be told; a value as in a run file, strings without quotes.
+// An option for the inner backend.
 struct InnerOption {
   std::string key;
-  std::string value;
-  std::string_view from;  // Key::name() of what says so
+  std::string value;      // text as in a run file, but strings without quotes
+  std::string_view from;  // Key::name() of the key that sets it
 };
 
 struct Fsdp {
-  bool shards = true;   // false: NO_SHARD, all ranks are replicas
-  bool hybrid = false;  // one replica per machine
+  bool shards = true;   // false for NO_SHARD, where all ranks are replicas
+  bool hybrid = false;  // true for HYBRID_*, with one replica per machine
   std::vector<InnerOption> options;
 };
 
-// param_dtype: of the run. Adds every fault to findings.
-Fsdp read_fsdp(const AccelerateConfig& config, int32_t param_dtype, std::vector<Finding>& findings);
+// Reads fsdp_config. Problems are added to `messages`. param_dtype: dtype of the run's parameters.
+Fsdp read_fsdp(const AccelerateConfig& config, int32_t param_dtype, PlanMessages& messages);
 
-// Keys of fsdp_config in a run that is no FSDP.
-void refuse_fsdp(const AccelerateConfig& config, std::vector<Finding>& findings);
+// For a run without FSDP: refuses the keys of fsdp_config in the file, and notes those that are set
+// by variables.
+void refuse_fsdp(const AccelerateConfig& config, PlanMessages& messages);
 
 }  // namespace yoke::accelerate_compat

@@ -1,4 +1,8 @@
+// Delegation to ptd. A user of an Accelerate config never wrote a run file for ptd, so a refusal by
+// ptd is traced back to the key of the config that caused it.
 #include "plugins/accelerate_compat/inner.hpp"
+
+#include "yoke/plan.h"
 
 namespace yoke::accelerate_compat {
 namespace {
@@ -9,13 +13,13 @@ std::string as_text(const YokeOption& option) {
   return std::string(view(option.string_value));
 }
 
-// "; it is ddp.yaml:3: ...", if the refused key is a degree that the config sets.
-std::string said_by(const YokeString& key,
-                    const Strategy& strategy,
-                    const AccelerateConfig& config) {
+// Returns "; set by ddp.yaml:3: ..." if the refused key is a degree that the config sets, else "".
+std::string origin_of(const YokeString& key,
+                      const Strategy& strategy,
+                      const AccelerateConfig& config) {
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
-    if (view(key) == kDegreeKeys[axis] && config.is_given(strategy.from[axis]))
-      return "; it is " + config.label(strategy.from[axis]);
+    if (view(key) == yoke_degree_key(axis) && config.is_given(strategy.from[axis]))
+      return "; set by " + config.label(strategy.from[axis]);
   }
   return "";
 }
@@ -24,15 +28,15 @@ std::string said_by(const YokeString& key,
 
 void Inner::set(const std::vector<InnerOption>& options,
                 const AccelerateConfig& config,
-                std::vector<Finding>& findings) {
+                PlanMessages& messages) {
   for (const InnerOption& wanted : options) {
     const YokeOption* option = inner_.find(wanted.key);
     if (option != nullptr && option->given != 0 && as_text(*option) != wanted.value) {
-      findings.push_back({std::string(kName) + "." + wanted.key,
+      messages.push_back({std::string(kName) + "." + wanted.key,
                           as_text(*option),
                           wanted.value + " or unset",
                           config.label(wanted.from) + " = " + config.shown(wanted.from) +
-                              " says otherwise; change one of them"});
+                              " requires otherwise; change one of them"});
     }
     inner_.set(wanted.key, wanted.value);
   }
@@ -42,18 +46,18 @@ void Inner::plan(const YokePlanArgs& args,
                  const Strategy& strategy,
                  const AccelerateConfig& config,
                  YokePlan& plan,
-                 PlanReport& refusals) const {
-  const auto hand_on = [&](const YokeRefusal& r) {
+                 PlanReport& report) const {
+  const auto forward = [&](const YokeRefusal& r) {
     if (r.note != 0) return args.refuse(args.refuse_ctx, &r);
-    refusals.refuse(view(r.key),
-                    view(r.given),
-                    view(r.allowed),
-                    std::string(view(r.hint)) + said_by(r.key, strategy, config));
+    report.refuse(view(r.key),
+                  view(r.given),
+                  view(r.allowed),
+                  std::string(view(r.hint)) + origin_of(r.key, strategy, config));
   };
-  const int before = refusals.count();
+  const int before = report.count();
   YokeError err = make_error();
-  const int32_t code = inner_.plan(args, plan, hand_on, &err);
-  if (refusals.count() == before) check(code, err);
+  const int32_t code = inner_.plan(args, plan, forward, &err);
+  if (report.count() == before) check(code, err);
 }
 
 }  // namespace yoke::accelerate_compat

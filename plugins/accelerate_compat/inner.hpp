@@ -1,5 +1,6 @@
-// The backend that does what is not DDP: opened through "yoke.backends/1", told what the Accelerate
-// config says, and then called as a host would call it. No LibTorch.
+// The inner backend, ptd, which does everything except for DDP. It is opened through the host's
+// service "yoke.backends/1", gets its options from the Accelerate config, and is then called as a
+// host would call it. No LibTorch.
 #pragma once
 
 #include <memory>
@@ -11,26 +12,28 @@
 
 namespace yoke::accelerate_compat {
 
-// Throws Error if the host cannot open backends, or not this one.
+// The constructors throw Error if the host cannot open backends, or cannot open this one. The first
+// is for making a plan, the second for a rank; the latter is collective.
 class Inner {
  public:
-  // While a plan is made, and on a rank.
   explicit Inner(const YokePlanArgs& args) : inner_(args, kName) {}
   explicit Inner(const YokeHost& host) : inner_(host, kName, YOKE_ALL_AXES) {}
 
-  // Sets what the config says; what [its name] of the run file says otherwise becomes a finding.
+  // Sets the options. If [ptd] of the run file gives another value for one, that is added to
+  // `messages` as a refusal.
   void set(const std::vector<InnerOption>& options,
            const AccelerateConfig& config,
-           std::vector<Finding>& findings);
+           PlanMessages& messages);
 
-  // Its refusals go where those of args go; one of a degree that the config sets names the key
-  // there. Throws Error if it fails without giving a reason.
+  // Lets the inner backend complete the plan. Its notes go to the host, its refusals to `report`; a
+  // refusal of a degree that the config sets also names the key of the config. Throws Error if the
+  // inner backend fails without a refusal.
   void plan(const YokePlanArgs& args,
             const Strategy& strategy,
             const AccelerateConfig& config,
             YokePlan& plan,
-            PlanReport& refusals) const;
-  // plan lives until the result is destroyed. Collective.
+            PlanReport& report) const;
+  // Returns the context of the inner backend. plan must outlive it. Collective.
   std::unique_ptr<Context> init(const YokePlan& plan) const { return inner_.init(plan); }
 
   static constexpr const char* kName = "ptd";

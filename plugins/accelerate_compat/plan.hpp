@@ -1,4 +1,5 @@
-// Fills what a plan leaves open from an Accelerate config, and says why it cannot be run. Pure.
+// Completes a plan from an Accelerate config, and reports why it cannot be run. No function here
+// communicates.
 #pragma once
 
 #include "plugins/accelerate_compat/strategy.hpp"
@@ -6,16 +7,23 @@
 
 namespace yoke::accelerate_compat {
 
-// Unset degrees: from the config, else all ranks are replicas. An unset micro_batch: from
-// gradient_accumulation_steps. What is not DDP is judged by the inner backend too. Says in notes
-// what a run file would hold instead of the config.
-void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& refusals);
+// Fills in what the plan leaves open, and reports every refusal and note to `report`.
+//
+// - Unset degrees: as the config requires; without a config all ranks become replicas.
+// - Unset micro_batch: from gradient_accumulation_steps if that is given, else left unset.
+// - Unset reduce_dtype: param_dtype for DDP, else the inner backend's choice.
+//
+// A plan that is not DDP is also checked and completed by the inner backend. For `yoke config
+// import` it also reports the line of a run file for each key of the config.
+void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report);
 
-// The same again on a rank, after its plan was accepted.
+// A config and the strategy that follows from it.
 struct Chosen {
   AccelerateConfig config;
   Strategy strategy;
 };
+// Reads the config and chooses again on a rank. The plan was accepted, so refusals cannot occur and
+// notes are dropped.
 Chosen chosen_for(const YokeInitArgs& args);
 
 }  // namespace yoke::accelerate_compat

@@ -1,35 +1,18 @@
-// accelerate_compat: Accelerate's config files, variables and semantics, as a Yoke backend. DDP is
-// done here, on LibTorch's own reducer; everything else by another backend, as Accelerate leaves it
-// to PyTorch. Start reading here; README.md gives the order of the other files.
+// accelerate_compat: Accelerate's config files, environment variables and semantics as a backend.
+//
+// DDP is implemented here, on LibTorch's own reducer. Everything else is passed to the backend ptd,
+// as Accelerate leaves it to PyTorch. Start reading here; README.md lists the other files in
+// reading order.
 #include <memory>
 
+#include "plugins/accelerate_compat/config/options.hpp"
 #include "plugins/accelerate_compat/ddp/replica.hpp"
 #include "plugins/accelerate_compat/inner.hpp"
-#include "plugins/accelerate_compat/options.hpp"
 #include "plugins/accelerate_compat/plan.hpp"
 #include "yoke/torch.hpp"
 
 namespace yoke::accelerate_compat {
 namespace {
-
-class DdpContext final : public Context {
- public:
-  explicit DdpContext(const YokeInitArgs& args)
-      : plan_(*args.plan),
-        options_(Options(args.options, args.num_options)),
-        host_(*args.host),
-        groups_(ReplicaGroups::make(plan_, host_)) {}
-
-  std::unique_ptr<Wrapped> wrap_model(const YokeModel& model) override {
-    return std::make_unique<Replica>(model, plan_, options_, groups_, host_);
-  }
-
- private:
-  const YokePlan& plan_;
-  DdpOptions options_;
-  const YokeHost& host_;
-  ReplicaGroups groups_;
-};
 
 class AccelerateCompat : public Backend {
  public:
@@ -53,16 +36,16 @@ class AccelerateCompat : public Backend {
     return description;
   }
 
-  void plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& refusals) const override {
-    complete_plan(args, plan, refusals);
+  void plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report) const override {
+    complete_plan(args, plan, report);
   }
 
   std::unique_ptr<Context> init(const YokeInitArgs& args) const override {
     const Chosen chosen = chosen_for(args);
-    if (chosen.strategy.engine == Strategy::kDdp) return std::make_unique<DdpContext>(args);
+    if (chosen.strategy.engine == Strategy::kDdp) return context_of<Replica, Environment>(args);
     Inner inner(*args.host);
-    std::vector<Finding> findings;  // the plan has told them
-    inner.set(chosen.strategy.options, chosen.config, findings);
+    PlanMessages messages;  // already reported when the plan was made
+    inner.set(chosen.strategy.options, chosen.config, messages);
     return inner.init(*args.plan);
   }
 };

@@ -1,9 +1,19 @@
+// From a config to degrees.
+//
+// Degrees come from three places, in this order: the sizes of parallelism_config, the distributed
+// type (with num_machines for hybrid strategies), and the degrees of the run file. The run file may
+// repeat a degree of the config, but not change it. The ranks that are left then go to the one axis
+// that is still open: shards under FSDP, else replicas.
+//
+// Accelerate refuses some combinations that make sense. They work here, with a note that Accelerate
+// would refuse them.
 #include "plugins/accelerate_compat/strategy.hpp"
 
 #include <algorithm>
 #include <optional>
 
 #include "yoke/nearest.hpp"
+#include "yoke/plan.h"
 
 namespace yoke::accelerate_compat {
 namespace {
@@ -14,13 +24,14 @@ constexpr const char* kProcesses = "num_processes";
 constexpr const char* kMachines = "num_machines";
 constexpr const char* kExchange = "parallelism_config.parallelism_config_cp_comm_strategy";
 
-constexpr int64_t kMostRanks = 1 << 14;  // the product of all axes stays within 64 bits
+constexpr int64_t kMaxRanks = 1 << 14;  // limit of a degree
 constexpr const char* kTypes = "NO, MULTI_CPU, MULTI_GPU, FSDP";
 
+// A size of parallelism_config.
 struct Size {
   int axis;
-  const char* name;  // of its key
-  const char* word;  // in arithmetic
+  const char* name;  // name of its key
+  const char* word;  // name in messages with arithmetic
 };
 constexpr Size kSizes[] = {
     {YOKE_DP_REPLICATE, "parallelism_config.parallelism_config_dp_replicate_size", "dp_replicate"},
@@ -30,21 +41,22 @@ constexpr Size kSizes[] = {
 
 class Chooser {
  public:
-  Chooser(const AccelerateConfig& config, const YokePlan& plan, std::vector<Finding>& findings)
-      : config_(config), plan_(plan), findings_(findings) {}
+  Chooser(const AccelerateConfig& config, const YokePlan& plan, PlanMessages& messages)
+      : config_(config), plan_(plan), messages_(messages) {}
 
   Strategy choose();
 
  private:
+  // What distributed_type requests. kOpen: nothing, so the degrees of the run decide.
   enum Kind { kOpen, kSingle, kReplicas, kFsdp };
 
   Kind read_kind();
   void read_sizes();
   void check_combination(Kind kind);
-  void read_exchange();
-  void settle_degrees(Kind kind);
-  void settle_without_sizes(Kind kind);
-  void take_the_runs_degrees();
+  void read_cp_exchange();
+  void resolve_degrees(Kind kind);
+  void resolve_without_sizes(Kind kind);
+  void apply_run_degrees();
   void fill(int axis);
   void check_world();
 
@@ -52,16 +64,16 @@ class Chooser {
   int64_t product() const;
   int32_t& degree(int axis) { return strategy_.degree[axis]; }
   void refuse(std::string_view name, std::string allowed, std::string hint) {
-    findings_.push_back(
+    messages_.push_back(
         {config_.label(name), config_.shown(name), std::move(allowed), std::move(hint)});
   }
   void note(std::string_view name, std::string hint) {
-    findings_.push_back({config_.label(name), config_.shown(name), "", std::move(hint), true});
+    messages_.push_back({config_.label(name), config_.shown(name), "", std::move(hint), true});
   }
 
   const AccelerateConfig& config_;
   const YokePlan& plan_;
-  std::vector<Finding>& findings_;
+  PlanMessages& messages_;
   Strategy strategy_;
   Fsdp fsdp_;
 };
@@ -71,13 +83,13 @@ Strategy Chooser::choose() {
   read_sizes();
   check_combination(kind);
   if (kind == kFsdp) {
-    fsdp_ = read_fsdp(config_, plan_.param_dtype, findings_);
+    fsdp_ = read_fsdp(config_, plan_.param_dtype, messages_);
     strategy_.options = fsdp_.options;
   } else {
-    refuse_fsdp(config_, findings_);
+    refuse_fsdp(config_, messages_);
   }
-  read_exchange();
-  settle_degrees(kind);
+  read_cp_exchange();
+  resolve_degrees(kind);
   check_world();
   const bool beyond_ddp = degree(YOKE_DP_SHARD) > 1 || degree(YOKE_CP) > 1 || degree(YOKE_TP) > 1 ||
                           degree(YOKE_PP) > 1;
@@ -95,19 +107,19 @@ Chooser::Kind Chooser::read_kind() {
     refuse(kType, kTypes, "use parallel_backend = \"deepspeed_stub\" with a ds_config.json");
   } else {
     const std::vector<std::string> known = {"NO", "MULTI_CPU", "MULTI_GPU", "FSDP"};
-    refuse(kType, kTypes, "nothing else is built here" + did_you_mean(*type, known));
+    refuse(kType, kTypes, "no other type is supported" + did_you_mean(*type, known));
   }
   return kOpen;
 }
 
-// ---- ParallelismConfig
+// ---- ParallelismConfig ----
 
 void Chooser::read_sizes() {
   for (const Size& size : kSizes) {
     const auto value = config_.integer(size.name);
     if (!value) continue;
-    if (*value < 1 || *value > kMostRanks) {
-      refuse(size.name, "1 or more", "1 leaves the axis out");
+    if (*value < 1 || *value > kMaxRanks) {
+      refuse(size.name, "1 to " + std::to_string(kMaxRanks), "1 leaves the axis unused");
       continue;
     }
     degree(size.axis) = static_cast<int32_t>(*value);
@@ -115,12 +127,12 @@ void Chooser::read_sizes() {
   }
 }
 
-// PyTorch's alltoall passes keys and values round, one neighbour at a time.
-void Chooser::read_exchange() {
+// What PyTorch calls alltoall passes keys and values around a ring, one neighbour at a time.
+void Chooser::read_cp_exchange() {
   const auto exchange = config_.string(kExchange);
   if (!exchange) return;
   if (*exchange != "ALLGATHER" && *exchange != "ALLTOALL")
-    return refuse(kExchange, "allgather, alltoall", "Accelerate knows no other");
+    return refuse(kExchange, "allgather, alltoall", "Accelerate has no other strategy");
   const char* value = *exchange == "ALLGATHER" ? "all_gather" : "ring";
   strategy_.options.push_back({"cp_attention", value, kExchange});
 }
@@ -132,57 +144,58 @@ bool Chooser::any_size() const {
 }
 
 int64_t Chooser::product() const {
-  int64_t product = 1;
-  for (const int32_t degree : strategy_.degree) product *= std::max(degree, 1);
-  return product;
+  return yoke_degree_product(strategy_.degree.data());
 }
 
-// Accelerate's rules. What it refuses although it makes sense works here, with a note.
+// Applies Accelerate's rules: refuses what cannot work, notes what only Accelerate refuses.
 void Chooser::check_combination(Kind kind) {
   if (!any_size()) return;
   const auto size_name = [&](int axis) { return std::string(strategy_.from[axis]); };
   if (kind == kSingle) {
-    refuse(kType, "FSDP, MULTI_CPU, MULTI_GPU", "NO is one rank; parallelism_config asks for more");
+    refuse(
+        kType, "FSDP, MULTI_CPU, MULTI_GPU", "NO means one rank; parallelism_config requests more");
   } else if (kind == kReplicas && degree(YOKE_DP_SHARD) > 1) {
     refuse(size_name(YOKE_DP_SHARD), "1", "shards need distributed_type: FSDP and fsdp_version: 2");
   } else if (kind == kFsdp && config_.integer(kVersion).value_or(1) == 1) {
-    refuse(kVersion, "2", "parallelism_config needs version 2, in Accelerate too");
+    refuse(kVersion, "2", "parallelism_config needs version 2, as in Accelerate");
   }
   for (const int axis : {YOKE_TP, YOKE_CP}) {
     if (degree(axis) <= 1 || (kind != kReplicas && degree(YOKE_DP_SHARD) > 1)) continue;
     if (kind == kReplicas) {
-      note(size_name(axis), "Accelerate wants distributed_type FSDP for it; here it works without");
+      note(size_name(axis),
+           "Accelerate requires distributed_type FSDP for it; here it works without");
     } else if (degree(YOKE_DP_REPLICATE) > 1) {
-      note(size_name(axis), "Accelerate refuses it beside replicas without shards; here it works");
+      note(size_name(axis), "Accelerate refuses it with replicas but no shards; here it works");
     }
   }
 }
 
-// ---- Degrees
+// ---- Degrees ----
 
-void Chooser::settle_degrees(Kind kind) {
+void Chooser::resolve_degrees(Kind kind) {
   if (any_size()) {
     for (int32_t& each : strategy_.degree) each = std::max(each, 1);
   } else {
-    settle_without_sizes(kind);
+    resolve_without_sizes(kind);
   }
-  take_the_runs_degrees();
+  apply_run_degrees();
   fill(kind == kFsdp && fsdp_.shards ? YOKE_DP_SHARD : YOKE_DP_REPLICATE);
   for (int32_t& each : strategy_.degree) each = std::max(each, 1);
 }
 
-// What the type alone says; sizes that are all 1 say nothing.
-void Chooser::settle_without_sizes(Kind kind) {
+// Sets the degrees that follow from the type alone; 0 leaves a degree open. Sizes that are all 1
+// mean the same as no sizes.
+void Chooser::resolve_without_sizes(Kind kind) {
   for (int32_t& each : strategy_.degree) each = kind == kSingle ? 1 : 0;
   if (kind == kReplicas || (kind == kFsdp && !fsdp_.shards)) degree(YOKE_DP_SHARD) = 1;
   const int64_t machines = config_.integer(kMachines).value_or(1);
   if (kind != kFsdp || !fsdp_.hybrid || machines < 2) return;
-  degree(YOKE_DP_REPLICATE) = static_cast<int32_t>(std::min(machines, kMostRanks));
+  degree(YOKE_DP_REPLICATE) = static_cast<int32_t>(std::min(machines, kMaxRanks));
   strategy_.from[YOKE_DP_REPLICATE] = kMachines;
 }
 
-// The run may repeat a degree, not change it.
-void Chooser::take_the_runs_degrees() {
+// Takes over the degrees that the run sets, and refuses those that contradict the config.
+void Chooser::apply_run_degrees() {
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     const int32_t run = plan_.degree[axis];
     if (run == 0 || run == degree(axis)) continue;
@@ -191,21 +204,21 @@ void Chooser::take_the_runs_degrees() {
       continue;
     }
     const std::string_view from = strategy_.from[axis].empty() ? kType : strategy_.from[axis];
-    findings_.push_back({kDegreeKeys[axis],
+    messages_.push_back({yoke_degree_key(axis),
                          std::to_string(run),
                          std::to_string(degree(axis)) + " or unset",
                          config_.label(from) + " = " + config_.shown(from) +
-                             " says otherwise; change one of them"});
+                             " requires otherwise; change one of them"});
   }
 }
 
-// What is left of the world goes to this axis.
+// Gives the ranks that are left to an axis, if it is still open.
 void Chooser::fill(int axis) {
   const auto processes = config_.integer(kProcesses);
   std::string_view& from = strategy_.from[axis];
   if (from.empty()) from = processes ? kProcesses : kType;
   if (degree(axis) > 0) return;
-  const int64_t world = std::clamp<int64_t>(processes.value_or(plan_.world_size), 1, kMostRanks);
+  const int64_t world = std::clamp<int64_t>(processes.value_or(plan_.world_size), 1, kMaxRanks);
   degree(axis) = static_cast<int32_t>(std::max<int64_t>(1, world / product()));
 }
 
@@ -217,7 +230,7 @@ void Chooser::check_world() {
     refuse(kProcesses,
            std::to_string(world),
            "the run has " + std::to_string(world) + " rank(s); start " + wanted + " (--nproc " +
-               wanted + "), or change it");
+               wanted + ") or change num_processes");
   } else if (any_size() && product() != world) {
     std::string arithmetic;
     std::string_view last;
@@ -227,7 +240,7 @@ void Chooser::check_world() {
       if (degree(size.axis) > 1 && strategy_.from[size.axis] == size.name) last = size.name;
     }
     const std::string text = std::to_string(product());
-    if (last.empty()) return;  // the run's own degrees: the host says so
+    if (last.empty()) return;  // only degrees of the run are involved: the host reports that
     refuse(last,
            "sizes whose product is the number of ranks",
            arithmetic + " = " + text + ", but the run has " + std::to_string(world) +
@@ -239,8 +252,8 @@ void Chooser::check_world() {
 
 Strategy choose_strategy(const AccelerateConfig& config,
                          const YokePlan& plan,
-                         std::vector<Finding>& findings) {
-  return Chooser(config, plan, findings).choose();
+                         PlanMessages& messages) {
+  return Chooser(config, plan, messages).choose();
 }
 
 }  // namespace yoke::accelerate_compat

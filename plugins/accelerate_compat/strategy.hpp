@@ -1,5 +1,5 @@
-// From an Accelerate config and the degrees of a run to what shall be done: which engine, which
-// degrees, which options of the inner backend. Pure; no LibTorch.
+// The strategy that an Accelerate config and the degrees of a run amount to: which engine, which
+// degrees, which options for the inner backend. No function here communicates. No LibTorch.
 #pragma once
 
 #include <array>
@@ -13,20 +13,21 @@
 namespace yoke::accelerate_compat {
 
 struct Strategy {
-  enum Engine { kDdp, kSharded } engine = kDdp;        // here, or by the inner backend
-  std::array<int32_t, YOKE_NUM_AXES> degree{};         // 0 = not decided, after a fault
-  std::array<std::string_view, YOKE_NUM_AXES> from{};  // Key::name() of what says so; "" = nobody
-  std::vector<InnerOption> options;
+  enum Engine {
+    kDdp,      // this plugin's own DDP
+    kSharded,  // the inner backend
+  } engine = kDdp;
+  std::array<int32_t, YOKE_NUM_AXES> degree{};
+  // Key::name() of the key that sets each degree; "" = none does.
+  std::array<std::string_view, YOKE_NUM_AXES> from{};
+  std::vector<InnerOption> options;  // for the inner backend
 };
 
-// The keys of a run file for the axes of the mesh.
-inline constexpr const char* kDegreeKeys[YOKE_NUM_AXES] = {
-    "pp_degree", "dp_degree", "dp_shards", "cp_degree", "tp_degree"};
-
-// plan: the run's own degrees and world size. Adds every fault, and what the user should know, to
-// findings.
+// Chooses the strategy. plan: gives the degrees that the run sets (0 = unset), its world size and
+// its dtype. Refusals and notes are added to `messages`; after a refusal the strategy is a best
+// guess, so that more problems can be found.
 Strategy choose_strategy(const AccelerateConfig& config,
                          const YokePlan& plan,
-                         std::vector<Finding>& findings);
+                         PlanMessages& messages);
 
 }  // namespace yoke::accelerate_compat

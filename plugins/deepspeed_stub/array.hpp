@@ -8,10 +8,13 @@
 
 namespace yoke::deepspeed_stub {
 
-// Memory of a device, which outlives it. Throws std::bad_alloc or Error(RESOURCE_EXHAUSTED).
+// `count` elements of one dtype in memory of a device. The device must outlive the array. An array
+// can be moved but not copied. Allocating throws std::bad_alloc on the CPU and
+// Error(RESOURCE_EXHAUSTED) on a CUDA device.
 class Array {
  public:
-  Array() = default;
+  Array() = default;  // empty: no memory, no elements
+  // Zero-filled memory.
   Array(const Device& device, int64_t count, int32_t dtype)
       : Array(to_be_written(device, count, dtype)) {
     device.zero(span_);
@@ -23,6 +26,8 @@ class Array {
     span_ = std::exchange(other.span_, {});
     return *this;
   }
+
+  // Returns uninitialised memory, for a caller that writes every element before it reads one.
   static Array to_be_written(const Device& device, int64_t count, int32_t dtype) {
     Array array;
     array.span_ = {nullptr, count, dtype};
@@ -30,8 +35,10 @@ class Array {
     array.span_.data = array.memory_.get();
     return array;
   }
+
   bool empty() const { return span_.data == nullptr; }
   const Span& span() const { return span_; }
+  // Returns elements [begin, begin + n).
   Span sub(int64_t begin, int64_t n) const { return span_.sub(begin, n); }
   int64_t bytes() const { return span_.bytes(); }
 

@@ -3,7 +3,7 @@
 namespace yoke::deepspeed_stub {
 namespace {
 
-// The device is where the values lie.
+// Completes a piece and passes it to the visitor. `values` lie in memory of `device`.
 void show(const YokeCheckpointArgs& args,
           YokePiece piece,
           const Span& values,
@@ -44,12 +44,15 @@ void visit_state(const YokeCheckpointArgs& args,
   for (const Piece& piece : weights.frozen().owned.pieces)
     show_piece(piece, "param", weights.frozen().master, replicas.frozen);
 
+  // The step count lies in memory of the host on every device.
   YokePiece step{};
   step.name = view("optimizer");
   step.kind = view("step");
   step.count = step.run = 1;
   step.replica = replicas.step;
-  show(args, step, {&optimizer.last_step(), 1, YOKE_I64}, {YOKE_DEVICE_CPU, 0});
+  int64_t last_step = optimizer.last_step();
+  show(args, step, {&last_step, 1, YOKE_I64}, {YOKE_DEVICE_CPU, 0});
+  if (args.op == YOKE_CHECKPOINT_LOAD) optimizer.restore(last_step);
 }
 
 }  // namespace yoke::deepspeed_stub

@@ -1,12 +1,14 @@
+// Chooses the kernel for a pair of dtypes. The kernels are typed and the spans are not, so this
+// file is where a mismatch of dtypes or lengths becomes an error instead of a wrong result.
 #include "plugins/deepspeed_stub/device.hpp"
 
-#include <string>
-
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::deepspeed_stub {
 namespace {
 
+// Returns one number for two dtypes, for use in a switch.
 constexpr int64_t pair(int32_t from, int32_t to) {
   return int64_t{from} << 32 | to;
 }
@@ -17,22 +19,32 @@ const Platform& platform_of(const YokeDevice& device) {
   throw Error(YOKE_UNIMPLEMENTED,
               device.type == YOKE_DEVICE_CUDA
                   ? "this deepspeed_stub was built without CUDA; set device = \"cpu\", or build it "
-                    "where there is an nvcc"
-                  : "deepspeed_stub works on the CPU and on CUDA devices, not on devices of type " +
-                        std::to_string(device.type));
+                    "on a machine that has nvcc"
+                  : concat("deepspeed_stub runs on the CPU and on CUDA devices, not on devices of "
+                           "type ",
+                           device.type));
 }
 
 [[noreturn]] void unknown(const char* what, const ConstSpan& from, const Span& to) {
   throw Error(YOKE_INTERNAL,
-              std::string(what) + " has no kernel for " + dtype_name(from.dtype) + " and " +
-                  dtype_name(to.dtype));
+              concat("there is no kernel for the ",
+                     what,
+                     " of ",
+                     dtype_name(from.dtype),
+                     " and ",
+                     dtype_name(to.dtype)));
 }
 
 Rows one_row(const char* what, const ConstSpan& a, const Span& b) {
   if (a.count == b.count) return deepspeed_stub::one_row(a.count);
   throw Error(YOKE_INTERNAL,
-              std::string(what) + " of " + std::to_string(a.count) + " elements with " +
-                  std::to_string(b.count));
+              concat("the ",
+                     what,
+                     " of two arrays needs equal lengths, but they have ",
+                     a.count,
+                     " and ",
+                     b.count,
+                     " elements"));
 }
 
 }  // namespace
@@ -70,6 +82,7 @@ void Device::copy_rows(const ConstSpan& from, const Span& to, const Rows& rows) 
     kernel(queue_, rows, static_cast<const From*>(from.data), static_cast<To*>(to.data));
   };
   if (rows.total == 0) return;
+  // Elements of equal dtypes are copied by their size.
   if (from.dtype == to.dtype) {
     const int64_t item = item_size(from.dtype);
     return item == 2 ? run(k.copy_2) : item == 4 ? run(k.copy_4) : run(k.copy_8);

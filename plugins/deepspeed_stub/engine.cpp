@@ -1,12 +1,24 @@
+// One step under ZeRO.
+//
+//   for each micro-batch: forward of all blocks, backward in reverse order
+//                         (the backward reports gradients, which are reduced in buckets)
+//   reduce_totals:        one all-reduce of loss, number of targets and squared gradient norm
+//   update:               AdamW on this rank's slice; the new values go to the other ranks
+//   read_totals:          the host reads loss and norm
+//
+// The engine is the same at every stage: what differs lies behind Weights and Gradients. Blocks run
+// through the callbacks of the neutral model, so the engine knows the order of all uses beforehand
+// and traces nothing, unlike DeepSpeed.
 #include "plugins/deepspeed_stub/engine.hpp"
 
-#include <string>
 #include <utility>
 
 #include "plugins/deepspeed_stub/checkpoint.hpp"
 #include "plugins/deepspeed_stub/flat_weights.hpp"
 #include "plugins/deepspeed_stub/kernels/elements.hpp"
+#include "plugins/deepspeed_stub/plan.hpp"
 #include "plugins/deepspeed_stub/sliced_weights.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::deepspeed_stub {
 namespace {
@@ -21,6 +33,7 @@ std::unique_ptr<Gradients> make_gradients(const Setup& setup) {
   return std::make_unique<FlatGradients>(setup);
 }
 
+// The model's callback on_grad_ready. An error returns through the model to block_backward.
 int32_t receive_gradient(void* ctx, int64_t param, const YokeTensor* gradient, YokeError* err) {
   return guard(err, [&] {
     static_cast<Gradients*>(ctx)->add(
@@ -30,32 +43,31 @@ int32_t receive_gradient(void* ctx, int64_t param, const YokeTensor* gradient, Y
 
 }  // namespace
 
-Engine::Engine(const YokeModel& model,
-               const YokePlan& plan,
-               const Settings& settings,
-               const Comms& comms,
-               const Device& device,
-               const YokeHost& host)
+Environment::Environment(const YokeInitArgs& args)
+    : plan(*args.plan),
+      host(*args.host),
+      settings(settings_of(args)),
+      device(host),
+      comms(host, YOKE_AXIS_BIT(data_axis(settings.stage))) {}
+
+Engine::Engine(const YokeModel& model, const Environment& environment)
     : model_(model),
-      plan_(plan),
-      config_(*plan.optimizer),
-      settings_(settings),
-      comms_(comms),
-      host_(host),
+      environment_(environment),
+      config_(*environment.plan.optimizer),
       spec_(*model.summary),
-      setup_{model_,
-             spec_,
-             settings_,
-             comms_,
-             device,
-             plan.param_dtype,
-             plan.param_dtype == YOKE_F64 ? YOKE_F64 : YOKE_F32,
-             plan.reduce_dtype},
+      setup_{.model = model_,
+             .spec = spec_,
+             .settings = environment.settings,
+             .comms = environment.comms,
+             .device = environment.device,
+             .param_dtype = environment.plan.param_dtype,
+             .master_dtype = environment.plan.param_dtype == YOKE_F64 ? YOKE_F64 : YOKE_F32,
+             .gradient_dtype = environment.plan.reduce_dtype},
       weights_(make_weights(setup_)),
       gradients_(make_gradients(setup_)),
       optimizer_(config_, setup_, weights_->trainable()),
       blocks_(spec_.blocks.size()),
-      totals_(device, sizeof(StepTotals) / sizeof(double), YOKE_F64) {}
+      totals_(environment.device, sizeof(StepTotals) / sizeof(double), YOKE_F64) {}
 
 YokeWrapResult Engine::wrap_result() const {
   YokeWrapResult result{};
@@ -71,19 +83,21 @@ YokeStepResult Engine::step(const YokeStepArgs& args) {
   const bool training = (args.flags & YOKE_STEP_FORWARD_ONLY) == 0;
   if (batch.num_micros == 0)
     throw Error(YOKE_INVALID_ARGUMENT, "step: the batch has no micro-batch");
-  loss_ = weight_ = 0;
+  loss_ = targets_ = 0;
   if (training) gradients_->begin_step(static_cast<int64_t>(batch.num_micros));
+  // A loss is the sum over its targets. Dividing by the targets of the whole batch makes each
+  // gradient a share of the mean, so that the reduction over ranks and micro-batches is a sum.
   for (uint64_t m = 0; m < batch.num_micros; ++m)
     run_micro_batch(*batch.micros[m], 1 / batch.token_weight, training);
   reduce_totals(batch.token_weight, training);
   if (training) update(args.step, args.lr);
   const StepTotals totals = read_totals(batch.token_weight);
-  if (training && totals.update != 0) optimizer_.end_step();
+  if (training && totals.update != 0) optimizer_.commit();
 
   YokeStepResult result{};
   result.header = YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT);
   result.loss_sum = totals.loss;
-  result.loss_weight = totals.weight;
+  result.loss_weight = totals.targets;
   result.grad_norm = training ? gradient_norm(totals.squared_norm) : kUnknown;
   return result;
 }
@@ -117,8 +131,9 @@ void Engine::forward(const YokeMicroBatch& micro, bool training) {
     blocks_[b].saved = out.saved;
     if (b + 1 == blocks_.size()) {
       loss_ += out.loss_sum;
-      weight_ += out.loss_weight;
+      targets_ += out.loss_weight;
     }
+    // In training the backward still needs the carries.
     if (!training && b > 0) blocks_[b - 1].carry.reset();
     weights_->release(static_cast<int64_t>(b));
   }
@@ -134,7 +149,7 @@ void Engine::backward(double loss_grad) {
     YokeBackwardArgs args{};
     args.header = YOKE_HEADER(YokeBackwardArgs, YOKE_ID_BACKWARD_ARGS);
     args.block = b;
-    args.saved = std::exchange(blocks_[b].saved, nullptr);  // consumed, also on failure
+    args.saved = std::exchange(blocks_[b].saved, nullptr);  // block_backward consumes it
     args.grad_out = grad_out ? &grad_out->tensor : nullptr;
     args.loss_grad = loss_grad;
     args.on_grad_ready = receive_gradient;
@@ -157,17 +172,20 @@ void Engine::drop_blocks() {
 }
 
 void Engine::check_cancel() const {
-  if (host_.check_cancel(host_.ctx) != 0) throw Error(YOKE_CANCELLED, "the step was cancelled");
+  const YokeHost& host = environment_.host;
+  if (host.check_cancel(host.ctx) != 0) throw Error(YOKE_CANCELLED, "the step was cancelled");
 }
 
-// One all-reduce per step for everything that every rank must know. What follows from it is decided
-// where it lies, so that the update of a CUDA device is issued without waiting for any of it.
-void Engine::reduce_totals(double token_weight, bool training) {
+// One all-reduce per step carries everything that all ranks must know. The clip factor, and whether
+// there is an update at all, are computed from its result in memory of the device, where AdamW
+// reads them. So the update is issued to a CUDA device before the host knows the norm.
+void Engine::reduce_totals(double claimed_targets, bool training) {
   const Device& device = setup_.device;
-  device.kernels().set_totals(device.queue(), {loss_, weight_, 0, 1, 0}, totals());
+  device.kernels().set_totals(device.queue(), {loss_, targets_, 0, 1, 0}, totals());
   if (training) device.squared_norm(gradients_->norm_part(), &totals()->squared_norm);
-  comms_.scalars.all_reduce(totals_.sub(0, 3)).wait();
-  if (training) device.kernels().judge(device.queue(), token_weight, config_.clip, totals());
+  environment_.comms.scalars.all_reduce(totals_.sub(0, 3)).wait();
+  if (training)
+    device.kernels().decide_update(device.queue(), claimed_targets, config_.clip, totals());
 }
 
 void Engine::update(int64_t step, double lr) {
@@ -177,20 +195,23 @@ void Engine::update(int64_t step, double lr) {
   });
 }
 
-// The one place where a step waits for a CUDA device; the last block of the model, whose loss is a
-// number of the host, waits too.
-StepTotals Engine::read_totals(double token_weight) const {
+// This is where a step waits for a CUDA device. The only other wait is inside the model, whose last
+// block returns its loss to the host as a number.
+StepTotals Engine::read_totals(double claimed_targets) const {
   StepTotals totals;
   setup_.device.download(totals_.span(), &totals);
-  if (weights_agree(totals.weight, token_weight)) return totals;
-  throw Error(YOKE_INVALID_ARGUMENT,
-              "the batch claims " + std::to_string(token_weight) + " targets, its losses have " +
-                  std::to_string(totals.weight));
+  if (target_counts_agree(totals.targets, claimed_targets)) return totals;
+  throw Error(
+      YOKE_INVALID_ARGUMENT,
+      concat(
+          "the batch claims ", claimed_targets, " targets, but its losses cover ", totals.targets));
 }
 
+// Sliced state exists once, so every rank's copy is number 0. State that every rank holds is
+// written by rank 0 and shown by the others as replicas, which the host compares.
 void Engine::checkpoint(const YokeCheckpointArgs& args) {
-  const bool trainable_sliced = settings_.stage > 0, frozen_sliced = settings_.stage == 3;
-  const int64_t rank = comms_.gather.rank();
+  const int64_t stage = environment_.settings.stage, rank = environment_.comms.gather.rank();
+  const bool trainable_sliced = stage > 0, frozen_sliced = stage == 3;
   visit_state(args,
               *model_.summary,
               *weights_,

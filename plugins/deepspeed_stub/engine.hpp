@@ -1,4 +1,4 @@
-// A model under ZeRO: puts weights, gradients and optimizer together and runs the steps.
+// A model under ZeRO. The engine joins weights, gradients and optimizer, and runs the steps.
 #pragma once
 
 #include <memory>
@@ -10,50 +10,65 @@
 
 namespace yoke::deepspeed_stub {
 
+// What all models of one context share. It is made once, in `init`.
+struct Environment {
+  // Reads the ds_config again, opens the device and makes the communicators. Collective over the
+  // world. Throws Error(UNIMPLEMENTED) if the plugin has no kernels for the device.
+  explicit Environment(const YokeInitArgs& args);
+
+  const YokePlan& plan;  // complete
+  const YokeHost& host;
+  const Settings settings;
+  const Device device;
+  const Comms comms;
+};
+
+// One wrapped model on one rank. It may be used by one thread at a time.
 class Engine final : public Wrapped {
  public:
-  // Collective. plan is complete; all but the settings outlives the engine.
-  Engine(const YokeModel& model,
-         const YokePlan& plan,
-         const Settings& settings,
-         const Comms& comms,
-         const Device& device,
-         const YokeHost& host);
+  // Allocates this rank's part of parameters, gradients and moments, and fills the parameters with
+  // their initial values. model and environment must outlive the engine. Collective.
+  Engine(const YokeModel& model, const Environment& environment);
 
   YokeWrapResult wrap_result() const override;
+
+  // Collective. Throws Error(CANCELLED) if the host cancelled the run, Error(INVALID_ARGUMENT) if
+  // the losses do not cover as many targets as the batch claims, and what the model throws. In all
+  // these cases parameters and moments are unchanged and the next step works.
   YokeStepResult step(const YokeStepArgs& args) override;
+
+  // Shows this rank's state to args.visit. After a load the new values are distributed, which is
+  // collective.
   void checkpoint(const YokeCheckpointArgs& args) override;
 
  private:
-  // What a block left behind in the micro-batch under way.
+  // What a block keeps between its forward and its backward.
   struct BlockState {
-    void* saved = nullptr;
-    ManagedTensor carry;
+    void* saved = nullptr;  // handle of the model; consumed by block_backward or drop_saved
+    ManagedTensor carry;    // output of the block
   };
   void run_micro_batch(const YokeMicroBatch& micro, double loss_grad, bool training);
   void forward(const YokeMicroBatch& micro, bool training);
   void backward(double loss_grad);
   void drop_blocks();
   void check_cancel() const;
-  void reduce_totals(double token_weight, bool training);
+  void reduce_totals(double claimed_targets, bool training);
   void update(int64_t step, double lr);
-  StepTotals read_totals(double token_weight) const;
+  StepTotals read_totals(double claimed_targets) const;
   StepTotals* totals() const { return static_cast<StepTotals*>(totals_.span().data); }
 
   const YokeModel& model_;
-  const YokePlan plan_;
-  const YokeOptimizer config_;
-  const Settings settings_;
-  const Comms& comms_;
-  const YokeHost& host_;
+  const Environment& environment_;
+  const YokeOptimizer& config_;
   const ModelSpec spec_;
   const Setup setup_;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<Gradients> gradients_;
   Optimizer optimizer_;
   std::vector<BlockState> blocks_;
-  double loss_ = 0, weight_ = 0;  // that this rank has summed in the step under way
-  const Array totals_;            // one StepTotals, of the step under way
+  double loss_ = 0;     // sum over this rank's targets in the current step
+  double targets_ = 0;  // number of this rank's targets in the current step
+  const Array totals_;  // one StepTotals of the current step, in memory of the device
 };
 
 }  // namespace yoke::deepspeed_stub

@@ -1,3 +1,10 @@
+// Parameters at ZeRO stages 0 to 2.
+//
+// In fp32 and fp64 the flat buffer of the model doubles as master weights: the update writes the
+// slice of the buffer itself. In bf16 the masters are an fp32 array beside it, and the update
+// writes the rounded values into the buffer in the same pass. At stages 1 and 2 the updated slices
+// are then gathered in buckets, so that the update of one bucket overlaps the gather of the one
+// before.
 #include "plugins/deepspeed_stub/flat_weights.hpp"
 
 #include <algorithm>
@@ -8,11 +15,11 @@ namespace {
 
 constexpr size_t kInFlight = 2;  // buckets that are gathered while the next one is updated
 
-// Part of every rank's slice, on its way into the flat buffer.
+// A gather in flight: elements [begin, begin + count) of every rank's slice.
 struct Landing {
-  Array memory;  // of all ranks, one after the other; unused if the slices are gathered whole
+  Array memory;  // the parts of rank 0, of rank 1, ...; unused if whole slices are gathered
   Work work;
-  int64_t begin, count;  // elements of a slice
+  int64_t begin, count;
 };
 
 }  // namespace
@@ -47,6 +54,7 @@ FlatWeights::FlatWeights(const Setup& setup)
   }
 }
 
+// Sets up a store whose elements, in param_dtype, are `computed`, a part of the flat buffer.
 void FlatWeights::adopt(Store& store, Owned owned, const Span& computed, Array& master) {
   store.owned = std::move(owned);
   if (setup_.master_dtype == setup_.param_dtype) {
@@ -67,13 +75,16 @@ void FlatWeights::publish(const Update& update) {
   const int ranks = setup_.comms.gather.size();
   if (setup_.settings.stage == 0 || ranks == 1) return update(0, trainable_.owned.size);
   if (setup_.settings.allgather_partitions) return gather_in_buckets(update);
+  // allgather_partitions = false: each rank broadcasts its slice, as in DeepSpeed.
   update(0, layout_.slice());
   for (int r = 0; r < ranks; ++r) {
     setup_.comms.gather.broadcast(whole_.sub(r * layout_.slice(), layout_.slice()), r).wait();
   }
 }
 
-// The next part of the slice is updated while the one before is on its way.
+// Updates the next part of the slice while the parts before it are gathered. The parts of all ranks
+// land side by side and are copied to their places, one row per rank. If one part is the whole
+// slice, the gather writes to the flat buffer directly.
 void FlatWeights::gather_in_buckets(const Update& update) {
   const Comm& comm = setup_.comms.gather;
   const int64_t slice = layout_.slice(), own = comm.rank() * slice;

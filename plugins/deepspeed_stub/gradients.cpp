@@ -1,33 +1,46 @@
+// Collecting and reducing gradients.
+//
+// A backward visits the blocks in reverse order, so it completes the buckets in an order that is
+// known beforehand; layout.cpp sorts them accordingly. Buckets are reduced strictly in this order,
+// even if a model reports gradients such that a later bucket is complete first, because all ranks
+// must issue the same collectives in the same order.
+//
+// When to reduce depends on the stage. Stages 0 and 1 keep all gradients of the step, so they
+// accumulate locally and reduce once, in the last micro-batch. Stages 2 and 3 have no memory for
+// that: they reduce after every micro-batch and accumulate the reduced slices. The price is one
+// reduction per micro-batch, as in DeepSpeed.
 #include "plugins/deepspeed_stub/gradients.hpp"
 
 #include <algorithm>
-#include <string>
+
+#include "yoke/text.hpp"
 
 namespace yoke::deepspeed_stub {
 namespace {
 
-constexpr size_t kInFlight = 2;  // buckets on their way while the backward fills the next one
+constexpr size_t kInFlight = 2;  // reductions in flight while the backward fills the next bucket
 
 }  // namespace
 
 Gradients::Gradients(const Setup& setup, std::vector<Bucket> buckets, bool every_micro)
     : setup_(setup),
       buckets_(std::move(buckets)),
-      passing_(buckets_.size()),
-      arriving_(buckets_.size()),
+      buffers_(buckets_.size()),
       every_micro_(every_micro),
+      received_(buckets_.size()),
       bucket_of_(setup.spec.params.size(), buckets_.size()),
       fresh_(setup.spec.params.size()),
-      awaited_(buckets_.size()) {
+      missing_(buckets_.size()) {
   for (size_t b = 0; b < buckets_.size(); ++b) {
     for (const int64_t p : buckets_[b].params) bucket_of_[p] = b;
   }
 }
 
 void Gradients::begin_step(int64_t micros) {
-  reductions_.clear();  // of a failed step
-  for (Array& array : passing_) array = Array();
-  for (Array& array : arriving_) array = Array();
+  // If the last step failed, its reductions may still write to the arrays. Destroying them waits.
+  reductions_.clear();
+  for (Array& array : buffers_) array = Array();
+  for (Array& array : received_) array = Array();
   micros_left_ = micros;
   first_micro_ = true;
 }
@@ -35,12 +48,13 @@ void Gradients::begin_step(int64_t micros) {
 void Gradients::begin_micro() {
   --micros_left_;
   reducing_ = every_micro_ || micros_left_ == 0;
+  // Fresh parameters overwrite what their bucket holds, so that no bucket must be zeroed.
   if (every_micro_ || first_micro_) fresh_.assign(fresh_.size(), true);
   next_ = 0;
   for (size_t b = 0; b < buckets_.size(); ++b) {
-    awaited_[b] = 0;
+    missing_[b] = 0;
     for (const int64_t p : buckets_[b].params)
-      awaited_[b] += static_cast<int64_t>(setup_.spec.params[p].blocks.size());
+      missing_[b] += static_cast<int64_t>(setup_.spec.params[p].blocks.size());
   }
 }
 
@@ -49,18 +63,22 @@ void Gradients::add(int64_t param, const Span& gradient) {
   if (param < 0 || param >= known || bucket_of_[param] == buckets_.size() ||
       gradient.count != setup_.spec.params[param].numel || gradient.dtype != setup_.param_dtype) {
     throw Error(YOKE_INTERNAL,
-                "a gradient of " + std::to_string(gradient.count) + " x " +
-                    dtype_name(gradient.dtype) + " for parameter " + std::to_string(param) +
-                    ", which is no trainable parameter of that size and dtype");
+                concat("the model reported a gradient of ",
+                       gradient.count,
+                       " x ",
+                       dtype_name(gradient.dtype),
+                       " for parameter ",
+                       param,
+                       ", which is not a trainable parameter of that size and dtype"));
   }
   const size_t bucket = bucket_of_[param];
   put(bucket, param, gradient, fresh_[param]);
   fresh_[param] = false;
-  if (--awaited_[bucket] == 0 && reducing_) start_complete_buckets();
+  if (--missing_[bucket] == 0 && reducing_) start_complete_buckets();
 }
 
 void Gradients::start_complete_buckets() {
-  for (; next_ < buckets_.size() && awaited_[next_] == 0; ++next_) {
+  for (; next_ < buckets_.size() && missing_[next_] == 0; ++next_) {
     if (reductions_.size() == kInFlight) finish_oldest();
     reductions_.push_back({next_, start(next_)});
     if (!setup_.settings.overlap_comm) finish_oldest();
@@ -72,15 +90,16 @@ void Gradients::finish_oldest() {
   reductions_.pop_front();
   oldest.work.wait();
   finish(oldest.bucket);
+  buffers_[oldest.bucket] = Array();
+  received_[oldest.bucket] = Array();
 }
 
 void Gradients::end_micro() {
   if (reducing_ && next_ < buckets_.size()) {
-    throw Error(
-        YOKE_INTERNAL,
-        "the backward ended without all gradients of parameter '" +
-            std::string(view(setup_.model.summary->params[buckets_[next_].params.front()]->name)) +
-            "' and those reduced with it");
+    throw Error(YOKE_INTERNAL,
+                concat("the backward ended, but gradients are missing for parameter '",
+                       view(setup_.model.summary->params[buckets_[next_].params.front()]->name),
+                       "' or one of those that are reduced with it"));
   }
   while (!reductions_.empty()) finish_oldest();
   first_micro_ = false;
@@ -98,6 +117,20 @@ void Gradients::store(const Span& values, const Span& place, bool first) const {
   store(values, place, one_row(values.count), first);
 }
 
+void Gradients::accumulate(const Span& reduced, const Span& place) const {
+  store(reduced, place, first_micro_);
+}
+
+Span Gradients::receive_at(size_t bucket, const Span& place) {
+  if (first_micro_) return place;
+  received_[bucket] = Array::to_be_written(setup_.device, place.count, place.dtype);
+  return received_[bucket].span();
+}
+
+void Gradients::accumulate_received(size_t bucket, const Span& place) {
+  if (!first_micro_) store(received_[bucket].span(), place, false);
+}
+
 Work Gradients::reduce_scatter(const Span& own, const ConstSpan& all) const {
   const Comm& comm = setup_.comms.reduce;
   if (comm.size() > 1) return comm.reduce_scatter(own, all);
@@ -105,7 +138,7 @@ Work Gradients::reduce_scatter(const Span& own, const ConstSpan& all) const {
   return {};
 }
 
-// ---- FlatGradients
+// ---- FlatGradients ----
 
 FlatGradients::FlatGradients(const Setup& setup)
     : FlatGradients(setup, FlatLayout(setup.spec, true, setup.comms.reduce.size())) {}
@@ -125,22 +158,27 @@ FlatGradients::FlatGradients(const Setup& setup, const FlatLayout& layout)
   }
 }
 
-// Stages 0 and 1 sum the same slices as stage 2, so that all three agree to the last bit.
+// Stage 0 has all gradients on every rank, but takes the norm of one slice per rank, as stages 1
+// and 2 must: sums in the same order make all three agree to the last bit.
 Span FlatGradients::norm_part() const {
   if (setup_.settings.stage != 0) return own_;
   return memory_.sub(setup_.comms.reduce.rank() * layout_.slice(), layout_.slice());
 }
 
-bool FlatGradients::is_whole(const Bucket& bucket) const {
-  return bucket.begin == 0 && bucket.end == layout_.size();
+// A slice of the flat buffer is a contiguous range, which a reduce-scatter of one bucket cannot
+// deliver unless the bucket is the whole buffer. Smaller buckets are summed by all-reduce, and each
+// rank keeps the overlap with its slice.
+bool FlatGradients::is_scattered(const Bucket& bucket) const {
+  const bool is_whole = bucket.begin == 0 && bucket.end == layout_.size();
+  return setup_.settings.stage > 0 && setup_.settings.reduce_scatter && is_whole;
 }
 
 Span FlatGradients::bucket_memory(size_t bucket) {
   const Bucket& b = buckets_[bucket];
   if (setup_.settings.stage != 2) return memory_.sub(b.begin, b.end - b.begin);
-  if (passing_[bucket].empty())
-    passing_[bucket] = Array(setup_.device, b.end - b.begin, setup_.gradient_dtype);
-  return passing_[bucket].span();
+  if (buffers_[bucket].empty())
+    buffers_[bucket] = Array(setup_.device, b.end - b.begin, setup_.gradient_dtype);
+  return buffers_[bucket].span();
 }
 
 void FlatGradients::put(size_t bucket, int64_t param, const Span& gradient, bool first) {
@@ -151,34 +189,22 @@ void FlatGradients::put(size_t bucket, int64_t param, const Span& gradient, bool
 
 Work FlatGradients::start(size_t bucket) {
   const Span memory = bucket_memory(bucket);
-  const bool scatter =
-      setup_.settings.stage > 0 && setup_.settings.reduce_scatter && is_whole(buckets_[bucket]);
-  if (!scatter) return setup_.comms.reduce.all_reduce(memory);
-  if (setup_.settings.stage == 2 && !first_micro_) {
-    arriving_[bucket] = Array::to_be_written(setup_.device, layout_.slice(), setup_.gradient_dtype);
-    return reduce_scatter(arriving_[bucket].span(), memory);
-  }
-  return reduce_scatter(own_, memory);
+  if (!is_scattered(buckets_[bucket])) return setup_.comms.reduce.all_reduce(memory);
+  return reduce_scatter(setup_.settings.stage == 2 ? receive_at(bucket, own_) : own_, memory);
 }
 
 void FlatGradients::finish(size_t bucket) {
   if (setup_.settings.stage != 2) return;
   const Bucket& b = buckets_[bucket];
-  const bool scatter = setup_.settings.reduce_scatter && is_whole(b);
-  if (scatter) {
-    if (!first_micro_) store(arriving_[bucket].span(), own_, false);
-  } else if (const int64_t begin = std::max(b.begin, range_.begin),
-             end = std::min(b.end, range_.end);
-             begin < end) {
-    const Span mine = passing_[bucket].sub(begin - b.begin, end - begin);
-    const Span place = own_.sub(begin - range_.begin, end - begin);
-    store(mine, place, first_micro_);
-  }
-  passing_[bucket] = Array();
-  arriving_[bucket] = Array();
+  if (is_scattered(b)) return accumulate_received(bucket, own_);
+  // After an all-reduce, this rank keeps the part of the bucket that overlaps its slice.
+  const int64_t begin = std::max(b.begin, range_.begin), end = std::min(b.end, range_.end);
+  if (begin >= end) return;
+  accumulate(buffers_[bucket].sub(begin - b.begin, end - begin),
+             own_.sub(begin - range_.begin, end - begin));
 }
 
-// ---- SlicedGradients
+// ---- SlicedGradients ----
 
 SlicedGradients::SlicedGradients(const Setup& setup)
     : SlicedGradients(setup, SliceLayout(setup.spec, true, setup.comms.reduce.size())) {}
@@ -190,31 +216,30 @@ SlicedGradients::SlicedGradients(const Setup& setup, const SliceLayout& layout)
 
 void SlicedGradients::put(size_t bucket, int64_t param, const Span& gradient, bool first) {
   const Bucket& b = buckets_[bucket];
-  const int64_t all = b.end - b.begin;  // of one rank
-  if (passing_[bucket].empty())
-    passing_[bucket] =
+  const int64_t all = b.end - b.begin;  // elements of one rank's slices in this bucket
+  if (buffers_[bucket].empty())
+    buffers_[bucket] =
         Array(setup_.device, setup_.comms.reduce.size() * all, setup_.gradient_dtype);
+  // The buffer of a bucket holds the slices for rank 0, then those for rank 1, and so on, as
+  // reduce-scatter wants them. A gradient is therefore cut into rows, one per rank.
   const int64_t slice = layout_.slice(param);
   store(gradient.sub(0, slice),
-        passing_[bucket].sub(layout_.offset(param) - b.begin, slice),
+        buffers_[bucket].sub(layout_.offset(param) - b.begin, slice),
         {gradient.count, slice, slice, all},
         first);
 }
 
-Work SlicedGradients::start(size_t bucket) {
+Span SlicedGradients::bucket_slices(size_t bucket) const {
   const Bucket& b = buckets_[bucket];
-  if (first_micro_) {
-    return reduce_scatter(memory_.sub(b.begin, b.end - b.begin), passing_[bucket].span());
-  }
-  arriving_[bucket] = Array::to_be_written(setup_.device, b.end - b.begin, setup_.gradient_dtype);
-  return reduce_scatter(arriving_[bucket].span(), passing_[bucket].span());
+  return memory_.sub(b.begin, b.end - b.begin);
+}
+
+Work SlicedGradients::start(size_t bucket) {
+  return reduce_scatter(receive_at(bucket, bucket_slices(bucket)), buffers_[bucket].span());
 }
 
 void SlicedGradients::finish(size_t bucket) {
-  const Bucket& b = buckets_[bucket];
-  if (!first_micro_) store(arriving_[bucket].span(), memory_.sub(b.begin, b.end - b.begin), false);
-  passing_[bucket] = Array();
-  arriving_[bucket] = Array();
+  accumulate_received(bucket, bucket_slices(bucket));
 }
 
 }  // namespace yoke::deepspeed_stub

@@ -1,6 +1,8 @@
-// Gradients on their way from the model to the rank that updates with them. Buckets are reduced as
-// soon as a backward has completed them, always in the same order on every rank. Two ways to lay
-// them out: FlatGradients (ZeRO stages 0 to 2), SlicedGradients (stage 3).
+// Gradients between the model, which produces them whole, and the rank that updates with them.
+//
+// They are collected in buckets. A bucket is reduced as soon as the backward has completed it, and
+// all ranks reduce the buckets in the same order. There are two layouts: FlatGradients (ZeRO stages
+// 0 to 2) and SlicedGradients (stage 3).
 #pragma once
 
 #include <cstdint>
@@ -12,44 +14,62 @@
 
 namespace yoke::deepspeed_stub {
 
+// Call begin_step once per step; then, for each micro-batch, begin_micro, add for every gradient,
+// and end_micro. One thread at a time. An error leaves reductions in flight, which begin_step and
+// the destructor wait for.
 class Gradients {
  public:
   virtual ~Gradients() = default;
 
-  // Of what this rank updates; complete after the end_micro of the last micro-batch.
+  // Returns the gradients of the elements that this rank updates. They are complete after the
+  // end_micro of the last micro-batch.
   virtual Span own() const = 0;
-  // What this rank adds to the global norm: over all ranks, every gradient once.
+  // Returns this rank's share of the gradient norm. The shares of all ranks contain every gradient
+  // exactly once.
   virtual Span norm_part() const { return own(); }
-  int64_t bytes() const { return memory_.bytes(); }  // held between steps
+  int64_t bytes() const { return memory_.bytes(); }  // bytes that are held between steps
 
-  void begin_step(int64_t micros);
+  void begin_step(int64_t micros);  // micros: number of micro-batches
   void begin_micro();
-  // The gradient of a whole parameter, from one of its blocks. Collective.
+  // Adds the gradient of a whole parameter; a parameter of several blocks gets one from each.
+  // Starts the reduction of the buckets that this completes, so it is collective. Throws
+  // Error(INTERNAL) if the gradient does not fit the parameter.
   void add(int64_t param, const Span& gradient);
-  void end_micro();  // collective
+  // Waits for the reductions in flight. Collective. Throws Error(INTERNAL) if a gradient is
+  // missing.
+  void end_micro();
 
  protected:
-  // every_micro: reduces after each micro-batch, else once a step.
+  // every_micro: whether to reduce after each micro-batch, or once per step.
   Gradients(const Setup& setup, std::vector<Bucket> buckets, bool every_micro);
 
-  // Stores the first gradient of a parameter since the last reduction, or adds a further one.
+  // Writes a gradient into its bucket. first: it is the first one of the parameter since the last
+  // reduction, so it overwrites what the bucket holds; later ones are added.
   virtual void put(size_t bucket, int64_t param, const Span& gradient, bool first) = 0;
-  virtual Work start(size_t bucket) = 0;   // reduces a complete bucket
-  virtual void finish(size_t bucket) = 0;  // after its work is over
+  // Starts the reduction of a complete bucket. Collective.
+  virtual Work start(size_t bucket) = 0;
+  // Takes over the result of a reduction.
+  virtual void finish(size_t bucket) = 0;
 
-  // Stores gradients at a place, or adds them, row by row.
-  void store(const Span& values, const Span& place, const Rows& rows, bool first) const;
+  // Copies values to a place if `first`, else adds them; in one row, or in several.
   void store(const Span& values, const Span& place, bool first) const;
+  void store(const Span& values, const Span& place, const Rows& rows, bool first) const;
+
+  // Takes over the reduced gradients of a micro-batch. The first one of a step overwrites `place`,
+  // which still holds the gradients of the last step; later ones are added to it.
+  void accumulate(const Span& reduced, const Span& place) const;
+  // The same for a collective that writes its result to the span that receive_at returns: `place`
+  // itself in the first micro-batch, else an array of the bucket, which accumulate_received adds.
+  Span receive_at(size_t bucket, const Span& place);
+  void accumulate_received(size_t bucket, const Span& place);
+
   // Sums `all` over the ranks and leaves this rank's part of the sum in `own`.
   Work reduce_scatter(const Span& own, const ConstSpan& all) const;
 
   const Setup& setup_;
   const std::vector<Bucket> buckets_;
-  Array memory_;  // between steps
-  // By bucket, while it is filled and reduced: its gradients, and what of them this rank receives
-  // to add to those of earlier micro-batches.
-  std::vector<Array> passing_, arriving_;
-  bool first_micro_ = true;
+  Array memory_;                // held between steps
+  std::vector<Array> buffers_;  // one per bucket; freed after the reduction
 
  private:
   struct Reduction {
@@ -60,17 +80,21 @@ class Gradients {
   void finish_oldest();
 
   const bool every_micro_;
-  std::vector<size_t> bucket_of_;  // by parameter
-  std::vector<bool> fresh_;        // by parameter: nothing stored since the last reduction
-  std::vector<int64_t> awaited_;   // by bucket: gradients until it is complete
-  size_t next_ = 0;                // bucket to be reduced
-  int64_t micros_left_ = 0;
-  bool reducing_ = false;  // in this micro-batch
-  std::deque<Reduction> reductions_;
+  bool first_micro_ = true;        // whether this is the first micro-batch of the step
+  std::vector<Array> received_;    // one per bucket, see receive_at; freed after the reduction
+  std::vector<size_t> bucket_of_;  // bucket of each parameter; buckets_.size() = none
+  std::vector<bool> fresh_;        // per parameter: nothing stored since the last reduction
+  std::vector<int64_t> missing_;   // gradients that each bucket still lacks
+  size_t next_ = 0;                // bucket to be reduced next
+  int64_t micros_left_ = 0;        // micro-batches of this step that have not begun
+  bool reducing_ = false;          // whether this micro-batch ends in a reduction
+  std::deque<Reduction>
+      reductions_;  // oldest first; the last member, so that it is destroyed first
 };
 
-// Stages 0 and 1 keep a flat buffer of all gradients and reduce it once a step; stage 2 keeps its
-// slice, and a bucket only while it is filled and reduced.
+// Gradients in one flat buffer, laid out like the parameters. Stages 0 and 1 keep the whole buffer
+// and reduce it once per step. Stage 2 keeps only the slice of this rank, and reduces after every
+// micro-batch; a bucket has memory only while it is filled and reduced.
 class FlatGradients final : public Gradients {
  public:
   explicit FlatGradients(const Setup& setup);
@@ -83,14 +107,16 @@ class FlatGradients final : public Gradients {
   Work start(size_t bucket) override;
   void finish(size_t bucket) override;
   Span bucket_memory(size_t bucket);
-  bool is_whole(const Bucket& bucket) const;
+  // Returns whether a bucket is reduced by reduce-scatter; else it is by all-reduce.
+  bool is_scattered(const Bucket& bucket) const;
 
   FlatLayout layout_;
-  FlatRange range_;  // of the flat buffer: what this rank updates
-  Span own_;         // part of the memory: of all gradients, or at stage 2 the slice
+  FlatRange range_;  // elements of the flat buffer that this rank updates
+  Span own_;         // their gradients, in memory_
 };
 
-// Every rank receives its slice of each parameter of a bucket.
+// Gradients of stage 3: each rank receives its slice of every parameter of a bucket, after every
+// micro-batch.
 class SlicedGradients final : public Gradients {
  public:
   explicit SlicedGradients(const Setup& setup);
@@ -101,6 +127,7 @@ class SlicedGradients final : public Gradients {
   void put(size_t bucket, int64_t param, const Span& gradient, bool first) override;
   Work start(size_t bucket) override;
   void finish(size_t bucket) override;
+  Span bucket_slices(size_t bucket) const;  // this rank's slices of a bucket, in memory_
 
   SliceLayout layout_;
 };

@@ -1,3 +1,8 @@
+// The two partitions, and their buckets.
+//
+// Parameters with weight decay are laid out first. The elements with decay are then one range in
+// every slice, and an update is at most two kernels. The order of the buckets is the one in which a
+// backward completes them: gradients.cpp relies on it.
 #include "plugins/deepspeed_stub/layout.hpp"
 
 #include <algorithm>
@@ -7,7 +12,7 @@
 namespace yoke::deepspeed_stub {
 namespace {
 
-// Those that decay first; otherwise in the order of the model.
+// Returns the parameters with weight decay, then those without; each in the order of the model.
 std::vector<int64_t> ordered(const ModelSpec& model, bool trainable) {
   std::vector<int64_t> params;
   for (const bool decay : {true, false}) {
@@ -20,7 +25,8 @@ std::vector<int64_t> ordered(const ModelSpec& model, bool trainable) {
   return params;
 }
 
-// Fills buckets in the order of the layout, `length` being what a parameter takes of it.
+// Fills buckets in the order of the layout. length(p) returns the elements of the layout that
+// parameter p takes up.
 template <class Length>
 std::vector<Bucket> fill_buckets(const ModelSpec& model,
                                  const std::vector<int64_t>& params,
@@ -42,7 +48,9 @@ std::vector<Bucket> fill_buckets(const ModelSpec& model,
   return buckets;
 }
 
-// A bucket is complete after the backward of the first block that uses any of it.
+// A backward runs from the last block to the first. A tied parameter gets its last gradient from
+// the first block that uses it, so a bucket is complete after the backward of the lowest block that
+// uses any of its parameters.
 void sort_by_completion(const ModelSpec& model, std::vector<Bucket>& buckets) {
   const auto completed_by = [&](const Bucket& bucket) {
     int64_t block = static_cast<int64_t>(model.blocks.size());
@@ -76,7 +84,7 @@ int64_t ModelSpec::block_elements(int64_t block) const {
   return sum;
 }
 
-// ---- FlatLayout
+// ---- FlatLayout ----
 
 FlatLayout::FlatLayout(const ModelSpec& model, bool trainable, int ranks)
     : model_(model),
@@ -88,8 +96,9 @@ FlatLayout::FlatLayout(const ModelSpec& model, bool trainable, int ranks)
     size_ += model.params[p].numel;
     if (model.params[p].decay) decay_end_ = size_;
   }
-  const int64_t unit = 2 * int64_t{ranks};
-  size_ = (size_ + unit - 1) / unit * unit;
+  // DeepSpeed pads to 2 x ranks as well, so that slices of 2-byte elements are aligned to 4 bytes.
+  const int64_t multiple = 2 * int64_t{ranks};
+  size_ = (size_ + multiple - 1) / multiple * multiple;
 }
 
 Owned FlatLayout::owned(int64_t begin, int64_t end) const {
@@ -107,12 +116,12 @@ Owned FlatLayout::owned(int64_t begin, int64_t end) const {
 std::vector<Bucket> FlatLayout::buckets(int64_t elements) const {
   auto buckets =
       fill_buckets(model_, params_, elements, [&](int64_t p) { return model_.params[p].numel; });
-  if (!buckets.empty()) buckets.back().end = size_;
+  if (!buckets.empty()) buckets.back().end = size_;  // the padding is reduced with the last bucket
   sort_by_completion(model_, buckets);
   return buckets;
 }
 
-// ---- SliceLayout
+// ---- SliceLayout ----
 
 SliceLayout::SliceLayout(const ModelSpec& model, bool trainable, int ranks)
     : model_(model),
@@ -131,6 +140,7 @@ Owned SliceLayout::owned(int rank) const {
   owned.size = size_;
   owned.decay_end = decay_end_;
   for (const int64_t p : params_) {
+    // With more ranks than elements, the last ranks keep padding only.
     const int64_t begin = std::min(rank * slice(p), model_.params[p].numel);
     const int64_t end = std::min(begin + slice(p), model_.params[p].numel);
     if (begin < end) owned.pieces.push_back({p, begin, end - begin, offsets_[p]});

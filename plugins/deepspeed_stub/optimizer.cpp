@@ -1,9 +1,11 @@
+// Dispatches the update of a slice to the kernel of its dtypes, in at most two parts: the elements
+// with weight decay, and those without.
 #include "plugins/deepspeed_stub/optimizer.hpp"
 
 #include <algorithm>
-#include <string>
 
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::deepspeed_stub {
 namespace {
@@ -60,8 +62,11 @@ void Optimizer::run(const Span& gradient, const Part& part, const StepTotals* to
   if (param.dtype == YOKE_F32 && g.dtype == YOKE_F32) return launch(k.adamw_fp32);
   if (param.dtype == YOKE_F32 && g.dtype == YOKE_BF16) return launch(k.adamw_bf16);
   throw Error(YOKE_INTERNAL,
-              std::string("AdamW has no kernel for ") + dtype_name(param.dtype) + " weights with " +
-                  dtype_name(g.dtype) + " gradients");
+              concat("AdamW has no kernel for ",
+                     dtype_name(param.dtype),
+                     " weights with ",
+                     dtype_name(g.dtype),
+                     " gradients"));
 }
 
 }  // namespace yoke::deepspeed_stub

@@ -6,25 +6,32 @@
 
 namespace yoke::deepspeed_stub {
 
+// Owns both moments and the step count. A step is begin_step, any number of updates that together
+// cover the store, and commit. One thread at a time; no method communicates.
 class Optimizer {
  public:
-  // The moments are zeroes of the master's dtype.
+  // Allocates zero moments with the dtype of the master weights. config, setup and store must
+  // outlive the optimizer.
   Optimizer(const YokeOptimizer& config, const Setup& setup, const Store& store);
 
-  // For the updates of one step: its number and its rate.
+  // Sets number (1 is the first step) and learning rate for the updates that follow.
   void begin_step(int64_t step, double lr);
-  // Updates elements [begin, begin + count) of the store from the same ones of `gradient`, if
-  // *totals, in memory of the device, allows it.
+  // Updates elements [begin, begin + count) of the store from the same elements of `gradient`.
+  // *totals lies in memory of the device: the gradients are multiplied by totals->scale, and
+  // nothing changes if totals->update is 0.
   void update(const Span& gradient, int64_t begin, int64_t count, const StepTotals* totals) const;
-  // The updates of this step took place.
-  void end_step() { last_step_ = step_; }
+  // Makes the step of begin_step the last one. Not to be called if totals->update was 0.
+  void commit() { last_step_ = step_; }
 
-  int64_t& last_step() { return last_step_; }
+  int64_t last_step() const { return last_step_; }  // number of the last committed step; 0 = none
+  void restore(int64_t last_step) { last_step_ = last_step; }  // for a checkpoint that is loaded
+
   const Span& exp_avg() const { return exp_avg_.span(); }
   const Span& exp_avg_sq() const { return exp_avg_sq_.span(); }
   int64_t bytes() const { return exp_avg_.bytes() + exp_avg_sq_.bytes(); }
 
  private:
+  // Elements with the same weight decay.
   struct Part {
     int64_t begin, count;
     double decay;
@@ -35,7 +42,8 @@ class Optimizer {
   const Device& device_;
   const Store& store_;
   Array exp_avg_, exp_avg_sq_;
-  int64_t last_step_ = 0, step_ = 0;
+  int64_t last_step_ = 0;
+  int64_t step_ = 0;  // set by begin_step, not committed yet
   double lr_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Fills what a plan leaves open and says why deepspeed_stub cannot run it. Pure.
+// Completes a plan, and reports why deepspeed_stub cannot run it. No function here communicates.
 #pragma once
 
 #include "plugins/deepspeed_stub/config/settings.hpp"
@@ -6,14 +6,21 @@
 
 namespace yoke::deepspeed_stub {
 
-// Unset degrees: all ranks become data ranks, replicas at ZeRO stage 0 and shards at 1 to 3. An
-// unset micro_batch: from the ds_config, if it says.
-void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& refusals);
+// Fills in what the plan leaves open, and reports every refusal and note to `refusals`.
+//
+// - Unset degrees: all ranks become data ranks, as replicas (dp_degree) at ZeRO stage 0 and as
+//   shards (dp_shards) at stages 1 to 3.
+// - Unset precision: fp32, reduced in fp32.
+// - Unset micro_batch: computed from the ds_config if that determines it, else left unset.
+//
+// For `yoke config import` it also reports the line of a run file for each key of the ds_config.
+void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report);
 
-// The same ds_config again, after its plan was accepted.
+// Reads the settings again on a rank. The plan was accepted, so refusals cannot occur and notes are
+// dropped.
 Settings settings_of(const YokeInitArgs& args);
 
-// YOKE_DP_REPLICATE or YOKE_DP_SHARD.
+// Returns the axis of the data ranks: YOKE_DP_REPLICATE at stage 0, else YOKE_DP_SHARD.
 int data_axis(int64_t zero_stage);
 
 }  // namespace yoke::deepspeed_stub

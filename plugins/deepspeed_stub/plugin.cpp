@@ -1,8 +1,8 @@
-// deepspeed_stub: DeepSpeed's ZeRO stages 0 to 3 on the neutral contract alone, without LibTorch.
-// Start reading here; README.md gives the order of the other files.
+// deepspeed_stub: DeepSpeed's ZeRO stages 0 to 3 on the C contract alone, without LibTorch.
+//
+// Start reading here; README.md lists the other files in reading order.
 #include <memory>
 
-#include "plugins/deepspeed_stub/comm.hpp"
 #include "plugins/deepspeed_stub/config/ds_config.hpp"
 #include "plugins/deepspeed_stub/engine.hpp"
 #include "plugins/deepspeed_stub/plan.hpp"
@@ -10,27 +10,6 @@
 
 namespace yoke::deepspeed_stub {
 namespace {
-
-class ZeroContext final : public Context {
- public:
-  explicit ZeroContext(const YokeInitArgs& args)
-      : plan_(*args.plan), settings_(settings_of(args)), host_(*args.host), device_(host_) {
-    const uint32_t axis = YOKE_AXIS_BIT(data_axis(settings_.stage));
-    comms_ = {
-        Comm(host_, axis, "reduce"), Comm(host_, axis, "gather"), Comm(host_, axis, "scalars")};
-  }
-
-  std::unique_ptr<Wrapped> wrap_model(const YokeModel& model) override {
-    return std::make_unique<Engine>(model, plan_, settings_, comms_, device_, host_);
-  }
-
- private:
-  const YokePlan& plan_;
-  Settings settings_;
-  const YokeHost& host_;
-  const Device device_;
-  Comms comms_;
-};
 
 class DeepspeedStub : public Backend {
  public:
@@ -52,12 +31,12 @@ class DeepspeedStub : public Backend {
     return description;
   }
 
-  void plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& refusals) const override {
-    complete_plan(args, plan, refusals);
+  void plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report) const override {
+    complete_plan(args, plan, report);
   }
 
   std::unique_ptr<Context> init(const YokeInitArgs& args) const override {
-    return std::make_unique<ZeroContext>(args);
+    return context_of<Engine, Environment>(args);
   }
 };
 

@@ -1,3 +1,15 @@
+// Gathering and freeing whole parameters at ZeRO stage 3.
+//
+// The order of uses is known when a pass begins, so what to prefetch and what to free is pure
+// arithmetic: nothing is traced, unlike in DeepSpeed. All ranks come to the same decisions, because
+// these depend only on layout, settings and use. The gathers are therefore in the same order on all
+// ranks without any agreement at run time.
+//
+// The limits are those of DeepSpeed:
+//   prefetch_bucket_size         how much to gather ahead at a time
+//   max_live_parameters          how much may be whole at a time; blocks in use always are
+//   max_reuse_distance           how far the next use may lie for a parameter to stay whole
+//   param_persistence_threshold  up to which size a parameter stays whole for good
 #include "plugins/deepspeed_stub/sliced_weights.hpp"
 
 #include <algorithm>
@@ -32,7 +44,8 @@ void SlicedWeights::adopt(Store& store, const SliceLayout& layout, Array& master
   store.copy = copy.span();
 }
 
-// In the order of the model, as long as all of them together stay within the model's threshold.
+// Small parameters are not worth a gather. They are chosen in the order of the model, as long as
+// together they stay within model_persistence_threshold.
 void SlicedWeights::choose_persistent() {
   int64_t total = 0;
   for (size_t p = 0; p < params_.size(); ++p) {
@@ -42,7 +55,7 @@ void SlicedWeights::choose_persistent() {
     total += numel;
     params_[p].persistent = true;
     params_[p].memory = Array(setup_.device, numel, setup_.param_dtype);
-    params_[p].where = Where::kHere;
+    params_[p].state = State::kWhole;
     binder_.bind(static_cast<int64_t>(p), params_[p].memory.span().data);
   }
 }
@@ -53,7 +66,7 @@ int64_t SlicedWeights::bytes() const {
   return sum;
 }
 
-// ---- A pass
+// ---- A pass ----
 
 int64_t SlicedWeights::block_of(int64_t use) const {
   const auto blocks = static_cast<int64_t>(setup_.spec.blocks.size());
@@ -61,9 +74,10 @@ int64_t SlicedWeights::block_of(int64_t use) const {
 }
 
 void SlicedWeights::begin_pass(bool backward) {
-  coming_.clear();  // of a failed pass
-  for (size_t p = 0; p < params_.size(); ++p) forget(static_cast<int64_t>(p));
-  live_ = 0;
+  // If the last pass failed, gathers may be in flight; destroying them waits.
+  gathers_.clear();
+  for (size_t p = 0; p < params_.size(); ++p) free_whole(static_cast<int64_t>(p));
+  live_elements_ = 0;
   uses_ = static_cast<int64_t>(setup_.spec.blocks.size()) * (backward ? 2 : 1);
 }
 
@@ -71,29 +85,32 @@ void SlicedWeights::acquire(int64_t use) {
   std::vector<int64_t> missing;
   const std::vector<int64_t>& block = setup_.spec.blocks[block_of(use)];
   for (const int64_t p : block) {
-    if (params_[p].where == Where::kAway) missing.push_back(p);
+    if (params_[p].state == State::kSliced) missing.push_back(p);
   }
   start_gather(std::move(missing));
+  // Issue the next gather before waiting for this one, so that it overlaps the block's computation.
   prefetch(use + 1);
-  const auto all_here = [&] {
+  const auto all_whole = [&] {
     return std::all_of(
-        block.begin(), block.end(), [&](int64_t p) { return params_[p].where == Where::kHere; });
+        block.begin(), block.end(), [&](int64_t p) { return params_[p].state == State::kWhole; });
   };
-  while (!all_here()) finish_gather();
+  while (!all_whole()) finish_gather();
 }
 
-// Gathers ahead once the next block is not on its way yet, so that each gather carries a bucket.
+// Starts one gather with the parameters of the block of `use` and of the blocks after it, until the
+// bucket is full or the live limit is reached. Does nothing if the block of `use` is whole or being
+// gathered already: the next gather then starts later, with a full bucket instead of a remainder.
 void SlicedWeights::prefetch(int64_t use) {
   std::vector<int64_t> params;
   int64_t elements = 0;
   for (int64_t ahead = use; ahead < uses_; ++ahead) {
     for (const int64_t p : setup_.spec.blocks[block_of(ahead)]) {
-      if (params_[p].where != Where::kAway ||
+      if (params_[p].state != State::kSliced ||
           std::find(params.begin(), params.end(), p) != params.end())
         continue;
       const int64_t numel = setup_.spec.params[p].numel;
       const bool room = elements < setup_.settings.prefetch_bucket_size &&
-                        live_ + elements + numel <= setup_.settings.max_live_parameters;
+                        live_elements_ + elements + numel <= setup_.settings.max_live_parameters;
       if (!room) return start_gather(std::move(params));
       elements += numel;
       params.push_back(p);
@@ -103,15 +120,15 @@ void SlicedWeights::prefetch(int64_t use) {
   start_gather(std::move(params));
 }
 
-// A parameter goes unless it is used again soon and there is room for it.
+// Frees the parameters of a block, except for those that are used again soon enough and fit.
 void SlicedWeights::release(int64_t use) {
   for (const int64_t p : setup_.spec.blocks[block_of(use)]) {
-    if (params_[p].persistent || params_[p].where != Where::kHere) continue;
+    if (params_[p].persistent || params_[p].state != State::kWhole) continue;
     const int64_t next = next_use(p, use);
     const bool keep =
-        next >= 0 && live_ <= setup_.settings.max_live_parameters &&
+        next >= 0 && live_elements_ <= setup_.settings.max_live_parameters &&
         elements_before_[next] - elements_before_[use + 1] <= setup_.settings.max_reuse_distance;
-    if (!keep) forget(p);
+    if (!keep) free_whole(p);
   }
 }
 
@@ -126,16 +143,16 @@ int64_t SlicedWeights::next_use(int64_t param, int64_t use) const {
   return next;
 }
 
-void SlicedWeights::forget(int64_t param) {
+void SlicedWeights::free_whole(int64_t param) {
   Param& p = params_[param];
-  if (p.persistent || p.where == Where::kAway) return;
+  if (p.persistent || p.state == State::kSliced) return;
   binder_.unbind(param);
   p.memory = Array();
-  p.where = Where::kAway;
-  live_ -= setup_.spec.params[param].numel;
+  p.state = State::kSliced;
+  live_elements_ -= setup_.spec.params[param].numel;
 }
 
-// ---- Gathers
+// ---- Gathers ----
 
 Span SlicedWeights::slice(int64_t param) const {
   const bool trainable = setup_.spec.params[param].trainable;
@@ -145,7 +162,8 @@ Span SlicedWeights::slice(int64_t param) const {
   return values.sub(layout.offset(param), layout.slice(param));
 }
 
-// One after the other; without a copy if they lie so already.
+// Returns the slices of `params` side by side. Slices that are neighbours in the layout are not
+// copied.
 Span SlicedWeights::own_slices(const std::vector<int64_t>& params, Array& packed) const {
   Span whole = slice(params.front());
   bool adjacent = true;
@@ -167,11 +185,11 @@ Span SlicedWeights::own_slices(const std::vector<int64_t>& params, Array& packed
 
 void SlicedWeights::start_gather(std::vector<int64_t> params) {
   if (params.empty()) return;
-  Gather& gather = coming_.emplace_back();
+  Gather& gather = gathers_.emplace_back();
   for (const int64_t p : params) {
     if (params_[p].persistent) continue;
-    params_[p].where = Where::kComing;
-    live_ += setup_.spec.params[p].numel;
+    params_[p].state = State::kGathering;
+    live_elements_ += setup_.spec.params[p].numel;
   }
   const Comm& comm = setup_.comms.gather;
   const Span own = own_slices(params, gather.packed);
@@ -181,8 +199,10 @@ void SlicedWeights::start_gather(std::vector<int64_t> params) {
 }
 
 void SlicedWeights::finish_gather() {
-  Gather gather = std::move(coming_.front());
-  coming_.pop_front();
+  // The result holds all slices of rank 0, then all of rank 1. Whole parameters are put together
+  // from one row per rank; the last row may be shorter, where the parameter was padded.
+  Gather gather = std::move(gathers_.front());
+  gathers_.pop_front();
   gather.work.wait();
   const int ranks = setup_.comms.gather.size();
   const int64_t per_rank = gather.landing.span().count / ranks;
@@ -197,11 +217,11 @@ void SlicedWeights::finish_gather() {
                             {numel, length, per_rank, length});
     at += length;
     if (!param.persistent) binder_.bind(p, param.memory.span().data);
-    param.where = Where::kHere;
+    param.state = State::kWhole;
   }
 }
 
-// ---- Between passes
+// ---- Between passes ----
 
 void SlicedWeights::publish(const Update& update) {
   update(0, trainable_.owned.size);
@@ -226,7 +246,7 @@ void SlicedWeights::gather_persistent(bool trainable) {
     params.push_back(p);
   }
   start_gather(std::move(params));
-  while (!coming_.empty()) finish_gather();
+  while (!gathers_.empty()) finish_gather();
 }
 
 }  // namespace yoke::deepspeed_stub

@@ -1,5 +1,6 @@
-// ZeRO stage 3: every rank keeps a slice of each parameter; whole ones exist while they are used.
-// Those up to the persistence threshold stay whole all the time.
+// Parameters at ZeRO stage 3: every rank keeps a slice of each parameter, and whole parameters
+// exist only while blocks use them. Persistent parameters, those up to the persistence threshold,
+// stay whole all the time.
 #pragma once
 
 #include <deque>
@@ -8,9 +9,11 @@
 
 namespace yoke::deepspeed_stub {
 
+// Gathers parameters block by block, ahead of their use where the limits of the settings allow.
+// Sizes and limits count elements. All ranks gather the same parameters in the same order.
 class SlicedWeights final : public Weights {
  public:
-  explicit SlicedWeights(const Setup& setup);
+  explicit SlicedWeights(const Setup& setup);  // collective
   int64_t bytes() const override;
   void begin_pass(bool backward) override;
   void acquire(int64_t use) override;
@@ -18,17 +21,21 @@ class SlicedWeights final : public Weights {
   void publish(const Update& update) override;
 
  private:
-  enum class Where { kAway, kComing, kHere };
-  struct Param {
-    Where where = Where::kAway;
-    bool persistent = false;
-    Array memory;  // whole, while it is here
+  enum class State {
+    kSliced,     // only slices exist
+    kGathering,  // a gather is in flight
+    kWhole,      // whole and bound to the model
   };
-  // Slices of some parameters on their way: those of rank 0, of rank 1 ...
+  struct Param {
+    State state = State::kSliced;
+    bool persistent = false;
+    Array memory;  // the whole parameter, while there is one
+  };
+  // A gather of some parameters in flight.
   struct Gather {
     std::vector<int64_t> params;
-    Array packed;  // own slices, unless they lie side by side anyway
-    Array landing;
+    Array packed;   // this rank's slices, side by side; unused if they lie side by side anyway
+    Array landing;  // the result: the slices of rank 0, of rank 1, ...
     Work work;
   };
 
@@ -36,22 +43,25 @@ class SlicedWeights final : public Weights {
   void adopt(Store& store, const SliceLayout& layout, Array& master, Array& copy);
   void choose_persistent();
   int64_t block_of(int64_t use) const;
-  int64_t next_use(int64_t param, int64_t use) const;  // after this one; -1 = none in this pass
-  Span slice(int64_t param) const;                     // of this rank, in the model's dtype
+  // Returns the first use of the parameter after `use` in this pass, or -1 if there is none.
+  int64_t next_use(int64_t param, int64_t use) const;
+  Span slice(int64_t param) const;  // this rank's slice, in param_dtype
   Span own_slices(const std::vector<int64_t>& params, Array& packed) const;
   void start_gather(std::vector<int64_t> params);
   void finish_gather();
   void prefetch(int64_t use);
   void gather_persistent(bool trainable);
-  void forget(int64_t param);
+  void free_whole(int64_t param);
 
   SliceLayout layout_, frozen_layout_;
-  Array master_, frozen_master_, copy_, frozen_copy_;
+  Array master_, frozen_master_;
+  Array copy_, frozen_copy_;  // slices in param_dtype; unused if masters have that dtype
   std::vector<Param> params_;
-  std::deque<Gather> coming_;
-  std::vector<int64_t> elements_before_;  // by use: of the parameters of all uses before it
-  int64_t uses_ = 0;                      // of this pass
-  int64_t live_ = 0;                      // elements here or coming, persistent ones apart
+  std::deque<Gather> gathers_;  // oldest first
+  std::vector<int64_t>
+      elements_before_;        // for each use: elements of the blocks of all uses before it
+  int64_t uses_ = 0;           // number of uses of this pass
+  int64_t live_elements_ = 0;  // whole or being gathered; without persistent ones
   Binder binder_;
 };
 

@@ -1,3 +1,7 @@
+// What both implementations of Weights share: binding parameters to memory, and initial values.
+//
+// The model computes initial values for any range of a parameter. Each rank therefore fills only
+// the elements that it keeps, piece by piece, and never holds a whole model for that.
 #include "plugins/deepspeed_stub/weights.hpp"
 
 #include <algorithm>
@@ -5,10 +9,11 @@
 namespace yoke::deepspeed_stub {
 namespace {
 
-constexpr int64_t kInitElements = 1 << 16;  // fp32 elements in flight while initial values are made
+constexpr int64_t kInitElements = 1 << 16;  // fp32 elements of a staging buffer for initial values
 
 }  // namespace
 
+// A load has written only the masters, so the copies for the model are rounded from them again.
 void Weights::refresh() {
   if (frozen_.copy.data != nullptr) setup_.device.copy(frozen_.master, frozen_.copy);
   publish_frozen();
@@ -32,7 +37,7 @@ void Binder::bind(int64_t param, void* data) {
   view.device = device_;
   view.ndim = p.ndim;
   view.dtype = data_type(p.dtype);
-  view.shape = const_cast<int64_t*>(p.shape);  // DLPack knows no const
+  view.shape = const_cast<int64_t*>(p.shape);  // DLPack has no const; the model only reads it
   call([&](YokeError* err) { return model_.bind_param(model_.ctx, param, &view, err); });
   bound_[param] = true;
 }

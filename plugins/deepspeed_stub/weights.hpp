@@ -1,5 +1,7 @@
-// The parameters: where a rank keeps its part, how whole ones reach the model, and how updated
-// ones reach the other ranks. Two ways: flat_weights.hpp (ZeRO stages 0 to 2), sliced_weights.hpp
+// The parameters: where a rank keeps its part, how whole parameters reach the model, and how
+// updated values reach the other ranks.
+//
+// There are two implementations: flat_weights.hpp (ZeRO stages 0 to 2) and sliced_weights.hpp
 // (stage 3).
 #pragma once
 
@@ -14,76 +16,83 @@
 
 namespace yoke::deepspeed_stub {
 
-// What the parts of one wrapped model share. Outlives them.
+// What the parts of one wrapped model share. It outlives them.
 struct Setup {
   const YokeModel& model;
   const ModelSpec& spec;
   const Settings& settings;
   const Comms& comms;
   const Device& device;
-  int32_t param_dtype;     // that the model computes with
-  int32_t master_dtype;    // of master copies and moments
-  int32_t gradient_dtype;  // of accumulation and reduction
+  int32_t param_dtype;     // dtype in which the model computes
+  int32_t master_dtype;    // dtype of master weights and moments
+  int32_t gradient_dtype;  // dtype in which gradients are accumulated and reduced
 };
 
-// The part of some parameters that this rank keeps.
+// The part of some parameters that this rank keeps. The spans borrow from the arrays of Weights.
 struct Store {
-  Owned owned;
-  Span master;
-  Span copy;  // the same elements in the model's dtype; data is NULL if the master is in it
+  Owned owned;  // which elements of which parameters lie where
+  Span master;  // master weights, owned.size elements
+  Span copy;    // the same elements in param_dtype; data is NULL if the masters have that dtype
 };
 
-// Updates the master elements [begin, begin + count) of the trainable store, and their copy.
+// Updates elements [begin, begin + count) of the trainable store, masters and copy.
 using Update = std::function<void(int64_t begin, int64_t count)>;
 
+// A pass is one forward of all blocks and, in training, one backward in reverse order. Its uses of
+// blocks are numbered: with B blocks, use b < B is the forward of block b, and use 2 B - 1 - b is
+// its backward.
 class Weights {
  public:
   virtual ~Weights() = default;
   const Store& trainable() const { return trainable_; }
   const Store& frozen() const { return frozen_; }
-  virtual int64_t bytes() const = 0;  // held between steps
+  virtual int64_t bytes() const = 0;  // bytes of parameters that are held between steps
 
-  // A pass uses every block once forward and, if `backward`, once more in reverse order. Use
-  // 0 is the forward of the first block. Collective, as is acquire. What a failed pass left is
-  // dropped.
+  // Starts a pass. What a failed pass left behind is dropped. Collective.
   virtual void begin_pass(bool backward) = 0;
-  virtual void acquire(int64_t use) = 0;  // the block's parameters are whole and bound
+  // Returns when the parameters of the block of this use are whole and bound to the model.
+  // Collective.
+  virtual void acquire(int64_t use) = 0;
+  // The block has run. Its parameters may be freed.
   virtual void release(int64_t use) = 0;
 
-  // Runs `update` over the whole trainable store, part by part, and gives the new values to every
-  // rank. Collective.
+  // Calls `update` for consecutive parts that together cover the trainable store, and distributes
+  // the new values to all ranks. Collective.
   virtual void publish(const Update& update) = 0;
-  // After the masters were written from outside. Collective.
+  // Distributes the master weights, trainable and frozen ones, after a checkpoint was loaded into
+  // them. Collective.
   void refresh();
 
  protected:
   explicit Weights(const Setup& setup) : setup_(setup) {}
-  virtual void publish_frozen() = 0;  // collective
+  // Distributes the frozen parameters. Collective.
+  virtual void publish_frozen() = 0;
 
   const Setup& setup_;
   Store trainable_, frozen_;
 };
 
-// Binds parameters of a model to memory, and unbinds what is left when it goes.
+// Binds parameters of a model to memory of the device. The destructor unbinds those that are bound.
 class Binder {
  public:
   explicit Binder(const Setup& setup);
   ~Binder();
   Binder(const Binder&) = delete;
   Binder& operator=(const Binder&) = delete;
+  // data: the whole parameter, compact, in param_dtype. It must live until unbind or another bind.
   void bind(int64_t param, void* data);
   void unbind(int64_t param);
 
  private:
   const YokeModel& model_;
   const YokeDevice device_;
-  std::vector<bool> bound_;
+  std::vector<bool> bound_;  // one flag per parameter
 };
 
-// Initial values of elements [begin, begin + values.count) of a parameter, rounded to the dtype of
-// the span.
+// Fills `values` with the initial values of elements [begin, begin + values.count) of a parameter,
+// rounded to the dtype of the span.
 void fill_initial(const Setup& setup, int64_t param, int64_t begin, const Span& values);
-// The same for everything that a store owns.
+// Fills the masters of a store with their initial values.
 void fill_initial(const Setup& setup, const Store& store);
 
 // Collects `own` of every rank into `all`, in rank order. With one rank it is a copy.

@@ -1,3 +1,8 @@
+// Reading an Accelerate config.
+//
+// Values are read as Accelerate would read them: the file through PyYAML, whose YAML 1.1 takes an
+// unquoted no for a boolean, and variables as text. Unlike Accelerate, which ignores many unknown
+// or contradicting keys, everything is honoured, noted or refused by name.
 #include "plugins/accelerate_compat/config/accelerate_config.hpp"
 
 #include <algorithm>
@@ -6,6 +11,7 @@
 #include <set>
 
 #include "yoke/nearest.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::accelerate_compat {
 namespace {
@@ -26,7 +32,7 @@ bool is_one_of(const std::string& text, std::initializer_list<std::string_view> 
   return std::find(words.begin(), words.end(), text) != words.end();
 }
 
-// A boolean of YAML 1.1, as PyYAML reads it, is written in one of these three ways.
+// Returns whether a word is written as PyYAML accepts a boolean: yes, Yes or YES, but not yEs.
 bool is_cased_word(const std::string& text) {
   const std::string small = lower(text);
   std::string title = small;
@@ -34,7 +40,7 @@ bool is_cased_word(const std::string& text) {
   return is_one_of(text, {small, title, upper(text)});
 }
 
-// What Accelerate takes for a boolean in a file or a variable; "" = nothing of the kind.
+// Returns "true" or "false" for a word that Accelerate takes for a boolean, else "".
 std::string as_boolean(const std::string& text) {
   const std::string small = lower(text);
   if (is_one_of(small, {"true", "yes", "on", "1", "y", "t"})) return "true";
@@ -42,7 +48,8 @@ std::string as_boolean(const std::string& text) {
   return "";
 }
 
-// Decimal; "" = something else, also where YAML 1.1 would see an octal, 0o17 or 1_000.
+// Returns a decimal integer, or "" for anything else. Octal numbers and 1_000, which YAML 1.1
+// allows, are refused: 010 would silently mean 8.
 std::string as_integer(const std::string& text) {
   int64_t value = 0;
   const char* end = text.data() + text.size();
@@ -52,7 +59,7 @@ std::string as_integer(const std::string& text) {
   return decimal == text ? decimal : "";
 }
 
-// As PyYAML would resolve it: an unquoted no is the boolean, which for a name is its text again.
+// Returns the value in the one spelling in which it is stored, or "" if it does not have the form.
 std::string canonical(Form form, const std::string& text) {
   if (form == Form::kBool) return as_boolean(text);
   if (form == Form::kInt) return as_integer(text);
@@ -73,7 +80,8 @@ const char* form_name(Form form) {
   return "any";
 }
 
-// "fsdp_config.version" is "fsdp_config.fsdp_version" for Accelerate, and dynamo_config likewise.
+// Adds the prefix that may be left out: Accelerate reads "fsdp_config.version" as
+// "fsdp_config.fsdp_version", and keys of dynamo_config likewise.
 std::string with_prefix(const std::string& path) {
   for (const auto& [section, prefix] :
        {std::pair<std::string, std::string>{"fsdp_config.", "fsdp_"},
@@ -109,30 +117,29 @@ bool is_empty(const YamlNode& node) {
 AccelerateConfig::AccelerateConfig(const Options& options) : file_(options.string("config_file")) {
   if (has_file()) read_file(options.content("config_file"));
   read_environment(options.content("environment"));
-  drop_idle_sizes();
+  drop_unused_sizes();
 }
 
-// ---- The file
+// ---- The file ----
 
 void AccelerateConfig::read_file(std::string_view text) {
   const auto refuse = [&](const std::string& allowed, const std::string& hint) {
-    findings_.push_back({"accelerate_compat.config_file", file_, allowed, hint});
+    messages_.push_back({"accelerate_compat.config_file", file_, allowed, hint});
   };
   YamlNode root;
   try {
     root = parse_yaml(text);
-  } catch (const YamlFault& fault) {
-    return refuse("a YAML map",
-                  file_ + ", line " + std::to_string(fault.line) + ": " + fault.reason);
+  } catch (const YamlError& error) {
+    return refuse("a YAML map", concat(file_, ", line ", error.line, ": ", error.reason));
   }
   if (root.kind != YamlNode::kMap)
-    return refuse("a YAML map", "it holds none; `accelerate config` writes one");
+    return refuse("a YAML map", "the file holds no map; `accelerate config` writes one");
   read_map(root, "");
   if (in_file_.count("distributed_type") == 0) {
-    findings_.push_back({in_file(1, "distributed_type"),
+    messages_.push_back({in_file(1, "distributed_type"),
                          "unset",
                          "NO, MULTI_CPU, MULTI_GPU, FSDP",
-                         "Accelerate wants it too"});
+                         "Accelerate requires it as well"});
   }
 }
 
@@ -141,13 +148,13 @@ void AccelerateConfig::read_map(const YamlNode& map, const std::string& path) {
   for (const auto& [name, node] : map.children) {
     const std::string inner = with_prefix(path.empty() ? name : path + "." + name);
     if (!seen.insert(inner).second) {
-      findings_.push_back(
+      messages_.push_back(
           {in_file(node.line, inner), "given twice", "each key once", "remove one of them"});
     } else if (const Key* key = find_path(inner)) {
       in_file_[inner] = in_file(node.line, inner);
       if (!is_empty(node)) read_node(*key, inner, node);
     } else {
-      findings_.push_back({in_file(node.line, inner),
+      messages_.push_back({in_file(node.line, inner),
                            shown_node(node),
                            "a key of Accelerate",
                            "Accelerate has no such key" + did_you_mean(name, siblings(inner))});
@@ -157,20 +164,20 @@ void AccelerateConfig::read_map(const YamlNode& map, const std::string& path) {
 
 void AccelerateConfig::read_node(const Key& key, const std::string& path, const YamlNode& node) {
   const std::string label = in_file(node.line, path);
-  if (key.fate == Fate::kSection) {
+  if (key.handling == Handling::kSection) {
     if (node.kind == YamlNode::kMap) return read_map(node, path);
-    findings_.push_back({label, shown_node(node), "a map", "indent its keys below it"});
+    messages_.push_back({label, shown_node(node), "a map", "write its keys below it, indented"});
   } else if (node.kind != YamlNode::kScalar) {
-    if (key.form == Form::kAny) return judge(key, {shown_node(node), label});
-    findings_.push_back({label, shown_node(node), form_name(key.form), "write one value"});
+    if (key.form == Form::kAny) return apply(key, {shown_node(node), label});
+    messages_.push_back({label, shown_node(node), form_name(key.form), "write one value"});
   } else if (key.form == Form::kBool && !node.quoted && !is_cased_word(node.text)) {
-    findings_.push_back({label, node.text, "true, false", "YAML reads this as a string"});
+    messages_.push_back({label, node.text, "true, false", "YAML reads this word as a string"});
   } else {
-    judge(key, {node.text, label});
+    apply(key, {node.text, label});
   }
 }
 
-// ---- The environment
+// ---- The environment ----
 
 void AccelerateConfig::read_environment(std::string_view lines) {
   while (!lines.empty()) {
@@ -188,7 +195,7 @@ void AccelerateConfig::read_variable(const std::string& name, const std::string&
   if (text.empty() || text == "None") return;
   const Key* key = find_variable(name);
   if (key == nullptr) {
-    findings_.push_back(
+    messages_.push_back(
         {name,
          text,
          "",
@@ -197,21 +204,24 @@ void AccelerateConfig::read_variable(const std::string& name, const std::string&
     return;
   }
   const auto file = in_file_.find(key->path);
-  if (key->path.empty() || file == in_file_.end()) return judge(*key, {text, name});
+  if (key->path.empty() || file == in_file_.end()) return apply(*key, {text, name});
   const auto value = values_.find(key->path);
   if (value != values_.end() && value->second.text == canonical(key->form, text)) return;
-  if (key->fate != Fate::kHonoured && key->fate != Fate::kRun) return;
-  findings_.push_back(
-      {name, text, "", "no effect: " + file->second + " wins, as under accelerate launch", true});
+  if (key->handling != Handling::kHonoured && key->handling != Handling::kRun) return;
+  messages_.push_back({name,
+                       text,
+                       "",
+                       "no effect: " + file->second + " has precedence, as under accelerate launch",
+                       true});
 }
 
-// Accelerate looks at the variables of ParallelismConfig only when told to.
-void AccelerateConfig::drop_idle_sizes() {
+// Accelerate reads the variables of ParallelismConfig only if another variable enables them.
+void AccelerateConfig::drop_unused_sizes() {
   if (boolean("ACCELERATE_USE_PARALLELISM_CONFIG").value_or(false)) return;
   for (const Key& key : keys()) {
     const auto value = values_.find(key.name());
     if (value == values_.end() || !value->second.label.starts_with("PARALLELISM_CONFIG_")) continue;
-    findings_.push_back({value->second.label,
+    messages_.push_back({value->second.label,
                          value->second.text,
                          "",
                          "no effect without ACCELERATE_USE_PARALLELISM_CONFIG=true",
@@ -220,21 +230,22 @@ void AccelerateConfig::drop_idle_sizes() {
   }
 }
 
-// ---- Both
+// ---- File and environment ----
 
-void AccelerateConfig::judge(const Key& key, const Value& value) {
+// Checks a value against its row of the table, then stores or reports it.
+void AccelerateConfig::apply(const Key& key, const Value& value) {
   const std::string text = canonical(key.form, value.text);
   if (text.empty()) {
-    findings_.push_back({value.label, value.text, form_name(key.form), "correct it"});
-  } else if (key.fate == Fate::kHonoured || key.fate == Fate::kRun) {
+    messages_.push_back({value.label, value.text, form_name(key.form), "correct the value"});
+  } else if (key.handling == Handling::kHonoured || key.handling == Handling::kRun) {
     values_[std::string(key.name())] = {text, value.label};
   } else if (lower(text) == lower(std::string(key.value))) {
     return;
-  } else if (key.fate == Fate::kNoEffect) {
-    findings_.push_back(
+  } else if (key.handling == Handling::kNoEffect) {
+    messages_.push_back(
         {value.label, value.text, "", "no effect here: " + std::string(key.why), true});
   } else {
-    findings_.push_back({value.label,
+    messages_.push_back({value.label,
                          value.text,
                          key.value.empty() ? "unset" : std::string(key.value),
                          std::string(key.why)});
@@ -269,7 +280,7 @@ std::string AccelerateConfig::shown(std::string_view name) const {
 }
 
 std::string AccelerateConfig::in_file(int line, std::string_view path) const {
-  return file_ + ":" + std::to_string(line) + ": " + std::string(path);
+  return concat(file_, ":", line, ": ", path);
 }
 
 }  // namespace yoke::accelerate_compat

@@ -1,5 +1,5 @@
-// An Accelerate config: the file of config_file and the variables of the environment, read against
-// the table of keys. The file wins, as it does under `accelerate launch`.
+// An Accelerate config: the file that the option config_file names and the environment variables,
+// checked against the table of keys. The file has precedence, as under `accelerate launch`.
 #pragma once
 
 #include <cstdint>
@@ -11,39 +11,36 @@
 
 #include "plugins/accelerate_compat/config/keys.hpp"
 #include "plugins/accelerate_compat/config/yaml.hpp"
-#include "yoke/options.hpp"
+#include "yoke/backend.hpp"
 
 namespace yoke::accelerate_compat {
 
-// What the user must (note: should) know; becomes a YokeRefusal.
-struct Finding {
-  std::string key, given, allowed, hint;
-  bool note = false;
-};
-
 class AccelerateConfig {
  public:
-  // Reads and judges every key for itself: unknown, given twice, of a wrong form, refused, without
-  // effect. Reads on after a fault, but not after one of the YAML.
+  // Reads all keys and checks each one by itself: is it known, given once, of the right type, and
+  // supported? Problems become messages, and reading continues, except after a syntax error. Never
+  // throws for what a user wrote.
   explicit AccelerateConfig(const Options& options);
 
   bool has_file() const { return !file_.empty(); }
 
-  // The values that somebody gave, by Key::name(); a name may also be a word for a boolean.
+  // The value of a kHonoured or kRun key by Key::name(), if it was given. boolean() also works for
+  // keys with words as values, and returns nothing if the word does not mean true or false.
   std::optional<bool> boolean(std::string_view name) const;
   std::optional<int64_t> integer(std::string_view name) const;
-  std::optional<std::string> string(std::string_view name) const;  // in capitals where it is a name
+  std::optional<std::string> string(std::string_view name) const;  // value in upper case
 
-  // What the user calls the key: "ddp.yaml:3: distributed_type" or "FSDP_VERSION".
+  // For messages: where the user set the key, such as "ddp.yaml:3: distributed_type" or
+  // "FSDP_VERSION", and its value, "unset" if it was not given.
   std::string label(std::string_view name) const;
-  std::string shown(std::string_view name) const;  // its value
+  std::string shown(std::string_view name) const;
   bool is_given(std::string_view name) const { return values_.find(name) != values_.end(); }
-  const std::vector<Finding>& findings() const { return findings_; }
+  const PlanMessages& messages() const { return messages_; }
 
  private:
   struct Value {
-    std::string text;  // a bool is "true" or "false", an integer is decimal
-    std::string label;
+    std::string text;   // "true" or "false" for a boolean, decimal digits for an integer
+    std::string label;  // see label()
   };
 
   void read_file(std::string_view text);
@@ -51,14 +48,15 @@ class AccelerateConfig {
   void read_node(const Key& key, const std::string& path, const YamlNode& node);
   void read_environment(std::string_view lines);
   void read_variable(const std::string& name, const std::string& text);
-  void drop_idle_sizes();
-  void judge(const Key& key, const Value& value);
+  void drop_unused_sizes();
+  void apply(const Key& key, const Value& value);
   std::string in_file(int line, std::string_view path) const;
 
-  std::string file_;                                         // path as the user wrote it
-  std::map<std::string, Value, std::less<>> values_;         // kHonoured and kRun
-  std::map<std::string, std::string, std::less<>> in_file_;  // all keys of the file, by name
-  std::vector<Finding> findings_;
+  std::string file_;                                  // path as the user wrote it
+  std::map<std::string, Value, std::less<>> values_;  // kHonoured and kRun
+  std::map<std::string, std::string, std::less<>>
+      in_file_;  // path -> label of all keys of the file
+  PlanMessages messages_;
 };
 
 }  // namespace yoke::accelerate_compat

@@ -1,5 +1,6 @@
-// Every key of an Accelerate config and every variable that it knows, and what becomes of it: the
-// one table behind the reader and the README.
+// Every key of an Accelerate config and every environment variable of Accelerate, and how it is
+// handled. The reader and the README follow this table. Everything here is constant and may be used
+// by any thread.
 #pragma once
 
 #include <span>
@@ -9,33 +10,36 @@
 
 namespace yoke::accelerate_compat {
 
-enum class Fate {
+enum class Handling {
   kSection,   // a map; its keys have rows of their own
-  kHonoured,  // it decides something here
-  kRun,       // the run file decides; another value than the run's is refused
-  kNoEffect,  // noted unless it has the harmless value; changes nothing here
-  kRefused,   // any value but the harmless one is refused
+  kHonoured,  // it has an effect here
+  kRun,       // the run file decides; a value that differs from the run's is refused
+  kNoEffect,  // changes nothing here, which a note reports unless the value is harmless
+  kRefused,   // refused, except for the harmless value
 };
 
+// The type that a value must have.
 enum class Form { kAny, kBool, kInt, kString };
 
 struct Key {
-  std::string_view path;      // "fsdp_config.fsdp_version"; "" = a variable only
-  std::string_view variable;  // "FSDP_VERSION", "X_*": all that begin so; "" = a key of files only
-  Fate fate;
+  std::string_view path;      // "fsdp_config.fsdp_version"; "" = exists only as a variable
+  std::string_view variable;  // "FSDP_VERSION"; "X_*" = all with this prefix; "" = only in files
+  Handling handling;
   Form form;
-  std::string_view
-      value;  // kHonoured, kRun: Accelerate's default; else the harmless value; "" = none
-  std::string_view why;  // what it does here, or why it does nothing, or what to do instead
+  // Accelerate's default for kHonoured and kRun, else the harmless value, which requests nothing.
+  // "" = there is none.
+  std::string_view value;
+  std::string_view why;  // text for users: its effect, why it has none, or what to do instead
 
+  // Returns what identifies the key: its path, or the variable if it has none.
   std::string_view name() const { return path.empty() ? variable : path; }
 };
 
 std::span<const Key> keys();
-// NULL = unknown to Accelerate.
+// Both return NULL if Accelerate has no such key or variable.
 const Key* find_path(std::string_view path);
 const Key* find_variable(std::string_view variable);
-// For "did you mean": the keys of the same section, and all variables.
+// For "did you mean": the names of the keys of the same section, and the names of all variables.
 std::vector<std::string> siblings(std::string_view path);
 std::vector<std::string> variables();
 

@@ -8,18 +8,20 @@
 #include <optional>
 #include <sstream>
 
+#include "yoke/text.hpp"
+
 namespace yoke::accelerate_compat {
 namespace {
 
-constexpr size_t kMostBytes = 64 * 1024;
-constexpr size_t kMostLevels = 8;
+constexpr size_t kMaxBytes = 64 * 1024;
+constexpr size_t kMaxLevels = 8;
 
 int line_of(const YAML::Mark& mark) {
   return mark.line + 1;
 }
 
-// yaml-cpp's own tree shares what an alias names, and walking it may take forever; its events
-// cannot.
+// Builds the tree from yaml-cpp's events. The tree of yaml-cpp itself would share the value of an
+// alias between all its uses, and a few lines of nested aliases would take forever to walk.
 class TreeBuilder final : public YAML::EventHandler {
  public:
   YamlNode take() { return std::move(root_); }
@@ -28,7 +30,7 @@ class TreeBuilder final : public YAML::EventHandler {
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t) override { put(mark, YamlNode::kNull); }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
-    throw YamlFault{line_of(mark), "an alias (*name); write its value out"};
+    throw YamlError{line_of(mark), "an alias (*name); write its value out"};
   }
   void OnScalar(const YAML::Mark& mark,
                 const std::string& tag,
@@ -61,19 +63,18 @@ class TreeBuilder final : public YAML::EventHandler {
  private:
   struct Open {
     YamlNode node;
-    std::optional<std::string> key;  // of the value that comes next
+    std::optional<std::string> key;  // key of the next value of a map, once it has been read
   };
 
-  // "?" is a plain value, "!" a quoted one.
+  // yaml-cpp reports the tag "?" for plain values and "!" for quoted ones. All others are refused.
   static void check_tag(const YAML::Mark& mark, const std::string& tag) {
     if (!tag.empty() && tag != "?" && tag != "!")
-      throw YamlFault{line_of(mark), "the tag " + tag + "; write the value without a tag"};
+      throw YamlError{line_of(mark), "the tag " + tag + "; write the value without a tag"};
   }
 
   void open(const YAML::Mark& mark, YamlNode::Kind kind) {
-    if (open_.size() == kMostLevels) {
-      throw YamlFault{line_of(mark),
-                      "more than " + std::to_string(kMostLevels) + " levels of nesting"};
+    if (open_.size() == kMaxLevels) {
+      throw YamlError{line_of(mark), concat("more than ", kMaxLevels, " levels of nesting")};
     }
     open_.emplace_back().node.kind = kind;
     open_.back().node.line = line_of(mark);
@@ -99,7 +100,7 @@ class TreeBuilder final : public YAML::EventHandler {
     }
     Open& parent = open_.back();
     if (parent.node.kind == YamlNode::kMap && !parent.key)
-      throw YamlFault{node.line, "a key that is not a word"};
+      throw YamlError{node.line, "a key that is not a word"};
     parent.node.children.emplace_back(parent.key.value_or(""), std::move(node));
     parent.key.reset();
   }
@@ -111,10 +112,9 @@ class TreeBuilder final : public YAML::EventHandler {
 }  // namespace
 
 YamlNode parse_yaml(std::string_view text) {
-  if (text.size() > kMostBytes) {
-    throw YamlFault{1,
-                    std::to_string(text.size()) + " bytes; a config of Accelerate has less than " +
-                        std::to_string(kMostBytes)};
+  if (text.size() > kMaxBytes) {
+    throw YamlError{
+        1, concat(text.size(), " bytes; a config of Accelerate may have at most ", kMaxBytes)};
   }
   std::istringstream in{std::string(text)};
   TreeBuilder tree;
@@ -123,9 +123,9 @@ YamlNode parse_yaml(std::string_view text) {
     parser.HandleNextDocument(tree);
     TreeBuilder second;
     if (parser.HandleNextDocument(second))
-      throw YamlFault{second.take().line, "a second document; keep one"};
+      throw YamlError{second.take().line, "a second document; keep one"};
   } catch (const YAML::ParserException& e) {
-    throw YamlFault{line_of(e.mark), e.msg};
+    throw YamlError{line_of(e.mark), e.msg};
   }
   return tree.take();
 }

@@ -1,5 +1,5 @@
-// A YAML document as a tree, bounded in size and depth and without aliases, so that no input makes
-// it grow. No LibTorch.
+// A YAML document as a tree. Its size and depth are limited and aliases are refused, so the tree is
+// never much larger than the text. No LibTorch.
 #pragma once
 
 #include <string>
@@ -11,18 +11,21 @@ namespace yoke::accelerate_compat {
 
 struct YamlNode {
   enum Kind { kNull, kScalar, kList, kMap } kind = kNull;
-  std::string text;     // of a scalar
-  bool quoted = false;  // '...' or "...": a string, whatever it looks like
-  int line = 0;         // 1 is the first
-  std::vector<std::pair<std::string, YamlNode>> children;  // of a list without names; in file order
+  std::string text;     // value of a scalar
+  bool quoted = false;  // whether the scalar is in quotes, and hence always a string
+  int line = 0;         // line of the file; 1 is the first
+  // Entries of a map or a list, in the order of the file. Entries of a list have empty names.
+  std::vector<std::pair<std::string, YamlNode>> children;
 };
 
-struct YamlFault {
+// The exception of parse_yaml.
+struct YamlError {
   int line;
   std::string reason;
 };
 
-// One document of at most 64 KiB and 8 levels. Throws YamlFault at the first fault of its syntax.
+// Parses one document of at most 64 KiB and 8 levels of nesting. Throws YamlError at the first
+// error.
 YamlNode parse_yaml(std::string_view text);
 
 }  // namespace yoke::accelerate_compat

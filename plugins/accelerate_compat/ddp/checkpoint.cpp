@@ -3,6 +3,7 @@
 namespace yoke::accelerate_compat {
 namespace {
 
+// Completes a piece and passes it to the visitor.
 void show(const YokeCheckpointArgs& args, YokePiece piece, const YokeTensor* values) {
   piece.header = YOKE_HEADER(YokePiece, YOKE_ID_PIECE);
   if (args.op != YOKE_CHECKPOINT_DESCRIBE) piece.view = values;
@@ -39,8 +40,10 @@ void visit_state(const YokeCheckpointArgs& args,
   step.dtype = YOKE_I64;
   step.count = step.run = 1;
   step.replica = rank;
-  const FlatView value(&optimizer.step(), 1, YOKE_I64);
+  int64_t last_step = optimizer.last_step();
+  const FlatView value(&last_step, 1, YOKE_I64);
   show(args, step, value.get());
+  if (args.op == YOKE_CHECKPOINT_LOAD) optimizer.restore(last_step);
 }
 
 }  // namespace yoke::accelerate_compat

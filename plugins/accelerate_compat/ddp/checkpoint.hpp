@@ -1,4 +1,4 @@
-// Shows the state of this rank to a visitor, piece by piece; independent of the world size.
+// The state of a replica as the pieces of a checkpoint. They do not depend on the world size.
 #pragma once
 
 #include "plugins/accelerate_compat/ddp/optimizer.hpp"
@@ -6,8 +6,11 @@
 
 namespace yoke::accelerate_compat {
 
-// For each parameter the pieces "param" and, if it is trained, one per moment, all whole; then the
-// scalar "step". All ranks hold the same: the first one's pieces are those to write.
+// Calls args.visit for each parameter with the piece "param" and, if it is trainable, one piece per
+// moment, all of them whole tensors; then for the scalar "step". All ranks hold the same state, so
+// rank 0's pieces are written and the others are replicas. On YOKE_CHECKPOINT_LOAD the visitor
+// fills the pieces; the caller must publish the parameters then. Throws what the visitor returns as
+// an error. Not collective.
 void visit_state(const YokeCheckpointArgs& args,
                  const Parameters& parameters,
                  Optimizer& optimizer,

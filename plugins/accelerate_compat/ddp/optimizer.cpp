@@ -7,6 +7,7 @@
 namespace yoke::accelerate_compat {
 namespace {
 
+// Returns the tensors with the given indices.
 std::vector<at::Tensor> pick(const std::vector<at::Tensor>& all, const std::vector<size_t>& which) {
   std::vector<at::Tensor> picked;
   picked.reserve(which.size());
@@ -29,7 +30,7 @@ Optimizer::Optimizer(const YokeOptimizer& config, const Parameters& parameters)
   } else if (config.momentum != 0) {
     kinds_ = {"momentum"};
   }
-  groups_ = {{{}, config.weight_decay}, {{}, 0}};
+  groups_ = {{{}, config.weight_decay}, {{}, 0}};  // with and without weight decay
   moments_.resize(kinds_.size());
   const std::vector<Parameter>& all = parameters.all();
   for (size_t p = 0; p < all.size(); ++p) {
@@ -41,19 +42,20 @@ Optimizer::Optimizer(const YokeOptimizer& config, const Parameters& parameters)
 }
 
 void Optimizer::update(int64_t step, double lr, double scale) {
-  step_ = step;
   for (const Group& group : groups_) {
     if (group.members.empty()) continue;
     if (config_.kind == YOKE_ADAMW) {
-      adamw(group, lr, scale);
+      adamw(group, step, lr, scale);
     } else {
       sgd(group, lr, scale);
     }
   }
   parameters_.publish();
+  last_step_ = step;
 }
 
-// In the type of the masters.
+// Returns the gradients of a group in the dtype of the masters, multiplied by scale. Where the
+// dtypes are equal they share the memory of the leaves' gradients.
 std::vector<at::Tensor> Optimizer::gradients(const Group& group, double scale) const {
   std::vector<at::Tensor> grads;
   grads.reserve(group.members.size());
@@ -65,11 +67,11 @@ std::vector<at::Tensor> Optimizer::gradients(const Group& group, double scale) c
   return grads;
 }
 
-void Optimizer::adamw(const Group& group, double lr, double scale) const {
+void Optimizer::adamw(const Group& group, int64_t step, double lr, double scale) const {
   std::vector<at::Tensor> masters;
   masters.reserve(group.members.size());
   for (const size_t p : group.members) masters.push_back(parameters_.all()[p].master);
-  fp32_step_.fill_(step_);
+  fp32_step_.fill_(step);
   at::_fused_adamw_(masters,
                     gradients(group, scale),
                     pick(moments_[0], group.members),

@@ -1,4 +1,4 @@
-// AdamW and SGD over whole parameters; the formulas are those of YokeOptimizer in the contract.
+// AdamW and SGD over whole parameters, with the formulas at YokeOptimizer in the contract.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,39 +10,43 @@
 
 namespace yoke::accelerate_compat {
 
-// One thread at a time.
+// Owns the moments and the step count. One thread at a time; no method communicates.
 class Optimizer {
  public:
-  // The parameters outlive the optimizer. Throws Error(INVALID_ARGUMENT) for an unknown kind.
+  // Allocates zero moments with the dtype of the masters. The parameters must outlive the
+  // optimizer. Throws Error(INVALID_ARGUMENT) for an unknown kind of optimizer.
   Optimizer(const YokeOptimizer& config, const Parameters& parameters);
 
-  // The update of a step (1 is the first) from the gradients in the leaves times scale.
-  // Every trainable leaf has one. Leaves them undefined in value.
+  // Updates masters and leaves from the gradients of the leaves, multiplied by `scale`, and makes
+  // `step` the last step. step: number of the step, 1 is the first. Every trainable leaf must have
+  // a gradient; its values are undefined afterwards.
   void update(int64_t step, double lr, double scale);
 
-  // Kinds of its moments, and the values of one for a parameter by its index; undefined if frozen.
+  // The kinds of moments, and the moment of one kind for a parameter, by index. The tensor of a
+  // frozen parameter is undefined.
   const std::vector<std::string>& kinds() const { return kinds_; }
   at::Tensor moment(size_t kind, size_t parameter) const { return moments_[kind][parameter]; }
-  int64_t& step() { return step_; }  // of the last update; 0 = none
-  int64_t bytes() const;
+  int64_t last_step() const { return last_step_; }             // step of the last update; 0 = none
+  void restore(int64_t last_step) { last_step_ = last_step; }  // for a checkpoint that is loaded
+  int64_t bytes() const;                                       // bytes of all moments
 
  private:
-  // Parameters that are updated alike.
+  // Parameters with the same weight decay.
   struct Group {
-    std::vector<size_t> members;
+    std::vector<size_t> members;  // indices
     double weight_decay;
   };
   std::vector<at::Tensor> gradients(const Group& group, double scale) const;
-  void adamw(const Group& group, double lr, double scale) const;
+  void adamw(const Group& group, int64_t step, double lr, double scale) const;
   void sgd(const Group& group, double lr, double scale) const;
 
   const YokeOptimizer config_;
   const Parameters& parameters_;
   std::vector<std::string> kinds_;
-  std::vector<std::vector<at::Tensor>> moments_;  // by kind, then by parameter
+  std::vector<std::vector<at::Tensor>> moments_;  // moments_[kind][parameter]
   std::vector<Group> groups_;
-  at::Tensor fp32_step_;  // a scalar, as the kernel wants it: exact up to 16 million steps
-  int64_t step_ = 0;
+  at::Tensor fp32_step_;  // scalar for the fused kernel; exact up to 16 million steps
+  int64_t last_step_ = 0;
 };
 
 }  // namespace yoke::accelerate_compat

@@ -1,3 +1,8 @@
+// Memory for the leaves of the model.
+//
+// The host's leaves arrive without memory. They are bound by exchanging the pointer of their
+// storage and not by Tensor::set_data, because tensors that autograd saved share the storage and
+// must see the same memory.
 #include "plugins/accelerate_compat/ddp/parameters.hpp"
 
 #include <ATen/ATen.h>
@@ -8,7 +13,7 @@
 namespace yoke::accelerate_compat {
 namespace {
 
-constexpr int64_t kInitElements = 1 << 20;  // fp32 elements in flight while initial values are made
+constexpr int64_t kInitElements = 1 << 20;  // fp32 elements of a staging buffer for initial values
 
 const TorchModel* require_torch_model(const YokeModel& model) {
   if (const TorchModel* torch = torch_model(model)) return torch;
@@ -18,8 +23,7 @@ const TorchModel* require_torch_model(const YokeModel& model) {
                   "own LibTorch is the same; build both with the same one");
 }
 
-// Points the storage of a leaf at memory that somebody else owns. Tensors that autograd saved
-// follow, which Tensor::set_data would not give.
+// Points the storage of a leaf at memory that the caller owns, or at none if data is NULL.
 void bind(const at::Tensor& leaf, void* data) {
   c10::StorageImpl* const storage = leaf.storage().unsafeGetStorageImpl();
   storage->set_data_ptr_noswap(at::DataPtr(data, leaf.device()));
@@ -27,6 +31,7 @@ void bind(const at::Tensor& leaf, void* data) {
                                       : static_cast<size_t>(leaf.numel() * leaf.itemsize()));
 }
 
+// Fills a flat tensor with the initial values of a parameter, which the model computes on the CPU.
 void initialise(const YokeModel& model, int64_t param, const at::Tensor& flat) {
   const at::Tensor values = at::empty({std::min(flat.numel(), kInitElements)}, at::kFloat);
   for (int64_t done = 0; done < flat.numel(); done += values.numel()) {

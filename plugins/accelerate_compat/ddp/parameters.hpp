@@ -1,4 +1,4 @@
-// The parameters of a replica: every rank holds all of them, whole.
+// The parameters of a replica. Every rank holds all of them whole.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,18 +9,20 @@
 
 namespace yoke::accelerate_compat {
 
+// All three tensors have the shape of the parameter.
 struct Parameter {
   const YokeParameter* info;
-  at::Tensor leaf;  // the model's, in the compute type; its memory is `memory`
-  at::Tensor memory;
-  at::Tensor master;  // what is updated and saved: `memory` itself, or fp32 where that is bf16
+  at::Tensor leaf;    // the model's leaf, bound to `memory`
+  at::Tensor memory;  // values in the dtype in which the model computes
+  at::Tensor master;  // values that are updated and saved: `memory` itself, or fp32 if that is bf16
 };
 
-// Gives the leaves of a model memory and initial values, and takes it away at the end. One thread
-// at a time.
+// Binds the leaves of a model to memory with initial values. The destructor unbinds them and drops
+// their gradients. One thread at a time.
 class Parameters {
  public:
-  // The model outlives this. Throws Error(FAILED_PRECONDITION) without the LibTorch model.
+  // compute: dtype in which the model computes. The model must outlive the parameters. Throws
+  // Error(FAILED_PRECONDITION) if the host has not attached the model as LibTorch objects.
   Parameters(const YokeModel& model, at::ScalarType compute);
   ~Parameters();
   Parameters(const Parameters&) = delete;
@@ -28,9 +30,10 @@ class Parameters {
 
   const std::vector<Parameter>& all() const { return all_; }
   const TorchModel& model() const { return *model_; }
-  // After masters have changed: rounds them into the leaves. Nothing to do where they are the same.
+  // Copies the masters, rounded, to the leaves after the masters have changed. Where master and
+  // leaf share their memory there is nothing to do.
   void publish() const;
-  int64_t bytes() const;
+  int64_t bytes() const;  // bytes of leaves and masters
 
  private:
   const TorchModel* model_;

@@ -1,3 +1,5 @@
+// The set-up of c10d::Reducer, the C++ class behind DistributedDataParallel. Its parameters are the
+// leaves in the reverse order of the model, which is about the order of their gradients.
 #include "plugins/accelerate_compat/ddp/reducer.hpp"
 
 #include <algorithm>
@@ -9,7 +11,8 @@ namespace {
 
 constexpr int64_t kMiB = 1 << 20;
 
-// The last parameters of the model get their gradients first, so they go into the first bucket.
+// Returns the trainable parameters in reverse order. The last ones of the model get their gradients
+// first, so they belong into the first bucket.
 std::vector<const Parameter*> in_order_of_gradients(const Parameters& parameters) {
   std::vector<const Parameter*> order;
   for (const Parameter& p : parameters.all()) {
@@ -33,7 +36,7 @@ GradientReducer::GradientReducer(const Parameters& parameters,
   }
   const std::vector<bool> sparse(leaves.size(), false);
   const int64_t cap = options.bucket_cap_mb * kMiB;
-  // DistributedDataParallel's rule: a small first bucket, so that the reduction begins early.
+  // As in DistributedDataParallel, the first bucket is small, so that the reduction starts early.
   const int64_t first = std::min<int64_t>(cap, c10d::kDefaultFirstBucketBytes);
   auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(
       leaves, {static_cast<size_t>(first), static_cast<size_t>(cap)}, sparse);
@@ -50,9 +53,10 @@ GradientReducer::GradientReducer(const Parameters& parameters,
       /*skip_all_reduce_unused_params=*/false,
       /*use_python_reducer=*/false,
       /*bucket_bytes_cap_list=*/std::vector<int64_t>{});
-  // After its first backward the reducer would order the buckets anew, as the gradients came. A run
-  // that is resumed has a first backward too, and over more than two ranks other buckets round
-  // otherwise. So it is told now that they came in the order in which they are.
+  // After its first backward, the reducer would rebuild the buckets in the order in which gradients
+  // arrived. A resumed run has a first backward as well, at another step, and over more than two
+  // ranks other buckets round differently. So the rebuild is forced now, with the present order,
+  // and a resumed run is bit-equal to an uninterrupted one.
   reducer_->push_rebuilt_params_for_all_indices();
   reducer_->rebuild_buckets();
 }
@@ -71,7 +75,7 @@ void GradientReducer::finish() {
     reducer_->check_finalized();
   } catch (const c10::Error& e) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                "a parameter got no gradient, so the replicas were not reduced; set "
+                "a parameter got no gradient, so the gradients were not reduced; set "
                 "accelerate_compat.find_unused_parameters = true (" +
                     first_part(e.what_without_backtrace()) + ")");
   }

@@ -1,3 +1,12 @@
+// One step under DDP.
+//
+//   for each micro-batch: forward of all blocks, then one backward through the whole graph; the
+//                         reducer averages gradients during the last one (or during each)
+//   reduce_scalars:       one all-reduce of loss and number of targets
+//   update:               clip by the global norm, then AdamW or SGD on every rank
+//
+// Unlike other backends this one does not run the backward block by block: c10d::Reducer hangs its
+// hooks on the leaves of one graph and expects one backward through it.
 #include "plugins/accelerate_compat/ddp/replica.hpp"
 
 #include <ATen/ATen.h>
@@ -9,13 +18,15 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "plugins/accelerate_compat/ddp/checkpoint.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::accelerate_compat {
 namespace {
 
 enum Scalar { kLossSum, kLossWeight, kNumScalars };
 
-// Rows are short enough for a sum in the gradient's own type; the rows are summed in fp64.
+// Returns the sum of the squares of a gradient in fp64. A row is short enough to be summed in fp32
+// (or fp64 for fp64); the rows are then summed in fp64.
 at::Tensor squared_norm(const at::Tensor& grad) {
   const at::ScalarType wide = grad.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor rows = grad.dim() < 2 ? grad.reshape({1, -1}) : grad.flatten(0, -2);
@@ -24,6 +35,7 @@ at::Tensor squared_norm(const at::Tensor& grad) {
   return at::dot(norms, norms);
 }
 
+// Makes a communicator of the host and returns the process group behind it. Collective.
 c10d::ProcessGroup* group(const YokeHost& host, uint32_t axes, const char* purpose) {
   const YokeHeader* service =
       host.get_service(host.ctx, "yoke.collectives/1", sizeof(YokeCollectives));
@@ -39,38 +51,33 @@ c10d::ProcessGroup* group(const YokeHost& host, uint32_t axes, const char* purpo
   if (void* native = collectives.native(comm, "c10d::ProcessGroup"))
     return static_cast<c10d::ProcessGroup*>(native);
   throw Error(YOKE_FAILED_PRECONDITION,
-              "DDP needs communicators made of c10d::ProcessGroup; this host's are not");
+              "DDP needs communicators that are c10d::ProcessGroups; this host's are not");
 }
 
 }  // namespace
 
-ReplicaGroups ReplicaGroups::make(const YokePlan& plan, const YokeHost& host) {
-  if (plan.world_size == 1) return {};
-  return {group(host, YOKE_AXIS_BIT(YOKE_DP_REPLICATE), "reduce"),
-          group(host, YOKE_ALL_AXES, "scalars")};
+Environment::Environment(const YokeInitArgs& args)
+    : plan(*args.plan), host(*args.host), options(Options(args.options, args.num_options)) {
+  if (plan.world_size == 1) return;
+  gradients = group(host, YOKE_AXIS_BIT(YOKE_DP_REPLICATE), "reduce");
+  scalars = group(host, YOKE_ALL_AXES, "scalars");
 }
 
-Replica::Replica(const YokeModel& model,
-                 const YokePlan& plan,
-                 const DdpOptions& options,
-                 const ReplicaGroups& groups,
-                 const YokeHost& host)
+Replica::Replica(const YokeModel& model, const Environment& environment)
     : summary_(*model.summary),
-      plan_(plan),
-      options_(options),
-      groups_(groups),
-      host_(host),
-      parameters_(model, scalar_type(plan.param_dtype)),
-      optimizer_(*plan.optimizer, parameters_) {
+      environment_(environment),
+      parameters_(model, scalar_type(environment.plan.param_dtype)),
+      optimizer_(*environment.plan.optimizer, parameters_) {
   bool any_trained = false;
   for (const Parameter& p : parameters_.all()) any_trained |= p.info->trainable != 0;
-  if (groups.gradients != nullptr && any_trained)
-    reducer_.emplace(parameters_, options, *groups.gradients);
+  if (environment.gradients != nullptr && any_trained)
+    reducer_.emplace(parameters_, environment.options, *environment.gradients);
+  const YokeHost& host = environment.host;
   if (host.rank != 0) return;
-  const std::string line = "accelerate_compat: " +
-                           (plan.world_size == 1 ? "one rank"
-                                                 : "DDP by c10d::Reducer over " +
-                                                       std::to_string(plan.world_size) + " ranks");
+  const int32_t ranks = environment.plan.world_size;
+  const std::string line =
+      ranks == 1 ? "accelerate_compat: one rank"
+                 : concat("accelerate_compat: DDP by c10d::Reducer over ", ranks, " ranks");
   host.log(host.ctx, YOKE_LOG_INFO, view(line));
 }
 
@@ -78,10 +85,11 @@ YokeWrapResult Replica::wrap_result() const {
   int64_t trained = 0;
   for (const Parameter& p : parameters_.all())
     trained += p.info->trainable != 0 ? static_cast<int64_t>(p.memory.nbytes()) : 0;
+  const YokePlan& plan = environment_.plan;
   YokeWrapResult result{};
   result.param_bytes = parameters_.bytes();
   result.optimizer_bytes = optimizer_.bytes();
-  const bool twice = reducer_ && !options_.gradient_as_bucket_view;
+  const bool twice = reducer_ && !environment_.options.gradient_as_bucket_view;
   result.grad_bytes = twice ? 2 * trained : trained;
   for (uint64_t b = 0; b < summary_.num_blocks; ++b) {
     const YokeBlock& block = *summary_.blocks[b];
@@ -90,12 +98,13 @@ YokeWrapResult Replica::wrap_result() const {
     if (!known || result.activation_bytes < 0) {
       result.activation_bytes = -1;
     } else {
-      result.activation_bytes += (block.activation_bytes + block.carry_bytes) * plan_.micro_batch;
+      result.activation_bytes += (block.activation_bytes + block.carry_bytes) * plan.micro_batch;
     }
   }
-  const int64_t micros = plan_.global_batch / (plan_.micro_batch * plan_.world_size);
+  const int64_t micros = plan.global_batch / (plan.micro_batch * plan.world_size);
   if (reducer_)
-    result.axis_bytes[YOKE_DP_REPLICATE] = trained * (options_.sync_each_batch ? micros : 1);
+    result.axis_bytes[YOKE_DP_REPLICATE] =
+        trained * (environment_.options.sync_each_batch ? micros : 1);
   return result;
 }
 
@@ -111,19 +120,20 @@ YokeStepResult Replica::step(const YokeStepArgs& args) {
   }
   const StepGuard guard(training);
   if (training) drop_gradients();
-  // The reducer averages over the ranks, and the loss of a run is a mean over all its tokens.
-  const double loss_grad = plan_.world_size / batch.token_weight;
+  // The loss of a run is the mean over all targets of the batch. The reducer averages over the
+  // ranks, so multiplying by their number turns its average back into a sum.
+  const double loss_grad = environment_.plan.world_size / batch.token_weight;
   const at::Tensor& memory = parameters_.all().front().memory;
   at::Tensor scalars = at::zeros({kNumScalars}, memory.options().dtype(at::kDouble));
   for (uint64_t m = 0; m < batch.num_micros; ++m) {
     const TorchInputs inputs = borrow(*batch.micros[m]);
     const at::Tensor loss = forward(inputs);
     scalars[kLossSum] += loss.detach();
-    // Counting on a device would wait for it.
+    // On a CUDA device, counting the targets would wait for the device.
     scalars[kLossWeight] +=
         memory.is_cpu() ? parameters_.model().loss_weight(inputs) : batch.micros[m]->token_weight;
     const bool last = m + 1 == batch.num_micros;
-    if (training) backward(loss, loss_grad, last || options_.sync_each_batch);
+    if (training) backward(loss, loss_grad, last || environment_.options.sync_each_batch);
   }
   const at::NoGradGuard no_graph;
   reduce_scalars(scalars);
@@ -135,20 +145,22 @@ YokeStepResult Replica::step(const YokeStepArgs& args) {
   result.loss_weight = scalars[kLossWeight].item<double>();
   result.grad_norm = training ? yoke::gradient_norm(squared_gradients()) : kUnknown;
   if (training && !std::isinf(result.grad_norm))
-    optimizer_.update(args.step, args.lr, clip_scale(plan_.optimizer->clip, result.grad_norm));
+    optimizer_.update(
+        args.step, args.lr, clip_scale(environment_.plan.optimizer->clip, result.grad_norm));
   return result;
 }
 
 at::Tensor Replica::forward(const TorchInputs& inputs) const {
+  const YokeHost& host = environment_.host;
   at::Tensor carry;
   for (const TorchBlock& block : *parameters_.model().blocks) {
-    if (host_.check_cancel(host_.ctx) != 0) throw Error(YOKE_CANCELLED, "the step was cancelled");
+    if (host.check_cancel(host.ctx) != 0) throw Error(YOKE_CANCELLED, "the step was cancelled");
     carry = block.forward(carry, inputs);
   }
   return carry;
 }
 
-// The whole graph at once, as DistributedDataParallel does it: the reducer hangs on its leaves.
+// broken_ stays set if the backward throws: ranks may then have reduced different buckets.
 void Replica::backward(const at::Tensor& loss, double loss_grad, bool reduce) {
   if (!loss.requires_grad()) return;
   broken_ = true;
@@ -162,7 +174,8 @@ void Replica::drop_gradients() {
   for (const Parameter& p : parameters_.all()) p.leaf.mutable_grad().reset();
 }
 
-// The same on every rank: gradients are reduced, and summed in the same order.
+// Returns the squared norm of all gradients. It is the same on every rank without communication,
+// because all ranks have the same reduced gradients and sum them in the same order.
 double Replica::squared_gradients() {
   const at::Tensor& memory = parameters_.all().front().memory;
   const at::Tensor sum = at::zeros({}, memory.options().dtype(at::kDouble));
@@ -177,14 +190,15 @@ double Replica::squared_gradients() {
 }
 
 void Replica::reduce_scalars(at::Tensor& scalars) const {
-  if (groups_.scalars == nullptr) return;
+  c10d::ProcessGroup* const group = environment_.scalars;
+  if (group == nullptr) return;
   std::vector<at::Tensor> list{scalars};
-  groups_.scalars->getBackend(scalars.device().type())->allreduce(list, {})->wait();
+  group->getBackend(scalars.device().type())->allreduce(list, {})->wait();
 }
 
 void Replica::checkpoint(const YokeCheckpointArgs& args) {
   const at::NoGradGuard no_graph;
-  visit_state(args, parameters_, optimizer_, host_.rank);
+  visit_state(args, parameters_, optimizer_, environment_.host.rank);
   if (args.op == YOKE_CHECKPOINT_LOAD) parameters_.publish();
 }
 

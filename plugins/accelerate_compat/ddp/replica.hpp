@@ -1,5 +1,4 @@
-// A model under DDP: every rank holds all of it, and gradients are averaged by c10d::Reducer. What
-// wrap_model, step and checkpoint of the contract mean here.
+// A model under DDP: every rank holds all of it, and c10d::Reducer averages the gradients.
 #pragma once
 
 #include <memory>
@@ -12,45 +11,47 @@
 
 namespace yoke::accelerate_compat {
 
-// The process groups of a run; NULL on a single rank.
-struct ReplicaGroups {
-  c10d::ProcessGroup* gradients = nullptr;
-  c10d::ProcessGroup* scalars = nullptr;
+// What all models of one context share. It is made once, in `init`.
+struct Environment {
+  // Collective over the world. Throws Error(FAILED_PRECONDITION) if there are several ranks and the
+  // host's communicators are not c10d::ProcessGroups.
+  explicit Environment(const YokeInitArgs& args);
 
-  // Collective over the world. Throws Error if the host has no process groups.
-  static ReplicaGroups make(const YokePlan& plan, const YokeHost& host);
+  const YokePlan& plan;  // complete
+  const YokeHost& host;
+  const DdpOptions options;
+  c10d::ProcessGroup* gradients = nullptr;  // owned by the host; NULL if there is one rank
+  c10d::ProcessGroup* scalars = nullptr;    // the same, for loss and number of targets
 };
 
+// One wrapped model on one rank. One thread at a time.
 class Replica final : public Wrapped {
  public:
-  // Collective. plan is complete; model, groups and host outlive the replica.
-  Replica(const YokeModel& model,
-          const YokePlan& plan,
-          const DdpOptions& options,
-          const ReplicaGroups& groups,
-          const YokeHost& host);
+  // Allocates and initialises parameters and moments. model and environment must outlive the
+  // replica. Collective.
+  Replica(const YokeModel& model, const Environment& environment);
 
   YokeWrapResult wrap_result() const override;
-  // After an Error during the backward no further step is possible.
+  // Collective. Throws Error(CANCELLED) if the host cancelled the run. After an error during a
+  // backward, whose collectives cannot be undone, every further step throws
+  // Error(FAILED_PRECONDITION).
   YokeStepResult step(const YokeStepArgs& args) override;
+  // Not collective.
   void checkpoint(const YokeCheckpointArgs& args) override;
 
  private:
-  at::Tensor forward(const TorchInputs& inputs) const;  // the loss sum
+  at::Tensor forward(const TorchInputs& inputs) const;  // returns the sum of the losses
   void backward(const at::Tensor& loss, double loss_grad, bool reduce);
   void drop_gradients();
   double squared_gradients();
   void reduce_scalars(at::Tensor& scalars) const;
 
   const YokeModelSummary& summary_;
-  const YokePlan plan_;
-  const DdpOptions options_;
-  const ReplicaGroups groups_;
-  const YokeHost& host_;
+  const Environment& environment_;
   Parameters parameters_;
   Optimizer optimizer_;
-  std::optional<GradientReducer> reducer_;  // empty: one rank, or nothing to train
-  bool broken_ = false;
+  std::optional<GradientReducer> reducer_;  // empty if there is one rank, or nothing to train
+  bool broken_ = false;                     // whether a backward has failed
 };
 
 }  // namespace yoke::accelerate_compat

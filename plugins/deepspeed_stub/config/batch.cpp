@@ -1,6 +1,13 @@
+// The batch rule with any of its factors unset.
+//
+// The run file's global batch is fixed; micro-batch and accumulation steps may each be given or
+// not. With both, the product must match. With one, the other follows, if the division leaves no
+// remainder. With none, the host chooses the micro-batch.
 #include "plugins/deepspeed_stub/config/batch.hpp"
 
 #include <string>
+
+#include "yoke/plan.hpp"
 
 namespace yoke::deepspeed_stub {
 namespace {
@@ -13,102 +20,88 @@ std::string text(int64_t n) {
   return std::to_string(n);
 }
 
-// The divisors of n on both sides of d: "2 or 4".
-std::string nearest_divisors(int64_t n, int64_t d) {
-  int64_t below = 0, above = 0;
-  for (int64_t k = 1; k <= n; ++k) {
-    if (n % k != 0) continue;
-    if (k <= d) below = k;
-    if (k >= d && above == 0) above = k;
-  }
-  if (above == 0 || above == below) return text(below);
-  return text(below) + " or " + text(above);
-}
-
-// The multiples of unit on both sides of n.
-std::string nearest_multiples(int64_t n, int64_t unit) {
-  const int64_t below = n / unit * unit;
-  return below == 0 ? text(unit) : text(below) + " or " + text(below + unit);
-}
-
-// The bound keeps products of two sizes and the ranks within 64 bits.
-bool is_batch_size(const DsConfig& config, const char* path, std::vector<Finding>& findings) {
+// Checks that a size is between 1 and a million. The upper bound keeps the product of two sizes and
+// the number of ranks within 64 bits.
+bool is_batch_size(const DsConfig& config, const char* path, PlanMessages& messages) {
   const auto value = config.integer(path);
   if (!value || (*value >= 1 && *value <= 1'000'000)) return true;
-  findings.push_back({config.label(path), config.shown(path), "1 to 1000000", "or \"auto\""});
+  messages.push_back({config.label(path), config.shown(path), "1 to 1000000", "or \"auto\""});
   return false;
 }
 
-// The run has another value for the same thing.
+// Returns whether the ds_config gives a value that is not the run's, and reports it. key: name of
+// the same value in a run file.
 bool differs(const DsConfig& config,
              const char* path,
              const char* key,
              int64_t run,
-             std::vector<Finding>& findings) {
+             PlanMessages& messages) {
   const auto value = config.integer(path);
   if (!value || *value == run) return false;
-  findings.push_back({config.label(path),
+  messages.push_back({config.label(path),
                       config.shown(path),
-                      text(run) + " or \"auto\"",
+                      concat(run, " or \"auto\""),
                       std::string("the run has ") + key + " = " + text(run) +
-                          "; change one of them, on the command line " + key + "=" + text(*value)});
+                          "; change one of them, for example on the command line: " + key + "=" +
+                          text(*value)});
   return true;
 }
 
-// train != micro x accumulation x ranks, all three given.
-Finding product_differs(
+// Describes a batch whose factors are all given, but train != micro x steps x ranks.
+PlanMessage product_differs(
     const DsConfig& config, int64_t train, int64_t micro, int64_t steps, int64_t ranks) {
   const int64_t product = micro * steps * ranks;
-  std::string cure = "nearest: " + std::string(kTrain) + " = train.global_batch = " + text(product);
-  if (train % (steps * ranks) == 0)
-    cure += ", or " + std::string(kMicro) + " = " + text(train / (steps * ranks));
+  std::string fix = concat("nearest: ", kTrain, " = train.global_batch = ", product);
+  if (train % (steps * ranks) == 0) fix += concat(", or ", kMicro, " = ", train / (steps * ranks));
   if (train % (micro * ranks) == 0)
-    cure += ", or " + std::string(kAccumulation) + " = " + text(train / (micro * ranks));
+    fix += concat(", or ", kAccumulation, " = ", train / (micro * ranks));
   return {config.find(kMicro) != nullptr ? config.label(kMicro) : "train.micro_batch",
           text(micro),
-          "a product that is the batch",
+          "factors whose product is the batch",
           std::string(kMicro) + " " + text(micro) + " x " + kAccumulation + " " + text(steps) +
               " x " + text(ranks) + " data ranks = " + text(product) + ", but the batch is " +
-              text(train) + "; " + cure};
+              text(train) + "; " + fix};
 }
 
-// One of the two factors is given as `factor`; the other one is what is left of the batch.
-Finding factor_does_not_divide(
+// Describes a batch with one factor given, under `path`, that leaves no whole number for the other.
+PlanMessage factor_does_not_divide(
     const DsConfig& config, const char* path, int64_t train, int64_t factor, int64_t ranks) {
-  std::string cure = "nearest: train.global_batch = " + nearest_multiples(train, factor * ranks);
+  std::string fix = "nearest: train.global_batch = " +
+                    nearest_text(yoke_nearest_multiples(train, factor * ranks));
   if (train % ranks == 0)
-    cure += ", or " + std::string(path) + " = " + nearest_divisors(train / ranks, factor);
+    fix += ", or " + std::string(path) + " = " +
+           nearest_text(yoke_nearest_divisors(train / ranks, factor));
   return {config.find(path) != nullptr ? config.label(path) : "train.micro_batch",
           text(factor),
-          "a divisor of what a data rank gets of the batch",
+          "a divisor of the part of the batch that one data rank gets",
           "train batch " + text(train) + " / (" + path + " " + text(factor) + " x " + text(ranks) +
-              " data ranks = " + text(factor * ranks) + ") leaves a rest of " +
-              text(train % (factor * ranks)) + "; " + cure};
+              " data ranks = " + text(factor * ranks) + ") leaves a remainder of " +
+              text(train % (factor * ranks)) + "; " + fix};
 }
 
 }  // namespace
 
-void settle_batch(const DsConfig& config, YokePlan& plan, std::vector<Finding>& findings) {
-  bool sound = true;
+void resolve_batch(const DsConfig& config, YokePlan& plan, PlanMessages& messages) {
+  bool valid = true;
   for (const char* path : {kTrain, kMicro, kAccumulation})
-    sound = is_batch_size(config, path, findings) && sound;
-  if (!sound) return;
+    valid = is_batch_size(config, path, messages) && valid;
+  if (!valid) return;
   const int64_t train = plan.global_batch, ranks = plan.world_size;
-  if (differs(config, kTrain, "train.global_batch", train, findings)) return;
+  if (differs(config, kTrain, "train.global_batch", train, messages)) return;
   if (plan.micro_batch != 0 &&
-      differs(config, kMicro, "train.micro_batch", plan.micro_batch, findings))
+      differs(config, kMicro, "train.micro_batch", plan.micro_batch, messages))
     return;
 
   const auto micro =
       plan.micro_batch != 0 ? std::optional<int64_t>(plan.micro_batch) : config.integer(kMicro);
-  // DeepSpeed: a batch without factors is not accumulated.
+  // As in DeepSpeed, a batch size without factors means no accumulation.
   auto steps = config.integer(kAccumulation);
   if (!micro && !steps && config.integer(kTrain) && train % ranks == 0) steps = 1;
   if (micro && steps) {
     if (*micro * *steps * ranks != train)
-      return findings.push_back(product_differs(config, train, *micro, *steps, ranks));
+      return messages.push_back(product_differs(config, train, *micro, *steps, ranks));
   } else if (const auto factor = micro ? micro : steps; factor && train % (*factor * ranks) != 0) {
-    return findings.push_back(
+    return messages.push_back(
         factor_does_not_divide(config, micro ? kMicro : kAccumulation, train, *factor, ranks));
   }
   if (plan.micro_batch != 0) return;

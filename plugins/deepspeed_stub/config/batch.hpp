@@ -1,5 +1,9 @@
-// DeepSpeed's batch rule: train_batch_size = train_micro_batch_size_per_gpu x
-// gradient_accumulation_steps x data ranks. The run file's global batch is the whole.
+// DeepSpeed's batch rule:
+//
+//   train_batch_size =
+//       train_micro_batch_size_per_gpu x gradient_accumulation_steps x data ranks
+//
+// The left side is always the global batch of the run file.
 #pragma once
 
 #include <vector>
@@ -8,8 +12,9 @@
 
 namespace yoke::deepspeed_stub {
 
-// Fills plan.micro_batch if it is unset and the ds_config says what it must be. What contradicts
-// the run, or does not close, becomes a finding with the arithmetic and the nearest values that do.
-void settle_batch(const DsConfig& config, YokePlan& plan, std::vector<Finding>& findings);
+// Fills in plan.micro_batch if it is unset and the ds_config determines it. A value that
+// contradicts the run, or a product that does not match, is added to `messages`, with the
+// arithmetic and the nearest values that would work.
+void resolve_batch(const DsConfig& config, YokePlan& plan, PlanMessages& messages);
 
 }  // namespace yoke::deepspeed_stub

@@ -1,3 +1,8 @@
+// Reading a ds_config.json.
+//
+// DeepSpeed itself ignores a key that it does not know, so a misspelt key silently changes nothing.
+// Here every key must have a row in the table of keys: an unknown one is refused with the nearest
+// known name. All problems are collected, so that a user sees them at once.
 #include "plugins/deepspeed_stub/config/ds_config.hpp"
 
 #include <cmath>
@@ -5,13 +10,15 @@
 #include <utility>
 
 #include "yoke/nearest.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::deepspeed_stub {
 namespace {
 
 using Json = nlohmann::json;
 
-// Notices keys that an object has twice; a parsed object shows only one of them.
+// A callback of the JSON parser that finds keys that an object has twice. The parsed object would
+// only have the last of them.
 class DuplicateKeys {
  public:
   bool operator()(int, Json::parse_event_t event, Json& parsed) {
@@ -30,7 +37,7 @@ class DuplicateKeys {
  private:
   struct Object {
     std::set<std::string> seen;
-    std::string now;
+    std::string now;  // key whose value is being parsed
   };
   std::string path() const {
     std::vector<std::string> words;
@@ -38,18 +45,19 @@ class DuplicateKeys {
     return join(words, ".");
   }
 
-  std::vector<Object> open_;
-  std::vector<std::string> found_;
+  std::vector<Object> open_;        // objects around the current position, outermost first
+  std::vector<std::string> found_;  // paths
 };
 
-// "[json.exception.parse_error.101] parse error at line 3, column 7: syntax error ..."
+// Returns the text of a parse error from "line" on. The whole text is
+// "[json.exception.parse_error.101] parse error at line 3, column 7: syntax error ...".
 std::string syntax_error(const Json::parse_error& e) {
   const std::string text = e.what();
   const size_t at = text.find("line ");
   return at == std::string::npos ? text : text.substr(at);
 }
 
-// DeepSpeed writes integers as 5e8 too.
+// Floating-point numbers with an integral value count: ds_configs have sizes such as 5e8.
 bool is_integer(const Json& value) {
   if (value.is_number_integer()) return true;
   return value.is_number_float() && std::trunc(value.get<double>()) == value.get<double>() &&
@@ -88,11 +96,11 @@ bool has_form(const Json& value, Form form) {
   return true;
 }
 
-bool is_left_open(const Json& value) {
+bool is_unset(const Json& value) {
   return value.is_null() || value == "auto";
 }
 
-// 5e8 is written as 500000000.
+// Returns the value as JSON, but 5e8 as 500000000.
 std::string as_text(const Json& value) {
   if (value.is_number_float() && is_integer(value)) return std::to_string(value.get<int64_t>());
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -111,18 +119,18 @@ void DsConfig::read_file(std::string_view text) {
   try {
     config = Json::parse(text, std::ref(duplicates));
   } catch (const Json::parse_error& e) {
-    findings_.push_back(
+    messages_.push_back(
         {"deepspeed_stub.config_file", file_, "a JSON object", file_ + ", " + syntax_error(e)});
     return;
   }
   for (const std::string& path : duplicates.found()) {
-    findings_.push_back({in_file(path), "given twice", "each key once", "remove one of them"});
+    messages_.push_back({in_file(path), "given twice", "each key once", "remove one of them"});
   }
   if (!config.is_object()) {
-    findings_.push_back({"deepspeed_stub.config_file",
+    messages_.push_back({"deepspeed_stub.config_file",
                          file_,
                          "a JSON object",
-                         "it holds something else: " + std::string(config.type_name())});
+                         concat("its top level is of type ", config.type_name())});
     return;
   }
   read_object(config, "");
@@ -131,10 +139,10 @@ void DsConfig::read_file(std::string_view text) {
     return config.contains(enabled) && config[enabled] == true;
   };
   if (on("fp16") && on("bf16")) {
-    findings_.push_back({in_file("fp16.enabled and bf16.enabled"),
+    messages_.push_back({in_file("fp16.enabled and bf16.enabled"),
                          "true",
                          "one of them",
-                         "DeepSpeed refuses both as well"});
+                         "DeepSpeed refuses this combination as well"});
   }
 }
 
@@ -145,7 +153,7 @@ void DsConfig::read_object(const Json& object, const std::string& path) {
       read_key(*key, inner, value);
     } else {
       const std::vector<std::string> known = siblings(inner);
-      findings_.push_back({in_file(inner),
+      messages_.push_back({in_file(inner),
                            as_text(value),
                            "a key of DeepSpeed",
                            "DeepSpeed has no such key" + did_you_mean(name, known)});
@@ -154,19 +162,19 @@ void DsConfig::read_object(const Json& object, const std::string& path) {
 }
 
 void DsConfig::read_key(const Key& key, const std::string& path, const Json& value) {
-  if (is_left_open(value)) return;
+  if (is_unset(value)) return;
   const std::string given = as_text(value);
-  if (key.fate == Fate::kSection) {
+  if (key.handling == Handling::kSection) {
     if (value.is_object()) return read_object(value, path);
-    findings_.push_back({in_file(path), given, "an object", "write { } with its keys"});
-  } else if (key.fate == Fate::kNoEffect) {
-    findings_.push_back(
+    messages_.push_back({in_file(path), given, "an object", "write an object, { }, with its keys"});
+  } else if (key.handling == Handling::kNoEffect) {
+    messages_.push_back(
         {in_file(path), given, "", "no effect here: " + std::string(key.why), true});
   } else if (!has_form(value, key.form)) {
-    findings_.push_back({in_file(path), given, form_name(key.form), "or \"auto\""});
-  } else if (key.fate == Fate::kRefused) {
+    messages_.push_back({in_file(path), given, form_name(key.form), "or \"auto\""});
+  } else if (key.handling == Handling::kRefused) {
     if (value == Json::parse(key.value)) return;
-    findings_.push_back({in_file(path), given, std::string(key.value), std::string(key.why)});
+    messages_.push_back({in_file(path), given, std::string(key.value), std::string(key.why)});
   } else {
     values_[path] = value;
   }
@@ -180,7 +188,7 @@ void DsConfig::read_inline(const Options& options) {
     const Json value =
         key.form == Form::kBool ? Json(options.boolean(name)) : Json(options.integer(name));
     if (const Json* other = find(path); other != nullptr && *other != value) {
-      findings_.push_back({"deepspeed_stub." + name,
+      messages_.push_back({"deepspeed_stub." + name,
                            as_text(value),
                            as_text(*other),
                            in_file(path) + " = " + as_text(*other) + "; remove one of them"});
@@ -230,7 +238,7 @@ std::string DsConfig::shown(std::string_view path) const {
   return value == nullptr ? "unset" : as_text(*value);
 }
 
-// ---- Options
+// ---- Options ----
 
 const std::vector<const YokeOptionInfo*>& option_infos() {
   struct Declared {
@@ -243,17 +251,19 @@ const std::vector<const YokeOptionInfo*>& option_infos() {
       list.push_back({std::move(name), std::move(doc)});
       list.back().info.type = type;
     };
-    declare(YOKE_OPTION_FILE, "config_file", "a ds_config.json; a key may stand there or inline");
+    declare(YOKE_OPTION_FILE,
+            "config_file",
+            "path of a ds_config.json; its keys can also be given inline");
     for (const Key& key : keys()) {
       if (inline_name(key).empty()) continue;
       const int32_t type = key.form == Form::kBool ? YOKE_OPTION_BOOL : YOKE_OPTION_INT;
       const std::string preset =
-          key.value == "null" ? "" : "; DeepSpeed: " + std::string(key.value);
+          key.value == "null" ? "" : concat("; default of DeepSpeed: ", key.value);
       declare(type, inline_name(key), std::string(key.why) + preset);
     }
     for (Declared& d : list) {
       const char* names = d.info.type == YOKE_OPTION_FILE ? "*.json" : "";
-      d.info = option_info(d.info.type, d.name, "", names, d.doc);  // no limits: the plan judges
+      d.info = option_info(d.info.type, d.name, "", names, d.doc);  // no limits: plan checks values
     }
     return list;
   }();

@@ -1,4 +1,5 @@
-// A ds_config: the file of config_file and the same keys inline, read against the table of keys.
+// A ds_config: the file that the option config_file names, and the same keys given inline, checked
+// against the table of keys.
 #pragma once
 
 #include <map>
@@ -13,32 +14,28 @@
 
 namespace yoke::deepspeed_stub {
 
-// What the user must (note: should) know; becomes a YokeRefusal.
-struct Finding {
-  std::string key, given, allowed, hint;
-  bool note = false;
-};
-
 class DsConfig {
  public:
-  // Reads and judges every key for itself: unknown, given twice, of a wrong form, refused, without
-  // effect. Reads on after a fault.
+  // Reads all keys and checks each one by itself: is it known, given once, of the right type, and
+  // supported? Problems become messages, and reading continues. Never throws for what a user wrote.
   explicit DsConfig(const Options& options);
 
-  // The values that somebody gave, by path in the JSON; "auto" and null are as if not given.
+  // The value of a kHonoured or kRun key by its path in the JSON, if it was given. "auto" and null
+  // count as not given.
   std::optional<bool> boolean(std::string_view path) const;
   std::optional<int64_t> integer(std::string_view path) const;
   std::optional<double> number(std::string_view path) const;
   std::optional<std::string> string(std::string_view path) const;
-  const nlohmann::json* find(std::string_view path) const;
+  const nlohmann::json* find(std::string_view path) const;  // NULL = not given
 
-  // Given, and not inline.
+  // Returns whether the file, not an inline key, gives the value.
   bool is_in_file(std::string_view path) const;
 
-  // What the user calls the key: "ds.json: zero_optimization.stage" or "deepspeed_stub.zero_stage".
+  // For messages: the key as the user wrote it, such as "ds.json: zero_optimization.stage" or
+  // "deepspeed_stub.zero_stage", and its value, "unset" if it was not given.
   std::string label(std::string_view path) const;
-  std::string shown(std::string_view path) const;  // its value
-  const std::vector<Finding>& findings() const { return findings_; }
+  std::string shown(std::string_view path) const;
+  const PlanMessages& messages() const { return messages_; }
 
  private:
   void read_file(std::string_view text);
@@ -49,11 +46,12 @@ class DsConfig {
 
   std::string file_;                                           // path as the user wrote it
   std::map<std::string, nlohmann::json, std::less<>> values_;  // kHonoured and kRun
-  std::map<std::string, std::string, std::less<>> inline_;  // path -> name, of those given inline
-  std::vector<Finding> findings_;
+  std::map<std::string, std::string, std::less<>> inline_;     // path -> name of inline keys
+  PlanMessages messages_;
 };
 
-// [deepspeed_stub] of a run file: config_file, and every key that can stand inline.
+// Returns the options of [deepspeed_stub] in a run file: config_file, and every key that can be
+// given inline. They live as long as the process.
 const std::vector<const YokeOptionInfo*>& option_infos();
 
 }  // namespace yoke::deepspeed_stub

@@ -5,7 +5,7 @@
 namespace yoke::deepspeed_stub {
 namespace {
 
-// Keys that mean the same in a run file, with the same values.
+// Keys whose values are written the same way in a run file.
 constexpr const char* kSame[][2] = {{"train_batch_size", "train.global_batch"},
                                     {"gradient_clipping", "train.clip"},
                                     {"optimizer.params.lr", "train.lr"},
@@ -15,24 +15,24 @@ constexpr const char* kSame[][2] = {{"train_batch_size", "train.global_batch"},
                                     {"communication_data_type", "precision.reduce"},
                                     {"data_types.grad_accum_dtype", "precision.reduce"}};
 
+// Reports lines of a run file for keys that stand in the ds_config.
 class Equivalents {
  public:
-  Equivalents(const DsConfig& config, PlanReport& refusals)
-      : config_(config), refusals_(refusals) {}
+  Equivalents(const DsConfig& config, PlanReport& report) : config_(config), report_(report) {}
 
   bool has(std::string_view path) const { return config_.is_in_file(path); }
-  void tell(std::string_view path, const std::string& key, const std::string& value) {
+  void report(std::string_view path, const std::string& key, const std::string& value) {
     if (has(path))
-      refusals_.equivalent(config_.label(path), config_.shown(path), key + " = " + value);
+      report_.equivalent(config_.label(path), config_.shown(path), key + " = " + value);
   }
 
  private:
   const DsConfig& config_;
-  PlanReport& refusals_;
+  PlanReport& report_;
 };
 
-// The file's numbers decide how many ranks there are, if it gives all three.
-void tell_batch(const DsConfig& config, const YokePlan& plan, Equivalents& run_file) {
+// If the file gives all three numbers of the batch rule, they determine the number of ranks.
+void report_batch(const DsConfig& config, const YokePlan& plan, Equivalents& run_file) {
   const auto batch = config.integer("train_batch_size");
   const auto micro = config.integer("train_micro_batch_size_per_gpu");
   const auto steps = config.integer("gradient_accumulation_steps");
@@ -41,41 +41,41 @@ void tell_batch(const DsConfig& config, const YokePlan& plan, Equivalents& run_f
     return n && *n >= 1 && *n <= 1'000'000;
   };
   if (possible(batch) && possible(micro) && possible(steps) && *batch % (*micro * *steps) == 0) {
-    run_file.tell("gradient_accumulation_steps",
-                  stage0 ? "dp_degree" : "dp_shards",
-                  std::to_string(*batch / (*micro * *steps)));
+    run_file.report("gradient_accumulation_steps",
+                    stage0 ? "dp_degree" : "dp_shards",
+                    std::to_string(*batch / (*micro * *steps)));
   }
   if (micro) {
-    run_file.tell("train_micro_batch_size_per_gpu", "train.micro_batch", std::to_string(*micro));
+    run_file.report("train_micro_batch_size_per_gpu", "train.micro_batch", std::to_string(*micro));
   } else if (steps && plan.micro_batch > 0) {
-    run_file.tell(
+    run_file.report(
         "gradient_accumulation_steps", "train.micro_batch", std::to_string(plan.micro_batch));
   }
 }
 
 }  // namespace
 
-void tell_equivalents(const DsConfig& config, const YokePlan& plan, PlanReport& refusals) {
-  Equivalents run_file(config, refusals);
+void report_equivalents(const DsConfig& config, const YokePlan& plan, PlanReport& report) {
+  Equivalents run_file(config, report);
   for (const auto& [path, key] : kSame) {
-    if (run_file.has(path)) run_file.tell(path, key, config.find(path)->dump());
+    if (run_file.has(path)) run_file.report(path, key, config.find(path)->dump());
   }
-  tell_batch(config, plan, run_file);
-  run_file.tell("optimizer.type", "train.optimizer", "\"adamw\"");
+  report_batch(config, plan, run_file);
+  run_file.report("optimizer.type", "train.optimizer", "\"adamw\"");
   for (const char* path : {"bf16.enabled", "bfloat16.enabled"}) {
     if (run_file.has(path))
-      run_file.tell(
+      run_file.report(
           path, "precision.param", config.boolean(path) == true ? "\"bf16\"" : "\"fp32\"");
   }
-  refusals.equivalent(config.label("zero_optimization.stage"),
-                      config.shown("zero_optimization.stage"),
-                      "parallel_backend = \"deepspeed_stub\"");
+  report.equivalent(config.label("zero_optimization.stage"),
+                    config.shown("zero_optimization.stage"),
+                    "parallel_backend = \"deepspeed_stub\"");
   for (const Key& key : keys()) {
-    if (key.fate != Fate::kHonoured || !run_file.has(key.path)) continue;
-    run_file.tell(key.path,
-                  "deepspeed_stub." + inline_name(key),
-                  key.form == Form::kInt ? std::to_string(*config.integer(key.path))
-                                         : config.find(key.path)->dump());
+    if (key.handling != Handling::kHonoured || !run_file.has(key.path)) continue;
+    run_file.report(key.path,
+                    "deepspeed_stub." + inline_name(key),
+                    key.form == Form::kInt ? std::to_string(*config.integer(key.path))
+                                           : config.find(key.path)->dump());
   }
 }
 

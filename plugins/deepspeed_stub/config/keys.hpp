@@ -1,5 +1,5 @@
-// Every key of a ds_config.json and what becomes of it: the one table behind the reader, the
-// options of a run file and the README.
+// Every key of a ds_config.json and how it is handled. The reader, the options of a run file and
+// the README all follow this table. Everything here is constant and may be used by any thread.
 #pragma once
 
 #include <span>
@@ -9,32 +9,35 @@
 
 namespace yoke::deepspeed_stub {
 
-enum class Fate {
+enum class Handling {
   kSection,   // an object; its keys have rows of their own
-  kHonoured,  // the engine does it
-  kRun,       // the run file decides; another value than the run's is refused
-  kNoEffect,  // noted, changes nothing here
-  kRefused,   // any value but the harmless one is refused
+  kHonoured,  // the engine follows it
+  kRun,       // the run file decides; a value that differs from the run's is refused
+  kNoEffect,  // changes nothing here, which a note reports
+  kRefused,   // refused, except for the value that requests nothing
 };
 
+// The type that a value must have.
 enum class Form { kAny, kBool, kInt, kNumber, kString };
 
 struct Key {
-  std::string_view path;  // "zero_optimization.stage"; "aio.*": any key of this object
-  Fate fate;
+  std::string_view path;  // "zero_optimization.stage"; "aio.*" is any key of that object
+  Handling handling;
   Form form;
-  // kHonoured, kRun: DeepSpeed's default. kRefused: the value that asks for nothing. As JSON.
+  // A value as JSON: DeepSpeed's default for kHonoured and kRun, the value that requests nothing
+  // for kRefused.
   std::string_view value;
-  std::string_view why;  // what it does here, or why it does nothing, or what to do instead
+  std::string_view why;  // text for users: its effect, why it has none, or what to do instead
 };
 
 std::span<const Key> keys();
-// The row of a path, wildcards included; NULL = unknown to DeepSpeed.
+// Returns the row of a path; a row of its own has precedence over one with "*". Returns NULL if
+// DeepSpeed has no such key.
 const Key* find_key(std::string_view path);
-// The paths of the same object, for "did you mean".
+// Returns the names of all keys of the same object, for "did you mean".
 std::vector<std::string> siblings(std::string_view path);
-// What the key is called in [deepspeed_stub] of a run file: "zero_stage" for the stage, else its
-// last word; "" if it cannot stand there.
+// Returns the name of a key in [deepspeed_stub] of a run file: "zero_stage" for the stage, else the
+// last word of its path. Returns "" if a run file cannot set it there.
 std::string inline_name(const Key& key);
 
 }  // namespace yoke::deepspeed_stub

@@ -3,16 +3,17 @@
 namespace yoke::deepspeed_stub {
 namespace {
 
-// kMultipleOf2 is DeepSpeed's rule for all-gather buckets.
+// The range of an integer. kMultipleOf2 is DeepSpeed's rule for all-gather buckets.
 enum class Range { kStage, kPositive, kMultipleOf2, kNotNegative };
 
+// Bits of ZeRO stages.
 constexpr unsigned kStages12 = 1u << 1 | 1u << 2, kStage3 = 1u << 3, kAllStages = 0xf;
 
 struct Integer {
   const char* path;
   int64_t Settings::*field;
   Range range;
-  unsigned stages;  // at which it has an effect
+  unsigned stages;  // bits of the stages at which it has an effect
 };
 constexpr Integer kIntegers[] = {
     {"zero_optimization.stage", &Settings::stage, Range::kStage, kAllStages},
@@ -87,38 +88,39 @@ const char* text(Range range) {
 
 }  // namespace
 
-Settings read_settings(const DsConfig& config, std::vector<Finding>& findings) {
+Settings read_settings(const DsConfig& config, PlanMessages& messages) {
   Settings settings;
-  bool sound = true;
+  bool valid = true;
   for (const Integer& key : kIntegers) {
     const auto value = config.integer(key.path);
     if (!value) continue;
     if (holds(key.range, *value)) {
       settings.*key.field = *value;
     } else {
-      sound = false;
-      findings.push_back({config.label(key.path),
+      valid = false;
+      messages.push_back({config.label(key.path),
                           config.shown(key.path),
                           text(key.range),
                           key.range == Range::kStage ? "DeepSpeed has no other ZeRO stage"
                                                      : "it counts elements, not bytes"});
     }
   }
-  settings.overlap_comm = settings.stage == 3;
+  settings.overlap_comm = settings.stage == 3;  // the default depends on the stage
   for (const Boolean& key : kBooleans) {
     if (const auto value = config.boolean(key.path)) settings.*key.field = *value;
   }
-  if (!sound) return settings;
-  const auto note_idle = [&](const char* path, unsigned stages) {
+  if (!valid) return settings;
+  // Whether a key has an effect depends on the stage.
+  const auto note_unused = [&](const char* path, unsigned stages) {
     if (config.find(path) == nullptr || (stages & 1u << settings.stage) != 0) return;
-    findings.push_back({config.label(path),
+    messages.push_back({config.label(path),
                         config.shown(path),
                         "",
                         "no effect at ZeRO stage " + std::to_string(settings.stage),
                         true});
   };
-  for (const Integer& key : kIntegers) note_idle(key.path, key.stages);
-  for (const Boolean& key : kBooleans) note_idle(key.path, key.stages);
+  for (const Integer& key : kIntegers) note_unused(key.path, key.stages);
+  for (const Boolean& key : kBooleans) note_unused(key.path, key.stages);
   return settings;
 }
 

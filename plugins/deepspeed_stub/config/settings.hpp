@@ -1,4 +1,4 @@
-// What the engine takes from a ds_config, with DeepSpeed's defaults.
+// The settings of the engine, from a ds_config, with DeepSpeed's defaults.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace yoke::deepspeed_stub {
 
-// Sizes and thresholds are elements, not bytes.
+// Sizes and thresholds count elements, not bytes. Each member is described at its key in keys.cpp.
 struct Settings {
-  int64_t stage = 0;
-  bool overlap_comm = false;  // DeepSpeed: true at stage 3
+  int64_t stage = 0;          // ZeRO stage, 0 to 3
+  bool overlap_comm = false;  // read_settings changes the default to true at stage 3
   bool reduce_scatter = true;
   bool allgather_partitions = true;
   int64_t reduce_bucket_size = 500'000'000;
@@ -23,7 +23,8 @@ struct Settings {
   int64_t max_reuse_distance = 1'000'000'000;
 };
 
-// Adds to `findings` what is out of range, and what has no effect at the stage.
-Settings read_settings(const DsConfig& config, std::vector<Finding>& findings);
+// Returns the settings of a config. Values out of range are added to `messages` as refusals and
+// keep their default; keys without effect at the stage are added as notes.
+Settings read_settings(const DsConfig& config, PlanMessages& messages);
 
 }  // namespace yoke::deepspeed_stub

@@ -1,32 +1,37 @@
-// CUDA: memory from a pool of our own in the order of the stream, and operations.hpp on grids. All
-// is issued to the rank's stream; nothing but upload and download waits.
+// The CUDA platform: stream-ordered memory from a pool of its own, and grids that run
+// operations.hpp.
+//
+// All work is issued to the rank's stream, so allocations, frees and kernels are ordered without
+// any wait. Only upload and download wait. The run time of CUDA is linked in statically: the plugin
+// loads on a machine without driver or toolkit, and it does not depend on the version that LibTorch
+// has.
 #include <cuda_runtime.h>
 
 #include <cstring>
 #include <memory>
-#include <string>
 
 #include "plugins/deepspeed_stub/kernels/device_kernels.hpp"
 #include "plugins/deepspeed_stub/kernels/platform.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::deepspeed_stub {
 namespace {
 
-constexpr int kThreads = 256;      // of a block
-constexpr int64_t kBlocks = 2048;  // more do not make a kernel faster, each thread takes more then
-constexpr int64_t kRows = 65535;   // the most blocks along y
-constexpr int64_t kStaging = 1 << 18;  // bytes that go to or from the host at a time
+constexpr int kThreads = 256;          // threads of a block
+constexpr int64_t kBlocks = 2048;      // limit of a grid; beyond it each thread does more elements
+constexpr int64_t kRows = 65535;       // limit of a grid along y, set by CUDA
+constexpr int64_t kStaging = 1 << 18;  // bytes that are copied from or to the host at a time
 
 void check(cudaError_t code, const char* what) {
   if (code == cudaSuccess) return;
-  cudaGetLastError();  // what is not fatal must not come up again elsewhere
-  throw Error(YOKE_INTERNAL,
-              std::string("CUDA could not ") + what + ": " + cudaGetErrorString(code));
+  cudaGetLastError();  // clears the error, so that a later check does not report it again
+  throw Error(YOKE_INTERNAL, concat("CUDA could not ", what, ": ", cudaGetErrorString(code)));
 }
 
-// The device of the rank, which is the current one of its thread already for LibTorch's run time;
-// ours has an own idea of it. Nothing to put back, therefore. If it fails, so does the next call.
+// Sets the current device of this thread. The run time that is linked into the plugin keeps its
+// own, apart from the one of LibTorch's run time, so it must be set before each call and need not
+// be restored. An error is not checked: the next call fails with it.
 void make_current(int device) {
   cudaSetDevice(device);
 }
@@ -34,22 +39,22 @@ void make_current(int device) {
 struct CudaQueue : Queue {
   ~CudaQueue() {
     if (parts != nullptr) cudaFreeAsync(parts, stream);
-    // Freeing it waits for the device, which may never be done after a failure.
+    // cudaFreeHost waits for the device, which after a failure may never finish. Then leak it.
     if (staging != nullptr && cudaStreamQuery(stream) == cudaSuccess) cudaFreeHost(staging);
     if (pool != nullptr) cudaMemPoolDestroy(pool);
   }
   int device = 0;
   cudaStream_t stream = nullptr;
   cudaMemPool_t pool = nullptr;
-  double* parts = nullptr;  // sums of the blocks of a norm
-  void* staging = nullptr;  // page-locked memory of the host
+  double* parts = nullptr;  // one partial sum of a norm per block, kNormBlocks in all
+  void* staging = nullptr;  // page-locked memory of the host, kStaging bytes
 };
 
 CudaQueue& of(Queue* queue) {
   return *static_cast<CudaQueue*>(queue);
 }
 
-// ---- Kernels
+// ---- Kernels ----
 
 template <class Operation>
 __global__ void __launch_bounds__(kThreads) elements_kernel(Operation operation, int64_t n) {
@@ -64,6 +69,7 @@ __global__ void __launch_bounds__(kThreads) rows_kernel(Operation operation, Row
     run_row(operation, rows, row, thread, int64_t{gridDim.x} * blockDim.x);
 }
 
+// Adds up the sums of all threads of a block, in the order of fold, and stores the result.
 __device__ void store_block_sum(double* sums, double* to) {
   for (int half = kNormThreads / 2; half > 0; half /= 2) {
     __syncthreads();
@@ -93,6 +99,7 @@ __global__ void once_kernel(Function function) {
   function();
 }
 
+// The Launch of DeviceKernels.
 class CudaLaunch {
  public:
   template <class Operation>
@@ -150,7 +157,7 @@ const Kernels& kernels_cuda() {
   return table;
 }
 
-// ---- Memory
+// ---- Memory ----
 
 void* allocate(Queue* queue, int64_t bytes) {
   const CudaQueue& cuda = of(queue);
@@ -161,9 +168,12 @@ void* allocate(Queue* queue, int64_t bytes) {
   if (code == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     throw Error(YOKE_RESOURCE_EXHAUSTED,
-                "device " + std::to_string(cuda.device) + " has no " + std::to_string(size) +
-                    " bytes left; a higher ZeRO stage, more ranks or a smaller train.micro_batch "
-                    "need less");
+                concat("CUDA device ",
+                       cuda.device,
+                       " does not have ",
+                       size,
+                       " bytes of free memory; use a higher ZeRO stage, more ranks or a smaller "
+                       "train.micro_batch"));
   }
   check(code, "allocate device memory");
   return memory;
@@ -174,7 +184,7 @@ void release(Queue* queue, void* memory) noexcept {
   cudaFreeAsync(memory, of(queue).stream);
 }
 
-// Memory that was freed stays in the pool: it is needed again in the next step.
+// The pool keeps freed memory, because the next step needs it again.
 cudaMemPool_t make_pool(int device) {
   cudaMemPoolProps properties{};
   properties.allocType = cudaMemAllocationTypePinned;

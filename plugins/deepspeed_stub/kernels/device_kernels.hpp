@@ -1,15 +1,16 @@
-// The table of kernels of a device that runs operations.hpp.
+// The table of kernels for a device whose threads run operations.hpp: a CUDA device, or the
+// emulated one of the tests.
 #pragma once
 
 #include "plugins/deepspeed_stub/kernels/operations.hpp"
 
 namespace yoke::deepspeed_stub {
 
-// Launch issues work to a queue:
-//   elements(queue, operation, n)       run_share by many threads, if begin() allows it
-//   rows(queue, operation, rows)        run_row by many threads, for every row
-//   squared_norm(queue, n, x, sum)
-//   once(queue, function)               function() by one thread
+// Launch is a class with static functions that issue work to a queue:
+//   elements(queue, operation, n)    many threads call run_share, if operation.begin() returns true
+//   rows(queue, operation, rows)     many threads call run_row for each row
+//   squared_norm(queue, n, x, sum)   *sum = the sum of the squares of x
+//   once(queue, function)            one thread calls function()
 template <class Launch>
 class DeviceKernels {
  public:
@@ -32,7 +33,7 @@ class DeviceKernels {
             copy<uint32_t, uint32_t>,
             copy<uint64_t, uint64_t>,
             set_totals,
-            judge_totals};
+            decide_update};
   }
 
  private:
@@ -62,8 +63,8 @@ class DeviceKernels {
   static void set_totals(Queue* queue, const StepTotals& values, StepTotals* totals) {
     Launch::once(queue, SetTotals{values, totals});
   }
-  static void judge_totals(Queue* queue, double token_weight, double clip, StepTotals* totals) {
-    Launch::once(queue, JudgeTotals{token_weight, clip, totals});
+  static void decide_update(Queue* queue, double claimed, double clip, StepTotals* totals) {
+    Launch::once(queue, DecideUpdate{claimed, clip, totals});
   }
 };
 

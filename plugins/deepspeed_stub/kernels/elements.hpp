@@ -1,6 +1,8 @@
-// The arithmetic of one element, the same on every device. All functions are static:
-// kernels_impl.cpp is compiled for several instruction sets, and with external linkage the linker
-// could pick the copy for a wide one for a narrow machine.
+// The arithmetic of one element, the same on every device.
+//
+// All functions are static. kernels_impl.cpp is compiled once per instruction set; with external
+// linkage the linker would keep a single copy of each function, perhaps one for AVX-512, and a
+// machine without AVX-512 would crash.
 #pragma once
 
 #include <cmath>
@@ -8,40 +10,43 @@
 #include <cstring>
 
 #include "plugins/deepspeed_stub/kernels/kernels.hpp"
-
-#if defined(__CUDACC__)
-#define YOKE_ANYWHERE __host__ __device__
-#else
-#define YOKE_ANYWHERE
-#endif
+#include "yoke/optimizer.h"
 
 namespace yoke::deepspeed_stub {
 
-static inline YOKE_ANYWHERE float widen(BFloat16 x) {
+// Returns x in the type in which its arithmetic is done: fp32 for bf16, else its own type.
+static inline YOKE_HOST_DEVICE float widen(BFloat16 x) {
   const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
   float value;
   std::memcpy(&value, &bits, sizeof value);
   return value;
 }
-static inline YOKE_ANYWHERE float widen(float x) {
+static inline YOKE_HOST_DEVICE float widen(float x) {
   return x;
 }
-static inline YOKE_ANYWHERE double widen(double x) {
+static inline YOKE_HOST_DEVICE double widen(double x) {
   return x;
 }
 
-static inline YOKE_ANYWHERE BFloat16 round_to_bf16(float x) {
+// Rounds to the nearest bf16, ties to even. NaN stays NaN: a plain rounding of its bits could carry
+// into the exponent and yield infinity.
+static inline YOKE_HOST_DEVICE BFloat16 round_to_bf16(float x) {
   uint32_t bits;
   std::memcpy(&bits, &x, sizeof bits);
-  const uint32_t quiet = (bits >> 16) | 0x40u;                            // NaN stays NaN
-  const uint32_t nearest = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;  // ties to even
+  const uint32_t quiet = (bits >> 16) | 0x40u;
+  const uint32_t nearest = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   return {static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet : nearest)};
 }
 
-// Constants of one step, in the type of the arithmetic.
+// The constants of one AdamW step, computed in fp64 and rounded once to the type of the arithmetic.
 template <class T>
 struct Coefficients {
-  T keep, beta1, beta2, rest1, rest2, eps, rate, correct2;
+  T keep;          // 1 - lr * weight decay
+  T beta1, beta2;  // decay of the moments
+  T rest1, rest2;  // 1 - beta1, 1 - beta2
+  T eps;
+  T rate;      // lr, divided by the bias correction of the first moment
+  T correct2;  // bias correction of sqrt(second moment), as a factor
 };
 template <class T>
 static inline Coefficients<T> coefficients(const AdamWStep& s) {
@@ -56,31 +61,34 @@ static inline Coefficients<T> coefficients(const AdamWStep& s) {
           static_cast<T>(1 / std::sqrt(1 - std::pow(s.beta2, step)))};
 }
 
-// The new moments, then with them the new weight. Scalars alone: GCC does not vectorise a loop that
-// has a struct in its body.
+// One AdamW update is next_exp_avg and next_exp_avg_sq with the old moments, then next_param with
+// the new ones. The formula is that of yoke_adamw in yoke/optimizer.h; here the bias corrections are
+// factors and the arithmetic has the type of the masters, so that the loop is fast in fp32. These
+// are three functions of scalars because GCC does not vectorise a loop that has a struct in its
+// body.
 template <class T>
-static inline YOKE_ANYWHERE T next_exp_avg(const Coefficients<T>& c, T g, T exp_avg) {
+static inline YOKE_HOST_DEVICE T next_exp_avg(const Coefficients<T>& c, T g, T exp_avg) {
   return c.beta1 * exp_avg + c.rest1 * g;
 }
 template <class T>
-static inline YOKE_ANYWHERE T next_exp_avg_sq(const Coefficients<T>& c, T g, T exp_avg_sq) {
+static inline YOKE_HOST_DEVICE T next_exp_avg_sq(const Coefficients<T>& c, T g, T exp_avg_sq) {
   return c.beta2 * exp_avg_sq + c.rest2 * g * g;
 }
 template <class T>
-static inline YOKE_ANYWHERE T next_param(const Coefficients<T>& c, T param, T m, T v) {
+static inline YOKE_HOST_DEVICE T next_param(const Coefficients<T>& c, T param, T m, T v) {
   return c.keep * param - c.rate * m / (std::sqrt(v) * c.correct2 + c.eps);
 }
 
-// Is the weight that was summed the one that the batch claims?
-static inline YOKE_ANYWHERE bool weights_agree(double summed, double claimed) {
-  return std::fabs(summed - claimed) <= 1e-9 * summed;
+// Returns whether the losses cover as many targets as the batch claims.
+static inline YOKE_HOST_DEVICE bool target_counts_agree(double counted, double claimed) {
+  return std::fabs(counted - claimed) <= 1e-9 * counted;
 }
 
-// yoke::gradient_norm and yoke::clip_scale, where they cannot be called.
-static inline YOKE_ANYWHERE void judge(double token_weight, double clip, StepTotals& totals) {
-  const double norm = std::sqrt(totals.squared_norm);
-  totals.scale = clip > 0 && norm + 1e-6 > clip ? clip / (norm + 1e-6) : 1;
-  totals.update = std::isfinite(norm) && weights_agree(totals.weight, token_weight) ? 1 : 0;
+// Sets totals.scale and totals.update from the sums of all ranks; see Kernels::decide_update.
+static inline YOKE_HOST_DEVICE void decide_update(double claimed, double clip, StepTotals& totals) {
+  const double norm = yoke_gradient_norm(totals.squared_norm);
+  totals.scale = yoke_clip_scale(clip, norm);
+  totals.update = std::isfinite(norm) && target_counts_agree(totals.targets, claimed) ? 1 : 0;
 }
 
 }  // namespace yoke::deepspeed_stub

@@ -1,23 +1,25 @@
-// The arithmetic over flat arrays: for each kind of device one table of functions. On the CPU they
-// are loops of one thread, compiled for several instruction sets and chosen at run time; on a CUDA
-// device they issue work and come back. Arrays are compact and do not overlap.
+// The arithmetic over flat arrays: one table of functions for each kind of device.
+//
+// On the CPU they are loops of one thread, compiled for several instruction sets and chosen at run
+// time. On a CUDA device they issue work to a queue and return at once. Arrays are compact, lie in
+// memory of the device, and do not overlap. `count` is a number of elements.
 #pragma once
 
 #include <cstdint>
 
 namespace yoke::deepspeed_stub {
 
-// The upper half of a float's bits.
+// The upper 16 bits of a float.
 struct BFloat16 {
   uint16_t bits;
 };
 
-// Where a device takes its work: one in, one done, in the order of the calls. A device derives its
-// own; the CPU, which works at once, has none.
+// A queue of work for a device, done in the order of the calls. Each kind of device derives its
+// own; the CPU works at once and passes NULL.
 struct Queue {};
 
-// Elements in rows of `width`, of which the last may be short: those of one array lie from_stride
-// apart, those of the other to_stride.
+// Elements in rows of `width`; the last row may be shorter. Rows of the first array lie from_stride
+// elements apart, rows of the second to_stride.
 struct Rows {
   int64_t total, width, from_stride, to_stride;
 };
@@ -25,22 +27,24 @@ constexpr Rows one_row(int64_t count) {
   return {count, count, count, count};
 }
 
-// What a step comes to, in memory of the device. The first three are summed over all ranks.
+// The result of a step, in memory of the device. The first three members are summed over all ranks.
 struct StepTotals {
-  double loss, weight, squared_norm;
-  double scale;    // of the gradients, by clipping
-  int64_t update;  // 0 = the step changes nothing
+  double loss;          // sum over all targets
+  double targets;       // number of targets
+  double squared_norm;  // squared norm of all gradients
+  double scale;         // factor of the gradients that clips them; 1 = no clipping
+  int64_t update;       // 0 = the step changes nothing
 };
 
 // One AdamW update as the contract defines it (YokeOptimizer).
 struct AdamWStep {
   double lr, beta1, beta2, eps;
   double decay;  // decoupled weight decay
-  int64_t step;  // 1 is the first
+  int64_t step;  // number of the step; 1 is the first
 };
 
-// Parameters and moments are updated in place. The weights, rounded, are written to `copy` unless
-// it is NULL: the copy that the model computes with.
+// Parameters and moments are updated in place. Unless `copy` is NULL, it receives the updated
+// parameters rounded to bf16, the copy that the model computes with.
 template <class Master, class Gradient>
 struct AdamWArrays {
   Master *param, *exp_avg, *exp_avg_sq;
@@ -48,58 +52,62 @@ struct AdamWArrays {
   BFloat16* copy;
 };
 
-// Gradients are multiplied with totals->scale; does nothing if totals->update is 0.
+// Multiplies the gradients by totals->scale and updates. Does nothing if totals->update is 0.
 template <class Master, class Gradient>
 using AdamWKernel = void (*)(Queue*,
                              int64_t count,
                              const AdamWStep& step,
                              const AdamWArrays<Master, Gradient>& arrays,
                              const StepTotals* totals);
+// *sum = the sum of the squares of x.
 template <class T>
 using NormKernel = void (*)(Queue*, int64_t count, const T* x, double* sum);
+// Copies, casts or adds rows.
 template <class From, class To>
 using RowKernel = void (*)(Queue*, const Rows& rows, const From* from, To* to);
 
 struct Kernels {
-  const char* name;  // of the instruction set, or of the device
+  const char* name;  // name of the instruction set, or of the kind of device
 
   AdamWKernel<float, float> adamw_fp32;
   AdamWKernel<float, BFloat16> adamw_bf16;
   AdamWKernel<double, double> adamw_fp64;
 
-  // Sum of squares, in fp64.
+  // The sum is in fp64 for every type.
   NormKernel<float> squared_norm_fp32;
   NormKernel<BFloat16> squared_norm_bf16;
   NormKernel<double> squared_norm_fp64;
 
-  // to += from
+  // to += from; a bf16 sum is rounded after each addition.
   RowKernel<float, float> add_fp32;
   RowKernel<double, double> add_fp64;
   RowKernel<BFloat16, BFloat16> add_bf16;
   RowKernel<BFloat16, float> add_bf16_to_fp32;
 
-  // Casts; to bf16 rounds to the nearest, ties to even, and keeps NaN.
+  // to = from. A cast to bf16 rounds to the nearest value, ties to even, and keeps NaN.
   RowKernel<float, BFloat16> fp32_to_bf16;
   RowKernel<BFloat16, float> bf16_to_fp32;
   RowKernel<float, double> fp32_to_fp64;
 
-  // Elements of two, four and eight bytes as they are.
+  // Copy elements of two, four and eight bytes without a change.
   RowKernel<uint16_t, uint16_t> copy_2;
   RowKernel<uint32_t, uint32_t> copy_4;
   RowKernel<uint64_t, uint64_t> copy_8;
 
+  // *totals = values. On a CUDA device `values` are copied when the work is issued.
   void (*set_totals)(Queue*, const StepTotals& values, StepTotals* totals);
-  // From the sums of all ranks: is there an update, with which scale? token_weight is what the
-  // weight must be.
-  void (*judge)(Queue*, double token_weight, double clip, StepTotals* totals);
+  // Sets scale and update from the sums of all ranks. There is no update unless the norm is finite
+  // and totals->targets is `claimed`, the number of targets of the batch.
+  void (*decide_update)(Queue*, double claimed, double clip, StepTotals* totals);
 };
 
-// What this machine's CPU can run, best last.
+// The kernels for every instruction set that this machine's CPU has, the widest last.
 struct KernelSets {
   const Kernels* set[3];
   int count;
 };
 KernelSets all_kernels();
-const Kernels& kernels();  // the best
+// Returns the last one of all_kernels().
+const Kernels& kernels();
 
 }  // namespace yoke::deepspeed_stub

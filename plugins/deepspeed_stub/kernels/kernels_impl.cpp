@@ -1,5 +1,8 @@
-// The CPU's kernels, compiled once per instruction set, see CMakeLists.txt. Plain loops that the
-// compiler vectorises; no function with external linkage but the table.
+// The kernels of the CPU: plain loops that the compiler vectorises.
+//
+// CMakeLists.txt compiles this file once per instruction set, with another name for the table each
+// time. Intrinsics would need one version of each loop per set. Only the table has external
+// linkage; see elements.hpp for the reason.
 #include <algorithm>
 
 #include "plugins/deepspeed_stub/kernels/elements.hpp"
@@ -7,7 +10,8 @@
 namespace yoke::deepspeed_stub {
 namespace {
 
-// Partial sums of a norm: enough to hide the latency of an addition, in a fixed order.
+// Number of partial sums of a norm: enough to hide the latency of an addition. It is the same for
+// every instruction set, so that the order of the additions is, too.
 constexpr int64_t kLanes = 32;
 
 template <bool kCopy, class Master, class Gradient>
@@ -69,7 +73,7 @@ void squared_norm(Queue*, int64_t count, const T* x, double* result) {
   *result = sum;
 }
 
-// loop(count, from, to): one row.
+// Calls loop(count, from, to) for each row.
 template <auto loop, class From, class To>
 void by_rows(Queue*, const Rows& rows, const From* from, To* to) {
   for (int64_t done = 0; done < rows.total; done += rows.width) {
@@ -110,8 +114,8 @@ void set_totals(Queue*, const StepTotals& values, StepTotals* totals) {
   *totals = values;
 }
 
-void judge_totals(Queue*, double token_weight, double clip, StepTotals* totals) {
-  judge(token_weight, clip, *totals);
+void decide_update(Queue*, double claimed, double clip, StepTotals* totals) {
+  deepspeed_stub::decide_update(claimed, clip, *totals);
 }
 
 }  // namespace
@@ -136,7 +140,7 @@ const Kernels YOKE_DEEPSPEED_KERNELS = {
     by_rows<copy<uint32_t>, uint32_t, uint32_t>,
     by_rows<copy<uint64_t>, uint64_t, uint64_t>,
     set_totals,
-    judge_totals,
+    decide_update,
 };
 
 }  // namespace yoke::deepspeed_stub

@@ -1,5 +1,8 @@
-// What one thread of a CUDA device does. Nothing here is CUDA's, so the tests run all of it on a
-// CPU.
+// What one thread of a CUDA kernel does, in plain C++.
+//
+// An operation is the work of a kernel on its arrays; run_share gives a thread its part of it. The
+// CUDA kernels in cuda_platform.cu only compute the number of the thread and call these functions.
+// So the tests run all of this code on a CPU, with threads one after the other.
 #pragma once
 
 #include <algorithm>
@@ -10,32 +13,37 @@ namespace yoke::deepspeed_stub {
 
 constexpr int64_t kAccess = 16;  // bytes that a thread reads or writes at once
 
-// One element, or several that begin at a multiple of kAccess bytes.
+// One element, or several that are read or written at once and then begin at a multiple of kAccess
+// bytes.
 template <class T, int kCount>
 struct __attribute__((aligned(kCount == 1 ? alignof(T) : kAccess), may_alias)) Pack {
   T at[kCount];
 };
 template <int kCount, class T>
-static inline YOKE_ANYWHERE Pack<T, kCount> load(const T* from) {
+static inline YOKE_HOST_DEVICE Pack<T, kCount> load(const T* from) {
   return *reinterpret_cast<const Pack<T, kCount>*>(from);
 }
 template <int kCount, class T>
-static inline YOKE_ANYWHERE void store(const Pack<T, kCount>& pack, T* to) {
+static inline YOKE_HOST_DEVICE void store(const Pack<T, kCount>& pack, T* to) {
   *reinterpret_cast<Pack<T, kCount>*>(to) = pack;
 }
 template <class... T>
-static inline YOKE_ANYWHERE bool are_aligned(const T*... arrays) {
+static inline YOKE_HOST_DEVICE bool are_aligned(const T*... arrays) {
   return (... && (reinterpret_cast<uintptr_t>(arrays) % kAccess == 0));
 }
-// Elements that are done at once, so that the narrowest array is accessed whole.
+// The number of elements that a thread does at once: as many of the narrowest type as fit into
+// kAccess bytes. Wider types take several accesses.
 template <class... T>
 constexpr int kWidthOf = static_cast<int>(kAccess) / static_cast<int>(std::min({sizeof(T)...}));
 
-static inline YOKE_ANYWHERE int64_t smaller(int64_t a, int64_t b) {
+static inline YOKE_HOST_DEVICE int64_t smaller(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
-// ---- Operations. run<n>(i) does elements [i, i + n); n is 1 or kWidth, then aligned(i) holds.
+// ---- Operations ----
+//
+// run<n>(i) does elements [i, i + n). n is 1, or it is kWidth and aligned(i) is true. Operations on
+// rows have pointers `from` and `to`, which run_row moves to its row.
 
 template <class From, class To>
 struct CopyOf {
@@ -43,9 +51,9 @@ struct CopyOf {
   const From* from;
   To* to;
 
-  YOKE_ANYWHERE bool aligned(int64_t i) const { return are_aligned(from + i, to + i); }
+  YOKE_HOST_DEVICE bool aligned(int64_t i) const { return are_aligned(from + i, to + i); }
   template <int kCount>
-  YOKE_ANYWHERE void run(int64_t i) {
+  YOKE_HOST_DEVICE void run(int64_t i) {
     const Pack<From, kCount> x = load<kCount>(from + i);
     Pack<To, kCount> y;
     for (int k = 0; k < kCount; ++k) convert(x.at[k], &y.at[k]);
@@ -53,12 +61,12 @@ struct CopyOf {
   }
 
   template <class T>
-  static YOKE_ANYWHERE void convert(T x, T* y) {
+  static YOKE_HOST_DEVICE void convert(T x, T* y) {
     *y = x;
   }
-  static YOKE_ANYWHERE void convert(float x, BFloat16* y) { *y = round_to_bf16(x); }
-  static YOKE_ANYWHERE void convert(BFloat16 x, float* y) { *y = widen(x); }
-  static YOKE_ANYWHERE void convert(float x, double* y) { *y = x; }
+  static YOKE_HOST_DEVICE void convert(float x, BFloat16* y) { *y = round_to_bf16(x); }
+  static YOKE_HOST_DEVICE void convert(BFloat16 x, float* y) { *y = widen(x); }
+  static YOKE_HOST_DEVICE void convert(float x, double* y) { *y = x; }
 };
 
 template <class From, class To>
@@ -67,9 +75,9 @@ struct SumOf {
   const From* from;
   To* to;
 
-  YOKE_ANYWHERE bool aligned(int64_t i) const { return are_aligned(from + i, to + i); }
+  YOKE_HOST_DEVICE bool aligned(int64_t i) const { return are_aligned(from + i, to + i); }
   template <int kCount>
-  YOKE_ANYWHERE void run(int64_t i) {
+  YOKE_HOST_DEVICE void run(int64_t i) {
     const Pack<From, kCount> x = load<kCount>(from + i);
     Pack<To, kCount> sum = load<kCount>(to + i);
     for (int k = 0; k < kCount; ++k) add(x.at[k], &sum.at[k]);
@@ -77,10 +85,10 @@ struct SumOf {
   }
 
   template <class T>
-  static YOKE_ANYWHERE void add(From x, T* sum) {
+  static YOKE_HOST_DEVICE void add(From x, T* sum) {
     *sum += widen(x);
   }
-  static YOKE_ANYWHERE void add(BFloat16 x, BFloat16* sum) {
+  static YOKE_HOST_DEVICE void add(BFloat16 x, BFloat16* sum) {
     *sum = round_to_bf16(widen(*sum) + widen(x));
   }
 };
@@ -94,18 +102,18 @@ struct AdamW {
   const StepTotals* totals;
   Master scale = 0;
 
-  // Reads what the device has found out; false = nothing is to be done.
-  YOKE_ANYWHERE bool begin() {
+  // Reads the totals of the step in memory of the device. Returns false if there is no update.
+  YOKE_HOST_DEVICE bool begin() {
     scale = static_cast<Master>(totals->scale);
     return totals->update != 0;
   }
-  YOKE_ANYWHERE bool aligned(int64_t i) const {
+  YOKE_HOST_DEVICE bool aligned(int64_t i) const {
     const AdamWArrays<Master, Gradient>& a = arrays;
     return are_aligned(a.param + i, a.exp_avg + i, a.exp_avg_sq + i, a.gradient + i) &&
            (!kCopy || are_aligned(a.copy + i));
   }
   template <int kCount>
-  YOKE_ANYWHERE void run(int64_t i) {
+  YOKE_HOST_DEVICE void run(int64_t i) {
     const Pack<Gradient, kCount> gradient = load<kCount>(arrays.gradient + i);
     Pack<Master, kCount> p = load<kCount>(arrays.param + i);
     Pack<Master, kCount> m = load<kCount>(arrays.exp_avg + i);
@@ -125,27 +133,28 @@ struct AdamW {
   }
 };
 
-// Of one thread in all.
+// These two are run by a single thread.
 struct SetTotals {
   StepTotals values;
   StepTotals* totals;
-  YOKE_ANYWHERE void operator()() const { *totals = values; }
+  YOKE_HOST_DEVICE void operator()() const { *totals = values; }
 };
-struct JudgeTotals {
-  double token_weight, clip;
+struct DecideUpdate {
+  double claimed, clip;
   StepTotals* totals;
-  YOKE_ANYWHERE void operator()() const { judge(token_weight, clip, *totals); }
+  YOKE_HOST_DEVICE void operator()() const { decide_update(claimed, clip, *totals); }
 };
 
-// ---- Threads
+// ---- Threads ----
 
-// The part of thread `thread` of `threads` in elements [0, n): most of them kWidth at a time, from
-// the first place on where all arrays are aligned, if there is one.
+// Does the part of thread `thread` of `threads` in elements [0, n). Elements before the first place
+// where all arrays are aligned (`head`) and behind the last full pack are done one by one, all
+// others kWidth at a time. If the arrays are never aligned together, all are done one by one.
 template <class Operation>
-static inline YOKE_ANYWHERE void run_share(Operation& operation,
-                                           int64_t n,
-                                           int64_t thread,
-                                           int64_t threads) {
+static inline YOKE_HOST_DEVICE void run_share(Operation& operation,
+                                              int64_t n,
+                                              int64_t thread,
+                                              int64_t threads) {
   constexpr int kWidth = Operation::kWidth;
   int64_t head = 0;
   while (head < smaller(kWidth, n) && !operation.aligned(head)) ++head;
@@ -159,22 +168,25 @@ static inline YOKE_ANYWHERE void run_share(Operation& operation,
   }
 }
 
-// The same in one row.
+// Does the part of one thread in one row.
 template <class Operation>
-static inline YOKE_ANYWHERE void run_row(
+static inline YOKE_HOST_DEVICE void run_row(
     Operation operation, const Rows& rows, int64_t row, int64_t thread, int64_t threads) {
   operation.from += row * rows.from_stride;
   operation.to += row * rows.to_stride;
   run_share(operation, smaller(rows.width, rows.total - row * rows.width), thread, threads);
 }
-static inline YOKE_ANYWHERE int64_t number_of(const Rows& rows) {
+// Returns the number of rows.
+static inline YOKE_HOST_DEVICE int64_t number_of(const Rows& rows) {
   return rows.total == 0 ? 0 : (rows.total + rows.width - 1) / rows.width;
 }
 
-// ---- Norms
+// ---- Norms ----
+//
+// Each block of threads sums a part, and one more block sums the parts. The order of the additions
+// depends on the number of elements alone, not on alignment, so a norm is the same wherever a slice
+// begins. Atomic additions would be shorter, but their order changes from run to run.
 
-// Blocks of threads sum a part each, one more block sums the parts: always in the same order, which
-// depends on the number of elements alone, so that it is the same wherever a slice begins.
 constexpr int kNormThreads = 512;
 constexpr int kNormBlocks = kNormThreads;
 template <class T>
@@ -184,19 +196,20 @@ constexpr int norm_blocks(int64_t n) {
 }
 
 template <int kCount, class T>
-static inline YOKE_ANYWHERE void add_squares(const T* x, double* sum) {
+static inline YOKE_HOST_DEVICE void add_squares(const T* x, double* sum) {
   const Pack<T, kCount> values = load<kCount>(x);
   for (int k = 0; k < kCount; ++k) {
     const double value = widen(values.at[k]);
     *sum += value * value;
   }
 }
-// The sum of thread `thread` of `threads`.
+// Returns the sum of thread `thread` of `threads`. Unaligned arrays are read element by element, in
+// the same order.
 template <class T>
-static inline YOKE_ANYWHERE double norm_share(const T* x,
-                                              int64_t n,
-                                              int64_t thread,
-                                              int64_t threads) {
+static inline YOKE_HOST_DEVICE double norm_share(const T* x,
+                                                 int64_t n,
+                                                 int64_t thread,
+                                                 int64_t threads) {
   constexpr int kWidth = kWidthOf<T>;
   const bool aligned = are_aligned(x);
   const int64_t packs = n / kWidth;
@@ -211,8 +224,8 @@ static inline YOKE_ANYWHERE double norm_share(const T* x,
   if (packs * kWidth + thread < n) add_squares<1>(x + packs * kWidth + thread, &sum);
   return sum;
 }
-// What thread `thread` of a block does when its sums are halved to `half` sums.
-static inline YOKE_ANYWHERE void fold(double* sums, int thread, int half) {
+// Does the part of one thread in a tree reduction: the sums of a block are halved to `half` sums.
+static inline YOKE_HOST_DEVICE void fold(double* sums, int thread, int half) {
   if (thread < half) sums[thread] += sums[thread + half];
 }
 

@@ -1,5 +1,4 @@
-// A kind of device as tables: its memory and its kernels. Functions that fail throw Error or
-// std::bad_alloc.
+// A kind of device as two tables of functions: one for its memory, one for its kernels.
 #pragma once
 
 #include "plugins/deepspeed_stub/kernels/kernels.hpp"
@@ -7,22 +6,24 @@
 
 namespace yoke::deepspeed_stub {
 
+// Functions that are not noexcept throw Error or std::bad_alloc when they fail. A queue may be used
+// by one thread at a time. Sizes are bytes.
 struct Platform {
   const Kernels& (*kernels)();
-  // stream: the one of the rank (YokeHost.stream), to which all work goes.
+  // Opens a queue that issues all work to `stream`, which is YokeHost.stream of the rank.
   Queue* (*open)(const YokeDevice& device, void* stream);
   void (*close)(Queue*) noexcept;
   void* (*allocate)(Queue*, int64_t bytes);  // aligned to 64 bytes
-  // May still be in use by work that was issued before.
+  // Work that was issued before may still use the memory.
   void (*release)(Queue*, void* memory) noexcept;
   void (*zero)(Queue*, void* memory, int64_t bytes);
-  // To and from memory of the host; these two wait.
+  // Copy from and to memory of the host. Both wait until the copy is done.
   void (*upload)(Queue*, const void* host, void* memory, int64_t bytes);
   void (*download)(Queue*, const void* memory, void* host, int64_t bytes);
 };
 
 const Platform& cpu_platform();
-// NULL if this plugin was built without CUDA. Needs no driver.
+// Returns NULL if this plugin was built without CUDA. Works without a driver.
 const Platform* cuda_platform();
 
 }  // namespace yoke::deepspeed_stub

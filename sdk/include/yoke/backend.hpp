@@ -60,6 +60,13 @@ void clear_result(T* out, uint32_t id) {
 
 // ---- Plan ----
 
+// A refusal or a note before it is reported: a reader of a foreign config collects all of them.
+struct PlanMessage {
+  std::string key, given, allowed, hint;  // as in PlanReport::refuse and note
+  bool is_note = false;
+};
+using PlanMessages = std::vector<PlanMessage>;
+
 // The report of plan on a run: refusals, notes and equivalents. Each goes to the host at once, and
 // its texts are copied.
 //
@@ -92,6 +99,31 @@ class PlanReport {
   // program's config. `yoke config import` prints these lines.
   void equivalent(std::string_view key, std::string_view given, std::string_view line) {
     send(key, given, line, "", 1);
+  }
+  // Reports messages that were collected before.
+  void add(const PlanMessages& messages) {
+    for (const PlanMessage& m : messages) {
+      if (m.is_note) {
+        note(m.key, m.given, m.hint);
+      } else {
+        refuse(m.key, m.given, m.allowed, m.hint);
+      }
+    }
+  }
+  // Refuses every parameter that no block uses. hint: why this backend needs it in a block.
+  void refuse_unused_params(const YokeModelSummary& model, std::string_view hint) {
+    std::vector<bool> used(model.num_params, false);
+    for (uint64_t b = 0; b < model.num_blocks; ++b) {
+      const YokeBlock& block = *model.blocks[b];
+      for (uint64_t i = 0; i < block.num_params; ++i) used[block.params[i]] = true;
+    }
+    for (uint64_t p = 0; p < model.num_params; ++p) {
+      if (used[p]) continue;
+      refuse("model",
+             "parameter '" + std::string(view(model.params[p]->name)) + "' in no block",
+             "every parameter in at least one block",
+             hint);
+    }
   }
   // Counts refusals that were reported without this object, as the functions of yoke/author.h do.
   void add(int refused) { count_ += refused; }
@@ -233,25 +265,27 @@ inline void set_options(YokeDescription& d, const std::vector<const YokeOptionIn
   d.num_options = infos.size();
 }
 
-// Returns a context without state of its own: its wrap_model constructs a Model, a subclass of
-// Wrapped,// from (const YokeModel&, const YokeInitArgs&). For backends that need no Context class:
+// Returns a context for backends that need no Context class of their own. It makes one State from
+// the arguments of init, and each Model, a subclass of Wrapped, from (const YokeModel&, const
+// State&). The State outlives the models, and may refer to what the arguments point to, which lives
+// as long as the context. Without a State the models get the arguments themselves:
 //
 //   std::unique_ptr<yoke::Context> init(const YokeInitArgs& args) const override {
 //     return yoke::context_of<MyWrapped>(args);
 //   }
-template <class Model>
+template <class Model, class State = YokeInitArgs>
 std::unique_ptr<Context> context_of(const YokeInitArgs& args) {
-  class OfModel final : public Context {
+  class StateContext final : public Context {
    public:
-    explicit OfModel(const YokeInitArgs& args) : args_(args) {}
+    explicit StateContext(const YokeInitArgs& args) : state_(args) {}
     std::unique_ptr<Wrapped> wrap_model(const YokeModel& model) override {
-      return std::make_unique<Model>(model, args_);
+      return std::make_unique<Model>(model, state_);
     }
 
    private:
-    const YokeInitArgs args_;  // a copy; what it points to lives as long as this context
+    const State state_;
   };
-  return std::make_unique<OfModel>(args);
+  return std::make_unique<StateContext>(args);
 }
 
 // ---- The table behind the classes: not for authors ----

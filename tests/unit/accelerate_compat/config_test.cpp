@@ -1,4 +1,4 @@
-// How an Accelerate config is read: every message is one that a user will see.
+// How an Accelerate config is read. All messages are those that users see.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <regex>
 
 #include "plugins/accelerate_compat/config/accelerate_config.hpp"
-#include "tests/unit/accelerate_compat/asked.hpp"
+#include "tests/unit/accelerate_compat/plan_request.hpp"
 
 namespace yoke::accelerate_compat::testing {
 namespace {
@@ -23,11 +23,11 @@ using ::testing::UnorderedElementsAre;
 const std::string kDdp = "distributed_type: MULTI_CPU\n";
 const std::string kFsdp = "distributed_type: FSDP\n";
 
-// ---- YAML
+// ---- YAML ----
 
-TEST(Yaml, WhatIsNoMapIsRefusedWithTheLine) {
-  EXPECT_THAT(ask("- a\n- b\n"), ElementsAre(HasSubstr("it holds none")));
-  EXPECT_THAT(ask("\n"), ElementsAre(HasSubstr("it holds none")));
+TEST(Yaml, RefusesWhatIsNotAMapWithItsLine) {
+  EXPECT_THAT(ask("- a\n- b\n"), ElementsAre(HasSubstr("the file holds no map")));
+  EXPECT_THAT(ask("\n"), ElementsAre(HasSubstr("the file holds no map")));
   EXPECT_THAT(ask(kDdp + "num_machines: [1\n"),
               ElementsAre(AllOf(HasSubstr("accelerate_compat.config_file = config_file.file"),
                                 HasSubstr("config_file.file, line "))));
@@ -37,14 +37,14 @@ TEST(Yaml, WhatIsNoMapIsRefusedWithTheLine) {
               ElementsAre(HasSubstr("line 1: the tag ")));
 }
 
-TEST(Yaml, NothingInItGrows) {
+TEST(Yaml, LimitsSizeAndDepthAndRefusesAliases) {
   EXPECT_THAT(ask("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"),
               ElementsAre(HasSubstr("line 2: an alias")));
   EXPECT_THAT(ask("a: " + std::string(10000, '[')), ElementsAre(HasSubstr("8 levels of nesting")));
   EXPECT_THAT(ask(std::string(100000, '#')), ElementsAre(HasSubstr("100000 bytes")));
 }
 
-TEST(Yaml, BooleansAreThoseOfPyYaml) {
+TEST(Yaml, ReadsTheBooleansOfPyYaml) {
   for (const char* yes : {"true", "True", "TRUE", "yes", "Yes", "on", "ON", "'true'", "\"yes\""})
     EXPECT_THAT(ask(kDdp + "debug: " + yes), ElementsAre(HasSubstr("note: "))) << yes;
   for (const char* no : {"false", "False", "no", "NO", "off", "'no'", "", "null", "~"})
@@ -62,7 +62,7 @@ TEST(Yaml, IntegersAreDecimal) {
         << other;
 }
 
-// ---- Keys
+// ---- Keys ----
 
 TEST(AccelerateConfig, AnUnknownKeyIsRefusedWithTheNearestOne) {
   EXPECT_THAT(
@@ -87,63 +87,64 @@ TEST(AccelerateConfig, AKeyGivenTwiceIsRefused) {
               ElementsAre(HasSubstr("fsdp_config.fsdp_version = given twice")));
 }
 
-TEST(AccelerateConfig, EveryFaultComesAtOnce) {
-  EXPECT_THAT(ask("distributed_type: MULTI_CPU\nmixed_precision: fp16\nnum_processes: 4\n"
-                  "compute_environment: AMAZON_SAGEMAKER\nfp8_config: {backend: AO}\n"
-                  "fsdp_config: {fsdp_offload_params: true, fsdp_version: 2}\n"
-                  "parallelism_config: {parallelism_config_sp_size: 2}\n"
-                  "deepspeed_config: {zero_stage: 2}\nmegatron_lm_config: {a: 1}\nnonsense: 1\n"),
-              UnorderedElementsAre(
-                  HasSubstr(":2: mixed_precision = fp16; allowed: no; it is not built"),
-                  HasSubstr(":3: num_processes = 4; allowed: 2; the run has 2 rank(s); start 4"),
-                  HasSubstr(":4: compute_environment = AMAZON_SAGEMAKER; allowed: LOCAL_MACHINE"),
-                  HasSubstr(":5: fp8_config = {...}; allowed: unset; fp8 is not built"),
-                  HasSubstr("fsdp_offload_params = true; allowed: false; offload is not built"),
-                  HasSubstr("fsdp_version = 2; allowed: unset; fsdp_config counts only with"),
-                  HasSubstr("sp_size = 2; allowed: 1; DeepSpeed's Ulysses"),
-                  HasSubstr(":8: deepspeed_config = {...}; allowed: unset; use parallel_backend"),
-                  HasSubstr(":9: megatron_lm_config = {...}"),
-                  HasSubstr(":10: nonsense = 1; allowed: a key of Accelerate")));
+TEST(AccelerateConfig, ReportsEveryProblemAtOnce) {
+  EXPECT_THAT(
+      ask("distributed_type: MULTI_CPU\nmixed_precision: fp16\nnum_processes: 4\n"
+          "compute_environment: AMAZON_SAGEMAKER\nfp8_config: {backend: AO}\n"
+          "fsdp_config: {fsdp_offload_params: true, fsdp_version: 2}\n"
+          "parallelism_config: {parallelism_config_sp_size: 2}\n"
+          "deepspeed_config: {zero_stage: 2}\nmegatron_lm_config: {a: 1}\nnonsense: 1\n"),
+      UnorderedElementsAre(
+          HasSubstr(":2: mixed_precision = fp16; allowed: no; this precision is not supported"),
+          HasSubstr(":3: num_processes = 4; allowed: 2; the run has 2 rank(s); start 4"),
+          HasSubstr(":4: compute_environment = AMAZON_SAGEMAKER; allowed: LOCAL_MACHINE"),
+          HasSubstr(":5: fp8_config = {...}; allowed: unset; fp8 is not supported"),
+          HasSubstr("fsdp_offload_params = true; allowed: false; offload is not supported"),
+          HasSubstr("fsdp_version = 2; allowed: unset; fsdp_config has an effect only with"),
+          HasSubstr("sp_size = 2; allowed: 1; DeepSpeed's Ulysses"),
+          HasSubstr(":8: deepspeed_config = {...}; allowed: unset; use parallel_backend"),
+          HasSubstr(":9: megatron_lm_config = {...}"),
+          HasSubstr(":10: nonsense = 1; allowed: a key of Accelerate")));
 }
 
-// One value that says something, for every key: it is honoured, noted or refused, never dropped.
-std::string loud_value(const Key& key) {
+// Returns a value of the key that is not its default, so it must be honoured, noted or refused.
+std::string uncommon_value(const Key& key) {
   if (key.form == Form::kBool) return key.value == "true" ? "false" : "true";
   if (key.form == Form::kInt) return "7";
-  return "{loud: 1}";
+  return "{uncommon: 1}";
 }
 
-TEST(AccelerateConfig, NoKeyIsDroppedInSilence) {
+TEST(AccelerateConfig, NeverIgnoresAKeySilently) {
   for (const Key& key : keys()) {
-    if (key.fate == Fate::kSection || key.path.empty()) continue;
+    if (key.handling == Handling::kSection || key.path.empty()) continue;
     const size_t dot = key.path.find('.');
-    const std::string value = loud_value(key);
+    const std::string value = uncommon_value(key);
     std::string yaml = key.path == "distributed_type" ? "" : kFsdp;
     yaml += dot == key.path.npos ? std::string(key.path) + ": " + value
                                  : std::string(key.path.substr(0, dot)) + ": {" +
                                        std::string(key.path.substr(dot + 1)) + ": " + value + "}";
-    Asked run(2, yaml);
+    PlanRequest run(2, yaml);
     const auto texts = run.ask();
     const std::string name = ": " + std::string(key.path) + " = ";
-    const bool told = std::any_of(texts.begin(), texts.end(), [&](const std::string& text) {
+    const bool reported = std::any_of(texts.begin(), texts.end(), [&](const std::string& text) {
       return text.find(name) != text.npos;
     });
     const bool translated =
         std::any_of(run.lines.begin(), run.lines.end(), [&](const std::string& line) {
           return line.find(name) != line.npos;
         });
-    // Without effect beside a wrap policy and a version that do not ask for them.
+    // These have an effect only with another wrap policy, version or strategy.
     const bool conditional = key.path == "fsdp_config.fsdp_min_num_params" ||
                              key.path == "fsdp_config.fsdp_forward_prefetch" ||
                              key.path == "num_machines";
-    EXPECT_TRUE(told || translated || conditional) << yaml;
+    EXPECT_TRUE(reported || translated || conditional) << yaml;
   }
 }
 
-// ---- Variables
+// ---- Variables ----
 
-TEST(Variables, SayWhatTheFileDoesNot) {
-  Asked run(2);
+TEST(Variables, SetWhatTheFileLeavesOpen) {
+  PlanRequest run(2);
   run.plan.options["environment"] =
       "ACCELERATE_USE_FSDP=true\nFSDP_VERSION=2\nFSDP_RESHARD_AFTER_FORWARD=false\n"
       "FSDP_ACTIVATION_CHECKPOINTING=true\nACCELERATE_MIXED_PRECISION=no\nFSDP_AUTO_WRAP_POLICY="
@@ -154,23 +155,23 @@ TEST(Variables, SayWhatTheFileDoesNot) {
   EXPECT_EQ(run.inner_options["activation_checkpoint"], "full");
 }
 
-TEST(Variables, TheFileWins) {
-  Asked run(2, kFsdp + "fsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: true}\n");
+TEST(Variables, TheFileHasPrecedence) {
+  PlanRequest run(2, kFsdp + "fsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: true}\n");
   run.plan.options["environment"] = "FSDP_RESHARD_AFTER_FORWARD=false\nFSDP_VERSION=2\n";
   EXPECT_THAT(run.ask(),
               ElementsAre(AllOf(HasSubstr("note: FSDP_RESHARD_AFTER_FORWARD = false"),
                                 HasSubstr("config_file.file:2: "),
-                                HasSubstr("wins, as under accelerate launch"))));
+                                HasSubstr("has precedence, as under accelerate launch"))));
   EXPECT_EQ(run.inner_options["reshard_after_forward"], "1");
 }
 
 TEST(Variables, SizesCountOnlyWithTheirSwitch) {
-  Asked run(4);
+  PlanRequest run(4);
   run.plan.options["environment"] = "PARALLELISM_CONFIG_TP_SIZE=2\n";
   EXPECT_THAT(run.ask(),
               ElementsAre(HasSubstr("no effect without ACCELERATE_USE_PARALLELISM_CONFIG=true")));
   EXPECT_EQ(run.degree(YOKE_DP_REPLICATE), 4);
-  Asked on(4);
+  PlanRequest on(4);
   on.plan.options["environment"] =
       "ACCELERATE_USE_FSDP=true\nFSDP_VERSION=2\nACCELERATE_USE_PARALLELISM_CONFIG=true\n"
       "PARALLELISM_CONFIG_DP_SHARD_SIZE=2\nPARALLELISM_CONFIG_TP_SIZE=2\n"
@@ -180,8 +181,8 @@ TEST(Variables, SizesCountOnlyWithTheirSwitch) {
   EXPECT_EQ(on.degree(YOKE_DP_SHARD), 2);
 }
 
-TEST(Variables, AreJudgedLikeKeys) {
-  Asked run(2);
+TEST(Variables, AreCheckedLikeKeys) {
+  PlanRequest run(2);
   run.plan.options["environment"] =
       "ACCELERATE_USE_DEEPSPEED=true\nACCELERATE_DYNAMO_BACKEND=INDUCTOR\nFSDP_VERSION=two\n"
       "ACCELERATE_USE_FSPD=true\nACCELERATE_FP8_BACKEND=AO\nFSDP_USE_ORIG_PARAMS=false\n";
@@ -197,23 +198,24 @@ TEST(Variables, AreJudgedLikeKeys) {
           HasSubstr("note: FSDP_USE_ORIG_PARAMS = false")));
 }
 
-// ---- The table
+// ---- The table of keys ----
 
-TEST(Keys, EveryRowStandsInTheReadme) {
+TEST(Keys, TheReadmeHasEveryRow) {
   std::ifstream in(std::string(std::getenv("YOKE_SOURCE")) +
                    "/plugins/accelerate_compat/README.md");
   const std::string readme((std::istreambuf_iterator<char>(in)), {});
-  const std::map<Fate, std::string> words = {{Fate::kHonoured, "honoured"},
-                                             {Fate::kRun, "the run's"},
-                                             {Fate::kNoEffect, "no effect"},
-                                             {Fate::kRefused, "refused"}};
+  const std::map<Handling, std::string> words = {{Handling::kHonoured, "honoured"},
+                                                 {Handling::kRun, "the run's"},
+                                                 {Handling::kNoEffect, "no effect"},
+                                                 {Handling::kRefused, "refused"}};
   const auto quoted = [](std::string_view text) {
     return text.empty() ? std::string() : "`" + std::string(text) + "`";
   };
   for (const Key& key : keys()) {
-    if (key.fate == Fate::kSection) continue;
-    std::string word = words.at(key.fate);
-    if (key.fate == Fate::kRefused && !key.value.empty()) word += " unless " + quoted(key.value);
+    if (key.handling == Handling::kSection) continue;
+    std::string word = words.at(key.handling);
+    if (key.handling == Handling::kRefused && !key.value.empty())
+      word += " unless " + quoted(key.value);
     const std::string row = "| " + quoted(key.path) + " | " + quoted(key.variable) + " | " + word +
                             " | " + std::string(key.why) + " |\n";
     EXPECT_NE(readme.find(row), std::string::npos) << row;

@@ -1,5 +1,5 @@
-// DDP on a model with everything that is awkward: tied, frozen and scalar parameters, and one that
-// the loss does not depend on.
+// DDP on a model with awkward parameters: tied, frozen and scalar ones, and one that the loss does
+// not depend on.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ TEST(Ddp, TrainsLikeThePlainLoop) {
   expect_plain(synced);
 }
 
-TEST(Ddp, AParameterWithoutGradientIsAnErrorUnlessLookedFor) {
+TEST(Ddp, AParameterWithoutGradientIsAnErrorUnlessUnusedOnesAreAllowed) {
   Job careless = job(2, 1);
   careless.options = {};
   try {
@@ -63,7 +63,7 @@ TEST(Ddp, AParameterWithoutGradientIsAnErrorUnlessLookedFor) {
   }
 }
 
-TEST(Ddp, AStateThatIsLoadedGoesOnBitForBit) {
+TEST(Ddp, ResumesBitForBitFromALoadedState) {
   for (const at::ScalarType dtype : {at::kDouble, at::kBFloat16}) {
     Job whole = job(3, 2);
     whole.model.dtype = dtype;

@@ -1,5 +1,4 @@
-// What a config makes of a run: engine, degrees, batch, precision, and what the inner backend is
-// told.
+// From a config to a plan: engine, degrees, batch, precision, and the options of the inner backend.
 #include "plugins/accelerate_compat/plan.hpp"
 
 #include <gmock/gmock.h>
@@ -10,7 +9,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "tests/unit/accelerate_compat/asked.hpp"
+#include "tests/unit/accelerate_compat/plan_request.hpp"
 
 namespace yoke::accelerate_compat::testing {
 namespace {
@@ -40,7 +39,7 @@ std::string sizes(int replicate, int shard, int cp, int tp) {
          "cp_size: " + std::to_string(cp) + ", " + p + "tp_size: " + std::to_string(tp) + "}\n";
 }
 
-// ---- What Accelerate writes itself
+// ---- Configs that `accelerate config` writes ----
 
 struct Written {
   const char* type;
@@ -49,7 +48,7 @@ struct Written {
   int replicas;
 };
 
-TEST(Plan, WhatAccelerateWritesByDefaultIsAccepted) {
+TEST(Plan, AcceptsWhatAccelerateWritesByDefault) {
   const std::string head =
       "compute_environment: LOCAL_MACHINE\ndebug: false\ndowncast_bf16: 'no'\n"
       "enable_cpu_affinity: false\nmachine_rank: 0\nmain_training_function: main\n"
@@ -77,24 +76,24 @@ TEST(Plan, WhatAccelerateWritesByDefaultIsAccepted) {
        2,
        1}};
   for (const Written& w : all) {
-    Asked run(w.ranks,
-              head + "distributed_type: " + w.type + "\nnum_processes: " + std::to_string(w.ranks) +
-                  "\n" + w.more);
+    PlanRequest run(w.ranks,
+                    head + "distributed_type: " + w.type +
+                        "\nnum_processes: " + std::to_string(w.ranks) + "\n" + w.more);
     EXPECT_THAT(run.ask(), IsEmpty()) << w.type;
     EXPECT_EQ(run.degree(YOKE_DP_REPLICATE), w.replicas) << w.type;
     EXPECT_EQ(run.degree(YOKE_DP_SHARD), w.ranks / w.replicas) << w.type;
-    EXPECT_EQ(run.inner_asked, w.replicas < w.ranks) << w.type;
+    EXPECT_EQ(run.inner_planned, w.replicas < w.ranks) << w.type;
   }
 }
 
-TEST(Plan, TheConfigsOfTheRepositoryAreAccepted) {
+TEST(Plan, AcceptsTheConfigsOfTheRepository) {
   const std::string folder = std::string(std::getenv("YOKE_SOURCE")) + "/configs/accelerate";
   int count = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     std::ifstream in(entry.path());
     const std::string yaml((std::istreambuf_iterator<char>(in)), {});
     const std::string key = "num_processes: ";
-    Asked run(std::stoi(yaml.substr(yaml.find(key) + key.size())), yaml);
+    PlanRequest run(std::stoi(yaml.substr(yaml.find(key) + key.size())), yaml);
     if (yaml.find("mixed_precision: bf16") != yaml.npos) run.plan.plan.param_dtype = YOKE_BF16;
     EXPECT_THAT(run.ask(), Each(StartsWith("note: "))) << entry.path();
     ++count;
@@ -103,15 +102,15 @@ TEST(Plan, TheConfigsOfTheRepositoryAreAccepted) {
 }
 
 TEST(Plan, WithoutAConfigAllRanksAreReplicas) {
-  Asked run(4);
+  PlanRequest run(4);
   EXPECT_THAT(run.ask(), IsEmpty());
   EXPECT_EQ(run.degree(YOKE_DP_REPLICATE), 4);
-  EXPECT_FALSE(run.inner_asked);
-  Asked sharded(4);
+  EXPECT_FALSE(run.inner_planned);
+  PlanRequest sharded(4);
   sharded.plan.plan.degree[YOKE_DP_SHARD] = 2;
   EXPECT_THAT(sharded.ask(), IsEmpty());
   EXPECT_EQ(sharded.degree(YOKE_DP_REPLICATE), 2);
-  EXPECT_TRUE(sharded.inner_asked);
+  EXPECT_TRUE(sharded.inner_planned);
 }
 
 TEST(Plan, OtherTypesAreRefusedByName) {
@@ -119,12 +118,12 @@ TEST(Plan, OtherTypesAreRefusedByName) {
               ElementsAre(HasSubstr("use parallel_backend = \"deepspeed_stub\" with")));
   EXPECT_THAT(ask("distributed_type: MULTI_CPUS\n"),
               ElementsAre(HasSubstr("did you mean 'MULTI_CPU'?")));
-  EXPECT_THAT(ask("distributed_type: XLA\n"), ElementsAre(HasSubstr("nothing else is built")));
+  EXPECT_THAT(ask("distributed_type: XLA\n"), ElementsAre(HasSubstr("no other type is supported")));
   EXPECT_THAT(ask("use_cpu: false\n"), ElementsAre(HasSubstr("distributed_type = unset")));
   EXPECT_THAT(ask("distributed_type: NO\n", 1), IsEmpty());
 }
 
-// ---- FSDP
+// ---- FSDP ----
 
 TEST(Fsdp, StrategiesOfVersion1BecomeDegreesAndReshardAfterForward) {
   struct Case {
@@ -140,7 +139,7 @@ TEST(Fsdp, StrategiesOfVersion1BecomeDegreesAndReshardAfterForward) {
                         {"2", 4, "0"},
                         {"full_shard", 4, "1"}}) {
     for (const char* key : {"fsdp_sharding_strategy: ", "fsdp_reshard_after_forward: "}) {
-      Asked run(4, version_1(std::string(key) + c.name) + "num_machines: 2\n");
+      PlanRequest run(4, version_1(std::string(key) + c.name) + "num_machines: 2\n");
       EXPECT_THAT(run.ask(), IsEmpty()) << key << c.name;
       EXPECT_EQ(run.degree(YOKE_DP_SHARD), c.shards) << c.name;
       EXPECT_EQ(run.degree(YOKE_DP_REPLICATE), 4 / c.shards) << c.name;
@@ -153,20 +152,20 @@ TEST(Fsdp, TwoNamesOfVersion1MustAgree) {
   EXPECT_THAT(
       ask(version_1("fsdp_sharding_strategy: FULL_SHARD, fsdp_reshard_after_forward: NO_SHARD")),
       ElementsAre(AllOf(HasSubstr("fsdp_reshard_after_forward = NO_SHARD; allowed: FULL_SHARD"),
-                        HasSubstr("which Accelerate would take without a word"))));
+                        HasSubstr("which Accelerate would silently take"))));
   EXPECT_THAT(ask(version_1("fsdp_sharding_strategy: SHARD_GRAD")),
               ElementsAre(HasSubstr("did you mean 'SHARD_GRAD_OP'?")));
 }
 
 TEST(Fsdp, HybridOnOneMachineTakesTheRunsReplicas) {
-  Asked run(4, version_1("fsdp_sharding_strategy: HYBRID_SHARD"));
+  PlanRequest run(4, version_1("fsdp_sharding_strategy: HYBRID_SHARD"));
   run.plan.plan.degree[YOKE_DP_REPLICATE] = 2;
   EXPECT_THAT(run.ask(), IsEmpty());
   EXPECT_EQ(run.degree(YOKE_DP_SHARD), 2);
 }
 
 TEST(Fsdp, Version2HasBooleansAndNoStrategies) {
-  Asked run(2, version_2("fsdp_reshard_after_forward: no"));
+  PlanRequest run(2, version_2("fsdp_reshard_after_forward: no"));
   EXPECT_THAT(run.ask(), IsEmpty());
   EXPECT_EQ(run.inner_options["reshard_after_forward"], "0");
   EXPECT_THAT(
@@ -182,11 +181,11 @@ TEST(Fsdp, Version2HasBooleansAndNoStrategies) {
 
 TEST(Fsdp, WrapPoliciesBecomeUnits) {
   const auto unit_bytes = [](const std::string& policy) {
-    Asked run(2, version_2("fsdp_auto_wrap_policy: " + policy));
+    PlanRequest run(2, version_2("fsdp_auto_wrap_policy: " + policy));
     EXPECT_THAT(run.ask(), IsEmpty()) << policy;
     return run.inner_options["unit_bytes"];
   };
-  EXPECT_EQ(unit_bytes("TRANSFORMER_BASED_WRAP"), "1048576") << "ptd's own";
+  EXPECT_EQ(unit_bytes("TRANSFORMER_BASED_WRAP"), "1048576") << "the default of ptd";
   EXPECT_EQ(unit_bytes("NO_WRAP"), "1000000000000");
   EXPECT_EQ(unit_bytes("SIZE_BASED_WRAP, fsdp_min_num_params: 100"), "400") << "fp32";
   EXPECT_THAT(ask(version_2("fsdp_auto_wrap_policy: MY_WRAP")),
@@ -201,7 +200,7 @@ TEST(Fsdp, KeysWithoutFsdpAreRefused) {
 }
 
 TEST(Fsdp, TheRunFilesOptionsOfTheInnerBackendMayRepeatTheConfig) {
-  Asked run(2, version_2("fsdp_reshard_after_forward: false"));
+  PlanRequest run(2, version_2("fsdp_reshard_after_forward: false"));
   run.inner_given = {{"reshard_after_forward", "1"}, {"unit_bytes", "7"}};
   EXPECT_THAT(run.ask(),
               ElementsAre(AllOf(HasSubstr("ptd.reshard_after_forward = true; allowed: false"),
@@ -209,26 +208,26 @@ TEST(Fsdp, TheRunFilesOptionsOfTheInnerBackendMayRepeatTheConfig) {
   EXPECT_EQ(run.inner_options["unit_bytes"], "7");
 }
 
-// ---- ParallelismConfig
+// ---- ParallelismConfig ----
 
 TEST(Parallelism, SizesBecomeDegrees) {
-  Asked run(8, version_2("fsdp_reshard_after_forward: true") + sizes(2, 2, 1, 2));
+  PlanRequest run(8, version_2("fsdp_reshard_after_forward: true") + sizes(2, 2, 1, 2));
   EXPECT_THAT(run.ask(), IsEmpty());
   EXPECT_EQ(run.degree(YOKE_DP_REPLICATE), 2);
   EXPECT_EQ(run.degree(YOKE_DP_SHARD), 2);
   EXPECT_EQ(run.degree(YOKE_TP), 2);
   EXPECT_EQ(run.degree(YOKE_CP), 1);
-  Asked ones(4, version_2("fsdp_reshard_after_forward: true") + sizes(1, 1, 1, 1));
+  PlanRequest ones(4, version_2("fsdp_reshard_after_forward: true") + sizes(1, 1, 1, 1));
   EXPECT_THAT(ones.ask(), IsEmpty());
   EXPECT_EQ(ones.degree(YOKE_DP_SHARD), 4);
 }
 
-TEST(Parallelism, WhatAccelerateRefusesWithoutNeedWorksAndSaysSo) {
+TEST(Parallelism, AcceptsWithANoteWhatOnlyAccelerateRefuses) {
   const std::string v2 = version_2("fsdp_reshard_after_forward: true");
   EXPECT_THAT(ask(v2 + sizes(2, 1, 1, 2), 4),
               ElementsAre(AllOf(StartsWith("note: "),
                                 HasSubstr("tp_size = 2"),
-                                HasSubstr("Accelerate refuses it beside replicas"))));
+                                HasSubstr("Accelerate refuses it with replicas but no shards"))));
   EXPECT_THAT(ask(kDdp + sizes(1, 1, 2, 1)),
               ElementsAre(AllOf(StartsWith("note: "), HasSubstr("here it works without"))));
   EXPECT_THAT(ask(v2 + sizes(1, 1, 1, 2)), IsEmpty()) << "tensor parallelism alone";
@@ -239,21 +238,21 @@ TEST(Parallelism, TheExchangeOfKeysAndValuesIsPassedOn) {
                          "parallelism_config: {parallelism_config_cp_size: 2, "
                          "parallelism_config_cp_comm_strategy: ";
   for (const auto& [word, option] : {std::pair{"allgather", "all_gather"}, {"alltoall", "ring"}}) {
-    Asked run(2, cp + word + "}\n");
+    PlanRequest run(2, cp + word + "}\n");
     EXPECT_THAT(run.ask(), IsEmpty()) << word;
     EXPECT_EQ(run.inner_options["cp_attention"], option) << word;
   }
   EXPECT_THAT(ask(cp + "ring}\n"), ElementsAre(HasSubstr("= ring; allowed: allgather, alltoall")));
 }
 
-TEST(Parallelism, WhatDoesNotCombineIsRefused) {
+TEST(Parallelism, RefusesWhatCannotBeCombined) {
   const std::string v2 = version_2("fsdp_reshard_after_forward: true");
   EXPECT_THAT(ask(version_1("fsdp_use_orig_params: true") + sizes(1, 2, 1, 1)),
               ElementsAre(HasSubstr("fsdp_version = 1; allowed: 2; parallelism_config needs")));
   EXPECT_THAT(ask(kDdp + sizes(1, 2, 1, 1)),
               ElementsAre(HasSubstr("dp_shard_size = 2; allowed: 1; shards need")));
   EXPECT_THAT(ask("distributed_type: NO\n" + sizes(2, 1, 1, 1)),
-              ElementsAre(HasSubstr("NO is one rank")));
+              ElementsAre(HasSubstr("NO means one rank")));
   EXPECT_THAT(ask(v2 + sizes(0, 2, 1, 1)),
               ElementsAre(HasSubstr("dp_replicate_size = 0; allowed: 1")));
   EXPECT_THAT(ask(v2 + sizes(2, 2, 1, 2), 4),
@@ -262,80 +261,80 @@ TEST(Parallelism, WhatDoesNotCombineIsRefused) {
                   HasSubstr("--nproc 8"))));
 }
 
-TEST(Parallelism, TheRunMayAddWhatTheConfigDoesNotSay) {
-  Asked run(4, version_2("fsdp_reshard_after_forward: true"));
+TEST(Parallelism, TheRunMayAddDegreesThatTheConfigLeavesOpen) {
+  PlanRequest run(4, version_2("fsdp_reshard_after_forward: true"));
   run.plan.plan.degree[YOKE_TP] = 2;
   EXPECT_THAT(run.ask(), IsEmpty());
   EXPECT_EQ(run.degree(YOKE_DP_SHARD), 2);
 }
 
-TEST(Parallelism, TheRunMayRepeatADegreeNotChangeIt) {
-  Asked run(4, version_2("fsdp_reshard_after_forward: true") + sizes(1, 2, 1, 2));
+TEST(Parallelism, TheRunMayRepeatADegreeButNotChangeIt) {
+  PlanRequest run(4, version_2("fsdp_reshard_after_forward: true") + sizes(1, 2, 1, 2));
   run.plan.plan.degree[YOKE_TP] = 4;
   run.plan.plan.degree[YOKE_DP_SHARD] = 2;
   EXPECT_THAT(run.ask(),
               ElementsAre(AllOf(HasSubstr("tp_degree = 4; allowed: 2 or unset"),
-                                HasSubstr("parallelism_config_tp_size = 2 says otherwise"))));
-  Asked ddp(4, kDdp);
+                                HasSubstr("parallelism_config_tp_size = 2 requires otherwise"))));
+  PlanRequest ddp(4, kDdp);
   ddp.plan.plan.degree[YOKE_DP_SHARD] = 4;
   EXPECT_THAT(ddp.ask(),
               ElementsAre(AllOf(HasSubstr("dp_shards = 4; allowed: 1 or unset"),
-                                HasSubstr("distributed_type = MULTI_CPU says otherwise"))));
+                                HasSubstr("distributed_type = MULTI_CPU requires otherwise"))));
 }
 
-// ---- Batch and precision; the global batch is 8
+// ---- Batch and precision; the global batch is 8 ----
 
 TEST(Batch, AccumulationFillsTheMicroBatch) {
-  Asked run(2, kDdp + "gradient_accumulation_steps: 2\n");
+  PlanRequest run(2, kDdp + "gradient_accumulation_steps: 2\n");
   EXPECT_THAT(run.ask(), IsEmpty());
   EXPECT_EQ(run.plan.plan.micro_batch, 2);
   EXPECT_THAT(ask(kDdp + "gradient_accumulation_steps: 3\n"),
-              ElementsAre(HasSubstr("train.global_batch 8 / (2 data ranks x 3 steps) leaves a rest "
-                                    "of 2")));
+              ElementsAre(HasSubstr("train.global_batch 8 / (2 data ranks x 3 steps) leaves a "
+                                    "remainder of 2")));
   EXPECT_THAT(ask(kDdp + "gradient_accumulation_steps: 0\n"),
               ElementsAre(HasSubstr("allowed: 1 to 8")));
-  Asked other(2, kDdp + "gradient_accumulation_steps: 2\n");
+  PlanRequest other(2, kDdp + "gradient_accumulation_steps: 2\n");
   other.plan.plan.micro_batch = 4;
   EXPECT_THAT(other.ask(),
               ElementsAre(AllOf(HasSubstr("gradient_accumulation_steps = 2; allowed: 1"),
                                 HasSubstr("train.micro_batch = 4"))));
 }
 
-TEST(Batch, TensorAndContextRanksAreNoDataRanks) {
-  Asked run(4,
-            version_2("fsdp_reshard_after_forward: true") + sizes(1, 2, 1, 2) +
-                "gradient_accumulation_steps: 2\n");
+TEST(Batch, TensorParallelRanksAreNotDataRanks) {
+  PlanRequest run(4,
+                  version_2("fsdp_reshard_after_forward: true") + sizes(1, 2, 1, 2) +
+                      "gradient_accumulation_steps: 2\n");
   EXPECT_THAT(run.ask(), IsEmpty());
   EXPECT_EQ(run.plan.plan.micro_batch, 2);
 }
 
-TEST(Precision, MustBeTheRuns) {
+TEST(Precision, MustMatchTheRun) {
   EXPECT_THAT(ask(kDdp + "mixed_precision: bf16\n"),
               ElementsAre(AllOf(HasSubstr("mixed_precision = bf16; allowed: no"),
                                 HasSubstr("precision.param=bf16"))));
-  Asked run(2, version_2("fsdp_reshard_after_forward: true") + "mixed_precision: bf16\n");
+  PlanRequest run(2, version_2("fsdp_reshard_after_forward: true") + "mixed_precision: bf16\n");
   run.plan.plan.param_dtype = YOKE_BF16;
   run.plan.plan.reduce_dtype = YOKE_F32;
   EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("Accelerate reduces them in bf16")));
-  Asked ddp(2, kDdp + "mixed_precision: bf16\n");
+  PlanRequest ddp(2, kDdp + "mixed_precision: bf16\n");
   ddp.plan.plan.param_dtype = YOKE_BF16;
   EXPECT_THAT(ddp.ask(), IsEmpty());
-  EXPECT_EQ(ddp.plan.plan.reduce_dtype, YOKE_BF16) << "as DDP's reducer does it";
-  Asked wide(2, kDdp + "mixed_precision: 'no'\n");
+  EXPECT_EQ(ddp.plan.plan.reduce_dtype, YOKE_BF16) << "DDP reduces in the dtype of the parameters";
+  PlanRequest wide(2, kDdp + "mixed_precision: 'no'\n");
   wide.plan.plan.param_dtype = YOKE_F64;
   EXPECT_THAT(wide.ask(), IsEmpty());
 }
 
-// ---- The inner backend
+// ---- The inner backend ----
 
-TEST(InnerBackend, ItsRefusalsAndItsAbsenceAreTold) {
-  Asked run(2, version_2("fsdp_reshard_after_forward: true"));
+TEST(InnerBackend, ItsRefusalsAndItsAbsenceAreReported) {
+  PlanRequest run(2, version_2("fsdp_reshard_after_forward: true"));
   run.inner_refuses = true;
   EXPECT_THAT(run.ask(), ElementsAre("tp_degree = 3; allowed: 1, 2; of the heads"));
-  Asked sized(3, version_2("fsdp_reshard_after_forward: true") + sizes(1, 1, 1, 3));
+  PlanRequest sized(3, version_2("fsdp_reshard_after_forward: true") + sizes(1, 1, 1, 3));
   sized.inner_refuses = true;
   EXPECT_THAT(sized.ask(),
-              ElementsAre(HasSubstr("of the heads; it is config_file.file:3: parallelism_config."
+              ElementsAre(HasSubstr("of the heads; set by config_file.file:3: parallelism_config."
                                     "parallelism_config_tp_size")));
   run.inner_exists = false;
   EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("backend 'ptd' not found")));
@@ -343,18 +342,19 @@ TEST(InnerBackend, ItsRefusalsAndItsAbsenceAreTold) {
   EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("yoke.backends/1")));
 }
 
-TEST(InnerBackend, OptionsOfDdpAreIdleBesideIt) {
-  Asked run(2, version_2("fsdp_reshard_after_forward: true"));
+TEST(InnerBackend, NotesThatOptionsOfDdpHaveNoEffect) {
+  PlanRequest run(2, version_2("fsdp_reshard_after_forward: true"));
   run.plan.options["bucket_cap_mb"] = "1";
   EXPECT_THAT(run.ask(), ElementsAre(StartsWith("note: accelerate_compat.bucket_cap_mb")));
 }
 
-// ---- Translation
+// ---- Translation into a run file ----
 
 TEST(Translation, EveryHonouredKeyHasALineOfARunFile) {
-  Asked run(8,
-            version_2("fsdp_reshard_after_forward: false, fsdp_activation_checkpointing: true") +
-                sizes(2, 2, 1, 2) + "mixed_precision: 'no'\ngradient_accumulation_steps: 2\n");
+  PlanRequest run(
+      8,
+      version_2("fsdp_reshard_after_forward: false, fsdp_activation_checkpointing: true") +
+          sizes(2, 2, 1, 2) + "mixed_precision: 'no'\ngradient_accumulation_steps: 2\n");
   EXPECT_THAT(run.ask(), IsEmpty());
   EXPECT_THAT(run.lines,
               ::testing::IsSupersetOf(
@@ -365,7 +365,7 @@ TEST(Translation, EveryHonouredKeyHasALineOfARunFile) {
                    HasSubstr("checkpointing = true -> ptd.activation_checkpoint = \"full\""),
                    HasSubstr("mixed_precision = no -> precision.param = \"fp32\""),
                    HasSubstr("gradient_accumulation_steps = 2 -> train.micro_batch = 1")}));
-  Asked ddp(2, kDdp + "num_processes: 2\n");
+  PlanRequest ddp(2, kDdp + "num_processes: 2\n");
   EXPECT_THAT(ddp.ask(), IsEmpty());
   EXPECT_THAT(ddp.lines,
               UnorderedElementsAre(HasSubstr("-> parallel_backend = \"accelerate_compat\""),

@@ -1,4 +1,5 @@
-// A state is the same whichever stage and world size wrote it, and loads anywhere bit for bit.
+// The state does not depend on the stage and world size that wrote it, and loads at any other bit
+// for bit.
 #include <gtest/gtest.h>
 
 #include "tests/unit/deepspeed_stub/rig.hpp"
@@ -21,7 +22,7 @@ Job after_the_stop(Job job, const State& state) {
   return job;
 }
 
-// Loaded and saved again without a step.
+// Loads a state and saves it again without a step.
 State reloaded(Job job, const State& state) {
   job.start = &state;
   job.last_step = 0;
@@ -55,7 +56,7 @@ TEST(ZeroCheckpoint, ResumeIsBitEqualToAnUninterruptedRun) {
   }
 }
 
-TEST(ZeroCheckpoint, ContinuesWithAnotherStageLikeThePlainLoop) {
+TEST(ZeroCheckpoint, ContinuesAtAnotherStageLikeThePlainLoop) {
   MockTrace oracle = plain_mock_loop(MockRun{.name = "adamw"});
   const State state = train(until_the_stop(3, 4)).state;
   const MockTrace rest = train(after_the_stop(Job{}.at_stage(1).on(2), state)).trace;
@@ -64,7 +65,7 @@ TEST(ZeroCheckpoint, ContinuesWithAnotherStageLikeThePlainLoop) {
   expect_close(rest, oracle, 1e-12);
 }
 
-TEST(ZeroCheckpoint, GoesToAnotherBackendAndBack) {
+TEST(ZeroCheckpoint, LoadsInAnotherBackendAndBack) {
   Job other;
   other.backend = &yoke::testing::load_backend(YOKE_SERIAL);
   const State state = train(until_the_stop(3, 4)).state;

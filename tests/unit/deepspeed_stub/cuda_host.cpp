@@ -1,4 +1,4 @@
-// The first card of this machine, with a stream of its own.
+// The first GPU of this machine, with a stream of its own.
 #include <cuda_runtime.h>
 
 #include "tests/unit/deepspeed_stub/tested_host.hpp"

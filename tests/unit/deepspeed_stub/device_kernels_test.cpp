@@ -1,5 +1,6 @@
-// The kernels of a CUDA device beside those of the CPU: every dtype, sizes and alignments with a
-// remainder on either side, rows. Around every result lies memory that must stay as it is.
+// The kernels of a CUDA device, compared with those of the CPU: every dtype, rows, and sizes and
+// alignments with a remainder on either side. Memory before and behind every result must not
+// change.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,9 +16,9 @@
 namespace yoke::deepspeed_stub::testing {
 namespace {
 
-// Roundings of fp32 and fp64; either side may contract products and sums.
+// Allow a few roundings; either side may contract products and sums.
 constexpr double kFp32 = 1e-6, kFp64 = 1e-14;
-constexpr int64_t kMargin = 20;  // elements before and behind
+constexpr int64_t kMargin = 20;  // elements behind each array that must not change
 constexpr int64_t kSizes[] = {0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 63, 1000, 4099, 100003};
 
 YokeHost cpu_host() {
@@ -34,7 +35,7 @@ class DeviceKernels : public ::testing::Test {
     device_ = std::make_unique<Device>(tested_->host());
   }
 
-  // The same values on both sides, `offset` elements behind an aligned place.
+  // The same values on both devices, starting `offset` elements behind an aligned address.
   struct Twins {
     Array cpu, cuda;
     int64_t offset, count;
@@ -104,7 +105,7 @@ constexpr int32_t kCopies[][2] = {{YOKE_F32, YOKE_F32},
 constexpr int32_t kSums[][2] = {
     {YOKE_F32, YOKE_F32}, {YOKE_F64, YOKE_F64}, {YOKE_BF16, YOKE_BF16}, {YOKE_BF16, YOKE_F32}};
 
-TEST_F(DeviceKernels, CopiesAndCastsAreTheCpus) {
+TEST_F(DeviceKernels, CopiesAndCastsEqualTheCpus) {
   for (const auto& [from, to] : kCopies) {
     for (const int64_t count : kSizes) {
       for (int i = 0; i < 4; ++i) {
@@ -117,7 +118,7 @@ TEST_F(DeviceKernels, CopiesAndCastsAreTheCpus) {
   }
 }
 
-TEST_F(DeviceKernels, SumsAreTheCpus) {
+TEST_F(DeviceKernels, SumsEqualTheCpus) {
   for (const auto& [from, to] : kSums) {
     for (const int64_t count : kSizes) {
       for (int i = 0; i < 4; ++i) {
@@ -130,7 +131,7 @@ TEST_F(DeviceKernels, SumsAreTheCpus) {
   }
 }
 
-TEST_F(DeviceKernels, RowsAreTheCpus) {
+TEST_F(DeviceKernels, RowsEqualTheCpus) {
   for (const int64_t width : {1, 5, 8, 37, 600}) {
     for (const int64_t rows : {1, 2, 7}) {
       for (const int64_t gap : {0, 3, 8}) {
@@ -201,7 +202,7 @@ void DeviceKernels::compare_adamw(int64_t count, const Moments& dtypes, int64_t 
   }
   const std::string what = named("AdamW", dtypes.gradient, dtypes.master, count);
   for (const Twins* twins : {&p, &m, &v}) expect_close(*twins, what);
-  // The copy is the rounded weight of its own device.
+  // Each copy holds the rounded parameters of its own device, so compare with those.
   if (dtypes.copy && update != 0) {
     device_->download(p.on_cuda(), p.on_cpu().data);
     cpu_.copy(p.on_cpu(), copy.on_cpu());
@@ -209,7 +210,7 @@ void DeviceKernels::compare_adamw(int64_t count, const Moments& dtypes, int64_t 
   expect_equal(copy, what + ": the copy");
 }
 
-TEST_F(DeviceKernels, AdamWIsTheCpus) {
+TEST_F(DeviceKernels, AdamWEqualsTheCpus) {
   constexpr Moments kAll[] = {{YOKE_F32, YOKE_F32, false},
                               {YOKE_F32, YOKE_F32, true},
                               {YOKE_F32, YOKE_BF16, false},
@@ -246,24 +247,24 @@ TEST_F(DeviceKernels, TheNormIsTheSameWhereverTheArrayBegins) {
   }
 }
 
-TEST_F(DeviceKernels, AStepIsJudgedAsOnTheCpu) {
+TEST_F(DeviceKernels, DecidesAnUpdateLikeTheCpu) {
   const double inf = std::numeric_limits<double>::infinity();
   for (const double squared : {0.0, 0.25, 9.0, 1e300, inf, std::nan("")}) {
     for (const double weight : {8.0, 9.0}) {
-      StepTotals judged[2];
+      StepTotals decided[2];
       const Device* const devices[] = {&cpu_, device_.get()};
       for (int i = 0; i < 2; ++i) {
         const Array totals(*devices[i], sizeof(StepTotals) / sizeof(double), YOKE_F64);
         auto* const memory = static_cast<StepTotals*>(totals.span().data);
         const Kernels& k = devices[i]->kernels();
         k.set_totals(devices[i]->queue(), {2.5, weight, squared, 0, 7}, memory);
-        k.judge(devices[i]->queue(), 8, 1, memory);
-        devices[i]->download(totals.span(), &judged[i]);
+        k.decide_update(devices[i]->queue(), 8, 1, memory);
+        devices[i]->download(totals.span(), &decided[i]);
       }
-      EXPECT_EQ(judged[1].update, judged[0].update) << squared;
-      EXPECT_EQ(judged[1].loss, 2.5);
-      if (judged[0].update != 0) {
-        EXPECT_EQ(judged[1].scale, judged[0].scale) << squared;
+      EXPECT_EQ(decided[1].update, decided[0].update) << squared;
+      EXPECT_EQ(decided[1].loss, 2.5);
+      if (decided[0].update != 0) {
+        EXPECT_EQ(decided[1].scale, decided[0].scale) << squared;
       }
     }
   }

@@ -1,5 +1,5 @@
-// The engine on a device whose memory the host cannot touch and whose work comes late, against the
-// plain loop.
+// The engine on the emulated device, whose memory the host cannot touch and whose work is done
+// late, compared with the plain loop.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace yoke::testing;
 
-// As on the CPU: see zero_test.cpp.
+// The bounds are those of the CPU; see zero_test.cpp.
 constexpr double kFp64 = 1e-12, kFp32 = 2e-6, kBf16 = 1e-2;
 
 class ZeroOnDevice : public ::testing::TestWithParam<std::tuple<int, int>> {
@@ -57,7 +57,7 @@ TEST_P(ZeroOnDevice, InFp32AndBf16) {
   expect_parity(j, kBf16);
 }
 
-TEST_P(ZeroOnDevice, StateGoesToTheCpuAndBack) {
+TEST_P(ZeroOnDevice, StateLoadsOnTheCpuAndBack) {
   Job on_cuda = job(), on_cpu = job();
   on_cpu.cuda = false;
   on_cuda.last_step = 3;
@@ -68,7 +68,7 @@ TEST_P(ZeroOnDevice, StateGoesToTheCpuAndBack) {
   EXPECT_EQ(train(on_cuda).state, state);
 }
 
-// The update was issued before anybody knew.
+// The update is issued before the host knows the norm, so the kernel itself must skip it.
 TEST_P(ZeroOnDevice, ANormThatIsNotFiniteUpdatesNothing) {
   for (const bool cuda : {true, false}) {
     Job j = job();
@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(Stages,
                                   std::to_string(std::get<1>(info.param));
                          });
 
-// Also where slices begin between two multiples of 16 bytes.
+// With 8 ranks, slices start at places that are not multiples of 16 bytes.
 TEST(ZeroOnDevice, StagesZeroOneAndTwoAreBitEqual) {
   Job job = Job{}.on(8).on_cuda();
   job.run.dtype = YOKE_F32;
@@ -127,7 +127,7 @@ TEST_P(FailureOnDevice, LeavesNothingBehindAndChangesNothing) {
   const auto before = saved();
   const MockBatch batch({8, 4}, 1);
   for (const char* call : {"forward head", "backward head", "backward embed"}) {
-    model.fail_at(call, 1);  // in the second micro-batch
+    model.fail_at(call, 1);  // fails in the second micro-batch
     EXPECT_THROW(session.step(batch.batch(), 1, 0.05), Error) << call;
     EXPECT_EQ(saved(), before) << call;
   }
@@ -140,7 +140,7 @@ TEST_P(FailureOnDevice, LeavesNothingBehindAndChangesNothing) {
   EXPECT_EQ(model.log().live_saved, 0);
 }
 
-// They write to memory that the model owns.
+// Reductions in flight write to memory that the destructor frees.
 TEST_P(FailureOnDevice, DestroyingAModelWaitsForItsReductions) {
   MockWorld world(2);
   world.run([&](int32_t rank) {

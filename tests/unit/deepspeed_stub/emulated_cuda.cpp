@@ -15,9 +15,9 @@ namespace yoke::deepspeed_stub::testing {
 namespace {
 
 constexpr int64_t kArena = int64_t{1} << 26;
-constexpr int64_t kAlignment = 256;  // cudaMalloc's
+constexpr int64_t kAlignment = 256;  // alignment of cudaMalloc
 constexpr int kThreads = 5;
-constexpr char kNobodys = '\xff';  // every byte of memory that is released or not written: NaN
+constexpr char kUndefined = '\xff';  // each byte of memory that is released or not written yet: NaN
 
 thread_local EmulatedCuda* of_this_rank = nullptr;
 
@@ -30,7 +30,7 @@ EmulatedCuda& of(Queue* queue) {
 
 }  // namespace
 
-// ---- The platform
+// ---- The platform ----
 
 struct EmulatedPlatform {
   static void issue(Queue* queue, std::function<void()> work) { of(queue).issue(std::move(work)); }
@@ -116,7 +116,7 @@ const Platform& emulated_platform() {
   return platform;
 }
 
-// ---- Memory
+// ---- Memory ----
 
 EmulatedCuda::EmulatedCuda()
     : arena_(static_cast<char*>(
@@ -125,13 +125,13 @@ EmulatedCuda::EmulatedCuda()
 }
 
 EmulatedCuda::~EmulatedCuda() {
-  EXPECT_EQ(live_, 0) << "allocations of the device that nobody released";
+  EXPECT_EQ(live_, 0) << "memory of the device that was not released";
   {
     const Access access(*this);
     for (const auto& [size, places] : released_) {
       for (void* const place : places) {
         const char* const first = static_cast<const char*>(place);
-        EXPECT_TRUE(std::all_of(first, first + size, [](char c) { return c == kNobodys; }))
+        EXPECT_TRUE(std::all_of(first, first + size, [](char c) { return c == kUndefined; }))
             << "something was written to released memory";
       }
     }
@@ -153,14 +153,14 @@ void* EmulatedCuda::allocate(int64_t bytes) {
   }
   sizes_[memory] = size;
   ++live_;
-  issue([=] { std::memset(memory, kNobodys, static_cast<size_t>(size)); });
+  issue([=] { std::memset(memory, kUndefined, static_cast<size_t>(size)); });
   return memory;
 }
 
 void EmulatedCuda::release(void* memory) {
   const int64_t size = sizes_.at(memory);
   --live_;
-  issue([=] { std::memset(memory, kNobodys, static_cast<size_t>(size)); });
+  issue([=] { std::memset(memory, kUndefined, static_cast<size_t>(size)); });
   released_[size].push_back(memory);
 }
 
@@ -182,12 +182,12 @@ EmulatedCuda::Access::~Access() {
   if (--device_.accesses_ == 0) mprotect(device_.arena_, kArena, PROT_NONE);
 }
 
-// ---- What a host does on the stream
+// ---- The host's services and the model on the stream ----
 
 struct EmulatedServices {
   using Access = EmulatedCuda::Access;
 
-  // f, if all tensors are the device's.
+  // Calls f if all tensors lie in memory of the device; else returns INVALID_ARGUMENT.
   template <class F>
   static int32_t guarded(YokeError* err, std::initializer_list<const YokeTensor*> tensors, F&& f) {
     return guard(err, [&] {
@@ -254,8 +254,8 @@ struct EmulatedServices {
     return of_this_rank->model_.block_forward(ctx, args, out, err);
   }
 
-  // Gradients are the model's memory, which goes once on_grad_ready came back: what the backend has
-  // issued until then is done by then.
+  // A gradient lies in memory of the model, which is freed when on_grad_ready returns. So the work
+  // that the backend issued on it must be done by then, as it would be on a stream.
   static int32_t block_backward(void* ctx,
                                 const YokeBackwardArgs* args,
                                 YokeManagedTensor** grad_in,

@@ -1,5 +1,6 @@
-// A CUDA device without a card: one stream of work that is done as late as possible, and memory
-// that the host cannot touch. Threads of its kernels run one after the other, on operations.hpp.
+// A CUDA device emulated on the CPU. It has one stream, whose work is done as late as possible, and
+// memory that the host cannot touch. The threads of its kernels run operations.hpp one after the
+// other. A missing wait or a host access to device memory therefore fails a test without a GPU.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +13,25 @@
 
 namespace yoke::deepspeed_stub::testing {
 
-// What a plugin built with CUDA has; the stream of a rank is an EmulatedCuda.
+// The Platform of the emulated device. The stream of a rank is a pointer to its EmulatedCuda.
 const Platform& emulated_platform();
 
-// The device of one rank, which is this thread. Reading or writing its memory outside of Access is
-// a SIGSEGV; memory that nobody has written, or that was freed, is NaN.
+// The device of one rank, which is the thread that constructs it. Accessing its memory without an
+// Access is a SIGSEGV. Memory that was not written yet, or that was freed, contains NaN.
 class EmulatedCuda {
  public:
   EmulatedCuda();
-  // Fails the test if memory was not released, or was written afterwards.
+  // Fails the test if memory was not released, or was written after its release.
   ~EmulatedCuda();
   EmulatedCuda(const EmulatedCuda&) = delete;
   EmulatedCuda& operator=(const EmulatedCuda&) = delete;
 
-  // The host has this device, and collectives that work on it: they, too, run as late as they may.
+  // Gives the host this device, and collectives on its memory that run as late as possible.
   void plug_into(yoke::testing::MockHost& host);
-  // The same model, whose callbacks run on the stream.
+  // Returns the same model with callbacks that run on the stream.
   YokeModel on_device(const YokeModel& model);
 
-  // All that was issued is done, and the memory can be touched.
+  // While an Access exists, all work that was issued is done and the host may access the memory.
   class Access {
    public:
     explicit Access(EmulatedCuda& device);
@@ -42,7 +43,7 @@ class EmulatedCuda {
     EmulatedCuda& device_;
   };
 
-  int64_t waits() const { return waits_; }  // of the host for the device
+  int64_t waits() const { return waits_; }  // number of times that the host waited for the device
 
  private:
   friend struct EmulatedPlatform;
@@ -56,13 +57,13 @@ class EmulatedCuda {
 
   char* const arena_;
   int64_t used_ = 0;
-  std::map<void*, int64_t> sizes_;                  // of what was ever allocated
-  std::map<int64_t, std::vector<void*>> released_;  // by size
+  std::map<void*, int64_t> sizes_;                  // size of everything that was ever allocated
+  std::map<int64_t, std::vector<void*>> released_;  // free memory by size
   int64_t live_ = 0, waits_ = 0;
   int accesses_ = 0;
   std::vector<std::function<void()>> work_;
-  YokeModel model_{};  // that runs behind on_device
-  YokeHost host_{};    // that plug_into found
+  YokeModel model_{};  // the original of on_device
+  YokeHost host_{};    // the original of plug_into
   YokeCollectives behind_{}, collectives_{};
 };
 

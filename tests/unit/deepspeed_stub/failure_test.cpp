@@ -1,4 +1,4 @@
-// A step that fails leaves nothing behind, changes nothing, and the next one works.
+// A step that fails leaves nothing behind and changes nothing, and the next step works.
 #include <gtest/gtest.h>
 
 #include "tests/support/mock_batch.hpp"
@@ -29,11 +29,11 @@ class ZeroFailure : public ::testing::TestWithParam<int> {
   const MockBatch batch{{8, 4}, 1};
 };
 
-TEST_P(ZeroFailure, OfACallbackIsHandedOn) {
+TEST_P(ZeroFailure, OfACallbackIsPassedOn) {
   for (const char* call : {"forward embed", "forward head", "backward head", "backward embed"}) {
     Session session(plugin(), plan, host, model.model());
     const auto before = save_state(session);
-    model.fail_at(call, 1);  // in the second micro-batch
+    model.fail_at(call, 1);  // fails in the second micro-batch
     try {
       session.step(batch.batch(), 1, kLr);
       FAIL() << "no error";
@@ -63,7 +63,7 @@ TEST_P(ZeroFailure, OfWrapModelLeavesNothingBound) {
   }
 }
 
-TEST_P(ZeroFailure, ToAgreeAboutTheWeightOfABatchStopsTheUpdate) {
+TEST_P(ZeroFailure, OfAWrongNumberOfTargetsPreventsTheUpdate) {
   Session session(plugin(), plan, host, model.model());
   const auto before = save_state(session);
   MockBatch wrong({}, 1);
@@ -73,7 +73,7 @@ TEST_P(ZeroFailure, ToAgreeAboutTheWeightOfABatchStopsTheUpdate) {
   expect_clean();
 }
 
-TEST_P(ZeroFailure, OfAGradientWithoutParameterIsAnError) {
+TEST_P(ZeroFailure, OfAGradientForAnUnknownParameterIsAnError) {
   Session session(plugin(), plan, host, model.model());
   model.report_wrong_parameter(true);
   EXPECT_THROW(session.step(batch.batch(), 1, kLr), Error);
@@ -107,14 +107,14 @@ TEST_P(ZeroFailure, EvaluationGivesTheLossAndChangesNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Stages, ZeroFailure, ::testing::Values(0, 1, 2, 3));
 
-TEST(DeepspeedStub, SaysThatItDoesEveryZeroStageWithoutLibTorch) {
+TEST(DeepspeedStub, DeclaresEveryZeroStageAndNoLibTorch) {
   const YokeDescription* d = nullptr;
   ASSERT_EQ(plugin().describe(&d, nullptr), YOKE_OK);
   EXPECT_EQ(d->zero_stages, 0xfu);
   EXPECT_EQ(view(d->torch_tag), "");
 }
 
-TEST(DeepspeedStub, NeedsCollectivesForMoreThanOneRankAndADeviceThatItKnows) {
+TEST(DeepspeedStub, NeedsCollectivesForSeveralRanksAndAKnownDevice) {
   MockHost host;
   MockModel model;
   MockPlan plan;

@@ -1,4 +1,4 @@
-// Every instruction set beside a plain loop in fp64.
+// The kernels of every instruction set, compared with a plain loop in fp64.
 #include "plugins/deepspeed_stub/kernels/kernels.hpp"
 
 #include <gtest/gtest.h>
@@ -14,10 +14,10 @@
 namespace yoke::deepspeed_stub {
 namespace {
 
-// Odd, so that no vector width divides it, and long enough for several vectors and a rest.
+// Odd, so that no vector width divides it, and long enough for several vectors and a remainder.
 constexpr int64_t kCount = 1003;
 constexpr Rows kAll = one_row(kCount);
-// A few roundings of fp32; the sets may contract products and sums.
+// Allows a few roundings; the wide instruction sets contract products and sums.
 constexpr double kFp32 = 1e-6, kFp64 = 1e-14;
 
 double widen(float x) {
@@ -33,7 +33,7 @@ double widen(BFloat16 x) {
   return value;
 }
 
-// Round to nearest, ties to even, by choosing among the two neighbours.
+// Rounds to nearest, ties to even, by choosing one of the two neighbours.
 BFloat16 plain_round(float x) {
   uint32_t bits;
   std::memcpy(&bits, &x, sizeof bits);
@@ -78,7 +78,7 @@ class KernelSet : public ::testing::TestWithParam<int> {
     const AdamWArrays<Master, Gradient> arrays{
         p.data(), m.data(), v.data(), g.data(), with_copy ? copy.data() : nullptr};
     kernel(nullptr, kCount, step, arrays, &totals);
-    ASSERT_EQ(p, p0);  // no update
+    ASSERT_EQ(p, p0);  // update = 0
     ASSERT_EQ(copy[0].bits, 0xffff);
     totals.update = 1;
     kernel(nullptr, kCount, step, arrays, &totals);
@@ -128,7 +128,7 @@ TEST_P(KernelSet, SquaredNormIsSummedInFp64) {
   EXPECT_EQ(norm(set().squared_norm_fp32, 0, x.data()), 0);
 }
 
-TEST_P(KernelSet, SumsAreThoseOfOneAddition) {
+TEST_P(KernelSet, SumsAreRoundedOnce) {
   const auto x = values<float>(8);
   const auto y = values<BFloat16>(9);
   auto a = values<float>(10), b = a;
@@ -151,8 +151,8 @@ TEST_P(KernelSet, SumsAreThoseOfOneAddition) {
 
 TEST_P(KernelSet, CastsRoundToTheNearestAndKeepInfinityAndNaN) {
   auto x = values<float>(14);
-  const uint32_t special[] = {0x3f808000,  // halfway, the lower neighbour is even
-                              0x3f818000,  // halfway, the upper one is
+  const uint32_t special[] = {0x3f808000,  // halfway; the lower neighbour is even
+                              0x3f818000,  // halfway; the upper neighbour is even
                               0x3f808001,
                               0x7f7fffff,
                               0x80000000,
@@ -176,7 +176,7 @@ TEST_P(KernelSet, CastsRoundToTheNearestAndKeepInfinityAndNaN) {
   }
 }
 
-TEST_P(KernelSet, RowsOfWhichTheLastIsShort) {
+TEST_P(KernelSet, HandlesRowsWithAShortLastOne) {
   const std::vector<float> from{1, 2, 3, -1, 4, 5, 6, -1, 7};
   std::vector<float> to(8, 0);
   const Rows rows{7, 3, 4, 3};
@@ -189,13 +189,13 @@ TEST_P(KernelSet, RowsOfWhichTheLastIsShort) {
   EXPECT_EQ(to, (std::vector<float>{2, 4, 6, 8, 10, 12, 14, 0}));
 }
 
-TEST_P(KernelSet, AStepIsJudgedAsTheContractSays) {
+TEST_P(KernelSet, DecidesAnUpdateAsTheContractRequires) {
   const double inf = std::numeric_limits<double>::infinity();
   for (const double clip : {0.0, 0.5, 1.0, 5.0}) {
     for (const double squared : {0.0, 0.25, 1.0, 9.0, inf, std::nan("")}) {
       StepTotals totals{};
       set().set_totals(nullptr, {2.5, 8, squared, 0, 0}, &totals);
-      set().judge(nullptr, 8, clip, &totals);
+      set().decide_update(nullptr, 8, clip, &totals);
       const double norm = gradient_norm(squared);
       EXPECT_EQ(totals.update, std::isinf(norm) ? 0 : 1) << squared;
       if (totals.update != 0) {
@@ -205,7 +205,7 @@ TEST_P(KernelSet, AStepIsJudgedAsTheContractSays) {
     }
   }
   StepTotals wrong{0, 8, 1, 0, 1};
-  set().judge(nullptr, 9, 0, &wrong);
+  set().decide_update(nullptr, 9, 0, &wrong);
   EXPECT_EQ(wrong.update, 0);
 }
 

@@ -12,15 +12,16 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// embed.weight 55, up 35, bias 7 (no decay), scale 5 (frozen), down 35, gain 1 (no decay); the
-// embedding is used by the first and the last block.
+// The parameters and their elements: embed.weight 55, up 35, bias 7 (no decay), scale 5 (frozen),
+// down 35, gain 1 (no decay). The first and the last block use the embedding.
 const ModelSpec& spec() {
   static const testing::MockModel model;
   static const ModelSpec spec(model.summary());
   return spec;
 }
 
-// Every element of every parameter of the kind lies in exactly one piece of one rank.
+// Checks that each element of the trainable (or frozen) parameters lies in exactly one piece of one
+// rank.
 template <class OwnedByRank>
 void expect_tiled(int ranks, bool trainable, OwnedByRank owned) {
   std::map<std::pair<int64_t, int64_t>, int> covered;
@@ -43,7 +44,7 @@ void expect_tiled(int ranks, bool trainable, OwnedByRank owned) {
 TEST(FlatLayout, PadsToAMultipleOfTwiceTheRanks) {
   for (const auto& [ranks, size] : {std::pair{1, 134}, {2, 136}, {3, 138}, {4, 136}, {7, 140}}) {
     const FlatLayout layout(spec(), true, ranks);
-    EXPECT_EQ(layout.size(), size) << ranks;  // 133 elements
+    EXPECT_EQ(layout.size(), size) << ranks;  // 133 elements, padded
     EXPECT_EQ(layout.slice() * ranks, layout.size());
   }
 }
@@ -59,13 +60,14 @@ TEST(FlatLayout, SlicesTileTheModelWhereverTheyCut) {
   EXPECT_EQ(two.owned(0, 68).pieces.size(), 2u);  // 55 + 13 of the 35: the cut goes through `up`
 }
 
-TEST(FlatLayout, BucketsCoverEverythingInTheOrderOfTheBackward) {
+TEST(FlatLayout, BucketsCoverEverythingInBackwardOrder) {
   const FlatLayout layout(spec(), true, 2);
   const std::vector<Bucket> whole = layout.buckets(1000);
   ASSERT_EQ(whole.size(), 1u);
   EXPECT_EQ(whole[0].begin, 0);
   EXPECT_EQ(whole[0].end, layout.size());
-  // head.gain and the bias; then the matrices of the middle block; the embedding is complete last.
+  // First head.gain and the bias, then the matrices of the middle block. The tied embedding is
+  // complete last.
   std::vector<std::vector<int64_t>> params;
   for (const Bucket& b : layout.buckets(35)) params.push_back(b.params);
   EXPECT_THAT(params,

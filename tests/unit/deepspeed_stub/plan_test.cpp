@@ -1,4 +1,4 @@
-// What plan makes of a run and a ds_config: every message is one that a user will read.
+// From a run and a ds_config to a plan. All messages are those that users see.
 #include "plugins/deepspeed_stub/plan.hpp"
 
 #include <gmock/gmock.h>
@@ -22,14 +22,15 @@ using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
 // A run of `world` ranks in fp32 with a ds_config.
-struct Asked {
-  explicit Asked(int world = 2, const std::string& json = "") {
+struct PlanRequest {
+  explicit PlanRequest(int world = 2, const std::string& json = "") {
     plan.plan.world_size = world;
     plan.plan.param_dtype = plan.plan.reduce_dtype = YOKE_F32;
     plan.optimizer.lr = 3e-3;
     if (!json.empty()) plan.options["config_file"] = json;
   }
-  // Everything that plan says, as the host prints it; notes begin with "note: ".
+  // Makes the plan and returns its refusals and notes as the host prints them; notes start with
+  // "note: ".
   std::vector<std::string> ask() {
     YokeError err = yoke::make_error();
     plan.ask(plugin(), model.summary(), &err);
@@ -47,20 +48,20 @@ struct Asked {
   }
   int32_t degree(int axis) const { return plan.plan.degree[axis]; }
 
-  std::vector<std::string> lines;  // of a run file that says the same
+  std::vector<std::string> lines;  // lines of a run file that replace the ds_config
   yoke::testing::MockPlan plan;
   yoke::testing::MockModel model{{YOKE_F32, true}};
 };
 
 std::vector<std::string> ask(const std::string& json, int world = 2) {
-  return Asked(world, json).ask();
+  return PlanRequest(world, json).ask();
 }
 
-// ---- Degrees and precision
+// ---- Degrees and precision ----
 
 TEST(Plan, AllRanksBecomeReplicasAtStage0AndShardsAbove) {
   for (const int stage : {0, 1, 2, 3}) {
-    Asked run(4, "{\"zero_optimization\": {\"stage\": " + std::to_string(stage) + "}}");
+    PlanRequest run(4, "{\"zero_optimization\": {\"stage\": " + std::to_string(stage) + "}}");
     EXPECT_THAT(run.ask(), IsEmpty());
     EXPECT_EQ(run.degree(YOKE_DP_REPLICATE), stage == 0 ? 4 : 1);
     EXPECT_EQ(run.degree(YOKE_DP_SHARD), stage == 0 ? 1 : 4);
@@ -69,19 +70,18 @@ TEST(Plan, AllRanksBecomeReplicasAtStage0AndShardsAbove) {
 }
 
 TEST(Plan, OtherDegreesAreRefusedAllAtOnce) {
-  Asked run(4);
+  PlanRequest run(4);
   run.plan.options["zero_stage"] = "1";
   run.plan.plan.degree[YOKE_TP] = 2;
   run.plan.plan.degree[YOKE_DP_REPLICATE] = 2;
-  EXPECT_THAT(
-      run.ask(),
-      ElementsAre(AllOf(HasSubstr("dp_degree = 2; allowed: 1"),
-                        HasSubstr("ZeRO stage 1 makes all 4 rank(s) data ranks of dp_shards")),
-                  HasSubstr("tp_degree = 2; allowed: 1")));
+  EXPECT_THAT(run.ask(),
+              ElementsAre(AllOf(HasSubstr("dp_degree = 2; allowed: 1"),
+                                HasSubstr("at ZeRO stage 1 all 4 rank(s) belong to dp_shards")),
+                          HasSubstr("tp_degree = 2; allowed: 1")));
 }
 
 TEST(Plan, PrecisionIsFp32Fp64OrBf16WithFp32Reduction) {
-  Asked run;
+  PlanRequest run;
   run.plan.plan.param_dtype = YOKE_BF16;
   EXPECT_THAT(run.ask(), IsEmpty());
   run.plan.plan.reduce_dtype = YOKE_F64;
@@ -90,10 +90,10 @@ TEST(Plan, PrecisionIsFp32Fp64OrBf16WithFp32Reduction) {
   EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("precision.param = fp16")));
 }
 
-// ---- What a run file would hold instead
+// ---- Lines of a run file that replace the ds_config ----
 
-TEST(Equivalents, AreTheLinesOfARunFileForEveryKeyThatDecidesSomething) {
-  Asked run(4, R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4,
+TEST(Equivalents, HaveALineForEveryKeyWithAnEffect) {
+  PlanRequest run(4, R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4,
                    "gradient_accumulation_steps": 2, "gradient_clipping": 0.5,
                    "optimizer": {"type": "Adam", "params": {"lr": 0.003, "betas": [0.9, 0.95]}},
                    "bf16": {"enabled": true}, "steps_per_print": 10,
@@ -115,8 +115,9 @@ TEST(Equivalents, AreTheLinesOfARunFileForEveryKeyThatDecidesSomething) {
                                    "deepspeed_stub.reduce_bucket_size = 500000000"));
 }
 
-TEST(Equivalents, OfAutoAndOfInlineKeysThereAreNone) {
-  Asked run(2, R"({"train_batch_size": "auto", "zero_optimization": {"overlap_comm": true}})");
+TEST(Equivalents, HaveNoLineForAutoAndForInlineKeys) {
+  PlanRequest run(2,
+                  R"({"train_batch_size": "auto", "zero_optimization": {"overlap_comm": true}})");
   run.plan.options["zero_stage"] = "2";
   run.ask();
   EXPECT_THAT(
@@ -124,13 +125,13 @@ TEST(Equivalents, OfAutoAndOfInlineKeysThereAreNone) {
       ElementsAre("parallel_backend = \"deepspeed_stub\"", "deepspeed_stub.overlap_comm = true"));
 }
 
-// ---- The file
+// ---- The file ----
 
-TEST(DsConfig, WhatIsNotJsonIsRefusedWithThePosition) {
+TEST(DsConfig, RefusesWhatIsNotJsonWithItsPosition) {
   EXPECT_THAT(ask("{\n  \"train_batch_size\": 8,\n  oops\n}"),
               ElementsAre(AllOf(HasSubstr("deepspeed_stub.config_file = config_file.file"),
                                 HasSubstr("config_file.file, line 3, column 3: syntax error"))));
-  EXPECT_THAT(ask("[1]"), ElementsAre(HasSubstr("it holds something else: array")));
+  EXPECT_THAT(ask("[1]"), ElementsAre(HasSubstr("its top level is of type array")));
 }
 
 TEST(DsConfig, AKeyGivenTwiceIsRefused) {
@@ -146,7 +147,7 @@ TEST(DsConfig, AnUnknownKeyIsRefusedWithTheNearestOne) {
                                          HasSubstr("did you mean 'stage'?"))));
 }
 
-TEST(DsConfig, AutoAndNullAreAsIfNotGiven) {
+TEST(DsConfig, AutoAndNullCountAsNotGiven) {
   EXPECT_THAT(ask(R"({"train_batch_size": "auto", "gradient_clipping": "auto", "bf16":
                       {"enabled": "auto"}, "zero_optimization": {"overlap_comm": null},
                       "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto"}},
@@ -154,7 +155,7 @@ TEST(DsConfig, AutoAndNullAreAsIfNotGiven) {
               IsEmpty());
 }
 
-TEST(DsConfig, EveryFaultComesAtOnce) {
+TEST(DsConfig, ReportsEveryProblemAtOnce) {
   EXPECT_THAT(
       ask(R"({"train_batch_size": 9, "fp16": {"enabled": true}, "bf16": {"enabled": true},
               "scheduler": {"type": "WarmupLR"}, "optimizer": {"type": "OneBitAdam"},
@@ -178,7 +179,7 @@ TEST(DsConfig, EveryFaultComesAtOnce) {
           HasSubstr("overlap_comm = \"yes\"; allowed: true | false")));
 }
 
-TEST(DsConfig, WhatAsksForNothingIsAcceptedAndWhatDoesNothingIsNoted) {
+TEST(DsConfig, AcceptsHarmlessValuesAndNotesKeysWithoutEffect) {
   EXPECT_THAT(ask(R"({"fp16": {"enabled": false}, "steps_per_print": 10, "zero_optimization":
                       {"stage": 2, "offload_param": {"device": "none", "pin_memory": true},
                        "contiguous_gradients": true, "stage3_max_live_parameters": 1e9}})"),
@@ -189,7 +190,7 @@ TEST(DsConfig, WhatAsksForNothingIsAcceptedAndWhatDoesNothingIsNoted) {
                   HasSubstr("stage3_max_live_parameters = 1000000000; no effect at ZeRO stage 2")));
 }
 
-TEST(DsConfig, TheRunsOwnValuesMayBeRepeated) {
+TEST(DsConfig, MayRepeatTheValuesOfTheRun) {
   EXPECT_THAT(ask(R"({"train_batch_size": 8, "gradient_clipping": 1, "communication_data_type":
                       "fp32", "bf16": {"enabled": false}, "optimizer": {"type": "adam", "params":
                       {"lr": 0.003, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}}})"),
@@ -200,14 +201,14 @@ TEST(DsConfig, TheRunsOwnValuesMayBeRepeated) {
                   AllOf(HasSubstr("betas = [0.9,0.999]"), HasSubstr("train.betas = [0.9,0.95]"))));
 }
 
-TEST(DsConfig, OnlyAdamWIsBuilt) {
-  Asked run;
+TEST(DsConfig, SupportsOnlyAdamW) {
+  PlanRequest run;
   run.plan.optimizer.kind = YOKE_SGD;
   EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("train.optimizer = sgd; allowed: adamw")));
 }
 
 TEST(DsConfig, AnInlineKeyIsTheSameKey) {
-  Asked run(2, R"({"zero_optimization": {"stage": 2}})");
+  PlanRequest run(2, R"({"zero_optimization": {"stage": 2}})");
   run.plan.options["reduce_bucket_size"] = "0";
   EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("deepspeed_stub.reduce_bucket_size = 0")));
   run.plan.options = {{"config_file", R"({"zero_optimization": {"stage": 2}})"},
@@ -220,32 +221,32 @@ TEST(DsConfig, AnInlineKeyIsTheSameKey) {
   EXPECT_THAT(run.ask(), IsEmpty());
 }
 
-// ---- The batch rule; the global batch is 8
+// ---- The batch rule; the global batch is 8 ----
 
-TEST(Batch, TheUnsetFactorIsWhatIsLeft) {
+TEST(Batch, ComputesTheUnsetFactor) {
   for (const auto& [json, micro] :
        {std::pair{R"({"train_micro_batch_size_per_gpu": 2})", 2},
         {R"({"gradient_accumulation_steps": 4})", 1},
         {R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4})", 1},
         {R"({"train_batch_size": 8})", 4},
         {R"({})", 0}}) {
-    Asked run(2, json);
+    PlanRequest run(2, json);
     EXPECT_THAT(run.ask(), IsEmpty()) << json;
     EXPECT_EQ(run.plan.plan.micro_batch, micro) << json;
   }
 }
 
-TEST(Batch, WhatDoesNotDivideIsRefusedWithTheArithmeticAndTheNearestValues) {
+TEST(Batch, RefusesAFactorThatDoesNotDivideWithTheNearestValues) {
   EXPECT_THAT(ask(R"({"train_micro_batch_size_per_gpu": 3})"),
               ElementsAre(AllOf(
                   HasSubstr("train_micro_batch_size_per_gpu = 3"),
                   HasSubstr("train batch 8 / (train_micro_batch_size_per_gpu 3 x 2 data ranks = 6) "
-                            "leaves a rest of 2"),
+                            "leaves a remainder of 2"),
                   HasSubstr("nearest: train.global_batch = 6 or 12, or "
                             "train_micro_batch_size_per_gpu = 2 or 4"))));
 }
 
-TEST(Batch, AProductThatIsNotTheBatchIsRefusedWithEveryCure) {
+TEST(Batch, RefusesAProductThatIsNotTheBatchWithEveryFix) {
   EXPECT_THAT(ask(R"({"train_batch_size": 8, "train_micro_batch_size_per_gpu": 2,
               "gradient_accumulation_steps": 4})"),
               ElementsAre(AllOf(
@@ -256,8 +257,8 @@ TEST(Batch, AProductThatIsNotTheBatchIsRefusedWithEveryCure) {
                   HasSubstr("gradient_accumulation_steps = 2"))));
 }
 
-TEST(Batch, TheRunsMicroBatchIsNotOverruled) {
-  Asked run(2, R"({"train_micro_batch_size_per_gpu": 2})");
+TEST(Batch, NeverOverridesTheMicroBatchOfTheRun) {
+  PlanRequest run(2, R"({"train_micro_batch_size_per_gpu": 2})");
   run.plan.plan.micro_batch = 4;
   EXPECT_THAT(run.ask(),
               ElementsAre(AllOf(HasSubstr("train_micro_batch_size_per_gpu = 2; allowed: 4"),
@@ -269,19 +270,19 @@ TEST(Batch, TheRunsMicroBatchIsNotOverruled) {
   }
 }
 
-// ---- The table
+// ---- The table of keys ----
 
-TEST(Keys, EveryRowStandsInTheReadme) {
+TEST(Keys, TheReadmeHasEveryRow) {
   std::ifstream in(std::string(std::getenv("YOKE_SOURCE")) + "/plugins/deepspeed_stub/README.md");
   const std::string readme((std::istreambuf_iterator<char>(in)), {});
-  const std::map<Fate, std::string> words = {{Fate::kHonoured, "honoured"},
-                                             {Fate::kRun, "the run's"},
-                                             {Fate::kNoEffect, "no effect"},
-                                             {Fate::kRefused, "refused"}};
+  const std::map<Handling, std::string> words = {{Handling::kHonoured, "honoured"},
+                                                 {Handling::kRun, "the run's"},
+                                                 {Handling::kNoEffect, "no effect"},
+                                                 {Handling::kRefused, "refused"}};
   for (const Key& key : keys()) {
-    if (key.fate == Fate::kSection) continue;
-    std::string word = words.at(key.fate);
-    if (key.fate == Fate::kRefused) word += " unless `" + std::string(key.value) + "`";
+    if (key.handling == Handling::kSection) continue;
+    std::string word = words.at(key.handling);
+    if (key.handling == Handling::kRefused) word += " unless `" + std::string(key.value) + "`";
     const std::string row =
         "| `" + std::string(key.path) + "` | " + word + " | " + std::string(key.why) + " |\n";
     EXPECT_NE(readme.find(row), std::string::npos) << row;
@@ -290,7 +291,7 @@ TEST(Keys, EveryRowStandsInTheReadme) {
 
 TEST(Keys, HarmlessValuesAreJson) {
   for (const Key& key : keys()) {
-    if (key.fate == Fate::kSection || key.fate == Fate::kNoEffect) continue;
+    if (key.handling == Handling::kSection || key.handling == Handling::kNoEffect) continue;
     EXPECT_TRUE(nlohmann::json::accept(key.value)) << key.path;
   }
 }

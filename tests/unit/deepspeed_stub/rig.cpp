@@ -22,7 +22,7 @@ std::string key_of(const YokePiece& piece) {
   return std::string(view(piece.name)) + "/" + std::string(view(piece.kind));
 }
 
-// Puts the pieces of all ranks together.
+// Puts the pieces of all ranks together. May be used by all ranks at the same time.
 class Assembly {
  public:
   void add(const YokePiece& p) {
@@ -67,7 +67,8 @@ class Assembly {
   std::vector<Replica> replicas_;
 };
 
-// As a host does it: the memory of a device can be touched only by way of it.
+// Walks through the state as a host does, which can access memory of a device only through the
+// device.
 void walk(Session& session,
           int32_t op,
           std::optional<EmulatedCuda>& cuda,

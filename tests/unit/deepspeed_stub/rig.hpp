@@ -1,5 +1,5 @@
-// Trains the mock model, which is not LibTorch, through a backend's table on ranks that are
-// threads.
+// Trains the mock model through a backend's table on ranks that are threads. The mock model does
+// not need LibTorch.
 #pragma once
 
 #include <map>
@@ -16,23 +16,23 @@ using yoke::testing::MockTrace;
 
 const ParallelBackend& plugin();
 
-// A whole tensor of the state, by "name/kind".
+// A whole tensor of the state.
 struct Tensor {
   std::vector<int64_t> shape;
   int32_t dtype = 0;
   std::vector<char> bytes;
   bool operator==(const Tensor&) const = default;
 };
-using State = std::map<std::string, Tensor>;
+using State = std::map<std::string, Tensor>;  // key: "name/kind"
 
 struct Job {
   MockRun run{.name = "adamw"};
   int ranks = 1;
-  std::map<std::string, std::string> options;  // of the backend
+  std::map<std::string, std::string> options;  // options of the backend
   int first_step = 1, last_step = MockRun::kSteps;
-  const State* start = nullptr;  // loaded before the first step
+  const State* start = nullptr;  // state to load before the first step
   const ParallelBackend* backend = &plugin();
-  bool cuda = false;  // on an EmulatedCuda
+  bool cuda = false;  // whether to run on an EmulatedCuda
 
   Job at_stage(int stage) const {
     Job job = *this;
@@ -53,16 +53,17 @@ struct Job {
 
 struct Outcome {
   MockTrace trace;
-  State state;                           // at the end, put together from all ranks
-  YokeWrapResult wrapped{};              // of rank 0
-  std::map<std::string, int64_t> bytes;  // MockWorld's, of all steps
-  std::vector<int64_t> waits;            // of rank 0 for its EmulatedCuda, by step
+  State state;                           // final state, put together from all ranks
+  YokeWrapResult wrapped{};              // result of wrap_model on rank 0
+  std::map<std::string, int64_t> bytes;  // MockWorld::bytes after all steps
+  std::vector<int64_t> waits;  // waits of rank 0 for its EmulatedCuda, one number per step
 };
-// Fails the test unless the pieces with replica 0 of all ranks tile every tensor, and replicas are
-// bit-equal. Throws what the first failing rank threw.
+// Trains and returns the result. Fails the test unless the pieces with replica 0 of all ranks tile
+// every tensor, and replicas are bit-equal. Throws the exception of the first rank that fails.
 Outcome train(const Job& job);
 
-// Every bucket, threshold and limit so small that a model of a few parameters feels it.
+// Returns options with buckets, thresholds and limits that are small enough to matter for the tiny
+// model.
 std::map<std::string, std::string> small_buckets();
 
 }  // namespace yoke::deepspeed_stub::testing

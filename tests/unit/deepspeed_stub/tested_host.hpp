@@ -1,5 +1,5 @@
-// The CUDA device that device_kernels_test.cpp runs on: an emulated one among the unit tests, a
-// card in tests/gpu. Its kernels are those of cuda_platform().
+// The CUDA device that device_kernels_test.cpp runs on: an emulated one in the unit tests, a real
+// GPU in deepspeed_stub_gpu_test. Its kernels are those of cuda_platform().
 #pragma once
 
 #include <memory>
@@ -10,7 +10,8 @@ namespace yoke::deepspeed_stub::testing {
 
 class TestedHost {
  public:
-  static const char* missing();  // why no device can be used here; NULL = one can
+  // Returns why no device can be used on this machine, or NULL if one can.
+  static const char* missing();
   TestedHost();
   ~TestedHost();
   const YokeHost& host() const;

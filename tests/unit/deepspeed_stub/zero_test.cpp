@@ -1,5 +1,5 @@
-// Every ZeRO stage on 1, 2, 4 and 8 ranks against a plain loop, on a model with a tied, a frozen,
-// an undecayed and a scalar parameter and no even size.
+// Every ZeRO stage on 1, 2, 4 and 8 ranks, compared with a plain loop. The model has a tied, a
+// frozen and a scalar parameter, one without weight decay, and odd sizes.
 #include <gtest/gtest.h>
 
 #include "tests/unit/deepspeed_stub/rig.hpp"
@@ -7,10 +7,11 @@
 namespace yoke::deepspeed_stub::testing {
 namespace {
 
-// Rounding only: sums run in another order. A defect of the logic shows at 1e-7 and above.
+// Allows for rounding alone, since sums are in another order. A wrong gradient or update causes
+// differences of 1e-7 and more.
 constexpr double kFp64 = 1e-12;
 constexpr double kFp32 = 2e-6;
-// Activations, gradients and the weights of the model have 8 bits.
+// Activations, gradients and the model's parameters have a mantissa of 8 bits.
 constexpr double kBf16 = 1e-2;
 
 class Zero : public ::testing::TestWithParam<std::tuple<int, int>> {
@@ -106,9 +107,9 @@ TEST(ZeroStages, TheSameHoldsInBf16) {
   expect_close(train(job.at_stage(3)).trace, replicas.trace, 1e-3);
 }
 
-// ---- Bytes. 133 trainable elements (8 bytes), 5 frozen ones.
+// ---- Bytes; the model has 133 trainable elements of 8 bytes, and 5 frozen ones ----
 
-TEST(ZeroBytes, StateIsCutAsTheStageSays) {
+TEST(ZeroBytes, EachStageSlicesItsPartOfTheState) {
   for (const int ranks : {1, 2, 4}) {
     const int64_t padded = (133 + 2 * ranks - 1) / (2 * ranks) * (2 * ranks);
     const int64_t whole = 8 * padded, frozen = 8 * 6;  // padded to a multiple of 2
@@ -133,17 +134,17 @@ TEST(ZeroBytes, StateIsCutAsTheStageSays) {
   }
 }
 
-TEST(ZeroBytes, PersistentParametersAreKeptBesideTheSlices) {
+TEST(ZeroBytes, PersistentParametersAreKeptInAdditionToTheSlices) {
   Job job = Job{}.on(2).at_stage(3);
   job.options["stage3_param_persistence_threshold"] = "7";
   EXPECT_EQ(train(job).wrapped.param_bytes, 8 * (28 + 18 + 4 + 18 + 1 + 3) + 8 * (7 + 5 + 1));
   job.options["stage3_model_persistence_threshold"] =
-      "8";  // bias; then scale does not fit, gain does
+      "8";  // the bias fits; then scale does not, but gain does
   EXPECT_EQ(train(job).wrapped.param_bytes, 8 * (28 + 18 + 4 + 18 + 1 + 3) + 8 * (7 + 1));
 }
 
-// Payload per step, of the larger side of each collective; P = all trainable elements, padded.
-TEST(ZeroBytes, TrafficIsThatOfTheFormulas) {
+// Counts the payload per step, which is the larger side of each collective.
+TEST(ZeroBytes, TrafficMatchesTheFormulas) {
   constexpr int64_t kSteps = MockRun::kSteps;
   for (const int64_t micros : {1, 2}) {
     Job job = Job{}.on(2);
@@ -165,16 +166,17 @@ TEST(ZeroBytes, TrafficIsThatOfTheFormulas) {
     Job sliced = job.at_stage(3);
     sliced.options["stage3_param_persistence_threshold"] = "0";
     const int64_t slices = 8 * 2 * (28 + 18 + 4 + 18 + 1) * kSteps, frozen = 8 * 2 * 3 * kSteps;
-    // Within the reuse distance a parameter stays whole until its backward ...
+    // Within the reuse distance a parameter stays whole until its backward.
     EXPECT_EQ(bytes(sliced),
               (Bytes{{"reduce reduce_scatter", micros * slices},
                      {"gather all_gather", micros * (slices + frozen)}}));
-    // ... with none it goes unless the very next block uses it: the head's for its backward.
+    // With a reuse distance of 0 it is freed, unless the very next use needs it: the backward of
+    // the head follows its forward.
     sliced.options["stage3_max_reuse_distance"] = "0";
     const int64_t embedding = 3 * 28, gain = 1, middle = 2 * (18 + 4 + 3 + 18);
     EXPECT_EQ(bytes(sliced)["gather all_gather"],
               micros * 8 * 2 * (embedding + gain + middle) * kSteps);
-    // Beyond the live limit it goes in any case, and nothing is gathered ahead.
+    // Beyond the live limit it is always freed, and nothing is gathered ahead.
     sliced.options.erase("stage3_max_reuse_distance");
     sliced.options["stage3_max_live_parameters"] = "0";
     EXPECT_EQ(bytes(sliced)["gather all_gather"],

@@ -1,14 +1,14 @@
-#include "tests/unit/accelerate_compat/asked.hpp"
+#include "tests/unit/accelerate_compat/plan_request.hpp"
 
 #include <gtest/gtest.h>
 
-#include "plugins/accelerate_compat/options.hpp"
+#include "plugins/accelerate_compat/config/options.hpp"
 #include "plugins/accelerate_compat/plan.hpp"
 
 namespace yoke::accelerate_compat::testing {
 namespace {
 
-// The plan of the plugin without its LibTorch part.
+// A backend with the plan of the plugin, but without its LibTorch part.
 class PlanOnly : public Backend {
  public:
   const YokeDescription& describe() const override {
@@ -30,25 +30,25 @@ class PlanOnly : public Backend {
   }
 };
 
-// The question under way; tests have one thread.
-Asked* asked = nullptr;
+// The request in progress. Tests have one thread.
+PlanRequest* current = nullptr;
 
 int32_t inner_plan(const YokePlanArgs* args, YokePlan* plan, YokeError*) {
-  asked->inner_asked = true;
+  current->inner_planned = true;
   for (uint64_t i = 0; i < args->num_options; ++i) {
     const YokeOption& option = args->options[i];
-    asked->inner_options[std::string(view(option.key))] =
+    current->inner_options[std::string(view(option.key))] =
         option.type == YOKE_OPTION_STRING ? std::string(view(option.string_value))
                                           : std::to_string(option.int_value);
   }
   if (plan->reduce_dtype == 0) plan->reduce_dtype = YOKE_F32;
-  if (!asked->inner_refuses) return YOKE_OK;
+  if (!current->inner_refuses) return YOKE_OK;
   PlanReport(*args).refuse("tp_degree", "3", "1, 2", "of the heads");
   return YOKE_INVALID_ARGUMENT;
 }
 
 int32_t open_inner(void*, const char* name, uint32_t, YokeInnerBackend* out, YokeError* err) {
-  if (!asked->inner_exists) return fill(err, YOKE_NOT_FOUND, "backend 'ptd' not found");
+  if (!current->inner_exists) return fill(err, YOKE_NOT_FOUND, "backend 'ptd' not found");
   static ParallelBackend table{};
   table.plan = inner_plan;
   static std::vector<YokeOption> options;
@@ -62,12 +62,13 @@ int32_t open_inner(void*, const char* name, uint32_t, YokeInnerBackend* out, Yok
                                                        {"activation_checkpoint", "none"},
                                                        {"cp_attention", "ring"}};
   for (const auto& [key, type] : known) {
-    const auto given = asked->inner_given.find(key);
-    const std::string& text = given == asked->inner_given.end() ? defaults.at(key) : given->second;
+    const auto given = current->inner_given.find(key);
+    const std::string& text =
+        given == current->inner_given.end() ? defaults.at(key) : given->second;
     YokeOption option{};
     option.key = view(key);
     option.type = type;
-    option.given = given != asked->inner_given.end();
+    option.given = given != current->inner_given.end();
     option.string_value = view(text);
     if (type != YOKE_OPTION_STRING) option.int_value = std::stoll(text);
     options.push_back(option);
@@ -83,7 +84,7 @@ const YokeBackends kBackends = {YOKE_HEADER(YokeBackends, YOKE_ID_BACKENDS), nul
 
 }  // namespace
 
-Asked::Asked(int world, const std::string& yaml) {
+PlanRequest::PlanRequest(int world, const std::string& yaml) {
   plan.plan.world_size = world;
   plan.plan.param_dtype = YOKE_F32;
   plan.plan.reduce_dtype = 0;
@@ -91,8 +92,8 @@ Asked::Asked(int world, const std::string& yaml) {
   if (!yaml.empty()) plan.options["config_file"] = yaml;
 }
 
-std::vector<std::string> Asked::ask() {
-  asked = this;
+std::vector<std::string> PlanRequest::ask() {
+  current = this;
   YokeError err = yoke::make_error();
   plan.ask(detail::Table<PlanOnly>::kTable, model.summary(), &err);
   std::vector<std::string> texts;
@@ -110,7 +111,7 @@ std::vector<std::string> Asked::ask() {
 }
 
 std::vector<std::string> ask(const std::string& yaml, int world) {
-  return Asked(world, yaml).ask();
+  return PlanRequest(world, yaml).ask();
 }
 
 }  // namespace yoke::accelerate_compat::testing

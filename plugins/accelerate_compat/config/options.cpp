@@ -1,4 +1,4 @@
-#include "plugins/accelerate_compat/options.hpp"
+#include "plugins/accelerate_compat/config/options.hpp"
 
 namespace yoke::accelerate_compat {
 
@@ -20,33 +20,35 @@ const std::vector<const YokeOptionInfo*>& option_infos() {
                   "config_file",
                   "",
                   "*.yaml|*.yml",
-                  "a config of Accelerate, as `accelerate config` writes it"),
+                  "path of a config of Accelerate, as `accelerate config` writes it"),
       option_info(YOKE_OPTION_VARIABLES,
                   "environment",
                   "ACCELERATE_*|FSDP_*|PARALLELISM_CONFIG_*",
                   "",
-                  "variables that are read too, as Accelerate does; the file wins; \"\" = none"),
+                  "environment variables to read, as Accelerate does; the file has precedence; "
+                  "\"\" = none"),
       option_info(YOKE_OPTION_INT,
                   "bucket_cap_mb",
                   "25",
                   "",
-                  "DDP: gradients of so many MiB are reduced together",
+                  "DDP: size in MiB of the buckets in which gradients are reduced",
                   {1, 1 << 20}),
       option_info(YOKE_OPTION_BOOL,
                   "find_unused_parameters",
                   "false",
                   "",
-                  "DDP: look for parameters that a loss does not depend on, in every step"),
-      option_info(YOKE_OPTION_BOOL,
-                  "gradient_as_bucket_view",
-                  "true",
-                  "",
-                  "DDP: gradients live in the buckets that are reduced; false: beside them"),
+                  "DDP: look in every step for parameters that the loss does not depend on"),
+      option_info(
+          YOKE_OPTION_BOOL,
+          "gradient_as_bucket_view",
+          "true",
+          "",
+          "DDP: gradients live in the buckets that are reduced; false: they are copied there"),
       option_info(YOKE_OPTION_BOOL,
                   "sync_each_batch",
                   "false",
                   "",
-                  "DDP: reduce after every micro-batch; false: after the last one of a step"),
+                  "DDP: reduce after every micro-batch; false: only after the last one of a step"),
   };
   static const std::vector<const YokeOptionInfo*> pointers = pointers_to(infos);
   return pointers;
