@@ -2,7 +2,7 @@
 #pragma once
 
 #include "plugins/ptd/optim/optimizer.hpp"
-#include "plugins/ptd/shard_state.hpp"
+#include "plugins/ptd/state/shard_state.hpp"
 
 namespace yoke::ptd {
 

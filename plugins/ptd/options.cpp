@@ -8,15 +8,15 @@ PtdOptions::PtdOptions(const Options& options)
       accumulate(options.string("accumulate") == "sharded" ? Accumulate::kSharded
                                                            : Accumulate::kUnsharded),
       recompute(options.string("activation_checkpoint") == "full"),
-      sequence_parallel(options.boolean("sequence_parallel")),
-      loss_parallel(options.boolean("loss_parallel")),
       shard_over_cp(options.boolean("shard_over_cp")),
-      exchange(options.string("cp_attention") == "ring" ? SequenceExchange::kRing
-                                                        : SequenceExchange::kAllGather),
-      order(options.string("cp_order") == "head_tail" ? SequenceOrder::kHeadTail
-                                                      : SequenceOrder::kPlain),
-      debug_ops(options.boolean("debug_ops")),
-      cuda_graph(options.boolean("cuda_graph")) {}
+      cuda_graph(options.boolean("cuda_graph")),
+      mesh{.sequence_parallel = options.boolean("sequence_parallel"),
+           .loss_parallel = options.boolean("loss_parallel"),
+           .exchange = options.string("cp_attention") == "ring" ? SequenceExchange::kRing
+                                                                : SequenceExchange::kAllGather,
+           .order = options.string("cp_order") == "head_tail" ? SequenceOrder::kHeadTail
+                                                              : SequenceOrder::kPlain,
+           .log_ops = options.boolean("debug_ops")} {}
 
 const std::vector<const YokeOptionInfo*>& option_infos() {
   static const YokeOptionInfo infos[] = {

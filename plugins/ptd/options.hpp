@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plugins/ptd/dtensor/mesh.hpp"
+#include "plugins/ptd/dtensor/model_on_mesh.hpp"
 #include "plugins/ptd/schedule/schedule.hpp"
 #include "yoke/backend.hpp"
 
@@ -15,13 +15,9 @@ struct PtdOptions {
   bool reshard_after_forward;
   Accumulate accumulate;
   bool recompute;
-  bool sequence_parallel;
-  bool loss_parallel;
   bool shard_over_cp;
-  SequenceExchange exchange;
-  SequenceOrder order;
-  bool debug_ops;
   bool cuda_graph;
+  MeshOptions mesh;
 
   explicit PtdOptions(const Options& options);
 };

@@ -119,7 +119,7 @@ void check_sequence(const YokeModelSummary& model,
                     "the model is not one of sequences, so there is nothing to cut");
     return;
   }
-  const int64_t parts = options.order == SequenceOrder::kHeadTail ? 2 : 1;  // of a rank
+  const int64_t parts = options.mesh.order == SequenceOrder::kHeadTail ? 2 : 1;  // of a rank
   if (cp > 1 && model.seq_len % (cp * parts) != 0) {
     refusals.refuse("cp_degree",
                     std::to_string(cp),
@@ -129,7 +129,7 @@ void check_sequence(const YokeModelSummary& model,
                                : "the degree divides " + length);
     return;
   }
-  if (tp <= 1 || !options.sequence_parallel || model.seq_len == 0) return;
+  if (tp <= 1 || !options.mesh.sequence_parallel || model.seq_len == 0) return;
   if (model.seq_len % (cp * tp) == 0) return;
   refusals.refuse("tp_degree",
                   std::to_string(tp),
@@ -237,6 +237,17 @@ ModelSpec model_spec(const YokeModelSummary& model, int tp) {
     spec.blocks.emplace_back(block.params, block.params + block.num_params);
   }
   return spec;
+}
+
+std::vector<ParamCut> param_cuts(const YokeModelSummary& model, int tp_rank, int tp) {
+  std::vector<ParamCut> cuts(model.num_params);
+  for (uint64_t p = 0; p < model.num_params; ++p) {
+    const YokeParameter& param = *model.params[p];
+    if (tp == 1 || param.tp_cut <= 0) continue;
+    const std::vector<int64_t> shape(param.shape, param.shape + param.ndim);
+    cuts[p] = ParamCut::along(shape, param.tp_cut - 1, tp_rank, tp);
+  }
+  return cuts;
 }
 
 }  // namespace yoke::ptd

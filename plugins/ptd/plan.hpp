@@ -1,6 +1,7 @@
 // Fills what a plan leaves open and says why ptd cannot run it. Pure.
 #pragma once
 
+#include "plugins/ptd/schedule/param_cut.hpp"
 #include "plugins/ptd/schedule/units.hpp"
 #include "yoke/backend.hpp"
 
@@ -11,5 +12,8 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals)
 
 // The model as the schedule of one of `tp` ranks sees it.
 ModelSpec model_spec(const YokeModelSummary& model, int tp);
+
+// Of each parameter of the model, what this rank of tp has.
+std::vector<ParamCut> param_cuts(const YokeModelSummary& model, int tp_rank, int tp);
 
 }  // namespace yoke::ptd

@@ -2,10 +2,10 @@
 // reading here; README.md gives the order of the other files.
 #include <memory>
 
-#include "plugins/ptd/comm.hpp"
+#include "plugins/ptd/collectives/comm.hpp"
 #include "plugins/ptd/options.hpp"
 #include "plugins/ptd/plan.hpp"
-#include "plugins/ptd/sharded_model.hpp"
+#include "plugins/ptd/wrapped_model.hpp"
 #include "yoke/torch.hpp"
 
 namespace yoke::ptd {
@@ -33,7 +33,7 @@ class PtdContext final : public Context {
         comms_(Comms::make(plan_, options_.shard_over_cp, host_, device_type(host_))) {}
 
   std::unique_ptr<Wrapped> wrap_model(const YokeModel& model) override {
-    return std::make_unique<ShardedModel>(model, plan_, options_, comms_, host_);
+    return std::make_unique<WrappedModel>(model, plan_, options_, comms_, host_);
   }
 
  private:

@@ -8,7 +8,6 @@
 
 #include "plugins/ptd/dtensor/op_call.hpp"
 #include "plugins/ptd/dtensor/redistribute.hpp"
-#include "plugins/ptd/dtensor/rules/rules.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke::ptd {

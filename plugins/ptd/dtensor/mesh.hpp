@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "plugins/ptd/comm.hpp"
+#include "plugins/ptd/collectives/comm.hpp"
 #include "plugins/ptd/dtensor/op_cache.hpp"
 #include "plugins/ptd/dtensor/placement.hpp"
 

@@ -109,7 +109,7 @@ void Executor::take_batch(const YokeBatch& batch) {
   double weight = 0;
   for (uint64_t m = 0; m < batch.num_micros; ++m) {
     inputs_.push_back(borrow(*batch.micros[m]));
-    if (parts_.mesh_model != nullptr && !parts_.mesh_model->is_first()) continue;
+    if (parts_.model_on_mesh != nullptr && !parts_.model_on_mesh->is_first()) continue;
     // Counting on a device would wait for it.
     weight +=
         on_stream() ? batch.micros[m]->token_weight : parts_.model.loss_weight(inputs_.back());
@@ -120,8 +120,8 @@ void Executor::take_batch(const YokeBatch& batch) {
 
 void Executor::issue(const std::vector<TorchInputs>& inputs) {
   distributed_ = inputs;
-  if (parts_.mesh_model != nullptr) {
-    for (TorchInputs& micro : distributed_) micro = parts_.mesh_model->distribute(micro);
+  if (parts_.model_on_mesh != nullptr) {
+    for (TorchInputs& micro : distributed_) micro = parts_.model_on_mesh->distribute(micro);
   }
   scalars_.zero_();
   scalars_[kLossWeight].copy_(weight_);

@@ -7,14 +7,14 @@
 #include <optional>
 #include <vector>
 
-#include "plugins/ptd/comm.hpp"
+#include "plugins/ptd/collectives/comm.hpp"
 #include "plugins/ptd/executor/block_runner.hpp"
 #include "plugins/ptd/executor/recorded_step.hpp"
 #include "plugins/ptd/executor/sharded_unit.hpp"
-#include "plugins/ptd/mesh_model.hpp"
+#include "plugins/ptd/dtensor/model_on_mesh.hpp"
 #include "plugins/ptd/optim/optimizer.hpp"
 #include "plugins/ptd/schedule/schedule.hpp"
-#include "plugins/ptd/shard_state.hpp"
+#include "plugins/ptd/state/shard_state.hpp"
 
 namespace yoke::ptd {
 
@@ -26,7 +26,7 @@ class Executor {
     const TorchModel& model;
     const ModelSpec& params;
     const ShardState& state;
-    MeshModel* mesh_model;  // nullptr: all tensors are plain
+    ModelOnMesh* model_on_mesh;  // nullptr: all tensors are plain
     const Comms& comms;
     Optimizer& optimizer;
     StepSpec spec;              // micros and forward_only are those of each step

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "plugins/ptd/mesh_model.hpp"
+#include "plugins/ptd/dtensor/model_on_mesh.hpp"
 
 namespace yoke::ptd {
 namespace {

@@ -9,7 +9,7 @@
 
 #include <vector>
 
-#include "plugins/ptd/comm.hpp"
+#include "plugins/ptd/collectives/comm.hpp"
 #include "plugins/ptd/executor/flat_buffer.hpp"
 #include "plugins/ptd/schedule/flat_layout.hpp"
 

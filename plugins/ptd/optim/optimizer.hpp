@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "plugins/ptd/optim/grad_norm.hpp"
-#include "plugins/ptd/shard_state.hpp"
+#include "plugins/ptd/state/shard_state.hpp"
 
 namespace yoke::ptd {
 

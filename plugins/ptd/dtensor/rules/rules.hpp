@@ -25,9 +25,6 @@ void add_reduction_rules(RuleTable& rules);
 void add_indexing_rules(RuleTable& rules);
 void add_foreach_rules(RuleTable& rules);
 
-// The rule of an operator; nullptr = it has none.
-const Rule* find_rule(const std::string& name);
-
 // Sizes of the result of broadcasting all operands.
 Sizes broadcast_sizes(const OpCall& call);
 

@@ -1,4 +1,4 @@
-#include "plugins/ptd/mesh_model.hpp"
+#include "plugins/ptd/dtensor/model_on_mesh.hpp"
 
 #include <ATen/ATen.h>
 
@@ -11,7 +11,7 @@ namespace yoke::ptd {
 namespace {
 
 // The axes of the mesh that have more than one rank, cp first.
-std::vector<Mesh::Axis> axes_of(const PtdOptions& options, const Comms& comms) {
+std::vector<Mesh::Axis> axes_of(const MeshOptions& options, const Comms& comms) {
   Mesh::Axis cp, tp;
   cp.name = "cp";
   cp.comm = comms.cp;
@@ -60,52 +60,39 @@ Placements gradient_placements(const Mesh& mesh, Placements of_param) {
 
 }  // namespace
 
-std::vector<ParamCut> param_cuts(const YokeModelSummary& model, int tp_rank, int tp) {
-  std::vector<ParamCut> cuts(model.num_params);
-  for (uint64_t p = 0; p < model.num_params; ++p) {
-    const YokeParameter& param = *model.params[p];
-    if (tp == 1 || param.tp_cut <= 0) continue;
-    const std::vector<int64_t> shape(param.shape, param.shape + param.ndim);
-    cuts[p] = ParamCut::along(shape, param.tp_cut - 1, tp_rank, tp);
-  }
-  return cuts;
-}
-
-std::unique_ptr<MeshModel> MeshModel::make(const YokeModelSummary& model,
-                                           const std::vector<at::Tensor>& params,
-                                           const PtdOptions& options,
-                                           const Comms& comms,
-                                           const YokeHost& host) {
+std::unique_ptr<ModelOnMesh> ModelOnMesh::make(const YokeModelSummary& model,
+                                               const std::vector<at::Tensor>& params,
+                                               const MeshOptions& options,
+                                               const Comms& comms,
+                                               const YokeHost& host) {
   if (comms.cp.size() == 1 && comms.tp.size() == 1) return nullptr;
-  std::unique_ptr<MeshModel> made(new MeshModel(params, options, comms));
-  if (options.debug_ops) {
+  std::unique_ptr<ModelOnMesh> made(new ModelOnMesh(params, options, comms));
+  if (options.log_ops) {
     made->mesh_.debug = [&host](const std::string& line) {
       host.log(host.ctx, YOKE_LOG_INFO, view(line));
     };
   }
   for (uint64_t p = 0; p < model.num_params; ++p) {
     const int32_t cut = model.params[p]->tp_cut;
-    const Placements lie =
-        on_mesh(comms, replicate(), cut > 0 ? shard(cut - 1) : replicate());
+    const Placements lie = on_mesh(comms, replicate(), cut > 0 ? shard(cut - 1) : replicate());
     convert_parameter(
         params[p], part_without_memory(params[p], made->mesh_, lie), made->mesh_, lie);
   }
   if (comms.cp.size() > 1)
-    made->sequence_ =
-        positions_of(model.seq_len, comms.cp, options.order, params[0].device());
+    made->sequence_ = positions_of(model.seq_len, comms.cp, options.order, params[0].device());
   return made;
 }
 
-MeshModel::MeshModel(const std::vector<at::Tensor>& params,
-                     const PtdOptions& options,
-                     const Comms& comms)
+ModelOnMesh::ModelOnMesh(const std::vector<at::Tensor>& params,
+                         const MeshOptions& options,
+                         const Comms& comms)
     : params_(params), comms_(comms), mesh_(axes_of(options, comms)) {}
 
-MeshModel::~MeshModel() {
+ModelOnMesh::~ModelOnMesh() {
   for (const at::Tensor& param : params_) revert_parameter(param);
 }
 
-TorchInputs MeshModel::distribute(const TorchInputs& inputs) {
+TorchInputs ModelOnMesh::distribute(const TorchInputs& inputs) {
   // Without context parallelism every rank has all of them, as plain tensors are taken to be.
   if (!sequence_.defined()) return inputs;
   TorchInputs cut;
@@ -119,7 +106,7 @@ TorchInputs MeshModel::distribute(const TorchInputs& inputs) {
   return cut;
 }
 
-bool MeshModel::is_first() const {
+bool ModelOnMesh::is_first() const {
   return comms_.cp.rank() == 0 && comms_.tp.rank() == 0;
 }
 

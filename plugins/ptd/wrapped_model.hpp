@@ -3,22 +3,22 @@
 
 #include <memory>
 
-#include "plugins/ptd/comm.hpp"
+#include "plugins/ptd/collectives/comm.hpp"
 #include "plugins/ptd/executor/executor.hpp"
-#include "plugins/ptd/mesh_model.hpp"
+#include "plugins/ptd/dtensor/model_on_mesh.hpp"
 #include "plugins/ptd/optim/optimizer.hpp"
 #include "plugins/ptd/options.hpp"
 #include "plugins/ptd/schedule/costs.hpp"
-#include "plugins/ptd/shard_state.hpp"
+#include "plugins/ptd/state/shard_state.hpp"
 #include "yoke/torch.hpp"
 
 namespace yoke::ptd {
 
-class ShardedModel final : public Wrapped {
+class WrappedModel final : public Wrapped {
  public:
   // Everything given outlives the wrapped model. Throws FAILED_PRECONDITION without the LibTorch
   // model.
-  ShardedModel(const YokeModel& model,
+  WrappedModel(const YokeModel& model,
                const YokePlan& plan,
                const PtdOptions& options,
                const Comms& comms,
@@ -37,7 +37,7 @@ class ShardedModel final : public Wrapped {
   UnitMap units_;
   ShardState state_;
   StepCosts costs_;
-  std::unique_ptr<MeshModel> mesh_model_;  // outlives the executor
+  std::unique_ptr<ModelOnMesh> model_on_mesh_;  // outlives the executor
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Executor> executor_;
 };

@@ -1,4 +1,4 @@
-#include "plugins/ptd/shard_state.hpp"
+#include "plugins/ptd/state/shard_state.hpp"
 
 #include <ATen/ATen.h>
 

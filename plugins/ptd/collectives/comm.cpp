@@ -1,4 +1,4 @@
-#include "plugins/ptd/comm.hpp"
+#include "plugins/ptd/collectives/comm.hpp"
 
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>

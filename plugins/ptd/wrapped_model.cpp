@@ -1,4 +1,4 @@
-#include "plugins/ptd/sharded_model.hpp"
+#include "plugins/ptd/wrapped_model.hpp"
 
 #include <ATen/core/Tensor.h>
 
@@ -60,7 +60,7 @@ StepSpec step_spec(const UnitMap& map,
   spec.reshard_after_forward = options.reshard_after_forward;
   spec.recompute = options.recompute;
   spec.accumulate = options.accumulate;
-  spec.reduce_replicated = plan.degree[YOKE_TP] > 1 && options.sequence_parallel;
+  spec.reduce_replicated = plan.degree[YOKE_TP] > 1 && options.mesh.sequence_parallel;
   if (plan.micro_batch > 0) {
     const int data_ranks = plan.degree[YOKE_DP_REPLICATE] * plan.degree[YOKE_DP_SHARD];
     spec.micros = plan.global_batch / (plan.micro_batch * data_ranks);
@@ -98,7 +98,7 @@ std::string strategy(const StepSpec& spec, const YokePlan& plan, const PtdOption
   };
   if (const int tp = plan.degree[YOKE_TP]; tp > 1)
     add("TP over " + std::to_string(tp) +
-        (options.sequence_parallel ? " ranks with SP" : " ranks"));
+        (options.mesh.sequence_parallel ? " ranks with SP" : " ranks"));
   if (const int cp = plan.degree[YOKE_CP]; cp > 1) add("CP over " + std::to_string(cp) + " ranks");
   add(data_strategy(spec));
   return text.empty() ? "one rank" : text;
@@ -116,7 +116,7 @@ int64_t nbytes(const at::Tensor& t) {
 
 }  // namespace
 
-ShardedModel::ShardedModel(const YokeModel& model,
+WrappedModel::WrappedModel(const YokeModel& model,
                            const YokePlan& plan,
                            const PtdOptions& options,
                            const Comms& comms,
@@ -135,7 +135,7 @@ ShardedModel::ShardedModel(const YokeModel& model,
              device_of(host)) {
   const TorchModel& torch = require_torch_model(model, scalar_type(plan.param_dtype));
   init_params(state_, cuts_, model);
-  mesh_model_ = MeshModel::make(summary_, *torch.params, options, comms_, host);
+  model_on_mesh_ = ModelOnMesh::make(summary_, *torch.params, options.mesh, comms_, host);
   optimizer_ = make_optimizer(*plan.optimizer, state_);
   const StepSpec step = step_spec(units_, state_, plan, options);
   const TorchGraphs* graphs = options.cuda_graph ? &graphs_of(host) : nullptr;
@@ -144,7 +144,7 @@ ShardedModel::ShardedModel(const YokeModel& model,
                                                          .model = torch,
                                                          .params = spec_,
                                                          .state = state_,
-                                                         .mesh_model = mesh_model_.get(),
+                                                         .model_on_mesh = model_on_mesh_.get(),
                                                          .comms = comms_,
                                                          .optimizer = *optimizer_,
                                                          .spec = step,
@@ -153,7 +153,7 @@ ShardedModel::ShardedModel(const YokeModel& model,
   if (rank_ == 0) host.log(host.ctx, YOKE_LOG_INFO, view(summary_line(step, plan, options)));
 }
 
-YokeWrapResult ShardedModel::wrap_result() const {
+YokeWrapResult WrappedModel::wrap_result() const {
   YokeWrapResult result{};
   result.param_bytes = nbytes(state_.params) + nbytes(state_.frozen) + executor_->copy_bytes();
   result.grad_bytes = nbytes(state_.grads);
@@ -166,7 +166,7 @@ YokeWrapResult ShardedModel::wrap_result() const {
   return result;
 }
 
-void ShardedModel::checkpoint(const YokeCheckpointArgs& args) {
+void WrappedModel::checkpoint(const YokeCheckpointArgs& args) {
   const StateRank rank{comms_.replicas.rank(), comms_.tp.rank(), comms_.tp.size(), rank_};
   visit_state(args, summary_, state_, *optimizer_, cuts_, rank);
 }

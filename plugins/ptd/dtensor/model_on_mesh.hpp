@@ -6,29 +6,33 @@
 #include <memory>
 #include <vector>
 
-#include "plugins/ptd/comm.hpp"
+#include "plugins/ptd/collectives/comm.hpp"
 #include "plugins/ptd/dtensor/mesh.hpp"
-#include "plugins/ptd/options.hpp"
-#include "plugins/ptd/schedule/param_cut.hpp"
 #include "yoke/torch.hpp"
 
 namespace yoke::ptd {
 
-// Of each parameter of the model, what this rank of tp has.
-std::vector<ParamCut> param_cuts(const YokeModelSummary& model, int tp_rank, int tp);
+// How the axes cp and tp compute; the keys of [ptd] with these names.
+struct MeshOptions {
+  bool sequence_parallel;
+  bool loss_parallel;
+  SequenceExchange exchange;
+  SequenceOrder order;
+  bool log_ops;  // ptd.debug_ops
+};
 
-class MeshModel {
+class ModelOnMesh {
  public:
   // Converts the parameters in place; nullptr if neither cp nor tp has more than one rank. All
   // arguments outlive it.
-  static std::unique_ptr<MeshModel> make(const YokeModelSummary& model,
+  static std::unique_ptr<ModelOnMesh> make(const YokeModelSummary& model,
                                          const std::vector<at::Tensor>& params,
-                                         const PtdOptions& options,
+                                         const MeshOptions& options,
                                          const Comms& comms,
                                          const YokeHost& host);
-  ~MeshModel();  // the parameters are plain leaves again
-  MeshModel(const MeshModel&) = delete;
-  MeshModel& operator=(const MeshModel&) = delete;
+  ~ModelOnMesh();  // the parameters are plain leaves again
+  ModelOnMesh(const ModelOnMesh&) = delete;
+  ModelOnMesh& operator=(const ModelOnMesh&) = delete;
 
   // The inputs of a micro-batch, cut along the sequence between the ranks of cp.
   TorchInputs distribute(const TorchInputs& inputs);
@@ -36,7 +40,7 @@ class MeshModel {
   bool is_first() const;
 
  private:
-  MeshModel(const std::vector<at::Tensor>& params, const PtdOptions& options, const Comms& comms);
+  ModelOnMesh(const std::vector<at::Tensor>& params, const MeshOptions& options, const Comms& comms);
 
   const std::vector<at::Tensor>& params_;
   const Comms& comms_;
