@@ -60,7 +60,7 @@ StepSpec step_spec(const UnitMap& map,
   spec.reshard_after_forward = options.reshard_after_forward;
   spec.recompute = options.recompute;
   spec.accumulate = options.accumulate;
-  spec.reduce_replicated = plan.degree[YOKE_TP] > 1 && options.mesh.sequence_parallel;
+  spec.reduce_partial_grads = plan.degree[YOKE_TP] > 1 && options.mesh.sequence_parallel;
   if (plan.micro_batch > 0) {
     const int data_ranks = plan.degree[YOKE_DP_REPLICATE] * plan.degree[YOKE_DP_SHARD];
     spec.micros = plan.global_batch / (plan.micro_batch * data_ranks);
@@ -161,13 +161,13 @@ YokeWrapResult WrappedModel::wrap_result() const {
     result.optimizer_bytes += nbytes(moment.values);
   result.unsharded_bytes = costs_.unsharded_bytes;
   result.activation_bytes = costs_.activation_bytes;
-  result.axis_bytes[YOKE_DP_SHARD] = costs_.shard_bytes;
-  result.axis_bytes[YOKE_DP_REPLICATE] = costs_.replicate_bytes;
+  result.axis_bytes[YOKE_DP_SHARD] = costs_.dp_shard_bytes;
+  result.axis_bytes[YOKE_DP_REPLICATE] = costs_.dp_replicate_bytes;
   return result;
 }
 
 void WrappedModel::checkpoint(const YokeCheckpointArgs& args) {
-  const StateRank rank{comms_.replicas.rank(), comms_.tp.rank(), comms_.tp.size(), rank_};
+  const StateRank rank{comms_.all_reduce_grad.rank(), comms_.tp.rank(), comms_.tp.size(), rank_};
   visit_state(args, summary_, state_, *optimizer_, cuts_, rank);
 }
 

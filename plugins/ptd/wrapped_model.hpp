@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "plugins/ptd/collectives/comm.hpp"
-#include "plugins/ptd/executor/executor.hpp"
 #include "plugins/ptd/dtensor/model_on_mesh.hpp"
+#include "plugins/ptd/executor/executor.hpp"
 #include "plugins/ptd/optim/optimizer.hpp"
 #include "plugins/ptd/options.hpp"
 #include "plugins/ptd/schedule/costs.hpp"

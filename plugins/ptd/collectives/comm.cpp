@@ -94,11 +94,11 @@ Comms Comms::make(const YokePlan& plan,
   const int with_shards = shard_over_cp ? YOKE_CP : YOKE_DP_SHARD;
   const int with_replicas = shard_over_cp ? YOKE_DP_REPLICATE : YOKE_CP;
   comms.unshard = along({YOKE_DP_SHARD, with_shards}, "unshard");
-  comms.reduce = along({YOKE_DP_SHARD, with_shards}, "reduce");
-  comms.replicas = along({YOKE_DP_REPLICATE, with_replicas}, "replicas");
+  comms.reduce_grad = along({YOKE_DP_SHARD, with_shards}, "reduce");
+  comms.all_reduce_grad = along({YOKE_DP_REPLICATE, with_replicas}, "replicas");
   comms.cp = along({YOKE_CP}, "dtensor");
   comms.tp = along({YOKE_TP}, "dtensor");
-  comms.replicated = along({YOKE_TP}, "reduce");
+  comms.reduce_partial_grads = along({YOKE_TP}, "reduce");
   comms.world = Comm(collectives, YOKE_ALL_AXES, "scalars", device);
   return comms;
 }

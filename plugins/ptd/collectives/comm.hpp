@@ -58,12 +58,12 @@ class Comm {
 // One communicator per axis and purpose, so that a reduction never queues behind a gather.
 // Parameters are sharded over dp_shard and, unless they are replicated there, cp.
 struct Comms {
-  Comm unshard;   // the shards
-  Comm reduce;    // the shards
-  Comm replicas;  // dp_replicate, and cp if it does not shard
+  Comm unshard;          // the shards
+  Comm reduce_grad;      // the shards
+  Comm all_reduce_grad;  // dp_replicate, and cp if it does not shard
   Comm cp;
   Comm tp;
-  Comm replicated;  // tp, for gradients
+  Comm reduce_partial_grads;  // tp, for gradients
   Comm world;
 
   // Collective over the world. Makes only those with more than one rank.

@@ -148,18 +148,18 @@ void Executor::run(const Action& a) {
     case ActionKind::kBackward:
       return backward(a);
     case ActionKind::kReduceGrad:
-      return units_[a.unit].start_reduce(parts_.comms.reduce);
+      return units_[a.unit].start_reduce(parts_.comms.reduce_grad);
     case ActionKind::kWaitReduce:
       return units_[a.unit].finish_reduce();
-    case ActionKind::kAllReduceReplicas:
-      return units_[a.unit].start_all_reduce(parts_.comms.replicas);
-    case ActionKind::kWaitReplicas:
+    case ActionKind::kAllReduceGrad:
+      return units_[a.unit].start_all_reduce(parts_.comms.all_reduce_grad);
+    case ActionKind::kWaitGrad:
       return units_[a.unit].finish_all_reduce();
-    case ActionKind::kReduceReplicated:
-      return reduce_replicated();
+    case ActionKind::kReducePartialGrads:
+      return reduce_partial_grads();
     case ActionKind::kReduceLoss:
       return reduce_scalars(false);
-    case ActionKind::kClipNorm:
+    case ActionKind::kReduceScalars:
       return reduce_scalars(true);
     case ActionKind::kUpdate:
       return update();
@@ -181,19 +181,19 @@ void Executor::backward(const Action& action) {
 
 // One all-reduce for all of them, of the same size in every shard, so that all ranks issue the same
 // collectives.
-void Executor::reduce_replicated() {
+void Executor::reduce_partial_grads() {
   for (ShardedUnit& unit : units_) unit.complete_gradients();
   const ShardState& state = parts_.state;
-  if (state.most_replicated == 0) return;
-  const std::vector<at::Tensor> parts = state.replicated_parts(state.grads);
-  const at::Tensor all = at::zeros({state.most_replicated}, state.grads.options());
+  if (state.most_tp_replicated == 0) return;
+  const std::vector<at::Tensor> parts = state.tp_replicated_parts(state.grads);
+  const at::Tensor all = at::zeros({state.most_tp_replicated}, state.grads.options());
   int64_t end = 0;
   std::vector<at::Tensor> copies;
   for (const at::Tensor& part : parts) {
     copies.push_back(all.narrow(0, end, part.numel()).copy_(part));
     end += part.numel();
   }
-  parts_.comms.replicated.all_reduce_sum(all).wait();
+  parts_.comms.reduce_partial_grads.all_reduce_sum(all).wait();
   for (size_t i = 0; i < parts.size(); ++i) parts[i].copy_(copies[i]);
 }
 
@@ -204,7 +204,7 @@ at::Tensor Executor::own_squared_norm() const {
   if (parts_.comms.tp.rank() == 0) return squared_norm(grads);
   at::Tensor sum = at::zeros({}, scalars_.options());
   for (const ShardState::Range& range : parts_.state.ranges) {
-    if (!range.replicated) sum.add_(squared_norm(grads.narrow(0, range.begin, range.count)));
+    if (!range.tp_replicated) sum.add_(squared_norm(grads.narrow(0, range.begin, range.count)));
   }
   return sum;
 }
@@ -213,7 +213,7 @@ at::Tensor Executor::own_squared_norm() const {
 void Executor::reduce_scalars(bool with_norm) {
   if (with_norm) {
     for (ShardedUnit& unit : units_) unit.complete_gradients();
-    if (parts_.comms.replicas.rank() == 0) scalars_[kSquaredNorm].copy_(own_squared_norm());
+    if (parts_.comms.all_reduce_grad.rank() == 0) scalars_[kSquaredNorm].copy_(own_squared_norm());
   }
   if (parts_.comms.world.size() > 1) parts_.comms.world.all_reduce_sum(scalars_).wait();
   if (!on_stream()) read_results();

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "plugins/ptd/collectives/comm.hpp"
+#include "plugins/ptd/dtensor/model_on_mesh.hpp"
 #include "plugins/ptd/executor/block_runner.hpp"
 #include "plugins/ptd/executor/recorded_step.hpp"
 #include "plugins/ptd/executor/sharded_unit.hpp"
-#include "plugins/ptd/dtensor/model_on_mesh.hpp"
 #include "plugins/ptd/optim/optimizer.hpp"
 #include "plugins/ptd/schedule/schedule.hpp"
 #include "plugins/ptd/state/shard_state.hpp"
@@ -62,7 +62,7 @@ class Executor {
   void run(const Action& action);
   void forward(const Action& action);
   void backward(const Action& action);
-  void reduce_replicated();
+  void reduce_partial_grads();
   at::Tensor own_squared_norm() const;
   void reduce_scalars(bool with_norm);
   void read_results();

@@ -14,8 +14,8 @@ using Comm = std::pair<ActionKind, int>;
 
 bool is_collective(ActionKind kind) {
   return kind == ActionKind::kUnshard || kind == ActionKind::kReduceGrad ||
-         kind == ActionKind::kAllReduceReplicas || kind == ActionKind::kReduceLoss ||
-         kind == ActionKind::kClipNorm;
+         kind == ActionKind::kAllReduceGrad || kind == ActionKind::kReduceLoss ||
+         kind == ActionKind::kReduceScalars;
 }
 
 // The collective that a waiting action waits for.
@@ -25,15 +25,16 @@ ActionKind awaited(ActionKind kind) {
       return ActionKind::kUnshard;
     case ActionKind::kWaitReduce:
       return ActionKind::kReduceGrad;
-    case ActionKind::kWaitReplicas:
-      return ActionKind::kAllReduceReplicas;
+    case ActionKind::kWaitGrad:
+      return ActionKind::kAllReduceGrad;
     default:
-      return kind;  // ReduceLoss and ClipNorm wait for themselves
+      return kind;  // ReduceLoss and ReduceScalars wait for themselves
   }
 }
 
 bool waits(ActionKind kind) {
-  return awaited(kind) != kind || kind == ActionKind::kReduceLoss || kind == ActionKind::kClipNorm;
+  return awaited(kind) != kind || kind == ActionKind::kReduceLoss ||
+         kind == ActionKind::kReduceScalars;
 }
 
 // Runs all lists side by side: a collective is over when every rank of its communicator has issued
@@ -64,10 +65,10 @@ class Ranks {
       case ActionKind::kUnshard:
       case ActionKind::kReduceGrad:
         return {kind, rank / spec_.shards};
-      case ActionKind::kAllReduceReplicas:
+      case ActionKind::kAllReduceGrad:
         return {kind, rank % spec_.shards};
       default:
-        return {ActionKind::kClipNorm, 0};
+        return {ActionKind::kReduceScalars, 0};
     }
   }
 

@@ -16,12 +16,12 @@ enum class Rule : uint8_t {
   kCompute,   // every block runs forward and backward once per micro-batch, in order, with what it
               // needs
   kGradient,  // gradients are reduced once, when complete, and not touched on their way
-  kReplicas,  // gradient shards are summed over the replicas once per step, when final
-  kReplicated,  // gradients of what tp does not cut are summed over tp once, when final
-  kEnd,         // the list ends with ClipNorm and Update, or with ReduceLoss, after everything else
-  kBytes,       // an action's bytes are those of its unit
-  kPairing,     // the ranks of a communicator issue the same collectives in the same order
-  kDeadlock,    // no rank waits for a collective that a peer cannot reach
+  kAllReduceGrad,  // gradient shards are summed over the replicas once per step, when final
+  kPartialGrads,   // gradients of what tp does not cut are summed over tp once, when final
+  kEnd,    // the list ends with ReduceScalars and Update, or with ReduceLoss, after everything else
+  kBytes,  // an action's bytes are those of its unit
+  kPairing,   // the ranks of a communicator issue the same collectives in the same order
+  kDeadlock,  // no rank waits for a collective that a peer cannot reach
 };
 
 struct Finding {

@@ -49,8 +49,8 @@ StepCosts step_costs(const StepSpec& spec,
   costs.activation_bytes = peak_activations(spec, actions, blocks);
   for (const Action& action : actions) {
     if (action.kind == ActionKind::kUnshard || action.kind == ActionKind::kReduceGrad)
-      costs.shard_bytes += action.bytes;
-    if (action.kind == ActionKind::kAllReduceReplicas) costs.replicate_bytes += action.bytes;
+      costs.dp_shard_bytes += action.bytes;
+    if (action.kind == ActionKind::kAllReduceGrad) costs.dp_replicate_bytes += action.bytes;
   }
   return costs;
 }

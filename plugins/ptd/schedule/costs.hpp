@@ -15,10 +15,10 @@ struct BlockCost {
 };
 
 struct StepCosts {
-  int64_t unsharded_bytes = 0;   // peak of gathered parameters and of gradients not reduced yet
-  int64_t activation_bytes = 0;  // peak; -1 if a block's are not known
-  int64_t shard_bytes = 0;       // payload along dp_shard
-  int64_t replicate_bytes = 0;   // payload along dp_replicate
+  int64_t unsharded_bytes = 0;     // peak of gathered parameters and of gradients not reduced yet
+  int64_t activation_bytes = 0;    // peak; -1 if a block's are not known
+  int64_t dp_shard_bytes = 0;      // payload along dp_shard
+  int64_t dp_replicate_bytes = 0;  // payload along dp_replicate
 };
 
 // `actions`: the schedule of `spec`; blocks: one per block of it.

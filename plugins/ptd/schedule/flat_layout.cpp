@@ -21,8 +21,8 @@ FlatLayout::FlatLayout(const ModelSpec& model, const Unit& unit, int shards, int
     const int64_t begin = end;
     end = round_up(end + param.numel, align);
     const bool as_before = !stretches_.empty() && stretches_.back().decay == param.decay &&
-                           stretches_.back().replicated == param.replicated;
-    if (!as_before) stretches_.push_back({begin, 0, param.decay, param.replicated});
+                           stretches_.back().tp_replicated == param.tp_replicated;
+    if (!as_before) stretches_.push_back({begin, 0, param.decay, param.tp_replicated});
     stretches_.back().count = end - stretches_.back().begin;
   }
   shard_numel_ = round_up(end, align * shards) / shards;

@@ -41,7 +41,7 @@ class FlatLayout {
   // A row of parameters, with their padding, that are alike in these respects.
   struct Stretch {
     int64_t begin, count;
-    bool decay, replicated;
+    bool decay, tp_replicated;
   };
   const std::vector<Stretch>& stretches() const { return stretches_; }
   ShardPiece piece(const Slot& slot, int shard) const;

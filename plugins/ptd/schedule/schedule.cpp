@@ -61,12 +61,12 @@ class Builder {
       for (int u : complete_[i]) reduce(u, ops_[i].micro);
     }
     wait_reduce();
-    wait_replicas();
+    wait_grad();
     if (spec_.forward_only) {
       out_.push_back({.kind = ActionKind::kReduceLoss});
     } else {
-      if (spec_.reduce_replicated) out_.push_back({.kind = ActionKind::kReduceReplicated});
-      out_.push_back({.kind = ActionKind::kClipNorm});
+      if (spec_.reduce_partial_grads) out_.push_back({.kind = ActionKind::kReducePartialGrads});
+      out_.push_back({.kind = ActionKind::kReduceScalars});
       out_.push_back({.kind = ActionKind::kUpdate});
     }
     return std::move(out_);
@@ -146,7 +146,7 @@ class Builder {
                       .bytes = spec_.units[unit].grad_bytes});
       reducing_ = {unit, micro};
     } else if (last) {
-      all_reduce_replicas(unit);
+      all_reduce_grad(unit);
     }
   }
 
@@ -158,21 +158,21 @@ class Builder {
                     .micro = micro,
                     .bytes = spec_.units[unit].grad_bytes});
     // Replicas add up shards once per step, whatever is accumulated before.
-    if (micro == spec_.micros - 1) all_reduce_replicas(unit);
+    if (micro == spec_.micros - 1) all_reduce_grad(unit);
   }
 
-  void all_reduce_replicas(int unit) {
+  void all_reduce_grad(int unit) {
     if (spec_.replicas == 1) return;
-    wait_replicas();
-    out_.push_back({.kind = ActionKind::kAllReduceReplicas,
+    wait_grad();
+    out_.push_back({.kind = ActionKind::kAllReduceGrad,
                     .unit = unit,
                     .bytes = spec_.units[unit].grad_bytes / spec_.shards});
-    replicating_ = unit;
+    all_reducing_ = unit;
   }
 
-  void wait_replicas() {
-    const int unit = std::exchange(replicating_, kNone);
-    if (unit != kNone) out_.push_back({.kind = ActionKind::kWaitReplicas, .unit = unit});
+  void wait_grad() {
+    const int unit = std::exchange(all_reducing_, kNone);
+    if (unit != kNone) out_.push_back({.kind = ActionKind::kWaitGrad, .unit = unit});
   }
 
   const StepSpec& spec_;
@@ -183,7 +183,7 @@ class Builder {
   std::vector<bool> in_use_;                // gathered, or on the way
   std::vector<int> prefetch_;               // units of the next gather
   std::pair<int, int> reducing_{kNone, kNone};
-  int replicating_ = kNone;
+  int all_reducing_ = kNone;
   std::vector<Action> out_;
 };
 
@@ -229,16 +229,16 @@ const char* name(ActionKind kind) {
       return "ReduceGrad";
     case ActionKind::kWaitReduce:
       return "WaitReduce";
-    case ActionKind::kAllReduceReplicas:
-      return "AllReduceReplicas";
-    case ActionKind::kWaitReplicas:
-      return "WaitReplicas";
-    case ActionKind::kReduceReplicated:
-      return "ReduceReplicated";
+    case ActionKind::kAllReduceGrad:
+      return "AllReduceGrad";
+    case ActionKind::kWaitGrad:
+      return "WaitGrad";
+    case ActionKind::kReducePartialGrads:
+      return "ReducePartialGrads";
     case ActionKind::kReduceLoss:
       return "ReduceLoss";
-    case ActionKind::kClipNorm:
-      return "ClipNorm";
+    case ActionKind::kReduceScalars:
+      return "ReduceScalars";
     case ActionKind::kUpdate:
       return "Update";
   }

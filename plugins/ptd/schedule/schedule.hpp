@@ -5,7 +5,7 @@
 //
 //   Unshard 0 · WaitUnshard 0 · Unshard 1 · Forward 0 · WaitUnshard 1 · Forward 1 · Backward 1 ·
 //   Reshard 1 · ReduceGrad 1 · Backward 0 · Reshard 0 · WaitReduce 1 · ReduceGrad 0 · WaitReduce 0
-//   · ClipNorm · Update
+//   · ReduceScalars · Update
 //
 // Unit 0 is not resharded after its forward here: its backward would gather it again at once.
 #pragma once
@@ -17,20 +17,20 @@
 namespace yoke::ptd {
 
 enum class ActionKind : uint8_t {
-  kUnshard,            // start the all-gather of a unit over the shards
-  kWaitUnshard,        // from here its parameters are whole
-  kReshard,            // free the whole parameters, keep the shard
-  kForward,            // a block on a micro-batch
-  kRecompute,          // its forward again, now with what its backward needs
-  kBackward,           // its backward; gradients are added to the buffers of its units
-  kReduceGrad,         // start the reduce-scatter of a unit's gradients over the shards
-  kWaitReduce,         // add the result to the gradient shard, free the whole gradients
-  kAllReduceReplicas,  // start the all-reduce of a unit's gradient shard over the replicas
-  kWaitReplicas,       // from here the gradient shard is final
-  kReduceReplicated,   // sum the gradients of what tensor parallelism does not cut over tp
-  kReduceLoss,         // evaluation: sum loss and weight over the world
-  kClipNorm,           // sum loss, weight and squared gradient norm over the world
-  kUpdate,             // clip and update the shards
+  kUnshard,             // start the all-gather of a unit over the shards
+  kWaitUnshard,         // from here its parameters are whole
+  kReshard,             // free the whole parameters, keep the shard
+  kForward,             // a block on a micro-batch
+  kRecompute,           // its forward again, now with what its backward needs
+  kBackward,            // its backward; gradients are added to the buffers of its units
+  kReduceGrad,          // start the reduce-scatter of a unit's gradients over the shards
+  kWaitReduce,          // add the result to the gradient shard, free the whole gradients
+  kAllReduceGrad,       // start the all-reduce of a unit's gradient shard over the replicas
+  kWaitGrad,            // from here the gradient shard is final
+  kReducePartialGrads,  // sum the gradients of what tensor parallelism does not cut over tp
+  kReduceLoss,          // evaluation: sum loss and weight over the world
+  kReduceScalars,       // sum loss, weight and squared gradient norm over the world
+  kUpdate,              // clip and update the shards
 };
 
 struct Action {
@@ -64,7 +64,8 @@ struct StepSpec {
   bool reshard_after_forward = true;  // false: gather once per step, reshard after the last use
   bool recompute = false;             // full activation checkpointing
   Accumulate accumulate = Accumulate::kSharded;
-  bool reduce_replicated = false;  // each rank of tp has a part of the gradients of what is not cut
+  bool reduce_partial_grads =
+      false;  // each rank of tp has a part of the gradients of what is not cut
   bool forward_only = false;
 
   bool block_trains(size_t block) const;  // has a parameter that needs a gradient

@@ -69,7 +69,7 @@ UnitMap make_units(const ModelSpec& model, int64_t unit_bytes, int64_t item_size
   for (Unit& unit : map.units) {
     std::stable_sort(unit.params.begin(), unit.params.end(), [&](int a, int b) {
       const ParamSpec &x = model.params[a], &y = model.params[b];
-      return std::pair(!x.decay, x.replicated) < std::pair(!y.decay, y.replicated);
+      return std::pair(!x.decay, x.tp_replicated) < std::pair(!y.decay, y.tp_replicated);
     });
   }
   return map;

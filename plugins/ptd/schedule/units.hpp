@@ -10,8 +10,8 @@ namespace yoke::ptd {
 struct ParamSpec {
   int64_t numel = 0;  // of this rank's part, where tensor parallelism cuts it
   bool trainable = true;
-  bool decay = true;        // weight decay applies
-  bool replicated = false;  // every rank of tp, of several, has all of it
+  bool decay = true;           // weight decay applies
+  bool tp_replicated = false;  // every rank of tp, of several, has all of it
 };
 
 struct ModelSpec {

@@ -32,12 +32,12 @@ std::string Walk::apply(const Action& a) {
     case ActionKind::kReduceGrad:
     case ActionKind::kWaitReduce:
       return reduce(a);
-    case ActionKind::kAllReduceReplicas:
-    case ActionKind::kWaitReplicas:
-      return replicate(a);
-    case ActionKind::kReduceReplicated:
+    case ActionKind::kAllReduceGrad:
+    case ActionKind::kWaitGrad:
+      return all_reduce(a);
+    case ActionKind::kReducePartialGrads:
     case ActionKind::kReduceLoss:
-    case ActionKind::kClipNorm:
+    case ActionKind::kReduceScalars:
     case ActionKind::kUpdate:
       return end(a);
   }
@@ -75,7 +75,7 @@ std::string Walk::compute(const Action& a) {
       return fail(Rule::kWhole, "uses unit " + std::to_string(u) + ", which is not whole");
     }
   }
-  if (clipped_ > 0) return fail(Rule::kEnd, "comes after ClipNorm");
+  if (clipped_ > 0) return fail(Rule::kEnd, "comes after ReduceScalars");
   return a.kind == ActionKind::kBackward ? backward(a) : forward(a);
 }
 
@@ -121,7 +121,7 @@ std::string Walk::add_gradients(const Action& a) {
     if (unit.grads == Grads::kReducing)
       return fail(Rule::kGradient, "its gradients are on their way");
     if (unit.replicas != 0)
-      return fail(Rule::kReplicas, "its gradients are already summed over replicas");
+      return fail(Rule::kAllReduceGrad, "its gradients are already summed over replicas");
     if (unit.grads == Grads::kEmpty && spec_.shards > 1) bytes_ += spec_.units[u].grad_bytes;
     unit.grads = Grads::kAdding;
     ++unit.additions;
@@ -170,24 +170,24 @@ static bool shard_complete(
   return spec.shards > 1 ? idle && reduced == spec.micros : additions == blocks * spec.micros;
 }
 
-std::string Walk::replicate(const Action& a) {
+std::string Walk::all_reduce(const Action& a) {
   UnitState& unit = units_[a.unit];
-  if (spec_.replicas == 1) return fail(Rule::kReplicas, "there are no replicas");
-  if (a.kind == ActionKind::kWaitReplicas) {
-    if (unit.replicas != 1) return fail(Rule::kReplicas, "no AllReduceReplicas is on its way");
+  if (spec_.replicas == 1) return fail(Rule::kAllReduceGrad, "there are no replicas");
+  if (a.kind == ActionKind::kWaitGrad) {
+    if (unit.replicas != 1) return fail(Rule::kAllReduceGrad, "no AllReduceGrad is on its way");
     unit.replicas = 2;
     return "";
   }
   if (a.bytes * spec_.shards != spec_.units[a.unit].grad_bytes)
     return fail(Rule::kBytes, "wrong bytes");
   if (unit.replicas != 0)
-    return fail(Rule::kReplicas, "the gradients are already summed over replicas");
+    return fail(Rule::kAllReduceGrad, "the gradients are already summed over replicas");
   if (!shard_complete(spec_,
                       unit.additions,
                       blocks_using(a.unit),
                       unit.reduced_micros,
                       unit.grads == Grads::kEmpty)) {
-    return fail(Rule::kReplicas, "the gradient shard is not complete");
+    return fail(Rule::kAllReduceGrad, "the gradient shard is not complete");
   }
   unit.replicas = 1;
   return "";
@@ -204,7 +204,7 @@ std::string Walk::gradients_final() {
       return fail(Rule::kGradient, "the gradients " + of_unit + " are not complete");
     }
     if (spec_.replicas > 1 && unit.replicas != 2) {
-      return fail(Rule::kReplicas,
+      return fail(Rule::kAllReduceGrad,
                   "the gradients " + of_unit + " are not summed over the replicas");
     }
   }
@@ -219,18 +219,18 @@ std::string Walk::end(const Action& a) {
     ++loss_;
     return "";
   }
-  if (a.kind == ActionKind::kReduceReplicated) {
-    if (!spec_.reduce_replicated || summed_++ > 0 || clipped_ > 0)
-      return fail(Rule::kReplicated, "there is nothing to sum over tp, or not now");
+  if (a.kind == ActionKind::kReducePartialGrads) {
+    if (!spec_.reduce_partial_grads || summed_++ > 0 || clipped_ > 0)
+      return fail(Rule::kPartialGrads, "there is nothing to sum over tp, or not now");
     return gradients_final();
   }
-  if (a.kind == ActionKind::kClipNorm) {
+  if (a.kind == ActionKind::kReduceScalars) {
     if (clipped_++ > 0) return fail(Rule::kEnd, "has run before");
-    if (spec_.reduce_replicated && summed_ == 0)
-      return fail(Rule::kReplicated, "the gradients of what is not cut are not summed over tp");
+    if (spec_.reduce_partial_grads && summed_ == 0)
+      return fail(Rule::kPartialGrads, "the gradients of what is not cut are not summed over tp");
     return gradients_final();
   }
-  if (clipped_ == 0) return fail(Rule::kEnd, "ClipNorm has not run");
+  if (clipped_ == 0) return fail(Rule::kEnd, "ReduceScalars has not run");
   ++updated_;
   return "";
 }

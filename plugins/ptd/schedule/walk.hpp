@@ -41,7 +41,7 @@ class Walk {
   std::string backward(const Action& a);
   std::string add_gradients(const Action& a);
   std::string reduce(const Action& a);
-  std::string replicate(const Action& a);
+  std::string all_reduce(const Action& a);
   std::string end(const Action& a);
   std::string gradients_final();
   int blocks_using(int unit) const;

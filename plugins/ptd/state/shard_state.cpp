@@ -10,7 +10,7 @@ namespace {
 void append(std::vector<ShardState::Range>& ranges, ShardState::Range next) {
   if (next.count == 0) return;
   const bool as_before = !ranges.empty() && ranges.back().decay == next.decay &&
-                         ranges.back().replicated == next.replicated;
+                         ranges.back().tp_replicated == next.tp_replicated;
   if (as_before) {
     ranges.back().count += next.count;
   } else {
@@ -29,19 +29,19 @@ void append_stretches(std::vector<ShardState::Range>& ranges,
   for (const FlatLayout::Stretch& s : layout.stretches()) {
     const bool to_the_end = &s == &layout.stretches().back();
     const int64_t end = std::clamp(to_the_end ? last : s.begin + s.count, done, last);
-    append(ranges, {at + done - first, end - done, s.decay, s.replicated});
+    append(ranges, {at + done - first, end - done, s.decay, s.tp_replicated});
     done = end;
   }
 }
 
 // Elements of a shard that tensor parallelism does not cut.
-int64_t replicated_in(const std::vector<ShardState::UnitShard>& units, int shard) {
+int64_t tp_replicated_in(const std::vector<ShardState::UnitShard>& units, int shard) {
   std::vector<ShardState::Range> ranges;
   for (const ShardState::UnitShard& unit : units) {
     if (unit.trainable) append_stretches(ranges, unit.layout, shard, unit.begin);
   }
   int64_t sum = 0;
-  for (const ShardState::Range& range : ranges) sum += range.replicated ? range.count : 0;
+  for (const ShardState::Range& range : ranges) sum += range.tp_replicated ? range.count : 0;
   return sum;
 }
 
@@ -89,7 +89,7 @@ ShardState::ShardState(const ModelSpec& model,
     end += layout.shard_numel();
   }
   for (int s = 0; s < shards; ++s)
-    most_replicated = std::max(most_replicated, replicated_in(units, s));
+    most_tp_replicated = std::max(most_tp_replicated, tp_replicated_in(units, s));
   const at::TensorOptions on_device(device);
   params = at::zeros({trainable}, on_device.dtype(dtypes.master));
   grads = at::zeros({trainable}, on_device.dtype(dtypes.reduce));
@@ -106,10 +106,10 @@ at::Tensor ShardState::grad_shard(size_t unit) const {
   return u.trainable ? grads.narrow(0, u.begin, u.layout.shard_numel()) : at::Tensor();
 }
 
-std::vector<at::Tensor> ShardState::replicated_parts(const at::Tensor& flat) const {
+std::vector<at::Tensor> ShardState::tp_replicated_parts(const at::Tensor& flat) const {
   std::vector<at::Tensor> parts;
   for (const Range& range : ranges) {
-    if (range.replicated) parts.push_back(flat.narrow(0, range.begin, range.count));
+    if (range.tp_replicated) parts.push_back(flat.narrow(0, range.begin, range.count));
   }
   return parts;
 }

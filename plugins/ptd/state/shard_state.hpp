@@ -25,8 +25,8 @@ struct ShardState {
   struct Range {
     int64_t begin;
     int64_t count;
-    bool decay;       // weight decay applies
-    bool replicated;  // every rank of tp, of several, has the same parameters there
+    bool decay;          // weight decay applies
+    bool tp_replicated;  // every rank of tp, of several, has the same parameters there
   };
   // Where a unit's shard begins: in params and grads if it is trainable, else in frozen.
   struct UnitShard {
@@ -47,15 +47,15 @@ struct ShardState {
   at::Tensor grad_shard(size_t unit) const;   // a view; undefined if frozen
 
   // The parts of a flat tensor that tensor parallelism does not cut.
-  std::vector<at::Tensor> replicated_parts(const at::Tensor& flat) const;
+  std::vector<at::Tensor> tp_replicated_parts(const at::Tensor& flat) const;
 
   int shard;  // which one this is
   std::vector<UnitShard> units;
-  std::vector<Range> ranges;    // of params and grads
-  int64_t most_replicated = 0;  // elements in replicated ranges, of the shard that has most
-  at::Tensor params;            // master copies
-  at::Tensor grads;             // reduced gradients
-  at::Tensor frozen;            // parameters without gradient and optimizer state
+  std::vector<Range> ranges;       // of params and grads
+  int64_t most_tp_replicated = 0;  // elements in replicated ranges, of the shard that has most
+  at::Tensor params;               // master copies
+  at::Tensor grads;                // reduced gradients
+  at::Tensor frozen;               // parameters without gradient and optimizer state
 };
 
 // Fills the shards with the model's initial values; never holds more than a small part of a

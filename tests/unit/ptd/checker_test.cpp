@@ -51,17 +51,17 @@ void expect_rule(const StepSpec& spec, const List& list, Rule rule) {
 
 TEST(Checker, WhatTpDoesNotCutIsSummedOverItOnceBeforeTheNorm) {
   StepSpec spec = hsdp();
-  spec.reduce_replicated = true;
+  spec.reduce_partial_grads = true;
   const List correct = build_schedule(spec);
-  const size_t at = find(correct, ActionKind::kReduceReplicated);
-  EXPECT_EQ(correct.at(at + 1).kind, ActionKind::kClipNorm);
+  const size_t at = find(correct, ActionKind::kReducePartialGrads);
+  EXPECT_EQ(correct.at(at + 1).kind, ActionKind::kReduceScalars);
   List missing = correct, twice = correct, early = correct;
   missing.erase(missing.begin() + static_cast<long>(at));
-  expect_rule(spec, missing, Rule::kReplicated);
+  expect_rule(spec, missing, Rule::kPartialGrads);
   twice.insert(twice.begin() + static_cast<long>(at), correct[at]);
-  expect_rule(spec, twice, Rule::kReplicated);
+  expect_rule(spec, twice, Rule::kPartialGrads);
   std::swap(early[at], early[at - 1]);
-  expect_rule(spec, early, Rule::kReplicas);
+  expect_rule(spec, early, Rule::kAllReduceGrad);
 }
 
 TEST(Checker, EveryListOfTheBuilderIsCorrect) {
@@ -163,17 +163,17 @@ TEST(Checker, GradientsMayNotBeAddedToWhileTheyAreReduced) {
 
 TEST(Checker, ReplicasAreSummedOnlyWhenTheShardIsComplete) {
   List list = build_schedule(hsdp());
-  std::swap(list[find(list, ActionKind::kAllReduceReplicas)],
+  std::swap(list[find(list, ActionKind::kAllReduceGrad)],
             list[find(list, ActionKind::kWaitReduce)]);
-  expect_rule(hsdp(), list, Rule::kReplicas);
+  expect_rule(hsdp(), list, Rule::kAllReduceGrad);
 }
 
 TEST(Checker, TheNormNeedsEveryGradient) {
   List list = build_schedule(hsdp());
-  const size_t clip = find(list, ActionKind::kClipNorm);
-  ASSERT_EQ(list[clip - 1].kind, ActionKind::kWaitReplicas);
+  const size_t clip = find(list, ActionKind::kReduceScalars);
+  ASSERT_EQ(list[clip - 1].kind, ActionKind::kWaitGrad);
   std::swap(list[clip], list[clip - 1]);
-  expect_rule(hsdp(), list, Rule::kReplicas);
+  expect_rule(hsdp(), list, Rule::kAllReduceGrad);
 }
 
 TEST(Checker, TheUpdateComesLast) {
@@ -187,7 +187,7 @@ TEST(Checker, BytesAreThoseOfTheUnit) {
                           ActionKind::kReshard,
                           ActionKind::kReduceGrad,
                           ActionKind::kWaitReduce,
-                          ActionKind::kAllReduceReplicas}) {
+                          ActionKind::kAllReduceGrad}) {
     List list = build_schedule(hsdp());
     list[find(list, kind)].bytes += 64;
     expect_rule(hsdp(), list, Rule::kBytes);
@@ -218,7 +218,7 @@ TEST(Checker, CircularWaitsAreFound) {
   // Ranks 0 and 3 end the sum of unit 1 over the replicas before they reduce unit 0.
   for (int rank : {0, 3}) {
     List& mine = lists[rank];
-    const size_t wait = find(mine, ActionKind::kWaitReplicas);
+    const size_t wait = find(mine, ActionKind::kWaitGrad);
     const size_t reduce = find(
         mine, ActionKind::kReduceGrad, static_cast<int>(find(mine, ActionKind::kReduceGrad)) + 1);
     ASSERT_LT(reduce, wait);
@@ -227,7 +227,7 @@ TEST(Checker, CircularWaitsAreFound) {
   // Ranks 1 and 2 start that sum only after unit 0 is reduced.
   for (int rank : {1, 2}) {
     List& mine = lists[rank];
-    const size_t sum = find(mine, ActionKind::kAllReduceReplicas);
+    const size_t sum = find(mine, ActionKind::kAllReduceGrad);
     size_t wait = find(
         mine, ActionKind::kWaitReduce, static_cast<int>(find(mine, ActionKind::kWaitReduce)) + 1);
     ASSERT_LT(sum, wait);

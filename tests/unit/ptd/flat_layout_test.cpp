@@ -36,10 +36,10 @@ TEST(FlatLayout, ParametersThatAreUpdatedAlikeMakeAStretch) {
   ASSERT_EQ(stretches.size(), 2u);
   EXPECT_EQ(stretches[0].begin, 0);
   EXPECT_EQ(stretches[0].count, 48);
-  EXPECT_TRUE(stretches[0].decay && !stretches[0].replicated);
+  EXPECT_TRUE(stretches[0].decay && !stretches[0].tp_replicated);
   EXPECT_EQ(stretches[1].begin, 48);
   EXPECT_EQ(stretches[1].count, 16);
-  EXPECT_TRUE(!stretches[1].decay && stretches[1].replicated);
+  EXPECT_TRUE(!stretches[1].decay && stretches[1].tp_replicated);
 }
 
 // Walks every element of every parameter through the pieces of all shards.

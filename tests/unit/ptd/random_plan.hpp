@@ -61,7 +61,7 @@ inline StepSpec random_step(Dice& dice) {
   spec.recompute = dice.one_in(3);
   spec.accumulate = dice.one_in(2) ? Accumulate::kSharded : Accumulate::kUnsharded;
   spec.forward_only = dice.one_in(5);
-  spec.reduce_replicated = dice.one_in(3);
+  spec.reduce_partial_grads = dice.one_in(3);
   return spec;
 }
 

@@ -40,7 +40,7 @@ int count(const std::vector<Action>& list, ActionKind kind) {
 TEST(Schedule, OneRankOnlyComputesAndUpdates) {
   EXPECT_THAT(
       short_names(build_schedule(chain(2, 1))),
-      ElementsAre("Forward 0", "Forward 1", "Backward 1", "Backward 0", "ClipNorm", "Update"));
+      ElementsAre("Forward 0", "Forward 1", "Backward 1", "Backward 0", "ReduceScalars", "Update"));
 }
 
 TEST(Schedule, ReplicasReduceEachUnitBesideTheBackwardOfTheNext) {
@@ -50,12 +50,12 @@ TEST(Schedule, ReplicasReduceEachUnitBesideTheBackwardOfTheNext) {
               ElementsAre("Forward 0",
                           "Forward 1",
                           "Backward 1",
-                          "AllReduceReplicas 1",
+                          "AllReduceGrad 1",
                           "Backward 0",
-                          "WaitReplicas 1",
-                          "AllReduceReplicas 0",
-                          "WaitReplicas 0",
-                          "ClipNorm",
+                          "WaitGrad 1",
+                          "AllReduceGrad 0",
+                          "WaitGrad 0",
+                          "ReduceScalars",
                           "Update"));
 }
 
@@ -95,7 +95,7 @@ TEST(Schedule, ShardedUnitsAreGatheredOneAheadInBothDirections) {
                           "WaitReduce 1",
                           "ReduceGrad 0",
                           "WaitReduce 0",
-                          "ClipNorm",
+                          "ReduceScalars",
                           "Update"));
 }
 
@@ -126,7 +126,7 @@ TEST(Schedule, AUnitThatWouldBeGatheredAgainAtOnceStaysWhole) {
                           "WaitReduce 1",
                           "ReduceGrad 0",
                           "WaitReduce 0",
-                          "ClipNorm",
+                          "ReduceScalars",
                           "Update"));
 }
 
@@ -150,9 +150,9 @@ TEST(Schedule, ReplicasOfShardsAreSummedOncePerStep) {
   spec.replicas = 2;
   spec.micros = 4;
   const std::vector<Action> list = build_schedule(spec);
-  EXPECT_EQ(count(list, ActionKind::kAllReduceReplicas), 3);
+  EXPECT_EQ(count(list, ActionKind::kAllReduceGrad), 3);
   for (const Action& a : list) {
-    if (a.kind == ActionKind::kAllReduceReplicas) {
+    if (a.kind == ActionKind::kAllReduceGrad) {
       EXPECT_EQ(a.bytes, 32);
     }
   }
@@ -170,7 +170,7 @@ TEST(Schedule, CheckpointingRecomputesAllButTheLastBlock) {
                           "Backward 1",
                           "Recompute 0",
                           "Backward 0",
-                          "ClipNorm",
+                          "ReduceScalars",
                           "Update"));
 }
 
