@@ -19,7 +19,7 @@ using Args = c10::ArrayRef<IValue>;
 // What is known of an operator beforehand.
 struct OpInfo {
   std::string name;
-  const Rule* rule;
+  const OpRule* rule;
   std::vector<bool> floating;  // by argument: no placement depends on it
   std::vector<bool> written;   // by argument
   bool writes = false;         // to any

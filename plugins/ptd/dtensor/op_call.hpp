@@ -72,10 +72,10 @@ Decision choose(const OpCall& call,
 Way all_replicate(const OpCall& call, size_t outputs);
 
 // A rule: pure, called once for each key.
-using Rule = std::function<Decision(const OpCall&)>;
+using OpRule = std::function<Decision(const OpCall&)>;
 
 // The rule of an operator ("aten::sum.dim_IntList"); nullptr = it has none. Defined with the rules
 // (rules/rules.cpp), which the dispatcher knows only by this function.
-const Rule* find_rule(const std::string& name);
+const OpRule* find_rule(const std::string& name);
 
 }  // namespace yoke::ptd

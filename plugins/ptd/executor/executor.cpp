@@ -66,8 +66,8 @@ const std::vector<Action>& Executor::schedule(int micros, bool forward_only) {
   spec.micros = micros;
   spec.forward_only = forward_only;
   std::vector<Action> actions = build_schedule(spec);
-  if (const auto findings = check_rank(spec, actions); !findings.empty()) {
-    throw Error(YOKE_INTERNAL, "the schedule of a step is wrong: " + findings[0].text);
+  if (const auto faults = check_rank(spec, actions); !faults.empty()) {
+    throw Error(YOKE_INTERNAL, "the schedule of a step is wrong: " + faults[0].text);
   }
   return schedules_.emplace(key, std::move(actions)).first->second;
 }

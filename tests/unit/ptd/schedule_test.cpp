@@ -182,6 +182,17 @@ TEST(Schedule, BlocksBelowTheFirstTrainableParameterHaveNoBackward) {
   EXPECT_EQ(count(list, ActionKind::kReduceGrad), 2);
 }
 
+TEST(Schedule, ATrainableUnitWithoutABackwardHereIsInNoAction) {
+  for (const int shards : {1, 2}) {
+    StepSpec spec = chain(2, shards);
+    spec.replicas = 2;
+    spec.micros = 2;
+    const std::vector<Action> expected = build_schedule(spec);
+    spec.units.push_back({true, 64, 64});
+    EXPECT_EQ(build_schedule(spec), expected);
+  }
+}
+
 TEST(Schedule, ATiedUnitIsReducedAfterTheLastOfItsBlocksInBackward) {
   StepSpec spec = chain(4, 2);
   spec.blocks[3] = {0, 3};

@@ -6,7 +6,7 @@ namespace {
 
 // Argument 0 is the list that is written or that the results are like; further tensor arguments are
 // lists of the same length, or one tensor for all. linear: in the lists together.
-Rule foreach (bool linear) {
+OpRule foreach (bool linear) {
   return [linear](const OpCall& call) {
     const int64_t n = call.list_size(0);
     Decision decision;

@@ -11,7 +11,7 @@ Decision whole(const OpCall& call, std::vector<Sizes> outputs) {
 }
 
 // The result has the sizes of argument `arg`.
-Rule whole_like(size_t arg) {
+OpRule whole_like(size_t arg) {
   return [arg](const OpCall& call) { return whole(call, {call.tensor(arg).sizes}); };
 }
 

@@ -81,7 +81,7 @@ void keep_in_place(Ways& ways, const OpCall& call) {
   std::erase_if(ways, [&](const Way& way) { return way.in[0] != way.out[0]; });
 }
 
-Rule pointwise(Kind kind) {
+OpRule pointwise(Kind kind) {
   return [kind](const OpCall& call) {
     const bool in_place = call.operands[0].written;
     const Sizes out = in_place ? call.operands[0].sizes : broadcast_sizes(call);
@@ -166,7 +166,7 @@ Ways pointwise_ways(const OpCall& call, int axis, const Sizes& out, bool linear)
 }
 
 void add_pointwise_rules(RuleTable& rules) {
-  const auto add = [&](at::ArrayRef<const char*> names, const Rule& rule) {
+  const auto add = [&](at::ArrayRef<const char*> names, const OpRule& rule) {
     for (const char* name : names) rules[std::string("aten::") + name] = rule;
   };
   add(kPlain, pointwise(Kind::kPlain));

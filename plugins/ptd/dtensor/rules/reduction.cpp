@@ -44,7 +44,7 @@ Decision reduce(const OpCall& call, const Reduced& reduced, Reduce how) {
 }
 
 // Argument 1: dims, or none for all; argument 2: keepdim.
-Rule over_dims(Reduce how) {
+OpRule over_dims(Reduce how) {
   return [how](const OpCall& call) {
     const int64_t ndim = call.operands[0].ndim();
     const Sizes dims = call.args.size() > 1 ? call.ints(1) : Sizes{};
@@ -56,7 +56,7 @@ Rule over_dims(Reduce how) {
 }
 
 // Over everything; other arguments are no dims.
-Rule over_all(Reduce how) {
+OpRule over_all(Reduce how) {
   return [how](const OpCall& call) {
     return reduce(call, {std::vector<bool>(call.operands[0].ndim(), true), false}, how);
   };

@@ -2,7 +2,7 @@
 
 namespace yoke::ptd {
 
-const Rule* find_rule(const std::string& name) {
+const OpRule* find_rule(const std::string& name) {
   static const RuleTable table = [] {
     RuleTable rules;
     add_pointwise_rules(rules);

@@ -10,7 +10,7 @@
 
 namespace yoke::ptd {
 
-using RuleTable = std::unordered_map<std::string, Rule>;  // by "aten::sum.dim_IntList"
+using RuleTable = std::unordered_map<std::string, OpRule>;  // by "aten::sum.dim_IntList"
 
 void add_pointwise_rules(RuleTable& rules);
 void add_factory_rules(RuleTable& rules);
