@@ -203,8 +203,8 @@ at::Tensor Executor::own_squared_norm() const {
   const at::Tensor& grads = parts_.state.grads;
   if (parts_.comms.tp.rank() == 0) return squared_norm(grads);
   at::Tensor sum = at::zeros({}, scalars_.options());
-  for (const ShardState::Range& range : parts_.state.ranges) {
-    if (!range.tp_replicated) sum.add_(squared_norm(grads.narrow(0, range.begin, range.count)));
+  for (const FlatSpan& span : parts_.state.spans) {
+    if (!span.tp_replicated) sum.add_(squared_norm(grads.narrow(0, span.begin, span.count)));
   }
   return sum;
 }

@@ -23,10 +23,10 @@ class AdamW final : public Optimizer {
     moments_ = {{"exp_avg", at::zeros_like(state.params)},
                 {"exp_avg_sq", at::zeros_like(state.params)}};
     const int64_t most = state.params.is_cpu() ? kCastOnCpu : kCastOnDevice;
-    for (const ShardState::Range& range : state.ranges) {
-      const int64_t size = casts_ ? most : range.count;
-      for (int64_t done = 0; done < range.count; done += size)
-        add(state, range, range.begin + done, std::min(size, range.count - done));
+    for (const FlatSpan& span : state.spans) {
+      const int64_t size = casts_ ? most : span.count;
+      for (int64_t done = 0; done < span.count; done += size)
+        add(state, span, span.begin + done, std::min(size, span.count - done));
     }
   }
 
@@ -44,8 +44,8 @@ class AdamW final : public Optimizer {
   };
 
   // Without casts all ranges of one weight decay share a call.
-  void add(const ShardState& state, const ShardState::Range& range, int64_t begin, int64_t count) {
-    const double decay = range.decay ? config_.weight_decay : 0;
+  void add(const ShardState& state, const FlatSpan& span, int64_t begin, int64_t count) {
+    const double decay = span.decay ? config_.weight_decay : 0;
     const auto same = [&](const Call& call) { return !casts_ && call.weight_decay == decay; };
     auto call = std::find_if(calls_.begin(), calls_.end(), same);
     if (call == calls_.end()) call = calls_.insert(call, Call{{}, {}, {}, {}, {}, decay});

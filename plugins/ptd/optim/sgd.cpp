@@ -11,8 +11,8 @@ class Sgd final : public Optimizer {
   Sgd(const YokeOptimizer& config, const ShardState& state)
       : Optimizer(state), config_(config), params_(state.params), grads_(state.grads) {
     if (config.momentum != 0) moments_ = {{"momentum", at::zeros_like(state.params)}};
-    for (const ShardState::Range& range : state.ranges) {
-      if (range.decay) decayed_.push_back(params_.narrow(0, range.begin, range.count));
+    for (const FlatSpan& span : state.spans) {
+      if (span.decay) decayed_.push_back(params_.narrow(0, span.begin, span.count));
     }
   }
 

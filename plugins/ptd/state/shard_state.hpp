@@ -1,6 +1,6 @@
-// Everything that this rank keeps between steps, in a few flat tensors: the shards of all units one
-// after the other. The optimizer and the norm then need one pass, whatever the number of
-// parameters.
+// Everything that this rank keeps between steps, in a few flat tensors: the shards of all units,
+// one after the other. The optimizer and the gradient norm then need one pass over memory, whatever
+// the number of parameters.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,29 +13,23 @@
 
 namespace yoke::ptd {
 
-// Element types of a run.
+// The element types of a run.
 struct Dtypes {
-  at::ScalarType compute;  // of the model's leaves, activations and their gradients
-  at::ScalarType master;   // of the parameters that are updated, and of their moments
-  at::ScalarType reduce;   // of gradients while they are accumulated and reduced
+  at::ScalarType compute;  // type of the model's leaves, of activations and of their gradients
+  at::ScalarType master;   // type of the parameters that are updated, and of their moments
+  at::ScalarType reduce;   // type of gradients while they are accumulated and reduced
 };
 
+// Owns the flat tensors; param_shard() and grad_shard() are views into them.
 struct ShardState {
-  // A stretch of the flat tensors that is alike in these respects.
-  struct Range {
-    int64_t begin;
-    int64_t count;
-    bool decay;          // weight decay applies
-    bool tp_replicated;  // every rank of tp, of several, has the same parameters there
-  };
-  // Where a unit's shard begins: in params and grads if it is trainable, else in frozen.
   struct UnitShard {
     FlatLayout layout;
     bool trainable;
-    int64_t begin;
+    int64_t begin;  // first element: in params and grads if the unit is trainable, else in frozen
   };
 
-  // Zeroes; units in the order of the map.
+  // All values are zero at first. Units are in the order of the map; `shard` of `shards` is the one
+  // that this rank keeps.
   ShardState(const ModelSpec& model,
              const UnitMap& map,
              int shards,
@@ -43,23 +37,24 @@ struct ShardState {
              Dtypes dtypes,
              at::Device device);
 
-  at::Tensor param_shard(size_t unit) const;  // a view
-  at::Tensor grad_shard(size_t unit) const;   // a view; undefined if frozen
+  at::Tensor param_shard(size_t unit) const;  // a view, [shard_numel]
+  at::Tensor grad_shard(size_t unit) const;   // a view, [shard_numel]; undefined if frozen
 
-  // The parts of a flat tensor that tensor parallelism does not cut.
+  // Returns views of the parts of a flat tensor whose parameters are tp-replicated.
   std::vector<at::Tensor> tp_replicated_parts(const at::Tensor& flat) const;
 
-  int shard;  // which one this is
+  int shard;  // index of this rank's shard
   std::vector<UnitShard> units;
-  std::vector<Range> ranges;       // of params and grads
-  int64_t most_tp_replicated = 0;  // elements in replicated ranges, of the shard that has most
+  std::vector<FlatSpan> spans;     // spans of params and grads, in order, without gaps
+  int64_t most_tp_replicated = 0;  // elements in tp-replicated spans, in the shard that has most
   at::Tensor params;               // master copies
   at::Tensor grads;                // reduced gradients
   at::Tensor frozen;               // parameters without gradient and optimizer state
 };
 
-// Fills the shards with the model's initial values; never holds more than a small part of a
-// parameter. cuts: of each parameter.
+// Fills the shards with the model's initial values, which it asks the host for piece by piece: no
+// more than a few MiB of a parameter exist beside the shards. cuts: one per parameter. Throws the
+// host's Error.
 void init_params(const ShardState& state,
                  const std::vector<ParamCut>& cuts,
                  const YokeModel& model);

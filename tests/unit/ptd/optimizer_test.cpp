@@ -47,8 +47,8 @@ at::Tensor gradient(const ShardState& state, int step) {
 // Which elements have weight decay, as 1 or 0.
 at::Tensor decay_mask(const ShardState& state) {
   at::Tensor mask = at::zeros_like(state.params);
-  for (const ShardState::Range& range : state.ranges) {
-    if (range.decay) mask.narrow(0, range.begin, range.count).fill_(1);
+  for (const FlatSpan& span : state.spans) {
+    if (span.decay) mask.narrow(0, span.begin, span.count).fill_(1);
   }
   return mask;
 }
