@@ -27,12 +27,14 @@ class Visit {
     show(p, view.get());
   }
 
-  void step(int64_t& step, int rank) {
+  // Shows `step` and returns it, or what the visitor wrote there.
+  int64_t step(int64_t step, int rank) {
     YokePiece p = make(YOKE_STRING("optimizer"), "step", YOKE_I64);
     p.count = p.run = 1;
     p.replica = rank;
     const FlatView value(&step, 1, YOKE_I64);
     show(p, value.get());
+    return step;
   }
 
  private:
@@ -83,7 +85,8 @@ void visit_state(const YokeCheckpointArgs& args,
       }
     }
   }
-  visit.step(optimizer.step(), rank.world);
+  const int64_t step = visit.step(optimizer.last_step(), rank.world);
+  if (args.op == YOKE_CHECKPOINT_LOAD) optimizer.restore(step);
 }
 
 }  // namespace yoke::ptd

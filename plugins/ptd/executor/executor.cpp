@@ -80,14 +80,11 @@ YokeStepResult Executor::step(const YokeStepArgs& args) {
   }
   if (args.batch->num_micros == 0)
     throw Error(YOKE_INVALID_ARGUMENT, "step: the batch has no micro-batch");
-  step_ = args.step;
-  lr_ = args.lr;
   forward_only_ = (args.flags & YOKE_STEP_FORWARD_ONLY) != 0;
   const StepGuard guard(/*with_graph=*/false);  // blocks make their own
-  const int64_t last_update = parts_.optimizer.step();
   try {
     take_batch(*args.batch);
-    if (on_stream() && !forward_only_) parts_.optimizer.set(step_, lr_);
+    if (!forward_only_) parts_.optimizer.begin_step(args.step, args.lr);
     if (recorded_ && !forward_only_) {
       const auto again = [this](const std::vector<TorchInputs>& inputs) { issue(inputs); };
       recorded_->run(inputs_, again, [this] { pool_.keep_all(); });
@@ -96,11 +93,11 @@ YokeStepResult Executor::step(const YokeStepArgs& args) {
     }
     if (on_stream()) read_results();
   } catch (...) {
-    parts_.optimizer.step() = last_update;
     abandon_step();
     throw;
   }
-  if (std::isinf(result_.grad_norm)) parts_.optimizer.step() = last_update;
+  // A norm that is not finite is reported as infinity; nothing was updated then.
+  if (!forward_only_ && !std::isinf(result_.grad_norm)) parts_.optimizer.commit();
   return result_;
 }
 
@@ -264,7 +261,7 @@ void Executor::update() {
     return;
   }
   if (std::isinf(result_.grad_norm)) return;
-  parts_.optimizer.update(step_, lr_, clip_scale(parts_.clip, result_.grad_norm));
+  parts_.optimizer.update(clip_scale(parts_.clip, result_.grad_norm));
 }
 
 void Executor::abandon_step() {

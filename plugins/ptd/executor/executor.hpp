@@ -89,8 +89,6 @@ class Executor {
   bool forward_only_ = false;
   at::Tensor scalars_;  // fp64: loss sum, loss weight, squared gradient norm
   YokeStepResult result_{};
-  int64_t step_ = 0;
-  double lr_ = 0;
 };
 
 }  // namespace yoke::ptd

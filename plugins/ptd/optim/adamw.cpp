@@ -30,6 +30,12 @@ class AdamW final : public Optimizer {
     }
   }
 
+  void update(double scale) override {
+    std::optional<at::Tensor> divisor;
+    if (scale < 1) divisor = at::full({}, 1 / scale, fp32_step_.options().dtype(at::kDouble));
+    update_all(lr(), divisor, {});
+  }
+
   void update_with(const ClipOnDevice& clip) override {
     std::optional<at::Tensor> divisor;
     if (clip.divisor.defined()) divisor = clip.divisor;
@@ -54,13 +60,6 @@ class AdamW final : public Optimizer {
     call->exp_avgs.push_back(moments_[0].values.narrow(0, begin, count));
     call->exp_avg_sqs.push_back(moments_[1].values.narrow(0, begin, count));
     call->steps.push_back(fp32_step_);
-  }
-
-  void apply(double lr, double scale) override {
-    fp32_step_.fill_(step_);
-    std::optional<at::Tensor> divisor;
-    if (scale < 1) divisor = at::full({}, 1 / scale, fp32_step_.options().dtype(at::kDouble));
-    update_all(lr, divisor, {});
   }
 
   // lr: a number, or a scalar on the device.

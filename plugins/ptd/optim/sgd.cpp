@@ -16,6 +16,19 @@ class Sgd final : public Optimizer {
     }
   }
 
+  void update(double scale) override {
+    if (config_.weight_decay != 0) {
+      for (const at::Tensor& param : decayed_) param.mul_(1 - lr() * config_.weight_decay);
+    }
+    if (moments_.empty()) {
+      params_.add_(grads_, -lr() * scale);
+      return;
+    }
+    const at::Tensor& momentum = moments_[0].values;
+    momentum.mul_(config_.momentum).add_(grads_, scale);
+    params_.add_(momentum, -lr());
+  }
+
   // A factor that is 0 if nothing is to change, and gradients that are finite then.
   void update_with(const ClipOnDevice& clip) override {
     const at::Tensor go = 1 - clip.skip, lr = fp32_lr_ * go;
@@ -34,19 +47,6 @@ class Sgd final : public Optimizer {
   }
 
  private:
-  void apply(double lr, double scale) override {
-    if (config_.weight_decay != 0) {
-      for (const at::Tensor& param : decayed_) param.mul_(1 - lr * config_.weight_decay);
-    }
-    if (moments_.empty()) {
-      params_.add_(grads_, -lr * scale);
-      return;
-    }
-    const at::Tensor& momentum = moments_[0].values;
-    momentum.mul_(config_.momentum).add_(grads_, scale);
-    params_.add_(momentum, -lr);
-  }
-
   const YokeOptimizer config_;
   at::Tensor params_, grads_;
   std::vector<at::Tensor> decayed_;

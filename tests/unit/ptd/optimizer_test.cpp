@@ -66,12 +66,19 @@ void expect_same(const at::Tensor& a, const at::Tensor& b, double bound) {
 
 // The second way of an update: nobody looks at the numbers.
 void update_unseen(Fixture& f, int step, double scale) {
-  f.optimizer->set(step, 1e-2);
+  f.optimizer->begin_step(step, 1e-2);
   const auto number = [&](double value, at::ScalarType type) {
     return at::full({}, value, f.state.params.options().dtype(type));
   };
   f.optimizer->update_with(
       {scale < 1 ? number(1 / scale, at::kDouble) : at::Tensor(), number(0, at::kFloat)});
+  f.optimizer->commit();
+}
+
+void update_seen(Fixture& f, int step, double scale) {
+  f.optimizer->begin_step(step, 1e-2);
+  f.optimizer->update(scale);
+  f.optimizer->commit();
 }
 
 void check_adamw(Dtypes dtypes, double scale, double bound, bool unseen = false) {
@@ -83,7 +90,7 @@ void check_adamw(Dtypes dtypes, double scale, double bound, bool unseen = false)
     if (unseen)
       update_unseen(f, step, scale);
     else
-      f.optimizer->update(step, 1e-2, scale);
+      update_seen(f, step, scale);
     const at::Tensor g = gradient(f.state, step) * scale;
     plain.p = plain.p - 1e-2 * 0.1 * plain.p * mask;
     plain.m = 0.9 * plain.m + 0.1 * g;
@@ -94,7 +101,7 @@ void check_adamw(Dtypes dtypes, double scale, double bound, bool unseen = false)
   expect_same(f.state.params, plain.p, bound);
   expect_same(f.optimizer->moments()[0].values, plain.m, bound);
   expect_same(f.optimizer->moments()[1].values, plain.v, bound);
-  EXPECT_EQ(f.optimizer->step(), 5);
+  EXPECT_EQ(f.optimizer->last_step(), 5);
 }
 
 TEST(AdamW, IsTheContractsFormulaInFp64) {
@@ -131,7 +138,7 @@ void check_sgd(Dtypes dtypes, double momentum, double bound, bool unseen = false
     if (unseen)
       update_unseen(f, step, 0.3);
     else
-      f.optimizer->update(step, 1e-2, 0.3);
+      update_seen(f, step, 0.3);
     plain.p = plain.p - 1e-2 * 0.1 * plain.p * mask;
     plain.m = momentum * plain.m + 0.3 * gradient(f.state, step);
     plain.p = plain.p - 1e-2 * plain.m;
@@ -160,7 +167,7 @@ TEST(Optimizer, ANormThatIsNotFiniteUpdatesNothingWithoutALook) {
     for (const Moment& moment : f.optimizer->moments()) moments.push_back(moment.values.clone());
     f.state.grads[7].fill_(INFINITY);
     f.state.grads[9].fill_(NAN);
-    f.optimizer->set(3, 1e-2);
+    f.optimizer->begin_step(3, 1e-2);
     f.optimizer->update_with(clip_on_device(squared_norm(f.state.grads), 1.0));
     EXPECT_TRUE(at::equal(f.state.params, params)) << kind;
     for (size_t i = 0; i < moments.size(); ++i)
@@ -180,11 +187,21 @@ TEST(ClipOnDevice, IsClipScale) {
     EXPECT_EQ(clip_on_device(at::full({}, norm, at::kDouble), 1.0).skip.item<float>(), 1);
 }
 
+TEST(Optimizer, OnlyACommittedStepCounts) {
+  Fixture f(YOKE_ADAMW, 0, kFp32);
+  EXPECT_EQ(f.optimizer->last_step(), 0);
+  update_seen(f, 1, 1);
+  f.optimizer->begin_step(2, 1e-2);
+  EXPECT_EQ(f.optimizer->last_step(), 1);
+  f.optimizer->restore(41);
+  EXPECT_EQ(f.optimizer->last_step(), 41);
+}
+
 TEST(Optimizer, PaddingStaysZero) {
   Fixture f(YOKE_ADAMW, 0, kFp32);
   f.state.params.zero_();
   f.state.grads.zero_();
-  f.optimizer->update(1, 1e-2, 0.5);
+  update_seen(f, 1, 0.5);
   EXPECT_EQ(f.state.params.abs().max().item<float>(), 0);
 }
 
