@@ -279,9 +279,7 @@ void print_line(const OpInfo& info,
   std::string line = info.name + "  " + before + " -> ";
   for (size_t i = 0; i < decision.outputs.size(); ++i)
     line += (i == 0 ? "" : ", ") + to_string(decision.outputs[i].placements, mesh.ndim());
-  if (!mesh.traffic.empty()) line += "  |" + mesh.traffic;
-  mesh.traffic.clear();
-  mesh.debug(line);
+  mesh.trace().print(std::move(line));
 }
 
 std::string placements_text(Args args, Mesh& mesh) {
@@ -306,14 +304,14 @@ void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   const Decision* decision = mesh.cache().find(key);
   if (decision == nullptr)
     decision = &mesh.cache().insert(std::move(key), decide(op, info, args, mesh));
-  const std::string before = mesh.debug ? placements_text(args, mesh) : "";
+  const std::string before = mesh.trace().enabled() ? placements_text(args, mesh) : "";
 
   const std::vector<IValue> given(args.begin(), args.end());
   Localizer localizer(*decision, mesh);
   for (size_t i = 0; i < num_args; ++i)
     localizer.localize((*stack)[stack->size() - num_args + i], info.written[i]);
   replace_ints(*decision, *stack, num_args);
-  if (info.writes) mesh.last_gather = {};
+  if (info.writes) mesh.gathers().forget();
   if (decision->kernel) {
     decision->kernel(mesh, *stack);
   } else {
@@ -321,7 +319,7 @@ void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
                        stack);
   }
   wrap_results(op.schema(), *decision, mesh, given, info.view, *stack);
-  if (mesh.debug) print_line(info, *decision, before, mesh);
+  if (mesh.trace().enabled()) print_line(info, *decision, before, mesh);
 }
 
 }  // namespace yoke::ptd

@@ -113,7 +113,7 @@ struct Unboxed<Op, kKind, at::Tensor(A...)> {
 
   static at::Tensor call(c10::DispatchKeySet keys, A... args) {
     Mesh& mesh = *meta_of(*first_wrapped(args...)).mesh;
-    if (!mesh.debug) {
+    if (!mesh.trace().enabled()) {
       OpKey key(&handle().schema());
       (add_argument(key, args), ...);
       if constexpr (kKind != Kind::kCompute)

@@ -1,12 +1,13 @@
 // The ranks that share DTensors: one to three axes, each with its communicator.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "plugins/ptd/collectives/comm.hpp"
+#include "plugins/ptd/dtensor/gather_memo.hpp"
 #include "plugins/ptd/dtensor/op_cache.hpp"
+#include "plugins/ptd/dtensor/op_trace.hpp"
 #include "plugins/ptd/dtensor/placement.hpp"
 
 namespace yoke::ptd {
@@ -50,27 +51,18 @@ class Mesh {
   int rank(int a) const { return at_[a].rank; }
   const Coordinates& coordinates() const { return at_; }
 
-  // Prints, if set, a line for every operator: its placements and the collectives it caused.
-  std::function<void(const std::string& line)> debug;
-  // Collectives since the line before; kept only while debug is set.
-  std::string traffic;
-
-  // The last all-gather: what a tensor and its views are needed for comes in a row. Forgotten when
-  // a tensor is written to. Found by what is the same on every rank, so that all ranks find it.
-  struct Gathered {
-    int64_t value = 0;  // as DTensorMeta::value
-    int axis = -1;
-    at::Tensor rows;  // [outer, n, inner]
-  };
-  Gathered last_gather;
-  int64_t last_value = 0;
-
+  // The dispatcher's state for the DTensors of this mesh. A mesh holds it because ranks may be
+  // threads of one process, and each has a mesh of its own.
   OpCache& cache() { return cache_; }
+  GatherMemo& gathers() { return gathers_; }
+  OpTrace& trace() { return trace_; }
 
  private:
   std::vector<Axis> axes_;
   Coordinates at_;
   OpCache cache_;
+  GatherMemo gathers_;
+  OpTrace trace_;
 };
 
 }  // namespace yoke::ptd

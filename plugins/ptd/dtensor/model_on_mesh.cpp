@@ -68,9 +68,8 @@ std::unique_ptr<ModelOnMesh> ModelOnMesh::make(const YokeModelSummary& model,
   if (comms.cp.size() == 1 && comms.tp.size() == 1) return nullptr;
   std::unique_ptr<ModelOnMesh> made(new ModelOnMesh(params, options, comms));
   if (options.log_ops) {
-    made->mesh_.debug = [&host](const std::string& line) {
-      host.log(host.ctx, YOKE_LOG_INFO, view(line));
-    };
+    made->mesh_.trace().set_sink(
+        [&host](const std::string& line) { host.log(host.ctx, YOKE_LOG_INFO, view(line)); });
   }
   for (uint64_t p = 0; p < model.num_params; ++p) {
     const int32_t cut = model.params[p]->tp_cut;

@@ -26,10 +26,10 @@ class ModelOnMesh {
   // Converts the parameters in place; nullptr if neither cp nor tp has more than one rank. All
   // arguments outlive it.
   static std::unique_ptr<ModelOnMesh> make(const YokeModelSummary& model,
-                                         const std::vector<at::Tensor>& params,
-                                         const MeshOptions& options,
-                                         const Comms& comms,
-                                         const YokeHost& host);
+                                           const std::vector<at::Tensor>& params,
+                                           const MeshOptions& options,
+                                           const Comms& comms,
+                                           const YokeHost& host);
   ~ModelOnMesh();  // the parameters are plain leaves again
   ModelOnMesh(const ModelOnMesh&) = delete;
   ModelOnMesh& operator=(const ModelOnMesh&) = delete;
@@ -40,7 +40,9 @@ class ModelOnMesh {
   bool is_first() const;
 
  private:
-  ModelOnMesh(const std::vector<at::Tensor>& params, const MeshOptions& options, const Comms& comms);
+  ModelOnMesh(const std::vector<at::Tensor>& params,
+              const MeshOptions& options,
+              const Comms& comms);
 
   const std::vector<at::Tensor>& params_;
   const Comms& comms_;

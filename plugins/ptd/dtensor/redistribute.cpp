@@ -48,9 +48,7 @@ class Change {
   const Comm& comm() const { return mesh_.axis(axis_).comm; }
 
   void note(const char* what, const at::Tensor& payload) const {
-    if (!mesh_.debug) return;
-    mesh_.traffic += std::string(" ") + what + " over " + mesh_.axis(axis_).name + " (" +
-                     std::to_string(payload.nbytes()) + " bytes);";
+    mesh_.trace().collective(what, mesh_.axis(axis_).name, static_cast<int64_t>(payload.nbytes()));
   }
 
   at::Tensor from_replicate(const at::Tensor& whole, const Placement& to) const {
@@ -93,11 +91,9 @@ class Change {
 
   at::Tensor all_gather(const at::Tensor& local, const Placement& from) const {
     const Cut cut(whole_, from, at_.size);
-    Mesh::Gathered& last = mesh_.last_gather;
-    const bool again = value_ != 0 && last.value == value_ && last.axis == axis_ &&
-                       last.rows.sizes() == at::IntArrayRef({cut.outer, cut.n, cut.inner});
-    if (!again) last = {value_, axis_, gather_rows(local, cut)};
-    return in_place_of(last.rows, from, whole_);
+    const at::Tensor* rows = mesh_.gathers().find(value_, axis_, {cut.outer, cut.n, cut.inner});
+    if (rows == nullptr) rows = &mesh_.gathers().keep(value_, axis_, gather_rows(local, cut));
+    return in_place_of(*rows, from, whole_);
   }
 
   // [outer, n, inner] of the parts of all ranks.
@@ -195,10 +191,7 @@ at::Tensor redistribute_local(Mesh& mesh,
 void all_reduce(Mesh& mesh, int axis, const at::Tensor& inout, Reduce reduce) {
   const Comm& comm = mesh.axis(axis).comm;
   if (mesh.size(axis) == 1) return;
-  if (mesh.debug) {
-    mesh.traffic += " all-reduce over " + mesh.axis(axis).name + " (" +
-                    std::to_string(inout.nbytes()) + " bytes);";
-  }
+  mesh.trace().collective("all-reduce", mesh.axis(axis).name, static_cast<int64_t>(inout.nbytes()));
   if (reduce == Reduce::kMax) {
     comm.all_reduce_max(inout).wait();
     return;

@@ -15,7 +15,7 @@ inline constexpr c10::DispatchKey kDTensorKey = c10::DispatchKey::Fake;
 // Shared by all aliases of a wrapper (detached ones, those that autograd saved).
 struct DTensorMeta final : c10::BackendMeta {
   DTensorMeta(at::Tensor l, Mesh& m, const Placements& p)
-      : local(std::move(l)), mesh(&m), placements(p), value(++m.last_value) {}
+      : local(std::move(l)), mesh(&m), placements(p), value(m.gathers().new_value()) {}
 
   at::Tensor local;
   Mesh* mesh;

@@ -91,7 +91,7 @@ TEST(DTensor, AttentionOnTheMathPathIsRefusedByName) {
 TEST(DTensor, ParametersAreNeverMoved) {
   on_mesh({.tp = 2}, [](Mesh& mesh) {
     std::string traffic;
-    mesh.debug = [&](const std::string& line) { traffic += line + "\n"; };
+    mesh.trace().set_sink([&](const std::string& line) { traffic += line + "\n"; });
     at::Tensor w = numbers({4, 4}, 1).requires_grad_();
     const Placements lie = tp_only(shard(1));
     convert_parameter(
@@ -151,7 +151,7 @@ TEST(DTensor, WhatWasGatheredIsForgottenWhenItIsWrittenTo) {
 TEST(DTensor, EveryOperatorCanBePrinted) {
   on_mesh({.tp = 2}, [](Mesh& mesh) {
     std::vector<std::string> lines;
-    mesh.debug = [&](const std::string& line) { lines.push_back(line); };
+    mesh.trace().set_sink([&](const std::string& line) { lines.push_back(line); });
     const at::Tensor x = distribute_tensor(numbers({4, 6}, 1), mesh, tp_only(shard(1)));
     const at::Tensor w = distribute_tensor(numbers({6, 4}, 2), mesh, tp_only(shard(0)));
     lines.clear();
