@@ -14,6 +14,7 @@
 #include "core/backend/reject.hpp"
 #include "core/base/exit_code.hpp"
 #include "core/base/subprocess.hpp"
+#include "yoke/plan.h"
 #include "yoke/tensor.hpp"
 
 namespace yoke {
@@ -22,7 +23,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kStage = "loading, in a separate process";
-constexpr const char* kAxisNames[YOKE_NUM_AXES] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
 constexpr std::pair<int32_t, const char*> kDevices[] = {{YOKE_DEVICE_CPU, "cpu"},
                                                         {YOKE_DEVICE_CUDA, "cuda"}};
 
@@ -84,7 +84,7 @@ Json description_json(const LoadedBackend& backend) {
                {"devices", Json::array()},
                {"param_dtypes", Json::array()}};
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
-    if ((d.axes & YOKE_AXIS_BIT(axis)) != 0) json["axes"].push_back(kAxisNames[axis]);
+    if ((d.axes & YOKE_AXIS_BIT(axis)) != 0) json["axes"].push_back(yoke_axis_name(axis));
   }
   for (int stage = 0; stage < 4; ++stage) {
     if ((d.zero_stages & (1u << stage)) != 0) json["zero_stages"].push_back(stage);

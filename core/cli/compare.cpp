@@ -163,12 +163,7 @@ std::string external_json(const LoadedConfig& config, int64_t steps) {
 int most_ranks(const std::vector<CaseSpec>& cases, const std::vector<LoadedConfig>& configs) {
   int most = 1;
   for (const CaseSpec& spec : cases) most = std::max(most, spec.nproc.value_or(1));
-  for (const LoadedConfig& config : configs) {
-    int product = 1;
-    for (size_t axis = 0; axis < Degrees::kAxes.size(); ++axis)
-      product *= config.run.degrees[axis].value_or(1);
-    most = std::max(most, product);
-  }
+  for (const LoadedConfig& config : configs) most = std::max(most, config.run.degrees.product());
   return most;
 }
 

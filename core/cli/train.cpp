@@ -60,16 +60,10 @@ std::optional<int> rank_count(const std::string& flag, const std::string& text) 
   return value;
 }
 
-int given_product(const Degrees& degrees) {
-  int product = 1;
-  for (size_t axis = 0; axis < Degrees::kAxes.size(); ++axis) product *= degrees[axis].value_or(1);
-  return product;
-}
-
 // The backend decides about unset degrees; that the given ones do not fit is certain without it.
 std::string degree_fault(const Request& request, const Degrees& degrees) {
   const int world = request.nproc.value_or(request.virtual_ranks.value_or(0));
-  const int product = given_product(degrees);
+  const int product = degrees.product();
   if (world == 0 || world % product == 0) return "";
   std::string given;
   for (size_t axis = 0; axis < Degrees::kAxes.size(); ++axis) {

@@ -3,20 +3,16 @@
 #include <limits>
 
 #include "yoke/error.hpp"
+#include "yoke/plan.h"
 
 namespace yoke {
-namespace {
-
-constexpr const char* kAxisNames[YOKE_NUM_AXES] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
-
-}  // namespace
 
 Mesh::Mesh(const Degrees& degrees) : degrees_(degrees), size_(1) {
   int64_t size = 1;
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     if (degrees[axis] < 1) {
       throw Error(YOKE_INVALID_ARGUMENT,
-                  "the degree of axis " + std::string(kAxisNames[axis]) + " is " +
+                  "the degree of axis " + std::string(yoke_axis_name(axis)) + " is " +
                       std::to_string(degrees[axis]) + "; it must be at least 1");
     }
     size *= degrees[axis];
@@ -61,7 +57,7 @@ std::string axes_name(uint32_t axes) {
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     if ((axes & YOKE_AXIS_BIT(axis)) == 0) continue;
     if (!name.empty()) name += "+";
-    name += kAxisNames[axis];
+    name += yoke_axis_name(axis);
   }
   return name.empty() ? "self" : name;
 }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "yoke/error.hpp"
+#include "yoke/plan.h"
 
 namespace yoke::compare {
 namespace {
@@ -130,7 +131,7 @@ int RunFacts::world() const {
 std::string RunFacts::layout() const {
   if (external()) return "external";
   std::string text;
-  for (const char* key : {"pp_degree", "dp_degree", "dp_shards", "cp_degree", "tp_degree"}) {
+  for (const char* key : YOKE_DEGREE_KEYS) {
     const auto found = degrees.find(key);
     if (found == degrees.end() || found->second == 1) continue;
     text += (text.empty() ? "" : ", ") + std::string(key) + " " + std::to_string(found->second);

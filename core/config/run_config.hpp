@@ -1,6 +1,7 @@
 // The run, typed: what a run file, YOKE_* variables and the command line together say.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "yoke/plan.h"
+
 namespace yoke {
 
 // Degrees stay unset unless somebody gives them; the backend's plan fills them.
@@ -16,10 +19,8 @@ struct Degrees {
   std::optional<int> pp, dp_replicate, dp_shard, cp, tp;
 
   // Slowest axis first, in the order of YOKE_PP ... YOKE_TP.
-  static constexpr std::array<std::string_view, 5> kAxes{
-      "pp", "dp_replicate", "dp_shard", "cp", "tp"};
-  static constexpr std::array<std::string_view, 5> kKeys{
-      "pp_degree", "dp_degree", "dp_shards", "cp_degree", "tp_degree"};
+  static constexpr std::array<std::string_view, YOKE_NUM_AXES> kAxes YOKE_AXIS_NAMES;
+  static constexpr std::array<std::string_view, YOKE_NUM_AXES> kKeys YOKE_DEGREE_KEYS;
 
   // By index of kAxes.
   std::optional<int>& operator[](size_t axis) {
@@ -28,6 +29,14 @@ struct Degrees {
   }
   const std::optional<int>& operator[](size_t axis) const {
     return const_cast<Degrees&>(*this)[axis];
+  }
+
+  // Returns the product of the given degrees: the number of ranks that they need. A product that no
+  // world size can hold is returned as the largest int32_t.
+  int32_t product() const {
+    std::array<int32_t, YOKE_NUM_AXES> given{};
+    for (size_t axis = 0; axis < kAxes.size(); ++axis) given[axis] = (*this)[axis].value_or(0);
+    return static_cast<int32_t>(std::min<int64_t>(yoke_degree_product(given.data()), INT32_MAX));
   }
 };
 

@@ -13,14 +13,6 @@
 namespace yoke {
 namespace {
 
-int32_t product(const Degrees& degrees) {
-  int32_t world = 1;
-  for (size_t axis = 0; axis < Degrees::kAxes.size(); ++axis) {
-    world *= const_cast<Degrees&>(degrees)[axis].value_or(1);
-  }
-  return world;
-}
-
 // "2 faults:\n  ...\n  ..." or the one fault.
 [[noreturn]] void refuse(const std::vector<std::string>& faults, int exit_code) {
   throw Refused(exit_code, ConfigError("this run", faults).what());
@@ -207,7 +199,7 @@ Job make_job(const std::string& config_path,
           {}};
   const RunConfig& run = job.config.run;
   job.inner = std::make_unique<InnerBackends>(run);
-  job.plan = std::make_unique<RunPlan>(run, ranks.world > 0 ? ranks.world : product(run.degrees));
+  job.plan = std::make_unique<RunPlan>(run, ranks.world > 0 ? ranks.world : run.degrees.product());
 
   std::vector<std::string> faults;
   collect(faults, [&] {

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "yoke/error.hpp"
+#include "yoke/plan.hpp"
 #include "yoke/tensor.hpp"
 
 namespace yoke {
@@ -21,30 +22,6 @@ YokeOptimizer make_optimizer(const TrainConfig& train) {
   o.clip = train.clip;
   o.lr = train.lr;
   return o;
-}
-
-std::string list(const std::vector<int64_t>& values) {
-  std::ostringstream out;
-  for (size_t i = 0; i < values.size(); ++i) out << (i ? ", " : "") << values[i];
-  return out.str();
-}
-
-std::vector<int64_t> divisors(int64_t n) {
-  std::vector<int64_t> found;
-  for (int64_t d = 1; d * d <= n; ++d) {
-    if (n % d != 0) continue;
-    found.push_back(d);
-    if (d != n / d) found.push_back(n / d);
-  }
-  std::sort(found.begin(), found.end());
-  return found;
-}
-
-// The multiples of `unit` around n, both at least unit.
-std::string nearest_multiples(int64_t n, int64_t unit) {
-  const int64_t below = n / unit * unit;
-  if (below == 0) return std::to_string(unit);
-  return std::to_string(below) + " or " + std::to_string(below + unit);
 }
 
 }  // namespace
@@ -66,17 +43,15 @@ RunPlan::RunPlan(const RunConfig& config, int32_t world_size)
 }
 
 std::vector<std::string> RunPlan::complete(int64_t max_micro_batch) {
-  if (plan_.reduce_dtype == 0)
-    plan_.reduce_dtype = plan_.param_dtype == YOKE_F64 ? YOKE_F64 : YOKE_F32;
+  if (plan_.reduce_dtype == 0) plan_.reduce_dtype = yoke_default_reduce_dtype(plan_.param_dtype);
   std::vector<std::string> faults;
-  int64_t product = 1;
   std::string arithmetic;
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     if (plan_.degree[axis] == 0) plan_.degree[axis] = 1;
-    product *= plan_.degree[axis];
     arithmetic += std::string(axis ? " x " : "") + std::string(Degrees::kKeys[axis]) + " " +
                   std::to_string(plan_.degree[axis]);
   }
+  const int64_t product = yoke_degree_product(plan_.degree);
   if (product != plan_.world_size) {
     faults.push_back(arithmetic + " = " + std::to_string(product) + ", but the run has " +
                      std::to_string(plan_.world_size) + " rank(s); start " +
@@ -87,10 +62,10 @@ std::vector<std::string> RunPlan::complete(int64_t max_micro_batch) {
   const int64_t batch = plan_.global_batch;
   const int64_t ranks = data_ranks();
   if (batch % ranks != 0) {
-    faults.push_back("train.global_batch = " + std::to_string(batch) + " cannot be split over " +
-                     std::to_string(ranks) +
-                     " data ranks (dp_degree x dp_shards); allowed: a multiple of " +
-                     std::to_string(ranks) + "; nearest: " + nearest_multiples(batch, ranks));
+    faults.push_back(
+        "train.global_batch = " + std::to_string(batch) + " cannot be split over " +
+        std::to_string(ranks) + " data ranks (dp_degree x dp_shards); allowed: a multiple of " +
+        std::to_string(ranks) + "; nearest: " + nearest_text(yoke_nearest_multiples(batch, ranks)));
     return faults;
   }
   const std::vector<int64_t> legal = divisors(batch / ranks);
@@ -102,7 +77,7 @@ std::vector<std::string> RunPlan::complete(int64_t max_micro_batch) {
     faults.push_back("train.micro_batch = " + std::to_string(plan_.micro_batch) +
                      " does not divide the " + std::to_string(batch / ranks) +
                      " sequences of a data rank (train.global_batch " + std::to_string(batch) +
-                     " / " + std::to_string(ranks) + " data ranks); allowed: " + list(legal));
+                     " / " + std::to_string(ranks) + " data ranks); allowed: " + list_text(legal));
   }
   return faults;
 }

@@ -119,9 +119,7 @@ PlanReport ask(const std::vector<std::string>& overrides, int32_t& ranks) {
   const OptionList options = check_options(run.backend_options,
                                            {backend.name(), "backend '" + backend.name() + "'"},
                                            option_infos(backend.description()));
-  ranks = 1;
-  for (size_t axis = 0; axis < Degrees::kAxes.size(); ++axis)
-    ranks *= run.degrees[axis].value_or(1);
+  ranks = run.degrees.product();
   RunPlan plan(run, ranks);
   FamilyArgs args;
   args.param_dtype = plan.plan().param_dtype;

@@ -22,13 +22,13 @@ const Platform& platform_of(const YokeDevice& device) {
                         std::to_string(device.type));
 }
 
-[[noreturn]] void unknown(const char* what, const Span& from, const Span& to) {
+[[noreturn]] void unknown(const char* what, const ConstSpan& from, const Span& to) {
   throw Error(YOKE_INTERNAL,
               std::string(what) + " has no kernel for " + dtype_name(from.dtype) + " and " +
                   dtype_name(to.dtype));
 }
 
-Rows one_row(const char* what, const Span& a, const Span& b) {
+Rows one_row(const char* what, const ConstSpan& a, const Span& b) {
   if (a.count == b.count) return deepspeed_stub::one_row(a.count);
   throw Error(YOKE_INTERNAL,
               std::string(what) + " of " + std::to_string(a.count) + " elements with " +
@@ -55,7 +55,7 @@ void Device::download(const Span& from, void* host) const {
   platform_.download(queue_, from.data, host, from.bytes());
 }
 
-void Device::copy(const Span& from, const Span& to) const {
+void Device::copy(const ConstSpan& from, const Span& to) const {
   if (from.data == to.data && from.dtype == to.dtype) return;
   copy_rows(from, to, one_row("copy", from, to));
 }
@@ -64,7 +64,7 @@ void Device::add(const Span& x, const Span& sum) const {
   add_rows(x, sum, one_row("sum", x, sum));
 }
 
-void Device::copy_rows(const Span& from, const Span& to, const Rows& rows) const {
+void Device::copy_rows(const ConstSpan& from, const Span& to, const Rows& rows) const {
   const Kernels& k = kernels_;
   const auto run = [&]<class From, class To>(RowKernel<From, To> kernel) {
     kernel(queue_, rows, static_cast<const From*>(from.data), static_cast<To*>(to.data));

@@ -28,11 +28,11 @@ class Device {
 
   // to = from, rounded if need be. Both have the same count. Pairs of dtypes: equal ones, fp32 to
   // any, bf16 to fp32.
-  void copy(const Span& from, const Span& to) const;
+  void copy(const ConstSpan& from, const Span& to) const;
   // sum += x; x may be bf16 where the sum is fp32.
   void add(const Span& x, const Span& sum) const;
   // The same for many rows; both spans are the first one.
-  void copy_rows(const Span& from, const Span& to, const Rows& rows) const;
+  void copy_rows(const ConstSpan& from, const Span& to, const Rows& rows) const;
   void add_rows(const Span& x, const Span& sum, const Rows& rows) const;
   // *sum is memory of the device.
   void squared_norm(const Span& x, double* sum) const;

@@ -96,8 +96,8 @@ void FlatWeights::gather_in_buckets(const Update& update) {
     Landing& landing = landings.emplace_back(Landing{{}, {}, begin, count});
     if (count < slice)
       landing.memory = Array::to_be_written(setup_.device, comm.size() * count, setup_.param_dtype);
-    landing.work = comm.all_gather(whole_.sub(own + begin, count),
-                                   count < slice ? landing.memory.span() : whole_.span());
+    landing.work = comm.all_gather(count < slice ? landing.memory.span() : whole_.span(),
+                                   ConstSpan(whole_.sub(own + begin, count)));
   }
   while (!landings.empty()) land();
 }

@@ -98,9 +98,9 @@ void Gradients::store(const Span& values, const Span& place, bool first) const {
   store(values, place, one_row(values.count), first);
 }
 
-Work Gradients::reduce_scatter(const Span& all, const Span& own) const {
+Work Gradients::reduce_scatter(const Span& own, const ConstSpan& all) const {
   const Comm& comm = setup_.comms.reduce;
-  if (comm.size() > 1) return comm.reduce_scatter(all, own);
+  if (comm.size() > 1) return comm.reduce_scatter(own, all);
   setup_.device.copy(all, own);
   return {};
 }
@@ -156,9 +156,9 @@ Work FlatGradients::start(size_t bucket) {
   if (!scatter) return setup_.comms.reduce.all_reduce(memory);
   if (setup_.settings.stage == 2 && !first_micro_) {
     arriving_[bucket] = Array::to_be_written(setup_.device, layout_.slice(), setup_.gradient_dtype);
-    return reduce_scatter(memory, arriving_[bucket].span());
+    return reduce_scatter(arriving_[bucket].span(), memory);
   }
-  return reduce_scatter(memory, own_);
+  return reduce_scatter(own_, memory);
 }
 
 void FlatGradients::finish(size_t bucket) {
@@ -204,10 +204,10 @@ void SlicedGradients::put(size_t bucket, int64_t param, const Span& gradient, bo
 Work SlicedGradients::start(size_t bucket) {
   const Bucket& b = buckets_[bucket];
   if (first_micro_) {
-    return reduce_scatter(passing_[bucket].span(), memory_.sub(b.begin, b.end - b.begin));
+    return reduce_scatter(memory_.sub(b.begin, b.end - b.begin), passing_[bucket].span());
   }
   arriving_[bucket] = Array::to_be_written(setup_.device, b.end - b.begin, setup_.gradient_dtype);
-  return reduce_scatter(passing_[bucket].span(), arriving_[bucket].span());
+  return reduce_scatter(arriving_[bucket].span(), passing_[bucket].span());
 }
 
 void SlicedGradients::finish(size_t bucket) {

@@ -40,8 +40,8 @@ class Gradients {
   // Stores gradients at a place, or adds them, row by row.
   void store(const Span& values, const Span& place, const Rows& rows, bool first) const;
   void store(const Span& values, const Span& place, bool first) const;
-  // To every rank its part of the sum.
-  Work reduce_scatter(const Span& all, const Span& own) const;
+  // Sums `all` over the ranks and leaves this rank's part of the sum in `own`.
+  Work reduce_scatter(const Span& own, const ConstSpan& all) const;
 
   const Setup& setup_;
   const std::vector<Bucket> buckets_;

@@ -177,7 +177,7 @@ void SlicedWeights::start_gather(std::vector<int64_t> params) {
   const Span own = own_slices(params, gather.packed);
   gather.params = std::move(params);
   gather.landing = Array::to_be_written(setup_.device, comm.size() * own.count, setup_.param_dtype);
-  gather.work = all_gather(setup_, own, gather.landing.span());
+  gather.work = all_gather(setup_, gather.landing.span(), own);
 }
 
 void SlicedWeights::finish_gather() {

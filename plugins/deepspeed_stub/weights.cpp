@@ -62,9 +62,9 @@ void fill_initial(const Setup& setup, const Store& store) {
     fill_initial(setup, piece.param, piece.begin, store.master.sub(piece.offset, piece.count));
 }
 
-Work all_gather(const Setup& setup, const Span& own, const Span& all) {
+Work all_gather(const Setup& setup, const Span& all, const ConstSpan& own) {
   const Comm& comm = setup.comms.gather;
-  if (comm.size() > 1) return comm.all_gather(own, all);
+  if (comm.size() > 1) return comm.all_gather(all, own);
   setup.device.copy(own, all);
   return {};
 }

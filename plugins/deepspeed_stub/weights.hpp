@@ -86,7 +86,7 @@ void fill_initial(const Setup& setup, int64_t param, int64_t begin, const Span& 
 // The same for everything that a store owns.
 void fill_initial(const Setup& setup, const Store& store);
 
-// Every rank's elements, in rank order; of this rank alone a copy.
-[[nodiscard]] Work all_gather(const Setup& setup, const Span& own, const Span& all);
+// Collects `own` of every rank into `all`, in rank order. With one rank it is a copy.
+[[nodiscard]] Work all_gather(const Setup& setup, const Span& all, const ConstSpan& own);
 
 }  // namespace yoke::deepspeed_stub

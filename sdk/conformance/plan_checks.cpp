@@ -8,13 +8,12 @@
 #include "sdk/conformance/library.hpp"
 #include "sdk/conformance/progress.hpp"
 #include "sdk/conformance/run.hpp"
+#include "yoke/plan.h"
 #include "yoke/tensor.hpp"
 
 namespace yoke::conformance {
 namespace {
 
-constexpr const char* kKeys[YOKE_NUM_AXES] = {
-    "pp_degree", "dp_degree", "dp_shards", "cp_degree", "tp_degree"};
 constexpr int32_t kAllDtypes[] = {YOKE_F64, YOKE_F32, YOKE_BF16, YOKE_F16};
 
 bool declares(const YokeDescription& d, int32_t dtype) {
@@ -67,10 +66,11 @@ std::string undeclared_axes(Subject& subject) {
     RunSpec spec = sequence_spec(d);
     spec.degrees = along({{axis, 2}});
     Planned planned(subject, b, spec);
-    expect_reason(planned,
-                  std::string(kKeys[axis]) + " = 2, an axis that describe does not declare",
-                  kKeys[axis]);
-    tried += (tried.empty() ? "refused: " : ", ") + std::string(kKeys[axis]);
+    expect_reason(
+        planned,
+        std::string(yoke_degree_key(axis)) + " = 2, an axis that describe does not declare",
+        yoke_degree_key(axis));
+    tried += (tried.empty() ? "refused: " : ", ") + std::string(yoke_degree_key(axis));
   }
   return tried;
 }
@@ -105,7 +105,7 @@ std::string declared_is_accepted(Subject& subject) {
     RunSpec spec = sequence_spec(d);
     spec.degrees = along({{axis, 2}});
     spec = reach(subject, b, spec);
-    tried += (tried.empty() ? "" : ", ") + std::string(kKeys[axis]);
+    tried += (tried.empty() ? "" : ", ") + std::string(yoke_degree_key(axis));
     for (const auto& [key, value] : spec.options) tried += " with " + key + " = " + value;
   }
   return tried;
@@ -188,7 +188,8 @@ std::string every_reason(Subject& subject) {
   expect_reason(planned, "an unknown optimizer beside an undeclared axis", "train.optimizer");
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis)
     if (spec.degrees[axis] == 2)
-      expect_reason(planned, "an undeclared axis beside an unknown optimizer", kKeys[axis]);
+      expect_reason(
+          planned, "an undeclared axis beside an unknown optimizer", yoke_degree_key(axis));
   return "";
 }
 

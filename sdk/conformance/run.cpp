@@ -5,13 +5,11 @@
 
 #include "sdk/conformance/library.hpp"
 #include "sdk/conformance/progress.hpp"
+#include "yoke/plan.h"
 #include "yoke/tensor.hpp"
 
 namespace yoke::conformance {
 namespace {
-
-constexpr const char* kKeys[YOKE_NUM_AXES] = {
-    "pp_degree", "dp_degree", "dp_shards", "cp_degree", "tp_degree"};
 
 void collect_reason(void* ctx, const YokeRefusal* r) {
   if (r == nullptr || r->header.struct_id != YOKE_ID_REFUSAL || r->note != 0) return;
@@ -50,9 +48,7 @@ std::vector<std::string> other_values(const YokeOptionInfo& o) {
 
 bool accepts(Planned& planned) {
   if (planned.ask() != YOKE_OK || !planned.reasons.empty()) return false;
-  int64_t product = 1;
-  for (const int32_t degree : planned.plan.degree) product *= std::max(degree, 1);
-  return product == planned.plan.world_size;
+  return yoke_degree_product(planned.plan.degree) == planned.plan.world_size;
 }
 
 }  // namespace
@@ -68,16 +64,14 @@ std::string degrees_text(const Degrees& degrees) {
   std::string text;
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     if (degrees[axis] <= 1) continue;
-    text += (text.empty() ? "" : " x ") + std::string(kKeys[axis]) + " " +
+    text += (text.empty() ? "" : " x ") + std::string(yoke_degree_key(axis)) + " " +
             std::to_string(degrees[axis]);
   }
   return text.empty() ? "1 rank" : text;
 }
 
 int32_t RunSpec::world() const {
-  int32_t product = 1;
-  for (const int32_t degree : degrees) product *= std::max(degree, 1);
-  return product;
+  return static_cast<int32_t>(yoke_degree_product(degrees.data()));
 }
 
 // ---- plan
@@ -124,16 +118,15 @@ void Planned::accept() {
                  dtype_name(spec_.model.dtype) + " (code " + std::to_string(code) +
                  "): " + reasons_text(reasons) + (err.text[0] != 0 ? ", " : "") + err.text);
   }
-  int64_t product = 1;
-  for (int32_t& degree : plan.degree) product *= degree = std::max(degree, 1);
+  for (int32_t& degree : plan.degree) degree = std::max(degree, 1);
+  const int64_t product = yoke_degree_product(plan.degree);
   if (product != plan.world_size) {
     throw Failed("plan accepted degrees whose product is " + std::to_string(product) + " for " +
                  std::to_string(plan.world_size) + " rank(s)");
   }
   const int32_t data_ranks = plan.degree[YOKE_DP_REPLICATE] * plan.degree[YOKE_DP_SHARD];
   if (plan.micro_batch == 0) plan.micro_batch = plan.global_batch / data_ranks;
-  if (plan.reduce_dtype == 0)
-    plan.reduce_dtype = plan.param_dtype == YOKE_F64 ? YOKE_F64 : YOKE_F32;
+  if (plan.reduce_dtype == 0) plan.reduce_dtype = yoke_default_reduce_dtype(plan.param_dtype);
 }
 
 std::vector<RunSpec> neighbours(Subject& subject,

@@ -37,7 +37,8 @@ YokePlan inner_plan(const YokePlan& outer) {
 class Outer {
  public:
   Outer(const Options& options, const yoke::Comm& workers)
-      : lr_(options.number("lr")), momentum_(options.number("momentum")), workers_(workers) {}
+      : step_{.lr = options.number("lr"), .keep = 1, .momentum = options.number("momentum")},
+        workers_(workers) {}
 
   // values: of this rank's pieces, one behind the other. They are where the workers start from.
   void start(const std::vector<double>& values) {
@@ -49,8 +50,7 @@ class Outer {
     workers_.all_reduce({values.data(), static_cast<int64_t>(values.size()), YOKE_F64}).wait();
     for (size_t i = 0; i < values.size(); ++i) {
       const double moved = anchor_[i] - values[i] / workers_.size();
-      velocity_[i] = momentum_ * velocity_[i] + moved;
-      anchor_[i] -= lr_ * (moved + momentum_ * velocity_[i]);
+      anchor_[i] = yoke_nesterov(&step_, anchor_[i], moved, &velocity_[i]);
     }
     values = anchor_;
   }
@@ -58,7 +58,7 @@ class Outer {
   std::vector<double>& velocity() { return velocity_; }
 
  private:
-  const double lr_, momentum_;
+  const YokeSgd step_;
   const yoke::Comm& workers_;
   std::vector<double> anchor_, velocity_;
 };
@@ -309,11 +309,9 @@ class Diloco final : public yoke::Backend {
   // Workers: dp_degree, or as many as the other degrees leave ranks for.
   static bool settle_workers(YokePlan& plan, yoke::Refusals& refusals) {
     int32_t& workers = plan.degree[YOKE_DP_REPLICATE];
-    int32_t others = 1;
-    for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
-      if (axis != YOKE_DP_REPLICATE && plan.degree[axis] > 0) others *= plan.degree[axis];
-    }
-    if (workers == 0) workers = std::max(1, plan.world_size / others);
+    if (workers == 0)
+      workers = static_cast<int32_t>(
+          std::max<int64_t>(1, plan.world_size / yoke_degree_product(plan.degree)));
     const auto require_divides = [&](const char* key, int32_t total, const char* what) {
       if (total % workers == 0) return true;
       refusals.refuse(key,

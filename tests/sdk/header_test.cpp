@@ -66,7 +66,9 @@ bool present(const Dialect& d) {
 
 constexpr const char* kWarnings = "-Wall -Wextra -Wpedantic";
 const std::string kContract = "#include \"yoke/parallel_backend.h\"\n";
-const std::string kCLayer = "#include \"yoke/author.h\"\n#include \"yoke/flat.h\"\n";
+const std::string kCLayer =
+    "#include \"yoke/plan.h\"\n#include \"yoke/optimizer.h\"\n#include \"yoke/author.h\"\n#include "
+    "\"yoke/flat.h\"\n";
 // LibTorch's copy of DLPack, whose structs the contract has under other names.
 const std::string kDlpack = "#include \"" YOKE_TORCH_INCLUDE "/ATen/dlpack.h\"\n";
 
@@ -133,9 +135,26 @@ TEST_P(ContractHeader, MeetsDlpackInAnyOrder) {
 TEST_P(CppLayer, CompilesWithoutWarning) {
   const Source source(
       "#include \"yoke/comm.hpp\"\n#include \"yoke/flat.hpp\"\n#include \"yoke/inner.hpp\"\n"
-      "#include \"yoke/nearest.hpp\"\n#include \"yoke/text.hpp\"\n");
+      "#include \"yoke/nearest.hpp\"\n#include \"yoke/plan.hpp\"\n#include \"yoke/text.hpp\"\n");
   const Compiled result = compile(GetParam(), kWarnings, source.path());
   EXPECT_EQ(result.status, 0) << result.output;
+}
+
+// Kernels of backends call the arithmetic of one element.
+TEST(Optimizer, CompilesInDeviceCode) {
+  const Dialect nvcc{"cuda", YOKE_NVCC, "-x cu -std=c++17"};
+  if (!present(nvcc)) GTEST_SKIP() << "no nvcc on this machine";
+  const Source source(R"(#include "yoke/optimizer.h"
+__global__ void update(YokeAdamW a, YokeSgd s, double* p, double* m, double* v) {
+  const double scale = yoke_clip_scale(1, yoke_gradient_norm(p[0]));
+  p[1] = yoke_adamw(&a, p[1], scale * p[0], m, v);
+  p[1] = yoke_sgd(&s, p[1], p[0], m);
+  p[1] = yoke_nesterov(&s, p[1], p[0], m);
+})");
+  const std::string command = std::string(nvcc.compiler) + " " + nvcc.flags +
+                              " --ptx -Werror all-warnings -o /dev/null -I" YOKE_SDK "/include " +
+                              source.path();
+  EXPECT_EQ(std::system(command.c_str()), 0) << command;
 }
 
 int64_t lines_of(const std::string& file) {

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "yoke/parallel_backend.h"
+#include "yoke/plan.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -86,8 +87,6 @@ static inline int yoke_settle_degrees(const YokePlanArgs* args,
                                       YokePlan* plan,
                                       int axis,
                                       const char* hint) {
-  static const char* const keys[] = {
-      "pp_degree", "dp_degree", "dp_shards", "cp_degree", "tp_degree"};
   char given[16], allowed[16];
   int a, n = 0;
   for (a = 0; a < YOKE_NUM_AXES; ++a) {
@@ -96,7 +95,7 @@ static inline int yoke_settle_degrees(const YokePlanArgs* args,
     if (plan->degree[a] == only) continue;
     snprintf(given, sizeof given, "%d", (int)plan->degree[a]);
     snprintf(allowed, sizeof allowed, "%d", (int)only);
-    n += yoke_refuse(args, keys[a], given, allowed, hint);
+    n += yoke_refuse(args, yoke_degree_key(a), given, allowed, hint);
   }
   return n;
 }

@@ -17,13 +17,13 @@
 //   };
 #pragma once
 
-#include <cmath>
 #include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "yoke/error.hpp"
+#include "yoke/optimizer.h"
 #include "yoke/options.hpp"
 #include "yoke/tensor.hpp"
 
@@ -94,15 +94,12 @@ class Refusals {
 // A result that is not known, such as the norm of an evaluation.
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
-// The norm of a step from its square; +infinity, which forbids the update, if it is not finite.
+// The gradient norm and the clip factor of yoke/optimizer.h.
 inline double gradient_norm(double squared) {
-  const double norm = std::sqrt(squared);
-  return std::isfinite(norm) ? norm : std::numeric_limits<double>::infinity();
+  return yoke_gradient_norm(squared);
 }
-
-// What gradients are multiplied with, as at YokeOptimizer.
 inline double clip_scale(double clip, double norm) {
-  return clip > 0 && norm + 1e-6 > clip ? clip / (norm + 1e-6) : 1;
+  return yoke_clip_scale(clip, norm);
 }
 
 // A model, wrapped: owns shards and optimizer state. Destroyed before its Context.

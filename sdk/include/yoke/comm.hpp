@@ -12,8 +12,13 @@
 
 namespace yoke {
 
-// A collective on its way; its memory must live and stay untouched until wait() has returned or
-// this is destroyed, which waits too. On a CUDA device it is YokeHost.stream that waits.
+// A collective operation in flight. Its memory must stay alive and untouched until wait() returns
+// or the Work is destroyed.
+//
+// The destructor waits too, and ignores an error: a Work that goes out of scope, for example while
+// an exception unwinds the stack, never leaves an operation behind that still writes into freed
+// memory. Call wait() wherever the result matters. On a CUDA device both return at once, and
+// YokeHost.stream waits for the operation.
 class Work {
  public:
   Work() = default;
@@ -78,22 +83,27 @@ class Comm {
     all_reduce({values.data(), static_cast<int64_t>(N), YOKE_F64}).wait();
     return values;
   }
-  // out: size() times the elements of in.
-  [[nodiscard]] Work all_gather(const Span& in, const Span& out) const {
-    if (alone(in, out)) return {};
-    const FlatView part = on_device(in), whole = on_device(out);
+  // Collects `in` of every rank into `out`, in rank order; out has size() times the elements of in.
+  // The order of the arguments is that of the contract. The input must be a ConstSpan, so that
+  // swapped arguments do not compile; for two Spans write all_gather(out, ConstSpan(in)).
+  [[nodiscard]] Work all_gather(const Span& out, const ConstSpan& in) const {
+    if (alone(out, in)) return {};
+    const FlatView whole = on_device(out), part = on_device(in);
     return issue([&](YokeWork** work, YokeError* err) {
       return service_->all_gather(comm_, whole.get(), part.get(), work, err);
     });
   }
-  // The sum; in: size() times the elements of out.
-  [[nodiscard]] Work reduce_scatter(const Span& in, const Span& out) const {
-    if (alone(in, out)) return {};
-    const FlatView whole = on_device(in), part = on_device(out);
+  Work all_gather(const Span&, const Span&) const = delete;
+  // Sums `in` over the ranks and leaves this rank's part of the sum in `out`; in has size() times
+  // the elements of out. Arguments as for all_gather.
+  [[nodiscard]] Work reduce_scatter(const Span& out, const ConstSpan& in) const {
+    if (alone(out, in)) return {};
+    const FlatView part = on_device(out), whole = on_device(in);
     return issue([&](YokeWork** work, YokeError* err) {
       return service_->reduce_scatter(comm_, part.get(), whole.get(), YOKE_SUM, work, err);
     });
   }
+  Work reduce_scatter(const Span&, const Span&) const = delete;
   [[nodiscard]] Work broadcast(const Span& inout, int root) const {
     if (size_ == 1 || inout.count == 0) return {};
     const FlatView view = on_device(inout);
@@ -104,7 +114,7 @@ class Comm {
 
  private:
   // Nothing to communicate; the result is where it belongs.
-  bool alone(const Span& in, const Span& out) const {
+  bool alone(const Span& out, const ConstSpan& in) const {
     if (size_ > 1 && in.count > 0) return false;
     if (in.count == 0 || in.data == out.data) return true;
     require_cpu("a gather of one rank is a copy, which");
@@ -117,9 +127,7 @@ class Comm {
                 std::string(what) + " works in memory of the host; on a device of type " +
                     std::to_string(device_.type) + " the backend must do it");
   }
-  FlatView on_device(const Span& span) const {
-    return FlatView(span.data, span.count, span.dtype, device_);
-  }
+  FlatView on_device(const ConstSpan& span) const { return FlatView(span, device_); }
   // start(work, err): a collective of the table.
   template <class F>
   Work issue(F&& start) const {

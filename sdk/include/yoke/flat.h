@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "yoke/author.h"
+#include "yoke/optimizer.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -208,43 +209,51 @@ static inline double yoke_flat_norm(const YokeFlat* f) {
   double squares = 0;
   int64_t k;
   for (k = 0; k < f->trainable; ++k) squares += pow(yoke_get(f->grad, f->dtype, k), 2);
-  return isfinite(squares) ? sqrt(squares) : INFINITY;
+  return yoke_gradient_norm(squares);
 }
 
-/* The formulas at YokeOptimizer in the contract, for one parameter; scale: of its gradient. */
-static inline void yoke_flat_update_param(YokeFlat* f, int64_t i, double scale, double lr) {
-  const YokeOptimizer* o = f->optimizer;
+/* Updates parameter i by AdamW. scale: clip factor of the gradient. */
+static inline void yoke_flat_adamw(YokeFlat* f, int64_t i, double scale, double lr) {
   const YokeParameter* p = f->model->summary->params[i];
-  const double keep = p->decay ? 1 - lr * o->weight_decay : 1;
-  const double correct1 = 1 - pow(o->beta1, (double)f->step);
-  const double correct2 = sqrt(1 - pow(o->beta2, (double)f->step));
+  const YokeAdamW step = yoke_adamw_step(f->optimizer, f->step, lr, p->decay);
   int64_t k = f->begin[i], end = k + yoke_count(p);
   for (; k < end; ++k) {
-    const double g = scale * yoke_get(f->grad, f->dtype, k);
-    double change = g;
-    if (o->kind == YOKE_ADAMW) {
-      const double m = o->beta1 * yoke_get(f->moment[0], f->dtype, k) + (1 - o->beta1) * g;
-      const double v = o->beta2 * yoke_get(f->moment[1], f->dtype, k) + (1 - o->beta2) * g * g;
-      yoke_set(f->moment[0], f->dtype, k, m);
-      yoke_set(f->moment[1], f->dtype, k, v);
-      change = m / correct1 / (sqrt(v) / correct2 + o->eps);
-    } else if (o->momentum != 0) {
-      change = o->momentum * yoke_get(f->moment[0], f->dtype, k) + g;
-      yoke_set(f->moment[0], f->dtype, k, change);
-    }
-    yoke_set(f->value, f->dtype, k, keep * yoke_get(f->value, f->dtype, k) - lr * change);
+    const double gradient = scale * yoke_get(f->grad, f->dtype, k);
+    double m = yoke_get(f->moment[0], f->dtype, k), v = yoke_get(f->moment[1], f->dtype, k);
+    const double value = yoke_adamw(&step, yoke_get(f->value, f->dtype, k), gradient, &m, &v);
+    yoke_set(f->moment[0], f->dtype, k, m);
+    yoke_set(f->moment[1], f->dtype, k, v);
+    yoke_set(f->value, f->dtype, k, value);
+  }
+}
+
+/* Updates parameter i by SGD. The buffer of the momentum is not touched if there is no momentum. */
+static inline void yoke_flat_sgd(YokeFlat* f, int64_t i, double scale, double lr) {
+  const YokeParameter* p = f->model->summary->params[i];
+  const YokeSgd step = yoke_sgd_step(f->optimizer, lr, p->decay);
+  int64_t k = f->begin[i], end = k + yoke_count(p);
+  for (; k < end; ++k) {
+    const double gradient = scale * yoke_get(f->grad, f->dtype, k);
+    double b = step.momentum != 0 ? yoke_get(f->moment[0], f->dtype, k) : 0;
+    const double value = yoke_sgd(&step, yoke_get(f->value, f->dtype, k), gradient, &b);
+    if (step.momentum != 0) yoke_set(f->moment[0], f->dtype, k, b);
+    yoke_set(f->value, f->dtype, k, value);
   }
 }
 
 /* Clips and updates; nothing if the norm is not finite. */
 static inline void yoke_flat_update(YokeFlat* f, int64_t step, double lr, double norm) {
-  const double clip = f->optimizer->clip;
-  const double scale = clip > 0 ? fmin(1, clip / (norm + 1e-6)) : 1;
+  const double scale = yoke_clip_scale(f->optimizer->clip, norm);
   uint64_t i;
   if (!isfinite(norm)) return;
   f->step = step;
-  for (i = 0; i < f->model->summary->num_params; ++i)
-    if (f->model->summary->params[i]->trainable) yoke_flat_update_param(f, (int64_t)i, scale, lr);
+  for (i = 0; i < f->model->summary->num_params; ++i) {
+    if (!f->model->summary->params[i]->trainable) continue;
+    if (f->optimizer->kind == YOKE_ADAMW)
+      yoke_flat_adamw(f, (int64_t)i, scale, lr);
+    else
+      yoke_flat_sgd(f, (int64_t)i, scale, lr);
+  }
 }
 
 /* ---- Checkpoint

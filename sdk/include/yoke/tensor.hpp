@@ -63,7 +63,7 @@ T copied(const T& from) {
   return copy;
 }
 
-// A stretch of somebody's array.
+// A contiguous range of `count` elements that may be written. Borrows its memory.
 struct Span {
   void* data = nullptr;
   int64_t count = 0;
@@ -71,6 +71,23 @@ struct Span {
 
   void* at(int64_t i) const { return static_cast<char*>(data) + i * item_size(dtype); }
   Span sub(int64_t begin, int64_t n) const { return {at(begin), n, dtype}; }
+  int64_t bytes() const { return count * item_size(dtype); }
+};
+
+// A contiguous range of `count` elements that is only read. A Span converts to it; there is no way
+// back, so a function that takes both cannot be called with a constant range as its output.
+struct ConstSpan {
+  const void* data = nullptr;
+  int64_t count = 0;
+  int32_t dtype = YOKE_F32;
+
+  ConstSpan() = default;
+  ConstSpan(const void* data_, int64_t count_, int32_t dtype_)
+      : data(data_), count(count_), dtype(dtype_) {}
+  ConstSpan(const Span& span) : ConstSpan(span.data, span.count, span.dtype) {}
+
+  const void* at(int64_t i) const { return static_cast<const char*>(data) + i * item_size(dtype); }
+  ConstSpan sub(int64_t begin, int64_t n) const { return {at(begin), n, dtype}; }
   int64_t bytes() const { return count * item_size(dtype); }
 };
 
@@ -86,6 +103,9 @@ class FlatView {
     tensor_.shape = &count_;
   }
   explicit FlatView(const Span& span) : FlatView(span.data, span.count, span.dtype) {}
+  // DLPack has no const, so the view of a ConstSpan is passed only where the callee reads.
+  FlatView(const ConstSpan& span, YokeDevice device)
+      : FlatView(const_cast<void*>(span.data), span.count, span.dtype, device) {}
   FlatView(const FlatView&) = delete;
   FlatView& operator=(const FlatView&) = delete;
   const YokeTensor* get() const { return &tensor_; }

@@ -1,0 +1,125 @@
+/* The arithmetic of the optimizers: gradient norm, clip factor, and the update of one element by
+ * AdamW and SGD. These are the formulas at YokeOptimizer in the contract, written once, so that
+ * backends which use them agree to the last bit.
+ *
+ * C99, C++ and CUDA device code; needs libm. Everything is computed in double precision, whatever
+ * the dtype of the arrays: callers widen what they load and round what they store. Functions are
+ * pure, never fail, and may be called from any thread. Device compilers that contract a * b + c into
+ * one rounding give results that differ from the host's in the last bits; -fmad=false forbids it. */
+#ifndef YOKE_OPTIMIZER_H_
+#define YOKE_OPTIMIZER_H_
+
+#include <math.h>
+
+#include "yoke/parallel_backend.h"
+
+/* Marks a function that device code may call. Empty for compilers of plain C and C++. */
+#if defined(__CUDACC__)
+#define YOKE_HOST_DEVICE __host__ __device__
+#else
+#define YOKE_HOST_DEVICE
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Gradient norm and clipping ---- */
+
+/* Returns the norm of a gradient from the sum of its squares over all ranks. Returns +infinity if
+ * the norm is not a finite number: such a step must not update anything. */
+YOKE_HOST_DEVICE static inline double yoke_gradient_norm(double squared) {
+  const double norm = sqrt(squared);
+  return isfinite(norm) ? norm : (double)INFINITY;
+}
+
+/* Returns the factor in (0, 1] by which every gradient is multiplied, so that the norm is at most
+ * clip. clip: bound of the norm, 0 = no clipping. norm: as yoke_gradient_norm returns it. */
+YOKE_HOST_DEVICE static inline double yoke_clip_scale(double clip, double norm) {
+  return clip > 0 && norm + 1e-6 > clip ? clip / (norm + 1e-6) : 1;
+}
+
+/* ---- AdamW ---- */
+
+/* The constants of one step for one parameter. */
+typedef struct YokeAdamW {
+  double lr;       /* learning rate of the step */
+  double keep;     /* factor of the old value: 1 - lr * weight_decay, or 1 without decay */
+  double beta1;    /* decay rate of the first moment */
+  double beta2;    /* decay rate of the second moment */
+  double eps;      /* added to the root of the second moment */
+  double correct1; /* bias correction of the first moment */
+  double correct2; /* bias correction of the root of the second moment */
+} YokeAdamW;
+
+/* Returns the constants of a step. step: number of the update, the first one is 1. decay: whether
+ * weight decay applies (YokeParameter.decay). Host only: it is called once per parameter. */
+static inline YokeAdamW yoke_adamw_step(const YokeOptimizer* o,
+                                        int64_t step,
+                                        double lr,
+                                        int decay) {
+  YokeAdamW s;
+  s.lr = lr;
+  s.keep = decay ? 1 - lr * o->weight_decay : 1;
+  s.beta1 = o->beta1;
+  s.beta2 = o->beta2;
+  s.eps = o->eps;
+  s.correct1 = 1 - pow(o->beta1, (double)step);
+  s.correct2 = sqrt(1 - pow(o->beta2, (double)step));
+  return s;
+}
+
+/* Returns the new value of one element and advances its moments. gradient: already clipped.
+ * exp_avg, exp_avg_sq: the moments, read and written. The value is computed from the moments before
+ * the caller rounds them to the dtype of their array. */
+YOKE_HOST_DEVICE static inline double yoke_adamw(
+    const YokeAdamW* s, double value, double gradient, double* exp_avg, double* exp_avg_sq) {
+  *exp_avg = s->beta1 * *exp_avg + (1 - s->beta1) * gradient;
+  *exp_avg_sq = s->beta2 * *exp_avg_sq + (1 - s->beta2) * gradient * gradient;
+  return s->keep * value -
+         s->lr * (*exp_avg / s->correct1 / (sqrt(*exp_avg_sq) / s->correct2 + s->eps));
+}
+
+/* ---- SGD ---- */
+
+/* The constants of one step for one parameter. */
+typedef struct YokeSgd {
+  double lr;       /* learning rate of the step */
+  double keep;     /* factor of the old value: 1 - lr * weight_decay, or 1 without decay */
+  double momentum; /* 0 = plain SGD, without a buffer */
+} YokeSgd;
+
+/* Returns the constants of a step. decay: as for yoke_adamw_step. */
+static inline YokeSgd yoke_sgd_step(const YokeOptimizer* o, double lr, int decay) {
+  YokeSgd s;
+  s.lr = lr;
+  s.keep = decay ? 1 - lr * o->weight_decay : 1;
+  s.momentum = o->momentum;
+  return s;
+}
+
+/* Returns the new value of one element. gradient: already clipped. buffer: the running sum of the
+ * momentum, read and written; NULL is allowed if momentum is 0. */
+YOKE_HOST_DEVICE static inline double yoke_sgd(const YokeSgd* s,
+                                               double value,
+                                               double gradient,
+                                               double* buffer) {
+  double change = gradient;
+  if (s->momentum != 0) change = *buffer = s->momentum * *buffer + gradient;
+  return s->keep * value - s->lr * change;
+}
+
+/* The same with Nesterov's momentum: the step looks ahead along the buffer. buffer: never NULL. */
+YOKE_HOST_DEVICE static inline double yoke_nesterov(const YokeSgd* s,
+                                                    double value,
+                                                    double gradient,
+                                                    double* buffer) {
+  *buffer = s->momentum * *buffer + gradient;
+  return s->keep * value - s->lr * (gradient + s->momentum * *buffer);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* YOKE_OPTIMIZER_H_ */
