@@ -37,7 +37,7 @@ class Optimizer {
   virtual void update(double scale) = 0;
   // Does the same without reading on the host what a device computes: only issues work, which may
   // be recorded and repeated after another begin_step(). Changes nothing if clip.skip is 1.
-  virtual void update_with(const ClipOnDevice& clip) = 0;
+  virtual void update_with(const ClipTensors& clip) = 0;
 
   void commit() { last_step_ = step_; }
   int64_t last_step() const { return last_step_; }  // last committed step; 0 = none

@@ -1,4 +1,5 @@
-// SGD with momentum and decoupled weight decay.
+// SGD with momentum and decoupled weight decay, made of single operators: LibTorch's own SGD adds
+// weight decay to the gradient, which is another formula than the contract's.
 #include <ATen/ATen.h>
 
 #include "plugins/ptd/optim/optimizer.hpp"
@@ -29,8 +30,9 @@ class Sgd final : public Optimizer {
     params_.add_(momentum, -lr());
   }
 
-  // A factor that is 0 if nothing is to change, and gradients that are finite then.
-  void update_with(const ClipOnDevice& clip) override {
+  // A device cannot return early, so a step that is skipped is one with a learning rate of 0 and a
+  // momentum factor of 1. Its gradients are replaced by 0, because 0 * NaN would still be NaN.
+  void update_with(const ClipTensors& clip) override {
     const at::Tensor go = 1 - clip.skip, lr = fp32_lr_ * go;
     at::Tensor grads = at::where(go.to(at::kBool), grads_.to(params_.scalar_type()), 0.0);
     if (clip.divisor.defined()) grads.div_(at::where(go.to(at::kBool), clip.divisor, 1.0));
@@ -49,7 +51,7 @@ class Sgd final : public Optimizer {
  private:
   const YokeOptimizer config_;
   at::Tensor params_, grads_;
-  std::vector<at::Tensor> decayed_;
+  std::vector<at::Tensor> decayed_;  // views of params_
 };
 
 }  // namespace

@@ -178,8 +178,12 @@ TEST(Optimizer, ANormThatIsNotFiniteUpdatesNothingWithoutALook) {
 TEST(ClipOnDevice, IsClipScale) {
   for (const double norm : {0.0, 0.5, 1.0, 1.0 + 1e-9, 3.0, 1e20}) {
     const at::Tensor squared = at::full({}, norm * norm, at::kDouble);
-    const ClipOnDevice clip = clip_on_device(squared, 1.0);
-    EXPECT_NEAR(1 / clip.divisor.item<double>(), clip_scale(1.0, norm), 1e-15) << norm;
+    const ClipTensors clip = clip_on_device(squared, 1.0);
+    const double scale = clip_scale(1.0, norm);
+    EXPECT_NEAR(1 / clip.divisor.item<double>(), scale, 1e-15) << norm;
+    const at::Tensor divisor = clip_divisor(scale, at::kCPU);
+    EXPECT_EQ(divisor.defined(), scale < 1) << norm;
+    if (scale < 1) EXPECT_EQ(divisor.item<double>(), 1 / scale) << norm;
     EXPECT_EQ(clip.skip.item<float>(), 0);
     EXPECT_FALSE(clip_on_device(squared, 0).divisor.defined());
   }
