@@ -1,3 +1,7 @@
+// A piece is a view into the flat shards: nothing is gathered and nothing is copied, for any
+// operation. Saving whole tensors instead would need a gather per parameter and a rank with the
+// memory for one. A shard cuts parameters at arbitrary elements, which is why pieces are spans of
+// the row-major tensor and not boxes.
 #include "plugins/ptd/checkpoint.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -5,11 +9,12 @@
 namespace yoke::ptd {
 namespace {
 
+// Fills in the pieces of one call and passes them to its visitor.
 class Visit {
  public:
   explicit Visit(const YokeCheckpointArgs& args) : args_(args) {}
 
-  // values: of the piece, compact.
+  // values: those of the span, compact; a view into a shard.
   void piece(const YokeParameter& param,
              const char* kind,
              const ParamSpan& span,
@@ -47,6 +52,7 @@ class Visit {
     return p;
   }
 
+  // DESCRIBE lists the pieces without their values.
   void show(YokePiece& p, const YokeTensor* values) {
     if (args_.op != YOKE_CHECKPOINT_DESCRIBE) p.view = values;
     call([&](YokeError* err) { return args_.visit(args_.visit_ctx, &p, err); });
@@ -74,6 +80,7 @@ void visit_state(const YokeCheckpointArgs& args,
     for (const FlatLayout::Slot& slot : layout.slots()) {
       const ParamCut& cut = cuts[slot.param];
       const ShardPiece where = layout.piece(slot, state.shard);
+      // A parameter that is not cut lies on every rank of tp as well as in every replica.
       const int64_t replica =
           cut.run == 0 ? int64_t{rank.replica} * rank.tp_size + rank.tp : rank.replica;
       for (const auto& [kind, shard] : kinds) {

@@ -1,5 +1,5 @@
-// ptd: PyTorch's distributed strategies (DDP, FSDP2, HSDP, TP, CP) in C++, as a Yoke backend. Start
-// reading here; README.md gives the order of the other files.
+// The backend ptd is PyTorch's distributed strategies (DDP, FSDP2, HSDP, TP, CP) in C++. Start
+// reading here; README.md lists the other files in reading order.
 #include <memory>
 
 #include "plugins/ptd/collectives/comm.hpp"
@@ -11,19 +11,24 @@
 namespace yoke::ptd {
 namespace {
 
-// The rules of distributed tensors know the CPU's attention alone.
+// Returns the host. Throws Error(INVALID_ARGUMENT) for tp and cp on a GPU: distributed tensors have
+// a rule for the CPU's attention only. `plan` does not know the device, so it cannot refuse this.
 const YokeHost& checked(const YokeHost& host, const YokePlan& plan) {
   for (const auto& [axis, key] :
        {std::pair(YOKE_TP, "tp_degree"), std::pair(YOKE_CP, "cp_degree")}) {
     if (host.device.type != YOKE_DEVICE_CUDA || plan.degree[axis] == 1) continue;
     throw Error(YOKE_INVALID_ARGUMENT,
-                std::string(key) + " = " + std::to_string(plan.degree[axis]) +
-                    " is not built yet for device = cuda; use dp_shards and dp_degree there, or "
-                    "device=cpu");
+                concat(key,
+                       " = ",
+                       plan.degree[axis],
+                       " is not built yet for device = cuda; use dp_shards and dp_degree there, or "
+                       "device=cpu"));
   }
   return host;
 }
 
+// The context of one rank. The contract keeps the plan, the options and the host alive as long as
+// it lives.
 class PtdContext final : public Context {
  public:
   explicit PtdContext(const YokeInitArgs& args)

@@ -62,7 +62,7 @@ class AdamW final : public Optimizer {
     call->steps.push_back(fp32_step_);
   }
 
-  // lr: a number, or a scalar on the device. An undefined clip.skip skips nothing.
+  // lr is a number, or a scalar on the device. An undefined clip.skip skips nothing.
   template <class Lr>
   void update_all(const Lr& lr, const ClipTensors& clip) {
     std::optional<at::Tensor> divisor, skip;

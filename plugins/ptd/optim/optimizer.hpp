@@ -18,13 +18,13 @@
 
 namespace yoke::ptd {
 
-// A moment of every trainable element; a flat tensor like ShardState::params.
+// A moment of every trainable element. Its tensor is flat and parallel to ShardState::params.
 struct Moment {
   const char* kind;  // kind of its pieces in a checkpoint
   at::Tensor values;
 };
 
-// One thread at a time. No function is collective.
+// Used by one thread at a time. No function is collective.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;

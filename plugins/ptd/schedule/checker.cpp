@@ -18,7 +18,7 @@
 namespace yoke::ptd {
 namespace {
 
-// One communicator of the world: its purpose, and which of the communicators of that purpose it is.
+// Identifies one communicator of the world: its purpose, and its index among those of that purpose.
 struct CommKey {
   CommPurpose purpose;
   int index;
@@ -50,7 +50,7 @@ class Ranks {
  private:
   struct Issued {
     const Action* action;
-    int index;  // in the rank's list
+    int index;  // position in the rank's list
   };
 
   // Ranks with the same key are members of one communicator: they differ only in the coordinate
@@ -105,7 +105,8 @@ class Ranks {
     const CommPurpose purpose = info_of(*awaited).comm;
     const CommKey comm = comm_of(rank, purpose);
     const std::vector<Issued>& own = issued_[rank][comm];
-    // One behind the newest collective of this unit: so many must have been issued everywhere.
+    // The position is one behind the newest collective of this unit. Every member must have issued
+    // that many.
     size_t position = own.size();
     while (position > 0 && own[position - 1].action->unit != a.unit) --position;
     for (int peer = 0; peer < static_cast<int>(lists_.size()); ++peer) {

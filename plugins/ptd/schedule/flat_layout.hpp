@@ -40,10 +40,10 @@ class FlatLayout {
     int64_t numel;
   };
 
-  // item_size: bytes of the narrowest element type that will lie in this layout.
+  // Offsets are aligned for elements of item_size bytes, the narrowest type that will lie here.
   FlatLayout(const ModelSpec& model, const Unit& unit, int shards, int64_t item_size);
 
-  const std::vector<Slot>& slots() const { return slots_; }  // in buffer order
+  const std::vector<Slot>& slots() const { return slots_; }  // slots in buffer order
   int64_t numel() const { return shard_numel_ * shards_; }
   int64_t shard_numel() const { return shard_numel_; }
   // Spans of the whole buffer, in order, without the padding at its end.

@@ -1,5 +1,6 @@
-// One optimizer step as data: the list of actions that the executor carries out, in order. FSDP,
-// HSDP, DDP, accumulation and activation checkpointing are different lists, not different engines.
+// A schedule is one optimizer step as data: the list of actions that the executor carries out.
+// FSDP, HSDP, DDP, accumulation and activation checkpointing are different lists, not different
+// engines.
 //
 // FSDP over two units of one block each, one micro-batch:
 //
@@ -19,7 +20,7 @@ namespace yoke::ptd {
 
 enum class ActionKind : uint8_t {
   kUnshard,             // start the all-gather of a unit over the shards
-  kWaitUnshard,         // from here its parameters are whole
+  kWaitUnshard,         // wait for it; its parameters are whole afterwards
   kReshard,             // free the whole parameters, keep the shard
   kForward,             // run a block on a micro-batch
   kRecompute,           // run its forward again and keep what its backward needs
@@ -27,7 +28,7 @@ enum class ActionKind : uint8_t {
   kReduceGrad,          // start the reduce-scatter of a unit's gradients over the shards
   kWaitReduce,          // add the result to the gradient shard, free the whole gradients
   kAllReduceGrad,       // start the all-reduce of a unit's gradient shard over the replicas
-  kWaitGrad,            // from here the gradient shard is final
+  kWaitGrad,            // wait for it; the gradient shard is final afterwards
   kReducePartialGrads,  // all-reduce the gradients of tp-replicated parameters over tp
   kReduceLoss,          // evaluation: all-reduce loss and number of targets over the world
   kReduceScalars,       // all-reduce loss, number of targets and squared gradient norm

@@ -23,7 +23,8 @@ struct ModelSpec {
 // Parameters that share one buffer: one all-gather makes them whole, one reduce-scatter reduces
 // their gradients. All are trainable or all are frozen, so that nothing frozen is ever reduced.
 struct Unit {
-  std::vector<int> params;  // in buffer order: those that are updated alike are neighbours
+  std::vector<int>
+      params;  // indices in buffer order; parameters that are updated alike are neighbours
   bool trainable = true;
 };
 

@@ -158,7 +158,7 @@ TEST(Plan, ContextParallelismDividesTheSequence) {
               ElementsAre(AllOf(HasSubstr("cp_degree = 4"), HasSubstr("ptd.cp_order"))));
   EXPECT_THAT(refusals_of_transformer(4, 1, 68, 1, {{"cp_order", "plain"}}), IsEmpty());
   EXPECT_THAT(refusals_of_transformer(2, 1, 0),
-              ElementsAre(HasSubstr("the model is not one of sequences")));
+              ElementsAre(HasSubstr("the inputs of this model are not sequences")));
 }
 
 TEST(Plan, AnOptionWithoutEffectIsNoted) {
