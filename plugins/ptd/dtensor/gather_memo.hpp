@@ -1,6 +1,6 @@
-// The last all-gather on a mesh: one tensor and its views are often needed in a row, for example by
-// a product and by the product with its transposed gradient, and the second one must not gather
-// again.
+// Remembers the last all-gather on a mesh. A tensor and its views are often needed in a row, for
+// example by a product and by the product with its transposed gradient; the second use must not
+// gather again.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,3 +1,8 @@
+// One kernel template, instantiated for each operator of the list at the end. It makes the same key
+// as the boxed way from typed arguments and, if the decision is cached and no operand has to move,
+// calls the operator on local tensors. Everything else, such as the first call, a redistribution or
+// a trace, is left to run_boxed(). So this file is an optimisation only: without it every result is
+// the same.
 #include "plugins/ptd/dtensor/hot_operators.hpp"
 
 #include <ATen/ATen.h>
@@ -37,7 +42,7 @@ namespace {
 
 namespace ops = at::_ops;
 
-// Words of typed arguments; the same as add_value makes of an IValue.
+// Adds a typed argument to the key: the same words that add_value (boxed.cpp) adds for an IValue.
 template <class T>
 void add_argument(OpKey& key, const T& value) {
   if constexpr (std::is_same_v<T, at::Tensor>) {
@@ -58,6 +63,7 @@ void add_argument(OpKey& key, const T& value) {
   }
 }
 
+// Returns the first DTensor among the arguments.
 const at::Tensor* first_wrapped() {
   return nullptr;
 }
@@ -69,7 +75,8 @@ const at::Tensor* first_wrapped(const T& value, const Rest&... rest) {
   return first_wrapped(rest...);
 }
 
-// Of these operators only lists are replaced, the sizes of views.
+// Returns the argument of the local operator. For these operators the only integers that a decision
+// replaces are lists, the sizes of views.
 template <class T>
 decltype(auto) local_argument(const Decision& decision, size_t index, const T& value) {
   if constexpr (std::is_same_v<T, at::Tensor>) {
@@ -84,7 +91,7 @@ decltype(auto) local_argument(const Decision& decision, size_t index, const T& v
   }
 }
 
-// A local tensor may lie so that only a copy has these sizes.
+// A view of the whole may need a copy of the local tensor, whose strides can be different.
 template <class View>
 struct ViewOrCopy : View {
   static constexpr bool kIsKernel = true;

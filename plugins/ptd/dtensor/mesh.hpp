@@ -12,35 +12,36 @@
 
 namespace yoke::ptd {
 
-// How attention over a sequence that is cut along an axis gets at the keys and values of the
-// others.
+// How attention gets the keys and values of the other ranks when the sequence is cut along an axis.
 enum class SequenceExchange : uint8_t {
-  kRing,       // they go round, one neighbour at a time: least memory
-  kAllGather,  // gathered at once: fewest messages
+  kRing,       // they are passed around a ring, one neighbour's at a time: least memory
+  kAllGather,  // they are gathered at once: fewest messages
 };
-// Which part of the sequence the ranks of an axis hold, in causal attention.
+// Which part of the sequence each rank of an axis holds.
 enum class SequenceOrder : uint8_t {
-  kPlain,     // rank r the r-th part
-  kHeadTail,  // of 2 * size parts the r-th from the front and the r-th from the back: equal work
+  kPlain,     // rank r holds the r-th of size parts
+  kHeadTail,  // rank r holds the r-th part of 2 * size from the front and the r-th from the back,
+              // which is equal work for all ranks under a causal mask
 };
 
-// The view of one rank. Lives longer than every DTensor on it; one thread at a time. Ranks as
-// threads have a mesh each.
+// A Mesh is one rank's view of it. It must outlive every DTensor on it and is used by one thread at
+// a time. Ranks that are threads of one process have a mesh each.
 class Mesh {
  public:
   struct Axis {
     std::string name;
     Comm comm;
-    bool cuts_parameters = true;  // false: parameters are Replicate along it
-    // Partial results of three or more dims become Shard(1) where they are needed as values, not
-    // Replicate: sequence parallelism.
+    bool cuts_parameters = true;  // false: parameters are Replicate along the axis
+    // Selects sequence parallelism: Partial results of three or more dims that are needed as values
+    // become Shard(1), not Replicate.
     bool sequence_parallel = false;
-    // Softmax over a dim that is cut along it stays cut.
+    // Selects loss parallelism: the softmax over a dim that is cut along the axis stays cut.
     bool loss_parallel = true;
     SequenceExchange exchange = SequenceExchange::kRing;
     SequenceOrder order = SequenceOrder::kPlain;
   };
 
+  // One to kMaxMeshAxes axes, slowest first. Throws Error(INVALID_ARGUMENT) for any other number.
   explicit Mesh(std::vector<Axis> axes);
   Mesh(const Mesh&) = delete;
   Mesh& operator=(const Mesh&) = delete;
@@ -51,8 +52,8 @@ class Mesh {
   int rank(int a) const { return at_[a].rank; }
   const Coordinates& coordinates() const { return at_; }
 
-  // The dispatcher's state for the DTensors of this mesh. A mesh holds it because ranks may be
-  // threads of one process, and each has a mesh of its own.
+  // The dispatcher's state for the DTensors of this mesh. The mesh holds it because it must not be
+  // shared between ranks that are threads of one process.
   OpCache& cache() { return cache_; }
   GatherMemo& gathers() { return gathers_; }
   OpTrace& trace() { return trace_; }

@@ -1,3 +1,10 @@
+// What ptd decides about tp and cp is only where leaves and inputs lie: a parameter is cut along
+// the dim that its hint names, every input along the sequence. All else follows from the rules of
+// operators. Plans by module names, as PyTorch's parallelize_module takes them, would repeat for
+// each model what its author states once in the hints.
+//
+// Parameters are never DTensors with memory of their own here. A converted leaf gets a local tensor
+// without memory, into whose storage the executor points the gathered buffer.
 #include "plugins/ptd/dtensor/model_on_mesh.hpp"
 
 #include <ATen/ATen.h>
@@ -10,7 +17,7 @@
 namespace yoke::ptd {
 namespace {
 
-// The axes of the mesh that have more than one rank, cp first.
+// Returns the axes that have more than one rank, cp first.
 std::vector<Mesh::Axis> axes_of(const MeshOptions& options, const Comms& comms) {
   Mesh::Axis cp, tp;
   cp.name = "cp";
@@ -28,13 +35,14 @@ std::vector<Mesh::Axis> axes_of(const MeshOptions& options, const Comms& comms) 
   return axes;
 }
 
+// Returns placements for the axes that exist.
 Placements on_mesh(const Comms& comms, const Placement& along_cp, const Placement& along_tp) {
   if (comms.cp.size() == 1) return placements({along_tp});
   if (comms.tp.size() == 1) return placements({along_cp});
   return placements({along_cp, along_tp});
 }
 
-// Positions that this rank of cp has, ascending: one part, or two parts of half the size.
+// Returns the positions of this rank of cp, ascending: one part, or two parts of half the size.
 at::Tensor positions_of(int64_t seq_len, const Comm& cp, SequenceOrder order, at::Device device) {
   const int ranks = cp.size(), rank = cp.rank();
   const at::Tensor all = at::arange(seq_len, at::TensorOptions().dtype(at::kLong).device(device));
@@ -43,6 +51,7 @@ at::Tensor positions_of(int64_t seq_len, const Comm& cp, SequenceOrder order, at
   return at::cat({parts[rank], parts[2 * ranks - 1 - rank]});
 }
 
+// Returns a tensor with the sizes of this rank's part of a leaf, whose storage is empty.
 at::Tensor part_without_memory(const at::Tensor& leaf, const Mesh& mesh, const Placements& lie) {
   const Sizes sizes = local_sizes(leaf.sizes().vec(), lie, mesh.coordinates());
   const at::Tensor part = at::empty({0}, leaf.options().requires_grad(false));
@@ -50,6 +59,9 @@ at::Tensor part_without_memory(const at::Tensor& leaf, const Mesh& mesh, const P
   return part;
 }
 
+// Returns the placements in which gradients are accumulated. Where a parameter is Replicate, each
+// rank has a gradient of its own part of the sequence. It stays Partial: the reduction over shards
+// or replicas, or ReducePartialGrads, sums it once per step instead of once per operator.
 Placements gradient_placements(const Mesh& mesh, Placements of_param) {
   for (int a = 0; a < mesh.ndim(); ++a) {
     const bool parts = !mesh.axis(a).cuts_parameters || mesh.axis(a).sequence_parallel;
@@ -92,10 +104,11 @@ ModelOnMesh::~ModelOnMesh() {
 }
 
 TorchInputs ModelOnMesh::distribute(const TorchInputs& inputs) {
-  // Without context parallelism every rank has all of them, as plain tensors are taken to be.
+  // Without context parallelism every rank has the whole inputs, which is what plain tensors mean.
   if (!sequence_.defined()) return inputs;
   TorchInputs cut;
   for (const auto& [role, tensor] : inputs) {
+    // Nothing is moved: every rank of cp was given the whole sequence and takes its positions.
     cut.emplace_back(role,
                      from_local(tensor.index_select(1, sequence_),
                                 mesh_,
