@@ -6,6 +6,7 @@
 #include "plugins/ptd/options.hpp"
 #include "plugins/ptd/plan.hpp"
 #include "plugins/ptd/wrapped_model.hpp"
+#include "yoke/text.hpp"
 #include "yoke/torch.hpp"
 
 namespace yoke::ptd {

@@ -9,6 +9,7 @@
 
 #include "plugins/ptd/checkpoint.hpp"
 #include "plugins/ptd/plan.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::ptd {
 namespace {
