@@ -146,7 +146,7 @@ void add_remark(void* ctx, const YokeRefusal* r) {
   guard(nullptr, [&] {
     if (r == nullptr || r->header.struct_id != YOKE_ID_REFUSAL) return;
     const YokeRefusal known = clamped(*r);
-    auto& report = *static_cast<PlanReport*>(ctx);
+    auto& report = *static_cast<PlanResult*>(ctx);
     (known.note != 0 ? report.notes : report.refusals)
         .push_back({std::string(view(known.key)),
                     std::string(view(known.given)),
@@ -254,12 +254,12 @@ const YokeDescription& LoadedBackend::description() const {
   return description_->description;
 }
 
-PlanReport LoadedBackend::plan(const YokeModelSummary& model,
+PlanResult LoadedBackend::plan(const YokeModelSummary& model,
                                const YokeOption* options,
                                uint64_t num_options,
                                YokePlan& plan,
                                const YokeHeader* extensions) const {
-  PlanReport report;
+  PlanResult report;
   YokePlanArgs args{};
   args.header = YOKE_HEADER(YokePlanArgs, YOKE_ID_PLAN_ARGS);
   args.header.next = extensions;

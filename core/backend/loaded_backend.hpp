@@ -20,7 +20,7 @@ struct PlanRemark {
 };
 
 // Refused if `refusals` is not empty; the plan must not be used then.
-struct PlanReport {
+struct PlanResult {
   std::vector<PlanRemark> refusals;
   std::vector<PlanRemark> notes;
 };
@@ -100,9 +100,9 @@ class LoadedBackend {
   // A copy, fields that the backend does not know are zero; strings live as long as the process.
   const YokeDescription& description() const;
 
-  // Fills the unset fields of plan. Refusals are an answer, not an exception. extensions: chained
+  // Fills the unset fields of plan. PlanReport are an answer, not an exception. extensions: chained
   // on the arguments. Pure; any thread.
-  PlanReport plan(const YokeModelSummary& model,
+  PlanResult plan(const YokeModelSummary& model,
                   const YokeOption* options,
                   uint64_t num_options,
                   YokePlan& plan,

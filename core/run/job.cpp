@@ -143,7 +143,7 @@ void ask_backend(Job& job, std::vector<std::string>& faults) {
   job.plan = std::make_unique<RunPlan>(job.config.run, job.plan->plan().world_size);
   const auto model = make_model(job);
   if (job.model.num_params == 0) job.model.num_params = count_params(model->summary());
-  const PlanReport report = job.backend.plan(model->summary(),
+  const PlanResult report = job.backend.plan(model->summary(),
                                              job.options.data(),
                                              job.options.size(),
                                              job.plan->plan(),

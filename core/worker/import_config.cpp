@@ -110,7 +110,7 @@ class EmptyFile {
 };
 
 // Of a small model, with as many ranks as the overrides have degrees.
-PlanReport ask(const std::vector<std::string>& overrides, int32_t& ranks) {
+PlanResult ask(const std::vector<std::string>& overrides, int32_t& ranks) {
   const LoadedConfig config =
       load_config(EmptyFile().path(), overrides, process_environment(), backend_names);
   const RunConfig& run = config.run;
@@ -139,13 +139,13 @@ std::string as_override(const std::string& line) {
 
 // What the file decides, such as the degrees and with them the ranks, is known only after a first
 // question.
-PlanReport ask_twice(const Request& request, const Reader& reader, int32_t& ranks) {
+PlanResult ask_twice(const Request& request, const Reader& reader, int32_t& ranks) {
   std::vector<std::string> overrides = {"data.path=/dev/null",
                                         "model.preset=tiny",
                                         reader.backend + "." + reader.option + "=" + request.file};
   overrides.insert(overrides.end(), request.overrides.begin(), request.overrides.end());
   overrides.push_back("parallel_backend=" + reader.backend);
-  const PlanReport first = ask(overrides, ranks);
+  const PlanResult first = ask(overrides, ranks);
   const auto of_reader = [&](const std::string& line) {  // what the file itself says already
     return line.starts_with("parallel_backend") || line.starts_with(reader.backend + ".");
   };
@@ -155,7 +155,7 @@ PlanReport ask_twice(const Request& request, const Reader& reader, int32_t& rank
   return ask(overrides, ranks);
 }
 
-void print(const std::string& file, const PlanReport& report) {
+void print(const std::string& file, const PlanResult& report) {
   const auto of_file = [&](const PlanRemark& r) { return r.key.starts_with(file + ":"); };
   for (const PlanRemark& r : report.notes) {
     if (of_file(r) && !r.allowed.empty())
@@ -176,7 +176,7 @@ int translate(const std::vector<std::string>& args) {
   try {
     const Reader reader = choose_reader(request);
     int32_t ranks = 1;
-    const PlanReport report = ask_twice(request, reader, ranks);
+    const PlanResult report = ask_twice(request, reader, ranks);
     for (const PlanRemark& r : report.refusals) {
       if (r.key == reader.backend + "." + reader.option) throw Refused(kExitUsage, remark_text(r));
     }

@@ -42,7 +42,7 @@ void Inner::plan(const YokePlanArgs& args,
                  const Strategy& strategy,
                  const AccelerateConfig& config,
                  YokePlan& plan,
-                 Refusals& refusals) const {
+                 PlanReport& refusals) const {
   const auto hand_on = [&](const YokeRefusal& r) {
     if (r.note != 0) return args.refuse(args.refuse_ctx, &r);
     refusals.refuse(view(r.key),

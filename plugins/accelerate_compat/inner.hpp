@@ -29,7 +29,7 @@ class Inner {
             const Strategy& strategy,
             const AccelerateConfig& config,
             YokePlan& plan,
-            Refusals& refusals) const;
+            PlanReport& refusals) const;
   // plan lives until the result is destroyed. Collective.
   std::unique_ptr<Context> init(const YokePlan& plan) const { return inner_.init(plan); }
 

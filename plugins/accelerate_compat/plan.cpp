@@ -124,7 +124,7 @@ void note_reduction(const AccelerateConfig& config, const YokePlan& plan, Findin
 
 class Equivalents {
  public:
-  Equivalents(const AccelerateConfig& config, Refusals& refusals)
+  Equivalents(const AccelerateConfig& config, PlanReport& refusals)
       : config_(config), refusals_(refusals) {}
 
   void tell(std::string_view name, const std::string& line) {
@@ -134,7 +134,7 @@ class Equivalents {
 
  private:
   const AccelerateConfig& config_;
-  Refusals& refusals_;
+  PlanReport& refusals_;
 };
 
 // As in a run file: words in quotes.
@@ -143,7 +143,7 @@ std::string in_toml(const std::string& value) {
   return number || value == "true" || value == "false" ? value : "\"" + value + "\"";
 }
 
-void tell_equivalents(const Chosen& chosen, const YokePlan& plan, Refusals& refusals) {
+void tell_equivalents(const Chosen& chosen, const YokePlan& plan, PlanReport& refusals) {
   const auto& [config, strategy] = chosen;
   Equivalents run_file(config, refusals);
   const bool sharded = strategy.engine == Strategy::kSharded;
@@ -164,7 +164,7 @@ void tell_equivalents(const Chosen& chosen, const YokePlan& plan, Refusals& refu
                   std::string(Inner::kName) + "." + option.key + " = " + in_toml(option.value));
 }
 
-void report(const Findings& findings, Refusals& refusals) {
+void report(const Findings& findings, PlanReport& refusals) {
   for (const Finding& f : findings) {
     if (f.note) {
       refusals.note(f.key, f.given, f.hint);
@@ -174,7 +174,10 @@ void report(const Findings& findings, Refusals& refusals) {
   }
 }
 
-void ask_inner(const YokePlanArgs& args, const Chosen& chosen, YokePlan& plan, Refusals& refusals) {
+void ask_inner(const YokePlanArgs& args,
+               const Chosen& chosen,
+               YokePlan& plan,
+               PlanReport& refusals) {
   Findings findings;
   try {
     Inner inner(args);
@@ -188,7 +191,7 @@ void ask_inner(const YokePlanArgs& args, const Chosen& chosen, YokePlan& plan, R
 
 }  // namespace
 
-void complete_plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals) {
+void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& refusals) {
   if (plan.param_dtype == 0) plan.param_dtype = YOKE_F32;
   AccelerateConfig config(Options(args.options, args.num_options));
   Findings findings = config.findings();

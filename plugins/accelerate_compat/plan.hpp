@@ -9,7 +9,7 @@ namespace yoke::accelerate_compat {
 // Unset degrees: from the config, else all ranks are replicas. An unset micro_batch: from
 // gradient_accumulation_steps. What is not DDP is judged by the inner backend too. Says in notes
 // what a run file would hold instead of the config.
-void complete_plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals);
+void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& refusals);
 
 // The same again on a rank, after its plan was accepted.
 struct Chosen {

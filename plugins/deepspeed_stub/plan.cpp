@@ -146,7 +146,7 @@ int data_axis(int64_t zero_stage) {
   return zero_stage == 0 ? YOKE_DP_REPLICATE : YOKE_DP_SHARD;
 }
 
-void complete_plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals) {
+void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& refusals) {
   const DsConfig config(Options(args.options, args.num_options));
   Findings findings = config.findings();
   const Settings settings = read_settings(config, findings);

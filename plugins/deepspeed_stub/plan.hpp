@@ -8,7 +8,7 @@ namespace yoke::deepspeed_stub {
 
 // Unset degrees: all ranks become data ranks, replicas at ZeRO stage 0 and shards at 1 to 3. An
 // unset micro_batch: from the ds_config, if it says.
-void complete_plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals);
+void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& refusals);
 
 // The same ds_config again, after its plan was accepted.
 Settings settings_of(const YokeInitArgs& args);

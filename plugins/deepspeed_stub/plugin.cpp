@@ -52,7 +52,7 @@ class DeepspeedStub : public Backend {
     return description;
   }
 
-  void plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals) const override {
+  void plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& refusals) const override {
     complete_plan(args, plan, refusals);
   }
 

@@ -37,13 +37,13 @@ std::string arithmetic(const YokePlan& plan) {
 
 // Gives dp_shards what is left of the world and every other unset degree 1. Refuses degrees whose
 // product is not the number of ranks.
-void fill_degrees(YokePlan& plan, Refusals& refusals) {
+void fill_degrees(YokePlan& plan, PlanReport& report) {
   if (plan.degree[YOKE_PP] > 1) {
-    refusals.refuse("pp_degree",
-                    concat(plan.degree[YOKE_PP]),
-                    "1",
-                    "pp_degree > 1 is not built yet; use dp_shards, tp_degree, cp_degree and "
-                    "dp_degree");
+    report.refuse("pp_degree",
+                  concat(plan.degree[YOKE_PP]),
+                  "1",
+                  "pp_degree > 1 is not built yet; use dp_shards, tp_degree, cp_degree and "
+                  "dp_degree");
   }
   for (const int axis : {YOKE_PP, YOKE_DP_REPLICATE, YOKE_CP, YOKE_TP}) {
     if (plan.degree[axis] == 0) plan.degree[axis] = 1;
@@ -57,25 +57,24 @@ void fill_degrees(YokePlan& plan, Refusals& refusals) {
     const int largest = static_cast<int>(
         std::max_element(plan.degree + YOKE_DP_REPLICATE, plan.degree + YOKE_NUM_AXES) -
         plan.degree);
-    refusals.refuse(yoke_degree_key(largest),
-                    concat(plan.degree[largest]),
-                    concat("degrees whose product divides the ", plan.world_size, " ranks"),
-                    "what is left of the world goes into dp_shards");
+    report.refuse(yoke_degree_key(largest),
+                  concat(plan.degree[largest]),
+                  concat("degrees whose product divides the ", plan.world_size, " ranks"),
+                  "what is left of the world goes into dp_shards");
     return;
   }
   if (product == plan.world_size) return;
-  refusals.refuse(
-      "dp_shards",
-      concat(shards),
-      "degrees whose product is the number of ranks",
-      concat(arithmetic(plan), "; start ", product, " ranks, or leave dp_shards unset"));
+  report.refuse("dp_shards",
+                concat(shards),
+                "degrees whose product is the number of ranks",
+                concat(arithmetic(plan), "; start ", product, " ranks, or leave dp_shards unset"));
 }
 
 // Tensor parallelism needs a hint for every parameter, and a degree that divides everything it
 // cuts.
 void check_tensor_parallel(const YokeModelSummary& model,
                            const YokePlan& plan,
-                           Refusals& refusals) {
+                           PlanReport& report) {
   const int64_t tp = plan.degree[YOKE_TP];
   if (tp <= 1) return;
   int64_t legal = 0;  // every divisor of it is a legal degree
@@ -83,13 +82,13 @@ void check_tensor_parallel(const YokeModelSummary& model,
   for (uint64_t p = 0; p < model.num_params; ++p) {
     const YokeParameter& param = *model.params[p];
     if (param.tp_cut == 0) {
-      refusals.refuse("tp_degree",
-                      concat(tp),
-                      "1",
-                      concat("the model does not say how parameter '",
-                             view(param.name),
-                             "' may be cut; give its family tensor-parallel hints "
-                             "(BlockList::tp)"));
+      report.refuse("tp_degree",
+                    concat(tp),
+                    "1",
+                    concat("the model does not say how parameter '",
+                           view(param.name),
+                           "' may be cut; give its family tensor-parallel hints "
+                           "(BlockList::tp)"));
       return;
     }
     if (param.tp_cut < 0) continue;
@@ -97,14 +96,14 @@ void check_tensor_parallel(const YokeModelSummary& model,
     if (param.tp_parts % tp != 0 && odd == nullptr) odd = &param;
   }
   if (odd == nullptr) return;
-  refusals.refuse("tp_degree",
-                  concat(tp),
-                  list_text(divisors(legal, kMostDivisors)),
-                  concat("parameter '",
-                         view(odd->name),
-                         "' consists of ",
-                         odd->tp_parts,
-                         " parts (heads, rows or columns), each of which must stay on one rank"));
+  report.refuse("tp_degree",
+                concat(tp),
+                list_text(divisors(legal, kMostDivisors)),
+                concat("parameter '",
+                       view(odd->name),
+                       "' consists of ",
+                       odd->tp_parts,
+                       " parts (heads, rows or columns), each of which must stay on one rank"));
 }
 
 // The sequence must divide evenly: context parallelism cuts the inputs along it, sequence
@@ -112,71 +111,71 @@ void check_tensor_parallel(const YokeModelSummary& model,
 void check_sequence(const YokeModelSummary& model,
                     const YokePlan& plan,
                     const PtdOptions& options,
-                    Refusals& refusals) {
+                    PlanReport& report) {
   const int64_t cp = plan.degree[YOKE_CP], tp = plan.degree[YOKE_TP];
   const std::string length = concat("data.seq_len = ", model.seq_len);
   if (cp > 1 && model.seq_len == 0) {
-    refusals.refuse("cp_degree",
-                    concat(cp),
-                    "1",
-                    "the inputs of this model are not sequences, so there is nothing to cut");
+    report.refuse("cp_degree",
+                  concat(cp),
+                  "1",
+                  "the inputs of this model are not sequences, so there is nothing to cut");
     return;
   }
   // Parts of the sequence that one rank holds.
   const int64_t parts = options.mesh.order == SequenceOrder::kHeadTail ? 2 : 1;
   if (cp > 1 && model.seq_len % (cp * parts) != 0) {
-    refusals.refuse("cp_degree",
-                    concat(cp),
-                    model.seq_len % parts == 0
-                        ? list_text(divisors(model.seq_len / parts, kMostDivisors))
-                        : "1",
-                    parts == 2 ? concat("twice the degree must divide ",
-                                        length,
-                                        "; with ptd.cp_order = \"plain\" only the degree itself")
-                               : concat("the degree must divide ", length));
+    report.refuse("cp_degree",
+                  concat(cp),
+                  model.seq_len % parts == 0
+                      ? list_text(divisors(model.seq_len / parts, kMostDivisors))
+                      : "1",
+                  parts == 2 ? concat("twice the degree must divide ",
+                                      length,
+                                      "; with ptd.cp_order = \"plain\" only the degree itself")
+                             : concat("the degree must divide ", length));
     return;
   }
   if (tp <= 1 || !options.mesh.sequence_parallel || model.seq_len == 0) return;
   if (model.seq_len % (cp * tp) == 0) return;
-  refusals.refuse("tp_degree",
-                  concat(tp),
-                  concat("degrees that, times cp_degree, divide ", length),
-                  "change data.seq_len, or set ptd.sequence_parallel = false");
+  report.refuse("tp_degree",
+                concat(tp),
+                concat("degrees that, times cp_degree, divide ", length),
+                "change data.seq_len, or set ptd.sequence_parallel = false");
 }
 
 bool is_known(int32_t dtype) {
   return dtype == YOKE_BF16 || dtype == YOKE_F32 || dtype == YOKE_F64;
 }
 
-void check_precision(YokePlan& plan, Refusals& refusals) {
+void check_precision(YokePlan& plan, PlanReport& report) {
   if (plan.param_dtype == 0) plan.param_dtype = YOKE_F32;
   if (plan.reduce_dtype == 0) plan.reduce_dtype = yoke_default_reduce_dtype(plan.param_dtype);
   if (!is_known(plan.param_dtype)) {
-    refusals.refuse("precision.param",
-                    dtype_name(plan.param_dtype),
-                    "bf16, fp32, fp64",
-                    "other compute types are not built yet");
+    report.refuse("precision.param",
+                  dtype_name(plan.param_dtype),
+                  "bf16, fp32, fp64",
+                  "other compute types are not built yet");
     return;
   }
   if (is_known(plan.reduce_dtype) && item_size(plan.reduce_dtype) >= item_size(plan.param_dtype))
     return;
-  refusals.refuse("precision.reduce",
-                  dtype_name(plan.reduce_dtype),
-                  concat("bf16, fp32 or fp64, and at least ", dtype_name(plan.param_dtype)),
-                  "leave it unset; gradients must not be less precise than the computation");
+  report.refuse("precision.reduce",
+                dtype_name(plan.reduce_dtype),
+                concat("bf16, fp32 or fp64, and at least ", dtype_name(plan.param_dtype)),
+                "leave it unset; gradients must not be less precise than the computation");
 }
 
-void check_optimizer(const YokeOptimizer& optimizer, Refusals& refusals) {
+void check_optimizer(const YokeOptimizer& optimizer, PlanReport& report) {
   if (optimizer.kind == YOKE_ADAMW || optimizer.kind == YOKE_SGD) return;
-  refusals.refuse("train.optimizer",
-                  concat(optimizer.kind),
-                  "adamw, sgd",
-                  "other optimizers are not built yet");
+  report.refuse("train.optimizer",
+                concat(optimizer.kind),
+                "adamw, sgd",
+                "other optimizers are not built yet");
 }
 
-void check_model(const YokeModelSummary& model, Refusals& refusals) {
+void check_model(const YokeModelSummary& model, PlanReport& report) {
   if (model.num_blocks == 0)
-    refusals.refuse("model", "no block", "at least one block", "give the model at least one block");
+    report.refuse("model", "no block", "at least one block", "give the model at least one block");
   std::vector<bool> used(model.num_params, false);
   for (uint64_t b = 0; b < model.num_blocks; ++b) {
     const YokeBlock& block = *model.blocks[b];
@@ -184,10 +183,10 @@ void check_model(const YokeModelSummary& model, Refusals& refusals) {
   }
   for (uint64_t p = 0; p < model.num_params; ++p) {
     if (used[p]) continue;
-    refusals.refuse("model",
-                    concat("parameter '", view(model.params[p]->name), "' in no block"),
-                    "every parameter in at least one block",
-                    "ptd gathers parameters by block");
+    report.refuse("model",
+                  concat("parameter '", view(model.params[p]->name), "' in no block"),
+                  "every parameter in at least one block",
+                  "ptd gathers parameters by block");
   }
 }
 
@@ -195,11 +194,11 @@ void check_model(const YokeModelSummary& model, Refusals& refusals) {
 void note_idle_options(const YokePlanArgs& args,
                        const YokePlan& plan,
                        const PtdOptions& ptd,
-                       Refusals& refusals) {
+                       PlanReport& report) {
   const Options options(args.options, args.num_options);
   const auto note = [&](std::initializer_list<const char*> keys, const char* why) {
     for (const char* key : keys) {
-      if (options.given(key)) refusals.note(concat("ptd.", key), "set", why);
+      if (options.given(key)) report.note(concat("ptd.", key), "set", why);
     }
   };
   const int32_t cp = plan.degree[YOKE_CP], tp = plan.degree[YOKE_TP];
@@ -217,15 +216,15 @@ void note_idle_options(const YokePlanArgs& args,
 
 }  // namespace
 
-void complete_plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals) {
+void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report) {
   const PtdOptions options(Options(args.options, args.num_options));
-  fill_degrees(plan, refusals);
-  check_tensor_parallel(*args.model, plan, refusals);
-  check_sequence(*args.model, plan, options, refusals);
-  check_precision(plan, refusals);
-  check_optimizer(*plan.optimizer, refusals);
-  check_model(*args.model, refusals);
-  note_idle_options(args, plan, options, refusals);
+  fill_degrees(plan, report);
+  check_tensor_parallel(*args.model, plan, report);
+  check_sequence(*args.model, plan, options, report);
+  check_precision(plan, report);
+  check_optimizer(*plan.optimizer, report);
+  check_model(*args.model, report);
+  note_idle_options(args, plan, options, report);
 }
 
 ModelSpec model_spec(const YokeModelSummary& model, int tp) {

@@ -14,7 +14,7 @@ namespace yoke::ptd {
 // Fills the unset degrees and dtypes of the plan: what is left of the world goes into dp_shard,
 // every other degree becomes 1. Reports all refusals at once, and notes about options without
 // effect.
-void complete_plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals);
+void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report);
 
 // Returns the model as the schedule of one of `tp` ranks sees it: parameters that tensor
 // parallelism cuts have 1 / tp of their elements.

@@ -75,8 +75,8 @@ class Ptd : public Backend {
     return description;
   }
 
-  void plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals) const override {
-    complete_plan(args, plan, refusals);
+  void plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report) const override {
+    complete_plan(args, plan, report);
   }
 
   std::unique_ptr<Context> init(const YokeInitArgs& args) const override {

@@ -281,21 +281,21 @@ class Diloco final : public yoke::Backend {
     return description;
   }
 
-  void plan(const YokePlanArgs& args, YokePlan& plan, yoke::Refusals& refusals) const override {
+  void plan(const YokePlanArgs& args, YokePlan& plan, yoke::PlanReport& report) const override {
     const std::string name(Options(args.options, args.num_options).string("inner"));
     if (name == "diloco")
-      return refusals.refuse("diloco.inner", name, "another backend", "one level is enough");
-    if (!settle_workers(plan, refusals)) return;
+      return report.refuse("diloco.inner", name, "another backend", "one level is enough");
+    if (!resolve_workers(plan, report)) return;
     const YokePlan asked = plan;
     plan = inner_plan(asked);
-    const int before = refusals.count();
+    const int before = report.count();
     const auto hand_on = [&](const YokeRefusal& r) {
       args.refuse(args.refuse_ctx, &r);
-      if (r.note == 0) refusals.add(1);
+      if (r.note == 0) report.add(1);
     };
     YokeError err = yoke::make_error();
     const int32_t code = yoke::InnerBackend(args, name).plan(args, plan, hand_on, &err);
-    if (refusals.count() == before) yoke::check(code, err);
+    if (report.count() == before) yoke::check(code, err);
     plan.world_size = asked.world_size;
     plan.global_batch = asked.global_batch;
     plan.degree[YOKE_DP_REPLICATE] = asked.degree[YOKE_DP_REPLICATE];
@@ -307,17 +307,17 @@ class Diloco final : public yoke::Backend {
 
  private:
   // Workers: dp_degree, or as many as the other degrees leave ranks for.
-  static bool settle_workers(YokePlan& plan, yoke::Refusals& refusals) {
+  static bool resolve_workers(YokePlan& plan, yoke::PlanReport& report) {
     int32_t& workers = plan.degree[YOKE_DP_REPLICATE];
     if (workers == 0)
       workers = static_cast<int32_t>(
           std::max<int64_t>(1, plan.world_size / yoke_degree_product(plan.degree)));
     const auto require_divides = [&](const char* key, int32_t total, const char* what) {
       if (total % workers == 0) return true;
-      refusals.refuse(key,
-                      std::to_string(workers),
-                      "a divisor of " + std::to_string(total),
-                      std::string("every worker gets an equal share of the ") + what);
+      report.refuse(key,
+                    std::to_string(workers),
+                    "a divisor of " + std::to_string(total),
+                    std::string("every worker gets an equal share of the ") + what);
       return false;
     };
     const bool ranks = require_divides("dp_degree", plan.world_size, "ranks");

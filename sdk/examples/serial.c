@@ -32,8 +32,8 @@ static int32_t plan(const YokePlanArgs* args, YokePlan* plan, YokeError* err) {
   YOKE_REQUIRE(plan, YOKE_ID_PLAN);
   YOKE_REQUIRE(plan->optimizer, YOKE_ID_OPTIMIZER);
   refused +=
-      yoke_settle_degrees(args, plan, YOKE_DP_REPLICATE, "remove it: every rank is a replica");
-  refused += yoke_settle_flat(args, plan);
+      yoke_resolve_degrees(args, plan, YOKE_DP_REPLICATE, "remove it: every rank is a replica");
+  refused += yoke_resolve_flat(args, plan);
   return refused == 0 ? YOKE_OK
                       : yoke_fail(err, YOKE_INVALID_ARGUMENT, "%d reason(s) to refuse", refused);
 }

@@ -89,8 +89,8 @@ class TorchReplicas final : public yoke::Backend {
     }();
     return description;
   }
-  void plan(const YokePlanArgs& args, YokePlan& plan, yoke::Refusals& refusals) const override {
-    yoke::settle_flat(args, plan, refusals, YOKE_DP_REPLICATE, "remove it: all ranks replicate");
+  void plan(const YokePlanArgs& args, YokePlan& plan, yoke::PlanReport& report) const override {
+    yoke::resolve_flat(args, plan, report, YOKE_DP_REPLICATE, "remove it: all ranks replicate");
   }
   std::unique_ptr<yoke::Context> init(const YokeInitArgs& args) const override {
     return yoke::context_of<Replica>(args);

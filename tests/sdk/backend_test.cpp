@@ -57,10 +57,10 @@ struct ToyBackend : Backend {
     act();
     return description;
   }
-  void plan(const YokePlanArgs&, YokePlan& plan, Refusals& refusals) const override {
+  void plan(const YokePlanArgs&, YokePlan& plan, PlanReport& report) const override {
     act();
-    if (plan.world_size == 3) refusals.refuse("dp_degree", "3", "1 | 2", "start 2 ranks");
-    if (plan.world_size == 4) refusals.note("dp_degree", "4", "slow");
+    if (plan.world_size == 3) report.refuse("dp_degree", "3", "1 | 2", "start 2 ranks");
+    if (plan.world_size == 4) report.note("dp_degree", "4", "slow");
   }
   std::unique_ptr<Context> init(const YokeInitArgs&) const override {
     act();

@@ -17,7 +17,8 @@ constexpr const char* kSame[][2] = {{"train_batch_size", "train.global_batch"},
 
 class Equivalents {
  public:
-  Equivalents(const DsConfig& config, Refusals& refusals) : config_(config), refusals_(refusals) {}
+  Equivalents(const DsConfig& config, PlanReport& refusals)
+      : config_(config), refusals_(refusals) {}
 
   bool has(std::string_view path) const { return config_.is_in_file(path); }
   void tell(std::string_view path, const std::string& key, const std::string& value) {
@@ -27,7 +28,7 @@ class Equivalents {
 
  private:
   const DsConfig& config_;
-  Refusals& refusals_;
+  PlanReport& refusals_;
 };
 
 // The file's numbers decide how many ranks there are, if it gives all three.
@@ -54,7 +55,7 @@ void tell_batch(const DsConfig& config, const YokePlan& plan, Equivalents& run_f
 
 }  // namespace
 
-void tell_equivalents(const DsConfig& config, const YokePlan& plan, Refusals& refusals) {
+void tell_equivalents(const DsConfig& config, const YokePlan& plan, PlanReport& refusals) {
   Equivalents run_file(config, refusals);
   for (const auto& [path, key] : kSame) {
     if (run_file.has(path)) run_file.tell(path, key, config.find(path)->dump());

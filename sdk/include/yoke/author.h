@@ -83,10 +83,10 @@ static inline int yoke_refuse(const YokePlanArgs* args,
 }
 
 /* All ranks on one axis, every other degree 1. */
-static inline int yoke_settle_degrees(const YokePlanArgs* args,
-                                      YokePlan* plan,
-                                      int axis,
-                                      const char* hint) {
+static inline int yoke_resolve_degrees(const YokePlanArgs* args,
+                                       YokePlan* plan,
+                                       int axis,
+                                       const char* hint) {
   char given[16], allowed[16];
   int a, n = 0;
   for (a = 0; a < YOKE_NUM_AXES; ++a) {

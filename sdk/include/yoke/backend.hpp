@@ -4,7 +4,7 @@
 //
 //   class MyBackend : public yoke::Backend {                     // one static object, no state
 //     const YokeDescription& describe() const override;
-//     void plan(const YokePlanArgs&, YokePlan&, yoke::Refusals&) const override;
+//     void plan(const YokePlanArgs&, YokePlan&, yoke::PlanReport&) const override;
 //     std::unique_ptr<yoke::Context> init(const YokeInitArgs&) const override;
 //   };
 //   class MyContext : public yoke::Context {
@@ -47,9 +47,9 @@ void clear_result(T* out, uint32_t id) {
 }
 
 // Collects every reason to refuse a plan.
-class Refusals {
+class PlanReport {
  public:
-  explicit Refusals(const YokePlanArgs& args) : args_(args) {}
+  explicit PlanReport(const YokePlanArgs& args) : args_(args) {}
 
   void refuse(std::string_view key,
               std::string_view given,
@@ -123,7 +123,7 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual const YokeDescription& describe() const = 0;
-  virtual void plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals) const = 0;
+  virtual void plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report) const = 0;
   // What args points to lives until the result is destroyed: it may be kept by reference.
   // Collective.
   virtual std::unique_ptr<Context> init(const YokeInitArgs& args) const = 0;
@@ -213,11 +213,11 @@ struct Table {
       require(args, YOKE_ID_PLAN_ARGS, "plan: args");
       require(plan, YOKE_ID_PLAN, "plan: plan");
       require(plan->optimizer, YOKE_ID_OPTIMIZER, "plan: plan->optimizer");
-      Refusals refusals(*args);
-      instance().plan(*args, *plan, refusals);
-      if (refusals.count() > 0) {
+      PlanReport report(*args);
+      instance().plan(*args, *plan, report);
+      if (report.count() > 0) {
         throw Error(YOKE_INVALID_ARGUMENT,
-                    std::to_string(refusals.count()) + " reason(s) to refuse the plan");
+                    std::to_string(report.count()) + " reason(s) to refuse the plan");
       }
     });
   }

@@ -15,7 +15,7 @@ extern "C" {
 
 /* Fills and refuses what a YokeFlat cannot do: fp32 or fp64 for everything, AdamW or SGD. Returns
  * the number of refusals. */
-static inline int yoke_settle_flat(const YokePlanArgs* args, YokePlan* plan) {
+static inline int yoke_resolve_flat(const YokePlanArgs* args, YokePlan* plan) {
   int n = 0;
   if (plan->param_dtype == 0) plan->param_dtype = YOKE_F32;
   if (plan->reduce_dtype == 0) plan->reduce_dtype = plan->param_dtype;

@@ -16,10 +16,10 @@ inline bool is_training(const YokeStepArgs& args) {
 
 // What a Flat can do on ranks that are all on one axis; hint: what to write instead of another
 // degree.
-inline void settle_flat(
-    const YokePlanArgs& args, YokePlan& plan, Refusals& refusals, int axis, const char* hint) {
-  refusals.add(yoke_settle_degrees(&args, &plan, axis, hint));
-  refusals.add(yoke_settle_flat(&args, &plan));
+inline void resolve_flat(
+    const YokePlanArgs& args, YokePlan& plan, PlanReport& report, int axis, const char* hint) {
+  report.add(yoke_resolve_degrees(&args, &plan, axis, hint));
+  report.add(yoke_resolve_flat(&args, &plan));
 }
 
 class Flat {

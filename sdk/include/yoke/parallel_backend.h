@@ -1,54 +1,82 @@
 /* The contract between Yoke and a parallel backend. C99, one file, no dependency.
  *
- * A backend is a shared library that exports one symbol, parallel_backend_entry_v1, and through it a
- * table of functions, the ParallelBackend. The host (Yoke) owns the mathematics of the model and the
- * data. The backend owns the schedule of a step, the memory of the parameters, the communication and
- * the optimizer. Life of a run, on every rank:
+ * A backend is a shared library that exports one function, parallel_backend_entry_v1. It returns a
+ * table of functions, the ParallelBackend. The host (Yoke) owns the mathematics of the model and
+ * the data. The backend owns the schedule of a step, the memory of the parameters, the
+ * communication and the optimizer. On every rank, a run makes these calls in this order:
  *
- *   entry -> describe -> plan -> init -> wrap_model -> step ... checkpoint ... -> destroy_model -> destroy
+ *   entry -> describe -> plan -> init -> wrap_model -> step ... checkpoint ...
+ *         -> destroy_model -> destroy
  *
- * Version 1 is frozen: a backend built with any 1.x of this file works with every host of 1.y, unless its
- * own min_host_minor says otherwise. What changes is listed under "ABI" in CHANGELOG.md.
+ * Version 1 is frozen. A backend that was built with any 1.x of this file works with every host of
+ * 1.y, unless the backend's own min_host_minor says otherwise. Changes are listed under "ABI" in
+ * CHANGELOG.md. The following rules hold for every function and every struct.
  *
- * Layout     Every struct that may grow starts with a YokeHeader. Fields are only appended. A reader
- *            uses a field of a later version only if YOKE_HAS says that the other side knows it; a zero
- *            field means "not given", and reserved fields are zero. A writer into memory of the other
- *            side writes at most header.struct_size bytes and leaves the header alone. struct_size is never
- *            below the size of the struct in 1.0. Who copies a struct to hand it on sets struct_size to the
- *            smaller of both sizes. Structs without a header are frozen. Arrays of growable structs are
- *            arrays of pointers. An unknown struct in a header.next chain is skipped.
- * Values     An unknown value of an enum, or an unknown bit of flags, is refused: in plan by a refusal,
- *            elsewhere with YOKE_UNIMPLEMENTED; unknown traits mean nothing. A host gives a field of 1.y that
- *            changes what is computed a value other than zero only to a backend with abi_minor >= y, and
- *            refuses the run otherwise.
- * Strings    UTF-8, data[size] is 0; {NULL, 0} is empty too. Arguments live for the call, descriptions for
- *            the process.
- * Errors     Every function that can fail returns YOKE_OK or a code and, if err is not NULL, fills *err. A
- *            text says what failed, the value given, what is allowed and how to fix it. Nothing is thrown
- *            across the border; nothing in a library ends the process or prints. The caller of a function
- *            with a result sets its header; the callee writes the rest, and leaves it zero when it fails. A
- *            failed call leaves every handle valid and its inputs with the caller. NULL or a struct of
- *            another kind where one is required is YOKE_INVALID_ARGUMENT, a handle that is NULL
- *            YOKE_FAILED_PRECONDITION. After a failed step or LOAD the state may be that of no step:
- *            another LOAD, or destroy_model, comes next.
- * Threads    entry, describe and plan: any thread, any time. All other calls: one at a time per
- *            context, not tied to one thread. Two contexts in one process are independent of each
- *            other. Callbacks of a model are called only by the thread that is inside wrap_model, step,
- *            checkpoint or destroy_model. After destroy returned no thread of the backend may live.
- * Ownership  Memory belongs to whoever made it. Arguments are borrowed for the call, unless a comment says
- *            how long they live. A YokeManagedTensor belongs to who received it, who calls its deleter
- *            once, when all uses are issued on YokeHost.stream, before destroy returns. A managed tensor
- *            that a failed call was given stays with its caller.
- * Streams    On the CPU there are none: a call returns when its results are in memory. On a CUDA device
- *            everything that passes the border is in order on YokeHost.stream: inputs of a call are ready
- *            there when it starts, its outputs when it returns, though the device may still be at work. A
- *            backend with streams of its own joins them to this one by events, never by waiting for the
- *            device, and gives the current device back as it found it. Scalars (losses, norms, weights)
- *            are host memory, ready when a call returns.
- * Collective A function marked so is called by all ranks in the same order. If a peer is lost or gave up, the
- *            others return YOKE_UNAVAILABLE within the run's timeout. Which operations a backend issues
- *            follows from the plan, the model and the step, never from values that only one rank has; a
- *            rank that fails stops issuing.
+ * Layout
+ *   - Every struct that may grow starts with a YokeHeader. New fields are only ever appended.
+ *   - A reader uses a field of a later minor version only if YOKE_HAS reports that the other side
+ *     knows it. A field that is zero means "not given". Reserved fields are zero.
+ *   - Code that writes into a struct of the other side writes at most header.struct_size bytes and
+ *     leaves the header alone. struct_size is never below the size of the struct in version 1.0.
+ *   - Code that copies a struct before passing it on must set struct_size to the smaller of the
+ *     source's size and its own.
+ *   - Structs without a header are frozen. Arrays of growable structs are arrays of pointers.
+ *   - An unknown struct in a chain of header.next is skipped.
+ *
+ * Values
+ *   - An unknown value of an enum and an unknown bit of flags are refused: plan reports a refusal,
+ *     any other function returns YOKE_UNIMPLEMENTED. Unknown traits are ignored.
+ *   - A field of version 1.y may change what is computed. The host then gives it a value other than
+ *     zero only to a backend with abi_minor >= y, and refuses the run with any other backend.
+ *
+ * Strings
+ *   - Strings are UTF-8, and data[size] is 0. {NULL, 0} is an empty string as well.
+ *   - Strings in arguments live for the duration of the call, strings in descriptions as long as
+ *     the process.
+ *
+ * Errors
+ *   - Every function that can fail returns YOKE_OK or an error code. On failure it also fills *err,
+ *     unless err is NULL. The text says what failed, which value was given, what is allowed and how
+ *     to fix it.
+ *   - No exception crosses the border. No library ends the process or prints.
+ *   - The caller of a function with a result sets the header of the result. The callee writes the
+ *     rest, and leaves the rest zero if it fails.
+ *   - After a failed call every handle is still valid, and the inputs still belong to the caller.
+ *   - NULL, or a struct of another kind, where a struct is required is YOKE_INVALID_ARGUMENT. A
+ *     handle that is NULL is YOKE_FAILED_PRECONDITION.
+ *   - After a failed step or LOAD, the state may lie between two steps. The next call is then
+ *     another LOAD or destroy_model.
+ *
+ * Threads
+ *   - entry, describe and plan may be called from any thread at any time.
+ *   - All other functions are called one at a time per context, though not always by the same
+ *     thread. Two contexts in one process are independent of each other.
+ *   - The callbacks of a model may be called only by the thread that is inside wrap_model, step,
+ *     checkpoint or destroy_model.
+ *   - When destroy returns, no thread of the backend is alive any more.
+ *
+ * Ownership
+ *   - Memory belongs to the side that allocated it. Arguments are borrowed for the duration of the
+ *     call, unless a comment gives them a longer life.
+ *   - A YokeManagedTensor belongs to the side that received it. That side calls its deleter exactly
+ *     once: after all uses have been issued on YokeHost.stream, and before destroy returns.
+ *   - A managed tensor that was passed to a call that failed still belongs to the caller.
+ *
+ * Streams
+ *   - On the CPU there are no streams: when a call returns, its results are in memory.
+ *   - On a CUDA device everything that crosses the border is ordered on YokeHost.stream. The inputs
+ *     of a call are ready on the stream when the call starts, and its outputs when it returns. The
+ *     device may still be working at that time.
+ *   - A backend with streams of its own joins them to this one by events, never by waiting for the
+ *     device. It restores the current device before it returns.
+ *   - Scalars (losses, norms, target counts) are host memory and are ready when a call returns.
+ *
+ * Collective functions
+ *   - A function that is marked "Collective" is called by all ranks in the same order.
+ *   - If a peer is lost or has given up, the other ranks return YOKE_UNAVAILABLE within the timeout
+ *     of the run.
+ *   - The operations that a backend issues follow from the plan, the model and the step, never from
+ *     values that only one rank has. A rank that fails stops issuing operations.
  */
 #ifndef YOKE_PARALLEL_BACKEND_H_
 #define YOKE_PARALLEL_BACKEND_H_
@@ -63,14 +91,16 @@ extern "C" {
 #define YOKE_ABI_MAJOR 1
 #define YOKE_ABI_MINOR 0
 
-/* ---- Structs that grow --------------------------------------------------------------------------- */
+/* ---- Structs that grow ---- */
 
+/* The first member of every struct that may grow. */
 typedef struct YokeHeader {
-  uint32_t struct_size; /* bytes of the whole struct, as its writer knows it */
-  uint32_t struct_id;   /* one of YOKE_ID_..., so that a wrong pointer is noticed */
+  uint32_t struct_size;          /* bytes of the whole struct, as its writer knows it */
+  uint32_t struct_id;            /* one of YOKE_ID_..., so that a wrong pointer is noticed */
   const struct YokeHeader* next; /* chain of extension structs, or NULL */
 } YokeHeader;
 
+/* Values of YokeHeader.struct_id, one for each kind of struct. */
 enum {
   YOKE_ID_ERROR = 1,
   YOKE_ID_BACKEND = 2,
@@ -99,89 +129,105 @@ enum {
   YOKE_ID_BACKENDS = 25,
   YOKE_ID_INNER_BACKEND = 26,
   YOKE_ID_MICRO_BATCH = 27,
-  YOKE_ID_TORCH_MODEL = 64 /* yoke/torch.hpp */
+  YOKE_ID_TORCH_MODEL = 64 /* extension of YokeModel, see yoke/torch.hpp */
 };
 
-/* First member of an initialiser: YokeStepArgs a = {YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS), ...}. */
+/* Initialises the header of a struct, as its first member:
+ *
+ *   YokeStepArgs a = {YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS), ...};
+ */
+/* clang-format off */
 #define YOKE_HEADER(Type, id) {(uint32_t)sizeof(Type), (uint32_t)(id), NULL}
-/* Does the writer of *p know this field? */
+/* clang-format on */
+
+/* True if the writer of *p knows this field. Check it before reading a field of a later version. */
 #define YOKE_HAS(Type, p, field) \
   ((p)->header.struct_size >= offsetof(Type, field) + sizeof((p)->field))
 
-/* Frozen. */
+/* A borrowed UTF-8 text. Frozen. */
 typedef struct YokeString {
-  const char* data;
-  uint64_t size; /* bytes, without the terminating 0 */
+  const char* data; /* NULL is allowed if size is 0 */
+  uint64_t size;    /* bytes, without the terminating 0 */
 } YokeString;
 
-/* Initialiser from a literal: YokeString s = YOKE_STRING("dp_degree"); */
+/* Initialises a YokeString from a literal: YokeString s = YOKE_STRING("dp_degree"); */
+/* clang-format off */
 #define YOKE_STRING(literal) {(literal), sizeof(literal) - 1}
+/* clang-format on */
 
-/* ---- Errors -------------------------------------------------------------------------------------- */
+/* ---- Errors ---- */
 
-/* The canonical codes of gRPC. */
+/* Error codes. Names and numbers are those of gRPC. */
 enum {
   YOKE_OK = 0,
-  YOKE_CANCELLED = 1,          /* check_cancel said so */
-  YOKE_UNKNOWN = 2,
-  YOKE_INVALID_ARGUMENT = 3,   /* wrong in any state */
-  YOKE_DEADLINE_EXCEEDED = 4,
-  YOKE_NOT_FOUND = 5,
-  YOKE_RESOURCE_EXHAUSTED = 8, /* memory, disk */
-  YOKE_FAILED_PRECONDITION = 9,/* wrong in this state, or in this combination */
-  YOKE_UNIMPLEMENTED = 12,     /* a capability that this backend does not have */
-  YOKE_INTERNAL = 13,          /* a defect of the callee */
-  YOKE_UNAVAILABLE = 14,       /* a peer is lost */
-  YOKE_DATA_LOSS = 15          /* damaged or contradictory data */
+  YOKE_CANCELLED = 1,           /* end that the host requested, see check_cancel */
+  YOKE_UNKNOWN = 2,             /* failure of unknown kind */
+  YOKE_INVALID_ARGUMENT = 3,    /* argument that is wrong in any state */
+  YOKE_DEADLINE_EXCEEDED = 4,   /* timeout */
+  YOKE_NOT_FOUND = 5,           /* missing thing, such as a piece of a checkpoint */
+  YOKE_RESOURCE_EXHAUSTED = 8,  /* lack of memory or disk space */
+  YOKE_FAILED_PRECONDITION = 9, /* call that is wrong in this state, or in this combination */
+  YOKE_UNIMPLEMENTED = 12,      /* capability that this backend does not have */
+  YOKE_INTERNAL = 13,           /* defect of the callee */
+  YOKE_UNAVAILABLE = 14,        /* lost peer */
+  YOKE_DATA_LOSS = 15           /* damaged or contradictory data */
 };
 
-/* Owned by the caller, who sets the header; the callee writes the rest. text is always terminated. */
+/* The details of a failure. The caller owns it and sets the header; the callee that fails writes
+ * the rest. text always ends with a 0. */
 typedef struct YokeError {
   YokeHeader header;
-  int32_t code;
-  int32_t rank; /* the rank that failed, -1 = the caller's own or unknown */
-  int64_t step; /* -1 = not in a step */
-  char text[4096];
+  int32_t code;    /* the code that the function returns, too */
+  int32_t rank;    /* rank that failed, -1 = the caller's own or unknown */
+  int64_t step;    /* step that failed, -1 = not in a step */
+  char text[4096]; /* message for the user */
 } YokeError;
 
-/* ---- Tensors ------------------------------------------------------------------------------------- */
+/* ---- Tensors ---- */
 
-/* Binary-identical to DLPack 1.x (DLDataType, DLDevice, DLTensor, DLManagedTensorVersioned), under own
- * names so that this file can meet any copy of dlpack.h in one translation unit. Frozen. */
+/* The four structs below are binary-identical to DLDataType, DLDevice, DLTensor and
+ * DLManagedTensorVersioned of DLPack 1.x. They have names of their own so that this file can be
+ * included together with any copy of dlpack.h. Frozen. */
+
+/* The type of one element. */
 typedef struct YokeDataType {
-  uint8_t code; /* YOKE_CODE_... */
-  uint8_t bits;
-  uint16_t lanes; /* 1 */
+  uint8_t code;   /* kind of number, YOKE_CODE_... */
+  uint8_t bits;   /* bits of one element */
+  uint16_t lanes; /* always 1 */
 } YokeDataType;
 
+/* The place of a tensor's memory. */
 typedef struct YokeDevice {
   int32_t type; /* YOKE_DEVICE_... */
-  int32_t id;   /* ordinal in this process */
+  int32_t id;   /* ordinal of the device in this process */
 } YokeDevice;
 
+/* A view of memory that somebody else owns. */
 typedef struct YokeTensor {
-  void* data;
+  void* data; /* memory of the device; the first element lies byte_offset behind it */
   YokeDevice device;
-  int32_t ndim;
+  int32_t ndim; /* number of dimensions, 0 = scalar */
   YokeDataType dtype;
-  int64_t* shape;
-  int64_t* strides; /* in elements; NULL = compact row-major */
-  uint64_t byte_offset;
+  int64_t* shape;       /* ndim sizes */
+  int64_t* strides;     /* ndim strides in elements; NULL = compact row-major */
+  uint64_t byte_offset; /* bytes from data to the first element */
 } YokeTensor;
 
+/* A tensor together with the right to its memory. The side that receives it calls deleter once. */
 typedef struct YokeManagedTensor {
-  uint32_t dlpack_major; /* 1; with any other value only deleter may be used */
+  uint32_t dlpack_major; /* always 1; with any other value only deleter may be used */
   uint32_t dlpack_minor;
-  void* manager_ctx;
+  void* manager_ctx;                               /* for the deleter alone */
   void (*deleter)(struct YokeManagedTensor* self); /* may be NULL; may run on any thread */
-  uint64_t flags;
+  uint64_t flags;                                  /* flags of DLPack */
   YokeTensor tensor;
 } YokeManagedTensor;
 
+/* Values of YokeDevice.type and of YokeDataType.code. */
 enum { YOKE_DEVICE_CPU = 1, YOKE_DEVICE_CUDA = 2, YOKE_DEVICE_CUDA_HOST = 3 };
 enum { YOKE_CODE_INT = 0, YOKE_CODE_UINT = 1, YOKE_CODE_FLOAT = 2, YOKE_CODE_BFLOAT = 4 };
 
-/* A dtype as one number, code * 256 + bits; used where no tensor is at hand. */
+/* A dtype as one number, code * 256 + bits. Structs use it where there is no tensor. */
 enum {
   YOKE_I32 = 0x020,
   YOKE_I64 = 0x040,
@@ -191,22 +237,42 @@ enum {
   YOKE_F64 = 0x240,
   YOKE_BF16 = 0x410
 };
+
+/* Returns the number of a YokeDataType: YOKE_F32 for {YOKE_CODE_FLOAT, 32, 1}. */
 #define YOKE_DTYPE_OF(data_type) ((int32_t)((data_type).code * 256 + (data_type).bits))
 
-/* ---- Mesh ---------------------------------------------------------------------------------------- */
+/* ---- Mesh ---- */
 
-/* Axes of the mesh, slowest first: rank = (((pp * R + dp_replicate) * S + dp_shard) * C + cp) * T + tp.
- * A data rank is a coordinate on (dp_replicate, dp_shard); ranks that differ only in the other axes
- * get the same batch. */
-enum { YOKE_PP = 0, YOKE_DP_REPLICATE = 1, YOKE_DP_SHARD = 2, YOKE_CP = 3, YOKE_TP = 4, YOKE_NUM_AXES = 5 };
+/* The axes of the mesh, slowest first: pipeline stages, replicas of data parallelism, shards of
+ * data parallelism, slices of the sequence (context parallelism), slices of the layers (tensor
+ * parallelism). With degrees P, R, S, C and T the rank at a coordinate is
+ *
+ *   rank = (((pp * R + dp_replicate) * S + dp_shard) * C + cp) * T + tp
+ *
+ * The data rank is the coordinate on (dp_replicate, dp_shard). Ranks that differ only on the other
+ * axes receive the same batch. */
+enum {
+  YOKE_PP = 0,
+  YOKE_DP_REPLICATE = 1,
+  YOKE_DP_SHARD = 2,
+  YOKE_CP = 3,
+  YOKE_TP = 4,
+  YOKE_NUM_AXES = 5
+};
+
+/* Sets of axes are bit masks. YOKE_ALL_AXES is the whole world, also in a later version with more
+ * axes (whose degrees will be fields of their own). */
 #define YOKE_AXIS_BIT(axis) (1u << (axis))
-#define YOKE_ALL_AXES 0xffffffffu /* the world, also when there are more: those will get fields of their own */
+#define YOKE_ALL_AXES 0xffffffffu
 
-/* ---- describe ------------------------------------------------------------------------------------ */
+/* ---- describe ---- */
 
-/* A file is a path, relative to the current directory; the host reads it and hands over its bytes too,
- * so that plan stays pure. Variables of the environment are handed over likewise, as lines NAME=VALUE
- * sorted by name; the string value says which: "NAME|PREFIX_*". */
+/* Types of options, YokeOptionInfo.type.
+ *
+ * A FILE is a path, relative to the current directory. The host reads the file and passes its bytes
+ * along with the path, so that plan does no input of its own. VARIABLES are variables of the
+ * environment, which the host passes in the same way: as lines NAME=VALUE, sorted by name. The
+ * value of such an option selects the variables, as in "NAME|PREFIX_*". */
 enum {
   YOKE_OPTION_INT = 1,
   YOKE_OPTION_DOUBLE = 2,
@@ -216,465 +282,619 @@ enum {
   YOKE_OPTION_VARIABLES = 6
 };
 
-/* One option of the backend, written `[name] key = value` or `name.key=value` by the user. The host
- * checks type, range and choice, and hands every option to plan and init, defaults filled in. */
+/* The declaration of one option of the backend. Users write `[name] key = value` in a run file, or
+ * `name.key=value` on the command line. The host checks type, range and choice. It passes every
+ * declared option to plan and init, those that nobody gave with their default.
+ *
+ * default_value is written as in a run file, strings without quotes. If it is empty, a string or
+ * file is "" by default, and a number or bool stays unset.
+ *
+ * choices are the allowed values of a STRING, "a|b|c"; empty = any value. For a FILE that is
+ * another program's config, which the notes of plan translate, they are its usual names,
+ * "*.yaml|*.yml". */
 typedef struct YokeOptionInfo {
   YokeHeader header;
-  YokeString key;           /* without the backend's name */
-  YokeString default_value; /* as it would be written in a run file, strings without quotes; empty = a
-                               number or bool that stays unset, a string or file that is "" */
-  YokeString choices;       /* of a string: "a|b|c"; empty = any. Of a file, if it is another program's
-                               config that notes of plan translate: the names that it has, "*.yaml|*.yml" */
-  YokeString doc;           /* one line */
-  double min;               /* of numbers, inclusive; min > max = no limit */
-  double max;
+  YokeString key;           /* name without the backend's name */
+  YokeString default_value; /* see above */
+  YokeString choices;       /* see above */
+  YokeString doc;           /* one line for the user */
+  double min;               /* least value of a number, inclusive; min > max = no limit */
+  double max;               /* greatest value of a number, inclusive */
   int32_t type;             /* YOKE_OPTION_... */
   int32_t reserved;
 } YokeOptionInfo;
 
-/* What the host and the checks must not take for granted.
- * YOKE_LOCAL_UPDATES: ranks along dp_replicate update on their own and agree every so many steps, as
- * DiLoCo does. In between replicas differ (a checkpoint takes the copies with replica 0), and the update is
- * not the one at YokeOptimizer.
- * YOKE_BY_OPTIONS: axes, ZeRO stages and dtypes are those of some setting of the options; plan refuses what
- * the present one cannot do. */
+/* Traits: what a host must not take for granted about a backend.
+ *
+ * YOKE_LOCAL_UPDATES: the ranks along dp_replicate update on their own and average every so many
+ * steps, as DiLoCo does. Between two such steps the replicas differ, and a checkpoint takes the
+ * copies with replica 0. The update is not the one that is described at YokeOptimizer.
+ *
+ * YOKE_BY_OPTIONS: the description lists the axes, ZeRO stages and dtypes that are possible with
+ * some setting of the options. plan refuses what the present setting cannot do. */
 enum { YOKE_LOCAL_UPDATES = 1, YOKE_BY_OPTIONS = 2 };
 
-/* Who the backend is and what it can do: the host refuses a degree > 1 on an axis, a dtype or a device that
- * is not named here. Lives as long as the process. */
+/* The backend's name and capabilities. The host refuses a degree above 1 on an axis, a dtype or a
+ * device that is not listed here. Lives as long as the process. */
 typedef struct YokeDescription {
   YokeHeader header;
-  YokeString name;      /* [a-z][a-z0-9_]*, also the file's name without .so */
-  YokeString version;
-  YokeString vendor;
-  YokeString summary;   /* one line */
-  YokeString torch_tag; /* of the LibTorch it was built with; empty = uses the neutral model */
-  const YokeOptionInfo* const* options;
+  YokeString name;      /* [a-z][a-z0-9_]*, also the name of the file without .so */
+  YokeString version;   /* version of the backend */
+  YokeString vendor;    /* author; may be empty */
+  YokeString summary;   /* one line for the user */
+  YokeString torch_tag; /* tag of the LibTorch that the backend was built with; empty =
+                                           it uses the neutral model alone */
+  const YokeOptionInfo* const* options; /* num_options pointers */
   uint64_t num_options;
-  const int32_t* param_dtypes; /* compute dtypes, YOKE_F32 ...; at least one */
+  const int32_t* param_dtypes; /* compute dtypes that are supported, YOKE_F32 ...; at least one */
   uint64_t num_param_dtypes;
-  uint32_t axes;        /* bit per axis that may have a degree > 1 */
-  uint32_t zero_stages; /* bit n = ZeRO stage n */
-  uint32_t traits;      /* YOKE_LOCAL_UPDATES ... */
-  uint32_t devices;     /* bit per YOKE_DEVICE_... on which it can train: 1u << YOKE_DEVICE_CPU */
+  uint32_t axes;        /* bit YOKE_AXIS_BIT(a) = axis a may have a degree above 1 */
+  uint32_t zero_stages; /* bit n = ZeRO stage n is supported */
+  uint32_t traits;      /* YOKE_LOCAL_UPDATES | ... */
+  uint32_t devices;     /* bit 1u << YOKE_DEVICE_... = the backend can train there */
 } YokeDescription;
 
-/* ---- The model, neutral -------------------------------------------------------------------------- */
+/* ---- The model, neutral ---- */
 
+/* A parameter of the model: its name, shape and how it may be held. It has no memory; that belongs
+ * to the backend, see bind_param. Borrowed from the model. */
 typedef struct YokeParameter {
   YokeHeader header;
-  YokeString name; /* fully qualified */
-  const int64_t* shape;
+  YokeString name;      /* fully qualified */
+  const int64_t* shape; /* ndim sizes of the whole parameter */
   int32_t ndim;
-  int32_t dtype;     /* compute dtype; also that of views and gradients */
-  int32_t trainable; /* 0 = never updated, has no optimizer state, gets no gradient */
+  int32_t dtype;     /* compute dtype; views and gradients have it, too */
+  int32_t trainable; /* 0 = never updated: no gradient and no optimizer state */
   int32_t decay;     /* 0 = weight decay does not apply */
-  /* How tensor parallelism may hold it: 0 = the model does not say, so a tensor-parallel backend refuses
-   * it; YOKE_TP_WHOLE = whole on every rank of the axis; n > 0 = cut along dim n - 1. */
+  /* How tensor parallelism may hold the parameter. n > 0: cut along dimension n - 1. YOKE_TP_WHOLE:
+   * every rank of the axis holds all of it. 0: the model does not say, so a backend refuses tp. */
   int32_t tp_cut;
   int32_t reserved;
-  int64_t tp_parts; /* if cut: equal parts that stay whole (heads of a projection, units of a feed-forward,
-                       ids of a vocabulary); a legal tp degree divides their number */
+  /* If it is cut: the number of equal parts that stay whole, such as the heads of a projection, the
+   * columns of a feed-forward layer or the ids of a vocabulary. A legal tp degree divides it. */
+  int64_t tp_parts;
 } YokeParameter;
 
 enum { YOKE_TP_WHOLE = -1 };
 
-/* A unit of the model, in execution order. A tied parameter stands in several blocks. */
+/* A block: the smallest part of the model that is executed on its own, such as one layer. Borrowed
+ * from the model. A tied parameter is listed by each of its blocks.
+ *
+ * The bytes are for one sequence of the run; -1 = unknown. They serve estimates only.
+ * activation_bytes is what the host keeps from a forward to its backward, without carry_in. */
 typedef struct YokeBlock {
   YokeHeader header;
   YokeString name;
-  const int64_t* params; /* indices into YokeModelSummary.params */
+  const int64_t* params; /* num_params indices into YokeModelSummary.params */
   uint64_t num_params;
-  /* Bytes for one sequence of the run, -1 = not known: what the host keeps from a forward to its
-   * backward, without carry_in; and carry_out. */
-  int64_t activation_bytes;
-  int64_t carry_bytes;
+  int64_t activation_bytes; /* size of `saved` */
+  int64_t carry_bytes;      /* size of carry_out */
 } YokeBlock;
 
+/* All parameters and blocks of the model. Blocks are in execution order. The same on every rank.
+ *
+ * seq_len is set by a sequence model: every input of a micro-batch has the shape
+ * [sequences, seq_len, ...], and a backend may slice and permute dimension 1 of all inputs
+ * together. 0 = not a sequence model. */
 typedef struct YokeModelSummary {
   YokeHeader header;
-  const YokeParameter* const* params;
+  const YokeParameter* const* params; /* num_params pointers */
   uint64_t num_params;
-  const YokeBlock* const* blocks;
+  const YokeBlock* const* blocks; /* num_blocks pointers, in execution order */
   uint64_t num_blocks;
-  /* Of a sequence model: every input of a micro-batch is [sequences, seq_len, ...], and a backend may
-   * slice and permute dim 1 of all of them together. 0 = not a sequence model. */
   int64_t seq_len;
 } YokeModelSummary;
 
-/* An input of one micro-batch, [sequences, ...]. Frozen. Roles of a language model, all of them
- * [sequences, seq_len] int64: "tokens", "targets" (those below 0 do not count), "positions". No block
- * derives positions or lengths from a constant, so that a backend may slice what it passes. */
+/* One input of a micro-batch, [sequences, ...]. Frozen. The inputs of a language model are
+ * [sequences, seq_len] int64 and have the roles "tokens", "targets" (targets below 0 do not count)
+ * and "positions". No block derives positions or lengths from a constant, so a backend may pass a
+ * slice of the sequence. */
 typedef struct YokeInput {
   YokeString role;
-  YokeTensor tensor;
+  YokeTensor tensor; /* memory of YokeHost.device */
 } YokeInput;
 
-/* Borrowed for the call. */
+/* The sequences that go through the model at a time. Borrowed for the duration of the call. */
 typedef struct YokeMicroBatch {
   YokeHeader header;
-  const YokeInput* inputs;
+  const YokeInput* inputs; /* num_inputs of them */
   uint64_t num_inputs;
-  double token_weight; /* its targets; 0 = not told */
+  double token_weight; /* number of targets, 0 = unknown */
 } YokeMicroBatch;
 
+/* Arguments of YokeModel.block_forward. */
 typedef struct YokeForwardArgs {
   YokeHeader header;
-  uint64_t block;
+  uint64_t block; /* index into YokeModelSummary.blocks */
   const YokeMicroBatch* micro;
-  const YokeTensor* carry_in; /* output of the block before; NULL for the first. It must stay valid and
-                                 unchanged until block_backward or drop_saved of the same `saved` */
-  int32_t save;               /* 1 = keep what block_backward needs */
+  /* The output of the block before; NULL for the first block. It must stay valid and unchanged
+   * until block_backward or drop_saved has been called with the `saved` of this forward. */
+  const YokeTensor* carry_in;
+  int32_t save; /* 1 = keep what block_backward needs, 0 = forward only */
   int32_t reserved;
 } YokeForwardArgs;
 
+/* Result of YokeModel.block_forward. The last block has a loss instead of a carry. */
 typedef struct YokeForwardResult {
   YokeHeader header;
-  YokeManagedTensor* carry_out; /* owned by the backend now; NULL from the last block */
-  void* saved;                  /* to be given to block_backward or drop_saved once; NULL if !save */
-  double loss_sum;              /* last block: loss summed over its targets */
-  double loss_weight;           /* last block: number of targets in the sum */
+  YokeManagedTensor* carry_out; /* output, owned by the backend; NULL from the last block */
+  void* saved;        /* handle for one call of block_backward or drop_saved; NULL if save is 0 */
+  double loss_sum;    /* loss of the last block, summed over its targets; else 0 */
+  double loss_weight; /* number of targets in that sum; else 0 */
 } YokeForwardResult;
 
+/* Arguments of YokeModel.block_backward. */
 typedef struct YokeBackwardArgs {
   YokeHeader header;
-  uint64_t block;
-  void* saved;                /* consumed, also on failure */
+  uint64_t block;             /* index into YokeModelSummary.blocks */
+  void* saved;                /* handle from the forward; consumed, also on failure */
   const YokeTensor* grad_out; /* gradient of carry_out; NULL for the last block */
   double loss_grad;           /* last block: gradient of loss_sum, e.g. 1 / batch->token_weight */
-  /* Called as soon as the gradient of a parameter of this block is complete for this micro-batch, once
-   * per trainable parameter, in no fixed order, by the thread that called; zeros if the loss does not
-   * depend on it. The view is compact, has the parameter's shape and dtype and lives for the call. A tied
-   * parameter is reported by each of its blocks: the backend adds. It may issue collectives and bind; its
-   * error ends block_backward. Not NULL. */
+  /* The host calls it as soon as the gradient of a parameter of this block is complete for this
+   * micro-batch: once for each trainable parameter, in no fixed order, on the thread that called
+   * block_backward. The gradient is zero if the loss does not depend on the parameter.
+   *
+   * grad is compact, has the shape and dtype of the parameter, and lives for the duration of the
+   * call. Each block that lists a tied parameter reports a gradient of its own; the backend adds
+   * them. The callback may issue collectives and bind parameters. If it fails, block_backward ends
+   * with its error. Never NULL. */
   int32_t (*on_grad_ready)(void* ctx, int64_t param, const YokeTensor* grad, YokeError* err);
   void* on_grad_ctx;
 } YokeBackwardArgs;
 
-/* Filled by the host. Callbacks take `ctx` first. A backend without LibTorch needs nothing else. A forward
- * depends on its inputs and the bound values alone, and can be repeated; micro-batches may interleave; a
- * rank may run some of the blocks only. Every `saved` is given back once, also after failures. */
+/* The model as callbacks of the host; each takes `ctx` first. A backend without LibTorch needs
+ * nothing else. Lives until destroy_model returns.
+ *
+ * A forward depends on its inputs and on the bound parameters alone, and may be repeated.
+ * Micro-batches may be interleaved. A rank may run some of the blocks only. Every `saved` is
+ * returned exactly once, to block_backward or drop_saved, also after failures.
+ *
+ * header.next holds an extension YOKE_ID_TORCH_MODEL if the torch_tag of the backend, or that of an
+ * inner backend which it has opened, equals the host's. */
 typedef struct YokeModel {
-  YokeHeader header; /* next: YOKE_ID_TORCH_MODEL if the torch_tag of the backend, or of one that it has
-                        opened, equals the host's */
+  YokeHeader header;
   const YokeModelSummary* summary;
   void* ctx;
-  /* Initial values of the flat row-major range [begin, begin + count) of a parameter, as fp32 in host
-   * memory. */
-  int32_t (*init_param)(void* ctx, int64_t param, int64_t begin, int64_t count, float* dst, YokeError* err);
-  /* The backend owns the memory of parameters. Before a block runs, each of its parameters must be
-   * bound to a compact view of exactly its shape and dtype on YokeHost.device; NULL unbinds, as does
-   * destroy_model. Between steps the values may change in place; between a forward and its backward the
-   * memory may be freed and another one bound, as long as the values are the same. */
+
+  /* Writes the initial values of elements [begin, begin + count) of a parameter, in row-major
+   * order, to dst: host memory of the caller, count fp32 numbers, whatever the dtype. The values do
+   * not depend on how the range is split. */
+  int32_t (*init_param)(
+      void* ctx, int64_t param, int64_t begin, int64_t count, float* dst, YokeError* err);
+
+  /* Lets the blocks read parameter `param` from `view`: compact, of exactly the shape and dtype of
+   * the parameter, on YokeHost.device. The backend owns that memory. NULL unbinds, and so does
+   * destroy_model.
+   *
+   * All parameters of a block must be bound before the block runs. Between steps the values may
+   * change in place. Between a forward and its backward the memory may be freed and other memory
+   * bound instead, if the values are the same. */
   int32_t (*bind_param)(void* ctx, int64_t param, const YokeTensor* view, YokeError* err);
-  int32_t (*block_forward)(void* ctx, const YokeForwardArgs* args, YokeForwardResult* out, YokeError* err);
-  /* *grad_in: gradient of carry_in, owned by the backend; NULL from the first block. */
-  int32_t (*block_backward)(void* ctx, const YokeBackwardArgs* args, YokeManagedTensor** grad_in, YokeError* err);
+
+  /* Runs one block forward on one micro-batch. */
+  int32_t (*block_forward)(void* ctx,
+                           const YokeForwardArgs* args,
+                           YokeForwardResult* out,
+                           YokeError* err);
+
+  /* Runs one block backward. Reports the gradients of the parameters through args->on_grad_ready,
+   * and sets *grad_in to the gradient of carry_in, which the backend then owns; NULL from the first
+   * block. */
+  int32_t (*block_backward)(void* ctx,
+                            const YokeBackwardArgs* args,
+                            YokeManagedTensor** grad_in,
+                            YokeError* err);
+
+  /* Frees what a forward saved, for a backward that will not happen. Cannot fail. */
   void (*drop_saved)(void* ctx, void* saved);
 } YokeModel;
 
-/* ---- plan ---------------------------------------------------------------------------------------- */
+/* ---- plan ---- */
 
-/* One value of an option. Frozen. A double has double_value, an int or bool int_value, all others
- * string_value. A number or bool without a default that nobody gave has given = 0 and no meaning. */
+/* The value of one option. Frozen. The field to read depends on the type: double_value for a
+ * DOUBLE, int_value for an INT or a BOOL, string_value for all others. A number or bool without a
+ * default that nobody gave has given = 0, and its value has no meaning. */
 typedef struct YokeOption {
   YokeString key;
-  YokeString string_value; /* of a file: its path as the user wrote it */
-  YokeString content;      /* of a file: its bytes; of variables: their lines */
+  YokeString string_value; /* path of a FILE, as the user wrote it */
+  YokeString content;      /* bytes of a FILE, or lines of VARIABLES */
   double double_value;
-  int64_t int_value; /* also of a bool: 0 or 1 */
-  int32_t type;
-  int32_t given;     /* 0 = the default */
+  int64_t int_value; /* 0 or 1 for a BOOL */
+  int32_t type;      /* YOKE_OPTION_... */
+  int32_t given;     /* 1 = set by the user, 0 = the default */
 } YokeOption;
 
+/* Values of YokeOptimizer.kind. */
 enum { YOKE_SGD = 1, YOKE_ADAMW = 2 };
 
-/* The update of step t (1 is the first) from the mean gradient G of the batch, as LibTorch does it. If
- * norm(G) is not finite, the state stays as it is on every rank, with "step", and t comes again.
- *   g = G * min(1, clip / (norm(G) + 1e-6))      norm: over all trainable parameters; clip = 0: g = G
- *   p = p - lr * weight_decay * p                parameters with decay only, before the rest
- *   AdamW  m = beta1 * m + (1 - beta1) * g       "exp_avg"
- *          v = beta2 * v + (1 - beta2) * g * g   "exp_avg_sq"
+/* The optimizer of the run. Step t (the first is 1) updates the parameters from the mean gradient G
+ * over the targets of the batch, as LibTorch does:
+ *
+ *   g = G * min(1, clip / (norm(G) + 1e-6))     norm over all trainable parameters; clip = 0: g = G
+ *   p = p - lr * weight_decay * p               only parameters with decay; before the rest
+ *   AdamW  m = beta1 * m + (1 - beta1) * g      kind "exp_avg" in checkpoints
+ *          v = beta2 * v + (1 - beta2) * g * g  kind "exp_avg_sq"
  *          p = p - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
- *   SGD    b = momentum * b + g                  "momentum"; exists only if momentum is not 0
- *          p = p - lr * b */
+ *   SGD    b = momentum * b + g                 kind "momentum"; exists only if momentum is not 0
+ *          p = p - lr * b
+ *
+ * If norm(G) is not finite, no rank changes any state, including "step", and t is used again. */
 typedef struct YokeOptimizer {
   YokeHeader header;
-  int32_t kind;
+  int32_t kind; /* YOKE_SGD or YOKE_ADAMW */
   int32_t reserved;
   double beta1;
   double beta2;
   double eps;
-  double momentum;
-  double weight_decay; /* decoupled, also for SGD */
+  double momentum;     /* of SGD; 0 = none */
+  double weight_decay; /* decoupled from the gradient, for SGD as well */
   double clip;         /* bound of the global gradient norm; 0 = no clipping */
-  double lr;           /* the highest rate of the run; the rate of a step comes with the step */
+  double lr;           /* highest learning rate of the run; YokeStepArgs.lr is that of a step */
 } YokeOptimizer;
 
-/* What a run wants. 0 = unset, which may be so of degree, micro_batch and the dtypes: plan fills them. Data
- * ranks = degree[DP_REPLICATE] * degree[DP_SHARD]; micro-batches per step and data rank = global_batch /
- * (micro_batch * data ranks). The host checks that the degrees' product is world_size and that the batch
- * divides. Behind each field: its key in a run file, for refusals. */
+/* What a run asks for. degree, micro_batch and the dtypes may be unset (0), and plan fills them.
+ * The comment at each field names its key in a run file, for refusals.
+ *
+ * The number of data ranks is degree[YOKE_DP_REPLICATE] * degree[YOKE_DP_SHARD]. Each data rank
+ * runs global_batch / (micro_batch * data ranks) micro-batches per step. The host checks that the
+ * product of the degrees is world_size, and that the batch divides evenly. */
 typedef struct YokePlan {
   YokeHeader header;
   const YokeOptimizer* optimizer; /* train.optimizer, train.betas, train.eps, train.clip ... */
-  int32_t world_size;
-  int32_t degree[YOKE_NUM_AXES]; /* pp_degree, dp_degree, dp_shards, cp_degree, tp_degree; a degree that plan
-                                    leaves unset becomes 1 */
+  int32_t world_size;             /* number of ranks */
+  /* pp_degree, dp_degree, dp_shards, cp_degree, tp_degree. One that plan leaves unset becomes 1. */
+  int32_t degree[YOKE_NUM_AXES];
   int32_t global_batch; /* train.global_batch: sequences per step */
   int32_t micro_batch;  /* train.micro_batch: sequences per data rank and forward; may stay unset */
-  int32_t param_dtype;  /* precision.param: of compute: parameters, activations, gradients */
-  int32_t reduce_dtype; /* precision.reduce: of gradients while they are reduced and accumulated, at least
-                           param_dtype; left unset, fp64 for fp64 and fp32 otherwise */
+  /* precision.param: the compute dtype, which parameters, activations and gradients have. */
+  int32_t param_dtype;
+  /* precision.reduce: the dtype in which gradients are reduced and accumulated, at least as wide as
+   * param_dtype. If plan leaves it unset, it becomes fp64 for fp64 and fp32 otherwise. */
+  int32_t reduce_dtype;
 } YokePlan;
 
-/* One reason not to run this plan, or (note = 1) something the user should know. A note with `allowed`
- * translates a key of a foreign config: `allowed` is a line of a run file that says the same, such as
- * `tp_degree = 2`. It is shown by `yoke config import` alone. */
+/* A statement about the plan: with note = 0 a refusal, a reason why the backend does not accept the
+ * plan; with note = 1 a note, which informs the user and changes nothing.
+ *
+ * A note with `allowed` translates a key of another program's config: `allowed` is a line of a run
+ * file that means the same, such as `tp_degree = 2`. Only `yoke config import` prints these. */
 typedef struct YokeRefusal {
   YokeHeader header;
   YokeString key;     /* full name of a key of the run file, e.g. "tp_degree", "mine.unit_bytes" */
-  YokeString given;
-  YokeString allowed;
+  YokeString given;   /* value that the user gave */
+  YokeString allowed; /* values that would be accepted */
   YokeString hint;    /* what to write instead */
-  int32_t note;
+  int32_t note;       /* 0 = refusal, 1 = note */
   int32_t reserved;
 } YokeRefusal;
 
+/* Arguments of plan, borrowed for the call. header.next holds an extension YOKE_ID_BACKENDS if this
+ * host can open other backends. */
 typedef struct YokePlanArgs {
-  YokeHeader header; /* next: YOKE_ID_BACKENDS, if this host can open other backends */
+  YokeHeader header;
   const YokeModelSummary* model;
-  const YokeOption* options;
+  const YokeOption* options; /* every declared option of the backend, num_options of them */
   uint64_t num_options;
-  void (*refuse)(void* ctx, const YokeRefusal* refusal); /* never NULL */
+  /* Reports a refusal or a note, which is copied. Never NULL, cannot fail. */
+  void (*refuse)(void* ctx, const YokeRefusal* refusal);
   void* refuse_ctx;
 } YokePlanArgs;
 
-/* ---- Host services ------------------------------------------------------------------------------- */
+/* ---- Host services ---- */
 
+/* Levels of log messages. */
 enum { YOKE_LOG_DEBUG = 1, YOKE_LOG_INFO = 2, YOKE_LOG_WARNING = 3, YOKE_LOG_ERROR = 4 };
 
-/* What the host does for a backend. Any thread, until destroy returned. No function is NULL. `stream` is
- * the cudaStream_t of this rank if `device` is a CUDA device (NULL = the legacy default stream), else NULL. */
+/* What the host provides to one rank. Lives until destroy returns. No function is NULL, and every
+ * function may be called from any thread.
+ *
+ * `stream` is the cudaStream_t of this rank if `device` is a CUDA device (NULL = the legacy default
+ * stream), else NULL. */
 typedef struct YokeHost {
   YokeHeader header;
-  void* ctx;
+  void* ctx; /* first argument of every function */
   int32_t rank;
   int32_t world_size;
-  YokeDevice device;
-  void (*log)(void* ctx, int32_t level, YokeString text); /* one line, without newline */
-  /* 1 = return YOKE_CANCELLED soon. Ranks may learn it at different times; the others get
-   * YOKE_UNAVAILABLE. */
+  YokeDevice device; /* where this rank computes */
+
+  /* Logs one line of text, without a newline. level: YOKE_LOG_... */
+  void (*log)(void* ctx, int32_t level, YokeString text);
+
+  /* Returns 1 if the run is to stop: the backend then returns YOKE_CANCELLED soon. Ranks may learn
+   * it at different times; those that are waiting for a peer return YOKE_UNAVAILABLE. */
   int32_t (*check_cancel)(void* ctx);
-  /* A table of functions by name, at least min_size bytes; NULL = not here. "yoke.collectives/1" is there
-   * if world_size > 1. */
+
+  /* Returns a table of functions by its name, of at least min_size bytes, or NULL if this host does
+   * not have it. "yoke.collectives/1" is always available if world_size > 1. The table lives as
+   * long as the host. */
   const YokeHeader* (*get_service)(void* ctx, const char* name, uint64_t min_size);
+
   void* stream;
 } YokeHost;
 
-typedef struct YokeComm YokeComm; /* communicator of a set of ranks; lives until destroy of the context */
-typedef struct YokeWork YokeWork; /* a collective on its way */
+/* A communicator: an ordered set of ranks. Lives until the context is destroyed. */
+typedef struct YokeComm YokeComm;
 
+/* A collective operation in flight. wait() frees it. */
+typedef struct YokeWork YokeWork;
+
+/* Reductions. YOKE_AVG is for floating-point numbers only. */
 enum { YOKE_SUM = 0, YOKE_AVG = 1, YOKE_MAX = 2, YOKE_MIN = 3 };
 
-/* "yoke.collectives/1". All tensors compact and on YokeHost.device; no elements are fine. The operations of one
- * communicator are issued in the same order on all its ranks. work == NULL: the call waits. Otherwise the
- * memory of the tensors must live, and stay untouched, until wait(*work), which also frees it, whatever it
- * answers; *work is NULL if the call failed. YOKE_AVG is for floating point. */
+/* The service "yoke.collectives/1". All tensors are compact and on YokeHost.device; a tensor
+ * without elements is allowed. All ranks of a communicator issue its operations in the same order.
+ *
+ * With work == NULL, a call returns when the operation is complete. Otherwise it returns at once,
+ * and the memory of the tensors must stay alive and untouched until wait(*work). If the call itself
+ * fails, *work is NULL.
+ *
+ * Errors: YOKE_UNAVAILABLE if a peer is lost, YOKE_DEADLINE_EXCEEDED after the timeout of the run,
+ * YOKE_CANCELLED, and YOKE_INVALID_ARGUMENT for tensors that do not fit. */
 typedef struct YokeCollectives {
   YokeHeader header;
-  void* ctx;
-  /* The communicator of the ranks that differ from this one only in the given axes (bits), ordered by
-   * rank; YOKE_ALL_AXES = the world. purpose keeps two streams of operations apart ("unshard",
-   * "reduce"): the same axes and purpose give the same communicator. Collective over the world. */
+  void* ctx; /* first argument of comm */
+
+  /* Sets *out to the communicator of the ranks that differ from this one only on the given axes
+   * (bit mask), ordered by rank. YOKE_ALL_AXES is the world. `purpose` keeps two sequences of
+   * operations apart, e.g. "unshard" and "reduce": the same axes and purpose give the same
+   * communicator. Collective over the world. */
   int32_t (*comm)(void* ctx, uint32_t axes, const char* purpose, YokeComm** out, YokeError* err);
+
+  /* Return the number of ranks of a communicator, and the index of this rank in it. */
   int32_t (*size)(const YokeComm* comm);
   int32_t (*rank)(const YokeComm* comm);
-  int32_t (*all_reduce)(YokeComm* comm, const YokeTensor* inout, int32_t op, YokeWork** work, YokeError* err);
-  /* out: size() times the elements of in, in rank order. in may be this rank's own part of out. */
-  int32_t (*all_gather)(YokeComm* comm, const YokeTensor* out, const YokeTensor* in, YokeWork** work, YokeError* err);
-  /* in: size() times the elements of out. out may be this rank's own part of in. */
-  int32_t (*reduce_scatter)(YokeComm* comm, const YokeTensor* out, const YokeTensor* in, int32_t op, YokeWork** work,
+
+  /* Replaces inout by its reduction over all ranks. All ranks receive the same bits. */
+  int32_t (*all_reduce)(
+      YokeComm* comm, const YokeTensor* inout, int32_t op, YokeWork** work, YokeError* err);
+
+  /* Collects `in` of every rank into `out`, in rank order. out has size() times the elements of in.
+   * in may be this rank's own part of out. */
+  int32_t (*all_gather)(
+      YokeComm* comm, const YokeTensor* out, const YokeTensor* in, YokeWork** work, YokeError* err);
+
+  /* Reduces `in` over the ranks and leaves part number rank() of the result in `out`. in has size()
+   * times the elements of out. out may be this rank's own part of in. */
+  int32_t (*reduce_scatter)(YokeComm* comm,
+                            const YokeTensor* out,
+                            const YokeTensor* in,
+                            int32_t op,
+                            YokeWork** work,
                             YokeError* err);
-  int32_t (*broadcast)(YokeComm* comm, const YokeTensor* inout, int32_t root, YokeWork** work, YokeError* err);
+
+  /* Copies inout of the rank with index root to all ranks. */
+  int32_t (*broadcast)(
+      YokeComm* comm, const YokeTensor* inout, int32_t root, YokeWork** work, YokeError* err);
+
+  /* Returns when all ranks have called it. */
   int32_t (*barrier)(YokeComm* comm, YokeError* err);
+
+  /* Waits for an operation and frees it, whatever it returns. On a CUDA device YokeHost.stream
+   * waits, not the calling thread. */
   int32_t (*wait)(YokeWork* work, YokeError* err);
-  /* The object behind: "c10d::ProcessGroup" gives a borrowed c10d::ProcessGroup*; NULL = not that kind. */
+
+  /* Returns the object behind the communicator if it has the named type, else NULL.
+   * "c10d::ProcessGroup" gives a borrowed c10d::ProcessGroup*. */
   void* (*native)(YokeComm* comm, const char* type);
 } YokeCollectives;
 
-/* A backend that another one stands on. The outer one calls its table as a host would: plan with a plan
- * and options that it may have changed, then init, wrap_model and the rest. Refusals may be handed on as
- * they are, and so may a model, with its extensions if both have the same torch_tag. */
+/* A backend that another backend builds on. The outer backend calls its table as a host would:
+ * plan, with a plan and options that it may have changed, then init, wrap_model and the rest.
+ * Refusals may be passed on unchanged, and so may the model, with its extensions if both backends
+ * have the same torch_tag.
+ *
+ * `host` is this rank's host within the inner world: its rank, world_size and collectives are those
+ * along `axes` of open. While a plan is made there are no ranks yet, and it is NULL. */
 typedef struct YokeInnerBackend {
   YokeHeader header;
   const struct ParallelBackend* table; /* lives as long as the process */
-  const YokeOption* options; /* every option of it: [its name] of the run file, else the default */
+  const YokeOption* options; /* all its options: its section of the run file, or defaults */
   uint64_t num_options;
-  const YokeHost* host; /* for its init: rank, world and collectives are those along `axes`. NULL while
-                           a plan is made: there are no ranks yet */
+  const YokeHost* host; /* host for its init; NULL while a plan is made */
 } YokeInnerBackend;
 
-/* "yoke.backends/1". */
+/* The service "yoke.backends/1". */
 typedef struct YokeBackends {
   YokeHeader header;
   void* ctx;
-  /* Finds a backend as parallel_backend of a run file is found, loads it if need be, checks its options.
-   * axes (bits): the inner world is the ranks that differ from this one only in these; YOKE_ALL_AXES =
-   * all of them. What *out points to lives until destroy returned, in plan for the call. Any thread in
-   * plan; in init collective over the world. */
-  int32_t (*open)(void* ctx, const char* name, uint32_t axes, YokeInnerBackend* out, YokeError* err);
+  /* Finds a backend by name, as the key parallel_backend of a run file does, loads it if necessary
+   * and checks its options. axes (bit mask): the inner world consists of the ranks that differ from
+   * this one only on these axes; YOKE_ALL_AXES = all ranks.
+   *
+   * What *out points to lives until destroy returns; in plan, for the duration of the call. In plan
+   * it may be called from any thread. In init it is collective over the world. */
+  int32_t (*open)(
+      void* ctx, const char* name, uint32_t axes, YokeInnerBackend* out, YokeError* err);
 } YokeBackends;
 
-/* ---- init, wrap_model ---------------------------------------------------------------------------- */
+/* ---- init, wrap_model ---- */
 
-typedef struct YokeContext YokeContext; /* the backend's, per rank */
-typedef struct YokeWrapped YokeWrapped; /* the backend's view of one model */
+/* Handles of the backend. The backend defines the structs. */
+typedef struct YokeContext YokeContext; /* one rank of a run */
+typedef struct YokeWrapped YokeWrapped; /* one model in the hands of the backend */
 
-/* All that it points to lives until destroy returned. */
+/* Arguments of init. Everything that they point to lives until destroy returns. */
 typedef struct YokeInitArgs {
   YokeHeader header;
-  const YokePlan* plan; /* as plan left it, complete */
-  const YokeOption* options;
+  const YokePlan* plan;      /* complete, as plan left it */
+  const YokeOption* options; /* every declared option, num_options of them */
   uint64_t num_options;
   const YokeHost* host;
 } YokeInitArgs;
 
-/* What the model costs this rank, in bytes. -1 = not known; of activation_bytes and axis_bytes 0 says that
- * too. */
+/* Result of wrap_model: the handle, and what the model costs this rank, in bytes. -1 means unknown.
+ * For activation_bytes and axis_bytes, 0 also means unknown.
+ *
+ * The first three are held for the whole run. unsharded_bytes and activation_bytes are needed at
+ * the peak of a step; activation_bytes is the sum of YokeBlock.activation_bytes over the blocks
+ * that are alive then. axis_bytes is the payload that this rank passes to the collectives along
+ * each axis in one step, without scalars. */
 typedef struct YokeWrapResult {
   YokeHeader header;
   YokeWrapped* model;
-  /* For the whole run: */
-  int64_t param_bytes;     /* master copies (shards), and copies in the compute dtype that stay */
-  int64_t grad_bytes;      /* reduced gradients (shards) */
-  int64_t optimizer_bytes; /* moments */
-  /* At the peak of a step: */
-  int64_t unsharded_bytes;  /* gathered parameters and gradients that are not reduced yet */
-  int64_t activation_bytes; /* by those of the blocks */
-  /* Payload that this rank passes to the collectives along each axis in a step, without scalars. */
+  int64_t param_bytes;      /* master copies (shards), and permanent copies in the compute dtype */
+  int64_t grad_bytes;       /* reduced gradients (shards) */
+  int64_t optimizer_bytes;  /* moments */
+  int64_t unsharded_bytes;  /* gathered parameters, and gradients that are not reduced yet */
+  int64_t activation_bytes; /* what the model's blocks keep for their backward */
   int64_t axis_bytes[YOKE_NUM_AXES];
 } YokeWrapResult;
 
-/* ---- step ---------------------------------------------------------------------------------------- */
+/* ---- step ---- */
 
+/* The batch of one step, as this data rank sees it. Borrowed for the call. */
 typedef struct YokeBatch {
   YokeHeader header;
-  const YokeMicroBatch* const* micros; /* of this data rank */
-  uint64_t num_micros; /* at least 1, the same on all ranks */
-  double token_weight; /* targets of the whole batch, over all data ranks; above 0 */
+  const YokeMicroBatch* const* micros; /* micro-batches of this data rank */
+  uint64_t num_micros;                 /* at least 1, and the same on all ranks */
+  double token_weight; /* number of targets of the whole batch, over all data ranks; above 0 */
 } YokeBatch;
 
-enum { YOKE_STEP_FORWARD_ONLY = 1 }; /* evaluation: no gradient, no update, no change of state */
+/* Bits of YokeStepArgs.flags. FORWARD_ONLY is an evaluation: no gradient, no update, no change of
+ * state. */
+enum { YOKE_STEP_FORWARD_ONLY = 1 };
 
+/* Arguments of step. `step` numbers the updates. The first update is 1. Every other update is one
+ * above the last one, or above the "step" of the checkpoint that was loaded. An evaluation has the
+ * number of the last update. */
 typedef struct YokeStepArgs {
   YokeHeader header;
   const YokeBatch* batch;
-  int64_t step; /* 1 is the first update, then one more than the last update, or than the "step" that LOAD
-                   brought. Of an evaluation: the last update */
-  double lr;
+  int64_t step;
+  double lr; /* learning rate of this update */
   uint32_t flags;
   uint32_t reserved;
 } YokeStepArgs;
 
-/* The same on every rank. NaN = not known. */
+/* Result of step, the same on every rank. NaN = unknown.
+ *
+ * loss_sum is the sum over the targets of the whole batch, of all data ranks; the mean loss is
+ * loss_sum / token_weight. loss_weight is the number of targets that were really summed. It must
+ * equal token_weight, or the host ends the run. grad_norm is the global 2-norm before clipping,
+ * +infinity if it is not finite. */
 typedef struct YokeStepResult {
   YokeHeader header;
-  double loss_sum;    /* over the whole batch, of all data ranks; loss = loss_sum / token_weight */
-  double loss_weight; /* targets that were really summed, of all data ranks: token_weight, or the run ends */
-  double grad_norm;   /* global 2-norm before clipping; +infinity if it is not finite */
+  double loss_sum;
+  double loss_weight;
+  double grad_norm;
 } YokeStepResult;
 
-/* ---- checkpoint ---------------------------------------------------------------------------------- */
+/* ---- checkpoint ---- */
 
+/* Values of YokeCheckpointArgs.op. */
 enum { YOKE_CHECKPOINT_SAVE = 1, YOKE_CHECKPOINT_LOAD = 2, YOKE_CHECKPOINT_DESCRIBE = 3 };
 
-/* A part of the state that this rank holds. Kinds: "param" (always the master copy), "exp_avg",
- * "exp_avg_sq", "momentum", and the scalar "step" (name "optimizer", ndim 0, int64). Master copies and
- * moments have the compute dtype, but fp32 where that has 16 bits. A backend may have kinds of its own,
- * [a-z0-9_]+ of at most 31 bytes, of a parameter; on LOAD of another backend's checkpoint visit answers
- * YOKE_NOT_FOUND for them, leaves the view alone, and the walk goes on.
+/* A part of the state that this rank holds.
  *
- * A piece is made of runs of the flat row-major tensor, one every `stride` elements: its element i is
- * element begin + (i / run) * stride + i % run of the tensor, i in [0, count). The last run may be short.
- * A flat range has run = count, stride = 0; so has a scalar, with begin 0 and count 1. So a rank with
- * columns [4, 8) of an [n, 16] matrix shows one piece: begin 4, count 4 * n, run 4, stride 16. All pieces
- * of a tensor that are not flat have the same stride, which divides its elements. The pieces with replica
- * 0, of all ranks, tile every tensor exactly once. What a rank holds besides, such as the whole parameters
- * of ZeRO 1, it may show with replica > 0: then the host compares the copies, and LOAD fills them. Pieces
- * without elements may be left out. */
+ * Kinds. "param" is the master copy of a parameter; "exp_avg", "exp_avg_sq" and "momentum" are its
+ * moments. They have the compute dtype, or fp32 if the compute dtype has 16 bits. "step" is a
+ * scalar: name "optimizer", ndim 0, int64. A backend may add kinds of its own to a parameter,
+ * [a-z0-9_]+ of at most 31 bytes. When the checkpoint of another backend is loaded, visit returns
+ * YOKE_NOT_FOUND for them and leaves the view alone; the backend then continues with the next
+ * piece.
+ *
+ * Elements. A piece consists of equal spans of the flat row-major tensor, one every `stride`
+ * elements; `run` is the length of a span. Element i of the piece, i in [0, count), is element
+ *
+ *   begin + (i / run) * stride + i % run
+ *
+ * of the tensor. The last span may be short. A contiguous range has run = count and stride = 0; so
+ * has a scalar, with begin 0 and count 1. Example: a rank with columns [4, 8) of an [n, 16] matrix
+ * reports one piece with begin 4, count 4 * n, run 4 and stride 16. All pieces of a tensor that are
+ * not contiguous have the same stride, which divides the number of its elements.
+ *
+ * Replicas. Over all ranks, the pieces with replica 0 cover every element of every tensor exactly
+ * once. A rank may report what it holds beyond that, such as the whole parameters under ZeRO stage
+ * 1, with replica > 0: the host then compares the copies, and LOAD fills them. Pieces without
+ * elements may be left out. */
 typedef struct YokePiece {
   YokeHeader header;
-  YokeString name; /* of the parameter */
-  YokeString kind;
-  const int64_t* shape; /* of the whole tensor */
+  YokeString name;      /* name of the parameter */
+  YokeString kind;      /* what of the parameter it is, see above */
+  const int64_t* shape; /* ndim sizes of the whole tensor */
   int32_t ndim;
   int32_t dtype;
-  int64_t begin;
-  int64_t count;
-  int64_t run;            /* at least 1, unless count is 0 */
-  int64_t stride;         /* at least run, unless the piece is flat */
-  int64_t replica;        /* 0 = this rank's copy is the one to write */
-  const YokeTensor* view; /* count elements, compact, valid for the call: readable on SAVE, to be filled
-                             on LOAD, NULL on DESCRIBE */
+  int64_t begin;          /* index of the first element in the whole tensor */
+  int64_t count;          /* number of elements of this piece */
+  int64_t run;            /* elements of one span; at least 1, unless count is 0 */
+  int64_t stride;         /* elements between the starts of two spans; 0 = contiguous */
+  int64_t replica;        /* 0 = this copy is the one that is written */
+  const YokeTensor* view; /* count elements, compact, valid for the call: to be read on SAVE, to be
+                             written on LOAD, NULL on DESCRIBE */
 } YokePiece;
 
+/* Arguments of checkpoint. The backend calls visit once for each local piece, in the same order for
+ * every op. On SAVE the host reads the view, on LOAD it fills the view, on DESCRIBE there is none.
+ * An error of visit ends the call, except for YOKE_NOT_FOUND of a kind of the backend's own. */
 typedef struct YokeCheckpointArgs {
   YokeHeader header;
-  int32_t op;
+  int32_t op; /* YOKE_CHECKPOINT_... */
   int32_t reserved;
-  /* Called once per local piece, in the same order for every op. Its error ends the call, but for
-   * YOKE_NOT_FOUND of a kind of the backend's own. */
   int32_t (*visit)(void* ctx, const YokePiece* piece, YokeError* err);
   void* visit_ctx;
 } YokeCheckpointArgs;
 
-/* ---- The table ----------------------------------------------------------------------------------- */
+/* ---- The table ---- */
 
+/* The functions of a backend. All of them must be set. Call them in the order at the top of this
+ * file; the rules there on errors, threads and ownership apply. */
 typedef struct ParallelBackend {
   YokeHeader header;
-  uint32_t abi_major;
-  uint32_t abi_minor;
-  uint32_t min_host_minor; /* the oldest host that this backend can work with */
+  uint32_t abi_major;      /* YOKE_ABI_MAJOR of the header that the backend was built with */
+  uint32_t abi_minor;      /* YOKE_ABI_MINOR of that header */
+  uint32_t min_host_minor; /* minor version of the oldest host that the backend can work with */
   uint32_t reserved;
 
-  /* Who it is and what it can do. Pure. */
+  /* Sets *out to the description of the backend, a constant. Needs no device, no communication. */
   int32_t (*describe)(const YokeDescription** out, YokeError* err);
 
-  /* Fills the unset fields of *plan and reports, through args->refuse, every reason to refuse it. Pure:
-   * no device, no communication, the same answer on every rank. YOKE_INVALID_ARGUMENT if it refused. */
+  /* Fills the unset fields of *plan, and reports every reason to refuse it through args->refuse:
+   * all of them, not only the first. Returns YOKE_INVALID_ARGUMENT if it refused.
+   *
+   * Pure: it uses no device and no communication, and gives the same answer on every rank. */
   int32_t (*plan)(const YokePlanArgs* args, YokePlan* plan, YokeError* err);
 
-  /* Makes the context of this rank. Collective. */
+  /* Creates the context of this rank. Collective. */
   int32_t (*init)(const YokeInitArgs* args, YokeContext** out, YokeError* err);
 
-  /* Takes a model: allocates and initialises its parameters (init_param) and optimizer state. model
-   * lives until destroy_model returned. Collective. */
-  int32_t (*wrap_model)(YokeContext* context, const YokeModel* model, YokeWrapResult* out, YokeError* err);
+  /* Takes over a model: allocates its parameters and initialises them with init_param, and
+   * allocates the optimizer state. model lives until destroy_model returns. Collective. */
+  int32_t (*wrap_model)(YokeContext* context,
+                        const YokeModel* model,
+                        YokeWrapResult* out,
+                        YokeError* err);
 
-  /* One optimizer update over all micro-batches of the batch: forward, backward, reduce, clip, update;
-   * or, with YOKE_STEP_FORWARD_ONLY, only the loss. Collective. */
-  int32_t (*step)(YokeWrapped* model, const YokeStepArgs* args, YokeStepResult* out, YokeError* err);
+  /* Makes one optimizer update from all micro-batches of the batch: forward, backward, reduce,
+   * clip, update. With YOKE_STEP_FORWARD_ONLY it only computes the loss. Collective. */
+  int32_t (*step)(YokeWrapped* model,
+                  const YokeStepArgs* args,
+                  YokeStepResult* out,
+                  YokeError* err);
 
-  /* Walks over the local pieces of state. The caller does all files. SAVE and LOAD are collective. */
+  /* Calls args->visit for every local piece of the state. The caller reads and writes all files.
+   * SAVE and LOAD are collective, DESCRIBE is not. */
   int32_t (*checkpoint)(YokeWrapped* model, const YokeCheckpointArgs* args, YokeError* err);
 
-  /* Local, cannot fail. NULL or a pointer to NULL is fine; the pointer becomes NULL. Models first. */
+  /* Free a model or a context, and set the pointer to NULL. NULL and a pointer to NULL are allowed.
+   * All models of a context are destroyed before the context. Local, cannot fail. */
   void (*destroy_model)(YokeWrapped** model);
   void (*destroy)(YokeContext** context);
 } ParallelBackend;
 
-/* The only exported symbol. Returns a constant table that lives as long as the process, or NULL and a
- * reason in *err. Pure: no thread, no device, no environment, no allocation; callable from any thread,
- * any number of times. host_minor: the minor version of the host. A newer minor than ours is no reason
- * to refuse. The host takes the table if abi_major is 1, all functions are there and min_host_minor is
- * not above its own minor. */
+/* The only symbol that a backend exports. Returns a constant table that lives as long as the
+ * process, or NULL with the reason in *err. It starts no thread, uses no device, reads no
+ * environment and allocates nothing. It may be called from any thread, any number of times.
+ *
+ * host_minor is the minor version of the host. A newer host is no reason to refuse. The host
+ * accepts the table if abi_major is 1, all functions are set, and min_host_minor is not above its
+ * own minor version. */
 #define YOKE_ENTRY_SYMBOL "parallel_backend_entry_v1"
 typedef const ParallelBackend* (*YokeEntry)(uint32_t host_minor, YokeError* err);
 #if defined(__GNUC__)
 __attribute__((visibility("default")))
 #endif
-const ParallelBackend* parallel_backend_entry_v1(uint32_t host_minor, YokeError* err);
+const ParallelBackend*
+parallel_backend_entry_v1(uint32_t host_minor, YokeError* err);
 
 #ifdef __cplusplus
 }

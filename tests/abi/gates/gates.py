@@ -78,7 +78,7 @@ def abi_of(include, folder):
     """What libabigail sees of a library with one exported function for each struct, as a file."""
     text = header_of(include)
     names = structs_of(text)
-    entry = re.search(r"^const ParallelBackend\* (\w+)\(", text, re.MULTILINE)[1]
+    entry = re.search(r"^const ParallelBackend\*\s+(\w+)\(", text, re.MULTILINE)[1]
     (folder / "witness.c").write_text('#include "yoke/parallel_backend.h"\n' + "".join(
         f"void witness_{name}({name}* it) {{ (void)it; }}\n" for name in names) +
         f"const ParallelBackend* {entry}(uint32_t host_minor, YokeError* err)"

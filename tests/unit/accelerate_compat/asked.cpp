@@ -22,7 +22,7 @@ class PlanOnly : public Backend {
     }();
     return description;
   }
-  void plan(const YokePlanArgs& args, YokePlan& plan, Refusals& refusals) const override {
+  void plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& refusals) const override {
     complete_plan(args, plan, refusals);
   }
   std::unique_ptr<Context> init(const YokeInitArgs&) const override {
@@ -43,7 +43,7 @@ int32_t inner_plan(const YokePlanArgs* args, YokePlan* plan, YokeError*) {
   }
   if (plan->reduce_dtype == 0) plan->reduce_dtype = YOKE_F32;
   if (!asked->inner_refuses) return YOKE_OK;
-  Refusals(*args).refuse("tp_degree", "3", "1, 2", "of the heads");
+  PlanReport(*args).refuse("tp_degree", "3", "1, 2", "of the heads");
   return YOKE_INVALID_ARGUMENT;
 }
 
@@ -57,9 +57,10 @@ int32_t open_inner(void*, const char* name, uint32_t, YokeInnerBackend* out, Yok
                                                    {"reshard_after_forward", YOKE_OPTION_BOOL},
                                                    {"activation_checkpoint", YOKE_OPTION_STRING},
                                                    {"cp_attention", YOKE_OPTION_STRING}};
-  const std::map<std::string, std::string> defaults = {
-      {"unit_bytes", "1048576"}, {"reshard_after_forward", "1"}, {"activation_checkpoint", "none"},
-{"cp_attention", "ring"}};
+  const std::map<std::string, std::string> defaults = {{"unit_bytes", "1048576"},
+                                                       {"reshard_after_forward", "1"},
+                                                       {"activation_checkpoint", "none"},
+                                                       {"cp_attention", "ring"}};
   for (const auto& [key, type] : known) {
     const auto given = asked->inner_given.find(key);
     const std::string& text = given == asked->inner_given.end() ? defaults.at(key) : given->second;

@@ -72,7 +72,7 @@ class LoadedBackendTest : public ::testing::Test {
  protected:
   void SetUp() override { fake = Fake{}; }
 
-  PlanReport plan() const {
+  PlanResult plan() const {
     YokePlan p{};
     p.header = YOKE_HEADER(YokePlan, YOKE_ID_PLAN);
     return backend.plan(YokeModelSummary{}, nullptr, 0, p);
@@ -101,7 +101,7 @@ TEST_F(LoadedBackendTest, CollectsEveryRefusalAndNote) {
     refuse(args, "cp_degree", 0);
     return fill(err, YOKE_INVALID_ARGUMENT, "2 reasons");
   };
-  const PlanReport report = plan();
+  const PlanResult report = plan();
   ASSERT_EQ(report.refusals.size(), 2u);
   ASSERT_EQ(report.notes.size(), 1u);
   EXPECT_EQ(remark_text(report.refusals[0]), "tp_degree = 3; allowed: 1, 2; halve it");
@@ -119,7 +119,7 @@ TEST_F(LoadedBackendTest, ReadsARefusalOfAnOlderBackendOnlyAsFarAsItGoes) {
     args->refuse(args->refuse_ctx, &r);
     return YOKE_INVALID_ARGUMENT;
   };
-  const PlanReport report = plan();
+  const PlanResult report = plan();
   ASSERT_EQ(report.refusals.size(), 1u);
   EXPECT_EQ(remark_text(report.refusals[0]), "k");
 }
