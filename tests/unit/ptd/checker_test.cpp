@@ -155,7 +155,7 @@ TEST(Checker, GradientsMayNotBeAddedToWhileTheyAreReduced) {
   spec.blocks = {{0}, {0}};
   spec.units.resize(1);
   List list = build_schedule(spec);
-  // Puts the end of the first reduction behind the next backward.
+  // This puts the end of the first reduction behind the next backward.
   const size_t wait = find(list, ActionKind::kWaitReduce);
   ASSERT_EQ(list[wait + 1].kind, ActionKind::kBackward);
   std::swap(list[wait], list[wait + 1]);
@@ -220,7 +220,7 @@ TEST(Checker, AllRanksOfTpSumTheirPartialGradients) {
   EXPECT_TRUE(std::any_of(faults.begin(), faults.end(), waits)) << text(faults);
 }
 
-// Each rank alone is right, but rank 0 waits for the sum over replicas before it issues a
+// Each list alone is correct, but rank 0 waits for the sum over the replicas before it issues a
 // reduce-scatter that its peer waits for, and the other way round.
 TEST(Checker, CircularWaitsAreFound) {
   StepSpec spec;

@@ -5,7 +5,7 @@
 namespace yoke::ptd {
 namespace {
 
-// Four blocks, each a unit of 64 bytes of parameters and 128 of gradients.
+// Returns four blocks, each a unit of 64 bytes of parameters and 128 bytes of gradients.
 StepSpec chain(int shards, int replicas) {
   StepSpec spec;
   for (int i = 0; i < 4; ++i) {

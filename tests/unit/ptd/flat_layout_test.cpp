@@ -42,7 +42,7 @@ TEST(FlatLayout, ParametersThatAreUpdatedAlikeMakeASpan) {
   EXPECT_TRUE(!spans[1].decay && spans[1].tp_replicated);
 }
 
-// Walks every element of every parameter through the pieces of all shards.
+// The test walks over every element of every parameter through the pieces of all shards.
 TEST(FlatLayout, ThePiecesOfAllShardsTileEveryParameterOnce) {
   for (unsigned seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);

@@ -11,8 +11,8 @@
 namespace yoke::ptd {
 namespace {
 
-// Two parameters with decay and one without, as one unit on one rank; the first one is larger than
-// what is updated in one go.
+// The model has two parameters with decay and one without, as one unit on one rank. The first one
+// is larger than what is cast in one piece.
 const ModelSpec kModel{{{(1 << 20) + 50, true, true}, {33, true, true}, {21, true, false}},
                        {{0, 1, 2}}};
 constexpr Dtypes kFp64{at::kDouble, at::kDouble, at::kDouble},
@@ -37,14 +37,15 @@ struct Fixture {
   std::unique_ptr<Optimizer> optimizer;
 };
 
-// In the type of the master copies, but with values that the type of the gradients holds.
+// Returns gradients in the type of the master copies, with values that the type of the gradients
+// holds.
 at::Tensor gradient(const ShardState& state, int step) {
   return at::cos(at::arange(state.params.numel(), state.params.options()) * step)
       .to(state.grads.scalar_type())
       .to(state.params.scalar_type());
 }
 
-// Which elements have weight decay, as 1 or 0.
+// Returns 1 for elements with weight decay and 0 for the others.
 at::Tensor decay_mask(const ShardState& state) {
   at::Tensor mask = at::zeros_like(state.params);
   for (const FlatSpan& span : state.spans) {
@@ -53,7 +54,7 @@ at::Tensor decay_mask(const ShardState& state) {
   return mask;
 }
 
-// The contract's formulas, written out.
+// The state of the contract's formulas, which the tests write out.
 struct Plain {
   explicit Plain(const ShardState& state)
       : p(state.params.clone()), m(at::zeros_like(p)), v(at::zeros_like(p)) {}
@@ -64,7 +65,7 @@ void expect_same(const at::Tensor& a, const at::Tensor& b, double bound) {
   EXPECT_LE((a - b).abs().max().item<double>(), bound * b.abs().max().item<double>());
 }
 
-// The second way of an update: nobody looks at the numbers.
+// Updates the way a device does: the host reads no number.
 void update_unseen(Fixture& f, int step, double scale) {
   f.optimizer->begin_step(step, 1e-2);
   const auto number = [&](double value, at::ScalarType type) {
@@ -75,6 +76,7 @@ void update_unseen(Fixture& f, int step, double scale) {
   f.optimizer->commit();
 }
 
+// Updates the way the CPU does, with a scale that the host knows.
 void update_seen(Fixture& f, int step, double scale) {
   f.optimizer->begin_step(step, 1e-2);
   f.optimizer->update(scale);
@@ -122,7 +124,7 @@ TEST(AdamW, TakesGradientsOfAnotherTypeThanTheMasterCopies) {
 }
 
 TEST(AdamW, IsTheSameWithItsNumbersInTensors) {
-  // The learning rate is fp32 there.
+  // The learning rate is in fp32 there, hence the bound.
   for (const Dtypes& dtypes : {kFp64, kFp32, kBf16, kWideReduce}) {
     check_adamw(dtypes, 1, 2e-6, true);
     check_adamw(dtypes, 0.3, 2e-6, true);
@@ -223,7 +225,7 @@ TEST(SquaredNorm, IsTheSumOfSquares) {
   }
 }
 
-// A sum in fp32 alone would lose 1e-4 here, norms of rows in bf16 much more.
+// A sum in fp32 alone would lose 1e-4 here, and norms of rows in bf16 much more.
 TEST(SquaredNorm, KeepsItsPrecisionInNarrowTypes) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     const at::Tensor g = at::full({1 << 22}, 0.1, type);

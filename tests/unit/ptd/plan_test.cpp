@@ -13,7 +13,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// A plan of `world` ranks with nothing set but what is in `degrees` (dp_replicate, dp_shard).
+// A plan for `world` ranks in which only the given degrees (dp_replicate, dp_shard) are set.
 struct Asked {
   Asked(int world, std::pair<int, int> degrees)
       : optimizer(optimizer_of(job)), plan(plan_of(job, optimizer)) {
@@ -92,7 +92,7 @@ TEST(Plan, GradientsAreNotReducedInLessThanTheComputeType) {
               ElementsAre(AllOf(HasSubstr("precision.reduce = fp32"), HasSubstr("at least fp64"))));
 }
 
-// What a transformer with 4 heads of its keys says of itself.
+// Returns what ptd refuses for a transformer with 4 key heads.
 std::vector<std::string> refusals_of_transformer(int cp,
                                                  int tp,
                                                  int64_t seq_len,

@@ -1,4 +1,4 @@
-// Random models and steps for property tests; the same seed gives the same plan.
+// Makes random models and steps for property tests. The same seed gives the same step.
 #pragma once
 
 #include <random>
@@ -21,7 +21,8 @@ class Dice {
   std::mt19937 engine_;
 };
 
-// Up to 8 blocks, some without parameters, some sharing one with another block, some frozen.
+// Returns a model of up to 8 blocks. Some have no parameters, some share one with another block,
+// and some parameters are frozen.
 inline ModelSpec random_model(Dice& dice) {
   ModelSpec model;
   model.blocks.resize(dice.roll(1, 8));

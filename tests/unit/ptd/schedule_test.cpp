@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// n blocks, each a unit of 64 bytes.
+// Returns n blocks, each a unit of 64 bytes.
 StepSpec chain(int n, int shards) {
   StepSpec spec;
   for (int i = 0; i < n; ++i) {
@@ -21,7 +21,7 @@ StepSpec chain(int n, int shards) {
   return spec;
 }
 
-// "Unshard 0", "Forward 1" ...: the kind and the unit or block.
+// Returns "Unshard 0", "Forward 1" ...: the kind with the unit or block.
 std::vector<std::string> short_names(const std::vector<Action>& list) {
   std::vector<std::string> names;
   for (const Action& a : list) {
@@ -99,7 +99,7 @@ TEST(Schedule, ShardedUnitsAreGatheredOneAheadInBothDirections) {
                           "Update"));
 }
 
-// The list of the README.
+// This list is also in the README.
 TEST(Schedule, AUnitThatWouldBeGatheredAgainAtOnceStaysWhole) {
   EXPECT_THAT(short_names(build_schedule(chain(3, 2))),
               ElementsAre("Unshard 0",
