@@ -30,7 +30,7 @@ namespace yoke::ptd {
 namespace {
 
 // The elements of scalars_, which one all-reduce per step sums for every rank.
-enum Scalar { kLossSum, kLossWeight, kSquaredNorm, kNumScalars };
+enum Scalar { kLossSum, kNumTargets, kSquaredNorm, kNumScalars };
 
 }  // namespace
 
@@ -38,9 +38,9 @@ Executor::Executor(Parts parts)
     : parts_(std::move(parts)),
       pool_(parts_.state.params.device()),
       blocks_(*parts_.model.blocks, parts_.spec.first_trained_block()),
-      weight_(at::zeros({}, parts_.state.params.options().dtype(at::kDouble))),
-      loss_grad_(at::zeros_like(weight_)),
-      scalars_(at::zeros({kNumScalars}, weight_.options())) {
+      num_targets_(at::zeros({}, parts_.state.params.options().dtype(at::kDouble))),
+      loss_grad_(at::zeros_like(num_targets_)),
+      scalars_(at::zeros({kNumScalars}, num_targets_.options())) {
   make_units(parts_.params);
   if (parts_.graphs != nullptr) recorded_.emplace(*parts_.graphs);
 }
@@ -120,15 +120,15 @@ YokeStepResult Executor::step(const YokeStepArgs& args) {
 // of them counts for all.
 void Executor::take_batch(const YokeBatch& batch) {
   inputs_.clear();
-  double weight = 0;
+  double targets = 0;
   for (uint64_t m = 0; m < batch.num_micros; ++m) {
     inputs_.push_back(borrow(*batch.micros[m]));
     if (parts_.model_on_mesh != nullptr && !parts_.model_on_mesh->is_first()) continue;
     // Counting on a device would wait for it; the host has counted already.
-    weight +=
+    targets +=
         on_stream() ? batch.micros[m]->token_weight : parts_.model.loss_weight(inputs_.back());
   }
-  weight_.fill_(weight);
+  num_targets_.fill_(targets);
   loss_grad_.fill_(1 / batch.token_weight);
 }
 
@@ -140,7 +140,7 @@ void Executor::issue(const std::vector<TorchInputs>& inputs) {
     for (TorchInputs& micro : distributed_) micro = parts_.model_on_mesh->distribute(micro);
   }
   scalars_.zero_();
-  scalars_[kLossWeight].copy_(weight_);
+  scalars_[kNumTargets].copy_(num_targets_);
   blocks_.begin_step(distributed_, loss_grad_);
   for (ShardedUnit& unit : units_) unit.begin_step();
   for (const Action& action : schedule(static_cast<int>(inputs.size()), forward_only_)) run(action);
@@ -248,7 +248,7 @@ void Executor::read_results() {
   const at::Tensor values = scalars_.cpu();
   const double* v = values.const_data_ptr<double>();
   result_.loss_sum = v[kLossSum];
-  result_.loss_weight = v[kLossWeight];
+  result_.loss_weight = v[kNumTargets];
   result_.grad_norm = forward_only_ ? kUnknown : gradient_norm(v[kSquaredNorm]);
 }
 

@@ -85,7 +85,8 @@ class Executor {
   // These belong to the step in progress.
   std::vector<TorchInputs> inputs_;       // one per micro-batch
   std::vector<TorchInputs> distributed_;  // the same, as the blocks get them
-  at::Tensor weight_;     // fp64 scalar: number of targets in the inputs; 0 if another rank counts
+  at::Tensor
+      num_targets_;       // fp64 scalar: number of targets in the inputs; 0 if another rank counts
   at::Tensor loss_grad_;  // fp64 scalar: 1 / number of targets on all ranks
   bool forward_only_ = false;
   at::Tensor scalars_;  // fp64 [3]: loss sum, number of targets, squared gradient norm
