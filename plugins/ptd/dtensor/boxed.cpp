@@ -1,7 +1,7 @@
-// One operator on DTensors: look up the decision (or let the operator's rule make it), bring every
-// operand to the placements that the decision wants, run the operator on local tensors, wrap the
-// results. The fallback is boxed, so it serves every operator of LibTorch, and an operator without
-// a rule is an error that names it instead of a wrong result.
+// An operator on DTensors takes four steps: look up its decision, or let its rule make one; bring
+// every operand to the placements that the decision wants; run the operator on local tensors; wrap
+// the results. The fallback is boxed, so it serves every operator of LibTorch, and an operator
+// without a rule is an error that names it instead of a wrong result.
 //
 // An operand that was moved keeps its new placements. Its value is the same, so the next operator
 // that needs it there pays nothing: that is how an activation which is gathered for the query

@@ -1,7 +1,7 @@
-// The public functions, and the three places where autograd crosses between plain and distributed
-// tensors: RedistributeNode, ToLocalNode and FromLocalNode. Everything in between needs no node of
-// ours: operators dispatch below autograd, so LibTorch's own formulas run on DTensors in backward
-// too.
+// This file has the public functions and the three places where autograd crosses between plain and
+// distributed tensors: RedistributeNode, ToLocalNode and FromLocalNode. Everything in between needs
+// no node of ours: operators dispatch below autograd, so LibTorch's own formulas run on DTensors in
+// backward too.
 //
 // The gradient of a Partial tensor is Replicate: the derivative of a sum with respect to each of
 // its parts is the whole gradient. This is why forward and backward placements are not the same.
@@ -210,6 +210,7 @@ void convert_parameter(const at::Tensor& leaf,
                        const Placements& placements) {
   register_dtensor();
   require_placements(mesh, placements, leaf.sizes());
+  // Every handle of the leaf shares this TensorImpl, so all of them see the change.
   c10::TensorImpl* impl = leaf.unsafeGetTensorImpl();
   Impl::set_keys(impl, impl->key_set().add(kDTensorKey));
   impl->release_storage_and_set_meta_custom_data_ptr_error_msg_(std::nullopt);

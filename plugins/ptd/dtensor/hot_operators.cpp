@@ -1,4 +1,4 @@
-// One kernel template, instantiated for each operator of the list at the end. It makes the same key
+// A kernel template is instantiated for each operator of the list at the end. It makes the same key
 // as the boxed way from typed arguments and, if the decision is cached and no operand has to move,
 // calls the operator on local tensors. Everything else, such as the first call, a redistribution or
 // a trace, is left to run_boxed(). So this file is an optimisation only: without it every result is
@@ -129,6 +129,7 @@ struct Unboxed<Op, kKind, at::Tensor(A...)> {
       constexpr bool kIsKernel = requires {
         Op::kIsKernel;
       };
+      // A kernel of a rule works on a boxed stack, except for the one that ViewOrCopy repeats.
       const bool here =
           decision != nullptr && decision->in_place && (kIsKernel || !decision->kernel);
       if (here) return run(*decision, mesh, keys, std::index_sequence_for<A...>(), args...);
@@ -143,6 +144,7 @@ struct Unboxed<Op, kKind, at::Tensor(A...)> {
                         c10::DispatchKeySet keys,
                         std::index_sequence<I...>,
                         const std::decay_t<A>&... args) {
+    // Dispatch continues below the DTensor key, on local tensors.
     const Decision::Output& out = decision.outputs[0];
     at::Tensor result = wrap(
         Op::redispatch(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kDTensorKey),

@@ -23,6 +23,7 @@ std::string sizes_text(const Sizes& sizes) {
 double cost_of(const Operand& operand, const Placement& from, const Placement& to) {
   constexpr double kNever = std::numeric_limits<double>::infinity();
   if (from == to) return 0;
+  // A parameter or plain tensor that is written must be changed where it is, not in a copy.
   if (operand.written && (operand.parameter || operand.plain)) return kNever;
   if (operand.parameter && !(from.is_replicate() && to.is_shard())) return kNever;
   return redistribute_cost(from, to, operand.numel());
@@ -82,6 +83,7 @@ Decision choose(const OpCall& call,
   for (Sizes& sizes : output_sizes) decision.outputs.push_back({{}, std::move(sizes), {}});
   for (int axis = 0; axis < call.mesh.ndim(); ++axis) {
     const Ways candidates = ways(axis);
+    // The first of equals wins, so rules list the ways that they prefer first.
     const Way* best = nullptr;
     double least = std::numeric_limits<double>::infinity();
     for (const Way& way : candidates) {

@@ -2,7 +2,7 @@
 // all-gather for Shard -> Replicate, reduce-scatter for Partial -> Shard, all-to-all for Shard ->
 // Shard, all-reduce for Partial -> Replicate. From Replicate nothing moves.
 //
-// Every tensor is seen as [outer, n, inner] round the dim that is cut. Collectives of c10d cut
+// Every tensor is seen as [outer, n, inner] around the dim that is cut. Collectives of c10d cut
 // along dim 0 into equal parts, so uneven parts are padded and a cut of an inner dim is transposed
 // to the front, only for the collective. The order of the axes is fixed; only nested cuts of one
 // dim need another one (must_release).

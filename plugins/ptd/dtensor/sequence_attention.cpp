@@ -40,6 +40,7 @@ class Merge {
     lse_ = at::full(sizes, -INFINITY, options);
   }
 
+  // Adds a tile for some rows of queries: its normalised output and its log-sum-exp.
   void add(const Part& rows, const at::Tensor& out, const at::Tensor& lse) {
     const at::Tensor sum = part(out_, rows), total = part(lse_, rows);
     const at::Tensor both = at::logaddexp(total, lse);

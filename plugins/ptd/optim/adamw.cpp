@@ -1,5 +1,6 @@
-// AdamW by LibTorch's fused kernel, which reads and writes every element of parameters, gradients
-// and moments once; the same formula from single operators would pass over memory several times.
+// Runs AdamW with LibTorch's fused kernel, which reads and writes every element of parameters,
+// gradients and moments once; the same formula from single operators would pass over memory several
+// times.
 //
 // The kernel takes lists of tensors, one weight decay per call, and one element type for
 // everything. So the flat tensors are cut into views by weight decay once, in the constructor.

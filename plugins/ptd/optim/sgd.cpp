@@ -1,4 +1,4 @@
-// SGD with momentum and decoupled weight decay, made of single operators: LibTorch's own SGD adds
+// Runs SGD with momentum and decoupled weight decay as single operators: LibTorch's own SGD adds
 // weight decay to the gradient, which is another formula than the contract's.
 #include <ATen/ATen.h>
 

@@ -3,7 +3,7 @@
 // members of a communicator issue the same ones in the same order, and whether all ranks reach the
 // end of their lists.
 //
-// This is a simulation, not a proof over all interleavings. It is enough because the outcome does
+// One simulation is enough, without all interleavings of the ranks, because the outcome does
 // not depend on the order in which ranks advance: a rank only ever waits for collectives, and a
 // collective that was issued stays issued.
 #include "plugins/ptd/schedule/checker.hpp"

@@ -79,6 +79,7 @@ std::string Walk::unshard(const Action& a) {
   }
 }
 
+// Checks what all three computations of a block need, then what each of them needs.
 std::string Walk::compute(const Action& a) {
   for (int u : spec_.blocks[a.block]) {
     if (units_[u].params != Params::kWhole) {
@@ -125,6 +126,7 @@ std::string Walk::backward(const Action& a) {
   return add_gradients(a);
 }
 
+// Adds the gradients of a block to the buffers of its units.
 std::string Walk::add_gradients(const Action& a) {
   for (int u : spec_.blocks[a.block]) {
     if (!spec_.units[u].trainable) continue;
@@ -162,6 +164,7 @@ std::string Walk::reduce(const Action& a) {
     bytes_ -= size;
     return "";
   }
+  // Micro-batches that one reduction covers; `a` names the last of them.
   const int per_reduction = spec_.accumulate == Accumulate::kSharded ? 1 : spec_.micros;
   if (unit.grads != Grads::kAdding)
     return fail(CheckedRule::kGradient, "there are no gradients to reduce");
@@ -219,6 +222,7 @@ std::string Walk::gradients_final() {
   return "";
 }
 
+// Checks the actions at the end of a step, which come once and after everything else.
 std::string Walk::end(const Action& a) {
   if (spec_.forward_only != (a.kind == ActionKind::kReduceLoss)) {
     return fail(CheckedRule::kEnd, "does not belong into this kind of step");

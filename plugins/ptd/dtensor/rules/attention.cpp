@@ -1,6 +1,6 @@
-// Fused attention. Batch and heads may be cut freely, because they do not meet in the computation;
-// a cut sequence is computed by sequence_attention.hpp. Only the CPU's fused kernel has a rule
-// here, which is why tp and cp are refused on a GPU.
+// These rules cover fused attention. Batch and heads may be cut freely, because they do not meet in
+// the computation; a cut sequence is computed by sequence_attention.hpp. Only the CPU's fused
+// kernel has a rule here, which is why tp and cp are refused on a GPU.
 #include <ATen/ATen.h>
 
 #include "plugins/ptd/dtensor/rules/rules.hpp"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kHeads = 1, kSequence = 2;
 
-// Indices of the arguments that forward and backward have in common.
+// The indices of the arguments that forward and backward have in common.
 struct Arguments {
   size_t q, k, v, dropout, causal, mask, scale;
 };

@@ -1,5 +1,6 @@
-// Look-up of rows. If the table is cut by rows, each rank looks up the rows that it has and takes
-// zeros for the others, so the result is a part of a sum (vocabulary-parallel embedding).
+// These rules cover the look-up of rows. If the table is cut by rows, each rank looks up the rows
+// that it has and takes zeros for the others, so the result is a part of a sum (vocabulary-parallel
+// embedding).
 #include <ATen/ATen.h>
 
 #include "plugins/ptd/dtensor/rules/rules.hpp"

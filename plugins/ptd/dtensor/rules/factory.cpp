@@ -1,4 +1,5 @@
-// Operators that make new tensors with the sizes, or only the options, of another one.
+// These rules cover operators that make new tensors with the sizes, or only the options, of another
+// one.
 #include "plugins/ptd/dtensor/rules/rules.hpp"
 
 namespace yoke::ptd {

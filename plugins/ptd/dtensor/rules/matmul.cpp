@@ -1,7 +1,7 @@
-// Matrix products. Along an axis a product can be cut by rows, by columns or by batch, which needs
-// no communication, or along the dim that is summed over, which leaves each rank a part of the sum.
-// These ways are all that tensor parallelism needs: a column-parallel product followed by a
-// row-parallel one falls out of how the two weights are cut.
+// These rules cover matrix products. Along an axis a product can be cut by rows, by columns or by
+// batch, which needs no communication, or along the dim that is summed over, which leaves each rank
+// a part of the sum. These ways are all that tensor parallelism needs: a column-parallel product
+// followed by a row-parallel one falls out of how the two weights are cut.
 #include <ATen/ATen.h>
 
 #include "plugins/ptd/dtensor/rules/rules.hpp"

@@ -1,5 +1,5 @@
-// Layer normalisation over the last dims, which must be whole. Rows may be cut; the weights are
-// Replicate, so their gradients are Partial.
+// These rules cover layer normalisation over the last dims, which must be whole. Rows may be cut;
+// the weights are Replicate, so their gradients are Partial.
 #include "plugins/ptd/dtensor/rules/rules.hpp"
 
 namespace yoke::ptd {

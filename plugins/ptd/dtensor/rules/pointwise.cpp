@@ -1,5 +1,5 @@
-// Operators whose every result element comes from the elements at the same place, after
-// broadcasting. They run on local tensors if all operands are cut alike. Where an operator is
+// These rules cover operators whose every result element comes from the elements at the same place,
+// after broadcasting. They run on local tensors if all operands are cut alike. Where an operator is
 // linear in its Partial operands, the sum may stay open: adding parts of two sums, or multiplying
 // one by a number, needs no communication. Sequence parallelism enters here: a Partial activation
 // that is needed as values may become Shard(1) by a reduce-scatter, which is half the traffic of an
@@ -101,7 +101,7 @@ OpRule pointwise(Kind kind) {
   };
 }
 
-// The rule of operators that overwrite operand 0. A Partial source may be copied part by part.
+// Decides operators that overwrite operand 0. A Partial source may be copied part by part.
 Decision overwrite(const OpCall& call) {
   return choose(call,
                 [&](int axis) {

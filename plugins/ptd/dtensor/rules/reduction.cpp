@@ -1,5 +1,6 @@
-// Sums, means and maxima over some dims. Over a dim that is cut each rank reduces its part, and the
-// result is Partial with the same operation. A mean is Partial only if the parts have equal size.
+// These rules cover sums, means and maxima over some dims. Over a dim that is cut each rank reduces
+// its part, and the result is Partial with the same operation. A mean is Partial only if the parts
+// have equal size.
 #include <algorithm>
 
 #include "plugins/ptd/dtensor/rules/rules.hpp"
@@ -44,7 +45,7 @@ Decision reduce(const OpCall& call, const Reduced& reduced, Reduce how) {
                 {sizes_of(x.sizes, reduced)});
 }
 
-// For operators with dims as argument 1 (none = all) and keepdim as argument 2.
+// Makes a rule for operators with dims as argument 1 (none = all) and keepdim as argument 2.
 OpRule over_dims(Reduce how) {
   return [how](const OpCall& call) {
     const int64_t ndim = call.operands[0].ndim();
@@ -56,7 +57,7 @@ OpRule over_dims(Reduce how) {
   };
 }
 
-// For reductions over all dims; other arguments are not dims.
+// Makes a rule for reductions over all dims; other arguments are not dims.
 OpRule over_all(Reduce how) {
   return [how](const OpCall& call) {
     return reduce(call, {std::vector<bool>(call.operands[0].ndim(), true), false}, how);
@@ -74,7 +75,7 @@ Decision norm(const OpCall& call) {
       call, [&](int) { return Ways{all_replicate(call, 1)}; }, {sizes_of(x.sizes, reduced)});
 }
 
-// For operators that return a number: every rank needs the value.
+// Decides operators that return a number: every rank needs the value.
 Decision number(const OpCall& call) {
   return choose(call, [&](int) { return Ways{all_replicate(call, 0)}; }, {});
 }

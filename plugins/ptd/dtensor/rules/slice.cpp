@@ -1,5 +1,6 @@
-// Operators that take some of the elements along a dim, or join tensors along one. The dim must not
-// be cut: which rank has which elements would then depend on the bounds. Cuts of other dims stay.
+// These rules cover operators that take some of the elements along a dim, or join tensors along
+// one. The dim must not be cut: which rank has which elements would then depend on the bounds. Cuts
+// of other dims stay.
 #include <ATen/ATen.h>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
-// Softmax and the cross-entropy loss. If the vocabulary is cut between ranks, log-softmax needs two
-// reductions of one number per row, its backward one, and the loss takes each target from the rank
-// that has its column. Gathering the logits instead would move and hold the largest activation of a
-// model.
+// These rules cover softmax and the cross-entropy loss. If the vocabulary is cut between ranks,
+// log-softmax needs two reductions of one number per row, its backward one, and the loss takes each
+// target from the rank that has its column. Gathering the logits instead would move and hold the
+// largest activation of a model.
 #include <ATen/ATen.h>
 
 #include "plugins/ptd/dtensor/redistribute.hpp"

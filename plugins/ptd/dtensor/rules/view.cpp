@@ -1,8 +1,8 @@
-// Operators that show the same elements in other dims. A cut survives if the local parts, viewed in
-// the new dims, are again equal parts of one dim, possibly of blocks of it; else the operand is
-// gathered. Blocks exist for views that flatten: [B, S] cut along S becomes [B * S] cut in B
-// blocks, and the next view back finds the same cut, so that nothing moves on the way through a
-// matrix product.
+// These rules cover operators that show the same elements in other dims. A cut survives if the
+// local parts, viewed in the new dims, are again equal parts of one dim, possibly of blocks of it;
+// else the operand is gathered. Blocks exist for views that flatten: [B, S] cut along S becomes [B
+// * S] cut in B blocks, and the next view back finds the same cut, so that nothing moves on the way
+// through a matrix product.
 #include <ATen/ATen.h>
 #include <ATen/InferSize.h>
 #include <ATen/TensorUtils.h>
@@ -28,6 +28,7 @@ struct Group {
   size_t in_begin, in_end, out_begin, out_end;
 };
 
+// Both lists of dims are walked in step: a group ends where the products are equal.
 std::optional<Group> group_of(const Sizes& in, const Sizes& out, size_t dim) {
   size_t i = 0, j = 0;
   while (i < in.size() && j < out.size()) {
@@ -67,6 +68,7 @@ std::optional<Placement> through_view(const Sizes& in,
     if (out[j] % blocks != 0) continue;
     const int64_t m = out[j] / blocks, within = product(out, j + 1, g->out_end);
     if (m == 1 && n * inner != 1) continue;
+    // Cuts fall between the same elements if the dims are equal, or if both divide evenly.
     const bool same = m == n && within == inner;
     const bool even = m * within == n * inner && n % ranks == 0 && m % ranks == 0;
     if (same || even) return shard(static_cast<int64_t>(j), blocks);
