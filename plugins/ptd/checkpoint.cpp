@@ -1,3 +1,7 @@
+// A piece is a view into the flat shards: nothing is gathered and nothing is copied, for any
+// operation. Saving whole tensors instead would need a gather per parameter and a rank with the
+// memory for one. A shard cuts parameters at arbitrary elements, which is why pieces are spans of
+// the row-major tensor and not boxes.
 #include "plugins/ptd/checkpoint.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -5,34 +9,37 @@
 namespace yoke::ptd {
 namespace {
 
+// Fills in the pieces of one call and passes them to its visitor.
 class Visit {
  public:
   explicit Visit(const YokeCheckpointArgs& args) : args_(args) {}
 
-  // values: of the piece, compact.
+  // values: those of the span, compact; a view into a shard.
   void piece(const YokeParameter& param,
              const char* kind,
-             const Runs& runs,
+             const ParamSpan& span,
              int64_t replica,
              const at::Tensor& values) {
     YokePiece p = make(param.name, kind, dtype_of(values.scalar_type()));
     p.shape = param.shape;
     p.ndim = param.ndim;
-    p.begin = runs.begin;
-    p.count = runs.count;
-    p.run = runs.run;
-    p.stride = runs.stride;
+    p.begin = span.begin;
+    p.count = span.count;
+    p.run = span.run;
+    p.stride = span.stride;
     p.replica = replica;
     const TensorView view(values);
     show(p, view.get());
   }
 
-  void step(int64_t& step, int rank) {
+  // Shows `step` and returns it, or what the visitor wrote there.
+  int64_t step(int64_t step, int rank) {
     YokePiece p = make(YOKE_STRING("optimizer"), "step", YOKE_I64);
     p.count = p.run = 1;
     p.replica = rank;
     const FlatView value(&step, 1, YOKE_I64);
     show(p, value.get());
+    return step;
   }
 
  private:
@@ -45,6 +52,7 @@ class Visit {
     return p;
   }
 
+  // DESCRIBE lists the pieces without their values.
   void show(YokePiece& p, const YokeTensor* values) {
     if (args_.op != YOKE_CHECKPOINT_DESCRIBE) p.view = values;
     call([&](YokeError* err) { return args_.visit(args_.visit_ctx, &p, err); });
@@ -72,18 +80,20 @@ void visit_state(const YokeCheckpointArgs& args,
     for (const FlatLayout::Slot& slot : layout.slots()) {
       const ParamCut& cut = cuts[slot.param];
       const ShardPiece where = layout.piece(slot, state.shard);
+      // A parameter that is not cut lies on every rank of tp as well as in every replica.
       const int64_t replica =
           cut.run == 0 ? int64_t{rank.replica} * rank.tp_size + rank.tp : rank.replica;
       for (const auto& [kind, shard] : kinds) {
-        for (const Runs& runs : cut.runs(where.begin, where.count)) {
-          const int64_t at = where.offset + runs.local - where.begin;
+        for (const ParamSpan& span : cut.spans(where.begin, where.count)) {
+          const int64_t at = where.offset + span.local - where.begin;
           visit.piece(
-              *model.params[slot.param], kind, runs, replica, shard.narrow(0, at, runs.count));
+              *model.params[slot.param], kind, span, replica, shard.narrow(0, at, span.count));
         }
       }
     }
   }
-  visit.step(optimizer.step(), rank.world);
+  const int64_t step = visit.step(optimizer.last_step(), rank.world);
+  if (args.op == YOKE_CHECKPOINT_LOAD) optimizer.restore(step);
 }
 
 }  // namespace yoke::ptd

@@ -1,19 +1,24 @@
-// Shows the state of this rank to a visitor, piece by piece; independent of the world size.
+// Shows the state of this rank to a visitor, piece by piece. The pieces of all ranks together are
+// the same state for every layout, so a checkpoint of one layout loads in another.
 #pragma once
 
 #include "plugins/ptd/optim/optimizer.hpp"
-#include "plugins/ptd/shard_state.hpp"
+#include "plugins/ptd/state/shard_state.hpp"
 
 namespace yoke::ptd {
 
-// For each unit and parameter the pieces "param" and, if trainable, one per moment; then the scalar
-// "step". A piece is the part of the parameter that lies in this rank's shard, one or two runs of
-// it where tensor parallelism cuts it.
+// Where this rank stands among those that hold the same pieces: YokePiece.replica follows from it.
 struct StateRank {
-  int replica;      // of several ranks that hold the same shards
-  int tp, tp_size;  // of several ranks that hold the same of what is not cut
-  int world;        // the first one owns the step
+  int replica;      // index among the ranks that hold the same shard
+  int tp, tp_size;  // index in tp, whose ranks hold the same tp-replicated parameters
+  int world;        // index in the world; rank 0 owns the step count
 };
+
+// Visits, for each unit and parameter, the piece "param" and, if the parameter is trainable, one
+// piece per moment; then the scalar "step". A piece is the part of the parameter that lies in this
+// rank's shard; where tensor parallelism cuts the parameter it may take two pieces. For
+// YOKE_CHECKPOINT_LOAD the visitor writes into the pieces. Not collective. Throws the visitor's
+// Error.
 void visit_state(const YokeCheckpointArgs& args,
                  const YokeModelSummary& model,
                  const ShardState& state,

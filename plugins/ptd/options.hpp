@@ -4,29 +4,28 @@
 #include <cstdint>
 #include <vector>
 
-#include "plugins/ptd/dtensor/mesh.hpp"
+#include "plugins/ptd/dtensor/model_on_mesh.hpp"
 #include "plugins/ptd/schedule/schedule.hpp"
 #include "yoke/backend.hpp"
 
 namespace yoke::ptd {
 
+// The values of all keys, set or default. The README explains each.
 struct PtdOptions {
   int64_t unit_bytes;
   bool reshard_after_forward;
   Accumulate accumulate;
-  bool recompute;
-  bool sequence_parallel;
-  bool loss_parallel;
+  bool recompute;  // key activation_checkpoint = "full"
   bool shard_over_cp;
-  SequenceExchange exchange;
-  SequenceOrder order;
-  bool debug_ops;
   bool cuda_graph;
+  MeshOptions mesh;
 
+  // The host has checked types, ranges and choices.
   explicit PtdOptions(const Options& options);
 };
 
-// What `describe` tells the host; the host checks types, ranges and choices.
+// Returns the keys with their defaults, as `describe` gives them to the host. They live as long as
+// the process.
 const std::vector<const YokeOptionInfo*>& option_infos();
 
 }  // namespace yoke::ptd

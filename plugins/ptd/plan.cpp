@@ -1,3 +1,9 @@
+// Everything that can be wrong with a plan is found here, before a rank exists, and all of it in
+// one call: each check reports its refusal and the next one runs. A refusal names the key, what was
+// given, what is allowed and what to do. Later code may therefore assume that degrees divide what
+// they cut.
+//
+// An option that has no effect is a note, not a refusal: run files are shared between layouts.
 #include "plugins/ptd/plan.hpp"
 
 #include <algorithm>
@@ -5,79 +11,70 @@
 #include <string>
 
 #include "plugins/ptd/options.hpp"
+#include "yoke/plan.hpp"
 #include "yoke/tensor.hpp"
 
 namespace yoke::ptd {
 namespace {
 
-// How many ranks the degrees must make up, as the user sees it.
+constexpr int64_t kMostDivisors = 1024;  // largest degree that a message lists
+
+// Returns "dp_degree 2 x dp_shards 3 = 6, but the run has 4 rank(s)".
 std::string arithmetic(const YokePlan& plan) {
-  constexpr std::pair<int, const char*> kAxes[] = {{YOKE_DP_REPLICATE, "dp_degree"},
-                                                   {YOKE_DP_SHARD, "dp_shards"},
-                                                   {YOKE_CP, "cp_degree"},
-                                                   {YOKE_TP, "tp_degree"}};
   std::string text;
-  int64_t product = 1;
-  for (const auto& [axis, key] : kAxes) {
+  for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     const int32_t degree = plan.degree[axis];
     if (degree == 1 && axis != YOKE_DP_REPLICATE && axis != YOKE_DP_SHARD) continue;
-    text += (text.empty() ? "" : " x ") + std::string(key) + " " + std::to_string(degree);
-    product *= degree;
+    text += concat(text.empty() ? "" : " x ", yoke_degree_key(axis), " ", degree);
   }
-  return text + " = " + std::to_string(product) + ", but the run has " +
-         std::to_string(plan.world_size) + " rank(s)";
+  return concat(text,
+                " = ",
+                yoke_degree_product(plan.degree),
+                ", but the run has ",
+                plan.world_size,
+                " rank(s)");
 }
 
-// Unset degrees: what is left of the world goes into dp_shards, the rest becomes 1.
-void fill_degrees(YokePlan& plan, PlanReport& refusals) {
+// Gives dp_shards what is left of the world and every other unset degree 1. Refuses degrees whose
+// product is not the number of ranks.
+void fill_degrees(YokePlan& plan, PlanReport& report) {
   if (plan.degree[YOKE_PP] > 1) {
-    refusals.refuse("pp_degree",
-                    std::to_string(plan.degree[YOKE_PP]),
-                    "1",
-                    "pp_degree > 1 is not built yet; use dp_shards, tp_degree, cp_degree and "
-                    "dp_degree");
+    report.refuse("pp_degree",
+                  concat(plan.degree[YOKE_PP]),
+                  "1",
+                  "pp_degree > 1 is not built yet; use dp_shards, tp_degree, cp_degree and "
+                  "dp_degree");
   }
-  int32_t& shards = plan.degree[YOKE_DP_SHARD];
-  int64_t others = 1;
   for (const int axis : {YOKE_PP, YOKE_DP_REPLICATE, YOKE_CP, YOKE_TP}) {
     if (plan.degree[axis] == 0) plan.degree[axis] = 1;
-    others *= plan.degree[axis];
   }
+  const int64_t product = yoke_degree_product(plan.degree);  // an unset dp_shards counts as 1
+  int32_t& shards = plan.degree[YOKE_DP_SHARD];
   if (shards == 0) {
-    shards = static_cast<int32_t>(std::max<int64_t>(1, plan.world_size / others));
-    if (others * shards == plan.world_size) return;
+    shards = static_cast<int32_t>(std::max<int64_t>(1, plan.world_size / product));
+    if (product <= plan.world_size && product * shards == plan.world_size) return;
+    // The largest degree is the most likely mistake.
     const int largest = static_cast<int>(
         std::max_element(plan.degree + YOKE_DP_REPLICATE, plan.degree + YOKE_NUM_AXES) -
         plan.degree);
-    constexpr const char* kKeys[] = {
-        "pp_degree", "dp_degree", "dp_shards", "cp_degree", "tp_degree"};
-    refusals.refuse(
-        kKeys[largest],
-        std::to_string(plan.degree[largest]),
-        "degrees whose product divides the " + std::to_string(plan.world_size) + " ranks",
-        "what is left of the world goes into dp_shards");
+    report.refuse(yoke_degree_key(largest),
+                  concat(plan.degree[largest]),
+                  concat("degrees whose product divides the ", plan.world_size, " ranks"),
+                  "what is left of the world goes into dp_shards");
     return;
   }
-  if (others * shards == plan.world_size) return;
-  refusals.refuse("dp_shards",
-                  std::to_string(shards),
-                  "degrees whose product is the number of ranks",
-                  arithmetic(plan) + "; start " + std::to_string(others * shards) +
-                      " ranks, or leave dp_shards unset");
+  if (product == plan.world_size) return;
+  report.refuse("dp_shards",
+                concat(shards),
+                "degrees whose product is the number of ranks",
+                concat(arithmetic(plan), "; start ", product, " ranks, or leave dp_shards unset"));
 }
 
-std::string divisors_of(int64_t n) {
-  std::string text;
-  for (int64_t d = 1; d <= n && d <= 1024; ++d) {
-    if (n % d == 0) text += (text.empty() ? "" : ", ") + std::to_string(d);
-  }
-  return text;
-}
-
-// Tensor parallelism needs hints for all parameters, and a degree that divides everything it cuts.
+// Tensor parallelism needs a hint for every parameter, and a degree that divides everything it
+// cuts.
 void check_tensor_parallel(const YokeModelSummary& model,
                            const YokePlan& plan,
-                           PlanReport& refusals) {
+                           PlanReport& report) {
   const int64_t tp = plan.degree[YOKE_TP];
   if (tp <= 1) return;
   int64_t legal = 0;  // every divisor of it is a legal degree
@@ -85,11 +82,13 @@ void check_tensor_parallel(const YokeModelSummary& model,
   for (uint64_t p = 0; p < model.num_params; ++p) {
     const YokeParameter& param = *model.params[p];
     if (param.tp_cut == 0) {
-      refusals.refuse("tp_degree",
-                      std::to_string(tp),
-                      "1",
-                      "the model does not say how parameter '" + std::string(view(param.name)) +
-                          "' may be cut; give its family tensor-parallel hints (BlockList::tp)");
+      report.refuse("tp_degree",
+                    concat(tp),
+                    "1",
+                    concat("the model does not say how parameter '",
+                           view(param.name),
+                           "' may be cut; give its family tensor-parallel hints "
+                           "(BlockList::tp)"));
       return;
     }
     if (param.tp_cut < 0) continue;
@@ -97,80 +96,86 @@ void check_tensor_parallel(const YokeModelSummary& model,
     if (param.tp_parts % tp != 0 && odd == nullptr) odd = &param;
   }
   if (odd == nullptr) return;
-  refusals.refuse("tp_degree",
-                  std::to_string(tp),
-                  divisors_of(legal),
-                  "parameter '" + std::string(view(odd->name)) + "' consists of " +
-                      std::to_string(odd->tp_parts) +
-                      " parts (heads, rows or columns) that stay whole");
+  report.refuse("tp_degree",
+                concat(tp),
+                list_text(divisors(legal, kMostDivisors)),
+                concat("parameter '",
+                       view(odd->name),
+                       "' consists of ",
+                       odd->tp_parts,
+                       " parts (heads, rows or columns), each of which must stay on one rank"));
 }
 
-// What is cut along the sequence: inputs over cp, activations over tp.
+// The sequence must divide evenly: context parallelism cuts the inputs along it, sequence
+// parallelism the activations.
 void check_sequence(const YokeModelSummary& model,
                     const YokePlan& plan,
                     const PtdOptions& options,
-                    PlanReport& refusals) {
+                    PlanReport& report) {
   const int64_t cp = plan.degree[YOKE_CP], tp = plan.degree[YOKE_TP];
-  const std::string length = "data.seq_len = " + std::to_string(model.seq_len);
+  const std::string length = concat("data.seq_len = ", model.seq_len);
   if (cp > 1 && model.seq_len == 0) {
-    refusals.refuse("cp_degree",
-                    std::to_string(cp),
-                    "1",
-                    "the model is not one of sequences, so there is nothing to cut");
+    report.refuse("cp_degree",
+                  concat(cp),
+                  "1",
+                  "the inputs of this model are not sequences, so there is nothing to cut");
     return;
   }
-  const int64_t parts = options.order == SequenceOrder::kHeadTail ? 2 : 1;  // of a rank
+  // Parts of the sequence that one rank holds.
+  const int64_t parts = options.mesh.order == SequenceOrder::kHeadTail ? 2 : 1;
   if (cp > 1 && model.seq_len % (cp * parts) != 0) {
-    refusals.refuse("cp_degree",
-                    std::to_string(cp),
-                    model.seq_len % parts == 0 ? divisors_of(model.seq_len / parts) : "1",
-                    parts == 2 ? "twice the degree divides " + length +
-                                     "; with ptd.cp_order = \"plain\" the degree itself"
-                               : "the degree divides " + length);
+    report.refuse("cp_degree",
+                  concat(cp),
+                  model.seq_len % parts == 0
+                      ? list_text(divisors(model.seq_len / parts, kMostDivisors))
+                      : "1",
+                  parts == 2 ? concat("twice the degree must divide ",
+                                      length,
+                                      "; with ptd.cp_order = \"plain\" only the degree itself")
+                             : concat("the degree must divide ", length));
     return;
   }
-  if (tp <= 1 || !options.sequence_parallel || model.seq_len == 0) return;
+  if (tp <= 1 || !options.mesh.sequence_parallel || model.seq_len == 0) return;
   if (model.seq_len % (cp * tp) == 0) return;
-  refusals.refuse("tp_degree",
-                  std::to_string(tp),
-                  "degrees that, times cp_degree, divide " + length,
-                  "change data.seq_len, or set ptd.sequence_parallel = false");
+  report.refuse("tp_degree",
+                concat(tp),
+                concat("degrees that, times cp_degree, divide ", length),
+                "change data.seq_len, or set ptd.sequence_parallel = false");
 }
 
 bool is_known(int32_t dtype) {
   return dtype == YOKE_BF16 || dtype == YOKE_F32 || dtype == YOKE_F64;
 }
 
-void check_precision(YokePlan& plan, PlanReport& refusals) {
+void check_precision(YokePlan& plan, PlanReport& report) {
   if (plan.param_dtype == 0) plan.param_dtype = YOKE_F32;
-  if (plan.reduce_dtype == 0)
-    plan.reduce_dtype = plan.param_dtype == YOKE_F64 ? YOKE_F64 : YOKE_F32;
+  if (plan.reduce_dtype == 0) plan.reduce_dtype = yoke_default_reduce_dtype(plan.param_dtype);
   if (!is_known(plan.param_dtype)) {
-    refusals.refuse("precision.param",
-                    dtype_name(plan.param_dtype),
-                    "bf16, fp32, fp64",
-                    "other compute types are not built yet");
+    report.refuse("precision.param",
+                  dtype_name(plan.param_dtype),
+                  "bf16, fp32, fp64",
+                  "other compute types are not built yet");
     return;
   }
   if (is_known(plan.reduce_dtype) && item_size(plan.reduce_dtype) >= item_size(plan.param_dtype))
     return;
-  refusals.refuse("precision.reduce",
-                  dtype_name(plan.reduce_dtype),
-                  "bf16, fp32 or fp64, and at least " + std::string(dtype_name(plan.param_dtype)),
-                  "leave it unset, or gradients would be less precise than the computation");
+  report.refuse("precision.reduce",
+                dtype_name(plan.reduce_dtype),
+                concat("bf16, fp32 or fp64, and at least ", dtype_name(plan.param_dtype)),
+                "leave it unset; gradients must not be less precise than the computation");
 }
 
-void check_optimizer(const YokeOptimizer& optimizer, PlanReport& refusals) {
+void check_optimizer(const YokeOptimizer& optimizer, PlanReport& report) {
   if (optimizer.kind == YOKE_ADAMW || optimizer.kind == YOKE_SGD) return;
-  refusals.refuse("train.optimizer",
-                  std::to_string(optimizer.kind),
-                  "adamw, sgd",
-                  "other optimizers are not built yet");
+  report.refuse("train.optimizer",
+                concat(optimizer.kind),
+                "adamw, sgd",
+                "other optimizers are not built yet");
 }
 
-void check_model(const YokeModelSummary& model, PlanReport& refusals) {
+void check_model(const YokeModelSummary& model, PlanReport& report) {
   if (model.num_blocks == 0)
-    refusals.refuse("model", "no block", "at least one block", "give the model blocks");
+    report.refuse("model", "no block", "at least one block", "give the model at least one block");
   std::vector<bool> used(model.num_params, false);
   for (uint64_t b = 0; b < model.num_blocks; ++b) {
     const YokeBlock& block = *model.blocks[b];
@@ -178,22 +183,22 @@ void check_model(const YokeModelSummary& model, PlanReport& refusals) {
   }
   for (uint64_t p = 0; p < model.num_params; ++p) {
     if (used[p]) continue;
-    refusals.refuse("model",
-                    "parameter '" + std::string(view(model.params[p]->name)) + "' in no block",
-                    "every parameter in at least one block",
-                    "ptd gathers parameters by block");
+    report.refuse("model",
+                  concat("parameter '", view(model.params[p]->name), "' in no block"),
+                  "every parameter in at least one block",
+                  "ptd gathers parameters by block");
   }
 }
 
-// A set option that changes nothing is probably not what the user meant.
+// Notes options that were set but have no effect in this layout; the user probably expects one.
 void note_idle_options(const YokePlanArgs& args,
                        const YokePlan& plan,
                        const PtdOptions& ptd,
-                       PlanReport& refusals) {
+                       PlanReport& report) {
   const Options options(args.options, args.num_options);
   const auto note = [&](std::initializer_list<const char*> keys, const char* why) {
     for (const char* key : keys) {
-      if (options.given(key)) refusals.note(std::string("ptd.") + key, "set", why);
+      if (options.given(key)) report.note(concat("ptd.", key), "set", why);
     }
   };
   const int32_t cp = plan.degree[YOKE_CP], tp = plan.degree[YOKE_TP];
@@ -211,15 +216,15 @@ void note_idle_options(const YokePlanArgs& args,
 
 }  // namespace
 
-void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& refusals) {
+void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report) {
   const PtdOptions options(Options(args.options, args.num_options));
-  fill_degrees(plan, refusals);
-  check_tensor_parallel(*args.model, plan, refusals);
-  check_sequence(*args.model, plan, options, refusals);
-  check_precision(plan, refusals);
-  check_optimizer(*plan.optimizer, refusals);
-  check_model(*args.model, refusals);
-  note_idle_options(args, plan, options, refusals);
+  fill_degrees(plan, report);
+  check_tensor_parallel(*args.model, plan, report);
+  check_sequence(*args.model, plan, options, report);
+  check_precision(plan, report);
+  check_optimizer(*plan.optimizer, report);
+  check_model(*args.model, report);
+  note_idle_options(args, plan, options, report);
 }
 
 ModelSpec model_spec(const YokeModelSummary& model, int tp) {
@@ -237,6 +242,17 @@ ModelSpec model_spec(const YokeModelSummary& model, int tp) {
     spec.blocks.emplace_back(block.params, block.params + block.num_params);
   }
   return spec;
+}
+
+std::vector<ParamCut> param_cuts(const YokeModelSummary& model, int tp_rank, int tp) {
+  std::vector<ParamCut> cuts(model.num_params);
+  for (uint64_t p = 0; p < model.num_params; ++p) {
+    const YokeParameter& param = *model.params[p];
+    if (tp == 1 || param.tp_cut <= 0) continue;
+    const std::vector<int64_t> shape(param.shape, param.shape + param.ndim);
+    cuts[p] = ParamCut::along(shape, param.tp_cut - 1, tp_rank, tp);
+  }
+  return cuts;
 }
 
 }  // namespace yoke::ptd

@@ -1,29 +1,35 @@
-// ptd: PyTorch's distributed strategies (DDP, FSDP2, HSDP, TP, CP) in C++, as a Yoke backend. Start
-// reading here; README.md gives the order of the other files.
+// The backend ptd is PyTorch's distributed strategies (DDP, FSDP2, HSDP, TP, CP) in C++. Start
+// reading here; README.md lists the other files in reading order.
 #include <memory>
 
-#include "plugins/ptd/comm.hpp"
+#include "plugins/ptd/collectives/comm.hpp"
 #include "plugins/ptd/options.hpp"
 #include "plugins/ptd/plan.hpp"
-#include "plugins/ptd/sharded_model.hpp"
+#include "plugins/ptd/wrapped_model.hpp"
+#include "yoke/text.hpp"
 #include "yoke/torch.hpp"
 
 namespace yoke::ptd {
 namespace {
 
-// The rules of distributed tensors know the CPU's attention alone.
+// Returns the host. Throws Error(INVALID_ARGUMENT) for tp and cp on a GPU: distributed tensors have
+// a rule for the CPU's attention only. `plan` does not know the device, so it cannot refuse this.
 const YokeHost& checked(const YokeHost& host, const YokePlan& plan) {
   for (const auto& [axis, key] :
        {std::pair(YOKE_TP, "tp_degree"), std::pair(YOKE_CP, "cp_degree")}) {
     if (host.device.type != YOKE_DEVICE_CUDA || plan.degree[axis] == 1) continue;
     throw Error(YOKE_INVALID_ARGUMENT,
-                std::string(key) + " = " + std::to_string(plan.degree[axis]) +
-                    " is not built yet for device = cuda; use dp_shards and dp_degree there, or "
-                    "device=cpu");
+                concat(key,
+                       " = ",
+                       plan.degree[axis],
+                       " is not built yet for device = cuda; use dp_shards and dp_degree there, or "
+                       "device=cpu"));
   }
   return host;
 }
 
+// The context of one rank. The contract keeps the plan, the options and the host alive as long as
+// it lives.
 class PtdContext final : public Context {
  public:
   explicit PtdContext(const YokeInitArgs& args)
@@ -33,7 +39,7 @@ class PtdContext final : public Context {
         comms_(Comms::make(plan_, options_.shard_over_cp, host_, device_type(host_))) {}
 
   std::unique_ptr<Wrapped> wrap_model(const YokeModel& model) override {
-    return std::make_unique<ShardedModel>(model, plan_, options_, comms_, host_);
+    return std::make_unique<WrappedModel>(model, plan_, options_, comms_, host_);
   }
 
  private:
@@ -69,8 +75,8 @@ class Ptd : public Backend {
     return description;
   }
 
-  void plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& refusals) const override {
-    complete_plan(args, plan, refusals);
+  void plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report) const override {
+    complete_plan(args, plan, report);
   }
 
   std::unique_ptr<Context> init(const YokeInitArgs& args) const override {

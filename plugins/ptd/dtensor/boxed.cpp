@@ -1,3 +1,12 @@
+// An operator on DTensors takes four steps: look up its decision, or let its rule make one; bring
+// every operand to the placements that the decision wants; run the operator on local tensors; wrap
+// the results. The fallback is boxed, so it serves every operator of LibTorch, and an operator
+// without a rule is an error that names it instead of a wrong result.
+//
+// An operand that was moved keeps its new placements. Its value is the same, so the next operator
+// that needs it there pays nothing: that is how an activation which is gathered for the query
+// projection is whole for keys and values too. The alternative, redistribution as nodes of the
+// graph, would need somebody to say where they go.
 #include "plugins/ptd/dtensor/boxed.hpp"
 
 #include <ATen/ATen.h>
@@ -8,7 +17,6 @@
 
 #include "plugins/ptd/dtensor/op_call.hpp"
 #include "plugins/ptd/dtensor/redistribute.hpp"
-#include "plugins/ptd/dtensor/rules/rules.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke::ptd {
@@ -17,13 +25,13 @@ namespace {
 using c10::IValue;
 using Args = c10::ArrayRef<IValue>;
 
-// What is known of an operator beforehand.
+// The facts about an operator that follow from its schema and its name.
 struct OpInfo {
   std::string name;
-  const Rule* rule;
-  std::vector<bool> floating;  // by argument: no placement depends on it
-  std::vector<bool> written;   // by argument
-  bool writes = false;         // to any
+  const OpRule* rule;
+  std::vector<bool> floating;  // arguments that are floating-point: no placement depends on them
+  std::vector<bool> written;   // arguments that it writes to
+  bool writes = false;         // it writes to any
   bool is_view = false;
   ViewKind view = ViewKind::kOther;
 };
@@ -63,6 +71,7 @@ OpInfo make_info(const c10::OperatorHandle& op) {
   return info;
 }
 
+// Facts are kept per thread, because ranks may be threads and must not wait for each other here.
 const OpInfo& info_of(const c10::OperatorHandle& op) {
   thread_local std::unordered_map<const c10::FunctionSchema*, OpInfo> known;
   const auto it = known.find(&op.schema());
@@ -70,7 +79,7 @@ const OpInfo& info_of(const c10::OperatorHandle& op) {
   return known.emplace(&op.schema(), make_info(op)).first->second;
 }
 
-// Calls f for every defined tensor, also inside lists.
+// Calls f for every defined tensor of an argument, also inside lists.
 template <class F>
 void each_tensor(const IValue& value, F&& f) {
   if (value.isTensor()) {
@@ -80,6 +89,7 @@ void each_tensor(const IValue& value, F&& f) {
   }
 }
 
+// Returns the mesh of the operands. There is at least one DTensor, or this would not be called.
 Mesh& mesh_of_args(Args args, const OpInfo& info) {
   Mesh* mesh = nullptr;
   for (const IValue& arg : args) {
@@ -95,6 +105,7 @@ Mesh& mesh_of_args(Args args, const OpInfo& info) {
   return *mesh;
 }
 
+// Adds an argument of any type to the key.
 void add_value(OpKey& key, const IValue& v) {
   if (v.isTensor()) return add_to_key(key, v.toTensor());
   if (v.isInt()) return add_to_key(key, v.toInt());
@@ -108,7 +119,7 @@ void add_value(OpKey& key, const IValue& v) {
     key.add(static_cast<int64_t>(v.toListRef().size()));
     for (const IValue& item : v.toListRef()) add_value(key, item);
   }
-  // Floating-point numbers and generators do not matter.
+  // Floating-point numbers and generators are left out: no placement depends on them.
 }
 
 OpKey key_of(const c10::OperatorHandle& op, const OpInfo& info, Args args) {
@@ -116,6 +127,7 @@ OpKey key_of(const c10::OperatorHandle& op, const OpInfo& info, Args args) {
   for (size_t i = 0; i < args.size(); ++i) {
     if (!info.floating[i]) add_value(key, args[i]);
   }
+  // A view's result shows strides of the whole, which follow from those of its operand.
   if (info.is_view) add_to_key(key, args[0].toTensor().strides());
   return key;
 }
@@ -133,6 +145,8 @@ Operand operand_of(const at::Tensor& t, bool written) {
   return o;
 }
 
+// Asks the operator's rule for a decision. All ranks decide alike, because a call shows nothing
+// local.
 Decision decide(const c10::OperatorHandle& op, const OpInfo& info, Args args, Mesh& mesh) {
   OpCall call{info.name, op.schema(), args, mesh, {}, {}};
   for (size_t i = 0; i < args.size(); ++i) {
@@ -162,7 +176,8 @@ Placements transposed(Placements p) {
   return p;
 }
 
-// A transposed matrix moves as what it is the transpose of, which may just have been moved.
+// Returns the local tensor under `to`. A transposed matrix is moved as the matrix that it is the
+// transpose of, because that one may just have been gathered.
 at::Tensor moved(const DTensorMeta& meta, Sizes sizes, const Placements& to, Mesh& mesh) {
   if (!meta.transposed)
     return redistribute_local(mesh, meta.local, sizes, meta.placements, to, meta.value);
@@ -172,8 +187,9 @@ at::Tensor moved(const DTensorMeta& meta, Sizes sizes, const Placements& to, Mes
       .t();
 }
 
-// The local tensor of an operand under the placements that the decision wants. The operand keeps
-// them if something was moved, so that nobody moves it again.
+// Returns the local tensor of an operand under the placements that the decision wants. If something
+// was moved, the operand keeps them. A replicated operand that was only sliced does not: its whole
+// value is still here, and slicing again is free while gathering it again is not.
 at::Tensor bring(const at::Tensor& t, const Placements& wanted, Mesh& mesh, bool written) {
   if (!is_wrapped(t)) {
     return wanted == Placements{} ? t : redistribute_local(mesh, t, t.sizes().vec(), {}, wanted);
@@ -181,8 +197,8 @@ at::Tensor bring(const at::Tensor& t, const Placements& wanted, Mesh& mesh, bool
   DTensorMeta& meta = meta_of(t);
   if (written && meta.alias_lost) {
     throw Error(YOKE_FAILED_PRECONDITION,
-                "an in-place operator on a view of a distributed tensor whose memory had to be "
-                "copied; write to the tensor itself");
+                "an in-place operator writes to a view of a distributed tensor whose memory had to "
+                "be copied, so the tensor would not change; write to the tensor itself");
   }
   if (meta.placements == wanted) return meta.local;
   at::Tensor local = moved(meta, t.sizes().vec(), wanted, mesh);
@@ -193,7 +209,8 @@ at::Tensor bring(const at::Tensor& t, const Placements& wanted, Mesh& mesh, bool
   return local;
 }
 
-// Local tensors in place of the operands.
+// Replaces the operands among the arguments by local tensors, in the order in which decide() listed
+// them.
 class Localizer {
  public:
   Localizer(const Decision& decision, Mesh& mesh) : decision_(decision), mesh_(mesh) {}
@@ -225,6 +242,7 @@ class Localizer {
   size_t index_ = 0;
 };
 
+// Replaces arguments that are sizes by local sizes.
 void replace_ints(const Decision& decision, torch::jit::Stack& stack, size_t num_args) {
   for (const Decision::Ints& ints : decision.ints) {
     IValue& value = stack[stack.size() - num_args + ints.arg];
@@ -236,7 +254,8 @@ void replace_ints(const Decision& decision, torch::jit::Stack& stack, size_t num
   }
 }
 
-// Wraps what the operator returned; what it wrote in place is the argument itself.
+// Wraps what the operator returned. A result that it wrote in place is replaced by the argument
+// itself, so that x.add_(y) returns x.
 void wrap_results(const c10::FunctionSchema& schema,
                   const Decision& decision,
                   Mesh& mesh,
@@ -280,9 +299,7 @@ void print_line(const OpInfo& info,
   std::string line = info.name + "  " + before + " -> ";
   for (size_t i = 0; i < decision.outputs.size(); ++i)
     line += (i == 0 ? "" : ", ") + to_string(decision.outputs[i].placements, mesh.ndim());
-  if (!mesh.traffic.empty()) line += "  |" + mesh.traffic;
-  mesh.traffic.clear();
-  mesh.debug(line);
+  mesh.trace().print(std::move(line));
 }
 
 std::string placements_text(Args args, Mesh& mesh) {
@@ -307,14 +324,15 @@ void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   const Decision* decision = mesh.cache().find(key);
   if (decision == nullptr)
     decision = &mesh.cache().insert(std::move(key), decide(op, info, args, mesh));
-  const std::string before = mesh.debug ? placements_text(args, mesh) : "";
+  const std::string before = mesh.trace().enabled() ? placements_text(args, mesh) : "";
 
   const std::vector<IValue> given(args.begin(), args.end());
   Localizer localizer(*decision, mesh);
   for (size_t i = 0; i < num_args; ++i)
     localizer.localize((*stack)[stack->size() - num_args + i], info.written[i]);
   replace_ints(*decision, *stack, num_args);
-  if (info.writes) mesh.last_gather = {};
+  // The remembered gather may be of a tensor that shares memory with what is written.
+  if (info.writes) mesh.gathers().forget();
   if (decision->kernel) {
     decision->kernel(mesh, *stack);
   } else {
@@ -322,7 +340,7 @@ void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
                        stack);
   }
   wrap_results(op.schema(), *decision, mesh, given, info.view, *stack);
-  if (mesh.debug) print_line(info, *decision, before, mesh);
+  if (mesh.trace().enabled()) print_line(info, *decision, before, mesh);
 }
 
 }  // namespace yoke::ptd

@@ -1,4 +1,5 @@
-// The boxed way of an operator on DTensors, which all take the first time.
+// The boxed way of an operator on DTensors. Every operator takes it the first time, and operators
+// without a kernel of their own always.
 #pragma once
 
 #include <ATen/core/boxing/KernelFunction.h>
@@ -11,7 +12,9 @@ namespace yoke::ptd {
 
 void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
-// ---- Keys of the cache: both ways must add the same words for the same arguments.
+// ---- Keys of the cache ---- The boxed and the unboxed way must add the same words for the same
+// arguments. Sizes are preceded by the number of dims, so that no two argument lists give the same
+// sequence of words.
 
 inline void add_to_key(OpKey& key, const at::Tensor& t) {
   if (!t.defined()) return key.add(-1);
@@ -29,6 +32,6 @@ inline void add_to_key(OpKey& key, at::IntArrayRef values) {
   key.add(static_cast<int64_t>(values.size()));
   for (const int64_t v : values) key.add(v);
 }
-inline constexpr int64_t kNone = INT64_MIN;
+inline constexpr int64_t kNone = INT64_MIN;  // the word for an optional argument without a value
 
 }  // namespace yoke::ptd

@@ -17,10 +17,11 @@ void register_dtensor() {
   std::call_once(once, [] {
     if (c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(kDTensorKey)) {
       throw Error(YOKE_FAILED_PRECONDITION,
-                  "another library of this process already handles LibTorch's dispatch key Fake; "
-                  "only one DTensor per process is possible");
+                  "another library in this process already handles LibTorch's dispatch key Fake; "
+                  "there can be only one DTensor implementation per process");
     }
-    // For the life of the process.
+    // LibTorch unregisters what a Library registered when it dies, so both live as long as the
+    // process.
     static torch::Library fallback(
         torch::Library::IMPL, "_", kDTensorKey, __FILE__, static_cast<uint32_t>(__LINE__));
     fallback.fallback(torch::CppFunction::makeFromBoxedFunction<&run_boxed>());

@@ -1,12 +1,12 @@
-// How operators on DTensors come here: a kernel for the hot ones, without boxing, and a boxed
-// fallback for all others. Both look up the same decision by operator, placements, sizes and
-// non-tensor arguments; the first time a rule makes it.
+// Connects DTensors to LibTorch's dispatcher. The operators of a transformer have unboxed kernels,
+// all others go through one boxed fallback. Both look up the same decision by operator, placements,
+// sizes and non-tensor arguments; a rule makes the decision the first time.
 #pragma once
 
 namespace yoke::ptd {
 
-// Takes kDTensorKey in LibTorch's dispatcher; once per process, any thread. FAILED_PRECONDITION if
-// another library has it.
+// Registers the kernels for kDTensorKey, once per process. Any thread may call it. Throws
+// Error(FAILED_PRECONDITION) if another library has taken that key.
 void register_dtensor();
 
 }  // namespace yoke::ptd

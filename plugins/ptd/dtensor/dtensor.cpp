@@ -1,3 +1,10 @@
+// This file has the public functions and the three places where autograd crosses between plain and
+// distributed tensors: RedistributeNode, ToLocalNode and FromLocalNode. Everything in between needs
+// no node of ours: operators dispatch below autograd, so LibTorch's own formulas run on DTensors in
+// backward too.
+//
+// The gradient of a Partial tensor is Replicate: the derivative of a sum with respect to each of
+// its parts is the whole gradient. This is why forward and backward placements are not the same.
 #include "plugins/ptd/dtensor/dtensor.hpp"
 
 #include <ATen/ATen.h>
@@ -16,7 +23,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// The protected part of a TensorImpl that an in-place conversion must reach.
+// Reaches the protected key set of a TensorImpl, which an in-place conversion must change.
 struct Impl : c10::TensorImpl {
   static void set_keys(c10::TensorImpl* t, c10::DispatchKeySet keys) {
     t->*(&Impl::key_set_) = keys;
@@ -43,7 +50,7 @@ void require_placements(const Mesh& mesh, const Placements& p, at::IntArrayRef s
   }
 }
 
-// The gradient of a sum is the whole gradient on every rank.
+// Returns the placements of the gradient of a tensor with placements p.
 Placements of_gradient(Placements p) {
   for (Placement& placement : p) {
     if (placement.is_partial()) placement = replicate();
@@ -51,7 +58,7 @@ Placements of_gradient(Placements p) {
   return p;
 }
 
-// Placements travel through a node's saved data as integers.
+// Placements are integers in the saved data of a node.
 std::vector<int64_t> bits_of(const Placements& p) {
   std::vector<int64_t> bits;
   for (const Placement& placement : p) bits.push_back(placement.bits());
@@ -120,6 +127,7 @@ at::Tensor wrap(at::Tensor local,
                 const Placements& placements,
                 at::IntArrayRef sizes,
                 at::IntArrayRef strides) {
+  // The constructor of TensorImpl adds the autograd keys itself.
   auto impl = c10::make_intrusive<c10::TensorImpl>(
       local.key_set().add(kDTensorKey) - c10::autograd_dispatch_keyset_with_ADInplaceOrView,
       local.dtype(),
@@ -129,6 +137,7 @@ at::Tensor wrap(at::Tensor local,
   } else {
     impl->set_sizes_and_strides(sizes, strides);
   }
+  // A read of memory that a DTensor does not have is an error of LibTorch, not a wrong number.
   impl->release_storage_and_set_meta_custom_data_ptr_error_msg_(std::nullopt);
   impl->set_backend_meta(c10::make_intrusive<DTensorMeta>(std::move(local), mesh, placements));
   return at::Tensor(std::move(impl));
@@ -173,7 +182,8 @@ at::Tensor from_local(const at::Tensor& local,
   if (local.sizes() != at::IntArrayRef(expected)) {
     throw Error(YOKE_INVALID_ARGUMENT,
                 "from_local: under " + to_string(placements, mesh.ndim()) +
-                    " this rank's tensor has other sizes than the one given, or the axes disagree");
+                    " this rank's tensor must have other sizes than the given one, or the ranks of "
+                    "an axis were given different sizes");
   }
   return FromLocalNode::apply(
       local, reinterpret_cast<int64_t>(&mesh), bits_of(placements), sizes.vec());
@@ -200,6 +210,7 @@ void convert_parameter(const at::Tensor& leaf,
                        const Placements& placements) {
   register_dtensor();
   require_placements(mesh, placements, leaf.sizes());
+  // Every handle of the leaf shares this TensorImpl, so all of them see the change.
   c10::TensorImpl* impl = leaf.unsafeGetTensorImpl();
   Impl::set_keys(impl, impl->key_set().add(kDTensorKey));
   impl->release_storage_and_set_meta_custom_data_ptr_error_msg_(std::nullopt);

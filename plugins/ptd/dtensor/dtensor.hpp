@@ -1,6 +1,6 @@
 // Distributed tensors without Python: an at::Tensor whose value is spread over the ranks of a mesh.
-// It has the sizes of the whole and goes through unchanged LibTorch code; every ATen operator on it
-// is computed on local tensors, with the communication that its placements ask for
+// It has the sizes of the whole and passes through unchanged LibTorch code. Every ATen operator on
+// it is computed on local tensors, with the communication that its placements require
 // (dispatch.hpp, rules/). All ranks of the mesh must issue the same operators in the same order.
 //
 //   Mesh mesh({{"tp", comm}});
@@ -8,8 +8,8 @@
 //   at::Tensor y = at::linear(x, w);                               // Shard on the last dim
 //   at::Tensor whole = full_tensor(y);                             // all-gather
 //
-// All functions here are differentiable unless they say otherwise. Not thread safe: a mesh and its
-// tensors belong to one thread at a time.
+// All functions here are differentiable unless noted otherwise. They are not thread safe: a mesh
+// and its tensors belong to one thread at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,37 +22,40 @@ namespace yoke::ptd {
 
 bool is_dtensor(const at::Tensor& t);
 
-// Of a DTensor; FAILED_PRECONDITION naming the function for any other.
+// Return the parts of a DTensor. They throw Error(FAILED_PRECONDITION) for any other tensor.
 Mesh& mesh_of(const at::Tensor& t);
 const Placements& placements_of(const at::Tensor& t);
-// This rank's tensor, as it lies. No copy, not differentiable.
+// Returns this rank's tensor without a copy. Not differentiable.
 const at::Tensor& local_of(const at::Tensor& t);
 
-// The placements of a mesh's axes, in order; the rest Replicate.
+// Returns placements for the axes of a mesh, in order; the rest are Replicate.
 Placements placements(std::initializer_list<Placement> of_axes);
 
-// `whole`, which every rank has, as a DTensor: each rank keeps its part. Moves nothing.
+// Makes a DTensor of a tensor that every rank has whole: each rank keeps its part. Moves nothing.
+// Throws Error(INVALID_ARGUMENT) if the placements do not fit the tensor or the mesh.
 at::Tensor distribute_tensor(const at::Tensor& whole, Mesh& mesh, const Placements& placements);
-// A DTensor of `sizes` from the local tensors of all ranks; no copy.
+// Makes a DTensor of `sizes` from the local tensors of all ranks, without a copy. Throws
+// Error(INVALID_ARGUMENT) if the local sizes are not those that the placements give this rank.
 at::Tensor from_local(const at::Tensor& local,
                       Mesh& mesh,
                       const Placements& placements,
                       at::IntArrayRef sizes);
-// Collective.
+// Return the same value under other placements, or the whole as a plain tensor. Collective over the
+// axes whose placement changes.
 at::Tensor redistribute(const at::Tensor& t, const Placements& to);
 at::Tensor full_tensor(const at::Tensor& t);
-// This rank's tensor. Its gradient is taken to lie as t does; where t is Partial, each rank's
-// gradient is that of the whole.
+// Returns this rank's tensor. Its gradient has the placements of t, but where t is Partial each
+// rank's gradient is that of the whole.
 at::Tensor to_local(const at::Tensor& t);
 
-// Makes a DTensor of an existing leaf, in place: module members, the module's registry and every
-// other handle see it. local: this rank's part; it may come without memory. From then on the leaf
-// is a parameter: operators never redistribute it. Not differentiable.
+// Turns an existing leaf into a DTensor, in place: members of a module, its registry and every
+// other handle see the change. local: this rank's part, possibly still without memory. The leaf is
+// then a parameter, which no operator redistributes. Not differentiable.
 void convert_parameter(const at::Tensor& leaf,
                        const at::Tensor& local,
                        Mesh& mesh,
                        const Placements& placements);
-// Back to a plain leaf, without memory.
+// Turns the leaf back into a plain one, without memory. Does nothing for a plain tensor.
 void revert_parameter(const at::Tensor& leaf);
 
 }  // namespace yoke::ptd

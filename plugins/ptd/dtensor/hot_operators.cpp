@@ -1,3 +1,8 @@
+// A kernel template is instantiated for each operator of the list at the end. It makes the same key
+// as the boxed way from typed arguments and, if the decision is cached and no operand has to move,
+// calls the operator on local tensors. Everything else, such as the first call, a redistribution or
+// a trace, is left to run_boxed(). So this file is an optimisation only: without it every result is
+// the same.
 #include "plugins/ptd/dtensor/hot_operators.hpp"
 
 #include <ATen/ATen.h>
@@ -37,7 +42,7 @@ namespace {
 
 namespace ops = at::_ops;
 
-// Words of typed arguments; the same as add_value makes of an IValue.
+// Adds a typed argument to the key: the same words that add_value (boxed.cpp) adds for an IValue.
 template <class T>
 void add_argument(OpKey& key, const T& value) {
   if constexpr (std::is_same_v<T, at::Tensor>) {
@@ -58,6 +63,7 @@ void add_argument(OpKey& key, const T& value) {
   }
 }
 
+// Returns the first DTensor among the arguments.
 const at::Tensor* first_wrapped() {
   return nullptr;
 }
@@ -69,7 +75,8 @@ const at::Tensor* first_wrapped(const T& value, const Rest&... rest) {
   return first_wrapped(rest...);
 }
 
-// Of these operators only lists are replaced, the sizes of views.
+// Returns the argument of the local operator. For these operators the only integers that a decision
+// replaces are lists, the sizes of views.
 template <class T>
 decltype(auto) local_argument(const Decision& decision, size_t index, const T& value) {
   if constexpr (std::is_same_v<T, at::Tensor>) {
@@ -84,7 +91,7 @@ decltype(auto) local_argument(const Decision& decision, size_t index, const T& v
   }
 }
 
-// A local tensor may lie so that only a copy has these sizes.
+// A view of the whole may need a copy of the local tensor, whose strides can be different.
 template <class View>
 struct ViewOrCopy : View {
   static constexpr bool kIsKernel = true;
@@ -113,7 +120,7 @@ struct Unboxed<Op, kKind, at::Tensor(A...)> {
 
   static at::Tensor call(c10::DispatchKeySet keys, A... args) {
     Mesh& mesh = *meta_of(*first_wrapped(args...)).mesh;
-    if (!mesh.debug) {
+    if (!mesh.trace().enabled()) {
       OpKey key(&handle().schema());
       (add_argument(key, args), ...);
       if constexpr (kKind != Kind::kCompute)
@@ -122,6 +129,7 @@ struct Unboxed<Op, kKind, at::Tensor(A...)> {
       constexpr bool kIsKernel = requires {
         Op::kIsKernel;
       };
+      // A kernel of a rule works on a boxed stack, except for the one that ViewOrCopy repeats.
       const bool here =
           decision != nullptr && decision->in_place && (kIsKernel || !decision->kernel);
       if (here) return run(*decision, mesh, keys, std::index_sequence_for<A...>(), args...);
@@ -136,6 +144,7 @@ struct Unboxed<Op, kKind, at::Tensor(A...)> {
                         c10::DispatchKeySet keys,
                         std::index_sequence<I...>,
                         const std::decay_t<A>&... args) {
+    // Dispatch continues below the DTensor key, on local tensors.
     const Decision::Output& out = decision.outputs[0];
     at::Tensor result = wrap(
         Op::redispatch(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kDTensorKey),

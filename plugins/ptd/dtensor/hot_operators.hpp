@@ -1,5 +1,5 @@
-// The operators that a transformer's step consists of, without boxing: about 0.2 us instead of 0.5
-// over the local operator.
+// Kernels without boxing for the operators that a transformer's step consists of. They add about
+// 0.2 us to the local operator; the boxed way adds 0.5 us.
 #pragma once
 
 namespace torch {

@@ -1,45 +1,47 @@
 // The ranks that share DTensors: one to three axes, each with its communicator.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "plugins/ptd/comm.hpp"
+#include "plugins/ptd/collectives/comm.hpp"
+#include "plugins/ptd/dtensor/gather_memo.hpp"
 #include "plugins/ptd/dtensor/op_cache.hpp"
+#include "plugins/ptd/dtensor/op_trace.hpp"
 #include "plugins/ptd/dtensor/placement.hpp"
 
 namespace yoke::ptd {
 
-// How attention over a sequence that is cut along an axis gets at the keys and values of the
-// others.
+// How attention gets the keys and values of the other ranks when the sequence is cut along an axis.
 enum class SequenceExchange : uint8_t {
-  kRing,       // they go round, one neighbour at a time: least memory
-  kAllGather,  // gathered at once: fewest messages
+  kRing,       // they are passed around a ring, one neighbour's at a time: least memory
+  kAllGather,  // they are gathered at once: fewest messages
 };
-// Which part of the sequence the ranks of an axis hold, in causal attention.
+// Which part of the sequence each rank of an axis holds.
 enum class SequenceOrder : uint8_t {
-  kPlain,     // rank r the r-th part
-  kHeadTail,  // of 2 * size parts the r-th from the front and the r-th from the back: equal work
+  kPlain,     // rank r holds the r-th of size parts
+  kHeadTail,  // rank r holds the r-th part of 2 * size from the front and the r-th from the back,
+              // which is equal work for all ranks under a causal mask
 };
 
-// The view of one rank. Lives longer than every DTensor on it; one thread at a time. Ranks as
-// threads have a mesh each.
+// A Mesh is one rank's view of it. It must outlive every DTensor on it and is used by one thread at
+// a time. Ranks that are threads of one process have a mesh each.
 class Mesh {
  public:
   struct Axis {
     std::string name;
     Comm comm;
-    bool cuts_parameters = true;  // false: parameters are Replicate along it
-    // Partial results of three or more dims become Shard(1) where they are needed as values, not
-    // Replicate: sequence parallelism.
+    bool cuts_parameters = true;  // false: parameters are Replicate along the axis
+    // Selects sequence parallelism: Partial results of three or more dims that are needed as values
+    // become Shard(1), not Replicate.
     bool sequence_parallel = false;
-    // Softmax over a dim that is cut along it stays cut.
+    // Selects loss parallelism: the softmax over a dim that is cut along the axis stays cut.
     bool loss_parallel = true;
     SequenceExchange exchange = SequenceExchange::kRing;
     SequenceOrder order = SequenceOrder::kPlain;
   };
 
+  // One to kMaxMeshAxes axes, slowest first. Throws Error(INVALID_ARGUMENT) for any other number.
   explicit Mesh(std::vector<Axis> axes);
   Mesh(const Mesh&) = delete;
   Mesh& operator=(const Mesh&) = delete;
@@ -50,27 +52,18 @@ class Mesh {
   int rank(int a) const { return at_[a].rank; }
   const Coordinates& coordinates() const { return at_; }
 
-  // Prints, if set, a line for every operator: its placements and the collectives it caused.
-  std::function<void(const std::string& line)> debug;
-  // Collectives since the line before; kept only while debug is set.
-  std::string traffic;
-
-  // The last all-gather: what a tensor and its views are needed for comes in a row. Forgotten when
-  // a tensor is written to. Found by what is the same on every rank, so that all ranks find it.
-  struct Gathered {
-    int64_t value = 0;  // as DTensorMeta::value
-    int axis = -1;
-    at::Tensor rows;  // [outer, n, inner]
-  };
-  Gathered last_gather;
-  int64_t last_value = 0;
-
+  // The dispatcher's state for the DTensors of this mesh. The mesh holds it because it must not be
+  // shared between ranks that are threads of one process.
   OpCache& cache() { return cache_; }
+  GatherMemo& gathers() { return gathers_; }
+  OpTrace& trace() { return trace_; }
 
  private:
   std::vector<Axis> axes_;
   Coordinates at_;
   OpCache cache_;
+  GatherMemo gathers_;
+  OpTrace trace_;
 };
 
 }  // namespace yoke::ptd

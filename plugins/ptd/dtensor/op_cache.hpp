@@ -1,4 +1,5 @@
-// What was decided for operators that were seen before, by everything that a decision depends on.
+// A cache of decisions: how an operator on DTensors is computed, looked up by everything that the
+// decision depends on. A step of a model issues the same few hundred calls again and again.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -16,31 +17,32 @@ namespace yoke::ptd {
 
 class Mesh;
 
-// Instead of the operator: takes its arguments, with local tensors, from the stack and leaves local
-// results.
+// Code that runs instead of the operator. It pops the arguments, with local tensors in place of
+// DTensors, from the stack and pushes local results.
 using Kernel = std::function<void(Mesh&, torch::jit::Stack&)>;
 
 // How an operator is computed on local tensors.
 struct Decision {
   struct Output {
     Placements placements;
-    Sizes sizes;    // of the whole
-    Sizes strides;  // of the whole, as LibTorch's own code sees it; empty = compact
+    Sizes sizes;    // sizes of the whole
+    Sizes strides;  // strides of the whole, as LibTorch's own code sees them; empty = compact
   };
   struct Ints {
     size_t arg;
-    Sizes values;  // a list, or one number
+    Sizes values;  // the list, or its only element for a number
   };
 
-  std::vector<Placements> inputs;  // wanted, by operand
-  std::vector<Output> outputs;     // by tensor result, those of lists one by one
-  std::vector<Ints> ints;          // arguments that are sizes, in local terms
-  Kernel kernel;                   // empty = the operator itself
-  bool in_place = false;           // the operands lie as wanted already
+  std::vector<Placements> inputs;  // placements that the operands must have
+  std::vector<Output> outputs;     // one per tensor result; those of lists one by one
+  std::vector<Ints> ints;          // arguments that are sizes, as local sizes
+  Kernel kernel;                   // empty = run the operator itself
+  bool in_place = false;           // the operands have these placements already
 };
 
-// An operator and its arguments: operands by mesh placement, sizes and type; other arguments by
-// value, but for floating-point numbers, on which no placement depends.
+// Identifies an operator with its arguments: operands by placements, sizes and type; other
+// arguments by value, except for floating-point numbers, on which no placement depends. Two keys
+// are compared word by word, so a collision of hashes is harmless.
 class OpKey {
  public:
   explicit OpKey(const void* op) { add(reinterpret_cast<int64_t>(op)); }
@@ -59,6 +61,7 @@ class OpKey {
 
 class OpCache {
  public:
+  // Returns the decision, or nullptr. It stays valid until the next insert.
   const Decision* find(const OpKey& key) const {
     for (auto [it, end] = entries_.equal_range(key.hash()); it != end; ++it) {
       if (it->second->first == key) return &it->second->second;
@@ -67,7 +70,7 @@ class OpCache {
   }
 
   const Decision& insert(OpKey key, Decision decision) {
-    constexpr size_t kMost = 16384;  // shapes that never repeat must not fill the memory
+    constexpr size_t kMost = 16384;  // limit for models whose shapes never repeat
     if (entries_.size() >= kMost) entries_.clear();
     const uint64_t hash = key.hash();
     return entries_.emplace(hash, std::make_unique<Entry>(std::move(key), std::move(decision)))

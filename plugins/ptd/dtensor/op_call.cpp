@@ -1,3 +1,7 @@
+// How a placement is chosen: a rule lists the ways that are correct along one axis, and choose()
+// takes the cheapest for that axis. Axes are independent of each other, so a rule never sees
+// combinations, and n axes cost n searches instead of a product of them. Costs count what has to be
+// communicated, so a rule does not say when to gather: it follows from where the operands are.
 #include "plugins/ptd/dtensor/op_call.hpp"
 
 #include <limits>
@@ -15,10 +19,11 @@ std::string sizes_text(const Sizes& sizes) {
   return text + "]";
 }
 
-// Infinite if the operand cannot be brought there.
+// Returns the cost of moving an operand; infinite if it may not be moved there.
 double cost_of(const Operand& operand, const Placement& from, const Placement& to) {
   constexpr double kNever = std::numeric_limits<double>::infinity();
   if (from == to) return 0;
+  // A parameter or plain tensor that is written must be changed where it is, not in a copy.
   if (operand.written && (operand.parameter || operand.plain)) return kNever;
   if (operand.parameter && !(from.is_replicate() && to.is_shard())) return kNever;
   return redistribute_cost(from, to, operand.numel());
@@ -78,6 +83,7 @@ Decision choose(const OpCall& call,
   for (Sizes& sizes : output_sizes) decision.outputs.push_back({{}, std::move(sizes), {}});
   for (int axis = 0; axis < call.mesh.ndim(); ++axis) {
     const Ways candidates = ways(axis);
+    // The first of equals wins, so rules list the ways that they prefer first.
     const Way* best = nullptr;
     double least = std::numeric_limits<double>::infinity();
     for (const Way& way : candidates) {

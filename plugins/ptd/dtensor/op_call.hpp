@@ -1,4 +1,5 @@
-// What a rule sees of an operator, and how it answers.
+// What a rule gets: one call of an operator with the placements of its operands. What it returns: a
+// Decision (op_cache.hpp). Rules are pure; they see sizes and placements, never values.
 #pragma once
 
 #include <ATen/core/function_schema.h>
@@ -12,14 +13,15 @@
 
 namespace yoke::ptd {
 
-// A tensor among the arguments. One that is no DTensor is the same on every rank: Replicate.
+// A tensor among the arguments. A plain tensor is assumed to be the same on every rank, which is
+// Replicate.
 struct Operand {
-  Sizes sizes, strides;  // of the whole
+  Sizes sizes, strides;  // those of the whole
   Placements placements;
-  bool parameter = false;  // never moved
-  bool plain = false;      // no DTensor
-  bool written = false;    // by the operator
-  bool integral = false;   // of an integer or boolean type
+  bool parameter = false;  // a parameter, which is never moved
+  bool plain = false;      // not a DTensor
+  bool written = false;    // the operator writes to it
+  bool integral = false;   // its type is an integer or boolean
 
   int64_t ndim() const { return static_cast<int64_t>(sizes.size()); }
   int64_t numel() const;
@@ -30,48 +32,54 @@ struct OpCall {
   const c10::FunctionSchema& schema;
   c10::ArrayRef<c10::IValue> args;
   Mesh& mesh;
-  std::vector<Operand> operands;  // the tensors of args, those of lists one by one
-  std::vector<int> first;         // by argument: its (first) operand; -1 = no tensor there
+  std::vector<Operand> operands;  // the tensors of args; those of lists one by one
+  std::vector<int> first;         // operand of each argument, or its first; -1 = no tensor
 
-  // The operand that is argument `arg`.
+  // Returns the operand that is argument `arg`.
   const Operand& tensor(size_t arg) const { return operands[first[arg]]; }
   bool has_tensor(size_t arg) const { return first[arg] >= 0; }
   int64_t list_size(size_t arg) const;
-  // Arguments of other types. A dim is wrapped into [0, ndim).
+  // Return arguments of other types. dim() wraps a negative dim into [0, ndim); ints() returns an
+  // empty list for None and one element for a number.
   int64_t integer(size_t arg) const { return args[arg].toInt(); }
   int64_t dim(size_t arg, int64_t ndim) const;
   Sizes ints(size_t arg) const;
   bool boolean(size_t arg) const { return args[arg].toBool(); }
 
-  // Whether all ranks have equally much of a dim of an operand, over all axes that cut it.
+  // Returns true if all ranks have equally much of a dim of an operand, over all axes that cut it.
   bool is_even(const Operand& operand, int64_t dim) const;
 
-  // INVALID_ARGUMENT: "operator aten::... : <why>; its tensors: ...".
+  // Throws Error(INVALID_ARGUMENT) that names the operator, the reason and its tensors.
   [[noreturn]] void refuse(const std::string& why) const;
 };
 
-// "S(1) of [2, 8], R of [8]" of the operands.
+// Returns "S(1) of [2, 8], R of [8]" for the operands.
 std::string describe_operands(const OpCall& call);
 
-// One way to compute an operator along one axis of the mesh: placements of all operands before and
-// of all results after.
+// A Way is one possibility to compute an operator along one axis of the mesh: the placement of
+// every operand before and of every result after it.
 struct Way {
   std::vector<Placement> in, out;
-  double extra = 0;  // cost beside that of bringing the operands there
+  double extra = 0;  // cost besides that of moving the operands
 };
 using Ways = std::vector<Way>;
 
-// For each axis the cheapest of the ways that are possible there, the first of equals. An operand
-// that is written keeps its place if it is a parameter or plain. INVALID_ARGUMENT if nothing is
-// possible.
+// Chooses for each axis the cheapest of the ways that are possible there, the first one of equals.
+// Parameters are never moved, except that a replicated one may be sliced. An operand that is
+// written keeps its placement if it is a parameter or plain. Throws Error(INVALID_ARGUMENT) if an
+// axis has no possible way.
 Decision choose(const OpCall& call,
                 const std::function<Ways(int axis)>& ways,
                 std::vector<Sizes> output_sizes);
 
-// All operands and results Replicate.
+// Returns the way with all operands and results Replicate, which is correct for every operator.
 Way all_replicate(const OpCall& call, size_t outputs);
 
-// A rule: pure, called once for each key.
-using Rule = std::function<Decision(const OpCall&)>;
+// The rule of an operator is a pure function, called once for each key of the cache.
+using OpRule = std::function<Decision(const OpCall&)>;
+
+// Returns the rule of an operator, "aten::sum.dim_IntList", or nullptr. It is defined with the
+// rules (rules/rules.cpp), which the dispatcher knows only through this function.
+const OpRule* find_rule(const std::string& name);
 
 }  // namespace yoke::ptd

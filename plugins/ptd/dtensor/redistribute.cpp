@@ -1,3 +1,11 @@
+// Axes change one after the other, and a change along one axis is one collective at most:
+// all-gather for Shard -> Replicate, reduce-scatter for Partial -> Shard, all-to-all for Shard ->
+// Shard, all-reduce for Partial -> Replicate. From Replicate nothing moves.
+//
+// Every tensor is seen as [outer, n, inner] around the dim that is cut. Collectives of c10d cut
+// along dim 0 into equal parts, so uneven parts are padded and a cut of an inner dim is transposed
+// to the front, only for the collective. The order of the axes is fixed; only nested cuts of one
+// dim need another one (must_release).
 #include "plugins/ptd/dtensor/redistribute.hpp"
 
 #include <ATen/ATen.h>
@@ -12,11 +20,11 @@ int64_t product(at::IntArrayRef sizes, int64_t begin, int64_t end) {
       sizes.begin() + begin, sizes.begin() + end, int64_t{1}, std::multiplies<>());
 }
 
-// A tensor seen from the dim that is cut: [outer, n, inner], where every one of the `outer` rows of
-// n is cut between the ranks.
+// A tensor seen from the dim that is cut: [outer, n, inner], where each of the `outer` rows of n is
+// cut between the ranks. Blocks of a dim count as rows.
 struct Cut {
   int64_t outer, n, inner;
-  int64_t chunk;  // of n: what a rank holds, padded
+  int64_t chunk;  // elements of n that a rank holds, with padding
 
   Cut(at::IntArrayRef sizes, const Placement& p, int ranks)
       : outer(product(sizes, 0, p.dim) * p.blocks),
@@ -25,8 +33,8 @@ struct Cut {
         chunk((n + ranks - 1) / ranks) {}
 };
 
-// One change along one axis. `whole`: sizes as the ranks of this axis share them, which the outer
-// axes may have cut.
+// Changes a tensor along one axis. whole: sizes of the tensor that the ranks of this axis share;
+// other axes may have cut it already.
 class Change {
  public:
   Change(Mesh& mesh, int axis, Sizes whole, int64_t value)
@@ -48,9 +56,7 @@ class Change {
   const Comm& comm() const { return mesh_.axis(axis_).comm; }
 
   void note(const char* what, const at::Tensor& payload) const {
-    if (!mesh_.debug) return;
-    mesh_.traffic += std::string(" ") + what + " over " + mesh_.axis(axis_).name + " (" +
-                     std::to_string(payload.nbytes()) + " bytes);";
+    mesh_.trace().collective(what, mesh_.axis(axis_).name, static_cast<int64_t>(payload.nbytes()));
   }
 
   at::Tensor from_replicate(const at::Tensor& whole, const Placement& to) const {
@@ -62,6 +68,7 @@ class Change {
       case Placement::kPartial:
         break;
     }
+    // The parts of a mean or maximum may all be the whole; those of a sum are the whole and zeros.
     return to.reduce != Reduce::kSum || at_.rank == 0 ? whole : at::zeros_like(whole);
   }
 
@@ -73,7 +80,7 @@ class Change {
         whole.reshape({cut.outer, cut.n, cut.inner}).narrow(1, begin, count), to, whole_);
   }
 
-  // [outer, m, inner] back to the dims of a tensor of `sizes`.
+  // Returns [outer, m, inner] with the dims of a tensor of `sizes`.
   static at::Tensor in_place_of(const at::Tensor& cut, const Placement& p, Sizes sizes) {
     sizes[p.dim] = p.blocks * cut.size(1);
     return cut.reshape(sizes);
@@ -93,14 +100,12 @@ class Change {
 
   at::Tensor all_gather(const at::Tensor& local, const Placement& from) const {
     const Cut cut(whole_, from, at_.size);
-    Mesh::Gathered& last = mesh_.last_gather;
-    const bool again = value_ != 0 && last.value == value_ && last.axis == axis_ &&
-                       last.rows.sizes() == at::IntArrayRef({cut.outer, cut.n, cut.inner});
-    if (!again) last = {value_, axis_, gather_rows(local, cut)};
-    return in_place_of(last.rows, from, whole_);
+    const at::Tensor* rows = mesh_.gathers().find(value_, axis_, {cut.outer, cut.n, cut.inner});
+    if (rows == nullptr) rows = &mesh_.gathers().keep(value_, axis_, gather_rows(local, cut));
+    return in_place_of(*rows, from, whole_);
   }
 
-  // [outer, n, inner] of the parts of all ranks.
+  // Gathers the parts of all ranks. Returns [outer, n, inner].
   at::Tensor gather_rows(const at::Tensor& local, const Cut& cut) const {
     const int64_t mine = part_of(cut.n, at_).count;
     const at::Tensor in =
@@ -114,6 +119,7 @@ class Change {
 
   at::Tensor reduce_scatter(const at::Tensor& local, Reduce reduce, const Placement& to) const {
     const Cut cut(whole_, to, at_.size);
+    // Comm has no reduce-scatter of a maximum.
     if (reduce == Reduce::kMax) return slice(to_replicate(local, partial(reduce)), to);
     const at::Tensor rows =
         padded(local.reshape({cut.outer, cut.n, cut.inner}), at_.size * cut.chunk);
@@ -126,11 +132,12 @@ class Change {
     return in_place_of(out.narrow(1, 0, part_of(cut.n, at_).count), to, whole_);
   }
 
+  // Returns true if all ranks have equal parts of p's dim: an all-to-all sends pieces of one size.
   bool exchangeable(const Placement& p) const {
     return p.blocks == 1 && whole_[p.dim] % at_.size == 0;
   }
 
-  // Shard(i) -> Shard(j): every rank cuts its part along j and sends the pieces.
+  // For Shard(i) -> Shard(j), every rank cuts its part along j and sends the pieces.
   at::Tensor exchange(const at::Tensor& local, const Placement& from, const Placement& to) const {
     const std::vector<at::Tensor> pieces = local.chunk(at_.size, to.dim);
     const at::Tensor in = at::stack(pieces);
@@ -144,11 +151,11 @@ class Change {
   int axis_;
   Coordinate at_;
   Sizes whole_;
-  int64_t value_;  // of the local tensor, for the memory of gathers; 0 = none
+  int64_t value_;  // number of the local tensor in GatherMemo; 0 = none
 };
 
-// An inner axis that cuts a dim which an outer axis is about to change must let go of it first:
-// its parts are parts of the outer one's.
+// Returns the axes that must become Replicate first: an inner axis whose dim an outer axis is about
+// to change, because the inner parts are parts of the outer ones.
 std::array<bool, kMaxMeshAxes> must_release(const Placements& from, const Placements& to, int n) {
   std::array<bool, kMaxMeshAxes> release{};
   for (int b = 1; b < n; ++b) {
@@ -177,10 +184,11 @@ at::Tensor redistribute_local(Mesh& mesh,
   const auto change = [&](int axis, const Placement& next) {
     if (now[axis] == next) return;
     if (mesh.size(axis) > 1) {
-      // What the other axes cut is the same for all ranks of this one.
+      // The ranks of this axis agree on how the other axes cut the tensor.
       Placements others = now;
       others[axis] = replicate();
       const Sizes whole = local_sizes(global, others, mesh.coordinates());
+      // Only the tensor as it was given has a known value number.
       t = Change(mesh, axis, whole, t.is_same(local) ? value : 0).apply(t, now[axis], next);
     }
     now[axis] = next;
@@ -195,10 +203,7 @@ at::Tensor redistribute_local(Mesh& mesh,
 void all_reduce(Mesh& mesh, int axis, const at::Tensor& inout, Reduce reduce) {
   const Comm& comm = mesh.axis(axis).comm;
   if (mesh.size(axis) == 1) return;
-  if (mesh.debug) {
-    mesh.traffic += " all-reduce over " + mesh.axis(axis).name + " (" +
-                    std::to_string(inout.nbytes()) + " bytes);";
-  }
+  mesh.trace().collective("all-reduce", mesh.axis(axis).name, static_cast<int64_t>(inout.nbytes()));
   if (reduce == Reduce::kMax) {
     comm.all_reduce_max(inout).wait();
     return;
@@ -208,7 +213,7 @@ void all_reduce(Mesh& mesh, int axis, const at::Tensor& inout, Reduce reduce) {
 }
 
 double redistribute_cost(const Placement& from, const Placement& to, int64_t numel) {
-  // A message costs about as much as moving this many elements.
+  // A message costs about as much as passing this many elements.
   constexpr double kMessage = 65536;
   if (from == to) return 0;
   if (from.is_replicate()) return 1;

@@ -1,4 +1,4 @@
-// From one placement to another: what has to move between ranks, and nothing else.
+// Changes placements: moves between ranks what has to move, and nothing else.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,11 +7,12 @@
 
 namespace yoke::ptd {
 
-// This rank's tensor under `to`, given `local` under `from`; global: sizes of the whole. The value
-// of the whole tensor stays the same. May return `local` itself or a view of it. Collective over
-// the axes whose placement changes, unless the change is Replicate -> anything, which moves
-// nothing. An uneven shard is padded inside the collective only. value: DTensorMeta's, if any; the
-// same one is not gathered twice in a row.
+// Returns this rank's tensor under `to`, given `local` under `from`. global: sizes of the whole.
+// The value of the whole tensor stays the same. May return `local` itself or a view of it.
+//
+// Collective over the axes whose placement changes; a change from Replicate moves nothing and is
+// not collective. An uneven shard is padded inside the collective only. value: DTensorMeta::value,
+// or 0; a value that was just gathered is not gathered again.
 at::Tensor redistribute_local(Mesh& mesh,
                               const at::Tensor& local,
                               const Sizes& global,
@@ -19,11 +20,11 @@ at::Tensor redistribute_local(Mesh& mesh,
                               const Placements& to,
                               int64_t value = 0);
 
-// In place, of a tensor in this rank's memory.
+// Reduces a plain tensor over an axis, in place. Collective over the axis.
 void all_reduce(Mesh& mesh, int axis, const at::Tensor& inout, Reduce reduce);
 
-// What a change costs, in elements that a rank passes to collectives, with a term for each message;
-// 0 = nothing. `numel` of the whole tensor.
+// Returns the cost of a change, in elements that a rank passes to collectives, plus a term for each
+// message; 0 = nothing to do. numel: elements of the whole tensor.
 double redistribute_cost(const Placement& from, const Placement& to, int64_t numel);
 
 }  // namespace yoke::ptd

@@ -1,3 +1,12 @@
+// Each rank computes the tiles of its queries against the keys of every rank, one owner of keys
+// after the other, with LibTorch's fused kernel. The kernel returns for each tile an output that is
+// normalised within the tile and its log-sum-exp; Merge combines them exactly, in fp32 or better.
+// Keys and values of the others arrive one neighbour at a time, or are gathered first
+// (SequenceExchange); the tiles are the same.
+//
+// The backward of the kernel gets the merged output and log-sum-exp, with which the gradient of a
+// tile is its share of the gradient of the whole. Gradients of keys and values belong to other
+// ranks and travel home in the accumulation type.
 #include "plugins/ptd/dtensor/sequence_attention.hpp"
 
 #include <ATen/ATen.h>
@@ -7,8 +16,9 @@
 namespace yoke::ptd {
 namespace {
 
-constexpr int64_t kSequence = 2;  // dim of q, k, v
+constexpr int64_t kSequence = 2;  // dim of the sequence in q, k and v
 
+// Returns the accumulation type.
 at::ScalarType wide(const at::Tensor& t) {
   return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
@@ -17,7 +27,8 @@ at::Tensor part(const at::Tensor& t, const Part& p) {
   return t.narrow(kSequence, p.begin, p.count);
 }
 
-// The sum over all tiles so far, of which each brings its own normalised part.
+// The weighted sum over all tiles so far. With lse = log(sum exp(scores)) of each tile, the weight
+// of a tile is exp(lse of the tile - lse of all).
 class Merge {
  public:
   Merge(const at::Tensor& q, const at::Tensor& v) {
@@ -29,6 +40,7 @@ class Merge {
     lse_ = at::full(sizes, -INFINITY, options);
   }
 
+  // Adds a tile for some rows of queries: its normalised output and its log-sum-exp.
   void add(const Part& rows, const at::Tensor& out, const at::Tensor& lse) {
     const at::Tensor sum = part(out_, rows), total = part(lse_, rows);
     const at::Tensor both = at::logaddexp(total, lse);
@@ -42,8 +54,8 @@ class Merge {
   at::Tensor out_, lse_;
 };
 
-// Keys and values of every rank in turn, this rank's own first. f(rank, kv) with kv [2, B, Hkv, S,
-// D].
+// Calls f(rank, kv) with the keys and values of every rank in turn, this rank's own first. kv is
+// [2, B, Hkv, S, D]. In a ring the next ones are on their way while f computes.
 template <class F>
 void each_rank(const Mesh::Axis& axis, const at::Tensor& own, F&& f) {
   const int ranks = axis.comm.size(), mine = axis.comm.rank();
@@ -71,8 +83,9 @@ void each_rank(const Mesh::Axis& axis, const at::Tensor& own, F&& f) {
   }
 }
 
-// Gradients of keys and values, which belong to the ranks that have these: brought home as they
-// came.
+// Gradients of keys and values, which belong to the ranks that own these. In a ring the sum for one
+// owner travels with the keys, collects a contribution on every rank and arrives home after the
+// last step. After an all-gather one reduce-scatter brings all of them home.
 class KeyGradients {
  public:
   KeyGradients(const Mesh::Axis& axis, const at::Tensor& kv)
@@ -83,7 +96,8 @@ class KeyGradients {
     all_ = at::zeros(sizes_, options_);
   }
 
-  // Where the contributions to `theirs` are added; ranks in the order of each_rank.
+  // Returns the tensor to which contributions for `theirs` are added. Call it for the ranks in the
+  // order of each_rank.
   at::Tensor of(int theirs) {
     if (all_.defined()) return all_.narrow(0, 2 * theirs, 2);
     if (theirs == axis_.comm.rank()) return own_;
@@ -91,6 +105,7 @@ class KeyGradients {
     return travelling_;
   }
 
+  // Returns the gradients of this rank's own keys and values.
   at::Tensor home() {
     if (all_.defined()) {
       axis_.comm.reduce_scatter_sum(own_, all_).wait();
@@ -123,8 +138,9 @@ std::vector<Tile> tiles_of(SequenceOrder order, bool causal, int64_t length, int
     if (theirs > mine) return {};
     return {{all, all, false}};
   }
-  // The front part of a lower rank is before everything here; of a higher rank everything is
-  // between the two parts here.
+  // With two parts per rank: the front part of a lower rank precedes every query here, and its back
+  // part follows every query. Both parts of a higher rank lie between the two parts here, so only
+  // the queries of the back part see them.
   const Part front{0, length / 2}, back{length / 2, length / 2};
   if (theirs < mine) return {{all, front, false}};
   return {{back, all, false}};

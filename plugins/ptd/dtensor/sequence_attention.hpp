@@ -1,6 +1,6 @@
 // Attention over a sequence that is cut between ranks: every rank has some queries, and the keys
 // and values of the same positions. Tiles of the attention matrix are computed one by one and
-// merged by their log-sum-exp (Liu et al., Ring Attention, 2023; Dao, FlashAttention, 2022).
+// merged by their log-sum-exp (Liu et al., Ring Attention, 2023; Dao et al., FlashAttention, 2022).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,25 +15,28 @@ namespace yoke::ptd {
 // A tile of the attention matrix between the positions of two ranks, in their local order.
 struct Tile {
   Part queries, keys;
-  bool causal;  // only positions up to the query's own; queries and keys start at the same one
+  bool causal;  // keys up to the query's own position; both parts start at the same position
 };
-// What rank `mine` computes with the keys of rank `theirs`; length: positions per rank, even under
-// kHeadTail.
+// Returns the tiles that rank `mine` computes with the keys of rank `theirs`. length: positions per
+// rank, which must be even under kHeadTail. Pure.
 std::vector<Tile> tiles_of(SequenceOrder order, bool causal, int64_t length, int mine, int theirs);
 
-// Collective over the axis. q [B, H, S, D], k and v [B, Hkv, S, D] of this rank, S alike on all.
+// Computes attention along one axis of the mesh. Both functions are collective over that axis.
+// Shapes of this rank's tensors: q [B, H, S, D], k and v [B, Hkv, S, D]; S is the same on all
+// ranks.
 struct SequenceAttention {
   Mesh& mesh;
   int axis;
   bool causal;
-  std::optional<double> scale;
+  std::optional<double> scale;  // factor of q k^T; unset = 1 / sqrt(D)
 
   struct Result {
-    at::Tensor out;  // like q
-    at::Tensor lse;  // [B, H, S], log-sum-exp over all keys, in the accumulation type
+    at::Tensor out;  // [B, H, S, D of v], in the type of q
+    at::Tensor lse;  // [B, H, S]: log-sum-exp over all keys, in fp32, or fp64 for fp64
   };
   Result forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const;
 
+  // Returns gradients in the types and shapes of q, k and v. grad: gradient of result.out.
   struct Gradients {
     at::Tensor q, k, v;
   };

@@ -1,5 +1,6 @@
-// The inside of a DTensor: a TensorImpl without storage on a spare dispatch key, whose BackendMeta
-// holds the rest. No subclass, so that an existing leaf can be converted in place.
+// The inside of a DTensor is a TensorImpl without storage on a spare dispatch key, whose
+// BackendMeta holds the local tensor and its placements. It is no subclass of TensorImpl, so an
+// existing leaf can be converted in place.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,21 +10,22 @@
 
 namespace yoke::ptd {
 
-// LibTorch 2.11 registers no operator on this key and no tensor of its own has it.
+// LibTorch 2.11 registers no operator on this key, and none of its own tensors has it.
 inline constexpr c10::DispatchKey kDTensorKey = c10::DispatchKey::Fake;
 
-// Shared by all aliases of a wrapper (detached ones, those that autograd saved).
+// This is the data of a DTensor. All aliases of a wrapper share it: detached tensors and those that
+// autograd saved.
 struct DTensorMeta final : c10::BackendMeta {
   DTensorMeta(at::Tensor l, Mesh& m, const Placements& p)
-      : local(std::move(l)), mesh(&m), placements(p), value(++m.last_value) {}
+      : local(std::move(l)), mesh(&m), placements(p), value(m.gathers().new_value()) {}
 
   at::Tensor local;
   Mesh* mesh;
   Placements placements;
-  int64_t value;            // the same for views that have the same elements in the same order
-  bool transposed = false;  // or, of matrices, in that of the transposed one
-  bool parameter = false;   // or a view of one: never moved
-  bool view = false;        // of another DTensor, whose memory the local tensor shares
+  int64_t value;            // the same number for views with the same elements in the same order
+  bool transposed = false;  // the elements are in the order of the transposed matrix
+  bool parameter = false;   // a parameter or a view of one: never moved
+  bool view = false;        // a view of another DTensor, whose memory the local tensor shares
   bool alias_lost = false;  // it was a view; its local tensor has memory of its own now
 };
 
@@ -34,24 +36,25 @@ inline DTensorMeta& meta_of(const at::Tensor& wrapped) {
   return *static_cast<DTensorMeta*>(wrapped.unsafeGetTensorImpl()->get_backend_meta());
 }
 
-// No autograd. Strides say nothing about the local tensor: LibTorch's code decides by them what to
-// do next, and all ranks must decide alike. Empty = compact.
+// Makes a DTensor, without autograd. The strides are those of the whole tensor and independent of
+// the local one: LibTorch's own code branches on strides, and all ranks must take the same branch.
+// Empty strides mean compact.
 at::Tensor wrap(at::Tensor local,
                 Mesh& mesh,
                 const Placements& placements,
                 at::IntArrayRef sizes,
                 at::IntArrayRef strides = {});
 
-// Gives the tensor another local tensor that holds the same value.
+// Replaces the local tensor by one with other placements that holds the same value.
 void replace_local(DTensorMeta& meta, at::Tensor local, const Placements& placements);
 
 enum class ViewKind : uint8_t {
-  kSameOrder,  // all elements, in the same order
-  kTranspose,  // of a matrix
+  kSameOrder,  // all elements in the same order
+  kTranspose,  // a transposed matrix
   kOther,
 };
 
-// `t` came out of an operator that returns a view of `base`.
+// Marks `t` as the result of an operator that returns a view of `base`.
 inline void mark_view(const at::Tensor& t, const at::Tensor& base, ViewKind kind) {
   if (!is_wrapped(base)) return;
   DTensorMeta& meta = meta_of(t);

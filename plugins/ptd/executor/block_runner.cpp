@@ -1,3 +1,8 @@
+// Each block is a graph of its own: its input is a detached leaf, and its backward is called with
+// the gradient that the block after it left in the carry. One graph over all blocks would need
+// hooks to learn when a unit's gradients are complete, and would hold parameters whole for as long
+// as the graph refers to them. Here the schedule knows both, because a block's backward is an
+// action.
 #include "plugins/ptd/executor/block_runner.hpp"
 
 #include <ATen/ATen.h>
@@ -30,7 +35,8 @@ at::Tensor BlockRunner::run(int block, int micro, const at::Tensor& input, bool 
   return blocks_[block].forward(input, (*inputs_)[micro]);
 }
 
-// Cuts the graph. The carry needs a gradient only if something before the block does.
+// Cuts the graph: the carry becomes a leaf. It needs a gradient only if something before the block
+// is trained.
 at::Tensor BlockRunner::input_leaf(int block, const at::Tensor& carry) const {
   if (block == 0) return {};
   at::Tensor leaf = carry.detach();
@@ -43,7 +49,7 @@ void BlockRunner::forward(const Action& action) {
   Micro& m = micros_[micro];
   const at::Tensor input = input_leaf(block, m.carry);
   const at::Tensor output = run(block, micro, input, action.save);
-  // What a later Recompute or Backward starts from.
+  // A later Recompute or Backward starts from these.
   if (block >= first_trained_) m.saved[block] = {input, action.save ? output : at::Tensor()};
   if (block + 1 == static_cast<int>(blocks_.size())) {
     m.loss = output.detach();
@@ -58,7 +64,8 @@ void BlockRunner::recompute(const Action& action) {
   saved.output = run(action.block, action.micro, saved.input, true);
 }
 
-// A distributed loss wants a distributed gradient.
+// Returns the gradient to start backward from. A loss without storage is a DTensor: its gradient
+// must be one too, which full_like makes. DTensors run on the CPU, where item() waits for nothing.
 at::Tensor BlockRunner::grad_of_loss(const at::Tensor& loss) const {
   return loss.has_storage() ? loss_grad_.to(loss.scalar_type())
                             : at::full_like(loss, loss_grad_.item<double>());
@@ -72,7 +79,7 @@ void BlockRunner::backward(const Action& action) {
   if (saved.output.requires_grad()) torch::autograd::backward({saved.output}, {std::move(grad)});
   if (!saved.input.defined() || !saved.input.requires_grad()) return;
   m.carry = saved.input.grad();
-  // A block may pass nothing of its input on.
+  // The output may not depend on the input at all.
   if (!m.carry.defined()) m.carry = at::zeros_like(saved.input);
 }
 

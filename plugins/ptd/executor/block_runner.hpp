@@ -1,5 +1,5 @@
-// Autograd one block at a time: the graph ends at the block's border, so its gradients are complete
-// when its backward returns. No hooks, no change to the modules.
+// Runs autograd one block at a time. The graph ends at the border of a block, so the gradients of a
+// block are complete when its backward returns. No hooks, and no change to the modules.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,31 +14,34 @@ namespace yoke::ptd {
 // Holds the activations of one step. One thread at a time.
 class BlockRunner {
  public:
-  // The blocks live as long as the runner; blocks before first_trained get no backward.
+  // The blocks must outlive the runner. Blocks before first_trained get no backward.
   BlockRunner(const std::vector<TorchBlock>& blocks, size_t first_trained);
 
-  // inputs: of each micro-batch, alive until end_step. loss_grad: gradient of the loss sum, an fp64
-  // scalar on the CPU, or where the losses are: then it is read when the work is done.
+  // inputs: by micro-batch; must live until end_step. loss_grad: gradient of the loss sum, an fp64
+  // scalar on the CPU or on the device of the losses. On a device it is read when the work runs,
+  // not when it is issued.
   void begin_step(const std::vector<TorchInputs>& inputs, const at::Tensor& loss_grad);
-  void end_step();  // drops what is left of the activations
+  // Drops what is left of the activations, also after a failure.
+  void end_step();
 
+  // The three actions of a block. The schedule decides their order.
   void forward(const Action& action);
   void recompute(const Action& action);
-  // Leaves the gradients of the block's parameters in their .grad.
-  void backward(const Action& action);
+  void backward(const Action& action);  // leaves gradients in the .grad of the block's parameters
 
-  // Loss of a micro-batch, summed over its targets; after the forward of the last block.
+  // Returns the loss of a micro-batch, summed over its targets. Valid after the forward of the last
+  // block.
   const at::Tensor& loss(int micro) const { return micros_[micro].loss; }
 
  private:
   struct Saved {
-    at::Tensor input;   // carry as a leaf; undefined for the first block
+    at::Tensor input;   // the carry as a leaf; undefined for the first block
     at::Tensor output;  // end of the block's graph
   };
   struct Micro {
-    at::Tensor carry;  // between blocks: activations in forward, their gradient in backward
+    at::Tensor carry;  // activations between blocks in forward, then their gradient
     at::Tensor loss;
-    std::vector<Saved> saved;  // by block
+    std::vector<Saved> saved;  // one per block
   };
 
   at::Tensor grad_of_loss(const at::Tensor& loss) const;

@@ -1,3 +1,13 @@
+// The engine is a loop over the schedule's actions, and run() is one switch: an action is one call
+// of a unit, of the block runner or of the optimizer. No strategy has code here. FSDP, DDP,
+// accumulation and checkpointing differ only in the list, which the checker has approved before the
+// first use.
+//
+// The same code runs in two modes. On the CPU every action is done when run() returns. With a
+// stream (a GPU) actions only issue work: wait() of a collective makes the stream wait, clip and
+// update take their numbers from device memory, and the host waits once, at the end of the step.
+// The rule that follows for every line below issue(): it must not read a tensor's value when
+// on_stream().
 #include "plugins/ptd/executor/executor.hpp"
 
 #include <ATen/ATen.h>
@@ -19,7 +29,8 @@
 namespace yoke::ptd {
 namespace {
 
-enum Scalar { kLossSum, kLossWeight, kSquaredNorm, kNumScalars };
+// The elements of scalars_, which one all-reduce per step sums for every rank.
+enum Scalar { kLossSum, kNumTargets, kSquaredNorm, kNumScalars };
 
 }  // namespace
 
@@ -27,13 +38,14 @@ Executor::Executor(Parts parts)
     : parts_(std::move(parts)),
       pool_(parts_.state.params.device()),
       blocks_(*parts_.model.blocks, parts_.spec.first_trained_block()),
-      weight_(at::zeros({}, parts_.state.params.options().dtype(at::kDouble))),
-      loss_grad_(at::zeros_like(weight_)),
-      scalars_(at::zeros({kNumScalars}, weight_.options())) {
+      num_targets_(at::zeros({}, parts_.state.params.options().dtype(at::kDouble))),
+      loss_grad_(at::zeros_like(num_targets_)),
+      scalars_(at::zeros({kNumScalars}, num_targets_.options())) {
   make_units(parts_.params);
   if (parts_.graphs != nullptr) recorded_.emplace(*parts_.graphs);
 }
 
+// Makes the units, and the sinks that lead from a block's parameters to their slots.
 void Executor::make_units(const ModelSpec& params) {
   std::vector<Sink> sink_of_param(params.params.size());
   for (size_t u = 0; u < parts_.state.units.size(); ++u) {
@@ -59,6 +71,7 @@ int64_t Executor::copy_bytes() const {
   return bytes;
 }
 
+// Returns the checked list for a number of micro-batches. Lists are built once and kept.
 const std::vector<Action>& Executor::schedule(int micros, bool forward_only) {
   const Key key{micros, forward_only};
   if (const auto known = schedules_.find(key); known != schedules_.end()) return known->second;
@@ -66,8 +79,8 @@ const std::vector<Action>& Executor::schedule(int micros, bool forward_only) {
   spec.micros = micros;
   spec.forward_only = forward_only;
   std::vector<Action> actions = build_schedule(spec);
-  if (const auto findings = check_rank(spec, actions); !findings.empty()) {
-    throw Error(YOKE_INTERNAL, "the schedule of a step is wrong: " + findings[0].text);
+  if (const auto faults = check_rank(spec, actions); !faults.empty()) {
+    throw Error(YOKE_INTERNAL, "the schedule of a step is wrong: " + faults[0].text);
   }
   return schedules_.emplace(key, std::move(actions)).first->second;
 }
@@ -75,20 +88,19 @@ const std::vector<Action>& Executor::schedule(int micros, bool forward_only) {
 YokeStepResult Executor::step(const YokeStepArgs& args) {
   if (broken_) {
     throw Error(YOKE_FAILED_PRECONDITION,
-                "a step failed while a collective was on its way; destroy this model and resume "
-                "from a checkpoint");
+                "an earlier step failed while a collective was in flight; destroy this model and "
+                "resume from a checkpoint");
   }
   if (args.batch->num_micros == 0)
     throw Error(YOKE_INVALID_ARGUMENT, "step: the batch has no micro-batch");
-  step_ = args.step;
-  lr_ = args.lr;
   forward_only_ = (args.flags & YOKE_STEP_FORWARD_ONLY) != 0;
-  const StepGuard guard(/*with_graph=*/false);  // blocks make their own
-  const int64_t last_update = parts_.optimizer.step();
+  const StepGuard guard(/*with_graph=*/false);  // each block builds a graph of its own
   try {
     take_batch(*args.batch);
-    if (on_stream() && !forward_only_) parts_.optimizer.set(step_, lr_);
+    // The numbers of the step change, so they are written outside of the recording.
+    if (!forward_only_) parts_.optimizer.begin_step(args.step, args.lr);
     if (recorded_ && !forward_only_) {
+      // Memory that the graph uses must not be freed between its repetitions.
       const auto again = [this](const std::vector<TorchInputs>& inputs) { issue(inputs); };
       recorded_->run(inputs_, again, [this] { pool_.keep_all(); });
     } else {
@@ -96,35 +108,39 @@ YokeStepResult Executor::step(const YokeStepArgs& args) {
     }
     if (on_stream()) read_results();
   } catch (...) {
-    parts_.optimizer.step() = last_update;
     abandon_step();
     throw;
   }
-  if (std::isinf(result_.grad_norm)) parts_.optimizer.step() = last_update;
+  // A norm that is not finite is reported as infinity; nothing was updated then.
+  if (!forward_only_ && !std::isinf(result_.grad_norm)) parts_.optimizer.commit();
   return result_;
 }
 
+// Borrows the inputs and counts their targets. The ranks of cp and tp share a batch, and the first
+// of them counts for all.
 void Executor::take_batch(const YokeBatch& batch) {
   inputs_.clear();
-  double weight = 0;
+  double targets = 0;
   for (uint64_t m = 0; m < batch.num_micros; ++m) {
     inputs_.push_back(borrow(*batch.micros[m]));
-    if (parts_.mesh_model != nullptr && !parts_.mesh_model->is_first()) continue;
-    // Counting on a device would wait for it.
-    weight +=
+    if (parts_.model_on_mesh != nullptr && !parts_.model_on_mesh->is_first()) continue;
+    // Counting on a device would wait for it; the host has counted already.
+    targets +=
         on_stream() ? batch.micros[m]->token_weight : parts_.model.loss_weight(inputs_.back());
   }
-  weight_.fill_(weight);
+  num_targets_.fill_(targets);
   loss_grad_.fill_(1 / batch.token_weight);
 }
 
+// Issues all the work of a step. This is what a graph records: the step number, the learning rate
+// and the batch come from tensors that were written before.
 void Executor::issue(const std::vector<TorchInputs>& inputs) {
   distributed_ = inputs;
-  if (parts_.mesh_model != nullptr) {
-    for (TorchInputs& micro : distributed_) micro = parts_.mesh_model->distribute(micro);
+  if (parts_.model_on_mesh != nullptr) {
+    for (TorchInputs& micro : distributed_) micro = parts_.model_on_mesh->distribute(micro);
   }
   scalars_.zero_();
-  scalars_[kLossWeight].copy_(weight_);
+  scalars_[kNumTargets].copy_(num_targets_);
   blocks_.begin_step(distributed_, loss_grad_);
   for (ShardedUnit& unit : units_) unit.begin_step();
   for (const Action& action : schedule(static_cast<int>(inputs.size()), forward_only_)) run(action);
@@ -132,7 +148,8 @@ void Executor::issue(const std::vector<TorchInputs>& inputs) {
 }
 
 void Executor::run(const Action& a) {
-  at::RecordFunction span(at::RecordScope::USER_SCOPE);  // in traces; costs nothing without one
+  // A span in traces. It costs nothing without a profiler.
+  at::RecordFunction span(at::RecordScope::USER_SCOPE);
   if (span.isActive()) span.before(to_string(a));
   switch (a.kind) {
     case ActionKind::kUnshard:
@@ -148,18 +165,18 @@ void Executor::run(const Action& a) {
     case ActionKind::kBackward:
       return backward(a);
     case ActionKind::kReduceGrad:
-      return units_[a.unit].start_reduce(parts_.comms.reduce);
+      return units_[a.unit].start_reduce(parts_.comms.reduce_grad);
     case ActionKind::kWaitReduce:
       return units_[a.unit].finish_reduce();
-    case ActionKind::kAllReduceReplicas:
-      return units_[a.unit].start_all_reduce(parts_.comms.replicas);
-    case ActionKind::kWaitReplicas:
+    case ActionKind::kAllReduceGrad:
+      return units_[a.unit].start_all_reduce(parts_.comms.all_reduce_grad);
+    case ActionKind::kWaitGrad:
       return units_[a.unit].finish_all_reduce();
-    case ActionKind::kReduceReplicated:
-      return reduce_replicated();
+    case ActionKind::kReducePartialGrads:
+      return reduce_partial_grads();
     case ActionKind::kReduceLoss:
       return reduce_scalars(false);
-    case ActionKind::kClipNorm:
+    case ActionKind::kReduceScalars:
       return reduce_scalars(true);
     case ActionKind::kUpdate:
       return update();
@@ -167,6 +184,7 @@ void Executor::run(const Action& a) {
 }
 
 void Executor::forward(const Action& action) {
+  // Once per block is often enough: the host expects an answer soon, not at once.
   require_not_cancelled();
   blocks_.forward(action);
   if (action.block + 1 == static_cast<int>(sinks_.size())) {
@@ -179,58 +197,64 @@ void Executor::backward(const Action& action) {
   for (const Sink& sink : sinks_[action.block]) units_[sink.unit].collect_gradient(sink.slot);
 }
 
-// One all-reduce for all of them, of the same size in every shard, so that all ranks issue the same
-// collectives.
-void Executor::reduce_replicated() {
+// Under sequence parallelism each rank of tp has seen a part of the sequence, so the gradients of
+// tp-replicated parameters (norms) are partial sums. They are copied into one tensor and summed by
+// one all-reduce per step; one per parameter would be many small collectives. The tensor has the
+// size of the largest shard, so that all ranks of the world issue the same collectives.
+void Executor::reduce_partial_grads() {
   for (ShardedUnit& unit : units_) unit.complete_gradients();
   const ShardState& state = parts_.state;
-  if (state.most_replicated == 0) return;
-  const std::vector<at::Tensor> parts = state.replicated_parts(state.grads);
-  const at::Tensor all = at::zeros({state.most_replicated}, state.grads.options());
+  if (state.most_tp_replicated == 0) return;
+  const std::vector<at::Tensor> parts = state.tp_replicated_parts(state.grads);
+  const at::Tensor all = at::zeros({state.most_tp_replicated}, state.grads.options());
   int64_t end = 0;
   std::vector<at::Tensor> copies;
   for (const at::Tensor& part : parts) {
     copies.push_back(all.narrow(0, end, part.numel()).copy_(part));
     end += part.numel();
   }
-  parts_.comms.replicated.all_reduce_sum(all).wait();
+  parts_.comms.reduce_partial_grads.all_reduce_sum(all).wait();
   for (size_t i = 0; i < parts.size(); ++i) parts[i].copy_(copies[i]);
 }
 
-// Each logical parameter counts once: replicas hold the same gradients, and the ranks of tp the
-// same of what is not cut; the first one speaks for all.
+// Returns this rank's share of the squared norm. Each logical parameter must count once: the ranks
+// of tp hold the same gradients of tp-replicated parameters, so only the first one counts these.
 at::Tensor Executor::own_squared_norm() const {
   const at::Tensor& grads = parts_.state.grads;
   if (parts_.comms.tp.rank() == 0) return squared_norm(grads);
   at::Tensor sum = at::zeros({}, scalars_.options());
-  for (const ShardState::Range& range : parts_.state.ranges) {
-    if (!range.replicated) sum.add_(squared_norm(grads.narrow(0, range.begin, range.count)));
+  for (const FlatSpan& span : parts_.state.spans) {
+    if (!span.tp_replicated) sum.add_(squared_norm(grads.narrow(0, span.begin, span.count)));
   }
   return sum;
 }
 
-// One all-reduce per step for everything that every rank must know.
+// Sums everything that every rank must know in one all-reduce per step. Three collectives of one
+// number each would cost three latencies.
 void Executor::reduce_scalars(bool with_norm) {
   if (with_norm) {
     for (ShardedUnit& unit : units_) unit.complete_gradients();
-    if (parts_.comms.replicas.rank() == 0) scalars_[kSquaredNorm].copy_(own_squared_norm());
+    // The replicas hold the same gradients; the first one counts for all.
+    if (parts_.comms.all_reduce_grad.rank() == 0) scalars_[kSquaredNorm].copy_(own_squared_norm());
   }
   if (parts_.comms.world.size() > 1) parts_.comms.world.all_reduce_sum(scalars_).wait();
   if (!on_stream()) read_results();
 }
 
-// Waits for a device: at the end of a step, and nowhere else.
+// Reads the scalars on the host. On a device this is the only place that waits, at the end of a
+// step; on the CPU the update needs the norm before that.
 void Executor::read_results() {
   await_stream();
   const at::Tensor values = scalars_.cpu();
   const double* v = values.const_data_ptr<double>();
   result_.loss_sum = v[kLossSum];
-  result_.loss_weight = v[kLossWeight];
+  result_.loss_weight = v[kNumTargets];
   result_.grad_norm = forward_only_ ? kUnknown : gradient_norm(v[kSquaredNorm]);
 }
 
-// Asks instead of waiting, so that a run can be cancelled while a device or a peer is stuck, and
-// ends if a repetition does, whose collectives nobody else watches.
+// Polls instead of blocking, so that a run can be cancelled while a device or a peer is stuck.
+// LibTorch watches collectives that are issued one by one, but not those inside a repeated graph,
+// so this function also ends a repetition that takes far longer than any step before.
 void Executor::await_stream() {
   const at::Device device = scalars_.device();
   if (device.is_cpu()) return;
@@ -245,8 +269,8 @@ void Executor::await_stream() {
         waited() > 2 * longest_wait_ + parts_.graphs->patience_seconds) {
       throw Error(
           YOKE_DEADLINE_EXCEEDED,
-          "a recorded step did not end: a rank hangs or is lost; ptd.cuda_graph=false tells "
-          "in which collective, comm.timeout gives more time");
+          "a recorded step did not finish: a rank hangs or is lost; ptd.cuda_graph=false reports "
+          "the collective, a larger comm.timeout waits longer");
     }
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
@@ -258,15 +282,20 @@ void Executor::require_not_cancelled() const {
     throw Error(YOKE_CANCELLED, "the step was cancelled");
 }
 
+// There are two ways to the same update. On the CPU the norm is known, so a norm that is not finite
+// returns early. On a stream the norm is still being computed: divisor and skip flag are computed
+// on the device as well, so nothing waits and the update can be recorded in a graph.
 void Executor::update() {
   if (on_stream()) {
     parts_.optimizer.update_with(clip_on_device(scalars_[kSquaredNorm], parts_.clip));
     return;
   }
   if (std::isinf(result_.grad_norm)) return;
-  parts_.optimizer.update(step_, lr_, clip_scale(parts_.clip, result_.grad_norm));
+  parts_.optimizer.update(clip_scale(parts_.clip, result_.grad_norm));
 }
 
+// Frees what a failed step left behind. Buffers of a collective in flight cannot be freed or
+// reused, and peers may be at different collectives, so the model then takes no further step.
 void Executor::abandon_step() {
   blocks_.end_step();
   for (const ShardedUnit& unit : units_) broken_ = broken_ || !unit.idle();

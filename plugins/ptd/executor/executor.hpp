@@ -7,18 +7,18 @@
 #include <optional>
 #include <vector>
 
-#include "plugins/ptd/comm.hpp"
+#include "plugins/ptd/collectives/comm.hpp"
+#include "plugins/ptd/dtensor/model_on_mesh.hpp"
 #include "plugins/ptd/executor/block_runner.hpp"
 #include "plugins/ptd/executor/recorded_step.hpp"
 #include "plugins/ptd/executor/sharded_unit.hpp"
-#include "plugins/ptd/mesh_model.hpp"
 #include "plugins/ptd/optim/optimizer.hpp"
 #include "plugins/ptd/schedule/schedule.hpp"
-#include "plugins/ptd/shard_state.hpp"
+#include "plugins/ptd/state/shard_state.hpp"
 
 namespace yoke::ptd {
 
-// One rank's engine for one model. One thread at a time.
+// The engine of one rank for one model. It is used by one thread at a time.
 class Executor {
  public:
   struct Parts {
@@ -26,22 +26,23 @@ class Executor {
     const TorchModel& model;
     const ModelSpec& params;
     const ShardState& state;
-    MeshModel* mesh_model;  // nullptr: all tensors are plain
+    ModelOnMesh* model_on_mesh;  // nullptr: all tensors are plain
     const Comms& comms;
     Optimizer& optimizer;
-    StepSpec spec;              // micros and forward_only are those of each step
+    StepSpec spec;              // micros and forward_only are overwritten for each step
     double clip;                // bound of the gradient norm; 0 = none
-    const TorchGraphs* graphs;  // training steps are recorded and repeated; nullptr: they are not
+    const TorchGraphs* graphs;  // records training steps and repeats them; nullptr: not used
   };
 
-  // All parts outlive the executor.
+  // All parts must outlive the executor.
   explicit Executor(Parts parts);
 
-  // Collective. After an Error the parameters are those before the step, unless it was thrown
-  // during the update; if a collective was on its way, no further step is possible.
+  // Runs a training or evaluation step. Collective. If it throws, the parameters are those before
+  // the step, unless the update itself failed. If a collective was in flight, every further step
+  // throws Error(FAILED_PRECONDITION).
   YokeStepResult step(const YokeStepArgs& args);
 
-  // Bytes of parameters in the compute type that stay beside the master copies.
+  // Returns the bytes of parameters in the compute type that stay beside the master copies.
   int64_t copy_bytes() const;
 
  private:
@@ -54,15 +55,15 @@ class Executor {
 
   void make_units(const ModelSpec& params);
   const std::vector<Action>& schedule(int micros, bool forward_only);
-  // Work is queued on a stream: nobody looks at a result before the end of the step.
+  // Returns true if work is queued on a stream: then the host reads no result before the end of the
+  // step.
   bool on_stream() const { return parts_.host.stream != nullptr; }
   void take_batch(const YokeBatch& batch);
-  // All the work of a step; on a device none of it is waited for.
   void issue(const std::vector<TorchInputs>& inputs);
   void run(const Action& action);
   void forward(const Action& action);
   void backward(const Action& action);
-  void reduce_replicated();
+  void reduce_partial_grads();
   at::Tensor own_squared_norm() const;
   void reduce_scalars(bool with_norm);
   void read_results();
@@ -74,23 +75,22 @@ class Executor {
   Parts parts_;
   BufferPool pool_;
   std::vector<ShardedUnit> units_;
-  std::vector<std::vector<Sink>> sinks_;  // by block
+  std::vector<std::vector<Sink>> sinks_;  // one list per block
   BlockRunner blocks_;
   std::map<Key, std::vector<Action>> schedules_;
   std::optional<RecordedSteps> recorded_;
-  bool broken_ = false;
-  double longest_wait_ = 0;  // for a stream, in seconds
+  bool broken_ = false;      // a step failed while a collective was in flight
+  double longest_wait_ = 0;  // longest wait for a stream so far, in seconds
 
-  // Of the step in progress.
-  std::vector<TorchInputs> inputs_;       // by micro-batch
+  // These belong to the step in progress.
+  std::vector<TorchInputs> inputs_;       // one per micro-batch
   std::vector<TorchInputs> distributed_;  // the same, as the blocks get them
-  at::Tensor weight_;                     // fp64 scalar: targets in them, if this rank counts them
-  at::Tensor loss_grad_;                  // fp64 scalar: 1 / targets of all ranks
+  at::Tensor
+      num_targets_;       // fp64 scalar: number of targets in the inputs; 0 if another rank counts
+  at::Tensor loss_grad_;  // fp64 scalar: 1 / number of targets on all ranks
   bool forward_only_ = false;
-  at::Tensor scalars_;  // fp64: loss sum, loss weight, squared gradient norm
+  at::Tensor scalars_;  // fp64 [3]: loss sum, number of targets, squared gradient norm
   YokeStepResult result_{};
-  int64_t step_ = 0;
-  double lr_ = 0;
 };
 
 }  // namespace yoke::ptd

@@ -1,3 +1,7 @@
+// Whole parameters and gradients are taken and given back several times per step, in the same few
+// sizes. The pool reuses their memory under a bound that an allocator does not give: it never holds
+// more than was in use at one time, so idle buffers do not add to the peak that the checker
+// computes.
 #include "plugins/ptd/executor/flat_buffer.hpp"
 
 #include <ATen/ops/empty.h>
@@ -8,6 +12,8 @@
 
 namespace yoke::ptd {
 
+// The best fit wins. If there is none, the oldest idle memory is freed until the new buffer fits
+// under the maximum that was ever in use.
 BufferPool::Buffer BufferPool::take(size_t bytes) {
   auto best = idle_.end();
   for (auto it = idle_.begin(); it != idle_.end(); ++it) {
@@ -41,8 +47,7 @@ FlatBuffer::FlatBuffer(int64_t numel, at::ScalarType dtype, BufferPool& pool)
     : pool_(&pool),
       tensor_(at::empty({0}, at::TensorOptions().dtype(dtype).device(pool.device()))) {
   tensor_.unsafeGetTensorImpl()->set_sizes_contiguous({numel});
-  // The size of the storage stays although its memory comes and goes: views may be made at any
-  // time.
+  // The storage keeps its size while it has no memory, so that views can be made at any time.
   storage()->set_nbytes(nbytes());
 }
 

@@ -1,4 +1,4 @@
-// Memory that comes and goes several times per step, behind tensors that stay.
+// Memory that is taken and released several times per step, behind tensors that stay.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,10 +8,9 @@
 
 namespace yoke::ptd {
 
-// Memory of one device that is taken and given back many times per step. What is idle is used
-// again; it is freed only where it would make the pool hold more than was ever in use at one time,
-// and never after keep_all().
-// One thread at a time.
+// Memory of one device that is taken and given back many times per step. Idle memory is reused; it
+// is freed only if the pool would otherwise hold more than was ever in use at one time, and never
+// after keep_all(). One thread at a time.
 class BufferPool {
  public:
   struct Buffer {
@@ -22,12 +21,13 @@ class BufferPool {
   explicit BufferPool(at::Device device) : device_(device) {}
 
   at::Device device() const { return device_; }
-  Buffer take(size_t bytes);  // not initialised; up to a quarter larger than asked for
+  // Returns uninitialised memory of at least `bytes`, at most a quarter more.
+  Buffer take(size_t bytes);
   void give_back(Buffer buffer);
-  // From now on work that is repeated may use any of the memory that was handed out.
+  // Nothing is freed after this call: repeated work may use any memory that was ever taken.
   void keep_all() { keeps_all_ = true; }
-  size_t held() const { return in_use_ + idle_bytes_; }  // bytes
-  size_t most_in_use() const { return most_in_use_; }    // bytes, ever
+  size_t held() const { return in_use_ + idle_bytes_; }  // bytes, in use and idle
+  size_t most_in_use() const { return most_in_use_; }    // bytes; the maximum so far
 
  private:
   at::Device device_;
@@ -38,19 +38,19 @@ class BufferPool {
   bool keeps_all_ = false;
 };
 
-// A one-dimensional tensor whose memory comes from a pool, or stays for good. Views of it follow:
-// they share its StorageImpl, whose data pointer is what changes. The storage owns the memory, so
-// that a collective that still runs when a failed step is dropped keeps it alive.
+// A one-dimensional tensor whose memory comes from a pool or is permanent. Views of it follow: they
+// share its StorageImpl, whose data pointer is what changes. The storage owns the memory, so a
+// collective that still runs when a failed step is abandoned keeps it alive.
 class FlatBuffer {
  public:
-  FlatBuffer(int64_t numel, at::ScalarType dtype, BufferPool& pool);  // without memory
+  FlatBuffer(int64_t numel, at::ScalarType dtype, BufferPool& pool);  // without memory at first
   explicit FlatBuffer(at::Tensor permanent);  // attach and detach do nothing
   FlatBuffer(FlatBuffer&&) = default;
 
-  const at::Tensor& tensor() const { return tensor_; }
+  const at::Tensor& tensor() const { return tensor_; }  // [numel]
   bool attached() const { return pool_ == nullptr || capacity_ > 0; }
-  void attach();
-  void detach();
+  void attach();  // takes uninitialised memory from the pool, unless attached
+  void detach();  // gives the memory back
 
  private:
   c10::StorageImpl* storage() const { return tensor_.storage().unsafeGetStorageImpl(); }
@@ -58,11 +58,11 @@ class FlatBuffer {
 
   BufferPool* pool_ = nullptr;
   at::Tensor tensor_;
-  size_t capacity_ = 0;  // of the memory that the storage holds; 0 = none
+  size_t capacity_ = 0;  // bytes that the storage holds; 0 = none
 };
 
-// Points the storage of a tensor with offset 0 at memory that somebody else owns; NULL unbinds.
-// Tensors saved by autograd follow, which Tensor::set_data would not give.
+// Points the storage of a tensor with offset 0 at memory that somebody else owns; nullptr unbinds
+// it. Tensors that autograd saved share the storage and follow, unlike with Tensor::set_data.
 void bind_storage(const at::Tensor& tensor, void* data);
 
 }  // namespace yoke::ptd

@@ -1,3 +1,6 @@
+// A graph holds the work that the actions issue, not the schedule: the executor carries out its
+// list once under a recording, and no action knows of it. The graph reads the inputs at the
+// addresses that it was recorded with, so every step first copies its inputs there.
 #include "plugins/ptd/executor/recorded_step.hpp"
 
 #include <ATen/ops/empty_like.h>
@@ -5,12 +8,13 @@
 namespace yoke::ptd {
 namespace {
 
-// Libraries set themselves up, and memory pools fill, in the first steps; none of that may be
-// recorded.
+// In the first steps libraries initialise themselves and memory pools fill. None of that may be
+// recorded, so these steps run as usual.
 constexpr int kUsualRuns = 3;
 
 }  // namespace
 
+// Finds the step for inputs of these shapes, or makes one with input tensors of its own.
 RecordedSteps::Step& RecordedSteps::step_for(const std::vector<TorchInputs>& inputs) {
   Shapes shapes;
   for (const TorchInputs& micro : inputs) {

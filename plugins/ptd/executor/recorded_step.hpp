@@ -1,5 +1,5 @@
-// Whole steps as graphs of a device: issued some times as usual, then recorded once, then repeated.
-// Of a step that is repeated the CPU does nothing but copy its inputs and start it.
+// Whole steps as graphs of a device: issued a few times as usual, then recorded once, then
+// repeated. For a repetition the CPU only copies the inputs and starts the graph.
 #pragma once
 
 #include <functional>
@@ -11,17 +11,19 @@
 
 namespace yoke::ptd {
 
+// Owns the graphs of one executor. One thread at a time.
 class RecordedSteps {
  public:
   // Issues all the work of a step on these inputs (by micro-batch) and waits for none of it.
   using Issue = std::function<void(const std::vector<TorchInputs>& inputs)>;
 
-  // The graphs come from the host and outlive this.
+  // The service is the host's and must outlive this object.
   explicit RecordedSteps(const TorchGraphs& graphs) : graphs_(graphs) {}
 
-  // Does the work of issue(). Steps whose inputs have the same shapes share a graph; what else
-  // differs between steps must be in tensors that are written before. before_recording: what is
-  // allocated from there on may be read and written by every repetition.
+  // Does the work of issue() on a copy of the inputs. Steps whose inputs have the same shapes share
+  // a graph. Whatever else differs between steps must be in tensors that are written before this
+  // call. before_recording is called before a graph is recorded: all memory that issue() uses
+  // afterwards may be read and written by every repetition.
   void run(const std::vector<TorchInputs>& inputs,
            const Issue& issue,
            const std::function<void()>& before_recording);
@@ -30,7 +32,7 @@ class RecordedSteps {
   using Shapes = std::vector<std::vector<int64_t>>;
   struct Step {
     std::vector<TorchInputs> inputs;  // where the graph reads them
-    int usual_runs = 0;
+    int usual_runs = 0;               // runs without a graph
     std::unique_ptr<DeviceGraph> graph;
   };
 
@@ -40,7 +42,8 @@ class RecordedSteps {
   std::map<Shapes, Step> steps_;
 };
 
-// The service of the host. Throws Error(INVALID_ARGUMENT) if it has none.
+// Returns the host's service. Throws Error(INVALID_ARGUMENT) if it has none, which means that the
+// run computes on the CPU.
 const TorchGraphs& graphs_of(const YokeHost& host);
 
 }  // namespace yoke::ptd

@@ -1,16 +1,24 @@
+// How parameters come and go without a copy: the model's leaves have no memory of their own. Their
+// storages are pointed into the gathered buffer (bind_storage) and emptied again at reshard, so the
+// tensors that autograd saved follow as well. PyTorch's FSDP swaps the parameter objects of modules
+// instead and copies out of the gathered buffer.
+//
+// Gradients go the other way: backward leaves them in .grad, collect_gradient() adds them to a flat
+// buffer in the reduce type, and the reduce-scatter reads that buffer as it is. With one shard the
+// buffer is the gradient shard itself.
 #include "plugins/ptd/executor/sharded_unit.hpp"
 
 #include <ATen/ATen.h>
 
 #include <utility>
 
-#include "plugins/ptd/mesh_model.hpp"
+#include "plugins/ptd/dtensor/model_on_mesh.hpp"
 
 namespace yoke::ptd {
 namespace {
 
-// A single shard is the whole. It is used where it stays, unless the model computes in another
-// type.
+// A single shard is the whole: the leaves point into the master copies themselves, unless the model
+// computes in another type.
 FlatBuffer whole_params(
     const at::Tensor& shard, at::ScalarType compute, int64_t numel, int shards, BufferPool& pool) {
   if (shards > 1) return FlatBuffer(numel, compute, pool);
@@ -24,7 +32,7 @@ std::vector<at::Tensor> memory_of_all(const std::vector<at::Tensor>& params) {
   return leaves;
 }
 
-// A frozen unit has no gradients: its buffers are empty and never attached.
+// Returns a buffer for gradients. A frozen unit has none: its buffers are empty and never attached.
 FlatBuffer gradient_buffer(const at::Tensor& shard, int64_t numel, BufferPool& pool) {
   return FlatBuffer(
       shard.defined() ? numel : 0, shard.defined() ? shard.scalar_type() : at::kFloat, pool);
@@ -49,6 +57,7 @@ ShardedUnit::ShardedUnit(const FlatLayout& layout, Parts parts, int shards, Buff
       written_(slots_.size(), false) {
   if (shards == 1) bind_leaves(params_.tensor().data_ptr());
   if (!grad_shard_.defined()) return;
+  // What lies between the parameters is padding. It is reduced with them and must be zero.
   int64_t end = 0;
   for (size_t i = 0; i < slots_.size(); ++i) {
     const auto [param, offset, numel] = slots_[i];
@@ -73,6 +82,7 @@ void ShardedUnit::bind_leaves(void* base) {
 void ShardedUnit::begin_step() {
   shard_written_ = false;
   if (shards_ > 1) return;
+  // Nothing reshards or reduces a single shard, so a step starts here.
   grads_open_ = false;
   if (casts_) params_.tensor().copy_(param_shard_);
 }
@@ -97,6 +107,7 @@ void ShardedUnit::reshard() {
   params_.detach();
 }
 
+// Takes memory for the gradients of a micro-batch, or of the step.
 void ShardedUnit::open_gradients() {
   if (grads_open_) return;
   grads_.attach();
@@ -110,6 +121,7 @@ void ShardedUnit::collect_gradient(size_t slot) {
   const at::Tensor& param = params_of_model_[slot];
   const at::Tensor grad = local_gradient(param, std::exchange(param.mutable_grad(), at::Tensor()));
   if (!grad.defined()) return;
+  // The first gradient of a slot is stored, so the buffer need not be zeroed beforehand.
   if (written_[slot]) {
     grad_views_[slot].add_(grad);
   } else {
@@ -118,6 +130,7 @@ void ShardedUnit::collect_gradient(size_t slot) {
   }
 }
 
+// Zeroes the gradients that no backward produced.
 void ShardedUnit::zero_unwritten() {
   for (size_t i = 0; i < grad_views_.size(); ++i) {
     if (!written_[i]) grad_views_[i].zero_();
@@ -129,6 +142,7 @@ void ShardedUnit::complete_gradients() {
   if (shards_ == 1) zero_unwritten();
 }
 
+// The first micro-batch is reduced into the gradient shard, further ones beside it and then added.
 void ShardedUnit::start_reduce(const Comm& comm) {
   zero_unwritten();
   if (shard_written_) partial_.attach();

@@ -1,58 +1,64 @@
-// The parameters and gradients of one unit on this rank: the shard that stays, and the whole that
-// comes and goes. No copy on the way: an all-gather writes the whole buffer, into which the model's
-// parameters point; a reduce-scatter reads the whole gradient buffer, into which backward adds.
-// Only where the model computes in another type than the master copies is the shard cast before it
-// is gathered, and a single shard, the whole, at the begin of a step.
+// The parameters and gradients of one unit on this rank: the shard, which stays, and the whole,
+// which exists for parts of a step. There is no copy in between: an all-gather writes the whole
+// buffer, into which the model's parameters point; a reduce-scatter reads the whole gradient
+// buffer, into which backward adds.
+//
+// If the model computes in another type than that of the master copies, the shard is cast before
+// each all-gather. With a single shard there is no gather, and the cast happens at the start of a
+// step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <vector>
 
-#include "plugins/ptd/comm.hpp"
+#include "plugins/ptd/collectives/comm.hpp"
 #include "plugins/ptd/executor/flat_buffer.hpp"
 #include "plugins/ptd/schedule/flat_layout.hpp"
 
 namespace yoke::ptd {
 
-// Call order within a step: begin_step, then as the schedule says. The checker has proven the
-// schedule, so the state is not checked again here. One thread at a time; start_... are collective.
+// Within a step begin_step comes first; then the schedule decides the order of calls. The checker
+// has checked that order, so this class does not check its state again. One thread at a time; the
+// start_... functions are collective over their communicator.
 class ShardedUnit {
  public:
   struct Parts {
     std::vector<at::Tensor> params;  // the model's, by slot of the layout
-    at::Tensor param_shard;          // [shard_numel], master copies; this rank's values
-    at::Tensor grad_shard;           // [shard_numel], in reduce dtype; undefined if frozen
+    at::Tensor param_shard;          // [shard_numel], master copies of this rank's elements
+    at::Tensor grad_shard;           // [shard_numel], in the reduce type; undefined if frozen
   };
 
+  // The pool must outlive the unit.
   ShardedUnit(const FlatLayout& layout, Parts parts, int shards, BufferPool& pool);
   ShardedUnit(ShardedUnit&&) = default;
-  ~ShardedUnit();
+  ~ShardedUnit();  // the model's parameters have no memory afterwards
 
   void begin_step();
 
   void start_unshard(const Comm& comm);
-  void finish_unshard();  // binds the leaves
-  void reshard();         // unbinds them
+  void finish_unshard();  // binds the parameters to the gathered buffer
+  void reshard();         // unbinds them and releases the buffer
 
-  // Takes what backward left in the .grad of a leaf, if anything: a parameter that the loss does
-  // not depend on has a zero gradient.
+  // Adds the .grad of a parameter to the gradient buffer and clears it. Without a .grad it does
+  // nothing: the gradient of a parameter on which the loss does not depend is zero.
   void collect_gradient(size_t slot);
-  // The whole gradients, of one or all micro-batches.
+  // Reduces the whole gradients, of one micro-batch or of all, into the gradient shard.
   void start_reduce(const Comm& comm);
   void finish_reduce();
-  // The gradient shard, over the replicas.
+  // Sums the gradient shard over the replicas, in place.
   void start_all_reduce(const Comm& comm);
   void finish_all_reduce() { work_.wait(); }
-  // After all backwards of a step: the gradient shard is valid also where no reduction made it.
+  // Call it after all backwards of a step. The gradient shard is valid afterwards even if no
+  // reduction produced it.
   void complete_gradients();
 
-  // Bytes of parameters in the compute type that stay beside the master copies.
+  // Returns the bytes of parameters in the compute type that stay beside the master copies.
   int64_t copy_bytes() const;
 
-  // No collective on its way.
+  // Returns true if no collective is in flight.
   bool idle() const { return !gathering_.pending() && !work_.pending(); }
-  // Frees what a failed step left behind; only if idle.
+  // Releases what a failed step left behind. Only if idle().
   void abandon_step();
 
  private:
@@ -63,17 +69,17 @@ class ShardedUnit {
   int shards_;
   std::vector<FlatLayout::Slot> slots_;
   std::vector<at::Tensor> params_of_model_;
-  std::vector<at::Tensor> leaves_;  // what backs them on this rank
+  std::vector<at::Tensor> leaves_;  // local tensors behind params_of_model_; the same ones if plain
   at::Tensor param_shard_, grad_shard_;
   bool casts_;          // the leaves have another type than the master copies
-  FlatBuffer params_;   // whole, in compute type
-  FlatBuffer cast_;     // the shard in compute type while it is gathered; empty without casts_
+  FlatBuffer params_;   // whole, in the compute type
+  FlatBuffer cast_;     // the shard in the compute type during a gather; empty without casts_
   FlatBuffer grads_;    // whole
   FlatBuffer partial_;  // a reduced micro-batch, before it is added to the gradient shard
-  std::vector<at::Tensor> grad_views_;  // of grads_, by slot, with the shapes of the leaves
-  std::vector<at::Tensor> gaps_;        // of grads_, what no parameter covers
+  std::vector<at::Tensor> grad_views_;  // views of grads_, by slot, with the shapes of the leaves
+  std::vector<at::Tensor> gaps_;        // views of grads_ that no parameter covers
   std::vector<bool> written_;           // slots whose gradient view holds a gradient
-  bool grads_open_ = false;             // gaps are zero, written_ is valid
+  bool grads_open_ = false;             // gaps are zero and written_ is valid
   bool shard_written_ = false;          // the gradient shard holds a micro-batch of this step
   Work gathering_, work_;
 };

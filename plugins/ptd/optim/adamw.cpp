@@ -1,4 +1,11 @@
-// AdamW by LibTorch's fused kernel, which reads and writes every element once.
+// Runs AdamW with LibTorch's fused kernel, which reads and writes every element of parameters,
+// gradients and moments once; the same formula from single operators would pass over memory several
+// times.
+//
+// The kernel takes lists of tensors, one weight decay per call, and one element type for
+// everything. So the flat tensors are cut into views by weight decay once, in the constructor.
+// Gradients of another type than the master copies are cast piece by piece, which costs a small
+// buffer instead of a second copy of all gradients.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -8,9 +15,8 @@
 namespace yoke::ptd {
 namespace {
 
-// The kernel takes one type for everything, so gradients of another type than the master copies are
-// cast: this many elements at a time, few enough to stay in a cache, or to be little beside a
-// device.
+// Elements that are cast at a time: few enough to stay in a cache of the CPU, or to be little
+// beside the memory of a device.
 constexpr int64_t kCastOnCpu = 1 << 20, kCastOnDevice = 1 << 26;
 
 class AdamW final : public Optimizer {
@@ -23,29 +29,30 @@ class AdamW final : public Optimizer {
     moments_ = {{"exp_avg", at::zeros_like(state.params)},
                 {"exp_avg_sq", at::zeros_like(state.params)}};
     const int64_t most = state.params.is_cpu() ? kCastOnCpu : kCastOnDevice;
-    for (const ShardState::Range& range : state.ranges) {
-      const int64_t size = casts_ ? most : range.count;
-      for (int64_t done = 0; done < range.count; done += size)
-        add(state, range, range.begin + done, std::min(size, range.count - done));
+    for (const FlatSpan& span : state.spans) {
+      const int64_t size = casts_ ? most : span.count;
+      for (int64_t done = 0; done < span.count; done += size)
+        add(state, span, span.begin + done, std::min(size, span.count - done));
     }
   }
 
-  void update_with(const ClipOnDevice& clip) override {
-    std::optional<at::Tensor> divisor;
-    if (clip.divisor.defined()) divisor = clip.divisor;
-    update_all(fp32_lr_, divisor, clip.skip);
+  // The host has numbers: the learning rate keeps fp64, and no flag is needed to skip a step.
+  void update(double scale) override {
+    update_all(lr(), {clip_divisor(scale, fp32_step_.device()), {}});
   }
 
+  void update_with(const ClipTensors& clip) override { update_all(fp32_lr_, clip); }
+
  private:
-  // What one call of the kernel takes.
+  // The arguments of one call of the kernel.
   struct Call {
     std::vector<at::Tensor> params, grads, exp_avgs, exp_avg_sqs, steps;
     double weight_decay;
   };
 
-  // Without casts all ranges of one weight decay share a call.
-  void add(const ShardState& state, const ShardState::Range& range, int64_t begin, int64_t count) {
-    const double decay = range.decay ? config_.weight_decay : 0;
+  // Adds a part of a span. Without casts all spans of one weight decay share a call.
+  void add(const ShardState& state, const FlatSpan& span, int64_t begin, int64_t count) {
+    const double decay = span.decay ? config_.weight_decay : 0;
     const auto same = [&](const Call& call) { return !casts_ && call.weight_decay == decay; };
     auto call = std::find_if(calls_.begin(), calls_.end(), same);
     if (call == calls_.end()) call = calls_.insert(call, Call{{}, {}, {}, {}, {}, decay});
@@ -56,18 +63,12 @@ class AdamW final : public Optimizer {
     call->steps.push_back(fp32_step_);
   }
 
-  void apply(double lr, double scale) override {
-    fp32_step_.fill_(step_);
-    std::optional<at::Tensor> divisor;
-    if (scale < 1) divisor = at::full({}, 1 / scale, fp32_step_.options().dtype(at::kDouble));
-    update_all(lr, divisor, {});
-  }
-
-  // lr: a number, or a scalar on the device.
+  // lr is a number, or a scalar on the device. An undefined clip.skip skips nothing.
   template <class Lr>
-  void update_all(const Lr& lr,
-                  std::optional<at::Tensor> divisor,
-                  const std::optional<at::Tensor>& skip) {
+  void update_all(const Lr& lr, const ClipTensors& clip) {
+    std::optional<at::Tensor> divisor, skip;
+    if (clip.divisor.defined()) divisor = clip.divisor;
+    if (clip.skip.defined()) skip = clip.skip;
     // The kernel can divide by an fp32 number on the way, which is too coarse for fp64 gradients.
     if (divisor && grads_.scalar_type() == at::kDouble) {
       grads_.div_(*divisor);

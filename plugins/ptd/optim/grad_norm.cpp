@@ -1,3 +1,6 @@
+// One sum of squares in fp32 over millions of elements would lose about 1e-4 of the norm; one in
+// fp64 would convert every element first. So rows of 512 elements are summed in fp32 by LibTorch's
+// vectorised norm, and the norms of the rows, which are few, are squared and summed in fp64.
 #include "plugins/ptd/optim/grad_norm.hpp"
 
 #include <ATen/ATen.h>
@@ -5,9 +8,9 @@
 namespace yoke::ptd {
 namespace {
 
-// Rows are short enough for a sum in fp32; the rows are summed in fp64.
-constexpr int64_t kRow = 512;
+constexpr int64_t kRow = 512;  // elements of a row, few enough for a sum in fp32
 
+// Returns the sum of squares of a matrix [rows, elements of a row], row by row.
 at::Tensor sum_of_rows(const at::Tensor& rows) {
   const at::ScalarType wide = rows.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor norms =
@@ -26,11 +29,16 @@ at::Tensor squared_norm(const at::Tensor& grads) {
   return sum;
 }
 
-ClipOnDevice clip_on_device(const at::Tensor& squared, double clip) {
-  ClipOnDevice result;
+ClipTensors clip_on_device(const at::Tensor& squared, double clip) {
+  ClipTensors result;
   result.skip = squared.isfinite().logical_not().to(at::kFloat);
   if (clip > 0) result.divisor = squared.sqrt().add(1e-6).div(clip).clamp_min(1);
   return result;
+}
+
+at::Tensor clip_divisor(double scale, at::Device device) {
+  if (scale >= 1) return {};
+  return at::full({}, 1 / scale, at::TensorOptions().dtype(at::kDouble).device(device));
 }
 
 }  // namespace yoke::ptd

@@ -1,20 +1,32 @@
-// The norm of flat gradients, and what is made of it.
+// The norm of flat gradients, and the clip that follows from it.
+//
+// The contract's clip multiplies gradients by
+//     scale = min(1, clip / (norm + 1e-6))          yoke_clip_scale() of yoke/optimizer.h
+// LibTorch's fused AdamW divides them on the way instead, so it is given
+//     divisor = 1 / scale = max(1, (norm + 1e-6) / clip)
+// The host knows the norm and computes the scale; clip_divisor() turns it into a divisor. Where the
+// norm stays in device memory, clip_on_device() computes the divisor there.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace yoke::ptd {
 
-// Sum of squares; an fp64 scalar. NaN and infinity are passed on.
+// Returns the sum of squares of a flat tensor as an fp64 scalar on its device. NaN and infinity
+// propagate.
 at::Tensor squared_norm(const at::Tensor& grads);
 
-// What becomes of gradients, as scalars where they are: nobody has to wait for the norm.
-struct ClipOnDevice {
-  at::Tensor divisor;  // of the gradients, fp64, at least 1; undefined = 1
+// A clip as scalars on the device of the gradients.
+struct ClipTensors {
+  at::Tensor divisor;  // fp64, at least 1; undefined = nothing is clipped
   at::Tensor skip;     // fp32: 1 = the norm is not finite and nothing is updated, else 0
 };
 
-// As clip_scale of the contract. squared: of the whole gradient; clip: its bound, 0 = none.
-ClipOnDevice clip_on_device(const at::Tensor& squared, double clip);
+// Returns the clip for a squared norm that the host has not seen: the norm of the whole gradient.
+// clip: bound of the norm, 0 = none.
+ClipTensors clip_on_device(const at::Tensor& squared, double clip);
+
+// Returns 1 / scale as an fp64 scalar; undefined for scale = 1.
+at::Tensor clip_divisor(double scale, at::Device device);
 
 }  // namespace yoke::ptd

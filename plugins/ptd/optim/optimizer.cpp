@@ -10,8 +10,9 @@ Optimizer::Optimizer(const ShardState& state)
     : fp32_step_(at::zeros({}, state.params.options().dtype(at::kFloat))),
       fp32_lr_(at::zeros_like(fp32_step_)) {}
 
-void Optimizer::set(int64_t step, double lr) {
+void Optimizer::begin_step(int64_t step, double lr) {
   step_ = step;
+  lr_ = lr;
   fp32_step_.fill_(step);
   fp32_lr_.fill_(lr);
 }

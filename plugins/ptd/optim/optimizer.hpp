@@ -1,5 +1,11 @@
-// Optimizers over the flat shards: one fused pass, the clip coefficient included where the kernel
+// Optimizers over the flat shards: one fused pass over memory, the clip included where the kernel
 // can. The formulas are those of YokeOptimizer in the contract.
+//
+//   optimizer.begin_step(n, lr);        // the numbers of the step
+//   optimizer.update(scale);            // or update_with(clip), on a device
+//   optimizer.commit();                 // the step counts: last_step() == n
+//
+// A step that fails or whose gradient norm is not finite is not committed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,50 +14,55 @@
 #include <vector>
 
 #include "plugins/ptd/optim/grad_norm.hpp"
-#include "plugins/ptd/shard_state.hpp"
+#include "plugins/ptd/state/shard_state.hpp"
 
 namespace yoke::ptd {
 
-// A moment of every trainable element; a flat tensor like ShardState::params.
+// A moment of every trainable element. Its tensor is flat and parallel to ShardState::params.
 struct Moment {
-  const char* kind;  // of its pieces in a checkpoint
+  const char* kind;  // kind of its pieces in a checkpoint
   at::Tensor values;
 };
 
+// Used by one thread at a time. No function is collective.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  // The update of a step (1 is the first): state.params from state.grads times scale, a number in
-  // (0, 1]. Leaves grads undefined.
-  void update(int64_t step, double lr, double scale) {
-    step_ = step;
-    apply(lr, scale);
-  }
+  // Starts training step `step` (1 is the first) with learning rate lr. Both are written into
+  // tensors as well, where update_with() finds them, so this call must stay outside of a recording.
+  void begin_step(int64_t step, double lr);
 
-  // The same without a look at what a device computes, in two halves: set() writes the numbers of
-  // the step into tensors, update_with() only issues work, which may be recorded and repeated after
-  // another set().
-  void set(int64_t step, double lr);
-  virtual void update_with(const ClipOnDevice& clip) = 0;
+  // Updates state.params from state.grads times scale, a number in (0, 1]. Leaves grads undefined.
+  virtual void update(double scale) = 0;
+  // Does the same without reading on the host what a device computes: only issues work, which may
+  // be recorded and repeated after another begin_step(). Changes nothing if clip.skip is 1.
+  virtual void update_with(const ClipTensors& clip) = 0;
+
+  void commit() { last_step_ = step_; }
+  int64_t last_step() const { return last_step_; }  // last committed step; 0 = none
+  void restore(int64_t last_step) { last_step_ = last_step; }
 
   const std::vector<Moment>& moments() const { return moments_; }
-  int64_t& step() { return step_; }  // of the last update; 0 = none
 
  protected:
   explicit Optimizer(const ShardState& state);
-  virtual void apply(double lr, double scale) = 0;
+  double lr() const { return lr_; }
 
   std::vector<Moment> moments_;
-  int64_t step_ = 0;
-  at::Tensor fp32_step_;  // a scalar, as LibTorch's kernels want it: exact up to 16 million steps
-  at::Tensor fp32_lr_;    // a scalar; written by set()
+  // The numbers of the step as scalars of LibTorch's kernels; fp32 holds steps up to 16 million.
+  at::Tensor fp32_step_, fp32_lr_;
+
+ private:
+  int64_t step_ = 0, last_step_ = 0;
+  double lr_ = 0;
 };
 
-// The state must outlive the optimizer.
+// Returns an optimizer of config.kind. The state must outlive it. Throws Error(INVALID_ARGUMENT)
+// for an unknown kind.
 std::unique_ptr<Optimizer> make_optimizer(const YokeOptimizer& config, const ShardState& state);
 
-// The two kinds, each in its file.
+// The two kinds, each in its own file.
 std::unique_ptr<Optimizer> make_adamw(const YokeOptimizer& config, const ShardState& state);
 std::unique_ptr<Optimizer> make_sgd(const YokeOptimizer& config, const ShardState& state);
 

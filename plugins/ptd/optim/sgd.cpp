@@ -1,4 +1,5 @@
-// SGD with momentum and decoupled weight decay.
+// Runs SGD with momentum and decoupled weight decay as single operators: LibTorch's own SGD adds
+// weight decay to the gradient, which is another formula than the contract's.
 #include <ATen/ATen.h>
 
 #include "plugins/ptd/optim/optimizer.hpp"
@@ -11,13 +12,27 @@ class Sgd final : public Optimizer {
   Sgd(const YokeOptimizer& config, const ShardState& state)
       : Optimizer(state), config_(config), params_(state.params), grads_(state.grads) {
     if (config.momentum != 0) moments_ = {{"momentum", at::zeros_like(state.params)}};
-    for (const ShardState::Range& range : state.ranges) {
-      if (range.decay) decayed_.push_back(params_.narrow(0, range.begin, range.count));
+    for (const FlatSpan& span : state.spans) {
+      if (span.decay) decayed_.push_back(params_.narrow(0, span.begin, span.count));
     }
   }
 
-  // A factor that is 0 if nothing is to change, and gradients that are finite then.
-  void update_with(const ClipOnDevice& clip) override {
+  void update(double scale) override {
+    if (config_.weight_decay != 0) {
+      for (const at::Tensor& param : decayed_) param.mul_(1 - lr() * config_.weight_decay);
+    }
+    if (moments_.empty()) {
+      params_.add_(grads_, -lr() * scale);
+      return;
+    }
+    const at::Tensor& momentum = moments_[0].values;
+    momentum.mul_(config_.momentum).add_(grads_, scale);
+    params_.add_(momentum, -lr());
+  }
+
+  // A device cannot return early, so a step that is skipped is one with a learning rate of 0 and a
+  // momentum factor of 1. Its gradients are replaced by 0, because 0 * NaN would still be NaN.
+  void update_with(const ClipTensors& clip) override {
     const at::Tensor go = 1 - clip.skip, lr = fp32_lr_ * go;
     at::Tensor grads = at::where(go.to(at::kBool), grads_.to(params_.scalar_type()), 0.0);
     if (clip.divisor.defined()) grads.div_(at::where(go.to(at::kBool), clip.divisor, 1.0));
@@ -34,22 +49,9 @@ class Sgd final : public Optimizer {
   }
 
  private:
-  void apply(double lr, double scale) override {
-    if (config_.weight_decay != 0) {
-      for (const at::Tensor& param : decayed_) param.mul_(1 - lr * config_.weight_decay);
-    }
-    if (moments_.empty()) {
-      params_.add_(grads_, -lr * scale);
-      return;
-    }
-    const at::Tensor& momentum = moments_[0].values;
-    momentum.mul_(config_.momentum).add_(grads_, scale);
-    params_.add_(momentum, -lr);
-  }
-
   const YokeOptimizer config_;
   at::Tensor params_, grads_;
-  std::vector<at::Tensor> decayed_;
+  std::vector<at::Tensor> decayed_;  // views of params_
 };
 
 }  // namespace

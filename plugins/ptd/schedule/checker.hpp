@@ -1,5 +1,6 @@
-// Proves a step before it runs: walks the lists of all ranks and reports whatever is wrong with
-// them. Knows the meaning of the actions, not how the lists were made.
+// Checks a step before it runs: walks the lists of all ranks and reports what is wrong with them.
+// The checker knows the meaning of the actions, not how the lists were made, so a mistake of the
+// builder cannot hide in it. Pure; no LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -10,39 +11,40 @@
 
 namespace yoke::ptd {
 
-enum class Rule : uint8_t {
-  kWhole,     // a block runs only while its units are whole
-  kUnshard,   // Unshard, WaitUnshard, Reshard alternate; nothing stays whole at the end
-  kCompute,   // every block runs forward and backward once per micro-batch, in order, with what it
-              // needs
-  kGradient,  // gradients are reduced once, when complete, and not touched on their way
-  kReplicas,  // gradient shards are summed over the replicas once per step, when final
-  kReplicated,  // gradients of what tp does not cut are summed over tp once, when final
-  kEnd,         // the list ends with ClipNorm and Update, or with ReduceLoss, after everything else
-  kBytes,       // an action's bytes are those of its unit
-  kPairing,     // the ranks of a communicator issue the same collectives in the same order
-  kDeadlock,    // no rank waits for a collective that a peer cannot reach
+enum class CheckedRule : uint8_t {
+  kWhole,          // a block runs only while its units are whole
+  kUnshard,        // Unshard, WaitUnshard, Reshard alternate; nothing stays whole at the end
+  kCompute,        // every block runs forward and backward once per micro-batch, in order
+  kGradient,       // gradients are reduced once, when complete, and not touched in flight
+  kAllReduceGrad,  // gradient shards are summed over the replicas once per step, when final
+  kPartialGrads,   // gradients of tp-replicated parameters are summed over tp once, when final
+  kEnd,            // the list ends with ReduceScalars and Update, or with ReduceLoss
+  kBytes,          // the bytes of an action are those of its unit
+  kPairing,        // the ranks of a communicator issue the same collectives in the same order
+  kDeadlock,       // no rank waits for a collective that a peer cannot reach
 };
 
-struct Finding {
+struct ScheduleFault {
   int rank;
   int action;  // index in the rank's list; its size = the end of the list
-  Rule rule;
+  CheckedRule rule;
   std::string text;
 };
 
-// Findings about one rank's list alone; stops at the first one, since what follows would only
+// Checks one rank's list alone. Returns at most one fault, because those after the first would only
 // repeat it.
-std::vector<Finding> check_rank(const StepSpec& spec,
-                                const std::vector<Action>& list,
-                                int rank = 0);
+std::vector<ScheduleFault> check_rank(const StepSpec& spec,
+                                      const std::vector<Action>& list,
+                                      int rank = 0);
 
-// Findings about the lists of all ranks, rank = replica * shards + shard: each alone, and together.
-std::vector<Finding> check_ranks(const StepSpec& spec,
-                                 const std::vector<std::vector<Action>>& lists);
+// Checks the lists of all ranks, each alone and all together. The rank of a list is
+// (replica * shards + shard) * tp + t, where tp = lists.size() / (replicas * shards).
+std::vector<ScheduleFault> check_ranks(const StepSpec& spec,
+                                       const std::vector<std::vector<Action>>& lists);
 
-// Bytes of whole parameters and whole gradients that exist while each action of a correct list
-// runs: what a step needs beside shards and activations.
+// Returns, for each action of a correct list, the bytes of whole parameters and whole gradients
+// that exist while it runs: the memory that a step needs beside shards and activations.
+// peak_bytes() is their maximum.
 std::vector<int64_t> memory_bytes(const StepSpec& spec, const std::vector<Action>& list);
 int64_t peak_bytes(const StepSpec& spec, const std::vector<Action>& list);
 

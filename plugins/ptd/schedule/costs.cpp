@@ -1,3 +1,6 @@
+// The costs are sums over the same list that the executor runs, so the table that a run prints at
+// its start and the bytes that it counts later cannot disagree. Formulas per strategy would be
+// shorter, but each new option of the schedule would have to be remembered in them.
 #include "plugins/ptd/schedule/costs.hpp"
 
 #include <algorithm>
@@ -7,13 +10,14 @@
 namespace yoke::ptd {
 namespace {
 
-// How the kept activations grow with an action.
+// Returns by how many bytes the kept activations grow with an action; negative if they shrink.
 int64_t growth(const Action& action, const std::vector<BlockCost>& blocks, bool recompute) {
   if (action.block < 0) return 0;
   const BlockCost& cost = blocks[action.block];
   switch (action.kind) {
     case ActionKind::kForward:
       if (action.save) return cost.activation + cost.carry;
+      // A block that is recomputed keeps its input, which is the carry of the block before.
       return recompute ? cost.carry : 0;
     case ActionKind::kRecompute:
       return cost.activation;
@@ -44,13 +48,13 @@ StepCosts step_costs(const StepSpec& spec,
                      const std::vector<Action>& actions,
                      const std::vector<BlockCost>& blocks) {
   StepCosts costs;
-  // Without shards nothing is gathered, and gradients are kept where they are reduced.
+  // With one shard nothing is gathered, and backward adds into the gradient shard itself.
   costs.unsharded_bytes = spec.shards == 1 ? 0 : peak_bytes(spec, actions);
   costs.activation_bytes = peak_activations(spec, actions, blocks);
   for (const Action& action : actions) {
     if (action.kind == ActionKind::kUnshard || action.kind == ActionKind::kReduceGrad)
-      costs.shard_bytes += action.bytes;
-    if (action.kind == ActionKind::kAllReduceReplicas) costs.replicate_bytes += action.bytes;
+      costs.dp_shard_bytes += action.bytes;
+    if (action.kind == ActionKind::kAllReduceGrad) costs.dp_replicate_bytes += action.bytes;
   }
   return costs;
 }

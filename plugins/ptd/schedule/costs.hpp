@@ -1,4 +1,4 @@
-// What a step costs this rank, read off its schedule.
+// What a step costs this rank, added up over its schedule. Pure.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,20 @@
 
 namespace yoke::ptd {
 
-// Of one block and micro-batch, in bytes; negative = not known.
+// Bytes of one block and micro-batch; negative = unknown.
 struct BlockCost {
   int64_t activation = -1;  // kept from its forward to its backward
   int64_t carry = -1;       // its output, kept until the backward of the next block
 };
 
 struct StepCosts {
-  int64_t unsharded_bytes = 0;   // peak of gathered parameters and of gradients not reduced yet
-  int64_t activation_bytes = 0;  // peak; -1 if a block's are not known
-  int64_t shard_bytes = 0;       // payload along dp_shard
-  int64_t replicate_bytes = 0;   // payload along dp_replicate
+  int64_t unsharded_bytes = 0;     // peak of gathered parameters and of gradients not reduced yet
+  int64_t activation_bytes = 0;    // peak; -1 if the cost of a block is unknown
+  int64_t dp_shard_bytes = 0;      // payload of gathers and reduce-scatters
+  int64_t dp_replicate_bytes = 0;  // payload of all-reduces over the replicas
 };
 
-// `actions`: the schedule of `spec`; blocks: one per block of it.
+// actions: the schedule of `spec`; blocks: one entry per block of the spec.
 StepCosts step_costs(const StepSpec& spec,
                      const std::vector<Action>& actions,
                      const std::vector<BlockCost>& blocks);

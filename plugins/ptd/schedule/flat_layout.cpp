@@ -20,11 +20,12 @@ FlatLayout::FlatLayout(const ModelSpec& model, const Unit& unit, int shards, int
     slots_.push_back({p, end, param.numel});
     const int64_t begin = end;
     end = round_up(end + param.numel, align);
-    const bool as_before = !stretches_.empty() && stretches_.back().decay == param.decay &&
-                           stretches_.back().replicated == param.replicated;
-    if (!as_before) stretches_.push_back({begin, 0, param.decay, param.replicated});
-    stretches_.back().count = end - stretches_.back().begin;
+    const bool as_before = !spans_.empty() && spans_.back().decay == param.decay &&
+                           spans_.back().tp_replicated == param.tp_replicated;
+    if (!as_before) spans_.push_back({begin, 0, param.decay, param.tp_replicated});
+    spans_.back().count = end - spans_.back().begin;
   }
+  // Rounding to align * shards makes every shard begin at a cache line.
   shard_numel_ = round_up(end, align * shards) / shards;
 }
 

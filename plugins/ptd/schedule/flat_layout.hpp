@@ -1,5 +1,5 @@
 // Where each parameter of a unit lies in the unit's flat buffer, and which part of it each rank
-// keeps.
+// keeps. Pure arithmetic in elements; no LibTorch.
 //
 //   |<------------------------ numel() ------------------------->|   shards = 3
 //   | p0 ......... |pad| p1 ... |pad| p2 ............. |   pad   |
@@ -16,41 +16,46 @@
 
 namespace yoke::ptd {
 
-inline constexpr int64_t kAlignBytes = 64;  // of every parameter and shard: one cache line
+inline constexpr int64_t kAlignBytes = 64;  // alignment of parameters and shards: one cache line
 
 // Elements [begin, begin + count) of a parameter, which lie at `offset` of the shard.
 struct ShardPiece {
   int64_t begin = 0;
-  int64_t count = 0;  // 0 = the shard holds nothing of it
+  int64_t count = 0;  // 0 = the shard holds nothing of the parameter
   int64_t offset = 0;
+};
+
+// A span of a flat tensor whose parameters, with their padding, are treated alike.
+struct FlatSpan {
+  int64_t begin, count;  // elements
+  bool decay;            // weight decay applies
+  bool tp_replicated;    // tp > 1 and these parameters are not cut: all ranks of tp hold the same
 };
 
 class FlatLayout {
  public:
   struct Slot {
-    int param;
-    int64_t offset;  // in the whole buffer, in elements
+    int param;       // index in the model
+    int64_t offset;  // first element in the whole buffer
     int64_t numel;
   };
 
+  // Offsets are aligned for elements of item_size bytes, the narrowest type that will lie here.
   FlatLayout(const ModelSpec& model, const Unit& unit, int shards, int64_t item_size);
 
-  const std::vector<Slot>& slots() const { return slots_; }
+  const std::vector<Slot>& slots() const { return slots_; }  // slots in buffer order
   int64_t numel() const { return shard_numel_ * shards_; }
   int64_t shard_numel() const { return shard_numel_; }
-  // A row of parameters, with their padding, that are alike in these respects.
-  struct Stretch {
-    int64_t begin, count;
-    bool decay, replicated;
-  };
-  const std::vector<Stretch>& stretches() const { return stretches_; }
+  // Spans of the whole buffer, in order, without the padding at its end.
+  const std::vector<FlatSpan>& spans() const { return spans_; }
+  // Returns the part of a parameter that lies in a shard.
   ShardPiece piece(const Slot& slot, int shard) const;
 
  private:
   std::vector<Slot> slots_;
   int64_t shards_;
   int64_t shard_numel_ = 0;
-  std::vector<Stretch> stretches_;
+  std::vector<FlatSpan> spans_;
 };
 
 }  // namespace yoke::ptd

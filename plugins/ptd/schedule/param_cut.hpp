@@ -1,4 +1,4 @@
-// Which elements of a parameter a rank of tp has, as runs of the whole, row-major tensor.
+// Which elements of a parameter a rank of tp has, as spans of the whole, row-major tensor. Pure.
 #pragma once
 
 #include <cstdint>
@@ -6,23 +6,26 @@
 
 namespace yoke::ptd {
 
+// Elements of a parameter in runs of equal length at equal distances, as YokePiece describes them.
 // Element i of `count` is element begin + i / run * stride + i % run of the whole tensor, and
-// element local + i of this rank's part. One run: run = count, stride = 0.
-struct Runs {
+// element local + i of this rank's part. A single run has run = count and stride = 0.
+struct ParamSpan {
   int64_t begin, count, run, stride;
   int64_t local;
 };
 
+// The part of a parameter that one rank of tp has.
 struct ParamCut {
-  // Of the rank's part, row-major: runs of `run` elements, `stride` apart in the whole, the first
-  // at `first`. run = 0: the rank has the whole.
+  // In row-major order the part consists of runs of `run` elements that lie `stride` apart in the
+  // whole tensor; the first one begins at `first`. run = 0: the rank has the whole parameter.
   int64_t first = 0, run = 0, stride = 0;
 
-  // The part of `rank` if dim of a tensor of `shape` is cut between `ranks`; ranks divide it.
+  // Returns the part of `rank` when dim `dim` of a tensor of `shape` is cut between `ranks` ranks,
+  // which must divide that dim.
   static ParamCut along(const std::vector<int64_t>& shape, int64_t dim, int rank, int ranks);
 
-  // Elements [begin, begin + count) of the part: at most two pieces, none for count = 0.
-  std::vector<Runs> runs(int64_t begin, int64_t count) const;
+  // Returns elements [begin, begin + count) of the part: at most two spans, none for count = 0.
+  std::vector<ParamSpan> spans(int64_t begin, int64_t count) const;
 };
 
 }  // namespace yoke::ptd

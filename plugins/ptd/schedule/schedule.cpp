@@ -1,3 +1,12 @@
+// Builds the list of a step in two passes. list_computation() writes what a single rank would do;
+// Builder then wraps the communication around it. The order of the computation is therefore decided
+// in one small function, and sharding, replicas and accumulation are decisions of the other one.
+//
+// The wrapping follows three rules. The next unit is gathered while the present one computes. One
+// reduction is in flight at a time, beside the backward of the block before. A unit stays whole
+// between two uses if nothing would run in between. Hooks in the modules, as PyTorch's FSDP has
+// them, would find the same moments only while the step runs; a list can be checked, priced and
+// printed beforehand.
 #include "plugins/ptd/schedule/schedule.hpp"
 
 #include <algorithm>
@@ -17,14 +26,14 @@ bool contains(const std::vector<int>& list, int value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
-// Forward, Recompute and Backward of all micro-batches: the step of a single rank.
+// Returns Forward, Recompute and Backward of all micro-batches: the step of a single rank.
 std::vector<Action> list_computation(const StepSpec& spec) {
   std::vector<Action> ops;
   const int blocks = static_cast<int>(spec.blocks.size());
   const int first = spec.forward_only ? blocks : static_cast<int>(spec.first_trained_block());
   for (int m = 0; m < spec.micros; ++m) {
     for (int b = 0; b < blocks; ++b) {
-      // The last block's backward follows at once, so recomputing it would save nothing.
+      // The backward of the last block follows at once, so recomputing it would save nothing.
       const bool save = b >= first && (!spec.recompute || b == blocks - 1);
       ops.push_back({.kind = ActionKind::kForward, .block = b, .micro = m, .save = save});
     }
@@ -38,7 +47,7 @@ std::vector<Action> list_computation(const StepSpec& spec) {
   return ops;
 }
 
-// Wraps the communication round the computation.
+// Wraps the communication around the computation.
 class Builder {
  public:
   explicit Builder(const StepSpec& spec) : spec_(spec), ops_(list_computation(spec)) {
@@ -61,12 +70,12 @@ class Builder {
       for (int u : complete_[i]) reduce(u, ops_[i].micro);
     }
     wait_reduce();
-    wait_replicas();
+    wait_grad();
     if (spec_.forward_only) {
       out_.push_back({.kind = ActionKind::kReduceLoss});
     } else {
-      if (spec_.reduce_replicated) out_.push_back({.kind = ActionKind::kReduceReplicated});
-      out_.push_back({.kind = ActionKind::kClipNorm});
+      if (spec_.reduce_partial_grads) out_.push_back({.kind = ActionKind::kReducePartialGrads});
+      out_.push_back({.kind = ActionKind::kReduceScalars});
       out_.push_back({.kind = ActionKind::kUpdate});
     }
     return std::move(out_);
@@ -75,7 +84,9 @@ class Builder {
  private:
   bool uses(size_t op, int unit) const { return contains(spec_.blocks[ops_[op].block], unit); }
 
-  // Splits the uses of a unit into intervals in which it stays whole.
+  // Splits the uses of a unit into intervals in which it stays whole: starts_ at their first
+  // operation, ends_ at their last one. Uses by neighbouring operations share an interval; without
+  // resharding after forward there is one interval per step.
   void find_intervals(int unit) {
     size_t last = 0;
     bool used = false;
@@ -92,15 +103,18 @@ class Builder {
     if (used) ends_[last].push_back(unit);
   }
 
-  // After which operation of each micro-batch the unit's gradients are complete. A tied parameter
-  // is complete when the first of its blocks, the last in backward, has run.
+  // Finds, for each micro-batch, the operation after which the unit's gradients are complete. For a
+  // tied parameter that is the backward of its first block, which runs last. A unit without a
+  // backward on this rank has no such operation and is never reduced.
   void find_complete_gradients(int unit) {
     std::vector<int> last(spec_.micros, kNone);
     for (size_t i = 0; i < ops_.size(); ++i) {
       if (ops_[i].kind == ActionKind::kBackward && uses(i, unit))
         last[ops_[i].micro] = static_cast<int>(i);
     }
-    for (int op : last) complete_[op].push_back(unit);
+    for (int op : last) {
+      if (op != kNone) complete_[op].push_back(unit);
+    }
   }
 
   void unshard(int unit) {
@@ -109,8 +123,8 @@ class Builder {
     in_use_[unit] = true;
   }
 
-  // Waits for what operation i needs and starts gathering what comes next, so that the gather runs
-  // beside the computation.
+  // Waits for the units that operation i needs and starts to gather those that come next, so that
+  // the gather overlaps with the computation.
   void unshard_before(size_t i) {
     if (starts_[i].empty()) return;
     for (int u : starts_[i]) {
@@ -130,11 +144,13 @@ class Builder {
       out_.push_back(
           {.kind = ActionKind::kReshard, .unit = u, .bytes = spec_.units[u].param_bytes});
       in_use_[u] = false;
+      // The unit was to be gathered ahead but was still whole then.
       if (contains(prefetch_, u)) unshard(u);
     }
   }
 
-  // One reduction is on its way at a time: a second one would only hold a second buffer.
+  // Starts the reduction of a micro-batch's gradients if it is due. One reduction is in flight at a
+  // time: a second one would share the links with the first and hold a second whole buffer.
   void reduce(int unit, int micro) {
     const bool last = micro == spec_.micros - 1;
     if (spec_.shards > 1) {
@@ -146,7 +162,7 @@ class Builder {
                       .bytes = spec_.units[unit].grad_bytes});
       reducing_ = {unit, micro};
     } else if (last) {
-      all_reduce_replicas(unit);
+      all_reduce_grad(unit);
     }
   }
 
@@ -157,38 +173,39 @@ class Builder {
                     .unit = unit,
                     .micro = micro,
                     .bytes = spec_.units[unit].grad_bytes});
-    // Replicas add up shards once per step, whatever is accumulated before.
-    if (micro == spec_.micros - 1) all_reduce_replicas(unit);
+    // The replicas sum their shards once per step, however many micro-batches were reduced before.
+    if (micro == spec_.micros - 1) all_reduce_grad(unit);
   }
 
-  void all_reduce_replicas(int unit) {
+  void all_reduce_grad(int unit) {
     if (spec_.replicas == 1) return;
-    wait_replicas();
-    out_.push_back({.kind = ActionKind::kAllReduceReplicas,
+    wait_grad();
+    out_.push_back({.kind = ActionKind::kAllReduceGrad,
                     .unit = unit,
                     .bytes = spec_.units[unit].grad_bytes / spec_.shards});
-    replicating_ = unit;
+    all_reducing_ = unit;
   }
 
-  void wait_replicas() {
-    const int unit = std::exchange(replicating_, kNone);
-    if (unit != kNone) out_.push_back({.kind = ActionKind::kWaitReplicas, .unit = unit});
+  void wait_grad() {
+    const int unit = std::exchange(all_reducing_, kNone);
+    if (unit != kNone) out_.push_back({.kind = ActionKind::kWaitGrad, .unit = unit});
   }
 
   const StepSpec& spec_;
   std::vector<Action> ops_;
-  std::vector<std::vector<int>> starts_;    // units that become whole for this operation
-  std::vector<std::vector<int>> ends_;      // units that are not needed after it
-  std::vector<std::vector<int>> complete_;  // units whose gradients are complete after it
-  std::vector<bool> in_use_;                // gathered, or on the way
-  std::vector<int> prefetch_;               // units of the next gather
-  std::pair<int, int> reducing_{kNone, kNone};
-  int replicating_ = kNone;
+  std::vector<std::vector<int>> starts_;        // units that become whole for this operation
+  std::vector<std::vector<int>> ends_;          // units that are not needed after it
+  std::vector<std::vector<int>> complete_;      // units whose gradients are complete after it
+  std::vector<bool> in_use_;                    // gathered, or being gathered
+  std::vector<int> prefetch_;                   // units that were gathered ahead last
+  std::pair<int, int> reducing_{kNone, kNone};  // unit and micro-batch in flight
+  int all_reducing_ = kNone;                    // unit in flight
   std::vector<Action> out_;
 };
 
-// A unit that is gathered again before anything has run in between stays whole instead: the memory
-// is the same, the gather is saved.
+// Drops each Reshard that is followed by an Unshard of the same unit before anything computes, with
+// that Unshard and its wait. The unit stays whole: the peak of memory is the same, and a gather is
+// saved. Builder cannot see this itself, because it decides a prefetch one operation ahead.
 std::vector<Action> drop_round_trips(std::vector<Action> list) {
   std::vector<bool> drop(list.size(), false);
   for (size_t i = 0; i < list.size(); ++i) {
@@ -211,40 +228,6 @@ std::vector<Action> drop_round_trips(std::vector<Action> list) {
   return kept;
 }
 
-const char* name(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::kUnshard:
-      return "Unshard";
-    case ActionKind::kWaitUnshard:
-      return "WaitUnshard";
-    case ActionKind::kReshard:
-      return "Reshard";
-    case ActionKind::kForward:
-      return "Forward";
-    case ActionKind::kRecompute:
-      return "Recompute";
-    case ActionKind::kBackward:
-      return "Backward";
-    case ActionKind::kReduceGrad:
-      return "ReduceGrad";
-    case ActionKind::kWaitReduce:
-      return "WaitReduce";
-    case ActionKind::kAllReduceReplicas:
-      return "AllReduceReplicas";
-    case ActionKind::kWaitReplicas:
-      return "WaitReplicas";
-    case ActionKind::kReduceReplicated:
-      return "ReduceReplicated";
-    case ActionKind::kReduceLoss:
-      return "ReduceLoss";
-    case ActionKind::kClipNorm:
-      return "ClipNorm";
-    case ActionKind::kUpdate:
-      return "Update";
-  }
-  return "unknown action";
-}
-
 }  // namespace
 
 bool StepSpec::block_trains(size_t block) const {
@@ -260,16 +243,6 @@ size_t StepSpec::first_trained_block() const {
 
 std::vector<Action> build_schedule(const StepSpec& spec) {
   return drop_round_trips(Builder(spec).build());
-}
-
-std::string to_string(const Action& action) {
-  std::string text = name(action.kind);
-  if (action.unit >= 0) text += " unit " + std::to_string(action.unit);
-  if (action.block >= 0) text += " block " + std::to_string(action.block);
-  if (action.micro >= 0) text += " micro " + std::to_string(action.micro);
-  if (action.save) text += " save";
-  if (action.bytes > 0) text += ", " + std::to_string(action.bytes) + " bytes";
-  return text;
 }
 
 }  // namespace yoke::ptd

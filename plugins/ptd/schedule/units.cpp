@@ -1,3 +1,10 @@
+// Blocks are merged into groups by size, and a parameter's unit is then decided by the set of
+// groups that use it: parameters with the same set, and the same trainability, share a unit. For a
+// model without tied parameters that is one unit per group; a tied parameter has a set of its own,
+// and so a unit of its own, without any code about tying.
+//
+// Units follow the order of execution and not, say, that of parameter sizes, because the next unit
+// is gathered while the present one computes.
 #include "plugins/ptd/schedule/units.hpp"
 
 #include <algorithm>
@@ -8,7 +15,7 @@
 namespace yoke::ptd {
 namespace {
 
-// Bytes of each block, every parameter counted in the first block that uses it.
+// Returns the bytes of each block. A parameter counts in the first block that uses it.
 std::vector<int64_t> bytes_of_blocks(const ModelSpec& model, int64_t item_size) {
   std::vector<int64_t> bytes(model.blocks.size(), 0);
   std::vector<bool> seen(model.params.size(), false);
@@ -21,7 +28,7 @@ std::vector<int64_t> bytes_of_blocks(const ModelSpec& model, int64_t item_size) 
   return bytes;
 }
 
-// The group of every block, counted up from 0.
+// Returns the group of every block; groups are numbered from 0 in order of execution.
 std::vector<int> merge_blocks(const std::vector<int64_t>& bytes, int64_t unit_bytes) {
   std::vector<int> group(bytes.size(), 0);
   int current = 0;
@@ -33,6 +40,7 @@ std::vector<int> merge_blocks(const std::vector<int64_t>& bytes, int64_t unit_by
     ++current;
     held = 0;
   }
+  // The last group did not reach unit_bytes.
   const bool open = !group.empty() && group.back() == current;
   if (open && current > 0 && held * 2 < unit_bytes) {
     std::replace(group.begin(), group.end(), current, current - 1);
@@ -66,10 +74,12 @@ UnitMap make_units(const ModelSpec& model, int64_t unit_bytes, int64_t item_size
     }
     map.of_block.emplace_back(needed.begin(), needed.end());
   }
+  // Neighbours in the buffer that are updated alike make long spans: few calls of the optimizer's
+  // kernel, and one contiguous copy of what is tp-replicated.
   for (Unit& unit : map.units) {
     std::stable_sort(unit.params.begin(), unit.params.end(), [&](int a, int b) {
       const ParamSpec &x = model.params[a], &y = model.params[b];
-      return std::pair(!x.decay, x.replicated) < std::pair(!y.decay, y.replicated);
+      return std::pair(!x.decay, x.tp_replicated) < std::pair(!y.decay, y.tp_replicated);
     });
   }
   return map;

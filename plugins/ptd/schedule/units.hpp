@@ -1,5 +1,5 @@
-// Which parameters are gathered together: blocks in, units out. Pure arithmetic over indices and
-// sizes.
+// Decides which parameters are gathered together: blocks in, units out. Pure arithmetic over
+// indices and sizes; no LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -8,35 +8,36 @@
 namespace yoke::ptd {
 
 struct ParamSpec {
-  int64_t numel = 0;  // of this rank's part, where tensor parallelism cuts it
+  int64_t numel = 0;  // elements of this rank's part, where tensor parallelism cuts the parameter
   bool trainable = true;
-  bool decay = true;        // weight decay applies
-  bool replicated = false;  // every rank of tp, of several, has all of it
+  bool decay = true;           // weight decay applies
+  bool tp_replicated = false;  // tp > 1 and the parameter is not cut: all ranks of tp hold the same
 };
 
 struct ModelSpec {
   std::vector<ParamSpec> params;
-  std::vector<std::vector<int>>
-      blocks;  // parameter indices, in execution order; a tied one in several
+  // Parameter indices of each block, in execution order. A tied parameter is in several blocks.
+  std::vector<std::vector<int>> blocks;
 };
 
-// Parameters that share one buffer: one all-gather makes them whole, one reduce-scatter shares out
-// their gradients. All trainable or all frozen, so that nothing frozen is ever reduced.
+// Parameters that share one buffer: one all-gather makes them whole, one reduce-scatter reduces
+// their gradients. All are trainable or all are frozen, so that nothing frozen is ever reduced.
 struct Unit {
-  std::vector<int> params;  // in buffer order: those that are updated alike stand together
+  std::vector<int>
+      params;  // indices in buffer order; parameters that are updated alike are neighbours
   bool trainable = true;
 };
 
 struct UnitMap {
-  std::vector<Unit> units;  // by the first block that needs them
-  std::vector<std::vector<int>>
-      of_block;  // units that must be whole while the block runs, ascending
+  std::vector<Unit> units;  // ordered by the first block that needs them
+  // Units that must be whole while a block runs, by block, ascending.
+  std::vector<std::vector<int>> of_block;
 };
 
 // Merges consecutive blocks until they hold unit_bytes, because a collective costs about the same
-// whatever its size; a rest of less than half of that joins the blocks before it. A parameter used
-// by several merged groups (a tied head, say) is a unit of its own: gathering it for the last block
-// must not drag the first blocks along. item_size: bytes of an element.
+// whatever its size. A last group of less than half of that joins the group before it. A parameter
+// that several groups use, such as a tied head, is a unit of its own: gathering it for the last
+// block must not gather the first blocks with it. item_size: bytes of an element.
 UnitMap make_units(const ModelSpec& model, int64_t unit_bytes, int64_t item_size);
 
 }  // namespace yoke::ptd

@@ -1,3 +1,10 @@
+// The walk is a state machine per unit and one per block and micro-batch. A unit's parameters are
+// sharded, being gathered or whole; its gradient buffer is empty, being added to or reduced. An
+// action is correct if every state that it touches allows it. The walk also adds up the bytes that
+// exist, so the memory of a step is computed by the code that checks it.
+//
+// The walk states what each action requires, and never what comes next: that would be the builder's
+// rule written a second time.
 #include "plugins/ptd/schedule/walk.hpp"
 
 #include <algorithm>
@@ -13,13 +20,14 @@ Walk::Walk(const StepSpec& spec)
   units_.assign(spec.units.size(), UnitState{.params = params});
 }
 
-std::string Walk::fail(Rule rule, const std::string& text) {
+std::string Walk::fail(CheckedRule rule, const std::string& text) {
   rule_ = rule;
   return text;
 }
 
 std::string Walk::apply(const Action& a) {
-  if (updated_ > 0 || loss_ > 0) return fail(Rule::kEnd, "comes after the end of the step");
+  if (updates_ > 0 || losses_ > 0)
+    return fail(CheckedRule::kEnd, "comes after the end of the step");
   switch (a.kind) {
     case ActionKind::kUnshard:
     case ActionKind::kWaitUnshard:
@@ -32,50 +40,53 @@ std::string Walk::apply(const Action& a) {
     case ActionKind::kReduceGrad:
     case ActionKind::kWaitReduce:
       return reduce(a);
-    case ActionKind::kAllReduceReplicas:
-    case ActionKind::kWaitReplicas:
-      return replicate(a);
-    case ActionKind::kReduceReplicated:
+    case ActionKind::kAllReduceGrad:
+    case ActionKind::kWaitGrad:
+      return all_reduce(a);
+    case ActionKind::kReducePartialGrads:
     case ActionKind::kReduceLoss:
-    case ActionKind::kClipNorm:
+    case ActionKind::kReduceScalars:
     case ActionKind::kUpdate:
       return end(a);
   }
-  return fail(Rule::kEnd, "is no action");
+  return fail(CheckedRule::kEnd, "is not a known action");
 }
 
 std::string Walk::unshard(const Action& a) {
   UnitState& unit = units_[a.unit];
   const int64_t size = spec_.units[a.unit].param_bytes;
-  if (spec_.shards == 1) return fail(Rule::kUnshard, "nothing is sharded");
+  if (spec_.shards == 1) return fail(CheckedRule::kUnshard, "nothing is sharded");
   if (a.kind != ActionKind::kWaitUnshard && a.bytes != size)
-    return fail(Rule::kBytes, "wrong bytes");
+    return fail(CheckedRule::kBytes, "wrong bytes");
   switch (a.kind) {
     case ActionKind::kUnshard:
-      if (unit.params != Params::kSharded) return fail(Rule::kUnshard, "the unit is not resharded");
+      if (unit.params != Params::kSharded)
+        return fail(CheckedRule::kUnshard, "the unit is not resharded");
       unit.params = Params::kGathering;
       bytes_ += size;
       return "";
     case ActionKind::kWaitUnshard:
       if (unit.params != Params::kGathering)
-        return fail(Rule::kUnshard, "no Unshard is on its way");
+        return fail(CheckedRule::kUnshard, "no Unshard is in flight");
       unit.params = Params::kWhole;
       return "";
     default:
-      if (unit.params != Params::kWhole) return fail(Rule::kUnshard, "the unit is not whole");
+      if (unit.params != Params::kWhole)
+        return fail(CheckedRule::kUnshard, "the unit is not whole");
       unit.params = Params::kSharded;
       bytes_ -= size;
       return "";
   }
 }
 
+// Checks what all three computations of a block need, then what each of them needs.
 std::string Walk::compute(const Action& a) {
   for (int u : spec_.blocks[a.block]) {
     if (units_[u].params != Params::kWhole) {
-      return fail(Rule::kWhole, "uses unit " + std::to_string(u) + ", which is not whole");
+      return fail(CheckedRule::kWhole, "uses unit " + std::to_string(u) + ", which is not whole");
     }
   }
-  if (clipped_ > 0) return fail(Rule::kEnd, "comes after ClipNorm");
+  if (scalars_ > 0) return fail(CheckedRule::kEnd, "comes after ReduceScalars");
   return a.kind == ActionKind::kBackward ? backward(a) : forward(a);
 }
 
@@ -84,16 +95,17 @@ std::string Walk::forward(const Action& a) {
   BlockState* const row = &blocks_[a.micro * blocks];
   BlockState& block = row[a.block];
   if (a.kind == ActionKind::kRecompute) {
-    if (!block.forward) return fail(Rule::kCompute, "its Forward has not run");
-    if (block.saved || block.backward) return fail(Rule::kCompute, "there is nothing to recompute");
+    if (!block.forward) return fail(CheckedRule::kCompute, "its Forward has not run");
+    if (block.saved || block.backward)
+      return fail(CheckedRule::kCompute, "there is nothing to recompute");
     block.saved = true;
     return "";
   }
-  if (block.forward) return fail(Rule::kCompute, "has run before");
+  if (block.forward) return fail(CheckedRule::kCompute, "has run before");
   if (a.block > 0 && !row[a.block - 1].forward)
-    return fail(Rule::kCompute, "the block before has not run");
+    return fail(CheckedRule::kCompute, "the block before has not run");
   if (a.save && a.block < first_trained_)
-    return fail(Rule::kCompute, "no backward will use what it saves");
+    return fail(CheckedRule::kCompute, "no backward will use what it saves");
   block.forward = true;
   block.saved = a.save;
   return "";
@@ -104,24 +116,27 @@ std::string Walk::backward(const Action& a) {
   BlockState* const row = &blocks_[a.micro * blocks];
   BlockState& block = row[a.block];
   if (a.block < first_trained_)
-    return fail(Rule::kCompute, "nothing before the block is trainable");
-  if (!block.saved) return fail(Rule::kCompute, "nothing is saved for it");
+    return fail(CheckedRule::kCompute, "neither the block nor one before it is trainable");
+  if (!block.saved) return fail(CheckedRule::kCompute, "nothing is saved for it");
   if (a.block + 1 < static_cast<int>(blocks) && !row[a.block + 1].backward) {
-    return fail(Rule::kCompute, "the block after it has not run backward");
+    return fail(CheckedRule::kCompute, "the block after it has not run backward");
   }
   block.saved = false;
   block.backward = true;
   return add_gradients(a);
 }
 
+// Adds the gradients of a block to the buffers of its units.
 std::string Walk::add_gradients(const Action& a) {
   for (int u : spec_.blocks[a.block]) {
     if (!spec_.units[u].trainable) continue;
     UnitState& unit = units_[u];
     if (unit.grads == Grads::kReducing)
-      return fail(Rule::kGradient, "its gradients are on their way");
-    if (unit.replicas != 0)
-      return fail(Rule::kReplicas, "its gradients are already summed over replicas");
+      return fail(CheckedRule::kGradient, "its gradients are being reduced");
+    if (unit.all_reduce != AllReduce::kNone)
+      return fail(CheckedRule::kAllReduceGrad,
+                  "its gradients are already summed over the replicas");
+    // With one shard the whole buffer is the gradient shard, which is there all the time.
     if (unit.grads == Grads::kEmpty && spec_.shards > 1) bytes_ += spec_.units[u].grad_bytes;
     unit.grads = Grads::kAdding;
     ++unit.additions;
@@ -139,24 +154,25 @@ int Walk::blocks_using(int unit) const {
 std::string Walk::reduce(const Action& a) {
   UnitState& unit = units_[a.unit];
   const int64_t size = spec_.units[a.unit].grad_bytes;
-  if (spec_.shards == 1) return fail(Rule::kGradient, "nothing is sharded");
-  if (a.bytes != size) return fail(Rule::kBytes, "wrong bytes");
+  if (spec_.shards == 1) return fail(CheckedRule::kGradient, "nothing is sharded");
+  if (a.bytes != size) return fail(CheckedRule::kBytes, "wrong bytes");
   if (a.kind == ActionKind::kWaitReduce) {
     if (unit.grads != Grads::kReducing || unit.reducing_micro != a.micro) {
-      return fail(Rule::kGradient, "no ReduceGrad is on its way");
+      return fail(CheckedRule::kGradient, "no ReduceGrad is in flight");
     }
     unit.grads = Grads::kEmpty;
     bytes_ -= size;
     return "";
   }
+  // Micro-batches that one reduction covers; `a` names the last of them.
   const int per_reduction = spec_.accumulate == Accumulate::kSharded ? 1 : spec_.micros;
   if (unit.grads != Grads::kAdding)
-    return fail(Rule::kGradient, "there are no gradients to reduce");
+    return fail(CheckedRule::kGradient, "there are no gradients to reduce");
   if (unit.additions != blocks_using(a.unit) * per_reduction) {
-    return fail(Rule::kGradient, "the gradients are not complete");
+    return fail(CheckedRule::kGradient, "the gradients are not complete");
   }
   if (a.micro != unit.reduced_micros + per_reduction - 1)
-    return fail(Rule::kGradient, "wrong micro-batch");
+    return fail(CheckedRule::kGradient, "wrong micro-batch");
   unit.grads = Grads::kReducing;
   unit.additions = 0;
   unit.reducing_micro = a.micro;
@@ -164,88 +180,85 @@ std::string Walk::reduce(const Action& a) {
   return "";
 }
 
-// The gradient shard of a unit holds all micro-batches.
-static bool shard_complete(
-    const StepSpec& spec, int additions, int blocks, int reduced, bool idle) {
-  return spec.shards > 1 ? idle && reduced == spec.micros : additions == blocks * spec.micros;
+// Returns true if the gradient shard of the unit holds the sum over all micro-batches.
+bool Walk::shard_complete(int unit) const {
+  const UnitState& state = units_[unit];
+  if (spec_.shards == 1) return state.additions == blocks_using(unit) * spec_.micros;
+  return state.grads == Grads::kEmpty && state.reduced_micros == spec_.micros;
 }
 
-std::string Walk::replicate(const Action& a) {
+std::string Walk::all_reduce(const Action& a) {
   UnitState& unit = units_[a.unit];
-  if (spec_.replicas == 1) return fail(Rule::kReplicas, "there are no replicas");
-  if (a.kind == ActionKind::kWaitReplicas) {
-    if (unit.replicas != 1) return fail(Rule::kReplicas, "no AllReduceReplicas is on its way");
-    unit.replicas = 2;
+  if (spec_.replicas == 1) return fail(CheckedRule::kAllReduceGrad, "there are no replicas");
+  if (a.kind == ActionKind::kWaitGrad) {
+    if (unit.all_reduce != AllReduce::kInFlight)
+      return fail(CheckedRule::kAllReduceGrad, "no AllReduceGrad is in flight");
+    unit.all_reduce = AllReduce::kDone;
     return "";
   }
   if (a.bytes * spec_.shards != spec_.units[a.unit].grad_bytes)
-    return fail(Rule::kBytes, "wrong bytes");
-  if (unit.replicas != 0)
-    return fail(Rule::kReplicas, "the gradients are already summed over replicas");
-  if (!shard_complete(spec_,
-                      unit.additions,
-                      blocks_using(a.unit),
-                      unit.reduced_micros,
-                      unit.grads == Grads::kEmpty)) {
-    return fail(Rule::kReplicas, "the gradient shard is not complete");
-  }
-  unit.replicas = 1;
+    return fail(CheckedRule::kBytes, "wrong bytes");
+  if (unit.all_reduce != AllReduce::kNone)
+    return fail(CheckedRule::kAllReduceGrad, "the gradients are already summed over the replicas");
+  if (blocks_using(a.unit) == 0 || !shard_complete(a.unit))
+    return fail(CheckedRule::kAllReduceGrad, "the gradient shard is not complete");
+  unit.all_reduce = AllReduce::kInFlight;
   return "";
 }
 
+// Returns "" if every gradient shard is what the update needs. A unit that no block of this rank
+// uses has no gradients here.
 std::string Walk::gradients_final() {
-  for (size_t u = 0; u < units_.size(); ++u) {
-    const UnitState& unit = units_[u];
-    if (!spec_.units[u].trainable) continue;
-    const int blocks = blocks_using(static_cast<int>(u));
+  for (int u = 0; u < static_cast<int>(units_.size()); ++u) {
+    if (!spec_.units[u].trainable || blocks_using(u) == 0) continue;
     const std::string of_unit = "of unit " + std::to_string(u);
-    if (!shard_complete(
-            spec_, unit.additions, blocks, unit.reduced_micros, unit.grads == Grads::kEmpty)) {
-      return fail(Rule::kGradient, "the gradients " + of_unit + " are not complete");
-    }
-    if (spec_.replicas > 1 && unit.replicas != 2) {
-      return fail(Rule::kReplicas,
+    if (!shard_complete(u))
+      return fail(CheckedRule::kGradient, "the gradients " + of_unit + " are not complete");
+    if (spec_.replicas > 1 && units_[u].all_reduce != AllReduce::kDone) {
+      return fail(CheckedRule::kAllReduceGrad,
                   "the gradients " + of_unit + " are not summed over the replicas");
     }
   }
   return "";
 }
 
+// Checks the actions at the end of a step, which come once and after everything else.
 std::string Walk::end(const Action& a) {
   if (spec_.forward_only != (a.kind == ActionKind::kReduceLoss)) {
-    return fail(Rule::kEnd, "does not belong into this kind of step");
+    return fail(CheckedRule::kEnd, "does not belong into this kind of step");
   }
   if (a.kind == ActionKind::kReduceLoss) {
-    ++loss_;
+    ++losses_;
     return "";
   }
-  if (a.kind == ActionKind::kReduceReplicated) {
-    if (!spec_.reduce_replicated || summed_++ > 0 || clipped_ > 0)
-      return fail(Rule::kReplicated, "there is nothing to sum over tp, or not now");
+  if (a.kind == ActionKind::kReducePartialGrads) {
+    if (!spec_.reduce_partial_grads || partial_grads_++ > 0 || scalars_ > 0)
+      return fail(CheckedRule::kPartialGrads, "there is nothing to sum over tp, or not now");
     return gradients_final();
   }
-  if (a.kind == ActionKind::kClipNorm) {
-    if (clipped_++ > 0) return fail(Rule::kEnd, "has run before");
-    if (spec_.reduce_replicated && summed_ == 0)
-      return fail(Rule::kReplicated, "the gradients of what is not cut are not summed over tp");
+  if (a.kind == ActionKind::kReduceScalars) {
+    if (scalars_++ > 0) return fail(CheckedRule::kEnd, "has run before");
+    if (spec_.reduce_partial_grads && partial_grads_ == 0)
+      return fail(CheckedRule::kPartialGrads,
+                  "the gradients of tp-replicated parameters are not summed over tp");
     return gradients_final();
   }
-  if (clipped_ == 0) return fail(Rule::kEnd, "ClipNorm has not run");
-  ++updated_;
+  if (scalars_ == 0) return fail(CheckedRule::kEnd, "ReduceScalars has not run");
+  ++updates_;
   return "";
 }
 
 std::string Walk::finish() {
-  if (updated_ + loss_ != 1) return fail(Rule::kEnd, "the step does not end");
+  if (updates_ + losses_ != 1) return fail(CheckedRule::kEnd, "the step does not end");
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const int block = static_cast<int>(i % spec_.blocks.size());
     if (!blocks_[i].forward || (block >= first_trained_ && !blocks_[i].backward)) {
-      return fail(Rule::kCompute, "block " + std::to_string(block) + " has not run");
+      return fail(CheckedRule::kCompute, "block " + std::to_string(block) + " has not run");
     }
   }
   for (size_t u = 0; u < units_.size(); ++u) {
     if (spec_.shards > 1 && units_[u].params != Params::kSharded) {
-      return fail(Rule::kUnshard, "unit " + std::to_string(u) + " is not resharded");
+      return fail(CheckedRule::kUnshard, "unit " + std::to_string(u) + " is not resharded");
     }
   }
   return "";

@@ -1,4 +1,4 @@
-// The state of one rank while its list is walked; the checker's rules about a single rank.
+// The state of one rank while its list is walked, and the checker's rules about a single rank.
 #pragma once
 
 #include <cstdint>
@@ -11,48 +11,52 @@ namespace yoke::ptd {
 
 class Walk {
  public:
+  // The spec must outlive the walk.
   explicit Walk(const StepSpec& spec);
 
-  // Applies the action; "" or what is wrong with it, with the rule it breaks in rule().
+  // Applies the action. Returns "" or what is wrong with it; rule() is then the broken rule.
   std::string apply(const Action& action);
-  std::string finish();  // what is missing at the end
-  Rule rule() const { return rule_; }
-  int64_t bytes() const { return bytes_; }  // whole parameters and gradients right now
+  // Returns "" or what is missing at the end of the list.
+  std::string finish();
+  CheckedRule rule() const { return rule_; }
+  int64_t bytes() const { return bytes_; }  // bytes of whole parameters and gradients right now
 
  private:
   enum class Params : uint8_t { kSharded, kGathering, kWhole };
   enum class Grads : uint8_t { kEmpty, kAdding, kReducing };
+  enum class AllReduce : uint8_t { kNone, kInFlight, kDone };
   struct UnitState {
     Params params;
-    Grads grads = Grads::kEmpty;
-    int additions = 0;        // Backward actions in the buffer
-    int reducing_micro = -1;  // of the reduction on its way
-    int reduced_micros = 0;   // micro-batches in the gradient shard
-    int replicas = 0;         // 0 = not summed, 1 = on its way, 2 = final
+    Grads grads = Grads::kEmpty;              // the whole gradient buffer
+    AllReduce all_reduce = AllReduce::kNone;  // the gradient shard
+    int additions = 0;                        // Backward actions in the whole buffer
+    int reducing_micro = -1;                  // micro-batch of the reduction in flight
+    int reduced_micros = 0;                   // micro-batches in the gradient shard
   };
   struct BlockState {
     bool forward = false, saved = false, backward = false;
   };
 
-  std::string fail(Rule rule, const std::string& text);
+  std::string fail(CheckedRule rule, const std::string& text);
   std::string unshard(const Action& a);
   std::string compute(const Action& a);
   std::string forward(const Action& a);
   std::string backward(const Action& a);
   std::string add_gradients(const Action& a);
   std::string reduce(const Action& a);
-  std::string replicate(const Action& a);
+  std::string all_reduce(const Action& a);
   std::string end(const Action& a);
+  bool shard_complete(int unit) const;
   std::string gradients_final();
   int blocks_using(int unit) const;
 
   const StepSpec& spec_;
   int first_trained_;
   std::vector<UnitState> units_;
-  std::vector<BlockState> blocks_;  // [micro * blocks + block]
-  int summed_ = 0, clipped_ = 0, updated_ = 0, loss_ = 0;
+  std::vector<BlockState> blocks_;                                  // [micro * blocks + block]
+  int partial_grads_ = 0, scalars_ = 0, updates_ = 0, losses_ = 0;  // such actions so far
   int64_t bytes_ = 0;
-  Rule rule_ = Rule::kEnd;
+  CheckedRule rule_ = CheckedRule::kEnd;
 };
 
 }  // namespace yoke::ptd

@@ -11,9 +11,9 @@ using testing::Dice;
 using testing::random_step;
 using List = std::vector<Action>;
 
-std::string text(const std::vector<Finding>& findings) {
+std::string text(const std::vector<ScheduleFault>& faults) {
   std::string all;
-  for (const Finding& f : findings) {
+  for (const ScheduleFault& f : faults) {
     all += "rank " + std::to_string(f.rank) + " action " + std::to_string(f.action) + ": " +
            f.text + "\n";
   }
@@ -21,10 +21,11 @@ std::string text(const std::vector<Finding>& findings) {
 }
 
 std::vector<List> all_ranks(const StepSpec& spec, const List& list) {
-  return std::vector<List>(spec.shards * spec.replicas, list);
+  const int tp = spec.reduce_partial_grads ? 2 : 1;
+  return std::vector<List>(spec.shards * spec.replicas * tp, list);
 }
 
-// Three units over two shards and two replicas, two micro-batches.
+// Four units over two shards and two replicas, two micro-batches.
 StepSpec hsdp() {
   StepSpec spec;
   for (int i = 0; i < 4; ++i) {
@@ -43,33 +44,33 @@ size_t find(const List& list, ActionKind kind, int from = 0) {
   return i;
 }
 
-void expect_rule(const StepSpec& spec, const List& list, Rule rule) {
-  const std::vector<Finding> findings = check_rank(spec, list);
-  ASSERT_EQ(findings.size(), 1u) << "the checker found nothing";
-  EXPECT_EQ(findings[0].rule, rule) << findings[0].text;
+void expect_rule(const StepSpec& spec, const List& list, CheckedRule rule) {
+  const std::vector<ScheduleFault> faults = check_rank(spec, list);
+  ASSERT_EQ(faults.size(), 1u) << "the checker found nothing";
+  EXPECT_EQ(faults[0].rule, rule) << faults[0].text;
 }
 
 TEST(Checker, WhatTpDoesNotCutIsSummedOverItOnceBeforeTheNorm) {
   StepSpec spec = hsdp();
-  spec.reduce_replicated = true;
+  spec.reduce_partial_grads = true;
   const List correct = build_schedule(spec);
-  const size_t at = find(correct, ActionKind::kReduceReplicated);
-  EXPECT_EQ(correct.at(at + 1).kind, ActionKind::kClipNorm);
+  const size_t at = find(correct, ActionKind::kReducePartialGrads);
+  EXPECT_EQ(correct.at(at + 1).kind, ActionKind::kReduceScalars);
   List missing = correct, twice = correct, early = correct;
   missing.erase(missing.begin() + static_cast<long>(at));
-  expect_rule(spec, missing, Rule::kReplicated);
+  expect_rule(spec, missing, CheckedRule::kPartialGrads);
   twice.insert(twice.begin() + static_cast<long>(at), correct[at]);
-  expect_rule(spec, twice, Rule::kReplicated);
+  expect_rule(spec, twice, CheckedRule::kPartialGrads);
   std::swap(early[at], early[at - 1]);
-  expect_rule(spec, early, Rule::kReplicas);
+  expect_rule(spec, early, CheckedRule::kAllReduceGrad);
 }
 
 TEST(Checker, EveryListOfTheBuilderIsCorrect) {
   for (unsigned seed = 0; seed < 1500; ++seed) {
     Dice dice(seed);
     const StepSpec spec = random_step(dice);
-    const auto findings = check_ranks(spec, all_ranks(spec, build_schedule(spec)));
-    EXPECT_TRUE(findings.empty()) << "seed " << seed << "\n" << text(findings);
+    const auto faults = check_ranks(spec, all_ranks(spec, build_schedule(spec)));
+    EXPECT_TRUE(faults.empty()) << "seed " << seed << "\n" << text(faults);
   }
 }
 
@@ -105,19 +106,19 @@ TEST(Checker, ABlockMayNotRunBeforeItsUnitIsWhole) {
   List list = build_schedule(hsdp());
   const size_t wait = find(list, ActionKind::kWaitUnshard);
   std::swap(list[wait], list[find(list, ActionKind::kForward)]);
-  expect_rule(hsdp(), list, Rule::kWhole);
+  expect_rule(hsdp(), list, CheckedRule::kWhole);
 }
 
 TEST(Checker, AUnitMayNotBeReshardedWhileItIsNeeded) {
   List list = build_schedule(hsdp());
   std::swap(list[find(list, ActionKind::kReshard)], list[find(list, ActionKind::kForward)]);
-  expect_rule(hsdp(), list, Rule::kWhole);
+  expect_rule(hsdp(), list, CheckedRule::kWhole);
 }
 
 TEST(Checker, AUnitMayNotBeGatheredTwice) {
   List list = build_schedule(hsdp());
   list.insert(list.begin() + 1, list[0]);
-  expect_rule(hsdp(), list, Rule::kUnshard);
+  expect_rule(hsdp(), list, CheckedRule::kUnshard);
 }
 
 TEST(Checker, NothingMayStayWhole) {
@@ -125,13 +126,13 @@ TEST(Checker, NothingMayStayWhole) {
   size_t last = list.size() - 1;
   while (list[last].kind != ActionKind::kReshard) --last;
   list.erase(list.begin() + last);
-  expect_rule(hsdp(), list, Rule::kUnshard);
+  expect_rule(hsdp(), list, CheckedRule::kUnshard);
 }
 
 TEST(Checker, BackwardNeedsWhatForwardSaved) {
   List list = build_schedule(hsdp());
   list[find(list, ActionKind::kForward)].save = false;
-  expect_rule(hsdp(), list, Rule::kCompute);
+  expect_rule(hsdp(), list, CheckedRule::kCompute);
 }
 
 TEST(Checker, BlocksRunBackwardInReverse) {
@@ -140,13 +141,13 @@ TEST(Checker, BlocksRunBackwardInReverse) {
   List list = build_schedule(spec);
   const size_t backward = find(list, ActionKind::kBackward);
   std::swap(list[backward], list[backward + 1]);
-  expect_rule(spec, list, Rule::kCompute);
+  expect_rule(spec, list, CheckedRule::kCompute);
 }
 
 TEST(Checker, GradientsMayNotBeReducedBeforeTheyAreComplete) {
   List list = build_schedule(hsdp());
   std::swap(list[find(list, ActionKind::kReduceGrad)], list[find(list, ActionKind::kBackward)]);
-  expect_rule(hsdp(), list, Rule::kGradient);
+  expect_rule(hsdp(), list, CheckedRule::kGradient);
 }
 
 TEST(Checker, GradientsMayNotBeAddedToWhileTheyAreReduced) {
@@ -154,32 +155,32 @@ TEST(Checker, GradientsMayNotBeAddedToWhileTheyAreReduced) {
   spec.blocks = {{0}, {0}};
   spec.units.resize(1);
   List list = build_schedule(spec);
-  // Puts the end of the first reduction behind the next backward.
+  // This puts the end of the first reduction behind the next backward.
   const size_t wait = find(list, ActionKind::kWaitReduce);
   ASSERT_EQ(list[wait + 1].kind, ActionKind::kBackward);
   std::swap(list[wait], list[wait + 1]);
-  expect_rule(spec, list, Rule::kGradient);
+  expect_rule(spec, list, CheckedRule::kGradient);
 }
 
 TEST(Checker, ReplicasAreSummedOnlyWhenTheShardIsComplete) {
   List list = build_schedule(hsdp());
-  std::swap(list[find(list, ActionKind::kAllReduceReplicas)],
+  std::swap(list[find(list, ActionKind::kAllReduceGrad)],
             list[find(list, ActionKind::kWaitReduce)]);
-  expect_rule(hsdp(), list, Rule::kReplicas);
+  expect_rule(hsdp(), list, CheckedRule::kAllReduceGrad);
 }
 
 TEST(Checker, TheNormNeedsEveryGradient) {
   List list = build_schedule(hsdp());
-  const size_t clip = find(list, ActionKind::kClipNorm);
-  ASSERT_EQ(list[clip - 1].kind, ActionKind::kWaitReplicas);
+  const size_t clip = find(list, ActionKind::kReduceScalars);
+  ASSERT_EQ(list[clip - 1].kind, ActionKind::kWaitGrad);
   std::swap(list[clip], list[clip - 1]);
-  expect_rule(hsdp(), list, Rule::kReplicas);
+  expect_rule(hsdp(), list, CheckedRule::kAllReduceGrad);
 }
 
 TEST(Checker, TheUpdateComesLast) {
   List list = build_schedule(hsdp());
   std::swap(list[list.size() - 1], list[list.size() - 2]);
-  expect_rule(hsdp(), list, Rule::kEnd);
+  expect_rule(hsdp(), list, CheckedRule::kEnd);
 }
 
 TEST(Checker, BytesAreThoseOfTheUnit) {
@@ -187,10 +188,10 @@ TEST(Checker, BytesAreThoseOfTheUnit) {
                           ActionKind::kReshard,
                           ActionKind::kReduceGrad,
                           ActionKind::kWaitReduce,
-                          ActionKind::kAllReduceReplicas}) {
+                          ActionKind::kAllReduceGrad}) {
     List list = build_schedule(hsdp());
     list[find(list, kind)].bytes += 64;
-    expect_rule(hsdp(), list, Rule::kBytes);
+    expect_rule(hsdp(), list, CheckedRule::kBytes);
   }
 }
 
@@ -200,12 +201,26 @@ TEST(Checker, RanksMustIssueTheSameCollectivesInTheSameOrder) {
   const size_t first = find(odd, ActionKind::kUnshard, 1);
   const size_t second = find(odd, ActionKind::kUnshard, static_cast<int>(first) + 1);
   std::swap(odd[first], odd[second]);
-  const std::vector<Finding> findings = check_ranks(hsdp(), lists);
-  ASSERT_FALSE(findings.empty());
-  EXPECT_EQ(findings.back().rule, Rule::kPairing) << text(findings);
+  const std::vector<ScheduleFault> faults = check_ranks(hsdp(), lists);
+  ASSERT_FALSE(faults.empty());
+  EXPECT_EQ(faults.back().rule, CheckedRule::kPairing) << text(faults);
 }
 
-// Each rank alone is right, but rank 0 waits for the sum over replicas before it issues a
+TEST(Checker, AllRanksOfTpSumTheirPartialGradients) {
+  StepSpec spec = hsdp();
+  spec.reduce_partial_grads = true;
+  std::vector<List> lists = all_ranks(spec, build_schedule(spec));
+  ASSERT_EQ(lists.size(), 8u);
+  lists[5].erase(lists[5].begin() + find(lists[5], ActionKind::kReducePartialGrads));
+  const std::vector<ScheduleFault> faults = check_ranks(spec, lists);
+  const auto waits = [](const ScheduleFault& f) {
+    return f.rank == 4 && f.rule == CheckedRule::kDeadlock &&
+           f.text == "ReducePartialGrads waits forever for a peer";
+  };
+  EXPECT_TRUE(std::any_of(faults.begin(), faults.end(), waits)) << text(faults);
+}
+
+// Each list alone is correct, but rank 0 waits for the sum over the replicas before it issues a
 // reduce-scatter that its peer waits for, and the other way round.
 TEST(Checker, CircularWaitsAreFound) {
   StepSpec spec;
@@ -218,7 +233,7 @@ TEST(Checker, CircularWaitsAreFound) {
   // Ranks 0 and 3 end the sum of unit 1 over the replicas before they reduce unit 0.
   for (int rank : {0, 3}) {
     List& mine = lists[rank];
-    const size_t wait = find(mine, ActionKind::kWaitReplicas);
+    const size_t wait = find(mine, ActionKind::kWaitGrad);
     const size_t reduce = find(
         mine, ActionKind::kReduceGrad, static_cast<int>(find(mine, ActionKind::kReduceGrad)) + 1);
     ASSERT_LT(reduce, wait);
@@ -227,16 +242,16 @@ TEST(Checker, CircularWaitsAreFound) {
   // Ranks 1 and 2 start that sum only after unit 0 is reduced.
   for (int rank : {1, 2}) {
     List& mine = lists[rank];
-    const size_t sum = find(mine, ActionKind::kAllReduceReplicas);
+    const size_t sum = find(mine, ActionKind::kAllReduceGrad);
     size_t wait = find(
         mine, ActionKind::kWaitReduce, static_cast<int>(find(mine, ActionKind::kWaitReduce)) + 1);
     ASSERT_LT(sum, wait);
     std::rotate(mine.begin() + sum, mine.begin() + sum + 1, mine.begin() + wait + 1);
   }
   for (int rank = 0; rank < 4; ++rank) EXPECT_TRUE(check_rank(spec, lists[rank]).empty()) << rank;
-  const std::vector<Finding> findings = check_ranks(spec, lists);
-  ASSERT_FALSE(findings.empty());
-  EXPECT_EQ(findings[0].rule, Rule::kDeadlock) << text(findings);
+  const std::vector<ScheduleFault> faults = check_ranks(spec, lists);
+  ASSERT_FALSE(faults.empty());
+  EXPECT_EQ(faults[0].rule, CheckedRule::kDeadlock) << text(faults);
 }
 
 // At most two units are whole at a time, and at most two hold whole gradients.

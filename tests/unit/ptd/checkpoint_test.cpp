@@ -1,4 +1,5 @@
-// State through the contract: any world size writes it, any other one goes on with it.
+// Saves and loads the state through the contract: a run of any world size continues one of any
+// other.
 #include "plugins/ptd/checkpoint.hpp"
 
 #include <ATen/ATen.h>

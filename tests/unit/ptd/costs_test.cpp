@@ -5,7 +5,7 @@
 namespace yoke::ptd {
 namespace {
 
-// Four blocks, each a unit of 64 bytes of parameters and 128 of gradients.
+// Returns four blocks, each a unit of 64 bytes of parameters and 128 bytes of gradients.
 StepSpec chain(int shards, int replicas) {
   StepSpec spec;
   for (int i = 0; i < 4; ++i) {
@@ -27,22 +27,22 @@ TEST(StepCosts, OfOneRankAreItsActivations) {
   const StepCosts c = costs(chain(1, 1));
   EXPECT_EQ(c.unsharded_bytes, 0);
   EXPECT_EQ(c.activation_bytes, 4 * 110);
-  EXPECT_EQ(c.shard_bytes + c.replicate_bytes, 0);
+  EXPECT_EQ(c.dp_shard_bytes + c.dp_replicate_bytes, 0);
 }
 
 TEST(StepCosts, OfFsdpAreTwoGathersAndAReductionOfEachUnit) {
   StepSpec spec = chain(2, 1);
   spec.reshard_after_forward = false;
-  EXPECT_EQ(costs(spec).shard_bytes, 4 * (64 + 128));
+  EXPECT_EQ(costs(spec).dp_shard_bytes, 4 * (64 + 128));
   EXPECT_GE(costs(spec).unsharded_bytes, 4 * 64);
   spec.reshard_after_forward = true;
-  EXPECT_GT(costs(spec).shard_bytes, 4 * (64 + 128));
-  EXPECT_LE(costs(spec).shard_bytes, 4 * (2 * 64 + 128));
+  EXPECT_GT(costs(spec).dp_shard_bytes, 4 * (64 + 128));
+  EXPECT_LE(costs(spec).dp_shard_bytes, 4 * (2 * 64 + 128));
 }
 
 TEST(StepCosts, OfHsdpReduceTheShardsOverTheReplicas) {
-  EXPECT_EQ(costs(chain(2, 3)).replicate_bytes, 4 * 128 / 2);
-  EXPECT_EQ(costs(chain(1, 3)).replicate_bytes, 4 * 128);
+  EXPECT_EQ(costs(chain(2, 3)).dp_replicate_bytes, 4 * 128 / 2);
+  EXPECT_EQ(costs(chain(1, 3)).dp_replicate_bytes, 4 * 128);
 }
 
 TEST(StepCosts, OfRecomputingKeepTheCarriesAndOneBlock) {

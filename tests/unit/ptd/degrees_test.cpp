@@ -1,5 +1,6 @@
-// Random legal degrees of every kind at once: the gradients of a Llama of four blocks are those of
-// one rank. Plain SGD with rate 1 makes them visible: what a step takes away from the parameters.
+// Tests random legal degrees of every kind at once: a Llama of four blocks must have the gradients
+// of one rank. Plain SGD with a learning rate of 1 makes them visible, because a step subtracts
+// exactly the gradients from the parameters.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -43,11 +44,12 @@ BlockList llama() {
   return llama_family(config).make_blocks(args);
 }
 
-// Sequences [first, first + count) of the batch.
+// Returns sequences [first, first + count) of the batch.
 std::vector<std::pair<const char*, at::Tensor>> sequences(int64_t first, int64_t count) {
   const at::Tensor index = at::arange(first * kSeqLen, (first + count) * kSeqLen).view({count, -1});
   at::Tensor targets = (index * 17 + 5).remainder(kVocab);
-  targets.masked_fill_(index.remainder(7).eq(0), -100);  // micro-batches differ in weight
+  // Micro-batches differ in their number of targets.
+  targets.masked_fill_(index.remainder(7).eq(0), -100);
   return {{"tokens", (index * 13 + index.div(3, "floor")).remainder(kVocab)},
           {"targets", targets},
           {"positions", at::arange(kSeqLen).expand({count, kSeqLen}).contiguous()}};
@@ -159,7 +161,7 @@ TEST_P(Degrees, GradientsAreThoseOfOneRank) {
     ASSERT_EQ(got.params.size(), expected.params.size());
     for (const auto& [name, value] : expected.params) {
       const double worst = (got.params.at(name) - value).abs().max().item<double>();
-      EXPECT_LE(worst, 1e-11) << name;  // NaN, an element in no piece, fails too
+      EXPECT_LE(worst, 1e-11) << name;  // NaN fails too; it marks an element in no piece
     }
   }
 }

@@ -35,7 +35,7 @@ TEST(BufferPool, TheBestFitIsTaken) {
   EXPECT_EQ(pool.take(1000).capacity, 1010u);
 }
 
-// Sizes that never fit each other, in any order.
+// The sizes never fit each other and are taken in any order.
 TEST(BufferPool, HoldsNeverMoreThanWasInUseAtOneTime) {
   BufferPool pool(at::kCPU);
   std::vector<BufferPool::Buffer> taken;
@@ -57,8 +57,8 @@ TEST(BufferPool, HoldsNeverMoreThanWasInUseAtOneTime) {
   }
 }
 
-// Three units of nearly equal size, as a step takes them: after the first steps nothing is
-// allocated.
+// Three units of nearly equal size are taken in the order of a step. After the first steps nothing
+// may be allocated.
 TEST(BufferPool, AStepOfNearlyEqualUnitsAllocatesNothing) {
   BufferPool pool(at::kCPU);
   constexpr size_t kA = 1247232, kB = 1231360, kC = 1001472;
@@ -91,13 +91,13 @@ TEST(FlatBuffer, ViewsFollowTheMemory) {
   BufferPool pool(at::kCPU);
   FlatBuffer flat(100, at::kFloat, pool);
   const at::Tensor middle =
-      flat.tensor().narrow(0, 40, 12).view({3, 4});  // made while there is no memory
+      flat.tensor().narrow(0, 40, 12).view({3, 4});  // a view that is made while there is no memory
   flat.attach();
   flat.tensor().copy_(at::arange(100));
   EXPECT_EQ(middle[1][0].item<float>(), 44);
   flat.detach();
   FlatBuffer other(100, at::kFloat, pool);
-  other.attach();  // takes the idle memory
+  other.attach();  // the idle memory is taken by another buffer
   flat.attach();
   flat.tensor().fill_(7);
   EXPECT_EQ(middle[1][0].item<float>(), 7);
@@ -112,7 +112,7 @@ TEST(FlatBuffer, PermanentMemoryStays) {
   EXPECT_EQ(flat.tensor().data_ptr(), address);
 }
 
-// What autograd saved of a parameter refers to its storage, whatever memory is behind it.
+// Tensors that autograd saved refer to the storage of a parameter, whatever memory is behind it.
 TEST(BindStorage, SavedTensorsSeeTheMemoryThatIsBoundAtTheirBackward) {
   at::Tensor weight = at::empty({3, 2}, at::kDouble).set_requires_grad(true);
   at::Tensor first = at::full({6}, 2.0, at::kDouble), second = at::full({6}, 2.0, at::kDouble);
@@ -121,7 +121,7 @@ TEST(BindStorage, SavedTensorsSeeTheMemoryThatIsBoundAtTheirBackward) {
   const at::Tensor y = at::linear(x, weight);
   bind_storage(weight, nullptr);
   EXPECT_EQ(weight.storage().nbytes(), 0u);
-  first.fill_(1e300);  // the old memory belongs to somebody else now
+  first.fill_(1e300);  // somebody else uses the old memory now
   bind_storage(weight, second.data_ptr());
   y.sum().backward();
   EXPECT_TRUE(at::equal(x.grad(), at::full({1, 2}, 6.0, at::kDouble)));

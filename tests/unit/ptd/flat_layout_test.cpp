@@ -29,20 +29,20 @@ TEST(FlatLayout, MoreRanksThanElementsLeaveShardsEmpty) {
   EXPECT_EQ(layout.piece(layout.slots()[0], 3).count, 0);
 }
 
-TEST(FlatLayout, ParametersThatAreUpdatedAlikeMakeAStretch) {
+TEST(FlatLayout, ParametersThatAreUpdatedAlikeMakeASpan) {
   const ModelSpec model{{{20, true, true, false}, {7, true, true, false}, {5, true, false, true}},
                         {{0, 1, 2}}};
-  const auto stretches = FlatLayout(model, {{0, 1, 2}, true}, 1, 4).stretches();
-  ASSERT_EQ(stretches.size(), 2u);
-  EXPECT_EQ(stretches[0].begin, 0);
-  EXPECT_EQ(stretches[0].count, 48);
-  EXPECT_TRUE(stretches[0].decay && !stretches[0].replicated);
-  EXPECT_EQ(stretches[1].begin, 48);
-  EXPECT_EQ(stretches[1].count, 16);
-  EXPECT_TRUE(!stretches[1].decay && stretches[1].replicated);
+  const auto spans = FlatLayout(model, {{0, 1, 2}, true}, 1, 4).spans();
+  ASSERT_EQ(spans.size(), 2u);
+  EXPECT_EQ(spans[0].begin, 0);
+  EXPECT_EQ(spans[0].count, 48);
+  EXPECT_TRUE(spans[0].decay && !spans[0].tp_replicated);
+  EXPECT_EQ(spans[1].begin, 48);
+  EXPECT_EQ(spans[1].count, 16);
+  EXPECT_TRUE(!spans[1].decay && spans[1].tp_replicated);
 }
 
-// Walks every element of every parameter through the pieces of all shards.
+// The test walks over every element of every parameter through the pieces of all shards.
 TEST(FlatLayout, ThePiecesOfAllShardsTileEveryParameterOnce) {
   for (unsigned seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);

@@ -11,8 +11,8 @@
 namespace yoke::ptd {
 namespace {
 
-// Two parameters with decay and one without, as one unit on one rank; the first one is larger than
-// what is updated in one go.
+// The model has two parameters with decay and one without, as one unit on one rank. The first one
+// is larger than what is cast in one piece.
 const ModelSpec kModel{{{(1 << 20) + 50, true, true}, {33, true, true}, {21, true, false}},
                        {{0, 1, 2}}};
 constexpr Dtypes kFp64{at::kDouble, at::kDouble, at::kDouble},
@@ -37,23 +37,24 @@ struct Fixture {
   std::unique_ptr<Optimizer> optimizer;
 };
 
-// In the type of the master copies, but with values that the type of the gradients holds.
+// Returns gradients in the type of the master copies, with values that the type of the gradients
+// holds.
 at::Tensor gradient(const ShardState& state, int step) {
   return at::cos(at::arange(state.params.numel(), state.params.options()) * step)
       .to(state.grads.scalar_type())
       .to(state.params.scalar_type());
 }
 
-// Which elements have weight decay, as 1 or 0.
+// Returns 1 for elements with weight decay and 0 for the others.
 at::Tensor decay_mask(const ShardState& state) {
   at::Tensor mask = at::zeros_like(state.params);
-  for (const ShardState::Range& range : state.ranges) {
-    if (range.decay) mask.narrow(0, range.begin, range.count).fill_(1);
+  for (const FlatSpan& span : state.spans) {
+    if (span.decay) mask.narrow(0, span.begin, span.count).fill_(1);
   }
   return mask;
 }
 
-// The contract's formulas, written out.
+// The state of the contract's formulas, which the tests write out.
 struct Plain {
   explicit Plain(const ShardState& state)
       : p(state.params.clone()), m(at::zeros_like(p)), v(at::zeros_like(p)) {}
@@ -64,14 +65,22 @@ void expect_same(const at::Tensor& a, const at::Tensor& b, double bound) {
   EXPECT_LE((a - b).abs().max().item<double>(), bound * b.abs().max().item<double>());
 }
 
-// The second way of an update: nobody looks at the numbers.
+// Updates the way a device does: the host reads no number.
 void update_unseen(Fixture& f, int step, double scale) {
-  f.optimizer->set(step, 1e-2);
+  f.optimizer->begin_step(step, 1e-2);
   const auto number = [&](double value, at::ScalarType type) {
     return at::full({}, value, f.state.params.options().dtype(type));
   };
   f.optimizer->update_with(
       {scale < 1 ? number(1 / scale, at::kDouble) : at::Tensor(), number(0, at::kFloat)});
+  f.optimizer->commit();
+}
+
+// Updates the way the CPU does, with a scale that the host knows.
+void update_seen(Fixture& f, int step, double scale) {
+  f.optimizer->begin_step(step, 1e-2);
+  f.optimizer->update(scale);
+  f.optimizer->commit();
 }
 
 void check_adamw(Dtypes dtypes, double scale, double bound, bool unseen = false) {
@@ -83,7 +92,7 @@ void check_adamw(Dtypes dtypes, double scale, double bound, bool unseen = false)
     if (unseen)
       update_unseen(f, step, scale);
     else
-      f.optimizer->update(step, 1e-2, scale);
+      update_seen(f, step, scale);
     const at::Tensor g = gradient(f.state, step) * scale;
     plain.p = plain.p - 1e-2 * 0.1 * plain.p * mask;
     plain.m = 0.9 * plain.m + 0.1 * g;
@@ -94,7 +103,7 @@ void check_adamw(Dtypes dtypes, double scale, double bound, bool unseen = false)
   expect_same(f.state.params, plain.p, bound);
   expect_same(f.optimizer->moments()[0].values, plain.m, bound);
   expect_same(f.optimizer->moments()[1].values, plain.v, bound);
-  EXPECT_EQ(f.optimizer->step(), 5);
+  EXPECT_EQ(f.optimizer->last_step(), 5);
 }
 
 TEST(AdamW, IsTheContractsFormulaInFp64) {
@@ -115,7 +124,7 @@ TEST(AdamW, TakesGradientsOfAnotherTypeThanTheMasterCopies) {
 }
 
 TEST(AdamW, IsTheSameWithItsNumbersInTensors) {
-  // The learning rate is fp32 there.
+  // The learning rate is in fp32 there, hence the bound.
   for (const Dtypes& dtypes : {kFp64, kFp32, kBf16, kWideReduce}) {
     check_adamw(dtypes, 1, 2e-6, true);
     check_adamw(dtypes, 0.3, 2e-6, true);
@@ -131,7 +140,7 @@ void check_sgd(Dtypes dtypes, double momentum, double bound, bool unseen = false
     if (unseen)
       update_unseen(f, step, 0.3);
     else
-      f.optimizer->update(step, 1e-2, 0.3);
+      update_seen(f, step, 0.3);
     plain.p = plain.p - 1e-2 * 0.1 * plain.p * mask;
     plain.m = momentum * plain.m + 0.3 * gradient(f.state, step);
     plain.p = plain.p - 1e-2 * plain.m;
@@ -160,7 +169,7 @@ TEST(Optimizer, ANormThatIsNotFiniteUpdatesNothingWithoutALook) {
     for (const Moment& moment : f.optimizer->moments()) moments.push_back(moment.values.clone());
     f.state.grads[7].fill_(INFINITY);
     f.state.grads[9].fill_(NAN);
-    f.optimizer->set(3, 1e-2);
+    f.optimizer->begin_step(3, 1e-2);
     f.optimizer->update_with(clip_on_device(squared_norm(f.state.grads), 1.0));
     EXPECT_TRUE(at::equal(f.state.params, params)) << kind;
     for (size_t i = 0; i < moments.size(); ++i)
@@ -171,8 +180,12 @@ TEST(Optimizer, ANormThatIsNotFiniteUpdatesNothingWithoutALook) {
 TEST(ClipOnDevice, IsClipScale) {
   for (const double norm : {0.0, 0.5, 1.0, 1.0 + 1e-9, 3.0, 1e20}) {
     const at::Tensor squared = at::full({}, norm * norm, at::kDouble);
-    const ClipOnDevice clip = clip_on_device(squared, 1.0);
-    EXPECT_NEAR(1 / clip.divisor.item<double>(), clip_scale(1.0, norm), 1e-15) << norm;
+    const ClipTensors clip = clip_on_device(squared, 1.0);
+    const double scale = clip_scale(1.0, norm);
+    EXPECT_NEAR(1 / clip.divisor.item<double>(), scale, 1e-15) << norm;
+    const at::Tensor divisor = clip_divisor(scale, at::kCPU);
+    EXPECT_EQ(divisor.defined(), scale < 1) << norm;
+    if (scale < 1) EXPECT_EQ(divisor.item<double>(), 1 / scale) << norm;
     EXPECT_EQ(clip.skip.item<float>(), 0);
     EXPECT_FALSE(clip_on_device(squared, 0).divisor.defined());
   }
@@ -180,11 +193,21 @@ TEST(ClipOnDevice, IsClipScale) {
     EXPECT_EQ(clip_on_device(at::full({}, norm, at::kDouble), 1.0).skip.item<float>(), 1);
 }
 
+TEST(Optimizer, OnlyACommittedStepCounts) {
+  Fixture f(YOKE_ADAMW, 0, kFp32);
+  EXPECT_EQ(f.optimizer->last_step(), 0);
+  update_seen(f, 1, 1);
+  f.optimizer->begin_step(2, 1e-2);
+  EXPECT_EQ(f.optimizer->last_step(), 1);
+  f.optimizer->restore(41);
+  EXPECT_EQ(f.optimizer->last_step(), 41);
+}
+
 TEST(Optimizer, PaddingStaysZero) {
   Fixture f(YOKE_ADAMW, 0, kFp32);
   f.state.params.zero_();
   f.state.grads.zero_();
-  f.optimizer->update(1, 1e-2, 0.5);
+  update_seen(f, 1, 0.5);
   EXPECT_EQ(f.state.params.abs().max().item<float>(), 0);
 }
 
@@ -202,7 +225,7 @@ TEST(SquaredNorm, IsTheSumOfSquares) {
   }
 }
 
-// A sum in fp32 alone would lose 1e-4 here, norms of rows in bf16 much more.
+// A sum in fp32 alone would lose 1e-4 here, and norms of rows in bf16 much more.
 TEST(SquaredNorm, KeepsItsPrecisionInNarrowTypes) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     const at::Tensor g = at::full({1 << 22}, 0.1, type);

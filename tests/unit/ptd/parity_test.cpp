@@ -1,4 +1,4 @@
-// ptd in every layout against a plain loop over the same samples.
+// Compares ptd in every layout with a plain loop over the same samples.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 namespace yoke::ptd::testing {
 namespace {
 
-constexpr double kLossBound = 1e-12, kNormBound = 1e-10;  // fp64, relative
+constexpr double kLossBound = 1e-12, kNormBound = 1e-10;  // relative bounds in fp64
 
 void expect_parity(const Job& job) {
   const Outcome plain = train_plain(job);
@@ -55,7 +55,7 @@ TEST_P(Parity, SgdWithMomentum) {
   expect_parity(j);
 }
 
-// As on a device; the learning rate is one that fp32 holds.
+// Runs the step as on a device. The learning rate is one that fp32 represents exactly.
 TEST_P(Parity, OfStepsThatLookAtNothingBeforeTheirEnd) {
   Job j = job();
   j.stream = true;
@@ -118,7 +118,7 @@ TEST_P(Parity, EveryBlockAUnitAndAllInOneUnit) {
   }
 }
 
-// fp32 is the sanity check: rounding differs with the layout.
+// The bounds are wide in fp32, because rounding differs with the layout. fp64 is the real test.
 TEST_P(Parity, Fp32) {
   Job j = job();
   j.model.dtype = at::kFloat;
@@ -129,8 +129,7 @@ TEST_P(Parity, Fp32) {
   }
 }
 
-// bf16 compute against fp32: a wrong gradient, a lost micro-batch or a stale copy shows in the
-// norm.
+// Compares bf16 with fp32: a wrong gradient, a lost micro-batch or a stale copy shows in the norm.
 TEST_P(Parity, Bf16) {
   for (const char* mode : {"sharded", "unsharded"}) {
     for (const at::ScalarType reduce : {at::kFloat, at::kBFloat16}) {

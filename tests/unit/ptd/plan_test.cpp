@@ -13,7 +13,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// A plan of `world` ranks with nothing set but what is in `degrees` (dp_replicate, dp_shard).
+// A plan for `world` ranks in which only the given degrees (dp_replicate, dp_shard) are set.
 struct Asked {
   Asked(int world, std::pair<int, int> degrees)
       : optimizer(optimizer_of(job)), plan(plan_of(job, optimizer)) {
@@ -92,7 +92,7 @@ TEST(Plan, GradientsAreNotReducedInLessThanTheComputeType) {
               ElementsAre(AllOf(HasSubstr("precision.reduce = fp32"), HasSubstr("at least fp64"))));
 }
 
-// What a transformer with 4 heads of its keys says of itself.
+// Returns what ptd refuses for a transformer with 4 key heads.
 std::vector<std::string> refusals_of_transformer(int cp,
                                                  int tp,
                                                  int64_t seq_len,
@@ -158,7 +158,7 @@ TEST(Plan, ContextParallelismDividesTheSequence) {
               ElementsAre(AllOf(HasSubstr("cp_degree = 4"), HasSubstr("ptd.cp_order"))));
   EXPECT_THAT(refusals_of_transformer(4, 1, 68, 1, {{"cp_order", "plain"}}), IsEmpty());
   EXPECT_THAT(refusals_of_transformer(2, 1, 0),
-              ElementsAre(HasSubstr("the model is not one of sequences")));
+              ElementsAre(HasSubstr("the inputs of this model are not sequences")));
 }
 
 TEST(Plan, AnOptionWithoutEffectIsNoted) {

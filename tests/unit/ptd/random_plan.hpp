@@ -1,4 +1,4 @@
-// Random models and steps for property tests; the same seed gives the same plan.
+// Makes random models and steps for property tests. The same seed gives the same step.
 #pragma once
 
 #include <random>
@@ -21,7 +21,8 @@ class Dice {
   std::mt19937 engine_;
 };
 
-// Up to 8 blocks, some without parameters, some sharing one with another block, some frozen.
+// Returns a model of up to 8 blocks. Some have no parameters, some share one with another block,
+// and some parameters are frozen.
 inline ModelSpec random_model(Dice& dice) {
   ModelSpec model;
   model.blocks.resize(dice.roll(1, 8));
@@ -61,7 +62,12 @@ inline StepSpec random_step(Dice& dice) {
   spec.recompute = dice.one_in(3);
   spec.accumulate = dice.one_in(2) ? Accumulate::kSharded : Accumulate::kUnsharded;
   spec.forward_only = dice.one_in(5);
-  spec.reduce_replicated = dice.one_in(3);
+  spec.reduce_partial_grads = dice.one_in(3);
+  // A trainable unit that no block of this rank uses, as a pipeline stage would have it.
+  if (dice.one_in(4)) {
+    const int64_t bytes = int64_t{kItemSize} * 16 * spec.shards;
+    spec.units.push_back({true, bytes, bytes});
+  }
   return spec;
 }
 

@@ -10,7 +10,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// What a device would do, as words. A repetition reads the memory that the recording saw.
+// Logs what a device would do. A repetition reads the memory that the recording saw.
 struct FakeDevice {
   struct Graph : DeviceGraph {
     explicit Graph(FakeDevice& d) : device(d) {}

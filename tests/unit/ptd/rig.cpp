@@ -24,8 +24,7 @@ std::string key_of(const YokePiece& piece) {
   return std::string(view(piece.kind)) + " " + std::string(view(piece.name));
 }
 
-// Puts the pieces of all ranks together and insists that those with replica 0 tile every tensor
-// once.
+// Assembles the pieces of all ranks. Throws unless those with replica 0 tile every tensor once.
 class Assembly {
  public:
   void add(const YokePiece& piece) {

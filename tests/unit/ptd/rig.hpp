@@ -1,5 +1,5 @@
-// Trains the tiny model through the plugin's table on ranks that are threads, and with a plain
-// loop.
+// Trains the tiny model in two ways: through the plugin's table on ranks that are threads, and with
+// a plain loop.
 #pragma once
 
 #include <functional>
@@ -22,37 +22,40 @@ struct Job {
   int64_t first_step = 1, steps = 20;
   double lr = 3e-3;
   int32_t optimizer = YOKE_ADAMW;
-  double momentum = 0, clip = 0.05;      // which every step of the tiny model exceeds
+  double momentum = 0, clip = 0.05;      // a clip that every step of the tiny model exceeds
   std::optional<at::ScalarType> reduce;  // unset: fp32, or fp64 for fp64
-  bool stream = false;                   // the host has one, as on a device
-  std::map<std::string, std::string> options{{"unit_bytes", "600"}};  // several units
+  bool stream = false;                   // true: the host has a stream, as on a device
+  std::map<std::string, std::string> options{
+      {"unit_bytes", "600"}};  // small enough for several units
 
   int world() const { return replicas * shards; }
 };
 
-// A whole tensor of the state, by "kind name".
+// The whole tensors of the state. Keys are "kind name".
 using State = std::map<std::string, at::Tensor>;
 
 struct Outcome {
-  std::vector<double> loss, grad_norm;      // per step; loss is the mean
-  State state;                              // after the last step, put together from all ranks
-  YokeWrapResult wrapped{};                 // of rank 0
-  std::map<std::string, CommCount> counts;  // of rank 0, all steps
-  double eval_loss = 0;                     // of the next global batch, before state was taken
+  std::vector<double> loss, grad_norm;      // one per step; the loss is the mean
+  State state;                              // after the last step, assembled from all ranks
+  YokeWrapResult wrapped{};                 // what rank 0 reported
+  std::map<std::string, CommCount> counts;  // collectives of rank 0 in all steps
+  double eval_loss = 0;                     // loss of the next global batch, before state was taken
 };
 
-// start: state to load before the first step. Throws what the first failing rank threw.
+// Return what training left behind. start: state to load before the first step. train() throws what
+// the first failing rank threw.
 Outcome train(const Job& job, const State* start = nullptr);
 Outcome train_plain(const Job& job);
 
-// Runs body on one thread per rank, in a world of that mesh; rethrows the first rank's exception.
+// Runs body on one thread per rank, in a world of that mesh. Rethrows the exception of the first
+// rank that failed.
 struct Rank {
   CommWorld& world;
   const YokeHost& host;
 };
 void on_ranks(const yoke::Mesh& mesh, const std::function<void(const Rank&)>& body);
 
-// One data rank's micro-batches of the global batch that starts at a sample.
+// The micro-batches of one data rank in the global batch that starts at first_sample.
 class TinyBatch {
  public:
   TinyBatch(const Job& job, int64_t first_sample, int data_rank);
@@ -69,7 +72,7 @@ class TinyBatch {
   YokeBatch batch_{};
 };
 
-// A value in each option, as the host passes them.
+// A value for every option, as the host passes them.
 struct OptionValues {
   explicit OptionValues(const std::map<std::string, std::string>& set,
                         const std::vector<std::string>& given = {});
@@ -79,7 +82,7 @@ struct OptionValues {
   std::vector<std::string> texts_;
 };
 
-// init and wrap_model through the plugin's table; destroyed in order. Throws Error.
+// Calls init and wrap_model of the plugin's table, and destroys in the right order. Throws Error.
 class Session {
  public:
   Session(const Job& job, const YokeHost& host, const YokeModel& model);
@@ -103,7 +106,7 @@ class Session {
   YokeContext* context_ = nullptr;
 };
 
-// plan of the plugin for this job; the texts of all refusals, "note: ..." for notes.
+// Calls plan of the plugin. Returns the texts of all refusals, and "note: ..." for notes.
 std::vector<std::string> ask_plan(const Job& job,
                                   YokePlan& plan,
                                   const std::vector<std::string>& given = {});

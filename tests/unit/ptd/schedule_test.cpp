@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// n blocks, each a unit of 64 bytes.
+// Returns n blocks, each a unit of 64 bytes.
 StepSpec chain(int n, int shards) {
   StepSpec spec;
   for (int i = 0; i < n; ++i) {
@@ -21,7 +21,7 @@ StepSpec chain(int n, int shards) {
   return spec;
 }
 
-// "Unshard 0", "Forward 1" ...: the kind and the unit or block.
+// Returns "Unshard 0", "Forward 1" ...: the kind with the unit or block.
 std::vector<std::string> short_names(const std::vector<Action>& list) {
   std::vector<std::string> names;
   for (const Action& a : list) {
@@ -40,7 +40,7 @@ int count(const std::vector<Action>& list, ActionKind kind) {
 TEST(Schedule, OneRankOnlyComputesAndUpdates) {
   EXPECT_THAT(
       short_names(build_schedule(chain(2, 1))),
-      ElementsAre("Forward 0", "Forward 1", "Backward 1", "Backward 0", "ClipNorm", "Update"));
+      ElementsAre("Forward 0", "Forward 1", "Backward 1", "Backward 0", "ReduceScalars", "Update"));
 }
 
 TEST(Schedule, ReplicasReduceEachUnitBesideTheBackwardOfTheNext) {
@@ -50,12 +50,12 @@ TEST(Schedule, ReplicasReduceEachUnitBesideTheBackwardOfTheNext) {
               ElementsAre("Forward 0",
                           "Forward 1",
                           "Backward 1",
-                          "AllReduceReplicas 1",
+                          "AllReduceGrad 1",
                           "Backward 0",
-                          "WaitReplicas 1",
-                          "AllReduceReplicas 0",
-                          "WaitReplicas 0",
-                          "ClipNorm",
+                          "WaitGrad 1",
+                          "AllReduceGrad 0",
+                          "WaitGrad 0",
+                          "ReduceScalars",
                           "Update"));
 }
 
@@ -95,11 +95,11 @@ TEST(Schedule, ShardedUnitsAreGatheredOneAheadInBothDirections) {
                           "WaitReduce 1",
                           "ReduceGrad 0",
                           "WaitReduce 0",
-                          "ClipNorm",
+                          "ReduceScalars",
                           "Update"));
 }
 
-// The list of the README.
+// This list is also in the README.
 TEST(Schedule, AUnitThatWouldBeGatheredAgainAtOnceStaysWhole) {
   EXPECT_THAT(short_names(build_schedule(chain(3, 2))),
               ElementsAre("Unshard 0",
@@ -126,7 +126,7 @@ TEST(Schedule, AUnitThatWouldBeGatheredAgainAtOnceStaysWhole) {
                           "WaitReduce 1",
                           "ReduceGrad 0",
                           "WaitReduce 0",
-                          "ClipNorm",
+                          "ReduceScalars",
                           "Update"));
 }
 
@@ -150,9 +150,9 @@ TEST(Schedule, ReplicasOfShardsAreSummedOncePerStep) {
   spec.replicas = 2;
   spec.micros = 4;
   const std::vector<Action> list = build_schedule(spec);
-  EXPECT_EQ(count(list, ActionKind::kAllReduceReplicas), 3);
+  EXPECT_EQ(count(list, ActionKind::kAllReduceGrad), 3);
   for (const Action& a : list) {
-    if (a.kind == ActionKind::kAllReduceReplicas) {
+    if (a.kind == ActionKind::kAllReduceGrad) {
       EXPECT_EQ(a.bytes, 32);
     }
   }
@@ -170,7 +170,7 @@ TEST(Schedule, CheckpointingRecomputesAllButTheLastBlock) {
                           "Backward 1",
                           "Recompute 0",
                           "Backward 0",
-                          "ClipNorm",
+                          "ReduceScalars",
                           "Update"));
 }
 
@@ -180,6 +180,17 @@ TEST(Schedule, BlocksBelowTheFirstTrainableParameterHaveNoBackward) {
   const std::vector<Action> list = build_schedule(spec);
   EXPECT_EQ(count(list, ActionKind::kBackward), 2);
   EXPECT_EQ(count(list, ActionKind::kReduceGrad), 2);
+}
+
+TEST(Schedule, ATrainableUnitWithoutABackwardHereIsInNoAction) {
+  for (const int shards : {1, 2}) {
+    StepSpec spec = chain(2, shards);
+    spec.replicas = 2;
+    spec.micros = 2;
+    const std::vector<Action> expected = build_schedule(spec);
+    spec.units.push_back({true, 64, 64});
+    EXPECT_EQ(build_schedule(spec), expected);
+  }
 }
 
 TEST(Schedule, ATiedUnitIsReducedAfterTheLastOfItsBlocksInBackward) {

@@ -1,4 +1,4 @@
-// What a step costs, and what happens when it fails.
+// Tests what a step costs, and what happens when it fails.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,9 +12,9 @@ int64_t padded(int64_t n, int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
-// Elements of the tiny model's two buffers: embed 13 x 7, gain, unused 9, and per layer up 11 x 7,
-// bias 11, down 7 x 11; the frozen scales of 7. Every parameter, and every shard, is padded to a
-// cache line.
+// Counts the elements of the tiny model's two buffers. Trainable are embed 13 x 7, gain, unused 9,
+// and per layer up 11 x 7, bias 11 and down 7 x 11; frozen are the scales of 7. Every parameter and
+// every shard is padded to a cache line.
 struct Elements {
   explicit Elements(int shards, int64_t item_size = 8) {
     const int64_t line = 64 / item_size;
@@ -40,8 +40,8 @@ TEST(Step, CountedBytesAreThoseOfTheLayout) {
     const Outcome outcome = train(one_unit(1, shards));
     const auto [trainable, frozen] = Elements(shards);
     const CommCount sharded = outcome.counts.at("dp_shard");
-    // One all-gather of each buffer and one reduce-scatter: the only unit stays whole between
-    // forward and backward.
+    // There are one all-gather of each buffer and one reduce-scatter, because the only unit stays
+    // whole between forward and backward.
     EXPECT_EQ(sharded.calls, 5 * 3);
     EXPECT_EQ(sharded.bytes, 5 * 8 * (2 * trainable + frozen));
     EXPECT_EQ(outcome.counts.at("world").calls, 5);
@@ -52,7 +52,7 @@ TEST(Step, CountedBytesAreThoseOfTheLayout) {
   }
 }
 
-// Gathered in the compute type, reduced in the reduce type, kept in fp32.
+// Units are gathered in the compute type, reduced in the reduce type and kept in fp32.
 TEST(Step, BytesFollowTheDtypes) {
   for (const at::ScalarType reduce : {at::kFloat, at::kBFloat16}) {
     Job job = one_unit(2, 2);
@@ -151,7 +151,8 @@ TEST(Step, ACancelledStepSaysSoAndTheNextOneWorks) {
   });
 }
 
-// One rank's step fails while the others gather: all end with an error, and nobody hangs.
+// The step of one rank fails while the others gather. All must end with an error, and none may
+// hang.
 TEST(Step, ARankThatFailsEndsTheStepOfAll) {
   Job job;
   job.shards = 2;
@@ -190,7 +191,7 @@ TEST(WrapModel, WithoutTheLibTorchModelItNamesWhatItNeeds) {
 
 TEST(WrapModel, TheFirstRankLogsWhatWasMadeOfTheModelAndAllTellItsCosts) {
   static std::vector<std::string> lines;
-  // The trainable unit whole, its gradients whole, and the frozen unit.
+  // At the peak the trainable unit, its gradients and the frozen unit are whole.
   const Elements elements(2);
   const int64_t peak = 8 * (2 * elements.trainable + elements.frozen);
   const Job job = one_unit(1, 2);
@@ -200,7 +201,7 @@ TEST(WrapModel, TheFirstRankLogsWhatWasMadeOfTheModelAndAllTellItsCosts) {
     host.log = [](void*, int32_t, YokeString text) { lines.emplace_back(view(text)); };
     const Session session(job, host, model.model());
     EXPECT_EQ(session.wrapped.unsharded_bytes, peak);
-    EXPECT_EQ(session.wrapped.activation_bytes, -1) << "these blocks do not tell theirs";
+    EXPECT_EQ(session.wrapped.activation_bytes, -1) << "these blocks do not report theirs";
     EXPECT_GT(session.wrapped.axis_bytes[YOKE_DP_SHARD], 0);
   });
   ASSERT_EQ(lines.size(), 1u);

@@ -15,7 +15,7 @@ struct Param {
   bool trainable = true;
 };
 
-// Parameters by block; a tied head uses embed.weight and has no out.
+// Returns the parameters of each block. A tied head uses embed.weight and has no `out`.
 std::vector<std::vector<Param>> list_params(const TinyModel& m) {
   constexpr int64_t v = TinyModel::kVocab, d = TinyModel::kDim, h = TinyModel::kHidden;
   std::vector<std::vector<Param>> blocks{{{"embed.weight", {v, d}, !m.frozen_embedding}}};

@@ -1,6 +1,6 @@
 // A small model with everything that is awkward to shard: prime sizes, a scalar, a frozen parameter
-// in the middle, a tied one in the first and the last block, one that the loss does not depend on;
-// and the same mathematics written out plainly.
+// in the middle, a parameter that first and last block share, and one on which the loss does not
+// depend. plain_loss() is the same model in plain LibTorch code.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,14 +22,15 @@ struct TinyModel {
   bool frozen_embedding = false;
   at::ScalarType dtype = at::kDouble;
 
-  // Blocks embed, mlp 0 .., head. mlp: x + tanh(x * scale @ up^T + bias) @ down^T with a frozen
-  // scale; head: cross-entropy of gain * x @ out^T, summed over targets >= 0.
+  // Returns the blocks embed, mlp0 ... and head. An mlp computes x + tanh(x * scale @ up^T + bias)
+  // @ down^T with a frozen scale. The head sums the cross-entropy of gain * x @ out^T over targets
+  // >= 0.
   BlockList blocks() const;
 
   using Params = std::map<std::string, at::Tensor>;
-  // All parameters with their initial values; trainable ones require a gradient.
+  // Returns all parameters with their initial values. Trainable ones require a gradient.
   Params plain_params() const;
-  // The loss sum of tokens [B, T] against targets [B, T] on one graph.
+  // Returns the loss sum of tokens [B, T] and targets [B, T], on one graph.
   at::Tensor plain_loss(const Params& params,
                         const at::Tensor& tokens,
                         const at::Tensor& targets) const;
@@ -37,10 +38,10 @@ struct TinyModel {
   static constexpr uint64_t kSeed = 5;
 };
 
-// Tokens and targets of the global samples [first, first + count); some targets are -1, so that
-// micro-batches differ in weight.
+// Tokens and targets of the global samples [first, first + count). Some targets are -1, so that
+// micro-batches differ in their number of targets.
 struct TinySamples {
-  at::Tensor tokens, targets;  // [count, kSeqLen] int64
+  at::Tensor tokens, targets;  // int64 [count, kSeqLen]
   TinySamples(int64_t first, int64_t count);
 };
 double count_targets(const at::Tensor& targets);

@@ -13,7 +13,7 @@ using testing::Dice;
 using testing::kItemSize;
 using testing::random_model;
 
-// n blocks of one parameter with `numel` elements.
+// Returns n blocks of one parameter with `numel` elements.
 ModelSpec chain(int n, int64_t numel) {
   ModelSpec model;
   for (int i = 0; i < n; ++i) {

@@ -1,5 +1,6 @@
-// Fused attention: batch and heads may be cut freely, the sequence with the help of
-// sequence_attention.
+// These rules cover fused attention. Batch and heads may be cut freely, because they do not meet in
+// the computation; a cut sequence is computed by sequence_attention.hpp. Only the CPU's fused
+// kernel has a rule here, which is why tp and cp are refused on a GPU.
 #include <ATen/ATen.h>
 
 #include "plugins/ptd/dtensor/rules/rules.hpp"
@@ -10,14 +11,14 @@ namespace {
 
 constexpr int64_t kHeads = 1, kSequence = 2;
 
-// What both directions have in common: where q, k, v and the rest of the arguments stand.
+// The indices of the arguments that forward and backward have in common.
 struct Arguments {
   size_t q, k, v, dropout, causal, mask, scale;
 };
 constexpr Arguments kForward{0, 1, 2, 3, 4, 5, 6};
 constexpr Arguments kBackward{1, 2, 3, 6, 7, 8, 9};
 
-// The axis that cuts the sequence of the queries; -1 = none.
+// Returns the first axis that cuts the sequence of the queries, or -1.
 int sequence_axis(const OpCall& call, const Placements& q) {
   for (int a = 0; a < call.mesh.ndim(); ++a) {
     if (q[a].is_shard(kSequence)) return a;
@@ -25,28 +26,29 @@ int sequence_axis(const OpCall& call, const Placements& q) {
   return -1;
 }
 
+// Refuses what cannot be computed in tiles.
 void check_sequence(const OpCall& call, const Arguments& args, int axis) {
   if (axis < 0) return;
   const Operand &q = call.tensor(args.q), &k = call.tensor(args.k);
   if (call.has_tensor(args.mask) || call.args[args.dropout].toDouble() != 0)
-    call.refuse("a mask or dropout while the sequence is cut");
+    call.refuse("a mask or dropout is not possible while the sequence is cut");
   const bool head_tail = call.mesh.axis(axis).order == SequenceOrder::kHeadTail;
   const int64_t parts = call.mesh.size(axis) * (head_tail ? 2 : 1);
   if (q.sizes[kSequence] != k.sizes[kSequence] || q.sizes[kSequence] % parts != 0) {
     call.refuse(
-        "a sequence that is cut must be as long for queries as for keys, and a multiple of " +
+        "a sequence that is cut must have the same length for queries and keys, a multiple of " +
         std::to_string(parts));
   }
 }
 
-// All tensors cut alike in one dim: they all have batch, heads and sequence in front.
+// Returns the ways in which all tensors are cut alike: they all start with batch, heads, sequence.
 Ways attention_ways(const OpCall& call, const Arguments& args, int axis, size_t results) {
   const Operand &q = call.tensor(args.q), &k = call.tensor(args.k);
   Ways ways;
   for (const Operand& o : call.operands) {
     const Placement& p = o.placements[axis];
     if (!p.is_shard() || p.blocks != 1 || p.dim > kSequence) continue;
-    // Groups of query heads must stay with their key heads.
+    // A group of query heads must be on the rank of its key head.
     if (p.dim == kHeads && !(call.is_even(q, kHeads) && call.is_even(k, kHeads) &&
                              k.sizes[kHeads] % call.mesh.size(axis) == 0 &&
                              q.sizes[kHeads] % call.mesh.size(axis) == 0))
@@ -107,13 +109,13 @@ Decision backward(const OpCall& call) {
   return decision;
 }
 
-// scaled_dot_product_attention chose its unfused form, which would gather whole attention matrices.
+// This operator shows that scaled_dot_product_attention chose its unfused form, which would gather
+// whole attention matrices.
 Decision math_path(const OpCall& call) {
   call.refuse(
       "scaled_dot_product_attention takes LibTorch's math path here; allowed: shapes and types "
-      "with a fused kernel (no mask that needs a gradient, no dropout, equal head sizes of keys "
-      "and "
-      "values)");
+      "with a fused kernel (no mask that needs a gradient, no dropout, the same head size for keys "
+      "and values)");
 }
 
 }  // namespace

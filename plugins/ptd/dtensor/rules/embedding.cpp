@@ -1,5 +1,6 @@
-// Look-up of rows. A table that is cut by rows gives each rank the rows that it has, zeros for the
-// others: a part of a sum (vocabulary-parallel embedding).
+// These rules cover the look-up of rows. If the table is cut by rows, each rank looks up the rows
+// that it has and takes zeros for the others, so the result is a part of a sum (vocabulary-parallel
+// embedding).
 #include <ATen/ATen.h>
 
 #include "plugins/ptd/dtensor/rules/rules.hpp"
@@ -8,7 +9,7 @@
 namespace yoke::ptd {
 namespace {
 
-// Rows [begin, begin + count) of the table that this rank has, over all axes that cut them.
+// Returns the rows of the table that this rank has, over all axes that cut them.
 Part rows_of(Mesh& mesh, const Placements& table, int64_t rows) {
   Part part{0, rows};
   for (int a = 0; a < mesh.ndim(); ++a) {
@@ -26,7 +27,7 @@ bool cuts_rows(const Placements& table) {
   return false;
 }
 
-// Ids in terms of the rows of a rank; `missing` where it has not got the row.
+// Ids relative to the first row of a rank, and where the rank does not have the row.
 struct LocalIds {
   at::Tensor ids, missing;
 };
@@ -36,7 +37,8 @@ LocalIds local_ids(const at::Tensor& ids, const Part& rows) {
   return {shifted.masked_fill_(missing, 0), missing};
 }
 
-// As ATen does where the table is whole.
+// Throws for ids outside of the table, as ATen does for a whole one: a rank must not take an
+// illegal id for a row of another rank. On a device it would wait, so it is left out there.
 void check_ids(const at::Tensor& ids, int64_t total) {
   if (!ids.is_cpu() || ids.numel() == 0) return;
   const int64_t least = ids.min().item<int64_t>(), most = ids.max().item<int64_t>();
@@ -46,6 +48,7 @@ void check_ids(const at::Tensor& ids, int64_t total) {
                   std::to_string(total - 1));
 }
 
+// Looks up local rows; zeros elsewhere.
 Kernel lookup(const Part& rows, int64_t total) {
   return [rows, total](Mesh&, torch::jit::Stack& stack) {
     auto args = torch::jit::pop(stack, 5);
@@ -88,7 +91,7 @@ Decision embedding(const OpCall& call) {
   return decision;
 }
 
-// A row's gradient is a sum over its uses, which is taken in fp32 or better.
+// Sums the gradients of this rank's rows. A row may be used often, so the sum is in fp32 or better.
 Kernel sum_rows(const Part& rows) {
   return [rows](Mesh&, torch::jit::Stack& stack) {
     auto args = torch::jit::pop(stack, 5);
@@ -103,9 +106,9 @@ Kernel sum_rows(const Part& rows) {
   };
 }
 
-// embedding_dense_backward(grad, ids, num_weights, padding_idx, scale_grad_by_freq) -> [V, D].
-// How the table lies is not among the arguments; where parameters are cut the result is cut by
-// rows, so that no rank adds up rows that another one has.
+// embedding_dense_backward(grad, ids, num_weights, padding_idx, scale_grad_by_freq) -> [V, D]. The
+// arguments do not show how the table is cut. Along axes that cut parameters the result is cut by
+// rows, as the tables of our models are, so that no rank sums rows that another one has.
 Decision embedding_backward(const OpCall& call) {
   const Operand &grad = call.tensor(0), &ids = call.tensor(1);
   if (call.integer(3) != -1 || call.boolean(4)) call.refuse("padding_idx and scale_grad_by_freq");

@@ -1,10 +1,12 @@
-// New tensors that take their sizes, or only their options, from another one.
+// These rules cover operators that make new tensors with the sizes, or only the options, of another
+// one.
 #include "plugins/ptd/dtensor/rules/rules.hpp"
 
 namespace yoke::ptd {
 namespace {
 
-// The result lies as the operand does; a constant is no sum of parts, no value at all may be one.
+// Gives the result the placements of the operand. Where the operand is Partial, a constant must be
+// Replicate, for the sum of constants is another value; an uninitialised result may stay Partial.
 Decision like(const OpCall& call, bool value) {
   const Operand& self = call.operands[0];
   Decision decision;
@@ -17,7 +19,8 @@ Decision like(const OpCall& call, bool value) {
   return decision;
 }
 
-// new_zeros and the like: argument 1 are the sizes.
+// new_zeros and the like, whose argument 1 is the sizes. Other sizes than the operand's are
+// Replicate.
 Decision of_sizes(const OpCall& call, bool value) {
   Decision decision = like(call, value);
   const Sizes sizes = call.ints(1);
@@ -27,9 +30,10 @@ Decision of_sizes(const OpCall& call, bool value) {
   return decision;
 }
 
+// new_empty_strided: argument 2 is the strides of the whole.
 Decision strided(const OpCall& call) {
   Decision decision = of_sizes(call, false);
-  // The order of the strides, over the local sizes.
+  // Local strides keep the order of the given ones, over the local sizes.
   const Sizes& sizes = decision.ints[0].values;
   const Sizes given = call.ints(2);
   Sizes strides(sizes.size(), 1);

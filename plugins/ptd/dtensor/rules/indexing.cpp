@@ -1,4 +1,5 @@
-// Operators that take elements from anywhere: on whole tensors.
+// These rules cover operators that take elements from anywhere in a tensor. They run on whole
+// tensors: which elements a rank needs depends on values, which a rule does not see.
 #include "plugins/ptd/dtensor/rules/rules.hpp"
 
 namespace yoke::ptd {
@@ -10,8 +11,8 @@ Decision whole(const OpCall& call, std::vector<Sizes> outputs) {
       call, [&](int) { return Ways{all_replicate(call, n)}; }, std::move(outputs));
 }
 
-// The result has the sizes of argument `arg`.
-Rule whole_like(size_t arg) {
+// Makes a rule for operators whose result has the sizes of argument `arg`.
+OpRule whole_like(size_t arg) {
   return [arg](const OpCall& call) { return whole(call, {call.tensor(arg).sizes}); };
 }
 

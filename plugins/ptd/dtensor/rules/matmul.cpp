@@ -1,5 +1,7 @@
-// Matrix products. Along an axis a product is cut by rows, by columns, by batch, or along the dim
-// that is summed over: then every rank has a part of the sum.
+// These rules cover matrix products. Along an axis a product can be cut by rows, by columns or by
+// batch, which needs no communication, or along the dim that is summed over, which leaves each rank
+// a part of the sum. These ways are all that tensor parallelism needs: a column-parallel product
+// followed by a row-parallel one falls out of how the two weights are cut.
 #include <ATen/ATen.h>
 
 #include "plugins/ptd/dtensor/rules/rules.hpp"
@@ -7,7 +9,7 @@
 namespace yoke::ptd {
 namespace {
 
-// Dims of a product out[.., m, n] = a[.., m, k] b[.., k, n]; batch is 0 or 1 dims.
+// Returns the ways of out[.., m, n] = a[.., m, k] b[.., k, n]; batch: 0 or 1 leading dims.
 Ways product_ways(const Placement& a, const Placement& b, int64_t batch) {
   const int64_t rows = batch, columns = batch + 1;
   Ways ways;
@@ -43,7 +45,8 @@ Decision bmm(const OpCall& call) {
   return product(call, 0, 1, 1);
 }
 
-// (bias, x, y, beta, alpha) where each rank has a part of the sum: only one of them adds the bias.
+// addmm(bias, x, y, beta, alpha) where each rank has a part of the sum: only the first adds the
+// bias.
 void addmm_of_parts(const std::vector<int>& axes, Mesh& mesh, torch::jit::Stack& stack) {
   auto args = torch::jit::pop(stack, 5);
   at::Scalar beta = args[3].toScalar();
@@ -56,7 +59,8 @@ void addmm_of_parts(const std::vector<int>& axes, Mesh& mesh, torch::jit::Stack&
           args[0].toTensor(), args[1].toTensor(), args[2].toTensor(), beta, args[4].toScalar()));
 }
 
-// What is added must lie as the product does; of a sum of parts only one rank adds it.
+// The bias must have the placement of the product. If that is Partial and the bias is whole, a
+// kernel adds it on one rank only.
 Decision addmm(const OpCall& call) {
   const Operand &bias = call.tensor(0), &x = call.tensor(1), &y = call.tensor(2);
   const Sizes out{x.sizes[0], y.sizes[1]};

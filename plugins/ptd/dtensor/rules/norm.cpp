@@ -1,16 +1,18 @@
-// Normalisation over the last dims, which must be whole; the weights are those of every rank.
+// These rules cover layer normalisation over the last dims, which must be whole. Rows may be cut;
+// the weights are Replicate, so their gradients are Partial.
 #include "plugins/ptd/dtensor/rules/rules.hpp"
 
 namespace yoke::ptd {
 namespace {
 
-// Cuts of the dims before the normalised ones.
+// Returns true if p cuts a dim before the normalised ones.
 bool cuts_rows(const Placement& p, int64_t normalized_from) {
   return p.is_shard() && p.dim < normalized_from;
 }
 
+// Returns the cut of the rows for an operand that has them. Statistics have the dims of the rows,
+// weights do not.
 Placement rows_or_replicate(const Operand& o, const Placement& cut) {
-  // Statistics have fewer dims, or ones at the end; weights have none of the rows.
   return cut.dim < o.ndim() && o.ndim() > 1 ? cut : replicate();
 }
 

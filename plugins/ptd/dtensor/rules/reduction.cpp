@@ -1,4 +1,6 @@
-// Sums, means and extremes over some dims: over a dim that is cut every rank has a part.
+// These rules cover sums, means and maxima over some dims. Over a dim that is cut each rank reduces
+// its part, and the result is Partial with the same operation. A mean is Partial only if the parts
+// have equal size.
 #include <algorithm>
 
 #include "plugins/ptd/dtensor/rules/rules.hpp"
@@ -43,8 +45,8 @@ Decision reduce(const OpCall& call, const Reduced& reduced, Reduce how) {
                 {sizes_of(x.sizes, reduced)});
 }
 
-// Argument 1: dims, or none for all; argument 2: keepdim.
-Rule over_dims(Reduce how) {
+// Makes a rule for operators with dims as argument 1 (none = all) and keepdim as argument 2.
+OpRule over_dims(Reduce how) {
   return [how](const OpCall& call) {
     const int64_t ndim = call.operands[0].ndim();
     const Sizes dims = call.args.size() > 1 ? call.ints(1) : Sizes{};
@@ -55,14 +57,15 @@ Rule over_dims(Reduce how) {
   };
 }
 
-// Over everything; other arguments are no dims.
-Rule over_all(Reduce how) {
+// Makes a rule for reductions over all dims; other arguments are not dims.
+OpRule over_all(Reduce how) {
   return [how](const OpCall& call) {
     return reduce(call, {std::vector<bool>(call.operands[0].ndim(), true), false}, how);
   };
 }
 
-// A norm of parts is no part of a norm. (self, ord, dim?, keepdim, dtype?)
+// (self, ord, dim?, keepdim, dtype?). A norm of parts is not a part of a norm, so operands are
+// gathered.
 Decision norm(const OpCall& call) {
   const Operand& x = call.operands[0];
   const Sizes dims = call.ints(2);
@@ -72,7 +75,7 @@ Decision norm(const OpCall& call) {
       call, [&](int) { return Ways{all_replicate(call, 1)}; }, {sizes_of(x.sizes, reduced)});
 }
 
-// Returns a number, not a tensor: every rank needs the value.
+// Decides operators that return a number: every rank needs the value.
 Decision number(const OpCall& call) {
   return choose(call, [&](int) { return Ways{all_replicate(call, 0)}; }, {});
 }

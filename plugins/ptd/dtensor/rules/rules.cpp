@@ -1,8 +1,9 @@
+// The table of all rules, made at the first look-up. It is the one place that knows every family.
 #include "plugins/ptd/dtensor/rules/rules.hpp"
 
 namespace yoke::ptd {
 
-const Rule* find_rule(const std::string& name) {
+const OpRule* find_rule(const std::string& name) {
   static const RuleTable table = [] {
     RuleTable rules;
     add_pointwise_rules(rules);

@@ -1,4 +1,6 @@
-// The rules, by operator; a file per family.
+// The rules of operators, one file per family. A rule lists, for each axis of the mesh, the
+// placements of operands under which running the operator on local tensors gives a placement of the
+// whole result (op_call.hpp). If that needs more than the operator itself, the rule adds a kernel.
 #pragma once
 
 #include <functional>
@@ -10,8 +12,9 @@
 
 namespace yoke::ptd {
 
-using RuleTable = std::unordered_map<std::string, Rule>;  // by "aten::sum.dim_IntList"
+using RuleTable = std::unordered_map<std::string, OpRule>;  // key: "aten::sum.dim_IntList"
 
+// Each adds the rules of one family.
 void add_pointwise_rules(RuleTable& rules);
 void add_factory_rules(RuleTable& rules);
 void add_view_rules(RuleTable& rules);
@@ -25,22 +28,19 @@ void add_reduction_rules(RuleTable& rules);
 void add_indexing_rules(RuleTable& rules);
 void add_foreach_rules(RuleTable& rules);
 
-// The rule of an operator; nullptr = it has none.
-const Rule* find_rule(const std::string& name);
-
-// Sizes of the result of broadcasting all operands.
+// Returns the sizes of the result of broadcasting all operands.
 Sizes broadcast_sizes(const OpCall& call);
 
-// Pointwise over all operands, which are broadcast: along each axis all cut along the same dim of
-// the result. linear: Partial stays Partial where all operands are.
+// Returns the ways of a pointwise operator over all operands, which are broadcast: all operands are
+// cut along the same dim of the result. linear: operands that are all Partial may stay so.
 Ways pointwise_ways(const OpCall& call, int axis, const Sizes& out, bool linear);
 
-// Of a result, as LibTorch's own code sees the whole.
+// A result as LibTorch's own code sees the whole of it.
 struct Shape {
   Sizes sizes, strides;
 };
-// Operand 0 seen or taken apart in other dims: a cut goes where `where` says, nowhere = the operand
-// is gathered.
+// Returns the decision of an operator that shows operand 0, or parts of it, in other dims. `where`
+// maps a cut of the operand to the cut of the results; for nullopt the operand is gathered.
 Decision follow(const OpCall& call,
                 const std::vector<Shape>& outputs,
                 const std::function<std::optional<Placement>(const Placement&)>& where);

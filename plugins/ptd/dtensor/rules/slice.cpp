@@ -1,4 +1,6 @@
-// Operators that take some of the elements along a dim, or put tensors together along one.
+// These rules cover operators that take some of the elements along a dim, or join tensors along
+// one. The dim must not be cut: which rank has which elements would then depend on the bounds. Cuts
+// of other dims stay.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -8,7 +10,7 @@
 namespace yoke::ptd {
 namespace {
 
-// Some of the elements along `dim`, which must not be cut.
+// Returns the decision for taking elements along `dim`. removed: the results do not have that dim.
 Decision along(const OpCall& call,
                int64_t dim,
                const std::vector<Shape>& outputs,
@@ -40,7 +42,8 @@ Decision slice(const OpCall& call) {
   };
   const int64_t begin = bound(2, 0), end = std::max(begin, bound(3, n)), step = call.integer(4);
   const int64_t count = (end - begin + step - 1) / step;
-  if (count == n) {  // nothing is left out: the cut may stay, at any bounds
+  // Nothing is left out, so the dim may stay cut: the bounds of the whole mean nothing locally.
+  if (count == n) {
     Decision decision = follow(
         call, {{self.sizes, self.strides}}, [](const Placement& p) { return std::optional(p); });
     decision.kernel = [](Mesh&, torch::jit::Stack& stack) {
@@ -82,7 +85,7 @@ Decision split(const OpCall& call) {
   return along(call, dim, outputs);
 }
 
-// Gradients of these: (grad, sizes of the input, dim, ...), zeros around grad.
+// The gradients, (grad, sizes of the input, dim, ...), are grad with zeros around it.
 Decision slice_backward(const OpCall& call) {
   const Sizes sizes = call.ints(1);
   const int64_t dim = call.dim(2, static_cast<int64_t>(sizes.size()));
@@ -103,9 +106,10 @@ Decision select_backward(const OpCall& call) {
   return decision;
 }
 
-// ---- several tensors along one dim
+// ---- several tensors along one dim ----
 
-// All operands lie alike, and not cut along `dim` of the operands (-1: no dim of theirs).
+// All operands get the same placement, which must not cut `dim` (-1 = a new dim). Cuts from dim
+// shift_from on move one dim back in the result.
 Decision together(const OpCall& call, int64_t dim, const Sizes& out, int64_t shift_from) {
   return choose(call,
                 [&](int axis) {

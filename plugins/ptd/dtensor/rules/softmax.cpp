@@ -1,5 +1,7 @@
-// Softmax, and the loss over a vocabulary that is cut between ranks: two small reductions per row
-// instead of gathering the logits.
+// These rules cover softmax and the cross-entropy loss. If the vocabulary is cut between ranks,
+// log-softmax needs two reductions of one number per row, its backward one, and the loss takes each
+// target from the rank that has its column. Gathering the logits instead would move and hold the
+// largest activation of a model.
 #include <ATen/ATen.h>
 
 #include "plugins/ptd/dtensor/redistribute.hpp"
@@ -9,7 +11,7 @@
 namespace yoke::ptd {
 namespace {
 
-// The axis that cuts `dim`; -1 = none does.
+// Returns the first axis that cuts `dim`, or -1.
 int cutting_axis(const OpCall& call, const Placements& p, int64_t dim) {
   for (int a = 0; a < call.mesh.ndim(); ++a) {
     if (p[a].is_shard(dim)) return a;
@@ -17,7 +19,7 @@ int cutting_axis(const OpCall& call, const Placements& p, int64_t dim) {
   return -1;
 }
 
-// All operands cut alike in a dim that is not `dim`; or in it, if keep_cut.
+// Returns ways in which all operands are cut alike, not along `dim` unless keep_cut.
 Ways row_ways(const OpCall& call, int axis, int64_t dim, bool keep_cut) {
   Ways ways;
   for (const Operand& o : call.operands) {
@@ -29,12 +31,13 @@ Ways row_ways(const OpCall& call, int axis, int64_t dim, bool keep_cut) {
   return ways;
 }
 
-// A vocabulary may stay cut along one axis only.
+// Returns true if the rows may stay cut along `dim` on this axis. Only one axis may cut a
+// vocabulary.
 bool may_stay_cut(const OpCall& call, const Operand& rows, int axis, int64_t dim) {
   return call.mesh.axis(axis).loss_parallel && cutting_axis(call, rows.placements, dim) == axis;
 }
 
-// log_softmax(x) = x - max - log(sum(exp(x - max))), max and sum over all ranks.
+// Computes x - max - log(sum(exp(x - max))), with max and sum over all ranks.
 Kernel log_softmax_kernel(int axis, int64_t dim) {
   return [axis, dim](Mesh& mesh, torch::jit::Stack& stack) {
     auto args = torch::jit::pop(stack, 3);
@@ -64,7 +67,7 @@ Decision log_softmax(const OpCall& call) {
   return decision;
 }
 
-// dx = dy - exp(y) * sum(dy)
+// Computes dx = dy - exp(y) * sum(dy), with the sum over all ranks.
 Kernel log_softmax_backward_kernel(int axis, int64_t dim) {
   return [axis, dim](Mesh& mesh, torch::jit::Stack& stack) {
     auto args = torch::jit::pop(stack, 4);
@@ -101,10 +104,10 @@ Decision softmax_backward(const OpCall& call) {
       call, [&](int axis) { return row_ways(call, axis, dim, false); }, {call.operands[0].sizes});
 }
 
-// ---- nll_loss over [N, C]
+// ---- nll_loss over [N, C] ----
 
-// Columns [begin, begin + count) of C that this rank has, and the element of each row that is its
-// target; `missing` where another rank has it or the target is ignored.
+// For each row the local column of its target; missing where another rank has that column or the
+// target is ignored.
 struct Targets {
   at::Tensor column, missing;
 };
@@ -115,7 +118,8 @@ Targets local_targets(const at::Tensor& targets, const Part& columns, int64_t ig
   return {column.masked_fill_(missing, 0), missing};
 }
 
-// ATen refuses other targets; no rank must pass over one in silence.
+// Throws for illegal targets, as ATen does for whole rows: a rank must not take one for a column of
+// another rank. On a device it would wait, so it is left out there.
 void check_targets(const at::Tensor& targets, int64_t classes, int64_t ignored) {
   if (!targets.is_cpu() || targets.numel() == 0) return;
   const at::Tensor wrong =

@@ -1,4 +1,8 @@
-// Operators that show the same elements in other dims.
+// These rules cover operators that show the same elements in other dims. A cut survives if the
+// local parts, viewed in the new dims, are again equal parts of one dim, possibly of blocks of it;
+// else the operand is gathered. Blocks exist for views that flatten: [B, S] cut along S becomes [B
+// * S] cut in B blocks, and the next view back finds the same cut, so that nothing moves on the way
+// through a matrix product.
 #include <ATen/ATen.h>
 #include <ATen/InferSize.h>
 #include <ATen/TensorUtils.h>
@@ -12,19 +16,19 @@
 namespace yoke::ptd {
 namespace {
 
-// ---- view: dims are merged and split, the order of the elements stays
+// ---- view: dims are merged and split, the order of the elements stays ----
 
 int64_t product(const Sizes& sizes, size_t begin, size_t end) {
   return std::accumulate(
       sizes.begin() + begin, sizes.begin() + end, int64_t{1}, std::multiplies<>());
 }
 
-// The smallest group of dims around in[dim] that has as many elements as a group of out's dims:
-// begins and ends in both.
+// The smallest group of dims around in[dim] that has as many elements as a group of dims of out.
 struct Group {
   size_t in_begin, in_end, out_begin, out_end;
 };
 
+// Both lists of dims are walked in step: a group ends where the products are equal.
 std::optional<Group> group_of(const Sizes& in, const Sizes& out, size_t dim) {
   size_t i = 0, j = 0;
   while (i < in.size() && j < out.size()) {
@@ -46,8 +50,9 @@ std::optional<Group> group_of(const Sizes& in, const Sizes& out, size_t dim) {
   return std::nullopt;
 }
 
-// Where a cut of in goes. The elements of the group are `rows` rows, each cut into the ranks'
-// parts; the same must be so in the dims of out.
+// Returns where a cut of `in` goes. The cut sees the elements of its group as `rows` rows of n *
+// inner elements, and cuts each row along n. A dim of `out` can take the cut if it sees the same
+// rows and the cuts fall between the same elements.
 std::optional<Placement> through_view(const Sizes& in,
                                       const Sizes& out,
                                       const Placement& p,
@@ -63,6 +68,7 @@ std::optional<Placement> through_view(const Sizes& in,
     if (out[j] % blocks != 0) continue;
     const int64_t m = out[j] / blocks, within = product(out, j + 1, g->out_end);
     if (m == 1 && n * inner != 1) continue;
+    // Cuts fall between the same elements if the dims are equal, or if both divide evenly.
     const bool same = m == n && within == inner;
     const bool even = m * within == n * inner && n % ranks == 0 && m % ranks == 0;
     if (same || even) return shard(static_cast<int64_t>(j), blocks);
@@ -71,7 +77,7 @@ std::optional<Placement> through_view(const Sizes& in,
   return std::nullopt;
 }
 
-// A local tensor may lie so that no view of it has these sizes.
+// Reshapes instead of viewing: the local strides may allow no view although those of the whole do.
 void view_kernel(Mesh&, torch::jit::Stack& stack) {
   const Sizes sizes = stack[stack.size() - 1].toIntVector();
   const at::Tensor self = stack[stack.size() - 2].toTensor();
@@ -84,13 +90,13 @@ Sizes infer(const Sizes& wanted, int64_t numel) {
   return {sizes.begin(), sizes.end()};
 }
 
-// A view where the whole would have one, else compact, as of a copy.
+// Returns the strides of a view of the whole, or empty for compact ones if only a copy is possible.
 Sizes view_strides(const Operand& self, const Sizes& out) {
   const auto strides = at::detail::computeStride(self.sizes, self.strides, out);
   return strides.value_or(Sizes{});
 }
 
-// Axis by axis: an inner axis sees what the outer ones left of the dims.
+// Maps the cuts axis by axis: an inner axis sees the dims as the outer ones left them.
 Decision view_to(const OpCall& call, const Sizes& wanted) {
   const Operand& self = call.operands[0];
   const Sizes out = infer(wanted, self.numel());
@@ -124,7 +130,7 @@ Decision view(const OpCall& call) {
   return view_to(call, call.ints(1));
 }
 
-// Its strides are those of a tensor of the whole sizes.
+// The given strides belong to the whole; the local tensor is reshaped without them.
 Decision reshape_alias(const OpCall& call) {
   Decision decision = view_to(call, call.ints(1));
   decision.kernel = [](Mesh& mesh, torch::jit::Stack& stack) {
@@ -134,7 +140,7 @@ Decision reshape_alias(const OpCall& call) {
   return decision;
 }
 
-// ---- dims change places
+// ---- dims change places ----
 
 Sizes permuted(const Sizes& sizes, const Sizes& order) {
   Sizes out;
@@ -176,7 +182,7 @@ Decision permute(const OpCall& call) {
   return permute_to(call, order);
 }
 
-// ---- dims of size 1 come and go
+// ---- dims of size 1 are added and removed ----
 
 Decision unsqueeze(const OpCall& call) {
   const Operand& self = call.operands[0];

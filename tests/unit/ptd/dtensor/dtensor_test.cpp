@@ -1,4 +1,4 @@
-// The interface, and what is refused.
+// Tests the public functions, and what they refuse.
 #include "plugins/ptd/dtensor/dtensor.hpp"
 
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ TEST(DTensor, KnowsHowItLies) {
   });
 }
 
-// d/dx of sum(f(x) * c) for the functions that change where things lie is c, whatever they do.
+// A function f that only changes placements has d/dx sum(f(x) * c) = c, whatever it moves.
 TEST(DTensor, MovingIsDifferentiable) {
   on_mesh({.tp = 2}, [](Mesh& mesh) {
     const at::Tensor whole = numbers({4, 6}, 1), c = numbers({4, 6}, 2);
@@ -91,12 +91,12 @@ TEST(DTensor, AttentionOnTheMathPathIsRefusedByName) {
 TEST(DTensor, ParametersAreNeverMoved) {
   on_mesh({.tp = 2}, [](Mesh& mesh) {
     std::string traffic;
-    mesh.debug = [&](const std::string& line) { traffic += line + "\n"; };
+    mesh.trace().set_sink([&](const std::string& line) { traffic += line + "\n"; });
     at::Tensor w = numbers({4, 4}, 1).requires_grad_();
     const Placements lie = tp_only(shard(1));
     convert_parameter(
         w, local_of(distribute_tensor(w.detach().clone(), mesh, lie)).clone(), mesh, lie);
-    // The activation is far larger than the weight, and still it is the one that moves.
+    // The activation is far larger than the weight, but the activation must be the one that moves.
     const at::Tensor x = distribute_tensor(numbers({512, 4}, 2), mesh, tp_only(shard(0)));
     const at::Tensor y = x.mm(w.t());
     EXPECT_EQ(placements_of(w), lie);
@@ -106,8 +106,8 @@ TEST(DTensor, ParametersAreNeverMoved) {
   });
 }
 
-// PyTorch 2.11: _foreach_mul_ leaves Partial gradients as they are and says nothing, so that
-// clipping under TP + SP passes over the norms.
+// In PyTorch 2.11 _foreach_mul_ silently leaves Partial gradients as they are, so clipping under TP
+// with SP misses the norms.
 TEST(DTensor, ClippingReachesPartialGradients) {
   on_mesh({.tp = 2}, [](Mesh& mesh) {
     const at::Tensor a = distribute_tensor(numbers({6}, 1), mesh, tp_only(partial()));
@@ -130,7 +130,7 @@ TEST(DTensor, NormsAreThoseOfTheWhole) {
   });
 }
 
-// torch::nn's linear does `output += bias` on a sum of parts.
+// The linear layer of torch::nn does `output += bias` on a Partial tensor.
 TEST(DTensor, AnInPlaceOperatorOnAPartialTensorIsNotLost) {
   on_mesh({.tp = 2}, [](Mesh& mesh) {
     const at::Tensor t = distribute_tensor(numbers({4}, 1), mesh, tp_only(partial()));
@@ -142,7 +142,7 @@ TEST(DTensor, AnInPlaceOperatorOnAPartialTensorIsNotLost) {
 TEST(DTensor, WhatWasGatheredIsForgottenWhenItIsWrittenTo) {
   on_mesh({.tp = 2}, [](Mesh& mesh) {
     const at::Tensor t = distribute_tensor(numbers({4, 2}, 1), mesh, tp_only(shard(0)));
-    const at::Tensor before = t.view({8}).cumsum(0);  // gathers the view, not t
+    const at::Tensor before = t.view({8}).cumsum(0);  // an operator that gathers the view, not t
     t.mul_(2);
     EXPECT_LE(difference(full_tensor(t.view({8}).cumsum(0)), full_tensor(before) * 2), 1e-15);
   });
@@ -151,7 +151,7 @@ TEST(DTensor, WhatWasGatheredIsForgottenWhenItIsWrittenTo) {
 TEST(DTensor, EveryOperatorCanBePrinted) {
   on_mesh({.tp = 2}, [](Mesh& mesh) {
     std::vector<std::string> lines;
-    mesh.debug = [&](const std::string& line) { lines.push_back(line); };
+    mesh.trace().set_sink([&](const std::string& line) { lines.push_back(line); });
     const at::Tensor x = distribute_tensor(numbers({4, 6}, 1), mesh, tp_only(shard(1)));
     const at::Tensor w = distribute_tensor(numbers({6, 4}, 2), mesh, tp_only(shard(0)));
     lines.clear();

@@ -1,5 +1,5 @@
-// Random expressions over tensors that lie at random: values and gradients are those of the plain
-// computation.
+// Evaluates random expressions over tensors with random placements. Values and gradients must be
+// those of the plain computation.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -27,7 +27,8 @@ class Dice {
 
 constexpr int64_t kB = 2, kS = 8, kD = 12;
 
-// One more tensor of [kB, kS, kD] from those that are there. The same dice, the same operators.
+// Returns one more tensor of [kB, kS, kD], computed from those in `have`. The same dice give the
+// same operators.
 at::Tensor next(Dice& dice, const Tensors& have, const Tensors& weights) {
   const at::Tensor x = dice.one_of(have), y = dice.one_of(have), w = dice.one_of(weights);
   switch (dice.roll(0, 17)) {
@@ -77,7 +78,7 @@ at::Tensor next(Dice& dice, const Tensors& have, const Tensors& weights) {
   }
 }
 
-// The loss of a program of a few operators.
+// Returns the loss of a program of a few operators.
 at::Tensor program(unsigned seed, const Tensors& inputs, const Tensors& weights) {
   Dice dice(seed);
   Tensors have = inputs;

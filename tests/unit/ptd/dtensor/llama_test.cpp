@@ -1,5 +1,5 @@
-// The trainer's own Llama, whose code knows nothing of parallelism, on every mesh of tp and cp: the
-// loss and the gradients of one rank alone.
+// Runs the trainer's own Llama, whose code knows nothing of parallelism, on every mesh of tp and
+// cp. Loss and gradients must be those of a single rank.
 #include "core/model/llama.hpp"
 
 #include <c10/core/Allocator.h>
@@ -48,7 +48,7 @@ BlockList make_model(const Case& c) {
   return llama_family(config).make_blocks(args);
 }
 
-// Every parameter once, by its first name.
+// Returns every parameter once, with its first name.
 std::vector<std::pair<std::string, at::Tensor>> parameters(const BlockList& model) {
   std::vector<std::pair<std::string, at::Tensor>> all;
   for (const auto& block : model.params) {
@@ -94,7 +94,7 @@ struct Expected {
   double loss;
 };
 
-// Positions in the order in which the ranks of cp hold them.
+// Returns the positions in the order in which the ranks of cp hold them.
 at::Tensor sequence_order(const Case& c) {
   if (c.order == SequenceOrder::kPlain) return at::arange(kSeqLen);
   const std::vector<at::Tensor> parts = at::arange(kSeqLen).chunk(2 * c.cp);
@@ -110,7 +110,7 @@ Placements lie_of(const TpHint& hint) {
   return placements({replicate(), hint.cut > 0 ? shard(hint.cut - 1) : replicate()});
 }
 
-// The model with its parameters and a batch on every rank of the mesh.
+// Calls body on every rank of the mesh, with the model on DTensors and a batch.
 using Body = std::function<void(Mesh&, const BlockList&, const TorchInputs&)>;
 void with_model(const Case& c, const Body& body) {
   on_mesh(
@@ -159,7 +159,7 @@ TEST_P(LlamaOnMesh, LossAndGradientsAreThoseOfOneRank) {
   });
 }
 
-// Bytes that this thread has allocated and not freed.
+// Counts the bytes that this thread has allocated and not freed.
 struct Live : c10::MemoryReportingInfoBase {
   bool memoryProfilingEnabled() const override { return true; }
   void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override {
@@ -168,14 +168,14 @@ struct Live : c10::MemoryReportingInfoBase {
   int64_t bytes = 0;
 };
 
-// What rank 0 keeps from forward to backward.
+// Returns the bytes that rank 0 keeps from forward to backward.
 int64_t kept_bytes(const Case& c) {
   int64_t kept = 0;
   with_model(c, [&](Mesh& mesh, const BlockList& model, const TorchInputs& inputs) {
     const auto live = std::make_shared<Live>();
     const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
     const at::Tensor loss = run(model, inputs);
-    mesh.last_gather = {};
+    mesh.gathers().forget();
     if (mesh.rank(0) == 0 && mesh.rank(1) == 0) kept = live->bytes;
   });
   return kept;

@@ -1,5 +1,5 @@
-// Unmodified torch::nn modules on distributed parameters, alone and under a sharding of these over
-// a further axis: the two mechanisms on which ptd rests.
+// Tests the two mechanisms on which ptd rests: unmodified torch::nn modules on distributed
+// parameters, and a sharding of those parameters over a further axis.
 #include <ATen/native/Resize.h>
 #include <torch/nn/functional/activation.h>
 #include <torch/nn/modules/linear.h>
@@ -26,7 +26,7 @@ struct Mlp : torch::nn::Module {
   torch::nn::Linear up{nullptr}, down{nullptr};
 };
 
-// The plain module, its loss and gradients.
+// The plain module after a backward: the expected gradients.
 struct Plain {
   explicit Plain(const at::Tensor& input) : x(input.clone().requires_grad_()) {
     module.forward(x).pow(2).mean().backward();
@@ -35,7 +35,7 @@ struct Plain {
   at::Tensor x;
 };
 
-// Column- then row-parallel.
+// The first layer is column-parallel, the second one row-parallel.
 std::vector<Placement> plan() {
   return {shard(0), shard(0), shard(1), replicate()};
 }
@@ -97,7 +97,7 @@ TEST_P(Modules, ConvertedParametersAreTheModulesOwn) {
   });
 }
 
-// What FSDP does between forward and backward: the memory of a parameter goes and comes again.
+// How the memory of a parameter is replaced between forward and backward, as FSDP does.
 enum class Refill { kSameStorage, kNewMemory, kNone };
 
 void refill(const at::Tensor& local, const at::Tensor& values, Refill how) {
@@ -144,8 +144,9 @@ TEST_P(Modules, MemoryOfParametersMayGoAndComeBetweenForwardAndBackward) {
 
 INSTANTIATE_TEST_SUITE_P(Tp, Modules, ::testing::Values(1, 2, 4));
 
-// FSDP's Shard(0) of a Shard(0) and of a Shard(1) parameter: every rank keeps half of its tp part,
-// gathers it before use, frees it after forward, gathers again for backward and reduces.
+// Shards parameters that tp cuts along dim 0 or dim 1 once more, as FSDP does: every rank keeps
+// half of its tp part, gathers it before use, frees it after forward, gathers it again for backward
+// and reduces its gradient.
 TEST(ShardedTwice, GradientsEqualThePlainModules) {
   on_world({.dp_shard = 2, .tp = 2}, [&](CommWorld& world) {
     const auto mesh = make_mesh(world);

@@ -1,4 +1,4 @@
-// A mesh for every rank, ranks as threads.
+// Runs test bodies on every rank of a mesh; the ranks are threads.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace yoke::ptd::testing {
 
-// Axes of the mesh, slowest first, with the names that the trainer gives them.
+// The axes of the world, slowest first, with the trainer's names.
 struct MeshShape {
   int dp_shard = 1, cp = 1, tp = 1;
   int world() const { return dp_shard * cp * tp; }
@@ -23,7 +23,7 @@ inline Comm comm_of(CommWorld& world, uint32_t axes, const char* purpose) {
   return {comm.process_group()->getBackend(at::kCPU), comm.size(), comm.rank()};
 }
 
-// A mesh of the axes cp and tp; `change` may set what an axis does.
+// Makes a mesh of the axes cp and tp. `change` may modify the axes.
 using AxisSetting = std::function<void(Mesh::Axis& cp, Mesh::Axis& tp)>;
 inline std::unique_ptr<Mesh> make_mesh(CommWorld& world, const AxisSetting& change = {}) {
   std::vector<Mesh::Axis> axes(2);
@@ -35,7 +35,7 @@ inline std::unique_ptr<Mesh> make_mesh(CommWorld& world, const AxisSetting& chan
   return std::make_unique<Mesh>(std::move(axes));
 }
 
-// Runs body on every rank of a world of that shape. A failure on one rank is a failure.
+// Runs body on every rank of a world of that shape. A failure on any rank fails the test.
 inline void on_world(const MeshShape& shape, const std::function<void(CommWorld&)>& body) {
   CommOptions options;
   options.check = CommCheck::kFull;
@@ -51,7 +51,7 @@ inline void on_mesh(const MeshShape& shape,
   on_world(shape, [&](CommWorld& world) { body(*make_mesh(world, change)); });
 }
 
-// The same numbers on every rank and thread, whatever else makes random numbers meanwhile.
+// Returns the same pseudo-random numbers on every rank and thread, independent of other generators.
 inline at::Tensor numbers(at::IntArrayRef sizes, int64_t seed, at::ScalarType type = at::kDouble) {
   int64_t n = 1;
   for (const int64_t s : sizes) n *= s;

@@ -1,4 +1,4 @@
-// Every change of placements keeps the value of the whole tensor.
+// Tests that every change of placements keeps the value of the whole tensor.
 #include "plugins/ptd/dtensor/redistribute.hpp"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ class Dice {
   std::mt19937 engine_;
 };
 
-// Blocks > 1 only where the dim is a multiple of them.
+// Returns a placement whose number of blocks divides the dim.
 Placement random_placement(Dice& dice, const Sizes& sizes) {
   const int64_t kind = dice.roll(0, 5);
   if (kind == 0) return replicate();
@@ -31,20 +31,20 @@ Placement random_placement(Dice& dice, const Sizes& sizes) {
   return shard(dim, sizes[dim] % blocks == 0 ? blocks : 1);
 }
 
-// An inner axis cuts what the outer one left, in blocks of that.
+// Returns placements for two axes. The inner axis cuts what the outer one left.
 Placements random_placements(Dice& dice, const Sizes& sizes, const Coordinates& at) {
   Placements p;
   p[0] = random_placement(dice, sizes);
   p[1] = random_placement(dice, sizes);
   const bool uneven = p[1].is_shard() && local_sizes(sizes, p, at, 1)[p[1].dim] % p[1].blocks != 0;
-  // Parts that differ between the outer ranks may not all consist of blocks.
+  // If the parts of the outer ranks differ in size, not all of them consist of blocks.
   if (uneven || (p[0].is_shard() && p[1].is_shard(p[0].dim))) p[1].blocks = 1;
-  // A maximum of sums is no sum of maxima.
+  // A maximum of sums is not a sum of maxima, so both axes must use the same operation.
   if (p[0].is_partial() && p[1].is_partial()) p[1].reduce = p[0].reduce;
   return p;
 }
 
-// How the value lies under `p`: by cutting the whole, and so that partial values differ by rank.
+// Returns this rank's tensor under `p`, cut from the whole. Partial values differ between ranks.
 at::Tensor lay(const at::Tensor& whole, Mesh& mesh, const Placements& p) {
   at::Tensor t = whole;
   for (int a = 0; a < 2; ++a) {
@@ -57,7 +57,7 @@ at::Tensor lay(const at::Tensor& whole, Mesh& mesh, const Placements& p) {
       }
       t = at::cat(parts, p[a].dim);
     } else if (p[a].is_partial()) {
-      // Weights that add up to 1, an average of 1, or a maximum of 0.
+      // The factors add up to 1, or have the mean 1; the offsets have the maximum 0.
       const double r = at.rank, n = at.size;
       if (p[a].reduce == Reduce::kSum) t = t * ((r + 1) / (n * (n + 1) / 2));
       if (p[a].reduce == Reduce::kAvg) t = t * ((r + 1) / ((n + 1) / 2));

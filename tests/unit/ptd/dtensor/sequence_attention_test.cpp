@@ -1,4 +1,4 @@
-// Attention in tiles against attention at once.
+// Compares attention in tiles with attention over the whole sequence.
 #include "plugins/ptd/dtensor/sequence_attention.hpp"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace yoke::ptd::testing {
 namespace {
 
-// Original positions of a rank, in its local order.
+// Returns the positions of a rank in the whole sequence, in its local order.
 std::vector<int64_t> positions(SequenceOrder order, int64_t length, int rank, int ranks) {
   std::vector<int64_t> p;
   if (order == SequenceOrder::kPlain) {

@@ -1,4 +1,7 @@
-#include "plugins/ptd/sharded_model.hpp"
+// Puts the parts of ptd together for one model: plan and options become a StepSpec, parameters
+// become units and shards, and the executor gets references to all of it. Nothing here runs during
+// a step.
+#include "plugins/ptd/wrapped_model.hpp"
 
 #include <ATen/core/Tensor.h>
 
@@ -6,6 +9,7 @@
 
 #include "plugins/ptd/checkpoint.hpp"
 #include "plugins/ptd/plan.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::ptd {
 namespace {
@@ -16,33 +20,42 @@ at::Device device_of(const YokeHost& host) {
              : at::Device(at::kCPU);
 }
 
-// An update is often smaller than the last bit of a bf16 parameter: what is updated is fp32.
+// An update is often smaller than the last bit of a bf16 parameter, so bf16 runs update fp32 master
+// copies.
 Dtypes dtypes_of(const YokePlan& plan) {
   const at::ScalarType compute = scalar_type(plan.param_dtype);
   return {compute, compute == at::kBFloat16 ? at::kFloat : compute, scalar_type(plan.reduce_dtype)};
 }
 
+// Returns the model as LibTorch objects, whose leaves ptd can bind to its buffers.
 const TorchModel& require_torch_model(const YokeModel& model, at::ScalarType dtype) {
   const TorchModel* torch = torch_model(model);
   if (torch == nullptr) {
-    throw Error(YOKE_FAILED_PRECONDITION,
-                std::string("ptd was built with ") + kTorchTag +
-                    " and needs the model as LibTorch objects, which the host attaches only if its "
-                    "own LibTorch is "
-                    "the same; this host attached none. Build both with the same LibTorch");
+    throw Error(
+        YOKE_FAILED_PRECONDITION,
+        concat("ptd was built with ",
+               kTorchTag,
+               " and needs the model as LibTorch objects, which a host attaches only if its "
+               "LibTorch is the same; this host attached none. Build both with the same "
+               "LibTorch"));
   }
   for (uint64_t p = 0; p < model.summary->num_params; ++p) {
     const at::Tensor& leaf = (*torch->params)[p];
     if (leaf.scalar_type() == dtype && leaf.is_contiguous() && leaf.storage_offset() == 0) continue;
     throw Error(YOKE_INVALID_ARGUMENT,
-                "parameter '" + std::string(view(model.summary->params[p]->name)) + "' is " +
-                    c10::toString(leaf.scalar_type()) +
-                    "; ptd needs compact leaves in the plan's compute type, " +
-                    c10::toString(dtype));
+                concat("parameter '",
+                       view(model.summary->params[p]->name),
+                       "' is ",
+                       c10::toString(leaf.scalar_type()),
+                       leaf.is_contiguous() && leaf.storage_offset() == 0 ? "" : " and not compact",
+                       "; ptd needs compact leaves in the plan's compute type, ",
+                       c10::toString(dtype)));
   }
   return *torch;
 }
 
+// Without context parallelism over shards, the ranks of cp hold copies of each shard: the schedule
+// treats them as replicas, because their gradients are summed in the same all-reduce.
 StepSpec step_spec(const UnitMap& map,
                    const ShardState& state,
                    const YokePlan& plan,
@@ -60,7 +73,7 @@ StepSpec step_spec(const UnitMap& map,
   spec.reshard_after_forward = options.reshard_after_forward;
   spec.recompute = options.recompute;
   spec.accumulate = options.accumulate;
-  spec.reduce_replicated = plan.degree[YOKE_TP] > 1 && options.sequence_parallel;
+  spec.reduce_partial_grads = plan.degree[YOKE_TP] > 1 && options.mesh.sequence_parallel;
   if (plan.micro_batch > 0) {
     const int data_ranks = plan.degree[YOKE_DP_REPLICATE] * plan.degree[YOKE_DP_SHARD];
     spec.micros = plan.global_batch / (plan.micro_batch * data_ranks);
@@ -72,7 +85,7 @@ StepCosts costs_of(const StepSpec& spec, const YokeModelSummary& model, const Yo
   std::vector<BlockCost> blocks;
   for (uint64_t b = 0; b < model.num_blocks; ++b) {
     const YokeBlock& block = *model.blocks[b];
-    // The blocks tell what they keep of plain tensors.
+    // Blocks report what they keep of plain tensors; with tp and cp each rank keeps a part of that.
     const bool plain = plan.degree[YOKE_CP] == 1 && plan.degree[YOKE_TP] == 1;
     const bool known = plain && YOKE_HAS(YokeBlock, &block, carry_bytes) &&
                        block.activation_bytes >= 0 && block.carry_bytes >= 0;
@@ -83,31 +96,36 @@ StepCosts costs_of(const StepSpec& spec, const YokeModelSummary& model, const Yo
   return step_costs(spec, build_schedule(spec), blocks);
 }
 
-// What becomes of the parameters; "" if they are on one rank.
+// Returns how parameters are distributed over data-parallel ranks, "FSDP over 4 ranks"; "" for one.
 std::string data_strategy(const StepSpec& spec) {
-  const std::string shards = std::to_string(spec.shards), replicas = std::to_string(spec.replicas);
-  if (spec.shards == 1) return spec.replicas == 1 ? "" : "DDP over " + replicas + " ranks";
-  if (spec.replicas == 1) return "FSDP over " + shards + " ranks";
-  return "HSDP, " + replicas + " replicas of " + shards + " shards";
+  if (spec.shards == 1)
+    return spec.replicas == 1 ? "" : concat("DDP over ", spec.replicas, " ranks");
+  if (spec.replicas == 1) return concat("FSDP over ", spec.shards, " ranks");
+  return concat("HSDP, ", spec.replicas, " replicas of ", spec.shards, " shards");
 }
 
+// Returns the whole layout, "TP over 2 ranks with SP, FSDP over 2 ranks".
 std::string strategy(const StepSpec& spec, const YokePlan& plan, const PtdOptions& options) {
   std::string text;
   const auto add = [&](const std::string& part) {
     if (!part.empty()) text += (text.empty() ? "" : ", ") + part;
   };
   if (const int tp = plan.degree[YOKE_TP]; tp > 1)
-    add("TP over " + std::to_string(tp) +
-        (options.sequence_parallel ? " ranks with SP" : " ranks"));
-  if (const int cp = plan.degree[YOKE_CP]; cp > 1) add("CP over " + std::to_string(cp) + " ranks");
+    add(concat("TP over ", tp, options.mesh.sequence_parallel ? " ranks with SP" : " ranks"));
+  if (const int cp = plan.degree[YOKE_CP]; cp > 1) add(concat("CP over ", cp, " ranks"));
   add(data_strategy(spec));
   return text.empty() ? "one rank" : text;
 }
 
-// One line for the log: what was made of the model.
+// Returns the line that rank 0 logs, "ptd: FSDP over 2 ranks, 5 blocks in 2 units".
 std::string summary_line(const StepSpec& spec, const YokePlan& plan, const PtdOptions& options) {
-  return "ptd: " + strategy(spec, plan, options) + ", " + std::to_string(spec.blocks.size()) +
-         " blocks in " + std::to_string(spec.units.size()) + " units";
+  return concat("ptd: ",
+                strategy(spec, plan, options),
+                ", ",
+                spec.blocks.size(),
+                " blocks in ",
+                spec.units.size(),
+                " units");
 }
 
 int64_t nbytes(const at::Tensor& t) {
@@ -116,7 +134,7 @@ int64_t nbytes(const at::Tensor& t) {
 
 }  // namespace
 
-ShardedModel::ShardedModel(const YokeModel& model,
+WrappedModel::WrappedModel(const YokeModel& model,
                            const YokePlan& plan,
                            const PtdOptions& options,
                            const Comms& comms,
@@ -135,7 +153,7 @@ ShardedModel::ShardedModel(const YokeModel& model,
              device_of(host)) {
   const TorchModel& torch = require_torch_model(model, scalar_type(plan.param_dtype));
   init_params(state_, cuts_, model);
-  mesh_model_ = MeshModel::make(summary_, *torch.params, options, comms_, host);
+  model_on_mesh_ = ModelOnMesh::make(summary_, *torch.params, options.mesh, comms_, host);
   optimizer_ = make_optimizer(*plan.optimizer, state_);
   const StepSpec step = step_spec(units_, state_, plan, options);
   const TorchGraphs* graphs = options.cuda_graph ? &graphs_of(host) : nullptr;
@@ -144,7 +162,7 @@ ShardedModel::ShardedModel(const YokeModel& model,
                                                          .model = torch,
                                                          .params = spec_,
                                                          .state = state_,
-                                                         .mesh_model = mesh_model_.get(),
+                                                         .model_on_mesh = model_on_mesh_.get(),
                                                          .comms = comms_,
                                                          .optimizer = *optimizer_,
                                                          .spec = step,
@@ -153,7 +171,7 @@ ShardedModel::ShardedModel(const YokeModel& model,
   if (rank_ == 0) host.log(host.ctx, YOKE_LOG_INFO, view(summary_line(step, plan, options)));
 }
 
-YokeWrapResult ShardedModel::wrap_result() const {
+YokeWrapResult WrappedModel::wrap_result() const {
   YokeWrapResult result{};
   result.param_bytes = nbytes(state_.params) + nbytes(state_.frozen) + executor_->copy_bytes();
   result.grad_bytes = nbytes(state_.grads);
@@ -161,13 +179,13 @@ YokeWrapResult ShardedModel::wrap_result() const {
     result.optimizer_bytes += nbytes(moment.values);
   result.unsharded_bytes = costs_.unsharded_bytes;
   result.activation_bytes = costs_.activation_bytes;
-  result.axis_bytes[YOKE_DP_SHARD] = costs_.shard_bytes;
-  result.axis_bytes[YOKE_DP_REPLICATE] = costs_.replicate_bytes;
+  result.axis_bytes[YOKE_DP_SHARD] = costs_.dp_shard_bytes;
+  result.axis_bytes[YOKE_DP_REPLICATE] = costs_.dp_replicate_bytes;
   return result;
 }
 
-void ShardedModel::checkpoint(const YokeCheckpointArgs& args) {
-  const StateRank rank{comms_.replicas.rank(), comms_.tp.rank(), comms_.tp.size(), rank_};
+void WrappedModel::checkpoint(const YokeCheckpointArgs& args) {
+  const StateRank rank{comms_.all_reduce_grad.rank(), comms_.tp.rank(), comms_.tp.size(), rank_};
   visit_state(args, summary_, state_, *optimizer_, cuts_, rank);
 }
 

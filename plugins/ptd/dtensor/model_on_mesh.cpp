@@ -1,4 +1,11 @@
-#include "plugins/ptd/mesh_model.hpp"
+// What ptd decides about tp and cp is only where leaves and inputs lie: a parameter is cut along
+// the dim that its hint names, every input along the sequence. All else follows from the rules of
+// operators. Plans by module names, as PyTorch's parallelize_module takes them, would repeat for
+// each model what its author states once in the hints.
+//
+// Parameters are never DTensors with memory of their own here. A converted leaf gets a local tensor
+// without memory, into whose storage the executor points the gathered buffer.
+#include "plugins/ptd/dtensor/model_on_mesh.hpp"
 
 #include <ATen/ATen.h>
 
@@ -10,8 +17,8 @@
 namespace yoke::ptd {
 namespace {
 
-// The axes of the mesh that have more than one rank, cp first.
-std::vector<Mesh::Axis> axes_of(const PtdOptions& options, const Comms& comms) {
+// Returns the axes that have more than one rank, cp first.
+std::vector<Mesh::Axis> axes_of(const MeshOptions& options, const Comms& comms) {
   Mesh::Axis cp, tp;
   cp.name = "cp";
   cp.comm = comms.cp;
@@ -28,13 +35,14 @@ std::vector<Mesh::Axis> axes_of(const PtdOptions& options, const Comms& comms) {
   return axes;
 }
 
+// Returns placements for the axes that exist.
 Placements on_mesh(const Comms& comms, const Placement& along_cp, const Placement& along_tp) {
   if (comms.cp.size() == 1) return placements({along_tp});
   if (comms.tp.size() == 1) return placements({along_cp});
   return placements({along_cp, along_tp});
 }
 
-// Positions that this rank of cp has, ascending: one part, or two parts of half the size.
+// Returns the positions of this rank of cp, ascending: one part, or two parts of half the size.
 at::Tensor positions_of(int64_t seq_len, const Comm& cp, SequenceOrder order, at::Device device) {
   const int ranks = cp.size(), rank = cp.rank();
   const at::Tensor all = at::arange(seq_len, at::TensorOptions().dtype(at::kLong).device(device));
@@ -43,6 +51,7 @@ at::Tensor positions_of(int64_t seq_len, const Comm& cp, SequenceOrder order, at
   return at::cat({parts[rank], parts[2 * ranks - 1 - rank]});
 }
 
+// Returns a tensor with the sizes of this rank's part of a leaf, whose storage is empty.
 at::Tensor part_without_memory(const at::Tensor& leaf, const Mesh& mesh, const Placements& lie) {
   const Sizes sizes = local_sizes(leaf.sizes().vec(), lie, mesh.coordinates());
   const at::Tensor part = at::empty({0}, leaf.options().requires_grad(false));
@@ -50,6 +59,9 @@ at::Tensor part_without_memory(const at::Tensor& leaf, const Mesh& mesh, const P
   return part;
 }
 
+// Returns the placements in which gradients are accumulated. Where a parameter is Replicate, each
+// rank has a gradient of its own part of the sequence. It stays Partial: the reduction over shards
+// or replicas, or ReducePartialGrads, sums it once per step instead of once per operator.
 Placements gradient_placements(const Mesh& mesh, Placements of_param) {
   for (int a = 0; a < mesh.ndim(); ++a) {
     const bool parts = !mesh.axis(a).cuts_parameters || mesh.axis(a).sequence_parallel;
@@ -60,56 +72,43 @@ Placements gradient_placements(const Mesh& mesh, Placements of_param) {
 
 }  // namespace
 
-std::vector<ParamCut> param_cuts(const YokeModelSummary& model, int tp_rank, int tp) {
-  std::vector<ParamCut> cuts(model.num_params);
-  for (uint64_t p = 0; p < model.num_params; ++p) {
-    const YokeParameter& param = *model.params[p];
-    if (tp == 1 || param.tp_cut <= 0) continue;
-    const std::vector<int64_t> shape(param.shape, param.shape + param.ndim);
-    cuts[p] = ParamCut::along(shape, param.tp_cut - 1, tp_rank, tp);
-  }
-  return cuts;
-}
-
-std::unique_ptr<MeshModel> MeshModel::make(const YokeModelSummary& model,
-                                           const std::vector<at::Tensor>& params,
-                                           const PtdOptions& options,
-                                           const Comms& comms,
-                                           const YokeHost& host) {
+std::unique_ptr<ModelOnMesh> ModelOnMesh::make(const YokeModelSummary& model,
+                                               const std::vector<at::Tensor>& params,
+                                               const MeshOptions& options,
+                                               const Comms& comms,
+                                               const YokeHost& host) {
   if (comms.cp.size() == 1 && comms.tp.size() == 1) return nullptr;
-  std::unique_ptr<MeshModel> made(new MeshModel(params, options, comms));
-  if (options.debug_ops) {
-    made->mesh_.debug = [&host](const std::string& line) {
-      host.log(host.ctx, YOKE_LOG_INFO, view(line));
-    };
+  std::unique_ptr<ModelOnMesh> made(new ModelOnMesh(params, options, comms));
+  if (options.log_ops) {
+    made->mesh_.trace().set_sink(
+        [&host](const std::string& line) { host.log(host.ctx, YOKE_LOG_INFO, view(line)); });
   }
   for (uint64_t p = 0; p < model.num_params; ++p) {
     const int32_t cut = model.params[p]->tp_cut;
-    const Placements lie =
-        on_mesh(comms, replicate(), cut > 0 ? shard(cut - 1) : replicate());
+    const Placements lie = on_mesh(comms, replicate(), cut > 0 ? shard(cut - 1) : replicate());
     convert_parameter(
         params[p], part_without_memory(params[p], made->mesh_, lie), made->mesh_, lie);
   }
   if (comms.cp.size() > 1)
-    made->sequence_ =
-        positions_of(model.seq_len, comms.cp, options.order, params[0].device());
+    made->sequence_ = positions_of(model.seq_len, comms.cp, options.order, params[0].device());
   return made;
 }
 
-MeshModel::MeshModel(const std::vector<at::Tensor>& params,
-                     const PtdOptions& options,
-                     const Comms& comms)
+ModelOnMesh::ModelOnMesh(const std::vector<at::Tensor>& params,
+                         const MeshOptions& options,
+                         const Comms& comms)
     : params_(params), comms_(comms), mesh_(axes_of(options, comms)) {}
 
-MeshModel::~MeshModel() {
+ModelOnMesh::~ModelOnMesh() {
   for (const at::Tensor& param : params_) revert_parameter(param);
 }
 
-TorchInputs MeshModel::distribute(const TorchInputs& inputs) {
-  // Without context parallelism every rank has all of them, as plain tensors are taken to be.
+TorchInputs ModelOnMesh::distribute(const TorchInputs& inputs) {
+  // Without context parallelism every rank has the whole inputs, which is what plain tensors mean.
   if (!sequence_.defined()) return inputs;
   TorchInputs cut;
   for (const auto& [role, tensor] : inputs) {
+    // Nothing is moved: every rank of cp was given the whole sequence and takes its positions.
     cut.emplace_back(role,
                      from_local(tensor.index_select(1, sequence_),
                                 mesh_,
@@ -119,7 +118,7 @@ TorchInputs MeshModel::distribute(const TorchInputs& inputs) {
   return cut;
 }
 
-bool MeshModel::is_first() const {
+bool ModelOnMesh::is_first() const {
   return comms_.cp.rank() == 0 && comms_.tp.rank() == 0;
 }
 

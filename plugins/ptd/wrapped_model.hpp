@@ -3,41 +3,43 @@
 
 #include <memory>
 
-#include "plugins/ptd/comm.hpp"
+#include "plugins/ptd/collectives/comm.hpp"
+#include "plugins/ptd/dtensor/model_on_mesh.hpp"
 #include "plugins/ptd/executor/executor.hpp"
-#include "plugins/ptd/mesh_model.hpp"
 #include "plugins/ptd/optim/optimizer.hpp"
 #include "plugins/ptd/options.hpp"
 #include "plugins/ptd/schedule/costs.hpp"
-#include "plugins/ptd/shard_state.hpp"
+#include "plugins/ptd/state/shard_state.hpp"
 #include "yoke/torch.hpp"
 
 namespace yoke::ptd {
 
-class ShardedModel final : public Wrapped {
+// Owns everything that a rank keeps of the model. One thread at a time.
+class WrappedModel final : public Wrapped {
  public:
-  // Everything given outlives the wrapped model. Throws FAILED_PRECONDITION without the LibTorch
-  // model.
-  ShardedModel(const YokeModel& model,
+  // Is collective over the world. All arguments must outlive the wrapped model. Throws
+  // Error(FAILED_PRECONDITION) if the host does not attach the model as LibTorch objects, and
+  // Error(INVALID_ARGUMENT) if its leaves do not have the plan's compute type.
+  WrappedModel(const YokeModel& model,
                const YokePlan& plan,
                const PtdOptions& options,
                const Comms& comms,
                const YokeHost& host);
 
-  YokeWrapResult wrap_result() const override;
+  YokeWrapResult wrap_result() const override;  // bytes that this rank keeps and moves
   YokeStepResult step(const YokeStepArgs& args) override { return executor_->step(args); }
   void checkpoint(const YokeCheckpointArgs& args) override;
 
  private:
   const YokeModelSummary& summary_;
   const Comms& comms_;
-  int rank_;
+  int rank_;  // rank in the world
   std::vector<ParamCut> cuts_;
   ModelSpec spec_;
   UnitMap units_;
   ShardState state_;
   StepCosts costs_;
-  std::unique_ptr<MeshModel> mesh_model_;  // outlives the executor
+  std::unique_ptr<ModelOnMesh> model_on_mesh_;  // outlives the executor; nullptr without tp and cp
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Executor> executor_;
 };

@@ -1,4 +1,4 @@
-#include "plugins/ptd/shard_state.hpp"
+#include "plugins/ptd/state/shard_state.hpp"
 
 #include <ATen/ATen.h>
 
@@ -7,47 +7,44 @@
 namespace yoke::ptd {
 namespace {
 
-void append(std::vector<ShardState::Range>& ranges, ShardState::Range next) {
+void append(std::vector<FlatSpan>& spans, FlatSpan next) {
   if (next.count == 0) return;
-  const bool as_before = !ranges.empty() && ranges.back().decay == next.decay &&
-                         ranges.back().replicated == next.replicated;
+  const bool as_before = !spans.empty() && spans.back().decay == next.decay &&
+                         spans.back().tp_replicated == next.tp_replicated;
   if (as_before) {
-    ranges.back().count += next.count;
+    spans.back().count += next.count;
   } else {
-    ranges.push_back(next);
+    spans.push_back(next);
   }
 }
 
-// The part of a unit's stretches that lies in a shard, which begins at `at` of the flat tensors.
-// The padding behind the last parameter joins the last stretch.
-void append_stretches(std::vector<ShardState::Range>& ranges,
-                      const FlatLayout& layout,
-                      int shard,
-                      int64_t at) {
+// Appends the part of a unit's spans that lies in a shard, which begins at `at` of the flat
+// tensors. The padding at the end of the buffer joins the last span, so that spans have no gaps.
+void append_spans(std::vector<FlatSpan>& spans, const FlatLayout& layout, int shard, int64_t at) {
   const int64_t first = shard * layout.shard_numel(), last = first + layout.shard_numel();
   int64_t done = first;
-  for (const FlatLayout::Stretch& s : layout.stretches()) {
-    const bool to_the_end = &s == &layout.stretches().back();
+  for (const FlatSpan& s : layout.spans()) {
+    const bool to_the_end = &s == &layout.spans().back();
     const int64_t end = std::clamp(to_the_end ? last : s.begin + s.count, done, last);
-    append(ranges, {at + done - first, end - done, s.decay, s.replicated});
+    append(spans, {at + done - first, end - done, s.decay, s.tp_replicated});
     done = end;
   }
 }
 
-// Elements of a shard that tensor parallelism does not cut.
-int64_t replicated_in(const std::vector<ShardState::UnitShard>& units, int shard) {
-  std::vector<ShardState::Range> ranges;
+// Returns how many elements of a shard are tp-replicated.
+int64_t tp_replicated_in(const std::vector<ShardState::UnitShard>& units, int shard) {
+  std::vector<FlatSpan> spans;
   for (const ShardState::UnitShard& unit : units) {
-    if (unit.trainable) append_stretches(ranges, unit.layout, shard, unit.begin);
+    if (unit.trainable) append_spans(spans, unit.layout, shard, unit.begin);
   }
   int64_t sum = 0;
-  for (const ShardState::Range& range : ranges) sum += range.replicated ? range.count : 0;
+  for (const FlatSpan& span : spans) sum += span.tp_replicated ? span.count : 0;
   return sum;
 }
 
-constexpr int64_t kInitElements = 1 << 20;  // fp32 elements in flight while initial values are made
+constexpr int64_t kInitElements = 1 << 20;  // fp32 elements that are requested at a time
 
-// Elements [begin, begin + dst.numel()) of a parameter.
+// Fills dst with elements [begin, begin + dst.numel()) of a parameter.
 void init_range(const YokeModel& model, int64_t param, int64_t begin, const at::Tensor& dst) {
   at::Tensor values = at::empty({std::min(dst.numel(), kInitElements)}, at::kFloat);
   for (int64_t done = 0; done < dst.numel(); done += values.numel()) {
@@ -59,10 +56,13 @@ void init_range(const YokeModel& model, int64_t param, int64_t begin, const at::
   }
 }
 
-void init_piece(const YokeModel& model, int64_t param, const Runs& runs, const at::Tensor& dst) {
-  for (int64_t done = 0; done < runs.count; done += runs.run) {
-    const int64_t n = std::min(runs.run, runs.count - done);
-    init_range(model, param, runs.begin + done / runs.run * runs.stride, dst.narrow(0, done, n));
+void init_piece(const YokeModel& model,
+                int64_t param,
+                const ParamSpan& span,
+                const at::Tensor& dst) {
+  for (int64_t done = 0; done < span.count; done += span.run) {
+    const int64_t n = std::min(span.run, span.count - done);
+    init_range(model, param, span.begin + done / span.run * span.stride, dst.narrow(0, done, n));
   }
 }
 
@@ -75,18 +75,20 @@ ShardState::ShardState(const ModelSpec& model,
                        Dtypes dtypes,
                        at::Device device)
     : shard(which) {
-  // What is aligned in the narrowest type is aligned in all.
+  // The compute type is the narrowest: an offset that is aligned in it is aligned in all of them.
   const auto item_size = static_cast<int64_t>(c10::elementSize(dtypes.compute));
   int64_t trainable = 0, constant = 0;
   for (const Unit& unit : map.units) {
     int64_t& end = unit.trainable ? trainable : constant;
     units.push_back({FlatLayout(model, unit, shards, item_size), unit.trainable, end});
     const FlatLayout& layout = units.back().layout;
-    if (unit.trainable) append_stretches(ranges, layout, which, end);
+    if (unit.trainable) append_spans(spans, layout, which, end);
     end += layout.shard_numel();
   }
+  // The size for all shards is that of the largest, so that every rank of the world issues the same
+  // collectives.
   for (int s = 0; s < shards; ++s)
-    most_replicated = std::max(most_replicated, replicated_in(units, s));
+    most_tp_replicated = std::max(most_tp_replicated, tp_replicated_in(units, s));
   const at::TensorOptions on_device(device);
   params = at::zeros({trainable}, on_device.dtype(dtypes.master));
   grads = at::zeros({trainable}, on_device.dtype(dtypes.reduce));
@@ -103,10 +105,10 @@ at::Tensor ShardState::grad_shard(size_t unit) const {
   return u.trainable ? grads.narrow(0, u.begin, u.layout.shard_numel()) : at::Tensor();
 }
 
-std::vector<at::Tensor> ShardState::replicated_parts(const at::Tensor& flat) const {
+std::vector<at::Tensor> ShardState::tp_replicated_parts(const at::Tensor& flat) const {
   std::vector<at::Tensor> parts;
-  for (const Range& range : ranges) {
-    if (range.replicated) parts.push_back(flat.narrow(0, range.begin, range.count));
+  for (const FlatSpan& span : spans) {
+    if (span.tp_replicated) parts.push_back(flat.narrow(0, span.begin, span.count));
   }
   return parts;
 }
@@ -118,9 +120,9 @@ void init_params(const ShardState& state,
     const at::Tensor shard = state.param_shard(u);
     for (const FlatLayout::Slot& slot : state.units[u].layout.slots()) {
       const ShardPiece piece = state.units[u].layout.piece(slot, state.shard);
-      for (const Runs& runs : cuts[slot.param].runs(piece.begin, piece.count)) {
-        const int64_t at = piece.offset + runs.local - piece.begin;
-        init_piece(model, slot.param, runs, shard.narrow(0, at, runs.count));
+      for (const ParamSpan& span : cuts[slot.param].spans(piece.begin, piece.count)) {
+        const int64_t at = piece.offset + span.local - piece.begin;
+        init_piece(model, slot.param, span, shard.narrow(0, at, span.count));
       }
     }
   }

@@ -1,4 +1,4 @@
-#include "plugins/ptd/comm.hpp"
+#include "plugins/ptd/collectives/comm.hpp"
 
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -44,7 +44,8 @@ Comm::Comm(const YokeCollectives& collectives,
   rank_ = collectives.rank(comm);
 }
 
-// Tensors go as rows of elements: some backends compare shapes that mean nothing here.
+// Tensors are passed as flat rows of elements, because some c10d backends compare the shapes of
+// input and output, which mean nothing here.
 Work Comm::all_gather(const at::Tensor& out, const at::Tensor& in) const {
   at::Tensor to = out.view({-1}), from = in.view({-1});
   return Work(backend_->_allgather_base(to, from, {}));
@@ -71,6 +72,8 @@ Work Comm::all_to_all(const at::Tensor& out, const at::Tensor& in) const {
   return Work(backend_->alltoall_base(to, from, even, even, {}));
 }
 
+// An all-to-all whose pieces are empty except for two neighbours; c10d has no ring shift, and a
+// pair of send and receive would be two works.
 Work Comm::pass_on(const at::Tensor& out, const at::Tensor& in) const {
   at::Tensor to = out.view({-1}), from = in.view({-1});
   std::vector<int64_t> received(size_, 0), sent(size_, 0);
@@ -86,6 +89,8 @@ Comms Comms::make(const YokePlan& plan,
   Comms comms;
   if (plan.world_size == 1) return comms;
   const YokeCollectives& collectives = collectives_of(host);
+  // An axis of degree 1 is left out of the mask: the communicator is the same, and the host counts
+  // it under the axes that have ranks.
   const auto along = [&](std::initializer_list<int> axes, const char* purpose) {
     uint32_t mask = 0;
     for (const int axis : axes) mask |= plan.degree[axis] > 1 ? YOKE_AXIS_BIT(axis) : 0;
@@ -94,11 +99,11 @@ Comms Comms::make(const YokePlan& plan,
   const int with_shards = shard_over_cp ? YOKE_CP : YOKE_DP_SHARD;
   const int with_replicas = shard_over_cp ? YOKE_DP_REPLICATE : YOKE_CP;
   comms.unshard = along({YOKE_DP_SHARD, with_shards}, "unshard");
-  comms.reduce = along({YOKE_DP_SHARD, with_shards}, "reduce");
-  comms.replicas = along({YOKE_DP_REPLICATE, with_replicas}, "replicas");
+  comms.reduce_grad = along({YOKE_DP_SHARD, with_shards}, "reduce");
+  comms.all_reduce_grad = along({YOKE_DP_REPLICATE, with_replicas}, "replicas");
   comms.cp = along({YOKE_CP}, "dtensor");
   comms.tp = along({YOKE_TP}, "dtensor");
-  comms.replicated = along({YOKE_TP}, "reduce");
+  comms.reduce_partial_grads = along({YOKE_TP}, "reduce");
   comms.world = Comm(collectives, YOKE_ALL_AXES, "scalars", device);
   return comms;
 }

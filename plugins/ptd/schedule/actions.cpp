@@ -1,0 +1,58 @@
+// The one table of actions. Names, the checker and the executor's traces all read it, so a new kind
+// of action is described in one place.
+#include <iterator>
+#include <string>
+
+#include "plugins/ptd/schedule/schedule.hpp"
+
+namespace yoke::ptd {
+namespace {
+
+using K = ActionKind;
+using C = CommPurpose;
+
+// clang-format off
+constexpr ActionInfo kActions[] = {
+// kind                      name                  issues on               waits for
+  {K::kUnshard,              "Unshard",            C::kUnshard,            {}},
+  {K::kWaitUnshard,          "WaitUnshard",        C::kNone,               K::kUnshard},
+  {K::kReshard,              "Reshard",            C::kNone,               {}},
+  {K::kForward,              "Forward",            C::kNone,               {}},
+  {K::kRecompute,            "Recompute",          C::kNone,               {}},
+  {K::kBackward,             "Backward",           C::kNone,               {}},
+  {K::kReduceGrad,           "ReduceGrad",         C::kReduceGrad,         {}},
+  {K::kWaitReduce,           "WaitReduce",         C::kNone,               K::kReduceGrad},
+  {K::kAllReduceGrad,        "AllReduceGrad",      C::kAllReduceGrad,      {}},
+  {K::kWaitGrad,             "WaitGrad",           C::kNone,               K::kAllReduceGrad},
+  {K::kReducePartialGrads,   "ReducePartialGrads", C::kReducePartialGrads, K::kReducePartialGrads},
+  {K::kReduceLoss,           "ReduceLoss",         C::kWorld,              K::kReduceLoss},
+  {K::kReduceScalars,        "ReduceScalars",      C::kWorld,              K::kReduceScalars},
+  {K::kUpdate,               "Update",             C::kNone,               {}},
+};
+// clang-format on
+
+constexpr bool rows_are_in_order() {
+  for (size_t i = 0; i < std::size(kActions); ++i) {
+    if (static_cast<size_t>(kActions[i].kind) != i) return false;
+  }
+  return std::size(kActions) == static_cast<size_t>(K::kUpdate) + 1;
+}
+static_assert(rows_are_in_order(), "one row per kind, in the order of the enumeration");
+
+}  // namespace
+
+const ActionInfo& info_of(ActionKind kind) {
+  return kActions[static_cast<size_t>(kind)];
+}
+
+std::string to_string(const Action& action) {
+  std::string text = info_of(action.kind).name;
+  if (action.unit >= 0) text += " unit " + std::to_string(action.unit);
+  if (action.block >= 0) text += " block " + std::to_string(action.block);
+  if (action.micro >= 0) text += " micro " + std::to_string(action.micro);
+  if (action.save) text += " save";
+  if (action.bytes > 0) text += ", " + std::to_string(action.bytes) + " bytes";
+  return text;
+}
+
+}  // namespace yoke::ptd
