@@ -84,9 +84,9 @@ function(yoke_use_torch name)
   target_compile_options(${name} PRIVATE -fPIC $<$<BOOL:${YOKE_HIDE_PATHS}>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
 endfunction()
 
-# yoke_kernels(OUT NAME SOURCE MACRO)
-# Compiles SOURCE once for each instruction set (baseline, avx2, avx512) and returns the objects in OUT. Each time MACRO is
-# kernels_<set> and MACRO_SET is "<set>". Loops are marked with `omp simd`, which needs no OpenMP run time.
+# yoke_kernels(OUT NAME SOURCE MACRO) Compiles SOURCE once for each instruction set (baseline, avx2, avx512) and returns
+# the objects in OUT. Each time MACRO is kernels_<set> and MACRO_SET is "<set>". Loops are marked with `omp simd`, which
+# needs no OpenMP run time.
 function(yoke_kernels out name source macro)
   set(_baseline -O3)
   set(_avx2 -O3 -march=x86-64-v3 -ffp-contract=fast)

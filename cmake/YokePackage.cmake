@@ -3,7 +3,8 @@ install(FILES LICENSE NOTICE DESTINATION share/doc/yoke COMPONENT runtime)
 # The documents keep the layout of the repository, so links between them work. finish_documents.cmake rewrites the links
 # to files that an install has elsewhere.
 file(GLOB _pages RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS *.md)
-file(GLOB_RECURSE _more RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS docs/*.md bench/*.md plugins/*.md sdk/*.md)
+file(GLOB_RECURSE _more RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS
+  docs/*.md bench/*.md plugins/*.md sdk/*.md)
 foreach(_page ${_pages} ${_more})
   get_filename_component(_folder ${_page} DIRECTORY)
   install(FILES ${_page} DESTINATION share/doc/yoke/${_folder} COMPONENT runtime)

@@ -15,4 +15,4 @@ function(rewrite page)
 endfunction()
 
 rewrite(${_doc}/sdk/README.md "include/" "../../../../include/" "examples/" "../../../yoke/examples/")
-rewrite("$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/share/yoke/examples/README.md" "\\.\\./README" "../../doc/yoke/sdk/README")
+rewrite(${_doc}/../../yoke/examples/README.md "\\.\\./README" "../../doc/yoke/sdk/README")
