@@ -1,6 +1,6 @@
-// The AdamW kernel of deepspeed_stub beside LibTorch's fused one on the same arrays, one thread, with
-// and without the rounded bf16 copy of the weights, and beside the bandwidth of a plain stream.
-// Usage: adamw [million parameters, default 100]
+// Compares the AdamW kernel of deepspeed_stub with LibTorch's fused AdamW on the same arrays, with
+// one thread, with and without the rounded bf16 copy of the parameters. Also compares it with the
+// bandwidth of a plain stream. Usage: adamw [million parameters, default 100]
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
@@ -16,8 +16,8 @@ using namespace yoke::bench;
 using namespace yoke::deepspeed_stub;
 
 constexpr int kRounds = 9;
-constexpr double kBytes = 28;      // per parameter: four arrays read, three written
-constexpr double kAxpyBytes = 12;  // two read, one written
+constexpr double kBytes = 28;      // bytes per parameter: four arrays read, three written
+constexpr double kAxpyBytes = 12;  // bytes per parameter: two arrays read, one written
 
 struct State {
   explicit State(int64_t n)
@@ -36,8 +36,19 @@ struct State {
             with_copy ? static_cast<BFloat16*>(copy.data_ptr()) : nullptr};
   }
   void torch_step() {
-    at::_fused_adamw_({param}, {gradient}, {exp_avg}, {exp_avg_sq}, {}, {step}, 1e-3, 0.9, 0.95,
-                      0.1, 1e-8, false, false);
+    at::_fused_adamw_({param},
+                      {gradient},
+                      {exp_avg},
+                      {exp_avg_sq},
+                      {},
+                      {step},
+                      1e-3,
+                      0.9,
+                      0.95,
+                      0.1,
+                      1e-8,
+                      false,
+                      false);
   }
 
   at::Tensor param, exp_avg, exp_avg_sq, gradient, copy, step;
@@ -51,7 +62,7 @@ void measure(int64_t n) {
   const double millions = static_cast<double>(n) / 1e6;
   std::printf("%.0f million parameters, kernels for %s\n", millions, best.name);
   Samples stream{"stream: x += y", {}}, ours{"ours", {}}, theirs{"LibTorch, fused", {}},
-      ours_copy{"ours, writing bf16 weights too", {}},
+      ours_copy{"ours, writing a bf16 copy too", {}},
       theirs_copy{"LibTorch, fused, then a cast to bf16", {}};
   for (int round = 0; round <= kRounds; ++round) {
     const auto time = [&](Samples& samples, auto&& f) {
@@ -71,12 +82,9 @@ void measure(int64_t n) {
   }
   for (const Samples& samples : {stream, ours, theirs, ours_copy, theirs_copy})
     print(samples.name, spread(samples.seconds), 1e3, "ms");
-  print("speed beside LibTorch; the bar is 0.95", ratio(theirs, ours), 1, "x");
-  print("with the bf16 copy; the bar is 1.2", ratio(theirs_copy, ours_copy), 1, "x");
-  print("share of the stream bandwidth; the bar is 0.85",
-        ratio(stream, ours),
-        kBytes / kAxpyBytes,
-        "");
+  print("speed relative to LibTorch; target 0.95", ratio(theirs, ours), 1, "x");
+  print("with the bf16 copy; target 1.2", ratio(theirs_copy, ours_copy), 1, "x");
+  print("share of the stream bandwidth; target 0.85", ratio(stream, ours), kBytes / kAxpyBytes, "");
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""False alarms of `yoke compare`: clean cases, judged once for each of many seeds.
+"""Counts false alarms of `yoke compare`: correct cases are compared once for each of many seeds.
 
     bench/clean_repeats.py [--yoke build/release/bin/yoke] [--repeats 20] [key=value ...]
 
-Other seeds, for the same run twice has the same bits. Every case must reach its level: L1 in fp32, L2 in bf16. Ends with 1
-after a false alarm.
+The seeds differ because the same run twice has the same bits. Every case must reach its level: L1 in fp32, L2 in bf16.
+Exits with 1 after a false alarm.
 """
 import argparse
 import collections
@@ -50,7 +50,7 @@ def parse_arguments():
 
 
 def compare(options, folder, seed):
-    """(exit code, cases, what it said) of one comparison."""
+    """Returns (exit code, cases, stderr) of one comparison."""
     out = folder / f"seed-{seed}.json"
     command = [options.yoke, "compare", folder / "run.toml", f"seed={seed}", f"data.path={folder / 'text.txt'}",
                f"run.dir={folder / f'seed-{seed}'}", *options.yoke_args, "--nproc", 2, "--repeats", 1, "--json-file", out]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Wall time of `yoke --help` beside /bin/true, in turn: median and range of 50 starts each.
+"""Compares the wall time of `yoke --help` with that of /bin/true: median and range of 50 starts each, in turn.
 
     bench/cli_start.py [build/release/bin/yoke]
 """
@@ -13,7 +13,7 @@ STARTS = 50
 
 
 def start_ms(command):
-    """Start to end of a program whose output goes nowhere."""
+    """Returns the milliseconds from start to end of a program; its output is discarded."""
     quiet = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_WRONLY, 0) for fd in (1, 2)]
     begin = time.perf_counter()
     child = os.posix_spawn(command[0], command, os.environ, file_actions=quiet)
@@ -35,7 +35,7 @@ def main():
             times[name].append(start_ms(command))
     for name, values in times.items():
         print(f"{name:12} {spread(values)} ms")
-    print("bar: yoke --help below 50 ms")
+    print("target: yoke --help below 50 ms")
     return 0
 
 

@@ -1,5 +1,6 @@
-// Collectives of our Communicator at 2 ranks beside the raw c10d backend: processes over c10d's own Gloo,
-// and ranks as threads over the in-process backend. Rank 0's latency, turn by turn. Usage: collectives
+// Compares collectives of our Communicator with those of the raw c10d backend, for 2 ranks: as
+// processes over c10d's own Gloo backend, and as threads over the in-process backend. Prints rank
+// 0's latency; both sides take turns. Usage: collectives
 #include <ATen/Parallel.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -31,16 +32,18 @@ struct Size {
   int64_t bytes;
   int rounds;
 };
-constexpr Size kSizes[] = {
-    {"64 B", 64, 301}, {"16 KiB", 16 << 10, 301}, {"1 MiB", 1 << 20, 101}, {"16 MiB", 16 << 20, 15}};
+constexpr Size kSizes[] = {{"64 B", 64, 301},
+                           {"16 KiB", 16 << 10, 301},
+                           {"1 MiB", 1 << 20, 101},
+                           {"16 MiB", 16 << 20, 15}};
 
-// The two sides of one rank.
+// The two sides that one rank compares.
 struct Sides {
   Communicator& ours;
   c10d::Backend& raw;
 };
 
-// One collective on both sides; the whole tensor has `bytes`, a part half of it.
+// One collective on both sides. `whole` has all bytes of a Size, `part` half of them.
 struct Collective {
   const char* name;
   std::function<void()> raw, ours;
@@ -53,7 +56,8 @@ std::vector<Collective> collectives(const Sides& s, at::Tensor& whole, at::Tenso
              s.raw.allreduce(tensors, c10d::AllreduceOptions())->wait();
            },
            [&] { s.ours.all_reduce(whole, YOKE_SUM)->wait(); }},
-          {"all_gather", [&] { s.raw._allgather_base(whole, part, c10d::AllgatherOptions())->wait(); },
+          {"all_gather",
+           [&] { s.raw._allgather_base(whole, part, c10d::AllgatherOptions())->wait(); },
            [&] { s.ours.all_gather(whole, part)->wait(); }},
           {"reduce_scatter",
            [&] { s.raw._reduce_scatter_base(part, whole, c10d::ReduceScatterOptions())->wait(); },
@@ -62,23 +66,33 @@ std::vector<Collective> collectives(const Sides& s, at::Tensor& whole, at::Tenso
 
 void print_row(const char* name, const Size& size, const Samples& raw, const Samples& ours) {
   const Spread r = spread(raw.seconds), o = spread(ours.seconds), times = ratio(ours, raw);
-  std::printf("| %-14s | %6s | %8.0f (%.0f) | %8.0f (%.0f) | %5.2f | %5.2f |\n", name, size.text, r.median * 1e6,
-              r.min * 1e6, o.median * 1e6, o.min * 1e6, times.median,
+  std::printf("| %-14s | %6s | %8.0f (%.0f) | %8.0f (%.0f) | %5.2f | %5.2f |\n",
+              name,
+              size.text,
+              r.median * 1e6,
+              r.min * 1e6,
+              o.median * 1e6,
+              o.min * 1e6,
+              times.median,
               static_cast<double>(size.bytes) / o.median * 1e-9);
 }
 
 void measure(int32_t rank, const Sides& sides, const char* title) {
   if (rank == 0) {
-    std::printf("\n%s\n| operation | whole | raw, us: median (best) | ours, us | ours / raw | ours, GB/s |\n"
-                "|---|---|---|---|---|---|\n", title);
+    std::printf(
+        "\n%s\n| operation | whole | raw, us: median (best) | ours, us | ours / raw | ours, GB/s "
+        "|\n"
+        "|---|---|---|---|---|---|\n",
+        title);
   }
   for (const Size& size : kSizes) {
-    at::Tensor whole = at::zeros({size.bytes / 4}, at::kFloat), part = at::zeros({size.bytes / 4 / kRanks}, at::kFloat);
+    at::Tensor whole = at::zeros({size.bytes / 4}, at::kFloat),
+               part = at::zeros({size.bytes / 4 / kRanks}, at::kFloat);
     for (const Collective& c : collectives(sides, whole, part)) {
       Samples raw{"raw", {}}, ours{"ours", {}};
       for (int round = -3; round < size.rounds; ++round) {
         const double r = time_calls(1, c.raw), o = time_calls(1, c.ours);
-        if (round < 0) continue;  // the first ones touch memory and connect
+        if (round < 0) continue;  // warm-up: the first rounds touch memory and connect
         raw.seconds.push_back(r);
         ours.seconds.push_back(o);
       }
@@ -107,10 +121,11 @@ void process_rank(int32_t rank, const std::string& folder) {
   world->shutdown();
 }
 
-// The second rank is a child, made before LibTorch has any thread.
+// Runs the second rank in a child process, which is forked before LibTorch starts a thread.
 int over_processes() {
   char folder[] = "/tmp/yoke-bench-XXXXXX";
-  if (mkdtemp(folder) == nullptr) throw Error(YOKE_FAILED_PRECONDITION, "cannot make a folder in /tmp");
+  if (mkdtemp(folder) == nullptr)
+    throw Error(YOKE_FAILED_PRECONDITION, "cannot make a folder in /tmp");
   const pid_t child = fork();
   if (child < 0) throw Error(YOKE_RESOURCE_EXHAUSTED, "fork failed");
   at::set_num_threads(1);

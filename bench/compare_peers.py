@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Yoke beside PyTorch's own strategies, Accelerate and DeepSpeed: same model, same initial bits, same data, interleaved.
+"""Compares Yoke with PyTorch's own strategies, Accelerate and DeepSpeed: same model, initial bits and data,
+interleaved.
 
     bench/compare_peers.py --workload tiny --strategy fsdp --pairs 7
     bench/compare_peers.py --workload small400 --strategy zero3
 
-Runs `yoke train` and bench/peers/train.py A B A B ..., one thread per rank, over Gloo (DeepSpeed also
-through its own shared memory). Takes the median
-step time of each run after the warm-up steps and prints the ratio of every pair, their median and range.
-Ends with 4 if the losses of a pair differ by more than 2e-6 (relative) in the first 20 steps, with 1 if
-a run fails. Needs a release build and `scripts/setup --peers`.
+Runs `yoke train` and bench/peers/train.py in turn (A B A B ...), with one thread per rank, over Gloo; DeepSpeed also
+uses its own shared memory. Takes the median step time of each run after the warm-up steps, and prints the ratio of
+every pair, their median and range. Exits with 4 if the losses of a pair differ by more than 2e-6 (relative) in the
+first 20 steps, and with 1 if a run fails. Needs a release build and `scripts/setup --peers`.
 """
 import argparse
 import dataclasses
@@ -22,19 +22,19 @@ import tempfile
 
 from harness import DEFAULT_YOKE, REPOSITORY, machine, make_text, peers_python, require_yoke, run_program, spread
 
-LOSS_BOUND, LOSS_STEPS = 2e-6, 20  # DESIGN section 14: fp32, 20 steps, not more
+LOSS_BOUND, LOSS_STEPS = 2e-6, 20  # level L1 in fp32, which `yoke compare` requires of these steps too
 EXIT_GATE = 4
 
 # Model, sequences per step over all ranks, tokens per sequence.
 WORKLOADS = {"tiny": ("tiny", 8, 64), "tiny-s8": ("tiny", 2, 8), "small400": ("small400", 2, 16),
              "llama-14m": ("llama-14m", 8, 128)}
-# Those of peers/llama.py.
+# The same shapes as in peers/llama.py.
 MODELS = {
     "tiny": "dim = 64\nlayers = 12\nheads = 8\nkv_heads = 4\nffn_dim = 256\nvocab = 1024",
     "llama-14m": "dim = 128\nlayers = 6\nheads = 8\nkv_heads = 4\nffn_dim = 512\nvocab = 32000",
     "small400": "dim = 32\nlayers = 44\nheads = 4\nkv_heads = 2\nffn_dim = 64\nvocab = 256",
 }
-# What Yoke is told, and the name of the other side.
+# Overrides for Yoke, and the name of the other side.
 STRATEGIES = {
     "single": (["dp_degree=1", "dp_shards=1"], "PyTorch"),
     "ddp": (["dp_degree={ranks}", "dp_shards=1"], "PyTorch"),
@@ -84,12 +84,12 @@ every = 1
 
 @dataclasses.dataclass
 class Run:
-    """What one run left behind, per step."""
+    """The figures of one run, step by step."""
 
     losses: list
     norms: list
     seconds: list
-    memory: int  # peak resident bytes of rank 0
+    memory: int  # peak resident memory of rank 0 in bytes
 
     def median_ms(self, warmup):
         return 1e3 * statistics.median(self.seconds[warmup:])
@@ -100,13 +100,13 @@ def parse_arguments():
     parser.add_argument("--workload", choices=WORKLOADS, default="tiny")
     parser.add_argument("--strategy", choices=STRATEGIES, default="fsdp")
     parser.add_argument("--pairs", type=int, default=7)
-    parser.add_argument("--ranks", type=int, default=2, help="of all but single")
-    parser.add_argument("--steps", type=int, default=45, help="per run")
+    parser.add_argument("--ranks", type=int, default=2, help="number of ranks, except for single")
+    parser.add_argument("--steps", type=int, default=45, help="steps of each run")
     parser.add_argument("--warmup", type=int, default=5, help="steps left out of the medians")
     parser.add_argument("--yoke", type=pathlib.Path, default=DEFAULT_YOKE)
     parser.add_argument("--backend", help="default: deepspeed_stub for zero1 to zero3, accelerate_compat, else ptd")
     parser.add_argument("--yoke-args", nargs="*", default=[], metavar="KEY=VALUE", help="more overrides for yoke train")
-    parser.add_argument("--data", type=pathlib.Path, help="a text; default: one made by scripts/generate_text")
+    parser.add_argument("--data", type=pathlib.Path, help="a text; default: one from scripts/generate_text")
     parser.add_argument("--json-file", type=pathlib.Path, help="also write every pair's figures here")
     options = parser.parse_args()
     if options.steps <= options.warmup:
@@ -151,7 +151,7 @@ def run_yoke(options, data, folder):
 
 
 def largest_difference(left, right, steps):
-    """Largest relative difference over the first `steps` steps."""
+    """Returns the largest relative difference over the first `steps` steps."""
     return max(abs(a - b) / abs(b) for a, b in zip(left[:steps], right[:steps], strict=True))
 
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Dispatch of distributed tensors beside Python's DTensor: the cost of an operator beyond the local one.
+"""Compares the dispatch of distributed tensors with Python's DTensor: the overhead of an operator over the local one.
 
     bench/dtensor_dispatch.py --pairs 5
 
-Runs build/release/bench/dtensor_dispatch and bench/peers/dtensor_dispatch.py A B A B ... and prints, for each
-operator, the medians (ranges) of both and of the pairs' ratio.
+Runs build/release/bench/dtensor_dispatch and bench/peers/dtensor_dispatch.py in turn (A B A B ...). Prints, for each
+operator, the medians (ranges) of both and of the ratio of the pairs.
 """
 import argparse
 import pathlib
@@ -16,7 +16,7 @@ PROGRAM = REPOSITORY / "build/release/bench/dtensor_dispatch"
 
 
 def overheads(command):
-    """{(operator, "grad" or "nograd"): ns over the local operator}, in order."""
+    """Returns {(operator, "grad" or "nograd"): ns over the local operator}, in the order of the output."""
     lines = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=True).stdout.splitlines()
     rows = (line.split() for line in lines)
     return {(name, mode): float(distributed) - float(local) for name, mode, local, distributed in rows}

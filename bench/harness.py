@@ -1,4 +1,4 @@
-"""What the benchmark drivers share: where things are, running programs, printing medians with ranges."""
+"""Shared by the benchmark drivers: finds programs, runs them, and prints medians with ranges."""
 import datetime
 import os
 import pathlib
@@ -12,12 +12,12 @@ DEFAULT_YOKE = REPOSITORY / "build/release/bin/yoke"
 
 def require_yoke(path):
     if not os.access(path, os.X_OK):
-        raise SystemExit(f"{path} is not there; build it (cmake --preset release && cmake --build --preset release), "
+        raise SystemExit(f"{path} does not exist; build it (cmake --preset release && cmake --build --preset release), "
                          "or name another one")
 
 
 def find_peers_python():
-    """Where `scripts/setup --peers` puts the interpreter; the same search as cmake/FindTorchWheel.cmake."""
+    """Returns the interpreter of `scripts/setup --peers`; cmake/FindTorchWheel.cmake searches in the same way."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return pathlib.Path(os.environ.get("YOKE_DEPS") or os.path.join(cache, "yoke")) / "venv/bin/python"
 
@@ -30,9 +30,9 @@ def peers_python():
 
 
 def run_program(name, command, log, is_complete=lambda: False, threads=1):
-    """Runs it with so many threads per rank, in a session of its own, so that nothing of it survives an
-    interrupt or the time limit. Ends this program if it fails. A failure after is_complete() says that
-    all results are written is only told: torch aborts now and then while it tears down its groups."""
+    """Runs a command in a session of its own, so no process of it survives an interrupt or the time limit. A failure
+    ends this program, unless is_complete() says that all results are written: torch aborts now and then while it
+    destroys its process groups, so such a failure is only printed."""
     command = [str(part) for part in command]
     env = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     with open(log, "w", encoding="utf-8") as out:
@@ -55,12 +55,12 @@ def make_text(path):
 
 
 def machine():
-    """Date and processor: no figure without them."""
+    """Returns date, processor and load, which every figure needs beside it."""
     with open("/proc/cpuinfo", encoding="utf-8") as lines:
         model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown CPU")
     return f"{datetime.date.today()}, {os.cpu_count()} x {model}, load {os.getloadavg()[0]:.1f}"
 
 
 def spread(values, form=".2f"):
-    """Median and range."""
+    """Returns "median (min .. max)"."""
     return f"{statistics.median(values):{form}} ({min(values):{form}} .. {max(values):{form}})"

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What the host costs per step: `yoke train` with a backend that does nothing.
+"""Measures what the host costs per step: `yoke train` with a backend that does nothing.
 
     bench/host_overhead.py build/release/bench/nothing.so [--yoke build/release/bin/yoke]
 
-Runs the same job short and long, in turn; the difference divided by the extra steps is the cost of a step
-outside logged, evaluated and saved ones: choosing and reading the batch, the call, the bookkeeping, the
-agreement on stopping. Start and end of the program cancel. The batch is W-tiny's, 8 sequences x 64.
+Runs the same job with few and with many steps, in turn. The difference, divided by the extra steps, is the cost of a
+step that is neither logged, evaluated nor saved: choosing and reading the batch, the call, bookkeeping, and the
+agreement on stopping. Start and end of the program cancel out. The batch has 8 sequences of 64 tokens.
 """
 import argparse
 import pathlib
@@ -28,7 +28,7 @@ order = "{order}"
 [train]
 global_batch = 8
 [verify]
-every = 0  # there is no model to watch
+every = 0  # there is no model to check
 [metrics]
 every = {never}
 """
@@ -69,7 +69,7 @@ def main():
                 short = seconds_of(options, folder, ranks, SHORT)
                 costs.append(1e6 * (seconds_of(options, folder, ranks, LONG) - short) / (LONG - SHORT))
             print(f"{ranks} rank(s): {spread(costs)} us per step, {options.order} order")
-    print("bar: 20 us per step")
+    print("target: 20 us per step")
     return 0
 
 

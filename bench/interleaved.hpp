@@ -1,5 +1,5 @@
-// Times several cases turn by turn, so that a busy machine slows all of them alike, and prints medians
-// with ranges. For programs of bench/ only.
+// Times several cases in turn, so a busy machine slows all of them alike, and prints medians with
+// ranges. Only programs of bench/ include this header.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace yoke::bench {
 
-// Keeps the compiler from knowing the value, so that it can neither drop nor fold what uses it.
+// Hides the value from the compiler, which can then neither drop nor fold the code that uses it.
 template <class T>
 void hide(T& value) {
   asm volatile("" : "+m"(value) : : "memory");
@@ -21,7 +21,7 @@ inline double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Seconds of every round of one case.
+// The seconds of each round of one case.
 struct Samples {
   std::string name;
   std::vector<double> seconds;
@@ -36,7 +36,8 @@ inline Spread spread(std::vector<double> values) {
   return {values[values.size() / 2], values.front(), values.back()};
 }
 
-// The rounds' differences, or ratios, of two cases: each pair was timed in the same moments.
+// Differences, or ratios, of two cases round by round: the two values of a round were timed one
+// right after the other.
 inline Spread difference(const Samples& a, const Samples& b) {
   std::vector<double> values;
   for (size_t i = 0; i < a.seconds.size(); ++i) values.push_back(a.seconds[i] - b.seconds[i]);
@@ -48,13 +49,17 @@ inline Spread ratio(const Samples& a, const Samples& b) {
   return spread(values);
 }
 
-// "name   12.30 (11.90 .. 14.00) ns" with scale 1e9 and unit "ns".
+// Prints "name   12.30 (11.90 .. 14.00) ns" for scale 1e9 and unit "ns".
 inline void print(const std::string& name, const Spread& s, double scale, const char* unit) {
-  std::printf("%-44s %10.2f (%.2f .. %.2f) %s\n", name.c_str(), s.median * scale, s.min * scale,
-              s.max * scale, unit);
+  std::printf("%-44s %10.2f (%.2f .. %.2f) %s\n",
+              name.c_str(),
+              s.median * scale,
+              s.min * scale,
+              s.max * scale,
+              unit);
 }
 
-// One call of f, in seconds, as the mean of `calls` calls.
+// Returns the seconds of one call of f: the mean of `calls` calls.
 template <class F>
 double time_calls(int64_t calls, F&& f) {
   const double begin = seconds_now();

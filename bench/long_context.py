@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""One step on a sequence of 131072 tokens that two ranks share (cp_degree = 2): its time, and the memory of a
-rank. No bar: it shows that such a step runs, and what it takes."""
+"""Runs one step on a sequence of 131072 tokens that two ranks share (cp_degree = 2), and prints its time and the memory
+of a rank. There is no target: the program shows that such a step runs, and what it takes."""
 import argparse
 import json
 import pathlib
@@ -11,7 +11,7 @@ import harness
 
 
 def last_step(args, folder):
-    """What the run logged of its last step."""
+    """Runs the job and returns the metrics of its last step."""
     run = pathlib.Path(folder) / "run"
     command = [args.yoke, "train", harness.REPOSITORY / "configs/novels.toml", f"run.dir={run}", "--nproc", 2,
                "cp_degree=2", f"data.seq_len={args.seq_len}", "data.order=sequential", "train.global_batch=1",

@@ -23,7 +23,7 @@ static const YokeDescription kDescription = {
     .param_dtypes = kDtypes,
     .num_param_dtypes = 2,
     .axes = YOKE_AXIS_BIT(YOKE_DP_REPLICATE),
-    .zero_stages = 1, /* none */
+    .zero_stages = 1, /* bit 0: stage 0 only */
 };
 
 static int32_t describe(const YokeDescription** out, YokeError* err) {
@@ -46,7 +46,10 @@ static int32_t init(const YokeInitArgs* args, YokeContext** out, YokeError* err)
   return YOKE_OK;
 }
 
-static int32_t wrap_model(YokeContext* context, const YokeModel* model, YokeWrapResult* out, YokeError* err) {
+static int32_t wrap_model(YokeContext* context,
+                          const YokeModel* model,
+                          YokeWrapResult* out,
+                          YokeError* err) {
   (void)context;
   (void)model;
   (void)err;
@@ -54,7 +57,10 @@ static int32_t wrap_model(YokeContext* context, const YokeModel* model, YokeWrap
   return YOKE_OK;
 }
 
-static int32_t step(YokeWrapped* model, const YokeStepArgs* args, YokeStepResult* out, YokeError* err) {
+static int32_t step(YokeWrapped* model,
+                    const YokeStepArgs* args,
+                    YokeStepResult* out,
+                    YokeError* err) {
   (void)model;
   (void)err;
   out->loss_sum = args->batch->token_weight;

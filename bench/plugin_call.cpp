@@ -1,4 +1,4 @@
-// What a call of `step` through a loaded backend costs, beside the same function called through a
+// Compares a call of `step` through a loaded backend with a call of the same function through a
 // plain function pointer in this program. Usage: plugin_call /abs/nothing.so
 #include <cstdio>
 
@@ -13,8 +13,11 @@ using namespace yoke::bench;
 constexpr int kRounds = 41;
 constexpr int64_t kCalls = 1'000'000;
 
-// The same work as nothing.c's step.
-[[gnu::noinline]] int32_t local_step(YokeWrapped*, const YokeStepArgs* args, YokeStepResult* out, YokeError*) {
+// Does the same work as the step of nothing.c.
+[[gnu::noinline]] int32_t local_step(YokeWrapped*,
+                                     const YokeStepArgs* args,
+                                     YokeStepResult* out,
+                                     YokeError*) {
   out->loss_sum = args->batch->token_weight;
   out->loss_weight = args->batch->token_weight;
   out->grad_norm = 1;
@@ -39,7 +42,8 @@ void measure(const char* path) {
 
   auto pointer = &local_step;
   YokeStepResult result{};
-  Samples direct{"direct call through a function pointer", {}}, loaded{"call through the loaded backend", {}};
+  Samples direct{"direct call through a function pointer", {}},
+      loaded{"call through the loaded backend", {}};
   for (int round = 0; round < kRounds; ++round) {
     direct.seconds.push_back(time_calls(kCalls, [&] {
       hide(pointer);
@@ -53,7 +57,7 @@ void measure(const char* path) {
   }
   print(direct.name, spread(direct.seconds), 1e9, "ns");
   print(loaded.name, spread(loaded.seconds), 1e9, "ns");
-  print("difference; the bar is 10 ns for the call", difference(loaded, direct), 1e9, "ns");
+  print("difference; target 10 ns for the call", difference(loaded, direct), 1e9, "ns");
 }
 
 }  // namespace

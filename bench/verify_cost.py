@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What the proof of a run (verify.every) costs, as a share of the run at its default of 100 steps.
+"""Measures what the checks of a run (verify.every) cost, as a share of the run at the default of 100 steps.
 
     bench/verify_cost.py [--yoke build/release/bin/yoke] [--nproc 2] [--steps 400] [key=value ...]
 
-One run proves every fourth step. The two intervals that a proof falls into, minus the two that follow, are its cost:
-neighbours of one run, so that a busy machine slows both sides alike. Over dp_degree every rank holds, and hashes, all
-parameters; over dp_shards none is held twice.
+One run checks every fourth step. A check falls into two intervals; their time, minus that of the next two, is its
+cost. They are neighbours in one run, so a busy machine slows both sides alike. With dp_degree every rank holds, and
+hashes, all parameters; with dp_shards no parameter is held twice.
 """
 import argparse
 import json
@@ -30,7 +30,7 @@ def parse_arguments():
 
 
 def step_seconds(options, folder, layout):
-    """By step, from 1."""
+    """Runs the job and returns {step: seconds}, from step 1."""
     run = folder / layout.partition("=")[0]
     command = [options.yoke, "train", REPOSITORY / "configs/parity.toml", "--nproc", options.nproc, layout,
                f"data.path={folder / 'text.txt'}", f"run.dir={run}", f"train.steps={options.steps}", "metrics.every=1",
@@ -51,14 +51,14 @@ def main():
         for layout in (f"dp_degree={options.nproc}", f"dp_shards={options.nproc}"):
             seconds = step_seconds(options, folder, layout)
             costs, plain = [], []
-            # A proof's first half lies in its own step's interval, the exchange in that of the next.
+            # The first half of a check is in the interval of its own step, the exchange in the next one.
             for step in range(PERIOD * WARMUP, options.steps - 2, PERIOD):
                 costs.append(seconds[step] + seconds[step + 1] - seconds[step + 2] - seconds[step + 3])
                 plain += [seconds[step + 2], seconds[step + 3]]
             share = statistics.median(costs) / (DEFAULT_EVERY * statistics.median(plain))
-            print(f"{layout}: a proof {1e3 * statistics.median(costs):.2f} ms, median of {len(costs)}; a step "
+            print(f"{layout}: a check {1e3 * statistics.median(costs):.2f} ms, median of {len(costs)}; a step "
                   f"{spread([1e3 * s for s in plain])} ms; share at verify.every={DEFAULT_EVERY}: {share:.3%}")
-    print("bar: 0.5%")
+    print("target: 0.5%")
     return 0
 
 

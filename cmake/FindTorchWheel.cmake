@@ -1,7 +1,7 @@
-# LibTorch from the PyPI wheel, without asking for a CUDA toolkit at configure time.
-#   YOKE_TORCH_DIR   folder that holds include/ and lib/ of LibTorch; default: the one that the variable
-#                    YOKE_TORCH_LIB names the lib folder of, else the wheel of scripts/setup
-# Defines the imported targets torch::c10 and torch::cpu, and TorchWheel_VERSION, TorchWheel_DIR.
+# Finds LibTorch in the PyPI wheel. It needs no CUDA toolkit at configure time.
+#   YOKE_TORCH_DIR   folder that holds include/ and lib/ of LibTorch. Default: the folder above the one that the
+#                    environment variable YOKE_TORCH_LIB names, else the wheel of scripts/setup.
+# Defines the imported targets torch::c10 and torch::cpu, and TorchWheel_VERSION and TorchWheel_DIR.
 # Only libtorch_cpu and libc10 are linked: libtorch.so would pull in libtorch_cuda (0.1 s and 230 MB at start).
 set(YOKE_TORCH_DIR "" CACHE PATH "Folder with include/ and lib/ of LibTorch; empty = what scripts/setup installed")
 
@@ -38,7 +38,7 @@ if(TorchWheel_FOUND AND NOT TARGET torch::cpu)
   set_target_properties(torch::c10 PROPERTIES
     IMPORTED_LOCATION ${_torch}/lib/libc10.so
     INTERFACE_INCLUDE_DIRECTORIES "${_torch}/include;${_torch}/include/torch/csrc/api/include")
-  # The libraries that libtorch_cpu.so itself needs lie beside the wheel, not in a system folder.
+  # The libraries that libtorch_cpu.so needs are beside the wheel, not in a system folder.
   file(GLOB _nvidia LIST_DIRECTORIES true ${_torch}/../nvidia/*/lib)
   list(TRANSFORM _nvidia PREPEND "LINKER:-rpath-link,")
   add_library(torch::cpu SHARED IMPORTED GLOBAL)

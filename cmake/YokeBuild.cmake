@@ -1,4 +1,4 @@
-# Compiler defaults and the two helpers that every folder uses.
+# Compiler defaults, and the functions that declare libraries and tests in every folder.
 set(CMAKE_C_STANDARD 99)
 set(CMAKE_C_EXTENSIONS OFF)
 set(CMAKE_CXX_STANDARD 20)
@@ -15,15 +15,15 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 
 include(GNUInstallDirs)
-# The build tree has the layout of an install, so that everything finds everything in both.
+# The build tree has the layout of an install, so programs find their files in the same way in both.
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 set(YOKE_BACKEND_DIR ${PROJECT_BINARY_DIR}/lib/yoke/backends)
 set(CMAKE_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE
-    WORLD_READ WORLD_EXECUTE) # whatever the umask: backends in a folder that others may write to are not loaded
+    WORLD_READ WORLD_EXECUTE) # independent of the umask: backends in a folder that others may write to are not loaded
 
 find_program(YOKE_CCACHE ccache)
 if(YOKE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # Precompiled headers are cached too; without these settings ccache passes them by.
+  # With these settings ccache also caches what includes precompiled headers.
   set(_launcher ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
       CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${YOKE_CCACHE})
   set(CMAKE_C_COMPILER_LAUNCHER ${_launcher})
@@ -36,7 +36,7 @@ endif()
 
 add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-Wall> $<$<COMPILE_LANGUAGE:C,CXX>:-Wextra>
   $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
-# GCC 12 warns of overlapping copies in "literal" + std::string that do not overlap (its bug 105651).
+# GCC 12 warns about overlapping copies in "literal" + std::string although they do not overlap (GCC bug 105651).
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
 endif()
@@ -51,7 +51,7 @@ endif()
 find_package(Threads REQUIRED)
 
 # yoke_library(NAME SOURCES a.cpp ... [LINK lib ...] [TORCH])
-# A static library. TORCH: links LibTorch and shares the one precompiled header.
+# Adds a static library. TORCH links LibTorch and reuses the one precompiled header.
 function(yoke_library name)
   cmake_parse_arguments(A "TORCH" "" "SOURCES;LINK" ${ARGN})
   add_library(${name} STATIC ${A_SOURCES})
@@ -62,8 +62,8 @@ function(yoke_library name)
   endif()
 endfunction()
 
-# yoke_torch_pch: the headers that nearly all code with LibTorch needs, compiled once: 19 s, then 2 s a
-# file instead of 8. Made at top level, because its users lie in several folders.
+# yoke_torch_pch holds the headers that nearly all code with LibTorch needs. Compiling them once takes 19 s; each
+# file then takes 2 s instead of 8. The target is made at top level because several folders use it.
 function(yoke_make_torch_pch)
   file(WRITE ${PROJECT_BINARY_DIR}/torch_pch.cpp "")
   add_library(yoke_torch_pch OBJECT ${PROJECT_BINARY_DIR}/torch_pch.cpp)
@@ -79,14 +79,14 @@ endfunction()
 function(yoke_use_torch name)
   target_link_libraries(${name} PUBLIC torch::cpu)
   target_precompile_headers(${name} REUSE_FROM yoke_torch_pch)
-  # One precompiled header serves libraries and programs only if all are compiled with the same flag.
+  # Libraries and programs can share one precompiled header only if all are compiled with the same flag.
   set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${name} PRIVATE -fPIC $<$<BOOL:${YOKE_HIDE_PATHS}>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
 endfunction()
 
-# yoke_kernels(OUT NAME SOURCE MACRO)
-# SOURCE once per instruction set, as objects in OUT. In each, MACRO is kernels_<set> and MACRO_SET "<set>": baseline,
-# avx2, avx512. Loops are marked for `omp simd`, which needs no OpenMP run time.
+# yoke_kernels(OUT NAME SOURCE MACRO) Compiles SOURCE once for each instruction set (baseline, avx2, avx512) and returns
+# the objects in OUT. Each time MACRO is kernels_<set> and MACRO_SET is "<set>". Loops are marked with `omp simd`, which
+# needs no OpenMP run time.
 function(yoke_kernels out name source macro)
   set(_baseline -O3)
   set(_avx2 -O3 -march=x86-64-v3 -ffp-contract=fast)
@@ -105,7 +105,7 @@ function(yoke_kernels out name source macro)
   set(${out} ${_objects} PARENT_SCOPE)
 endfunction()
 
-# On a machine with GPUs `device = "auto"` would take them; tests of theirs ask for cuda.
+# Tests run on the CPU also on a machine with GPUs, where `device = "auto"` would take these. Tests of the GPU set cuda.
 set(YOKE_TEST_ENVIRONMENT YOKE_BIN=${PROJECT_BINARY_DIR}/bin YOKE_SOURCE=${PROJECT_SOURCE_DIR} YOKE_DEVICE=cpu)
 
 # yoke_test(NAME SOURCES a_test.cpp ... [LINK lib ...] [LABELS l ...] [TORCH])
@@ -124,8 +124,8 @@ function(yoke_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${A_LABELS}" TIMEOUT 600 ENVIRONMENT "${YOKE_TEST_ENVIRONMENT}")
 endfunction()
 
-# yoke_gpu_test(NAME ...) like yoke_test, for what needs a GPU: label gpu, SKIPPED where there is none, one at a time.
-# NAME ends in _gpu_test. scripts/gpu_test --pack takes it along.
+# yoke_gpu_test(NAME ...) is yoke_test for what needs a GPU. The test has the label gpu, is SKIPPED without a GPU, and
+# never runs beside another one. NAME ends in _gpu_test. scripts/gpu_test --pack copies the program.
 function(yoke_gpu_test name)
   yoke_test(${name} LABELS gpu ${ARGN})
   set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]" RESOURCE_LOCK gpu)

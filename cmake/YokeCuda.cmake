@@ -1,13 +1,13 @@
-# CUDA, if everything for it is there: nvcc and the wheels that libtorch_cuda links to.
-#   YOKE_CUDA                AUTO (what can be had), ON (an error if it cannot), OFF
-#   YOKE_CUDA_ARCHITECTURES  compute capabilities of the kernels; newer cards run the last one's PTX
-# Sets YOKE_HAS_CUDA and YOKE_CUDA_VERDICT. With CUDA: the language, torch::c10_cuda, torch::cuda and
-# yoke_cuda_kernels(). What links torch::cuda is loaded only where a run computes on a device.
+# Enables CUDA if everything that it needs is present: nvcc and the wheels that libtorch_cuda links to.
+#   YOKE_CUDA                AUTO (CUDA if it is possible), ON (an error if it is not), OFF
+#   YOKE_CUDA_ARCHITECTURES  compute capabilities of the kernels; newer cards run the PTX of the last one
+# Sets YOKE_HAS_CUDA and YOKE_CUDA_VERDICT. With CUDA it also enables the language and defines torch::c10_cuda,
+# torch::cuda and yoke_cuda_kernels(). A library that links torch::cuda is loaded only by runs on a device.
 set(YOKE_CUDA AUTO CACHE STRING "Build for NVIDIA GPUs: AUTO, ON or OFF")
 set_property(CACHE YOKE_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(YOKE_CUDA_ARCHITECTURES "80;90" CACHE STRING "Compute capabilities of the CUDA kernels")
 
-# What is missing; "" = nothing.
+# Sets OUT to what is missing, or to "".
 function(_yoke_missing_for_cuda out)
   set(${out} "" PARENT_SCOPE)
   if(YOKE_SANITIZE)
@@ -53,7 +53,7 @@ endif()
 
 set(CMAKE_CUDA_COMPILER ${YOKE_NVCC})
 set(CMAKE_CUDA_ARCHITECTURES ${YOKE_CUDA_ARCHITECTURES})
-set(CMAKE_CUDA_STANDARD 17) # the latest that CMake 3.25 knows of nvcc 13
+set(CMAKE_CUDA_STANDARD 17) # the latest standard that CMake 3.25 knows for nvcc 13
 set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
 if(CMAKE_CXX_COMPILER_LAUNCHER AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
@@ -63,8 +63,8 @@ find_package(CUDAToolkit REQUIRED)
 list(JOIN YOKE_CUDA_ARCHITECTURES ", " _architectures)
 set(YOKE_CUDA_VERDICT "toolkit ${CUDAToolkit_VERSION}, compute capability ${_architectures}")
 
-# nccl.h must be the wheel's: c10d embeds a struct that grows from version to version. libnccl and libcudart
-# are not linked to: libtorch_cuda brings the wheel's, and a copy of the system's must not come first.
+# nccl.h must be that of the wheel, because c10d embeds a struct that grows from version to version. libnccl and
+# libcudart are not linked: libtorch_cuda brings those of the wheel, and a system copy must not be found first.
 add_library(torch::c10_cuda SHARED IMPORTED GLOBAL)
 set_target_properties(torch::c10_cuda PROPERTIES
   IMPORTED_LOCATION ${TorchWheel_DIR}/lib/libc10_cuda.so
@@ -77,9 +77,9 @@ set_target_properties(torch::cuda PROPERTIES
   INTERFACE_LINK_LIBRARIES "torch::cpu;torch::c10_cuda")
 
 # yoke_cuda_kernels(TARGET SOURCES a.cu ... [WITH_LIBTORCH])
-# Device code inside TARGET; it includes no LibTorch. CUDA's run time comes along as a static library that shows
-# no symbol, so that TARGET can be loaded where there is none. WITH_LIBTORCH: TARGET links torch::cuda, which
-# brings a run time, so none comes along.
+# Adds device code, which includes no LibTorch, to TARGET. The CUDA run time is linked statically and exports no symbol,
+# so TARGET can be loaded on machines without CUDA. With WITH_LIBTORCH, TARGET links torch::cuda, which brings its own
+# run time, so none is added.
 function(yoke_cuda_kernels target)
   cmake_parse_arguments(A "WITH_LIBTORCH" "" "SOURCES" ${ARGN})
   add_library(${target}_device OBJECT ${A_SOURCES})

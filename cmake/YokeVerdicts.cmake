@@ -1,4 +1,4 @@
-# What was found, one line each, at the end of configuring.
+# Prints what was found, one line each, at the end of the configuration.
 message(STATUS "yoke ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE}, ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
 message(STATUS "  LibTorch   ${TorchWheel_VERSION} in ${TorchWheel_DIR}")
 message(STATUS "  CUDA       ${YOKE_CUDA_VERDICT}")

@@ -1,8 +1,12 @@
-# Run by CPack on the files of the archive, before they are packed.
+# CPack runs this script on the files of the archive before it packs them.
 set(_root ${CPACK_TEMPORARY_INSTALL_DIRECTORY})
-# Where LibTorch lies on the machine that built this is not where it lies elsewhere: YOKE_TORCH_LIB says it.
+# LibTorch has another place on every machine. YOKE_TORCH_LIB names it, so no library may contain the path of this one.
 file(GLOB _ours ${_root}/lib/libyoke_*.so)
 foreach(_library ${_ours})
   file(RPATH_REMOVE FILE ${_library})
 endforeach()
-file(COPY ${_root}/share/doc/yoke/README.md DESTINATION ${_root})
+# The README is also at the top of the archive; there its links go down to the other documents.
+file(READ ${_root}/share/doc/yoke/README.md _text)
+string(REGEX REPLACE "\\]\\(([A-Za-z])" "](share/doc/yoke/\\1" _text "${_text}")
+string(REGEX REPLACE "\\]\\(share/doc/yoke/(https?:)" "](\\1" _text "${_text}")
+file(WRITE ${_root}/README.md "${_text}")

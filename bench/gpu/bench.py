@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Yoke on one GPU: llama-150m at 8192 tokens a step beside eager PyTorch, and a stack of Llama-8B-shaped blocks.
+"""Measures Yoke on one GPU: llama-150m with 8192 tokens a step against eager PyTorch, and a stack of Llama-8B-shaped
+blocks.
 
     bench/gpu/bench.py [--part rate --part gaps --part stack] [--rounds 3] [-o bench.json]
     bench/gpu/bench.py --device cpu --tiny     the same with toy sizes on a CPU: tries the program, measures nothing
 
-rate   yoke train without and with ptd.cuda_graph and eager.py, interleaved A B C A B C: step time, memory
-gaps   a trace of three steps of each: does the host wait inside a step, and how long is the device idle
-stack  as many blocks as fit: MFU, against the rate of a large matrix product on this device in this run
+rate   yoke train without and with ptd.cuda_graph, and eager.py, interleaved (A B C A B C): step time, memory
+gaps   a trace of three steps of each: whether the host waits inside a step, and how long the device is idle
+stack  as many blocks as fit: MFU, relative to the rate of a large matrix product on this device in this run
 
-Prints a Markdown table. The Python that runs this must have torch. A part that fails is a row, and the end is 1; it is 4
-if the losses of Yoke and PyTorch differ by more than 1e-2 (relative), what bf16 allows.
+Prints a Markdown table. The Python that runs this must have torch. A part that fails becomes a row, and the exit code
+is 1. The exit code is 4 if the losses of Yoke and PyTorch differ by more than 1e-2 (relative), which is what bf16
+allows.
 """
 import argparse
 import array
@@ -35,12 +37,12 @@ from harness import DEFAULT_YOKE, require_yoke, run_program  # noqa: E402
 PARTS = ("rate", "gaps", "stack")
 SMALL, STACK = HERE / "llama_150m.toml", HERE / "llama_8b_blocks.toml"
 EXIT_GATE = 4
-LOSS_BOUND = 1e-2       # L2 of `yoke compare`
-WARMUP_LINES = 2        # logged intervals left out: kernels are loaded and chosen, graphs captured
-MEMORY_SHARE = 0.85     # of the device, for the predicted bytes of the stack
+LOSS_BOUND = 1e-2       # level L2 of `yoke compare`
+WARMUP_LINES = 2        # logged intervals left out, in which kernels are loaded and chosen and graphs captured
+MEMORY_SHARE = 0.85     # share of the device's memory for the predicted bytes of the stack
 TOKENS = 1 << 20
 CAPTURED = {"ptd.cuda_graph": "true"}
-# Overrides of --tiny.
+# The overrides that --tiny adds.
 TINY = {SMALL: {"model.preset": "tiny", "data.seq_len": 64, "train.global_batch": 2, "train.steps": 8, "metrics.every": 2},
         STACK: {"model.dim": 64, "model.heads": 4, "model.kv_heads": 2, "model.ffn_dim": 128, "data.seq_len": 64,
                 "train.steps": 6, "metrics.every": 1}}
@@ -58,8 +60,8 @@ def parse_arguments():
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--tiny", action="store_true", help="toy sizes")
     parser.add_argument("--part", choices=PARTS, action="append", help="default: all")
-    parser.add_argument("--rounds", type=int, default=3, help="of the interleaved runs")
-    parser.add_argument("--blocks", type=int, help="of the stack; default: as many as fit")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of interleaved runs")
+    parser.add_argument("--blocks", type=int, help="blocks of the stack; default: as many as fit")
     parser.add_argument("--stack-args", nargs="*", type=pair, default=[], metavar="KEY=VALUE",
                         help="more overrides for the stack, like ptd.activation_checkpoint=full")
     parser.add_argument("-o", "--json-file", type=pathlib.Path)
@@ -70,11 +72,11 @@ def parse_arguments():
 
 @dataclasses.dataclass
 class Run:
-    """What one run logged, without its first lines."""
+    """The figures that one run logged, without its first lines."""
 
-    losses: dict   # by step
-    seconds: list  # of a step, mean of every logged interval
-    peak: int | None  # bytes of the device
+    losses: dict   # loss by step
+    seconds: list  # seconds of a step, as the mean of each logged interval
+    peak: int | None  # peak bytes of the device
     flops_per_token: float | None = None
     tokens_per_step: int | None = None
 
@@ -108,14 +110,14 @@ class Bench:
         return {"device": self.options.device, "data.path": self.data(run_file), **tiny, **more}
 
     def config(self, run_file, more):
-        """Flat: what the run file and the overrides say."""
+        """Returns the keys of the run file and the overrides as one flat dict."""
         tables = tomllib.loads(run_file.read_text(encoding="utf-8"))
         values = {f"{table}.{key}": value for table, entries in tables.items() if isinstance(entries, dict)
                   for key, value in entries.items()}
         return {**values, **self.overrides(run_file, more)}
 
     def data(self, run_file):
-        """Token ids drawn as words are, the smaller the likelier; the same on every machine."""
+        """Makes a file of token ids, the same on every machine; smaller ids are more frequent, as in a text."""
         vocab = 256 if run_file == STACK else 1024 if self.options.tiny else 32000
         path = self.folder / f"tokens_{vocab}.bin"
         if not path.exists():
@@ -125,7 +127,7 @@ class Bench:
         return path
 
     def train(self, run_file, more):
-        """The run folder of `yoke train`."""
+        """Runs `yoke train` and returns its run folder."""
         self.count += 1
         run = self.folder / f"run{self.count}"
         words = [f"{key}={value}" for key, value in self.overrides(run_file, more).items()]
@@ -148,18 +150,18 @@ class Bench:
         return read_run(out, self.options.device)
 
     def predicted(self, run_file, more):
-        """Bytes of a rank as the backend tells them before the first step."""
+        """Returns the bytes of a rank that the backend predicts before the first step."""
         folder = self.train(run_file, {**more, "train.steps": 1, "metrics.every": 1, "record.facts": "true"})
         with open(folder / "facts.jsonl", encoding="utf-8") as lines:
             costs = json.loads(next(lines))["run"]["costs"]
         return sum(costs[part] for part in ("param", "grad", "optimizer", "unsharded", "activation"))
 
     def variants(self):
-        """{name: overrides} of Yoke."""
+        """Returns {name: overrides} of the variants of Yoke."""
         captured = {} if self.options.device == "cpu" else {"yoke, captured": CAPTURED}
         return {"yoke": {}, **captured}
 
-    # ---- the parts: each returns its figures
+    # ---- The parts; each returns its figures ----
 
     def card(self):
         command = [sys.executable, HERE / "card.py", "--device", self.options.device]
@@ -192,7 +194,7 @@ class Bench:
         return figures
 
     def stack(self):
-        """As many blocks as are predicted to fit; fewer if they do not."""
+        """Runs as many blocks as should fit by the prediction, and fewer if they do not fit."""
         arguments = dict(self.options.stack_args)
         one, two = (self.predicted(STACK, {**arguments, "model.layers": n}) for n in (1, 2))
         memory = self.results["card"]["memory"]
@@ -203,7 +205,7 @@ class Bench:
             blocks = tries.pop()
             try:
                 figures = self.run_stack({**arguments, "model.layers": blocks})
-                return {**figures, "failed": failures, "predicted_bytes": one + (blocks - 1) * (two - one)}  # all alike
+                return {**figures, "failed": failures, "predicted_bytes": one + (blocks - 1) * (two - one)}  # all blocks are alike
             except SystemExit as e:
                 failures[blocks] = str(e)
         raise SystemExit("; ".join(f"{blocks} blocks: {text}" for blocks, text in failures.items()))
@@ -218,10 +220,10 @@ class Bench:
                 "flops_per_token": {"full": run.flops_per_token, "causal": run.flops_per_token - causal},
                 "peak_bytes": run.peak}
 
-    # ---- all of them
+    # ---- All parts ----
 
     def measure(self):
-        """Fills results; what was measured is kept when a later part fails."""
+        """Fills the results; they keep what was measured if a later part fails."""
         self.results["card"] = self.card()
         for part in self.options.parts:
             print(f"{part} ...", file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What the device is and what it can do, as one JSON object: name, driver, versions, memory, the rate of a large bf16
-matrix product of random numbers (median of 20), and the data sheet's peak where it is known. Needs torch.
+"""Prints what the device is and what it can do, as one JSON object: name, driver, versions, memory, the rate of a large
+bf16 matrix product of random numbers (median of 20), and the peak of the data sheet if it is known. Needs torch.
 
     card.py [--device cuda|cpu] [--size 8192]
 """
@@ -12,13 +12,13 @@ import time
 
 import torch
 
-# Dense bf16, TFLOP/s, of NVIDIA's data sheets; the first name that is part of the device's.
+# Dense bf16 TFLOP/s from NVIDIA's data sheets. The first name that is part of the device's name counts.
 DATA_SHEET = {"H200": 989, "H100 PCIe": 756, "H100 NVL": 835, "H100": 989, "A100": 312, "L40S": 362}
 WARMUP, PRODUCTS = 5, 20
 
 
 def driver_version():
-    """"580.159.03", or "" where NVML does not say."""
+    """Returns the version, like "580.159.03", or "" if NVML does not know it."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -30,7 +30,7 @@ def driver_version():
 
 
 def product_seconds(device, size):
-    """Of every product, the host waiting for each."""
+    """Returns the seconds of each product; the host waits for every one."""
     a, b = (torch.randn(size, size, dtype=torch.bfloat16, device=device) for _ in range(2))
     seconds = []
     for _ in range(WARMUP + PRODUCTS):

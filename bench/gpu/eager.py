@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Eager PyTorch doing what `yoke train bench/gpu/llama_150m.toml` does: the same model, initial values, tokens and
-step. bf16 parameters with fp32 master copies under fused AdamW, flash attention by SDPA, clipping and copies by
-foreach operators, pinned batches. Nothing waits for the device but the read of the loss every --every steps.
+"""Does in eager PyTorch what `yoke train bench/gpu/llama_150m.toml` does: the same model, initial values, tokens and
+step. It has bf16 parameters with fp32 master copies under fused AdamW, flash attention by SDPA, clipping and copies by
+foreach operators, and pinned batches. The host waits for the device only when it reads the loss, every --every steps.
 
     eager.py --model llama-150m --data tokens.bin --out metrics.jsonl [--device cuda|cpu] [...]
 
-Writes an object every --every steps, with names of Yoke's metrics.jsonl: step, loss, step_seconds (mean since the
-last one) and memory (peak bytes of tensors on the device).
+Writes a JSON object every --every steps, with the names of Yoke's metrics.jsonl: step, loss, step_seconds (mean since
+the previous object) and memory (peak bytes of tensors on the device).
 """
 import argparse
 import json
@@ -45,7 +45,7 @@ class Trainer:
         self.device = options.device
         self.windows = Windows(options.data, options.seq_len, 0.05, options.global_batch, item=np.uint16)
         self.model = build(SHAPES[options.model], options.seq_len, options.seed).to(options.device)
-        self.masters = [p.detach().clone() for p in self.model.parameters()]  # before they are rounded
+        self.masters = [p.detach().clone() for p in self.model.parameters()]  # copies in fp32
         self.model.to(torch.bfloat16)
         self.model.rope = tuple(table.to(options.device, torch.bfloat16) for table in self.model.rope)
         self.parameters = list(self.model.parameters())
@@ -60,7 +60,7 @@ class Trainer:
         return [t.contiguous().pin_memory().to(self.device, non_blocking=True) for t in on_cpu]
 
     def step(self, step):
-        """The loss, still on the device."""
+        """Runs a step and returns the loss, which is still on the device."""
         tokens, targets = self.batch(step)
         logits = self.model(tokens)
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())

@@ -1,4 +1,4 @@
-"""The table that bench.py prints: what, figure, and the bar that it must reach."""
+"""Makes the table that bench.py prints: what was measured, the figure, and the target."""
 from harness import spread
 
 
@@ -38,20 +38,20 @@ def gaps_rows(figures):
 def stack_rows(figures, card):
     what = f"{figures['blocks']} Llama-8B-shaped blocks, sequence {figures['seq_len']}"
     yield [what, f"{spread(figures['step_ms'], '.1f')} ms, {figures['tokens_per_second']:,.0f} tokens/s", ""]
-    for convention, bar in (("full", "50 %"), ("causal", "")):
+    for convention, target in (("full", "50 %"), ("causal", "")):
         reached = figures["flops_per_token"][convention] * figures["tokens_per_second"] / 1e12
         sheet = card["data_sheet_tflops"]
         of_sheet = f", {100 * reached / sheet:.1f} % of the data sheet's {sheet}" if sheet else ""
         yield [f"MFU, 6N + {convention} attention",
-               f"{reached:.1f} TFLOP/s: {100 * reached / card['gemm_tflops']:.1f} % of the matrix product's{of_sheet}", bar]
+               f"{reached:.1f} TFLOP/s: {100 * reached / card['gemm_tflops']:.1f} % of the matrix product's{of_sheet}", target]
     yield memory_row("stack", figures, figures["peak_bytes"])
 
 
 def table(results, loss_bound):
-    """Lines of Markdown. loss_bound: relative."""
+    """Returns the lines of a Markdown table. loss_bound is relative."""
     card = results["card"]
     product = f"{card['gemm_tflops']:.1f} ({card['gemm_range'][0]:.1f} .. {card['gemm_range'][1]:.1f}) TFLOP/s"
-    rows = [["what", "figure", "bar"], ["---"] * 3, [f"bf16 product of {card['gemm_size']}^3", product, ""]]
+    rows = [["what", "figure", "target"], ["---"] * 3, [f"bf16 product of {card['gemm_size']}^3", product, ""]]
     rows += rate_rows(results["rate"], loss_bound) if "rate" in results else []
     rows += gaps_rows(results["gaps"]) if "gaps" in results else []
     rows += stack_rows(results["stack"], card) if "stack" in results else []

@@ -1,5 +1,5 @@
-"""What a trace of `profile.steps` says about the device: does the host wait for it inside a step, and how
-long is it idle? Reads the Chrome trace that LibTorch's profiler writes; standard library only."""
+"""Reads a trace of `profile.steps` and finds out whether the host waits for the device inside a step, and how long the
+device is idle. The trace is the Chrome trace of LibTorch's profiler. Needs only the standard library."""
 import collections
 import dataclasses
 import json
@@ -9,7 +9,7 @@ STEP = re.compile(r"ProfilerStep#(\d+)$")
 HOST_CALLS = {"cuda_runtime", "cuda_driver", "cuda_sync"}
 DEVICE_WORK = {"kernel", "gpu_memcpy", "gpu_memset"}
 LAUNCH = re.compile(r"cu(da)?(LaunchKernel|LaunchCooperativeKernel|GraphLaunch)")
-# The host waits in these, or, for cudaFree, the device drains first.
+# The host waits in these calls; before cudaFree the device finishes all work.
 WAITS = {"cudaStreamSynchronize", "cudaEventSynchronize", "cuStreamSynchronize", "cuEventSynchronize", "cudaMemcpy",
          "cudaMemcpy2D", "cuMemcpyDtoH_v2", "cuMemcpyHtoD_v2", "cudaFree", "Stream Sync", "Event Sync"}
 DEVICE_WIDE_WAITS = {"cudaDeviceSynchronize", "cuCtxSynchronize", "Context Sync"}
@@ -17,13 +17,13 @@ DEVICE_WIDE_WAITS = {"cudaDeviceSynchronize", "cuCtxSynchronize", "Context Sync"
 
 @dataclasses.dataclass
 class Step:
-    """One ProfilerStep. Times in microseconds."""
+    """One ProfilerStep of the trace; times are in microseconds."""
 
     number: int
     launches: int = 0
-    waits_inside: list = dataclasses.field(default_factory=list)  # "cudaStreamSynchronize at 812 us"
-    waits_at_end: int = 0  # after the last launch: the results are read
-    work: list = dataclasses.field(default_factory=list)  # (begin, end) on the device
+    waits_inside: list = dataclasses.field(default_factory=list)  # texts like "cudaStreamSynchronize at 812 us"
+    waits_at_end: int = 0  # waits after the last launch, which read the results
+    work: list = dataclasses.field(default_factory=list)  # intervals (begin, end) of work on the device
 
 
 def read_trace(path):
@@ -41,8 +41,8 @@ def correlation(event):
 
 
 def judge_step(span, calls, pageable):
-    """The calls of the host between begin and end of the span. A wait is inside the step if something is
-    launched after it, or if it is for the whole device."""
+    """Examines the host's calls between begin and end of the span. A wait is inside the step if something is launched
+    after it, or if it waits for the whole device."""
     step = Step(int(STEP.match(span["name"]).group(1)))
     mine = [e for e in calls if span["ts"] <= e["ts"] < span["ts"] + span["dur"]]
     launches = [e["ts"] for e in mine if LAUNCH.match(e["name"])]
@@ -60,10 +60,10 @@ def judge_step(span, calls, pageable):
 
 
 def steps_of(events):
-    """[Step] in the order of the trace."""
+    """Returns all steps in the order of the trace."""
     calls = sorted((e for e in events if e.get("cat") in HOST_CALLS), key=lambda e: e["ts"])
     device = [e for e in events if e.get("cat") in DEVICE_WORK]
-    # An asynchronous copy from or to memory that is not pinned waits all the same.
+    # An asynchronous copy from or to memory that is not pinned makes the host wait too.
     pageable = {correlation(e) for e in device if "Pageable" in e["name"]} - {None}
     work = collections.defaultdict(list)
     for event in device:
@@ -78,8 +78,8 @@ def steps_of(events):
 
 
 def idle_share(steps):
-    """Part of the time between the first and the last piece of work of all steps in which the device did
-    nothing; None = there was no work."""
+    """Returns the share of the time, between the first and the last piece of work of all steps, in which the device was
+    idle. None means that there was no work."""
     work = sorted(interval for step in steps for interval in step.work)
     if not work:
         return None
@@ -91,7 +91,8 @@ def idle_share(steps):
 
 
 def summary(path):
-    """{steps, launches a step, idle share, waits inside, waits at the end a step} of a trace file."""
+    """Returns a dict of a trace file: steps, launches per step, idle share, waits inside steps, waits at the end per
+    step."""
     steps = steps_of(read_trace(path))
     waits = [f"step {step.number}: {wait}" for step in steps for wait in step.waits_inside]
     return {"steps": len(steps), "launches": [step.launches for step in steps], "idle_share": idle_share(steps),

@@ -1,24 +1,25 @@
-"""What `yoke compare --external` asks of a program: the run as flat JSON in $YOKE_COMPARE_RUN, an object a step to
-$YOKE_COMPARE_OUT. Refuses a run that the peers cannot train the same way."""
+"""Implements what `yoke compare --external` expects of a program: it reads the run as flat JSON from $YOKE_COMPARE_RUN,
+and the peer writes one object per step to $YOKE_COMPARE_OUT. Refuses a run that the peers cannot train in the same
+way."""
 import json
 import os
 
-# Keys of a run file that the peers do not vary, with the values that they have.
+# Keys of a run file for which the peers know one value, with this value.
 FIXED = {"model.family": "llama", "model.from": "", "model.tied": False, "data.order": "sequential", "data.pad_token": None,
          "train.optimizer": "adamw", "train.schedule": "constant", "train.decay": "all", "train.clip": 1.0,
          "train.weight_decay": 0.1, "train.betas": [0.9, 0.95], "train.eps": 1e-8}
 
 
 def read_run(options):
-    """Fills in what the command line of a peer would say; adds shape and warmup."""
+    """Fills in what the command line of a peer would set; adds shape and warmup."""
     from llama import Shape
 
     with open(os.environ["YOKE_COMPARE_RUN"], encoding="utf-8") as file:
         run = json.load(file)
-    wrong = [f"{key} = {run[key]}; the peers have {value}" for key, value in FIXED.items()
+    wrong = [f"{key} = {run[key]}; the peers support {value}" for key, value in FIXED.items()
              if run.get(key, value) != value]
     if run["precision.param"] not in ("fp32", "fp64"):
-        wrong.append(f"precision.param = {run['precision.param']}; the peers have fp32 and fp64")
+        wrong.append(f"precision.param = {run['precision.param']}; the peers support fp32 and fp64")
     if wrong:
         raise SystemExit("this peer cannot train this run: " + "; ".join(wrong))
     options.shape = Shape(**{field: run["model." + field] for field in (

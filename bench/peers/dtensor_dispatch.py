@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Python's DTensor, as bench/dtensor_dispatch.cpp measures ours: the same operators, sizes and output."""
+"""Measures Python's DTensor as bench/dtensor_dispatch.cpp measures ours: the same operators, sizes and output."""
 import os
 import statistics
 import tempfile
@@ -42,7 +42,7 @@ def main():
                 tensor.requires_grad_(grad)
             with torch.set_grad_enabled(grad):
                 for name, call in OPERATORS.items():
-                    nanoseconds(call, *distributed)  # fills its cache
+                    nanoseconds(call, *distributed)  # warm-up: fills DTensor's cache
                     rounds = [(nanoseconds(call, *local), nanoseconds(call, *distributed)) for _ in range(ROUNDS)]
                     print(name, "grad" if grad else "nograd", *(f"{statistics.median(c):.1f}" for c in zip(*rounds)))
         dist.destroy_process_group()

@@ -1,7 +1,7 @@
-"""The Llama of configs/, in plain PyTorch: the model that the Python peers train.
+"""The Llama of configs/ in plain PyTorch: the model that the Python peers train.
 
-RMSNorm, rotate-half RoPE, grouped-query attention, SwiGLU, no biases; the parameter names are those of
-transformers' LlamaForCausalLM. Initial values come from a counter (`initial_values`), so they have the
+It has RMSNorm, rotate-half RoPE, grouped-query attention, SwiGLU and no biases. The names of the parameters are those
+of transformers' LlamaForCausalLM. Initial values are computed from a counter (`initial_values`), so they have the
 same bits in every layout, in every peer and in Yoke.
 """
 import dataclasses
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """What `[model]` of a run file says."""
+    """The keys of `[model]` in a run file."""
 
     dim: int
     layers: int
@@ -31,7 +31,7 @@ class Shape:
         return self.dim // self.heads
 
 
-# small400: 399 parameters of a few thousand elements.
+# small400 has 399 parameters of a few thousand elements each.
 SHAPES = {
     "tiny": Shape(dim=64, layers=12, heads=8, kv_heads=4, ffn_dim=256, vocab=1024),
     "llama-14m": Shape(dim=128, layers=6, heads=8, kv_heads=4, ffn_dim=512, vocab=32000),
@@ -41,13 +41,13 @@ SHAPES = {
 
 
 def rotate(x, cos, sin):
-    """Rotary position embedding of x, [batch, heads, seq, head_dim]; half pairs with half."""
+    """Applies the rotary position embedding to x [batch, heads, seq, head_dim]; the two halves of a head are paired."""
     first, second = x.chunk(2, dim=-1)
     return x * cos + torch.cat((-second, first), dim=-1) * sin
 
 
 def rope_tables(shape, seq_len, dtype):
-    """(cos, sin), each [seq_len, head_dim]."""
+    """Returns (cos, sin), each [seq_len, head_dim]."""
     exponent = torch.arange(0, shape.head_dim, 2, dtype=dtype, device="cpu") / shape.head_dim
     angle = torch.outer(torch.arange(seq_len, dtype=dtype, device="cpu"), 1.0 / shape.rope_theta**exponent)
     angle = torch.cat((angle, angle), dim=-1)
@@ -114,7 +114,7 @@ class Llama(nn.Module):
         super().__init__()
         self.model = Body(shape)
         self.lm_head = nn.Linear(shape.dim, shape.vocab, bias=False)
-        self.rope = rope_tables(shape, seq_len, dtype)  # no buffers: nothing that a strategy would shard or send
+        self.rope = rope_tables(shape, seq_len, dtype)  # not buffers, which a strategy would shard or send
 
     def forward(self, tokens):
         x = self.model.embed_tokens(tokens)
@@ -131,7 +131,7 @@ def fnv1a64(text):
 
 
 def uniform_counter(name, seed, count):
-    """`count` doubles in [0, 1): the splitmix64 finaliser of a counter keyed by name and seed."""
+    """Returns `count` doubles in [0, 1): the splitmix64 finaliser of a counter keyed by name and seed."""
     key = np.uint64(fnv1a64(name) ^ seed)
     x = key + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     x ^= x >> np.uint64(30)
@@ -143,7 +143,7 @@ def uniform_counter(name, seed, count):
 
 
 def initial_values(name, count, layers, seed):
-    """float32 values of parameter `name`, row-major."""
+    """Returns the float32 values of parameter `name`, row-major."""
     if "norm" in name:
         return np.ones(count, np.float32)
     std = 0.02
@@ -153,7 +153,7 @@ def initial_values(name, count, layers, seed):
 
 
 def build(shape, seq_len, seed, dtype=torch.float32):
-    """The initialised model. In fp64 too it starts from float32 values."""
+    """Returns the initialised model. In fp64 it also starts from float32 values."""
     with torch.device("meta"):
         model = Llama(shape, seq_len, dtype).to(dtype)
     model.to_empty(device="cpu")

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""A Python peer: trains a small Llama with PyTorch's own strategies, Accelerate or DeepSpeed on CPU over Gloo.
+"""A Python peer: trains a small Llama with PyTorch's own strategies, Accelerate or DeepSpeed, on the CPU over Gloo.
 
     train.py --strategy single|ddp|fsdp|tp|accelerate|zero1|zero2|zero3 [--ranks N] --data TEXT --out metrics.jsonl [...]
     yoke compare run.toml --external "ddp=python bench/peers/train.py --compare --strategy ddp"
     yoke compare run.toml --external "ddp=torchrun --nproc-per-node 2 bench/peers/train.py --compare --strategy ddp"
 
-Starts its own ranks (FileStore in a private folder, no port), one thread each, unless torchrun did. Rank 0 writes one JSON
-object per step: step, loss (mean over the tokens of the global batch), grad_norm (before clipping),
-step_seconds (from fetching the batch to zero_grad; the loss is reduced between the ranks after the run) and
+Starts its own ranks with one thread each (FileStore in a private folder, no port), unless torchrun has started them.
+Rank 0 writes one JSON object per step: step, loss (mean over the tokens of the global batch), grad_norm (before
+clipping), step_seconds (from fetching the batch to zero_grad; the loss is reduced over the ranks after the run) and
 memory (its own peak resident bytes after the last step).
 """
 import argparse
@@ -29,15 +29,15 @@ def parse_arguments():
     parser.add_argument("--strategy", choices=("single", "ddp", "fsdp", "tp", "accelerate", "zero1", "zero2", "zero3"),
                         required=True)
     parser.add_argument("--model", choices=("tiny", "small400", "llama-14m"), default="tiny")
-    parser.add_argument("--ranks", type=int, default=2, help="of all but single")
+    parser.add_argument("--ranks", type=int, default=2, help="number of ranks, except for single")
     parser.add_argument("--data", help="a text; its bytes are the tokens")
-    parser.add_argument("--out", help="where rank 0 writes its metrics")
+    parser.add_argument("--out", help="file for the metrics of rank 0")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--seq-len", type=int, default=64)
     parser.add_argument("--global-batch", type=int, default=8)
     parser.add_argument("--holdout", type=float, default=0.05)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--dtype", choices=("fp32", "fp64"), default="fp32", help="fp64 tells rounding from a defect")
+    parser.add_argument("--dtype", choices=("fp32", "fp64"), default="fp32", help="fp64 shows whether it is rounding")
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--warmup", type=int, default=0, help="steps over which the rate rises to --lr")
     parser.add_argument("--compare", action="store_true", help="take all but strategy and ranks from `yoke compare`")
@@ -48,7 +48,7 @@ def parse_arguments():
 
 
 def launch(ranks):
-    """Runs this program once per rank. If one fails, ends the others. Returns the exit code."""
+    """Runs this program once per rank. If one fails, the others are ended. Returns the exit code."""
     with tempfile.TemporaryDirectory(prefix="peer-") as folder:
         env = {**os.environ, "WORLD_SIZE": str(ranks), "PEER_STORE": os.path.join(folder, "store"), "OMP_NUM_THREADS": "1",
                "DS_ACCELERATOR": "cpu", "LOCAL_WORLD_SIZE": str(ranks)}
@@ -64,7 +64,7 @@ def launch(ranks):
 
 
 def wait_for(children):
-    """0 when all have ended well, else 1 as soon as one has not."""
+    """Returns 0 when all processes have succeeded, or 1 as soon as one has failed."""
     while True:
         codes = [child.poll() for child in children]
         if any(code not in (None, 0) for code in codes):
@@ -75,7 +75,7 @@ def wait_for(children):
 
 
 def shard(model, dist):
-    """FSDP2 as its tutorial applies it: every block, then the root."""
+    """Applies FSDP2 as its tutorial does: to every block, then to the root."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -87,7 +87,7 @@ def shard(model, dist):
 
 
 def cut(model, dist):
-    """torchtitan's plan for Llama: tensor and sequence parallel, loss over cut logits."""
+    """Applies torchtitan's plan for Llama: tensor and sequence parallelism, and a loss over sharded logits."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor.parallel import (ColwiseParallel, PrepareModuleInput, RowwiseParallel,
@@ -117,7 +117,7 @@ def cut(model, dist):
 
 
 def cut_loss(strategy):
-    """What the forward and the backward of a step run under."""
+    """Returns the context manager for forward and backward of a step."""
     if strategy != "tp":
         return contextlib.nullcontext()
     from torch.distributed.tensor.parallel import loss_parallel
@@ -134,13 +134,13 @@ def parallelize(model, strategy, dist):
 
 
 def set_rate(optimizer, options, step):
-    """Of step 0, 1, ...: a linear warmup, then constant."""
+    """Sets the learning rate of step 0, 1, ...: a linear warmup, then constant."""
     for group in optimizer.param_groups:
         group["lr"] = options.lr * min(1, (step + 1) / options.warmup) if options.warmup else options.lr
 
 
 def train(model, windows, options):
-    """[(local mean loss, gradient norm, seconds)] of every step; tensors stay what they are."""
+    """Returns [(local mean loss, gradient norm, seconds)] of all steps; tensors are not converted."""
     import torch
 
     strategy = options.strategy
@@ -163,7 +163,7 @@ def train(model, windows, options):
 
 
 def train_zero(model, windows, options):
-    """The same under DeepSpeed, with its defaults but for the stage."""
+    """Does the same under DeepSpeed, with its defaults except for the stage."""
     import deepspeed
     import torch
 
@@ -185,7 +185,7 @@ def train_zero(model, windows, options):
 
 
 def train_accelerate(model, windows, options):
-    """The same under Accelerate, which finds the ranks in the environment: MULTI_CPU, that is DDP."""
+    """Does the same under Accelerate, which finds the ranks in the environment: MULTI_CPU, which means DDP."""
     import accelerate
     import torch
 
@@ -213,7 +213,7 @@ def whole(value):
 
 
 def mean_losses(records, dist):
-    """Losses over the global batch: every rank holds equally many tokens, or all hold the same."""
+    """Returns losses over the global batch: all ranks have equally many tokens, or all have the same tokens."""
     import torch
 
     losses = torch.stack([whole(loss).double() for loss, _, _ in records])
@@ -240,7 +240,7 @@ def run_rank(options):
         rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         store = "file://" + os.environ["PEER_STORE"] if "PEER_STORE" in os.environ else "env://"
         dist.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks)
-    part = (0, 1) if options.strategy == "tp" else (rank, ranks)  # of the data
+    part = (0, 1) if options.strategy == "tp" else (rank, ranks)  # data rank, number of data ranks
     windows = Windows(options.data, options.seq_len, options.holdout, options.global_batch, *part)
     dtype = torch.float64 if options.dtype == "fp64" else torch.float32
     model = build(options.shape, options.seq_len, options.seed, dtype)

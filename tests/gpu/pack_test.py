@@ -42,7 +42,7 @@ class Pack(unittest.TestCase):
 
     def test_makes_a_small_prefix_and_says_how_to_use_it(self):
         self.assertEqual(self.packed.returncode, 0, self.packed.stderr)
-        self.assertRegex(self.packed.stdout, r"MiB of 50; take it .*\n  share/yoke/scripts/gpu_test")
+        self.assertRegex(self.packed.stdout, r"MiB of 50; copy it .*\n  share/yoke/scripts/gpu_test")
 
     def test_skips_in_one_sentence_without_a_gpu(self):
         if has_gpu():

@@ -99,6 +99,11 @@ TEST_F(Archive, IsSmallAndSaysHowToUseIt) {
     EXPECT_TRUE(fs::exists(root() + "/share/doc/yoke/" + file));
 }
 
+TEST_F(Archive, LinksOfItsDocumentsLeadSomewhere) {
+  const SubprocessResult r = command({YOKE_TREE "/scripts/check_links", root()});
+  EXPECT_TRUE(r.ending.ok()) << r.out << r.err;
+}
+
 TEST_F(Archive, NoProgramKnowsWhereItWasBuilt) {
   ASSERT_GE(programs().size(), 4u);
   // LibTorch's headers name themselves in assertions; the preset `package` cuts their paths short.
