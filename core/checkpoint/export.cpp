@@ -33,10 +33,10 @@ std::string config_for(const CheckpointReader& reader, int32_t dtype) {
   return config.dump(2) + "\n";
 }
 
-// Block by block, so that no tensor is in memory as a whole.
+// Chunk by chunk, so that no tensor is in memory as a whole.
 void copy_tensor(const CheckpointReader& reader, const StoredTensor& tensor, File& out) {
-  const int64_t numel = tensor.numel(), per_block = kBlockBytes / tensor.item_bytes();
-  std::vector<char> buffer(static_cast<size_t>(std::min(numel, per_block) * tensor.item_bytes()));
+  const int64_t numel = tensor.numel(), per_chunk = kChunkBytes / tensor.item_bytes();
+  std::vector<char> buffer(static_cast<size_t>(std::min(numel, per_chunk) * tensor.item_bytes()));
   YokePiece piece{};
   piece.header = YOKE_HEADER(YokePiece, YOKE_ID_PIECE);
   piece.name = view(tensor.name);
@@ -45,7 +45,7 @@ void copy_tensor(const CheckpointReader& reader, const StoredTensor& tensor, Fil
   piece.ndim = static_cast<int32_t>(tensor.shape.size());
   piece.dtype = tensor.dtype;
   for (piece.begin = 0; piece.begin < numel; piece.begin += piece.count) {
-    piece.count = piece.run = std::min(per_block, numel - piece.begin);
+    piece.count = piece.run = std::min(per_chunk, numel - piece.begin);
     const FlatView flat(buffer.data(), piece.count, tensor.dtype);
     piece.view = flat.get();
     reader.visit(piece);

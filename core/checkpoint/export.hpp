@@ -23,7 +23,7 @@ struct Exported {
 };
 
 // config.json, model.safetensors or its parts and their index. Every byte of the checkpoint that is
-// read is checked; the folder appears whole or not at all; one block of a tensor is in memory.
+// read is checked; the folder appears whole or not at all; one chunk of a tensor is in memory.
 // Throws Error: FAILED_PRECONDITION if the folder exists or the checkpoint has no config.json, and
 // as CheckpointReader and File do.
 Exported export_hf(const ExportRequest& request);

@@ -83,7 +83,7 @@ void require_equal(const HfWeights& weights,
 
 // The parameters of a checkpoint of Yoke, read with their checksums. A rank that holds columns of a
 // matrix asks for one short range after the other, and each alone would cost the check of a whole
-// block: so a short range is read with what follows it.
+// chunk: so a short range is read with what follows it.
 class CheckpointWeights {
  public:
   CheckpointWeights(const std::string& folder, const Shapes& model)

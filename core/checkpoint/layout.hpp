@@ -5,18 +5,18 @@
 #include <string>
 #include <vector>
 
-#include "core/checkpoint/runs.hpp"
 #include "core/checkpoint/safetensors.hpp"
+#include "core/checkpoint/strided_span.hpp"
 
 namespace yoke {
 
-// Checksums are taken per block of a piece, so that a reader can check just what it needs.
-constexpr int64_t kBlockBytes = int64_t{4} << 20;
+// Checksums are taken per chunk of a piece, so that a reader can check just what it needs.
+constexpr int64_t kChunkBytes = int64_t{4} << 20;
 
-// A part of a tensor as one rank wrote it; a CRC32C per kBlockBytes of its elements, the last block
+// A part of a tensor as one rank wrote it; a CRC32C per kChunkBytes of its elements, the last chunk
 // may be short.
 struct StoredPiece {
-  Runs at;
+  StridedSpan at;
   std::vector<uint32_t> crc;
   int32_t rank = -1;  // of the writer; known only during a save
 };

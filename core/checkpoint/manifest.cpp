@@ -102,7 +102,7 @@ StoredFile parse_file(const Json& json) {
 
 StoredPiece parse_piece(const Json& json, const StoredTensor& tensor) {
   StoredPiece piece;
-  piece.at = Runs::flat(json.at(0).get<int64_t>(), json.at(1).get<int64_t>());
+  piece.at = StridedSpan::flat(json.at(0).get<int64_t>(), json.at(1).get<int64_t>());
   piece.crc = from_hex(json.at(2).get<std::string>());
   if (json.size() > 3) {
     piece.at.run = json.at(3).get<int64_t>();
@@ -113,7 +113,7 @@ StoredPiece parse_piece(const Json& json, const StoredTensor& tensor) {
     damaged(tensor.describe() + ": " + fault);
   piece.at = piece.at.joined();
   const int64_t bytes = piece.at.count * tensor.item_bytes();
-  if (static_cast<int64_t>(piece.crc.size()) != (bytes + kBlockBytes - 1) / kBlockBytes) {
+  if (static_cast<int64_t>(piece.crc.size()) != (bytes + kChunkBytes - 1) / kChunkBytes) {
     damaged(tensor.describe() + ": a piece has the wrong number of checksums");
   }
   return piece;

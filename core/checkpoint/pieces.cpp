@@ -60,14 +60,14 @@ StoredTensor tensor_of(const YokePiece& piece) {
   if (!tensor_bytes(tensor.shape, tensor.dtype, &bytes)) {
     refuse(tensor.describe(), "impossible shape " + shape_text(tensor.shape));
   }
-  const Runs numbers{piece.begin, piece.count, piece.run, piece.stride};
+  const StridedSpan numbers{piece.begin, piece.count, piece.run, piece.stride};
   if (const std::string fault = numbers.fault(tensor.numel()); !fault.empty())
     refuse(tensor.describe(), fault);
   return tensor;
 }
 
-Runs runs_of(const YokePiece& piece) {
-  return Runs{piece.begin, piece.count, piece.run, piece.stride}.joined();
+StridedSpan span_of(const YokePiece& piece) {
+  return StridedSpan{piece.begin, piece.count, piece.run, piece.stride}.joined();
 }
 
 void require_same(const StoredTensor& a, const StoredTensor& b) {

@@ -7,7 +7,7 @@
 namespace yoke {
 
 // Which elements of its tensor a piece is; the piece must have passed tensor_of.
-Runs runs_of(const YokePiece& piece);
+StridedSpan span_of(const YokePiece& piece);
 
 // The tensor that a piece is part of. INTERNAL naming it if the piece is impossible: wrong struct,
 // name, kind, dtype, shape, or elements.

@@ -65,7 +65,7 @@ File open_file(const std::string& path, const StoredFile& stored) {
 }
 
 uint32_t head_crc(const File& file, uint64_t bytes) {
-  std::vector<char> buffer(static_cast<size_t>(std::min<uint64_t>(bytes, kBlockBytes)));
+  std::vector<char> buffer(static_cast<size_t>(std::min<uint64_t>(bytes, kChunkBytes)));
   uint32_t crc = 0;
   for (uint64_t done = 0; done < bytes;) {
     const auto length = static_cast<size_t>(std::min<uint64_t>(bytes - done, buffer.size()));
@@ -80,18 +80,18 @@ std::string at_elements(int64_t begin, int64_t end) {
   return "elements [" + std::to_string(begin) + ", " + std::to_string(end) + ")";
 }
 
-// Elements [from, to) of a part of a tensor. Runs near to each other are read together, with what
+// Elements [from, to) of a part of a tensor. Spans near each other are read together, with what
 // lies between them: a read of its own for each would take longer.
-void read_runs(const File& file,
-               const StoredTensor& tensor,
-               const Runs& at,
-               int64_t from,
-               int64_t to,
-               char* out) {
+void read_spans(const File& file,
+                const StoredTensor& tensor,
+                const StridedSpan& at,
+                int64_t from,
+                int64_t to,
+                char* out) {
   constexpr int64_t kNear = 16;
   const int64_t item = tensor.item_bytes();
   const int64_t together =
-      at.stride <= kNear * at.run ? std::max<int64_t>(1, kBlockBytes / item / at.stride) : 1;
+      at.stride <= kNear * at.run ? std::max<int64_t>(1, kChunkBytes / item / at.stride) : 1;
   std::vector<char> between;
   for (int64_t i = from; i < to;) {
     const int64_t until = std::min(to, (i / at.run + together) * at.run);
@@ -103,7 +103,7 @@ void read_runs(const File& file,
     } else {
       between.resize(static_cast<size_t>((end - first) * item));
       file.read_at(between.data(), between.size(), place);
-      at.for_each_run(i, until, [&](int64_t element, int64_t k, int64_t n) {
+      at.for_each_span(i, until, [&](int64_t element, int64_t k, int64_t n) {
         std::memcpy(mine + (k - i) * item, &between[(element - first) * item], n * item);
       });
     }
@@ -165,38 +165,38 @@ struct CheckpointReader::Impl {
     }
   }
 
-  // Reads every block that has elements of `wanted`, checks it, and hands out those elements.
-  void read_blocks(const StoredTensor& tensor, const Runs& wanted, const Use& use) const {
-    const int64_t item = tensor.item_bytes(), per_block = kBlockBytes / item;
-    std::vector<char> block;
+  // Reads every chunk that has elements of `wanted`, checks it, and hands out those elements.
+  void read_chunks(const StoredTensor& tensor, const StridedSpan& wanted, const Use& use) const {
+    const int64_t item = tensor.item_bytes(), per_chunk = kChunkBytes / item;
+    std::vector<char> chunk;
     for (const StoredPiece& piece : tensor.pieces) {
-      const Runs& at = piece.at;
+      const StridedSpan& at = piece.at;
       if (at.begin >= wanted.end()) break;
       const int64_t first = at.first_from(wanted.begin), last = at.first_from(wanted.end());
-      for (int64_t from = first - first % per_block; from < last; from += per_block) {
-        const int64_t to = std::min(from + per_block, at.count);
-        block.clear();
+      for (int64_t from = first - first % per_chunk; from < last; from += per_chunk) {
+        const int64_t to = std::min(from + per_chunk, at.count);
+        chunk.clear();
         const auto hand_out = [&](int64_t i, int64_t j, int64_t n) {
-          if (block.empty()) read_block(tensor, piece, from, to, &block);
-          use(block.data() + (i - from) * item, j, n);
+          if (chunk.empty()) read_chunk(tensor, piece, from, to, &chunk);
+          use(chunk.data() + (i - from) * item, j, n);
         };
         for_each_common(at, std::max(first, from), std::min(last, to), wanted, hand_out);
       }
     }
   }
 
-  // Elements [from, to) of a piece, which are one of its blocks.
-  void read_block(const StoredTensor& tensor,
+  // Elements [from, to) of a piece, which are one of its chunks.
+  void read_chunk(const StoredTensor& tensor,
                   const StoredPiece& piece,
                   int64_t from,
                   int64_t to,
-                  std::vector<char>* block) const {
+                  std::vector<char>* chunk) const {
     const File& file = files.at(tensor.file);
     const int64_t item = tensor.item_bytes();
-    block->resize(static_cast<size_t>((to - from) * item));
-    read_runs(file, tensor, piece.at, from, to, block->data());
-    const uint32_t crc = crc32c(0, block->data(), block->size());
-    const uint32_t saved = piece.crc[static_cast<size_t>(from * item / kBlockBytes)];
+    chunk->resize(static_cast<size_t>((to - from) * item));
+    read_spans(file, tensor, piece.at, from, to, chunk->data());
+    const uint32_t crc = crc32c(0, chunk->data(), chunk->size());
+    const uint32_t saved = piece.crc[static_cast<size_t>(from * item / kChunkBytes)];
     if (crc == saved) return;
     damaged(file.path(),
             tensor.describe() + ", " +
@@ -270,7 +270,7 @@ void CheckpointReader::visit(const YokePiece& piece) const {
   }
   if (piece.count == 0) return;
   char* out = data_of(piece, wanted.dtype);
-  impl_->read_blocks(stored, runs_of(piece), [&](const char* bytes, int64_t i, int64_t n) {
+  impl_->read_chunks(stored, span_of(piece), [&](const char* bytes, int64_t i, int64_t n) {
     convert(bytes, stored.dtype, out + i * wanted.item_bytes(), wanted.dtype, n);
   });
 }
@@ -278,7 +278,8 @@ void CheckpointReader::visit(const YokePiece& piece) const {
 void CheckpointReader::verify() const {
   impl_->verify_heads();
   for (const StoredTensor& tensor : impl_->manifest.tensors) {
-    impl_->read_blocks(tensor, Runs::flat(0, tensor.numel()), [](const char*, int64_t, int64_t) {});
+    impl_->read_chunks(
+        tensor, StridedSpan::flat(0, tensor.numel()), [](const char*, int64_t, int64_t) {});
   }
 }
 

@@ -49,11 +49,11 @@ Json attempt(int32_t rank, F&& f) {
   }
 }
 
-Json to_json(const Runs& runs) {
-  return {runs.begin, runs.count, runs.run, runs.stride};
+Json to_json(const StridedSpan& span) {
+  return {span.begin, span.count, span.run, span.stride};
 }
 
-Runs runs_from(const Json& json) {
+StridedSpan span_from(const Json& json) {
   return {json.at(0), json.at(1), json.at(2), json.at(3)};
 }
 
@@ -90,7 +90,7 @@ class Save {
       const auto [at, added] = index.try_emplace({tensor.name, tensor.kind}, tensors_.size());
       if (added) tensors_.push_back(tensor);
       require_same(tensors_[at->second], tensor);
-      if (piece.count > 0) tensors_[at->second].pieces.push_back({runs_of(piece), {}, -1});
+      if (piece.count > 0) tensors_[at->second].pieces.push_back({span_of(piece), {}, -1});
     });
     Json list = Json::array();
     for (const StoredTensor& t : tensors_) {
@@ -143,7 +143,7 @@ class Save {
       StoredTensor& merged = all->try_emplace({tensor.name, tensor.kind}, tensor).first->second;
       require_same(merged, tensor);
       for (const Json& piece : item.at(4)) {
-        merged.pieces.push_back({runs_from(piece), {}, rank});
+        merged.pieces.push_back({span_from(piece), {}, rank});
       }
     }
   }
@@ -232,13 +232,13 @@ class Save {
     }
     require_same(*at->second.tensor, tensor);
     const char* bytes = data_of(piece, piece.dtype);
-    StoredPiece written{runs_of(piece), {}, group_.rank};
-    const int64_t item = tensor.item_bytes(), per_block = kBlockBytes / item;
-    for (int64_t from = 0; from < piece.count; from += per_block) {
-      const int64_t to = std::min(from + per_block, piece.count);
+    StoredPiece written{span_of(piece), {}, group_.rank};
+    const int64_t item = tensor.item_bytes(), per_chunk = kChunkBytes / item;
+    for (int64_t from = 0; from < piece.count; from += per_chunk) {
+      const int64_t to = std::min(from + per_chunk, piece.count);
       written.crc.push_back(
           crc32c(0, bytes + from * item, static_cast<size_t>((to - from) * item)));
-      written.at.for_each_run(from, to, [&](int64_t element, int64_t i, int64_t n) {
+      written.at.for_each_span(from, to, [&](int64_t element, int64_t i, int64_t n) {
         at->second.file->write_at(
             bytes + i * item,
             static_cast<size_t>(n * item),
@@ -274,7 +274,7 @@ class Save {
       for (const Json& piece : report.at("pieces")) {
         index.at({piece.at(0), piece.at(1)})
             ->pieces.push_back(
-                {runs_from(piece.at(2)), from_hex(piece.at(3)), static_cast<int32_t>(rank)});
+                {span_from(piece.at(2)), from_hex(piece.at(3)), static_cast<int32_t>(rank)});
       }
     }
     check_tiling(

@@ -45,7 +45,7 @@ class Rectangles {
   explicit Rectangles(int64_t columns) : columns_(columns) {}
 
   void add(const StoredPiece& piece) {
-    const Runs& at = piece.at;
+    const StridedSpan& at = piece.at;
     if (at.is_flat()) {
       const int64_t to_end_of_row = (columns_ - at.begin % columns_) % columns_;
       const int64_t first = std::min(at.count, to_end_of_row), rest = at.count - first;

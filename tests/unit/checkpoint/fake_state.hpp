@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/checkpoint/checkpoint.hpp"
-#include "core/checkpoint/runs.hpp"
+#include "core/checkpoint/strided_span.hpp"
 #include "yoke/error.hpp"
 #include "yoke/tensor.hpp"
 
@@ -32,7 +32,7 @@ struct FakePiece {
   int64_t begin = 0, count = 0, replica = 0;
   int64_t run = count, stride = 0;
 
-  Runs runs() const { return Runs{begin, count, run, stride}.joined(); }
+  StridedSpan span() const { return StridedSpan{begin, count, run, stride}.joined(); }
 };
 
 using FakeState = std::vector<FakeTensor>;
@@ -78,15 +78,18 @@ void cut_randomly(int64_t size, std::mt19937_64& random, F&& f) {
 
 // Cuts rows of `columns` elements into strips, and each strip into flat shards, as FSDP over tensor
 // parallelism does: a shard is the rest of a run and the runs behind it.
-inline std::vector<Runs> random_strips(int64_t numel, int64_t columns, std::mt19937_64& random) {
-  std::vector<Runs> pieces;
+inline std::vector<StridedSpan> random_strips(int64_t numel,
+                                              int64_t columns,
+                                              std::mt19937_64& random) {
+  std::vector<StridedSpan> pieces;
   cut_randomly(columns, random, [&](int64_t column, int64_t width) {
-    const Runs strip{column, numel / columns * width, width, columns};
+    const StridedSpan strip{column, numel / columns * width, width, columns};
     cut_randomly(strip.count, random, [&](int64_t from, int64_t count) {
       const int64_t rest = std::min(count, (width - from % width) % width);
-      if (rest > 0) pieces.push_back(Runs::flat(strip.element(from), rest));
+      if (rest > 0) pieces.push_back(StridedSpan::flat(strip.element(from), rest));
       if (count > rest)
-        pieces.push_back(Runs{strip.element(from + rest), count - rest, width, columns}.joined());
+        pieces.push_back(
+            StridedSpan{strip.element(from + rest), count - rest, width, columns}.joined());
     });
   });
   return pieces;
@@ -107,7 +110,7 @@ inline RankPieces random_partition(const FakeState& state, int ranks, std::mt199
   for (size_t t = 0; t < state.size(); ++t) {
     const int64_t numel = state[t].numel();
     const int64_t columns = random() % 2 == 0 ? numel : random_divisor(numel, random);
-    for (const Runs& r : random_strips(numel, columns, random)) {
+    for (const StridedSpan& r : random_strips(numel, columns, random)) {
       pieces[random() % ranks].push_back({t, r.begin, r.count, 0, r.run, r.stride});
       if (random() % 4 == 0)
         pieces[random() % ranks].push_back({t, r.begin, r.count, 1, r.run, r.stride});
@@ -150,18 +153,18 @@ inline void visit_fake(const FakeTensor& t,
 // The elements of a piece, as a backend holds them, and back.
 inline std::vector<char> values_of(const FakeTensor& t, const FakePiece& p) {
   const auto item = static_cast<size_t>(item_size(t.dtype));
-  const Runs runs = p.runs();
+  const StridedSpan span = p.span();
   std::vector<char> values(static_cast<size_t>(p.count) * item);
   for (int64_t i = 0; i < p.count; ++i)
-    std::memcpy(&values[i * item], &t.bytes[runs.element(i) * item], item);
+    std::memcpy(&values[i * item], &t.bytes[span.element(i) * item], item);
   return values;
 }
 
 inline void put_values(FakeTensor& t, const FakePiece& p, const std::vector<char>& values) {
   const auto item = static_cast<size_t>(item_size(t.dtype));
-  const Runs runs = p.runs();
+  const StridedSpan span = p.span();
   for (int64_t i = 0; i < p.count; ++i)
-    std::memcpy(&t.bytes[runs.element(i) * item], &values[i * item], item);
+    std::memcpy(&t.bytes[span.element(i) * item], &values[i * item], item);
 }
 
 // What a backend's checkpoint() does on one rank.

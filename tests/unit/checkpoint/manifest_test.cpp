@@ -29,7 +29,8 @@ Manifest example() {
   t.shape = {1048585};
   t.file = "model.safetensors";
   t.offset = 128;
-  t.pieces = {{Runs::flat(0, 1048577), {1, 2}, -1}, {Runs::flat(1048577, 8), {0xffffffff}, -1}};
+  t.pieces = {{StridedSpan::flat(0, 1048577), {1, 2}, -1},
+              {StridedSpan::flat(1048577, 8), {0xffffffff}, -1}};
   StoredTensor columns = t;
   columns.name = "x";
   columns.shape = {4, 6};

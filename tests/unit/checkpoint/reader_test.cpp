@@ -226,7 +226,7 @@ TEST(CheckpointReader, NamesFileTensorAndElementsOfTheDamage) {
 
 TEST(CheckpointReader, ChecksWhatItLoadsWithoutBeingAsked) {
   std::mt19937_64 random(1);
-  // Two blocks of 4 MiB; the second one is damaged.
+  // Two chunks of 4 MiB; the second one is damaged.
   const Saved saved({fake_tensor("w", "param", {2, 1048576}, random)});
   const std::string path = saved.path + "/model.safetensors";
   std::string text = slurp(path);

@@ -65,10 +65,10 @@ TEST(SaveCheckpoint, ComesBackBitForBitAtAnyOtherPartition) {
   }
 }
 
-TEST(SaveCheckpoint, KeepsPiecesOfManyBlocks) {
+TEST(SaveCheckpoint, KeepsPiecesOfManyChunks) {
   const TempDir dir;
   std::mt19937_64 random(5);
-  // 13 MB: blocks of 4 MiB, the last one short, in pieces that do not begin at a block.
+  // 13 MB: chunks of 4 MiB, the last one short, in pieces that do not begin at a chunk.
   FakeState state = {fake_tensor("w", "param", {3250001}, random)};
   const RankPieces pieces = {{{0, 0, 1100000, 0}}, {{0, 1100000, 2150001, 0}}};
   ASSERT_EQ(save(request_of(dir.path(), 1), state, pieces)[0].code, YOKE_OK);
@@ -76,8 +76,8 @@ TEST(SaveCheckpoint, KeepsPiecesOfManyBlocks) {
   EXPECT_TRUE(same_bytes(load(dir / "step-00000001", state, other), state));
 }
 
-// 13 MB of which each rank has columns: blocks of 4 MiB that end in the middle of a run.
-TEST(SaveCheckpoint, KeepsColumnsOfManyBlocks) {
+// 13 MB of which each rank has columns: chunks of 4 MiB that end in the middle of a run.
+TEST(SaveCheckpoint, KeepsColumnsOfManyChunks) {
   const TempDir dir;
   std::mt19937_64 random(5);
   FakeState state = {fake_tensor("w", "param", {1300, 2500}, random)};

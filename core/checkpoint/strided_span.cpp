@@ -1,4 +1,4 @@
-#include "core/checkpoint/runs.hpp"
+#include "core/checkpoint/strided_span.hpp"
 
 namespace yoke {
 namespace {
@@ -9,7 +9,7 @@ std::string n(int64_t value) {
 
 }  // namespace
 
-std::string Runs::fault(int64_t numel) const {
+std::string StridedSpan::fault(int64_t numel) const {
   const std::string outside = "the piece of " + n(count) + " elements from " + n(begin) +
                               " is not inside its " + n(numel) + " elements";
   if (begin < 0 || count < 0 || begin > numel || count > numel - begin) return outside;
@@ -26,7 +26,7 @@ std::string Runs::fault(int64_t numel) const {
   return "";
 }
 
-std::string Runs::text() const {
+std::string StridedSpan::text() const {
   const std::string range = "[" + n(begin) + ", " + n(end()) + ")";
   return is_flat() ? range : range + " in runs of " + n(run) + " at stride " + n(stride);
 }
