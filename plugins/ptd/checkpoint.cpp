@@ -12,16 +12,16 @@ class Visit {
   // values: of the piece, compact.
   void piece(const YokeParameter& param,
              const char* kind,
-             const Runs& runs,
+             const ParamSpan& span,
              int64_t replica,
              const at::Tensor& values) {
     YokePiece p = make(param.name, kind, dtype_of(values.scalar_type()));
     p.shape = param.shape;
     p.ndim = param.ndim;
-    p.begin = runs.begin;
-    p.count = runs.count;
-    p.run = runs.run;
-    p.stride = runs.stride;
+    p.begin = span.begin;
+    p.count = span.count;
+    p.run = span.run;
+    p.stride = span.stride;
     p.replica = replica;
     const TensorView view(values);
     show(p, view.get());
@@ -75,10 +75,10 @@ void visit_state(const YokeCheckpointArgs& args,
       const int64_t replica =
           cut.run == 0 ? int64_t{rank.replica} * rank.tp_size + rank.tp : rank.replica;
       for (const auto& [kind, shard] : kinds) {
-        for (const Runs& runs : cut.runs(where.begin, where.count)) {
-          const int64_t at = where.offset + runs.local - where.begin;
+        for (const ParamSpan& span : cut.spans(where.begin, where.count)) {
+          const int64_t at = where.offset + span.local - where.begin;
           visit.piece(
-              *model.params[slot.param], kind, runs, replica, shard.narrow(0, at, runs.count));
+              *model.params[slot.param], kind, span, replica, shard.narrow(0, at, span.count));
         }
       }
     }

@@ -59,10 +59,13 @@ void init_range(const YokeModel& model, int64_t param, int64_t begin, const at::
   }
 }
 
-void init_piece(const YokeModel& model, int64_t param, const Runs& runs, const at::Tensor& dst) {
-  for (int64_t done = 0; done < runs.count; done += runs.run) {
-    const int64_t n = std::min(runs.run, runs.count - done);
-    init_range(model, param, runs.begin + done / runs.run * runs.stride, dst.narrow(0, done, n));
+void init_piece(const YokeModel& model,
+                int64_t param,
+                const ParamSpan& span,
+                const at::Tensor& dst) {
+  for (int64_t done = 0; done < span.count; done += span.run) {
+    const int64_t n = std::min(span.run, span.count - done);
+    init_range(model, param, span.begin + done / span.run * span.stride, dst.narrow(0, done, n));
   }
 }
 
@@ -118,9 +121,9 @@ void init_params(const ShardState& state,
     const at::Tensor shard = state.param_shard(u);
     for (const FlatLayout::Slot& slot : state.units[u].layout.slots()) {
       const ShardPiece piece = state.units[u].layout.piece(slot, state.shard);
-      for (const Runs& runs : cuts[slot.param].runs(piece.begin, piece.count)) {
-        const int64_t at = piece.offset + runs.local - piece.begin;
-        init_piece(model, slot.param, runs, shard.narrow(0, at, runs.count));
+      for (const ParamSpan& span : cuts[slot.param].spans(piece.begin, piece.count)) {
+        const int64_t at = piece.offset + span.local - piece.begin;
+        init_piece(model, slot.param, span, shard.narrow(0, at, span.count));
       }
     }
   }

@@ -13,10 +13,10 @@ ParamCut ParamCut::along(const std::vector<int64_t>& shape, int64_t dim, int ran
   return {rank * run, run, rows == 1 ? 0 : inner};
 }
 
-std::vector<Runs> ParamCut::runs(int64_t begin, int64_t count) const {
+std::vector<ParamSpan> ParamCut::spans(int64_t begin, int64_t count) const {
   if (count == 0) return {};
   if (run == 0 || stride == 0) return {{first + begin, count, count, 0, begin}};
-  std::vector<Runs> pieces;
+  std::vector<ParamSpan> pieces;
   // What is left of a run that has begun, then whole runs.
   const int64_t inside = begin % run;
   const int64_t head = inside == 0 ? 0 : std::min(count, run - inside);

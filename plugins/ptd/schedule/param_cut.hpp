@@ -8,7 +8,7 @@ namespace yoke::ptd {
 
 // Element i of `count` is element begin + i / run * stride + i % run of the whole tensor, and
 // element local + i of this rank's part. One run: run = count, stride = 0.
-struct Runs {
+struct ParamSpan {
   int64_t begin, count, run, stride;
   int64_t local;
 };
@@ -22,7 +22,7 @@ struct ParamCut {
   static ParamCut along(const std::vector<int64_t>& shape, int64_t dim, int rank, int ranks);
 
   // Elements [begin, begin + count) of the part: at most two pieces, none for count = 0.
-  std::vector<Runs> runs(int64_t begin, int64_t count) const;
+  std::vector<ParamSpan> spans(int64_t begin, int64_t count) const;
 };
 
 }  // namespace yoke::ptd

@@ -8,29 +8,29 @@ namespace yoke::ptd {
 namespace {
 
 TEST(ParamCut, WithoutOneThePartIsTheWhole) {
-  const auto runs = ParamCut{}.runs(3, 10);
-  ASSERT_EQ(runs.size(), 1u);
-  EXPECT_EQ(runs[0].begin, 3);
-  EXPECT_EQ(runs[0].run, 10);
-  EXPECT_TRUE(ParamCut{}.runs(3, 0).empty());
+  const auto spans = ParamCut{}.spans(3, 10);
+  ASSERT_EQ(spans.size(), 1u);
+  EXPECT_EQ(spans[0].begin, 3);
+  EXPECT_EQ(spans[0].run, 10);
+  EXPECT_TRUE(ParamCut{}.spans(3, 0).empty());
 }
 
 TEST(ParamCut, RowsAreOneRun) {
-  const auto runs = ParamCut::along({8, 5}, 0, 1, 2).runs(0, 20);
-  ASSERT_EQ(runs.size(), 1u);
-  EXPECT_EQ(runs[0].begin, 20);
-  EXPECT_EQ(runs[0].stride, 0);
+  const auto spans = ParamCut::along({8, 5}, 0, 1, 2).spans(0, 20);
+  ASSERT_EQ(spans.size(), 1u);
+  EXPECT_EQ(spans[0].begin, 20);
+  EXPECT_EQ(spans[0].stride, 0);
 }
 
 TEST(ParamCut, ColumnsAreRunsAtAStride) {
-  const auto runs = ParamCut::along({3, 8}, 1, 1, 2).runs(2, 10);
-  ASSERT_EQ(runs.size(), 2u) << "the rest of a row, then whole rows";
-  EXPECT_EQ(runs[0].begin, 6);
-  EXPECT_EQ(runs[0].count, 2);
-  EXPECT_EQ(runs[1].begin, 12);
-  EXPECT_EQ(runs[1].count, 8);
-  EXPECT_EQ(runs[1].run, 4);
-  EXPECT_EQ(runs[1].stride, 8);
+  const auto spans = ParamCut::along({3, 8}, 1, 1, 2).spans(2, 10);
+  ASSERT_EQ(spans.size(), 2u) << "the rest of a row, then whole rows";
+  EXPECT_EQ(spans[0].begin, 6);
+  EXPECT_EQ(spans[0].count, 2);
+  EXPECT_EQ(spans[1].begin, 12);
+  EXPECT_EQ(spans[1].count, 8);
+  EXPECT_EQ(spans[1].run, 4);
+  EXPECT_EQ(spans[1].stride, 8);
 }
 
 // Every element of the whole is in exactly one rank's runs, at the place that its part gives it.
@@ -53,17 +53,17 @@ TEST(ParamCut, ThePartsOfAllRanksTileTheWholeHoweverTheyAreDividedFurther) {
       const ParamCut cut = ParamCut::along(shape, dim, rank, ranks);
       const int64_t part = whole / ranks, middle = pick(0, part);
       for (const auto& [begin, end] : {std::pair{int64_t{0}, middle}, std::pair{middle, part}}) {
-        const auto pieces = cut.runs(begin, end - begin);
+        const auto pieces = cut.spans(begin, end - begin);
         ASSERT_LE(pieces.size(), 2u);
         int64_t next = begin;
-        for (const Runs& runs : pieces) {
-          ASSERT_EQ(runs.local, next);
-          next += runs.count;
-          for (int64_t k = 0; k < runs.count; ++k) {
-            const int64_t element = runs.begin + k / runs.run * runs.stride + k % runs.run;
+        for (const ParamSpan& span : pieces) {
+          ASSERT_EQ(span.local, next);
+          next += span.count;
+          for (int64_t k = 0; k < span.count; ++k) {
+            const int64_t element = span.begin + k / span.run * span.stride + k % span.run;
             ++seen[element];
             // By definition: element of the part with the same indices, dim shifted.
-            const int64_t local = runs.local + k, width = shape[dim] / ranks;
+            const int64_t local = span.local + k, width = shape[dim] / ranks;
             const int64_t row = local / (width * inner), at = local / inner % width;
             ASSERT_EQ(element, (row * shape[dim] + rank * width + at) * inner + local % inner);
           }
