@@ -160,7 +160,7 @@ class Session {
       }
     }
     progress_("judging");
-    judge_all();
+    compare_all();
     remove_states();
     return std::move(result_);
   }
@@ -195,50 +195,51 @@ class Session {
     }
   }
 
-  void judge_all() {
+  void compare_all() {
     const auto ran = [](const CaseResult& c) { return c.failure.empty(); };
     const auto first = std::find_if(result_.cases.begin(), result_.cases.end(), ran);
     if (first != result_.cases.end())
-      result_.judged_against = static_cast<size_t>(first - result_.cases.begin());
-    const CaseResult* reference = result_.judge();
+      result_.fallback_reference = static_cast<size_t>(first - result_.cases.begin());
+    const CaseResult* reference = result_.reference_case();
     if (reference == nullptr) return;
     for (CaseResult& c : result_.cases) {
       if (!ran(c)) continue;
       for (const RunFacts& again : c.runs)
         c.repeatable = c.repeatable && (c.spec.external() || same_losses(c.runs[0], again));
-      c.due = result_.plan.level.value_or(due_level(reference->runs[0], c.runs[0]));
-      c.verdict = judge(reference->runs[0], c.runs[0], c.due);
-      if (c.verdict.level < c.due) c.cause = explain(*reference, c);
+      c.required = result_.plan.level.value_or(required_level(reference->runs[0], c.runs[0]));
+      c.agreement = compare_runs(reference->runs[0], c.runs[0], c.required);
+      if (c.agreement.level < c.required) c.cause = explain(*reference, c);
     }
     for (size_t a = 0; a < result_.cases.size(); ++a) {
       for (size_t b = a + 1; b < result_.cases.size(); ++b) {
         const CaseResult &x = result_.cases[a], &y = result_.cases[b];
         if (ran(x) && ran(y))
-          result_.pairs.push_back({a, b, judge(x.runs[0], y.runs[0], std::min(x.due, y.due))});
+          result_.pairs.push_back(
+              {a, b, compare_runs(x.runs[0], y.runs[0], std::min(x.required, y.required))});
       }
     }
   }
 
   // Runs both again if the states around the first bad step were not saved.
-  Cause explain(const CaseResult& reference, const CaseResult& c) {
-    const std::vector<int64_t> wanted = wanted_states(c.verdict.first_bad);
+  LikelyCause explain(const CaseResult& reference, const CaseResult& c) {
+    const std::vector<int64_t> wanted = wanted_states(c.agreement.first_bad);
     const auto saved = [&](const CaseResult& x) {
       return x.spec.external() || std::all_of(wanted.begin(), wanted.end(), [&](int64_t step) {
                return has_state(x.runs[0], step);
              });
     };
-    const bool enough = c.verdict.first_bad == 1 && has_state(c.runs[0], 1);
+    const bool enough = c.agreement.first_bad == 1 && has_state(c.runs[0], 1);
     if (enough || (saved(reference) && saved(c)))
-      return diagnose(reference.runs[0], c.runs[0], c.verdict);
+      return find_likely_cause(reference.runs[0], c.runs[0], c.agreement);
     progress_(c.spec.name + " differs from " + reference.spec.name + " at step " +
-              std::to_string(c.verdict.first_bad) + ": running both again to see why");
+              std::to_string(c.agreement.first_bad) + ": running both again to see why");
     try {
       const std::string name = "again-for-" + c.spec.name;
-      return diagnose(again(reference, name, wanted), again(c, name, wanted), c.verdict);
+      return find_likely_cause(again(reference, name, wanted), again(c, name, wanted), c.agreement);
     } catch (const Error& e) {
       if (e.code() == YOKE_CANCELLED) throw;
-      Cause cause = diagnose(reference.runs[0], c.runs[0], c.verdict);
-      cause.evidence += std::string("; running again failed: ") + e.what();
+      LikelyCause cause = find_likely_cause(reference.runs[0], c.runs[0], c.agreement);
+      cause.explanation += std::string("; running again failed: ") + e.what();
       return cause;
     }
   }
@@ -266,14 +267,14 @@ class Session {
 }  // namespace
 
 std::string Comparison::reference_name() const {
-  const CaseResult* reference = judge();
+  const CaseResult* reference = reference_case();
   return reference == nullptr ? "" : reference->spec.name;
 }
 
-const CaseResult* Comparison::judge() const {
+const CaseResult* Comparison::reference_case() const {
   if (reference && reference->failure.empty()) return &*reference;
-  if (cases.empty() || !cases[judged_against].failure.empty()) return nullptr;
-  return &cases[judged_against];
+  if (cases.empty() || !cases[fallback_reference].failure.empty()) return nullptr;
+  return &cases[fallback_reference];
 }
 
 double median(std::vector<double> values) {

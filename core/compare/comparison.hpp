@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "core/compare/agreement.hpp"
 #include "core/compare/cases.hpp"
-#include "core/compare/diagnosis.hpp"
-#include "core/compare/judge.hpp"
+#include "core/compare/likely_cause.hpp"
 #include "core/compare/run_facts.hpp"
 
 namespace yoke::compare {
@@ -35,30 +35,31 @@ struct CaseResult {
   std::string failure;         // why there is nothing to judge; "" = all repeats ran
   std::string log;             // of the failure
   std::vector<RunFacts> runs;  // one a repeat; the first one is judged
-  Verdict verdict;
-  Level due = Level::kL1;
-  std::optional<Cause> cause;   // of a verdict below `due`
-  bool repeatable = true;       // every repeat gave the same losses, bit for bit
-  std::vector<double> step_ms;  // median of each repeat
+  Agreement agreement;
+  Level required = Level::kL1;
+  std::optional<LikelyCause> cause;  // of a verdict below `required`
+  bool repeatable = true;            // every repeat gave the same losses, bit for bit
+  std::vector<double> step_ms;       // median of each repeat
   std::vector<std::string> notes;
 
-  bool passed() const { return failure.empty() && verdict.level >= due && repeatable; }
+  bool passed() const { return failure.empty() && agreement.level >= required && repeatable; }
 };
 
 // The verdict of the case `b` against the case `a`, by index.
-struct PairVerdict {
+struct PairAgreement {
   size_t a = 0, b = 0;
-  Verdict verdict;
+  Agreement agreement;
 };
 
 struct Comparison {
   Plan plan;
   std::vector<CaseResult> cases;        // as in the plan
   std::optional<CaseResult> reference;  // as in the plan
-  size_t judged_against = 0;            // index of the case that stands in if there is no reference
-  std::vector<PairVerdict> pairs;       // every two cases that ran
+  size_t fallback_reference = 0;        // index of the case that stands in if there is no reference
+  std::vector<PairAgreement> pairs;     // every two cases that ran
   std::string reference_name() const;
-  const CaseResult* judge() const;  // the reference or the case that stands in; NULL = none ran
+  const CaseResult* reference_case()
+      const;  // the reference or the case that stands in; NULL = none ran
 };
 
 // Median of the values; NaN of none.

@@ -20,9 +20,9 @@ struct Metric {
 };
 
 constexpr Metric kMetrics[] = {
-    {"loss", [](const CaseResult& c, const CaseResult&) { return c.verdict.loss; }},
-    {"grad_norm", [](const CaseResult& c, const CaseResult&) { return c.verdict.grad_norm; }},
-    {"param", [](const CaseResult& c, const CaseResult&) { return c.verdict.param; }},
+    {"loss", [](const CaseResult& c, const CaseResult&) { return c.agreement.loss; }},
+    {"grad_norm", [](const CaseResult& c, const CaseResult&) { return c.agreement.grad_norm; }},
+    {"param", [](const CaseResult& c, const CaseResult&) { return c.agreement.param; }},
     {"tps",
      [](const CaseResult& c, const CaseResult& f) {
        return median(f.step_ms) / median(c.step_ms);

@@ -96,27 +96,28 @@ Curve differences(const CaseResult& a, const CaseResult& b, double StepFacts::*v
 }
 
 std::string difference_plots(const Comparison& comparison) {
-  const CaseResult* judge = comparison.judge();
-  if (judge == nullptr) return "";
-  Lines loss{"Loss beside " + judge->spec.name + ", relative difference (0 at the bottom)",
+  const CaseResult* reference = comparison.reference_case();
+  if (reference == nullptr) return "";
+  Lines loss{"Loss beside " + reference->spec.name + ", relative difference (0 at the bottom)",
              "step",
              "|b - a| / a",
              true,
              {},
              0};
-  Lines norm{"Gradient norm beside " + judge->spec.name + ", relative difference",
+  Lines norm{"Gradient norm beside " + reference->spec.name + ", relative difference",
              "step",
              "|b - a| / a",
              true,
              {},
              0};
   for (const CaseResult& c : comparison.cases) {
-    if (!c.failure.empty() || &c == judge) continue;
-    const Bounds bounds = bounds_of(c.due, judge->runs[0].dtype, judge->runs[0].blocks);
+    if (!c.failure.empty() || &c == reference) continue;
+    const Bounds bounds =
+        bounds_of(c.required, reference->runs[0].dtype, reference->runs[0].blocks);
     loss.bound = std::max(loss.bound, bounds.loss);
     norm.bound = std::max(norm.bound, bounds.grad_norm);
-    loss.curves.push_back(differences(*judge, c, &StepFacts::loss));
-    norm.curves.push_back(differences(*judge, c, &StepFacts::grad_norm));
+    loss.curves.push_back(differences(*reference, c, &StepFacts::loss));
+    norm.curves.push_back(differences(*reference, c, &StepFacts::grad_norm));
   }
   return draw(loss) + draw(norm);
 }
@@ -133,7 +134,7 @@ std::string step_times(const Comparison& comparison) {
     }
     plot.rows.emplace_back(c.spec.name, ms);
   }
-  return draw(plot) + "<p>" + escaped(speed_verdict(comparison)) + "</p>\n";
+  return draw(plot) + "<p>" + escaped(speed_text(comparison)) + "</p>\n";
 }
 
 std::string memory(const Comparison& comparison) {
@@ -192,13 +193,13 @@ std::string traffic(const Comparison& comparison) {
 
 std::string pairs(const Comparison& comparison) {
   std::vector<std::vector<std::string>> rows;
-  for (const PairVerdict& p : comparison.pairs) {
+  for (const PairAgreement& p : comparison.pairs) {
     rows.push_back({comparison.cases[p.a].spec.name,
                     comparison.cases[p.b].spec.name,
-                    level_name(p.verdict.level),
-                    print("%.1e", p.verdict.loss),
-                    std::isnan(p.verdict.grad_norm) ? "-" : print("%.1e", p.verdict.grad_norm),
-                    std::isnan(p.verdict.param) ? "-" : print("%.1e", p.verdict.param)});
+                    level_name(p.agreement.level),
+                    print("%.1e", p.agreement.loss),
+                    std::isnan(p.agreement.grad_norm) ? "-" : print("%.1e", p.agreement.grad_norm),
+                    std::isnan(p.agreement.param) ? "-" : print("%.1e", p.agreement.param)});
   }
   if (rows.empty()) return "";
   return table({"a", "b", "level", "loss", "grad norm", "parameter"}, rows);
@@ -266,7 +267,7 @@ std::string legend_of_levels() {
 
 std::string to_html(const Comparison& comparison, const std::string& command) {
   std::string words;
-  for (const std::string& text : findings(comparison))
+  for (const std::string& text : problems(comparison))
     words += "<pre class=\"bad\">" + escaped(text) + "</pre>\n";
   return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
          "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "

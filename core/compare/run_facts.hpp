@@ -20,7 +20,7 @@ struct Operation {
 
 // A forward of the last block, as core/verify saw it. NaN = not seen.
 struct Loss {
-  double sum = 0, weight = 0, scale = 0;
+  double sum = 0, targets = 0, scale = 0;
 };
 
 struct Breach {

@@ -16,10 +16,10 @@ std::vector<std::string> table_header();
 std::vector<std::vector<std::string>> table_rows(const Comparison& comparison);
 
 // For every case that did not pass: what, where and why. One entry may have several lines.
-std::vector<std::string> findings(const Comparison& comparison);
+std::vector<std::string> problems(const Comparison& comparison);
 
 // "fastest: ox, 1.3 times as fast as mule (1.2 .. 1.5)", or why nobody is named.
-std::string speed_verdict(const Comparison& comparison);
+std::string speed_text(const Comparison& comparison);
 
 // All of it, with every step of the first repeat of each case: for programs.
 std::string to_json(const Comparison& comparison, const std::string& command, int exit_code);

@@ -31,7 +31,7 @@ TEST(Gate, ComparesRatiosWithTheFirstCase) {
 
 TEST(Gate, BoundsDifferences) {
   Comparison c = two_cases({10}, {20});
-  c.cases[1].verdict.loss = 1e-5;
+  c.cases[1].agreement.loss = 1e-5;
   EXPECT_THAT(failures(parse_gate("loss<=1e-6"), c), ElementsAre(HasSubstr("mule: 1e-05")));
 }
 
@@ -54,18 +54,18 @@ TEST(Gate, RefusesWhatIsNoCondition) {
 
 // ---- who is faster
 
-TEST(SpeedVerdict, NamesTheFastestIfRangesAreApart) {
-  EXPECT_THAT(speed_verdict(two_cases({20, 21, 22}, {10, 11, 12})),
+TEST(SpeedText, NamesTheFastestIfRangesAreApart) {
+  EXPECT_THAT(speed_text(two_cases({20, 21, 22}, {10, 11, 12})),
               HasSubstr("fastest: mule, 1.91 times as fast as ox (1.67 .. 2.20)"));
 }
 
-TEST(SpeedVerdict, NamesNobodyIfRangesOverlap) {
-  EXPECT_THAT(speed_verdict(two_cases({10, 12, 14}, {14, 15, 16})),
+TEST(SpeedText, NamesNobodyIfRangesOverlap) {
+  EXPECT_THAT(speed_text(two_cases({10, 12, 14}, {14, 15, 16})),
               HasSubstr("ranges of ox and mule overlap"));
 }
 
-TEST(SpeedVerdict, NamesNobodyFromFewRepeats) {
-  EXPECT_THAT(speed_verdict(two_cases({10, 10}, {50, 50})), HasSubstr("--repeats 3 or more"));
+TEST(SpeedText, NamesNobodyFromFewRepeats) {
+  EXPECT_THAT(speed_text(two_cases({10, 10}, {50, 50})), HasSubstr("--repeats 3 or more"));
 }
 
 }  // namespace

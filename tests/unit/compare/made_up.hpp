@@ -42,7 +42,7 @@ inline CaseResult made_up_case(const std::string& name,
   c.spec.name = name;
   for (size_t i = 0; i < step_ms.size(); ++i) c.runs.push_back(made_up_run(steps));
   c.step_ms = std::move(step_ms);
-  c.verdict.level = Level::kL1;
+  c.agreement.level = Level::kL1;
   return c;
 }
 

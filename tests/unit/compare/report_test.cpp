@@ -52,8 +52,8 @@ TEST(Report, OfFiveCasesAnd500StepsIsSmall) {
 
 TEST(Report, SaysWhatDiffersAndWhy) {
   Comparison c = five_cases(20);
-  c.cases[1].verdict.level = Level::kDiffers;
-  c.cases[1].cause = Cause{"x", "missing reduction", 1, "model.norm", 0.5, "replicas part"};
+  c.cases[1].agreement.level = Level::kDiffers;
+  c.cases[1].cause = LikelyCause{"x", "missing reduction", 1, "model.norm", 0.5, "replicas part"};
   c.cases[2].failure = "exit code 1";
   const std::string html = to_html(c, "");
   EXPECT_THAT(html,

@@ -1,4 +1,4 @@
-#include "core/compare/judge.hpp"
+#include "core/compare/agreement.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -83,7 +83,7 @@ int64_t first_bad(const Pair& pair, const Bounds& bounds) {
   return bad.empty() ? -1 : *std::min_element(bad.begin(), bad.end());
 }
 
-void measure(const Pair& pair, Verdict& v) {
+void measure(const Pair& pair, Agreement& v) {
   for (size_t i = 0; i < pair.steps; ++i) {
     const StepFacts &a = pair.a.steps[i], &b = pair.b.steps[i];
     const double loss = relative(a.loss, b.loss), norm = relative(a.grad_norm, b.grad_norm);
@@ -151,15 +151,15 @@ Bounds bounds_of(Level level, const std::string& dtype, int64_t blocks) {
   return {2e-6, 1e-4, 4e-4, 4 * depth * 0x1p-23, {1.3e-6, 1e-5}};
 }
 
-Level due_level(const RunFacts& a, const RunFacts& b) {
+Level required_level(const RunFacts& a, const RunFacts& b) {
   const std::string dtype = dtype_of(a, b);
   return dtype == "bf16" || dtype == "fp16" ? Level::kL2 : Level::kL1;
 }
 
-Verdict judge(const RunFacts& reference, const RunFacts& run, Level due) {
+Agreement compare_runs(const RunFacts& reference, const RunFacts& run, Level required) {
   const std::string dtype = dtype_of(reference, run);
-  const Level measured = std::min(due, Level::kL1);
-  Verdict v;
+  const Level measured = std::min(required, Level::kL1);
+  Agreement v;
   for (const Level level : {Level::kL1, Level::kL2}) {
     const Bounds bounds = bounds_of(level, dtype, std::max(reference.blocks, run.blocks));
     const Pair pair(reference, run, bounds.params);
@@ -172,7 +172,7 @@ Verdict judge(const RunFacts& reference, const RunFacts& run, Level due) {
     v.level = exact(pair) ? Level::kL0 : level;
     break;  // what a level allows, the lower ones do
   }
-  if (due == Level::kL0 && v.level < due) v.first_bad = first_other_bits(reference, run);
+  if (required == Level::kL0 && v.level < required) v.first_bad = first_other_bits(reference, run);
   return v;
 }
 

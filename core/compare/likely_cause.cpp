@@ -1,4 +1,4 @@
-#include "core/compare/diagnosis.hpp"
+#include "core/compare/likely_cause.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -45,27 +45,27 @@ const StepFacts* find(const RunFacts& run, int64_t step) {
   return nullptr;
 }
 
-Cause cause(const Scene& scene,
-            const char* id,
-            const char* title,
-            const std::string& tensor,
-            double size,
-            const std::string& evidence) {
-  return {id, title, scene.step, tensor, size, evidence};
+LikelyCause likely_cause(const Scene& scene,
+                         const char* id,
+                         const char* title,
+                         const std::string& tensor,
+                         double size,
+                         const std::string& explanation) {
+  return {id, title, scene.step, tensor, size, explanation};
 }
 
 // ---- the classes; each looks for its own evidence and says nothing without it
 
-std::optional<Cause> initial_values(const Scene& s) {
+std::optional<LikelyCause> initial_values(const Scene& s) {
   constexpr const char* kTitle = "different initial bits";
   if (s.step != 0) return std::nullopt;
   if (const auto& breach = s.run.start.breach) {
-    return cause(s,
-                 "initial_values",
-                 kTitle,
-                 breach->tensor,
-                 kUnknown,
-                 "before the first step " + breach->text);
+    return likely_cause(s,
+                        "initial_values",
+                        kTitle,
+                        breach->tensor,
+                        kUnknown,
+                        "before the first step " + breach->text);
   }
   const auto &a = s.reference.start.hashes, &b = s.run.start.hashes;
   for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
@@ -77,54 +77,55 @@ std::optional<Cause> initial_values(const Scene& s) {
         if (d.tensor == tensor) size = d.relative;
       }
     }
-    return cause(s,
-                 "initial_values",
-                 kTitle,
-                 tensor,
-                 size,
-                 "the hash of '" + tensor + "' differs before the first step");
+    return likely_cause(s,
+                        "initial_values",
+                        kTitle,
+                        tensor,
+                        size,
+                        "the hash of '" + tensor + "' differs before the first step");
   }
   return std::nullopt;
 }
 
-std::optional<Cause> same_samples(const Scene& s) {
+std::optional<LikelyCause> same_samples(const Scene& s) {
   if (s.here == nullptr || !s.here->breach || s.here->breach->kind != "samples")
     return std::nullopt;
   const Difference* bad = s.first_bad_gradient();
-  return cause(s,
-               "same_samples",
-               "wrong samples on a data rank",
-               bad ? bad->tensor : "",
-               bad ? bad->relative : kUnknown,
-               s.here->breach->text);
+  return likely_cause(s,
+                      "same_samples",
+                      "wrong samples on a data rank",
+                      bad ? bad->tensor : "",
+                      bad ? bad->relative : kUnknown,
+                      s.here->breach->text);
 }
 
-std::optional<Cause> mean_of_means(const Scene& s) {
+std::optional<LikelyCause> mean_of_means(const Scene& s) {
   if (s.here == nullptr || s.first_bad_gradient() == nullptr) return std::nullopt;
   double least = INFINITY, most = 0, least_mean = INFINITY, most_mean = 0;
   double least_scale = INFINITY, most_scale = 0;
   for (const auto& rank : s.here->losses) {
     for (const Loss& l : rank) {
-      if (std::isnan(l.weight) || std::isnan(l.scale)) return std::nullopt;
-      least = std::min(least, l.weight), most = std::max(most, l.weight);
+      if (std::isnan(l.targets) || std::isnan(l.scale)) return std::nullopt;
+      least = std::min(least, l.targets), most = std::max(most, l.targets);
       least_scale = std::min(least_scale, l.scale), most_scale = std::max(most_scale, l.scale);
-      least_mean = std::min(least_mean, l.scale * l.weight);
-      most_mean = std::max(most_mean, l.scale * l.weight);
+      least_mean = std::min(least_mean, l.scale * l.targets);
+      most_mean = std::max(most_mean, l.scale * l.targets);
     }
   }
   const bool uneven = most > least && most_scale > least_scale * (1 + 1e-6);
   if (!uneven || most_mean > least_mean * (1 + 1e-4)) return std::nullopt;
   const Difference& bad = *s.first_bad_gradient();
-  return cause(s,
-               "mean_of_means",
-               "mean of means",
-               bad.tensor,
-               bad.relative,
-               "the data ranks or micro-batches have " + print("%.0f", least) + " to " +
-                   print("%.0f", most) +
-                   " targets, and each one's loss was divided by its own number of them (scales " +
-                   print("%.6g", least_scale) + " to " + print("%.6g", most_scale) +
-                   ") instead of all by that of the whole batch");
+  return likely_cause(
+      s,
+      "mean_of_means",
+      "mean of means",
+      bad.tensor,
+      bad.relative,
+      "the data ranks or micro-batches have " + print("%.0f", least) + " to " +
+          print("%.0f", most) +
+          " targets, and each one's loss was divided by its own number of them (scales " +
+          print("%.6g", least_scale) + " to " + print("%.6g", most_scale) +
+          ") instead of all by that of the whole batch");
 }
 
 // Bytes that went into reductions over data ranks in this step.
@@ -144,17 +145,17 @@ std::string traffic_text(const Scene& s) {
          ", the gradients in fp32 are " + bytes_text(static_cast<uint64_t>(4 * s.run.parameters));
 }
 
-std::optional<Cause> parted_replicas(const Scene& s) {
+std::optional<LikelyCause> parted_replicas(const Scene& s) {
   if (s.here == nullptr || !s.here->breach || s.here->breach->kind != "replicas")
     return std::nullopt;
   const Breach& breach = *s.here->breach;
   const Difference* bad = s.first_bad_gradient();
-  return cause(s,
-               "missing_reduction",
-               "missing reduction",
-               breach.tensor,
-               bad ? bad->relative : kUnknown,
-               "replicas part: " + breach.text + "; " + traffic_text(s));
+  return likely_cause(s,
+                      "missing_reduction",
+                      "missing reduction",
+                      breach.tensor,
+                      bad ? bad->relative : kUnknown,
+                      "replicas part: " + breach.text + "; " + traffic_text(s));
 }
 
 // Gradient as it was before clipping: per tensor, times this.
@@ -162,7 +163,7 @@ double unclipped(const std::vector<Difference>& all, double applied, double norm
   return all.empty() || applied == 0 || std::isnan(norm) ? 1 : norm / applied;
 }
 
-std::optional<Cause> wrong_scale(const Scene& s) {
+std::optional<LikelyCause> wrong_scale(const Scene& s) {
   if (s.here == nullptr || s.gradients.empty()) return std::nullopt;
   const double scale = unclipped(s.gradients, norm_of_b(s.gradients), s.here->grad_norm) /
                        unclipped(s.gradients, norm_of_a(s.gradients), s.there->grad_norm);
@@ -177,40 +178,40 @@ std::optional<Cause> wrong_scale(const Scene& s) {
   }
   if (first == nullptr) return std::nullopt;
   const double factor = first->factor * scale;
-  std::string evidence = wrong == s.gradients.size()
-                             ? "every gradient"
-                             : "the gradient of " + std::to_string(wrong) + " of " +
-                                   std::to_string(s.gradients.size()) + " tensors";
-  evidence += " is " + print("%.4g", factor) +
-              " times that of the reference, in the same direction; data ranks: " +
-              std::to_string(s.run.data_ranks) +
-              ", micro-batches: " + std::to_string(s.run.accumulation) + "; " + traffic_text(s);
-  return cause(s,
-               "wrong_scale",
-               "double reduction or wrong divisor",
-               first->tensor,
-               std::abs(factor - 1),
-               evidence);
+  std::string explanation = wrong == s.gradients.size()
+                                ? "every gradient"
+                                : "the gradient of " + std::to_string(wrong) + " of " +
+                                      std::to_string(s.gradients.size()) + " tensors";
+  explanation += " is " + print("%.4g", factor) +
+                 " times that of the reference, in the same direction; data ranks: " +
+                 std::to_string(s.run.data_ranks) +
+                 ", micro-batches: " + std::to_string(s.run.accumulation) + "; " + traffic_text(s);
+  return likely_cause(s,
+                      "wrong_scale",
+                      "double reduction or wrong divisor",
+                      first->tensor,
+                      std::abs(factor - 1),
+                      explanation);
 }
 
-std::optional<Cause> local_clip(const Scene& s) {
+std::optional<LikelyCause> local_clip(const Scene& s) {
   if (s.here == nullptr || s.first_bad_gradient() == nullptr) return std::nullopt;
   const double clip = s.reference.clip, applied = norm_of_b(s.gradients);
   const bool clips = clip > 0 && s.there->grad_norm > clip;
   if (!clips || applied >= clip * (1 - kParallel)) return std::nullopt;
   const Difference& bad = *s.first_bad_gradient();
-  return cause(s,
-               "local_clip",
-               "clip before the reduction",
-               bad.tensor,
-               bad.relative,
-               "the whole gradient has norm " + print("%.4g", s.there->grad_norm) +
-                   ", so clipping at " + print("%.4g", clip) + " leaves exactly that; here norm " +
-                   print("%.4g", applied) +
-                   " was applied: parts were clipped by their own norms, then added");
+  return likely_cause(s,
+                      "local_clip",
+                      "clip before the reduction",
+                      bad.tensor,
+                      bad.relative,
+                      "the whole gradient has norm " + print("%.4g", s.there->grad_norm) +
+                          ", so clipping at " + print("%.4g", clip) +
+                          " leaves exactly that; here norm " + print("%.4g", applied) +
+                          " was applied: parts were clipped by their own norms, then added");
 }
 
-std::optional<Cause> low_precision(const Scene& s) {
+std::optional<LikelyCause> low_precision(const Scene& s) {
   if (s.here == nullptr || s.first_bad_gradient() == nullptr) return std::nullopt;
   std::string half;
   for (const Operation& o : s.here->traffic) {
@@ -227,48 +228,49 @@ std::optional<Cause> low_precision(const Scene& s) {
   // Two rounded addends: an error of 2^-9 of each, more of a sum that cancels.
   if (!(largest <= 0x1p-6) || !(rounded >= 0.7 || !half.empty())) return std::nullopt;
   const Difference& bad = *s.first_bad_gradient();
-  return cause(s,
-               "low_precision",
-               "low-precision reduction",
-               bad.tensor,
-               bad.relative,
-               "every gradient is off by rounding noise of a half-precision dtype: at most " +
-                   print("%.1e", largest) + " of a tensor, and " + print("%.0f", 100 * rounded) +
-                   " % of the elements are within 2^-7 of theirs" +
-                   (half.empty() ? "" : "; gradients were reduced in " + half));
+  return likely_cause(
+      s,
+      "low_precision",
+      "low-precision reduction",
+      bad.tensor,
+      bad.relative,
+      "every gradient is off by rounding noise of a half-precision dtype: at most " +
+          print("%.1e", largest) + " of a tensor, and " + print("%.0f", 100 * rounded) +
+          " % of the elements are within 2^-7 of theirs" +
+          (half.empty() ? "" : "; gradients were reduced in " + half));
 }
 
 // Shards have no replicas that could part.
-std::optional<Cause> missing_traffic(const Scene& s) {
+std::optional<LikelyCause> missing_traffic(const Scene& s) {
   if (s.here == nullptr || s.run.data_ranks == 1 || s.first_bad_gradient() == nullptr ||
       reduced_bytes(*s.here) >= s.run.parameters * 2)
     return std::nullopt;
   const Difference& bad = *s.first_bad_gradient();
-  return cause(
+  return likely_cause(
       s, "missing_reduction", "missing reduction", bad.tensor, bad.relative, traffic_text(s));
 }
 
-Cause unknown(const Scene& s, const Verdict& v) {
+LikelyCause unknown(const Scene& s, const Agreement& v) {
   if (const Difference* bad = s.first_bad_gradient()) {
-    return cause(s,
-                 "unknown",
-                 "not recognised",
-                 bad->tensor,
-                 bad->relative,
-                 "the gradient of '" + bad->tensor + "' has another direction (" +
-                     print("%.2g", bad->residual) + " of its norm is new)" +
-                     (s.step > 1 && bad->relative < 1e-2
-                          ? "; it may be rounding that grew: precision.param=fp64 tells"
-                          : ""));
+    return likely_cause(s,
+                        "unknown",
+                        "not recognised",
+                        bad->tensor,
+                        bad->relative,
+                        "the gradient of '" + bad->tensor + "' has another direction (" +
+                            print("%.2g", bad->residual) + " of its norm is new)" +
+                            (s.step > 1 && bad->relative < 1e-2
+                                 ? "; it may be rounding that grew: precision.param=fp64 tells"
+                                 : ""));
   }
-  std::string evidence = "loss differs by " + print("%.2g", v.loss) + ", gradient norm by " +
-                         print("%.2g", v.grad_norm) + " at most";
-  evidence += s.gradients.empty()
-                  ? "; no state to look into: the optimizer keeps no moment, or the run is external"
-                  : "; no gradient of this step differs by more than " +
-                        print("%.0e", kBadGradient) +
-                        ": rounding that grew; precision.param=fp64 tells it from a fault";
-  return cause(s, "unknown", "not recognised", v.param_tensor, v.loss, evidence);
+  std::string explanation = "loss differs by " + print("%.2g", v.loss) + ", gradient norm by " +
+                            print("%.2g", v.grad_norm) + " at most";
+  explanation +=
+      s.gradients.empty()
+          ? "; no state to look into: the optimizer keeps no moment, or the run is external"
+          : "; no gradient of this step differs by more than " + print("%.0e", kBadGradient) +
+                ": rounding that grew; precision.param=fp64 tells it from a fault";
+  return likely_cause(s, "unknown", "not recognised", v.param_tensor, v.loss, explanation);
 }
 
 // The step, at most `last`, where a gradient first differs; that of the largest steps is what is
@@ -291,8 +293,10 @@ std::vector<int64_t> wanted_states(int64_t first_bad) {
   return steps;
 }
 
-Cause diagnose(const RunFacts& reference, const RunFacts& run, const Verdict& verdict) {
-  Scene scene{reference, run, verdict.first_bad, nullptr, nullptr, {}};
+LikelyCause find_likely_cause(const RunFacts& reference,
+                              const RunFacts& run,
+                              const Agreement& agreement) {
+  Scene scene{reference, run, agreement.first_bad, nullptr, nullptr, {}};
   if (scene.step > 0) {
     scene.step = step_of_gradient(reference, run, scene.step);
     scene.there = find(reference, scene.step);
@@ -300,18 +304,18 @@ Cause diagnose(const RunFacts& reference, const RunFacts& run, const Verdict& ve
     scene.gradients = compare_gradients(reference, run, scene.step);
   }
   // Proofs first, then what only the shape of the difference tells.
-  constexpr std::optional<Cause> (*kClasses[])(const Scene&) = {initial_values,
-                                                                same_samples,
-                                                                mean_of_means,
-                                                                parted_replicas,
-                                                                wrong_scale,
-                                                                local_clip,
-                                                                low_precision,
-                                                                missing_traffic};
+  constexpr std::optional<LikelyCause> (*kClasses[])(const Scene&) = {initial_values,
+                                                                      same_samples,
+                                                                      mean_of_means,
+                                                                      parted_replicas,
+                                                                      wrong_scale,
+                                                                      local_clip,
+                                                                      low_precision,
+                                                                      missing_traffic};
   for (const auto look : kClasses) {
     if (auto found = look(scene)) return *found;
   }
-  return unknown(scene, verdict);
+  return unknown(scene, agreement);
 }
 
 }  // namespace yoke::compare

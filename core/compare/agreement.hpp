@@ -30,18 +30,18 @@ Bounds bounds_of(Level level, const std::string& dtype, int64_t blocks);
 
 // The level that runs of these dtypes must reach: L1, or L2 if one of them computes in half
 // precision.
-Level due_level(const RunFacts& a, const RunFacts& b);
+Level required_level(const RunFacts& a, const RunFacts& b);
 
-struct Verdict {
+struct Agreement {
   Level level = Level::kDiffers;  // the highest one that holds
   // Largest differences, and the steps where they are. NaN = not known.
   double loss = 0, grad_norm = 0, gradient = 0, param = 0;
   int64_t loss_step = 0, norm_step = 0;
   std::string gradient_tensor, param_tensor;
-  int64_t first_bad = -1;  // first step outside of the bounds of `due`; -1 = none
+  int64_t first_bad = -1;  // first step outside of the bounds of `required`; -1 = none
 };
 
 // Compares step by step; the state too where both runs have saved it.
-Verdict judge(const RunFacts& reference, const RunFacts& run, Level due);
+Agreement compare_runs(const RunFacts& reference, const RunFacts& run, Level required);
 
 }  // namespace yoke::compare
