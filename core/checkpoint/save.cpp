@@ -12,8 +12,9 @@
 // each tensor on one rank needs the memory of a whole tensor and lets one rank do all the writing.
 // One file per rank needs no first walk, but then the format depends on the layout of the run.
 //
-// Every rank waits for a message of every other one, so a failure of one rank has to reach them all.
-// A step that fails therefore sends its failure in place of its message, and all ranks throw it.
+// Every rank waits for a message of every other one, so a failure of one rank has to reach them
+// all. A step that fails therefore sends its failure in place of its message, and all ranks throw
+// it.
 
 #include <algorithm>
 #include <exception>
@@ -60,7 +61,7 @@ TensorKey key_of(const StoredTensor& tensor) {
   return {tensor.name, tensor.kind};
 }
 
-// One save, on one rank.
+// Save performs one save on one rank.
 class Save {
  public:
   Save(const SaveRequest& request, const SaveGroup& group) : request_(request), group_(group) {}
@@ -77,8 +78,8 @@ class Save {
     File* file;
   };
 
-  // First walk. Collects the pieces that this rank will write: those with replica 0, so that each
-  // element is written once.
+  // The first walk. It collects the pieces that this rank will write: those with replica 0, so that
+  // each element is written once.
   RankTensors describe(const PieceWalk& walk) {
     std::map<TensorKey, size_t> index;
     walk(YOKE_CHECKPOINT_DESCRIBE, [&](const YokePiece& piece) {
@@ -190,8 +191,9 @@ class Save {
     }
   }
 
-  // Second walk. It is collective: a rank whose disk is full must still walk to the end with the
-  // others. So a failure is kept, the rest of the pieces is passed over, and it is thrown afterwards.
+  // The second walk is collective: a rank whose disk is full must still walk to the end with the
+  // others. So a failure is kept, the rest of the pieces is passed over, and it is thrown
+  // afterwards.
   RankTensors write(const PieceWalk& walk) {
     std::exception_ptr failure;
     walk(YOKE_CHECKPOINT_SAVE, [&](const YokePiece& piece) {
@@ -308,8 +310,8 @@ class Save {
   RankTensors mine_;  // this rank's tensors; the pieces are those described, then those written
   std::map<TensorKey, Place> places_;
   std::exception_ptr open_failure_;  // thrown after the second walk
-  // Rank 0 only. Members are destroyed from the last to the first: the files are closed, the folder
-  // is removed, the lock is released.
+  // Only rank 0 uses these three. Members are destroyed from the last to the first: the files are
+  // closed, the folder is removed, the lock is released.
   Manifest manifest_;
   uint64_t needed_bytes_ = 0;
   std::optional<FolderLock> lock_;

@@ -1,7 +1,7 @@
-// The messages that the ranks of one save exchange.
+// Defines the messages that the ranks of one save exchange.
 //
 //   1  every rank -> rank 0   RankTensors   the pieces that this rank is going to write
-//   2  rank 0 -> every rank   FilePlan      the temporary folder, and the place of each tensor in it
+//   2  rank 0 -> every rank   FilePlan      the temporary folder and the place of each tensor
 //   3  every rank -> rank 0   RankTensors   the pieces that this rank has written, with checksums
 //   4  rank 0 -> every rank   Committed     the path of the new checkpoint
 //
@@ -25,38 +25,39 @@
 
 namespace yoke {
 
-// Messages 1 and 3. Neither `file` and `offset` of a tensor nor `rank` of a piece is sent. The
-// checksums of a piece are empty in message 1.
+// RankTensors is message 1 and message 3. Neither `file` and `offset` of a tensor nor `rank` of a
+// piece is sent. The checksums of a piece are empty in message 1.
 struct RankTensors {
   std::vector<StoredTensor> tensors;
 };
 
-// The place of one tensor.
+// TensorPlace is the place of one tensor.
 struct TensorPlace {
   std::string name, kind;
   std::string file;     // name inside the folder of the plan
   uint64_t offset = 0;  // offset of the tensor's first byte in the file
 };
 
-// Message 2.
+// FilePlan is message 2.
 struct FilePlan {
   std::string folder;
   std::vector<TensorPlace> tensors;
 };
 
-// Message 4.
+// Committed is message 4.
 struct Committed {
   std::string path;
 };
 
-// Encode a message. Bytes that are not UTF-8 are replaced, so encoding a strange name never throws.
+// These functions encode a message. Bytes that are not UTF-8 are replaced, so encoding a strange
+// name never throws.
 std::string to_text(const RankTensors& message);
 std::string to_text(const FilePlan& message);
 std::string to_text(const Committed& message);
 std::string failure_text(int32_t code, const std::string& text, int32_t rank);
 
-// Decode a message. If the text is a failure, they throw it as an Error with its code, its text and
-// the rank that failed first.
+// These functions decode a message. If the text is a failure, they throw it as an Error with its
+// code, its text and the rank that failed first.
 RankTensors rank_tensors_from(const std::string& text);
 FilePlan file_plan_from(const std::string& text);
 Committed committed_from(const std::string& text);

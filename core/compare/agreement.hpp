@@ -1,4 +1,4 @@
-// How far two runs agree. No LibTorch.
+// How far two runs agree. Does not need LibTorch.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What is compared: cases, from the words of the command line. No LibTorch.
+// What is compared: cases, from the words of the command line. Does not need LibTorch.
 #pragma once
 
 #include <optional>

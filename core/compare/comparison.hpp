@@ -1,4 +1,4 @@
-// Runs the cases of a comparison, interleaved, and judges them. No LibTorch.
+// Runs the cases of a comparison, interleaved, and judges them. Does not need LibTorch.
 #pragma once
 
 #include <chrono>

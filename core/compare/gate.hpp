@@ -1,4 +1,4 @@
-// Conditions that a comparison must meet: "tps>=0.95". No LibTorch.
+// Conditions that a comparison must meet: "tps>=0.95". Does not need LibTorch.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Why two runs differ, from what they left. No LibTorch.
+// Why two runs differ, from what they left. Does not need LibTorch.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// A comparison as one HTML file: no network, no script, legible in light and dark. No LibTorch.
+// A comparison as one HTML file: no network, no script, legible in light and dark. Does not need LibTorch.
 #pragma once
 
 #include <string>

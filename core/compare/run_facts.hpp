@@ -1,5 +1,5 @@
 // What one run left for the judge: metrics.jsonl and facts.jsonl of a run folder, or the lines of
-// an external command. No LibTorch.
+// an external command. Does not need LibTorch.
 #pragma once
 
 #include <array>

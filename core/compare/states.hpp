@@ -1,5 +1,5 @@
 // Two runs' state after the same step, tensor by tensor. Reads the checkpoints of record.states.
-// No LibTorch.
+// Does not need LibTorch.
 #pragma once
 
 #include <cstdint>

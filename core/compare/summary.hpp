@@ -1,4 +1,4 @@
-// A comparison in words: the table of cases, what differs and why, who is faster. No LibTorch.
+// A comparison in words: the table of cases, what differs and why, who is faster. Does not need LibTorch.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The few plots of a report, as inline SVG. No LibTorch.
+// The few plots of a report, as inline SVG. Does not need LibTorch.
 #pragma once
 
 #include <string>

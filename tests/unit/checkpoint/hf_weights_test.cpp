@@ -196,17 +196,17 @@ TEST(HfWeights, RefusesAnIndexThatIsNotTrue) {
       {"[]", "is not a JSON object"},
       {"{}", "no weight_map"},
       {R"({"weight_map": {}})", "no weight_map"},
-      {R"({"weight_map": {"a": 1}})", "the file of 'a' is not a text"},
-      {R"({"weight_map": {"a": "../model-1.safetensors"}})", "no plain file name"},
-      {R"({"weight_map": {"a": ".hidden"}})", "no plain file name"},
+      {R"({"weight_map": {"a": 1}})", "the file of 'a' is not a string"},
+      {R"({"weight_map": {"a": "../model-1.safetensors"}})", "not a plain file name"},
+      {R"({"weight_map": {"a": ".hidden"}})", "not a plain file name"},
       {R"({"weight_map": {"a": "model-1.safetensors", "a": "model-1.safetensors"}})", "twice"},
-      {R"({"weight_map": {"b": "model-1.safetensors"}})", "puts 'b' into model-1.safetensors"},
+      {R"({"weight_map": {"b": "model-1.safetensors"}})", "places 'b' in model-1.safetensors"},
       {R"({"weight_map": {"b": "model-2.safetensors"}, "x": {"y": [[{}]]}})",
        "'a' [2, 3] is not in"},
       {R"({"weight_map": {"a": "model-3.safetensors"}})", "'c' is not in"},
       {R"({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors",
            "c": "model-3.safetensors"}})",
-       "'a' is in"},
+       "'a' is also in"},
   };
   const TempFolder folder;
   folder.write("model-1.safetensors", safetensors_file({counting("a", {2, 3})}));

@@ -144,7 +144,7 @@ TEST(SafetensorsLength, KeepsTheDataAligned) {
 TEST(SafetensorsText, BeginsWithABraceAndEndsWithSpacesOnly) {
   EXPECT_THAT(verdict(join({" ", kGood}), 25), HasSubstr("does not begin with '{'"));
   EXPECT_THAT(verdict(join({"\xef\xbb\xbf", kGood}), 25), HasSubstr("does not begin with '{'"));
-  EXPECT_THAT(verdict(kGood + "\n", 25), HasSubstr("does not end with '}' and spaces"));
+  EXPECT_THAT(verdict(kGood + "\n", 25), HasSubstr("does not end with '}' and trailing spaces"));
   EXPECT_THAT(verdict(kGood + std::string(3, '\0'), 25), HasSubstr("does not end"));
   EXPECT_THAT(verdict(kGood + " {}", 25), HasSubstr("not JSON"));
   EXPECT_THAT(verdict(object({kGood}), 25), HasSubstr("not JSON"));
@@ -159,14 +159,14 @@ TEST(SafetensorsText, IsUtf8) {
 
 TEST(SafetensorsText, HasNoKeyTwice) {
   const std::string a = entry("a", "U8", "[0]", 0, 0);
-  EXPECT_THAT(verdict(object({a, a}), 0), HasSubstr("the name 'a' stands twice"));
+  EXPECT_THAT(verdict(object({a, a}), 0), HasSubstr("the name 'a' occurs twice"));
   EXPECT_THAT(verdict(object({a, entry("\\u0061", "U8", "[0]", 0, 0)}), 0),
-              HasSubstr("stands twice"));
+              HasSubstr("occurs twice"));
   EXPECT_THAT(verdict(R"({"a":{"dtype":"U8","dtype":"U8","shape":[0],"data_offsets":[0,0]}})", 0),
-              HasSubstr("tensor 'a': the key 'dtype' stands twice"));
+              HasSubstr("tensor 'a': the key 'dtype' occurs twice"));
   EXPECT_THAT(verdict(R"({"__metadata__":{"x":"1","x":"2"}})", 0),
-              HasSubstr("the key 'x' stands twice"));
-  EXPECT_THAT(verdict(R"({"__metadata__":{},"__metadata__":{}})", 0), HasSubstr("stands twice"));
+              HasSubstr("the key 'x' occurs twice"));
+  EXPECT_THAT(verdict(R"({"__metadata__":{},"__metadata__":{}})", 0), HasSubstr("occurs twice"));
 }
 
 TEST(SafetensorsText, HasTheThreeKeysOfATensorAndNoOther) {
@@ -267,7 +267,7 @@ TEST(SafetensorsData, HasNoHoleNoOverlapAndNothingBehind) {
   EXPECT_THAT(verdict(two(3, 7), 7), HasSubstr("tensor 'b' begins at byte 3"));
   EXPECT_THAT(verdict(two(0, 4), 4), HasSubstr("begins at byte 0"));
   EXPECT_THAT(verdict(object({entry("a", "U8", "[4]", 1, 5)}), 5), HasSubstr("begins at byte 1"));
-  EXPECT_THAT(verdict(two(4, 8), 7), HasSubstr("behind the end of the file"));
+  EXPECT_THAT(verdict(two(4, 8), 7), HasSubstr("after the end of the file"));
   EXPECT_THAT(verdict(two(4, 8), 9), HasSubstr("9 bytes of data, but its tensors end at 8"));
   EXPECT_THAT(verdict("{}", 1), HasSubstr("1 bytes of data"));
 }

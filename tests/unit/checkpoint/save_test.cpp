@@ -246,7 +246,7 @@ TEST(SaveCheckpoint, NamesTwoShapesOfOneTensor) {
     return walk_of(r == 0 ? one : other, pieces[r]);
   });
   expect_abandoned(outcomes, dir, YOKE_INTERNAL, 0);
-  EXPECT_THAT(outcomes[0].text, HasSubstr("pieces of fp32 [2, 5] and of fp32 [5, 2]"));
+  EXPECT_THAT(outcomes[0].text, HasSubstr("its pieces disagree: fp32 [2, 5] and fp32 [5, 2]"));
 }
 
 TEST(SaveCheckpoint, RefusesAStateWithoutParameters) {

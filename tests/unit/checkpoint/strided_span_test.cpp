@@ -79,14 +79,15 @@ TEST(StridedSpan, SharesWithAnotherJustWhatIsInBoth) {
 TEST(StridedSpan, ReportsWhatIsWrongWithNumbersFromOutside) {
   const auto huge = INT64_MAX;
   EXPECT_THAT((StridedSpan{-1, 2, 2, 0}.fault(40)),
-              HasSubstr("2 elements from -1 is not inside its 40"));
+              HasSubstr("2 elements from -1 is not inside the 40"));
   EXPECT_THAT((StridedSpan{1, huge, 1, 8}.fault(40)), HasSubstr("is not inside"));
-  EXPECT_THAT((StridedSpan{0, 4, 0, 8}.fault(40)), HasSubstr("runs of 0 elements, at least 1"));
+  EXPECT_THAT((StridedSpan{0, 4, 0, 8}.fault(40)),
+              HasSubstr("runs of 0 elements; allowed: at least 1"));
   EXPECT_THAT((StridedSpan{0, 9, 3, 2}.fault(40)), HasSubstr("runs of 3 elements at stride 2"));
   EXPECT_THAT((StridedSpan{0, 9, 3, 7}.fault(40)), HasSubstr("divides the 40 elements"));
   EXPECT_THAT((StridedSpan{0, 9, 3, huge}.fault(40)), HasSubstr("stride"));
   EXPECT_THAT((StridedSpan{0, 16, 3, 8}.fault(40)),
-              HasSubstr("is not inside its 40 elements, in runs"));
+              HasSubstr("is not inside the 40 elements of its tensor, in runs"));
   EXPECT_THAT((StridedSpan{6, 15, 3, 8}.fault(40)), HasSubstr("is not inside"));
   EXPECT_EQ((StridedSpan{5, 15, 3, 8}.fault(40)), "");
   EXPECT_EQ((StridedSpan{7, 5, 1, 8}.fault(40)), "");
