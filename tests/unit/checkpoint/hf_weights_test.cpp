@@ -52,7 +52,7 @@ TEST(HfWeights, ReadsShardsThatAnIndexNames) {
 }
 
 TEST(HfWeights, ConvertsEveryFloatingDtypeToFp32) {
-  // More elements than are converted at a time.
+  // These are more elements than one pass of the conversion takes.
   constexpr int64_t kCount = 300'000;
   std::vector<float> values(kCount);
   for (int64_t i = 0; i < kCount; ++i) values[i] = static_cast<float>(i % 256);
@@ -94,7 +94,7 @@ TEST(HfWeights, ReadsShortRangesOfACheckpointInAnyOrder) {
   std::mt19937_64 random(1);
   FakeState state = {fake_tensor("a", "param", {3, 200'000}, random),
                      fake_tensor("b", "param", {300}, random)};
-  for (FakeTensor& t : state)  // any bits but those of a NaN
+  for (FakeTensor& t : state)  // bits that are no NaN, which would compare unequal
     for (size_t i = 3; i < t.bytes.size(); i += 4) t.bytes[i] = 0;
   const ReadWeights weights = open_weights(
       save_whole(folder.path().string(), 3, state), {{"a", {3, 200'000}}, {"b", {300}}}, {});
@@ -118,7 +118,7 @@ TEST(HfWeights, PassesOverTablesThatFollowFromTheConfig) {
   EXPECT_EQ(open_error(folder).code, YOKE_OK);
 }
 
-// ---- A tied head
+// ---- Tied parameters ----
 
 TEST(HfWeights, ATiedNameMayBeAbsentOrHoldTheSameValues) {
   const TempFolder absent, same;
@@ -141,7 +141,7 @@ TEST(HfWeights, ATiedNameWithOtherValuesOrAnotherShapeIsRefused) {
               HasSubstr("'head' [3, 2] is not in the model"));
 }
 
-// ---- What is refused
+// ---- Errors ----
 
 TEST(HfWeights, ListsTheDifferencesToTheModel) {
   const TempFolder folder;

@@ -39,7 +39,7 @@ Manifest example() {
   return m;
 }
 
-// The text with its digest made right again after a change.
+// Returns the text with a valid checksum after a change.
 std::string with_digest(std::string text) {
   const std::string marker = "\"self_crc32c\":\"";
   text.resize(text.rfind(marker));

@@ -53,11 +53,11 @@ TEST(CheckTiling, NamesEveryKindOfFault) {
 
 TEST(CheckTiling, AcceptsColumnsAndTheirShards) {
   EXPECT_EQ(tiling_error({4, 6}, {{0, 8, 2, 6}, {2, 16, 4, 6}}), "");
-  // Five elements, then seven, of columns [2, 5); the others flat or wide.
+  // Columns [2, 5) are two pieces, of five and seven elements; the other pieces are flat or wide.
   EXPECT_EQ(tiling_error({4, 6},
                          {{0, 8, 2, 6}, {2, 5, 3, 6}, {10, 1, 1, 1}, {14, 6, 3, 6}, {5, 4, 1, 6}}),
             "");
-  // Runs that cross the end of a row, with the corners that they leave.
+  // The first piece has spans that cross the end of a row; the last two fill the corners.
   EXPECT_EQ(tiling_error({4, 6}, {{4, 12, 4, 6}, {2, 8, 2, 6}, {0, 2, 2, 2}, {22, 2, 2, 2}}), "");
 }
 
@@ -73,7 +73,7 @@ TEST(CheckTiling, NamesFaultsOfColumns) {
   EXPECT_THAT(tiling_error({4, 6}, {{0, 8, 2, 6}, {2, 8, 2, 12}}), HasSubstr("different strides"));
 }
 
-// Every element counted, of random tilings of which some are spoilt.
+// Compares with counting every element, for random tilings of which some are damaged.
 TEST(CheckTiling, AgreesWithCounting) {
   std::mt19937_64 random(3);
   int good = 0, bad = 0;
