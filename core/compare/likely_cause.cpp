@@ -1,42 +1,77 @@
+// From a difference between two runs to its likely cause.
+//
+// Each rule below looks for the trace that one kind of bug leaves in what the runs recorded: hashes
+// of the parameters, losses of each rank, traffic of the collectives, and the gradients of the
+// first step that differs. The gradients are reconstructed from the optimizer's moments in two
+// saved states, so nothing has to be added to the training loop. A gradient says much: wrong by a
+// factor means a double reduction or a wrong divisor, off by rounding noise means a low-precision
+// reduction, and so on.
+//
+// The rules are tried in a fixed order. First come those whose trace has no other explanation, such
+// as a hash that differs before the first step; then those that only conclude from the shape of the
+// difference. A rule that does not find its trace returns nothing, and if none finds one, the
+// result is "unknown" with the numbers that are known.
+
 #include "core/compare/likely_cause.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <optional>
 
 #include "core/base/text.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::compare {
 namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-// Beyond rounding in fp32, below any fault that matters; moments of a later step are less exact.
+// A gradient with a larger relative difference is wrong. This is more than rounding in fp32 causes
+// and less than any fault that matters; the moments of a later step are less exact.
 constexpr double kBadGradient = 1e-4;
-// A gradient that is a multiple of another up to this is that multiple.
+// A gradient counts as a multiple of another if it differs from that multiple by less than this.
 constexpr double kParallel = 1e-3;
 
-// What the classes look at: the step where the difference begins.
-struct Scene {
+// FirstDifference is what the rules look at: the step at which the difference begins.
+struct FirstDifference {
   const RunFacts &reference, &run;
   int64_t step = -1;
-  const StepFacts *there = nullptr, *here = nullptr;  // of reference and run; NULL at step 0
-  std::vector<Difference> gradients;                  // of this step
+  const StepFacts *there = nullptr,
+                  *here = nullptr;    // that step of reference and run; NULL at step 0
+  std::vector<Difference> gradients;  // gradients of that step
 
-  const Difference* first_bad_gradient() const {
+  // Returns the first wrong gradient in the order of the model; NULL = none.
+  const Difference* bad_gradient() const {
     const auto bad = std::find_if(gradients.begin(), gradients.end(), [](const Difference& d) {
       return !(d.relative <= kBadGradient);
     });
     return bad == gradients.end() ? nullptr : &*bad;
   }
+
+  LikelyCause cause(const char* id,
+                    const char* title,
+                    const std::string& tensor,
+                    double size,
+                    const std::string& explanation) const {
+    return {id, title, step, tensor, size, explanation};
+  }
+  // Returns a cause for the first wrong gradient, which must exist.
+  LikelyCause cause(const char* id, const char* title, const std::string& explanation) const {
+    return cause(id, title, bad_gradient()->tensor, bad_gradient()->relative, explanation);
+  }
 };
 
-std::string print(const char* format, double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
+using CauseRule = std::optional<LikelyCause> (*)(const FirstDifference&);
+
+// Range is the least and the largest of some values.
+struct Range {
+  double least = INFINITY, most = 0;
+
+  void add(double value) {
+    least = std::min(least, value);
+    most = std::max(most, value);
+  }
+};
 
 const StepFacts* find(const RunFacts& run, int64_t step) {
   for (const StepFacts& s : run.steps) {
@@ -45,90 +80,68 @@ const StepFacts* find(const RunFacts& run, int64_t step) {
   return nullptr;
 }
 
-LikelyCause likely_cause(const Scene& scene,
-                         const char* id,
-                         const char* title,
-                         const std::string& tensor,
-                         double size,
-                         const std::string& explanation) {
-  return {id, title, scene.step, tensor, size, explanation};
-}
+// ---- The rules ----
 
-// ---- the classes; each looks for its own evidence and says nothing without it
-
-std::optional<LikelyCause> initial_values(const Scene& s) {
-  constexpr const char* kTitle = "different initial bits";
-  if (s.step != 0) return std::nullopt;
-  if (const auto& breach = s.run.start.breach) {
-    return likely_cause(s,
-                        "initial_values",
-                        kTitle,
-                        breach->tensor,
-                        kUnknown,
-                        "before the first step " + breach->text);
-  }
-  const auto &a = s.reference.start.hashes, &b = s.run.start.hashes;
+std::optional<LikelyCause> initial_values(const FirstDifference& d) {
+  constexpr char kId[] = "initial_values", kTitle[] = "different initial bits";
+  if (d.step != 0) return std::nullopt;
+  if (const auto& breach = d.run.start.breach)
+    return d.cause(kId, kTitle, breach->tensor, kUnknown, "before the first step " + breach->text);
+  const auto &a = d.reference.start.hashes, &b = d.run.start.hashes;
   for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
     if (a[i] == b[i]) continue;
-    const std::string& tensor = s.run.params[i];
+    const std::string& tensor = d.run.params[i];
     double size = kUnknown;
-    if (has_state(s.reference, 0) && has_state(s.run, 0)) {
-      for (const Difference& d : compare_params(s.reference, s.run, 0, {})) {
-        if (d.tensor == tensor) size = d.relative;
+    if (has_state(d.reference, 0) && has_state(d.run, 0)) {
+      for (const Difference& p : compare_params(d.reference, d.run, 0, {})) {
+        if (p.tensor == tensor) size = p.relative;
       }
     }
-    return likely_cause(s,
-                        "initial_values",
-                        kTitle,
-                        tensor,
-                        size,
-                        "the hash of '" + tensor + "' differs before the first step");
+    return d.cause(
+        kId, kTitle, tensor, size, "the hash of '" + tensor + "' differs before the first step");
   }
   return std::nullopt;
 }
 
-std::optional<LikelyCause> same_samples(const Scene& s) {
-  if (s.here == nullptr || !s.here->breach || s.here->breach->kind != "samples")
+std::optional<LikelyCause> same_samples(const FirstDifference& d) {
+  if (d.here == nullptr || !d.here->breach || d.here->breach->kind != "samples")
     return std::nullopt;
-  const Difference* bad = s.first_bad_gradient();
-  return likely_cause(s,
-                      "same_samples",
-                      "wrong samples on a data rank",
-                      bad ? bad->tensor : "",
-                      bad ? bad->relative : kUnknown,
-                      s.here->breach->text);
+  const Difference* bad = d.bad_gradient();
+  return d.cause("same_samples",
+                 "wrong samples on a data rank",
+                 bad ? bad->tensor : "",
+                 bad ? bad->relative : kUnknown,
+                 d.here->breach->text);
 }
 
-std::optional<LikelyCause> mean_of_means(const Scene& s) {
-  if (s.here == nullptr || s.first_bad_gradient() == nullptr) return std::nullopt;
-  double least = INFINITY, most = 0, least_mean = INFINITY, most_mean = 0;
-  double least_scale = INFINITY, most_scale = 0;
-  for (const auto& rank : s.here->losses) {
+// The loss of the whole batch is one sum divided by one number of targets. A mean of means divides
+// the loss of each rank or micro-batch by its own number: then scale * targets is the same
+// everywhere, although the numbers of targets are not.
+std::optional<LikelyCause> mean_of_means(const FirstDifference& d) {
+  if (d.here == nullptr || d.bad_gradient() == nullptr) return std::nullopt;
+  Range targets, scales, shares;
+  for (const auto& rank : d.here->losses) {
     for (const Loss& l : rank) {
       if (std::isnan(l.targets) || std::isnan(l.scale)) return std::nullopt;
-      least = std::min(least, l.targets), most = std::max(most, l.targets);
-      least_scale = std::min(least_scale, l.scale), most_scale = std::max(most_scale, l.scale);
-      least_mean = std::min(least_mean, l.scale * l.targets);
-      most_mean = std::max(most_mean, l.scale * l.targets);
+      targets.add(l.targets);
+      scales.add(l.scale);
+      shares.add(l.scale * l.targets);
     }
   }
-  const bool uneven = most > least && most_scale > least_scale * (1 + 1e-6);
-  if (!uneven || most_mean > least_mean * (1 + 1e-4)) return std::nullopt;
-  const Difference& bad = *s.first_bad_gradient();
-  return likely_cause(
-      s,
-      "mean_of_means",
-      "mean of means",
-      bad.tensor,
-      bad.relative,
-      "the data ranks or micro-batches have " + print("%.0f", least) + " to " +
-          print("%.0f", most) +
-          " targets, and each one's loss was divided by its own number of them (scales " +
-          print("%.6g", least_scale) + " to " + print("%.6g", most_scale) +
-          ") instead of all by that of the whole batch");
+  const bool uneven = targets.most > targets.least && scales.most > scales.least * (1 + 1e-6);
+  if (!uneven || shares.most > shares.least * (1 + 1e-4)) return std::nullopt;
+  return d.cause("mean_of_means",
+                 "mean of means",
+                 string_printf("the data ranks or micro-batches have %.0f to %.0f targets, and the "
+                               "loss of each was divided by its own number of targets (scales %.6g "
+                               "to %.6g) instead of by that of the whole batch",
+                               targets.least,
+                               targets.most,
+                               scales.least,
+                               scales.most));
 }
 
-// Bytes that went into reductions over data ranks in this step.
+// Returns the bytes that were reduced over data ranks in this step.
 int64_t reduced_bytes(const StepFacts& step) {
   int64_t bytes = 0;
   for (const Operation& o : step.traffic) {
@@ -139,142 +152,156 @@ int64_t reduced_bytes(const StepFacts& step) {
   return bytes;
 }
 
-std::string traffic_text(const Scene& s) {
-  return "reductions over data ranks carried " +
-         bytes_text(static_cast<uint64_t>(reduced_bytes(*s.here))) +
-         ", the gradients in fp32 are " + bytes_text(static_cast<uint64_t>(4 * s.run.parameters));
+std::string traffic_text(const FirstDifference& d) {
+  return concat("reductions over data ranks carried ",
+                bytes_text(static_cast<uint64_t>(reduced_bytes(*d.here))),
+                ", the gradients in fp32 are ",
+                bytes_text(static_cast<uint64_t>(4 * d.run.parameters)));
 }
 
-std::optional<LikelyCause> parted_replicas(const Scene& s) {
-  if (s.here == nullptr || !s.here->breach || s.here->breach->kind != "replicas")
+// If gradients are not reduced, each replica makes its own update, and the hashes of the replicas
+// differ after the step.
+std::optional<LikelyCause> replicas_differ(const FirstDifference& d) {
+  if (d.here == nullptr || !d.here->breach || d.here->breach->kind != "replicas")
     return std::nullopt;
-  const Breach& breach = *s.here->breach;
-  const Difference* bad = s.first_bad_gradient();
-  return likely_cause(s,
-                      "missing_reduction",
-                      "missing reduction",
-                      breach.tensor,
-                      bad ? bad->relative : kUnknown,
-                      "replicas part: " + breach.text + "; " + traffic_text(s));
+  const Breach& breach = *d.here->breach;
+  const Difference* bad = d.bad_gradient();
+  return d.cause("missing_reduction",
+                 "missing reduction",
+                 breach.tensor,
+                 bad ? bad->relative : kUnknown,
+                 "replicas differ: " + breach.text + "; " + traffic_text(d));
 }
 
-// Gradient as it was before clipping: per tensor, times this.
+// Returns the factor that undoes clipping: the reported norm of all gradients over the norm that
+// was applied; 1 if one of them is unknown.
 double unclipped(const std::vector<Difference>& all, double applied, double norm) {
   return all.empty() || applied == 0 || std::isnan(norm) ? 1 : norm / applied;
 }
 
-std::optional<LikelyCause> wrong_scale(const Scene& s) {
-  if (s.here == nullptr || s.gradients.empty()) return std::nullopt;
-  const double scale = unclipped(s.gradients, norm_of_b(s.gradients), s.here->grad_norm) /
-                       unclipped(s.gradients, norm_of_a(s.gradients), s.there->grad_norm);
+// Every gradient that differs has the same direction as that of the reference, so only its length
+// is wrong. Clipping would hide that, because it gives all gradients the same norm: it is undone
+// first.
+std::optional<LikelyCause> wrong_scale(const FirstDifference& d) {
+  if (d.here == nullptr || d.gradients.empty()) return std::nullopt;
+  const double scale = unclipped(d.gradients, norm_of_b(d.gradients), d.here->grad_norm) /
+                       unclipped(d.gradients, norm_of_a(d.gradients), d.there->grad_norm);
   const Difference* first = nullptr;
   size_t wrong = 0;
-  for (const Difference& d : s.gradients) {
-    if (d.norm_a == 0) continue;
-    if (!(d.residual <= kParallel)) return std::nullopt;  // another direction, not another length
-    if (std::abs(d.factor * scale - 1) <= kParallel) continue;
+  for (const Difference& g : d.gradients) {
+    if (g.norm_a == 0) continue;
+    if (!(g.residual <= kParallel)) return std::nullopt;  // another direction, not another length
+    if (std::abs(g.factor * scale - 1) <= kParallel) continue;
     ++wrong;
-    if (first == nullptr) first = &d;
+    if (first == nullptr) first = &g;
   }
   if (first == nullptr) return std::nullopt;
   const double factor = first->factor * scale;
-  std::string explanation = wrong == s.gradients.size()
-                                ? "every gradient"
-                                : "the gradient of " + std::to_string(wrong) + " of " +
-                                      std::to_string(s.gradients.size()) + " tensors";
-  explanation += " is " + print("%.4g", factor) +
-                 " times that of the reference, in the same direction; data ranks: " +
-                 std::to_string(s.run.data_ranks) +
-                 ", micro-batches: " + std::to_string(s.run.accumulation) + "; " + traffic_text(s);
-  return likely_cause(s,
-                      "wrong_scale",
-                      "double reduction or wrong divisor",
-                      first->tensor,
-                      std::abs(factor - 1),
-                      explanation);
+  const std::string which =
+      wrong == d.gradients.size()
+          ? "every gradient"
+          : concat("the gradient of ", wrong, " of ", d.gradients.size(), " tensors");
+  return d.cause("wrong_scale",
+                 "double reduction or wrong divisor",
+                 first->tensor,
+                 std::abs(factor - 1),
+                 concat(which,
+                        string_printf(" is %.4g times that of the reference", factor),
+                        ", in the same direction; data ranks: ",
+                        d.run.data_ranks,
+                        ", micro-batches: ",
+                        d.run.accumulation,
+                        "; ",
+                        traffic_text(d)));
 }
 
-std::optional<LikelyCause> local_clip(const Scene& s) {
-  if (s.here == nullptr || s.first_bad_gradient() == nullptr) return std::nullopt;
-  const double clip = s.reference.clip, applied = norm_of_b(s.gradients);
-  const bool clips = clip > 0 && s.there->grad_norm > clip;
+// After correct clipping the norm of all gradients together is exactly the clip. If each rank clips
+// its own part first, the sum of the parts is shorter.
+std::optional<LikelyCause> local_clip(const FirstDifference& d) {
+  if (d.here == nullptr || d.bad_gradient() == nullptr) return std::nullopt;
+  const double clip = d.reference.clip, applied = norm_of_b(d.gradients);
+  const bool clips = clip > 0 && d.there->grad_norm > clip;
   if (!clips || applied >= clip * (1 - kParallel)) return std::nullopt;
-  const Difference& bad = *s.first_bad_gradient();
-  return likely_cause(s,
-                      "local_clip",
-                      "clip before the reduction",
-                      bad.tensor,
-                      bad.relative,
-                      "the whole gradient has norm " + print("%.4g", s.there->grad_norm) +
-                          ", so clipping at " + print("%.4g", clip) +
-                          " leaves exactly that; here norm " + print("%.4g", applied) +
-                          " was applied: parts were clipped by their own norms, then added");
+  return d.cause(
+      "local_clip",
+      "clip before the reduction",
+      string_printf("the whole gradient has norm %.4g, so clipping at %.4g leaves exactly "
+                    "that; here norm %.4g was applied: parts were clipped by their own "
+                    "norms, then added",
+                    d.there->grad_norm,
+                    clip,
+                    applied));
 }
 
-std::optional<LikelyCause> low_precision(const Scene& s) {
-  if (s.here == nullptr || s.first_bad_gradient() == nullptr) return std::nullopt;
+std::optional<LikelyCause> low_precision(const FirstDifference& d) {
+  if (d.here == nullptr || d.bad_gradient() == nullptr) return std::nullopt;
   std::string half;
-  for (const Operation& o : s.here->traffic) {
+  for (const Operation& o : d.here->traffic) {
     const bool reduces = o.name == "all_reduce" || o.name == "reduce_scatter";
     if (reduces && (o.dtype == "bf16" || o.dtype == "fp16")) half = o.dtype;
   }
   double largest = 0, rounded = 1;
-  for (const Difference& d : s.gradients) {
-    largest = std::max(largest, d.relative);
-    rounded = std::min(rounded, d.rounded);
+  for (const Difference& g : d.gradients) {
+    largest = std::max(largest, g.relative);
+    rounded = std::min(rounded, g.rounded);
   }
-  // Rounding in every reduction shows from the first step on; what comes later has grown.
-  if (half.empty() && s.step > 1) return std::nullopt;
-  // Two rounded addends: an error of 2^-9 of each, more of a sum that cancels.
+  // Rounding in every reduction is visible from the first step on. A difference that begins later
+  // is something small that has grown.
+  if (half.empty() && d.step > 1) return std::nullopt;
+  // The sum of two addends that were rounded to bf16 is off by 2^-9 of each, and by more of the sum
+  // if they cancel.
   if (!(largest <= 0x1p-6) || !(rounded >= 0.7 || !half.empty())) return std::nullopt;
-  const Difference& bad = *s.first_bad_gradient();
-  return likely_cause(
-      s,
+  return d.cause(
       "low_precision",
       "low-precision reduction",
-      bad.tensor,
-      bad.relative,
-      "every gradient is off by rounding noise of a half-precision dtype: at most " +
-          print("%.1e", largest) + " of a tensor, and " + print("%.0f", 100 * rounded) +
-          " % of the elements are within 2^-7 of theirs" +
+      string_printf("every gradient is off by rounding noise of a half-precision dtype: at "
+                    "most %.1e of a tensor, and %.0f %% of the elements differ by at "
+                    "most 2^-7 of their value",
+                    largest,
+                    100 * rounded) +
           (half.empty() ? "" : "; gradients were reduced in " + half));
 }
 
-// Shards have no replicas that could part.
-std::optional<LikelyCause> missing_traffic(const Scene& s) {
-  if (s.here == nullptr || s.run.data_ranks == 1 || s.first_bad_gradient() == nullptr ||
-      reduced_bytes(*s.here) >= s.run.parameters * 2)
+// Sharded parameters have no replicas that could differ, so a missing reduction leaves only this
+// trace: less traffic than any reduction of all gradients needs, which is two bytes per parameter.
+std::optional<LikelyCause> missing_traffic(const FirstDifference& d) {
+  if (d.here == nullptr || d.run.data_ranks == 1 || d.bad_gradient() == nullptr ||
+      reduced_bytes(*d.here) >= d.run.parameters * 2)
     return std::nullopt;
-  const Difference& bad = *s.first_bad_gradient();
-  return likely_cause(
-      s, "missing_reduction", "missing reduction", bad.tensor, bad.relative, traffic_text(s));
+  return d.cause("missing_reduction", "missing reduction", traffic_text(d));
 }
 
-LikelyCause unknown(const Scene& s, const Agreement& v) {
-  if (const Difference* bad = s.first_bad_gradient()) {
-    return likely_cause(s,
-                        "unknown",
-                        "not recognised",
-                        bad->tensor,
-                        bad->relative,
-                        "the gradient of '" + bad->tensor + "' has another direction (" +
-                            print("%.2g", bad->residual) + " of its norm is new)" +
-                            (s.step > 1 && bad->relative < 1e-2
-                                 ? "; it may be rounding that grew: precision.param=fp64 tells"
-                                 : ""));
+LikelyCause unknown(const FirstDifference& d, const Agreement& agreement) {
+  if (const Difference* bad = d.bad_gradient()) {
+    const bool may_have_grown = d.step > 1 && bad->relative < 1e-2;
+    return d.cause("unknown",
+                   "not recognised",
+                   concat("the gradient of '",
+                          bad->tensor,
+                          "' has another direction (",
+                          string_printf("%.2g", bad->residual),
+                          " of its norm is not along that of the reference)",
+                          may_have_grown ? "; it may be rounding that grew: precision.param=fp64 "
+                                           "shows whether it is"
+                                         : ""));
   }
-  std::string explanation = "loss differs by " + print("%.2g", v.loss) + ", gradient norm by " +
-                            print("%.2g", v.grad_norm) + " at most";
-  explanation +=
-      s.gradients.empty()
-          ? "; no state to look into: the optimizer keeps no moment, or the run is external"
-          : "; no gradient of this step differs by more than " + print("%.0e", kBadGradient) +
-                ": rounding that grew; precision.param=fp64 tells it from a fault";
-  return likely_cause(s, "unknown", "not recognised", v.param_tensor, v.loss, explanation);
+  const std::string differs = string_printf(
+      "loss differs by %.2g, gradient norm by %.2g at most", agreement.loss, agreement.grad_norm);
+  const std::string why =
+      d.gradients.empty()
+          ? "; there are no gradients to compare: the optimizer keeps no moment, or the run is "
+            "external"
+          : string_printf(
+                "; no gradient of this step differs by more than %.0e: rounding that "
+                "grew; precision.param=fp64 distinguishes it from a fault",
+                kBadGradient);
+  return d.cause(
+      "unknown", "not recognised", agreement.param_tensor, agreement.loss, differs + why);
 }
 
-// The step, at most `last`, where a gradient first differs; that of the largest steps is what is
-// known.
+// Returns the step, at most `last`, at which a gradient first differs. The loss of a step is
+// computed before its update, so a wrong update in step n may first be seen in the loss of step n +
+// 1.
 int64_t step_of_gradient(const RunFacts& a, const RunFacts& b, int64_t last) {
   for (int64_t step = std::max<int64_t>(last - 1, 1); step <= last; ++step) {
     for (const Difference& d : compare_gradients(a, b, step)) {
@@ -296,26 +323,26 @@ std::vector<int64_t> wanted_states(int64_t first_bad) {
 LikelyCause find_likely_cause(const RunFacts& reference,
                               const RunFacts& run,
                               const Agreement& agreement) {
-  Scene scene{reference, run, agreement.first_bad, nullptr, nullptr, {}};
-  if (scene.step > 0) {
-    scene.step = step_of_gradient(reference, run, scene.step);
-    scene.there = find(reference, scene.step);
-    scene.here = find(run, scene.step);
-    scene.gradients = compare_gradients(reference, run, scene.step);
+  FirstDifference difference{reference, run, agreement.first_bad, nullptr, nullptr, {}};
+  if (difference.step > 0) {
+    difference.step = step_of_gradient(reference, run, difference.step);
+    difference.there = find(reference, difference.step);
+    difference.here = find(run, difference.step);
+    difference.gradients = compare_gradients(reference, run, difference.step);
   }
-  // Proofs first, then what only the shape of the difference tells.
-  constexpr std::optional<LikelyCause> (*kClasses[])(const Scene&) = {initial_values,
-                                                                      same_samples,
-                                                                      mean_of_means,
-                                                                      parted_replicas,
-                                                                      wrong_scale,
-                                                                      local_clip,
-                                                                      low_precision,
-                                                                      missing_traffic};
-  for (const auto look : kClasses) {
-    if (auto found = look(scene)) return *found;
+  // Rules with an unambiguous trace come first.
+  constexpr CauseRule kRules[] = {initial_values,
+                                  same_samples,
+                                  mean_of_means,
+                                  replicas_differ,
+                                  wrong_scale,
+                                  local_clip,
+                                  low_precision,
+                                  missing_traffic};
+  for (const CauseRule rule : kRules) {
+    if (auto found = rule(difference)) return *found;
   }
-  return unknown(scene, agreement);
+  return unknown(difference, agreement);
 }
 
 }  // namespace yoke::compare

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdarg>
-#include <cstdio>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/base/text.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::compare {
 namespace {
@@ -17,20 +16,8 @@ using Json = nlohmann::ordered_json;
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 constexpr int64_t kRepeatsForAWinner = 3;
 
-__attribute__((format(printf, 1, 2))) std::string print(const char* format, ...) {
-  char text[160];
-  va_list args;
-  va_start(args, format);
-  std::vsnprintf(text, sizeof text, format, args);
-  va_end(args);
-  return text;
-}
-
 std::string or_dash(double value, const char* format) {
-  if (std::isnan(value)) return "-";
-  char text[64];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
+  return std::isnan(value) ? "-" : string_printf(format, value);
 }
 
 std::string bytes_or_dash(double bytes) {
@@ -44,6 +31,7 @@ double most(const std::vector<double>& values) {
   return *std::max_element(values.begin(), values.end());
 }
 
+// Returns true if every repeat of the case has a time.
 bool timed(const CaseResult& c) {
   return c.failure.empty() && !c.step_ms.empty() &&
          std::none_of(c.step_ms.begin(), c.step_ms.end(), [](double ms) { return std::isnan(ms); });
@@ -61,11 +49,13 @@ std::string level_text(const CaseResult& c) {
 
 std::string milliseconds(const CaseResult& c) {
   if (!timed(c)) return "-";
-  std::string text = print("%.1f", median(c.step_ms));
-  if (c.step_ms.size() > 1) text += print(" (%.1f .. %.1f)", least(c.step_ms), most(c.step_ms));
+  std::string text = string_printf("%.1f", median(c.step_ms));
+  if (c.step_ms.size() > 1)
+    text += string_printf(" (%.1f .. %.1f)", least(c.step_ms), most(c.step_ms));
   return text;
 }
 
+// Returns the case whose speed is 1: the first one with a time. NULL = none.
 const CaseResult* baseline(const Comparison& comparison) {
   for (const CaseResult& c : comparison.cases) {
     if (timed(c)) return &c;
@@ -73,6 +63,7 @@ const CaseResult* baseline(const Comparison& comparison) {
   return nullptr;
 }
 
+// JSON has neither NaN nor infinity.
 Json number(double value) {
   return std::isfinite(value) ? Json(value) : Json(nullptr);
 }
@@ -166,6 +157,7 @@ std::string csv_cell(const std::string& text) {
   return quoted + "\"";
 }
 
+// Describes why a case did not pass, in one or two lines.
 std::string problem(const CaseResult& c, const std::string& reference) {
   if (!c.failure.empty()) return c.spec.name + " failed: " + c.failure + "; log: " + c.log;
   if (c.agreement.level >= c.required)
@@ -173,9 +165,9 @@ std::string problem(const CaseResult& c, const std::string& reference) {
   if (!c.cause) return c.spec.name + " differs from " + reference;
   const LikelyCause& cause = *c.cause;
   std::string text =
-      c.spec.name + " differs from " + reference + ", first at step " + std::to_string(cause.step);
+      concat(c.spec.name, " differs from ", reference, ", first at step ", cause.step);
   if (!cause.tensor.empty()) text += " in '" + cause.tensor + "'";
-  if (std::isfinite(cause.size)) text += print(" (by %.2g)", cause.size);
+  if (std::isfinite(cause.size)) text += string_printf(" (by %.2g)", cause.size);
   return text + ": " + cause.title + "\n  " + cause.explanation;
 }
 
@@ -249,6 +241,8 @@ std::vector<std::string> problems(const Comparison& comparison) {
   return all;
 }
 
+// A fastest case is named only if its slowest repeat is faster than the fastest repeat of the next
+// one: medians of noisy times differ always.
 std::string speed_text(const Comparison& comparison) {
   std::vector<const CaseResult*> all;
   for (const CaseResult& c : comparison.cases) {
@@ -260,19 +254,22 @@ std::string speed_text(const Comparison& comparison) {
   });
   const CaseResult &best = *all[0], &next = *all[1];
   if (comparison.plan.repeats < kRepeatsForAWinner) {
-    return "no fastest case is named from " + std::to_string(comparison.plan.repeats) +
-           " repeat(s): --repeats " + std::to_string(kRepeatsForAWinner) + " or more";
+    return concat("no fastest case is named from ",
+                  comparison.plan.repeats,
+                  " repeat(s): --repeats ",
+                  kRepeatsForAWinner,
+                  " or more");
   }
   if (most(best.step_ms) >= least(next.step_ms)) {
     return "no fastest case: the ranges of " + best.spec.name + " and " + next.spec.name +
            " overlap";
   }
   return "fastest: " + best.spec.name +
-         print(", %.2f times as fast as ", median(next.step_ms) / median(best.step_ms)) +
+         string_printf(", %.2f times as fast as ", median(next.step_ms) / median(best.step_ms)) +
          next.spec.name +
-         print(" (%.2f .. %.2f)",
-               least(next.step_ms) / most(best.step_ms),
-               most(next.step_ms) / least(best.step_ms));
+         string_printf(" (%.2f .. %.2f)",
+                       least(next.step_ms) / most(best.step_ms),
+                       most(next.step_ms) / least(best.step_ms));
 }
 
 std::string to_json(const Comparison& comparison, const std::string& command, int exit_code) {

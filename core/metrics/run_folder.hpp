@@ -4,7 +4,7 @@
 //     config.resolved.toml   every key with its value
 //     origin.json            where each value was set
 //     env.json               machine, compiler and versions
-//     backends.json          the backend that was used
+//     backends.json          the backend, and the backends that it loaded
 //     metrics.jsonl          one line per logged step
 //     logs/                  one file per rank
 //     checkpoints/           see core/checkpoint
@@ -30,7 +30,7 @@ std::vector<std::string> existing_run_folders(const std::string& wanted);
 // ExitRecord describes how the run ended.
 struct ExitRecord {
   int32_t code = 0;    // exit code of the process
-  std::string reason;  // error message; "" = the run finished
+  std::string reason;  // why the run ended early; "" = it finished
   int64_t step = 0;    // last complete step
 };
 

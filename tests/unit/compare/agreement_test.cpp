@@ -14,14 +14,14 @@ Agreement compared(const RunFacts& a, const RunFacts& b) {
   return compare_runs(a, b, required_level(a, b));
 }
 
-TEST(Agreement, CallsEqualBitsL0) {
+TEST(Agreement, IsL0ForEqualBits) {
   const Agreement v = compared(made_up_run(30), made_up_run(30));
   EXPECT_EQ(v.level, Level::kL0);
   EXPECT_EQ(v.loss, 0);
   EXPECT_EQ(v.first_bad, -1);
 }
 
-TEST(Agreement, CallsEqualLossesOfOtherParametersL1) {
+TEST(Agreement, IsL1ForEqualLossesOfOtherParameters) {
   RunFacts other = made_up_run(5);
   other.steps[4].hashes[1] = 99;
   EXPECT_EQ(compared(made_up_run(5), other).level, Level::kL1);
@@ -50,7 +50,7 @@ TEST(Agreement, NamesTheFirstStepThatIsBad) {
   other.steps[6].grad_norm *= 1.01;
   EXPECT_EQ(compared(made_up_run(30), other).first_bad, 7);
   other = made_up_run(30);
-  other.steps[24].grad_norm *= 1.01;  // correct runs drift apart by then
+  other.steps[24].grad_norm *= 1.01;  // allowed: correct runs drift apart by then
   EXPECT_EQ(compared(made_up_run(30), other).first_bad, -1);
   other.steps[24].loss = NAN;
   EXPECT_EQ(compared(made_up_run(30), other).first_bad, 25);
@@ -77,7 +77,7 @@ TEST(Agreement, TakesABreachForADifference) {
   EXPECT_THAT(cause.explanation, HasSubstr("samples of data rank 0"));
 }
 
-TEST(Agreement, SaysWhatItKnowsOfAnUnknownCause) {
+TEST(LikelyCause, ReportsWhatIsKnownIfNoRuleApplies) {
   const RunFacts a = made_up_run(5), b = made_up_run(5, 1.5);
   const LikelyCause cause = find_likely_cause(a, b, compared(a, b));
   EXPECT_EQ(cause.id, "unknown");
@@ -90,14 +90,14 @@ TEST(Agreement, FailsBitEqualityAtTheFirstOtherBit) {
   EXPECT_EQ(compare_runs(made_up_run(5), other, Level::kL0).first_bad, 4);
 }
 
-TEST(Agreement, LeavesOutWhatAnExternalRunDoesNotSay) {
+TEST(Agreement, LeavesOutWhatAnExternalRunDoesNotReport) {
   RunFacts external = made_up_run(5);
   external.dir = "";
   external.dtype = "";
   external.start.hashes = {};
   for (StepFacts& s : external.steps) s.hashes = {}, s.grad_norm = NAN;
   const Agreement v = compared(made_up_run(5), external);
-  EXPECT_EQ(v.level, Level::kL1);  // never L0: its parameters are not seen
+  EXPECT_EQ(v.level, Level::kL1);  // never L0, because its parameters are unknown
   EXPECT_TRUE(std::isnan(v.grad_norm));
 }
 

@@ -52,7 +52,7 @@ TEST(Gate, RefusesWhatIsNoCondition) {
   }
 }
 
-// ---- who is faster
+// ---- Speed ----
 
 TEST(SpeedText, NamesTheFastestIfRangesAreApart) {
   EXPECT_THAT(speed_text(two_cases({20, 21, 22}, {10, 11, 12})),

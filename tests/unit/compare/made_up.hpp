@@ -1,4 +1,4 @@
-// Facts of runs that never were.
+// Facts of runs that never took place.
 #pragma once
 
 #include <cmath>
@@ -8,7 +8,7 @@
 
 namespace yoke::compare {
 
-// A run of n steps whose losses fall from 7 and are `factor` times as large.
+// Returns a run of n steps whose losses fall from 7, all of them multiplied by `factor`.
 inline RunFacts made_up_run(int64_t n, double factor = 1, const std::string& dtype = "fp32") {
   RunFacts run;
   run.dir = "/nowhere";
