@@ -3,9 +3,9 @@
 // Each rule below looks for the trace that one kind of bug leaves in what the runs recorded: hashes
 // of the parameters, losses of each rank, traffic of the collectives, and the gradients of the
 // first step that differs. The gradients are reconstructed from the optimizer's moments in two
-// saved states, so nothing has to be added to the training loop. A gradient says much: wrong by a
-// factor means a double reduction or a wrong divisor, off by rounding noise means a low-precision
-// reduction, and so on.
+// saved states, so nothing has to be added to the training loop. The error of a gradient is
+// characteristic: wrong by a factor means a double reduction or a wrong divisor, off by rounding
+// noise means a low-precision reduction, and so on.
 //
 // The rules are tried in a fixed order. First come those whose trace has no other explanation, such
 // as a hash that differs before the first step; then those that only conclude from the shape of the

@@ -125,6 +125,8 @@ std::string difference_plots(const Comparison& comparison) {
   return draw(loss) + draw(norm);
 }
 
+// Shows the distribution of all steps of all repeats; medians of repeats alone would hide slow
+// steps.
 std::string step_times(const Comparison& comparison) {
   Boxes plot{"Time of a step over all repeats: range, middle half, median", "ms", {}};
   for (const CaseResult& c : comparison.cases) {
@@ -140,6 +142,8 @@ std::string step_times(const Comparison& comparison) {
   return draw(plot) + "<p>" + escaped(speed_text(comparison)) + "</p>\n";
 }
 
+// Shows what the backend declares for each component, and the peak that was measured. The two
+// differ by what the host and the allocator need.
 std::string memory(const Comparison& comparison) {
   Bars plot{"Memory of a rank by component, as the backend counts it",
             "MiB",

@@ -1,3 +1,7 @@
+// The line answers four questions in this order: how far is the run, how good is the model, how
+// fast is it, and how long will it take? It replaces the previous one on the terminal, so it has no
+// more than that.
+
 #include "core/metrics/progress.hpp"
 
 #include "core/base/text.hpp"

@@ -344,7 +344,7 @@ TEST(SaveCheckpoint, NamesAFolderThatCannotBeMade) {
 
 TEST(SaveCheckpoint, NamesAFolderThatMayNotBeWritten) {
   if (::geteuid() == 0)
-    GTEST_SKIP() << "root may write everywhere; crash_test injects EACCES instead";
+    GTEST_SKIP() << "root may write everywhere; save_crash_test injects EACCES instead";
   const TempDir dir;
   fs::permissions(dir.path(), fs::perms::owner_read | fs::perms::owner_exec);
   const auto outcomes = save_once(dir.path(), 1, 1, 2);

@@ -77,13 +77,6 @@ TEST(Agreement, TakesABreachForADifference) {
   EXPECT_THAT(cause.explanation, HasSubstr("samples of data rank 0"));
 }
 
-TEST(LikelyCause, ReportsWhatIsKnownIfNoRuleApplies) {
-  const RunFacts a = made_up_run(5), b = made_up_run(5, 1.5);
-  const LikelyCause cause = find_likely_cause(a, b, compared(a, b));
-  EXPECT_EQ(cause.id, "unknown");
-  EXPECT_THAT(cause.explanation, HasSubstr("loss differs by 0.5"));
-}
-
 TEST(Agreement, FailsBitEqualityAtTheFirstOtherBit) {
   RunFacts other = made_up_run(5);
   other.steps[3].hashes[0] = 99;

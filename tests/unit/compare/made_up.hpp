@@ -46,4 +46,29 @@ inline CaseResult made_up_case(const std::string& name,
   return c;
 }
 
+inline Comparison five_cases(int64_t steps) {
+  Comparison c;
+  c.plan.config = "run <1>.toml";
+  c.plan.steps = steps;
+  c.plan.tokens_per_step = 512;
+  c.reference = made_up_case("reference", {10}, steps);
+  for (const char* name : {"a", "b", "c", "d", "e"})
+    c.cases.push_back(made_up_case(name, {10, 11, 12}, steps));
+  return c;
+}
+
+// Returns how often `part` occurs in `text`.
+inline size_t count(const std::string& text, const std::string& part) {
+  size_t n = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+inline Comparison two_cases(std::vector<double> first, std::vector<double> second) {
+  Comparison c;
+  c.plan.repeats = static_cast<int64_t>(first.size());
+  c.cases = {made_up_case("ox", std::move(first)), made_up_case("mule", std::move(second))};
+  return c;
+}
+
 }  // namespace yoke::compare
