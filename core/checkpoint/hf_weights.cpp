@@ -1,6 +1,6 @@
-// The weights that a run starts from. The files come from anywhere, so they are checked as a whole
-// before training starts: the index, every header, all names and shapes, and tied parameters. A
-// rank then reads only the elements that it owns, at the moment at which its backend initialises
+// Reads the weights that a run starts from. The files come from anywhere, so they are checked as a
+// whole before training starts: the index, every header, all names and shapes, and tied parameters.
+// A rank then reads only the elements that it owns, at the moment at which its backend initialises
 // them. So no process ever holds the whole model, and a model that fits only into many GPUs can be
 // opened.
 

@@ -1,7 +1,7 @@
-// The layout is a function of names, shapes and dtypes alone. Two saves of the same state therefore
-// have the same bytes, whichever backend and however many ranks wrote them, and an export can use
-// the same function. Every offset is known before the first tensor is written, so that all ranks
-// can write into the same files at once.
+// The layout is a function of names, shapes and dtypes alone. The files of weights and of the
+// optimizer therefore have the same bytes, whichever backend and however many ranks wrote them, and
+// an export can use the same function. Every offset is known before the first tensor is written, so
+// that all ranks can write into the same files at once.
 
 #include "core/checkpoint/layout.hpp"
 

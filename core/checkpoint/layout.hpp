@@ -19,7 +19,7 @@ constexpr int64_t kChunkBytes = int64_t{4} << 20;
 struct StoredPiece {
   StridedSpan at;             // elements of the tensor
   std::vector<uint32_t> crc;  // CRC32C of each kChunkBytes of its elements; the last may be shorter
-  int32_t rank = -1;          // rank that wrote it; -1 = unknown, as after a save
+  int32_t rank = -1;          // rank that wrote it; known only during a save, else -1
 };
 
 struct StoredTensor {

@@ -1,4 +1,4 @@
-// Reading a checkpoint, any part of it, with any layout of ranks.
+// Reads any part of a checkpoint into any layout of ranks.
 //
 // A rank may request any elements of any tensor, while the checkpoint is made of the pieces that
 // other ranks wrote. The reader intersects the two: for each stored piece it finds the elements

@@ -1,10 +1,10 @@
-// Which checkpoints stay, and which one a run resumes from.
+// Decides which checkpoints stay, and from which one a run resumes.
 //
-// Two rules protect the work of a run. A run resumes only from a checkpoint whose every byte was
-// verified, and warns about the newer ones that it skips. And a checkpoint is removed only after a
-// newer one was verified, so a disk that corrupts everything cannot take the last good state.
-// Reading back every byte of every checkpoint would be too slow for each save, so pruning reads
-// only when it is about to remove something.
+// Two rules protect the work of a run. An automatic resume takes only a checkpoint whose every byte
+// was verified, and warns about the newer ones that it skips. And a checkpoint is removed only
+// after a newer one was verified, so a disk that corrupts everything cannot take the last good
+// state. Reading back every byte of every checkpoint would be too slow for each save, so pruning
+// reads only when it is about to remove something.
 
 #include "core/checkpoint/retention.hpp"
 

@@ -1,7 +1,7 @@
 // Files of weights come from strangers, so the header is parsed as hostile input. A generic JSON
-// parser would build a tree first: memory for whatever the file announces, and duplicate keys
-// silently merged. Here a SAX parser passes each token to HeaderEvents, which accepts exactly one
-// shape of document and rejects anything else at the first wrong token.
+// parser would build a tree first: it would allocate whatever the file announces and merge
+// duplicate keys silently. Here a SAX parser passes each token to HeaderEvents, which accepts
+// exactly one shape of document and rejects anything else at the first wrong token.
 
 #include "core/checkpoint/safetensors.hpp"
 

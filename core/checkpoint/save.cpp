@@ -1,4 +1,4 @@
-// One checkpoint, saved by all ranks together.
+// Saves one checkpoint, all ranks together.
 //
 // Every rank walks twice over its pieces. The first walk only describes them. From all descriptions
 // rank 0 fixes the place of every tensor in the final files, creates the files and sends the places
@@ -13,7 +13,7 @@
 // One file per rank needs no first walk, but then the format depends on the layout of the run.
 //
 // Every rank waits for a message of every other one, so a failure of one rank has to reach them
-// all. A step that fails therefore sends its failure in place of its message, and all ranks throw
+// all. A rank that fails therefore sends the failure in place of its message, and all ranks throw
 // it.
 
 #include <algorithm>
@@ -192,8 +192,7 @@ class Save {
   }
 
   // The second walk is collective: a rank whose disk is full must still walk to the end with the
-  // others. So a failure is kept, the rest of the pieces is passed over, and it is thrown
-  // afterwards.
+  // others. So a failure is kept, the remaining pieces are skipped, and it is thrown afterwards.
   RankTensors write(const PieceWalk& walk) {
     std::exception_ptr failure;
     walk(YOKE_CHECKPOINT_SAVE, [&](const YokePiece& piece) {
@@ -310,7 +309,7 @@ class Save {
   RankTensors mine_;  // this rank's tensors; the pieces are those described, then those written
   std::map<TensorKey, Place> places_;
   std::exception_ptr open_failure_;  // thrown after the second walk
-  // Only rank 0 uses these three. Members are destroyed from the last to the first: the files are
+  // Only rank 0 uses the next four. Members are destroyed from the last to the first: the files are
   // closed, the folder is removed, the lock is released.
   Manifest manifest_;
   uint64_t needed_bytes_ = 0;

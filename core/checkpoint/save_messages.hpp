@@ -25,8 +25,8 @@
 
 namespace yoke {
 
-// RankTensors is message 1 and message 3. Neither `file` and `offset` of a tensor nor `rank` of a
-// piece is sent. The checksums of a piece are empty in message 1.
+// RankTensors is message 1 and message 3. The fields `file` and `offset` of a tensor and `rank`
+// of a piece are not sent. The checksums of a piece are empty in message 1.
 struct RankTensors {
   std::vector<StoredTensor> tensors;
 };

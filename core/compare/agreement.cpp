@@ -1,9 +1,10 @@
-// What two correct runs may differ by.
+// Measures how much two runs differ, and decides whether correct runs may differ so much.
 //
 // Two backends add the same numbers in another order, so their losses differ by rounding and the
 // difference grows with the steps. The bounds follow this: they are tight for the first 20 steps,
-// where a fault is visible and chaos is not, and wide afterwards. The first gradient and the first
-// parameters are compared too, because a small fault of one tensor hardly changes the loss.
+// where a fault is visible and rounding has not grown yet, and wide afterwards. The first gradient
+// and the first parameters are compared too, because a small fault of one tensor hardly changes the
+// loss.
 //
 // The level of a pair is the closest one whose bounds hold. Bits are compared through hashes of the
 // parameters, which the runs recorded.

@@ -1,4 +1,4 @@
-// From a difference between two runs to its likely cause.
+// Derives the likely cause of a difference from what two runs recorded.
 //
 // Each rule below looks for the trace that one kind of bug leaves in what the runs recorded: hashes
 // of the parameters, losses of each rank, traffic of the collectives, and the gradients of the
@@ -300,8 +300,7 @@ LikelyCause unknown(const FirstDifference& d, const Agreement& agreement) {
 }
 
 // Returns the step, at most `last`, at which a gradient first differs. The loss of a step is
-// computed before its update, so a wrong update in step n may first be seen in the loss of step n +
-// 1.
+// computed before its update, so the loss may reveal a wrong update one step late.
 int64_t step_of_gradient(const RunFacts& a, const RunFacts& b, int64_t last) {
   for (int64_t step = std::max<int64_t>(last - 1, 1); step <= last; ++step) {
     for (const Difference& d : compare_gradients(a, b, step)) {

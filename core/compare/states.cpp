@@ -1,11 +1,11 @@
 // The gradients of a step are not stored anywhere, but the optimizer's first moment is, and it is a
 // known function of them: m' = beta m + (1 - beta) g. So the moments after two consecutive steps
 // give the gradient between them, for any backend and without touching the training loop. The
-// subtraction loses some digits, which is why the bounds for later steps are wider than those for
-// step 1.
+// subtraction loses some digits, so the gradients of later steps are less exact than those of step
+// 1.
 //
-// States are read through CheckpointReader and widened to fp64. One tensor of each run is in memory
-// at a time.
+// States are read through CheckpointReader and widened to fp64. Only the tensors of one
+// parameter are in memory at a time.
 
 #include "core/compare/states.hpp"
 
