@@ -1,16 +1,19 @@
-// The neutral checkpoint: one format for all backends, layouts and world sizes. No LibTorch.
+// Saves and loads the state of a run. All backends, layouts and world sizes share one format, so a
+// run can be resumed with another backend or on another number of ranks. Does not need LibTorch.
 //
 //   step-00001000/
-//     model.safetensors        whole tensors, fp32 masters (fp64 in fp64 runs), HF names; above the
-//                              size limit model-0000i-of-0000n.safetensors and an index
-//     config.json              HF's description of the model; absent if the family has none
+//     model.safetensors        whole tensors in fp32 (fp64 in fp64 runs) under Hugging Face's
+//                              names; above the size limit model-0000i-of-0000n.safetensors and
+//                              an index
+//     config.json              Hugging Face's description of the model; absent if the model family
+//                              has none
 //     optimizer.safetensors    whole tensors "<parameter>.<kind>" and the scalar "optimizer.step";
 //                              split like the weights
 //     manifest.json            step, data cursor, files, tensors, and a CRC32C of every 4 MiB
 //
 // Every byte is covered by a checksum. A tied parameter is stored once, under the name that the
-// model gives it. A save writes into `.step-00001000.tmp-*`, syncs it and renames it: the rename is
-// the commit.
+// model gives it. A save writes into the folder `.step-00001000.tmp-*`, syncs it and renames it.
+// The rename is the commit: a checkpoint either exists as a whole or not at all.
 #pragma once
 
 #include <cstdint>
@@ -25,71 +28,79 @@
 namespace yoke {
 
 struct CheckpointInfo {
-  std::string path;  // of the checkpoint's own folder; set by save and by the reader
-  int64_t step = 0;
+  std::string path;           // path of the checkpoint's own folder; set by save and by the reader
+  int64_t step = 0;           // last step that the state includes
   int64_t next_sample = 0;    // global index of the first sample not yet trained on
-  std::string config_digest;  // of what must be equal to resume (checkpoint.resume = auto)
-  bool finished = false;      // this was the run's last step
+  std::string config_digest;  // digest of the keys that must be equal to resume automatically
+  bool finished = false;      // true after the last step of the run
 };
 
-// What the ranks of a save do together: the host builds it on its communicator, tests on threads.
-// Both functions are collective and throw Error (UNAVAILABLE) if a peer is lost.
+// SaveGroup is the communication that a save needs. The host implements it on its communicator,
+// tests on threads. Both functions are collective and throw Error (UNAVAILABLE) if a peer is lost.
 struct SaveGroup {
   int32_t rank = 0;
   int32_t world_size = 1;
-  // Every rank's text on rank 0, in rank order; {} elsewhere.
+  // Returns the texts of all ranks in rank order on rank 0, and an empty list on the others.
   std::function<std::vector<std::string>(const std::string& mine)> gather;
-  // Rank 0's text, on every rank.
+  // Returns the text of rank 0 on every rank.
   std::function<std::string(const std::string& mine)> from_rank0;
 };
 
 using PieceVisitor = std::function<void(const YokePiece& piece)>;
-// Walks over this rank's pieces, as ParallelBackend::checkpoint does; op is
-// YOKE_CHECKPOINT_DESCRIBE or YOKE_CHECKPOINT_SAVE. Throws what the backend reports.
+// Calls `visit` with each piece of this rank, as ParallelBackend::checkpoint does. op is
+// YOKE_CHECKPOINT_DESCRIBE or YOKE_CHECKPOINT_SAVE. Throws Error with what the backend reports.
 using PieceWalk = std::function<void(int32_t op, const PieceVisitor& visit)>;
 
 struct SaveRequest {
-  std::string folder;  // of all checkpoints of the run; made if missing
+  std::string folder;  // folder of all checkpoints of the run; created if missing
   CheckpointInfo info;
-  std::string hf_config_json;               // "" = no config.json
-  uint64_t max_file_bytes = 5'000'000'000;  // a larger model is split; a tensor never is
+  std::string hf_config_json;  // contents of config.json; "" = write no config.json
+  // Limits the size of one file. A larger model is split between tensors; a single tensor never is.
+  uint64_t max_file_bytes = 5'000'000'000;
 };
 
-// Saves, commits, and returns the path of the checkpoint, the same on every rank. Walks twice:
-// DESCRIBE fixes the place of every piece, SAVE lets each rank write its replica-0 pieces straight
-// from the views (host memory) into the shared files: nothing is buffered, no tensor is gathered.
-// All ranks see the same file system. A step that was saved before is replaced in one exchange.
+// Saves and commits one checkpoint. Returns its path, the same on every rank. Collective. All ranks
+// must see the same file system. May be called by one thread of a rank at a time.
 //
-// If anything fails on any rank, all ranks throw the first failing rank's Error, the attempt is
-// removed and older checkpoints stay as they were. RESOURCE_EXHAUSTED: disk full, with needed and
-// free bytes. INTERNAL: the pieces do not tile a tensor. FAILED_PRECONDITION: the folder cannot be
-// written, or another process is saving into it. Collective.
+// `walk` is called twice. With DESCRIBE the place of every piece is fixed. With SAVE each rank
+// writes its pieces of replica 0 straight from their views, which must be in host memory, into the
+// shared files: nothing is buffered and no tensor is gathered. If the step was saved before, the
+// old checkpoint is replaced atomically.
+//
+// If anything fails on any rank, all ranks throw the Error of the first failing rank, the attempt
+// is removed and older checkpoints stay as they were:
+//   RESOURCE_EXHAUSTED   the disk is full; the message has the needed and the free bytes
+//   INTERNAL             the backend's pieces do not tile a tensor, or are impossible
+//   FAILED_PRECONDITION  the folder cannot be written, or another process is saving into it
 std::string save_checkpoint(const SaveRequest& request,
                             const SaveGroup& group,
                             const PieceWalk& walk);
 
-// One committed checkpoint, open for reading. Any thread.
+// A CheckpointReader is a committed checkpoint that is open for reading. Any thread may call any
+// method; none is collective. The methods throw Error.
 class CheckpointReader {
  public:
   // Reads the manifest and compares files, sizes and safetensors headers with it. NOT_FOUND if
-  // there is no checkpoint at path, DATA_LOSS if it is damaged.
+  // there is no checkpoint at `path`, DATA_LOSS if it is damaged.
   explicit CheckpointReader(const std::string& path);
   ~CheckpointReader();
   const CheckpointInfo& info() const;
-  uint64_t bytes() const;       // of all files but the manifest
-  Shapes param_shapes() const;  // of the weights
-  // HF's description of the model, checked against its checksum; "" = the family has none.
+  // Returns the size of all files except for the manifest.
+  uint64_t bytes() const;
+  // Returns the names and shapes of the weights.
+  Shapes param_shapes() const;
+  // Returns the contents of config.json after checking its checksum; "" = there is none.
   std::string hf_config_json() const;
-  // FAILED_PRECONDITION with the first 20 differences of names and shapes if it is of another
-  // model.
+  // Throws FAILED_PRECONDITION with the first 20 differences if names or shapes of the weights are
+  // not those of `model`.
   void check_model(const Shapes& model) const;
   void check_model(const YokeModelSummary& model) const { check_model(shapes_of(model)); }
-  // Fills piece.view, compact host memory, with any part of any tensor, whatever wrote it,
-  // and checks the checksums of what it reads. Widening bf16 -> fp32 -> fp64 is exact, narrowing
-  // rounds once to nearest even; other pairs of dtypes must be equal. NOT_FOUND: no such tensor or
-  // kind. FAILED_PRECONDITION: another shape or dtype. DATA_LOSS: damaged.
+  // Fills piece.view, compact host memory, with any part of any tensor, whatever layout wrote it,
+  // and verifies the checksums of what it reads. Widening bf16 -> fp32 -> fp64 is exact, narrowing
+  // rounds once to nearest even; any other two dtypes must be equal. NOT_FOUND: no such tensor or
+  // kind. FAILED_PRECONDITION: another shape or dtype. DATA_LOSS: the bytes are damaged.
   void visit(const YokePiece& piece) const;
-  // Reads everything; DATA_LOSS naming file, tensor and elements of the first damage.
+  // Reads and verifies every byte. DATA_LOSS names file, tensor and elements of the first damage.
   void verify() const;
 
  private:
@@ -97,14 +108,15 @@ class CheckpointReader {
   std::unique_ptr<Impl> impl_;
 };
 
-// The newest checkpoint in a folder of checkpoints that verifies; each newer one that does not is
-// passed by and named to `warn`. NOT_FOUND if there is none. Reads all of what it returns.
+// Returns the newest checkpoint in a folder of checkpoints that verifies. Calls `warn` with the
+// reason for each newer one that it skips. NOT_FOUND if none verifies. Reads every byte of the
+// checkpoint that it returns.
 CheckpointInfo newest_checkpoint(const std::string& folder,
                                  const std::function<void(const std::string&)>& warn);
 
-// Removes all but the newest `keep` (at least 1) whole checkpoints, and what dead saves left
-// behind. Damaged ones do not count, and the newest one that verifies is never removed. One rank
-// only.
+// Removes all checkpoints except for the newest `keep` (at least 1) that open, and the temporary
+// folders of saves that died. Damaged checkpoints do not count, and the newest one that verifies is
+// never removed. Does nothing while a save is running. Call it on one rank only.
 void prune_checkpoints(const std::string& folder, int64_t keep);
 
 }  // namespace yoke

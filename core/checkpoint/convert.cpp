@@ -1,3 +1,8 @@
+// State is kept in fp32 or fp64, but it arrives and leaves in other dtypes: a bf16 file of Hugging
+// Face, a backend with bf16 parameters, a comparison that widens everything to fp64. The loops are
+// scalar and work on bits, so they give the same result on every machine. The one subtle pair is
+// fp64 -> bf16: see to_float_odd().
+
 #include "core/checkpoint/convert.hpp"
 
 #include <bit>
@@ -25,24 +30,27 @@ float to_float(Bf16 value) {
 float to_float(Fp16 value) {
   const uint32_t sign = static_cast<uint32_t>(value.bits & 0x8000) << 16;
   const uint32_t exponent = value.bits >> 10 & 0x1f, mantissa = value.bits & 0x3ff;
-  if (exponent == 0) {  // zero, or too small for a leading 1
+  if (exponent == 0) {  // zero or a subnormal: the mantissa has no leading 1
     const float tiny = static_cast<float>(mantissa) * 0x1p-24F;
     return std::bit_cast<float>(std::bit_cast<uint32_t>(tiny) | sign);
   }
-  const uint32_t wide = exponent == 0x1f ? 0xff : exponent + 112;
+  const uint32_t wide = exponent == 0x1f ? 0xff : exponent + 112;  // 112 = 127 - 15, the biases
   return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
 }
 
+// Rounds to nearest even: adding just under half of the last bit that stays, plus that bit itself,
+// carries into it exactly when the value must be rounded up.
 Bf16 to_bf16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   if (std::isnan(value))
-    return {static_cast<uint16_t>((bits >> 16) | 0x40)};  // quiet, never infinite
+    return {static_cast<uint16_t>((bits >> 16) | 0x40)};  // quiet NaN; cutting could give infinity
   const uint32_t half_and_tie = 0x7fff + ((bits >> 16) & 1);
   return {static_cast<uint16_t>((bits + half_and_tie) >> 16)};
 }
 
-// Rounding to fp32 and then to bf16 would round twice. Cutting to fp32 and marking the lost bits in
-// the last place ("round to odd") keeps the second rounding right.
+// Rounding to fp32 and then to bf16 would round twice, which may give another result than rounding
+// once. "Round to odd" avoids that: it cuts to fp32 and, if bits are lost, sets the last bit. The
+// second rounding then cannot mistake the value for a tie.
 float to_float_odd(double value) {
   auto near = static_cast<float>(value);
   if (std::isnan(value) || static_cast<double>(near) == value) return near;

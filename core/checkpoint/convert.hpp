@@ -1,17 +1,17 @@
-// Flat copies between the floating-point dtypes of state.
+// Conversion between the floating-point dtypes in which state may be stored.
 #pragma once
 
 #include <cstdint>
 
 namespace yoke {
 
-// Whether convert() can go from one dtype to the other: equal ones, any two of fp64, fp32, bf16,
-// and from fp16 to fp32 and fp64.
+// Returns true if convert() accepts this pair: two equal dtypes, any two of fp64, fp32 and bf16, or
+// fp16 to fp32 or fp64.
 bool can_convert(int32_t from, int32_t to);
 
-// Copies count elements. Widening is exact; the way back rounds once, to nearest even (also
-// fp64 -> bf16); what is too large becomes infinite, NaN stays NaN. src and dst need no
-// alignment.
+// Copies `count` elements from src to dst, which need no alignment and must not overlap. Widening
+// is exact. Narrowing rounds once, to nearest even, also from fp64 to bf16; a value that is too
+// large becomes infinite, and NaN stays NaN. Throws Error (FAILED_PRECONDITION) for other pairs.
 void convert(const void* src, int32_t from, void* dst, int32_t to, int64_t count);
 
 }  // namespace yoke

@@ -1,3 +1,9 @@
+// A checkpoint is almost what transformers opens: its weights have Hugging Face's names and lie in
+// safetensors files. An export adds what is missing. It leaves out the optimizer, rounds to the
+// dtype that was requested and records that dtype in config.json. The files are laid out by
+// lay_out(), as in a save, and filled through CheckpointReader, so every byte is verified on its
+// way.
+
 #include "core/checkpoint/export.hpp"
 
 #include <algorithm>
@@ -18,14 +24,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Returns config.json with the dtype of the export. Every version of transformers understands
+// `torch_dtype`. Newer ones prefer `dtype`, so a stale one is removed.
 std::string config_for(const CheckpointReader& reader, int32_t dtype) {
   const std::string text = reader.hf_config_json();
   const std::string& path = reader.info().path;
   if (text.empty()) {
     throw Error(YOKE_FAILED_PRECONDITION,
                 path +
-                    " has no config.json, for its family of models is not one of Hugging "
-                    "Face's; any safetensors library reads its model.safetensors");
+                    " has no config.json, because Hugging Face has no such model family; any "
+                    "safetensors library can read its model.safetensors");
   }
   nlohmann::json config = parse_json_object(text, path + "/config.json");
   config.erase("dtype");
@@ -33,10 +41,10 @@ std::string config_for(const CheckpointReader& reader, int32_t dtype) {
   return config.dump(2) + "\n";
 }
 
-// Block by block, so that no tensor is in memory as a whole.
+// Copies chunk by chunk, so that no tensor is in memory as a whole.
 void copy_tensor(const CheckpointReader& reader, const StoredTensor& tensor, File& out) {
-  const int64_t numel = tensor.numel(), per_block = kBlockBytes / tensor.item_bytes();
-  std::vector<char> buffer(static_cast<size_t>(std::min(numel, per_block) * tensor.item_bytes()));
+  const int64_t numel = tensor.numel(), per_chunk = kChunkBytes / tensor.item_bytes();
+  std::vector<char> buffer(static_cast<size_t>(std::min(numel, per_chunk) * tensor.item_bytes()));
   YokePiece piece{};
   piece.header = YOKE_HEADER(YokePiece, YOKE_ID_PIECE);
   piece.name = view(tensor.name);
@@ -45,7 +53,7 @@ void copy_tensor(const CheckpointReader& reader, const StoredTensor& tensor, Fil
   piece.ndim = static_cast<int32_t>(tensor.shape.size());
   piece.dtype = tensor.dtype;
   for (piece.begin = 0; piece.begin < numel; piece.begin += piece.count) {
-    piece.count = piece.run = std::min(per_block, numel - piece.begin);
+    piece.count = piece.run = std::min(per_chunk, numel - piece.begin);
     const FlatView flat(buffer.data(), piece.count, tensor.dtype);
     piece.view = flat.get();
     reader.visit(piece);
@@ -55,6 +63,7 @@ void copy_tensor(const CheckpointReader& reader, const StoredTensor& tensor, Fil
   }
 }
 
+// Reserves the whole file first, so that a full disk is reported before anything is copied.
 void write_file(const CheckpointReader& reader,
                 const std::vector<StoredTensor>& tensors,
                 const LaidOutFile& file,
@@ -85,8 +94,9 @@ Exported export_hf(const ExportRequest& request) {
   const std::string parent = folder.parent_path().parent_path().string();
   if (fs::exists(path)) {
     throw Error(YOKE_FAILED_PRECONDITION,
-                request.folder + " exists already; give a new folder, or remove that one");
+                request.folder + " exists already; name a new folder or remove that one");
   }
+  // The folder is filled under a temporary name and renamed at the end, like a checkpoint.
   make_folders(parent);
   TempFolder temp(parent, folder.parent_path().filename().string());
   Exported out{reader.info().step, tensors.size(), 0, 0};

@@ -1,5 +1,5 @@
-// Writes the weights of a checkpoint as a folder that Hugging Face's transformers opens. No
-// LibTorch.
+// Writes the weights of a checkpoint as a folder that Hugging Face's transformers can open. Does
+// not need LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,26 @@
 namespace yoke {
 
 struct ExportRequest {
-  std::string checkpoint;
-  std::string folder;                       // is made; must not exist
-  int32_t dtype = YOKE_F32;                 // or YOKE_BF16, rounded to nearest even
-  uint64_t max_file_bytes = 5'000'000'000;  // a larger model is split; a tensor never is
+  std::string checkpoint;    // path of the checkpoint
+  std::string folder;        // path of the folder to create; it must not exist
+  int32_t dtype = YOKE_F32;  // YOKE_F32, or YOKE_BF16 rounded to nearest even
+  // Limits the size of one file. A larger model is split between tensors; a single tensor never is.
+  uint64_t max_file_bytes = 5'000'000'000;
 };
 
 struct Exported {
-  int64_t step = 0;
-  size_t tensors = 0, files = 0;
-  uint64_t bytes = 0;
+  int64_t step = 0;  // step of the checkpoint
+  size_t tensors = 0;
+  size_t files = 0;    // safetensors files
+  uint64_t bytes = 0;  // size of all files
 };
 
-// config.json, model.safetensors or its parts and their index. Every byte of the checkpoint that is
-// read is checked; the folder appears whole or not at all; one block of a tensor is in memory.
+// Writes config.json and model.safetensors, or the parts of a large model and their index. Every
+// byte that it reads is verified. The folder appears as a whole or not at all. At most one chunk
+// (kChunkBytes) of a tensor is in memory.
+//
 // Throws Error: FAILED_PRECONDITION if the folder exists or the checkpoint has no config.json, and
-// as CheckpointReader and File do.
+// whatever CheckpointReader and File throw.
 Exported export_hf(const ExportRequest& request);
 
 }  // namespace yoke

@@ -1,3 +1,9 @@
+// Reads the weights that a run starts from. The files come from anywhere, so they are checked as a
+// whole before training starts: the index, every header, all names and shapes, and tied parameters.
+// A rank then reads only the elements that it owns, at the moment at which its backend initialises
+// them. So no process ever holds the whole model, and a model that fits only into many GPUs can be
+// opened.
+
 #include "core/checkpoint/hf_weights.hpp"
 
 #include <algorithm>
@@ -28,41 +34,43 @@ bool exists(const std::string& path) {
   return std::filesystem::exists(path, ignored);
 }
 
-// Old files hold a table that follows from rope_theta.
+// Old files store a table of frequencies, although it follows from rope_theta. It is ignored.
 bool is_derived(const std::string& name) {
   return name.ends_with(".rotary_emb.inv_freq");
 }
 
+// Reports that the folder has no weights. If it has them as a pickle, the message says how to
+// convert them: Yoke never opens a pickle, since that may run code.
 [[noreturn]] void refuse_folder(const std::string& folder) {
   const std::string other =
       exists(folder + "/pytorch_model.bin") || exists(folder + "/pytorch_model.bin.index.json")
-          ? "; its pytorch_model.bin is a pickle, which may run code: write "
+          ? "; its pytorch_model.bin is a pickle, which may run code: save "
             "it again with transformers' save_pretrained"
           : "";
   throw Error(YOKE_NOT_FOUND,
               folder + " has no model.safetensors and no model.safetensors.index.json" + other);
 }
 
-// File name -> the tensors that the index puts there.
+// Returns the tensors that the index places in each file, by file name.
 std::map<std::string, std::set<std::string>> read_index(const std::string& path) {
   const nlohmann::json json = parse_json_object(read_text(path, kMaxIndexBytes), path);
   const auto map = json.find("weight_map");
   if (map == json.end() || !map->is_object() || map->empty()) {
-    damaged(path, "it has no weight_map from tensors to files");
+    damaged(path, "it has no weight_map that maps tensors to files");
   }
   std::map<std::string, std::set<std::string>> files;
   for (const auto& [tensor, value] : map->items()) {
-    if (!value.is_string()) damaged(path, "the file of '" + tensor + "' is not a text");
+    if (!value.is_string()) damaged(path, "the file of '" + tensor + "' is not a string");
     const auto& file = value.get_ref<const std::string&>();
     if (file.empty() || file[0] == '.' || file.find('/') != std::string::npos) {
-      damaged(path, "'" + file + "' is no plain file name");
+      damaged(path, "'" + file + "' is not a plain file name");
     }
     files[file].insert(tensor);
   }
   return files;
 }
 
-// Both names stand in the files, but are one parameter of the model.
+// Compares two tensors of the files that are one parameter of the model.
 void require_equal(const HfWeights& weights,
                    const std::string& folder,
                    const std::string& name,
@@ -81,9 +89,10 @@ void require_equal(const HfWeights& weights,
   }
 }
 
-// The parameters of a checkpoint of Yoke, read with their checksums. A rank that holds columns of a
-// matrix asks for one short range after the other, and each alone would cost the check of a whole
-// block: so a short range is read with what follows it.
+// The parameters of a checkpoint of Yoke, verified as they are read. A rank that owns columns of a
+// matrix requests one short range after the other. Each of them alone would cost the checksum of a
+// whole chunk, so a short range is read together with what follows it, and the next ones find it
+// here. A copy of this object reads ahead on its own; the open checkpoint is shared.
 class CheckpointWeights {
  public:
   CheckpointWeights(const std::string& folder, const Shapes& model)
@@ -94,7 +103,7 @@ class CheckpointWeights {
   void operator()(const std::string& name, int64_t begin, int64_t count, float* dst) {
     if (count >= kPortion) return visit(name, begin, count, dst);
     if (name != name_ || begin < begin_ || begin + count > end_) {
-      name_.clear();  // nothing is held if this read fails
+      name_.clear();  // ahead_ is invalid if this read fails
       const std::vector<int64_t>& shape = shapes_.at(name);
       begin_ = begin;
       end_ = std::min(begin + kPortion, numel(shape.data(), static_cast<int32_t>(shape.size())));
@@ -124,7 +133,7 @@ class CheckpointWeights {
 
   std::shared_ptr<const CheckpointReader> reader_;
   Shapes shapes_;
-  // Elements [begin_, end_) of name_.
+  // ahead_ holds elements [begin_, end_) of the parameter name_.
   std::string name_;
   int64_t begin_ = 0, end_ = 0;
   std::vector<float> ahead_;
@@ -156,11 +165,12 @@ void HfWeights::add_file(const std::string& path) {
     }
     const auto [at, added] =
         tensors_.try_emplace(name, Place{files_.size() - 1, std::move(tensor)});
-    if (!added)
-      damaged(path, "tensor '" + name + "' is in " + files_[at->second.file].path() + " too");
+    if (!added) damaged(path, "tensor '" + name + "' is also in " + files_[at->second.file].path());
   }
 }
 
+// An index must agree with the files in both directions: each tensor is in the file that the index
+// names, and no file holds a tensor that the index does not list.
 void HfWeights::add_indexed_files(const std::string& folder, const std::string& index_path) {
   for (const auto& [name, listed] : read_index(index_path)) {
     const std::string path = folder + "/" + name;
@@ -170,7 +180,8 @@ void HfWeights::add_indexed_files(const std::string& folder, const std::string& 
       const auto at = tensors_.find(tensor);
       if (is_derived(tensor)) continue;
       if (at == tensors_.end() || at->second.file != files_.size() - 1) {
-        damaged(index_path, "it puts '" + tensor + "' into " + name + ", where it is not");
+        damaged(index_path,
+                "it places '" + tensor + "' in " + name + ", which does not contain it");
       }
     }
     for (const auto& [tensor, place] : tensors_) {
@@ -203,6 +214,8 @@ void HfWeights::read(const std::string& name, int64_t begin, int64_t count, floa
   }
 }
 
+// A tied parameter counts as one: if both of its names are stored with equal values, the second
+// name is removed from `stored` before the shapes are compared.
 ReadWeights open_weights(const std::string& folder,
                          const Shapes& model,
                          const std::map<std::string, std::string>& ties) {
@@ -213,14 +226,15 @@ ReadWeights open_weights(const std::string& folder,
     const auto at = stored.find(name);
     if (at == stored.end()) continue;
     const auto other = stored.find(same_as);
-    if (other == stored.end() || other->second != at->second) continue;  // a difference like others
+    // If the shapes differ, the comparison below lists the tied name as one more difference.
+    if (other == stored.end() || other->second != at->second) continue;
     const std::vector<int64_t>& shape = at->second;
     require_equal(
         *weights, folder, name, same_as, numel(shape.data(), static_cast<int32_t>(shape.size())));
     stored.erase(at);
   }
   require_same_shapes(
-      model, stored, folder + ": the weights are not those of its config.json", "the files");
+      model, stored, folder + ": the weights do not match its config.json", "the files");
   return [weights](const std::string& name, int64_t begin, int64_t count, float* dst) {
     weights->read(name, begin, count, dst);
   };

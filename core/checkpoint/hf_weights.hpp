@@ -1,5 +1,5 @@
-// Weights in files: a folder as Hugging Face's transformers writes it, or a checkpoint of Yoke. No
-// LibTorch.
+// Initial weights from files: a folder as Hugging Face's transformers writes it, or a checkpoint of
+// Yoke. Does not need LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -14,22 +14,24 @@
 
 namespace yoke {
 
-// model.safetensors of a folder, or the files that model.safetensors.index.json names. Whatever
-// they announce is checked before it is used; the tensors themselves are read when asked for, so
-// nobody holds the model. Any thread.
+// The weights in a folder: its model.safetensors, or the files that its
+// model.safetensors.index.json names. All headers are checked before anything is used. The tensors
+// themselves stay on disk and are read on request. Any thread may call any method.
 class HfWeights {
  public:
-  // Throws Error: NOT_FOUND if the folder has neither, DATA_LOSS naming the file and the tensor.
+  // Throws Error: NOT_FOUND if the folder has neither file, DATA_LOSS with the file and the tensor
+  // if something is damaged or contradictory.
   explicit HfWeights(const std::string& folder);
 
+  // Returns the names and shapes of all tensors.
   Shapes shapes() const;
-  // dst[0, count) = elements [begin, begin + count) of a tensor of fp64, fp32, bf16 or fp16, which
-  // becomes fp32.
+  // Reads elements [begin, begin + count) of the tensor `name` into dst, converted to fp32 from
+  // fp64, fp32, bf16 or fp16. Throws Error if the file cannot be read.
   void read(const std::string& name, int64_t begin, int64_t count, float* dst) const;
 
  private:
   struct Place {
-    size_t file;
+    size_t file;  // index in files_
     SafetensorsTensor tensor;
   };
   void add_file(const std::string& path);
@@ -39,14 +41,18 @@ class HfWeights {
   std::map<std::string, Place> tensors_;
 };
 
-// Elements [begin, begin + count) of a parameter as fp32. One thread at a time.
+// Reads elements [begin, begin + count) of a parameter into dst as fp32. One thread at a time.
 using ReadWeights =
     std::function<void(const std::string& name, int64_t begin, int64_t count, float* dst)>;
 
-// Opens the weights in a folder for a model with these parameters; of a checkpoint of Yoke what is
-// read is checked against its checksums too. `ties`: names that may be absent, for they mean the
-// same as another parameter; one that is there must hold the same values.
-// Throws as HfWeights does, and FAILED_PRECONDITION naming the differences of names and shapes.
+// Opens the weights in a folder for a model with these parameters. If the folder is a checkpoint of
+// Yoke, everything that is read is verified against its checksums.
+//
+// `ties` maps the name of a parameter to the parameter that it shares its values with. A tied name
+// may be absent from the files; if it is present, it must hold the same values.
+//
+// Throws Error: what HfWeights throws, and FAILED_PRECONDITION with the differences if names,
+// shapes or tied values do not match.
 ReadWeights open_weights(const std::string& folder,
                          const Shapes& model,
                          const std::map<std::string, std::string>& ties);

@@ -1,7 +1,11 @@
+// The layout is a function of names, shapes and dtypes alone. The files of weights and of the
+// optimizer therefore have the same bytes, whichever backend and however many ranks wrote them, and
+// an export can use the same function. Every offset is known before the first tensor is written, so
+// that all ranks can write into the same files at once.
+
 #include "core/checkpoint/layout.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -9,18 +13,21 @@
 #include "core/base/crc32c.hpp"
 #include "yoke/error.hpp"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
 using TensorGroup = std::vector<StoredTensor*>;
 
-// Larger items first: with a data start of 64 bytes every tensor is then aligned to its items.
+// Sorts larger items first. The data starts at a multiple of 64 bytes, so every tensor is then
+// aligned to its items without padding, which the format does not allow.
 bool comes_before(const StoredTensor* a, const StoredTensor* b) {
   if (a->item_bytes() != b->item_bytes()) return a->item_bytes() > b->item_bytes();
   return a->stored_name() < b->stored_name();
 }
 
+// Fills one part after the other. A tensor above the limit gets a part of its own.
 std::vector<TensorGroup> split(const TensorGroup& group, uint64_t max_file_bytes) {
   std::vector<TensorGroup> parts;
   uint64_t filled = 0;
@@ -37,9 +44,7 @@ std::vector<TensorGroup> split(const TensorGroup& group, uint64_t max_file_bytes
 
 std::string file_name(const std::string& stem, size_t index, size_t count) {
   if (count == 1) return stem + ".safetensors";
-  char number[64];
-  std::snprintf(number, sizeof number, "-%05zu-of-%05zu.safetensors", index + 1, count);
-  return stem + number;
+  return string_printf("%s-%05zu-of-%05zu.safetensors", stem.c_str(), index + 1, count);
 }
 
 LaidOutFile lay_out_file(const TensorGroup& group, const std::string& name) {
@@ -48,7 +53,7 @@ LaidOutFile lay_out_file(const TensorGroup& group, const std::string& name) {
     entries.push_back({tensor->stored_name(), tensor->dtype, tensor->shape, 0, 0});
   }
   LaidOutFile out;
-  // transformers opens only files that say which framework their tensors are for.
+  // transformers opens only files that name the framework of their tensors.
   out.head = make_safetensors_header(&entries, {{"format", "pt"}});
   for (size_t i = 0; i < group.size(); ++i) {
     group[i]->file = name;

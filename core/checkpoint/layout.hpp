@@ -1,59 +1,62 @@
-// Where every tensor and piece of a checkpoint lies.
+// Defines where a checkpoint stores what: the file and the offset of every tensor, and the pieces
+// of which the tensor was written. Does not need LibTorch.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "core/checkpoint/runs.hpp"
 #include "core/checkpoint/safetensors.hpp"
+#include "core/checkpoint/strided_span.hpp"
 
 namespace yoke {
 
-// Checksums are taken per block of a piece, so that a reader can check just what it needs.
-constexpr int64_t kBlockBytes = int64_t{4} << 20;
+// Bytes of a checksum chunk. A piece has one checksum for each chunk, so that a reader can verify a
+// part of it without reading the rest.
+constexpr int64_t kChunkBytes = int64_t{4} << 20;
 
-// A part of a tensor as one rank wrote it; a CRC32C per kBlockBytes of its elements, the last block
-// may be short.
+// A StoredPiece is a part of a tensor as one rank wrote it.
 struct StoredPiece {
-  Runs at;
-  std::vector<uint32_t> crc;
-  int32_t rank = -1;  // of the writer; known only during a save
+  StridedSpan at;             // elements of the tensor
+  std::vector<uint32_t> crc;  // CRC32C of each kChunkBytes of its elements; the last may be shorter
+  int32_t rank = -1;          // rank that wrote it; known only during a save, else -1
 };
 
 struct StoredTensor {
-  std::string name, kind;
-  int32_t dtype = 0;
+  std::string name, kind;  // kind: "param", or the kind of an optimizer state
+  int32_t dtype = 0;       // YOKE_F32 ...
   std::vector<int64_t> shape;
-  std::string file;
-  uint64_t offset = 0;              // of its first byte in the file
-  std::vector<StoredPiece> pieces;  // by begin
+  std::string file;                 // name of its file
+  uint64_t offset = 0;              // offset of its first byte in the file
+  std::vector<StoredPiece> pieces;  // sorted by `begin`; together they tile the tensor
 
   int64_t numel() const;
   int64_t item_bytes() const;
   uint64_t bytes() const { return static_cast<uint64_t>(numel() * item_bytes()); }
-  // "<name>" of a param, "<name>.<kind>" else: the name inside its safetensors file.
+  // Returns its name inside the safetensors file: "<name>" for a param, else "<name>.<kind>".
   std::string stored_name() const;
   std::string describe() const;  // "tensor 'x' (exp_avg)"
 };
 
-// Everything in front of the tensors; a file without tensors is all head.
+// A StoredFile is a file of a checkpoint. Its head is everything in front of the tensors; a file
+// without tensors, such as config.json, consists of a head only.
 struct StoredFile {
   std::string name;
   uint64_t bytes = 0;
   uint64_t head_bytes = 0;
-  uint32_t head_crc = 0;
+  uint32_t head_crc = 0;  // CRC32C of the head
 };
 
 struct LaidOutFile {
   StoredFile file;
-  std::string head;
+  std::string head;  // contents of the head
 };
 
-// Gives every tensor a file and an offset: "param" in model*.safetensors, the rest in
-// optimizer*.safetensors, sorted by item size and name, so that the files do not depend on who
-// wrote them. A group above max_file_bytes is split between tensors. Also makes HF's index and
-// config.json.
+// Assigns a file and an offset to every tensor and returns all files. The kind "param" goes into
+// model*.safetensors, the rest into optimizer*.safetensors. Tensors are sorted by item size and
+// name, so that the files do not depend on the layout of the ranks that write them. A group of more
+// than max_file_bytes is split between tensors. The files include Hugging Face's index, if the
+// weights are split, and config.json, unless hf_config_json is empty.
 std::vector<LaidOutFile> lay_out(std::vector<StoredTensor>* tensors,
                                  const std::string& hf_config_json,
                                  uint64_t max_file_bytes);

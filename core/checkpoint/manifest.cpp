@@ -1,6 +1,10 @@
+// The text is written by hand around JSON objects: one file or tensor per line, so that a manifest
+// can be read and compared by people, and the checksum at the end, so that it covers all that
+// precedes it. The reader checks the checksum before it parses, and then checks the contents
+// nevertheless: a manifest may also be wrong because a tool edited it.
+
 #include "core/checkpoint/manifest.hpp"
 
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -8,6 +12,7 @@
 #include "core/base/crc32c.hpp"
 #include "core/checkpoint/tiling.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -25,9 +30,7 @@ constexpr char kDigestEnd[] = "\"}\n";
 }
 
 std::string hex(uint32_t value) {
-  char digits[kDigits + 1];
-  std::snprintf(digits, sizeof digits, "%08x", value);
-  return digits;
+  return string_printf("%08x", value);
 }
 
 Json to_json(const StoredFile& file) {
@@ -37,6 +40,7 @@ Json to_json(const StoredFile& file) {
           {"head_crc32c", hex(file.head_crc)}};
 }
 
+// A flat piece has three members; only a strided one needs `run` and `stride`.
 Json to_json(const StoredTensor& tensor) {
   Json pieces = Json::array();
   for (const StoredPiece& piece : tensor.pieces) {
@@ -62,7 +66,7 @@ std::string lines(const char* key, const std::vector<T>& items) {
   return text + "],\n";
 }
 
-// The checked part of the text: all in front of the digest.
+// Verifies the checksum and returns what it covers: the text in front of it.
 std::string check_digest(const std::string& text) {
   const size_t tail = sizeof kDigestBegin - 1 + kDigits + sizeof kDigestEnd - 1;
   if (text.size() < tail) damaged("the manifest is cut off");
@@ -74,13 +78,14 @@ std::string check_digest(const std::string& text) {
   return body;
 }
 
+// A newer format is not damage: the error must say that another version of Yoke can read it.
 void check_version(const Json& json) {
   if (json.at("format") != kFormat) damaged("the manifest's format is not \"yoke-checkpoint\"");
   const int64_t version = json.at("version").get<int64_t>();
   if (version > kVersion) {
-    throw Error(YOKE_FAILED_PRECONDITION,
-                "written by a newer Yoke (format " + std::to_string(version) +
-                    "); this one reads format " + std::to_string(kVersion));
+    throw Error(
+        YOKE_FAILED_PRECONDITION,
+        concat("written by a newer Yoke (format ", version, "); this one reads format ", kVersion));
   }
   if (version != kVersion) damaged("unknown format " + std::to_string(version));
 }
@@ -94,15 +99,17 @@ StoredFile parse_file(const Json& json) {
   if (crc.size() != 1) damaged("file '" + file.name + "' needs one checksum");
   file.head_crc = crc[0];
   if (file.name.empty() || file.name[0] == '.' || file.name.find('/') != std::string::npos) {
-    damaged("'" + file.name + "' is no plain file name");
+    damaged("'" + file.name + "' is not a plain file name");
   }
   if (file.head_bytes > file.bytes) damaged("file '" + file.name + "' is smaller than its head");
   return file;
 }
 
+// A manifest that passes here describes a possible tensor: the reader computes offsets and sizes
+// from these numbers without checking them again.
 StoredPiece parse_piece(const Json& json, const StoredTensor& tensor) {
   StoredPiece piece;
-  piece.at = Runs::flat(json.at(0).get<int64_t>(), json.at(1).get<int64_t>());
+  piece.at = StridedSpan::flat(json.at(0).get<int64_t>(), json.at(1).get<int64_t>());
   piece.crc = from_hex(json.at(2).get<std::string>());
   if (json.size() > 3) {
     piece.at.run = json.at(3).get<int64_t>();
@@ -113,7 +120,7 @@ StoredPiece parse_piece(const Json& json, const StoredTensor& tensor) {
     damaged(tensor.describe() + ": " + fault);
   piece.at = piece.at.joined();
   const int64_t bytes = piece.at.count * tensor.item_bytes();
-  if (static_cast<int64_t>(piece.crc.size()) != (bytes + kBlockBytes - 1) / kBlockBytes) {
+  if (static_cast<int64_t>(piece.crc.size()) != (bytes + kChunkBytes - 1) / kChunkBytes) {
     damaged(tensor.describe() + ": a piece has the wrong number of checksums");
   }
   return piece;
@@ -136,7 +143,7 @@ StoredTensor parse_tensor(const Json& json) {
 }
 
 Manifest parse_body(const std::string& body) {
-  const Json json = Json::parse(body + "\"\":0}");
+  const Json json = Json::parse(body + "\"\":0}");  // the body ends with a comma
   check_version(json);
   Manifest manifest;
   manifest.info.step = json.at("step").get<int64_t>();
@@ -160,7 +167,7 @@ std::string to_hex(const std::vector<uint32_t>& crc) {
 std::vector<uint32_t> from_hex(const std::string& digits) {
   if (digits.size() % kDigits != 0 ||
       digits.find_first_not_of("0123456789abcdef") != std::string::npos) {
-    damaged("'" + digits.substr(0, 80) + "' is no list of checksums");
+    damaged("'" + digits.substr(0, 80) + "' is not a list of checksums");
   }
   std::vector<uint32_t> crc;
   for (size_t i = 0; i < digits.size(); i += kDigits) {
@@ -171,13 +178,21 @@ std::vector<uint32_t> from_hex(const std::string& digits) {
 
 std::string to_text(const Manifest& manifest) {
   const CheckpointInfo& info = manifest.info;
-  std::string text = "{\"format\":\"" + std::string(kFormat) +
-                     "\",\"version\":" + std::to_string(kVersion) +
-                     ",\n\"step\":" + std::to_string(info.step) +
-                     ",\"next_sample\":" + std::to_string(info.next_sample) +
-                     ",\"finished\":" + (info.finished ? "true" : "false") +
-                     ",\"world_size\":" + std::to_string(manifest.world_size) +
-                     ",\n\"config_digest\":" + Json(info.config_digest).dump() + ",\n";
+  std::string text = concat("{\"format\":\"",
+                            kFormat,
+                            "\",\"version\":",
+                            kVersion,
+                            ",\n\"step\":",
+                            info.step,
+                            ",\"next_sample\":",
+                            info.next_sample,
+                            ",\"finished\":",
+                            info.finished ? "true" : "false",
+                            ",\"world_size\":",
+                            manifest.world_size,
+                            ",\n\"config_digest\":",
+                            Json(info.config_digest).dump(),
+                            ",\n");
   text += lines("files", manifest.files) + lines("tensors", manifest.tensors);
   return text + kDigestBegin + hex(crc32c(0, text.data(), text.size())) + kDigestEnd;
 }

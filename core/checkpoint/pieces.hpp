@@ -1,4 +1,6 @@
-// Pieces as a backend passes them, checked: they come from another library.
+// Checks the pieces of state that a backend passes. They come from another library, so nothing in
+// them is trusted. Every function throws Error (INTERNAL) with the name of the tensor if a piece
+// breaks the contract.
 #pragma once
 
 #include "core/checkpoint/layout.hpp"
@@ -6,18 +8,19 @@
 
 namespace yoke {
 
-// Which elements of its tensor a piece is; the piece must have passed tensor_of.
-Runs runs_of(const YokePiece& piece);
-
-// The tensor that a piece is part of. INTERNAL naming it if the piece is impossible: wrong struct,
-// name, kind, dtype, shape, or elements.
+// Returns the tensor that the piece is a part of, with no file and no pieces. Throws if the piece
+// is impossible: wrong struct, name, kind, dtype, shape or elements.
 StoredTensor tensor_of(const YokePiece& piece);
 
-// INTERNAL if two pieces of one tensor disagree about its shape or dtype.
+// Returns the elements of its tensor that the piece covers. tensor_of() must have accepted the
+// piece.
+StridedSpan span_of(const YokePiece& piece);
+
+// Throws if two pieces of one tensor disagree about its shape or dtype.
 void require_same(const StoredTensor& a, const StoredTensor& b);
 
-// The memory of the piece's view, which must be count compact elements of `dtype` in host memory;
-// INTERNAL otherwise.
+// Returns the memory of the piece's view. Throws unless it is `count` compact elements of `dtype`
+// in host memory.
 char* data_of(const YokePiece& piece, int32_t dtype);
 
 }  // namespace yoke

@@ -1,3 +1,14 @@
+// Reads any part of a checkpoint into any layout of ranks.
+//
+// A rank may request any elements of any tensor, while the checkpoint is made of the pieces that
+// other ranks wrote. The reader intersects the two: for each stored piece it finds the elements
+// that are both in the piece and requested, and reads the chunks of 4 MiB that contain them. A
+// chunk is always read as a whole, because its checksum covers all of it. Nothing that was read is
+// kept.
+//
+// Opening a checkpoint is cheap: it reads the manifest and the headers, and compares sizes. The
+// bytes of a tensor are verified when they are read, or all of them by verify().
+
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -13,6 +24,7 @@
 #include "core/checkpoint/pieces.hpp"
 #include "yoke/error.hpp"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -37,7 +49,7 @@ Manifest read_manifest(const std::string& path) {
     if (e.code() != YOKE_NOT_FOUND) throw;
     throw Error(YOKE_NOT_FOUND,
                 path +
-                    " is not a checkpoint: there is no manifest.json in it; name a folder "
+                    " is not a checkpoint: it has no manifest.json; name a folder "
                     "like .../checkpoints/step-00001000");
   }
   try {
@@ -53,9 +65,9 @@ File open_file(const std::string& path, const StoredFile& stored) {
   try {
     File file = File::open_for_reading(path);
     if (file.size() != stored.bytes) {
-      damaged(path,
-              "it has " + std::to_string(file.size()) + " bytes, but had " +
-                  std::to_string(stored.bytes) + " when it was saved");
+      damaged(
+          path,
+          concat("it has ", file.size(), " bytes, but had ", stored.bytes, " when it was saved"));
     }
     return file;
   } catch (const Error& e) {
@@ -64,8 +76,9 @@ File open_file(const std::string& path, const StoredFile& stored) {
   }
 }
 
+// Returns the CRC32C of the first `bytes` bytes, read in parts, because a head may be large.
 uint32_t head_crc(const File& file, uint64_t bytes) {
-  std::vector<char> buffer(static_cast<size_t>(std::min<uint64_t>(bytes, kBlockBytes)));
+  std::vector<char> buffer(static_cast<size_t>(std::min<uint64_t>(bytes, kChunkBytes)));
   uint32_t crc = 0;
   for (uint64_t done = 0; done < bytes;) {
     const auto length = static_cast<size_t>(std::min<uint64_t>(bytes - done, buffer.size()));
@@ -76,22 +89,19 @@ uint32_t head_crc(const File& file, uint64_t bytes) {
   return crc;
 }
 
-std::string at_elements(int64_t begin, int64_t end) {
-  return "elements [" + std::to_string(begin) + ", " + std::to_string(end) + ")";
-}
-
-// Elements [from, to) of a part of a tensor. Runs near to each other are read together, with what
-// lies between them: a read of its own for each would take longer.
-void read_runs(const File& file,
-               const StoredTensor& tensor,
-               const Runs& at,
-               int64_t from,
-               int64_t to,
-               char* out) {
-  constexpr int64_t kNear = 16;
+// Reads elements [from, to) of a part of a tensor into `out`. Spans that lie close together are
+// read at once, with the bytes between them, and copied from there: one call to the system for each
+// of them would take longer.
+void read_spans(const File& file,
+                const StoredTensor& tensor,
+                const StridedSpan& at,
+                int64_t from,
+                int64_t to,
+                char* out) {
+  constexpr int64_t kNear = 16;  // read at most this many times the bytes that are wanted
   const int64_t item = tensor.item_bytes();
   const int64_t together =
-      at.stride <= kNear * at.run ? std::max<int64_t>(1, kBlockBytes / item / at.stride) : 1;
+      at.stride <= kNear * at.run ? std::max<int64_t>(1, kChunkBytes / item / at.stride) : 1;
   std::vector<char> between;
   for (int64_t i = from; i < to;) {
     const int64_t until = std::min(to, (i / at.run + together) * at.run);
@@ -103,7 +113,7 @@ void read_runs(const File& file,
     } else {
       between.resize(static_cast<size_t>((end - first) * item));
       file.read_at(between.data(), between.size(), place);
-      at.for_each_run(i, until, [&](int64_t element, int64_t k, int64_t n) {
+      at.for_each_span(i, until, [&](int64_t element, int64_t k, int64_t n) {
         std::memcpy(mine + (k - i) * item, &between[(element - first) * item], n * item);
       });
     }
@@ -114,12 +124,12 @@ void read_runs(const File& file,
 }  // namespace
 
 struct CheckpointReader::Impl {
-  // Elements [i, i + n) of those wanted.
+  // Receives elements [i, i + n) of the requested span.
   using Use = std::function<void(const char* bytes, int64_t i, int64_t n)>;
 
   Manifest manifest;
   std::map<std::string, File> files;
-  std::map<std::pair<std::string, std::string>, const StoredTensor*> tensors;  // name, kind
+  std::map<std::pair<std::string, std::string>, const StoredTensor*> tensors;  // keys: name, kind
 
   explicit Impl(const std::string& path) : manifest(read_manifest(path)) {
     std::map<std::string, std::map<std::string, const StoredTensor*>> by_file;
@@ -127,6 +137,7 @@ struct CheckpointReader::Impl {
       tensors[{tensor.name, tensor.kind}] = &tensor;
       by_file[tensor.file][tensor.stored_name()] = &tensor;
     }
+    // What is left in by_file afterwards belongs to files that the manifest does not list.
     for (const StoredFile& stored : manifest.files) {
       const std::string file_path = path + "/" + stored.name;
       const File& file = files.emplace(stored.name, open_file(file_path, stored)).first->second;
@@ -134,10 +145,10 @@ struct CheckpointReader::Impl {
       by_file.erase(stored.name);
     }
     if (!by_file.empty())
-      damaged(path + "/manifest.json", "tensors in a file that it does not list");
+      damaged(path + "/manifest.json", "it places tensors in a file that it does not list");
   }
 
-  // The file's own header and the manifest must say the same, in both directions.
+  // The file's own header and the manifest must agree, in both directions.
   void check_header(const File& file,
                     const StoredFile& stored,
                     const std::map<std::string, const StoredTensor*>& expected) const {
@@ -158,54 +169,64 @@ struct CheckpointReader::Impl {
     for (const StoredFile& stored : manifest.files) {
       const File& file = files.at(stored.name);
       if (head_crc(file, stored.head_bytes) != stored.head_crc) {
-        damaged(
-            file.path(),
-            "bytes [0, " + std::to_string(stored.head_bytes) + ") are not what was saved (CRC32C)");
+        damaged(file.path(),
+                concat("bytes [0, ", stored.head_bytes, ") are not what was saved (CRC32C)"));
       }
     }
   }
 
-  // Reads every block that has elements of `wanted`, checks it, and hands out those elements.
-  void read_blocks(const StoredTensor& tensor, const Runs& wanted, const Use& use) const {
-    const int64_t item = tensor.item_bytes(), per_block = kBlockBytes / item;
-    std::vector<char> block;
+  // Reads and verifies every chunk that has elements of `wanted`, and passes those elements to
+  // `use`.
+  void read_chunks(const StoredTensor& tensor, const StridedSpan& wanted, const Use& use) const {
+    const int64_t item = tensor.item_bytes(), per_chunk = kChunkBytes / item;
+    std::vector<char> chunk;
     for (const StoredPiece& piece : tensor.pieces) {
-      const Runs& at = piece.at;
-      if (at.begin >= wanted.end()) break;
+      const StridedSpan& at = piece.at;
+      if (at.begin >= wanted.end()) break;  // the pieces are sorted by `begin`
       const int64_t first = at.first_from(wanted.begin), last = at.first_from(wanted.end());
-      for (int64_t from = first - first % per_block; from < last; from += per_block) {
-        const int64_t to = std::min(from + per_block, at.count);
-        block.clear();
-        const auto hand_out = [&](int64_t i, int64_t j, int64_t n) {
-          if (block.empty()) read_block(tensor, piece, from, to, &block);
-          use(block.data() + (i - from) * item, j, n);
+      for (int64_t from = first - first % per_chunk; from < last; from += per_chunk) {
+        const int64_t to = std::min(from + per_chunk, at.count);
+        chunk.clear();
+        // The chunk is read at the first element that is wanted, so a chunk without any is not.
+        const auto pass = [&](int64_t i, int64_t j, int64_t n) {
+          if (chunk.empty()) read_chunk(tensor, piece, from, to, &chunk);
+          use(chunk.data() + (i - from) * item, j, n);
         };
-        for_each_common(at, std::max(first, from), std::min(last, to), wanted, hand_out);
+        for_each_common(at, std::max(first, from), std::min(last, to), wanted, pass);
       }
     }
   }
 
-  // Elements [from, to) of a piece, which are one of its blocks.
-  void read_block(const StoredTensor& tensor,
+  // Reads and verifies elements [from, to) of a piece, which are one of its chunks.
+  void read_chunk(const StoredTensor& tensor,
                   const StoredPiece& piece,
                   int64_t from,
                   int64_t to,
-                  std::vector<char>* block) const {
+                  std::vector<char>* chunk) const {
     const File& file = files.at(tensor.file);
     const int64_t item = tensor.item_bytes();
-    block->resize(static_cast<size_t>((to - from) * item));
-    read_runs(file, tensor, piece.at, from, to, block->data());
-    const uint32_t crc = crc32c(0, block->data(), block->size());
-    const uint32_t saved = piece.crc[static_cast<size_t>(from * item / kBlockBytes)];
+    chunk->resize(static_cast<size_t>((to - from) * item));
+    read_spans(file, tensor, piece.at, from, to, chunk->data());
+    const uint32_t crc = crc32c(0, chunk->data(), chunk->size());
+    const uint32_t saved = piece.crc[static_cast<size_t>(from * item / kChunkBytes)];
     if (crc == saved) return;
     damaged(file.path(),
-            tensor.describe() + ", " +
-                at_elements(piece.at.element(from), piece.at.element(to - 1) + 1) +
-                (piece.at.is_flat() ? "" : " of the piece " + piece.at.text()) +
-                " are not what was saved (CRC32C " + to_hex({crc}) + ", was " + to_hex({saved}) +
-                ")");
+            concat(tensor.describe(),
+                   ", elements [",
+                   piece.at.element(from),
+                   ", ",
+                   piece.at.element(to - 1) + 1,
+                   ")",
+                   piece.at.is_flat() ? "" : " of the piece " + piece.at.text(),
+                   " are not what was saved (CRC32C ",
+                   to_hex({crc}),
+                   ", was ",
+                   to_hex({saved}),
+                   ")"));
   }
 
+  // The error lists the kinds that the parameter has, since most often the optimizer is another
+  // one.
   const StoredTensor& find(const std::string& name, const std::string& kind) const {
     const auto at = tensors.find({name, kind});
     if (at != tensors.end()) return *at->second;
@@ -270,7 +291,7 @@ void CheckpointReader::visit(const YokePiece& piece) const {
   }
   if (piece.count == 0) return;
   char* out = data_of(piece, wanted.dtype);
-  impl_->read_blocks(stored, runs_of(piece), [&](const char* bytes, int64_t i, int64_t n) {
+  impl_->read_chunks(stored, span_of(piece), [&](const char* bytes, int64_t i, int64_t n) {
     convert(bytes, stored.dtype, out + i * wanted.item_bytes(), wanted.dtype, n);
   });
 }
@@ -278,7 +299,8 @@ void CheckpointReader::visit(const YokePiece& piece) const {
 void CheckpointReader::verify() const {
   impl_->verify_heads();
   for (const StoredTensor& tensor : impl_->manifest.tensors) {
-    impl_->read_blocks(tensor, Runs::flat(0, tensor.numel()), [](const char*, int64_t, int64_t) {});
+    impl_->read_chunks(
+        tensor, StridedSpan::flat(0, tensor.numel()), [](const char*, int64_t, int64_t) {});
   }
 }
 

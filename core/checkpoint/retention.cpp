@@ -1,3 +1,11 @@
+// Decides which checkpoints stay, and from which one a run resumes.
+//
+// Two rules protect the work of a run. An automatic resume takes only a checkpoint whose every byte
+// was verified, and warns about the newer ones that it skips. And a checkpoint is removed only
+// after a newer one was verified, so a disk that corrupts everything cannot take the last good
+// state. Reading back every byte of every checkpoint would be too slow for each save, so pruning
+// reads only when it is about to remove something.
+
 #include "core/checkpoint/retention.hpp"
 
 #include <unistd.h>
@@ -5,7 +13,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -13,6 +20,7 @@
 #include "core/base/files.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -37,7 +45,7 @@ std::optional<int64_t> step_of(const std::string& name) {
   int64_t step = 0;
   const char* end = name.data() + name.size();
   const auto [stop, error] = std::from_chars(name.data() + prefix, end, step);
-  // step_name() is the only way to write it, so that no two names mean one step.
+  // Only the spelling of step_name() counts, so that no two names can mean the same step.
   if (error != std::errc() || stop != end || step < 0 || step_name(step) != name) return {};
   return step;
 }
@@ -64,7 +72,8 @@ bool verifies(const std::string& path) {
   }
 }
 
-// Away under a temporary name first: a kill in the middle must not leave half a checkpoint.
+// Renames the checkpoint to a temporary name before it is removed: if the process dies in the
+// middle, no half of a checkpoint is left under a valid name.
 void remove_checkpoint(const std::string& folder, int64_t step) {
   const std::string doomed = folder + "/" + temporary_name(step_name(step)) + "removed";
   remove_tree(doomed);
@@ -77,9 +86,7 @@ void remove_checkpoint(const std::string& folder, int64_t step) {
 }  // namespace
 
 std::string step_name(int64_t step) {
-  char name[40];
-  std::snprintf(name, sizeof name, "step-%08lld", static_cast<long long>(step));
-  return name;
+  return string_printf("step-%08lld", static_cast<long long>(step));
 }
 
 std::string temporary_name(const std::string& name) {
@@ -110,14 +117,16 @@ CheckpointInfo newest_checkpoint(const std::string& folder,
       const CheckpointReader reader(path_of(folder, step));
       if (reader.info().step != step) {
         throw Error(YOKE_DATA_LOSS,
-                    path_of(folder, step) + " holds step " + std::to_string(reader.info().step) +
-                        ", not what its name says");
+                    concat(path_of(folder, step),
+                           " holds step ",
+                           reader.info().step,
+                           ", which is not the step in its name"));
       }
       reader.verify();
       return reader.info();
     } catch (const Error& e) {
-      warn("passing by a checkpoint that cannot be used, looking for an older one: " +
-           std::string(e.what()));
+      warn(concat("skipping a checkpoint that cannot be used, looking for an older one: ",
+                  e.what()));
     }
   }
   throw Error(YOKE_NOT_FOUND, "there is no usable checkpoint in " + folder);
@@ -126,21 +135,22 @@ CheckpointInfo newest_checkpoint(const std::string& folder,
 void prune_checkpoints(const std::string& folder, int64_t keep) {
   if (keep < 1) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                "checkpoint.keep is " + std::to_string(keep) + "; it must be at least 1");
+                concat("checkpoint.keep is ", keep, "; it must be at least 1"));
   }
   const FolderLock lock(folder);
-  if (!lock.held()) return;  // a save is running; it will prune after its own
+  if (!lock.held()) return;  // a save is running; it prunes when it is done
   sweep_temporaries(folder);
   const std::vector<int64_t> steps = steps_in(folder);
   int64_t whole = 0;
   size_t read_back = 0;
-  bool verified = false;  // one of the steps before read_back
+  bool verified = false;  // one of the first `read_back` steps verifies
   for (size_t i = 0; i < steps.size(); ++i) {
     if (whole < keep) {
       whole += opens(path_of(folder, steps[i])) ? 1 : 0;
       continue;
     }
-    // Nothing goes unless a newer one verifies. The bytes are read back only here.
+    // Nothing is removed unless a newer checkpoint verifies. This is the only place that reads
+    // them.
     while (!verified && read_back < i) verified = verifies(path_of(folder, steps[read_back++]));
     if (verified) remove_checkpoint(folder, steps[i]);
   }

@@ -1,4 +1,4 @@
-// The names inside a folder of checkpoints.
+// The names inside a folder of checkpoints, and what may be removed from it.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,16 @@
 
 namespace yoke {
 
-std::string step_name(int64_t step);                  // "step-00001000"
-std::string temporary_name(const std::string& name);  // ".step-00001000.tmp-": a suffix follows
-std::vector<int64_t> steps_in(const std::string& folder);  // committed ones, newest first
-// Removes what dead saves left. The caller holds the folder's lock, so no save is alive.
+// Returns the name of a committed checkpoint: "step-00001000".
+std::string step_name(int64_t step);
+// Returns the start of the name of a temporary folder for `name`: ".step-00001000.tmp-". The caller
+// appends a suffix.
+std::string temporary_name(const std::string& name);
+// Returns the steps of the committed checkpoints, newest first; none if the folder does not exist.
+// Throws Error if the folder cannot be listed.
+std::vector<int64_t> steps_in(const std::string& folder);
+// Removes the temporary folders that dead saves left. The caller must hold the folder's lock, which
+// guarantees that no save is running.
 void sweep_temporaries(const std::string& folder);
 
 }  // namespace yoke

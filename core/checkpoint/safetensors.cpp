@@ -1,3 +1,8 @@
+// Files of weights come from strangers, so the header is parsed as hostile input. A generic JSON
+// parser would build a tree first: it would allocate whatever the file announces and merge
+// duplicate keys silently. Here a SAX parser passes each token to HeaderEvents, which accepts
+// exactly one shape of document and rejects anything else at the first wrong token.
+
 #include "core/checkpoint/safetensors.hpp"
 
 #include <algorithm>
@@ -12,6 +17,7 @@
 #include "core/base/files.hpp"
 #include "yoke/error.hpp"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -40,7 +46,7 @@ bool has_control(std::string_view text) {
   });
 }
 
-// What a name may look like in a message: it may be long and come from anywhere.
+// Returns a name as a message may show it: quoted, cut to 80 bytes, without control characters.
 std::string shown(std::string_view name) {
   std::string text(name.substr(0, 80));
   for (char& c : text) {
@@ -49,8 +55,9 @@ std::string shown(std::string_view name) {
   return "'" + text + (name.size() > 80 ? "...'" : "'");
 }
 
-// Receives the events of the JSON parser. Only one shape is legal, so a place in the text is one of
-// five states, and every rule is checked as soon as the event arrives.
+// Receives the tokens of the JSON parser. Only one shape of document is legal, so every position in
+// the text is in one of five states (see State), and each rule is checked as soon as a token
+// arrives. Throwing from a handler ends the parser.
 class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit HeaderEvents(SafetensorsHeader* out) : out_(out) {}
@@ -59,10 +66,11 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   bool boolean(bool) override { return unexpected("true or false"); }
   bool number_integer(int64_t) override { return unexpected("a negative number"); }
   bool number_float(double, const std::string&) override {
-    return unexpected("a number that is no 64-bit integer");
+    return unexpected("a number that is not a 64-bit integer");
   }
   bool binary(binary_t&) override { return unexpected("binary data"); }
 
+  // Numbers occur only in `shape` and `data_offsets`, and both hold unsigned integers only.
   bool number_unsigned(uint64_t value) override {
     if (state_ != State::kArray) return unexpected("a number");
     if (array_is_shape_) {
@@ -85,6 +93,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
+  // Objects nest two levels deep: the document, and one object for each tensor or the metadata.
   bool start_object(size_t) override {
     if (state_ == State::kStart) {
       state_ = State::kTop;
@@ -105,12 +114,13 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
     key_ = value;
     if (state_ == State::kTop) return top_key();
     if (!inner_keys_.insert(value).second)
-      refuse(where() + "the key " + shown(value) + " stands twice");
+      refuse(where() + "the key " + shown(value) + " occurs twice");
     const bool known = value == "dtype" || value == "shape" || value == "data_offsets";
     if (state_ == State::kTensor && !known) refuse(where() + "unknown key " + shown(value));
     return true;
   }
 
+  // Each end leads back one level: kTensor and kMetadata to kTop, kTop to kStart.
   bool end_object() override {
     if (state_ == State::kTensor) finish_tensor();
     state_ = state_ == State::kTop ? State::kStart : State::kTop;
@@ -134,6 +144,8 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
+  // kStart: outside of the object. kTop: among the names of tensors. kMetadata and kTensor: inside
+  // the object of that name. kArray: inside `shape` or `data_offsets` of a tensor.
   enum class State { kStart, kTop, kMetadata, kTensor, kArray };
 
   std::string where() const {
@@ -144,10 +156,10 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
     return "header: ";
   }
 
-  bool unexpected(const char* what) { refuse(where() + what + " where it may not stand"); }
+  bool unexpected(const char* what) { refuse(where() + what + " is not allowed here"); }
 
   bool top_key() {
-    if (!names_.insert(key_).second) refuse("the name " + shown(key_) + " stands twice");
+    if (!names_.insert(key_).second) refuse("the name " + shown(key_) + " occurs twice");
     if (names_.size() > kMaxTensors) refuse("more than 1000000 tensors");
     if (key_.empty() || key_.size() > kMaxTensorName || has_control(key_)) {
       refuse("the name " + shown(key_) +
@@ -173,6 +185,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
     ++num_offsets_;
   }
 
+  // Checks what needs the whole object: its three keys, and that the offsets agree with the size.
   void finish_tensor() {
     if (inner_keys_.size() != 3) refuse(where() + "dtype, shape or data_offsets is missing");
     if (num_offsets_ != 2) refuse(where() + "data_offsets must have two numbers");
@@ -181,8 +194,14 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
       refuse(where() + "its size does not fit into 64 bits");
     }
     if (tensor_.begin > tensor_.end || tensor_.end - tensor_.begin != bytes) {
-      refuse(where() + "data_offsets [" + std::to_string(tensor_.begin) + ", " +
-             std::to_string(tensor_.end) + "] do not hold its " + std::to_string(bytes) + " bytes");
+      refuse(concat(where(),
+                    "data_offsets [",
+                    tensor_.begin,
+                    ", ",
+                    tensor_.end,
+                    "] do not hold its ",
+                    bytes,
+                    " bytes"));
     }
     out_->tensors.push_back(std::move(tensor_));
   }
@@ -197,7 +216,8 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   size_t metadata_bytes_ = 0;
 };
 
-// Sorts by place and moves offsets from "in the data" to "in the file".
+// Sorts the tensors by offset, checks that they cover the data without gaps or overlaps, and
+// converts the offsets, which are relative to the data, to offsets in the file.
 void check_tiling(SafetensorsHeader* header, uint64_t file_bytes) {
   std::sort(header->tensors.begin(), header->tensors.end(), [](const auto& a, const auto& b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
@@ -205,31 +225,39 @@ void check_tiling(SafetensorsHeader* header, uint64_t file_bytes) {
   uint64_t expected = 0;
   for (SafetensorsTensor& tensor : header->tensors) {
     if (tensor.begin != expected) {
-      refuse("tensor " + shown(tensor.name) + " begins at byte " + std::to_string(tensor.begin) +
-             " of the data, but the one before ends at " + std::to_string(expected));
+      refuse(concat("tensor ",
+                    shown(tensor.name),
+                    " begins at byte ",
+                    tensor.begin,
+                    " of the data, but the previous one ends at ",
+                    expected));
     }
     expected = tensor.end;
     if (expected > file_bytes - header->data_begin) {
-      refuse("tensor " + shown(tensor.name) + " ends behind the end of the file");
+      refuse("tensor " + shown(tensor.name) + " ends after the end of the file");
     }
     tensor.begin += header->data_begin;
     tensor.end += header->data_begin;
   }
   if (expected != file_bytes - header->data_begin) {
-    refuse("the file has " + std::to_string(file_bytes - header->data_begin) +
-           " bytes of data, but its tensors end at " + std::to_string(expected));
+    refuse(concat("the file has ",
+                  file_bytes - header->data_begin,
+                  " bytes of data, but its tensors end at ",
+                  expected));
   }
 }
 
 void check_length(uint64_t length, uint64_t file_bytes) {
   if (length < 2 || length > kMaxSafetensorsHeader || length > file_bytes - 8) {
-    refuse("the header's length is " + std::to_string(length) + "; a file of " +
-           std::to_string(file_bytes) + " bytes allows 2 to " +
-           std::to_string(std::min(kMaxSafetensorsHeader, file_bytes - 8)));
+    refuse(concat("the header's length is ",
+                  length,
+                  "; a file of ",
+                  file_bytes,
+                  " bytes allows 2 to ",
+                  std::min(kMaxSafetensorsHeader, file_bytes - 8)));
   }
   if (length % 8 != 0) {
-    refuse("the data does not begin at a multiple of 8 (header of " + std::to_string(length) +
-           " bytes)");
+    refuse(concat("the data does not begin at a multiple of 8 (header of ", length, " bytes)"));
   }
 }
 
@@ -240,9 +268,9 @@ const char* safetensors_dtype(int32_t dtype) {
     if (value == dtype) return name;
   }
   throw Error(YOKE_INVALID_ARGUMENT,
-              "dtype " + std::to_string(dtype) +
-                  " cannot be saved; allowed are fp64, fp32, bf16, fp16, int64, "
-                  "int32 and uint8");
+              concat("dtype ",
+                     dtype,
+                     " cannot be saved; allowed: fp64, fp32, bf16, fp16, int64, int32 and uint8"));
 }
 
 int32_t dtype_from_safetensors(std::string_view name) {
@@ -266,7 +294,7 @@ SafetensorsHeader parse_safetensors_header(std::string_view text, uint64_t file_
   check_length(text.size(), file_bytes);
   if (text.front() != '{') refuse("the header does not begin with '{'");
   const size_t last = text.find_last_not_of(' ');
-  if (text[last] != '}') refuse("the header does not end with '}' and spaces");
+  if (text[last] != '}') refuse("the header does not end with '}' and trailing spaces");
   SafetensorsHeader header;
   header.data_begin = 8 + text.size();
   HeaderEvents events(&header);

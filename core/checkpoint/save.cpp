@@ -1,7 +1,26 @@
+// Saves one checkpoint, all ranks together.
+//
+// Every rank walks twice over its pieces. The first walk only describes them. From all descriptions
+// rank 0 fixes the place of every tensor in the final files, creates the files and sends the places
+// to the ranks. In the second walk each rank writes its own pieces there, straight from the memory
+// of the backend: no tensor is ever gathered, and nothing is buffered. Finally rank 0 checks that
+// the written pieces tile every tensor, writes manifest.json and renames the folder.
+//
+//   describe -> lay_out_files (rank 0) -> open_files -> write -> commit_files (rank 0)
+//
+// The arrows are the four messages of save_messages.hpp. Two other designs were rejected. Gathering
+// each tensor on one rank needs the memory of a whole tensor and lets one rank do all the writing.
+// One file per rank needs no first walk, but then the format depends on the layout of the run.
+//
+// Every rank waits for a message of every other one, so a failure of one rank has to reach them
+// all. A rank that fails therefore sends the failure in place of its message, and all ranks throw
+// it.
+
 #include <algorithm>
+#include <exception>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -12,114 +31,91 @@
 #include "core/checkpoint/manifest.hpp"
 #include "core/checkpoint/pieces.hpp"
 #include "core/checkpoint/retention.hpp"
+#include "core/checkpoint/save_messages.hpp"
 #include "core/checkpoint/temp_folder.hpp"
 #include "core/checkpoint/tiling.hpp"
 #include "yoke/error.hpp"
-#include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
-using Json = nlohmann::json;
-using TensorKey = std::pair<std::string, std::string>;  // name, kind
+using TensorKey = std::pair<std::string, std::string>;  // name and kind
 
-// ---- What ranks tell each other: a JSON object, or {"error": {code, text, rank}}
-// -------------------
-
-std::string dump(const Json& json) {
-  return json.dump(
-      -1, ' ', false, Json::error_handler_t::replace);  // never throws for a name's sake
-}
-
-Json failure(int32_t code, const std::string& text, int32_t rank) {
-  return {{"error", {{"code", code}, {"text", text}, {"rank", rank}}}};
-}
-
-// A failure becomes a message, because the other ranks wait for one.
+// Runs f and returns the message that it makes, as text. If f throws, the failure is the message:
+// the other ranks wait for one, so an exception must not escape before it is sent.
 template <class F>
-Json attempt(int32_t rank, F&& f) {
+std::string message_of(int32_t rank, F&& f) {
   try {
-    return f();
+    return to_text(f());
   } catch (const Error& e) {
-    return failure(e.code(), e.what(), e.rank() < 0 ? rank : e.rank());
+    return failure_text(e.code(), e.what(), e.rank() < 0 ? rank : e.rank());
   } catch (const std::bad_alloc&) {
-    return failure(YOKE_RESOURCE_EXHAUSTED, "out of memory", rank);
+    return failure_text(YOKE_RESOURCE_EXHAUSTED, "out of memory", rank);
   } catch (const std::exception& e) {
-    return failure(YOKE_INTERNAL, e.what(), rank);
+    return failure_text(YOKE_INTERNAL, e.what(), rank);
   }
 }
 
-Json to_json(const Runs& runs) {
-  return {runs.begin, runs.count, runs.run, runs.stride};
+TensorKey key_of(const StoredTensor& tensor) {
+  return {tensor.name, tensor.kind};
 }
 
-Runs runs_from(const Json& json) {
-  return {json.at(0), json.at(1), json.at(2), json.at(3)};
-}
-
-void throw_if_failed(const Json& json) {
-  if (!json.contains("error")) return;
-  const Json& e = json.at("error");
-  throw Error(e.at("code"), e.at("text").get<std::string>(), e.at("rank"));
-}
-
-// ---- One save, on one rank
-// -------------------------------------------------------------------------
-
+// Save performs one save on one rank.
 class Save {
  public:
   Save(const SaveRequest& request, const SaveGroup& group) : request_(request), group_(group) {}
 
   std::string run(const PieceWalk& walk) {
-    plan(attempt(group_.rank, [&] { return describe(walk); }));
-    return commit(attempt(group_.rank, [&] { return write(walk); }));
+    plan(message_of(group_.rank, [&] { return describe(walk); }));
+    return commit(message_of(group_.rank, [&] { return write(walk); }));
   }
 
  private:
+  // Where this rank writes one tensor.
   struct Place {
     StoredTensor* tensor;
     File* file;
   };
 
-  // First pass: what this rank will write.
-  Json describe(const PieceWalk& walk) {
+  // The first walk. It collects the pieces that this rank will write: those with replica 0, so that
+  // each element is written once.
+  RankTensors describe(const PieceWalk& walk) {
     std::map<TensorKey, size_t> index;
     walk(YOKE_CHECKPOINT_DESCRIBE, [&](const YokePiece& piece) {
       if (piece.replica != 0) return;
-      StoredTensor tensor = tensor_of(piece);
-      const auto [at, added] = index.try_emplace({tensor.name, tensor.kind}, tensors_.size());
-      if (added) tensors_.push_back(tensor);
-      require_same(tensors_[at->second], tensor);
-      if (piece.count > 0) tensors_[at->second].pieces.push_back({runs_of(piece), {}, -1});
+      const StoredTensor tensor = tensor_of(piece);
+      const auto [at, added] = index.try_emplace(key_of(tensor), mine_.tensors.size());
+      if (added) mine_.tensors.push_back(tensor);
+      StoredTensor& described = mine_.tensors[at->second];
+      require_same(described, tensor);
+      if (piece.count > 0) described.pieces.push_back({span_of(piece), {}, -1});
     });
-    Json list = Json::array();
-    for (const StoredTensor& t : tensors_) {
-      Json pieces = Json::array();
-      for (const StoredPiece& piece : t.pieces) pieces.push_back(to_json(piece.at));
-      list.push_back({t.name, t.kind, t.dtype, t.shape, pieces});
-    }
-    return {{"tensors", list}};
+    return mine_;
   }
 
-  // Rank 0 lays out the files, all learn where.
-  void plan(const Json& mine) {
-    const std::vector<std::string> reports = group_.gather(dump(mine));
-    Json plan;
+  // Rank 0 lays out the files from all descriptions; every rank then opens the files of its pieces.
+  void plan(const std::string& description) {
+    const std::vector<std::string> descriptions = group_.gather(description);
+    std::string text;
     if (group_.rank == 0) {
-      plan = attempt(0, [&] { return explain_full_disk([&] { return lay_out_files(reports); }); });
+      text = message_of(
+          0, [&] { return explain_full_disk([&] { return lay_out_files(descriptions); }); });
     }
-    plan = Json::parse(group_.from_rank0(dump(plan)));
-    throw_if_failed(plan);
-    // Not yet an error of the group: the second gather must be reached by all.
-    opened_ = attempt(group_.rank, [&] { return open_files(plan); });
+    const FilePlan files = file_plan_from(group_.from_rank0(text));
+    // A file that does not open must not end the save here: the other ranks are on their way to the
+    // next message. write() reports it there.
+    try {
+      open_files(files);
+    } catch (...) {
+      open_failure_ = std::current_exception();
+    }
   }
 
-  Json lay_out_files(const std::vector<std::string>& reports) {
+  FilePlan lay_out_files(const std::vector<std::string>& descriptions) {
     std::map<TensorKey, StoredTensor> all;
-    for (size_t rank = 0; rank < reports.size(); ++rank) {
-      const Json report = Json::parse(reports[rank]);
-      throw_if_failed(report);
-      merge(report, static_cast<int32_t>(rank), &all);
+    for (size_t rank = 0; rank < descriptions.size(); ++rank) {
+      merge(rank_tensors_from(descriptions[rank]), static_cast<int32_t>(rank), &all);
     }
     for (auto& [key, tensor] : all) manifest_.tensors.push_back(std::move(tensor));
     check_tiling(&manifest_.tensors, YOKE_INTERNAL, "the backend's pieces with replica 0: ");
@@ -130,24 +126,23 @@ class Save {
     const std::vector<LaidOutFile> files =
         lay_out(&manifest_.tensors, request_.hf_config_json, request_.max_file_bytes);
     make_files(files);
-    return place_all();
+    return all_places();
   }
 
-  static void merge(const Json& report, int32_t rank, std::map<TensorKey, StoredTensor>* all) {
-    for (const Json& item : report.at("tensors")) {
-      StoredTensor tensor;
-      tensor.name = item.at(0);
-      tensor.kind = item.at(1);
-      tensor.dtype = item.at(2);
-      tensor.shape = item.at(3).get<std::vector<int64_t>>();
-      StoredTensor& merged = all->try_emplace({tensor.name, tensor.kind}, tensor).first->second;
+  static void merge(const RankTensors& described,
+                    int32_t rank,
+                    std::map<TensorKey, StoredTensor>* all) {
+    for (const StoredTensor& tensor : described.tensors) {
+      StoredTensor without_pieces = tensor;
+      without_pieces.pieces.clear();
+      StoredTensor& merged = all->try_emplace(key_of(tensor), without_pieces).first->second;
       require_same(merged, tensor);
-      for (const Json& piece : item.at(4)) {
-        merged.pieces.push_back({runs_from(piece), {}, rank});
-      }
+      for (const StoredPiece& piece : tensor.pieces) merged.pieces.push_back({piece.at, {}, rank});
     }
   }
 
+  // Creates the files at their full size, so that a full disk is noticed before any tensor is
+  // written. The lock is held until the commit: no other process may sweep the temporary folder.
   void make_files(const std::vector<LaidOutFile>& files) {
     make_folders(request_.folder);
     lock_.emplace(request_.folder);
@@ -172,113 +167,108 @@ class Save {
     }
   }
 
-  Json place_all() const {
-    Json places = Json::array();
+  FilePlan all_places() const {
+    FilePlan plan;
+    plan.folder = temp_->path();
     for (const StoredTensor& t : manifest_.tensors)
-      places.push_back({t.name, t.kind, t.file, t.offset});
-    return {{"folder", temp_->path()}, {"tensors", places}};
+      plan.tensors.push_back({t.name, t.kind, t.file, t.offset});
+    return plan;
   }
 
-  Json open_files(const Json& plan) {
-    for (StoredTensor& tensor : tensors_) {
-      tensor.pieces.clear();  // from here on: what was really written
-      places_[{tensor.name, tensor.kind}].tensor = &tensor;
+  void open_files(const FilePlan& plan) {
+    for (StoredTensor& tensor : mine_.tensors) {
+      tensor.pieces.clear();  // the second walk fills them with what was really written
+      places_[key_of(tensor)].tensor = &tensor;
     }
-    for (const Json& item : plan.at("tensors")) {
-      const auto at = places_.find({item.at(0), item.at(1)});
-      if (at == places_.end()) continue;
-      const std::string path =
-          plan.at("folder").get<std::string>() + "/" + item.at(2).get<std::string>();
+    for (const TensorPlace& place : plan.tensors) {
+      const auto at = places_.find({place.name, place.kind});
+      if (at == places_.end()) continue;  // this rank has no piece of the tensor
+      const std::string path = plan.folder + "/" + place.file;
       auto& file = files_[path];
       if (file == nullptr) file = std::make_unique<File>(File::open_for_writing(path));
-      at->second.tensor->offset = item.at(3);
+      at->second.tensor->offset = place.offset;
       at->second.file = file.get();
     }
-    return Json::object();
   }
 
-  // Second pass: straight from the views into the files.
-  Json write(const PieceWalk& walk) {
-    std::exception_ptr failed;
+  // The second walk is collective: a rank whose disk is full must still walk to the end with the
+  // others. So a failure is kept, the remaining pieces are skipped, and it is thrown afterwards.
+  RankTensors write(const PieceWalk& walk) {
+    std::exception_ptr failure;
     walk(YOKE_CHECKPOINT_SAVE, [&](const YokePiece& piece) {
-      // SAVE is collective: a rank whose disk is full must still walk to the end with the others.
-      if (failed != nullptr || opened_.contains("error")) return;
+      if (failure != nullptr || open_failure_ != nullptr) return;
       try {
         write_piece(piece);
       } catch (...) {
-        failed = std::current_exception();
+        failure = std::current_exception();
       }
     });
-    if (failed != nullptr) std::rethrow_exception(failed);
-    throw_if_failed(opened_);
+    if (failure != nullptr) std::rethrow_exception(failure);
+    if (open_failure_ != nullptr) std::rethrow_exception(open_failure_);
     for (auto& [path, file] : files_) {
       file->sync_data();
       file->close();
     }
-    Json list = Json::array();
-    for (const StoredTensor& t : tensors_) {
-      for (const StoredPiece& p : t.pieces)
-        list.push_back({t.name, t.kind, to_json(p.at), to_hex(p.crc)});
-    }
-    return {{"pieces", list}};
+    return mine_;
   }
 
+  // Writes one piece, chunk by chunk: a chunk gets one checksum and, if the piece is strided, one
+  // write per span.
   void write_piece(const YokePiece& piece) {
     if (piece.replica != 0 || piece.count == 0) return;
     const StoredTensor tensor = tensor_of(piece);
-    const auto at = places_.find({tensor.name, tensor.kind});
+    const auto at = places_.find(key_of(tensor));
     if (at == places_.end()) {
       throw Error(YOKE_INTERNAL, tensor.describe() + " was saved but not described by the backend");
     }
-    require_same(*at->second.tensor, tensor);
+    const Place& place = at->second;
+    require_same(*place.tensor, tensor);
     const char* bytes = data_of(piece, piece.dtype);
-    StoredPiece written{runs_of(piece), {}, group_.rank};
-    const int64_t item = tensor.item_bytes(), per_block = kBlockBytes / item;
-    for (int64_t from = 0; from < piece.count; from += per_block) {
-      const int64_t to = std::min(from + per_block, piece.count);
+    StoredPiece written{span_of(piece), {}, group_.rank};
+    const int64_t item = tensor.item_bytes(), per_chunk = kChunkBytes / item;
+    for (int64_t from = 0; from < piece.count; from += per_chunk) {
+      const int64_t to = std::min(from + per_chunk, piece.count);
       written.crc.push_back(
           crc32c(0, bytes + from * item, static_cast<size_t>((to - from) * item)));
-      written.at.for_each_run(from, to, [&](int64_t element, int64_t i, int64_t n) {
-        at->second.file->write_at(
-            bytes + i * item,
-            static_cast<size_t>(n * item),
-            at->second.tensor->offset + static_cast<uint64_t>(element * item));
+      written.at.for_each_span(from, to, [&](int64_t element, int64_t i, int64_t n) {
+        place.file->write_at(bytes + i * item,
+                             static_cast<size_t>(n * item),
+                             place.tensor->offset + static_cast<uint64_t>(element * item));
       });
     }
-    at->second.tensor->pieces.push_back(std::move(written));
+    place.tensor->pieces.push_back(std::move(written));
   }
 
-  std::string commit(const Json& mine) {
-    const std::vector<std::string> reports = group_.gather(dump(mine));
-    Json outcome;
+  std::string commit(const std::string& written) {
+    const std::vector<std::string> all_written = group_.gather(written);
+    std::string text;
     if (group_.rank == 0) {
-      outcome =
-          attempt(0, [&] { return explain_full_disk([&] { return commit_files(reports); }); });
+      text = message_of(
+          0, [&] { return explain_full_disk([&] { return commit_files(all_written); }); });
       temp_.reset();
       lock_.reset();
     }
-    outcome = Json::parse(group_.from_rank0(dump(outcome)));
-    throw_if_failed(outcome);
-    return outcome.at("path");
+    return committed_from(group_.from_rank0(text)).path;
   }
 
-  Json commit_files(const std::vector<std::string>& reports) {
+  // Checks what was written, completes the folder and renames it. The backend may have shown other
+  // pieces than it described, so the tiling is checked a second time.
+  Committed commit_files(const std::vector<std::string>& all_written) {
     std::map<TensorKey, StoredTensor*> index;
     for (StoredTensor& tensor : manifest_.tensors) {
       tensor.pieces.clear();
-      index[{tensor.name, tensor.kind}] = &tensor;
+      index[key_of(tensor)] = &tensor;
     }
-    for (size_t rank = 0; rank < reports.size(); ++rank) {
-      const Json report = Json::parse(reports[rank]);
-      throw_if_failed(report);
-      for (const Json& piece : report.at("pieces")) {
-        index.at({piece.at(0), piece.at(1)})
-            ->pieces.push_back(
-                {runs_from(piece.at(2)), from_hex(piece.at(3)), static_cast<int32_t>(rank)});
+    for (size_t rank = 0; rank < all_written.size(); ++rank) {
+      for (const StoredTensor& tensor : rank_tensors_from(all_written[rank]).tensors) {
+        for (const StoredPiece& piece : tensor.pieces)
+          index.at(key_of(tensor))
+              ->pieces.push_back({piece.at, piece.crc, static_cast<int32_t>(rank)});
       }
     }
     check_tiling(
         &manifest_.tensors, YOKE_INTERNAL, "the backend saved other pieces than it described: ");
+    // The ranks have synced their data; this syncs what only rank 0 wrote, the heads of the files.
     for (const StoredFile& file : manifest_.files) {
       File out = File::open_for_writing(temp_->path() + "/" + file.name);
       out.sync();
@@ -290,36 +280,42 @@ class Save {
     sync_folder(temp_->path());
     const std::string path = request_.folder + "/" + step_name(request_.info.step);
     temp_->commit(path);
-    return {{"path", path}};
+    return {path};
   }
 
-  // Adds the numbers that a user needs to an error that only says that the disk is full.
+  // Adds the numbers that a user needs to an error that only reports that the disk is full.
   template <class F>
-  Json explain_full_disk(F&& f) {
+  auto explain_full_disk(F&& f) -> decltype(f()) {
     try {
       return f();
     } catch (const Error& e) {
       if (e.code() != YOKE_RESOURCE_EXHAUSTED || needed_bytes_ == 0) throw;
-      temp_.reset();  // so that "free" is what the user will find
+      temp_.reset();  // so that the free bytes are those that the user will find
       throw Error(e.code(),
-                  std::string(e.what()) + ": it needs " + std::to_string(needed_bytes_) +
-                      " bytes, " + std::to_string(free_bytes(request_.folder)) + " are free in " +
-                      request_.folder + "; make room or lower checkpoint.keep",
+                  concat(e.what(),
+                         ": it needs ",
+                         needed_bytes_,
+                         " bytes, ",
+                         free_bytes(request_.folder),
+                         " are free in ",
+                         request_.folder,
+                         "; make room or lower checkpoint.keep"),
                   e.rank());
     }
   }
 
   const SaveRequest& request_;
   const SaveGroup& group_;
-  std::vector<StoredTensor> tensors_;  // of this rank
+  RankTensors mine_;  // this rank's tensors; the pieces are those described, then those written
   std::map<TensorKey, Place> places_;
-  Json opened_;
-  // Rank 0 only. Destroyed last to first: files close, the folder goes, then the lock.
+  std::exception_ptr open_failure_;  // thrown after the second walk
+  // Only rank 0 uses the next four. Members are destroyed from the last to the first: the files are
+  // closed, the folder is removed, the lock is released.
   Manifest manifest_;
   uint64_t needed_bytes_ = 0;
   std::optional<FolderLock> lock_;
   std::optional<TempFolder> temp_;
-  std::map<std::string, std::unique_ptr<File>> files_;  // every rank
+  std::map<std::string, std::unique_ptr<File>> files_;  // open files of this rank, by path
 };
 
 }  // namespace

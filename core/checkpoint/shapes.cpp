@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -49,7 +50,7 @@ void require_same_shapes(const Shapes& model,
   for (size_t i = 0; i < std::min(differences.size(), kShownDifferences); ++i)
     text += "\n  " + differences[i];
   if (differences.size() > kShownDifferences) {
-    text += "\n  and " + std::to_string(differences.size() - kShownDifferences) + " more";
+    text += concat("\n  and ", differences.size() - kShownDifferences, " more");
   }
   throw Error(YOKE_FAILED_PRECONDITION, text);
 }

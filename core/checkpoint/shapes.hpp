@@ -1,4 +1,4 @@
-// What a model needs of a set of stored tensors, and how the two differ.
+// Names and shapes of the tensors of a model, and how they differ from those of stored tensors.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,16 @@
 
 namespace yoke {
 
-using Shapes = std::map<std::string, std::vector<int64_t>>;  // by name
+using Shapes = std::map<std::string, std::vector<int64_t>>;  // shape of each tensor, by name
 
-std::string shape_text(const std::vector<int64_t>& shape);  // "[2, 3]"
+// Returns a shape for a message: "[2, 3]".
+std::string shape_text(const std::vector<int64_t>& shape);
 
+// Returns the parameters of the model.
 Shapes shapes_of(const YokeModelSummary& model);
 
-// Throws FAILED_PRECONDITION if names or shapes differ: `subject` and the first 20 differences,
-// which call the stored side `place` ("the checkpoint").
+// Throws Error (FAILED_PRECONDITION) if names or shapes differ. The message begins with `subject`
+// and lists the first 20 differences; `place`, such as "the checkpoint", names the stored side.
 void require_same_shapes(const Shapes& model,
                          const Shapes& stored,
                          const std::string& subject,

@@ -1,3 +1,8 @@
+// The commit of a checkpoint is one rename, because a rename of a folder is atomic: a reader sees
+// the old state or the new one, whatever happens. Everything in the folder is synced before it,
+// else the new name could survive a power failure and the contents not. The folder that contains
+// the name is synced after it.
+
 #include "core/checkpoint/temp_folder.hpp"
 
 #include <fcntl.h>
@@ -6,13 +11,13 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <filesystem>
 #include <random>
 
 #include "core/base/files.hpp"
 #include "core/checkpoint/retention.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -22,10 +27,9 @@ constexpr unsigned kExchange = 2;  // RENAME_EXCHANGE, which glibc hides without
 }  // namespace
 
 TempFolder::TempFolder(const std::string& folder, const std::string& name) {
-  char suffix[48];
-  std::snprintf(
-      suffix, sizeof suffix, "%d-%08x", static_cast<int>(::getpid()), std::random_device{}());
-  const std::string path = folder + "/" + temporary_name(name) + suffix;
+  const std::string path =
+      folder + "/" + temporary_name(name) +
+      string_printf("%d-%08x", static_cast<int>(::getpid()), std::random_device{}());
   if (::mkdir(path.c_str(), 0777) != 0) throw_errno("cannot create the folder " + path, errno);
   path_ = path;
 }
@@ -33,7 +37,7 @@ TempFolder::TempFolder(const std::string& folder, const std::string& name) {
 TempFolder::~TempFolder() {
   try {
     if (!path_.empty()) remove_tree(path_);
-  } catch (const Error&) {
+  } catch (const Error&) {  // a destructor must not throw; the next save sweeps the folder
   }
 }
 
@@ -47,10 +51,11 @@ void TempFolder::commit(const std::string& to) {
     if (errno != EINVAL && errno != ENOSYS) throw_errno("cannot commit " + to, errno);
     throw Error(
         YOKE_FAILED_PRECONDITION,
-        to + " exists and this file system cannot replace a folder in one step; move it away");
+        to + " exists, and this file system cannot replace a folder atomically; move it away");
   }
-  sync_folder(
-      parent);  // only then does the destructor remove an old one, now under the temporary name
+  // The old checkpoint, if there was one, now has the temporary name. The destructor removes it,
+  // which must not happen before the new one is durable.
+  sync_folder(parent);
 }
 
 }  // namespace yoke

@@ -1,4 +1,5 @@
-// Rank 0's side of the commit protocol: a folder that either becomes the checkpoint or goes away.
+// A temporary folder that either becomes the checkpoint (or the export) or is removed. Only rank 0
+// has one.
 #pragma once
 
 #include <string>
@@ -7,22 +8,25 @@ namespace yoke {
 
 class TempFolder {
  public:
-  // Makes folder/.NAME.tmp-<process>-<random>; only while the folder's lock is held.
+  // Creates folder/.NAME.tmp-<process>-<random>. During a save the caller must hold the lock of
+  // `folder`: otherwise another process may sweep the new folder. Throws Error if it cannot be
+  // created.
   TempFolder(const std::string& folder, const std::string& name);
-  // Removes what is not committed; rank 0 may leave by any exception, of a lost peer too. What
-  // cannot be removed now is swept by the next save.
+  // Removes the folder if it was not committed, so any exception may end a save. If it cannot be
+  // removed, the next save sweeps it.
   ~TempFolder();
   TempFolder(const TempFolder&) = delete;
   TempFolder& operator=(const TempFolder&) = delete;
   const std::string& path() const { return path_; }
 
-  // Renames the folder, whose contents are synced, and syncs the parent. If `to` exists, the two
-  // trade places, so that there is a whole checkpoint at any moment, and the old one is removed.
-  // FAILED_PRECONDITION if `to` exists and the file system has no such exchange (NFS).
+  // Renames the folder to `to` and syncs the parent. The caller has synced the contents. If `to`
+  // exists, the two folders are exchanged atomically, so that a whole checkpoint exists at any
+  // moment, and the destructor removes the old one. Throws Error: FAILED_PRECONDITION if `to`
+  // exists and the file system has no such exchange (NFS), else what the system reports.
   void commit(const std::string& to);
 
  private:
-  std::string path_;  // "" once committed
+  std::string path_;  // folder to remove in the end; "" after a commit that replaced nothing
 };
 
 }  // namespace yoke

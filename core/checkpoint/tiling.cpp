@@ -1,3 +1,16 @@
+// A missing or doubled element of a checkpoint would be a silent error, so every save and every
+// opened manifest is checked. Marking each element would need memory and time in proportion to the
+// model. Instead the tensor is written in rows as long as the stride, and each piece becomes a few
+// rectangles. The rectangles tile the plane if and only if the pieces tile the tensor.
+//
+//   pieces [0, 20) in spans of 2 and [2, 24) in spans of 4, stride 6:    a a b b b b
+//                                                                        a a b b b b
+//                                                                        a a b b b b
+//                                                                        a a b b b b
+//
+// A sweep over the rows checks only those at which a rectangle begins or ends: all rows between two
+// of them look alike.
+
 #include "core/checkpoint/tiling.hpp"
 
 #include <algorithm>
@@ -5,35 +18,36 @@
 #include <tuple>
 
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
-// Written in rows as long as the stride, a piece is a few rectangles: its runs are one or, where
-// they cross the end of a row, two; a flat range is the rest of a row, whole rows, and the
-// beginning of a row. Where all pieces are flat, the tensor is a single row.
+// The spans of a strided piece are one rectangle, or two if they cross the end of a row. A flat
+// range is up to three: the rest of a row, whole rows, and the start of a row. If all pieces of a
+// tensor are flat, the tensor is a single row.
 struct Rectangle {
   int64_t row, end_row, column, end_column;
   const StoredPiece* piece;
 };
 
 std::string named(const StoredPiece& piece) {
-  return piece.at.text() +
-         (piece.rank < 0 ? "" : " (from rank " + std::to_string(piece.rank) + ")");
+  return piece.at.text() + (piece.rank < 0 ? "" : concat(" (from rank ", piece.rank, ")"));
 }
 
 std::string elements(int64_t begin, int64_t end) {
-  return "elements [" + std::to_string(begin) + ", " + std::to_string(end) + ")";
+  return concat("elements [", begin, ", ", end, ")");
 }
 
-// The length of a row: the stride of the pieces. *fault says if they have two.
+// Returns the length of a row, which is the common stride of the pieces. Sets *fault if they have
+// two.
 int64_t columns_of(const StoredTensor& tensor, std::string* fault) {
   const StoredPiece* strided = nullptr;
   for (const StoredPiece& piece : tensor.pieces) {
     if (piece.at.is_flat()) continue;
     if (strided != nullptr && strided->at.stride != piece.at.stride) {
       *fault = "the pieces " + named(*strided) + " and " + named(piece) +
-               " have different strides; all of a tensor must have one";
+               " have different strides; all pieces of a tensor must have the same one";
     }
     strided = &piece;
   }
@@ -45,7 +59,7 @@ class Rectangles {
   explicit Rectangles(int64_t columns) : columns_(columns) {}
 
   void add(const StoredPiece& piece) {
-    const Runs& at = piece.at;
+    const StridedSpan& at = piece.at;
     if (at.is_flat()) {
       const int64_t to_end_of_row = (columns_ - at.begin % columns_) % columns_;
       const int64_t first = std::min(at.count, to_end_of_row), rest = at.count - first;
@@ -59,7 +73,7 @@ class Rectangles {
     }
   }
 
-  // By row.
+  // Returns all rectangles, sorted by their first row.
   std::vector<Rectangle> take() {
     std::sort(all_.begin(), all_.end(), [](const Rectangle& a, const Rectangle& b) {
       return a.row < b.row;
@@ -68,7 +82,8 @@ class Rectangles {
   }
 
  private:
-  // Runs of `width` elements from `element` on, each one row below the one before.
+  // Adds `rows` spans of `width` elements: the first starts at `element`, each other one row below
+  // the previous one.
   void add(const StoredPiece& piece, int64_t element, int64_t rows, int64_t width) {
     if (rows == 0 || width == 0) return;
     const int64_t row = element / columns_, column = element % columns_, end = column + width;
@@ -80,7 +95,7 @@ class Rectangles {
   std::vector<Rectangle> all_;
 };
 
-// Of one row, whose rectangles are sorted by column; `first` is its first element.
+// Checks one row, whose rectangles are sorted by column. `first` is the first element of the row.
 std::string fault_of_row(const std::vector<Rectangle>& row, int64_t first, int64_t columns) {
   int64_t expected = 0;
   const Rectangle* before = nullptr;
@@ -98,7 +113,8 @@ std::string fault_of_row(const std::vector<Rectangle>& row, int64_t first, int64
   return elements(first + expected, first + columns) + " are in no piece";
 }
 
-// Rows between two at which no rectangle begins or ends are all alike: one of them is looked at.
+// Returns the first fault of a tensor; "" = its pieces tile it. `here` holds the rectangles that
+// cross the current row.
 std::string fault_of(const StoredTensor& tensor) {
   std::string fault;
   const int64_t numel = tensor.numel(), columns = columns_of(tensor, &fault);

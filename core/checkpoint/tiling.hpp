@@ -1,4 +1,4 @@
-// Do the pieces of a tensor cover each of its elements exactly once?
+// Checks that the pieces of a tensor cover each of its elements exactly once.
 #pragma once
 
 #include <string>
@@ -8,9 +8,10 @@
 
 namespace yoke {
 
-// Sorts the pieces of each tensor and checks that they tile it. All pieces of a tensor that are not
-// flat have one stride. On failure throws `code` naming the tensor, the elements and the ranks;
-// `where` begins the message. The work follows from the number of pieces, not of their runs.
+// Sorts the pieces of each tensor by `begin` and checks that they tile it. All pieces of a tensor
+// that are not flat must have the same stride. Otherwise throws Error with `code`; the message
+// begins with `where` and names the tensor, the elements and the ranks. The time depends on the
+// number of pieces, not on the number of their spans or elements.
 void check_tiling(std::vector<StoredTensor>* tensors, int32_t code, const std::string& where);
 
 }  // namespace yoke

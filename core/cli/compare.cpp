@@ -239,11 +239,11 @@ void print_result(const Request& request, const Comparison& comparison, int exit
 // What the table has no room for.
 void print_words(const Comparison& comparison, const std::vector<std::string>& gates) {
   const bool bright = ::isatty(STDERR_FILENO) == 1 && wants_colour();
-  for (const std::string& text : compare::findings(comparison))
+  for (const std::string& text : compare::problems(comparison))
     std::fprintf(stderr, "%s\n", colour(text, "31", bright).c_str());
   for (const std::string& text : gates)
     std::fprintf(stderr, "%s\n", colour(text, "31", bright).c_str());
-  if (const std::string speed = compare::speed_verdict(comparison); !speed.empty())
+  if (const std::string speed = compare::speed_text(comparison); !speed.empty())
     std::fprintf(stderr, "%s\n", speed.c_str());
 }
 
@@ -255,7 +255,7 @@ int exit_code_of(const Comparison& comparison, const std::vector<std::string>& g
   if (differs || !gates.empty()) return kExitGate;
   const bool failed = std::any_of(
       cases.begin(), cases.end(), [](const compare::CaseResult& c) { return !c.failure.empty(); });
-  return failed || comparison.judge() == nullptr ? kExitFailed : kExitOk;
+  return failed || comparison.reference_case() == nullptr ? kExitFailed : kExitOk;
 }
 
 int run(const Request& request) {

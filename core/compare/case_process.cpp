@@ -14,11 +14,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kPoliteTime{3};
+constexpr std::chrono::seconds kPoliteTime{3};  // time between SIGTERM and SIGKILL
 
 volatile std::sig_atomic_t g_signal = 0;
 
-// Hands on what the process prints until it has ended or `deadline` is over.
+// Forwards the output of the process until it has ended, `deadline` has passed or, if
+// `heeds_signals`, a signal was caught. Returns true if the process has ended.
 bool ended_before(RankProcess& process, Clock::time_point deadline, bool heeds_signals) {
   pollfd fds[] = {{process.process_fd(), POLLIN, 0}, {-1, POLLIN, 0}, {-1, POLLIN, 0}};
   while (true) {
@@ -26,7 +27,7 @@ bool ended_before(RankProcess& process, Clock::time_point deadline, bool heeds_s
     fds[2].fd = process.err().open() ? process.err().fd() : -1;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
     if (left.count() <= 0 || (heeds_signals && g_signal != 0)) return false;
-    // In slices: a signal may come between the look at it and the wait.
+    // Waits in slices, because a signal may arrive between the check of g_signal and poll().
     if (::poll(fds, 3, static_cast<int>(std::min<int64_t>(left.count(), 200))) < 0) continue;
     if (fds[1].revents != 0) process.out().read_some();
     if (fds[2].revents != 0) process.err().read_some();
@@ -56,6 +57,7 @@ CommandResult run_command(const RankCommand& command,
   RankProcess process(0, command, [&](int, bool, const std::string& line) { out << line << '\n'; });
   if (!ended_before(process, begin + limit, true)) {
     result.timed_out = g_signal == 0;
+    // The process may still write while it shuts down, so its output is also forwarded meanwhile.
     process.send(SIGTERM);
     if (!ended_before(process, Clock::now() + kPoliteTime, false)) process.send(SIGKILL);
   }

@@ -1,4 +1,5 @@
-// Runs one command to its end in a process group of its own. No LibTorch, one thread.
+// Runs one command to its end in a process group of its own. Call these functions on one thread
+// only. Does not need LibTorch.
 #pragma once
 
 #include <chrono>
@@ -11,19 +12,21 @@
 namespace yoke::compare {
 
 struct CommandResult {
-  Ending ending;
-  bool timed_out = false;
-  double seconds = 0;
-  std::vector<std::string> last_lines;  // that it printed
+  Ending ending;                        // exit code or signal
+  bool timed_out = false;               // it was ended because it reached the limit
+  double seconds = 0;                   // time that it ran
+  std::vector<std::string> last_lines;  // last lines of its output
 };
 
-// SIGINT, SIGTERM and SIGHUP end the command that runs, and are remembered.
+// From now on SIGINT, SIGTERM and SIGHUP end the command that is running, instead of this process.
 void catch_interrupts();
-int interrupted_by();  // the signal, or 0
+// Returns the signal that was caught, or 0.
+int interrupted_by();
 
-// stdout and stderr go to the file `log`. After `limit`, or if we are interrupted, the whole group
-// gets SIGTERM and, three seconds later, SIGKILL. The group dies with us. Throws Error(INTERNAL) if
-// the command cannot be started or the log cannot be written.
+// Runs the command and waits for its end. stdout and stderr are appended to the file `log`. After
+// `limit`, or when a signal is caught, the whole process group gets SIGTERM and, three seconds
+// later, SIGKILL. The group also dies if this process dies. Throws Error (INTERNAL) if the command
+// cannot be started or the log cannot be written.
 CommandResult run_command(const RankCommand& command,
                           const std::string& log,
                           std::chrono::milliseconds limit);

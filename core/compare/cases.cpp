@@ -8,6 +8,7 @@
 #include "core/config/schema.hpp"
 #include "core/config/toml_file.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::compare {
 namespace {
@@ -32,7 +33,7 @@ int ranks(const std::string& word) {
   return value;
 }
 
-// A piece without '=' belongs to the value before it: profile.steps=10,12.
+// Splits at commas. A part without '=' belongs to the previous value, as in profile.steps=10,12.
 std::vector<std::string> split_overrides(const std::string& text) {
   std::vector<std::string> words;
   for (size_t begin = 0; begin <= text.size();) {
@@ -48,7 +49,7 @@ std::vector<std::string> split_overrides(const std::string& text) {
   return words;
 }
 
-// May the cases of a comparison differ in this key?
+// Returns true if the cases of a comparison may differ in this key.
 bool is_free(const std::string& name) {
   const Key* key = find_key(name);
   if (key == nullptr) return !name.starts_with("model.");  // options of backends
@@ -94,7 +95,7 @@ CaseSpec parse_external(const std::string& text) {
 std::vector<CaseSpec> cases_of_file(const std::string& path) {
   std::vector<CaseSpec> cases;
   for (const TomlCase& table : parse_toml_file(path).compare_cases) {
-    const std::string where = path + ":" + std::to_string(table.line) + ": [[compare.case]] ";
+    const std::string where = concat(path, ":", table.line, ": [[compare.case]] ");
     CaseSpec& spec = cases.emplace_back();
     for (const TomlEntry& entry : table.entries) {
       const std::string key = entry.dotted();
@@ -123,8 +124,8 @@ void check_names(const std::vector<CaseSpec>& cases) {
                        spec.name.find_first_not_of(kNameLetters) == std::string::npos;
     if (!legal || spec.name == kReference)
       refuse("case '" + spec.name +
-             "': allowed are names of letters, digits, '.', '_' and '-', and not '" + kReference +
-             "', which is ours");
+             "': allowed are names of letters, digits, '.', '_' and '-', but not '" + kReference +
+             "', which is reserved");
     if (!seen.insert(spec.name).second)
       refuse("two cases have the name '" + spec.name +
              "'; give each its own: --case NAME:key=value");

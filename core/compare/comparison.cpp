@@ -1,8 +1,16 @@
+// A comparison is a sequence of ordinary runs: each case is a `yoke train` of its own, or an
+// external command, with its own folder. Nothing of a comparison happens inside of the processes
+// that train, so what is compared is what a user would get. The runs leave their losses, hashes,
+// traffic and a few states in their folders, and everything else is computed from these afterwards.
+//
+// The states of a run are large, so only those after step 1 and step 10 are saved at first. If a
+// case differs later, it runs again together with the reference, this time with the states around
+// the first bad step, which find_likely_cause() needs.
+
 #include "core/compare/comparison.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -11,12 +19,12 @@
 #include "core/base/text.hpp"
 #include "core/compare/case_process.hpp"
 #include "yoke/error.hpp"
-#include "yoke/nearest.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::compare {
 namespace {
 
-// The first steps fill caches and pools.
+// The first steps fill caches and memory pools, so they are left out of the times.
 constexpr size_t kWarmup = 5;
 constexpr size_t kReasonLines = 3, kReasonLength = 400;
 
@@ -26,6 +34,7 @@ std::string list(const std::vector<int64_t>& steps) {
   return text;
 }
 
+// Returns the last lines of the output as one line for an error message.
 std::string joined_tail(const std::vector<std::string>& lines) {
   std::string text;
   const size_t first = lines.size() > kReasonLines ? lines.size() - kReasonLines : 0;
@@ -34,7 +43,8 @@ std::string joined_tail(const std::vector<std::string>& lines) {
   return text.empty() ? "it printed nothing" : text;
 }
 
-// exit.json says it best.
+// Returns the reason in exit.json, which describes a failure better than the last lines of the
+// output; "" = there is none.
 std::string reason_in(const std::string& dir) {
   const std::string path = dir + "/exit.json";
   if (!std::filesystem::exists(path)) return "";
@@ -42,13 +52,14 @@ std::string reason_in(const std::string& dir) {
   return json.is_object() ? json.value("reason", "") : "";
 }
 
+// Runner runs one case at a time.
 class Runner {
  public:
   Runner(const Plan& plan, const std::function<void(const std::string&)>& progress)
       : plan_(plan), progress_(progress) {}
 
-  // One run of a case; states: steps whose state it saves. Throws Error saying why there is nothing
-  // to read.
+  // Runs a case once, in the folder `name`. The run saves its state after each step in `states`.
+  // Throws Error with the reason if the run failed.
   RunFacts run(const CaseSpec& spec, const std::string& name, const std::vector<int64_t>& states) {
     const std::string dir = plan_.folder + "/" + spec.name + "/" + name;
     const std::string log = dir + ".log";
@@ -59,8 +70,10 @@ class Runner {
     if (interrupted_by() != 0) throw Error(YOKE_CANCELLED, "interrupted");
     if (result.timed_out) {
       throw Error(YOKE_DEADLINE_EXCEEDED,
-                  "did not end within " + std::to_string(plan_.timeout.count()) +
-                      " s (--timeout); it printed last: " + joined_tail(result.last_lines));
+                  concat("did not end within ",
+                         plan_.timeout.count(),
+                         " s (--timeout); it printed last: ",
+                         joined_tail(result.last_lines)));
     }
     if (spec.external()) return external_facts(dir, result);
     if (!result.ending.ok()) {
@@ -76,6 +89,7 @@ class Runner {
   RankCommand yoke_command(const CaseSpec& spec,
                            const std::string& dir,
                            const std::vector<int64_t>& states) const {
+    // These keys belong to the comparison, so they take precedence over those of the user.
     const std::vector<std::string> ours = {"train.steps=" + std::to_string(plan_.steps),
                                            "metrics.every=1",
                                            "metrics.tensorboard=false",
@@ -107,7 +121,8 @@ class Runner {
     return {{"OMP_NUM_THREADS", std::to_string(plan_.threads)}};
   }
 
-  // Peers abort now and then while they take down their process groups: what they wrote counts.
+  // Peers sometimes abort while they shut down their process groups. So what counts is what they
+  // wrote, not how they ended.
   RunFacts external_facts(const std::string& dir, const CommandResult& result) const {
     try {
       return read_external(dir + "/steps.jsonl", plan_.steps);
@@ -122,6 +137,7 @@ class Runner {
   const std::function<void(const std::string&)>& progress_;
 };
 
+// Returns the median time of a step after the warm-up, in milliseconds.
 double median_step_ms(const RunFacts& run) {
   const size_t warmup = std::min(kWarmup, run.steps.size() / 4);
   std::vector<double> ms;
@@ -141,6 +157,7 @@ bool same_losses(const RunFacts& a, const RunFacts& b) {
                     });
 }
 
+// Session performs one comparison.
 class Session {
  public:
   Session(const Plan& plan, const std::function<void(const std::string&)>& progress)
@@ -160,33 +177,30 @@ class Session {
       }
     }
     progress_("judging");
-    judge_all();
+    compare_all();
     remove_states();
     return std::move(result_);
   }
 
  private:
-  // The state after the first step holds its gradient; that after the tenth is the last one that
-  // the bounds speak of.
+  // Returns the steps after which a first run saves its state: the first one, which contains the
+  // first gradient, and the tenth, which is the last one that has bounds.
   std::vector<int64_t> states(int64_t repeat) const {
     if (repeat > 1) return {};
     return {1, std::min<int64_t>(10, result_.plan.steps)};
   }
 
   void run_case(CaseResult& c, int64_t repeat) {
-    const std::string which = "[" + std::to_string(++done_) + "/" + std::to_string(total_) + "] " +
-                              c.spec.name + ", run " + std::to_string(repeat);
+    const std::string which =
+        concat("[", ++done_, "/", total_, "] ", c.spec.name, ", run ", repeat);
     progress_(which + " ...");
     try {
       c.runs.push_back(runner_.run(c.spec, "run" + std::to_string(repeat), states(repeat)));
       c.step_ms.push_back(median_step_ms(c.runs.back()));
-      char ms[64];
-      std::snprintf(ms,
-                    sizeof ms,
-                    ": %.1f ms a step, loss %.6g",
-                    c.step_ms.back(),
-                    c.runs.back().steps.empty() ? NAN : c.runs.back().steps.back().loss);
-      progress_(which + ms);
+      const std::vector<StepFacts>& steps = c.runs.back().steps;
+      progress_(which + string_printf(": %.1f ms a step, loss %.6g",
+                                      c.step_ms.back(),
+                                      steps.empty() ? NAN : steps.back().loss));
     } catch (const Error& e) {
       if (e.code() == YOKE_CANCELLED) throw;
       c.failure = e.what();
@@ -195,50 +209,53 @@ class Session {
     }
   }
 
-  void judge_all() {
+  // Compares every case with the reference, and every two cases with each other.
+  void compare_all() {
     const auto ran = [](const CaseResult& c) { return c.failure.empty(); };
     const auto first = std::find_if(result_.cases.begin(), result_.cases.end(), ran);
     if (first != result_.cases.end())
-      result_.judged_against = static_cast<size_t>(first - result_.cases.begin());
-    const CaseResult* reference = result_.judge();
+      result_.fallback_reference = static_cast<size_t>(first - result_.cases.begin());
+    const CaseResult* reference = result_.reference_case();
     if (reference == nullptr) return;
     for (CaseResult& c : result_.cases) {
       if (!ran(c)) continue;
       for (const RunFacts& again : c.runs)
         c.repeatable = c.repeatable && (c.spec.external() || same_losses(c.runs[0], again));
-      c.due = result_.plan.level.value_or(due_level(reference->runs[0], c.runs[0]));
-      c.verdict = judge(reference->runs[0], c.runs[0], c.due);
-      if (c.verdict.level < c.due) c.cause = explain(*reference, c);
+      c.required = result_.plan.level.value_or(required_level(reference->runs[0], c.runs[0]));
+      c.agreement = compare_runs(reference->runs[0], c.runs[0], c.required);
+      if (c.agreement.level < c.required) c.cause = explain(*reference, c);
     }
     for (size_t a = 0; a < result_.cases.size(); ++a) {
       for (size_t b = a + 1; b < result_.cases.size(); ++b) {
         const CaseResult &x = result_.cases[a], &y = result_.cases[b];
         if (ran(x) && ran(y))
-          result_.pairs.push_back({a, b, judge(x.runs[0], y.runs[0], std::min(x.due, y.due))});
+          result_.pairs.push_back(
+              {a, b, compare_runs(x.runs[0], y.runs[0], std::min(x.required, y.required))});
       }
     }
   }
 
-  // Runs both again if the states around the first bad step were not saved.
-  Cause explain(const CaseResult& reference, const CaseResult& c) {
-    const std::vector<int64_t> wanted = wanted_states(c.verdict.first_bad);
+  // Returns the likely cause of a difference. Runs the case and the reference again if the states
+  // around the first bad step were not saved. For a bad first step, the state after it suffices.
+  LikelyCause explain(const CaseResult& reference, const CaseResult& c) {
+    const std::vector<int64_t> wanted = wanted_states(c.agreement.first_bad);
     const auto saved = [&](const CaseResult& x) {
       return x.spec.external() || std::all_of(wanted.begin(), wanted.end(), [&](int64_t step) {
                return has_state(x.runs[0], step);
              });
     };
-    const bool enough = c.verdict.first_bad == 1 && has_state(c.runs[0], 1);
+    const bool enough = c.agreement.first_bad == 1 && has_state(c.runs[0], 1);
     if (enough || (saved(reference) && saved(c)))
-      return diagnose(reference.runs[0], c.runs[0], c.verdict);
+      return find_likely_cause(reference.runs[0], c.runs[0], c.agreement);
     progress_(c.spec.name + " differs from " + reference.spec.name + " at step " +
-              std::to_string(c.verdict.first_bad) + ": running both again to see why");
+              std::to_string(c.agreement.first_bad) + ": running both again to see why");
     try {
       const std::string name = "again-for-" + c.spec.name;
-      return diagnose(again(reference, name, wanted), again(c, name, wanted), c.verdict);
+      return find_likely_cause(again(reference, name, wanted), again(c, name, wanted), c.agreement);
     } catch (const Error& e) {
       if (e.code() == YOKE_CANCELLED) throw;
-      Cause cause = diagnose(reference.runs[0], c.runs[0], c.verdict);
-      cause.evidence += std::string("; running again failed: ") + e.what();
+      LikelyCause cause = find_likely_cause(reference.runs[0], c.runs[0], c.agreement);
+      cause.explanation += std::string("; running again failed: ") + e.what();
       return cause;
     }
   }
@@ -247,7 +264,7 @@ class Session {
     return c.spec.external() ? c.runs[0] : runner_.run(c.spec, name, states);
   }
 
-  // They are large, and what they say has been read.
+  // Removes all saved states: they are large, and everything has been read from them.
   void remove_states() {
     std::vector<std::string> folders;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(result_.plan.folder)) {
@@ -266,14 +283,14 @@ class Session {
 }  // namespace
 
 std::string Comparison::reference_name() const {
-  const CaseResult* reference = judge();
+  const CaseResult* reference = reference_case();
   return reference == nullptr ? "" : reference->spec.name;
 }
 
-const CaseResult* Comparison::judge() const {
+const CaseResult* Comparison::reference_case() const {
   if (reference && reference->failure.empty()) return &*reference;
-  if (cases.empty() || !cases[judged_against].failure.empty()) return nullptr;
-  return &cases[judged_against];
+  if (cases.empty() || !cases[fallback_reference].failure.empty()) return nullptr;
+  return &cases[fallback_reference];
 }
 
 double median(std::vector<double> values) {

@@ -1,4 +1,4 @@
-// Runs the cases of a comparison, interleaved, and judges them. No LibTorch.
+// Runs the cases of a comparison in turn and determines how far they agree. Does not need LibTorch.
 #pragma once
 
 #include <chrono>
@@ -7,65 +7,69 @@
 #include <string>
 #include <vector>
 
+#include "core/compare/agreement.hpp"
 #include "core/compare/cases.hpp"
-#include "core/compare/diagnosis.hpp"
-#include "core/compare/judge.hpp"
+#include "core/compare/likely_cause.hpp"
 #include "core/compare/run_facts.hpp"
 
 namespace yoke::compare {
 
-// What to do, complete and checked.
+// Plan describes a comparison completely. All of it has been checked.
 struct Plan {
-  std::string program;                 // this yoke
-  std::string config;                  // run file
-  std::vector<std::string> overrides;  // of all cases
-  std::vector<CaseSpec> cases;         // the first one is the baseline of speed
-  std::optional<CaseSpec> reference;   // a run that only serves to judge the others
-  std::string folder;                  // of all runs
-  std::string external_json;           // what an external command is told of the run
+  std::string program;                 // path of this yoke
+  std::string config;                  // path of the run file
+  std::vector<std::string> overrides;  // overrides that all cases share
+  std::vector<CaseSpec> cases;         // the first one is the baseline for speed
+  std::optional<CaseSpec> reference;   // additional run with which the cases are compared
+  std::string folder;                  // folder for all runs
+  std::string external_json;           // description of the run for external commands
   int64_t steps = 0, repeats = 3;
   int64_t tokens_per_step = 0;
-  int threads = 1;                    // of every rank
-  std::optional<Level> level;         // that every case must reach; unset = by precision
-  std::chrono::seconds timeout{600};  // of one run
+  int threads = 1;                    // threads of each rank
+  std::optional<Level> level;         // level that every case must reach; unset = by precision
+  std::chrono::seconds timeout{600};  // time limit of one run
 };
 
 struct CaseResult {
   CaseSpec spec;
-  std::string failure;         // why there is nothing to judge; "" = all repeats ran
-  std::string log;             // of the failure
-  std::vector<RunFacts> runs;  // one a repeat; the first one is judged
-  Verdict verdict;
-  Level due = Level::kL1;
-  std::optional<Cause> cause;   // of a verdict below `due`
-  bool repeatable = true;       // every repeat gave the same losses, bit for bit
-  std::vector<double> step_ms;  // median of each repeat
-  std::vector<std::string> notes;
+  std::string failure;               // why a repeat failed; "" = all repeats ran
+  std::string log;                   // log file of the repeat that failed
+  std::vector<RunFacts> runs;        // one per repeat; the first one is compared
+  Agreement agreement;               // agreement with the reference
+  Level required = Level::kL1;       // level that the case must reach
+  std::optional<LikelyCause> cause;  // set if the agreement is below `required`
+  bool repeatable = true;            // true if all repeats have the same losses, bit for bit
+  std::vector<double> step_ms;       // median time of a step for each repeat; NaN = unknown
 
-  bool passed() const { return failure.empty() && verdict.level >= due && repeatable; }
+  bool passed() const { return failure.empty() && agreement.level >= required && repeatable; }
 };
 
-// The verdict of the case `b` against the case `a`, by index.
-struct PairVerdict {
-  size_t a = 0, b = 0;
-  Verdict verdict;
+// PairAgreement is the agreement of two cases.
+struct PairAgreement {
+  size_t a = 0, b = 0;  // indices of the cases
+  Agreement agreement;
 };
 
 struct Comparison {
   Plan plan;
-  std::vector<CaseResult> cases;        // as in the plan
-  std::optional<CaseResult> reference;  // as in the plan
-  size_t judged_against = 0;            // index of the case that stands in if there is no reference
-  std::vector<PairVerdict> pairs;       // every two cases that ran
+  std::vector<CaseResult> cases;        // one for each case of the plan, in the same order
+  std::optional<CaseResult> reference;  // result of the plan's reference
+  size_t fallback_reference = 0;        // index of the first case that ran
+  std::vector<PairAgreement> pairs;     // every two cases that ran
+
+  // Returns what the cases are compared with: the reference or, if it failed or the plan has none,
+  // the first case that ran. NULL if none ran.
+  const CaseResult* reference_case() const;
+  // Returns the name of reference_case(); "" = none.
   std::string reference_name() const;
-  const CaseResult* judge() const;  // the reference or the case that stands in; NULL = none ran
 };
 
-// Median of the values; NaN of none.
+// Returns the median of the values; NaN if there are none.
 double median(std::vector<double> values);
 
-// Runs everything: repeat by repeat, case by case. A case that fails is told in its result and not
-// repeated. progress: a line for people before and after each run. Ends early if interrupted.
+// Runs all cases, repeat by repeat (A B C A B C ...), so that a change of the machine's load
+// affects them alike. A case that fails is reported in its result and not repeated. `progress`
+// receives a line for people before and after each run. Throws Error (CANCELLED) if interrupted.
 Comparison run_comparison(const Plan& plan,
                           const std::function<void(const std::string&)>& progress);
 

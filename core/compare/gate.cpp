@@ -2,16 +2,16 @@
 
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 
 #include "core/compare/summary.hpp"
 #include "yoke/error.hpp"
 #include "yoke/nearest.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::compare {
 namespace {
 
-// Of a case, beside the first case that ran.
+// Returns the value of a metric for a case; `first` is the first case that ran.
 using Measure = double (*)(const CaseResult& c, const CaseResult& first);
 
 struct Metric {
@@ -20,9 +20,9 @@ struct Metric {
 };
 
 constexpr Metric kMetrics[] = {
-    {"loss", [](const CaseResult& c, const CaseResult&) { return c.verdict.loss; }},
-    {"grad_norm", [](const CaseResult& c, const CaseResult&) { return c.verdict.grad_norm; }},
-    {"param", [](const CaseResult& c, const CaseResult&) { return c.verdict.param; }},
+    {"loss", [](const CaseResult& c, const CaseResult&) { return c.agreement.loss; }},
+    {"grad_norm", [](const CaseResult& c, const CaseResult&) { return c.agreement.grad_norm; }},
+    {"param", [](const CaseResult& c, const CaseResult&) { return c.agreement.param; }},
     {"tps",
      [](const CaseResult& c, const CaseResult& f) {
        return median(f.step_ms) / median(c.step_ms);
@@ -78,10 +78,12 @@ std::vector<std::string> failures(const Gate& gate, const Comparison& comparison
       if (gate.metric != m.name) continue;
       const double value = m.measure(c, *first);
       if (gate.at_least ? value >= gate.bound : value <= gate.bound) continue;
-      char number[32];
-      std::snprintf(number, sizeof number, "%.4g", value);
-      lines.push_back("gate " + gate.text + " fails for " + c.spec.name + ": " +
-                      (std::isnan(value) ? "not known" : number));
+      lines.push_back(concat("gate ",
+                             gate.text,
+                             " fails for ",
+                             c.spec.name,
+                             ": ",
+                             std::isnan(value) ? "not known" : string_printf("%.4g", value)));
     }
   }
   return lines;

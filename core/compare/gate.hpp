@@ -1,4 +1,4 @@
-// Conditions that a comparison must meet: "tps>=0.95". No LibTorch.
+// Gates are conditions that a comparison must meet, such as "tps>=0.95". Does not need LibTorch.
 #pragma once
 
 #include <string>
@@ -9,17 +9,18 @@
 namespace yoke::compare {
 
 struct Gate {
-  std::string text;    // as given
-  std::string metric;  // loss, grad_norm, param: largest differences; tps, step_ms, memory,
-                       // traffic: ratios to the first case
-  bool at_least = false;
+  std::string text;       // text of the gate as given
+  std::string metric;     // loss, grad_norm or param: a largest difference; tps, step_ms, memory or
+                          // traffic: a ratio to the first case
+  bool at_least = false;  // true for >=, false for <=
   double bound = 0;
 };
 
-// "METRIC<=NUMBER" or "METRIC>=NUMBER". Throws Error(INVALID_ARGUMENT).
+// Parses "METRIC<=NUMBER" or "METRIC>=NUMBER". Throws Error (INVALID_ARGUMENT).
 Gate parse_gate(const std::string& text);
 
-// Why a case does not pass, a line for each; empty = all pass. A metric that is not known fails.
+// Returns one line for each case that does not pass; empty = all pass. A case fails if the value of
+// the metric is unknown. Cases that did not run are left out.
 std::vector<std::string> failures(const Gate& gate, const Comparison& comparison);
 
 }  // namespace yoke::compare

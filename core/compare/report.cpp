@@ -1,8 +1,13 @@
+// The report must open anywhere, years later: in an archive of a CI, on a machine without a
+// network, as an attachment. So it is one file with its style and its plots (SVG) inside, and it
+// has no script: a Content-Security-Policy forbids everything but inline styles. All text from
+// outside passes through escaped(). Plots that would need a script to be useful, such as one that
+// zooms, were left out; the losses are in the file as numbers instead.
+
 #include "core/compare/report.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -12,6 +17,7 @@
 #include "core/base/text.hpp"
 #include "core/compare/summary.hpp"
 #include "core/compare/svg.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::compare {
 namespace {
@@ -33,16 +39,11 @@ svg .axis { stroke: var(--ink); } svg .grid { stroke: var(--faint); }
 svg .bound { stroke: var(--bad); stroke-dasharray: 5 4; } svg .median { stroke: var(--ink); stroke-width: 3; }
 )css";
 
-std::string print(const char* format, double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
-
 std::string section(const std::string& title, const std::string& body) {
   return body.empty() ? "" : "<h2>" + escaped(title) + "</h2>\n" + body;
 }
 
+// Returns a table. Cells that report agreement or a failure get the class of that colour.
 std::string table(const std::vector<std::string>& header,
                   const std::vector<std::vector<std::string>>& rows) {
   std::string out = "<table><tr>";
@@ -62,7 +63,8 @@ std::string table(const std::vector<std::string>& header,
   return out + "</table>\n";
 }
 
-// Cases that ran, the reference last: so a case has the same colour in every plot.
+// Returns the cases that ran. The reference is the last one, so a case has the same colour in all
+// plots.
 std::vector<const CaseResult*> all_runs(const Comparison& comparison) {
   std::vector<const CaseResult*> all;
   for (const CaseResult& c : comparison.cases) {
@@ -84,7 +86,7 @@ std::string losses(const Comparison& comparison) {
   return draw(plot);
 }
 
-// |b - a| / |a| of a number of every step.
+// Returns the curve of |b - a| / |a| for a value that every step has.
 Curve differences(const CaseResult& a, const CaseResult& b, double StepFacts::*value) {
   Curve curve{b.spec.name, {}};
   const auto &left = a.runs[0].steps, &right = b.runs[0].steps;
@@ -96,31 +98,35 @@ Curve differences(const CaseResult& a, const CaseResult& b, double StepFacts::*v
 }
 
 std::string difference_plots(const Comparison& comparison) {
-  const CaseResult* judge = comparison.judge();
-  if (judge == nullptr) return "";
-  Lines loss{"Loss beside " + judge->spec.name + ", relative difference (0 at the bottom)",
-             "step",
-             "|b - a| / a",
-             true,
-             {},
-             0};
-  Lines norm{"Gradient norm beside " + judge->spec.name + ", relative difference",
+  const CaseResult* reference = comparison.reference_case();
+  if (reference == nullptr) return "";
+  Lines loss{
+      "Loss compared with " + reference->spec.name + ", relative difference (0 at the bottom)",
+      "step",
+      "|b - a| / a",
+      true,
+      {},
+      0};
+  Lines norm{"Gradient norm compared with " + reference->spec.name + ", relative difference",
              "step",
              "|b - a| / a",
              true,
              {},
              0};
   for (const CaseResult& c : comparison.cases) {
-    if (!c.failure.empty() || &c == judge) continue;
-    const Bounds bounds = bounds_of(c.due, judge->runs[0].dtype, judge->runs[0].blocks);
+    if (!c.failure.empty() || &c == reference) continue;
+    const Bounds bounds =
+        bounds_of(c.required, reference->runs[0].dtype, reference->runs[0].blocks);
     loss.bound = std::max(loss.bound, bounds.loss);
     norm.bound = std::max(norm.bound, bounds.grad_norm);
-    loss.curves.push_back(differences(*judge, c, &StepFacts::loss));
-    norm.curves.push_back(differences(*judge, c, &StepFacts::grad_norm));
+    loss.curves.push_back(differences(*reference, c, &StepFacts::loss));
+    norm.curves.push_back(differences(*reference, c, &StepFacts::grad_norm));
   }
   return draw(loss) + draw(norm);
 }
 
+// Shows the distribution of all steps of all repeats; medians of repeats alone would hide slow
+// steps.
 std::string step_times(const Comparison& comparison) {
   Boxes plot{"Time of a step over all repeats: range, middle half, median", "ms", {}};
   for (const CaseResult& c : comparison.cases) {
@@ -133,9 +139,11 @@ std::string step_times(const Comparison& comparison) {
     }
     plot.rows.emplace_back(c.spec.name, ms);
   }
-  return draw(plot) + "<p>" + escaped(speed_verdict(comparison)) + "</p>\n";
+  return draw(plot) + "<p>" + escaped(speed_text(comparison)) + "</p>\n";
 }
 
+// Shows what the backend declares for each component, and the peak that was measured. The two
+// differ by what the host and the allocator need.
 std::string memory(const Comparison& comparison) {
   Bars plot{"Memory of a rank by component, as the backend counts it",
             "MiB",
@@ -157,7 +165,8 @@ std::string memory(const Comparison& comparison) {
   return draw(plot) + table({"case", "peak resident memory of rank 0"}, rows);
 }
 
-// Along one set of axes in the last step.
+// Compares the bytes of the last step with those that the backend declared, for each set of axes.
+// For data parallelism it adds the bytes of all gradients, which is what a reduction of each needs.
 std::string traffic(const Comparison& comparison) {
   std::vector<std::vector<std::string>> rows;
   const auto text = [](int64_t bytes) {
@@ -170,7 +179,7 @@ std::string traffic(const Comparison& comparison) {
     for (const Operation& o : run.steps.back().traffic) {
       auto& [bytes, what] = axes[o.axes];
       bytes += o.bytes;
-      what += (what.empty() ? "" : ", ") + std::to_string(o.calls) + " " + o.name + " " + o.dtype;
+      what += concat(what.empty() ? "" : ", ", o.calls, " ", o.name, " ", o.dtype);
     }
     for (const auto& [axis, use] : axes) {
       const auto declared = run.costs.axes.find(axis);
@@ -192,13 +201,14 @@ std::string traffic(const Comparison& comparison) {
 
 std::string pairs(const Comparison& comparison) {
   std::vector<std::vector<std::string>> rows;
-  for (const PairVerdict& p : comparison.pairs) {
-    rows.push_back({comparison.cases[p.a].spec.name,
-                    comparison.cases[p.b].spec.name,
-                    level_name(p.verdict.level),
-                    print("%.1e", p.verdict.loss),
-                    std::isnan(p.verdict.grad_norm) ? "-" : print("%.1e", p.verdict.grad_norm),
-                    std::isnan(p.verdict.param) ? "-" : print("%.1e", p.verdict.param)});
+  for (const PairAgreement& p : comparison.pairs) {
+    rows.push_back(
+        {comparison.cases[p.a].spec.name,
+         comparison.cases[p.b].spec.name,
+         level_name(p.agreement.level),
+         string_printf("%.1e", p.agreement.loss),
+         std::isnan(p.agreement.grad_norm) ? "-" : string_printf("%.1e", p.agreement.grad_norm),
+         std::isnan(p.agreement.param) ? "-" : string_printf("%.1e", p.agreement.param)});
   }
   if (rows.empty()) return "";
   return table({"a", "b", "level", "loss", "grad norm", "parameter"}, rows);
@@ -217,14 +227,14 @@ std::string numbers(const Comparison& comparison) {
     text += "\n" + std::to_string(i + 1);
     for (const CaseResult* c : all) {
       const auto& s = c->runs[0].steps;
-      text += "\t" + (i < s.size() ? print("%.9g", s[i].loss) : "");
+      text += "\t" + (i < s.size() ? string_printf("%.9g", s[i].loss) : "");
     }
   }
   return "<details><summary>Losses as numbers</summary><pre>" + escaped(text) +
          "</pre></details>\n";
 }
 
-// env.json of the first run that has one.
+// Returns a table of env.json of the first run that has one, and the backend of each case.
 std::string environment(const Comparison& comparison) {
   const std::vector<const CaseResult*> all = all_runs(comparison);
   for (const CaseResult* c : all) {
@@ -249,24 +259,30 @@ std::string headline(const Comparison& comparison) {
   size_t passed = 0;
   for (const CaseResult& c : comparison.cases) passed += c.passed() ? 1 : 0;
   const bool all = passed == comparison.cases.size();
-  return "<p class=\"" + std::string(all ? "good" : "bad") + "\">" + std::to_string(passed) +
-         " of " + std::to_string(comparison.cases.size()) + " cases agree with " +
-         escaped(comparison.reference_name()) + "</p>\n";
+  return concat("<p class=\"",
+                all ? "good" : "bad",
+                "\">",
+                passed,
+                " of ",
+                comparison.cases.size(),
+                " cases agree with ",
+                escaped(comparison.reference_name()),
+                "</p>\n");
 }
 
 std::string legend_of_levels() {
   return "<p>L0: the same bits at every step. L1: equal up to the order of summation. L2: equal up "
-         "to the "
-         "rounding of a half-precision dtype. Loss and grad norm are the largest relative "
-         "differences over "
-         "all steps; speed is beside the first case.</p>\n";
+         "to the rounding of a half-precision dtype. Loss and grad norm are the largest relative "
+         "differences over all steps; speed is relative to the first case.</p>\n";
 }
 
 }  // namespace
 
+// The order of the sections is that of a reader's questions: do they agree, what differs and why,
+// how fast are they, what do they cost, and how can it be repeated.
 std::string to_html(const Comparison& comparison, const std::string& command) {
   std::string words;
-  for (const std::string& text : findings(comparison))
+  for (const std::string& text : problems(comparison))
     words += "<pre class=\"bad\">" + escaped(text) + "</pre>\n";
   return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
          "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "

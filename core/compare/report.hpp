@@ -1,4 +1,5 @@
-// A comparison as one HTML file: no network, no script, legible in light and dark. No LibTorch.
+// Writes a comparison as one HTML file that needs no network and no script and is legible on light
+// and dark screens. Does not need LibTorch.
 #pragma once
 
 #include <string>
@@ -7,7 +8,8 @@
 
 namespace yoke::compare {
 
-// command: the words that repeat it. At most some 300 kB for 5 cases of 500 steps.
+// Returns the HTML. `command` is the command line that repeats the comparison; it is shown. Five
+// cases of 500 steps take about 300 kB.
 std::string to_html(const Comparison& comparison, const std::string& command);
 
 }  // namespace yoke::compare

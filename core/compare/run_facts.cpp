@@ -8,6 +8,7 @@
 
 #include "yoke/error.hpp"
 #include "yoke/plan.h"
+#include "yoke/text.hpp"
 
 namespace yoke::compare {
 namespace {
@@ -25,13 +26,14 @@ double number(const Json& object, const char* key) {
   return found == object.end() || found->is_null() ? kUnknown : found->get<double>();
 }
 
-// f with every line of a file as JSON; its exceptions get the place in front.
+// Calls f with every line of a file as a JSON object. Errors are thrown with the number of the
+// line.
 void each_line(const std::string& path, const std::function<void(const Json&)>& f) {
   std::ifstream in(path);
   if (!in) refuse(path, "cannot be read");
   int n = 0;
   for (std::string line; std::getline(in, line);) {
-    const std::string where = path + ":" + std::to_string(++n);
+    const std::string where = concat(path, ":", ++n);
     if (line.empty()) continue;
     const Json json = Json::parse(line, nullptr, false);
     if (!json.is_object()) refuse(where, "not a JSON object: " + line.substr(0, 80));
@@ -70,7 +72,8 @@ void take_run(const Json& json, RunFacts& run) {
                costs.at("axes").get<std::map<std::string, int64_t>>()};
 }
 
-// Counts of the file are since the start.
+// Returns the operations of one step. The file has counts since the start of the run, so those of
+// the previous step are subtracted.
 std::vector<Operation> since(const std::vector<Operation>& before, const Json& now) {
   std::vector<Operation> all;
   for (const Json& t : now) {
@@ -134,7 +137,7 @@ std::string RunFacts::layout() const {
   for (const char* key : YOKE_DEGREE_KEYS) {
     const auto found = degrees.find(key);
     if (found == degrees.end() || found->second == 1) continue;
-    text += (text.empty() ? "" : ", ") + std::string(key) + " " + std::to_string(found->second);
+    text += concat(text.empty() ? "" : ", ", key, " ", found->second);
   }
   return text.empty() ? "one rank" : text;
 }
@@ -161,11 +164,12 @@ RunFacts read_run(const std::string& dir) {
 
 RunFacts read_external(const std::string& path, int64_t steps) {
   RunFacts run;
-  const std::string contract =
-      "; allowed: one JSON object a line for each of the steps 1 to " + std::to_string(steps) +
-      ", like {\"step\": 1, \"loss\": 6.93, \"grad_norm\": 3.6, \"step_seconds\": 0.05, "
-      "\"memory\": 123456}";
-  if (!std::ifstream(path)) refuse("it wrote nothing to $YOKE_COMPARE_OUT", path + contract);
+  const std::string allowed =
+      concat("; allowed: one line with a JSON object for each of the steps 1 to ",
+             steps,
+             ", like {\"step\": 1, \"loss\": 6.93, \"grad_norm\": 3.6, \"step_seconds\": 0.05, "
+             "\"memory\": 123456}");
+  if (!std::ifstream(path)) refuse("it wrote nothing to $YOKE_COMPARE_OUT", path + allowed);
   each_line(path, [&](const Json& json) {
     StepFacts s;
     s.step = json.value("step", int64_t{-1});
@@ -175,15 +179,14 @@ RunFacts read_external(const std::string& path, int64_t steps) {
     s.memory = json.value("memory", int64_t{0});
     const auto next = static_cast<int64_t>(run.steps.size()) + 1;
     if (s.step != next || std::isnan(s.loss))
-      refuse(path,
-             "expected step " + std::to_string(next) + " with a loss, got " +
-                 json.dump().substr(0, 120) + contract);
+      refuse(
+          path,
+          concat(
+              "expected step ", next, " with a loss, got ", json.dump().substr(0, 120), allowed));
     run.steps.push_back(s);
   });
   const auto got = static_cast<int64_t>(run.steps.size());
-  if (got != steps)
-    refuse(path,
-           "has " + std::to_string(got) + " of " + std::to_string(steps) + " steps" + contract);
+  if (got != steps) refuse(path, concat("has ", got, " of ", steps, " steps", allowed));
   return run;
 }
 

@@ -1,5 +1,5 @@
-// What one run left for the judge: metrics.jsonl and facts.jsonl of a run folder, or the lines of
-// an external command. No LibTorch.
+// Reads what one run recorded for a comparison: metrics.jsonl and facts.jsonl of a run folder, or
+// the lines that an external command wrote. Does not need LibTorch.
 #pragma once
 
 #include <array>
@@ -11,64 +11,71 @@
 
 namespace yoke::compare {
 
-// Of one operation with one dtype along one set of axes, in one step.
+// Operation counts the calls of one collective with one dtype along one set of axes in one step.
 struct Operation {
   std::string axes, name, dtype;
-  int64_t calls = 0, bytes = 0;
-  double seconds = 0;
+  int64_t calls = 0, bytes = 0;  // bytes: payload of rank 0
+  double seconds = 0;            // time that rank 0 waited
 };
 
-// A forward of the last block, as core/verify saw it. NaN = not seen.
+// Loss is the loss of one forward of the last block, as core/verify observed it: a sum over the
+// targets of the micro-batch, their number, and the factor of its backward. NaN = unknown.
 struct Loss {
-  double sum = 0, weight = 0, scale = 0;
+  double sum = 0, targets = 0, scale = 0;
 };
 
+// The first problem that the verification of a step found.
 struct Breach {
   std::string kind;  // "samples" | "replicas"
   int32_t rank = -1;
   std::string tensor, text;
 };
 
+// StepFacts are the facts of one step.
 struct StepFacts {
   int64_t step = 0;
-  double loss = 0, grad_norm = 0;         // NaN = not known
-  double seconds = 0;                     // NaN = not known
-  int64_t memory = 0;                     // peak resident bytes of rank 0; 0 = not known
-  std::vector<uint64_t> hashes;           // of whole parameters after the step
-  std::vector<std::vector<Loss>> losses;  // per rank
-  std::vector<Operation> traffic;
+  double loss = 0, grad_norm = 0;         // NaN = unknown
+  double seconds = 0;                     // NaN = unknown
+  int64_t memory = 0;                     // peak resident bytes of rank 0; 0 = unknown
+  std::vector<uint64_t> hashes;           // hash of each whole parameter after the step
+  std::vector<std::vector<Loss>> losses;  // losses of each rank
+  std::vector<Operation> traffic;         // collectives of this step
   std::optional<Breach> breach;
 };
 
-// Bytes that a backend says a rank needs; -1 = not known.
+// Costs are the bytes that a rank needs according to the backend; -1 = unknown.
 struct Costs {
   int64_t param = -1, grad = -1, optimizer = -1, unsharded = -1, activation = -1;
-  std::map<std::string, int64_t> axes;  // traffic of a step; 0 and -1 = not known
+  std::map<std::string, int64_t> axes;  // traffic of a step for each set of axes; 0 or -1 = unknown
 };
 
+// RunFacts are the facts of a whole run.
 struct RunFacts {
-  std::string dir;  // run folder; "" = external
+  std::string dir;  // path of the run folder; "" = external
   std::string backend, version, dtype;
-  std::map<std::string, int> degrees;  // by key: dp_degree ...
+  std::map<std::string, int> degrees;  // value of each degree key, such as dp_degree
   int32_t data_ranks = 1, accumulation = 1;
-  int64_t blocks = 0, parameters = 0;
-  std::vector<std::string> params;  // names, in the order of the model
+  int64_t blocks = 0, parameters = 0;  // number of blocks of the model and of its elements
+  std::vector<std::string> params;     // names of the parameters, in the order of the model
   double clip = 0, beta1 = 0;
   bool adamw = true;
   Costs costs;
   StepFacts start;               // step 0: hashes and breach
-  std::vector<StepFacts> steps;  // 1, 2, ...
+  std::vector<StepFacts> steps;  // steps 1, 2, ...
 
   bool external() const { return dir.empty(); }
-  int world() const;
-  std::string layout() const;  // "dp_degree 2, dp_shards 2", "one rank", "external"
+  int world() const;  // number of ranks
+  // Returns the layout for a table: "dp_degree 2, dp_shards 2", "one rank" or "external".
+  std::string layout() const;
 };
 
-// Throws Error(DATA_LOSS) naming file and line of what cannot be read.
+// Reads the records of a run folder. Throws Error (DATA_LOSS) with file and line of what cannot be
+// read.
 RunFacts read_run(const std::string& dir);
 
-// The lines of an external command: one object a step, from step 1 on, with step and loss, and if
-// known grad_norm, step_seconds, memory. Throws Error(DATA_LOSS) saying what is wrong and allowed.
+// Reads the lines of an external command: one object per step, starting with step 1. It has `step`
+// and `loss`, and `grad_norm`, `step_seconds` and `memory` if they are known. Throws Error
+// (DATA_LOSS) with what is wrong and what is allowed.
 RunFacts read_external(const std::string& path, int64_t steps);
 
 }  // namespace yoke::compare

@@ -1,34 +1,41 @@
+// The gradients of a step are not stored anywhere, but the optimizer's first moment is, and it is a
+// known function of them: m' = beta m + (1 - beta) g. So the moments after two consecutive steps
+// give the gradient between them, for any backend and without touching the training loop. The
+// subtraction loses some digits, so the gradients of later steps are less exact than those of step
+// 1.
+//
+// States are read through CheckpointReader and widened to fp64. Only the tensors of one
+// parameter are in memory at a time.
+
 #include "core/compare/states.hpp"
 
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <optional>
 
 #include "core/checkpoint/checkpoint.hpp"
 #include "yoke/backend.hpp"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::compare {
 namespace {
 
 std::string folder(const RunFacts& run, int64_t step) {
-  char name[48];
-  std::snprintf(name, sizeof name, "/checkpoints/step-%08lld", static_cast<long long>(step));
-  return run.dir + name;
+  return run.dir + string_printf("/checkpoints/step-%08lld", static_cast<long long>(step));
 }
 
 using Values = std::vector<double>;
 
-// One saved state, open.
+// State is a saved state that is open for reading.
 class State {
  public:
   State(const RunFacts& run, int64_t step)
       : reader_(folder(run, step)), shapes_(reader_.param_shapes()) {}
 
-  // Widened exactly, whatever dtype it was saved in.
+  // Returns a tensor in fp64; widening is exact for every dtype in which it may be saved.
   Values read(const std::string& name, const char* kind) const {
     const std::vector<int64_t>& shape = shapes_.at(name);
     Values values(numel(shape.data(), static_cast<int32_t>(shape.size())));
@@ -51,6 +58,7 @@ class State {
   Shapes shapes_;
 };
 
+// All sums are taken in one pass, in fp64. k is the factor of the least-squares fit of b by k a.
 Difference difference(const std::string& name,
                       const Values& a,
                       const Values& b,
@@ -84,7 +92,8 @@ Difference difference(const std::string& name,
   return d;
 }
 
-// First moments of one run around a step.
+// Gradients computes the gradients of a step of one run from the first moments after the step and
+// after the previous one. For SGD, beta_ is 0: its momentum after the first step is the gradient.
 class Gradients {
  public:
   Gradients(const RunFacts& run, int64_t step)
@@ -93,7 +102,8 @@ class Gradients {
         after_(run, step) {
     if (step > 1 && beta_ > 0) before_.emplace(run, step - 1);
   }
-  // m = beta m + (1 - beta) g. Frozen parameters, and SGD without momentum, have none.
+  // Returns g from m' = beta m + (1 - beta) g; nothing if the parameter has no moment because it is
+  // frozen or because SGD runs without momentum.
   std::optional<Values> of(const std::string& name) const {
     try {
       Values g = after_.read(name, kind_);
@@ -139,7 +149,7 @@ std::vector<Difference> compare_params(const RunFacts& a,
 }
 
 std::vector<Difference> compare_gradients(const RunFacts& a, const RunFacts& b, int64_t step) {
-  // SGD's moment is the gradient itself at the first step only.
+  // The moment of SGD with momentum is the gradient itself at the first step only.
   if (!a.adamw && step > 1) return {};
   std::vector<Difference> all;
   try {
@@ -149,7 +159,7 @@ std::vector<Difference> compare_gradients(const RunFacts& a, const RunFacts& b, 
       if (x && y) all.push_back(difference(name, *x, *y, {}));
     }
   } catch (const Error& e) {
-    if (e.code() != YOKE_NOT_FOUND) throw;  // a state that was not saved
+    if (e.code() != YOKE_NOT_FOUND) throw;  // NOT_FOUND: a state was not saved
   }
   return all;
 }

@@ -1,5 +1,5 @@
-// Two runs' state after the same step, tensor by tensor. Reads the checkpoints of record.states.
-// No LibTorch.
+// Compares the states of two runs after the same step, tensor by tensor. The states are the
+// checkpoints that the key record.states makes a run save. Does not need LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -10,37 +10,39 @@
 
 namespace yoke::compare {
 
-// How tensor b differs from tensor a.
+// Difference describes how a tensor b differs from a tensor a. |x| is the Euclidean norm.
 struct Difference {
-  std::string tensor;
-  double norm_a = 0, norm_b = 0;
-  double relative = 0;  // |b - a| / |a|
-  double largest = 0;   // of an element
-  double factor = 1;    // the k for which k a is nearest to b
-  double residual = 0;  // |b - k a| / |b|: how far b is from being a multiple of a
-  double rounded = 1;   // share of the elements, 0 in neither, that differ by at most 2^-7 of them
+  std::string tensor;             // name
+  double norm_a = 0, norm_b = 0;  // |a| and |b|
+  double relative = 0;            // |b - a| / |a|
+  double largest = 0;             // largest difference of an element
+  double factor = 1;              // the k for which k a is nearest to b
+  double residual = 0;            // |b - k a| / |b|: how far b is from being a multiple of a
+  double rounded = 1;  // share of elements within 2^-7 of a's; elements 0 in both excluded
   int64_t elements = 0;
-  int64_t outside = 0;  // of them, those with |b - a| > atol + rtol |a|
+  int64_t outside = 0;  // number of elements with |b - a| > atol + rtol |a|
 };
 
 struct Tolerance {
   double rtol = 0, atol = 0;
 };
 
-// Is the state after this step there?
+// Returns true if the run has saved its state after this step.
 bool has_state(const RunFacts& run, int64_t step);
 
-// Parameters after a step, in the order of the model.
+// Compares the parameters after a step, in the order of the model. Both runs must have saved it.
+// Throws Error if a state cannot be read.
 std::vector<Difference> compare_params(const RunFacts& a,
                                        const RunFacts& b,
                                        int64_t step,
                                        const Tolerance& tolerance);
 
-// Gradients as the optimizer took them at a step, after clipping, from its first moment after it
-// and, for step > 1, after the step before. Empty if the optimizer keeps no moment.
+// Compares the gradients that the optimizer used at a step, after clipping, in the order of the
+// model. They are computed from its first moment after the step and, for step > 1, after the
+// previous one. Empty if a state is missing or the optimizer keeps no moment.
 std::vector<Difference> compare_gradients(const RunFacts& a, const RunFacts& b, int64_t step);
 
-// The norm of all tensors together.
+// Return the norm of all tensors of a, or of b, together.
 double norm_of_a(const std::vector<Difference>& all);
 double norm_of_b(const std::vector<Difference>& all);
 

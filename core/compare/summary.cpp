@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdarg>
-#include <cstdio>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/base/text.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::compare {
 namespace {
@@ -17,20 +16,8 @@ using Json = nlohmann::ordered_json;
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 constexpr int64_t kRepeatsForAWinner = 3;
 
-__attribute__((format(printf, 1, 2))) std::string print(const char* format, ...) {
-  char text[160];
-  va_list args;
-  va_start(args, format);
-  std::vsnprintf(text, sizeof text, format, args);
-  va_end(args);
-  return text;
-}
-
 std::string or_dash(double value, const char* format) {
-  if (std::isnan(value)) return "-";
-  char text[64];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
+  return std::isnan(value) ? "-" : string_printf(format, value);
 }
 
 std::string bytes_or_dash(double bytes) {
@@ -44,27 +31,31 @@ double most(const std::vector<double>& values) {
   return *std::max_element(values.begin(), values.end());
 }
 
+// Returns true if every repeat of the case has a time.
 bool timed(const CaseResult& c) {
   return c.failure.empty() && !c.step_ms.empty() &&
          std::none_of(c.step_ms.begin(), c.step_ms.end(), [](double ms) { return std::isnan(ms); });
 }
 
-std::string verdict_text(const CaseResult& c) {
+std::string level_text(const CaseResult& c) {
   if (!c.failure.empty()) return "FAILED";
   if (!c.repeatable) return "NOT REPEATABLE";
-  if (c.verdict.level < c.due)
-    return c.verdict.level == Level::kDiffers ? "DIFFERS"
-                                              : std::string("ONLY ") + level_name(c.verdict.level);
-  return level_name(c.verdict.level);
+  if (c.agreement.level < c.required)
+    return c.agreement.level == Level::kDiffers
+               ? "DIFFERS"
+               : std::string("ONLY ") + level_name(c.agreement.level);
+  return level_name(c.agreement.level);
 }
 
 std::string milliseconds(const CaseResult& c) {
   if (!timed(c)) return "-";
-  std::string text = print("%.1f", median(c.step_ms));
-  if (c.step_ms.size() > 1) text += print(" (%.1f .. %.1f)", least(c.step_ms), most(c.step_ms));
+  std::string text = string_printf("%.1f", median(c.step_ms));
+  if (c.step_ms.size() > 1)
+    text += string_printf(" (%.1f .. %.1f)", least(c.step_ms), most(c.step_ms));
   return text;
 }
 
+// Returns the case whose speed is 1: the first one with a time. NULL = none.
 const CaseResult* baseline(const Comparison& comparison) {
   for (const CaseResult& c : comparison.cases) {
     if (timed(c)) return &c;
@@ -72,11 +63,12 @@ const CaseResult* baseline(const Comparison& comparison) {
   return nullptr;
 }
 
+// JSON has neither NaN nor infinity.
 Json number(double value) {
   return std::isfinite(value) ? Json(value) : Json(nullptr);
 }
 
-Json to_json(const Verdict& v) {
+Json to_json(const Agreement& v) {
   return {{"level", level_name(v.level)},
           {"loss", number(v.loss)},
           {"loss_step", v.loss_step},
@@ -88,13 +80,13 @@ Json to_json(const Verdict& v) {
           {"first_bad_step", v.first_bad < 0 ? Json(nullptr) : Json(v.first_bad)}};
 }
 
-Json to_json(const Cause& cause) {
+Json to_json(const LikelyCause& cause) {
   return {{"id", cause.id},
           {"title", cause.title},
           {"step", cause.step},
           {"tensor", cause.tensor},
           {"size", number(cause.size)},
-          {"evidence", cause.evidence}};
+          {"evidence", cause.explanation}};
 }
 
 Json to_json(const Costs& costs) {
@@ -145,8 +137,8 @@ Json to_json(const CaseResult& c) {
                {"version", run.version},
                {"layout", run.layout()},
                {"world", run.world()},
-               {"due", level_name(c.due)},
-               {"verdict", to_json(c.verdict)},
+               {"due", level_name(c.required)},
+               {"verdict", to_json(c.agreement)},
                {"cause", c.cause ? to_json(*c.cause) : Json(nullptr)},
                {"repeatable", c.repeatable},
                {"step_ms", c.step_ms},
@@ -165,17 +157,18 @@ std::string csv_cell(const std::string& text) {
   return quoted + "\"";
 }
 
-std::string finding(const CaseResult& c, const std::string& reference) {
+// Describes why a case did not pass, in one or two lines.
+std::string problem(const CaseResult& c, const std::string& reference) {
   if (!c.failure.empty()) return c.spec.name + " failed: " + c.failure + "; log: " + c.log;
-  if (c.verdict.level >= c.due)
+  if (c.agreement.level >= c.required)
     return c.spec.name + " is not repeatable: its repeats do not have the same losses, bit for bit";
   if (!c.cause) return c.spec.name + " differs from " + reference;
-  const Cause& cause = *c.cause;
+  const LikelyCause& cause = *c.cause;
   std::string text =
-      c.spec.name + " differs from " + reference + ", first at step " + std::to_string(cause.step);
+      concat(c.spec.name, " differs from ", reference, ", first at step ", cause.step);
   if (!cause.tensor.empty()) text += " in '" + cause.tensor + "'";
-  if (std::isfinite(cause.size)) text += print(" (by %.2g)", cause.size);
-  return text + ": " + cause.title + "\n  " + cause.evidence;
+  if (std::isfinite(cause.size)) text += string_printf(" (by %.2g)", cause.size);
+  return text + ": " + cause.title + "\n  " + cause.explanation;
 }
 
 }  // namespace
@@ -221,9 +214,9 @@ std::vector<std::vector<std::string>> table_rows(const Comparison& comparison) {
     rows.push_back(
         {c.spec.name,
          c.runs[0].layout(),
-         reference ? "judges" : verdict_text(c),
-         reference ? "-" : or_dash(c.verdict.loss, "%.1e"),
-         reference ? "-" : or_dash(c.verdict.grad_norm, "%.1e"),
+         reference ? "judges" : level_text(c),
+         reference ? "-" : or_dash(c.agreement.loss, "%.1e"),
+         reference ? "-" : or_dash(c.agreement.grad_norm, "%.1e"),
          milliseconds(c),
          std::isnan(tps) ? "-" : with_commas(tps),
          first == nullptr || reference ? "-" : or_dash(median(first->step_ms) / ms, "%.2fx"),
@@ -235,20 +228,22 @@ std::vector<std::vector<std::string>> table_rows(const Comparison& comparison) {
   return rows;
 }
 
-std::vector<std::string> findings(const Comparison& comparison) {
+std::vector<std::string> problems(const Comparison& comparison) {
   std::vector<std::string> all;
   if (comparison.reference && !comparison.reference->failure.empty()) {
     const std::string other = comparison.reference_name();
-    all.push_back(finding(*comparison.reference, "") +
+    all.push_back(problem(*comparison.reference, "") +
                   (other.empty() ? "" : "\n  the others are judged against " + other));
   }
   for (const CaseResult& c : comparison.cases) {
-    if (!c.passed()) all.push_back(finding(c, comparison.reference_name()));
+    if (!c.passed()) all.push_back(problem(c, comparison.reference_name()));
   }
   return all;
 }
 
-std::string speed_verdict(const Comparison& comparison) {
+// A fastest case is named only if its slowest repeat is faster than the fastest repeat of the next
+// one: medians of noisy times differ always.
+std::string speed_text(const Comparison& comparison) {
   std::vector<const CaseResult*> all;
   for (const CaseResult& c : comparison.cases) {
     if (timed(c)) all.push_back(&c);
@@ -259,27 +254,30 @@ std::string speed_verdict(const Comparison& comparison) {
   });
   const CaseResult &best = *all[0], &next = *all[1];
   if (comparison.plan.repeats < kRepeatsForAWinner) {
-    return "no fastest case is named from " + std::to_string(comparison.plan.repeats) +
-           " repeat(s): --repeats " + std::to_string(kRepeatsForAWinner) + " or more";
+    return concat("no fastest case is named from ",
+                  comparison.plan.repeats,
+                  " repeat(s): --repeats ",
+                  kRepeatsForAWinner,
+                  " or more");
   }
   if (most(best.step_ms) >= least(next.step_ms)) {
     return "no fastest case: the ranges of " + best.spec.name + " and " + next.spec.name +
            " overlap";
   }
   return "fastest: " + best.spec.name +
-         print(", %.2f times as fast as ", median(next.step_ms) / median(best.step_ms)) +
+         string_printf(", %.2f times as fast as ", median(next.step_ms) / median(best.step_ms)) +
          next.spec.name +
-         print(" (%.2f .. %.2f)",
-               least(next.step_ms) / most(best.step_ms),
-               most(next.step_ms) / least(best.step_ms));
+         string_printf(" (%.2f .. %.2f)",
+                       least(next.step_ms) / most(best.step_ms),
+                       most(next.step_ms) / least(best.step_ms));
 }
 
 std::string to_json(const Comparison& comparison, const std::string& command, int exit_code) {
   Json cases = Json::array(), pairs = Json::array();
   for (const CaseResult& c : comparison.cases) cases.push_back(to_json(c));
-  for (const PairVerdict& p : comparison.pairs) {
+  for (const PairAgreement& p : comparison.pairs) {
     Json pair = {{"a", comparison.cases[p.a].spec.name}, {"b", comparison.cases[p.b].spec.name}};
-    pair.update(to_json(p.verdict));
+    pair.update(to_json(p.agreement));
     pairs.push_back(pair);
   }
   const Json json = {
@@ -292,7 +290,7 @@ std::string to_json(const Comparison& comparison, const std::string& command, in
       {"threads", comparison.plan.threads},
       {"folder", comparison.plan.folder},
       {"judged_against", comparison.reference_name()},
-      {"speed", speed_verdict(comparison)},
+      {"speed", speed_text(comparison)},
       {"reference", comparison.reference ? to_json(*comparison.reference) : Json(nullptr)},
       {"cases", cases},
       {"pairs", pairs}};

@@ -1,4 +1,5 @@
-// A comparison in words: the table of cases, what differs and why, who is faster. No LibTorch.
+// Reports a comparison as text: the table of cases, what differs and why, which case is the
+// fastest. Does not need LibTorch.
 #pragma once
 
 #include <string>
@@ -8,22 +9,28 @@
 
 namespace yoke::compare {
 
-double peak_memory(const CaseResult& c);   // bytes of rank 0 at the most; NaN = not known
-double step_traffic(const CaseResult& c);  // payload bytes of rank 0 in the last step
+// Returns the peak memory of rank 0 over all repeats in bytes; NaN = unknown.
+double peak_memory(const CaseResult& c);
+// Returns the payload bytes of rank 0 in the last step; NaN = unknown.
+double step_traffic(const CaseResult& c);
 
-// Header and rows, a row for each case.
+// Return the table of cases: its header, and one row for the reference and for each case.
 std::vector<std::string> table_header();
 std::vector<std::vector<std::string>> table_rows(const Comparison& comparison);
 
-// For every case that did not pass: what, where and why. One entry may have several lines.
-std::vector<std::string> findings(const Comparison& comparison);
+// Returns for every case that did not pass what is wrong, where, and the likely cause. One entry
+// may have several lines.
+std::vector<std::string> problems(const Comparison& comparison);
 
-// "fastest: ox, 1.3 times as fast as mule (1.2 .. 1.5)", or why nobody is named.
-std::string speed_verdict(const Comparison& comparison);
+// Returns "fastest: ox, 1.3 times as fast as mule (1.2 .. 1.5)", or why no case is named; "" if
+// fewer than two cases have times.
+std::string speed_text(const Comparison& comparison);
 
-// All of it, with every step of the first repeat of each case: for programs.
+// Returns the whole comparison as JSON for programs, with every step of the first repeat of each
+// case.
 std::string to_json(const Comparison& comparison, const std::string& command, int exit_code);
 
+// Return the table of cases as Markdown and as CSV.
 std::string to_markdown(const Comparison& comparison);
 std::string to_csv(const Comparison& comparison);
 

@@ -1,9 +1,13 @@
+// Three kinds of plots are all that a report needs, and a plotting library would have to run in the
+// browser. So the plots are drawn here, as text in the SVG language. Coordinates are pixels of a
+// fixed picture, which the browser scales.
+
 #include "core/compare/svg.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <cstdarg>
-#include <cstdio>
+
+#include "yoke/text.hpp"
 
 namespace yoke::compare {
 namespace {
@@ -12,40 +16,32 @@ constexpr double kWidth = 860, kLeft = 150, kRight = 840, kTop = 34;
 constexpr double kPlotHeight = 240, kRow = 30;
 constexpr size_t kMostPoints = 1000;
 
-__attribute__((format(printf, 1, 2))) std::string print(const char* format, ...) {
-  char text[512];
-  va_list args;
-  va_start(args, format);
-  std::vsnprintf(text, sizeof text, format, args);
-  va_end(args);
-  return text;
-}
-
 std::string label(double x, double y, const char* anchor, const std::string& text) {
-  return print("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", x, y, anchor) + escaped(text) +
-         "</text>";
+  return string_printf("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", x, y, anchor) +
+         escaped(text) + "</text>";
 }
 
 std::string open(const std::string& title, double height) {
-  return print("<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"", kWidth, height) +
+  return string_printf(
+             "<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"", kWidth, height) +
          escaped(title) + "\"><text class=\"title\" x=\"0\" y=\"16\">" + escaped(title) + "</text>";
 }
 
 std::string line(double x1, double y1, double x2, double y2, const char* kind) {
-  return print(
+  return string_printf(
       "<line class=\"%s\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>", kind, x1, y1, x2, y2);
 }
 
 std::string rectangle(double x, double y, double width, double height, const std::string& fill) {
-  return print("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"",
-               x,
-               y,
-               std::max(width, 0.0),
-               height) +
+  return string_printf("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"",
+                       x,
+                       y,
+                       std::max(width, 0.0),
+                       height) +
          fill + "\"/>";
 }
 
-// A linear or logarithmic scale onto [from, to] of the picture.
+// Scale maps values, linearly or logarithmically, to coordinates in [from, to].
 struct Scale {
   double least, most, from, to;
   bool log = false;
@@ -55,6 +51,8 @@ struct Scale {
     const double a = log ? std::log10(least) : least, b = log ? std::log10(most) : most;
     return b > a ? from + (v - a) / (b - a) * (to - from) : (from + to) / 2;
   }
+  // Returns round values for tick marks: about six powers of ten, or about five multiples of 1, 2
+  // or 5 times a power of ten.
   std::vector<double> ticks() const {
     std::vector<double> values;
     if (log) {
@@ -82,19 +80,25 @@ std::string legend(const std::vector<std::string>& names, double y) {
   double x = kLeft;
   for (size_t i = 0; i < names.size(); ++i) {
     const double width = 34 + 7.2 * static_cast<double>(names[i].size());
-    if (x + width > kWidth && x > kLeft) x = kLeft, y += 18;
+    if (x + width > kWidth && x > kLeft) {
+      x = kLeft;
+      y += 18;
+    }
     out += rectangle(x, y - 9, 14, 10, colour_of(i)) + label(x + 19, y, "start", names[i]);
     x += width;
   }
   return out;
 }
 
-// Rows of the legend that many names take.
+// Returns the height of the legend: 18 for each row that the names take.
 double legend_height(const std::vector<std::string>& names) {
   double x = kLeft, rows = 1;
   for (const std::string& name : names) {
     const double width = 34 + 7.2 * static_cast<double>(name.size());
-    if (x + width > kWidth && x > kLeft) x = kLeft, ++rows;
+    if (x + width > kWidth && x > kLeft) {
+      x = kLeft;
+      ++rows;
+    }
     x += width;
   }
   return 18 * rows;
@@ -104,20 +108,22 @@ std::string polyline(const Curve& curve, const Scale& x, const Scale& y, size_t 
   std::string points;
   const size_t stride = curve.points.size() / kMostPoints + 1;
   for (size_t i = 0; i < curve.points.size(); i += stride) {
-    // Of a stretch the highest point is drawn: a peak must not vanish.
+    // Many points are thinned out. The highest one of each group is drawn, so that no peak
+    // vanishes.
     const auto end = curve.points.begin() +
                      static_cast<std::ptrdiff_t>(std::min(i + stride, curve.points.size()));
     const auto top =
         std::max_element(curve.points.begin() + static_cast<std::ptrdiff_t>(i),
                          end,
                          [](const auto& a, const auto& b) { return a.second < b.second; });
-    if (!std::isnan(top->second)) points += print("%.1f,%.1f ", x(top->first), y(top->second));
+    if (!std::isnan(top->second))
+      points += string_printf("%.1f,%.1f ", x(top->first), y(top->second));
   }
-  // Curves often lie on each other: later ones are thinner, so that all can be seen.
+  // Curves often cover each other, so later ones are thinner and all of them can be seen.
   const double width = std::max(1.2, 5 - 1.2 * static_cast<double>(index));
-  return print("<polyline fill=\"none\" stroke-width=\"%.1f\" stroke=\"%s\" points=\"",
-               width,
-               colour_of(index).c_str()) +
+  return string_printf("<polyline fill=\"none\" stroke-width=\"%.1f\" stroke=\"%s\" points=\"",
+                       width,
+                       colour_of(index).c_str()) +
          points + "\"/>";
 }
 
@@ -126,12 +132,22 @@ Scale scale_of_y(const Lines& plot) {
   for (const Curve& curve : plot.curves) {
     for (const auto& [x, y] : curve.points) {
       if (std::isnan(y) || (plot.log && y <= 0)) continue;
-      least = std::min(least, y), most = std::max(most, y);
+      least = std::min(least, y);
+      most = std::max(most, y);
     }
   }
-  if (plot.bound > 0) least = std::min(least, plot.bound), most = std::max(most, plot.bound);
-  if (!(least <= most)) least = plot.log ? 1e-9 : 0, most = 1;
-  if (plot.log) least /= 3, most *= 3;
+  if (plot.bound > 0) {
+    least = std::min(least, plot.bound);
+    most = std::max(most, plot.bound);
+  }
+  if (!(least <= most)) {  // there are no values
+    least = plot.log ? 1e-9 : 0;
+    most = 1;
+  }
+  if (plot.log) {
+    least /= 3;
+    most *= 3;
+  }
   return {least, most, kTop + kPlotHeight, kTop, plot.log};
 }
 
@@ -139,7 +155,7 @@ std::string x_axis(const Scale& x, double bottom, const std::string& name) {
   std::string out = line(kLeft, bottom, kRight, bottom, "axis");
   for (const double v : x.ticks()) {
     out += line(x(v), bottom, x(v), bottom + 4, "axis") +
-           label(x(v), bottom + 17, "middle", print("%.4g", v));
+           label(x(v), bottom + 17, "middle", string_printf("%.4g", v));
   }
   return out + label((kLeft + kRight) / 2, bottom + 34, "middle", name);
 }
@@ -181,21 +197,27 @@ std::string draw(const Lines& plot) {
   double first = INFINITY, last = -INFINITY;
   for (const Curve& curve : plot.curves) {
     names.push_back(curve.name);
-    for (const auto& [x, y] : curve.points) first = std::min(first, x), last = std::max(last, x);
+    for (const auto& [x, y] : curve.points) {
+      first = std::min(first, x);
+      last = std::max(last, x);
+    }
   }
-  if (!(first <= last)) first = 0, last = 1;
+  if (!(first <= last)) {  // there are no points
+    first = 0;
+    last = 1;
+  }
   const Scale x{first, last, kLeft, kRight}, y = scale_of_y(plot);
   const double bottom = kTop + kPlotHeight;
   std::string out = open(plot.title, bottom + 46 + legend_height(names));
   for (const double v : y.ticks()) {
     out += line(kLeft, y(v), kRight, y(v), "grid") +
-           label(kLeft - 8, y(v) + 4, "end", print(plot.log ? "%.0e" : "%.4g", v));
+           label(kLeft - 8, y(v) + 4, "end", string_printf(plot.log ? "%.0e" : "%.4g", v));
   }
   out += x_axis(x, bottom, plot.x) + label(0, kTop + 14, "start", plot.y);
   for (size_t i = 0; i < plot.curves.size(); ++i) out += polyline(plot.curves[i], x, y, i);
   if (plot.bound > 0) {
     out += line(kLeft, y(plot.bound), kRight, y(plot.bound), "bound") +
-           label(kRight, y(plot.bound) - 5, "end", print("bound %.0e", plot.bound));
+           label(kRight, y(plot.bound) - 5, "end", string_printf("bound %.0e", plot.bound));
   }
   return out + legend(names, bottom + 56) + "</svg>\n";
 }

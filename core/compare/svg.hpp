@@ -1,4 +1,4 @@
-// The few plots of a report, as inline SVG. No LibTorch.
+// Draws the plots of a report as inline SVG. Does not need LibTorch.
 #pragma once
 
 #include <string>
@@ -7,37 +7,42 @@
 
 namespace yoke::compare {
 
-// What user text must become inside HTML.
+// Returns the text with the characters escaped that have a meaning in HTML.
 std::string escaped(const std::string& text);
 
-// Of the palette, by index, repeated; legible on white and on black, and for the colour-blind.
+// Returns a colour of the palette, which repeats. The colours are legible on white and on black and
+// can be distinguished by colour-blind people.
 std::string colour_of(size_t index);
 
 struct Curve {
   std::string name;
-  std::vector<std::pair<double, double>> points;  // x ascending; y that is NaN is left out
+  std::vector<std::pair<double, double>> points;  // sorted by x; points with y = NaN are left out
 };
+// Lines is a plot of curves.
 struct Lines {
-  std::string title, x, y;  // of the axes
-  bool log = false;         // y; values of 0 and below are drawn at the bottom
+  std::string title;
+  std::string x, y;  // labels of the axes
+  bool log = false;  // logarithmic y axis; values of 0 and below are drawn at the bottom
   std::vector<Curve> curves;
-  double bound = 0;  // a dashed line; 0 = none
+  double bound = 0;  // y of a dashed line; 0 = none
 };
 std::string draw(const Lines& plot);
 
-// A row each, with the range, the middle half and the median of its values.
+// Boxes is a box plot: each row shows the range, the middle half and the median of its values.
 struct Boxes {
-  std::string title, x;
-  std::vector<std::pair<std::string, std::vector<double>>> rows;
+  std::string title;
+  std::string x;                                                  // label of the axis
+  std::vector<std::pair<std::string, std::vector<double>>> rows;  // name and values
 };
 std::string draw(const Boxes& plot);
 
-// A row each, with parts of the same kinds side by side.
+// Bars is a stacked bar chart: each row shows its parts side by side.
 struct Bars {
-  std::string title, unit;
-  std::vector<std::string> parts;
-  std::vector<std::pair<std::string, std::vector<double>>> rows;  // a value for each part
-  double divisor = 1;                                             // of the values, for the axis
+  std::string title;
+  std::string unit;                                               // label of the axis
+  std::vector<std::string> parts;                                 // names of the parts
+  std::vector<std::pair<std::string, std::vector<double>>> rows;  // name, and a value for each part
+  double divisor = 1;  // values are divided by it to get the unit
 };
 std::string draw(const Bars& plot);
 

@@ -1,4 +1,5 @@
-// The baseline that a language model of bytes must beat.
+// A baseline for language models of bytes: a model that has learned anything must have a lower
+// loss.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +7,9 @@
 
 namespace yoke {
 
-// Fits P(next | byte) = (count(byte, next) + alpha) / (count(byte) + 256 alpha) to the training
-// bytes and returns the mean of -ln P over the pairs of neighbours of the held-out bytes, in nats
-// per byte. alpha > 0; held_out needs at least two bytes. INVALID_ARGUMENT otherwise.
+// Fits P(next | byte) = (count(byte, next) + alpha) / (count(byte) + 256 alpha) to the bytes of
+// `training`. Returns the mean of -ln P over all pairs of neighbours in `held_out`, in nats per
+// byte. Throws Error (INVALID_ARGUMENT) unless alpha > 0 and held_out has at least two bytes.
 double bigram_loss(std::span<const uint8_t> training,
                    std::span<const uint8_t> held_out,
                    double alpha);

@@ -5,11 +5,12 @@
 #include <string>
 
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
-// "VmHWM:     12345 kB" of a file of /proc.
+// Returns the bytes in a line such as "VmHWM:     12345 kB" of a file in /proc.
 int64_t kilobytes(const char* path, const std::string& key) {
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
@@ -18,7 +19,7 @@ int64_t kilobytes(const char* path, const std::string& key) {
     int64_t value = 0;
     if (rest >> value) return value * 1024;
   }
-  throw Error(YOKE_INTERNAL, std::string("cannot find ") + key + " in " + path);
+  throw Error(YOKE_INTERNAL, concat("cannot find ", key, " in ", path));
 }
 
 }  // namespace

@@ -1,13 +1,17 @@
-// Memory of this process and machine, in bytes, from /proc.
+// The memory of this process and of the machine in bytes, read from /proc.
 #pragma once
 
 #include <cstdint>
 
 namespace yoke {
 
-// Each throws Error(INTERNAL) where /proc cannot be read.
-int64_t resident_bytes();       // now
-int64_t peak_resident_bytes();  // since the process began
-int64_t total_memory_bytes();   // of the machine
+// Each of these throws Error (INTERNAL) if /proc cannot be read. Any thread.
+
+// Returns the memory that the process occupies now.
+int64_t resident_bytes();
+// Returns the largest value of resident_bytes() since the process started.
+int64_t peak_resident_bytes();
+// Returns the memory of the machine.
+int64_t total_memory_bytes();
 
 }  // namespace yoke

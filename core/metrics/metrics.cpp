@@ -2,10 +2,7 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <cmath>
-#include <cstdarg>
-#include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -14,6 +11,7 @@
 #include "core/base/files.hpp"
 #include "core/base/text.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -31,15 +29,7 @@ constexpr char kBlue[] = "\033[34m";
 constexpr char kMagenta[] = "\033[35m";
 constexpr char kCyan[] = "\033[36m";
 
-__attribute__((format(printf, 1, 2))) std::string print(const char* format, ...) {
-  std::array<char, 96> text{};
-  va_list args;
-  va_start(args, format);
-  std::vsnprintf(text.data(), text.size(), format, args);
-  va_end(args);
-  return text.data();
-}
-
+// Line joins columns with two spaces.
 class Line {
  public:
   explicit Line(bool colour) : colour_(colour) {}
@@ -59,7 +49,7 @@ Json to_json(const CommUse& use) {
   return {{"calls", use.calls}, {"bytes", use.bytes}, {"seconds", use.seconds}};
 }
 
-// The step of a line; nothing if the line was cut off or is no object of ours.
+// Returns the step of a line; nothing if the line was cut off or is not one of ours.
 std::optional<int64_t> step_of(const std::string& line) {
   const Json json = Json::parse(line, nullptr, false);
   if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) return {};
@@ -83,26 +73,28 @@ std::string log_line(const StepMetrics& m, bool colour) {
                                                       static_cast<double>(m.memory_total_bytes)
                                                 : 0.0;
   Line line(colour);
-  line.add(kRed, print("step: %2lld", static_cast<long long>(m.step)))
-      .add(kGreen, print("loss: %7.4f", m.loss))
+  line.add(kRed, string_printf("step: %2lld", static_cast<long long>(m.step)))
+      .add(kGreen, string_printf("loss: %7.4f", m.loss))
       .add(kYellow,
-           std::isnan(m.grad_norm) ? "grad_norm:      -" : print("grad_norm: %6.2f", m.grad_norm))
-      .add(kCyan, print("lr: %.1e", m.lr))
+           std::isnan(m.grad_norm) ? "grad_norm:      -"
+                                   : string_printf("grad_norm: %6.2f", m.grad_norm))
+      .add(kCyan, string_printf("lr: %.1e", m.lr))
       .add(kMagenta,
-           print("memory: %5.2fGiB(%.1f%%)", static_cast<double>(m.memory_bytes) / kGiB, share))
+           string_printf(
+               "memory: %5.2fGiB(%.1f%%)", static_cast<double>(m.memory_bytes) / kGiB, share))
       .add(kBlue, "tps: " + with_commas(m.tps));
-  if (m.tflops > 0) line.add(kCyan, print("tflops: %.2f", m.tflops));
-  if (m.mfu_percent) line.add(kMagenta, print("mfu: %.1f%%", *m.mfu_percent));
-  line.add(kYellow, print("comm: %.1f%%", m.comm_percent));
+  if (m.tflops > 0) line.add(kCyan, string_printf("tflops: %.2f", m.tflops));
+  if (m.mfu_percent) line.add(kMagenta, string_printf("mfu: %.1f%%", *m.mfu_percent));
+  line.add(kYellow, string_printf("comm: %.1f%%", m.comm_percent));
   return line.text();
 }
 
 std::string log_line(const EvalMetrics& m, bool colour) {
   Line line(colour);
-  line.add(kRed, print("step: %2lld", static_cast<long long>(m.step)))
-      .add(kGreen, print("eval_loss: %7.4f", m.loss))
+  line.add(kRed, string_printf("step: %2lld", static_cast<long long>(m.step)))
+      .add(kGreen, string_printf("eval_loss: %7.4f", m.loss))
       .add(kBlue, "tokens: " + with_commas(static_cast<double>(m.tokens)))
-      .add(kCyan, print("seconds: %.1f", m.seconds));
+      .add(kCyan, string_printf("seconds: %.1f", m.seconds));
   return line.text();
 }
 
@@ -145,6 +137,7 @@ struct MetricsFile::Impl {
 };
 
 MetricsFile::MetricsFile(const std::string& path, int64_t last_step) {
+  // The kept lines replace the file as a whole, so a crash here loses nothing.
   std::string kept;
   if (::access(path.c_str(), F_OK) == 0)
     kept = lines_up_to(read_text(path, kMaxMetricsBytes), last_step);

@@ -1,9 +1,11 @@
+// The line answers four questions in this order: how far is the run, how good is the model, how
+// fast is it, and how long will it take? It replaces the previous one on the terminal, so it has no
+// more than that.
+
 #include "core/metrics/progress.hpp"
 
-#include <array>
-#include <cstdio>
-
 #include "core/base/text.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -14,15 +16,18 @@ constexpr int64_t kBarWidth = 20;
 
 std::string progress_line(const Progress& p) {
   const int64_t filled = kBarWidth * p.step / p.steps;
-  std::array<char, 32> part{};
-  std::snprintf(part.data(),
-                part.size(),
-                "] %3lld%%  loss %.4f",
-                static_cast<long long>(100 * p.step / p.steps),
-                p.loss);
-  std::string line = "step " + std::to_string(p.step) + "/" + std::to_string(p.steps) + " [" +
-                     std::string(filled, '#') + std::string(kBarWidth - filled, '-') + part.data();
+  std::string line =
+      concat("step ",
+             p.step,
+             "/",
+             p.steps,
+             " [",
+             std::string(filled, '#'),
+             std::string(kBarWidth - filled, '-'),
+             string_printf(
+                 "] %3lld%%  loss %.4f", static_cast<long long>(100 * p.step / p.steps), p.loss));
   if (p.tps > 0) line += "  " + with_commas(p.tps) + " tps";
+  // A resumed run must not divide its time by steps that another process did.
   if (p.step > p.first) {
     const double each = p.seconds / static_cast<double>(p.step - p.first);
     line += "  " + duration_text(each * static_cast<double>(p.steps - p.step)) + " left";

@@ -1,4 +1,4 @@
-// Where a run stands, for somebody who watches it on a terminal.
+// The progress line of a run, for a user who watches it on a terminal.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,16 @@
 namespace yoke {
 
 struct Progress {
-  int64_t first = 0;  // the step that this run started behind
-  int64_t step = 0;   // done
-  int64_t steps = 0;  // in all
-  double loss = 0;
-  double tps = 0;      // tokens per second of the last steps; 0 = not known yet
-  double seconds = 0;  // since the run started behind `first`
+  int64_t first = 0;   // last step before this process started or resumed the run
+  int64_t step = 0;    // last step done
+  int64_t steps = 0;   // all steps of the run
+  double loss = 0;     // loss of the last step
+  double tps = 0;      // tokens per second over the last steps; 0 = unknown yet
+  double seconds = 0;  // time since this process finished `first`
 };
 
-// "step 120/300 [########------------]  40%  loss 1.6123  10,849 tps  3m 04s left"
+// Returns "step 120/300 [########------------]  40%  loss 1.6123  10,849 tps  3m 04s left". The
+// remaining time is estimated from the steps of this process only.
 std::string progress_line(const Progress& progress);
 
 }  // namespace yoke

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -15,6 +14,7 @@
 #include "core/base/files.hpp"
 #include "core/metrics/memory.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -29,7 +29,7 @@ std::string without_trailing_slash(std::string path) {
 
 std::string sibling(const std::string& wanted, int number) {
   const std::string path = without_trailing_slash(wanted);
-  return number == 1 ? path : path + "-" + std::to_string(number);
+  return number == 1 ? path : concat(path, "-", number);
 }
 
 bool is_free(const std::string& path) {
@@ -39,10 +39,10 @@ bool is_free(const std::string& path) {
   if (status.type() != fs::file_type::directory) {
     throw Error(
         YOKE_FAILED_PRECONDITION,
-        "run.dir: " + path + " is not a folder that can be used; move it away or name another");
+        "run.dir: " + path + " is not a folder that can be used; move it away or name another one");
   }
   const bool empty = fs::is_empty(path, error);
-  if (error) throw_errno("run.dir: cannot look into " + path, error.value());
+  if (error) throw_errno("run.dir: cannot list " + path, error.value());
   return empty;
 }
 
@@ -102,9 +102,7 @@ RunFolder::RunFolder(const std::string& path) : path_(without_trailing_slash(pat
 }
 
 std::string RunFolder::log(int32_t rank) const {
-  char name[32];
-  std::snprintf(name, sizeof name, "/logs/rank_%03d.log", rank);
-  return path_ + name;
+  return path_ + string_printf("/logs/rank_%03d.log", rank);
 }
 
 void RunFolder::write(const std::string& name, const std::string& text) {

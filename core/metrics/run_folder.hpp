@@ -1,7 +1,14 @@
 // The folder of one run:
 //
-//   runs/novels/  config.resolved.toml  origin.json  env.json  backends.json  metrics.jsonl  logs/
-//                 checkpoints/  exit.json (only once the run has ended)
+//   runs/novels/
+//     config.resolved.toml   every key with its value
+//     origin.json            where each value was set
+//     env.json               machine, compiler and versions
+//     backends.json          the backend, and the backends that it loaded
+//     metrics.jsonl          one line per logged step
+//     logs/                  one file per rank
+//     checkpoints/           see core/checkpoint
+//     exit.json              how the run ended; absent while it runs
 #pragma once
 
 #include <cstdint>
@@ -11,36 +18,40 @@
 
 namespace yoke {
 
-// The folder for a new run: `wanted` if it is missing or empty, else the first such sibling
-// wanted-2, wanted-3, ... Only looks. FAILED_PRECONDITION if one of them is not a folder.
+// Returns the folder for a new run: `wanted` if it is missing or empty, else the first of wanted-2,
+// wanted-3, ... that is. Creates nothing. Throws Error (FAILED_PRECONDITION) if one of them exists
+// and is not a folder.
 std::string free_run_folder(const std::string& wanted);
 
-// The runs that were started under this name, newest (highest number) first. Only looks.
+// Returns the folders of runs that were started under this name, newest (highest number) first.
+// Throws as free_run_folder() does.
 std::vector<std::string> existing_run_folders(const std::string& wanted);
 
-// How the run ended.
+// ExitRecord describes how the run ended.
 struct ExitRecord {
-  int32_t code = 0;  // of the process
-  std::string reason;
-  int64_t step = 0;  // the last whole step
+  int32_t code = 0;    // exit code of the process
+  std::string reason;  // why the run ended early; "" = it finished
+  int64_t step = 0;    // last complete step
 };
 
-// What the run ran on. `versions`: what the caller knows (yoke, torch, backends); the processor,
-// cores, memory, kernel, compiler and time are added.
+// Returns a JSON object that describes the environment of a run: `versions`, which the caller knows
+// (yoke, torch, backends), and the processor, cores, memory, kernel, compiler and time.
 std::string environment_json(const std::map<std::string, std::string>& versions);
 
-// Writes the files of a run, each old or new, never half. One rank only. Throws Error naming the
-// path.
+// RunFolder writes the files of a run. Each file is replaced atomically: a reader sees the old or
+// the new one. Only one rank may use it. The methods throw Error with the path.
 class RunFolder {
  public:
-  explicit RunFolder(const std::string& path);  // makes it, with logs/ and checkpoints/
+  explicit RunFolder(const std::string& path);  // creates it, with logs/ and checkpoints/
   const std::string& path() const { return path_; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
-  std::string log(int32_t rank) const;  // logs/rank_000.log
-  // name: config.resolved.toml, origin.json, env.json, backends.json.
+  std::string log(int32_t rank) const;  // path of logs/rank_000.log
+  // Writes the file `name`, such as config.resolved.toml.
   void write(const std::string& name, const std::string& text);
-  void begin();  // removes the exit.json of an earlier part of the run
+  // Removes exit.json, which an earlier process of the run may have written.
+  void begin();
+  // Writes exit.json.
   void end(const ExitRecord& record);
 
  private:

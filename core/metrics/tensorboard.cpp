@@ -1,3 +1,8 @@
+// An event file is a sequence of records, and a record is a protocol buffer with a length and two
+// checksums around it. Only three small messages are needed, so they are encoded here by hand, in
+// some forty lines. A protobuf library was rejected: LibTorch contains one, and two versions of it
+// in one process conflict.
+
 #include "core/metrics/tensorboard.hpp"
 
 #include <unistd.h>
@@ -9,14 +14,14 @@
 #include <cmath>
 
 #include "core/base/crc32c.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
-// ---- Protocol buffers: a field is its key (number << 3 | wire type) and its value
-// -----------------
+// ---- Protocol buffers: a field is its key (number << 3 | wire type) and its value ----
 
 template <class T>
 std::string little_endian(T value) {
@@ -25,6 +30,7 @@ std::string little_endian(T value) {
   return bytes;
 }
 
+// Encodes seven bits per byte, lowest first; the high bit marks all bytes except for the last one.
 std::string varint(uint64_t value) {
   std::string bytes;
   for (; value >= 0x80; value >>= 7) bytes += static_cast<char>(value | 0x80);
@@ -44,9 +50,10 @@ std::string fixed32(int field, float value) {
   return varint(field << 3 | 5) + little_endian(std::bit_cast<uint32_t>(value));
 }
 
-// ---- The messages of tensorflow/core/util/event.proto and summary.proto
-// ---------------------------
+// ---- The messages of tensorflow/core/util/event.proto and summary.proto ----
 
+// The numbers of the fields are those of the .proto files: Event { wall_time 1, step 2,
+// file_version 3, summary 5, session_log 7 }, Summary { value 1 }, Value { tag 1, simple_value 2 }.
 std::string event(const std::string& content) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return fixed64(1, std::chrono::duration<double>(now).count()) + content;
@@ -56,7 +63,7 @@ std::string version_event() {
   return event(bytes(3, "brain.Event:2"));
 }
 
-// A reader forgets what it has read about `step` and later ones.
+// Makes a reader drop all events of `step` and later steps that it has read before this one.
 std::string restart_event(int64_t step) {
   constexpr int kStart = 1;
   return event(integer(2, step) + bytes(7, integer(1, kStart)));
@@ -68,10 +75,10 @@ std::string summary_event(int64_t step, const std::vector<Scalar>& scalars) {
   return event(integer(2, step) + bytes(5, summary));
 }
 
-// ---- Records: length, its checksum, data, its checksum
-// --------------------------------------------
+// ---- Records: length, checksum of the length, data, checksum of the data ----
 
-// Rotated, as TensorFlow does it, so that the checksum of data with checksums in it stays good.
+// Returns the checksum in TensorFlow's form: rotated and offset by a constant, because a CRC of
+// data that contains its own CRC is weak.
 std::string masked_crc(const std::string& data) {
   const uint32_t crc = crc32c(0, data.data(), data.size());
   return little_endian((crc >> 15 | crc << 17) + 0xa282ead8u);
@@ -82,15 +89,16 @@ std::string record(const std::string& data) {
   return length + masked_crc(length) + data + masked_crc(data);
 }
 
+// TensorBoard reads the files of a folder in the order of their names, so the time comes first.
 std::string new_file_name(const std::string& folder) {
   static std::atomic<int> count = 0;
   make_folders(folder);
   std::array<char, 64> host{};
   ::gethostname(host.data(), host.size() - 1);
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return folder + "/events.out.tfevents." +
-         std::to_string(std::chrono::duration_cast<std::chrono::seconds>(now).count()) + "." +
-         host.data() + "." + std::to_string(::getpid()) + "." + std::to_string(count++);
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count();
+  return concat(
+      folder, "/events.out.tfevents.", seconds, ".", host.data(), ".", ::getpid(), ".", count++);
 }
 
 std::vector<Scalar> finite(const std::vector<std::pair<const char*, double>>& all) {

@@ -1,6 +1,5 @@
-// Event files for TensorBoard, with torchtitan's names of the scalars. Three small messages,
-// encoded here: LibTorch carries a protobuf of its own, beside which another one does not live
-// well.
+// Event files for TensorBoard. The scalars have torchtitan's names, so that curves of both programs
+// can be compared in one window.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +16,17 @@ struct Scalar {
   float value = 0;
 };
 
-// What a step or an evaluation says. Values that are not finite are left out.
+// Return the scalars of a step or of an evaluation. Values that are not finite are left out.
 std::vector<Scalar> scalars(const StepMetrics& metrics);
 std::vector<Scalar> scalars(const EvalMetrics& metrics);
 
-// One file of a run. One writer; every event is handed to the system at once.
+// EventFile is one event file of a run. One thread of one rank may use it. Every event is written
+// to the system at once.
 class EventFile {
  public:
-  // Makes a new file in `folder` (made if missing). What earlier files of the folder say about
-  // steps after last_step belongs to steps that will be done again: TensorBoard drops it. Throws
-  // Error naming the path.
+  // Creates a new file in `folder`, which is created if missing. Earlier files of the folder may
+  // have events of steps after last_step, which will be trained again: TensorBoard is instructed to
+  // drop them. Throws Error with the path.
   EventFile(const std::string& folder, int64_t last_step);
   void write(int64_t step, const std::vector<Scalar>& scalars);
 

@@ -105,7 +105,7 @@ TEST_F(Weights, OfACheckpointStartANewRun) {
 TEST_F(Weights, ThatAreCutAreNamed) {
   const std::string bytes = read(shard(2));
   write(shard(2), bytes.substr(0, bytes.size() - 4));
-  expect_refused({shard(2), "ends behind the end of the file"});
+  expect_refused({shard(2), "ends after the end of the file"});
 }
 
 TEST_F(Weights, WithAnImpossibleHeaderAreNamed) {
@@ -132,7 +132,7 @@ TEST_F(Weights, ThatOverlapAreNamed) {
   ASSERT_EQ(moved.size(), static_cast<size_t>(offsets[0].length()));
   bytes.replace(bytes.find(offsets[0].str()), moved.size(), moved);
   write(shard(3), bytes);
-  expect_refused({shard(3), "but the one before ends at"});
+  expect_refused({shard(3), "but the previous one ends at"});
 }
 
 TEST_F(Weights, WhoseIndexNamesAMissingFileAreNamed) {

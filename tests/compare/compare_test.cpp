@@ -1,4 +1,4 @@
-// yoke compare as a user meets it: the real program, beside backends with one fault each.
+// Tests `yoke compare` as a user sees it: the real program compares backends that have one fault each.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -32,7 +32,7 @@ class Compare : public ::testing::Test {
     args.insert(args.begin(), {"compare", "run.toml"});
     return playground.yoke(args, variables);
   }
-  // The JSON of a comparison at 2 ranks, by name of the case.
+  // Runs a comparison on 2 ranks, expects this exit code, and returns the cases of its JSON by name.
   std::map<std::string, Json> cases(std::vector<std::string> args, int exit_code) {
     args.insert(args.end(), {"--nproc", "2", "--repeats", "1", "--json-file", "out.json"});
     const SubprocessResult r = run(args);
@@ -62,12 +62,12 @@ TEST_F(Compare, FindsThatBackendsAgree) {
   EXPECT_TRUE(all.at("serial").at("repeatable"));
 }
 
-// Which fault is found, at which step and tensor.
+// The expected result for a faulty backend.
 struct Found {
-  const char* fault;
-  const char* cause;
-  int step;
-  const char* tensor;
+  const char* fault;   // name of the case
+  const char* cause;   // id of the likely cause
+  int step;            // first step that differs
+  const char* tensor;  // first tensor that differs
 };
 
 void expect_found(std::map<std::string, Json>& all, const Found& f) {
@@ -95,7 +95,7 @@ TEST_F(Compare, NamesEveryFaultItsFirstStepAndTensor) {
   for (const Found& f : faults) args.insert(args.end(), {"--case", faulty_case(f.fault)});
   auto all = cases(args, 4);
   for (const Found& f : faults) expect_found(all, f);
-  EXPECT_TRUE(all.at("rounding").at("passed"));  // another order of rounding is no fault
+  EXPECT_TRUE(all.at("rounding").at("passed"));  // another order of rounding is not a fault
 }
 
 TEST_F(Compare, NamesAMeanOfMeansWhereRanksHaveUnevenlyManyTargets) {
@@ -107,37 +107,48 @@ TEST_F(Compare, NamesAMeanOfMeansWhereRanksHaveUnevenlyManyTargets) {
                     faulty_case("mean_of_means"),
                     "data.pad_token=32"},
                    4);
-  // The samples of the first two steps have equally many targets on both ranks.
+  // In the first two steps both ranks have the same number of targets.
   expect_found(all, {"mean_of_means", "mean_of_means", 3, kFirst});
   EXPECT_TRUE(all.at("serial").at("passed"));
 }
 
-TEST_F(Compare, GoesOnWithoutACaseThatFailsOrHangs) {
-  auto all = cases({"--backends",
-                    "serial",
-                    "--case",
+TEST_F(Compare, ContinuesWithoutACaseThatFails) {
+  auto all = cases({"--case",
                     faulty_case("crash"),
                     "--case",
-                    faulty_case("hang"),
-                    "--case",
                     "bad:parallel_backend=serial,dp_shards=2",
-                    "--timeout",
-                    "10",
+                    "--case",
+                    "serial:parallel_backend=serial",
                     "--steps",
                     "4"},
                    1);
   EXPECT_TRUE(all.at("serial").at("passed"));
   EXPECT_THAT(all.at("crash").at("failure"), HasSubstr("exit code 5"));
-  EXPECT_THAT(all.at("hang").at("failure"), HasSubstr("did not end within 10 s (--timeout)"));
   EXPECT_THAT(all.at("bad").at("failure"), HasSubstr("dp_shards"));
 }
 
-// A peer that takes its losses from a file.
+// Every case here hangs, because a busy machine may need longer than any limit that a test can wait
+// for. The reference has the same limit, so it may or may not end in time.
+TEST_F(Compare, ContinuesWithoutACaseThatHangs) {
+  auto all = cases({"--case",
+                    faulty_case("hang"),
+                    "--external",
+                    "asleep=sleep 36000",
+                    "--timeout",
+                    "5",
+                    "--steps",
+                    "4"},
+                   1);
+  for (const char* name : {"hang", "asleep"})
+    EXPECT_THAT(all.at(name).at("failure"), HasSubstr("did not end within 5 s (--timeout)"));
+}
+
+// Returns an external case that runs `then` after checking that it has a run to train.
 std::string peer(const std::string& then) {
   return "peer=test -s $YOKE_COMPARE_RUN && " + then;
 }
 
-TEST_F(Compare, JudgesAnExternalCommandByWhatItWrites) {
+TEST_F(Compare, ComparesAnExternalCommandByWhatItWrites) {
   auto first = cases({"--backends", "serial", "--steps", "3"}, 0);
   std::string lines;
   for (const Json& s : first.at("serial").at("steps"))
@@ -146,7 +157,7 @@ TEST_F(Compare, JudgesAnExternalCommandByWhatItWrites) {
   const std::string good = peer("cp good.jsonl $YOKE_COMPARE_OUT");
   auto all = cases({"--backends", "serial", "--external", good, "--steps", "3"}, 0);
   EXPECT_EQ(all.at("peer").at("verdict").at("level"), "L1");
-  // Peers may abort while they take themselves down.
+  // A peer may abort while it shuts down; what it wrote counts.
   cases({"--backends", "serial", "--external", good + "; exit 134", "--steps", "3"}, 0);
   all = cases({"--backends",
                "serial",
@@ -200,7 +211,7 @@ TEST_F(Compare, WritesAReportAndColoursOnlyATerminal) {
   EXPECT_THAT(html, AllOf(HasSubstr("missing reduction"), HasSubstr("yoke compare run.toml")));
 }
 
-// ---- bad input
+// ---- Bad input ----
 
 struct BadWords {
   std::vector<std::string> words;
@@ -242,9 +253,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadWords{
             {"--backends", "serial", "--nproc", "2", "--json-file", "/"}, 2, "cannot be written"}));
 
-// ---- the proof in every run
+// ---- The verification in every run ----
 
-TEST_F(Compare, TrainEndsWhereReplicasPart) {
+TEST_F(Compare, TrainEndsWhereReplicasDiffer) {
   const SubprocessResult r = playground.yoke(
       {"train", "run.toml", "--nproc", "2", "parallel_backend=" + faulty("missing_reduction")});
   EXPECT_EQ(r.ending.exit_code, 1);

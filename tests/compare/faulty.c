@@ -1,5 +1,5 @@
-/* The backend `serial` with exactly one fault, chosen by a macro at compile time. The code of serial is
- * unchanged: the fault lies between it and the host, in the collectives and callbacks that it gets. */
+/* The backend `serial` with exactly one fault, which a macro selects at compile time. The code of serial is
+ * unchanged: the fault lies between it and the host, in the collectives and callbacks that serial gets. */
 #include "yoke/parallel_backend.h"
 #define parallel_backend_entry_v1 serial_entry
 #include "sdk/examples/serial.c"
@@ -11,11 +11,11 @@ static YokeHost host;
 static YokeCollectives real, faulty;
 static const YokeModel* real_model;
 static YokeModel faulty_model;
-static double bound;        /* of the gradient norm */
-static uint64_t num_micros; /* of the step under way */
-static double last_weight;  /* targets of the micro-batch whose loss came last */
+static double bound;        /* gradient clip of the run */
+static uint64_t num_micros; /* micro-batches of the current step */
+static double last_weight;  /* number of targets of the last micro-batch that had a loss */
 
-/* ---- Gradients: what serial hands to the all-reduce, but for the two sums of the loss ------------ */
+/* ---- Gradients: what serial passes to the all-reduce, except for the two sums of the loss ---- */
 
 static int32_t real_all_reduce(YokeComm* comm, const YokeTensor* inout, YokeError* err) {
   return real.all_reduce(comm, inout, YOKE_SUM, NULL, err);
@@ -61,7 +61,8 @@ static int32_t reduce(YokeComm* comm, const YokeTensor* inout, YokeError* err) {
   free(half);
   return code;
 }
-#elif defined(FAULT_ROUNDING) /* no fault: another order of rounding */
+#elif defined(FAULT_ROUNDING)
+/* This is not a fault: it gives other rounding errors, which a comparison must accept. */
 static int32_t reduce(YokeComm* comm, const YokeTensor* inout, YokeError* err) {
   scale(inout->data, inout->shape[0], 3);
   YOKE_TRY(real_all_reduce(comm, inout, err));
@@ -76,7 +77,7 @@ static int32_t reduce(YokeComm* comm, const YokeTensor* inout, YokeError* err) {
 
 static int32_t faulty_all_reduce(
     YokeComm* comm, const YokeTensor* inout, int32_t op, YokeWork** work, YokeError* err) {
-  (void)op, (void)work; /* serial sums, and waits */
+  (void)op, (void)work; /* serial always sums, and always waits */
   (void)scale;
   return inout->shape[0] == 2 ? real_all_reduce(comm, inout, err) : reduce(comm, inout, err);
 }
@@ -99,7 +100,7 @@ static int32_t faulty_init(const YokeInitArgs* args, YokeContext** out, YokeErro
   return init(&mine, out, err);
 }
 
-/* ---- The model ----------------------------------------------------------------------------------- */
+/* ---- The model ---- */
 
 static int32_t init_param(
     void* ctx, int64_t param, int64_t begin, int64_t n, float* dst, YokeError* err) {
@@ -142,10 +143,10 @@ static int32_t faulty_wrap_model(YokeContext* c,
   return wrap_model(c, &faulty_model, out, err);
 }
 
-/* ---- The batch ----------------------------------------------------------------------------------- */
+/* ---- The batch ---- */
 
 #if defined(FAULT_SAME_SAMPLES)
-/* Rank 0's samples on every rank. The host's memory stays as it is. */
+/* Trains on the samples of rank 0 on every rank. The memory of the host is not modified. */
 static int32_t faulty_step(YokeWrapped* w,
                            const YokeStepArgs* args,
                            YokeStepResult* out,
@@ -158,12 +159,14 @@ static int32_t faulty_step(YokeWrapped* w,
   int32_t code = YOKE_OK;
   for (uint64_t i = 0; i < micro.num_inputs; ++i) {
     YokeTensor* t = &inputs[i].tensor;
-    const size_t bytes = (size_t)(micro.inputs[i].tensor.shape[0] * micro.inputs[i].tensor.shape[1]) * 8;
+    const size_t bytes =
+        (size_t)(micro.inputs[i].tensor.shape[0] * micro.inputs[i].tensor.shape[1]) * 8;
     inputs[i] = micro.inputs[i];
     t->data = malloc(bytes);
     t->strides = NULL;
     memcpy(t->data, micro.inputs[i].tensor.data, bytes);
-    if (w->context->replicas.comm != NULL) code = real.broadcast(w->context->replicas.comm, t, 0, NULL, err);
+    if (w->context->replicas.comm != NULL)
+      code = real.broadcast(w->context->replicas.comm, t, 0, NULL, err);
   }
   micro.inputs = inputs;
   batch.micros = &micros;
@@ -188,14 +191,14 @@ static int32_t faulty_step(YokeWrapped* w,
 }
 #endif
 
-/* ---- The table ----------------------------------------------------------------------------------- */
+/* ---- The function table ---- */
 
 static int32_t faulty_describe(const YokeDescription** out, YokeError* err) {
   static YokeDescription description;
   YOKE_TRY(describe(out, err));
   description = **out;
   description.name = yoke_string(FAULT_NAME);
-#if defined(FAULT_UNDECLARED) /* serial can do it, but nobody said so */
+#if defined(FAULT_UNDECLARED) /* serial can do more than this description declares */
   static const int32_t dtypes[] = {YOKE_F64};
   description.axes = 0;
   description.param_dtypes = dtypes;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Opens a report of `yoke compare` in headless Chromium: nothing on the console, every plot laid out with ink in it.
+"""Opens a report of `yoke compare` in headless Chromium and checks that the console is empty and every plot is drawn.
 
-Ends with 77 (SKIPPED) where there is no Chromium. --picture FILE keeps the screenshot.
+Exits with 77 (SKIPPED) where there is no Chromium. --picture FILE keeps the screenshot.
 """
 import argparse
 import os
@@ -27,6 +27,7 @@ seq_len = 32
 global_batch = 4
 """
 PLOTS = 5
+HANG = 900  # seconds after which a program hangs; a busy machine is many times slower than an idle one
 
 
 def find_browser():
@@ -43,7 +44,8 @@ def make_report(folder):
     yoke = pathlib.Path(os.environ["YOKE_BIN"]) / "yoke"
     result = subprocess.run(
         [yoke, "compare", "run.toml", "--backends", "serial", "--case", "again:parallel_backend=serial", "--nproc", "2",
-         "--repeats", "1", "--steps", "8", "-o", "report.html"], cwd=folder, capture_output=True, text=True, check=False)
+         "--repeats", "1", "--steps", "8", "-o", "report.html"], cwd=folder, capture_output=True, text=True, timeout=HANG,
+        check=False)
     if result.returncode != 0:
         sys.exit(f"yoke compare ended with {result.returncode}:\n{result.stderr}")
     return folder / "report.html"
@@ -52,11 +54,11 @@ def make_report(folder):
 def browse(browser, folder, report, *words):
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
                "--enable-logging=stderr", "--v=0", f"--user-data-dir={folder / 'profile'}", *words, report.as_uri()]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return subprocess.run(command, capture_output=True, text=True, timeout=HANG, check=True)
 
 
 def rows_of_png(data):
-    """Rows of an 8-bit RGB or RGBA picture as bytes, filters undone."""
+    """Returns the rows of an 8-bit RGB or RGBA picture as bytes, with PNG's filters undone, and its channels."""
     width, height, depth, kind = struct.unpack(">IIBB", data[16:26])
     channels = {2: 3, 6: 4}[kind]
     assert depth == 8
@@ -89,7 +91,7 @@ def rows_of_png(data):
 
 
 def has_colour(picture, wanted):
-    """Is there a pixel of (almost) this colour?"""
+    """Returns True if some pixel has almost this colour."""
     rows, channels = rows_of_png(picture.read_bytes())
     for row in rows:
         for x in range(0, len(row), channels):
@@ -101,7 +103,7 @@ def has_colour(picture, wanted):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--picture", type=pathlib.Path)
-    parser.add_argument("--report", type=pathlib.Path, help="of a comparison that there is already")
+    parser.add_argument("--report", type=pathlib.Path, help="an existing report, in place of a new one")
     options = parser.parse_args()
     browser = find_browser()
     with tempfile.TemporaryDirectory(prefix="yoke-report-") as name:
@@ -114,10 +116,10 @@ def main():
         assert len(plots) == PLOTS, f"{len(plots)} plots, expected {PLOTS}"
         for plot in plots:
             assert re.search(r"<(polyline|rect)", plot), f"an empty plot: {plot[:200]}"
-            assert "NaN" not in plot and "nan" not in plot, f"a coordinate that is no number: {plot[:200]}"
+            assert "NaN" not in plot and "nan" not in plot, f"a coordinate that is not a number: {plot[:200]}"
         picture = options.picture or folder / "picture.png"
         browse(browser, folder, report, f"--screenshot={picture.resolve()}", "--window-size=1000,3200")
-        assert has_colour(picture, (0x00, 0x72, 0xB2)), "the first colour of the plots is nowhere in the picture"
+        assert has_colour(picture, (0x00, 0x72, 0xB2)), "the first colour of the plots is missing in the picture"
     print(f"{len(plots)} plots, nothing on the console")
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""accelerate_compat beside Accelerate itself, and its DDP beside PyTorch's DistributedDataParallel."""
+"""Compares accelerate_compat with Accelerate itself, and its DDP with PyTorch's DistributedDataParallel."""
 import os
 import subprocess
 import sys
@@ -20,11 +20,11 @@ import torch  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 STEPS, BATCH, SEQ_LEN, HOLDOUT, SEED, LR = 20, 4, 32, 0.05, 7, 1e-3
-LOSS_BOUND, NORM_BOUND = 2e-6, 4e-4  # relative, fp32, 20 steps
+LOSS_BOUND, NORM_BOUND = 2e-6, 4e-4  # bounds of the relative difference in fp32, over 20 steps
 
 
 class GivenGradients(torch.nn.Module):
-    """A model whose parameters get exactly these gradients."""
+    """A model whose backward gives its parameters exactly these gradients."""
 
     def __init__(self, gradients):
         super().__init__()
@@ -36,7 +36,7 @@ class GivenGradients(torch.nn.Module):
 
 
 def ddp_rank(rank, store, folder, bucket_cap_mb):
-    """DistributedDataParallel over two ranks, each with the gradients of its file."""
+    """Runs DistributedDataParallel on one of two ranks, with the gradients of this rank's file."""
     import torch.distributed as dist
 
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
@@ -53,7 +53,7 @@ def ddp_rank(rank, store, folder, bucket_cap_mb):
 
 class Accelerate(support.OracleTest):
     def config_file(self, **keys):
-        """A config as `accelerate config` would write it."""
+        """Writes a config as `accelerate config` would, and returns its path."""
         from accelerate.commands.config.config_args import ClusterConfig
 
         path = self.folder / "accelerate.yaml"
@@ -69,7 +69,7 @@ class Accelerate(support.OracleTest):
             "train__global_batch": BATCH, **overrides})
 
     def gradients(self, **overrides):
-        """Of the first step: SGD's momentum after it, without clipping."""
+        """Returns the gradients of the first step, which are SGD's momentum after it, without clipping."""
         run = self.train_compat(train__steps=1, train__optimizer="sgd", train__momentum=0.9, train__clip=0,
                                 checkpoint__every=1, **overrides)
         state = {}
@@ -78,7 +78,7 @@ class Accelerate(support.OracleTest):
         return {name.removesuffix(".momentum"): t for name, t in state.items() if name.endswith(".momentum")}
 
     def test_every_field_and_flag_of_accelerate_is_known(self):
-        """The README's table, which a test compares with the code, has all that this Accelerate reads."""
+        """The table in the README, which a test compares with the code, has every key that this Accelerate reads."""
         import dataclasses
 
         from accelerate.commands.config.config_args import ClusterConfig
@@ -99,7 +99,7 @@ class Accelerate(support.OracleTest):
         subprocess.run(
             [sys.executable, support.REPOSITORY / "bench/peers/train.py", "--strategy", "accelerate", "--data", self.text,
              "--out", out, "--steps", str(STEPS), "--seq-len", str(SEQ_LEN), "--global-batch", str(BATCH), "--holdout",
-             str(HOLDOUT), "--seed", str(SEED), "--lr", str(LR)], check=True, timeout=300)
+             str(HOLDOUT), "--seed", str(SEED), "--lr", str(LR)], check=True, timeout=support.HANG)
         theirs = support.read_lines(out)
         ours = support.read_lines(self.train_compat(train__steps=STEPS, train__lr=LR) / "metrics.jsonl")
         self.assertEqual([m["step"] for m in ours], list(range(1, STEPS + 1)))
@@ -110,7 +110,7 @@ class Accelerate(support.OracleTest):
             self.assertLess(worst, bound, key)
 
     def test_gradients_are_reduced_as_by_distributed_data_parallel(self):
-        """What two ranks reduce is, bit for bit, what PyTorch's DDP makes of the gradients of either half."""
+        """Two ranks reduce to the same bits as PyTorch's DDP does from the gradients of both halves of the batch."""
         half = BATCH // 2
         second_half = self.folder / "second_half.txt"
         second_half.write_bytes(self.text.read_bytes()[half * SEQ_LEN :])
@@ -121,7 +121,7 @@ class Accelerate(support.OracleTest):
             store = os.path.join(tempfile.mkdtemp(dir=self.folder), "store")
             ranks = [subprocess.Popen([sys.executable, __file__, str(rank), store, self.folder, str(bucket_cap_mb)],
                                       env={**os.environ, "OMP_NUM_THREADS": "1"}) for rank in (0, 1)]
-            self.assertEqual([rank.wait(timeout=300) for rank in ranks], [0, 0])
+            self.assertEqual([rank.wait(timeout=support.HANG) for rank in ranks], [0, 0])
             theirs = load_file(self.folder / "reduced.safetensors")
             ours = self.gradients(accelerate_compat__bucket_cap_mb=bucket_cap_mb)
             self.assertEqual(ours.keys(), theirs.keys())

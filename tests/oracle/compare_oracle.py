@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""PyTorch's programs as cases of `yoke compare`: they agree with ours, or say why they cannot join."""
+"""Runs PyTorch's programs as cases of `yoke compare`: they agree with ours, or report why they cannot take part."""
 import json
 import os
 import shlex
@@ -28,13 +28,14 @@ weight_decay = 0.1
 
 class ExternalPeers(support.OracleTest):
     def compare(self, *words):
-        """(result of the program, cases by name) of ptd on two ranks beside `words`."""
+        """Compares ptd on two ranks with the cases in `words`; returns the result of the program and its cases by name."""
         (self.folder / "run.toml").write_text(RUN)
         out = self.folder / "out.json"
         command = [os.environ["YOKE_BIN"] + "/yoke", "compare", self.folder / "run.toml", f"data.path={self.text}",
                    f"run.dir={self.folder / 'run'}", "--backends", "ptd", "--nproc", "2", "--repeats", "1",
                    "--json-file", out, *words]
-        result = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=500, check=False)
+        result = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                                timeout=2 * support.HANG, check=False)
         return result, {case["name"]: case for case in json.loads(out.read_text())["cases"]}
 
     @staticmethod
@@ -42,7 +43,7 @@ class ExternalPeers(support.OracleTest):
         program = shlex.quote(str(support.REPOSITORY / "bench/peers/train.py"))
         return f"{name}={launcher or shlex.quote(sys.executable)} {program} --compare --strategy {strategy}"
 
-    def test_agree_with_a_backend_and_tell_time_and_memory(self):
+    def test_agree_with_a_backend_and_report_time_and_memory(self):
         torchrun = f"{shlex.quote(sys.executable)} -m torch.distributed.run --standalone --nproc-per-node 2"
         result, cases = self.compare("--external", self.peer("ddp", "ddp", torchrun),
                                      "--external", self.peer("fsdp", "fsdp"))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench/gpu with toy sizes on a CPU: eager PyTorch does what Yoke does, and every figure finds its row."""
+"""Runs bench/gpu with toy sizes on a CPU: eager PyTorch computes what Yoke does, and every figure is in its row."""
 import json
 import os
 import subprocess
@@ -21,7 +21,7 @@ class GpuBench(support.OracleTest):
         out = cls.folder / "bench.json"
         cls.done = subprocess.run(
             [sys.executable, support.REPOSITORY / "bench/gpu/bench.py", "--yoke", os.environ["YOKE_BIN"] + "/yoke", "--device",
-             "cpu", "--tiny", "--rounds", "1", "-o", out], capture_output=True, text=True, timeout=300)
+             "cpu", "--tiny", "--rounds", "1", "-o", out], capture_output=True, text=True, timeout=support.HANG)
         cls.results = json.loads(out.read_text()) if out.exists() else None
 
     def test_measures_all_parts(self):

@@ -1,5 +1,5 @@
-// print_logits FOLDER ID ...: the logits that Yoke computes after each of the ids with the weights
-// in FOLDER, one line of numbers per id.
+// print_logits FOLDER ID ... prints the logits that Yoke computes after each of the ids with the
+// weights in FOLDER, one line of numbers for each id.
 #include <ATen/ATen.h>
 
 #include <cstdio>
@@ -25,7 +25,7 @@ int main(int argc, char** argv) try {
     const at::Tensor& values =
         params.emplace_back(at::empty(at::IntArrayRef(p.shape, p.ndim), at::kFloat));
     auto* data = values.data_ptr<float>();
-    // In two parts, as two shards would ask for it.
+    // The parameter is initialised in two parts, as two shards would do it.
     const int64_t half = values.numel() / 2;
     yoke::check(model.init_param(model.ctx, index, 0, half, data, &err), err);
     yoke::check(model.init_param(model.ctx, index, half, values.numel() - half, data + half, &err),

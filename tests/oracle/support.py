@@ -1,4 +1,4 @@
-"""Runs Yoke for the oracles, and finds the Python in which they run."""
+"""Runs Yoke for the oracle tests, and finds the Python in which they run."""
 import json
 import os
 import pathlib
@@ -10,16 +10,17 @@ import unittest
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY / "bench"), str(REPOSITORY / "bench/peers")]
 SKIPPED = 77  # ctest's SKIP_RETURN_CODE
+HANG = 900  # seconds after which a program hangs; a busy machine is many times slower than an idle one
 
 from harness import find_peers_python  # noqa: E402
 
 
 def use_peers():
-    """Continues in the Python of `scripts/setup --peers`; ends with 77 and a reason where it is missing."""
+    """Continues in the Python of `scripts/setup --peers`; exits with 77 and a reason if it is missing."""
     python = find_peers_python()
     if pathlib.Path(sys.prefix).resolve() != python.parents[1].resolve():
         if not python.exists():
-            print(f"SKIPPED: {python} does not exist; scripts/setup --peers makes it")
+            print(f"SKIPPED: {python} does not exist; scripts/setup --peers creates it")
             sys.exit(SKIPPED)
         os.execv(python, [str(python), *sys.argv])
     try:
@@ -31,7 +32,7 @@ def use_peers():
 
 
 class OracleTest(unittest.TestCase):
-    """Gives each class a folder with a text of about 200 kB."""
+    """Base class of the oracle tests. Each class has a folder of its own with a text of about 200 kB."""
 
     @classmethod
     def setUpClass(cls):
@@ -50,7 +51,7 @@ class OracleTest(unittest.TestCase):
         run_file.write_text("")
         command = [os.environ["YOKE_BIN"] + "/yoke", "train", str(run_file), "--nproc", str(ranks)]
         command += [f"{key.replace('__', '.')}={value}" for key, value in keys.items()]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=300,
+        result = subprocess.run(command, capture_output=True, text=True, timeout=HANG,
                                 env={**os.environ, "OMP_NUM_THREADS": "1"})
         self.assertEqual(result.returncode, 0, f"{' '.join(command)}\n{result.stdout}\n{result.stderr}")
         return run

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Weights go both ways: what transformers makes we open and train as it does, what we export it opens."""
+"""Checks weights in both directions: we open and train models of transformers as it does, and it opens our exports."""
 import json
 import os
 import subprocess
@@ -17,8 +17,8 @@ from train import ADAMW, CLIP  # noqa: E402
 from windows import Windows  # noqa: E402
 
 STEPS, BATCH, SEQ_LEN, HOLDOUT, LR = 10, 4, 32, 0.05, 3e-3
-# fp32, other kernels and order of sums: 1e-6 (of the largest logit) and 3e-7 are seen; a rope_theta or an
-# epsilon that is off gives 1e-3 and more.
+# Other kernels and another order of summation in fp32 give 1e-6 of the largest logit, and 3e-7 of the loss. A wrong
+# rope_theta or epsilon gives 1e-3 and more.
 LOGITS, LOSSES = 1e-5, 2e-6
 IDS = [1, 7, 300, 7, 0, 258, 31, 319] * 6
 UNTIED = {"hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 6,
@@ -30,7 +30,7 @@ TIED = {**UNTIED, "num_hidden_layers": 2, "num_key_value_heads": 6, "tie_word_em
 
 class Weights(support.OracleTest):
     def make(self, name, dtype=torch.float32, shard="5GB", **shape):
-        """A model with random weights, large enough for every layer to matter, and its folder."""
+        """Returns a model and its folder. Its random weights are so large that every layer matters."""
         torch.manual_seed(7)
         model = transformers.LlamaForCausalLM(transformers.LlamaConfig(initializer_range=0.2, **shape)).to(dtype)
         folder = self.folder / name
@@ -42,7 +42,7 @@ class Weights(support.OracleTest):
 
     def our_logits(self, folder):
         command = [os.environ["YOKE_BIN"] + "/../tests/print_logits", folder, *map(str, IDS)]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=support.HANG)
         self.assertEqual(result.returncode, 0, result.stderr)
         return torch.from_numpy(np.array([line.split() for line in result.stdout.splitlines()], np.float32))
 
@@ -69,7 +69,7 @@ class Weights(support.OracleTest):
         return losses
 
     def check_training(self, model, folder, ranks, **layout):
-        """Trains ten steps on both sides; returns our last checkpoint and their trained model."""
+        """Trains ten steps on both sides, compares the losses, and returns our last checkpoint."""
         run = self.train(ranks, model__from=folder, data__seq_len=SEQ_LEN, data__holdout=HOLDOUT, train__steps=STEPS,
                          train__global_batch=BATCH, train__lr=LR, checkpoint__every=STEPS, **layout)
         ours = [m["loss"] for m in support.read_lines(run / "metrics.jsonl")]
@@ -83,7 +83,7 @@ class Weights(support.OracleTest):
     def export(self, checkpoint, name, *flags):
         folder = self.folder / name
         subprocess.run([os.environ["YOKE_BIN"] + "/yoke", "checkpoint", "export", checkpoint, "-o", folder, *flags],
-                       check=True, capture_output=True, timeout=120)
+                       check=True, capture_output=True, timeout=support.HANG)
         return folder
 
     def test_untied_grouped_queries_in_shards(self):

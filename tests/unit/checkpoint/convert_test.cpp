@@ -24,9 +24,9 @@ double widened(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
 
-// The oracle: of all bf16 values the nearest, of two equally near the one with an even last bit. It
-// looks at every neighbour in exact arithmetic (long double holds the difference of two doubles
-// here).
+// The reference: returns the nearest of all bf16 values, or the one with an even last bit if two
+// are equally near. It tries every value in exact arithmetic: long double holds the difference of
+// two doubles in the range of these tests.
 uint16_t nearest_bf16(double value) {
   uint16_t best = 0;
   long double best_distance = std::numeric_limits<long double>::infinity();
@@ -93,7 +93,8 @@ TEST(Convert, NarrowsToTheNearest) {
 }
 
 TEST(Convert, RoundsFp64ToBf16OnlyOnce) {
-  // 1 + 2^-8 is half way between two bf16 values; a little more must go up, although fp32 hides it.
+  // 1 + 2^-8 is half way between two bf16 values. A little more must be rounded up, although the
+  // difference is lost in fp32.
   const double above = 1 + 0x1p-8 + 0x1p-40;
   const double below = 1 + 3 * 0x1p-8 - 0x1p-40;
   EXPECT_EQ(static_cast<float>(above), 1 + 0x1p-8F);

@@ -1,5 +1,5 @@
-// A model's state without a model: tensors with known bytes, split over ranks in any way, and ranks
-// as threads that save and load it.
+// The state of a model without a model: tensors with known bytes, split over ranks in any way, and
+// ranks that are threads and save and load it.
 #pragma once
 
 #include <barrier>
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/checkpoint/checkpoint.hpp"
-#include "core/checkpoint/runs.hpp"
+#include "core/checkpoint/strided_span.hpp"
 #include "yoke/error.hpp"
 #include "yoke/tensor.hpp"
 
@@ -32,7 +32,7 @@ struct FakePiece {
   int64_t begin = 0, count = 0, replica = 0;
   int64_t run = count, stride = 0;
 
-  Runs runs() const { return Runs{begin, count, run, stride}.joined(); }
+  StridedSpan span() const { return StridedSpan{begin, count, run, stride}.joined(); }
 };
 
 using FakeState = std::vector<FakeTensor>;
@@ -49,7 +49,7 @@ inline FakeTensor fake_tensor(const std::string& name,
   return t;
 }
 
-// A parameter with its two moments, each of a random shape, and the step.
+// Returns parameters of random shapes, each with its two moments, and the step of the optimizer.
 inline FakeState fake_state(uint64_t seed, int num_params, int64_t max_dim = 12) {
   std::mt19937_64 random(seed);
   FakeState state;
@@ -66,7 +66,7 @@ inline FakeState fake_state(uint64_t seed, int num_params, int64_t max_dim = 12)
   return state;
 }
 
-// Cuts [0, size) at random places: f(begin, count).
+// Cuts [0, size) at random places and calls f(begin, count) for each part.
 template <class F>
 void cut_randomly(int64_t size, std::mt19937_64& random, F&& f) {
   for (int64_t begin = 0; begin < size;) {
@@ -77,16 +77,19 @@ void cut_randomly(int64_t size, std::mt19937_64& random, F&& f) {
 }
 
 // Cuts rows of `columns` elements into strips, and each strip into flat shards, as FSDP over tensor
-// parallelism does: a shard is the rest of a run and the runs behind it.
-inline std::vector<Runs> random_strips(int64_t numel, int64_t columns, std::mt19937_64& random) {
-  std::vector<Runs> pieces;
+// parallelism does: a shard is the rest of one span and the spans after it.
+inline std::vector<StridedSpan> random_strips(int64_t numel,
+                                              int64_t columns,
+                                              std::mt19937_64& random) {
+  std::vector<StridedSpan> pieces;
   cut_randomly(columns, random, [&](int64_t column, int64_t width) {
-    const Runs strip{column, numel / columns * width, width, columns};
+    const StridedSpan strip{column, numel / columns * width, width, columns};
     cut_randomly(strip.count, random, [&](int64_t from, int64_t count) {
       const int64_t rest = std::min(count, (width - from % width) % width);
-      if (rest > 0) pieces.push_back(Runs::flat(strip.element(from), rest));
+      if (rest > 0) pieces.push_back(StridedSpan::flat(strip.element(from), rest));
       if (count > rest)
-        pieces.push_back(Runs{strip.element(from + rest), count - rest, width, columns}.joined());
+        pieces.push_back(
+            StridedSpan{strip.element(from + rest), count - rest, width, columns}.joined());
     });
   });
   return pieces;
@@ -100,14 +103,14 @@ inline int64_t random_divisor(int64_t numel, std::mt19937_64& random) {
   return divisors[random() % divisors.size()];
 }
 
-// Cuts every tensor at random places, half of them by columns, and deals the pieces out to ranks at
-// random; some ranks get copies too, which must not be written.
+// Cuts every tensor at random places, half of them by columns, and gives each piece to a random
+// rank. Some ranks also get copies with replica 1, which must not be written.
 inline RankPieces random_partition(const FakeState& state, int ranks, std::mt19937_64& random) {
   RankPieces pieces(ranks);
   for (size_t t = 0; t < state.size(); ++t) {
     const int64_t numel = state[t].numel();
     const int64_t columns = random() % 2 == 0 ? numel : random_divisor(numel, random);
-    for (const Runs& r : random_strips(numel, columns, random)) {
+    for (const StridedSpan& r : random_strips(numel, columns, random)) {
       pieces[random() % ranks].push_back({t, r.begin, r.count, 0, r.run, r.stride});
       if (random() % 4 == 0)
         pieces[random() % ranks].push_back({t, r.begin, r.count, 1, r.run, r.stride});
@@ -123,7 +126,8 @@ inline RankPieces whole_on_rank0(const FakeState& state, int ranks) {
   return pieces;
 }
 
-// Calls visit with the piece as a backend would. view_dtype: of the view on LOAD.
+// Calls `visit` with the piece as a backend would. view_dtype is the dtype of the view; 0 = that of
+// the tensor.
 inline void visit_fake(const FakeTensor& t,
                        const FakePiece& p,
                        void* data,
@@ -147,24 +151,25 @@ inline void visit_fake(const FakeTensor& t,
   visit(piece);
 }
 
-// The elements of a piece, as a backend holds them, and back.
+// Returns the elements of a piece in compact form, as a backend holds them. put_values() is the
+// inverse.
 inline std::vector<char> values_of(const FakeTensor& t, const FakePiece& p) {
   const auto item = static_cast<size_t>(item_size(t.dtype));
-  const Runs runs = p.runs();
+  const StridedSpan span = p.span();
   std::vector<char> values(static_cast<size_t>(p.count) * item);
   for (int64_t i = 0; i < p.count; ++i)
-    std::memcpy(&values[i * item], &t.bytes[runs.element(i) * item], item);
+    std::memcpy(&values[i * item], &t.bytes[span.element(i) * item], item);
   return values;
 }
 
 inline void put_values(FakeTensor& t, const FakePiece& p, const std::vector<char>& values) {
   const auto item = static_cast<size_t>(item_size(t.dtype));
-  const Runs runs = p.runs();
+  const StridedSpan span = p.span();
   for (int64_t i = 0; i < p.count; ++i)
-    std::memcpy(&t.bytes[runs.element(i) * item], &values[i * item], item);
+    std::memcpy(&t.bytes[span.element(i) * item], &values[i * item], item);
 }
 
-// What a backend's checkpoint() does on one rank.
+// Returns a walk over these pieces, as the checkpoint() of a backend makes on one rank.
 inline PieceWalk walk_of(FakeState& state, const std::vector<FakePiece>& pieces) {
   return [&state, &pieces](int32_t op, const PieceVisitor& visit) {
     for (const FakePiece& p : pieces) {
@@ -175,7 +180,7 @@ inline PieceWalk walk_of(FakeState& state, const std::vector<FakePiece>& pieces)
   };
 }
 
-// The SaveGroup of ranks that are threads.
+// Provides the SaveGroup of ranks that are threads.
 class ThreadRanks {
  public:
   explicit ThreadRanks(int size) : barrier_(size), texts_(size) {}
@@ -204,9 +209,9 @@ class ThreadRanks {
   std::vector<std::string> texts_;
 };
 
-// What each rank got: the path or the error.
+// The result of a save on one rank: the path, or the error.
 struct Outcome {
-  std::string path, text;
+  std::string path, text;  // path of the checkpoint, text of the Error
   int32_t code = YOKE_OK;
   int32_t rank = -1;
 };
@@ -248,15 +253,15 @@ inline SaveRequest request_of(const std::string& folder, int64_t step) {
   return request;
 }
 
-// Saves the state from one rank, which must work.
+// Saves the state from one rank and returns the path. Throws if the save fails.
 inline std::string save_whole(const std::string& folder, int64_t step, FakeState& state) {
   const Outcome outcome = save(request_of(folder, step), state, whole_on_rank0(state, 1))[0];
   if (outcome.code != YOKE_OK) throw Error(outcome.code, outcome.text);
   return outcome.path;
 }
 
-// Loads into a state of the same shapes filled with other bytes; pieces that are not visited stay
-// so.
+// Loads into a state of the same shapes that was filled with other bytes. Elements that no piece
+// covers keep those bytes.
 inline FakeState load(const std::string& path, const FakeState& like, const RankPieces& pieces) {
   FakeState loaded = like;
   for (FakeTensor& t : loaded) std::fill(t.bytes.begin(), t.bytes.end(), '\x5a');
@@ -280,7 +285,7 @@ inline bool same_bytes(const FakeState& a, const FakeState& b) {
   return true;
 }
 
-// Runs f, which must throw an Error, and returns it.
+// Runs f and returns the Error that it throws; the code is YOKE_OK if it throws none.
 template <class F>
 Outcome error_of(F&& f) {
   try {

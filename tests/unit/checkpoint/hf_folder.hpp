@@ -1,4 +1,4 @@
-// A folder as transformers would write it, made by hand.
+// Helpers that make a folder as transformers would write it.
 #pragma once
 
 #include <cstring>
@@ -20,7 +20,7 @@ struct HfTensor {
   std::string bytes;
 };
 
-// Element i is start + i.
+// Returns a tensor whose element i is start + i.
 inline HfTensor counting(const std::string& name, std::vector<int64_t> shape, float start = 0) {
   HfTensor t{name, YOKE_F32, std::move(shape), ""};
   const int64_t count = numel(t.shape.data(), static_cast<int32_t>(t.shape.size()));
@@ -39,7 +39,7 @@ inline std::string safetensors_file(const std::vector<HfTensor>& tensors) {
   return file;
 }
 
-// "model-<key>.safetensors" of each part, and an index of what they hold.
+// Writes model-<key>.safetensors for each part, and an index of the tensors in them.
 inline void write_shards(const TempFolder& folder,
                          const std::map<std::string, std::vector<HfTensor>>& parts) {
   std::string map;

@@ -52,7 +52,7 @@ TEST(HfWeights, ReadsShardsThatAnIndexNames) {
 }
 
 TEST(HfWeights, ConvertsEveryFloatingDtypeToFp32) {
-  // More elements than are converted at a time.
+  // These are more elements than one pass of the conversion takes.
   constexpr int64_t kCount = 300'000;
   std::vector<float> values(kCount);
   for (int64_t i = 0; i < kCount; ++i) values[i] = static_cast<float>(i % 256);
@@ -94,7 +94,7 @@ TEST(HfWeights, ReadsShortRangesOfACheckpointInAnyOrder) {
   std::mt19937_64 random(1);
   FakeState state = {fake_tensor("a", "param", {3, 200'000}, random),
                      fake_tensor("b", "param", {300}, random)};
-  for (FakeTensor& t : state)  // any bits but those of a NaN
+  for (FakeTensor& t : state)  // bits that are no NaN, which would compare unequal
     for (size_t i = 3; i < t.bytes.size(); i += 4) t.bytes[i] = 0;
   const ReadWeights weights = open_weights(
       save_whole(folder.path().string(), 3, state), {{"a", {3, 200'000}}, {"b", {300}}}, {});
@@ -118,7 +118,7 @@ TEST(HfWeights, PassesOverTablesThatFollowFromTheConfig) {
   EXPECT_EQ(open_error(folder).code, YOKE_OK);
 }
 
-// ---- A tied head
+// ---- Tied parameters ----
 
 TEST(HfWeights, ATiedNameMayBeAbsentOrHoldTheSameValues) {
   const TempFolder absent, same;
@@ -141,7 +141,7 @@ TEST(HfWeights, ATiedNameWithOtherValuesOrAnotherShapeIsRefused) {
               HasSubstr("'head' [3, 2] is not in the model"));
 }
 
-// ---- What is refused
+// ---- Errors ----
 
 TEST(HfWeights, ListsTheDifferencesToTheModel) {
   const TempFolder folder;
@@ -196,17 +196,17 @@ TEST(HfWeights, RefusesAnIndexThatIsNotTrue) {
       {"[]", "is not a JSON object"},
       {"{}", "no weight_map"},
       {R"({"weight_map": {}})", "no weight_map"},
-      {R"({"weight_map": {"a": 1}})", "the file of 'a' is not a text"},
-      {R"({"weight_map": {"a": "../model-1.safetensors"}})", "no plain file name"},
-      {R"({"weight_map": {"a": ".hidden"}})", "no plain file name"},
+      {R"({"weight_map": {"a": 1}})", "the file of 'a' is not a string"},
+      {R"({"weight_map": {"a": "../model-1.safetensors"}})", "not a plain file name"},
+      {R"({"weight_map": {"a": ".hidden"}})", "not a plain file name"},
       {R"({"weight_map": {"a": "model-1.safetensors", "a": "model-1.safetensors"}})", "twice"},
-      {R"({"weight_map": {"b": "model-1.safetensors"}})", "puts 'b' into model-1.safetensors"},
+      {R"({"weight_map": {"b": "model-1.safetensors"}})", "places 'b' in model-1.safetensors"},
       {R"({"weight_map": {"b": "model-2.safetensors"}, "x": {"y": [[{}]]}})",
        "'a' [2, 3] is not in"},
       {R"({"weight_map": {"a": "model-3.safetensors"}})", "'c' is not in"},
       {R"({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors",
            "c": "model-3.safetensors"}})",
-       "'a' is in"},
+       "'a' is also in"},
   };
   const TempFolder folder;
   folder.write("model-1.safetensors", safetensors_file({counting("a", {2, 3})}));

@@ -29,7 +29,8 @@ Manifest example() {
   t.shape = {1048585};
   t.file = "model.safetensors";
   t.offset = 128;
-  t.pieces = {{Runs::flat(0, 1048577), {1, 2}, -1}, {Runs::flat(1048577, 8), {0xffffffff}, -1}};
+  t.pieces = {{StridedSpan::flat(0, 1048577), {1, 2}, -1},
+              {StridedSpan::flat(1048577, 8), {0xffffffff}, -1}};
   StoredTensor columns = t;
   columns.name = "x";
   columns.shape = {4, 6};
@@ -38,7 +39,7 @@ Manifest example() {
   return m;
 }
 
-// The text with its digest made right again after a change.
+// Returns the text with a valid checksum after a change.
 std::string with_digest(std::string text) {
   const std::string marker = "\"self_crc32c\":\"";
   text.resize(text.rfind(marker));

@@ -37,8 +37,7 @@ Outcome load_error(const std::string& path, FakeTensor t, FakePiece piece, int32
   });
 }
 
-// ---- What can be asked
-// --------------------------------------------------------------------------------
+// ---- Requests and their errors ----
 
 TEST(CheckpointReader, SaysWhatIsNoCheckpoint) {
   const TempDir dir;
@@ -149,8 +148,7 @@ TEST(CheckpointReader, StopsListingDifferencesAtTwenty) {
   EXPECT_THAT(error.text, HasSubstr("and 5 more"));
 }
 
-// ---- Damage
-// -------------------------------------------------------------------------------------------
+// ---- Damage ----
 
 TEST(CheckpointReader, NoticesAFlippedBitAnywhereAndNamesTheFile) {
   const Saved saved(fake_state(1, 2, 5));
@@ -226,7 +224,7 @@ TEST(CheckpointReader, NamesFileTensorAndElementsOfTheDamage) {
 
 TEST(CheckpointReader, ChecksWhatItLoadsWithoutBeingAsked) {
   std::mt19937_64 random(1);
-  // Two blocks of 4 MiB; the second one is damaged.
+  // Two chunks of 4 MiB; the second one is damaged.
   const Saved saved({fake_tensor("w", "param", {2, 1048576}, random)});
   const std::string path = saved.path + "/model.safetensors";
   std::string text = slurp(path);
@@ -260,7 +258,7 @@ TEST(CheckpointReader, NoticesAManifestThatLiesAboutTensors) {
   const Saved saved(fake_state(1, 2));
   const std::string path = saved.path + "/manifest.json";
   const Manifest good = parse_manifest(slurp(path));
-  // The first seven show as soon as the checkpoint is opened, the others when its bytes are read.
+  // The first seven are noticed when the checkpoint is opened, the others when its bytes are read.
   const std::vector<std::function<void(Manifest*)>> lies = {
       [](Manifest* m) { m->tensors[0].offset += 4; },
       [](Manifest* m) { m->tensors[0].name += "x"; },

@@ -25,7 +25,8 @@ struct Folder {
   std::string file(int64_t step, const std::string& name) const {
     return dir / (step_name(step) + "/" + name);
   }
-  // A damage that only reading the bytes shows, and one that opening shows.
+  // flip() makes a damage that only reading the bytes reveals; cut() makes one that opening
+  // reveals.
   void flip(int64_t step) const {
     std::string text = slurp(file(step, "model.safetensors"));
     text.back() = static_cast<char>(text.back() ^ 1);

@@ -20,8 +20,8 @@ std::string padded(std::string json) {
   return json;
 }
 
-// The error for a header and as many bytes of data; "" if it is accepted.
-std::string verdict(const std::string& json, uint64_t data_bytes, bool pad = true) {
+// Returns the error for a header that is followed by `data_bytes` bytes; "" = it is accepted.
+std::string error_for(const std::string& json, uint64_t data_bytes, bool pad = true) {
   const std::string text = pad ? padded(json) : json;
   const Outcome error =
       error_of([&] { parse_safetensors_header(text, 8 + text.size() + data_bytes); });
@@ -29,7 +29,7 @@ std::string verdict(const std::string& json, uint64_t data_bytes, bool pad = tru
   return error.text;
 }
 
-// Appending to one string, because gcc 12 warns of what "x" + string never does.
+// Concatenates by appending, because gcc 12 gives a false warning for "x" + string.
 std::string join(std::initializer_list<std::string_view> parts) {
   std::string text;
   for (const std::string_view part : parts) text += part;
@@ -69,7 +69,7 @@ std::string file_with_length(uint64_t length, const std::string& rest) {
   return file + rest;
 }
 
-std::string file_verdict(const std::string& content) {
+std::string file_error(const std::string& content) {
   const TempDir dir;
   spill(dir / "x.safetensors", content);
   return error_of([&] { read_safetensors_header(File::open_for_reading(dir / "x.safetensors")); })
@@ -104,24 +104,23 @@ TEST(Safetensors, WritesNoTensorsAtAll) {
 }
 
 TEST(Safetensors, AcceptsTensorsInAnyOrder) {
-  EXPECT_EQ(verdict(kGood, 25), "");
+  EXPECT_EQ(error_for(kGood, 25), "");
   EXPECT_EQ(
-      verdict(object({entry("b", "U8", "[]", 24, 25), entry("a", "F32", "[2,3]", 0, 24)}), 25), "");
+      error_for(object({entry("b", "U8", "[]", 24, 25), entry("a", "F32", "[2,3]", 0, 24)}), 25),
+      "");
 }
 
-// ---- One case per rule
-// ----------------------------------------------------------------------------------
+// ---- One case per rule ----
 
 TEST(SafetensorsLength, MustFitTheFile) {
-  EXPECT_THAT(file_verdict(""), HasSubstr("a file of 0 bytes has no header"));
-  EXPECT_THAT(file_verdict("1234567"), HasSubstr("a file of 7 bytes has no header"));
-  EXPECT_THAT(file_verdict(file_with_length(0, "{}      ")), HasSubstr("the header's length is 0"));
-  EXPECT_THAT(file_verdict(file_with_length(1, "{}      ")), HasSubstr("the header's length is 1"));
-  EXPECT_THAT(file_verdict(file_with_length(16, "{}      ")),
-              HasSubstr("the header's length is 16"));
-  EXPECT_THAT(file_verdict(file_with_length(~uint64_t{0}, "{}      ")),
+  EXPECT_THAT(file_error(""), HasSubstr("a file of 0 bytes has no header"));
+  EXPECT_THAT(file_error("1234567"), HasSubstr("a file of 7 bytes has no header"));
+  EXPECT_THAT(file_error(file_with_length(0, "{}      ")), HasSubstr("the header's length is 0"));
+  EXPECT_THAT(file_error(file_with_length(1, "{}      ")), HasSubstr("the header's length is 1"));
+  EXPECT_THAT(file_error(file_with_length(16, "{}      ")), HasSubstr("the header's length is 16"));
+  EXPECT_THAT(file_error(file_with_length(~uint64_t{0}, "{}      ")),
               HasSubstr("18446744073709551615"));
-  EXPECT_EQ(file_verdict(file_with_length(8, "{}      ")), "");
+  EXPECT_EQ(file_error(file_with_length(8, "{}      ")), "");
 }
 
 TEST(SafetensorsLength, IsAtMost100MB) {
@@ -138,42 +137,43 @@ TEST(SafetensorsLength, IsAtMost100MB) {
 }
 
 TEST(SafetensorsLength, KeepsTheDataAligned) {
-  EXPECT_THAT(verdict("{}  ", 0, false), HasSubstr("multiple of 8"));
+  EXPECT_THAT(error_for("{}  ", 0, false), HasSubstr("multiple of 8"));
 }
 
 TEST(SafetensorsText, BeginsWithABraceAndEndsWithSpacesOnly) {
-  EXPECT_THAT(verdict(join({" ", kGood}), 25), HasSubstr("does not begin with '{'"));
-  EXPECT_THAT(verdict(join({"\xef\xbb\xbf", kGood}), 25), HasSubstr("does not begin with '{'"));
-  EXPECT_THAT(verdict(kGood + "\n", 25), HasSubstr("does not end with '}' and spaces"));
-  EXPECT_THAT(verdict(kGood + std::string(3, '\0'), 25), HasSubstr("does not end"));
-  EXPECT_THAT(verdict(kGood + " {}", 25), HasSubstr("not JSON"));
-  EXPECT_THAT(verdict(object({kGood}), 25), HasSubstr("not JSON"));
+  EXPECT_THAT(error_for(join({" ", kGood}), 25), HasSubstr("does not begin with '{'"));
+  EXPECT_THAT(error_for(join({"\xef\xbb\xbf", kGood}), 25), HasSubstr("does not begin with '{'"));
+  EXPECT_THAT(error_for(kGood + "\n", 25), HasSubstr("does not end with '}' and trailing spaces"));
+  EXPECT_THAT(error_for(kGood + std::string(3, '\0'), 25), HasSubstr("does not end"));
+  EXPECT_THAT(error_for(kGood + " {}", 25), HasSubstr("not JSON"));
+  EXPECT_THAT(error_for(object({kGood}), 25), HasSubstr("not JSON"));
 }
 
 TEST(SafetensorsText, IsUtf8) {
-  EXPECT_THAT(verdict(object({entry("a\xff", "U8", "[1]", 0, 1)}), 1),
+  EXPECT_THAT(error_for(object({entry("a\xff", "U8", "[1]", 0, 1)}), 1),
               HasSubstr("not JSON in UTF-8"));
-  EXPECT_THAT(verdict(object({entry("a\xc0\x80", "U8", "[1]", 0, 1)}), 1),
+  EXPECT_THAT(error_for(object({entry("a\xc0\x80", "U8", "[1]", 0, 1)}), 1),
               HasSubstr("not JSON in UTF-8"));
 }
 
 TEST(SafetensorsText, HasNoKeyTwice) {
   const std::string a = entry("a", "U8", "[0]", 0, 0);
-  EXPECT_THAT(verdict(object({a, a}), 0), HasSubstr("the name 'a' stands twice"));
-  EXPECT_THAT(verdict(object({a, entry("\\u0061", "U8", "[0]", 0, 0)}), 0),
-              HasSubstr("stands twice"));
-  EXPECT_THAT(verdict(R"({"a":{"dtype":"U8","dtype":"U8","shape":[0],"data_offsets":[0,0]}})", 0),
-              HasSubstr("tensor 'a': the key 'dtype' stands twice"));
-  EXPECT_THAT(verdict(R"({"__metadata__":{"x":"1","x":"2"}})", 0),
-              HasSubstr("the key 'x' stands twice"));
-  EXPECT_THAT(verdict(R"({"__metadata__":{},"__metadata__":{}})", 0), HasSubstr("stands twice"));
+  EXPECT_THAT(error_for(object({a, a}), 0), HasSubstr("the name 'a' occurs twice"));
+  EXPECT_THAT(error_for(object({a, entry("\\u0061", "U8", "[0]", 0, 0)}), 0),
+              HasSubstr("occurs twice"));
+  EXPECT_THAT(error_for(R"({"a":{"dtype":"U8","dtype":"U8","shape":[0],"data_offsets":[0,0]}})", 0),
+              HasSubstr("tensor 'a': the key 'dtype' occurs twice"));
+  EXPECT_THAT(error_for(R"({"__metadata__":{"x":"1","x":"2"}})", 0),
+              HasSubstr("the key 'x' occurs twice"));
+  EXPECT_THAT(error_for(R"({"__metadata__":{},"__metadata__":{}})", 0), HasSubstr("occurs twice"));
 }
 
 TEST(SafetensorsText, HasTheThreeKeysOfATensorAndNoOther) {
-  EXPECT_THAT(verdict(R"({"a":{"dtype":"U8","shape":[0]}})", 0), HasSubstr("is missing"));
-  EXPECT_THAT(verdict(R"({"a":{"dtype":"U8","data_offsets":[0,0]}})", 0), HasSubstr("is missing"));
-  EXPECT_THAT(verdict(R"({"a":{"shape":[0],"data_offsets":[0,0]}})", 0), HasSubstr("is missing"));
-  EXPECT_THAT(verdict(R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0],"x":1}})", 0),
+  EXPECT_THAT(error_for(R"({"a":{"dtype":"U8","shape":[0]}})", 0), HasSubstr("is missing"));
+  EXPECT_THAT(error_for(R"({"a":{"dtype":"U8","data_offsets":[0,0]}})", 0),
+              HasSubstr("is missing"));
+  EXPECT_THAT(error_for(R"({"a":{"shape":[0],"data_offsets":[0,0]}})", 0), HasSubstr("is missing"));
+  EXPECT_THAT(error_for(R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0],"x":1}})", 0),
               HasSubstr("unknown key 'x'"));
 }
 
@@ -195,18 +195,18 @@ TEST(SafetensorsText, HasEveryValueOfTheRightType) {
         R"({"a":{"dtype":"U8","shape":[1e0],"data_offsets":[0,1]}})",
         R"({"a":{"dtype":"U8","shape":[99999999999999999999],"data_offsets":[0,0]}})",
         R"({"a":{"dtype":"U8","shape":[0],"data_offsets":"0"}})"}) {
-    EXPECT_NE(verdict(json, 0), "") << json;
+    EXPECT_NE(error_for(json, 0), "") << json;
   }
 }
 
 TEST(SafetensorsName, IsShortAndPrintable) {
-  EXPECT_THAT(verdict(object({entry("", "U8", "[0]", 0, 0)}), 0), HasSubstr("is empty"));
-  EXPECT_EQ(verdict(object({entry(std::string(512, 'n'), "U8", "[0]", 0, 0)}), 0), "");
-  EXPECT_THAT(verdict(object({entry(std::string(513, 'n'), "U8", "[0]", 0, 0)}), 0),
+  EXPECT_THAT(error_for(object({entry("", "U8", "[0]", 0, 0)}), 0), HasSubstr("is empty"));
+  EXPECT_EQ(error_for(object({entry(std::string(512, 'n'), "U8", "[0]", 0, 0)}), 0), "");
+  EXPECT_THAT(error_for(object({entry(std::string(513, 'n'), "U8", "[0]", 0, 0)}), 0),
               HasSubstr("512"));
-  EXPECT_THAT(verdict(object({entry("a\\u0000b", "U8", "[0]", 0, 0)}), 0),
+  EXPECT_THAT(error_for(object({entry("a\\u0000b", "U8", "[0]", 0, 0)}), 0),
               HasSubstr("control characters"));
-  EXPECT_THAT(verdict(object({entry("a\\nb", "U8", "[0]", 0, 0)}), 0), HasSubstr("'a?b'"));
+  EXPECT_THAT(error_for(object({entry("a\\nb", "U8", "[0]", 0, 0)}), 0), HasSubstr("'a?b'"));
 }
 
 TEST(SafetensorsName, StandsForAtMostAMillionTensors) {
@@ -214,47 +214,49 @@ TEST(SafetensorsName, StandsForAtMostAMillionTensors) {
   for (int i = 0; i <= 1'000'000; ++i)
     json.append(entry(std::to_string(i), "U8", "[0]", 0, 0)).append(1, ',');
   json.back() = '}';
-  EXPECT_THAT(verdict(json, 0), HasSubstr("more than 1000000 tensors"));
+  EXPECT_THAT(error_for(json, 0), HasSubstr("more than 1000000 tensors"));
 }
 
 TEST(SafetensorsMetadata, MapsStringsToStringsInAtMost64KiB) {
-  EXPECT_EQ(verdict(R"({"__metadata__":{"format":"pt"}})", 0), "");
-  EXPECT_NE(verdict(R"({"__metadata__":{"format":1}})", 0), "");
-  EXPECT_NE(verdict(R"({"__metadata__":{"format":{}}})", 0), "");
-  EXPECT_NE(verdict(R"({"__metadata__":[]})", 0), "");
-  EXPECT_EQ(verdict(join({"{\"__metadata__\":{\"k\":\"", std::string(65535, 'x'), "\"}}"}), 0), "");
-  EXPECT_THAT(verdict(join({"{\"__metadata__\":{\"k\":\"", std::string(65536, 'x'), "\"}}"}), 0),
+  EXPECT_EQ(error_for(R"({"__metadata__":{"format":"pt"}})", 0), "");
+  EXPECT_NE(error_for(R"({"__metadata__":{"format":1}})", 0), "");
+  EXPECT_NE(error_for(R"({"__metadata__":{"format":{}}})", 0), "");
+  EXPECT_NE(error_for(R"({"__metadata__":[]})", 0), "");
+  EXPECT_EQ(error_for(join({"{\"__metadata__\":{\"k\":\"", std::string(65535, 'x'), "\"}}"}), 0),
+            "");
+  EXPECT_THAT(error_for(join({"{\"__metadata__\":{\"k\":\"", std::string(65536, 'x'), "\"}}"}), 0),
               HasSubstr("65536"));
 }
 
 TEST(SafetensorsTensor, HasAKnownDtype) {
-  EXPECT_THAT(verdict(object({entry("a", "F8_E4M3", "[0]", 0, 0)}), 0),
+  EXPECT_THAT(error_for(object({entry("a", "F8_E4M3", "[0]", 0, 0)}), 0),
               HasSubstr("dtype 'F8_E4M3' is not known"));
   for (const char* dtype : {"F64", "F32", "BF16", "F16", "I64", "I32", "U8"}) {
-    EXPECT_EQ(verdict(object({entry("a", dtype, "[0]", 0, 0)}), 0), "") << dtype;
+    EXPECT_EQ(error_for(object({entry("a", dtype, "[0]", 0, 0)}), 0), "") << dtype;
     EXPECT_STREQ(safetensors_dtype(dtype_from_safetensors(dtype)), dtype);
   }
 }
 
 TEST(SafetensorsTensor, HasBoundedDims) {
-  EXPECT_EQ(verdict(object({entry("a", "U8", "[1,1,1,1,1,1,1,1]", 0, 1)}), 1), "");
-  EXPECT_THAT(verdict(object({entry("a", "U8", "[1,1,1,1,1,1,1,1,1]", 0, 1)}), 1),
+  EXPECT_EQ(error_for(object({entry("a", "U8", "[1,1,1,1,1,1,1,1]", 0, 1)}), 1), "");
+  EXPECT_THAT(error_for(object({entry("a", "U8", "[1,1,1,1,1,1,1,1,1]", 0, 1)}), 1),
               HasSubstr("more than 8 dims"));
-  EXPECT_THAT(verdict(object({entry("a", "U8", "[281474976710657]", 0, 1)}), 1), HasSubstr("2^48"));
-  // Products that wrap around to something small.
-  EXPECT_THAT(verdict(object({entry("a", "F32", "[281474976710656,65536]", 0, 0)}), 0),
+  EXPECT_THAT(error_for(object({entry("a", "U8", "[281474976710657]", 0, 1)}), 1),
+              HasSubstr("2^48"));
+  // The products of these dims wrap around to something small.
+  EXPECT_THAT(error_for(object({entry("a", "F32", "[281474976710656,65536]", 0, 0)}), 0),
               HasSubstr("64 bits"));
-  EXPECT_THAT(verdict(object({entry("a", "F64", "[281474976710656,8192,4]", 0, 0)}), 0),
+  EXPECT_THAT(error_for(object({entry("a", "F64", "[281474976710656,8192,4]", 0, 0)}), 0),
               HasSubstr("64 bits"));
 }
 
 TEST(SafetensorsTensor, HasOffsetsThatMatchItsSize) {
-  EXPECT_THAT(verdict(object({entry("a", "F32", "[2]", 0, 7)}), 7),
+  EXPECT_THAT(error_for(object({entry("a", "F32", "[2]", 0, 7)}), 7),
               HasSubstr("do not hold its 8 bytes"));
-  EXPECT_THAT(verdict(object({entry("a", "U8", "[1]", 1, 0)}), 1), HasSubstr("do not hold"));
-  EXPECT_THAT(verdict(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0]}})", 1),
+  EXPECT_THAT(error_for(object({entry("a", "U8", "[1]", 1, 0)}), 1), HasSubstr("do not hold"));
+  EXPECT_THAT(error_for(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0]}})", 1),
               HasSubstr("two numbers"));
-  EXPECT_THAT(verdict(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1,1]}})", 1),
+  EXPECT_THAT(error_for(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1,1]}})", 1),
               HasSubstr("two numbers"));
 }
 
@@ -262,24 +264,23 @@ TEST(SafetensorsData, HasNoHoleNoOverlapAndNothingBehind) {
   const auto two = [](int begin, int end) {
     return object({entry("a", "U8", "[4]", 0, 4), entry("b", "U8", "[4]", begin, end)});
   };
-  EXPECT_EQ(verdict(two(4, 8), 8), "");
-  EXPECT_THAT(verdict(two(5, 9), 9), HasSubstr("tensor 'b' begins at byte 5"));
-  EXPECT_THAT(verdict(two(3, 7), 7), HasSubstr("tensor 'b' begins at byte 3"));
-  EXPECT_THAT(verdict(two(0, 4), 4), HasSubstr("begins at byte 0"));
-  EXPECT_THAT(verdict(object({entry("a", "U8", "[4]", 1, 5)}), 5), HasSubstr("begins at byte 1"));
-  EXPECT_THAT(verdict(two(4, 8), 7), HasSubstr("behind the end of the file"));
-  EXPECT_THAT(verdict(two(4, 8), 9), HasSubstr("9 bytes of data, but its tensors end at 8"));
-  EXPECT_THAT(verdict("{}", 1), HasSubstr("1 bytes of data"));
+  EXPECT_EQ(error_for(two(4, 8), 8), "");
+  EXPECT_THAT(error_for(two(5, 9), 9), HasSubstr("tensor 'b' begins at byte 5"));
+  EXPECT_THAT(error_for(two(3, 7), 7), HasSubstr("tensor 'b' begins at byte 3"));
+  EXPECT_THAT(error_for(two(0, 4), 4), HasSubstr("begins at byte 0"));
+  EXPECT_THAT(error_for(object({entry("a", "U8", "[4]", 1, 5)}), 5), HasSubstr("begins at byte 1"));
+  EXPECT_THAT(error_for(two(4, 8), 7), HasSubstr("after the end of the file"));
+  EXPECT_THAT(error_for(two(4, 8), 9), HasSubstr("9 bytes of data, but its tensors end at 8"));
+  EXPECT_THAT(error_for("{}", 1), HasSubstr("1 bytes of data"));
 }
 
 TEST(SafetensorsTensor, IsNamedWithItsFile) {
   const std::string text = padded(object({entry("a", "F32", "[2]", 0, 7)}));
-  EXPECT_THAT(file_verdict(file_with_length(text.size(), text + std::string(7, 'x'))),
+  EXPECT_THAT(file_error(file_with_length(text.size(), text + std::string(7, 'x'))),
               AllOf(HasSubstr("x.safetensors: "), HasSubstr("tensor 'a'")));
 }
 
-// ---- Any damage at all: a verdict, and never a tensor outside of the file
-// -----------------------------------
+// ---- Random damage: the parser accepts or rejects, and no tensor is ever outside of the file ----
 
 void expect_sane(const std::string& file) {
   uint64_t length = 0;

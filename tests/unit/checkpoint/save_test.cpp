@@ -30,7 +30,8 @@ std::vector<Outcome> save_once(const std::string& folder, int64_t step, uint64_t
   return save(request_of(folder, step), state, random_partition(state, ranks, random));
 }
 
-// All ranks failed alike, nothing is left, and the older checkpoint is whole.
+// Expects that all ranks failed alike, that nothing is left, and that the older checkpoint is
+// whole.
 void expect_abandoned(const std::vector<Outcome>& outcomes,
                       const TempDir& dir,
                       int32_t code,
@@ -65,10 +66,10 @@ TEST(SaveCheckpoint, ComesBackBitForBitAtAnyOtherPartition) {
   }
 }
 
-TEST(SaveCheckpoint, KeepsPiecesOfManyBlocks) {
+TEST(SaveCheckpoint, KeepsPiecesOfManyChunks) {
   const TempDir dir;
   std::mt19937_64 random(5);
-  // 13 MB: blocks of 4 MiB, the last one short, in pieces that do not begin at a block.
+  // 13 MB make several chunks of 4 MiB, the last one short, in pieces that do not begin at a chunk.
   FakeState state = {fake_tensor("w", "param", {3250001}, random)};
   const RankPieces pieces = {{{0, 0, 1100000, 0}}, {{0, 1100000, 2150001, 0}}};
   ASSERT_EQ(save(request_of(dir.path(), 1), state, pieces)[0].code, YOKE_OK);
@@ -76,8 +77,8 @@ TEST(SaveCheckpoint, KeepsPiecesOfManyBlocks) {
   EXPECT_TRUE(same_bytes(load(dir / "step-00000001", state, other), state));
 }
 
-// 13 MB of which each rank has columns: blocks of 4 MiB that end in the middle of a run.
-TEST(SaveCheckpoint, KeepsColumnsOfManyBlocks) {
+// Each rank has columns of a matrix of 13 MB, so that chunks of 4 MiB end in the middle of a span.
+TEST(SaveCheckpoint, KeepsColumnsOfManyChunks) {
   const TempDir dir;
   std::mt19937_64 random(5);
   FakeState state = {fake_tensor("w", "param", {1300, 2500}, random)};
@@ -174,7 +175,7 @@ TEST(SaveCheckpoint, SplitsAboveTheSizeLimitWithAnIndex) {
   for (const char* name : {"a", "b", "c"})
     state.push_back(fake_tensor(name, "param", {100}, random));
   SaveRequest request = request_of(dir.path(), 1);
-  request.max_file_bytes = 800;  // two of 400 bytes
+  request.max_file_bytes = 800;  // room for two tensors of 400 bytes
   save(request, state, random_partition(state, 2, random));
   const std::string path = dir / "step-00000001";
   EXPECT_THAT(names_in(path),
@@ -208,8 +209,7 @@ TEST(SaveCheckpoint, ReplacesAStepThatWasSavedBefore) {
   EXPECT_TRUE(same_bytes(load(dir / "step-00000001", first, whole_on_rank0(first, 1)), second));
 }
 
-// ---- Failures: one rank's is everybody's
-// --------------------------------------------------------------
+// ---- Failures: one rank fails, and all report it ----
 
 TEST(SaveCheckpoint, NamesAHole) {
   const TempDir dir;
@@ -246,7 +246,7 @@ TEST(SaveCheckpoint, NamesTwoShapesOfOneTensor) {
     return walk_of(r == 0 ? one : other, pieces[r]);
   });
   expect_abandoned(outcomes, dir, YOKE_INTERNAL, 0);
-  EXPECT_THAT(outcomes[0].text, HasSubstr("pieces of fp32 [2, 5] and of fp32 [5, 2]"));
+  EXPECT_THAT(outcomes[0].text, HasSubstr("its pieces disagree: fp32 [2, 5] and fp32 [5, 2]"));
 }
 
 TEST(SaveCheckpoint, RefusesAStateWithoutParameters) {
@@ -344,7 +344,7 @@ TEST(SaveCheckpoint, NamesAFolderThatCannotBeMade) {
 
 TEST(SaveCheckpoint, NamesAFolderThatMayNotBeWritten) {
   if (::geteuid() == 0)
-    GTEST_SKIP() << "root may write everywhere; crash_test injects EACCES instead";
+    GTEST_SKIP() << "root may write everywhere; save_crash_test injects EACCES instead";
   const TempDir dir;
   fs::permissions(dir.path(), fs::perms::owner_read | fs::perms::owner_exec);
   const auto outcomes = save_once(dir.path(), 1, 1, 2);

@@ -10,23 +10,23 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string tiling_error(std::vector<int64_t> shape, const std::vector<Runs>& pieces) {
+std::string tiling_error(std::vector<int64_t> shape, const std::vector<StridedSpan>& pieces) {
   StoredTensor tensor;
   tensor.name = "w";
   tensor.kind = "param";
   tensor.dtype = YOKE_F32;
   tensor.shape = std::move(shape);
   int32_t rank = 0;
-  for (const Runs& r : pieces) tensor.pieces.push_back({r, {}, rank++});
+  for (const StridedSpan& r : pieces) tensor.pieces.push_back({r, {}, rank++});
   std::vector<StoredTensor> tensors = {tensor};
   return error_of([&] { check_tiling(&tensors, YOKE_INTERNAL, "pieces: "); }).text;
 }
 
 std::string flat_error(std::vector<int64_t> shape,
                        const std::vector<std::pair<int64_t, int64_t>>& pieces) {
-  std::vector<Runs> runs;
-  for (const auto& [begin, count] : pieces) runs.push_back(Runs::flat(begin, count));
-  return tiling_error(std::move(shape), runs);
+  std::vector<StridedSpan> spans;
+  for (const auto& [begin, count] : pieces) spans.push_back(StridedSpan::flat(begin, count));
+  return tiling_error(std::move(shape), spans);
 }
 
 TEST(CheckTiling, AcceptsPiecesInAnyOrder) {
@@ -53,11 +53,11 @@ TEST(CheckTiling, NamesEveryKindOfFault) {
 
 TEST(CheckTiling, AcceptsColumnsAndTheirShards) {
   EXPECT_EQ(tiling_error({4, 6}, {{0, 8, 2, 6}, {2, 16, 4, 6}}), "");
-  // Five elements, then seven, of columns [2, 5); the others flat or wide.
+  // Columns [2, 5) are two pieces, of five and seven elements; the other pieces are flat or wide.
   EXPECT_EQ(tiling_error({4, 6},
                          {{0, 8, 2, 6}, {2, 5, 3, 6}, {10, 1, 1, 1}, {14, 6, 3, 6}, {5, 4, 1, 6}}),
             "");
-  // Runs that cross the end of a row, with the corners that they leave.
+  // The first piece has spans that cross the end of a row; the last two fill the corners.
   EXPECT_EQ(tiling_error({4, 6}, {{4, 12, 4, 6}, {2, 8, 2, 6}, {0, 2, 2, 2}, {22, 2, 2, 2}}), "");
 }
 
@@ -73,15 +73,15 @@ TEST(CheckTiling, NamesFaultsOfColumns) {
   EXPECT_THAT(tiling_error({4, 6}, {{0, 8, 2, 6}, {2, 8, 2, 12}}), HasSubstr("different strides"));
 }
 
-// Every element counted, of random tilings of which some are spoilt.
+// Compares with counting every element, for random tilings of which some are damaged.
 TEST(CheckTiling, AgreesWithCounting) {
   std::mt19937_64 random(3);
   int good = 0, bad = 0;
   for (int n = 0; n < 4000; ++n) {
     const int64_t numel = 1 + static_cast<int64_t>(random() % 60);
-    std::vector<Runs> pieces = random_strips(numel, random_divisor(numel, random), random);
+    std::vector<StridedSpan> pieces = random_strips(numel, random_divisor(numel, random), random);
     if (random() % 2 == 0) {
-      Runs& victim = pieces[random() % pieces.size()];
+      StridedSpan& victim = pieces[random() % pieces.size()];
       switch (random() % 4) {
         case 0:
           victim.begin += 1;
@@ -93,14 +93,15 @@ TEST(CheckTiling, AgreesWithCounting) {
           victim = pieces[random() % pieces.size()];
           break;
         default:
-          victim = victim.is_flat()
-                       ? Runs::flat(victim.begin, victim.count / 2)
-                       : Runs{victim.begin, victim.count - 1, victim.run, victim.stride}.joined();
+          victim =
+              victim.is_flat()
+                  ? StridedSpan::flat(victim.begin, victim.count / 2)
+                  : StridedSpan{victim.begin, victim.count - 1, victim.run, victim.stride}.joined();
       }
       if (victim.count == 0 || !victim.fault(numel).empty()) continue;
     }
     std::vector<int> times(static_cast<size_t>(numel));
-    for (const Runs& r : pieces) {
+    for (const StridedSpan& r : pieces) {
       for (int64_t i = 0; i < r.count; ++i) ++times[r.element(i)];
     }
     const bool once = std::all_of(times.begin(), times.end(), [](int t) { return t == 1; });

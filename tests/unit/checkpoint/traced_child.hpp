@@ -1,5 +1,5 @@
-// A child process whose system calls are counted, so that a test can stop it at each of them:
-// killed as by SIGKILL, or with an error in place of the call. x86-64 Linux.
+// A child process whose system calls are counted with ptrace, so that a test can intervene at each
+// of them: kill the child, or let the call fail. Works on x86-64 Linux.
 #pragma once
 
 #include <sys/ptrace.h>
@@ -25,25 +25,25 @@ class TracedChild {
     long failed_call = -1;  // number of the call that was made to fail
   };
 
-  // Which calls count; the rest run undisturbed.
+  // Returns true for the calls that are counted. All other calls run undisturbed.
   using Counts = std::function<bool(long number)>;
 
-  // Runs f in a child; kills it in front of the k-th counted call (k from 1; 0 = never).
+  // Runs f in a child and kills it before its k-th counted call; k starts at 1, 0 = never.
   static Result kill_at(int k, const Counts& counts, const std::function<int()>& f) {
     return run(k, 0, counts, f);
   }
-  // The same, but that call does nothing and returns -error.
+  // Runs f in a child; its k-th counted call does nothing and returns -error.
   static Result fail_at(int k, int error, const Counts& counts, const std::function<int()>& f) {
     return run(k, error, counts, f);
   }
-  // Runs f to its end and shows every call as it begins: its number, and the path of the file or
-  // folder that it works on ("" if it has none).
+  // Runs f to its end and calls `show` when a call begins, with the number of the call and the path
+  // of the file or folder that it works on; "" = none.
   using Show = std::function<void(long number, const std::string& path)>;
   static Result watch(const Show& show, const std::function<int()>& f) {
     return run(
         0, 0, [](long) { return false; }, f, show);
   }
-  // Whether this machine lets a process trace its children.
+  // Returns true if this machine lets a process trace its children.
   static bool works() {
     return run(
                0, 0, [](long) { return true; }, [] { return 7; })
@@ -51,7 +51,8 @@ class TracedChild {
   }
 
  private:
-  // The argument of a call that names a file: a descriptor, or a string in the child's memory.
+  // Returns the path in a call's arguments: that of a descriptor, or a string in the child's
+  // memory.
   static std::string path_of(pid_t child, const user_regs_struct& regs) {
     const auto number = static_cast<long>(regs.orig_rax);
     const std::string process = "/proc/" + std::to_string(child);
@@ -102,7 +103,7 @@ class TracedChild {
           ::kill(child, SIGKILL);
         } else {
           result.failed_call = static_cast<long>(regs.orig_rax);
-          regs.orig_rax = static_cast<unsigned long long>(-1);  // no such call: nothing happens
+          regs.orig_rax = static_cast<unsigned long long>(-1);  // no such call, so nothing happens
           ::ptrace(PTRACE_SETREGS, child, nullptr, &regs);
           failing = true;
         }

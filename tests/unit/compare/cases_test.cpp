@@ -37,7 +37,7 @@ TEST(Cases, MayBeACommand) {
   EXPECT_EQ(spec.command, "torchrun --x=1 peer.py");
 }
 
-TEST(Cases, MayStandInTheRunFile) {
+TEST(Cases, MayBeInTheRunFile) {
   const testing::TempFolder folder;
   folder.write(
       "run.toml",
@@ -69,7 +69,7 @@ TEST(Cases, HaveNamesOfTheirOwn) {
   EXPECT_EQ(named("a", "b-2.x_"), "");
   EXPECT_THAT(named("a", "a"), HasSubstr("two cases have the name 'a'"));
   EXPECT_THAT(named("a", "../b"), HasSubstr("case '../b': allowed are names of letters"));
-  EXPECT_THAT(named("a", "reference"), HasSubstr("'reference', which is ours"));
+  EXPECT_THAT(named("a", "reference"), HasSubstr("'reference', which is reserved"));
 }
 
 TEST(Cases, TakeTheirOwnValueOfAKey) {

@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 
-#include "core/compare/summary.hpp"
 #include "tests/unit/compare/made_up.hpp"
 #include "yoke/error.hpp"
 
@@ -12,13 +11,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-Comparison two_cases(std::vector<double> first, std::vector<double> second) {
-  Comparison c;
-  c.plan.repeats = static_cast<int64_t>(first.size());
-  c.cases = {made_up_case("ox", std::move(first)), made_up_case("mule", std::move(second))};
-  return c;
-}
 
 TEST(Gate, ComparesRatiosWithTheFirstCase) {
   const Comparison c = two_cases({10}, {20});
@@ -31,7 +23,7 @@ TEST(Gate, ComparesRatiosWithTheFirstCase) {
 
 TEST(Gate, BoundsDifferences) {
   Comparison c = two_cases({10}, {20});
-  c.cases[1].verdict.loss = 1e-5;
+  c.cases[1].agreement.loss = 1e-5;
   EXPECT_THAT(failures(parse_gate("loss<=1e-6"), c), ElementsAre(HasSubstr("mule: 1e-05")));
 }
 
@@ -50,22 +42,6 @@ TEST(Gate, RefusesWhatIsNoCondition) {
   } catch (const Error& e) {
     EXPECT_THAT(e.what(), HasSubstr("did you mean 'tps'?"));
   }
-}
-
-// ---- who is faster
-
-TEST(SpeedVerdict, NamesTheFastestIfRangesAreApart) {
-  EXPECT_THAT(speed_verdict(two_cases({20, 21, 22}, {10, 11, 12})),
-              HasSubstr("fastest: mule, 1.91 times as fast as ox (1.67 .. 2.20)"));
-}
-
-TEST(SpeedVerdict, NamesNobodyIfRangesOverlap) {
-  EXPECT_THAT(speed_verdict(two_cases({10, 12, 14}, {14, 15, 16})),
-              HasSubstr("ranges of ox and mule overlap"));
-}
-
-TEST(SpeedVerdict, NamesNobodyFromFewRepeats) {
-  EXPECT_THAT(speed_verdict(two_cases({10, 10}, {50, 50})), HasSubstr("--repeats 3 or more"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Facts of runs that never were.
+// Facts of runs that never took place.
 #pragma once
 
 #include <cmath>
@@ -8,7 +8,7 @@
 
 namespace yoke::compare {
 
-// A run of n steps whose losses fall from 7 and are `factor` times as large.
+// Returns a run of n steps whose losses fall from 7, all of them multiplied by `factor`.
 inline RunFacts made_up_run(int64_t n, double factor = 1, const std::string& dtype = "fp32") {
   RunFacts run;
   run.dir = "/nowhere";
@@ -42,7 +42,32 @@ inline CaseResult made_up_case(const std::string& name,
   c.spec.name = name;
   for (size_t i = 0; i < step_ms.size(); ++i) c.runs.push_back(made_up_run(steps));
   c.step_ms = std::move(step_ms);
-  c.verdict.level = Level::kL1;
+  c.agreement.level = Level::kL1;
+  return c;
+}
+
+inline Comparison five_cases(int64_t steps) {
+  Comparison c;
+  c.plan.config = "run <1>.toml";
+  c.plan.steps = steps;
+  c.plan.tokens_per_step = 512;
+  c.reference = made_up_case("reference", {10}, steps);
+  for (const char* name : {"a", "b", "c", "d", "e"})
+    c.cases.push_back(made_up_case(name, {10, 11, 12}, steps));
+  return c;
+}
+
+// Returns how often `part` occurs in `text`.
+inline size_t count(const std::string& text, const std::string& part) {
+  size_t n = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+inline Comparison two_cases(std::vector<double> first, std::vector<double> second) {
+  Comparison c;
+  c.plan.repeats = static_cast<int64_t>(first.size());
+  c.cases = {made_up_case("ox", std::move(first)), made_up_case("mule", std::move(second))};
   return c;
 }
 

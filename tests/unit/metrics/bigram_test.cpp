@@ -15,8 +15,8 @@ std::span<const uint8_t> bytes(const std::string& text) {
 }
 
 TEST(BigramLoss, MatchesAHandComputedExample) {
-  // Training pairs: ab, ba, ab, bb. So a: b twice; b: a once, b once.
-  // Held out: ab, ba, ac. With alpha = 1:
+  // The training pairs are ab, ba, ab, bb: b follows a twice; a and b follow b once each. The
+  // held-out pairs are ab, ba, ac, and alpha is 1.
   const double ab = (2.0 + 1) / (2 + 256);
   const double ba = (1.0 + 1) / (2 + 256);
   const double ac = (0.0 + 1) / (2 + 256);

@@ -8,7 +8,6 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "core/metrics/memory.hpp"
 #include "tests/unit/metrics/temp_folder.hpp"
 #include "yoke/error.hpp"
 
@@ -140,15 +139,6 @@ TEST(MetricsFile, NamesAPathThatCannotBeWritten) {
   } catch (const Error& e) {
     EXPECT_THAT(e.what(), HasSubstr("/proc/no/metrics.jsonl"));
   }
-}
-
-TEST(Memory, GrowsWhenMemoryIsTouched) {
-  const int64_t before = resident_bytes();
-  std::vector<char> block(64 << 20, 1);
-  EXPECT_GE(resident_bytes(), before + (60 << 20));
-  EXPECT_GE(peak_resident_bytes(), before + (60 << 20));
-  EXPECT_GE(total_memory_bytes(), peak_resident_bytes());
-  EXPECT_EQ(block[block.size() / 2], 1);
 }
 
 }  // namespace

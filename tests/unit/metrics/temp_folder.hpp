@@ -1,5 +1,5 @@
-// A folder of its own for a test, removed at the end. In memory if possible: there a sync costs
-// nothing.
+// A folder of its own for a test, removed at the end. It lies in memory if possible, where a sync
+// costs nothing.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// The reader here is TensorBoard's format written a second time, from its description; the oracle
-// tests read a file with TensorBoard itself.
+// This file has a reader of event files of its own, written from the description of the format. The
+// oracle tests read a file with TensorBoard itself.
 #include "core/metrics/tensorboard.hpp"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::Pair;
 
-// A message: field number to the raw bytes of each value, in order.
+// A parsed message: the raw bytes of each value by field number, in order.
 using Fields = std::multimap<int, std::string>;
 
 uint64_t take_varint(std::string_view& in) {
@@ -107,7 +107,7 @@ TEST(EventFile, HoldsWhatWasWrittenUnderItsStep) {
   EXPECT_EQ(all[0].find(3)->second, "brain.Event:2");
   EXPECT_EQ(number<int64_t>(all[1].find(2)->second), 300);
   EXPECT_THAT(values(all[1]), ElementsAre(Pair("a longer name", -2.25F), Pair("loss", 1.5F)));
-  EXPECT_GT(number<double>(all[1].find(1)->second), 1.6e9);  // the time, in seconds
+  EXPECT_GT(number<double>(all[1].find(1)->second), 1.6e9);  // time in seconds since 1970
 }
 
 TEST(EventFile, TellsReadersToForgetTheStepsThatAreDoneAgain) {

@@ -1,4 +1,15 @@
-#include "core/compare/judge.hpp"
+// Measures how much two runs differ, and decides whether correct runs may differ so much.
+//
+// Two backends add the same numbers in another order, so their losses differ by rounding and the
+// difference grows with the steps. The bounds follow this: they are tight for the first 20 steps,
+// where a fault is visible and rounding has not grown yet, and wide afterwards. The first gradient
+// and the first parameters are compared too, because a small fault of one tensor hardly changes the
+// loss.
+//
+// The level of a pair is the closest one whose bounds hold. Bits are compared through hashes of the
+// parameters, which the runs recorded.
+
+#include "core/compare/agreement.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -7,8 +18,8 @@
 namespace yoke::compare {
 namespace {
 
-constexpr int64_t kEarly = 20, kLate = 200;  // steps
-constexpr int64_t kParamSteps = 10;
+constexpr int64_t kEarly = 20, kLate = 200;  // last steps with the tight and with the wide bound
+constexpr int64_t kParamSteps = 10;          // last step whose parameters have bounds
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 double relative(double a, double b) {
@@ -27,12 +38,12 @@ double loss_bound(const Bounds& bounds, int64_t step) {
   return step <= kLate ? bounds.late_loss : 100 * bounds.late_loss;
 }
 
-// What is compared of a pair, once.
+// Pair holds what is compared of two runs, computed once.
 struct Pair {
   const RunFacts &a, &b;
-  std::vector<Difference> gradients;                                // at step 1
-  std::vector<std::pair<int64_t, std::vector<Difference>>> params;  // by step
-  size_t steps;
+  std::vector<Difference> gradients;                                // gradients of step 1
+  std::vector<std::pair<int64_t, std::vector<Difference>>> params;  // parameters after each step
+  size_t steps;                                                     // steps that both runs have
 
   Pair(const RunFacts& reference, const RunFacts& run, const Tolerance& tolerance)
       : a(reference), b(run), steps(std::min(a.steps.size(), b.steps.size())) {
@@ -53,16 +64,20 @@ bool exact(const Pair& pair) {
   return true;
 }
 
-// AdamW divides by the root of a gradient's mean square: where addends cancel, rounding is
-// magnified, so a few elements of a correct run lie outside.
+// Returns true if more than one element in 10,000 is outside of the tolerance. AdamW divides by the
+// root of a gradient's mean square, which magnifies rounding where the addends of a gradient
+// cancel. So a few elements of a correct run do lie outside.
 bool too_many_outside(const std::vector<Difference>& params) {
   constexpr int64_t kOneIn = 10'000;
   int64_t elements = 0, outside = 0;
-  for (const Difference& d : params) elements += d.elements, outside += d.outside;
+  for (const Difference& d : params) {
+    elements += d.elements;
+    outside += d.outside;
+  }
   return outside > elements / kOneIn;
 }
 
-// The first step outside of the bounds, or -1.
+// Returns the first step outside of the bounds, or -1. Step 0 stands for the initial parameters.
 int64_t first_bad(const Pair& pair, const Bounds& bounds) {
   const bool known = !pair.a.start.hashes.empty() && !pair.b.start.hashes.empty();
   if (pair.b.start.breach || (known && pair.a.start.hashes != pair.b.start.hashes)) return 0;
@@ -83,12 +98,19 @@ int64_t first_bad(const Pair& pair, const Bounds& bounds) {
   return bad.empty() ? -1 : *std::min_element(bad.begin(), bad.end());
 }
 
-void measure(const Pair& pair, Verdict& v) {
+// Fills in the largest differences.
+void measure(const Pair& pair, Agreement& v) {
   for (size_t i = 0; i < pair.steps; ++i) {
     const StepFacts &a = pair.a.steps[i], &b = pair.b.steps[i];
     const double loss = relative(a.loss, b.loss), norm = relative(a.grad_norm, b.grad_norm);
-    if (!(loss <= v.loss)) v.loss = loss, v.loss_step = a.step;
-    if (norm > v.grad_norm) v.grad_norm = norm, v.norm_step = a.step;
+    if (!(loss <= v.loss)) {  // also true if the difference is NaN
+      v.loss = loss;
+      v.loss_step = a.step;
+    }
+    if (norm > v.grad_norm) {
+      v.grad_norm = norm;
+      v.norm_step = a.step;
+    }
   }
   const bool norms = std::any_of(pair.b.steps.begin(), pair.b.steps.end(), [](const StepFacts& s) {
     return !std::isnan(s.grad_norm);
@@ -96,12 +118,16 @@ void measure(const Pair& pair, Verdict& v) {
   if (!norms) v.grad_norm = kUnknown;
   v.gradient = pair.gradients.empty() ? kUnknown : 0;
   for (const Difference& d : pair.gradients) {
-    if (!(d.relative <= v.gradient)) v.gradient = d.relative, v.gradient_tensor = d.tensor;
+    if (d.relative <= v.gradient) continue;
+    v.gradient = d.relative;
+    v.gradient_tensor = d.tensor;
   }
   v.param = pair.params.empty() ? kUnknown : 0;
   for (const auto& [step, params] : pair.params) {
     for (const Difference& d : params) {
-      if (!(d.largest <= v.param)) v.param = d.largest, v.param_tensor = d.tensor;
+      if (d.largest <= v.param) continue;
+      v.param = d.largest;
+      v.param_tensor = d.tensor;
     }
   }
 }
@@ -121,7 +147,8 @@ std::string coarser(const std::string& a, const std::string& b) {
   return a.empty() ? b : a;
 }
 
-// External runs do not say their dtype: the other one's counts.
+// Returns the coarser dtype of two runs. An external run does not report its dtype; then the other
+// one counts.
 std::string dtype_of(const RunFacts& a, const RunFacts& b) {
   return coarser(a.dtype.empty() ? b.dtype : a.dtype, b.dtype.empty() ? a.dtype : b.dtype);
 }
@@ -140,6 +167,8 @@ std::optional<Level> level_by_name(const std::string& name) {
   return std::nullopt;
 }
 
+// Rounding errors of a gradient grow with the depth of the model, hence 4 * depth * epsilon.
+// Parameters in fp32 have the default tolerance of torch.testing.assert_close.
 Bounds bounds_of(Level level, const std::string& dtype, int64_t blocks) {
   const auto depth = static_cast<double>(std::max<int64_t>(blocks, 1));
   if (level == Level::kL0) return {};
@@ -151,15 +180,17 @@ Bounds bounds_of(Level level, const std::string& dtype, int64_t blocks) {
   return {2e-6, 1e-4, 4e-4, 4 * depth * 0x1p-23, {1.3e-6, 1e-5}};
 }
 
-Level due_level(const RunFacts& a, const RunFacts& b) {
+Level required_level(const RunFacts& a, const RunFacts& b) {
   const std::string dtype = dtype_of(a, b);
   return dtype == "bf16" || dtype == "fp16" ? Level::kL2 : Level::kL1;
 }
 
-Verdict judge(const RunFacts& reference, const RunFacts& run, Level due) {
+Agreement compare_runs(const RunFacts& reference, const RunFacts& run, Level required) {
   const std::string dtype = dtype_of(reference, run);
-  const Level measured = std::min(due, Level::kL1);
-  Verdict v;
+  const Level measured = std::min(required, Level::kL1);
+  Agreement v;
+  // Tries the tighter bounds first. The largest differences and the first bad step are those with
+  // the bounds of the required level, or with the tighter ones if these hold.
   for (const Level level : {Level::kL1, Level::kL2}) {
     const Bounds bounds = bounds_of(level, dtype, std::max(reference.blocks, run.blocks));
     const Pair pair(reference, run, bounds.params);
@@ -170,9 +201,9 @@ Verdict judge(const RunFacts& reference, const RunFacts& run, Level due) {
     }
     if (bad >= 0) continue;
     v.level = exact(pair) ? Level::kL0 : level;
-    break;  // what a level allows, the lower ones do
+    break;  // a wider level allows whatever this one allows
   }
-  if (due == Level::kL0 && v.level < due) v.first_bad = first_other_bits(reference, run);
+  if (required == Level::kL0 && v.level < required) v.first_bad = first_other_bits(reference, run);
   return v;
 }
 

@@ -1,0 +1,56 @@
+// Determines how far two runs agree. Does not need LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/compare/run_facts.hpp"
+#include "core/compare/states.hpp"
+
+namespace yoke::compare {
+
+// The levels of agreement. Larger values are closer.
+//
+//   L0        the same bits at every step
+//   L1        equal up to the order of summation
+//   L2        equal up to the rounding of a half-precision dtype
+//   differs   none of these
+enum class Level { kDiffers, kL2, kL1, kL0 };
+// Returns "differs", "L2", "L1" or "L0".
+const char* level_name(Level level);
+// Returns the level with the name "L0", "L1" or "L2"; nothing for any other text.
+std::optional<Level> level_by_name(const std::string& name);
+
+// Bounds are the largest differences that a level allows. All but those of `params` are relative.
+struct Bounds {
+  double loss = 0;       // loss of steps 1 to 20
+  double late_loss = 0;  // loss of steps 21 to 200; later steps may have a hundred times that
+  double grad_norm = 0;  // gradient norm of steps 1 to 20; later, correct runs drift apart
+  double gradient = 0;   // gradient of a tensor at step 1, |b - a| / |a|
+  Tolerance params;      // parameters at steps 1 to 10, except for one element in 10,000
+};
+// Returns the bounds of a level. dtype is the coarser dtype of the two runs; blocks is the depth of
+// the model, with which rounding errors grow.
+Bounds bounds_of(Level level, const std::string& dtype, int64_t blocks);
+
+// Returns the level that runs of these dtypes must reach: L2 if one of them computes in half
+// precision, else L1.
+Level required_level(const RunFacts& a, const RunFacts& b);
+
+// Agreement is the result of a comparison of two runs.
+struct Agreement {
+  Level level = Level::kDiffers;  // closest level whose bounds hold
+  // The largest differences over all steps, and where they are. NaN = unknown.
+  double loss = 0, grad_norm = 0, gradient = 0, param = 0;
+  int64_t loss_step = 0, norm_step = 0;
+  std::string gradient_tensor, param_tensor;
+  int64_t first_bad = -1;  // first step outside of the bounds of `required`; -1 = none
+};
+
+// Compares two runs step by step, and their states after the steps at which both have saved one.
+// `required` selects the bounds that first_bad refers to. Throws Error if a state cannot be read.
+Agreement compare_runs(const RunFacts& reference, const RunFacts& run, Level required);
+
+}  // namespace yoke::compare
