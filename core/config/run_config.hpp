@@ -57,8 +57,8 @@ struct TrainConfig {
   int64_t max_micro_batch = 64;        // bound of an unset micro_batch
   std::string optimizer = "adamw";     // | sgd
   double lr = 3e-4;
-  int64_t warmup = 0;                 // steps
-  std::string schedule = "constant";  // | linear | cosine | wsd
+  int64_t warmup = 0;                    // steps
+  std::string lr_schedule = "constant";  // train.schedule: | linear | cosine | wsd
   double min_lr_factor = 0;           // of lr, where the schedule ends
   std::array<double, 2> betas{0.9, 0.95};
   double eps = 1e-8;

@@ -161,7 +161,7 @@ std::vector<Key> make_schema() {
        0,
        "steps over which the learning rate rises to its peak"},
       {"train.schedule",
-       PLACE(train.schedule),
+       PLACE(train.lr_schedule),
        kAny,
        "constant|linear|cosine|wsd",
        0,
