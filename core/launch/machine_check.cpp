@@ -22,14 +22,14 @@ namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
 
-Finding ok(const std::string& what, const std::string& found) {
-  return {what, Finding::kOk, found, ""};
+MachineFinding ok(const std::string& what, const std::string& found) {
+  return {what, MachineFinding::kOk, found, ""};
 }
-Finding warning(const std::string& what, const std::string& found, const std::string& fix) {
-  return {what, Finding::kWarning, found, fix};
+MachineFinding warning(const std::string& what, const std::string& found, const std::string& fix) {
+  return {what, MachineFinding::kWarning, found, fix};
 }
-Finding problem(const std::string& what, const std::string& found, const std::string& fix) {
-  return {what, Finding::kProblem, found, fix};
+MachineFinding problem(const std::string& what, const std::string& found, const std::string& fix) {
+  return {what, MachineFinding::kProblem, found, fix};
 }
 
 // A line "Name:   123 kB" of /proc/meminfo, in bytes; 0 = not there.
@@ -58,7 +58,7 @@ double quota_of_cores() {
 
 }  // namespace
 
-Finding check_cores(const GetVariable& get) {
+MachineFinding check_cores(const GetVariable& get) {
   const int cores = usable_cores();
   const double quota = quota_of_cores();
   std::string found = std::to_string(cores) + (cores == 1 ? " core" : " cores");
@@ -78,7 +78,7 @@ Finding check_cores(const GetVariable& get) {
       "cores", found + " in every rank, more than there are cores", "unset OMP_NUM_THREADS");
 }
 
-Finding check_memory() {
+MachineFinding check_memory() {
   const uint64_t total = meminfo("MemTotal"), available = meminfo("MemAvailable"),
                  limit = memory_limit();
   std::string found = bytes_text(total) + ", " + bytes_text(available) + " available";
@@ -89,7 +89,7 @@ Finding check_memory() {
                  "end other programs, or start fewer ranks");
 }
 
-Finding check_shared_memory(const std::string& folder) {
+MachineFinding check_shared_memory(const std::string& folder) {
   struct statvfs fs {};
   if (::statvfs(folder.c_str(), &fs) != 0) {
     return warning(
@@ -106,7 +106,7 @@ Finding check_shared_memory(const std::string& folder) {
                  "docker run --shm-size=1g, or: mount -o remount,size=1g " + folder);
 }
 
-Finding check_disk(const std::string& folder) {
+MachineFinding check_disk(const std::string& folder) {
   struct statvfs fs {};
   if (::statvfs(folder.c_str(), &fs) != 0)
     return problem("disk", folder + ": " + std::strerror(errno), "choose another folder");
@@ -122,7 +122,7 @@ Finding check_disk(const std::string& folder) {
                  "free some, or set run.dir to another disk");
 }
 
-Finding check_open_files() {
+MachineFinding check_open_files() {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   const std::string found = std::to_string(limit.rlim_cur) + " open files";
@@ -133,7 +133,7 @@ Finding check_open_files() {
                  "ulimit -n 4096");
 }
 
-Finding check_rendezvous_folder() {
+MachineFinding check_rendezvous_folder() {
   try {
     const RendezvousFolder folder;
     std::ofstream(folder.path() + "/try") << "text";
@@ -149,7 +149,7 @@ Finding check_rendezvous_folder() {
   }
 }
 
-Finding check_loopback() {
+MachineFinding check_loopback() {
   const std::string fault = try_loopback();
   if (fault.empty()) return ok("ports", "a connection within this machine works");
   return problem("ports",
@@ -157,7 +157,7 @@ Finding check_loopback() {
                  "ip link set lo up; check the firewall (nft list ruleset)");
 }
 
-Finding check_host_name(const GetVariable& get) {
+MachineFinding check_host_name(const GetVariable& get) {
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
   if (const char* interface = get("GLOO_SOCKET_IFNAME")) {
@@ -178,7 +178,7 @@ Finding check_host_name(const GetVariable& get) {
   return ok("host name", std::string(name.data()) + " is " + at.address);
 }
 
-Finding check_rendezvous_address(const GetVariable& get) {
+MachineFinding check_rendezvous_address(const GetVariable& get) {
   const char *addr = get("MASTER_ADDR"), *port = get("MASTER_PORT");
   if (addr == nullptr && port == nullptr)
     return ok("rendezvous address", "not set; only runs on several machines need one");
@@ -210,7 +210,7 @@ Finding check_rendezvous_address(const GetVariable& get) {
                  "ss -ltnp 'sport = :" + std::string(port) + "'; export MASTER_PORT=another");
 }
 
-Finding check_clock() {
+MachineFinding check_clock() {
   timex state{};
   const int verdict = ::adjtimex(&state);
   if (verdict != TIME_ERROR) return ok("clock", "synchronised");
@@ -219,7 +219,7 @@ Finding check_clock() {
                  "timedatectl set-ntp true, or: chronyc tracking");
 }
 
-Finding check_compiler(const std::string& command) {
+MachineFinding check_compiler(const std::string& command) {
   const std::string fix = "apt-get install g++ (only to build backends and models of your own)";
   try {
     const SubprocessResult r = run_subprocess({"/usr/bin/env", command, "--version"}, {});
