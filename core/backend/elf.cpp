@@ -191,13 +191,13 @@ std::vector<std::string> exported_entries(const Image& image, const Elf64_Ehdr& 
 
 // ---- What the file says besides
 
-void read_symbols(const Image& image, const Elf64_Ehdr& header, conformance::LibraryFile& file) {
+void read_symbols(const Image& image, const Elf64_Ehdr& header, ElfContents& contents) {
   for_symbols(image, header, [&](const Elf64_Sym& symbol, std::string_view name) {
     const bool weak = ELF64_ST_BIND(symbol.st_info) == STB_WEAK;
     if (symbol.st_shndx == SHN_UNDEF) {
-      if (!weak) file.undefined.emplace_back(name);  // a weak one may stay open
-    } else if (symbol.st_shndx != SHN_ABS) {         // absolute: names of versions
-      file.exported.emplace_back(name);
+      if (!weak) contents.undefined.emplace_back(name);  // a weak one may stay open
+    } else if (symbol.st_shndx != SHN_ABS) {             // absolute: names of versions
+      contents.exported.emplace_back(name);
     }
   });
 }
@@ -212,22 +212,22 @@ std::vector<std::string> parts_of(std::string_view path) {
   return parts;
 }
 
-void read_dynamic(const Image& image, const Elf64_Ehdr& header, conformance::LibraryFile& file) {
+void read_dynamic(const Image& image, const Elf64_Ehdr& header, ElfContents& contents) {
   for_sections(image, header, SHT_DYNAMIC, [&](const Elf64_Shdr& table, std::string_view names) {
     for (uint64_t i = 0; i < table.sh_size / sizeof(Elf64_Dyn); ++i) {
       const auto entry = image.read<Elf64_Dyn>(table.sh_offset + i * sizeof(Elf64_Dyn));
       const uint64_t value = entry.d_un.d_val;
       if (entry.d_tag == DT_NULL) break;
-      if (entry.d_tag == DT_NEEDED) file.needed.emplace_back(name_at(names, value));
+      if (entry.d_tag == DT_NEEDED) contents.needed.emplace_back(name_at(names, value));
       if (entry.d_tag == DT_RUNPATH || entry.d_tag == DT_RPATH)
-        file.run_path = parts_of(name_at(names, value));
+        contents.run_path = parts_of(name_at(names, value));
       if (entry.d_tag == DT_TEXTREL || (entry.d_tag == DT_FLAGS && (value & DF_TEXTREL) != 0))
-        file.text_relocations = true;
+        contents.text_relocations = true;
     }
   });
 }
 
-void read_versions(const Image& image, const Elf64_Ehdr& header, conformance::LibraryFile& file) {
+void read_versions(const Image& image, const Elf64_Ehdr& header, ElfContents& contents) {
   for_sections(
       image, header, SHT_GNU_verneed, [&](const Elf64_Shdr& table, std::string_view names) {
         uint64_t at = table.sh_offset;
@@ -236,7 +236,7 @@ void read_versions(const Image& image, const Elf64_Ehdr& header, conformance::Li
           uint64_t aux_at = at + need.vn_aux;
           for (uint64_t i = 0; i < need.vn_cnt; ++i) {
             const auto aux = image.read<Elf64_Vernaux>(aux_at);
-            file.versions.emplace_back(name_at(names, aux.vna_name));
+            contents.versions.emplace_back(name_at(names, aux.vna_name));
             aux_at += aux.vna_next;
           }
           at += need.vn_next;
@@ -279,23 +279,34 @@ Elf64_Ehdr checked_header(const Image& image) {
   return header;
 }
 
-}  // namespace
+// Throws Fault if the image is not a backend of our ABI; look.abi_major is set before.
+void check_backend(const Image& image, const Elf64_Ehdr& header, ElfLook& look) {
+  look.abi_major = check_entry(exported_entries(image, header));
+  if (look.abi_major == YOKE_ABI_MAJOR) return;
+  throw Fault{"it exports " + std::string(kEntryPrefix) + std::to_string(look.abi_major) +
+                  " only: it is built for major version " + std::to_string(look.abi_major) +
+                  " of the ABI",
+              look.abi_major > YOKE_ABI_MAJOR
+                  ? "use a newer Yoke, or build the backend with the parallel_backend.h of this one"
+                  : "build the backend with the parallel_backend.h of this Yoke"};
+}
 
-ElfLook look_at_library(const std::string& path) {
+ElfContents read_contents(const Image& image, const Elf64_Ehdr& header) {
+  ElfContents contents;
+  read_symbols(image, header, contents);
+  read_dynamic(image, header, contents);
+  read_versions(image, header, contents);
+  contents.executable_stack = has_executable_stack(image, header);
+  return contents;
+}
+
+ElfLook examine(const std::string& path, ElfContents* contents) {
   ElfLook look;
   try {
     const Image image = read_file(path);
     const Elf64_Ehdr header = checked_header(image);
-    look.abi_major = check_entry(exported_entries(image, header));
-    if (look.abi_major != YOKE_ABI_MAJOR) {
-      throw Fault{
-          "it exports " + std::string(kEntryPrefix) + std::to_string(look.abi_major) +
-              " only: it is built for major version " + std::to_string(look.abi_major) +
-              " of the ABI",
-          look.abi_major > YOKE_ABI_MAJOR
-              ? "use a newer Yoke, or build the backend with the parallel_backend.h of this one"
-              : "build the backend with the parallel_backend.h of this Yoke"};
-    }
+    check_backend(image, header, look);
+    if (contents != nullptr) *contents = read_contents(image, header);
   } catch (Fault& fault) {
     look.problem = std::move(fault.problem);
     look.fix = std::move(fault.fix);
@@ -303,25 +314,14 @@ ElfLook look_at_library(const std::string& path) {
   return look;
 }
 
-conformance::LibraryFile read_library_file(const std::string& path) {
-  conformance::LibraryFile file;
-  file.path = path;
-  const ElfLook look = look_at_library(path);
-  file.unreadable = look.problem;
-  file.unreadable_fix = look.fix;
-  if (!look.problem.empty()) return file;
-  try {
-    const Image image = read_file(path);
-    const Elf64_Ehdr header = checked_header(image);
-    read_symbols(image, header, file);
-    read_dynamic(image, header, file);
-    read_versions(image, header, file);
-    file.executable_stack = has_executable_stack(image, header);
-  } catch (const Fault& fault) {
-    file.unreadable = fault.problem;
-    file.unreadable_fix = fault.fix;
-  }
-  return file;
+}  // namespace
+
+ElfLook look_at_library(const std::string& path) {
+  return examine(path, nullptr);
+}
+
+ElfLook look_at_library(const std::string& path, ElfContents& contents) {
+  return examine(path, &contents);
 }
 
 }  // namespace yoke

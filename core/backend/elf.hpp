@@ -2,8 +2,7 @@
 #pragma once
 
 #include <string>
-
-#include "sdk/conformance/library_file.hpp"
+#include <vector>
 
 namespace yoke {
 
@@ -15,11 +14,21 @@ struct ElfLook {
   int abi_major = 0;  // of the exported parallel_backend_entry_vN; 0 = none found
 };
 
+// What else a shared library says about itself.
+struct ElfContents {
+  std::vector<std::string> exported;   // defined dynamic symbols
+  std::vector<std::string> undefined;  // symbols that other libraries must define; no weak ones
+  std::vector<std::string> needed;     // DT_NEEDED
+  std::vector<std::string> run_path;   // DT_RUNPATH or DT_RPATH, split at ':'
+  std::vector<std::string> versions;   // versions of needed symbols: "GLIBC_2.34"
+  bool text_relocations = false;
+  bool executable_stack = false;
+};
+
 // Never throws for what the file contains; a file that cannot be read is a problem too.
 ElfLook look_at_library(const std::string& path);
 
-// The same look and what else the file says: symbols, libraries, flags. Owner and mode are left
-// out.
-conformance::LibraryFile read_library_file(const std::string& path);
+// The same look. Fills `contents` as well, unless there is a problem.
+ElfLook look_at_library(const std::string& path, ElfContents& contents);
 
 }  // namespace yoke
