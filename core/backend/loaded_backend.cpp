@@ -15,7 +15,7 @@ std::string version(uint32_t major, uint32_t minor) {
   return std::to_string(major) + "." + std::to_string(minor);
 }
 
-constexpr const char* kStage = "its table, after loading";
+constexpr const char* kPhase = "its table, after loading";
 
 constexpr uint32_t kFirstFields = offsetof(ParallelBackend, describe);
 
@@ -50,7 +50,7 @@ ParallelBackend accept(const ParallelBackend* table, const std::string& path) {
   if (table->header.struct_id != YOKE_ID_BACKEND || table->header.struct_size < kFirstFields) {
     throw_rejected(YOKE_FAILED_PRECONDITION,
                    {path,
-                    kStage,
+                    kPhase,
                     "the entry function returned something that is not a backend's table",
                     "unknown",
                     rebuild});
@@ -58,13 +58,13 @@ ParallelBackend accept(const ParallelBackend* table, const std::string& path) {
   const std::string theirs = version(table->abi_major, table->abi_minor);
   if (table->abi_major != YOKE_ABI_MAJOR) {
     throw_rejected(YOKE_UNIMPLEMENTED,
-                   {path, kStage, "another major version of the ABI", theirs, rebuild});
+                   {path, kPhase, "another major version of the ABI", theirs, rebuild});
   }
   if (table->min_host_minor > YOKE_ABI_MINOR) {
     throw_rejected(
         YOKE_UNIMPLEMENTED,
         {path,
-         kStage,
+         kPhase,
          "it needs a host of at least ABI " + version(YOKE_ABI_MAJOR, table->min_host_minor),
          theirs,
          "use a newer Yoke"});
@@ -74,7 +74,7 @@ ParallelBackend accept(const ParallelBackend* table, const std::string& path) {
     throw_rejected(
         YOKE_FAILED_PRECONDITION,
         {path,
-         kStage,
+         kPhase,
          "its table has " + std::to_string(table->header.struct_size) +
              " bytes, too few for the required functions (" + std::to_string(kRequired) + ")",
          theirs,
@@ -84,7 +84,7 @@ ParallelBackend accept(const ParallelBackend* table, const std::string& path) {
   if (const char* slot = missing_slot(copy)) {
     throw_rejected(YOKE_FAILED_PRECONDITION,
                    {path,
-                    kStage,
+                    kPhase,
                     std::string("the required function '") + slot + "' is NULL",
                     theirs,
                     "fill in all functions of the table (the C++ layer yoke/backend.hpp does)"});

@@ -9,7 +9,7 @@ namespace yoke {
 
 struct Rejection {
   std::string path;
-  std::string stage;  // where it ended: "the file", "loading", ...
+  std::string phase;  // how far loading came: "the file", "loading", ...
   std::string reason;
   std::string backend_abi;  // "1.0"; "unknown" before its table was seen
   std::string fix;          // one line
