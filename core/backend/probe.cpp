@@ -14,6 +14,7 @@
 #include "core/backend/reject.hpp"
 #include "core/base/exit_code.hpp"
 #include "core/base/subprocess.hpp"
+#include "core/config/options.hpp"
 #include "yoke/tensor.hpp"
 
 namespace yoke {
@@ -21,29 +22,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kStage = "loading, in a separate process";
+constexpr const char* kPhase = "loading, in a separate process";
 constexpr const char* kAxisNames[YOKE_NUM_AXES] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
 constexpr std::pair<int32_t, const char*> kDevices[] = {{YOKE_DEVICE_CPU, "cpu"},
                                                         {YOKE_DEVICE_CUDA, "cuda"}};
-
-const char* option_type(int32_t type) {
-  switch (type) {
-    case YOKE_OPTION_INT:
-      return "int";
-    case YOKE_OPTION_DOUBLE:
-      return "float";
-    case YOKE_OPTION_BOOL:
-      return "bool";
-    case YOKE_OPTION_STRING:
-      return "string";
-    case YOKE_OPTION_FILE:
-      return "file";
-    case YOKE_OPTION_VARIABLES:
-      return "variables";
-    default:
-      return "unknown";
-  }
-}
 
 // null = no limit on this side.
 Json limit_json(double limit, int32_t type) {
@@ -53,7 +35,7 @@ Json limit_json(double limit, int32_t type) {
 
 Json option_json(const YokeOptionInfo& option) {
   Json json = {{"key", view(option.key)},
-               {"type", option_type(option.type)},
+               {"type", option_type_name(option.type)},
                {"default", view(option.default_value)},
                {"choices", Json::array()},
                {"min", nullptr},
@@ -173,7 +155,7 @@ std::string probe_backend(const std::string& worker,
   }
   throw_rejected(YOKE_FAILED_PRECONDITION,
                  {path,
-                  kStage,
+                  kPhase,
                   crash_reason(result, limit),
                   "unknown",
                   "load it in a debugger: gdb --args " + worker + " --probe " + path});

@@ -6,6 +6,7 @@
 
 #include "core/config/contradictions.hpp"
 #include "core/config/layers.hpp"
+#include "core/config/options.hpp"
 #include "core/config/schema.hpp"
 #include "core/config/toml_file.hpp"
 #include "yoke/nearest.hpp"
@@ -31,11 +32,11 @@ std::string quote(const std::string& text) {
 
 class Loader {
  public:
-  Loader(const std::string& path, const ListBackends& list_backends)
+  Loader(const std::optional<std::string>& path, const ListBackends& list_backends)
       : path_(path), list_backends_(list_backends) {}
 
   LoadedConfig load(const std::vector<std::string>& overrides, const Environment& environment) {
-    add_file(path_, settings_);
+    if (path_) add_file(*path_, settings_);
     add_command_line(overrides, settings_);
     find_sections(environment);
     add_variables(environment, sections_, settings_);
@@ -47,7 +48,8 @@ class Loader {
       check_required();
       find_contradictions();
     }
-    if (!faults_.empty()) throw ConfigError(path_, faults_, run_);
+    if (!faults_.empty())
+      throw ConfigError(path_.value_or("the command line and the variables"), faults_, run_);
     return result();
   }
 
@@ -141,28 +143,19 @@ class Loader {
   void take_option(const Setting& setting) {
     if (settings_.winner(setting.key)->layer != setting.layer) return;
     const std::string backend = setting.table();
-    BackendOption option{backend,
-                         setting.key.substr(backend.size() + 1),
-                         setting.text,
-                         setting.origin,
-                         false,
-                         setting.loose()};
-    std::optional<Value> value =
-        setting.loose() ? parse_toml_value(setting.text) : std::optional(setting.value);
-    const bool plain = value && !std::holds_alternative<std::vector<Value>>(value->data) &&
-                       !std::holds_alternative<ForeignValue>(value->data);
-    if (!plain && !setting.loose()) {
+    const std::string key = setting.key.substr(backend.size() + 1);
+    const BackendOption option =
+        setting.loose() ? loose_option(backend, key, setting.text, setting.origin)
+                        : BackendOption{backend, key, setting.value, setting.origin, std::nullopt};
+    if (!is_scalar(option.value)) {
       fault(setting,
             setting.key + ": expected an integer, a float, a boolean or a string, got " +
-                kind_name(*value));
+                kind_name(option.value));
       return;
     }
-    if (!plain) value = Value{setting.text};
-    const auto* text = std::get_if<std::string>(&value->data);
-    option.is_string = text != nullptr;
-    if (text != nullptr) option.text = *text;
-    if (text == nullptr && !setting.loose()) option.text = to_text(*value);
-    if (!is_clean_text(option.text)) return fault(setting, setting.key + ": not valid UTF-8 text");
+    const auto* text = std::get_if<std::string>(&option.value.data);
+    if (!is_clean_text(text != nullptr ? *text : written(option)))
+      return fault(setting, setting.key + ": not valid UTF-8 text");
     options_[setting.key] = option;
   }
 
@@ -229,8 +222,9 @@ class Loader {
       const std::string example = backend ? (known_.empty() ? "NAME" : known_[0]) : "FILE";
       std::string text = name + " is not set";
       if (backend) text += known_.empty() ? "; no backend was found" : "; found: " + join(known_);
-      faults_.push_back(text + "; write " + name + " = " + toml_string(example) + " in " + path_ +
-                        ", or " + name + "=" + example + " on the command line");
+      text += path_ ? "; write " + name + " = " + toml_string(example) + " in " + *path_ + ", or "
+                    : "; give ";
+      faults_.push_back(text + name + "=" + example + " on the command line");
     }
   }
 
@@ -250,7 +244,7 @@ class Loader {
   }
 
   LoadedConfig result() {
-    LoadedConfig config{path_, std::move(run_), {}};
+    LoadedConfig config{std::move(run_), {}};
     for (const Key& key : schema()) {
       const std::string name(key.name);
       if (schema_key(name) == nullptr) continue;
@@ -259,13 +253,12 @@ class Loader {
     }
     for (const auto& [name, option] : options_) {
       config.run.backend_options.push_back(option);
-      add_value(config.values,
-                {name, option.is_string ? toml_string(option.text) : option.text, option.origin});
+      add_value(config.values, {name, written(option), option.origin});
     }
     return config;
   }
 
-  const std::string path_;
+  const std::optional<std::string> path_;
   const ListBackends& list_backends_;
   Settings settings_;
   std::vector<std::string> known_;     // backends that can be found
@@ -297,7 +290,7 @@ ConfigError::ConfigError(const std::string& subject,
       faults_(std::move(faults)),
       sound_part_(sound_part) {}
 
-LoadedConfig load_config(const std::string& path,
+LoadedConfig load_config(const std::optional<std::string>& path,
                          const std::vector<std::string>& overrides,
                          const Environment& environment,
                          const ListBackends& list_backends) {

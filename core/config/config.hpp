@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,6 @@ struct Resolved {
 };
 
 struct LoadedConfig {
-  std::string path;  // of the run file, as given
   RunConfig run;
   std::vector<Resolved> values;  // all keys in schema order, then the given options of backends
 };
@@ -49,9 +49,10 @@ using Environment = std::map<std::string, std::string>;
 using ListBackends =
     std::function<std::vector<std::string>(const std::vector<std::string>& backend_path)>;
 
-// Reads and checks the run file `path` with `overrides` ("key=value"). Of `environment` only YOKE_*
-// variables are looked at. Does not look for the backend or the data itself. Throws ConfigError.
-LoadedConfig load_config(const std::string& path,
+// Reads and checks the run file `path` with `overrides` ("key=value"). Without a path, the overrides
+// and the variables are the whole configuration. Only the YOKE_* variables of `environment` are
+// used. Does not look for the backend or the data. Throws ConfigError.
+LoadedConfig load_config(const std::optional<std::string>& path,
                          const std::vector<std::string>& overrides,
                          const Environment& environment,
                          const ListBackends& list_backends);

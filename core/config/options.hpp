@@ -14,8 +14,18 @@ namespace yoke {
 // Copies that live on their own.
 std::vector<OptionInfo> option_infos(const YokeDescription& description);
 
-// "int", "float", "bool", "string", "file", "variables".
+// "int", "float", "bool", "string", "file", "variables"; "unknown" for any other number.
 const char* option_type_name(int32_t type);
+
+// The option backend.key with a value from the command line or a variable, where strings need no
+// quotes: 12, true and "text" are read as TOML, anything else is a string.
+BackendOption loose_option(const std::string& backend,
+                           const std::string& key,
+                           const std::string& text,
+                           const std::string& origin);
+
+// The value of an option as it is written in a run file.
+std::string written(const BackendOption& option);
 
 // Values of all options of one owner. Owns the strings that data() points to. Movable only.
 class OptionList {

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/config/value.hpp"
+
 namespace yoke {
 
 // Degrees stay unset unless somebody gives them; the backend's plan fills them.
@@ -45,9 +47,9 @@ struct DataConfig {
   std::string path;             // "" = the family has data of its own
   std::string format = "auto";  // | text | yoke | nanogpt | llmc
   int64_t seq_len = 256;
-  std::string order = "shuffled";  // | sequential
+  std::string order = "shuffled";    // | sequential
   std::optional<int64_t> pad_token;  // id whose targets do not count
-  double holdout = 0.05;           // tail of the stream kept for evaluation
+  double holdout = 0.05;             // tail of the stream kept for evaluation
 };
 
 struct TrainConfig {
@@ -59,7 +61,7 @@ struct TrainConfig {
   double lr = 3e-4;
   int64_t warmup = 0;                    // steps
   std::string lr_schedule = "constant";  // train.schedule: | linear | cosine | wsd
-  double min_lr_factor = 0;           // of lr, where the schedule ends
+  double min_lr_factor = 0;              // of lr, where the schedule ends
   std::array<double, 2> betas{0.9, 0.95};
   double eps = 1e-8;
   double momentum = 0.0;  // of sgd
@@ -108,14 +110,15 @@ struct CommConfig {
   double timeout = 60;         // seconds
 };
 
-// A value below [NAME], NAME being a backend, or "model" for a family that is not of the house;
-// typed by the declared options later (options.hpp).
+// A value below [NAME], where NAME is a backend, or "model" for a family that the user registered.
+// options.hpp checks it against the options that the backend or the family declares.
 struct BackendOption {
   std::string backend, key;
-  std::string text;    // as written, strings without quotes
+  Value value;         // a boolean, an integer, a float or a string
   std::string origin;  // "configs/novels.toml:12", "command line", "YOKE_MINE_UNIT_BYTES"
-  bool is_string = false;
-  bool loose = false;  // from the command line or a variable: 12 may also mean the string "12"
+  // Set if the value comes from the command line or a variable: the text as it was given. There,
+  // 12 may also mean the string "12".
+  std::optional<std::string> raw_text;
 };
 
 struct RunConfig {

@@ -91,6 +91,11 @@ std::string to_text(const Value& value) {
                     value.data);
 }
 
+bool is_scalar(const Value& value) {
+  return !std::holds_alternative<std::vector<Value>>(value.data) &&
+         !std::holds_alternative<ForeignValue>(value.data);
+}
+
 std::string kind_name(const Value& value) {
   return std::visit(Overloaded{[](bool) -> std::string { return "a boolean"; },
                                [](int64_t) -> std::string { return "an integer"; },

@@ -26,6 +26,9 @@ std::string to_text(const Value& value);
 std::string to_text(double value);  // shortest that restores the double
 std::string toml_string(std::string_view text);
 
+// False for a list and for a ForeignValue.
+bool is_scalar(const Value& value);
+
 // "an integer", "a string" ...
 std::string kind_name(const Value& value);
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/config/options.hpp"
 #include "tests/unit/config/support.hpp"
 
 namespace yoke {
@@ -125,7 +126,7 @@ TEST(LoadConfig, EmptyTablesOfTheSchemaAreFine) {
   EXPECT_EQ(Loading({least("[train]\n[ox]\n")}).run().train.steps, 100);
 }
 
-TEST(LoadConfig, OptionsOfBackendsKeepTheirTextAndOrigin) {
+TEST(LoadConfig, OptionsOfBackendsKeepTheirValueAndOrigin) {
   const Loading loaded({least("[ox]\nunit_bytes = 1_000\nmode = \"fast\"\nratio = 1e-3\n"),
                         {"ox.mode=slow", "draught_horse.size=17"},
                         {{"YOKE_OX_RATIO", "0.5"}, {"YOKE_DRAUGHT_HORSE_NAME", "Bess"}}});
@@ -136,18 +137,18 @@ TEST(LoadConfig, OptionsOfBackendsKeepTheirTextAndOrigin) {
     return BackendOption{};
   };
   EXPECT_EQ(loaded.run().backend_options.size(), 5u);
-  EXPECT_EQ(find("ox", "unit_bytes").text, "1000");
-  EXPECT_FALSE(find("ox", "unit_bytes").is_string);
-  EXPECT_FALSE(find("ox", "unit_bytes").loose);
+  EXPECT_EQ(find("ox", "unit_bytes").value, Value{int64_t{1000}});
+  EXPECT_EQ(written(find("ox", "unit_bytes")), "1000");
+  EXPECT_FALSE(find("ox", "unit_bytes").raw_text);
   EXPECT_EQ(loaded.origin("ox.unit_bytes"), "run.toml:4");
-  EXPECT_EQ(find("ox", "mode").text, "slow");
-  EXPECT_TRUE(find("ox", "mode").is_string);
+  EXPECT_EQ(find("ox", "mode").value, Value{std::string("slow")});
+  EXPECT_EQ(written(find("ox", "mode")), "\"slow\"");
   EXPECT_EQ(find("ox", "mode").origin, "command line");
-  EXPECT_EQ(find("ox", "ratio").text, "0.5");
+  EXPECT_EQ(find("ox", "ratio").value, Value{0.5});
   EXPECT_EQ(find("ox", "ratio").origin, "YOKE_OX_RATIO");
-  EXPECT_EQ(find("draught_horse", "name").text, "Bess");
-  EXPECT_EQ(find("draught_horse", "size").text, "17");
-  EXPECT_TRUE(find("draught_horse", "size").loose);
+  EXPECT_EQ(find("draught_horse", "name").value, Value{std::string("Bess")});
+  EXPECT_EQ(find("draught_horse", "size").value, Value{int64_t{17}});
+  EXPECT_EQ(find("draught_horse", "size").raw_text, "17");
 }
 
 TEST(LoadConfig, AnAbsolutePathNamesItsTableByTheStem) {
