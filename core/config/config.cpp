@@ -1,3 +1,13 @@
+// Loading runs in this order:
+//   1. The three layers are read into one list of assignments (layers.hpp).
+//   2. find_sections() settles which table names are backends. This needs two keys, backend_path and
+//      parallel_backend, before anything else is checked.
+//   3. take() checks every assignment of the list: syntax faults, duplicates and unknown keys in all
+//      layers, types and ranges only where the assignment wins.
+//   4. If the file could be read, required keys and contradictions between keys are checked.
+//
+// No step stops at the first error. Users fix a run file in one edit rather than one error at a time,
+// so each step continues with what is valid and errors are collected until the end.
 #include "core/config/config.hpp"
 
 #include <algorithm>
@@ -10,18 +20,19 @@
 #include "core/config/schema.hpp"
 #include "core/config/toml_file.hpp"
 #include "yoke/nearest.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
 std::string fault_text(const std::string& subject, const std::vector<std::string>& faults) {
   if (faults.size() == 1) return faults[0];
-  std::string text = subject + ": " + std::to_string(faults.size()) + " faults";
+  std::string text = concat(subject, ": ", faults.size(), " errors");
   for (const std::string& fault : faults) text += "\n  " + fault;
   return text;
 }
 
-// The table of a backend's options: its name, or the stem of its file.
+// Returns the table that holds a backend's options: its name, or the stem of its file.
 std::string section_name(const std::string& backend) {
   return backend.starts_with('/') ? std::filesystem::path(backend).stem().string() : backend;
 }
@@ -43,7 +54,7 @@ class Loader {
     faults_ = settings_.faults;
     for (const Setting& setting : ordered()) take(setting);
     for (const Setting& table : settings_.empty_tables) check_empty_table(table);
-    // Of a file that cannot be read it is not known what it lacks.
+    // If the file could not be parsed, we cannot tell which required keys it lacks.
     if (settings_.file_is_known) {
       check_required();
       find_contradictions();
@@ -54,8 +65,8 @@ class Loader {
   }
 
  private:
-  // Options are recognised by the backends that can be found, for which backend_path is needed
-  // first, and by the family.
+  // Finds the tables that hold options: those named like a backend, and [model] if the model family
+  // is not built in. Which backends exist depends on backend_path, so that key is read first.
   void find_sections(const Environment& environment) {
     const Key& path_key = *find_key("backend_path");
     if (const Setting* path = settings_.winner("backend_path")) {
@@ -67,7 +78,8 @@ class Loader {
         known_.begin(), known_.end(), std::back_inserter(sections_), [](const std::string& name) {
           return !is_table(name);
         });
-    // The chosen one is looked up by others, who say where they looked.
+    // The chosen backend may have a table even if it is not found. The missing backend is reported
+    // later, by the search, which lists the folders it tried.
     Settings chosen = settings_;
     add_variables(environment, {}, chosen);
     if (const Setting* backend = chosen.winner("parallel_backend")) {
@@ -83,11 +95,13 @@ class Loader {
     if (own_model_) sections_.push_back("model");
   }
 
-  // Below [model] only the family's name is ours if the family is not.
+  // Returns the key of the schema, or NULL. Of the table [model], a family that is not built in keeps
+  // only model.family; all other names are options that the family declares.
   const Key* schema_key(const std::string& name) const {
     const Key* key = find_key(name);
-    const bool of_family = own_model_ && name.starts_with("model.") && name != "model.family";
-    return of_family ? nullptr : key;
+    const bool declared_by_family =
+        own_model_ && name.starts_with("model.") && name != "model.family";
+    return declared_by_family ? nullptr : key;
   }
 
   std::vector<Setting> ordered() const {
@@ -125,7 +139,7 @@ class Loader {
     }
   }
 
-  // Only the assignment that wins is checked: a higher layer may cure a lower one.
+  // Checks only the assignment of the highest layer: the command line may replace a wrong value.
   void take_key(const Key& key, const Setting& setting) {
     const Setting* winner = settings_.winner(setting.key);
     if (winner->layer != setting.layer) return;
@@ -169,7 +183,7 @@ class Loader {
     if (setting.key == table || is_table(table) || find_key(table) != nullptr) {
       return fault(setting, "unknown key " + quote(setting.key) + suggestion(setting.key));
     }
-    // One fault per table and layer, whatever it holds.
+    // Reports a table once per layer, however many keys it has.
     if (unknown_tables_.insert({setting.layer, table}).second) {
       fault(setting, "unknown table " + quote(table) + table_suggestion(table));
     }
@@ -179,19 +193,18 @@ class Loader {
     const std::string& name = header.key;
     if (is_table(name) || is_section(name)) return;
     if (name != header.table() && (is_table(header.table()) || is_section(header.table()))) {
-      return fault(
-          header,
-          "unknown table " + quote(name) + "; " + header.table() + " has no tables below it");
+      return fault(header,
+                   "unknown table " + quote(name) + "; " + header.table() + " has no subtables");
     }
     if (unknown_tables_.insert({Setting::kFile, header.table()}).second) {
       fault(header, "unknown table " + quote(name) + table_suggestion(name));
     }
   }
 
-  // The same key in its right table comes before a similar one.
+  // Suggests the same key in another table before a key with a similar name.
   static std::string suggestion(const std::string& key) {
     const std::string above = key.substr(0, key.rfind('.'));
-    if (above != key && find_key(above) != nullptr) return "; " + quote(above) + " is no table";
+    if (above != key && find_key(above) != nullptr) return "; " + quote(above) + " is not a table";
     const std::string last = "." + key.substr(key.rfind('.') + 1);
     for (const std::string& name : key_names()) {
       if (("." + name).ends_with(last)) return "; did you mean '" + name + "'?";
@@ -206,8 +219,8 @@ class Loader {
       const size_t dot = key.name.find('.');
       if (dot != std::string_view::npos) names.emplace_back(key.name.substr(0, dot));
     }
-    return "; it is neither a table of a run file nor a backend that was found (" +
-           (known_.empty() ? "none was" : join(known_)) + ")" + did_you_mean(table, names);
+    return "; it is neither a table of the run file nor a backend (found: " +
+           (known_.empty() ? "none" : join(known_)) + ")" + did_you_mean(table, names);
   }
 
   void check_required() {
@@ -216,12 +229,13 @@ class Loader {
       const std::optional<Value> value = read_key(key, run_);
       if (!key.is(kRequired) || unsound_.count(name) != 0 || value != Value{std::string()})
         continue;
-      if (own_model_ && name == "data.path") continue;  // its data may be its own, too
+      if (own_model_ && name == "data.path") continue;  // the family may bring its own data
       unsound_.insert(name);
       const bool backend = name == "parallel_backend";
       const std::string example = backend ? (known_.empty() ? "NAME" : known_[0]) : "FILE";
       std::string text = name + " is not set";
-      if (backend) text += known_.empty() ? "; no backend was found" : "; found: " + join(known_);
+      if (backend)
+        text += known_.empty() ? "; no backend was found" : "; backends found: " + join(known_);
       text += path_ ? "; write " + name + " = " + toml_string(example) + " in " + *path_ + ", or "
                     : "; give ";
       faults_.push_back(text + name + "=" + example + " on the command line");
@@ -261,13 +275,13 @@ class Loader {
   const std::optional<std::string> path_;
   const ListBackends& list_backends_;
   Settings settings_;
-  std::vector<std::string> known_;     // backends that can be found
+  std::vector<std::string> known_;     // backends that were found
   std::vector<std::string> sections_;  // tables that hold options of a backend or of the family
-  bool own_model_ = false;             // the family is not of the house
-  std::map<std::pair<int, std::string>, std::string> origins_;  // by layer and key
-  std::map<std::string, std::string> origin_of_;                // of what won
-  std::set<std::pair<int, std::string>> unknown_tables_;
-  std::set<std::string> unsound_;  // keys that have a fault of their own
+  bool own_model_ = false;             // true if the model family is not built in
+  std::map<std::pair<int, std::string>, std::string> origins_;  // first origin, by layer and key
+  std::map<std::string, std::string> origin_of_;          // origin of the winning value, by key
+  std::set<std::pair<int, std::string>> unknown_tables_;  // reported tables, by layer and name
+  std::set<std::string> unsound_;                         // keys with an error of their own
   std::map<std::string, BackendOption> options_;
   std::vector<std::string> faults_;
   RunConfig run_;

@@ -1,3 +1,6 @@
+// One function per rule. A rule names the keys it reads and does not run if one of them has an error of
+// its own: its value would be a default, and the message would confuse. Rules that need the model's
+// final dimensions, the data or the backend's plan are checked later, in core/run.
 #include "core/config/contradictions.hpp"
 
 #include <algorithm>
@@ -5,6 +8,7 @@
 
 #include "core/config/schema.hpp"
 #include "yoke/nearest.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -15,12 +19,13 @@ bool sound(const ConfigView& view, std::initializer_list<const char*> keys) {
   return std::all_of(keys.begin(), keys.end(), [&](const char* key) { return view.sound(key); });
 }
 
-// Whether the name can be found, and what a path must look like, is the loader's to say.
+// core/backend checks that the backend exists. Only a clash with a table of the run file, which would
+// make its options unreachable, is checked here.
 void check_backend(const ConfigView& view, Found& found) {
   const std::string& name = view.run.parallel_backend;
   if (!sound(view, {"parallel_backend"}) || !is_table(name)) return;
   found.push_back(view.cite("parallel_backend") +
-                  ": a backend cannot be named like a table of the run file");
+                  ": a backend cannot have the name of a table of the run file");
 }
 
 void check_absolute(const ConfigView& view, Found& found) {
@@ -34,7 +39,7 @@ void check_absolute(const ConfigView& view, Found& found) {
   }
 }
 
-// Dimensions that a preset fills are the model's to check.
+// Dimensions that come from a preset are unset here; the model checks them.
 void check_division(const ConfigView& view, Found& found, const char* whole, const char* part) {
   if (!sound(view, {whole, part})) return;
   const auto n = read_key(*find_key(whole), view.run), d = read_key(*find_key(part), view.run);
@@ -44,8 +49,7 @@ void check_division(const ConfigView& view, Found& found, const char* whole, con
   if (rest == 0) return;
   const int64_t below = std::get<int64_t>(n->data) - rest;
   const std::string multiples =
-      below == 0 ? std::to_string(divisor)
-                 : std::to_string(below) + " or " + std::to_string(below + divisor);
+      below == 0 ? concat(divisor) : concat(below, " or ", below + divisor);
   found.push_back(view.cite(whole) + " is not a multiple of " + view.cite(part) +
                   "; nearest: " + whole + " = " + multiples);
 }
@@ -66,7 +70,7 @@ void check_precision(const ConfigView& view, Found& found) {
 void check_evaluation(const ConfigView& view, Found& found) {
   if (!sound(view, {"eval.every", "data.holdout"})) return;
   if (view.run.eval.every == 0 || view.run.data.holdout > 0) return;
-  found.push_back(view.cite("eval.every") + " has nothing to evaluate on, for " +
+  found.push_back(view.cite("eval.every") + " has no data to evaluate on, because " +
                   view.cite("data.holdout") + "; set eval.every = 0, or data.holdout above 0");
 }
 
@@ -83,9 +87,9 @@ void check_profile(const ConfigView& view, Found& found) {
 void check_steps(const ConfigView& view, Found& found) {
   if (!sound(view, {"train.steps", "checkpoint.every"})) return;
   if (view.run.train.steps > 0 || view.run.checkpoint.every > 0) return;
-  found.push_back(view.cite("train.steps") + " only saves the initial values, and " +
+  found.push_back(view.cite("train.steps") + " only saves the initial parameters, but " +
                   view.cite("checkpoint.every") +
-                  " saves nothing; set checkpoint.every = 1, or train.steps above 0");
+                  " disables saving; set checkpoint.every = 1, or train.steps above 0");
 }
 
 }  // namespace

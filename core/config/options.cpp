@@ -29,7 +29,7 @@ bool is_text(int32_t type) {
   return type == YOKE_OPTION_STRING || type == YOKE_OPTION_FILE || type == YOKE_OPTION_VARIABLES;
 }
 
-// Puts the value into the item; returns what is wrong with it, or "".
+// Each set_...() function stores the value in the item and returns what is wrong with it, or "".
 std::string set_number(const OptionInfo& info, const Value& value, Item& item) {
   const auto* whole = std::get_if<int64_t>(&value.data);
   const auto* real = std::get_if<double>(&value.data);
@@ -77,7 +77,7 @@ std::string set_file(const BackendOption& option, Item& item) {
   return "";
 }
 
-// "NAME|PREFIX_*"
+// Returns true if the variable is in a list such as "NAME|PREFIX_*".
 bool is_listed(const std::string& variable, const std::string& patterns) {
   for (size_t begin = 0; begin < patterns.size();) {
     const size_t end = std::min(patterns.find('|', begin), patterns.size());
@@ -118,7 +118,8 @@ Item default_item(const OptionOwner& owner, const OptionInfo& info) {
   item.type = info.type;
   item.origin = "default";
   const bool is_string = is_text(info.type);
-  // "" = no default; the choices of a string need not hold it.
+  // An empty declaration means that there is no default. For a string it means "", which need not be
+  // one of its choices.
   item.unset = info.default_value.empty() && !is_string;
   if (info.default_value.empty()) return item;
   const Value as_string{info.default_value};
@@ -129,7 +130,7 @@ Item default_item(const OptionOwner& owner, const OptionInfo& info) {
   if (reason.empty()) return item;
   throw Error(YOKE_INTERNAL,
               owner.name + " declares option '" + info.key + "' with the default '" +
-                  info.default_value + "': " + reason + "; this is a defect of it");
+                  info.default_value + "': " + reason + "; this is a bug in " + owner.name);
 }
 
 std::string fault(const BackendOption& option, const std::string& reason) {
@@ -234,7 +235,7 @@ OptionList check_options(const std::vector<BackendOption>& given,
     if (option.backend != owner.table) continue;
     const auto found = std::find(keys.begin(), keys.end(), option.key);
     if (found == keys.end()) {
-      const std::string known = keys.empty() ? "it has none" : "known: " + join(keys);
+      const std::string known = keys.empty() ? "it has no options" : "known: " + join(keys);
       faults.push_back(option.origin + ": " + owner.name + " has no option '" + option.key + "'; " +
                        known + did_you_mean(option.key, keys));
       continue;

@@ -51,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(
         Row{train({"data.order=random"}), 2, {"data.order", "random", "shuffled", "sequential"}},
         Row{train({"train.lr=-1", "train.steps=-1", "nix=1"}),
             2,
-            {"3 faults", "train.lr", "train.steps", "nix"}},
+            {"3 errors", "train.lr", "train.steps", "nix"}},
         Row{{"train", "nowhere.toml"}, 2, {"nowhere.toml", "no such file"}},
         // Layout and batch
         Row{train({"dp_degree=3", "--nproc", "2"}), 2, {"dp_degree", "3", "2"}},
@@ -82,9 +82,9 @@ INSTANTIATE_TEST_SUITE_P(
         Row{train({"parallel_backend=seriel", "dp_degree=3", "--nproc", "2"}),
             3,
             {"seriel", "dp_degree"}},
-        // Planned, not built
-        Row{train({"pp_degree=2", "--nproc", "2"}), 2, {"pp_degree = 2", "not built yet"}},
-        Row{train({"precision.param=fp8"}), 2, {"fp8", "not built yet"}},
+        // Planned, not implemented
+        Row{train({"pp_degree=2", "--nproc", "2"}), 2, {"pp_degree = 2", "not implemented yet"}},
+        Row{train({"precision.param=fp8"}), 2, {"fp8", "not implemented yet"}},
         // Checkpoints and generation
         Row{train({"checkpoint.resume=/nowhere"}), 2, {"/nowhere", "not a checkpoint"}},
         Row{{"generate", "nowhere", "--prompt", "a"}, 2, {"nowhere"}},

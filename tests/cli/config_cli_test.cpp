@@ -71,12 +71,11 @@ TEST(ConfigShow, ReportsAllFaultsAndEndsWith2) {
   EXPECT_EQ(r.ending.exit_code, 2);
   EXPECT_EQ(r.out, "");
   EXPECT_EQ(r.err,
-            "yoke: run.toml: 3 faults\n"
+            "yoke: run.toml: 3 errors\n"
             "  command line: unknown key 'train.step'; did you mean 'train.steps'?\n"
-            "  command line: pp_degree = 2: pipeline parallelism is not built yet; allowed: 1\n"
-            "  command line: unknown table 'ass'; it is neither a table of a run file nor a "
-            "backend that was "
-            "found (toy)\n");
+            "  command line: pp_degree = 2: pipeline parallelism is not implemented yet; allowed: 1\n"
+            "  command line: unknown table 'ass'; it is neither a table of the run file nor a "
+            "backend (found: toy)\n");
 }
 
 TEST(ConfigShow, SaysThatThereIsNoSuchFile) {
