@@ -1,4 +1,4 @@
-// A look at a shared library as a file: nothing of it is executed. No LibTorch.
+// Examines a shared library as a file. None of its code runs. No LibTorch.
 #pragma once
 
 #include <string>
@@ -6,15 +6,14 @@
 
 namespace yoke {
 
-// What a file says about itself. `problem` is empty if this process could load it and it exports
-// the entry symbol of our ABI; else one sentence, and `fix` one line.
+// Whether a file can be a backend.
 struct ElfLook {
-  std::string problem;
-  std::string fix;
-  int abi_major = 0;  // of the exported parallel_backend_entry_vN; 0 = none found
+  std::string problem;  // why it cannot: not ELF, another machine, no entry symbol; "" = it can
+  std::string fix;      // one line: what the user can do about it
+  int abi_major = 0;    // N of the exported symbol parallel_backend_entry_vN; 0 = none
 };
 
-// What else a shared library says about itself.
+// The parts of a shared library that the conformance checks examine.
 struct ElfContents {
   std::vector<std::string> exported;   // defined dynamic symbols
   std::vector<std::string> undefined;  // symbols that other libraries must define; no weak ones
@@ -25,10 +24,11 @@ struct ElfContents {
   bool executable_stack = false;
 };
 
-// Never throws for what the file contains; a file that cannot be read is a problem too.
+// Reads the headers and the dynamic symbols. Does not throw for anything that the file contains; a
+// file that cannot be read is a problem as well. Any thread.
 ElfLook look_at_library(const std::string& path);
 
-// The same look. Fills `contents` as well, unless there is a problem.
+// Does the same and fills `contents`, unless there is a problem.
 ElfLook look_at_library(const std::string& path, ElfContents& contents);
 
 }  // namespace yoke

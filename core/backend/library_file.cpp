@@ -5,11 +5,12 @@
 #include "core/backend/elf.hpp"
 #include "core/backend/reject.hpp"
 #include "core/backend/search.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 
 void check_library_file(const std::string& path) {
-  const char* phase = "the file (nothing of it was executed)";
+  const char* phase = "the file (none of its code was executed)";
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
     throw_rejected(YOKE_NOT_FOUND,
@@ -25,7 +26,7 @@ void check_library_file(const std::string& path) {
                  {path,
                   phase,
                   look.problem,
-                  other_major ? std::to_string(look.abi_major) + ".x" : "unknown",
+                  other_major ? concat(look.abi_major, ".x") : "unknown",
                   look.fix});
 }
 

@@ -1,3 +1,6 @@
+// A library runs code as soon as it is loaded, and yoke must survive whatever that code does: crash,
+// exit, hang, print to stdout. Catching signals in our own process would not do, because after a
+// crash its memory cannot be trusted. The price is one more process at the start of a run.
 #include "core/backend/probe.hpp"
 
 #include <fcntl.h>
@@ -16,6 +19,7 @@
 #include "core/base/subprocess.hpp"
 #include "core/config/options.hpp"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -27,7 +31,7 @@ constexpr const char* kAxisNames[YOKE_NUM_AXES] = {"pp", "dp_replicate", "dp_sha
 constexpr std::pair<int32_t, const char*> kDevices[] = {{YOKE_DEVICE_CPU, "cpu"},
                                                         {YOKE_DEVICE_CUDA, "cuda"}};
 
-// null = no limit on this side.
+// Returns null if there is no limit on this side.
 Json limit_json(double limit, int32_t type) {
   if (!std::isfinite(limit)) return nullptr;
   return type == YOKE_OPTION_INT ? Json(static_cast<int64_t>(limit)) : Json(limit);
@@ -77,16 +81,15 @@ Json description_json(const LoadedBackend& backend) {
   for (uint64_t i = 0; i < d.num_param_dtypes; ++i)
     json["param_dtypes"].push_back(dtype_name(d.param_dtypes[i]));
   json["local_updates"] = (d.traits & YOKE_LOCAL_UPDATES) != 0;
-  json["abi"] =
-      std::to_string(backend.table().abi_major) + "." + std::to_string(backend.table().abi_minor);
+  json["abi"] = concat(backend.table().abi_major, ".", backend.table().abi_minor);
   json["options"] = Json::array();
   for (uint64_t i = 0; i < d.num_options; ++i)
     json["options"].push_back(option_json(*d.options[i]));
   return json;
 }
 
-// Gives fd 1 to stderr and returns the old one: what a constructor prints must not mix with our
-// answer.
+// Redirects stdout to stderr and returns a stream for the old stdout. Text that a constructor
+// prints must not mix with our answer.
 FILE* take_stdout() {
   std::fflush(stdout);
   FILE* answer = ::fdopen(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3), "w");
@@ -109,22 +112,21 @@ std::string trimmed(std::string text) {
 
 std::string crash_reason(const SubprocessResult& result, std::chrono::milliseconds limit) {
   if (result.timed_out) {
-    char seconds[32];
-    std::snprintf(seconds, sizeof seconds, "%g", static_cast<double>(limit.count()) / 1000);
-    return "it did not come back within " + std::string(seconds) + " s while loading";
+    return string_printf("it did not finish loading within %g s",
+                         static_cast<double>(limit.count()) / 1000);
   }
   std::string reason =
       result.ending.signal != 0
           ? "killed by " + ending_text(result.ending) + " while loading"
           : "it ended the process with " + ending_text(result.ending) + " while loading";
   const std::string last = last_line(result.err);
-  return last.empty() ? reason : reason + "; its last words: " + last;
+  return last.empty() ? reason : reason + "; its last line: " + last;
 }
 
 }  // namespace
 
 int probe_main(const std::string& path) {
-  // If the launcher dies, nobody waits for the answer.
+  // If the process that waits for the answer dies, this one must not stay behind.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   FILE* answer = take_stdout();
   try {
@@ -147,7 +149,7 @@ std::string probe_backend(const std::string& worker,
   if (result.ending.ok() && Json::accept(result.out)) return trimmed(result.out);
   if (result.ending.exit_code == kExitPlugin)
     throw Error(YOKE_FAILED_PRECONDITION, trimmed(result.err));
-  // 127: the program loader did not find a library of the worker itself.
+  // 127: the dynamic loader did not find a library of the worker itself.
   if (result.ending.exit_code == 127) {
     throw Error(
         YOKE_INTERNAL,

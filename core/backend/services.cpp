@@ -1,9 +1,18 @@
+// Every function here is called by a backend through the C ABI. None may let an exception escape,
+// so each body runs inside guard(), which turns an Error into a code and a text. Arguments are
+// checked before they are used, because a backend may be written by someone else: a NULL tensor or
+// a strided one must be an error message and not a crash.
+//
+// Inner backends get a host of their own for each set of axes. It has its own rank and world size,
+// but shares the world's communicators, so that a collective of an inner backend is ordered and
+// checked together with all others.
 #include "core/backend/services.hpp"
 
 #include <cstring>
 #include <utility>
 
 #include "yoke/backend.hpp"
+#include "yoke/text.hpp"
 #include "yoke/torch.hpp"
 
 struct YokeWork {
@@ -27,16 +36,16 @@ Communicator& communicator(YokeComm* comm) {
   return *required(comm, "comm").comm;
 }
 
+// Returns the backend's memory as a tensor, without a copy. Throws Error(INVALID_ARGUMENT), with a
+// text that starts with `what`, if it is not a compact row-major tensor.
 at::Tensor borrowed(const YokeTensor* tensor, const char* what) {
   const YokeTensor& t = required(tensor, what);
   if (t.ndim < 0 || (t.ndim > 0 && t.shape == nullptr)) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                std::string(what) + ": ndim is " + std::to_string(t.ndim) +
-                    (t.ndim > 0 ? " and shape is NULL" : ""));
+                concat(what, ": ndim is ", t.ndim, t.ndim > 0 ? " and shape is NULL" : ""));
   }
   if (t.dtype.lanes != 1) {
-    throw Error(YOKE_INVALID_ARGUMENT,
-                std::string(what) + ": lanes is " + std::to_string(t.dtype.lanes) + "; allowed: 1");
+    throw Error(YOKE_INVALID_ARGUMENT, concat(what, ": lanes is ", t.dtype.lanes, "; allowed: 1"));
   }
   at::Tensor borrowed = borrow(t);
   if (!borrowed.is_contiguous()) {
@@ -48,15 +57,15 @@ at::Tensor borrowed(const YokeTensor* tensor, const char* what) {
   return borrowed;
 }
 
-// work == NULL: the call waits.
-void hand_over(std::unique_ptr<CommWork> started, YokeWork** work) {
+// Passes the started work to the backend. If `work` is NULL, waits for it instead.
+void return_work(std::unique_ptr<CommWork> started, YokeWork** work) {
   if (work == nullptr) return started->wait();
   *work = new YokeWork{std::move(started)};
 }
 
 }  // namespace
 
-// The C functions behind the tables; ctx is the HostServices.
+// The C functions of the tables. `ctx` is the HostServices.
 struct ServiceSlots {
   static HostServices& self(void* ctx) { return *static_cast<HostServices*>(ctx); }
 
@@ -102,11 +111,11 @@ struct ServiceSlots {
   static int32_t size(const YokeComm* comm) { return comm->comm->size(); }
   static int32_t rank(const YokeComm* comm) { return comm->comm->rank(); }
 
-  // start(): issues the collective. *work is NULL unless it was issued.
+  // Calls start(), which issues the collective. *work stays NULL if that fails.
   template <class F>
   static int32_t issue(YokeWork** work, YokeError* err, F&& start) {
     if (work != nullptr) *work = nullptr;
-    return guard(err, [&] { hand_over(start(), work); });
+    return guard(err, [&] { return_work(start(), work); });
   }
 
   static int32_t all_reduce(

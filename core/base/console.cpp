@@ -1,6 +1,6 @@
-// Everything that is shown passes through kept_, one buffer per stream, from which write_some() writes
-// what the reader takes without blocking. O_NONBLOCK on stdout is no alternative: the flag belongs to
-// the open file, which the user's shell shares, and would outlive us.
+// Everything that is shown passes through kept_, one buffer per stream, from which write_some()
+// writes what the reader takes without blocking. O_NONBLOCK on stdout is no alternative: the flag
+// belongs to the open file, which the user's shell shares, and would outlive us.
 #include "core/base/console.hpp"
 
 #include <poll.h>

@@ -1,5 +1,5 @@
-// The launcher's output: whole lines on stdout and stderr and, if stdout is a terminal, one progress
-// line below them that is overwritten in place.
+// The launcher's output: whole lines on stdout and stderr and, if stdout is a terminal, one
+// progress line below them that is overwritten in place.
 #pragma once
 
 #include <array>
@@ -11,9 +11,9 @@ namespace yoke {
 // terminal and dropped elsewhere.
 constexpr char kProgressMark = '\r';
 
-// Never waits for a slow reader: text that cannot be written now is kept, up to a bound, and a later
-// call writes it. A write error never throws, because a run continues even if nobody reads its
-// output. One object per process; not thread-safe.
+// Never waits for a slow reader: text that cannot be written now is kept, up to a bound, and a
+// later call writes it. A write error never throws, because a run continues even if nobody reads
+// its output. One object per process; not thread-safe.
 class Console {
  public:
   ~Console();  // erases the progress line
@@ -31,8 +31,8 @@ class Console {
   int waiting_fd(int fd) const;
   // Writes as much of the kept text as the readers take without blocking.
   void write_some();
-  // Returns true if more than 1 MiB is kept for one stream. The caller should then stop reading from
-  // the ranks, so that they block too. Beyond 64 MiB, further lines are dropped.
+  // Returns true if more than 1 MiB is kept for one stream. The caller should then stop reading
+  // from the ranks, so that they block too. Beyond 64 MiB, further lines are dropped.
   bool full() const;
 
  private:

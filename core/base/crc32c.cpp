@@ -24,8 +24,8 @@ constexpr std::array<uint32_t, 256> make_table() {
 constexpr std::array<uint32_t, 256> kTable = make_table();
 
 #if defined(__x86_64__)
-// One dependent chain processes 8 bytes per 3 cycles, which is far faster than any disk. Interleaving
-// several chains would triple that and is not worth the code.
+// One dependent chain processes 8 bytes per 3 cycles, which is far faster than any disk.
+// Interleaving several chains would triple that and is not worth the code.
 __attribute__((target("sse4.2"))) uint32_t crc32c_sse42(uint32_t crc,
                                                         const unsigned char* p,
                                                         size_t size) {

@@ -8,8 +8,8 @@
 //   YOKE_DATA_LOSS            an I/O error of the device; a file that is too short, too long or not
 //                             a regular file
 //   YOKE_INTERNAL             any other error, such as a file that exists already
-// All functions may be called from any thread. Two threads must not write or remove the same path at
-// the same time.
+// All functions may be called from any thread. Two threads must not write or remove the same path
+// at the same time.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@
 
 namespace yoke {
 
-// Throws Error: the code by the list above for `error_number` (an errno), the text `what` followed by
-// the system's description of the error.
+// Throws Error: the code by the list above for `error_number` (an errno), the text `what` followed
+// by the system's description of the error.
 [[noreturn]] void throw_errno(const std::string& what, int error_number);
 
 // An open regular file. All transfers name their offset, so several threads may read from one File,
@@ -49,8 +49,8 @@ class File {
   // written. Where the file system cannot allocate, only the size is set.
   void reserve(uint64_t size);
 
-  // Returns when the contents, and the metadata needed to read them, are on the device. Do not retry
-  // after an error: the kernel may have dropped the data. Write a new file instead.
+  // Returns when the contents, and the metadata needed to read them, are on the device. Do not
+  // retry after an error: the kernel may have dropped the data. Write a new file instead.
   void sync_data();
   // The same, with all metadata.
   void sync();
@@ -64,9 +64,9 @@ class File {
   int fd_;
 };
 
-// An exclusive lock on a folder, in the form of a locked file `.lock` inside it. The lock is released
-// when the object is destroyed or the process dies. It excludes other processes as well as other
-// objects of this process.
+// An exclusive lock on a folder, in the form of a locked file `.lock` inside it. The lock is
+// released when the object is destroyed or the process dies. It excludes other processes as well as
+// other objects of this process.
 class FolderLock {
  public:
   // Tries once and does not wait; held() returns the outcome. Throws if `.lock` cannot be created.
@@ -75,9 +75,9 @@ class FolderLock {
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
-  // False: another holder is changing the folder. The caller must leave the folder alone, and either
-  // skip its work, if the holder does the same work, or report that the folder is in use. Waiting is
-  // no option: a lock may be held as long as a run lasts.
+  // False: another holder is changing the folder. The caller must leave the folder alone, and
+  // either skip its work, if the holder does the same work, or report that the folder is in use.
+  // Waiting is no option: a lock may be held as long as a run lasts.
   bool held() const { return fd_ >= 0; }
 
  private:
@@ -95,8 +95,8 @@ void sync_folder(const std::string& path);
 // not follow symbolic links.
 void remove_tree(const std::string& path);
 
-// Returns the bytes that this user may still write to the file system of `folder`; UINT64_MAX if the
-// file system does not report its size.
+// Returns the bytes that this user may still write to the file system of `folder`; UINT64_MAX if
+// the file system does not report its size.
 uint64_t free_bytes(const std::string& folder);
 
 // Returns the whole contents of a regular file. DATA_LOSS if it has more than `max_bytes`.

@@ -1,6 +1,6 @@
-// One spdlog logger each for stdout, stderr and the file. Levels are decided here and not in spdlog,
-// because the console and the file take different levels and texts. Each logger flushes every line,
-// so that the last words of a crashed rank are in its file.
+// One spdlog logger each for stdout, stderr and the file. Levels are decided here and not in
+// spdlog, because the console and the file take different levels and texts. Each logger flushes
+// every line, so that the last words of a crashed rank are in its file.
 #include "core/base/log.hpp"
 
 #include <spdlog/sinks/basic_file_sink.h>
@@ -108,8 +108,8 @@ Log::~Log() = default;
 
 void Log::write(int32_t level, const std::string& text) {
   const Impl& log = *impl_;
-  // The text is passed as a std::string_view argument, not as the format string, so that braces in it
-  // have no meaning.
+  // The text is passed as a std::string_view argument, not as the format string, so that braces in
+  // it have no meaning.
   if (log.file)
     log.file->log(spdlog_level(level),
                   std::string_view(each_line(log.prefix, without_colours(text))));

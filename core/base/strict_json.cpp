@@ -1,5 +1,5 @@
-// nlohmann's parser keeps the last of two equal keys without a word. Its callback sees each event, so
-// the checks run there, beside the parse, and no second parser is needed.
+// nlohmann's parser keeps the last of two equal keys without a word. Its callback sees each event,
+// so the checks run there, beside the parse, and no second parser is needed.
 #include "core/base/strict_json.hpp"
 
 #include <nlohmann/json.hpp>

@@ -6,9 +6,9 @@
 
 namespace yoke {
 
-// Parses `text` as one JSON object. Throws Error(DATA_LOSS), with a text that starts with `where`, if
-// it is not a JSON object, if it is nested deeper than 32 levels, or if an object has a key twice:
-// parsers differ in which of the two values they keep. Any thread.
+// Parses `text` as one JSON object. Throws Error(DATA_LOSS), with a text that starts with `where`,
+// if it is not a JSON object, if it is nested deeper than 32 levels, or if an object has a key
+// twice: parsers differ in which of the two values they keep. Any thread.
 nlohmann::json parse_json_object(const std::string& text, const std::string& where);
 
 }  // namespace yoke

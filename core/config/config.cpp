@@ -1,13 +1,13 @@
 // Loading runs in this order:
 //   1. The three layers are read into one list of assignments (layers.hpp).
-//   2. find_sections() settles which table names are backends. This needs two keys, backend_path and
+//   2. find_sections() decides which table names are backends. It needs two keys, backend_path and
 //      parallel_backend, before anything else is checked.
-//   3. take() checks every assignment of the list: syntax faults, duplicates and unknown keys in all
-//      layers, types and ranges only where the assignment wins.
+//   3. take() checks every assignment of the list. Syntax, duplicates and unknown keys are checked
+//      in all layers, types and ranges only where the assignment wins.
 //   4. If the file could be read, required keys and contradictions between keys are checked.
 //
-// No step stops at the first error. Users fix a run file in one edit rather than one error at a time,
-// so each step continues with what is valid and errors are collected until the end.
+// No step stops at the first error. Users fix a run file in one edit rather than one error at a
+// time, so each step continues with what is valid and errors are collected until the end.
 #include "core/config/config.hpp"
 
 #include <algorithm>
@@ -95,8 +95,8 @@ class Loader {
     if (own_model_) sections_.push_back("model");
   }
 
-  // Returns the key of the schema, or NULL. Of the table [model], a family that is not built in keeps
-  // only model.family; all other names are options that the family declares.
+  // Returns the key of the schema, or NULL. Of the table [model], a family that is not built in
+  // keeps only model.family; all other names are options that the family declares.
   const Key* schema_key(const std::string& name) const {
     const Key* key = find_key(name);
     const bool declared_by_family =

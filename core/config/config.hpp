@@ -1,5 +1,5 @@
-// Loads the configuration of a run from four layers. The command line overrides YOKE_* variables, which
-// override the run file, which overrides the defaults. No LibTorch.
+// Loads the configuration of a run from four layers. The command line overrides YOKE_* variables,
+// which override the run file, which overrides the defaults. No LibTorch.
 #pragma once
 
 #include <cstddef>
@@ -52,9 +52,9 @@ using Environment = std::map<std::string, std::string>;  // variables by name
 using ListBackends =
     std::function<std::vector<std::string>(const std::vector<std::string>& backend_path)>;
 
-// Reads and checks the run file `path` with `overrides` ("key=value"). Without a path, the overrides
-// and the variables are the whole configuration. Only the YOKE_* variables of `environment` are
-// used. Does not look for the backend or the data. Throws ConfigError.
+// Reads and checks the run file `path` with `overrides` ("key=value"). Without a path, the
+// overrides and the variables are the whole configuration. Only the YOKE_* variables of
+// `environment` are used. Does not look for the backend or the data. Throws ConfigError.
 LoadedConfig load_config(const std::optional<std::string>& path,
                          const std::vector<std::string>& overrides,
                          const Environment& environment,
@@ -72,11 +72,11 @@ std::string variable_name(const std::string& key);
 std::string to_toml(const LoadedConfig& config);
 // Returns the same run file with the origin of each value as a comment.
 std::string to_toml_with_origins(const LoadedConfig& config);
-// Returns {"train.steps": {"value": 300, "origin": "configs/novels.toml:12"}, ...}. An unset value is
-// null.
+// Returns {"train.steps": {"value": 300, "origin": "configs/novels.toml:12"}, ...}. An unset value
+// is null.
 std::string origins_json(const LoadedConfig& config);
-// Returns a hash of everything that must be equal if a run is resumed. It leaves out the keys marked
-// kFree in the schema (layout, micro-batch, backend, device, folders, checkpoint.*, eval.*,
+// Returns a hash of everything that must be equal if a run is resumed. It leaves out the keys
+// marked kFree in the schema (layout, micro-batch, backend, device, folders, checkpoint.*, eval.*,
 // metrics.*, comm.* and others) and the options of backends.
 std::string resume_digest(const LoadedConfig& config);
 

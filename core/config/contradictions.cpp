@@ -1,6 +1,6 @@
-// One function per rule. A rule names the keys it reads and does not run if one of them has an error of
-// its own: its value would be a default, and the message would confuse. Rules that need the model's
-// final dimensions, the data or the backend's plan are checked later, in core/run.
+// One function per rule. A rule names the keys it reads and does not run if one of them has an
+// error of its own: its value would be a default, and the message would confuse. Rules that need
+// the model's final dimensions, the data or the backend's plan are checked later, in core/run.
 #include "core/config/contradictions.hpp"
 
 #include <algorithm>
@@ -19,8 +19,8 @@ bool sound(const ConfigView& view, std::initializer_list<const char*> keys) {
   return std::all_of(keys.begin(), keys.end(), [&](const char* key) { return view.sound(key); });
 }
 
-// core/backend checks that the backend exists. Only a clash with a table of the run file, which would
-// make its options unreachable, is checked here.
+// core/backend checks that the backend exists. Only a clash with a table of the run file, which
+// would make its options unreachable, is checked here.
 void check_backend(const ConfigView& view, Found& found) {
   const std::string& name = view.run.parallel_backend;
   if (!sound(view, {"parallel_backend"}) || !is_table(name)) return;

@@ -14,8 +14,8 @@ struct ConfigView {
   const RunConfig& run;
   // Returns a key with its value and origin for a message: `train.steps = 3 (run.toml:4)`.
   std::function<std::string(const std::string& key)> cite;
-  // Returns false if an error of this key alone has been reported. Its value is not the user's then,
-  // and a check that involves the key is skipped.
+  // Returns false if an error of this key alone has been reported. Its value is not the user's
+  // then, and a check that involves the key is skipped.
   std::function<bool(const std::string& key)> sound;
 };
 

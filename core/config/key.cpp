@@ -1,7 +1,7 @@
 // One key of the schema: its type, the values it accepts, and access to its field in a RunConfig.
 //
-// A key's type is not written down. It follows from the type of the field that Key::field points to, so
-// that the schema and RunConfig cannot disagree.
+// A key's type is not written down. It follows from the type of the field that Key::field points
+// to, so that the schema and RunConfig cannot disagree.
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
@@ -285,8 +285,8 @@ std::string check_key(const Key& key, const Value& value) {
   return "";
 }
 
-// The key's type decides how the text is read: for a string key, 12 is the string "12". A list may be
-// written without brackets, and folders may be separated by ':' as in PATH. A text that fits no
+// The key's type decides how the text is read: for a string key, 12 is the string "12". A list may
+// be written without brackets, and folders may be separated by ':' as in PATH. A text that fits no
 // reading is returned as a string, and check_key() reports its type.
 Value loose_value(const Key& key, const std::string& text) {
   const Type type = type_of(key);

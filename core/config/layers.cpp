@@ -1,7 +1,7 @@
-// Variables are the difficult layer: YOKE_TRAIN_MAX_MICRO_BATCH does not show where the table ends and
-// the key begins, and other programs may use the prefix YOKE_ as well. Names of keys are therefore
-// compared as whole names. An option of a backend is recognised by the backend's name, and only a name
-// that is close to a key is reported as a mistake.
+// Variables are the difficult layer: YOKE_TRAIN_MAX_MICRO_BATCH does not show where the table ends
+// and the key begins, and other programs may use the prefix YOKE_ as well. Names of keys are
+// therefore compared as whole names. An option of a backend is recognised by the backend's name,
+// and only a name that is close to a key is reported as a mistake.
 #include "core/config/layers.hpp"
 
 #include <unistd.h>
@@ -43,8 +43,8 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-// Maps "YOKE_MINE_UNIT_BYTES" to "mine.unit_bytes", and any other variable to "". The longest matching
-// backend wins, since both `a` and `a_b` may be backends.
+// Maps "YOKE_MINE_UNIT_BYTES" to "mine.unit_bytes", and any other variable to "". The longest
+// matching backend wins, since both `a` and `a_b` may be backends.
 std::string option_key(const std::string& variable, const std::vector<std::string>& backends) {
   std::string best;
   for (const std::string& backend : backends) {

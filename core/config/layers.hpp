@@ -37,8 +37,9 @@ struct Settings {
 // Adds the run file. If it cannot be read or parsed, adds an error.
 void add_file(const std::string& path, Settings& settings);
 
-// Adds the variables that name a key, or an option of one of `backends`. A variable that looks like a
-// misspelt key is an error; any other YOKE_* variable is ignored. An empty variable counts as unset.
+// Adds the variables that name a key, or an option of one of `backends`. A variable that looks like
+// a misspelt key is an error; any other YOKE_* variable is ignored. An empty variable counts as
+// unset.
 void add_variables(const Environment& environment,
                    const std::vector<std::string>& backends,
                    Settings& settings);

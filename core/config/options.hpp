@@ -1,5 +1,5 @@
-// The options of a backend or of a model family: checks what the user wrote against what the backend
-// or the family declares, and fills in the defaults. No LibTorch.
+// The options of a backend or of a model family: checks what the user wrote against what the
+// backend or the family declares, and fills in the defaults. No LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ std::vector<OptionInfo> option_infos(const YokeDescription& description);
 // "unknown" for any other number.
 const char* option_type_name(int32_t type);
 
-// Returns the option backend.key with a value from the command line or a variable, where strings need
-// no quotes: 12, true and "text" are read as TOML, and anything else is a string.
+// Returns the option backend.key with a value from the command line or a variable, where strings
+// need no quotes: 12, true and "text" are read as TOML, and anything else is a string.
 BackendOption loose_option(const std::string& backend,
                            const std::string& key,
                            const std::string& text,

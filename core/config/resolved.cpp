@@ -1,5 +1,5 @@
-// Writes a loaded configuration as a run file, and computes the hash that decides whether a run may be
-// resumed with it.
+// Writes a loaded configuration as a run file, and computes the hash that decides whether a run may
+// be resumed with it.
 #include "core/config/config.hpp"
 #include "core/config/schema.hpp"
 #include "yoke/text.hpp"
@@ -33,8 +33,8 @@ std::string print(const LoadedConfig& config, bool with_origins) {
   return out;
 }
 
-// Returns the 64-bit FNV-1a hash. It only has to tell two configurations apart; nobody has a reason to
-// construct a collision.
+// Returns the 64-bit FNV-1a hash. It only has to tell two configurations apart; nobody has a reason
+// to construct a collision.
 uint64_t fnv1a(const std::string& text) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;

@@ -1,5 +1,5 @@
-// The configuration of a run as typed fields. schema.cpp maps each key of a run file to its field and
-// documents it; the comments here only add what the type does not say.
+// The configuration of a run as typed fields. schema.cpp maps each key of a run file to its field
+// and documents it; the comments here only add what the type does not say.
 #pragma once
 
 #include <array>
@@ -14,7 +14,8 @@
 
 namespace yoke {
 
-// The parallel degrees. A degree stays unset unless the user sets it; the backend's plan fills it in.
+// The parallel degrees. A degree stays unset unless the user sets it; the backend's plan fills it
+// in.
 struct Degrees {
   std::optional<int> pp, dp_replicate, dp_shard, cp, tp;
 

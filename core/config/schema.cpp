@@ -20,8 +20,8 @@ constexpr Range from_below(double min, double max) {
   return {min, max, false, true};
 }
 
-// Each row has a name, the field, a range of numbers, allowed words, flags, and one line for the user.
-// The order of the rows is the order in which keys are listed and written.
+// Each row has a name, the field, a range of numbers, allowed words, flags, and one line for the
+// user. The order of the rows is the order in which keys are listed and written.
 #define FIELD(member) [](RunConfig& c) -> Field { return &c.member; }
 
 std::vector<Key> make_schema() {

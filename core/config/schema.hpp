@@ -1,5 +1,5 @@
-// The keys of a run file. One table is the source of the parser, the messages, the variables and the
-// output of `yoke config schema`. No LibTorch.
+// The keys of a run file. One table is the source of the parser, the messages, the variables and
+// the output of `yoke config schema`. No LibTorch.
 #pragma once
 
 #include <array>
@@ -81,16 +81,16 @@ std::vector<std::string> choices(const Key& key);
 std::optional<Value> read_key(const Key& key, const RunConfig& config);
 // Stores a value, which check_key() must accept, in `config`.
 void write_key(const Key& key, const Value& value, RunConfig& config);
-// Returns what is wrong with `value` for this key, e.g. "out of range; allowed: 1 or more". Returns ""
-// if the value is valid.
+// Returns what is wrong with `value` for this key, e.g. "out of range; allowed: 1 or more". Returns
+// "" if the value is valid.
 std::string check_key(const Key& key, const Value& value);
 
 // Returns the value that a text from the command line or a variable means for this key. There,
 // strings need no quotes and lists no brackets.
 Value loose_value(const Key& key, const std::string& text);
 
-// Returns the whole table as a JSON list of objects: key, type, required, default, allowed, variable,
-// doc.
+// Returns the whole table as a JSON list of objects: key, type, required, default, allowed,
+// variable, doc.
 std::string schema_json();
 
 // Returns why this release refuses a value that a later one will accept, or "" (planned.cpp).

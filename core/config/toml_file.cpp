@@ -65,8 +65,8 @@ std::string place(const std::string& path, const toml::parse_error& error) {
   return concat(path, ":", error.source().begin.line, ": ");
 }
 
-// Returns "; did you mean 'configs/novels.toml'?" if a run file in the same folder has a similar name,
-// else "".
+// Returns "; did you mean 'configs/novels.toml'?" if a run file in the same folder has a similar
+// name, else "".
 std::string nearest_file(const std::string& path) {
   const std::filesystem::path wanted(path);
   const std::filesystem::path folder = wanted.has_parent_path() ? wanted.parent_path() : ".";

@@ -1,5 +1,5 @@
-// Reads TOML into a flat list of entries. Only toml_file.cpp includes the TOML library, which is slow to
-// compile.
+// Reads TOML into a flat list of entries. Only toml_file.cpp includes the TOML library, which is
+// slow to compile.
 #pragma once
 
 #include <optional>
@@ -30,8 +30,8 @@ struct TomlFile {
   std::string fault;  // why the file cannot be read or parsed, with file and line; "" = it could
 };
 
-// Reads and parses a regular file. Does not throw: an error is stored in `fault`, and everything else
-// is empty then.
+// Reads and parses a regular file. Does not throw: an error is stored in `fault`, and everything
+// else is empty then.
 TomlFile parse_toml_file(const std::string& path);
 
 // Parses one value as it is written to the right of "=". Returns nothing if it is not TOML.

@@ -21,8 +21,8 @@ struct Value {
   bool operator==(const Value&) const = default;
 };
 
-// Returns the value as written in a run file: 300, 3e-4, true, "a \"text\"", [0.9, 0.95]. Parsing the
-// text gives the same value.
+// Returns the value as written in a run file: 300, 3e-4, true, "a \"text\"", [0.9, 0.95]. Parsing
+// the text gives the same value.
 std::string to_text(const Value& value);
 // Returns the shortest text that parses to the same double.
 std::string to_text(double value);

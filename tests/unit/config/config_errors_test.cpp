@@ -1,4 +1,5 @@
-// Errors of a configuration: all are reported, each with one message, and what is still valid is kept.
+// Errors of a configuration: all are reported, each with one message, and what is still valid is
+// kept.
 #include <filesystem>
 
 #include "tests/unit/config/fault_rows.hpp"

@@ -163,8 +163,8 @@ TEST(LoadConfig, TheChosenBackendHasATableEvenIfNotFound) {
   EXPECT_EQ(variable.run().parallel_backend, "mule");
 }
 
-// For a family that is not built in, every key below [model] except model.family is an option of the
-// family, even if the built-in family has a key of that name.
+// For a family that is not built in, every key below [model] except model.family is an option of
+// the family, even if the built-in family has a key of that name.
 TEST(LoadConfig, KeysOfAnOwnModelAreOptions) {
   const Loading loaded({least("[model]\nfamily = \"mine\"\nhidden = 32\ndim = \"a lot\"\n"),
                         {"model.rate=0.5"},
