@@ -98,9 +98,9 @@ TEST(Doctor, GivesCauseAndCommandForWhatIsBroken) {
   const Playground here;
   const SubprocessResult r = here.yoke({"doctor"}, {"MASTER_ADDR=127.0.0.1", "TMPDIR=/no/such"});
   EXPECT_EQ(r.ending.exit_code, 1);
-  EXPECT_THAT(r.out, HasSubstr("MASTER_PORT is not set, its companion is"));
+  EXPECT_THAT(r.out, HasSubstr("MASTER_PORT is not set, but MASTER_ADDR is"));
   EXPECT_THAT(r.out, HasSubstr("try: export MASTER_PORT="));
-  EXPECT_THAT(r.out, HasSubstr("cannot make a folder /no/such/yoke-"));
+  EXPECT_THAT(r.out, HasSubstr("cannot create the folder /no/such/yoke-"));
 }
 
 }  // namespace

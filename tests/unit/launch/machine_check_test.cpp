@@ -20,7 +20,7 @@ GetVariable variables(std::map<std::string, std::string> values) {
   };
 }
 
-// A port of this machine that somebody listens on.
+// A port of this machine that is in use.
 class BusyPort {
  public:
   BusyPort() : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
@@ -41,7 +41,7 @@ class BusyPort {
   int number_ = 0;
 };
 
-TEST(CheckRendezvousAddress, HasNothingToSayWhereNobodyNamesOne) {
+TEST(CheckRendezvousAddress, IsOkIfNoneIsSet) {
   EXPECT_EQ(check_rendezvous_address(variables({})).status, MachineFinding::kOk);
 }
 
