@@ -1,4 +1,4 @@
-// yoke backends new: what it writes builds outside the tree and trains.
+// yoke backends new: the folder it writes builds outside the tree, and the backend trains.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 SubprocessResult shell(const Playground& place, const std::string& script) {
   SubprocessOptions options;
-  options.limit = std::chrono::seconds(300);
+  options.limit = std::chrono::minutes(20);
   return run_subprocess(
       {"/usr/bin/env", "-C", place.folder().path().string(), "bash", "-c", "umask 022; " + script},
       options);

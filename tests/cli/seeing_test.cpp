@@ -1,4 +1,4 @@
-// What a run shows while it goes on and afterwards, on the real program.
+// What a run shows while it trains and afterwards, on the real program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pty.h>
@@ -25,7 +25,7 @@ std::set<std::string> span_names(const std::string& trace_file) {
   return names;
 }
 
-// Everything that a program writes to a terminal of 100 columns.
+// Returns everything that a program writes to a terminal of 100 columns.
 std::string on_terminal(const std::vector<std::string>& argv) {
   winsize size{};
   size.ws_row = 25;
