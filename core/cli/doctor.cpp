@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -19,12 +18,13 @@
 #include "core/launch/machine_check.hpp"
 #include "core/launch/nvidia_driver.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr std::chrono::seconds kWorkerLimit{60};
+constexpr std::chrono::seconds kWorkerLimit{60};  // ends a hang; a start takes about a second
 
 constexpr const char* kRebuild =
     "scripts/setup && cmake --preset release && cmake --build --preset release";
@@ -34,7 +34,7 @@ struct Worker {
   bool cuda = false;
 };
 
-// Starts the worker once: that it does is most of what can go wrong with LibTorch.
+// Starts the worker once. If LibTorch has a problem, this is where it shows.
 MachineFinding check_worker(Worker& worker) {
   const std::string what = "LibTorch";
   try {
@@ -51,17 +51,18 @@ MachineFinding check_worker(Worker& worker) {
     return {what, MachineFinding::kProblem, worker.path + " " + how + ": " + r.err, kRebuild};
   }
   worker.cuda = answer.value("cuda", false);
-  std::array<char, 48> time{};
-  std::snprintf(time.data(), time.size(), ", a worker starts in %.2f s", seconds.count());
   return {what,
           MachineFinding::kOk,
-          answer.value("tag", "") + ", " + answer.value("cpu", "") + time.data(),
+          concat(answer.value("tag", ""),
+                 ", ",
+                 answer.value("cpu", ""),
+                 string_printf(", a worker starts in %.2f s", seconds.count())),
           ""};
 }
 
 MachineFinding check_backends(const std::string& worker) {
   if (worker.empty())
-    return {"backends", MachineFinding::kProblem, "cannot be tried without a worker", ""};
+    return {"backends", MachineFinding::kProblem, "not checked, because no worker was found", ""};
   std::string usable, broken;
   for (const Candidate& c : list_candidates(search_dirs(SearchSettings::current()))) {
     if (!c.shadowed_by.empty()) continue;
@@ -83,15 +84,15 @@ MachineFinding check_backends(const std::string& worker) {
   return {"backends", MachineFinding::kOk, usable, ""};
 }
 
-// `yoke train` starts no ranks of its own where a launcher's variables are set.
+// If a launcher's variables are set, `yoke train` runs as one of its ranks and starts none itself.
 MachineFinding check_launcher_variables(const GetVariable& get) {
   const std::string what = "launcher", fix = "unset its variables, unless it started this shell";
   try {
     const auto env = launch_environment(get);
-    if (!env) return {what, MachineFinding::kOk, "none: yoke train starts its own ranks", ""};
+    if (!env) return {what, MachineFinding::kOk, "none, so yoke train starts its own ranks", ""};
     return {what,
             MachineFinding::kWarning,
-            env->launcher + ": yoke train would take itself for one rank of a run",
+            env->launcher + ", so yoke train would run as one of its ranks",
             fix};
   } catch (const Error& e) {
     return {what, MachineFinding::kWarning, e.what(), fix};
@@ -100,10 +101,10 @@ MachineFinding check_launcher_variables(const GetVariable& get) {
 
 MachineFinding check_device(bool has_cuda) {
   const NvidiaDriver& driver = nvidia_driver();
-  const std::string built = has_cuda ? "" : ", which this Yoke, built without CUDA, cannot use";
-  const std::string found = driver.devices == 0
-                                ? "cpu; " + driver.problem
-                                : std::to_string(driver.devices) + " x " + driver.name + built;
+  const std::string built =
+      has_cuda ? "" : "; this Yoke was built without CUDA and cannot use them";
+  const std::string found = driver.devices == 0 ? "cpu; " + driver.problem
+                                                : concat(driver.devices, " x ", driver.name, built);
   const bool unused = driver.devices > 0 && !has_cuda;
   return {"device",
           unused ? MachineFinding::kWarning : MachineFinding::kOk,
@@ -155,8 +156,10 @@ void print_json(const std::vector<MachineFinding>& findings) {
 }  // namespace
 
 int doctor_command(const std::vector<std::string>& args) {
-  CLI::App app("Looks whether this machine has all that a run needs, and says what to do if not.",
-               "yoke doctor");
+  CLI::App app(
+      "Checks whether this machine has everything that a run needs, and prints how to fix what is "
+      "missing.",
+      "yoke doctor");
   bool json = false;
   app.add_flag("--json", json, "print JSON");
   return run_command(app, args, [&]() -> int {

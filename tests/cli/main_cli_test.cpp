@@ -77,8 +77,9 @@ TEST(Yoke, NamesTheCommandThatWasMeant) {
 
 TEST(Yoke, RefusesPlannedCommandsByName) {
   expect_misuse({"plan", "x.toml"},
-                "yoke: the command 'plan' is not built yet; see: yoke --help\n");
-  expect_misuse({"report"}, "yoke: the command 'report' is not built yet; see: yoke --help\n");
+                "yoke: the command 'plan' is not implemented yet; see: yoke --help\n");
+  expect_misuse({"report"},
+                "yoke: the command 'report' is not implemented yet; see: yoke --help\n");
 }
 
 TEST(Yoke, NamesTheWordOfACommandThatWasMeant) {

@@ -49,7 +49,8 @@ TEST(NewBackendRefuses, WhatCannotBeMade) {
   for (const char* name : {"My-Own", "9lives", "../mine", "a b", ""}) {
     const SubprocessResult r = place.yoke({"backends", "new", name});
     EXPECT_EQ(r.ending.exit_code, 2) << name;
-    EXPECT_THAT(r.err, HasSubstr("allowed: a small letter, then small letters, digits and _"));
+    EXPECT_THAT(r.err,
+                HasSubstr("allowed: a lower-case letter, then lower-case letters, digits and _"));
   }
   const SubprocessResult language = place.yoke({"backends", "new", "mine", "--lang", "rust"});
   EXPECT_EQ(language.ending.exit_code, 2);

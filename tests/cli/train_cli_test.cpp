@@ -164,7 +164,7 @@ TEST_F(Train, PrintsBothAWrongBackendAndDegreesThatDoNotFit) {
   EXPECT_EQ(r.ending.exit_code, 3);
   EXPECT_THAT(r.err,
               AllOf(HasSubstr("backend 'tow' not found"),
-                    HasSubstr("dp_shards 3 = 3 does not divide 2 ranks")));
+                    HasSubstr("(dp_shards 3) is 3 and does not divide 2 ranks")));
 }
 
 TEST_F(Train, PrintsBothAWrongBackendAndAFaultOfTheConfiguration) {
