@@ -113,6 +113,8 @@ std::string printable_start(std::string_view bytes) {
   return out;
 }
 
+// Checks the header step by step, so that the message names the first thing that is wrong: an empty
+// or foreign file, another machine, or an ELF file that is not a shared library.
 Elf64_Ehdr read_header(const Image& image) {
   if (image.size() == 0) throw Fault{"the file is empty", "copy or build it again"};
   if (image.bytes().substr(0, SELFMAG) != std::string_view(ELFMAG, SELFMAG)) {
@@ -209,6 +211,7 @@ void read_symbols(const Image& image, const Elf64_Ehdr& header, ElfContents& con
   });
 }
 
+// Splits a run path at ':'.
 std::vector<std::string> parts_of(std::string_view path) {
   std::vector<std::string> parts;
   for (size_t at = 0; at <= path.size();) {
@@ -219,6 +222,7 @@ std::vector<std::string> parts_of(std::string_view path) {
   return parts;
 }
 
+// Reads the libraries, the run path and the flags of the dynamic section.
 void read_dynamic(const Image& image, const Elf64_Ehdr& header, ElfContents& contents) {
   for_sections(image, header, SHT_DYNAMIC, [&](const Elf64_Shdr& table, std::string_view names) {
     for (uint64_t i = 0; i < table.sh_size / sizeof(Elf64_Dyn); ++i) {
@@ -234,6 +238,8 @@ void read_dynamic(const Image& image, const Elf64_Ehdr& header, ElfContents& con
   });
 }
 
+// Reads the versions of symbols that the library needs. They are two nested linked lists: one entry
+// per library, and below it one per version, chained by byte offsets.
 void read_versions(const Image& image, const Elf64_Ehdr& header, ElfContents& contents) {
   for_sections(
       image, header, SHT_GNU_verneed, [&](const Elf64_Shdr& table, std::string_view names) {

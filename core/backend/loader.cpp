@@ -2,8 +2,8 @@
 // destructors or handed callbacks to LibTorch, and none of them can be called back before
 // dlclose(). A leaked registry and RTLD_NODELETE keep the code mapped until the process ends.
 //
-// Boost.DLL provides the load flags and the typed symbol. dlmopen() is no alternative: it would give
-// each backend its own copy of the C++ runtime and of LibTorch.
+// Boost.DLL provides the load flags and the typed symbol. dlmopen() is no alternative: it would
+// give each backend its own copy of the C++ runtime and of LibTorch.
 #include "core/backend/loader.hpp"
 
 // Header-only with std::filesystem: no Boost library is linked.

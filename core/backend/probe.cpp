@@ -1,6 +1,6 @@
-// A library runs code as soon as it is loaded, and yoke must survive whatever that code does: crash,
-// exit, hang, print to stdout. Catching signals in our own process would not do, because after a
-// crash its memory cannot be trusted. The price is one more process at the start of a run.
+// A library runs code as soon as it is loaded, and yoke must survive whatever that code does:
+// crash, exit, hang, print to stdout. Catching signals in our own process would not do, because
+// after a crash its memory cannot be trusted. The price is one more process at the start of a run.
 #include "core/backend/probe.hpp"
 
 #include <fcntl.h>
@@ -110,6 +110,7 @@ std::string trimmed(std::string text) {
   return text;
 }
 
+// Describes an end that probe_main() did not choose: a signal, an exit() of the backend, or a hang.
 std::string crash_reason(const SubprocessResult& result, std::chrono::milliseconds limit) {
   if (result.timed_out) {
     return string_printf("it did not finish loading within %g s",
@@ -134,6 +135,7 @@ int probe_main(const std::string& path) {
         description_json(load_backend(path)).dump(-1, ' ', false, Json::error_handler_t::replace);
     const bool written = answer != nullptr && std::fprintf(answer, "%s\n", line.c_str()) > 0 &&
                          std::fflush(answer) == 0;
+    // A full disk or a closed pipe must not look like a successful probe.
     return written ? kExitOk : kExitFailed;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());
@@ -147,6 +149,7 @@ std::string probe_backend(const std::string& worker,
   check_library_file(path);
   const SubprocessResult result = run_subprocess({worker, "--probe", path}, {.limit = limit});
   if (result.ending.ok() && Json::accept(result.out)) return trimmed(result.out);
+  // The worker refused the library, and its text gives the reason.
   if (result.ending.exit_code == kExitPlugin)
     throw Error(YOKE_FAILED_PRECONDITION, trimmed(result.err));
   // 127: the dynamic loader did not find a library of the worker itself.

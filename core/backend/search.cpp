@@ -24,6 +24,7 @@ namespace fs = std::filesystem;
 namespace yoke {
 namespace {
 
+// secure_getenv() ignores the variables in a program that runs with more rights than its user.
 std::string env_value(const char* name) {
   const char* value = ::secure_getenv(name);
   return value == nullptr ? "" : value;
@@ -66,6 +67,7 @@ Unsafe unsafe_ancestor(const fs::path& directory) {
   }
 }
 
+// Checks the directory of a file and every folder above it.
 Unsafe unsafe_place(const fs::path& file) {
   Unsafe found = unsafe_entry(file.parent_path(), "its directory");
   return found.reason.empty() ? unsafe_ancestor(file.parent_path()) : found;
@@ -90,6 +92,7 @@ std::vector<std::string> split_path_list(const std::string& list) {
   return parts;
 }
 
+// Returns the .so files of a directory in alphabetical order. Errors count as an empty directory.
 std::vector<std::string> so_files(const SearchDir& dir) {
   std::vector<std::string> files;
   std::error_code error;
@@ -118,6 +121,8 @@ std::string our_lib_dir() {
   return error ? "" : (exe.parent_path().parent_path() / "lib").string();
 }
 
+// Lists every directory with its state, since most failed searches are a directory that does not
+// exist or is not the one that the user has in mind.
 [[noreturn]] void throw_not_found(const std::string& name, const std::vector<SearchDir>& dirs) {
   std::vector<std::string> known;
   for (const Candidate& c : list_candidates(dirs)) {

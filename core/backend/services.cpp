@@ -103,6 +103,7 @@ struct ServiceSlots {
       YokeComm*& result = required(out, "comm: out");
       result = nullptr;
       HostServices& host = self(ctx);
+      // An inner backend only reaches ranks of its own world, whatever axes it asks for.
       Communicator& c = host.world_.comm(axes & host.axes_, &required(purpose, "comm: purpose"));
       result = &host.comms_.try_emplace(&c, YokeComm{&c}).first->second;
     });
@@ -159,6 +160,7 @@ struct ServiceSlots {
     return guard(err, [&] { communicator(comm).barrier(); });
   }
 
+  // Waits for the work and frees it, even if waiting fails.
   static int32_t wait(YokeWork* work, YokeError* err) {
     return guard(err, [&] {
       const std::unique_ptr<YokeWork> owned(&required(work, "wait: work"));
@@ -170,6 +172,7 @@ struct ServiceSlots {
     return self(ctx).world_.device()->runtime().make_graph();
   }
 
+  // Returns the c10d::ProcessGroup for backends that use LibTorch; NULL if there is none.
   static void* native(YokeComm* comm, const char* type) {
     if (comm == nullptr || !is(type, "c10d::ProcessGroup")) return nullptr;
     void* group = nullptr;
@@ -198,6 +201,8 @@ HostServices::HostServices(const HostServices& whole, uint32_t axes)
   host_.world_size = part.size();
 }
 
+// An inner backend may be opened for all axes of this host. It then gets this host itself, so that
+// a backend which only wraps another costs nothing.
 const YokeHost* HostServices::along(uint32_t axes) {
   const uint32_t both = axes & axes_;
   if (both == axes_) return &host_;

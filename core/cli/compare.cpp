@@ -1,3 +1,6 @@
+// yoke compare: turns the command line and the run file into a compare::Plan, checks everything
+// that can be wrong before hours of runs start, and prints the result. core/compare runs and
+// compares the cases.
 #include "core/cli/compare.hpp"
 
 #include <unistd.h>

@@ -1,3 +1,6 @@
+// yoke doctor: runs all checks of core/launch/machine_check, starts the worker once and probes
+// every backend, then prints one line per finding. Only a problem, which stops every run, changes
+// the exit code.
 #include "core/cli/doctor.hpp"
 
 #include <unistd.h>

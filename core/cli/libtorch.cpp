@@ -1,3 +1,7 @@
+// A worker that cannot find LibTorch fails in the dynamic linker, with a message that helps nobody.
+// So the linker is asked first, through LD_TRACE_LOADED_OBJECTS: it prints which file it would load
+// for each library and starts nothing. dlopen() in this process would answer the same question, but
+// would load some hundred megabytes for it.
 #include "core/cli/libtorch.hpp"
 
 #include <cstdlib>

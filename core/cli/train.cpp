@@ -1,3 +1,11 @@
+// yoke train runs in four steps: check the configuration, probe the backend, let the worker make a
+// plan, launch the ranks. This program links no LibTorch, so whatever needs a model (the plan, the
+// data, the checkpoint to resume) is done by `yoke-worker --plan`, which prints one JSON object.
+// Every error that can be found before a rank exists is found here, and reported together with the
+// others.
+//
+// Under torchrun, mpirun or srun this process is one rank already. It then checks the run file
+// only, and becomes the worker.
 #include "core/cli/train.hpp"
 
 #include <unistd.h>

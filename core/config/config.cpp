@@ -124,7 +124,9 @@ class Loader {
     faults_.push_back(setting.origin + ": " + what);
   }
 
+  // Checks one assignment and, if it is valid and wins, stores it.
   void take(const Setting& setting) {
+    // The same key in two layers is an override; twice in one layer, it is an error.
     const auto [first, fresh] = origins_.insert({{setting.layer, setting.key}, setting.origin});
     if (!fresh) {
       fault(
@@ -154,6 +156,9 @@ class Loader {
     }
   }
 
+  // Stores an option of a backend or a family. Its declaration is not known yet, because the
+  // backend is not loaded, so only the kind of the value is checked here. check_options() does the
+  // rest.
   void take_option(const Setting& setting) {
     if (settings_.winner(setting.key)->layer != setting.layer) return;
     const std::string backend = setting.table();
@@ -173,6 +178,7 @@ class Loader {
     options_[setting.key] = option;
   }
 
+  // Reports an assignment that belongs to no key and no option, with the most likely correction.
   void refuse_unknown(const Setting& setting) {
     const std::string table = setting.table();
     if (is_table(setting.key)) {
@@ -189,6 +195,7 @@ class Loader {
     }
   }
 
+  // A header without keys assigns nothing, but may still be misspelt: [metric] for [metrics].
   void check_empty_table(const Setting& header) {
     const std::string& name = header.key;
     if (is_table(name) || is_section(name)) return;
@@ -257,6 +264,7 @@ class Loader {
     return found == origin_of_.end() ? "default" : found->second;
   }
 
+  // Lists every key with its origin, and the options after the keys of their table.
   LoadedConfig result() {
     LoadedConfig config{std::move(run_), {}};
     for (const Key& key : schema()) {

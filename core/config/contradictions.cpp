@@ -28,6 +28,8 @@ void check_backend(const ConfigView& view, Found& found) {
                   ": a backend cannot have the name of a table of the run file");
 }
 
+// The meaning of a relative path would change with the directory in which a run is started or
+// resumed.
 void check_absolute(const ConfigView& view, Found& found) {
   const auto relative = [](const std::string& path) { return path.empty() || path[0] != '/'; };
   const auto& folders = view.run.backend_path;
@@ -54,6 +56,7 @@ void check_division(const ConfigView& view, Found& found, const char* whole, con
                   "; nearest: " + whole + " = " + multiples);
 }
 
+// Gradients that are summed in a type less precise than their own only lose accuracy.
 void check_precision(const ConfigView& view, Found& found) {
   const PrecisionConfig& p = view.run.precision;
   if (!sound(view, {"precision.param", "precision.reduce"}) || !p.reduce) return;
@@ -84,6 +87,7 @@ void check_profile(const ConfigView& view, Found& found) {
   }
 }
 
+// A run without steps exists only to save its initial parameters.
 void check_steps(const ConfigView& view, Found& found) {
   if (!sound(view, {"train.steps", "checkpoint.every"})) return;
   if (view.run.train.steps > 0 || view.run.checkpoint.every > 0) return;

@@ -27,6 +27,7 @@ constexpr std::string_view kOtherVariables[] = {"YOKE_BACKEND_PATH",
                                                 "YOKE_TORCH_DIR",
                                                 "YOKE_TORCH_LIB"};
 
+// The forms of a name: "train.steps" is TRAIN_STEPS in a variable.
 std::string upper(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -121,6 +122,7 @@ void add_file(const std::string& path, Settings& settings) {
     settings.faults.push_back(file.fault);
     settings.file_is_known = false;
   }
+  // Each entry carries its line, which becomes the origin in messages.
   const auto setting = [&](const TomlEntry& entry) {
     const std::string origin = concat(path, ":", entry.line);
     return Setting{entry.dotted(), Setting::kFile, origin, entry.value, ""};
@@ -135,6 +137,7 @@ void add_variables(const Environment& environment,
   for (const auto& [name, text] : environment) {
     if (!name.starts_with(kPrefix) || text.empty() || is_other_variable(name)) continue;
     const std::string key = key_of_variable(name, backends);
+    // A misspelt variable must not be ignored silently: the run would train with another value.
     if (!key.empty()) {
       settings.all.push_back({key, Setting::kVariable, name, {}, text});
     } else if (looks_like_a_key(name)) {
@@ -146,7 +149,7 @@ void add_variables(const Environment& environment,
 
 void add_command_line(const std::vector<std::string>& overrides, Settings& settings) {
   for (const std::string& word : overrides) {
-    const size_t equals = word.find('=');
+    const size_t equals = word.find('=');  // the value may contain '=' as well
     std::string key = word.substr(0, equals);
     key.erase(0, key.find_first_not_of(' '));
     key.erase(key.find_last_not_of(' ') + 1);

@@ -29,6 +29,7 @@ struct Launcher {
   const char* local_world_size;
 };
 
+// The order of the search: torchrun first, since it runs inside the others, and srun last.
 enum { kTorchrun, kOpenMpi, kMpich, kSrun, kNumLaunchers };
 constexpr Launcher kLaunchers[kNumLaunchers] = {
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
@@ -72,6 +73,7 @@ class Reader {
         concat(equals(name, "'" + given + "'"), " is not a whole number; allowed: ", range));
     return min;
   }
+  // After another error the numbers are not reliable, so the comparison is skipped.
   void require_below(const char* name, int32_t value, const char* bound_name, int32_t bound) {
     if (!faults.empty() || value < bound) return;
     faults.push_back(concat(equals(name, value), " must be below ", equals(bound_name, bound)));
@@ -83,6 +85,7 @@ class Reader {
   const GetVariable& get_;
 };
 
+// Returns true if this launcher has started the process, or an inner launcher of it.
 bool present(int which, const Reader& env) {
   const Launcher& l = kLaunchers[which];
   switch (which) {
@@ -109,6 +112,8 @@ LaunchEnvironment read_numbers(int which, Reader& env) {
   e.world_size = env.number(l.world_size, 1);
   e.local_rank = env.number(l.local_rank, 0);
   if (which == kSrun) {
+    // Slurm has no variable for the number of local ranks. It follows from the list of tasks per
+    // node.
     const int32_t node = env.set("SLURM_NODEID") ? env.number("SLURM_NODEID", 0) : 0;
     const int32_t tasks = tasks_on_node(env.text(l.local_world_size), node);
     e.local_world_size = tasks > 0 ? tasks : e.world_size;
@@ -122,6 +127,8 @@ LaunchEnvironment read_numbers(int which, Reader& env) {
   return e;
 }
 
+// Throws if another launcher's variables are present and name another rank or world size. One of
+// the two is stale, and we cannot tell which.
 void require_agreement(int chosen, const LaunchEnvironment& e, const Reader& env) {
   for (int other = chosen + 1; other < kNumLaunchers; ++other) {
     if (!present(other, env) || may_nest(chosen, other, env)) continue;
@@ -147,6 +154,7 @@ int64_t number_or_zero(const std::string& text) {
   return value;
 }
 
+// srun sets no address. All ranks of a step can compute one from variables that they share.
 void read_rendezvous(int which, Reader& env, LaunchEnvironment& e) {
   e.master_addr = env.text("MASTER_ADDR");
   if (which == kSrun && e.master_addr.empty()) {

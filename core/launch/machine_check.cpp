@@ -67,6 +67,7 @@ MachineFinding check_cores(const GetVariable& get) {
   const int cores = usable_cores();
   const double quota = quota_of_cores();
   std::string found = concat(cores, cores == 1 ? " core" : " cores");
+  // A quota does not show in the number of processors, but threads beyond it wait for each other.
   if (quota > 0 && quota < cores) {
     return warning(
         "cores",
@@ -159,6 +160,8 @@ MachineFinding check_loopback() {
                  "ip link set lo up; check the firewall (nft list ruleset)");
 }
 
+// Gloo binds to the address of the host name, unless an interface is named. Containers often have a
+// name that nothing resolves.
 MachineFinding check_host_name(const GetVariable& get) {
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
@@ -183,6 +186,8 @@ MachineFinding check_host_name(const GetVariable& get) {
   return ok("host name", concat(name.data(), " is ", at.address));
 }
 
+// Runs on every machine of a job: on that of rank 0 the port must be free, on the others the name
+// must only resolve, because rank 0 may not have started yet.
 MachineFinding check_rendezvous_address(const GetVariable& get) {
   const char *addr = get("MASTER_ADDR"), *port = get("MASTER_PORT");
   if (addr == nullptr && port == nullptr)
