@@ -243,8 +243,8 @@ class Launch {
     if (!reported_ && first_cause().ending().exit_code != kExitRankLost) report();
   }
 
-  // Returns the rank of an ending among possible causes, the most likely first. Of equal ones, the
-  // earlier is the cause.
+  // Returns 0 for the most likely kind of cause. Among failures of one kind, the earliest is the
+  // cause.
   static int order(const Ending& e) {
     if (e.signal != 0) return 0;
     return e.exit_code != kExitRankLost ? 1 : 2;
@@ -294,8 +294,8 @@ class Launch {
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   std::vector<const RankProcess*> failures_;  // failed ranks in order of time
   std::deque<HeldLine> held_;                 // lines on stderr not yet shown
-  std::optional<Clock::time_point>
-      deadline_;                // end of the window for a cause, then time of SIGKILL
+  // End of the window for a better cause; after SIGTERM, the time of SIGKILL.
+  std::optional<Clock::time_point> deadline_;
   int forwarded_ = 0;           // signal sent to the ranks for the user; 0 = none
   bool killed_ = false;         // true after the user's second signal
   bool ending_others_ = false;  // true once we have sent SIGTERM after a failure

@@ -109,7 +109,7 @@ RankProcess::RankProcess(int rank, const RankCommand& command, Show show)
   if (pid_ < 0) {
     throw Error(YOKE_INTERNAL, concat("cannot start rank ", rank, ": ", std::strerror(errno)));
   }
-  // The child does the same; whoever runs first makes the group, so that send() always finds it.
+  // The child does the same. Either may run first, and send() must find the group in both cases.
   ::setpgid(pid_, pid_);
   process_ = watch_child(pid_);
   for (Pipe* pipe : {&out, &err}) ::fcntl(pipe->read_end.get(), F_SETFL, O_NONBLOCK);
