@@ -1,4 +1,4 @@
-// yoke: finds the command and hands it the words behind it. Links no LibTorch.
+// yoke: runs a command with the words that follow it. Links no LibTorch.
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -27,31 +27,34 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
-    {"train", yoke::train_command, "train a model as a run file says"},
-    {"compare", yoke::compare_command, "run a job through several backends, judge and price them"},
+    {"train", yoke::train_command, "train a model as a run file describes"},
+    {"compare",
+     yoke::compare_command,
+     "run a job with several backends, compare results and speed"},
     {"generate", yoke::generate_command, "continue a text with a trained model"},
     {"checkpoint", yoke::checkpoint_command, "list, verify and export checkpoints"},
-    {"data", yoke::data_command, "show what a file of tokens holds"},
+    {"data", yoke::data_command, "show what a file of tokens contains"},
     {"backends", yoke::backends_command, "list parallel backends, show what they can do"},
-    {"config", yoke::config_command, "show what a run would use, list all keys"},
-    {"doctor", yoke::doctor_command, "look whether this machine has all that a run needs"},
+    {"config", yoke::config_command, "show the configuration of a run, list all keys"},
+    {"doctor", yoke::doctor_command, "check whether this machine has everything that a run needs"},
 };
 
-// In the design, not built yet.
+// Commands that are planned but not implemented yet.
 constexpr const char* kPlanned[] = {"plan", "report", "completion"};
 
 void print_help(FILE* out) {
-  std::fputs("Trains one model through interchangeable parallel backends.\n\n", out);
+  std::fputs("Trains a model with interchangeable parallel backends.\n\n", out);
   std::fputs("usage: yoke COMMAND ...\n\n", out);
   for (const Command& c : kCommands) std::fprintf(out, "  %-10s %s\n", c.name, c.summary);
-  std::fputs("\n  yoke COMMAND --help   what a command takes\n", out);
-  std::fputs("  yoke --version        this version and that of the backend contract\n", out);
+  std::fputs("\n  yoke COMMAND --help   print the words and options of a command\n", out);
+  std::fputs("  yoke --version        print the versions of yoke and of the backend contract\n",
+             out);
 }
 
 int refuse(const std::string& word) {
   for (const char* name : kPlanned) {
     if (word != name) continue;
-    std::fprintf(stderr, "yoke: the command '%s' is not built yet; see: yoke --help\n", name);
+    std::fprintf(stderr, "yoke: the command '%s' is not implemented yet; see: yoke --help\n", name);
     return yoke::kExitUsage;
   }
   Words names;

@@ -1,3 +1,11 @@
+// A broken file is refused here, before dlopen(), because dlopen() runs constructors and reports
+// most damage as a crash or as a sentence that does not help.
+//
+// Boost.DLL offers library_info for this. We do not use it for two reasons. It reads .symtab, which
+// `strip` removes, so that every installed backend would seem to export nothing; like the dynamic
+// loader, we read .dynsym. It also trusts every offset in the file, whereas a file that was copied
+// only in part is an everyday mistake. Image therefore checks each access and throws a Fault, which
+// the two public functions turn into a result.
 #include "core/backend/elf.hpp"
 
 #include <elf.h>
@@ -13,11 +21,7 @@
 #include <vector>
 
 #include "yoke/parallel_backend.h"
-
-// Boost.DLL has library_info for this, but it reads .symtab, which `strip` removes: every installed
-// backend would seem to export nothing. The dynamic loader uses .dynsym, and so do we. It also
-// trusts the offsets in the file; here each one is checked, because a half-copied file is an
-// everyday fault.
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -46,7 +50,7 @@ std::string machine_name(uint16_t machine) {
     case EM_S390:
       return "s390";
     default:
-      return "machine number " + std::to_string(machine);
+      return concat("machine number ", machine);
   }
 }
 
@@ -54,7 +58,7 @@ struct Fault {
   std::string problem, fix;
 };
 
-// Typed reads at any offset of a file in memory; outside of it is a Fault.
+// A file in memory. Every read is checked: one outside of the file throws a Fault.
 class Image {
  public:
   explicit Image(std::string bytes) : bytes_(std::move(bytes)) {}
@@ -75,8 +79,10 @@ class Image {
  private:
   [[noreturn]] void truncated(uint64_t offset, uint64_t size) const {
     const uint64_t wanted = size > UINT64_MAX - offset ? UINT64_MAX : offset + size;
-    throw Fault{"the file is truncated: it has " + std::to_string(bytes_.size()) +
-                    " bytes, its own tables reach to byte " + std::to_string(wanted),
+    throw Fault{concat("the file is truncated: it has ",
+                       bytes_.size(),
+                       " bytes, but its own tables reach to byte ",
+                       wanted),
                 "copy or build it again"};
   }
   std::string bytes_;
@@ -107,12 +113,14 @@ std::string printable_start(std::string_view bytes) {
   return out;
 }
 
+// Checks the header step by step, so that the message names the first thing that is wrong: an empty
+// or foreign file, another machine, or an ELF file that is not a shared library.
 Elf64_Ehdr read_header(const Image& image) {
   if (image.size() == 0) throw Fault{"the file is empty", "copy or build it again"};
   if (image.bytes().substr(0, SELFMAG) != std::string_view(ELFMAG, SELFMAG)) {
     throw Fault{
         "it is not a shared library (ELF); it starts with '" + printable_start(image.bytes()) + "'",
-        "give the .so that the build makes"};
+        "give the .so that the build produces"};
   }
   const auto ident = image.range(0, EI_NIDENT);
   if (ident[EI_CLASS] != ELFCLASS64) {
@@ -136,11 +144,12 @@ Elf64_Ehdr read_header(const Image& image) {
   return header;
 }
 
-// Everything that the loader will map must be in the file.
+// Checks that every segment that the loader will map lies inside the file.
 void check_segments(const Image& image, const Elf64_Ehdr& header) {
   for (uint64_t i = 0; i < header.e_phnum; ++i) {
     const auto segment = image.read<Elf64_Phdr>(header.e_phoff + i * sizeof(Elf64_Phdr));
-    // Places of the others (GNU_RELRO after strip) are not read, and not always true.
+    // Other segments are never mapped from the file, and their offsets may be stale, such as that
+    // of GNU_RELRO after strip.
     if (segment.p_type == PT_LOAD) image.range(segment.p_offset, segment.p_filesz);
   }
 }
@@ -151,7 +160,7 @@ std::string_view name_at(std::string_view names, uint64_t offset) {
   return tail.substr(0, tail.find('\0'));
 }
 
-// The sections of one type: f(section, the strings that it refers to).
+// Calls f(section, strings) for every section of this type; `strings` is its string table.
 template <class F>
 void for_sections(const Image& image, const Elf64_Ehdr& header, uint32_t type, F&& f) {
   const auto section = [&](uint64_t i) {
@@ -165,7 +174,7 @@ void for_sections(const Image& image, const Elf64_Ehdr& header, uint32_t type, F
   }
 }
 
-// Every dynamic symbol: f(symbol, name).
+// Calls f(symbol, name) for every dynamic symbol that has a name.
 template <class F>
 void for_symbols(const Image& image, const Elf64_Ehdr& header, F&& f) {
   if (header.e_shnum == 0) {
@@ -189,19 +198,20 @@ std::vector<std::string> exported_entries(const Image& image, const Elf64_Ehdr& 
   return found;
 }
 
-// ---- What the file says besides
+// ---- The contents for the conformance checks ----
 
-void read_symbols(const Image& image, const Elf64_Ehdr& header, conformance::LibraryFile& file) {
+void read_symbols(const Image& image, const Elf64_Ehdr& header, ElfContents& contents) {
   for_symbols(image, header, [&](const Elf64_Sym& symbol, std::string_view name) {
     const bool weak = ELF64_ST_BIND(symbol.st_info) == STB_WEAK;
     if (symbol.st_shndx == SHN_UNDEF) {
-      if (!weak) file.undefined.emplace_back(name);  // a weak one may stay open
-    } else if (symbol.st_shndx != SHN_ABS) {         // absolute: names of versions
-      file.exported.emplace_back(name);
+      if (!weak) contents.undefined.emplace_back(name);  // a weak symbol may stay undefined
+    } else if (symbol.st_shndx != SHN_ABS) {             // absolute symbols name versions
+      contents.exported.emplace_back(name);
     }
   });
 }
 
+// Splits a run path at ':'.
 std::vector<std::string> parts_of(std::string_view path) {
   std::vector<std::string> parts;
   for (size_t at = 0; at <= path.size();) {
@@ -212,22 +222,25 @@ std::vector<std::string> parts_of(std::string_view path) {
   return parts;
 }
 
-void read_dynamic(const Image& image, const Elf64_Ehdr& header, conformance::LibraryFile& file) {
+// Reads the libraries, the run path and the flags of the dynamic section.
+void read_dynamic(const Image& image, const Elf64_Ehdr& header, ElfContents& contents) {
   for_sections(image, header, SHT_DYNAMIC, [&](const Elf64_Shdr& table, std::string_view names) {
     for (uint64_t i = 0; i < table.sh_size / sizeof(Elf64_Dyn); ++i) {
       const auto entry = image.read<Elf64_Dyn>(table.sh_offset + i * sizeof(Elf64_Dyn));
       const uint64_t value = entry.d_un.d_val;
       if (entry.d_tag == DT_NULL) break;
-      if (entry.d_tag == DT_NEEDED) file.needed.emplace_back(name_at(names, value));
+      if (entry.d_tag == DT_NEEDED) contents.needed.emplace_back(name_at(names, value));
       if (entry.d_tag == DT_RUNPATH || entry.d_tag == DT_RPATH)
-        file.run_path = parts_of(name_at(names, value));
+        contents.run_path = parts_of(name_at(names, value));
       if (entry.d_tag == DT_TEXTREL || (entry.d_tag == DT_FLAGS && (value & DF_TEXTREL) != 0))
-        file.text_relocations = true;
+        contents.text_relocations = true;
     }
   });
 }
 
-void read_versions(const Image& image, const Elf64_Ehdr& header, conformance::LibraryFile& file) {
+// Reads the versions of symbols that the library needs. They are two nested linked lists: one entry
+// per library, and below it one per version, chained by byte offsets.
+void read_versions(const Image& image, const Elf64_Ehdr& header, ElfContents& contents) {
   for_sections(
       image, header, SHT_GNU_verneed, [&](const Elf64_Shdr& table, std::string_view names) {
         uint64_t at = table.sh_offset;
@@ -236,7 +249,7 @@ void read_versions(const Image& image, const Elf64_Ehdr& header, conformance::Li
           uint64_t aux_at = at + need.vn_aux;
           for (uint64_t i = 0; i < need.vn_cnt; ++i) {
             const auto aux = image.read<Elf64_Vernaux>(aux_at);
-            file.versions.emplace_back(name_at(names, aux.vna_name));
+            contents.versions.emplace_back(name_at(names, aux.vna_name));
             aux_at += aux.vna_next;
           }
           at += need.vn_next;
@@ -249,10 +262,10 @@ bool has_executable_stack(const Image& image, const Elf64_Ehdr& header) {
     const auto segment = image.read<Elf64_Phdr>(header.e_phoff + i * sizeof(Elf64_Phdr));
     if (segment.p_type == PT_GNU_STACK) return (segment.p_flags & PF_X) != 0;
   }
-  return true;  // the loader's rule for a file that does not say
+  return true;  // without this header the loader makes the stack executable
 }
 
-// 2 for parallel_backend_entry_v2; 0 if what follows the prefix is not a number.
+// Returns 2 for parallel_backend_entry_v2; 0 if the prefix is not followed by a number.
 int major_of(const std::string& symbol) {
   const std::string digits = symbol.substr(kEntryPrefix.size());
   const bool number =
@@ -262,6 +275,8 @@ int major_of(const std::string& symbol) {
   return number ? std::stoi(digits) : 0;
 }
 
+// Returns the major version of the entry symbol: ours if it is among several. Throws Fault if there
+// is none.
 int check_entry(const std::vector<std::string>& entries) {
   if (std::find(entries.begin(), entries.end(), YOKE_ENTRY_SYMBOL) != entries.end())
     return YOKE_ABI_MAJOR;
@@ -279,23 +294,37 @@ Elf64_Ehdr checked_header(const Image& image) {
   return header;
 }
 
-}  // namespace
+// Throws Fault if the image is not a backend of our ABI. Sets look.abi_major in either case.
+void check_backend(const Image& image, const Elf64_Ehdr& header, ElfLook& look) {
+  look.abi_major = check_entry(exported_entries(image, header));
+  if (look.abi_major == YOKE_ABI_MAJOR) return;
+  throw Fault{concat("it exports only ",
+                     kEntryPrefix,
+                     look.abi_major,
+                     ": it is built for major version ",
+                     look.abi_major,
+                     " of the ABI"),
+              look.abi_major > YOKE_ABI_MAJOR
+                  ? "use a newer Yoke, or build the backend with the parallel_backend.h of this one"
+                  : "build the backend with the parallel_backend.h of this Yoke"};
+}
 
-ElfLook look_at_library(const std::string& path) {
+ElfContents read_contents(const Image& image, const Elf64_Ehdr& header) {
+  ElfContents contents;
+  read_symbols(image, header, contents);
+  read_dynamic(image, header, contents);
+  read_versions(image, header, contents);
+  contents.executable_stack = has_executable_stack(image, header);
+  return contents;
+}
+
+ElfLook examine(const std::string& path, ElfContents* contents) {
   ElfLook look;
   try {
     const Image image = read_file(path);
     const Elf64_Ehdr header = checked_header(image);
-    look.abi_major = check_entry(exported_entries(image, header));
-    if (look.abi_major != YOKE_ABI_MAJOR) {
-      throw Fault{
-          "it exports " + std::string(kEntryPrefix) + std::to_string(look.abi_major) +
-              " only: it is built for major version " + std::to_string(look.abi_major) +
-              " of the ABI",
-          look.abi_major > YOKE_ABI_MAJOR
-              ? "use a newer Yoke, or build the backend with the parallel_backend.h of this one"
-              : "build the backend with the parallel_backend.h of this Yoke"};
-    }
+    check_backend(image, header, look);
+    if (contents != nullptr) *contents = read_contents(image, header);
   } catch (Fault& fault) {
     look.problem = std::move(fault.problem);
     look.fix = std::move(fault.fix);
@@ -303,25 +332,14 @@ ElfLook look_at_library(const std::string& path) {
   return look;
 }
 
-conformance::LibraryFile read_library_file(const std::string& path) {
-  conformance::LibraryFile file;
-  file.path = path;
-  const ElfLook look = look_at_library(path);
-  file.unreadable = look.problem;
-  file.unreadable_fix = look.fix;
-  if (!look.problem.empty()) return file;
-  try {
-    const Image image = read_file(path);
-    const Elf64_Ehdr header = checked_header(image);
-    read_symbols(image, header, file);
-    read_dynamic(image, header, file);
-    read_versions(image, header, file);
-    file.executable_stack = has_executable_stack(image, header);
-  } catch (const Fault& fault) {
-    file.unreadable = fault.problem;
-    file.unreadable_fix = fault.fix;
-  }
-  return file;
+}  // namespace
+
+ElfLook look_at_library(const std::string& path) {
+  return examine(path, nullptr);
+}
+
+ElfLook look_at_library(const std::string& path, ElfContents& contents) {
+  return examine(path, &contents);
 }
 
 }  // namespace yoke

@@ -1,25 +1,34 @@
-// A look at a shared library as a file: nothing of it is executed. No LibTorch.
+// Examines a shared library as a file. None of its code runs. No LibTorch.
 #pragma once
 
 #include <string>
-
-#include "sdk/conformance/library_file.hpp"
+#include <vector>
 
 namespace yoke {
 
-// What a file says about itself. `problem` is empty if this process could load it and it exports
-// the entry symbol of our ABI; else one sentence, and `fix` one line.
+// Whether a file can be a backend.
 struct ElfLook {
-  std::string problem;
-  std::string fix;
-  int abi_major = 0;  // of the exported parallel_backend_entry_vN; 0 = none found
+  std::string problem;  // why it cannot: not ELF, another machine, no entry symbol; "" = it can
+  std::string fix;      // one line: what the user can do about it
+  int abi_major = 0;    // N of the exported symbol parallel_backend_entry_vN; 0 = none
 };
 
-// Never throws for what the file contains; a file that cannot be read is a problem too.
+// The parts of a shared library that the conformance checks examine.
+struct ElfContents {
+  std::vector<std::string> exported;   // defined dynamic symbols
+  std::vector<std::string> undefined;  // symbols that other libraries must define; no weak ones
+  std::vector<std::string> needed;     // DT_NEEDED
+  std::vector<std::string> run_path;   // DT_RUNPATH or DT_RPATH, split at ':'
+  std::vector<std::string> versions;   // versions of needed symbols: "GLIBC_2.34"
+  bool text_relocations = false;
+  bool executable_stack = false;
+};
+
+// Reads the headers and the dynamic symbols. Does not throw for anything that the file contains; a
+// file that cannot be read is a problem as well. Any thread.
 ElfLook look_at_library(const std::string& path);
 
-// The same look and what else the file says: symbols, libraries, flags. Owner and mode are left
-// out.
-conformance::LibraryFile read_library_file(const std::string& path);
+// Does the same and fills `contents`, unless there is a problem.
+ElfLook look_at_library(const std::string& path, ElfContents& contents);
 
 }  // namespace yoke

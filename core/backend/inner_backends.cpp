@@ -1,3 +1,7 @@
+// While planning, a backend may open others to ask whether they accept its plan. The service exists
+// in two forms: here without a host, for plan(), and in services.cpp with a host, for init() and
+// later. Both share this registry, so that a backend is loaded, and its options are checked, once
+// per process.
 #include "core/backend/inner_backends.hpp"
 
 #include "core/backend/loader.hpp"
@@ -27,6 +31,8 @@ InnerBackends::InnerBackends(const RunConfig& run)
 const InnerBackends::Inner& InnerBackends::open(const std::string& name) {
   const std::lock_guard lock(mutex_);
   if (const auto known = opened_.find(name); known != opened_.end()) return known->second;
+  // Only a backend that is missing or broken counts as unusable. Wrong options are an error of the
+  // configuration and have another exit code.
   const LoadedBackend backend = [&] {
     try {
       return load_backend(find_backend(name, search_dirs(SearchSettings::current(backend_path_))));

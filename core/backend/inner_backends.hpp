@@ -1,5 +1,6 @@
-// Backends that the run's backend stands on ("yoke.backends/1"): found, loaded and given their
-// options by the rules for the run's own. No LibTorch.
+// Inner backends: those that the run's backend opens to do a part of its work, through the service
+// "yoke.backends/1". They are found, loaded and given options by the same rules as the run's own
+// backend. No LibTorch.
 #pragma once
 
 #include <map>
@@ -12,29 +13,30 @@
 
 namespace yoke {
 
-// Of one process; shared by its ranks. Any thread.
+// All inner backends of one process. Ranks that are threads share it. Any thread.
 class InnerBackends {
  public:
   struct Inner {
     LoadedBackend backend;
-    OptionList options;  // [its name] of the run file, defaults filled in
+    OptionList options;  // table [NAME] of the run file, with defaults filled in
   };
 
   explicit InnerBackends(const RunConfig& run);
   InnerBackends(const InnerBackends&) = delete;
   InnerBackends& operator=(const InnerBackends&) = delete;
 
-  // The same object at every call. Throws Error if there is no such backend, if it cannot be used,
-  // or for every fault of its options.
+  // Finds and loads a backend, and checks its options, at the first call; returns the same object
+  // afterwards. Throws Error if it is not found or cannot be loaded, ConfigError for its options.
   const Inner& open(const std::string& name);
 
-  std::vector<const Inner*> opened() const;
-  // Did open() refuse one because it cannot be found or loaded?
+  std::vector<const Inner*> opened() const;  // all backends opened so far
+  // Returns true if open() failed because a backend was not found or could not be loaded. The run
+  // then ends with exit code 3, as for its own backend.
   bool any_unusable() const;
 
-  // To be chained on YokePlanArgs; lives as long as this.
+  // Returns the service to chain on YokePlanArgs. It lives as long as this object.
   const YokeHeader* for_plan() const { return &service_.header; }
-  // What `open` of the contract writes; host: may be NULL.
+  // Returns what the contract's `open` writes. `host` may be NULL: while planning there is no host.
   static YokeInnerBackend contract(const Inner& inner, const YokeHost* host);
 
  private:

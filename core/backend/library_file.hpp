@@ -1,12 +1,13 @@
-// What must hold of a backend's file before anything of it runs. No LibTorch.
+// Checks a backend's file before any of its code runs. No LibTorch.
 #pragma once
 
 #include <string>
 
 namespace yoke {
 
-// Exists, is safe (owner, mode), is a library for this machine and exports our entry symbol. Throws
-// Error with the reason; callers exit with 3.
+// Checks that the file exists, that its owner and mode are safe, that it is a library for this
+// machine and that it exports our entry symbol. Throws Error with the reason (reject.hpp); callers
+// exit with 3.
 void check_library_file(const std::string& path);
 
 }  // namespace yoke

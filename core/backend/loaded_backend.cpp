@@ -1,3 +1,7 @@
+// This is the host's side of the contract's versioning. A struct may come from an older or a newer
+// version of the contract, so nothing is read in place: clamped() copies the fields that both sides
+// know and leaves the others zero. Strings and tables of a backend are not copied, because its
+// library is never unloaded.
 #include "core/backend/loaded_backend.hpp"
 
 #include <algorithm>
@@ -7,16 +11,18 @@
 
 #include "core/backend/reject.hpp"
 #include "core/backend/search.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
 std::string version(uint32_t major, uint32_t minor) {
-  return std::to_string(major) + "." + std::to_string(minor);
+  return concat(major, ".", minor);
 }
 
-constexpr const char* kStage = "its table, after loading";
+constexpr const char* kPhase = "its table, after loading";
 
+// Bytes of the fields in front of the functions, which decide whether the rest may be read.
 constexpr uint32_t kFirstFields = offsetof(ParallelBackend, describe);
 
 const char* missing_slot(const ParallelBackend& t) {
@@ -34,7 +40,8 @@ const char* missing_slot(const ParallelBackend& t) {
   return nullptr;
 }
 
-// A copy of what another version of the contract wrote: fields it does not know stay zero.
+// Returns a copy of a struct that another version of the contract may have written. Fields that it
+// does not have stay zero.
 template <class T>
 T clamped(const T& theirs) {
   T copy{};
@@ -44,72 +51,77 @@ T clamped(const T& theirs) {
   return copy;
 }
 
-// The accept rule of the contract. A newer minor version is never a reason to refuse.
+// Applies the contract's rule for accepting a table. A newer minor version is never a reason to
+// refuse it.
 ParallelBackend accept(const ParallelBackend* table, const std::string& path) {
   const std::string rebuild = "build the backend with the parallel_backend.h of this Yoke";
   if (table->header.struct_id != YOKE_ID_BACKEND || table->header.struct_size < kFirstFields) {
     throw_rejected(YOKE_FAILED_PRECONDITION,
                    {path,
-                    kStage,
+                    kPhase,
                     "the entry function returned something that is not a backend's table",
                     "unknown",
                     rebuild});
   }
   const std::string theirs = version(table->abi_major, table->abi_minor);
   if (table->abi_major != YOKE_ABI_MAJOR) {
-    throw_rejected(YOKE_UNIMPLEMENTED,
-                   {path, kStage, "another major version of the ABI", theirs, rebuild});
+    throw_rejected(
+        YOKE_UNIMPLEMENTED,
+        {path, kPhase, "it was built for another major version of the ABI", theirs, rebuild});
   }
   if (table->min_host_minor > YOKE_ABI_MINOR) {
     throw_rejected(
         YOKE_UNIMPLEMENTED,
         {path,
-         kStage,
-         "it needs a host of at least ABI " + version(YOKE_ABI_MAJOR, table->min_host_minor),
+         kPhase,
+         "it needs a host with at least ABI " + version(YOKE_ABI_MAJOR, table->min_host_minor),
          theirs,
          "use a newer Yoke"});
   }
   constexpr size_t kRequired = offsetof(ParallelBackend, destroy) + sizeof(table->destroy);
   if (table->header.struct_size < kRequired) {
-    throw_rejected(
-        YOKE_FAILED_PRECONDITION,
-        {path,
-         kStage,
-         "its table has " + std::to_string(table->header.struct_size) +
-             " bytes, too few for the required functions (" + std::to_string(kRequired) + ")",
-         theirs,
-         rebuild});
+    throw_rejected(YOKE_FAILED_PRECONDITION,
+                   {path,
+                    kPhase,
+                    concat("its table has ",
+                           table->header.struct_size,
+                           " bytes, too few for the required functions (",
+                           kRequired,
+                           ")"),
+                    theirs,
+                    rebuild});
   }
   const ParallelBackend copy = clamped(*table);
   if (const char* slot = missing_slot(copy)) {
     throw_rejected(YOKE_FAILED_PRECONDITION,
                    {path,
-                    kStage,
-                    std::string("the required function '") + slot + "' is NULL",
+                    kPhase,
+                    concat("the required function '", slot, "' is NULL"),
                     theirs,
-                    "fill in all functions of the table (the C++ layer yoke/backend.hpp does)"});
+                    "fill in all functions of the table, as the C++ layer yoke/backend.hpp does"});
   }
   return copy;
 }
 
-// The name is the key of the backend's options, so it must be the one by which users find the file.
+// Checks the description. The name must be that of the file: users choose a backend by its file,
+// and its options are in the table of that name.
 void check_description(const YokeDescription* d, const std::string& path, const std::string& abi) {
   if (d == nullptr) {
     throw_rejected(YOKE_FAILED_PRECONDITION,
                    {path,
                     "its description",
-                    "describe gave no description and no error",
+                    "describe returned neither a description nor an error",
                     abi,
-                    "let describe set *out"});
+                    "set *out in describe"});
   }
   if (d->header.struct_id != YOKE_ID_DESCRIPTION || !YOKE_HAS(YokeDescription, d, devices)) {
-    throw_rejected(YOKE_FAILED_PRECONDITION,
-                   {path,
-                    "its description",
-                    "it has struct_id " + std::to_string(d->header.struct_id) + " and " +
-                        std::to_string(d->header.struct_size) + " bytes",
-                    abi,
-                    "start it with YOKE_HEADER(YokeDescription, YOKE_ID_DESCRIPTION)"});
+    throw_rejected(
+        YOKE_FAILED_PRECONDITION,
+        {path,
+         "its description",
+         concat("it has struct_id ", d->header.struct_id, " and ", d->header.struct_size, " bytes"),
+         abi,
+         "initialise it with YOKE_HEADER(YokeDescription, YOKE_ID_DESCRIPTION)"});
   }
   std::error_code error;
   const std::filesystem::path real = std::filesystem::canonical(path, error);
@@ -118,11 +130,11 @@ void check_description(const YokeDescription* d, const std::string& path, const 
     throw_rejected(YOKE_FAILED_PRECONDITION,
                    {path,
                     "its description",
-                    "it calls itself '" + name + "'",
+                    "its name is '" + name + "', but its file is " + real.filename().string(),
                     abi,
                     is_backend_name(name) ? "rename the file to " + name + ".so, or the backend"
-                                          : "give it a name of lower case letters, digits and _, "
-                                            "that of the file"});
+                                          : "use the name of the file, made of lower-case letters, "
+                                            "digits and _"});
   }
 }
 
@@ -130,11 +142,9 @@ void check_description(const YokeDescription* d, const std::string& path, const 
                              const char* slot,
                              int32_t code,
                              const YokeError& err) {
-  std::string text = calls.name + ": ";
-  text += err.text[0] != '\0' ? std::string(err.text)
-                              : std::string(slot) + " failed with code " + std::to_string(code) +
-                                    " and said nothing more";
-  throw Error(code, text, err.rank, err.step);
+  const std::string reason =
+      err.text[0] != '\0' ? err.text : concat(slot, " failed with code ", code, " and no message");
+  throw Error(code, calls.name + ": " + reason, err.rank, err.step);
 }
 
 void check_call(const BackendCalls& calls, const char* slot, int32_t code, const YokeError& err) {
@@ -142,7 +152,7 @@ void check_call(const BackendCalls& calls, const char* slot, int32_t code, const
 }
 
 void add_remark(void* ctx, const YokeRefusal* r) {
-  // An exception must not pass through the backend's frames.
+  // guard(): no exception may pass through the backend's stack frames.
   guard(nullptr, [&] {
     if (r == nullptr || r->header.struct_id != YOKE_ID_REFUSAL) return;
     const YokeRefusal known = clamped(*r);
@@ -165,7 +175,7 @@ std::string remark_text(const PlanRemark& remark) {
   return text;
 }
 
-// ---- WrappedModel
+// ---- WrappedModel ----
 
 const YokeStepResult WrappedModel::kNoResult = {YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT),
                                                 std::numeric_limits<double>::quiet_NaN(),
@@ -201,7 +211,7 @@ void WrappedModel::fail(const char* slot, int32_t code) {
   throw_from(*calls_, slot, code, report);
 }
 
-// ---- BackendContext
+// ---- BackendContext ----
 
 BackendContext::BackendContext(std::shared_ptr<const BackendCalls> calls, YokeContext* context)
     : calls_(std::move(calls)), context_(context) {}
@@ -220,13 +230,13 @@ WrappedModel BackendContext::wrap_model(const YokeModel& model) {
   YokeError err = make_error();
   check_call(*calls_, "wrap_model", calls_->table.wrap_model(context_, &model, &result, &err), err);
   if (result.model == nullptr)
-    throw Error(YOKE_INTERNAL, calls_->name + ": wrap_model gave no model and no error");
+    throw Error(YOKE_INTERNAL, calls_->name + ": wrap_model returned neither a model nor an error");
   return WrappedModel(calls_, result);
 }
 
-// ---- LoadedBackend
+// ---- LoadedBackend ----
 
-// The strings behind live as long as the library, that is, as the process.
+// The strings live as long as the library, that is, until the process ends.
 struct LoadedBackend::Description {
   YokeDescription description;
   std::vector<YokeOptionInfo> options;
@@ -270,7 +280,7 @@ PlanResult LoadedBackend::plan(const YokeModelSummary& model,
   args.refuse_ctx = &report;
   YokeError err = make_error();
   const int32_t code = calls_->table.plan(&args, &plan, &err);
-  // With reasons at hand the code adds nothing; without any it is the answer.
+  // If there are refusals, they explain the code. Without any, the code is the only answer.
   if (report.refusals.empty()) check_call(*calls_, "plan", code, err);
   return report;
 }

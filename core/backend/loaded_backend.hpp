@@ -1,4 +1,5 @@
-// C++ view of one loaded backend: calls its table, turns codes into yoke::Error. No LibTorch.
+// A loaded backend as C++ objects, which call its table and turn error codes into yoke::Error. No
+// LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -11,31 +12,33 @@
 
 namespace yoke {
 
-// One thing that a backend says about a plan.
+// A refusal, or a note, with which a backend answers a plan.
 struct PlanRemark {
-  std::string key;  // full name of a key of the run file
-  std::string given;
-  std::string allowed;  // in a note: a line of a run file that says the same, or ""
-  std::string hint;     // what to write instead
+  std::string key;      // full name of a key of the run file
+  std::string given;    // value given, or ""
+  std::string allowed;  // allowed values; in a note, an equivalent line of a run file, or ""
+  std::string hint;     // what to write instead, or ""
 };
 
-// Refused if `refusals` is not empty; the plan must not be used then.
+// The answer to a plan. If `refusals` is not empty, the backend does not accept the plan, and the
+// plan must not be used.
 struct PlanResult {
   std::vector<PlanRemark> refusals;
   std::vector<PlanRemark> notes;
 };
 
-// "tp_degree = 3: allowed: 1, 2, 4; write tp_degree = 2"
+// Returns "tp_degree = 3; allowed: 1, 2, 4; write tp_degree = 2".
 std::string remark_text(const PlanRemark& remark);
 
-// What a handle needs to call the table; shared by all handles of one backend.
+// The table of a backend and its names for messages. All handles of one backend share it.
 struct BackendCalls {
-  ParallelBackend table;  // a copy, as large as we know it
+  ParallelBackend table;  // copy with the fields that this version of the contract knows
   std::string name;
   std::string path;
 };
 
-// A model that a backend has wrapped. Destroyed before its BackendContext. One call at a time.
+// A model that a backend has wrapped. It must be destroyed before its BackendContext. Not
+// thread-safe: one call at a time, as the contract demands.
 class WrappedModel {
  public:
   WrappedModel(std::shared_ptr<const BackendCalls> calls, const YokeWrapResult& result);
@@ -43,11 +46,13 @@ class WrappedModel {
   WrappedModel(WrappedModel&& other) noexcept;
   WrappedModel& operator=(WrappedModel&&) = delete;
 
-  // Bytes that this rank holds; -1 = the backend does not say. `model` is this object's own.
+  // Returns what wrap_model reported, such as the bytes that this rank holds; -1 = unknown. Its
+  // field `model` belongs to this object.
   const YokeWrapResult& wrap_result() const { return result_; }
 
-  // One optimizer step, or an evaluation. Collective. Inline: this is the call whose cost is
-  // measured.
+  // Runs one optimizer step, or an evaluation. Collective. Fields that the backend does not fill
+  // are NaN. Throws Error with the backend's code. Inline, because bench/ measures the cost of this
+  // call.
   YokeStepResult step(const YokeStepArgs& args) {
     YokeStepResult out = kNoResult;
     const int32_t code = step_(result_.model, &args, &out, error_.get());
@@ -56,20 +61,20 @@ class WrappedModel {
     return out;
   }
 
-  // Collective for SAVE and LOAD.
+  // Saves, loads or describes the state. Collective for SAVE and LOAD. Throws Error.
   void checkpoint(const YokeCheckpointArgs& args);
 
  private:
-  static const YokeStepResult kNoResult;  // all NaN: "not known"
+  static const YokeStepResult kNoResult;  // all values NaN, which means unknown
   [[noreturn]] void fail(const char* slot, int32_t code);
 
   std::shared_ptr<const BackendCalls> calls_;
   decltype(ParallelBackend::step) step_;
-  std::unique_ptr<YokeError> error_;  // 4 KiB: made once, cleared after a failure
+  std::unique_ptr<YokeError> error_;  // 4 KiB, so it is allocated once and cleared after a failure
   YokeWrapResult result_;
 };
 
-// One rank's context. Outlives its models.
+// The context of one rank. It must outlive its models.
 class BackendContext {
  public:
   BackendContext(std::shared_ptr<const BackendCalls> calls, YokeContext* context);
@@ -77,7 +82,7 @@ class BackendContext {
   BackendContext(BackendContext&& other) noexcept;
   BackendContext& operator=(BackendContext&&) = delete;
 
-  // model lives until the result is destroyed. Collective.
+  // Wraps a model, which must live until the result is destroyed. Collective. Throws Error.
   WrappedModel wrap_model(const YokeModel& model);
 
  private:
@@ -85,30 +90,34 @@ class BackendContext {
   YokeContext* context_;
 };
 
-// A backend of this process. Copies are cheap and mean the same library, which is never unloaded.
-// Every failure of a call is an Error with the backend's code and a message that starts with its
-// name.
+// A backend of this process. Copies are cheap and refer to the same library, which is never
+// unloaded. If a call fails, an Error with the backend's code is thrown, whose message starts with
+// the name of the backend.
 class LoadedBackend {
  public:
-  // Checks the table and asks for the description. Throws Error: FAILED_PRECONDITION or
-  // UNIMPLEMENTED if this host must not use the table. load_backend() is the usual way here.
+  // Checks the table and reads the description. Throws Error: UNIMPLEMENTED for another version of
+  // the ABI, FAILED_PRECONDITION for any other reason not to use the table. Usually called by
+  // load_backend().
   LoadedBackend(const ParallelBackend* table, const std::string& path);
 
   const std::string& name() const { return calls_->name; }
   const std::string& path() const { return calls_->path; }
   const ParallelBackend& table() const { return calls_->table; }
-  // A copy, fields that the backend does not know are zero; strings live as long as the process.
+  // Returns a copy of the description. Fields that the backend's version of the contract does not
+  // have are zero. The strings live as long as the process.
   const YokeDescription& description() const;
 
-  // Fills the unset fields of plan. PlanReport are an answer, not an exception. extensions: chained
-  // on the arguments. Pure; any thread.
+  // Asks the backend to check a plan and to fill in its unset fields. Refusals are returned, not
+  // thrown; Error is thrown if the call fails without one. `extensions` is chained on the
+  // arguments, NULL = none. Changes nothing but `plan`; any thread.
   PlanResult plan(const YokeModelSummary& model,
                   const YokeOption* options,
                   uint64_t num_options,
                   YokePlan& plan,
                   const YokeHeader* extensions = nullptr) const;
 
-  // Collective. args.plan, args.options for the call; args.host until the context is destroyed.
+  // Creates the context of a rank. Collective. args.plan and args.options must live during the
+  // call, args.host until the context is destroyed. Throws Error.
   BackendContext init(const YokeInitArgs& args) const;
 
  private:

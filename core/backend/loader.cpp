@@ -1,3 +1,9 @@
+// Backends are never unloaded. A backend may have started threads, registered thread_local
+// destructors or handed callbacks to LibTorch, and none of them can be called back before
+// dlclose(). A leaked registry and RTLD_NODELETE keep the code mapped until the process ends.
+//
+// Boost.DLL provides the load flags and the typed symbol. dlmopen() is no alternative: it would
+// give each backend its own copy of the C++ runtime and of LibTorch.
 #include "core/backend/loader.hpp"
 
 // Header-only with std::filesystem: no Boost library is linked.
@@ -25,8 +31,8 @@ struct Library {
   LoadedBackend backend;
 };
 
-// Boost wraps the loader's sentence in a frame and ends it with an unrelated errno ("Bad file
-// descriptor").
+// Returns the dynamic loader's own sentence. Boost wraps it in other text and appends an unrelated
+// errno ("Bad file descriptor").
 std::string loader_text(const std::string& what) {
   const std::string opening = "(dlerror system message: ";
   const size_t begin = what.find(opening);
@@ -37,7 +43,7 @@ std::string loader_text(const std::string& what) {
 
 std::string fix_for(const std::string& text) {
   if (text.find("undefined symbol") != std::string::npos) {
-    return "link what defines that symbol into the backend (-Wl,-z,defs finds it when it is built)";
+    return "link the library that defines the symbol (-Wl,-z,defs reports it when you link)";
   }
   if (text.find("cannot open shared object file") != std::string::npos) {
     return "install that library, or give the backend a run path to it";
@@ -48,12 +54,11 @@ std::string fix_for(const std::string& text) {
 }
 
 dll::shared_library open_library(const std::string& path) {
-  // NOW: an unresolved symbol must show here and not in the middle of a step. NODELETE, and the
-  // registry below: code of a backend may outlive every handle (threads, thread_local destructors).
+  // RTLD_NOW: an unresolved symbol must be reported here and not in the middle of a step.
   const auto mode = dll::load_mode::rtld_now | dll::load_mode::rtld_local |
                     static_cast<dll::load_mode::type>(RTLD_NODELETE);
   try {
-    // The overloads with an error_code lose the loader's text.
+    // The overload with an error_code would lose the loader's text.
     return dll::shared_library(std::filesystem::path(path), mode);
   } catch (const std::exception& e) {
     const std::string text = loader_text(e.what());
@@ -69,7 +74,7 @@ const ParallelBackend* call_entry(const dll::shared_library& library, const std:
     throw_rejected(err.code == YOKE_OK ? YOKE_FAILED_PRECONDITION : err.code,
                    {path,
                     "its entry function " YOKE_ENTRY_SYMBOL,
-                    err.text[0] != '\0' ? err.text : "it returned NULL and no reason",
+                    err.text[0] != '\0' ? err.text : "it returned NULL without a reason",
                     "unknown",
                     "see the backend's own documentation"});
   }
@@ -85,14 +90,14 @@ Library open_backend(const std::string& path) {
 }  // namespace
 
 LoadedBackend load_backend(const std::string& path) {
-  // Leaked on purpose: no destructor of a library runs at exit while a thread may still be in it.
+  // Leaked on purpose: at exit, no library may be unloaded while a thread may still run its code.
   static auto& registry = *new std::map<std::pair<dev_t, ino_t>, Library>;
   static std::mutex mutex;
   check_library_file(path);
   struct stat info {};
   ::stat(path.c_str(), &info);
   const std::lock_guard lock(mutex);
-  // By file and not by path: a library reached through a symbolic link is the same library.
+  // The key is the file, not the path: through a symbolic link it is the same library.
   const std::pair key{info.st_dev, info.st_ino};
   auto found = registry.find(key);
   if (found == registry.end()) found = registry.emplace(key, open_backend(path)).first;

@@ -1,4 +1,4 @@
-// Brings a backend into this process. No LibTorch; Boost.DLL stays inside the .cpp.
+// Loads a backend into this process. No LibTorch; only loader.cpp includes Boost.DLL.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace yoke {
 
-// Loads the library at an absolute path (of find_backend) and checks its table. Looks at the file
-// first: what cannot be loaded is refused before anything of it runs. The library stays loaded for
-// the life of the process; a second call for the same file gives the same backend. Any thread.
-// Throws Error with path, stage, reason, both versions and what to do; callers exit with 3.
+// Loads the library at an absolute path, which find_backend() returns, and checks its table. The
+// file is examined first, so that a broken one is refused before any of its code runs. The library
+// is never unloaded; a second call for the same file returns the same backend. Any thread. Throws
+// Error with the text of reject.hpp; callers exit with 3.
 LoadedBackend load_backend(const std::string& path);
 
 }  // namespace yoke

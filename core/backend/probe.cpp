@@ -1,3 +1,6 @@
+// A library runs code as soon as it is loaded, and yoke must survive whatever that code does:
+// crash, exit, hang, print to stdout. Catching signals in our own process would not do, because
+// after a crash its memory cannot be trusted. The price is one more process at the start of a run.
 #include "core/backend/probe.hpp"
 
 #include <fcntl.h>
@@ -14,38 +17,21 @@
 #include "core/backend/reject.hpp"
 #include "core/base/exit_code.hpp"
 #include "core/base/subprocess.hpp"
+#include "core/config/options.hpp"
 #include "yoke/plan.h"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kStage = "loading, in a separate process";
+constexpr const char* kPhase = "loading, in a separate process";
 constexpr std::pair<int32_t, const char*> kDevices[] = {{YOKE_DEVICE_CPU, "cpu"},
                                                         {YOKE_DEVICE_CUDA, "cuda"}};
 
-const char* option_type(int32_t type) {
-  switch (type) {
-    case YOKE_OPTION_INT:
-      return "int";
-    case YOKE_OPTION_DOUBLE:
-      return "float";
-    case YOKE_OPTION_BOOL:
-      return "bool";
-    case YOKE_OPTION_STRING:
-      return "string";
-    case YOKE_OPTION_FILE:
-      return "file";
-    case YOKE_OPTION_VARIABLES:
-      return "variables";
-    default:
-      return "unknown";
-  }
-}
-
-// null = no limit on this side.
+// Returns null if there is no limit on this side.
 Json limit_json(double limit, int32_t type) {
   if (!std::isfinite(limit)) return nullptr;
   return type == YOKE_OPTION_INT ? Json(static_cast<int64_t>(limit)) : Json(limit);
@@ -53,7 +39,7 @@ Json limit_json(double limit, int32_t type) {
 
 Json option_json(const YokeOptionInfo& option) {
   Json json = {{"key", view(option.key)},
-               {"type", option_type(option.type)},
+               {"type", option_type_name(option.type)},
                {"default", view(option.default_value)},
                {"choices", Json::array()},
                {"min", nullptr},
@@ -95,16 +81,15 @@ Json description_json(const LoadedBackend& backend) {
   for (uint64_t i = 0; i < d.num_param_dtypes; ++i)
     json["param_dtypes"].push_back(dtype_name(d.param_dtypes[i]));
   json["local_updates"] = (d.traits & YOKE_LOCAL_UPDATES) != 0;
-  json["abi"] =
-      std::to_string(backend.table().abi_major) + "." + std::to_string(backend.table().abi_minor);
+  json["abi"] = concat(backend.table().abi_major, ".", backend.table().abi_minor);
   json["options"] = Json::array();
   for (uint64_t i = 0; i < d.num_options; ++i)
     json["options"].push_back(option_json(*d.options[i]));
   return json;
 }
 
-// Gives fd 1 to stderr and returns the old one: what a constructor prints must not mix with our
-// answer.
+// Redirects stdout to stderr and returns a stream for the old stdout. Text that a constructor
+// prints must not mix with our answer.
 FILE* take_stdout() {
   std::fflush(stdout);
   FILE* answer = ::fdopen(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3), "w");
@@ -125,24 +110,24 @@ std::string trimmed(std::string text) {
   return text;
 }
 
+// Describes an end that probe_main() did not choose: a signal, an exit() of the backend, or a hang.
 std::string crash_reason(const SubprocessResult& result, std::chrono::milliseconds limit) {
   if (result.timed_out) {
-    char seconds[32];
-    std::snprintf(seconds, sizeof seconds, "%g", static_cast<double>(limit.count()) / 1000);
-    return "it did not come back within " + std::string(seconds) + " s while loading";
+    return string_printf("it did not finish loading within %g s",
+                         static_cast<double>(limit.count()) / 1000);
   }
   std::string reason =
       result.ending.signal != 0
           ? "killed by " + ending_text(result.ending) + " while loading"
           : "it ended the process with " + ending_text(result.ending) + " while loading";
   const std::string last = last_line(result.err);
-  return last.empty() ? reason : reason + "; its last words: " + last;
+  return last.empty() ? reason : reason + "; its last line: " + last;
 }
 
 }  // namespace
 
 int probe_main(const std::string& path) {
-  // If the launcher dies, nobody waits for the answer.
+  // If the process that waits for the answer dies, this one must not stay behind.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   FILE* answer = take_stdout();
   try {
@@ -150,6 +135,7 @@ int probe_main(const std::string& path) {
         description_json(load_backend(path)).dump(-1, ' ', false, Json::error_handler_t::replace);
     const bool written = answer != nullptr && std::fprintf(answer, "%s\n", line.c_str()) > 0 &&
                          std::fflush(answer) == 0;
+    // A full disk or a closed pipe must not look like a successful probe.
     return written ? kExitOk : kExitFailed;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());
@@ -163,9 +149,10 @@ std::string probe_backend(const std::string& worker,
   check_library_file(path);
   const SubprocessResult result = run_subprocess({worker, "--probe", path}, {.limit = limit});
   if (result.ending.ok() && Json::accept(result.out)) return trimmed(result.out);
+  // The worker refused the library, and its text gives the reason.
   if (result.ending.exit_code == kExitPlugin)
     throw Error(YOKE_FAILED_PRECONDITION, trimmed(result.err));
-  // 127: the program loader did not find a library of the worker itself.
+  // 127: the dynamic loader did not find a library of the worker itself.
   if (result.ending.exit_code == 127) {
     throw Error(
         YOKE_INTERNAL,
@@ -173,7 +160,7 @@ std::string probe_backend(const std::string& worker,
   }
   throw_rejected(YOKE_FAILED_PRECONDITION,
                  {path,
-                  kStage,
+                  kPhase,
                   crash_reason(result, limit),
                   "unknown",
                   "load it in a debugger: gdb --args " + worker + " --probe " + path});

@@ -1,13 +1,26 @@
+// The label of the phase stays `stage`, since users and scripts know the message.
 #include "core/backend/reject.hpp"
+
+#include "yoke/text.hpp"
 
 namespace yoke {
 
 void throw_rejected(int32_t code, const Rejection& r) {
   throw Error(code,
-              "backend " + r.path + " cannot be used\n  stage     " + r.stage + "\n  reason    " +
-                  r.reason + "\n  versions  backend ABI " + r.backend_abi + ", this Yoke ABI " +
-                  std::to_string(YOKE_ABI_MAJOR) + "." + std::to_string(YOKE_ABI_MINOR) +
-                  "\n  fix       " + r.fix);
+              concat("backend ",
+                     r.path,
+                     " cannot be used\n  stage     ",
+                     r.phase,
+                     "\n  reason    ",
+                     r.reason,
+                     "\n  versions  backend ABI ",
+                     r.backend_abi,
+                     ", this Yoke ABI ",
+                     YOKE_ABI_MAJOR,
+                     ".",
+                     YOKE_ABI_MINOR,
+                     "\n  fix       ",
+                     r.fix));
 }
 
 }  // namespace yoke

@@ -1,4 +1,5 @@
-// The one shape in which a backend is rejected.
+// The message with which a backend is rejected. All steps of loading use it, so that users always
+// find the same four answers in the same place.
 #pragma once
 
 #include <string>
@@ -8,18 +9,20 @@
 namespace yoke {
 
 struct Rejection {
-  std::string path;
-  std::string stage;  // where it ended: "the file", "loading", ...
-  std::string reason;
-  std::string backend_abi;  // "1.0"; "unknown" before its table was seen
-  std::string fix;          // one line
+  std::string path;         // path of the library
+  std::string phase;        // step of loading that failed: "the file", "loading" and so on
+  std::string reason;       // one sentence
+  std::string backend_abi;  // "1.0"; "unknown" if loading did not reach its table
+  std::string fix;          // one line: what the user can do
 };
 
-// backend /x/y.so cannot be used
-//   stage     ...
-//   reason    ...
-//   versions  backend ABI unknown, this Yoke ABI 1.0
-//   fix       ...
+// Throws Error(code) with the text
+//
+//   backend /x/y.so cannot be used
+//     stage     ...
+//     reason    ...
+//     versions  backend ABI unknown, this Yoke ABI 1.0
+//     fix       ...
 [[noreturn]] void throw_rejected(int32_t code, const Rejection& rejection);
 
 }  // namespace yoke

@@ -1,3 +1,8 @@
+// Loading a backend runs its code with the user's rights, so a name must never lead to a file that
+// someone else could have put there. That is why the current directory is not searched, why
+// relative paths are refused, and why unsafe_reason() checks owners and modes all the way up. The
+// first file of a name wins even if it is broken: falling through to the next directory would train
+// with another backend than the user sees.
 #include "core/backend/search.hpp"
 
 #include <dlfcn.h>
@@ -12,35 +17,44 @@
 
 #include "yoke/error.hpp"
 #include "yoke/nearest.hpp"
+#include "yoke/text.hpp"
 
 namespace fs = std::filesystem;
 
 namespace yoke {
 namespace {
 
+// secure_getenv() ignores the variables in a program that runs with more rights than its user.
 std::string env_value(const char* name) {
   const char* value = ::secure_getenv(name);
   return value == nullptr ? "" : value;
 }
 
-// Judges one file or directory. Writable by a group counts as writable by others: anybody may join
-// it.
+// Checks one file or directory. Writable by the group counts as writable by others, because we do
+// not know who is in the group.
 Unsafe unsafe_entry(const std::string& path, const char* what) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0)
-    return {std::string(what) + " " + path + " cannot be examined", "check its path"};
+    return {concat(what, " ", path, " cannot be examined"), "check its path"};
   if (info.st_uid != 0 && info.st_uid != ::geteuid()) {
-    return {std::string(what) + " " + path + " belongs to user " + std::to_string(info.st_uid) +
-                "; allowed: root or you (user " + std::to_string(::geteuid()) + ")",
+    return {concat(what,
+                   " ",
+                   path,
+                   " belongs to user ",
+                   info.st_uid,
+                   "; allowed: root or you (user ",
+                   ::geteuid(),
+                   ")"),
             "copy the backend to a folder of your own"};
   }
   if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    return {std::string(what) + " " + path + " is writable by others", "chmod go-w " + path};
+    return {concat(what, " ", path, " is writable by others"), "chmod go-w " + path};
   }
   return {};
 }
 
-// Above the directory only a folder where everybody may rename everything is a danger.
+// Checks the folders above the directory. They are a danger only if everybody may rename their
+// entries: writable by all, and not sticky as /tmp is.
 Unsafe unsafe_ancestor(const fs::path& directory) {
   for (fs::path p = directory.parent_path();; p = p.parent_path()) {
     struct stat info {};
@@ -53,6 +67,7 @@ Unsafe unsafe_ancestor(const fs::path& directory) {
   }
 }
 
+// Checks the directory of a file and every folder above it.
 Unsafe unsafe_place(const fs::path& file) {
   Unsafe found = unsafe_entry(file.parent_path(), "its directory");
   return found.reason.empty() ? unsafe_ancestor(file.parent_path()) : found;
@@ -77,6 +92,7 @@ std::vector<std::string> split_path_list(const std::string& list) {
   return parts;
 }
 
+// Returns the .so files of a directory in alphabetical order. Errors count as an empty directory.
 std::vector<std::string> so_files(const SearchDir& dir) {
   std::vector<std::string> files;
   std::error_code error;
@@ -90,11 +106,11 @@ std::vector<std::string> so_files(const SearchDir& dir) {
 std::string count_text(const SearchDir& dir) {
   if (!dir.problem.empty()) return dir.problem;
   const size_t n = so_files(dir).size();
-  return n == 1 ? "1 backend" : std::to_string(n) + " backends";
+  return n == 1 ? "1 backend" : concat(n, " backends");
 }
 
-// Beside the shared library that this code is in, which a worker of the user's own links from
-// wherever that worker lies; else <our bin>/../lib.
+// Returns the folder of the shared library that contains this code: a worker of the user's own
+// links that library, but may lie anywhere. Without a shared library, returns <our bin>/../lib.
 std::string our_lib_dir() {
   Dl_info here{};
   std::error_code error;
@@ -105,6 +121,8 @@ std::string our_lib_dir() {
   return error ? "" : (exe.parent_path().parent_path() / "lib").string();
 }
 
+// Lists every directory with its state, since most failed searches are a directory that does not
+// exist or is not the one that the user has in mind.
 [[noreturn]] void throw_not_found(const std::string& name, const std::vector<SearchDir>& dirs) {
   std::vector<std::string> known;
   for (const Candidate& c : list_candidates(dirs)) {
@@ -127,7 +145,7 @@ SearchSettings SearchSettings::current(std::vector<std::string> config_path) {
   s.config_path = std::move(config_path);
   s.env_path = env_value("YOKE_BACKEND_PATH");
   s.data_home = env_value("XDG_DATA_HOME");
-  // The XDG rule: a relative value is to be ignored.
+  // The XDG specification demands that a relative value is ignored.
   if (s.data_home.empty() || s.data_home.front() != '/') {
     const std::string home = env_value("HOME");
     s.data_home = home.empty() ? "" : home + "/.local/share";
@@ -162,7 +180,7 @@ std::vector<Candidate> list_candidates(const std::vector<SearchDir>& dirs) {
       Candidate c{fs::path(path).stem().string(), path, "", ""};
       if (!is_backend_name(c.name)) {
         c.problem = "the name '" + c.name +
-                    "' is not allowed; rename it to lower case letters, digits and _";
+                    "' is not allowed; rename it to lower-case letters, digits and _";
       } else {
         c.problem = unsafe_reason(path).reason;
         const auto [first, is_new] = taken.emplace(c.name, path);
@@ -200,12 +218,13 @@ std::string find_backend(const std::string& name_or_path, const std::vector<Sear
   if (!is_backend_name(name_or_path)) {
     throw Error(YOKE_INVALID_ARGUMENT,
                 "backend name '" + name_or_path +
-                    "' is not allowed; give a name of lower case letters, digits and _, "
+                    "' is not allowed; give a name of lower-case letters, digits and _, "
                     "starting with a letter, or an absolute path to a .so");
   }
   for (const SearchDir& dir : dirs) {
     const std::string path = dir.path + "/" + name_or_path + ".so";
     struct stat info {};
+    // lstat() finds a dangling link, too, so that it is reported instead of skipped.
     if (dir.problem.empty() && ::lstat(path.c_str(), &info) == 0) return path;
   }
   throw_not_found(name_or_path, dirs);
@@ -215,10 +234,10 @@ Unsafe unsafe_reason(const std::string& file) {
   std::error_code error;
   const fs::path real = fs::canonical(file, error);
   if (error)
-    return {"it cannot be resolved: " + error.message(), "mend or remove the symbolic link"};
+    return {"it cannot be resolved: " + error.message(), "correct or remove the symbolic link"};
   Unsafe found = unsafe_entry(real, "the file");
   if (found.reason.empty()) found = unsafe_place(real);
-  // Whoever may write where a symbolic link lies chooses what is loaded.
+  // Anyone who can write to the folder of a symbolic link chooses which file is loaded.
   if (found.reason.empty()) found = unsafe_place(fs::absolute(file, error));
   return found;
 }

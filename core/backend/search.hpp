@@ -1,4 +1,5 @@
-// Where backends are looked for, and which file a name means. No LibTorch; nothing is loaded here.
+// Searches for backends: which folders are searched, and which file a name refers to. Loads
+// nothing. No LibTorch.
 #pragma once
 
 #include <string>
@@ -6,59 +7,62 @@
 
 namespace yoke {
 
-// What the search depends on.
+// Everything that the search depends on.
 struct SearchSettings {
-  std::vector<std::string> config_path;  // backend_path of the run file
-  std::string env_path;                  // YOKE_BACKEND_PATH, separated by ':'
-  std::string data_home;  // $XDG_DATA_HOME, else ~/.local/share; "" = neither is known
-  std::string lib_dir;    // of libyoke_worker.so, or <our bin>/../lib
+  std::vector<std::string> config_path;  // key backend_path of the run file
+  std::string env_path;                  // variable YOKE_BACKEND_PATH, separated by ':'
+  std::string data_home;                 // $XDG_DATA_HOME, else ~/.local/share; "" = unknown
+  std::string lib_dir;                   // folder of libyoke_worker.so, else <our bin>/../lib
 
-  // Of this process: reads the environment and where its program lies.
+  // Returns the settings of this process, from its environment and the place of its program.
   static SearchSettings current(std::vector<std::string> config_path = {});
 };
 
-// One directory, first come, first served.
+// One directory of the search.
 struct SearchDir {
   std::string path;
-  std::string origin;   // "backend_path", "YOKE_BACKEND_PATH", ...
-  std::string problem;  // why nothing is taken from it: "does not exist"; "" = it is searched
+  std::string origin;   // "backend_path", "YOKE_BACKEND_PATH", "user", "this Yoke" or "machine"
+  std::string problem;  // why it is not searched, such as "does not exist"; "" = it is searched
 };
 
 // A file <name>.so in one of the directories.
 struct Candidate {
   std::string name;
   std::string path;
-  std::string problem;  // why it cannot be used: unsafe owner or mode, a name that is not allowed
-  std::string shadowed_by;  // path of the one that is taken instead; "" = this one is
+  std::string
+      problem;  // why it cannot be used: unsafe owner or mode, or an invalid name; "" = usable
+  std::string shadowed_by;  // path of the file that is used instead; "" = this one is used
 };
 
-// In the order of DESIGN: config, YOKE_BACKEND_PATH, data home, our lib folder, /usr/local/lib. A
-// directory named twice appears once.
+// Returns the directories in the order in which they are searched: backend_path, YOKE_BACKEND_PATH,
+// the user's data folder, our own lib folder, /usr/local/lib. A directory that is named twice
+// appears once.
 std::vector<SearchDir> search_dirs(const SearchSettings& settings);
 
-// Every candidate, also those that cannot be used, sorted by name, then by order of the
-// directories. The first one of a name is taken even if it is unusable: a broken file must not be
-// replaced silently.
+// Returns every candidate, even if it cannot be used, sorted by name and then by the order of the
+// directories. The first candidate of a name is used even if it is broken: it must not be replaced
+// by another file without a word.
 std::vector<Candidate> list_candidates(const std::vector<SearchDir>& dirs);
 
-// Names of the candidates that are taken, given backend_path of a run file.
+// Returns the names of the candidates that are used, given the key backend_path of a run file.
 std::vector<std::string> backend_names(const std::vector<std::string>& config_path);
 
-// The file that a name, or an absolute path, means; whether it can be used is for
-// check_library_file. Throws Error: INVALID_ARGUMENT if it is neither, NOT_FOUND with every
-// directory searched and the nearest name. Callers exit with 3.
+// Returns the file that a name or an absolute path refers to. Does not check whether it can be
+// used; check_library_file() does. Throws Error: INVALID_ARGUMENT if the text is neither a name nor
+// an absolute path, NOT_FOUND with all directories searched and the most similar name. Callers exit
+// with 3.
 std::string find_backend(const std::string& name_or_path, const std::vector<SearchDir>& dirs);
 
 struct Unsafe {
-  std::string reason;  // "" = safe
-  std::string fix;     // what to do or run
+  std::string reason;  // why another user could replace the file; "" = safe
+  std::string fix;     // command or action for the user
 };
 
-// Safe: file and directory belong to root or to this user and nobody else may write to them; a
-// folder above is not writable by everybody, unless it is sticky. Follows symbolic links and judges
-// both ends.
+// Checks that no other user could have placed code of theirs in the file. The file and its
+// directory must belong to root or to this user, and nobody else may write to them. No folder above
+// may be writable by everybody, unless it is sticky. For a symbolic link, both ends are checked.
 Unsafe unsafe_reason(const std::string& file);
 
-bool is_backend_name(const std::string& name);  // [a-z][a-z0-9_]*
+bool is_backend_name(const std::string& name);  // true for [a-z][a-z0-9_]*
 
 }  // namespace yoke

@@ -1,9 +1,18 @@
+// Every function here is called by a backend through the C ABI. None may let an exception escape,
+// so each body runs inside guard(), which turns an Error into a code and a text. Arguments are
+// checked before they are used, because a backend may be written by someone else: a NULL tensor or
+// a strided one must be an error message and not a crash.
+//
+// Inner backends get a host of their own for each set of axes. It has its own rank and world size,
+// but shares the world's communicators, so that a collective of an inner backend is ordered and
+// checked together with all others.
 #include "core/backend/services.hpp"
 
 #include <cstring>
 #include <utility>
 
 #include "yoke/backend.hpp"
+#include "yoke/text.hpp"
 #include "yoke/torch.hpp"
 
 struct YokeWork {
@@ -27,16 +36,16 @@ Communicator& communicator(YokeComm* comm) {
   return *required(comm, "comm").comm;
 }
 
+// Returns the backend's memory as a tensor, without a copy. Throws Error(INVALID_ARGUMENT), with a
+// text that starts with `what`, if it is not a compact row-major tensor.
 at::Tensor borrowed(const YokeTensor* tensor, const char* what) {
   const YokeTensor& t = required(tensor, what);
   if (t.ndim < 0 || (t.ndim > 0 && t.shape == nullptr)) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                std::string(what) + ": ndim is " + std::to_string(t.ndim) +
-                    (t.ndim > 0 ? " and shape is NULL" : ""));
+                concat(what, ": ndim is ", t.ndim, t.ndim > 0 ? " and shape is NULL" : ""));
   }
   if (t.dtype.lanes != 1) {
-    throw Error(YOKE_INVALID_ARGUMENT,
-                std::string(what) + ": lanes is " + std::to_string(t.dtype.lanes) + "; allowed: 1");
+    throw Error(YOKE_INVALID_ARGUMENT, concat(what, ": lanes is ", t.dtype.lanes, "; allowed: 1"));
   }
   at::Tensor borrowed = borrow(t);
   if (!borrowed.is_contiguous()) {
@@ -48,15 +57,15 @@ at::Tensor borrowed(const YokeTensor* tensor, const char* what) {
   return borrowed;
 }
 
-// work == NULL: the call waits.
-void hand_over(std::unique_ptr<CommWork> started, YokeWork** work) {
+// Passes the started work to the backend. If `work` is NULL, waits for it instead.
+void return_work(std::unique_ptr<CommWork> started, YokeWork** work) {
   if (work == nullptr) return started->wait();
   *work = new YokeWork{std::move(started)};
 }
 
 }  // namespace
 
-// The C functions behind the tables; ctx is the HostServices.
+// The C functions of the tables. `ctx` is the HostServices.
 struct ServiceSlots {
   static HostServices& self(void* ctx) { return *static_cast<HostServices*>(ctx); }
 
@@ -94,6 +103,7 @@ struct ServiceSlots {
       YokeComm*& result = required(out, "comm: out");
       result = nullptr;
       HostServices& host = self(ctx);
+      // An inner backend only reaches ranks of its own world, whatever axes it asks for.
       Communicator& c = host.world_.comm(axes & host.axes_, &required(purpose, "comm: purpose"));
       result = &host.comms_.try_emplace(&c, YokeComm{&c}).first->second;
     });
@@ -102,11 +112,11 @@ struct ServiceSlots {
   static int32_t size(const YokeComm* comm) { return comm->comm->size(); }
   static int32_t rank(const YokeComm* comm) { return comm->comm->rank(); }
 
-  // start(): issues the collective. *work is NULL unless it was issued.
+  // Calls start(), which issues the collective. *work stays NULL if that fails.
   template <class F>
   static int32_t issue(YokeWork** work, YokeError* err, F&& start) {
     if (work != nullptr) *work = nullptr;
-    return guard(err, [&] { hand_over(start(), work); });
+    return guard(err, [&] { return_work(start(), work); });
   }
 
   static int32_t all_reduce(
@@ -150,6 +160,7 @@ struct ServiceSlots {
     return guard(err, [&] { communicator(comm).barrier(); });
   }
 
+  // Waits for the work and frees it, even if waiting fails.
   static int32_t wait(YokeWork* work, YokeError* err) {
     return guard(err, [&] {
       const std::unique_ptr<YokeWork> owned(&required(work, "wait: work"));
@@ -161,6 +172,7 @@ struct ServiceSlots {
     return self(ctx).world_.device()->runtime().make_graph();
   }
 
+  // Returns the c10d::ProcessGroup for backends that use LibTorch; NULL if there is none.
   static void* native(YokeComm* comm, const char* type) {
     if (comm == nullptr || !is(type, "c10d::ProcessGroup")) return nullptr;
     void* group = nullptr;
@@ -189,6 +201,8 @@ HostServices::HostServices(const HostServices& whole, uint32_t axes)
   host_.world_size = part.size();
 }
 
+// An inner backend may be opened for all axes of this host. It then gets this host itself, so that
+// a backend which only wraps another costs nothing.
 const YokeHost* HostServices::along(uint32_t axes) {
   const uint32_t both = axes & axes_;
   if (both == axes_) return &host_;

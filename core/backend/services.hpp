@@ -1,4 +1,4 @@
-// What the host does for a backend: fills a YokeHost over a CommWorld.
+// The services that the host offers to a backend: fills a YokeHost whose functions use a CommWorld.
 #pragma once
 
 #include <atomic>
@@ -13,20 +13,21 @@
 #include "yoke/parallel_backend.h"
 
 struct YokeComm {
-  yoke::Communicator* comm;  // of the CommWorld
+  yoke::Communicator* comm;  // owned by the CommWorld
 };
 
 namespace yoke {
 
-using LogSink =
-    std::function<void(int32_t level, const std::string& text)>;  // YOKE_LOG_..., any thread
+// Receives log lines of a backend; level is YOKE_LOG_... Any thread may call it.
+using LogSink = std::function<void(int32_t level, const std::string& text)>;
 
-// The services of one rank: log, check_cancel, "yoke.collectives/1", "yoke.backends/1", on a device
-// "yoke.torch_graphs/1". The world, and what the sink and the flag refer to, outlive this; this
-// outlives the contexts of the backend.
+// The services of one rank: log, check_cancel, "yoke.collectives/1", "yoke.backends/1" and, on a
+// device, "yoke.torch_graphs/1". The world, the sink and the flag must outlive this object, and
+// this object must outlive the contexts of the backend.
 class HostServices {
  public:
-  // cancel: may be NULL = never. inner: NULL = this host opens no other backend.
+  // `cancel` is true once the run should stop; NULL = never. `inner` opens other backends; NULL =
+  // the service is not offered.
   HostServices(CommWorld& world,
                LogSink log,
                const std::atomic<bool>* cancel,
@@ -34,12 +35,15 @@ class HostServices {
   HostServices(const HostServices&) = delete;
   HostServices& operator=(const HostServices&) = delete;
 
+  // Returns the host for the backend's init(). It lives as long as this object.
   const YokeHost* host() const { return &host_; }
 
  private:
   friend struct ServiceSlots;
-  // The host of the ranks that differ from this one only in `axes`. Collective over the world.
+  // Makes the host for an inner backend, whose world is the ranks that differ from this one only in
+  // `axes`. Collective over the world.
   HostServices(const HostServices& whole, uint32_t axes);
+  // Returns the host for these axes, which is made at the first call. Collective then.
   const YokeHost* along(uint32_t axes);
   void fill_tables();
 
@@ -47,13 +51,13 @@ class HostServices {
   LogSink log_;
   const std::atomic<bool>* cancel_;
   InnerBackends* inner_;
-  uint32_t axes_ = YOKE_ALL_AXES;  // what its world is
+  uint32_t axes_ = YOKE_ALL_AXES;  // axes spanned by this host's world
   YokeHost host_;
   YokeCollectives collectives_;
   YokeBackends backends_;
   TorchGraphs graphs_;
-  std::map<Communicator*, YokeComm> comms_;                  // handles given out
-  std::map<uint32_t, std::unique_ptr<HostServices>> parts_;  // by axes
+  std::map<Communicator*, YokeComm> comms_;                  // handles that the backend has
+  std::map<uint32_t, std::unique_ptr<HostServices>> parts_;  // hosts of inner backends, by axes
 };
 
 }  // namespace yoke

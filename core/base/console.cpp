@@ -1,3 +1,6 @@
+// Everything that is shown passes through kept_, one buffer per stream, from which write_some()
+// writes what the reader takes without blocking. O_NONBLOCK on stdout is no alternative: the flag
+// belongs to the open file, which the user's shell shares, and would outlive us.
 #include "core/base/console.hpp"
 
 #include <poll.h>
@@ -11,12 +14,12 @@
 namespace yoke {
 namespace {
 
-constexpr char kErase[] = "\r\033[K";
+constexpr char kErase[] = "\r\033[K";  // back to the first column, erase to the end of the line
 
-constexpr size_t kFull = 1 << 20;
-constexpr size_t kMostKept = 64 << 20;  // of writers that did not stop
+constexpr size_t kFull = 1 << 20;       // bytes after which full() asks the writers to stop
+constexpr size_t kMostKept = 64 << 20;  // bytes after which lines are dropped
 
-// A pipe that poll calls writable takes this much without waiting.
+// A pipe that poll() reports as writable takes this many bytes without blocking.
 constexpr size_t kAtOnce = PIPE_BUF;
 
 size_t index_of(int fd) {
@@ -28,7 +31,7 @@ bool takes_more(int fd) {
   return ::poll(&writable, 1, 0) > 0;
 }
 
-// A line that wraps could not be overwritten.
+// Cuts a progress line to the width of the terminal: a line that wraps could not be overwritten.
 std::string cut_to_width(const std::string& text) {
   winsize size{};
   const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
@@ -73,7 +76,7 @@ void Console::write_some() {
     while (!text.empty() && takes_more(fd)) {
       const ssize_t n = ::write(fd, text.data(), std::min(text.size(), kAtOnce));
       if (n > 0) text.erase(0, static_cast<size_t>(n));
-      if (n < 0 && errno != EINTR && errno != EAGAIN) text.clear();  // the reader has gone
+      if (n < 0 && errno != EINTR && errno != EAGAIN) text.clear();  // the reader is gone
     }
   }
 }

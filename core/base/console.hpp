@@ -1,5 +1,5 @@
-// What the launcher writes: whole lines and, if stdout is a terminal, below them one line that is
-// overwritten again and again.
+// The launcher's output: whole lines on stdout and stderr and, if stdout is a terminal, one
+// progress line below them that is overwritten in place.
 #pragma once
 
 #include <array>
@@ -7,29 +7,39 @@
 
 namespace yoke {
 
-// A line that begins with this tells the progress of a run: shown in place, or not at all.
+// First character of a line that reports the progress of a run. Such a line is shown in place on a
+// terminal and dropped elsewhere.
 constexpr char kProgressMark = '\r';
 
-// Not thread-safe; one per process. Never waits for a reader: what it does not take is kept, up to
-// a bound. Failing to write never throws: a run goes on unread.
+// Never waits for a slow reader: text that cannot be written now is kept, up to a bound, and a
+// later call writes it. A write error never throws, because a run continues even if nobody reads
+// its output. One object per process; not thread-safe.
 class Console {
  public:
-  ~Console();  // takes the progress line away
+  ~Console();  // erases the progress line
+
+  // Writes the text and a newline to `fd`, which is STDOUT_FILENO or STDERR_FILENO. The progress
+  // line is drawn again below it.
   void line(int fd, const std::string& text);
+
+  // Replaces the progress line, cut to the width of the terminal. Does nothing if stdout is not a
+  // terminal, or if text for stdout is still waiting.
   void progress(const std::string& text);
 
-  // stdout or stderr if it waits for its reader, else -1; for poll (POLLOUT).
+  // Returns `fd` if kept text waits for its reader, else -1. The launcher polls it for POLLOUT and
+  // then calls write_some().
   int waiting_fd(int fd) const;
+  // Writes as much of the kept text as the readers take without blocking.
   void write_some();
-  // Nobody reads. Stop the writers, if they can wait; of those that go on, lines are lost in the
-  // end.
+  // Returns true if more than 1 MiB is kept for one stream. The caller should then stop reading
+  // from the ranks, so that they block too. Beyond 64 MiB, further lines are dropped.
   bool full() const;
 
  private:
   void put(int fd, const std::string& text);
 
-  std::string progress_;             // what stands there now, without newline
-  std::array<std::string, 2> kept_;  // of stdout and stderr
+  std::string progress_;             // the progress line on the screen, without newline
+  std::array<std::string, 2> kept_;  // text not yet written to stdout and to stderr
 };
 
 }  // namespace yoke

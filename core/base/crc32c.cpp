@@ -10,7 +10,7 @@
 namespace yoke {
 namespace {
 
-constexpr uint32_t kPolynomial = 0x82f63b78;  // 0x1edc6f41, reflected
+constexpr uint32_t kPolynomial = 0x82f63b78;  // 0x1edc6f41 with its bits reversed
 
 constexpr std::array<uint32_t, 256> make_table() {
   std::array<uint32_t, 256> table{};
@@ -24,7 +24,8 @@ constexpr std::array<uint32_t, 256> make_table() {
 constexpr std::array<uint32_t, 256> kTable = make_table();
 
 #if defined(__x86_64__)
-// One stream runs at 8 bytes per 3 cycles, far above any disk, so there is no interleaving here.
+// One dependent chain processes 8 bytes per 3 cycles, which is far faster than any disk.
+// Interleaving several chains would triple that and is not worth the code.
 __attribute__((target("sse4.2"))) uint32_t crc32c_sse42(uint32_t crc,
                                                         const unsigned char* p,
                                                         size_t size) {

@@ -1,17 +1,17 @@
-// Exit codes of yoke and yoke-worker; users and scripts rely on them.
+// Exit codes of yoke and yoke-worker. Users and scripts rely on them: never change a number.
 #pragma once
 
 namespace yoke {
 
 enum ExitCode : int {
   kExitOk = 0,
-  kExitFailed = 1,    // the run failed
-  kExitUsage = 2,     // command line, config or plan
-  kExitPlugin = 3,    // a backend cannot be found or used
-  kExitGate = 4,      // a comparison gate
-  kExitRankLost = 5,  // a rank was killed or vanished
-  kExitSigint = 130,
-  kExitSigterm = 143,
+  kExitFailed = 1,     // the run or the command failed
+  kExitUsage = 2,      // wrong command line, configuration or plan
+  kExitPlugin = 3,     // a backend that cannot be found or used
+  kExitGate = 4,       // yoke compare: a case differs, or a gate does not hold
+  kExitRankLost = 5,   // a rank was killed or lost its connection
+  kExitSigint = 130,   // stopped by SIGINT, after saving
+  kExitSigterm = 143,  // stopped by SIGTERM, after saving
 };
 
 }  // namespace yoke

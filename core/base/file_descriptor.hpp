@@ -1,4 +1,4 @@
-// An owned file descriptor, and a pipe of two.
+// An owned file descriptor, a pipe, and a read that does not wait.
 #pragma once
 
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 
 namespace yoke {
 
-// Closes on destruction; -1 = none.
+// Owns a file descriptor and closes it on destruction; -1 = none. Movable.
 class FileDescriptor {
  public:
   FileDescriptor() = default;
@@ -29,7 +29,7 @@ class FileDescriptor {
     fd_ = fd;
   }
   int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
+  int release() { return std::exchange(fd_, -1); }  // the caller closes it from now on
   bool open() const { return fd_ >= 0; }
 
  private:
@@ -40,7 +40,8 @@ struct Pipe {
   FileDescriptor read_end, write_end;
 };
 
-// Both ends are closed in programs that we start, unless they are handed over.
+// Programs that we start do not inherit the ends, unless one is duplicated for them. Throws
+// Error(RESOURCE_EXHAUSTED) if the process or the system has too many open files.
 inline Pipe make_pipe() {
   int fds[2];
   if (::pipe2(fds, O_CLOEXEC) != 0) {
@@ -50,7 +51,8 @@ inline Pipe make_pipe() {
   return {FileDescriptor(fds[0]), FileDescriptor(fds[1])};
 }
 
-// Appends what is there now, without waiting. False at the end of the stream.
+// Appends what one read() returns, at most 16 KiB. Waits only if `fd` is a blocking descriptor
+// without data. Returns false at the end of the stream and after an error.
 inline bool read_available(int fd, std::string& into) {
   char buffer[16384];
   const ssize_t n = ::read(fd, buffer, sizeof buffer);

@@ -1,3 +1,6 @@
+// Every system call is retried after EINTR where the call allows it, and its error becomes an Error
+// with the path. std::filesystem is used only where nothing must be durable: it offers no fsync, no
+// positional transfers and no exclusive creation.
 #include "core/base/files.hpp"
 
 #include <fcntl.h>
@@ -15,6 +18,7 @@
 #include <vector>
 
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -73,8 +77,9 @@ File::~File() {
 File File::open_for_reading(const std::string& path) {
   File file(path, open_or_throw(path, O_RDONLY | O_NONBLOCK, "open"));
   struct stat status {};
-  // A pipe or a device under this name would block or never end.
-  if (::fstat(file.fd_, &status) != 0) throw_errno("cannot look at " + path, errno);
+  // Opening with O_NONBLOCK keeps a pipe under this name from blocking us; reading it could still
+  // block or never end, so only regular files pass.
+  if (::fstat(file.fd_, &status) != 0) throw_errno("cannot stat " + path, errno);
   if (!S_ISREG(status.st_mode)) throw Error(YOKE_DATA_LOSS, path + " is not a regular file");
   return file;
 }
@@ -89,7 +94,7 @@ File File::create(const std::string& path) {
 
 uint64_t File::size() const {
   struct stat status {};
-  if (::fstat(fd_, &status) != 0) throw_errno("cannot look at " + path_, errno);
+  if (::fstat(fd_, &status) != 0) throw_errno("cannot stat " + path_, errno);
   return static_cast<uint64_t>(status.st_size);
 }
 
@@ -100,9 +105,9 @@ void File::read_at(void* dst, size_t size, uint64_t offset) const {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw_errno("cannot read " + path_, errno);
     if (n == 0) {
-      throw Error(YOKE_DATA_LOSS,
-                  path_ + " ends at byte " + std::to_string(offset) + ", but " +
-                      std::to_string(size) + " more are needed");
+      throw Error(
+          YOKE_DATA_LOSS,
+          concat(path_, " ends at byte ", offset, ", but ", size, " more bytes are needed"));
     }
     p += n;
     offset += static_cast<uint64_t>(n);
@@ -125,12 +130,13 @@ void File::write_at(const void* src, size_t size, uint64_t offset) {
 void File::reserve(uint64_t size) {
   if (::fallocate(fd_, 0, 0, static_cast<off_t>(size)) == 0) return;
   if (errno != EOPNOTSUPP && errno != ENOSYS) {
-    throw_errno("cannot take " + std::to_string(size) + " bytes for " + path_, errno);
+    throw_errno(concat("cannot reserve ", size, " bytes for ", path_), errno);
   }
   if (::ftruncate(fd_, static_cast<off_t>(size)) != 0) throw_errno("cannot extend " + path_, errno);
 }
 
-// A failed sync is never tried again on the same file: the kernel may have dropped the dirty pages.
+// A failed sync must not be retried on the same file: Linux reports the error once, marks the dirty
+// pages as clean, and a second fsync would return success without the data.
 void File::sync_data() {
   if (::fdatasync(fd_) != 0) throw_errno("cannot sync " + path_, errno);
 }
@@ -140,6 +146,7 @@ void File::sync() {
 }
 
 void File::close() {
+  // On Linux the descriptor is gone after EINTR, too; closing again could hit another file.
   if (::close(std::exchange(fd_, -1)) != 0 && errno != EINTR) {
     throw_errno("cannot close " + path_, errno);
   }
@@ -159,7 +166,7 @@ FolderLock::~FolderLock() {
 }
 
 void make_folders(const std::string& path) {
-  std::vector<std::string> missing;
+  std::vector<std::string> missing;  // innermost first
   for (std::string at = path;; at = parent_of(at)) {
     struct stat status {};
     if (::stat(at.c_str(), &status) == 0) {
@@ -196,7 +203,9 @@ void remove_tree(const std::string& path) {
 
 uint64_t free_bytes(const std::string& folder) {
   struct statvfs status {};
-  if (::statvfs(folder.c_str(), &status) != 0) throw_errno("cannot look at " + folder, errno);
+  if (::statvfs(folder.c_str(), &status) != 0)
+    throw_errno("cannot stat the file system of " + folder, errno);
+  // Some file systems, such as those in user space, report no size at all.
   if (status.f_blocks == 0) return std::numeric_limits<uint64_t>::max();
   return static_cast<uint64_t>(status.f_bavail) * status.f_frsize;
 }
@@ -206,8 +215,7 @@ std::string read_text(const std::string& path, uint64_t max_bytes) {
   const uint64_t size = file.size();
   if (size > max_bytes) {
     throw Error(YOKE_DATA_LOSS,
-                path + " has " + std::to_string(size) + " bytes, more than the " +
-                    std::to_string(max_bytes) + " allowed");
+                concat(path, " has ", size, " bytes, more than the ", max_bytes, " allowed"));
   }
   std::string text(size, '\0');
   file.read_at(text.data(), size, 0);
@@ -222,7 +230,7 @@ void create_text(const std::string& path, std::string_view text) {
 }
 
 void replace_text(const std::string& path, std::string_view text) {
-  const std::string temporary = path + ".tmp-" + std::to_string(::getpid());
+  const std::string temporary = concat(path, ".tmp-", ::getpid());
   if (::unlink(temporary.c_str()) != 0 && errno != ENOENT) {
     throw_errno("cannot remove " + temporary, errno);
   }

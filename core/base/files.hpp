@@ -1,7 +1,15 @@
-// Files and folders with errors that name the path, and the few durable operations a checkpoint
-// needs. Every function throws Error: NOT_FOUND, FAILED_PRECONDITION (not allowed),
-// RESOURCE_EXHAUSTED (disk full, quota), DATA_LOSS (the device failed, a file is too short), else
-// INTERNAL.
+// Files and folders whose errors name the path, and the few durable operations that a checkpoint
+// needs.
+//
+// Every function throws yoke::Error with a text that names the path, and one of these codes:
+//   YOKE_NOT_FOUND            the path, or a folder above it, does not exist
+//   YOKE_FAILED_PRECONDITION  permission denied, or a read-only file system
+//   YOKE_RESOURCE_EXHAUSTED   disk full, quota, memory, or too many open files
+//   YOKE_DATA_LOSS            an I/O error of the device; a file that is too short, too long or not
+//                             a regular file
+//   YOKE_INTERNAL             any other error, such as a file that exists already
+// All functions may be called from any thread. Two threads must not write or remove the same path
+// at the same time.
 #pragma once
 
 #include <cstddef>
@@ -11,27 +19,44 @@
 
 namespace yoke {
 
+// Throws Error: the code by the list above for `error_number` (an errno), the text `what` followed
+// by the system's description of the error.
 [[noreturn]] void throw_errno(const std::string& what, int error_number);
 
-// An open file. All transfers are positional, so one File may be read by several threads.
+// An open regular file. All transfers name their offset, so several threads may read from one File,
+// or write to ranges of it that do not overlap. Closing and moving need exclusive access.
 class File {
  public:
+  // Opens an existing file. DATA_LOSS if the path is a folder, a pipe or a device.
   static File open_for_reading(const std::string& path);
-  static File open_for_writing(const std::string& path);  // must exist
-  static File create(const std::string& path);            // must not exist
-  ~File();
+  // Opens an existing file to overwrite parts of it. Does not follow a symbolic link.
+  static File open_for_writing(const std::string& path);
+  // Creates a file. INTERNAL if the path exists.
+  static File create(const std::string& path);
+
+  ~File();  // closes; errors are lost, so a writer calls close() first
   File(File&& other) noexcept;
   File& operator=(File&&) = delete;
 
   const std::string& path() const { return path_; }
-  uint64_t size() const;
+  uint64_t size() const;  // bytes, as of now
+
+  // Reads exactly `size` bytes at `offset`. DATA_LOSS if the file ends before that.
   void read_at(void* dst, size_t size, uint64_t offset) const;
+  // Writes exactly `size` bytes at `offset`; the file grows if necessary.
   void write_at(const void* src, size_t size, uint64_t offset);
-  void reserve(
-      uint64_t size);  // takes the disk space now, so that a full disk shows before writing
-  void sync_data();    // contents, and what is needed to read them
+  // Sets the size and allocates the disk space, so that a full disk is reported before anything is
+  // written. Where the file system cannot allocate, only the size is set.
+  void reserve(uint64_t size);
+
+  // Returns when the contents, and the metadata needed to read them, are on the device. Do not
+  // retry after an error: the kernel may have dropped the data. Write a new file instead.
+  void sync_data();
+  // The same, with all metadata.
   void sync();
-  void close();  // reports what the destructor must swallow
+  // Closes and reports a write error that only shows up now, as on network file systems. No other
+  // function may be called afterwards.
+  void close();
 
  private:
   File(std::string path, int fd);
@@ -39,26 +64,50 @@ class File {
   int fd_;
 };
 
-// A lock on a folder, held while this object lives or until the process dies.
+// An exclusive lock on a folder, in the form of a locked file `.lock` inside it. The lock is
+// released when the object is destroyed or the process dies. It excludes other processes as well as
+// other objects of this process.
 class FolderLock {
  public:
-  explicit FolderLock(const std::string& folder);  // does not wait; see held()
+  // Tries once and does not wait; held() returns the outcome. Throws if `.lock` cannot be created.
+  explicit FolderLock(const std::string& folder);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
+
+  // False: another holder is changing the folder. The caller must leave the folder alone, and
+  // either skip its work, if the holder does the same work, or report that the folder is in use.
+  // Waiting is no option: a lock may be held as long as a run lasts.
   bool held() const { return fd_ >= 0; }
 
  private:
   int fd_;
 };
 
-void make_folders(const std::string& path);  // like mkdir -p, and syncs the parents of what it made
-void sync_folder(const std::string& path);
-void remove_tree(const std::string& path);
-uint64_t free_bytes(const std::string& folder);  // UINT64_MAX if the file system does not say
+// Creates the folder and all missing folders above it, and syncs the parent of each one it created.
+// Does nothing if the folder exists. FAILED_PRECONDITION if a part of the path is not a folder.
+void make_folders(const std::string& path);
 
+// Returns when the folder's entries (files created, renamed or removed in it) are on the device.
+void sync_folder(const std::string& path);
+
+// Removes a file, or a folder with all it contains. Does nothing if the path does not exist. Does
+// not follow symbolic links.
+void remove_tree(const std::string& path);
+
+// Returns the bytes that this user may still write to the file system of `folder`; UINT64_MAX if
+// the file system does not report its size.
+uint64_t free_bytes(const std::string& folder);
+
+// Returns the whole contents of a regular file. DATA_LOSS if it has more than `max_bytes`.
 std::string read_text(const std::string& path, uint64_t max_bytes);
-void create_text(const std::string& path, std::string_view text);   // synced; must not exist
-void replace_text(const std::string& path, std::string_view text);  // old or new text, never half
+
+// Creates a file with this content and syncs it. INTERNAL if the path exists. The folder is not
+// synced: call sync_folder() if the file must survive a crash of the machine.
+void create_text(const std::string& path, std::string_view text);
+
+// Replaces the file, or creates it, atomically: after a crash the path has the old content or the
+// new one, never a part. Writes a temporary file beside it, renames it and syncs the folder.
+void replace_text(const std::string& path, std::string_view text);
 
 }  // namespace yoke

@@ -1,3 +1,6 @@
+// One spdlog logger each for stdout, stderr and the file. Levels are decided here and not in
+// spdlog, because the console and the file take different levels and texts. Each logger flushes
+// every line, so that the last words of a crashed rank are in its file.
 #include "core/base/log.hpp"
 
 #include <spdlog/sinks/basic_file_sink.h>
@@ -9,6 +12,7 @@
 
 #include "core/base/console.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -26,7 +30,7 @@ spdlog::level::level_enum spdlog_level(int32_t level) {
   }
 }
 
-// A console must not be cluttered with what the user expects: only the unexpected is named.
+// Only unexpected lines are marked with a word: INFO lines are what the user wants to read.
 const char* console_word(int32_t level) {
   switch (level) {
     case YOKE_LOG_DEBUG:
@@ -49,7 +53,7 @@ std::string each_line(const std::string& prefix, const std::string& text) {
   return out;
 }
 
-// Without ANSI colours: "\033[" up to "m".
+// Removes ANSI colours: each sequence from ESC up to "m".
 std::string without_colours(const std::string& text) {
   std::string plain;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -66,7 +70,7 @@ std::shared_ptr<spdlog::logger> make_logger(spdlog::sink_ptr sink, const char* p
   logger->set_pattern(pattern);
   logger->set_level(spdlog::level::trace);
   logger->flush_on(spdlog::level::trace);
-  // A full disk or a closed pipe must not end a run, nor fill the terminal with spdlog's own words.
+  // A full disk or a closed pipe must not end a run, nor fill the terminal with spdlog's messages.
   logger->set_error_handler([](const std::string&) {});
   return logger;
 }
@@ -78,7 +82,7 @@ std::shared_ptr<spdlog::logger> make_file_logger(const LogOptions& options) {
   } catch (const std::exception& e) {
     throw Error(YOKE_FAILED_PRECONDITION,
                 "cannot write the log file '" + options.file + "': " + e.what() +
-                    "; choose another run.dir, or make it writable");
+                    "; choose another run.dir, or make the folder writable");
   }
 }
 
@@ -86,13 +90,13 @@ std::shared_ptr<spdlog::logger> make_file_logger(const LogOptions& options) {
 
 struct Log::Impl {
   LogOptions options;
-  std::string prefix;  // "[rank 1] "
+  std::string prefix;  // "[rank 1] ", or "" without a rank
   std::shared_ptr<spdlog::logger> out, err, file;
 };
 
 Log::Log(const LogOptions& options) : impl_(std::make_unique<Impl>()) {
   impl_->options = options;
-  if (options.rank >= 0) impl_->prefix = "[rank " + std::to_string(options.rank) + "] ";
+  if (options.rank >= 0) impl_->prefix = concat("[rank ", options.rank, "] ");
   if (options.console) {
     impl_->out = make_logger(std::make_shared<spdlog::sinks::stdout_sink_mt>(), "%v");
     impl_->err = make_logger(std::make_shared<spdlog::sinks::stderr_sink_mt>(), "%v");
@@ -104,7 +108,8 @@ Log::~Log() = default;
 
 void Log::write(int32_t level, const std::string& text) {
   const Impl& log = *impl_;
-  // The text is handed over as one argument: braces in it are no format.
+  // The text is passed as a std::string_view argument, not as the format string, so that braces in
+  // it have no meaning.
   if (log.file)
     log.file->log(spdlog_level(level),
                   std::string_view(each_line(log.prefix, without_colours(text))));

@@ -1,4 +1,5 @@
-// A bijection of 64 bits that mixes well: the finaliser of splitmix64.
+// The finaliser of splitmix64: a bijection of 64-bit numbers whose output bits each depend on all
+// input bits.
 #pragma once
 
 #include <cstdint>

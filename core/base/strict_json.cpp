@@ -1,3 +1,5 @@
+// nlohmann's parser keeps the last of two equal keys without a word. Its callback sees each event,
+// so the checks run there, beside the parse, and no second parser is needed.
 #include "core/base/strict_json.hpp"
 
 #include <nlohmann/json.hpp>
@@ -13,7 +15,8 @@ using Json = nlohmann::json;
 
 constexpr int kMaxDepth = 32;
 
-// What is wrong is kept rather than thrown: the parser stops building, but ends by itself.
+// Called by the parser at every event. Remembers the first fault instead of throwing it: after a
+// fault it returns false, and the parser discards what follows without building it.
 class Watch {
  public:
   bool operator()(int depth, Json::parse_event_t event, const Json& value) {
@@ -28,9 +31,9 @@ class Watch {
  private:
   void see(const std::string& key) {
     if (keys_.back().insert(key).second || !fault_.empty()) return;
-    fault_ = "the key '" + key.substr(0, 80) + "' stands twice";
+    fault_ = "the key '" + key.substr(0, 80) + "' appears twice";
   }
-  std::vector<std::unordered_set<std::string>> keys_;  // of the objects that are open
+  std::vector<std::unordered_set<std::string>> keys_;  // keys of each open object, outermost first
   std::string fault_;
 };
 

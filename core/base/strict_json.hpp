@@ -1,4 +1,4 @@
-// JSON that other programs wrote.
+// JSON that other programs wrote and that may be damaged or malicious.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -6,8 +6,9 @@
 
 namespace yoke {
 
-// The object that `text` is. DATA_LOSS beginning with `where` if it is none, if a key stands twice
-// in an object (parsers differ in which one counts), or if it is nested deeper than 32 levels.
+// Parses `text` as one JSON object. Throws Error(DATA_LOSS), with a text that starts with `where`,
+// if it is not a JSON object, if it is nested deeper than 32 levels, or if an object has a key
+// twice: parsers differ in which of the two values they keep. Any thread.
 nlohmann::json parse_json_object(const std::string& text, const std::string& where);
 
 }  // namespace yoke

@@ -1,3 +1,5 @@
+// The end of the process is watched through a pidfd, beside its output. Waiting for the end of its
+// output instead would hang if the program leaves a background child that keeps the pipe open.
 #include "core/base/subprocess.hpp"
 
 #include <poll.h>
@@ -9,6 +11,7 @@
 #include <csignal>
 
 #include "core/base/signal_name.hpp"
+#include "yoke/text.hpp"
 
 extern char** environ;
 
@@ -40,8 +43,8 @@ int poll_timeout(const std::optional<Clock::time_point>& deadline) {
   return left < 0 ? 0 : static_cast<int>(left);
 }
 
-// Reads both streams until the process has ended. Its end counts, not that of the streams: a child
-// that it left behind may hold them open for ever.
+// Reads both streams until the process has ended. The streams may still be open then, if a child of
+// the process has inherited them.
 void read_until_end(int process,
                     const Pipe& out,
                     const Pipe& err,
@@ -61,6 +64,7 @@ void read_until_end(int process,
       if (fds[i].revents != 0 && !read_available(fds[i].fd, *texts[i])) fds[i].fd = -1;
     }
   }
+  // The process is gone, but the pipes may still hold what it wrote last.
   for (int i : {1, 2}) {
     if (fds[i].fd < 0) continue;
     ::fcntl(fds[i].fd, F_SETFL, O_NONBLOCK);
@@ -74,8 +78,7 @@ void read_until_end(int process,
 }  // namespace
 
 std::string ending_text(const Ending& ending) {
-  return ending.signal != 0 ? signal_name(ending.signal)
-                            : "exit code " + std::to_string(ending.exit_code);
+  return ending.signal != 0 ? signal_name(ending.signal) : concat("exit code ", ending.exit_code);
 }
 
 Ending ending_of(int wait_status) {
@@ -84,14 +87,15 @@ Ending ending_of(int wait_status) {
 }
 
 FileDescriptor watch_child(pid_t pid) {
-  // By its number: the function is in glibc 2.36, all else that Yoke calls in 2.34.
+  // Called by its number: glibc has the function since 2.36, and everything else that Yoke calls
+  // since 2.34.
   FileDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (process.open()) return process;
   const std::string reason = std::strerror(errno);
   ::kill(pid, SIGKILL);
   ::waitpid(pid, nullptr, 0);
   throw Error(YOKE_INTERNAL,
-              "cannot watch a process (pidfd_open): " + reason + "; needs Linux 5.3 or newer");
+              "cannot watch a process (pidfd_open): " + reason + "; Linux 5.3 or newer is needed");
 }
 
 SubprocessResult run_subprocess(const std::vector<std::string>& argv,

@@ -1,4 +1,4 @@
-// Runs a short program to its end and keeps what it prints. No LibTorch.
+// Runs a short-lived program and returns what it printed and how it ended.
 #pragma once
 
 #include <sys/types.h>
@@ -13,33 +13,35 @@
 namespace yoke {
 
 struct SubprocessOptions {
-  std::optional<std::chrono::milliseconds> limit;  // killed after it; empty = no limit
-  bool capture_err = true;                         // false: stderr goes where ours goes
+  std::optional<std::chrono::milliseconds> limit;  // time after which it is killed; empty = none
+  bool capture_err = true;                         // false: the program inherits our stderr
 };
 
-// How a process ended. Exactly one of exit_code >= 0, signal > 0 holds.
+// How a process ended: either it exited (exit_code >= 0) or a signal killed it (signal > 0).
 struct Ending {
   int exit_code = -1;
   int signal = 0;
   bool ok() const { return exit_code == 0; }
 };
-// "exit code 3", "signal 11 (SIGSEGV)"
+// Returns "exit code 3" or "signal 11 (SIGSEGV)".
 std::string ending_text(const Ending& ending);
+// Reads the status that waitpid() stores.
 Ending ending_of(int wait_status);
 
 struct SubprocessResult {
   Ending ending;
-  bool timed_out = false;
-  std::string out;
-  std::string err;
+  bool timed_out = false;  // true if it was killed because of SubprocessOptions::limit
+  std::string out;         // all of its stdout
+  std::string err;         // all of its stderr, if captured
 };
 
-// A descriptor that becomes readable when the child has ended. Throws Error(INTERNAL) after killing
-// it if the system has none.
+// Returns a descriptor (a pidfd) that becomes readable when the child has ended. If the system
+// cannot provide one, kills the child and throws Error(INTERNAL).
 FileDescriptor watch_child(pid_t pid);
 
-// Starts argv[0], an absolute path, with stdin from /dev/null, and waits for its end. It stays in
-// our process group, so that Ctrl-C reaches it. Throws Error(INTERNAL) if it cannot be started.
+// Starts argv[0], an absolute path, with stdin from /dev/null, and waits until it has ended. It
+// stays in our process group, so that Ctrl-C reaches it as well. Throws Error(INTERNAL) if it
+// cannot be started, and RESOURCE_EXHAUSTED if no pipe can be made. Any thread.
 SubprocessResult run_subprocess(const std::vector<std::string>& argv,
                                 const SubprocessOptions& options = {});
 

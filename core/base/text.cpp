@@ -1,31 +1,25 @@
 #include "core/base/text.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
+
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
 std::string two_units(int64_t large, char large_unit, int64_t small, char small_unit) {
-  std::array<char, 48> text{};
-  std::snprintf(text.data(),
-                text.size(),
-                "%lld%c %02lld%c",
-                static_cast<long long>(large),
-                large_unit,
-                static_cast<long long>(small),
-                small_unit);
-  return text.data();
+  return string_printf("%lld%c %02lld%c",
+                       static_cast<long long>(large),
+                       large_unit,
+                       static_cast<long long>(small),
+                       small_unit);
 }
 
 }  // namespace
 
 std::string with_commas(double value) {
-  std::array<char, 400> buffer{};
-  std::snprintf(buffer.data(), buffer.size(), "%.0f", value);
-  const std::string digits = buffer.data();
+  const std::string digits = string_printf("%.0f", value);
   if (!std::isfinite(value)) return digits;
   std::string grouped;
   for (size_t i = 0; i < digits.size(); ++i) {
@@ -41,14 +35,12 @@ std::string bytes_text(uint64_t bytes) {
   auto value = static_cast<double>(bytes);
   size_t unit = 0;
   for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
-  return text.data();
+  return string_printf("%.*f %s", unit == 0 ? 0 : 1, value, kUnits[unit]);
 }
 
 std::string duration_text(double seconds) {
   const auto s = static_cast<int64_t>(std::ceil(std::max(seconds, 0.0)));
-  if (s < 60) return std::to_string(s) + "s";
+  if (s < 60) return concat(s, "s");
   if (s < 3600) return two_units(s / 60, 'm', s % 60, 's');
   if (s < 86400) return two_units(s / 3600, 'h', s % 3600 / 60, 'm');
   return two_units(s / 86400, 'd', s % 86400 / 3600, 'h');

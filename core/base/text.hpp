@@ -1,4 +1,4 @@
-// Numbers as people read them. No LibTorch.
+// Numbers formatted for people.
 #pragma once
 
 #include <cstdint>
@@ -6,13 +6,14 @@
 
 namespace yoke {
 
-// "1,234,567"; rounded to a whole number.
+// Returns the value rounded to a whole number, with separators: "1,234,567".
 std::string with_commas(double value);
 
-// "512 B", "3.2 MiB", "1.9 GiB"
+// Returns a size in the largest binary unit that fits: "512 B", "3.2 MiB", "1.9 GiB".
 std::string bytes_text(uint64_t bytes);
 
-// "42s", "3m 04s", "2h 05m", "3d 04h"; rounded up.
+// Returns a duration, rounded up to a second, in at most two units: "42s", "3m 04s", "3d 04h". A
+// negative duration counts as 0.
 std::string duration_text(double seconds);
 
 }  // namespace yoke

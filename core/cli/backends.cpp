@@ -14,6 +14,7 @@
 #include "core/cli/table.hpp"
 #include "core/cli/worker_program.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -45,9 +46,9 @@ std::string indented(const std::string& text) {
   return out + "\n";
 }
 
-// ---- list
+// ---- list ----
 
-// What is known of one candidate: its description, or why it is not to be had.
+// One candidate with its description, or with the reason why it cannot be used.
 struct Listed {
   Candidate candidate;
   Json description;  // null if rejected or shadowed
@@ -69,7 +70,7 @@ Listed examine(const Candidate& candidate, const std::string& worker) {
   return listed;
 }
 
-// Each probe is a process that spends its time in the dynamic loader, so they run side by side.
+// Probes run in parallel: each is a process that spends most of its time in the dynamic loader.
 std::vector<Listed> examine_all(const std::vector<Candidate>& candidates,
                                 const std::string& worker) {
   std::vector<std::future<Listed>> probes;
@@ -132,7 +133,7 @@ int list(bool json) {
   return kExitOk;
 }
 
-// ---- info
+// ---- info ----
 
 std::string allowed(const Json& option) {
   if (!option["choices"].empty()) {
@@ -161,7 +162,8 @@ std::string info_text(const Json& d, const std::string& path) {
   text += "  dtypes       " + words(d["param_dtypes"]) + "\n";
   text += "  devices      " + words(d["devices"]) + "\n";
   if (d["local_updates"])
-    text += "  updates      local: replicas agree from time to time, not at every step\n";
+    text +=
+        "  updates      local: replicas are synchronised from time to time, not at every step\n";
   text += "\n";
   if (d["options"].empty()) return text + "It has no options.\n";
   Table table({"option", "type", "default", "allowed", "meaning"});
@@ -188,7 +190,7 @@ int info(const std::string& name, bool json) {
   return kExitOk;
 }
 
-// ---- path
+// ---- path ----
 
 int path() {
   Table table({"directory", "from", "state"});
@@ -197,8 +199,7 @@ int path() {
     const auto n = list_candidates({dir}).size();
     table.add({dir.path,
                dir.origin,
-               !dir.problem.empty() ? dir.problem
-                                    : std::to_string(n) + (n == 1 ? " backend" : " backends")});
+               !dir.problem.empty() ? dir.problem : concat(n, n == 1 ? " backend" : " backends")});
   }
   print(table.text());
   return kExitOk;
@@ -207,24 +208,28 @@ int path() {
 }  // namespace
 
 int backends_command(const std::vector<std::string>& args) {
-  CLI::App app("Parallel backends: which there are, what they can do, where they are looked for.",
+  CLI::App app("Lists parallel backends, shows what they can do, and creates and checks new ones.",
                "yoke backends");
   app.require_subcommand(1);
   bool json = false;
   std::string name;
-  CLI::App* list_app =
-      app.add_subcommand("list", "every backend that can be found, and every one that is rejected");
-  CLI::App* info_app = app.add_subcommand("info", "description and options of one backend");
-  CLI::App* path_app = app.add_subcommand("path", "the directories searched, in order");
+  CLI::App* list_app = app.add_subcommand(
+      "list", "list every backend that is found, and every one that is rejected");
+  CLI::App* info_app =
+      app.add_subcommand("info", "show the description and the options of a backend");
+  CLI::App* path_app =
+      app.add_subcommand("path", "list the directories that are searched, in order");
   std::string language = "cpp";
   CLI::App* new_app =
-      app.add_subcommand("new", "start a backend of your own: writes the folder ./NAME");
-  new_app->add_option("NAME", name, "its name: small letters, digits, _")->required();
-  new_app->add_option("--lang", language, "c | cpp | torch (cpp)");
+      app.add_subcommand("new", "create a backend of your own in the new folder ./NAME");
+  new_app->add_option("NAME", name, "name of the backend: lower-case letters, digits and _")
+      ->required();
+  new_app->add_option("--lang", language, "language: c, cpp or torch; default: cpp");
   CheckRequest check;
   CLI::App* check_app = add_check_command(app, check);
   for (CLI::App* sub : {list_app, info_app}) sub->add_flag("--json", json, "print JSON");
-  info_app->add_option("NAME", name, "name of a backend, or absolute path of a .so")->required();
+  info_app->add_option("NAME", name, "name of a backend, or absolute path of a .so file")
+      ->required();
 
   return run_command(app, args, [&] {
     try {

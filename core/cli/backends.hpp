@@ -1,4 +1,4 @@
-// yoke backends list | info NAME | path
+// yoke backends list | info NAME | path | new NAME | check PATH
 #pragma once
 
 #include <string>
@@ -6,7 +6,8 @@
 
 namespace yoke {
 
-// args: the words after `backends`. Returns the exit code; prints everything itself.
+// Runs the command. `args` are the words after `backends`. Prints results and errors itself, and
+// returns the exit code (exit_code.hpp).
 int backends_command(const std::vector<std::string>& args);
 
 }  // namespace yoke

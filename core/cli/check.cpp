@@ -17,6 +17,7 @@
 #include "core/conformance/check_report.hpp"
 #include "yoke/error.hpp"
 #include "yoke/nearest.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -25,7 +26,7 @@ using conformance::Check;
 
 constexpr const char* kLevels = "SLCNK";
 
-// What `--only` picks; throws Error(INVALID_ARGUMENT).
+// Returns the checks that --only and --deep select. Throws Error(INVALID_ARGUMENT).
 std::vector<const Check*> chosen(const CheckRequest& request) {
   std::vector<std::string> known;
   for (const Check& c : conformance::checks()) known.emplace_back(c.id);
@@ -48,7 +49,8 @@ std::vector<const Check*> chosen(const CheckRequest& request) {
   return picked;
 }
 
-// A name, or a path; unlike that of a run file, it may be relative: nothing else depends on it.
+// Returns the file of a name or a path. The path may be relative, unlike parallel_backend in a run
+// file: here, no other process reads it.
 std::string library_of(const std::string& backend) {
   std::error_code error;
   if (is_backend_name(backend))
@@ -58,10 +60,10 @@ std::string library_of(const std::string& backend) {
   throw Error(YOKE_NOT_FOUND,
               backend +
                   (std::filesystem::exists(path, error) ? " is not a file" : " does not exist") +
-                  "; give the .so of a backend, or a name of: yoke backends list");
+                  "; give the .so file of a backend, or a name from: yoke backends list");
 }
 
-// Before minutes of checks, not after them.
+// Called before the checks, so that a wrong path is not reported after minutes of work.
 void require_writable(const std::string& path) {
   if (!path.empty() && !std::ofstream(path, std::ios::app))
     throw Error(YOKE_INVALID_ARGUMENT, path + " cannot be written");
@@ -74,7 +76,7 @@ void write_file(const std::string& path, const std::string& text) {
   if (!out.flush()) throw Error(YOKE_RESOURCE_EXHAUSTED, path + " cannot be written");
 }
 
-// ---- What is shown
+// ---- Output ----
 
 int show_list(const CheckRequest& request) {
   if (request.format == "md") {
@@ -91,11 +93,9 @@ int show_list(const CheckRequest& request) {
 std::string outcomes_table(const std::vector<CheckOutcome>& outcomes) {
   Table table({"check", "", "seconds", "holds", ""});
   for (const CheckOutcome& o : outcomes) {
-    char seconds[24];
-    std::snprintf(seconds, sizeof seconds, "%.1f", o.seconds);
     table.add({o.check->id,
                o.status == CheckOutcome::kPassed ? "ok" : status_name(o),
-               o.seconds > 0 ? seconds : "",
+               o.seconds > 0 ? string_printf("%.1f", o.seconds) : "",
                o.check->title,
                o.status == CheckOutcome::kFailed ? "" : o.text});
   }
@@ -106,8 +106,15 @@ std::string failures_text(const std::vector<CheckOutcome>& outcomes) {
   std::string text;
   for (const CheckOutcome& o : outcomes) {
     if (o.status != CheckOutcome::kFailed) continue;
-    text += "\n" + std::string(o.check->id) + " failed: " + o.text + "\n  at fault  " +
-            conformance::fault_name(o.check->fault) + "\n  fix       " + o.check->fix + "\n";
+    text += concat("\n",
+                   o.check->id,
+                   " failed: ",
+                   o.text,
+                   "\n  at fault  ",
+                   conformance::fault_name(o.check->fault),
+                   "\n  fix       ",
+                   o.check->fix,
+                   "\n");
   }
   return text;
 }
@@ -116,18 +123,22 @@ std::string summary_text(const std::string& path,
                          const std::vector<CheckOutcome>& outcomes,
                          double seconds) {
   const auto count = [&](CheckOutcome::Status status) {
-    return std::to_string(std::count_if(
-        outcomes.begin(), outcomes.end(), [&](const auto& o) { return o.status == status; }));
+    return std::count_if(
+        outcomes.begin(), outcomes.end(), [&](const auto& o) { return o.status == status; });
   };
-  char time[24];
-  std::snprintf(time, sizeof time, "%.1f s", seconds);
-  const std::string not_run = count(CheckOutcome::kNotRun);
-  return "\n" + path + ": " + count(CheckOutcome::kPassed) + " passed, " +
-         count(CheckOutcome::kFailed) + " failed" +
-         (not_run == "0" ? "" : ", " + not_run + " not run") + " in " + time + "\n";
+  const auto not_run = count(CheckOutcome::kNotRun);
+  return concat("\n",
+                path,
+                ": ",
+                count(CheckOutcome::kPassed),
+                " passed, ",
+                count(CheckOutcome::kFailed),
+                " failed",
+                not_run == 0 ? "" : concat(", ", not_run, " not run"),
+                string_printf(" in %.1f s\n", seconds));
 }
 
-// A line that grows with every check, where somebody watches.
+// Shows how many checks are done, if stderr is a terminal.
 void show_progress(size_t done, size_t all) {
   if (::isatty(STDERR_FILENO) == 0) return;
   std::fprintf(stderr, "\r%zu of %zu checks%s", done, all, done == all ? "\r\033[K" : "");
@@ -136,22 +147,26 @@ void show_progress(size_t done, size_t all) {
 }  // namespace
 
 CLI::App* add_check_command(CLI::App& backends, CheckRequest& request) {
-  CLI::App* app = backends.add_subcommand("check", "run the conformance checks against a backend");
-  app->add_option("PATH", request.backend, "the .so of a backend, or its name");
-  app->add_flag("--deep", request.deep, "also the checks that take seconds");
-  app->add_option("--nproc", request.nproc, "most ranks of a check, as threads of its process")
+  CLI::App* app = backends.add_subcommand("check", "run the conformance checks on a backend");
+  app->add_option("PATH", request.backend, "name of a backend, or path of its .so file");
+  app->add_flag("--deep", request.deep, "also run the checks that take seconds");
+  app->add_option("--nproc",
+                  request.nproc,
+                  "largest number of ranks in a check; ranks are threads of one process")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  app->add_option("--timeout", request.timeout, "seconds that one check may take")
+  app->add_option("--timeout", request.timeout, "time limit of one check in seconds")
       ->check(CLI::Range(1, 3600))
       ->capture_default_str();
-  app->add_option("--only", request.only, "ids (C4) or levels (N) to run; may be repeated")
+  app->add_option(
+         "--only", request.only, "ids (C4) or levels (N) of the checks to run; may be repeated")
       ->delimiter(',')
       ->allow_extra_args(false);
-  app->add_option("--json-file", request.json_file, "write the results as JSON into this file");
-  app->add_option("--junit", request.junit, "write the results as JUnit XML into this file");
-  app->add_flag("--list", request.list, "show the checks, run none");
-  app->add_option("--format", request.format, "of --list")->check(CLI::IsMember({"text", "md"}));
+  app->add_option("--json-file", request.json_file, "write the results to this file as JSON");
+  app->add_option("--junit", request.junit, "write the results to this file as JUnit XML");
+  app->add_flag("--list", request.list, "list the checks instead of running them");
+  app->add_option("--format", request.format, "format of --list: text or md")
+      ->check(CLI::IsMember({"text", "md"}));
   return app;
 }
 

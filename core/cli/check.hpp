@@ -1,4 +1,4 @@
-// yoke backends check: the conformance kit as a command.
+// yoke backends check: runs the conformance checks on a backend.
 #pragma once
 
 #include <string>
@@ -11,21 +11,21 @@ class App;
 namespace yoke {
 
 struct CheckRequest {
-  std::string backend;  // a name, or a path
-  bool deep = false;
-  int nproc = 4;
-  int timeout = 60;
+  std::string backend;            // name or path
+  bool deep = false;              // also run the checks that take seconds
+  int nproc = 4;                  // most ranks of a check
+  int timeout = 60;               // seconds per check
   std::vector<std::string> only;  // ids or levels; empty = all
-  std::string json_file, junit;
+  std::string json_file, junit;   // files for the results; "" = none
   bool list = false;
   std::string format = "text";
 };
 
-// The subcommand of `backends`; parsing fills the request.
+// Adds the subcommand to `backends`. Parsing the command line fills the request.
 CLI::App* add_check_command(CLI::App& backends, CheckRequest& request);
 
-// Returns the exit code: 0 all checks passed, 1 one failed, 2 usage. Throws Error if there is no
-// such backend; callers exit with 3.
+// Runs the checks and prints the results. Returns the exit code: 0 if all checks passed, 1 if one
+// failed, 2 for wrong options. Throws Error if there is no such backend; callers exit with 3.
 int check_backend(const CheckRequest& request);
 
 }  // namespace yoke

@@ -14,6 +14,7 @@
 #include "core/cli/command.hpp"
 #include "core/cli/table.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -22,16 +23,16 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 struct Request {
-  std::string place = "runs";  // of ls
+  std::string place = "runs";  // folder for ls
   std::string checkpoint;
   std::string folder;
   std::string format = "hf", dtype = "fp32", max_shard_size = "5GB";
   bool json = false;
 };
 
-// ---- ls
+// ---- ls ----
 
-// One checkpoint: what its manifest says, or why it cannot be used.
+// One checkpoint with its description, or with the reason why it cannot be used.
 struct Listed {
   std::string path;
   CheckpointInfo info;
@@ -57,7 +58,8 @@ void add_steps(const std::string& folder, std::vector<std::string>& paths) {
   for (const int64_t step : steps) paths.push_back((fs::path(folder) / step_name(step)).string());
 }
 
-// The checkpoints of a folder of checkpoints, of a run, or of a folder of runs.
+// Returns the paths of all checkpoints below a run folder, a folder of checkpoints or a folder of
+// runs.
 std::vector<std::string> checkpoints_in(const std::string& place) {
   if (!fs::is_directory(place)) {
     throw Error(YOKE_INVALID_ARGUMENT,
@@ -90,7 +92,7 @@ int list(const Request& request) {
                     {"finished", whole ? Json(c.info.finished) : Json()},
                     {"fault", whole ? Json() : Json(c.fault)}});
     table.add({path,
-               whole ? std::to_string(c.info.step) : "-",
+               whole ? concat(c.info.step) : "-",
                whole ? bytes_text(c.bytes) : "-",
                whole ? (c.info.finished ? "finished" : "unfinished") : "-",
                whole ? "complete" : "damaged: " + c.fault});
@@ -98,19 +100,19 @@ int list(const Request& request) {
   if (request.json) {
     std::puts(json.dump(2).c_str());
   } else if (table.empty()) {
-    std::fprintf(stderr, "there is no checkpoint in %s\n", request.place.c_str());
+    std::fprintf(stderr, "no checkpoint found in %s\n", request.place.c_str());
   } else {
     std::fputs(table.text().c_str(), stdout);
   }
   return kExitOk;
 }
 
-// ---- verify
+// ---- verify ----
 
 int verify(const Request& request) {
   const CheckpointReader reader(request.checkpoint);
   reader.verify();
-  std::printf("%s: step %lld, %zu parameters and their state, %s: every checksum is right\n",
+  std::printf("%s: step %lld, %zu parameters and their state, %s: all checksums match\n",
               request.checkpoint.c_str(),
               static_cast<long long>(reader.info().step),
               reader.param_shapes().size(),
@@ -118,9 +120,9 @@ int verify(const Request& request) {
   return kExitOk;
 }
 
-// ---- export
+// ---- export ----
 
-// "5GB", "200MiB", "1000000".
+// Parses a size such as "5GB", "200MiB" or "1000000".
 uint64_t parse_size(const std::string& text) {
   constexpr std::pair<const char*, uint64_t> kUnits[] = {{"", 1},
                                                          {"KB", 1'000},
@@ -139,8 +141,8 @@ uint64_t parse_size(const std::string& text) {
   }
   throw Error(YOKE_INVALID_ARGUMENT,
               "--max-shard-size " + text +
-                  "; allowed: a whole number with KB, MB, GB, KiB, MiB, GiB or "
-                  "nothing (bytes), e.g. 5GB");
+                  "; allowed: a whole number of bytes, or one followed by KB, MB, GB, KiB, MiB "
+                  "or GiB, e.g. 5GB");
 }
 
 int export_checkpoint(const Request& request) {
@@ -165,7 +167,7 @@ int export_checkpoint(const Request& request) {
   return kExitOk;
 }
 
-// What is damaged is a failure; all else can be cured by other words.
+// A damaged checkpoint is a failure (1). Other errors can be fixed on the command line (2).
 int exit_code_of(const Error& e) {
   const bool misuse = e.code() == YOKE_INVALID_ARGUMENT || e.code() == YOKE_NOT_FOUND ||
                       e.code() == YOKE_FAILED_PRECONDITION;
@@ -175,28 +177,32 @@ int exit_code_of(const Error& e) {
 }  // namespace
 
 int checkpoint_command(const std::vector<std::string>& args) {
-  CLI::App app("Checkpoints: what there is, whether it is whole, and for others to open.",
-               "yoke checkpoint");
+  CLI::App app("Lists, verifies and exports checkpoints.", "yoke checkpoint");
   app.require_subcommand(1);
   Request request;
   CLI::App* ls = app.add_subcommand("ls", "list checkpoints with step, size and state");
-  ls->add_option(
-      "PLACE", request.place, "run folder, folder of checkpoints or of runs; default: runs");
+  ls->add_option("PLACE",
+                 request.place,
+                 "run folder, folder of checkpoints, or folder of runs; default: runs");
   ls->add_flag("--json", request.json, "print JSON");
-  CLI::App* check = app.add_subcommand("verify", "read all of a checkpoint and its checksums");
-  CLI::App* out = app.add_subcommand("export", "write the weights for other programs");
+  CLI::App* check = app.add_subcommand("verify", "read a whole checkpoint and check its checksums");
+  CLI::App* out =
+      app.add_subcommand("export", "write the weights in a format that other programs read");
   for (CLI::App* sub : {check, out}) {
     sub->add_option("CHECKPOINT",
                     request.checkpoint,
-                    "its folder, e.g. runs/novels/checkpoints/step-00000300")
+                    "folder of the checkpoint, e.g. runs/novels/checkpoints/step-00000300")
         ->required();
   }
-  out->add_option("-o,--output", request.folder, "new folder")->required()->type_name("FOLDER");
-  out->add_option("--format", request.format, "hf: what transformers opens; default")
+  out->add_option("-o,--output", request.folder, "folder to create")
+      ->required()
+      ->type_name("FOLDER");
+  out->add_option("--format", request.format, "hf, which transformers can open; default: hf")
       ->type_name("FORMAT");
-  out->add_option("--dtype", request.dtype, "fp32 (default), or bf16, rounded to nearest even")
+  out->add_option("--dtype", request.dtype, "fp32, or bf16 rounded to nearest even; default: fp32")
       ->type_name("DTYPE");
-  out->add_option("--max-shard-size", request.max_shard_size, "largest file; default 5GB")
+  out->add_option(
+         "--max-shard-size", request.max_shard_size, "size of the largest file; default: 5GB")
       ->type_name("SIZE");
   return run_command(app, args, [&]() -> int {
     try {

@@ -6,7 +6,8 @@
 
 namespace yoke {
 
-// args: the words after `checkpoint`. Returns the exit code; prints everything itself.
+// Runs the command. `args` are the words after `checkpoint`. Prints results and errors itself, and
+// returns the exit code (exit_code.hpp).
 int checkpoint_command(const std::vector<std::string>& args);
 
 }  // namespace yoke

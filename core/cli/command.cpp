@@ -23,7 +23,7 @@ int misuse(const CLI::App& app, const std::string& what) {
   return kExitUsage;
 }
 
-// The innermost command that the words name.
+// Returns the innermost subcommand that was parsed.
 const CLI::App& innermost(const CLI::App& app) {
   const CLI::App* at = &app;
   while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
@@ -65,7 +65,7 @@ int run_command(CLI::App& app,
     }
   }
   try {
-    app.parse(std::vector<std::string>(args.rbegin(), args.rend()));  // CLI11 takes the last first
+    app.parse(std::vector<std::string>(args.rbegin(), args.rend()));  // CLI11 parses from the back
   } catch (const CLI::ExtrasError&) {
     return misuse(app, unexpected(app));
   } catch (const CLI::ParseError& e) {

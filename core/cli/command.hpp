@@ -1,5 +1,5 @@
-// What the commands share: reading words with CLI11 and ending with the right code. Include it in
-// .cpp files only: CLI11 is slow to compile.
+// Shared by all commands: parses words with CLI11 and returns the right exit code. Include this
+// header in .cpp files only, because CLI11 is slow to compile.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,8 +9,8 @@
 
 namespace yoke {
 
-// Reads args with app, then runs body. --help prints and returns 0; a misuse prints what is wrong
-// and where the help is, and returns 2.
+// Parses `args` with `app`, then runs `body` and returns its exit code. --help prints the help and
+// returns 0. Wrong words print the error and a pointer to the help, and return 2.
 int run_command(CLI::App& app,
                 const std::vector<std::string>& args,
                 const std::function<int()>& body);

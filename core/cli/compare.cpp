@@ -1,3 +1,6 @@
+// yoke compare: turns the command line and the run file into a compare::Plan, checks everything
+// that can be wrong before hours of runs start, and prints the result. core/compare runs and
+// compares the cases.
 #include "core/cli/compare.hpp"
 
 #include <unistd.h>
@@ -27,6 +30,7 @@
 #include "core/metrics/metrics.hpp"
 #include "core/metrics/run_folder.hpp"
 #include "core/model/llama_dims.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -34,13 +38,13 @@ namespace {
 using compare::CaseSpec;
 using compare::Comparison;
 
-// Ends the command: what to print and the exit code.
+// Thrown to end the command with a message and an exit code.
 struct Stop {
   int exit_code;
   std::string text;
 };
 
-// The words of the command line.
+// The parsed command line.
 struct Request {
   std::string config;
   std::vector<std::string> overrides, cases, externals, gates;
@@ -49,7 +53,7 @@ struct Request {
   std::string backends, level, format = "table", report, json_file, words;
 };
 
-void say(const std::string& text) {
+void print_message(const std::string& text) {
   std::fprintf(stderr, "yoke: %s\n", text.c_str());
 }
 
@@ -63,8 +67,9 @@ LoadedConfig load(const Request& request, const std::vector<std::string>& overri
   return load_config(request.config, overrides, process_environment(), backend_names);
 }
 
-// The run that judges the others: what the run file says, in one process, where nothing is reduced.
-// A run file that needs a case to be complete takes the first one's backend.
+// Returns the run to which the others are compared: the run file in one process, where no gradient
+// is reduced. If the run file is not complete by itself, the run takes the overrides of the first
+// case.
 CaseSpec single_process(const Request& request, const std::vector<CaseSpec>& cases) {
   CaseSpec spec;
   spec.name = compare::kReference;
@@ -91,7 +96,8 @@ std::vector<CaseSpec> given_cases(const Request& request) {
   return cases;
 }
 
-// Those of the command line, else of the run file, else every backend that can be found.
+// Returns the cases of the command line, else those of the run file, else one for each backend
+// found.
 std::vector<CaseSpec> all_cases(const Request& request) {
   std::vector<CaseSpec> cases = given_cases(request);
   if (cases.empty()) cases = compare::cases_of_file(request.config);
@@ -108,7 +114,8 @@ std::vector<CaseSpec> all_cases(const Request& request) {
   return cases;
 }
 
-// Every case's configuration, checked alone and against the first one. All faults at once.
+// Returns the configuration of every case, checked by itself and against the first one. Throws Stop
+// with all errors at once.
 std::vector<LoadedConfig> check_cases(const Request& request, const std::vector<CaseSpec>& cases) {
   std::vector<std::string> faults, backends;
   std::vector<LoadedConfig> configs;
@@ -137,7 +144,8 @@ std::vector<LoadedConfig> check_cases(const Request& request, const std::vector<
   throw Stop{faults.size() == backends.size() ? kExitUsage : kExitPlugin, joined(backends)};
 }
 
-// What an external command is told: every key, the dimensions of the model filled in.
+// Returns the configuration for external commands: every key, with the dimensions of the model
+// filled in.
 std::string external_json(const LoadedConfig& config, int64_t steps) {
   nlohmann::ordered_json run;
   const auto origins = nlohmann::ordered_json::parse(origins_json(config));
@@ -159,7 +167,7 @@ std::string external_json(const LoadedConfig& config, int64_t steps) {
   return run.dump(1) + "\n";
 }
 
-// The most ranks of any case, as far as it can be told before they run.
+// Returns the largest number of ranks of a case, as far as it is known before the runs.
 int most_ranks(const std::vector<CaseSpec>& cases, const std::vector<LoadedConfig>& configs) {
   int most = 1;
   for (const CaseSpec& spec : cases) most = std::max(most, spec.nproc.value_or(1));
@@ -174,7 +182,7 @@ std::optional<compare::Level> level_of(const std::string& name) {
   throw Stop{kExitUsage, "--level " + name + "; allowed: L0, L1, L2"};
 }
 
-// A report that cannot be written must be told before hours of runs.
+// Called before the runs: a path that cannot be written must not be reported after hours of work.
 void require_writable(const char* flag, const std::string& path) {
   if (path.empty()) return;
   const bool existed = ::access(path.c_str(), F_OK) == 0;
@@ -202,7 +210,8 @@ compare::Plan make_plan(const Request& request) {
   if (plan.cases.size() + (plan.reference ? 1 : 0) < 2) {
     throw Stop{
         kExitUsage,
-        "one case of one rank has nothing to be compared with; name two --backends, or --case"};
+        "one case with one rank has nothing to be compared with; name two --backends, or add a "
+        "--case"};
   }
   plan.steps = request.steps.value_or(config.run.train.steps);
   if (plan.steps < 1)
@@ -236,8 +245,8 @@ void print_result(const Request& request, const Comparison& comparison, int exit
   if (request.format == "table") print_table(comparison);
 }
 
-// What the table has no room for.
-void print_words(const Comparison& comparison, const std::vector<std::string>& gates) {
+// Prints what the table has no room for, to stderr.
+void print_details(const Comparison& comparison, const std::vector<std::string>& gates) {
   const bool bright = ::isatty(STDERR_FILENO) == 1 && wants_colour();
   for (const std::string& text : compare::problems(comparison))
     std::fprintf(stderr, "%s\n", colour(text, "31", bright).c_str());
@@ -266,17 +275,24 @@ int run(const Request& request) {
   require_writable("--json-file", request.json_file);
   make_folders(plan.folder);
   compare::catch_interrupts();
-  say(std::to_string(plan.cases.size()) + " cases, " + std::to_string(plan.steps) + " steps, " +
-      std::to_string(plan.repeats) + " repeats, " + std::to_string(plan.threads) +
-      (plan.threads == 1 ? " thread" : " threads") + " a rank; runs in " + plan.folder);
-  const Comparison comparison = compare::run_comparison(plan, say);
+  print_message(concat(plan.cases.size(),
+                       " cases, ",
+                       plan.steps,
+                       " steps, ",
+                       plan.repeats,
+                       " repeats, ",
+                       plan.threads,
+                       plan.threads == 1 ? " thread" : " threads",
+                       " per rank; the runs are in ",
+                       plan.folder));
+  const Comparison comparison = compare::run_comparison(plan, print_message);
   std::vector<std::string> broken;
   for (const compare::Gate& gate : gates) {
     for (std::string& line : compare::failures(gate, comparison)) broken.push_back(std::move(line));
   }
   const int code = exit_code_of(comparison, broken);
   print_result(request, comparison, code);
-  print_words(comparison, broken);
+  print_details(comparison, broken);
   if (!request.json_file.empty())
     replace_text(request.json_file, compare::to_json(comparison, request.words, code));
   if (!request.report.empty())
@@ -292,7 +308,7 @@ int64_t count(const std::string& flag, const std::string& text) {
   throw Stop{kExitUsage, flag + " " + text + ": allowed: a whole number, 1 to 1000000"};
 }
 
-// Numbers as they were written.
+// The numbers of the command line as text, so that count() can check them.
 struct Numbers {
   std::string nproc, steps, repeats = "3", timeout = "600";
 
@@ -306,45 +322,52 @@ struct Numbers {
 
 void add_options(CLI::App& app, Request& request, Numbers& text) {
   app.add_option("CONFIG", request.config, "run file (TOML)")->required();
-  app.add_option("KEY=VALUE", request.overrides, "overrides of the run file, for all cases");
-  app.add_option("--backends", request.backends, "a case for each backend")->type_name("A,B");
-  app.add_option("--case", request.cases, "a case with overrides of its own; nproc=N too")
+  app.add_option("KEY=VALUE", request.overrides, "overrides of the run file for all cases");
+  app.add_option("--backends", request.backends, "backends to compare, one case for each")
+      ->type_name("A,B");
+  app.add_option(
+         "--case", request.cases, "a case with overrides of its own; nproc=N sets its ranks")
       ->type_name("NAME:KEY=VALUE,...")
       ->expected(1)
-      ->allow_extra_args(false)  // what follows is KEY=VALUE
+      ->allow_extra_args(false)  // the next word is KEY=VALUE
       ->take_all();
-  app.add_option("--external", request.externals, "a case that a command runs")
+  app.add_option("--external", request.externals, "a case that an external command runs")
       ->type_name("NAME=COMMAND")
       ->expected(1)
-      ->allow_extra_args(false)  // what follows is KEY=VALUE
+      ->allow_extra_args(false)  // the next word is KEY=VALUE
       ->take_all();
-  app.add_option("--nproc", text.nproc, "ranks of every case")->type_name("N");
+  app.add_option("--nproc", text.nproc, "number of ranks of every case")->type_name("N");
   app.add_option("--steps", text.steps, "steps of every run; default: train.steps")->type_name("N");
-  app.add_option("--repeats", text.repeats, "runs of every case, taken in turn; default 3")
+  app.add_option(
+         "--repeats", text.repeats, "runs of every case, in turn with the other cases; default: 3")
       ->type_name("N");
-  app.add_option("--timeout", text.timeout, "seconds after which a run is given up; default 600")
+  app.add_option("--timeout", text.timeout, "time limit of a run in seconds; default: 600")
       ->type_name("N");
   app.add_option(
          "--level",
          request.level,
-         "that every case must reach: L0 (bits), L1 (fp32), L2 (bf16); default by precision")
+         "level that every case must reach: L0 (equal bits), L1 (fp32), L2 (bf16); default: by "
+         "precision")
       ->type_name("L");
   app.add_option(
-         "--gate", request.gates, "a condition for every case, like tps>=0.95 or loss<=1e-6")
+         "--gate", request.gates, "a condition for every case, such as tps>=0.95 or loss<=1e-6")
       ->type_name("EXPR")
       ->expected(1)
-      ->allow_extra_args(false)  // what follows is KEY=VALUE
+      ->allow_extra_args(false)  // the next word is KEY=VALUE
       ->take_all();
-  app.add_option("--format", request.format, "of what is printed: table, json, csv, md")
+  app.add_option("--format", request.format, "format of the output: table, json, csv or md")
       ->check(CLI::IsMember({"table", "json", "csv", "md"}));
-  app.add_option("-o", request.report, "report with plots, one HTML file")->type_name("FILE");
-  app.add_option("--json-file", request.json_file, "everything, for programs")->type_name("FILE");
+  app.add_option("-o", request.report, "write a report with plots to this HTML file")
+      ->type_name("FILE");
+  app.add_option(
+         "--json-file", request.json_file, "write all results to this file, for other programs")
+      ->type_name("FILE");
 }
 
 }  // namespace
 
 int compare_command(const std::vector<std::string>& args) {
-  CLI::App app("Runs one job through several backends and judges whether they agree.",
+  CLI::App app("Runs the same job with several backends and checks whether their results agree.",
                "yoke compare");
   Request request;
   Numbers numbers;
@@ -355,18 +378,18 @@ int compare_command(const std::vector<std::string>& args) {
   return run_command(app, args, [&]() -> int {
     try {
       if (app.count("--backends") > 0 && request.backends.empty())
-        throw Stop{kExitUsage, "--backends is empty; allowed: names of backends, A,B"};
+        throw Stop{kExitUsage, "--backends is empty; give names of backends, such as A,B"};
       numbers.into(request);
       return run(request);
     } catch (const Stop& stop) {
-      say(stop.text);
+      print_message(stop.text);
       return stop.exit_code;
     } catch (const Error& e) {
       if (e.code() == YOKE_CANCELLED && compare::interrupted_by() != 0) {
-        say("interrupted; no verdict");
+        print_message("interrupted, so there is no result");
         return 128 + compare::interrupted_by();
       }
-      say(e.what());
+      print_message(e.what());
       const bool usage = e.code() == YOKE_INVALID_ARGUMENT || e.code() == YOKE_FAILED_PRECONDITION;
       return usage ? kExitUsage : kExitFailed;
     }

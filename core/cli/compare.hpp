@@ -1,4 +1,4 @@
-// yoke compare
+// yoke compare CONFIG [KEY=VALUE ...] [--backends A,B] [--case ...] ...
 #pragma once
 
 #include <string>
@@ -6,6 +6,8 @@
 
 namespace yoke {
 
+// Runs the command. `args` are the words after `compare`. Prints results and errors itself, and
+// returns the exit code (exit_code.hpp): 4 if a case differs or a gate does not hold.
 int compare_command(const std::vector<std::string>& args);
 
 }  // namespace yoke

@@ -30,7 +30,8 @@ int show(const Request& request) {
   return kExitOk;
 }
 
-// Only a backend knows the other program's config, so the worker loads one.
+// Only a backend can read the config of another program, so the worker, which loads backends, does
+// it.
 int import_file(const Request& request) {
   try {
     std::vector<std::string> argv{find_worker(""), "--translate", request.config};
@@ -58,8 +59,9 @@ int schema_text() {
                std::string(key.doc)});
   }
   std::fputs(table.text().c_str(), stdout);
-  std::puts("\n[NAME] holds the options of the backend NAME; see: yoke backends info NAME");
-  std::puts("A variable sets a key too: YOKE_TRAIN_STEPS=10 is train.steps=10.");
+  std::puts(
+      "\nThe table [NAME] holds the options of the backend NAME; see: yoke backends info NAME");
+  std::puts("A variable can set a key as well: YOKE_TRAIN_STEPS=10 means train.steps=10.");
   return kExitOk;
 }
 
@@ -72,19 +74,24 @@ int list_schema(bool json) {
 }  // namespace
 
 int config_command(const std::vector<std::string>& args) {
-  CLI::App app("Run files: what a run would use, and what can be set.", "yoke config");
+  CLI::App app(
+      "Shows the configuration of a run, lists all keys, and imports configs of other programs.",
+      "yoke config");
   app.require_subcommand(1);
   Request request;
-  CLI::App* show_app =
-      app.add_subcommand("show", "the whole run: file, variables and overrides put together");
+  CLI::App* show_app = app.add_subcommand(
+      "show", "print the complete configuration: run file, variables and overrides combined");
   show_app->add_option("CONFIG", request.config, "run file (TOML)")->required();
   show_app->add_option("KEY=VALUE", request.overrides, "overrides, e.g. train.steps=10");
-  show_app->add_flag("--origin", request.origin, "say who set each value");
-  CLI::App* schema_app = app.add_subcommand("schema", "every key, its type, default and range");
+  show_app->add_flag("--origin", request.origin, "print where each value comes from");
+  CLI::App* schema_app =
+      app.add_subcommand("schema", "list every key with its type, default and range");
   CLI::App* import_app = app.add_subcommand(
-      "import", "a config of another program as a run file, by the backend that reads it");
-  import_app->add_option("FILE", request.config, "e.g. an accelerate.yaml")->required();
-  import_app->add_option("KEY=VALUE", request.overrides, "what the run file says besides");
+      "import",
+      "translate a config of another program into a run file, by the backend that reads it");
+  import_app->add_option("FILE", request.config, "config to import, e.g. an accelerate.yaml")
+      ->required();
+  import_app->add_option("KEY=VALUE", request.overrides, "more keys of the run file");
   for (CLI::App* sub : {show_app, schema_app}) {
     sub->add_flag("--json", request.json, "print JSON");
   }

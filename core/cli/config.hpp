@@ -1,4 +1,4 @@
-// yoke config show CONFIG [key=value ...] [--origin] [--json] | schema [--json]
+// yoke config show CONFIG [KEY=VALUE ...] | schema | import FILE
 #pragma once
 
 #include <string>
@@ -6,7 +6,8 @@
 
 namespace yoke {
 
-// args: the words after `config`. Returns the exit code; prints everything itself.
+// Runs the command. `args` are the words after `config`. Prints results and errors itself, and
+// returns the exit code (exit_code.hpp).
 int config_command(const std::vector<std::string>& args);
 
 }  // namespace yoke

@@ -22,14 +22,14 @@ struct Request {
   bool json = false;
 };
 
-constexpr int64_t kPortion = 1 << 20;  // ids read at a time
+constexpr int64_t kPortion = 1 << 20;  // number of ids read at a time
 constexpr int64_t kShownIds = 16, kShownBytes = 60;
 
 struct Range {
   int64_t min = 0, max = 0;
 };
 
-// Every id of the stream is looked at; throws Error(DATA_LOSS) for the first that may not be.
+// Reads every id of the stream. Throws Error(DATA_LOSS) for the first that is out of range.
 Range scan(const TokenStream& stream) {
   Range range{stream.size() > 0 ? INT64_MAX : 0, 0};
   std::vector<int64_t> ids(static_cast<size_t>(std::min(stream.size(), kPortion)));
@@ -48,7 +48,7 @@ std::vector<int64_t> first(const TokenStream& stream, int64_t count) {
   return ids;
 }
 
-// Bytes as they may stand on a terminal.
+// Returns the first bytes in printable form.
 std::string preview(const TokenStream& stream) {
   std::string text;
   for (const int64_t byte : first(stream, kShownBytes)) {
@@ -86,9 +86,9 @@ int inspect(const Request& request) {
   }
   Table table({"", ""});
   for (const auto& [key, value] : json.items()) {
-    const bool unsaid = key == "vocabulary" && value.is_null();
+    const bool unknown = key == "vocabulary" && value.is_null();
     table.add({key,
-               unsaid              ? "the file does not say; model.vocab must be above max_id"
+               unknown             ? "unknown; model.vocab must be larger than max_id"
                : value.is_string() ? value.get<std::string>()
                                    : value.dump()});
   }
@@ -99,20 +99,23 @@ int inspect(const Request& request) {
 }  // namespace
 
 int data_command(const std::vector<std::string>& args) {
-  CLI::App app("Data: what a file of tokens holds.", "yoke data");
+  CLI::App app("Inspects files of tokens.", "yoke data");
   app.require_subcommand(1);
   Request request;
-  CLI::App* look = app.add_subcommand("inspect", "read a whole file as a run would");
+  CLI::App* look =
+      app.add_subcommand("inspect", "read a whole file as a run does, and print what it contains");
   look->add_option("FILE", request.data.path, "a text, or a .bin of token ids")->required();
-  look->add_option("--format", request.data.format, "auto, text, yoke, nanogpt, llmc; default auto")
+  look->add_option("--format",
+                   request.data.format,
+                   "format of the file: auto, text, yoke, nanogpt or llmc; default: auto")
       ->type_name("FORMAT");
-  look->add_option("--vocab", request.vocab, "refuse ids from this on, as model.vocab does")
+  look->add_option("--vocab", request.vocab, "refuse ids that are not below N, as model.vocab does")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
-  look->add_option("--seq-len", request.data.seq_len, "tokens of a window; default 256")
+  look->add_option("--seq-len", request.data.seq_len, "tokens per window; default: 256")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
-  look->add_option("--holdout", request.data.holdout, "part kept for evaluation; default 0.05")
+  look->add_option("--holdout", request.data.holdout, "fraction kept for evaluation; default: 0.05")
       ->type_name("X")
       ->check(CLI::Range(0.0, 0.99));
   look->add_flag("--json", request.json, "print JSON");

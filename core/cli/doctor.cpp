@@ -1,8 +1,10 @@
+// yoke doctor: runs all checks of core/launch/machine_check, starts the worker once and probes
+// every backend, then prints one line per finding. Only a problem, which stops every run, changes
+// the exit code.
 #include "core/cli/doctor.hpp"
 
 #include <unistd.h>
 
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -19,12 +21,13 @@
 #include "core/launch/machine_check.hpp"
 #include "core/launch/nvidia_driver.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr std::chrono::seconds kWorkerLimit{60};
+constexpr std::chrono::seconds kWorkerLimit{60};  // ends a hang; a start takes about a second
 
 constexpr const char* kRebuild =
     "scripts/setup && cmake --preset release && cmake --build --preset release";
@@ -34,13 +37,13 @@ struct Worker {
   bool cuda = false;
 };
 
-// Starts the worker once: that it does is most of what can go wrong with LibTorch.
-Finding check_worker(Worker& worker) {
+// Starts the worker once. If LibTorch has a problem, this is where it shows.
+MachineFinding check_worker(Worker& worker) {
   const std::string what = "LibTorch";
   try {
     worker.path = find_worker("");
   } catch (const Error& e) {
-    return {what, Finding::kProblem, e.what(), ""};
+    return {what, MachineFinding::kProblem, e.what(), ""};
   }
   const auto begin = std::chrono::steady_clock::now();
   const SubprocessResult r = run_subprocess({worker.path, "--doctor"}, {.limit = kWorkerLimit});
@@ -48,20 +51,21 @@ Finding check_worker(Worker& worker) {
   const Json answer = Json::parse(r.out, nullptr, false);
   if (!r.ending.ok() || !answer.is_object()) {
     const std::string how = r.timed_out ? "does not answer" : "ended with " + ending_text(r.ending);
-    return {what, Finding::kProblem, worker.path + " " + how + ": " + r.err, kRebuild};
+    return {what, MachineFinding::kProblem, worker.path + " " + how + ": " + r.err, kRebuild};
   }
   worker.cuda = answer.value("cuda", false);
-  std::array<char, 48> time{};
-  std::snprintf(time.data(), time.size(), ", a worker starts in %.2f s", seconds.count());
   return {what,
-          Finding::kOk,
-          answer.value("tag", "") + ", " + answer.value("cpu", "") + time.data(),
+          MachineFinding::kOk,
+          concat(answer.value("tag", ""),
+                 ", ",
+                 answer.value("cpu", ""),
+                 string_printf(", a worker starts in %.2f s", seconds.count())),
           ""};
 }
 
-Finding check_backends(const std::string& worker) {
+MachineFinding check_backends(const std::string& worker) {
   if (worker.empty())
-    return {"backends", Finding::kProblem, "cannot be tried without a worker", ""};
+    return {"backends", MachineFinding::kProblem, "not checked, because no worker was found", ""};
   std::string usable, broken;
   for (const Candidate& c : list_candidates(search_dirs(SearchSettings::current()))) {
     if (!c.shadowed_by.empty()) continue;
@@ -75,46 +79,46 @@ Finding check_backends(const std::string& worker) {
   }
   if (usable.empty())
     return {"backends",
-            Finding::kProblem,
+            MachineFinding::kProblem,
             "none can be used" + broken,
             "yoke backends path; yoke backends list"};
   if (!broken.empty())
-    return {"backends", Finding::kWarning, usable + broken, "yoke backends list"};
-  return {"backends", Finding::kOk, usable, ""};
+    return {"backends", MachineFinding::kWarning, usable + broken, "yoke backends list"};
+  return {"backends", MachineFinding::kOk, usable, ""};
 }
 
-// `yoke train` starts no ranks of its own where a launcher's variables are set.
-Finding check_launcher_variables(const GetVariable& get) {
+// If a launcher's variables are set, `yoke train` runs as one of its ranks and starts none itself.
+MachineFinding check_launcher_variables(const GetVariable& get) {
   const std::string what = "launcher", fix = "unset its variables, unless it started this shell";
   try {
     const auto env = launch_environment(get);
-    if (!env) return {what, Finding::kOk, "none: yoke train starts its own ranks", ""};
+    if (!env) return {what, MachineFinding::kOk, "none, so yoke train starts its own ranks", ""};
     return {what,
-            Finding::kWarning,
-            env->launcher + ": yoke train would take itself for one rank of a run",
+            MachineFinding::kWarning,
+            env->launcher + ", so yoke train would run as one of its ranks",
             fix};
   } catch (const Error& e) {
-    return {what, Finding::kWarning, e.what(), fix};
+    return {what, MachineFinding::kWarning, e.what(), fix};
   }
 }
 
-Finding check_device(bool has_cuda) {
+MachineFinding check_device(bool has_cuda) {
   const NvidiaDriver& driver = nvidia_driver();
-  const std::string built = has_cuda ? "" : ", which this Yoke, built without CUDA, cannot use";
-  const std::string found = driver.devices == 0
-                                ? "cpu; " + driver.problem
-                                : std::to_string(driver.devices) + " x " + driver.name + built;
+  const std::string built =
+      has_cuda ? "" : "; this Yoke was built without CUDA and cannot use them";
+  const std::string found = driver.devices == 0 ? "cpu; " + driver.problem
+                                                : concat(driver.devices, " x ", driver.name, built);
   const bool unused = driver.devices > 0 && !has_cuda;
   return {"device",
-          unused ? Finding::kWarning : Finding::kOk,
+          unused ? MachineFinding::kWarning : MachineFinding::kOk,
           found,
           unused ? "scripts/setup --cuda, then build with YOKE_CUDA=ON" : ""};
 }
 
-std::vector<Finding> examine() {
+std::vector<MachineFinding> examine() {
   const GetVariable get = ::getenv;
   Worker worker;
-  const Finding libtorch = check_worker(worker);
+  const MachineFinding libtorch = check_worker(worker);
   return {libtorch,
           check_backends(worker.path),
           check_device(worker.cuda),
@@ -132,20 +136,22 @@ std::vector<Finding> examine() {
           check_compiler("c++")};
 }
 
-constexpr const char* kVerdicts[] = {"ok", "warning", "problem"};
+constexpr const char* kStatusNames[] = {"ok", "warning", "problem"};
 
-void print_text(const std::vector<Finding>& findings) {
-  for (const Finding& f : findings) {
-    std::printf("%-8s %-19s %s\n", kVerdicts[f.verdict], f.what.c_str(), f.found.c_str());
+void print_text(const std::vector<MachineFinding>& findings) {
+  for (const MachineFinding& f : findings) {
+    std::printf("%-8s %-19s %s\n", kStatusNames[f.status], f.what.c_str(), f.found.c_str());
     if (!f.fix.empty()) std::printf("%-8s %-19s try: %s\n", "", "", f.fix.c_str());
   }
 }
 
-void print_json(const std::vector<Finding>& findings) {
+void print_json(const std::vector<MachineFinding>& findings) {
   Json rows = Json::array();
-  for (const Finding& f : findings) {
-    rows.push_back(
-        {{"what", f.what}, {"verdict", kVerdicts[f.verdict]}, {"found", f.found}, {"try", f.fix}});
+  for (const MachineFinding& f : findings) {
+    rows.push_back({{"what", f.what},
+                    {"verdict", kStatusNames[f.status]},
+                    {"found", f.found},
+                    {"try", f.fix}});
   }
   std::puts(rows.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
 }
@@ -153,15 +159,17 @@ void print_json(const std::vector<Finding>& findings) {
 }  // namespace
 
 int doctor_command(const std::vector<std::string>& args) {
-  CLI::App app("Looks whether this machine has all that a run needs, and says what to do if not.",
-               "yoke doctor");
+  CLI::App app(
+      "Checks whether this machine has everything that a run needs, and prints how to fix what is "
+      "missing.",
+      "yoke doctor");
   bool json = false;
   app.add_flag("--json", json, "print JSON");
   return run_command(app, args, [&]() -> int {
-    const std::vector<Finding> findings = examine();
+    const std::vector<MachineFinding> findings = examine();
     json ? print_json(findings) : print_text(findings);
-    for (const Finding& f : findings) {
-      if (f.verdict == Finding::kProblem) return kExitFailed;
+    for (const MachineFinding& f : findings) {
+      if (f.status == MachineFinding::kProblem) return kExitFailed;
     }
     return kExitOk;
   });

@@ -1,4 +1,4 @@
-// yoke doctor: is everything here that a run needs?
+// yoke doctor: checks whether this machine has everything that a run needs.
 #pragma once
 
 #include <string>
@@ -6,7 +6,8 @@
 
 namespace yoke {
 
-// Returns 1 if something is broken, 0 if there is nothing, or only something to think about.
+// Runs the command. Returns 1 if there is a problem, and 0 if there are at most warnings; 2 for
+// wrong words.
 int doctor_command(const std::vector<std::string>& args);
 
 }  // namespace yoke

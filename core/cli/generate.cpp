@@ -9,7 +9,7 @@
 
 namespace yoke {
 
-// The worker knows its own flags; only what it need not start for is done here.
+// The worker parses its own flags. Only the help is printed here, since it needs no worker.
 int generate_command(const std::vector<std::string>& args) {
   const auto asks_help = [](const std::string& a) { return a == "--help" || a == "-h"; };
   if (args.empty() || std::any_of(args.begin(), args.end(), asks_help)) {
@@ -17,13 +17,13 @@ int generate_command(const std::vector<std::string>& args) {
         "Continues a text with a trained model.\n\n"
         "usage: yoke generate CHECKPOINT [--prompt \"...\"] [--tokens N] [--temperature T] [--seed "
         "S]\n\n"
-        "  CHECKPOINT       folder of a checkpoint, e.g. runs/novels/checkpoints/step-00000300, or "
-        "of\n"
-        "                   a Llama of Hugging Face whose tokens are bytes\n"
-        "  --prompt TEXT    what the model continues; default: a new line\n"
-        "  --tokens N       how many tokens to add; default 200\n"
-        "  --temperature T  0 = always the likeliest token; default 0.8\n"
-        "  --seed S         same seed, same text; default 1\n",
+        "  CHECKPOINT       folder of a checkpoint, e.g. runs/novels/checkpoints/step-00000300, "
+        "or\n"
+        "                   of a Llama of Hugging Face whose tokens are bytes\n"
+        "  --prompt TEXT    text to continue; default: a newline\n"
+        "  --tokens N       number of tokens to add; default: 200\n"
+        "  --temperature T  0 = always the most likely token; default: 0.8\n"
+        "  --seed S         the same seed gives the same text; default: 1\n",
         args.empty() ? stderr : stdout);
     return args.empty() ? kExitUsage : kExitOk;
   }

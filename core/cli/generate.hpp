@@ -6,8 +6,8 @@
 
 namespace yoke {
 
-// args: the words after `generate`; yoke-worker reads them. Becomes the worker; returns only on
-// failure.
+// Runs the command. `args` are the words after `generate`, which yoke-worker reads. Replaces this
+// process by the worker, so it returns only for --help and after an error, with the exit code.
 int generate_command(const std::vector<std::string>& args);
 
 }  // namespace yoke

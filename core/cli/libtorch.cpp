@@ -1,3 +1,7 @@
+// A worker that cannot find LibTorch fails in the dynamic linker, with a message that helps nobody.
+// So the linker is asked first, through LD_TRACE_LOADED_OBJECTS: it prints which file it would load
+// for each library and starts nothing. dlopen() in this process would answer the same question, but
+// would load some hundred megabytes for it.
 #include "core/cli/libtorch.hpp"
 
 #include <cstdlib>
@@ -11,6 +15,7 @@
 #include "core/base/subprocess.hpp"
 #include "yoke/error.hpp"
 #include "yoke/nearest.hpp"
+#include "yoke/text.hpp"
 
 namespace fs = std::filesystem;
 
@@ -34,15 +39,16 @@ std::string value_of(const char* variable) {
   return value == nullptr ? "" : value;
 }
 
-// Named by the user, or "".
+// Returns the folder that the user chose in YOKE_TORCH_LIB, or "".
 fs::path chosen_folder() {
   const std::string given = value_of(kVariable);
   if (given.empty()) return {};
   const fs::path folder = fs::absolute(given).lexically_normal();
   std::error_code error;
   if (fs::exists(folder / kLibrary, error)) return folder;
-  std::string text = std::string(kVariable) + " = \"" + given + "\" ";
-  text += fs::is_directory(folder, error) ? std::string("holds no ") + kLibrary : "is no folder";
+  std::string text = concat(kVariable, " = \"", given, "\" ");
+  text +=
+      fs::is_directory(folder, error) ? concat("does not contain ", kLibrary) : "is not a folder";
   for (const char* inner : {"lib", "torch/lib"}) {
     if (fs::exists(folder / inner / kLibrary, error))
       refuse(text + "; did you mean " + (folder / inner).string() + "?");
@@ -56,7 +62,7 @@ void search_first(const fs::path& folder) {
   ::setenv(kSearchPath, (folder.string() + (before.empty() ? "" : ":" + before)).c_str(), 1);
 }
 
-// What the dynamic linker finds for each library that a program needs; "" = nothing.
+// Returns what the dynamic linker finds for each library that a program needs; "" = not found.
 std::map<std::string, fs::path> libraries_of(const std::string& program) {
   std::map<std::string, fs::path> found;
   std::istringstream lines(
@@ -69,8 +75,8 @@ std::map<std::string, fs::path> libraries_of(const std::string& program) {
   return found;
 }
 
-// "2.11.0": the wheel says it in version.py, the zip in build-version, both above the lib folder.
-// "" = neither is there.
+// Returns the version of LibTorch, such as "2.11.0". The wheel has it in version.py and the zip
+// archive in build-version, both in the folder above lib. Returns "" if neither file exists.
 std::string version_of(const fs::path& lib) {
   std::string line;
   std::smatch match;
@@ -96,22 +102,22 @@ void provide_libtorch(const std::string& worker) {
   }
   const auto torch = libraries.find(kLibrary);
   if (torch != libraries.end() && torch->second.empty())
-    refuse(worker + " finds no LibTorch; set " + kVariable + " to the lib folder of " + kWanted +
-           kHow);
+    refuse(worker + " does not find LibTorch; set " + kVariable + " to the lib folder of " +
+           kWanted + kHow);
 
   if (torch != libraries.end()) {
     const std::string version = version_of(torch->second.parent_path());
     if (!version.empty() && version != YOKE_TORCH_VERSION) {
       refuse("LibTorch in " + torch->second.parent_path().string() + " is version " + version +
-             ", this Yoke needs " YOKE_TORCH_VERSION "; set " + kVariable +
+             ", but this Yoke needs " YOKE_TORCH_VERSION "; set " + kVariable +
              " to the lib folder of " + kWanted + kHow);
     }
   }
   if (!missing.empty()) {
-    refuse(worker + " needs libraries that are not found: " + join(missing) +
-           "; LibTorch's come with `pip install torch==" YOKE_TORCH_VERSION
+    refuse(worker + " needs libraries that were not found: " + join(missing) +
+           "; those of LibTorch come with `pip install torch==" YOKE_TORCH_VERSION
            "` (without --no-deps), and " +
-           kVariable + " names their folder; " + kSearchPath + " names that of others");
+           kVariable + " names their folder; for others, set " + kSearchPath);
   }
 }
 

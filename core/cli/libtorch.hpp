@@ -1,16 +1,17 @@
-// LibTorch for the worker: there, complete and of the right version, before anything is started.
-// This file itself needs none.
+// Makes sure that the worker will find LibTorch, complete and of the right version, before it is
+// started. This code itself does not need LibTorch.
 #pragma once
 
 #include <string>
 
 namespace yoke {
 
-// YOKE_TORCH_LIB names LibTorch's lib folder; unset, the worker knows it (in a build tree, in an
-// install on the machine that built it). Puts that folder first on the LD_LIBRARY_PATH of this
-// process, and so of all that it starts, then looks what `worker` would load, without running it:
-// some milliseconds. Throws Error(FAILED_PRECONDITION), one sentence, if LibTorch is missing,
-// incomplete or of another version. Not to be called beside other threads.
+// If YOKE_TORCH_LIB names the lib folder of LibTorch, puts that folder first on the LD_LIBRARY_PATH
+// of this process, which the programs that it starts inherit. Otherwise the worker's own run path
+// has it, as in a build tree, or in an installation on the machine that built it. Then checks what
+// the dynamic linker would load for `worker`, without running it, which takes some milliseconds.
+// Throws Error(FAILED_PRECONDITION), with one sentence, if LibTorch is missing, incomplete or of
+// another version. Changes the environment, so no other thread may run.
 void provide_libtorch(const std::string& worker);
 
 }  // namespace yoke

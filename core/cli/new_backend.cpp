@@ -17,13 +17,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A template is one of the examples, under another name.
+// A template is one of the examples in sdk/examples, with its name replaced.
 struct Language {
   const char* name;
-  const char* example;  // share/yoke/template/<example>.<suffix>
+  const char* example;  // name of share/yoke/template/<example><suffix>
   const char* suffix;
-  const char* project;  // of CMake
-  const char* link;     // words for yoke_add_backend
+  const char* project;  // language for CMake's project()
+  const char* link;     // more arguments for yoke_add_backend()
 };
 constexpr Language kLanguages[] = {
     {"c", "serial", ".c", "C", " LINK m"},
@@ -42,7 +42,7 @@ bool is_word(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
 }
 
-// Every occurrence of `from`; with whole_words, not as a part of another word.
+// Replaces every occurrence of `from`. With whole_words, occurrences inside another word stay.
 std::string replaced(std::string text,
                      const std::string& from,
                      const std::string& to,
@@ -85,10 +85,11 @@ void write(const fs::path& file, const std::string& text) {
 
 void check_name(const std::string& name) {
   if (is_backend_name(name)) return;
-  throw Error(
-      YOKE_INVALID_ARGUMENT,
-      "the name of a backend cannot be '" + name +
-          "'; allowed: a small letter, then small letters, digits and _, such as my_backend");
+  throw Error(YOKE_INVALID_ARGUMENT,
+              "'" + name +
+                  "' is not a valid name of a backend; allowed: a lower-case letter, then "
+                  "lower-case letters, "
+                  "digits and _, such as my_backend");
 }
 
 }  // namespace
@@ -118,12 +119,12 @@ int new_backend(const std::string& name, const std::string& language_name) {
       read(from / (std::string(language.example) + language.suffix)), language.example, name, true);
   const std::string cmake = filled("CMakeLists.txt.in"), readme = filled("README.md.in");
   if (!fs::create_directory(to, error))
-    throw Error(YOKE_FAILED_PRECONDITION, "cannot make ./" + name + ": " + error.message());
+    throw Error(YOKE_FAILED_PRECONDITION, "cannot create ./" + name + ": " + error.message());
   write(to / source, code);
   write(to / "CMakeLists.txt", cmake);
   write(to / "README.md", readme);
   std::printf(
-      "%s/%s is a backend that works. Next:\n"
+      "%s/%s is a working backend. Next:\n"
       "  cmake -S %s -B %s/build && cmake --build %s/build\n"
       "  yoke backends check --deep \"$PWD/%s/build/%s.so\"\n",
       name.c_str(),

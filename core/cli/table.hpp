@@ -11,9 +11,9 @@ namespace yoke {
 class Table {
  public:
   explicit Table(std::vector<std::string> header);
-  void add(std::vector<std::string> row);  // as many cells as the header
+  void add(std::vector<std::string> row);  // needs as many cells as the header
   bool empty() const { return rows_.size() == 1; }
-  std::string text() const;  // with the header, every line ends in a newline
+  std::string text() const;  // the table with its header; every line ends in a newline
 
  private:
   std::vector<std::vector<std::string>> rows_;  // rows_[0] is the header

@@ -1,3 +1,11 @@
+// yoke train runs in four steps: check the configuration, probe the backend, let the worker make a
+// plan, launch the ranks. This program links no LibTorch, so whatever needs a model (the plan, the
+// data, the checkpoint to resume) is done by `yoke-worker --plan`, which prints one JSON object.
+// Every error that can be found before a rank exists is found here, and reported together with the
+// others.
+//
+// Under torchrun, mpirun or srun this process is one rank already. It then checks the run file
+// only, and becomes the worker.
 #include "core/cli/train.hpp"
 
 #include <unistd.h>
@@ -20,11 +28,12 @@
 #include "core/launch/launcher.hpp"
 #include "core/launch/rendezvous_folder.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
-// Ends the command: what to print and the exit code.
+// Thrown to end the command with a message and an exit code.
 struct Stop {
   int exit_code;
   std::string text;
@@ -37,7 +46,7 @@ struct Request {
   std::optional<int> virtual_ranks;
 };
 
-// What the configuration and the plan say about the start of the run.
+// How to start the run, from the configuration and the plan.
 struct Start {
   std::string worker;
   int ranks = 1;
@@ -45,7 +54,7 @@ struct Start {
   std::string resume;
 };
 
-void say(const std::string& text) {
+void print_message(const std::string& text) {
   std::fprintf(stderr, "yoke: %s\n", text.c_str());
 }
 
@@ -60,7 +69,9 @@ std::optional<int> rank_count(const std::string& flag, const std::string& text) 
   return value;
 }
 
-// The backend decides about unset degrees; that the given ones do not fit is certain without it.
+// Returns an error if the given degrees cannot fit the number of ranks, else "". The backend
+// chooses the unset degrees, but whatever it chooses, the product of the given ones must divide the
+// number of ranks.
 std::string degree_fault(const Request& request, const Degrees& degrees) {
   const int world = request.nproc.value_or(request.virtual_ranks.value_or(0));
   const int product = degrees.product();
@@ -68,16 +79,22 @@ std::string degree_fault(const Request& request, const Degrees& degrees) {
   std::string given;
   for (size_t axis = 0; axis < Degrees::kAxes.size(); ++axis) {
     if (!degrees[axis]) continue;
-    given += (given.empty() ? "" : " x ") + std::string(Degrees::kKeys[axis]) + " " +
-             std::to_string(*degrees[axis]);
+    given += concat(given.empty() ? "" : " x ", Degrees::kKeys[axis], " ", *degrees[axis]);
   }
-  return given + " = " + std::to_string(product) + " does not divide " + std::to_string(world) +
-         " ranks; start a multiple of " + std::to_string(product) + ", or change a degree";
+  return concat("the product of the degrees (",
+                given,
+                ") is ",
+                product,
+                " and does not divide ",
+                world,
+                " ranks; start a multiple of ",
+                product,
+                " ranks, or change a degree");
 }
 
-// Why the chosen backend cannot be used, or "". The one probe of the run.
+// Returns why the chosen backend cannot be used, or "". This is the only probe of the run.
 std::string backend_fault(const RunConfig& run, const std::string& worker) {
-  if (run.parallel_backend.empty()) return "";  // the configuration has said so
+  if (run.parallel_backend.empty()) return "";  // load_config() has reported that
   try {
     const auto dirs = search_dirs(SearchSettings::current(run.backend_path));
     const std::string path = find_backend(run.parallel_backend, dirs);
@@ -88,7 +105,8 @@ std::string backend_fault(const RunConfig& run, const std::string& worker) {
   }
 }
 
-// Everything that can be wrong before a plan is made, all of it at once.
+// Returns the configuration and finds the worker. Checks everything that can be wrong before there
+// is a plan (keys, worker, backend, degrees), and throws Stop with all errors at once.
 LoadedConfig check_config(const Request& request, std::string& worker) {
   LoadedConfig config;
   std::vector<std::string> faults;
@@ -118,7 +136,8 @@ void add_config(std::vector<std::string>& argv, const Request& request) {
   argv.insert(argv.end(), request.overrides.begin(), request.overrides.end());
 }
 
-// Asks the worker, without ranks or device. Its faults go to stderr as they are.
+// Asks the worker for the plan; it starts no ranks and uses no device for that. Its errors go to
+// stderr unchanged.
 Start make_plan(const Request& request, const std::string& worker) {
   std::vector<std::string> argv{worker, "--plan"};
   if (const auto world = request.nproc ? request.nproc : request.virtual_ranks) {
@@ -134,11 +153,11 @@ Start make_plan(const Request& request, const std::string& worker) {
   if (!result.ending.ok()) throw Stop{result.ending.exit_code, ""};
   try {
     const auto plan = nlohmann::json::parse(result.out);
-    for (const auto& note : plan.at("notes")) say("note: " + note.get<std::string>());
+    for (const auto& note : plan.at("notes")) print_message("note: " + note.get<std::string>());
     return {worker, plan.at("world_size"), plan.at("run_dir"), plan.at("resume")};
   } catch (const nlohmann::json::exception& e) {
     throw Stop{kExitFailed,
-               worker + " --plan gave an answer that is no plan (" + e.what() +
+               worker + " --plan printed something that is not a plan (" + e.what() +
                    "); is it a yoke-worker of this version?"};
   }
 }
@@ -151,22 +170,26 @@ std::vector<std::string> common_arguments(const Request& request, const Start& s
   return argv;
 }
 
-// Sets OMP_NUM_THREADS for the ranks, unless the user did, and says what runs.
+// Returns OMP_NUM_THREADS for the ranks, unless the user has set it, and prints how many ranks and
+// threads will run.
 std::vector<std::pair<std::string, std::string>> thread_variables(const Start& start) {
   const int cores = usable_cores();
   if (start.ranks > 2 * cores) {
-    say("warning: " + std::to_string(start.ranks) + " ranks on " + std::to_string(cores) +
-        (cores == 1 ? " core" : " cores") + "; the run will be slow");
+    print_message(concat("warning: ",
+                         start.ranks,
+                         " ranks on ",
+                         cores,
+                         cores == 1 ? " core" : " cores",
+                         "; the run will be slow"));
   }
-  const std::string ranks =
-      std::to_string(start.ranks) + (start.ranks == 1 ? " rank, " : " ranks, ");
+  const std::string ranks = concat(start.ranks, start.ranks == 1 ? " rank, " : " ranks, ");
   const std::string each = start.ranks == 1 ? "" : " each";
   if (const char* given = std::getenv("OMP_NUM_THREADS")) {
-    say(ranks + given + " threads" + each + " (OMP_NUM_THREADS)");
+    print_message(ranks + given + " threads" + each + " (OMP_NUM_THREADS)");
     return {};
   }
   const int threads = threads_per_rank(cores, start.ranks);
-  say(ranks + std::to_string(threads) + (threads == 1 ? " thread" : " threads") + each);
+  print_message(concat(ranks, threads, threads == 1 ? " thread" : " threads", each));
   return {{"OMP_NUM_THREADS", std::to_string(threads)}};
 }
 
@@ -192,17 +215,17 @@ int launch(const Request& request, const Start& start) {
   for (RankCommand& c : commands) c.argv.insert(c.argv.end(), common.begin(), common.end());
   const int code = launch_ranks(commands);
   if (code != kExitOk && code != kExitSigint && code != kExitSigterm)
-    say("logs of all ranks: " + start.run_dir + "/logs");
+    print_message("logs of all ranks: " + start.run_dir + "/logs");
   return code;
 }
 
-// One rank of a run that somebody else started.
+// Continues as one rank of a run that another launcher started.
 int become_rank(const Request& request, const LaunchEnvironment& env) {
   if (request.nproc || request.virtual_ranks) {
     throw Stop{kExitUsage,
                std::string(request.nproc ? "--nproc" : "--virtual") +
                    " starts ranks, but this process is already one, started by " + env.launcher +
-                   "; leave the flag out, or unset the variables"};
+                   "; remove the flag, or unset the launcher's variables"};
   }
   RunConfig run;
   try {
@@ -218,7 +241,7 @@ int become_rank(const Request& request, const LaunchEnvironment& env) {
 }
 
 int train(const Request& request) {
-  // A launcher of one process leaves it to us to start the ranks, if we are asked to.
+  // If a launcher started a single process, --nproc and --virtual still start ranks here.
   const bool starts_ranks = request.nproc || request.virtual_ranks;
   if (const auto env = launch_environment(); env && (env->world_size > 1 || !starts_ranks))
     return become_rank(request, *env);
@@ -235,16 +258,18 @@ int train(const Request& request) {
 }  // namespace
 
 int train_command(const std::vector<std::string>& args) {
-  CLI::App app("Trains a model as the run file says.", "yoke train");
+  CLI::App app("Trains a model as the run file describes.", "yoke train");
   Request request;
   std::string nproc, virtual_ranks;
   app.add_option("CONFIG", request.config, "run file (TOML)")->required();
   app.add_option("KEY=VALUE", request.overrides, "overrides of the run file, e.g. train.steps=10");
-  app.add_option("--nproc",
-                 nproc,
-                 "ranks to start on this machine; default: the product of the given degrees")
+  app.add_option(
+         "--nproc",
+         nproc,
+         "number of ranks to start on this machine; default: the product of the given degrees")
       ->type_name("N");
-  app.add_option("--virtual", virtual_ranks, "ranks as threads of one process instead")
+  app.add_option(
+         "--virtual", virtual_ranks, "number of ranks to run as threads of one process instead")
       ->type_name("N");
 
   return run_command(app, args, [&]() -> int {
@@ -253,10 +278,10 @@ int train_command(const std::vector<std::string>& args) {
       request.virtual_ranks = rank_count("--virtual", virtual_ranks);
       return train(request);
     } catch (const Stop& stop) {
-      if (!stop.text.empty()) say(stop.text);
+      if (!stop.text.empty()) print_message(stop.text);
       return stop.exit_code;
     } catch (const Error& e) {
-      say(e.what());
+      print_message(e.what());
       return e.code() == YOKE_INVALID_ARGUMENT || e.code() == YOKE_FAILED_PRECONDITION
                  ? kExitUsage
                  : kExitFailed;

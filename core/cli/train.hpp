@@ -1,4 +1,4 @@
-// yoke train CONFIG [key=value ...] [--nproc N] [--virtual N]
+// yoke train CONFIG [KEY=VALUE ...] [--nproc N] [--virtual N]
 #pragma once
 
 #include <string>
@@ -6,7 +6,8 @@
 
 namespace yoke {
 
-// args: the words after `train`. Returns the exit code; prints everything itself.
+// Runs the command. `args` are the words after `train`. Prints results and errors itself, and
+// returns the exit code (exit_code.hpp).
 int train_command(const std::vector<std::string>& args);
 
 }  // namespace yoke

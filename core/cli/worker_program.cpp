@@ -23,7 +23,7 @@ std::string find_worker(const std::string& configured) {
   const std::string path = configured.empty() ? default_worker() : configured;
   const std::string who = configured.empty() ? "" : "worker = \"" + path + "\": ";
   const std::string fix =
-      configured.empty() ? "; it belongs beside yoke: build or install it there"
+      configured.empty() ? "; it must be in the folder of yoke: build or install it there"
                          : "; give the absolute path of a worker program, or leave the key out";
   std::error_code error;
   if (path.front() != '/')
@@ -32,7 +32,8 @@ std::string find_worker(const std::string& configured) {
     throw Error(YOKE_FAILED_PRECONDITION, who + path + " does not exist" + fix);
   }
   if (!std::filesystem::is_regular_file(path, error) || ::access(path.c_str(), X_OK) != 0) {
-    throw Error(YOKE_FAILED_PRECONDITION, who + path + " is not a program that you may run" + fix);
+    throw Error(YOKE_FAILED_PRECONDITION,
+                who + path + " is not a program that you may execute" + fix);
   }
   provide_libtorch(path);
   return path;

@@ -1,4 +1,4 @@
-// The program behind `yoke`: yoke-worker, or the user's own.
+// The program that does the work of `yoke`: yoke-worker, or a worker of the user's own.
 #pragma once
 
 #include <string>
@@ -6,15 +6,16 @@
 
 namespace yoke {
 
-// yoke-worker in the folder of this program.
+// Returns the path of yoke-worker in the folder of this program.
 std::string default_worker();
 
-// `worker` of a run file, else default_worker(), with LibTorch provided for. Throws
-// Error(FAILED_PRECONDITION) if it is not a program that can be started.
+// Returns the path of the worker: the key `worker` of a run file, or default_worker() if that is
+// "". Also prepares LibTorch for it (libtorch.hpp). Throws Error(FAILED_PRECONDITION) if it cannot
+// be started.
 std::string find_worker(const std::string& configured);
 
-// Becomes the program argv[0]. Returns, with an exit code and a message printed, only if that
-// fails.
+// Replaces this process by the program argv[0]. Returns only if that fails, with a message printed
+// and the exit code.
 int exec_worker(const std::vector<std::string>& argv);
 
 }  // namespace yoke

@@ -1,3 +1,13 @@
+// Loading runs in this order:
+//   1. The three layers are read into one list of assignments (layers.hpp).
+//   2. find_sections() decides which table names are backends. It needs two keys, backend_path and
+//      parallel_backend, before anything else is checked.
+//   3. take() checks every assignment of the list. Syntax, duplicates and unknown keys are checked
+//      in all layers, types and ranges only where the assignment wins.
+//   4. If the file could be read, required keys and contradictions between keys are checked.
+//
+// No step stops at the first error. Users fix a run file in one edit rather than one error at a
+// time, so each step continues with what is valid and errors are collected until the end.
 #include "core/config/config.hpp"
 
 #include <algorithm>
@@ -6,21 +16,23 @@
 
 #include "core/config/contradictions.hpp"
 #include "core/config/layers.hpp"
+#include "core/config/options.hpp"
 #include "core/config/schema.hpp"
 #include "core/config/toml_file.hpp"
 #include "yoke/nearest.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
 std::string fault_text(const std::string& subject, const std::vector<std::string>& faults) {
   if (faults.size() == 1) return faults[0];
-  std::string text = subject + ": " + std::to_string(faults.size()) + " faults";
+  std::string text = concat(subject, ": ", faults.size(), " errors");
   for (const std::string& fault : faults) text += "\n  " + fault;
   return text;
 }
 
-// The table of a backend's options: its name, or the stem of its file.
+// Returns the table that holds a backend's options: its name, or the stem of its file.
 std::string section_name(const std::string& backend) {
   return backend.starts_with('/') ? std::filesystem::path(backend).stem().string() : backend;
 }
@@ -31,29 +43,30 @@ std::string quote(const std::string& text) {
 
 class Loader {
  public:
-  Loader(const std::string& path, const ListBackends& list_backends)
+  Loader(const std::optional<std::string>& path, const ListBackends& list_backends)
       : path_(path), list_backends_(list_backends) {}
 
   LoadedConfig load(const std::vector<std::string>& overrides, const Environment& environment) {
-    add_file(path_, settings_);
+    if (path_) add_file(*path_, settings_);
     add_command_line(overrides, settings_);
     find_sections(environment);
     add_variables(environment, sections_, settings_);
     faults_ = settings_.faults;
     for (const Setting& setting : ordered()) take(setting);
     for (const Setting& table : settings_.empty_tables) check_empty_table(table);
-    // Of a file that cannot be read it is not known what it lacks.
+    // If the file could not be parsed, we cannot tell which required keys it lacks.
     if (settings_.file_is_known) {
       check_required();
       find_contradictions();
     }
-    if (!faults_.empty()) throw ConfigError(path_, faults_, run_);
+    if (!faults_.empty())
+      throw ConfigError(path_.value_or("the command line and the variables"), faults_, run_);
     return result();
   }
 
  private:
-  // Options are recognised by the backends that can be found, for which backend_path is needed
-  // first, and by the family.
+  // Finds the tables that hold options: those named like a backend, and [model] if the model family
+  // is not built in. Which backends exist depends on backend_path, so that key is read first.
   void find_sections(const Environment& environment) {
     const Key& path_key = *find_key("backend_path");
     if (const Setting* path = settings_.winner("backend_path")) {
@@ -65,7 +78,8 @@ class Loader {
         known_.begin(), known_.end(), std::back_inserter(sections_), [](const std::string& name) {
           return !is_table(name);
         });
-    // The chosen one is looked up by others, who say where they looked.
+    // The chosen backend may have a table even if it is not found. The missing backend is reported
+    // later, by the search, which lists the folders it tried.
     Settings chosen = settings_;
     add_variables(environment, {}, chosen);
     if (const Setting* backend = chosen.winner("parallel_backend")) {
@@ -81,11 +95,13 @@ class Loader {
     if (own_model_) sections_.push_back("model");
   }
 
-  // Below [model] only the family's name is ours if the family is not.
+  // Returns the key of the schema, or NULL. Of the table [model], a family that is not built in
+  // keeps only model.family; all other names are options that the family declares.
   const Key* schema_key(const std::string& name) const {
     const Key* key = find_key(name);
-    const bool of_family = own_model_ && name.starts_with("model.") && name != "model.family";
-    return of_family ? nullptr : key;
+    const bool declared_by_family =
+        own_model_ && name.starts_with("model.") && name != "model.family";
+    return declared_by_family ? nullptr : key;
   }
 
   std::vector<Setting> ordered() const {
@@ -108,7 +124,9 @@ class Loader {
     faults_.push_back(setting.origin + ": " + what);
   }
 
+  // Checks one assignment and, if it is valid and wins, stores it.
   void take(const Setting& setting) {
+    // The same key in two layers is an override; twice in one layer, it is an error.
     const auto [first, fresh] = origins_.insert({{setting.layer, setting.key}, setting.origin});
     if (!fresh) {
       fault(
@@ -123,7 +141,7 @@ class Loader {
     }
   }
 
-  // Only the assignment that wins is checked: a higher layer may cure a lower one.
+  // Checks only the assignment of the highest layer: the command line may replace a wrong value.
   void take_key(const Key& key, const Setting& setting) {
     const Setting* winner = settings_.winner(setting.key);
     if (winner->layer != setting.layer) return;
@@ -138,34 +156,29 @@ class Loader {
     }
   }
 
+  // Stores an option of a backend or a family. Its declaration is not known yet, because the
+  // backend is not loaded, so only the kind of the value is checked here. check_options() does the
+  // rest.
   void take_option(const Setting& setting) {
     if (settings_.winner(setting.key)->layer != setting.layer) return;
     const std::string backend = setting.table();
-    BackendOption option{backend,
-                         setting.key.substr(backend.size() + 1),
-                         setting.text,
-                         setting.origin,
-                         false,
-                         setting.loose()};
-    std::optional<Value> value =
-        setting.loose() ? parse_toml_value(setting.text) : std::optional(setting.value);
-    const bool plain = value && !std::holds_alternative<std::vector<Value>>(value->data) &&
-                       !std::holds_alternative<ForeignValue>(value->data);
-    if (!plain && !setting.loose()) {
+    const std::string key = setting.key.substr(backend.size() + 1);
+    const BackendOption option =
+        setting.loose() ? loose_option(backend, key, setting.text, setting.origin)
+                        : BackendOption{backend, key, setting.value, setting.origin, std::nullopt};
+    if (!is_scalar(option.value)) {
       fault(setting,
             setting.key + ": expected an integer, a float, a boolean or a string, got " +
-                kind_name(*value));
+                kind_name(option.value));
       return;
     }
-    if (!plain) value = Value{setting.text};
-    const auto* text = std::get_if<std::string>(&value->data);
-    option.is_string = text != nullptr;
-    if (text != nullptr) option.text = *text;
-    if (text == nullptr && !setting.loose()) option.text = to_text(*value);
-    if (!is_clean_text(option.text)) return fault(setting, setting.key + ": not valid UTF-8 text");
+    const auto* text = std::get_if<std::string>(&option.value.data);
+    if (!is_clean_text(text != nullptr ? *text : written(option)))
+      return fault(setting, setting.key + ": not valid UTF-8 text");
     options_[setting.key] = option;
   }
 
+  // Reports an assignment that belongs to no key and no option, with the most likely correction.
   void refuse_unknown(const Setting& setting) {
     const std::string table = setting.table();
     if (is_table(setting.key)) {
@@ -176,29 +189,29 @@ class Loader {
     if (setting.key == table || is_table(table) || find_key(table) != nullptr) {
       return fault(setting, "unknown key " + quote(setting.key) + suggestion(setting.key));
     }
-    // One fault per table and layer, whatever it holds.
+    // Reports a table once per layer, however many keys it has.
     if (unknown_tables_.insert({setting.layer, table}).second) {
       fault(setting, "unknown table " + quote(table) + table_suggestion(table));
     }
   }
 
+  // A header without keys assigns nothing, but may still be misspelt: [metric] for [metrics].
   void check_empty_table(const Setting& header) {
     const std::string& name = header.key;
     if (is_table(name) || is_section(name)) return;
     if (name != header.table() && (is_table(header.table()) || is_section(header.table()))) {
-      return fault(
-          header,
-          "unknown table " + quote(name) + "; " + header.table() + " has no tables below it");
+      return fault(header,
+                   "unknown table " + quote(name) + "; " + header.table() + " has no subtables");
     }
     if (unknown_tables_.insert({Setting::kFile, header.table()}).second) {
       fault(header, "unknown table " + quote(name) + table_suggestion(name));
     }
   }
 
-  // The same key in its right table comes before a similar one.
+  // Suggests the same key in another table before a key with a similar name.
   static std::string suggestion(const std::string& key) {
     const std::string above = key.substr(0, key.rfind('.'));
-    if (above != key && find_key(above) != nullptr) return "; " + quote(above) + " is no table";
+    if (above != key && find_key(above) != nullptr) return "; " + quote(above) + " is not a table";
     const std::string last = "." + key.substr(key.rfind('.') + 1);
     for (const std::string& name : key_names()) {
       if (("." + name).ends_with(last)) return "; did you mean '" + name + "'?";
@@ -213,8 +226,8 @@ class Loader {
       const size_t dot = key.name.find('.');
       if (dot != std::string_view::npos) names.emplace_back(key.name.substr(0, dot));
     }
-    return "; it is neither a table of a run file nor a backend that was found (" +
-           (known_.empty() ? "none was" : join(known_)) + ")" + did_you_mean(table, names);
+    return "; it is neither a table of the run file nor a backend (found: " +
+           (known_.empty() ? "none" : join(known_)) + ")" + did_you_mean(table, names);
   }
 
   void check_required() {
@@ -223,14 +236,16 @@ class Loader {
       const std::optional<Value> value = read_key(key, run_);
       if (!key.is(kRequired) || unsound_.count(name) != 0 || value != Value{std::string()})
         continue;
-      if (own_model_ && name == "data.path") continue;  // its data may be its own, too
+      if (own_model_ && name == "data.path") continue;  // the family may bring its own data
       unsound_.insert(name);
       const bool backend = name == "parallel_backend";
       const std::string example = backend ? (known_.empty() ? "NAME" : known_[0]) : "FILE";
       std::string text = name + " is not set";
-      if (backend) text += known_.empty() ? "; no backend was found" : "; found: " + join(known_);
-      faults_.push_back(text + "; write " + name + " = " + toml_string(example) + " in " + path_ +
-                        ", or " + name + "=" + example + " on the command line");
+      if (backend)
+        text += known_.empty() ? "; no backend was found" : "; backends found: " + join(known_);
+      text += path_ ? "; write " + name + " = " + toml_string(example) + " in " + *path_ + ", or "
+                    : "; give ";
+      faults_.push_back(text + name + "=" + example + " on the command line");
     }
   }
 
@@ -249,8 +264,9 @@ class Loader {
     return found == origin_of_.end() ? "default" : found->second;
   }
 
+  // Lists every key with its origin, and the options after the keys of their table.
   LoadedConfig result() {
-    LoadedConfig config{path_, std::move(run_), {}};
+    LoadedConfig config{std::move(run_), {}};
     for (const Key& key : schema()) {
       const std::string name(key.name);
       if (schema_key(name) == nullptr) continue;
@@ -259,22 +275,21 @@ class Loader {
     }
     for (const auto& [name, option] : options_) {
       config.run.backend_options.push_back(option);
-      add_value(config.values,
-                {name, option.is_string ? toml_string(option.text) : option.text, option.origin});
+      add_value(config.values, {name, written(option), option.origin});
     }
     return config;
   }
 
-  const std::string path_;
+  const std::optional<std::string> path_;
   const ListBackends& list_backends_;
   Settings settings_;
-  std::vector<std::string> known_;     // backends that can be found
+  std::vector<std::string> known_;     // backends that were found
   std::vector<std::string> sections_;  // tables that hold options of a backend or of the family
-  bool own_model_ = false;             // the family is not of the house
-  std::map<std::pair<int, std::string>, std::string> origins_;  // by layer and key
-  std::map<std::string, std::string> origin_of_;                // of what won
-  std::set<std::pair<int, std::string>> unknown_tables_;
-  std::set<std::string> unsound_;  // keys that have a fault of their own
+  bool own_model_ = false;             // true if the model family is not built in
+  std::map<std::pair<int, std::string>, std::string> origins_;  // first origin, by layer and key
+  std::map<std::string, std::string> origin_of_;          // origin of the winning value, by key
+  std::set<std::pair<int, std::string>> unknown_tables_;  // reported tables, by layer and name
+  std::set<std::string> unsound_;                         // keys with an error of their own
   std::map<std::string, BackendOption> options_;
   std::vector<std::string> faults_;
   RunConfig run_;
@@ -297,7 +312,7 @@ ConfigError::ConfigError(const std::string& subject,
       faults_(std::move(faults)),
       sound_part_(sound_part) {}
 
-LoadedConfig load_config(const std::string& path,
+LoadedConfig load_config(const std::optional<std::string>& path,
                          const std::vector<std::string>& overrides,
                          const Environment& environment,
                          const ListBackends& list_backends) {

@@ -1,9 +1,11 @@
-// Reads a run: command line over YOKE_* variables over the run file over defaults. No LibTorch.
+// Loads the configuration of a run from four layers. The command line overrides YOKE_* variables,
+// which override the run file, which overrides the defaults. No LibTorch.
 #pragma once
 
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,14 +14,14 @@
 
 namespace yoke {
 
-// Every fault of a configuration at once. what() is one text for the user, a line per fault.
+// All errors of a configuration at once. what() is one text for the user, with a line per error.
 class ConfigError : public Error {
  public:
   ConfigError(const std::string& subject,
               std::vector<std::string> faults,
               const RunConfig& sound_part = {});
   const std::vector<std::string>& faults() const { return faults_; }
-  // What could be read all the same; keys at fault are as if not given.
+  // The configuration as far as it is valid: keys with an error have their default values.
   const RunConfig& sound_part() const { return sound_part_; }
 
  private:
@@ -27,50 +29,55 @@ class ConfigError : public Error {
   RunConfig sound_part_;
 };
 
-// One key of the schema or one option of a backend, and who set it.
+// One key of the schema or one option of a backend, with its final value.
 struct Resolved {
   std::string key;     // "train.steps"
-  std::string value;   // as written in a run file, e.g. "300" or "\"adamw\""; "" = unset
-  std::string origin;  // "configs/novels.toml:12", "command line", "YOKE_TRAIN_STEPS", "default"
+  std::string value;   // text in a run file, e.g. "300" or "\"adamw\""; "" = unset
+  std::string origin;  // "configs/novels.toml:12", "command line", "YOKE_TRAIN_STEPS" or "default"
 };
 
 struct LoadedConfig {
-  std::string path;  // of the run file, as given
   RunConfig run;
-  std::vector<Resolved> values;  // all keys in schema order, then the given options of backends
+  std::vector<Resolved> values;  // all keys in schema order, then the options that were given
 };
 
-// Adds a value behind the last one of its table, else at the end.
+// Inserts a value after the last one of its table, or at the end if there is none. A table must not
+// be split: TOML allows its header only once.
 void add_value(std::vector<Resolved>& values, const Resolved& value);
 
-using Environment = std::map<std::string, std::string>;
+using Environment = std::map<std::string, std::string>;  // variables by name
 
-// Names of the backends that can be found, given `backend_path`. Called once.
+// Returns the names of all backends that are found, given the key `backend_path`. load_config calls
+// it once.
 using ListBackends =
     std::function<std::vector<std::string>(const std::vector<std::string>& backend_path)>;
 
-// Reads and checks the run file `path` with `overrides` ("key=value"). Of `environment` only YOKE_*
-// variables are looked at. Does not look for the backend or the data itself. Throws ConfigError.
-LoadedConfig load_config(const std::string& path,
+// Reads and checks the run file `path` with `overrides` ("key=value"). Without a path, the
+// overrides and the variables are the whole configuration. Only the YOKE_* variables of
+// `environment` are used. Does not look for the backend or the data. Throws ConfigError.
+LoadedConfig load_config(const std::optional<std::string>& path,
                          const std::vector<std::string>& overrides,
                          const Environment& environment,
                          const ListBackends& list_backends);
 
-// The variables of this process.
+// Returns the environment variables of this process.
 Environment process_environment();
 
-// "train.steps" -> "YOKE_TRAIN_STEPS"; "" for keys without a variable (backend_path, because
-// YOKE_BACKEND_PATH is a part of the search of its own).
+// Returns the variable that sets a key: "train.steps" -> "YOKE_TRAIN_STEPS". Returns "" for
+// backend_path: YOKE_BACKEND_PATH is a list of folders of its own, which adds to that key.
 std::string variable_name(const std::string& key);
 
-// The whole run as a run file: loading it again gives the same. Unset keys are left out.
+// Returns the complete configuration as a run file. Loading it gives the same configuration. Unset
+// keys are left out.
 std::string to_toml(const LoadedConfig& config);
-// The same with who set each value as a comment.
+// Returns the same run file with the origin of each value as a comment.
 std::string to_toml_with_origins(const LoadedConfig& config);
-// {"train.steps": {"value": 300, "origin": "configs/novels.toml:12"}, ...}; an unset value is null.
+// Returns {"train.steps": {"value": 300, "origin": "configs/novels.toml:12"}, ...}. An unset value
+// is null.
 std::string origins_json(const LoadedConfig& config);
-// Hash of all that must be equal to continue a run: everything except layout, micro_batch, backend
-// and its options, device, worker, run.dir, checkpoint.*, eval.*, metrics.* and comm.*.
+// Returns a hash of everything that must be equal if a run is resumed. It leaves out the keys
+// marked kFree in the schema (layout, micro-batch, backend, device, folders, checkpoint.*, eval.*,
+// metrics.*, comm.* and others) and the options of backends.
 std::string resume_digest(const LoadedConfig& config);
 
 }  // namespace yoke

@@ -1,4 +1,4 @@
-// Faults that no single key shows: values that do not go together.
+// Errors that no single key shows: values that do not fit together. No LibTorch.
 #pragma once
 
 #include <functional>
@@ -9,13 +9,17 @@
 
 namespace yoke {
 
-struct Facts {
+// A configuration as these checks see it.
+struct ConfigView {
   const RunConfig& run;
-  std::function<std::string(const std::string& key)> cite;  // `train.steps = 3 (run.toml:4)`
-  std::function<bool(const std::string& key)> sound;        // false: already reported for itself
+  // Returns a key with its value and origin for a message: `train.steps = 3 (run.toml:4)`.
+  std::function<std::string(const std::string& key)> cite;
+  // Returns false if an error of this key alone has been reported. Its value is not the user's
+  // then, and a check that involves the key is skipped.
+  std::function<bool(const std::string& key)> sound;
 };
 
-// One text per contradiction, in the order of the schema.
-std::vector<std::string> contradictions(const Facts& facts);
+// Returns one text per contradiction.
+std::vector<std::string> contradictions(const ConfigView& view);
 
 }  // namespace yoke

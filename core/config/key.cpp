@@ -1,4 +1,7 @@
-// One key of the schema: its type, what it accepts, and its place in a RunConfig.
+// One key of the schema: its type, the values it accepts, and access to its field in a RunConfig.
+//
+// A key's type is not written down. It follows from the type of the field that Key::field points
+// to, so that the schema and RunConfig cannot disagree.
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
@@ -6,13 +9,14 @@
 #include "core/config/schema.hpp"
 #include "core/config/toml_file.hpp"
 #include "yoke/nearest.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
 enum class Type { kInt, kFloat, kBool, kString, kTwoFloats, kTwoInts, kInts, kStrings };
 
-// The type of the thing that a Field points to, without the optional around it.
+// Maps the type of a field to the type of its value: std::optional<T> to T, any other T to itself.
 template <class T>
 struct Inner {
   using type = T;
@@ -156,7 +160,7 @@ std::string check_type(Type type, const Value& value) {
   const auto* real = std::get_if<double>(&value.data);
   if (type == Type::kInt && real != nullptr && *real == std::floor(*real) &&
       std::abs(*real) < 1e15) {
-    text += "; write " + std::to_string(static_cast<int64_t>(*real));
+    text += concat("; write ", static_cast<int64_t>(*real));
   }
   if (type == Type::kString && !std::holds_alternative<std::vector<Value>>(value.data)) {
     text += "; write " + toml_string(to_text(value));
@@ -167,10 +171,9 @@ std::string check_type(Type type, const Value& value) {
 std::string check_number(const Range& range, double value) {
   if (!std::isfinite(value)) return "expected a finite number";
   if (range.holds(value)) return "";
-  // The upper bound of a count is mentioned only to those who reach it.
+  // kMaxCount is an implementation limit: the message names it only if the value exceeds it.
   const bool counts = range.max == kMaxCount && value > range.max;
-  return "out of range; allowed: " +
-         (counts ? "at most " + std::to_string(kMaxCount) : range.text());
+  return "out of range; allowed: " + (counts ? concat("at most ", kMaxCount) : range.text());
 }
 
 std::string check_text(const Key& key, const std::string& text) {
@@ -247,7 +250,7 @@ std::string allowed(const Key& key) {
 }
 
 std::optional<Value> read_key(const Key& key, const RunConfig& config) {
-  // field() hands out a place to write; nothing is written here.
+  // field() returns a pointer for writing, but nothing is written here.
   const Field field = key.field(const_cast<RunConfig&>(config));
   std::optional<Value> value = std::visit(
       [](auto* place) -> std::optional<Value> {
@@ -282,6 +285,9 @@ std::string check_key(const Key& key, const Value& value) {
   return "";
 }
 
+// The key's type decides how the text is read: for a string key, 12 is the string "12". A list may
+// be written without brackets, and folders may be separated by ':' as in PATH. A text that fits no
+// reading is returned as a string, and check_key() reports its type.
 Value loose_value(const Key& key, const std::string& text) {
   const Type type = type_of(key);
   std::optional<Value> value = parse_toml_value(text);

@@ -1,3 +1,7 @@
+// Variables are the difficult layer: YOKE_TRAIN_MAX_MICRO_BATCH does not show where the table ends
+// and the key begins, and other programs may use the prefix YOKE_ as well. Names of keys are
+// therefore compared as whole names. An option of a backend is recognised by the backend's name,
+// and only a name that is close to a key is reported as a mistake.
 #include "core/config/layers.hpp"
 
 #include <unistd.h>
@@ -8,13 +12,14 @@
 #include "core/config/schema.hpp"
 #include "core/config/toml_file.hpp"
 #include "yoke/nearest.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
 constexpr std::string_view kPrefix = "YOKE_";
 
-// Variables of our programs and scripts that are not keys of a run.
+// Variables that our programs and scripts read, and that are not keys of a run.
 constexpr std::string_view kOtherVariables[] = {"YOKE_BACKEND_PATH",
                                                 "YOKE_BIN",
                                                 "YOKE_DEPS",
@@ -22,6 +27,7 @@ constexpr std::string_view kOtherVariables[] = {"YOKE_BACKEND_PATH",
                                                 "YOKE_TORCH_DIR",
                                                 "YOKE_TORCH_LIB"};
 
+// The forms of a name: "train.steps" is TRAIN_STEPS in a variable.
 std::string upper(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -38,8 +44,8 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-// "YOKE_MINE_UNIT_BYTES" -> "mine.unit_bytes". The longest name wins: a and a_b may both be
-// backends.
+// Maps "YOKE_MINE_UNIT_BYTES" to "mine.unit_bytes", and any other variable to "". The longest
+// matching backend wins, since both `a` and `a_b` may be backends.
 std::string option_key(const std::string& variable, const std::vector<std::string>& backends) {
   std::string best;
   for (const std::string& backend : backends) {
@@ -67,7 +73,7 @@ std::vector<std::string> variable_names() {
   return names;
 }
 
-// Starts with the name of a table, or is one letter away from a key.
+// Returns true if the variable starts with the name of a table, or is one edit away from a key.
 bool looks_like_a_key(const std::string& variable) {
   const std::string rest = variable.substr(kPrefix.size());
   if (const size_t end = rest.find('_'); end != std::string::npos) {
@@ -116,8 +122,9 @@ void add_file(const std::string& path, Settings& settings) {
     settings.faults.push_back(file.fault);
     settings.file_is_known = false;
   }
+  // Each entry carries its line, which becomes the origin in messages.
   const auto setting = [&](const TomlEntry& entry) {
-    const std::string origin = path + ":" + std::to_string(entry.line);
+    const std::string origin = concat(path, ":", entry.line);
     return Setting{entry.dotted(), Setting::kFile, origin, entry.value, ""};
   };
   for (const TomlEntry& entry : file.entries) settings.all.push_back(setting(entry));
@@ -130,10 +137,11 @@ void add_variables(const Environment& environment,
   for (const auto& [name, text] : environment) {
     if (!name.starts_with(kPrefix) || text.empty() || is_other_variable(name)) continue;
     const std::string key = key_of_variable(name, backends);
+    // A misspelt variable must not be ignored silently: the run would train with another value.
     if (!key.empty()) {
       settings.all.push_back({key, Setting::kVariable, name, {}, text});
     } else if (looks_like_a_key(name)) {
-      settings.faults.push_back(name + ": no key of a run has this variable" +
+      settings.faults.push_back(name + ": no key of the run file has this variable" +
                                 did_you_mean(name, variable_names()));
     }
   }
@@ -141,7 +149,7 @@ void add_variables(const Environment& environment,
 
 void add_command_line(const std::vector<std::string>& overrides, Settings& settings) {
   for (const std::string& word : overrides) {
-    const size_t equals = word.find('=');
+    const size_t equals = word.find('=');  // the value may contain '=' as well
     std::string key = word.substr(0, equals);
     key.erase(0, key.find_first_not_of(' '));
     key.erase(key.find_last_not_of(' ') + 1);

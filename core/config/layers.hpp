@@ -1,4 +1,5 @@
-// The layers of a configuration as one list of assignments, before the schema sees them.
+// The layers of a configuration as one list of assignments. Nothing here depends on the type or the
+// range of a key; config.cpp applies the schema afterwards.
 #pragma once
 
 #include <string>
@@ -9,39 +10,41 @@
 
 namespace yoke {
 
-// One assignment of one layer.
+// One assignment in one layer.
 struct Setting {
   enum Layer { kFile, kVariable, kCommandLine };
   std::string key;  // "train.steps"
   Layer layer = kFile;
-  std::string origin;  // "run.toml:3", "YOKE_TRAIN_STEPS", "command line"
-  Value value;         // of the file
-  std::string text;    // of the other layers, as given: strings need no quotes
+  std::string origin;  // "run.toml:3", "YOKE_TRAIN_STEPS" or "command line"
+  Value value;         // typed value, if it comes from the file
+  std::string text;    // text as given, if it comes from another layer
 
+  // True for the layers whose strings need no quotes: `data.path=text.txt`.
   bool loose() const { return layer != kFile; }
-  std::string table() const { return key.substr(0, key.find('.')); }
+  std::string table() const { return key.substr(0, key.find('.')); }  // "train"
 };
 
 struct Settings {
-  std::vector<Setting> all;           // lowest layer first, in the order given
-  std::vector<Setting> empty_tables;  // headers of the file without a key below them
-  std::vector<std::string> faults;    // of the layers themselves
-  bool file_is_known = true;          // false: its syntax is wrong, so nothing is known of it
+  std::vector<Setting> all;           // assignments of all layers, in the order added
+  std::vector<Setting> empty_tables;  // table headers of the file without a key below them
+  std::vector<std::string> faults;    // errors of the layers themselves, such as a syntax error
+  bool file_is_known = true;          // false if the file could not be read or parsed
 
-  // The assignment that wins, or NULL.
+  // Returns the assignment of the highest layer, or NULL if there is none.
   const Setting* winner(const std::string& key) const;
 };
 
-// The run file. An unreadable one is a fault.
+// Adds the run file. If it cannot be read or parsed, adds an error.
 void add_file(const std::string& path, Settings& settings);
 
-// Variables that name a key or an option of one of `backends`. Those that look as if they should,
-// and do not, are faults; other YOKE_* variables are not ours. An empty variable counts as not set.
+// Adds the variables that name a key, or an option of one of `backends`. A variable that looks like
+// a misspelt key is an error; any other YOKE_* variable is ignored. An empty variable counts as
+// unset.
 void add_variables(const Environment& environment,
                    const std::vector<std::string>& backends,
                    Settings& settings);
 
-// "key=value" words.
+// Adds the "key=value" words of the command line.
 void add_command_line(const std::vector<std::string>& overrides, Settings& settings);
 
 }  // namespace yoke

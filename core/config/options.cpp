@@ -29,10 +29,10 @@ bool is_text(int32_t type) {
   return type == YOKE_OPTION_STRING || type == YOKE_OPTION_FILE || type == YOKE_OPTION_VARIABLES;
 }
 
-// Puts the text into the item; returns what is wrong with it, or "".
-std::string set_number(const OptionInfo& info, const std::optional<Value>& value, Item& item) {
-  const auto* whole = value ? std::get_if<int64_t>(&value->data) : nullptr;
-  const auto* real = value ? std::get_if<double>(&value->data) : nullptr;
+// Each set_...() function stores the value in the item and returns what is wrong with it, or "".
+std::string set_number(const OptionInfo& info, const Value& value, Item& item) {
+  const auto* whole = std::get_if<int64_t>(&value.data);
+  const auto* real = std::get_if<double>(&value.data);
   if (info.type == YOKE_OPTION_INT && whole == nullptr) return "expected an integer";
   if (whole == nullptr && real == nullptr) return "expected a number";
   const double number = whole != nullptr ? static_cast<double>(*whole) : *real;
@@ -49,32 +49,35 @@ std::string set_number(const OptionInfo& info, const std::optional<Value>& value
 }
 
 std::string set_text(const BackendOption& option, Item& item) {
-  if (!option.is_string && !option.loose) return "expected a string";
-  item.string_value = option.text;
+  const auto* text = std::get_if<std::string>(&option.value.data);
+  if (text == nullptr && !option.raw_text) return "expected a string";
+  item.string_value = text != nullptr ? *text : *option.raw_text;
   return "";
 }
 
 std::string set_string(const OptionInfo& info, const BackendOption& option, Item& item) {
   const std::string reason = set_text(option, item);
   if (!reason.empty()) return reason;
+  const std::string& text = item.string_value;
   const auto& words = info.choices;
-  if (words.empty() || std::find(words.begin(), words.end(), option.text) != words.end()) return "";
-  return "allowed: " + join(words) + did_you_mean(option.text, words);
+  if (words.empty() || std::find(words.begin(), words.end(), text) != words.end()) return "";
+  return "allowed: " + join(words) + did_you_mean(text, words);
 }
 
 std::string set_file(const BackendOption& option, Item& item) {
   const std::string reason = set_text(option, item);
-  if (!reason.empty() || option.text.empty()) return reason;
+  const std::string& path = item.string_value;
+  if (!reason.empty() || path.empty()) return reason;
   std::error_code ignored;
-  if (std::filesystem::is_directory(option.text, ignored))
+  if (std::filesystem::is_directory(path, ignored))
     return "the file cannot be read: it is a folder";
-  std::ifstream in(option.text, std::ios::binary);
+  std::ifstream in(path, std::ios::binary);
   if (!in) return std::string("the file cannot be read: ") + std::strerror(errno);
   item.content.assign(std::istreambuf_iterator<char>(in), {});
   return "";
 }
 
-// "NAME|PREFIX_*"
+// Returns true if the variable is in a list such as "NAME|PREFIX_*".
 bool is_listed(const std::string& variable, const std::string& patterns) {
   for (size_t begin = 0; begin < patterns.size();) {
     const size_t end = std::min(patterns.find('|', begin), patterns.size());
@@ -102,10 +105,8 @@ std::string set_value(const OptionInfo& info, const BackendOption& option, Item&
   if (info.type == YOKE_OPTION_STRING) return set_string(info, option, item);
   if (info.type == YOKE_OPTION_FILE) return set_file(option, item);
   if (info.type == YOKE_OPTION_VARIABLES) return set_variables(option, item);
-  const std::optional<Value> value =
-      option.is_string ? std::nullopt : parse_toml_value(option.text);
-  if (info.type != YOKE_OPTION_BOOL) return set_number(info, value, item);
-  const auto* flag = value ? std::get_if<bool>(&value->data) : nullptr;
+  if (info.type != YOKE_OPTION_BOOL) return set_number(info, option.value, item);
+  const auto* flag = std::get_if<bool>(&option.value.data);
   if (flag == nullptr) return "expected true or false";
   item.int_value = *flag ? 1 : 0;
   return "";
@@ -117,43 +118,36 @@ Item default_item(const OptionOwner& owner, const OptionInfo& info) {
   item.type = info.type;
   item.origin = "default";
   const bool is_string = is_text(info.type);
-  // "" = no default; the choices of a string need not hold it.
+  // An empty declaration means that there is no default. For a string it means "", which need not
+  // be one of its choices.
   item.unset = info.default_value.empty() && !is_string;
   if (info.default_value.empty()) return item;
-  const BackendOption option{
-      owner.table, info.key, info.default_value, "default", is_string, false};
+  const Value as_string{info.default_value};
+  const Value value =
+      is_string ? as_string : parse_toml_value(info.default_value).value_or(as_string);
+  const BackendOption option{owner.table, info.key, value, "default", std::nullopt};
   const std::string reason = set_value(info, option, item);
   if (reason.empty()) return item;
   throw Error(YOKE_INTERNAL,
               owner.name + " declares option '" + info.key + "' with the default '" +
-                  info.default_value + "': " + reason + "; this is a defect of it");
-}
-
-std::string shown(const BackendOption& option) {
-  return option.is_string ? toml_string(option.text) : option.text;
-}
-
-std::string got(const BackendOption& option) {
-  const std::optional<Value> value = parse_toml_value(shown(option));
-  return value ? ", got " + kind_name(*value) : "";
+                  info.default_value + "': " + reason + "; this is a bug in " + owner.name);
 }
 
 std::string fault(const BackendOption& option, const std::string& reason) {
-  return option.origin + ": " + option.backend + "." + option.key + " = " + shown(option) + ": " +
-         reason + (reason.starts_with("expected") ? got(option) : "");
+  return option.origin + ": " + option.backend + "." + option.key + " = " + written(option) + ": " +
+         reason + (reason.starts_with("expected") ? ", got " + kind_name(option.value) : "");
 }
 
-// What an item reads like in a run file.
-std::string written(const Item& item) {
+Value value_of(const Item& item) {
   switch (item.type) {
     case YOKE_OPTION_INT:
-      return std::to_string(item.int_value);
+      return {item.int_value};
     case YOKE_OPTION_DOUBLE:
-      return to_text(Value{item.double_value});
+      return {item.double_value};
     case YOKE_OPTION_BOOL:
-      return item.int_value != 0 ? "true" : "false";
+      return {item.int_value != 0};
     default:
-      return item.string_value;
+      return {item.string_value};
   }
 }
 
@@ -198,8 +192,22 @@ const char* option_type_name(int32_t type) {
     case YOKE_OPTION_VARIABLES:
       return "variables";
     default:
-      return "unknown type";
+      return "unknown";
   }
+}
+
+BackendOption loose_option(const std::string& backend,
+                           const std::string& key,
+                           const std::string& text,
+                           const std::string& origin) {
+  std::optional<Value> value = parse_toml_value(text);
+  if (!value || !is_scalar(*value)) value = Value{text};
+  return {backend, key, *value, origin, text};
+}
+
+std::string written(const BackendOption& option) {
+  const bool is_string = std::holds_alternative<std::string>(option.value.data);
+  return option.raw_text && !is_string ? *option.raw_text : to_text(option.value);
 }
 
 OptionList::OptionList(std::vector<Item> items) : items_(std::move(items)) {
@@ -227,7 +235,7 @@ OptionList check_options(const std::vector<BackendOption>& given,
     if (option.backend != owner.table) continue;
     const auto found = std::find(keys.begin(), keys.end(), option.key);
     if (found == keys.end()) {
-      const std::string known = keys.empty() ? "it has none" : "known: " + join(keys);
+      const std::string known = keys.empty() ? "it has no options" : "known: " + join(keys);
       faults.push_back(option.origin + ": " + owner.name + " has no option '" + option.key + "'; " +
                        known + did_you_mean(option.key, keys));
       continue;
@@ -251,15 +259,14 @@ void fill_options(LoadedConfig& config, const std::string& backend, const Option
                   [&](const Resolved& old) { return old.key == backend + "." + item.key; });
   }
   for (const Item& item : options.items()) {
-    const bool is_string = is_text(item.type);
+    const std::string name = backend + "." + item.key;
     if (item.unset) {
-      add_value(config.values, {backend + "." + item.key, "", item.origin});
+      add_value(config.values, {name, "", item.origin});
       continue;
     }
-    const std::string text = written(item);
-    config.run.backend_options.push_back({backend, item.key, text, item.origin, is_string, false});
-    add_value(config.values,
-              {backend + "." + item.key, is_string ? toml_string(text) : text, item.origin});
+    const BackendOption option{backend, item.key, value_of(item), item.origin, std::nullopt};
+    add_value(config.values, {name, written(option), item.origin});
+    config.run.backend_options.push_back(option);
   }
 }
 

@@ -1,4 +1,6 @@
-// What the design promises and this release does not do yet.
+// Values that a later release will accept. They are refused with a reason of their own: "allowed:
+// 1" alone would suggest that the user mistyped something. A release that implements one deletes
+// its row.
 #include "core/config/schema.hpp"
 
 namespace yoke {
@@ -6,15 +8,15 @@ namespace {
 
 struct Planned {
   std::string_view key;
-  std::string_view value;  // refused text; ">1" = integers above 1
-  std::string_view what;
-  std::string_view allowed;  // or what to do instead
+  std::string_view value;    // refused text; ">1" = all integers above 1
+  std::string_view what;     // reason
+  std::string_view allowed;  // accepted values
 };
 
 constexpr Planned kPlanned[] = {
-    {"pp_degree", ">1", "pipeline parallelism is not built yet", "allowed: 1"},
-    {"precision.param", "fp8", "fp8 is not built yet", "allowed: fp64, fp32, bf16"},
-    {"precision.reduce", "fp8", "fp8 is not built yet", "allowed: fp64, fp32, bf16"},
+    {"pp_degree", ">1", "pipeline parallelism is not implemented yet", "allowed: 1"},
+    {"precision.param", "fp8", "fp8 is not implemented yet", "allowed: fp64, fp32, bf16"},
+    {"precision.reduce", "fp8", "fp8 is not implemented yet", "allowed: fp64, fp32, bf16"},
 };
 
 bool refuses(const Planned& row, const Value& value) {

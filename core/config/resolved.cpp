@@ -1,8 +1,8 @@
-// A loaded configuration as a run file, and what of it must stay when a run is resumed.
-#include <cstdio>
-
+// Writes a loaded configuration as a run file, and computes the hash that decides whether a run may
+// be resumed with it.
 #include "core/config/config.hpp"
 #include "core/config/schema.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -33,7 +33,8 @@ std::string print(const LoadedConfig& config, bool with_origins) {
   return out;
 }
 
-// 64-bit FNV-1a: two configurations are compared, nobody attacks it.
+// Returns the 64-bit FNV-1a hash. It only has to tell two configurations apart; nobody has a reason
+// to construct a collision.
 uint64_t fnv1a(const std::string& text) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
@@ -54,14 +55,12 @@ std::string resume_digest(const LoadedConfig& config) {
   std::string text;
   for (const Resolved& item : config.values) {
     const Key* key = find_key(item.key);
-    // Options of a backend may change, those of the model may not.
+    // A resumed run may use another backend, but not another model.
     const bool fixed = key != nullptr ? !key->is(kFree) : item.key.starts_with("model.");
     if (!fixed) continue;
     text += item.key + " = " + item.value + "\n";
   }
-  char digest[17];
-  std::snprintf(digest, sizeof digest, "%016llx", static_cast<unsigned long long>(fnv1a(text)));
-  return digest;
+  return string_printf("%016llx", static_cast<unsigned long long>(fnv1a(text)));
 }
 
 }  // namespace yoke

@@ -1,4 +1,5 @@
-// The run, typed: what a run file, YOKE_* variables and the command line together say.
+// The configuration of a run as typed fields. schema.cpp maps each key of a run file to its field
+// and documents it; the comments here only add what the type does not say.
 #pragma once
 
 #include <algorithm>
@@ -10,19 +11,21 @@
 #include <string_view>
 #include <vector>
 
+#include "core/config/value.hpp"
 #include "yoke/plan.h"
 
 namespace yoke {
 
-// Degrees stay unset unless somebody gives them; the backend's plan fills them.
+// The parallel degrees. A degree stays unset unless the user sets it; the backend's plan fills it
+// in.
 struct Degrees {
   std::optional<int> pp, dp_replicate, dp_shard, cp, tp;
 
-  // Slowest axis first, in the order of YOKE_PP ... YOKE_TP.
+  // The axes and their keys, slowest axis first, in the order of YOKE_PP ... YOKE_TP.
   static constexpr std::array<std::string_view, YOKE_NUM_AXES> kAxes YOKE_AXIS_NAMES;
   static constexpr std::array<std::string_view, YOKE_NUM_AXES> kKeys YOKE_DEGREE_KEYS;
 
-  // By index of kAxes.
+  // Returns the degree of the axis with this index in kAxes.
   std::optional<int>& operator[](size_t axis) {
     const std::array<std::optional<int>*, 5> all{&pp, &dp_replicate, &dp_shard, &cp, &tp};
     return *all.at(axis);
@@ -41,75 +44,76 @@ struct Degrees {
 };
 
 struct ModelConfig {
-  std::string family = "llama";  // or one that a worker of the user's own registers
-  std::string preset;            // "" = the dimensions below
-  std::string from;              // folder of weights and their config.json; "" = from the seed
-  // 0 = from the preset or the folder
+  std::string family = "llama";  // "llama", or a family that the user's own worker registers
+  std::string preset;            // "" = use the dimensions below
+  std::string from;              // folder with the weights and config.json; "" = random weights
+  // 0 = take the dimension from the preset or the folder.
   int64_t dim = 0, layers = 0, heads = 0, kv_heads = 0, ffn_dim = 0, vocab = 0;
   std::optional<bool> tied;
   std::optional<double> rope_theta, norm_eps;
 };
 
 struct DataConfig {
-  std::string path;             // "" = the family has data of its own
-  std::string format = "auto";  // | text | yoke | nanogpt | llmc
+  std::string path;             // "" = the model family brings its own data
+  std::string format = "auto";  // auto | text | yoke | nanogpt | llmc
   int64_t seq_len = 256;
-  std::string order = "shuffled";  // | sequential
-  std::optional<int64_t> pad_token;  // id whose targets do not count
-  double holdout = 0.05;           // tail of the stream kept for evaluation
+  std::string order = "shuffled";    // shuffled | sequential
+  std::optional<int64_t> pad_token;  // token id whose targets do not count in the loss
+  double holdout = 0.05;             // fraction of the stream, at its end, kept for evaluation
 };
 
+// The key of lr_schedule is train.schedule.
 struct TrainConfig {
   int64_t steps = 100;
   int64_t global_batch = 16;           // sequences per optimizer step
-  std::optional<int64_t> micro_batch;  // sequences per data rank and forward
-  int64_t max_micro_batch = 64;        // bound of an unset micro_batch
-  std::string optimizer = "adamw";     // | sgd
+  std::optional<int64_t> micro_batch;  // sequences per data rank and forward pass
+  int64_t max_micro_batch = 64;        // upper bound for a micro_batch that is not set
+  std::string optimizer = "adamw";     // adamw | sgd
   double lr = 3e-4;
-  int64_t warmup = 0;                 // steps
-  std::string schedule = "constant";  // | linear | cosine | wsd
-  double min_lr_factor = 0;           // of lr, where the schedule ends
+  int64_t warmup = 0;                    // steps
+  std::string lr_schedule = "constant";  // constant | linear | cosine | wsd
+  double min_lr_factor = 0;              // final learning rate as a fraction of lr
   std::array<double, 2> betas{0.9, 0.95};
   double eps = 1e-8;
-  double momentum = 0.0;  // of sgd
+  double momentum = 0.0;  // for sgd
   double weight_decay = 0.1;
-  std::string decay = "all";  // | matrices
+  std::string decay = "all";  // all | matrices
   double clip = 1.0;          // 0 = off
 };
 
 struct EvalConfig {
-  int64_t every = 0;    // 0 = never
-  int64_t batches = 0;  // global batches of the held-out tail; 0 = all
+  int64_t every = 0;    // steps; 0 = never
+  int64_t batches = 0;  // global batches per evaluation; 0 = the whole held-out tail
 };
 
 struct PrecisionConfig {
   std::string param = "fp32";         // fp64 | fp32 | bf16
-  std::optional<std::string> reduce;  // at least param; unset = the backend chooses
+  std::optional<std::string> reduce;  // at least as precise as param; unset = the backend chooses
 };
 
 struct CheckpointConfig {
-  int64_t every = 0;
-  int64_t keep = 2;
-  std::string resume = "never";  // auto | a path
+  int64_t every = 0;             // steps; 0 = never
+  int64_t keep = 2;              // newest checkpoints that are kept
+  std::string resume = "never";  // never | auto | path of a checkpoint
 };
 
 struct MetricsConfig {
-  int64_t every = 10;
+  int64_t every = 10;  // steps
   bool tensorboard = true;
 };
 
 struct ProfileConfig {
-  std::optional<std::array<int64_t, 2>> steps;  // the first and the last
+  std::optional<std::array<int64_t, 2>> steps;  // first and last step to trace
 };
 
 struct VerifyConfig {
-  int64_t every = 100;  // also after the first step; 0 = never
+  int64_t every = 100;  // steps; also after the first one; 0 = never
 };
 
-// What `yoke compare` asks of a run.
+// What a run records for `yoke compare`.
 struct RecordConfig {
-  bool facts = false;
-  std::vector<int64_t> states;  // steps after which the whole state is saved
+  bool facts = false;           // write facts.jsonl
+  std::vector<int64_t> states;  // steps after which the complete state is saved
 };
 
 struct CommConfig {
@@ -117,18 +121,19 @@ struct CommConfig {
   double timeout = 60;         // seconds
 };
 
-// A value below [NAME], NAME being a backend, or "model" for a family that is not of the house;
-// typed by the declared options later (options.hpp).
+// A value below [NAME], where NAME is a backend, or "model" for a family that the user registered.
+// options.hpp checks it against the options that the backend or the family declares.
 struct BackendOption {
   std::string backend, key;
-  std::string text;    // as written, strings without quotes
+  Value value;         // a boolean, an integer, a float or a string
   std::string origin;  // "configs/novels.toml:12", "command line", "YOKE_MINE_UNIT_BYTES"
-  bool is_string = false;
-  bool loose = false;  // from the command line or a variable: 12 may also mean the string "12"
+  // Set if the value comes from the command line or a variable: the text as it was given. There,
+  // 12 may also mean the string "12".
+  std::optional<std::string> raw_text;
 };
 
 struct RunConfig {
-  std::string parallel_backend;  // a name, or an absolute path to a .so; has no default
+  std::string parallel_backend;  // name, or absolute path of a .so; has no default
   std::vector<std::string> backend_path;
   Degrees degrees;
   std::string device = "auto";  // cpu | cuda | auto

@@ -1,4 +1,5 @@
-// The keys of a run file: one table from which parsing, listing, variables and messages all come.
+// The keys of a run file. One table is the source of the parser, the messages, the variables and
+// the output of `yoke config schema`. No LibTorch.
 #pragma once
 
 #include <array>
@@ -15,7 +16,7 @@
 
 namespace yoke {
 
-// Where a key's value lives in a RunConfig; its kind is the key's type.
+// A pointer to the field of a RunConfig that holds a key's value. Its type is the key's type.
 using Field = std::variant<std::string*,
                            int64_t*,
                            uint64_t*,
@@ -31,63 +32,68 @@ using Field = std::variant<std::string*,
                            std::vector<int64_t>*,
                            std::vector<std::string>*>;
 
-// The contract has 32 bits for counts.
+// The largest count that a key accepts, because the contract stores counts in 32 bits.
 inline constexpr int64_t kMaxCount = 2147483647;
 
-// Of a number. The bounds are inclusive unless open.
+// The numbers that a key accepts. The bounds are inclusive unless they are open.
 struct Range {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
   bool open_min = false, open_max = false;
 
   bool holds(double value) const;
-  std::string text() const;  // "1 or more", "above 0", "at least 0 and below 1"
+  std::string text() const;  // "1 or more", "above 0" or "at least 0 and below 1"
 };
 
 enum KeyFlag : uint32_t {
-  kRequired = 1,     // has no default
-  kNotEmpty = 2,     // a text of at least one character
-  kZeroIsUnset = 4,  // 0 in the RunConfig means that nobody gave it
-  kFree = 8,         // may differ when a run is resumed
-  kNoVariable = 16,  // cannot be set by a YOKE_* variable
+  kRequired = 1,     // the key has no default
+  kNotEmpty = 2,     // the text has at least one character
+  kZeroIsUnset = 4,  // 0 in the RunConfig means that the key is unset
+  kFree = 8,         // the value may change when a run is resumed
+  kNoVariable = 16,  // no YOKE_* variable sets the key
 };
 
 struct Key {
   std::string_view name;
   Field (*field)(RunConfig&);
   Range range;
-  std::string_view choices;  // "a|b"; empty = any
-  uint32_t flags;
-  std::string_view doc;
+  std::string_view choices;  // allowed words, "a|b"; empty = any text
+  uint32_t flags;            // KeyFlag, combined with |
+  std::string_view doc;      // one line for users
 
   bool is(KeyFlag flag) const { return (flags & flag) != 0; }
 };
 
+// All keys, in the order in which they are listed and written.
 const std::vector<Key>& schema();
-const Key* find_key(std::string_view name);
+const Key* find_key(std::string_view name);  // NULL if there is no such key
 std::vector<std::string> key_names();
-bool is_table(std::string_view name);  // "train"
+bool is_table(std::string_view name);  // true for "train"
 
-// "int", "float", "bool", "string", "two floats", "two ints", "ints", "strings".
+// Returns "int", "float", "bool", "string", "two floats", "two ints", "ints" or "strings".
 std::string type_name(const Key& key);
-// "adamw, sgd", "1 or more", "any".
+// Returns the accepted values for a message: "adamw, sgd", "1 or more" or "any".
 std::string allowed(const Key& key);
+// Returns the allowed words; empty if the key accepts any text.
 std::vector<std::string> choices(const Key& key);
 
-// The value in `config`; nothing if it is unset.
+// Returns the key's value in `config`, or nothing if it is unset.
 std::optional<Value> read_key(const Key& key, const RunConfig& config);
-// Puts a value that check_key accepts into `config`.
+// Stores a value, which check_key() must accept, in `config`.
 void write_key(const Key& key, const Value& value, RunConfig& config);
-// What is wrong with `value` for this key ("...; allowed: ..."); "" = nothing.
+// Returns what is wrong with `value` for this key, e.g. "out of range; allowed: 1 or more". Returns
+// "" if the value is valid.
 std::string check_key(const Key& key, const Value& value);
 
-// A value from the command line or a variable, where strings need no quotes.
+// Returns the value that a text from the command line or a variable means for this key. There,
+// strings need no quotes and lists no brackets.
 Value loose_value(const Key& key, const std::string& text);
 
-// The whole table as a JSON list: key, type, required, default, allowed, variable, doc.
+// Returns the whole table as a JSON list of objects: key, type, required, default, allowed,
+// variable, doc.
 std::string schema_json();
 
-// Later releases delete rows here. Not built yet, hence refused by name: the reason, or "".
+// Returns why this release refuses a value that a later one will accept, or "" (planned.cpp).
 std::string planned(std::string_view name, const Value& value);
 
 }  // namespace yoke

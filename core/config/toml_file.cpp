@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "yoke/nearest.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -61,10 +62,11 @@ void flatten(const toml::table& table, std::vector<std::string> prefix, TomlFile
 }
 
 std::string place(const std::string& path, const toml::parse_error& error) {
-  return path + ":" + std::to_string(error.source().begin.line) + ": ";
+  return concat(path, ":", error.source().begin.line, ": ");
 }
 
-// "; did you mean 'configs/novels.toml'?", of the run files in the same folder.
+// Returns "; did you mean 'configs/novels.toml'?" if a run file in the same folder has a similar
+// name, else "".
 std::string nearest_file(const std::string& path) {
   const std::filesystem::path wanted(path);
   const std::filesystem::path folder = wanted.has_parent_path() ? wanted.parent_path() : ".";
@@ -95,7 +97,8 @@ TomlFile parse_toml_file(const std::string& path) {
     return out;
   }
   if (!std::filesystem::is_regular_file(status)) {
-    out.fault = path + ": not a regular file; every rank reads the run file for itself";
+    out.fault =
+        path + ": not a regular file; every rank opens the run file, so it cannot be a pipe";
     return out;
   }
   std::ifstream file(path, std::ios::binary);
@@ -118,7 +121,7 @@ TomlFile parse_toml_file(const std::string& path) {
 }
 
 std::optional<Value> parse_toml_value(const std::string& text) {
-  // A line break would let the text define more than one key.
+  // With a line break, the text could define more keys.
   if (text.find_first_of("\n\r") != std::string::npos) return std::nullopt;
   const toml::parse_result result = toml::parse("v = " + text);
   if (!result || result.table().size() != 1) return std::nullopt;

@@ -1,4 +1,5 @@
-// TOML text as a flat list. The only user of the TOML library is the .cpp.
+// Reads TOML into a flat list of entries. Only toml_file.cpp includes the TOML library, which is
+// slow to compile.
 #pragma once
 
 #include <optional>
@@ -16,23 +17,24 @@ struct TomlEntry {
   std::string dotted() const;  // "train.steps"
 };
 
-// One [[compare.case]]: not a part of the run, read by `yoke compare`.
+// One [[compare.case]] table. `yoke compare` reads it; it is not a part of the run's configuration.
 struct TomlCase {
   std::vector<TomlEntry> entries;
   int line = 0;
 };
 
 struct TomlFile {
-  std::vector<TomlEntry> entries;       // in the order of the file
-  std::vector<TomlEntry> empty_tables;  // headers without a key below them; value unused
+  std::vector<TomlEntry> entries;       // entries in the order of the file
+  std::vector<TomlEntry> empty_tables;  // table headers without a key below them; value unused
   std::vector<TomlCase> compare_cases;
-  std::string fault;  // of the syntax, with its place; then the rest is empty
+  std::string fault;  // why the file cannot be read or parsed, with file and line; "" = it could
 };
 
-// Reads a regular file; what is wrong with the file or its syntax stands in fault.
+// Reads and parses a regular file. Does not throw: an error is stored in `fault`, and everything
+// else is empty then.
 TomlFile parse_toml_file(const std::string& path);
 
-// One value as it would stand right of "="; nothing if it is not TOML.
+// Parses one value as it is written to the right of "=". Returns nothing if it is not TOML.
 std::optional<Value> parse_toml_value(const std::string& text);
 
 }  // namespace yoke

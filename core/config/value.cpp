@@ -2,7 +2,8 @@
 
 #include <charconv>
 #include <cmath>
-#include <cstdio>
+
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -12,7 +13,7 @@ struct Overloaded : F... {
   using F::operator()...;
 };
 
-// Bytes of the UTF-8 sequence that starts with `lead`; 0 = cannot start one.
+// Returns the number of bytes of the UTF-8 sequence that starts with `lead`; 0 if none can.
 size_t sequence_length(unsigned char lead) {
   if (lead < 0x80) return 1;
   if (lead >= 0xc2 && lead <= 0xdf) return 2;
@@ -21,7 +22,7 @@ size_t sequence_length(unsigned char lead) {
   return 0;
 }
 
-// The bounds of the second byte exclude overlong forms, surrogates and what is above U+10FFFF.
+// The bounds of the second byte exclude overlong forms, surrogates and code points above U+10FFFF.
 bool second_byte_fits(unsigned char lead, unsigned char second) {
   switch (lead) {
     case 0xe0:
@@ -65,9 +66,7 @@ std::string toml_string(std::string_view text) {
     } else if (c == '\t') {
       out += "\\t";
     } else if (byte < 0x20 || byte == 0x7f) {
-      char escape[8];
-      std::snprintf(escape, sizeof escape, "\\u%04x", byte);
-      out += escape;
+      out += string_printf("\\u%04x", byte);
     } else {
       out += c;
     }
@@ -77,7 +76,7 @@ std::string toml_string(std::string_view text) {
 
 std::string to_text(const Value& value) {
   return std::visit(Overloaded{[](bool b) -> std::string { return b ? "true" : "false"; },
-                               [](int64_t i) { return std::to_string(i); },
+                               [](int64_t i) { return concat(i); },
                                [](double d) { return to_text(d); },
                                [](const std::string& s) { return toml_string(s); },
                                [](const std::vector<Value>& list) {
@@ -89,6 +88,11 @@ std::string to_text(const Value& value) {
                                },
                                [](const ForeignValue& other) { return other.text; }},
                     value.data);
+}
+
+bool is_scalar(const Value& value) {
+  return !std::holds_alternative<std::vector<Value>>(value.data) &&
+         !std::holds_alternative<ForeignValue>(value.data);
 }
 
 std::string kind_name(const Value& value) {

@@ -122,7 +122,19 @@ class TempDir {
 };
 
 conformance::LibraryFile look_at(const std::string& path) {
-  conformance::LibraryFile file = read_library_file(path);
+  ElfContents contents;
+  const ElfLook look = look_at_library(path, contents);
+  conformance::LibraryFile file;
+  file.path = path;
+  file.unreadable = look.problem;
+  file.unreadable_fix = look.fix;
+  file.exported = std::move(contents.exported);
+  file.undefined = std::move(contents.undefined);
+  file.needed = std::move(contents.needed);
+  file.run_path = std::move(contents.run_path);
+  file.versions = std::move(contents.versions);
+  file.text_relocations = contents.text_relocations;
+  file.executable_stack = contents.executable_stack;
   const Unsafe unsafe = unsafe_reason(path);
   file.unsafe = unsafe.reason;
   file.unsafe_fix = unsafe.fix;

@@ -48,7 +48,7 @@ conformance::OptionValues TorchStage::options(const YokeDescription& description
   const std::string name(view(description.name));
   std::vector<BackendOption> values;
   for (const auto& [key, text] : given)
-    values.push_back({name, key, text, "the check", false, true});
+    values.push_back(loose_option(name, key, text, "the check"));
   auto list = std::make_unique<OptionList>(
       check_options(values, {name, "backend '" + name + "'"}, option_infos(description)));
   const conformance::OptionValues result{list->data(), list->size()};

@@ -1,4 +1,5 @@
-// Where a run computes, and which CUDA device a rank takes. Pure; no LibTorch.
+// Chooses the device that a run computes on, and the CUDA device of a rank. Pure functions; no
+// LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -8,24 +9,26 @@
 
 namespace yoke {
 
+// Everything that the choice of the device depends on.
 struct DeviceFacts {
-  std::string asked;        // the key `device`: cpu, cuda or auto
-  bool built = false;       // this Yoke has CUDA
-  NvidiaDriver driver;      // unread with asked = cpu
-  std::string backend;      // its name
-  uint32_t declared = 0;    // YokeDescription.devices
-  int32_t local_ranks = 1;  // that this program will start as processes; 0 = not known to it
-  bool threads = false;     // several ranks are threads of one process
+  std::string asked;        // key `device`: cpu, cuda or auto
+  bool built = false;       // true if this Yoke was built with CUDA
+  NvidiaDriver driver;      // not read if asked = cpu
+  std::string backend;      // name of the backend
+  uint32_t declared = 0;    // YokeDescription.devices of the backend
+  int32_t local_ranks = 1;  // ranks that start on this machine as processes; 0 = unknown
+  bool threads = false;     // true if several ranks are threads of one process
 };
 
-// true: on CUDA devices, false: on the CPU. auto takes the devices if all is there for them. Throws
-// Error(INVALID_ARGUMENT), one sentence that begins with "device = ".
+// Returns true for CUDA devices and false for the CPU. With `auto`, a run uses CUDA if nothing
+// speaks against it. Throws Error(INVALID_ARGUMENT), with one sentence that starts with "device =
+// ", if the run can use neither what was requested nor what the backend declares.
 bool runs_on_cuda(const DeviceFacts& facts);
 
-// The index among the `visible` devices of this process: 0 if it sees exactly one (the launcher
-// gave each rank its own), else local_rank. CUDA numbers only what CUDA_VISIBLE_DEVICES leaves;
-// `cuda_visible_devices`, NULL = not set, is for the message. Throws Error(INVALID_ARGUMENT) if
-// there is none for this rank.
+// Returns the index of this rank's device among the `visible` devices of the process: 0 if there is
+// exactly one, because the launcher gave each rank its own; else local_rank. CUDA numbers only the
+// devices that CUDA_VISIBLE_DEVICES leaves. Its value, `cuda_visible_devices`, is needed for the
+// message only; NULL = not set. Throws Error(INVALID_ARGUMENT) if no device is left for this rank.
 int32_t device_of_rank(int32_t local_rank, int32_t visible, const char* cuda_visible_devices);
 
 }  // namespace yoke

@@ -1,3 +1,9 @@
+// Variables are a poor way to learn that a launcher started us: shells keep them, launchers nest,
+// and Slurm sets some of them in every allocation. The rules here are therefore strict. A launcher
+// counts only if its own variables are present (present()); numbers that two launchers report must
+// agree unless one is known to run inside the other (may_nest()); and all missing variables are
+// reported at once, because each attempt on a cluster costs the user a place in a queue. Guessing a
+// value is not an option: a rank with a wrong number joins the wrong collective.
 #include "core/launch/environment.hpp"
 
 #include <sched.h>
@@ -9,10 +15,12 @@
 
 #include "core/launch/slurm.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
+// The names of a launcher's variables.
 struct Launcher {
   const char* name;
   const char* rank;
@@ -21,6 +29,7 @@ struct Launcher {
   const char* local_world_size;
 };
 
+// The order of the search: torchrun first, since it runs inside the others, and srun last.
 enum { kTorchrun, kOpenMpi, kMpich, kSrun, kNumLaunchers };
 constexpr Launcher kLaunchers[kNumLaunchers] = {
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
@@ -33,11 +42,12 @@ constexpr Launcher kLaunchers[kNumLaunchers] = {
     {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
 };
 
-std::string equals(const char* name, const std::string& value) {
-  return std::string(name) + " = " + value;
+template <class T>
+std::string equals(const char* name, const T& value) {
+  return concat(name, " = ", value);
 }
 
-// Reads the variables; collects what is wrong with them.
+// Reads the variables and collects what is wrong with them.
 class Reader {
  public:
   explicit Reader(const GetVariable& get) : get_(get) {}
@@ -47,7 +57,7 @@ class Reader {
     const char* value = get_(name);
     return value == nullptr ? "" : value;
   }
-  // Of a variable that must be there.
+  // Returns the number in a variable that must be set. After an error, returns `min`.
   int32_t number(const char* name, int32_t min, int32_t max = INT32_MAX) {
     if (!set(name)) {
       faults.push_back(std::string(name) + " is not set");
@@ -58,15 +68,15 @@ class Reader {
     const auto [at, error] = std::from_chars(given.data(), given.data() + given.size(), value);
     if (error == std::errc() && at == given.data() + given.size() && value >= min && value <= max)
       return value;
-    const std::string range = max == INT32_MAX ? " or more" : " to " + std::to_string(max);
-    faults.push_back(equals(name, "'" + given + "'") + " is not a whole number of " +
-                     std::to_string(min) + range);
+    const std::string range = max == INT32_MAX ? concat(min, " or more") : concat(min, " to ", max);
+    faults.push_back(
+        concat(equals(name, "'" + given + "'"), " is not a whole number; allowed: ", range));
     return min;
   }
+  // After another error the numbers are not reliable, so the comparison is skipped.
   void require_below(const char* name, int32_t value, const char* bound_name, int32_t bound) {
     if (!faults.empty() || value < bound) return;
-    faults.push_back(equals(name, std::to_string(value)) + " must be below " +
-                     equals(bound_name, std::to_string(bound)));
+    faults.push_back(concat(equals(name, value), " must be below ", equals(bound_name, bound)));
   }
 
   std::vector<std::string> faults;
@@ -75,21 +85,22 @@ class Reader {
   const GetVariable& get_;
 };
 
+// Returns true if this launcher has started the process, or an inner launcher of it.
 bool present(int which, const Reader& env) {
   const Launcher& l = kLaunchers[which];
   switch (which) {
     case kTorchrun:
       return env.set(l.rank) || env.set(l.world_size) || env.set(l.local_rank);
-    case kMpich:  // srun sets the first two as well, for programs that use MPICH
+    case kMpich:  // srun sets PMI_RANK and PMI_SIZE as well, for programs linked with MPICH
       return env.set(l.rank) && (env.set(l.local_rank) || !present(kSrun, env));
-    case kSrun:  // what salloc and sbatch set is no sign of a rank, nor is a step of one task
+    case kSrun:  // salloc and sbatch set SLURM_PROCID too; their shell may be a step of one task
       return env.set(l.world_size) && env.text(l.world_size) != "1";
     default:
       return env.set(l.rank) || env.set(l.world_size);
   }
 }
 
-// Did the outer launcher start the inner one, and not this rank?
+// Returns true if the outer launcher may have started the inner one instead of this rank.
 bool may_nest(int inner, int outer, const Reader& env) {
   return inner == kTorchrun ? env.set("TORCHELASTIC_RUN_ID") : outer == kSrun;
 }
@@ -101,6 +112,8 @@ LaunchEnvironment read_numbers(int which, Reader& env) {
   e.world_size = env.number(l.world_size, 1);
   e.local_rank = env.number(l.local_rank, 0);
   if (which == kSrun) {
+    // Slurm has no variable for the number of local ranks. It follows from the list of tasks per
+    // node.
     const int32_t node = env.set("SLURM_NODEID") ? env.number("SLURM_NODEID", 0) : 0;
     const int32_t tasks = tasks_on_node(env.text(l.local_world_size), node);
     e.local_world_size = tasks > 0 ? tasks : e.world_size;
@@ -109,23 +122,29 @@ LaunchEnvironment read_numbers(int which, Reader& env) {
   }
   env.require_below(l.rank, e.rank, l.world_size, e.world_size);
   env.require_below(l.local_rank, e.local_rank, l.local_world_size, e.local_world_size);
-  e.launcher = std::string(l.name) + " (" + equals(l.rank, std::to_string(e.rank)) + ", " +
-               equals(l.world_size, std::to_string(e.world_size)) + ")";
+  e.launcher =
+      concat(l.name, " (", equals(l.rank, e.rank), ", ", equals(l.world_size, e.world_size), ")");
   return e;
 }
 
+// Throws if another launcher's variables are present and name another rank or world size. One of
+// the two is stale, and we cannot tell which.
 void require_agreement(int chosen, const LaunchEnvironment& e, const Reader& env) {
   for (int other = chosen + 1; other < kNumLaunchers; ++other) {
     if (!present(other, env) || may_nest(chosen, other, env)) continue;
     const Launcher& o = kLaunchers[other];
-    if (env.text(o.rank) == std::to_string(e.rank) &&
-        env.text(o.world_size) == std::to_string(e.world_size))
+    if (env.text(o.rank) == concat(e.rank) && env.text(o.world_size) == concat(e.world_size))
       continue;
     throw Error(YOKE_INVALID_ARGUMENT,
-                "two launchers contradict each other: " + e.launcher + " and " + o.name + " (" +
-                    equals(o.rank, env.text(o.rank)) + ", " +
-                    equals(o.world_size, env.text(o.world_size)) +
-                    "); unset the variables of the one that did not start this rank");
+                concat("two launchers contradict each other: ",
+                       e.launcher,
+                       " and ",
+                       o.name,
+                       " (",
+                       equals(o.rank, env.text(o.rank)),
+                       ", ",
+                       equals(o.world_size, env.text(o.world_size)),
+                       "); unset the variables of the one that did not start this rank"));
   }
 }
 
@@ -135,7 +154,8 @@ int64_t number_or_zero(const std::string& text) {
   return value;
 }
 
-void read_meeting_place(int which, Reader& env, LaunchEnvironment& e) {
+// srun sets no address. All ranks of a step can compute one from variables that they share.
+void read_rendezvous(int which, Reader& env, LaunchEnvironment& e) {
   e.master_addr = env.text("MASTER_ADDR");
   if (which == kSrun && e.master_addr.empty()) {
     const char* step = "SLURM_STEP_NODELIST";
@@ -152,15 +172,13 @@ void read_meeting_place(int which, Reader& env, LaunchEnvironment& e) {
 }
 
 [[noreturn]] void fail(int which, const std::vector<std::string>& faults) {
-  std::string text = std::string("the environment looks like that of ") + kLaunchers[which].name +
-                     ", but is not complete:";
+  std::string text =
+      concat("the environment looks like that of ", kLaunchers[which].name, ", but has errors:");
   for (const std::string& fault : faults) text += "\n  " + fault;
-  const bool meeting = faults.back().starts_with("MASTER_");
-  if (meeting) {
+  if (faults.back().starts_with("MASTER_")) {
     text +=
         "\n  export MASTER_ADDR=HOST MASTER_PORT=29500 for every rank: the host of rank 0 "
-        "(127.0.0.1 ";
-    text += "on one machine) and a free port there";
+        "(127.0.0.1 on one machine) and a free port there";
   }
   throw Error(YOKE_INVALID_ARGUMENT,
               text + "\n  if no launcher started this rank, unset these variables and use --nproc");
@@ -175,7 +193,7 @@ std::optional<LaunchEnvironment> launch_environment(const GetVariable& get) {
   if (which == kNumLaunchers) return std::nullopt;
   LaunchEnvironment e = read_numbers(which, env);
   if (env.faults.empty()) require_agreement(which, e, env);
-  if (e.world_size > 1) read_meeting_place(which, env, e);
+  if (e.world_size > 1) read_rendezvous(which, env, e);
   if (!env.faults.empty()) fail(which, env.faults);
   return e;
 }

@@ -1,4 +1,5 @@
-// Ranks that somebody else started: the variables of torchrun, mpirun and srun. No LibTorch.
+// Reads the variables of torchrun, mpirun and srun, which start each rank as a process. No
+// LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -9,40 +10,43 @@
 
 namespace yoke {
 
+// The place of this process in a run that another launcher started.
 struct LaunchEnvironment {
-  std::string launcher;  // who started this rank, with rank and world size, for messages
+  std::string launcher;  // name of the launcher with rank and world size, for messages
   int32_t rank = 0;
   int32_t world_size = 1;
   int32_t local_rank = 0;
   int32_t local_world_size = 1;
-  std::string master_addr;  // "" and 0 in a world of one
-  int32_t master_port = 0;
+  std::string master_addr;  // "" in a world of one rank
+  int32_t master_port = 0;  // 0 in a world of one rank
 };
 
-// The value of a variable; NULL = not set.
+// Returns the value of a variable; NULL = not set.
 using GetVariable = std::function<const char*(const char* name)>;
 
-// Looked for in this order; the first launcher found counts, and every other one must agree with it
-// on rank and world size:
+// Looks for the variables of these launchers, in this order. The first launcher found is used, and
+// every other one that is found must agree with it on rank and world size:
 //   torchrun   RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE
 //   Open MPI   OMPI_COMM_WORLD_RANK _SIZE _LOCAL_RANK _LOCAL_SIZE
 //   MPICH      PMI_RANK PMI_SIZE MPI_LOCALRANKID MPI_LOCALNRANKS
 //   srun       SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_LOCALID SLURM_STEP_TASKS_PER_NODE
-// Launchers may stand inside each other: torchrun itself (TORCHELASTIC_RUN_ID) in any of them, both
-// mpiruns in srun; the outer one's numbers then mean something else and are not compared. A job
-// step of one task is no launcher, nor is an allocation (salloc, sbatch) without srun.
+// One launcher may run inside another: torchrun (TORCHELASTIC_RUN_ID) in any of them, both mpiruns
+// in srun. The variables of the outer one then describe its own processes and are not compared. A
+// job step of one task does not count as a launcher, nor does an allocation (salloc, sbatch)
+// without srun.
 //
-// Ranks meet at MASTER_ADDR:MASTER_PORT; under srun they default to the first host of the step and
-// a port made from the numbers of job and step.
+// Ranks connect to MASTER_ADDR:MASTER_PORT. Under srun the defaults are the first host of the step
+// and a port computed from the numbers of job and step.
 //
-// Empty if nobody started this process as a rank. Throws Error(INVALID_ARGUMENT) naming every
-// missing, bad or contradicting variable with its value; callers exit with 2.
+// Returns nothing if no launcher started this process. Throws Error(INVALID_ARGUMENT) that names
+// every missing, malformed or contradictory variable with its value; callers exit with 2.
 std::optional<LaunchEnvironment> launch_environment(const GetVariable& get = ::getenv);
 
-// Processors that this process may use, at least 1.
+// Returns the number of processors that this process may use, at least 1.
 int usable_cores();
 
-// Threads per rank when nobody set OMP_NUM_THREADS: an equal part of the cores, at least 1.
+// Returns the number of threads per rank where OMP_NUM_THREADS is not set: an equal part of the
+// cores, at least 1.
 int threads_per_rank(int cores, int local_ranks);
 
 }  // namespace yoke

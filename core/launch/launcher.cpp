@@ -1,3 +1,16 @@
+// One poll() loop waits for everything: signals (as data on a signalfd), the output of every rank,
+// the end of every rank (a pidfd) and, if it is slow, the reader of our own output. A thread per
+// rank would not do: the order in which ranks fail decides which one is reported, and only one loop
+// sees it.
+//
+// The difficult part is to name the rank that failed first. When a rank dies, its peers fail too
+// within milliseconds, because their collectives lose a connection, and the operating system may
+// report them in any order. Three rules deal with that:
+//   - After the first failure the launcher waits 200 ms for another before it decides.
+//   - A rank killed by a signal is a better cause than one that exited, and one that only lost a peer
+//     (exit code 5) is the worst. first_cause() sorts by this.
+//   - What ranks write to stderr is held back for 100 ms. If a rank fails within that time, the lines
+//     of its survivors, which repeat the failure in other words, are dropped.
 #include "core/launch/launcher.hpp"
 
 #include <poll.h>
@@ -13,17 +26,19 @@
 #include "core/base/console.hpp"
 #include "core/base/exit_code.hpp"
 #include "core/launch/rank_process.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kFirstCauseWindow{200};
-constexpr std::chrono::milliseconds kPoliteTime{1500};
-constexpr std::chrono::milliseconds kHeldBack{100};
-constexpr std::chrono::milliseconds kLastWords{1000};
+constexpr std::chrono::milliseconds kFirstCauseWindow{200};  // wait for a better cause
+constexpr std::chrono::milliseconds kPoliteTime{1500};       // from SIGTERM to SIGKILL
+constexpr std::chrono::milliseconds kHeldBack{100};          // delay of lines on stderr
+constexpr std::chrono::milliseconds kDrainTime{1000};        // for unread output after a signal
 
-// Signals arrive as data on a file descriptor while this lives; stdout may lose its reader.
+// While this object lives, signals arrive as data on a file descriptor, and writing to a closed
+// pipe returns an error instead of killing us.
 class SignalInbox {
  public:
   SignalInbox() {
@@ -90,13 +105,14 @@ class Launch {
     return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& r) { return r->running(); });
   }
 
-  // One round: waits for something to happen and deals with it.
+  // Runs one round of the loop: waits for an event and handles everything that is ready.
   void turn() {
     std::vector<pollfd> fds{{signals_.fd(), POLLIN, 0}};
-    // If nobody reads what we write, ranks wait in turn, unless they are to end.
+    // If nobody reads our output, stop reading from the ranks, so that they block as they would on
+    // a full pipe. A rank that is asked to end must not be blocked, so it is read all the same.
     const bool listens = !console_.full() || forwarded_ != 0 || ending_others_;
     for (const auto& r : ranks_) {
-      fds.push_back({listens ? r->out().fd() : -1, POLLIN, 0});  // -1 is passed over by poll
+      fds.push_back({listens ? r->out().fd() : -1, POLLIN, 0});  // poll() ignores -1
       fds.push_back({listens ? r->err().fd() : -1, POLLIN, 0});
       fds.push_back({r->process_fd(), POLLIN, 0});
     }
@@ -116,15 +132,16 @@ class Launch {
     take_deadline();
   }
 
-  // What is still to be written when all ranks have ended: until it is, or a signal comes.
+  // Writes what is left after all ranks have ended. Returns when it is written, when a signal
+  // arrives, or, after a forwarded signal, when kDrainTime has passed.
   void drain() {
-    const auto until = forwarded_ != 0 ? Clock::now() + kLastWords : Clock::time_point::max();
+    const auto until = forwarded_ != 0 ? Clock::now() + kDrainTime : Clock::time_point::max();
     while (Clock::now() < until) {
       pollfd fds[] = {{signals_.fd(), POLLIN, 0},
                       {console_.waiting_fd(STDOUT_FILENO), POLLOUT, 0},
                       {console_.waiting_fd(STDERR_FILENO), POLLOUT, 0}};
       if (fds[1].fd < 0 && fds[2].fd < 0) return;
-      ::poll(fds, 3, forwarded_ != 0 ? kLastWords.count() : -1);
+      ::poll(fds, 3, forwarded_ != 0 ? kDrainTime.count() : -1);
       if (fds[0].revents != 0) return;
       console_.write_some();
     }
@@ -141,8 +158,9 @@ class Launch {
     return static_cast<int>(std::max<int64_t>(0, left));
   }
 
-  // What survivors print about the first failure only repeats it and stays in their logs. They may
-  // notice a dead peer before we do, so what ranks say on stderr waits for a moment.
+  // Shows a line of a rank. After a failure nothing is shown: what the survivors print only repeats
+  // it, and is in their log files. A survivor may notice a dead peer before we do, so lines on
+  // stderr are held back for a moment.
   void show(int rank, bool is_stderr, const std::string& line) {
     if (!failures_.empty()) return;
     if (line.starts_with(kProgressMark)) {
@@ -151,7 +169,7 @@ class Launch {
     }
     const bool several = ranks_.size() > 1;
     const bool plain = !several || (rank == 0 && !is_stderr);
-    std::string text = plain ? line : "[rank " + std::to_string(rank) + "] " + line;
+    std::string text = plain ? line : concat("[rank ", rank, "] ", line);
     if (several && is_stderr) {
       held_.push_back({Clock::now(), std::move(text)});
     } else {
@@ -159,7 +177,7 @@ class Launch {
     }
   }
 
-  // Writes what was held back since `until` or longer.
+  // Writes the lines that have been held back since `until` or longer.
   void release(Clock::time_point until) {
     for (; !held_.empty() && held_.front().since <= until; held_.pop_front()) {
       console_.line(STDERR_FILENO, held_.front().text);
@@ -179,12 +197,12 @@ class Launch {
       }
       forwarded_ = signal == SIGINT ? SIGINT : SIGTERM;
       console_.line(STDERR_FILENO,
-                    "yoke: stopping after this step; the same signal again ends the run at once");
+                    "yoke: stopping after this step; a second signal ends the run at once");
       send_all(forwarded_);
     }
   }
 
-  // Did it end as it was told to, by the user or by us?
+  // Returns true if the rank ended because the user or this launcher asked it to.
   bool obeyed(const Ending& e) const {
     const bool ended_by_us = is_one_of(e.exit_code, {kExitSigint, kExitSigterm}) ||
                              is_one_of(e.signal, {SIGINT, SIGTERM}) ||
@@ -197,7 +215,7 @@ class Launch {
     r.reap();
     if (r.ending().ok() || obeyed(r.ending()) || reported_) return;
     failures_.push_back(&r);
-    held_.clear();  // of the cause, the report shows it
+    held_.clear();  // the report shows the last lines of the cause
     if (r.ending().signal != 0) {
       end_others();
     } else if (!ending_others_) {
@@ -221,11 +239,12 @@ class Launch {
       deadline_ = Clock::now() + kPoliteTime;
       send_all(SIGTERM);
     }
-    // A rank that lost its peer is not the cause; the peer may still be on its way out.
+    // A rank that lost a peer is not the cause. That peer may still be ending, so the report waits.
     if (!reported_ && first_cause().ending().exit_code != kExitRankLost) report();
   }
 
-  // Lower is more likely the cause; equal: the earlier one.
+  // Returns 0 for the most likely kind of cause. Among failures of one kind, the earliest is the
+  // cause.
   static int order(const Ending& e) {
     if (e.signal != 0) return 0;
     return e.exit_code != kExitRankLost ? 1 : 2;
@@ -241,20 +260,20 @@ class Launch {
     reported_ = true;
     const RankProcess& r = first_cause();
     const bool several = ranks_.size() > 1;
-    std::string text = "yoke: ";
-    text += several ? "rank " + std::to_string(r.rank()) + " of " + std::to_string(ranks_.size())
-                    : "the worker";
-    text += " (process " + std::to_string(r.pid()) + ") ";
-    text += r.ending().signal != 0 ? "was killed by " : "failed with ";
-    text += ending_text(r.ending());
+    std::string text =
+        several ? concat("yoke: rank ", r.rank(), " of ", ranks_.size()) : "yoke: the worker";
+    text += concat(" (process ",
+                   r.pid(),
+                   r.ending().signal != 0 ? ") was killed by " : ") failed with ",
+                   ending_text(r.ending()));
     if (r.ending().signal == SIGKILL)
-      text += ", perhaps by the kernel for lack of memory (see dmesg)";
+      text += ", perhaps by the kernel because memory ran out (see dmesg)";
     if (r.ending().exit_code == kExitRankLost) text += ": it lost a peer";
     if (several) text += "; the other ranks were ended";
     console_.line(STDERR_FILENO, text);
-    if (!several) return;  // its last lines stand just above
+    if (!several) return;  // its last lines are on the screen already
     console_.line(STDERR_FILENO,
-                  r.last_lines().empty() ? "  it had printed nothing" : "  its last lines:");
+                  r.last_lines().empty() ? "  it printed nothing" : "  its last lines:");
     for (const std::string& line : r.last_lines()) console_.line(STDERR_FILENO, "    " + line);
   }
 
@@ -271,15 +290,16 @@ class Launch {
   }
 
   Console console_;
-  SignalInbox signals_;  // before the ranks: no signal may be lost while they start
+  SignalInbox signals_;  // made before the ranks, so that no signal is lost while they start
   std::vector<std::unique_ptr<RankProcess>> ranks_;
-  std::vector<const RankProcess*> failures_;  // in order of time; the first cause is one of them
-  std::deque<HeldLine> held_;
-  std::optional<Clock::time_point> deadline_;  // of the window for the first cause, then of SIGKILL
-  int forwarded_ = 0;
-  bool killed_ = false;
-  bool ending_others_ = false;
-  bool reported_ = false;
+  std::vector<const RankProcess*> failures_;  // failed ranks in order of time
+  std::deque<HeldLine> held_;                 // lines on stderr not yet shown
+  // End of the window for a better cause; after SIGTERM, the time of SIGKILL.
+  std::optional<Clock::time_point> deadline_;
+  int forwarded_ = 0;           // signal sent to the ranks for the user; 0 = none
+  bool killed_ = false;         // true after the user's second signal
+  bool ending_others_ = false;  // true once we have sent SIGTERM after a failure
+  bool reported_ = false;       // true once the failure has been printed
 };
 
 }  // namespace

@@ -1,3 +1,7 @@
+// A check tries the thing itself where that is cheap: it makes a folder, connects to its own port,
+// runs the compiler. Only limits that show under load, such as memory, are read and compared with a
+// bound. A problem is something that stops every run; anything that stops only some runs is a
+// warning, so that `yoke doctor` exits with 0 on a machine that works.
 #include "core/launch/machine_check.hpp"
 
 #include <sys/resource.h>
@@ -16,23 +20,24 @@
 #include "core/base/text.hpp"
 #include "core/launch/rendezvous_folder.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
 
-Finding ok(const std::string& what, const std::string& found) {
-  return {what, Finding::kOk, found, ""};
+MachineFinding ok(const std::string& what, const std::string& found) {
+  return {what, MachineFinding::kOk, found, ""};
 }
-Finding warning(const std::string& what, const std::string& found, const std::string& fix) {
-  return {what, Finding::kWarning, found, fix};
+MachineFinding warning(const std::string& what, const std::string& found, const std::string& fix) {
+  return {what, MachineFinding::kWarning, found, fix};
 }
-Finding problem(const std::string& what, const std::string& found, const std::string& fix) {
-  return {what, Finding::kProblem, found, fix};
+MachineFinding problem(const std::string& what, const std::string& found, const std::string& fix) {
+  return {what, MachineFinding::kProblem, found, fix};
 }
 
-// A line "Name:   123 kB" of /proc/meminfo, in bytes; 0 = not there.
+// Returns the bytes in a line "Name:   123 kB" of /proc/meminfo; 0 if there is none.
 uint64_t meminfo(const std::string& name) {
   std::ifstream in("/proc/meminfo");
   uint64_t kib = 0;
@@ -42,14 +47,14 @@ uint64_t meminfo(const std::string& name) {
   return 0;
 }
 
-// The memory limit of this container, 0 = none.
+// Returns the memory limit of this container in bytes; 0 if there is none.
 uint64_t memory_limit() {
   uint64_t bytes = 0;
-  std::ifstream("/sys/fs/cgroup/memory.max") >> bytes;  // "max" is no number
+  std::ifstream("/sys/fs/cgroup/memory.max") >> bytes;  // "max" does not parse and leaves 0
   return bytes;
 }
 
-// Processors' worth of time that this container gets, 0 = as many as there are.
+// Returns the number of processors whose time this container may use; 0 if that is not limited.
 double quota_of_cores() {
   double quota = 0, period = 0;
   std::ifstream("/sys/fs/cgroup/cpu.max") >> quota >> period;
@@ -58,38 +63,37 @@ double quota_of_cores() {
 
 }  // namespace
 
-Finding check_cores(const GetVariable& get) {
+MachineFinding check_cores(const GetVariable& get) {
   const int cores = usable_cores();
   const double quota = quota_of_cores();
-  std::string found = std::to_string(cores) + (cores == 1 ? " core" : " cores");
+  std::string found = concat(cores, cores == 1 ? " core" : " cores");
+  // A quota does not show in the number of processors, but threads beyond it wait for each other.
   if (quota > 0 && quota < cores) {
-    std::array<char, 96> text{};
-    std::snprintf(
-        text.data(), text.size(), ", but time for only %.1f of them (cgroup cpu.max)", quota);
-    return warning("cores",
-                   found + text.data(),
-                   "give the container more (docker run --cpus), or start fewer ranks");
+    return warning(
+        "cores",
+        found + string_printf(", but the container has time for only %.1f (cgroup cpu.max)", quota),
+        "give the container more (docker run --cpus), or start fewer ranks");
   }
   const char* threads = get("OMP_NUM_THREADS");
   if (threads == nullptr) return ok("cores", found);
   found += std::string("; OMP_NUM_THREADS = ") + threads;
-  if (std::atoi(threads) <= cores) return ok("cores", found + " threads in every rank");
+  if (std::atoi(threads) <= cores) return ok("cores", found + " threads per rank");
   return warning(
-      "cores", found + " in every rank, more than there are cores", "unset OMP_NUM_THREADS");
+      "cores", found + " threads per rank, more than there are cores", "unset OMP_NUM_THREADS");
 }
 
-Finding check_memory() {
+MachineFinding check_memory() {
   const uint64_t total = meminfo("MemTotal"), available = meminfo("MemAvailable"),
                  limit = memory_limit();
   std::string found = bytes_text(total) + ", " + bytes_text(available) + " available";
-  if (limit > 0 && limit < total) found += ", limit of the container " + bytes_text(limit);
+  if (limit > 0 && limit < total) found += ", container limit " + bytes_text(limit);
   if (available >= 1024 * kMiB) return ok("memory", found);
   return warning("memory",
-                 found + "; a rank needs about 300 MiB before its model",
+                 found + "; a rank needs about 300 MiB without its model",
                  "end other programs, or start fewer ranks");
 }
 
-Finding check_shared_memory(const std::string& folder) {
+MachineFinding check_shared_memory(const std::string& folder) {
   struct statvfs fs {};
   if (::statvfs(folder.c_str(), &fs) != 0) {
     return warning(
@@ -102,11 +106,11 @@ Finding check_shared_memory(const std::string& folder) {
     return warning("shared memory", found + ", but not writable", "chmod 1777 " + folder);
   if (free >= 256 * kMiB) return ok("shared memory", found);
   return warning("shared memory",
-                 found + "; NCCL and the tests want more",
+                 found + "; NCCL and the tests need more",
                  "docker run --shm-size=1g, or: mount -o remount,size=1g " + folder);
 }
 
-Finding check_disk(const std::string& folder) {
+MachineFinding check_disk(const std::string& folder) {
   struct statvfs fs {};
   if (::statvfs(folder.c_str(), &fs) != 0)
     return problem("disk", folder + ": " + std::strerror(errno), "choose another folder");
@@ -114,26 +118,25 @@ Finding check_disk(const std::string& folder) {
   const std::string found = bytes_text(free) + " free in " + folder;
   if (::access(folder.c_str(), W_OK) != 0)
     return warning("disk",
-                   found + ", but not writable: runs cannot be kept here",
-                   "change the folder, or set run.dir");
+                   found + ", but it is not writable, so no run folder can be created in it",
+                   "change to another folder, or set run.dir");
   if (free >= 1024 * kMiB) return ok("disk", found);
   return warning("disk",
-                 found + "; a checkpoint takes 12 bytes for every parameter",
-                 "free some, or set run.dir to another disk");
+                 found + "; a checkpoint takes 12 bytes per parameter",
+                 "free some space, or set run.dir to another disk");
 }
 
-Finding check_open_files() {
+MachineFinding check_open_files() {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
-  const std::string found = std::to_string(limit.rlim_cur) + " open files";
-  // A rank keeps a connection per peer and communicator.
+  const std::string found = concat("at most ", limit.rlim_cur, " open files");
   if (limit.rlim_cur >= 1024) return ok("open files", found);
   return warning("open files",
-                 found + " are few: every communicator has a connection per peer",
+                 found + ", which is low: each communicator needs a connection per peer",
                  "ulimit -n 4096");
 }
 
-Finding check_rendezvous_folder() {
+MachineFinding check_rendezvous_folder() {
   try {
     const RendezvousFolder folder;
     std::ofstream(folder.path() + "/try") << "text";
@@ -142,85 +145,91 @@ Finding check_rendezvous_folder() {
     if (read == "text")
       return ok("rendezvous folder", "below " + folder.path().substr(0, folder.path().rfind('/')));
     return problem("rendezvous folder",
-                   folder.path() + " does not keep what is written to it",
+                   folder.path() + " does not return what was written to it",
                    "set TMPDIR to a folder on a disk with space");
   } catch (const Error& e) {
     return problem("rendezvous folder", e.what(), "export TMPDIR=...");
   }
 }
 
-Finding check_loopback() {
+MachineFinding check_loopback() {
   const std::string fault = try_loopback();
-  if (fault.empty()) return ok("ports", "a connection within this machine works");
+  if (fault.empty()) return ok("ports", "a connection of this machine to itself works");
   return problem("ports",
-                 "no connection within this machine: " + fault,
+                 "this machine cannot connect to itself: " + fault,
                  "ip link set lo up; check the firewall (nft list ruleset)");
 }
 
-Finding check_host_name(const GetVariable& get) {
+// Gloo binds to the address of the host name, unless an interface is named. Containers often have a
+// name that nothing resolves.
+MachineFinding check_host_name(const GetVariable& get) {
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
   if (const char* interface = get("GLOO_SOCKET_IFNAME")) {
-    const std::string found = std::string("GLOO_SOCKET_IFNAME = ") + interface;
+    const std::string found = concat("GLOO_SOCKET_IFNAME = ", interface);
     if (has_interface(interface)) return ok("host name", found);
     return problem("host name",
                    found + ", but there is no such interface",
-                   "ip -brief address; export GLOO_SOCKET_IFNAME=one of them");
+                   "ip -brief address; export GLOO_SOCKET_IFNAME= one of these interfaces");
   }
   const SocketAddress at = resolve(name.data(), 0);
   if (!at.fault.empty()) {
     return warning("host name",
-                   std::string(name.data()) + " has no address (" + at.fault +
-                       "); only runs on several machines need one",
-                   "echo \"127.0.1.1 " + std::string(name.data()) +
-                       "\" >> /etc/hosts, or export GLOO_SOCKET_IFNAME=eth0");
+                   concat(name.data(),
+                          " has no address (",
+                          at.fault,
+                          "); only runs on several machines need one"),
+                   concat("echo \"127.0.1.1 ",
+                          name.data(),
+                          "\" >> /etc/hosts, or export GLOO_SOCKET_IFNAME=eth0"));
   }
-  return ok("host name", std::string(name.data()) + " is " + at.address);
+  return ok("host name", concat(name.data(), " is ", at.address));
 }
 
-Finding check_rendezvous_address(const GetVariable& get) {
+// Runs on every machine of a job: on that of rank 0 the port must be free, on the others the name
+// must only resolve, because rank 0 may not have started yet.
+MachineFinding check_rendezvous_address(const GetVariable& get) {
   const char *addr = get("MASTER_ADDR"), *port = get("MASTER_PORT");
   if (addr == nullptr && port == nullptr)
     return ok("rendezvous address", "not set; only runs on several machines need one");
   if (addr == nullptr || port == nullptr) {
     const std::string missing = addr == nullptr ? "MASTER_ADDR" : "MASTER_PORT";
+    const std::string set = addr == nullptr ? "MASTER_PORT" : "MASTER_ADDR";
     return problem("rendezvous address",
-                   missing + " is not set, its companion is",
+                   missing + " is not set, but " + set + " is",
                    "export " + missing + "=...");
   }
   const int number = std::atoi(port);
-  const std::string both = std::string(addr) + ":" + port;
+  const std::string both = concat(addr, ":", port);
   if (number < 1 || number > 65535)
     return problem("rendezvous address",
-                   "MASTER_PORT = " + std::string(port) + "; allowed: 1 to 65535",
+                   concat("MASTER_PORT = ", port, "; allowed: 1 to 65535"),
                    "export MASTER_PORT=29500");
   const SocketAddress at = resolve(addr, number);
   if (!at.fault.empty())
     return problem("rendezvous address",
                    both + " has no address (" + at.fault + ")",
-                   "getent hosts " + std::string(addr) +
-                       "; export MASTER_ADDR=the address of the first machine");
+                   concat("getent hosts ", addr, "; export MASTER_ADDR= the address of rank 0"));
   if (!is_own_address(at))
     return ok("rendezvous address", both + " is " + at.address + ", another machine");
   const std::string fault = try_port(at);
   if (fault.empty())
     return ok("rendezvous address", both + " is this machine, and the port is free");
   return problem("rendezvous address",
-                 both + " is this machine, but the port cannot be had: " + fault,
-                 "ss -ltnp 'sport = :" + std::string(port) + "'; export MASTER_PORT=another");
+                 both + " is this machine, but the port cannot be used: " + fault,
+                 concat("ss -ltnp 'sport = :", port, "'; export MASTER_PORT= another port"));
 }
 
-Finding check_clock() {
+MachineFinding check_clock() {
   timex state{};
-  const int verdict = ::adjtimex(&state);
-  if (verdict != TIME_ERROR) return ok("clock", "synchronised");
+  if (::adjtimex(&state) != TIME_ERROR) return ok("clock", "synchronised");
   return warning("clock",
-                 "not synchronised: logs and traces of several machines will not line up",
+                 "not synchronised, so logs and traces of several machines will not line up",
                  "timedatectl set-ntp true, or: chronyc tracking");
 }
 
-Finding check_compiler(const std::string& command) {
-  const std::string fix = "apt-get install g++ (only to build backends and models of your own)";
+MachineFinding check_compiler(const std::string& command) {
+  const std::string fix = "apt-get install g++ (only needed to build your own backends and models)";
   try {
     const SubprocessResult r = run_subprocess({"/usr/bin/env", command, "--version"}, {});
     if (r.ending.ok()) return ok("compiler", r.out.substr(0, r.out.find('\n')));

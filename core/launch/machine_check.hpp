@@ -1,5 +1,6 @@
-// Is this machine fit for a run? One finding per question, each with its cause and what to do about
-// it. Looks and tries, changes nothing. No LibTorch.
+// Checks whether this machine is fit for a run. Each function answers one question and returns one
+// finding, with the cause of a problem and what to do about it. They only look and try, and change
+// nothing. No LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -10,32 +11,35 @@
 
 namespace yoke {
 
-struct Finding {
-  enum Verdict { kOk, kWarning, kProblem };
+struct MachineFinding {
+  enum Status { kOk, kWarning, kProblem };
 
-  std::string what;  // "shared memory"
-  Verdict verdict = kOk;
-  std::string found;  // and, if not ok, why that is bad
-  std::string fix;    // a command or what to change; "" = nothing to do
+  std::string what;  // subject, such as "shared memory"
+  Status status = kOk;
+  std::string found;  // what was found and, unless ok, why it is a problem
+  std::string fix;    // a command, or what to change; "" = nothing to do
 };
 
-Finding check_cores(const GetVariable& get);
-Finding check_memory();
-// A folder in memory; containers often give it 64 MiB.
-Finding check_shared_memory(const std::string& folder = "/dev/shm");
-Finding check_disk(const std::string& folder);
-Finding check_open_files();
-// The folder through which the ranks of one machine meet.
-Finding check_rendezvous_folder();
+// The processors that this process may use, and OMP_NUM_THREADS.
+MachineFinding check_cores(const GetVariable& get);
+MachineFinding check_memory();
+// The folder in memory that NCCL uses. Containers often limit it to 64 MiB.
+MachineFinding check_shared_memory(const std::string& folder = "/dev/shm");
+// The free space for run folders.
+MachineFinding check_disk(const std::string& folder);
+// The limit of open files: every communicator needs a connection per peer.
+MachineFinding check_open_files();
+// The folder in which the ranks of one machine find each other.
+MachineFinding check_rendezvous_folder();
 // A connection to this machine itself, as the ranks of a run make it.
-Finding check_loopback();
-// The address of its own name, which Gloo connects to when no interface is named.
-Finding check_host_name(const GetVariable& get);
+MachineFinding check_loopback();
+// The address of the machine's own name, which Gloo uses if GLOO_SOCKET_IFNAME is not set.
+MachineFinding check_host_name(const GetVariable& get);
 // MASTER_ADDR and MASTER_PORT, if they are set.
-Finding check_rendezvous_address(const GetVariable& get);
-// Logs and traces of several machines only line up if their clocks agree.
-Finding check_clock();
-// Needed by authors of backends and models only.
-Finding check_compiler(const std::string& command);
+MachineFinding check_rendezvous_address(const GetVariable& get);
+// Whether the clock is synchronised: only then do logs and traces of several machines line up.
+MachineFinding check_clock();
+// A C++ compiler, which only authors of backends and models need.
+MachineFinding check_compiler(const std::string& command);
 
 }  // namespace yoke

@@ -5,10 +5,12 @@
 #include <array>
 #include <cstdlib>
 
+#include "yoke/text.hpp"
+
 namespace yoke {
 namespace {
 
-// The driver's interface, which never changes.
+// A part of the driver API, whose binary interface is stable.
 constexpr int kSuccess = 0, kNoDevice = 100;
 using Init = int (*)(unsigned flags);
 using GetCount = int (*)(int* count);
@@ -41,9 +43,9 @@ NvidiaDriver ask() {
   int code = init(0);
   if (code == kSuccess) code = get_count(&answer.devices);
   if (code != kSuccess && code != kNoDevice) {
-    answer.problem = "the NVIDIA driver fails with error " + std::to_string(code) + " of cuInit";
+    answer.problem = concat("cuInit of the NVIDIA driver fails with error ", code);
   } else if (answer.devices == 0) {
-    answer.problem = "the NVIDIA driver shows this process no device" + visible_text();
+    answer.problem = "the NVIDIA driver reports no device for this process" + visible_text();
   } else {
     std::array<char, 128> name{};
     if (get_name(name.data(), name.size(), 0) == kSuccess) answer.name = name.data();

@@ -1,5 +1,5 @@
-// What the NVIDIA driver of this machine says, asked through libcuda.so.1: neither LibTorch nor the
-// CUDA toolkit is needed, and nothing of them is loaded.
+// Asks the NVIDIA driver of this machine for its devices, through libcuda.so.1. Needs neither
+// LibTorch nor the CUDA toolkit, and loads nothing of them.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,13 @@
 namespace yoke {
 
 struct NvidiaDriver {
-  int32_t devices = 0;  // that this process sees; CUDA_VISIBLE_DEVICES counts
-  std::string name;     // of the first one
-  std::string problem;  // why there is none: "no NVIDIA driver is installed (...)"
+  int32_t devices = 0;  // devices that this process sees, so CUDA_VISIBLE_DEVICES applies
+  std::string name;     // name of the first device
+  std::string
+      problem;  // why there is none: "no NVIDIA driver is installed (...)"; "" = there is one
 };
 
-// Asked once per process. Any thread.
+// Returns the answer of the driver, which is asked once per process. Any thread.
 const NvidiaDriver& nvidia_driver();
 
 }  // namespace yoke

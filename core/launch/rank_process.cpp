@@ -1,3 +1,5 @@
+// fork() and execve() instead of posix_spawn(), because a rank must ask for its own death
+// (PR_SET_PDEATHSIG) and posix_spawn() cannot. The launcher has one thread, so fork() is safe.
 #include "core/launch/rank_process.hpp"
 
 #include <sys/prctl.h>
@@ -7,19 +9,21 @@
 #include <cstdlib>
 
 #include "core/base/console.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
 constexpr size_t kKeptLines = 20;
-constexpr size_t kLongestLine = 65536;  // a longer one is handed on in parts
+constexpr size_t kLongestLine = 65536;  // bytes; a longer line is passed in parts
 
-// In the child, between fork and exec: only async-signal-safe calls.
+// Runs in the child, between fork() and execve(), so it may use async-signal-safe functions only.
 [[noreturn]] void become(char* const* argv, char* const* envp, int out, int err, pid_t launcher) {
   ::setpgid(0, 0);
-  // posix_spawn has no way to ask for this: the rank dies with the launcher, however that dies.
+  // The kernel kills this process when the launcher dies, for whatever reason. If the launcher died
+  // before this call, the parent has changed.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != launcher) ::_exit(127);  // it died before the line above
+  if (::getppid() != launcher) ::_exit(127);
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -62,7 +66,7 @@ LineStream::LineStream(FileDescriptor fd, Sink sink) : fd_(std::move(fd)), sink_
 
 void LineStream::read_some() {
   const bool more = read_available(fd_.get(), text_);
-  hand_on(!more);
+  pass_lines(!more);
   if (!more) fd_.reset();
 }
 
@@ -72,11 +76,11 @@ void LineStream::finish() {
     before = text_.size();
     if (!read_available(fd_.get(), text_)) break;
   }
-  hand_on(true);
+  pass_lines(true);
   fd_.reset();
 }
 
-void LineStream::hand_on(bool all) {
+void LineStream::pass_lines(bool all) {
   size_t begin = 0;
   for (size_t end; (end = text_.find('\n', begin)) != std::string::npos; begin = end + 1) {
     sink_(text_.substr(begin, end - begin));
@@ -103,11 +107,10 @@ RankProcess::RankProcess(int rank, const RankCommand& command, Show show)
   if (pid_ == 0)
     become(argv.data(), envp.data(), out.write_end.get(), err.write_end.get(), launcher);
   if (pid_ < 0) {
-    throw Error(YOKE_INTERNAL,
-                "cannot start rank " + std::to_string(rank) + ": " + std::strerror(errno));
+    throw Error(YOKE_INTERNAL, concat("cannot start rank ", rank, ": ", std::strerror(errno)));
   }
-  ::setpgid(pid_,
-            pid_);  // also here: a signal may have to be sent before the child has come that far
+  // The child does the same. Either may run first, and send() must find the group in both cases.
+  ::setpgid(pid_, pid_);
   process_ = watch_child(pid_);
   for (Pipe* pipe : {&out, &err}) ::fcntl(pipe->read_end.get(), F_SETFL, O_NONBLOCK);
   out_ =
@@ -127,7 +130,7 @@ void RankProcess::send(int signal) {
 }
 
 void RankProcess::reap() {
-  // Before the process number is given back, so that the group cannot be somebody else's.
+  // Before waitpid() releases the process number: afterwards, the group could be another program's.
   ::kill(-pid_, SIGKILL);
   int status = 0;
   while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {

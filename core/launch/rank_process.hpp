@@ -1,4 +1,4 @@
-// One rank as a process: started so that it cannot outlive us, its output cut into lines.
+// One rank as a process. It cannot outlive the launcher, and its output arrives as lines.
 #pragma once
 
 #include <sys/types.h>
@@ -13,46 +13,53 @@
 
 namespace yoke {
 
-// A stream of output, handed on line by line.
+// Cuts a stream of output into lines and passes each to a sink.
 class LineStream {
  public:
-  using Sink = std::function<void(const std::string& line)>;  // line: without newline
+  using Sink = std::function<void(const std::string& line)>;  // gets lines without the newline
 
   LineStream(FileDescriptor fd, Sink sink);
   int fd() const { return fd_.get(); }
   bool open() const { return fd_.open(); }
-  void read_some();  // takes what is there; never waits; closes at the end of the stream
-  void finish();     // takes what is left, hands on an unfinished line, closes
+  // Reads what is available without waiting. Closes the stream at its end.
+  void read_some();
+  // Reads what is left, passes an unfinished line as well, and closes the stream.
+  void finish();
 
  private:
-  void hand_on(bool all);
+  void pass_lines(bool all);  // all: also a last line without newline
 
   FileDescriptor fd_;
   Sink sink_;
   std::string text_;
 };
 
+// Starts a rank and owns its process group. Used by one thread.
 class RankProcess {
  public:
   using Show = std::function<void(int rank, bool is_stderr, const std::string& line)>;
 
-  RankProcess(int rank, const RankCommand& command, Show show);  // throws Error(INTERNAL)
-  ~RankProcess();                                                // kills what is left of it
+  // Starts the process; its lines are passed to `show` as they are read. Throws Error(INTERNAL) if
+  // it cannot be started.
+  RankProcess(int rank, const RankCommand& command, Show show);
+  ~RankProcess();  // kills the process group if it is still running
   RankProcess(RankProcess&&) = delete;
 
   int rank() const { return rank_; }
   pid_t pid() const { return pid_; }
   bool running() const { return process_.open(); }
-  const Ending& ending() const { return ending_; }  // after it has ended
+  const Ending& ending() const { return ending_; }  // valid after reap()
+  // The last 20 lines of stdout and stderr, in the order read.
   const std::deque<std::string>& last_lines() const { return last_lines_; }
 
-  int process_fd() const { return process_.get(); }  // readable when the process has ended
+  int process_fd() const { return process_.get(); }  // becomes readable when the process has ended
   LineStream& out() { return out_; }
   LineStream& err() { return err_; }
 
-  void send(int signal);  // to its whole process group
-  void reap();  // process_fd() is readable: takes the ending, the rest of the output, and kills
-                // what the rank left behind
+  void send(int signal);  // sends the signal to the whole process group
+  // To be called once process_fd() is readable: stores the ending, reads the rest of the output and
+  // kills processes that the rank has left behind.
+  void reap();
 
  private:
   void keep(bool is_stderr, const std::string& line);

@@ -1,3 +1,7 @@
+// A launcher that is killed cannot clean up, so the next one does. A folder is stale if it has our
+// name pattern, belongs to this user, and nobody holds the lock on its file `lock`. The kernel
+// releases a lock when its process dies, which a file with a process number could not show: numbers
+// are reused, and other containers have numbers of their own.
 #include "core/launch/rendezvous_folder.hpp"
 
 #include <sys/file.h>
@@ -9,6 +13,7 @@
 #include <filesystem>
 
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -17,7 +22,8 @@ namespace fs = std::filesystem;
 
 constexpr char kPattern[] = "yoke-XXXXXX";
 
-// The lock is held, if it could be had, as long as the descriptor is open.
+// Opens and locks a file. The lock is held until the descriptor is closed; the result is not open
+// if the file cannot be opened or another process holds the lock.
 FileDescriptor lock_file(const std::string& path, int flags) {
   FileDescriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600));
   if (file.open() && ::flock(file.get(), LOCK_EX | LOCK_NB) != 0) file.reset();
@@ -31,7 +37,7 @@ bool is_ours(const fs::path& path) {
          ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid();
 }
 
-// A launcher that was killed left its folder, but not its lock.
+// Removes the folders of launchers that were killed.
 void remove_stale(const std::string& parent) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(parent, error)) {
@@ -49,17 +55,21 @@ RendezvousFolder::RendezvousFolder() {
   remove_stale(parent);
   path_ = parent + "/" + kPattern;
   if (::mkdtemp(path_.data()) != nullptr) {  // mode 0700
-    // Locked before it has the name that others look for.
+    // The file is locked before it gets the name `lock`, so that no other launcher can find it
+    // unlocked and remove this folder.
     lock_ = lock_file(path_ + "/new", O_CREAT | O_EXCL);
     if (lock_.open() && ::rename((path_ + "/new").c_str(), (path_ + "/lock").c_str()) == 0) return;
   }
   throw Error(YOKE_RESOURCE_EXHAUSTED,
-              "cannot make a folder " + path_ + " with a locked file: " + std::strerror(errno) +
-                  "; set TMPDIR to a folder that you may write to");
+              concat("cannot create the folder ",
+                     path_,
+                     " with a locked file: ",
+                     std::strerror(errno),
+                     "; set TMPDIR to a folder that you may write to"));
 }
 
 RendezvousFolder::~RendezvousFolder() {
-  std::error_code ignored;  // nothing depends on it any more
+  std::error_code ignored;  // a folder that is left is stale, and the next launcher removes it
   fs::remove_all(path_, ignored);
 }
 

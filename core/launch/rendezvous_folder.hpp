@@ -1,4 +1,4 @@
-// The private folder through which ranks of one machine find each other.
+// The private folder in which the ranks of one machine find each other.
 #pragma once
 
 #include <string>
@@ -7,11 +7,13 @@
 
 namespace yoke {
 
-// Made with mode 0700 below $TMPDIR (else /tmp), removed with all it contains on destruction; if
-// the process is killed, by the next one of the same user.
+// Creates a folder with mode 0700 below $TMPDIR, or /tmp if that is not set, and removes it with
+// its contents on destruction. If the process is killed, the next launcher of the same user removes
+// it.
 class RendezvousFolder {
  public:
-  RendezvousFolder();  // throws Error(RESOURCE_EXHAUSTED) if it cannot be made
+  // Also removes stale folders. Throws Error(RESOURCE_EXHAUSTED) if the folder cannot be created.
+  RendezvousFolder();
   ~RendezvousFolder();
   RendezvousFolder(const RendezvousFolder&) = delete;
   RendezvousFolder& operator=(const RendezvousFolder&) = delete;
@@ -19,7 +21,7 @@ class RendezvousFolder {
 
  private:
   std::string path_;
-  FileDescriptor lock_;  // held as long as the process lives
+  FileDescriptor lock_;  // lock that shows others that the launcher is alive
 };
 
 }  // namespace yoke

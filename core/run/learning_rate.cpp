@@ -28,14 +28,14 @@ double learning_rate(const TrainConfig& train, int64_t step) {
   if (step <= train.warmup) {
     return train.lr * static_cast<double>(step) / static_cast<double>(train.warmup);
   }
-  if (train.schedule == "constant") return train.lr;
+  if (train.lr_schedule == "constant") return train.lr;
   const auto rate = [&](double share) {
     return train.lr * (train.min_lr_factor + (1 - train.min_lr_factor) * share);
   };
   const double p = progress(step, train.warmup, train.steps);
-  if (train.schedule == "linear") return rate(1 - p);
-  if (train.schedule == "cosine") return rate(0.5 * (1 + std::cos(std::numbers::pi * p)));
-  if (train.schedule == "wsd") {
+  if (train.lr_schedule == "linear") return rate(1 - p);
+  if (train.lr_schedule == "cosine") return rate(0.5 * (1 + std::cos(std::numbers::pi * p)));
+  if (train.lr_schedule == "wsd") {
     const auto decay =
         static_cast<int64_t>(std::llround(kWsdDecay * static_cast<double>(train.steps)));
     const int64_t start = std::max(train.warmup, train.steps - decay);
@@ -43,7 +43,7 @@ double learning_rate(const TrainConfig& train, int64_t step) {
   }
   throw Error(
       YOKE_INVALID_ARGUMENT,
-      "train.schedule = '" + train.schedule + "'; allowed are constant, linear, cosine and wsd");
+      "train.schedule = '" + train.lr_schedule + "'; allowed are constant, linear, cosine and wsd");
 }
 
 }  // namespace yoke

@@ -1,8 +1,6 @@
 #include "core/worker/import_config.hpp"
 
 #include <fnmatch.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -96,23 +94,10 @@ Reader choose_reader(const Request& request) {
                     "); rename it, or add parallel_backend=NAME");
 }
 
-// A run file without a line.
-class EmptyFile {
- public:
-  EmptyFile() : fd_(::memfd_create("run.toml", MFD_CLOEXEC)) {}
-  ~EmptyFile() { ::close(fd_); }
-  EmptyFile(const EmptyFile&) = delete;
-  EmptyFile& operator=(const EmptyFile&) = delete;
-  std::string path() const { return "/proc/self/fd/" + std::to_string(fd_); }
-
- private:
-  int fd_;
-};
-
 // Of a small model, with as many ranks as the overrides have degrees.
 PlanResult ask(const std::vector<std::string>& overrides, int32_t& ranks) {
   const LoadedConfig config =
-      load_config(EmptyFile().path(), overrides, process_environment(), backend_names);
+      load_config(std::nullopt, overrides, process_environment(), backend_names);
   const RunConfig& run = config.run;
   const LoadedBackend backend =
       load_backend(find_backend(run.parallel_backend, search_dirs(SearchSettings::current())));

@@ -19,10 +19,10 @@ using testing::Toys;
 
 // A run whose backend_path has the toy, with an option of it.
 struct ToyRun {
-  explicit ToyRun(const std::string& gear = "4") {
+  explicit ToyRun(int64_t gear = 4) {
     toys.copy("");
     config.backend_path = {toys.folder().path().string()};
-    config.backend_options = {{"toy", "gear", gear, "run.toml:7", false, false}};
+    config.backend_options = {{"toy", "gear", Value{gear}, "run.toml:7", std::nullopt}};
   }
   Toys toys;
   RunConfig config;
@@ -59,7 +59,7 @@ TEST(InnerBackends, AreFoundAsTheRunsOwnAndGetTheOptionsOfTheirTable) {
 }
 
 TEST(InnerBackends, SayWhatIsWrongWithAName) {
-  const ToyRun run("9");
+  const ToyRun run(9);
   InnerBackends backends(run.config);
   EXPECT_THAT(message_of([&] { backends.open("toy"); }), HasSubstr("run.toml:7: toy.gear = 9"));
   EXPECT_FALSE(backends.any_unusable()) << "it is there, its options are wrong";

@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadToy{"unresolved", "loading", "undefined symbol: toy_is_defined_nowhere"},
         BadToy{"entry_refuses", "its entry function", "the toy needs a licence"},
         BadToy{"major_2", "its table", "backend ABI 2.0, this Yoke ABI 1.0"},
-        BadToy{"newer_host", "its table", "needs a host of at least ABI 1.7"},
+        BadToy{"newer_host", "its table", "needs a host with at least ABI 1.7"},
         BadToy{"short", "its table", "too few for the required functions"},
         BadToy{"null_slot", "its table", "the required function 'checkpoint' is NULL"}),
     [](const auto& info) { return std::string(info.param.variant); });
@@ -95,7 +95,7 @@ TEST(Loader, RefusesABackendThatHasAnotherNameThanItsFile) {
   const Toys toys;
   std::filesystem::rename(toys.copy(""), toys.folder() / "other.so");
   EXPECT_THAT(failure(toys.folder() / "other.so"),
-              AllOf(HasSubstr("it calls itself 'toy'"), HasSubstr("toy.so")));
+              AllOf(HasSubstr("its name is 'toy'"), HasSubstr("toy.so")));
 }
 
 TEST(Loader, PrintsOnlyWhatTheDynamicLoaderSaid) {

@@ -68,14 +68,14 @@ TEST(Probe, TurnsACrashInAConstructorIntoASentence) {
 TEST(Probe, EndsABackendThatHangs) {
   const Toys toys;
   EXPECT_THAT(failure(toys.copy("hang_on_load"), std::chrono::milliseconds(300)),
-              HasSubstr("it did not come back within 0.3 s while loading"));
+              HasSubstr("it did not finish loading within 0.3 s"));
 }
 
 TEST(Probe, NoticesABackendThatEndsTheProcess) {
   const Toys toys;
   EXPECT_THAT(failure(toys.copy("exit_on_load")),
               AllOf(HasSubstr("it ended the process with exit code 0"),
-                    HasSubstr("its last words: no licence found")));
+                    HasSubstr("its last line: no licence found")));
 }
 
 TEST(Probe, PassesOnWhatTheLoaderSaid) {

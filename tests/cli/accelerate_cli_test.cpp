@@ -1,4 +1,4 @@
-// A user with a config of Accelerate and the real program.
+// A config of Accelerate, imported and trained with the real program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ TEST(ConfigImport, PrintsARunFileWithACommentForWhatHasNoEquivalent) {
       p.yoke({"config", "import", "ddp.yaml"}).out,
       HasSubstr("\ndp_degree = 2                                    # ddp.yaml:2: num_proc"));
 
-  // It is a run file: with the rest of one it trains.
+  // The output is a run file: with the missing keys added, it trains.
   p.folder().write("imported.toml",
                    r.out +
                        "model.preset = \"tiny\"\nmodel.layers = 1\ndata.path = \"text.txt\"\n"

@@ -126,7 +126,7 @@ TEST(BackendsInfo, OfABrokenOneSaysWhy) {
   install.add_toy("toy_exit_on_load");
   const SubprocessResult r = install.run({"backends", "info", "toy_exit_on_load"});
   EXPECT_EQ(r.ending.exit_code, 3);
-  EXPECT_THAT(r.err, HasSubstr("its last words: no licence found"));
+  EXPECT_THAT(r.err, HasSubstr("its last line: no licence found"));
 }
 
 TEST(BackendsPath, ShowsTheDirectoriesInTheOrderOfTheSearch) {

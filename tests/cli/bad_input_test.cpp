@@ -1,5 +1,5 @@
-// What users do wrong, on the real program: one clear message, the documented exit code, no hang,
-// nothing lost. Each row: arguments, exit code, what the message must contain.
+// Mistakes of users, on the real program: one clear message, the documented exit code, no hang,
+// nothing lost. Each row has arguments, an exit code, and fragments of the message.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 struct Row {
-  std::vector<std::string> args;  // after `yoke`
+  std::vector<std::string> args;  // words after `yoke`
   int exit_code;
   std::vector<std::string> fragments;
 };
@@ -51,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(
         Row{train({"data.order=random"}), 2, {"data.order", "random", "shuffled", "sequential"}},
         Row{train({"train.lr=-1", "train.steps=-1", "nix=1"}),
             2,
-            {"3 faults", "train.lr", "train.steps", "nix"}},
+            {"3 errors", "train.lr", "train.steps", "nix"}},
         Row{{"train", "nowhere.toml"}, 2, {"nowhere.toml", "no such file"}},
         // Layout and batch
         Row{train({"dp_degree=3", "--nproc", "2"}), 2, {"dp_degree", "3", "2"}},
@@ -82,9 +82,9 @@ INSTANTIATE_TEST_SUITE_P(
         Row{train({"parallel_backend=seriel", "dp_degree=3", "--nproc", "2"}),
             3,
             {"seriel", "dp_degree"}},
-        // Planned, not built
-        Row{train({"pp_degree=2", "--nproc", "2"}), 2, {"pp_degree = 2", "not built yet"}},
-        Row{train({"precision.param=fp8"}), 2, {"fp8", "not built yet"}},
+        // Planned, not implemented
+        Row{train({"pp_degree=2", "--nproc", "2"}), 2, {"pp_degree = 2", "not implemented yet"}},
+        Row{train({"precision.param=fp8"}), 2, {"fp8", "not implemented yet"}},
         // Checkpoints and generation
         Row{train({"checkpoint.resume=/nowhere"}), 2, {"/nowhere", "not a checkpoint"}},
         Row{{"generate", "nowhere", "--prompt", "a"}, 2, {"nowhere"}},
@@ -126,7 +126,7 @@ TEST_F(Run, RefusesACheckpointOfAnotherModelAndKeepsIt) {
       here_.yoke({"generate", checkpoint(4), "--prompt", "a", "--tokens", "3"}).ending.ok());
 }
 
-// Its plan lets everything pass that serial can do, but it declares fp64 on one rank.
+// This backend accepts every plan that `serial` accepts, but it declares only fp64 on one rank.
 TEST_F(Run, RefusesWhatABackendDoesNotDeclare) {
   const SubprocessResult r = here_.yoke(
       train({"--nproc", "2", "parallel_backend=" YOKE_FAULTY_DIR "/faulty_undeclared.so"}));
@@ -155,16 +155,17 @@ TEST_F(Run, NamesADamagedCheckpoint) {
   EXPECT_THAT(result.err, HasSubstr("model.safetensors"));
 }
 
-// Sends a signal to the launcher once the run has logged its first steps.
 std::vector<std::string> shell(const std::string& script) {
   return {"/bin/bash", "-c", script};
 }
 
+// Returns a script that starts a run and waits until it has logged its first steps, for at most
+// five minutes.
 std::string start_long_run(const std::string& folder, const std::string& arguments) {
   const std::string program = std::string(std::getenv("YOKE_BIN")) + "/yoke";
   return "cd " + folder + "; " + program +
          " train run.toml train.steps=100000 checkpoint.every=1000000 " + arguments +
-         " > out 2> err & pid=$!; for i in $(seq 600); do grep -q 'step: *3 ' out && break; sleep "
+         " > out 2> err & pid=$!; for i in $(seq 3000); do grep -q 'step: *3 ' out && break; sleep "
          "0.1; done; ";
 }
 

@@ -70,13 +70,13 @@ TEST(ConfigShow, ReportsAllFaultsAndEndsWith2) {
       s.install.run({"config", "show", "run.toml", "train.step=1", "pp_degree=2", "ass.size=1"});
   EXPECT_EQ(r.ending.exit_code, 2);
   EXPECT_EQ(r.out, "");
-  EXPECT_EQ(r.err,
-            "yoke: run.toml: 3 faults\n"
-            "  command line: unknown key 'train.step'; did you mean 'train.steps'?\n"
-            "  command line: pp_degree = 2: pipeline parallelism is not built yet; allowed: 1\n"
-            "  command line: unknown table 'ass'; it is neither a table of a run file nor a "
-            "backend that was "
-            "found (toy)\n");
+  EXPECT_EQ(
+      r.err,
+      "yoke: run.toml: 3 errors\n"
+      "  command line: unknown key 'train.step'; did you mean 'train.steps'?\n"
+      "  command line: pp_degree = 2: pipeline parallelism is not implemented yet; allowed: 1\n"
+      "  command line: unknown table 'ass'; it is neither a table of the run file nor a "
+      "backend (found: toy)\n");
 }
 
 TEST(ConfigShow, SaysThatThereIsNoSuchFile) {
@@ -114,7 +114,7 @@ TEST(RunFiles, OfTheRepositoryAreSound) {
     const SubprocessResult r = install.run({"config", "show", file, "--json"});
     EXPECT_EQ(r.err, "");
     ASSERT_EQ(r.ending.exit_code, 0);
-    // What they are run on is not theirs to say.
+    // These files do not choose a layout.
     const Json json = Json::parse(r.out);
     for (const char* degree : {"pp_degree", "dp_degree", "dp_shards", "cp_degree", "tp_degree"}) {
       EXPECT_TRUE(json[degree]["value"].is_null()) << name << " " << degree;
@@ -122,7 +122,7 @@ TEST(RunFiles, OfTheRepositoryAreSound) {
   }
 }
 
-// Each names the ranks of its degrees in the command at its top.
+// The command at the top of each file names the number of ranks that its degrees need.
 TEST(RunFiles, WithDegreesSayHowManyRanksTheyNeed) {
   const YokeInstall install;
   for (const char* name : {"tp_hsdp", "tp_hsdp_small", "cp_128k", "cp_small"}) {

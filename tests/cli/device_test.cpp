@@ -1,4 +1,4 @@
-// Where a run computes and what it loads for that, on the real program without a GPU.
+// The device of a run, and the libraries it loads for it, on the real program without a GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// What the dynamic linker says of all files that the processes of a run opened.
+// Returns the log of the dynamic linker about all files that the processes of a run opened.
 std::string opened_files(const std::vector<std::string>& words) {
   const Playground here;
   const SubprocessResult r =

@@ -1,4 +1,4 @@
-// yoke without a command that it has: help, version, misuse.
+// yoke itself: help, version, unknown commands.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -61,13 +61,15 @@ TEST(Yoke, WithoutACommandShowsHelpAsAnError) {
 }
 
 TEST(Yoke, NamesTheCommandThatWasMeant) {
-  expect_misuse({"trian"},
-                "yoke: unknown command 'trian'; allowed: train, compare, generate, checkpoint, data, "
-                "backends, config, doctor; did you mean "
-                "'train'?\n");
-  expect_misuse({"qwerty"},
-                "yoke: unknown command 'qwerty'; allowed: train, compare, generate, checkpoint, data, "
-                "backends, config, doctor\n");
+  expect_misuse(
+      {"trian"},
+      "yoke: unknown command 'trian'; allowed: train, compare, generate, checkpoint, data, "
+      "backends, config, doctor; did you mean "
+      "'train'?\n");
+  expect_misuse(
+      {"qwerty"},
+      "yoke: unknown command 'qwerty'; allowed: train, compare, generate, checkpoint, data, "
+      "backends, config, doctor\n");
   expect_misuse(
       {"--hlep"},
       "yoke: unknown flag '--hlep'; allowed: --help, --version; did you mean '--help'?\n");
@@ -75,15 +77,16 @@ TEST(Yoke, NamesTheCommandThatWasMeant) {
 
 TEST(Yoke, RefusesPlannedCommandsByName) {
   expect_misuse({"plan", "x.toml"},
-                "yoke: the command 'plan' is not built yet; see: yoke --help\n");
-  expect_misuse({"report"}, "yoke: the command 'report' is not built yet; see: yoke --help\n");
+                "yoke: the command 'plan' is not implemented yet; see: yoke --help\n");
+  expect_misuse({"report"},
+                "yoke: the command 'report' is not implemented yet; see: yoke --help\n");
 }
 
 TEST(Yoke, NamesTheWordOfACommandThatWasMeant) {
-  expect_misuse(
-      {"config", "shw"},
-      "yoke config: unknown command 'shw'; allowed: show, schema, import; did you mean 'show'?; see: yoke "
-      "config --help\n");
+  expect_misuse({"config", "shw"},
+                "yoke config: unknown command 'shw'; allowed: show, schema, import; did you mean "
+                "'show'?; see: yoke "
+                "config --help\n");
   expect_misuse(
       {"config", "show", "--orign", "x.toml"},
       "yoke config: unexpected '--orign'; did you mean '--origin'?; see: yoke config --help\n");

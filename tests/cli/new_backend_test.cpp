@@ -1,4 +1,4 @@
-// yoke backends new: what it writes builds outside the tree and trains.
+// yoke backends new: the folder it writes builds outside the tree, and the backend trains.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 SubprocessResult shell(const Playground& place, const std::string& script) {
   SubprocessOptions options;
-  options.limit = std::chrono::seconds(300);
+  options.limit = std::chrono::minutes(20);
   return run_subprocess(
       {"/usr/bin/env", "-C", place.folder().path().string(), "bash", "-c", "umask 022; " + script},
       options);
@@ -49,7 +49,8 @@ TEST(NewBackendRefuses, WhatCannotBeMade) {
   for (const char* name : {"My-Own", "9lives", "../mine", "a b", ""}) {
     const SubprocessResult r = place.yoke({"backends", "new", name});
     EXPECT_EQ(r.ending.exit_code, 2) << name;
-    EXPECT_THAT(r.err, HasSubstr("allowed: a small letter, then small letters, digits and _"));
+    EXPECT_THAT(r.err,
+                HasSubstr("allowed: a lower-case letter, then lower-case letters, digits and _"));
   }
   const SubprocessResult language = place.yoke({"backends", "new", "mine", "--lang", "rust"});
   EXPECT_EQ(language.ending.exit_code, 2);

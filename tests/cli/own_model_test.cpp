@@ -1,5 +1,5 @@
-// The example of a model of one's own, as a user builds it: outside the tree, against an install.
-// Every backend must train it to the same numbers in every layout.
+// The example of a user's own model, built as a user would: outside the tree, against an
+// installation. Every backend must train it to the same numbers in every layout.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ constexpr double kLossBound = 1e-12;  // relative, fp64: only the order of sums 
 
 class OwnModel : public ::testing::Test {
  protected:
-  // The worker is made once.
+  // The worker is built once.
   static void SetUpTestSuite() {
     folder_ = new TempFolder;
     std::filesystem::copy(YOKE_PREFIX "/share/yoke/examples/own_model", *folder_ / "mine");

@@ -1,4 +1,4 @@
-// The real program in a folder of its own.
+// Runs the real program in a temporary folder.
 #pragma once
 
 #include <cstdlib>
@@ -10,7 +10,7 @@
 
 namespace yoke::testing {
 
-// A folder with a text and a run file that work as they are.
+// A temporary folder with a text and a run file that trains as it is.
 class Playground {
  public:
   Playground() {
@@ -33,6 +33,7 @@ metrics.every = 1
 )");
   }
 
+  // Runs `yoke args` in the folder. The limit only bounds a hang.
   SubprocessResult yoke(const std::vector<std::string>& args,
                         const std::vector<std::string>& variables = {}) const {
     std::vector<std::string> argv{"/usr/bin/env", "-C", folder_.path().string()};

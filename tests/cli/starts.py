@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Starts and ends runs of two ranks again and again, some of them killed on the way: no crash, no orphan, no
-rendezvous folder left, always the documented exit code.
+"""Starts and ends runs of two ranks repeatedly, and kills some of them on the way. No run may crash, leave a process
+or a rendezvous folder behind, or end with an exit code that is not documented.
 Usage: starts.py [COUNT]   (YOKE_BIN: folder of yoke; default build/release/bin)"""
 import collections
 import os
@@ -24,7 +24,7 @@ train.steps = 2
 train.global_batch = 2
 metrics.every = 1
 """
-# What is done to a run, and the exit codes that may follow: 0 if it had ended before, a signal if it had not yet
+# What is done to a run, and the exit codes that are allowed: 0 if it had ended before, a signal if it had not yet
 # started its ranks.
 CASES = {
     "nothing": {0},
@@ -36,7 +36,7 @@ CASES = {
 
 
 def processes_in(folder):
-    """Live processes that work in the folder."""
+    """Returns the live processes whose working directory is the folder."""
     found = []
     for entry in pathlib.Path("/proc").glob("[0-9]*"):
         try:
@@ -55,7 +55,7 @@ def children(pid):
 
 
 def strike(case, run, rng):
-    """Does what the case says to a run that has just begun."""
+    """Does what the case demands to a run that has just started."""
     if case == "nothing":
         return
     if case == "kill a rank":
@@ -76,18 +76,18 @@ def strike(case, run, rng):
 
 
 def one_start(folder, case, rng):
-    """Returns what is wrong, or None."""
+    """Starts one run and returns what went wrong, or None."""
     shutil.rmtree(folder / "runs", ignore_errors=True)
     run = subprocess.Popen([YOKE, "train", "run.toml", "--nproc", "2"], cwd=folder, stdout=subprocess.PIPE,
                            stderr=subprocess.STDOUT, text=True,
                            env={**os.environ, "TMPDIR": str(folder / "tmp"), "OMP_NUM_THREADS": "1"})
     strike(case, run, rng)
     try:
-        text, _ = run.communicate(timeout=60)
+        text, _ = run.communicate(timeout=300)
     except subprocess.TimeoutExpired:
         run.kill()
-        return f"it did not end within 60 s; processes: {processes_in(folder)}"
-    for _ in range(200):
+        return f"it did not end within 300 s; processes: {processes_in(folder)}"
+    for _ in range(6000):
         if not (left := processes_in(folder)):
             break
         time.sleep(0.01)
@@ -110,7 +110,7 @@ def main():
     outcomes, faults = collections.Counter(), 0
     begin = time.monotonic()
     for i in range(count):
-        # Every second one is left alone.
+        # Every second run is left alone.
         case = list(CASES)[1 + i // 2 % (len(CASES) - 1)] if i % 2 else "nothing"
         fault = one_start(folder, case, rng)
         outcomes[case] += 1

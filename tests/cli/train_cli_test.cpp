@@ -15,7 +15,8 @@ using testing::YokeInstall;
 constexpr const char* kRun =
     "parallel_backend = \"toy\"\n[model]\npreset = \"tiny\"\n[data]\npath = \"text\"\n";
 
-// A worker whose plan is for 2 ranks and whose other modes print their words and do `then`.
+// Returns a worker script. --plan answers with a plan for `world` ranks; every other mode prints
+// its words and runs `then`.
 std::string worker(const std::string& then = "", int world = 2, const std::string& resume = "") {
   return "if [ \"$1\" = --plan ]; then echo \"$@\" > plan.words; echo '{\"world_size\": " +
          std::to_string(world) + ", \"run_dir\": \"runs/x\", \"resume\": \"" + resume +
@@ -108,7 +109,7 @@ TEST_F(Train, NamesTheSignalThatKilledThePlan) {
   EXPECT_THAT(r.err, HasSubstr("--plan was killed by signal 11 (SIGSEGV)"));
 }
 
-// ---- words
+// ---- Wrong words ----
 
 struct BadWords {
   std::vector<std::string> words;
@@ -141,7 +142,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadWords{{"run.toml", "worker=/no/such/worker"}, "/no/such/worker does not exist"},
         BadWords{{"run.toml", "worker=my-worker"}, "must be an absolute path"}));
 
-// ---- backend and degrees
+// ---- Backend and degrees ----
 
 TEST_F(Train, RefusesAnUnknownBackendBeforeAPlanIsMade) {
   const SubprocessResult r = run({"run.toml", "parallel_backend=tow"});
@@ -163,7 +164,7 @@ TEST_F(Train, PrintsBothAWrongBackendAndDegreesThatDoNotFit) {
   EXPECT_EQ(r.ending.exit_code, 3);
   EXPECT_THAT(r.err,
               AllOf(HasSubstr("backend 'tow' not found"),
-                    HasSubstr("dp_shards 3 = 3 does not divide 2 ranks")));
+                    HasSubstr("(dp_shards 3) is 3 and does not divide 2 ranks")));
 }
 
 TEST_F(Train, PrintsBothAWrongBackendAndAFaultOfTheConfiguration) {
@@ -188,7 +189,7 @@ TEST_F(Train, UsesTheWorkerOfTheRunFile) {
               HasSubstr("mine\n"));
 }
 
-// ---- other launchers
+// ---- Other launchers ----
 
 using Variables = std::vector<std::string>;
 const Variables kTorchrun = {"RANK=1",
@@ -255,7 +256,7 @@ TEST_F(Train, NamesWhatIsMissingOrContradicts) {
       AllOf(HasSubstr("contradict"), HasSubstr("RANK = 1"), HasSubstr("OMPI_COMM_WORLD_RANK = 0")));
 }
 
-// ---- generate
+// ---- generate ----
 
 TEST_F(Train, GenerateHandsItsWordsToTheWorker) {
   const SubprocessResult r =

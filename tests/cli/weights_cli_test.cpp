@@ -1,4 +1,4 @@
-// Weights and token files on the real program: the way through, and what users bring along damaged.
+// Weights and token files on the real program: the normal way, and files that are damaged.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ checkpoint.every = 1
 )";
 constexpr char kStart[] = "runs/r/checkpoints/step-00000000";
 
-// One run without steps makes a checkpoint, from which "hf" is exported; every test gets a copy.
+// A run without steps makes a checkpoint, and "hf" is exported from it. Every test gets a copy.
 class Weights : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -174,7 +174,7 @@ TEST_F(Weights, OfNothingButAPickleAreRefused) {
   expect_refused({"pytorch_model.bin is a pickle"});
 }
 
-// ---- yoke checkpoint
+// ---- yoke checkpoint ----
 
 TEST_F(Weights, AreListedWithTheirState) {
   fs::copy(here_.folder() / kStart, here_.folder() / "runs/r/checkpoints/step-00000005");
@@ -194,7 +194,7 @@ TEST_F(Weights, AreListedWithTheirState) {
 TEST_F(Weights, AreVerifiedToTheLastByte) {
   const SubprocessResult good = here_.yoke({"checkpoint", "verify", kStart});
   EXPECT_TRUE(good.ending.ok()) << good.err;
-  EXPECT_THAT(good.out, HasSubstr("every checksum is right"));
+  EXPECT_THAT(good.out, HasSubstr("all checksums match"));
   const std::string file = std::string(kStart) + "/model.safetensors";
   std::string bytes = read(file);
   bytes[bytes.size() - 5] ^= 1;
@@ -226,7 +226,7 @@ TEST_F(Weights, AreContinuedByGenerate) {
   expect({"generate", "hf", "--prompt", "a"}, 2, {"hf/tokenizer.json", "not bytes"});
 }
 
-// ---- Token files
+// ---- Token files ----
 
 std::string ids(const std::vector<uint16_t>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * 2};

@@ -1,5 +1,4 @@
-// An installation of its own for one test: bin/yoke, a worker written by the test,
-// lib/yoke/backends.
+// A private installation for one test: bin/yoke, a worker that the test writes, lib/yoke/backends.
 #pragma once
 
 #include <filesystem>
@@ -18,18 +17,18 @@ class YokeInstall {
     std::filesystem::create_directories(folder_.path() / "lib/yoke/backends");
     std::filesystem::copy_file(YOKE_PROGRAM, folder_ / "bin/yoke");
     for (const char* name : {"lib", "lib/yoke", "lib/yoke/backends"}) set_mode(name, 0755);
-    // Without a script of the test, the worker can probe and nothing else.
+    // Unless the test writes a script, the worker can only probe.
     write_worker("echo \"unexpected: $*\" >&2; exit 1");
   }
 
-  // `script`: what the worker does except for --probe, which always works.
+  // Writes the worker as a shell script. --probe always works; `script` handles everything else.
   void write_worker(const std::string& script) const {
     folder_.write(
         "bin/yoke-worker",
         "#!/bin/sh\n[ \"$1\" = --probe ] && exec " YOKE_PROBE_WORKER " \"$@\"\n" + script + "\n");
     set_mode("bin/yoke-worker", 0755);
   }
-  // A toy of tests/abi as lib/yoke/backends/<name>.so.
+  // Copies a toy backend of tests/abi to <folder>/<name>.so.
   void add_toy(const std::string& name, const std::string& folder = "lib/yoke/backends") const {
     std::filesystem::create_directories(folder_.path() / folder);
     set_mode(folder, 0755);

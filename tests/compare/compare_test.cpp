@@ -242,7 +242,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadWords{{"--case", "a:model.layers=1", "--case", "b:model.layers=2"}, 2, "model.layers"},
         BadWords{{"--case", "a:train.stepz=2", "--nproc", "2"}, 2, "did you mean 'train.steps'?"},
         BadWords{
-            {"--backends", "serial"}, 2, "one case of one rank has nothing to be compared with"},
+            {"--backends", "serial"}, 2, "one case with one rank has nothing to be compared with"},
         BadWords{{"--backends", "serial", "--nproc", "0"}, 2, "--nproc 0: allowed"},
         BadWords{{"--backends", "serial", "--level", "L9"}, 2, "--level L9; allowed: L0, L1, L2"},
         BadWords{{"--backends", "serial", "--gate", "speed>=1"}, 2, "unknown metric 'speed'"},

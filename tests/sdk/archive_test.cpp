@@ -159,12 +159,12 @@ TEST_F(Archive, TrainsOnTwoRanks) {
 }
 
 TEST_F(Archive, WithoutLibTorchSaysWhichOneItNeeds) {
-  expect_refused("", "finds no LibTorch");
+  expect_refused("", "does not find LibTorch");
 }
 
 TEST_F(Archive, RefusesAFolderThatIsNotLibTorchs) {
-  expect_refused("/no/such", "YOKE_TORCH_LIB = \"/no/such\" is no folder");
-  expect_refused(root(), "holds no libtorch_cpu.so");
+  expect_refused("/no/such", "YOKE_TORCH_LIB = \"/no/such\" is not a folder");
+  expect_refused(root(), "does not contain libtorch_cpu.so");
   const SubprocessResult above = yoke({"backends", "list"}, YOKE_TORCH_DIR);
   EXPECT_THAT(above.err, HasSubstr("did you mean " + kTorchLib + "?"));
 }

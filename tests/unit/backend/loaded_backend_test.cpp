@@ -12,7 +12,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// What the fake backend below does and was asked; one at a time.
+// What the fake backend below does at each call, and the calls it received. One backend at a time.
 struct Fake {
   std::function<int32_t(const YokePlanArgs*, YokePlan*, YokeError*)> plan;
   std::function<int32_t(YokeStepResult*, YokeError*)> step;
@@ -162,11 +162,11 @@ TEST_F(LoadedBackendTest, DoesNotRepeatTheTextOfAnEarlierFailure) {
     model.step(YokeStepArgs{});
     FAIL();
   } catch (const Error& e) {
-    EXPECT_STREQ(e.what(), "fake: step failed with code 2 and said nothing more");
+    EXPECT_STREQ(e.what(), "fake: step failed with code 2 and no message");
   }
 }
 
-TEST_F(LoadedBackendTest, LeavesWhatTheBackendDoesNotFillAsNotKnown) {
+TEST_F(LoadedBackendTest, LeavesWhatTheBackendDoesNotFillUnknown) {
   WrappedModel model = wrapped();
   fake.step = [](YokeStepResult* out, YokeError*) -> int32_t {
     out->loss_sum = 4.5;

@@ -32,7 +32,7 @@ TEST(File, SaysWhereItEndsTooEarly) {
   char text[8];
   const Outcome error = error_of([&] { File::open_for_reading(dir / "a").read_at(text, 8, 4); });
   EXPECT_EQ(error.code, YOKE_DATA_LOSS);
-  EXPECT_EQ(error.text, dir / "a ends at byte 7, but 5 more are needed");
+  EXPECT_EQ(error.text, dir / "a ends at byte 7, but 5 more bytes are needed");
 }
 
 TEST(File, RefusesWhatIsNoRegularFile) {

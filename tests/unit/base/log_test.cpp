@@ -21,7 +21,7 @@ using ::testing::internal::CaptureStdout;
 using ::testing::internal::GetCapturedStderr;
 using ::testing::internal::GetCapturedStdout;
 
-// What f writes to stdout and stderr.
+// Returns what f writes to stdout and to stderr.
 template <class F>
 std::pair<std::string, std::string> output(F&& f) {
   CaptureStdout();

@@ -30,8 +30,8 @@ TEST(StrictJson, ReadsAnObject) {
 }
 
 TEST(StrictJson, RefusesAKeyTwiceInOneObject) {
-  EXPECT_THAT(fault(R"({"a": 1, "b": 2, "a": 1})"), HasSubstr("the key 'a' stands twice"));
-  EXPECT_THAT(fault(R"({"a": [{"k": 1, "k": 1}]})"), HasSubstr("the key 'k' stands twice"));
+  EXPECT_THAT(fault(R"({"a": 1, "b": 2, "a": 1})"), HasSubstr("the key 'a' appears twice"));
+  EXPECT_THAT(fault(R"({"a": [{"k": 1, "k": 1}]})"), HasSubstr("the key 'k' appears twice"));
 }
 
 TEST(StrictJson, RefusesWhatIsNoObject) {

@@ -47,7 +47,7 @@ std::vector<std::string> faults(const std::string& table,
     check(table, overrides);
   } catch (const ConfigError& e) {
     for (std::string fault : e.faults()) {
-      // Without the temporary folder of the test.
+      // Remove the temporary folder of the test.
       if (fault[0] == '/') fault.erase(0, fault.find("run.toml"));
       found.push_back(fault);
     }
@@ -69,7 +69,7 @@ TEST(CheckOptions, FillsInEveryDefault) {
   for (int i = 0; i < 5; ++i) EXPECT_EQ(o[i].given, 0);
 }
 
-TEST(CheckOptions, HandsOverTheVariablesThatAreAskedFor) {
+TEST(CheckOptions, PassesTheVariablesThatAreRequested) {
   ::setenv("OX_TEST_B", "two\nlines", 1);
   ::setenv("OX_TEST_A", "1", 1);
   ::setenv("OXEN", "no", 1);
@@ -134,7 +134,8 @@ TEST(CheckOptions, SaysThatABackendHasNone) {
     check_options(given, kOx, {});
     FAIL();
   } catch (const ConfigError& e) {
-    EXPECT_THAT(e.what(), ::testing::HasSubstr("backend 'ox' has no option 'x'; it has none"));
+    EXPECT_THAT(e.what(),
+                ::testing::HasSubstr("backend 'ox' has no option 'x'; it has no options"));
   }
 }
 
@@ -147,7 +148,7 @@ TEST(CheckOptions, ADefaultThatContradictsItsTypeIsTheBackendsFault) {
     EXPECT_STREQ(
         e.what(),
         "backend 'ox' declares option 'size' with the default 'big': expected an integer; this is "
-        "a defect of it");
+        "a bug in backend 'ox'");
   }
 }
 
@@ -162,7 +163,7 @@ TEST(CheckOptions, ANumberWithoutDefaultStaysUnsetAndOutOfTheResolvedRun) {
   EXPECT_THAT(to_toml(config), ::testing::EndsWith("[ox]\noverlap = false\n"));
 }
 
-TEST(CheckOptions, HandsOverTheBytesOfAFile) {
+TEST(CheckOptions, PassesTheBytesOfAFile) {
   const testing::TempFolder folder;
   const std::string path = folder.write("foreign.json", std::string("{\0\n", 3));
   const auto given = Loading({least("[ox]\nforeign = \"" + path + "\"\n")}).run().backend_options;

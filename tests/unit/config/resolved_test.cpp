@@ -1,4 +1,4 @@
-// The written form of a run reads back as the same run.
+// A configuration that is written as a run file reads back as the same configuration.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -25,7 +25,7 @@ Pairs pairs(const LoadedConfig& config) {
   return all;
 }
 
-// Everything that a run is made of, whatever file and layer it came from.
+// Expects the same values, whatever file and layer they came from.
 void expect_same(const LoadedConfig& a, const LoadedConfig& b) {
   EXPECT_EQ(pairs(a), pairs(b));
   EXPECT_EQ(resume_digest(a), resume_digest(b));
@@ -129,10 +129,10 @@ TEST(ResumeDigest, ChangesWithEverythingThatChangesTheNumbers) {
   }
 }
 
-// ---- property: any accepted configuration reads back as itself
+// ---- Property: every accepted configuration reads back as itself ----
 
 std::string any_text() {
-  // Any code points: quotes, line breaks, control characters, several bytes.
+  // Code points of every length, with quotes, line breaks and control characters.
   const auto points = *rc::gen::container<std::vector<uint32_t>>(
       rc::gen::oneOf(rc::gen::inRange<uint32_t>(1, 0x80),
                      rc::gen::inRange<uint32_t>(0x80, 0x800),
@@ -176,7 +176,7 @@ Value any_value(const Key& key) {
   return {any_text()};
 }
 
-// The run file of some assignments, each as it would be accepted alone.
+// Returns a run file of random assignments, each of which would be accepted alone.
 std::string any_file() {
   std::string text = "\"parallel_backend\" = \"ox\"\n\"precision\".\"reduce\" = \"fp64\"\n";
   for (const Key& key : schema()) {
@@ -199,7 +199,7 @@ TEST(ToToml, EveryAcceptedConfigurationReadsBackAsItself) {
   const bool held = rc::check("every accepted configuration reads back", [&] {
     const std::string file = any_file();
     const Loading first({file, {"data.path=t" + any_text()}});
-    // A random file may contradict itself; then there is nothing to read back.
+    // The values of a random file may contradict each other; then there is nothing to read back.
     if (!first.faults().empty()) return;
     ++accepted;
     const std::string written = to_toml(first.config());

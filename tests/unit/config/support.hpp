@@ -1,4 +1,4 @@
-// Loading a run file from text, as the tests need it.
+// Loads a configuration from text.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,13 +11,14 @@
 
 namespace yoke::testing {
 
-// What a test says about a run. The backends "ox" and "draught_horse" can be found.
+// The three layers of a configuration. The backends "ox" and "draught_horse" are found.
 struct Given {
   std::string file;
   std::vector<std::string> overrides{};
   Environment environment{};
 };
 
+// The two keys that every run needs, in lines 1 and 2.
 inline constexpr const char* kLeast = "parallel_backend = \"ox\"\ndata.path = \"text\"\n";
 
 class Loading {
@@ -41,7 +42,7 @@ class Loading {
     return config_;
   }
   const RunConfig& run() const { return config().run; }
-  // With the folder taken out of every text: "run.toml:3: ...".
+  // The messages, without the temporary folder: "run.toml:3: ...".
   std::vector<std::string> faults() const {
     std::vector<std::string> short_ones;
     for (const std::string& fault : faults_) short_ones.push_back(shorten(fault));
@@ -77,6 +78,7 @@ class Loading {
   std::vector<std::string> backend_path_;
 };
 
+// A run file with `more` after the two keys.
 inline std::string least(const std::string& more = "") {
   return kLeast + more;
 }

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 constexpr uint32_t kCpu = 1u << YOKE_DEVICE_CPU, kCuda = 1u << YOKE_DEVICE_CUDA;
 
-// A machine with two devices, and all that a run on them needs.
+// A machine with two devices, and everything that a run on them needs.
 DeviceFacts facts(const std::string& asked) {
   DeviceFacts f;
   f.asked = asked;
@@ -26,7 +26,8 @@ DeviceFacts facts(const std::string& asked) {
   return f;
 }
 
-// With device = cuda; with auto the same obstacle means the CPU.
+// Returns the message for device = cuda. With device = auto, the same obstacle must lead to the
+// CPU.
 std::string refusal(DeviceFacts f) {
   EXPECT_TRUE(f.asked == "cuda");
   f.asked = "auto";
@@ -65,7 +66,7 @@ TEST(RunsOnCuda, SaysWhatIsMissing) {
   f = facts("cuda");
   f.local_ranks = 3;
   EXPECT_THAT(refusal(f),
-              HasSubstr("3 ranks are to start on this machine, which shows 2 CUDA devices"));
+              HasSubstr("3 ranks are to start on this machine, which has 2 CUDA devices"));
 }
 
 TEST(RunsOnCuda, RefusesTheCpuForABackendThatKnowsDevicesOnly) {
@@ -90,7 +91,7 @@ std::string refusal(int32_t local_rank, int32_t visible, const char* variable) {
 TEST(DeviceChoice, TakesTheDeviceOfTheLocalRank) {
   EXPECT_EQ(device_of_rank(0, 4, nullptr), 0);
   EXPECT_EQ(device_of_rank(3, 4, nullptr), 3);
-  EXPECT_EQ(device_of_rank(1, 2, "5,7"), 1);  // counted among the visible ones
+  EXPECT_EQ(device_of_rank(1, 2, "5,7"), 1);  // index among the visible devices
 }
 
 TEST(DeviceChoice, TakesTheOnlyDeviceThatTheLauncherLeft) {

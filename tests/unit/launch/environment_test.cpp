@@ -32,7 +32,7 @@ const Variables kSrun = {{"SLURM_PROCID", "3"},
                          {"SLURM_STEP_NODELIST", "gpu[07-08]"},
                          {"SLURM_JOB_ID", "1234"},
                          {"SLURM_STEP_ID", "2"}};
-// What a shell inside salloc or sbatch has.
+// The variables of a shell inside salloc or sbatch.
 const Variables kAllocation = {{"SLURM_JOB_ID", "1234"},
                                {"SLURM_NTASKS", "4"},
                                {"SLURM_PROCID", "0"},
@@ -83,13 +83,13 @@ TEST(LaunchEnvironment, IsTheSameFromEveryLauncher) {
 
 TEST(LaunchEnvironment, IsAbsentWhenNobodyStartedRanks) {
   EXPECT_FALSE(read({{"HOME", "/"}}));
-  EXPECT_FALSE(read(kMaster));  // exported for a launcher that comes later
+  EXPECT_FALSE(read(kMaster));  // exported for a launcher that is started later
   EXPECT_FALSE(read(kAllocation));
-  // salloc's own shell may be a step of one task.
+  // The shell of salloc may be a step of one task.
   EXPECT_FALSE(read(together(kAllocation, {{"SLURM_STEP_NUM_TASKS", "1"}})));
 }
 
-TEST(LaunchEnvironment, NeedsNoMeetingPlaceInAWorldOfOne) {
+TEST(LaunchEnvironment, NeedsNoRendezvousInAWorldOfOne) {
   const auto env = read({{"OMPI_COMM_WORLD_RANK", "0"},
                          {"OMPI_COMM_WORLD_SIZE", "1"},
                          {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
@@ -98,7 +98,7 @@ TEST(LaunchEnvironment, NeedsNoMeetingPlaceInAWorldOfOne) {
   EXPECT_EQ(env->world_size, 1);
 }
 
-TEST(LaunchEnvironment, FindsTheMeetingPlaceOfAJobStepItself) {
+TEST(LaunchEnvironment, FindsTheRendezvousOfAJobStepItself) {
   const auto env = read(kSrun);
   ASSERT_TRUE(env);
   EXPECT_EQ(env->master_addr, "gpu07");
@@ -109,14 +109,14 @@ TEST(LaunchEnvironment, FindsTheMeetingPlaceOfAJobStepItself) {
 }
 
 TEST(LaunchEnvironment, PrefersTheInnerLauncher) {
-  // srun -N2 torchrun --nproc-per-node 2: Slurm's numbers are those of the agents.
+  // srun -N2 torchrun --nproc-per-node 2: Slurm's numbers describe torchrun's agents.
   const Variables agents = together(kSrun, {{"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}});
   Variables nested = together(together(kTorchrun, kMaster), agents);
   nested["TORCHELASTIC_RUN_ID"] = "x";
   EXPECT_EQ(read(nested)->rank, 3);
   // mpirun inside a Slurm job starts its daemons through srun.
   EXPECT_EQ(read(together(together(kOpenMpi, kMaster), agents))->rank, 3);
-  // srun also speaks MPICH's protocol, without the local numbers.
+  // srun also sets MPICH's variables, without the local numbers.
   EXPECT_EQ(read(together(kSrun, {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}}))->local_rank, 1);
 }
 

@@ -20,7 +20,7 @@ GetVariable variables(std::map<std::string, std::string> values) {
   };
 }
 
-// A port of this machine that somebody listens on.
+// A port of this machine that is in use.
 class BusyPort {
  public:
   BusyPort() : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
@@ -41,21 +41,21 @@ class BusyPort {
   int number_ = 0;
 };
 
-TEST(CheckRendezvousAddress, HasNothingToSayWhereNobodyNamesOne) {
-  EXPECT_EQ(check_rendezvous_address(variables({})).verdict, Finding::kOk);
+TEST(CheckRendezvousAddress, IsOkIfNoneIsSet) {
+  EXPECT_EQ(check_rendezvous_address(variables({})).status, MachineFinding::kOk);
 }
 
 TEST(CheckRendezvousAddress, NamesTheVariableThatIsMissing) {
-  const Finding f = check_rendezvous_address(variables({{"MASTER_ADDR", "127.0.0.1"}}));
-  EXPECT_EQ(f.verdict, Finding::kProblem);
+  const MachineFinding f = check_rendezvous_address(variables({{"MASTER_ADDR", "127.0.0.1"}}));
+  EXPECT_EQ(f.status, MachineFinding::kProblem);
   EXPECT_THAT(f.found, HasSubstr("MASTER_PORT is not set"));
 }
 
 TEST(CheckRendezvousAddress, FindsAPortThatIsTaken) {
   const BusyPort busy;
   const auto get = variables({{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", busy.number()}});
-  const Finding f = check_rendezvous_address(get);
-  EXPECT_EQ(f.verdict, Finding::kProblem);
+  const MachineFinding f = check_rendezvous_address(get);
+  EXPECT_EQ(f.status, MachineFinding::kProblem);
   EXPECT_THAT(f.found, HasSubstr("Address already in use"));
   EXPECT_THAT(f.fix, HasSubstr("ss -ltnp 'sport = :" + busy.number()));
 }
@@ -63,9 +63,9 @@ TEST(CheckRendezvousAddress, FindsAPortThatIsTaken) {
 TEST(CheckRendezvousAddress, FindsAPortThatIsFree) {
   std::string number;
   { number = BusyPort().number(); }
-  const Finding f =
+  const MachineFinding f =
       check_rendezvous_address(variables({{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", number}}));
-  EXPECT_EQ(f.verdict, Finding::kOk) << f.found;
+  EXPECT_EQ(f.status, MachineFinding::kOk) << f.found;
 }
 
 TEST(CheckRendezvousAddress, KnowsAnotherMachine) {
@@ -74,38 +74,39 @@ TEST(CheckRendezvousAddress, KnowsAnotherMachine) {
 }
 
 TEST(CheckRendezvousAddress, RefusesANameWithoutAddressAndAPortOutOfRange) {
-  const Finding name = check_rendezvous_address(
+  const MachineFinding name = check_rendezvous_address(
       variables({{"MASTER_ADDR", "no-such-host.invalid"}, {"MASTER_PORT", "29500"}}));
-  EXPECT_EQ(name.verdict, Finding::kProblem);
+  EXPECT_EQ(name.status, MachineFinding::kProblem);
   EXPECT_THAT(name.found, HasSubstr("no-such-host.invalid:29500 has no address"));
-  const Finding port =
+  const MachineFinding port =
       check_rendezvous_address(variables({{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "0"}}));
   EXPECT_THAT(port.found, HasSubstr("allowed: 1 to 65535"));
 }
 
 TEST(CheckHostName, FindsAnInterfaceThatIsNotThere) {
-  EXPECT_EQ(check_host_name(variables({{"GLOO_SOCKET_IFNAME", "lo"}})).verdict, Finding::kOk);
-  const Finding f = check_host_name(variables({{"GLOO_SOCKET_IFNAME", "nope0"}}));
-  EXPECT_EQ(f.verdict, Finding::kProblem);
+  EXPECT_EQ(check_host_name(variables({{"GLOO_SOCKET_IFNAME", "lo"}})).status, MachineFinding::kOk);
+  const MachineFinding f = check_host_name(variables({{"GLOO_SOCKET_IFNAME", "nope0"}}));
+  EXPECT_EQ(f.status, MachineFinding::kProblem);
   EXPECT_THAT(f.found, HasSubstr("nope0, but there is no such interface"));
 }
 
 TEST(CheckCores, WarnsOfMoreThreadsThanCores) {
-  EXPECT_EQ(check_cores(variables({{"OMP_NUM_THREADS", "100000"}})).verdict, Finding::kWarning);
+  EXPECT_EQ(check_cores(variables({{"OMP_NUM_THREADS", "100000"}})).status,
+            MachineFinding::kWarning);
 }
 
 TEST(CheckSharedMemory, WarnsOfAFolderThatIsNotThere) {
-  const Finding f = check_shared_memory("/no/such/folder");
-  EXPECT_EQ(f.verdict, Finding::kWarning);
+  const MachineFinding f = check_shared_memory("/no/such/folder");
+  EXPECT_EQ(f.status, MachineFinding::kWarning);
   EXPECT_THAT(f.found, HasSubstr("No such file or directory"));
 }
 
 TEST(CheckCompiler, WarnsOfOneThatCannotBeStarted) {
-  EXPECT_EQ(check_compiler("no-such-compiler").verdict, Finding::kWarning);
+  EXPECT_EQ(check_compiler("no-such-compiler").status, MachineFinding::kWarning);
 }
 
 TEST(CheckLoopback, FindsAConnection) {
-  EXPECT_EQ(check_loopback().verdict, Finding::kOk) << check_loopback().found;
+  EXPECT_EQ(check_loopback().status, MachineFinding::kOk) << check_loopback().found;
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ TEST(RendezvousFolder, OfAKilledLauncherGoesAtTheNextStart) {
   }
   ::waitpid(launcher, nullptr, 0);
   const RendezvousFolder alive;
-  std::filesystem::create_directory(parent / "yoke-a1b2c3");  // not of a launcher: it has no lock
+  std::filesystem::create_directory(parent / "yoke-a1b2c3");  // no launcher made it: it has no lock
   const RendezvousFolder next;
   ::unsetenv("TMPDIR");
   std::set<std::string> left;

@@ -14,7 +14,7 @@ TrainConfig train(const std::string& schedule, int64_t steps, int64_t warmup) {
   config.lr = 2.0;
   config.steps = steps;
   config.warmup = warmup;
-  config.schedule = schedule;
+  config.lr_schedule = schedule;
   return config;
 }
 

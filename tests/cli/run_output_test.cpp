@@ -1,11 +1,10 @@
-// What a run shows while it goes on and afterwards, on the real program.
+// What a run shows while it trains and afterwards, on the real program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pty.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -25,7 +24,7 @@ std::set<std::string> span_names(const std::string& trace_file) {
   return names;
 }
 
-// Everything that a program writes to a terminal of 100 columns.
+// Returns everything that a program writes to a terminal of 100 columns.
 std::string on_terminal(const std::vector<std::string>& argv) {
   winsize size{};
   size.ws_row = 25;
@@ -82,25 +81,6 @@ TEST(Progress, IsOneLineInPlaceOnATerminalAndNothingElsewhere) {
   EXPECT_THAT(text, HasSubstr("\r\033[Kstep 1/4 [#####---------------]  25%  loss "));
   EXPECT_TRUE(text.ends_with("\r\033[K")) << "the line is taken away at the end";
   EXPECT_THAT(here.yoke({"train", "run.toml"}).out, Not(HasSubstr("1/4")));
-}
-
-TEST(Doctor, IsContentHereAndSaysWhatItFound) {
-  const Playground here;
-  const SubprocessResult r = here.yoke({"doctor", "--json"});
-  EXPECT_EQ(r.ending.exit_code, 0) << r.out;
-  std::map<std::string, std::string> found;
-  for (const auto& row : nlohmann::json::parse(r.out)) found[row.at("what")] = row.at("found");
-  EXPECT_THAT(found["LibTorch"], HasSubstr("torch-2."));
-  EXPECT_THAT(found["backends"], HasSubstr("serial"));
-}
-
-TEST(Doctor, GivesCauseAndCommandForWhatIsBroken) {
-  const Playground here;
-  const SubprocessResult r = here.yoke({"doctor"}, {"MASTER_ADDR=127.0.0.1", "TMPDIR=/no/such"});
-  EXPECT_EQ(r.ending.exit_code, 1);
-  EXPECT_THAT(r.out, HasSubstr("MASTER_PORT is not set, its companion is"));
-  EXPECT_THAT(r.out, HasSubstr("try: export MASTER_PORT="));
-  EXPECT_THAT(r.out, HasSubstr("cannot make a folder /no/such/yoke-"));
 }
 
 }  // namespace

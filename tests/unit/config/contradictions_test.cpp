@@ -1,0 +1,55 @@
+// Values that do not fit together.
+#include "tests/unit/config/fault_rows.hpp"
+
+namespace yoke {
+namespace {
+
+using testing::file;
+using testing::Row;
+using testing::word;
+
+class Contradiction : public ::testing::TestWithParam<Row> {};
+
+TEST_P(Contradiction, IsReportedWithOneMessage) {
+  testing::expect_one_message(GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table,
+    Contradiction,
+    ::testing::Values(
+        file("[precision]\nparam = \"fp64\"\nreduce = \"fp32\"",
+             "precision.reduce = \"fp32\" (run.toml:5) is less precise than precision.param = "
+             "\"fp64\" (run.toml:4); allowed: fp64"),
+        word("precision.reduce=bf16",
+             "precision.reduce = \"bf16\" (command line) is less precise than precision.param = "
+             "\"fp32\" (default); allowed: fp32, fp64"),
+        file("[model]\ndim = 64\nheads = 5",
+             "model.dim = 64 (run.toml:4) is not a multiple of model.heads = 5 (run.toml:5); "
+             "nearest: model.dim = 60 or 65"),
+        file("[model]\nheads = 4\nkv_heads = 8",
+             "model.heads = 4 (run.toml:4) is not a multiple of model.kv_heads = 8 (run.toml:5); "
+             "nearest: model.heads = 8"),
+        word(
+            "train.micro_batch=3",
+            "train.global_batch = 16 (default) is not a multiple of train.micro_batch = 3 (command "
+            "line); nearest: train.global_batch = 15 or 18"),
+        file("data.holdout = 0\n[eval]\nevery = 5",
+             "eval.every = 5 (run.toml:5) has no data to evaluate on, because data.holdout = 0.0 "
+             "(run.toml:3); set eval.every = 0, or data.holdout above 0"),
+        word("parallel_backend=train",
+             "parallel_backend = \"train\" (command line): a backend cannot have the name of a "
+             "table of the run file"),
+        word("backend_path=relative/folder",
+             "backend_path = [\"relative/folder\"] (command line): every folder must be an "
+             "absolute path"),
+        word("worker=bin/mine",
+             "worker = \"bin/mine\" (command line): must be an absolute path, or empty for "
+             "yoke-worker"),
+        word("train.steps=0",
+             "train.steps = 0 (command line) only saves the initial parameters, but "
+             "checkpoint.every = 0 (default) disables saving; set checkpoint.every = 1, or "
+             "train.steps above 0")));
+
+}  // namespace
+}  // namespace yoke
