@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "core/backend/services.hpp"
-#include "core/run/batch_feed.hpp"
+#include "core/run/batch_loader.hpp"
 #include "core/run/learning_rate.hpp"
 #include "core/run/recorder.hpp"
 #include "core/run/run_proof.hpp"
@@ -78,10 +78,10 @@ void evaluate(const Rank& rank, int64_t step, Recorder& recorder) {
   int64_t batches = job.data.held_out.num_windows() / samples;
   if (job.config.run.eval.batches > 0) batches = std::min(batches, job.config.run.eval.batches);
   const Source source{job.data, job.samples};
-  BatchFeed feed(source, job.data.held_out, rank.deal, rank.world.device());
+  BatchLoader loader(source, job.data.held_out, rank.deal, rank.world.device());
   double loss = 0, weight = 0;
   for (int64_t b = 0; b < batches; ++b) {
-    const auto batch = feed.take(b * samples);
+    const auto batch = loader.take(b * samples);
     const YokeStepResult r = run_step(rank, *batch, step, 0, YOKE_STEP_FORWARD_ONLY);
     loss += r.loss_sum;
     weight += r.loss_weight;
@@ -132,14 +132,14 @@ void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Po
   if (proof.keeps_state(at.step)) checkpoints.save(model, at);
 
   const Source source{job.data, job.samples};
-  BatchFeed feed(source, job.data.train, deal, world.device());
+  BatchLoader loader(source, job.data.train, deal, world.device());
   StopAgreement stop(world);
   // The profiler is one per process.
   const bool traced = world.rank() == 0 || !world.in_threads();
   StepTrace trace(traced ? run.profile : ProfileConfig{}, place.dir, world.rank(), log);
   while (at.step < run.train.steps && !stop.stop_before(at.step + 1)) {
     trace.before(at.step + 1);
-    const auto next = feed.take(at.next_sample);
+    const auto next = loader.take(at.next_sample);
     const Batch& batch = *next;
     const double lr = learning_rate(run.train, at.step + 1);
     proof.before(at.step + 1, batch);

@@ -1,4 +1,4 @@
-#include "core/run/batch_feed.hpp"
+#include "core/run/batch_loader.hpp"
 
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
@@ -9,18 +9,18 @@
 namespace yoke {
 
 // A batch, and when its copies are done.
-struct BatchFeed::Ahead {
+struct BatchLoader::Ahead {
   std::unique_ptr<Batch> batch;
   c10::Event copied{c10::DeviceType::CUDA};
 };
 
-BatchFeed::BatchFeed(const Source& source,
+BatchLoader::BatchLoader(const Source& source,
                      const Sampler& part,
                      const Deal& deal,
                      RankDevice* device)
     : source_(source), part_(part), deal_(deal), device_(device) {}
 
-std::unique_ptr<BatchFeed::Ahead> BatchFeed::read_ahead(int64_t sample) const {
+std::unique_ptr<BatchLoader::Ahead> BatchLoader::read_ahead(int64_t sample) const {
   const c10::StreamGuard guard(device_->copies());
   auto ahead = std::make_unique<Ahead>();
   ahead->batch = std::make_unique<Batch>(source_, part_, sample, deal_, device_->device());
@@ -28,7 +28,7 @@ std::unique_ptr<BatchFeed::Ahead> BatchFeed::read_ahead(int64_t sample) const {
   return ahead;
 }
 
-std::unique_ptr<Batch> BatchFeed::take(int64_t sample) {
+std::unique_ptr<Batch> BatchLoader::take(int64_t sample) {
   if (device_ == nullptr) return std::make_unique<Batch>(source_, part_, sample, deal_);
   const bool expected = ahead_.valid() && next_ == sample;
   const std::unique_ptr<Ahead> ahead = expected ? ahead_.get() : read_ahead(sample);

@@ -10,10 +10,10 @@
 
 namespace yoke {
 
-class BatchFeed {
+class BatchLoader {
  public:
   // All that is given outlives this; device NULL = the CPU.
-  BatchFeed(const Source& source, const Sampler& part, const Deal& deal, RankDevice* device);
+  BatchLoader(const Source& source, const Sampler& part, const Deal& deal, RankDevice* device);
 
   // The global batch that starts at `sample`, its inputs ready in order on the current stream. It
   // must not be destroyed before the device is done with it. Throws Error as Batch does.
