@@ -117,7 +117,7 @@ void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Po
       job.inner.get());
   BackendContext context = job.backend.init(init_args(job, services));
   RunProof proof(job, mesh, world);
-  const auto model_host = make_model(job, &proof.witness(), world.device());
+  const auto model_host = make_model(job, &proof.probe(), world.device());
   std::optional<WrappedModel> wrapped(context.wrap_model(model_host->model()));
   WrappedModel& model = *wrapped;
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/data/token_stream.hpp"
-#include "core/verify/evidence.hpp"
+#include "core/verify/rank_report.hpp"
 #include "yoke/model.hpp"
 
 namespace yoke {

@@ -40,9 +40,9 @@ void add(const Findings& findings, Json& line) {
                       {"text", breach->text}};
   }
   Json ranks = Json::array();
-  for (const RankEvidence& e : findings.ranks) {
+  for (const RankReport& e : findings.ranks) {
     Json losses = Json::array();
-    for (const WitnessedLoss& l : e.losses) losses.push_back({l.sum, l.weight, l.scale});
+    for (const ObservedLoss& l : e.losses) losses.push_back({l.sum, l.weight, l.scale});
     ranks.push_back({{"dealt", e.dealt}, {"fed", e.fed}, {"losses", losses}});
   }
   line["ranks"] = ranks;

@@ -240,11 +240,11 @@ static bool wants_torch(const Job& job) {
 }
 
 std::unique_ptr<TorchModelHost> make_model(const Job& job,
-                                           Witness* witness,
+                                           InputProbe* probe,
                                            const RankDevice* device) {
   const RunConfig& run = job.config.run;
   BlockList blocks = job.family.make_blocks(family_args(job));
-  if (witness != nullptr) witness->watch(blocks);
+  if (probe != nullptr) probe->watch(blocks);
   auto model = std::make_unique<TorchModelHost>(std::move(blocks),
                                                 job.plan->plan().param_dtype,
                                                 run.seed,

@@ -15,7 +15,7 @@
 #include "core/model/family.hpp"
 #include "core/model/torch_model.hpp"
 #include "core/run/plan.hpp"
-#include "core/verify/witness.hpp"
+#include "core/verify/input_probe.hpp"
 
 namespace yoke {
 
@@ -62,9 +62,9 @@ Job make_job(const std::string& config_path,
 
 // The model's blocks and parameters as the contract shows them, on a device or (NULL) the CPU;
 // attaches the LibTorch extension only if the backend, or one that it has opened, was built with
-// the LibTorch of this program. The witness may be NULL.
+// the LibTorch of this program. probe may be NULL.
 std::unique_ptr<TorchModelHost> make_model(const Job& job,
-                                           Witness* witness = nullptr,
+                                           InputProbe* probe = nullptr,
                                            const RankDevice* device = nullptr);
 
 }  // namespace yoke

@@ -14,7 +14,7 @@ namespace yoke {
 class RunProof {
  public:
   RunProof(const Job& job, const Mesh& mesh, CommWorld& world);
-  Witness& witness() { return verifier_.witness(); }
+  InputProbe& probe() { return verifier_.probe(); }
 
   // After wrap_model. Collective.
   void start(const std::string& run_dir, WrappedModel& model, const YokeModelSummary& summary);

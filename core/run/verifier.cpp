@@ -40,9 +40,9 @@ void Verifier::find_replicas() {
   replicas_ = std::make_unique<ReplicaMap>(world_.gather_texts(to_text(pieces)), world_.rank());
 }
 
-void Verifier::hash_state(RankEvidence& evidence) {
+void Verifier::hash_state(RankReport& report) {
   if (!replicas_) find_replicas();
-  if (options_.with_hashes) evidence.sums.assign(index_.size(), 0);
+  if (options_.with_hashes) report.sums.assign(index_.size(), 0);
   if (replicas_->empty() && !options_.with_hashes) return;
   size_t next = 0;
   visit_pieces(*model_, YOKE_CHECKPOINT_SAVE, [&](const YokePiece& piece) {
@@ -51,18 +51,18 @@ void Verifier::hash_state(RankEvidence& evidence) {
     const bool counts = options_.with_hashes && piece.replica == 0;
     if (!shared && !counts) return;
     const uint64_t hash = state_hash(piece);
-    if (shared) evidence.shared.push_back(hash);
-    if (counts) evidence.sums.at(index_.at(std::string(view(piece.name)))) += hash;
+    if (shared) report.shared.push_back(hash);
+    if (counts) report.sums.at(index_.at(std::string(view(piece.name)))) += hash;
   });
 }
 
-Findings Verifier::exchange(RankEvidence mine, const GlobalBatch& batch) {
+Findings Verifier::exchange(RankReport mine, const GlobalBatch& batch) {
   hash_state(mine);
   Findings found;
   for (const std::string& text : world_.gather_texts(to_text(mine)))
-    found.ranks.push_back(evidence_from_text(text));
+    found.ranks.push_back(rank_report_from_text(text));
   found.hashes.assign(mine.sums.size(), 0);
-  for (const RankEvidence& rank : found.ranks) {
+  for (const RankReport& rank : found.ranks) {
     for (size_t i = 0; i < found.hashes.size(); ++i) found.hashes[i] += rank.sums[i];
   }
   found.breach = find_breach(found.ranks, *replicas_, mesh_, batch);
@@ -80,11 +80,11 @@ void Verifier::before(const Batch& batch) {
     const auto prints = fingerprints(batch.inputs(m)).value();
     dealt_.dealt_prints.insert(dealt_.dealt_prints.end(), prints.begin(), prints.end());
   }
-  witness_.start();
+  probe_.start();
 }
 
 Findings Verifier::after(const Batch& batch) {
-  witness_.stop(dealt_);
+  probe_.stop(dealt_);
   return exchange(std::move(dealt_), batch.global());
 }
 

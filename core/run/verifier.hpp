@@ -12,14 +12,14 @@
 #include "core/backend/loaded_backend.hpp"
 #include "core/comm/communicator.hpp"
 #include "core/run/batch.hpp"
-#include "core/verify/evidence.hpp"
-#include "core/verify/witness.hpp"
+#include "core/verify/rank_report.hpp"
+#include "core/verify/input_probe.hpp"
 
 namespace yoke {
 
 // What all ranks together know about a step.
 struct Findings {
-  std::vector<RankEvidence> ranks;
+  std::vector<RankReport> ranks;
   std::vector<uint64_t> hashes;  // of whole parameters, in the order of the model; if wanted
   std::optional<Breach> breach;
 };
@@ -34,7 +34,7 @@ class Verifier {
  public:
   Verifier(const VerifierOptions& options, const Mesh& mesh, CommWorld& world);
 
-  Witness& witness() { return witness_; }
+  InputProbe& probe() { return probe_; }
   bool due(int64_t step) const;
 
   // After wrap_model. summary: of the model.
@@ -48,15 +48,15 @@ class Verifier {
 
  private:
   void find_replicas();
-  void hash_state(RankEvidence& evidence);
-  Findings exchange(RankEvidence mine, const GlobalBatch& batch);
+  void hash_state(RankReport& report);
+  Findings exchange(RankReport mine, const GlobalBatch& batch);
 
   const VerifierOptions options_;
   const Mesh mesh_;
   CommWorld& world_;
-  Witness witness_;
+  InputProbe probe_;
   WrappedModel* model_ = nullptr;
-  RankEvidence dealt_;                    // of the step under way
+  RankReport dealt_;                    // of the step under way
   std::map<std::string, size_t> index_;   // of parameters
   std::unique_ptr<ReplicaMap> replicas_;  // made at the first proof
 };

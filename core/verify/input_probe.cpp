@@ -1,4 +1,4 @@
-#include "core/verify/witness.hpp"
+#include "core/verify/input_probe.hpp"
 
 #include <ATen/ATen.h>
 
@@ -65,12 +65,12 @@ std::optional<std::vector<uint64_t>> fingerprints(const TorchInputs& inputs) {
   return prints;
 }
 
-struct Witness::State {
+struct InputProbe::State {
   bool watching = false;
   bool blind = false;
   // Per micro-batch. Recomputation shows a micro-batch a second time.
   std::vector<std::vector<uint64_t>> fed;
-  std::vector<WitnessedLoss> losses;
+  std::vector<ObservedLoss> losses;
 
   void see(const TorchInputs& inputs) {
     const auto prints = fingerprints(inputs);
@@ -80,7 +80,7 @@ struct Witness::State {
   }
 };
 
-void Witness::watch(BlockList& list) {
+void InputProbe::watch(BlockList& list) {
   state_ = std::make_shared<State>();
   if (list.blocks.empty()) return;
   TorchBlock& first = list.blocks.front();
@@ -109,20 +109,20 @@ void Witness::watch(BlockList& list) {
   };
 }
 
-void Witness::start() {
+void InputProbe::start() {
   state_->watching = true;
   state_->blind = false;
   state_->fed.clear();
   state_->losses.clear();
 }
 
-void Witness::stop(RankEvidence& evidence) {
+void InputProbe::stop(RankReport& report) {
   state_->watching = false;
   // A step that a device repeats runs no block on the CPU.
-  evidence.blind = state_->blind || (state_->fed.empty() && state_->losses.empty());
-  evidence.losses = state_->losses;
+  report.blind = state_->blind || (state_->fed.empty() && state_->losses.empty());
+  report.losses = state_->losses;
   for (const auto& micro : state_->fed)
-    evidence.fed.insert(evidence.fed.end(), micro.begin(), micro.end());
+    report.fed.insert(report.fed.end(), micro.begin(), micro.end());
 }
 
 }  // namespace yoke

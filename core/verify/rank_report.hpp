@@ -12,23 +12,23 @@
 namespace yoke {
 
 // One forward of the last block. NaN = not seen.
-struct WitnessedLoss {
+struct ObservedLoss {
   double sum = 0, weight = 0;
   double scale = 0;  // gradient that came back for the sum
 };
 
-// What one rank knows. Fingerprints are those of witness.hpp.
-struct RankEvidence {
+// What one rank knows. Fingerprints are those of probe.hpp.
+struct RankReport {
   std::vector<int64_t> dealt;          // global numbers of the samples that the host gave it
   std::vector<uint64_t> dealt_prints;  // of these
   std::vector<uint64_t> fed;           // of the sequences, or slices, that entered the first block
   bool blind = false;                  // the first block took tensors that cannot be read
-  std::vector<WitnessedLoss> losses;
+  std::vector<ObservedLoss> losses;
   std::vector<uint64_t> shared;  // hash of every piece that other ranks hold too
   std::vector<uint64_t> sums;    // per parameter: hashes of the pieces that are this rank's to save
 };
-std::string to_text(const RankEvidence& evidence);
-RankEvidence evidence_from_text(const std::string& text);
+std::string to_text(const RankReport& report);
+RankReport rank_report_from_text(const std::string& text);
 
 // Which piece of which parameter: its place in memory does not matter, only what it holds.
 struct PieceKey {
@@ -44,7 +44,7 @@ class ReplicaMap {
   // texts: the pieces of every rank, in rank order.
   ReplicaMap(const std::vector<std::string>& texts, int32_t rank);
   bool empty() const { return groups_.empty(); }
-  // The place of piece i of this rank in RankEvidence.shared; -1 = nobody else holds it.
+  // The place of piece i of this rank in RankReport.shared; -1 = nobody else holds it.
   int64_t slot(size_t piece) const { return slots_[piece]; }
 
   struct Holder {
@@ -77,7 +77,7 @@ struct GlobalBatch {
 
 // all: of every rank, in rank order. The first breach, data before replicas: a rank that trains on
 // wrong data has wrong parameters too.
-std::optional<Breach> find_breach(const std::vector<RankEvidence>& all,
+std::optional<Breach> find_breach(const std::vector<RankReport>& all,
                                   const ReplicaMap& replicas,
                                   const Mesh& mesh,
                                   const GlobalBatch& batch);

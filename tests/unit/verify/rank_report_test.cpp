@@ -1,4 +1,4 @@
-#include "core/verify/evidence.hpp"
+#include "core/verify/rank_report.hpp"
 
 #include <gmock/gmock.h>
 
@@ -11,8 +11,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // A rank that trained on what it was dealt; the fingerprint of sample s is 1000 + s.
-RankEvidence dealt(const std::vector<int64_t>& samples) {
-  RankEvidence e;
+RankReport dealt(const std::vector<int64_t>& samples) {
+  RankReport e;
   e.dealt = samples;
   for (const int64_t s : samples) e.dealt_prints.push_back(1000 + s);
   e.fed = e.dealt_prints;
@@ -27,7 +27,7 @@ ReplicaMap no_replicas(int32_t ranks) {
   return ReplicaMap(std::vector<std::string>(ranks, to_text(std::vector<PieceKey>{})), 0);
 }
 
-std::string breach_text(const std::vector<RankEvidence>& all,
+std::string breach_text(const std::vector<RankReport>& all,
                         const ReplicaMap& map,
                         const Mesh& mesh,
                         int64_t samples) {
@@ -35,12 +35,12 @@ std::string breach_text(const std::vector<RankEvidence>& all,
   return breach ? breach->kind + ": " + breach->text : "";
 }
 
-TEST(Evidence, OfDisjointAndCompleteDataHasNoBreach) {
+TEST(RankReport, OfDisjointAndCompleteDataHasNoBreach) {
   EXPECT_EQ(breach_text({dealt({0, 1}), dealt({2, 3})}, no_replicas(2), replicas(2), 4), "");
 }
 
-TEST(Evidence, NamesTheRankThatTrainedOnTheSamplesOfAnother) {
-  std::vector<RankEvidence> all{dealt({0, 1}), dealt({2, 3}), dealt({4, 5})};
+TEST(RankReport, NamesTheRankThatTrainedOnTheSamplesOfAnother) {
+  std::vector<RankReport> all{dealt({0, 1}), dealt({2, 3}), dealt({4, 5})};
   all[2].fed = all[0].fed;
   const auto breach = find_breach(all, no_replicas(3), replicas(3), {0, 6});
   ASSERT_TRUE(breach);
@@ -51,30 +51,30 @@ TEST(Evidence, NamesTheRankThatTrainedOnTheSamplesOfAnother) {
       "rank 2 (data rank 2) did not train on its samples 4, 5, but on samples of data rank 0");
 }
 
-TEST(Evidence, TellsDataThatNobodyWasDealt) {
-  std::vector<RankEvidence> all{dealt({0, 1})};
+TEST(RankReport, TellsDataThatNobodyWasDealt) {
+  std::vector<RankReport> all{dealt({0, 1})};
   all[0].fed = {7, 1001};
   EXPECT_THAT(breach_text(all, no_replicas(1), replicas(1), 2),
               HasSubstr("its samples 0, but on data that nobody was dealt"));
 }
 
-TEST(Evidence, TellsAStepThatDidNotRunTheModel) {
-  std::vector<RankEvidence> all{dealt({0, 1})};
+TEST(RankReport, TellsAStepThatDidNotRunTheModel) {
+  std::vector<RankReport> all{dealt({0, 1})};
   all[0].fed = {};
   EXPECT_THAT(breach_text(all, no_replicas(1), replicas(1), 2),
               HasSubstr("rank 0 (data rank 0) did not train on its samples 0, 1"));
 }
 
-TEST(Evidence, TellsASampleThatIsDealtTwiceOrNotAtAll) {
+TEST(RankReport, TellsASampleThatIsDealtTwiceOrNotAtAll) {
   EXPECT_THAT(breach_text({dealt({0, 1}), dealt({1, 2})}, no_replicas(2), replicas(2), 3),
               HasSubstr("sample 1 was dealt to data ranks 0 and 1"));
   EXPECT_THAT(breach_text({dealt({0, 1}), dealt({2})}, no_replicas(2), replicas(2), 4),
               HasSubstr("sample 3 was dealt to no data rank"));
 }
 
-TEST(Evidence, AddsUpSlicesOfSequencesAlongCp) {
+TEST(RankReport, AddsUpSlicesOfSequencesAlongCp) {
   const Mesh cp({1, 1, 1, 2, 1});
-  std::vector<RankEvidence> all{dealt({0, 1}), dealt({0, 1})};
+  std::vector<RankReport> all{dealt({0, 1}), dealt({0, 1})};
   all[0].fed = {400, 500};
   all[1].fed = {600, 501};
   EXPECT_EQ(breach_text(all, no_replicas(2), cp, 2), "");
@@ -82,8 +82,8 @@ TEST(Evidence, AddsUpSlicesOfSequencesAlongCp) {
   EXPECT_THAT(breach_text(all, no_replicas(2), cp, 2), HasSubstr("did not train on its samples 1"));
 }
 
-TEST(Evidence, DoesNotAskLaterStagesNorThoseThatCannotBeSeen) {
-  std::vector<RankEvidence> all{dealt({0, 1}), dealt({0, 1})};
+TEST(RankReport, DoesNotAskLaterStagesNorThoseThatCannotBeSeen) {
+  std::vector<RankReport> all{dealt({0, 1}), dealt({0, 1})};
   all[1].fed = {};
   EXPECT_EQ(breach_text(all, no_replicas(2), Mesh({2, 1, 1, 1, 1}), 2), "");
   all[0].fed = {};
@@ -113,10 +113,10 @@ TEST(ReplicaMap, IsEmptyIfEverythingIsCut) {
   EXPECT_TRUE(ReplicaMap({to_text({{"b", 0, 2}}), to_text({{"b", 2, 2}})}, 0).empty());
 }
 
-TEST(Evidence, NamesTheRankAndTensorOfAReplicaThatDiffersFromMost) {
+TEST(RankReport, NamesTheRankAndTensorOfAReplicaThatDiffersFromMost) {
   const ReplicaMap map(pieces(), 0);
-  std::vector<RankEvidence> all{dealt({0}), dealt({1}), dealt({2})};
-  for (RankEvidence& e : all) e.shared = {5};
+  std::vector<RankReport> all{dealt({0}), dealt({1}), dealt({2})};
+  for (RankReport& e : all) e.shared = {5};
   EXPECT_EQ(breach_text(all, map, replicas(3), 3), "");
   all[0].shared = {6};
   const auto breach = find_breach(all, map, replicas(3), {0, 3});
@@ -126,9 +126,9 @@ TEST(Evidence, NamesTheRankAndTensorOfAReplicaThatDiffersFromMost) {
   EXPECT_EQ(breach->text, "'a' has other bits on rank 0 than its replica on rank 2");
 }
 
-TEST(Evidence, CountsTheOtherTensorsThatDiffer) {
+TEST(RankReport, CountsTheOtherTensorsThatDiffer) {
   const std::vector<std::string> both(2, to_text({{"a", 0, 4}, {"b", 0, 2}}));
-  std::vector<RankEvidence> all{dealt({0}), dealt({1})};
+  std::vector<RankReport> all{dealt({0}), dealt({1})};
   all[0].shared = {5, 6};
   all[1].shared = {7, 8};
   EXPECT_EQ(breach_text(all, ReplicaMap(both, 0), replicas(2), 2),
@@ -136,13 +136,13 @@ TEST(Evidence, CountsTheOtherTensorsThatDiffer) {
             "all");
 }
 
-TEST(Evidence, SurvivesTheWayBetweenRanks) {
-  RankEvidence e = dealt({3, 9});
+TEST(RankReport, SurvivesTheWayBetweenRanks) {
+  RankReport e = dealt({3, 9});
   e.blind = true;
   e.losses = {{1.25, 8, std::nan("")}};
   e.shared = {UINT64_MAX};
   e.sums = {1, 0};
-  const RankEvidence read = evidence_from_text(to_text(e));
+  const RankReport read = rank_report_from_text(to_text(e));
   EXPECT_EQ(read.dealt, e.dealt);
   EXPECT_EQ(read.dealt_prints, e.dealt_prints);
   EXPECT_EQ(read.fed, e.fed);

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/verify/evidence.hpp"
+#include "core/verify/rank_report.hpp"
 #include "yoke/model.hpp"
 
 namespace yoke {
@@ -17,13 +17,13 @@ namespace yoke {
 std::optional<std::vector<uint64_t>> fingerprints(const TorchInputs& inputs);
 
 // One per model, on the thread that runs the model.
-class Witness {
+class InputProbe {
  public:
   // Before a host takes the list: puts itself into the first and the last block.
   void watch(BlockList& list);
   // Costs a look at a flag per block outside of start() and stop().
   void start();
-  void stop(RankEvidence& evidence);  // fills fed, blind and losses
+  void stop(RankReport& report);  // fills fed, blind and losses
 
  private:
   struct State;

@@ -1,4 +1,4 @@
-#include "core/verify/evidence.hpp"
+#include "core/verify/rank_report.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -33,7 +33,7 @@ std::string list(const std::vector<int64_t>& samples) {
 }
 
 // The sequences that the ranks along cp were fed, whole ones or slices whose fingerprints add up.
-Prints fed_together(const std::vector<const RankEvidence*>& along_cp) {
+Prints fed_together(const std::vector<const RankReport*>& along_cp) {
   const Prints dealt = set_of(along_cp.front()->dealt_prints);
   const Prints first = set_of(along_cp.front()->fed);
   if (along_cp.size() == 1 || first == dealt) return first;
@@ -46,7 +46,7 @@ Prints fed_together(const std::vector<const RankEvidence*>& along_cp) {
 }
 
 // The data rank that was dealt a sample with this fingerprint, or -1.
-int32_t dealt_to(uint64_t print, const std::vector<RankEvidence>& all, const Mesh& mesh) {
+int32_t dealt_to(uint64_t print, const std::vector<RankReport>& all, const Mesh& mesh) {
   for (size_t r = 0; r < all.size(); ++r) {
     const auto& prints = all[r].dealt_prints;
     if (std::find(prints.begin(), prints.end(), print) != prints.end())
@@ -55,7 +55,7 @@ int32_t dealt_to(uint64_t print, const std::vector<RankEvidence>& all, const Mes
   return -1;
 }
 
-std::optional<Breach> wrong_deal(const std::vector<RankEvidence>& all,
+std::optional<Breach> wrong_deal(const std::vector<RankReport>& all,
                                  const Mesh& mesh,
                                  const GlobalBatch& batch) {
   std::map<int64_t, int32_t> owner;
@@ -79,14 +79,14 @@ std::optional<Breach> wrong_deal(const std::vector<RankEvidence>& all,
   return std::nullopt;
 }
 
-std::optional<Breach> wrong_data(const std::vector<RankEvidence>& all,
+std::optional<Breach> wrong_data(const std::vector<RankReport>& all,
                                  const Mesh& mesh,
                                  int32_t rank) {
-  std::vector<const RankEvidence*> along_cp;
+  std::vector<const RankReport*> along_cp;
   for (const int32_t peer : mesh.peers(rank, YOKE_AXIS_BIT(YOKE_CP)))
     along_cp.push_back(&all[peer]);
   if (std::any_of(along_cp.begin(), along_cp.end(), [](auto* e) { return e->blind; })) return {};
-  const RankEvidence& mine = all[rank];
+  const RankReport& mine = all[rank];
   const Prints fed = fed_together(along_cp), dealt = set_of(mine.dealt_prints);
   if (fed == dealt) return std::nullopt;
 
@@ -110,7 +110,7 @@ std::optional<Breach> wrong_data(const std::vector<RankEvidence>& all,
 
 // The ranks that hold other bits than most, or than the first one if there is no majority.
 std::vector<int32_t> dissenters(const ReplicaMap::Group& group,
-                                const std::vector<RankEvidence>& all) {
+                                const std::vector<RankReport>& all) {
   std::map<uint64_t, int> votes;
   const auto hash = [&](const ReplicaMap::Holder& h) { return all[h.rank].shared[h.slot]; };
   for (const auto& holder : group.holders) ++votes[hash(holder)];
@@ -125,7 +125,7 @@ std::vector<int32_t> dissenters(const ReplicaMap::Group& group,
   return ranks;
 }
 
-std::optional<Breach> parted_replicas(const std::vector<RankEvidence>& all,
+std::optional<Breach> parted_replicas(const std::vector<RankReport>& all,
                                       const ReplicaMap& replicas) {
   std::optional<Breach> first;
   std::set<std::string> tensors;
@@ -151,9 +151,9 @@ std::optional<Breach> parted_replicas(const std::vector<RankEvidence>& all,
 
 }  // namespace
 
-std::string to_text(const RankEvidence& e) {
+std::string to_text(const RankReport& e) {
   Json losses = Json::array();
-  for (const WitnessedLoss& l : e.losses) losses.push_back({l.sum, l.weight, l.scale});
+  for (const ObservedLoss& l : e.losses) losses.push_back({l.sum, l.weight, l.scale});
   return Json{{"dealt", e.dealt},
               {"dealt_prints", e.dealt_prints},
               {"fed", e.fed},
@@ -164,9 +164,9 @@ std::string to_text(const RankEvidence& e) {
       .dump();
 }
 
-RankEvidence evidence_from_text(const std::string& text) {
+RankReport rank_report_from_text(const std::string& text) {
   const Json json = Json::parse(text);
-  RankEvidence e;
+  RankReport e;
   e.dealt = json.at("dealt").get<std::vector<int64_t>>();
   e.dealt_prints = json.at("dealt_prints").get<std::vector<uint64_t>>();
   e.fed = json.at("fed").get<std::vector<uint64_t>>();
@@ -214,7 +214,7 @@ ReplicaMap::ReplicaMap(const std::vector<std::string>& texts, int32_t rank) {
   }
 }
 
-std::optional<Breach> find_breach(const std::vector<RankEvidence>& all,
+std::optional<Breach> find_breach(const std::vector<RankReport>& all,
                                   const ReplicaMap& replicas,
                                   const Mesh& mesh,
                                   const GlobalBatch& batch) {
