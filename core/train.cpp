@@ -8,8 +8,8 @@
 #include "core/backend/services.hpp"
 #include "core/run/batch_loader.hpp"
 #include "core/run/learning_rate.hpp"
-#include "core/run/recorder.hpp"
-#include "core/run/run_proof.hpp"
+#include "core/run/metrics_reporter.hpp"
+#include "core/run/run_verification.hpp"
 #include "core/run/stop.hpp"
 #include "core/run/trace.hpp"
 
@@ -71,7 +71,7 @@ void require_finite(const YokeStepResult& r, int64_t step) {
 }
 
 // Whole global batches of the held-out tail, the same ones in every layout.
-void evaluate(const Rank& rank, int64_t step, Recorder& recorder) {
+void evaluate(const Rank& rank, int64_t step, MetricsReporter& reporter) {
   const auto begin = std::chrono::steady_clock::now();
   const Job& job = rank.job;
   const int64_t samples = rank.deal.global_batch();
@@ -86,7 +86,7 @@ void evaluate(const Rank& rank, int64_t step, Recorder& recorder) {
     loss += r.loss_sum;
     weight += r.loss_weight;
   }
-  recorder.evaluation(step, loss / weight, static_cast<int64_t>(weight), begin);
+  reporter.evaluation(step, loss / weight, static_cast<int64_t>(weight), begin);
 }
 
 YokeInitArgs init_args(const Job& job, const HostServices& services) {
@@ -116,20 +116,20 @@ void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Po
       &cancel_flag(),
       job.inner.get());
   BackendContext context = job.backend.init(init_args(job, services));
-  RunProof proof(job, mesh, world);
-  const auto model_host = make_model(job, &proof.probe(), world.device());
+  RunVerification verification(job, mesh, world);
+  const auto model_host = make_model(job, &verification.probe(), world.device());
   std::optional<WrappedModel> wrapped(context.wrap_model(model_host->model()));
   WrappedModel& model = *wrapped;
 
   Checkpointing checkpoints(job, place, world, log);
   at = checkpoints.restore(model, model_host->summary());
-  proof.start(place.dir, model, model_host->summary());
-  Recorder recorder(job, place.dir, model.wrap_result(), world, log, at);
+  verification.start(place.dir, model, model_host->summary());
+  MetricsReporter reporter(job, place.dir, model.wrap_result(), world, log, at);
   const Deal deal{
       mesh.data_rank(world.rank()), mesh.data_ranks(), job.plan->accumulation(), plan.micro_batch};
   const Rank rank{job, world, model, deal};
 
-  if (proof.keeps_state(at.step)) checkpoints.save(model, at);
+  if (verification.keeps_state(at.step)) checkpoints.save(model, at);
 
   const Source source{job.data, job.samples};
   BatchLoader loader(source, job.data.train, deal, world.device());
@@ -142,22 +142,22 @@ void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Po
     const auto next = loader.take(at.next_sample);
     const Batch& batch = *next;
     const double lr = learning_rate(run.train, at.step + 1);
-    proof.before(at.step + 1, batch);
+    verification.before(at.step + 1, batch);
     const YokeStepResult result = run_step(rank, batch, at.step + 1, lr, 0);
     require_finite(result, at.step + 1);
     at.advance(deal.global_batch());
     trace.after(at.step);
 
-    recorder.step(at.step, result, lr, batch.tokens());
-    proof.after(at.step, result, batch);
-    if (due(at.step, run.eval.every)) evaluate(rank, at.step, recorder);
-    if (due(at.step, run.checkpoint.every) || proof.keeps_state(at.step))
+    reporter.step(at.step, result, lr, batch.tokens());
+    verification.after(at.step, result, batch);
+    if (due(at.step, run.eval.every)) evaluate(rank, at.step, reporter);
+    if (due(at.step, run.checkpoint.every) || verification.keeps_state(at.step))
       checkpoints.save(model, at);
-    if (checkpoints.saved(at) || run.record.facts) recorder.restart_interval();
+    if (checkpoints.saved(at) || run.record.facts) reporter.restart_interval();
   }
 
   if (run.checkpoint.every > 0) checkpoints.save_unless_saved(model, at);
-  if (at.step == run.train.steps) recorder.finish();
+  if (at.step == run.train.steps) reporter.finish();
   wrapped.reset();  // NCCL keeps a communicator until no recorded step uses it
   world.shutdown();
 }

@@ -100,7 +100,7 @@ std::string traffic(const YokePlan& plan, const YokeWrapResult& costs) {
 
 }  // namespace
 
-std::vector<std::string> introduction(const Job& job,
+std::vector<std::string> run_table(const Job& job,
                                       const YokeWrapResult& costs,
                                       const std::string& run_dir,
                                       int64_t first_step) {

@@ -10,7 +10,7 @@ namespace yoke {
 
 // Lines of a table: model, backend, precision, batch, data, memory of a rank, traffic of a rank,
 // run. costs: of rank 0.
-std::vector<std::string> introduction(const Job& job,
+std::vector<std::string> run_table(const Job& job,
                                       const YokeWrapResult& costs,
                                       const std::string& run_dir,
                                       int64_t first_step);

@@ -56,9 +56,9 @@ void Verifier::hash_state(RankReport& report) {
   });
 }
 
-Findings Verifier::exchange(RankReport mine, const GlobalBatch& batch) {
+StepReport Verifier::exchange(RankReport mine, const GlobalBatch& batch) {
   hash_state(mine);
-  Findings found;
+  StepReport found;
   for (const std::string& text : world_.gather_texts(to_text(mine)))
     found.ranks.push_back(rank_report_from_text(text));
   found.hashes.assign(mine.sums.size(), 0);
@@ -69,7 +69,7 @@ Findings Verifier::exchange(RankReport mine, const GlobalBatch& batch) {
   return found;
 }
 
-Findings Verifier::examine() {
+StepReport Verifier::examine() {
   return exchange({}, {});
 }
 
@@ -83,7 +83,7 @@ void Verifier::before(const Batch& batch) {
   probe_.start();
 }
 
-Findings Verifier::after(const Batch& batch) {
+StepReport Verifier::after(const Batch& batch) {
   probe_.stop(dealt_);
   return exchange(std::move(dealt_), batch.global());
 }

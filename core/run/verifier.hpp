@@ -18,7 +18,7 @@
 namespace yoke {
 
 // What all ranks together know about a step.
-struct Findings {
+struct StepReport {
   std::vector<RankReport> ranks;
   std::vector<uint64_t> hashes;  // of whole parameters, in the order of the model; if wanted
   std::optional<Breach> breach;
@@ -40,16 +40,16 @@ class Verifier {
   // After wrap_model. summary: of the model.
   void take(WrappedModel& model, const YokeModelSummary& summary);
   // Of the state as it is now, without samples. Collective.
-  Findings examine();
+  StepReport examine();
   // Around a step that is due, with its batch, which a backend may spoil. after() is collective;
   // the same findings on every rank.
   void before(const Batch& batch);
-  Findings after(const Batch& batch);
+  StepReport after(const Batch& batch);
 
  private:
   void find_replicas();
   void hash_state(RankReport& report);
-  Findings exchange(RankReport mine, const GlobalBatch& batch);
+  StepReport exchange(RankReport mine, const GlobalBatch& batch);
 
   const VerifierOptions options_;
   const Mesh mesh_;

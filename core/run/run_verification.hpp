@@ -5,15 +5,15 @@
 #include <memory>
 #include <string>
 
-#include "core/run/facts.hpp"
+#include "core/run/record_file.hpp"
 #include "core/run/job.hpp"
 #include "core/run/verifier.hpp"
 
 namespace yoke {
 
-class RunProof {
+class RunVerification {
  public:
-  RunProof(const Job& job, const Mesh& mesh, CommWorld& world);
+  RunVerification(const Job& job, const Mesh& mesh, CommWorld& world);
   InputProbe& probe() { return verifier_.probe(); }
 
   // After wrap_model. Collective.
@@ -30,7 +30,7 @@ class RunProof {
   const Job& job_;
   CommWorld& world_;
   Verifier verifier_;
-  std::unique_ptr<FactsFile> facts_;  // rank 0, if wanted
+  std::unique_ptr<RecordFile> record_;  // rank 0, if wanted
 };
 
 }  // namespace yoke

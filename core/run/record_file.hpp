@@ -23,19 +23,19 @@
 
 namespace yoke {
 
-class FactsFile {
+class RecordFile {
  public:
   // Writes the line of the run. Throws Error naming the path.
-  FactsFile(const std::string& path,
+  RecordFile(const std::string& path,
             const Job& job,
             const YokeModelSummary& model,
             const YokeWrapResult& costs);
-  ~FactsFile();
-  void start(const Findings& findings);
+  ~RecordFile();
+  void start(const StepReport& report);
   void step(int64_t step,
             const YokeStepResult& result,
             const std::vector<OperationCount>& traffic,
-            const Findings& findings);
+            const StepReport& report);
 
  private:
   struct Impl;

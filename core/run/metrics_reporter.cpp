@@ -1,4 +1,4 @@
-#include "core/run/recorder.hpp"
+#include "core/run/metrics_reporter.hpp"
 
 #include <unistd.h>
 
@@ -30,7 +30,7 @@ std::vector<uint8_t> bytes_of(const DataSet& data, int64_t first_window, int64_t
 
 }  // namespace
 
-Recorder::Recorder(const Job& job,
+MetricsReporter::MetricsReporter(const Job& job,
                    const std::string& run_dir,
                    const YokeWrapResult& costs,
                    CommWorld& world,
@@ -47,20 +47,20 @@ Recorder::Recorder(const Job& job,
     file_ = std::make_unique<MetricsFile>(run_dir + "/metrics.jsonl", at.step);
     if (job.config.run.metrics.tensorboard)
       events_ = std::make_unique<EventFile>(run_dir + "/tensorboard", at.step);
-    for (const std::string& line : introduction(job, costs, run_dir, at.step)) log_.info(line);
+    for (const std::string& line : run_table(job, costs, run_dir, at.step)) log_.info(line);
     for (const std::string& note : job.notes) log_.info(note);
   }
   restart_interval();
 }
 
-void Recorder::restart_interval() {
+void MetricsReporter::restart_interval() {
   interval_begin_ = Clock::now();
   interval_steps_ = 0;
   interval_tokens_ = 0;
   world_.reset_counts();
 }
 
-void Recorder::step(int64_t step, const YokeStepResult& result, double lr, int64_t batch_tokens) {
+void MetricsReporter::step(int64_t step, const YokeStepResult& result, double lr, int64_t batch_tokens) {
   ++interval_steps_;
   interval_tokens_ += batch_tokens;
   tokens_ += batch_tokens;
@@ -99,14 +99,14 @@ void Recorder::step(int64_t step, const YokeStepResult& result, double lr, int64
 }
 
 template <class Metrics>
-void Recorder::publish(const Metrics& metrics) {
+void MetricsReporter::publish(const Metrics& metrics) {
   if (!file_) return;
   log_.info(log_line(metrics, colour_));
   file_->write(metrics);
   if (events_) events_->write(metrics.step, scalars(metrics));
 }
 
-void Recorder::show_progress(int64_t step, const YokeStepResult& result) {
+void MetricsReporter::show_progress(int64_t step, const YokeStepResult& result) {
   const Clock::time_point now = Clock::now();
   if (!log_.shows_progress() || now - last_progress_ < kProgressEvery) return;
   last_progress_ = now;
@@ -120,7 +120,7 @@ void Recorder::show_progress(int64_t step, const YokeStepResult& result) {
   log_.progress(progress_line(p));
 }
 
-void Recorder::evaluation(int64_t step, double loss, int64_t tokens, Clock::time_point begin) {
+void MetricsReporter::evaluation(int64_t step, double loss, int64_t tokens, Clock::time_point begin) {
   held_out_loss_ = loss;
   EvalMetrics m;
   m.step = step;
@@ -131,7 +131,7 @@ void Recorder::evaluation(int64_t step, double loss, int64_t tokens, Clock::time
   restart_interval();
 }
 
-void Recorder::finish() {
+void MetricsReporter::finish() {
   const bool bytes = job_.data.stream != nullptr && job_.data.stream->vocab() == 256;
   if (!file_ || !held_out_loss_ || !bytes) return;
   const int64_t train = job_.data.train.num_windows();

@@ -1,4 +1,4 @@
-#include "core/run/facts.hpp"
+#include "core/run/record_file.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -30,17 +30,17 @@ Json to_json(const std::vector<OperationCount>& traffic) {
   return list;
 }
 
-void add(const Findings& findings, Json& line) {
-  line["hashes"] = findings.hashes;
+void add(const StepReport& report, Json& line) {
+  line["hashes"] = report.hashes;
   line["breach"] = nullptr;
-  if (const auto& breach = findings.breach) {
+  if (const auto& breach = report.breach) {
     line["breach"] = {{"kind", breach->kind},
                       {"rank", breach->rank},
                       {"tensor", breach->tensor},
                       {"text", breach->text}};
   }
   Json ranks = Json::array();
-  for (const RankReport& e : findings.ranks) {
+  for (const RankReport& e : report.ranks) {
     Json losses = Json::array();
     for (const ObservedLoss& l : e.losses) losses.push_back({l.sum, l.weight, l.scale});
     ranks.push_back({{"dealt", e.dealt}, {"fed", e.fed}, {"losses", losses}});
@@ -70,7 +70,7 @@ Json describe(const Job& job, const YokeModelSummary& model) {
 
 }  // namespace
 
-struct FactsFile::Impl {
+struct RecordFile::Impl {
   File file;
   uint64_t size = 0;
 
@@ -81,7 +81,7 @@ struct FactsFile::Impl {
   }
 };
 
-FactsFile::FactsFile(const std::string& path,
+RecordFile::RecordFile(const std::string& path,
                      const Job& job,
                      const YokeModelSummary& model,
                      const YokeWrapResult& costs) {
@@ -92,24 +92,24 @@ FactsFile::FactsFile(const std::string& path,
   impl_->write({{"run", run}});
 }
 
-FactsFile::~FactsFile() = default;
+RecordFile::~RecordFile() = default;
 
-void FactsFile::start(const Findings& findings) {
+void RecordFile::start(const StepReport& report) {
   Json line = {{"step", 0}};
-  add(findings, line);
+  add(report, line);
   impl_->write(line);
 }
 
-void FactsFile::step(int64_t step,
+void RecordFile::step(int64_t step,
                      const YokeStepResult& result,
                      const std::vector<OperationCount>& traffic,
-                     const Findings& findings) {
+                     const StepReport& report) {
   Json line = {{"step", step},
                {"loss", result.loss_sum / result.loss_weight},
                {"grad_norm", result.grad_norm},
                {"weight", result.loss_weight},
                {"traffic", to_json(traffic)}};
-  add(findings, line);
+  add(report, line);
   impl_->write(line);
 }
 

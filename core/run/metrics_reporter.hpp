@@ -15,11 +15,11 @@
 
 namespace yoke {
 
-class Recorder {
+class MetricsReporter {
  public:
   // Writes to metrics.jsonl and tensorboard/ of the run folder on rank 0. `at`: where the run
   // starts or goes on.
-  Recorder(const Job& job,
+  MetricsReporter(const Job& job,
            const std::string& run_dir,
            const YokeWrapResult& costs,
            CommWorld& world,
