@@ -59,13 +59,13 @@ Cause cause(const Scene& scene,
 std::optional<Cause> initial_values(const Scene& s) {
   constexpr const char* kTitle = "different initial bits";
   if (s.step != 0) return std::nullopt;
-  if (const auto& breach = s.run.start.breach) {
+  if (const auto& violation = s.run.start.violation) {
     return cause(s,
                  "initial_values",
                  kTitle,
-                 breach->tensor,
+                 violation->tensor,
                  kUnknown,
-                 "before the first step " + breach->text);
+                 "before the first step " + violation->text);
   }
   const auto &a = s.reference.start.hashes, &b = s.run.start.hashes;
   for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
@@ -88,7 +88,7 @@ std::optional<Cause> initial_values(const Scene& s) {
 }
 
 std::optional<Cause> same_samples(const Scene& s) {
-  if (s.here == nullptr || !s.here->breach || s.here->breach->kind != "samples")
+  if (s.here == nullptr || !s.here->violation || s.here->violation->kind != "samples")
     return std::nullopt;
   const Difference* bad = s.first_bad_gradient();
   return cause(s,
@@ -96,7 +96,7 @@ std::optional<Cause> same_samples(const Scene& s) {
                "wrong samples on a data rank",
                bad ? bad->tensor : "",
                bad ? bad->relative : kUnknown,
-               s.here->breach->text);
+               s.here->violation->text);
 }
 
 std::optional<Cause> mean_of_means(const Scene& s) {
@@ -145,16 +145,16 @@ std::string traffic_text(const Scene& s) {
 }
 
 std::optional<Cause> parted_replicas(const Scene& s) {
-  if (s.here == nullptr || !s.here->breach || s.here->breach->kind != "replicas")
+  if (s.here == nullptr || !s.here->violation || s.here->violation->kind != "replicas")
     return std::nullopt;
-  const Breach& breach = *s.here->breach;
+  const Violation& violation = *s.here->violation;
   const Difference* bad = s.first_bad_gradient();
   return cause(s,
                "missing_reduction",
                "missing reduction",
-               breach.tensor,
+               violation.tensor,
                bad ? bad->relative : kUnknown,
-               "replicas part: " + breach.text + "; " + traffic_text(s));
+               "replicas part: " + violation.text + "; " + traffic_text(s));
 }
 
 // Gradient as it was before clipping: per tensor, times this.

@@ -23,7 +23,7 @@ struct Loss {
   double sum = 0, weight = 0, scale = 0;
 };
 
-struct Breach {
+struct Violation {
   std::string kind;  // "samples" | "replicas"
   int32_t rank = -1;
   std::string tensor, text;
@@ -37,7 +37,7 @@ struct StepFacts {
   std::vector<uint64_t> hashes;           // of whole parameters after the step
   std::vector<std::vector<Loss>> losses;  // per rank
   std::vector<Operation> traffic;
-  std::optional<Breach> breach;
+  std::optional<Violation> violation;
 };
 
 // Bytes that a backend says a rank needs; -1 = not known.
@@ -56,7 +56,7 @@ struct RunFacts {
   double clip = 0, beta1 = 0;
   bool adamw = true;
   Costs costs;
-  StepFacts start;               // step 0: hashes and breach
+  StepFacts start;               // step 0: hashes and violation
   std::vector<StepFacts> steps;  // 1, 2, ...
 
   bool external() const { return dir.empty(); }

@@ -32,12 +32,12 @@ Json to_json(const std::vector<OperationCount>& traffic) {
 
 void add(const StepReport& report, Json& line) {
   line["hashes"] = report.hashes;
-  line["breach"] = nullptr;
-  if (const auto& breach = report.breach) {
-    line["breach"] = {{"kind", breach->kind},
-                      {"rank", breach->rank},
-                      {"tensor", breach->tensor},
-                      {"text", breach->text}};
+  line["violation"] = nullptr;
+  if (const auto& violation = report.violation) {
+    line["violation"] = {{"kind", violation->kind},
+                      {"rank", violation->rank},
+                      {"tensor", violation->tensor},
+                      {"text", violation->text}};
   }
   Json ranks = Json::array();
   for (const RankReport& e : report.ranks) {

@@ -4,7 +4,7 @@
 //   {"run": {backend, version, data_ranks, accumulation, degrees, blocks, parameters, params,
 //            clip, adamw, beta1, dtype, costs {param, grad, optimizer, unsharded, activation, axes
 //            {...}}}}
-//   {"step": n, "hashes": [of whole parameters], "breach": null | {kind, rank, tensor, text},
+//   {"step": n, "hashes": [of whole parameters], "violation": null | {kind, rank, tensor, text},
 //    "loss", "grad_norm", "weight", "traffic": [[axes, operation, dtype, calls, bytes, seconds]
 //    ...], "ranks": [{"dealt": [samples], "fed": [fingerprints], "losses": [[sum, weight, scale]
 //    ...]} ...]}

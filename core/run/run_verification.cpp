@@ -33,7 +33,7 @@ void RunVerification::after(int64_t step, const YokeStepResult& result, const Ba
   if (!verifier_.due(step)) return;
   const StepReport report = verifier_.after(batch);
   if (record_) record_->step(step, result, world_.counts_by_operation(), report);
-  if (report.breach && !job_.config.run.record.facts) stop_for(*report.breach, step);
+  if (report.violation && !job_.config.run.record.facts) stop_for(*report.violation, step);
 }
 
 bool RunVerification::keeps_state(int64_t step) const {

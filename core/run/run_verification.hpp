@@ -18,7 +18,7 @@ class RunVerification {
 
   // After wrap_model. Collective.
   void start(const std::string& run_dir, WrappedModel& model, const YokeModelSummary& summary);
-  // Around every step, with its batch. after() is collective; throws Error(DATA_LOSS) for a breach, unless it is
+  // Around every step, with its batch. after() is collective; throws Error(DATA_LOSS) for a violation, unless it is
   // recorded for `yoke compare`.
   void before(int64_t step, const Batch& batch);
   void after(int64_t step, const YokeStepResult& result, const Batch& batch);

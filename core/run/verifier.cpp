@@ -65,7 +65,7 @@ StepReport Verifier::exchange(RankReport mine, const GlobalBatch& batch) {
   for (const RankReport& rank : found.ranks) {
     for (size_t i = 0; i < found.hashes.size(); ++i) found.hashes[i] += rank.sums[i];
   }
-  found.breach = find_breach(found.ranks, *replicas_, mesh_, batch);
+  found.violation = find_violation(found.ranks, *replicas_, mesh_, batch);
   return found;
 }
 
@@ -88,16 +88,16 @@ StepReport Verifier::after(const Batch& batch) {
   return exchange(std::move(dealt_), batch.global());
 }
 
-void stop_for(const Breach& breach, int64_t step) {
+void stop_for(const Violation& violation, int64_t step) {
   throw Error(YOKE_DATA_LOSS,
-              "verify.every: step " + std::to_string(step) + ": " + breach.text +
-                  (breach.kind == "samples"
+              "verify.every: step " + std::to_string(step) + ": " + violation.text +
+                  (violation.kind == "samples"
                        ? "; every data rank must train on its own samples: the backend passes on "
                          "another batch than it was given"
                        : "; replicas must stay equal bit for bit: a gradient was not reduced over "
                          "all replicas, or a rank computes wrongly") +
                   "; verify.every=0 goes on without the proof",
-              breach.rank,
+              violation.rank,
               step);
 }
 

@@ -21,7 +21,7 @@ namespace yoke {
 struct StepReport {
   std::vector<RankReport> ranks;
   std::vector<uint64_t> hashes;  // of whole parameters, in the order of the model; if wanted
-  std::optional<Breach> breach;
+  std::optional<Violation> violation;
 };
 
 struct VerifierOptions {
@@ -62,6 +62,6 @@ class Verifier {
 };
 
 // Throws Error(DATA_LOSS) naming rank, tensor and what to do.
-[[noreturn]] void stop_for(const Breach& breach, int64_t step);
+[[noreturn]] void stop_for(const Violation& violation, int64_t step);
 
 }  // namespace yoke

@@ -55,7 +55,7 @@ int32_t dealt_to(uint64_t print, const std::vector<RankReport>& all, const Mesh&
   return -1;
 }
 
-std::optional<Breach> wrong_deal(const std::vector<RankReport>& all,
+std::optional<Violation> wrong_deal(const std::vector<RankReport>& all,
                                  const Mesh& mesh,
                                  const GlobalBatch& batch) {
   std::map<int64_t, int32_t> owner;
@@ -64,7 +64,7 @@ std::optional<Breach> wrong_deal(const std::vector<RankReport>& all,
       const int32_t data_rank = mesh.data_rank(r);
       const auto [at, fresh] = owner.insert({sample, data_rank});
       if (at->second == data_rank) continue;
-      return Breach{"samples",
+      return Violation{"samples",
                     r,
                     "",
                     "sample " + std::to_string(sample) + " was dealt to data ranks " +
@@ -73,13 +73,13 @@ std::optional<Breach> wrong_deal(const std::vector<RankReport>& all,
   }
   for (int64_t sample = batch.first; sample < batch.first + batch.count; ++sample) {
     if (owner.count(sample) != 0) continue;
-    return Breach{
+    return Violation{
         "samples", -1, "", "sample " + std::to_string(sample) + " was dealt to no data rank"};
   }
   return std::nullopt;
 }
 
-std::optional<Breach> wrong_data(const std::vector<RankReport>& all,
+std::optional<Violation> wrong_data(const std::vector<RankReport>& all,
                                  const Mesh& mesh,
                                  int32_t rank) {
   std::vector<const RankReport*> along_cp;
@@ -105,7 +105,7 @@ std::optional<Breach> wrong_data(const std::vector<RankReport>& all,
                       : ", but on samples of data rank " + std::to_string(other);
     break;
   }
-  return Breach{"samples", rank, "", text};
+  return Violation{"samples", rank, "", text};
 }
 
 // The ranks that hold other bits than most, or than the first one if there is no majority.
@@ -125,9 +125,9 @@ std::vector<int32_t> dissenters(const ReplicaMap::Group& group,
   return ranks;
 }
 
-std::optional<Breach> parted_replicas(const std::vector<RankReport>& all,
+std::optional<Violation> parted_replicas(const std::vector<RankReport>& all,
                                       const ReplicaMap& replicas) {
-  std::optional<Breach> first;
+  std::optional<Violation> first;
   std::set<std::string> tensors;
   for (const ReplicaMap::Group& group : replicas.groups()) {
     const std::vector<int32_t> ranks = dissenters(group, all);
@@ -214,16 +214,16 @@ ReplicaMap::ReplicaMap(const std::vector<std::string>& texts, int32_t rank) {
   }
 }
 
-std::optional<Breach> find_breach(const std::vector<RankReport>& all,
+std::optional<Violation> find_violation(const std::vector<RankReport>& all,
                                   const ReplicaMap& replicas,
                                   const Mesh& mesh,
                                   const GlobalBatch& batch) {
-  if (auto breach = wrong_deal(all, mesh, batch)) return breach;
+  if (auto violation = wrong_deal(all, mesh, batch)) return violation;
   for (int32_t r = 0; r < mesh.size(); ++r) {
     const bool first_stage = mesh.coordinate(r, YOKE_PP) == 0;
     const bool first_of_cp = mesh.coordinate(r, YOKE_CP) == 0;
     if (!first_stage || !first_of_cp) continue;
-    if (auto breach = wrong_data(all, mesh, r)) return breach;
+    if (auto violation = wrong_data(all, mesh, r)) return violation;
   }
   return parted_replicas(all, replicas);
 }

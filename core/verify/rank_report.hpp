@@ -63,7 +63,7 @@ class ReplicaMap {
 };
 
 // What must not be.
-struct Breach {
+struct Violation {
   std::string kind;    // "samples" | "replicas"
   int32_t rank = -1;   // the one at fault, as far as can be told
   std::string tensor;  // of replicas
@@ -75,9 +75,9 @@ struct GlobalBatch {
   int64_t first = 0, count = 0;
 };
 
-// all: of every rank, in rank order. The first breach, data before replicas: a rank that trains on
+// all: of every rank, in rank order. The first violation, data before replicas: a rank that trains on
 // wrong data has wrong parameters too.
-std::optional<Breach> find_breach(const std::vector<RankReport>& all,
+std::optional<Violation> find_violation(const std::vector<RankReport>& all,
                                   const ReplicaMap& replicas,
                                   const Mesh& mesh,
                                   const GlobalBatch& batch);

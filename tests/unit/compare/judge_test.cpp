@@ -67,9 +67,9 @@ TEST(Judge, FindsOtherInitialBits) {
   EXPECT_EQ(cause.step, 0);
 }
 
-TEST(Judge, TakesABreachForADifference) {
+TEST(Judge, TakesAViolationForADifference) {
   RunFacts other = made_up_run(5);
-  other.steps[2].breach = Breach{"samples", 1, "", "rank 1 trained on the samples of data rank 0"};
+  other.steps[2].violation = Violation{"samples", 1, "", "rank 1 trained on the samples of data rank 0"};
   const Verdict v = verdict(made_up_run(5), other);
   EXPECT_EQ(v.first_bad, 3);
   const Cause cause = diagnose(made_up_run(5), other, v);

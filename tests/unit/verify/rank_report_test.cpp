@@ -27,48 +27,48 @@ ReplicaMap no_replicas(int32_t ranks) {
   return ReplicaMap(std::vector<std::string>(ranks, to_text(std::vector<PieceKey>{})), 0);
 }
 
-std::string breach_text(const std::vector<RankReport>& all,
+std::string violation_text(const std::vector<RankReport>& all,
                         const ReplicaMap& map,
                         const Mesh& mesh,
                         int64_t samples) {
-  const auto breach = find_breach(all, map, mesh, {0, samples});
-  return breach ? breach->kind + ": " + breach->text : "";
+  const auto violation = find_violation(all, map, mesh, {0, samples});
+  return violation ? violation->kind + ": " + violation->text : "";
 }
 
-TEST(RankReport, OfDisjointAndCompleteDataHasNoBreach) {
-  EXPECT_EQ(breach_text({dealt({0, 1}), dealt({2, 3})}, no_replicas(2), replicas(2), 4), "");
+TEST(RankReport, OfDisjointAndCompleteDataHasNoViolation) {
+  EXPECT_EQ(violation_text({dealt({0, 1}), dealt({2, 3})}, no_replicas(2), replicas(2), 4), "");
 }
 
 TEST(RankReport, NamesTheRankThatTrainedOnTheSamplesOfAnother) {
   std::vector<RankReport> all{dealt({0, 1}), dealt({2, 3}), dealt({4, 5})};
   all[2].fed = all[0].fed;
-  const auto breach = find_breach(all, no_replicas(3), replicas(3), {0, 6});
-  ASSERT_TRUE(breach);
-  EXPECT_EQ(breach->kind, "samples");
-  EXPECT_EQ(breach->rank, 2);
+  const auto violation = find_violation(all, no_replicas(3), replicas(3), {0, 6});
+  ASSERT_TRUE(violation);
+  EXPECT_EQ(violation->kind, "samples");
+  EXPECT_EQ(violation->rank, 2);
   EXPECT_EQ(
-      breach->text,
+      violation->text,
       "rank 2 (data rank 2) did not train on its samples 4, 5, but on samples of data rank 0");
 }
 
 TEST(RankReport, TellsDataThatNobodyWasDealt) {
   std::vector<RankReport> all{dealt({0, 1})};
   all[0].fed = {7, 1001};
-  EXPECT_THAT(breach_text(all, no_replicas(1), replicas(1), 2),
+  EXPECT_THAT(violation_text(all, no_replicas(1), replicas(1), 2),
               HasSubstr("its samples 0, but on data that nobody was dealt"));
 }
 
 TEST(RankReport, TellsAStepThatDidNotRunTheModel) {
   std::vector<RankReport> all{dealt({0, 1})};
   all[0].fed = {};
-  EXPECT_THAT(breach_text(all, no_replicas(1), replicas(1), 2),
+  EXPECT_THAT(violation_text(all, no_replicas(1), replicas(1), 2),
               HasSubstr("rank 0 (data rank 0) did not train on its samples 0, 1"));
 }
 
 TEST(RankReport, TellsASampleThatIsDealtTwiceOrNotAtAll) {
-  EXPECT_THAT(breach_text({dealt({0, 1}), dealt({1, 2})}, no_replicas(2), replicas(2), 3),
+  EXPECT_THAT(violation_text({dealt({0, 1}), dealt({1, 2})}, no_replicas(2), replicas(2), 3),
               HasSubstr("sample 1 was dealt to data ranks 0 and 1"));
-  EXPECT_THAT(breach_text({dealt({0, 1}), dealt({2})}, no_replicas(2), replicas(2), 4),
+  EXPECT_THAT(violation_text({dealt({0, 1}), dealt({2})}, no_replicas(2), replicas(2), 4),
               HasSubstr("sample 3 was dealt to no data rank"));
 }
 
@@ -77,18 +77,18 @@ TEST(RankReport, AddsUpSlicesOfSequencesAlongCp) {
   std::vector<RankReport> all{dealt({0, 1}), dealt({0, 1})};
   all[0].fed = {400, 500};
   all[1].fed = {600, 501};
-  EXPECT_EQ(breach_text(all, no_replicas(2), cp, 2), "");
+  EXPECT_EQ(violation_text(all, no_replicas(2), cp, 2), "");
   all[1].fed = {600, 500};
-  EXPECT_THAT(breach_text(all, no_replicas(2), cp, 2), HasSubstr("did not train on its samples 1"));
+  EXPECT_THAT(violation_text(all, no_replicas(2), cp, 2), HasSubstr("did not train on its samples 1"));
 }
 
 TEST(RankReport, DoesNotAskLaterStagesNorThoseThatCannotBeSeen) {
   std::vector<RankReport> all{dealt({0, 1}), dealt({0, 1})};
   all[1].fed = {};
-  EXPECT_EQ(breach_text(all, no_replicas(2), Mesh({2, 1, 1, 1, 1}), 2), "");
+  EXPECT_EQ(violation_text(all, no_replicas(2), Mesh({2, 1, 1, 1, 1}), 2), "");
   all[0].fed = {};
   all[0].blind = true;
-  EXPECT_EQ(breach_text(all, no_replicas(2), Mesh({2, 1, 1, 1, 1}), 2), "");
+  EXPECT_EQ(violation_text(all, no_replicas(2), Mesh({2, 1, 1, 1, 1}), 2), "");
 }
 
 // ---- replicas
@@ -117,13 +117,13 @@ TEST(RankReport, NamesTheRankAndTensorOfAReplicaThatDiffersFromMost) {
   const ReplicaMap map(pieces(), 0);
   std::vector<RankReport> all{dealt({0}), dealt({1}), dealt({2})};
   for (RankReport& e : all) e.shared = {5};
-  EXPECT_EQ(breach_text(all, map, replicas(3), 3), "");
+  EXPECT_EQ(violation_text(all, map, replicas(3), 3), "");
   all[0].shared = {6};
-  const auto breach = find_breach(all, map, replicas(3), {0, 3});
-  ASSERT_TRUE(breach);
-  EXPECT_EQ(breach->rank, 0);
-  EXPECT_EQ(breach->tensor, "a");
-  EXPECT_EQ(breach->text, "'a' has other bits on rank 0 than its replica on rank 2");
+  const auto violation = find_violation(all, map, replicas(3), {0, 3});
+  ASSERT_TRUE(violation);
+  EXPECT_EQ(violation->rank, 0);
+  EXPECT_EQ(violation->tensor, "a");
+  EXPECT_EQ(violation->text, "'a' has other bits on rank 0 than its replica on rank 2");
 }
 
 TEST(RankReport, CountsTheOtherTensorsThatDiffer) {
@@ -131,7 +131,7 @@ TEST(RankReport, CountsTheOtherTensorsThatDiffer) {
   std::vector<RankReport> all{dealt({0}), dealt({1})};
   all[0].shared = {5, 6};
   all[1].shared = {7, 8};
-  EXPECT_EQ(breach_text(all, ReplicaMap(both, 0), replicas(2), 2),
+  EXPECT_EQ(violation_text(all, ReplicaMap(both, 0), replicas(2), 2),
             "replicas: 'a' has other bits on rank 1 than its replica on rank 0; 2 tensors differ in "
             "all");
 }
