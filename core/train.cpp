@@ -129,7 +129,7 @@ void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Po
       mesh.data_rank(world.rank()), mesh.data_ranks(), job.plan->accumulation(), plan.micro_batch};
   const Rank rank{job, world, model, deal};
 
-  if (verification.keeps_state(at.step)) checkpoints.save(model, at);
+  if (verification.records_state(at.step)) checkpoints.save(model, at);
 
   const Source source{job.data, job.samples};
   BatchLoader loader(source, job.data.train, deal, world.device());
@@ -151,7 +151,7 @@ void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Po
     reporter.step(at.step, result, lr, batch.tokens());
     verification.after(at.step, result, batch);
     if (due(at.step, run.eval.every)) evaluate(rank, at.step, reporter);
-    if (due(at.step, run.checkpoint.every) || verification.keeps_state(at.step))
+    if (due(at.step, run.checkpoint.every) || verification.records_state(at.step))
       checkpoints.save(model, at);
     if (checkpoints.saved(at) || run.record.facts) reporter.restart_interval();
   }

@@ -244,7 +244,7 @@ std::unique_ptr<TorchModelHost> make_model(const Job& job,
                                            const RankDevice* device) {
   const RunConfig& run = job.config.run;
   BlockList blocks = job.family.make_blocks(family_args(job));
-  if (probe != nullptr) probe->watch(blocks);
+  if (probe != nullptr) probe->attach(blocks);
   auto model = std::make_unique<TorchModelHost>(std::move(blocks),
                                                 job.plan->plan().param_dtype,
                                                 run.seed,

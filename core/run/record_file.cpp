@@ -31,19 +31,19 @@ Json to_json(const std::vector<OperationCount>& traffic) {
 }
 
 void add(const StepReport& report, Json& line) {
-  line["hashes"] = report.hashes;
+  line["hashes"] = report.param_hashes;
   line["violation"] = nullptr;
   if (const auto& violation = report.violation) {
     line["violation"] = {{"kind", violation->kind},
-                      {"rank", violation->rank},
-                      {"tensor", violation->tensor},
-                      {"text", violation->text}};
+                         {"rank", violation->rank},
+                         {"tensor", violation->tensor},
+                         {"text", violation->text}};
   }
   Json ranks = Json::array();
-  for (const RankReport& e : report.ranks) {
+  for (const RankReport& rank : report.ranks) {
     Json losses = Json::array();
-    for (const ObservedLoss& l : e.losses) losses.push_back({l.sum, l.weight, l.scale});
-    ranks.push_back({{"dealt", e.dealt}, {"fed", e.fed}, {"losses", losses}});
+    for (const ObservedLoss& l : rank.losses) losses.push_back({l.sum, l.weight, l.scale});
+    ranks.push_back({{"assigned", rank.assigned}, {"received", rank.received}, {"losses", losses}});
   }
   line["ranks"] = ranks;
 }
@@ -82,9 +82,9 @@ struct RecordFile::Impl {
 };
 
 RecordFile::RecordFile(const std::string& path,
-                     const Job& job,
-                     const YokeModelSummary& model,
-                     const YokeWrapResult& costs) {
+                       const Job& job,
+                       const YokeModelSummary& model,
+                       const YokeWrapResult& costs) {
   replace_text(path, "");
   impl_ = std::make_unique<Impl>(Impl{File::open_for_writing(path)});
   Json run = describe(job, model);
@@ -101,9 +101,9 @@ void RecordFile::start(const StepReport& report) {
 }
 
 void RecordFile::step(int64_t step,
-                     const YokeStepResult& result,
-                     const std::vector<OperationCount>& traffic,
-                     const StepReport& report) {
+                      const YokeStepResult& result,
+                      const std::vector<OperationCount>& traffic,
+                      const StepReport& report) {
   Json line = {{"step", step},
                {"loss", result.loss_sum / result.loss_weight},
                {"grad_norm", result.grad_norm},

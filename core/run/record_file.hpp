@@ -1,15 +1,18 @@
-// facts.jsonl of a run folder: what `yoke compare` judges a run by (record.facts). Rank 0 writes
-// it.
+// facts.jsonl of a run folder, written if record.facts is set: the facts by which `yoke compare`
+// compares runs.
 //
 //   {"run": {backend, version, data_ranks, accumulation, degrees, blocks, parameters, params,
 //            clip, adamw, beta1, dtype, costs {param, grad, optimizer, unsharded, activation, axes
 //            {...}}}}
-//   {"step": n, "hashes": [of whole parameters], "violation": null | {kind, rank, tensor, text},
-//    "loss", "grad_norm", "weight", "traffic": [[axes, operation, dtype, calls, bytes, seconds]
-//    ...], "ranks": [{"dealt": [samples], "fed": [fingerprints], "losses": [[sum, weight, scale]
-//    ...]} ...]}
+//   {"step": n, "hashes": [hash of each whole parameter],
+//    "violation": null | {kind, rank, tensor, text},
+//    "loss", "grad_norm", "weight",
+//    "traffic": [[axes, operation, dtype, calls, bytes, seconds] ...],
+//    "ranks": [{"assigned": [sample numbers], "received": [fingerprints],
+//               "losses": [[sum, weight, scale] ...]} ...]}
 //
-// Step 0 is the initial state and has no loss. Doubles are exact; NaN is null.
+// Step 0 is the initial state; it has no loss, gradient norm, weight or traffic. Traffic is counted
+// since the start. Doubles are exact; NaN is null.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +26,18 @@
 
 namespace yoke {
 
+// Rank 0 has one; one thread.
 class RecordFile {
  public:
-  // Writes the line of the run. Throws Error naming the path.
+  // Replaces the file `path` and writes the line of the run. Throws Error naming the path.
   RecordFile(const std::string& path,
-            const Job& job,
-            const YokeModelSummary& model,
-            const YokeWrapResult& costs);
+             const Job& job,
+             const YokeModelSummary& model,
+             const YokeWrapResult& costs);
   ~RecordFile();
+  // Writes the line of the initial state. Throws Error naming the path.
   void start(const StepReport& report);
+  // Writes the line of a step. Throws Error naming the path.
   void step(int64_t step,
             const YokeStepResult& result,
             const std::vector<OperationCount>& traffic,

@@ -3,20 +3,25 @@
 #include <algorithm>
 
 namespace yoke {
+namespace {
+
+VerifierOptions verifier_options(const Job& job) {
+  const RunConfig& run = job.config.run;
+  const uint32_t traits = job.backend.description().traits;
+  return {.every = run.verify.every,
+          .with_hashes = run.record.facts,
+          .replicas_equal = (traits & YOKE_LOCAL_UPDATES) == 0};
+}
+
+}  // namespace
 
 RunVerification::RunVerification(const Job& job, const Mesh& mesh, CommWorld& world)
-    : job_(job),
-      world_(world),
-      verifier_({job.config.run.verify.every,
-                 job.config.run.record.facts,
-                 (job.backend.description().traits & YOKE_LOCAL_UPDATES) == 0},
-                mesh,
-                world) {}
+    : job_(job), world_(world), verifier_(verifier_options(job), mesh, world) {}
 
 void RunVerification::start(const std::string& run_dir,
-                     WrappedModel& model,
-                     const YokeModelSummary& summary) {
-  verifier_.take(model, summary);
+                            WrappedModel& model,
+                            const YokeModelSummary& summary) {
+  verifier_.set_model(model, summary);
   if (!job_.config.run.record.facts) return;
   const StepReport report = verifier_.examine();
   if (world_.rank() != 0) return;
@@ -36,7 +41,7 @@ void RunVerification::after(int64_t step, const YokeStepResult& result, const Ba
   if (report.violation && !job_.config.run.record.facts) stop_for(*report.violation, step);
 }
 
-bool RunVerification::keeps_state(int64_t step) const {
+bool RunVerification::records_state(int64_t step) const {
   const std::vector<int64_t>& steps = job_.config.run.record.states;
   return std::find(steps.begin(), steps.end(), step) != steps.end();
 }

@@ -1,3 +1,8 @@
+// The probe sits in the model, not in the backend: what a step trained on is read where the first
+// block takes its inputs, so a backend cannot pass on other samples unnoticed. Blocks on the CPU
+// are read; blocks on a device are not, because reading one number back would make the host wait
+// for the device in the middle of a step. The report then says that the inputs were unreadable, or
+// has NaN.
 #include "core/verify/input_probe.hpp"
 
 #include <ATen/ATen.h>
@@ -11,7 +16,7 @@
 namespace yoke {
 namespace {
 
-constexpr double kUnseen = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNotObserved = std::numeric_limits<double>::quiet_NaN();
 
 bool readable(const at::Tensor& t) {
   return t.defined() && t.has_storage() && t.device().is_cpu() && t.dim() > 0;
@@ -24,20 +29,22 @@ const at::Tensor* find(const TorchInputs& inputs, std::string_view role) {
   return nullptr;
 }
 
-// Of tokens at positions: a sum, so that a sequence may be cut anywhere.
-std::vector<uint64_t> of_tokens(const at::Tensor& tokens, const at::Tensor& positions) {
+// Each token is mixed with its position, and the results are added up. A sum does not depend on the
+// order of its terms, so a sequence may be cut at any position, as context parallelism does.
+std::vector<uint64_t> token_prints(const at::Tensor& tokens, const at::Tensor& positions) {
   const at::Tensor ids = tokens.to(at::kLong).contiguous();
-  const at::Tensor places = positions.to(at::kLong).contiguous();
+  const at::Tensor position_ids = positions.to(at::kLong).contiguous();
   std::vector<uint64_t> prints(ids.size(0), 0);
   const int64_t width = ids.numel() / std::max<int64_t>(ids.size(0), 1);
   const auto* id = ids.const_data_ptr<int64_t>();
-  const auto* place = places.const_data_ptr<int64_t>();
+  const auto* position = position_ids.const_data_ptr<int64_t>();
   for (int64_t i = 0; i < ids.numel(); ++i) {
-    prints[i / width] += mix64(mix64(static_cast<uint64_t>(place[i]) + 1) ^ id[i]);
+    prints[i / width] += mix64(mix64(static_cast<uint64_t>(position[i]) + 1) ^ id[i]);
   }
   return prints;
 }
 
+// Continues the fingerprint of each row with the bytes of that row.
 void add_bytes(const at::Tensor& tensor, std::vector<uint64_t>& prints) {
   const at::Tensor t = tensor.contiguous();
   const auto* bytes = static_cast<const uint8_t*>(t.const_data_ptr());
@@ -54,7 +61,7 @@ std::optional<std::vector<uint64_t>> fingerprints(const TorchInputs& inputs) {
   const at::Tensor *tokens = find(inputs, "tokens"), *positions = find(inputs, "positions");
   if (tokens != nullptr && positions != nullptr) {
     if (!readable(*tokens) || !readable(*positions)) return std::nullopt;
-    return of_tokens(*tokens, *positions);
+    return token_prints(*tokens, *positions);
   }
   std::vector<uint64_t> prints;
   for (const auto& [role, tensor] : inputs) {
@@ -66,63 +73,69 @@ std::optional<std::vector<uint64_t>> fingerprints(const TorchInputs& inputs) {
 }
 
 struct InputProbe::State {
-  bool watching = false;
-  bool blind = false;
-  // Per micro-batch. Recomputation shows a micro-batch a second time.
-  std::vector<std::vector<uint64_t>> fed;
+  bool observing = false;
+  bool unreadable = false;
+  std::vector<std::vector<uint64_t>> received;  // per micro-batch
   std::vector<ObservedLoss> losses;
 
-  void see(const TorchInputs& inputs) {
+  // Recomputation runs the forward of a micro-batch a second time; it counts once.
+  void observe_inputs(const TorchInputs& inputs) {
     const auto prints = fingerprints(inputs);
-    blind = blind || !prints;
-    if (!prints || std::find(fed.begin(), fed.end(), *prints) != fed.end()) return;
-    fed.push_back(*prints);
+    unreadable = unreadable || !prints;
+    if (!prints || std::find(received.begin(), received.end(), *prints) != received.end()) return;
+    received.push_back(*prints);
+  }
+
+  // Records the loss of a micro-batch, and later the gradient that comes back for it.
+  static void observe_loss(const std::shared_ptr<State>& state,
+                           const at::Tensor& loss,
+                           double weight) {
+    const size_t index = state->losses.size();
+    const bool on_cpu = loss.has_storage() && loss.is_cpu();
+    state->losses.push_back({on_cpu ? loss.item<double>() : kNotObserved, weight, kNotObserved});
+    if (!on_cpu) return;
+    loss.register_hook([state, index](const at::Tensor& scale) {
+      if (state->observing) state->losses[index].scale = scale.item<double>();
+    });
   }
 };
 
-void InputProbe::watch(BlockList& list) {
+void InputProbe::attach(BlockList& list) {
   state_ = std::make_shared<State>();
   if (list.blocks.empty()) return;
   TorchBlock& first = list.blocks.front();
   first.forward = [state = state_, forward = first.forward](const at::Tensor& carry,
                                                             const TorchInputs& inputs) {
-    if (state->watching) state->see(inputs);
+    if (state->observing) state->observe_inputs(inputs);
     return forward(carry, inputs);
   };
   TorchBlock& last = list.blocks.back();
   last.forward = [state = state_, forward = last.forward, weight = list.loss_weight](
                      const at::Tensor& carry, const TorchInputs& inputs) {
     at::Tensor loss = forward(carry, inputs);
-    if (!state->watching || !loss.requires_grad()) return loss;
-    const size_t index = state->losses.size();
-    const bool plain = loss.has_storage() && loss.is_cpu();  // a look at a device waits for it
-    const bool plain_inputs = std::all_of(
+    // With recomputation, the first forward runs without gradients and the second one counts.
+    if (!state->observing || !loss.requires_grad()) return loss;
+    const bool all_readable = std::all_of(
         inputs.begin(), inputs.end(), [](const auto& input) { return readable(input.second); });
-    state->losses.push_back(
-        {plain ? loss.item<double>() : kUnseen, plain_inputs ? weight(inputs) : kUnseen, kUnseen});
-    if (plain) {
-      loss.register_hook([state, index](const at::Tensor& scale) {
-        if (state->watching) state->losses[index].scale = scale.item<double>();
-      });
-    }
+    State::observe_loss(state, loss, all_readable ? weight(inputs) : kNotObserved);
     return loss;
   };
 }
 
 void InputProbe::start() {
-  state_->watching = true;
-  state_->blind = false;
-  state_->fed.clear();
+  state_->observing = true;
+  state_->unreadable = false;
+  state_->received.clear();
   state_->losses.clear();
 }
 
 void InputProbe::stop(RankReport& report) {
-  state_->watching = false;
-  // A step that a device repeats runs no block on the CPU.
-  report.blind = state_->blind || (state_->fed.empty() && state_->losses.empty());
+  state_->observing = false;
+  // When a device replays a recorded step (a CUDA graph), no block function is called at all.
+  report.unreadable = state_->unreadable || (state_->received.empty() && state_->losses.empty());
   report.losses = state_->losses;
-  for (const auto& micro : state_->fed)
-    report.fed.insert(report.fed.end(), micro.begin(), micro.end());
+  for (const auto& micro : state_->received)
+    report.received.insert(report.received.end(), micro.begin(), micro.end());
 }
 
 }  // namespace yoke

@@ -1,5 +1,6 @@
-// What the ranks know about one step, and whether it proves that replicas stay equal and the data
-// is split right. No LibTorch, no communication.
+// What each rank reports about one step, and the check of these reports against one another:
+// replicas of a parameter must be equal, and each data rank must train on its own samples. No
+// LibTorch, no communication.
 #pragma once
 
 #include <cstdint>
@@ -11,26 +12,29 @@
 
 namespace yoke {
 
-// One forward of the last block. NaN = not seen.
+// One forward of the last block. NaN = not observed.
 struct ObservedLoss {
-  double sum = 0, weight = 0;
-  double scale = 0;  // gradient that came back for the sum
+  double sum = 0;
+  double weight = 0;  // number of targets
+  double scale = 0;   // gradient that came back for the sum
 };
 
-// What one rank knows. Fingerprints are those of probe.hpp.
+// What one rank reports about a step. Fingerprints are those of input_probe.hpp.
 struct RankReport {
-  std::vector<int64_t> dealt;          // global numbers of the samples that the host gave it
-  std::vector<uint64_t> dealt_prints;  // of these
-  std::vector<uint64_t> fed;           // of the sequences, or slices, that entered the first block
-  bool blind = false;                  // the first block took tensors that cannot be read
-  std::vector<ObservedLoss> losses;
-  std::vector<uint64_t> shared;  // hash of every piece that other ranks hold too
-  std::vector<uint64_t> sums;    // per parameter: hashes of the pieces that are this rank's to save
+  std::vector<int64_t> assigned;          // global numbers of the samples that the host gave it
+  std::vector<uint64_t> assigned_prints;  // fingerprints of these samples
+  std::vector<uint64_t> received;         // fingerprints of what entered the first block
+  bool unreadable = false;                // the first block took tensors that cannot be read
+  std::vector<ObservedLoss> losses;       // one per micro-batch
+  std::vector<uint64_t> replica_hashes;   // hashes of the pieces that other ranks hold too
+  std::vector<uint64_t> param_hashes;     // per parameter: sum over the pieces that this rank saves
 };
+// The form in which reports travel between ranks. rank_report_from_text is the inverse.
 std::string to_text(const RankReport& report);
 RankReport rank_report_from_text(const std::string& text);
 
-// Which piece of which parameter: its place in memory does not matter, only what it holds.
+// Names a piece of a parameter by the elements that it holds. Where it lies in memory does not
+// matter.
 struct PieceKey {
   std::string tensor;
   int64_t begin = 0, count = 0, run = 0, stride = 0;  // as in YokePiece
@@ -38,19 +42,21 @@ struct PieceKey {
 };
 std::string to_text(const std::vector<PieceKey>& pieces);
 
-// The pieces of state that several ranks hold.
+// The pieces of state that several ranks hold. Immutable.
 class ReplicaMap {
  public:
-  // texts: the pieces of every rank, in rank order.
+  // texts: the pieces of every rank as text, in the order of the ranks. rank: this rank.
   ReplicaMap(const std::vector<std::string>& texts, int32_t rank);
   bool empty() const { return groups_.empty(); }
-  // The place of piece i of this rank in RankReport.shared; -1 = nobody else holds it.
+  // Returns the index of this rank's piece `piece` in RankReport.replica_hashes; -1 = no other rank
+  // holds it.
   int64_t slot(size_t piece) const { return slots_[piece]; }
 
   struct Holder {
     int32_t rank;
-    int64_t slot;
+    int64_t slot;  // index in replica_hashes of that rank
   };
+  // The ranks that hold one and the same piece; at least two.
   struct Group {
     std::string tensor;
     std::vector<Holder> holders;
@@ -58,16 +64,16 @@ class ReplicaMap {
   const std::vector<Group>& groups() const { return groups_; }
 
  private:
-  std::vector<Group> groups_;  // in the order of the pieces
-  std::vector<int64_t> slots_;
+  std::vector<Group> groups_;   // in the order of the pieces
+  std::vector<int64_t> slots_;  // per piece of this rank
 };
 
-// What must not be.
+// A step that is wrong.
 struct Violation {
   std::string kind;    // "samples" | "replicas"
-  int32_t rank = -1;   // the one at fault, as far as can be told
-  std::string tensor;  // of replicas
-  std::string text;    // for people, without the step
+  int32_t rank = -1;   // rank at fault, as far as it is known; -1 = unknown
+  std::string tensor;  // name of the parameter, if kind is "replicas"
+  std::string text;    // description without the step
 };
 
 // Samples [first, first + count) of a step.
@@ -75,11 +81,11 @@ struct GlobalBatch {
   int64_t first = 0, count = 0;
 };
 
-// all: of every rank, in rank order. The first violation, data before replicas: a rank that trains on
-// wrong data has wrong parameters too.
+// Returns the first violation in the reports of all ranks, in the order of the ranks. Samples are
+// checked before replicas, because a rank that trains on wrong samples also has wrong parameters.
 std::optional<Violation> find_violation(const std::vector<RankReport>& all,
-                                  const ReplicaMap& replicas,
-                                  const Mesh& mesh,
-                                  const GlobalBatch& batch);
+                                        const ReplicaMap& replicas,
+                                        const Mesh& mesh,
+                                        const GlobalBatch& batch);
 
 }  // namespace yoke

@@ -19,14 +19,14 @@ TorchInputs inputs(const std::vector<int64_t>& tokens, int64_t sequences, int64_
   return {{"tokens", ids}, {"positions", row.expand({sequences, width})}, {"targets", ids}};
 }
 
-TEST(Fingerprints, OfSlicesAddUpToThoseOfTheSequences) {
+TEST(Fingerprints, OfSlicesAddUpToTheFingerprintOfTheSequence) {
   const auto whole = fingerprints(inputs({1, 2, 3, 4, 5, 6, 7, 8}, 2, 0)).value();
   const auto left = fingerprints(inputs({1, 2, 5, 6}, 2, 0)).value();
   const auto right = fingerprints(inputs({3, 4, 7, 8}, 2, 2)).value();
   EXPECT_THAT(whole, ElementsAre(left[0] + right[0], left[1] + right[1]));
 }
 
-TEST(Fingerprints, SeeOrderAndContents) {
+TEST(Fingerprints, DependOnOrderContentsAndPositions) {
   const auto whole = fingerprints(inputs({1, 2, 3}, 1, 0)).value();
   EXPECT_NE(fingerprints(inputs({2, 1, 3}, 1, 0)).value(), whole);
   EXPECT_NE(fingerprints(inputs({1, 2, 3}, 1, 1)).value(), whole);
@@ -56,7 +56,7 @@ class ProbedModel : public ::testing::Test {
     list.loss_weight = [](const TorchInputs& in) {
       return static_cast<double>(input(in, "targets").numel());
     };
-    probe.watch(list);
+    probe.attach(list);
   }
   at::Tensor run(const TorchInputs& in) { return list.blocks[0].forward({}, in); }
 
@@ -71,13 +71,13 @@ TEST_F(ProbedModel, ReportsInputsAndScales) {
   run(inputs({3, 4, 5, 6}, 2, 0)).backward(at::scalar_tensor(0.5));
   RankReport report;
   probe.stop(report);
-  EXPECT_THAT(report.fed, SizeIs(3));
+  EXPECT_THAT(report.received, SizeIs(3));
   ASSERT_THAT(report.losses, SizeIs(2));
   EXPECT_EQ(report.losses[0].sum, 6);
   EXPECT_EQ(report.losses[0].weight, 2);
   EXPECT_EQ(report.losses[0].scale, 0.25);
   EXPECT_EQ(report.losses[1].scale, 0.5);
-  EXPECT_FALSE(report.blind);
+  EXPECT_FALSE(report.unreadable);
 }
 
 TEST_F(ProbedModel, ReportsARecomputedForwardOnce) {
@@ -90,7 +90,7 @@ TEST_F(ProbedModel, ReportsARecomputedForwardOnce) {
   run(in);
   RankReport report;
   probe.stop(report);
-  EXPECT_THAT(report.fed, SizeIs(1));
+  EXPECT_THAT(report.received, SizeIs(1));
   EXPECT_THAT(report.losses, SizeIs(1));
 }
 
@@ -100,7 +100,7 @@ TEST_F(ProbedModel, ReportsNothingOutsideOfAStep) {
   RankReport report;
   probe.stop(report);
   run(inputs({1, 2}, 1, 0)).backward();
-  EXPECT_THAT(report.fed, SizeIs(0));
+  EXPECT_THAT(report.received, SizeIs(0));
   EXPECT_THAT(report.losses, SizeIs(0));
 }
 
