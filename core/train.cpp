@@ -25,7 +25,7 @@ struct Rank {
   const Job& job;
   CommWorld& world;
   WrappedModel& model;
-  const Deal deal;
+  const SampleAssignment deal;
 };
 
 // On a device a collective that failed lets the step fail, or go on with garbage.
@@ -77,11 +77,11 @@ void evaluate(const Rank& rank, int64_t step, MetricsReporter& reporter) {
   const int64_t samples = rank.deal.global_batch();
   int64_t batches = job.data.held_out.num_windows() / samples;
   if (job.config.run.eval.batches > 0) batches = std::min(batches, job.config.run.eval.batches);
-  const Source source{job.data, job.samples};
+  const SampleSource source{job.data, job.samples};
   BatchLoader loader(source, job.data.held_out, rank.deal, rank.world.device());
   double loss = 0, weight = 0;
   for (int64_t b = 0; b < batches; ++b) {
-    const auto batch = loader.take(b * samples);
+    const auto batch = loader.load(b * samples);
     const YokeStepResult r = run_step(rank, *batch, step, 0, YOKE_STEP_FORWARD_ONLY);
     loss += r.loss_sum;
     weight += r.loss_weight;
@@ -125,13 +125,13 @@ void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Po
   at = checkpoints.restore(model, model_host->summary());
   verification.start(place.dir, model, model_host->summary());
   MetricsReporter reporter(job, place.dir, model.wrap_result(), world, log, at);
-  const Deal deal{
+  const SampleAssignment deal{
       mesh.data_rank(world.rank()), mesh.data_ranks(), job.plan->accumulation(), plan.micro_batch};
   const Rank rank{job, world, model, deal};
 
   if (verification.records_state(at.step)) checkpoints.save(model, at);
 
-  const Source source{job.data, job.samples};
+  const SampleSource source{job.data, job.samples};
   BatchLoader loader(source, job.data.train, deal, world.device());
   StopAgreement stop(world);
   // The profiler is one per process.
@@ -139,7 +139,7 @@ void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Po
   StepTrace trace(traced ? run.profile : ProfileConfig{}, place.dir, world.rank(), log);
   while (at.step < run.train.steps && !stop.stop_before(at.step + 1)) {
     trace.before(at.step + 1);
-    const auto next = loader.take(at.next_sample);
+    const auto next = loader.load(at.next_sample);
     const Batch& batch = *next;
     const double lr = learning_rate(run.train, at.step + 1);
     verification.before(at.step + 1, batch);

@@ -1,5 +1,4 @@
-// The batches of a run, one after the other. On a device the next one is read, and copied there
-// through pinned memory, by another thread while a step runs.
+// The data loader: the batches of a run, one after another.
 #pragma once
 
 #include <future>
@@ -10,25 +9,31 @@
 
 namespace yoke {
 
+// On a device, a thread of its own reads the next batch and copies it to the device while a step
+// runs. On the CPU a batch is read when it is requested. May be used by one thread only.
 class BatchLoader {
  public:
-  // All that is given outlives this; device NULL = the CPU.
-  BatchLoader(const Source& source, const Sampler& part, const Deal& deal, RankDevice* device);
+  // Everything passed by reference or pointer must outlive this object. device: NULL = the CPU.
+  BatchLoader(const SampleSource& source,
+              const Sampler& part,
+              const SampleAssignment& assignment,
+              RankDevice* device);
 
-  // The global batch that starts at `sample`, its inputs ready in order on the current stream. It
-  // must not be destroyed before the device is done with it. Throws Error as Batch does.
-  std::unique_ptr<Batch> take(int64_t sample);
+  // Returns the global batch that starts at sample `start`; on a device its inputs are ordered on
+  // the current stream. The caller must keep it until the device has finished with it. Throws Error
+  // as the constructor of Batch does.
+  std::unique_ptr<Batch> load(int64_t start);
 
  private:
-  struct Ahead;
-  std::unique_ptr<Ahead> read_ahead(int64_t sample) const;
+  struct Prefetched;
+  std::unique_ptr<Prefetched> prefetch(int64_t start) const;
 
-  const Source& source_;
+  const SampleSource& source_;
   const Sampler& part_;
-  const Deal deal_;
+  const SampleAssignment assignment_;
   RankDevice* device_;
-  int64_t next_ = 0;  // of the one under way
-  std::future<std::unique_ptr<Ahead>> ahead_;
+  int64_t next_start_ = 0;  // first sample of the batch in next_
+  std::future<std::unique_ptr<Prefetched>> next_;
 };
 
 }  // namespace yoke

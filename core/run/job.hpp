@@ -11,7 +11,7 @@
 #include "core/config/config.hpp"
 #include "core/config/options.hpp"
 #include "core/cuda/rank_device.hpp"
-#include "core/data/token_stream.hpp"
+#include "core/data/data_set.hpp"
 #include "core/model/family.hpp"
 #include "core/model/torch_model.hpp"
 #include "core/run/plan.hpp"
