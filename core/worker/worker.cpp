@@ -98,7 +98,7 @@ Arguments parse(const std::vector<std::string>& words) {
 }
 
 int print_plan(const Arguments& a, const std::map<std::string, Family>& families) {
-  const Job job = make_job(a.config, a.overrides, {.world = a.world_size, .here = true}, families);
+  const Job job = make_job(a.config, a.overrides, {.world_size = a.world_size, .all_local = true}, families);
   const RunPlace place = choose_place(job);
   const YokePlan& plan = job.plan->plan();
   nlohmann::ordered_json out;
@@ -245,7 +245,7 @@ int run_process(const Arguments& a,
                 const std::map<std::string, Family>& families) {
   // All ranks of `yoke train --nproc` are here, and decide as --plan did; of another launcher's,
   // each may see a device of its own.
-  const RankCount ranks{.world = rendezvous.world_size, .here = a.mode == Arguments::kRank};
+  const RankCount ranks{.world_size = rendezvous.world_size, .all_local = a.mode == Arguments::kRank};
   const Job job = make_job(a.config, a.overrides, ranks, families);
   const auto device = enter_device(job, local_rank);
   const auto world = meet(rendezvous, comm_options(job.config.run, device.get()));
@@ -256,7 +256,7 @@ int run_process(const Arguments& a,
 
 int run_threads(const Arguments& a, const std::map<std::string, Family>& families) {
   const Job job =
-      make_job(a.config, a.overrides, {.world = a.world_size, .threads = true}, families);
+      make_job(a.config, a.overrides, {.world_size = a.world_size, .threads = true}, families);
   const auto virtual_world = make_virtual_world(a.world_size);
   const int threads = threads_per_rank(usable_cores(), a.world_size);
   std::vector<int> codes(a.world_size, kExitFailed);
