@@ -117,6 +117,7 @@ std::shared_ptr<const TokenStream> make_stream(std::unique_ptr<MappedFile> file,
 // Compares the number of ids in the header with the size of the file.
 void check_count(const MappedFile& file, const IdFile& info, uint64_t promised) {
   const uint64_t bytes = file.size() - info.header_bytes;
+  // Divide rather than multiply: a damaged count could overflow.
   if (promised == bytes / info.id_bytes && bytes % info.id_bytes == 0) return;
   throw Error(YOKE_DATA_LOSS,
               data_path_is(info.path) +

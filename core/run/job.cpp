@@ -80,7 +80,8 @@ LoadedBackend find_and_load(const RunConfig& run) {
   }
 }
 
-// Without these two there is nothing to check any further.
+// Reads the configuration and loads the backend. Without both there is nothing else to check, so
+// their faults are thrown at once.
 Draft start_draft(const std::string& config_path,
                   const std::vector<std::string>& overrides,
                   const RankCount& ranks) {
@@ -250,6 +251,7 @@ void make_plan(Draft& draft) {
                  plan.param_dtype,
                  at::kCPU);
   if (!uses_torch(draft.backend, *draft.inner)) host->neutral_only();
+  // Tied parameters count once: the summary lists them once.
   if (model.info.num_params == 0) model.info.num_params = count_params(host->summary());
 
   const PlanReport report = draft.backend.plan(

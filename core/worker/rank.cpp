@@ -177,13 +177,14 @@ int run_threads(const RankArguments& a, int32_t world_size, const Families& fami
   const int threads = threads_per_rank(usable_cores(), world_size);
   std::vector<int> codes(world_size, kExitFailed);
   const auto run = [&](int32_t rank) {
-    at::set_num_threads(threads);
+    at::set_num_threads(threads);  // a setting of each thread, not of the process
     codes[rank] = guarded([&] {
       Rendezvous rendezvous;
       rendezvous.rank = rank;
       rendezvous.world_size = world_size;
       rendezvous.virtual_world = virtual_world;
       const auto device = open_device(job, rank);
+      // A world that is destroyed by an error wakes the other ranks, so no thread waits for ever.
       const auto world = CommWorld::connect(rendezvous, comm_options(job.config.run, device.get()));
       Log log(log_options(a, a.place, rank, /*shares_stdout=*/true));
       return run_rank(job, a.place, *world, log, world_size);
