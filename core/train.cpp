@@ -1,92 +1,30 @@
+// The loop knows nothing about parallelism. Everything inside a step is the backend's step(),
+// behind the C contract of sdk/include/yoke/parallel_backend.h: gathering parameters, forward,
+// backward, reducing and clipping gradients, and the optimizer. Everything around a step is here
+// and is the same for every backend: data, learning rate, checks, metrics, evaluation and
+// checkpoints.
 #include "core/train.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <memory>
 #include <optional>
 
 #include "core/backend/services.hpp"
-#include "core/run/batch_feed.hpp"
+#include "core/run/batch_loader.hpp"
 #include "core/run/learning_rate.hpp"
-#include "core/run/recorder.hpp"
-#include "core/run/run_proof.hpp"
+#include "core/run/metrics_reporter.hpp"
+#include "core/run/run_verification.hpp"
 #include "core/run/stop.hpp"
 #include "core/run/trace.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
-bool due(int64_t step, int64_t every) {
-  return every > 0 && step % every == 0;
-}
-
-// What a rank trains with.
-struct Rank {
-  const Job& job;
-  CommWorld& world;
-  WrappedModel& model;
-  const Deal deal;
-};
-
-// On a device a collective that failed lets the step fail, or go on with garbage.
-YokeStepResult call_step(const Rank& rank, const YokeStepArgs& args) {
-  try {
-    const YokeStepResult result = rank.model.step(args);
-    rank.world.require_alive();
-    return result;
-  } catch (const Error&) {
-    rank.world.require_alive();
-    throw;
-  }
-}
-
-YokeStepResult run_step(
-    const Rank& rank, const Batch& batch, int64_t step, double lr, uint32_t flags) {
-  YokeStepArgs args{};
-  args.header = YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS);
-  args.batch = &batch.get();
-  args.step = step;
-  args.lr = lr;
-  args.flags = flags;
-  const YokeStepResult result = call_step(rank, args);
-  if (result.loss_weight == batch.get().token_weight) return result;
-  throw Error(YOKE_INTERNAL,
-              "step " + std::to_string(step) + ": the loss is the sum over " +
-                  std::to_string(result.loss_weight) + " targets, but the batch has " +
-                  std::to_string(batch.get().token_weight) +
-                  "; loss_weight of the model and the number of targets in its samples must agree",
-              -1,
-              step);
-}
-
-void require_finite(const YokeStepResult& r, int64_t step) {
-  if (std::isfinite(r.loss_sum) && !std::isinf(r.grad_norm)) return;
-  throw Error(YOKE_DATA_LOSS,
-              "step " + std::to_string(step) + ": loss " +
-                  std::to_string(r.loss_sum / r.loss_weight) + ", grad_norm " +
-                  std::to_string(r.grad_norm) +
-                  "; both must be finite: lower train.lr, or continue from a checkpoint before it",
-              -1,
-              step);
-}
-
-// Whole global batches of the held-out tail, the same ones in every layout.
-void evaluate(const Rank& rank, int64_t step, Recorder& recorder) {
-  const auto begin = std::chrono::steady_clock::now();
-  const Job& job = rank.job;
-  const int64_t samples = rank.deal.global_batch();
-  int64_t batches = job.data.held_out.num_windows() / samples;
-  if (job.config.run.eval.batches > 0) batches = std::min(batches, job.config.run.eval.batches);
-  const Source source{job.data, job.samples};
-  BatchFeed feed(source, job.data.held_out, rank.deal, rank.world.device());
-  double loss = 0, weight = 0;
-  for (int64_t b = 0; b < batches; ++b) {
-    const auto batch = feed.take(b * samples);
-    const YokeStepResult r = run_step(rank, *batch, step, 0, YOKE_STEP_FORWARD_ONLY);
-    loss += r.loss_sum;
-    weight += r.loss_weight;
-  }
-  recorder.evaluation(step, loss / weight, static_cast<int64_t>(weight), begin);
+Mesh mesh_of(const YokePlan& plan) {
+  return Mesh({plan.degree[0], plan.degree[1], plan.degree[2], plan.degree[3], plan.degree[4]});
 }
 
 YokeInitArgs init_args(const Job& job, const HostServices& services) {
@@ -99,67 +37,199 @@ YokeInitArgs init_args(const Job& job, const HostServices& services) {
   return args;
 }
 
-}  // namespace
+bool due(int64_t step, int64_t every) {
+  return every > 0 && step % every == 0;
+}
 
-void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Position& at) {
-  const RunConfig& run = job.config.run;
-  const YokePlan& plan = job.plan->plan();
-  const Mesh mesh({plan.degree[0], plan.degree[1], plan.degree[2], plan.degree[3], plan.degree[4]});
-  world.agree("plan", fingerprint(plan));
-  world.agree("device", job.on_cuda ? "cuda" : "cpu");  // of device = auto
-  world.set_mesh(mesh);
+void require_finite(const YokeStepResult& r, int64_t step) {
+  if (std::isfinite(r.loss_sum) && !std::isinf(r.grad_norm)) return;
+  throw Error(YOKE_DATA_LOSS,
+              concat("step ", step, ": loss ", r.loss_sum / r.loss_weight) +
+                  concat(", grad_norm ", r.grad_norm, "; both must be finite: lower train.lr, ") +
+                  "or continue from an earlier checkpoint",
+              -1,
+              step);
+}
 
-  // The backend makes its context, then takes the model.
-  HostServices services(
-      world,
-      [&](int32_t level, const std::string& text) { log.write(level, text); },
+// The training of one rank. Members are declared in the order in which the four parts make them, so
+// that they are destroyed in reverse: the model before the context, the context before the
+// services.
+class Training {
+ public:
+  Training(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Position& position)
+      : job_(job),
+        run_(job.config.run),
+        place_(place),
+        world_(world),
+        log_(log),
+        position_(position),
+        mesh_(mesh_of(job.plan->plan())),
+        assignment_{.data_rank = mesh_.data_rank(world.rank()),
+                    .data_ranks = mesh_.data_ranks(),
+                    .accumulation = job.plan->accumulation(),
+                    .micro_batch = job.plan->plan().micro_batch},
+        samples_{job.data, job.samples},
+        verification_(job, mesh_, world),
+        checkpoints_(job, place, world, log) {}
+
+  void connect();
+  void wrap();
+  void restore();
+  void loop();
+  void disconnect();
+
+ private:
+  YokeStepResult run_step(const Batch& batch, int64_t step, double lr, uint32_t flags);
+  YokeStepResult call_backend(const YokeStepArgs& args);
+  void evaluate_and_save(int64_t step);
+  void evaluate(int64_t step);
+
+  const Job& job_;
+  const RunConfig& run_;
+  const RunPlace& place_;
+  CommWorld& world_;
+  Log& log_;
+  Position& position_;
+  const Mesh mesh_;
+  const SampleAssignment assignment_;
+  const SampleSource samples_;
+
+  std::optional<HostServices> services_;   // connect
+  std::optional<BackendContext> context_;  // connect
+  RunVerification verification_;
+  std::unique_ptr<TorchModelHost> host_;  // wrap: the model, as the contract shows it
+  std::optional<WrappedModel> model_;     // wrap: the backend's handle of it
+  Checkpointing checkpoints_;
+  std::optional<MetricsReporter> reporter_;  // restore
+};
+
+void Training::connect() {
+  world_.agree("plan", fingerprint(job_.plan->plan()));
+  // With device = auto, each rank has chosen for itself.
+  world_.agree("device", job_.on_cuda ? "cuda" : "cpu");
+  world_.set_mesh(mesh_);
+
+  services_.emplace(
+      world_,
+      [this](int32_t level, const std::string& text) { log_.write(level, text); },
       &cancel_flag(),
-      job.inner.get());
-  BackendContext context = job.backend.init(init_args(job, services));
-  RunProof proof(job, mesh, world);
-  const auto model_host = make_model(job, &proof.witness(), world.device());
-  std::optional<WrappedModel> wrapped(context.wrap_model(model_host->model()));
-  WrappedModel& model = *wrapped;
+      job_.inner.get());
+  context_.emplace(job_.backend.init(init_args(job_, *services_)));
+}
 
-  Checkpointing checkpoints(job, place, world, log);
-  at = checkpoints.restore(model, model_host->summary());
-  proof.start(place.dir, model, model_host->summary());
-  Recorder recorder(job, place.dir, model.wrap_result(), world, log, at);
-  const Deal deal{
-      mesh.data_rank(world.rank()), mesh.data_ranks(), job.plan->accumulation(), plan.micro_batch};
-  const Rank rank{job, world, model, deal};
+void Training::wrap() {
+  host_ = make_model(job_, &verification_.probe(), world_.device());
+  model_.emplace(context_->wrap_model(host_->model()));
+}
 
-  if (proof.keeps_state(at.step)) checkpoints.save(model, at);
+void Training::restore() {
+  position_ = checkpoints_.restore(*model_, host_->summary());
+  verification_.start(place_.dir, *model_, host_->summary());
+  reporter_.emplace(job_, place_.dir, model_->wrap_result(), world_, log_, position_);
+  if (verification_.records_state(position_.step)) checkpoints_.save(*model_, position_);
+}
 
-  const Source source{job.data, job.samples};
-  BatchFeed feed(source, job.data.train, deal, world.device());
-  StopAgreement stop(world);
-  // The profiler is one per process.
-  const bool traced = world.rank() == 0 || !world.in_threads();
-  StepTrace trace(traced ? run.profile : ProfileConfig{}, place.dir, world.rank(), log);
-  while (at.step < run.train.steps && !stop.stop_before(at.step + 1)) {
-    trace.before(at.step + 1);
-    const auto next = feed.take(at.next_sample);
-    const Batch& batch = *next;
-    const double lr = learning_rate(run.train, at.step + 1);
-    proof.before(at.step + 1, batch);
-    const YokeStepResult result = run_step(rank, batch, at.step + 1, lr, 0);
-    require_finite(result, at.step + 1);
-    at.advance(deal.global_batch());
-    trace.after(at.step);
+void Training::loop() {
+  BatchLoader loader(samples_, job_.data.train, assignment_, world_.device());
+  StopAgreement stop(world_);
+  // LibTorch has one profiler per process; of ranks that are threads only rank 0 records.
+  const bool traced = world_.rank() == 0 || !world_.in_threads();
+  StepTrace trace(traced ? run_.profile : ProfileConfig{}, place_.dir, world_.rank(), log_);
 
-    recorder.step(at.step, result, lr, batch.tokens());
-    proof.after(at.step, result, batch);
-    if (due(at.step, run.eval.every)) evaluate(rank, at.step, recorder);
-    if (due(at.step, run.checkpoint.every) || proof.keeps_state(at.step))
-      checkpoints.save(model, at);
-    if (checkpoints.saved(at) || run.record.facts) recorder.restart_interval();
+  while (position_.step < run_.train.steps && !stop.stop_before(position_.step + 1)) {
+    const int64_t step = position_.step + 1;
+    trace.before(step);
+    const std::unique_ptr<Batch> batch = loader.load(position_.next_sample);
+    const double lr = learning_rate(run_.train, step);
+    verification_.before(step, *batch);
+    const YokeStepResult result = run_step(*batch, step, lr, 0);  // the backend's step()
+    require_finite(result, step);
+    position_.advance(assignment_.global_batch());
+    trace.after(step);
+
+    reporter_->step(step, result, lr, batch->tokens());
+    verification_.after(step, result, *batch);
+    evaluate_and_save(step);
   }
 
-  if (run.checkpoint.every > 0) checkpoints.save_unless_saved(model, at);
-  if (at.step == run.train.steps) recorder.finish();
-  wrapped.reset();  // NCCL keeps a communicator until no recorded step uses it
-  world.shutdown();
+  if (run_.checkpoint.every > 0) checkpoints_.save_unless_saved(*model_, position_);
+  if (position_.step == run_.train.steps) reporter_->finish();
+}
+
+// Does what is due after a step.
+void Training::evaluate_and_save(int64_t step) {
+  if (due(step, run_.eval.every)) evaluate(step);
+  if (due(step, run_.checkpoint.every) || verification_.records_state(step))
+    checkpoints_.save(*model_, position_);
+  // Saving and recording are not part of the speed of steps.
+  if (checkpoints_.saved(position_) || run_.record.facts) reporter_->restart_interval();
+}
+
+void Training::disconnect() {
+  // NCCL does not close a communicator while a recorded step of the model uses it.
+  model_.reset();
+  world_.shutdown();
+}
+
+YokeStepResult Training::run_step(const Batch& batch, int64_t step, double lr, uint32_t flags) {
+  YokeStepArgs args{};
+  args.header = YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS);
+  args.batch = &batch.get();
+  args.step = step;
+  args.lr = lr;
+  args.flags = flags;
+  const YokeStepResult result = call_backend(args);
+  // The backend adds up the targets over all ranks. A sum that differs from the host's own count
+  // reveals a backend that skips a micro-batch or reduces the loss wrongly.
+  if (result.loss_weight == batch.get().token_weight) return result;
+  throw Error(YOKE_INTERNAL,
+              concat("step ", step, ": the loss is the sum over ", result.loss_weight) +
+                  concat(" targets, but the batch has ", batch.get().token_weight) +
+                  "; loss_weight of the model and the number of targets in its samples must agree",
+              -1,
+              step);
+}
+
+// On a device, a failed collective does not stop the step: it fails later with another error, or
+// continues with garbage. The error of the collective is the cause, so it takes precedence.
+YokeStepResult Training::call_backend(const YokeStepArgs& args) {
+  try {
+    const YokeStepResult result = model_->step(args);
+    world_.require_alive();
+    return result;
+  } catch (const Error&) {
+    world_.require_alive();
+    throw;
+  }
+}
+
+// Runs the model forward on whole global batches of the held-out part, which are the same in every
+// layout. A rest that fills no global batch is left out.
+void Training::evaluate(int64_t step) {
+  const auto begin = std::chrono::steady_clock::now();
+  const int64_t size = assignment_.global_batch();
+  int64_t batches = job_.data.held_out.num_windows() / size;
+  if (run_.eval.batches > 0) batches = std::min(batches, run_.eval.batches);
+  BatchLoader loader(samples_, job_.data.held_out, assignment_, world_.device());
+  double loss = 0, targets = 0;
+  for (int64_t b = 0; b < batches; ++b) {
+    const std::unique_ptr<Batch> batch = loader.load(b * size);
+    const YokeStepResult result = run_step(*batch, step, 0, YOKE_STEP_FORWARD_ONLY);
+    loss += result.loss_sum;
+    targets += result.loss_weight;
+  }
+  reporter_->evaluation(step, loss / targets, static_cast<int64_t>(targets), begin);
+}
+
+}  // namespace
+
+void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Position& position) {
+  Training training(job, place, world, log, position);
+  training.connect();
+  training.wrap();
+  training.restore();
+  training.loop();
+  training.disconnect();
 }
 
 }  // namespace yoke

@@ -1,4 +1,14 @@
-// The training loop. Start reading here.
+// The training loop of one rank. Start reading here.
+//
+// train() has four parts, which are four functions of train.cpp:
+//
+//   connect   all ranks check that they have the same plan; the backend makes its context
+//   wrap      the backend takes the model: it shards or replicates the parameters
+//   restore   parameters, optimizer state and position are loaded from a checkpoint, if any
+//   loop      each step: load a batch, let the backend run the step, report, evaluate, save
+//
+// The step itself is the backend's step(): train.cpp calls it and sees only the loss that it
+// returns.
 #pragma once
 
 #include "core/base/log.hpp"
@@ -9,8 +19,9 @@
 
 namespace yoke {
 
-// Trains on this rank until the last step or an agreed stop. `at` says at any time how many whole
-// steps are done, also after a failure. The run folder exists. Collective. Throws Error.
-void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Position& at);
+// Trains on this rank until the last step, or until all ranks agree to stop. The run folder must
+// exist. `position` is kept up to date: after a failure too, it holds the number of whole steps
+// done. Collective. Throws Error.
+void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Position& position);
 
 }  // namespace yoke

@@ -8,7 +8,7 @@
 #include "core/base/exit_code.hpp"
 #include "core/cli/command.hpp"
 #include "core/cli/table.hpp"
-#include "core/data/token_stream.hpp"
+#include "core/data/data_set.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {

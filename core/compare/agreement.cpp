@@ -80,7 +80,7 @@ bool too_many_outside(const std::vector<Difference>& params) {
 // Returns the first step outside of the bounds, or -1. Step 0 stands for the initial parameters.
 int64_t first_bad(const Pair& pair, const Bounds& bounds) {
   const bool known = !pair.a.start.hashes.empty() && !pair.b.start.hashes.empty();
-  if (pair.b.start.breach || (known && pair.a.start.hashes != pair.b.start.hashes)) return 0;
+  if (pair.b.start.violation || (known && pair.a.start.hashes != pair.b.start.hashes)) return 0;
   std::vector<int64_t> bad;
   for (const Difference& d : pair.gradients) {
     if (!(d.relative <= bounds.gradient)) bad.push_back(1);
@@ -93,7 +93,7 @@ int64_t first_bad(const Pair& pair, const Bounds& bounds) {
     const bool norms = a.step <= kEarly && !std::isnan(a.grad_norm) && !std::isnan(b.grad_norm);
     const bool fine = relative(a.loss, b.loss) <= loss_bound(bounds, a.step) &&
                       (!norms || relative(a.grad_norm, b.grad_norm) <= bounds.grad_norm);
-    if (!fine || b.breach) bad.push_back(a.step);
+    if (!fine || b.violation) bad.push_back(a.step);
   }
   return bad.empty() ? -1 : *std::min_element(bad.begin(), bad.end());
 }

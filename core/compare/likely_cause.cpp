@@ -85,8 +85,8 @@ const StepFacts* find(const RunFacts& run, int64_t step) {
 std::optional<LikelyCause> initial_values(const FirstDifference& d) {
   constexpr char kId[] = "initial_values", kTitle[] = "different initial bits";
   if (d.step != 0) return std::nullopt;
-  if (const auto& breach = d.run.start.breach)
-    return d.cause(kId, kTitle, breach->tensor, kUnknown, "before the first step " + breach->text);
+  if (const auto& violation = d.run.start.violation)
+    return d.cause(kId, kTitle, violation->tensor, kUnknown, "before the first step " + violation->text);
   const auto &a = d.reference.start.hashes, &b = d.run.start.hashes;
   for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
     if (a[i] == b[i]) continue;
@@ -104,14 +104,14 @@ std::optional<LikelyCause> initial_values(const FirstDifference& d) {
 }
 
 std::optional<LikelyCause> same_samples(const FirstDifference& d) {
-  if (d.here == nullptr || !d.here->breach || d.here->breach->kind != "samples")
+  if (d.here == nullptr || !d.here->violation || d.here->violation->kind != "samples")
     return std::nullopt;
   const Difference* bad = d.bad_gradient();
   return d.cause("same_samples",
                  "wrong samples on a data rank",
                  bad ? bad->tensor : "",
                  bad ? bad->relative : kUnknown,
-                 d.here->breach->text);
+                 d.here->violation->text);
 }
 
 // The loss of the whole batch is one sum divided by one number of targets. A mean of means divides
@@ -162,15 +162,15 @@ std::string traffic_text(const FirstDifference& d) {
 // If gradients are not reduced, each replica makes its own update, and the hashes of the replicas
 // differ after the step.
 std::optional<LikelyCause> replicas_differ(const FirstDifference& d) {
-  if (d.here == nullptr || !d.here->breach || d.here->breach->kind != "replicas")
+  if (d.here == nullptr || !d.here->violation || d.here->violation->kind != "replicas")
     return std::nullopt;
-  const Breach& breach = *d.here->breach;
+  const Violation& violation = *d.here->violation;
   const Difference* bad = d.bad_gradient();
   return d.cause("missing_reduction",
                  "missing reduction",
-                 breach.tensor,
+                 violation.tensor,
                  bad ? bad->relative : kUnknown,
-                 "replicas differ: " + breach.text + "; " + traffic_text(d));
+                 "replicas differ: " + violation.text + "; " + traffic_text(d));
 }
 
 // Returns the factor that undoes clipping: the reported norm of all gradients over the norm that

@@ -45,9 +45,9 @@ void each_line(const std::string& path, const std::function<void(const Json&)>& 
   }
 }
 
-std::optional<Breach> breach_of(const Json& json) {
+std::optional<Violation> violation_of(const Json& json) {
   if (json.is_null()) return std::nullopt;
-  return Breach{json.at("kind"), json.at("rank"), json.at("tensor"), json.at("text")};
+  return Violation{json.at("kind"), json.at("rank"), json.at("tensor"), json.at("text")};
 }
 
 void take_run(const Json& json, RunFacts& run) {
@@ -100,7 +100,7 @@ StepFacts step_of(const Json& json) {
   s.grad_norm = number(json, "grad_norm");
   s.seconds = kUnknown;
   s.hashes = json.at("hashes").get<std::vector<uint64_t>>();
-  s.breach = breach_of(json.at("breach"));
+  s.violation = violation_of(json.at("violation"));
   for (const Json& rank : json.at("ranks")) {
     std::vector<Loss> losses;
     for (const Json& l : rank.at("losses")) {

@@ -25,7 +25,7 @@ struct Loss {
 };
 
 // The first problem that the verification of a step found.
-struct Breach {
+struct Violation {
   std::string kind;  // "samples" | "replicas"
   int32_t rank = -1;
   std::string tensor, text;
@@ -40,7 +40,7 @@ struct StepFacts {
   std::vector<uint64_t> hashes;           // hash of each whole parameter after the step
   std::vector<std::vector<Loss>> losses;  // losses of each rank
   std::vector<Operation> traffic;         // collectives of this step
-  std::optional<Breach> breach;
+  std::optional<Violation> violation;
 };
 
 // Costs are the bytes that a rank needs according to the backend; -1 = unknown.
@@ -60,7 +60,7 @@ struct RunFacts {
   double clip = 0, beta1 = 0;
   bool adamw = true;
   Costs costs;
-  StepFacts start;               // step 0: hashes and breach
+  StepFacts start;               // step 0: hashes and violation
   std::vector<StepFacts> steps;  // steps 1, 2, ...
 
   bool external() const { return dir.empty(); }

@@ -1,3 +1,6 @@
+// A check calls a backend that may crash, hang, leak or end the process. The parent must still
+// learn what happened, so this process limits its own memory and reports every step before it is
+// made. The last line of the report then says where the backend was when the process died.
 #include "core/conformance/check_child.hpp"
 
 #include <fcntl.h>
@@ -16,7 +19,7 @@
 namespace yoke {
 namespace {
 
-// Address space, most of it LibTorch's libraries: who needs more leaks.
+// Limit of the address space, most of which is LibTorch's libraries. A check that needs more leaks.
 constexpr rlim_t kMostBytes = rlim_t{16} << 30;
 
 void limit_resources() {
@@ -25,8 +28,8 @@ void limit_resources() {
   ::setrlimit(RLIMIT_CORE, &core);
 }
 
-// One write per line, so that lines of several threads stay whole, and so does the last one before
-// a crash.
+// The report file. Every line is one write, so lines of several threads do not mix, and the last
+// line before a crash is complete.
 class Report {
  public:
   explicit Report(const std::string& path)
@@ -35,17 +38,17 @@ class Report {
   }
   void line(const std::string& text) const {
     const std::string whole = text + "\n";
-    if (::write(fd_, whole.data(), whole.size()) < 0) return;  // nobody listens any more
+    if (::write(fd_, whole.data(), whole.size()) < 0) return;  // the parent is gone
   }
 
  private:
   int fd_;
 };
 
-nlohmann::json verdict_of(const conformance::Check& check, conformance::Subject& subject) {
+nlohmann::json run_check(const conformance::Check& check, conformance::Subject& subject) {
   try {
     return {{"status", "passed"}, {"text", check.live(subject)}};
-  } catch (const std::exception& e) {  // also what the host itself has to say
+  } catch (const std::exception& e) {  // an error of the host is a failure too
     return {{"status", "failed"}, {"text", first_part(e.what())}};
   }
 }
@@ -53,12 +56,12 @@ nlohmann::json verdict_of(const conformance::Check& check, conformance::Subject&
 }  // namespace
 
 int check_main(const std::vector<std::string>& words) {
+  const std::string& id = words.at(0);
   std::map<std::string, std::string> given;
-  for (size_t i = 0; i + 1 < words.size(); i += 2) given[words[i]] = words[i + 1];
-  const conformance::Check* check = conformance::find_check(given["--check"]);
+  for (size_t i = 1; i + 1 < words.size(); i += 2) given[words[i]] = words[i + 1];
+  const conformance::Check* check = conformance::find_check(id);
   if (check == nullptr || check->live == nullptr)
-    throw Error(YOKE_INVALID_ARGUMENT,
-                "yoke-worker --check " + given["--check"] + ": no such check");
+    throw Error(YOKE_INVALID_ARGUMENT, "yoke-worker --check " + id + ": no such check");
   limit_resources();
   const Report report(given["--report"]);
   conformance::set_progress([&](const std::string& where) { report.line("at " + where); });
@@ -66,8 +69,8 @@ int check_main(const std::vector<std::string>& words) {
   conformance::Subject subject{
       given["--backend"], stage, std::max(1, std::atoi(given["--nproc"].c_str()))};
   report.line(
-      verdict_of(*check, subject).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-  // Neither destructors nor what the backend left running can change the verdict now.
+      run_check(*check, subject).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  // End without destructors, so that neither they nor threads of the backend can change the result.
   ::_exit(kExitOk);
 }
 

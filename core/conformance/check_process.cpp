@@ -1,3 +1,6 @@
+// One process per check: a backend that crashes or hangs in one check must not take the others with
+// it, and state that it leaves behind must not change them. Before anything is loaded, the file is
+// checked without running any code of it.
 #include "core/conformance/check_process.hpp"
 
 #include <algorithm>
@@ -13,6 +16,7 @@
 #include "core/backend/search.hpp"
 #include "core/compare/case_process.hpp"
 #include "core/launch/environment.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -22,7 +26,7 @@ using conformance::Check;
 
 constexpr int kDeepFactor = 5;
 
-// Checks of the file without which loading it is impossible, or runs what it must not.
+// Checks of the file that must pass before it may be loaded.
 constexpr const char* kGates[] = {"S1", "S2", "S3"};
 
 CheckOutcome not_run(const Check& check, const std::string& gate) {
@@ -47,39 +51,39 @@ CheckOutcome run_static(const Check& check, const conformance::LibraryFile& file
   return outcome;
 }
 
-// What the child left: its verdict, or how far it came.
-struct Told {
-  nlohmann::json verdict;  // null if it died before
-  std::string where;       // "inside init"
+// What the child process reported.
+struct ChildReport {
+  nlohmann::json result;  // null if the process died before it had one
+  std::string where;      // last place it reported, e.g. "inside init"
 };
 
-Told read_report(const std::string& path) {
-  Told told;
+ChildReport read_report(const std::string& path) {
+  ChildReport report;
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
-    if (line.starts_with("at ")) told.where = line.substr(3);
-    if (line.starts_with("{")) told.verdict = nlohmann::json::parse(line, nullptr, false);
+    if (line.starts_with("at ")) report.where = line.substr(3);
+    if (line.starts_with("{")) report.result = nlohmann::json::parse(line, nullptr, false);
   }
-  return told;
+  return report;
 }
 
+// Describes how a process without a result ended.
 std::string death(const compare::CommandResult& result, const std::string& where, int limit) {
   const std::string place = where.empty() ? "before the first call of the backend" : where;
-  if (result.timed_out)
-    return "it did not come back within " + std::to_string(limit) + " s, " + place;
+  if (result.timed_out) return concat("it did not return within ", limit, " s, ", place);
   const std::string how = result.ending.signal != 0
                               ? "the process died of " + ending_text(result.ending)
                               : "the process was ended with " + ending_text(result.ending);
   std::string text = how + ", " + place;
-  if (!result.last_lines.empty()) text += "; its last words: " + result.last_lines.back();
+  if (!result.last_lines.empty()) text += "; its last line of output: " + result.last_lines.back();
   return text;
 }
 
 CheckOutcome run_child(const CheckRun& run, const Check& check, const std::string& folder) {
   CheckOutcome outcome;
   outcome.check = &check;
-  const std::string report = folder + "/" + check.id + ".report";
-  std::ofstream(report).flush();
+  const std::string report_path = folder + "/" + check.id + ".report";
+  std::ofstream(report_path).flush();  // the child only appends
   const auto limit = run.timeout * (check.deep ? kDeepFactor : 1);
   const RankCommand command{{run.worker,
                              "--check",
@@ -89,17 +93,17 @@ CheckOutcome run_child(const CheckRun& run, const Check& check, const std::strin
                              "--nproc",
                              std::to_string(run.nproc),
                              "--report",
-                             report},
+                             report_path},
                             {{"OMP_NUM_THREADS", "1"}}};
   const compare::CommandResult result =
       compare::run_command(command, folder + "/" + check.id + ".log", limit);
   outcome.seconds = result.seconds;
-  const Told told = read_report(report);
-  const bool answered = result.ending.ok() && told.verdict.is_object();
-  outcome.status = answered && told.verdict["status"] == "passed" ? CheckOutcome::kPassed
-                                                                  : CheckOutcome::kFailed;
-  outcome.text = answered ? told.verdict["text"].get<std::string>()
-                          : death(result, told.where, static_cast<int>(limit.count()));
+  const ChildReport report = read_report(report_path);
+  const bool answered = result.ending.ok() && report.result.is_object();
+  outcome.status = answered && report.result["status"] == "passed" ? CheckOutcome::kPassed
+                                                                   : CheckOutcome::kFailed;
+  outcome.text = answered ? report.result["text"].get<std::string>()
+                          : death(result, report.where, static_cast<int>(limit.count()));
   return outcome;
 }
 
@@ -108,8 +112,7 @@ class TempDir {
   TempDir() {
     path_ = (fs::temp_directory_path() / "yoke-check-XXXXXX").string();
     if (::mkdtemp(path_.data()) == nullptr)
-      throw Error(YOKE_RESOURCE_EXHAUSTED,
-                  "no temporary folder: " + std::string(std::strerror(errno)));
+      throw Error(YOKE_RESOURCE_EXHAUSTED, concat("no temporary folder: ", std::strerror(errno)));
   }
   ~TempDir() {
     std::error_code ignored;
@@ -121,7 +124,7 @@ class TempDir {
   std::string path_;
 };
 
-conformance::LibraryFile look_at(const std::string& path) {
+conformance::LibraryFile inspect(const std::string& path) {
   ElfContents contents;
   const ElfLook look = look_at_library(path, contents);
   conformance::LibraryFile file;
@@ -141,8 +144,8 @@ conformance::LibraryFile look_at(const std::string& path) {
   return file;
 }
 
-// The first gate that does not hold, whether or not it was asked for; "" = it may be loaded.
-std::string closed_gate(const conformance::LibraryFile& file) {
+// Returns the first gate that fails, whether or not it was requested; "" = the file may be loaded.
+std::string failed_gate(const conformance::LibraryFile& file) {
   for (const char* id : kGates) {
     if (run_static(*conformance::find_check(id), file).status == CheckOutcome::kFailed) return id;
   }
@@ -153,8 +156,8 @@ std::string closed_gate(const conformance::LibraryFile& file) {
 
 std::vector<CheckOutcome> run_checks(const CheckRun& run) {
   std::vector<CheckOutcome> outcomes(run.checks.size());
-  const conformance::LibraryFile file = look_at(run.path);
-  const std::string gate = closed_gate(file);
+  const conformance::LibraryFile file = inspect(run.path);
+  const std::string gate = failed_gate(file);
   const TempDir folder;
   std::mutex mutex;
   std::exception_ptr failure;

@@ -1,4 +1,5 @@
-// Runs checks of a backend: static ones here, every other one in a process of its own. No LibTorch.
+// Runs the conformance checks of a backend. Checks of the file run in this process, every other
+// check runs in a process of its own. No LibTorch.
 #pragma once
 
 #include <chrono>
@@ -15,22 +16,24 @@ struct CheckOutcome {
 
   const conformance::Check* check = nullptr;
   Status status = kNotRun;
-  std::string text;  // failed: what; passed: what is worth knowing; not run: why
+  std::string text;  // the failure; a remark, if it passed; the reason, if it was not run
   double seconds = 0;
 };
 
 struct CheckRun {
-  std::string path;    // of the backend, absolute
-  std::string worker;  // yoke-worker
+  std::string path;    // absolute path of the backend
+  std::string worker;  // path of yoke-worker
   int32_t nproc = 4;
-  std::chrono::seconds timeout{60};  // of one check; five times as much for a deep one
+  std::chrono::seconds timeout{60};  // for one check; a deep check gets five times as much
   std::vector<const conformance::Check*> checks;
-  std::function<void(const CheckOutcome&)> done{};  // told as they end; any thread, one at a time
+  // Called with every outcome as soon as it is known; from any thread, one call at a time.
+  std::function<void(const CheckOutcome&)> done{};
 };
 
-// Every outcome, in the order of `checks`. As many processes at once as there are cores. If the
-// file could not be loaded safely, nothing is loaded: the others are not run, and say which check
-// failed. Throws Error(INTERNAL) if a process cannot be started, CANCELLED after a signal.
+// Runs the checks, as many at once as there are cores, and returns their outcomes in the order of
+// `checks`. If a check of the file shows that loading it is unsafe, nothing is loaded: the other
+// checks are kNotRun, and their text names that check. Throws Error: INTERNAL if a process cannot
+// be started, CANCELLED after a signal.
 std::vector<CheckOutcome> run_checks(const CheckRun& run);
 
 }  // namespace yoke

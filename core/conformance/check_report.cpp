@@ -1,7 +1,8 @@
 #include "core/conformance/check_report.hpp"
 
-#include <cstdio>
 #include <nlohmann/json.hpp>
+
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -25,15 +26,14 @@ Count count(const std::vector<CheckOutcome>& outcomes) {
 }
 
 std::string seconds_text(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f", seconds);
-  return text;
+  return string_printf("%.2f", seconds);
 }
 
 std::string level_of(const conformance::Check& check) {
   return conformance::level_name(check.id[0]);
 }
 
+// Escapes text for XML.
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -86,10 +86,10 @@ std::string check_json(const std::string& path, const std::vector<CheckOutcome>&
 
 std::string check_junit(const std::string& path, const std::vector<CheckOutcome>& outcomes) {
   const Count n = count(outcomes);
-  std::string text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"" +
-                     escaped(path) + "\" tests=\"" + std::to_string(outcomes.size()) +
-                     "\" failures=\"" + std::to_string(n.failed) + "\" skipped=\"" +
-                     std::to_string(n.not_run) + "\" time=\"" + seconds_text(n.seconds) + "\">\n";
+  std::string text =
+      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"" + escaped(path) +
+      concat("\" tests=\"", outcomes.size(), "\" failures=\"", n.failed) +
+      concat("\" skipped=\"", n.not_run, "\" time=\"", seconds_text(n.seconds)) + "\">\n";
   for (const CheckOutcome& o : outcomes) {
     text += "  <testcase classname=\"" + level_of(*o.check) + "\" name=\"" + o.check->id + " " +
             escaped(o.check->title) + "\" time=\"" + seconds_text(o.seconds) + "\"";

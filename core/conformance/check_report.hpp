@@ -1,4 +1,4 @@
-// What checks found, for programs.
+// The outcomes of checks in formats for programs.
 #pragma once
 
 #include <string>
@@ -10,9 +10,10 @@ namespace yoke {
 
 const char* status_name(const CheckOutcome& outcome);  // "passed", "failed", "not run"
 
-// {"backend": ..., "passed": 1, "failed": 0, "not_run": 0, "checks": [{"id", "level", "title",
-// "status", "text", "seconds", and if it failed "at_fault", "fix"}]}
+// Returns {"backend": ..., "passed": 1, "failed": 0, "not_run": 0, "checks": [{"id", "level",
+// "title", "status", "text", "seconds"}]}. A failed check also has "at_fault" and "fix".
 std::string check_json(const std::string& path, const std::vector<CheckOutcome>& outcomes);
+// Returns a JUnit test suite with one test case per check.
 std::string check_junit(const std::string& path, const std::vector<CheckOutcome>& outcomes);
 
 }  // namespace yoke

@@ -26,7 +26,7 @@ struct Embed : Module {
   at::Tensor weight;
 };
 
-// x + tanh(x * scale @ up^T + bias) @ down^T
+// Computes x + tanh(x * scale @ up^T + bias) @ down^T.
 struct Mlp : Module {
   Mlp(int32_t dtype, bool with_unused) {
     up = register_parameter("up", leaf({kHidden, kDim}, dtype));
@@ -51,6 +51,8 @@ struct Head : Module {
   at::Tensor gain, weight;
 };
 
+// A small model with a frozen parameter, a scalar one, a parameter that can be tied and one that
+// can be unused. Its sizes are odd, so that no degree divides them.
 BlockList odd_blocks(const ModelSpec& spec) {
   BlockList list;
   auto embed = std::make_shared<Embed>(spec.dtype);
@@ -83,7 +85,7 @@ BlockList odd_blocks(const ModelSpec& spec) {
   return list;
 }
 
-// A Llama whose heads, widths and sequence can be cut in 2 and 4.
+// A Llama whose heads, widths and sequence length can be divided by 2 and 4.
 BlockList sequence_blocks(const ModelSpec& spec) {
   ModelConfig config;
   config.dim = 16;

@@ -6,7 +6,7 @@
 
 namespace yoke {
 
-// The mishap is looked at in every forward of a block and outlives the blocks.
+// Makes the blocks. Every forward of a block reads `mishap`, which must outlive the blocks.
 BlockList make_tiny_model(const conformance::ModelSpec& spec, conformance::Mishap& mishap);
 
 }  // namespace yoke

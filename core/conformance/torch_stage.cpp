@@ -13,7 +13,8 @@
 namespace yoke {
 namespace {
 
-// Peers of a rank that is lost must hear of it long before a check's time is over.
+// Timeout of collectives. It is shorter than that of a check, so that the peers of a lost rank
+// report the loss.
 constexpr std::chrono::seconds kTimeout{20};
 
 class TinyModel : public conformance::StageModel {
@@ -62,7 +63,7 @@ void TorchStage::run(const YokePlan& plan, const std::function<void(const YokeHo
   const int32_t* d = plan.degree;
   const Mesh mesh({d[0], d[1], d[2], d[3], d[4]});
   std::mutex mutex;
-  std::exception_ptr first;  // in time; what the others say follows from it
+  std::exception_ptr first;  // first error in time, which is the cause of the others
   const auto rank_body = [&](int32_t rank) {
     at::set_num_threads(1);
     try {

@@ -1,4 +1,5 @@
-// The real host as the conformance kit sees it: its models, its options, its ranks as threads.
+// The real host in the form that the conformance kit uses: its models, its options, and its ranks
+// as threads.
 #pragma once
 
 #include <map>

@@ -1,26 +1,26 @@
+#include "core/data/data_set.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <string>
+#include <utility>
 
-#include "core/data/token_stream.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
-std::string text(int64_t n) {
-  return std::to_string(n);
-}
-
 void check_config(const DataConfig& config) {
   if (config.seq_len < 1) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                "data.seq_len = " + text(config.seq_len) + "; allowed: 1 and above");
+                concat("data.seq_len = ", config.seq_len, "; allowed: 1 or more"));
   }
   if (!(config.holdout >= 0 && config.holdout < 1)) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                "data.holdout = " + std::to_string(config.holdout) +
-                    "; allowed: 0 (nothing held out) up to, not including, 1");
+                concat("data.holdout = ", config.holdout) +
+                    "; allowed: at least 0 (nothing is held out) and less than 1");
   }
   if (config.order != "sequential" && config.order != "shuffled") {
     throw Error(YOKE_INVALID_ARGUMENT,
@@ -56,22 +56,21 @@ WindowSplit split_windows(int64_t tokens, int64_t seq_len, double holdout) {
 DataSet open_data(const DataConfig& config, int64_t global_batch, uint64_t seed, int64_t vocab) {
   check_config(config);
   auto stream = TokenStream::open(config.path, config.format, vocab);
-  const std::string who =
-      "data.path = \"" + config.path + "\" has " + text(stream->size()) + " tokens, ";
+  const std::string stream_has =
+      concat("data.path = \"", config.path, "\" has ", stream->size(), " tokens");
   const WindowSplit parts = split_windows(stream->size(), config.seq_len, config.holdout);
   if (parts.train < 1) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                who + "too few: data.seq_len = " + text(config.seq_len) +
-                    " with data.holdout = " + std::to_string(config.holdout) + " needs at least " +
-                    text((config.holdout > 0 ? 2 : 1) * config.seq_len + 1) +
-                    "; give a longer text or a smaller seq_len");
+                concat(stream_has, ", but data.seq_len = ", config.seq_len) +
+                    concat(" with data.holdout = ", config.holdout) +
+                    concat(" needs at least ", (config.holdout > 0 ? 2 : 1) * config.seq_len + 1) +
+                    "; give a longer text or a smaller data.seq_len");
   }
   if (global_batch > parts.train) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                "train.global_batch = " + text(global_batch) + " sequences, but " + who +
-                    "which make " + text(parts.train) + " training windows of " +
-                    text(config.seq_len) + " (and " + text(parts.held_out) +
-                    " held out); allowed: 1 to " + text(parts.train) +
+                concat("train.global_batch = ", global_batch, " sequences, but ", stream_has) +
+                    concat(", which make ", parts.train, " training windows of ", config.seq_len) +
+                    concat(" (and ", parts.held_out, " held out); allowed: 1 to ", parts.train) +
                     ", or a smaller data.seq_len or data.holdout");
   }
   return make_data_set(std::move(stream), config.seq_len, parts, config, seed);
@@ -82,23 +81,14 @@ DataSet split_samples(
   check_config(config);
   const WindowSplit parts = split(count, config.holdout);
   if (parts.train < std::max<int64_t>(global_batch, 1)) {
-    throw Error(YOKE_INVALID_ARGUMENT,
-                "train.global_batch = " + text(global_batch) + " samples, but the family has " +
-                    text(parts.train) + " to train on (and " + text(parts.held_out) +
-                    " held out by data.holdout = " + std::to_string(config.holdout) +
-                    "); allowed: at most " + text(std::max<int64_t>(parts.train, 0)));
+    throw Error(
+        YOKE_INVALID_ARGUMENT,
+        concat("train.global_batch = ", global_batch, " samples, but the model family has ") +
+            concat(parts.train, " training samples (and ", parts.held_out) +
+            concat(" held out by data.holdout = ", config.holdout, "); allowed: at most ") +
+            std::to_string(std::max<int64_t>(parts.train, 0)));
   }
   return make_data_set(nullptr, targets, parts, config, seed);
-}
-
-int64_t first_sample(int64_t step,
-                     int64_t micro,
-                     int64_t accumulation,
-                     int64_t data_rank,
-                     int64_t data_ranks,
-                     int64_t sequences) {
-  const int64_t global_batch = accumulation * data_ranks * sequences;
-  return step * global_batch + micro * data_ranks * sequences + data_rank * sequences;
 }
 
 HostMicroBatch read_micro_batch(const DataSet& data,

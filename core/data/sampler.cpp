@@ -1,13 +1,21 @@
+// A shuffled order without a table of it. Every rank computes the window of any sample on its own,
+// from the seed and the epoch: nothing is stored, exchanged or restored, and a resumed run
+// continues exactly. A permutation kept in memory (the usual way) would need 8 bytes per window on
+// every rank and a place in the checkpoint.
+#include "core/data/sampler.hpp"
+
 #include <bit>
+#include <string>
 
 #include "core/base/mix.hpp"
-#include "core/data/token_stream.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
-// A Feistel network over 2 * half_bits bits: a bijection for any round function.
+// A Feistel network over 2 * half_bits bits. It is a bijection for any round function, because each
+// round can be undone: `right` passes unchanged, and from it the mask on `left` can be recomputed.
 uint64_t feistel(uint64_t value, int half_bits, uint64_t key) {
   constexpr int kRounds = 4;
   const uint64_t mask = (uint64_t{1} << half_bits) - 1;
@@ -23,9 +31,9 @@ uint64_t feistel(uint64_t value, int half_bits, uint64_t key) {
 
 }  // namespace
 
-// The domain of the network is the next power of four, so values outside [0, n) occur: walking
-// along the cycle until one lies inside restricts the bijection to [0, n), in fewer than 4 steps on
-// average.
+// The network permutes [0, 4^k) for the smallest 4^k >= n, so it may map an index outside [0, n).
+// Following the cycle until a value lies inside restricts the bijection to [0, n). Because 4^k is
+// less than 4 n, this takes fewer than 4 steps on average.
 uint64_t keyed_permutation(uint64_t index, uint64_t n, uint64_t key) {
   const int half_bits = n <= 4 ? 1 : (std::bit_width(n - 1) + 1) / 2;
   do {
@@ -41,10 +49,10 @@ int64_t Sampler::window(int64_t sample) const {
   if (num_windows_ == 0)
     throw Error(YOKE_FAILED_PRECONDITION, "this part of the data has no window");
   if (sample < 0)
-    throw Error(YOKE_INVALID_ARGUMENT,
-                "sample " + std::to_string(sample) + "; allowed: 0 and above");
+    throw Error(YOKE_INVALID_ARGUMENT, concat("sample ", sample, "; allowed: 0 or more"));
   const int64_t epoch = sample / num_windows_, index = sample % num_windows_;
   if (!shuffled_) return first_window_ + index;
+  // Mixing the seed first keeps (seed 1, epoch 2) and (seed 2, epoch 1) apart.
   const uint64_t key = mix64(mix64(seed_) + static_cast<uint64_t>(epoch));
   return first_window_ +
          static_cast<int64_t>(keyed_permutation(

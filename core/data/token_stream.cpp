@@ -1,26 +1,36 @@
+// Opens a file of tokens as one of four formats and reads ids from its mapping.
+//
+// A wrong file must fail when it is opened, not after hours: raw uint16 ids read as text train a
+// model of nonsense without any error, and so does a file of another tokenizer. Therefore a format
+// with a header is recognised by its header and checked against the size of the file, the first
+// million ids are checked against the vocabulary at once, and a file that could be raw ids is never
+// guessed to be text. Checking every id at the start was rejected: it would read files of many
+// gigabytes on every rank. `read` checks the ids that it returns instead.
 #include "core/data/token_stream.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "core/data/mapped_file.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
-constexpr int64_t kCheckedAtOpen = 1 << 20;  // ids
+constexpr int64_t kCheckedAtOpen = 1 << 20;  // ids that open() reads
 
 void check_range(int64_t begin, int64_t count, int64_t size) {
   if (begin < 0 || count < 0 || begin > size - count) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                "tokens [" + std::to_string(begin) + ", " + std::to_string(begin) + " + " +
-                    std::to_string(count) + ") are not in a stream of " + std::to_string(size));
+                concat("tokens [", begin, ", ", begin, " + ", count, ") ") +
+                    concat("are outside a stream of ", size, " tokens"));
   }
 }
 
-// Every byte of the file is one token.
+// A text, of which every byte is one token.
 class ByteStream final : public TokenStream {
  public:
   explicit ByteStream(std::unique_ptr<MappedFile> file) : file_(std::move(file)) {}
@@ -36,28 +46,29 @@ class ByteStream final : public TokenStream {
   std::unique_ptr<MappedFile> file_;
 };
 
-// What is known of a file of ids before one of them is read.
+// Describes a file of ids before one of them is read.
 struct IdFile {
   std::string path;
   const char* format = "";
   size_t header_bytes = 0;
   size_t id_bytes = 2;
-  int64_t promised_vocab = 0;  // by the header; 0 = nothing
-  int64_t model_vocab = 0;     // 0 = no model
+  int64_t declared_vocab = 0;  // vocabulary in the header; 0 = the header has none
+  int64_t model_vocab = 0;     // vocabulary of the model; 0 = no model
 };
 
+// A file of ids of 2 or 4 bytes, with or without a header in front of them.
 template <class Id>
 class IdStream final : public TokenStream {
  public:
   IdStream(std::unique_ptr<MappedFile> file, IdFile info)
       : file_(std::move(file)),
         info_(std::move(info)),
-        bound_(info_.promised_vocab > 0 ? info_.promised_vocab : info_.model_vocab) {}
+        bound_(info_.declared_vocab > 0 ? info_.declared_vocab : info_.model_vocab) {}
   const char* format() const override { return info_.format; }
   int64_t size() const override {
     return static_cast<int64_t>((file_->size() - info_.header_bytes) / sizeof(Id));
   }
-  int64_t vocab() const override { return info_.promised_vocab; }
+  int64_t vocab() const override { return info_.declared_vocab; }
   void read(int64_t begin, int64_t count, int64_t* out) const override {
     check_range(begin, count, size());
     const unsigned char* ids = file_->data() + info_.header_bytes;
@@ -71,21 +82,23 @@ class IdStream final : public TokenStream {
 
  private:
   [[noreturn]] void refuse(int64_t token, int64_t id) const {
-    const std::string bound = std::to_string(bound_);
+    const size_t byte = info_.header_bytes + static_cast<size_t>(token) * sizeof(Id);
+    const std::string found =
+        data_path_is(info_.path) + concat(": token ", token, " (byte ", byte, ") is ", id);
+    if (info_.declared_vocab > 0) {
+      throw Error(YOKE_DATA_LOSS,
+                  found + concat(", but its header promises ids below ", bound_) +
+                      "; the file is damaged, write it again");
+    }
     throw Error(YOKE_DATA_LOSS,
-                data_path_is(info_.path) + ": token " + std::to_string(token) + " (byte " +
-                    std::to_string(info_.header_bytes + static_cast<size_t>(token) * sizeof(Id)) +
-                    ") is " + std::to_string(id) +
-                    (info_.promised_vocab > 0
-                         ? ", but its header promises ids below " + bound + "; write the file again"
-                         : ", but model.vocab = " + bound + " allows ids below " + bound +
-                               "; give the vocabulary of the tokenizer that wrote the file, or see "
-                               "whether data.format is right"));
+                found + concat(", but model.vocab = ", bound_, " allows ids below ", bound_) +
+                    "; set model.vocab to the vocabulary of the tokenizer that wrote the file, or "
+                    "check data.format");
   }
 
   std::unique_ptr<MappedFile> file_;
   IdFile info_;
-  int64_t bound_;
+  int64_t bound_;  // every id is below it; 0 = unknown
 };
 
 std::shared_ptr<const TokenStream> make_stream(std::unique_ptr<MappedFile> file, IdFile info) {
@@ -95,33 +108,34 @@ std::shared_ptr<const TokenStream> make_stream(std::unique_ptr<MappedFile> file,
   } else {
     stream = std::make_shared<IdStream<uint32_t>>(std::move(file), std::move(info));
   }
-  // A file of another format or tokenizer shows at once, not after hours.
+  // Find a file of another format or tokenizer now rather than hours into a run.
   std::vector<int64_t> first(static_cast<size_t>(std::min(stream->size(), kCheckedAtOpen)));
   stream->read(0, static_cast<int64_t>(first.size()), first.data());
   return stream;
 }
 
-// What the header promises against what is there.
+// Compares the number of ids in the header with the size of the file.
 void check_count(const MappedFile& file, const IdFile& info, uint64_t promised) {
   const uint64_t bytes = file.size() - info.header_bytes;
+  // Divide rather than multiply: a damaged count could overflow.
   if (promised == bytes / info.id_bytes && bytes % info.id_bytes == 0) return;
   throw Error(YOKE_DATA_LOSS,
-              data_path_is(info.path) + ": the header promises " + std::to_string(promised) +
-                  " ids of " + std::to_string(info.id_bytes) + " bytes, but " +
-                  std::to_string(bytes) + " bytes follow it, which are " +
-                  std::to_string(bytes / info.id_bytes) +
+              data_path_is(info.path) +
+                  concat(": the header promises ", promised, " ids of ", info.id_bytes, " bytes") +
+                  concat(", but ", bytes, " bytes follow it, which are ", bytes / info.id_bytes) +
                   (bytes % info.id_bytes == 0 ? "" : " and a part of one") +
-                  "; it is cut or damaged, write it again");
+                  "; the file is truncated or damaged, write it again");
 }
 
 void require_header(const MappedFile& file, const std::string& path, size_t bytes) {
   if (file.size() >= bytes) return;
-  throw Error(YOKE_DATA_LOSS,
-              data_path_is(path) + " has " + std::to_string(file.size()) +
-                  " bytes, fewer than its header of " + std::to_string(bytes) +
-                  "; it is cut, write it again");
+  throw Error(
+      YOKE_DATA_LOSS,
+      concat(data_path_is(path), " has ", file.size(), " bytes, fewer than its header of ") +
+          concat(bytes, "; the file is truncated, write it again"));
 }
 
+// Returns the uint32 number `index` of a header.
 uint32_t word(const MappedFile& file, size_t index) {
   uint32_t value = 0;
   std::memcpy(&value, file.data() + 4 * index, 4);
@@ -136,19 +150,20 @@ std::shared_ptr<const TokenStream> open_yoke(std::unique_ptr<MappedFile> file, I
   if (!is_yoke(*file)) {
     throw Error(YOKE_INVALID_ARGUMENT,
                 data_path_is(info.path) + " does not begin with \"" + kTokenFileMagic +
-                    "\", so it is not of the format \"yoke\" (core/data/token_stream.hpp)");
+                    "\", so it is not in the format \"yoke\" (core/data/token_stream.hpp)");
   }
   info.header_bytes = kTokenFileHeaderBytes;
   require_header(*file, info.path, info.header_bytes);
   info.id_bytes = word(*file, 2);
-  info.promised_vocab = word(*file, 3);
+  info.declared_vocab = word(*file, 3);
   uint64_t count = 0;
   std::memcpy(&count, file->data() + 16, 8);
-  if ((info.id_bytes != 2 && info.id_bytes != 4) || info.promised_vocab == 0) {
+  if ((info.id_bytes != 2 && info.id_bytes != 4) || info.declared_vocab == 0) {
     throw Error(YOKE_DATA_LOSS,
-                data_path_is(info.path) + ": the header says ids of " +
-                    std::to_string(info.id_bytes) + " bytes and a vocabulary of " +
-                    std::to_string(info.promised_vocab) + "; allowed: 2 or 4 bytes, 1 and above");
+                data_path_is(info.path) +
+                    concat(": the header declares ids of ", info.id_bytes, " bytes") +
+                    concat(" and a vocabulary of ", info.declared_vocab) +
+                    "; allowed: 2 or 4 bytes, and a vocabulary of 1 or more");
   }
   check_count(*file, info, count);
   return make_stream(std::move(file), std::move(info));
@@ -174,7 +189,7 @@ std::shared_ptr<const TokenStream> open_llmc(std::unique_ptr<MappedFile> file, I
   if (kind == nullptr) {
     throw Error(YOKE_INVALID_ARGUMENT,
                 data_path_is(info.path) +
-                    " does not begin with a magic of llm.c (20240520, 20240801), so it is not of "
+                    " does not begin with a magic of llm.c (20240520, 20240801), so it is not in "
                     "the format \"llmc\"");
   }
   info.header_bytes = kLlmcHeaderBytes;
@@ -182,9 +197,9 @@ std::shared_ptr<const TokenStream> open_llmc(std::unique_ptr<MappedFile> file, I
   require_header(*file, info.path, info.header_bytes);
   if (word(*file, 1) != kind->version) {
     throw Error(YOKE_DATA_LOSS,
-                data_path_is(info.path) + ": version " + std::to_string(word(*file, 1)) +
-                    " of llm.c's " + std::to_string(kind->magic) +
-                    "; known: " + std::to_string(kind->version));
+                data_path_is(info.path) +
+                    concat(": llm.c's format ", kind->magic, " has version ", word(*file, 1)) +
+                    concat("; supported: ", kind->version));
   }
   check_count(*file, info, word(*file, 2));
   return make_stream(std::move(file), std::move(info));
@@ -194,14 +209,14 @@ std::shared_ptr<const TokenStream> open_nanogpt(std::unique_ptr<MappedFile> file
   if (is_yoke(*file) || llmc_kind(*file) != nullptr) {
     throw Error(YOKE_INVALID_ARGUMENT,
                 data_path_is(info.path) +
-                    " has a header, which raw ids have not; give data.format = \"" +
+                    " has a header, but raw ids have none; set data.format = \"" +
                     (is_yoke(*file) ? "yoke" : "llmc") + "\"");
   }
   if (file->size() % 2 != 0) {
     throw Error(YOKE_DATA_LOSS,
-                data_path_is(info.path) + " has " + std::to_string(file->size()) +
-                    " bytes, but ids of 2 bytes need an even number; it is cut, or not of the "
-                    "format \"nanogpt\"");
+                concat(data_path_is(info.path), " has ", file->size(), " bytes") +
+                    ", but ids of 2 bytes need an even number; the file is truncated, or not in "
+                    "the format \"nanogpt\"");
   }
   return make_stream(std::move(file), std::move(info));
 }
@@ -210,24 +225,24 @@ std::shared_ptr<const TokenStream> open_text(std::unique_ptr<MappedFile> file, I
   return std::make_shared<ByteStream>(std::move(file));
 }
 
-// Raw ids have nothing to be told by. Trained on as bytes they would make a model of nonsense.
+// Refuses a file without a header that may hold raw ids. They have no mark of their own, and a
+// model trained on their bytes would learn nonsense without any error. The name and a zero byte,
+// which no text contains, are the only hints.
 void require_text(const MappedFile& file, const std::string& path) {
   const std::string hint =
-      "; if it holds raw uint16 ids, as nanoGPT writes them, give data.format = \"nanogpt\"; if "
-      "its "
-      "bytes are the tokens, \"text\" (yoke data inspect: --format)";
+      "; if it holds raw uint16 ids, as nanoGPT writes them, set data.format = \"nanogpt\"; if its "
+      "bytes are the tokens, set data.format = \"text\" (for yoke data inspect: --format)";
   if (path.ends_with(".bin")) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                data_path_is(path) + " has no header that is known (yoke: \"" + kTokenFileMagic +
+                data_path_is(path) + " has no known header (yoke: \"" + kTokenFileMagic +
                     "\", llm.c: 20240520, 20240801)" + hint);
   }
-  const size_t looked_at = std::min<size_t>(file.size(), 1 << 16);
-  const void* zero = looked_at > 0 ? std::memchr(file.data(), 0, looked_at) : nullptr;
+  const size_t searched = std::min<size_t>(file.size(), 1 << 16);
+  const void* zero = searched > 0 ? std::memchr(file.data(), 0, searched) : nullptr;
   if (zero == nullptr) return;
-  const auto at = static_cast<const unsigned char*>(zero) - file.data();
-  throw Error(
-      YOKE_INVALID_ARGUMENT,
-      data_path_is(path) + " is no text: its byte " + std::to_string(at) + " is zero" + hint);
+  const auto index = static_cast<const unsigned char*>(zero) - file.data();
+  throw Error(YOKE_INVALID_ARGUMENT,
+              concat(data_path_is(path), " is not a text: its byte ", index, " is zero", hint));
 }
 
 std::string detect(const MappedFile& file, const std::string& path) {

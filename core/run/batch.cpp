@@ -1,15 +1,23 @@
+// Turns samples into the micro-batches of a step.
+//
+// SampleAssignment says which samples belong to this data rank; everything here only reads them.
+// Every rank of the world reads its own share from the mapped file. Reading on one rank and sending
+// the samples to the others was rejected: it would add a collective to every step.
 #include "core/run/batch.hpp"
 
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/stack.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
+// Reads token windows. The tensors share one HostMicroBatch: each keeps it alive in its deleter.
 TorchInputs read_tokens(const DataSet& data, const Sampler& part, int64_t first, int64_t count) {
   const auto host = std::make_shared<HostMicroBatch>(read_micro_batch(data, part, first, count));
   const auto tensor = [&](std::vector<int64_t>& values) {
@@ -21,6 +29,7 @@ TorchInputs read_tokens(const DataSet& data, const Sampler& part, int64_t first,
           {"positions", tensor(host->positions)}};
 }
 
+// Returns "image float [3, 32, 32], label long []", for messages.
 std::string text(const TorchInputs& inputs) {
   std::string out;
   for (const auto& [role, tensor] : inputs) {
@@ -30,6 +39,7 @@ std::string text(const TorchInputs& inputs) {
   return out.empty() ? "nothing" : out;
 }
 
+// Returns whether two samples have the same roles, dtypes and shapes, so that they can be stacked.
 bool alike(const TorchInputs& a, const TorchInputs& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
     return x.first == y.first && x.second.scalar_type() == y.second.scalar_type() &&
@@ -37,16 +47,18 @@ bool alike(const TorchInputs& a, const TorchInputs& b) {
   });
 }
 
+// Reads samples of the model family and stacks them along a new first dimension.
 TorchInputs read_samples(const Samples& own, const Sampler& part, int64_t first, int64_t count) {
   std::vector<TorchInputs> samples;
   for (int64_t i = 0; i < count; ++i) {
     samples.push_back(own.read(part.window(first + i)));
     if (alike(samples.back(), samples.front()) && !samples.front().empty()) continue;
     throw Error(YOKE_INVALID_ARGUMENT,
-                "sample " + std::to_string(part.window(first + i)) + " of the family has " +
-                    text(samples.back()) + ", sample " + std::to_string(part.window(first)) +
-                    " has " + text(samples.front()) +
-                    "; allowed: at least one input, and the same ones in every sample");
+                concat("sample ", part.window(first + i), " of the model family has ") +
+                    concat(text(samples.back()), ", but sample ", part.window(first), " has ") +
+                    text(samples.front()) +
+                    "; allowed: at least one input, with the same roles, dtypes and shapes in "
+                    "every sample");
   }
   TorchInputs stacked;
   for (size_t input = 0; input < samples.front().size(); ++input) {
@@ -57,45 +69,52 @@ TorchInputs read_samples(const Samples& own, const Sampler& part, int64_t first,
   return stacked;
 }
 
-// From pinned memory, which LibTorch keeps until the copy is done: the call does not wait.
-at::Tensor moved(const at::Tensor& input, at::Device device) {
+// Copies an input to the device through pinned memory, so that the call does not wait for the copy.
+// LibTorch keeps the pinned block until the copy is done.
+at::Tensor copy_to(const at::Tensor& input, at::Device device) {
   if (device.is_cpu()) return input;
   return input.pin_memory().to(device, /*non_blocking=*/true);
 }
 
 }  // namespace
 
-Batch::Batch(
-    const Source& source, const Sampler& part, int64_t sample, const Deal& deal, at::Device device)
-    : micros_(deal.accumulation),
-      global_{sample, deal.global_batch()},
-      tokens_(deal.global_batch() * source.data.seq_len),
+Batch::Batch(const SampleSource& source,
+             const Sampler& part,
+             int64_t start,
+             const SampleAssignment& assignment,
+             at::Device device)
+    : micros_(assignment.accumulation),
+      global_{start, assignment.global_batch()},
+      tokens_(assignment.global_batch() * source.data.seq_len),
       batch_{} {
-  const bool tokens = source.data.stream != nullptr;
-  for (int32_t a = 0; a < deal.accumulation; ++a) {
-    Micro& m = micros_[a];
-    const int64_t first = sample + (int64_t{a} * deal.data_ranks + deal.data_rank) * deal.sequences;
-    m.inputs = tokens ? read_tokens(source.data, part, first, deal.sequences)
-                      : read_samples(source.own, part, first, deal.sequences);
-    for (int32_t i = 0; i < deal.sequences; ++i) samples_.push_back(first + i);
-    for (const auto& [role, tensor] : m.inputs) {
-      const TensorView& there = m.views.emplace_back(moved(tensor, device));
-      m.contract_inputs.push_back({view(role), *there.get()});
+  const bool has_tokens = source.data.stream != nullptr;
+  const int32_t count = assignment.micro_batch;
+  for (int32_t a = 0; a < assignment.accumulation; ++a) {
+    Micro& micro = micros_[a];
+    const int64_t first = assignment.first_sample(start, a);
+    for (int32_t i = 0; i < count; ++i) samples_.push_back(first + i);
+    micro.inputs = has_tokens ? read_tokens(source.data, part, first, count)
+                              : read_samples(source.own, part, first, count);
+    for (const auto& [role, tensor] : micro.inputs) {
+      const TensorView& there = micro.views.emplace_back(copy_to(tensor, device));
+      micro.contract_inputs.push_back({view(role), *there.get()});
     }
-    m.contract =
-        micro_batch(m.contract_inputs.data(),
-                    m.contract_inputs.size(),
-                    static_cast<double>(count_targets(source.data, part, first, deal.sequences)));
-    pointers_.push_back(&m.contract);
+    micro.contract =
+        micro_batch(micro.contract_inputs.data(),
+                    micro.contract_inputs.size(),
+                    static_cast<double>(count_targets(source.data, part, first, count)));
+    pointers_.push_back(&micro.contract);
   }
   batch_.header = YOKE_HEADER(YokeBatch, YOKE_ID_BATCH);
   batch_.micros = pointers_.data();
   batch_.num_micros = pointers_.size();
-  const int64_t targets = count_targets(source.data, part, sample, deal.global_batch());
+  // The loss is divided by the targets of all data ranks, so each rank counts the whole batch.
+  const int64_t targets = count_targets(source.data, part, start, assignment.global_batch());
   if (targets == 0) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                "no target counts in the samples from " + std::to_string(sample) +
-                    " on: all of them are data.pad_token; allowed: batches with at least one");
+                concat("no target of the global batch at sample ", start, " counts: ") +
+                    "all of them are data.pad_token; allowed: batches with at least one other "
+                    "target");
   }
   batch_.token_weight = static_cast<double>(targets);
 }

@@ -1,57 +1,51 @@
-// What one data rank feeds into one step, as the contract wants it.
+// The inputs of one step on one data rank, in the structs of the contract.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "core/data/token_stream.hpp"
-#include "core/verify/evidence.hpp"
+#include "core/data/data_set.hpp"
+#include "core/data/sample_assignment.hpp"
+#include "core/verify/rank_report.hpp"
 #include "yoke/model.hpp"
 
 namespace yoke {
 
-// How the samples of a step are dealt out; the same for training and evaluation.
-struct Deal {
-  int32_t data_rank = 0, data_ranks = 1;
-  int32_t accumulation = 1;  // micro-batches
-  int32_t sequences = 1;     // per micro-batch
-  int64_t global_batch() const { return int64_t{data_ranks} * accumulation * sequences; }
-};
-
-// Where the samples come from: a token stream, or a family's own.
-struct Source {
+// Where samples are read from: a token stream, or the model family.
+struct SampleSource {
   const DataSet& data;
-  const Samples& own;  // used if data has no stream
+  const Samples& own;  // used if data.stream is NULL
 };
 
-// Owns the inputs of the micro-batches and the structs that point at them.
+// Reads this data rank's share of one global batch. Owns the inputs of the micro-batches and the
+// structs that point at them. Not copyable: the structs point into the object.
 class Batch {
  public:
-  // The global batch of `part` that starts at `sample`; this data rank's share of it. Throws
-  // Error(INVALID_ARGUMENT) if samples of a family differ in roles, shapes or dtypes, or the global
-  // batch has no target.
-  // On a device the inputs that the backend gets are copies there, made in order on the current
-  // stream.
-  Batch(const Source& source,
+  // Reads the global batch of `part` that starts at sample `start`. On a device, the backend gets
+  // copies of the inputs there, which are ordered on the current stream. Throws
+  // Error(INVALID_ARGUMENT) if a family's samples differ in roles, shapes or dtypes, or if no
+  // target of the global batch counts.
+  Batch(const SampleSource& source,
         const Sampler& part,
-        int64_t sample,
-        const Deal& deal,
+        int64_t start,
+        const SampleAssignment& assignment,
         at::Device device = at::kCPU);
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 
   const YokeBatch& get() const { return batch_; }
-  int64_t tokens() const { return tokens_; }  // of the global batch
+  int64_t tokens() const { return tokens_; }  // tokens of the global batch
   const GlobalBatch& global() const { return global_; }
-  // Global numbers of this data rank's samples, and the inputs of each micro-batch in host memory.
+  // Global numbers of this data rank's samples, micro-batch after micro-batch.
   const std::vector<int64_t>& samples() const { return samples_; }
   size_t num_micros() const { return micros_.size(); }
+  // Inputs of one micro-batch, in host memory.
   const TorchInputs& inputs(size_t micro) const { return micros_[micro].inputs; }
 
  private:
   struct Micro {
-    TorchInputs inputs;
-    std::vector<TensorView> views;
+    TorchInputs inputs;             // in host memory
+    std::vector<TensorView> views;  // what contract_inputs point at, on the device if there is one
     std::vector<YokeInput> contract_inputs;
     YokeMicroBatch contract;
   };

@@ -1,27 +1,32 @@
+// The backend owns the layout of the state and the checkpoint package owns the files; this file
+// only brings the two together. The backend calls a visitor for every piece that it holds, and the
+// visitor writes the piece to its place in the checkpoint, or fills it from there. Therefore no
+// rank ever holds the whole model, and a run may resume in another layout.
 #include "core/run/checkpointing.hpp"
 
 #include <ATen/ATen.h>
 
 #include <utility>
 
+#include "yoke/text.hpp"
 #include "yoke/torch.hpp"
 
 namespace yoke {
-
 namespace {
 
-// Visitors know host memory alone; a piece on a device passes through it.
+// Visitors work on host memory. A piece on a device is copied to the host before a visitor saves
+// it, and back after a visitor has filled it.
 void visit_staged(const YokePiece& piece, int32_t op, const PieceVisitor& visit) {
-  const bool there = piece.view != nullptr && piece.view->device.type == YOKE_DEVICE_CUDA;
-  if (!there || !at::hasCUDA()) return visit(piece);
-  const at::Tensor on_device = borrow(*piece.view);
-  const at::Tensor here = at::empty(on_device.sizes(), on_device.options().device(at::kCPU));
-  if (op == YOKE_CHECKPOINT_SAVE) here.copy_(on_device);  // behind all that is on the stream
-  const TensorView view(here);
+  const bool on_cuda = piece.view != nullptr && piece.view->device.type == YOKE_DEVICE_CUDA;
+  if (!on_cuda || !at::hasCUDA()) return visit(piece);
+  const at::Tensor device = borrow(*piece.view);
+  const at::Tensor host = at::empty(device.sizes(), device.options().device(at::kCPU));
+  if (op == YOKE_CHECKPOINT_SAVE) host.copy_(device);  // waits for everything on the stream
+  const TensorView view(host);
   YokePiece staged = piece;
   staged.view = view.get();
   visit(staged);
-  if (op == YOKE_CHECKPOINT_LOAD) on_device.copy_(here);
+  if (op == YOKE_CHECKPOINT_LOAD) device.copy_(host);
 }
 
 }  // namespace
@@ -46,6 +51,8 @@ Checkpointing::Checkpointing(const Job& job, const RunPlace& place, CommWorld& w
       log_(log) {}
 
 SaveGroup Checkpointing::group() {
+  // Only rank 0 needs the gathered texts, and only rank 0's text is distributed. Both use the one
+  // collective for texts; they are short.
   SaveGroup group;
   group.rank = world_.rank();
   group.world_size = world_.size();
@@ -62,43 +69,43 @@ SaveGroup Checkpointing::group() {
 Position Checkpointing::restore(WrappedModel& model, const YokeModelSummary& summary) {
   if (resume_.empty()) {
     const std::string& from = job_.config.run.model.from;
-    if (world_.rank() == 0 && !from.empty()) log_.info("initial parameters from " + from);
+    if (world_.rank() == 0 && !from.empty()) log_.info("initial parameters are from " + from);
     return {};
   }
   const CheckpointReader reader(resume_);
   reader.check_model(summary);
   const CheckpointInfo& info = reader.info();
   visit_pieces(model, YOKE_CHECKPOINT_LOAD, [&](const YokePiece& piece) { reader.visit(piece); });
-  if (world_.rank() == 0)
-    log_.info("resumed from " + resume_ + " at step " + std::to_string(info.step));
+  if (world_.rank() == 0) log_.info(concat("resumed from ", resume_, " at step ", info.step));
   saved_step_ = info.step;
   return {info.step, info.next_sample};
 }
 
-void Checkpointing::save(WrappedModel& model, const Position& at) {
+void Checkpointing::save(WrappedModel& model, const Position& position) {
   SaveRequest request;
   request.folder = folder_;
-  request.info.step = at.step;
-  request.info.next_sample = at.next_sample;
+  request.info.step = position.step;
+  request.info.next_sample = position.next_sample;
   request.info.config_digest = resume_digest(job_.config);
-  request.info.finished = at.step == job_.config.run.train.steps;
+  request.info.finished = position.step == job_.config.run.train.steps;
   request.hf_config_json = job_.model.hf_config_json;
   const std::string path =
       save_checkpoint(request, group(), [&](int32_t op, const PieceVisitor& visit) {
         visit_pieces(model, op, visit);
       });
-  saved_step_ = at.step;
+  saved_step_ = position.step;
   if (world_.rank() != 0) return;
   log_.info("saved " + path);
   try {
     prune_checkpoints(folder_, job_.config.run.checkpoint.keep);
   } catch (const Error& e) {
-    log_.warning(std::string("old checkpoints stay: ") + e.what());  // the new one is safe
+    // The new checkpoint is complete, so the run continues.
+    log_.warning(concat("old checkpoints were not removed: ", e.what()));
   }
 }
 
-void Checkpointing::save_unless_saved(WrappedModel& model, const Position& at) {
-  if (!saved(at)) save(model, at);
+void Checkpointing::save_unless_saved(WrappedModel& model, const Position& position) {
+  if (!saved(position)) save(model, position);
 }
 
 }  // namespace yoke

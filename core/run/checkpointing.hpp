@@ -1,5 +1,5 @@
-// Saves and restores a wrapped model over all ranks: the backend's pieces of state on one side, the
-// neutral checkpoint on the other.
+// Saves and restores a wrapped model over all ranks. Connects the pieces of state that the backend
+// shows with the checkpoint, which does not depend on any layout.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@
 
 namespace yoke {
 
-// How far a run is.
+// The progress of a run.
 struct Position {
   int64_t step = 0;         // optimizer steps done
-  int64_t next_sample = 0;  // global index of the first sample not yet trained on
+  int64_t next_sample = 0;  // global number of the first sample that was not trained on
 
   void advance(int64_t global_batch) {
     step += 1;
@@ -25,29 +25,34 @@ struct Position {
   }
 };
 
-// Calls visit for every local piece of state; op: YOKE_CHECKPOINT_... Collective but for DESCRIBE.
+// Calls visit for every piece of state on this rank. op: YOKE_CHECKPOINT_SAVE, _LOAD or _DESCRIBE.
+// Pieces on a device are shown in host memory. Collective, except for DESCRIBE.
 void visit_pieces(WrappedModel& model, int32_t op, const PieceVisitor& visit);
 
+// One per rank; one thread.
 class Checkpointing {
  public:
   Checkpointing(const Job& job, const RunPlace& place, CommWorld& world, Log& log);
 
-  // Loads the checkpoint to resume from, if any. Collective. Throws Error: DATA_LOSS if it is
-  // damaged, FAILED_PRECONDITION if it is of another model or beyond the last step.
+  // Loads the checkpoint from which the run resumes, if there is one, and returns its position;
+  // else returns the start. Collective. Throws Error: DATA_LOSS if the checkpoint is damaged,
+  // FAILED_PRECONDITION if it belongs to another model or lies beyond the last step.
   Position restore(WrappedModel& model, const YokeModelSummary& summary);
 
-  // Writes <run folder>/checkpoints/step-NNNNNNNN and removes old ones. Collective.
-  void save(WrappedModel& model, const Position& at);
-  bool saved(const Position& at) const { return at.step == saved_step_; }
-  // The same unless the last save was of this step.
-  void save_unless_saved(WrappedModel& model, const Position& at);
+  // Writes <run folder>/checkpoints/step-NNNNNNNN and removes old ones. Collective. Throws Error if
+  // it cannot be written; then the previous checkpoint is still complete.
+  void save(WrappedModel& model, const Position& position);
+  // Returns whether the last save or restore was at this step.
+  bool saved(const Position& position) const { return position.step == saved_step_; }
+  // Saves unless saved() is true. Collective.
+  void save_unless_saved(WrappedModel& model, const Position& position);
 
  private:
   SaveGroup group();
 
   const Job& job_;
   std::string folder_;  // <run folder>/checkpoints
-  std::string resume_;
+  std::string resume_;  // checkpoint to start from; "" = none
   CommWorld& world_;
   Log& log_;
   int64_t saved_step_ = -1;

@@ -1,6 +1,13 @@
+// Works out a job in a fixed order: configuration, backend, options, model family, data, plan,
+// device. Later parts need earlier ones, but users want to see all faults of a run in one go. So a
+// part that fails adds its fault to the draft and leaves its member empty, and every later part
+// that can do without that member still runs. Stopping at the first fault was rejected: fixing a
+// run file with five mistakes would take six starts.
 #include "core/run/job.hpp"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "core/backend/loader.hpp"
 #include "core/backend/search.hpp"
@@ -8,14 +15,54 @@
 #include "core/launch/device_choice.hpp"
 #include "yoke/nearest.hpp"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 #include "yoke/torch.hpp"
 
 namespace yoke {
 namespace {
 
-// "2 faults:\n  ...\n  ..." or the one fault.
-[[noreturn]] void refuse(const std::vector<std::string>& faults, int exit_code) {
-  throw Refused(exit_code, ConfigError("this run", faults).what());
+// The model family of the run.
+struct DraftModel {
+  Family family;
+  OptionList options;
+  ModelInfo info;
+};
+
+// A job that is being worked out. A member is empty until it is known, and stays empty if a fault
+// prevents that.
+struct Draft {
+  LoadedConfig config;
+  LoadedBackend backend;
+  std::unique_ptr<InnerBackends> inner;
+  int32_t world_size;
+  std::optional<OptionList> options{};
+  std::optional<DraftModel> model{};
+  std::optional<DataSet> data{};
+  Samples samples{};
+  std::unique_ptr<RunPlan> plan{};
+  bool on_cuda = false;
+  std::vector<std::string> notes{};
+  std::vector<std::string> faults{};
+
+  // Runs f and turns what it throws into faults.
+  template <class F>
+  void attempt(F&& f) {
+    try {
+      f();
+    } catch (const ConfigError& e) {
+      faults.insert(faults.end(), e.faults().begin(), e.faults().end());
+    } catch (const Error& e) {
+      faults.push_back(e.what());
+    }
+  }
+};
+
+LoadedConfig read_config(const std::string& path, const std::vector<std::string>& overrides) {
+  try {
+    return load_config(path, overrides, process_environment(), backend_names);
+  } catch (const ConfigError& e) {
+    throw Refused(kExitUsage, e.what());
+  }
 }
 
 LoadedBackend find_and_load(const RunConfig& run) {
@@ -26,6 +73,32 @@ LoadedBackend find_and_load(const RunConfig& run) {
     throw Refused(kExitPlugin, e.what());
   }
 }
+
+// Reads the configuration and loads the backend. Without both there is nothing else to check, so
+// their faults are thrown at once.
+Draft start_draft(const std::string& config_path,
+                  const std::vector<std::string>& overrides,
+                  const RankCount& ranks) {
+  LoadedConfig config = read_config(config_path, overrides);
+  LoadedBackend backend = find_and_load(config.run);
+  auto inner = std::make_unique<InnerBackends>(config.run);
+  const int32_t world_size = ranks.world_size > 0 ? ranks.world_size : config.run.degrees.product();
+  return {.config = std::move(config),
+          .backend = std::move(backend),
+          .inner = std::move(inner),
+          .world_size = world_size};
+}
+
+void read_options(Draft& draft) {
+  const LoadedBackend& backend = draft.backend;
+  OptionList options = check_options(draft.config.run.backend_options,
+                                     {backend.name(), "backend '" + backend.name() + "'"},
+                                     option_infos(backend.description()));
+  fill_options(draft.config, backend.name(), options);
+  draft.options = std::move(options);
+}
+
+// ---- Model family and data ----
 
 Family find_family(const RunConfig& run, const std::map<std::string, Family>& own) {
   std::map<std::string, Family> all = builtin_families(run.model);
@@ -39,72 +112,94 @@ Family find_family(const RunConfig& run, const std::map<std::string, Family>& ow
                   join(names) + did_you_mean(name, names));
 }
 
-FamilyArgs family_args(const Job& job) {
-  const DataConfig& data = job.config.run.data;
-  return {.options = Options(job.model_options.data(), job.model_options.size()),
-          .param_dtype = job.plan->plan().param_dtype,
-          .seq_len = data.seq_len,
-          .data_path = data.path};
+FamilyArgs family_args(const RunConfig& run, const OptionList& options, int32_t param_dtype) {
+  return {.options = Options(options.data(), options.size()),
+          .param_dtype = param_dtype,
+          .seq_len = run.data.seq_len,
+          .data_path = run.data.path};
 }
 
-// Runs f; what it throws becomes one more fault.
-template <class F>
-void collect(std::vector<std::string>& faults, F&& f) {
-  try {
-    f();
-  } catch (const ConfigError& e) {
-    faults.insert(faults.end(), e.faults().begin(), e.faults().end());
-  } catch (const Error& e) {
-    faults.push_back(e.what());
-  }
+void choose_family(Draft& draft, const std::map<std::string, Family>& own) {
+  const RunConfig& run = draft.config.run;
+  const std::string name = "model family '" + run.model.family + "'";
+  Family family = find_family(run, own);
+  if (!family.make_blocks)
+    throw Error(YOKE_INVALID_ARGUMENT, name + ": Family.make_blocks is empty; set it");
+  OptionList options = check_options(run.backend_options, {"model", name}, family.options);
+  fill_options(draft.config, "model", options);
+  ModelInfo info;
+  if (family.info)
+    info = family.info(family_args(run, options, dtype_by_name(run.precision.param)));
+  // Only now: the blocks of a family at fault would report the same faults again.
+  draft.model = DraftModel{std::move(family), std::move(options), std::move(info)};
 }
 
-// The family with its options. job.family stays empty if there is a fault.
-void take_family(Job& job, const std::map<std::string, Family>& own) {
-  const RunConfig& run = job.config.run;
-  const Family family = find_family(run, own);
-  job.model_options = check_options(
-      run.backend_options, {"model", "model family '" + run.model.family + "'"}, family.options);
-  fill_options(job.config, "model", job.model_options);
-  if (family.info) job.model = family.info(family_args(job));
-  job.family = family;  // not before: making its blocks would say the same faults again
+void open_stream(Draft& draft) {
+  const RunConfig& run = draft.config.run;
+  // Whether data.path is needed depends on the family, which may be at fault.
+  if (!draft.model && run.data.path.empty()) return;
+  const int64_t vocab = draft.model ? draft.model->info.vocab : 0;
+  draft.data = open_data(run.data, run.train.global_batch, run.seed, vocab);
 }
 
-// Tokens of data.path, or what the family makes.
-void open_samples(Job& job) {
-  const RunConfig& run = job.config.run;
-  if (!job.family.samples) {
-    // Of a family that is at fault it is not known whether it needs a path.
-    if (job.family.make_blocks || !run.data.path.empty())
-      job.data = open_data(run.data, run.train.global_batch, run.seed, job.model.vocab);
-    return;
-  }
-  Samples samples = job.family.samples(family_args(job));
-  if (!samples.read || samples.targets < 1) {
+// Opens data.path, or asks the family for its own samples.
+void open_samples(Draft& draft) {
+  if (!draft.model || !draft.model->family.samples) return open_stream(draft);
+  const RunConfig& run = draft.config.run;
+  Samples samples = draft.model->family.samples(
+      family_args(run, draft.model->options, dtype_by_name(run.precision.param)));
+  const std::string name = "model family '" + run.model.family + "': ";
+  if (!samples.read) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                "model family '" + run.model.family + "': its samples have " +
-                    (samples.read ? std::to_string(samples.targets) + " targets; allowed: 1 or more"
-                                  : "no read; give a function from an index to inputs"));
+                name +
+                    "Samples.read is empty; set it to a function from an index to the inputs "
+                    "of that sample");
   }
-  job.data =
+  if (samples.targets < 1) {
+    throw Error(YOKE_INVALID_ARGUMENT,
+                name + concat("Samples.targets = ", samples.targets, "; allowed: 1 or more"));
+  }
+  draft.data =
       split_samples(run.data, samples.count, samples.targets, run.train.global_batch, run.seed);
-  job.samples = std::move(samples);
+  draft.samples = std::move(samples);
 }
 
-void check_data(const Job& job, std::vector<std::string>& faults) {
-  const RunConfig& run = job.config.run;
-  if (job.data.stream && job.model.vocab > 0 && job.model.vocab < job.data.stream->vocab()) {
-    faults.push_back("model.vocab = " + std::to_string(job.model.vocab) + ", but " + run.data.path +
-                     " has token ids up to " + std::to_string(job.data.stream->vocab() - 1) +
-                     "; allowed: at least " + std::to_string(job.data.stream->vocab()));
+void check_data(Draft& draft) {
+  const RunConfig& run = draft.config.run;
+  const DataSet& data = *draft.data;
+  const int64_t vocab = draft.model ? draft.model->info.vocab : 0;
+  if (data.stream && vocab > 0 && vocab < data.stream->vocab()) {
+    draft.faults.push_back(
+        concat("model.vocab = ", vocab, ", but ", run.data.path, " has token ids up to ") +
+        concat(data.stream->vocab() - 1, "; allowed: at least ", data.stream->vocab()));
   }
-  if (run.eval.every > 0 && job.data.held_out.num_windows() < run.train.global_batch) {
-    faults.push_back(
-        "eval.every = " + std::to_string(run.eval.every) + ", but the held-out tail has " +
-        std::to_string(job.data.held_out.num_windows()) +
-        " windows, fewer than one global batch of " + std::to_string(run.train.global_batch) +
-        "; raise data.holdout or set eval.every = 0");
+  if (run.eval.every > 0 && data.held_out.num_windows() < run.train.global_batch) {
+    draft.faults.push_back(
+        concat("eval.every = ", run.eval.every, ", but the held-out tail has ") +
+        concat(data.held_out.num_windows(), " windows, fewer than one global batch of ") +
+        concat(run.train.global_batch, "; raise data.holdout or set eval.every = 0"));
   }
+}
+
+// ---- Plan and device ----
+
+// Returns whether the backend, or one that it has opened, was built with this program's LibTorch.
+bool uses_torch(const LoadedBackend& backend, const InnerBackends& inner) {
+  const auto same = [](const LoadedBackend& b) {
+    return view(b.description().torch_tag) == kTorchTag;
+  };
+  const auto opened = inner.opened();
+  return same(backend) || std::any_of(opened.begin(), opened.end(), [&](const auto* other) {
+           return same(other->backend);
+         });
+}
+
+std::unique_ptr<TorchModelHost> host_model(const RunConfig& run,
+                                           BlockList blocks,
+                                           int32_t param_dtype,
+                                           at::Device device) {
+  return std::make_unique<TorchModelHost>(
+      std::move(blocks), param_dtype, run.seed, run.train.decay == "matrices", device);
 }
 
 int64_t count_params(const YokeModelSummary& model) {
@@ -115,60 +210,86 @@ int64_t count_params(const YokeModelSummary& model) {
   return count;
 }
 
-// A plan must not ask for what the backend does not declare, also if the backend let it pass.
-void check_capabilities(const YokePlan& plan,
-                        const LoadedBackend& backend,
-                        std::vector<std::string>& faults) {
-  const YokeDescription& can = backend.description();
+// Refuses a plan that needs what the backend does not declare, even if the backend accepted it.
+void check_capabilities(Draft& draft) {
+  const YokePlan& plan = draft.plan->plan();
+  const YokeDescription& description = draft.backend.description();
   const auto refuse =
       [&](const std::string& key, const std::string& given, const std::string& allowed) {
-        faults.push_back(key + " = " + given + "; allowed: " + allowed + "; " + backend.name() +
-                         " declares nothing else: yoke backends info " + backend.name());
+        const std::string& name = draft.backend.name();
+        draft.faults.push_back(key + " = " + given + "; allowed: " + allowed + "; " + name +
+                               " declares nothing else (see yoke backends info " + name + ")");
       };
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
-    if (plan.degree[axis] > 1 && (can.axes & YOKE_AXIS_BIT(axis)) == 0)
+    if (plan.degree[axis] > 1 && (description.axes & YOKE_AXIS_BIT(axis)) == 0)
       refuse(std::string(Degrees::kKeys[axis]), std::to_string(plan.degree[axis]), "1");
   }
-  std::string dtypes;
-  bool known = false;
-  for (uint64_t i = 0; i < can.num_param_dtypes; ++i) {
-    dtypes += (dtypes.empty() ? "" : ", ") + std::string(dtype_name(can.param_dtypes[i]));
-    known = known || can.param_dtypes[i] == plan.param_dtype;
+  std::vector<std::string> dtypes;
+  for (uint64_t i = 0; i < description.num_param_dtypes; ++i) {
+    if (description.param_dtypes[i] == plan.param_dtype) return;
+    dtypes.push_back(dtype_name(description.param_dtypes[i]));
   }
-  if (!known)
-    refuse("precision.param", dtype_name(plan.param_dtype), dtypes.empty() ? "none" : dtypes);
+  refuse("precision.param", dtype_name(plan.param_dtype), dtypes.empty() ? "none" : join(dtypes));
 }
 
-void ask_backend(Job& job, std::vector<std::string>& faults) {
-  job.plan = std::make_unique<RunPlan>(job.config.run, job.plan->plan().world_size);
-  const auto model = make_model(job);
-  if (job.model.num_params == 0) job.model.num_params = count_params(model->summary());
-  const PlanResult report = job.backend.plan(model->summary(),
-                                             job.options.data(),
-                                             job.options.size(),
-                                             job.plan->plan(),
-                                             job.inner->for_plan());
-  for (const PlanRemark& r : report.refusals) faults.push_back(remark_text(r));
+// Lets the backend fill in the plan, then applies the rules about mesh and batch, which need what
+// the backend has chosen.
+void make_plan(Draft& draft) {
+  const RunConfig& run = draft.config.run;
+  draft.plan = std::make_unique<RunPlan>(run, draft.world_size);
+  YokePlan& plan = draft.plan->plan();
+  DraftModel& model = *draft.model;
+  const auto host =
+      host_model(run,
+                 model.family.make_blocks(family_args(run, model.options, plan.param_dtype)),
+                 plan.param_dtype,
+                 at::kCPU);
+  if (!uses_torch(draft.backend, *draft.inner)) host->neutral_only();
+  // Tied parameters count once: the summary lists them once.
+  if (model.info.num_params == 0) model.info.num_params = count_params(host->summary());
+
+  const PlanResult report = draft.backend.plan(
+      host->summary(), draft.options->data(), draft.options->size(), plan, draft.inner->for_plan());
+  for (const PlanRemark& r : report.refusals) draft.faults.push_back(remark_text(r));
   for (const PlanRemark& r : report.notes) {
-    if (r.allowed.empty()) job.notes.push_back(remark_text(r));
+    if (r.allowed.empty()) draft.notes.push_back(remark_text(r));
   }
   if (!report.refusals.empty()) return;
-  for (std::string& fault : job.plan->complete(job.config.run.train.max_micro_batch))
-    faults.push_back(fault);
-  check_capabilities(job.plan->plan(), job.backend, faults);
+  for (std::string& fault : draft.plan->complete(run.train.max_micro_batch))
+    draft.faults.push_back(std::move(fault));
+  check_capabilities(draft);
 }
 
-DeviceFacts device_facts(const Job& job, const RankCount& ranks) {
+void choose_device(Draft& draft, const RankCount& ranks) {
   DeviceFacts facts;
-  facts.asked = job.config.run.device;
+  facts.asked = draft.config.run.device;
   facts.built = has_cuda_library();
   if (facts.asked != "cpu") facts.driver = nvidia_driver();
-  facts.backend = job.backend.name();
-  facts.declared = job.backend.description().devices;
-  const int32_t world = job.plan->plan().world_size;
-  facts.local_ranks = ranks.here ? world : 1;
-  facts.threads = ranks.threads && world > 1;
-  return facts;
+  facts.backend = draft.backend.name();
+  facts.declared = draft.backend.description().devices;
+  facts.local_ranks = ranks.all_local ? draft.world_size : 1;
+  facts.threads = ranks.threads && draft.world_size > 1;
+  draft.on_cuda = runs_on_cuda(facts);
+}
+
+// Throws Refused if there is any fault: "this run: 2 faults:\n  ...", or the one fault.
+Job finish(Draft draft) {
+  if (!draft.faults.empty()) {
+    throw Refused(draft.inner->any_unusable() ? kExitPlugin : kExitUsage,
+                  ConfigError("this run", draft.faults).what());
+  }
+  return {.config = std::move(draft.config),
+          .backend = std::move(draft.backend),
+          .inner = std::move(draft.inner),
+          .options = std::move(draft.options).value(),
+          .model_options = std::move(draft.model->options),
+          .data = std::move(draft.data).value(),
+          .samples = std::move(draft.samples),
+          .family = std::move(draft.model->family),
+          .model = std::move(draft.model->info),
+          .plan = std::move(draft.plan),
+          .on_cuda = draft.on_cuda,
+          .notes = std::move(draft.notes)};
 }
 
 }  // namespace
@@ -177,72 +298,27 @@ Job make_job(const std::string& config_path,
              const std::vector<std::string>& overrides,
              const RankCount& ranks,
              const std::map<std::string, Family>& families) {
-  LoadedConfig config = [&] {
-    try {
-      return load_config(config_path, overrides, process_environment(), backend_names);
-    } catch (const ConfigError& e) {
-      throw Refused(kExitUsage, e.what());
-    }
-  }();
-  LoadedBackend backend = find_and_load(config.run);
-  Job job{std::move(config),
-          backend,
-          nullptr,
-          OptionList({}),
-          OptionList({}),
-          {nullptr, 0, Sampler(0, 0, false, 0), Sampler(0, 0, false, 0)},
-          {},
-          {},
-          {},
-          nullptr,
-          false,
-          {}};
-  const RunConfig& run = job.config.run;
-  job.inner = std::make_unique<InnerBackends>(run);
-  job.plan = std::make_unique<RunPlan>(run, ranks.world > 0 ? ranks.world : run.degrees.product());
-
-  std::vector<std::string> faults;
-  collect(faults, [&] {
-    job.options = check_options(run.backend_options,
-                                {backend.name(), "backend '" + backend.name() + "'"},
-                                option_infos(backend.description()));
-    fill_options(job.config, backend.name(), job.options);
-  });
-  collect(faults, [&] { take_family(job, families); });
-  collect(faults, [&] { open_samples(job); });
-  if (job.data.train.num_windows() > 0) check_data(job, faults);
-  // The backend judges what is otherwise complete; the batch and mesh rules need its answer.
-  if (job.family.make_blocks && job.options.size() == backend.description().num_options) {
-    collect(faults, [&] { ask_backend(job, faults); });
-  }
-  collect(faults, [&] { job.on_cuda = runs_on_cuda(device_facts(job, ranks)); });
-  if (!faults.empty()) refuse(faults, job.inner->any_unusable() ? kExitPlugin : kExitUsage);
-  return job;
-}
-
-// The backend, or one that it stands on, was built with the LibTorch of this program.
-static bool wants_torch(const Job& job) {
-  const auto same = [](const LoadedBackend& b) {
-    return view(b.description().torch_tag) == kTorchTag;
-  };
-  const auto opened = job.inner->opened();
-  return same(job.backend) || std::any_of(opened.begin(), opened.end(), [&](const auto* inner) {
-           return same(inner->backend);
-         });
+  Draft draft = start_draft(config_path, overrides, ranks);
+  draft.attempt([&] { read_options(draft); });
+  draft.attempt([&] { choose_family(draft, families); });
+  draft.attempt([&] { open_samples(draft); });
+  if (draft.data) check_data(draft);
+  // A backend is asked for a plan only with valid options and a valid model.
+  if (draft.options && draft.model) draft.attempt([&] { make_plan(draft); });
+  draft.attempt([&] { choose_device(draft, ranks); });
+  return finish(std::move(draft));
 }
 
 std::unique_ptr<TorchModelHost> make_model(const Job& job,
-                                           Witness* witness,
+                                           InputProbe* probe,
                                            const RankDevice* device) {
   const RunConfig& run = job.config.run;
-  BlockList blocks = job.family.make_blocks(family_args(job));
-  if (witness != nullptr) witness->watch(blocks);
-  auto model = std::make_unique<TorchModelHost>(std::move(blocks),
-                                                job.plan->plan().param_dtype,
-                                                run.seed,
-                                                run.train.decay == "matrices",
-                                                device == nullptr ? at::kCPU : device->device());
-  if (!wants_torch(job)) model->neutral_only();
+  const int32_t param_dtype = job.plan->plan().param_dtype;
+  BlockList blocks = job.family.make_blocks(family_args(run, job.model_options, param_dtype));
+  if (probe != nullptr) probe->attach(blocks);
+  auto model = host_model(
+      run, std::move(blocks), param_dtype, device == nullptr ? at::kCPU : device->device());
+  if (!uses_torch(job.backend, *job.inner)) model->neutral_only();
   return model;
 }
 

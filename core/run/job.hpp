@@ -1,7 +1,8 @@
-// A run before it starts: configuration, backend, data, model family and plan, all checked. Every
-// mode of the worker begins here, so a fault is found by `--plan` before any rank exists.
+// A run before it starts: configuration, backend, data, model and plan, all of them checked. Every
+// mode of the worker starts here, so `yoke-worker --plan` finds every fault before a rank exists.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -11,30 +12,31 @@
 #include "core/config/config.hpp"
 #include "core/config/options.hpp"
 #include "core/cuda/rank_device.hpp"
-#include "core/data/token_stream.hpp"
+#include "core/data/data_set.hpp"
 #include "core/model/family.hpp"
 #include "core/model/torch_model.hpp"
 #include "core/run/plan.hpp"
-#include "core/verify/witness.hpp"
+#include "core/verify/input_probe.hpp"
 
 namespace yoke {
 
+// Complete and immutable; shared by the ranks of a process.
 struct Job {
-  LoadedConfig config;  // backend options checked and filled in
+  LoadedConfig config;  // options of the backend and the family are checked, defaults filled in
   LoadedBackend backend;
-  std::unique_ptr<InnerBackends> inner;  // those that the backend stands on
-  OptionList options;
-  OptionList model_options;  // of the family
+  std::unique_ptr<InnerBackends> inner;  // backends that the backend uses itself
+  OptionList options;                    // options of the backend
+  OptionList model_options;              // options of the model family
   DataSet data;
-  Samples samples;  // instead of data.stream; read is empty if there is one
+  Samples samples;  // samples of the family; `read` is empty if data.stream is used
   Family family;
   ModelInfo model;
-  std::unique_ptr<RunPlan> plan;   // complete
-  bool on_cuda = false;            // where the ranks compute
-  std::vector<std::string> notes;  // for the user, once
+  std::unique_ptr<RunPlan> plan;   // complete; the backend may keep pointers into it
+  bool on_cuda = false;            // whether the ranks compute on CUDA devices
+  std::vector<std::string> notes;  // notes of the backend, printed once
 };
 
-// A refusal that decides the exit code of the program.
+// An error that decides the exit code of the program.
 class Refused : public Error {
  public:
   Refused(int exit_code, const std::string& text)
@@ -45,26 +47,28 @@ class Refused : public Error {
   int exit_code_;
 };
 
-// The ranks of a run, as far as this process knows them.
+// What this process knows about the ranks of the run.
 struct RankCount {
-  int32_t world = 0;     // 0: the product of the given degrees
-  bool here = false;     // all are to be processes of this machine
-  bool threads = false;  // all are threads of this process
+  int32_t world_size = 0;  // 0 = the product of the given degrees
+  bool all_local = false;  // all ranks will be processes of this machine
+  bool threads = false;    // all ranks are threads of this process
 };
 
-// families: of the worker's author, beside those of the house. Throws Refused (kExitUsage: every
-// fault of configuration, data, options and plan at once; kExitPlugin: the backend cannot be used).
-// No ranks, no device, no communication.
+// Checks a run. families: families of the worker's author, in addition to the built-in ones. Starts
+// no rank, uses no device and does not communicate. Throws Refused: with kExitUsage and every fault
+// of configuration, data, options and plan at once, or with kExitPlugin if the backend cannot be
+// used.
 Job make_job(const std::string& config_path,
              const std::vector<std::string>& overrides,
              const RankCount& ranks,
              const std::map<std::string, Family>& families);
 
-// The model's blocks and parameters as the contract shows them, on a device or (NULL) the CPU;
-// attaches the LibTorch extension only if the backend, or one that it has opened, was built with
-// the LibTorch of this program. The witness may be NULL.
+// Makes the model's blocks and parameters, in the form of the contract, on a device or (NULL) the
+// CPU. Parameters have no memory yet. The LibTorch extension is attached only if the backend, or a
+// backend that it has opened, was built with the LibTorch of this program. probe: observes the
+// inputs of the model; may be NULL.
 std::unique_ptr<TorchModelHost> make_model(const Job& job,
-                                           Witness* witness = nullptr,
+                                           InputProbe* probe = nullptr,
                                            const RankDevice* device = nullptr);
 
 }  // namespace yoke

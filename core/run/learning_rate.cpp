@@ -6,12 +6,14 @@
 #include <string>
 
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
-constexpr double kWsdDecay = 0.2;
+constexpr double kWsdDecay = 0.2;  // share of the steps in which "wsd" decays
 
+// Returns p of the header: 0 at the step after `start`, 1 behind `end`.
 double progress(int64_t step, int64_t start, int64_t end) {
   if (step <= start + 1) return 0;
   if (step > end) return 1;
@@ -23,7 +25,7 @@ double progress(int64_t step, int64_t start, int64_t end) {
 double learning_rate(const TrainConfig& train, int64_t step) {
   if (step < 1) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                "learning_rate: step " + std::to_string(step) + ", the first is 1");
+                concat("learning_rate: step ", step, "; allowed: 1 or more"));
   }
   if (step <= train.warmup) {
     return train.lr * static_cast<double>(step) / static_cast<double>(train.warmup);

@@ -6,6 +6,7 @@
 #include "yoke/error.hpp"
 #include "yoke/plan.hpp"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -48,24 +49,23 @@ std::vector<std::string> RunPlan::complete(int64_t max_micro_batch) {
   std::string arithmetic;
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     if (plan_.degree[axis] == 0) plan_.degree[axis] = 1;
-    arithmetic += std::string(axis ? " x " : "") + std::string(Degrees::kKeys[axis]) + " " +
-                  std::to_string(plan_.degree[axis]);
+    arithmetic += concat(axis > 0 ? " x " : "", Degrees::kKeys[axis], " ", plan_.degree[axis]);
   }
   const int64_t product = yoke_degree_product(plan_.degree);
   if (product != plan_.world_size) {
-    faults.push_back(arithmetic + " = " + std::to_string(product) + ", but the run has " +
-                     std::to_string(plan_.world_size) + " rank(s); start " +
-                     std::to_string(product) + " ranks (--nproc " + std::to_string(product) +
-                     "), or leave one degree unset for the backend to choose");
-    return faults;  // the batch rule would only repeat this fault
+    faults.push_back(
+        concat(arithmetic, " = ", product, ", but the run has ", plan_.world_size, " rank(s)") +
+        concat("; start ", product, " ranks (--nproc ", product, ")") +
+        ", or leave one degree unset for the backend to choose");
+    return faults;  // the rules about the batch would only repeat this fault
   }
   const int64_t batch = plan_.global_batch;
   const int64_t ranks = data_ranks();
   if (batch % ranks != 0) {
     faults.push_back(
-        "train.global_batch = " + std::to_string(batch) + " cannot be split over " +
-        std::to_string(ranks) + " data ranks (dp_degree x dp_shards); allowed: a multiple of " +
-        std::to_string(ranks) + "; nearest: " + nearest_text(yoke_nearest_multiples(batch, ranks)));
+        concat("train.global_batch = ", batch, " cannot be split over ", ranks, " data ranks") +
+        concat(" (dp_degree x dp_shards); allowed: a multiple of ", ranks) +
+        "; nearest: " + nearest_text(yoke_nearest_multiples(batch, ranks)));
     return faults;
   }
   const std::vector<int64_t> legal = divisors(batch / ranks);
@@ -74,10 +74,10 @@ std::vector<std::string> RunPlan::complete(int64_t max_micro_batch) {
       if (d <= max_micro_batch) plan_.micro_batch = static_cast<int32_t>(d);
     }
   } else if (std::find(legal.begin(), legal.end(), plan_.micro_batch) == legal.end()) {
-    faults.push_back("train.micro_batch = " + std::to_string(plan_.micro_batch) +
-                     " does not divide the " + std::to_string(batch / ranks) +
-                     " sequences of a data rank (train.global_batch " + std::to_string(batch) +
-                     " / " + std::to_string(ranks) + " data ranks); allowed: " + list_text(legal));
+    faults.push_back(
+        concat("train.micro_batch = ", plan_.micro_batch, " does not divide the ", batch / ranks) +
+        concat(" sequences of a data rank (train.global_batch ", batch, " / ", ranks) +
+        " data ranks); allowed: " + list_text(legal));
   }
   return faults;
 }

@@ -1,5 +1,5 @@
-// From what a run wants to what every rank does: the plan, completed by the backend and checked by
-// the host. Pure; no LibTorch, no communication.
+// The plan of a run: made from the configuration, completed by the backend, checked by the host.
+// Pure; no LibTorch, no communication.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,11 @@
 
 namespace yoke {
 
-// A YokePlan that owns what it points to. Not copyable: the backend may keep the pointers.
+// A YokePlan together with what it points to. Not copyable, because the backend may keep the
+// pointers.
 class RunPlan {
  public:
-  // Unset degrees and micro_batch stay 0 for the backend to fill.
+  // Degrees and micro_batch that the configuration leaves unset are 0; the backend may fill them.
   RunPlan(const RunConfig& config, int32_t world_size);
   RunPlan(const RunPlan&) = delete;
   RunPlan& operator=(const RunPlan&) = delete;
@@ -22,23 +23,27 @@ class RunPlan {
   YokePlan& plan() { return plan_; }
   const YokePlan& plan() const { return plan_; }
 
-  // After the backend's plan: degrees still unset become 1, an unset micro_batch is chosen, an
-  // unset reduce dtype becomes fp64 for fp64 and fp32 otherwise. Returns every fault of the result:
-  // product of the degrees, divisibility of the batch, with the nearest legal values.
+  // Fills what the backend has left unset: degrees become 1, micro_batch becomes the largest legal
+  // value up to max_micro_batch, and the reduce dtype fp64 for fp64 parameters and fp32 otherwise.
+  // Returns the faults of the result with the nearest legal values: the product of the degrees must
+  // be the world size, and data ranks and micro_batch must divide the batch.
   std::vector<std::string> complete(int64_t max_micro_batch);
 
-  int32_t data_ranks() const;
-  int32_t accumulation() const;  // micro-batches per step and data rank; complete() first
+  // Both require complete() without faults.
+  int32_t data_ranks() const;    // dp_replicate x dp_shard
+  int32_t accumulation() const;  // micro-batches of a step on each data rank
 
  private:
   YokeOptimizer optimizer_;
   YokePlan plan_;
 };
 
-// All that ranks must agree on, as one line of text; compared between ranks before init.
+// Returns everything that the ranks must agree on as one line of text. Ranks compare it before
+// init.
 std::string fingerprint(const YokePlan& plan);
 
-// "fp32" -> YOKE_F32. The configuration has checked the name.
+// Returns YOKE_F32 for "fp32". Throws Error(INVALID_ARGUMENT) for an unknown name; the
+// configuration has already refused those.
 int32_t dtype_by_name(const std::string& name);
 
 }  // namespace yoke

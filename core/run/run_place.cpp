@@ -1,3 +1,7 @@
+// Which folder and which checkpoint are decided before any rank exists, because both can be wrong:
+// the checkpoint may belong to another model, the run may be finished, or its configuration may
+// have changed. `yoke train` decides in `yoke-worker --plan` and passes the result to all ranks.
+// Under another launcher, rank 0 decides and sends the result, or its error, to the other ranks.
 #include "core/run/run_place.hpp"
 
 #include <cstdio>
@@ -5,6 +9,7 @@
 #include "core/base/exit_code.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/metrics/run_folder.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -13,18 +18,19 @@ void warn(const std::string& text) {
   std::fprintf(stderr, "%s\n", text.c_str());
 }
 
-// A checkpoint that does not fit must be refused before any rank exists.
+// Throws if the run cannot start from the checkpoint `path`.
 void require_usable(const Job& job, const std::string& path) {
   const CheckpointReader reader(path);
   reader.check_model(make_model(job)->summary());
   if (reader.info().step >= job.config.run.train.steps) {
     throw Refused(kExitUsage,
-                  path + " is of step " + std::to_string(reader.info().step) +
-                      ", and train.steps = " + std::to_string(job.config.run.train.steps) +
-                      ": nothing is left to do; raise train.steps");
+                  concat(path, " is a checkpoint of step ", reader.info().step) +
+                      concat(", and train.steps = ", job.config.run.train.steps) +
+                      ": no steps are left; raise train.steps");
   }
 }
 
+// Returns the newest run of the name run.dir and its newest checkpoint, or a new folder.
 RunPlace continue_newest(const Job& job) {
   const std::string& wanted = job.config.run.run_dir;
   const std::vector<std::string> runs = existing_run_folders(wanted);
@@ -34,23 +40,22 @@ RunPlace continue_newest(const Job& job) {
     newest = newest_checkpoint(runs.front() + "/checkpoints", warn);
   } catch (const Error& e) {
     if (e.code() != YOKE_NOT_FOUND) throw;
-    warn(runs.front() + " has no checkpoint to resume from; starting anew");
+    warn(runs.front() + " has no checkpoint to resume from; starting a new run");
     return {free_run_folder(wanted), ""};
   }
   if (newest.config_digest != resume_digest(job.config)) {
     throw Refused(
         kExitUsage,
         "checkpoint.resume = \"auto\": " + runs.front() +
-            " was made with another configuration (see its config.resolved.toml); use that one, "
-            "or start a new run with checkpoint.resume=never, or go on from its weights with "
-            "checkpoint.resume=" +
+            " was made with another configuration (see its config.resolved.toml); use that "
+            "configuration, or start a new run with checkpoint.resume=never, or start from its "
+            "parameters with checkpoint.resume=" +
             newest.path);
   }
   if (newest.finished) {
     throw Refused(kExitUsage,
-                  "checkpoint.resume = \"auto\": " + runs.front() + " is finished (step " +
-                      std::to_string(newest.step) + " of " +
-                      std::to_string(job.config.run.train.steps) +
+                  concat("checkpoint.resume = \"auto\": ", runs.front(), " is finished (step ") +
+                      concat(newest.step, " of ", job.config.run.train.steps) +
                       "); start a new run with checkpoint.resume=never");
   }
   require_usable(job, newest.path);
@@ -80,7 +85,7 @@ RunPlace agree_on_place(const Job& job, CommWorld& world) {
       const RunPlace place = choose_place(job);
       answer = "0\n" + place.dir + "\n" + place.resume;
     } catch (const Refused& e) {
-      answer = std::to_string(e.exit_code()) + "\n" + e.what();
+      answer = concat(e.exit_code(), "\n", e.what());
     }
   }
   answer = world.from_rank0("run place", answer);

@@ -8,19 +8,21 @@
 
 namespace yoke {
 
-// resume: checkpoint to start from; "" = from the initial values.
 struct RunPlace {
-  std::string dir;
-  std::string resume;
+  std::string dir;     // run folder
+  std::string resume;  // checkpoint to start from; "" = initial values
 };
 
-// checkpoint.resume = "never": a free folder (run.dir or a numbered sibling). "auto": the newest
-// run of that name goes on, if it is unfinished and its configuration is equal except layout,
-// backend and metrics. A path: a free folder, starting from that checkpoint. Only looks. Throws
-// Refused.
+// Chooses by the key checkpoint.resume:
+//   "never"  a new folder: run.dir, or a numbered sibling of it
+//   "auto"   the folder of the newest run of that name, which continues from its newest checkpoint.
+//            The run must be unfinished and its configuration equal except for layout, backend and
+//            metrics
+//   a path   a new folder; the run starts from that checkpoint
+// Reads files but creates none. Throws Refused.
 RunPlace choose_place(const Job& job);
 
-// Rank 0 chooses for all; its refusal is everybody's. Collective.
+// Rank 0 chooses for all ranks. Collective. Throws Refused on every rank if rank 0 does.
 RunPlace agree_on_place(const Job& job, CommWorld& world);
 
 }  // namespace yoke

@@ -1,33 +1,30 @@
 #include "core/run/run_table.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <utility>
 
 #include "core/base/text.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
+// Returns "1 rank", "1,800 samples".
 std::string count(int64_t n, const std::string& what) {
   return with_commas(static_cast<double>(n)) + " " + what + (n == 1 ? "" : "s");
 }
 
 std::string parameters(int64_t n) {
   if (n < 100'000) return count(n, "parameter");
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.2fM parameters", static_cast<double>(n) / 1e6);
-  return text.data();
+  return string_printf("%.2fM parameters", static_cast<double>(n) / 1e6);
 }
 
-// "dp_degree 2, dp_shards 2" or "one rank".
+// Returns "dp_degree 2, dp_shards 2", or "one rank".
 std::string layout(const YokePlan& plan) {
   std::string text;
   for (size_t axis = 0; axis < Degrees::kKeys.size(); ++axis) {
     if (plan.degree[axis] == 1) continue;
-    text += (text.empty() ? "" : ", ") + std::string(Degrees::kKeys[axis]) + " " +
-            std::to_string(plan.degree[axis]);
+    text += concat(text.empty() ? "" : ", ", Degrees::kKeys[axis], " ", plan.degree[axis]);
   }
   return text.empty() ? "one rank" : text;
 }
@@ -50,10 +47,8 @@ std::string batch(const Job& job) {
   const bool tokens = job.data.stream != nullptr;
   return count(plan.global_batch, tokens ? "sequence" : "sample") +
          (tokens ? " of " + count(job.data.seq_len, "token") : "") +
-         " a step: " + count(job.plan->data_ranks(), "data rank") + " x " +
-         std::to_string(accumulation) +
-         (accumulation == 1 ? " micro-batch of " : " micro-batches of ") +
-         std::to_string(plan.micro_batch);
+         " a step: " + count(job.plan->data_ranks(), "data rank") + concat(" x ", accumulation) +
+         concat(accumulation == 1 ? " micro-batch of " : " micro-batches of ", plan.micro_batch);
 }
 
 std::string data(const Job& job) {
@@ -63,17 +58,20 @@ std::string data(const Job& job) {
          with_commas(static_cast<double>(job.data.held_out.num_windows())) + " held out";
 }
 
-// Of something that every such run has.
-int64_t known(int64_t bytes) {
+// Maps 0 to -1 (unknown). Every run has some activations and some traffic, so 0 can only mean that
+// the backend did not report them.
+int64_t unknown_if_zero(int64_t bytes) {
   return bytes == 0 ? -1 : bytes;
 }
 
+// Returns the memory that the backend expects a rank to use, by purpose, and its sum.
 std::string memory(const YokeWrapResult& costs) {
-  const std::pair<const char*, int64_t> parts[] = {{"parameters", costs.param_bytes},
-                                                   {"gradients", costs.grad_bytes},
-                                                   {"optimizer", costs.optimizer_bytes},
-                                                   {"unsharded", costs.unsharded_bytes},
-                                                   {"activations", known(costs.activation_bytes)}};
+  const std::pair<const char*, int64_t> parts[] = {
+      {"parameters", costs.param_bytes},
+      {"gradients", costs.grad_bytes},
+      {"optimizer", costs.optimizer_bytes},
+      {"unsharded", costs.unsharded_bytes},
+      {"activations", unknown_if_zero(costs.activation_bytes)}};
   std::string text;
   int64_t sum = 0;
   bool all = true;
@@ -87,24 +85,29 @@ std::string memory(const YokeWrapResult& costs) {
          bytes_text(static_cast<uint64_t>(sum)) + " a rank";
 }
 
+// Returns the bytes that a rank sends or receives in a step, by axis.
 std::string traffic(const YokePlan& plan, const YokeWrapResult& costs) {
   std::string text;
   for (size_t axis = 0; axis < Degrees::kAxes.size(); ++axis) {
     if (plan.degree[axis] == 1) continue;
-    const int64_t bytes = known(costs.axis_bytes[axis]);
+    const int64_t bytes = unknown_if_zero(costs.axis_bytes[axis]);
     text += (text.empty() ? "" : ", ") + std::string(Degrees::kAxes[axis]) + " " +
             (bytes < 0 ? "unknown" : bytes_text(static_cast<uint64_t>(bytes)));
   }
   return text.empty() ? "none" : text + " a step and rank";
 }
 
+std::string steps_text(const RunConfig& run, int64_t first_step) {
+  if (run.train.steps == 0) return "no steps";
+  return concat("steps ", first_step + 1, " to ", run.train.steps);
+}
+
 }  // namespace
 
-std::vector<std::string> introduction(const Job& job,
-                                      const YokeWrapResult& costs,
-                                      const std::string& run_dir,
-                                      int64_t first_step) {
-  const RunConfig& run = job.config.run;
+std::vector<std::string> run_table(const Job& job,
+                                   const YokeWrapResult& costs,
+                                   const std::string& run_dir,
+                                   int64_t first_step) {
   const YokePlan& plan = job.plan->plan();
   const std::pair<const char*, std::string> rows[] = {
       {"model", model(job)},
@@ -116,11 +119,7 @@ std::vector<std::string> introduction(const Job& job,
       {"data", data(job)},
       {"memory", memory(costs)},
       {"traffic", traffic(plan, costs)},
-      {"run",
-       (run.train.steps == 0 ? "no steps"
-                             : "steps " + std::to_string(first_step + 1) + " to " +
-                                   std::to_string(run.train.steps)) +
-           ", in " + run_dir}};
+      {"run", steps_text(job.config.run, first_step) + ", in " + run_dir}};
   std::vector<std::string> lines;
   for (const auto& [name, text] : rows) {
     std::string line = name;

@@ -1,3 +1,6 @@
+// A signal handler may do very little, so it only sets flags. The loop looks at them between steps,
+// and waits inside collectives look at the cancel flag. A collective per step that asks all ranks
+// was rejected: it would cost every step for an event that happens once.
 #include "core/run/stop.hpp"
 
 #include <csignal>
@@ -6,10 +9,11 @@
 namespace yoke {
 namespace {
 
-constexpr const char* kNote = "stop before step";
+constexpr const char* kStopKey = "stop before step";  // key on the store
 std::atomic<int> g_signal{0};
 std::atomic<bool> g_cancel{false};
 
+// The first signal is kept; every later one sets the cancel flag.
 void on_signal(int number) {
   int none = 0;
   if (!g_signal.compare_exchange_strong(none, number)) g_cancel.store(true);
@@ -36,10 +40,11 @@ const std::atomic<bool>& cancel_flag() {
 bool StopAgreement::stop_before(int64_t step) {
   if (world_.size() == 1) return stop_signal() != 0;
   if (world_.rank() == 0 && stop_signal() != 0 && !published_) {
-    world_.post(kNote, std::to_string(step + 1));
+    // Another rank may already have entered this step, so all ranks stop one step later.
+    world_.post(kStopKey, std::to_string(step + 1));
     published_ = true;
   }
-  const std::optional<std::string> agreed = world_.peek(kNote);
+  const std::optional<std::string> agreed = world_.peek(kStopKey);
   return agreed && std::stoll(*agreed) <= step;
 }
 

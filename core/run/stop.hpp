@@ -1,5 +1,5 @@
-// Ctrl-C and SIGTERM: the first asks for an orderly end after the current step, the second cancels
-// it.
+// Ctrl-C and SIGTERM. The first signal requests an orderly stop after the current step, the second
+// one cancels the step.
 #pragma once
 
 #include <atomic>
@@ -9,25 +9,30 @@
 
 namespace yoke {
 
-// Installs the handlers for this process. Call once, before ranks start.
+// Installs the signal handlers of this process. Call it once, before ranks start.
 void install_stop_handlers();
-int stop_signal();                       // 0, or the first of SIGINT, SIGTERM that arrived
-const std::atomic<bool>& cancel_flag();  // set by the second signal
+// Returns the first of SIGINT and SIGTERM that arrived; 0 = none. Any thread.
+int stop_signal();
+// The flag that the second signal sets. Any thread.
+const std::atomic<bool>& cancel_flag();
 
-// Ranks get signals at different times but must stop at the same step. Rank 0 publishes the step
-// after which to stop; because no rank can finish a step that rank 0 has not entered, every rank
-// sees what rank 0 published before its step s when it looks before its own step s + 1. No
-// collective is needed.
+// Lets all ranks stop at the same step, although signals reach them at different times. One per
+// rank.
+//
+// Rank 0 publishes the step at which to stop. No rank can finish a step that rank 0 has not
+// entered. So whatever rank 0 publishes before its step s is visible to every rank before that
+// rank's step s + 1, and no collective is needed.
 class StopAgreement {
  public:
   explicit StopAgreement(CommWorld& world) : world_(world) {}
 
-  // Before step s: true = all ranks stop here, with s - 1 steps done.
+  // Call before every step. Returns true if all ranks stop before `step`, with step - 1 steps done.
+  // Not collective.
   bool stop_before(int64_t step);
 
  private:
   CommWorld& world_;
-  bool published_ = false;
+  bool published_ = false;  // rank 0 has published the step
 };
 
 }  // namespace yoke

@@ -3,8 +3,9 @@
 #include <ATen/Context.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
-#include <cstdio>
 #include <filesystem>
+
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -14,7 +15,8 @@ namespace impl = torch::profiler::impl;
 
 void start_recording() {
   std::set<impl::ActivityType> activities{impl::ActivityType::CPU};
-  if (at::hasCUDA()) activities.insert(impl::ActivityType::CUDA);  // never loaded on the CPU
+  // False in a run on the CPU, which never loads the CUDA library.
+  if (at::hasCUDA()) activities.insert(impl::ActivityType::CUDA);
   const prof::ProfilerConfig config(prof::ProfilerState::KINETO, /*report_input_shapes=*/true);
   prof::prepareProfiler(config, activities);
   prof::enableProfiler(config, activities);
@@ -42,7 +44,7 @@ void StepTrace::before(int64_t step) {
   }
   if (!recording_) return;
   step_.emplace(at::RecordScope::USER_SCOPE);
-  step_->before("ProfilerStep#" + std::to_string(step));  // the name that viewers know
+  step_->before("ProfilerStep#" + std::to_string(step));  // the name that trace viewers look for
 }
 
 void StepTrace::after(int64_t step) {
@@ -53,14 +55,14 @@ void StepTrace::after(int64_t step) {
 
 void StepTrace::save() {
   recording_ = false;
-  char name[32];
-  std::snprintf(name, sizeof name, "/rank_%03d.json", rank_);
+  const std::string file = folder_ + string_printf("/rank_%03d.json", rank_);
   try {
     std::filesystem::create_directories(folder_);
-    prof::disableProfiler()->save(folder_ + name);
-    if (rank_ == 0) log_.info("traces in " + folder_ + "; open them in https://ui.perfetto.dev");
+    prof::disableProfiler()->save(file);
+    if (rank_ == 0)
+      log_.info("traces are in " + folder_ + "; open them in https://ui.perfetto.dev");
   } catch (const std::exception& e) {
-    log_.warning("the trace " + folder_ + name + " could not be written: " + e.what());
+    log_.warning("the trace " + file + " could not be written: " + e.what());
   }
 }
 

@@ -1,6 +1,6 @@
-// A trace of some steps of a rank (profile.steps), by LibTorch's profiler: operators, collectives,
-// what the backend names; on a GPU kernels, copies and calls of CUDA too. Opens in
-// https://ui.perfetto.dev and chrome://tracing.
+// Records a trace of some steps of a rank (profile.steps) with LibTorch's profiler: operators,
+// collectives, ranges that the backend names, and on a GPU also kernels, copies and CUDA calls. The
+// trace opens in https://ui.perfetto.dev and chrome://tracing.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -14,15 +14,18 @@
 
 namespace yoke {
 
-// One per process, on the thread that trains. While it records, steps are slower.
+// One per process, used by the thread that trains. Steps are slower while it records. A trace that
+// cannot be written is a warning in the log, never an error.
 class StepTrace {
  public:
-  // Writes <run_dir>/profile/rank_000.json when the last step has ended, or the run.
+  // Writes <run_dir>/profile/rank_000.json after the last of the steps, or at the latest in the
+  // destructor.
   StepTrace(const ProfileConfig& config, const std::string& run_dir, int32_t rank, Log& log);
   ~StepTrace();
   StepTrace(const StepTrace&) = delete;
   StepTrace& operator=(const StepTrace&) = delete;
 
+  // Call around every step.
   void before(int64_t step);
   void after(int64_t step);
 
@@ -34,7 +37,7 @@ class StepTrace {
   const int32_t rank_;
   Log& log_;
   bool recording_ = false;
-  std::optional<at::RecordFunction> step_;  // the span of the running step
+  std::optional<at::RecordFunction> step_;  // range of the running step
 };
 
 }  // namespace yoke

@@ -1,8 +1,9 @@
-// The always-on proof of a run (verify.every): after chosen steps, replicas of a parameter have
-// equal bits, and the data ranks trained on disjoint parts of the whole global batch. Collects, at
-// every step, what `yoke compare` judges by (record.facts).
+// Verifies steps while a run trains (verify.every): after the selected steps, the replicas of a
+// parameter must have equal bits, and the data ranks must have trained on disjoint parts of the
+// whole global batch. Also collects, on every step, what `yoke compare` needs (record.facts).
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -12,56 +13,59 @@
 #include "core/backend/loaded_backend.hpp"
 #include "core/comm/communicator.hpp"
 #include "core/run/batch.hpp"
-#include "core/verify/evidence.hpp"
-#include "core/verify/witness.hpp"
+#include "core/verify/input_probe.hpp"
+#include "core/verify/rank_report.hpp"
 
 namespace yoke {
 
-// What all ranks together know about a step.
-struct Findings {
-  std::vector<RankEvidence> ranks;
-  std::vector<uint64_t> hashes;  // of whole parameters, in the order of the model; if wanted
-  std::optional<Breach> breach;
+// The reports of all ranks about one step, and what follows from them. Equal on every rank.
+struct StepReport {
+  std::vector<RankReport> ranks;
+  std::vector<uint64_t> param_hashes;  // per whole parameter, in the model's order; if requested
+  std::optional<Violation> violation;
 };
 
 struct VerifierOptions {
-  int64_t every = 0;           // steps between proofs, 0 = never
-  bool with_hashes = false;    // at every step, and hashes too
+  int64_t every = 0;           // steps between two verified steps; 0 = never
+  bool with_hashes = false;    // verify every step, with hashes of all parameters
   bool replicas_equal = true;  // false: the backend does not promise it (YOKE_LOCAL_UPDATES)
 };
 
+// One per rank, used by the thread that trains.
 class Verifier {
  public:
   Verifier(const VerifierOptions& options, const Mesh& mesh, CommWorld& world);
 
-  Witness& witness() { return witness_; }
+  // The probe to attach to the model before the backend takes it.
+  InputProbe& probe() { return probe_; }
+  // Returns whether `step` is to be verified.
   bool due(int64_t step) const;
 
-  // After wrap_model. summary: of the model.
-  void take(WrappedModel& model, const YokeModelSummary& summary);
-  // Of the state as it is now, without samples. Collective.
-  Findings examine();
-  // Around a step that is due, with its batch, which a backend may spoil. after() is collective;
-  // the same findings on every rank.
+  // Call after wrap_model, before the first examine() or after(). Both arguments outlive this.
+  void set_model(WrappedModel& model, const YokeModelSummary& summary);
+  // Examines the current state, without samples. Collective.
+  StepReport examine();
+  // Call around a step that is due. before() fingerprints the batch, because a backend may change
+  // it during the step. after() is collective and returns the same report on every rank.
   void before(const Batch& batch);
-  Findings after(const Batch& batch);
+  StepReport after(const Batch& batch);
 
  private:
   void find_replicas();
-  void hash_state(RankEvidence& evidence);
-  Findings exchange(RankEvidence mine, const GlobalBatch& batch);
+  void hash_state(RankReport& report);
+  StepReport exchange(RankReport mine, const GlobalBatch& batch);
 
   const VerifierOptions options_;
   const Mesh mesh_;
   CommWorld& world_;
-  Witness witness_;
+  InputProbe probe_;
   WrappedModel* model_ = nullptr;
-  RankEvidence dealt_;                    // of the step under way
-  std::map<std::string, size_t> index_;   // of parameters
-  std::unique_ptr<ReplicaMap> replicas_;  // made at the first proof
+  RankReport current_;                    // this rank's report about the running step
+  std::map<std::string, size_t> index_;   // index of each parameter by its name
+  std::unique_ptr<ReplicaMap> replicas_;  // made on the first verified step
 };
 
-// Throws Error(DATA_LOSS) naming rank, tensor and what to do.
-[[noreturn]] void stop_for(const Breach& breach, int64_t step);
+// Throws Error(DATA_LOSS) that names the rank, the tensor and the remedy.
+[[noreturn]] void stop_for(const Violation& violation, int64_t step);
 
 }  // namespace yoke

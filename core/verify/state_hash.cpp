@@ -1,18 +1,22 @@
+// Each element contributes a mix of its bits and its index in the whole tensor, and the
+// contributions are added up. Mixing makes the sum depend on where a value lies, and adding makes
+// it independent of the order and the cut. A usual hash of the bytes, such as CRC, depends on both:
+// comparing two layouts with it would require gathering whole tensors.
 #include "core/verify/state_hash.hpp"
 
 #include <algorithm>
-#include <string>
 
 #include "core/base/mix.hpp"
 #include "yoke/error.hpp"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
-// Of `count` elements that lie at `begin` and behind it in the tensor.
+// Hashes `count` elements that lie next to each other, from index `begin` of the tensor.
 template <class Bits>
-uint64_t hash_run(const Bits* bits, int64_t begin, int64_t count) {
+uint64_t hash_span(const Bits* bits, int64_t begin, int64_t count) {
   uint64_t sum = 0;
   for (int64_t i = 0; i < count; ++i) {
     sum += mix64(uint64_t{bits[i]} ^ static_cast<uint64_t>(begin + i + 1) * 0x9E3779B97F4A7C15ull);
@@ -26,7 +30,7 @@ uint64_t hash(const YokePiece& piece) {
   uint64_t sum = 0;
   int64_t begin = piece.begin;
   for (int64_t done = 0; done < piece.count; done += piece.run, begin += piece.stride)
-    sum += hash_run(bits + done, begin, std::min(piece.run, piece.count - done));
+    sum += hash_span(bits + done, begin, std::min(piece.run, piece.count - done));
   return sum;
 }
 
@@ -44,8 +48,8 @@ uint64_t state_hash(const YokePiece& piece) {
       return hash<uint64_t>(piece);
     default:
       throw Error(YOKE_INVALID_ARGUMENT,
-                  "a piece of state with elements of " + std::to_string(piece.view->dtype.bits) +
-                      " bits; allowed: 8, 16, 32, 64");
+                  concat("a piece of state with elements of ", piece.view->dtype.bits, " bits") +
+                      "; allowed: 8, 16, 32, 64");
   }
 }
 

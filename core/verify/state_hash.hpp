@@ -1,4 +1,4 @@
-// A hash of tensors that does not depend on how they are cut. No LibTorch.
+// A hash of tensors that does not depend on how they are cut into pieces. No LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,9 @@
 
 namespace yoke {
 
-// Sum over the elements of a piece of a mix of their bits and their places in the whole tensor. The
-// hashes of pieces that tile a tensor add up (modulo 2^64) to the hash of the tensor, so that equal
-// tensors have equal hashes in every layout. piece.view is host memory of 1, 2, 4 or 8 bytes an
-// element; throws Error(INVALID_ARGUMENT) for others.
+// Returns the hash of a piece. The hashes of pieces that tile a tensor add up (modulo 2^64) to the
+// hash of the whole tensor, so equal tensors have equal hashes in every layout. piece.view must be
+// host memory with elements of 1, 2, 4 or 8 bytes; throws Error(INVALID_ARGUMENT) for other sizes.
 uint64_t state_hash(const YokePiece& piece);
 
 }  // namespace yoke

@@ -5,13 +5,13 @@
 #include <cstdio>
 #include <filesystem>
 #include <random>
-#include <sstream>
 
 #include "core/base/exit_code.hpp"
 #include "core/model/hf_config.hpp"
 #include "core/model/llama.hpp"
 #include "core/run/job.hpp"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -20,7 +20,7 @@ struct Request {
   std::string checkpoint;
   std::string prompt = "\n";
   int64_t tokens = 200;
-  double temperature = 0.8;  // 0 = always the likeliest token
+  double temperature = 0.8;  // 0 = always the most likely token
   uint64_t seed = 1;
 };
 
@@ -32,11 +32,9 @@ double number(const std::string& flag, const std::string& text, double min, doub
   } catch (const std::exception&) {
   }
   if (used != text.size() || value < min || value > max) {
-    std::ostringstream allowed;
-    allowed << min << " to " << max;
-    throw Refused(
-        kExitUsage,
-        "yoke generate: " + flag + " " + text + "; allowed: a number from " + allowed.str());
+    throw Refused(kExitUsage,
+                  concat("yoke generate: ", flag, " ", text, "; allowed: a number from ", min) +
+                      concat(" to ", max));
   }
   return value;
 }
@@ -68,28 +66,29 @@ Request parse(const std::vector<std::string>& args) {
     }
   }
   if (r.checkpoint.empty())
-    throw Refused(kExitUsage, "yoke generate: which checkpoint? Give its folder");
+    throw Refused(kExitUsage, "yoke generate: no checkpoint was given; give its folder");
   if (r.prompt.empty())
     throw Refused(kExitUsage, "yoke generate: --prompt is empty; give at least one character");
   return r;
 }
 
-// Prompts are bytes.
+// Prompts are bytes, so a model must have been trained on bytes to continue them.
 void require_byte_model(const std::string& folder, const LlamaDims& dims) {
   if (dims.vocab < 256) {
     throw Refused(kExitUsage,
-                  "yoke generate: the model has " + std::to_string(dims.vocab) +
+                  concat("yoke generate: the model has ", dims.vocab) +
                       " token ids; prompts are bytes, so 256 are needed");
   }
   for (const char* name : {"/tokenizer.json", "/tokenizer.model", "/vocab.json"}) {
     if (!std::filesystem::exists(folder + name)) continue;
     throw Refused(kExitUsage,
                   "yoke generate: " + folder + name +
-                      ": the model's tokens are not bytes, and tokenizers cannot be had here yet; "
-                      "use transformers");
+                      ": the model's tokens are not bytes, and Yoke has no tokenizers yet; use "
+                      "transformers");
   }
 }
 
+// A model whose parameters have no memory yet.
 struct Opened {
   HfConfig config;
   BlockList blocks;
@@ -100,7 +99,7 @@ Opened open_model(const std::string& folder) {
   if (has("/manifest.json") && !has("/config.json")) {
     throw Refused(kExitUsage,
                   "yoke generate: " + folder +
-                      " holds no language model of the house (it has no config.json); only those "
+                      " holds no built-in language model (it has no config.json); only those "
                       "can continue a text");
   }
   try {
@@ -118,7 +117,7 @@ Opened open_model(const std::string& folder) {
   }
 }
 
-// All parameters in memory, bound to the model.
+// Allocates and fills all parameters and binds them to the model. The caller keeps the tensors.
 std::vector<at::Tensor> load_params(const YokeModel& model) {
   std::vector<at::Tensor> owned;
   YokeError err = make_error();
@@ -134,6 +133,8 @@ std::vector<at::Tensor> load_params(const YokeModel& model) {
   return owned;
 }
 
+// Runs the model on the last tokens and returns the logits of the next one, [vocab] in fp64.
+// Nothing is cached between tokens: the texts are short.
 at::Tensor next_logits(const BlockList& blocks, const std::vector<int64_t>& window) {
   const auto n = static_cast<int64_t>(window.size());
   const at::Tensor tokens = at::tensor(window, at::kLong).view({1, n});
@@ -145,6 +146,7 @@ at::Tensor next_logits(const BlockList& blocks, const std::vector<int64_t>& wind
   return blocks.logits(carry.slice(1, n - 1, n)).flatten().to(at::kDouble);
 }
 
+// Draws a token from softmax(logits / temperature) by inverting its cumulative distribution.
 int64_t sample(const at::Tensor& logits, double temperature, std::mt19937_64& random) {
   if (temperature == 0) return logits.argmax().item<int64_t>();
   const at::Tensor p = at::softmax(logits / temperature, 0).cumsum(0);

@@ -1,5 +1,5 @@
-// yoke generate: continues a text with the model of a checkpoint or of a folder of Hugging Face's.
-// One process, no backend.
+// `yoke generate`: continues a text with the model of a checkpoint, or of a folder with a Hugging
+// Face model. Runs in one process, without a backend.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace yoke {
 
-// args: CHECKPOINT --prompt TEXT [--tokens N] [--temperature T] [--seed S]. Prints the text as it
-// comes. Returns the exit code. Throws Error; Refused for wrong arguments.
+// args: CHECKPOINT --prompt TEXT [--tokens N] [--temperature T] [--seed S]. Prints the text token
+// by token. Returns the exit code. Throws Error; Refused for wrong arguments.
 int generate(const std::vector<std::string>& args);
 
 }  // namespace yoke

@@ -17,11 +17,11 @@
 namespace yoke {
 namespace {
 
-// A backend and the option of it that names such files.
+// A backend that reads config files, and the option that takes their path.
 struct Reader {
   std::string backend;
   std::string option;
-  std::string patterns;
+  std::string patterns;  // file names that the option accepts, e.g. "ds_config*.json, *.json"
 };
 
 struct Request {
@@ -47,7 +47,8 @@ std::vector<Reader> readers_of(const LoadedBackend& backend) {
   return readers;
 }
 
-// Those of the backend that the overrides name, else of all that can be found and used.
+// Returns the readers of the backend that the overrides name, or else of every backend that can be
+// found and used.
 std::vector<Reader> all_readers(const std::vector<std::string>& overrides) {
   const std::string chooses = "parallel_backend=";
   const auto dirs = search_dirs(SearchSettings::current());
@@ -62,12 +63,13 @@ std::vector<Reader> all_readers(const std::vector<std::string>& overrides) {
       const auto some = readers_of(load_backend(candidate.path));
       all.insert(all.end(), some.begin(), some.end());
     } catch (const Error&) {
-      // `yoke backends list` tells what is wrong with it.
+      // Skip it; `yoke backends list` reports what is wrong with it.
     }
   }
   return all;
 }
 
+// Returns whether the name of `file` matches one of the patterns.
 bool fits(const std::string& file, const std::string& patterns) {
   const std::string name = std::filesystem::path(file).filename();
   for (size_t begin = 0; begin < patterns.size();) {
@@ -88,13 +90,14 @@ Reader choose_reader(const Request& request) {
   }
   if (fitting.size() == 1) return fitting[0];
   throw Refused(kExitUsage,
-                "yoke config import: " + request.file + " fits " +
-                    (fitting.empty() ? "no backend" : "several backends") + " by its name (" +
-                    (known.empty() ? "none translates files" : known) +
+                "yoke config import: the name of " + request.file + " matches the patterns of " +
+                    (fitting.empty() ? "no backend" : "several backends") + " (" +
+                    (known.empty() ? "none imports files" : known) +
                     "); rename it, or add parallel_backend=NAME");
 }
 
-// Of a small model, with as many ranks as the overrides have degrees.
+// Lets the backend plan a small model, on as many ranks as the product of the degrees in the
+// overrides.
 PlanResult ask(const std::vector<std::string>& overrides, int32_t& ranks) {
   const LoadedConfig config =
       load_config(std::nullopt, overrides, process_environment(), backend_names);
@@ -116,14 +119,14 @@ PlanResult ask(const std::vector<std::string>& overrides, int32_t& ranks) {
       model.summary(), options.data(), options.size(), plan.plan(), inner.for_plan());
 }
 
-// `tp_degree = 2` as on a command line.
+// Turns `tp_degree = 2` into `tp_degree=2`, as on a command line.
 std::string as_override(const std::string& line) {
   const size_t equals = line.find(" = ");
   return line.substr(0, equals) + "=" + line.substr(equals + 3);
 }
 
-// What the file decides, such as the degrees and with them the ranks, is known only after a first
-// question.
+// The file decides the degrees, and with them the number of ranks. Both are known only after a
+// first plan, so the backend is asked twice.
 PlanResult ask_twice(const Request& request, const Reader& reader, int32_t& ranks) {
   std::vector<std::string> overrides = {"data.path=/dev/null",
                                         "model.preset=tiny",
@@ -131,7 +134,7 @@ PlanResult ask_twice(const Request& request, const Reader& reader, int32_t& rank
   overrides.insert(overrides.end(), request.overrides.begin(), request.overrides.end());
   overrides.push_back("parallel_backend=" + reader.backend);
   const PlanResult first = ask(overrides, ranks);
-  const auto of_reader = [&](const std::string& line) {  // what the file itself says already
+  const auto of_reader = [&](const std::string& line) {  // lines that repeat the choice of the file
     return line.starts_with("parallel_backend") || line.starts_with(reader.backend + ".");
   };
   for (const PlanRemark& r : first.notes) {
@@ -156,7 +159,7 @@ void print(const std::string& file, const PlanResult& report) {
 
 }  // namespace
 
-int translate(const std::vector<std::string>& args) {
+int import_config(const std::vector<std::string>& args) {
   const Request request = parse(args);
   try {
     const Reader reader = choose_reader(request);

@@ -1,5 +1,5 @@
-// yoke config import: a foreign config, as the backend that reads it would put it into a run file.
-// One process, no ranks.
+// `yoke config import`: prints a config file of another program as a run file of Yoke. Runs in one
+// process, without ranks.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace yoke {
 
-// args: FILE [key=value ...]. The backend is parallel_backend of the overrides, else the one whose
-// option of type file has a pattern that fits the name of FILE. It is asked for a plan of a small
-// model, and its notes hold the lines. Prints a run file; what has no line there becomes a comment.
-// Returns the exit code. Throws Refused.
-int translate(const std::vector<std::string>& args);
+// args: FILE [key=value ...]. The backend that reads the file is parallel_backend of the overrides,
+// or else the one that has an option of type file with a pattern that matches the name of FILE. The
+// backend makes a plan for a small model, and its notes are the lines of the run file. Settings
+// without such a line become comments. Returns the exit code. Throws Refused.
+int import_config(const std::vector<std::string>& args);
 
 }  // namespace yoke

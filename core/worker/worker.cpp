@@ -1,104 +1,118 @@
+// The program behind `yoke`. `yoke` itself links no LibTorch, so that it starts in milliseconds and
+// survives a backend that crashes; whatever needs LibTorch or a backend runs here, as one command
+// per process. The commands are an interface between the two programs, not for users.
 #include "yoke/worker.hpp"
 
-#include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <c10/util/Logging.h>
 
-#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <thread>
 
 #include "core/backend/probe.hpp"
 #include "core/base/exit_code.hpp"
 #include "core/conformance/check_child.hpp"
 #include "core/cuda/rank_device.hpp"
-#include "core/launch/device_choice.hpp"
 #include "core/launch/environment.hpp"
-#include "core/metrics/run_folder.hpp"
-#include "core/run/job.hpp"
-#include "core/run/run_place.hpp"
 #include "core/run/stop.hpp"
-#include "core/train.hpp"
 #include "core/worker/generate.hpp"
 #include "core/worker/import_config.hpp"
+#include "core/worker/rank.hpp"
 
 namespace yoke {
 namespace {
 
-// The words after `yoke-worker`. Written by `yoke`, or by torchrun through it; not a user
-// interface.
-struct Arguments {
-  enum Mode { kNone, kPlan, kRank, kVirtual, kEnvironment } mode = kNone;
-  int32_t rank = 0;
-  int32_t world_size = 0;  // 0 = the product of the given degrees
-  std::string rendezvous;  // folder
-  RunPlace place;
-  bool terminal = false;  // what rank 0 prints ends at a terminal
-  std::string config;
-  std::vector<std::string> overrides;
+using Words = std::vector<std::string>;
+
+[[noreturn]] void refuse(const std::string& text) {
+  throw Refused(kExitUsage, "yoke-worker" + text);
+}
+
+// A flag and the number of values that follow it on the command line. `run` is what to do with it.
+template <class Run>
+struct Flag {
+  const char* name;
+  size_t arity;
+  Run* run;
 };
+
+// Looks up words[i] in a table and checks that its values are there.
+template <class Run, size_t n>
+const Flag<Run>& find_flag(const Flag<Run> (&table)[n], const Words& words, size_t i) {
+  for (const Flag<Run>& flag : table) {
+    if (words[i] != flag.name) continue;
+    if (i + flag.arity >= words.size()) refuse(": " + words[i] + " needs a value");
+    return flag;
+  }
+  refuse(": unknown flag " + words[i] + "; this program is started by `yoke`");
+}
 
 int32_t number(const std::string& flag, const std::string& text) {
   int32_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0) {
-    throw Refused(kExitUsage,
-                  "yoke-worker: " + flag + " " + text + "; allowed: a number, 0 or above");
-  }
+  if (error != std::errc() || end != text.data() + text.size() || value < 0)
+    refuse(": " + flag + " " + text + "; allowed: a whole number, 0 or more");
   return value;
 }
 
-Arguments parse(const std::vector<std::string>& words) {
-  Arguments a;
+// ---- Arguments of the commands that need a run ----
+
+struct RunArguments {
+  RankArguments rank;
+  int32_t world_size = 0;  // 0 = the product of the given degrees
+  std::string rendezvous;  // folder in which the ranks of this machine find each other
+};
+
+using SetArgument = void(RunArguments& a, const std::string& value);
+constexpr Flag<SetArgument> kRunFlags[] = {
+    {"--world", 1, [](auto& a, auto& value) { a.world_size = number("--world", value); }},
+    {"--rendezvous", 1, [](auto& a, auto& value) { a.rendezvous = value; }},
+    {"--run-dir", 1, [](auto& a, auto& value) { a.rank.place.dir = value; }},
+    {"--resume", 1, [](auto& a, auto& value) { a.rank.place.resume = value; }},
+    {"--terminal", 0, [](auto& a, auto&) { a.rank.terminal = true; }},
+};
+
+// Parses flags, the path of the run file and overrides. The path is the first word that is no flag.
+RunArguments parse_run(const Words& words) {
+  RunArguments a;
   for (size_t i = 0; i < words.size(); ++i) {
-    const std::string& word = words[i];
-    const auto value = [&]() -> const std::string& {
-      if (i + 1 == words.size())
-        throw Refused(kExitUsage, "yoke-worker: " + word + " needs a value");
-      return words[++i];
-    };
-    if (word == "--plan") {
-      a.mode = Arguments::kPlan;
-    } else if (word == "--env") {
-      a.mode = Arguments::kEnvironment;
-    } else if (word == "--rank") {
-      a.mode = Arguments::kRank;
-      a.rank = number(word, value());
-    } else if (word == "--virtual") {
-      a.mode = Arguments::kVirtual;
-      a.world_size = number(word, value());
-    } else if (word == "--world") {
-      a.world_size = number(word, value());
-    } else if (word == "--rendezvous") {
-      a.rendezvous = value();
-    } else if (word == "--run-dir") {
-      a.place.dir = value();
-    } else if (word == "--terminal") {
-      a.terminal = true;
-    } else if (word == "--resume") {
-      a.place.resume = value();
-    } else if (word.rfind("--", 0) == 0) {
-      throw Refused(kExitUsage,
-                    "yoke-worker: unknown flag " + word + "; this program is started by `yoke`");
-    } else if (a.config.empty()) {
-      a.config = word;
+    if (words[i].starts_with("--")) {
+      const auto& flag = find_flag(kRunFlags, words, i);
+      i += flag.arity;
+      flag.run(a, words[i]);
+    } else if (a.rank.config.empty()) {
+      a.rank.config = words[i];
     } else {
-      a.overrides.push_back(word);
+      a.rank.overrides.push_back(words[i]);
     }
   }
-  if (a.mode == Arguments::kNone || a.config.empty()) {
-    throw Refused(kExitUsage,
-                  "yoke-worker is started by `yoke train CONFIG`; it has no use of its own");
-  }
+  if (a.rank.config.empty()) refuse(" is started by `yoke train CONFIG`; it has no other use");
   return a;
 }
 
-int print_plan(const Arguments& a, const std::map<std::string, Family>& families) {
-  const Job job = make_job(a.config, a.overrides, {.world = a.world_size, .here = true}, families);
+// ---- Commands. `words` are those that follow the command's flag ----
+
+int probe(const Words& words, const Families&) {
+  if (words.size() != 1) refuse(" --probe needs one path");
+  return probe_main(words[0]);
+}
+
+// Prints what `yoke doctor` wants to know about this program.
+int doctor(const Words&, const Families&) {
+  const nlohmann::ordered_json self = {{"yoke", YOKE_VERSION},
+                                       {"tag", kTorchTag},
+                                       {"cpu", at::get_cpu_capability()},
+                                       {"cuda", has_cuda_library()}};
+  std::puts(self.dump().c_str());
+  return kExitOk;
+}
+
+int print_plan(const Words& words, const Families& families) {
+  const RunArguments a = parse_run(words);
+  const RankCount ranks{.world_size = a.world_size, .all_local = true};
+  const Job job = make_job(a.rank.config, a.rank.overrides, ranks, families);
   const RunPlace place = choose_place(job);
   const YokePlan& plan = job.plan->plan();
   nlohmann::ordered_json out;
@@ -115,237 +129,75 @@ int print_plan(const Arguments& a, const std::map<std::string, Family>& families
   return kExitOk;
 }
 
-CommOptions comm_options(const RunConfig& run, RankDevice* device) {
-  CommOptions options;
-  options.check = run.comm.check == "off"    ? CommCheck::kOff
-                  : run.comm.check == "full" ? CommCheck::kFull
-                                             : CommCheck::kStep;
-  options.timeout = std::chrono::milliseconds(static_cast<int64_t>(run.comm.timeout * 1000));
-  options.cancel = &cancel_flag();
-  options.device = device;
-  options.progress = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); };
-  return options;
-}
-
-LogOptions log_options(const Arguments& a, const RunPlace& place, int32_t rank) {
-  char name[32];
-  std::snprintf(name, sizeof name, "/logs/rank_%03d.log", rank);
-  LogOptions options;
-  options.rank = rank;
-  options.prefix = a.mode == Arguments::kVirtual && rank > 0;
-  options.progress = a.terminal && rank == 0;
-  options.file = place.dir + name;
-  return options;
-}
-
-nlohmann::ordered_json backend_json(const LoadedBackend& backend) {
-  return {{"name", backend.name()},
-          {"version", std::string(view(backend.description().version))},
-          {"path", backend.path()}};
-}
-
-void describe_run(RunFolder& folder, const Job& job) {
-  folder.begin();
-  folder.write("config.resolved.toml", to_toml(job.config));
-  folder.write("origin.json", origins_json(job.config));
-  folder.write("env.json", environment_json({{"yoke", YOKE_VERSION}, {"torch", TORCH_VERSION}}));
-  auto backends = nlohmann::ordered_json::array({backend_json(job.backend)});
-  for (const InnerBackends::Inner* inner : job.inner->opened())
-    backends.push_back(backend_json(inner->backend));
-  folder.write("backends.json", backends.dump(2) + "\n");
-}
-
-// What a failure means for the exit code of this rank.
-int exit_code_of(const Error& e) {
-  if (e.code() == YOKE_CANCELLED && stop_signal() != 0) return 128 + stop_signal();
-  const bool lost = e.code() == YOKE_UNAVAILABLE || e.code() == YOKE_DEADLINE_EXCEEDED;
-  return lost ? kExitRankLost : kExitFailed;
-}
-
-// "threads    1 per rank (2 cores, 2 local ranks)": a row of the introduction.
-std::string thread_text(int local_ranks) {
-  const auto count = [](int n, const char* what) {
-    return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
-  };
-  const int cores = usable_cores(), threads = at::get_num_threads();
-  const bool ours = threads == threads_per_rank(cores, local_ranks);
-  return "threads    " + std::to_string(threads) + " per rank (" +
-         (ours ? "" : "OMP_NUM_THREADS; ") + count(cores, "core") + ", " +
-         count(local_ranks, "local rank") + ")";
-}
-
-// Trains, and leaves exit.json whatever happens.
-int run_rank(
-    const Job& job, const RunPlace& place, CommWorld& world, Log& log, int32_t local_ranks) {
-  std::optional<RunFolder> folder;  // of rank 0
-  ExitRecord end;
-  Position at;
-  try {
-    if (world.rank() == 0) {
-      describe_run(folder.emplace(place.dir), job);
-      log.info(thread_text(local_ranks));
-    }
-    train(job, place, world, log, at);
-    if (at.step < job.config.run.train.steps) {
-      end.code = 128 + stop_signal();
-      end.reason = "stopped by signal " + std::to_string(stop_signal());
-      if (folder) log.info("stopped after step " + std::to_string(at.step));
-    }
-  } catch (const Error& e) {
-    end.code = exit_code_of(e);
-    end.reason = e.what();
-    log.error(end.reason);
-  } catch (const std::exception& e) {
-    end.code = kExitFailed;
-    end.reason = first_part(e.what());
-    log.error(end.reason);
-  }
-  end.step = at.step;
-  if (folder) folder->end(end);
-  return end.code;
-}
-
-// Runs f; what escapes it is told on stderr and becomes an exit code.
-template <class F>
-int guarded(F&& f) {
-  try {
-    return f();
-  } catch (const Refused& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return e.exit_code();
-  } catch (const Error& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return exit_code_of(e);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", first_part(e.what()).c_str());
-    return kExitFailed;
-  }
-}
-
-// A meeting place that cannot be is a fault of how the run was started.
-std::unique_ptr<CommWorld> meet(const Rendezvous& rendezvous, const CommOptions& options) {
-  try {
-    return CommWorld::connect(rendezvous, options);
-  } catch (const Error& e) {
-    if (e.code() == YOKE_INVALID_ARGUMENT) throw Refused(kExitUsage, e.what());
-    throw;
-  }
-}
-
-// NULL on the CPU.
-std::unique_ptr<RankDevice> enter_device(const Job& job, int32_t local_rank) {
-  if (!job.on_cuda) return nullptr;
-  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  return std::make_unique<RankDevice>(device_of_rank(local_rank, nvidia_driver().devices, visible));
-}
-
-int run_process(const Arguments& a,
-                const Rendezvous& rendezvous,
-                int32_t local_rank,
-                const std::map<std::string, Family>& families) {
-  // All ranks of `yoke train --nproc` are here, and decide as --plan did; of another launcher's,
-  // each may see a device of its own.
-  const RankCount ranks{.world = rendezvous.world_size, .here = a.mode == Arguments::kRank};
-  const Job job = make_job(a.config, a.overrides, ranks, families);
-  const auto device = enter_device(job, local_rank);
-  const auto world = meet(rendezvous, comm_options(job.config.run, device.get()));
-  const RunPlace place = a.place.dir.empty() ? agree_on_place(job, *world) : a.place;
-  Log log(log_options(a, place, rendezvous.rank));
-  return run_rank(job, place, *world, log, rendezvous.local_world_size);
-}
-
-int run_threads(const Arguments& a, const std::map<std::string, Family>& families) {
-  const Job job =
-      make_job(a.config, a.overrides, {.world = a.world_size, .threads = true}, families);
-  const auto virtual_world = make_virtual_world(a.world_size);
-  const int threads = threads_per_rank(usable_cores(), a.world_size);
-  std::vector<int> codes(a.world_size, kExitFailed);
-  const auto run = [&](int32_t r) {
-    at::set_num_threads(threads);
-    codes[r] = guarded([&] {
-      Rendezvous rendezvous;
-      rendezvous.rank = r;
-      rendezvous.world_size = a.world_size;
-      rendezvous.virtual_world = virtual_world;
-      const auto device = enter_device(job, r);
-      const auto world = CommWorld::connect(rendezvous, comm_options(job.config.run, device.get()));
-      Log log(log_options(a, a.place, r));
-      return run_rank(job, a.place, *world, log, a.world_size);
-    });
-  };
-  std::vector<std::thread> others;
-  for (int32_t r = 1; r < a.world_size; ++r) others.emplace_back(run, r);
-  run(0);  // on the main thread, which alone may start LibTorch's profiler
-  for (std::thread& t : others) t.join();
-  // The first cause; ranks that only lost their peer come second.
-  const auto cause = std::find_if(
-      codes.begin(), codes.end(), [](int c) { return c != kExitOk && c != kExitRankLost; });
-  return cause != codes.end() ? *cause : *std::max_element(codes.begin(), codes.end());
-}
-
-// For `yoke doctor`.
-int say_what_i_am() {
-  const nlohmann::ordered_json me = {{"yoke", YOKE_VERSION},
-                                     {"tag", kTorchTag},
-                                     {"cpu", at::get_cpu_capability()},
-                                     {"cuda", has_cuda_library()}};
-  std::puts(me.dump().c_str());
-  return kExitOk;
-}
-
-// A rank that `yoke` started on this machine.
-Rendezvous started_here(const Arguments& a) {
+// One rank of `yoke train --nproc N`, which starts all ranks on this machine.
+int run_local_rank(const Words& words, const Families& families) {
   Rendezvous r;
-  r.rank = a.rank;
+  r.rank = number("--rank", words[0]);
+  const RunArguments a = parse_run({words.begin() + 1, words.end()});
   r.world_size = r.local_world_size = a.world_size;
   r.file_store = a.rendezvous + "/store";
-  return r;
+  install_stop_handlers();
+  return run_process(a.rank, r, r.rank, /*all_local=*/true, families);
 }
 
-// A rank that another launcher started.
-Rendezvous launched(const LaunchEnvironment& env) {
-  const auto text = [](const char* name) {
+// One rank of another launcher: torchrun, mpirun or srun.
+int run_launched_rank(const Words& words, const Families& families) {
+  const auto variable = [](const char* name) {
     const char* value = std::getenv(name);
     return std::string(value == nullptr ? "" : value);
   };
+  const RunArguments a = parse_run(words);
+  install_stop_handlers();
+  const LaunchEnvironment env = launch_environment().value();
   Rendezvous r;
   r.rank = env.rank;
   r.world_size = env.world_size;
   r.master_addr = env.master_addr;
   r.master_port = env.master_port;
-  r.store_served = text("TORCHELASTIC_USE_AGENT_STORE") == "True";
-  r.attempt = text("TORCHELASTIC_RESTART_COUNT");
+  r.store_served = variable("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  r.attempt = variable("TORCHELASTIC_RESTART_COUNT");
   r.local_world_size = env.local_world_size;
-  r.interface = text("GLOO_SOCKET_IFNAME");
-  return r;
+  r.interface = variable("GLOO_SOCKET_IFNAME");
+  return run_process(a.rank, r, env.local_rank, /*all_local=*/false, families);
 }
 
-int dispatch(const std::vector<std::string>& words, const std::map<std::string, Family>& families) {
-  if (!words.empty() && words[0] == "--probe") {
-    if (words.size() != 2) throw Refused(kExitUsage, "yoke-worker --probe needs one path");
-    return probe_main(words[1]);
-  }
-  if (!words.empty() && words[0] == "--check") return check_main(words);
-  if (!words.empty() && words[0] == "--doctor") return say_what_i_am();
-  if (!words.empty() && words[0] == "--generate") return generate({words.begin() + 1, words.end()});
-  if (!words.empty() && words[0] == "--translate")
-    return translate({words.begin() + 1, words.end()});
-
-  const Arguments a = parse(words);
-  if (a.mode == Arguments::kPlan) return print_plan(a, families);
+// All ranks of `yoke train --virtual N`.
+int run_virtual_ranks(const Words& words, const Families& families) {
+  const int32_t world_size = number("--virtual", words[0]);
+  const RunArguments a = parse_run({words.begin() + 1, words.end()});
   install_stop_handlers();
-  if (a.mode == Arguments::kVirtual) return run_threads(a, families);
-  if (a.mode == Arguments::kRank) return run_process(a, started_here(a), a.rank, families);
-  const LaunchEnvironment env = launch_environment().value();
-  return run_process(a, launched(env), env.local_rank, families);
+  return run_threads(a.rank, world_size, families);
+}
+
+// The first word of the command line.
+using RunCommand = int(const Words& words, const Families& families);
+constexpr Flag<RunCommand> kCommands[] = {
+    {"--probe", 1, probe},
+    {"--check", 1, [](auto& words, auto&) { return check_main(words); }},
+    {"--doctor", 0, doctor},
+    {"--generate", 0, [](auto& words, auto&) { return generate(words); }},
+    {"--translate", 0, [](auto& words, auto&) { return import_config(words); }},
+    {"--plan", 0, print_plan},
+    {"--rank", 1, run_local_rank},
+    {"--env", 0, run_launched_rank},
+    {"--virtual", 1, run_virtual_ranks},
+};
+
+int dispatch(const Words& words, const Families& families) {
+  if (words.empty() || !words[0].starts_with("--"))
+    refuse(" is started by `yoke train CONFIG`; it has no other use");
+  return find_flag(kCommands, words, 0).run({words.begin() + 1, words.end()}, families);
 }
 
 }  // namespace
 
 int worker_main(int argc, char** argv, const std::map<std::string, Family>& families) {
-  setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 0);  // c10d prints backtraces of what we report ourselves
-  c10::initLogging();                         // reads it
-  setenv("KINETO_LOG_LEVEL", "99", 0);        // the profiler complains of missing GPUs
+  // c10d would print a backtrace for every error that we report ourselves. initLogging() reads the
+  // variable.
+  setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 0);
+  c10::initLogging();
+  // The profiler would warn about missing GPUs.
+  setenv("KINETO_LOG_LEVEL", "99", 0);
   return guarded([&] { return dispatch({argv + 1, argv + argc}, families); });
 }
 

@@ -133,7 +133,7 @@ TEST_F(Run, RefusesWhatABackendDoesNotDeclare) {
   EXPECT_EQ(r.ending.exit_code, 2);
   EXPECT_THAT(r.err,
               ::testing::AllOf(HasSubstr("dp_degree = 2; allowed: 1; faulty_undeclared declares "
-                                         "nothing else: yoke backends info faulty_undeclared"),
+                                         "nothing else (see yoke backends info faulty_undeclared)"),
                                HasSubstr("precision.param = fp32; allowed: fp64")));
 }
 

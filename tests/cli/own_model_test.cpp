@@ -145,7 +145,7 @@ TEST_F(OwnModel, HasKeysOfItsOwn) {
   EXPECT_THAT(range.err, HasSubstr("model.width = 0"));
   const SubprocessResult batch = train({"train.global_batch=1900"});
   EXPECT_EQ(batch.ending.exit_code, 2);
-  EXPECT_THAT(batch.err, HasSubstr("the family has 1800 to train on"));
+  EXPECT_THAT(batch.err, HasSubstr("the model family has 1800 training samples"));
   const SubprocessResult house = yoke({"train", "run.toml"});
   EXPECT_EQ(house.ending.exit_code, 2);
   EXPECT_THAT(house.err, HasSubstr("model.family = \"bars\" is not known to this worker"));

@@ -51,7 +51,7 @@ TEST(Trace, ShowsTheStepsAndWhatHappensInThem) {
   const SubprocessResult r =
       here.yoke({"train", "run.toml", "parallel_backend=ptd", "--nproc", "2", "profile.steps=2,3"});
   ASSERT_EQ(r.ending.exit_code, 0) << r.err;
-  EXPECT_THAT(r.out, HasSubstr("traces in runs/r/profile; open them in"));
+  EXPECT_THAT(r.out, HasSubstr("traces are in runs/r/profile; open them in"));
   EXPECT_THAT(r.err, Not(HasSubstr("ERROR")));
   for (const char* file : {"rank_000.json", "rank_001.json"}) {
     const auto names = span_names(here.folder() / "runs/r/profile/" + file);

@@ -87,7 +87,7 @@ TEST_F(Weights, OfAFolderAreTrainedOnAndComeBackInTheCheckpoint) {
   change_config([](json& config) { config["bos_token_id"] = 7; });
   const SubprocessResult trained = here_.yoke({"train", "from.toml"});
   ASSERT_TRUE(trained.ending.ok()) << trained.err;
-  EXPECT_THAT(trained.out, HasSubstr("initial parameters from hf"));
+  EXPECT_THAT(trained.out, HasSubstr("initial parameters are from hf"));
   const json config = json::parse(read("runs/t/checkpoints/step-00000002/config.json"));
   EXPECT_EQ(config["bos_token_id"], 7);
   EXPECT_EQ(config["num_hidden_layers"], 1);

@@ -261,8 +261,8 @@ TEST_F(Compare, TrainEndsWhereReplicasDiffer) {
   EXPECT_EQ(r.ending.exit_code, 1);
   EXPECT_THAT(
       r.err + r.out,
-      AllOf(HasSubstr("verify.every: step 1: 'model.embed_tokens.weight' has other bits on rank 1"),
-            HasSubstr("verify.every=0 goes on without the proof")));
+      AllOf(HasSubstr("verify.every: step 1: 'model.embed_tokens.weight' on rank 1 differs"),
+            HasSubstr("verify.every=0 turns this check off")));
   EXPECT_EQ(playground
                 .yoke({"train",
                        "run.toml",

@@ -160,7 +160,7 @@ const Hostile kHostiles[] = {
     {"IGNORES_OFFSETS", "C27", "C26,N1", "byte_offset"},
     {"INVENTS_NORMS", "C30", "N11", "expected NaN"},
 
-    {"HANGS", "C17", "S1", "did not come back within 10 s, inside step"},
+    {"HANGS", "C17", "S1", "did not return within 10 s, inside step"},
     {"SWALLOWS_FAILURES", "C18,C37", "C17", "returned 2"},
     {"IGNORES_LOST_PEERS", "C28", "C17", "rank 1 lost"},
     {"EXITS", "C36", "C28", "ended with exit code 0, inside init"},

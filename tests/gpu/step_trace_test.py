@@ -44,7 +44,7 @@ class StepsOf(unittest.TestCase):
     def waits(self, *more):
         return [wait for s in step_trace.steps_of(GOOD + list(more)) for wait in s.waits_inside]
 
-    def test_reading_the_results_at_the_end_is_no_breach(self):
+    def test_reading_the_results_at_the_end_is_no_violation(self):
         steps = step_trace.steps_of(GOOD)
         self.assertEqual([s.number for s in steps], [7, 8])
         self.assertEqual([s.launches for s in steps], [2, 1])
@@ -79,7 +79,7 @@ class IdleShare(unittest.TestCase):
 
 
 class Summary(unittest.TestCase):
-    def test_names_the_step_of_a_breach(self):
+    def test_names_the_step_of_a_violation(self):
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
             json.dump({"traceEvents": GOOD + [event("cuda_runtime", "cudaMemcpy", 6, 1)]}, file)
             file.flush()

@@ -1,8 +1,8 @@
-// Is there a GPU to test on?
+// Skips tests that need a GPU where there is none.
 #pragma once
 
 #include "core/launch/nvidia_driver.hpp"
 
-// First line of a test that needs one.
+// Write this as the first line of a test that needs a GPU.
 #define YOKE_REQUIRE_GPU() \
   if (yoke::nvidia_driver().devices == 0) GTEST_SKIP() << yoke::nvidia_driver().problem

@@ -9,18 +9,20 @@
 
 namespace yoke::testing {
 
-// The micro-batches of one data rank for one step, with the memory behind them. Tokens come from
-// the global sample index, so every layout of the same global batch sees the same samples; some
-// targets are -1 (no loss), so micro-batches differ in weight.
+// The micro-batches of one data rank for one step, with their memory. Tokens are computed from the
+// global sample number, so every layout of a global batch sees the same samples. Some targets are
+// -1 (no loss), so micro-batches differ in their number of targets.
 class MockBatch {
  public:
   struct Layout {
-    int64_t global_batch = 8, micro_batch = 8;  // sequences per step; per data rank and forward
+    int64_t global_batch = 8;  // sequences per step
+    int64_t micro_batch = 8;   // sequences per forward on one data rank
     int32_t data_rank = 0, data_ranks = 1;
     int64_t seq_len = 3;
   };
   MockBatch(const Layout& layout, int64_t step);
   const YokeBatch& batch() const { return batch_; }
+  // Makes the batch declare a number of targets that is not its own.
   void claim_weight(double token_weight) { batch_.token_weight = token_weight; }
 
  private:

@@ -1,4 +1,5 @@
-// One element of an array of fp64, fp32 or bf16, as a double; rounded to the nearest when written.
+// Reads and writes one element of an array of fp64, fp32 or bf16 as a double. Writing rounds to the
+// nearest value.
 #pragma once
 
 #include <cstdint>

@@ -132,7 +132,7 @@ Session::Session(const ParallelBackend& b, MockPlan& plan, MockHost& host, const
   check(backend.init(&args, &context, &err), err);
   wrapped.header = YOKE_HEADER(YokeWrapResult, YOKE_ID_WRAP_RESULT);
   const int32_t code = backend.wrap_model(context, &model, &wrapped, &err);
-  if (code != YOKE_OK) backend.destroy(&context);  // no destructor runs for a half-made session
+  if (code != YOKE_OK) backend.destroy(&context);  // the destructor does not run after a throw
   check(code, err);
 }
 
@@ -185,7 +185,7 @@ void load_state(Session& session, const std::vector<SavedPiece>& pieces) {
     const SavedPiece& saved = pieces.at(next++);
     if (saved.key != std::string(view(p.name)) + "/" + std::string(view(p.kind)) ||
         saved.count != p.count) {
-      throw Error(YOKE_NOT_FOUND, "another piece was saved here: " + saved.key);
+      throw Error(YOKE_NOT_FOUND, "another piece was saved at this place: " + saved.key);
     }
     std::memcpy(data<char>(*p.view), saved.bytes.data(), saved.bytes.size());
   });

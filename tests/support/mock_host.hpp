@@ -1,5 +1,5 @@
-// A host without services for one rank, a filled-in plan, and RAII around a backend's handles:
-// enough to drive any backend of the neutral model in a test.
+// A host for one rank, a plan with all fields set, and RAII around a backend's handles. These are
+// enough to drive any backend that uses the neutral model in a test.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace yoke::testing {
 
 class MockWorld;
 
-// One rank's host: a log, a cancel flag, and the collectives of a MockWorld if there is one.
+// The host of one rank: a log, a cancel flag, and the collectives of a MockWorld if there is one.
 class MockHost {
  public:
   MockHost() : MockHost(nullptr, 0, 1) {}
@@ -22,16 +22,18 @@ class MockHost {
   MockHost(const MockHost&) = delete;
   MockHost& operator=(const MockHost&) = delete;
 
-  YokeHost host{};               // may be changed by the test before init
-  std::vector<std::string> log;  // lines as the backend gave them
-  int cancel_after = -1;  // check_cancel says 1 from this call on (0 = the next one); -1 = never
+  YokeHost host{};               // a test may change it before init
+  std::vector<std::string> log;  // lines that the backend logged
+  // Calls of check_cancel that return 0 before all others return 1; -1 = it always returns 0.
+  int cancel_after = -1;
 
  private:
   MockWorld* world_;
 };
 
-// The values of all options of a backend, as a host passes them: `given` by key, the others at
-// their defaults. Of a file the text is its content, and its path is "<key>.file".
+// The values of all options of a backend, as a host passes them. `given` holds values by key; other
+// options have their defaults. For an option of type file, the value is the content of the file,
+// and the path is "<key>.file".
 class MockOptions {
  public:
   MockOptions(const ParallelBackend& backend, const std::map<std::string, std::string>& given);
@@ -44,8 +46,8 @@ class MockOptions {
   std::vector<YokeOption> values_;
 };
 
-// A plan of one rank with every field set that the host sets: AdamW, fp64. Tests change what they
-// need.
+// A plan of one rank in which every field is set that a host sets: AdamW, fp64. Tests change what
+// they need.
 struct MockPlan {
   MockPlan();
   MockPlan(const MockPlan&) = delete;
@@ -53,22 +55,22 @@ struct MockPlan {
 
   YokeOptimizer optimizer{};
   YokePlan plan{};
-  std::map<std::string, std::string> options;  // that the user gives
-  const YokeHeader* extensions = nullptr;      // chained on the arguments of plan
+  std::map<std::string, std::string> options;  // values that the user gives, by key
+  const YokeHeader* extensions = nullptr;      // extensions of the arguments of plan
 
   struct Refused {
     std::string key, given, allowed, hint;
     bool note;
   };
-  // Calls the backend's plan; refusals are collected. Returns its code.
+  // Calls the backend's plan and collects its refusals. Returns its code.
   int32_t ask(const ParallelBackend& backend, const YokeModelSummary& model, YokeError* err);
   std::vector<Refused> refusals;
 };
 
-// The table of a .so, by its path. Throws Error. Never unloaded.
+// Loads a .so and returns its table. The library is never unloaded. Throws Error.
 const ParallelBackend& load_backend(const std::string& path);
 
-// plan, init and wrap_model in one go, destroyed in the right order. Throws Error.
+// Calls plan, init and wrap_model, and destroys the handles in the right order. Throws Error.
 class Session {
  public:
   Session(const ParallelBackend& backend, MockPlan& plan, MockHost& host, const YokeModel& model);
@@ -84,7 +86,7 @@ class Session {
   YokeWrapResult wrapped{};
 };
 
-// A whole state in memory, by "name/kind": what SAVE showed, to be given back on LOAD.
+// A piece of state in memory, as SAVE showed it. The key is "name/kind".
 struct SavedPiece {
   std::string key;
   std::vector<int64_t> shape;
@@ -93,6 +95,8 @@ struct SavedPiece {
   std::vector<char> bytes;
   bool operator==(const SavedPiece&) const = default;
 };
+// Copies the whole state of this rank, and loads such a copy back. Throws Error(NOT_FOUND) if the
+// pieces differ from those that were saved.
 std::vector<SavedPiece> save_state(Session& session);
 void load_state(Session& session, const std::vector<SavedPiece>& pieces);
 

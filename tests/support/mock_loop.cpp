@@ -45,10 +45,10 @@ void MockRun::configure(MockPlan& plan) const {
 MockTrace plain_mock_loop(const MockRun& run) {
   const MockModel model({YOKE_F64, run.tied});
   MockModel::Values v = model.initial_values();
-  auto m = v.grads, s = v.grads;  // zeros of the right shapes
+  auto m = v.grads, s = v.grads;  // gradients are zero and have the right shapes
   MockTrace trace;
   for (int t = 1; t <= MockRun::kSteps; ++t) {
-    const MockBatch batch({8, 8}, t);  // no micro-batches here
+    const MockBatch batch({8, 8}, t);  // one micro-batch is the whole batch
     for (auto& g : v.grads) std::fill(g.begin(), g.end(), 0.0);
     v.loss_sum = 0;
     model.add_micro_batch(*batch.batch().micros[0], 1 / batch.batch().token_weight, v);

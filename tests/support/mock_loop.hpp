@@ -1,5 +1,6 @@
-// The oracle of backend tests on the mock model: the same mathematics, but parameters, gradients
-// and optimizer written down once more in the simplest way, in fp64 and without micro-batches.
+// The oracle of backend tests on the mock model. It uses the same mathematics, but parameters,
+// gradients and optimizer are written once more in the simplest way, in fp64 and without
+// micro-batches.
 #pragma once
 
 #include <ostream>
@@ -9,6 +10,7 @@
 
 namespace yoke::testing {
 
+// A training run on the mock model.
 struct MockRun {
   const char* name;
   int32_t kind = YOKE_ADAMW;
@@ -18,18 +20,23 @@ struct MockRun {
   int32_t dtype = YOKE_F64;
 
   static constexpr int kSteps = 12;
+  // Returns the learning rate of `step`, which starts at 1.
   double lr_at(int step) const;
+  // Sets the optimizer and the dtypes of a plan.
   void configure(MockPlan& plan) const;
 };
 void PrintTo(const MockRun& run, std::ostream* out);
 
 struct MockTrace {
-  std::vector<double> loss, norm;           // per step: mean over targets; before clipping
-  std::vector<std::vector<double>> params;  // trainable and frozen, at the end
+  std::vector<double> loss;                 // mean over the targets of each step
+  std::vector<double> norm;                 // gradient norm of each step, before clipping
+  std::vector<std::vector<double>> params;  // trainable and frozen parameters after the last step
 };
+// Trains without a backend.
 MockTrace plain_mock_loop(const MockRun& run);
 
-// Losses within `relative`, norms within 10 and parameters within 100 times as much.
+// Expects relative errors of at most `relative` for losses, 10 times that for norms, and 100 times
+// that for parameters.
 void expect_close(const MockTrace& trace, const MockTrace& oracle, double relative);
 
 }  // namespace yoke::testing

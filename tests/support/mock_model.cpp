@@ -16,7 +16,7 @@ static_assert(kV == MockModel::kVocab && kD == MockModel::kDim && kH == MockMode
 enum Param { kEmbed, kUp, kBias, kScale, kDown, kGain, kOut };
 enum Block { kEmbedBlock, kMlpBlock, kHeadBlock, kNumBlocks };
 
-// ---- The border: doubles inside, the model's dtype outside. ----
+// ---- Conversion between doubles, used inside, and the model's dtype, used outside ----
 
 Vec read(const YokeTensor& t) {
   Vec v(numel(t));
@@ -46,7 +46,7 @@ struct Managed {
   MockModelLog* log;
 };
 
-YokeManagedTensor* hand_over(const Vec& v, int32_t dtype, MockModelLog& log) {
+YokeManagedTensor* make_managed(const Vec& v, int32_t dtype, MockModelLog& log) {
   auto* m = new Managed;
   m->bytes = bytes_of(v, dtype);
   m->shape[0] = static_cast<int64_t>(v.size()) / kD;
@@ -69,11 +69,12 @@ YokeManagedTensor* hand_over(const Vec& v, int32_t dtype, MockModelLog& log) {
   return &m->managed;
 }
 
+// What forward keeps for backward.
 struct Saved {
   uint64_t block;
   Ids tokens, targets;
-  Vec carry;                   // as it was in forward
-  const YokeTensor* carry_in;  // must still hold the same in backward
+  Vec carry;                   // value of carry_in in forward
+  const YokeTensor* carry_in;  // must still have that value in backward
 };
 
 }  // namespace
@@ -210,10 +211,10 @@ struct MockModel::Impl {
 
   void run_forward(const Saved& s, YokeForwardResult& r) {
     if (s.block == kEmbedBlock) {
-      r.carry_out = hand_over(embed_forward(s.tokens, value(kEmbed)), options.dtype, log);
+      r.carry_out = make_managed(embed_forward(s.tokens, value(kEmbed)), options.dtype, log);
     } else if (s.block == kMlpBlock) {
       const Vec up = value(kUp), bias = value(kBias), scale = value(kScale), down = value(kDown);
-      r.carry_out = hand_over(Mlp{up, bias, scale, down}.forward(s.carry), options.dtype, log);
+      r.carry_out = make_managed(Mlp{up, bias, scale, down}.forward(s.carry), options.dtype, log);
     } else {
       const Vec out_value = value(out()), gain = value(kGain);
       Head{out_value, gain}.forward(s.carry, s.targets, &r.loss_sum, &r.loss_weight);
@@ -240,9 +241,9 @@ struct MockModel::Impl {
       report(a, kEmbed, d_embed);
       return nullptr;
     }
-    return hand_over(s->block == kMlpBlock ? mlp_backward(a, *s, grad) : head_backward(a, *s),
-                     options.dtype,
-                     log);
+    return make_managed(s->block == kMlpBlock ? mlp_backward(a, *s, grad) : head_backward(a, *s),
+                        options.dtype,
+                        log);
   }
 
   Vec mlp_backward(const YokeBackwardArgs& a, const Saved& s, const Vec& grad) {
@@ -278,7 +279,7 @@ struct MockModel::Impl {
 
   MockModelOptions options;
   MockModelLog log;
-  std::map<std::string, int> failures;  // calls left until it fails
+  std::map<std::string, int> failures;  // calls left before the failure, by the start of the call
   bool wrong_parameter = false;
   std::vector<std::unique_ptr<std::vector<int64_t>>> shapes, block_params;
   std::vector<std::unique_ptr<YokeParameter>> params;

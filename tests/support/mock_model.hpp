@@ -1,11 +1,13 @@
 // A tiny model behind the neutral contract, in plain C++: no LibTorch, backward written by hand.
+// With N = sequences * length, its blocks are
 //
-//   embed   carry = embed.weight[token]                                     [N, 5], N = sequences *
-//   length mlp     carry + tanh(carry * scale @ up^T + bias) @ down^T head    logits = gain * carry
-//   @ out^T; loss = sum of cross-entropies over targets >= 0
+//   embed   carry = embed.weight[token]                                      [N, 5]
+//   mlp     carry = carry + tanh(carry * scale @ up^T + bias) @ down^T       [N, 5]
+//   head    logits = gain * carry @ out^T                                    [N, 11]
+//           loss = sum of the cross-entropies over targets >= 0
 //
-// Sizes are odd on purpose. `scale` is frozen, `gain` is a scalar (ndim 0), `bias` does not decay,
-// and `out` is embed.weight when the model is tied: then that parameter stands in two blocks.
+// The sizes are odd on purpose. `scale` is frozen, `gain` is a scalar (ndim 0) and `bias` does not
+// decay. If the model is tied, `out` is embed.weight, so that one parameter belongs to two blocks.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +20,15 @@
 namespace yoke::testing {
 
 struct MockModelOptions {
-  int32_t dtype =
-      YOKE_F64;  // or YOKE_F32, YOKE_BF16; all arithmetic is double, rounded at the border
+  // YOKE_F64, YOKE_F32 or YOKE_BF16. All arithmetic is in double; inputs and results are rounded.
+  int32_t dtype = YOKE_F64;
   bool tied = true;
 };
 
-// What the backend must have balanced at the end, and what it did, one word per callback.
+// What the backend has not released yet, and the calls that it made.
 struct MockModelLog {
-  int64_t live_saved = 0;          // handed out, neither consumed nor dropped
-  int64_t live_tensors = 0;        // managed tensors not yet deleted
+  int64_t live_saved = 0;          // results of forward that were neither consumed nor dropped
+  int64_t live_tensors = 0;        // managed tensors that are not deleted
   std::vector<std::string> calls;  // "forward embed", "backward mlp", "bind 2", "drop"
 };
 
@@ -40,24 +42,24 @@ class MockModel {
   const YokeModelSummary& summary() const;
   MockModelLog& log();
 
-  // The callback that starts with this word ("forward mlp", "init 1", "bind 0") fails once, at its
-  // n-th call from now, with YOKE_INTERNAL and a text that quotes the word.
+  // Makes a callback fail once with YOKE_INTERNAL and a text that quotes `call`: the first one
+  // after n successful calls whose entry in the log starts with `call` ("forward mlp", "init 1",
+  // "bind 0").
   void fail_at(const std::string& call, int n);
-  // on_grad_ready's error must come out of block_backward unchanged; this makes the mock hand the
-  // gradient of a parameter index that does not exist.
+  // Makes block_backward report the gradient of a parameter index that does not exist. The error
+  // that on_grad_ready returns must be returned by block_backward unchanged.
   void report_wrong_parameter(bool on);
 
-  // Initial value of element i of a parameter, as init_param gives it.
+  // Returns the initial value of element i of a parameter, as init_param does.
   static float initial(int64_t param, int64_t i);
 
-  // The same mathematics without any callback, for oracles: parameters in, loss sum and gradients
-  // out.
+  // The same mathematics without callbacks, for oracles: parameters in, loss sum and gradients out.
   struct Values {
     std::vector<std::vector<double>> params, grads;  // by parameter index, row-major
     double loss_sum = 0, loss_weight = 0;
   };
   Values initial_values() const;
-  // Adds the loss and the gradients times loss_grad of one micro-batch.
+  // Adds the loss of one micro-batch, and its gradients multiplied by loss_grad.
   void add_micro_batch(const YokeMicroBatch& micro, double loss_grad, Values& values) const;
 
  private:

@@ -19,7 +19,7 @@ namespace {
 
 using Bytes = std::vector<char>;
 
-// One collective of one rank, from its issue to its end.
+// One collective on one rank, from the call to its completion.
 struct Operation {
   enum Kind { kAllReduce, kAllGather, kReduceScatter, kBroadcast, kBarrier } kind;
   const void* in = nullptr;
@@ -34,10 +34,10 @@ constexpr const char* kNames[] = {
 
 }  // namespace
 
-// All ranks bring their operation, meet, each works out its own result from all inputs, and they
-// meet again before anybody writes.
+// All ranks publish their operation and wait for one another. Then each computes its own result
+// from the inputs of all, and they wait again before any rank writes its result.
 struct MockWorld::Impl {
-  explicit Impl(int32_t n) : ranks(n), brought(n) {
+  explicit Impl(int32_t n) : ranks(n), published(n) {
     for (int32_t r = 0; r < n; ++r) {
       ranks[r].world = this;
       ranks[r].rank = r;
@@ -147,25 +147,25 @@ struct MockWorld::Impl {
     bytes[comm.purpose + " " + kNames[o.kind]] += o.count * item_size(o.dtype);
   }
 
-  // The operations of a communicator run in the order of their issue.
+  // The operations of a communicator run in the order in which they were issued.
   static void finish(Comm& comm, const Operation& operation) {
     while (!operation.done) {
       const std::shared_ptr<Operation> next = comm.pending.front();
       comm.pending.pop_front();
-      next->done = true;  // also if it fails
+      next->done = true;  // even if it fails
       comm.rank->world->run_operation(comm.rank->rank, *next);
     }
   }
 
   void run_operation(int32_t rank, const Operation& mine) {
-    brought[rank] = &mine;
-    meet();
-    for (const Operation* other : brought) {
+    published[rank] = &mine;
+    barrier();
+    for (const Operation* other : published) {
       if (other->kind != mine.kind || other->count != mine.count || other->dtype != mine.dtype)
         throw Error(YOKE_INTERNAL, "mock: the ranks do not issue the same collective");
     }
     const Bytes result = result_for(rank, mine);
-    meet();
+    barrier();
     if (!result.empty()) std::memcpy(mine.out, result.data(), result.size());
   }
 
@@ -174,12 +174,12 @@ struct MockWorld::Impl {
     const int64_t item = item_size(o.dtype);
     if (o.kind == Operation::kBarrier) return {};
     if (o.kind == Operation::kBroadcast) {
-      const char* from = static_cast<const char*>(brought[o.root]->in);
+      const char* from = static_cast<const char*>(published[o.root]->in);
       return {from, from + o.count * item};
     }
     Bytes result;
     if (o.kind == Operation::kAllGather) {
-      for (const Operation* other : brought) {
+      for (const Operation* other : published) {
         const char* from = static_cast<const char*>(other->in);
         result.insert(result.end(), from, from + o.count / size * item);
       }
@@ -190,13 +190,14 @@ struct MockWorld::Impl {
     result.resize(n * item);
     for (int64_t i = 0; i < n; ++i) {
       double sum = 0;
-      for (const Operation* other : brought) sum += get_element(other->in, o.dtype, begin + i);
+      for (const Operation* other : published) sum += get_element(other->in, o.dtype, begin + i);
       put_element(result.data(), o.dtype, i, sum);
     }
     return result;
   }
 
-  void meet() {
+  // Waits until all ranks have called it. Throws Error(UNAVAILABLE) if a rank is lost.
+  void barrier() {
     std::unique_lock lock(mutex);
     const uint64_t now = generation;
     if (++arrived == ranks.size()) {
@@ -215,7 +216,7 @@ struct MockWorld::Impl {
   }
 
   std::vector<Rank> ranks;
-  std::vector<const Operation*> brought;
+  std::vector<const Operation*> published;
   std::mutex mutex;
   std::condition_variable changed;
   size_t arrived = 0;

@@ -1,6 +1,6 @@
-// The model of the oracle: the textbook formulas, one line each where possible. Letters of shapes:
-// B sequences, T positions, D width, H query heads, K key heads, Q elements of a head, V
-// vocabulary.
+// The model of the oracle: the textbook formulas, one line each where possible. The letters of
+// shapes are B sequences, T positions, D width, H query heads, K key heads, Q elements of a head
+// and V vocabulary.
 #include <ATen/ATen.h>
 
 #include <cmath>
@@ -20,7 +20,8 @@ uint64_t fnv1a64(const std::string& text) {
   return hash;
 }
 
-// Element i of parameter `name`: uniform with standard deviation `std`, from a counter.
+// Returns the initial value of element i: uniform with standard deviation `std`, from a
+// counter-based generator. key: from the seed and the name of the parameter.
 float initial_value(uint64_t key, uint64_t i, double std) {
   uint64_t z = key + (i + 1) * 0x9E3779B97F4A7C15ull;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -48,7 +49,7 @@ at::Tensor rms_norm(const at::Tensor& x_BTD, const at::Tensor& weight_D, double 
   return weight_D * x_BTD * (x_BTD * x_BTD).mean(-1, true).add(eps).rsqrt();
 }
 
-// Rotates the pairs (x[i], x[i + Q/2]) by position * theta^(-2i/Q).
+// Rotates each pair (x[i], x[i + Q/2]) by position * theta^(-2i/Q).
 at::Tensor rotate(const PlainRun& run, const at::Tensor& x_BHTQ) {
   const int64_t length = x_BHTQ.size(2), half = x_BHTQ.size(3) / 2;
   const auto options = at::TensorOptions().dtype(dtype_of(run));
@@ -70,7 +71,7 @@ at::Tensor attention(const PlainRun& run,
     return y.reshape({batch, length, heads, size}).transpose(1, 2);
   };
   const at::Tensor q = rotate(run, project("q", run.heads));
-  // Every key head serves the same number of neighbouring query heads.
+  // Each key head is shared by the same number of neighbouring query heads.
   const int64_t share = run.heads / run.kv_heads;
   const at::Tensor k = rotate(run, project("k", run.kv_heads)).repeat_interleave(share, 1);
   const at::Tensor v = project("v", run.kv_heads).repeat_interleave(share, 1);

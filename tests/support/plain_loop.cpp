@@ -17,7 +17,7 @@ std::vector<int64_t> windows_of(const PlainRun& run, int64_t step) {
   return windows;
 }
 
-// Bytes [w * T + shift, w * T + shift + T) of every window w, as ids [B, T].
+// Returns the bytes [w * T + shift, w * T + shift + T) of every window w, as ids [B, T].
 at::Tensor read_ids(const PlainRun& run,
                     const std::vector<uint8_t>& text,
                     int64_t step,

@@ -1,7 +1,7 @@
-// The oracle of all parity tests: one process, one model, whole-model autograd, an optimizer
-// written out in the simplest tensor operations. Shares no code with core, sdk or any backend; what
-// both must agree on (initial values, names of parameters, order of the data) is written a second
-// time here, from DESIGN.
+// The oracle of all parity tests: one process, autograd over the whole model, and an optimizer in
+// the simplest tensor operations. It shares no code with core, sdk or any backend. What both sides
+// must agree on is written here a second time: initial values, names of parameters and order of the
+// data.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,38 +15,43 @@
 namespace yoke::testing {
 
 struct PlainRun {
-  // Llama
+  // ---- Llama ----
   int64_t dim = 32, layers = 2, heads = 4, kv_heads = 2, ffn_dim = 48, vocab = 256;
   bool tied = false;
   double rope_theta = 10000, norm_eps = 1e-5;
-  // Data: bytes of a text; window w is the bytes [w * seq_len, (w + 1) * seq_len].
+  // ---- Data: bytes of a text; window w is the bytes [w * seq_len, (w + 1) * seq_len] ----
   uint64_t seed = 1;
   int64_t seq_len = 32, global_batch = 8, steps = 20;
-  // Windows of step s (from 1); unset: (s - 1) * global_batch and the following ones.
+  // Returns the windows of a step; the first step is 1. Unset: (step - 1) * global_batch and the
+  // following ones.
   std::function<std::vector<int64_t>(int64_t step)> windows;
-  // Optimizer
+  // ---- Optimizer ----
   std::function<double(int64_t step)> lr = [](int64_t) { return 3e-3; };
   bool sgd = false;
   double momentum = 0, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
-  bool decay_matrices = false;  // only parameters of two dimensions decay
+  bool decay_matrices = false;  // weight decay applies to matrices only
   double clip = 1.0;            // 0 = off
-  bool fp64 = false;            // else fp32
+  bool fp64 = false;            // dtype fp64 instead of fp32
 };
 
 struct PlainResult {
-  std::vector<double> loss, grad_norm;       // per step: mean over tokens; before clipping
-  std::map<std::string, at::Tensor> params;  // after the last step, by the names of Hugging Face
+  std::vector<double> loss;       // mean over the tokens of each step
+  std::vector<double> grad_norm;  // gradient norm of each step, before clipping
+  std::map<std::string, at::Tensor>
+      params;  // parameters after the last step, by Hugging Face names
 };
 
+// Trains on the bytes of a text.
 PlainResult train_plain(const PlainRun& run, const std::vector<uint8_t>& text);
 
-// ---- Parts of it, for tests of the oracle itself and for other oracles. ----
+// ---- Parts of the oracle, for tests of the oracle itself and for other oracles ----
 
 using PlainParams = std::map<std::string, at::Tensor>;  // leaves that require gradients
 
-// Values of the counter-based initialisation, in the run's dtype.
+// Returns the initial parameters in the run's dtype.
 PlainParams plain_params(const PlainRun& run);
-// Sum of the cross-entropies of tokens [B, T] against targets [B, T], a scalar in the run's dtype.
+// Returns the sum of the cross-entropies of tokens [B, T] against targets [B, T], as a scalar in
+// the run's dtype.
 at::Tensor plain_loss(const PlainRun& run,
                       const PlainParams& params,
                       const at::Tensor& tokens,

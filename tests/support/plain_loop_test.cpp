@@ -1,4 +1,4 @@
-// The oracle is checked before it judges anybody.
+// The oracle must itself be correct before other tests rely on it.
 #include "tests/support/plain_loop.hpp"
 
 #include <ATen/ATen.h>
@@ -30,7 +30,7 @@ PlainRun miniature() {
   return run;
 }
 
-// Small matrices: a second thread costs more than it gives.
+// The matrices are small, so a second thread costs more time than it saves.
 const bool one_thread = [] {
   at::set_num_threads(1);
   return true;
@@ -71,7 +71,7 @@ TEST(PlainLoop, AttentionIsCausal) {
   const at::Tensor ids = at::arange(6, at::kLong).view({1, 6});
   at::Tensor changed = ids.clone();
   changed[0][5] = 16;
-  // Only the last position may notice: the loss of the first five targets is the same.
+  // Only the last position may depend on it: the loss of the first five targets stays the same.
   const auto loss = [&](const at::Tensor& tokens) {
     return plain_loss(run, params, tokens, ids).item<double>() -
            plain_loss(run, params, tokens.narrow(1, 0, 5), ids.narrow(1, 0, 5)).item<double>();
@@ -98,8 +98,7 @@ TEST(PlainLoop, InitialValuesAreThoseOfTheDocumentedFormula) {
   PlainRun run = miniature();
   run.seed = 7;
   const PlainParams params = plain_params(run);
-  // Element 0 of the query projection of layer 0 for seed 7, from an independent program of the
-  // formula.
+  // The values of seed 7 come from an independent implementation of the formula.
   EXPECT_TRUE(at::equal(params.at("model.norm.weight"), at::ones({12}, at::kDouble)));
   const at::Tensor q = params.at("model.layers.0.self_attn.q_proj.weight").detach();
   const at::Tensor o = params.at("model.layers.0.self_attn.o_proj.weight").detach();

@@ -1,4 +1,5 @@
-// Ranks as processes, for tests: runs a function in N children that meet through a FileStore.
+// Ranks as processes, for tests: runs a function in N child processes that connect through a
+// FileStore.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,18 +20,19 @@
 
 namespace yoke::test {
 
-// How a child ended.
+// How a child process ended.
 struct RankEnd {
-  int code = 0;    // of exit
-  int signal = 0;  // or what killed it
+  int code = 0;    // exit code
+  int signal = 0;  // signal that killed it; 0 = none
 };
 
-// Body of one rank: its number, and the path of the store that all share.
+// The body of one rank. Gets its number and the path of the store that all ranks share.
 using RankBody = std::function<void(int rank, const std::string& store)>;
 
 namespace detail {
 
-// The children are forks, so the parent must have no other thread: it may not have used LibTorch.
+// Returns the number of threads of this process. The children are forks, so the parent must have a
+// single thread, which means that it has not used LibTorch.
 inline int num_threads() {
   namespace fs = std::filesystem;
   return static_cast<int>(
@@ -53,8 +55,9 @@ inline int num_threads() {
 
 }  // namespace detail
 
-// Runs body in n children and returns how each ended. A failed EXPECT or an escaped exception is
-// exit code 1 (the child prints it). Children that still run after `limit` are killed.
+// Runs body in n child processes and returns how each ended. A child in which an EXPECT fails or an
+// exception escapes prints it and ends with exit code 1. Children that still run after `limit` are
+// killed.
 inline std::vector<RankEnd> spawn_ranks(int n,
                                         const RankBody& body,
                                         std::chrono::seconds limit = std::chrono::seconds(120)) {
@@ -83,7 +86,7 @@ inline std::vector<RankEnd> spawn_ranks(int n,
   return ends;
 }
 
-// As spawn_ranks, and every rank must end well.
+// Does the same and expects that every rank succeeds.
 inline void run_ranks(int n, const RankBody& body) {
   const auto ends = spawn_ranks(n, body);
   for (int rank = 0; rank < n; ++rank) {

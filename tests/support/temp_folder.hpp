@@ -1,4 +1,4 @@
-// A folder of a test's own, removed with it.
+// A temporary folder of one test. The destructor removes it.
 #pragma once
 
 #include <cstdlib>
@@ -26,7 +26,7 @@ class TempFolder {
   const std::filesystem::path& path() const { return path_; }
   std::string operator/(const std::string& name) const { return (path_ / name).string(); }
 
-  // Writes a file, with its folders; returns its path.
+  // Writes a file, creates the folders above it, and returns its path.
   std::string write(const std::string& name, const std::string& text) const {
     const std::filesystem::path file = path_ / name;
     std::filesystem::create_directories(file.parent_path());

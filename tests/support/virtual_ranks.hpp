@@ -14,8 +14,8 @@
 
 namespace yoke::test {
 
-// Runs body on n threads, each with its own CommWorld in one VirtualWorld. An escaped exception is
-// a failure. The world is destroyed without shutdown() only if the body leaves it so.
+// Runs body on n threads, each with its own CommWorld of one VirtualWorld. An escaped exception
+// fails the test. body must call shutdown() if the world is to end in order.
 inline void virtual_ranks(int n,
                           const CommOptions& options,
                           const std::function<void(CommWorld&)>& body) {
@@ -39,7 +39,7 @@ inline void virtual_ranks(int n,
   for (std::thread& t : threads) t.join();
 }
 
-// The same, ended in order.
+// Does the same and calls shutdown() after body.
 inline void orderly_virtual_ranks(int n,
                                   const CommOptions& options,
                                   const std::function<void(CommWorld&)>& body) {

@@ -18,14 +18,14 @@ constexpr char kRun[] =
     R"( "beta1": 0.9, "adamw": true, "costs": {"param": 1, "grad": 2, "optimizer": 3, "unsharded": 4,)"
     R"( "activation": -1, "axes": {"dp_replicate": 40}}}})"
     "\n"
-    R"({"step": 0, "hashes": [18446744073709551615], "breach": null, "ranks": []})"
+    R"({"step": 0, "hashes": [18446744073709551615], "violation": null, "ranks": []})"
     "\n"
-    R"({"step": 1, "loss": 6.5, "grad_norm": null, "weight": 8, "hashes": [5], "breach": null,)"
+    R"({"step": 1, "loss": 6.5, "grad_norm": null, "weight": 8, "hashes": [5], "violation": null,)"
     R"( "traffic": [["dp", "all_reduce", "fp32", 2, 80, 0.5]], "ranks": [{"losses": [[1.0, 2.0, null]]}]})"
     "\n"
     R"({"step": 2, "loss": 6.25, "grad_norm": 3, "weight": 8, "hashes": [6], "traffic":)"
     R"( [["dp", "all_reduce", "fp32", 3, 120, 0.75]], "ranks": [],)"
-    R"( "breach": {"kind": "replicas", "rank": 1, "tensor": "a", "text": "t"}})"
+    R"( "violation": {"kind": "replicas", "rank": 1, "tensor": "a", "text": "t"}})"
     "\n";
 
 std::string thrown_by_external(const std::string& text, int64_t steps) {
@@ -52,7 +52,7 @@ TEST(RunFacts, AreReadFromARunFolder) {
   ASSERT_EQ(run.steps.size(), 2u);
   EXPECT_TRUE(std::isnan(run.steps[0].grad_norm));
   EXPECT_TRUE(std::isnan(run.steps[0].losses[0][0].scale));
-  EXPECT_EQ(run.steps[1].breach->tensor, "a");
+  EXPECT_EQ(run.steps[1].violation->tensor, "a");
   EXPECT_EQ(run.steps[1].seconds, 0.25);
   EXPECT_EQ(run.steps[1].memory, 77);
   // The counts in the file are since the start of the run.

@@ -1,9 +1,11 @@
+#include "core/data/data_set.hpp"
+
 #include <gmock/gmock.h>
 #include <rapidcheck.h>
 
-#include <map>
+#include <set>
 
-#include "core/data/token_stream.hpp"
+#include "core/data/sample_assignment.hpp"
 #include "tests/unit/data/scratch_file.hpp"
 #include "yoke/error.hpp"
 
@@ -36,7 +38,7 @@ DataConfig config_of(const std::string& path,
 }
 
 TEST(DataSet, CutsWindowsWhoseLastTokenIsOnlyATarget) {
-  ScratchFile file("abcdefg");  // 7 tokens: windows abcd and defg
+  ScratchFile file("abcdefg");  // windows abcd and defg
   const DataSet data = open_data(config_of(file.path(), 3, 0), 1, 1);
   EXPECT_EQ(data.train.num_windows(), 2);
   EXPECT_EQ(data.held_out.num_windows(), 0);
@@ -108,20 +110,17 @@ TEST(DataSet, RefusesSettingsOutOfRange) {
               HasSubstr("sequential, shuffled"));
 }
 
+// Sequences without their order.
 using Rows = std::multiset<std::vector<int64_t>>;
 
-// Every sequence of one step, read as the data ranks of a layout would.
-Rows rows_of_step(const DataSet& data,
-                  int64_t step,
-                  int64_t data_ranks,
-                  int64_t accumulation,
-                  int64_t sequences) {
+// Returns every sequence of step `step`, read as the data ranks of a layout read them.
+Rows rows_of_step(const DataSet& data, int64_t step, SampleAssignment layout) {
   Rows rows;
-  for (int64_t rank = 0; rank < data_ranks; ++rank) {
-    for (int64_t micro = 0; micro < accumulation; ++micro) {
-      const int64_t first = first_sample(step, micro, accumulation, rank, data_ranks, sequences);
-      const HostMicroBatch batch = read_micro_batch(data, data.train, first, sequences);
-      for (int64_t i = 0; i < sequences; ++i) {
+  for (layout.data_rank = 0; layout.data_rank < layout.data_ranks; ++layout.data_rank) {
+    for (int64_t micro = 0; micro < layout.accumulation; ++micro) {
+      const int64_t first = layout.first_sample(step * layout.global_batch(), micro);
+      const HostMicroBatch batch = read_micro_batch(data, data.train, first, layout.micro_batch);
+      for (int64_t i = 0; i < batch.sequences; ++i) {
         rows.emplace(batch.tokens.begin() + i * batch.seq_len,
                      batch.tokens.begin() + (i + 1) * batch.seq_len);
       }
@@ -139,11 +138,12 @@ TEST(DataSet, GivesEveryLayoutTheSameTokensInAStep) {
     const auto seq_len = *rc::gen::inRange<int64_t>(1, 40),
                step = *rc::gen::inRange<int64_t>(0, 200);
     const DataSet data = open_data(config_of(file.path(), seq_len, 0.05, order), 24, 3);
-    const auto data_ranks = *rc::gen::element<int64_t>(1, 2, 4, 8);
-    const auto accumulation = *rc::gen::element<int64_t>(1, 3);  // 8 * 3 = 24
-    RC_ASSERT(
-        rows_of_step(data, step, data_ranks, accumulation, 24 / (data_ranks * accumulation)) ==
-        rows_of_step(data, step, 1, 1, 24));
+    const auto data_ranks = *rc::gen::element<int32_t>(1, 2, 4, 8);
+    const auto accumulation = *rc::gen::element<int32_t>(1, 3);  // 8 * 3 = 24
+    const SampleAssignment layout{.data_ranks = data_ranks,
+                                  .accumulation = accumulation,
+                                  .micro_batch = 24 / (data_ranks * accumulation)};
+    RC_ASSERT(rows_of_step(data, step, layout) == rows_of_step(data, step, {.micro_batch = 24}));
   }));
 }
 

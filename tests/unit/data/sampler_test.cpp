@@ -1,16 +1,18 @@
+#include "core/data/sampler.hpp"
+
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
 #include <algorithm>
-#include <numeric>
 #include <set>
+#include <vector>
 
-#include "core/data/token_stream.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {
 namespace {
 
+// Returns the windows of an epoch, in their order.
 std::vector<int64_t> epoch_of(const Sampler& sampler, int64_t epoch) {
   std::vector<int64_t> windows(static_cast<size_t>(sampler.num_windows()));
   for (int64_t i = 0; i < sampler.num_windows(); ++i) {
@@ -19,6 +21,7 @@ std::vector<int64_t> epoch_of(const Sampler& sampler, int64_t epoch) {
   return windows;
 }
 
+// Returns whether the windows are first, first + 1, ... in some order, each once.
 bool tiles(std::vector<int64_t> windows, int64_t first) {
   std::sort(windows.begin(), windows.end());
   for (size_t i = 0; i < windows.size(); ++i) {
@@ -59,8 +62,8 @@ TEST(Sampler, ShufflesDifferentlyForEverySeedAndEpoch) {
   EXPECT_EQ(orders.size(), 8u);
 }
 
-// A network that hardly mixes would leave neighbours together. In a random order of n windows two
-// neighbours stay together about twice in an epoch.
+// A network that hardly mixes would keep neighbours together. In a random order of n windows, about
+// two pairs of neighbours per epoch stay together.
 TEST(Sampler, SeparatesNeighbours) {
   const auto order = epoch_of(Sampler(0, 4096, true, 1), 0);
   int together = 0, fixed = 0;
@@ -72,7 +75,7 @@ TEST(Sampler, SeparatesNeighbours) {
   EXPECT_LT(fixed, 12);
 }
 
-// The order is part of every published loss: it must not change from one version to the next.
+// Every published loss depends on the order, so it must not change from one version to the next.
 TEST(Sampler, KeepsItsOrder) {
   const Sampler sampler(0, 10, true, 1);
   EXPECT_EQ(epoch_of(sampler, 0), (std::vector<int64_t>{7, 9, 1, 2, 8, 3, 6, 4, 5, 0}));
@@ -81,39 +84,6 @@ TEST(Sampler, KeepsItsOrder) {
 TEST(Sampler, RefusesNegativeSamplesAndEmptyParts) {
   EXPECT_THROW(Sampler(0, 4, true, 1).window(-1), Error);
   EXPECT_THROW(Sampler(0, 0, false, 1).window(0), Error);
-}
-
-// All samples of one step, over every data rank and micro-batch.
-std::vector<int64_t> samples_of_step(int64_t step,
-                                     int64_t data_ranks,
-                                     int64_t accumulation,
-                                     int64_t sequences) {
-  std::vector<int64_t> samples;
-  for (int64_t rank = 0; rank < data_ranks; ++rank) {
-    for (int64_t micro = 0; micro < accumulation; ++micro) {
-      const int64_t first = first_sample(step, micro, accumulation, rank, data_ranks, sequences);
-      for (int64_t i = 0; i < sequences; ++i) samples.push_back(first + i);
-    }
-  }
-  return samples;
-}
-
-TEST(FirstSample, GivesEveryLayoutTheSameSamplesInAStep) {
-  EXPECT_TRUE(rc::check([] {
-    const auto step = *rc::gen::inRange<int64_t>(0, 1000000);
-    const auto data_ranks = *rc::gen::inRange<int64_t>(1, 9),
-               accumulation = *rc::gen::inRange<int64_t>(1, 5);
-    const auto sequences = *rc::gen::inRange<int64_t>(1, 9);
-    const int64_t global_batch = data_ranks * accumulation * sequences;
-    auto samples = samples_of_step(step, data_ranks, accumulation, sequences);
-    RC_ASSERT(static_cast<int64_t>(samples.size()) == global_batch);
-    RC_ASSERT(tiles(samples, step * global_batch));
-  }));
-}
-
-TEST(FirstSample, GivesAMicroBatchNeighbouringRunsOfAllDataRanks) {
-  // G = 12: micro-batch 1 of step 2 starts at 24 + 1*2*3; data rank 1 takes the second run of 3.
-  EXPECT_EQ(first_sample(2, 1, 2, 1, 2, 3), 33);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A file in the temporary folder that goes away with its object.
+// A file in the temporary folder. The destructor removes it.
 #pragma once
 
 #include <unistd.h>

@@ -104,12 +104,12 @@ TEST(TokenStream, ReadsBothKindsOfLlmcFiles) {
   EXPECT_THAT(all_ids(*four), ElementsAre(128000, 1));
 }
 
-TEST(TokenStream, ReadsRawIdsOnlyWhenToldSo) {
+TEST(TokenStream, ReadsRawIdsOnlyOnRequest) {
   ScratchFile file(raw<uint16_t>({1, 50256, 2}), ".bin");
   EXPECT_THAT(all_ids(*TokenStream::open(file.path(), "nanogpt")), ElementsAre(1, 50256, 2));
   const Error e = error_of([&] { TokenStream::open(file.path()); });
   EXPECT_EQ(e.code(), YOKE_INVALID_ARGUMENT);
-  EXPECT_THAT(e.what(), HasSubstr("no header that is known"));
+  EXPECT_THAT(e.what(), HasSubstr("no known header"));
   EXPECT_THAT(e.what(), HasSubstr("data.format = \"nanogpt\""));
 }
 
@@ -121,7 +121,7 @@ TEST(TokenStream, DoesNotTakeRawIdsForAText) {
   EXPECT_THAT(e.what(), HasSubstr("data.format = \"nanogpt\""));
 }
 
-TEST(TokenStream, RefusesAFormatThatTheFileIsNotOf) {
+TEST(TokenStream, RefusesAFileInAnotherFormat) {
   const ScratchFile yoke(token_file<uint16_t>({1}, 10, 1), ".bin");
   const ScratchFile llmc(llmc_file(20240520, 1, 1, "ab"), ".bin");
   const ScratchFile odd("abc", ".bin");
@@ -140,7 +140,7 @@ TEST(TokenStream, RefusesAFormatThatTheFileIsNotOf) {
   }
 }
 
-TEST(TokenStream, NoticesAHeaderThatIsNotTrue) {
+TEST(TokenStream, NoticesAHeaderThatDoesNotMatchTheFile) {
   const std::string yoke = token_file<uint16_t>({1, 2, 3}, 10, 3);
   const std::pair<std::string, const char*> rows[] = {
       {token_file<uint16_t>({1, 2, 3}, 10, 5), "promises 5 ids"},
@@ -151,8 +151,8 @@ TEST(TokenStream, NoticesAHeaderThatIsNotTrue) {
       {llmc_file(20240520, 1, 2, "ab"), "promises 2 ids"},
       {llmc_file(20240520, 1, -1, "ab"), "promises 4294967295 ids"},
       {llmc_file(20240520, 1, 1, "abc"), "1 and a part of one"},
-      {llmc_file(20240520, 2, 1, "ab"), "version 2 of llm.c's 20240520; known: 1"},
-      {llmc_file(20240801, 1, 1, "abcd"), "known: 7"},
+      {llmc_file(20240520, 2, 1, "ab"), "llm.c's format 20240520 has version 2; supported: 1"},
+      {llmc_file(20240801, 1, 1, "abcd"), "supported: 7"},
       {llmc_file(20240520, 1, 1, "ab").substr(0, 1000), "fewer than its header of 1024"},
   };
   for (const auto& [content, fragment] : rows) {

@@ -11,33 +11,34 @@
 namespace yoke {
 namespace {
 
-struct Runs {
+// The layout of a piece that is not contiguous in the tensor, as in YokePiece.
+struct Spans {
   int64_t run, stride;
 };
 
-uint64_t hash(std::vector<float> values, int64_t begin, std::optional<Runs> runs = {}) {
+uint64_t hash(std::vector<float> values, int64_t begin, std::optional<Spans> spans = {}) {
   const FlatView view(values.data(), static_cast<int64_t>(values.size()), YOKE_F32);
   YokePiece piece{};
   piece.begin = begin;
   piece.count = static_cast<int64_t>(values.size());
-  piece.run = runs ? runs->run : piece.count;
-  piece.stride = runs ? runs->stride : 0;
+  piece.run = spans ? spans->run : piece.count;
+  piece.stride = spans ? spans->stride : 0;
   piece.view = view.get();
   return state_hash(piece);
 }
 
-TEST(StateHash, OfPiecesAddsUpToThatOfTheTensor) {
+TEST(StateHash, OfPiecesAddsUpToTheHashOfTheTensor) {
   const uint64_t whole = hash({1, 2, 3, 4, 5}, 0);
   EXPECT_EQ(hash({1, 2}, 0) + hash({3, 4, 5}, 2), whole);
   EXPECT_EQ(hash({4, 5}, 3) + hash({1}, 0) + hash({2, 3}, 1), whole);
 }
 
-TEST(StateHash, OfColumnsAddsUpToThatOfTheMatrix) {
+TEST(StateHash, OfColumnsAddsUpToTheHashOfTheMatrix) {
   const uint64_t whole = hash({1, 2, 3, 4, 5, 6}, 0);  // [2, 3]
-  EXPECT_EQ(hash({1, 4}, 0, Runs{1, 3}) + hash({2, 3, 5, 6}, 1, Runs{2, 3}), whole);
+  EXPECT_EQ(hash({1, 4}, 0, Spans{1, 3}) + hash({2, 3, 5, 6}, 1, Spans{2, 3}), whole);
 }
 
-TEST(StateHash, SeesValuesPlacesAndTheSignOfZero) {
+TEST(StateHash, DependsOnValuesPositionsAndTheSignOfZero) {
   const uint64_t whole = hash({1, 2, 3}, 0);
   EXPECT_NE(hash({1, 3, 2}, 0), whole);
   EXPECT_NE(hash({1, 2, 3}, 1), whole);

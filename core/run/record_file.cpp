@@ -1,4 +1,4 @@
-#include "core/run/facts.hpp"
+#include "core/run/record_file.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -30,20 +30,20 @@ Json to_json(const std::vector<OperationCount>& traffic) {
   return list;
 }
 
-void add(const Findings& findings, Json& line) {
-  line["hashes"] = findings.hashes;
-  line["breach"] = nullptr;
-  if (const auto& breach = findings.breach) {
-    line["breach"] = {{"kind", breach->kind},
-                      {"rank", breach->rank},
-                      {"tensor", breach->tensor},
-                      {"text", breach->text}};
+void add(const StepReport& report, Json& line) {
+  line["hashes"] = report.param_hashes;
+  line["violation"] = nullptr;
+  if (const auto& violation = report.violation) {
+    line["violation"] = {{"kind", violation->kind},
+                         {"rank", violation->rank},
+                         {"tensor", violation->tensor},
+                         {"text", violation->text}};
   }
   Json ranks = Json::array();
-  for (const RankEvidence& e : findings.ranks) {
+  for (const RankReport& rank : report.ranks) {
     Json losses = Json::array();
-    for (const WitnessedLoss& l : e.losses) losses.push_back({l.sum, l.weight, l.scale});
-    ranks.push_back({{"dealt", e.dealt}, {"fed", e.fed}, {"losses", losses}});
+    for (const ObservedLoss& l : rank.losses) losses.push_back({l.sum, l.weight, l.scale});
+    ranks.push_back({{"assigned", rank.assigned}, {"received", rank.received}, {"losses", losses}});
   }
   line["ranks"] = ranks;
 }
@@ -70,7 +70,7 @@ Json describe(const Job& job, const YokeModelSummary& model) {
 
 }  // namespace
 
-struct FactsFile::Impl {
+struct RecordFile::Impl {
   File file;
   uint64_t size = 0;
 
@@ -81,10 +81,10 @@ struct FactsFile::Impl {
   }
 };
 
-FactsFile::FactsFile(const std::string& path,
-                     const Job& job,
-                     const YokeModelSummary& model,
-                     const YokeWrapResult& costs) {
+RecordFile::RecordFile(const std::string& path,
+                       const Job& job,
+                       const YokeModelSummary& model,
+                       const YokeWrapResult& costs) {
   replace_text(path, "");
   impl_ = std::make_unique<Impl>(Impl{File::open_for_writing(path)});
   Json run = describe(job, model);
@@ -92,24 +92,24 @@ FactsFile::FactsFile(const std::string& path,
   impl_->write({{"run", run}});
 }
 
-FactsFile::~FactsFile() = default;
+RecordFile::~RecordFile() = default;
 
-void FactsFile::start(const Findings& findings) {
+void RecordFile::start(const StepReport& report) {
   Json line = {{"step", 0}};
-  add(findings, line);
+  add(report, line);
   impl_->write(line);
 }
 
-void FactsFile::step(int64_t step,
-                     const YokeStepResult& result,
-                     const std::vector<OperationCount>& traffic,
-                     const Findings& findings) {
+void RecordFile::step(int64_t step,
+                      const YokeStepResult& result,
+                      const std::vector<OperationCount>& traffic,
+                      const StepReport& report) {
   Json line = {{"step", step},
                {"loss", result.loss_sum / result.loss_weight},
                {"grad_norm", result.grad_norm},
                {"weight", result.loss_weight},
                {"traffic", to_json(traffic)}};
-  add(findings, line);
+  add(report, line);
   impl_->write(line);
 }
 

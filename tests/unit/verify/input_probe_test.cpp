@@ -1,4 +1,4 @@
-#include "core/verify/witness.hpp"
+#include "core/verify/input_probe.hpp"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -19,14 +19,14 @@ TorchInputs inputs(const std::vector<int64_t>& tokens, int64_t sequences, int64_
   return {{"tokens", ids}, {"positions", row.expand({sequences, width})}, {"targets", ids}};
 }
 
-TEST(Fingerprints, OfSlicesAddUpToThoseOfTheSequences) {
+TEST(Fingerprints, OfSlicesAddUpToTheFingerprintOfTheSequence) {
   const auto whole = fingerprints(inputs({1, 2, 3, 4, 5, 6, 7, 8}, 2, 0)).value();
   const auto left = fingerprints(inputs({1, 2, 5, 6}, 2, 0)).value();
   const auto right = fingerprints(inputs({3, 4, 7, 8}, 2, 2)).value();
   EXPECT_THAT(whole, ElementsAre(left[0] + right[0], left[1] + right[1]));
 }
 
-TEST(Fingerprints, SeeOrderAndContents) {
+TEST(Fingerprints, DependOnOrderContentsAndPositions) {
   const auto whole = fingerprints(inputs({1, 2, 3}, 1, 0)).value();
   EXPECT_NE(fingerprints(inputs({2, 1, 3}, 1, 0)).value(), whole);
   EXPECT_NE(fingerprints(inputs({1, 2, 3}, 1, 1)).value(), whole);
@@ -45,9 +45,9 @@ TEST(Fingerprints, OfOtherInputsCoverEveryByteOfEverySample) {
 }
 
 // y = sum(w * tokens), as one block.
-class WitnessedModel : public ::testing::Test {
+class ProbedModel : public ::testing::Test {
  protected:
-  WitnessedModel() {
+  ProbedModel() {
     w.requires_grad_(true);
     const auto module = std::make_shared<torch::nn::Module>();
     list.blocks.push_back({"only", module, [this](const at::Tensor&, const TorchInputs& in) {
@@ -56,52 +56,52 @@ class WitnessedModel : public ::testing::Test {
     list.loss_weight = [](const TorchInputs& in) {
       return static_cast<double>(input(in, "targets").numel());
     };
-    witness.watch(list);
+    probe.attach(list);
   }
   at::Tensor run(const TorchInputs& in) { return list.blocks[0].forward({}, in); }
 
   at::Tensor w = at::full({1}, 2.0);
   BlockList list;
-  Witness witness;
+  InputProbe probe;
 };
 
-TEST_F(WitnessedModel, IsFedAndScaledAsTheWitnessSays) {
-  witness.start();
+TEST_F(ProbedModel, ReportsInputsAndScales) {
+  probe.start();
   run(inputs({1, 2}, 1, 0)).backward(at::scalar_tensor(0.25));
   run(inputs({3, 4, 5, 6}, 2, 0)).backward(at::scalar_tensor(0.5));
-  RankEvidence evidence;
-  witness.stop(evidence);
-  EXPECT_THAT(evidence.fed, SizeIs(3));
-  ASSERT_THAT(evidence.losses, SizeIs(2));
-  EXPECT_EQ(evidence.losses[0].sum, 6);
-  EXPECT_EQ(evidence.losses[0].weight, 2);
-  EXPECT_EQ(evidence.losses[0].scale, 0.25);
-  EXPECT_EQ(evidence.losses[1].scale, 0.5);
-  EXPECT_FALSE(evidence.blind);
+  RankReport report;
+  probe.stop(report);
+  EXPECT_THAT(report.received, SizeIs(3));
+  ASSERT_THAT(report.losses, SizeIs(2));
+  EXPECT_EQ(report.losses[0].sum, 6);
+  EXPECT_EQ(report.losses[0].weight, 2);
+  EXPECT_EQ(report.losses[0].scale, 0.25);
+  EXPECT_EQ(report.losses[1].scale, 0.5);
+  EXPECT_FALSE(report.unreadable);
 }
 
-TEST_F(WitnessedModel, IsFedOnceWhereForwardIsRecomputed) {
-  witness.start();
+TEST_F(ProbedModel, ReportsARecomputedForwardOnce) {
+  probe.start();
   const TorchInputs in = inputs({1, 2}, 1, 0);
   {
     const at::NoGradGuard without;
     run(in);
   }
   run(in);
-  RankEvidence evidence;
-  witness.stop(evidence);
-  EXPECT_THAT(evidence.fed, SizeIs(1));
-  EXPECT_THAT(evidence.losses, SizeIs(1));
+  RankReport report;
+  probe.stop(report);
+  EXPECT_THAT(report.received, SizeIs(1));
+  EXPECT_THAT(report.losses, SizeIs(1));
 }
 
-TEST_F(WitnessedModel, IsNotWatchedOutsideOfAStep) {
+TEST_F(ProbedModel, ReportsNothingOutsideOfAStep) {
   run(inputs({1, 2}, 1, 0));
-  witness.start();
-  RankEvidence evidence;
-  witness.stop(evidence);
+  probe.start();
+  RankReport report;
+  probe.stop(report);
   run(inputs({1, 2}, 1, 0)).backward();
-  EXPECT_THAT(evidence.fed, SizeIs(0));
-  EXPECT_THAT(evidence.losses, SizeIs(0));
+  EXPECT_THAT(report.received, SizeIs(0));
+  EXPECT_THAT(report.losses, SizeIs(0));
 }
 
 }  // namespace

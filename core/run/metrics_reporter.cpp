@@ -1,27 +1,20 @@
-#include "core/run/recorder.hpp"
+#include "core/run/metrics_reporter.hpp"
 
 #include <unistd.h>
-
-#include <cstdio>
 
 #include "core/cuda/rank_device.hpp"
 #include "core/metrics/bigram.hpp"
 #include "core/metrics/memory.hpp"
 #include "core/metrics/progress.hpp"
 #include "core/run/run_table.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
-constexpr std::chrono::milliseconds kProgressEvery{200};
+constexpr std::chrono::milliseconds kProgressEvery{200};  // between progress lines
 
-std::string format(const char* pattern, double a, double b = 0) {
-  char text[160];
-  std::snprintf(text, sizeof text, pattern, a, b);
-  return text;
-}
-
-// The bytes of windows [first, first + count) and the one after them.
+// Returns the bytes of `count` windows, with the byte after them, which is the last target.
 std::vector<uint8_t> bytes_of(const DataSet& data, int64_t first_window, int64_t count) {
   std::vector<int64_t> ids(count * data.seq_len + 1);
   data.stream->read(first_window * data.seq_len, static_cast<int64_t>(ids.size()), ids.data());
@@ -30,37 +23,40 @@ std::vector<uint8_t> bytes_of(const DataSet& data, int64_t first_window, int64_t
 
 }  // namespace
 
-Recorder::Recorder(const Job& job,
-                   const std::string& run_dir,
-                   const YokeWrapResult& costs,
-                   CommWorld& world,
-                   Log& log,
-                   const Position& at)
+MetricsReporter::MetricsReporter(const Job& job,
+                                 const std::string& run_dir,
+                                 const YokeWrapResult& costs,
+                                 CommWorld& world,
+                                 Log& log,
+                                 const Position& start)
     : job_(job),
       world_(world),
       log_(log),
       colour_(wants_colour() && (log.shows_progress() || ::isatty(STDOUT_FILENO) == 1)),
-      first_step_(at.step),
+      first_step_(start.step),
       begin_(Clock::now()),
-      tokens_(at.next_sample * job.data.seq_len) {
+      tokens_(start.next_sample * job.data.seq_len) {
   if (world.rank() == 0) {
-    file_ = std::make_unique<MetricsFile>(run_dir + "/metrics.jsonl", at.step);
+    file_ = std::make_unique<MetricsFile>(run_dir + "/metrics.jsonl", start.step);
     if (job.config.run.metrics.tensorboard)
-      events_ = std::make_unique<EventFile>(run_dir + "/tensorboard", at.step);
-    for (const std::string& line : introduction(job, costs, run_dir, at.step)) log_.info(line);
+      events_ = std::make_unique<EventFile>(run_dir + "/tensorboard", start.step);
+    for (const std::string& line : run_table(job, costs, run_dir, start.step)) log_.info(line);
     for (const std::string& note : job.notes) log_.info(note);
   }
   restart_interval();
 }
 
-void Recorder::restart_interval() {
+void MetricsReporter::restart_interval() {
   interval_begin_ = Clock::now();
   interval_steps_ = 0;
   interval_tokens_ = 0;
   world_.reset_counts();
 }
 
-void Recorder::step(int64_t step, const YokeStepResult& result, double lr, int64_t batch_tokens) {
+void MetricsReporter::step(int64_t step,
+                           const YokeStepResult& result,
+                           double lr,
+                           int64_t batch_tokens) {
   ++interval_steps_;
   interval_tokens_ += batch_tokens;
   tokens_ += batch_tokens;
@@ -87,7 +83,7 @@ void Recorder::step(int64_t step, const YokeStepResult& result, double lr, int64
     m.memory_bytes = peak_resident_bytes();
     m.memory_total_bytes = total_memory_bytes();
   }
-  double waited = 0;
+  double waited = 0;  // seconds in communication, over all axes
   for (const auto& [axes, count] : world_.counts()) {
     m.comm[axes] = {count.calls, count.bytes, count.seconds};
     waited += count.seconds;
@@ -99,14 +95,14 @@ void Recorder::step(int64_t step, const YokeStepResult& result, double lr, int64
 }
 
 template <class Metrics>
-void Recorder::publish(const Metrics& metrics) {
+void MetricsReporter::publish(const Metrics& metrics) {
   if (!file_) return;
   log_.info(log_line(metrics, colour_));
   file_->write(metrics);
   if (events_) events_->write(metrics.step, scalars(metrics));
 }
 
-void Recorder::show_progress(int64_t step, const YokeStepResult& result) {
+void MetricsReporter::show_progress(int64_t step, const YokeStepResult& result) {
   const Clock::time_point now = Clock::now();
   if (!log_.shows_progress() || now - last_progress_ < kProgressEvery) return;
   last_progress_ = now;
@@ -120,7 +116,10 @@ void Recorder::show_progress(int64_t step, const YokeStepResult& result) {
   log_.progress(progress_line(p));
 }
 
-void Recorder::evaluation(int64_t step, double loss, int64_t tokens, Clock::time_point begin) {
+void MetricsReporter::evaluation(int64_t step,
+                                 double loss,
+                                 int64_t tokens,
+                                 Clock::time_point begin) {
   held_out_loss_ = loss;
   EvalMetrics m;
   m.step = step;
@@ -131,15 +130,16 @@ void Recorder::evaluation(int64_t step, double loss, int64_t tokens, Clock::time
   restart_interval();
 }
 
-void Recorder::finish() {
+void MetricsReporter::finish() {
   const bool bytes = job_.data.stream != nullptr && job_.data.stream->vocab() == 256;
   if (!file_ || !held_out_loss_ || !bytes) return;
   const int64_t train = job_.data.train.num_windows();
+  constexpr double kSmoothing = 0.1;
   const double baseline = bigram_loss(bytes_of(job_.data, 0, train),
                                       bytes_of(job_.data, train, job_.data.held_out.num_windows()),
-                                      0.1);
-  log_.info(
-      format("held-out loss: %.4f nats/byte, bigram baseline: %.4f", *held_out_loss_, baseline));
+                                      kSmoothing);
+  log_.info(string_printf(
+      "held-out loss: %.4f nats/byte, bigram baseline: %.4f", *held_out_loss_, baseline));
 }
 
 }  // namespace yoke

@@ -1,0 +1,32 @@
+// The order in which the windows of a data set are trained on. No LibTorch.
+#pragma once
+
+#include <cstdint>
+
+namespace yoke {
+
+// Returns the position of `index` in a pseudo-random order of [0, n) that `key` selects. The order
+// is a bijection and is stored nowhere. Requires n >= 1 and index < n.
+uint64_t keyed_permutation(uint64_t index, uint64_t n, uint64_t key);
+
+// Maps global sample numbers to windows of one part of the data: the training part or the held-out
+// part. Immutable; may be used from any thread.
+class Sampler {
+ public:
+  // The part consists of windows [first_window, first_window + num_windows).
+  Sampler(int64_t first_window, int64_t num_windows, bool shuffled, uint64_t seed);
+
+  int64_t num_windows() const { return num_windows_; }
+
+  // Returns the window of global sample `sample`. An epoch is num_windows() samples and contains
+  // every window once: in ascending order, or, if shuffled, in an order of its own. Throws Error:
+  // INVALID_ARGUMENT if sample < 0, FAILED_PRECONDITION if the part has no window.
+  int64_t window(int64_t sample) const;
+
+ private:
+  int64_t first_window_, num_windows_;
+  bool shuffled_;
+  uint64_t seed_;
+};
+
+}  // namespace yoke

@@ -1,0 +1,39 @@
+// The data loader: the batches of a run, one after another.
+#pragma once
+
+#include <future>
+#include <memory>
+
+#include "core/cuda/rank_device.hpp"
+#include "core/run/batch.hpp"
+
+namespace yoke {
+
+// On a device, a thread of its own reads the next batch and copies it to the device while a step
+// runs. On the CPU a batch is read when it is requested. May be used by one thread only.
+class BatchLoader {
+ public:
+  // Everything passed by reference or pointer must outlive this object. device: NULL = the CPU.
+  BatchLoader(const SampleSource& source,
+              const Sampler& part,
+              const SampleAssignment& assignment,
+              RankDevice* device);
+
+  // Returns the global batch that starts at sample `start`; on a device its inputs are ordered on
+  // the current stream. The caller must keep it until the device has finished with it. Throws Error
+  // as the constructor of Batch does.
+  std::unique_ptr<Batch> load(int64_t start);
+
+ private:
+  struct Prefetched;
+  std::unique_ptr<Prefetched> prefetch(int64_t start) const;
+
+  const SampleSource& source_;
+  const Sampler& part_;
+  const SampleAssignment assignment_;
+  RankDevice* device_;
+  int64_t next_start_ = 0;  // first sample of the batch in next_
+  std::future<std::unique_ptr<Prefetched>> next_;
+};
+
+}  // namespace yoke

@@ -1,0 +1,70 @@
+// Reports on a run while it trains: log lines, the progress line, metrics.jsonl and TensorBoard's
+// event file. Rank 0 writes; the other ranks take part in the collectives.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+
+#include "core/base/log.hpp"
+#include "core/comm/communicator.hpp"
+#include "core/metrics/metrics.hpp"
+#include "core/metrics/tensorboard.hpp"
+#include "core/run/checkpointing.hpp"
+#include "core/run/job.hpp"
+
+namespace yoke {
+
+// One per rank, used by the thread that trains.
+class MetricsReporter {
+ public:
+  // On rank 0, opens metrics.jsonl and tensorboard/ in the run folder and logs the table of the
+  // run. start: the position from which the run starts or resumes. costs: what the backend
+  // reported.
+  MetricsReporter(const Job& job,
+                  const std::string& run_dir,
+                  const YokeWrapResult& costs,
+                  CommWorld& world,
+                  Log& log,
+                  const Position& start);
+
+  // Call after every step, on every rank. It is cheap unless the step is reported, which is every
+  // metrics.every steps and the last one. Then the ranks also compare which collectives they have
+  // issued (comm.check). Collective. Throws Error.
+  void step(int64_t step, const YokeStepResult& result, double lr, int64_t batch_tokens);
+  // Reports an evaluation after step `step`. loss: mean over `tokens` targets. begin: when the
+  // evaluation started.
+  void evaluation(int64_t step,
+                  double loss,
+                  int64_t tokens,
+                  std::chrono::steady_clock::time_point begin);
+  // Starts a new interval: the time since the last report does not count in the speed of steps.
+  void restart_interval();
+  // Logs the last held-out loss and the bigram baseline, if there was an evaluation and the data
+  // are bytes.
+  void finish();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  template <class Metrics>
+  void publish(const Metrics& metrics);
+  void show_progress(int64_t step, const YokeStepResult& result);
+
+  const Job& job_;
+  CommWorld& world_;
+  Log& log_;
+  std::unique_ptr<MetricsFile> file_;  // rank 0 only
+  std::unique_ptr<EventFile> events_;  // rank 0, if metrics.tensorboard is set
+  const bool colour_;
+  const int64_t first_step_;
+  const Clock::time_point begin_;
+  Clock::time_point last_progress_;
+  double tps_ = 0;  // tokens per second in the last report
+  Clock::time_point interval_begin_;
+  int64_t interval_steps_ = 0;
+  int64_t interval_tokens_ = 0;
+  int64_t tokens_;  // tokens trained on since the start of the run
+  std::optional<double> held_out_loss_;
+};
+
+}  // namespace yoke

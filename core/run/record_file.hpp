@@ -1,0 +1,51 @@
+// facts.jsonl of a run folder, written if record.facts is set: the facts by which `yoke compare`
+// compares runs.
+//
+//   {"run": {backend, version, data_ranks, accumulation, degrees, blocks, parameters, params,
+//            clip, adamw, beta1, dtype, costs {param, grad, optimizer, unsharded, activation, axes
+//            {...}}}}
+//   {"step": n, "hashes": [hash of each whole parameter],
+//    "violation": null | {kind, rank, tensor, text},
+//    "loss", "grad_norm", "weight",
+//    "traffic": [[axes, operation, dtype, calls, bytes, seconds] ...],
+//    "ranks": [{"assigned": [sample numbers], "received": [fingerprints],
+//               "losses": [[sum, weight, scale] ...]} ...]}
+//
+// Step 0 is the initial state; it has no loss, gradient norm, weight or traffic. Traffic is counted
+// since the start. Doubles are exact; NaN is null.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/comm/communicator.hpp"
+#include "core/run/job.hpp"
+#include "core/run/verifier.hpp"
+
+namespace yoke {
+
+// Rank 0 has one; one thread.
+class RecordFile {
+ public:
+  // Replaces the file `path` and writes the line of the run. Throws Error naming the path.
+  RecordFile(const std::string& path,
+             const Job& job,
+             const YokeModelSummary& model,
+             const YokeWrapResult& costs);
+  ~RecordFile();
+  // Writes the line of the initial state. Throws Error naming the path.
+  void start(const StepReport& report);
+  // Writes the line of a step. Throws Error naming the path.
+  void step(int64_t step,
+            const YokeStepResult& result,
+            const std::vector<OperationCount>& traffic,
+            const StepReport& report);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace yoke

@@ -1,0 +1,203 @@
+// A rank is a process or a thread; both run the same code below. Whatever happens to a rank, it
+// ends with an exit code, and rank 0 leaves an exit.json in the run folder that says how far the
+// run came and why it ended. `yoke` starts the ranks, waits for them and prints the first cause.
+#include "core/worker/rank.hpp"
+
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+
+#include "core/base/exit_code.hpp"
+#include "core/cuda/rank_device.hpp"
+#include "core/launch/device_choice.hpp"
+#include "core/launch/environment.hpp"
+#include "core/metrics/run_folder.hpp"
+#include "core/run/stop.hpp"
+#include "core/train.hpp"
+#include "yoke/text.hpp"
+
+namespace yoke {
+namespace {
+
+// ---- Before and after the training ----
+
+CommOptions comm_options(const RunConfig& run, RankDevice* device) {
+  CommOptions options;
+  options.check = run.comm.check == "off"    ? CommCheck::kOff
+                  : run.comm.check == "full" ? CommCheck::kFull
+                                             : CommCheck::kStep;
+  options.timeout = std::chrono::milliseconds(static_cast<int64_t>(run.comm.timeout * 1000));
+  options.cancel = &cancel_flag();
+  options.device = device;
+  options.progress = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); };
+  return options;
+}
+
+// shares_stdout: several ranks print to the stdout of this process.
+LogOptions log_options(const RankArguments& a,
+                       const RunPlace& place,
+                       int32_t rank,
+                       bool shares_stdout) {
+  LogOptions options;
+  options.rank = rank;
+  options.prefix = shares_stdout && rank > 0;
+  options.progress = a.terminal && rank == 0;
+  options.file = place.dir + string_printf("/logs/rank_%03d.log", rank);
+  return options;
+}
+
+nlohmann::ordered_json backend_json(const LoadedBackend& backend) {
+  return {{"name", backend.name()},
+          {"version", std::string(view(backend.description().version))},
+          {"path", backend.path()}};
+}
+
+// Writes what is known about a run before it starts.
+void describe_run(RunFolder& folder, const Job& job) {
+  folder.begin();
+  folder.write("config.resolved.toml", to_toml(job.config));
+  folder.write("origin.json", origins_json(job.config));
+  folder.write("env.json", environment_json({{"yoke", YOKE_VERSION}, {"torch", TORCH_VERSION}}));
+  auto backends = nlohmann::ordered_json::array({backend_json(job.backend)});
+  for (const InnerBackends::Inner* inner : job.inner->opened())
+    backends.push_back(backend_json(inner->backend));
+  folder.write("backends.json", backends.dump(2) + "\n");
+}
+
+// Returns a row of the run table: "threads    1 per rank (2 cores, 2 local ranks)".
+std::string thread_row(int local_ranks) {
+  const auto count = [](int n, const char* what) {
+    return concat(n, " ", what, n == 1 ? "" : "s");
+  };
+  const int cores = usable_cores(), threads = at::get_num_threads();
+  const bool is_default = threads == threads_per_rank(cores, local_ranks);
+  return concat("threads    ", threads, " per rank (", is_default ? "" : "OMP_NUM_THREADS; ") +
+         count(cores, "core") + ", " + count(local_ranks, "local rank") + ")";
+}
+
+int exit_code_of(const Error& e) {
+  if (e.code() == YOKE_CANCELLED && stop_signal() != 0) return 128 + stop_signal();
+  const bool lost = e.code() == YOKE_UNAVAILABLE || e.code() == YOKE_DEADLINE_EXCEEDED;
+  return lost ? kExitRankLost : kExitFailed;
+}
+
+// ---- One rank ----
+
+// Trains. Writes exit.json in every case and returns its exit code.
+int run_rank(
+    const Job& job, const RunPlace& place, CommWorld& world, Log& log, int32_t local_ranks) {
+  std::optional<RunFolder> folder;  // rank 0 only
+  ExitRecord end;
+  Position position;
+  try {
+    if (world.rank() == 0) {
+      describe_run(folder.emplace(place.dir), job);
+      log.info(thread_row(local_ranks));
+    }
+    train(job, place, world, log, position);
+    if (position.step < job.config.run.train.steps) {
+      end.code = 128 + stop_signal();
+      end.reason = concat("stopped by signal ", stop_signal());
+      if (folder) log.info(concat("stopped after step ", position.step));
+    }
+  } catch (const Error& e) {
+    end.code = exit_code_of(e);
+    end.reason = e.what();
+    log.error(end.reason);
+  } catch (const std::exception& e) {
+    end.code = kExitFailed;
+    end.reason = first_part(e.what());
+    log.error(end.reason);
+  }
+  end.step = position.step;
+  if (folder) folder->end(end);
+  return end.code;
+}
+
+// Returns the device of a rank, made current on this thread; NULL on the CPU.
+std::unique_ptr<RankDevice> open_device(const Job& job, int32_t local_rank) {
+  if (!job.on_cuda) return nullptr;
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return std::make_unique<RankDevice>(device_of_rank(local_rank, nvidia_driver().devices, visible));
+}
+
+// An address that cannot be used is a mistake in how the run was started, hence kExitUsage.
+std::unique_ptr<CommWorld> connect_ranks(const Rendezvous& rendezvous, const CommOptions& options) {
+  try {
+    return CommWorld::connect(rendezvous, options);
+  } catch (const Error& e) {
+    if (e.code() == YOKE_INVALID_ARGUMENT) throw Refused(kExitUsage, e.what());
+    throw;
+  }
+}
+
+}  // namespace
+
+int guarded(const std::function<int()>& body) {
+  try {
+    return body();
+  } catch (const Refused& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return e.exit_code();
+  } catch (const Error& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return exit_code_of(e);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", first_part(e.what()).c_str());
+    return kExitFailed;
+  }
+}
+
+int run_process(const RankArguments& a,
+                const Rendezvous& rendezvous,
+                int32_t local_rank,
+                bool all_local,
+                const Families& families) {
+  // With all ranks on this machine, the choice of the device must come out as it did for --plan.
+  // Under another launcher, each rank may see only a device of its own.
+  const RankCount ranks{.world_size = rendezvous.world_size, .all_local = all_local};
+  const Job job = make_job(a.config, a.overrides, ranks, families);
+  const auto device = open_device(job, local_rank);
+  const auto world = connect_ranks(rendezvous, comm_options(job.config.run, device.get()));
+  const RunPlace place = a.place.dir.empty() ? agree_on_place(job, *world) : a.place;
+  Log log(log_options(a, place, rendezvous.rank, /*shares_stdout=*/false));
+  return run_rank(job, place, *world, log, rendezvous.local_world_size);
+}
+
+int run_threads(const RankArguments& a, int32_t world_size, const Families& families) {
+  const Job job =
+      make_job(a.config, a.overrides, {.world_size = world_size, .threads = true}, families);
+  const auto virtual_world = make_virtual_world(world_size);
+  const int threads = threads_per_rank(usable_cores(), world_size);
+  std::vector<int> codes(world_size, kExitFailed);
+  const auto run = [&](int32_t rank) {
+    at::set_num_threads(threads);  // a setting of each thread, not of the process
+    codes[rank] = guarded([&] {
+      Rendezvous rendezvous;
+      rendezvous.rank = rank;
+      rendezvous.world_size = world_size;
+      rendezvous.virtual_world = virtual_world;
+      const auto device = open_device(job, rank);
+      // A world that is destroyed by an error wakes the other ranks, so no thread waits for ever.
+      const auto world = CommWorld::connect(rendezvous, comm_options(job.config.run, device.get()));
+      Log log(log_options(a, a.place, rank, /*shares_stdout=*/true));
+      return run_rank(job, a.place, *world, log, world_size);
+    });
+  };
+  std::vector<std::thread> others;
+  for (int32_t rank = 1; rank < world_size; ++rank) others.emplace_back(run, rank);
+  run(0);  // on the main thread, because only that one may start LibTorch's profiler
+  for (std::thread& t : others) t.join();
+  // A rank that only lost its peer is not the cause.
+  const auto cause = std::find_if(
+      codes.begin(), codes.end(), [](int c) { return c != kExitOk && c != kExitRankLost; });
+  return cause != codes.end() ? *cause : *std::max_element(codes.begin(), codes.end());
+}
+
+}  // namespace yoke
