@@ -35,6 +35,7 @@
 #include "yoke/optimizer.h"
 #include "yoke/options.hpp"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 
@@ -295,18 +296,17 @@ namespace detail {
 // Throws Error(INVALID_ARGUMENT) unless p is a struct with this id. `what` names it in the message.
 template <class T>
 void require(const T* p, uint32_t id, const char* what) {
-  if (p == nullptr) throw Error(YOKE_INVALID_ARGUMENT, std::string(what) + " is NULL");
+  if (p == nullptr) throw Error(YOKE_INVALID_ARGUMENT, concat(what, " is NULL"));
   if (p->header.struct_id != id) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                std::string(what) + ": struct_id " + std::to_string(p->header.struct_id) +
-                    ", expected " + std::to_string(id));
+                concat(what, ": struct_id ", p->header.struct_id, ", expected ", id));
   }
 }
 
 // Throws Error(FAILED_PRECONDITION) if a handle of this backend is NULL.
 inline void require_handle(const void* handle, const char* what) {
   if (handle == nullptr)
-    throw Error(YOKE_FAILED_PRECONDITION, std::string(what) + " is NULL; make it first");
+    throw Error(YOKE_FAILED_PRECONDITION, concat(what, " is NULL; create it first"));
 }
 
 // The functions of the contract for a backend class B. Each one checks its arguments, casts the
@@ -340,7 +340,7 @@ struct Table {
       instance().plan(*args, *plan, report);
       if (report.count() > 0) {
         throw Error(YOKE_INVALID_ARGUMENT,
-                    std::to_string(report.count()) + " reason(s) to refuse the plan");
+                    concat("the plan was refused for ", report.count(), " reason(s)"));
       }
     });
   }

@@ -21,6 +21,7 @@
 
 #include "yoke/error.hpp"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 
@@ -81,8 +82,8 @@ class Comm {
         host.get_service(host.ctx, "yoke.collectives/1", sizeof(YokeCollectives)));
     if (service_ == nullptr) {
       throw Error(YOKE_FAILED_PRECONDITION,
-                  "more than one rank needs the host's service yoke.collectives/1; this host has "
-                  "none");
+                  "more than one rank needs the service yoke.collectives/1, which this host does "
+                  "not have");
     }
     call([&](YokeError* err) { return service_->comm(service_->ctx, axes, purpose, &comm_, err); });
     size_ = service_->size(comm_);
@@ -154,7 +155,7 @@ class Comm {
   bool alone(const Span& out, const ConstSpan& in) const {
     if (size_ > 1 && in.count > 0) return false;
     if (in.count == 0 || in.data == out.data) return true;
-    require_cpu("a gather of one rank is a copy, which");
+    require_cpu("the copy that replaces a gather of one rank");
     std::memmove(out.data, in.data, static_cast<size_t>(in.bytes()));
     return true;
   }
@@ -163,8 +164,10 @@ class Comm {
   void require_cpu(const char* what) const {
     if (device_.type == YOKE_DEVICE_CPU) return;
     throw Error(YOKE_UNIMPLEMENTED,
-                std::string(what) + " works in memory of the host; on a device of type " +
-                    std::to_string(device_.type) + " the backend must do it");
+                concat(what,
+                       " works only in memory of the CPU; on a device of type ",
+                       device_.type,
+                       " the backend must do it itself"));
   }
   // Returns a range as a tensor of the host's device.
   FlatView on_device(const ConstSpan& span) const { return FlatView(span, device_); }

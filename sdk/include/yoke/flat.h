@@ -55,9 +55,11 @@ static inline int yoke_resolve_flat(const YokePlanArgs* args, YokePlan* plan) {
                      "fp32 | fp64",
                      "set it to \"fp32\"");
   if (plan->reduce_dtype != plan->param_dtype)
-    n += yoke_refuse(args, "precision.reduce", "another dtype", "precision.param's", "remove it");
+    n += yoke_refuse(
+        args, "precision.reduce", "another dtype", "the dtype of precision.param", "remove it");
   if (plan->optimizer->kind != YOKE_ADAMW && plan->optimizer->kind != YOKE_SGD)
-    n += yoke_refuse(args, "train.optimizer", "another one", "adamw | sgd", "set it to \"adamw\"");
+    n += yoke_refuse(
+        args, "train.optimizer", "another optimizer", "adamw | sgd", "set it to \"adamw\"");
   return n;
 }
 
@@ -135,7 +137,7 @@ static inline int32_t yoke_flat_bind(YokeFlat* f, int64_t i, YokeError* err) {
   const YokeTensor t =
       yoke_view(yoke_flat_at(f, f->value, f->begin[i]), p->dtype, p->shape, p->ndim);
   if (p->dtype != f->dtype)
-    return yoke_fail(err, YOKE_INVALID_ARGUMENT, "%s has not the plan's dtype", p->name.data);
+    return yoke_fail(err, YOKE_INVALID_ARGUMENT, "%s does not have the plan's dtype", p->name.data);
   YOKE_TRY(yoke_flat_fill(f, i, err));
   YOKE_TRY(f->model->bind_param(f->model->ctx, i, &t, err));
   f->bound = i + 1;
@@ -229,11 +231,11 @@ static inline int32_t yoke_flat_add_gradient(void* ctx,
   int64_t k, n;
   if (i < 0 || i >= (int64_t)f->model->summary->num_params)
     return yoke_fail(
-        err, YOKE_INTERNAL, "a gradient of parameter %d, which does not exist", (int)i);
+        err, YOKE_INTERNAL, "got a gradient of parameter %d, which does not exist", (int)i);
   /* The contract promises a compact gradient of the shape of the parameter. */
   p = f->model->summary->params[i];
   if (!p->trainable || YOKE_DTYPE_OF(grad->dtype) != f->dtype)
-    return yoke_fail(err, YOKE_INTERNAL, "a gradient that does not fit %s", p->name.data);
+    return yoke_fail(err, YOKE_INTERNAL, "got a gradient that does not fit %s", p->name.data);
   for (k = 0, n = yoke_count(p); k < n; ++k) {
     const int64_t at = f->begin[i] + k;
     yoke_set(f->grad, f->dtype, at, yoke_get(f->grad, f->dtype, at) + yoke_get(share, f->dtype, k));
@@ -276,7 +278,7 @@ static inline int32_t yoke_check_weight(const YokeBatch* batch, double summed, Y
   if (fabs(summed - batch->token_weight) <= 1e-9 * summed) return YOKE_OK;
   return yoke_fail(err,
                    YOKE_INVALID_ARGUMENT,
-                   "the batch claims %.17g targets, its losses have %.17g",
+                   "the batch announces %.17g targets, but its losses have %.17g",
                    batch->token_weight,
                    summed);
 }

@@ -43,6 +43,7 @@
 #include <vector>
 
 #include "yoke/backend.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 
@@ -76,11 +77,11 @@ class InnerBackend {
   void set(std::string_view key, const std::string& value);
 
   // Lets the inner backend fill `plan`, which may be a changed copy of the outer one. Each of its
-  // refusals and notes is passed to `remark`, on this thread; exceptions of `remark` are dropped.
+  // refusals and notes is passed to `refuse`, on this thread; exceptions of `refuse` are dropped.
   // Returns the inner backend's code and fills *err, which may be NULL. Does not throw.
   int32_t plan(const YokePlanArgs& args,
                YokePlan& plan,
-               const std::function<void(const YokeRefusal&)>& remark,
+               const std::function<void(const YokeRefusal&)>& refuse,
                YokeError* err) const;
 
   // Creates the inner backend's context of this rank. plan: as the inner backend has left it; it
@@ -192,9 +193,9 @@ inline InnerBackend::InnerBackend(const YokeBackends* service,
                                   uint32_t axes) {
   if (service == nullptr) {
     throw Error(YOKE_FAILED_PRECONDITION,
-                "backend '" + name +
-                    "' is to do the work, for which the host's service yoke.backends/1 is needed; "
-                    "this host has none");
+                concat("backend '",
+                       name,
+                       "' cannot be opened: this host does not have the service yoke.backends/1"));
   }
   state_->name = name;
   state_->opened.header = YOKE_HEADER(YokeInnerBackend, YOKE_ID_INNER_BACKEND);
@@ -217,7 +218,7 @@ inline void InnerBackend::set(std::string_view key, const std::string& value) {
   auto* option = const_cast<YokeOption*>(find(key));
   if (option == nullptr) {
     throw Error(YOKE_FAILED_PRECONDITION,
-                "this " + name() + " has no option " + name() + "." + std::string(key));
+                concat("this version of ", name(), " has no option ", name(), ".", key));
   }
   // The types are those that the inner backend has declared; a file or variables cannot be set
   // here. A YokeOption borrows its string: keep each one at an address that does not change.
@@ -231,13 +232,13 @@ inline void InnerBackend::set(std::string_view key, const std::string& value) {
 
 inline int32_t InnerBackend::plan(const YokePlanArgs& args,
                                   YokePlan& plan,
-                                  const std::function<void(const YokeRefusal&)>& remark,
+                                  const std::function<void(const YokeRefusal&)>& refuse,
                                   YokeError* err) const {
-  // The inner backend sees the same model, its own options, and a refuse() that ends in `remark`.
+  // The inner backend sees the same model, its own options, and a callback that ends in `refuse`.
   YokePlanArgs inner = copied(args);
   inner.options = state_->options.data();
   inner.num_options = state_->options.size();
-  inner.refuse_ctx = const_cast<void*>(static_cast<const void*>(&remark));
+  inner.refuse_ctx = const_cast<void*>(static_cast<const void*>(&refuse));
   // An exception must not pass through the inner backend, which may be written in C.
   inner.refuse = [](void* ctx, const YokeRefusal* r) {
     guard(nullptr,

@@ -102,7 +102,7 @@ class Options {
     for (uint64_t i = 0; i < count_; ++i) {
       if (view(options_[i].key) == key) return options_[i];
     }
-    throw Error(YOKE_INTERNAL, "no option was declared as '" + std::string(key) + "'");
+    throw Error(YOKE_INTERNAL, "no option '" + std::string(key) + "' was declared");
   }
 
   const YokeOption* options_ = nullptr;
