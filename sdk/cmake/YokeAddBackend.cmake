@@ -1,7 +1,7 @@
 # yoke_add_backend(NAME SOURCES a.cpp ... [LINK lib ...] [TORCH])
-# Builds NAME.so: one exported symbol, everything else hidden, no symbol left open, never unloaded.
-# TORCH: the backend uses yoke/torch.hpp and links LibTorch; which one is loaded is for the host to say, so
-# no path is written into the file.
+# Builds NAME.so. It exports the entry and hides every other symbol, has no undefined symbols, and is never unloaded.
+# TORCH: the backend uses yoke/torch.hpp and links LibTorch. The host decides which LibTorch is loaded, so no path is
+# written into the file.
 set(YOKE_BACKEND_MAP ${CMAKE_CURRENT_LIST_DIR}/backend.map)
 
 function(yoke_add_backend name)
@@ -10,8 +10,8 @@ function(yoke_add_backend name)
     message(FATAL_ERROR "yoke_add_backend: name '${name}'; allowed: [a-z][a-z0-9_]*")
   endif()
   if(A_TORCH AND NOT TARGET torch::cpu)
-    message(FATAL_ERROR "yoke_add_backend(${name} TORCH): LibTorch is not found; give "
-      "-DYOKE_TORCH_DIR=<folder with include/ and lib/ of LibTorch>, or leave TORCH out")
+    message(FATAL_ERROR "yoke_add_backend(${name} TORCH): LibTorch is not found; pass "
+      "-DYOKE_TORCH_DIR=<folder with include/ and lib/ of LibTorch>, or remove TORCH")
   endif()
   add_library(${name} MODULE ${A_SOURCES})
   set_target_properties(${name} PROPERTIES PREFIX "" SUFFIX .so

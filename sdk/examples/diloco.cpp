@@ -1,12 +1,20 @@
-// diloco: a backend on top of any other. Workers train on their own, each with the inner backend on
-// a part of the ranks; every `local_steps` steps they agree: the mean of how far they have moved is
-// the gradient of an outer SGD with Nesterov momentum. (Douillard et al. 2023; constants as in
-// OpenDiLoCo.)
+// diloco: local training on top of any other backend, with rare communication (DiLoCo, Douillard et
+// al. 2023; the defaults are those of OpenDiLoCo).
 //
-//   workers = ranks along dp_replicate         the inner world = the other axes
+// A worker is a part of the ranks that trains on its own, by an inner backend. Workers differ along
+// dp_replicate; the inner world of a worker consists of the other axes. Every `local_steps` steps
+// the workers synchronise. The distance that they have moved since the last time, averaged over the
+// workers, serves as the gradient of an outer SGD with Nesterov momentum:
+//
 //   d = anchor - mean over workers of their parameters
-//   v = momentum * v + d ;  anchor = anchor - lr * (d + momentum * v) ;  every worker goes on from
-//   it
+//   v = momentum * v + d
+//   anchor = anchor - lr * (d + momentum * v)
+//
+// and every worker continues from the new anchor. The anchor and v have the size of the parameters
+// and are kept in fp64 in host memory.
+//
+// The outer part knows nothing about the inner backend's layout: it reads and writes the parameters
+// through the inner checkpoint. So it works for sharded parameters as well as for whole ones.
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -22,7 +30,7 @@ using yoke::Options;
 constexpr uint32_t kWorkers = YOKE_AXIS_BIT(YOKE_DP_REPLICATE);
 constexpr uint32_t kInside = YOKE_ALL_AXES & ~kWorkers;
 
-// What the inner backend is asked to do: one worker's share of the run.
+// Returns the plan of the inner backend: one worker's share of the run.
 YokePlan inner_plan(const YokePlan& outer) {
   YokePlan inner = yoke::copied(outer);
   const int32_t workers = outer.degree[YOKE_DP_REPLICATE];
@@ -32,20 +40,22 @@ YokePlan inner_plan(const YokePlan& outer) {
   return inner;
 }
 
-// ---- The outer optimizer: flat fp32 or fp64 memory, over all parameters that this rank holds ----
+// ---- The outer optimizer ----
 
+// The anchor and the velocity of all parameters that this rank holds, as one array of fp64 numbers.
 class Outer {
  public:
   Outer(const Options& options, const yoke::Comm& workers)
       : step_{.lr = options.number("lr"), .keep = 1, .momentum = options.number("momentum")},
         workers_(workers) {}
 
-  // values: of this rank's pieces, one behind the other. They are where the workers start from.
+  // Starts from the given parameters: those of this rank's pieces, one after the other.
   void start(const std::vector<double>& values) {
     anchor_ = values;
     velocity_.assign(values.size(), 0);
   }
-  // Replaces values by the new anchor. Collective over the workers.
+  // Makes one outer step: replaces the worker's parameters by the new anchor. Collective over the
+  // workers.
   void step(std::vector<double>& values) {
     workers_.all_reduce({values.data(), static_cast<int64_t>(values.size()), YOKE_F64}).wait();
     for (size_t i = 0; i < values.size(); ++i) {
@@ -63,17 +73,21 @@ class Outer {
   std::vector<double> anchor_, velocity_;
 };
 
-// ---- A worker's model: the inner backend's state, read and written through its checkpoint ----
+// ---- The model of a worker ----
 
+// What all models of a context share.
 struct Setup {
   const YokeHost& host;
   int64_t local_steps;
-  yoke::Comm workers;  // for parameters and scalars
+  yoke::Comm workers;  // the same rank of all workers, for parameters and scalars
   yoke::Comm shards;   // the data ranks of this worker
 };
 
+// The inner backend's model and, around it, the outer optimizer.
+
 class Worker final : public yoke::Wrapped {
  public:
+  // The initial parameters are the first anchor. They are equal on all workers.
   Worker(std::unique_ptr<yoke::Wrapped> inner, const Setup& setup, const Options& options)
       : inner_(std::move(inner)), setup_(setup), outer_(options, setup.workers) {
     outer_.start(read());
@@ -83,17 +97,18 @@ class Worker final : public yoke::Wrapped {
     YokeWrapResult result = inner_->wrap_result();
     const auto own = static_cast<int64_t>(sizeof(double) * num_values_);
     if (result.optimizer_bytes >= 0) result.optimizer_bytes += 2 * own;
-    result.axis_bytes[YOKE_DP_REPLICATE] = own / setup_.local_steps;  // a mean
+    result.axis_bytes[YOKE_DP_REPLICATE] = own / setup_.local_steps;  // mean over the steps
     return result;
   }
 
   YokeStepResult step(const YokeStepArgs& args) override {
+    // The inner backend sees a batch of its own world: the mean is over this worker's targets.
     YokeBatch batch = yoke::copied(*args.batch);
     batch.token_weight = own_weight(batch);
     YokeStepArgs inner = yoke::copied(args);
     inner.batch = &batch;
     const YokeStepResult own = inner_->step(inner);
-    if (yoke::is_training(args) && args.step % setup_.local_steps == 0) agree();
+    if (yoke::is_training(args) && args.step % setup_.local_steps == 0) synchronise();
     const auto [loss, weight, squares] =
         setup_.workers.sum<3>({own.loss_sum, own.loss_weight, own.grad_norm * own.grad_norm});
     return {{}, loss, weight, std::sqrt(squares / setup_.workers.size())};
@@ -104,7 +119,8 @@ class Worker final : public yoke::Wrapped {
  private:
   struct Walk;
 
-  // Targets that this worker trains on; an equal share of them all if the host does not tell.
+  // Returns the number of targets that this worker trains on. If the host does not know the number
+  // of each micro-batch, it is an equal share of the whole batch.
   double own_weight(const YokeBatch& batch) const {
     double targets = 0;
     for (uint64_t m = 0; m < batch.num_micros; ++m) targets += batch.micros[m]->token_weight;
@@ -112,14 +128,15 @@ class Worker final : public yoke::Wrapped {
     return targets > 0 ? targets : batch.token_weight / setup_.workers.size();
   }
 
-  void agree() {
+  // Synchronises the workers. Collective over the workers.
+  void synchronise() {
     std::vector<double> values = read();
     outer_.step(values);
     write(values);
   }
 
-  // The inner parameters as fp64, one piece behind the other; the rest of its state is kept as
-  // bytes.
+  // Returns the inner parameters as fp64, one piece after the other. A LOAD must provide every
+  // piece, so the whole inner state is kept as bytes for write().
   std::vector<double> read() {
     std::vector<double> values;
     kept_.clear();
@@ -133,6 +150,7 @@ class Worker final : public yoke::Wrapped {
     num_values_ = values.size();
     return values;
   }
+  // Writes the parameters back, and every other piece as read() has found it.
   void write(const std::vector<double>& values) {
     size_t next = 0, at = 0;
     walk(YOKE_CHECKPOINT_LOAD, [&](const YokePiece& piece, YokeError*) {
@@ -148,7 +166,8 @@ class Worker final : public yoke::Wrapped {
 
   static bool is_param(const YokePiece& piece) { return yoke::view(piece.kind) == "param"; }
 
-  // The inner backend's checkpoint; visit(piece, err) returns a code.
+  // Calls visit(piece, err) for each piece of the inner state. An exception of visit becomes a
+  // code, and passes the inner backend as such.
   template <class F>
   void walk(int32_t op, F&& visit) {
     YokeCheckpointArgs args{};
@@ -166,13 +185,18 @@ class Worker final : public yoke::Wrapped {
   const std::unique_ptr<yoke::Wrapped> inner_;
   const Setup& setup_;
   Outer outer_;
-  std::vector<std::vector<char>> kept_;  // between read and write
+  std::vector<std::vector<char>> kept_;  // bytes of each inner piece, between read and write
   size_t num_values_ = 0;
 };
 
-// ---- Checkpoints: worker 0's state under the usual kinds, so that any backend can go on from it;
-// that of worker n as w<n>_<kind>; the outer optimizer as outer_anchor and outer_velocity ----
+// ---- Checkpoints ----
+//
+// The state of worker 0 has the usual kinds, so that any other backend can continue from it. The
+// state of worker n has the kinds w<n>_param, w<n>_exp_avg and so on. The outer optimizer has
+// outer_anchor and outer_velocity. A checkpoint of another backend has only the usual kinds: then
+// every worker starts from them, with the loaded parameters as anchor and without velocity.
 
+// Passes inner pieces on to the host's visitor, under the kinds above.
 struct Worker::Walk {
   const YokeCheckpointArgs& args;
   const int64_t worker, workers;
@@ -188,8 +212,9 @@ struct Worker::Walk {
     const bool unknown = args.op == YOKE_CHECKPOINT_LOAD && code == YOKE_NOT_FOUND;
     return unknown ? visit(piece, kind, err) : code;
   }
-  // values: of the piece. If the checkpoint has none of this kind, they become what `otherwise`
-  // says.
+  // Reports an array of the outer optimizer, with the place of an inner piece. values: this piece's
+  // part of it. If the checkpoint does not have the kind, otherwise(inner tensor, k) gives element
+  // k.
   template <class F>
   int32_t outer(YokePiece piece, const char* kind, double* values, F&& otherwise, YokeError* err) {
     const yoke::FlatView view(values, piece.count, YOKE_F64);
@@ -223,6 +248,7 @@ void Worker::checkpoint(const YokeCheckpointArgs& args) {
 
 // ---- Context and backend ----
 
+// One rank: the inner backend's context and the communicators between the workers.
 class DilocoContext final : public yoke::Context {
  public:
   explicit DilocoContext(const YokeInitArgs& args)
@@ -255,27 +281,30 @@ class Diloco final : public yoke::Backend {
                           "local_steps",
                           "50",
                           "",
-                          "steps between two agreements of the workers",
+                          "steps between two synchronisations of the workers",
                           {1, 1e9}),
-        yoke::option_info(YOKE_OPTION_DOUBLE, "lr", "0.7", "", "of the outer SGD", {0, 1e9}),
+        yoke::option_info(
+            YOKE_OPTION_DOUBLE, "lr", "0.7", "", "learning rate of the outer SGD", {0, 1e9}),
         yoke::option_info(YOKE_OPTION_DOUBLE,
                           "momentum",
                           "0.9",
                           "",
-                          "Nesterov's, of the outer SGD; 0 with lr 1 = plain averaging",
+                          "Nesterov momentum of the outer SGD; 0 with lr 1 = plain averaging",
                           {0, 1}),
     };
     static const auto options = yoke::pointers_to(rows);
     static constexpr int32_t dtypes[] = {YOKE_F32, YOKE_F64, YOKE_BF16};
     static const YokeDescription description = [] {
-      YokeDescription d = yoke::description("diloco",
-                                            "1.0.0",
-                                            "DiLoCo: local training on any backend, rare agreement",
-                                            dtypes,
-                                            (1u << YOKE_NUM_AXES) - 1,
-                                            0xf);
+      YokeDescription d =
+          yoke::description("diloco",
+                            "1.0.0",
+                            "DiLoCo: local training on any backend, rare communication",
+                            dtypes,
+                            (1u << YOKE_NUM_AXES) - 1,
+                            0xf);
       yoke::set_options(d, options);
-      d.traits = YOKE_LOCAL_UPDATES | YOKE_BY_OPTIONS;  // what the inner backend can do
+      // Everything is declared; what is possible depends on the inner backend, which plan asks.
+      d.traits = YOKE_LOCAL_UPDATES | YOKE_BY_OPTIONS;
       return d;
     }();
     return description;
@@ -286,15 +315,16 @@ class Diloco final : public yoke::Backend {
     if (name == "diloco")
       return report.refuse("diloco.inner", name, "another backend", "one level is enough");
     if (!resolve_workers(plan, report)) return;
+    // The inner backend plans one worker's share; afterwards the plan is the whole run's again.
     const YokePlan asked = plan;
     plan = inner_plan(asked);
     const int before = report.count();
-    const auto hand_on = [&](const YokeRefusal& r) {
+    const auto pass_on = [&](const YokeRefusal& r) {
       args.refuse(args.refuse_ctx, &r);
       if (r.note == 0) report.add(1);
     };
     YokeError err = yoke::make_error();
-    const int32_t code = yoke::InnerBackend(args, name).plan(args, plan, hand_on, &err);
+    const int32_t code = yoke::InnerBackend(args, name).plan(args, plan, pass_on, &err);
     if (report.count() == before) yoke::check(code, err);
     plan.world_size = asked.world_size;
     plan.global_batch = asked.global_batch;
@@ -306,7 +336,8 @@ class Diloco final : public yoke::Backend {
   }
 
  private:
-  // Workers: dp_degree, or as many as the other degrees leave ranks for.
+  // Sets the number of workers: dp_degree or, if it is unset, the ranks divided by the other
+  // degrees. Returns whether ranks and batch can be divided evenly among them.
   static bool resolve_workers(YokePlan& plan, yoke::PlanReport& report) {
     int32_t& workers = plan.degree[YOKE_DP_REPLICATE];
     if (workers == 0)

@@ -1,10 +1,11 @@
-// replicas: data parallelism in C++ on the host's collectives. Every rank holds the whole model and
-// runs its own micro-batches; gradients are summed once per step.
+// replicas: data parallelism in C++. Every rank holds the whole model and runs its own
+// micro-batches. The gradients are summed over all ranks once per step, by the host's collectives.
 #include "yoke/comm.hpp"
 #include "yoke/flat.hpp"
 
 namespace {
 
+// The model on one rank.
 class Replica final : public yoke::Wrapped {
  public:
   Replica(const YokeModel& model, const YokeInitArgs& args)
@@ -16,6 +17,7 @@ class Replica final : public yoke::Wrapped {
   YokeStepResult step(const YokeStepArgs& args) override {
     auto [loss, weight] = ranks_.sum(state_.run(args, host_));
     if (!yoke::is_training(args)) return {{}, loss, weight, yoke::kUnknown};
+    // Without this sum every rank trains on its own data alone, and the copies drift apart.
     ranks_.all_reduce(state_.grad()).wait();
     const double norm = state_.norm();
     state_.update(args, norm);

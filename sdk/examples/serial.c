@@ -1,9 +1,9 @@
-/* serial: a whole parallel backend in C99, on the neutral model alone.
+/* serial: a whole parallel backend in C99. It uses the neutral model and no library.
  *
- * Every rank holds every parameter, runs its own micro-batches, and sums the gradients with its
- * peers once per step: naive data parallelism over the axis dp_replicate; with one rank, no
- * communication at all. Nothing is overlapped, sharded or fused. It is the plain reading of the
- * contract. */
+ * Every rank holds every parameter, runs its own micro-batches, and sums the gradients with the
+ * other ranks once per step: plain data parallelism along the axis dp_replicate. A single rank does
+ * not communicate at all. Nothing is overlapped, sharded or fused: this is the contract at its
+ * simplest. */
 #include "yoke/flat.h"
 
 static int32_t describe(const YokeDescription** out, YokeError* err) {
@@ -43,7 +43,7 @@ static int32_t plan(const YokePlanArgs* args, YokePlan* plan, YokeError* err) {
 /* ---- One rank ---- */
 
 struct YokeContext {
-  YokeInitArgs args; /* what it points to lives until destroy returned */
+  YokeInitArgs args; /* copy; what it points to lives until destroy returns */
   YokeRanks replicas;
 };
 
@@ -120,7 +120,7 @@ static int32_t step(YokeWrapped* w, const YokeStepArgs* args, YokeStepResult* ou
   YOKE_REQUIRE(out, YOKE_ID_STEP_RESULT);
   f = &w->flat;
   YOKE_TRY(yoke_flat_run(f, args, w->context->args.host, sums, err));
-  YOKE_TRY(yoke_sum(&w->context->replicas, sums, 2, YOKE_F64, err));
+  YOKE_TRY(yoke_sum(&w->context->replicas, sums, 2, YOKE_F64, err)); /* loss, number of targets */
   YOKE_TRY(yoke_check_weight(args->batch, sums[1], err));
   if (!(args->flags & YOKE_STEP_FORWARD_ONLY)) {
     YOKE_TRY(yoke_sum(&w->context->replicas, f->grad, f->trainable, f->dtype, err));
@@ -133,7 +133,7 @@ static int32_t step(YokeWrapped* w, const YokeStepArgs* args, YokeStepResult* ou
   return YOKE_OK;
 }
 
-/* Every rank has all of the state: rank 0's is written. */
+/* Every rank has the whole state; the copy of rank 0 is the one that is written. */
 static int32_t checkpoint(YokeWrapped* w, const YokeCheckpointArgs* args, YokeError* err) {
   if (w == NULL)
     return yoke_fail(err, YOKE_FAILED_PRECONDITION, "checkpoint was called before wrap_model");

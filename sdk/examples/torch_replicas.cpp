@@ -1,5 +1,6 @@
-// torch_replicas: data parallelism on LibTorch. The blocks are called as the modules they are, one
-// graph for a whole micro-batch; gradients are summed over the ranks once per step.
+// torch_replicas: data parallelism on LibTorch. The blocks run as the torch::nn modules that they
+// are, with one autograd graph for a whole micro-batch. The gradients are summed over the ranks
+// once per step. Parameters, optimizer and checkpoints are those of yoke/flat.hpp.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -9,6 +10,8 @@
 
 namespace {
 
+// The host adds its LibTorch objects to the model only for a backend that was built with the same
+// LibTorch. There is nothing to fall back to, so their absence is an error.
 const yoke::TorchModel& require_torch_model(const YokeModel& model) {
   if (const yoke::TorchModel* torch = yoke::torch_model(model)) return *torch;
   throw yoke::Error(YOKE_FAILED_PRECONDITION,
@@ -16,6 +19,7 @@ const yoke::TorchModel& require_torch_model(const YokeModel& model) {
                         ", the host with another LibTorch; build both with the same one");
 }
 
+// The model on one rank.
 class Replica final : public yoke::Wrapped {
  public:
   Replica(const YokeModel& model, const YokeInitArgs& args)
@@ -32,6 +36,8 @@ class Replica final : public yoke::Wrapped {
     if (training) state_.clear_grad();
     for (uint64_t m = 0; m < args.batch->num_micros; ++m) {
       const at::Tensor loss = forward(*args.batch->micros[m], sums);
+      // token_weight counts the targets of all ranks, so that sums over ranks give the mean's
+      // gradient.
       if (training) backward(loss / args.batch->token_weight);
     }
     const auto [loss, weight] = ranks_.sum(sums);
@@ -44,6 +50,7 @@ class Replica final : public yoke::Wrapped {
   void checkpoint(const YokeCheckpointArgs& args) override { state_.visit(args, host_.rank); }
 
  private:
+  // Returns the loss of a micro-batch with its graph, and adds loss and number of targets to sums.
   at::Tensor forward(const YokeMicroBatch& micro, std::array<double, 2>& sums) const {
     const yoke::TorchInputs inputs = yoke::borrow(micro);
     at::Tensor carry;
@@ -56,8 +63,8 @@ class Replica final : public yoke::Wrapped {
     return carry;
   }
 
-  // Adds the gradients of the leaves, which are then dropped. A leaf without one does not matter to
-  // the loss.
+  // Runs backward, moves the gradients of the leaves into the flat state and drops them. A leaf has
+  // no gradient if the loss does not depend on it.
   void backward(const at::Tensor& loss) {
     torch::autograd::backward({loss}, {});
     for (size_t p = 0; p < model_.params->size(); ++p) {

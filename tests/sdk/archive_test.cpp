@@ -1,5 +1,5 @@
-// The archive that cpack makes, unpacked where nothing of this tree helps it: another folder, with
-// a space in its name, and no variables but those that the README names.
+// The archive that cpack makes works where nothing of this tree helps it: it is unpacked into
+// another folder, with a space in its name, and runs with only the variables that the README names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Words = std::vector<std::string>;
 
-constexpr uintmax_t kLargest = 50 << 20;  // bytes of the archive
+constexpr uintmax_t kLargest = 50 << 20;  // bound of the archive's size in bytes
 const std::string kTorchLib = YOKE_TORCH_DIR "/lib";
 
 SubprocessResult command(const Words& words) {
@@ -28,7 +28,7 @@ SubprocessResult command(const Words& words) {
 
 class Archive : public ::testing::Test {
  protected:
-  // Unpacked once.
+  // Unpacks the archive once for all tests.
   static void SetUpTestSuite() {
     folder_ = new TempFolder;
     fs::create_directory(root());
@@ -47,7 +47,7 @@ class Archive : public ::testing::Test {
 
   static std::string root() { return *folder_ / "a place"; }
 
-  // Runs yoke of the archive. torch_lib: value of YOKE_TORCH_LIB, "" = not set.
+  // Runs the archive's yoke. torch_lib: value of YOKE_TORCH_LIB, "" = not set.
   static SubprocessResult yoke(const Words& words, const std::string& torch_lib = kTorchLib) {
     Words argv{"-i", "-C", *folder_ / "", "PATH=/usr/bin:/bin", "HOME=" + *folder_ / "home"};
     if (!torch_lib.empty()) argv.push_back("YOKE_TORCH_LIB=" + torch_lib);
@@ -65,7 +65,7 @@ class Archive : public ::testing::Test {
       EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 1) << r.err;
     }
   }
-  // A folder lib that holds LibTorch's libraries, below a version.py.
+  // Creates a folder that looks like LibTorch's: its libraries in lib, and a version.py.
   static std::string torch_of_version(const std::string& version) {
     const std::string base = *folder_ / ("torch-" + version);
     folder_->write("torch-" + version + "/version.py",
@@ -106,7 +106,8 @@ TEST_F(Archive, LinksOfItsDocumentsLeadSomewhere) {
 
 TEST_F(Archive, NoProgramKnowsWhereItWasBuilt) {
   ASSERT_GE(programs().size(), 4u);
-  // LibTorch's headers name themselves in assertions; the preset `package` cuts their paths short.
+  // Assertions in LibTorch's headers contain the paths of these headers. The preset `package`
+  // shortens them.
   Words places{YOKE_BUILD, YOKE_TREE};
   if (YOKE_HIDE_PATHS) places.push_back(YOKE_TORCH_DIR);
   for (const fs::path& program : programs()) {
@@ -120,7 +121,8 @@ TEST_F(Archive, NoProgramKnowsWhereItWasBuilt) {
 }
 
 TEST_F(Archive, NeedsNothingButLibTorchAndABareDebian) {
-  const std::regex cuda("lib(torch_cuda|c10_cuda)\\.so");  // for what is loaded on a device only
+  const std::regex cuda(
+      "lib(torch_cuda|c10_cuda)\\.so");  // libraries that are loaded on a device only
   const std::regex there(
       "lib(torch_cpu|c10|gomp|stdc\\+\\+|gcc_s|m|c)\\.so(\\.[0-9]+)?|ld-linux-x86-64\\.so\\.2");
   std::set<std::string> ours;

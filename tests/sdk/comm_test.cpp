@@ -1,4 +1,4 @@
-// The C++ face of the host's collectives: which argument is which, and who waits.
+// yoke/comm.hpp: the order of the arguments of collectives, and when a Work waits.
 #include "yoke/comm.hpp"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ concept CanReduceScatter = requires(const Comm& comm, Out out, In in) {
 static_assert(CanAllGather<Span, ConstSpan> && CanReduceScatter<Span, ConstSpan>);
 static_assert(!CanAllGather<ConstSpan, Span> && !CanReduceScatter<ConstSpan, Span>);
 static_assert(!CanAllGather<ConstSpan, ConstSpan> && !CanReduceScatter<ConstSpan, ConstSpan>);
-// Two writable spans say nothing about which is the input.
+// With two writable spans it would be unknown which one is the input.
 static_assert(!CanAllGather<Span, Span> && !CanReduceScatter<Span, Span>);
 
 static_assert(std::is_convertible_v<Span, ConstSpan>);

@@ -1,5 +1,6 @@
-// The contract compiles in every dialect that an author may use, without a warning and without a
-// hole in any struct; so do the C++ layer and the C example.
+// The contract compiles in every dialect that an author may use, without a warning and without
+// padding in any struct. The C and C++ layers and the example in C compile without a warning as
+// well.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace {
 
 struct Dialect {
   const char* name;
-  const char* compiler;  // "" or "...-NOTFOUND" = not on this machine
+  const char* compiler;  // path; "" or "...-NOTFOUND" = not on this machine
   const char* flags;
 };
 void PrintTo(const Dialect& d, std::ostream* out) {
@@ -29,6 +30,7 @@ struct Compiled {
   std::string output;
 };
 
+// Compiles a file without writing an object.
 Compiled compile(const Dialect& d, const std::string& flags, const std::string& file) {
   const std::string command = std::string(d.compiler) + " " + d.flags + " " + flags +
                               " -Werror -fsyntax-only -I" YOKE_SDK "/include " + file + " 2>&1";
@@ -40,7 +42,7 @@ Compiled compile(const Dialect& d, const std::string& flags, const std::string& 
   return {pclose(pipe), output};
 }
 
-// A source file in the test's temporary folder, gone with the object.
+// A source file in the temporary folder of the test, which the destructor removes.
 class Source {
  public:
   explicit Source(const std::string& text) {
@@ -69,11 +71,11 @@ const std::string kContract = "#include \"yoke/parallel_backend.h\"\n";
 const std::string kCLayer =
     "#include \"yoke/plan.h\"\n#include \"yoke/optimizer.h\"\n#include \"yoke/author.h\"\n#include "
     "\"yoke/flat.h\"\n";
-// LibTorch's copy of DLPack, whose structs the contract has under other names.
+// LibTorch's copy of DLPack. The contract has the same structs under other names.
 const std::string kDlpack = "#include \"" YOKE_TORCH_INCLUDE "/ATen/dlpack.h\"\n";
 
-// The size of every struct of the contract is asked for: clang lays out, and warns about, only
-// those.
+// Returns declarations that use the size of every struct of the contract: clang lays out, and warns
+// about, only structs that are used.
 std::string use_every_struct() {
   std::ifstream header(YOKE_SDK "/include/yoke/parallel_backend.h");
   const std::regex end_of_struct("^\\} (\\w+);.*");
@@ -108,7 +110,7 @@ TEST_P(ContractHeader, CompilesWithoutWarningOrPadding) {
   EXPECT_EQ(result.status, 0) << result.output;
 }
 
-// Without this the test above could pass because the compiler does not look.
+// Without this test, the one above could pass because the compiler does not check at all.
 TEST_P(ContractHeader, APaddedStructWouldBeNoticed) {
   const Source source(
       kContract +
@@ -162,7 +164,7 @@ int64_t lines_of(const std::string& file) {
   return std::count(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>(), '\n');
 }
 
-// All of a backend, comments and blank lines too.
+// A whole backend, comments and blank lines included.
 TEST(Examples, AreShort) {
   EXPECT_GT(lines_of(YOKE_SDK "/examples/serial.c"), 0);
   EXPECT_LE(lines_of(YOKE_SDK "/examples/serial.c"), 150);
@@ -182,7 +184,7 @@ const auto kC = ::testing::Values(Dialect{"c99", YOKE_CC, "-x c -std=c99"},
                                   Dialect{"clang_c99", YOKE_CLANG, "-x c -std=c99"},
                                   Dialect{"clang_c11", YOKE_CLANG, "-x c -std=c11"},
                                   Dialect{"clang_c17", YOKE_CLANG, "-x c -std=c17"});
-// Of hosts and backends that are older C++ than ours.
+// Dialects of hosts and backends that are written in older C++ than ours.
 const auto kOldCpp = ::testing::Values(Dialect{"cpp11", YOKE_CXX, "-x c++ -std=c++11"},
                                        Dialect{"cpp14", YOKE_CXX, "-x c++ -std=c++14"},
                                        Dialect{"clang_cpp11", YOKE_CLANGXX, "-x c++ -std=c++11"},

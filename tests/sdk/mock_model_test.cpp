@@ -1,4 +1,4 @@
-// The mock model is part of an oracle, so its gradients are checked by central differences.
+// The mock model is part of an oracle, so this test checks its gradients by central differences.
 #include "tests/support/mock_model.hpp"
 
 #include <gtest/gtest.h>

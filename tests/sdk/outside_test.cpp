@@ -1,4 +1,4 @@
-// Backends built outside the tree, as their authors build them: against an install, with
+// Backends are built outside of the tree as their authors build them: against an install, with
 // find_package(yoke).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Words = std::vector<std::string>;
 
-// An author's project on a machine without LibTorch.
+// The project of an author whose machine has no LibTorch.
 class Author {
  public:
   explicit Author(const std::string& cmake) {

@@ -1,5 +1,5 @@
-// serial.c keeps the contract when callers, callbacks and peers do not: nothing leaks, nothing
-// hangs, and every refusal says why.
+// serial.c keeps the contract even if callers, callbacks and other ranks do not: nothing leaks,
+// nothing hangs, and every refusal has a reason.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -52,7 +52,7 @@ TEST(SerialStep, RefusesABatchWhoseWeightIsWrong) {
   EXPECT_EQ(save_state(session), before);
 }
 
-// Fails every kind of callback of the model once; afterwards everything is released and a step
+// Each kind of callback of the model fails once. Afterwards everything is released, and a step
 // works.
 class SerialFailure : public ::testing::TestWithParam<const char*> {};
 
@@ -118,7 +118,7 @@ TEST(SerialStep, StopsAtEveryCallOfCheckCancel) {
     MockPlan plan;
     Session session(serial(), plan, host, model.model());
     const MockBatch batch({8, 4},
-                          1);  // 2 micro-batches x 3 blocks x forward and backward = 12 looks
+                          1);  // 12 checks: 2 micro-batches x 3 blocks x forward and backward
     host.cancel_after = after;
     try {
       session.step(batch.batch(), 1, kLr);

@@ -1,4 +1,4 @@
-// serial.c against a plain loop in fp64.
+// Compares serial.c with a plain loop in fp64.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,9 +14,11 @@
 namespace yoke::testing {
 namespace {
 
-// Rounding only: sums run in another order. A defect of the logic shows at 1e-7 and above.
+// This allows for rounding: sums are made in another order. A defect of the logic shows at 1e-7 and
+// above.
 constexpr double kFp64 = 1e-12;
-// fp32 storage, double arithmetic; the loss drifts with the rounding of parameters over the steps.
+// Arrays are fp32 and arithmetic is double, so the loss drifts with the rounding of the parameters
+// from step to step.
 constexpr double kFp32 = 2e-6;
 constexpr int kSteps = MockRun::kSteps;
 

@@ -1,4 +1,4 @@
-// yoke/torch.hpp: LibTorch tensors to tensors of the contract and back, without a copy.
+// yoke/torch.hpp converts LibTorch tensors to tensors of the contract and back, without a copy.
 #include "yoke/torch.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the shell blocks of sdk/README.md, in order, in an empty folder, as a reader would. A block that is marked
+"""Runs the shell blocks of sdk/README.md as a reader would: in order, in an empty folder. A block that is marked
 `fails` must end with exit code 1. Usage: tutorial.py README BIN"""
 import os
 import re

@@ -1,5 +1,6 @@
-// A model of one's own: a small convolutional net tells in which direction a noisy bar lies. Model,
-// data and loss are here; parallelism, optimizer, checkpoints and metrics are Yoke's.
+// A model of your own: a small convolutional net that classifies the direction of a noisy bar.
+// Model, data and loss are in this file; parallelism, optimizer, checkpoints and metrics are
+// Yoke's.
 #include <ATen/ATen.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
@@ -15,13 +16,16 @@ using yoke::TorchInputs;
 
 constexpr int64_t kSide = 12, kDirections = 4;
 
-// Three blocks. What passes between two of them is one tensor; the last returns the summed loss.
+// Builds the three blocks of the model. One tensor passes from each block to the next one; the last
+// block returns the loss, summed over the samples.
 yoke::BlockList make_blocks(const yoke::FamilyArgs& args) {
   const int64_t width = args.options.integer("width");
   const torch::nn::Conv2d first(torch::nn::Conv2dOptions(1, width, 3).padding(1));
   const torch::nn::Conv2d second(torch::nn::Conv2dOptions(width, width, 3).stride(2));
   const torch::nn::Linear head(width, kDirections);
 
+  // A block is a module and the function that calls it. The images come as fp32, whatever the dtype
+  // of the run.
   yoke::BlockList list;
   const auto see = [m = first.ptr()](const at::Tensor&, const TorchInputs& in) {
     return at::relu(m->forward(input(in, "image").to(m->weight.scalar_type())));
@@ -35,6 +39,7 @@ yoke::BlockList make_blocks(const yoke::FamilyArgs& args) {
   yoke::add_block(list, {"first", first.ptr(), see}, "first");
   yoke::add_block(list, {"second", second.ptr(), combine}, "second");
   yoke::add_block(list, {"head", head.ptr(), decide}, "head");
+  // Initial values by name: Yoke computes any part of a parameter on any rank.
   list.init = [](const std::string& name) -> yoke::ParamInit {
     if (name.ends_with("bias")) return {yoke::ParamInit::kConstant, 0};
     return {yoke::ParamInit::kUniform, name == "head.weight" ? 0.3 : 0.15};
@@ -45,7 +50,8 @@ yoke::BlockList make_blocks(const yoke::FamilyArgs& args) {
   return list;
 }
 
-// Sample i is computed from i alone, so every rank can make any of them.
+// Returns sample number `index`: an image with a bar in one of four directions, and the direction.
+// It is computed from the index alone, so every rank can make every sample.
 TorchInputs draw(int64_t index) {
   const int64_t direction = index % kDirections;
   const double angle = M_PI * static_cast<double>(direction) / kDirections;

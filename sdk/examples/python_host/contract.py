@@ -1,4 +1,6 @@
-"""yoke/parallel_backend.h 1.0 for Python: the structs that a host needs, by ctypes alone."""
+"""Version 1.0 of yoke/parallel_backend.h in Python: the structs that a host needs, with ctypes alone.
+
+Names, order and types of the fields are those of the header, which documents them."""
 import ctypes as c
 
 (ID_ERROR, ID_DESCRIPTION, ID_OPTION_INFO, ID_PLAN, ID_PLAN_ARGS, ID_REFUSAL, ID_OPTIMIZER, ID_PARAMETER, ID_BLOCK,
@@ -24,7 +26,7 @@ class String(c.Structure):
 
 
 class Struct(c.Structure):
-    """One that grows: starts with a header, which is filled in here."""
+    """A struct that may grow: it starts with a header, which the constructor fills in."""
 
     def __init__(self, **values):
         super().__init__(**values)
@@ -32,6 +34,7 @@ class Struct(c.Structure):
 
 
 def struct(name, struct_id, *fields):
+    """Returns a new class of structs with a header."""
     return type(name, (Struct,), {"ID": struct_id, "_fields_": [("header", Header), *fields]})
 
 
@@ -62,7 +65,7 @@ ManagedTensor._fields_ = [("dlpack_major", c.c_uint32), ("dlpack_minor", c.c_uin
 
 
 def tensor_at(address, shape, dtype):
-    """A compact tensor over memory of somebody else; keeps its shape alive."""
+    """Returns a compact tensor over borrowed memory on the CPU. It keeps its shape alive."""
     sizes = (c.c_int64 * max(1, len(shape)))(*shape)
     t = Tensor(address, Device(1, 0), len(shape), DataType(dtype >> 8, dtype & 0xff, 1), sizes, None, 0)
     t.sizes = sizes
@@ -95,7 +98,7 @@ MicroBatch = struct("MicroBatch", ID_MICRO_BATCH, ("inputs", pointer(Input)), ("
                     ("token_weight", c.c_double))
 
 
-# The backend makes these; a host reads them.
+# The backend fills in the following structs and the host reads them, so they get no header here.
 GradReady = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_int64, pointer(Tensor), pointer(Error))
 
 
@@ -165,7 +168,7 @@ StepResult = struct("StepResult", ID_STEP_RESULT, ("loss_sum", c.c_double), ("lo
 
 
 class ParallelBackend(c.Structure):
-    """The table of a backend; the slots that this host does not call stay addresses."""
+    """The functions of a backend. Those that this host does not call are plain addresses."""
     _fields_ = [("header", Header), ("abi_major", c.c_uint32), ("abi_minor", c.c_uint32),
                 ("min_host_minor", c.c_uint32), ("reserved", c.c_uint32),
                 ("describe", c.CFUNCTYPE(c.c_int32, pointer(pointer(Description)), pointer(Error))),

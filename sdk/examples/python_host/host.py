@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""A host without C++ and without LibTorch: loads a backend and trains a tiny model, all in plain Python.
+"""A host without C++ and without LibTorch: it loads a backend and trains a tiny model, all in plain Python.
 
     python3 host.py /absolute/path/of/serial.so [steps]
 
-The model predicts the next letter of a text from the last one: block `embed` looks up a vector, block `head` scores
-all letters by it. One process, one rank, fp64. Any backend on the neutral model will do."""
+The model predicts the next letter of a text from the letter before. Block `embed` looks up a vector for a letter;
+block `head` computes a score for every letter from that vector. There is one process with one rank, and everything is
+fp64. Any backend on the neutral model works."""
 import ctypes as c
 import math
 import sys
@@ -17,23 +18,25 @@ DIM, SEQUENCE, SEQUENCES = 6, 16, 8
 
 
 def check(code, error):
+    """Ends the program with the text of a failed call."""
     if code != y.OK:
         raise SystemExit(f"host.py: {error.text.decode() or f'code {code}'}")
 
 
 def text(s):
+    """Returns a string of the contract."""
     data = s.encode()
     return y.String(data, len(data))
 
 
 class TinyModel:
-    """The host's side of the contract: parameters are the backend's memory, the mathematics is ours."""
+    """The host's side of the contract: the parameters are memory of the backend, the mathematics is here."""
     SHAPES = {"embed.weight": (len(LETTERS), DIM), "head.weight": (len(LETTERS), DIM)}
 
     def __init__(self):
-        self.memory = [None, None]  # what the backend has bound: addresses of doubles
+        self.memory = [None, None]  # the arrays of doubles that the backend has bound
         self.saved, self.tensors, self.next = {}, {}, 1
-        self.kept = []  # what C points to
+        self.kept = []  # objects that C structs point to, so that they live as long as the model
         self.model = y.Model(summary=c.pointer(self.summary()), init_param=y.InitParam(self.guard(self.init_param)),
                              bind_param=y.BindParam(self.guard(self.bind_param)),
                              block_forward=y.Forward(self.guard(self.forward)),
@@ -41,6 +44,7 @@ class TinyModel:
                              drop_saved=y.DropSaved(lambda ctx, saved: self.saved.pop(saved)))
 
     def summary(self):
+        """Describes the parameters and blocks: one parameter in each block."""
         def pointers(kind, items):
             array = (y.pointer(kind) * len(items))(*[c.pointer(i) for i in items])
             self.kept += [*items, array]
@@ -58,7 +62,7 @@ class TinyModel:
 
     @staticmethod
     def guard(function):
-        """Nothing is thrown across the border: an exception becomes a code and a text."""
+        """Wraps a callback so that no exception crosses the border: it becomes a code and a text."""
         def call(ctx, *args):
             try:
                 return function(*args[:-1], args[-1]) or y.OK
@@ -69,19 +73,22 @@ class TinyModel:
         return call
 
     def init_param(self, param, begin, count, dst, error):
-        for k in range(count):  # any numbers; the same in every run
+        """Writes initial values: any numbers will do, if they are the same in every run."""
+        for k in range(count):
             dst[k] = math.sin(1 + param * 1000 + begin + k) * 0.3
 
     def bind_param(self, param, view, error):
+        """Remembers where the backend keeps a parameter; None = unbound."""
         self.memory[param] = None if not view else c.cast(
             view.contents.data + view.contents.byte_offset, c.POINTER(c.c_double))
 
     def rows(self, param):
+        """Returns the rows of a bound parameter, each a list of DIM numbers."""
         memory = self.memory[param]
         return [memory[k * DIM:(k + 1) * DIM] for k in range(len(LETTERS))]
 
     def give(self, values, rows):
-        """A tensor [rows, DIM] that the backend owns until it calls the deleter."""
+        """Returns a tensor [rows, DIM] that the backend owns until it calls the deleter."""
         data = (c.c_double * len(values))(*values)
         key = self.next
         self.next += 1
@@ -91,9 +98,11 @@ class TinyModel:
         return c.pointer(managed)
 
     def free(self, tensor):
+        """The deleter of these tensors."""
         del self.tensors[tensor.contents.manager_ctx]
 
     def ids(self, micro, role):
+        """Returns the letters of an input, all sequences one after the other."""
         for i in range(micro.num_inputs):
             if str(micro.inputs[i].role) == role:
                 t = micro.inputs[i].tensor
@@ -101,6 +110,7 @@ class TinyModel:
         raise ValueError(f"no input {role}")
 
     def forward(self, args, out, error):
+        """Block 0 looks up the vectors of the tokens. Block 1 computes the loss from them."""
         a, o = args.contents, out.contents
         if a.block == 0:
             tokens = self.ids(a.micro.contents, "tokens")
@@ -117,7 +127,7 @@ class TinyModel:
                 total = sum(scores)
                 probabilities = [s / total for s in scores]
                 o.loss_sum -= math.log(probabilities[target])
-                probabilities[target] -= 1  # now the gradient by the scores
+                probabilities[target] -= 1  # the list is now the gradient of the scores
                 kept.append((x, probabilities))
             o.loss_weight = len(targets)
         if a.save:
@@ -126,6 +136,7 @@ class TinyModel:
             self.next += 1
 
     def backward(self, args, grad_in, error):
+        """Reports the gradient of the block's parameter, and returns that of the block's input."""
         a = args.contents
         kept, grad = self.saved.pop(a.saved), [[0.0] * DIM for _ in LETTERS]
         if a.block == 1:
@@ -149,7 +160,7 @@ class TinyModel:
 
 
 def make_batch(step):
-    """The sequences of a step, in one micro-batch."""
+    """Returns the batch of a step: all sequences in one micro-batch."""
     ids = [LETTERS.index(x) for x in TEXT]
     starts = [(step * SEQUENCES + s) * 7 % (len(ids) - SEQUENCE - 1) for s in range(SEQUENCES)]
     inputs, kept = (y.Input * 2)(), []
@@ -167,7 +178,7 @@ def make_batch(step):
 
 
 def default_options(description):
-    """Every option of the backend at its default, as a host passes them."""
+    """Returns every option of the backend with its default, as a host passes them."""
     options = (y.Option * description.num_options)()
     for i in range(description.num_options):
         info = description.options[i].contents
@@ -181,13 +192,14 @@ def default_options(description):
 
 
 def train(path, steps):
+    """Loads a backend, makes the calls of a run in order, and returns the losses."""
     library = c.CDLL(path)
     entry = library.parallel_backend_entry_v1
     entry.restype, entry.argtypes = y.pointer(y.ParallelBackend), [c.c_uint32, y.pointer(y.Error)]
     error = y.Error()
     table = entry(0, c.byref(error))
     if not table or table.contents.abi_major != 1:
-        raise SystemExit(f"host.py: {path} gives no table of ABI 1: {error.text.decode()}")
+        raise SystemExit(f"host.py: {path} returns no table of ABI version 1: {error.text.decode()}")
     backend = table.contents
     described = y.pointer(y.Description)()
     check(backend.describe(c.byref(described), c.byref(error)), error)
@@ -199,12 +211,12 @@ def train(path, steps):
     plan = y.Plan(optimizer=c.pointer(optimizer), world_size=1, global_batch=SEQUENCES, micro_batch=SEQUENCES,
                   param_dtype=y.F64)
     options = default_options(d)
-    said = []
-    refuse = y.Refuse(lambda ctx, r: said.append(r.contents.note or f"{r.contents.key} = {r.contents.given}: "
-                                                                     f"allowed: {r.contents.allowed}"))
+    reports = []
+    refuse = y.Refuse(lambda ctx, r: None if r.contents.note else reports.append(
+        f"{r.contents.key} = {r.contents.given}; allowed: {r.contents.allowed}"))
     plan_args = y.PlanArgs(model=tiny.model.summary, options=options, num_options=len(options), refuse=refuse)
     if backend.plan(c.byref(plan_args), c.byref(plan), c.byref(error)) != y.OK:
-        raise SystemExit("host.py: refused: " + "; ".join(map(str, said)) + " " + error.text.decode())
+        raise SystemExit("host.py: the plan was refused: " + "; ".join(map(str, reports)) + " " + error.text.decode())
 
     host = y.Host(rank=0, world_size=1, device=y.Device(1, 0), log=y.Log(lambda ctx, level, line: print(line)),
                   check_cancel=y.CheckCancel(lambda ctx: 0), get_service=y.GetService(lambda ctx, name, size: None))
@@ -223,7 +235,8 @@ def train(path, steps):
     backend.destroy_model(c.byref(wrapped))
     backend.destroy(c.byref(context))
     if tiny.saved or tiny.tensors:
-        raise SystemExit(f"host.py: the backend kept {len(tiny.saved)} saved states and {len(tiny.tensors)} tensors")
+        raise SystemExit(f"host.py: the backend did not free {len(tiny.saved)} saved states and {len(tiny.tensors)} "
+                         "tensors")
     return losses
 
 

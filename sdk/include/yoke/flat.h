@@ -106,6 +106,7 @@ static inline void* yoke_flat_at(const YokeFlat* f, void* array, int64_t i) {
  * Unbinds all parameters from the model, frees all memory, and leaves *f empty. May be called
  * again. */
 static inline void yoke_flat_free(YokeFlat* f) {
+  /* value is the start of the one allocation that also holds grad and the moments. */
   /* The blocks must not read memory that is gone. Unbinding cannot fail. */
   while (f->bound > 0) f->model->bind_param(f->model->ctx, --f->bound, NULL, NULL);
   free(f->value);

@@ -154,6 +154,7 @@ class InnerBackend::Rank final : public Context {
     args.host = state_->opened.host;
     call([&](YokeError* err) { return state_->opened.table->init(&args, &context_, err); });
   }
+  // Models of this context must be gone by now.
   ~Rank() override { state_->opened.table->destroy(&context_); }
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
