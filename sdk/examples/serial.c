@@ -34,8 +34,10 @@ static int32_t plan(const YokePlanArgs* args, YokePlan* plan, YokeError* err) {
   refused +=
       yoke_resolve_degrees(args, plan, YOKE_DP_REPLICATE, "remove it: every rank is a replica");
   refused += yoke_resolve_flat(args, plan);
-  return refused == 0 ? YOKE_OK
-                      : yoke_fail(err, YOKE_INVALID_ARGUMENT, "%d reason(s) to refuse", refused);
+  return refused == 0
+             ? YOKE_OK
+             : yoke_fail(
+                   err, YOKE_INVALID_ARGUMENT, "the plan was refused for %d reason(s)", refused);
 }
 
 /* ---- One rank ---- */
@@ -59,7 +61,7 @@ static int32_t init(const YokeInitArgs* args, YokeContext** out, YokeError* err)
   YOKE_REQUIRE(args->plan, YOKE_ID_PLAN);
   YOKE_REQUIRE(args->host, YOKE_ID_HOST);
   if (args->host->device.type != YOKE_DEVICE_CPU)
-    return yoke_fail(err, YOKE_UNIMPLEMENTED, "it works on the CPU only; set device = \"cpu\"");
+    return yoke_fail(err, YOKE_UNIMPLEMENTED, "serial works on the CPU only; set device = \"cpu\"");
   *out = calloc(1, sizeof **out);
   if (*out == NULL) return yoke_fail(err, YOKE_RESOURCE_EXHAUSTED, "out of memory");
   (*out)->args = *args;
@@ -90,7 +92,8 @@ static int32_t wrap_model(YokeContext* c,
   YokeWrapped* w;
   int32_t code;
   YOKE_CLEAR(out, YOKE_ID_WRAP_RESULT);
-  if (c == NULL) return yoke_fail(err, YOKE_FAILED_PRECONDITION, "wrap_model before init");
+  if (c == NULL)
+    return yoke_fail(err, YOKE_FAILED_PRECONDITION, "wrap_model was called before init");
   YOKE_REQUIRE(model, YOKE_ID_MODEL);
   YOKE_REQUIRE(out, YOKE_ID_WRAP_RESULT);
   w = calloc(1, sizeof *w);
@@ -110,7 +113,8 @@ static int32_t step(YokeWrapped* w, const YokeStepArgs* args, YokeStepResult* ou
   double sums[2], norm = NAN;
   YokeFlat* f;
   YOKE_CLEAR(out, YOKE_ID_STEP_RESULT);
-  if (w == NULL) return yoke_fail(err, YOKE_FAILED_PRECONDITION, "step before wrap_model");
+  if (w == NULL)
+    return yoke_fail(err, YOKE_FAILED_PRECONDITION, "step was called before wrap_model");
   YOKE_REQUIRE(args, YOKE_ID_STEP_ARGS);
   YOKE_REQUIRE(args->batch, YOKE_ID_BATCH);
   YOKE_REQUIRE(out, YOKE_ID_STEP_RESULT);
@@ -131,7 +135,8 @@ static int32_t step(YokeWrapped* w, const YokeStepArgs* args, YokeStepResult* ou
 
 /* Every rank has all of the state: rank 0's is written. */
 static int32_t checkpoint(YokeWrapped* w, const YokeCheckpointArgs* args, YokeError* err) {
-  if (w == NULL) return yoke_fail(err, YOKE_FAILED_PRECONDITION, "checkpoint before wrap_model");
+  if (w == NULL)
+    return yoke_fail(err, YOKE_FAILED_PRECONDITION, "checkpoint was called before wrap_model");
   YOKE_REQUIRE(args, YOKE_ID_CHECKPOINT_ARGS);
   return yoke_flat_visit(&w->flat, args, w->context->args.host->rank, err);
 }

@@ -230,7 +230,10 @@ static inline int32_t yoke_connect(
   out->service = (const YokeCollectives*)(const void*)host->get_service(
       host->ctx, "yoke.collectives/1", sizeof *out->service);
   if (out->service == NULL)
-    return yoke_fail(err, YOKE_FAILED_PRECONDITION, "the host has no service yoke.collectives/1");
+    return yoke_fail(
+        err,
+        YOKE_FAILED_PRECONDITION,
+        "more than one rank needs the service yoke.collectives/1, which this host does not have");
   return out->service->comm(out->service->ctx, axes, purpose, &out->comm, err);
 }
 

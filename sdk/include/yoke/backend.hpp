@@ -1,20 +1,29 @@
-// The C++ author's side of the contract: subclass three classes, override what the backend does,
-// and end the file with YOKE_EXPORT_BACKEND(MyBackend). Overrides may throw; nothing passes the
-// border.
+// The C++ author's side of the contract. Subclass three classes, override what the backend does,
+// and end the file with YOKE_EXPORT_BACKEND(MyBackend). No LibTorch.
 //
 //   class MyBackend : public yoke::Backend {                     // one static object, no state
 //     const YokeDescription& describe() const override;
 //     void plan(const YokePlanArgs&, YokePlan&, yoke::PlanReport&) const override;
 //     std::unique_ptr<yoke::Context> init(const YokeInitArgs&) const override;
 //   };
-//   class MyContext : public yoke::Context {
+//   class MyContext : public yoke::Context {                     // one rank of a run
 //     std::unique_ptr<yoke::Wrapped> wrap_model(const YokeModel&) override;
 //   };
-//   class MyWrapped : public yoke::Wrapped {
+//   class MyWrapped : public yoke::Wrapped {                     // one model on that rank
 //     YokeWrapResult wrap_result() const override;
 //     YokeStepResult step(const YokeStepArgs&) override;
 //     void checkpoint(const YokeCheckpointArgs&) override;
 //   };
+//
+// Errors: overrides throw yoke::Error, or any other exception. The layer turns it into a code and a
+// text, and no exception crosses the border. The layer also checks the arguments: an override never
+// sees a NULL pointer or a struct of another kind where the contract requires one.
+//
+// Threads: describe and plan may be called from any thread at any time. All other functions are
+// called one at a time for each Context, though not always by the same thread.
+//
+// Collective: init, wrap_model, step and checkpoint (SAVE, LOAD) are called by all ranks. They may
+// use collectives (yoke/comm.hpp); describe, plan and destructors must not.
 #pragma once
 
 #include <limits>
@@ -26,10 +35,14 @@
 #include "yoke/optimizer.h"
 #include "yoke/options.hpp"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 
-// Writes a result into memory of the caller, at most as many bytes as the caller knows.
+// ---- Results ----
+
+// Writes a result of the contract into a struct of the caller: at most as many bytes as the
+// caller's struct_size, and not the header, which belongs to the caller.
 template <class T>
 void write_result(T* out, const T& value) {
   const uint32_t size = out->header.struct_size;
@@ -39,25 +52,40 @@ void write_result(T* out, const T& value) {
   out->header = {size, id, next};
 }
 
-// Makes *out zero but for the header, which is what a failed call leaves. Does nothing if it is
-// NULL or of another kind.
+// Sets *out to zero except for its header: this is what a failed call leaves behind. Does nothing
+// if out is NULL or its struct_id is not `id`.
 template <class T>
 void clear_result(T* out, uint32_t id) {
   if (out != nullptr && out->header.struct_id == id) write_result(out, T{});
 }
 
-// A refusal or a note before it is reported: a reader of a foreign config collects all of them.
+// ---- Plan ----
+
+// A refusal or a note that is collected first and reported later, as by a reader of a foreign
+// config. The members are the arguments of PlanReport::refuse and note.
 struct PlanMessage {
-  std::string key, given, allowed, hint;  // as in PlanReport::refuse and note
+  std::string key, given, allowed, hint;
   bool is_note = false;
 };
 using PlanMessages = std::vector<PlanMessage>;
 
-// Collects every reason to refuse a plan.
+// The report of plan on a run: refusals, notes and equivalents. Each goes to the host at once, and
+// its texts are copied.
+//
+//   report.refuse("tp_degree", "3", "1, 2, 4", "set tp_degree = 2");
+//   report.note("mine.overlap", "true", "it has no effect on the CPU");
+//   report.equivalent("mine.json: stage", "3", "dp_shards = 8");
+//
+// Report every refusal, not only the first one. After a refusal the plan fails with
+// INVALID_ARGUMENT, and what it has filled in is not used. One thread, for the duration of plan.
 class PlanReport {
  public:
+  // args must outlive this object.
   explicit PlanReport(const YokePlanArgs& args) : args_(args) {}
 
+  // Reports a key that this backend does not accept. key: its full name in a run file, such as
+  // "tp_degree" or "mine.unit_bytes". given: the value there. allowed: the values that are
+  // accepted. hint: what to write instead.
   void refuse(std::string_view key,
               std::string_view given,
               std::string_view allowed,
@@ -65,15 +93,16 @@ class PlanReport {
     send(key, given, allowed, hint, 0);
     ++count_;
   }
-  // Something the user should know; the plan is accepted.
+  // Reports something that the user should know. The plan is accepted all the same.
   void note(std::string_view key, std::string_view given, std::string_view hint) {
     send(key, given, "", hint, 1);
   }
-  // The line of a run file that says the same as a key of a foreign config.
+  // Reports the line of a run file, "tp_degree = 2", that means the same as a key of another
+  // program's config. `yoke config import` prints these lines.
   void equivalent(std::string_view key, std::string_view given, std::string_view line) {
     send(key, given, line, "", 1);
   }
-  // Reports messages that were collected before.
+  // Reports messages that were collected before, in their order.
   void add(const PlanMessages& messages) {
     for (const PlanMessage& m : messages) {
       if (m.is_note) {
@@ -98,8 +127,10 @@ class PlanReport {
              hint);
     }
   }
-  // Reasons that were reported without this object, as the functions of yoke/author.h do.
+  // Counts refusals that were reported without this object, as the functions of yoke/author.h do.
   void add(int refused) { count_ += refused; }
+
+  // Returns the number of refusals so far.
   int count() const { return count_; }
 
  private:
@@ -108,7 +139,8 @@ class PlanReport {
             std::string_view allowed,
             std::string_view hint,
             int note) {
-    const std::string k(key), g(given), a(allowed), h(hint);  // NUL-terminated
+    // Strings of the contract end with a 0, which a string_view need not.
+    const std::string k(key), g(given), a(allowed), h(hint);
     YokeRefusal r{};
     r.header = YOKE_HEADER(YokeRefusal, YOKE_ID_REFUSAL);
     r.key = view(k);
@@ -123,46 +155,90 @@ class PlanReport {
   int count_ = 0;
 };
 
-// A result that is not known, such as the norm of an evaluation.
+// The value of a field of a result that is unknown, such as the gradient norm of an evaluation:
+// NaN.
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
-// The gradient norm and the clip factor of yoke/optimizer.h.
+// Returns the gradient norm from the sum of squares over all ranks, +infinity if it is not finite.
+// See yoke/optimizer.h.
 inline double gradient_norm(double squared) {
   return yoke_gradient_norm(squared);
 }
+// Returns the factor by which gradients are multiplied so that their norm is at most `clip` (0 = no
+// clipping). See yoke/optimizer.h.
 inline double clip_scale(double clip, double norm) {
   return yoke_clip_scale(clip, norm);
 }
 
-// A model, wrapped: owns shards and optimizer state. Destroyed before its Context.
+// ---- The classes to subclass ----
+
+// A model in the hands of the backend, on one rank. Owns the memory of the parameters and the state
+// of the optimizer. Destroyed before its Context.
 class Wrapped {
  public:
+  // Unbinds the parameters and frees all memory. Local: no collectives, no exceptions.
   virtual ~Wrapped() = default;
-  virtual YokeWrapResult wrap_result() const = 0;  // model is filled by the base
+
+  // Returns what the model costs this rank, in bytes; -1 = unknown. The fields header and model are
+  // filled in by the layer. Called once, right after wrap_model has returned this object. It is a
+  // getter, and not part of wrap_model's result, so that a backend on top of another one can ask
+  // its inner model for the costs and add its own (see sdk/examples/diloco.cpp).
+  virtual YokeWrapResult wrap_result() const = 0;
+
+  // Makes one update from all micro-batches of args.batch: forward, backward, reduction over the
+  // data ranks, clipping, update. With YOKE_STEP_FORWARD_ONLY it only computes the loss. Returns
+  // the same on every rank; the header is filled in by the layer. Collective. Throws Error:
+  // CANCELLED, UNAVAILABLE, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED.
   virtual YokeStepResult step(const YokeStepArgs& args) = 0;
+
+  // Calls args.visit for each local piece of the state, in the same order for every op. SAVE and
+  // LOAD are collective. Throws the visitor's Error.
   virtual void checkpoint(const YokeCheckpointArgs& args) = 0;
 };
 
-// One rank's context.
+// One rank of a run: communicators, streams, threads.
 class Context {
  public:
+  // Ends all threads of the backend. Local: no collectives, no exceptions.
   virtual ~Context() = default;
-  // model lives until the result is destroyed. Collective.
+
+  // Takes over a model: allocates its parameters, initialises them with init_param, binds them with
+  // bind_param, and allocates the optimizer state. `model` lives until the result is destroyed.
+  // Collective. Throws Error: RESOURCE_EXHAUSTED, INVALID_ARGUMENT.
   virtual std::unique_ptr<Wrapped> wrap_model(const YokeModel& model) = 0;
 };
 
+// The backend itself. There is one object of it in the process, which is never destroyed before the
+// process ends. It must have a default constructor and no state that changes.
 class Backend {
  public:
   virtual ~Backend() = default;
+
+  // Returns the name and the capabilities of the backend. The result must live as long as the
+  // process: return a static object, see description() below. Any thread.
   virtual const YokeDescription& describe() const = 0;
+
+  // Fills the unset fields of `plan`, and reports every key that the backend does not accept. Pure:
+  // no device, no communication, the same result on every rank. Any thread.
   virtual void plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report) const = 0;
-  // What args points to lives until the result is destroyed: it may be kept by reference.
-  // Collective.
+
+  // Creates the context of this rank. Everything that args points to lives until the result is
+  // destroyed, so it may be kept by reference. Collective. Throws Error: FAILED_PRECONDITION,
+  // UNIMPLEMENTED, UNAVAILABLE.
   virtual std::unique_ptr<Context> init(const YokeInitArgs& args) const = 0;
 };
 
-// A description without options, of a backend on the neutral model and the CPU. The texts are literals, and the
-// dtypes live as long as the process; axes and stages: bits.
+// ---- What describe and init return ----
+
+// Returns the description of a backend without options that uses the neutral model on the CPU;
+// change other fields afterwards. The texts must be literals, and dtypes must live as long as the
+// process.//
+//   static constexpr int32_t dtypes[] = {YOKE_F32, YOKE_F64};
+//   static const YokeDescription d = yoke::description(
+//       "mine", "1.0.0", "one line", dtypes, YOKE_AXIS_BIT(YOKE_DP_REPLICATE), 1u << 0);
+//
+// axes: mask of YOKE_AXIS_BIT, the axes that may have a degree above 1. zero_stages: mask,
+// bit n = ZeRO stage n.
 template <size_t N>
 YokeDescription description(const char* name,
                             const char* version,
@@ -185,16 +261,21 @@ YokeDescription description(const char* name,
   return d;
 }
 
-// Adds options; infos live as long as the process.
+// Adds options to a description. infos must live as long as the process; see yoke::pointers_to.
 inline void set_options(YokeDescription& d, const std::vector<const YokeOptionInfo*>& infos) {
   d.options = infos.data();
   d.num_options = infos.size();
 }
 
-// Returns a context that makes one State from the arguments of init, and each model from
-// (const YokeModel&, const State&). The State outlives the models. It must not copy what the
-// arguments point to: that lives until the context is destroyed. Without a State the models get the
-// arguments themselves.
+// Returns a context that needs no class of its own. It makes one State from the arguments of init,
+// and each model as a Model, a subclass of Wrapped, from (const YokeModel&, const State&):
+//
+//   std::unique_ptr<yoke::Context> init(const YokeInitArgs& args) const override {
+//     return yoke::context_of<MyWrapped>(args);
+//   }
+//
+// Without a State the models get the arguments themselves. The State outlives the models. It may
+// keep references to what the arguments point to, which lives as long as the context.
 template <class Model, class State = YokeInitArgs>
 std::unique_ptr<Context> context_of(const YokeInitArgs& args) {
   class StateContext final : public Context {
@@ -210,31 +291,38 @@ std::unique_ptr<Context> context_of(const YokeInitArgs& args) {
   return std::make_unique<StateContext>(args);
 }
 
+// ---- The table behind the classes: not for authors ----
+
 namespace detail {
 
+// Throws Error(INVALID_ARGUMENT) unless p is a struct with this id. `what` names it in the message.
 template <class T>
 void require(const T* p, uint32_t id, const char* what) {
-  if (p == nullptr) throw Error(YOKE_INVALID_ARGUMENT, std::string(what) + " is NULL");
+  if (p == nullptr) throw Error(YOKE_INVALID_ARGUMENT, concat(what, " is NULL"));
   if (p->header.struct_id != id) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                std::string(what) + ": struct_id " + std::to_string(p->header.struct_id) +
-                    ", expected " + std::to_string(id));
+                concat(what, ": struct_id ", p->header.struct_id, ", expected ", id));
   }
 }
 
+// Throws Error(FAILED_PRECONDITION) if a handle of this backend is NULL.
 inline void require_handle(const void* handle, const char* what) {
   if (handle == nullptr)
-    throw Error(YOKE_FAILED_PRECONDITION, std::string(what) + " is NULL; make it first");
+    throw Error(YOKE_FAILED_PRECONDITION, concat(what, " is NULL; create it first"));
 }
 
-// The table of one backend class; B must be default-constructible and stateless.
+// The functions of the contract for a backend class B. Each one checks its arguments, casts the
+// handle back to the class that it came from, calls the override, and turns exceptions into codes.
+// Handles are pointers to Context and Wrapped; the result of a call that fails is zero or NULL.
 template <class B>
 struct Table {
+  // Returns the one object of the backend, which is made at the first call.
   static const B& instance() {
     static const B backend;
     return backend;
   }
 
+  // Sets *out to the description; NULL if describe() throws.
   static int32_t describe(const YokeDescription** out, YokeError* err) {
     return guard(err, [&] {
       if (out == nullptr) throw Error(YOKE_INVALID_ARGUMENT, "describe: out is NULL");
@@ -243,6 +331,8 @@ struct Table {
     });
   }
 
+  // Fails with YOKE_INVALID_ARGUMENT if the backend has reported a refusal. The refusals themselves
+  // have gone to args->refuse; the text of the error only counts them.
   static int32_t plan(const YokePlanArgs* args, YokePlan* plan, YokeError* err) {
     return guard(err, [&] {
       require(args, YOKE_ID_PLAN_ARGS, "plan: args");
@@ -252,12 +342,14 @@ struct Table {
       instance().plan(*args, *plan, report);
       if (report.count() > 0) {
         throw Error(YOKE_INVALID_ARGUMENT,
-                    std::to_string(report.count()) + " reason(s) to refuse the plan");
+                    concat("the plan was refused for ", report.count(), " reason(s)"));
       }
     });
   }
 
+  // Passes the ownership of the new Context to the caller, as a handle.
   static int32_t init(const YokeInitArgs* args, YokeContext** out, YokeError* err) {
+    // The plan is complete by now, so its optimizer is required as well.
     return guard(err, [&] {
       if (out == nullptr) throw Error(YOKE_INVALID_ARGUMENT, "init: out is NULL");
       *out = nullptr;
@@ -269,6 +361,7 @@ struct Table {
     });
   }
 
+  // Passes the ownership of the new Wrapped to the caller, as out->model.
   static int32_t wrap_model(YokeContext* context,
                             const YokeModel* model,
                             YokeWrapResult* out,
@@ -278,6 +371,7 @@ struct Table {
       require_handle(context, "wrap_model: context");
       require(model, YOKE_ID_MODEL, "wrap_model: model");
       require(out, YOKE_ID_WRAP_RESULT, "wrap_model: out");
+      // The handle is released last: if wrap_result() throws, the model is destroyed here.
       auto wrapped = reinterpret_cast<Context*>(context)->wrap_model(*model);
       YokeWrapResult result = wrapped->wrap_result();
       result.model = reinterpret_cast<YokeWrapped*>(wrapped.release());
@@ -285,6 +379,7 @@ struct Table {
     });
   }
 
+  // Writes as much of the result as the caller's struct has room for.
   static int32_t step(YokeWrapped* model,
                       const YokeStepArgs* args,
                       YokeStepResult* out,
@@ -299,6 +394,7 @@ struct Table {
     });
   }
 
+  // The visitor is called from inside; its error comes back as the Error that the override throws.
   static int32_t checkpoint(YokeWrapped* model, const YokeCheckpointArgs* args, YokeError* err) {
     return guard(err, [&] {
       require_handle(model, "checkpoint: model");
@@ -307,6 +403,7 @@ struct Table {
     });
   }
 
+  // NULL and a pointer to NULL are allowed, so that callers can clean up without asking.
   static void destroy_model(YokeWrapped** model) {
     if (model == nullptr) return;
     delete reinterpret_cast<Wrapped*>(*model);
@@ -319,6 +416,7 @@ struct Table {
     *context = nullptr;
   }
 
+  // min_host_minor is 0: any host of this major version will do.
   static constexpr ParallelBackend kTable = {YOKE_HEADER(ParallelBackend, YOKE_ID_BACKEND),
                                              YOKE_ABI_MAJOR,
                                              YOKE_ABI_MINOR,
@@ -337,6 +435,9 @@ struct Table {
 }  // namespace detail
 }  // namespace yoke
 
+// Defines the entry of the library, the only symbol that it must export, for a subclass of Backend.
+// Write it once, outside of all namespaces, without a semicolon. Hide all other symbols: the CMake
+// function yoke_add_backend does, or pass -fvisibility=hidden.
 #define YOKE_EXPORT_BACKEND(Class)                                                    \
   extern "C" const ParallelBackend* parallel_backend_entry_v1(uint32_t, YokeError*) { \
     return &yoke::detail::Table<Class>::kTable;                                       \

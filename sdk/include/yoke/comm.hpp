@@ -2,9 +2,10 @@
 // the host's device. No LibTorch.
 //
 //   const yoke::Comm ranks(host, YOKE_AXIS_BIT(YOKE_DP_REPLICATE), "reduce");  // in init
+//
 //   yoke::Work work = ranks.all_reduce(gradients);                             // in step
-//   ...                                                                        // computes meanwhile
-//   work.wait();
+//   ...                                                                        // other work
+//   work.wait();                                                               // summed now
 //
 // Every operation is collective over the ranks of its Comm: all of them issue the same operations,
 // with the same counts and dtypes, in the same order. Operations throw Error: UNAVAILABLE if a peer
@@ -20,11 +21,12 @@
 
 #include "yoke/error.hpp"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 
-// A collective operation in flight. Its memory must stay alive and untouched until wait() returns
-// or the Work is destroyed. Movable, not copyable; one thread at a time.
+// A Work is a collective operation in flight. Its memory must stay alive and untouched until wait()
+// returns or the Work is destroyed. Movable, not copyable; one thread at a time.
 //
 // The destructor waits too, and ignores an error: a Work that goes out of scope, for example while
 // an exception unwinds the stack, never leaves an operation behind that still writes into freed
@@ -35,8 +37,11 @@ class Work {
   Work() = default;  // an operation that is complete
   // Takes over `work`, which an operation of `service` has returned.
   Work(const YokeCollectives* service, YokeWork* work) : service_(service), work_(work) {}
+  // The other Work is complete afterwards.
   Work(Work&& other) noexcept
       : service_(other.service_), work_(std::exchange(other.work_, nullptr)) {}
+  // Exchanges the two: the former operation of this Work is waited for by the destructor of
+  // `other`.
   Work& operator=(Work&& other) noexcept {
     std::swap(service_, other.service_);
     std::swap(work_, other.work_);
@@ -57,8 +62,9 @@ class Work {
   YokeWork* work_ = nullptr;  // NULL = complete
 };
 
-// A communicator: the ranks along some axes, for one sequence of operations. A small handle that
-// may be copied; valid until the context of the backend is destroyed. One thread at a time.
+// A Comm is a communicator: the ranks along some axes, for one sequence of operations. A small
+// handle that may be copied; valid until the context of the backend is destroyed. One thread at a
+// time.
 //
 // A default Comm, and every Comm of a world of one rank, is this rank alone. all_reduce and
 // broadcast then do nothing; all_gather and reduce_scatter copy the input to the output. That copy
@@ -76,8 +82,8 @@ class Comm {
         host.get_service(host.ctx, "yoke.collectives/1", sizeof(YokeCollectives)));
     if (service_ == nullptr) {
       throw Error(YOKE_FAILED_PRECONDITION,
-                  "more than one rank needs the host's service yoke.collectives/1; this host has "
-                  "none");
+                  "more than one rank needs the service yoke.collectives/1, which this host does "
+                  "not have");
     }
     call([&](YokeError* err) { return service_->comm(service_->ctx, axes, purpose, &comm_, err); });
     size_ = service_->size(comm_);
@@ -99,6 +105,8 @@ class Comm {
 
   // Returns the sums of a few numbers over the ranks, and waits for them. Only where
   // YokeHost.device is the CPU; throws Error(UNIMPLEMENTED) elsewhere.
+  //
+  //   const auto [loss, targets] = ranks.sum<2>({own_loss, own_targets});
   template <size_t N>
   std::array<double, N> sum(std::array<double, N> values) const {
     require_cpu("Comm::sum");
@@ -147,7 +155,7 @@ class Comm {
   bool alone(const Span& out, const ConstSpan& in) const {
     if (size_ > 1 && in.count > 0) return false;
     if (in.count == 0 || in.data == out.data) return true;
-    require_cpu("a gather of one rank is a copy, which");
+    require_cpu("the copy that replaces a gather of one rank");
     std::memmove(out.data, in.data, static_cast<size_t>(in.bytes()));
     return true;
   }
@@ -156,8 +164,10 @@ class Comm {
   void require_cpu(const char* what) const {
     if (device_.type == YOKE_DEVICE_CPU) return;
     throw Error(YOKE_UNIMPLEMENTED,
-                std::string(what) + " works in memory of the host; on a device of type " +
-                    std::to_string(device_.type) + " the backend must do it");
+                concat(what,
+                       " works only in memory of the CPU; on a device of type ",
+                       device_.type,
+                       " the backend must do it itself"));
   }
   // Returns a range as a tensor of the host's device.
   FlatView on_device(const ConstSpan& span) const { return FlatView(span, device_); }

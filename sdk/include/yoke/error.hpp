@@ -24,9 +24,10 @@
 
 namespace yoke {
 
-// A failure with one of the codes of the contract (YOKE_INVALID_ARGUMENT ...). The message says
-// what failed, which value was given, what is allowed and how to fix it. Errors are thrown inside a
-// library and never cross the C border.
+// A failure with one of the codes of the contract (YOKE_INVALID_ARGUMENT ...). The message names
+// what failed, the value that was given, what is allowed and how to fix it. Errors are thrown
+// inside a library and never cross the C border. yoke/parallel_backend.h explains when to use which
+// code.
 class Error : public std::runtime_error {
  public:
   // rank: the rank that failed, -1 = unknown. step: the step that failed, -1 = not in a step.
@@ -44,6 +45,8 @@ class Error : public std::runtime_error {
   int64_t step_;
 };
 
+// ---- Strings ----
+
 // Convert between the contract's strings and std::string_view, without a copy. A YokeString that
 // goes into the contract must end with a 0: pass literals and std::strings, not parts of a string.
 inline YokeString view(std::string_view s) {
@@ -53,6 +56,8 @@ inline YokeString view(std::string_view s) {
 inline std::string_view view(const YokeString& s) {
   return {s.data ? s.data : "", s.size};
 }
+
+// ---- From codes to exceptions and back ----
 
 // Returns an error to pass to a function of the contract: header set, code 0, rank and step
 // unknown.
@@ -65,12 +70,13 @@ inline YokeError make_error() {
 }
 
 // Writes an error into *err and returns its code: the end of a function of the contract that fails.
-// The text is cut to the size that the owner of
-// *err has given. Does nothing but return the code if err is NULL or not a YokeError.
+// The text is cut to the size that the owner of *err has given. If err is NULL or not a YokeError,
+// the function only returns the code.
 inline int32_t fill(
     YokeError* err, int32_t code, std::string_view text, int32_t rank = -1, int64_t step = -1) {
   if (err == nullptr || err->header.struct_id != YOKE_ID_ERROR) return code;
-  // An older owner may have a shorter text. At least the terminating 0 must fit.
+  // text is the last field: an older owner may have a shorter text. At least the terminating 0 must
+  // fit.
   const size_t room = err->header.struct_size > offsetof(YokeError, text)
                           ? err->header.struct_size - offsetof(YokeError, text)
                           : 0;
@@ -85,8 +91,7 @@ inline int32_t fill(
 }
 
 // Returns a message without the C++ backtrace that LibTorch appends to what(): users do not need
-// it.
-// Text without such a backtrace is returned unchanged.
+// it. A text without such a backtrace is returned unchanged.
 inline std::string first_part(const char* what) {
   std::string s(what);
   if (auto at = s.find("\nException raised from"); at != std::string::npos) s.resize(at);
@@ -119,6 +124,7 @@ int32_t guard(YokeError* err, F&& f) noexcept {
 }
 
 // Throws the Error that a call across the border has reported; does nothing if code is YOKE_OK.
+// The text, the rank and the step are copied from err.
 inline void check(int32_t code, const YokeError& err) {
   if (code != YOKE_OK) throw Error(code, err.text, err.rank, err.step);
 }

@@ -24,7 +24,8 @@
  * without ever being compared. Sums of gradients and the arithmetic of an update are computed in
  * double precision and rounded to the dtype of the array when they are stored.
  *
- * sdk/examples/serial.c is a whole backend. The functions work on the memory of one rank and are
+ * sdk/examples/serial.c is a whole backend; yoke/flat.hpp is the same state as a C++ class. The
+ * functions work on the memory of one rank and are
  * not collective. One thread at a time. */
 #ifndef YOKE_FLAT_H_
 #define YOKE_FLAT_H_
@@ -54,9 +55,11 @@ static inline int yoke_resolve_flat(const YokePlanArgs* args, YokePlan* plan) {
                      "fp32 | fp64",
                      "set it to \"fp32\"");
   if (plan->reduce_dtype != plan->param_dtype)
-    n += yoke_refuse(args, "precision.reduce", "another dtype", "precision.param's", "remove it");
+    n += yoke_refuse(
+        args, "precision.reduce", "another dtype", "the dtype of precision.param", "remove it");
   if (plan->optimizer->kind != YOKE_ADAMW && plan->optimizer->kind != YOKE_SGD)
-    n += yoke_refuse(args, "train.optimizer", "another one", "adamw | sgd", "set it to \"adamw\"");
+    n += yoke_refuse(
+        args, "train.optimizer", "another optimizer", "adamw | sgd", "set it to \"adamw\"");
   return n;
 }
 
@@ -92,12 +95,15 @@ typedef struct YokeFlat {
   int32_t reserved;
 } YokeFlat;
 
-/* Returns the address of element i of an array of f. */
+/* Returns the address of element i of an array of f: value, grad or a moment. With i = f->begin[p]
+ * it is the start of parameter p. */
 static inline void* yoke_flat_at(const YokeFlat* f, void* array, int64_t i) {
   return (char*)array + i * yoke_item_size(f->dtype);
 }
 
-/* Unbinds all parameters from the model, frees all memory, and leaves *f empty. May be called
+/* Ends the state of a rank. Call it in destroy_model, and when wrap_model fails later on.
+ *
+ * Unbinds all parameters from the model, frees all memory, and leaves *f empty. May be called
  * again. */
 static inline void yoke_flat_free(YokeFlat* f) {
   /* The blocks must not read memory that is gone. Unbinding cannot fail. */
@@ -131,7 +137,7 @@ static inline int32_t yoke_flat_bind(YokeFlat* f, int64_t i, YokeError* err) {
   const YokeTensor t =
       yoke_view(yoke_flat_at(f, f->value, f->begin[i]), p->dtype, p->shape, p->ndim);
   if (p->dtype != f->dtype)
-    return yoke_fail(err, YOKE_INVALID_ARGUMENT, "%s has not the plan's dtype", p->name.data);
+    return yoke_fail(err, YOKE_INVALID_ARGUMENT, "%s does not have the plan's dtype", p->name.data);
   YOKE_TRY(yoke_flat_fill(f, i, err));
   YOKE_TRY(f->model->bind_param(f->model->ctx, i, &t, err));
   f->bound = i + 1;
@@ -147,7 +153,8 @@ static inline int32_t yoke_flat_allocate(YokeFlat* f, YokeError* err) {
   uint64_t i;
   f->begin = (int64_t*)calloc(s->num_params + 1, sizeof *f->begin);
   f->blocks = (YokeBlockState*)calloc(s->num_blocks + 1, sizeof *f->blocks);
-  /* Two passes over the parameters: first the trainable ones, then the frozen ones. */
+  /* Two passes over the parameters: first the trainable ones, then the frozen ones, so that
+   * gradients and moments need no gaps. */
   for (trainable = 1; trainable >= 0 && f->begin != NULL; --trainable) {
     for (i = 0; i < s->num_params; ++i) {
       if ((s->params[i]->trainable != 0) != trainable) continue;
@@ -196,8 +203,8 @@ static inline int32_t yoke_flat_make(YokeFlat* f,
 }
 
 /* Fills in the bytes that wrap_model reports: parameters, gradients and moments. All other fields
- * of *out stay as they are. The two moments of SGD are allocated as well, but never touched, so
- * they take no memory and do not count. */
+ * of *out stay as they are. Moments that SGD does not use are
+ * allocated as well, but never touched: they take no memory and are not counted. */
 static inline void yoke_flat_bytes(const YokeFlat* f, YokeWrapResult* out) {
   const int64_t item = yoke_item_size(f->dtype);
   out->param_bytes = f->size * item;
@@ -212,7 +219,8 @@ static inline void yoke_flat_bytes(const YokeFlat* f, YokeWrapResult* out) {
 
 /* Adds the gradient of parameter i to f->grad. A callback on_grad_ready with ctx = the YokeFlat:
  * each micro-batch, and each block that lists a tied parameter, adds its share. Fails with
- * YOKE_INTERNAL if there is no such trainable parameter, or the gradient has another dtype. */
+ * YOKE_INTERNAL if there is no such trainable parameter, or the gradient has another dtype. A
+ * backend that computes gradients in another way, for example by autograd, calls it directly. */
 static inline int32_t yoke_flat_add_gradient(void* ctx,
                                              int64_t i,
                                              const YokeTensor* grad,
@@ -223,11 +231,11 @@ static inline int32_t yoke_flat_add_gradient(void* ctx,
   int64_t k, n;
   if (i < 0 || i >= (int64_t)f->model->summary->num_params)
     return yoke_fail(
-        err, YOKE_INTERNAL, "a gradient of parameter %d, which does not exist", (int)i);
+        err, YOKE_INTERNAL, "got a gradient of parameter %d, which does not exist", (int)i);
   /* The contract promises a compact gradient of the shape of the parameter. */
   p = f->model->summary->params[i];
   if (!p->trainable || YOKE_DTYPE_OF(grad->dtype) != f->dtype)
-    return yoke_fail(err, YOKE_INTERNAL, "a gradient that does not fit %s", p->name.data);
+    return yoke_fail(err, YOKE_INTERNAL, "got a gradient that does not fit %s", p->name.data);
   for (k = 0, n = yoke_count(p); k < n; ++k) {
     const int64_t at = f->begin[i] + k;
     yoke_set(f->grad, f->dtype, at, yoke_get(f->grad, f->dtype, at) + yoke_get(share, f->dtype, k));
@@ -270,7 +278,7 @@ static inline int32_t yoke_check_weight(const YokeBatch* batch, double summed, Y
   if (fabs(summed - batch->token_weight) <= 1e-9 * summed) return YOKE_OK;
   return yoke_fail(err,
                    YOKE_INVALID_ARGUMENT,
-                   "the batch claims %.17g targets, its losses have %.17g",
+                   "the batch announces %.17g targets, but its losses have %.17g",
                    batch->token_weight,
                    summed);
 }
@@ -321,6 +329,7 @@ static inline void yoke_flat_sgd(YokeFlat* f, int64_t i, double scale, double lr
 static inline void yoke_flat_update(YokeFlat* f, int64_t step, double lr, double norm) {
   const double scale = yoke_clip_scale(f->optimizer->clip, norm);
   uint64_t i;
+  /* A NaN or an overflow somewhere in the gradients: skip the update on every rank. */
   if (!isfinite(norm)) return;
   f->step = step;
   for (i = 0; i < f->model->summary->num_params; ++i) {
@@ -381,7 +390,7 @@ static inline int32_t yoke_flat_visit(YokeFlat* f,
       YOKE_TRY(yoke_flat_show(
           args, &piece, f->kind[m], yoke_flat_at(f, f->moment[m], f->begin[i]), err));
   }
-  /* A scalar: no dimensions, one element. */
+  /* A scalar: no dimensions, one element. Its name is the optimizer's, not a parameter's. */
   piece.name = yoke_string("optimizer");
   piece.ndim = 0;
   piece.dtype = YOKE_I64;

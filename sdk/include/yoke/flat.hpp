@@ -43,7 +43,7 @@ class Flat {
   // UNIMPLEMENTED if the device is not the CPU, RESOURCE_EXHAUSTED, INVALID_ARGUMENT.
   Flat(const YokeModel& model, const YokeInitArgs& args) {
     if (args.host->device.type != YOKE_DEVICE_CPU)
-      throw Error(YOKE_UNIMPLEMENTED, "it works on the CPU only; set device = \"cpu\"");
+      throw Error(YOKE_UNIMPLEMENTED, "this backend works on the CPU only; set device = \"cpu\"");
     call([&](YokeError* err) { return yoke_flat_make(&flat_, &model, args.plan, err); });
   }
   // Unbinds the parameters and frees all memory.

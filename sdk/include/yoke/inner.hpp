@@ -1,5 +1,37 @@
-// A backend that stands on another one, through the host's service "yoke.backends/1": while a plan
-// is made it asks the inner one, on a rank it calls it as a host would.
+// A backend that builds on another one, through the host's service "yoke.backends/1". While a plan
+// is made, the outer backend asks the inner one for its part of the plan. On a rank it calls the
+// inner one as a host would. No LibTorch.
+//
+//   void plan(const YokePlanArgs& args, YokePlan& plan, yoke::PlanReport& report) const override {
+//     const auto pass_on = [&](const YokeRefusal& r) {
+//       args.refuse(args.refuse_ctx, &r);                     // unchanged, or with another key
+//       if (r.note == 0) report.add(1);
+//     };
+//     yoke::InnerBackend inner(args, "replicas");
+//     YokeError err = yoke::make_error();
+//     yoke::check(inner.plan(args, plan, pass_on, &err), err);
+//   }
+//   MyContext(const YokeInitArgs& args)
+//       : inner_(yoke::InnerBackend(*args.host, "replicas", kAxes).init(*args.plan)) {}
+//
+// The inner world may be a part of the ranks. With dp_degree 2, dp_shards 2 and an outer backend
+// that keeps dp_replicate for itself, the inner backend is opened along all other axes:
+//
+//   rank            0  1  2  3
+//   dp_replicate    0  0  1  1     the axis of the outer backend
+//   dp_shard        0  1  0  1     the inner worlds: ranks {0, 1} and ranks {2, 3}
+//   inner rank      0  1  0  1     of world_size 2
+//
+// The plan that the inner backend receives must describe its own world: the outer backend divides
+// world_size and global_batch, sets the degrees that it keeps to 1, and restores them afterwards.
+//
+// Errors of the inner backend are thrown as yoke::Error with its code, text, rank and step, so they
+// reach the host as if the outer backend had failed.
+//
+// Order of destruction: inner models, then inner contexts, then the outer context.
+//
+// The Context that init returns, and the Wrapped that it makes, have the same functions as those of
+// the outer backend, so calls are passed on one to one. sdk/examples/diloco.cpp is a whole backend.
 #pragma once
 
 #include <algorithm>
@@ -11,65 +43,89 @@
 #include <vector>
 
 #include "yoke/backend.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 
-// An opened backend and the options that it gets: those of [its name] in the run file, and what the
-// outer one sets. Copies share both.
+// An opened backend together with the options that it receives: those of its own section in the run
+// file, or what the outer backend sets. A handle: copies share both. One thread at a time.
 class InnerBackend {
  public:
-  // While a plan is made; valid for the call. Any thread.
+  // Opens a backend while a plan is made. name: as for the key parallel_backend of a run file.
+  // Valid for the duration of plan. Any thread; not collective.
+  //
+  // Both constructors throw Error: FAILED_PRECONDITION if the host cannot open other backends, or
+  // what the search, the loading or the check of the options has found.
   InnerBackend(const YokePlanArgs& args, const std::string& name);
-  // On a rank; valid until the outer context is destroyed. Its world is the ranks that differ from
-  // this one only in `axes`. Collective over the world.
+  // Opens a backend on a rank. Its world consists of the ranks that differ from this one only on
+  // `axes`, a mask of YOKE_AXIS_BIT. Valid until the outer context is destroyed. Collective over
+  // the outer world.
   InnerBackend(const YokeHost& host, const std::string& name, uint32_t axes);
 
+  // Returns the name as it was given to the constructor.
   const std::string& name() const { return state_->name; }
-  const YokeHost& host() const { return *state_->opened.host; }  // of its world; on a rank only
-  // NULL = it has no such option.
+
+  // Returns the host of the inner world: its rank, size and collectives. On a rank only.
+  const YokeHost& host() const { return *state_->opened.host; }
+
+  // Returns the present value of an option of the inner backend, or NULL if there is no such
+  // option. Valid until the next set().
   const YokeOption* find(std::string_view key) const;
-  // value: as in a run file, strings without quotes. Throws Error(FAILED_PRECONDITION) if it has no
-  // such option.
+  // Sets an option of the inner backend, which then counts as given by the user. value: as in a run
+  // file, strings without quotes. Throws Error(FAILED_PRECONDITION) if there is no such option.
+  // Range and choice are not checked again.
   void set(std::string_view key, const std::string& value);
 
-  // Lets it fill `plan`; every refusal and note goes to `remark`. Returns its code, and fills *err.
+  // Lets the inner backend fill `plan`, which may be a changed copy of the outer one. Each of its
+  // refusals and notes is passed to `refuse`, on this thread; exceptions of `refuse` are dropped.
+  // Returns the inner backend's code and fills *err, which may be NULL. Does not throw.
   int32_t plan(const YokePlanArgs& args,
                YokePlan& plan,
-               const std::function<void(const YokeRefusal&)>& remark,
+               const std::function<void(const YokeRefusal&)>& refuse,
                YokeError* err) const;
 
-  // plan: as the inner one left it; lives until the result is destroyed. Collective over its world.
+  // Creates the inner backend's context of this rank. plan: as the inner backend has left it; it
+  // must outlive the result. Destroy the result before the outer context. Collective over the inner
+  // world. Throws the inner backend's Error.
   std::unique_ptr<Context> init(const YokePlan& plan) const;
 
  private:
   class Model;
   class Rank;
+  // What copies of the handle share, and what contexts keep alive.
   struct State {
     std::string name;
     YokeInnerBackend opened{};
-    std::vector<YokeOption> options;
-    std::vector<std::unique_ptr<std::string>> texts;  // behind options
+    std::vector<YokeOption> options;                  // a copy of the host's, which set() changes
+    std::vector<std::unique_ptr<std::string>> texts;  // strings that options point to
   };
+
+  // Returns the service from the extensions of plan's arguments, or NULL.
   static const YokeBackends* service(const YokePlanArgs& args);
   InnerBackend(const YokeBackends* service, const std::string& name, uint32_t axes);
 
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-// ---- The handles of the inner backend behind the classes of the outer one ----------------------
+// ---- The handles of the inner backend behind the classes of the outer one ----
 
+// The inner backend's model. Every call goes to its table; a code that is not YOKE_OK is thrown.
 class InnerBackend::Model final : public Wrapped {
  public:
   Model(const ParallelBackend& table, YokeContext* context, const YokeModel& model)
       : table_(table) {
     result_.header = YOKE_HEADER(YokeWrapResult, YOKE_ID_WRAP_RESULT);
+    // The result is kept: its handle for the calls below, its bytes for wrap_result().
     call([&](YokeError* err) { return table_.wrap_model(context, &model, &result_, err); });
   }
+  // Destroys the inner model, before the inner context.
   ~Model() override { table_.destroy_model(&result_.model); }
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
+  // The inner bytes; the outer backend may add its own before it reports them.
   YokeWrapResult wrap_result() const override { return result_; }
+  // The result is the inner world's: the outer backend combines those of several worlds.
   YokeStepResult step(const YokeStepArgs& args) override {
     YokeStepResult out{};
     out.header = YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT);
@@ -85,9 +141,11 @@ class InnerBackend::Model final : public Wrapped {
   YokeWrapResult result_{};
 };
 
+// The inner backend's context. Keeps the options alive, which init's arguments point to.
 class InnerBackend::Rank final : public Context {
  public:
   Rank(std::shared_ptr<State> state, const YokePlan& plan) : state_(std::move(state)) {
+    // As a host would fill them. The plan and the options must outlive the context.
     YokeInitArgs args{};
     args.header = YOKE_HEADER(YokeInitArgs, YOKE_ID_INIT_ARGS);
     args.plan = &plan;
@@ -100,6 +158,7 @@ class InnerBackend::Rank final : public Context {
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
 
+  // The model may be the host's own, with its extensions, if both backends have the same torch_tag.
   std::unique_ptr<Wrapped> wrap_model(const YokeModel& model) override {
     return std::make_unique<Model>(*state_->opened.table, context_, model);
   }
@@ -109,7 +168,7 @@ class InnerBackend::Rank final : public Context {
   YokeContext* context_ = nullptr;
 };
 
-// ---- Opening -----------------------------------------------------------------------------------
+// ---- Opening ----
 
 inline const YokeBackends* InnerBackend::service(const YokePlanArgs& args) {
   for (const YokeHeader* h = args.header.next; h != nullptr; h = h->next) {
@@ -118,6 +177,7 @@ inline const YokeBackends* InnerBackend::service(const YokePlanArgs& args) {
   return nullptr;
 }
 
+// There are no ranks while a plan is made, so the axes do not matter.
 inline InnerBackend::InnerBackend(const YokePlanArgs& args, const std::string& name)
     : InnerBackend(service(args), name, YOKE_ALL_AXES) {}
 
@@ -127,14 +187,15 @@ inline InnerBackend::InnerBackend(const YokeHost& host, const std::string& name,
                    name,
                    axes) {}
 
+// The options are copied, because the host's array is constant and set() changes values.
 inline InnerBackend::InnerBackend(const YokeBackends* service,
                                   const std::string& name,
                                   uint32_t axes) {
   if (service == nullptr) {
     throw Error(YOKE_FAILED_PRECONDITION,
-                "backend '" + name +
-                    "' is to do the work, for which the host's service yoke.backends/1 is needed; "
-                    "this host has none");
+                concat("backend '",
+                       name,
+                       "' cannot be opened: this host does not have the service yoke.backends/1"));
   }
   state_->name = name;
   state_->opened.header = YOKE_HEADER(YokeInnerBackend, YOKE_ID_INNER_BACKEND);
@@ -147,6 +208,7 @@ inline InnerBackend::InnerBackend(const YokeBackends* service,
 
 inline const YokeOption* InnerBackend::find(std::string_view key) const {
   const auto& all = state_->options;
+  // A backend has few options, so a linear search is enough.
   const auto at =
       std::find_if(all.begin(), all.end(), [&](const YokeOption& o) { return view(o.key) == key; });
   return at == all.end() ? nullptr : &*at;
@@ -156,8 +218,10 @@ inline void InnerBackend::set(std::string_view key, const std::string& value) {
   auto* option = const_cast<YokeOption*>(find(key));
   if (option == nullptr) {
     throw Error(YOKE_FAILED_PRECONDITION,
-                "this " + name() + " has no option " + name() + "." + std::string(key));
+                concat("this version of ", name(), " has no option ", name(), ".", key));
   }
+  // The types are those that the inner backend has declared; a file or variables cannot be set
+  // here. A YokeOption borrows its string: keep each one at an address that does not change.
   state_->texts.push_back(std::make_unique<std::string>(value));
   if (option->type == YOKE_OPTION_INT) option->int_value = std::stoll(value);
   if (option->type == YOKE_OPTION_DOUBLE) option->double_value = std::stod(value);
@@ -168,12 +232,14 @@ inline void InnerBackend::set(std::string_view key, const std::string& value) {
 
 inline int32_t InnerBackend::plan(const YokePlanArgs& args,
                                   YokePlan& plan,
-                                  const std::function<void(const YokeRefusal&)>& remark,
+                                  const std::function<void(const YokeRefusal&)>& refuse,
                                   YokeError* err) const {
+  // The inner backend sees the same model, its own options, and a callback that ends in `refuse`.
   YokePlanArgs inner = copied(args);
   inner.options = state_->options.data();
   inner.num_options = state_->options.size();
-  inner.refuse_ctx = const_cast<void*>(static_cast<const void*>(&remark));
+  inner.refuse_ctx = const_cast<void*>(static_cast<const void*>(&refuse));
+  // An exception must not pass through the inner backend, which may be written in C.
   inner.refuse = [](void* ctx, const YokeRefusal* r) {
     guard(nullptr,
           [&] { (*static_cast<const std::function<void(const YokeRefusal&)>*>(ctx))(*r); });

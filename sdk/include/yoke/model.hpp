@@ -1,6 +1,17 @@
-// What an author of models needs: blocks of plain torch::nn code, how their parameters start, and
-// the family under which a run file names them (sdk/examples/own_model). No parallelism anywhere:
-// backends cut, gather and reduce what is described here.
+// Models of your own: blocks of plain torch::nn code, the initial values of their parameters, and
+// the family by which a run file chooses them. There is no parallelism here: backends cut, gather
+// and reduce what this file describes. sdk/examples/own_model is a whole model.
+//
+//   yoke::BlockList make_blocks(const yoke::FamilyArgs& args) {
+//     yoke::BlockList list;
+//     yoke::add_block(list, {"mlp", module, forward}, "mlp");
+//     list.init = [](const std::string& name) { return yoke::ParamInit{}; };
+//     list.loss_weight = [](const yoke::TorchInputs& inputs) { return ...; };
+//     return list;
+//   }
+//   int main(int argc, char** argv) {
+//     return yoke::worker_main(argc, argv, {{"mine", {make_blocks}}});    // yoke/worker.hpp
+//   }
 #pragma once
 
 #include <functional>
@@ -15,97 +26,115 @@
 
 namespace yoke {
 
-// Initial value of a parameter, one element from its row-major index; the same bits in every
-// layout. What a module's constructor wrote into its parameters is dropped.
+// The initial values of a parameter. Each element is computed from the seed and its row-major
+// index, so it has the same bits in every layout. What a module's constructor wrote into its
+// parameters is dropped.
 struct ParamInit {
   enum Kind { kUniform, kConstant } kind = kUniform;
-  double value = 0.02;  // kUniform: standard deviation; kConstant: the value
+  double value = 0.02;  // standard deviation for kUniform, the value itself for kConstant
 };
 
-// What a block needs for one sequence, in bytes; -1 = not known.
+// The memory that a block needs for one sequence, in bytes; -1 = unknown. For estimates only.
 struct BlockBytes {
-  int64_t activation = -1;  // kept from its forward to its backward, without its input
-  int64_t carry = -1;       // its output
+  int64_t activation = -1;  // bytes kept from its forward to its backward, without its input
+  int64_t carry = -1;       // bytes of its output
 };
 
-// How tensor parallelism may hold a parameter; nothing said, no tensor parallelism.
+// How tensor parallelism may hold a parameter. Without a hint, backends refuse tensor parallelism.
 struct TpHint {
-  int32_t cut = 0;    // as YokeParameter.tp_cut
-  int64_t parts = 0;  // as YokeParameter.tp_parts
+  int32_t cut = 0;    // see YokeParameter.tp_cut
+  int64_t parts = 0;  // see YokeParameter.tp_parts
 
-  // Every rank keeps all of it, as of a norm.
+  // Every rank holds the whole parameter, for example the weight of a norm.
   static TpHint whole() { return {YOKE_TP_WHOLE, 0}; }
-  // Cut along dim, between any two of `parts` equal parts.
+  // The parameter may be cut along dimension dim, between any two of `parts` equal parts: heads,
+  // columns, ids of a vocabulary.
   static TpHint along(int32_t dim, int64_t parts) { return {dim + 1, parts}; }
 };
 
-// A model family's answer: the blocks in execution order, and how each parameter starts. A
-// parameter that stands in two blocks (the same tensor) is tied and keeps its first name.
+// The model that a family builds: its blocks in execution order, and facts about its parameters. A
+// parameter that is in two blocks (the same tensor) is tied, and keeps its first name. The
+// functions may be called from any thread; `name` is the full name of a parameter.
 struct BlockList {
+  // The blocks; append them with add_block.
   std::vector<TorchBlock> blocks;
-  std::vector<std::vector<std::pair<std::string, at::Tensor>>>
-      params;                     // per block: full name, leaf
-  std::vector<BlockBytes> bytes;  // per block; empty = not known. For estimates only
+  // For each block, its parameters: full name and leaf tensor. add_block fills it.
+  std::vector<std::vector<std::pair<std::string, at::Tensor>>> params;
+  // For each block, its memory. Empty = unknown.
+  std::vector<BlockBytes> bytes;
+  // Returns how a parameter is initialised. Required.
   std::function<ParamInit(const std::string& name)> init;
-  // Instead of init, if set: dst[0, count) = elements [begin, begin + count) of a parameter, from
-  // files.
+  // If set, it is used instead of init: writes elements [begin, begin + count) of a parameter, from
+  // files, to dst[0, count).
   std::function<void(const std::string& name, int64_t begin, int64_t count, float* dst)> stored;
-  std::function<TpHint(const std::string& name)> tp;  // empty = nothing said of any parameter
-  // Set by a sequence model: every input is [B, seq_len, ...], and no block minds if dim 1 of all
-  // of them is sliced and permuted together, as context parallelism does. 0 = no such model.
+  // Returns how tensor parallelism may hold a parameter. Empty = no hint for any parameter.
+  std::function<TpHint(const std::string& name)> tp;
+  // Set by a sequence model: every input is [B, seq_len, ...], and the blocks allow dimension 1 of
+  // all inputs to be sliced and permuted together, as context parallelism does. 0 = not such a
+  // model.
   int64_t seq_len = 0;
-  std::function<double(const TorchInputs& inputs)> loss_weight;  // targets of a micro-batch
-  // The last block without its loss: its carry [B, S, dim] to [B, S, vocab]. Empty = nothing to
-  // sample.
+  // Returns the number of targets of a micro-batch. Required.
+  std::function<double(const TorchInputs& inputs)> loss_weight;
+  // The last block without its loss, for sampling: maps its input [B, S, dim] to logits [B, S,
+  // vocab]. Empty = nothing to sample.
   std::function<at::Tensor(const at::Tensor& carry)> logits;
 };
 
-// Appends a block and frees the memory of its parameters at once, so that a model may be larger
-// than memory. The full name of a parameter is "<prefix>.<its name in the module>"; an empty prefix
-// adds none. Throws Error(INVALID_ARGUMENT) for a block without module or forward, or with buffers.
+// Appends a block to the list and frees the memory of its parameters at once, so that a model may
+// be larger than the memory. The full name of a parameter is "<prefix>.<its name in the module>",
+// or only the latter if the prefix is empty. Throws Error(INVALID_ARGUMENT) for a block without
+// module or forward, or with buffers.
 YOKE_WORKER_API void add_block(BlockList& list, TorchBlock block, const std::string& prefix);
 
-// A contiguous tensor of this shape whose storage has no memory yet; what parameters start as.
+// Returns a contiguous tensor of a shape whose storage has no memory yet, for parameters that are
+// built by hand.
 YOKE_WORKER_API at::Tensor unallocated(at::IntArrayRef shape,
                                        at::ScalarType dtype,
                                        at::Device device = at::kCPU);
 
+// Facts about a model that cannot be read off its blocks.
 struct ModelInfo {
-  int64_t num_params = 0;  // tied parameters once; 0 = the host counts them
-  int64_t vocab = 0;       // token ids are below it; 0 = the model takes no tokens
-  // Forward + backward of one token, torchtitan's convention: 6 N + 12 L H Q T, where N leaves out
-  // an input embedding that is only looked up, and T is the sequence length. 0 = not known.
+  int64_t num_params = 0;  // number of elements, tied ones once; 0 = the host counts them
+  int64_t vocab = 0;       // upper bound of the token ids; 0 = the model takes no tokens
+  // Floating-point operations of the forward and the backward of one token, by the convention of
+  // torchtitan: 6 N + 12 L H Q T. N leaves out an input embedding that is only looked up, and T is
+  // the sequence length. 0 = unknown.
   double flops_per_token = 0;
-  std::string hf_config_json;  // config.json of the checkpoint, whose weights are fp32; "" = none
+  // The file config.json to write next to exported weights, which are fp32. "" = none.
+  std::string hf_config_json;
 };
 
-// What a run asks of a family.
+// The part of a run file that a family receives.
 struct FamilyArgs {
-  Options options;                 // below [model]: every option of the family
-  int32_t param_dtype = YOKE_F32;  // of parameters and activations
-  int64_t seq_len = 0;             // data.seq_len
-  std::string data_path;           // data.path, "" = not given
+  Options options;                 // values of the family's own options, from [model]
+  int32_t param_dtype = YOKE_F32;  // dtype of parameters and activations
+  int64_t seq_len = 0;             // value of data.seq_len
+  std::string data_path;           // value of data.path, "" = not given
 };
 
-// Data of a family's own, in place of the tokens of data.path. The host decides which rank gets
-// which sample when (data.order, data.holdout, seed), the same in every layout.
+// Data of a family's own, instead of the tokens in data.path. The host decides which rank receives
+// which sample in which step, by data.order, data.holdout and the seed, the same in every layout.
 struct Samples {
-  int64_t count = 0;    // data.holdout of them, at the end, are kept for evaluation
-  int64_t targets = 1;  // in every sample; the loss is the sum over all targets by their number
-  // Sample `index` in [0, count): its inputs by role, without the dimension of the batch, which the
-  // host adds in front. The same at every call and on every rank, with the same roles, shapes and
-  // dtypes for every index. Any thread.
+  int64_t count = 0;    // number of samples; the last ones, data.holdout, are kept for evaluation
+  int64_t targets = 1;  // number of targets in each sample; the loss is the mean over all targets
+  // Returns sample `index`, in [0, count): its inputs by role, without the dimension of the batch,
+  // which the host adds in front. A sample is the same at every call and on every rank. Roles,
+  // shapes and dtypes are the same for all samples. Any thread.
   std::function<TorchInputs(int64_t index)> read;
 };
 
-// A kind of model, by the name that `[model] family` gives it. The functions throw
-// Error(INVALID_ARGUMENT) naming every fault of the configuration; any thread.
+// A kind of model, which a run file chooses by `[model] family`. The functions may be called from
+// any thread. They throw Error(INVALID_ARGUMENT) with a text that names every fault of the
+// configuration.
 struct Family {
-  // Blocks whose parameters have no memory: building needs none, or one block's.
+  // Builds the model. Parameters have no memory, so building needs that of one block at most.
   std::function<BlockList(const FamilyArgs& args)> make_blocks;
-  std::function<ModelInfo(const FamilyArgs& args)> info{};   // empty = nothing to tell
-  std::vector<OptionInfo> options{};                         // its own keys below [model]
-  std::function<Samples(const FamilyArgs& args)> samples{};  // empty = tokens of data.path
+  // Returns facts about the model. Empty = all are unknown.
+  std::function<ModelInfo(const FamilyArgs& args)> info{};
+  // Declares the family's own keys of the section [model].
+  std::vector<OptionInfo> options{};
+  // Opens the family's own data. Empty = the tokens in data.path.
+  std::function<Samples(const FamilyArgs& args)> samples{};
 };
 
 }  // namespace yoke

@@ -1,7 +1,7 @@
 // Suggestions and lists of words for messages. No LibTorch.
 //
-//   "unknown key '" + key + "'" + did_you_mean(key, keys)   ->   unknown key 'train.step'; did you
-//                                                                mean 'train.steps'?
+//   "unknown key '" + key + "'" + did_you_mean(key, keys)
+//   unknown key 'train.step'; did you mean 'train.steps'?
 //
 // All functions are pure and may be called from any thread. Words are compared byte by byte:
 // capital letters differ from small ones.
@@ -38,11 +38,15 @@ inline int edit_distance(std::string_view a, std::string_view b) {
 
 // Returns the candidate that `name` was probably meant to be, the first one if several are equally
 // near; "" if none is near enough.
+//
+//   nearest("trian.lr", {"train.lr", "train.steps"})   "train.lr"
+//   nearest("fp16", {"fp32", "fp64"})                  ""
 inline std::string nearest(std::string_view name, const std::vector<std::string>& candidates) {
-  // `bound` falls to the distance of the best candidate so far; a later one must beat it.
   std::string best;
-  // At most a third of the letters may be wrong: a far-fetched suggestion is worse than none.
+  // At most a third of the letters may be wrong: a far-fetched suggestion is worse than none. The
+  // bound then falls to the distance of the best candidate so far, which a later one must beat.
   int bound = std::max(1, static_cast<int>(name.size()) / 3);
+  // This computes one distance for each candidate, which is fast enough for a few hundred words.
   for (const std::string& candidate : candidates) {
     const int distance = edit_distance(name, candidate);
     if (distance > bound || (distance == bound && !best.empty())) continue;

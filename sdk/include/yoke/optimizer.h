@@ -1,11 +1,22 @@
 /* The arithmetic of the optimizers: gradient norm, clip factor, and the update of one element by
  * AdamW and SGD. These are the formulas at YokeOptimizer in the contract, written once, so that
- * backends which use them agree to the last bit.
+ * backends which use them agree to the last bit. C99, C++ and CUDA device code; needs libm.
  *
- * C99, C++ and CUDA device code; needs libm. Everything is computed in double precision, whatever
- * the dtype of the arrays: callers widen what they load and round what they store. Functions are
- * pure, never fail, and may be called from any thread. Device compilers that contract a * b + c into
- * one rounding give results that differ from the host's in the last bits; -fmad=false forbids it. */
+ *   norm = yoke_gradient_norm(sum_of_squares);               // over all ranks
+ *   if (isfinite(norm)) {                                    // else skip the update on every rank
+ *     const double scale = yoke_clip_scale(o->clip, norm);
+ *     const YokeAdamW s = yoke_adamw_step(o, step, lr, decay);
+ *     for (i = 0; i < count; ++i)
+ *       value[i] = yoke_adamw(&s, value[i], scale * gradient[i], &exp_avg[i], &exp_avg_sq[i]);
+ *   }
+ *
+ * Everything is computed in double precision, whatever the dtype of the arrays: callers widen what
+ * they load and round what they store. Functions are pure, never fail, and may be called from any
+ * thread.
+ *
+ * The order of the operations is fixed, because it decides the last bits. A compiler that contracts
+ * a * b + c into one rounding, as CUDA's does by default, gives other last bits than the host; the
+ * option -fmad=false forbids it. */
 #ifndef YOKE_OPTIMIZER_H_
 #define YOKE_OPTIMIZER_H_
 
@@ -33,13 +44,19 @@ YOKE_HOST_DEVICE static inline double yoke_gradient_norm(double squared) {
   return isfinite(norm) ? norm : (double)INFINITY;
 }
 
-/* Returns the factor in (0, 1] by which every gradient is multiplied, so that the norm is at most
+/* Returns the factor in [0, 1] by which every gradient is multiplied, so that the norm is at most
  * clip. clip: bound of the norm, 0 = no clipping. norm: as yoke_gradient_norm returns it. */
 YOKE_HOST_DEVICE static inline double yoke_clip_scale(double clip, double norm) {
   return clip > 0 && norm + 1e-6 > clip ? clip / (norm + 1e-6) : 1;
 }
 
-/* ---- AdamW ---- */
+/* ---- AdamW ----
+ *
+ *   m = beta1 * m + (1 - beta1) * g
+ *   v = beta2 * v + (1 - beta2) * g * g
+ *   p = keep * p - lr * (m / correct1 / (sqrt(v) / correct2 + eps))
+ *
+ * with correct1 = 1 - beta1^step and correct2 = sqrt(1 - beta2^step). */
 
 /* The constants of one step for one parameter. */
 typedef struct YokeAdamW {
@@ -80,7 +97,11 @@ YOKE_HOST_DEVICE static inline double yoke_adamw(
          s->lr * (*exp_avg / s->correct1 / (sqrt(*exp_avg_sq) / s->correct2 + s->eps));
 }
 
-/* ---- SGD ---- */
+/* ---- SGD ----
+ *
+ *   b = momentum * b + g
+ *   p = keep * p - lr * b
+ */
 
 /* The constants of one step for one parameter. */
 typedef struct YokeSgd {
@@ -109,7 +130,9 @@ YOKE_HOST_DEVICE static inline double yoke_sgd(const YokeSgd* s,
   return s->keep * value - s->lr * change;
 }
 
-/* The same with Nesterov's momentum: the step looks ahead along the buffer. buffer: never NULL. */
+/* Returns the new value of one element under Nesterov's momentum, where the step looks ahead along
+ * the buffer: p = keep * p - lr * (g + momentum * b). Arguments as for yoke_sgd; buffer is never
+ * NULL. */
 YOKE_HOST_DEVICE static inline double yoke_nesterov(const YokeSgd* s,
                                                     double value,
                                                     double gradient,

@@ -4,7 +4,8 @@
 // A backend declares its options as a static table, and reads their values in plan and init:
 //
 //   static const YokeOptionInfo rows[] = {
-//       yoke::option_info(YOKE_OPTION_INT, "unit_bytes", "1048576", "", "size of a unit", {1, 1e12}),
+//       yoke::option_info(YOKE_OPTION_INT, "unit_bytes", "1048576", "", "unit size", {1, 1e9}),
+//       yoke::option_info(YOKE_OPTION_STRING, "order", "plain", "plain|zigzag", "order of ranks"),
 //   };
 //   static const auto options = yoke::pointers_to(rows);
 //   yoke::set_options(description, options);                     // in describe; yoke/backend.hpp
@@ -36,6 +37,8 @@ struct OptionInfo {
   double max = std::numeric_limits<double>::infinity();   // greatest number, inclusive
   std::string doc;                                        // one line for the user
 };
+
+// ---- Declaring options ----
 
 // The numbers that an option accepts, both ends inclusive. The default (min > max) sets no limit.
 struct OptionRange {
@@ -72,6 +75,8 @@ std::vector<const YokeOptionInfo*> pointers_to(const Rows& rows) {
   return pointers;
 }
 
+// ---- Reading options ----
+
 // The values of the options by key. Borrows the array, which the host passes to plan and init. The
 // host passes every option that was declared, so a key that is not found is a defect of the caller:
 // the getters then throw Error(INTERNAL). The type of the getter must be the declared one.
@@ -97,7 +102,7 @@ class Options {
     for (uint64_t i = 0; i < count_; ++i) {
       if (view(options_[i].key) == key) return options_[i];
     }
-    throw Error(YOKE_INTERNAL, "no option was declared as '" + std::string(key) + "'");
+    throw Error(YOKE_INTERNAL, "no option '" + std::string(key) + "' was declared");
   }
 
   const YokeOption* options_ = nullptr;

@@ -2,7 +2,7 @@
  * file, the product of the degrees, divisors and multiples for messages, default dtypes.
  *
  * C99 or C++, no library. Functions neither allocate nor fail, and may be called from any thread.
- * C++ authors find the texts for messages in yoke/plan.hpp. */
+ * For C++, yoke/plan.hpp turns the results into texts for messages. */
 #ifndef YOKE_PLAN_H_
 #define YOKE_PLAN_H_
 
@@ -15,19 +15,21 @@ extern "C" {
 /* ---- Axes and their keys ---- */
 
 /* Initialisers of arrays with YOKE_NUM_AXES strings, in the order of YOKE_PP ... YOKE_TP. The names
- * are those of meshes, logs and records; the keys stand in run files and in refusals. */
+ * are those of meshes, logs and records; the keys are those of run files and refusals. */
 #define YOKE_AXIS_NAMES \
   { "pp", "dp_replicate", "dp_shard", "cp", "tp" }
 #define YOKE_DEGREE_KEYS \
   { "pp_degree", "dp_degree", "dp_shards", "cp_degree", "tp_degree" }
 
-/* Returns the name of an axis, "dp_shard" for YOKE_DP_SHARD. axis: YOKE_PP ... YOKE_TP. */
+/* Returns the name of an axis, "dp_shard" for YOKE_DP_SHARD. axis: YOKE_PP ... YOKE_TP; no other is
+ * allowed, here and below. The text is a literal. */
 static inline const char* yoke_axis_name(int axis) {
   static const char* const names[YOKE_NUM_AXES] = YOKE_AXIS_NAMES;
   return names[axis];
 }
 
-/* Returns the key that sets the degree of an axis, "dp_shards" for YOKE_DP_SHARD. */
+/* Returns the key that sets the degree of an axis in a run file, "dp_shards" for YOKE_DP_SHARD. The
+ * text is a literal. */
 static inline const char* yoke_degree_key(int axis) {
   static const char* const keys[YOKE_NUM_AXES] = YOKE_DEGREE_KEYS;
   return keys[axis];
@@ -46,7 +48,10 @@ static inline int64_t yoke_degree_product(const int32_t degree[YOKE_NUM_AXES]) {
   return product;
 }
 
-/* ---- What is allowed instead: divisors and multiples ---- */
+/* ---- What is allowed instead: divisors and multiples ----
+ *
+ * A degree must divide what it cuts, and a batch must be a multiple of the ranks that share it. A
+ * good refusal names the nearest values that would be accepted. */
 
 /* Returns the smallest divisor of n above d, or 0 if there is none. n, d >= 0; in about sqrt(n)
  * steps. All divisors in ascending order:
@@ -55,6 +60,7 @@ static inline int64_t yoke_degree_product(const int32_t degree[YOKE_NUM_AXES]) {
  */
 static inline int64_t yoke_next_divisor(int64_t n, int64_t d) {
   int64_t k, quotient;
+  /* First the candidates up to the root. k <= n / k is k * k <= n without an overflow. */
   for (k = d + 1; k <= n / k; ++k)
     if (n % k == 0) return k;
   /* No divisor lies between d and the root of n. Those above the root are n / q for the divisors q
@@ -75,6 +81,7 @@ typedef struct YokeNearest {
 static inline YokeNearest yoke_nearest_divisors(int64_t n, int64_t d) {
   YokeNearest nearest = {0, 0};
   int64_t k;
+  /* The loop leaves the last divisor up to d in below, and the first one above d in k. */
   for (k = yoke_next_divisor(n, 0); k != 0 && k <= d; k = yoke_next_divisor(n, k))
     nearest.below = k;
   nearest.above = nearest.below == d ? d : k;
@@ -92,8 +99,8 @@ static inline YokeNearest yoke_nearest_multiples(int64_t n, int64_t unit) {
 
 /* ---- Default dtypes ---- */
 
-/* Returns the dtype in which gradients are reduced if precision.reduce is unset: fp64 for fp64, else
- * fp32. A backend that supports only one dtype for everything may use param_dtype instead. */
+/* Returns the dtype in which gradients are reduced if precision.reduce is unset: fp64 for fp64,
+ * else fp32. A backend that supports only one dtype for everything may use param_dtype instead. */
 static inline int32_t yoke_default_reduce_dtype(int32_t param_dtype) {
   return param_dtype == YOKE_F64 ? YOKE_F64 : YOKE_F32;
 }

@@ -1,5 +1,10 @@
-// Texts for refusals of plans, on top of yoke/plan.h: what is allowed, as a user reads it. No
-// LibTorch. All functions are pure and may be called from any thread.
+// Texts for refusals, on top of yoke/plan.h: the values that are allowed, as a user reads them. No
+// LibTorch.
+//
+//   report.refuse("tp_degree", "3", list_text(divisors(heads)), "the degree divides the heads");
+//   concat("nearest: ", nearest_text(yoke_nearest_multiples(batch, ranks)))   // "nearest: 8 or 12"
+//
+// All functions are pure and may be called from any thread; std::bad_alloc is the only exception.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +17,29 @@
 
 namespace yoke {
 
-// Returns the divisors of n in ascending order, up to `most`. n >= 0; zero has none.
+// Returns the divisors of n in ascending order, no larger than `most`. n >= 0; zero has none here.
+// Takes about sqrt(n) steps for each divisor.
 inline std::vector<int64_t> divisors(int64_t n,
                                      int64_t most = std::numeric_limits<int64_t>::max()) {
   std::vector<int64_t> found;
+  // yoke_next_divisor returns 0 after the last one.
   for (int64_t d = yoke_next_divisor(n, 0); d != 0 && d <= most; d = yoke_next_divisor(n, d))
     found.push_back(d);
   return found;
 }
 
-// Returns "1, 2, 4".
+// Returns the values as one text, "1, 2, 4"; "" if there are none. For the list of values that a
+// refusal allows.
 inline std::string list_text(const std::vector<int64_t>& values) {
   std::string text;
   for (const int64_t value : values) text += concat(text.empty() ? "" : ", ", value);
   return text;
 }
 
-// Returns "4 or 6", or only the one that exists.
+// Returns both values as one text, "4 or 6"; only one of them if they are equal, or if the other
+// does not exist (0).
 inline std::string nearest_text(const YokeNearest& nearest) {
+  // A value that is legal itself has below == above.
   if (nearest.below == 0 || nearest.below == nearest.above) return concat(nearest.above);
   if (nearest.above == 0) return concat(nearest.below);
   return concat(nearest.below, " or ", nearest.above);

@@ -17,6 +17,8 @@
 
 namespace yoke {
 
+// ---- Dtypes and sizes ----
+
 // Returns the contract's data type for a dtype number such as YOKE_F32. YOKE_DTYPE_OF is the way
 // back.
 inline YokeDataType data_type(int32_t dtype) {
@@ -83,6 +85,8 @@ T copied(const T& from) {
   return copy;
 }
 
+// ---- Ranges of elements ----
+
 // A contiguous range of elements that may be written. Borrows its memory. The default range is
 // empty.
 struct Span {
@@ -106,6 +110,7 @@ struct ConstSpan {
   int32_t dtype = YOKE_F32;
 
   ConstSpan() = default;
+  // Borrows `count_` elements of `dtype_` at `data_`.
   ConstSpan(const void* data_, int64_t count_, int32_t dtype_)
       : data(data_), count(count_), dtype(dtype_) {}
   // Implicit: whatever may be written may also be read.
@@ -137,6 +142,7 @@ class FlatView {
   // a function that does not write.
   FlatView(const ConstSpan& span, YokeDevice device)
       : FlatView(const_cast<void*>(span.data), span.count, span.dtype, device) {}
+  // A copy would point to the shape of the original.
   FlatView(const FlatView&) = delete;
   FlatView& operator=(const FlatView&) = delete;
   // Returns the tensor; valid as long as this object.
@@ -147,11 +153,15 @@ class FlatView {
   YokeTensor tensor_{};
 };
 
+// ---- Structs of the contract ----
+
 // Returns a micro-batch of the contract over `count` inputs, which it borrows. weight: number of
 // targets, 0 = unknown.
 inline YokeMicroBatch micro_batch(const YokeInput* inputs, uint64_t count, double weight = 0) {
   return {YOKE_HEADER(YokeMicroBatch, YOKE_ID_MICRO_BATCH), inputs, count, weight};
 }
+
+// ---- Ownership ----
 
 // Owns a YokeManagedTensor of the contract and calls its deleter once, when it is destroyed. For
 // results of block_forward and block_backward.

@@ -32,6 +32,7 @@ inline void append(std::string& text, char part) {
 template <class Number, class = std::enable_if_t<std::is_arithmetic_v<Number>>>
 void append(std::string& text, Number number) {
   static_assert(!std::is_same_v<Number, bool>, "write out the word that a flag means");
+  // Every number fits, so to_chars cannot fail.
   std::array<char, 64> digits;
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
   text.append(digits.data(), end);
@@ -41,7 +42,7 @@ void append(std::string& text, Number number) {
 
 // Returns its arguments, one after the other, as one string. An argument is a string, a
 // string_view, a C string, a char or a number. A bool does not compile: write the word that it
-// stands for.
+// stands for. Numbers need no std::to_string, and lose nothing: 0.1 is written "0.1".
 //
 //   throw Error(YOKE_INVALID_ARGUMENT, concat("step ", step, " is not the one after ", last));
 template <class... Parts>
@@ -61,6 +62,7 @@ std::string concat(const Parts&... parts) {
   va_copy(again, args);
   const int size = std::vsnprintf(nullptr, 0, format, args);
   va_end(args);
+  // vsnprintf returns a negative number for a text that it cannot encode; the result is then empty.
   std::string text(size > 0 ? static_cast<size_t>(size) : 0, '\0');
   std::vsnprintf(text.data(), text.size() + 1, format, again);
   va_end(again);

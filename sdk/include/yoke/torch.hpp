@@ -1,5 +1,24 @@
-// The only include of the sdk that needs LibTorch: tensors without a copy, and the model as
-// LibTorch sees it (extension YOKE_ID_TORCH_MODEL, chained on YokeModel.header.next).
+// LibTorch and the contract: tensors without a copy, and the model as LibTorch sees it. The only
+// header of the sdk for backends that needs LibTorch.
+//
+// A host that was built with the same LibTorch chains a TorchModel on YokeModel.header.next. A
+// backend that declares the same tag (kTorchTag) then runs the blocks as the torch::nn modules that
+// they are:
+//
+//   const yoke::TorchModel* torch = yoke::torch_model(model);       // in wrap_model; may be NULL
+//   yoke::StepGuard guard(training);                                // in step
+//   const yoke::TorchInputs inputs = yoke::borrow(*batch.micros[m]);
+//   at::Tensor carry;
+//   for (const yoke::TorchBlock& block : *torch->blocks) carry = block.forward(carry, inputs);
+//
+// and backward, which leaves the gradients in the leaves:
+//
+//   torch::autograd::backward({carry / batch.token_weight}, {});
+//   at::Tensor& gradient = (*torch->params)[p].mutable_grad();
+//
+// sdk/examples/torch_replicas.cpp is a whole backend. Functions are local and not collective.
+// They may be called from any thread, and tensors borrow their memory, except where a comment
+// differs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,16 +42,24 @@ class Module;
 
 namespace yoke {
 
-// Two sides may exchange LibTorch objects only if their tags are equal.
+// ---- The tag ----
+
+// The version of LibTorch and of the C++ ABI that this file is compiled with. Two sides may
+// exchange LibTorch objects only if their tags are equal: its classes change from version to
+// version.
 #define YOKE_STRINGIFY_(x) #x
 #define YOKE_STRINGIFY(x) YOKE_STRINGIFY_(x)
 inline constexpr const char* kTorchTag =
     "torch-" TORCH_VERSION
     "-cxx11abi" YOKE_STRINGIFY(_GLIBCXX_USE_CXX11_ABI) "-g++" YOKE_STRINGIFY(__GNUC__);
 
-// What a block gets besides the carry: the inputs of the micro-batch by role.
+// ---- The model ----
+
+// The inputs of a micro-batch by role, such as "tokens": what a block receives besides the carry.
+// Each tensor is [sequences, ...]. Use yoke::input to find one.
 using TorchInputs = std::vector<std::pair<std::string, at::Tensor>>;
 
+// Returns the input with a role. Throws Error(INVALID_ARGUMENT) if there is none.
 inline const at::Tensor& input(const TorchInputs& inputs, std::string_view role) {
   for (const auto& [name, tensor] : inputs) {
     if (name == role) return tensor;
@@ -41,60 +68,81 @@ inline const at::Tensor& input(const TorchInputs& inputs, std::string_view role)
               "the batch has no input with the role '" + std::string(role) + "'");
 }
 
-// A unit of the model in execution order. forward takes the carry of the block before (undefined
-// for the first) and returns its own; the last block returns the loss summed over its targets, a
-// scalar.
+// A block of the model: the smallest part that is executed on its own, such as one layer.
+//
+// forward takes the output of the block before, an undefined tensor for the first block, and
+// returns its own output. The last block returns a scalar, the loss summed over its targets. It
+// must not keep state from one call to the next.
 struct TorchBlock {
+  // Unique in the model; messages and profiles use it.
   std::string name;
+  // Owner of the parameters, whose values a backend binds. May be called only through forward.
   std::shared_ptr<torch::nn::Module> module;
+  // See above. Records a graph for autograd if the grad mode of the thread is on.
   std::function<at::Tensor(const at::Tensor& carry, const TorchInputs& inputs)> forward;
 };
 
-// The model as LibTorch objects. Filled by the host, lives as long as the YokeModel it is chained
-// on.
+// The model as LibTorch objects, an extension of YokeModel. Filled in by the host; lives as long as
+// the YokeModel to which it is chained.
 struct TorchModel {
-  YokeHeader header;
-  const std::vector<TorchBlock>* blocks;  // as many as summary->num_blocks
-  const std::vector<at::Tensor>* params;  // leaves, by parameter index; without memory until bound
-  std::function<double(const TorchInputs& inputs)>
-      loss_weight;  // number of targets in a micro-batch
+  YokeHeader header;  // id YOKE_ID_TORCH_MODEL
+  // The blocks in execution order, summary->num_blocks of them.
+  const std::vector<TorchBlock>* blocks;
+  // The parameters by their index in the summary: leaves of autograd, without memory until bound.
+  const std::vector<at::Tensor>* params;
+  // Returns the number of targets in a micro-batch.
+  std::function<double(const TorchInputs& inputs)> loss_weight;
 };
 
+// Returns the model as LibTorch objects, or NULL if the host has another tag than the backend.
 inline const TorchModel* torch_model(const YokeModel& model) {
+  // Other extensions of the chain are skipped, as the contract asks.
   for (const YokeHeader* h = model.header.next; h != nullptr; h = h->next) {
     if (h->struct_id == YOKE_ID_TORCH_MODEL) return reinterpret_cast<const TorchModel*>(h);
   }
   return nullptr;
 }
 
-// Work on the current stream of a device, recorded once and then repeated as a whole, on the same
-// memory. One thread, the same for all calls.
+// ---- Recorded work ----
+
+// A recording of the work on the current stream of a device, which can be repeated as a whole on
+// the same memory: a CUDA graph. All calls are made by one thread.
 class DeviceGraph {
  public:
-  virtual ~DeviceGraph() = default;  // gives up a recording under way
-  // Until end(), what this thread issues on the stream is recorded and not done. Nothing may wait
-  // for the device meanwhile.
+  // Abandons a recording that has not ended.
+  virtual ~DeviceGraph() = default;
+  // Starts a recording. Until end(), what this thread issues on the stream is recorded and not
+  // executed. Nothing may wait for the device during that time.
   virtual void begin() = 0;
+  // Ends the recording; from now on replay() may be called, any number of times.
   virtual void end() = 0;
-  virtual void replay() = 0;  // returns before the work is done
+  // Issues the recorded work on the stream. Returns before the work is done.
+  virtual void replay() = 0;
 };
 
-// "yoke.torch_graphs/1", a service of hosts on a device that can record; for backends with the
-// host's tag.
+// The service "yoke.torch_graphs/1" of hosts on a device that can record. Only for backends with
+// the host's tag, because its result is a C++ object.
 struct TorchGraphs {
-  YokeHeader header;  // of any id
+  YokeHeader header;  // any id
   void* ctx;
-  std::unique_ptr<DeviceGraph> (*make)(void* ctx);  // throws std::exception
-  // Nobody watches the collectives of a repetition: one that takes this much longer than the work
-  // takes has lost a peer.
+  // Creates a graph. Throws std::exception.
+  std::unique_ptr<DeviceGraph> (*make)(void* ctx);
+  // Timeout of collectives inside a replay, which the host cannot watch. If a replay takes this
+  // many seconds longer than its work needs, a peer is lost.
   double patience_seconds;
 };
 
+// ---- Dtypes and tensors ----
+
+// YokeTensor and DLTensor are the same struct under two names.
 static_assert(DLPACK_MAJOR_VERSION == 1 && sizeof(DLTensor) == sizeof(YokeTensor) &&
               sizeof(DLManagedTensorVersioned) == sizeof(YokeManagedTensor) &&
               offsetof(DLTensor, byte_offset) == offsetof(YokeTensor, byte_offset));
 
+// Returns LibTorch's type for a dtype of the contract. Throws Error(INVALID_ARGUMENT) for an
+// unknown one.
 inline at::ScalarType scalar_type(int32_t dtype) {
+  // All dtypes of the contract have a type of LibTorch; the reverse is not true.
   switch (dtype) {
     case YOKE_F64:
       return at::kDouble;
@@ -116,6 +164,8 @@ inline at::ScalarType scalar_type(int32_t dtype) {
   }
 }
 
+// Returns the contract's dtype for a type of LibTorch. Throws Error(INVALID_ARGUMENT) if it has
+// none.
 inline int32_t dtype_of(at::ScalarType type) {
   switch (type) {
     case at::kDouble:
@@ -138,20 +188,22 @@ inline int32_t dtype_of(at::ScalarType type) {
   }
 }
 
-// An at::Tensor over the same memory; valid as long as t's memory is.
+// Returns an at::Tensor over the memory of t, without a copy; valid as long as that memory.
 inline at::Tensor borrow(const YokeTensor& t) {
   const auto device = t.device.type == YOKE_DEVICE_CUDA
                           ? at::Device(at::kCUDA, static_cast<int8_t>(t.device.id))
                           : at::Device(at::kCPU);
   const auto options =
       at::TensorOptions().dtype(scalar_type(YOKE_DTYPE_OF(t.dtype))).device(device);
-  // The device is said twice, so that LibTorch does not ask the driver whose memory it is.
+  // The device is passed twice: without target_device, LibTorch asks the driver whose memory it is.
+  // No deleter: the tensor borrows. Without strides it is compact.
   at::TensorMaker maker = at::for_blob(data<void>(t), at::IntArrayRef(t.shape, t.ndim));
   if (t.strides != nullptr) maker.strides(at::IntArrayRef(t.strides, t.ndim));
   return maker.options(options).target_device(device).make_tensor();
 }
 
-// The inputs of a micro-batch, over the same memory.
+// Returns the inputs of a micro-batch as tensors over the same memory; valid as long as the batch.
+// The order is that of the batch.
 inline TorchInputs borrow(const YokeMicroBatch& micro) {
   TorchInputs inputs;
   inputs.reserve(micro.num_inputs);
@@ -160,10 +212,16 @@ inline TorchInputs borrow(const YokeMicroBatch& micro) {
   return inputs;
 }
 
-// During a step: with or without a graph, and backward on this thread, also where ranks are threads
-// of one process and would otherwise share the engine's one thread per device.
+// ---- Autograd ----
+
+// Sets autograd up for one step on this thread, and restores its state at the end of the scope.
+//
+// with_graph: whether forwards record a graph for a backward. Backward runs on the calling thread:
+// ranks may be threads of one process, and would otherwise share the one thread per device of the
+// autograd engine.
 class StepGuard {
  public:
+  // Affects the calling thread only; destroy the guard on the same thread.
   explicit StepGuard(bool with_graph) : state_(c10::AutogradState::get_tls_state()) {
     auto& now = c10::AutogradState::get_tls_state();
     now.set_grad_mode(with_graph);
@@ -177,18 +235,26 @@ class StepGuard {
   c10::AutogradState state_;
 };
 
+// Returns the contract's device of a tensor: CUDA, or the CPU for all else.
 inline YokeDevice device_of(const at::Tensor& t) {
   return {t.is_cuda() ? YOKE_DEVICE_CUDA : YOKE_DEVICE_CPU, t.is_cuda() ? t.device().index() : 0};
 }
 
-// A contract tensor over t; holds t, so it lives as long as this object.
+// ---- From LibTorch to the contract ----
+
+// A tensor of the contract over the memory of an at::Tensor. Holds the at::Tensor, so the memory
+// lives as long as this object, which must outlive every use of get(). Strided tensors keep their
+// strides.
 class TensorView {
  public:
+  // Takes a reference to t, not a copy of its elements.
   explicit TensorView(at::Tensor t) : owner_(std::move(t)) {
     tensor_.data = owner_.data_ptr();
-    tensor_.device = yoke::device_of(owner_);  // at::device_of exists too
+    // Qualified, because at::device_of would be found as well.
+    tensor_.device = yoke::device_of(owner_);
     tensor_.ndim = static_cast<int32_t>(owner_.dim());
     tensor_.dtype = data_type(dtype_of(owner_.scalar_type()));
+    // The contract has no const here. Callees do not write through shape and strides.
     tensor_.shape = const_cast<int64_t*>(owner_.sizes().data());
     tensor_.strides = const_cast<int64_t*>(owner_.strides().data());
   }
@@ -199,8 +265,10 @@ class TensorView {
   YokeTensor tensor_{};
 };
 
-// Hands t over to the other side, which calls the deleter.
+// Returns a tensor of the contract that owns t. Pass it to the other side, which calls the deleter
+// once, on any thread.
 inline YokeManagedTensor* to_managed(at::Tensor t) {
+  // The deleter frees the owner, and with it the reference to t.
   struct Owner {
     explicit Owner(at::Tensor tensor) : view(std::move(tensor)) {}
     YokeManagedTensor managed{};

@@ -1,11 +1,11 @@
-// The program behind `yoke-worker`: one rank of a run, or one of the errands that need LibTorch. A
-// worker of one's own is
+// The program behind `yoke-worker`: it runs one rank of a run, or a command that needs LibTorch. A
+// program of your own that also knows your models is
 //
 //   int main(int argc, char** argv) {
 //     return yoke::worker_main(argc, argv, {{"mine", {make_blocks}}});
 //   }
 //
-// chosen by `worker = "/absolute/path"` and `[model] family = "mine"` in the run file.
+// A run file chooses it by `worker = "/absolute/path"`, and the model by `[model] family = "mine"`.
 #pragma once
 
 #include <map>
@@ -15,8 +15,9 @@
 
 namespace yoke {
 
-// main() of a worker. `families` are added to those of the house and may be chosen by `[model]
-// family`. Returns the exit code.
+// The main function of a worker. `families` are added to those that Yoke knows, by name; a name
+// that Yoke knows already keeps its meaning. Takes the whole command line, which `yoke` writes.
+// Returns the exit code.
 YOKE_WORKER_API int worker_main(int argc,
                                 char** argv,
                                 const std::map<std::string, Family>& families = {});
