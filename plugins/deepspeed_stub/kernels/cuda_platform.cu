@@ -9,11 +9,11 @@
 
 #include <cstring>
 #include <memory>
+#include <string>
 
 #include "plugins/deepspeed_stub/kernels/device_kernels.hpp"
 #include "plugins/deepspeed_stub/kernels/platform.hpp"
 #include "yoke/error.hpp"
-#include "yoke/text.hpp"
 
 namespace yoke::deepspeed_stub {
 namespace {
@@ -26,7 +26,8 @@ constexpr int64_t kStaging = 1 << 18;  // bytes that are copied from or to the h
 void check(cudaError_t code, const char* what) {
   if (code == cudaSuccess) return;
   cudaGetLastError();  // clears the error, so that a later check does not report it again
-  throw Error(YOKE_INTERNAL, concat("CUDA could not ", what, ": ", cudaGetErrorString(code)));
+  throw Error(YOKE_INTERNAL,
+              std::string("CUDA could not ") + what + ": " + cudaGetErrorString(code));
 }
 
 // Sets the current device of this thread. The run time that is linked into the plugin keeps its
@@ -168,12 +169,10 @@ void* allocate(Queue* queue, int64_t bytes) {
   if (code == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     throw Error(YOKE_RESOURCE_EXHAUSTED,
-                concat("CUDA device ",
-                       cuda.device,
-                       " does not have ",
-                       size,
-                       " bytes of free memory; use a higher ZeRO stage, more ranks or a smaller "
-                       "train.micro_batch"));
+                "CUDA device " + std::to_string(cuda.device) + " does not have " +
+                    std::to_string(size) +
+                    " bytes of free memory; use a higher ZeRO stage, more ranks or a smaller "
+                    "train.micro_batch");
   }
   check(code, "allocate device memory");
   return memory;

@@ -61,9 +61,10 @@ void clear_result(T* out, uint32_t id) {
 
 // ---- Plan ----
 
-// A refusal or a note before it is reported: a reader of a foreign config collects all of them.
+// A refusal or a note that is collected first and reported later, as by a reader of a foreign
+// config. The members are the arguments of PlanReport::refuse and note.
 struct PlanMessage {
-  std::string key, given, allowed, hint;  // as in PlanReport::refuse and note
+  std::string key, given, allowed, hint;
   bool is_note = false;
 };
 using PlanMessages = std::vector<PlanMessage>;
@@ -101,7 +102,7 @@ class PlanReport {
   void equivalent(std::string_view key, std::string_view given, std::string_view line) {
     send(key, given, line, "", 1);
   }
-  // Reports messages that were collected before.
+  // Reports messages that were collected before, in their order.
   void add(const PlanMessages& messages) {
     for (const PlanMessage& m : messages) {
       if (m.is_note) {
@@ -266,14 +267,15 @@ inline void set_options(YokeDescription& d, const std::vector<const YokeOptionIn
   d.num_options = infos.size();
 }
 
-// Returns a context for backends that need no Context class of their own. It makes one State from
-// the arguments of init, and each Model, a subclass of Wrapped, from (const YokeModel&, const
-// State&). The State outlives the models, and may refer to what the arguments point to, which lives
-// as long as the context. Without a State the models get the arguments themselves:
+// Returns a context that needs no class of its own. It makes one State from the arguments of init,
+// and each model as a Model, a subclass of Wrapped, from (const YokeModel&, const State&):
 //
 //   std::unique_ptr<yoke::Context> init(const YokeInitArgs& args) const override {
 //     return yoke::context_of<MyWrapped>(args);
 //   }
+//
+// Without a State the models get the arguments themselves. The State outlives the models. It may
+// keep references to what the arguments point to, which lives as long as the context.
 template <class Model, class State = YokeInitArgs>
 std::unique_ptr<Context> context_of(const YokeInitArgs& args) {
   class StateContext final : public Context {
