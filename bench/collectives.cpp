@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "bench/interleaved.hpp"
-#include "core/comm/communicator.hpp"
 #include "core/comm/thread_backend.hpp"
 #include "core/comm/virtual_world.hpp"
+#include "core/comm/world.hpp"
 #include "yoke/error.hpp"
 
 namespace {

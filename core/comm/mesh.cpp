@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -16,8 +17,11 @@ Mesh::Mesh(const Degrees& degrees) : degrees_(degrees), size_(1) {
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     if (degrees[axis] < 1) {
       throw Error(YOKE_INVALID_ARGUMENT,
-                  "the degree of axis " + std::string(kAxisNames[axis]) + " is " +
-                      std::to_string(degrees[axis]) + "; it must be at least 1");
+                  concat("the degree of axis ",
+                         kAxisNames[axis],
+                         " is ",
+                         degrees[axis],
+                         "; it must be at least 1"));
     }
     size *= degrees[axis];
     if (size > std::numeric_limits<int32_t>::max()) {
@@ -33,8 +37,9 @@ int32_t Mesh::coordinate(int32_t rank, int axis) const {
 }
 
 std::vector<int32_t> Mesh::peers(int32_t rank, uint32_t axes) const {
-  // Walk the axes slowest first; what was found so far is repeated for each coordinate of a chosen
-  // axis, which keeps the list ascending.
+  // `ranks` holds the prefixes of the peers' numbers, as digits of a mixed-radix number. A chosen
+  // axis extends each prefix by all of its coordinates, any other axis by that of `rank`. Walking
+  // from the slowest axis keeps the list ascending.
   std::vector<int32_t> ranks{0};
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     const bool chosen = (axes & YOKE_AXIS_BIT(axis)) != 0;

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "core/base/log.hpp"
-#include "core/comm/communicator.hpp"
+#include "core/comm/world.hpp"
 #include "core/metrics/metrics.hpp"
 #include "core/metrics/tensorboard.hpp"
 #include "core/run/checkpointing.hpp"

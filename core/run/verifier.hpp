@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/backend/loaded_backend.hpp"
-#include "core/comm/communicator.hpp"
+#include "core/comm/world.hpp"
 #include "core/run/batch.hpp"
 #include "core/verify/evidence.hpp"
 #include "core/verify/witness.hpp"
