@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "bench/interleaved.hpp"
-#include "core/comm/communicator.hpp"
 #include "core/comm/thread_backend.hpp"
 #include "core/comm/virtual_world.hpp"
+#include "core/comm/world.hpp"
 #include "yoke/error.hpp"
 
 namespace {

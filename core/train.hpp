@@ -12,7 +12,7 @@
 #pragma once
 
 #include "core/base/log.hpp"
-#include "core/comm/communicator.hpp"
+#include "core/comm/world.hpp"
 #include "core/run/checkpointing.hpp"
 #include "core/run/job.hpp"
 #include "core/run/run_place.hpp"

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "core/backend/inner_backends.hpp"
-#include "core/comm/communicator.hpp"
+#include "core/comm/world.hpp"
 #include "core/cuda/rank_device.hpp"
 #include "yoke/parallel_backend.h"
 

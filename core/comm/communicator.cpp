@@ -1,3 +1,5 @@
+// The two kinds of Communicator. One of several ranks checks its arguments, flattens the tensors
+// and passes them to a CountingBackend. One of a single rank copies, or does nothing at all.
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
@@ -6,12 +8,15 @@
 #include "core/comm/local_reduce.hpp"
 #include "core/comm/thread_backend.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
 using RedOp = c10d::ReduceOp::RedOpType;
 
+// A ProcessGroup that forwards to `backend`. c10d requires a store here; nothing is exchanged
+// through it, so an empty one in memory is enough.
 c10::intrusive_ptr<c10d::ProcessGroup> front_object(
     const c10::intrusive_ptr<c10d::Backend>& backend,
     const std::string& name,
@@ -36,22 +41,21 @@ RedOp reduce_op(int32_t op) {
     case YOKE_MIN:
       return RedOp::MIN;
     default:
-      throw Error(YOKE_INVALID_ARGUMENT,
-                  "reduce operation " + std::to_string(op) +
-                      "; allowed: YOKE_SUM, YOKE_AVG, YOKE_MAX, YOKE_MIN");
+      throw Error(
+          YOKE_INVALID_ARGUMENT,
+          concat("reduce operation ", op, "; allowed: YOKE_SUM, YOKE_AVG, YOKE_MAX, YOKE_MIN"));
   }
 }
 
 void require_compact(const at::Tensor& t, const char* what) {
-  if (!t.defined())
-    throw Error(YOKE_INVALID_ARGUMENT, std::string(what) + ": the tensor is undefined");
+  if (!t.defined()) throw Error(YOKE_INVALID_ARGUMENT, concat(what, ": the tensor is undefined"));
   if (!t.is_contiguous()) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                std::string(what) + ": the tensor is not compact row-major; copy it first");
+                concat(what, ": the tensor is not compact row-major; copy it first"));
   }
 }
 
-// large has size times the elements of small.
+// Requires that `large` has `size` times the elements of `small`, in the same dtype.
 void require_parts(const at::Tensor& large,
                    const at::Tensor& small,
                    int32_t size,
@@ -60,17 +64,26 @@ void require_parts(const at::Tensor& large,
   require_compact(small, what);
   if (large.scalar_type() == small.scalar_type() && large.numel() == small.numel() * size) return;
   throw Error(YOKE_INVALID_ARGUMENT,
-              std::string(what) + ": the whole has " + std::to_string(large.numel()) + " x " +
-                  c10::toString(large.scalar_type()) + ", the part " +
-                  std::to_string(small.numel()) + " x " + c10::toString(small.scalar_type()) +
-                  "; allowed: one dtype, and " + std::to_string(size) + " parts in the whole");
+              concat(what,
+                     ": the whole has ",
+                     large.numel(),
+                     " x ",
+                     c10::toString(large.scalar_type()),
+                     ", the part ",
+                     small.numel(),
+                     " x ",
+                     c10::toString(small.scalar_type()),
+                     "; allowed: one dtype, and ",
+                     size,
+                     " parts in the whole"));
 }
 
 void require_root(int32_t root, int32_t size) {
   if (root >= 0 && root < size) return;
-  throw Error(YOKE_INVALID_ARGUMENT,
-              "broadcast: root " + std::to_string(root) + "; allowed: 0 to " +
-                  std::to_string(size - 1) + " (a rank of the communicator)");
+  throw Error(
+      YOKE_INVALID_ARGUMENT,
+      concat(
+          "broadcast: root ", root, "; allowed: 0 to ", size - 1, " (a rank of the communicator)"));
 }
 
 class BackendWork final : public CommWork {
@@ -91,7 +104,8 @@ std::unique_ptr<CommWork> done() {
   return std::make_unique<DoneWork>();
 }
 
-// Several ranks. Empty tensors are not passed on: transports differ in what they do with them.
+// A communicator of several ranks. Empty tensors never reach the transport: Gloo, NCCL and the
+// threads each treat them differently.
 class GroupCommunicator final : public Communicator {
  public:
   GroupCommunicator(c10::intrusive_ptr<CountingBackend> backend, const std::string& name)
@@ -148,7 +162,7 @@ class GroupCommunicator final : public Communicator {
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
 };
 
-// One rank: nothing is sent, so nothing is counted.
+// A communicator of one rank. Nothing is sent, so nothing is counted.
 class SelfCommunicator final : public Communicator {
  public:
   SelfCommunicator(int32_t global_rank, std::string name, bool on_device)
@@ -176,6 +190,7 @@ class SelfCommunicator final : public Communicator {
     return done();
   }
   void barrier() override {}
+  // Made at the first call: few backends ask for it, and it needs a hub of its own.
   c10d::ProcessGroup* process_group() override {
     if (!group_ && !on_device_) {
       auto hub = std::make_shared<ThreadHub>(std::vector<int32_t>{global_rank_}, false);
@@ -185,6 +200,7 @@ class SelfCommunicator final : public Communicator {
   }
 
  private:
+  // In place, `in` and `out` are the same memory and nothing is left to do.
   static std::unique_ptr<CommWork> copied(at::Tensor out, const at::Tensor& in) {
     if (out.data_ptr() != in.data_ptr()) out.view(-1).copy_(in.view(-1));
     return done();

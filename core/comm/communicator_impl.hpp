@@ -1,4 +1,4 @@
-// The two kinds of Communicator, for CommWorld.
+// Constructors of the two kinds of Communicator, for Communicators.
 #pragma once
 
 #include <memory>
@@ -9,10 +9,10 @@
 
 namespace yoke {
 
-// name: of the c10d process group in front of it.
+// Makes a communicator of several ranks. `name` is the name of its c10d process group.
 std::unique_ptr<Communicator> make_communicator(c10::intrusive_ptr<CountingBackend> backend,
                                                 const std::string& name);
-// A communicator of one rank: needs no transport and costs nothing.
+// Makes a communicator of one rank, which needs no transport: its operations copy at most.
 std::unique_ptr<Communicator> make_self_communicator(int32_t global_rank,
                                                      const std::string& name,
                                                      bool on_device);

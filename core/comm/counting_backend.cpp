@@ -1,3 +1,10 @@
+// Every operation of a rank passes here, whichever transport carries it and whether Yoke or a
+// plugin issues it. Counters, checks and the translation of errors are here rather than in
+// Communicator, because plugins built on LibTorch call the ProcessGroup directly.
+//
+// The order inside issue() matters: first the history, then the comparison, then the counters and
+// the call. A collective that the comparison rejects is in the history of every rank, so their
+// numbering stays the same and the communicator remains usable.
 #include "core/comm/counting_backend.hpp"
 
 #include <ATen/core/ivalue.h>
@@ -5,15 +12,21 @@
 #include <cstring>
 #include <utility>
 
-#include "core/comm/waiting.hpp"
+#include "core/comm/work_wait.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+using WorkPtr = CountingBackend::WorkPtr;
 
-// The transport's work, waited for under our rules.
+bool is_message(const Signature& s) {
+  return s.op == Collective::kSend || s.op == Collective::kRecv;
+}
+
+// Wraps the work of the transport: waits with timeout and cancel flag, counts the time, and
+// translates what it throws.
 class CountedWork final : public c10d::Work {
  public:
   CountedWork(c10::intrusive_ptr<CountingBackend> backend,
@@ -29,15 +42,17 @@ class CountedWork final : public c10d::Work {
     if (backend_->on_device()) return done_ = inner_->wait();
     CommOptions options = backend_->options();
     if (timeout != kNoTimeout) options.timeout = timeout;
-    const bool message = signature_.op == Collective::kSend || signature_.op == Collective::kRecv;
     const auto start = Clock::now();
     try {
-      await(*inner_, options, !message, [&] { return backend_->awaited(signature_); });
+      wait_for(
+          *inner_, options, !is_message(signature_), [&] { return backend_->pending(signature_); });
     } catch (const Error& e) {
+      // The operation is still in flight and may write into the tensors, which the caller is about
+      // to free. Only the end of the connections stops it.
       if (e.code() == YOKE_CANCELLED || e.code() == YOKE_DEADLINE_EXCEEDED) backend_->abort();
       throw;
     }
-    backend_->waited(signature_, Clock::now() - start);
+    backend_->add_wait(signature_, Clock::now() - start);
     done_ = true;
     return true;
   }
@@ -51,6 +66,8 @@ class CountedWork final : public c10d::Work {
   std::vector<at::Tensor> result() override { return inner_->result(); }
   void synchronize() override { inner_->synchronize(); }
   void abort() override { inner_->abort(); }
+  // The future of the transport carries its own exceptions, so a second future carries ours. The
+  // callback holds a reference to this work: callers may drop the work and keep the future.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
     auto theirs = inner_->getFuture();
     auto ours = c10::make_intrusive<c10::ivalue::Future>(theirs->elementType(), theirs->devices());
@@ -68,7 +85,7 @@ class CountedWork final : public c10d::Work {
  private:
   std::exception_ptr translated(const std::exception_ptr& failure) const {
     return std::make_exception_ptr(
-        translate(failure, backend_->awaited(signature_), backend_->options(), YOKE_INTERNAL));
+        translate(failure, backend_->pending(signature_), backend_->options(), YOKE_INTERNAL));
   }
 
   c10::intrusive_ptr<CountingBackend> backend_;
@@ -87,22 +104,22 @@ Signature sign(Collective op, const at::Tensor& of, int64_t count, int64_t detai
   return {op, static_cast<int32_t>(of.scalar_type()), count, detail, 0};
 }
 
-// The tensor that stands for a list; c10d wants at least one.
+// The first tensor of a list, which gives the dtype of all. c10d expects at least one.
 const at::Tensor& front(const std::vector<at::Tensor>& tensors, const char* what) {
-  if (tensors.empty()) throw Error(YOKE_INVALID_ARGUMENT, std::string(what) + ": no tensor given");
+  if (tensors.empty()) throw Error(YOKE_INVALID_ARGUMENT, concat(what, ": no tensor given"));
   return tensors.front();
 }
 
 }  // namespace
 
-void Traffic::issued(const Signature& signature, int64_t bytes) {
+void Traffic::add_call(const Signature& signature, int64_t bytes) {
   const std::lock_guard lock(mutex_);
   CommCount& count = counts_[{signature.op, signature.dtype}];
   count.calls += 1;
   count.bytes += bytes;
 }
 
-void Traffic::waited(const Signature& signature, std::chrono::nanoseconds time) {
+void Traffic::add_wait(const Signature& signature, std::chrono::nanoseconds time) {
   const std::lock_guard lock(mutex_);
   counts_[{signature.op, signature.dtype}].seconds += std::chrono::duration<double>(time).count();
 }
@@ -115,8 +132,8 @@ Traffic::Counts Traffic::counts() const {
 CountingBackend::CountingBackend(Setup setup, int rank)
     : Backend(rank, static_cast<int>(setup.ranks.size())), setup_(std::move(setup)) {}
 
-Awaited CountingBackend::awaited(const Signature& signature) const {
-  return {describe(signature) + " of " + setup_.axes + " (" + setup_.purpose + ")", setup_.axes};
+PendingOperation CountingBackend::pending(const Signature& signature) const {
+  return {concat(describe(signature), " of ", setup_.axes, " (", setup_.purpose, ")"), setup_.axes};
 }
 
 void CountingBackend::setTimeout(std::chrono::milliseconds timeout) {
@@ -124,17 +141,20 @@ void CountingBackend::setTimeout(std::chrono::milliseconds timeout) {
   setup_.inner->setTimeout(timeout);
 }
 
+// NCCL reports only the kind of the failure. It is thrown here as the exception that a transport on
+// the CPU would throw, so that translate() gives it the same code and form.
 void CountingBackend::require_alive() const {
   if (!setup_.on_device) return;
   const c10d::ErrorType error = setup_.inner->getError();
   if (error == c10d::ErrorType::SUCCESS) return;
-  const Awaited text{"a collective of " + setup_.axes + " (" + setup_.purpose + ") on the device",
-                     setup_.axes};
+  const PendingOperation collective{
+      concat("a collective of ", setup_.axes, " (", setup_.purpose, ") on the device"),
+      setup_.axes};
   const bool late = error == c10d::ErrorType::TIMEOUT;
   throw translate(
       std::make_exception_ptr(std::runtime_error(
           late ? "Operation timed out" : "NCCL reports that the connection was closed")),
-      text,
+      collective,
       setup_.options,
       YOKE_UNAVAILABLE);
 }
@@ -146,26 +166,25 @@ void CountingBackend::abort() {
 
 template <class F>
 WorkPtr CountingBackend::issue(Signature signature, int64_t bytes, F&& call) {
-  const bool message = signature.op == Collective::kSend || signature.op == Collective::kRecv;
-  if (!message) {
-    history_.add(signature);
+  if (!is_message(signature)) {
+    setup_.history->add(signature);
     if (setup_.check) compare_with_peers(signature);
   }
-  setup_.traffic->issued(signature, bytes);
+  setup_.traffic->add_call(signature, bytes);
   WorkPtr work;
   try {
     work = call();
   } catch (...) {
     throw translate(
-        std::current_exception(), awaited(signature), setup_.options, YOKE_INVALID_ARGUMENT);
+        std::current_exception(), pending(signature), setup_.options, YOKE_INVALID_ARGUMENT);
   }
   return c10::make_intrusive<CountedWork>(
       c10::intrusive_ptr<CountingBackend>::reclaim_copy(this), signature, std::move(work));
 }
 
-// A collective in which the ranks disagree may end the process from a thread of the transport,
-// where nothing can be caught. So the ranks first exchange records of fixed size, which always
-// match.
+// If the ranks issue different collectives, some transports end the process from a thread of their
+// own, where nothing can be caught. So the ranks first exchange their signatures: records of a
+// fixed size, which always fit each other.
 void CountingBackend::compare_with_peers(const Signature& signature) {
   static_assert(sizeof(Signature) % sizeof(int64_t) == 0);
   constexpr int64_t kWords = sizeof(Signature) / sizeof(int64_t);
@@ -173,13 +192,13 @@ void CountingBackend::compare_with_peers(const Signature& signature) {
   at::Tensor all = at::empty({size_ * kWords}, at::kLong);
   std::memcpy(mine.data_ptr(), &signature, sizeof signature);
   const auto describe_check = [&] {
-    Awaited text = awaited(signature);
-    text.operation = "comparison before " + text.operation;
-    return text;
+    PendingOperation comparison = pending(signature);
+    comparison.operation = "comparison before " + comparison.operation;
+    return comparison;
   };
   try {
     const auto work = setup_.check->_allgather_base(all, mine, c10d::AllgatherOptions());
-    await(*work, setup_.options, true, describe_check);
+    wait_for(*work, setup_.options, true, describe_check);
   } catch (const Error& e) {
     if (e.code() == YOKE_CANCELLED || e.code() == YOKE_DEADLINE_EXCEEDED) abort();
     throw;
@@ -190,13 +209,16 @@ void CountingBackend::compare_with_peers(const Signature& signature) {
   std::memcpy(static_cast<void*>(signatures.data()), all.data_ptr(), all.nbytes());
   if (const auto text = mismatch(signatures, setup_.ranks)) {
     throw Error(YOKE_FAILED_PRECONDITION,
-                "the ranks of " + setup_.axes + " (" + setup_.purpose +
-                    ") disagree about a collective: " + *text);
+                concat("the ranks of ",
+                       setup_.axes,
+                       " (",
+                       setup_.purpose,
+                       ") disagree about a collective: ",
+                       *text));
   }
 }
 
-WorkPtr CountingBackend::allreduce(std::vector<at::Tensor>& tensors,
-                                   const c10d::AllreduceOptions& opts) {
+WorkPtr CountingBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   const at::Tensor& t = front(tensors, "all_reduce");
   const int64_t count = total(tensors);
   return issue(sign(Collective::kAllReduce, t, count, opts.reduceOp.op_),
@@ -204,8 +226,7 @@ WorkPtr CountingBackend::allreduce(std::vector<at::Tensor>& tensors,
                [&] { return setup_.inner->allreduce(tensors, opts); });
 }
 
-WorkPtr CountingBackend::broadcast(std::vector<at::Tensor>& tensors,
-                                   const c10d::BroadcastOptions& opts) {
+WorkPtr CountingBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
   const at::Tensor& t = front(tensors, "broadcast");
   const int64_t count = total(tensors);
   return issue(sign(Collective::kBroadcast, t, count, opts.rootRank),
@@ -213,8 +234,8 @@ WorkPtr CountingBackend::broadcast(std::vector<at::Tensor>& tensors,
                [&] { return setup_.inner->broadcast(tensors, opts); });
 }
 
-WorkPtr CountingBackend::allgather(std::vector<std::vector<at::Tensor>>& outputs,
-                                   std::vector<at::Tensor>& inputs,
+WorkPtr CountingBackend::allgather(std::vector<Tensors>& outputs,
+                                   Tensors& inputs,
                                    const c10d::AllgatherOptions& opts) {
   const at::Tensor& t = front(inputs, "all_gather");
   const int64_t count = total(inputs) * size_;
@@ -244,20 +265,21 @@ WorkPtr CountingBackend::alltoall_base(at::Tensor& output,
                                        std::vector<int64_t>& output_splits,
                                        std::vector<int64_t>& input_splits,
                                        const c10d::AllToAllOptions& opts) {
+  // Uneven parts may have different totals on different ranks, so they are not compared.
   const bool even = output_splits.empty() && input_splits.empty();
   return issue(sign(Collective::kAllToAll, input, even ? input.numel() : -1), input.nbytes(), [&] {
     return setup_.inner->alltoall_base(output, input, output_splits, input_splits, opts);
   });
 }
 
-WorkPtr CountingBackend::send(std::vector<at::Tensor>& tensors, int to, int tag) {
+WorkPtr CountingBackend::send(Tensors& tensors, int to, int tag) {
   const at::Tensor& t = front(tensors, "send");
   return issue(sign(Collective::kSend, t, t.numel()), t.nbytes(), [&] {
     return setup_.inner->send(tensors, to, tag);
   });
 }
 
-WorkPtr CountingBackend::recv(std::vector<at::Tensor>& tensors, int from, int tag) {
+WorkPtr CountingBackend::recv(Tensors& tensors, int from, int tag) {
   const at::Tensor& t = front(tensors, "recv");
   return issue(sign(Collective::kRecv, t, t.numel()), t.nbytes(), [&] {
     return setup_.inner->recv(tensors, from, tag);

@@ -1,4 +1,5 @@
-// Decorator that every communicator puts over its transport: counts, checks, translates errors.
+// A decorator around the transport of every communicator: counts and checks its operations, and
+// translates its errors.
 #pragma once
 
 #include <map>
@@ -11,18 +12,18 @@
 
 #include "core/comm/communicator.hpp"
 #include "core/comm/signature.hpp"
-#include "core/comm/waiting.hpp"
+#include "core/comm/work_wait.hpp"
 
 namespace yoke {
 
-// Traffic of one set of axes, by operation and at::ScalarType. Written by the rank's threads, read
-// by the metrics.
+// Counters of one set of axes, by operation and at::ScalarType. Any thread: the threads of a rank
+// write them, the metrics read them.
 class Traffic {
  public:
   using Counts = std::map<std::pair<Collective, int32_t>, CommCount>;
 
-  void issued(const Signature& signature, int64_t bytes);
-  void waited(const Signature& signature, std::chrono::nanoseconds time);
+  void add_call(const Signature& signature, int64_t bytes);
+  void add_wait(const Signature& signature, std::chrono::nanoseconds time);
   Counts counts() const;
 
  private:
@@ -30,41 +31,48 @@ class Traffic {
   Counts counts_;
 };
 
-// Over any c10d backend; itself one, so that whoever holds the ProcessGroup is counted too.
-//   counts   calls, bytes of the larger side of each operation (all_gather: out, reduce_scatter:
-//   in), and
-//            the time spent in wait() of its works: none on a device. Waiting on a work's future is
-//            not seen.
-//   checks   remembers each collective; with a check backend, compares (operation, dtype, count,
-//   detail,
-//            sequence) with the other ranks before each one. send and recv are counted only.
-//   errors   Error with the codes of CommWork, from the call, the work and its future.
-// After CANCELLED and DEADLINE_EXCEEDED the transport is aborted: the communicator is lost for all.
+// Wraps any c10d backend and is one itself, so that the operations of a plugin that uses the
+// ProcessGroup directly are counted too.
+//
+//   counts   Calls, bytes of the larger side, and the time spent in wait() of the works. Neither
+//            time on a device nor a wait on the future of a work is counted.
+//   checks   Records each collective in the history. With a check backend, compares its signature
+//            with those of the other ranks before it is issued. send and recv are only counted.
+//   errors   Everything that the call, the work or its future throws is an Error with the codes of
+//            CommWork.
+//
+// After CANCELLED and DEADLINE_EXCEEDED the transport is aborted, so that no rank can use the
+// communicator any more. One thread at a time, except the works, which any thread may wait for.
 class CountingBackend final : public c10d::Backend {
  public:
+  using Tensors = std::vector<at::Tensor>;
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
   struct Setup {
-    c10::intrusive_ptr<c10d::Backend> inner;
-    c10::intrusive_ptr<c10d::Backend>
-        check;  // same ranks, carries only signatures; null = no check
-    std::string axes;
-    std::string purpose;
-    std::vector<int32_t> ranks;  // global, ascending
+    c10::intrusive_ptr<c10d::Backend> inner;  // transport of the operations
+    c10::intrusive_ptr<c10d::Backend> check;  // transport of the signatures; null = no check
+    std::string axes;                         // "dp_shard"
+    std::string purpose;                      // "unshard"
+    std::vector<int32_t> ranks;               // global ranks of the members, ascending
     CommOptions options;
-    std::shared_ptr<Traffic> traffic;
-    bool on_device = false;  // a work's wait() queues on the current stream instead of blocking
+    std::shared_ptr<Traffic> traffic;  // counters; shared with other communicators of the axes
+    std::shared_ptr<History> history;  // collectives issued; read by the collective log
+    bool on_device = false;  // wait() of a work queues on the current stream instead of blocking
   };
   CountingBackend(Setup setup, int rank);
 
-  const History& history() const { return history_; }
-  Awaited awaited(const Signature& signature) const;
-  // For CountedWork.
-  void waited(const Signature& signature, std::chrono::nanoseconds time) {
-    setup_.traffic->waited(signature, time);
+  // Used by the works.
+  PendingOperation pending(const Signature& signature) const;
+  void add_wait(const Signature& signature, std::chrono::nanoseconds time) {
+    setup_.traffic->add_wait(signature, time);
   }
   const CommOptions& options() const { return setup_.options; }
   bool on_device() const { return setup_.on_device; }
+
   c10d::Backend& transport() const { return *setup_.inner; }
-  // Throws Error(UNAVAILABLE) or DEADLINE_EXCEEDED if a collective on a device has failed.
+
+  // Throws Error(UNAVAILABLE) or DEADLINE_EXCEEDED if a collective on a device has failed. Does
+  // nothing on the CPU.
   void require_alive() const;
   void abort() override;
   void shutdown() override { setup_.inner->shutdown(); }
@@ -74,34 +82,34 @@ class CountingBackend final : public c10d::Backend {
   c10::intrusive_ptr<Options> getBackendOptions() override {
     return setup_.inner->getBackendOptions();
   }
-  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
-                                           const c10d::AllreduceOptions& opts) override;
-  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
-                                           const c10d::BroadcastOptions& opts) override;
-  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
-                                           std::vector<at::Tensor>& inputs,
-                                           const c10d::AllgatherOptions& opts) override;
-  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output,
-                                                 at::Tensor& input,
-                                                 const c10d::AllgatherOptions& opts) override;
-  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(
-      at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) override;
-  c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output,
-                                               at::Tensor& input,
-                                               std::vector<int64_t>& output_splits,
-                                               std::vector<int64_t>& input_splits,
-                                               const c10d::AllToAllOptions& opts) override;
-  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int to, int tag) override;
-  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int from, int tag) override;
-  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& opts) override;
+
+  // See c10d::Backend. Split sizes of alltoall_base count rows of dim 0; empty = equal parts.
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
+  WorkPtr allgather(std::vector<Tensors>& outputs,
+                    Tensors& inputs,
+                    const c10d::AllgatherOptions& opts) override;
+  WorkPtr _allgather_base(at::Tensor& output,
+                          at::Tensor& input,
+                          const c10d::AllgatherOptions& opts) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output,
+                               at::Tensor& input,
+                               const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr alltoall_base(at::Tensor& output,
+                        at::Tensor& input,
+                        std::vector<int64_t>& output_splits,
+                        std::vector<int64_t>& input_splits,
+                        const c10d::AllToAllOptions& opts) override;
+  WorkPtr send(Tensors& tensors, int to, int tag) override;
+  WorkPtr recv(Tensors& tensors, int from, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions& opts) override;
 
  private:
   template <class F>
-  c10::intrusive_ptr<c10d::Work> issue(Signature signature, int64_t bytes, F&& call);
+  WorkPtr issue(Signature signature, int64_t bytes, F&& call);
   void compare_with_peers(const Signature& signature);
 
   Setup setup_;
-  History history_;
 };
 
 }  // namespace yoke

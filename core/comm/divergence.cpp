@@ -1,14 +1,19 @@
+// Histories are compared by hash and count first, which is exact in practice and cheap. Each rank
+// also sends its latest signatures, so that the first difference can be named. If it is older than
+// these, only the two ranks can be named.
 #include "core/comm/divergence.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <map>
 
+#include "yoke/text.hpp"
+
 namespace yoke {
 namespace {
 
-// What one rank tells about one communicator.
-struct Told {
+// The report of one rank about one of its communicators.
+struct Report {
   uint32_t axes = 0;
   uint64_t count = 0;
   uint64_t hash = 0;
@@ -27,11 +32,12 @@ T value_of(const std::string& bytes) {
   return value;
 }
 
-std::map<std::string, Told> unpack(const std::string& text) {
-  std::map<std::string, Told> told;
+// Inverse of pack_histories(): five fields for each communicator.
+std::map<std::string, Report> unpack(const std::string& text) {
+  std::map<std::string, Report> reports;
   const auto fields = split_fields(text);
   for (size_t i = 0; i + 4 < fields.size(); i += 5) {
-    Told& t = told[fields[i]];
+    Report& t = reports[fields[i]];
     t.axes = value_of<uint32_t>(fields[i + 1]);
     t.count = value_of<uint64_t>(fields[i + 2]);
     t.hash = value_of<uint64_t>(fields[i + 3]);
@@ -40,15 +46,16 @@ std::map<std::string, Told> unpack(const std::string& text) {
       std::memcpy(static_cast<void*>(t.latest.data()), fields[i + 4].data(), fields[i + 4].size());
     }
   }
-  return told;
+  return reports;
 }
 
 std::string rank_text(int32_t rank) {
-  return "rank " + std::to_string(rank);
+  return concat("rank ", rank);
 }
 
-// a and b are of ranks i and j; their hashes or counts differ.
-std::string first_difference(const Told& a, const Told& b, int32_t i, int32_t j) {
+// Describes the first difference between reports a and b of ranks i and j, whose hashes or counts
+// differ.
+std::string first_difference(const Report& a, const Report& b, int32_t i, int32_t j) {
   for (const Signature& s : a.latest) {
     const auto same = std::find_if(b.latest.begin(), b.latest.end(), [&](const Signature& t) {
       return t.sequence == s.sequence;
@@ -57,23 +64,28 @@ std::string first_difference(const Told& a, const Told& b, int32_t i, int32_t j)
   }
   if (a.count != b.count) {
     const bool a_longer = a.count > b.count;
-    const Told& longer = a_longer ? a : b;
+    const Report& longer = a_longer ? a : b;
     const uint64_t next = std::min(a.count, b.count) + 1;
     const auto extra = std::find_if(longer.latest.begin(),
                                     longer.latest.end(),
                                     [&](const Signature& t) { return t.sequence == next; });
-    return rank_text(i) + " has issued " + std::to_string(a.count) + " collectives, " +
-           rank_text(j) + " " + std::to_string(b.count) +
-           (extra == longer.latest.end()
-                ? ""
-                : "; " + rank_text(a_longer ? i : j) + " went on with " + describe(*extra));
+    std::string text =
+        concat(rank_text(i), " has issued ", a.count, " collectives, ", rank_text(j), " ", b.count);
+    if (extra != longer.latest.end())
+      text += concat("; ", rank_text(a_longer ? i : j), " continued with ", describe(*extra));
+    return text;
   }
-  return rank_text(i) + " and " + rank_text(j) + " differ before the last " +
-         std::to_string(History::kKept) + " collectives";
+  return concat(rank_text(i),
+                " and ",
+                rank_text(j),
+                " differ before the last ",
+                History::kKept,
+                " collectives");
 }
 
 }  // namespace
 
+// Each field is its length in eight bytes and its content, so that any bytes may occur in it.
 std::string join_fields(const std::vector<std::string>& fields) {
   std::string joined;
   for (const std::string& field : fields) {
@@ -99,12 +111,24 @@ std::optional<std::string> differing_value(const std::vector<std::string>& texts
     const auto other = split_fields(texts[r]);
     const std::string rank = rank_text(static_cast<int32_t>(r));
     if (other[0] != first[0]) {
-      return "rank 0 wants to agree on " + first[0] + ", but " + rank + " on " + other[0] +
-             ": the ranks do not run the same program";
+      return concat("rank 0 wants to agree on ",
+                    first[0],
+                    ", but ",
+                    rank,
+                    " on ",
+                    other[0],
+                    ": the ranks do not run the same program");
     }
     if (other[1] != first[1]) {
-      return "the ranks do not agree on " + first[0] + ": rank 0 has '" + first[1] + "', " + rank +
-             " has '" + other[1] + "'";
+      return concat("the ranks do not agree on ",
+                    first[0],
+                    ": rank 0 has '",
+                    first[1],
+                    "', ",
+                    rank,
+                    " has '",
+                    other[1],
+                    "'");
     }
   }
   return std::nullopt;
@@ -127,14 +151,17 @@ std::string pack_histories(const std::vector<NamedHistory>& histories) {
 
 std::optional<std::string> differing_history(const std::vector<std::string>& texts,
                                              const Mesh& mesh) {
-  std::vector<std::map<std::string, Told>> told;
-  for (const std::string& text : texts) told.push_back(unpack(text));
+  std::vector<std::map<std::string, Report>> reports;
+  for (const std::string& text : texts) reports.push_back(unpack(text));
   for (int32_t rank = 0; rank < mesh.size(); ++rank) {
-    for (const auto& [name, mine] : told[rank]) {
+    for (const auto& [name, mine] : reports[rank]) {
+      // Comparing every member with the first one compares all with each other. The first member
+      // has the communicator, because its members make it together.
       const int32_t first = mesh.peers(rank, mine.axes).front();
-      const Told& its = told[first][name];  // communicators are made by all ranks together
+      const Report& its = reports[first][name];
       if (mine.hash == its.hash && mine.count == its.count) continue;
-      return "the collectives of " + name + " differ: " + first_difference(its, mine, first, rank);
+      return concat(
+          "the collectives of ", name, " differ: ", first_difference(its, mine, first, rank));
     }
   }
   return std::nullopt;

@@ -1,4 +1,4 @@
-// Rank 0's judgement of what all ranks say about themselves: do they run the same program?
+// Comparisons that rank 0 makes between reports of all ranks: do they run the same program?
 #pragma once
 
 #include <functional>
@@ -11,24 +11,26 @@
 
 namespace yoke {
 
-// Gets one text per rank, returns the first disagreement.
-using Judge = std::function<std::optional<std::string>(const std::vector<std::string>&)>;
+// Takes one text per rank, in rank order, and returns the first difference as a sentence, or
+// nothing.
+using Comparison = std::function<std::optional<std::string>(const std::vector<std::string>&)>;
 
-// Any strings as one, and back.
+// Join any strings into one and split it again.
 std::string join_fields(const std::vector<std::string>& fields);
 std::vector<std::string> split_fields(const std::string& joined);
 
-// Each text joins (what is agreed on, value).
+// A Comparison of values. Each text is join_fields({name of the value, value}).
 std::optional<std::string> differing_value(const std::vector<std::string>& texts);
 
 struct NamedHistory {
-  std::string name;  // of the communicator
+  std::string name;  // name of the communicator: "dp_shard (unshard)"
   uint32_t axes;
   History history;
 };
+// Returns the histories of one rank as a text for differing_history().
 std::string pack_histories(const std::vector<NamedHistory>& histories);
-// Each text is a rank's pack_histories(). Compares the members of each communicator; ranks that
-// share none may differ.
+// A Comparison of histories. Each text comes from pack_histories(). Compares the members of each
+// communicator; ranks that share no communicator may differ.
 std::optional<std::string> differing_history(const std::vector<std::string>& texts,
                                              const Mesh& mesh);
 

@@ -1,3 +1,11 @@
+// Gloo's algorithms are rings, built for large tensors: an operation takes as many rounds as there
+// are ranks. Much of the traffic of a training step is small (scalars, norms, short shards), and
+// there the latency of a round is all that counts. Up to kOneRoundBytes each rank therefore sends
+// its contribution to every other rank at once, as an alltoall, and adds up what it has received.
+//
+// Adding up locally, in rank order, also gives every rank the same bits and gives reduce_scatter a
+// Work that can be waited for repeatedly. Large all_reduces stay with Gloo's ring: above the limit
+// the extra copies cost more than the rounds.
 #include "core/comm/gloo.hpp"
 
 #include <ATen/core/ivalue.h>
@@ -10,6 +18,7 @@
 
 #include "core/comm/local_reduce.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 
@@ -21,15 +30,16 @@ namespace {
 
 using c10d::ProcessGroupGloo;
 
-// With a single worker, small operations took ten times longer on a busy machine.
+// Worker threads of each group. With one of them, small operations took ten times longer on a busy
+// machine.
 constexpr int kThreads = 2;
 
-// Up to this many bytes on the receiving side, everybody sends everything to everybody: one round,
-// where Gloo's rings take one per rank. Measured at 2 and 4 ranks; above it the copies cost more
-// than the rounds.
+// The most bytes on the receiving side for which everybody sends to everybody. Measured at 2 and 4
+// ranks.
 constexpr int64_t kOneRoundBytes = 256 * 1024;
 
-// A reduction on its way: the contributions of all ranks arrive side by side in `parts`.
+// A reduction in flight. The contributions of all ranks arrive side by side in `parts`; the first
+// thread that sees the exchange complete adds them up into `output`.
 class ReduceWork final : public c10d::Work {
  public:
   ReduceWork(c10::intrusive_ptr<c10d::Work> exchange,
@@ -104,7 +114,8 @@ at::Tensor as_bytes(const at::Tensor& t) {
   return t.contiguous().view(-1).view(at::kByte);
 }
 
-// All ranks must take the same way, so it depends only on what they agree on: sizes, dtype,
+// c10d's Gloo backend with our algorithms for small operations and reduce_scatter. All ranks must
+// choose the same algorithm, so the choice depends only on what they agree on: sizes, dtype and
 // operation.
 class Gloo final : public ProcessGroupGloo {
  public:
@@ -130,7 +141,7 @@ class Gloo final : public ProcessGroupGloo {
     }
     const at::NoGradGuard no_grad;
     if (!one_round(output.nbytes())) {
-      // c10d compares shapes, where one round needs only as many elements.
+      // c10d refuses shapes that differ; only the number of elements matters here.
       at::Tensor flat = output.view(-1), part = input.contiguous().view(-1);
       return ProcessGroupGloo::_allgather_base(flat, part, opts);
     }
@@ -145,18 +156,24 @@ class Gloo final : public ProcessGroupGloo {
     if (!input.is_cpu() || !output.is_cpu() || input.scalar_type() != output.scalar_type() ||
         input.numel() != output.numel() * size_) {
       throw Error(YOKE_INVALID_ARGUMENT,
-                  "reduce_scatter: in has " + std::to_string(input.numel()) + " x " +
-                      c10::toString(input.scalar_type()) + ", out has " +
-                      std::to_string(output.numel()) + " x " + c10::toString(output.scalar_type()) +
-                      "; in has size() times the elements of out, both on the CPU");
+                  concat("reduce_scatter: in has ",
+                         input.numel(),
+                         " x ",
+                         c10::toString(input.scalar_type()),
+                         ", out has ",
+                         output.numel(),
+                         " x ",
+                         c10::toString(output.scalar_type()),
+                         "; allowed: in has size() times the elements of out, in the same dtype, "
+                         "both on the CPU"));
     }
     const at::NoGradGuard no_grad;
     return exchange_and_reduce(as_bytes(input), output, op, opts.timeout);
   }
 
   // Resets the connections: peers fail at once, and nothing is written into tensors of this rank
-  // any more. Nothing can wake an operation of this rank that is under way, so the destructor would
-  // wait for it until the timeout; an aborted group therefore stays until the process ends.
+  // any more. Nothing can wake an operation in flight on this rank, so the destructor would wait
+  // for it until the timeout. An aborted group is therefore leaked on purpose.
   void abort() override {
     if (std::exchange(aborted_, true)) return;
     c10::intrusive_ptr<Gloo>::reclaim_copy(this).release();
@@ -164,7 +181,7 @@ class Gloo final : public ProcessGroupGloo {
   }
 
  private:
-  // An empty tensor is left to c10d, which refuses it.
+  // c10d itself gets empty tensors, and refuses them.
   static bool one_round(size_t bytes) {
     return bytes > 0 && static_cast<int64_t>(bytes) <= kOneRoundBytes;
   }
@@ -190,13 +207,14 @@ class Gloo final : public ProcessGroupGloo {
   bool aborted_ = false;
 };
 
-// LibTorch's exceptions carry a backtrace; what failed is in the first lines.
+// Runs f and turns its failure into an Error that begins with `what`. LibTorch's exceptions carry a
+// backtrace; only their first lines name the failure.
 template <class F>
 auto during(const std::string& what, F&& f) {
   try {
     return f();
   } catch (const std::exception& e) {
-    throw Error(YOKE_UNAVAILABLE, what + ": " + first_part(e.what()));
+    throw Error(YOKE_UNAVAILABLE, concat(what, ": ", first_part(e.what())));
   }
 }
 
@@ -214,7 +232,7 @@ std::shared_ptr<GlooDevice> network_gloo_device(const std::string& interface) {
       return std::make_shared<GlooDevice>(ProcessGroupGloo::createDefaultDevice());
     });
   }
-  return during("opening the network interface '" + interface + "' for Gloo", [&] {
+  return during(concat("opening the network interface '", interface, "' for Gloo"), [&] {
     return std::make_shared<GlooDevice>(ProcessGroupGloo::createDeviceForInterface(interface));
   });
 }
@@ -225,11 +243,10 @@ c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::St
   auto options = ProcessGroupGloo::Options::create(group.timeout);
   options->devices = {device->device};
   options->threads = kThreads;
-  return during(
-      "connecting " + std::to_string(group.size) + " ranks of " + group.name + " over Gloo",
-      [&]() -> c10::intrusive_ptr<c10d::Backend> {
-        return c10::make_intrusive<Gloo>(store, group.rank, group.size, options);
-      });
+  return during(concat("connecting ", group.size, " ranks of ", group.name, " over Gloo"),
+                [&]() -> c10::intrusive_ptr<c10d::Backend> {
+                  return c10::make_intrusive<Gloo>(store, group.rank, group.size, options);
+                });
 }
 
 }  // namespace yoke

@@ -1,4 +1,5 @@
-// Gloo: ranks are processes, tensors are on the CPU. The only door to ProcessGroupGloo.
+// Gloo, for ranks that are processes and tensors in CPU memory. The only place that uses
+// ProcessGroupGloo.
 #pragma once
 
 #include <chrono>
@@ -11,24 +12,29 @@ namespace yoke {
 
 struct GlooDevice;  // a network address and the thread that serves its sockets
 
-// Loopback: ranks of one machine, nothing is reachable from outside. Throws Error(UNAVAILABLE).
+// Opens the loopback address, for ranks of one machine: nothing can be reached from outside. Throws
+// Error(UNAVAILABLE).
 std::shared_ptr<GlooDevice> loopback_gloo_device();
-// A network interface by name; "" = the address that this machine's host name resolves to.
+// Opens a network interface by name; "" = the address that the host name of this machine resolves
+// to. Throws Error(UNAVAILABLE).
 std::shared_ptr<GlooDevice> network_gloo_device(const std::string& interface);
 
-// Who a new group consists of.
+// One member's description of a new group.
 struct GlooGroup {
-  std::string name;  // for messages
-  int rank = 0;
+  std::string name;  // used in messages
+  int rank = 0;      // index of this rank among the members
   int size = 1;
-  std::chrono::milliseconds timeout{60000};  // of every operation
+  std::chrono::milliseconds timeout{60000};  // limit of every operation
 };
 
-// Connects the members of a group; collective over them. Differences from c10d's own Gloo backend:
-// _reduce_scatter_base sends each rank only its part and adds in rank order (c10d's is an
-// all_reduce of everything, and its Work cannot be waited for in slices); small all_reduces and
-// all_gathers take one round; abort() closes the connections, so that operations under way fail on
-// the other members. Throws Error(UNAVAILABLE).
+// Connects the members of a group. Collective over them. Throws Error(UNAVAILABLE). The result
+// differs from c10d's own Gloo backend in three points:
+//
+//   _reduce_scatter_base  sends each rank only its part and adds in rank order. c10d's is an
+//                         all_reduce of everything, and its Work cannot be waited for in slices.
+//   small operations      all_reduce and all_gather of few bytes take one round.
+//   abort()               closes the connections, so that operations in flight fail on the other
+//                         members too.
 c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::Store>& store,
                                                const std::shared_ptr<GlooDevice>& device,
                                                const GlooGroup& group);

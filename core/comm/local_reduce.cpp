@@ -1,3 +1,7 @@
+// The reduction runs over tiles of kTile elements, and within a tile over the ranks. The
+// accumulators of a tile stay in the cache, and each source is read exactly once. The order of
+// summation is the rank order for every element, so results do not depend on how a range is split
+// between threads.
 #include "core/comm/local_reduce.hpp"
 
 #include <c10/util/BFloat16.h>
@@ -5,17 +9,18 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
 
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
 using RedOp = c10d::ReduceOp::RedOpType;
 
-constexpr int64_t kTile = 1024;  // elements; the accumulators stay in the first-level cache
+constexpr int64_t kTile = 1024;  // elements; the accumulators fit the first-level cache
 
+// The type in which elements of type T are added up.
 template <class T>
 struct Accumulator {
   using type = T;
@@ -35,7 +40,7 @@ struct Add {
     return a + b;
   }
 };
-// NaN wins, as in at::maximum and at::minimum.
+// A NaN is kept, as in at::maximum and at::minimum.
 struct Max {
   template <class A>
   A operator()(A a, A b) const {
@@ -49,6 +54,7 @@ struct Min {
   }
 };
 
+// `first` initialises the accumulators instead of a neutral element: 0 + x would turn -0 into +0.
 template <class T, class Op>
 void reduce_tiles(const ReduceBuffers& buffers, int64_t begin, int64_t count, Op op) {
   using A = typename Accumulator<T>::type;
@@ -88,9 +94,9 @@ void reduce_as(const ReduceBuffers& buffers, int64_t begin, int64_t count) {
 
 void check_reducible(at::ScalarType dtype, RedOp op) {
   if (op != RedOp::SUM && op != RedOp::AVG && op != RedOp::MAX && op != RedOp::MIN) {
-    throw Error(YOKE_INVALID_ARGUMENT,
-                "reduce operation " + std::to_string(static_cast<int>(op)) +
-                    "; allowed: sum, average, max, min");
+    throw Error(
+        YOKE_INVALID_ARGUMENT,
+        concat("reduce operation ", static_cast<int>(op), "; allowed: sum, average, max, min"));
   }
   switch (dtype) {
     case at::kDouble:
@@ -103,12 +109,14 @@ void check_reducible(at::ScalarType dtype, RedOp op) {
     case at::kByte:
       if (op != RedOp::AVG) return;
       throw Error(YOKE_INVALID_ARGUMENT,
-                  std::string("average of ") + c10::toString(dtype) +
-                      "; only floating point can be averaged: use the sum");
+                  concat("average of ",
+                         c10::toString(dtype),
+                         "; only floating point can be averaged: use the sum"));
     default:
       throw Error(YOKE_INVALID_ARGUMENT,
-                  std::string("reduction of ") + c10::toString(dtype) +
-                      "; allowed: fp64, fp32, bf16, fp16, int64, int32, uint8");
+                  concat("reduction of ",
+                         c10::toString(dtype),
+                         "; allowed: fp64, fp32, bf16, fp16, int64, int32, uint8"));
   }
 }
 

@@ -1,4 +1,4 @@
-// Elementwise reductions over buffers of this process: plain loops, in rank order.
+// Elementwise reductions over buffers in memory of this process: plain loops, in rank order.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -9,20 +9,21 @@
 
 namespace yoke {
 
-// The buffers of all ranks, each at least `begin + count` elements of `dtype`.
+// The buffers of all ranks. Each has at least `begin + count` elements of `dtype`.
 struct ReduceBuffers {
-  std::vector<const void*> sources;  // in rank order: the order of summation
-  std::vector<void*> targets;        // each gets the result at the same indices; may be sources
+  std::vector<const void*> sources;  // inputs, in rank order, which is the order of summation
+  std::vector<void*> targets;        // outputs, all with the same result; may also be sources
   at::ScalarType dtype;
-  c10d::ReduceOp::RedOpType op;  // SUM, AVG, MAX, MIN
+  c10d::ReduceOp::RedOpType op;  // SUM, AVG, MAX or MIN
 };
 
-// Throws Error(INVALID_ARGUMENT) for a dtype or an operation that reduce() does not know: dtypes
-// fp64, fp32, bf16, fp16, int64, int32, uint8; no average of integers.
+// Throws Error(INVALID_ARGUMENT) unless reduce() supports the dtype and the operation. It supports
+// fp64, fp32, bf16, fp16, int64, int32 and uint8, and no average of integers.
 void check_reducible(at::ScalarType dtype, c10d::ReduceOp::RedOpType op);
 
-// targets[k][i] = op over r of sources[r][i], i in [begin, begin + count). bf16 and fp16 are
-// accumulated in fp32 and rounded once.
+// Computes targets[k][i] = op over r of sources[r][i], for every k and for i in [begin, begin +
+// count). bf16 and fp16 are accumulated in fp32 and rounded once. Any thread; calls for disjoint
+// ranges may run at the same time.
 void reduce(const ReduceBuffers& buffers, int64_t begin, int64_t count);
 
 }  // namespace yoke

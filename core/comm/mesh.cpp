@@ -4,6 +4,7 @@
 
 #include "yoke/error.hpp"
 #include "yoke/plan.h"
+#include "yoke/text.hpp"
 
 namespace yoke {
 
@@ -12,8 +13,11 @@ Mesh::Mesh(const Degrees& degrees) : degrees_(degrees), size_(1) {
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     if (degrees[axis] < 1) {
       throw Error(YOKE_INVALID_ARGUMENT,
-                  "the degree of axis " + std::string(yoke_axis_name(axis)) + " is " +
-                      std::to_string(degrees[axis]) + "; it must be at least 1");
+                  concat("the degree of axis ",
+                         yoke_axis_name(axis),
+                         " is ",
+                         degrees[axis],
+                         "; it must be at least 1"));
     }
     size *= degrees[axis];
     if (size > std::numeric_limits<int32_t>::max()) {
@@ -29,8 +33,9 @@ int32_t Mesh::coordinate(int32_t rank, int axis) const {
 }
 
 std::vector<int32_t> Mesh::peers(int32_t rank, uint32_t axes) const {
-  // Walk the axes slowest first; what was found so far is repeated for each coordinate of a chosen
-  // axis, which keeps the list ascending.
+  // `ranks` holds the prefixes of the peers' numbers, as digits of a mixed-radix number. A chosen
+  // axis extends each prefix by all of its coordinates, any other axis by that of `rank`. Walking
+  // from the slowest axis keeps the list ascending.
   std::vector<int32_t> ranks{0};
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     const bool chosen = (axes & YOKE_AXIS_BIT(axis)) != 0;

@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
 #include "core/base/mix.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -21,7 +22,7 @@ std::string reduce_text(int64_t op) {
     case c10d::ReduceOp::MIN:
       return "min";
     default:
-      return "reduce op " + std::to_string(op);
+      return concat("reduce op ", op);
   }
 }
 
@@ -29,9 +30,9 @@ std::string detail_text(const Signature& s) {
   switch (s.op) {
     case Collective::kAllReduce:
     case Collective::kReduceScatter:
-      return " (" + reduce_text(s.detail) + ")";
+      return concat(" (", reduce_text(s.detail), ")");
     case Collective::kBroadcast:
-      return " (root " + std::to_string(s.detail) + ")";
+      return concat(" (root ", s.detail, ")");
     default:
       return "";
   }
@@ -85,9 +86,9 @@ const char* name_of(Collective op) {
 std::string describe(const Signature& s) {
   std::string text = name_of(s.op) + detail_text(s);
   if (s.count >= 0 && s.dtype >= 0) {
-    text += " of " + std::to_string(s.count) + " x " + dtype_text(s.dtype);
+    text += concat(" of ", s.count, " x ", dtype_text(s.dtype));
   }
-  if (s.sequence > 0) text += " as collective " + std::to_string(s.sequence);
+  if (s.sequence > 0) text += concat(" as collective ", s.sequence);
   return text;
 }
 
@@ -95,14 +96,20 @@ std::optional<std::string> mismatch(const std::vector<Signature>& signatures,
                                     const std::vector<int32_t>& ranks) {
   for (size_t i = 1; i < signatures.size(); ++i) {
     if (signatures[i] == signatures[0]) continue;
-    return "rank " + std::to_string(ranks[0]) + " issues " + describe(signatures[0]) +
-           ", but rank " + std::to_string(ranks[i]) + " issues " + describe(signatures[i]);
+    return concat("rank ",
+                  ranks[0],
+                  " issues ",
+                  describe(signatures[0]),
+                  ", but rank ",
+                  ranks[i],
+                  " issues ",
+                  describe(signatures[i]));
   }
   return std::nullopt;
 }
 
 uint64_t mix_hash(uint64_t hash, uint64_t value) {
-  // The odd constant keeps zeros from vanishing.
+  // mix64(0) is 0, so without the constant a hash of zeros would not show how many there are.
   return mix64((hash ^ value) + 0x9E3779B97F4A7C15ull);
 }
 

@@ -1,49 +1,61 @@
+// c10d's TCPStore reports an unknown host, a refused connection and a port in use with the same
+// kind of exception, after its own timeout. So the address is resolved and tried here first, and
+// the store is constructed only when it will connect at once. Rank 0 opens the listening socket
+// itself and passes it to the store, because only then the reason of a failed bind is known.
 #include "core/comm/tcp_store.hpp"
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "core/base/network.hpp"
-#include "core/comm/patience.hpp"
-#include "core/comm/waiting.hpp"
+#include "core/comm/polling.hpp"
+#include "core/comm/work_wait.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
-// Waits until `ready` finds nothing wrong with the address; its text is the reason to wait.
-template <class Ready>
-void await_place(const Rendezvous& r, const CommOptions& options, Ready&& ready) {
-  const std::string place = r.master_addr + ":" + std::to_string(r.master_port);
-  Patience patience(options, "rank 0 at " + place);
+// Waits until the host has an address and probe(address) returns "". Any other text of the probe is
+// the reason for another attempt, and becomes part of the error.
+template <class Probe>
+void wait_for_address(const Rendezvous& r, const CommOptions& options, Probe&& probe) {
+  const std::string place = concat(r.master_addr, ":", r.master_port);
+  PollLoop poll(options, "rank 0 at " + place);
   for (;;) {
-    const SocketAddress at = resolve(r.master_addr, r.master_port);
-    const bool known = at.fault.empty();
-    std::string text = "MASTER_ADDR = '" + r.master_addr + "' has no address (" + at.fault + ")";
+    const SocketAddress address = resolve(r.master_addr, r.master_port);
+    const bool known = address.fault.empty();
+    std::string text =
+        concat("MASTER_ADDR = '", r.master_addr, "' has no address (", address.fault, ")");
     if (known) {
-      const std::string reason = ready(at);
+      const std::string reason = probe(address);
       if (reason.empty()) return;
-      text = "rank 0 cannot be reached at " + place + " (" + reason + ")";
+      text = concat("rank 0 cannot be reached at ", place, " (", reason, ")");
     }
-    const auto state = [&] {
-      return "rank " + std::to_string(r.rank) + " of " + std::to_string(r.world_size) +
-             " is waiting: " + text;
+    const auto status = [&] {
+      return concat("rank ", r.rank, " of ", r.world_size, " is waiting: ", text);
     };
-    if (patience.wait(state)) continue;
+    if (poll.sleep(status)) continue;
     throw Error(known ? YOKE_UNAVAILABLE : YOKE_INVALID_ARGUMENT,
-                text + "; gave up after " + seconds_text(options.timeout) +
-                    " (comm.timeout); is MASTER_ADDR the host of rank 0, was rank 0 started, may "
-                    "its port be reached from here?");
+                concat(text,
+                       "; gave up after ",
+                       seconds_text(options.timeout),
+                       " (comm.timeout); check that MASTER_ADDR is the host of rank 0, that rank 0 "
+                       "has started, and that no firewall blocks its port"));
   }
 }
 
 int listen(const Rendezvous& r, const CommOptions& options) {
-  await_place(r, options, [](const SocketAddress&) { return ""; });
+  wait_for_address(r, options, [](const SocketAddress&) { return ""; });
   std::string fault;
   FileDescriptor fd = listen_at(resolve(r.master_addr, r.master_port), fault);
   if (fd.open()) return fd.release();
-  throw Error(YOKE_INVALID_ARGUMENT,
-              "rank 0 cannot listen at MASTER_PORT = " + std::to_string(r.master_port) + ": " +
-                  fault + "; choose another MASTER_PORT for all ranks (ss -ltnp shows who has it)");
+  throw Error(
+      YOKE_INVALID_ARGUMENT,
+      concat("rank 0 cannot listen at MASTER_PORT = ",
+             r.master_port,
+             ": ",
+             fault,
+             "; choose another MASTER_PORT for all ranks (ss -ltnp lists the ports in use)"));
 }
 
 }  // namespace
@@ -53,10 +65,12 @@ c10::intrusive_ptr<c10d::Store> open_tcp_store(const Rendezvous& r, const CommOp
   tcp.port = static_cast<uint16_t>(r.master_port);
   tcp.isServer = r.rank == 0 && !r.store_served;
   tcp.numWorkers = r.world_size;
-  tcp.waitWorkers = false;  // that is for meet()
+  tcp.waitWorkers = false;  // wait_for_all_ranks() does that, with better messages
   tcp.timeout = options.timeout;
   if (tcp.isServer) tcp.masterListenFd = listen(r, options);
-  await_place(r, options, try_connect);  // rank 0, too: is it this machine that all are told of?
+  // Rank 0 connects to itself through MASTER_ADDR too: this shows whether the address that the
+  // other ranks use is one of this machine.
+  wait_for_address(r, options, try_connect);
   return c10::make_intrusive<c10d::TCPStore>(r.master_addr, tcp);
 }
 

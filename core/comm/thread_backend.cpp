@@ -1,3 +1,6 @@
+// Translates c10d's operations into contributions to a ThreadHub: checks the tensors, signs the
+// collective and passes pointers. All that the ranks must agree on is compared in the hub, where
+// the signatures of all ranks meet.
 #include "core/comm/thread_backend.hpp"
 
 #include <ATen/core/ivalue.h>
@@ -6,6 +9,7 @@
 
 #include "core/comm/local_reduce.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -17,17 +21,17 @@ char* bytes_of(const at::Tensor& t) {
 void require_usable(const at::Tensor& t, const char* what) {
   if (!t.is_cpu() || !t.is_contiguous()) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                std::string(what) + ": the tensor is " +
-                    (t.is_cpu() ? "not contiguous" : "not on the CPU") +
-                    "; ranks as threads exchange contiguous CPU tensors");
+                concat(what,
+                       ": the tensor is ",
+                       t.is_cpu() ? "not contiguous" : "not on the CPU",
+                       "; ranks that are threads exchange contiguous CPU tensors"));
   }
 }
 
 const at::Tensor& single(const std::vector<at::Tensor>& tensors, const char* what) {
   if (tensors.size() != 1) {
-    throw Error(
-        YOKE_INVALID_ARGUMENT,
-        std::string(what) + ": " + std::to_string(tensors.size()) + " tensors given; allowed: one");
+    throw Error(YOKE_INVALID_ARGUMENT,
+                concat(what, ": ", tensors.size(), " tensors given; allowed: one"));
   }
   require_usable(tensors[0], what);
   return tensors[0];
@@ -36,11 +40,19 @@ const at::Tensor& single(const std::vector<at::Tensor>& tensors, const char* wha
 void require_sizes(bool ok, const at::Tensor& out, const at::Tensor& in, const char* rule) {
   if (ok && out.scalar_type() == in.scalar_type()) return;
   throw Error(YOKE_INVALID_ARGUMENT,
-              "out has " + std::to_string(out.numel()) + " x " + c10::toString(out.scalar_type()) +
-                  ", in has " + std::to_string(in.numel()) + " x " +
-                  c10::toString(in.scalar_type()) + "; " + rule);
+              concat("out has ",
+                     out.numel(),
+                     " x ",
+                     c10::toString(out.scalar_type()),
+                     ", in has ",
+                     in.numel(),
+                     " x ",
+                     c10::toString(in.scalar_type()),
+                     "; ",
+                     rule));
 }
 
+// The c10d view of a ThreadOp, for one rank.
 class ThreadWork final : public c10d::Work {
  public:
   ThreadWork(int rank,
@@ -67,10 +79,12 @@ class ThreadWork final : public c10d::Work {
       return true;
     }
     const auto limit = timeout == kNoTimeout ? std::chrono::hours(24 * 365) : timeout;
-    TORCH_CHECK(hub_->wait(*op_, limit), "Operation timed out!");  // as c10d::Work::wait does
+    // The text of c10d::Work::wait(), by which translate() recognises a timeout.
+    TORCH_CHECK(hub_->wait(*op_, limit), "Operation timed out!");
     return true;
   }
   std::vector<at::Tensor> result() override { return results_; }
+  // The callback runs on the thread that ends the operation, which may be that of another rank.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
     auto future =
         c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
@@ -91,10 +105,11 @@ class ThreadWork final : public c10d::Work {
   std::vector<at::Tensor> results_;
 };
 
-Contribution bring(const Signature& signature,
-                   const char* in,
-                   char* out,
-                   std::vector<at::Tensor> keep) {
+// keep: tensors whose memory must live until the operation is done.
+Contribution contribution_of(const Signature& signature,
+                             const char* in,
+                             char* out,
+                             std::vector<at::Tensor> keep) {
   Contribution mine;
   mine.signature = signature;
   mine.in = in;
@@ -103,7 +118,8 @@ Contribution bring(const Signature& signature,
   return mine;
 }
 
-// Byte offsets of the parts of t, equal or by rows.
+// Returns the byte offsets of the parts of t, one per rank, and the end. `splits` counts rows of
+// dim 0; empty = equal parts.
 std::vector<int64_t> offsets(const at::Tensor& t,
                              const std::vector<int64_t>& splits,
                              int size,
@@ -117,8 +133,13 @@ std::vector<int64_t> offsets(const at::Tensor& t,
   if (at.back() != static_cast<int64_t>(t.nbytes()) ||
       (!splits.empty() && splits.size() != at.size() - 1)) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                std::string("all_to_all: the split of ") + what + " does not cover its " +
-                    std::to_string(rows) + " rows for " + std::to_string(size) + " ranks");
+                concat("all_to_all: the split of ",
+                       what,
+                       " does not cover its ",
+                       rows,
+                       " rows for ",
+                       size,
+                       " ranks"));
   }
   return at;
 }
@@ -132,77 +153,76 @@ Signature ThreadBackend::sign(Collective op, const at::Tensor& of, int64_t count
   return {op, static_cast<int32_t>(of.scalar_type()), count, detail, ++sequence_};
 }
 
-c10::intrusive_ptr<c10d::Work> ThreadBackend::post(Contribution contribution,
-                                                   const at::Tensor& of,
-                                                   c10d::OpType type,
-                                                   std::vector<at::Tensor> results) {
+ThreadBackend::WorkPtr ThreadBackend::post(Contribution contribution,
+                                           const at::Tensor& of,
+                                           c10d::OpType type,
+                                           Tensors results) {
   auto op = hub_->post(rank_, std::move(contribution), of.defined() ? of.element_size() : 0);
   return c10::make_intrusive<ThreadWork>(rank_, type, hub_, std::move(op), std::move(results));
 }
 
-c10::intrusive_ptr<c10d::Work> ThreadBackend::allreduce(std::vector<at::Tensor>& tensors,
-                                                        const c10d::AllreduceOptions& opts) {
+ThreadBackend::WorkPtr ThreadBackend::allreduce(Tensors& tensors,
+                                                const c10d::AllreduceOptions& opts) {
   const at::Tensor& t = single(tensors, "all_reduce");
   const c10d::ReduceOp::RedOpType op = opts.reduceOp;
   check_reducible(t.scalar_type(), op);
-  Contribution mine =
-      bring(sign(Collective::kAllReduce, t, t.numel(), op), bytes_of(t), bytes_of(t), {t});
+  Contribution mine = contribution_of(
+      sign(Collective::kAllReduce, t, t.numel(), op), bytes_of(t), bytes_of(t), {t});
   return post(std::move(mine), t, c10d::OpType::ALLREDUCE, tensors);
 }
 
-c10::intrusive_ptr<c10d::Work> ThreadBackend::broadcast(std::vector<at::Tensor>& tensors,
-                                                        const c10d::BroadcastOptions& opts) {
+ThreadBackend::WorkPtr ThreadBackend::broadcast(Tensors& tensors,
+                                                const c10d::BroadcastOptions& opts) {
   const at::Tensor& t = single(tensors, "broadcast");
   if (opts.rootRank < 0 || opts.rootRank >= size_) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                "broadcast: root " + std::to_string(opts.rootRank) + "; allowed: 0 to " +
-                    std::to_string(size_ - 1));
+                concat("broadcast: root ", opts.rootRank, "; allowed: 0 to ", size_ - 1));
   }
-  Contribution mine = bring(
+  Contribution mine = contribution_of(
       sign(Collective::kBroadcast, t, t.numel(), opts.rootRank), bytes_of(t), bytes_of(t), {t});
   return post(std::move(mine), t, c10d::OpType::BROADCAST, tensors);
 }
 
-c10::intrusive_ptr<c10d::Work> ThreadBackend::allgather(
-    std::vector<std::vector<at::Tensor>>& outputs,
-    std::vector<at::Tensor>& inputs,
-    const c10d::AllgatherOptions&) {
+ThreadBackend::WorkPtr ThreadBackend::allgather(std::vector<Tensors>& outputs,
+                                                Tensors& inputs,
+                                                const c10d::AllgatherOptions&) {
   const at::Tensor& in = single(inputs, "all_gather");
-  Contribution mine = bring(
+  Contribution mine = contribution_of(
       sign(Collective::kAllGather, in, in.numel() * size_), bytes_of(in), nullptr, outputs.at(0));
   mine.keep.push_back(in);
   for (const at::Tensor& out : outputs.at(0)) {
     require_usable(out, "all_gather");
     require_sizes(
-        out.numel() == in.numel(), out, in, "every out of all_gather has the elements of in");
+        out.numel() == in.numel(), out, in, "each output of all_gather has the elements of in");
     mine.outs.push_back(bytes_of(out));
   }
   if (mine.outs.size() != static_cast<size_t>(size_)) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                "all_gather: " + std::to_string(mine.outs.size()) + " outputs for " +
-                    std::to_string(size_) + " ranks");
+                concat("all_gather: ", mine.outs.size(), " outputs for ", size_, " ranks"));
   }
   return post(std::move(mine), in, c10d::OpType::ALLGATHER, outputs[0]);
 }
 
-c10::intrusive_ptr<c10d::Work> ThreadBackend::_allgather_base(at::Tensor& output,
-                                                              at::Tensor& input,
-                                                              const c10d::AllgatherOptions&) {
+ThreadBackend::WorkPtr ThreadBackend::_allgather_base(at::Tensor& output,
+                                                      at::Tensor& input,
+                                                      const c10d::AllgatherOptions&) {
   require_usable(input, "all_gather");
   require_usable(output, "all_gather");
   require_sizes(output.numel() == input.numel() * size_,
                 output,
                 input,
                 "out of all_gather has size() times the elements of in");
-  Contribution mine = bring(sign(Collective::kAllGather, output, output.numel()),
-                            bytes_of(input),
-                            bytes_of(output),
-                            {input, output});
+  // The count is that of the larger side, as in all signatures.
+  Contribution mine = contribution_of(sign(Collective::kAllGather, output, output.numel()),
+                                      bytes_of(input),
+                                      bytes_of(output),
+                                      {input, output});
   return post(std::move(mine), output, c10d::OpType::_ALLGATHER_BASE, {output});
 }
 
-c10::intrusive_ptr<c10d::Work> ThreadBackend::_reduce_scatter_base(
-    at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) {
+ThreadBackend::WorkPtr ThreadBackend::_reduce_scatter_base(at::Tensor& output,
+                                                           at::Tensor& input,
+                                                           const c10d::ReduceScatterOptions& opts) {
   require_usable(input, "reduce_scatter");
   require_usable(output, "reduce_scatter");
   require_sizes(input.numel() == output.numel() * size_,
@@ -211,60 +231,61 @@ c10::intrusive_ptr<c10d::Work> ThreadBackend::_reduce_scatter_base(
                 "in of reduce_scatter has size() times the elements of out");
   const c10d::ReduceOp::RedOpType op = opts.reduceOp;
   check_reducible(input.scalar_type(), op);
-  Contribution mine = bring(sign(Collective::kReduceScatter, input, input.numel(), op),
-                            bytes_of(input),
-                            bytes_of(output),
-                            {input, output});
+  Contribution mine = contribution_of(sign(Collective::kReduceScatter, input, input.numel(), op),
+                                      bytes_of(input),
+                                      bytes_of(output),
+                                      {input, output});
   return post(std::move(mine), input, c10d::OpType::_REDUCE_SCATTER_BASE, {output});
 }
 
-c10::intrusive_ptr<c10d::Work> ThreadBackend::alltoall_base(at::Tensor& output,
-                                                            at::Tensor& input,
-                                                            std::vector<int64_t>& output_splits,
-                                                            std::vector<int64_t>& input_splits,
-                                                            const c10d::AllToAllOptions&) {
+ThreadBackend::WorkPtr ThreadBackend::alltoall_base(at::Tensor& output,
+                                                    at::Tensor& input,
+                                                    std::vector<int64_t>& output_splits,
+                                                    std::vector<int64_t>& input_splits,
+                                                    const c10d::AllToAllOptions&) {
   require_usable(input, "all_to_all");
   require_usable(output, "all_to_all");
-  // Totals may differ between ranks when the parts do; the hub compares each part instead.
-  Contribution mine = bring(
+  // With uneven parts the totals may differ between ranks, so the signature carries no count. The
+  // hub compares the parts themselves.
+  Contribution mine = contribution_of(
       sign(Collective::kAllToAll, input, -1), bytes_of(input), bytes_of(output), {input, output});
   mine.in_offsets = offsets(input, input_splits, size_, "in");
   mine.out_offsets = offsets(output, output_splits, size_, "out");
   return post(std::move(mine), input, c10d::OpType::ALLTOALL_BASE, {output});
 }
 
-c10::intrusive_ptr<c10d::Work> ThreadBackend::send(std::vector<at::Tensor>& tensors,
-                                                   int to,
-                                                   int tag) {
+// Messages carry no sequence number: both sides count their messages differently. They are matched
+// by sender, receiver and tag.
+ThreadBackend::WorkPtr ThreadBackend::send(Tensors& tensors, int to, int tag) {
   const at::Tensor& t = single(tensors, "send");
-  Contribution mine = bring({Collective::kSend, static_cast<int32_t>(t.scalar_type()), t.numel()},
-                            bytes_of(t),
-                            nullptr,
-                            {t});
+  Contribution mine =
+      contribution_of({Collective::kSend, static_cast<int32_t>(t.scalar_type()), t.numel()},
+                      bytes_of(t),
+                      nullptr,
+                      {t});
   auto op = hub_->post_message(true, rank_, to, tag, std::move(mine), t.element_size());
   return c10::make_intrusive<ThreadWork>(rank_, c10d::OpType::SEND, hub_, std::move(op), tensors);
 }
 
-c10::intrusive_ptr<c10d::Work> ThreadBackend::recv(std::vector<at::Tensor>& tensors,
-                                                   int from,
-                                                   int tag) {
+ThreadBackend::WorkPtr ThreadBackend::recv(Tensors& tensors, int from, int tag) {
   const at::Tensor& t = single(tensors, "recv");
-  Contribution mine = bring({Collective::kRecv, static_cast<int32_t>(t.scalar_type()), t.numel()},
-                            nullptr,
-                            bytes_of(t),
-                            {t});
+  Contribution mine =
+      contribution_of({Collective::kRecv, static_cast<int32_t>(t.scalar_type()), t.numel()},
+                      nullptr,
+                      bytes_of(t),
+                      {t});
   auto op = hub_->post_message(false, from, rank_, tag, std::move(mine), t.element_size());
   return c10::make_intrusive<ThreadWork>(rank_, c10d::OpType::RECV, hub_, std::move(op), tensors);
 }
 
-c10::intrusive_ptr<c10d::Work> ThreadBackend::barrier(const c10d::BarrierOptions&) {
-  Contribution mine = bring({Collective::kBarrier, -1, 0, 0, ++sequence_}, nullptr, nullptr, {});
-
+ThreadBackend::WorkPtr ThreadBackend::barrier(const c10d::BarrierOptions&) {
+  Contribution mine =
+      contribution_of({Collective::kBarrier, -1, 0, 0, ++sequence_}, nullptr, nullptr, {});
   return post(std::move(mine), at::Tensor(), c10d::OpType::BARRIER, {});
 }
 
 void ThreadBackend::abort() {
-  hub_->kill("rank " + std::to_string(hub_->ranks()[rank_]) + " gave up");
+  hub_->kill(concat("rank ", hub_->ranks()[rank_], " gave up"));
 }
 
 }  // namespace yoke

@@ -1,3 +1,15 @@
+// How an operation runs. Every rank puts its Contribution, pointers to its input and output, into
+// its slot of the same ThreadOp. When the last slot is filled, the operation is cut into parts, one
+// per rank: part p writes what rank p receives or, for an all_reduce, the p-th share of the
+// elements on all ranks. Parts write disjoint memory, so any threads may run them at the same time.
+//
+//   small operations   the last rank to arrive runs all parts; waking helpers would cost more
+//   large operations   the last rank sets kRunning and wakes the others; every thread that is
+//                      waiting takes the next part until none is left
+//
+// Data is copied once, from the memory of one rank into that of another: there is no staging buffer
+// and no ring. A rank that posts early and computes meanwhile costs nobody time, because the last
+// one to arrive does not need it.
 #include "core/comm/thread_hub.hpp"
 
 #include <algorithm>
@@ -6,13 +18,14 @@
 
 #include "core/comm/local_reduce.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
-// Below this many bytes the last rank to arrive does everything itself: waking helpers costs more.
+// The most bytes for which the last rank to arrive runs all parts alone.
 constexpr int64_t kAloneBytes = 32 * 1024;
-constexpr int kSpins = 1000;  // tens of microseconds: about what a sleep and its wake-up cost
+constexpr int kSpins = 1000;  // tens of microseconds, about the cost of a sleep and its wake-up
 
 void copy(char* to, const char* from, int64_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, bytes);
@@ -26,28 +39,34 @@ void pause() {
 
 }  // namespace
 
-// ---- ThreadOp: the operations themselves
-// ------------------------------------------------------------
+// ---- ThreadOp: the operations ----
 
 std::string ThreadOp::check(const std::vector<int32_t>& ranks) const {
   std::vector<Signature> signatures;
   for (const Contribution& slot : slots_) signatures.push_back(slot.signature);
   if (auto text = mismatch(signatures, ranks)) return *text;
   if (slots_[0].signature.op != Collective::kAllToAll) return "";
+  // The signatures of an all_to_all carry no sizes, because the parts may differ.
   for (size_t from = 0; from < slots_.size(); ++from) {
     for (size_t to = 0; to < slots_.size(); ++to) {
-      const auto& sent = slots_[from].in_offsets;
-      const auto& expected = slots_[to].out_offsets;
-      if (sent[to + 1] - sent[to] == expected[from + 1] - expected[from]) continue;
-      return "all_to_all: rank " + std::to_string(ranks[from]) + " sends " +
-             std::to_string(sent[to + 1] - sent[to]) + " bytes to rank " +
-             std::to_string(ranks[to]) + ", which expects " +
-             std::to_string(expected[from + 1] - expected[from]);
+      const auto& in = slots_[from].in_offsets;
+      const auto& out = slots_[to].out_offsets;
+      const int64_t sent = in[to + 1] - in[to], expected = out[from + 1] - out[from];
+      if (sent == expected) continue;
+      return concat("all_to_all: rank ",
+                    ranks[from],
+                    " sends ",
+                    sent,
+                    " bytes to rank ",
+                    ranks[to],
+                    ", which expects ",
+                    expected);
     }
   }
   return "";
 }
 
+// Bytes of the larger side. An all_to_all has no count; its input offsets end with the total.
 int64_t ThreadOp::bytes() const {
   const Contribution& first = slots_[0];
   return first.in_offsets.empty() ? first.signature.count * item_size_ : first.in_offsets.back();
@@ -65,59 +84,79 @@ int32_t ThreadOp::num_parts() const {
   }
 }
 
-// One part of the operation: what rank `part` receives, or, of an all_reduce, its share of the
-// indices. Parts touch disjoint memory, so they run on any threads at once.
 void ThreadOp::run(int32_t part) {
-  const auto size = static_cast<int32_t>(slots_.size());
-  const Signature& s = slots_[0].signature;
-  Contribution& to = slots_[part];
-  switch (s.op) {
+  switch (slots_[0].signature.op) {
     case Collective::kAllReduce:
-    case Collective::kReduceScatter: {
-      const bool scatter = s.op == Collective::kReduceScatter;
-      ReduceBuffers buffers{{},
-                            {},
-                            static_cast<at::ScalarType>(s.dtype),
-                            static_cast<c10d::ReduceOp::RedOpType>(s.detail)};
-      const int64_t begin = s.count * part / size;
-      const int64_t count = s.count * (part + 1) / size - begin;
-      for (Contribution& slot : slots_) {
-        buffers.sources.push_back(slot.in + (scatter ? begin * item_size_ : 0));
-        if (!scatter) buffers.targets.push_back(slot.out);
-      }
-      if (scatter) buffers.targets.push_back(to.out);
-      reduce(buffers, scatter ? 0 : begin, count);
-      break;
-    }
-    case Collective::kAllGather: {
-      const int64_t bytes = this->bytes() / size;
-      for (int32_t from = 0; from < size; ++from) {
-        copy(to.outs.empty() ? to.out + from * bytes : to.outs[from], slots_[from].in, bytes);
-      }
-      break;
-    }
+    case Collective::kReduceScatter:
+      return run_reduction(part);
+    case Collective::kAllGather:
+      return run_all_gather(part);
     case Collective::kBroadcast:
-      copy(to.out, slots_[s.detail].in, bytes());
-      break;
+      return run_broadcast(part);
     case Collective::kAllToAll:
-      for (int32_t from = 0; from < size; ++from) {
-        const auto& sent = slots_[from].in_offsets;
-        copy(to.out + to.out_offsets[from],
-             slots_[from].in + sent[part],
-             sent[part + 1] - sent[part]);
-      }
-      break;
+      return run_all_to_all(part);
     case Collective::kSend:
     case Collective::kRecv:
-      copy(slots_[1].out, slots_[0].in, bytes());
-      break;
+      return run_message();
     case Collective::kBarrier:
-      break;
+      return;
   }
 }
 
-// ---- ThreadHub: who meets whom
-// ------------------------------------------------------------------------
+// Reduces the elements [begin, begin + count), the share of this part, from the inputs of all
+// ranks. An all_reduce writes them to every rank; it may run in place, because each element is read
+// from all inputs before it is written. A reduce_scatter writes them to rank `part` only, at the
+// start of its output, so its inputs are shifted instead.
+void ThreadOp::run_reduction(int32_t part) {
+  const auto size = static_cast<int64_t>(slots_.size());
+  const Signature& s = slots_[0].signature;
+  const bool scatter = s.op == Collective::kReduceScatter;
+  const int64_t begin = s.count * part / size;
+  const int64_t count = s.count * (part + 1) / size - begin;
+  ReduceBuffers buffers{.sources = {},
+                        .targets = {},
+                        .dtype = static_cast<at::ScalarType>(s.dtype),
+                        .op = static_cast<c10d::ReduceOp::RedOpType>(s.detail)};
+  for (Contribution& slot : slots_) {
+    buffers.sources.push_back(slot.in + (scatter ? begin * item_size_ : 0));
+    if (!scatter) buffers.targets.push_back(slot.out);
+  }
+  if (scatter) buffers.targets.push_back(slots_[part].out);
+  reduce(buffers, scatter ? 0 : begin, count);
+}
+
+// Copies the inputs of all ranks, in rank order, into the output of rank `part`. A rank that
+// gathers in place has its own input there already; copy() then does nothing.
+void ThreadOp::run_all_gather(int32_t part) {
+  const Contribution& to = slots_[part];
+  const auto size = static_cast<int64_t>(slots_.size());
+  const int64_t share = bytes() / size;
+  for (int64_t from = 0; from < size; ++from) {
+    copy(to.outs.empty() ? to.out + from * share : to.outs[from], slots_[from].in, share);
+  }
+}
+
+// Copies the input of the root into the output of rank `part`.
+void ThreadOp::run_broadcast(int32_t part) {
+  const int64_t root = slots_[0].signature.detail;
+  copy(slots_[part].out, slots_[root].in, bytes());
+}
+
+// Copies the part that each rank has for rank `part` into its output.
+void ThreadOp::run_all_to_all(int32_t part) {
+  const Contribution& to = slots_[part];
+  for (size_t from = 0; from < slots_.size(); ++from) {
+    const auto& in = slots_[from].in_offsets;
+    copy(to.out + to.out_offsets[from], slots_[from].in + in[part], in[part + 1] - in[part]);
+  }
+}
+
+// Copies the sender's data to the receiver.
+void ThreadOp::run_message() {
+  copy(slots_[kReceiver].out, slots_[kSender].in, bytes());
+}
+
+// ---- ThreadHub: matching contributions to operations ----
 
 ThreadHub::ThreadHub(std::vector<int32_t> ranks, bool spin)
     : ranks_(std::move(ranks)), spin_(spin), next_(ranks_.size(), 0) {}
@@ -126,6 +165,9 @@ void ThreadHub::require_alive() const {
   if (!dead_.empty()) throw Error(YOKE_UNAVAILABLE, dead_);
 }
 
+// The k-th post of every rank belongs to operation k. open_ holds the operations that some rank has
+// reached and some rank has not, in order: every rank reaches k before k + 1, so the operation that
+// becomes complete is always the front.
 std::shared_ptr<ThreadOp> ThreadHub::post(int32_t rank,
                                           Contribution contribution,
                                           int64_t item_size) {
@@ -136,45 +178,54 @@ std::shared_ptr<ThreadOp> ThreadHub::post(int32_t rank,
   const std::shared_ptr<ThreadOp> op = open_[index];
   op->slots_[rank] = std::move(contribution);
   if (++op->arrived_ < size()) return op;
-  // All ranks reach operation k before any reaches k + 1 as the last: it is the front.
   open_.pop_front();
   ++first_open_;
-  if (std::string fault = op->check(ranks_); !fault.empty()) {
+  if (std::string reason = op->check(ranks_); !reason.empty()) {
     op->error_code_ = YOKE_FAILED_PRECONDITION;
-    op->error_ = std::move(fault);
+    op->error_ = std::move(reason);
   }
-  arrive(op, std::move(lock));
+  start(op, std::move(lock));
   return op;
 }
 
+// A half waits in sends_ or recvs_ until its other half arrives. At most one of the two queues of a
+// key is non-empty.
 std::shared_ptr<ThreadOp> ThreadHub::post_message(
     bool send, int32_t from, int32_t to, int tag, Contribution contribution, int64_t item_size) {
   std::unique_lock lock(mutex_);
   require_alive();
   const MessageKey key{from, to, tag};
+  const size_t slot = send ? ThreadOp::kSender : ThreadOp::kReceiver;
   auto& mine = send ? sends_[key] : recvs_[key];
   auto& others = send ? recvs_[key] : sends_[key];
   if (others.empty()) {
     mine.push_back(std::make_shared<ThreadOp>(2, item_size));
-    mine.back()->slots_[send ? 0 : 1] = std::move(contribution);
+    mine.back()->slots_[slot] = std::move(contribution);
     return mine.back();
   }
   const std::shared_ptr<ThreadOp> op = others.front();
   others.pop_front();
-  op->slots_[send ? 0 : 1] = std::move(contribution);
-  const Signature& sent = op->slots_[0].signature;
-  const Signature& expected = op->slots_[1].signature;
+  op->slots_[slot] = std::move(contribution);
+  const Signature& sent = op->slots_[ThreadOp::kSender].signature;
+  const Signature& expected = op->slots_[ThreadOp::kReceiver].signature;
   if (sent.dtype != expected.dtype || sent.count != expected.count) {
     op->error_code_ = YOKE_FAILED_PRECONDITION;
-    op->error_ = "rank " + std::to_string(ranks_[from]) + " issues " + describe(sent) +
-                 ", but rank " + std::to_string(ranks_[to]) + " issues " + describe(expected);
+    op->error_ = concat("rank ",
+                        ranks_[from],
+                        " issues ",
+                        describe(sent),
+                        ", but rank ",
+                        ranks_[to],
+                        " issues ",
+                        describe(expected));
   }
-  arrive(op, std::move(lock));
+  start(op, std::move(lock));
   return op;
 }
 
-// All contributions are there: runs the operation, with the help of those who wait if it is large.
-void ThreadHub::arrive(const std::shared_ptr<ThreadOp>& op, std::unique_lock<std::mutex> lock) {
+// Runs an operation whose contributions are complete, alone or together with the waiting ranks. The
+// lock is released while parts run.
+void ThreadHub::start(const std::shared_ptr<ThreadOp>& op, std::unique_lock<std::mutex> lock) {
   const int32_t parts = op->error_.empty() ? op->num_parts() : 0;
   op->parts_left_.store(parts, std::memory_order_relaxed);
   if (parts == 0) return finish(*op, lock);
@@ -191,13 +242,14 @@ void ThreadHub::arrive(const std::shared_ptr<ThreadOp>& op, std::unique_lock<std
   finish(*op, lock);
 }
 
-// Takes parts until none is left; whoever ends the last one finishes the operation.
+// Takes parts until none is left. The thread that ends the last part finishes the operation.
 void ThreadHub::work_on(ThreadOp& op) {
   const int32_t parts = op.num_parts();
   for (;;) {
     const int32_t part = op.next_part_.fetch_add(1, std::memory_order_relaxed);
     if (part >= parts) return;
     op.run(part);
+    // Acquire and release: the thread that sees 1 here also sees what all others have written.
     if (op.parts_left_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
       std::unique_lock lock(mutex_);
       return finish(op, lock);
@@ -205,6 +257,8 @@ void ThreadHub::work_on(ThreadOp& op) {
   }
 }
 
+// Marks the operation as done, wakes its ranks and runs its callbacks without the lock, so that a
+// callback may use the hub.
 void ThreadHub::finish(ThreadOp& op, std::unique_lock<std::mutex>& lock) {
   for (Contribution& slot : op.slots_) slot.keep.clear();
   const auto callbacks = std::exchange(op.on_done_, {});
@@ -230,7 +284,7 @@ bool ThreadHub::wait(ThreadOp& op, std::chrono::milliseconds timeout) {
     work_on(op);
     for (int i = 0; spin_ && i < kSpins && state() != State::kDone; ++i) pause();
     std::unique_lock lock(mutex_);
-    // What is left runs on other threads right now and cannot block, so there is no deadline here.
+    // The parts that are left run on other threads now and cannot block, so no deadline is needed.
     changed_.wait(lock, [&] { return state() == State::kDone; });
   }
   rethrow(op);
@@ -252,6 +306,8 @@ void ThreadHub::when_done(ThreadOp& op, std::function<void()> f) {
   f();
 }
 
+// Operations that all ranks have reached are left alone: they complete by themselves. The others
+// can never complete.
 void ThreadHub::kill(const std::string& reason) {
   std::vector<std::function<void()>> callbacks;
   std::unique_lock lock(mutex_);
@@ -264,7 +320,6 @@ void ThreadHub::kill(const std::string& reason) {
     std::move(op->on_done_.begin(), op->on_done_.end(), std::back_inserter(callbacks));
     op->state_.store(ThreadOp::kDone, std::memory_order_release);
   };
-  // An operation that all ranks have reached completes; the others never can.
   std::for_each(open_.begin(), open_.end(), fail);
   open_.clear();
   for (auto* messages : {&sends_, &recvs_}) {

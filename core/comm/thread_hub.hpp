@@ -1,11 +1,12 @@
-// Meeting point of ranks that are threads of one process: one hub per communicator.
+// Collectives between ranks that are threads of one process: one hub per communicator.
 //
-// A rank posts what it brings to its next collective and goes on; nobody waits in post(). The rank
-// that arrives last finds all contributions, so it can run the operation for everybody; ranks that
-// already wait take over parts of it. Progress therefore needs only that every rank issues the
-// operations of one communicator in the same order. Operations of different communicators may
-// interleave differently on different ranks: no rank ever blocks in one hub while another hub needs
-// it to arrive.
+// A rank posts its contribution to its next collective and continues; post() never waits. The rank
+// that arrives last finds all contributions in place, so it can run the operation for everybody.
+// Ranks that are waiting by then take over parts of it.
+//
+// Progress therefore needs only that every rank issues the operations of one communicator in the
+// same order. Operations of different communicators may interleave differently on different ranks:
+// no rank ever blocks in one hub while another hub needs it to arrive. So nobody can deadlock.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,75 +28,92 @@
 
 namespace yoke {
 
-// What one rank brings to one collective. Pointers into memory that `keep` holds or the caller
-// keeps.
+// The contribution of one rank to one collective: where its input lies and where its output goes.
+// The memory is kept alive by `keep`, or by the caller until the operation is done.
 struct Contribution {
   Signature signature;
   const char* in = nullptr;
   char* out = nullptr;
-  std::vector<char*> outs;  // all_gather into separate tensors: instead of out
-  std::vector<int64_t>
-      in_offsets;  // all_to_all, bytes: what goes to rank r starts at in_offsets[r]
-  std::vector<int64_t>
-      out_offsets;  // what comes from rank r starts at out_offsets[r]; both end with the total
-  std::vector<at::Tensor> keep;
+  std::vector<char*> outs;           // all_gather into separate tensors: one output per rank
+  std::vector<int64_t> in_offsets;   // all_to_all: byte at which the part for rank r starts in `in`
+  std::vector<int64_t> out_offsets;  // all_to_all: byte at which the part of rank r starts in `out`
+  std::vector<at::Tensor> keep;      // released when the operation is done
 };
 
-// One operation from the first arrival to the last copy. Shared by the ranks' works.
+// One operation, from the first arrival to the last copy. Shared by the works of its ranks.
+//
+// It has one slot per rank of the communicator. A message has two: the sender's slot kSender and
+// the receiver's slot kReceiver.
 class ThreadOp {
  public:
   ThreadOp(int32_t size, int64_t item_size) : slots_(size), item_size_(item_size) {}
+  // Returns true once the results are in place, or the operation has failed. Any thread.
   bool completed() const { return state_.load(std::memory_order_acquire) == kDone; }
 
  private:
   friend class ThreadHub;
+  // kGathering: contributions are missing. kRunning: all are there, and any thread may take parts.
   enum State { kGathering, kRunning, kDone };
+  static constexpr size_t kSender = 0, kReceiver = 1;
 
   int64_t bytes() const;
-  std::string check(const std::vector<int32_t>& ranks) const;  // "" or the fault
+  // Returns the reason why the contributions do not fit each other, or "".
+  std::string check(const std::vector<int32_t>& ranks) const;
   int32_t num_parts() const;
   void run(int32_t part);
+  void run_reduction(int32_t part);
+  void run_all_gather(int32_t part);
+  void run_broadcast(int32_t part);
+  void run_all_to_all(int32_t part);
+  void run_message();
 
   std::vector<Contribution> slots_;
-  int64_t item_size_;
-  int32_t arrived_ = 0;  // below: guarded by the hub's mutex
+  int64_t item_size_;  // bytes of one element
+  // The next four are guarded by the hub's mutex. The error is final once state_ is kDone.
+  int32_t arrived_ = 0;
   int32_t error_code_ = 0;
-  std::string error_;  // final once state_ is kDone
+  std::string error_;  // "" = success
   std::vector<std::function<void()>> on_done_;
   std::atomic<State> state_{kGathering};
-  std::atomic<int32_t> next_part_{0};
-  std::atomic<int32_t> parts_left_{0};
+  std::atomic<int32_t> next_part_{0};   // first part that no thread has taken
+  std::atomic<int32_t> parts_left_{0};  // parts that have not ended
 };
 
+// One per communicator, shared by its ranks. A rank posts from one thread at a time; waiting,
+// when_done() and kill() may come from any thread.
 class ThreadHub {
  public:
-  // ranks: the global ranks, for messages. spin: busy-wait first; only if every rank has a core.
+  // ranks: global ranks of the members, for messages. spin: busy-wait before sleeping, which pays
+  // only if every rank has a core.
   ThreadHub(std::vector<int32_t> ranks, bool spin);
 
   int32_t size() const { return static_cast<int32_t>(ranks_.size()); }
   const std::vector<int32_t>& ranks() const { return ranks_; }
 
-  // Adds the contribution of `rank` to its next operation. Throws Error(UNAVAILABLE) if the hub is
-  // dead.
+  // Adds the contribution of `rank` to its next operation. item_size: bytes of one element. Throws
+  // Error(UNAVAILABLE) if the hub is dead.
   std::shared_ptr<ThreadOp> post(int32_t rank, Contribution contribution, int64_t item_size);
-  // One half of a message; matched by (from, to, tag) in order. `rank` is from or to.
+  // Adds one half of a message. Halves are matched by (from, to, tag), in the order of their
+  // arrival. Throws as post().
   std::shared_ptr<ThreadOp> post_message(
       bool send, int32_t from, int32_t to, int tag, Contribution contribution, int64_t item_size);
 
-  // True when the operation is done, false after the timeout. Throws the operation's error.
+  // Returns true when the operation is done, false after the timeout. Throws the error of the
+  // operation.
   bool wait(ThreadOp& op, std::chrono::milliseconds timeout);
-  // Throws the error of a completed operation.
+  // Throws the error of a completed operation, if it has one.
   static void rethrow(const ThreadOp& op);
-  // Calls f once when the operation is done or has failed; at once if it already has.
+  // Calls f once, when the operation is done or has failed. Calls it now if that has happened.
   void when_done(ThreadOp& op, std::function<void()> f);
 
-  // Fails what cannot complete any more and everything issued later. Any thread.
+  // Fails the operations that cannot complete any more, and every later post(). Only the first
+  // reason counts.
   void kill(const std::string& reason);
 
  private:
-  using MessageKey = std::tuple<int32_t, int32_t, int>;
+  using MessageKey = std::tuple<int32_t, int32_t, int>;  // from, to, tag
 
-  void arrive(const std::shared_ptr<ThreadOp>& op, std::unique_lock<std::mutex> lock);
+  void start(const std::shared_ptr<ThreadOp>& op, std::unique_lock<std::mutex> lock);
   void work_on(ThreadOp& op);
   void finish(ThreadOp& op, std::unique_lock<std::mutex>& lock);
   void require_alive() const;
@@ -107,8 +125,8 @@ class ThreadHub {
   std::string dead_;                            // reason; "" = alive
   std::deque<std::shared_ptr<ThreadOp>> open_;  // operations that some rank has not reached yet
   uint64_t first_open_ = 0;                     // sequence number of open_.front()
-  std::vector<uint64_t> next_;                  // per rank: sequence number of its next operation
-  std::map<MessageKey, std::deque<std::shared_ptr<ThreadOp>>> sends_, recvs_;
+  std::vector<uint64_t> next_;                  // sequence number of each rank's next operation
+  std::map<MessageKey, std::deque<std::shared_ptr<ThreadOp>>> sends_, recvs_;  // unmatched halves
 };
 
 }  // namespace yoke

@@ -1,3 +1,5 @@
+// The two transports: Gloo between processes, with NCCL for tensors on a device, and shared memory
+// between threads of one process. Both come with a c10d::Store, over which the Mailbox sends.
 #include "core/comm/transport.hpp"
 
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -6,20 +8,22 @@
 
 #include "core/base/network.hpp"
 #include "core/comm/gloo.hpp"
-#include "core/comm/patience.hpp"
+#include "core/comm/polling.hpp"
 #include "core/comm/tcp_store.hpp"
 #include "core/comm/thread_backend.hpp"
 #include "core/comm/virtual_world.hpp"
-#include "core/comm/waiting.hpp"
+#include "core/comm/work_wait.hpp"
 #include "core/cuda/rank_device.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-// Runs f, a use of the store; a failure means that the store or its server is gone.
+// Runs f, which uses the store. A failure means that the store or its server is gone. `what` names
+// the operation in the message.
 template <class F>
 auto with_store(const std::string& what, F&& f) {
   try {
@@ -38,20 +42,25 @@ StorePtr open_store(const Rendezvous& rendezvous, const CommOptions& options) {
           return c10::make_intrusive<c10d::FileStore>(rendezvous.file_store, rendezvous.world_size);
         });
   }
-  return with_store("meeting the other ranks at " + rendezvous.master_addr + ":" +
-                        std::to_string(rendezvous.master_port),
+  return with_store(concat("connecting to the rendezvous store at ",
+                           rendezvous.master_addr,
+                           ":",
+                           rendezvous.master_port),
                     [&] { return open_tcp_store(rendezvous, options); });
 }
 
-// Ranks are processes.
+// The transport of ranks that are processes.
 class GlooTransport final : public Transport {
  public:
   GlooTransport(const Rendezvous& rendezvous, const CommOptions& options)
       : timeout_(options.timeout),
         rank_device_(options.device),
         store_(open_store(rendezvous, options)) {
-    // torchrun's agent keeps its store when it starts the ranks again.
+    // torchrun's agent keeps its store when it restarts the ranks, so each attempt needs keys of
+    // its own.
     store_ = c10::make_intrusive<c10d::PrefixStore>("yoke" + rendezvous.attempt, store_);
+    // Loopback needs no network and cannot be reached from outside, so it is preferred where it is
+    // enough.
     const bool one_machine =
         !rendezvous.file_store.empty() || rendezvous.local_world_size == rendezvous.world_size;
     device_ = one_machine && rendezvous.interface.empty()
@@ -60,6 +69,8 @@ class GlooTransport final : public Transport {
   }
 
   c10d::Store& store() override { return *store_; }
+  // The members find each other under the name of the group, so that several groups may connect at
+  // the same time.
   c10::intrusive_ptr<c10d::Backend> connect(const std::string& name,
                                             const Members& members) override {
     const GlooGroup group{name, members.rank, static_cast<int>(members.ranks.size()), timeout_};
@@ -71,7 +82,7 @@ class GlooTransport final : public Transport {
     return rank_device_->runtime().connect_nccl(group, rank_device_->device());
   }
   void require_alive() const override {}
-  void desert() override {}  // closing the sockets tells the others
+  void leave_early() override {}  // the closed sockets make the peers fail
 
  private:
   StorePtr group_store(const std::string& name) const {
@@ -81,10 +92,10 @@ class GlooTransport final : public Transport {
   std::chrono::milliseconds timeout_;
   RankDevice* rank_device_;  // NULL on the CPU
   StorePtr store_;
-  std::shared_ptr<GlooDevice> device_;  // one for all groups: one thread serves all sockets
+  std::shared_ptr<GlooDevice> device_;  // shared by all groups: one thread serves all sockets
 };
 
-// Ranks are threads of this process.
+// The transport of ranks that are threads of this process.
 class ThreadTransport final : public Transport {
  public:
   ThreadTransport(std::shared_ptr<VirtualWorld> world, int32_t rank)
@@ -96,12 +107,11 @@ class ThreadTransport final : public Transport {
     return c10::make_intrusive<ThreadBackend>(world_->hub(name, members.ranks), members.rank);
   }
   c10::intrusive_ptr<c10d::Backend> connect_device(const std::string&, const Members&) override {
-    throw Error(YOKE_UNIMPLEMENTED, "ranks that are threads compute on the CPU");
+    throw Error(YOKE_UNIMPLEMENTED,
+                "ranks that are threads of one process compute on the CPU only");
   }
   void require_alive() const override { world_->require_alive(); }
-  void desert() override {
-    world_->abort("rank " + std::to_string(rank_) + " ended before the others");
-  }
+  void leave_early() override { world_->abort(concat("rank ", rank_, " ended before the others")); }
 
  private:
   std::shared_ptr<VirtualWorld> world_;
@@ -110,29 +120,29 @@ class ThreadTransport final : public Transport {
 
 void check(const Rendezvous& r) {
   const auto refuse = [](const std::string& text) { throw Error(YOKE_INVALID_ARGUMENT, text); };
-  if (r.world_size < 1) {
-    refuse("a world of " + std::to_string(r.world_size) + " ranks; allowed: at least 1");
-  }
+  if (r.world_size < 1) refuse(concat("a world of ", r.world_size, " ranks; allowed: at least 1"));
   if (r.rank < 0 || r.rank >= r.world_size) {
-    refuse("rank " + std::to_string(r.rank) + " of a world of " + std::to_string(r.world_size) +
-           "; allowed: 0 to " + std::to_string(r.world_size - 1));
+    refuse(concat(
+        "rank ", r.rank, " of a world of ", r.world_size, "; allowed: 0 to ", r.world_size - 1));
   }
   const int ways = !r.file_store.empty() + !r.master_addr.empty() + (r.virtual_world != nullptr);
   if (ways != 1 && r.world_size > 1) {
-    refuse(std::to_string(ways) +
-           " ways for the ranks to meet are given; allowed: exactly one of a "
-           "rendezvous file, a master address with a port, and a world of threads");
+    refuse(concat(ways,
+                  " ways to reach the other ranks are given; allowed: exactly one of a rendezvous "
+                  "file, a master address with a port, and a world of threads"));
   }
   if (!r.master_addr.empty() && (r.master_port < 1 || r.master_port > 65535)) {
-    refuse("master port " + std::to_string(r.master_port) + "; allowed: 1 to 65535");
+    refuse(concat("master port ", r.master_port, "; allowed: 1 to 65535"));
   }
   if (!r.interface.empty() && !has_interface(r.interface)) {
-    refuse("GLOO_SOCKET_IFNAME = '" + r.interface +
-           "', but this machine has no such interface; ip -brief address lists those it has");
+    refuse(concat("GLOO_SOCKET_IFNAME = '",
+                  r.interface,
+                  "', but this machine has no such interface; `ip -brief address` lists the "
+                  "interfaces"));
   }
   if (r.virtual_world != nullptr && r.virtual_world->size() != r.world_size) {
-    refuse("the world of threads has " + std::to_string(r.virtual_world->size()) + " ranks, not " +
-           std::to_string(r.world_size));
+    refuse(
+        concat("the world of threads has ", r.virtual_world->size(), " ranks, not ", r.world_size));
   }
 }
 
@@ -148,12 +158,15 @@ std::unique_ptr<Transport> make_transport(const Rendezvous& rendezvous,
   return std::make_unique<GlooTransport>(rendezvous, options);
 }
 
+// The store itself would block in get() until its own timeout, deaf to the cancel flag and to the
+// end of other threads. So keys are only tested, and get() polls.
 void Mailbox::put(const std::string& key, const std::string& value) {
-  with_store("telling the other ranks '" + key + "'", [&] { transport_->store().set(key, value); });
+  with_store(concat("writing '", key, "' to the rendezvous store"),
+             [&] { transport_->store().set(key, value); });
 }
 
 std::string Mailbox::claim(const std::string& key, const std::string& value) {
-  return with_store("telling the other ranks '" + key + "'", [&] {
+  return with_store(concat("writing '", key, "' to the rendezvous store"), [&] {
     const std::vector<uint8_t> none, wanted(value.begin(), value.end());
     const std::vector<uint8_t> now = transport_->store().compareSet(key, none, wanted);
     return std::string(now.begin(), now.end());
@@ -162,25 +175,30 @@ std::string Mailbox::claim(const std::string& key, const std::string& value) {
 
 bool Mailbox::has(const std::vector<std::string>& keys) {
   transport_->require_alive();
-  return with_store("looking for the other ranks", [&] { return transport_->store().check(keys); });
+  return with_store("looking for the other ranks in the rendezvous store",
+                    [&] { return transport_->store().check(keys); });
 }
 
 std::optional<std::string> Mailbox::peek(const std::string& key) {
   transport_->require_alive();
-  return with_store("looking for '" + key + "'", [&]() -> std::optional<std::string> {
-    if (!transport_->store().check({key})) return std::nullopt;
-    return transport_->store().get_to_str(key);
-  });
+  return with_store(concat("reading '", key, "' from the rendezvous store"),
+                    [&]() -> std::optional<std::string> {
+                      if (!transport_->store().check({key})) return std::nullopt;
+                      return transport_->store().get_to_str(key);
+                    });
 }
 
-std::string Mailbox::get(const std::string& key, const std::string& awaited) {
-  Patience patience(options_, awaited);
+std::string Mailbox::get(const std::string& key, const std::string& sender) {
+  PollLoop poll(options_, sender);
   for (;;) {
     if (auto value = peek(key)) return *value;
-    if (patience.wait()) continue;
+    if (poll.sleep()) continue;
     throw Error(YOKE_DEADLINE_EXCEEDED,
-                awaited + " did not arrive within " + seconds_text(options_.timeout) +
-                    "; see the log of that rank, or give more time with comm.timeout");
+                concat("no message from ",
+                       sender,
+                       " within ",
+                       seconds_text(options_.timeout),
+                       "; see the log of that rank, or give more time with comm.timeout"));
   }
 }
 

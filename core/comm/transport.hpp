@@ -1,5 +1,5 @@
-// The seam below the communicators: how the ranks of a world reach each other. A new way (shared
-// memory) is one more class here.
+// The interface below the communicators: how the ranks of a world reach each other. A new kind of
+// connection, shared memory for example, is one more subclass of Transport.
 #pragma once
 
 #include <functional>
@@ -11,55 +11,60 @@
 #include <vector>
 
 #include "core/comm/communicator.hpp"
+#include "core/comm/rendezvous.hpp"
 
 namespace yoke {
 
-// The members of a new group, by global rank, ascending.
+// The members of a new group.
 struct Members {
-  std::vector<int32_t> ranks;
-  int32_t rank = 0;  // of this process or thread, as an index into ranks
+  std::vector<int32_t> ranks;  // global ranks, ascending
+  int32_t rank = 0;            // index of this process or thread in ranks
 };
 
-// One rank's view.
+// The connections of one rank. One thread at a time.
 class Transport {
  public:
   virtual ~Transport() = default;
   virtual c10d::Store& store() = 0;
-  // Collective over the members. The name must be the same for all of them and for no other group.
+  // Connects a group for tensors in CPU memory. Collective over the members. The name must be the
+  // same on all members and belong to no other group.
   virtual c10::intrusive_ptr<c10d::Backend> connect(const std::string& name,
                                                     const Members& members) = 0;
-  // The same for tensors on the device of the options.
+  // As connect(), for tensors on the device of the options.
   virtual c10::intrusive_ptr<c10d::Backend> connect_device(const std::string& name,
                                                            const Members& members) = 0;
-  // Throws Error(UNAVAILABLE) if the world is known to be broken.
+  // Throws Error(UNAVAILABLE) if the world is known to be broken. Not collective.
   virtual void require_alive() const = 0;
-  // This rank leaves without shutdown.
-  virtual void desert() = 0;
+  // Tells the transport that this rank leaves without shutdown, so that waiting peers fail at once.
+  virtual void leave_early() = 0;
 };
 
-// Throws Error: INVALID_ARGUMENT if not exactly one way to meet is given, a number is out of range
-// or the meeting place cannot be, UNAVAILABLE if the store cannot be reached.
+// Returns nullptr for a world of one rank. Throws Error: INVALID_ARGUMENT if not exactly one way to
+// reach the other ranks is given, if a number is out of range or if the store cannot be served
+// there; UNAVAILABLE if the store cannot be reached.
 std::unique_ptr<Transport> make_transport(const Rendezvous& rendezvous, const CommOptions& options);
 
-// Short messages between all ranks through the store: slow (milliseconds), works before any group
-// exists.
+// Short messages between all ranks through the store of a transport. An operation takes
+// milliseconds, but works before any group exists. One thread at a time. Every function throws
+// Error(UNAVAILABLE) if the store or the world is lost.
 class Mailbox {
  public:
+  // `transport` is null in a world of one rank, where nothing may be exchanged.
   Mailbox(Transport* transport, const CommOptions& options)
       : transport_(transport), options_(options) {}
 
   void put(const std::string& key, const std::string& value);
-  // Puts the value unless the key has one; returns what it has now.
+  // Sets the value unless the key has one. Returns the value that the key has now.
   std::string claim(const std::string& key, const std::string& value);
   bool has(const std::vector<std::string>& keys);
-  // The value if it is there already. Throws Error(UNAVAILABLE).
+  // Returns the value if the key is set already. Does not wait.
   std::optional<std::string> peek(const std::string& key);
-  // Waits for the key. `awaited`: who should have put it, for messages. Throws
-  // Error(DEADLINE_EXCEEDED), CANCELLED, UNAVAILABLE.
-  std::string get(const std::string& key, const std::string& awaited);
+  // Waits for the key. `sender` names the rank that should set it and appears in messages. Throws
+  // Error: DEADLINE_EXCEEDED after the timeout, CANCELLED.
+  std::string get(const std::string& key, const std::string& sender);
 
  private:
-  Transport* transport_;  // null in a world of one rank, which exchanges nothing
+  Transport* transport_;
   CommOptions options_;
 };
 

@@ -1,21 +1,26 @@
+// Ranks as threads need no sockets: a store in memory replaces the TCPStore, and a ThreadHub per
+// communicator replaces the connections. What a lost process does by closing its sockets, abort()
+// does here: it fails every hub, so that no rank waits for one that will not come.
 #include "core/comm/virtual_world.hpp"
 
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "core/comm/communicator.hpp"
+#include "core/comm/world.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 
-// Spinning with more ranks than cores is several times slower than sleeping.
+// A rank busy-waits only if each has a core. With more ranks than cores spinning is several times
+// slower than sleeping, because the rank that all wait for does not get to run.
 VirtualWorld::VirtualWorld(int32_t world_size)
     : size_(world_size),
       spin_(static_cast<uint32_t>(world_size) <= std::thread::hardware_concurrency()),
       store_(c10::make_intrusive<c10d::HashStore>()) {
   if (world_size < 1) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                "a world of " + std::to_string(world_size) + " ranks; allowed: at least 1");
+                concat("a world of ", world_size, " ranks; allowed: at least 1"));
   }
 }
 
@@ -28,6 +33,7 @@ std::shared_ptr<ThreadHub> VirtualWorld::hub(const std::string& name,
   return hub;
 }
 
+// The first reason is kept: the ranks that it wakes fail in turn, and their reasons would hide it.
 void VirtualWorld::abort(const std::string& reason) {
   std::lock_guard lock(mutex_);
   if (!aborted_.empty()) return;
@@ -42,10 +48,6 @@ void VirtualWorld::require_alive() const {
 
 std::shared_ptr<VirtualWorld> make_virtual_world(int32_t world_size) {
   return std::make_shared<VirtualWorld>(world_size);
-}
-
-void abort_virtual_world(VirtualWorld& world, const std::string& reason) {
-  world.abort(reason);
 }
 
 }  // namespace yoke

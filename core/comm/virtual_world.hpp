@@ -1,4 +1,4 @@
-// What ranks that are threads of one process share.
+// The state that ranks share when they are threads of one process.
 #pragma once
 
 #include <map>
@@ -12,18 +12,20 @@
 
 namespace yoke {
 
-// Any thread.
+// One per run, shared by its ranks. All functions may be called from any thread.
 class VirtualWorld {
  public:
+  // Throws Error(INVALID_ARGUMENT) for a size below 1.
   explicit VirtualWorld(int32_t world_size);
 
   int32_t size() const { return size_; }
   const c10::intrusive_ptr<c10d::Store>& store() const { return store_; }
-  // The hub of that name; made by the first rank that asks. Throws Error(UNAVAILABLE) after
-  // abort().
+  // Returns the hub of that name, made by the first rank that asks for it. `ranks` are the global
+  // ranks of its members, ascending. Throws Error(UNAVAILABLE) after abort().
   std::shared_ptr<ThreadHub> hub(const std::string& name, const std::vector<int32_t>& ranks);
-  // Wakes every rank that waits; only the first reason counts.
+  // Wakes every waiting rank with Error(UNAVAILABLE) and this reason. Only the first call counts.
   void abort(const std::string& reason);
+  // Throws Error(UNAVAILABLE) after abort().
   void require_alive() const;
 
  private:

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "core/backend/services.hpp"
-#include "core/comm/communicator.hpp"
+#include "core/comm/world.hpp"
 #include "core/conformance/tiny_model.hpp"
 #include "core/model/torch_model.hpp"
 

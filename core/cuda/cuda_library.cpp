@@ -4,13 +4,15 @@
 
 #include "core/cuda/device_runtime.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace fs = std::filesystem;
 
 namespace yoke {
 namespace {
 
-// Beside the library or program that this code is in; a program of the build tree has it in ../lib.
+// Finds libyoke_cuda.so beside the library or program that contains this code, or in ../lib of it,
+// as in the build tree. Returns an empty path if there is none.
 fs::path library_path() {
   Dl_info info{};
   const auto* here = reinterpret_cast<const void*>(&has_cuda_library);
@@ -25,13 +27,15 @@ fs::path library_path() {
 DeviceRuntime& load() {
   const auto refuse = [](const std::string& text) { throw Error(YOKE_FAILED_PRECONDITION, text); };
   const fs::path path = library_path();
-  if (path.empty()) refuse("this Yoke was built without CUDA (no libyoke_cuda.so)");
+  if (path.empty()) refuse("this Yoke was built without CUDA: libyoke_cuda.so is missing");
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)
-    refuse(std::string("LibTorch's CUDA half cannot be loaded: ") + ::dlerror() +
-           "; `pip install torch` (without --no-deps) brings all that it needs");
+    refuse(concat("LibTorch's CUDA half cannot be loaded: ",
+                  ::dlerror(),
+                  "; `pip install torch`, without --no-deps, installs all that it needs"));
   const auto entry = reinterpret_cast<CudaEntry>(::dlsym(library, kCudaEntry));
-  if (entry == nullptr) refuse(path.string() + " does not belong to this Yoke");
+  if (entry == nullptr)
+    refuse(path.string() + " is of another version of Yoke; reinstall Yoke");
   return *entry();
 }
 

@@ -1,6 +1,6 @@
-// What needs libtorch_cuda or kernels of our own: NCCL, graphs. Behind an interface, because a
-// program that computes on the CPU never loads it. Everything else on a device goes through c10,
-// which the CPU half of LibTorch has.
+// The interface to libyoke_cuda.so, which contains all that needs libtorch_cuda or kernels of our
+// own: NCCL, CUDA graphs, the rotary kernel. A program that computes on the CPU never loads it.
+// Everything else on a device goes through c10, which is in the CPU half of LibTorch.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -21,26 +21,28 @@ namespace yoke {
 // A group of ranks that exchange tensors in device memory.
 struct DeviceGroup {
   std::string name;
-  c10::intrusive_ptr<c10d::Store> store;  // of this group alone
-  std::vector<int32_t> ranks;             // global, ascending
-  int32_t rank = 0;                       // this one, as an index into ranks
-  std::chrono::milliseconds timeout{};    // of each collective
+  c10::intrusive_ptr<c10d::Store> store;  // store that belongs to this group alone
+  std::vector<int32_t> ranks;             // global ranks of the members, ascending
+  int32_t rank = 0;                       // index of this rank in ranks
+  std::chrono::milliseconds timeout{};    // limit of each collective
 };
 
+// One per process. Functions that queue work use the current stream of the calling thread.
 class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
-  // A process group of NCCL with a high-priority stream of its own, connected. Collective over the
-  // group. A collective that fails or times out aborts the group and shows in getError(); it does
-  // not end the process. Throws std::exception.
+  // Returns a connected NCCL process group with a high-priority stream of its own. Collective over
+  // the group. A collective that fails or times out later aborts the group and is reported by
+  // getError(); it does not end the process. Throws std::exception.
   virtual c10::intrusive_ptr<c10d::Backend> connect_nccl(const DeviceGroup& group,
                                                          c10::Device device) = 0;
-  // Of connect_nccl, all at once: freeing one waits for the device, and so for the kernels of
-  // others.
+  // Aborts groups made by connect_nccl(), all at once. One after the other would hang: freeing a
+  // group waits for the device, and so for the kernels of the groups that are still waiting.
   virtual void abort(const std::vector<c10d::Backend*>& groups) = 0;
+  // Returns an empty CUDA graph. See DeviceGraph.
   virtual std::unique_ptr<DeviceGraph> make_graph() = 0;
-  // out = x [B, S, heads, D] turned by sign times the angles [B, S, D / 2], on the current stream.
-  // x and out fp32 or bf16, cos and sin fp32; all compact.
+  // Writes to `out` the tensor x [B, S, heads, D], rotated by `sign` times the angles whose cosines
+  // and sines are [B, S, D / 2]. x and out are fp32 or bf16, cos and sin fp32; all are compact.
   virtual void rotary(const at::Tensor& out,
                       const at::Tensor& x,
                       const at::Tensor& cos,
@@ -48,14 +50,15 @@ class DeviceRuntime {
                       float sign) = 0;
 };
 
-// Loads libyoke_cuda.so from the folder of this library, and LibTorch's CUDA half with it, at the
-// first call. Throws Error(FAILED_PRECONDITION) if that cannot be done. Any thread.
+// Returns the runtime of this process. The first call loads libyoke_cuda.so, from the folder of
+// this library, and LibTorch's CUDA half with it. Throws Error(FAILED_PRECONDITION) if either
+// cannot be loaded. Any thread.
 DeviceRuntime& cuda_runtime();
 
-// Was CUDA built, i.e. is the library there? Loads nothing.
+// Returns true if libyoke_cuda.so is present, i.e. Yoke was built with CUDA. Loads nothing.
 bool has_cuda_library();
 
-// What libyoke_cuda.so exports, under the name kCudaEntry.
+// The function that libyoke_cuda.so exports, and its name.
 using CudaEntry = DeviceRuntime* (*)();
 inline constexpr const char* kCudaEntry = "yoke_cuda_runtime";
 

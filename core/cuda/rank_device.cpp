@@ -1,3 +1,7 @@
+// A rank computes on a stream of its own. The legacy default stream would wait for all other
+// streams of the device, and it cannot be recorded as a CUDA graph. Everything here goes through
+// c10's device-independent interface, so that this file needs no CUDA headers and links without
+// libtorch_cuda.
 #include "core/cuda/rank_device.hpp"
 
 #include <ATen/Context.h>
@@ -7,7 +11,7 @@
 namespace yoke {
 namespace {
 
-// LibTorch has 32 streams of each priority and hands them out in turn.
+// Takes a stream from LibTorch's pool, which has 32 of each priority and returns them in turn.
 c10::Stream stream_of(c10::Device device) {
   at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
   const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
@@ -20,7 +24,6 @@ c10::Device device_of(int32_t index) {
 
 }  // namespace
 
-// Not the legacy default stream, which waits for all others and cannot be recorded.
 RankDevice::RankDevice(int32_t index)
     : runtime_(cuda_runtime()),
       stream_(stream_of(device_of(index))),

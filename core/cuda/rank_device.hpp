@@ -1,4 +1,4 @@
-// The CUDA device of one rank: chosen, made current, with a stream of its own.
+// The CUDA device of one rank, with a stream of its own.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,17 +10,19 @@
 
 namespace yoke {
 
-// Bytes of device memory that LibTorch's allocator holds for tensors. What CUDA, NCCL and others
-// take for themselves is not in it.
 struct DeviceMemory {
-  int64_t peak_bytes = 0;   // of tensors, since the start
-  int64_t total_bytes = 0;  // of the device
+  // The most bytes that LibTorch's allocator has held for tensors so far. Memory that CUDA, NCCL
+  // and other libraries allocate for themselves is not included.
+  int64_t peak_bytes = 0;
+  int64_t total_bytes = 0;  // size of the memory of the device
 };
 
+// One per rank. All functions but the constructor may be called from any thread.
 class RankDevice {
  public:
-  // index: among the devices that this process sees. Makes the device and a stream of its own the
-  // current ones of this thread, which must be the one that runs the rank. Throws Error.
+  // `index` counts the devices that this process sees. Makes the device, and a new stream on it,
+  // current in the calling thread, which must be the thread that runs the rank. Throws
+  // Error(FAILED_PRECONDITION) if CUDA cannot be used.
   explicit RankDevice(int32_t index);
   RankDevice(const RankDevice&) = delete;
   RankDevice& operator=(const RankDevice&) = delete;
@@ -28,7 +30,7 @@ class RankDevice {
   c10::Device device() const { return stream_.device(); }
   YokeDevice contract_device() const { return {YOKE_DEVICE_CUDA, device().index()}; }
   void* stream() const { return stream_.native_handle(); }  // a cudaStream_t
-  const c10::Stream& copies() const { return copies_; }     // for work beside it, on other threads
+  const c10::Stream& copies() const { return copies_; }     // stream for copies by other threads
   DeviceRuntime& runtime() const { return runtime_; }
   DeviceMemory memory() const;
 

@@ -9,7 +9,8 @@ namespace yoke {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kMostBlocks = 132 * 16;  // enough to fill a large card; threads go on from there
+// Enough blocks to fill a large card. If there are more pairs, each thread takes several.
+constexpr int64_t kMostBlocks = 132 * 16;
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) rotary_kernel(Rotation<T> rotation) {

@@ -1,5 +1,6 @@
-// Rotary embedding on a device, one pass over memory. What a thread does is here and runs on the
-// CPU too, where the tests compare it with the composition; rotary.cu starts the threads.
+// Rotary position embedding on a device, in one pass over memory. The work of one thread is defined
+// here and also runs on the CPU, where the tests compare it with the composition of ATen operators.
+// rotary.cu launches the threads.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,11 @@
 
 namespace yoke {
 
-// x and out [rows, heads, 2 * half], cos and sin [rows, half], all compact; x and out may be the
-// same. Element i of the first half of a head pairs with element i of the second.
+// The arguments of the kernel. x and out are [rows, heads, 2 * half], cos and sin are [rows, half],
+// all compact; x and out may be the same memory. A row is one token.
+//
+// Element i of the first half of a head and element i of the second half form a pair (a, b), which
+// becomes (a cos - b sin, b cos + a sin).
 template <class T>
 struct Rotation {
   const T* x;
@@ -21,11 +25,12 @@ struct Rotation {
   const float* sin;
   T* out;
   int64_t rows, heads, half;
-  float sign;  // of the angles: 1 forward, -1 backward
+  float sign;  // factor of the angles: 1 forward, -1 backward
 
   YOKE_HOST_DEVICE int64_t pairs() const { return rows * heads * half; }
 
-  // `pair` counts through rows, heads and half.
+  // Rotates one pair. Pairs are numbered along half first, then heads, then rows, so that
+  // neighbouring threads read neighbouring elements.
   YOKE_HOST_DEVICE void turn(int64_t pair) const {
     const int64_t head = pair / half, i = pair % half;
     const int64_t first = head * 2 * half + i, angle = head / heads * half + i;
@@ -36,8 +41,8 @@ struct Rotation {
   }
 };
 
-// Queued on a cudaStream_t. Throws nothing: a launch that fails shows in the next use of the
-// stream. T = float, or uint16_t for the bits of bf16.
+// Queues the rotation of all pairs on `stream`, a cudaStream_t. Throws nothing: the next use of the
+// stream reports a launch that failed. T is float, or uint16_t for the bits of bf16.
 template <class T>
 void rotate_on_device(const Rotation<T>& rotation, void* stream);
 

@@ -1,4 +1,9 @@
-// libyoke_cuda.so: the only part of Yoke that links libtorch_cuda.
+// libyoke_cuda.so: the only part of Yoke that links libtorch_cuda. It implements DeviceRuntime and
+// exports one function that returns it.
+//
+// The defaults of LibTorch's NCCL process group suit a job under a supervisor: on an error or a
+// timeout a watchdog thread ends the process. Yoke reports errors through its own codes instead, so
+// set_nccl_defaults() turns that off before the first group is made.
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
@@ -19,13 +24,15 @@ class CudaGraph final : public DeviceGraph {
     if (!recording_) return;
     try {
       graph_.capture_end();
-    } catch (...) {  // a recording that was given up is not valid, and need not be
+    } catch (...) {  // an abandoned recording is invalid, and nobody will replay it
     }
   }
-  // Other threads (NCCL's watchdog, the one that reads ahead) go on meanwhile.
+  // The capture mode lets other threads, such as NCCL's watchdog and the data loader, use CUDA
+  // meanwhile.
   void begin() override {
-    // What usual steps left in the allocator's cache cannot be used by a recording, which has
-    // memory of its own, and cannot be freed during it.
+    // A recording allocates from a memory pool of its own. It cannot use the memory that earlier
+    // steps have left in the allocator's cache, and during the recording that memory could not be
+    // freed either.
     c10::cuda::CUDACachingAllocator::emptyCache();
     graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
     recording_ = true;
@@ -41,12 +48,12 @@ class CudaGraph final : public DeviceGraph {
   bool recording_ = false;
 };
 
-// Errors are ours to report: the process group tells them and does not end the process. What the
-// user has set stays.
+// Makes the process group report errors instead of ending the process. Variables that the user has
+// set keep their values.
 void set_nccl_defaults() {
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", 0);  // abort the communicators, nothing else
-  ::setenv("TORCH_NCCL_ENABLE_MONITORING", "0", 0);     // its monitor aborts processes
-  // Before it aborts, the watchdog sleeps four times this, for other ranks to write dumps.
+  ::setenv("TORCH_NCCL_ENABLE_MONITORING", "0", 0);     // the monitor thread aborts processes
+  // Before an abort the watchdog sleeps four times this long, so that other ranks can write dumps.
   ::setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "0", 0);
   ::setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", 0);
 }
@@ -63,11 +70,13 @@ class CudaRuntime final : public DeviceRuntime {
     options->global_ranks_in_group.assign(group.ranks.begin(), group.ranks.end());
     auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(
         group.store, group.rank, static_cast<int>(group.ranks.size()), std::move(options));
+    // Connects now rather than at the first collective, so that a failure is reported here.
     backend->setBoundDeviceId(device);
     backend->eagerConnectSingleDevice(device);
     return backend;
   }
 
+  // groupStart() and groupEnd() make NCCL abort all communicators as one operation.
   void abort(const std::vector<c10d::Backend*>& groups) override {
     if (groups.empty()) return;
     auto& first = static_cast<c10d::ProcessGroupNCCL&>(*groups.front());

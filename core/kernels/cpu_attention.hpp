@@ -1,9 +1,22 @@
 // Causal attention over compact heads, for sequences whose keys fit a cache. Included by
-// cpu_kernels_impl.cpp only; internal linkage, see cpu_vector_math.hpp.
+// cpu_kernels_impl.cpp only. Everything has internal linkage; see cpu_vector_math.hpp.
 //
-// Keys and values of one head are packed once into wide, padded copies; queries come in tiles of
-// kRows, and everything is one small product after the other, tile() below. A group of query heads
-// shares a kv head.
+// For one head, with scale = 1 / sqrt(D) and rows i, j of the sequence, j <= i:
+//
+//   forward    s_ij = scale <q_i, k_j>      lse_i = log sum_j exp(s_ij)
+//              p_ij = exp(s_ij - lse_i)     out_i = sum_j p_ij v_j
+//   backward   dp_ij = <dout_i, v_j>        ds_ij = p_ij (dp_ij - <dout_i, out_i>)
+//              dv_j = sum_i p_ij dout_i     dk_j = scale sum_i ds_ij q_i
+//              dq_i = scale sum_j ds_ij k_j
+//
+// The backward does not store p: it computes the scores again and needs only lse, one number a row.
+// <dout_i, out_i> equals sum_j p_ij dp_ij, so the softmax needs no second pass over j.
+//
+// Every sum above is a product of small matrices, computed by tile(). Keys and values of one kv
+// head are packed once into padded copies in the accumulation type, and are then used for all query
+// heads that share it. Queries are taken kRows at a time. The scores of a tile, kRows times the
+// keys, stay in the cache; a full S x S matrix never exists. For longer sequences than a cache
+// holds, an algorithm that also splits the keys (flash attention) is faster; see kLongestAttention.
 #pragma once
 
 #include "core/kernels/cpu_vector_math.hpp"
@@ -19,30 +32,35 @@ constexpr int64_t kVectorBytes = 32;
 constexpr int64_t kVectorBytes = 16;
 #endif
 
-constexpr int64_t kRows = 8;
+constexpr int64_t kRows = 8;  // queries of a tile
 
+// The matrix products, in the accumulation type W.
 template <class W>
 struct Attention {
   typedef W Vec __attribute__((vector_size(kVectorBytes), aligned(sizeof(W)), may_alias));
   static constexpr int64_t kLanes = kVectorBytes / static_cast<int64_t>(sizeof(W));
 
+  // Returns n, rounded up so that neither whole vectors nor whole tiles pass the end.
   static int64_t padded(int64_t n) {
     const int64_t unit = kLanes > kRows ? kLanes : kRows;
     return (n + unit - 1) / unit * unit;
   }
 
-  // C [kRows, columns] = (or, Add, +=) A [kRows, inner] B [inner, columns]; A has two strides, so
-  // that it may be a transposed view. Columns in vectors, two at a time.
+  // The product C [kRows, columns] = A [kRows, inner] B [inner, columns]. The strides count
+  // elements. A has two, so that it may be a transposed view; the rows of B and C are compact.
+  // `columns` is a multiple of kLanes.
   struct Tile {
     int64_t inner, columns;
     const W* a;
-    int64_t a_row, a_column;
+    int64_t a_row, a_column = 1;  // distance of neighbouring rows, and of neighbouring columns
     const W* b;
     int64_t b_row;
     W* c;
     int64_t c_row;
   };
 
+  // Computes kVectors vectors of columns, starting at column `at`. kAdd: adds to C. The
+  // accumulators of all rows stay in registers during the loop over `inner`.
   template <int64_t kVectors, bool kAdd>
   static void columns(const Tile& t, int64_t at) {
     Vec sum[kRows][kVectors];
@@ -67,6 +85,7 @@ struct Attention {
     }
   }
 
+  // Computes the product, two vectors of columns at a time. kAdd: adds it to C.
   template <bool kAdd>
   static void tile(const Tile& t) {
     int64_t at = 0;
@@ -74,7 +93,8 @@ struct Attention {
     for (; at < t.columns; at += kLanes) columns<1, kAdd>(t, at);
   }
 
-  // dst [rows, width] = src [rows, D] with a row stride, times factor; the rest of dst is 0.
+  // Copies src [rows, dim], whose rows are src_row elements apart, to dst [dst_rows, width], times
+  // `factor`. The rest of dst becomes 0, so that padding adds nothing to a product.
   template <class T>
   static void pack(const T* src,
                    int64_t rows,
@@ -91,7 +111,8 @@ struct Attention {
     }
   }
 
-  // dst [D, width] = src [rows, width of D rows] transposed.
+  // Writes the transpose of src [rows, dim], whose rows are src_row elements apart, to dst [dim,
+  // width].
   static void transpose(
       const W* src, int64_t rows, int64_t dim, int64_t src_row, W* dst, int64_t width) {
     for (int64_t i = 0; i < dim; ++i) {
@@ -99,10 +120,14 @@ struct Attention {
     }
   }
 
-  // Sizes of one head, and the scratch arrays cut out of one allocation.
+  // The sizes of one head and its scratch arrays, which lie in one allocation.
   struct Work {
     int64_t keys, width;  // padded sequence length, padded head dim
-    W *k, *v, *kt, *vt, *dk, *dv, *q, *dout, *out, *scores, *dscores;
+    W *k, *v;             // keys and values of the kv head [keys, width]
+    W *kt, *vt;           // their transposes [D, keys]
+    W *dk, *dv;           // their gradients [keys, width], summed over the query heads
+    W *q, *dout, *out;    // rows of the current tile [kRows, width]
+    W *scores, *dscores;  // s, then p; and dp, then ds [kRows, keys]
 
     Work(const AttentionShape& s, W* scratch) : keys(padded(s.seq_len)), width(padded(s.head_dim)) {
       const auto take = [&](int64_t count) {
@@ -124,20 +149,29 @@ struct Attention {
     }
   };
 
+  // Returns the number of elements that Work takes.
   static int64_t scratch(const AttentionShape& s) {
     const int64_t keys = padded(s.seq_len), width = padded(s.head_dim);
     return 4 * keys * width + 2 * s.head_dim * keys + 3 * kRows * width + 2 * kRows * keys;
   }
 
-  // Products of a query tile with the keys that its last row may see.
+  // Returns the product of the tile of queries that starts at row `first` with the transposed keys
+  // `bt`, as far as its last row may see them. This skips half of the work.
   static Tile with_keys(
       const AttentionShape& s, const Work& w, const W* a, const W* bt, W* c, int64_t first) {
     const int64_t seen = first + kRows < s.seq_len ? first + kRows : s.seq_len;
-    return {
-        s.head_dim, (seen + kLanes - 1) / kLanes * kLanes, a, w.width, 1, bt, w.keys, c, w.keys};
+    return {.inner = s.head_dim,
+            .columns = (seen + kLanes - 1) / kLanes * kLanes,
+            .a = a,
+            .a_row = w.width,
+            .b = bt,
+            .b_row = w.keys,
+            .c = c,
+            .c_row = w.keys};
   }
 };
 
+// The passes over the heads, for tensors of type T.
 template <class T>
 struct CausalAttention : Attention<Wide<T>> {
   using W = Wide<T>;
@@ -145,17 +179,21 @@ struct CausalAttention : Attention<Wide<T>> {
   using typename Base::Tile;
   using typename Base::Work;
 
+  // Returns the number of queries in the tile that starts at row `first`.
   static int64_t rows_of(const AttentionShape& s, int64_t first) {
     return s.seq_len - first < kRows ? s.seq_len - first : kRows;
   }
   static W scale_of(const AttentionShape& s) { return 1 / root(static_cast<W>(s.head_dim)); }
 
-  // Scores to weights exp(score - top), unnormalised; what row i must not see becomes 0.
-  static void soften(
+  // Replaces the scores of a tile by exp(s_ij - max_j s_ij), and by 0 where row i must not see j.
+  // Writes the row sums and lse. The caller divides by the sums, after the product with v: that is
+  // D divisions a row instead of one for each key. Without the maximum, exp could overflow.
+  static void unnormalised_softmax(
       const AttentionShape& s, const Work& w, int64_t first, int64_t columns, W* sums, W* lse) {
     for (int64_t r = 0; r < kRows; ++r) {
       W* row = w.scores + r * w.keys;
       const int64_t seen = first + r < s.seq_len ? first + r + 1 : 0;
+      // Excluded from the maximum; set to 0 below, after the exponential of the whole row.
       for (int64_t j = seen; j < columns; ++j) row[j] = -3e38f;
       W top = row[0];
 #pragma omp simd reduction(max : top)
@@ -171,6 +209,7 @@ struct CausalAttention : Attention<Wide<T>> {
     }
   }
 
+  // One query head: q and out are [S, token stride], lse is [S].
   static void forward_head(const AttentionShape& s, const Work& w, const T* q, T* out, W* lse) {
     const int64_t token = s.heads * s.head_dim;
     for (int64_t first = 0; first < s.seq_len; first += kRows) {
@@ -179,9 +218,15 @@ struct CausalAttention : Attention<Wide<T>> {
       const Tile scores = Base::with_keys(s, w, w.q, w.kt, w.scores, first);
       Base::template tile<false>(scores);
       W sums[kRows];
-      soften(s, w, first, scores.columns, sums, lse);
-      Base::template tile<false>(
-          {scores.columns, w.width, w.scores, w.keys, 1, w.v, w.width, w.out, w.width});
+      unnormalised_softmax(s, w, first, scores.columns, sums, lse);
+      Base::template tile<false>({.inner = scores.columns,
+                                  .columns = w.width,
+                                  .a = w.scores,
+                                  .a_row = w.keys,
+                                  .b = w.v,
+                                  .b_row = w.width,
+                                  .c = w.out,
+                                  .c_row = w.width});
       for (int64_t r = 0; r < rows; ++r) {
         for (int64_t i = 0; i < s.head_dim; ++i)
           store(out[(first + r) * token + i], w.out[r * w.width + i] / sums[r]);
@@ -189,6 +234,8 @@ struct CausalAttention : Attention<Wide<T>> {
     }
   }
 
+  // Packs keys and values of one kv head, and transposes the keys. The transpose makes the inner
+  // loop of the scores run over neighbouring keys.
   static void pack_keys(const AttentionShape& s, const Work& w, const T* k, const T* v) {
     const int64_t token = s.kv_heads * s.head_dim;
     Base::pack(k, s.seq_len, s.head_dim, token, 1, w.k, w.keys, w.width);
@@ -196,7 +243,8 @@ struct CausalAttention : Attention<Wide<T>> {
     Base::transpose(w.k, w.keys, s.head_dim, w.width, w.kt, w.keys);
   }
 
-  // Where sequence and kv head of a pair begin in k and v, and a query head of it in q and out.
+  // Offsets of a pair (sequence, kv head), numbered from 0: its first element in k and v; that of
+  // its query head h in q and out; and that of this head in lse.
   static int64_t kv_at(const AttentionShape& s, int64_t pair) {
     return (pair / s.kv_heads * s.seq_len * s.kv_heads + pair % s.kv_heads) * s.head_dim;
   }
@@ -207,6 +255,7 @@ struct CausalAttention : Attention<Wide<T>> {
     return (pair / s.kv_heads * s.heads + h) * s.seq_len;
   }
 
+  // See CpuKernels::attention_forward.
   static void forward(
       const AttentionShape& s, int64_t begin, int64_t end, const AttentionData<T>& d, W* scratch) {
     const Work w(s, scratch);
@@ -221,7 +270,8 @@ struct CausalAttention : Attention<Wide<T>> {
     }
   }
 
-  // Weights p = exp(score - lse) and, in dscores, p * (dp - <dout, out>).
+  // Replaces the scores of a tile by p_ij = exp(s_ij - lse_i), and dscores by p_ij (dp_ij -
+  // dots_i), with dots_i = <dout_i, out_i>. Both become 0 where row i must not see j.
   static void backward_scores(const AttentionShape& s,
                               const Work& w,
                               int64_t first,
@@ -241,13 +291,15 @@ struct CausalAttention : Attention<Wide<T>> {
     }
   }
 
-  // Pointers of one query head, all [S, token stride].
+  // The data of one query head. All are [S, token stride], except lse [S].
   struct Head {
     const T *q, *out, *dout;
     const W* lse;
     T* dq;
   };
 
+  // One query head: writes its dq and adds its share to dk and dv. q is packed with the factor
+  // `scale`, so dk has it already; dq gets it at the end.
   static void backward_head(const AttentionShape& s, const Work& w, const Head& h) {
     const int64_t token = s.heads * s.head_dim;
     for (int64_t first = 0; first < s.seq_len; first += kRows) {
@@ -266,20 +318,35 @@ struct CausalAttention : Attention<Wide<T>> {
       Base::template tile<false>(Base::with_keys(s, w, w.dout, w.vt, w.dscores, first));
       backward_scores(s, w, first, columns, h.lse, dots);
       for (int64_t j = 0; j < columns; j += kRows) {
-        Base::template tile<true>({kRows,
-                                   w.width,
-                                   w.scores + j,
-                                   1,
-                                   w.keys,
-                                   w.dout,
-                                   w.width,
-                                   w.dv + j * w.width,
-                                   w.width});
-        Base::template tile<true>(
-            {kRows, w.width, w.dscores + j, 1, w.keys, w.q, w.width, w.dk + j * w.width, w.width});
+        // dv += p^T dout and dk += ds^T q, for kRows keys. The strides of A transpose it.
+        Base::template tile<true>({.inner = kRows,
+                                   .columns = w.width,
+                                   .a = w.scores + j,
+                                   .a_row = 1,
+                                   .a_column = w.keys,
+                                   .b = w.dout,
+                                   .b_row = w.width,
+                                   .c = w.dv + j * w.width,
+                                   .c_row = w.width});
+        Base::template tile<true>({.inner = kRows,
+                                   .columns = w.width,
+                                   .a = w.dscores + j,
+                                   .a_row = 1,
+                                   .a_column = w.keys,
+                                   .b = w.q,
+                                   .b_row = w.width,
+                                   .c = w.dk + j * w.width,
+                                   .c_row = w.width});
       }
-      Base::template tile<false>(
-          {columns, w.width, w.dscores, w.keys, 1, w.k, w.width, w.out, w.width});
+      // dq = ds k. The rows of `out` are not needed any more and receive it.
+      Base::template tile<false>({.inner = columns,
+                                  .columns = w.width,
+                                  .a = w.dscores,
+                                  .a_row = w.keys,
+                                  .b = w.k,
+                                  .b_row = w.width,
+                                  .c = w.out,
+                                  .c_row = w.width});
       for (int64_t r = 0; r < rows; ++r) {
         for (int64_t i = 0; i < s.head_dim; ++i) {
           store(h.dq[(first + r) * token + i], w.out[r * w.width + i] * scale_of(s));
@@ -288,6 +355,7 @@ struct CausalAttention : Attention<Wide<T>> {
     }
   }
 
+  // See CpuKernels::attention_backward.
   static void backward(
       const AttentionShape& s, int64_t begin, int64_t end, const AttentionData<T>& d, W* scratch) {
     const Work w(s, scratch);

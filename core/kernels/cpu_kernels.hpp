@@ -1,6 +1,6 @@
 // Fused row kernels of a transformer block for one CPU thread, compiled for several instruction
-// sets and chosen at run time. Torch-free. All arrays are compact and row-major; outputs do not
-// overlap inputs unless said.
+// sets and chosen at run time. No LibTorch. All arrays are compact and row-major, and no output
+// overlaps an input. Any thread; the functions keep no state and allocate nothing.
 #pragma once
 
 #include <cstdint>
@@ -20,35 +20,41 @@ template <>
 struct WideOf<BFloat16> {
   using type = float;
 };
-// What sums, angles and exponentials are computed in: fp32, or fp64 for fp64.
+// The type in which sums, angles and exponentials of T are computed: fp64 for fp64, otherwise fp32.
 template <class T>
 using Wide = typename WideOf<T>::type;
 
-// heads is a multiple of kv_heads.
+// B = batch, S = seq_len, D = head_dim. heads is a multiple of kv_heads: heads / kv_heads query
+// heads share one kv head.
 struct AttentionShape {
   int64_t batch, seq_len, heads, kv_heads, head_dim;
 };
 
-// q, out, dout, dq [B, S, heads, D]; k, v, dk, dv [B, S, kv_heads, D]; lse [B, heads, S]. The
-// forward writes out and lse and leaves what begins with d alone; the backward writes dq, dk and
-// dv.
+// The tensors of causal attention. lse is the log-sum-exp of each row of scores; a name that begins
+// with d is the gradient of the loss with respect to the rest of the name. The forward reads q, k
+// and v and writes out and lse. The backward reads all of these and dout, and writes dq, dk and dv.
 template <class T>
 struct AttentionData {
-  const T *q, *k, *v;
-  T* out;
-  Wide<T>* lse;
-  const T* dout;
-  T *dq, *dk, *dv;
+  const T* q = nullptr;    // [B, S, heads, D]
+  const T* k = nullptr;    // [B, S, kv_heads, D]
+  const T* v = nullptr;    // [B, S, kv_heads, D]
+  T* out = nullptr;        // [B, S, heads, D]
+  Wide<T>* lse = nullptr;  // [B, heads, S]
+  const T* dout = nullptr;
+  T* dq = nullptr;
+  T* dk = nullptr;
+  T* dv = nullptr;
 };
 
+// The kernels for one element type.
 template <class T>
 struct CpuKernels {
   using W = Wide<T>;
 
-  // y = x * rstd * weight with rstd = 1 / sqrt(mean(x^2) + eps), per row of dim elements; rstd is
-  // kept.
+  // RMSNorm of `rows` rows of `dim` elements: y = x * rstd * weight with rstd = 1 / sqrt(mean(x^2)
+  // + eps). Writes rstd [rows] for the backward.
   void (*rms_forward)(int64_t rows, int64_t dim, const T* x, const T* weight, W eps, T* y, W* rstd);
-  // dx, and the sum over the rows of dy * x * rstd added to dweight.
+  // Writes dx, and adds the sum over the rows of dy * x * rstd to dweight [dim].
   void (*rms_backward)(int64_t rows,
                        int64_t dim,
                        const T* dy,
@@ -58,8 +64,9 @@ struct CpuKernels {
                        T* dx,
                        W* dweight);
 
-  // Turns the pairs (i, i + D/2) of every head by the angles of its token: sign = 1 forward, -1
-  // back. x and y [tokens, heads, D], cos and sin [tokens, D/2].
+  // Rotates the pairs (i, i + D/2) of every head by `sign` times the angles of its token. sign = 1
+  // is the forward; -1 is its inverse, which is also its backward. x and y are [tokens, heads, D],
+  // cos and sin [tokens, D/2].
   void (*rotary)(int64_t tokens,
                  int64_t heads,
                  int64_t head_dim,
@@ -69,19 +76,20 @@ struct CpuKernels {
                  W sign,
                  T* y);
 
-  // y = silu(gate) * up.
+  // y = silu(gate) * up, with silu(g) = g / (1 + exp(-g)).
   void (*swiglu_forward)(int64_t count, const T* gate, const T* up, T* y);
   void (*swiglu_backward)(int64_t count, const T* dy, const T* gate, const T* up, T* dgate, T* dup);
 
-  // Sum of -log softmax(logits)[target] over the rows whose target is not `ignored`; lse = log sum
-  // exp of each row is kept. Targets are in range.
+  // Returns the sum of -log softmax(logits)[target] over the rows whose target is not `ignored`.
+  // Writes the log-sum-exp of each row to lse [rows], for the backward. logits is [rows, vocab].
+  // The targets that are not ignored must lie in [0, vocab).
   double (*cross_entropy_forward)(int64_t rows,
                                   int64_t vocab,
                                   const T* logits,
                                   const int64_t* targets,
                                   int64_t ignored,
                                   W* lse);
-  // dlogits = (softmax - onehot) * scale, 0 for ignored rows.
+  // dlogits = (softmax(logits) - onehot(target)) * scale, and 0 in ignored rows.
   void (*cross_entropy_backward)(int64_t rows,
                                  int64_t vocab,
                                  const T* logits,
@@ -91,10 +99,9 @@ struct CpuKernels {
                                  W scale,
                                  T* dlogits);
 
-  // Causal attention, softmax(q k^T / sqrt(D)) v, keeping the log sum exp of each row of scores,
-  // for the (sequence, kv head) pairs [begin, end) of batch * kv_heads; pairs are independent of
-  // each other. Needs attention_scratch() elements per call; fast while the keys of one head fit a
-  // cache.
+  // Causal attention, softmax(q k^T / sqrt(D)) v, for the pairs [begin, end) of the batch *
+  // kv_heads pairs (sequence, kv head). Pairs are independent of each other. `scratch` has
+  // attention_scratch() elements of any content. Fast as long as the keys of one head fit a cache.
   int64_t (*attention_scratch)(const AttentionShape& shape);
   void (*attention_forward)(const AttentionShape& shape,
                             int64_t begin,
@@ -108,7 +115,8 @@ struct CpuKernels {
                              W* scratch);
 };
 
-// Every function above, and the counter-based initial values (core/model/init.hpp).
+// All functions above for all types, compiled for one instruction set, and the counter-based
+// initial values of core/model/init.hpp.
 struct CpuKernelTable {
   const char* instruction_set;
   CpuKernels<float> f32;
@@ -117,15 +125,17 @@ struct CpuKernelTable {
   void (*init_uniform)(uint64_t key, double std, int64_t begin, int64_t count, float* dst);
 };
 
-// The table for the widest vectors that this processor runs.
+// Returns the table for the widest vectors that this processor supports.
 const CpuKernelTable& cpu_kernels();
-// All tables that this processor runs, the narrowest first; for tests.
+
+// All tables that this processor supports, the narrowest vectors first.
 struct CpuKernelTables {
   const CpuKernelTable* table[3];
   int count;
 };
 CpuKernelTables all_cpu_kernels();
 
+// Returns the kernels of cpu_kernels() for T: float, double or BFloat16.
 template <class T>
 const CpuKernels<T>& cpu_kernels_of();
 template <>

@@ -1,5 +1,10 @@
-// Compiled once per instruction set, YOKE_KERNELS being the name of its table. See
-// cpu_vector_math.hpp for what may be used here.
+// The row kernels, compiled once per instruction set. YOKE_KERNELS is the name of the table that
+// this compilation defines. See cpu_vector_math.hpp for what may be used here.
+//
+// Each kernel reads its rows as few times as possible and computes in Wide<T>, so that a bf16
+// tensor is rounded only when a result is stored. The reductions inside a row are vectorised (omp
+// simd): their order of summation depends on the instruction set, but not on the number of threads,
+// which share out whole rows.
 #include "core/kernels/cpu_attention.hpp"
 #include "core/kernels/cpu_vector_math.hpp"
 
@@ -23,6 +28,9 @@ struct Kernels {
     }
   }
 
+  // With w = weight, c = rstd: dx = c (dy w - x c^2 mean(dy w x)). The mean comes from the
+  // derivative of rstd. dweight is summed over the rows here; the caller adds up the parts of
+  // several threads.
   static void rms_backward(int64_t rows,
                            int64_t dim,
                            const T* dy,
@@ -74,6 +82,7 @@ struct Kernels {
     }
   }
 
+  // With g = gate, s = sigmoid(g): d(g s)/dg = s (1 + g (1 - s)).
   static void swiglu_backward(
       int64_t count, const T* dy, const T* gate, const T* up, T* dgate, T* dup) {
 #pragma omp simd
@@ -85,6 +94,8 @@ struct Kernels {
     }
   }
 
+  // -log softmax(x)[t] = lse - x[t], with lse = max + log sum exp(x - max). Subtracting the maximum
+  // keeps exp from overflowing. The losses are added up in double: there may be millions of them.
   static double cross_entropy_forward(int64_t rows,
                                       int64_t vocab,
                                       const T* logits,
@@ -120,6 +131,7 @@ struct Kernels {
       for (int64_t i = 0; i < vocab; ++i)
         store(dlogits[i], exp_of(wide(logits[i]) - lse[r]) * row_scale);
       if (targets[r] == ignored) continue;
+      // The target is stored again rather than corrected: dlogits may have been rounded.
       const int64_t t = targets[r];
       store(dlogits[t], (exp_of(wide(logits[t]) - lse[r]) - 1) * scale);
     }
@@ -139,8 +151,8 @@ struct Kernels {
   }
 };
 
-// See core/model/init.hpp. One multiplication after the other, as in the definition: sqrt(3) * std
-// first would round differently.
+// See core/model/init.hpp. The factors are multiplied in the order of the definition: computing
+// sqrt(3) * std first would round differently.
 void init_uniform(uint64_t key, double std, int64_t begin, int64_t count, float* dst) {
   constexpr double kSqrt3 = 1.7320508075688772;
 #pragma omp simd

@@ -1,6 +1,9 @@
-// Scalar functions that vectorise, for the files compiled once per instruction set. Everything here
-// has internal linkage and calls nothing of the standard library: an inline function of it,
-// compiled for wide vectors, could replace everybody's.
+// Scalar functions that the compiler can vectorise, for the files that are compiled once per
+// instruction set.
+//
+// Everything here has internal linkage and uses nothing of the standard library. An inline function
+// of the standard library, compiled here for wide vectors, could be the copy that the linker keeps
+// for the whole program, which would then crash on older processors.
 #pragma once
 
 #include "core/kernels/cpu_kernels.hpp"
@@ -8,6 +11,7 @@
 namespace yoke {
 namespace {
 
+// std::bit_cast, without the standard library.
 template <class To, class From>
 inline To bits_of(From from) {
   static_assert(sizeof(To) == sizeof(From));
@@ -16,6 +20,7 @@ inline To bits_of(From from) {
   return to;
 }
 
+// Converts an element to the type of its computations, and store() converts back.
 inline float wide(float x) {
   return x;
 }
@@ -32,7 +37,8 @@ inline void store(float& to, float x) {
 inline void store(double& to, double x) {
   to = x;
 }
-// To nearest, ties to even; a NaN stays one.
+// Rounds to nearest, ties to even. The rounding would turn some NaNs into infinity, so a NaN
+// becomes the quiet NaN 0x7fc0.
 inline void store(BFloat16& to, float x) {
   const uint32_t bits = bits_of<uint32_t>(x);
   const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
@@ -52,16 +58,19 @@ inline double log_of(double x) {
   return __builtin_log(x);
 }
 
-// exp by range reduction to [-ln 2 / 2, ln 2 / 2] and a polynomial (Cephes); relative error below
-// 2e-7 between -87 and 88, constant outside. Unlike a call of the library it vectorises. A NaN
-// stays one.
+// exp(x) = 2^n exp(r) with n = round(x / ln 2) and r in [-ln 2 / 2, ln 2 / 2], where exp(r) is a
+// polynomial of Cephes. The relative error is below 2e-7 between -87 and 88; outside of these
+// bounds the result is constant. A NaN stays a NaN. The function exists because a call of the
+// mathematics library would not vectorise.
 inline float exp_of(float x) {
   x = x > 88.0f ? 88.0f : x;
   x = x < -87.0f ? -87.0f : x;
-  constexpr float kShift =
-      12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer in the low bits
+  // 1.5 * 2^23. A float of this size has no fractional bits, so adding the constant rounds to an
+  // integer and leaves that integer in the low bits.
+  constexpr float kShift = 12582912.0f;
   const float shifted = x * 1.44269504088896341f + kShift;
   const float n = shifted - kShift;
+  // ln 2 in two parts: the first has few bits, so that n times it is exact.
   const float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
   float p = 1.9875691500e-4f;
   p = p * r + 1.3981999507e-3f;
@@ -69,6 +78,7 @@ inline float exp_of(float x) {
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
+  // 2^n, by writing n into the exponent.
   const float power = bits_of<float>((bits_of<uint32_t>(shifted) << 23) + 0x3f800000u);
   return (p * r * r + r + 1.0f) * power;
 }

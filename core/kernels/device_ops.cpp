@@ -1,3 +1,14 @@
+// What the composition of ATen operators wastes on a device, and what is done here instead:
+//
+//   rotary         cat() and four products read and write x several times; one kernel does it once.
+//   swiglu         autograd saves silu(gate) besides gate and up; computing it again is cheaper
+//                  than reading it.
+//   cross_entropy  log_softmax makes an fp32 copy of the logits, the largest tensor of a model.
+//                  Here the rows are processed in parts, and the gradient overwrites the logits.
+//
+// The backward of cross entropy recomputes softmax = exp(logits - lse), where lse is the
+// log-sum-exp of a row. Nothing here reads a value on the host, so a step can be recorded as a CUDA
+// graph.
 #include "core/kernels/device_ops.hpp"
 
 #include <ATen/ATen.h>
@@ -48,7 +59,7 @@ struct SwigluNode : torch::autograd::Function<SwigluNode> {
   }
 };
 
-// Rows of logits [N, V] with what belongs to them, a part at a time.
+// The rows of logits [N, V] with their targets, cut into parts of few rows.
 struct RowParts {
   RowParts(const at::Tensor& logits, const at::Tensor& targets, int64_t most_elements)
       : most(std::max<int64_t>(1, most_elements / logits.size(-1))),
@@ -57,7 +68,7 @@ struct RowParts {
         index(targets.flatten().clamp_min(0).unsqueeze(1)),
         wide(rows.scalar_type() == at::kDouble ? at::kDouble : at::kFloat) {}
 
-  // f(rows, ignored, index, begin) of each part.
+  // Calls f(rows, ignored, index, begin) for each part, where begin is the number of its first row.
   template <class F>
   void each(F&& f) const {
     for (int64_t begin = 0; begin < rows.size(0); begin += most) {
@@ -66,11 +77,11 @@ struct RowParts {
     }
   }
 
-  const int64_t most;  // rows in a part
-  at::Tensor rows;
-  at::Tensor ignored;  // [N]: there is no target
-  at::Tensor index;    // [N, 1]: of the target's column; 0 where there is none
-  at::ScalarType wide;
+  const int64_t most;   // rows of a part
+  at::Tensor rows;      // [N, V]
+  at::Tensor ignored;   // [N], bool: the row has no target
+  at::Tensor index;     // [N, 1], column of the target; 0 in ignored rows
+  at::ScalarType wide;  // type of the computations: fp64 for fp64, otherwise fp32
 };
 
 struct CrossEntropyNode : torch::autograd::Function<CrossEntropyNode> {
@@ -83,6 +94,7 @@ struct CrossEntropyNode : torch::autograd::Function<CrossEntropyNode> {
     at::Tensor loss = at::zeros({}, options), lse = at::empty({parts.rows.size(0), 1}, options);
     parts.each([&](const auto& rows, const auto& ignored, const auto& index, int64_t begin) {
       const at::Tensor log_p = at::log_softmax(rows, -1, parts.wide).gather(1, index);
+      // log p = x - lse at the target gives lse without another reduction over the row.
       lse.narrow(0, begin, rows.size(0)).copy_(rows.gather(1, index).to(parts.wide) - log_p);
       loss.sub_(log_p.squeeze(1).masked_fill(ignored, 0).sum());
     });
@@ -93,11 +105,12 @@ struct CrossEntropyNode : torch::autograd::Function<CrossEntropyNode> {
 
   static variable_list backward(AutogradContext* ctx, variable_list dy) {
     const variable_list saved = ctx->get_saved_variables();
-    at::Tensor gradient = saved[0].detach();
+    at::Tensor gradient = saved[0].detach();  // the memory of the logits
     const RowParts parts(gradient, saved[1], ctx->saved_data["most"].toInt());
     parts.each([&](const at::Tensor& rows, const auto& ignored, const auto& index, int64_t begin) {
       at::Tensor p = rows.to(parts.wide, /*non_blocking=*/false, /*copy=*/true);
       p.sub_(saved[2].narrow(0, begin, rows.size(0))).exp_();
+      // (softmax - onehot) * dy, and 0 in ignored rows.
       p.scatter_add_(1, index, at::full_like(index, -1, p.options()));
       p.mul_(dy[0]).masked_fill_(ignored.unsqueeze(1), 0);
       rows.copy_(p);

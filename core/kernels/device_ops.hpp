@@ -1,6 +1,6 @@
-// Operators of core/kernels/ops.hpp for CUDA tensors, as autograd nodes that keep less and read
-// memory less often than the composition of ATen's. Called by ops.cpp. Those made of ATen's kernels
-// run on any device, so that tests need none.
+// Operators of core/kernels/ops.hpp for CUDA tensors. They are autograd nodes that keep less memory
+// and read it less often than the composition of ATen operators. Called by ops.cpp only. Those that
+// are made of ATen's kernels run on any device, so that they can be tested without a GPU.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,17 +9,18 @@
 
 namespace yoke::ops::device {
 
-// Plain tensors in device memory. A wrapper (a sharded tensor, say) has no storage of its own, and
-// must see every single operator.
+// Returns true for plain tensors in device memory. A wrapper, e.g. a sharded tensor, has no storage
+// of its own and must see every single operator.
 bool takes(std::initializer_list<const at::Tensor*> tensors);
 
-// A kernel of our own; x fp32 or bf16. Keeps the angles.
+// x is fp32 or bf16, the angles are fp32. Runs the kernel of core/cuda/rotary.hpp. Saves only the
+// angles for the backward.
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
-// Keeps gate and up, not their product's factor.
+// Saves gate and up for the backward, but not silu(gate), which is computed again.
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
-// Some rows at a time, so that there is never a softmax of more than `most` elements (or one row).
-// Keeps the logits, whose memory becomes that of their gradient; a target out of range is an
-// assertion of the device.
+// Works on some rows at a time, so that no temporary has more than `most` elements, or one row if
+// that is more. Saves the logits for the backward, which overwrites them with their gradient. A
+// target out of range fails an assertion on the device.
 at::Tensor cross_entropy_sum(const at::Tensor& logits,
                              const at::Tensor& targets,
                              int64_t most = 1 << 23);

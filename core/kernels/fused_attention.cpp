@@ -1,3 +1,7 @@
+// Causal attention as one node. It saves q, k, v, the output and lse, the log-sum-exp of each row
+// of scores; the formulas are in cpu_attention.hpp. Threads share out the pairs (sequence, kv
+// head). A pair is the smallest unit without a sum across threads: the query heads that share a kv
+// head add up its gradients in one scratch.
 #include "core/kernels/fused_support.hpp"
 
 namespace yoke::ops::fused {
@@ -8,12 +12,14 @@ AttentionShape attention_shape(const at::Tensor& q, const at::Tensor& k) {
 }
 
 struct AttentionNode : torch::autograd::Function<AttentionNode> {
-  // Pairs of sequence and kv head are independent: any split over threads gives the same bits.
+  // Runs `kernel` over all pairs. They are independent of each other, so any split over threads
+  // gives the same bits.
   template <class T, class Kernel>
   static void run(const AttentionShape& s,
                   const at::TensorOptions& wide,
                   Kernel kernel,
                   const AttentionData<T>& data) {
+    // The work of a pair, as the number of elements that would keep a row kernel as busy.
     const int64_t work = s.seq_len * s.seq_len * s.head_dim * (s.heads / s.kv_heads) / 16;
     parallel_for(s.batch * s.kv_heads,
                  grain_of(std::max<int64_t>(1, work)),
@@ -39,15 +45,11 @@ struct AttentionNode : torch::autograd::Function<AttentionNode> {
       run<T>(shape,
              options,
              cpu_kernels_of<T>().attention_forward,
-             {cptr<T>(qc),
-              cptr<T>(kc),
-              cptr<T>(vc),
-              ptr<T>(out),
-              ptr<Wide<T>>(lse),
-              nullptr,
-              nullptr,
-              nullptr,
-              nullptr});
+             {.q = cptr<T>(qc),
+              .k = cptr<T>(kc),
+              .v = cptr<T>(vc),
+              .out = ptr<T>(out),
+              .lse = ptr<Wide<T>>(lse)});
     });
     ctx->save_for_backward({qc, kc, vc, out, lse});
     return out;
@@ -64,15 +66,15 @@ struct AttentionNode : torch::autograd::Function<AttentionNode> {
       run<T>(shape,
              lse.options(),
              cpu_kernels_of<T>().attention_backward,
-             {cptr<T>(q),
-              cptr<T>(k),
-              cptr<T>(v),
-              ptr<T>(out),
-              ptr<Wide<T>>(lse),
-              cptr<T>(dout),
-              ptr<T>(dq),
-              ptr<T>(dk),
-              ptr<T>(dv)});
+             {.q = cptr<T>(q),
+              .k = cptr<T>(k),
+              .v = cptr<T>(v),
+              .out = ptr<T>(out),
+              .lse = ptr<Wide<T>>(lse),
+              .dout = cptr<T>(dout),
+              .dq = ptr<T>(dq),
+              .dk = ptr<T>(dk),
+              .dv = ptr<T>(dv)});
     });
     return {dq, dk, dv};
   }

@@ -1,3 +1,9 @@
+// Matrix products as single autograd nodes. Composed of ATen operators, several projections of the
+// same x would each compute a gradient of x, to be added afterwards, and every view would be a
+// node. Here the products write into one buffer: the first stores, the others accumulate (addmm).
+// In the same way linear_add() lets the product start from the residual.
+//
+//   y_i = x W_i^T        dx = sum_i dy_i W_i        dW_i = dy_i^T x
 #include "core/kernels/fused_support.hpp"
 
 namespace yoke::ops::fused {
@@ -13,8 +19,8 @@ std::vector<int64_t> with_last(const at::Tensor& t, int64_t last) {
   return sizes;
 }
 
-// Whether LibTorch gives products of bf16 matrices to oneDNN. Without AVX-512 it has plain loops
-// for them, up to thirty times slower than products in fp32.
+// Returns whether LibTorch computes products of bf16 matrices with oneDNN. Without AVX-512 it uses
+// plain loops, which are up to thirty times slower than products in fp32.
 bool has_bf16_products() {
 #if defined(__x86_64__)
   static const bool wide_vectors = __builtin_cpu_supports("avx512bw") &&
@@ -26,7 +32,7 @@ bool has_bf16_products() {
 #endif
 }
 
-// out [M, N] = a [M, K] b [K, N], plus `add` [M, N] if given, which may be out.
+// Computes out [M, N] = a [M, K] b [K, N], plus `add` [M, N] if it is given. `add` may be `out`.
 void multiply(at::Tensor out,
               const at::Tensor& a,
               const at::Tensor& b,
@@ -42,21 +48,22 @@ void multiply(at::Tensor out,
   }
 }
 
-// Outputs are fresh tensors that the product is written into: a view of a product would be a second
-// node.
+// Returns x [..., in] times the transpose of weight [out, in]. The product is written into a fresh
+// tensor, because a view of a product would be a second node.
 at::Tensor product(const at::Tensor& x, const at::Tensor& weight) {
   at::Tensor out = at::empty(with_last(x, weight.size(0)), x.options());
   multiply(rows_of(out), rows_of(x), weight.t());
   return out;
 }
 
+// Returns dy^T x, summed over all rows.
 at::Tensor weight_grad(const at::Tensor& dy, const at::Tensor& x) {
   at::Tensor out = at::empty({dy.size(-1), x.size(-1)}, x.options());
   multiply(out, rows_of(dy).t(), rows_of(x));
   return out;
 }
 
-// x times one weight after the other.
+// Multiplies x by each weight.
 struct LinearsNode : torch::autograd::Function<LinearsNode> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList weights) {
     const at::Tensor input = x.contiguous();
@@ -89,6 +96,7 @@ struct LinearsNode : torch::autograd::Function<LinearsNode> {
   }
 };
 
+// residual + x W^T. The gradient of the residual is dy itself.
 struct LinearAddNode : torch::autograd::Function<LinearAddNode> {
   static at::Tensor forward(AutogradContext* ctx,
                             const at::Tensor& residual,

@@ -1,8 +1,13 @@
+// Cross entropy as one node over the logits [N, V], the largest tensor of a model. The forward
+// reads each row twice and keeps only lse [N], the log-sum-exp of each row, from which the backward
+// recomputes the softmax: dlogits = (exp(logits - lse) - onehot(target)) * dy. The losses of a part
+// are added up in double, and the parts in their order, so the sum does not depend on the threads.
 #include <numeric>
 
 #include "core/kernels/fused_support.hpp"
 #include "core/kernels/ops.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::ops::fused {
 namespace {
@@ -55,14 +60,20 @@ struct CrossEntropyNode : torch::autograd::Function<CrossEntropyNode> {
   }
 };
 
+// Checked before the kernels run, because they would read outside of a row.
 void check_targets(const at::Tensor& targets, int64_t vocab) {
   const at::Tensor t = targets.contiguous();
   const int64_t* ids = cptr<int64_t>(t);
   for (int64_t i = 0; i < t.numel(); ++i) {
     if (ids[i] == kIgnoredTarget || (ids[i] >= 0 && ids[i] < vocab)) continue;
     throw Error(YOKE_INVALID_ARGUMENT,
-                "target " + std::to_string(ids[i]) + " at element " + std::to_string(i) +
-                    "; allowed: 0 to " + std::to_string(vocab - 1) + ", and -100 for none");
+                concat("target ",
+                       ids[i],
+                       " at element ",
+                       i,
+                       "; allowed: 0 to ",
+                       vocab - 1,
+                       ", or -100 for no target"));
   }
 }
 

@@ -1,5 +1,6 @@
-// The operators of core/kernels/ops.hpp as single autograd nodes over the row kernels of
-// cpu_kernels.hpp and plain matrix products. Called by ops.cpp only; all tensors pass takes().
+// The operators of core/kernels/ops.hpp on the CPU, each as a single autograd node over the row
+// kernels of cpu_kernels.hpp and plain matrix products. Called by ops.cpp only, for tensors for
+// which takes() returns true.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,18 +10,18 @@
 
 namespace yoke::ops::fused {
 
-// Plain dense tensors in CPU memory, all of one dtype that has kernels. A wrapper (a sharded
-// tensor, say) has no storage of its own, and must see every single operator.
+// Returns true for plain dense tensors in CPU memory that share one dtype with kernels. A wrapper,
+// e.g. a sharded tensor, has no storage of its own and must see every single operator.
 bool takes(std::initializer_list<const at::Tensor*> tensors);
 
 std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights);
 at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight);
-// For bf16.
+// Only for bf16; see ops.cpp.
 at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids);
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
-// For sequences of at most kLongestAttention; beyond, ATen's flash attention is faster.
+// The longest sequence for causal_attention(). ATen's flash attention is faster for longer ones.
 inline constexpr int64_t kLongestAttention = 1024;
 at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets);

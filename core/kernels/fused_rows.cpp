@@ -1,8 +1,16 @@
+// The operators that work on rows or single elements, as autograd nodes. Each node splits its rows
+// between threads. Where a gradient is a sum over rows (the weight of RMSNorm), each of a fixed
+// number of parts has a sum of its own, and the parts are added in order: the result has the same
+// bits on any number of threads. What the nodes save for the backward:
+//
+//   embedding   the ids                  rms_norm   x, weight, and 1 / rms of each row
+//   rotary      the cosines and sines    swiglu     gate and up
 #include "core/kernels/fused_support.hpp"
 
 namespace yoke::ops::fused {
 namespace {
 
+// For bf16 only: adds up the gradient in fp32 and rounds once.
 struct EmbeddingNode : torch::autograd::Function<EmbeddingNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& weight, const at::Tensor& ids) {
     ctx->save_for_backward({ids});
@@ -70,6 +78,7 @@ struct RmsNormNode : torch::autograd::Function<RmsNormNode> {
   }
 };
 
+// The backward of a rotation is the rotation by the opposite angle.
 struct RotaryNode : torch::autograd::Function<RotaryNode> {
   static at::Tensor turn(const at::Tensor& x,
                          const at::Tensor& cos,

@@ -1,4 +1,5 @@
-// What the files behind core/kernels/fused_ops.hpp share.
+// Helpers that the files behind core/kernels/fused_ops.hpp share: dispatch by dtype, and the split
+// of rows between threads.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -15,7 +16,7 @@ namespace yoke::ops::fused {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Calls f with a null pointer of the kernels' element type.
+// Calls f with a null pointer whose type is that of the kernels' elements.
 template <class F>
 auto dispatch(at::ScalarType type, F&& f) {
   switch (type) {
@@ -37,20 +38,22 @@ const T* cptr(const at::Tensor& t) {
   return static_cast<const T*>(t.const_data_ptr());
 }
 
-// Elements that are worth a thread.
+// The least number of elements for which another thread pays, and the number of rows that have so
+// many.
 inline constexpr int64_t kGrain = 16384;
 inline int64_t grain_of(int64_t row) {
   return std::max<int64_t>(1, kGrain / row);
 }
 
-// Rows in at most kParts parts whose bounds do not depend on the number of threads, so that sums
-// over parts have the same bits on any number of them.
+// A division of rows into at most kParts parts. The bounds do not depend on the number of threads,
+// so that a sum over the parts has the same bits on any number of them.
 struct Parts {
   static constexpr int64_t kParts = 32;
+  // rows: number of rows; row: elements of one row.
   Parts(int64_t rows, int64_t row)
       : total(rows), size(std::max(grain_of(row), (rows + kParts - 1) / kParts)) {}
   int64_t count() const { return (total + size - 1) / size; }
-  // f(part, first row, number of rows)
+  // Calls f(part, first row, number of rows) for each part, on several threads.
   template <class F>
   void each(F&& f) const {
     parallel_for(count(), 1, [&](int64_t begin, int64_t end) {
@@ -59,9 +62,10 @@ struct Parts {
       }
     });
   }
-  int64_t total, size;
+  int64_t total, size;  // number of rows, and rows of a part
 };
 
+// The type of computations: fp64 for fp64, otherwise fp32.
 inline at::ScalarType wide_type(const at::Tensor& t) {
   return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }

@@ -1,3 +1,6 @@
+// Chooses the implementation of each operator: a kernel on the device, a fused kernel on the CPU,
+// or the composition of ATen operators. takes() decides by the kind of the tensors, never by their
+// values, so that the choice costs nothing and is the same on all ranks.
 #include "core/kernels/ops.hpp"
 
 #include <ATen/ATen.h>
@@ -8,7 +11,7 @@
 namespace yoke::ops {
 namespace composite {
 
-// The rows are taken once, so that a wrapped x which must be gathered for one product is for all.
+// x is flattened once, so that a wrapped x that must be gathered is gathered once for all products.
 std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights) {
   const at::Tensor rows = x.flatten(0, -2);
   std::vector<int64_t> sizes = x.sizes().vec();
@@ -51,7 +54,8 @@ at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets
 at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   const int64_t groups = q.size(2) / k.size(2);
   const bool half = q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf;
-  // On CUDA only kernels of 16-bit types share heads of k and v; the others would become quadratic.
+  // On CUDA only the kernels for 16-bit types support grouped heads. For the others ATen would fall
+  // back to an implementation that stores all S x S scores, so the heads are repeated instead.
   if (q.is_cuda() && q.has_storage() && groups > 1 && !half)
     return causal_attention(q, k.repeat_interleave(groups, 2), v.repeat_interleave(groups, 2));
   const at::Tensor out = at::scaled_dot_product_attention(q.transpose(1, 2),
@@ -79,8 +83,8 @@ at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at:
                                                 : composite::linear_add(residual, x, weight);
 }
 
-// On the CPU ATen adds up in the type of the weight: a sum in bf16 stops growing at 256 times a
-// term.
+// On the CPU ATen adds up the gradient in the type of the weight. A sum of equal terms in bf16
+// stops growing at 256 times the term, so bf16 has a node of its own.
 at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids) {
   return weight.scalar_type() == at::kBFloat16 && fused::takes({&weight})
              ? fused::embedding(weight, ids)

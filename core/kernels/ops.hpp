@@ -1,7 +1,9 @@
-// The operators of a transformer block. Each takes a fused kernel where it can (plain tensors in
-// CPU memory), on a device what ATen has fused, and a composition of ATen operators everywhere
-// else: wrapped tensors without storage, odd layouts. All are differentiable once; both ways give
-// the same values up to rounding.
+// The operators of a transformer block. For plain tensors in CPU memory each uses a fused kernel,
+// on a device what is fused there, and otherwise a composition of ATen operators, e.g. for wrapped
+// tensors without storage. All are differentiable once, and all ways give the same values up to
+// rounding.
+//
+// Errors of shapes and dtypes are those of ATen. Any thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,40 +12,43 @@
 
 namespace yoke::ops {
 
-// x [..., in] times every weight [out, in], transposed: [..., out] each. The gradient of x is
-// summed up in one buffer.
+// Returns x [..., in] times the transpose of each weight [out, in]: one [..., out] for each. The
+// gradient of x is summed up in one buffer.
 std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights);
 
-// residual + x times weight, transposed.
+// Returns residual [..., out] + x [..., in] times the transpose of weight [out, in].
 at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight);
 
-// Rows of weight [V, D] by ids [...]: [..., D]. The gradient of a row that is used several times is
-// added up in fp32 or better.
+// Returns the rows of weight [V, D] that ids [...] select: [..., D]. The gradients of a row that is
+// used several times are added up in fp32 or better.
 at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids);
 
-// x / sqrt(mean(x^2) + eps) * weight over the last dim; the mean in fp32 or better.
+// Returns x / sqrt(mean(x^2) + eps) * weight over the last dim. The mean is computed in fp32 or
+// better.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
-// Rotates x [B, S, heads, D] by angles whose cos and sin are [B, S, D/2], in fp32 or better:
-// element i of the first half of a head pairs with element i of the second ("rotate half").
+// Rotates x [B, S, heads, D] by the angles whose cosines and sines are [B, S, D/2], in fp32 or
+// better. Element i of the first half of a head and element i of the second form a pair ("rotate
+// half").
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 
-// silu(gate) * up.
+// Returns silu(gate) * up.
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 
-// Causal attention: q [B, S, heads, D], k and v [B, S, kv_heads, D]; gives [B, S, heads * D].
+// Causal attention of q [B, S, heads, D] to k and v [B, S, kv_heads, D]. Returns [B, S, heads * D].
 at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
-// Sum of -log softmax(logits)[target] over the targets that are not -100; softmax in fp32 or
-// better. logits [..., V], whose backward may use their memory, targets [...] int64; a scalar of
-// fp32 or better. Throws, on the CPU, Error(INVALID_ARGUMENT) for other targets outside [0, V).
+// Returns the sum of -log softmax(logits)[target] over the targets that are not kIgnoredTarget, as
+// a scalar of fp32 or better; the softmax is computed in fp32 or better. logits are [..., V] and
+// the backward may overwrite them; targets are [...], int64. On the CPU it throws
+// Error(INVALID_ARGUMENT) for any other target outside [0, V).
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets);
 
 inline constexpr int64_t kIgnoredTarget = -100;
-// How many targets count.
+// Returns the number of targets that are not ignored: the target count of a loss.
 double count_targets(const at::Tensor& targets);
 
-// The composition of ATen operators behind each; the oracle of the fused kernels.
+// The same operators composed of ATen operators. The fused kernels are tested against them.
 namespace composite {
 std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights);
 at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight);

@@ -1,4 +1,5 @@
-// The one file compiled with OpenMP, without which at::parallel_for runs serially.
+// The only file that is compiled with OpenMP. Without OpenMP the template at::parallel_for runs
+// serially.
 #include "core/kernels/parallel.hpp"
 
 #include <ATen/Parallel.h>

@@ -1,4 +1,4 @@
-// LibTorch's own threads, for the row kernels.
+// Loops on LibTorch's own threads, for the row kernels.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 
 namespace yoke {
 
-// f(begin, end) over parts of [0, count) that hold at least `grain` elements, on
-// at::get_num_threads() threads. Which parts there are depends on the number of threads: f must not
-// let results depend on it.
+// Calls f(begin, end) for parts of [0, count) of at least `grain` elements, on
+// at::get_num_threads() threads, and returns when all have ended. The bounds of the parts depend on
+// the number of threads, so f must not let a result depend on them.
 void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& f);
 
 }  // namespace yoke

@@ -1,4 +1,4 @@
-// Model families by name.
+// The model families that Yoke itself provides.
 #pragma once
 
 #include <map>
@@ -9,7 +9,7 @@
 
 namespace yoke {
 
-// The families of the house ("llama"), for this configuration.
+// Returns the built-in families by name, for this configuration. Today there is one: "llama".
 std::map<std::string, Family> builtin_families(const ModelConfig& model);
 
 }  // namespace yoke

@@ -1,3 +1,9 @@
+// A config.json describes many variants of Llama. Reading it loosely would train another model than
+// the one that was saved, without any error. So every key that changes the mathematics is either
+// supported or must have the value that means "not used". All problems of a file are collected and
+// reported together.
+//
+// The dimensions are written back in the form of transformers 4, which version 5 reads too.
 #include "core/model/hf_config.hpp"
 
 #include <algorithm>
@@ -10,6 +16,7 @@
 #include "core/base/strict_json.hpp"
 #include "yoke/error.hpp"
 #include "yoke/nearest.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -19,50 +26,52 @@ using Json = nlohmann::json;
 constexpr uint64_t kMaxConfigBytes = 1 << 20;
 constexpr int64_t kMaxDim = int64_t{1} << 31;
 
-// Keys of which the model of this house knows one value: the default of LlamaConfig.
+// A key for which only the default of LlamaConfig is supported.
 struct Fixed {
   const char* key;
   const char* allowed;  // JSON
-  const char* meaning;
+  const char* reason;   // why other values are errors
 };
 constexpr Fixed kFixed[] = {
-    {"hidden_act", "\"silu\"", "another activation"},
-    {"attention_bias", "false", "biases"},
-    {"mlp_bias", "false", "biases"},
-    {"attention_dropout", "0.0", "dropout"},
-    {"partial_rotary_factor", "1.0", "rotary positions on a part of each head"},
-    {"sliding_window", "null", "attention within a window"},
-    {"quantization_config", "null", "quantized weights"},
+    {"hidden_act", "\"silu\"", "other activations are not supported"},
+    {"attention_bias", "false", "biases are not supported"},
+    {"mlp_bias", "false", "biases are not supported"},
+    {"attention_dropout", "0.0", "dropout is not supported"},
+    {"partial_rotary_factor", "1.0", "rotary positions on a part of a head are not supported"},
+    {"sliding_window", "null", "sliding-window attention is not supported"},
+    {"quantization_config", "null", "quantized weights are not supported"},
 };
 
+// Returns the value for a message, cut if it is long.
 std::string shown(const Json& value) {
   std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
   return text.size() <= 80 ? text : text.substr(0, 80) + "...";
 }
 
-// Reads keys one by one and collects every fault.
+// Reads keys one by one and collects everything that is wrong.
 class Reader {
  public:
   Reader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {}
 
-  // nullptr: not there, or null, which means the same in these files.
+  // Returns nullptr for a key that is missing or null, which means the same in these files.
   const Json* find(const char* key) const {
     const auto at = json_.find(key);
     return at == json_.end() || at->is_null() ? nullptr : &*at;
   }
   void fault(const std::string& text) { faults_.push_back(where_ + ": " + text); }
   void refuse(const char* key, const Json& value, const std::string& why) {
-    fault(std::string(key) + " = " + shown(value) + why);
+    fault(concat(key, " = ", shown(value), why));
   }
 
+  // otherwise: value of a missing key; 0 = the key must be there.
   int64_t count(const char* key, int64_t otherwise = 0) {
     const Json* value = find(key);
     if (value == nullptr) {
-      if (otherwise == 0) fault(std::string(key) + " is missing");
+      if (otherwise == 0) fault(concat(key, " is missing"));
       return otherwise;
     }
     if (value->is_number_integer() && *value > 0 && *value < kMaxDim) return value->get<int64_t>();
-    refuse(key, *value, "; allowed: an integer from 1");
+    refuse(key, *value, "; allowed: an integer of at least 1");
     return otherwise;
   }
   double number(const char* key, double otherwise) {
@@ -82,9 +91,7 @@ class Reader {
   void fixed(const Fixed& rule) {
     const Json* value = find(rule.key);
     if (value == nullptr || *value == Json::parse(rule.allowed)) return;
-    refuse(rule.key,
-           *value,
-           std::string(": ") + rule.meaning + " cannot be had here; allowed: " + rule.allowed);
+    refuse(rule.key, *value, concat(": ", rule.reason, "; allowed: ", rule.allowed));
   }
   void finish() const {
     if (!faults_.empty()) throw Error(YOKE_INVALID_ARGUMENT, join(faults_, "\n"));
@@ -110,8 +117,8 @@ void check_architecture(Reader& reader) {
   reader.refuse("architectures", *names, "; allowed: [\"LlamaForCausalLM\"]");
 }
 
-// One of transformers 4's "rope_scaling" and transformers 5's "rope_parameters": absent, or an
-// object that says that nothing is scaled. Its rope_theta, if it has one, goes to *theta.
+// Reads "rope_scaling" of transformers 4 or "rope_parameters" of transformers 5. The key must be
+// absent, or an object that scales nothing. If it has a rope_theta, that is stored in *theta.
 void read_rope(Reader& reader, const char* key, std::optional<double>* theta) {
   const Json* rope = reader.find(key);
   if (rope == nullptr) return;
@@ -120,7 +127,7 @@ void read_rope(Reader& reader, const char* key, std::optional<double>* theta) {
     const auto at = rope->find(type);
     if (at == rope->end() || at->is_null() || *at == "default") continue;
     return reader.refuse(
-        key, *rope, ": scaled rotary positions cannot be had here; allowed: null, \"default\"");
+        key, *rope, ": scaled rotary positions are not supported; allowed: null, \"default\"");
   }
   if (const auto at = rope->find("partial_rotary_factor"); at != rope->end() && *at != 1.0) {
     return reader.refuse(key, *rope, "; allowed: a partial_rotary_factor of 1");
@@ -154,10 +161,9 @@ LlamaDims read_dims(Reader& reader) {
   d.norm_eps = reader.number("rms_norm_eps", 1e-6);
   d.rope_theta = read_rope_theta(reader);
   if (d.dim > 0 && d.heads > 0 && reader.count("head_dim", d.dim / d.heads) != d.dim / d.heads) {
-    reader.refuse(
-        "head_dim",
-        *reader.find("head_dim"),
-        "; allowed: hidden_size / num_attention_heads = " + std::to_string(d.dim / d.heads));
+    reader.refuse("head_dim",
+                  *reader.find("head_dim"),
+                  concat("; allowed: hidden_size / num_attention_heads = ", d.dim / d.heads));
   }
   return d;
 }
@@ -183,11 +189,13 @@ HfConfig read_hf_config(const std::string& folder) {
     return parse_hf_config(read_text(path, kMaxConfigBytes), path);
   } catch (const Error& e) {
     if (e.code() != YOKE_NOT_FOUND) throw;
-    throw Error(YOKE_NOT_FOUND,
-                "there is no " + path +
-                    "; give a folder on this machine with config.json and *.safetensors, as "
-                    "transformers' save_pretrained, `hf download NAME --local-dir FOLDER` and "
-                    "`yoke checkpoint export` make it");
+    throw Error(
+        YOKE_NOT_FOUND,
+        concat("there is no ",
+               path,
+               "; give a folder of this machine with config.json and *.safetensors, made by "
+               "transformers' save_pretrained, `hf download NAME --local-dir FOLDER` or "
+               "`yoke checkpoint export`"));
   }
 }
 
@@ -217,7 +225,7 @@ std::string hf_config_text(const LlamaDims& d, int64_t max_positions) {
 std::string hf_config_text(const HfConfig& from, int64_t max_positions) {
   Json json = Json::parse(from.text);
   json["max_position_embeddings"] = std::max(max_positions, from.max_positions);
-  json["rope_theta"] = from.dims.rope_theta;  // transformers 4 knows no rope_parameters
+  json["rope_theta"] = from.dims.rope_theta;  // transformers 4 does not read rope_parameters
   json.erase("dtype");
   json["torch_dtype"] = "float32";
   return json.dump(2) + "\n";

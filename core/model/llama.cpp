@@ -1,3 +1,11 @@
+// Modules as an author of models would write them, on the operators of core/kernels/ops.hpp. Those
+// are differentiable and accept wrapped tensors, so the same code runs on one rank, sharded, and
+// with tensor or context parallelism. Two things follow: a module never uses a number of heads that
+// it could read from a tensor, because a rank may hold only some of them, and positions are an
+// input, because a rank may hold only some of the tokens.
+//
+// Besides the modules, the family describes itself to the backends: initial values, tensor-parallel
+// hints, memory and FLOPs.
 #include "core/model/llama.hpp"
 
 #include <ATen/ATen.h>
@@ -9,13 +17,16 @@
 #include "core/kernels/ops.hpp"
 #include "core/model/hf_config.hpp"
 #include "core/model/rope.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
 using torch::nn::Module;
 
-// Modules make no random numbers and no memory: initial values come from the counter-based init.
+// A module with one parameter. It allocates no memory and draws no random numbers: backends provide
+// the memory, and the initial values come from core/model/init.hpp. With `tied` it shares the
+// parameter of another module.
 struct Weight : Module {
   Weight(at::IntArrayRef shape, at::ScalarType dtype) {
     weight = register_parameter("weight", unallocated(shape, dtype));
@@ -51,12 +62,12 @@ struct Attention : Module {
     o_proj = register_module("o_proj", std::make_shared<Linear>(d.heads * head_dim, d.dim, dtype));
   }
 
-  // residual + attention of x.
+  // Returns residual + attention(x).
   at::Tensor forward(const at::Tensor& residual,
                      const at::Tensor& x,
                      const RopeCache::Angles& a) const {
     auto qkv = ops::linears(x, {q_proj->weight, k_proj->weight, v_proj->weight});
-    // -1: a rank may hold only some of the heads.
+    // The number of heads is inferred (-1), because with tensor parallelism a rank holds only some.
     for (at::Tensor& t : qkv) t = t.view({t.size(0), t.size(1), -1, head_dim});
     const at::Tensor q = ops::rotary(qkv[0], a.cos, a.sin), k = ops::rotary(qkv[1], a.cos, a.sin);
     return ops::linear_add(residual, ops::causal_attention(q, k, qkv[2]), o_proj->weight);
@@ -73,7 +84,7 @@ struct FeedForward : Module {
     down_proj = register_module("down_proj", std::make_shared<Linear>(d.ffn_dim, d.dim, dtype));
   }
 
-  // residual + feed-forward of x.
+  // Returns residual + feed_forward(x).
   at::Tensor forward(const at::Tensor& residual, const at::Tensor& x) const {
     const auto hidden = ops::linears(x, {gate_proj->weight, up_proj->weight});
     return ops::linear_add(residual, ops::swiglu(hidden[0], hidden[1]), down_proj->weight);
@@ -105,7 +116,7 @@ struct Layer : Module {
   std::shared_ptr<FeedForward> mlp;
 };
 
-// Nested so that the names come out as model.norm.weight and lm_head.weight.
+// The final norm and the head. The nesting gives the names model.norm.weight and lm_head.weight.
 struct Head : Module {
   struct Body : Module {
     Body(const LlamaDims& d, at::ScalarType dtype) {
@@ -133,7 +144,8 @@ bool ends_with(const std::string& name, const std::string& end) {
   return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
 }
 
-// Residual branches start smaller the deeper the model, so that their sum does not grow with it.
+// Returns how a parameter starts. The outputs of the residual branches start smaller in deeper
+// models, so that their sum does not grow with the depth.
 ParamInit initial(const std::string& name, int64_t layers) {
   if (ends_with(name, "norm.weight")) return {ParamInit::kConstant, 1.0};
   const bool residual = ends_with(name, "o_proj.weight") || ends_with(name, "down_proj.weight");
@@ -141,8 +153,9 @@ ParamInit initial(const std::string& name, int64_t layers) {
           residual ? 0.02 / std::sqrt(2.0 * static_cast<double>(layers)) : 0.02};
 }
 
-// torchtitan's plan for Llama: products alternate between cut outputs and cut inputs, so that only
-// the residual stream is exchanged. A tied head is the embedding.
+// Returns how tensor parallelism may cut a parameter: torchtitan's plan for Llama. Products
+// alternate between cut outputs and cut inputs, so that only the residual stream is exchanged. A
+// tied head has the hint of the embedding.
 TpHint tp_hint(const std::string& name, const LlamaDims& d) {
   const std::pair<const char*, TpHint> hints[] = {
       {"embed_tokens.weight", TpHint::along(0, d.vocab)},
@@ -159,10 +172,11 @@ TpHint tp_hint(const std::string& name, const LlamaDims& d) {
   for (const auto& [end, hint] : hints) {
     if (ends_with(name, end)) return hint;
   }
-  throw Error(YOKE_INTERNAL, "no tensor-parallel hint for '" + name + "'");
+  throw Error(YOKE_INTERNAL, concat("no tensor-parallel hint for '", name, "'"));
 }
 
-// The weights in model.from. A tied head may be among them, under a name that is no parameter's.
+// Opens the parameters in model.from. A tied head may be stored there under its own name, although
+// it is no parameter of the model; it must then equal the embedding.
 ReadWeights stored_weights(const ModelConfig& model, const LlamaDims& d, const BlockList& list) {
   const std::string head = "lm_head.weight";
   Shapes shapes;
@@ -174,13 +188,15 @@ ReadWeights stored_weights(const ModelConfig& model, const LlamaDims& d, const B
   return open_weights(model.from, shapes, {{head, "model.embed_tokens.weight"}});
 }
 
-// What the fused operators keep: inputs of products, and one or two numbers a row in fp32.
+// Returns the bytes that each block keeps for its backward, for one sequence. The fused operators
+// keep the inputs of products, and one or two fp32 numbers for each row.
 std::vector<BlockBytes> block_bytes(const LlamaDims& d, const FamilyArgs& args) {
   const int64_t item = item_size(args.param_dtype), wide = std::max<int64_t>(item, 4);
   const int64_t tokens = args.seq_len, carry = tokens * d.dim * item;
   const int64_t kv = d.kv_heads * (d.dim / d.heads);
-  // Two norms, queries, attention's output and the residual between; keys and values; gate, up and
-  // their product.
+  // Elements of a token in a layer. 5 dim: the outputs of both norms, the queries, the output of
+  // attention, and the residual between attention and feed-forward. 2 kv: keys and values. 3 ffn_dim:
+  // gate, up and their product. In fp32: one number for each norm, and one for each head.
   const int64_t row = (5 * d.dim + 2 * kv + 3 * d.ffn_dim) * item + (2 + d.heads) * wide;
   std::vector<BlockBytes> bytes{{0, carry}};
   bytes.insert(bytes.end(), d.layers, {tokens * row, carry});
@@ -203,7 +219,7 @@ BlockList make_blocks(const ModelConfig& model, const FamilyArgs& args) {
             "model.embed_tokens");
   auto rope = std::make_shared<RopeCache>(d.dim / d.heads, d.rope_theta);
   for (int64_t n = 0; n < d.layers; ++n) {
-    const std::string name = "model.layers." + std::to_string(n);
+    const std::string name = concat("model.layers.", n);
     auto layer = std::make_shared<Layer>(d, dtype, rope);
     add_block(list,
               {name,
@@ -235,7 +251,8 @@ ModelInfo info(const ModelConfig& model, int64_t seq_len) {
   const int64_t head_dim = d.dim / d.heads;
   const int64_t attention = 2 * d.dim * (d.heads + d.kv_heads) * head_dim;
   const int64_t layer = attention + 3 * d.dim * d.ffn_dim + 2 * d.dim;
-  const int64_t computed = d.layers * layer + d.dim + d.vocab * d.dim;  // all but the look-up
+  // Parameters that take part in products. The look-up of the input embedding is no product.
+  const int64_t computed = d.layers * layer + d.dim + d.vocab * d.dim;
   ModelInfo out;
   out.num_params = computed + (d.tied ? 0 : d.vocab * d.dim);
   out.vocab = d.vocab;

@@ -1,6 +1,7 @@
-// The Llama family: RMSNorm, rotate-half RoPE, grouped-query attention, SwiGLU, tied or untied
-// head. Plain modules without any parallelism; parameter names and config.json are those of Hugging
-// Face's LlamaForCausalLM, so its tools open our checkpoints.
+// The Llama family: RMSNorm, rotary embeddings that pair the halves of a head, grouped-query
+// attention, SwiGLU, tied or untied head. The modules are plain and know of no parallelism.
+// Parameter names and config.json are those of Hugging Face's LlamaForCausalLM, so its tools open
+// our checkpoints.
 #pragma once
 
 #include "core/model/family.hpp"
@@ -8,7 +9,8 @@
 
 namespace yoke {
 
-// Blocks: "model.embed_tokens", "model.layers.N" ..., "lm_head" (final norm, head and loss).
+// Returns the family. Its blocks are "model.embed_tokens", "model.layers.0" and so on, and
+// "lm_head", which consists of the final norm, the head and the loss.
 Family llama_family(const ModelConfig& config);
 
 }  // namespace yoke

@@ -8,6 +8,7 @@
 #include "core/model/hf_config.hpp"
 #include "yoke/error.hpp"
 #include "yoke/nearest.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 const std::map<std::string, LlamaDims>& presets() {
   static const std::map<std::string, LlamaDims> known{
       {"tiny", {64, 12, 8, 4, 256, 1024}},
-      {"novels", {192, 4, 6, 2, 512, 256}},  // bytes
+      {"novels", {192, 4, 6, 2, 512, 256}},  // vocabulary of bytes
       {"llama-14m", {128, 6, 8, 4, 512, 32000}},
       {"llama-60m", {1024, 3, 16, 16, 2688, 32000}},
       {"llama-150m", {1024, 12, 16, 16, 2688, 32000}},
@@ -29,31 +30,36 @@ LlamaDims preset(const std::string& name, std::vector<std::string>& faults) {
   if (const auto it = presets().find(name); it != presets().end()) return it->second;
   std::string names;
   for (const auto& [known, dims] : presets()) names += (names.empty() ? "" : ", ") + known;
-  faults.push_back("model.preset = \"" + name + "\"; allowed: " + names +
-                   ", or none and the dimensions below [model]");
+  faults.push_back(concat("model.preset = \"",
+                          name,
+                          "\"; allowed: ",
+                          names,
+                          ", or no preset and all dimensions in [model]"));
   return {};
 }
 
+// Appends what does not fit together to `faults`. `where` begins every message.
 void check_relations(const LlamaDims& d,
                      const std::string& where,
                      std::vector<std::string>& faults) {
-  const auto text = [](int64_t n) { return std::to_string(n); };
   if (d.dim % d.heads != 0 || d.dim / d.heads % 2 != 0) {
-    faults.push_back(
-        where + "model.dim = " + text(d.dim) + " with model.heads = " + text(d.heads) +
-        "; allowed: dim an even multiple of heads (rotary positions pair elements of a head)");
+    faults.push_back(concat(where,
+                            "model.dim = ",
+                            d.dim,
+                            " with model.heads = ",
+                            d.heads,
+                            "; allowed: dim an even multiple of heads (rotary positions pair the "
+                            "elements of a head)"));
   }
   if (d.heads % d.kv_heads != 0) {
-    faults.push_back(where + "model.kv_heads = " + text(d.kv_heads) +
-                     "; allowed: a divisor of model.heads = " + text(d.heads));
+    faults.push_back(concat(
+        where, "model.kv_heads = ", d.kv_heads, "; allowed: a divisor of model.heads = ", d.heads));
   }
   if (!(d.rope_theta > 1)) {
-    faults.push_back(where + "model.rope_theta = " + std::to_string(d.rope_theta) +
-                     "; allowed: above 1");
+    faults.push_back(concat(where, "model.rope_theta = ", d.rope_theta, "; allowed: above 1"));
   }
   if (!(d.norm_eps >= 0)) {
-    faults.push_back(where + "model.norm_eps = " + std::to_string(d.norm_eps) +
-                     "; allowed: 0 and above");
+    faults.push_back(concat(where, "model.norm_eps = ", d.norm_eps, "; allowed: 0 and above"));
   }
 }
 
@@ -63,9 +69,10 @@ LlamaDims dims_of_preset(const ModelConfig& config, std::vector<std::string>& fa
   const auto take = [&](const char* key, int64_t given, int64_t& dim) {
     if (given != 0) dim = given;
     if (dim > 0 || !complete) return;
-    faults.push_back(std::string("model.") + key +
-                     (dim == 0 ? " is not given" : " = " + std::to_string(dim)) +
-                     "; allowed: 1 and above, or a model.preset that sets it");
+    faults.push_back(concat("model.",
+                            key,
+                            dim == 0 ? " is not given" : concat(" = ", dim),
+                            "; allowed: 1 and above, or a model.preset that sets it"));
   };
   take("dim", config.dim, d.dim);
   take("layers", config.layers, d.layers);
@@ -84,17 +91,20 @@ LlamaDims read_folder(const std::string& from) {
   try {
     return read_hf_config(from).dims;
   } catch (const Error& e) {
-    throw Error(e.code(), "model.from = \"" + from + "\": " + e.what());
+    throw Error(e.code(), concat("model.from = \"", from, "\": ", e.what()));
   }
 }
 
-// The folder says everything; what the run file says too must be the same.
+// The folder defines all dimensions. A dimension that the run file gives too must be the same.
 LlamaDims dims_of_folder(const ModelConfig& config, std::vector<std::string>& faults) {
   const LlamaDims d = read_folder(config.from);
   const std::string file = config.from + "/config.json";
   if (!config.preset.empty()) {
-    faults.push_back("model.preset = \"" + config.preset + "\" with model.from: " + file +
-                     " names the dimensions; leave model.preset out");
+    faults.push_back(concat("model.preset = \"",
+                            config.preset,
+                            "\" with model.from: ",
+                            file,
+                            " defines the dimensions; leave model.preset out"));
   }
   const auto compare = [&](const char* key, const char* hf_key, auto given, auto stored) {
     if (given == stored) return;

@@ -1,4 +1,4 @@
-// The dimensions of a Llama, without LibTorch.
+// The dimensions of a Llama model. No LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,9 @@ struct LlamaDims {
   double rope_theta = 10000, norm_eps = 1e-5;
 };
 
-// The preset with the overrides of the configuration, or what config.json of model.from says.
-// Throws Error(INVALID_ARGUMENT) naming every fault.
+// Returns the dimensions of the preset with the overrides of the configuration, or those in
+// config.json of the folder model.from. Throws Error(INVALID_ARGUMENT), naming everything that is
+// wrong, and the errors of read_hf_config().
 LlamaDims llama_dims(const ModelConfig& config);
 
 }  // namespace yoke

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "core/model/torch_model.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -29,21 +30,27 @@ bool compact(const YokeTensor& t) {
   return true;
 }
 
-// Why this view cannot be the memory of this leaf; "" = it can.
+// Returns why this view cannot be the memory of this leaf, as the end of a sentence, or "".
 std::string mismatch(const at::Tensor& leaf, const YokeTensor& view) {
   const int32_t dtype = YOKE_DTYPE_OF(view.dtype);
   const bool same_shape =
       view.ndim == leaf.dim() && std::equal(leaf.sizes().begin(), leaf.sizes().end(), view.shape);
   if (!same_shape || dtype != dtype_of(leaf.scalar_type()) || view.dtype.lanes != 1) {
-    return std::string("is ") + dtype_name(dtype) + " " + list_text(view.shape, view.ndim);
+    return concat("is ", dtype_name(dtype), " ", list_text(view.shape, view.ndim));
   }
   if (!compact(view))
-    return "has strides " + list_text(view.strides, view.ndim) + " and is not compact row-major";
+    return concat(
+        "has strides ", list_text(view.strides, view.ndim), " and is not compact row-major");
   const YokeDevice device = yoke::device_of(leaf);
   if (view.device.type != device.type || view.device.id != device.id) {
-    return "is on device " + std::to_string(view.device.type) + ":" +
-           std::to_string(view.device.id) + ", not on " + std::to_string(device.type) + ":" +
-           std::to_string(device.id);
+    return concat("is on device ",
+                  view.device.type,
+                  ":",
+                  view.device.id,
+                  ", not on ",
+                  device.type,
+                  ":",
+                  device.id);
   }
   if (view.data == nullptr && leaf.numel() > 0) return "has no data";
   if (reinterpret_cast<uintptr_t>(data<char>(view)) % leaf.itemsize() != 0)
@@ -51,11 +58,13 @@ std::string mismatch(const at::Tensor& leaf, const YokeTensor& view) {
   return "";
 }
 
+// A hint either cuts a dim into parts of equal size or cuts nothing and has no parts.
 bool fits(const at::Tensor& leaf, const TpHint& hint) {
   if (hint.cut <= 0) return hint.cut >= YOKE_TP_WHOLE && hint.parts == 0;
   return hint.cut <= leaf.dim() && hint.parts > 0 && leaf.size(hint.cut - 1) % hint.parts == 0;
 }
 
+// Calls back after autograd has accumulated the gradient of one leaf.
 struct GradHook final : torch::autograd::PostAccumulateGradHook {
   GradHook(int64_t p, std::function<void(int64_t, const at::Tensor&)> f)
       : param(p), call(std::move(f)) {}
@@ -67,8 +76,7 @@ struct GradHook final : torch::autograd::PostAccumulateGradHook {
 }  // namespace
 
 std::string shape_text(const at::Tensor& t) {
-  return std::string(dtype_name(dtype_of(t.scalar_type()))) + " " +
-         list_text(t.sizes().data(), t.dim());
+  return concat(dtype_name(dtype_of(t.scalar_type())), " ", list_text(t.sizes().data(), t.dim()));
 }
 
 ParamTable::ParamTable(const std::vector<NamedParams>& params,
@@ -84,10 +92,10 @@ ParamTable::ParamTable(const std::vector<NamedParams>& params,
       indices.push_back(same - leaves_.begin());
       if (same != leaves_.end()) continue;
       if (!taken.insert(name).second)
-        throw Error(YOKE_INVALID_ARGUMENT, "two parameters are named '" + name + "'");
+        throw Error(YOKE_INVALID_ARGUMENT, concat("two parameters are named '", name, "'"));
       if (!leaf.is_leaf() || !leaf.is_floating_point()) {
         throw Error(YOKE_INVALID_ARGUMENT,
-                    "parameter '" + name + "' is not a leaf of a floating-point dtype");
+                    concat("parameter '", name, "' is not a leaf of a floating-point dtype"));
       }
       make_unallocated(leaf, scalar_type(dtype), device);
       leaves_.push_back(leaf);
@@ -103,7 +111,8 @@ void ParamTable::make_unallocated(const at::Tensor& leaf, at::ScalarType dtype, 
   if (leaf.scalar_type() == dtype && leaf.device() == device && leaf.is_contiguous() &&
       leaf.storage().nbytes() == 0)
     return;
-  // Before anybody runs the leaf: set_data may replace its storage, which nothing refers to yet.
+  // set_data() replaces the storage of the leaf. That is allowed only here, before the first
+  // forward, while nothing else refers to the storage.
   const bool requires_grad = leaf.requires_grad();
   leaf.set_data(unallocated(leaf.sizes(), dtype, device));
   leaf.set_requires_grad(requires_grad);
@@ -151,10 +160,16 @@ void ParamTable::describe_cuts(const std::function<TpHint(const std::string&)>& 
     const TpHint hint = tp(names_[i]);
     if (!fits(leaves_[i], hint)) {
       throw Error(YOKE_INVALID_ARGUMENT,
-                  "parameter '" + names_[i] + "' " + shape_text(leaves_[i]) +
-                      ": a tensor-parallel hint to cut dim " + std::to_string(hint.cut - 1) +
-                      " between " + std::to_string(hint.parts) +
-                      " parts; the dim must exist and be a multiple of the parts");
+                  concat("parameter '",
+                         names_[i],
+                         "' ",
+                         shape_text(leaves_[i]),
+                         ": the tensor-parallel hint cuts dim ",
+                         hint.cut - 1,
+                         " into ",
+                         hint.parts,
+                         " parts; allowed: a dim that exists, of a size that is a multiple of the "
+                         "parts"));
     }
     params_[i].tp_cut = hint.cut;
     params_[i].tp_parts = hint.parts;
@@ -164,8 +179,7 @@ void ParamTable::describe_cuts(const std::function<TpHint(const std::string&)>& 
 size_t ParamTable::checked(int64_t param) const {
   if (param >= 0 && param < static_cast<int64_t>(leaves_.size())) return static_cast<size_t>(param);
   throw Error(YOKE_INVALID_ARGUMENT,
-              "parameter " + std::to_string(param) + "; allowed: 0 to " +
-                  std::to_string(leaves_.size() - 1));
+              concat("parameter ", param, "; allowed: 0 to ", leaves_.size() - 1));
 }
 
 void ParamTable::bind(int64_t param, const YokeTensor* view) {
@@ -179,8 +193,12 @@ void ParamTable::bind(int64_t param, const YokeTensor* view) {
   }
   if (const std::string why = mismatch(leaf, *view); !why.empty()) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                "bind_param: the view for parameter '" + name(param) + "' " + why +
-                    "; it needs a compact " + shape_text(leaf));
+                concat("bind_param: the view for parameter '",
+                       name(param),
+                       "' ",
+                       why,
+                       "; it needs a compact ",
+                       shape_text(leaf)));
   }
   storage->set_data_ptr_noswap(c10::DataPtr(data<void>(*view), leaf.device()));
   storage->set_nbytes(static_cast<size_t>(leaf.numel() * leaf.itemsize()));
@@ -191,9 +209,12 @@ void ParamTable::require_bound(uint64_t block, const char* who) const {
   for (const int64_t param : block_params_[block]) {
     if (bound_[static_cast<size_t>(param)]) continue;
     throw Error(YOKE_FAILED_PRECONDITION,
-                std::string(who) + ": parameter '" + name(param) + "' of block '" +
-                    std::string(yoke::view(blocks_[block].name)) +
-                    "' has no memory; bind_param first");
+                concat(who,
+                       ": parameter '",
+                       name(param),
+                       "' of block '",
+                       yoke::view(blocks_[block].name),
+                       "' has no memory; call bind_param first"));
   }
 }
 

@@ -1,5 +1,5 @@
-// The parameters of a model: leaves without memory of their own, what the contract says about them,
-// and the binding of memory to them.
+// The parameters of a model: leaf tensors without memory of their own, their description in the
+// contract's structs, and the binding of memory to them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,13 +17,17 @@ namespace yoke {
 // "fp32 [4, 16]"
 std::string shape_text(const at::Tensor& t);
 
-// One per model; one thread at a time. Leaves keep their TensorImpl and their StorageImpl for life:
-// only the data pointer of the storage changes, so whatever autograd saved follows.
+// One per model; one thread at a time. A leaf keeps its TensorImpl and its StorageImpl as long as
+// the table lives. Binding changes only the data pointer of the storage, so tensors that autograd
+// has saved follow.
 class ParamTable {
  public:
   using NamedParams = std::vector<std::pair<std::string, at::Tensor>>;
 
-  // params: per block. The same tensor in two blocks is one parameter under its first name.
+  // params: names and leaves of each block. The same tensor in two blocks is one parameter, under
+  // its first name. decay_matrices: weight decay applies only to parameters of two or more dims.
+  // Throws Error(INVALID_ARGUMENT) for two parameters of one name, or a tensor that is no
+  // floating-point leaf.
   ParamTable(const std::vector<NamedParams>& params,
              int32_t dtype,
              bool decay_matrices,
@@ -31,30 +35,37 @@ class ParamTable {
   ParamTable(const ParamTable&) = delete;
   ParamTable& operator=(const ParamTable&) = delete;
 
-  // Turns a leaf, in place, into a contiguous one of dtype on device whose storage has no memory.
+  // Changes a leaf in place: afterwards it is contiguous, has this dtype and device, and its
+  // storage has no memory.
   static void make_unallocated(const at::Tensor& leaf, at::ScalarType dtype, at::Device device);
 
-  // bytes: per block, or empty.
+  // Fills the descriptions of the blocks. bytes: one entry per block, or empty = unknown.
   void describe_blocks(const std::vector<TorchBlock>& blocks, const std::vector<BlockBytes>& bytes);
-  // What may be cut: tensor-parallel hints by name (may be empty), and the length of a sequence.
-  // Throws Error(INVALID_ARGUMENT) naming a parameter whose hint does not fit its shape.
+  // Fills in how parameters may be cut. `tp` returns the tensor-parallel hint of a parameter and
+  // may be empty; seq_len is the length of a sequence. Throws Error(INVALID_ARGUMENT), naming the
+  // parameter, for a hint that does not fit its shape.
   void describe_cuts(const std::function<TpHint(const std::string& name)>& tp, int64_t seq_len);
+  // Returns the contract's description, owned by the table.
   const YokeModelSummary& summary() const { return summary_; }
 
   const std::vector<at::Tensor>& leaves() const { return leaves_; }
-  // Throw Error(INVALID_ARGUMENT) for an index out of range.
+  // These throw Error(INVALID_ARGUMENT) for an index out of range.
   const at::Tensor& leaf(int64_t param) const { return leaves_[checked(param)]; }
   const std::string& name(int64_t param) const { return names_[checked(param)]; }
+  // Returns the indices of the parameters of a block, which must exist.
   const std::vector<int64_t>& of_block(uint64_t block) const { return block_params_[block]; }
 
-  // Binds borrowed memory, or frees it (NULL). Throws Error(INVALID_ARGUMENT) naming the parameter
-  // if the view is not compact or has another shape, dtype or device.
+  // Binds the memory of `view`, which stays the caller's, or unbinds it if view is NULL. Throws
+  // Error(INVALID_ARGUMENT), naming the parameter, if the view is not compact or has another shape,
+  // dtype or device.
   void bind(int64_t param, const YokeTensor* view);
-  // Throws Error(FAILED_PRECONDITION) naming a parameter of the block that has no memory.
+  // Throws Error(FAILED_PRECONDITION), naming the parameter, if one of the block has no memory.
+  // `who` begins the message.
   void require_bound(uint64_t block, const char* who) const;
 
-  // Calls f(param, leaf) right after a backward wrote leaf.grad. Only the first call installs: a
-  // model that a backend drives through the LibTorch extension never has these hooks.
+  // From then on autograd calls f(param, leaf) right after it has written leaf.grad. Only the first
+  // call has an effect. It comes with the first block_backward, so that a model which a backend
+  // drives through the LibTorch extension never has these hooks.
   void install_grad_hooks(std::function<void(int64_t, const at::Tensor&)> f);
   void remove_grad_hooks();
 

@@ -1,3 +1,6 @@
+// Angle i of position t is t * theta^(-2i / head_dim). All layers of a micro-batch need the same
+// angles, but a backend may run the blocks in any order and several micro-batches in turn. So the
+// first layer computes them and the others find them here, recognised by the positions.
 #include "core/model/rope.hpp"
 
 #include <ATen/ATen.h>
@@ -7,17 +10,19 @@
 namespace yoke {
 namespace {
 
-// A wrapped tensor has no storage of its own.
+// Returns whether the host can read the values. A wrapped tensor has no storage of its own.
 bool readable(const at::Tensor& t) {
   return t.is_cpu() && t.has_storage();
 }
 
 }  // namespace
 
-// In CPU memory values are compared: callers reuse buffers behind fresh tensors, so that neither
-// identity nor address tells anything. On a device that would wait for the stream; there the tensor
-// itself is kept, so its identity cannot be taken over by another one, and its version tells of
-// writes.
+// In CPU memory the values are compared: callers reuse buffers behind fresh tensors, so neither the
+// identity nor the address of a tensor shows whether its values are the same.
+//
+// On a device such a comparison would wait for the stream. There the identity is compared, and the
+// version, which every write increments. Keeping the tensor alive ensures that no other tensor can
+// have its identity.
 bool RopeCache::holds(const at::Tensor& positions, at::ScalarType dtype) const {
   if (!seen_.defined() || angles_.cos.scalar_type() != dtype) return false;
   if (!readable(positions)) return seen_.is_same(positions) && positions._version() == version_;

@@ -1,19 +1,21 @@
-// Rotary position angles, computed once per micro-batch and shared by all blocks.
+// The angles of rotary position embeddings, computed once per micro-batch and shared by all blocks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace yoke {
 
-// Keeps cos and sin of the last positions it saw. One per model; one thread at a time.
+// Computes cosines and sines, and keeps those of the latest positions. One per model; one thread at
+// a time.
 class RopeCache {
  public:
   RopeCache(int64_t head_dim, double theta) : head_dim_(head_dim), theta_(theta) {}
 
   struct Angles {
-    at::Tensor cos, sin;  // [B, S, head_dim / 2], fp32, or fp64 for fp64
+    at::Tensor cos, sin;  // [B, S, head_dim / 2], fp64 for fp64 models, otherwise fp32
   };
-  // positions [B, S] int64, any values. dtype: of the tensors to be rotated.
+  // Returns the angles of positions [B, S], int64, of any values. `dtype` is the dtype of the
+  // tensors that will be rotated. The result is valid until the next call.
   const Angles& angles(const at::Tensor& positions, at::ScalarType dtype);
 
  private:
@@ -21,8 +23,8 @@ class RopeCache {
 
   int64_t head_dim_;
   double theta_;
-  at::Tensor seen_;  // CPU: a copy of the values; elsewhere the tensor itself
-  uint32_t version_ = 0;
+  at::Tensor seen_;       // latest positions; on the CPU a copy, elsewhere the tensor itself
+  uint32_t version_ = 0;  // version of seen_ when the angles were computed
   Angles angles_;
 };
 

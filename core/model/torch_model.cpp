@@ -1,3 +1,12 @@
+// How a block runs. block_forward() wraps the carry as a leaf, runs the block under autograd and
+// keeps both ends of its graph in a Saved. block_backward() runs autograd from the output of the
+// block to that leaf. So every block has a graph of its own, and backends may recompute, reorder
+// and interleave blocks. Parameters are leaves of all graphs; a hook takes each gradient away as
+// soon as it is complete and passes it to on_grad_ready, so that the backend can reduce it while
+// autograd continues.
+//
+// Autograd runs on the calling thread. Its own threads would call the backend from a thread that
+// the backend does not know, and the contract promises callbacks within the call.
 #include "core/model/torch_model.hpp"
 
 #include <ATen/ATen.h>
@@ -14,6 +23,7 @@
 #include "core/model/init.hpp"
 #include "core/model/param_table.hpp"
 #include "yoke/backend.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 
@@ -25,13 +35,17 @@ at::Tensor unallocated(at::IntArrayRef shape, at::ScalarType dtype, at::Device d
 
 void add_block(BlockList& list, TorchBlock block, const std::string& prefix) {
   if (!block.module || !block.forward) {
-    throw Error(YOKE_INVALID_ARGUMENT, "block '" + block.name + "' has no module or no forward");
+    throw Error(YOKE_INVALID_ARGUMENT,
+                concat("block '", block.name, "' has no module or no forward"));
   }
   for (const auto& buffer : block.module->named_buffers()) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                "block '" + block.name + "' has the buffer '" + buffer.key() +
-                    "', and buffers are neither saved nor shared between ranks; allowed: "
-                    "parameters alone");
+                concat("block '",
+                       block.name,
+                       "' has the buffer '",
+                       buffer.key(),
+                       "', and buffers are neither saved nor shared between ranks; allowed: only "
+                       "parameters"));
   }
   std::vector<std::pair<std::string, at::Tensor>> params;
   for (const auto& item : block.module->named_parameters()) {
@@ -44,20 +58,21 @@ void add_block(BlockList& list, TorchBlock block, const std::string& prefix) {
 
 namespace {
 
-// What one block_forward keeps for its block_backward.
+// The graph that a block_forward keeps for its block_backward.
 struct Saved {
   uint64_t block;
-  at::Tensor carry;   // leaf; undefined for the first block
+  at::Tensor carry;   // input, a leaf; undefined for the first block
   at::Tensor output;  // end of the graph
 };
 
-// Where gradients of the block_backward in progress go.
+// The block_backward in progress.
 struct Backward {
   const YokeBackwardArgs& args;
-  std::set<int64_t> reported;
-  std::unique_ptr<Error> failure;  // of on_grad_ready
+  std::set<int64_t> reported;      // parameters whose gradient has been passed on
+  std::unique_ptr<Error> failure;  // error of on_grad_ready
 };
 
+// Returns *p. Throws unless it is a struct with this id.
 template <class T>
 const T& checked(const T* p, uint32_t id, const char* what) {
   detail::require(p, id, what);
@@ -75,10 +90,15 @@ struct TorchModelHost::Impl {
         seed(init_seed),
         table(list.params, dtype, decay_matrices, device) {
     if (blocks.empty() || blocks.size() != list.params.size() || !init || !loss_weight) {
-      throw Error(YOKE_INVALID_ARGUMENT,
-                  "a model needs blocks, their parameters, init and loss_weight; this one has " +
-                      std::to_string(blocks.size()) + " blocks and " +
-                      std::to_string(list.params.size()) + " lists of parameters");
+      throw Error(
+          YOKE_INVALID_ARGUMENT,
+          concat("a model needs blocks, their parameters, init and loss_weight; this one has ",
+                 blocks.size(),
+                 " blocks, ",
+                 list.params.size(),
+                 " lists of parameters, ",
+                 init ? "an init" : "no init",
+                 loss_weight ? " and a loss_weight" : " and no loss_weight"));
     }
     table.describe_blocks(blocks, list.bytes);
     table.describe_cuts(list.tp, list.seq_len);
@@ -90,6 +110,7 @@ struct TorchModelHost::Impl {
   }
   ~Impl() { table.remove_grad_hooks(); }
 
+  // Fills the table of the contract. Each function translates exceptions into codes.
   void fill_model() {
     model.header = YOKE_HEADER(YokeModel, YOKE_ID_MODEL);
     model.header.next = &torch_model.header;
@@ -117,6 +138,7 @@ struct TorchModelHost::Impl {
             if (grad_in != nullptr) *grad_in = nullptr;
             const YokeBackwardArgs& a =
                 checked(args, YOKE_ID_BACKWARD_ARGS, "block_backward: args");
+            // The call consumes `saved`, also if it fails.
             std::unique_ptr<Saved> saved(static_cast<Saved*>(a.saved));
             if (grad_in == nullptr)
               throw Error(YOKE_INVALID_ARGUMENT, "block_backward: grad_in is NULL");
@@ -132,9 +154,17 @@ struct TorchModelHost::Impl {
     const int64_t total = table.leaf(param).numel();
     if (begin < 0 || count < 0 || begin > total - count || (dst == nullptr && count > 0)) {
       throw Error(YOKE_INVALID_ARGUMENT,
-                  "init_param: elements [" + std::to_string(begin) + ", " + std::to_string(begin) +
-                      " + " + std::to_string(count) + ") of parameter '" + table.name(param) +
-                      "', which has " + std::to_string(total) + ", or dst is NULL");
+                  concat("init_param: elements [",
+                         begin,
+                         ", ",
+                         begin,
+                         " + ",
+                         count,
+                         ") of parameter '",
+                         table.name(param),
+                         "'; allowed: a range of its ",
+                         total,
+                         " elements, and a dst that is not NULL"));
     }
     if (stored) return stored(table.name(param), begin, count, dst);
     const ParamInit start = init(table.name(param));
@@ -150,9 +180,10 @@ struct TorchModelHost::Impl {
     if (args.micro == nullptr) throw Error(YOKE_INVALID_ARGUMENT, "block_forward: micro is NULL");
     if ((args.carry_in == nullptr) != (args.block == 0)) {
       throw Error(YOKE_INVALID_ARGUMENT,
-                  "block_forward: carry_in of block '" + blocks[args.block].name + "' is " +
-                      (args.block == 0 ? "given, but the first block has none"
-                                       : "NULL, but it is the output of the block before"));
+                  concat("block_forward: carry_in of block '",
+                         blocks[args.block].name,
+                         args.block == 0 ? "' is given, but the first block takes none"
+                                         : "' is NULL; pass the output of the block before"));
     }
     table.require_bound(args.block, "block_forward");
     at::AutoGradMode grad_mode(args.save != 0);
@@ -164,12 +195,13 @@ struct TorchModelHost::Impl {
     YokeForwardResult result{};
     if (args.block + 1 == blocks.size()) {
       result.loss_sum = output.item<double>();
-      // Counting on a device would wait for it once more.
+      // The target count of the loss. Counting targets on a device would wait for it once more, so
+      // there the count of the micro-batch is used, which the data loader has computed.
       const bool here = inputs.empty() || inputs.front().second.is_cpu();
       result.loss_weight = here ? loss_weight(inputs) : args.micro->token_weight;
     } else {
       at::Tensor out = output.detach();
-      // A block that passes its input on would hand out memory that it does not own.
+      // A block may return its input. The carry must not be the caller's own memory.
       if (carry.defined() && out.is_alias_of(carry)) out = out.clone();
       result.carry_out = to_managed(out.contiguous());
     }
@@ -181,9 +213,10 @@ struct TorchModelHost::Impl {
     check_block(args.block, "block_backward");
     const std::string& name = blocks[args.block].name;
     if (saved == nullptr || saved->block != args.block) {
-      throw Error(
-          YOKE_INVALID_ARGUMENT,
-          "block_backward: saved is not of a block_forward with save = 1 of block '" + name + "'");
+      throw Error(YOKE_INVALID_ARGUMENT,
+                  concat("block_backward: saved does not come from a block_forward of block '",
+                         name,
+                         "' with save = 1"));
     }
     if (args.on_grad_ready == nullptr)
       throw Error(YOKE_INVALID_ARGUMENT, "block_backward: on_grad_ready is NULL");
@@ -198,26 +231,32 @@ struct TorchModelHost::Impl {
     return to_managed(grad_in.detach().contiguous());
   }
 
+  // Returns the gradient with which autograd starts. The output of the last block is the loss.
   at::Tensor grad_of_output(const YokeBackwardArgs& args, const at::Tensor& output) const {
     if (args.block + 1 == blocks.size()) {
       return at::full(output.sizes(), args.loss_grad, output.options());
     }
     if (args.grad_out == nullptr) {
       throw Error(YOKE_INVALID_ARGUMENT,
-                  "block_backward: grad_out of block '" + blocks[args.block].name +
-                      "' is NULL; only the last block has none");
+                  concat("block_backward: grad_out of block '",
+                         blocks[args.block].name,
+                         "' is NULL; only the last block takes none"));
     }
     at::Tensor grad = borrow(*args.grad_out);
     if (grad.sizes() != output.sizes() || grad.scalar_type() != output.scalar_type()) {
       throw Error(YOKE_INVALID_ARGUMENT,
-                  "block_backward: grad_out of block '" + blocks[args.block].name + "' is " +
-                      shape_text(grad) + ", its carry_out was " + shape_text(output));
+                  concat("block_backward: grad_out of block '",
+                         blocks[args.block].name,
+                         "' is ",
+                         shape_text(grad),
+                         ", its carry_out was ",
+                         shape_text(output)));
     }
     return grad;
   }
 
-  // Runs the graph on this thread, also on a device: callbacks belong to the thread inside the
-  // call.
+  // Runs the graph on this thread, on a device too, because the backend expects its callbacks on
+  // the thread that called it.
   void run_graph(Backward& now, const Saved& saved, const at::Tensor& grad_out) {
     table.install_grad_hooks(
         [this](int64_t param, const at::Tensor& leaf) { on_grad(param, leaf); });
@@ -233,19 +272,23 @@ struct TorchModelHost::Impl {
       torch::autograd::backward({saved.output}, {grad_out});
     } catch (...) {
       restore();
+      // Autograd wraps what a hook throws; the backend gets its own error back.
       if (now.failure) throw *now.failure;
       throw;
     }
     restore();
   }
 
-  // A leaf of a block has its gradient; runs inside the backward that made it.
+  // The hook of a leaf, called inside the backward that has just completed its gradient.
   void on_grad(int64_t param, const at::Tensor& leaf) {
-    if (active == nullptr) return;  // a backward of somebody else, through the LibTorch extension
+    // Without an active block_backward, a backend runs autograd itself, through the LibTorch
+    // extension.
+    if (active == nullptr) return;
     at::Tensor grad = std::exchange(leaf.mutable_grad(), at::Tensor());
     report(*active, param, grad.contiguous());
   }
 
+  // Passes one gradient to the backend.
   void report(Backward& now, int64_t param, const at::Tensor& grad) const {
     const TensorView view(grad);
     YokeError err = make_error();
@@ -256,7 +299,8 @@ struct TorchModelHost::Impl {
     throw *now.failure;
   }
 
-  // Parameters that the loss does not depend on have a gradient too: zero.
+  // Reports zeros for parameters on which the loss does not depend, so that every trainable
+  // parameter of a block is reported once in each backward.
   void report_missing(Backward& now) const {
     for (const int64_t param : table.of_block(now.args.block)) {
       const at::Tensor& leaf = table.leaf(param);
@@ -268,8 +312,7 @@ struct TorchModelHost::Impl {
   void check_block(uint64_t block, const char* who) const {
     if (block < blocks.size()) return;
     throw Error(YOKE_INVALID_ARGUMENT,
-                std::string(who) + ": block " + std::to_string(block) + "; allowed: 0 to " +
-                    std::to_string(blocks.size() - 1));
+                concat(who, ": block ", block, "; allowed: 0 to ", blocks.size() - 1));
   }
 
   std::vector<TorchBlock> blocks;
@@ -280,7 +323,7 @@ struct TorchModelHost::Impl {
   ParamTable table;
   TorchModel torch_model{};
   YokeModel model{};
-  Backward* active = nullptr;
+  Backward* active = nullptr;  // null outside of block_backward
 };
 
 TorchModelHost::TorchModelHost(

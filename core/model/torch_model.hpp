@@ -1,5 +1,5 @@
-// Turns a list of LibTorch blocks into a YokeModel: every callback of the neutral model, and the
-// LibTorch extension. Knows nothing of any model family or backend.
+// Turns a list of LibTorch blocks into a YokeModel: the callbacks of the neutral model, and the
+// LibTorch extension. Independent of any model family and backend.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,17 @@
 
 namespace yoke {
 
-// Owns the blocks and the tables behind the contract structs. One per rank; one thread at a time;
-// lives at the same address from construction on. Every parameter becomes a leaf of param_dtype on
-// `device` without memory: whoever runs a block binds memory first, by bind_param or, through the
-// LibTorch extension, by swapping the data pointer of the leaf's one StorageImpl.
+// Owns the blocks and the tables behind the contract's structs. One per rank; one thread at a time.
+// It must not be moved, because the structs point into it.
+//
+// Every parameter becomes a leaf of param_dtype on `device` without memory. A backend must bind
+// memory before it runs a block: with bind_param or, through the LibTorch extension, by exchanging
+// the data pointer of the leaf's StorageImpl.
 class TorchModelHost {
  public:
-  // decay_matrices: weight decay applies only to parameters of two or more dimensions.
-  // Throws Error(INVALID_ARGUMENT) for an empty list, a block without forward or two parameters of
-  // one name.
+  // decay_matrices: weight decay applies only to parameters of two or more dims. Throws
+  // Error(INVALID_ARGUMENT) for an empty list, a list without init or loss_weight, a hint that does
+  // not fit, or two parameters of one name.
   TorchModelHost(BlockList blocks,
                  int32_t param_dtype,
                  uint64_t seed,
@@ -27,9 +29,11 @@ class TorchModelHost {
   TorchModelHost(const TorchModelHost&) = delete;
   TorchModelHost& operator=(const TorchModelHost&) = delete;
 
+  // These return structs that are owned by the host.
   const YokeModel& model() const;
   const YokeModelSummary& summary() const;
-  // Unchains the LibTorch extension, for backends whose torch_tag is not the host's.
+  // Removes the LibTorch extension from model(), for a backend that was built with another
+  // LibTorch.
   void neutral_only();
 
  private:

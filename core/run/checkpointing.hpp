@@ -8,7 +8,7 @@
 #include "core/backend/loaded_backend.hpp"
 #include "core/base/log.hpp"
 #include "core/checkpoint/checkpoint.hpp"
-#include "core/comm/communicator.hpp"
+#include "core/comm/world.hpp"
 #include "core/run/job.hpp"
 #include "core/run/run_place.hpp"
 

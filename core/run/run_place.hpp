@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "core/comm/communicator.hpp"
+#include "core/comm/world.hpp"
 #include "core/run/job.hpp"
 
 namespace yoke {

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "core/comm/communicator.hpp"
+#include "core/comm/world.hpp"
 
 namespace yoke {
 

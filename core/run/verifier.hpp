@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/backend/loaded_backend.hpp"
-#include "core/comm/communicator.hpp"
+#include "core/comm/world.hpp"
 #include "core/run/batch.hpp"
 #include "core/verify/input_probe.hpp"
 #include "core/verify/rank_report.hpp"

@@ -177,10 +177,11 @@ TEST_F(Launched, WithARankMissingReportsWhichRanksArePresentAndEnds) {
     EXPECT_EQ(e.exit_code, 5) << e.text;
     EXPECT_THAT(e.text, Not(HasSubstr("Exception raised")));
   }
-  const auto gave_up = AllOf(HasSubstr("missing: 1; here: 0 ("), HasSubstr("gave up after 20 s"));
+  const auto gave_up =
+      AllOf(HasSubstr("rank 1 of 3 is missing; present: 0 ("), HasSubstr("gave up after 20 s"));
   EXPECT_THAT(ended[0].text, gave_up);
-  EXPECT_THAT(ended[1].text, AnyOf(gave_up, HasSubstr("rank 0 is gone")));
-  EXPECT_THAT(ended[0].text, HasSubstr("waiting for the other ranks: of 3 ranks, missing: 1"));
+  EXPECT_THAT(ended[1].text, AnyOf(gave_up, HasSubstr("lost rank 0")));
+  EXPECT_THAT(ended[0].text, HasSubstr("waiting for the other ranks: rank 1 of 3 is missing"));
   EXPECT_THAT(ended[1].text, Not(HasSubstr("waiting for"))) << "one rank reports";
 }
 

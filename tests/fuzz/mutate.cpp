@@ -102,7 +102,7 @@ void change(std::string& text, Random& random) {
   }
 }
 
-// Length, JSON, data: only the JSON is changed, and the length is made to fit.
+// A safetensors file is a length, JSON and data. Changes only the JSON, and adjusts the length.
 std::string change_header(const std::string& good, Random& random, int changes) {
   uint64_t length = 0;
   std::memcpy(&length, good.data(), 8);

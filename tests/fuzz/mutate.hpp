@@ -1,4 +1,4 @@
-// Random damage to files.
+// Damages files at random.
 #pragma once
 
 #include <random>
@@ -8,9 +8,9 @@ namespace yoke::testing {
 
 using Random = std::mt19937_64;
 
-// One to four changes: bits, bytes, cuts, copies, numbers, and words that readers know. The changes
-// of a safetensors file and of a manifest are half the time made to fit the length and the checksum
-// around them, so that they reach what lies behind.
+// Returns `good` with one to four changes: of bits, bytes, numbers, or words that readers know,
+// cuts and copies. In half of the cases the length in a safetensors file, or the checksum in a
+// manifest, is adjusted, so that the reader accepts it and reaches the damage behind it.
 std::string mutate(const std::string& file_name, const std::string& good, Random& random);
 
 }  // namespace yoke::testing

@@ -1,7 +1,9 @@
-// Files from outside, damaged in many ways, through the real readers: none may crash, hang, take
-// memory that the file only announces, or throw anything but an Error that names the file. What is
-// accepted must hold together. Case n is the same in every run; YOKE_FUZZ_SECONDS says for how long
-// (5 if unset), YOKE_FUZZ_FIRST with which case to begin.
+// Damages files that come from outside in many ways and gives them to the real readers. No reader
+// may crash, hang, allocate memory because a file merely claims to be large, or throw anything but
+// an Error that names the file. A file that is accepted must be consistent.
+//
+// Case n is the same in every run. YOKE_FUZZ_SECONDS is the duration, by default 5 seconds.
+// YOKE_FUZZ_FIRST is the number of the first case.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -62,14 +64,14 @@ using testing::mutate;
 using testing::Random;
 using testing::safetensors_file;
 
-// A reader may take so much for each byte that is there, and this much for itself.
+// A reader may allocate this many bytes for each byte of its files, and this many in addition.
 constexpr size_t kPerByte = 100, kForItself = 1 << 20;
 
 void require(bool holds, const char* what) {
   if (!holds) throw std::logic_error(std::string("accepted, but ") + what);
 }
 
-// ---- What is read. Each returns normally if all was accepted, and throws Error if not.
+// ---- Readers: each returns normally if it accepts its files, and otherwise throws Error ----
 
 void read_weights(const std::string& folder) {
   const HfWeights weights(folder);
@@ -111,7 +113,7 @@ void read_tokens(const std::string& path, const std::string& format) {
     require(stream->vocab() == 0 || id < stream->vocab(), "an id is beyond");
 }
 
-// ---- What is damaged
+// ---- Files to be damaged ----
 
 struct Target {
   std::string folder;
@@ -159,7 +161,7 @@ struct Corpus {
   Target checkpoint() const {
     FakeState state = fake_state(1, 2, 5);
     std::mt19937_64 random(1);
-    const RankPieces pieces = random_partition(state, 2, random);  // some of them columns
+    const RankPieces pieces = random_partition(state, 2, random);  // some of the pieces are columns
     const std::string folder = save(request_of(dir / "checkpoints", 3), state, pieces)[0].path;
     return {folder,
             {"manifest.json", "model.safetensors", "optimizer.safetensors", "config.json"},
@@ -184,7 +186,7 @@ struct Corpus {
   Target raw_ids() const { return tokens("raw", "abcdefgh", "nanogpt"); }
 };
 
-// ---- The loop
+// ---- The loop ----
 
 int64_t number_from(const char* variable, int64_t otherwise) {
   const char* text = std::getenv(variable);

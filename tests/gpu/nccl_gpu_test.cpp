@@ -1,5 +1,5 @@
-// NCCL through libyoke_cuda.so: one rank, so that one card is enough. Two are a step of
-// scripts/gpu_test.
+// Tests NCCL through libyoke_cuda.so, with one rank, so that one GPU is enough. scripts/gpu_test
+// also runs two ranks.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -23,13 +23,13 @@ class Nccl : public ::testing::Test {
                                             .store = c10::make_intrusive<c10d::HashStore>(),
                                             .ranks = {0},
                                             .rank = 0,
-                                            .timeout = std::chrono::seconds(30)},
+                                            .timeout = std::chrono::minutes(5)},
                                            rank_->device());
   }
   void TearDown() override {
     if (group_) group_->shutdown();
   }
-  // 0, 1, ... on the device.
+  // Returns 0, 1, 2 and so on, on the device.
   at::Tensor ramp(int64_t n, at::ScalarType dtype = at::kFloat) const {
     return at::arange(n, at::TensorOptions(dtype).device(rank_->device()));
   }
@@ -55,7 +55,8 @@ TEST_F(Nccl, GathersAndScattersWhatItHas) {
   EXPECT_TRUE(at::equal(scattered, given));
 }
 
-// wait() makes the rank's stream wait, not the host, so what comes after it sees the result.
+// wait() makes the stream of the rank wait, not the host. Work that is issued afterwards sees the
+// result.
 TEST_F(Nccl, WhatIsIssuedAfterAWaitComesAfterTheCollective) {
   at::Tensor sum = ramp(1 << 24);
   for (int i = 0; i < 20; ++i) {

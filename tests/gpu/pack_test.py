@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/gpu_test: packs what BUILD holds, and works from there where nothing else of this tree helps it.
+"""Tests that scripts/gpu_test packs a build, and that the package works without the rest of the repository.
 Usage: pack_test.py BUILD TORCH_LIB"""
 import json
 import pathlib
@@ -14,7 +14,7 @@ CLEAN = ["env", "-i", "PATH=/usr/bin:/bin", f"YOKE_TORCH_LIB={TORCH_LIB}", "/usr
 
 
 def run(words, folder=None):
-    return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=200, cwd=folder, check=False)
+    return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=600, cwd=folder, check=False)
 
 
 def has_gpu():

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench/gpu/step_trace.py on traces made by hand."""
+"""Tests bench/gpu/step_trace.py on handmade traces."""
 import json
 import pathlib
 import sys
@@ -20,7 +20,7 @@ def step(number, begin):
     return event("user_annotation", f"ProfilerStep#{number}", begin, 100)
 
 
-# Two kernels of 40 us with 10 us between them, then both results are read; and the next step.
+# One step of two kernels of 40 us with 10 us between them, whose results are then read, and a second step.
 GOOD = [
     {"ph": "M", "name": "process_name", "args": {}},
     step(7, 0),
@@ -33,7 +33,7 @@ GOOD = [
     event("cuda_runtime", "cudaMemcpyAsync", 11, 1, 4),
     event("cuda_runtime", "cudaStreamSynchronize", 12, 80),
     event("cuda_runtime", "cudaStreamSynchronize", 95, 1),
-    event("cuda_runtime", "cudaDeviceSynchronize", 150, 10),  # between the steps, by the profiler
+    event("cuda_runtime", "cudaDeviceSynchronize", 150, 10),  # the profiler, between the steps
     step(8, 200),
     event("cuda_driver", "cuLaunchKernelEx", 205, 2, 9),
     event("kernel", "gemm", 210, 40, 9),
@@ -72,7 +72,7 @@ class IdleShare(unittest.TestCase):
     def test_is_what_no_work_of_any_stream_covers(self):
         overlapping = [event("cuda_runtime", "cudaLaunchKernel", 9, 1, 5), event("kernel", "copy", 20, 10, 5)]
         steps = step_trace.steps_of(GOOD[:-3] + overlapping)
-        self.assertAlmostEqual(step_trace.idle_share(steps), 1 - 81 / 98)  # from 2 to 100: 1 + 40 + 40
+        self.assertAlmostEqual(step_trace.idle_share(steps), 1 - 81 / 98)  # busy for 1 + 40 + 40 us of those from 2 to 100
 
     def test_is_unknown_without_a_device(self):
         self.assertIsNone(step_trace.idle_share(step_trace.steps_of([step(1, 0)])))

@@ -1,5 +1,5 @@
-"""The steps of scripts/gpu_test. Each takes a Context and returns its figures; Failed and NotHere end it with a
-reason. Standard library only; what a step starts does not outlive it."""
+"""The steps of scripts/gpu_test. Each takes a Context and returns its figures, or raises Failed or NotHere with a
+reason. Uses only the standard library. No process that a step starts outlives the step."""
 import ctypes
 import dataclasses
 import importlib.util
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]  # of the repository, or share/yoke of an install
+ROOT = pathlib.Path(__file__).resolve().parents[2]  # root of the repository, or share/yoke of an installation
 sys.path.insert(0, str(ROOT / "bench/gpu"))
 import step_trace  # noqa: E402
 
@@ -35,7 +35,7 @@ class NotHere(Exception):
 @dataclasses.dataclass
 class Context:
     yoke: pathlib.Path
-    tests: list       # programs
+    tests: list       # paths of test programs
     torch_lib: str
     text: pathlib.Path
     folder: pathlib.Path
@@ -53,34 +53,34 @@ class Context:
                                 start_new_session=True)
 
     def finish(self, process):
-        """(exit code, output). Fails at the end of the step's time."""
+        """Returns (exit code, output). Fails when the time of the step is over."""
         try:
             out, _ = process.communicate(timeout=max(1, self.deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            raise Failed(f"no end in time; last lines: {tail(end(process))}") from None
+            raise Failed(f"not finished in time; last lines: {tail(end(process))}") from None
         return process.returncode, out
 
     def run(self, words, more=None):
         return self.finish(self.start(words, more))
 
     def train(self, *words, more=None, prefix=()):
-        """The output of a run that must end well."""
+        """Runs yoke train, which must succeed, and returns its output."""
         code, out = self.run([*prefix, self.yoke, "train", *words, f"device={self.device}"], more)
         if code != 0:
             raise Failed(f"yoke train ended with {code}: {tail(out)}")
         return out
 
     def parity(self):
-        """The words of a short run of configs/parity.toml."""
+        """Returns the arguments of a short run of configs/parity.toml."""
         return [ROOT / "configs/parity.toml", f"data.path={self.text}"]
 
 
 def end(process):
-    """Its output. An interrupt first, so that it ends what it has started itself."""
-    for signal_number, patience in ((signal.SIGINT, 10), (signal.SIGKILL, None)):
+    """Ends a process and returns its output. First it gets an interrupt, so that it can end its own children."""
+    for signal_number, grace in ((signal.SIGINT, 60), (signal.SIGKILL, None)):
         os.killpg(process.pid, signal_number)
         try:
-            return process.communicate(timeout=patience)[0]
+            return process.communicate(timeout=grace)[0]
         except subprocess.TimeoutExpired:
             pass
     return ""
@@ -91,7 +91,7 @@ def tail(text, lines=3):
 
 
 def no_gpu():
-    """Why there is no GPU, or ""."""
+    """Returns why there is no GPU, or ""."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -102,7 +102,7 @@ def no_gpu():
     return "" if count.value > 0 else "the NVIDIA driver sees no device"
 
 
-# ---- the steps
+# ---- Steps ----
 
 
 def doctor(context):
@@ -115,7 +115,7 @@ def doctor(context):
 
 
 def compare(context, words, cases):
-    """Every case's level and largest difference of the losses."""
+    """Runs yoke compare. Returns the level and the largest loss difference of each case."""
     report = context.folder / "compare.json"
     report.unlink(missing_ok=True)
     flags = [word for case in cases for word in ("--case", case)]
@@ -133,7 +133,7 @@ def compare(context, words, cases):
 
 
 def parity(context):
-    """fp32 at level L1, bf16 at L2, against the CPU."""
+    """Compares runs on the device with the CPU: fp32 must reach level L1, bf16 level L2."""
     here = f"device={context.device}"
     cases = ["cpu:device=cpu", f"fp32:{here}", f"bf16:{here},precision.param=bf16",
              f"deepspeed_stub:{here},parallel_backend=deepspeed_stub"]
@@ -143,7 +143,7 @@ def parity(context):
 
 
 def losses(context):
-    """100 steps of llama-150m in bf16 within L2 of the CPU in fp32."""
+    """100 steps of llama-150m in bf16 must stay within L2 of the CPU in fp32."""
     words = [ROOT / "bench/gpu/llama_150m.toml", f"data.path={context.text}", "data.format=text", "data.seq_len=256",
              "train.global_batch=2"]
     if context.device == "cpu":
@@ -153,7 +153,7 @@ def losses(context):
 
 
 def google_test(context, program, more=None):
-    """({passed, skipped, failed}, output) of a program."""
+    """Runs a program of Google Test. Returns ({passed, skipped, failed}, output)."""
     code, out = context.run([program], more)
     counts = dict(re.findall(r"^\[  (PASSED|SKIPPED|FAILED)  ?\] (\d+) test", out, re.MULTILINE))
     if code != 0:
@@ -163,7 +163,7 @@ def google_test(context, program, more=None):
 
 
 def nccl(context):
-    """A group of one rank."""
+    """Runs NCCL with a group of one rank."""
     programs = [program for program in context.tests if program.name == NCCL_TEST]
     if not programs:
         raise NotHere(f"no {NCCL_TEST} in this prefix")
@@ -171,7 +171,7 @@ def nccl(context):
     if counts.get("skipped"):
         raise NotHere(no_gpu())
     version = re.search(r"NCCL version (\S+)", out)
-    return {**counts, "version": version.group(1) if version else "not told"}
+    return {**counts, "version": version.group(1) if version else "unknown"}
 
 
 def free_port():
@@ -181,12 +181,12 @@ def free_port():
 
 
 def two_ranks(context):
-    """Two ranks that take themselves for two machines, each with the same card. NCCL refuses a card twice on
-    one host, so each has a host id of its own."""
+    """Trains with two ranks that pretend to be two machines and share one GPU. NCCL refuses two ranks on one GPU of a
+    host, so each rank has a host id of its own."""
     run = context.folder / "two_ranks"
     common = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
               "MASTER_PORT": str(free_port()), "NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}
-    words = [context.yoke, "train", *context.parity(), "train.steps=3", "comm.timeout=30", f"run.dir={run}",
+    words = [context.yoke, "train", *context.parity(), "train.steps=3", "comm.timeout=120", f"run.dir={run}",
              f"device={context.device}"]
     ranks = [context.start(words, {**common, "RANK": str(rank), "NCCL_HOSTID": f"rank{rank}"}) for rank in range(2)]
     try:
@@ -203,7 +203,7 @@ def two_ranks(context):
 
 
 def tests(context):
-    """Programs of Google Test."""
+    """Runs the other programs of Google Test."""
     programs = [program for program in context.tests if program.name != NCCL_TEST]
     if not programs:
         raise NotHere("no test programs in this prefix")
@@ -231,7 +231,7 @@ def sanitizer(context):
         raise NotHere("compute-sanitizer is not found")
     figures = {}
     for backend in ("ptd", "deepspeed_stub"):
-        # Without the caching allocator every tensor is memory of its own, so that none runs over unseen.
+        # Without the caching allocator every tensor has an allocation of its own, so every overrun is found.
         out = context.train(*context.parity(), "train.steps=2", "model.layers=2", f"parallel_backend={backend}",
                             more={"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, prefix=[tool, "--target-processes", "all"])
         summaries = [int(count) for count in re.findall(r"ERROR SUMMARY: (\d+) error", out)]
@@ -243,7 +243,7 @@ def sanitizer(context):
 
 
 def trace(context):
-    """No wait for the device inside a step, but for the results at its end."""
+    """A step must not wait for the device before its end, where the results are read."""
     variants = {"ptd": [], "deepspeed_stub": ["parallel_backend=deepspeed_stub"]}
     model = ["train.steps=12", "train.global_batch=8"]
     if context.device == "cuda":
@@ -288,5 +288,5 @@ class Step:
         return self.run.__name__
 
 
-STEPS = [Step(doctor, 60), Step(parity, 180), Step(nccl, 60), Step(two_ranks, 90), Step(tests, 300), Step(trace, 180),
+STEPS = [Step(doctor, 60), Step(parity, 180), Step(nccl, 60), Step(two_ranks, 200), Step(tests, 300), Step(trace, 180),
          Step(sanitizer, 300), Step(losses, 480), Step(bench, 580)]

@@ -1,4 +1,4 @@
-// The real program on a GPU.
+// Runs the real program on a GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,14 +14,14 @@ namespace {
 using ::testing::HasSubstr;
 using Words = std::vector<std::string>;
 
-// fp32 on both sides, few steps: the order of summation only.
+// Both sides compute in fp32 for a few steps, so only the order of summation differs.
 constexpr double kLossBound = 2e-6;
 
 class TrainOnGpu : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override { YOKE_REQUIRE_GPU(); }
 
-  // Trains, all of it into `dir`; the losses as they were logged.
+  // Trains with the run folder `dir`. Returns the losses as they were logged.
   std::vector<double> train(const std::string& dir, const Words& more) const {
     Words words{
         "train", "run.toml", "run.dir=" + dir, std::string("parallel_backend=") + GetParam()};
@@ -34,7 +34,7 @@ class TrainOnGpu : public ::testing::TestWithParam<const char*> {
       losses.push_back(nlohmann::json::parse(line).at("loss"));
     return losses;
   }
-  // The weights that a run has saved after its last step.
+  // Returns the parameters that a run has saved after its last step.
   std::string weights(const std::string& dir) const {
     const std::string bytes =
         read_file(here_.folder() / (dir + "/checkpoints/step-00000004/model.safetensors"));
@@ -63,7 +63,7 @@ TEST_P(TrainOnGpu, RepeatsItselfBitForBit) {
   EXPECT_EQ(weights("a"), weights("b"));
 }
 
-TEST_P(TrainOnGpu, GoesOnWithACheckpointOfTheCpuAndTheOtherWayRound) {
+TEST_P(TrainOnGpu, ResumesFromACheckpointOfTheCpuAndViceVersa) {
   const std::vector<double> all = train("cpu", {"device=cpu"});
   train("cuda", {"device=cuda"});
   const std::vector<double> rest{all.begin() + 2, all.end()};

@@ -1,5 +1,5 @@
-// Communicators whose ranks are processes over Gloo. The parent starts no thread and no tensor
-// work.
+// Communicators between processes, over Gloo. The parent process must neither start a thread nor
+// use tensors, because the ranks are forks of it.
 #include <ATen/Parallel.h>
 #include <signal.h>
 
@@ -31,7 +31,7 @@ CommOptions with(CommCheck check) {
   return options;
 }
 
-// Runs body on n ranks, orderly.
+// Runs body on n ranks and ends their worlds in order.
 void gloo_ranks(int n, const CommOptions& options, const std::function<void(CommWorld&)>& body) {
   run_ranks(n, [&](int rank, const std::string& store) {
     const auto world = connect(rank, n, store, options);
@@ -45,32 +45,32 @@ Communicator& shard_comm(CommWorld& world) {
   return world.comm(YOKE_AXIS_BIT(YOKE_DP_SHARD), "reduce");
 }
 
-struct World {
+struct Case {
   Mesh::Degrees degrees;
   uint32_t seed;
   CommCheck check;
 };
 
-class GlooRanks : public ::testing::TestWithParam<World> {};
+class GlooRanks : public ::testing::TestWithParam<Case> {};
 
 TEST_P(GlooRanks, GiveNaiveSumsOnAnyAxesInAnyOrderOfCommunicators) {
   const Mesh mesh(GetParam().degrees);
   gloo_ranks(mesh.size(), with(GetParam().check), [&](CommWorld& world) {
-    run_programme(world, mesh, GetParam().seed, 25, GetParam().check == CommCheck::kFull);
+    run_random_program(world, mesh, GetParam().seed, 25, GetParam().check == CommCheck::kFull);
   });
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes,
                          GlooRanks,
-                         ::testing::Values(World{{1, 1, 2, 1, 1}, 2, CommCheck::kStep},
-                                           World{{1, 1, 3, 1, 1}, 3, CommCheck::kOff},
-                                           World{{1, 2, 2, 1, 1}, 4, CommCheck::kStep},
-                                           World{{1, 1, 2, 1, 1}, 5, CommCheck::kFull},
-                                           World{{1, 1, 2, 1, 2}, 6, CommCheck::kFull}));
+                         ::testing::Values(Case{{1, 1, 2, 1, 1}, 2, CommCheck::kStep},
+                                           Case{{1, 1, 3, 1, 1}, 3, CommCheck::kOff},
+                                           Case{{1, 2, 2, 1, 1}, 4, CommCheck::kStep},
+                                           Case{{1, 1, 2, 1, 1}, 5, CommCheck::kFull},
+                                           Case{{1, 1, 2, 1, 2}, 6, CommCheck::kFull}));
 
 class GlooRanksThatDisagree : public ::testing::TestWithParam<int> {};
 
-TEST_P(GlooRanksThatDisagree, AreToldWhoDoesWhatBeforeAnythingIsSent) {
+TEST_P(GlooRanksThatDisagree, LearnWhoDoesWhatBeforeAnythingIsSent) {
   for (const Disagreement& d : disagreements()) {
     gloo_ranks(GetParam(), with(CommCheck::kFull), [&](CommWorld& world) { disagree(world, d); });
   }
@@ -86,7 +86,7 @@ TEST(GlooRanks, GatherInAnyShape) {
   gloo_ranks(3, {}, gather_in_any_shape);
 }
 
-// Both ways that an all_reduce of the transport takes, for tensors that only c10d's callers pass.
+// Tests both algorithms of the transport's all_reduce, with tensors that only callers of c10d pass.
 TEST(GlooRanks, ReduceStridedTensorsOfOthers) {
   gloo_ranks(2, {}, [](CommWorld& world) {
     c10d::ProcessGroup* group = shard_comm(world).process_group();
@@ -106,8 +106,8 @@ TEST(GlooRanks, ReduceStridedTensorsOfOthers) {
   });
 }
 
-TEST(GlooRanks, AgreeAndTell) {
-  gloo_ranks(3, {}, agree_and_tell);
+TEST(GlooRanks, AgreeAndExchangeTexts) {
+  gloo_ranks(3, {}, agree_and_exchange_texts);
 }
 
 TEST(GlooRanks, AreReachedThroughAProcessGroup) {
@@ -115,8 +115,8 @@ TEST(GlooRanks, AreReachedThroughAProcessGroup) {
   gloo_ranks(3, with(CommCheck::kFull), use_process_group);
 }
 
-TEST(GlooRanks, MeetThroughTcpToo) {
-  // A port that was free a moment ago.
+TEST(GlooRanks, FindEachOtherThroughTcpToo) {
+  // The port is very likely free.
   const int port = 20000 + getpid() % 20000;
   run_ranks(2, [port](int rank, const std::string&) {
     Rendezvous rendezvous;
@@ -133,7 +133,7 @@ TEST(GlooRanks, MeetThroughTcpToo) {
   });
 }
 
-TEST(GlooRanks, MakeCommunicatorsInOneOrderOrAreTold) {
+TEST(GlooRanks, MustMakeCommunicatorsInOneOrder) {
   run_ranks(2, [](int rank, const std::string& store) {
     const auto world = connect(rank, 2, store);
     world->set_mesh(Mesh({1, 1, 2, 1, 1}));
@@ -145,13 +145,12 @@ TEST(GlooRanks, MakeCommunicatorsInOneOrderOrAreTold) {
   });
 }
 
-// Equal bytes pass the transport, so only the running hash can notice.
+// The tensors have equal bytes, which the transport accepts, so only the hash shows the difference.
 TEST(GlooRanks, NoticeLaterThatTheyIssuedDifferentCollectives) {
   gloo_ranks(3, with(CommCheck::kStep), [](CommWorld& world) {
     Communicator& comm = shard_comm(world);
     comm.broadcast(floats(4), 0)->wait();
-    world.check_collectives();
-    EXPECT_EQ(world.compare_histories(), std::nullopt);
+    EXPECT_NO_THROW(world.check_collectives());
     at::Tensor odd = at::ones({4}, world.rank() == 2 ? at::kInt : at::kFloat);
     comm.broadcast(odd, 0)->wait();
     comm.broadcast(floats(4), 0)->wait();
@@ -164,8 +163,9 @@ TEST(GlooRanks, NoticeLaterThatTheyIssuedDifferentCollectives) {
   });
 }
 
-// ---- Ends that are not orderly. The timeout is a minute: what ends earlier was noticed, not
-// waited for.
+// ---- Disorderly ends ----
+//
+// The timeout is a minute. A rank that ends earlier has noticed the end of its peer.
 
 TEST(GlooRanks, LearnThatAPeerWasKilled) {
   const auto ends = spawn_ranks(3, [](int rank, const std::string& store) {
@@ -192,13 +192,13 @@ TEST(GlooRanks, LearnThatAPeerLeft) {
       shard_comm(*world);
       return;
     }
-    // While it connects or later.
+    // The peer may be lost while this rank connects, or later.
     const Thrown thrown = thrown_by([&] { shard_comm(*world).barrier(); });
     EXPECT_EQ(thrown.code, YOKE_UNAVAILABLE) << thrown.text;
   });
 }
 
-TEST(GlooRanks, EndWaitingWhenCancelledAndTellThePeers) {
+TEST(GlooRanks, EndWaitingWhenCancelledAndNotifyThePeers) {
   run_ranks(2, [](int rank, const std::string& store) {
     std::atomic<bool> cancel{false};
     CommOptions options;
@@ -214,7 +214,7 @@ TEST(GlooRanks, EndWaitingWhenCancelledAndTellThePeers) {
       later.join();
       EXPECT_EQ(thrown.code, YOKE_CANCELLED) << thrown.text;
     } else {
-      // This rank waits for the first one, which gives up elsewhere and ends.
+      // This rank waits for rank 0, which gives up on another communicator and ends.
       EXPECT_EQ(thrown_by([&] { other.barrier(); }).code, YOKE_UNAVAILABLE);
     }
   });
@@ -222,15 +222,16 @@ TEST(GlooRanks, EndWaitingWhenCancelledAndTellThePeers) {
 
 TEST(GlooRanks, EndWaitingAfterTheTimeout) {
   run_ranks(2, [](int rank, const std::string& store) {
-    CommOptions options;
-    if (rank == 0) options.timeout = std::chrono::milliseconds(1000);
-    const auto world = connect(rank, 2, store, options);
+    const auto world = connect(rank, 2, store);
     Communicator& comm = shard_comm(*world);
     Communicator& other = world->comm(YOKE_AXIS_BIT(YOKE_DP_SHARD), "unshard");
+    comm.barrier();
     if (rank == 1) {
       EXPECT_EQ(thrown_by([&] { other.barrier(); }).code, YOKE_UNAVAILABLE);
       return;
     }
+    // The short timeout begins only now: connecting may take longer on a busy machine.
+    comm.process_group()->getDefaultBackend()->setTimeout(std::chrono::milliseconds(1000));
     const Thrown thrown = thrown_by([&] { comm.all_reduce(floats(4), YOKE_SUM)->wait(); });
     EXPECT_EQ(thrown.code, YOKE_DEADLINE_EXCEEDED) << thrown.text;
     for (const char* part : {"all_reduce (sum) of 4 x fp32", "dp_shard", "1 s", "comm.timeout"}) {
@@ -239,14 +240,14 @@ TEST(GlooRanks, EndWaitingAfterTheTimeout) {
   });
 }
 
-TEST(GlooRanks, NameTheRankThatDoesNotCome) {
+TEST(GlooRanks, NameTheRankThatDoesNotArrive) {
   run_ranks(2, [](int rank, const std::string& store) {
     if (rank == 1) return;
     CommOptions options;
     options.timeout = std::chrono::milliseconds(100);
     const Thrown thrown = thrown_by([&] { connect(rank, 2, store, options); });
     EXPECT_EQ(thrown.code, YOKE_UNAVAILABLE);
-    EXPECT_EQ(thrown.text.find("of 2 ranks, missing: 1; here: 0 ("), 0u) << thrown.text;
+    EXPECT_EQ(thrown.text.find("rank 1 of 2 is missing; present: 0 ("), 0u) << thrown.text;
   });
 }
 

@@ -1,4 +1,4 @@
-// What must hold of every transport; the tests of each run these on their own kind of ranks.
+// Requirements on every transport. The tests of each transport run them on their own kind of ranks.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -11,13 +11,13 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
 
-#include "core/comm/communicator.hpp"
+#include "core/comm/world.hpp"
 #include "yoke/error.hpp"
 #include "yoke/torch.hpp"
 
 namespace yoke::test {
 
-// The code and text that f throws; {0, ""} if it throws nothing.
+// Returns the code and the text of the Error that f throws, or {0, ""}.
 struct Thrown {
   int32_t code = 0;
   std::string text;
@@ -32,8 +32,7 @@ Thrown thrown_by(F&& f) {
   return {};
 }
 
-// ---- Random programmes against naive sums
-// ------------------------------------------------------------
+// ---- Random programs, compared with naive sums ----
 
 constexpr uint32_t kWholeAxes[] = {
     0b00100, 0b01000, 0b10000, 0b00110, 0b01100, 0b11111, 0b10010, 0b00001};
@@ -46,15 +45,15 @@ struct Draw {
   Kind kind;
   int32_t op;
   at::ScalarType dtype;
-  std::vector<int64_t> shape;  // of a rank's part
+  std::vector<int64_t> shape;  // shape of the part of one rank
   int64_t id;
 };
 
-// The same programme on every rank. Values are small integers, so sums are exact in every dtype and
-// every order, and results can be compared for equality.
-class Programme {
+// Draws the same sequence of collectives on every rank. Values are small integers, so sums are
+// exact in every dtype and every order, and results can be compared for equality.
+class RandomProgram {
  public:
-  explicit Programme(uint32_t seed) : random_(seed) {}
+  explicit RandomProgram(uint32_t seed) : random_(seed) {}
 
   Draw next() {
     Draw d;
@@ -81,7 +80,7 @@ class Programme {
   int64_t id_ = 0;
 };
 
-// What global rank r puts at element i of its tensor in draw d.
+// Returns element i of the tensor of global rank r in draw d.
 inline double value(const Draw& d, int32_t r, int64_t i) {
   return static_cast<double>((d.id * 7 + r * 3 + i * 5) % 8);
 }
@@ -93,7 +92,7 @@ inline at::Tensor filled(const Draw& d, int32_t r, const std::vector<int64_t>& s
   return t.to(d.dtype);
 }
 
-// The naive result of reducing element i over the peers.
+// Reduces element i over the peers, one after the other.
 inline double reduced(const Draw& d, const std::vector<int32_t>& peers, int64_t i) {
   double sum = 0, low = 1e9, high = -1e9;
   for (const int32_t r : peers) {
@@ -105,7 +104,7 @@ inline double reduced(const Draw& d, const std::vector<int32_t>& peers, int64_t 
   return d.op == YOKE_SUM ? sum : d.op == YOKE_MAX ? high : low;
 }
 
-// A collective under way and what it must give.
+// A collective in flight and its expected result.
 struct Running {
   std::unique_ptr<CommWork> work;
   at::Tensor result, expected, input;
@@ -149,31 +148,31 @@ inline Running start(const Draw& d, Communicator& comm, const std::vector<int32_
   return run;
 }
 
-// Bytes of the larger side.
+// Returns the bytes of the larger side.
 inline int64_t bytes_of(const Draw& d, int64_t size) {
   const bool whole = d.kind == Kind::kAllGather || d.kind == Kind::kReduceScatter;
   return numel(d.shape) * (whole ? size : 1) * static_cast<int64_t>(c10::elementSize(d.dtype));
 }
 
-// Runs `rounds` batches of up to six collectives on communicators of random axes; every rank issues
-// each batch in its own order of communicators and waits in its own order. Checks results and
-// counts.
-inline void run_programme(
+// Runs `rounds` batches of up to six collectives on communicators of random axes. Unless one_order
+// is set, every rank issues a batch in its own order of communicators. Every rank waits in its own
+// order. Checks results and counts.
+inline void run_random_program(
     CommWorld& world, const Mesh& mesh, uint32_t seed, int rounds, bool one_order) {
   world.set_mesh(mesh);
-  for (const uint32_t axes : kWholeAxes) {  // making communicators needs one order
+  for (const uint32_t axes : kWholeAxes) {  // communicators must be made in one order
     for (const char* purpose : {"unshard", "reduce"}) world.comm(axes, purpose);
   }
   world.reset_counts();
-  Programme programme(seed);
+  RandomProgram program(seed);
   std::mt19937 own(seed * 31 + static_cast<uint32_t>(world.rank()));
   std::map<std::string, CommCount> expected;
   for (int round = 0; round < rounds; ++round) {
     std::vector<Draw> draws;
     std::map<std::pair<uint32_t, std::string>, std::vector<Draw>> per_comm;
-    const size_t count = 1 + programme.pick(6);
+    const size_t count = 1 + program.pick(6);
     for (size_t k = 0; k < count; ++k) {
-      draws.push_back(programme.next());
+      draws.push_back(program.next());
       per_comm[{draws.back().axes, draws.back().purpose}].push_back(draws.back());
     }
     std::vector<std::vector<Draw>> queues;
@@ -206,8 +205,7 @@ inline void run_programme(
   EXPECT_NO_THROW(world.check_collectives());
 }
 
-// ---- Disagreement
-// --------------------------------------------------------------------------------------
+// ---- Ranks that disagree ----
 
 struct Disagreement {
   const char* what;
@@ -243,7 +241,8 @@ inline const std::vector<Disagreement>& disagreements() {
   return all;
 }
 
-// The last rank issues something else; every rank is told, and the communicator still works.
+// The last rank issues another collective. Every rank gets the error, and the communicator still
+// works.
 inline void disagree(CommWorld& world, const Disagreement& d) {
   world.set_mesh(Mesh({1, 1, world.size(), 1, 1}));
   Communicator& comm = world.comm(YOKE_AXIS_BIT(YOKE_DP_SHARD), "reduce");
@@ -265,10 +264,9 @@ inline void disagree(CommWorld& world, const Disagreement& d) {
   EXPECT_EQ(ones[0].item<float>(), static_cast<float>(world.size()));
 }
 
-// ---- Small things that both kinds of ranks must do
-// -----------------------------------------------------
+// ---- Smaller requirements ----
 
-inline void agree_and_tell(CommWorld& world) {
+inline void agree_and_exchange_texts(CommWorld& world) {
   world.agree("plan", "abc");
   EXPECT_EQ(world.from_rank0("folder", world.rank() == 0 ? std::string("run\0s", 5) : ""),
             std::string("run\0s", 5));
@@ -284,14 +282,14 @@ inline void agree_and_tell(CommWorld& world) {
   if (world.rank() == 0) world.post("stop", "7");
   world.agree("posted", "");
   EXPECT_EQ(world.peek("stop"), "7");
-  // Texts of different lengths, also none at all.
+  // The texts have different lengths, and rank 0 has none.
   std::vector<std::string> texts;
   for (int32_t r = 0; r < world.size(); ++r) texts.emplace_back(r, 'x');
   EXPECT_EQ(world.gather_texts(texts[world.rank()]), texts);
   EXPECT_EQ(world.gather_texts(""), std::vector<std::string>(world.size()));
 }
 
-// A shard may be a part of the whole that it is scattered from and gathered into.
+// A shard may lie inside the tensor from which it is scattered and into which it is gathered.
 inline void scatter_and_gather_in_place(CommWorld& world) {
   world.set_mesh(Mesh({1, 1, world.size(), 1, 1}));
   Communicator& comm = world.comm(YOKE_AXIS_BIT(YOKE_DP_SHARD), "flat");
@@ -306,7 +304,7 @@ inline void scatter_and_gather_in_place(CommWorld& world) {
   }
 }
 
-// Small or large, parts may stand side by side in any shape.
+// The output may have any shape with the right number of elements, for small and large parts.
 inline void gather_in_any_shape(CommWorld& world) {
   world.set_mesh(Mesh({1, 1, world.size(), 1, 1}));
   Communicator& comm = world.comm(YOKE_AXIS_BIT(YOKE_DP_SHARD), "shapes");
@@ -319,7 +317,7 @@ inline void gather_in_any_shape(CommWorld& world) {
   }
 }
 
-// Through the front object, as a LibTorch plugin does it: counted like the rest.
+// Uses the ProcessGroup, as a LibTorch plugin does. Its collectives are counted like all others.
 inline void use_process_group(CommWorld& world) {
   world.set_mesh(Mesh({1, world.size(), 1, 1, 1}));
   Communicator& comm = world.comm(YOKE_AXIS_BIT(YOKE_DP_REPLICATE), "grads");
@@ -348,7 +346,7 @@ inline void use_process_group(CommWorld& world) {
   group->alltoall_base(swapped, sent, equal, equal)->wait();
   EXPECT_EQ(swapped[world.size() - 1].item<float>(),
             10.0f * static_cast<float>(world.size() - 1) + static_cast<float>(world.rank()));
-  // A ring of messages.
+  // Each rank sends to the next one.
   std::vector<at::Tensor> mine{at::full({4}, static_cast<float>(world.rank()))},
       theirs{at::empty({4})};
   auto send = group->send(mine, (world.rank() + 1) % world.size(), 5);
@@ -362,7 +360,7 @@ inline void use_process_group(CommWorld& world) {
   const CommCount count = world.counts().at("dp_replicate");
   EXPECT_EQ(count.calls, 8);
   EXPECT_EQ(count.bytes, 5 * 4 + 2 * n * 4 + 3 * n * 4 + 2 * n * 4 + n * 4 + 16 + 16);
-  world.reset_counts();  // of the interval; operations are counted since the start
+  world.reset_counts();  // resets counts(), but not counts_by_operation()
   EXPECT_EQ(world.counts().at("dp_replicate").calls, 0);
   int64_t calls = 0, bytes = 0;
   for (const OperationCount& operation : world.counts_by_operation()) {

@@ -1,9 +1,10 @@
-// Communicators whose ranks are threads of this process.
+// Communicators between threads of this process.
 #include <atomic>
 #include <chrono>
 #include <thread>
 
 #include "core/comm/thread_backend.hpp"
+#include "core/comm/virtual_world.hpp"
 #include "tests/ranks/comm_programs.hpp"
 #include "tests/support/virtual_ranks.hpp"
 
@@ -16,34 +17,34 @@ CommOptions with(CommCheck check) {
   return options;
 }
 
-struct World {
+struct Case {
   Mesh::Degrees degrees;
   uint32_t seed;
 };
 
-class ThreadRanks : public ::testing::TestWithParam<World> {};
+class ThreadRanks : public ::testing::TestWithParam<Case> {};
 
 TEST_P(ThreadRanks, GiveNaiveSumsOnAnyAxesInAnyOrderOfCommunicators) {
   const Mesh mesh(GetParam().degrees);
   orderly_virtual_ranks(mesh.size(), with(CommCheck::kStep), [&](CommWorld& world) {
-    run_programme(world, mesh, GetParam().seed, 60, false);
+    run_random_program(world, mesh, GetParam().seed, 60, false);
   });
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes,
                          ThreadRanks,
-                         ::testing::Values(World{{1, 1, 1, 1, 1}, 1},
-                                           World{{1, 1, 2, 1, 1}, 2},
-                                           World{{1, 1, 3, 1, 1}, 3},
-                                           World{{1, 2, 2, 1, 1}, 4},
-                                           World{{1, 1, 2, 1, 2}, 5},
-                                           World{{2, 1, 2, 1, 2}, 6},
-                                           World{{1, 2, 1, 2, 2}, 7}));
+                         ::testing::Values(Case{{1, 1, 1, 1, 1}, 1},
+                                           Case{{1, 1, 2, 1, 1}, 2},
+                                           Case{{1, 1, 3, 1, 1}, 3},
+                                           Case{{1, 2, 2, 1, 1}, 4},
+                                           Case{{1, 1, 2, 1, 2}, 5},
+                                           Case{{2, 1, 2, 1, 2}, 6},
+                                           Case{{1, 2, 1, 2, 2}, 7}));
 
 TEST(ThreadRanksWithFullCheck, GiveNaiveSums) {
   const Mesh mesh({1, 1, 2, 1, 2});
   orderly_virtual_ranks(4, with(CommCheck::kFull), [&](CommWorld& world) {
-    run_programme(world, mesh, 11, 20, true);
+    run_random_program(world, mesh, 11, 20, true);
   });
 }
 
@@ -82,8 +83,8 @@ TEST(ThreadRanks, GatherInAnyShape) {
 
 class ThreadRanksThatDisagree : public ::testing::TestWithParam<std::tuple<int, CommCheck>> {};
 
-// Memory is shared, so the transport itself notices; the check is not needed for it.
-TEST_P(ThreadRanksThatDisagree, AreToldWhoDoesWhat) {
+// The ranks share memory, so the transport itself notices the difference, without a check.
+TEST_P(ThreadRanksThatDisagree, LearnWhoDoesWhat) {
   const auto [ranks, check] = GetParam();
   for (const Disagreement& d : disagreements()) {
     orderly_virtual_ranks(ranks, with(check), [&](CommWorld& world) { disagree(world, d); });
@@ -95,8 +96,8 @@ INSTANTIATE_TEST_SUITE_P(Ranks,
                          ::testing::Combine(::testing::Values(2, 3),
                                             ::testing::Values(CommCheck::kOff, CommCheck::kFull)));
 
-TEST(ThreadRanks, AgreeAndTell) {
-  orderly_virtual_ranks(3, {}, agree_and_tell);
+TEST(ThreadRanks, AgreeAndExchangeTexts) {
+  orderly_virtual_ranks(3, {}, agree_and_exchange_texts);
 }
 
 TEST(ThreadRanks, AreReachedThroughAProcessGroup) {
@@ -136,8 +137,7 @@ TEST(ThreadRanks, MayGiveEachOtherUnevenParts) {
   });
 }
 
-// ---- Ends that are not orderly
-// --------------------------------------------------------------------------
+// ---- Disorderly ends ----
 
 Communicator& shard_comm(CommWorld& world) {
   world.set_mesh(Mesh({1, 1, world.size(), 1, 1}));
@@ -166,12 +166,13 @@ TEST(ThreadRanks, AreWokenByAnAbortWithItsReason) {
   std::atomic<bool> waiting{false};
   std::thread aborter([&] {
     while (!waiting) std::this_thread::yield();
-    abort_virtual_world(*shared, "the run was aborted by a test");
+    shared->abort("the run was aborted by a test");
   });
   const auto world = CommWorld::connect(rendezvous, {});
   ThreadBackend backend(std::make_shared<ThreadHub>(std::vector<int32_t>{0, 1}, false), 0);
   waiting = true;
-  const Thrown thrown = thrown_by([&] { world->agree("what the other rank never says", "x"); });
+  const Thrown thrown =
+      thrown_by([&] { world->agree("a value that the other rank never sends", "x"); });
   aborter.join();
   EXPECT_EQ(thrown.code, YOKE_UNAVAILABLE);
   EXPECT_EQ(thrown.text, "the run was aborted by a test");
@@ -186,7 +187,7 @@ TEST(ThreadRanks, EndWaitingWhenCancelled) {
     comm.barrier();
     if (world.rank() == 1) {
       while (!over) std::this_thread::yield();
-      // The rank that gave up took the communicator with it.
+      // The rank that gave up has aborted the communicator.
       EXPECT_EQ(thrown_by([&] { comm.barrier(); }).code, YOKE_UNAVAILABLE);
       return;
     }
@@ -200,16 +201,16 @@ TEST(ThreadRanks, EndWaitingWhenCancelled) {
 }
 
 TEST(ThreadRanks, EndWaitingAfterTheTimeout) {
-  CommOptions options;
-  options.timeout = std::chrono::milliseconds(150);
   std::atomic<bool> over{false};
-  virtual_ranks(2, options, [&](CommWorld& world) {
+  virtual_ranks(2, {}, [&](CommWorld& world) {
     Communicator& comm = shard_comm(world);
     comm.barrier();
     if (world.rank() == 1) {
       while (!over) std::this_thread::yield();
       return;
     }
+    // The short timeout begins only now: on a busy machine the barrier may take longer.
+    comm.process_group()->getDefaultBackend()->setTimeout(std::chrono::milliseconds(150));
     const Thrown thrown = thrown_by([&] { comm.all_reduce(floats(4), YOKE_SUM)->wait(); });
     over = true;
     EXPECT_EQ(thrown.code, YOKE_DEADLINE_EXCEEDED);
@@ -220,13 +221,13 @@ TEST(ThreadRanks, EndWaitingAfterTheTimeout) {
   });
 }
 
-TEST(ThreadRanks, TellAFutureOfAFailure) {
+TEST(ThreadRanks, PassAFailureToAFuture) {
   virtual_ranks(2, {}, [](CommWorld& world) {
     Communicator& comm = shard_comm(world);
     comm.barrier();
     if (world.rank() == 1) return;
     std::vector<at::Tensor> ones{floats(2)};
-    // Either the peer is known to be gone already, or the future hears of it.
+    // The loss of the peer is known already, or the future gets the failure later.
     const Thrown thrown = thrown_by([&] {
       auto future = comm.process_group()->allreduce(ones)->getFuture();
       future->wait();
@@ -237,8 +238,7 @@ TEST(ThreadRanks, TellAFutureOfAFailure) {
   });
 }
 
-// ---- One rank, and refusals
-// -------------------------------------------------------------------------------
+// ---- One rank, and wrong arguments ----
 
 TEST(CommWorld, OfOneRankNeedsNothing) {
   const auto world = CommWorld::connect({}, with(CommCheck::kFull));
@@ -258,8 +258,7 @@ TEST(CommWorld, OfOneRankNeedsNothing) {
   comm.barrier();
   EXPECT_TRUE(at::equal(out.view(-1), in));
   EXPECT_TRUE(world->counts().empty());
-  EXPECT_EQ(world->compare_histories(), std::nullopt);
-  world->check_collectives();
+  EXPECT_NO_THROW(world->check_collectives());
   world->shutdown();
 }
 

@@ -1,4 +1,5 @@
-// diloco beside a loop over two workers in plain tensor operations, over several inner backends.
+// Compares diloco, over several inner backends, with a loop over two workers in plain tensor
+// operations.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +37,7 @@ PlainRun problem() {
   return run;
 }
 
-// Windows `first` to first + count - 1, as tokens and targets.
+// Returns the windows `first` to first + count - 1, as tokens and targets.
 std::pair<at::Tensor, at::Tensor> windows(const PlainRun& run,
                                           const std::vector<uint8_t>& text,
                                           int64_t first,
@@ -53,7 +54,8 @@ std::pair<at::Tensor, at::Tensor> windows(const PlainRun& run,
   return {tokens, targets};
 }
 
-// DiLoCo with plain SGD inside: every worker on its half of the batch. Losses by step.
+// Runs DiLoCo with plain SGD inside, each worker on its half of the batch. Returns the losses by
+// step.
 std::vector<double> oracle(const PlainRun& run,
                            const std::vector<uint8_t>& text,
                            const Recipe& recipe) {
@@ -107,7 +109,7 @@ std::vector<double> losses_of(ParityProgram& program, const Recipe& recipe, cons
   return run.losses();
 }
 
-TEST(Diloco, EqualsTwoWorkersWrittenOutOverEveryInnerBackend) {
+TEST(Diloco, EqualsAPlainLoopOverTwoWorkersOverEveryInnerBackend) {
   const PlainRun run = problem();
   const std::vector<uint8_t> text = parity_text(1 << 15);
   ParityProgram program(run, text);
@@ -130,8 +132,8 @@ TEST(Diloco, OfOneStepWithRateOneAndNoMomentumIsPlainAveraging) {
   expect_close(losses_of(program, averaging, {"--virtual", "2"}), together.losses());
 }
 
-// deepspeed_stub has AdamW alone, whose workers part: the inner backends must agree with each
-// other.
+// deepspeed_stub has no SGD. With AdamW the workers keep states of their own, which the plain loop
+// does not model, so the inner backends are compared with each other.
 TEST(Diloco, WithAdamWDoesNotDependOnTheInnerBackend) {
   PlainRun run = problem();
   run.sgd = false;

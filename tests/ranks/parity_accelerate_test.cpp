@@ -1,5 +1,5 @@
-// Configs of Accelerate over the real program: each of them trains like the plain loop, a run that
-// is resumed is the run that never stopped, and faults are told before any rank starts.
+// Runs the real program with config files of Accelerate. Each trains like the plain loop, a resumed
+// run equals the uninterrupted one, and errors are reported before any rank starts.
 #include <gmock/gmock.h>
 
 #include "tests/ranks/parity_layouts.hpp"
@@ -16,7 +16,7 @@ const std::string kFsdp =
     "distributed_type: FSDP\nfsdp_config: {fsdp_version: 2, fsdp_auto_wrap_policy: "
     "SIZE_BASED_WRAP, fsdp_min_num_params: 1}\n";
 
-// The argument that names a file with this config.
+// Writes the config to a file and returns the argument that names it.
 std::string config(const std::string& yaml) {
   static const TempFolder folder;
   static int files = 0;
@@ -33,8 +33,8 @@ std::string sizes(int replicate, int shard, int cp, int tp) {
          size("dp_shard", shard) + ", " + size("cp", cp) + ", " + size("tp", tp) + "}\n";
 }
 
-// DDP reduces once a step, or after each micro-batch; what looks for unused parameters adds a word
-// for each.
+// DDP reduces once per step, or after each micro-batch. Looking for unused parameters adds one
+// number for each parameter.
 INSTANTIATE_TEST_SUITE_P(
     Accelerate,
     Parity,
@@ -137,7 +137,7 @@ TEST(AccelerateDdp, LearnsInBf16LikeInFp32) {
   EXPECT_NEAR(run.steps[59].loss / expected.loss[59], 1, 0.01);
 }
 
-TEST(AccelerateDdp, AResumedRunIsTheRunThatNeverStopped) {
+TEST(AccelerateDdp, AResumedRunEqualsTheUninterruptedRun) {
   PlainRun plain = base();
   plain.steps = 6;
   ParityProgram program(plain, parity_text(1 << 15));
@@ -156,14 +156,14 @@ TEST(AccelerateDdp, AResumedRunIsTheRunThatNeverStopped) {
   EXPECT_EQ(read_file(whole.checkpoint(6) + "/model.safetensors"),
             read_file(rest.checkpoint(6) + "/model.safetensors"));
 
-  // The same checkpoint under another strategy goes on to rounding.
+  // With another strategy the same checkpoint continues with equal losses up to rounding.
   const ProgramRun sharded =
       train(program, kFsdp, {"--virtual", "2", "checkpoint.resume=" + whole.checkpoint(3)});
   ASSERT_EQ(sharded.exit_code, 0) << sharded.output;
   EXPECT_NEAR(sharded.steps[2].loss / whole.steps[5].loss, 1, 1e-5);
 }
 
-// Eight ranks, with every key that Accelerate's examples have.
+// Uses eight ranks and every key that occurs in Accelerate's examples.
 TEST(AccelerateConfigs, OfItsExamplesForManyAxesRunAsTheyAre) {
   const std::string head =
       "compute_environment: LOCAL_MACHINE\ndebug: false\ndistributed_type: FSDP\n"
@@ -192,7 +192,7 @@ TEST(AccelerateConfigs, OfItsExamplesForManyAxesRunAsTheyAre) {
   }
 }
 
-TEST(AccelerateConfigs, TellEveryFaultBeforeAnyRankStarts) {
+TEST(AccelerateConfigs, ReportEveryErrorBeforeAnyRankStarts) {
   ParityProgram program(base(), parity_text(1 << 12));
   const ProgramRun run = train(program,
                                "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 8\n"

@@ -1,5 +1,5 @@
-// A run that stops and goes on is the run that never stopped: bit for bit in the same layout, to
-// rounding in any other one, whichever backend wrote the checkpoint.
+// A resumed run equals the uninterrupted one: bit for bit in the same layout, and up to rounding in
+// any other one, whichever backend wrote the checkpoint.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ using Args = std::vector<std::string>;
 PlainRun problem() {
   PlainRun run;
   run.steps = kSteps;
-  run.global_batch = 12;  // for 1, 2, 3 and 4 data ranks
+  run.global_batch = 12;  // divisible by 1, 2, 3 and 4 data ranks
   run.dim = 36;
   run.heads = 6;
   run.ffn_dim = 50;
@@ -146,7 +146,7 @@ void PrintTo(const Move& m, std::ostream* out) {
 
 class Relayout : public ::testing::TestWithParam<Move> {};
 
-TEST_P(Relayout, GoesOnLikeThePlainLoop) {
+TEST_P(Relayout, ContinuesLikeThePlainLoop) {
   const Move& m = GetParam();
   for (const Layout* l : {&m.from, &m.to}) {
     if (!backend_built(l->backend)) GTEST_SKIP() << "no backend " << l->backend << " in this build";

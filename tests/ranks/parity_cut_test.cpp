@@ -1,4 +1,4 @@
-// ptd with matrices cut over tp and sequences over cp, alone and with replicas and shards.
+// Parity of ptd with matrices cut over tp and sequences cut over cp, alone and combined with dp.
 #include <sstream>
 
 #include "tests/ranks/parity_layouts.hpp"
@@ -6,14 +6,14 @@
 namespace yoke::testing {
 namespace {
 
-// Heads for four ranks; shards and parts that end inside rows.
+// Has heads for four ranks, and shards and parts that end inside of rows.
 PlainRun wide() {
   PlainRun run = base();
   run.kv_heads = 4;
   run.ffn_dim = 44;
   return run;
 }
-// Three shards of matrices that are cut in two.
+// Divides into three shards of matrices that are cut in two.
 PlainRun thirds() {
   PlainRun run = base();
   run.dim = 36;
@@ -26,7 +26,7 @@ PlainRun thirds() {
 }
 constexpr Problem kWide{"wide", wide}, kThirds{"thirds", thirds};
 
-// The arguments, split at spaces.
+// Returns the arguments, split at spaces.
 Args on(int ranks, const char* degrees) {
   Args args{"--virtual", std::to_string(ranks), "ptd.unit_bytes=1"};
   std::istringstream words(degrees);
@@ -34,10 +34,14 @@ Args on(int ranks, const char* degrees) {
   return args;
 }
 
-// Two layers. With sequence parallelism the residual stream is gathered twice and scattered twice
-// in a layer's forward and in its backward, and once more behind the embedding and before the head:
-// 2 * 8 + 4. Without it two of these are one sum: 10. Computing again repeats the layers' forward:
-// 8, or 4. The logits, gathered without loss parallelism, are eight times the stream.
+// The expected multiples of the residual stream, for two layers:
+//
+//   20  with sequence parallelism: in each layer two gathers and two scatters in the forward, and
+//       as many in the backward (2 * 8), and one of each behind the embedding and before the head (4)
+//   10  without it: each pair of a gather and a scatter is one all_reduce
+//   +8  with activation checkpointing, which repeats the forward of the layers; +4 without sequence
+//       parallelism
+//   +8  without loss parallelism: the logits, which are eight times the stream, are gathered
 INSTANTIATE_TEST_SUITE_P(
     TensorParallel,
     Parity,
@@ -99,10 +103,10 @@ INSTANTIATE_TEST_SUITE_P(
                {"tp", 0, 0, 0, 5}}),
     layout_name);
 
-// Keys and values of a layer are as large as the stream here. On a ring of n each rank passes on
-// (n - 1) / n of them for the forward, again for the backward, and their gradients: 3 in two layers
-// of two ranks, 4.5 of four. Gathered, all of them count: 6. Parameters are sharded over cp as by
-// FSDP, or their gradients are summed.
+// The keys and values of a layer are as large as the stream here. On a ring of n ranks each rank
+// passes (n - 1) / n of them to the next one, in the forward, again in the backward, and their
+// gradients: in two layers that is 3 for two ranks and 4.5 for four. With all_gather all of them
+// count: 6. Parameters are sharded over cp as by FSDP, or their gradients are summed.
 INSTANTIATE_TEST_SUITE_P(
     ContextParallel,
     Parity,

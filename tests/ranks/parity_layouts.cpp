@@ -36,7 +36,7 @@ void expect_relative(const std::vector<double>& got,
 }
 
 void expect_traffic(const ProgramRun& run, const PlainRun& plain, const Traffic& traffic) {
-  // Losses, weights and squared norms ride in reductions of a few scalars.
+  // Reductions of a few scalars carry losses, target counts and squared norms.
   constexpr double kScalars = 256;
   const double item = plain.fp64 ? 8 : 4;
   const double whole = item * static_cast<double>(num_elements(plain));
@@ -46,7 +46,7 @@ void expect_traffic(const ProgramRun& run, const PlainRun& plain, const Traffic&
              norms = static_cast<double>(2 * plain.layers + 1);
   const double stream = traffic.activations * item * tokens * dim;
   const double beside = traffic.activations > 0 ? item * (4 * tokens + norms * dim) : 0;
-  // Every parameter and shard may be padded to a cache line.
+  // Each parameter and each shard may be padded to a cache line.
   const double padding = 64.0 * static_cast<double>(plain.layers * 9 + 3 + 8 * (plain.layers + 2));
   for (size_t s = 0; s < run.steps.size(); ++s) {
     if (traffic.axis[0] == '\0') {

@@ -1,6 +1,6 @@
-// Every layout of every backend trains like the plain loop: same losses and gradient norms at every
-// step, over the real program. The bounds are those of DESIGN section 14: in fp64 correct layouts
-// agree to rounding, while a defect of the logic shows at 1e-7 and above; fp32 is the sanity check.
+// Parity: every layout of every backend trains like the plain loop. The real program runs, and its
+// losses and gradient norms are compared at every step. In fp64 correct layouts agree to rounding,
+// while an error of the logic makes a difference of 1e-7 or more. fp32 is only a sanity check.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,14 +15,14 @@ namespace yoke::testing {
 
 using Args = std::vector<std::string>;
 
-// A problem that the plain loop solves once.
+// A training problem. The plain loop solves it once for all layouts.
 struct Problem {
   const char* name;
   PlainRun (*make)();
 };
 PlainRun base();
 PlainRun tied();
-// No dimension is a multiple of 2, 3 or 4 ranks' worth of anything.
+// No dimension divides evenly between 2, 3 or 4 ranks.
 PlainRun uneven();
 PlainRun deep_tied_uneven();
 PlainRun sgd();
@@ -30,11 +30,13 @@ PlainRun matrices();
 inline constexpr Problem kBase{"base", base}, kTied{"tied", tied}, kUneven{"uneven", uneven},
     kDeepTied{"deep_tied", deep_tied_uneven}, kSgd{"sgd", sgd}, kMatrices{"matrices", matrices};
 
-// How many bytes the layout may move along an axis: `least` to `most` times all parameters and
-// `activations` times the residual stream of the global batch. The last two blocks may stay whole
-// between forward and backward, where they would be gathered again at once: `kept` times their
-// bytes less. Beside activations there are a few numbers for each token's loss and a gradient for
-// each norm.
+// The number of bytes that a step of the layout may move along an axis: `least` to `most` times all
+// parameters, minus `kept` times the last two blocks, plus `activations` times the residual stream
+// of the global batch.
+//
+// The last two blocks may stay unsharded between forward and backward, because they would be
+// gathered again at once. With activations there are also a few numbers for the loss of each token,
+// and a gradient for each norm.
 struct Traffic {
   const char* axis = "";  // "" = no communication
   double least = 0, most = 0, kept = 0;
@@ -50,7 +52,7 @@ struct Layout {
 };
 void PrintTo(const Layout& layout, std::ostream* out);
 
-// To be instantiated with layouts, where the tests are listed.
+// The test suites instantiate this with their layouts.
 class Parity : public ::testing::TestWithParam<Layout> {
  protected:
   void SetUp() override;

@@ -46,7 +46,8 @@ std::string run_file(const PlainRun& r, const std::string& text) {
       << "\ndecay = " << (r.decay_matrices ? "\"matrices\"" : "\"all\"")
       << "\nclip = " << number(r.clip) << "\n"
       << "[eval]\nevery = 0\n[precision]\nparam = " << precision << "\nreduce = " << precision
-      << "\n[checkpoint]\nevery = 0\nkeep = 100\n[metrics]\nevery = 1\n";
+      << "\n[checkpoint]\nevery = 0\nkeep = 100\n[metrics]\nevery = 1\n"
+      << "[comm]\ntimeout = 600\n";  // bounds a hang, also on a busy machine
   return out.str();
 }
 
@@ -60,7 +61,7 @@ std::vector<LoggedStep> read_steps(const std::string& path) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     const auto json = nlohmann::json::parse(line);
-    if (!json.contains("grad_norm")) continue;  // an evaluation
+    if (!json.contains("grad_norm")) continue;  // line of an evaluation
     LoggedStep s;
     s.step = json.at("step");
     s.loss = json.at("loss");
@@ -120,7 +121,7 @@ ProgramRun ParityProgram::train(const std::vector<std::string>& args) {
   run.dir = folder_ + "/run" + std::to_string(runs_++);
   const std::string log = run.dir + ".log";
   std::ostringstream command;
-  // One thread a rank: the problems are small, and other tests run beside this one.
+  // Each rank has one thread: the problems are small, and other tests run at the same time.
   command << "cd " << in_quotes(folder_) << " && OMP_NUM_THREADS=1 "
           << in_quotes(bin_dir() + "/yoke") << " train run.toml run.dir=" << run.dir;
   for (const std::string& arg : args) command << " " << in_quotes(arg);

@@ -1,4 +1,4 @@
-// Runs the real program on a miniature and reads what it wrote, for the parity tests.
+// Runs the real program on a miniature model and reads its output, for the parity tests.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace yoke::testing {
 
-// One object of metrics.jsonl that tells of a step.
+// The line of metrics.jsonl about one step.
 struct LoggedStep {
   int64_t step = 0;
   double loss = 0, grad_norm = 0, lr = 0;
@@ -19,23 +19,24 @@ struct LoggedStep {
     int64_t calls = 0, bytes = 0;
     bool operator==(const Traffic&) const = default;
   };
-  std::map<std::string, Traffic> comm;  // by axis
+  std::map<std::string, Traffic> comm;  // key: axis
 };
 
 struct ProgramRun {
   int exit_code = -1;
-  std::string output;  // stdout and stderr
+  std::string output;  // stdout and stderr, after the command
   std::string dir;     // run folder
   std::vector<LoggedStep> steps;
 
   std::string checkpoint(int64_t step) const;
   std::vector<double> losses() const;
   std::vector<double> grad_norms() const;
-  // Payload bytes of one step on the axes whose name starts with `axes`.
+  // Returns the payload bytes of one step on the axes whose name starts with `axes`. The first step
+  // is 0.
   int64_t bytes(size_t step, const std::string& axes) const;
 };
 
-// A run file for `run` over `text`, in a temporary folder that goes with the object.
+// A run file for `run` over `text`, in a temporary folder that is deleted with the object.
 class ParityProgram {
  public:
   ParityProgram(const PlainRun& run, const std::vector<uint8_t>& text);
@@ -43,8 +44,8 @@ class ParityProgram {
   ParityProgram(const ParityProgram&) = delete;
   ParityProgram& operator=(const ParityProgram&) = delete;
 
-  // yoke train CONFIG <args>; args are key=value pairs or options. Every call has its own run
-  // folder.
+  // Runs `yoke train CONFIG <args>`, where args are key=value pairs or options. Every call has its
+  // own run folder.
   ProgramRun train(const std::vector<std::string>& args);
 
  private:
@@ -52,17 +53,18 @@ class ParityProgram {
   int runs_ = 0;
 };
 
-// Is lib/yoke/backends/<name>.so of this build there?
+// Returns whether this build has lib/yoke/backends/<name>.so.
 bool backend_built(const std::string& name);
 
-// English-like bytes from a small grammar: the same ones everywhere, easy to learn.
+// Returns English-like bytes from a small grammar, which are easy to learn. The same everywhere.
 std::vector<uint8_t> parity_text(size_t size);
 
-// Number of elements of all parameters, and of those of the last layer and the head, not tied.
+// Return the number of elements of all parameters, and of those of the last layer and an untied
+// head.
 int64_t num_elements(const PlainRun& run);
 int64_t last_two_blocks_elements(const PlainRun& run);
 
-// All tensors of a safetensors file, as doubles.
+// Returns all tensors of a safetensors file, as doubles.
 std::map<std::string, std::vector<double>> read_safetensors(const std::string& path);
 std::string read_file(const std::string& path);
 

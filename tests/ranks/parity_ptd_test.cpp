@@ -1,12 +1,13 @@
-// ptd without cutting matrices or sequences: replicas and shards of the parameters.
+// Parity of ptd with replicas and shards of the parameters, without tp and cp.
 #include "tests/ranks/parity_layouts.hpp"
 
 namespace yoke::testing {
 namespace {
 
-// FSDP, one micro-batch: gathered for forward and again for backward, but for the last two
-// blocks, and reduced once: 3 - kept. Without resharding: gathered once, reduced once: 2. Every
-// further micro-batch of accumulate = sharded costs the same again; of unsharded only the gathers.
+// With FSDP and one micro-batch, parameters are gathered for the forward and, except for the last
+// two blocks, again for the backward, and gradients are reduced once: 3 - kept. Without resharding
+// there is one gather and one reduction: 2. Each further micro-batch costs the same again with
+// accumulate = sharded, and only the gathers with accumulate = unsharded.
 INSTANTIATE_TEST_SUITE_P(
     Ptd,
     Parity,

@@ -1,5 +1,5 @@
-// serial and deepspeed_stub beside the plain loop; then what every backend owes: parameters, bf16,
-// determinism.
+// Parity of serial, the examples and deepspeed_stub. Then tests for all backends: final parameters,
+// bf16, determinism.
 #include <ATen/ATen.h>
 
 #include <cmath>
@@ -9,7 +9,7 @@
 namespace yoke::testing {
 namespace {
 
-// serial: one all-reduce of the gradients, one of loss and weight.
+// serial does one all_reduce of the gradients, and one of the loss and the target count.
 INSTANTIATE_TEST_SUITE_P(
     Serial,
     Parity,
@@ -30,7 +30,8 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"decay_matrices", "serial", {}, kMatrices}),
     layout_name);
 
-// The other examples: serial's schedule in C++, on the callbacks and on LibTorch's autograd.
+// The other examples have the schedule of serial, in C++: one on the callbacks, one on LibTorch's
+// autograd.
 INSTANTIATE_TEST_SUITE_P(
     Examples,
     Parity,
@@ -43,9 +44,9 @@ INSTANTIATE_TEST_SUITE_P(
                {"dp_replicate", 1, 1}}),
     layout_name);
 
-// deepspeed_stub. Stage 0: one reduction; 1 and 2: reduced, then gathered once per step, and stage
-// 2 reduces every micro-batch; 3: gathered for forward and, with no reuse distance, again for
-// backward, but for the last block.
+// deepspeed_stub moves, for each ZeRO stage: 0 one reduction; 1 one reduction and one gather; 2 one
+// reduction for each micro-batch and one gather; 3 one reduction and a gather for the forward and,
+// with no reuse distance, again for the backward, except for the last block.
 INSTANTIATE_TEST_SUITE_P(
     DeepspeedStub,
     Parity,
@@ -144,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // ---- bf16 ----
 
-// Loss within 1 % of fp32 at step 100, whatever the layout.
+// The loss at step 100 must be within 1 % of that in fp32, in every layout.
 TEST(ParityBf16, EveryLayoutLearnsLikeFp32) {
   PlainRun plain = tied();
   plain.steps = 100;

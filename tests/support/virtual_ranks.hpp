@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/comm/communicator.hpp"
+#include "core/comm/world.hpp"
 
 namespace yoke::test {
 

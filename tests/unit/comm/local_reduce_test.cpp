@@ -38,7 +38,7 @@ TEST_P(LocalReduce, MatchesThePlainLoopWithinItsRangeOnly) {
       buffers.sources.push_back(inputs.back().data_ptr());
     }
     at::Tensor out = at::zeros({n}, at::TensorOptions(dtype));
-    buffers.targets = {inputs[0].data_ptr(), out.data_ptr()};  // one of them in place
+    buffers.targets = {inputs[0].data_ptr(), out.data_ptr()};  // the first one in place
     at::Tensor expected = at::zeros({n}, at::kDouble);
     for (int64_t i = begin; i < begin + count; ++i) {
       double sum = 0, low = 1e9, high = -1;

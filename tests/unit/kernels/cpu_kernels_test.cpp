@@ -28,7 +28,7 @@ template <class T>
 T narrow(double x) {
   return static_cast<T>(x);
 }
-// Rounds by searching the nearest of the two neighbours: nothing shared with the kernels.
+// Rounds by choosing the nearer of the two neighbours. This shares nothing with the kernels.
 template <>
 BFloat16 narrow<BFloat16>(double x) {
   const float f = static_cast<float>(x);
@@ -65,8 +65,8 @@ const CpuKernels<BFloat16>& of(const CpuKernelTable& t) {
   return t.bf16;
 }
 
-// Rounding of one output element, and of a sum of some hundred; relative to the largest expected
-// value.
+// Bound of the error, relative to the largest expected value: the rounding of one output element
+// and of a sum of some hundred terms.
 template <class T>
 constexpr double kTolerance = sizeof(T) == 8   ? 1e-14
                               : sizeof(T) == 4 ? 3e-6
@@ -92,8 +92,9 @@ class CpuKernelsTest : public ::testing::Test {
                            const std::vector<double>& expected,
                            double tolerance = kTolerance<T>) {
     ASSERT_EQ(got.size(), expected.size());
-    double top = 0.1,
-           worst = 0;  // inputs are of size 1; what cancels to nothing has no relative error
+    // Inputs are of size 1. The floor of 0.1 is for sums that cancel to nothing, which have no
+    // meaningful relative error.
+    double top = 0.1, worst = 0;
     size_t where = 0;
     for (const double e : expected) top = std::max(top, std::abs(e));
     for (size_t i = 0; i < got.size(); ++i) {
@@ -123,7 +124,7 @@ NormCase plain_norm(int64_t rows,
                     const std::vector<T>& dy,
                     double eps) {
   NormCase c;
-  c.dweight.assign(static_cast<size_t>(dim), 1.0);  // it is added to
+  c.dweight.assign(static_cast<size_t>(dim), 1.0);  // the kernel adds to it
   for (int64_t r = 0; r < rows; ++r) {
     const auto at = [&](const std::vector<T>& v, int64_t i) {
       return wide_of(v[static_cast<size_t>(r * dim + i)]);
@@ -265,7 +266,7 @@ struct AttentionCase {
   std::vector<double> out, lse, dq, dk, dv;
 };
 
-// One weight at a time, in double.
+// Computes attention one pair of tokens at a time, in double.
 template <class T>
 AttentionCase plain_attention(const AttentionShape& s,
                               const std::vector<T>& q,
@@ -333,20 +334,20 @@ TYPED_TEST(CpuKernelsTest, AttendsToThePast) {
                v = random_values<T>(nk, 3), dout = random_values<T>(nq, 4);
     const AttentionCase expected = plain_attention(s, q, k, v, dout);
     this->on_every_table([&](const CpuKernels<T>& kernels) {
-      // What scratch holds before must not matter.
+      // The initial content of the scratch must not matter.
       std::vector<W> scratch(static_cast<size_t>(kernels.attention_scratch(s)),
                              std::numeric_limits<W>::quiet_NaN());
       std::vector<T> out(q.size()), dq(q.size()), dk(k.size()), dv(k.size());
       std::vector<W> lse(expected.lse.size());
-      const AttentionData<T> data{q.data(),
-                                  k.data(),
-                                  v.data(),
-                                  out.data(),
-                                  lse.data(),
-                                  dout.data(),
-                                  dq.data(),
-                                  dk.data(),
-                                  dv.data()};
+      const AttentionData<T> data{.q = q.data(),
+                                  .k = k.data(),
+                                  .v = v.data(),
+                                  .out = out.data(),
+                                  .lse = lse.data(),
+                                  .dout = dout.data(),
+                                  .dq = dq.data(),
+                                  .dk = dk.data(),
+                                  .dv = dv.data()};
       const int64_t pairs = s.batch * s.kv_heads;
       for (int64_t i = 0; i < pairs; ++i)
         kernels.attention_forward(s, i, i + 1, data, scratch.data());
@@ -360,7 +361,7 @@ TYPED_TEST(CpuKernelsTest, AttendsToThePast) {
   }
 }
 
-// The last token must not change what was said before it, not even in the last bit.
+// The last token must not change the outputs of earlier tokens, not even in the last bit.
 TYPED_TEST(CpuKernelsTest, DoesNotLookAhead) {
   using T = TypeParam;
   using W = Wide<T>;
@@ -370,33 +371,12 @@ TYPED_TEST(CpuKernelsTest, DoesNotLookAhead) {
   this->on_every_table([&](const CpuKernels<T>& kernels) {
     std::vector<W> scratch(static_cast<size_t>(kernels.attention_scratch(s))), lse(21);
     std::vector<T> before(q.size()), after(q.size());
-    kernels.attention_forward(s,
-                              0,
-                              1,
-                              {q.data(),
-                               k.data(),
-                               v.data(),
-                               before.data(),
-                               lse.data(),
-                               nullptr,
-                               nullptr,
-                               nullptr,
-                               nullptr},
-                              scratch.data());
+    AttentionData<T> data{
+        .q = q.data(), .k = k.data(), .v = v.data(), .out = before.data(), .lse = lse.data()};
+    kernels.attention_forward(s, 0, 1, data, scratch.data());
     for (size_t i = 20 * 8; i < k.size(); ++i) k[i] = narrow<T>(50);
-    kernels.attention_forward(s,
-                              0,
-                              1,
-                              {q.data(),
-                               k.data(),
-                               v.data(),
-                               after.data(),
-                               lse.data(),
-                               nullptr,
-                               nullptr,
-                               nullptr,
-                               nullptr},
-                              scratch.data());
+    data.out = after.data();
+    kernels.attention_forward(s, 0, 1, data, scratch.data());
     EXPECT_EQ(std::memcmp(before.data(), after.data(), 20 * 8 * sizeof(T)), 0);
     EXPECT_NE(std::memcmp(before.data(), after.data(), before.size() * sizeof(T)), 0);
     k = random_values<T>(21 * 8, 2);

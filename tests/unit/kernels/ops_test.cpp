@@ -30,8 +30,8 @@ class OpsTest : public ::testing::TestWithParam<at::ScalarType> {
     return (at::randn(shape, at::kDouble) * scale).to(GetParam());
   }
 
-  // The fused operator in the type of the test beside the composition in fp64: outputs, and
-  // gradients of a random weighting of all outputs.
+  // Compares the fused operator, in the type of the test, with the composition in fp64: the
+  // outputs, and the gradients of a random weighted sum of all outputs.
   void expect_same(const Op& fused, const Op& composite, const Inputs& inputs) {
     Inputs low, high, grads;
     for (const at::Tensor& t : inputs) {
@@ -77,7 +77,7 @@ TEST_P(OpsTest, LinearsAgree) {
       {random({2, 3, 8}), random({8, 8}), random({4, 8}), random({5, 8})});
 }
 
-// As on a processor without AVX-512.
+// Takes the path of a processor without AVX-512.
 TEST_P(OpsTest, ProductsAgreeWithoutOneDnn) {
   at::globalContext().setUserEnabledMkldnn(false);
   expect_same(
@@ -101,14 +101,14 @@ TEST_P(OpsTest, LinearAddAgrees) {
               {random({2, 3, 6}), random({2, 3, 8}), random({6, 8})});
 }
 
-// The residual is also the input: its gradient comes along two ways.
+// If the residual is also the input, its gradient is the sum over two ways.
 TEST_P(OpsTest, LinearAddAgreesWhenTheResidualIsTheInput) {
   expect_same([](const Inputs& t) { return Inputs{ops::linear_add(t[0], t[0], t[1])}; },
               [](const Inputs& t) { return Inputs{ops::composite::linear_add(t[0], t[0], t[1])}; },
               {random({2, 3, 8}), random({8, 8})});
 }
 
-// One row is used 500 times: sums in bf16 would lose most of its gradient.
+// One row is used 500 times. A sum in bf16 would lose most of its gradient.
 TEST_P(OpsTest, EmbeddingAgrees) {
   const at::Tensor ids = at::cat({at::arange(7), at::full({499}, 3, at::kLong)}).view({2, 253});
   const at::Tensor weight = random({7, 6});
@@ -157,7 +157,7 @@ TEST_P(OpsTest, CrossEntropyAgrees) {
       {random({2, 3, 50}, 3)});
 }
 
-// What the threads of the kernel do, one after the other; backward turns the other way.
+// Does the work of all threads of the kernel, one after the other. sign = -1 is the backward.
 template <class T>
 at::Tensor turned(const at::Tensor& x, const at::Tensor& angle, float sign) {
   const at::Tensor out = at::empty_like(x), cos = angle.cos(), sin = angle.sin();
@@ -204,8 +204,7 @@ TEST_P(OpsTest, DeviceCrossEntropyAgreesInAnyParts) {
   }
 }
 
-// Meta tensors have no values: who looks at one, which on a device would mean to wait for it,
-// fails.
+// Meta tensors have no values. Code that reads one fails here; on a device it would wait for it.
 TEST(Ops, OfADeviceLookAtNoValue) {
   const auto meta = [](at::IntArrayRef shape, at::ScalarType type = at::kFloat) {
     return at::zeros(shape, at::TensorOptions(at::kMeta).dtype(type));
@@ -267,7 +266,7 @@ TEST(Ops, FuseOnlyPlainTensorsInCpuMemory) {
   EXPECT_FALSE(ops::fused::takes({&plain, &without_storage}));
 }
 
-// Output and gradients of every operator, on inputs large enough to be split.
+// Returns outputs and gradients of all operators, on inputs large enough to be split.
 std::vector<at::Tensor> everything(int threads) {
   at::set_num_threads(threads);
   at::manual_seed(3);
@@ -287,7 +286,7 @@ TEST(Ops, GiveTheSameBitsOnAnyNumberOfThreads) {
   for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(one[i].equal(four[i])) << i;
 }
 
-// The composition must not land on the quadratic path.
+// The composition must not choose the implementation that stores all S x S scores.
 TEST(Ops, LeaveLongSequencesToFlashAttention) {
   const at::Tensor q = at::zeros({1, 4, 32, 8}), k = at::zeros({1, 2, 32, 8});
   EXPECT_EQ(at::_fused_sdp_choice(q, k, k, {}, 0.0, true, std::nullopt, true),

@@ -4,7 +4,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tests/support/temp_folder.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {
@@ -14,7 +13,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
-// The least that a config.json may say.
+// Returns the keys that a config.json must have.
 Json least() {
   return {{"model_type", "llama"},
           {"hidden_size", 64},
@@ -75,7 +74,7 @@ TEST(HfConfig, ReadsTheRotaryBaseOfBothGenerations) {
   }
 }
 
-TEST(HfConfig, RefusesEveryModelThatIsNotBuiltAndNamesTheKey) {
+TEST(HfConfig, RefusesEveryUnsupportedModelAndNamesTheKey) {
   const std::pair<Json, const char*> rows[] = {
       {{{"model_type", "mistral"}}, "model_type = \"mistral\"; allowed: \"llama\""},
       {{{"model_type", nullptr}}, "model_type = null"},
@@ -139,7 +138,7 @@ TEST(HfConfig, WritesWhatItReads) {
   EXPECT_EQ(read.dims.norm_eps, 1e-3);
 }
 
-TEST(HfConfig, KeepsWhatTheFolderSaidAndYokeDoesNotUse) {
+TEST(HfConfig, KeepsTheKeysThatYokeDoesNotUse) {
   Json json = least();
   json.update({{"bos_token_id", 5},
                {"dtype", "bfloat16"},
@@ -156,7 +155,7 @@ TEST(HfConfig, KeepsWhatTheFolderSaidAndYokeDoesNotUse) {
   EXPECT_EQ(Json::parse(hf_config_text(from, 32))["max_position_embeddings"], 64);
 }
 
-TEST(HfConfig, SaysWhatAFolderMustBe) {
+TEST(HfConfig, ExplainsWhichFolderItNeeds) {
   try {
     read_hf_config("meta-llama/Llama-3.2-1B");
     ADD_FAILURE();
@@ -166,59 +165,6 @@ TEST(HfConfig, SaysWhatAFolderMustBe) {
         e.what(),
         AllOf(HasSubstr("no meta-llama/Llama-3.2-1B/config.json"), HasSubstr("hf download")));
   }
-}
-
-// ---- model.from beside other keys
-
-struct Folder {
-  testing::TempFolder temp;
-  ModelConfig config;
-  Folder() {
-    temp.write("config.json", least().dump());
-    config.from = temp.path().string();
-  }
-  std::string refusal() const {
-    try {
-      llama_dims(config);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "";
-  }
-};
-
-TEST(LlamaDims, ComeFromTheFolder) {
-  Folder folder;
-  folder.config.layers = 3;
-  folder.config.tied = false;
-  EXPECT_EQ(llama_dims(folder.config).ffn_dim, 96);
-}
-
-TEST(LlamaDims, RefuseWhatContradictsTheFolderNamingBoth) {
-  Folder folder;
-  folder.config.layers = 4;
-  folder.config.tied = true;
-  folder.config.norm_eps = 1e-5;
-  EXPECT_THAT(folder.refusal(),
-              AllOf(HasSubstr("model.layers = 4, but " + folder.config.from +
-                              "/config.json has num_hidden_layers = 3"),
-                    HasSubstr("model.tied = true, but "),
-                    HasSubstr("tie_word_embeddings = false"),
-                    HasSubstr("model.norm_eps = 1e-05, but ")));
-}
-
-TEST(LlamaDims, RefuseAPresetBesideAFolder) {
-  Folder folder;
-  folder.config.preset = "tiny";
-  EXPECT_THAT(folder.refusal(), HasSubstr("leave model.preset out"));
-}
-
-TEST(LlamaDims, NameTheFileOfDimensionsThatDoNotGoTogether) {
-  Folder folder;
-  Json json = least();
-  json["num_key_value_heads"] = 3;
-  folder.temp.write("config.json", json.dump());
-  EXPECT_THAT(folder.refusal(), AllOf(HasSubstr("config.json"), HasSubstr("model.kv_heads = 3")));
 }
 
 }  // namespace

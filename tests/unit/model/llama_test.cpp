@@ -30,12 +30,12 @@ ModelConfig small(bool tied = false) {
 }
 
 TorchModelHost make_host(const ModelConfig& config, int32_t dtype, uint64_t seed = 3) {
-  at::set_num_threads(1);  // models this small only wait for threads
+  at::set_num_threads(1);  // threads would only slow down models this small
   return TorchModelHost(
       llama_family(config).make_blocks({.param_dtype = dtype}), dtype, seed, false);
 }
 
-// The whole model written out with elementary operators: explicit attention matrix, explicit
+// The whole model in elementary operators, with an explicit attention matrix and an explicit
 // softmax.
 class Oracle {
  public:
@@ -64,7 +64,7 @@ class Oracle {
     return x * (x.pow(2).mean(-1, true) + 1e-5).rsqrt() * at_(name);
   }
 
-  // [B, S, heads, D]: pairs (i, i + D/2) turn by position * theta^(-2i/D).
+  // Rotates the pairs (i, i + D/2) of x [B, S, heads, D] by position * theta^(-2i/D).
   at::Tensor rotate(const at::Tensor& x, const at::Tensor& positions) const {
     const int64_t half = x.size(-1) / 2;
     const at::Tensor f =
@@ -118,7 +118,7 @@ struct Compared {
   std::string where;
 };
 
-// One step of the neutral model beside the oracle in fp64 on the same values.
+// Runs one step of the neutral model, and the oracle in fp64 on the same values.
 template <class T>
 Compared<T> compare(const ModelConfig& config, TestBatch& batch) {
   TorchModelHost host = make_host(config, kDtype<T>);
@@ -178,7 +178,7 @@ TEST(Llama, AddsBothGradientsOfATiedHead) {
   EXPECT_LT(c.worst, 1e-12) << c.where;
 }
 
-// Sliced or shuffled positions, other ones in every row: nothing is derived from a constant.
+// Positions are shuffled and differ in every row, so nothing can be derived from a constant.
 TEST(Llama, TakesItsAnglesFromThePositionsGiven) {
   TestBatch batch(2, 9, 50, 3);
   for (size_t i = 0; i < batch.positions.size(); ++i)
@@ -188,7 +188,7 @@ TEST(Llama, TakesItsAnglesFromThePositionsGiven) {
   EXPECT_LT(c.worst, 1e-12) << c.where;
 }
 
-// The buffer of a batch is used again with other positions behind the same address.
+// The buffer of a batch is used again, with other positions at the same address.
 TEST(Llama, NoticesPositionsThatChangeInPlace) {
   TorchModelHost host = make_host(small(), YOKE_F64);
   NeutralDriver<double> driver(host.model());
@@ -223,8 +223,8 @@ TEST(Llama, LeavesOutIgnoredTargets) {
   }
 }
 
-// The neutral contract in bf16: views of parameters, carries and gradients are bf16, the loss is
-// not.
+// In the neutral contract with bf16, views of parameters, carries and gradients are bf16, but the
+// loss is not.
 TEST(Llama, RunsInBf16CloseToFp32) {
   TorchModelHost low = make_host(small(true), YOKE_BF16), high = make_host(small(true), YOKE_F32);
   NeutralDriver<c10::BFloat16> narrow(low.model());
@@ -251,7 +251,7 @@ TEST(Llama, RunsInBf16CloseToFp32) {
       difference += std::pow(static_cast<double>(narrow.grads[i][e]) - g, 2);
       whole += g * g;
     }
-    // A few roundings of 2^-9 per layer; a missing term is far above.
+    // There are a few roundings of 2^-9 in each layer. A missing term would be far above the bound.
     EXPECT_LT(std::sqrt(difference / whole), 0.03) << wide.name(i);
   }
 }
@@ -300,15 +300,15 @@ TEST(Llama, HasThePresetsOfTheDesign) {
   EXPECT_LT(params_of("novels"), 3000000);
 }
 
-// torchtitan's plan: heads stay whole, and a kv head stays with the queries that read it.
-TEST(Llama, SaysWhereTensorParallelismMayCut) {
+// As in torchtitan's plan, heads stay whole, and a kv head stays with the queries that read it.
+TEST(Llama, DescribesWhereTensorParallelismMayCut) {
   FamilyArgs args;
   args.seq_len = 16;
   for (const bool tied : {false, true}) {
     const TorchModelHost host(llama_family(small(tied)).make_blocks(args), YOKE_F32, 1, true);
     const YokeModelSummary& s = host.summary();
     EXPECT_EQ(s.seq_len, 16);
-    std::map<std::string, std::pair<int, int>> hints;  // tp_cut, tp_parts; of the first layer alone
+    std::map<std::string, std::pair<int, int>> hints;  // tp_cut and tp_parts; first layer only
     for (uint64_t i = 0; i < s.num_params; ++i) {
       const std::string name(view(s.params[i]->name));
       if (name.find("layers.1.") != std::string::npos) continue;
@@ -353,49 +353,6 @@ TEST(Llama, WritesTheConfigOfHuggingFace) {
                     HasSubstr("\"intermediate_size\": 40,"),
                     HasSubstr("\"tie_word_embeddings\": true,"),
                     HasSubstr("\"max_position_embeddings\": 128,")));
-}
-
-std::string refusal(const ModelConfig& config) {
-  try {
-    llama_dims(config);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), YOKE_INVALID_ARGUMENT);
-    return e.what();
-  }
-  return "nothing was thrown";
-}
-
-TEST(LlamaDims, OverridesAPreset) {
-  ModelConfig config;
-  config.preset = "llama3-8b";
-  config.layers = 2;
-  config.tied = true;
-  const LlamaDims d = llama_dims(config);
-  EXPECT_EQ(d.layers, 2);
-  EXPECT_EQ(d.dim, 4096);
-  EXPECT_EQ(d.rope_theta, 500000);
-  EXPECT_TRUE(d.tied);
-}
-
-TEST(LlamaDims, NamesEveryFault) {
-  ModelConfig config;
-  config.preset = "huge";
-  EXPECT_THAT(
-      refusal(config),
-      AllOf(HasSubstr("model.preset = \"huge\""), HasSubstr("llama-14m"), HasSubstr("tiny")));
-  config = {};
-  config.layers = -2;
-  EXPECT_THAT(refusal(config),
-              AllOf(HasSubstr("model.dim is not given"),
-                    HasSubstr("model.layers = -2"),
-                    HasSubstr("model.vocab")));
-  config = small();
-  config.heads = 5;
-  config.rope_theta = 0;
-  EXPECT_THAT(refusal(config),
-              AllOf(HasSubstr("model.dim = 24 with model.heads = 5"),
-                    HasSubstr("a divisor of model.heads = 5"),
-                    HasSubstr("rope_theta")));
 }
 
 }  // namespace

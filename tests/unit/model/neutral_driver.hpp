@@ -1,5 +1,6 @@
-// Drives a YokeModel as a backend without LibTorch would: own memory for every parameter, block
-// after block, gradients added up by parameter. Templated over the compute type.
+// Drives a YokeModel as a backend without LibTorch would. It owns the memory of every parameter,
+// runs one block after the other and adds up the gradients of each parameter. T is the compute
+// type.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ constexpr int32_t kDtype = sizeof(T) == 8   ? YOKE_F64
                            : sizeof(T) == 4 ? YOKE_F32
                                             : YOKE_BF16;
 
-// Tokens, targets and positions of one micro-batch, [B, S] each.
+// Random tokens, targets and positions of one micro-batch, [B, S] each.
 class TestBatch {
  public:
   TestBatch(int64_t sequences, int64_t seq_len, int64_t vocab, uint64_t seed)
@@ -87,7 +88,7 @@ class NeutralDriver {
   }
   std::vector<T>& memory(size_t i) { return memory_[i]; }
 
-  // A view of any memory with the shape of parameter i.
+  // Returns a view of any memory, with the shape of parameter i.
   YokeTensor view_of(size_t i, void* data) const {
     YokeTensor t{};
     t.data = data;
@@ -149,7 +150,8 @@ class NeutralDriver {
     return ManagedTensor(grad_in);
   }
 
-  // Forward and backward of all blocks; loss summed over the targets.
+  // Runs the forward and the backward of all blocks, and `between` between them. Returns the loss,
+  // summed over the targets.
   double step(const YokeMicroBatch* micro,
               double loss_grad,
               const std::function<void()>& between = {}) {
@@ -183,8 +185,8 @@ class NeutralDriver {
   std::vector<std::vector<T>> memory_;
 
  public:
-  std::vector<std::vector<T>> grads;  // summed
-  std::vector<int> arrivals;          // calls of on_grad_ready
+  std::vector<std::vector<T>> grads;  // sums of all gradients so far
+  std::vector<int> arrivals;          // calls of on_grad_ready, by parameter
 };
 
 }  // namespace yoke

@@ -27,9 +27,9 @@ struct Affine : torch::nn::Module {
 
 const int64_t kDim = 4, kVocab = 6;
 
-// Embedding (6 x 4), a tanh layer (4 x 4) with an unused and a frozen parameter, and a head tied to
-// the embedding: small enough to differentiate by hand, odd enough to meet every rule of the
-// contract.
+// A model of an embedding (6 x 4), a tanh layer (4 x 4) with an unused and a frozen parameter, and
+// a head that is tied to the embedding. It is small enough to differentiate by hand, and odd enough
+// to exercise every rule of the contract.
 BlockList odd_blocks() {
   BlockList list;
   auto embedding = std::make_shared<Affine>(at::zeros({kVocab, kDim}, at::kDouble));
@@ -83,7 +83,7 @@ class TorchModelHostTest : public ::testing::Test {
     return Error(YOKE_OK, "nothing was thrown");
   }
 
-  // The same model written out, by plain autograd.
+  // Computes the gradients of the same model by plain autograd.
   std::vector<at::Tensor> oracle(double loss_grad, double* loss = nullptr) {
     const auto copy = [&](size_t i, at::IntArrayRef shape) {
       return at::from_blob(driver.memory(i).data(), shape, at::kDouble)
@@ -139,7 +139,7 @@ TEST_F(TorchModelHostTest, DescribesParametersAndBlocks) {
   EXPECT_EQ(s.params[1]->shape[1], kDim);
 }
 
-TEST_F(TorchModelHostTest, SaysNothingOfTensorParallelismUnlessTheModelDoes) {
+TEST_F(TorchModelHostTest, HasNoTensorParallelHintsUnlessTheModelGivesThem) {
   for (uint64_t i = 0; i < host.summary().num_params; ++i)
     EXPECT_EQ(host.summary().params[i]->tp_cut, 0);
   EXPECT_EQ(host.summary().seq_len, 0);
@@ -207,7 +207,7 @@ TEST_F(TorchModelHostTest, ReportsEveryTrainableParameterOncePerBlock) {
   EXPECT_THAT(driver.grads[2], Each(0));                  // the loss does not depend on it
 }
 
-TEST_F(TorchModelHostTest, ReportsTheWeightOfTheLoss) {
+TEST_F(TorchModelHostTest, ReportsTheTargetCountOfTheLoss) {
   driver.bind_all();
   const ManagedTensor x(driver.forward(0, batch.micro(), nullptr, false).carry_out);
   const ManagedTensor y(driver.forward(1, batch.micro(), &x->tensor, false).carry_out);
@@ -233,7 +233,7 @@ TEST_F(TorchModelHostTest, FollowsParametersThatMoveBetweenForwardAndBackward) {
   expect_oracle_grads(1);
 }
 
-// The control of the test before: what backward reads really is the memory bound at that time.
+// Checks the assumption of the previous test: backward reads the memory that is bound at that time.
 TEST_F(TorchModelHostTest, ReadsInBackwardWhatIsBoundThen) {
   driver.bind_all();
   std::vector<double> garbage(kDim * kDim, 1e30);
@@ -355,7 +355,7 @@ TEST_F(TorchModelHostTest, EndsTheBackwardWithTheErrorOfOnGradReady) {
   EXPECT_STREQ(e.what(), "rank 1 is lost");
   EXPECT_EQ(e.rank(), 1);
   EXPECT_EQ(e.step(), 12);
-  // Nothing of the failed backward is left for the next one.
+  // The failed backward leaves nothing behind for the next one.
   driver.step(batch.micro(), 1);
   expect_oracle_grads(1);
 }
@@ -377,7 +377,7 @@ TEST_F(TorchModelHostTest, ForgetsWhatIsDropped) {
   host.model().drop_saved(host.model().ctx, nullptr);
 }
 
-TEST_F(TorchModelHostTest, ChainsTheLibTorchExtensionUntilToldOtherwise) {
+TEST_F(TorchModelHostTest, ChainsTheLibTorchExtensionUnlessItIsRemoved) {
   const TorchModel* torch = torch_model(host.model());
   ASSERT_NE(torch, nullptr);
   EXPECT_EQ(torch->blocks->size(), 3u);
@@ -419,7 +419,7 @@ TEST(BlockList, RefusesABlockWithBuffers) {
   EXPECT_THROW(add_block(list, {"count", std::make_shared<Counting>(), forward}, "count"), Error);
 }
 
-TEST(TorchModelHost, CopiesWhatAPassingBlockHandsOn) {
+TEST(TorchModelHost, CopiesTheCarryOfABlockThatReturnsItsInput) {
   BlockList list;
   auto block = std::make_shared<Affine>(at::ones({1}));
   const auto pass = [block](const at::Tensor& x, const TorchInputs&) {

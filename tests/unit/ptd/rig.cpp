@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "core/backend/services.hpp"
+#include "core/comm/virtual_world.hpp"
 
 namespace yoke::ptd::testing {
 namespace {
@@ -240,7 +241,7 @@ void on_ranks(const yoke::Mesh& mesh, const std::function<void(const Rank&)>& bo
         world->shutdown();
       } catch (...) {
         failures[r] = std::current_exception();
-        abort_virtual_world(*virtual_world, "rank " + std::to_string(r) + " failed");
+        virtual_world->abort("rank " + std::to_string(r) + " failed");
       }
     });
   }

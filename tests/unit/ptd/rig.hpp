@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/comm/communicator.hpp"
+#include "core/comm/world.hpp"
 #include "tests/unit/ptd/tiny_model.hpp"
 #include "yoke/error.hpp"
 

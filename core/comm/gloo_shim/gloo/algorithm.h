@@ -1,2 +1,2 @@
-// Included by name only; see the README of this folder.
+// Empty: c10d includes this file by name and uses nothing of it. See README.md of this folder.
 #pragma once

@@ -1,4 +1,4 @@
-// See the README of this folder.
+// The declarations that c10d's Gloo backend needs from Gloo. See README.md of this folder.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,8 @@
 
 namespace gloo::rendezvous {
 
-// Key-value store by which the members of a group find each other.
+// The key-value store through which the members of a group find each other. The order of the
+// virtual functions is part of the ABI of LibTorch.
 class Store {
  public:
   using Keys = std::vector<std::string>;

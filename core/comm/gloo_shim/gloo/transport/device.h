@@ -1,4 +1,4 @@
-// See the README of this folder.
+// The declarations that c10d's Gloo backend needs from Gloo. See README.md of this folder.
 #pragma once
 
 namespace gloo::transport {

@@ -1,4 +1,4 @@
-#include "core/comm/patience.hpp"
+#include "core/comm/polling.hpp"
 
 #include <algorithm>
 #include <thread>
@@ -9,25 +9,25 @@
 namespace yoke {
 namespace {
 
-constexpr std::chrono::seconds kBetweenWords{5};
+constexpr std::chrono::seconds kBetweenReports{5};
 constexpr std::chrono::microseconds kLongestPause{5000};
 
 }  // namespace
 
-Patience::Patience(const CommOptions& options, std::string awaited)
+PollLoop::PollLoop(const CommOptions& options, std::string awaited)
     : options_(options),
       awaited_(std::move(awaited)),
       deadline_(Clock::now() + options.timeout),
-      next_word_(Clock::now() + kBetweenWords) {}
+      next_report_(Clock::now() + kBetweenReports) {}
 
-bool Patience::wait(const State& state) {
+bool PollLoop::sleep(const Status& status) {
   if (options_.cancel != nullptr && options_.cancel->load())
     throw Error(YOKE_CANCELLED, "cancelled while waiting for " + awaited_);
   const Clock::time_point now = Clock::now();
   if (now > deadline_) return false;
-  if (state && options_.progress && now >= next_word_) {
-    options_.progress(state());
-    next_word_ = now + kBetweenWords;
+  if (status && options_.progress && now >= next_report_) {
+    options_.progress(status());
+    next_report_ = now + kBetweenReports;
   }
   std::this_thread::sleep_for(pause_);
   pause_ = std::min(pause_ * 2, kLongestPause);

@@ -1,9 +1,14 @@
-#include "core/comm/waiting.hpp"
+// c10d::Work::wait(timeout) cannot be interrupted, so a cancel flag is noticed only between two
+// short waits. The timeouts and lost connections of the transports arrive as plain exceptions whose
+// text is the only difference between them; translate() recognises the texts of Gloo, NCCL and
+// c10d's stores.
+#include "core/comm/work_wait.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <initializer_list>
 #include <string_view>
+
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -11,7 +16,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// How long a set cancel flag may go unnoticed.
+// The longest time for which a set cancel flag goes unnoticed.
 constexpr milliseconds kSlice{50};
 
 bool contains_any(std::string_view text, std::initializer_list<const char*> parts) {
@@ -32,18 +37,16 @@ std::string what_of(const std::exception_ptr& failure) {
 }  // namespace
 
 std::string seconds_text(milliseconds t) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g s", static_cast<double>(t.count()) / 1000);
-  return text;
+  return string_printf("%g s", static_cast<double>(t.count()) / 1000);
 }
 
 Error translate(const std::exception_ptr& failure,
-                const Awaited& awaited,
+                const PendingOperation& pending,
                 const CommOptions& options,
                 int32_t otherwise) {
-  const std::string prefix = awaited.operation + ": ";
+  const std::string prefix = pending.operation + ": ";
   const auto lost = [&](const std::string& text) {
-    return Error(YOKE_UNAVAILABLE, "a peer of " + awaited.axes + " was lost: " + prefix + text);
+    return Error(YOKE_UNAVAILABLE, concat("a peer of ", pending.axes, " was lost: ", prefix, text));
   };
   const std::string text = what_of(failure);
   try {
@@ -54,13 +57,16 @@ Error translate(const std::exception_ptr& failure,
   } catch (...) {
   }
   if (contains_any(text, {"Timed out waiting", "Operation timed out"})) {
-    return Error(
-        YOKE_DEADLINE_EXCEEDED,
-        prefix + "not finished within " + seconds_text(options.timeout) + ": a rank of " +
-            awaited.axes +
-            " hangs, or issues other collectives; comm.check=full names them, comm.timeout gives "
-            "more time (" +
-            text + ")");
+    return Error(YOKE_DEADLINE_EXCEEDED,
+                 concat(prefix,
+                        "not finished within ",
+                        seconds_text(options.timeout),
+                        ": a rank of ",
+                        pending.axes,
+                        " hangs or issues other collectives; comm.check=full names the difference, "
+                        "comm.timeout gives more time (",
+                        text,
+                        ")"));
   }
   if (contains_any(text,
                    {"onnection closed",
@@ -77,39 +83,40 @@ Error translate(const std::exception_ptr& failure,
 
 namespace detail {
 
-Waited wait_in_slices(c10d::Work& work, const CommOptions& options, bool sliceable) {
+WaitEnd wait_in_slices(c10d::Work& work, const CommOptions& options, bool sliceable) {
   if (work.isCompleted()) {
     work.wait();
-    return Waited::kDone;
+    return WaitEnd::kDone;
   }
   if (!sliceable) {
     work.wait(options.timeout);
-    return Waited::kDone;
+    return WaitEnd::kDone;
   }
   const auto deadline = Clock::now() + options.timeout;
   for (;;) {
     if (options.cancel != nullptr && options.cancel->load(std::memory_order_relaxed)) {
-      return Waited::kCancelled;
+      return WaitEnd::kCancelled;
     }
     auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
-    if (left.count() <= 0) return Waited::kTimedOut;
+    if (left.count() <= 0) return WaitEnd::kTimedOut;
     if (options.cancel != nullptr) left = std::min(left, kSlice);
     try {
       work.wait(left);
-      return Waited::kDone;
+      return WaitEnd::kDone;
     } catch (...) {
-      // The end of a slice is an exception too; the work knows which it was.
+      // The end of a slice is an exception too. A work that is still running has only run out of
+      // its slice; a completed one has failed.
       if (work.isCompleted() && !work.isSuccess()) throw;
     }
   }
 }
 
-void throw_given_up(Waited why, const Awaited& awaited, const CommOptions& options) {
-  if (why == Waited::kCancelled) {
-    throw Error(YOKE_CANCELLED, "cancelled while waiting for " + awaited.operation);
+void throw_wait_end(WaitEnd end, const PendingOperation& pending, const CommOptions& options) {
+  if (end == WaitEnd::kCancelled) {
+    throw Error(YOKE_CANCELLED, "cancelled while waiting for " + pending.operation);
   }
   throw translate(std::make_exception_ptr(std::runtime_error("Operation timed out")),
-                  awaited,
+                  pending,
                   options,
                   YOKE_DEADLINE_EXCEEDED);
 }

@@ -26,7 +26,7 @@ TEST(HostServices, ServeAnAuthorInC) {
   }
 }
 
-// A world of one with its services.
+// A world of one rank and its services.
 struct Fixture {
   std::unique_ptr<CommWorld> world = CommWorld::connect({}, {});
   std::vector<std::pair<int32_t, std::string>> log;
@@ -47,7 +47,7 @@ struct Fixture {
   }
 };
 
-TEST(HostServices, LogAndTellOfCancelling) {
+TEST(HostServices, LogAndReportACancel) {
   Fixture f;
   f.host->log(f.host->ctx, YOKE_LOG_WARNING, view("one line"));
   EXPECT_EQ(f.log, (std::vector<std::pair<int32_t, std::string>>{{YOKE_LOG_WARNING, "one line"}}));

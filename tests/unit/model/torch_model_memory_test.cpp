@@ -1,4 +1,4 @@
-// How much memory building a large model takes: measured, not derived.
+// Measures how much memory it takes to build a large model.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -15,7 +15,8 @@
 namespace yoke {
 namespace {
 
-// Kilobytes, of /proc/self/status: VmHWM = peak resident memory of this process.
+// Returns an entry of /proc/self/status, in kilobytes. VmHWM is the peak resident memory of this
+// process.
 int64_t status_kb(const std::string& key) {
   std::ifstream in("/proc/self/status");
   for (std::string line; std::getline(in, line);) {
@@ -56,8 +57,8 @@ ModelConfig two_layers_of_8b() {
 
 constexpr int64_t kMegabyte = 1 << 20;
 
-// The largest block, embedding or head, has 128256 x 4096 fp32 = 2 GB; the whole model 5.9 GB. The
-// bound is one block + 200 MB; modules that never have memory stay below the 200 MB alone.
+// The largest block, embedding or head, has 128256 x 4096 fp32 elements, 2 GB; the whole model has
+// 5.9 GB. Modules that never have memory stay below 200 MB.
 TEST(ModelMemory, BuildsALargeModelWithoutItsParameters) {
   const int64_t growth = peak_growth([] {
     TorchModelHost host(llama_family(two_layers_of_8b()).make_blocks({}), YOKE_F32, 1, false);
@@ -72,7 +73,7 @@ TEST(ModelMemory, BuildsALargeModelWithoutItsParameters) {
   EXPECT_LT(growth, 200 * kMegabyte);
 }
 
-// A user's modules that do allocate: one block at a time.
+// If a user's modules allocate their parameters, only one block may be in memory at a time.
 TEST(ModelMemory, HoldsOneBlockOfModulesThatAllocate) {
   struct Wide : torch::nn::Module {
     Wide() { register_parameter("weight", at::ones({32 * kMegabyte / 4})); }

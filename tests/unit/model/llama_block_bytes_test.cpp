@@ -1,4 +1,4 @@
-// What a block says that it keeps, beside what LibTorch allocates.
+// Compares the bytes that a block claims to keep with those that LibTorch allocates.
 #include <ATen/ATen.h>
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
@@ -11,7 +11,7 @@
 namespace yoke {
 namespace {
 
-// Bytes of tensors that this thread has made and not freed while this lives.
+// Counts the bytes of tensors that this thread allocates and does not free, as long as it lives.
 class LiveBytes {
  public:
   LiveBytes()
@@ -49,7 +49,7 @@ TEST(BlockBytes, OfALlamaAreWhatItsBlocksKeep) {
   const YokeTensor* carry = nullptr;
   std::vector<YokeForwardResult> results;
   for (uint64_t b = 0; b < host.summary().num_blocks; ++b) {
-    // Twice: the first run also fills caches (angles) that are no activations.
+    // The block runs twice: the first run also fills a cache, of angles, that is no activation.
     const YokeForwardResult warm = driver.forward(b, batch.micro(), carry, true);
     const LiveBytes live;
     const YokeForwardResult result = driver.forward(b, batch.micro(), carry, true);

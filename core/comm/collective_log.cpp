@@ -1,0 +1,94 @@
+// The check of a step costs one small reduction: every rank hashes all collectives that it has
+// issued, and the hashes are compared. Only when they differ are the histories themselves sent to
+// rank 0, which finds the first collective that differs.
+//
+// The hash covers all communicators of a rank, so the check assumes that every rank issues the same
+// list on its own communicators of each purpose. Pipeline stages, whose ranks issue different
+// lists, will need one hash for each communicator.
+#include "core/comm/collective_log.hpp"
+
+#include <utility>
+
+#include "core/comm/divergence.hpp"
+#include "yoke/error.hpp"
+
+namespace yoke {
+
+std::shared_ptr<Traffic> CollectiveLog::traffic(const std::string& axes) {
+  auto& traffic = traffic_[axes];
+  if (!traffic) traffic = std::make_shared<Traffic>();
+  return traffic;
+}
+
+void CollectiveLog::add(const std::string& name,
+                        uint32_t axes,
+                        std::shared_ptr<const History> history) {
+  records_.push_back({name, axes, std::move(history)});
+}
+
+std::map<std::string, CommCount> CollectiveLog::totals() const {
+  std::map<std::string, CommCount> totals;
+  for (const auto& [name, traffic] : traffic_) {
+    CommCount& sum = totals[name];
+    for (const auto& [operation, count] : traffic->counts()) {
+      sum.calls += count.calls;
+      sum.bytes += count.bytes;
+      sum.seconds += count.seconds;
+    }
+  }
+  return totals;
+}
+
+std::map<std::string, CommCount> CollectiveLog::counts() const {
+  std::map<std::string, CommCount> counts = totals();
+  for (const auto& [name, before] : at_reset_) {
+    CommCount& count = counts[name];
+    count.calls -= before.calls;
+    count.bytes -= before.bytes;
+    count.seconds -= before.seconds;
+  }
+  return counts;
+}
+
+void CollectiveLog::reset_counts() {
+  at_reset_ = totals();
+}
+
+std::vector<OperationCount> CollectiveLog::counts_by_operation() const {
+  std::vector<OperationCount> all;
+  for (const auto& [name, traffic] : traffic_) {
+    for (const auto& [operation, count] : traffic->counts()) {
+      all.push_back({name, name_of(operation.first), dtype_text(operation.second), count});
+    }
+  }
+  return all;
+}
+
+uint64_t CollectiveLog::running_hash() const {
+  uint64_t hash = 0;
+  for (const Record& record : records_) hash = mix_hash(hash, record.history->hash());
+  return hash;
+}
+
+std::optional<std::string> CollectiveLog::compare_histories(const Mesh& mesh) {
+  std::vector<NamedHistory> histories;
+  for (const Record& r : records_) histories.push_back({r.name, r.axes, *r.history});
+  return control_.compare_on_rank0(
+      "history", pack_histories(histories), [&](const std::vector<std::string>& all) {
+        return differing_history(all, mesh);
+      });
+}
+
+void CollectiveLog::check(const Mesh& mesh) {
+  if (check_ == CommCheck::kOff) return;
+  // All ranks get the same answer here, so all take the same branch.
+  if (control_.is_equal_everywhere(running_hash(), "comparison of the collectives issued so far"))
+    return;
+  const auto difference = compare_histories(mesh);
+  throw Error(
+      YOKE_FAILED_PRECONDITION,
+      difference.value_or("the ranks have issued different collectives on communicators that they "
+                          "do not share; comm.check=off allows that"));
+}
+
+}  // namespace yoke

@@ -1,0 +1,57 @@
+// What the communicators of one rank have issued: counters for the metrics, and histories from
+// which diverging ranks are found.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/comm/control_plane.hpp"
+#include "core/comm/counting_backend.hpp"
+#include "core/comm/mesh.hpp"
+
+namespace yoke {
+
+// One per rank; one thread at a time. Communicators of one rank do not appear here.
+class CollectiveLog {
+ public:
+  CollectiveLog(ControlPlane& control, CommCheck check) : control_(control), check_(check) {}
+
+  // Returns the counters that all communicators of these axes share.
+  std::shared_ptr<Traffic> traffic(const std::string& axes);
+  // Adds the history of a new communicator, in the same order on all ranks. The communicator goes
+  // on writing to it.
+  void add(const std::string& name, uint32_t axes, std::shared_ptr<const History> history);
+
+  // Counts since the last reset, by name of the axes.
+  std::map<std::string, CommCount> counts() const;
+  void reset_counts();
+  // Counts since the start.
+  std::vector<OperationCount> counts_by_operation() const;
+
+  // Throws Error(FAILED_PRECONDITION), naming the first difference, unless all ranks have issued
+  // the same collectives so far. Returns at once with comm.check = off. Collective over the world.
+  void check(const Mesh& mesh);
+
+ private:
+  struct Record {
+    std::string name;  // "dp_shard (unshard)"
+    uint32_t axes;
+    std::shared_ptr<const History> history;
+  };
+
+  std::map<std::string, CommCount> totals() const;
+  uint64_t running_hash() const;
+  std::optional<std::string> compare_histories(const Mesh& mesh);
+
+  ControlPlane& control_;
+  const CommCheck check_;
+  std::map<std::string, std::shared_ptr<Traffic>> traffic_;  // key: name of the axes
+  std::map<std::string, CommCount> at_reset_;                // totals at the last reset
+  std::vector<Record> records_;
+};
+
+}  // namespace yoke

@@ -1,0 +1,165 @@
+// Two channels with different prices. The store needs no connections between the ranks, so it works
+// before any group exists and while ranks disagree about what comes next; each message costs
+// milliseconds. A group of all ranks serves what happens at every step or carries long texts. It is
+// apart from the communicators of the training, so that nothing here mixes with their order of
+// operations or their counters.
+#include "core/comm/control_plane.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "core/comm/work_wait.hpp"
+#include "yoke/error.hpp"
+#include "yoke/text.hpp"
+
+namespace yoke {
+
+ControlPlane::ControlPlane(const Rendezvous& rendezvous,
+                           Transport* transport,
+                           const CommOptions& options)
+    : rank_(rendezvous.rank),
+      size_(rendezvous.world_size),
+      options_(options),
+      transport_(transport),
+      mailbox_(transport, options) {}
+
+void ControlPlane::wait_for_all() {
+  if (size_ > 1) wait_for_all_ranks(mailbox_, rank_, size_, options_);
+}
+
+// Exchanges are numbered, so that a key is never used twice. All ranks take part in every exchange
+// and therefore count alike.
+std::string ControlPlane::next_key(const std::string& purpose) {
+  return concat(purpose, "/", ++exchanges_);
+}
+
+std::string ControlPlane::value_of_rank0(const std::string& key, const std::string& value) {
+  if (rank_ == 0) {
+    mailbox_.put(key, value);
+    return value;
+  }
+  return mailbox_.get(key, "rank 0");
+}
+
+std::optional<std::string> ControlPlane::compare_on_rank0(const std::string& purpose,
+                                                          const std::string& mine,
+                                                          const Comparison& compare) {
+  if (size_ == 1) return std::nullopt;
+  const std::string key = next_key(purpose);
+  std::string result;  // "" = no difference
+  if (rank_ == 0) {
+    std::vector<std::string> all{mine};
+    for (int32_t r = 1; r < size_; ++r) {
+      all.push_back(mailbox_.get(concat(key, "/", r), concat("rank ", r)));
+    }
+    result = compare(all).value_or("");
+  } else {
+    mailbox_.put(concat(key, "/", rank_), mine);
+  }
+  result = value_of_rank0(key + "/result", result);
+  if (result.empty()) return std::nullopt;
+  return result;
+}
+
+void ControlPlane::agree(const std::string& what, const std::string& value) {
+  const auto difference = compare_on_rank0("agree", join_fields({what, value}), differing_value);
+  if (difference) throw Error(YOKE_FAILED_PRECONDITION, *difference);
+}
+
+std::string ControlPlane::from_rank0(const std::string& key, const std::string& value) {
+  if (size_ == 1) return value;
+  // The key travels along, so that ranks that run different programs notice it.
+  const auto sent = split_fields(value_of_rank0(next_key("value"), join_fields({key, value})));
+  if (sent.at(0) == key) return sent.at(1);
+  throw Error(YOKE_FAILED_PRECONDITION,
+              concat("rank ",
+                     rank_,
+                     " expects '",
+                     key,
+                     "' from rank 0, but rank 0 sends '",
+                     sent.at(0),
+                     "': the ranks do not run the same program"));
+}
+
+void ControlPlane::post(const std::string& key, const std::string& value) {
+  if (size_ > 1) mailbox_.put("note/" + key, value);
+}
+
+std::optional<std::string> ControlPlane::peek(const std::string& key) {
+  if (size_ == 1) return std::nullopt;
+  return mailbox_.peek("note/" + key);
+}
+
+c10d::Backend& ControlPlane::group() {
+  if (!group_) {
+    std::vector<int32_t> all(static_cast<size_t>(size_));
+    std::iota(all.begin(), all.end(), 0);
+    group_ = transport_->connect("control", {all, rank_});
+  }
+  return *group_;
+}
+
+// Starts an operation of the group and waits for it.
+template <class Start>
+void ControlPlane::run(const char* what, Start&& start) {
+  const auto describe = [&] { return PendingOperation{what, "world"}; };
+  c10::intrusive_ptr<c10d::Work> work;
+  try {
+    work = start(group());
+  } catch (...) {
+    throw translate(std::current_exception(), describe(), options_, YOKE_INTERNAL);
+  }
+  wait_for(*work, options_, true, describe);
+}
+
+// Two all_gathers: the lengths, then all texts padded to the longest one.
+std::vector<std::string> ControlPlane::gather_texts(const std::string& mine) {
+  if (size_ == 1) return {mine};
+  const auto all_gather = [&](at::Tensor& all, at::Tensor& part) {
+    run("exchange of texts", [&](c10d::Backend& backend) {
+      return backend._allgather_base(all, part, c10d::AllgatherOptions());
+    });
+  };
+  at::Tensor length = at::full({1}, static_cast<int64_t>(mine.size()), at::kLong);
+  at::Tensor lengths = at::empty({size_}, at::kLong);
+  all_gather(lengths, length);
+  const int64_t longest = std::max<int64_t>(lengths.max().item<int64_t>(), 1);
+  at::Tensor part = at::zeros({longest}, at::kByte);
+  std::memcpy(part.data_ptr(), mine.data(), mine.size());
+  at::Tensor all = at::empty({size_ * longest}, at::kByte);
+  all_gather(all, part);
+  std::vector<std::string> texts;
+  for (int32_t r = 0; r < size_; ++r) {
+    texts.emplace_back(static_cast<const char*>(all.data_ptr()) + r * longest,
+                       lengths[r].item<int64_t>());
+  }
+  return texts;
+}
+
+// One all_reduce gives the maximum and the minimum together: ~ reverses the order of two's
+// complement integers, so max(~value) is ~min(value). All values are equal if and only if their
+// maximum is their minimum.
+bool ControlPlane::is_equal_everywhere(uint64_t value, const char* what) {
+  if (size_ == 1) return true;
+  const auto mine = static_cast<int64_t>(value);
+  std::vector<at::Tensor> tensors{at::tensor({mine, ~mine}, at::kLong)};
+  run(what, [&](c10d::Backend& backend) {
+    c10d::AllreduceOptions options;
+    options.reduceOp = c10d::ReduceOp::MAX;
+    return backend.allreduce(tensors, options);
+  });
+  const int64_t* max = tensors[0].const_data_ptr<int64_t>();
+  return max[0] == ~max[1];
+}
+
+void ControlPlane::barrier(const char* what) {
+  if (size_ == 1) return;
+  run(what, [](c10d::Backend& backend) { return backend.barrier(c10d::BarrierOptions()); });
+}
+
+void ControlPlane::abort() {
+  if (group_) group_->abort();
+}
+
+}  // namespace yoke

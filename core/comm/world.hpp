@@ -1,0 +1,112 @@
+// All that one rank needs to work with the others: agreement, communicators and counters.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/comm/communicator.hpp"
+#include "core/comm/rendezvous.hpp"
+
+namespace yoke {
+
+class CollectiveLog;
+class Communicators;
+class ControlPlane;
+class Transport;
+
+// The world as one rank sees it; made once per rank. It is composed of
+//
+//   ControlPlane    agreement on values, texts of all ranks, notes
+//   Communicators   the communicators, one for each set of axes and purpose
+//   CollectiveLog   counters, and the check that all ranks issue the same collectives
+//
+// "Collective" means that all ranks of the world call the function in the same order. Collective
+// functions throw Error(UNAVAILABLE) if a peer is lost, DEADLINE_EXCEEDED after the timeout and
+// CANCELLED if the cancel flag is set. One thread at a time.
+class CommWorld {
+ public:
+  // Connects to the store and waits until every rank is present. Collective. A world of one rank
+  // needs no store. Throws Error: INVALID_ARGUMENT for a rendezvous that cannot work (a port in
+  // use, a host that cannot be resolved), UNAVAILABLE if ranks are missing after the timeout.
+  static std::unique_ptr<CommWorld> connect(const Rendezvous& rendezvous,
+                                            const CommOptions& options);
+  // Without shutdown() the destructor closes the connections, and peers that wait for this rank get
+  // UNAVAILABLE.
+  ~CommWorld();
+
+  int32_t rank() const { return rank_; }
+  int32_t size() const { return size_; }
+  // Returns true if the ranks are threads of one process.
+  bool in_threads() const { return in_threads_; }
+  // Returns the timeout of each collective.
+  std::chrono::milliseconds timeout() const { return options_.timeout; }
+  RankDevice* device() const { return options_.device; }  // device of all tensors; NULL = CPU
+
+  // ---- Control plane ----
+
+  // Throws Error(FAILED_PRECONDITION), naming the first rank that differs and both values, unless
+  // all ranks pass the same value, e.g. the plan's hash. Collective.
+  void agree(const std::string& what, const std::string& value);
+  // Returns rank 0's value on every rank. Collective.
+  std::string from_rank0(const std::string& key, const std::string& value);
+  // Returns every rank's text in rank order. Collective.
+  std::vector<std::string> gather_texts(const std::string& mine);
+  // Leaves a note for all ranks. Not collective. A world of one rank has no notes.
+  void post(const std::string& key, const std::string& value);
+  // Returns the note if it has been posted. Not collective; it takes microseconds, so that it can
+  // be called before every step.
+  std::optional<std::string> peek(const std::string& key);
+
+  // ---- Communicators ----
+
+  // Sets the arrangement of the ranks, once, before the first comm().
+  void set_mesh(const Mesh& mesh);
+  // Returns the communicator of the ranks that differ from this one only in `axes`. The same
+  // (axes, purpose) return the same object, which lives as long as the world. Collective at the
+  // first call of each pair.
+  Communicator& comm(uint32_t axes, const std::string& purpose);
+  // Throws Error(UNAVAILABLE) or DEADLINE_EXCEEDED if a collective on a device has failed. On the
+  // CPU wait() reports all failures. Not collective.
+  void require_alive();
+
+  // ---- Collective log ----
+
+  // Returns counts since the last reset, by name of the axes ("dp_shard"), all purposes together.
+  std::map<std::string, CommCount> counts() const;
+  void reset_counts();
+  // Returns counts since the start.
+  std::vector<OperationCount> counts_by_operation() const;
+  // Throws Error(FAILED_PRECONDITION), naming the first difference, unless all ranks have issued
+  // the same collectives so far: operation, dtype and count, in the same order on each
+  // communicator. Costs one small uncounted reduction; returns at once with comm.check = off. May
+  // be called after set_mesh(). Collective.
+  void check_collectives();
+
+  // Ends the world in order: a barrier, after which nothing may be issued. Collective.
+  void shutdown();
+
+ private:
+  CommWorld(const Rendezvous& rendezvous, const CommOptions& options);
+
+  const int32_t rank_;
+  const int32_t size_;
+  const bool in_threads_;
+  const CommOptions options_;
+  std::unique_ptr<Transport> transport_;  // null for a world of one rank
+  std::unique_ptr<ControlPlane> control_;
+  std::unique_ptr<CollectiveLog> log_;
+  std::unique_ptr<Communicators> communicators_;
+  bool ended_ = false;
+};
+
+// Makes what ranks that are threads of one process share: one object for all of them. A CommWorld
+// that is destroyed without shutdown() aborts it, so that every waiting rank gets UNAVAILABLE with
+// the first reason. The rank that failed first is therefore the one with another code.
+std::shared_ptr<VirtualWorld> make_virtual_world(int32_t world_size);
+
+}  // namespace yoke
