@@ -56,7 +56,7 @@ void require_finite(const YokeStepResult& r, int64_t step) {
 // services.
 class Training {
  public:
-  Training(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Position& position)
+  Training(const Job& job, const RunPlace& place, World& world, Log& log, Position& position)
       : job_(job),
         run_(job.config.run),
         place_(place),
@@ -87,7 +87,7 @@ class Training {
   const Job& job_;
   const RunConfig& run_;
   const RunPlace& place_;
-  CommWorld& world_;
+  World& world_;
   Log& log_;
   Position& position_;
   const Mesh mesh_;
@@ -223,7 +223,7 @@ void Training::evaluate(int64_t step) {
 
 }  // namespace
 
-void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Position& position) {
+void train(const Job& job, const RunPlace& place, World& world, Log& log, Position& position) {
   Training training(job, place, world, log, position);
   training.connect();
   training.wrap();

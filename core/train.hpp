@@ -22,6 +22,6 @@ namespace yoke {
 // Trains on this rank until the last step, or until all ranks agree to stop. The run folder must
 // exist. `position` is kept up to date: after a failure too, it holds the number of whole steps
 // done. Collective. Throws Error.
-void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Position& position);
+void train(const Job& job, const RunPlace& place, World& world, Log& log, Position& position);
 
 }  // namespace yoke

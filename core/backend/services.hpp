@@ -1,4 +1,4 @@
-// The services that the host offers to a backend: fills a YokeHost whose functions use a CommWorld.
+// The services that the host offers to a backend: fills a YokeHost whose functions use a World.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@
 #include "yoke/parallel_backend.h"
 
 struct YokeComm {
-  yoke::Communicator* comm;  // owned by the CommWorld
+  yoke::Communicator* comm;  // owned by the World
 };
 
 namespace yoke {
@@ -28,7 +28,7 @@ class HostServices {
  public:
   // `cancel` is true once the run should stop; NULL = never. `inner` opens other backends; NULL =
   // the service is not offered.
-  HostServices(CommWorld& world,
+  HostServices(World& world,
                LogSink log,
                const std::atomic<bool>* cancel,
                InnerBackends* inner = nullptr);
@@ -47,7 +47,7 @@ class HostServices {
   const YokeHost* along(uint32_t axes);
   void fill_tables();
 
-  CommWorld& world_;
+  World& world_;
   LogSink log_;
   const std::atomic<bool>* cancel_;
   InnerBackends* inner_;

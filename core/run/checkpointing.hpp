@@ -32,7 +32,7 @@ void visit_pieces(WrappedModel& model, int32_t op, const PieceVisitor& visit);
 // One per rank; one thread.
 class Checkpointing {
  public:
-  Checkpointing(const Job& job, const RunPlace& place, CommWorld& world, Log& log);
+  Checkpointing(const Job& job, const RunPlace& place, World& world, Log& log);
 
   // Loads the checkpoint from which the run resumes, if there is one, and returns its position;
   // else returns the start. Collective. Throws Error: DATA_LOSS if the checkpoint is damaged,
@@ -53,7 +53,7 @@ class Checkpointing {
   const Job& job_;
   std::string folder_;  // <run folder>/checkpoints
   std::string resume_;  // checkpoint to start from; "" = none
-  CommWorld& world_;
+  World& world_;
   Log& log_;
   int64_t saved_step_ = -1;
 };

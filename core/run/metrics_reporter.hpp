@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "core/base/log.hpp"
-#include "core/comm/communicator.hpp"
+#include "core/comm/world.hpp"
 #include "core/metrics/metrics.hpp"
 #include "core/metrics/tensorboard.hpp"
 #include "core/run/checkpointing.hpp"
@@ -24,7 +24,7 @@ class MetricsReporter {
   MetricsReporter(const Job& job,
                   const std::string& run_dir,
                   const YokeWrapResult& costs,
-                  CommWorld& world,
+                  World& world,
                   Log& log,
                   const Position& start);
 
@@ -51,7 +51,7 @@ class MetricsReporter {
   void show_progress(int64_t step, const YokeStepResult& result);
 
   const Job& job_;
-  CommWorld& world_;
+  World& world_;
   Log& log_;
   std::unique_ptr<MetricsFile> file_;  // rank 0 only
   std::unique_ptr<EventFile> events_;  // rank 0, if metrics.tensorboard is set

@@ -23,6 +23,6 @@ struct RunPlace {
 RunPlace choose_place(const Job& job);
 
 // Rank 0 chooses for all ranks. Collective. Throws Refused on every rank if rank 0 does.
-RunPlace agree_on_place(const Job& job, CommWorld& world);
+RunPlace agree_on_place(const Job& job, World& world);
 
 }  // namespace yoke

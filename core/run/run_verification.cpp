@@ -15,7 +15,7 @@ VerifierOptions verifier_options(const Job& job) {
 
 }  // namespace
 
-RunVerification::RunVerification(const Job& job, const Mesh& mesh, CommWorld& world)
+RunVerification::RunVerification(const Job& job, const Mesh& mesh, World& world)
     : job_(job), world_(world), verifier_(verifier_options(job), mesh, world) {}
 
 void RunVerification::start(const std::string& run_dir,

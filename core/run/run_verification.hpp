@@ -14,7 +14,7 @@ namespace yoke {
 // One per rank, used by the thread that trains.
 class RunVerification {
  public:
-  RunVerification(const Job& job, const Mesh& mesh, CommWorld& world);
+  RunVerification(const Job& job, const Mesh& mesh, World& world);
 
   // The probe to attach to the model before the backend takes it.
   InputProbe& probe() { return verifier_.probe(); }
@@ -32,7 +32,7 @@ class RunVerification {
 
  private:
   const Job& job_;
-  CommWorld& world_;
+  World& world_;
   Verifier verifier_;
   std::unique_ptr<RecordFile> record_;  // rank 0, if record.facts is set
 };

@@ -24,14 +24,14 @@ const std::atomic<bool>& cancel_flag();
 // rank's step s + 1, and no collective is needed.
 class StopAgreement {
  public:
-  explicit StopAgreement(CommWorld& world) : world_(world) {}
+  explicit StopAgreement(World& world) : world_(world) {}
 
   // Call before every step. Returns true if all ranks stop before `step`, with step - 1 steps done.
   // Not collective.
   bool stop_before(int64_t step);
 
  private:
-  CommWorld& world_;
+  World& world_;
   bool published_ = false;  // rank 0 has published the step
 };
 

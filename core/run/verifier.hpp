@@ -34,7 +34,7 @@ struct VerifierOptions {
 // One per rank, used by the thread that trains.
 class Verifier {
  public:
-  Verifier(const VerifierOptions& options, const Mesh& mesh, CommWorld& world);
+  Verifier(const VerifierOptions& options, const Mesh& mesh, World& world);
 
   // The probe to attach to the model before the backend takes it.
   InputProbe& probe() { return probe_; }
@@ -57,7 +57,7 @@ class Verifier {
 
   const VerifierOptions options_;
   const Mesh mesh_;
-  CommWorld& world_;
+  World& world_;
   InputProbe probe_;
   WrappedModel* model_ = nullptr;
   RankReport current_;                    // this rank's report about the running step

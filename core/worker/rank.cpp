@@ -90,8 +90,7 @@ int exit_code_of(const Error& e) {
 // ---- One rank ----
 
 // Trains. Writes exit.json in every case and returns its exit code.
-int run_rank(
-    const Job& job, const RunPlace& place, CommWorld& world, Log& log, int32_t local_ranks) {
+int run_rank(const Job& job, const RunPlace& place, World& world, Log& log, int32_t local_ranks) {
   std::optional<RunFolder> folder;  // rank 0 only
   ExitRecord end;
   Position position;
@@ -128,9 +127,9 @@ std::unique_ptr<RankDevice> open_device(const Job& job, int32_t local_rank) {
 }
 
 // An address that cannot be used is a mistake in how the run was started, hence kExitUsage.
-std::unique_ptr<CommWorld> connect_ranks(const Rendezvous& rendezvous, const CommOptions& options) {
+std::unique_ptr<World> connect_ranks(const Rendezvous& rendezvous, const CommOptions& options) {
   try {
-    return CommWorld::connect(rendezvous, options);
+    return World::connect(rendezvous, options);
   } catch (const Error& e) {
     if (e.code() == YOKE_INVALID_ARGUMENT) throw Refused(kExitUsage, e.what());
     throw;
@@ -185,7 +184,7 @@ int run_threads(const RankArguments& a, int32_t world_size, const Families& fami
       rendezvous.virtual_world = virtual_world;
       const auto device = open_device(job, rank);
       // A world that is destroyed by an error wakes the other ranks, so no thread waits for ever.
-      const auto world = CommWorld::connect(rendezvous, comm_options(job.config.run, device.get()));
+      const auto world = World::connect(rendezvous, comm_options(job.config.run, device.get()));
       Log log(log_options(a, a.place, rank, /*shares_stdout=*/true));
       return run_rank(job, a.place, *world, log, world_size);
     });

@@ -50,7 +50,7 @@ Outcome train_plain(const Job& job);
 // Runs body on one thread per rank, in a world of that mesh. Rethrows the exception of the first
 // rank that failed.
 struct Rank {
-  CommWorld& world;
+  World& world;
   const YokeHost& host;
 };
 void on_ranks(const yoke::Mesh& mesh, const std::function<void(const Rank&)>& body);
