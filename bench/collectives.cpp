@@ -87,7 +87,7 @@ void measure(int32_t rank, const Sides& sides, const char* title) {
   }
 }
 
-Communicator& world_comm(CommWorld& world) {
+Communicator& world_comm(World& world) {
   world.set_mesh(Mesh({1, 1, kRanks, 1, 1}));
   return world.comm(YOKE_ALL_AXES, "bench");
 }
@@ -97,7 +97,7 @@ void process_rank(int32_t rank, const std::string& folder) {
   meet.rank = rank;
   meet.world_size = kRanks;
   meet.file_store = folder + "/ours";
-  const auto world = CommWorld::connect(meet, {});
+  const auto world = World::connect(meet, {});
   auto store = c10::make_intrusive<c10d::FileStore>(folder + "/raw", kRanks);
   auto options = c10d::ProcessGroupGloo::Options::create();
   options->devices = {c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")};
@@ -129,7 +129,7 @@ void thread_rank(int32_t rank, const std::shared_ptr<VirtualWorld>& shared) {
   meet.rank = rank;
   meet.world_size = kRanks;
   meet.virtual_world = shared;
-  const auto world = CommWorld::connect(meet, {});
+  const auto world = World::connect(meet, {});
   const c10::intrusive_ptr<c10d::Backend> raw =
       c10::make_intrusive<ThreadBackend>(shared->hub("raw", {0, 1}), rank);
   measure(rank, {world_comm(*world), *raw}, "2 threads; raw: the in-process backend");

@@ -23,7 +23,7 @@ bool due(int64_t step, int64_t every) {
 // What a rank trains with.
 struct Rank {
   const Job& job;
-  CommWorld& world;
+  World& world;
   WrappedModel& model;
   const Deal deal;
 };
@@ -101,7 +101,7 @@ YokeInitArgs init_args(const Job& job, const HostServices& services) {
 
 }  // namespace
 
-void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Position& at) {
+void train(const Job& job, const RunPlace& place, World& world, Log& log, Position& at) {
   const RunConfig& run = job.config.run;
   const YokePlan& plan = job.plan->plan();
   const Mesh mesh({plan.degree[0], plan.degree[1], plan.degree[2], plan.degree[3], plan.degree[4]});

@@ -11,6 +11,6 @@ namespace yoke {
 
 // Trains on this rank until the last step or an agreed stop. `at` says at any time how many whole
 // steps are done, also after a failure. The run folder exists. Collective. Throws Error.
-void train(const Job& job, const RunPlace& place, CommWorld& world, Log& log, Position& at);
+void train(const Job& job, const RunPlace& place, World& world, Log& log, Position& at);
 
 }  // namespace yoke

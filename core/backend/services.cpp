@@ -169,7 +169,7 @@ struct ServiceSlots {
   }
 };
 
-HostServices::HostServices(CommWorld& world,
+HostServices::HostServices(World& world,
                            LogSink log,
                            const std::atomic<bool>* cancel,
                            InnerBackends* inner)

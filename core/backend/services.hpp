@@ -1,4 +1,4 @@
-// What the host does for a backend: fills a YokeHost over a CommWorld.
+// What the host does for a backend: fills a YokeHost over a World.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@
 #include "yoke/parallel_backend.h"
 
 struct YokeComm {
-  yoke::Communicator* comm;  // of the CommWorld
+  yoke::Communicator* comm;  // of the World
 };
 
 namespace yoke {
@@ -27,7 +27,7 @@ using LogSink =
 class HostServices {
  public:
   // cancel: may be NULL = never. inner: NULL = this host opens no other backend.
-  HostServices(CommWorld& world,
+  HostServices(World& world,
                LogSink log,
                const std::atomic<bool>* cancel,
                InnerBackends* inner = nullptr);
@@ -43,7 +43,7 @@ class HostServices {
   const YokeHost* along(uint32_t axes);
   void fill_tables();
 
-  CommWorld& world_;
+  World& world_;
   LogSink log_;
   const std::atomic<bool>* cancel_;
   InnerBackends* inner_;

@@ -10,7 +10,7 @@
 
 namespace yoke {
 
-CommWorld::CommWorld(const Rendezvous& rendezvous, const CommOptions& options)
+World::World(const Rendezvous& rendezvous, const CommOptions& options)
     : rank_(rendezvous.rank),
       size_(rendezvous.world_size),
       in_threads_(rendezvous.virtual_world != nullptr),
@@ -24,61 +24,61 @@ CommWorld::CommWorld(const Rendezvous& rendezvous, const CommOptions& options)
   if (!in_threads_) control_->wait_for_all();
 }
 
-std::unique_ptr<CommWorld> CommWorld::connect(const Rendezvous& rendezvous,
+std::unique_ptr<World> World::connect(const Rendezvous& rendezvous,
                                               const CommOptions& options) {
-  return std::unique_ptr<CommWorld>(new CommWorld(rendezvous, options));
+  return std::unique_ptr<World>(new World(rendezvous, options));
 }
 
-void CommWorld::agree(const std::string& what, const std::string& value) {
+void World::agree(const std::string& what, const std::string& value) {
   control_->agree(what, value);
 }
 
-std::string CommWorld::from_rank0(const std::string& key, const std::string& value) {
+std::string World::from_rank0(const std::string& key, const std::string& value) {
   return control_->from_rank0(key, value);
 }
 
-std::vector<std::string> CommWorld::gather_texts(const std::string& mine) {
+std::vector<std::string> World::gather_texts(const std::string& mine) {
   return control_->gather_texts(mine);
 }
 
-void CommWorld::post(const std::string& key, const std::string& value) {
+void World::post(const std::string& key, const std::string& value) {
   control_->post(key, value);
 }
 
-std::optional<std::string> CommWorld::peek(const std::string& key) {
+std::optional<std::string> World::peek(const std::string& key) {
   return control_->peek(key);
 }
 
-void CommWorld::set_mesh(const Mesh& mesh) {
+void World::set_mesh(const Mesh& mesh) {
   communicators_->set_mesh(mesh);
 }
 
-Communicator& CommWorld::comm(uint32_t axes, const std::string& purpose) {
+Communicator& World::comm(uint32_t axes, const std::string& purpose) {
   if (ended_) throw Error(YOKE_FAILED_PRECONDITION, "comm() after shutdown()");
   return communicators_->get(axes, purpose);
 }
 
-void CommWorld::require_alive() {
+void World::require_alive() {
   communicators_->require_alive();
 }
 
-std::map<std::string, CommCount> CommWorld::counts() const {
+std::map<std::string, CommCount> World::counts() const {
   return log_->counts();
 }
 
-void CommWorld::reset_counts() {
+void World::reset_counts() {
   log_->reset_counts();
 }
 
-std::vector<OperationCount> CommWorld::counts_by_operation() const {
+std::vector<OperationCount> World::counts_by_operation() const {
   return log_->counts_by_operation();
 }
 
-void CommWorld::check_collectives() {
+void World::check_collectives() {
   log_->check(communicators_->mesh());
 }
 
-void CommWorld::shutdown() {
+void World::shutdown() {
   if (size_ > 1 && !ended_) {
     control_->barrier("orderly end");
     communicators_->shutdown();
@@ -88,7 +88,7 @@ void CommWorld::shutdown() {
 
 // Ends like a rank that crashed: the peers must not wait for the timeout. First the transport
 // learns it, so that the peers get this rank as the reason, then the connections are closed.
-CommWorld::~CommWorld() {
+World::~World() {
   if (size_ == 1 || ended_) return;
   transport_->leave_early();
   communicators_->abort();

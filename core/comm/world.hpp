@@ -28,16 +28,16 @@ class Transport;
 // "Collective" means that all ranks of the world call the function in the same order. Collective
 // functions throw Error(UNAVAILABLE) if a peer is lost, DEADLINE_EXCEEDED after the timeout and
 // CANCELLED if the cancel flag is set. One thread at a time.
-class CommWorld {
+class World {
  public:
   // Connects to the store and waits until every rank is present. Collective. A world of one rank
   // needs no store. Throws Error: INVALID_ARGUMENT for a rendezvous that cannot work (a port in
   // use, a host that cannot be resolved), UNAVAILABLE if ranks are missing after the timeout.
-  static std::unique_ptr<CommWorld> connect(const Rendezvous& rendezvous,
+  static std::unique_ptr<World> connect(const Rendezvous& rendezvous,
                                             const CommOptions& options);
   // Without shutdown() the destructor closes the connections, and peers that wait for this rank get
   // UNAVAILABLE.
-  ~CommWorld();
+  ~World();
 
   int32_t rank() const { return rank_; }
   int32_t size() const { return size_; }
@@ -91,7 +91,7 @@ class CommWorld {
   void shutdown();
 
  private:
-  CommWorld(const Rendezvous& rendezvous, const CommOptions& options);
+  World(const Rendezvous& rendezvous, const CommOptions& options);
 
   const int32_t rank_;
   const int32_t size_;
@@ -104,7 +104,7 @@ class CommWorld {
   bool ended_ = false;
 };
 
-// Makes what ranks that are threads of one process share: one object for all of them. A CommWorld
+// Makes what ranks that are threads of one process share: one object for all of them. A World
 // that is destroyed without shutdown() aborts it, so that every waiting rank gets UNAVAILABLE with
 // the first reason. The rank that failed first is therefore the one with another code.
 std::shared_ptr<VirtualWorld> make_virtual_world(int32_t world_size);

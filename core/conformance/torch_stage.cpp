@@ -73,7 +73,7 @@ void TorchStage::run(const YokePlan& plan, const std::function<void(const YokeHo
       rendezvous.virtual_world = shared;
       CommOptions options;
       options.timeout = kTimeout;
-      const auto world = CommWorld::connect(rendezvous, options);
+      const auto world = World::connect(rendezvous, options);
       world->set_mesh(mesh);
       HostServices services(
           *world, [](int32_t, const std::string&) {}, nullptr, &inner_);

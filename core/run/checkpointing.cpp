@@ -38,7 +38,7 @@ void visit_pieces(WrappedModel& model, int32_t op, const PieceVisitor& visit) {
   model.checkpoint(args);
 }
 
-Checkpointing::Checkpointing(const Job& job, const RunPlace& place, CommWorld& world, Log& log)
+Checkpointing::Checkpointing(const Job& job, const RunPlace& place, World& world, Log& log)
     : job_(job),
       folder_(place.dir + "/checkpoints"),
       resume_(place.resume),

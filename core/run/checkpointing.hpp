@@ -30,7 +30,7 @@ void visit_pieces(WrappedModel& model, int32_t op, const PieceVisitor& visit);
 
 class Checkpointing {
  public:
-  Checkpointing(const Job& job, const RunPlace& place, CommWorld& world, Log& log);
+  Checkpointing(const Job& job, const RunPlace& place, World& world, Log& log);
 
   // Loads the checkpoint to resume from, if any. Collective. Throws Error: DATA_LOSS if it is
   // damaged, FAILED_PRECONDITION if it is of another model or beyond the last step.
@@ -48,7 +48,7 @@ class Checkpointing {
   const Job& job_;
   std::string folder_;  // <run folder>/checkpoints
   std::string resume_;
-  CommWorld& world_;
+  World& world_;
   Log& log_;
   int64_t saved_step_ = -1;
 };

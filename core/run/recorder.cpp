@@ -33,7 +33,7 @@ std::vector<uint8_t> bytes_of(const DataSet& data, int64_t first_window, int64_t
 Recorder::Recorder(const Job& job,
                    const std::string& run_dir,
                    const YokeWrapResult& costs,
-                   CommWorld& world,
+                   World& world,
                    Log& log,
                    const Position& at)
     : job_(job),

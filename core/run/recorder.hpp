@@ -22,7 +22,7 @@ class Recorder {
   Recorder(const Job& job,
            const std::string& run_dir,
            const YokeWrapResult& costs,
-           CommWorld& world,
+           World& world,
            Log& log,
            const Position& at);
 
@@ -46,7 +46,7 @@ class Recorder {
   void show_progress(int64_t step, const YokeStepResult& result);
 
   const Job& job_;
-  CommWorld& world_;
+  World& world_;
   Log& log_;
   std::unique_ptr<MetricsFile> file_;  // rank 0
   std::unique_ptr<EventFile> events_;  // rank 0, if wanted

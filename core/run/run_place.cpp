@@ -73,7 +73,7 @@ RunPlace choose_place(const Job& job) {
   }
 }
 
-RunPlace agree_on_place(const Job& job, CommWorld& world) {
+RunPlace agree_on_place(const Job& job, World& world) {
   std::string answer;  // "0\n<dir>\n<resume>", or "<exit code>\n<refusal>"
   if (world.rank() == 0) {
     try {

@@ -21,6 +21,6 @@ struct RunPlace {
 RunPlace choose_place(const Job& job);
 
 // Rank 0 chooses for all; its refusal is everybody's. Collective.
-RunPlace agree_on_place(const Job& job, CommWorld& world);
+RunPlace agree_on_place(const Job& job, World& world);
 
 }  // namespace yoke

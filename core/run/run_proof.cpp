@@ -4,7 +4,7 @@
 
 namespace yoke {
 
-RunProof::RunProof(const Job& job, const Mesh& mesh, CommWorld& world)
+RunProof::RunProof(const Job& job, const Mesh& mesh, World& world)
     : job_(job),
       world_(world),
       verifier_({job.config.run.verify.every,

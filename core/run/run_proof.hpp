@@ -13,7 +13,7 @@ namespace yoke {
 
 class RunProof {
  public:
-  RunProof(const Job& job, const Mesh& mesh, CommWorld& world);
+  RunProof(const Job& job, const Mesh& mesh, World& world);
   Witness& witness() { return verifier_.witness(); }
 
   // After wrap_model. Collective.
@@ -28,7 +28,7 @@ class RunProof {
 
  private:
   const Job& job_;
-  CommWorld& world_;
+  World& world_;
   Verifier verifier_;
   std::unique_ptr<FactsFile> facts_;  // rank 0, if wanted
 };

@@ -20,13 +20,13 @@ const std::atomic<bool>& cancel_flag();  // set by the second signal
 // collective is needed.
 class StopAgreement {
  public:
-  explicit StopAgreement(CommWorld& world) : world_(world) {}
+  explicit StopAgreement(World& world) : world_(world) {}
 
   // Before step s: true = all ranks stop here, with s - 1 steps done.
   bool stop_before(int64_t step);
 
  private:
-  CommWorld& world_;
+  World& world_;
   bool published_ = false;
 };
 

@@ -16,7 +16,7 @@ bool is_param(const YokePiece& piece) {
 
 }  // namespace
 
-Verifier::Verifier(const VerifierOptions& options, const Mesh& mesh, CommWorld& world)
+Verifier::Verifier(const VerifierOptions& options, const Mesh& mesh, World& world)
     : options_(options), mesh_(mesh), world_(world) {}
 
 bool Verifier::due(int64_t step) const {

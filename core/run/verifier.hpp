@@ -32,7 +32,7 @@ struct VerifierOptions {
 
 class Verifier {
  public:
-  Verifier(const VerifierOptions& options, const Mesh& mesh, CommWorld& world);
+  Verifier(const VerifierOptions& options, const Mesh& mesh, World& world);
 
   Witness& witness() { return witness_; }
   bool due(int64_t step) const;
@@ -53,7 +53,7 @@ class Verifier {
 
   const VerifierOptions options_;
   const Mesh mesh_;
-  CommWorld& world_;
+  World& world_;
   Witness witness_;
   WrappedModel* model_ = nullptr;
   RankEvidence dealt_;                    // of the step under way

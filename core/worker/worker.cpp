@@ -176,7 +176,7 @@ std::string thread_text(int local_ranks) {
 
 // Trains, and leaves exit.json whatever happens.
 int run_rank(
-    const Job& job, const RunPlace& place, CommWorld& world, Log& log, int32_t local_ranks) {
+    const Job& job, const RunPlace& place, World& world, Log& log, int32_t local_ranks) {
   std::optional<RunFolder> folder;  // of rank 0
   ExitRecord end;
   Position at;
@@ -223,9 +223,9 @@ int guarded(F&& f) {
 }
 
 // A meeting place that cannot be is a fault of how the run was started.
-std::unique_ptr<CommWorld> meet(const Rendezvous& rendezvous, const CommOptions& options) {
+std::unique_ptr<World> meet(const Rendezvous& rendezvous, const CommOptions& options) {
   try {
-    return CommWorld::connect(rendezvous, options);
+    return World::connect(rendezvous, options);
   } catch (const Error& e) {
     if (e.code() == YOKE_INVALID_ARGUMENT) throw Refused(kExitUsage, e.what());
     throw;
@@ -268,7 +268,7 @@ int run_threads(const Arguments& a, const std::map<std::string, Family>& familie
       rendezvous.world_size = a.world_size;
       rendezvous.virtual_world = virtual_world;
       const auto device = enter_device(job, r);
-      const auto world = CommWorld::connect(rendezvous, comm_options(job.config.run, device.get()));
+      const auto world = World::connect(rendezvous, comm_options(job.config.run, device.get()));
       Log log(log_options(a, a.place, r));
       return run_rank(job, a.place, *world, log, a.world_size);
     });

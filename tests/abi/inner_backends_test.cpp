@@ -75,7 +75,7 @@ TEST(InnerBackends, SayWhatIsWrongWithAName) {
 TEST(InnerBackends, GetAHostOfTheRanksAlongTheAxes) {
   const ToyRun run;
   InnerBackends backends(run.config);
-  test::orderly_virtual_ranks(4, {}, [&](CommWorld& world) {
+  test::orderly_virtual_ranks(4, {}, [&](World& world) {
     world.set_mesh(Mesh({1, 2, 2, 1, 1}));
     HostServices services(
         world, [](int32_t, const std::string&) {}, nullptr, &backends);
@@ -105,7 +105,7 @@ TEST(InnerBackends, GetAHostOfTheRanksAlongTheAxes) {
 }
 
 TEST(InnerBackends, AreNoServiceOfAHostThatOpensNone) {
-  const auto world = CommWorld::connect({}, {});
+  const auto world = World::connect({}, {});
   HostServices services(
       *world, [](int32_t, const std::string&) {}, nullptr);
   const YokeHost& host = *services.host();

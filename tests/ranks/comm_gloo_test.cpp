@@ -13,7 +13,7 @@
 namespace yoke::test {
 namespace {
 
-std::unique_ptr<CommWorld> connect(int rank,
+std::unique_ptr<World> connect(int rank,
                                    int size,
                                    const std::string& store,
                                    const CommOptions& options = {}) {
@@ -22,7 +22,7 @@ std::unique_ptr<CommWorld> connect(int rank,
   rendezvous.rank = rank;
   rendezvous.world_size = size;
   rendezvous.file_store = store;
-  return CommWorld::connect(rendezvous, options);
+  return World::connect(rendezvous, options);
 }
 
 CommOptions with(CommCheck check) {
@@ -32,7 +32,7 @@ CommOptions with(CommCheck check) {
 }
 
 // Runs body on n ranks and ends their worlds in order.
-void gloo_ranks(int n, const CommOptions& options, const std::function<void(CommWorld&)>& body) {
+void gloo_ranks(int n, const CommOptions& options, const std::function<void(World&)>& body) {
   run_ranks(n, [&](int rank, const std::string& store) {
     const auto world = connect(rank, n, store, options);
     body(*world);
@@ -40,7 +40,7 @@ void gloo_ranks(int n, const CommOptions& options, const std::function<void(Comm
   });
 }
 
-Communicator& shard_comm(CommWorld& world) {
+Communicator& shard_comm(World& world) {
   world.set_mesh(Mesh({1, 1, world.size(), 1, 1}));
   return world.comm(YOKE_AXIS_BIT(YOKE_DP_SHARD), "reduce");
 }
@@ -55,7 +55,7 @@ class GlooRanks : public ::testing::TestWithParam<Case> {};
 
 TEST_P(GlooRanks, GiveNaiveSumsOnAnyAxesInAnyOrderOfCommunicators) {
   const Mesh mesh(GetParam().degrees);
-  gloo_ranks(mesh.size(), with(GetParam().check), [&](CommWorld& world) {
+  gloo_ranks(mesh.size(), with(GetParam().check), [&](World& world) {
     run_random_program(world, mesh, GetParam().seed, 25, GetParam().check == CommCheck::kFull);
   });
 }
@@ -72,7 +72,7 @@ class GlooRanksThatDisagree : public ::testing::TestWithParam<int> {};
 
 TEST_P(GlooRanksThatDisagree, LearnWhoDoesWhatBeforeAnythingIsSent) {
   for (const Disagreement& d : disagreements()) {
-    gloo_ranks(GetParam(), with(CommCheck::kFull), [&](CommWorld& world) { disagree(world, d); });
+    gloo_ranks(GetParam(), with(CommCheck::kFull), [&](World& world) { disagree(world, d); });
   }
 }
 
@@ -88,7 +88,7 @@ TEST(GlooRanks, GatherInAnyShape) {
 
 // Tests both algorithms of the transport's all_reduce, with tensors that only callers of c10d pass.
 TEST(GlooRanks, ReduceStridedTensorsOfOthers) {
-  gloo_ranks(2, {}, [](CommWorld& world) {
+  gloo_ranks(2, {}, [](World& world) {
     c10d::ProcessGroup* group = shard_comm(world).process_group();
     for (const int64_t n : {3, 300}) {
       at::Tensor t = at::arange(n * n, at::kFloat).remainder(50).view({n, n}).t();
@@ -124,7 +124,7 @@ TEST(GlooRanks, FindEachOtherThroughTcpToo) {
     rendezvous.world_size = rendezvous.local_world_size = 2;
     rendezvous.master_addr = "127.0.0.1";
     rendezvous.master_port = port;
-    const auto world = CommWorld::connect(rendezvous, {});
+    const auto world = World::connect(rendezvous, {});
     world->agree("plan", "abc");
     at::Tensor ones = floats(2);
     shard_comm(*world).all_reduce(ones, YOKE_SUM)->wait();
@@ -147,7 +147,7 @@ TEST(GlooRanks, MustMakeCommunicatorsInOneOrder) {
 
 // The tensors have equal bytes, which the transport accepts, so only the hash shows the difference.
 TEST(GlooRanks, NoticeLaterThatTheyIssuedDifferentCollectives) {
-  gloo_ranks(3, with(CommCheck::kStep), [](CommWorld& world) {
+  gloo_ranks(3, with(CommCheck::kStep), [](World& world) {
     Communicator& comm = shard_comm(world);
     comm.broadcast(floats(4), 0)->wait();
     EXPECT_NO_THROW(world.check_collectives());

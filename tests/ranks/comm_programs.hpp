@@ -158,7 +158,7 @@ inline int64_t bytes_of(const Draw& d, int64_t size) {
 // is set, every rank issues a batch in its own order of communicators. Every rank waits in its own
 // order. Checks results and counts.
 inline void run_random_program(
-    CommWorld& world, const Mesh& mesh, uint32_t seed, int rounds, bool one_order) {
+    World& world, const Mesh& mesh, uint32_t seed, int rounds, bool one_order) {
   world.set_mesh(mesh);
   for (const uint32_t axes : kWholeAxes) {  // communicators must be made in one order
     for (const char* purpose : {"unshard", "reduce"}) world.comm(axes, purpose);
@@ -243,7 +243,7 @@ inline const std::vector<Disagreement>& disagreements() {
 
 // The last rank issues another collective. Every rank gets the error, and the communicator still
 // works.
-inline void disagree(CommWorld& world, const Disagreement& d) {
+inline void disagree(World& world, const Disagreement& d) {
   world.set_mesh(Mesh({1, 1, world.size(), 1, 1}));
   Communicator& comm = world.comm(YOKE_AXIS_BIT(YOKE_DP_SHARD), "reduce");
   const bool last = world.rank() == world.size() - 1;
@@ -266,7 +266,7 @@ inline void disagree(CommWorld& world, const Disagreement& d) {
 
 // ---- Smaller requirements ----
 
-inline void agree_and_exchange_texts(CommWorld& world) {
+inline void agree_and_exchange_texts(World& world) {
   world.agree("plan", "abc");
   EXPECT_EQ(world.from_rank0("folder", world.rank() == 0 ? std::string("run\0s", 5) : ""),
             std::string("run\0s", 5));
@@ -290,7 +290,7 @@ inline void agree_and_exchange_texts(CommWorld& world) {
 }
 
 // A shard may lie inside the tensor from which it is scattered and into which it is gathered.
-inline void scatter_and_gather_in_place(CommWorld& world) {
+inline void scatter_and_gather_in_place(World& world) {
   world.set_mesh(Mesh({1, 1, world.size(), 1, 1}));
   Communicator& comm = world.comm(YOKE_AXIS_BIT(YOKE_DP_SHARD), "flat");
   for (const int64_t n : {4, 50000}) {
@@ -305,7 +305,7 @@ inline void scatter_and_gather_in_place(CommWorld& world) {
 }
 
 // The output may have any shape with the right number of elements, for small and large parts.
-inline void gather_in_any_shape(CommWorld& world) {
+inline void gather_in_any_shape(World& world) {
   world.set_mesh(Mesh({1, 1, world.size(), 1, 1}));
   Communicator& comm = world.comm(YOKE_AXIS_BIT(YOKE_DP_SHARD), "shapes");
   for (const int64_t n : {3, 50000}) {
@@ -318,7 +318,7 @@ inline void gather_in_any_shape(CommWorld& world) {
 }
 
 // Uses the ProcessGroup, as a LibTorch plugin does. Its collectives are counted like all others.
-inline void use_process_group(CommWorld& world) {
+inline void use_process_group(World& world) {
   world.set_mesh(Mesh({1, world.size(), 1, 1, 1}));
   Communicator& comm = world.comm(YOKE_AXIS_BIT(YOKE_DP_REPLICATE), "grads");
   c10d::ProcessGroup* group = comm.process_group();

@@ -26,7 +26,7 @@ class ThreadRanks : public ::testing::TestWithParam<Case> {};
 
 TEST_P(ThreadRanks, GiveNaiveSumsOnAnyAxesInAnyOrderOfCommunicators) {
   const Mesh mesh(GetParam().degrees);
-  orderly_virtual_ranks(mesh.size(), with(CommCheck::kStep), [&](CommWorld& world) {
+  orderly_virtual_ranks(mesh.size(), with(CommCheck::kStep), [&](World& world) {
     run_random_program(world, mesh, GetParam().seed, 60, false);
   });
 }
@@ -43,7 +43,7 @@ INSTANTIATE_TEST_SUITE_P(Meshes,
 
 TEST(ThreadRanksWithFullCheck, GiveNaiveSums) {
   const Mesh mesh({1, 1, 2, 1, 2});
-  orderly_virtual_ranks(4, with(CommCheck::kFull), [&](CommWorld& world) {
+  orderly_virtual_ranks(4, with(CommCheck::kFull), [&](World& world) {
     run_random_program(world, mesh, 11, 20, true);
   });
 }
@@ -65,7 +65,7 @@ TEST(ThreadRanks, SumInRankOrderWithTheSameBitsOnEveryRank) {
     const float* p = t.const_data_ptr<float>();
     for (int64_t i = 0; i < kCount; ++i) expected[i] = r == 0 ? p[i] : expected[i] + p[i];
   }
-  orderly_virtual_ranks(kRanks, {}, [&](CommWorld& world) {
+  orderly_virtual_ranks(kRanks, {}, [&](World& world) {
     world.set_mesh(Mesh({1, 1, kRanks, 1, 1}));
     at::Tensor t = input(world.rank());
     world.comm(YOKE_ALL_AXES, "sum").all_reduce(t, YOKE_SUM)->wait();
@@ -87,7 +87,7 @@ class ThreadRanksThatDisagree : public ::testing::TestWithParam<std::tuple<int, 
 TEST_P(ThreadRanksThatDisagree, LearnWhoDoesWhat) {
   const auto [ranks, check] = GetParam();
   for (const Disagreement& d : disagreements()) {
-    orderly_virtual_ranks(ranks, with(check), [&](CommWorld& world) { disagree(world, d); });
+    orderly_virtual_ranks(ranks, with(check), [&](World& world) { disagree(world, d); });
   }
 }
 
@@ -101,7 +101,7 @@ TEST(ThreadRanks, AgreeAndExchangeTexts) {
 }
 
 TEST(ThreadRanks, AreReachedThroughAProcessGroup) {
-  orderly_virtual_ranks(1, {}, [](CommWorld& world) {
+  orderly_virtual_ranks(1, {}, [](World& world) {
     world.set_mesh(Mesh({1, 1, 1, 1, 1}));
     std::vector<at::Tensor> ones{at::ones({3})};
     world.comm(YOKE_ALL_AXES, "self").process_group()->allreduce(ones)->wait();
@@ -113,7 +113,7 @@ TEST(ThreadRanks, AreReachedThroughAProcessGroup) {
 }
 
 TEST(ThreadRanks, MayGiveEachOtherUnevenParts) {
-  orderly_virtual_ranks(2, {}, [](CommWorld& world) {
+  orderly_virtual_ranks(2, {}, [](World& world) {
     world.set_mesh(Mesh({1, 1, 2, 1, 1}));
     auto* group = world.comm(YOKE_ALL_AXES, "experts").process_group();
     const bool first = world.rank() == 0;
@@ -139,13 +139,13 @@ TEST(ThreadRanks, MayGiveEachOtherUnevenParts) {
 
 // ---- Disorderly ends ----
 
-Communicator& shard_comm(CommWorld& world) {
+Communicator& shard_comm(World& world) {
   world.set_mesh(Mesh({1, 1, world.size(), 1, 1}));
   return world.comm(YOKE_AXIS_BIT(YOKE_DP_SHARD), "reduce");
 }
 
 TEST(ThreadRanks, LearnThatAPeerLeft) {
-  virtual_ranks(3, {}, [](CommWorld& world) {
+  virtual_ranks(3, {}, [](World& world) {
     Communicator& comm = shard_comm(world);
     comm.barrier();
     if (world.rank() == 2) return;
@@ -168,7 +168,7 @@ TEST(ThreadRanks, AreWokenByAnAbortWithItsReason) {
     while (!waiting) std::this_thread::yield();
     shared->abort("the run was aborted by a test");
   });
-  const auto world = CommWorld::connect(rendezvous, {});
+  const auto world = World::connect(rendezvous, {});
   ThreadBackend backend(std::make_shared<ThreadHub>(std::vector<int32_t>{0, 1}, false), 0);
   waiting = true;
   const Thrown thrown =
@@ -182,7 +182,7 @@ TEST(ThreadRanks, EndWaitingWhenCancelled) {
   std::atomic<bool> cancel{false}, over{false};
   CommOptions options;
   options.cancel = &cancel;
-  virtual_ranks(2, options, [&](CommWorld& world) {
+  virtual_ranks(2, options, [&](World& world) {
     Communicator& comm = shard_comm(world);
     comm.barrier();
     if (world.rank() == 1) {
@@ -202,7 +202,7 @@ TEST(ThreadRanks, EndWaitingWhenCancelled) {
 
 TEST(ThreadRanks, EndWaitingAfterTheTimeout) {
   std::atomic<bool> over{false};
-  virtual_ranks(2, {}, [&](CommWorld& world) {
+  virtual_ranks(2, {}, [&](World& world) {
     Communicator& comm = shard_comm(world);
     comm.barrier();
     if (world.rank() == 1) {
@@ -222,7 +222,7 @@ TEST(ThreadRanks, EndWaitingAfterTheTimeout) {
 }
 
 TEST(ThreadRanks, PassAFailureToAFuture) {
-  virtual_ranks(2, {}, [](CommWorld& world) {
+  virtual_ranks(2, {}, [](World& world) {
     Communicator& comm = shard_comm(world);
     comm.barrier();
     if (world.rank() == 1) return;
@@ -240,8 +240,8 @@ TEST(ThreadRanks, PassAFailureToAFuture) {
 
 // ---- One rank, and wrong arguments ----
 
-TEST(CommWorld, OfOneRankNeedsNothing) {
-  const auto world = CommWorld::connect({}, with(CommCheck::kFull));
+TEST(World, OfOneRankNeedsNothing) {
+  const auto world = World::connect({}, with(CommCheck::kFull));
   EXPECT_EQ(world->size(), 1);
   world->agree("plan", "x");
   EXPECT_EQ(world->from_rank0("key", "value"), "value");
@@ -262,15 +262,15 @@ TEST(CommWorld, OfOneRankNeedsNothing) {
   world->shutdown();
 }
 
-TEST(CommWorld, RefusesWhatDoesNotFit) {
+TEST(World, RefusesWhatDoesNotFit) {
   Rendezvous two_ways;
   two_ways.world_size = 2;
-  EXPECT_EQ(thrown_by([&] { CommWorld::connect(two_ways, {}); }).code, YOKE_INVALID_ARGUMENT);
+  EXPECT_EQ(thrown_by([&] { World::connect(two_ways, {}); }).code, YOKE_INVALID_ARGUMENT);
   Rendezvous outside;
   outside.rank = 1;
-  EXPECT_EQ(thrown_by([&] { CommWorld::connect(outside, {}); }).text,
+  EXPECT_EQ(thrown_by([&] { World::connect(outside, {}); }).text,
             "rank 1 of a world of 1; allowed: 0 to 0");
-  orderly_virtual_ranks(2, {}, [](CommWorld& world) {
+  orderly_virtual_ranks(2, {}, [](World& world) {
     EXPECT_EQ(thrown_by([&] { world.comm(YOKE_ALL_AXES, "x"); }).code, YOKE_FAILED_PRECONDITION);
     EXPECT_EQ(thrown_by([&] {
                 world.set_mesh(Mesh({1, 1, 3, 1, 1}));

@@ -14,11 +14,11 @@
 
 namespace yoke::test {
 
-// Runs body on n threads, each with its own CommWorld in one VirtualWorld. An escaped exception is
+// Runs body on n threads, each with its own World in one VirtualWorld. An escaped exception is
 // a failure. The world is destroyed without shutdown() only if the body leaves it so.
 inline void virtual_ranks(int n,
                           const CommOptions& options,
-                          const std::function<void(CommWorld&)>& body) {
+                          const std::function<void(World&)>& body) {
   const auto shared = make_virtual_world(n);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < n; ++rank) {
@@ -29,7 +29,7 @@ inline void virtual_ranks(int n,
         rendezvous.rank = rank;
         rendezvous.world_size = n;
         rendezvous.virtual_world = shared;
-        const auto world = CommWorld::connect(rendezvous, options);
+        const auto world = World::connect(rendezvous, options);
         body(*world);
       } catch (const std::exception& e) {
         ADD_FAILURE() << "rank " << rank << ": " << e.what();
@@ -42,8 +42,8 @@ inline void virtual_ranks(int n,
 // The same, ended in order.
 inline void orderly_virtual_ranks(int n,
                                   const CommOptions& options,
-                                  const std::function<void(CommWorld&)>& body) {
-  virtual_ranks(n, options, [&](CommWorld& world) {
+                                  const std::function<void(World&)>& body) {
+  virtual_ranks(n, options, [&](World& world) {
     body(world);
     world.shutdown();
   });

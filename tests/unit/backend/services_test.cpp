@@ -15,7 +15,7 @@ namespace {
 
 TEST(HostServices, ServeAnAuthorInC) {
   for (const int ranks : {1, 2, 4}) {
-    orderly_virtual_ranks(ranks, {}, [&](CommWorld& world) {
+    orderly_virtual_ranks(ranks, {}, [&](World& world) {
       world.set_mesh(Mesh({1, 1, ranks, 1, 1}));
       HostServices services(
           world, [](int32_t, const std::string&) {}, nullptr);
@@ -28,7 +28,7 @@ TEST(HostServices, ServeAnAuthorInC) {
 
 // A world of one rank and its services.
 struct Fixture {
-  std::unique_ptr<CommWorld> world = CommWorld::connect({}, {});
+  std::unique_ptr<World> world = World::connect({}, {});
   std::vector<std::pair<int32_t, std::string>> log;
   std::atomic<bool> cancel{false};
   HostServices services{

@@ -234,7 +234,7 @@ void on_ranks(const yoke::Mesh& mesh, const std::function<void(const Rank&)>& bo
         rendezvous.virtual_world = virtual_world;
         CommOptions options;
         options.check = CommCheck::kFull;
-        const auto world = CommWorld::connect(rendezvous, options);
+        const auto world = World::connect(rendezvous, options);
         world->set_mesh(mesh);
         const HostServices services(
             *world, [](int32_t, const std::string&) {}, nullptr);

@@ -47,7 +47,7 @@ Outcome train_plain(const Job& job);
 
 // Runs body on one thread per rank, in a world of that mesh; rethrows the first rank's exception.
 struct Rank {
-  CommWorld& world;
+  World& world;
   const YokeHost& host;
 };
 void on_ranks(const yoke::Mesh& mesh, const std::function<void(const Rank&)>& body);

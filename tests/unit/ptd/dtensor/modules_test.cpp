@@ -147,7 +147,7 @@ INSTANTIATE_TEST_SUITE_P(Tp, Modules, ::testing::Values(1, 2, 4));
 // FSDP's Shard(0) of a Shard(0) and of a Shard(1) parameter: every rank keeps half of its tp part,
 // gathers it before use, frees it after forward, gathers again for backward and reduces.
 TEST(ShardedTwice, GradientsEqualThePlainModules) {
-  on_world({.dp_shard = 2, .tp = 2}, [&](CommWorld& world) {
+  on_world({.dp_shard = 2, .tp = 2}, [&](World& world) {
     const auto mesh = make_mesh(world);
     const Comm shards = comm_of(world, YOKE_AXIS_BIT(YOKE_DP_SHARD), "fsdp");
     const std::vector<at::Tensor> inputs{numbers({6, 8}, 9), numbers({6, 8}, 10)};

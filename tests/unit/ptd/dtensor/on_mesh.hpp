@@ -17,7 +17,7 @@ struct MeshShape {
   int world() const { return dp_shard * cp * tp; }
 };
 
-inline Comm comm_of(CommWorld& world, uint32_t axes, const char* purpose) {
+inline Comm comm_of(World& world, uint32_t axes, const char* purpose) {
   Communicator& comm = world.comm(axes, purpose);
   if (comm.size() == 1) return {};
   return {comm.process_group()->getBackend(at::kCPU), comm.size(), comm.rank()};
@@ -25,7 +25,7 @@ inline Comm comm_of(CommWorld& world, uint32_t axes, const char* purpose) {
 
 // A mesh of the axes cp and tp; `change` may set what an axis does.
 using AxisSetting = std::function<void(Mesh::Axis& cp, Mesh::Axis& tp)>;
-inline std::unique_ptr<Mesh> make_mesh(CommWorld& world, const AxisSetting& change = {}) {
+inline std::unique_ptr<Mesh> make_mesh(World& world, const AxisSetting& change = {}) {
   std::vector<Mesh::Axis> axes(2);
   axes[0].name = "cp";
   axes[0].comm = comm_of(world, YOKE_AXIS_BIT(YOKE_CP), "dtensor");
@@ -36,10 +36,10 @@ inline std::unique_ptr<Mesh> make_mesh(CommWorld& world, const AxisSetting& chan
 }
 
 // Runs body on every rank of a world of that shape. A failure on one rank is a failure.
-inline void on_world(const MeshShape& shape, const std::function<void(CommWorld&)>& body) {
+inline void on_world(const MeshShape& shape, const std::function<void(World&)>& body) {
   CommOptions options;
   options.check = CommCheck::kFull;
-  test::orderly_virtual_ranks(shape.world(), options, [&](CommWorld& world) {
+  test::orderly_virtual_ranks(shape.world(), options, [&](World& world) {
     world.set_mesh(yoke::Mesh({1, 1, shape.dp_shard, shape.cp, shape.tp}));
     body(world);
   });
@@ -48,7 +48,7 @@ inline void on_world(const MeshShape& shape, const std::function<void(CommWorld&
 inline void on_mesh(const MeshShape& shape,
                     const std::function<void(Mesh&)>& body,
                     const AxisSetting& change = {}) {
-  on_world(shape, [&](CommWorld& world) { body(*make_mesh(world, change)); });
+  on_world(shape, [&](World& world) { body(*make_mesh(world, change)); });
 }
 
 // The same numbers on every rank and thread, whatever else makes random numbers meanwhile.
