@@ -24,8 +24,7 @@ World::World(const Rendezvous& rendezvous, const CommOptions& options)
   if (!in_threads_) control_->wait_for_all();
 }
 
-std::unique_ptr<World> World::connect(const Rendezvous& rendezvous,
-                                              const CommOptions& options) {
+std::unique_ptr<World> World::connect(const Rendezvous& rendezvous, const CommOptions& options) {
   return std::unique_ptr<World>(new World(rendezvous, options));
 }
 

@@ -33,8 +33,7 @@ class World {
   // Connects to the store and waits until every rank is present. Collective. A world of one rank
   // needs no store. Throws Error: INVALID_ARGUMENT for a rendezvous that cannot work (a port in
   // use, a host that cannot be resolved), UNAVAILABLE if ranks are missing after the timeout.
-  static std::unique_ptr<World> connect(const Rendezvous& rendezvous,
-                                            const CommOptions& options);
+  static std::unique_ptr<World> connect(const Rendezvous& rendezvous, const CommOptions& options);
   // Without shutdown() the destructor closes the connections, and peers that wait for this rank get
   // UNAVAILABLE.
   ~World();

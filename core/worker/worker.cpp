@@ -175,8 +175,7 @@ std::string thread_text(int local_ranks) {
 }
 
 // Trains, and leaves exit.json whatever happens.
-int run_rank(
-    const Job& job, const RunPlace& place, World& world, Log& log, int32_t local_ranks) {
+int run_rank(const Job& job, const RunPlace& place, World& world, Log& log, int32_t local_ranks) {
   std::optional<RunFolder> folder;  // of rank 0
   ExitRecord end;
   Position at;

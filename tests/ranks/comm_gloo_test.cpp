@@ -14,9 +14,9 @@ namespace yoke::test {
 namespace {
 
 std::unique_ptr<World> connect(int rank,
-                                   int size,
-                                   const std::string& store,
-                                   const CommOptions& options = {}) {
+                               int size,
+                               const std::string& store,
+                               const CommOptions& options = {}) {
   at::set_num_threads(1);
   Rendezvous rendezvous;
   rendezvous.rank = rank;
