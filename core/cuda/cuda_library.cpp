@@ -34,8 +34,7 @@ DeviceRuntime& load() {
                   ::dlerror(),
                   "; `pip install torch`, without --no-deps, installs all that it needs"));
   const auto entry = reinterpret_cast<CudaEntry>(::dlsym(library, kCudaEntry));
-  if (entry == nullptr)
-    refuse(path.string() + " is of another version of Yoke; reinstall Yoke");
+  if (entry == nullptr) refuse(path.string() + " is of another version of Yoke; reinstall Yoke");
   return *entry();
 }
 

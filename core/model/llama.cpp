@@ -195,8 +195,8 @@ std::vector<BlockBytes> block_bytes(const LlamaDims& d, const FamilyArgs& args) 
   const int64_t tokens = args.seq_len, carry = tokens * d.dim * item;
   const int64_t kv = d.kv_heads * (d.dim / d.heads);
   // Elements of a token in a layer. 5 dim: the outputs of both norms, the queries, the output of
-  // attention, and the residual between attention and feed-forward. 2 kv: keys and values. 3 ffn_dim:
-  // gate, up and their product. In fp32: one number for each norm, and one for each head.
+  // attention, and the residual between attention and feed-forward. 2 kv: keys and values.
+  // 3 ffn_dim: gate, up and their product. In fp32: one number for each norm and for each head.
   const int64_t row = (5 * d.dim + 2 * kv + 3 * d.ffn_dim) * item + (2 + d.heads) * wide;
   std::vector<BlockBytes> bytes{{0, carry}};
   bytes.insert(bytes.end(), d.layers, {tokens * row, carry});

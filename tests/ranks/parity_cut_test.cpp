@@ -37,7 +37,8 @@ Args on(int ranks, const char* degrees) {
 // The expected multiples of the residual stream, for two layers:
 //
 //   20  with sequence parallelism: in each layer two gathers and two scatters in the forward, and
-//       as many in the backward (2 * 8), and one of each behind the embedding and before the head (4)
+//       as many in the backward (2 * 8), and one of each behind the embedding and before the head
+//       (4)
 //   10  without it: each pair of a gather and a scatter is one all_reduce
 //   +8  with activation checkpointing, which repeats the forward of the layers; +4 without sequence
 //       parallelism
