@@ -7,6 +7,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -47,13 +48,38 @@ int32_t code_of(int error_number) {
   }
 }
 
-int open_or_throw(const std::string& path, int flags, const char* what) {
-  int fd;
+// Repeats a system call that a signal interrupted before it did anything. Linux may do that to any
+// call on a network file system or one in user space, whatever SA_RESTART says.
+template <class Call>
+auto uninterrupted(Call&& call) {
+  decltype(call()) result;
   do {
-    fd = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
-  } while (fd < 0 && errno == EINTR);
+    result = call();
+  } while (result < 0 && errno == EINTR);
+  return result;
+}
+
+int open_or_throw(const std::string& path, int flags, const char* what) {
+  const int fd = uninterrupted([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); });
   if (fd < 0) throw_errno(std::string("cannot ") + what + " " + path, errno);
   return fd;
+}
+
+// Returns false if the file system cannot sync folders.
+bool sync_entries(const std::string& folder) {
+  const int fd = open_or_throw(folder, O_RDONLY | O_DIRECTORY, "open the folder");
+  const int error_number = uninterrupted([&] { return ::fsync(fd); }) == 0 ? 0 : errno;
+  ::close(fd);
+  if (error_number == EINVAL || error_number == ENOTSUP || error_number == ENOSYS) return false;
+  if (error_number != 0) throw_errno("cannot sync the folder " + folder, error_number);
+  return true;
+}
+
+bool in_memory(const std::string& folder) {
+  constexpr long kTmpfs = 0x01021994, kRamfs = 0x858458F6;  // as in linux/magic.h
+  struct statfs status {};
+  if (::statfs(folder.c_str(), &status) != 0) return false;
+  return status.f_type == kTmpfs || status.f_type == kRamfs;
 }
 
 std::string parent_of(const std::string& path) {
@@ -101,8 +127,8 @@ uint64_t File::size() const {
 void File::read_at(void* dst, size_t size, uint64_t offset) const {
   auto* p = static_cast<char*>(dst);
   while (size > 0) {
-    const ssize_t n = ::pread(fd_, p, size, static_cast<off_t>(offset));
-    if (n < 0 && errno == EINTR) continue;
+    const ssize_t n =
+        uninterrupted([&] { return ::pread(fd_, p, size, static_cast<off_t>(offset)); });
     if (n < 0) throw_errno("cannot read " + path_, errno);
     if (n == 0) {
       throw Error(
@@ -118,8 +144,8 @@ void File::read_at(void* dst, size_t size, uint64_t offset) const {
 void File::write_at(const void* src, size_t size, uint64_t offset) {
   const auto* p = static_cast<const char*>(src);
   while (size > 0) {
-    const ssize_t n = ::pwrite(fd_, p, size, static_cast<off_t>(offset));
-    if (n < 0 && errno == EINTR) continue;
+    const ssize_t n =
+        uninterrupted([&] { return ::pwrite(fd_, p, size, static_cast<off_t>(offset)); });
     if (n < 0) throw_errno("cannot write " + path_, errno);
     p += n;
     offset += static_cast<uint64_t>(n);
@@ -128,21 +154,25 @@ void File::write_at(const void* src, size_t size, uint64_t offset) {
 }
 
 void File::reserve(uint64_t size) {
-  if (::fallocate(fd_, 0, 0, static_cast<off_t>(size)) == 0) return;
+  const auto bytes = static_cast<off_t>(size);
+  if (uninterrupted([&] { return ::fallocate(fd_, 0, 0, bytes); }) == 0) return;
   if (errno != EOPNOTSUPP && errno != ENOSYS) {
     throw_errno(concat("cannot reserve ", size, " bytes for ", path_), errno);
   }
-  if (::ftruncate(fd_, static_cast<off_t>(size)) != 0) throw_errno("cannot extend " + path_, errno);
+  if (uninterrupted([&] { return ::ftruncate(fd_, bytes); }) != 0)
+    throw_errno("cannot extend " + path_, errno);
 }
 
 // A failed sync must not be retried on the same file: Linux reports the error once, marks the dirty
-// pages as clean, and a second fsync would return success without the data.
+// pages as clean, and a second fsync would return success without the data. An interrupted sync has
+// reported nothing yet and may be repeated.
 void File::sync_data() {
-  if (::fdatasync(fd_) != 0) throw_errno("cannot sync " + path_, errno);
+  if (uninterrupted([&] { return ::fdatasync(fd_); }) != 0)
+    throw_errno("cannot sync " + path_, errno);
 }
 
 void File::sync() {
-  if (::fsync(fd_) != 0) throw_errno("cannot sync " + path_, errno);
+  if (uninterrupted([&] { return ::fsync(fd_); }) != 0) throw_errno("cannot sync " + path_, errno);
 }
 
 void File::close() {
@@ -155,7 +185,7 @@ void File::close() {
 FolderLock::FolderLock(const std::string& folder) {
   const std::string path = folder + "/.lock";
   fd_ = open_or_throw(path, O_RDWR | O_CREAT, "open");
-  if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
+  if (uninterrupted([&] { return ::flock(fd_, LOCK_EX | LOCK_NB); }) == 0) return;
   const int error_number = errno;
   ::close(std::exchange(fd_, -1));
   if (error_number != EWOULDBLOCK) throw_errno("cannot lock " + path, error_number);
@@ -181,23 +211,68 @@ void make_folders(const std::string& path) {
     if (at == "." || at == "/") break;
   }
   for (auto at = missing.rbegin(); at != missing.rend(); ++at) {
-    if (::mkdir(at->c_str(), 0777) != 0 && errno != EEXIST) {
+    if (uninterrupted([&] { return ::mkdir(at->c_str(), 0777); }) != 0 && errno != EEXIST)
       throw_errno("cannot create the folder " + *at, errno);
-    }
     sync_folder(parent_of(*at));
   }
 }
 
+void make_folder(const std::string& path) {
+  if (uninterrupted([&] { return ::mkdir(path.c_str(), 0777); }) != 0)
+    throw_errno("cannot create the folder " + path, errno);
+}
+
 void sync_folder(const std::string& path) {
-  const int fd = open_or_throw(path, O_RDONLY | O_DIRECTORY, "open the folder");
-  const int error_number = ::fsync(fd) == 0 ? 0 : errno;
-  ::close(fd);
-  if (error_number != 0) throw_errno("cannot sync the folder " + path, error_number);
+  sync_entries(path);
+}
+
+// The whole chain is synced, not only the folders that this process created: spdlog, another rank
+// or the user may have created one a moment ago, and a name that is not durable takes everything
+// below it along. Syncing a folder without changes costs microseconds.
+std::string make_path_durable(const std::string& folder) {
+  const fs::path whole = fs::absolute(folder).lexically_normal() / "";
+  std::string warning = in_memory(folder) ? folder + " lies in memory (tmpfs)" : "";
+  for (fs::path at = whole.parent_path();; at = at.parent_path()) {
+    try {
+      if (!sync_entries(at.string()) && warning.empty())
+        warning = "the file system of " + at.string() + " cannot sync folders";
+    } catch (const Error& e) {
+      if (e.code() != YOKE_FAILED_PRECONDITION) throw;
+      // Whoever cannot change this folder has not just created a name in it.
+      const bool may_change = ::access(at.c_str(), W_OK) == 0;
+      if (may_change && warning.empty()) warning = e.what();
+    }
+    if (at == at.parent_path()) break;
+  }
+  return warning.empty() ? "" : warning + "; a power failure may lose this folder";
+}
+
+void rename_path(const std::string& from, const std::string& to) {
+  if (uninterrupted([&] { return ::rename(from.c_str(), to.c_str()); }) != 0)
+    throw_errno("cannot rename " + from + " to " + to, errno);
+}
+
+void exchange_paths(const std::string& a, const std::string& b) {
+  const auto exchange = [&] {
+    return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE);
+  };
+  if (uninterrupted(exchange) == 0) return;
+  if (errno != EINVAL && errno != ENOSYS) throw_errno("cannot exchange " + a + " and " + b, errno);
+  throw Error(YOKE_FAILED_PRECONDITION,
+              b + " exists, and this file system cannot replace it atomically; move it away");
+}
+
+void remove_file(const std::string& path) {
+  if (uninterrupted([&] { return ::unlink(path.c_str()); }) != 0 && errno != ENOENT)
+    throw_errno("cannot remove " + path, errno);
 }
 
 void remove_tree(const std::string& path) {
   std::error_code error;
-  fs::remove_all(path, error);
+  do {
+    error.clear();
+    fs::remove_all(path, error);
+  } while (error.value() == EINTR);
   if (error) throw_errno("cannot remove " + path, error.value());
 }
 
@@ -231,14 +306,13 @@ void create_text(const std::string& path, std::string_view text) {
 
 void replace_text(const std::string& path, std::string_view text) {
   const std::string temporary = concat(path, ".tmp-", ::getpid());
-  if (::unlink(temporary.c_str()) != 0 && errno != ENOENT) {
-    throw_errno("cannot remove " + temporary, errno);
-  }
+  remove_file(temporary);
   create_text(temporary, text);
-  if (::rename(temporary.c_str(), path.c_str()) != 0) {
-    const int error_number = errno;
+  try {
+    rename_path(temporary, path);
+  } catch (const Error&) {
     ::unlink(temporary.c_str());
-    throw_errno("cannot write " + path, error_number);
+    throw;
   }
   sync_folder(parent_of(path));
 }

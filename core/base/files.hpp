@@ -87,9 +87,26 @@ class FolderLock {
 // Creates the folder and all missing folders above it, and syncs the parent of each one it created.
 // Does nothing if the folder exists. FAILED_PRECONDITION if a part of the path is not a folder.
 void make_folders(const std::string& path);
+// Creates a folder in an existing one. INTERNAL if the path exists. Syncs nothing.
+void make_folder(const std::string& path);
 
-// Returns when the folder's entries (files created, renamed or removed in it) are on the device.
+// Returns when the folder's entries (files created, renamed or removed in it) are on the device. On
+// a file system that cannot sync folders it returns at once: see make_path_durable().
 void sync_folder(const std::string& path);
+
+// Syncs the folder and every folder above it, so that the path survives a power failure whichever
+// process created its parts. Returns "", or a sentence for a warning if the path may be lost
+// nevertheless: it lies in memory (tmpfs), its file system cannot sync folders, or a folder above it
+// that this user may change may not be opened. Throws Error if syncing fails.
+std::string make_path_durable(const std::string& folder);
+
+// Renames a file or folder. `to` is replaced if it is a file or an empty folder. Syncs nothing.
+void rename_path(const std::string& from, const std::string& to);
+// Exchanges two paths atomically. FAILED_PRECONDITION if the file system cannot do that (NFS).
+void exchange_paths(const std::string& a, const std::string& b);
+
+// Removes a file. Does nothing if it does not exist.
+void remove_file(const std::string& path);
 
 // Removes a file, or a folder with all it contains. Does nothing if the path does not exist. Does
 // not follow symbolic links.

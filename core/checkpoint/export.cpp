@@ -99,7 +99,7 @@ Exported export_hf(const ExportRequest& request) {
   // The folder is filled under a temporary name and renamed at the end, like a checkpoint.
   make_folders(parent);
   TempFolder temp(parent, folder.parent_path().filename().string());
-  Exported out{reader.info().step, tensors.size(), 0, 0};
+  Exported out{reader.info().step, tensors.size(), 0, 0, make_path_durable(parent)};
   for (const LaidOutFile& file : files) {
     write_file(reader, tensors, file, temp.path());
     out.files += file.file.name.ends_with(".safetensors") ? 1 : 0;

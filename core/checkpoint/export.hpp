@@ -22,6 +22,8 @@ struct Exported {
   size_t tensors = 0;
   size_t files = 0;    // safetensors files
   uint64_t bytes = 0;  // size of all files
+  // Why a power failure may lose the folder nevertheless, as a sentence; "" = it may not.
+  std::string warning;
 };
 
 // Writes config.json and model.safetensors, or the parts of a large model and their index. Every

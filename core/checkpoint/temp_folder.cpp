@@ -5,12 +5,8 @@
 
 #include "core/checkpoint/temp_folder.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <filesystem>
 #include <random>
 
@@ -20,17 +16,12 @@
 #include "yoke/text.hpp"
 
 namespace yoke {
-namespace {
-
-constexpr unsigned kExchange = 2;  // RENAME_EXCHANGE, which glibc hides without _GNU_SOURCE
-
-}  // namespace
 
 TempFolder::TempFolder(const std::string& folder, const std::string& name) {
   const std::string path =
       folder + "/" + temporary_name(name) +
       string_printf("%d-%08x", static_cast<int>(::getpid()), std::random_device{}());
-  if (::mkdir(path.c_str(), 0777) != 0) throw_errno("cannot create the folder " + path, errno);
+  make_folder(path);
   path_ = path;
 }
 
@@ -44,14 +35,10 @@ TempFolder::~TempFolder() {
 void TempFolder::commit(const std::string& to) {
   const std::string parent = std::filesystem::path(to).parent_path().string();
   if (::access(to.c_str(), F_OK) != 0) {
-    if (::rename(path_.c_str(), to.c_str()) != 0) throw_errno("cannot commit " + to, errno);
+    rename_path(path_, to);
     path_.clear();
-  } else if (::syscall(SYS_renameat2, AT_FDCWD, path_.c_str(), AT_FDCWD, to.c_str(), kExchange) !=
-             0) {
-    if (errno != EINVAL && errno != ENOSYS) throw_errno("cannot commit " + to, errno);
-    throw Error(
-        YOKE_FAILED_PRECONDITION,
-        to + " exists, and this file system cannot replace a folder atomically; move it away");
+  } else {
+    exchange_paths(path_, to);
   }
   // The old checkpoint, if there was one, now has the temporary name. The destructor removes it,
   // which must not happen before the new one is durable.

@@ -10,6 +10,7 @@
 
 #include "core/backend/search.hpp"
 #include "core/base/exit_code.hpp"
+#include "core/base/files.hpp"
 #include "core/cli/command.hpp"
 #include "core/cli/table.hpp"
 #include "core/cli/worker_program.hpp"
@@ -70,10 +71,7 @@ void require_writable(const std::string& path) {
 }
 
 void write_file(const std::string& path, const std::string& text) {
-  if (path.empty()) return;
-  std::ofstream out(path, std::ios::binary);
-  out << text;
-  if (!out.flush()) throw Error(YOKE_RESOURCE_EXHAUSTED, path + " cannot be written");
+  if (!path.empty()) replace_text(path, text);
 }
 
 // ---- Output ----

@@ -164,6 +164,7 @@ int export_checkpoint(const Request& request) {
               done.files,
               done.files == 1 ? "file" : "files",
               bytes_text(done.bytes).c_str());
+  if (!done.warning.empty()) std::fprintf(stderr, "warning: %s\n", done.warning.c_str());
   return kExitOk;
 }
 

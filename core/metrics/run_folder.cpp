@@ -99,6 +99,7 @@ std::string environment_json(const std::map<std::string, std::string>& versions)
 RunFolder::RunFolder(const std::string& path) : path_(without_trailing_slash(path)) {
   make_folders(path_ + "/logs");
   make_folders(checkpoints());
+  warning_ = make_path_durable(checkpoints());
 }
 
 std::string RunFolder::log(int32_t rank) const {
@@ -110,8 +111,7 @@ void RunFolder::write(const std::string& name, const std::string& text) {
 }
 
 void RunFolder::begin() {
-  const std::string file = path_ + "/exit.json";
-  if (::unlink(file.c_str()) != 0 && errno != ENOENT) throw_errno("cannot remove " + file, errno);
+  remove_file(path_ + "/exit.json");
 }
 
 void RunFolder::end(const ExitRecord& record) {

@@ -31,7 +31,7 @@ std::vector<std::string> existing_run_folders(const std::string& wanted);
 struct ExitRecord {
   int32_t code = 0;    // exit code of the process
   std::string reason;  // why the run ended early; "" = it finished
-  int64_t step = 0;    // last complete step
+  int64_t step = 0;    // last complete step; -1 = unknown
 };
 
 // Returns a JSON object that describes the environment of a run: `versions`, which the caller knows
@@ -42,8 +42,12 @@ std::string environment_json(const std::map<std::string, std::string>& versions)
 // the new one. Only one rank may use it. The methods throw Error with the path.
 class RunFolder {
  public:
-  explicit RunFolder(const std::string& path);  // creates it, with logs/ and checkpoints/
+  // Creates the folder, with logs/ and checkpoints/, and makes its path durable: a checkpoint that
+  // is reported as saved later must not be lost because the folder around it is.
+  explicit RunFolder(const std::string& path);
   const std::string& path() const { return path_; }
+  // Returns why a power failure may lose the folder nevertheless, as a sentence; "" = it may not.
+  const std::string& warning() const { return warning_; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
   std::string log(int32_t rank) const;  // path of logs/rank_000.log
@@ -56,6 +60,7 @@ class RunFolder {
 
  private:
   std::string path_;
+  std::string warning_;
 };
 
 }  // namespace yoke
