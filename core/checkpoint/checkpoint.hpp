@@ -100,7 +100,8 @@ class CheckpointReader {
   // rounds once to nearest even; any other two dtypes must be equal. NOT_FOUND: no such tensor or
   // kind. FAILED_PRECONDITION: another shape or dtype. DATA_LOSS: the bytes are damaged.
   void visit(const YokePiece& piece) const;
-  // Reads and verifies every byte. DATA_LOSS names file, tensor and elements of the first damage.
+  // Reads and verifies every byte. DATA_LOSS names file, tensor and elements of the first damage, or
+  // the folder if its name is that of another step.
   void verify() const;
 
  private:
@@ -109,8 +110,8 @@ class CheckpointReader {
 };
 
 // Returns the newest checkpoint in a folder of checkpoints that verifies. Calls `warn` with the
-// reason for each newer one that it skips. NOT_FOUND if none verifies. Reads every byte of the
-// checkpoint that it returns.
+// reason for each one that it skips. NOT_FOUND if there is no checkpoint, DATA_LOSS if there are some
+// and none verifies. Reads every byte of the checkpoint that it returns.
 CheckpointInfo newest_checkpoint(const std::string& folder,
                                  const std::function<void(const std::string&)>& warn);
 

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <set>
@@ -22,6 +23,7 @@
 #include "core/checkpoint/convert.hpp"
 #include "core/checkpoint/manifest.hpp"
 #include "core/checkpoint/pieces.hpp"
+#include "core/checkpoint/retention.hpp"
 #include "yoke/error.hpp"
 #include "yoke/tensor.hpp"
 #include "yoke/text.hpp"
@@ -297,6 +299,9 @@ void CheckpointReader::visit(const YokePiece& piece) const {
 }
 
 void CheckpointReader::verify() const {
+  const std::string name = std::filesystem::absolute(info().path).lexically_normal().filename();
+  if (const auto step = step_of(name); step && *step != info().step)
+    damaged(info().path, concat("it holds step ", info().step, ", not the one in its name"));
   impl_->verify_heads();
   for (const StoredTensor& tensor : impl_->manifest.tensors) {
     impl_->read_chunks(

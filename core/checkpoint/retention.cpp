@@ -8,8 +8,6 @@
 
 #include "core/checkpoint/retention.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -39,17 +37,6 @@ std::vector<std::string> names_in(const std::string& folder) {
   return names;
 }
 
-std::optional<int64_t> step_of(const std::string& name) {
-  const size_t prefix = sizeof kPrefix - 1;
-  if (name.compare(0, prefix, kPrefix) != 0) return {};
-  int64_t step = 0;
-  const char* end = name.data() + name.size();
-  const auto [stop, error] = std::from_chars(name.data() + prefix, end, step);
-  // Only the spelling of step_name() counts, so that no two names can mean the same step.
-  if (error != std::errc() || stop != end || step < 0 || step_name(step) != name) return {};
-  return step;
-}
-
 std::string path_of(const std::string& folder, int64_t step) {
   return folder + "/" + step_name(step);
 }
@@ -77,13 +64,22 @@ bool verifies(const std::string& path) {
 void remove_checkpoint(const std::string& folder, int64_t step) {
   const std::string doomed = folder + "/" + temporary_name(step_name(step)) + "removed";
   remove_tree(doomed);
-  if (::rename(path_of(folder, step).c_str(), doomed.c_str()) != 0) {
-    throw_errno("cannot remove " + path_of(folder, step), errno);
-  }
+  rename_path(path_of(folder, step), doomed);
   remove_tree(doomed);
 }
 
 }  // namespace
+
+std::optional<int64_t> step_of(const std::string& name) {
+  const size_t prefix = sizeof kPrefix - 1;
+  if (name.compare(0, prefix, kPrefix) != 0) return {};
+  int64_t step = 0;
+  const char* end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(name.data() + prefix, end, step);
+  // Only the spelling of step_name() counts, so that no two names can mean the same step.
+  if (error != std::errc() || stop != end || step < 0 || step_name(step) != name) return {};
+  return step;
+}
 
 std::string step_name(int64_t step) {
   return string_printf("step-%08lld", static_cast<long long>(step));
@@ -112,16 +108,10 @@ void sweep_temporaries(const std::string& folder) {
 
 CheckpointInfo newest_checkpoint(const std::string& folder,
                                  const std::function<void(const std::string&)>& warn) {
-  for (const int64_t step : steps_in(folder)) {
+  const std::vector<int64_t> steps = steps_in(folder);
+  for (const int64_t step : steps) {
     try {
       const CheckpointReader reader(path_of(folder, step));
-      if (reader.info().step != step) {
-        throw Error(YOKE_DATA_LOSS,
-                    concat(path_of(folder, step),
-                           " holds step ",
-                           reader.info().step,
-                           ", which is not the step in its name"));
-      }
       reader.verify();
       return reader.info();
     } catch (const Error& e) {
@@ -129,7 +119,11 @@ CheckpointInfo newest_checkpoint(const std::string& folder,
                   e.what()));
     }
   }
-  throw Error(YOKE_NOT_FOUND, "there is no usable checkpoint in " + folder);
+  if (steps.empty()) throw Error(YOKE_NOT_FOUND, "there is no checkpoint in " + folder);
+  throw Error(YOKE_DATA_LOSS,
+              concat(steps.size() == 1 ? "the only checkpoint in " : "none of the checkpoints in ",
+                     folder,
+                     steps.size() == 1 ? " cannot be used" : " can be used"));
 }
 
 void prune_checkpoints(const std::string& folder, int64_t keep) {

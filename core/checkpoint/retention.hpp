@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,8 @@ namespace yoke {
 
 // Returns the name of a committed checkpoint: "step-00001000".
 std::string step_name(int64_t step);
+// Returns the step of such a name; nothing for any other name.
+std::optional<int64_t> step_of(const std::string& name);
 // Returns the start of the name of a temporary folder for `name`: ".step-00001000.tmp-". The caller
 // appends a suffix.
 std::string temporary_name(const std::string& name);

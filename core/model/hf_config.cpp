@@ -7,6 +7,7 @@
 #include "core/model/hf_config.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -14,6 +15,7 @@
 
 #include "core/base/files.hpp"
 #include "core/base/strict_json.hpp"
+#include "core/checkpoint/checkpoint.hpp"
 #include "yoke/error.hpp"
 #include "yoke/nearest.hpp"
 #include "yoke/text.hpp"
@@ -186,7 +188,10 @@ HfConfig parse_hf_config(const std::string& text, const std::string& where) {
 HfConfig read_hf_config(const std::string& folder) {
   const std::string path = folder + "/config.json";
   try {
-    return parse_hf_config(read_text(path, kMaxConfigBytes), path);
+    // In a checkpoint, the manifest has a checksum of this file.
+    const bool is_checkpoint = std::filesystem::exists(folder + "/manifest.json");
+    const std::string checked = is_checkpoint ? CheckpointReader(folder).hf_config_json() : "";
+    return parse_hf_config(checked.empty() ? read_text(path, kMaxConfigBytes) : checked, path);
   } catch (const Error& e) {
     if (e.code() != YOKE_NOT_FOUND) throw;
     throw Error(

@@ -22,6 +22,7 @@ void warn(const std::string& text) {
 void require_usable(const Job& job, const std::string& path) {
   const CheckpointReader reader(path);
   reader.check_model(make_model(job)->summary());
+  reader.hf_config_json();  // for its checksum
   if (reader.info().step >= job.config.run.train.steps) {
     throw Refused(kExitUsage,
                   concat(path, " is a checkpoint of step ", reader.info().step) +
@@ -39,6 +40,13 @@ RunPlace continue_newest(const Job& job) {
   try {
     newest = newest_checkpoint(runs.front() + "/checkpoints", warn);
   } catch (const Error& e) {
+    // Starting anew without a word would hide the loss of a whole run.
+    if (e.code() == YOKE_DATA_LOSS) {
+      throw Refused(kExitFailed,
+                    concat("checkpoint.resume = \"auto\": ", e.what()) +
+                        " (see above); start a new run with checkpoint.resume=never, or with "
+                        "another run.dir");
+    }
     if (e.code() != YOKE_NOT_FOUND) throw;
     warn(runs.front() + " has no checkpoint to resume from; starting a new run");
     return {free_run_folder(wanted), ""};
