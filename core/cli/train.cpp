@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -27,6 +28,7 @@
 #include "core/launch/environment.hpp"
 #include "core/launch/launcher.hpp"
 #include "core/launch/rendezvous_folder.hpp"
+#include "core/metrics/run_folder.hpp"
 #include "yoke/error.hpp"
 #include "yoke/text.hpp"
 
@@ -193,6 +195,18 @@ std::vector<std::pair<std::string, std::string>> thread_variables(const Start& s
   return {{"OMP_NUM_THREADS", std::to_string(threads)}};
 }
 
+// Rank 0 writes exit.json. If it was killed, or never came that far, the launcher does.
+void leave_exit_record(const std::string& run_dir, int code, const std::string& cause) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(run_dir, error)) return;  // no rank has created it
+  if (std::filesystem::exists(run_dir + "/exit.json", error)) return;
+  try {
+    RunFolder(run_dir).end({code, cause.empty() ? "rank 0 ended without a record" : cause, -1});
+  } catch (const Error& e) {
+    print_message(concat("exit.json is missing: ", e.what()));
+  }
+}
+
 int launch(const Request& request, const Start& start) {
   const auto variables = thread_variables(start);
   const auto common = common_arguments(request, start);
@@ -213,7 +227,9 @@ int launch(const Request& request, const Start& start) {
     }
   }
   for (RankCommand& c : commands) c.argv.insert(c.argv.end(), common.begin(), common.end());
-  const int code = launch_ranks(commands);
+  std::string cause;
+  const int code = launch_ranks(commands, &cause);
+  leave_exit_record(start.run_dir, code, cause);
   if (code != kExitOk && code != kExitSigint && code != kExitSigterm)
     print_message("logs of all ranks: " + start.run_dir + "/logs");
   return code;

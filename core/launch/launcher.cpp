@@ -35,6 +35,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kFirstCauseWindow{200};  // wait for a better cause
 constexpr std::chrono::milliseconds kPoliteTime{1500};       // from SIGTERM to SIGKILL
 constexpr std::chrono::milliseconds kHeldBack{100};          // delay of lines on stderr
+constexpr std::chrono::seconds kSameSignal{2};               // a repetition counts once
 constexpr std::chrono::milliseconds kDrainTime{1000};        // for unread output after a signal
 
 // While this object lives, signals arrive as data on a file descriptor, and writing to a closed
@@ -86,6 +87,8 @@ class Launch {
                                         }));
     }
   }
+
+  const std::string& cause() const { return cause_; }
 
   int run() {
     while (any_running()) turn();
@@ -190,11 +193,14 @@ class Launch {
 
   void take_signals() {
     while (const int signal = signals_.next()) {
+      if (signal == first_signal_ && Clock::now() - first_signal_at_ < kSameSignal) continue;
       if (forwarded_ != 0) {
         killed_ = true;
         send_all(SIGKILL);
         continue;
       }
+      first_signal_ = signal;
+      first_signal_at_ = Clock::now();
       forwarded_ = signal == SIGINT ? SIGINT : SIGTERM;
       console_.line(STDERR_FILENO,
                     "yoke: stopping after this step; a second signal ends the run at once");
@@ -270,6 +276,7 @@ class Launch {
       text += ", perhaps by the kernel because memory ran out (see dmesg)";
     if (r.ending().exit_code == kExitRankLost) text += ": it lost a peer";
     if (several) text += "; the other ranks were ended";
+    cause_ = text;
     console_.line(STDERR_FILENO, text);
     if (!several) return;  // its last lines are on the screen already
     console_.line(STDERR_FILENO,
@@ -296,16 +303,22 @@ class Launch {
   std::deque<HeldLine> held_;                 // lines on stderr not yet shown
   // End of the window for a better cause; after SIGTERM, the time of SIGKILL.
   std::optional<Clock::time_point> deadline_;
+  int first_signal_ = 0;  // as it arrived; 0 = none
+  Clock::time_point first_signal_at_;
   int forwarded_ = 0;           // signal sent to the ranks for the user; 0 = none
   bool killed_ = false;         // true after the user's second signal
   bool ending_others_ = false;  // true once we have sent SIGTERM after a failure
   bool reported_ = false;       // true once the failure has been printed
+  std::string cause_;           // first line of the report
 };
 
 }  // namespace
 
-int launch_ranks(const std::vector<RankCommand>& commands) {
-  return Launch(commands).run();
+int launch_ranks(const std::vector<RankCommand>& commands, std::string* cause) {
+  Launch launch(commands);
+  const int exit_code = launch.run();
+  if (cause != nullptr) *cause = launch.cause();
+  return exit_code;
 }
 
 }  // namespace yoke

@@ -23,7 +23,8 @@ struct RankCommand {
 //   elsewhere. If nobody reads our output, the ranks block; signals still work.
 // Signals
 //   The first SIGINT, SIGTERM or SIGHUP is forwarded as SIGINT or SIGTERM; the ranks finish their
-//   step and save. A second signal kills them.
+//   step and save. A second signal kills them, unless it is the same one within two seconds: batch
+//   systems and `timeout` send a signal to several processes of a job, and each passes it on.
 // Failures
 //   The first rank that fails is reported on stderr with its exit code or signal and its last lines.
 //   Among failures within 200 ms, a rank killed by a signal counts as the cause before others, and a
@@ -42,6 +43,8 @@ struct RankCommand {
 // During the call, the signals above are blocked in the calling thread, and SIGPIPE is ignored, so
 // that a run continues if the reader of its output goes away. Throws Error(INTERNAL) if a process
 // cannot be started; those already started are killed. At most one call at a time per process.
-int launch_ranks(const std::vector<RankCommand>& commands);
+//
+// If a rank failed, *cause is set to the first line of the report.
+int launch_ranks(const std::vector<RankCommand>& commands, std::string* cause = nullptr);
 
 }  // namespace yoke

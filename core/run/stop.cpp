@@ -4,6 +4,7 @@
 #include "core/run/stop.hpp"
 
 #include <csignal>
+#include <ctime>
 #include <string>
 
 namespace yoke {
@@ -11,12 +12,24 @@ namespace {
 
 constexpr const char* kStopKey = "stop before step";  // key on the store
 std::atomic<int> g_signal{0};
+std::atomic<int64_t> g_first{0};  // when the first signal came, in nanoseconds
 std::atomic<bool> g_cancel{false};
 
-// The first signal is kept; every later one sets the cancel flag.
+// clock_gettime() is one of the few functions that a signal handler may call.
+int64_t now() {
+  timespec t{};
+  ::clock_gettime(CLOCK_MONOTONIC, &t);
+  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+// The first signal is kept. A later one sets the cancel flag, unless it repeats the first.
 void on_signal(int number) {
-  int none = 0;
-  if (!g_signal.compare_exchange_strong(none, number)) g_cancel.store(true);
+  int first = 0;
+  if (g_first.load() == 0) g_first.store(now());
+  if (g_signal.compare_exchange_strong(first, number)) return;
+  const bool repeated =
+      first == number && now() - g_first.load() < std::chrono::nanoseconds(kSameSignal).count();
+  if (!repeated) g_cancel.store(true);
 }
 
 }  // namespace

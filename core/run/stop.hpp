@@ -1,13 +1,17 @@
-// Ctrl-C and SIGTERM. The first signal requests an orderly stop after the current step, the second
-// one cancels the step.
+// Ctrl-C and SIGTERM. The first signal requests an orderly stop after the current step, a second one
+// cancels the step. The same signal again within kSameSignal counts once: `timeout`, a batch system or
+// a terminal often reaches this process both directly and through the launcher.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 
 #include "core/comm/world.hpp"
 
 namespace yoke {
+
+inline constexpr std::chrono::seconds kSameSignal{2};
 
 // Installs the signal handlers of this process. Call it once, before ranks start.
 void install_stop_handlers();

@@ -97,6 +97,7 @@ int run_rank(const Job& job, const RunPlace& place, World& world, Log& log, int3
   try {
     if (world.rank() == 0) {
       describe_run(folder.emplace(place.dir), job);
+      if (!folder->warning().empty()) log.info("note: " + folder->warning());
       log.info(thread_row(local_ranks));
     }
     train(job, place, world, log, position);
@@ -105,6 +106,8 @@ int run_rank(const Job& job, const RunPlace& place, World& world, Log& log, int3
       end.reason = concat("stopped by signal ", stop_signal());
       if (folder) log.info(concat("stopped after step ", position.step));
     }
+    if (folder && job.config.run.checkpoint.every == 0 && job.config.run.record.states.empty())
+      log.info("nothing was saved: checkpoint.every = 0");
   } catch (const Error& e) {
     end.code = exit_code_of(e);
     end.reason = e.what();
