@@ -86,7 +86,8 @@ std::optional<LikelyCause> initial_values(const FirstDifference& d) {
   constexpr char kId[] = "initial_values", kTitle[] = "different initial bits";
   if (d.step != 0) return std::nullopt;
   if (const auto& violation = d.run.start.violation)
-    return d.cause(kId, kTitle, violation->tensor, kUnknown, "before the first step " + violation->text);
+    return d.cause(
+        kId, kTitle, violation->tensor, kUnknown, "before the first step " + violation->text);
   const auto &a = d.reference.start.hashes, &b = d.run.start.hashes;
   for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
     if (a[i] == b[i]) continue;

@@ -55,7 +55,8 @@ TEST(Trace, ShowsTheStepsAndWhatHappensInThem) {
   EXPECT_THAT(r.err, Not(HasSubstr("ERROR")));
   for (const char* file : {"rank_000.json", "rank_001.json"}) {
     const auto names = span_names(here.folder() / "runs/r/profile/" + file);
-    EXPECT_THAT(names, IsSupersetOf({"ProfilerStep#2", "ProfilerStep#3", "ReduceScalars", "aten::mm"}));
+    EXPECT_THAT(names,
+                IsSupersetOf({"ProfilerStep#2", "ProfilerStep#3", "ReduceScalars", "aten::mm"}));
     EXPECT_EQ(names.count("ProfilerStep#1") + names.count("ProfilerStep#4"), 0u);
   }
 }

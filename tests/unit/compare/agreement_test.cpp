@@ -69,7 +69,8 @@ TEST(Agreement, FindsOtherInitialBits) {
 
 TEST(Agreement, TakesABreachForADifference) {
   RunFacts other = made_up_run(5);
-  other.steps[2].violation = Violation{"samples", 1, "", "rank 1 trained on the samples of data rank 0"};
+  other.steps[2].violation =
+      Violation{"samples", 1, "", "rank 1 trained on the samples of data rank 0"};
   const Agreement v = compared(made_up_run(5), other);
   EXPECT_EQ(v.first_bad, 3);
   const LikelyCause cause = find_likely_cause(made_up_run(5), other, v);

@@ -157,7 +157,9 @@ std::vector<std::string> avoided(const Path& root) {
     if (line.text.rfind("#", 0) == 0) inside = line.text.find("Avoided words") != std::string::npos;
     static const std::regex kRow(R"(^\| `([^`]+)` \|)");
     std::smatch match;
-    if (inside && std::regex_search(line.text, match, kRow)) words.push_back(match[1]);
+    // Inside a table, Markdown needs a backslash in front of "|".
+    if (inside && std::regex_search(line.text, match, kRow))
+      words.push_back(std::regex_replace(match[1].str(), std::regex(R"(\\\|)"), "|"));
   }
   return words;
 }
