@@ -155,6 +155,52 @@ TEST_F(Run, NamesADamagedCheckpoint) {
   EXPECT_THAT(result.err, HasSubstr("model.safetensors"));
 }
 
+// A wrong config.json would silently describe another model.
+TEST_F(Run, NamesADamagedConfigOfACheckpoint) {
+  ASSERT_TRUE(here_.yoke(train({})).ending.ok());
+  const std::string file = checkpoint(4) + "/config.json";
+  std::string text = read_file(here_.folder() / file);
+  const size_t at = text.find("10000");  // rope_theta
+  ASSERT_NE(at, std::string::npos) << text;
+  text[at] = '2';
+  here_.folder().write(file, text);
+  for (const auto& words : {std::vector<std::string>{"generate", checkpoint(4), "--prompt", "a"},
+                            train({"train.steps=9", "checkpoint.resume=" + checkpoint(4)}),
+                            {"checkpoint", "verify", checkpoint(4)}}) {
+    const SubprocessResult result = here_.yoke(words);
+    EXPECT_EQ(result.ending.exit_code, 1) << words[0];
+    EXPECT_THAT(result.err + result.out, HasSubstr("config.json")) << words[0];
+  }
+}
+
+TEST_F(Run, DoesNotStartAnewWhenAllCheckpointsAreDamaged) {
+  ASSERT_TRUE(here_.yoke(train({"checkpoint.every=1", "checkpoint.keep=2"})).ending.ok());
+  for (const int step : {3, 4}) here_.folder().write(checkpoint(step) + "/model.safetensors", "x");
+  const SubprocessResult result =
+      here_.yoke(train({"checkpoint.every=1", "checkpoint.resume=auto"}));
+  EXPECT_EQ(result.ending.exit_code, 1);
+  EXPECT_THAT(
+      result.err,
+      ::testing::AllOf(HasSubstr("step-00000003"),
+                       HasSubstr("step-00000004"),
+                       HasSubstr("none of the checkpoints in runs/r/checkpoints can be used"),
+                       HasSubstr("checkpoint.resume=never")));
+}
+
+TEST_F(Run, VerifyRefusesTheNameOfAnotherStep) {
+  ASSERT_TRUE(here_.yoke(train({})).ending.ok());
+  std::filesystem::rename(here_.folder() / checkpoint(4), here_.folder() / checkpoint(7));
+  const SubprocessResult result = here_.yoke({"checkpoint", "verify", checkpoint(7)});
+  EXPECT_EQ(result.ending.exit_code, 1);
+  EXPECT_THAT(result.err + result.out, HasSubstr("it holds step 4, not the one in its name"));
+}
+
+TEST_F(Run, SaysThatNothingWasSaved) {
+  const SubprocessResult result = here_.yoke(train({"checkpoint.every=0"}));
+  EXPECT_THAT(result.out, HasSubstr("nothing was saved: checkpoint.every = 0"));
+  EXPECT_THAT(here_.yoke(train({})).out, ::testing::Not(HasSubstr("nothing was saved")));
+}
+
 std::vector<std::string> shell(const std::string& script) {
   return {"/bin/bash", "-c", script};
 }
@@ -176,6 +222,25 @@ TEST_F(Run, FinishesTheStepSavesAndExitsOnSigint) {
   EXPECT_EQ(result.ending.exit_code, 130) << read_file(here_.folder() / "err");
   EXPECT_THAT(read_file(here_.folder() / "out"), HasSubstr("saved runs/r/checkpoints/step-"));
   EXPECT_THAT(read_file(here_.folder() / "runs/r/exit.json"), HasSubstr("130"));
+}
+
+// Batch systems, terminals and `timeout` often send a signal to several processes of a run.
+TEST_F(Run, SavesThoughTheSameSignalComesTwice) {
+  const std::string script = start_long_run(here_.folder().path().string(), "--nproc 2") +
+                             "kill -TERM $pid; sleep 0.02; kill -TERM $pid; wait $pid; exit $?";
+  const SubprocessResult result = run_subprocess(shell(script));
+  EXPECT_EQ(result.ending.exit_code, 143) << read_file(here_.folder() / "err");
+  EXPECT_THAT(read_file(here_.folder() / "out"), HasSubstr("saved runs/r/checkpoints/step-"));
+  EXPECT_THAT(read_file(here_.folder() / "runs/r/exit.json"), HasSubstr("143"));
+}
+
+TEST_F(Run, LeavesExitJsonWhenRankZeroIsKilled) {
+  const std::string script = start_long_run(here_.folder().path().string(), "--nproc 2") +
+                             "pkill -KILL -P $pid -f -- '--rank 0'; wait $pid; exit $?";
+  const SubprocessResult result = run_subprocess(shell(script));
+  EXPECT_EQ(result.ending.exit_code, 5) << read_file(here_.folder() / "err");
+  EXPECT_THAT(read_file(here_.folder() / "runs/r/exit.json"),
+              ::testing::AllOf(HasSubstr("\"code\":5"), HasSubstr("rank 0"), HasSubstr("SIGKILL")));
 }
 
 TEST_F(Run, NamesTheRankThatDiedAndLeavesNoOrphan) {

@@ -51,6 +51,32 @@ TEST(File, NeverOverwritesWhenCreating) {
   EXPECT_EQ(slurp(dir / "a"), "old");
 }
 
+TEST(MakePathDurable, HasNoWarningForAFolderOnADisk) {
+  const TempDir dir;
+  make_folders(dir / "a/b");
+  const std::string warning = make_path_durable(dir / "a/b");
+  if (!warning.empty()) GTEST_SKIP() << warning;
+}
+
+TEST(MakePathDurable, WarnsOfAFolderInMemory) {
+  if (!std::filesystem::is_directory("/dev/shm")) GTEST_SKIP() << "no /dev/shm here";
+  EXPECT_THAT(make_path_durable("/dev/shm"),
+              HasSubstr("/dev/shm lies in memory (tmpfs); a power failure may lose this folder"));
+}
+
+TEST(MakePathDurable, ReportsAFolderThatIsMissing) {
+  const TempDir dir;
+  EXPECT_EQ(error_of([&] { make_path_durable(dir / "none"); }).code, YOKE_NOT_FOUND);
+}
+
+TEST(ExchangePaths, KeepsBoth) {
+  const TempDir dir;
+  spill(dir / "a", "1");
+  spill(dir / "b", "2");
+  exchange_paths(dir / "a", dir / "b");
+  EXPECT_EQ(slurp(dir / "a") + slurp(dir / "b"), "21");
+}
+
 TEST(MakeFolders, MakesAllThatIsMissingAndNothingElse) {
   const TempDir dir;
   make_folders(dir / "a/b/c");

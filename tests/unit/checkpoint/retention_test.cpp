@@ -76,17 +76,33 @@ TEST(NewestCheckpoint, PassesByARenamedOne) {
   fs::rename(folder.dir / "step-00000020", folder.dir / "step-00000030");
   std::vector<std::string> warnings;
   EXPECT_EQ(newest(folder, &warnings).step, 10);
-  EXPECT_THAT(warnings[0], HasSubstr("holds step 20"));
+  EXPECT_THAT(warnings[0], HasSubstr("it holds step 20, not the one in its name"));
+}
+
+TEST(VerifyOfACheckpoint, LeavesOtherNamesAlone) {
+  const Folder folder({10});
+  fs::rename(folder.dir / "step-00000010", folder.dir / "the-best-one");
+  EXPECT_NO_THROW(CheckpointReader(folder.dir / "the-best-one/").verify());
 }
 
 TEST(NewestCheckpoint, SaysWhenThereIsNone) {
-  const Folder folder({10});
-  folder.cut(10);
+  const Folder folder({});
   std::vector<std::string> warnings;
   const Outcome error = error_of([&] { newest(folder, &warnings); });
   EXPECT_EQ(error.code, YOKE_NOT_FOUND);
   EXPECT_THAT(error.text, HasSubstr(folder.dir.path()));
-  EXPECT_EQ(warnings.size(), 1U);
+  EXPECT_THAT(warnings, IsEmpty());
+}
+
+TEST(NewestCheckpoint, SaysWhenAllAreDamaged) {
+  const Folder folder({10, 20});
+  folder.cut(10);
+  folder.flip(20);
+  std::vector<std::string> warnings;
+  const Outcome error = error_of([&] { newest(folder, &warnings); });
+  EXPECT_EQ(error.code, YOKE_DATA_LOSS);
+  EXPECT_THAT(error.text, HasSubstr("none of the checkpoints in " + folder.dir.path()));
+  EXPECT_EQ(warnings.size(), 2U);
 }
 
 TEST(PruneCheckpoints, KeepsTheNewest) {

@@ -334,16 +334,40 @@ TEST(Launcher, TakesAnInterruptDuringTheStartOfARankAsOrderly) {
   EXPECT_THAT(launcher.err, Not(HasSubstr("killed")));
 }
 
-TEST(Launcher, KillsTheRanksAtTheSecondSignal) {
-  const TempFolder folder;
-  LauncherProcess launcher({script(
+// A rank that notes an interrupt and continues.
+std::vector<RankCommand> stubborn_rank(const TempFolder& folder) {
+  return {script(
       "trap ': > $RANK_FOLDER/notified' INT; : > $RANK_FOLDER/0; while :; do sleep 0.01; done",
-      folder)});
+      folder)};
+}
+
+TEST(Launcher, KillsTheRanksAtTheSecondSignal) {
+  for (const bool same : {true, false}) {
+    const TempFolder folder;
+    LauncherProcess launcher(stubborn_rank(folder));
+    wait_for(folder / "0");
+    launcher.send(SIGINT);
+    wait_for(folder / "notified");
+    // The same signal counts again after two seconds.
+    if (same) std::this_thread::sleep_for(std::chrono::milliseconds(2200));
+    launcher.send(same ? SIGINT : SIGTERM);
+    EXPECT_EQ(launcher.wait(), 130);
+  }
+}
+
+TEST(Launcher, CountsTheSameSignalInARowOnce) {
+  const TempFolder folder;
+  LauncherProcess launcher(
+      {script("trap 'sleep 0.3; echo saved; exit 130' INT; : > $RANK_FOLDER/0; while :; do sleep "
+              "0.01; done",
+              folder)});
   wait_for(folder / "0");
-  launcher.send(SIGINT);
-  wait_for(folder / "notified");
-  launcher.send(SIGINT);
+  for (int i = 0; i < 5; ++i) {
+    launcher.send(SIGINT);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
   EXPECT_EQ(launcher.wait(), 130);
+  EXPECT_THAT(launcher.out, HasSubstr("saved\n"));
 }
 
 TEST(Launcher, ReportsARankThatFailsWhileItStops) {
