@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sdk/conformance/stage.hpp"
+#include "sdk/conformance/test_bed.hpp"
 #include "yoke/tensor.hpp"
 
 namespace yoke::conformance {
@@ -75,7 +75,7 @@ Batch::~Batch() {
   }
 }
 
-void Batch::disguise() {
+void Batch::use_offsets() {
   for (auto& m : micros_) {
     for (int i = 0; i < 3; ++i) {
       constexpr int64_t kOffset = 3;

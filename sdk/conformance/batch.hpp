@@ -27,7 +27,7 @@ class Batch {
 
   YokeBatch& batch() { return batch_; }
   // Lays every input at an offset in its memory, with strides written out.
-  void disguise();
+  void use_offsets();
 
  private:
   struct Micro {

@@ -1,5 +1,5 @@
 // The conformance kit: what a backend must do, as a table of numbered checks. The kit sees a
-// backend through the C contract alone, and a host through Stage; it includes nothing but the sdk.
+// backend through the C contract alone, and a host through TestBed; it includes nothing but the sdk.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "sdk/conformance/library_file.hpp"
-#include "sdk/conformance/stage.hpp"
+#include "sdk/conformance/test_bed.hpp"
 
 namespace yoke::conformance {
 
@@ -22,7 +22,7 @@ class Failed : public std::runtime_error {
 // What a check of a living backend gets. One check per process: a check may leave anything behind.
 struct Subject {
   std::string path;  // absolute
-  Stage& stage;
+  TestBed& test_bed;
   int32_t nproc;  // ranks at most, at least 1
 };
 

@@ -37,7 +37,7 @@ void expect_equal(const State& state,
   if (!off.empty()) throw Failed(what + ": " + off);
 }
 
-std::string goes_on(Subject& subject) {
+std::string resumes_bit_for_bit(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   for (const RunSpec& spec : layouts(subject, b)) {
     RunSpec whole = spec;
@@ -74,7 +74,7 @@ std::string other_layouts(Subject& subject) {
   return std::to_string(specs.size()) + " layouts";
 }
 
-std::string with_the_reference(Subject& subject) {
+std::string exchanges_with_reference(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   RunSpec spec = layouts(subject, b)[0];
   const double relative = tolerance(spec.model.dtype);
@@ -107,9 +107,9 @@ std::set<std::string> expected_keys(const YokeModelSummary& model) {
   return keys;
 }
 
-void check_pieces(Life& life, std::vector<Piece>& saved) {
-  saved = life.save();
-  const std::vector<Piece> described = life.save(YOKE_CHECKPOINT_DESCRIBE);
+void check_pieces(Instance& instance, std::vector<Piece>& saved) {
+  saved = instance.save();
+  const std::vector<Piece> described = instance.save(YOKE_CHECKPOINT_DESCRIBE);
   if (described.size() != saved.size())
     throw Failed("DESCRIBE shows " + std::to_string(described.size()) + " pieces, SAVE " +
                  std::to_string(saved.size()));
@@ -126,11 +126,11 @@ std::string tiles(Subject& subject) {
   for (const RunSpec& spec : layouts(subject, b)) {
     std::vector<std::vector<Piece>> pieces(spec.world());
     std::set<std::string> expected;
-    on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
-      life.must(life.init(), "init");
-      life.must(life.wrap(model.model()), "wrap_model");
-      check_pieces(life, pieces[life.host->rank]);
-      if (life.host->rank == 0) expected = expected_keys(*model.model().summary);
+    on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
+      instance.must(instance.init(), "init");
+      instance.must(instance.wrap(model.model()), "wrap_model");
+      check_pieces(instance, pieces[instance.host->rank]);
+      if (instance.host->rank == 0) expected = expected_keys(*model.model().summary);
     });
     std::set<std::string> found;
     const std::string with = "with " + degrees_text(spec.degrees) + ", ";
@@ -146,18 +146,18 @@ std::string tiles(Subject& subject) {
   return std::to_string(count) + " pieces";
 }
 
-std::string visitor_says_no(Subject& subject) {
+std::string visitor_returns_error(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   const RunSpec spec = layouts(subject, b)[0];
   const State usual = train(subject, b, spec).state;
-  on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
-    life.must(life.init(), "init");
-    life.must(life.wrap(model.model()), "wrap_model");
-    const State before = assemble({life.save()});
+  on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
+    instance.must(instance.init(), "init");
+    instance.must(instance.wrap(model.model()), "wrap_model");
+    const State before = assemble({instance.save()});
     for (const int32_t op :
          {YOKE_CHECKPOINT_SAVE, YOKE_CHECKPOINT_DESCRIBE, YOKE_CHECKPOINT_LOAD}) {
       int visits = 0;
-      const int32_t code = life.checkpoint(op, [&](const YokePiece&) -> int32_t {
+      const int32_t code = instance.checkpoint(op, [&](const YokePiece&) -> int32_t {
         return ++visits == 2 ? YOKE_DATA_LOSS : YOKE_OK;
       });
       if (code != YOKE_DATA_LOSS)
@@ -167,12 +167,13 @@ std::string visitor_says_no(Subject& subject) {
         throw Failed("the visitor was called " + std::to_string(visits - 2) +
                      " more times after it had returned an error");
     }
-    life.load(before);  // what comes after a LOAD that failed
+    instance.load(before);  // what comes after a LOAD that failed
     for (int64_t step = 1; step <= spec.steps; ++step) {
-      Batch batch(life.split(false), step);
-      life.must(life.step(batch, step, spec.lr(step)), "step after a checkpoint that failed");
+      Batch batch(instance.split(false), step);
+      instance.must(instance.step(batch, step, spec.lr(step)),
+                    "step after a checkpoint that failed");
     }
-    expect_equal(assemble({life.save()}), usual, 0, "after three checkpoints that failed");
+    expect_equal(assemble({instance.save()}), usual, 0, "after three checkpoints that failed");
   });
   return "";
 }
@@ -183,7 +184,7 @@ constexpr Check kRows[] = {
      "3 steps, SAVE, LOAD into a new context, 3 more steps: the bits of 6 steps, on one rank and "
      "on two along each axis.",
      "save and load moments and the number of the step too; keep nothing else between steps",
-     goes_on},
+     resumes_bit_for_bit},
     {"K2",
      "in another layout too",
      "A state saved with one layout is loaded with the next one; the numbers are those of the "
@@ -194,7 +195,7 @@ constexpr Check kRows[] = {
      "states can be exchanged",
      "A state of the reference is loaded and trained on, and the other way round.",
      "use the names and kinds of the contract, with the meaning that the formulas give them",
-     with_the_reference},
+     exchanges_with_reference},
     {"K8",
      "pieces tile every tensor once",
      "All parameters, moments of the trainable ones and the step; pieces with replica 0 of all "
@@ -206,7 +207,7 @@ constexpr Check kRows[] = {
      "The second visit of SAVE, DESCRIBE and LOAD fails: checkpoint returns that code and visits "
      "no more; after another LOAD the model trains.",
      "return the visitor's code at once",
-     visitor_says_no},
+     visitor_returns_error},
 };
 
 }  // namespace

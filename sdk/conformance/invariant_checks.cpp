@@ -25,18 +25,18 @@ void expect_unchanged(Subject& subject,
                       const RunSpec& spec,
                       const char* what,
                       Part part,
-                      const std::function<void(Life&, StageModel&)>& body) {
+                      const std::function<void(Instance&, TestModel&)>& body) {
   std::vector<std::vector<Piece>> before(spec.world()), after(spec.world());
-  on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
-    life.must(life.init(), "init");
-    life.must(life.wrap(model.model()), "wrap_model");
+  on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
+    instance.must(instance.init(), "init");
+    instance.must(instance.wrap(model.model()), "wrap_model");
     for (const int64_t step : {1, 2}) {
-      Batch batch(life.split(false), step);
-      life.must(life.step(batch, step, spec.lr(step)), "step");
+      Batch batch(instance.split(false), step);
+      instance.must(instance.step(batch, step, spec.lr(step)), "step");
     }
-    before[life.host->rank] = life.save();
-    body(life, model);
-    after[life.host->rank] = life.save();
+    before[instance.host->rank] = instance.save();
+    body(instance, model);
+    after[instance.host->rank] = instance.save();
   });
   const std::string off =
       difference(part_of(assemble(after), part), part_of(assemble(before), part), 0);
@@ -46,14 +46,16 @@ void expect_unchanged(Subject& subject,
 std::string nothing_changes(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   for (const RunSpec& spec : small_layouts(subject, b)) {
-    expect_unchanged(subject, b, spec, "YOKE_STEP_FORWARD_ONLY", kAll, [](Life& life, StageModel&) {
-      Batch batch(life.split(false), 9);
-      life.must(life.step(batch, 2, 0.1, YOKE_STEP_FORWARD_ONLY), "step");
-    });
-    expect_unchanged(subject, b, spec, "a step with lr = 0", kParams, [](Life& life, StageModel&) {
-      Batch batch(life.split(false), 3);
-      life.must(life.step(batch, 3, 0), "step");
-    });
+    expect_unchanged(
+        subject, b, spec, "YOKE_STEP_FORWARD_ONLY", kAll, [](Instance& instance, TestModel&) {
+          Batch batch(instance.split(false), 9);
+          instance.must(instance.step(batch, 2, 0.1, YOKE_STEP_FORWARD_ONLY), "step");
+        });
+    expect_unchanged(
+        subject, b, spec, "a step with lr = 0", kParams, [](Instance& instance, TestModel&) {
+          Batch batch(instance.split(false), 3);
+          instance.must(instance.step(batch, 3, 0), "step");
+        });
   }
   return "";
 }
@@ -63,16 +65,17 @@ std::string not_finite(Subject& subject) {
   for (const RunSpec& spec : small_layouts(subject, b)) {
     if (updates_locally(b) && spec.degrees[YOKE_DP_REPLICATE] > 1) continue;
     const int32_t last = spec.world() - 1;
-    const auto infinite_step = [&](Life& life, StageModel& model) {
-      model.mishap().loss_factor =
-          life.host->rank == last ? std::numeric_limits<double>::infinity() : 1;
-      Batch batch(life.split(false), 3);
-      life.must(life.step(batch, 3, spec.lr(3)), "step");
-      model.mishap().loss_factor = 1;
-      if (life.result.grad_norm == std::numeric_limits<double>::infinity()) return;
+    const auto infinite_step = [&](Instance& instance, TestModel& model) {
+      model.fault_injection().loss_factor =
+          instance.host->rank == last ? std::numeric_limits<double>::infinity() : 1;
+      Batch batch(instance.split(false), 3);
+      instance.must(instance.step(batch, 3, spec.lr(3)), "step");
+      model.fault_injection().loss_factor = 1;
+      if (instance.result.grad_norm == std::numeric_limits<double>::infinity()) return;
       throw Failed("with " + layout_text(spec) + " and a loss of inf on rank " +
-                   std::to_string(last) + ", grad_norm of rank " + std::to_string(life.host->rank) +
-                   " is " + std::to_string(life.result.grad_norm) + ", expected inf");
+                   std::to_string(last) + ", grad_norm of rank " +
+                   std::to_string(instance.host->rank) + " is " +
+                   std::to_string(instance.result.grad_norm) + ", expected inf");
     };
     expect_unchanged(
         subject, b, spec, "a step whose gradient norm is not finite", kAll, infinite_step);
@@ -85,7 +88,7 @@ std::string not_finite(Subject& subject) {
 std::string twice_the_same(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   std::vector<RunSpec> specs = two_ranks(subject, b);
-  specs.push_back(alone(b));
+  specs.push_back(single_rank(b));
   for (const RunSpec& spec : specs) {
     const Trace first = train(subject, b, spec), second = train(subject, b, spec);
     const std::string off = difference(second.state, first.state, 0);
@@ -102,14 +105,14 @@ std::string equal_replicas(Subject& subject) {
   size_t compared = 0;
   for (const RunSpec& spec : two_ranks(subject, b)) {
     std::vector<std::vector<Piece>> pieces(spec.world());
-    on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
-      life.must(life.init(), "init");
-      life.must(life.wrap(model.model()), "wrap_model");
+    on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
+      instance.must(instance.init(), "init");
+      instance.must(instance.wrap(model.model()), "wrap_model");
       for (int64_t step = 1; step <= spec.steps; ++step) {
-        Batch batch(life.split(false), step);
-        life.must(life.step(batch, step, spec.lr(step)), "step");
+        Batch batch(instance.split(false), step);
+        instance.must(instance.step(batch, step, spec.lr(step)), "step");
       }
-      pieces[life.host->rank] = life.save();
+      pieces[instance.host->rank] = instance.save();
     });
     const State written = assemble(pieces);
     for (int32_t rank = 0; rank < spec.world(); ++rank) {

@@ -36,12 +36,12 @@ bool can(const ParallelBackend& backend, F&& ask) {
 }
 
 // Whether plan accepts what describe declares is for C33 to say.
-void add_if_reached(std::vector<RunSpec>& specs,
-                    Subject& subject,
-                    const ParallelBackend& backend,
-                    const Degrees& degrees) {
+void add_if_accepted(std::vector<RunSpec>& specs,
+                     Subject& subject,
+                     const ParallelBackend& backend,
+                     const Degrees& degrees) {
   try {
-    specs.push_back(reach(subject, backend, spec_for(backend, degrees)));
+    specs.push_back(accepted_variant(subject, backend, spec_for(backend, degrees)));
   } catch (const Failed&) {
   }
 }
@@ -51,7 +51,7 @@ std::vector<RunSpec> two_along(Subject& subject, const ParallelBackend& backend,
   if (subject.nproc < 2) return specs;
   for (const int axis : declared_axes(subject, backend)) {
     if (data_only && !is_data(axis)) continue;
-    add_if_reached(specs, subject, backend, along({{axis, 2}}));
+    add_if_accepted(specs, subject, backend, along({{axis, 2}}));
   }
   return specs;
 }
@@ -63,7 +63,7 @@ std::vector<int> declared_axes(Subject& subject, const ParallelBackend& backend)
   for (const int axis : kAxes) {
     const bool declared = (description_of(backend).axes & YOKE_AXIS_BIT(axis)) != 0;
     if (declared && can(backend, [&] {
-          reach(subject, backend, spec_for(backend, along({{axis, 2}})));
+          accepted_variant(subject, backend, spec_for(backend, along({{axis, 2}})));
         }))
       axes.push_back(axis);
   }
@@ -94,10 +94,10 @@ std::vector<RunSpec> four_ranks(Subject& subject, const ParallelBackend& backend
   std::vector<RunSpec> specs;
   if (subject.nproc < 4) return specs;
   const std::vector<int> axes = declared_axes(subject, backend);
-  for (const int axis : axes) add_if_reached(specs, subject, backend, along({{axis, 4}}));
+  for (const int axis : axes) add_if_accepted(specs, subject, backend, along({{axis, 4}}));
   for (size_t i = 0; i < axes.size(); ++i) {
     for (size_t j = i + 1; j < axes.size(); ++j)
-      add_if_reached(specs, subject, backend, along({{axes[i], 2}, {axes[j], 2}}));
+      add_if_accepted(specs, subject, backend, along({{axes[i], 2}, {axes[j], 2}}));
   }
   return specs;
 }
@@ -116,7 +116,7 @@ std::string layout_text(const RunSpec& spec) {
   return text;
 }
 
-RunSpec alone(const ParallelBackend& b, int steps) {
+RunSpec single_rank(const ParallelBackend& b, int steps) {
   RunSpec spec;
   spec.model.dtype = best_dtype(b);
   spec.steps = steps;
@@ -125,7 +125,7 @@ RunSpec alone(const ParallelBackend& b, int steps) {
 
 std::vector<RunSpec> small_layouts(Subject& subject, const ParallelBackend& b) {
   std::vector<RunSpec> specs = two_data_ranks(subject, b);
-  specs.insert(specs.begin(), alone(b));
+  specs.insert(specs.begin(), single_rank(b));
   return specs;
 }
 

@@ -14,7 +14,7 @@ std::vector<int> declared_axes(Subject& subject, const ParallelBackend& backend)
 std::vector<int32_t> declared_dtypes(Subject& subject, const ParallelBackend& backend);
 
 // One rank.
-RunSpec alone(const ParallelBackend& backend, int steps = 6);
+RunSpec single_rank(const ParallelBackend& backend, int steps = 6);
 // One rank, and two along each data axis.
 std::vector<RunSpec> small_layouts(Subject& subject, const ParallelBackend& backend);
 // Degree 2 along each declared axis alone, fp64 if it can. Empty with nproc = 1.

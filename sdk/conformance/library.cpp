@@ -11,7 +11,7 @@
 namespace yoke::conformance {
 
 void* open_library(const std::string& path) {
-  void* library = border("dlopen (a constructor of the library)", [&] {
+  void* library = call_backend("dlopen (a constructor of the library)", [&] {
     return ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   });
   if (library == nullptr)
@@ -28,7 +28,7 @@ YokeEntry find_entry(void* library) {
 const ParallelBackend& load_table(const std::string& path) {
   const YokeEntry entry = find_entry(open_library(path));
   YokeError err = make_error();
-  const ParallelBackend* table = border("entry", [&] { return entry(YOKE_ABI_MINOR, &err); });
+  const ParallelBackend* table = call_backend("entry", [&] { return entry(YOKE_ABI_MINOR, &err); });
   if (table == nullptr)
     throw Failed(std::string("entry returned NULL and said: '") + err.text + "'");
   return *table;
@@ -37,7 +37,7 @@ const ParallelBackend& load_table(const std::string& path) {
 YokeDescription description_of(const ParallelBackend& backend) {
   const YokeDescription* theirs = nullptr;
   YokeError err = make_error();
-  const int32_t code = border("describe", [&] { return backend.describe(&theirs, &err); });
+  const int32_t code = call_backend("describe", [&] { return backend.describe(&theirs, &err); });
   if (code != YOKE_OK || theirs == nullptr)
     throw Failed("describe returned " + std::to_string(code) + " ('" + err.text + "')" +
                  (theirs == nullptr ? " and no description" : ""));

@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <thread>
 
+#include "sdk/conformance/behaviour_checks.hpp"
 #include "sdk/conformance/level.hpp"
 #include "sdk/conformance/library.hpp"
-#include "sdk/conformance/manners.hpp"
 #include "sdk/conformance/progress.hpp"
 #include "yoke/error.hpp"
 
@@ -20,29 +20,29 @@ std::string loads(Subject& subject) {
 }
 
 std::string loads_quietly(Subject& subject) {
-  Silence silence;
-  const ProcessState before = ProcessState::look();
+  CapturedOutput output;
+  const ProcessState before = ProcessState::capture();
   description_of(load_table(subject.path));
-  const ProcessState after = ProcessState::look();
+  const ProcessState after = ProcessState::capture();
   if (after.threads > before.threads)
     throw Failed("loading, entry and describe left " +
                  std::to_string(after.threads - before.threads) + " thread(s) behind");
   const std::string changed = after.changed_since(before);
   if (!changed.empty()) throw Failed("after loading, entry and describe " + changed);
-  const std::string printed = silence.printed();
+  const std::string printed = output.printed();
   if (!printed.empty())
     throw Failed("loading, entry and describe printed '" + printed.substr(0, 80) + "'");
   return "";
 }
 
 // entry, as a C host would call it.
-const ParallelBackend* enter(YokeEntry entry, uint32_t minor, YokeError* err) {
-  return border("entry", [&] { return entry(minor, err); });
+const ParallelBackend* call_entry(YokeEntry entry, uint32_t minor, YokeError* err) {
+  return call_backend("entry", [&] { return entry(minor, err); });
 }
 
 std::string entry_is_constant(Subject& subject) {
   const YokeEntry entry = find_entry(open_library(subject.path));
-  const ParallelBackend* first = enter(entry, YOKE_ABI_MINOR, nullptr);
+  const ParallelBackend* first = call_entry(entry, YOKE_ABI_MINOR, nullptr);
   std::array<const ParallelBackend*, 8> tables{};
   std::vector<std::thread> threads;
   for (auto& table : tables) threads.emplace_back([&] { table = entry(YOKE_ABI_MINOR, nullptr); });
@@ -55,10 +55,10 @@ std::string entry_is_constant(Subject& subject) {
 
 std::string any_host_minor(Subject& subject) {
   const YokeEntry entry = find_entry(open_library(subject.path));
-  enter(entry, 0, nullptr);
+  call_entry(entry, 0, nullptr);
   for (const uint32_t minor : {uint32_t{YOKE_ABI_MINOR}, uint32_t{YOKE_ABI_MINOR} + 100}) {
     YokeError err = make_error();
-    if (enter(entry, minor, &err) != nullptr) continue;
+    if (call_entry(entry, minor, &err) != nullptr) continue;
     throw Failed("entry refuses a host of minor version " + std::to_string(minor) + ": '" +
                  err.text + "'; a newer host is no reason to refuse");
   }
@@ -68,12 +68,12 @@ std::string any_host_minor(Subject& subject) {
 std::string refusal_has_a_text(Subject& subject) {
   const YokeEntry entry = find_entry(open_library(subject.path));
   YokeError err = make_error();
-  const ParallelBackend* table = enter(entry, YOKE_ABI_MINOR, &err);
+  const ParallelBackend* table = call_entry(entry, YOKE_ABI_MINOR, &err);
   if (table == nullptr && err.text[0] == '\0')
     throw Failed("entry returned NULL and gave no reason");
   if (table == nullptr) throw Failed(std::string("entry refuses this host: '") + err.text + "'");
   // describe(NULL) is a refusal that any host can provoke.
-  const int32_t code = border("describe", [&] { return table->describe(nullptr, &err); });
+  const int32_t code = call_backend("describe", [&] { return table->describe(nullptr, &err); });
   if (code != YOKE_INVALID_ARGUMENT)
     throw Failed("describe with out = NULL returned " + std::to_string(code) + ", expected " +
                  std::to_string(YOKE_INVALID_ARGUMENT));
@@ -174,7 +174,7 @@ std::string description_is_well_formed(Subject& subject) {
       throw Failed("compute dtype " + std::to_string(t) + " is none of YOKE_F64, F32, BF16, F16");
   }
   for (uint64_t i = 0; i < d.num_options; ++i) check_option(*d.options[i], i);
-  subject.stage.options(d, {});  // the host's own rules for defaults and duplicates
+  subject.test_bed.options(d, {});  // the host's own rules for defaults and duplicates
   return name + " " + std::string(view(d.version));
 }
 

@@ -53,7 +53,7 @@ std::string labels(const std::vector<RunSpec>& specs) {
 
 std::string one_rank(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  RunSpec spec = alone(b, kSteps);
+  RunSpec spec = single_rank(b, kSteps);
   expect_reference(subject, b, spec);
   spec.model.kind = ModelSpec::kSequence;
   expect_reference(subject, b, spec);
@@ -143,14 +143,14 @@ std::string tied_and_frozen(Subject& subject) {
 // What may be refused must be refused by everybody, with a reason.
 bool refuses(Subject& subject, const ParallelBackend& b, const RunSpec& spec) {
   std::vector<int32_t> codes(spec.world());
-  on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
-    life.must(life.init(), "init");
-    life.must(life.wrap(model.model()), "wrap_model");
-    Batch batch(life.split(false), 1);
-    int32_t& code = codes[life.host->rank] = life.step(batch, 1, 0.01);
-    if (code == YOKE_OK || (code == YOKE_INVALID_ARGUMENT && life.err.text[0] != '\0')) return;
+  on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
+    instance.must(instance.init(), "init");
+    instance.must(instance.wrap(model.model()), "wrap_model");
+    Batch batch(instance.split(false), 1);
+    int32_t& code = codes[instance.host->rank] = instance.step(batch, 1, 0.01);
+    if (code == YOKE_OK || (code == YOKE_INVALID_ARGUMENT && instance.err.text[0] != '\0')) return;
     throw Failed("with " + layout_text(spec) + ", step returned " + std::to_string(code) + " ('" +
-                 life.err.text + "'); allowed: success, or YOKE_INVALID_ARGUMENT with a text");
+                 instance.err.text + "'); allowed: success, or YOKE_INVALID_ARGUMENT with a text");
   });
   for (const int32_t code : codes)
     if (code != codes[0])
@@ -185,7 +185,7 @@ std::string clipping(Subject& subject) {
 
 std::string decay(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  RunSpec spec = alone(b);
+  RunSpec spec = single_rank(b);
   for (const double weight_decay : {0.0, 0.5}) {
     spec.weight_decay = weight_decay;
     for (const bool matrices : {false, true}) {
@@ -198,13 +198,13 @@ std::string decay(Subject& subject) {
 
 std::string other_optimizers(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  RunSpec spec = alone(b);
+  RunSpec spec = single_rank(b);
   spec.kind = YOKE_SGD;
   std::string accepted;
   for (const double momentum : {0.0, 0.9}) {
     spec.momentum = momentum;
     Planned planned(subject, b, spec);
-    if (planned.ask() != YOKE_OK || !planned.reasons.empty()) continue;  // C32 judges refusals
+    if (planned.ask() != YOKE_OK || !planned.refusals.empty()) continue;  // C32 judges refusals
     expect_reference(subject, b, spec);
     accepted += (accepted.empty() ? "sgd with momentum " : ", ") + number(momentum);
   }
@@ -215,11 +215,11 @@ std::string every_option(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   std::string tried;
   std::vector<RunSpec> specs = two_ranks(subject, b);
-  specs.push_back(alone(b));
+  specs.push_back(single_rank(b));
   for (const RunSpec& spec : specs) {
-    for (const RunSpec& other : neighbours(subject, b, spec)) expect_reference(subject, b, other);
+    for (const RunSpec& other : variants(subject, b, spec)) expect_reference(subject, b, other);
     tried += (tried.empty() ? "" : "; ") + degrees_text(spec.degrees) + ": " +
-             std::to_string(neighbours(subject, b, spec).size()) + " values";
+             std::to_string(variants(subject, b, spec).size()) + " values";
   }
   return tried;
 }

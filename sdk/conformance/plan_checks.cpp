@@ -29,15 +29,15 @@ RunSpec sequence_spec(const YokeDescription& d) {
   return spec;
 }
 
-// plan must refuse, and name this key among its reasons.
-void expect_reason(Planned& planned, const std::string& what, const std::string& key) {
+// plan must refuse, and name this key among its refusals.
+void expect_refused_key(Planned& planned, const std::string& what, const std::string& key) {
   const int32_t code = planned.ask();
-  if (code == YOKE_OK && planned.reasons.empty()) throw Failed("plan accepts " + what);
+  if (code == YOKE_OK && planned.refusals.empty()) throw Failed("plan accepts " + what);
   if (code != YOKE_INVALID_ARGUMENT)
     throw Failed("plan refuses " + what + " with code " + std::to_string(code) +
                  ", expected YOKE_INVALID_ARGUMENT");
   std::string keys;
-  for (const Reason& r : planned.reasons) {
+  for (const PlanRefusal& r : planned.refusals) {
     if (r.key == key && (!r.allowed.empty() || !r.hint.empty())) return;
     keys += (keys.empty() ? "" : ", ") + r.key;
   }
@@ -45,7 +45,7 @@ void expect_reason(Planned& planned, const std::string& what, const std::string&
                "' says what is allowed; its reasons: " + (keys.empty() ? "none" : keys));
 }
 
-std::string defaults_do(Subject& subject) {
+std::string defaults_are_accepted(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   for (int32_t world = 1; world <= subject.nproc; world *= 2) {
     RunSpec spec = sequence_spec(description_of(b));
@@ -66,7 +66,7 @@ std::string undeclared_axes(Subject& subject) {
     RunSpec spec = sequence_spec(d);
     spec.degrees = along({{axis, 2}});
     Planned planned(subject, b, spec);
-    expect_reason(
+    expect_refused_key(
         planned,
         std::string(yoke_degree_key(axis)) + " = 2, an axis that describe does not declare",
         yoke_degree_key(axis));
@@ -83,9 +83,9 @@ std::string undeclared_dtypes(Subject& subject) {
     if (declares(d, dtype)) continue;
     Planned planned(subject, b, sequence_spec(d));
     planned.plan.param_dtype = dtype;
-    expect_reason(planned,
-                  std::string(dtype_name(dtype)) + ", a dtype that describe does not declare",
-                  "precision.param");
+    expect_refused_key(planned,
+                       std::string(dtype_name(dtype)) + ", a dtype that describe does not declare",
+                       "precision.param");
     tried += (tried.empty() ? "refused: " : ", ") + std::string(dtype_name(dtype));
   }
   return tried;
@@ -104,7 +104,7 @@ std::string declared_is_accepted(Subject& subject) {
   for (const int axis : declared_axes(subject, b)) {
     RunSpec spec = sequence_spec(d);
     spec.degrees = along({{axis, 2}});
-    spec = reach(subject, b, spec);
+    spec = accepted_variant(subject, b, spec);
     tried += (tried.empty() ? "" : ", ") + std::string(yoke_degree_key(axis));
     for (const auto& [key, value] : spec.options) tried += " with " + key + " = " + value;
   }
@@ -116,15 +116,15 @@ std::string optimizers(Subject& subject) {
   RunSpec spec = sequence_spec(description_of(b));
   spec.kind = 99;
   Planned unknown(subject, b, spec);
-  expect_reason(unknown, "an optimizer that does not exist (99)", "train.optimizer");
+  expect_refused_key(unknown, "an optimizer that does not exist (99)", "train.optimizer");
   std::string accepted;
   for (const auto& [kind, name] : {std::pair{YOKE_ADAMW, "adamw"}, std::pair{YOKE_SGD, "sgd"}}) {
     spec.kind = kind;
     Planned planned(subject, b, spec);
-    if (planned.ask() == YOKE_OK && planned.reasons.empty()) {
+    if (planned.ask() == YOKE_OK && planned.refusals.empty()) {
       accepted += (accepted.empty() ? "" : ", ") + std::string(name);
     } else {
-      expect_reason(planned, name, "train.optimizer");
+      expect_refused_key(planned, name, "train.optimizer");
     }
   }
   if (accepted.empty()) throw Failed("plan accepts neither adamw nor sgd");
@@ -140,7 +140,7 @@ std::string answer(Planned& planned) {
   for (const int32_t field :
        {p.world_size, p.global_batch, p.micro_batch, p.param_dtype, p.reduce_dtype})
     text += " " + std::to_string(field);
-  for (const Reason& r : planned.reasons)
+  for (const PlanRefusal& r : planned.refusals)
     text += "; " + r.key + " " + r.given + " " + r.allowed + " " + r.hint;
   return text;
 }
@@ -176,7 +176,7 @@ std::string plan_is_pure(Subject& subject) {
   return "";
 }
 
-std::string every_reason(Subject& subject) {
+std::string every_refusal(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   const YokeDescription d = description_of(b);
   RunSpec spec = sequence_spec(d);
@@ -185,10 +185,10 @@ std::string every_reason(Subject& subject) {
     if (!(d.axes & YOKE_AXIS_BIT(axis))) spec.degrees[axis] = 2;
   if (spec.world() == 1) return "it declares every axis";
   Planned planned(subject, b, spec);
-  expect_reason(planned, "an unknown optimizer beside an undeclared axis", "train.optimizer");
+  expect_refused_key(planned, "an unknown optimizer beside an undeclared axis", "train.optimizer");
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis)
     if (spec.degrees[axis] == 2)
-      expect_reason(
+      expect_refused_key(
           planned, "an undeclared axis beside an unknown optimizer", yoke_degree_key(axis));
   return "";
 }
@@ -199,7 +199,7 @@ constexpr Check kRows[] = {
      "With every option at its default and every degree unset, plan accepts 1, 2, 4 ... ranks and "
      "fills degrees whose product is the number of ranks.",
      "fill the unset degrees in plan; what is left of the world goes to one of your axes",
-     defaults_do},
+     defaults_are_accepted},
     {"C10",
      "undeclared axes are refused",
      "Degree 2 along each axis that describe does not declare: YOKE_INVALID_ARGUMENT, and a reason "
@@ -235,7 +235,7 @@ constexpr Check kRows[] = {
      "A plan with several faults (an unknown optimizer, all undeclared axes) is refused with a "
      "reason for each.",
      "collect reasons through args->refuse and return after the last one",
-     every_reason},
+     every_refusal},
 };
 
 }  // namespace

@@ -13,15 +13,15 @@ namespace yoke::conformance {
 // Told "inside init" before, and "after init" when a call of the backend has returned. Set once,
 // before any check; called from any thread.
 void set_progress(std::function<void(const std::string& where)> sink);
-void tell_progress(const std::string& where);
+void report_progress(const std::string& where);
 
 // Calls the backend. An exception that comes out is a failure of any check.
 template <class F>
-auto border(const char* slot, F&& call) {
-  tell_progress(std::string("inside ") + slot);
+auto call_backend(const char* slot, F&& call) {
+  report_progress(std::string("inside ") + slot);
   struct Left {
     const char* slot;
-    ~Left() { tell_progress(std::string("after ") + slot); }
+    ~Left() { report_progress(std::string("after ") + slot); }
   } left{slot};
   try {
     return std::forward<F>(call)();

@@ -177,7 +177,7 @@ class Reference {
 Trace reference_trace(Subject& subject, const RunSpec& spec, const ReferenceStart& start) {
   ModelSpec model_spec = spec.model;
   model_spec.dtype = YOKE_F64;
-  const auto model = subject.stage.make_model(model_spec, YokeString{"", 0});
+  const auto model = subject.test_bed.make_model(model_spec, YokeString{"", 0});
   Reference reference(model->model(), spec);
   if (start.state != nullptr) reference.load(*start.state);
   Trace trace;

@@ -10,8 +10,8 @@
 
 #include "sdk/conformance/batch.hpp"
 #include "sdk/conformance/check.hpp"
+#include "sdk/conformance/instrumentation.hpp"
 #include "sdk/conformance/state.hpp"
-#include "sdk/conformance/taps.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke::conformance {
@@ -47,7 +47,7 @@ struct Trace {
 
 // ---- plan
 
-struct Reason {
+struct PlanRefusal {
   std::string key, given, allowed, hint;
 };
 
@@ -67,7 +67,7 @@ class Planned {
   YokeOptimizer optimizer{};
   YokePlanArgs args{};
   YokeError err;
-  std::vector<Reason> reasons;
+  std::vector<PlanRefusal> refusals;
   OptionValues options;
   const YokeDescription& description() const { return description_; }
   const RunSpec& spec() const { return spec_; }
@@ -76,17 +76,17 @@ class Planned {
   const ParallelBackend& backend_;
   const RunSpec spec_;
   YokeDescription description_;
-  std::unique_ptr<StageModel> model_;
+  std::unique_ptr<TestModel> model_;
 };
 
 // The first of several ways to ask for these degrees that plan accepts: as they are, else with one
 // option at another value. Throws Failed with the reasons if there is none.
-RunSpec reach(Subject& subject, const ParallelBackend& backend, RunSpec spec);
+RunSpec accepted_variant(Subject& subject, const ParallelBackend& backend, RunSpec spec);
 
 // The spec with one option more at another value, for every such value that plan accepts.
-std::vector<RunSpec> neighbours(Subject& subject,
-                                const ParallelBackend& backend,
-                                const RunSpec& spec);
+std::vector<RunSpec> variants(Subject& subject,
+                              const ParallelBackend& backend,
+                              const RunSpec& spec);
 
 // Does it declare that ranks update on their own between synchronisations?
 bool updates_locally(const ParallelBackend& backend);
@@ -97,12 +97,12 @@ bool updates_locally(const ParallelBackend& backend);
 YokeStepArgs step_args(const YokeBatch* batch, int64_t step = 1, double lr = 0.01);
 
 // The backend on one rank. Destroys what is left in the right order.
-class Life {
+class Instance {
  public:
-  Life(const ParallelBackend& backend, const Planned& planned, const YokeHost& host);
-  ~Life();
-  Life(const Life&) = delete;
-  Life& operator=(const Life&) = delete;
+  Instance(const ParallelBackend& backend, const Planned& planned, const YokeHost& host);
+  ~Instance();
+  Instance(const Instance&) = delete;
+  Instance& operator=(const Instance&) = delete;
 
   // Each returns the code and leaves what was said in `err`.
   int32_t init();
@@ -121,8 +121,8 @@ class Life {
   Split split(bool uneven) const;  // of this data rank
 
   // The host of `init`, and a model for `wrap`, with the kit in between; they last as long as this.
-  HostTap& tap_host();
-  ModelTap& tap(const YokeModel& model);
+  InstrumentedHost& instrument_host();
+  InstrumentedModel& instrument(const YokeModel& model);
 
   const ParallelBackend& backend;
   const YokeHost* host;
@@ -134,15 +134,15 @@ class Life {
 
  private:
   const Planned& planned_;
-  std::unique_ptr<HostTap> host_tap_;
-  std::vector<std::unique_ptr<ModelTap>> model_taps_;
+  std::unique_ptr<InstrumentedHost> instrumented_host_;
+  std::vector<std::unique_ptr<InstrumentedModel>> instrumented_models_;
 };
 
-// Runs body on every rank of an accepted plan, before init; the Life is destroyed after it.
+// Runs body on every rank of an accepted plan, before init; the Instance is destroyed after it.
 void on_ranks(Subject& subject,
               const ParallelBackend& backend,
               const RunSpec& spec,
-              const std::function<void(Life& life, StageModel& model)>& body);
+              const std::function<void(Instance& instance, TestModel& model)>& body);
 
 // Rank 0's loss and norm, and the state of all ranks at the end. Throws Failed, also if the ranks
 // do not report the same.
@@ -150,7 +150,7 @@ struct RunHooks {
   const State* start = nullptr;  // loaded before the first step
   int64_t first_step = 1;
   // Before the first step of every rank.
-  std::function<void(Life& life, Mishap& mishap)> prepare{};
+  std::function<void(Instance& instance, FaultInjection& injection)> prepare{};
 };
 Trace train(Subject& subject,
             const ParallelBackend& backend,

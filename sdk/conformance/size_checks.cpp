@@ -38,26 +38,29 @@ void expect_header(const T& value, uint32_t id, const char* name) {
 
 std::string keeps_to_the_size(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  on_ranks(subject, b, RunSpec(), [&](Life& life, StageModel& model) {
+  on_ranks(subject, b, RunSpec(), [&](Instance& instance, TestModel& model) {
     Guarded<YokeError> err(make_error());
     b.describe(nullptr, &err.known);
     err.expect_untouched("YokeError");
-    life.must(life.init(), "init");
-    Guarded<YokeWrapResult> wrapped(life.wrapped);
-    life.must(
-        border(
-            "wrap_model",
-            [&] { return b.wrap_model(life.context, &model.model(), &wrapped.known, &err.known); }),
-        "wrap_model");
-    life.wrapped = wrapped.known;
+    instance.must(instance.init(), "init");
+    Guarded<YokeWrapResult> wrapped(instance.wrapped);
+    instance.must(call_backend("wrap_model",
+                               [&] {
+                                 return b.wrap_model(
+                                     instance.context, &model.model(), &wrapped.known, &err.known);
+                               }),
+                  "wrap_model");
+    instance.wrapped = wrapped.known;
     wrapped.expect_untouched("YokeWrapResult");
     expect_header(wrapped.known, YOKE_ID_WRAP_RESULT, "YokeWrapResult");
-    Batch batch(life.split(false), 1);
+    Batch batch(instance.split(false), 1);
     const YokeStepArgs args = step_args(&batch.batch());
-    Guarded<YokeStepResult> result(life.result);
-    life.must(border("step",
-                     [&] { return b.step(life.wrapped.model, &args, &result.known, &err.known); }),
-              "step");
+    Guarded<YokeStepResult> result(instance.result);
+    instance.must(
+        call_backend(
+            "step",
+            [&] { return b.step(instance.wrapped.model, &args, &result.known, &err.known); }),
+        "step");
     result.expect_untouched("YokeStepResult");
     expect_header(result.known, YOKE_ID_STEP_RESULT, "YokeStepResult");
     err.expect_untouched("YokeError");
@@ -72,7 +75,7 @@ std::string short_texts(Subject& subject) {
     YokeError err = make_error();
     std::memset(err.text, kPoison, sizeof err.text);
     err.header.struct_size = static_cast<uint32_t>(offsetof(YokeError, text) + room);
-    const int32_t code = border("plan", [&] { return b.plan(nullptr, nullptr, &err); });
+    const int32_t code = call_backend("plan", [&] { return b.plan(nullptr, nullptr, &err); });
     if (code == YOKE_OK) throw Failed("plan(NULL, NULL) succeeded");
     for (size_t i = room; i < sizeof err.text; ++i) {
       if (static_cast<unsigned char>(err.text[i]) != kPoison)
@@ -93,42 +96,45 @@ State two_steps(Subject& subject, const ParallelBackend& b, Through&& through) {
   auto plan_args = through(planned.args);
   auto plan = through(planned.plan);
   const int32_t code =
-      border("plan", [&] { return b.plan(&plan_args.known, &plan.known, nullptr); });
+      call_backend("plan", [&] { return b.plan(&plan_args.known, &plan.known, nullptr); });
   if (code != YOKE_OK) throw Failed("plan refuses it, with code " + std::to_string(code));
   for (int32_t& degree : plan.known.degree) degree = 1;
   plan.known.reduce_dtype = YOKE_F64;
   plan.known.micro_batch = kGlobalBatch;
   auto optimizer = through(planned.optimizer);
   plan.known.optimizer = &optimizer.known;
-  on_ranks(subject, b, RunSpec(), [&](Life& life, StageModel& model) {
-    auto host = through(*life.host);
-    auto args = through(life.init_args);
+  on_ranks(subject, b, RunSpec(), [&](Instance& instance, TestModel& model) {
+    auto host = through(*instance.host);
+    auto args = through(instance.init_args);
     args.known.plan = &plan.known;
     args.known.host = &host.known;
-    life.must(border("init", [&] { return b.init(&args.known, &life.context, &life.err); }),
-              "init");
+    instance.must(
+        call_backend("init", [&] { return b.init(&args.known, &instance.context, &instance.err); }),
+        "init");
     auto wide = through(model.model());
-    life.must(life.wrap(wide.known), "wrap_model");
+    instance.must(instance.wrap(wide.known), "wrap_model");
     for (const int64_t step : {1, 2}) {
-      Batch batch(life.split(false), step);
+      Batch batch(instance.split(false), step);
       auto contents = through(batch.batch());
       auto step_with = through(step_args(&contents.known));
       step_with.known.step = step;
-      life.must(border("step",
-                       [&] {
-                         return b.step(
-                             life.wrapped.model, &step_with.known, &life.result, &life.err);
-                       }),
-                "step");
+      instance.must(call_backend("step",
+                                 [&] {
+                                   return b.step(instance.wrapped.model,
+                                                 &step_with.known,
+                                                 &instance.result,
+                                                 &instance.err);
+                                 }),
+                    "step");
     }
-    state = assemble({life.save()});
-    life.destroy_model();
-    life.destroy();
+    state = assemble({instance.save()});
+    instance.destroy_model();
+    instance.destroy();
   });
   return state;
 }
 
-State plainly(Subject& subject, const ParallelBackend& b) {
+State two_plain_steps(Subject& subject, const ParallelBackend& b) {
   return two_steps(
       subject, b, [](const auto& value) { return Guarded<std::decay_t<decltype(value)>>(value); });
 }
@@ -140,7 +146,7 @@ std::string later_versions(Subject& subject) {
     guarded.grow();
     return guarded;
   });
-  const std::string off = difference(larger, plainly(subject, b), 0);
+  const std::string off = difference(larger, two_plain_steps(subject, b), 0);
   if (!off.empty()) throw Failed("with arguments that are larger than it knows, " + off);
   return "";
 }
@@ -160,7 +166,7 @@ std::string unknown_extensions(Subject& subject) {
     guarded.known.header.next = &nodes.back()->header;
     return guarded;
   });
-  const std::string off = difference(chained, plainly(subject, b), 0);
+  const std::string off = difference(chained, two_plain_steps(subject, b), 0);
   if (!off.empty()) throw Failed("with unknown structs on the chains, " + off);
   return "";
 }

@@ -6,9 +6,9 @@
 #include <limits>
 #include <thread>
 
+#include "sdk/conformance/behaviour_checks.hpp"
 #include "sdk/conformance/level.hpp"
 #include "sdk/conformance/library.hpp"
-#include "sdk/conformance/manners.hpp"
 #include "sdk/conformance/progress.hpp"
 #include "sdk/conformance/run.hpp"
 #include "yoke/tensor.hpp"
@@ -17,34 +17,34 @@ namespace yoke::conformance {
 namespace {
 
 // A short life of one rank, from init to destroy, with every kind of call in it.
-void live(Life& life, const YokeModel& model) {
-  life.must(life.init(), "init");
-  life.must(life.wrap(model), "wrap_model");
+void run_lifecycle(Instance& instance, const YokeModel& model) {
+  instance.must(instance.init(), "init");
+  instance.must(instance.wrap(model), "wrap_model");
   for (const int64_t step : {1, 2}) {
-    Batch batch(life.split(false), step);
-    life.must(life.step(batch, step, 0.01), "step");
-    life.must(life.step(batch, step, 0.01, YOKE_STEP_FORWARD_ONLY), "step");
+    Batch batch(instance.split(false), step);
+    instance.must(instance.step(batch, step, 0.01), "step");
+    instance.must(instance.step(batch, step, 0.01, YOKE_STEP_FORWARD_ONLY), "step");
   }
-  const State state = assemble({life.save()});
-  life.load(state);
-  life.destroy_model();
-  life.destroy();
+  const State state = assemble({instance.save()});
+  instance.load(state);
+  instance.destroy_model();
+  instance.destroy();
 }
 
 std::string leaves_nothing_behind(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  on_ranks(subject, b, short_run(), [&](Life& life, StageModel& model) {
+  on_ranks(subject, b, short_run(), [&](Instance& instance, TestModel& model) {
     constexpr int kLives = 40, kWarm = 10;
     constexpr int64_t kLeak = 16 << 10;
     ProcessState warm;
     for (int i = 0; i < kLives; ++i) {
-      if (i == kWarm) warm = ProcessState::look();
-      live(life, model.model());
+      if (i == kWarm) warm = ProcessState::capture();
+      run_lifecycle(instance, model.model());
     }
-    if (!threads_back_to(warm.threads))
+    if (!threads_return_to(warm.threads))
       throw Failed("there are more threads after " + std::to_string(kLives) + " lives than after " +
                    std::to_string(kWarm) + " (" + std::to_string(warm.threads) + ")");
-    const ProcessState after = ProcessState::look();
+    const ProcessState after = ProcessState::capture();
     if (after.files.size() > warm.files.size())
       throw Failed("there are " + std::to_string(after.files.size()) + " open descriptors after " +
                    std::to_string(kLives) + " lives, " + std::to_string(warm.files.size()) +
@@ -64,22 +64,22 @@ std::string independent_contexts(Subject& subject) {
   const Trace alone = train(subject, b, spec);
   Trace both[2];
   std::exception_ptr thrown[2];
-  std::barrier meeting(2);
+  std::barrier both_ready(2);
   std::vector<std::thread> threads;
   for (int i = 0; i < 2; ++i) {
     threads.emplace_back([&, i] {
       bool met = false;
       RunHooks hooks;
-      hooks.prepare = [&](Life&, Mishap&) {
+      hooks.prepare = [&](Instance&, FaultInjection&) {
         met = true;
-        meeting.arrive_and_wait();
+        both_ready.arrive_and_wait();
       };
       try {
         both[i] = train(subject, b, spec, hooks);
       } catch (...) {
         thrown[i] = std::current_exception();
       }
-      if (!met) meeting.arrive_and_drop();
+      if (!met) both_ready.arrive_and_drop();
     });
   }
   for (std::thread& t : threads) t.join();
@@ -123,20 +123,20 @@ std::string any_thread(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   const RunSpec spec = short_run();
   const Trace usual = train(subject, b, spec);
-  on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
+  on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
     State state;
     FreshThreads threads;
-    threads.run([&] { life.must(life.init(), "init"); });
-    threads.run([&] { life.must(life.wrap(model.model()), "wrap_model"); });
+    threads.run([&] { instance.must(instance.init(), "init"); });
+    threads.run([&] { instance.must(instance.wrap(model.model()), "wrap_model"); });
     for (int64_t step = 1; step <= spec.steps; ++step) {
       threads.run([&] {
-        Batch batch(life.split(false), step);
-        life.must(life.step(batch, step, spec.lr(step)), "step");
+        Batch batch(instance.split(false), step);
+        instance.must(instance.step(batch, step, spec.lr(step)), "step");
       });
     }
-    threads.run([&] { state = assemble({life.save()}); });
-    threads.run([&] { life.destroy_model(); });
-    threads.run([&] { life.destroy(); });
+    threads.run([&] { state = assemble({instance.save()}); });
+    threads.run([&] { instance.destroy_model(); });
+    threads.run([&] { instance.destroy(); });
     const std::string off = difference(state, usual.state, 0);
     if (!off.empty()) throw Failed("with every call on a thread of its own, " + off);
   });
@@ -145,13 +145,13 @@ std::string any_thread(Subject& subject) {
 
 std::string prints_nothing(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  Silence silence;
-  on_ranks(subject, b, short_run(), [&](Life& life, StageModel& model) {
-    HostTap& tap = life.tap_host();
-    live(life, model.model());
-    if (!tap.log_fault().empty()) throw Failed(tap.log_fault());
+  CapturedOutput output;
+  on_ranks(subject, b, short_run(), [&](Instance& instance, TestModel& model) {
+    InstrumentedHost& host = instance.instrument_host();
+    run_lifecycle(instance, model.model());
+    if (!host.log_fault().empty()) throw Failed(host.log_fault());
   });
-  const std::string printed = silence.printed();
+  const std::string printed = output.printed();
   if (!printed.empty())
     throw Failed("it printed '" + printed.substr(0, 100) + "' on stdout or stderr");
   return "";
@@ -159,30 +159,31 @@ std::string prints_nothing(Subject& subject) {
 
 std::string silent_after_destroy(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  on_ranks(subject, b, short_run(), [&](Life& life, StageModel& model) {
-    live(life, model.model());  // what LibTorch and the C library start once, they start here
-    HostTap& tap = life.tap_host();
-    const ProcessState before = ProcessState::look();
-    live(life, model.model());
-    const int64_t calls = tap.calls;
-    if (!threads_back_to(before.threads))
-      throw Failed("there are " + std::to_string(ProcessState::look().threads - before.threads) +
+  on_ranks(subject, b, short_run(), [&](Instance& instance, TestModel& model) {
+    run_lifecycle(instance,
+                  model.model());  // what LibTorch and the C library start once, they start here
+    InstrumentedHost& host = instance.instrument_host();
+    const ProcessState before = ProcessState::capture();
+    run_lifecycle(instance, model.model());
+    const int64_t calls = host.calls;
+    if (!threads_return_to(before.threads))
+      throw Failed("there are " + std::to_string(ProcessState::capture().threads - before.threads) +
                    " more threads after destroy than before init");
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    if (tap.calls != calls)
-      throw Failed("the host was called " + std::to_string(tap.calls - calls) +
+    if (host.calls != calls)
+      throw Failed("the host was called " + std::to_string(host.calls - calls) +
                    " times after destroy had returned");
   });
   return "";
 }
 
-std::string good_manners(Subject& subject) {
+std::string process_unchanged(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  on_ranks(subject, b, short_run(), [&](Life& life, StageModel& model) {
-    ProcessState before = ProcessState::look();
+  on_ranks(subject, b, short_run(), [&](Instance& instance, TestModel& model) {
+    ProcessState before = ProcessState::capture();
     for (const char* which : {"the first", "the second"}) {
-      live(life, model.model());
-      ProcessState after = ProcessState::look();
+      run_lifecycle(instance, model.model());
+      ProcessState after = ProcessState::capture();
       const ProcessState left = after;
       // A library may open a file once; C14 counts them.
       if (which[4] == 'f') after.files = before.files;
@@ -196,57 +197,57 @@ std::string good_manners(Subject& subject) {
 }
 
 // Trains a step or two and looks at what is owed in the end. Gradients are copies that are kept,
-// and become garbage after their call if `spoil` says so.
-State watched_run(Subject& subject, const RunSpec& spec, bool spoil, std::string& remark) {
+// and become garbage after their call if `poison` says so.
+State instrumented_run(Subject& subject, const RunSpec& spec, bool poison, std::string& remark) {
   State state;
-  on_ranks(subject, load_table(subject.path), spec, [&](Life& life, StageModel& model) {
-    ModelTap& tap = life.tap(model.model());
-    tap.spoil = spoil;
-    life.must(life.init(), "init");
-    life.must(life.wrap(tap.model()), "wrap_model");
+  on_ranks(subject, load_table(subject.path), spec, [&](Instance& instance, TestModel& model) {
+    InstrumentedModel& watched = instance.instrument(model.model());
+    watched.poison = poison;
+    instance.must(instance.init(), "init");
+    instance.must(instance.wrap(watched.model()), "wrap_model");
     for (int64_t step = 1; step <= spec.steps; ++step) {
-      Batch batch(life.split(false), step);
-      life.must(life.step(batch, step, spec.lr(step)), "step");
+      Batch batch(instance.split(false), step);
+      instance.must(instance.step(batch, step, spec.lr(step)), "step");
     }
-    state = assemble({life.save()});
+    state = assemble({instance.save()});
     {
-      Batch batch(life.split(false), 1);
-      life.must(life.step(batch, spec.steps, 0, YOKE_STEP_FORWARD_ONLY), "step");
+      Batch batch(instance.split(false), 1);
+      instance.must(instance.step(batch, spec.steps, 0, YOKE_STEP_FORWARD_ONLY), "step");
     }
-    life.destroy_model();
-    life.destroy();
-    if (!tap.owed().empty()) throw Failed("after destroy, " + tap.owed());
-    if (tap.calls[ModelTap::kForward] == 0)
+    instance.destroy_model();
+    instance.destroy();
+    if (!watched.leaks().empty()) throw Failed("after destroy, " + watched.leaks());
+    if (watched.calls[InstrumentedModel::kForward] == 0)
       remark = "it uses the LibTorch blocks, not the callbacks";
   });
   return state;
 }
 
-std::string gives_back(Subject& subject) {
+std::string returns_what_it_owns(Subject& subject) {
   const RunSpec spec = short_run();
   std::string remark;
-  const State usual = watched_run(subject, spec, false, remark);
-  const std::string off = difference(watched_run(subject, spec, true, remark), usual, 0);
+  const State usual = instrumented_run(subject, spec, false, remark);
+  const std::string off = difference(instrumented_run(subject, spec, true, remark), usual, 0);
   if (!off.empty())
     throw Failed("with gradients that are garbage after on_grad_ready returned, " + off);
   return remark;
 }
 
-std::string any_layout(Subject& subject) {
+std::string offsets_and_strides(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   const RunSpec spec = short_run();
   const Trace usual = train(subject, b, spec);
-  on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
-    ModelTap& tap = life.tap(model.model());
-    tap.disguise = true;
-    life.must(life.init(), "init");
-    life.must(life.wrap(tap.model()), "wrap_model");
+  on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
+    InstrumentedModel& watched = instance.instrument(model.model());
+    watched.use_offsets = true;
+    instance.must(instance.init(), "init");
+    instance.must(instance.wrap(watched.model()), "wrap_model");
     for (int64_t step = 1; step <= spec.steps; ++step) {
-      Batch batch(life.split(false), step);
-      batch.disguise();
-      life.must(life.step(batch, step, spec.lr(step)), "step");
+      Batch batch(instance.split(false), step);
+      batch.use_offsets();
+      instance.must(instance.step(batch, step, spec.lr(step)), "step");
     }
-    const std::string off = difference(assemble({life.save()}), usual.state, 0);
+    const std::string off = difference(assemble({instance.save()}), usual.state, 0);
     if (!off.empty()) throw Failed("with byte_offset and strides in inputs and gradients, " + off);
   });
   return "";
@@ -261,11 +262,11 @@ void check_bytes(const char* what, int64_t bytes, int64_t least) {
                ", and -1 means not known");
 }
 
-std::string honest_results(Subject& subject) {
+std::string plausible_results(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  on_ranks(subject, b, short_run(), [&](Life& life, StageModel& model) {
-    life.must(life.init(), "init");
-    life.must(life.wrap(model.model()), "wrap_model");
+  on_ranks(subject, b, short_run(), [&](Instance& instance, TestModel& model) {
+    instance.must(instance.init(), "init");
+    instance.must(instance.wrap(model.model()), "wrap_model");
     const YokeModelSummary& s = *model.model().summary;
     int64_t all = 0, trainable = 0;
     for (uint64_t i = 0; i < s.num_params; ++i) {
@@ -273,14 +274,14 @@ std::string honest_results(Subject& subject) {
       all += bytes;
       if (s.params[i]->trainable) trainable += bytes;
     }
-    check_bytes("param_bytes", life.wrapped.param_bytes, all);
-    check_bytes("grad_bytes", life.wrapped.grad_bytes, trainable);
-    check_bytes("optimizer_bytes", life.wrapped.optimizer_bytes, 2 * trainable);
-    for (const int64_t bytes : life.wrapped.axis_bytes) check_bytes("axis_bytes", bytes, 0);
-    Batch batch(life.split(false), 1);
+    check_bytes("param_bytes", instance.wrapped.param_bytes, all);
+    check_bytes("grad_bytes", instance.wrapped.grad_bytes, trainable);
+    check_bytes("optimizer_bytes", instance.wrapped.optimizer_bytes, 2 * trainable);
+    for (const int64_t bytes : instance.wrapped.axis_bytes) check_bytes("axis_bytes", bytes, 0);
+    Batch batch(instance.split(false), 1);
     for (const uint32_t flags : {uint32_t{YOKE_STEP_FORWARD_ONLY}, 0u}) {
-      life.must(life.step(batch, 1, 0.01, flags), "step");
-      const YokeStepResult& r = life.result;
+      instance.must(instance.step(batch, 1, 0.01, flags), "step");
+      const YokeStepResult& r = instance.result;
       if (!std::isfinite(r.loss_sum) || r.loss_weight != batch.batch().token_weight)
         throw Failed("loss_sum is " + std::to_string(r.loss_sum) + ", loss_weight " +
                      std::to_string(r.loss_weight) + " of " +
@@ -332,31 +333,31 @@ constexpr Check kRows[] = {
      "A life leaves current directory, locale, umask, environment, signal handlers, floating-point "
      "mode and, from the second one on, descriptors as they were.",
      "remove the call, or put back what it changed before the function returns",
-     good_manners},
+     process_unchanged},
     {"C26",
      "what is owned is given back, what is borrowed is not kept",
      "Every `saved` goes to block_backward or drop_saved once, every managed tensor to its deleter "
      "before destroy returns; gradients and inputs are garbage after their call, and the bits are "
      "the same.",
      "copy a gradient inside on_grad_ready; delete carry_out after the backward that used it",
-     gives_back},
+     returns_what_it_owns},
     {"C27",
      "tensors may lie anywhere",
      "Inputs and gradients come with a byte_offset and with strides that say compact: the same "
      "bits.",
      "read data + byte_offset (yoke::data does), and take NULL strides for compact",
-     any_layout},
+     offsets_and_strides},
     {"C30",
      "results are plausible or unknown",
      "Bytes of wrap_model are -1 or at least what one rank needs; a step reports a finite loss, "
      "the weight of its targets and a norm above 0 or NaN, YOKE_STEP_FORWARD_ONLY no norm (NaN).",
      "write -1 or NaN for what you do not know",
-     honest_results},
+     plausible_results},
 };
 
 }  // namespace
 
-void add_life_checks(std::vector<Check>& table) {
+void add_lifecycle_checks(std::vector<Check>& table) {
   table.insert(table.end(), std::begin(kRows), std::end(kRows));
 }
 

@@ -1,4 +1,4 @@
-#include "sdk/conformance/taps.hpp"
+#include "sdk/conformance/instrumentation.hpp"
 
 #include <cstring>
 
@@ -7,80 +7,82 @@
 
 namespace yoke::conformance {
 
-// ---- HostTap
+// ---- InstrumentedHost
 
-struct HostTap::Slots {
-  static HostTap& self(void* ctx) {
-    auto& tap = *static_cast<HostTap*>(ctx);
-    ++tap.calls;
-    return tap;
+struct InstrumentedHost::Slots {
+  static InstrumentedHost& self(void* ctx) {
+    auto& host = *static_cast<InstrumentedHost*>(ctx);
+    ++host.calls;
+    return host;
   }
 
-  static void log(void* ctx, int32_t level, YokeString text) { self(ctx).look_at(level, text); }
+  static void log(void* ctx, int32_t level, YokeString text) {
+    self(ctx).check_log_line(level, text);
+  }
 
   static int32_t check_cancel(void* ctx) {
-    HostTap& tap = self(ctx);
-    return tap.cancelled ? 1 : tap.real_.check_cancel(tap.real_.ctx);
+    InstrumentedHost& host = self(ctx);
+    return host.cancelled ? 1 : host.real_.check_cancel(host.real_.ctx);
   }
 
   static const YokeHeader* get_service(void* ctx, const char* name, uint64_t min_size) {
-    HostTap& tap = self(ctx);
-    if (tap.without_services) return nullptr;
-    const YokeHeader* found = tap.real_.get_service(tap.real_.ctx, name, min_size);
+    InstrumentedHost& host = self(ctx);
+    if (host.without_services) return nullptr;
+    const YokeHeader* found = host.real_.get_service(host.real_.ctx, name, min_size);
     if (found == nullptr || std::strcmp(name, "yoke.collectives/1") != 0) return found;
-    tap.collectives_ = reinterpret_cast<const YokeCollectives*>(found);
-    tap.tapped_collectives_ = *tap.collectives_;
-    tap.tapped_collectives_.all_reduce = all_reduce;
-    tap.tapped_collectives_.all_gather = all_gather;
-    tap.tapped_collectives_.reduce_scatter = reduce_scatter;
-    tap.tapped_collectives_.broadcast = broadcast;
-    tap.tapped_collectives_.comm = comm;
-    tap.tapped_collectives_.ctx = ctx;
-    return &tap.tapped_collectives_.header;
+    host.collectives_ = reinterpret_cast<const YokeCollectives*>(found);
+    host.instrumented_collectives_ = *host.collectives_;
+    host.instrumented_collectives_.all_reduce = all_reduce;
+    host.instrumented_collectives_.all_gather = all_gather;
+    host.instrumented_collectives_.reduce_scatter = reduce_scatter;
+    host.instrumented_collectives_.broadcast = broadcast;
+    host.instrumented_collectives_.comm = comm;
+    host.instrumented_collectives_.ctx = ctx;
+    return &host.instrumented_collectives_.header;
   }
 
-  // Communicators carry no ctx of ours: the tap is found by the communicator, whose address may be
+  // Communicators carry no ctx of ours: the host is found by the communicator, whose address may be
   // used again by a later rank.
   static int32_t comm(
       void* ctx, uint32_t axes, const char* purpose, YokeComm** out, YokeError* err) {
-    HostTap& tap = self(ctx);
-    const int32_t code = tap.collectives_->comm(tap.collectives_->ctx, axes, purpose, out, err);
+    InstrumentedHost& host = self(ctx);
+    const int32_t code = host.collectives_->comm(host.collectives_->ctx, axes, purpose, out, err);
     if (code == YOKE_OK && out != nullptr) {
       const std::lock_guard lock(owners_mutex());
-      owners()[*out] = &tap;
+      owners()[*out] = &host;
     }
     return code;
   }
 
-  static std::map<const YokeComm*, HostTap*>& owners() {
-    static std::map<const YokeComm*, HostTap*> map;
+  static std::map<const YokeComm*, InstrumentedHost*>& owners() {
+    static std::map<const YokeComm*, InstrumentedHost*> map;
     return map;
   }
   static std::mutex& owners_mutex() {
     static std::mutex mutex;
     return mutex;
   }
-  static HostTap& owner(const YokeComm* comm) {
+  static InstrumentedHost& owner(const YokeComm* comm) {
     const std::lock_guard lock(owners_mutex());
     return *owners().at(comm);
   }
 
   // YOKE_OK, or the failure that this collective was told to be.
-  static int32_t fate(const YokeComm* comm, YokeError* err) {
-    HostTap& tap = owner(comm);
-    ++tap.calls;
-    if (tap.fail_collective < 0 || tap.fail_collective-- > 0) return YOKE_OK;
+  static int32_t injected_failure(const YokeComm* comm, YokeError* err) {
+    InstrumentedHost& host = owner(comm);
+    ++host.calls;
+    if (host.fail_collective < 0 || host.fail_collective-- > 0) return YOKE_OK;
     return fill(err, YOKE_UNAVAILABLE, "the check made this collective fail");
   }
 
   static int32_t all_reduce(
       YokeComm* c, const YokeTensor* t, int32_t op, YokeWork** work, YokeError* err) {
-    const int32_t code = fate(c, err);
+    const int32_t code = injected_failure(c, err);
     return code != YOKE_OK ? code : owner(c).collectives_->all_reduce(c, t, op, work, err);
   }
   static int32_t all_gather(
       YokeComm* c, const YokeTensor* out, const YokeTensor* in, YokeWork** work, YokeError* err) {
-    const int32_t code = fate(c, err);
+    const int32_t code = injected_failure(c, err);
     return code != YOKE_OK ? code : owner(c).collectives_->all_gather(c, out, in, work, err);
   }
   static int32_t reduce_scatter(YokeComm* c,
@@ -89,22 +91,22 @@ struct HostTap::Slots {
                                 int32_t op,
                                 YokeWork** work,
                                 YokeError* err) {
-    const int32_t code = fate(c, err);
+    const int32_t code = injected_failure(c, err);
     return code != YOKE_OK ? code
                            : owner(c).collectives_->reduce_scatter(c, out, in, op, work, err);
   }
   static int32_t broadcast(
       YokeComm* c, const YokeTensor* t, int32_t root, YokeWork** work, YokeError* err) {
-    const int32_t code = fate(c, err);
+    const int32_t code = injected_failure(c, err);
     return code != YOKE_OK ? code : owner(c).collectives_->broadcast(c, t, root, work, err);
   }
 };
 
-HostTap::HostTap(const YokeHost& host) : real_(host), tapped_(host) {
-  tapped_.ctx = this;
-  tapped_.log = Slots::log;
-  tapped_.check_cancel = Slots::check_cancel;
-  tapped_.get_service = Slots::get_service;
+InstrumentedHost::InstrumentedHost(const YokeHost& host) : real_(host), instrumented_(host) {
+  instrumented_.ctx = this;
+  instrumented_.log = Slots::log;
+  instrumented_.check_cancel = Slots::check_cancel;
+  instrumented_.get_service = Slots::get_service;
 }
 
 namespace {
@@ -123,7 +125,7 @@ bool is_utf8(std::string_view text) {
 
 }  // namespace
 
-void HostTap::look_at(int32_t level, const YokeString& line) {
+void InstrumentedHost::check_log_line(int32_t level, const YokeString& line) {
   const std::lock_guard lock(mutex_);
   const std::string_view text = view(line);
   if (level < YOKE_LOG_DEBUG || level > YOKE_LOG_ERROR)
@@ -133,55 +135,55 @@ void HostTap::look_at(int32_t level, const YokeString& line) {
   if (!is_utf8(text)) log_fault_ = "log got a line that is not UTF-8";
 }
 
-std::string HostTap::log_fault() const {
+std::string InstrumentedHost::log_fault() const {
   const std::lock_guard lock(mutex_);
   return log_fault_;
 }
 
-// ---- ModelTap
+// ---- InstrumentedModel
 
-struct ModelTap::Saved {
+struct InstrumentedModel::Saved {
   void* real;
   uint64_t block;
 };
 
 // A managed tensor of the model's, under a deleter of ours.
-struct ModelTap::Carry {
+struct InstrumentedModel::Carry {
   YokeManagedTensor ours;
   YokeManagedTensor* real;
   std::shared_ptr<std::atomic<int64_t>> live;
 };
 
-struct ModelTap::Slots {
-  static ModelTap& self(void* ctx) { return *static_cast<ModelTap*>(ctx); }
+struct InstrumentedModel::Slots {
+  static InstrumentedModel& self(void* ctx) { return *static_cast<InstrumentedModel*>(ctx); }
 
   static int32_t init_param(
       void* ctx, int64_t param, int64_t begin, int64_t count, float* dst, YokeError* err) {
-    ModelTap& tap = self(ctx);
-    if (const int32_t code = tap.fails(kInit, err)) return code;
-    return tap.real_.init_param(tap.real_.ctx, param, begin, count, dst, err);
+    InstrumentedModel& model = self(ctx);
+    if (const int32_t code = model.fails(kInit, err)) return code;
+    return model.real_.init_param(model.real_.ctx, param, begin, count, dst, err);
   }
 
   static int32_t bind_param(void* ctx, int64_t param, const YokeTensor* t, YokeError* err) {
-    ModelTap& tap = self(ctx);
+    InstrumentedModel& model = self(ctx);
     if (t != nullptr) {
-      if (const int32_t code = tap.fails(kBind, err)) return code;
+      if (const int32_t code = model.fails(kBind, err)) return code;
     }
-    return tap.real_.bind_param(tap.real_.ctx, param, t, err);
+    return model.real_.bind_param(model.real_.ctx, param, t, err);
   }
 
   static int32_t block_forward(void* ctx,
                                const YokeForwardArgs* args,
                                YokeForwardResult* out,
                                YokeError* err) {
-    ModelTap& tap = self(ctx);
-    if (const int32_t code = tap.fails(kForward, err)) return code;
-    const int32_t code = tap.real_.block_forward(tap.real_.ctx, args, out, err);
+    InstrumentedModel& model = self(ctx);
+    if (const int32_t code = model.fails(kForward, err)) return code;
+    const int32_t code = model.real_.block_forward(model.real_.ctx, args, out, err);
     if (code != YOKE_OK) return code;
-    if (out->carry_out != nullptr) out->carry_out = tap.watched(out->carry_out);
+    if (out->carry_out != nullptr) out->carry_out = model.track(out->carry_out);
     if (out->saved != nullptr) {
       out->saved = new Saved{out->saved, args->block};
-      ++tap.live_saved_;
+      ++model.live_saved_;
     }
     return code;
   }
@@ -190,40 +192,40 @@ struct ModelTap::Slots {
                                 const YokeBackwardArgs* args,
                                 YokeManagedTensor** grad_in,
                                 YokeError* err) {
-    ModelTap& tap = self(ctx);
+    InstrumentedModel& model = self(ctx);
     const std::unique_ptr<Saved> saved(static_cast<Saved*>(args->saved));
     if (saved == nullptr) {
-      tap.misuse_ = "block_backward was called without what block_forward saved";
-      return fill(err, YOKE_INVALID_ARGUMENT, tap.misuse_);
+      model.misuse_ = "block_backward was called without what block_forward saved";
+      return fill(err, YOKE_INVALID_ARGUMENT, model.misuse_);
     }
-    --tap.live_saved_;
-    if (const int32_t code = tap.fails(kBackward, err)) {
-      tap.real_.drop_saved(tap.real_.ctx, saved->real);
+    --model.live_saved_;
+    if (const int32_t code = model.fails(kBackward, err)) {
+      model.real_.drop_saved(model.real_.ctx, saved->real);
       return code;
     }
     struct Receiver {
-      ModelTap& tap;
+      InstrumentedModel& model;
       const YokeBackwardArgs& args;
-    } receiver{tap, *args};
+    } receiver{model, *args};
     YokeBackwardArgs mine = *args;
     mine.saved = saved->real;
     mine.on_grad_ctx = &receiver;
     mine.on_grad_ready = [](void* r, int64_t param, const YokeTensor* grad, YokeError* e) {
       auto& to = *static_cast<Receiver*>(r);
-      return to.tap.disguise ? hand_on_copy(to.args, param, *grad, e)
-                             : to.tap.hand_on(to.args, param, *grad, e);
+      return to.model.use_offsets ? deliver_at_offset(to.args, param, *grad, e)
+                                  : to.model.deliver(to.args, param, *grad, e);
     };
-    const int32_t code = tap.real_.block_backward(tap.real_.ctx, &mine, grad_in, err);
+    const int32_t code = model.real_.block_backward(model.real_.ctx, &mine, grad_in, err);
     if (code == YOKE_OK && grad_in != nullptr && *grad_in != nullptr)
-      *grad_in = tap.watched(*grad_in);
+      *grad_in = model.track(*grad_in);
     return code;
   }
 
   // The same values at an offset, with strides written out.
-  static int32_t hand_on_copy(const YokeBackwardArgs& args,
-                              int64_t param,
-                              const YokeTensor& grad,
-                              YokeError* err) {
+  static int32_t deliver_at_offset(const YokeBackwardArgs& args,
+                                   int64_t param,
+                                   const YokeTensor& grad,
+                                   YokeError* err) {
     constexpr size_t kOffset = 24;
     const size_t bytes = numel(grad) * item_size(YOKE_DTYPE_OF(grad.dtype));
     std::vector<char> copy(kOffset + bytes, static_cast<char>(0xff));
@@ -238,11 +240,11 @@ struct ModelTap::Slots {
   }
 
   static void drop_saved(void* ctx, void* saved) {
-    ModelTap& tap = self(ctx);
+    InstrumentedModel& model = self(ctx);
     const std::unique_ptr<Saved> ours(static_cast<Saved*>(saved));
     if (ours == nullptr) return;
-    --tap.live_saved_;
-    tap.real_.drop_saved(tap.real_.ctx, ours->real);
+    --model.live_saved_;
+    model.real_.drop_saved(model.real_.ctx, ours->real);
   }
 
   static void delete_carry(YokeManagedTensor* ours) {
@@ -253,33 +255,33 @@ struct ModelTap::Slots {
   }
 };
 
-ModelTap::ModelTap(const YokeModel& model)
-    : real_(model), tapped_(model), live_carries_(std::make_shared<std::atomic<int64_t>>(0)) {
+InstrumentedModel::InstrumentedModel(const YokeModel& model)
+    : real_(model), instrumented_(model), live_carries_(std::make_shared<std::atomic<int64_t>>(0)) {
   for (int64_t& left : fail_after) left = -1;
-  tapped_.ctx = this;
-  tapped_.init_param = Slots::init_param;
-  tapped_.bind_param = Slots::bind_param;
-  tapped_.block_forward = Slots::block_forward;
-  tapped_.block_backward = Slots::block_backward;
-  tapped_.drop_saved = Slots::drop_saved;
+  instrumented_.ctx = this;
+  instrumented_.init_param = Slots::init_param;
+  instrumented_.bind_param = Slots::bind_param;
+  instrumented_.block_forward = Slots::block_forward;
+  instrumented_.block_backward = Slots::block_backward;
+  instrumented_.drop_saved = Slots::drop_saved;
 }
 
-const char* ModelTap::name(Callback callback) {
+const char* InstrumentedModel::name(Callback callback) {
   constexpr const char* kNames[] = {"init_param", "bind_param", "block_forward", "block_backward"};
   return kNames[callback];
 }
 
-int32_t ModelTap::fails(Callback callback, YokeError* err) {
+int32_t InstrumentedModel::fails(Callback callback, YokeError* err) {
   ++calls[callback];
   if (fail_after[callback] < 0 || fail_after[callback]-- > 0) return YOKE_OK;
   return fill(
       err, YOKE_RESOURCE_EXHAUSTED, std::string("the check made ") + name(callback) + " fail");
 }
 
-int32_t ModelTap::hand_on(const YokeBackwardArgs& args,
-                          int64_t param,
-                          const YokeTensor& grad,
-                          YokeError* err) {
+int32_t InstrumentedModel::deliver(const YokeBackwardArgs& args,
+                                   int64_t param,
+                                   const YokeTensor& grad,
+                                   YokeError* err) {
   const auto* values = data<const char>(grad);
   const size_t bytes = numel(grad) * item_size(YOKE_DTYPE_OF(grad.dtype));
   std::vector<char>& copy = lent_.emplace_back(values, values + bytes);
@@ -287,11 +289,11 @@ int32_t ModelTap::hand_on(const YokeBackwardArgs& args,
   view.data = copy.data();
   view.byte_offset = 0;
   const int32_t code = args.on_grad_ready(args.on_grad_ctx, param, &view, err);
-  if (spoil) std::memset(copy.data(), 0xff, copy.size());  // NaN in every floating dtype
+  if (poison) std::memset(copy.data(), 0xff, copy.size());  // NaN in every floating dtype
   return code;
 }
 
-YokeManagedTensor* ModelTap::watched(YokeManagedTensor* real) {
+YokeManagedTensor* InstrumentedModel::track(YokeManagedTensor* real) {
   auto* carry = new Carry{*real, real, live_carries_};
   ++*live_carries_;
   carry->ours.manager_ctx = carry;
@@ -299,7 +301,7 @@ YokeManagedTensor* ModelTap::watched(YokeManagedTensor* real) {
   return &carry->ours;
 }
 
-std::string ModelTap::owed() const {
+std::string InstrumentedModel::leaks() const {
   if (!misuse_.empty()) return misuse_;
   if (live_saved_ != 0)
     return std::to_string(live_saved_) +

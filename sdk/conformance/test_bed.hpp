@@ -30,16 +30,16 @@ struct ModelSpec {
 
 // What can be made to go wrong inside the mathematics of one rank's model, through the neutral
 // callbacks and the LibTorch blocks alike. Any time between two calls.
-struct Mishap {
+struct FaultInjection {
   int64_t fail_forward = -1;  // the forward of a block fails after so many more; -1 = never
   double loss_factor = 1;     // times the loss
 };
 
-class StageModel {
+class TestModel {
  public:
-  virtual ~StageModel() = default;
+  virtual ~TestModel() = default;
   virtual const YokeModel& model() const = 0;
-  virtual Mishap& mishap() = 0;
+  virtual FaultInjection& fault_injection() = 0;
 };
 
 struct OptionValues {
@@ -47,14 +47,14 @@ struct OptionValues {
   uint64_t size;
 };
 
-class Stage {
+class TestBed {
  public:
-  virtual ~Stage() = default;
+  virtual ~TestBed() = default;
 
   // For one rank. The LibTorch extension is chained on if torch_tag, or that of a backend opened so
   // far, is the host's. Any thread.
-  virtual std::unique_ptr<StageModel> make_model(const ModelSpec& spec,
-                                                 const YokeString& torch_tag) = 0;
+  virtual std::unique_ptr<TestModel> make_model(const ModelSpec& spec,
+                                                const YokeString& torch_tag) = 0;
   // Every option that the backend declares: those given, as a user would write them, the others at
   // their defaults. Lives as long as the stage. Throws yoke::Error if the host refuses a value. Any
   // thread.

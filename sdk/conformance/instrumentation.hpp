@@ -14,12 +14,12 @@
 namespace yoke::conformance {
 
 // Hands everything on to the host of a rank. Lives as long as the backend's context. Any thread.
-class HostTap {
+class InstrumentedHost {
  public:
-  explicit HostTap(const YokeHost& host);
-  HostTap(const HostTap&) = delete;
-  HostTap& operator=(const HostTap&) = delete;
-  const YokeHost& host() const { return tapped_; }
+  explicit InstrumentedHost(const YokeHost& host);
+  InstrumentedHost(const InstrumentedHost&) = delete;
+  InstrumentedHost& operator=(const InstrumentedHost&) = delete;
+  const YokeHost& host() const { return instrumented_; }
 
   std::atomic<bool> cancelled{false};
   std::atomic<bool> without_services{false};
@@ -29,12 +29,12 @@ class HostTap {
 
  private:
   struct Slots;
-  void look_at(int32_t level, const YokeString& line);
+  void check_log_line(int32_t level, const YokeString& line);
 
   const YokeHost& real_;
-  YokeHost tapped_;
+  YokeHost instrumented_;
   const YokeCollectives* collectives_ = nullptr;
-  YokeCollectives tapped_collectives_{};
+  YokeCollectives instrumented_collectives_{};
   mutable std::mutex mutex_;
   std::string log_fault_;
 };
@@ -42,22 +42,22 @@ class HostTap {
 // Hands everything on to the neutral callbacks of a model; a backend that uses the LibTorch
 // extension goes past it. Keeps count of what is owed, and makes every borrowed thing garbage when
 // its time is over. One thread at a time, as the model.
-class ModelTap {
+class InstrumentedModel {
  public:
-  explicit ModelTap(const YokeModel& model);
-  ModelTap(const ModelTap&) = delete;
-  ModelTap& operator=(const ModelTap&) = delete;
-  const YokeModel& model() const { return tapped_; }
+  explicit InstrumentedModel(const YokeModel& model);
+  InstrumentedModel(const InstrumentedModel&) = delete;
+  InstrumentedModel& operator=(const InstrumentedModel&) = delete;
+  const YokeModel& model() const { return instrumented_; }
 
   enum Callback { kInit, kBind, kForward, kBackward, kNumCallbacks };
   static const char* name(Callback callback);
   int64_t fail_after[kNumCallbacks];  // calls left before the one that fails; -1 = never
   int64_t calls[kNumCallbacks] = {};
-  bool spoil = true;      // gradients become garbage after their call
-  bool disguise = false;  // gradients at an offset, with strides written out
+  bool poison = true;        // gradients become garbage after their call
+  bool use_offsets = false;  // gradients at an offset, with strides written out
 
   // What a backend still owes, in words; "" = nothing.
-  std::string owed() const;
+  std::string leaks() const;
 
  private:
   struct Slots;
@@ -65,14 +65,14 @@ class ModelTap {
   struct Carry;
   int32_t fails(Callback callback, YokeError* err);
   // Lends a copy of the gradient.
-  int32_t hand_on(const YokeBackwardArgs& args,
+  int32_t deliver(const YokeBackwardArgs& args,
                   int64_t param,
                   const YokeTensor& grad,
                   YokeError* err);
-  YokeManagedTensor* watched(YokeManagedTensor* real);
+  YokeManagedTensor* track(YokeManagedTensor* real);
 
   const YokeModel& real_;
-  YokeModel tapped_;
+  YokeModel instrumented_;
   int64_t live_saved_ = 0;
   std::shared_ptr<std::atomic<int64_t>> live_carries_;  // deleters may run late, on any thread
   std::string misuse_;

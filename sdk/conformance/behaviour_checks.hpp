@@ -17,22 +17,22 @@ struct ProcessState {
   unsigned file_mask = 0;
   int64_t resident_kib = 0;
 
-  static ProcessState look();
+  static ProcessState capture();
   // "" or the first thing that changed since `before`. Threads and memory are not compared.
   std::string changed_since(const ProcessState& before) const;
 };
 
 // Waits up to a second until there are no more threads than that: joining takes a moment to be
 // seen.
-bool threads_back_to(int threads);
+bool threads_return_to(int threads);
 
 // While it lives, what the process prints goes into a file; ranks may run meanwhile.
-class Silence {
+class CapturedOutput {
  public:
-  Silence();
-  ~Silence();
-  Silence(const Silence&) = delete;
-  Silence& operator=(const Silence&) = delete;
+  CapturedOutput();
+  ~CapturedOutput();
+  CapturedOutput(const CapturedOutput&) = delete;
+  CapturedOutput& operator=(const CapturedOutput&) = delete;
   std::string printed() const;  // on stdout and stderr
 
  private:

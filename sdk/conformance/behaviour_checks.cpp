@@ -1,4 +1,4 @@
-#include "sdk/conformance/manners.hpp"
+#include "sdk/conformance/behaviour_checks.hpp"
 
 #include <fcntl.h>
 #include <fenv.h>
@@ -74,7 +74,7 @@ int64_t resident_memory_kib() {
 
 }  // namespace
 
-ProcessState ProcessState::look() {
+ProcessState ProcessState::capture() {
   ProcessState s;
   s.threads = count_threads();
   s.files = open_files();
@@ -127,7 +127,7 @@ std::string ProcessState::changed_since(const ProcessState& before) const {
   return "";
 }
 
-bool threads_back_to(int threads) {
+bool threads_return_to(int threads) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   while (count_threads() > threads) {
     if (std::chrono::steady_clock::now() > end) return false;
@@ -136,7 +136,7 @@ bool threads_back_to(int threads) {
   return true;
 }
 
-Silence::Silence() : file_(::memfd_create("printed", MFD_CLOEXEC)) {
+CapturedOutput::CapturedOutput() : file_(::memfd_create("printed", MFD_CLOEXEC)) {
   std::fflush(nullptr);
   out_ = ::dup(STDOUT_FILENO);
   err_ = ::dup(STDERR_FILENO);
@@ -144,14 +144,14 @@ Silence::Silence() : file_(::memfd_create("printed", MFD_CLOEXEC)) {
   ::dup2(file_, STDERR_FILENO);
 }
 
-Silence::~Silence() {
+CapturedOutput::~CapturedOutput() {
   std::fflush(nullptr);
   ::dup2(out_, STDOUT_FILENO);
   ::dup2(err_, STDERR_FILENO);
   for (const int fd : {file_, out_, err_}) ::close(fd);
 }
 
-std::string Silence::printed() const {
+std::string CapturedOutput::printed() const {
   std::fflush(nullptr);
   std::string text(static_cast<size_t>(std::max<off_t>(0, ::lseek(file_, 0, SEEK_CUR))), '\0');
   if (::pread(file_, text.data(), text.size(), 0) < 0) text.clear();
