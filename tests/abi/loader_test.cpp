@@ -146,8 +146,8 @@ TEST(Loader, RefusesASegmentThatReachesBeyondTheFile) {
   EXPECT_THAT(refusal_of_bytes(with_long_segments(PT_LOAD)), HasSubstr("the file is truncated"));
 }
 
-// `strip` leaves such a segment in a library with thread-local variables. Nothing reads the bytes of
-// this segment from the file, so it does no harm.
+// `strip` leaves such a segment in a library with thread-local variables. Nothing reads the bytes
+// of this segment from the file, so it does no harm.
 TEST(Loader, TakesAGnuRelroThatReachesBeyondTheFile) {
   const std::string changed = with_long_segments(PT_GNU_RELRO);
   ASSERT_NE(changed, read_file(YOKE_TOYS "/toy.so"));

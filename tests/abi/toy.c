@@ -1,5 +1,6 @@
-/* A backend that loads and describes itself, and does nothing else. Each macro TOY_... breaks one thing, so that the
- * tests get one library for each kind of error that the loader and the probe must report. */
+/* A backend that loads and describes itself, and does nothing else. Each macro TOY_... breaks one
+ * thing, so that the tests get one library for each kind of error that the loader and the probe
+ * must report. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +48,8 @@ static const YokeOptionInfo kGear = {YOKE_HEADER(YokeOptionInfo, YOKE_ID_OPTION_
                                      YOKE_STRING("how fast"), 1, 5, YOKE_OPTION_INT, 0};
 static const YokeOptionInfo kColour = {YOKE_HEADER(YokeOptionInfo, YOKE_ID_OPTION_INFO),
                                        YOKE_STRING("colour"), YOKE_STRING("red"),
-                                       YOKE_STRING("red|green"), YOKE_STRING("colour of the box"), 1, 0,
+                                       YOKE_STRING("red|green"),
+                                       YOKE_STRING("colour of the box"), 1, 0,
                                        YOKE_OPTION_STRING, 0};
 static const YokeOptionInfo* const kOptions[] = {&kGear, &kColour};
 static const int32_t kDtypes[] = {YOKE_F32, YOKE_F64};
@@ -124,7 +126,8 @@ static void destroy(YokeContext** context) { (void)context; }
 #define TOY_MIN_HOST_MINOR 0
 #endif
 
-/* The function table of a later minor version is longer than ours. A shorter one lacks required functions. */
+/* The function table of a later minor version is longer than ours. A shorter one lacks required
+ * functions. */
 typedef struct LongTable {
   ParallelBackend known;
   void (*of_a_later_version)(void);

@@ -1,5 +1,5 @@
-// Copies of the libraries built from toy.c in a temporary folder, where a test may change their names
-// and access modes.
+// Copies of the libraries built from toy.c in a temporary folder, where a test may change their
+// names and access modes.
 #pragma once
 
 #include <filesystem>

@@ -1,8 +1,8 @@
 /* The backend `serial` with exactly one fault, which the macro FAULT selects at compile time.
  *
  * The code of serial is unchanged. This file wraps it: the host calls the functions here, which
- * call serial's, and serial calls callbacks here, which call the host's. The fault is in this layer,
- * so everything else about the backend is known to be correct.
+ * call serial's, and serial calls callbacks here, which call the host's. The fault is in this
+ * layer, so everything else about the backend is known to be correct.
  *
  * serial.c and the two parts below are included instead of linked, because the functions of serial
  * are static and the library must export one symbol only. */

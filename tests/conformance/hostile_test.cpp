@@ -1,6 +1,6 @@
 // Tests the conformance checks with backends that have one known fault each. A hostile backend must
-// fail the checks that are listed for its fault, and pass the related checks listed beside them. The
-// backend without a fault must pass every check.
+// fail the checks that are listed for its fault, and pass the related checks listed beside them.
+// The backend without a fault must pass every check.
 #include <gtest/gtest.h>
 
 #include <algorithm>
