@@ -204,24 +204,27 @@ std::string destroy_accepts_null(Subject& subject) {
 constexpr Check kRows[] = {
     {"C1",
      "NULL is refused",
-     "Every pointer argument of plan, init, wrap_model, step and checkpoint is NULL once, the "
-     "others right: YOKE_INVALID_ARGUMENT with a text, also with err NULL; a step works "
-     "afterwards.",
-     "check every pointer before it is used (REQUIRE in sdk/examples/serial.c)",
+     "Each pointer argument of plan, init, wrap_model, step and checkpoint is NULL in one call, "
+     "with all others valid. The call returns YOKE_INVALID_ARGUMENT with a text, and the same code "
+     "if err is NULL. A step works afterwards.",
+     "check every pointer before you use it, for example with YOKE_REQUIRE of yoke/author.h",
      null_arguments},
     {"C6",
-     "a wrong struct is refused",
-     "Every argument struct has a wrong struct_id once: YOKE_INVALID_ARGUMENT with a text.",
-     "compare header.struct_id before anything else of the struct is read",
+     "structs of the wrong type are refused",
+     "Each argument struct has a wrong struct_id in one call, which returns YOKE_INVALID_ARGUMENT "
+     "with a text.",
+     "compare header.struct_id before you read any other field of the struct",
      wrong_structs},
     {"C12",
-     "calls before their time are refused",
-     "wrap_model, step and checkpoint with a NULL handle: YOKE_FAILED_PRECONDITION with a text.",
+     "calls without a handle are refused",
+     "wrap_model, step and checkpoint with a NULL handle return YOKE_FAILED_PRECONDITION with a "
+     "text.",
      "check the handle first",
      calls_out_of_order},
     {"C13",
-     "destroying nothing is fine",
-     "destroy_model and destroy take NULL and a pointer to NULL, and set the pointer to NULL.",
+     "destroying nothing is allowed",
+     "destroy_model and destroy accept NULL and a pointer to NULL. They set the pointer of a "
+     "destroyed object to NULL.",
      "return early for NULL, and write *pointer = NULL at the end",
      destroy_accepts_null},
 };

@@ -180,33 +180,35 @@ std::string visitor_returns_error(Subject& subject) {
 
 constexpr Check kRows[] = {
     {"K1",
-     "a run goes on bit for bit",
-     "3 steps, SAVE, LOAD into a new context, 3 more steps: the bits of 6 steps, on one rank and "
-     "on two along each axis.",
-     "save and load moments and the number of the step too; keep nothing else between steps",
+     "a run resumes bit for bit",
+     "3 steps, SAVE, LOAD into a new context and 3 more steps give the bits of 6 steps, on one "
+     "rank and on two along each axis.",
+     "save and load the moments and the step number too, and keep no other state between steps",
      resumes_bit_for_bit},
     {"K2",
-     "in another layout too",
-     "A state saved with one layout is loaded with the next one; the numbers are those of the "
-     "reference.",
-     "say truly which elements a piece holds: begin, count, run, stride",
+     "a state can be loaded into another layout",
+     "A state that is saved with one layout is loaded with the next one. The numbers are those of "
+     "the reference.",
+     "describe the elements of each piece correctly: begin, count, run, stride",
      other_layouts},
     {"K3",
-     "states can be exchanged",
-     "A state of the reference is loaded and trained on, and the other way round.",
+     "states can be exchanged with the reference",
+     "The backend resumes from a state of the reference, and the reference resumes from a state of "
+     "the backend.",
      "use the names and kinds of the contract, with the meaning that the formulas give them",
      exchanges_with_reference},
     {"K8",
-     "pieces tile every tensor once",
-     "All parameters, moments of the trainable ones and the step; pieces with replica 0 of all "
-     "ranks cover every element exactly once; DESCRIBE shows the pieces of SAVE without views.",
-     "give replica 0 to one rank of those that hold the same elements",
+     "pieces cover every tensor exactly once",
+     "There are pieces for all parameters, for the moments of the trainable ones, and for the "
+     "step. The pieces with replica 0 of all ranks cover every element exactly once. DESCRIBE "
+     "shows the pieces of SAVE without views.",
+     "give replica 0 to exactly one of the ranks that hold the same elements",
      tiles},
     {"K10",
-     "the visitor's error ends the call",
-     "The second visit of SAVE, DESCRIBE and LOAD fails: checkpoint returns that code and visits "
-     "no more; after another LOAD the model trains.",
-     "return the visitor's code at once",
+     "an error of the visitor ends the call",
+     "The second visit of SAVE, DESCRIBE and LOAD fails. checkpoint returns that code and makes no "
+     "more visits. After another LOAD, the model trains.",
+     "return the code of the visitor at once",
      visitor_returns_error},
 };
 

@@ -289,41 +289,42 @@ std::string no_services(Subject& subject) {
 
 constexpr Check kRows[] = {
     {"C17",
-     "a run can be cancelled",
-     "check_cancel says 1 during a step: YOKE_CANCELLED or success, and the next steps give the "
-     "bits of a run that was not cancelled.",
-     "return YOKE_CANCELLED, and let LOAD replace the whole state",
+     "a step can be cancelled",
+     "check_cancel returns 1 during a step, which returns YOKE_CANCELLED or success. After a LOAD, "
+     "the next steps give the same bits as a run that was not cancelled.",
+     "return YOKE_CANCELLED, and replace the whole state on LOAD",
      cancelled_step},
     {"C18",
-     "a callback that fails is handed on",
+     "the error of a callback is passed on",
      "The first, middle and last call of init_param, bind_param, block_forward and block_backward "
-     "fail in wrap_model and in step: the same code and text come out, results are 0, everything "
-     "is given back, after a LOAD the next steps give the bits of a run without failure.",
+     "fail, in wrap_model and in step. The backend returns the same code and text, results are 0, "
+     "and everything owned is released. After a LOAD, the next steps give the same bits as a run "
+     "without a failure.",
      "return the code of a callback at once, drop what is saved, update nothing",
      failing_callbacks},
     {"C28",
      "a lost peer is an error",
-     "On two ranks along each declared axis, rank 1 is lost before a step: step of rank 0 returns "
-     "YOKE_UNAVAILABLE.",
-     "hand on the code of a collective that failed",
+     "On two ranks along each declared axis, rank 1 is lost before a step. The step of rank 0 "
+     "returns YOKE_UNAVAILABLE.",
+     "return the code of the collective that failed",
      lost_peer},
     {"C35",
-     "a collective that fails is handed on",
-     "The first collective of a step fails with YOKE_UNAVAILABLE: step returns that code, and "
+     "the error of a collective is passed on",
+     "The first collective of a step fails with YOKE_UNAVAILABLE. The step returns that code, and "
      "destroy works.",
      "check the code of every collective and of wait",
      failing_collective},
     {"C36",
      "a missing service is refused",
-     "A host without services and two ranks: init or wrap_model fails with a text and leaves no "
-     "handle.",
-     "test what get_service returned for NULL",
+     "With two ranks and a host without services, init or wrap_model fails with a text and returns "
+     "no handle.",
+     "check whether get_service returned NULL",
      no_services},
     {"C37",
-     "a block that fails is handed on",
-     "The forward of a block fails inside the model, LibTorch blocks included: its code and text "
-     "come out of step, results are 0, after a LOAD the next steps give the bits of a run without "
-     "failure.",
+     "the error of a block is passed on",
+     "The forward of a block fails inside the model, for LibTorch blocks as well. step returns the "
+     "code and the text of that error, and results are 0. After a LOAD, the next steps give the "
+     "same bits as a run without a failure.",
      "catch what the block throws, drop its graph, update nothing",
      failing_blocks},
 };

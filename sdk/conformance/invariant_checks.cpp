@@ -138,25 +138,25 @@ std::string equal_replicas(Subject& subject) {
 constexpr Check kRows[] = {
     {"N11",
      "evaluation and lr = 0 change nothing",
-     "YOKE_STEP_FORWARD_ONLY leaves the whole state as it was, bit for bit; a step with lr = 0 the "
-     "parameters.",
-     "skip backward and update when the flag is set; multiply every change by lr",
+     "A step with YOKE_STEP_FORWARD_ONLY leaves the whole state unchanged, bit for bit. A step "
+     "with lr = 0 leaves the parameters unchanged.",
+     "skip backward and update if the flag is set; multiply every change by lr",
      nothing_changes},
     {"N12",
      "a norm that is not finite updates nothing",
-     "The loss is infinite on the last rank: every rank reports grad_norm +infinity, and the state "
-     "of none changes, the number of the step included.",
+     "The loss is infinite on the last rank. Every rank reports grad_norm = +infinity and keeps "
+     "its state, including the step number.",
      "test the reduced norm, which is the same on every rank, before the update",
      not_finite},
     {"N13",
      "equal runs are equal",
-     "Every run on one and on two ranks twice: the same bits.",
-     "add in an order that does not depend on time",
+     "Every run is repeated, on one rank and on two, and gives the same bits.",
+     "add up in an order that does not depend on timing",
      twice_the_same},
     {"N17",
      "replicas are equal",
-     "After 6 steps on two ranks every piece with replica > 0 has the bits of the one that is "
-     "written.",
+     "After 6 steps on two ranks, every piece with replica > 0 has the same bits as the piece that "
+     "is written.",
      "update replicas from the same reduced gradient in the same order",
      equal_replicas},
 };

@@ -299,59 +299,61 @@ std::string plausible_results(Subject& subject) {
 
 constexpr Check kRows[] = {
     {"C14",
-     "lives leave nothing behind",
-     "40 lives from init to destroy: threads and descriptors as after the 10th, resident memory "
-     "within 16 MiB.",
-     "free in destroy_model and destroy what wrap_model and init made",
+     "repeated lifecycles leak nothing",
+     "A lifecycle from init to destroy runs 40 times. Afterwards there are no more threads and "
+     "descriptors than after the 10th time, and resident memory has grown by at most 16 MiB.",
+     "free in destroy_model what wrap_model made, and in destroy what init made",
      leaves_nothing_behind},
     {"C21",
      "contexts are independent",
-     "Two contexts are trained by two threads at the same time: each ends with the bits of one "
-     "that was alone.",
-     "keep state in the context and the model, none in static variables",
+     "Two threads train two contexts at the same time. Each ends with the same bits as a context "
+     "that trains alone.",
+     "keep state in the context and in the model, never in static variables",
      independent_contexts},
     {"C22",
      "calls are not tied to a thread",
-     "init, wrap_model, every step, checkpoint and both destroys run on threads of their own: the "
-     "same bits.",
+     "init, wrap_model, every step, checkpoint and both destroys run on different threads. The "
+     "state has the same bits as with one thread.",
      "keep nothing in thread_local variables between calls",
      any_thread},
     {"C23",
-     "it prints nothing and logs well",
-     "A life leaves stdout and stderr empty; lines of the log have a level of 1 to 4, are UTF-8 "
-     "and have no newline.",
-     "hand lines to host->log",
+     "it prints nothing and logs well-formed lines",
+     "A lifecycle prints nothing on stdout and stderr. Log lines have a level from 1 to 4, are "
+     "UTF-8 and contain no newline.",
+     "pass lines to host->log",
      prints_nothing},
     {"C24",
-     "after destroy there is silence",
+     "nothing runs after destroy",
      "After destroy there are no more threads than before init, and the host is not called any "
      "more.",
      "join every thread in destroy",
      silent_after_destroy},
     {"C25",
-     "the process stays as it was",
-     "A life leaves current directory, locale, umask, environment, signal handlers, floating-point "
-     "mode and, from the second one on, descriptors as they were.",
-     "remove the call, or put back what it changed before the function returns",
+     "the state of the process is unchanged",
+     "A lifecycle leaves the current directory, locale, umask, environment, signal handlers and "
+     "floating-point mode unchanged. The second lifecycle leaves the descriptors unchanged as "
+     "well.",
+     "remove the call, or restore what it changed before the function returns",
      process_unchanged},
     {"C26",
-     "what is owned is given back, what is borrowed is not kept",
-     "Every `saved` goes to block_backward or drop_saved once, every managed tensor to its deleter "
-     "before destroy returns; gradients and inputs are garbage after their call, and the bits are "
-     "the same.",
-     "copy a gradient inside on_grad_ready; delete carry_out after the backward that used it",
+     "owned objects are released and borrowed memory is not kept",
+     "Each `saved` is passed to block_backward or drop_saved once, and each managed tensor to its "
+     "deleter before destroy returns. Gradients and inputs become garbage after their call, and "
+     "the state has the same bits.",
+     "copy a gradient inside on_grad_ready, and delete carry_out after the backward that used it",
      returns_what_it_owns},
     {"C27",
-     "tensors may lie anywhere",
-     "Inputs and gradients come with a byte_offset and with strides that say compact: the same "
-     "bits.",
-     "read data + byte_offset (yoke::data does), and take NULL strides for compact",
+     "tensors may have offsets and strides",
+     "Inputs and gradients have a byte_offset, and strides that describe a compact tensor. The "
+     "state has the same bits as without them.",
+     "read from data + byte_offset (yoke::data does), and treat NULL strides as compact",
      offsets_and_strides},
     {"C30",
      "results are plausible or unknown",
-     "Bytes of wrap_model are -1 or at least what one rank needs; a step reports a finite loss, "
-     "the weight of its targets and a norm above 0 or NaN, YOKE_STEP_FORWARD_ONLY no norm (NaN).",
-     "write -1 or NaN for what you do not know",
+     "Byte counts of wrap_model are -1 or at least what one rank needs. A step reports a finite "
+     "loss, the number of its targets, and a norm that is above 0 or NaN. With "
+     "YOKE_STEP_FORWARD_ONLY the norm is NaN.",
+     "write -1 or NaN for values that you do not know",
      plausible_results},
 };
 

@@ -226,79 +226,86 @@ std::string every_option(Subject& subject) {
 
 constexpr Check kRows[] = {
     {"N1",
-     "one rank gives the right numbers",
-     "20 steps of AdamW with decay and clipping on both models: loss, norm, parameters and moments "
-     "within 1e-9 of the reference in fp64 (2e-4 in fp32 if that is the best it has).",
-     "compare the update with the formulas at YokeOptimizer: decay first, bias correction by the "
-     "number of the step, the norm before clipping",
+     "one rank computes the right numbers",
+     "20 steps of AdamW with weight decay and clipping on both test models. Loss, norm, parameters "
+     "and moments are within 1e-9 of the reference in fp64, or within 2e-4 in fp32 if the backend "
+     "has no fp64.",
+     "compare your update with the formulas at YokeOptimizer: weight decay first, bias correction "
+     "by the step number, the norm before clipping",
      one_rank},
     {"N2",
-     "so do two ranks along each axis",
-     "The same on two ranks along each declared axis alone; results are the same on every rank.",
-     "sum gradients over data ranks (and cp) once; loss_grad is 1 / token_weight of the whole "
+     "two ranks along each axis compute the right numbers",
+     "The same comparison on two ranks along each declared axis. All ranks report the same "
+     "results.",
+     "sum gradients over the data ranks (and cp) once; loss_grad is 1 / token_weight of the whole "
      "batch",
      each_axis},
     {"N3",
-     "so do four ranks",
-     "The same on four ranks along each declared axis, and 2 x 2 along each pair that plan "
-     "accepts.",
-     "look at the pair that is named: gradients summed over both axes, moments sharded over the "
-     "right one",
+     "four ranks compute the right numbers",
+     "The same comparison on four ranks along each declared axis, and on 2 x 2 ranks along each "
+     "pair of axes that plan accepts.",
+     "look at the pair that is named: gradients must be summed over both axes, and moments sharded "
+     "over the right one",
      combinations,
      true},
     {"N4",
      "every declared dtype trains",
-     "6 steps in each declared dtype on one rank and on two along each data axis: losses within "
-     "2e-4 (fp32) and 5e-2 (bf16) of the fp64 reference.",
+     "6 steps in each declared dtype, on one rank and on two along each data axis. Losses are "
+     "within 2e-4 (fp32) or 5e-2 (bf16) of the fp64 reference.",
      "keep an fp32 master copy for bf16, and reduce in reduce_dtype",
      every_dtype},
     {"N5",
-     "a mean over targets, not of means",
-     "Data ranks and micro-batches with different numbers of targets.",
+     "the loss is a mean over targets, not a mean of means",
+     "Data ranks and micro-batches have different numbers of targets, and the numbers are those of "
+     "the reference.",
      "give the last block loss_grad = 1 / batch->token_weight, and sum",
      uneven_weights},
     {"N6",
      "micro-batches add up",
-     "The batch in micro-batches of 1 and of 2 sequences gives the numbers of one big batch.",
-     "add gradients over micro-batches, reduce and update once",
+     "Micro-batches of 1 and of 2 sequences give the numbers of one big batch.",
+     "add up gradients over micro-batches, then reduce and update once",
      accumulation},
     {"N7",
-     "sizes need not divide",
-     "A model with 5, 7 and 11 in its shapes and a scalar, on two ranks along each data axis.",
+     "sizes need not be divisible",
+     "A model with the sizes 5, 7 and 11 and a scalar parameter trains on two ranks along each "
+     "data axis, with the numbers of the reference.",
      "pad flat buffers, or let the last rank hold less",
      odd_sizes},
     {"N8",
-     "tied and frozen parameters",
-     "One parameter stands in two blocks (and not), one is frozen.",
-     "add the gradients of every block of a tied parameter; update nothing that is not trainable",
+     "tied and frozen parameters are supported",
+     "The model has a frozen parameter, and trains with and without a parameter that two blocks "
+     "share.",
+     "add up the gradients of all blocks for a tied parameter; update nothing that is not "
+     "trainable",
      tied_and_frozen},
     {"N9",
      "clipping is global",
-     "Bounds far below the norm, above it, and 0 (off), on one rank and on two along each data "
-     "axis.",
-     "take the norm over all trainable parameters after the full reduction, each counted once",
+     "The bound is far below the norm, above it, and 0 (off), on one rank and on two along each "
+     "data axis.",
+     "compute the norm over all trainable parameters after the full reduction, and count each of "
+     "them once",
      clipping},
     {"N10",
-     "decay where it applies",
-     "Weight decay 0 and 0.5, for all parameters and for matrices only.",
-     "look at YokeParameter.decay, and decay before the rest of the update",
+     "weight decay applies to the right parameters",
+     "Weight decay is 0 and 0.5, for all parameters and for matrices only.",
+     "read YokeParameter.decay, and apply the decay before the rest of the update",
      decay},
     {"N15",
      "options do not change the numbers",
-     "Every other value of every option (both bools, each choice, 1 to 3) that plan accepts, on "
-     "one and two ranks, against the reference.",
-     "mend the option that is named, or refuse its value in plan",
+     "Each option is set to every other value that plan accepts (both bools, each choice, 1 to 3). "
+     "The numbers on one and on two ranks are those of the reference.",
+     "correct the option that is named, or refuse its value in plan",
      every_option,
      true},
     {"N20",
-     "parameters without influence",
-     "The loss does not depend on one parameter, whose gradient is then zero: the numbers of the "
-     "reference, or every rank refuses the step with YOKE_INVALID_ARGUMENT and a reason.",
-     "take a gradient that never comes for zero, or say what to change",
+     "a parameter may have no influence on the loss",
+     "The loss does not depend on one parameter, so its gradient is zero. The numbers are those of "
+     "the reference, or every rank refuses the step with YOKE_INVALID_ARGUMENT and a text.",
+     "treat a gradient that is never reported as zero, or say what to change",
      no_influence},
     {"N19",
-     "other optimizers",
-     "SGD without and with momentum, if plan accepts them.",
+     "other optimizers compute the right numbers",
+     "SGD without and with momentum, if plan accepts it.",
      "b = momentum * b + g, p = p - lr * b; the first b is g",
      other_optimizers},
 };

@@ -195,46 +195,46 @@ std::string every_refusal(Subject& subject) {
 
 constexpr Check kRows[] = {
     {"C9",
-     "defaults make a plan",
+     "plan fills in the defaults",
      "With every option at its default and every degree unset, plan accepts 1, 2, 4 ... ranks and "
-     "fills degrees whose product is the number of ranks.",
-     "fill the unset degrees in plan; what is left of the world goes to one of your axes",
+     "fills in degrees whose product is the number of ranks.",
+     "fill in the unset degrees in plan, and put the remaining ranks on one of your axes",
      defaults_are_accepted},
     {"C10",
      "undeclared axes are refused",
-     "Degree 2 along each axis that describe does not declare: YOKE_INVALID_ARGUMENT, and a reason "
-     "with that key and what is allowed.",
+     "For each axis that describe does not declare, plan refuses degree 2 with "
+     "YOKE_INVALID_ARGUMENT. A refusal has that key and says what is allowed.",
      "refuse it in plan, or declare the axis",
      undeclared_axes},
     {"C11",
      "plan is pure",
-     "The same question has the same answer at once from 4 threads, without a host, accepted or "
-     "refused.",
-     "keep no state in plan and look at nothing but its arguments",
+     "4 threads call plan with equal arguments at the same time, without a host. All of them get "
+     "the same answer, whether plan accepts or refuses.",
+     "keep no state in plan, and read nothing but its arguments",
      plan_is_pure},
     {"C31",
      "undeclared dtypes are refused",
-     "Each of fp64, fp32, bf16, fp16 that describe does not declare: YOKE_INVALID_ARGUMENT and a "
-     "reason with the key precision.param.",
+     "plan refuses each of fp64, fp32, bf16 and fp16 that describe does not declare, with "
+     "YOKE_INVALID_ARGUMENT and a refusal with the key precision.param.",
      "refuse it in plan, or declare the dtype",
      undeclared_dtypes},
     {"C32",
-     "optimizers are accepted or refused by name",
-     "An unknown optimizer is refused with the key train.optimizer; so are adamw and sgd unless "
-     "they are accepted, and one of them is.",
-     "compare optimizer->kind with the kinds that you do",
+     "optimizers are accepted, or refused by name",
+     "plan refuses an unknown optimizer with the key train.optimizer. It accepts adamw and sgd or "
+     "refuses them with that key, and accepts at least one of them.",
+     "compare optimizer->kind with the kinds that you implement",
      optimizers},
     {"C33",
-     "what is declared is accepted",
-     "Every declared dtype on one rank, and degree 2 along every declared axis, as it is or with "
-     "one option at another value.",
-     "declare in describe what plan accepts, no more",
+     "declared axes and dtypes are accepted",
+     "plan accepts every declared dtype on one rank, and degree 2 along every declared axis, with "
+     "the options at their defaults or with one option at another value.",
+     "declare in describe only what plan accepts",
      declared_is_accepted},
     {"C34",
-     "every reason is told at once",
-     "A plan with several faults (an unknown optimizer, all undeclared axes) is refused with a "
-     "reason for each.",
-     "collect reasons through args->refuse and return after the last one",
+     "all refusals are reported at once",
+     "A plan with several faults (an unknown optimizer, and degree 2 along all undeclared axes) "
+     "gets a refusal for each of them.",
+     "report refusals with args->refuse, and return after the last one",
      every_refusal},
 };
 

@@ -173,27 +173,29 @@ std::string unknown_extensions(Subject& subject) {
 
 constexpr Check kRows[] = {
     {"C3",
-     "later versions of arguments are welcome",
-     "Every argument struct is 64 bytes longer than version 1.0 and the tail is garbage: two steps "
-     "give the same bits.",
-     "test struct_size with >=, never ==, and copy at most the bytes that you know",
+     "argument structs of later versions are accepted",
+     "Every argument struct is 64 bytes longer than in version 1.0, with garbage in the additional "
+     "bytes. Two steps give the same bits as without them.",
+     "compare struct_size with >=, never with ==, and copy at most the bytes that you know",
      later_versions},
     {"C4",
-     "results keep to the caller's size",
-     "The bytes behind YokeWrapResult, YokeStepResult and YokeError, and their headers, are as "
-     "they were after the call.",
-     "write results field by field, or through write_result of yoke/backend.hpp",
+     "results stay within the structs of the caller",
+     "After each call, the bytes behind YokeWrapResult, YokeStepResult and YokeError are "
+     "unchanged. The headers of both results are unchanged as well.",
+     "write results field by field, or with write_result of yoke/backend.hpp",
      keeps_to_the_size},
     {"C5",
-     "unknown extensions are skipped",
-     "A struct with an unknown struct_id stands on the chain of every argument: two steps give the "
-     "same bits.",
-     "walk header.next by struct_id and pass by what you do not know",
+     "unknown extensions are ignored",
+     "A struct with an unknown struct_id is on the chain of every argument. Two steps give the "
+     "same bits as without it.",
+     "walk the chain from header.next, compare struct_id, and skip the structs that you do not "
+     "know",
      unknown_extensions},
     {"C15",
      "short error buffers are respected",
-     "With room for 0, 1 and 16 bytes of text: nothing behind is written, and the text ends in 0.",
-     "cut the text to err->header.struct_size - offsetof(YokeError, text)",
+     "The error text has room for 0, 1 or 16 bytes. Nothing is written behind them, and the text "
+     "ends with a 0 byte if it has any room.",
+     "truncate the text to err->header.struct_size - offsetof(YokeError, text) bytes",
      short_texts},
 };
 

@@ -89,18 +89,19 @@ std::string c_library(const LibraryFile& file) {
 
 constexpr Check kRows[] = {
     {"S1",
-     "it is a shared library of this machine",
-     "The file is ELF, complete (all of its tables lie inside it), 64-bit, little-endian, a shared "
-     "library for this processor, and exports an entry symbol of this major version.",
-     "build it with yoke_add_backend on this machine, and copy it whole",
+     "the file is a shared library for this machine",
+     "The file is a complete ELF file: all of its tables lie inside it. It is a 64-bit, "
+     "little-endian shared library for this processor and exports the entry symbol of this major "
+     "version.",
+     "build it with yoke_add_backend on this machine, and copy the whole file",
      nullptr,
      false,
      Fault::kToolchain,
      machine},
     {"S2",
-     "nobody else may write to it",
-     "The file and its folder belong to root or to the user, and nobody else may write to them: "
-     "whoever can would choose what every rank runs.",
+     "nobody else can write to the file",
+     "The file and its folder belong to root or to the user, and nobody else may write to them. "
+     "Whoever can write to them chooses the code that every rank runs.",
      "chmod go-w on the file and its folder",
      nullptr,
      false,
@@ -108,44 +109,44 @@ constexpr Check kRows[] = {
      owner},
     {"S3",
      "it exports one symbol",
-     "The table of dynamic symbols defines " YOKE_ENTRY_SYMBOL
-     " and nothing else, so that two backends in one process cannot meet by name.",
-     "build it with yoke_add_backend, or link with -fvisibility=hidden and a version script; look: "
-     "nm -D --defined-only FILE",
+     "The dynamic symbol table defines " YOKE_ENTRY_SYMBOL
+     " and nothing else, so that the symbols of two backends in one process cannot clash.",
+     "build it with yoke_add_backend, or link with -fvisibility=hidden and a version script; nm -D "
+     "--defined-only FILE lists the symbols",
      nullptr,
      false,
      Fault::kToolchain,
      one_symbol},
     {"S4",
-     "it imports nothing of the host",
-     "No undefined symbol is one of Yoke's: everything comes in tables through the contract. Other "
-     "undefined symbols are judged by the dynamic loader (L1).",
-     "use the services of YokeHost instead of functions of the host's",
+     "it imports no symbol of the host",
+     "None of its undefined symbols belongs to Yoke, because the contract passes everything in "
+     "tables of functions. The dynamic loader checks the other undefined symbols (L1).",
+     "call the services of YokeHost instead of functions of the host",
      nullptr,
      false,
      Fault::kPlugin,
      nothing_of_the_host},
     {"S5",
-     "it needs its libraries by name",
-     "No DT_NEEDED has a path in it or names a library of the host's.",
-     "link libraries by -l, and leave the place to the run path",
+     "it names its libraries without paths",
+     "No DT_NEEDED entry contains a path or names a library of the host.",
+     "link libraries with -l, and put their folders into the run path",
      nullptr,
      false,
      Fault::kToolchain,
      libraries},
     {"S6",
-     "code is not writable, the stack not executable",
-     "No DT_TEXTREL, and PT_GNU_STACK without the execute flag.",
+     "its code is not writable and its stack is not executable",
+     "There is no DT_TEXTREL, and PT_GNU_STACK lacks the execute flag.",
      "compile with -fPIC and link with -z noexecstack",
      nullptr,
      false,
      Fault::kToolchain,
      memory},
     {"S7",
-     "this machine's C library is new enough",
-     "The newest GLIBC version that its symbols ask for is not newer than that of this machine; it "
-     "is shown.",
-     "build it on this machine, or on an older one",
+     "the C library of this machine is new enough",
+     "None of its symbols requires a GLIBC version newer than that of this machine. The required "
+     "version is printed.",
+     "build it on this machine, or on one with an older C library",
      nullptr,
      false,
      Fault::kToolchain,
