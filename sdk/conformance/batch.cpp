@@ -20,7 +20,7 @@ int64_t token(int64_t sample, int64_t position) {
   return static_cast<int64_t>((x >> 33) % ModelSpec::kVocab);
 }
 
-// How many targets of a sample count.
+// Returns the number of targets of a sample that are not ignored.
 int64_t counted(const Split& split, int64_t sample) {
   if (!split.uneven) return ModelSpec::kSeqLen;
   const int64_t place = sample % split.global_batch;
@@ -68,7 +68,8 @@ Batch::Batch(const Split& s, int64_t step) {
     batch_.token_weight += static_cast<double>(counted(s, first + i));
 }
 
-// Ids that no vocabulary has: whoever reads them later fails, or computes something else.
+// Writes ids that no vocabulary contains. A backend that still reads them fails or computes a
+// different result.
 Batch::~Batch() {
   for (auto& m : micros_) {
     for (auto& values : m->values) std::fill(values.begin(), values.end(), int64_t{1} << 40);

@@ -13,7 +13,7 @@ bool is_data(int axis) {
   return axis == YOKE_DP_REPLICATE || axis == YOKE_DP_SHARD;
 }
 
-// The data axes carry the model whose sizes nothing divides; the others need one that can be cut.
+// The data axes train the model with odd sizes. The other axes need a model that can be divided.
 RunSpec spec_for(const ParallelBackend& backend, const Degrees& degrees) {
   RunSpec spec;
   const bool data_only = degrees[YOKE_PP] == 1 && degrees[YOKE_CP] == 1 && degrees[YOKE_TP] == 1;
@@ -23,7 +23,8 @@ RunSpec spec_for(const ParallelBackend& backend, const Degrees& degrees) {
   return spec;
 }
 
-// What is declared for some setting of the options may be refused under the present one.
+// With YOKE_BY_OPTIONS, plan may refuse a declared axis or dtype under the options at hand. Returns
+// whether `ask` succeeds, without asking if the backend lacks that trait.
 template <class F>
 bool can(const ParallelBackend& backend, F&& ask) {
   if ((description_of(backend).traits & YOKE_BY_OPTIONS) == 0) return true;
@@ -35,7 +36,7 @@ bool can(const ParallelBackend& backend, F&& ask) {
   }
 }
 
-// Whether plan accepts what describe declares is for C33 to say.
+// Leaves out a layout that plan refuses. C33 reports this as a failure, other checks do not.
 void add_if_accepted(std::vector<RunSpec>& specs,
                      Subject& subject,
                      const ParallelBackend& backend,
@@ -129,7 +130,8 @@ std::vector<RunSpec> small_layouts(Subject& subject, const ParallelBackend& b) {
   return specs;
 }
 
-// fp64 separates faults of logic from rounding; the others only bound the damage.
+// In fp64, wrong formulas differ by far more than rounding errors. The other bounds only exclude
+// large errors.
 double tolerance(int32_t dtype) {
   return dtype == YOKE_F64 ? 1e-9 : dtype == YOKE_F32 ? 2e-4 : 5e-2;
 }

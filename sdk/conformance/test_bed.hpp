@@ -1,5 +1,6 @@
-// What a check needs of a host: models, options, and ranks. Ranks are threads of the check's
-// process, for the contract says that two contexts of one process are independent.
+// TestBed: the part of a host that the checks need, which is models, options and ranks. Ranks are
+// threads of the check's process. The contract allows this, because two contexts of one process
+// must be independent.
 #pragma once
 
 #include <cstdint>
@@ -12,29 +13,32 @@
 
 namespace yoke::conformance {
 
-// Two small models over the same batches: inputs "tokens", "targets" (-100 does not count) and
-// "positions", [sequences, kSeqLen] int64, ids below kVocab.
+// Selects and configures one of two small models. Both take the same batches: inputs "tokens",
+// "targets" and "positions", each int64 [sequences, kSeqLen], with ids below kVocab. A target of
+// -100 is ignored.
 struct ModelSpec {
   enum Kind {
-    kOdd,      // sizes that nothing divides; a frozen and a scalar parameter
-    kSequence  // a transformer whose heads, widths and sequence can be cut in 2 and 4
+    kOdd,      // sizes that no degree divides; has a frozen and a scalar parameter
+    kSequence  // a transformer whose heads, widths and sequence divide by 2 and 4
   };
   static constexpr int64_t kVocab = 11, kSeqLen = 16;
 
   Kind kind = kOdd;
   int32_t dtype = YOKE_F64;
-  bool tied = true;             // the first parameter stands in the last block too
-  bool unused = false;          // kOdd: one parameter has no influence on the loss
-  bool decay_matrices = false;  // weight decay for parameters of two dimensions only
+  bool tied = true;             // the first parameter is shared with the last block
+  bool unused = false;          // kOdd only: one parameter has no influence on the loss
+  bool decay_matrices = false;  // weight decay applies to two-dimensional parameters only
 };
 
-// What can be made to go wrong inside the mathematics of one rank's model, through the neutral
-// callbacks and the LibTorch blocks alike. Any time between two calls.
+// Faults that a check injects into the computation of one rank's model. They take effect through
+// the neutral callbacks and through the LibTorch blocks alike. A check may change them between two
+// calls.
 struct FaultInjection {
-  int64_t fail_forward = -1;  // the forward of a block fails after so many more; -1 = never
-  double loss_factor = 1;     // times the loss
+  int64_t fail_forward = -1;  // forwards of blocks before the one that fails; -1 = never
+  double loss_factor = 1;     // factor by which the loss is multiplied
 };
 
+// A model for one rank, with its fault injection. One thread at a time.
 class TestModel {
  public:
   virtual ~TestModel() = default;
@@ -42,29 +46,32 @@ class TestModel {
   virtual FaultInjection& fault_injection() = 0;
 };
 
+// An array of options that the test bed owns.
 struct OptionValues {
   const YokeOption* data;
   uint64_t size;
 };
 
+// The host as the checks see it.
 class TestBed {
  public:
   virtual ~TestBed() = default;
 
-  // For one rank. The LibTorch extension is chained on if torch_tag, or that of a backend opened so
-  // far, is the host's. Any thread.
+  // Makes a model for one rank. The model has the LibTorch extension if torch_tag, or the tag of an
+  // inner backend that has been opened, is that of the host. Any thread.
   virtual std::unique_ptr<TestModel> make_model(const ModelSpec& spec,
                                                 const YokeString& torch_tag) = 0;
-  // Every option that the backend declares: those given, as a user would write them, the others at
-  // their defaults. Lives as long as the stage. Throws yoke::Error if the host refuses a value. Any
-  // thread.
+  // Returns every option that the backend declares, with the values in `given`, written as a user
+  // writes them, and the defaults for all others. The result lives as long as the test bed. Throws
+  // yoke::Error if the host refuses a value. Any thread.
   virtual OptionValues options(const YokeDescription& description,
                                const std::map<std::string, std::string>& given) = 0;
-  // To be chained on the arguments of plan; lives as long as the stage.
+  // Returns the extensions for the arguments of plan. They live as long as the test bed.
   virtual const YokeHeader* plan_extensions() = 0;
 
-  // Runs body once per rank, each on a thread of its own, on a mesh of the plan's degrees. A rank
-  // that throws is lost to the others. Rethrows what was thrown first.
+  // Runs `body` once for each rank, on a thread of its own, on a mesh with the degrees of the plan.
+  // A rank whose body throws is lost to the others. Rethrows the exception that was thrown first,
+  // after all ranks have returned.
   virtual void run(const YokePlan& plan, const std::function<void(const YokeHost& host)>& body) = 0;
 };
 

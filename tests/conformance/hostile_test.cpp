@@ -127,7 +127,7 @@ const Hostile kHostiles[] = {
     {"UNKNOWN_DEFAULT", "L12", "L8", "gear"},
     {"IMPURE_DESCRIBE", "L13", "L3,L12", "another description"},
 
-    {"THROWS", "C1", "C12", "threw an exception across the C border ('no arguments')"},
+    {"THROWS", "C1", "C12", "threw an exception across the C boundary ('no arguments')"},
     {"CRASHES_ON_NULL", "C1", "C12,C13", "SIGSEGV), inside init"},
     {"REFUSES_LONGER", "C3", "C5,C6", "plan refuses it"},
     {"OVERWRITES_RESULT", "C4", "C3", "behind the caller's YokeStepResult"},
