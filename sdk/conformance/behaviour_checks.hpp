@@ -1,4 +1,5 @@
-// What a backend must leave alone in its process, looked at before and after.
+// Observes how a backend behaves in its process: which state of the process it changes, and what it
+// prints. A check captures the state before and after a call and compares.
 #pragma once
 
 #include <map>
@@ -7,33 +8,37 @@
 
 namespace yoke::conformance {
 
+// The state of the process that a backend must leave unchanged.
 struct ProcessState {
   int threads = 0;
-  std::map<int, std::string> files;  // open descriptors: what each one is
+  std::map<int, std::string> files;  // target of each open descriptor
   std::vector<std::string> environment;
   std::string folder, locale;
-  std::map<int, std::string> signals;  // handler and mask of every signal
-  unsigned floating_point = 0;         // rounding, exceptions, denormals
+  std::map<int, std::string> signals;  // handler and flags of each signal
+  unsigned floating_point = 0;         // rounding mode, exceptions, denormals
   unsigned file_mask = 0;
   int64_t resident_kib = 0;
 
   static ProcessState capture();
-  // "" or the first thing that changed since `before`. Threads and memory are not compared.
+  // Returns a sentence on the first difference from `before`, or "". Threads and memory are not
+  // compared, because they may change for a short time.
   std::string changed_since(const ProcessState& before) const;
 };
 
-// Waits up to a second until there are no more threads than that: joining takes a moment to be
-// seen.
+// Waits until the process has no more than this number of threads. Returns false if that takes
+// longer than a second. The wait is necessary because the kernel lists a thread for a moment after
+// it was joined.
 bool threads_return_to(int threads);
 
-// While it lives, what the process prints goes into a file; ranks may run meanwhile.
+// Redirects stdout and stderr of the process into memory as long as it exists. Ranks may run
+// meanwhile.
 class CapturedOutput {
  public:
   CapturedOutput();
   ~CapturedOutput();
   CapturedOutput(const CapturedOutput&) = delete;
   CapturedOutput& operator=(const CapturedOutput&) = delete;
-  std::string printed() const;  // on stdout and stderr
+  std::string printed() const;  // output so far, of stdout and stderr
 
  private:
   int file_, out_, err_;

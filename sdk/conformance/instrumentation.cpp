@@ -1,13 +1,28 @@
+// How the wrappers work.
+//
+// InstrumentedHost copies the function table of the host and replaces the functions that it
+// examines. Every table in the contract has a ctx, so a function finds its wrapper there.
+// Collectives are the exception: they get a communicator and no ctx. A map from communicators to
+// wrappers serves instead.
+//
+// InstrumentedModel replaces all callbacks. It hands out its own objects for `saved` and for
+// managed tensors, each of which holds the real one. An object that the backend does not release
+// therefore shows in a count, and a release of the real object always goes through the wrapper.
+//
+// A gradient that the backend borrows is a copy, which is overwritten after the call and not freed.
+// A backend that reads it too late gets NaN on every run. Freed memory would often still hold the
+// right values.
 #include "sdk/conformance/instrumentation.hpp"
 
 #include <cstring>
 
 #include "yoke/error.hpp"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::conformance {
 
-// ---- InstrumentedHost
+// ---- InstrumentedHost ----
 
 struct InstrumentedHost::Slots {
   static InstrumentedHost& self(void* ctx) {
@@ -41,8 +56,8 @@ struct InstrumentedHost::Slots {
     return &host.instrumented_collectives_.header;
   }
 
-  // Communicators carry no ctx of ours: the host is found by the communicator, whose address may be
-  // used again by a later rank.
+  // Records which wrapper a communicator belongs to. A later rank may get a communicator at the
+  // same address, so an old entry is overwritten.
   static int32_t comm(
       void* ctx, uint32_t axes, const char* purpose, YokeComm** out, YokeError* err) {
     InstrumentedHost& host = self(ctx);
@@ -67,7 +82,7 @@ struct InstrumentedHost::Slots {
     return *owners().at(comm);
   }
 
-  // YOKE_OK, or the failure that this collective was told to be.
+  // Counts a collective. Returns YOKE_OK, or the code of the injected failure.
   static int32_t injected_failure(const YokeComm* comm, YokeError* err) {
     InstrumentedHost& host = owner(comm);
     ++host.calls;
@@ -111,14 +126,24 @@ InstrumentedHost::InstrumentedHost(const YokeHost& host) : real_(host), instrume
 
 namespace {
 
+// Returns the number of bytes of a character from its first byte, or 0 if no character starts with
+// it.
+size_t utf8_length(unsigned char first) {
+  if (first < 0x80) return 1;            // 0xxxxxxx
+  if ((first & 0xe0) == 0xc0) return 2;  // 110xxxxx
+  if ((first & 0xf0) == 0xe0) return 3;  // 1110xxxx
+  if ((first & 0xf8) == 0xf0) return 4;  // 11110xxx
+  return 0;
+}
+
 bool is_utf8(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const auto c = static_cast<unsigned char>(text[i]);
-    const size_t more = c < 0x80 ? 0 : c >> 5 == 6 ? 1 : c >> 4 == 14 ? 2 : c >> 3 == 30 ? 3 : 9;
-    if (more == 9 || i + more >= text.size() + (more == 0)) return false;
-    for (size_t k = 1; k <= more; ++k)
+    const size_t length = utf8_length(c);
+    if (length == 0 || length > text.size() - i) return false;
+    for (size_t k = 1; k < length; ++k)
       if ((static_cast<unsigned char>(text[i + k]) & 0xc0) != 0x80) return false;
-    i += more + 1;
+    i += length;
   }
   return true;
 }
@@ -129,10 +154,11 @@ void InstrumentedHost::check_log_line(int32_t level, const YokeString& line) {
   const std::lock_guard lock(mutex_);
   const std::string_view text = view(line);
   if (level < YOKE_LOG_DEBUG || level > YOKE_LOG_ERROR)
-    log_fault_ = "log got the level " + std::to_string(level) + "; allowed: 1 to 4";
+    log_fault_ = concat("log was called with level ", level, "; allowed: 1 to 4");
   if (text.find('\n') != std::string_view::npos)
-    log_fault_ = "log got a line with a newline in it: '" + std::string(text.substr(0, 60)) + "'";
-  if (!is_utf8(text)) log_fault_ = "log got a line that is not UTF-8";
+    log_fault_ =
+        concat("log was called with a line that contains a newline: '", text.substr(0, 60), "'");
+  if (!is_utf8(text)) log_fault_ = "log was called with a line that is not UTF-8";
 }
 
 std::string InstrumentedHost::log_fault() const {
@@ -140,14 +166,15 @@ std::string InstrumentedHost::log_fault() const {
   return log_fault_;
 }
 
-// ---- InstrumentedModel
+// ---- InstrumentedModel ----
 
+// The `saved` that the backend sees, with the real one in it.
 struct InstrumentedModel::Saved {
   void* real;
   uint64_t block;
 };
 
-// A managed tensor of the model's, under a deleter of ours.
+// The managed tensor that the backend sees. Its deleter counts, and then deletes the real one.
 struct InstrumentedModel::Carry {
   YokeManagedTensor ours;
   YokeManagedTensor* real;
@@ -195,7 +222,8 @@ struct InstrumentedModel::Slots {
     InstrumentedModel& model = self(ctx);
     const std::unique_ptr<Saved> saved(static_cast<Saved*>(args->saved));
     if (saved == nullptr) {
-      model.misuse_ = "block_backward was called without what block_forward saved";
+      model.misuse_ =
+          "block_backward was called with saved = NULL; it needs the `saved` of block_forward";
       return fill(err, YOKE_INVALID_ARGUMENT, model.misuse_);
     }
     --model.live_saved_;
@@ -221,7 +249,7 @@ struct InstrumentedModel::Slots {
     return code;
   }
 
-  // The same values at an offset, with strides written out.
+  // Passes on a copy of the gradient with a byte_offset and explicit strides.
   static int32_t deliver_at_offset(const YokeBackwardArgs& args,
                                    int64_t param,
                                    const YokeTensor& grad,
@@ -274,8 +302,7 @@ const char* InstrumentedModel::name(Callback callback) {
 int32_t InstrumentedModel::fails(Callback callback, YokeError* err) {
   ++calls[callback];
   if (fail_after[callback] < 0 || fail_after[callback]-- > 0) return YOKE_OK;
-  return fill(
-      err, YOKE_RESOURCE_EXHAUSTED, std::string("the check made ") + name(callback) + " fail");
+  return fill(err, YOKE_RESOURCE_EXHAUSTED, concat("the check made ", name(callback), " fail"));
 }
 
 int32_t InstrumentedModel::deliver(const YokeBackwardArgs& args,
@@ -304,11 +331,12 @@ YokeManagedTensor* InstrumentedModel::track(YokeManagedTensor* real) {
 std::string InstrumentedModel::leaks() const {
   if (!misuse_.empty()) return misuse_;
   if (live_saved_ != 0)
-    return std::to_string(live_saved_) +
-           " `saved` of block_forward were given neither to block_backward nor to drop_saved";
+    return concat(
+        live_saved_,
+        " `saved` of block_forward were passed neither to block_backward nor to drop_saved");
   if (*live_carries_ != 0)
-    return std::to_string(*live_carries_) +
-           " managed tensors (carry_out, grad_in) were not given to their deleter";
+    return concat(live_carries_->load(),
+                  " managed tensors (carry_out, grad_in) were not passed to their deleter");
   return "";
 }
 

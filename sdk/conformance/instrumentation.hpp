@@ -1,4 +1,6 @@
-// A host and a model with the kit in between: they watch, and fail when they are told to.
+// InstrumentedHost and InstrumentedModel: wrappers round a host and a model. A check passes them to
+// the backend instead of the real ones. They count and examine the calls of the backend, and inject
+// failures.
 #pragma once
 
 #include <atomic>
@@ -13,7 +15,7 @@
 
 namespace yoke::conformance {
 
-// Hands everything on to the host of a rank. Lives as long as the backend's context. Any thread.
+// Passes every call to the host of a rank. It must outlive the context of the backend. Any thread.
 class InstrumentedHost {
  public:
   explicit InstrumentedHost(const YokeHost& host);
@@ -21,11 +23,12 @@ class InstrumentedHost {
   InstrumentedHost& operator=(const InstrumentedHost&) = delete;
   const YokeHost& host() const { return instrumented_; }
 
-  std::atomic<bool> cancelled{false};
-  std::atomic<bool> without_services{false};
-  std::atomic<int64_t> fail_collective{-1};  // fails after so many more; -1 = never
-  std::atomic<int64_t> calls{0};             // of anything
-  std::string log_fault() const;             // what was wrong with a line of the log, or ""
+  std::atomic<bool> cancelled{false};         // check_cancel returns 1
+  std::atomic<bool> without_services{false};  // get_service returns NULL
+  std::atomic<int64_t> fail_collective{-1};   // collectives before the one that fails; -1 = never
+  std::atomic<int64_t> calls{0};              // calls of the host and collectives
+  // Returns what is wrong with the last malformed line of the log, or "".
+  std::string log_fault() const;
 
  private:
   struct Slots;
@@ -39,9 +42,9 @@ class InstrumentedHost {
   std::string log_fault_;
 };
 
-// Hands everything on to the neutral callbacks of a model; a backend that uses the LibTorch
-// extension goes past it. Keeps count of what is owed, and makes every borrowed thing garbage when
-// its time is over. One thread at a time, as the model.
+// Passes every call to the neutral callbacks of a model. A backend that uses the LibTorch extension
+// bypasses it. It counts the objects that the backend owns, and overwrites borrowed memory when the
+// contract no longer allows the backend to read it. One thread at a time, as for the model.
 class InstrumentedModel {
  public:
   explicit InstrumentedModel(const YokeModel& model);
@@ -51,32 +54,36 @@ class InstrumentedModel {
 
   enum Callback { kInit, kBind, kForward, kBackward, kNumCallbacks };
   static const char* name(Callback callback);
-  int64_t fail_after[kNumCallbacks];  // calls left before the one that fails; -1 = never
-  int64_t calls[kNumCallbacks] = {};
-  bool poison = true;        // gradients become garbage after their call
-  bool use_offsets = false;  // gradients at an offset, with strides written out
+  int64_t fail_after[kNumCallbacks];  // calls before the one that fails; -1 = never
+  int64_t calls[kNumCallbacks] = {};  // calls so far
+  bool poison = true;                 // gradients are overwritten after their call
+  bool use_offsets = false;           // gradients have a byte_offset and explicit strides
 
-  // What a backend still owes, in words; "" = nothing.
+  // Returns a sentence on what the backend has not released yet, or "".
   std::string leaks() const;
 
  private:
   struct Slots;
   struct Saved;
   struct Carry;
+  // Counts a call. Returns YOKE_OK, or the code of the injected failure.
   int32_t fails(Callback callback, YokeError* err);
-  // Lends a copy of the gradient.
+  // Passes a copy of a gradient to the backend, and overwrites it afterwards if `poison` is set.
   int32_t deliver(const YokeBackwardArgs& args,
                   int64_t param,
                   const YokeTensor& grad,
                   YokeError* err);
+  // Wraps a tensor that the backend will own, so that its deletion is counted.
   YokeManagedTensor* track(YokeManagedTensor* real);
 
   const YokeModel& real_;
   YokeModel instrumented_;
   int64_t live_saved_ = 0;
-  std::shared_ptr<std::atomic<int64_t>> live_carries_;  // deleters may run late, on any thread
+  std::shared_ptr<std::atomic<int64_t>>
+      live_carries_;  // deleters may run on any thread, and after this object is gone
   std::string misuse_;
-  std::deque<std::vector<char>> lent_;  // kept, so that who reads too late finds what is in it
+  std::deque<std::vector<char>>
+      lent_;  // copies of gradients; kept, so that a late read finds the overwritten values
 };
 
 }  // namespace yoke::conformance

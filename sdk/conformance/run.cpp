@@ -7,6 +7,7 @@
 #include "sdk/conformance/progress.hpp"
 #include "yoke/plan.h"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::conformance {
 namespace {
@@ -23,10 +24,10 @@ std::string refusals_text(const std::vector<PlanRefusal>& refusals) {
   std::string text;
   for (const PlanRefusal& r : refusals)
     text += (text.empty() ? "" : "; ") + r.key + " = " + r.given + " (allowed: " + r.allowed + ")";
-  return text.empty() ? "no reason" : text;
+  return text.empty() ? "no refusal was reported" : text;
 }
 
-// The values worth trying of an option that is not at its default.
+// Returns the values of an option to try, except for its default.
 std::vector<std::string> other_values(const YokeOptionInfo& o) {
   std::vector<std::string> values;
   if (o.type == YOKE_OPTION_BOOL) values = {"true", "false"};
@@ -74,7 +75,7 @@ int32_t RunSpec::world() const {
   return static_cast<int32_t>(yoke_degree_product(degrees.data()));
 }
 
-// ---- plan
+// ---- Planning ----
 
 Planned::Planned(Subject& subject, const ParallelBackend& backend, const RunSpec& spec)
     : err(make_error()), backend_(backend), spec_(spec), description_(description_of(backend)) {
@@ -121,8 +122,10 @@ void Planned::accept() {
   for (int32_t& degree : plan.degree) degree = std::max(degree, 1);
   const int64_t product = yoke_degree_product(plan.degree);
   if (product != plan.world_size) {
-    throw Failed("plan accepted degrees whose product is " + std::to_string(product) + " for " +
-                 std::to_string(plan.world_size) + " rank(s)");
+    throw Failed(concat("plan accepted ",
+                        plan.world_size,
+                        " rank(s), but the product of its degrees is ",
+                        product));
   }
   const int32_t data_ranks = plan.degree[YOKE_DP_REPLICATE] * plan.degree[YOKE_DP_SHARD];
   if (plan.micro_batch == 0) plan.micro_batch = plan.global_batch / data_ranks;
@@ -154,12 +157,13 @@ RunSpec accepted_variant(Subject& subject, const ParallelBackend& backend, RunSp
   if (accepts(plain)) return spec;
   const auto others = variants(subject, backend, spec);
   if (!others.empty()) return others.front();
-  Planned(subject, backend, spec).accept();  // says why
-  throw Failed("plan refuses " + degrees_text(spec.degrees) +
-               ", which describe declares, with every value of every option");
+  Planned(subject, backend, spec).accept();  // throws with the refusals
+  throw Failed(concat("describe declares ",
+                      degrees_text(spec.degrees),
+                      ", but plan refuses it with every value of every option"));
 }
 
-// ---- One rank
+// ---- One rank ----
 
 RunSpec short_run() {
   RunSpec spec;
@@ -192,7 +196,7 @@ Instance::~Instance() {
   try {
     destroy_model();
     destroy();
-  } catch (const Failed&) {  // it came on top of another one
+  } catch (const Failed&) {  // another failure is under way and will be reported
   }
 }
 
@@ -217,7 +221,7 @@ int32_t Instance::step(Batch& batch, int64_t step, double lr, uint32_t flags) {
 int32_t Instance::checkpoint(int32_t op, const std::function<int32_t(const YokePiece&)>& visit) {
   struct Visit {
     const std::function<int32_t(const YokePiece&)>& visit;
-    std::exception_ptr thrown;  // by the visitor; it must not pass the backend's frames
+    std::exception_ptr thrown;  // by the visitor; an exception must not pass through the backend
   } ctx{visit, nullptr};
   err = make_error();
   YokeCheckpointArgs args{};
@@ -228,10 +232,10 @@ int32_t Instance::checkpoint(int32_t op, const std::function<int32_t(const YokeP
     auto& v = *static_cast<Visit*>(visit_ctx);
     try {
       const int32_t code = v.visit(*piece);
-      return code == YOKE_OK ? code : fill(e, code, "the visitor of the check says no");
+      return code == YOKE_OK ? code : fill(e, code, "the visitor of the check returned an error");
     } catch (...) {
       v.thrown = std::current_exception();
-      return fill(e, YOKE_INTERNAL, "the check has seen enough");
+      return fill(e, YOKE_INTERNAL, "the visitor of the check found a fault");
     }
   };
   const int32_t code =
@@ -250,9 +254,9 @@ void Instance::destroy() {
 
 void Instance::must(int32_t code, const char* slot) const {
   if (code == YOKE_OK) return;
-  throw Failed(std::string(slot) + " returned " + std::to_string(code) + " on rank " +
-               std::to_string(host->rank) + " of " + std::to_string(host->world_size) + ": " +
-               (err.text[0] != 0 ? err.text : "no text"));
+  const char* text = err.text[0] != 0 ? err.text : "no text";
+  throw Failed(concat(
+      slot, " returned ", code, " on rank ", host->rank, " of ", host->world_size, ": ", text));
 }
 
 std::vector<Piece> Instance::save(int32_t op) {
@@ -294,30 +298,34 @@ Split Instance::split(bool uneven) const {
   return {p.global_batch, p.micro_batch, host->rank / inner % data_ranks, data_ranks, uneven};
 }
 
-// ---- All ranks
+// ---- All ranks ----
 
 namespace {
 
-// What a rank saw, step by step.
+// The results that one rank reported, with one value for each step.
 struct RankResults {
   std::vector<double> loss, weight, norm;
 };
 
 RankResults train_rank(Instance& instance, const RunSpec& spec, const RunHooks& hooks) {
-  RankResults seen;
+  RankResults results;
   for (int64_t step = hooks.first_step; step < hooks.first_step + spec.steps; ++step) {
     Batch batch(instance.split(spec.uneven), step);
     instance.must(instance.step(batch, step, spec.lr(step)), "step");
-    seen.loss.push_back(instance.result.loss_sum / batch.batch().token_weight);
-    seen.weight.push_back(instance.result.loss_weight);
-    seen.norm.push_back(instance.result.grad_norm);
+    results.loss.push_back(instance.result.loss_sum / batch.batch().token_weight);
+    results.weight.push_back(instance.result.loss_weight);
+    results.norm.push_back(instance.result.grad_norm);
     if (instance.result.loss_weight != batch.batch().token_weight) {
-      throw Failed("step " + std::to_string(step) + " reports loss_weight " +
-                   std::to_string(instance.result.loss_weight) + ", the batch has " +
-                   std::to_string(batch.batch().token_weight) + " targets");
+      throw Failed(concat("step ",
+                          step,
+                          " reports loss_weight ",
+                          instance.result.loss_weight,
+                          ", but the batch has ",
+                          batch.batch().token_weight,
+                          " targets"));
     }
   }
-  return seen;
+  return results;
 }
 
 void compare_ranks(const std::vector<RankResults>& seen) {
@@ -327,10 +335,16 @@ void compare_ranks(const std::vector<RankResults>& seen) {
       const double b[] = {seen[rank].loss[s], seen[rank].norm[s]};
       for (const int i : {0, 1}) {
         if (a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) continue;
-        throw Failed(std::string(i == 0 ? "the loss" : "grad_norm") + " of step " +
-                     std::to_string(s + 1) + " is " + std::to_string(a[i]) + " on rank 0 and " +
-                     std::to_string(b[i]) + " on rank " + std::to_string(rank) +
-                     "; results are the same on every rank");
+        throw Failed(concat(i == 0 ? "the loss" : "grad_norm",
+                            " of step ",
+                            s + 1,
+                            " is ",
+                            a[i],
+                            " on rank 0 and ",
+                            b[i],
+                            " on rank ",
+                            rank,
+                            "; results must be the same on every rank"));
       }
     }
   }

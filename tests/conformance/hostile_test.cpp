@@ -157,7 +157,7 @@ const Hostile kHostiles[] = {
     {"CATCHES_SIGNALS", "C25", "C24", "signal 10"},
     {"CHANGES_ROUNDING", "C25", "C24", "floating-point mode"},
     {"KEEPS_GRADIENTS", "C26", "C1", "garbage"},
-    {"KEEPS_CARRIES", "C26", "N1", "not given to their deleter"},
+    {"KEEPS_CARRIES", "C26", "N1", "not passed to their deleter"},
     {"IGNORES_OFFSETS", "C27", "C26,N1", "byte_offset"},
     {"INVENTS_NORMS", "C30", "N11", "expected NaN"},
 
