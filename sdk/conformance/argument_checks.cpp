@@ -1,4 +1,8 @@
-// C, first part: arguments and handles, given wrongly.
+// Checks C1, C6, C12 and C13: wrong arguments and wrong handles.
+//
+// C1 and C6 share their code, because each argument is wrong in the same places: it is NULL, or a
+// struct with a wrong struct_id. Every call has exactly one wrong argument, so the text of a
+// failure names it.
 #include <cstring>
 #include <functional>
 
@@ -6,6 +10,7 @@
 #include "sdk/conformance/library.hpp"
 #include "sdk/conformance/progress.hpp"
 #include "sdk/conformance/run.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::conformance {
 namespace {
@@ -14,7 +19,8 @@ RunSpec one_rank() {
   return {};
 }
 
-// A refusal, with and without somebody who wants to know why.
+// Makes the call with and without an error struct. Throws Failed unless both calls return the
+// expected code, and the first one a text.
 void expect_refusal(const std::string& what,
                     const char* slot,
                     int32_t expected,
@@ -22,15 +28,16 @@ void expect_refusal(const std::string& what,
   YokeError err = make_error();
   const int32_t code = call_backend(slot, [&] { return call(&err); });
   if (code != expected) {
-    throw Failed(what + ": " + slot + " returned " + std::to_string(code) + ", expected " +
-                 std::to_string(expected) +
-                 (expected == YOKE_INVALID_ARGUMENT ? " (YOKE_INVALID_ARGUMENT)"
-                                                    : " (YOKE_FAILED_PRECONDITION)"));
+    const char* name =
+        expected == YOKE_INVALID_ARGUMENT ? "YOKE_INVALID_ARGUMENT" : "YOKE_FAILED_PRECONDITION";
+    throw Failed(
+        concat(what, ": ", slot, " returned ", code, ", expected ", expected, " (", name, ")"));
   }
-  if (err.text[0] == '\0') throw Failed(what + ": " + slot + " refused it without a text");
+  if (err.text[0] == '\0') throw Failed(concat(what, ": ", slot, " refused it without a text"));
   const int32_t again = call_backend(slot, [&] { return call(nullptr); });
   if (again != expected)
-    throw Failed(what + ", and err NULL: " + slot + " returned " + std::to_string(again));
+    throw Failed(
+        concat(what, ", and err is NULL: ", slot, " returned ", again, ", expected ", expected));
 }
 
 YokeCheckpointArgs describe_args() {
@@ -41,16 +48,18 @@ YokeCheckpointArgs describe_args() {
   return args;
 }
 
-// After all refusals the handles must still be good for a step.
+// Trains one step, to see that the handles still work after the refusals.
 void expect_a_step(Instance& instance) {
   Batch batch(instance.split(false), 1);
   instance.must(instance.step(batch, 1, 0.01), "step");
 }
 
-// ---- C1, C6: one argument after the other is wrong. `poison` makes a pointer of the wrong one.
+// ---- C1 and C6: one argument after the other is wrong ----
+
+// Makes a wrong argument from a valid one.
 
 struct BadArgument {
-  bool null;  // NULL; else the right struct with a wrong struct_id
+  bool null;  // true: returns NULL; false: returns a copy with a wrong struct_id
   template <class T>
   const T* operator()(T copy) const {
     if (null) return nullptr;
@@ -59,7 +68,7 @@ struct BadArgument {
     std::memcpy(kept.back().data(), &copy, sizeof(T));
     return reinterpret_cast<const T*>(kept.back().data());
   }
-  mutable std::vector<std::vector<char>> kept;
+  mutable std::vector<std::vector<char>> kept;  // memory of the copies
 };
 
 void check_plan(Subject& subject,
@@ -95,7 +104,7 @@ void check_init(Instance& instance, const BadArgument& bad, const char* is) {
     return b.init(&args, &context, e);
   });
   if (bad.null) refuse("out", [&](YokeError* e) { return b.init(&good, nullptr, e); });
-  if (context != nullptr) throw Failed("a refused init set *out");
+  if (context != nullptr) throw Failed("init refused its arguments, but set *out");
 }
 
 void check_wrap(Instance& instance,
@@ -161,7 +170,7 @@ std::string wrong_structs(Subject& subject) {
   return refuses_bad_arguments(subject, false);
 }
 
-// ---- C12, C13: handles
+// ---- C12 and C13: handles ----
 
 std::string calls_out_of_order(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
@@ -187,15 +196,16 @@ std::string destroy_accepts_null(Subject& subject) {
   on_ranks(subject, b, one_rank(), [&](Instance& instance, TestModel& model) {
     call_backend("destroy_model", [&] { b.destroy_model(nullptr); });
     call_backend("destroy", [&] { b.destroy(nullptr); });
-    instance.destroy_model();  // pointers to NULL
+    instance.destroy_model();  // handles that are still NULL
     instance.destroy();
     instance.must(instance.init(), "init");
     instance.must(instance.wrap(model.model()), "wrap_model");
     instance.destroy_model();
-    if (instance.wrapped.model != nullptr) throw Failed("destroy_model left the pointer as it was");
+    if (instance.wrapped.model != nullptr)
+      throw Failed("destroy_model did not set the pointer to NULL");
     instance.destroy_model();
     instance.destroy();
-    if (instance.context != nullptr) throw Failed("destroy left the pointer as it was");
+    if (instance.context != nullptr) throw Failed("destroy did not set the pointer to NULL");
     instance.destroy();
   });
   return "";

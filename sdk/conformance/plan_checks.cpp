@@ -1,4 +1,4 @@
-// C, second part: describe and plan tell the same story.
+// Checks C9 to C11 and C31 to C34: describe and plan agree.
 #include <array>
 #include <cstring>
 #include <thread>
@@ -10,6 +10,7 @@
 #include "sdk/conformance/run.hpp"
 #include "yoke/plan.h"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::conformance {
 namespace {
@@ -29,20 +30,24 @@ RunSpec sequence_spec(const YokeDescription& d) {
   return spec;
 }
 
-// plan must refuse, and name this key among its refusals.
+// Throws Failed unless plan refuses, with a refusal that has this key and says what is allowed.
 void expect_refused_key(Planned& planned, const std::string& what, const std::string& key) {
   const int32_t code = planned.ask();
   if (code == YOKE_OK && planned.refusals.empty()) throw Failed("plan accepts " + what);
   if (code != YOKE_INVALID_ARGUMENT)
-    throw Failed("plan refuses " + what + " with code " + std::to_string(code) +
-                 ", expected YOKE_INVALID_ARGUMENT");
+    throw Failed(
+        concat("plan refuses ", what, " with code ", code, ", expected YOKE_INVALID_ARGUMENT"));
   std::string keys;
   for (const PlanRefusal& r : planned.refusals) {
     if (r.key == key && (!r.allowed.empty() || !r.hint.empty())) return;
     keys += (keys.empty() ? "" : ", ") + r.key;
   }
-  throw Failed("plan refuses " + what + ", but no reason with the key '" + key +
-               "' says what is allowed; its reasons: " + (keys.empty() ? "none" : keys));
+  throw Failed(concat("plan refuses ",
+                      what,
+                      ", but no refusal with the key '",
+                      key,
+                      "' says what is allowed; keys of its refusals: ",
+                      keys.empty() ? "none" : keys));
 }
 
 std::string defaults_are_accepted(Subject& subject) {
@@ -131,7 +136,7 @@ std::string optimizers(Subject& subject) {
   return accepted;
 }
 
-// All that plan may write.
+// Calls plan and returns everything that it may write, as text.
 std::string answer(Planned& planned) {
   const int32_t code = planned.ask();
   std::string text = std::to_string(code);
@@ -171,7 +176,8 @@ std::string plan_is_pure(Subject& subject) {
     for (std::thread& t : threads) t.join();
     for (const std::string& other : answers)
       if (other != first)
-        throw Failed("plan answers '" + first + "' once and '" + other + "' on another thread");
+        throw Failed(
+            concat("plan answered '", first, "' once and '", other, "' on another thread"));
   }
   return "";
 }

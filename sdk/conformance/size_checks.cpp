@@ -1,4 +1,8 @@
-// C, second part: structs of other sizes and with company.
+// Checks C3, C4, C5 and C15: structs of other sizes, and extension chains.
+//
+// A host or a backend of a later version passes longer structs and unknown extensions. These checks
+// imitate such a version without having one: each struct is placed in front of a guarded tail, and
+// the header says either that the tail is part of the struct or that it is not.
 #include <cstring>
 #include <memory>
 
@@ -6,6 +10,7 @@
 #include "sdk/conformance/library.hpp"
 #include "sdk/conformance/progress.hpp"
 #include "sdk/conformance/run.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::conformance {
 namespace {
@@ -13,19 +18,24 @@ namespace {
 constexpr unsigned char kPoison = 0xa5;
 constexpr size_t kTail = 64;
 
-// A struct with memory behind it that is not part of it, or part of a version that we do not know.
+// A struct with a tail behind it. The tail is not part of the struct unless grow() is called. Then
+// it is the part that a later version appended.
 template <class T>
 struct Guarded {
   T known;
   unsigned char tail[kTail];
 
   explicit Guarded(const T& value) : known(value) { std::memset(tail, kPoison, kTail); }
+  // Makes the tail part of the struct.
   void grow() { known.header.struct_size = sizeof(Guarded); }
   void expect_untouched(const char* name) const {
     for (size_t i = 0; i < kTail; ++i) {
       if (tail[i] != kPoison)
-        throw Failed(std::string("byte ") + std::to_string(i) + " behind the caller's " + name +
-                     " was written; a writer writes at most header.struct_size bytes");
+        throw Failed(concat("byte ",
+                            i,
+                            " behind the caller's ",
+                            name,
+                            " was written; at most header.struct_size bytes may be written"));
     }
   }
 };
@@ -33,7 +43,7 @@ struct Guarded {
 template <class T>
 void expect_header(const T& value, uint32_t id, const char* name) {
   if (value.header.struct_size == sizeof(T) && value.header.struct_id == id) return;
-  throw Failed(std::string("the header of the caller's ") + name + " was overwritten");
+  throw Failed(concat("the header of the caller's ", name, " was overwritten"));
 }
 
 std::string keeps_to_the_size(Subject& subject) {
@@ -68,7 +78,6 @@ std::string keeps_to_the_size(Subject& subject) {
   return "";
 }
 
-// An error struct whose text has room for so many bytes.
 std::string short_texts(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   for (const size_t room : {0, 1, 16}) {
@@ -79,16 +88,17 @@ std::string short_texts(Subject& subject) {
     if (code == YOKE_OK) throw Failed("plan(NULL, NULL) succeeded");
     for (size_t i = room; i < sizeof err.text; ++i) {
       if (static_cast<unsigned char>(err.text[i]) != kPoison)
-        throw Failed("an error text with room for " + std::to_string(room) +
-                     " bytes was written at byte " + std::to_string(i));
+        throw Failed(
+            concat("an error text with room for ", room, " bytes was written at byte ", i));
     }
     if (room > 0 && std::memchr(err.text, 0, room) == nullptr)
-      throw Failed("an error text with room for " + std::to_string(room) + " bytes has no 0 in it");
+      throw Failed(concat("an error text with room for ", room, " bytes has no 0 byte in it"));
   }
   return "";
 }
 
-// Two steps with every argument passed on by `through`, which may change its size or its chain.
+// Trains two steps and returns the state. Every argument struct goes through `through`, which may
+// change its size or its chain.
 template <class Through>
 State two_steps(Subject& subject, const ParallelBackend& b, Through&& through) {
   State state;
@@ -97,7 +107,7 @@ State two_steps(Subject& subject, const ParallelBackend& b, Through&& through) {
   auto plan = through(planned.plan);
   const int32_t code =
       call_backend("plan", [&] { return b.plan(&plan_args.known, &plan.known, nullptr); });
-  if (code != YOKE_OK) throw Failed("plan refuses it, with code " + std::to_string(code));
+  if (code != YOKE_OK) throw Failed(concat("plan refuses it, with code ", code));
   for (int32_t& degree : plan.known.degree) degree = 1;
   plan.known.reduce_dtype = YOKE_F64;
   plan.known.micro_batch = kGlobalBatch;
@@ -147,7 +157,8 @@ std::string later_versions(Subject& subject) {
     return guarded;
   });
   const std::string off = difference(larger, two_plain_steps(subject, b), 0);
-  if (!off.empty()) throw Failed("with arguments that are larger than it knows, " + off);
+  if (!off.empty())
+    throw Failed("with argument structs that are longer than in version 1.0, " + off);
   return "";
 }
 
@@ -167,7 +178,7 @@ std::string unknown_extensions(Subject& subject) {
     return guarded;
   });
   const std::string off = difference(chained, two_plain_steps(subject, b), 0);
-  if (!off.empty()) throw Failed("with unknown structs on the chains, " + off);
+  if (!off.empty()) throw Failed("with unknown structs on the extension chains, " + off);
   return "";
 }
 

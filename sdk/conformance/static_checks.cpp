@@ -1,4 +1,4 @@
-// S: the file, before anything of it runs.
+// The checks of level S: the file, before any of its code runs.
 #include <gnu/libc-version.h>
 
 #include <algorithm>
@@ -6,14 +6,16 @@
 
 #include "sdk/conformance/level.hpp"
 #include "yoke/parallel_backend.h"
+#include "yoke/text.hpp"
 
 namespace yoke::conformance {
 namespace {
 
+// Joins up to `most` words with commas.
 std::string list(const std::vector<std::string>& words, size_t most = 6) {
   std::string text;
   for (size_t i = 0; i < words.size() && i < most; ++i) text += (i == 0 ? "" : ", ") + words[i];
-  if (words.size() > most) text += " and " + std::to_string(words.size() - most) + " more";
+  if (words.size() > most) text += concat(" and ", words.size() - most, " more");
   return text;
 }
 
@@ -32,11 +34,11 @@ std::string one_symbol(const LibraryFile& file) {
   std::erase(others, YOKE_ENTRY_SYMBOL);
   if (others.size() == file.exported.size()) throw Failed("it does not export " YOKE_ENTRY_SYMBOL);
   if (others.empty()) return "";
-  throw Failed("it exports " + std::to_string(others.size()) + " symbol(s) besides " +
-               YOKE_ENTRY_SYMBOL + ": " + list(others));
+  throw Failed(concat(
+      "it exports ", others.size(), " symbol(s) besides " YOKE_ENTRY_SYMBOL ": ", list(others)));
 }
 
-// The contract hands everything over in tables: a backend imports nothing of the host.
+// The contract passes all functions of the host in tables, so a backend needs no symbol of it.
 std::string nothing_of_the_host(const LibraryFile& file) {
   std::vector<std::string> ours;
   for (const std::string& symbol : file.undefined) {
@@ -51,7 +53,8 @@ std::string nothing_of_the_host(const LibraryFile& file) {
 std::string libraries(const LibraryFile& file) {
   for (const std::string& name : file.needed) {
     if (name.find('/') != std::string::npos)
-      throw Failed("it needs '" + name + "' by a path; that path exists on this machine only");
+      throw Failed(
+          concat("it needs '", name, "' by a path, which may not exist on another machine"));
     if (name.starts_with("libyoke")) throw Failed("it needs " + name + ", a library of the host");
   }
   return list(file.needed, 10);
@@ -59,13 +62,16 @@ std::string libraries(const LibraryFile& file) {
 
 std::string memory(const LibraryFile& file) {
   if (file.text_relocations)
-    throw Failed("it has text relocations (DT_TEXTREL): its code would be writable while it loads");
+    throw Failed(
+        "it has text relocations (DT_TEXTREL), so its code is writable while it is loaded");
   if (file.executable_stack)
-    throw Failed("it asks for an executable stack (PT_GNU_STACK); the whole process would get one");
+    throw Failed(
+        "it requires an executable stack (PT_GNU_STACK), which the whole process would get");
   return "";
 }
 
-// "2.34" of "GLIBC_2.34" as a number that can be compared; 0 for other libraries.
+// Returns the version behind the prefix as a number that can be compared, e.g. that of
+// "GLIBC_2.34", or 0 for the version of another library.
 int release(const std::string& version, const std::string& prefix) {
   if (!version.starts_with(prefix)) return 0;
   char* end = nullptr;
@@ -80,11 +86,11 @@ std::string c_library(const LibraryFile& file) {
       file.versions.begin(), file.versions.end(), [&](const auto& a, const auto& b) {
         return release(a, prefix) < release(b, prefix);
       });
-  if (newest == file.versions.end() || release(*newest, prefix) == 0) return "needs no GLIBC";
+  if (newest == file.versions.end() || release(*newest, prefix) == 0) return "it needs no GLIBC";
   const std::string ours = prefix + ::gnu_get_libc_version();
   if (release(*newest, prefix) > release(ours, prefix))
-    throw Failed("it needs " + *newest + ", this machine has " + ours);
-  return "needs " + *newest;
+    throw Failed(concat("it needs ", *newest, ", but this machine has ", ours));
+  return "it needs " + *newest;
 }
 
 constexpr Check kRows[] = {

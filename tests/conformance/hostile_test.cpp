@@ -119,7 +119,7 @@ const Hostile kHostiles[] = {
     {"THREAD_WHEN_LOADED", "L2", "L1", "1 thread(s)"},
     {"ANOTHER_TABLE", "L3", "L7,L13", "another table"},
     {"REFUSES_NEWER_HOSTS", "L4", "L3,L7", "too new for me"},
-    {"REFUSES_SILENTLY", "L6", "L1,L3", "no reason"},
+    {"REFUSES_SILENTLY", "L6", "L1,L3", "no text"},
     {"NEEDS_A_NEWER_HOST", "L7", "L8,L12", "min_host_minor is 7"},
     {"OTHER_MAJOR", "L7", "L8", "abi_major is 2"},
     {"NO_CHECKPOINT", "L8", "L7", "checkpoint is NULL"},
@@ -138,7 +138,7 @@ const Hostile kHostiles[] = {
     {"OVERWRITES_TEXT", "C15", "C4", "room for 0 bytes"},
 
     {"NEEDS_DEGREES", "C9", "C33", "plan refuses"},
-    {"TAKES_ANY_AXIS", "C10", "C9,C31", "no reason with the key 'tp_degree'"},
+    {"TAKES_ANY_AXIS", "C10", "C9,C31", "no refusal with the key 'tp_degree'"},
     {"TAKES_ANY_DTYPE", "C31", "C10", "plan accepts bf16"},
     {"TAKES_ANY_OPTIMIZER", "C32", "C10", "optimizer that does not exist"},
     {"DECLARES_TOO_MUCH", "C33", "C31,C9", "bf16"},
