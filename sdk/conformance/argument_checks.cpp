@@ -1,8 +1,8 @@
 // Checks C1, C6, C12 and C13: wrong arguments and wrong handles.
 //
-// C1 and C6 share their code, because each argument is wrong in the same places: it is NULL, or a
-// struct with a wrong struct_id. Every call has exactly one wrong argument, so the text of a
-// failure names it.
+// C1 and C6 share their code, because they visit the same arguments: an argument is NULL in one
+// check, and a struct with a wrong struct_id in the other. Every call has exactly one wrong
+// argument, so the text of a failure names it.
 #include <cstring>
 #include <functional>
 

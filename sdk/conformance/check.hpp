@@ -28,7 +28,7 @@ struct Subject {
   int32_t nproc;  // largest number of ranks, at least 1
 };
 
-// Who usually causes the failure of a check.
+// The usual cause of the failure of a check.
 enum class Fault { kPlugin, kToolchain, kHost };
 const char* fault_name(Fault fault);  // "backend", "tool chain", "host"
 

@@ -1,4 +1,7 @@
-// K: the state, shown and taken piece by piece.
+// The checks of level K: saving and loading the state piece by piece.
+//
+// K1 compares bits, because the same layout does the same arithmetic. K2 and K3 compare with the
+// reference within a tolerance, because another layout adds up in another order.
 #include <algorithm>
 #include <set>
 
@@ -7,11 +10,12 @@
 #include "sdk/conformance/library.hpp"
 #include "sdk/conformance/reference.hpp"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::conformance {
 namespace {
 
-constexpr int kHalf = 3;  // steps before the save, and after it
+constexpr int kHalf = 3;  // steps before the save, and again after it
 
 std::vector<RunSpec> layouts(Subject& subject, const ParallelBackend& b) {
   std::vector<RunSpec> specs = two_ranks(subject, b);
@@ -22,6 +26,7 @@ std::vector<RunSpec> layouts(Subject& subject, const ParallelBackend& b) {
   return specs;
 }
 
+// Resumes from this state, after kHalf steps.
 RunHooks from(const State& state) {
   RunHooks hooks;
   hooks.start = &state;
@@ -47,16 +52,16 @@ std::string resumes_bit_for_bit(Subject& subject) {
     expect_equal(resumed.state,
                  train(subject, b, whole).state,
                  0,
-                 "with " + degrees_text(spec.degrees) +
-                     ", saved after 3 steps, loaded and trained 3 "
-                     "more, against 6 without a break");
+                 concat("with ",
+                        degrees_text(spec.degrees),
+                        ", 3 steps, SAVE, LOAD and 3 more steps compared with 6 steps"));
   }
   return "";
 }
 
 std::string other_layouts(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  if (updates_locally(b)) return "its ranks update on their own (YOKE_LOCAL_UPDATES)";
+  if (updates_locally(b)) return "skipped: its ranks update on their own (YOKE_LOCAL_UPDATES)";
   std::vector<RunSpec> specs = layouts(subject, b);
   for (RunSpec& spec : specs) spec.model.kind = ModelSpec::kSequence;
   RunSpec whole = specs[0];
@@ -71,7 +76,7 @@ std::string other_layouts(Subject& subject) {
                  "saved with " + degrees_text(here.degrees) + ", loaded with " +
                      degrees_text(there.degrees));
   }
-  return std::to_string(specs.size()) + " layouts";
+  return concat(specs.size(), " layouts");
 }
 
 std::string exchanges_with_reference(Subject& subject) {
@@ -85,16 +90,16 @@ std::string exchanges_with_reference(Subject& subject) {
   expect_equal(standard_kinds(train(subject, b, spec, from(half)).state),
                expected,
                relative,
-               "going on from a state that the reference wrote");
+               "when the backend resumes from a state of the reference");
   const State ours = train(subject, b, spec).state;
   expect_equal(reference_trace(subject, spec, {&ours, kHalf + 1}).state,
                expected,
                relative,
-               "the reference, going on from a state that the backend wrote");
+               "when the reference resumes from a state of the backend");
   return "";
 }
 
-// The names that a state must have.
+// Returns the keys that the state of AdamW must have.
 std::set<std::string> expected_keys(const YokeModelSummary& model) {
   std::set<std::string> keys = {"optimizer/step"};
   for (uint64_t i = 0; i < model.num_params; ++i) {
@@ -107,16 +112,22 @@ std::set<std::string> expected_keys(const YokeModelSummary& model) {
   return keys;
 }
 
+// Saves the pieces of one rank. Throws Failed unless DESCRIBE shows the same pieces.
 void check_pieces(Instance& instance, std::vector<Piece>& saved) {
   saved = instance.save();
   const std::vector<Piece> described = instance.save(YOKE_CHECKPOINT_DESCRIBE);
   if (described.size() != saved.size())
-    throw Failed("DESCRIBE shows " + std::to_string(described.size()) + " pieces, SAVE " +
-                 std::to_string(saved.size()));
+    throw Failed(
+        concat("DESCRIBE shows ", described.size(), " pieces, but SAVE shows ", saved.size()));
   for (size_t i = 0; i < saved.size(); ++i) {
     if (!described[i].same_place(saved[i]))
-      throw Failed("piece " + std::to_string(i) + " is " + described[i].text() +
-                   " on DESCRIBE and " + saved[i].text() + " on SAVE");
+      throw Failed(concat("piece ",
+                          i,
+                          " is ",
+                          described[i].text(),
+                          " on DESCRIBE, but ",
+                          saved[i].text(),
+                          " on SAVE"));
   }
 }
 
@@ -143,7 +154,7 @@ std::string tiles(Subject& subject) {
       if (found.count(key) == 0) throw Failed(with + "no rank shows " + key);
     for (const auto& of_rank : pieces) count += of_rank.size();
   }
-  return std::to_string(count) + " pieces";
+  return concat(count, " pieces");
 }
 
 std::string visitor_returns_error(Subject& subject) {
@@ -161,13 +172,12 @@ std::string visitor_returns_error(Subject& subject) {
         return ++visits == 2 ? YOKE_DATA_LOSS : YOKE_OK;
       });
       if (code != YOKE_DATA_LOSS)
-        throw Failed("the visitor returned YOKE_DATA_LOSS, checkpoint returned " +
-                     std::to_string(code));
+        throw Failed(concat("the visitor returned YOKE_DATA_LOSS, but checkpoint returned ", code));
       if (visits != 2)
-        throw Failed("the visitor was called " + std::to_string(visits - 2) +
-                     " more times after it had returned an error");
+        throw Failed(concat(
+            "the visitor was called ", visits - 2, " more times after it had returned an error"));
     }
-    instance.load(before);  // what comes after a LOAD that failed
+    instance.load(before);  // the host does the same after a LOAD that failed
     for (int64_t step = 1; step <= spec.steps; ++step) {
       Batch batch(instance.split(false), step);
       instance.must(instance.step(batch, step, spec.lr(step)),

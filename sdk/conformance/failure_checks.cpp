@@ -1,4 +1,9 @@
-// C, last part: what goes wrong around a backend comes out as a code, and the handles stay good.
+// Checks C17, C18, C28 and C35 to C37: failures around a backend.
+//
+// A failure must come out of the backend as the same code, and the handles must still work. The
+// second part is hard to see from outside, so each check does what the host does after a failure:
+// it loads the state from before and trains on. The result must have the bits of a run without a
+// failure.
 #include <algorithm>
 #include <chrono>
 #include <future>
@@ -8,16 +13,17 @@
 #include "sdk/conformance/level.hpp"
 #include "sdk/conformance/library.hpp"
 #include "sdk/conformance/run.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::conformance {
 namespace {
 
 std::string code_text(int32_t code, const YokeError& err) {
-  return std::to_string(code) + " ('" + err.text + "')";
+  return concat(code, " ('", err.text, "')");
 }
 
-// After a failed step a LOAD comes next. Then the steps of the spec must give the state of a run in
-// which nothing went wrong.
+// Loads the state from before the failure and trains the steps of the spec. Throws Failed unless
+// the state is then that of a run without a failure.
 void expect_usual_run(Instance& instance,
                       const RunSpec& spec,
                       const State& usual,
@@ -28,20 +34,20 @@ void expect_usual_run(Instance& instance,
     Batch batch(instance.split(spec.uneven), step);
     const int32_t code = instance.step(batch, step, spec.lr(step));
     if (code != YOKE_OK)
-      throw Failed("after " + after + " the next step returned " + code_text(code, instance.err));
+      throw Failed(
+          concat("after ", after, ", the next step returned ", code_text(code, instance.err)));
   }
   const std::string off = difference(assemble({instance.save()}), usual, 0);
-  if (!off.empty())
-    throw Failed("after " + after + " and " + std::to_string(spec.steps) + " steps, " + off);
+  if (!off.empty()) throw Failed(concat("after ", after, " and ", spec.steps, " steps, ", off));
 }
 
-// ---- C17
+// ---- C17: cancellation ----
 
 std::string cancelled_step(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   const RunSpec spec = short_run();
   const Trace usual = train(subject, b, spec);
-  std::string remark;
+  std::string note;
   on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
     InstrumentedHost& host = instance.instrument_host();
     instance.must(instance.init(), "init");
@@ -52,19 +58,20 @@ std::string cancelled_step(Subject& subject) {
     const int32_t code = instance.step(batch, 1, spec.lr(1));
     host.cancelled = false;
     if (code == YOKE_OK) {
-      remark = "it ends the step that it is in";
+      note = "it finishes the current step";
     } else if (code != YOKE_CANCELLED) {
-      throw Failed("with check_cancel = 1, step returned " + code_text(code, instance.err) +
-                   ", expected YOKE_CANCELLED or success");
+      throw Failed(concat("with check_cancel = 1, step returned ",
+                          code_text(code, instance.err),
+                          ", expected YOKE_CANCELLED or success"));
     }
     expect_usual_run(instance, spec, usual.state, before, "a step that was cancelled");
     instance.destroy_model();
     instance.destroy();
   });
-  return remark;
+  return note;
 }
 
-// ---- C18: the k-th call of a callback fails
+// ---- C18: the k-th call of a callback fails ----
 
 constexpr double kGarbage = 123;
 
@@ -78,17 +85,23 @@ void expect_failed_step(Instance& instance, const std::string& what) {
   const int32_t code = instance.step(batch, 1, 0.01);
   if (code != YOKE_RESOURCE_EXHAUSTED)
     throw Failed(what + " with YOKE_RESOURCE_EXHAUSTED, step returned " +
-                 code_text(code, instance.err) + "; the code is to be handed on");
+                 code_text(code, instance.err) + "; it must return the same code");
   if (std::string(instance.err.text).find("the check made") == std::string::npos)
-    throw Failed(what + ", step says '" + instance.err.text + "' instead of what it was told");
+    throw Failed(concat(
+        what, ", step gave the text '", instance.err.text, "' instead of that of the failure"));
   const YokeStepResult& r = instance.result;
   if (r.loss_sum != 0 || r.loss_weight != 0 || r.grad_norm != 0)
-    throw Failed(what + ", and step left " + std::to_string(r.loss_sum) + ", " +
-                 std::to_string(r.loss_weight) + ", " + std::to_string(r.grad_norm) +
-                 " in its results; after a failed call they are 0");
+    throw Failed(concat(what,
+                        ", step left ",
+                        r.loss_sum,
+                        ", ",
+                        r.loss_weight,
+                        " and ",
+                        r.grad_norm,
+                        " in its results; after a failed call they must be 0"));
 }
 
-// How often each callback is called in wrap_model and in one step.
+// The number of calls of each callback in wrap_model and in one step.
 struct Calls {
   int64_t wrap[InstrumentedModel::kNumCallbacks], step[InstrumentedModel::kNumCallbacks];
 };
@@ -110,7 +123,8 @@ Calls count_calls(Subject& subject, const ParallelBackend& b, const RunSpec& spe
   return calls;
 }
 
-// The first, the last and one in the middle.
+// Returns the index of the first call, of one in the middle and of the last one, without
+// duplicates.
 std::vector<int64_t> some_of(int64_t calls) {
   std::vector<int64_t> picked;
   for (const int64_t k : {int64_t{0}, calls / 2, calls - 1})
@@ -119,9 +133,10 @@ std::vector<int64_t> some_of(int64_t calls) {
   return picked;
 }
 
+// Describes the failure of call k (from 0), as the start of a sentence.
 std::string nth(InstrumentedModel::Callback callback, int64_t k, const char* where) {
-  return "when call " + std::to_string(k + 1) + " of " + InstrumentedModel::name(callback) +
-         " in " + where + " failed";
+  return concat(
+      "when call ", k + 1, " of ", InstrumentedModel::name(callback), " in ", where, " failed");
 }
 
 void fail_in_wrap(Instance& instance,
@@ -136,7 +151,7 @@ void fail_in_wrap(Instance& instance,
     throw Failed(what + " with YOKE_RESOURCE_EXHAUSTED, wrap_model returned " +
                  code_text(code, instance.err));
   if (instance.wrapped.model != nullptr)
-    throw Failed(what + ", and wrap_model left a model in its result");
+    throw Failed(what + ", wrap_model left a model in its result");
   if (!watched.leaks().empty()) throw Failed(what + ", " + watched.leaks());
 }
 
@@ -187,7 +202,7 @@ std::string failing_callbacks(Subject& subject) {
   return "";
 }
 
-// The same inside the mathematics, which every kind of backend runs.
+// C37: the failure is inside a block, which backends that bypass the callbacks run as well.
 std::string failing_blocks(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   const RunSpec spec = short_run();
@@ -198,7 +213,7 @@ std::string failing_blocks(Subject& subject) {
       instance.must(instance.wrap(model.model()), "wrap_model");
       const State before = assemble({instance.save()});
       model.fault_injection().fail_forward = k;
-      expect_failed_step(instance, "when forward " + std::to_string(k + 1) + " of a block failed");
+      expect_failed_step(instance, concat("when forward ", k + 1, " of a block failed"));
       expect_usual_run(instance, spec, usual, before, "a step in which a block failed");
       instance.destroy_model();
       instance.destroy();
@@ -207,7 +222,7 @@ std::string failing_blocks(Subject& subject) {
   return "";
 }
 
-// ---- Ranks
+// ---- C28, C35 and C36: ranks and services ----
 
 std::string lost_peer(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
@@ -216,7 +231,8 @@ std::string lost_peer(Subject& subject) {
   std::string wrong;
   const auto layouts = two_ranks(subject, b);
   for (const RunSpec& spec : layouts) {
-    std::promise<void> wrapped;  // by rank 0, which would otherwise lose its peer in wrap_model
+    // Rank 1 waits until rank 0 has returned from wrap_model, which must not lose its peer yet.
+    std::promise<void> wrapped;
     const auto is_wrapped = wrapped.get_future().share();
     try {
       on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
@@ -231,15 +247,17 @@ std::string lost_peer(Subject& subject) {
         const int32_t code = instance.step(batch, 1, 0.01);
         const std::lock_guard lock(mutex);
         if (code != YOKE_UNAVAILABLE)
-          wrong = "with " + degrees_text(spec.degrees) +
-                  " and rank 1 lost, step of rank 0 returned " + code_text(code, instance.err) +
-                  ", expected YOKE_UNAVAILABLE";
+          wrong = concat("with ",
+                         degrees_text(spec.degrees),
+                         " and rank 1 lost, step of rank 0 returned ",
+                         code_text(code, instance.err),
+                         ", expected YOKE_UNAVAILABLE");
       });
     } catch (const Lost&) {
     }
     if (!wrong.empty()) throw Failed(wrong);
   }
-  return layouts.empty() ? "it declares no axis that could lose a rank" : "";
+  return layouts.empty() ? "it declares no axis along which a rank could be lost" : "";
 }
 
 std::string failing_collective(Subject& subject) {
@@ -258,8 +276,8 @@ std::string failing_collective(Subject& subject) {
       failed += happened;
       if (happened && code != YOKE_UNAVAILABLE)
         throw Failed("with " + degrees_text(spec.degrees) +
-                     " a collective failed with YOKE_UNAVAILABLE and step returned " +
-                     code_text(code, instance.err) + "; the code is to be handed on");
+                     ", a collective failed with YOKE_UNAVAILABLE and step returned " +
+                     code_text(code, instance.err) + "; it must return the same code");
       instance.destroy_model();
       instance.destroy();
     });
@@ -281,7 +299,7 @@ std::string no_services(Subject& subject) {
       if (instance.err.text[0] == '\0')
         throw Failed(slot + " failed on a host without any service and gave no text");
       if (made ? instance.wrapped.model != nullptr : instance.context != nullptr)
-        throw Failed(slot + " failed and left something in its result");
+        throw Failed(slot + " failed, but left a handle in its result");
     });
   }
   return "";

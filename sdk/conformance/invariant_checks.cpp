@@ -1,4 +1,5 @@
-// N, second part: what must stay as it was, and be the same again and everywhere.
+// Checks N11 to N13 and N17: steps that must change nothing, and runs and replicas that must be
+// equal.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -7,6 +8,7 @@
 #include "sdk/conformance/level.hpp"
 #include "sdk/conformance/library.hpp"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::conformance {
 namespace {
@@ -19,7 +21,7 @@ State part_of(State state, Part part) {
   return state;
 }
 
-// Runs body on every rank after two steps; compares the state before and after it, bit for bit.
+// Calls `body` on every rank after two steps. Throws Failed if it changes a bit of the state.
 void expect_unchanged(Subject& subject,
                       const ParallelBackend& b,
                       const RunSpec& spec,
@@ -40,7 +42,7 @@ void expect_unchanged(Subject& subject,
   });
   const std::string off =
       difference(part_of(assemble(after), part), part_of(assemble(before), part), 0);
-  if (!off.empty()) throw Failed("with " + layout_text(spec) + ", after " + what + " " + off);
+  if (!off.empty()) throw Failed(concat("with ", layout_text(spec), ", after ", what, ", ", off));
 }
 
 std::string nothing_changes(Subject& subject) {
@@ -72,10 +74,15 @@ std::string not_finite(Subject& subject) {
       instance.must(instance.step(batch, 3, spec.lr(3)), "step");
       model.fault_injection().loss_factor = 1;
       if (instance.result.grad_norm == std::numeric_limits<double>::infinity()) return;
-      throw Failed("with " + layout_text(spec) + " and a loss of inf on rank " +
-                   std::to_string(last) + ", grad_norm of rank " +
-                   std::to_string(instance.host->rank) + " is " +
-                   std::to_string(instance.result.grad_norm) + ", expected inf");
+      throw Failed(concat("with ",
+                          layout_text(spec),
+                          " and a loss of inf on rank ",
+                          last,
+                          ", grad_norm of rank ",
+                          instance.host->rank,
+                          " is ",
+                          instance.result.grad_norm,
+                          ", expected inf"));
     };
     expect_unchanged(
         subject, b, spec, "a step whose gradient norm is not finite", kAll, infinite_step);
@@ -83,7 +90,7 @@ std::string not_finite(Subject& subject) {
   return "";
 }
 
-// ---- The same again
+// ---- Equal runs and replicas ----
 
 std::string twice_the_same(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
@@ -93,15 +100,15 @@ std::string twice_the_same(Subject& subject) {
     const Trace first = train(subject, b, spec), second = train(subject, b, spec);
     const std::string off = difference(second.state, first.state, 0);
     if (!off.empty())
-      throw Failed("with " + layout_text(spec) + ", the second of two equal runs: " + off);
+      throw Failed(concat("with ", layout_text(spec), ", in the second of two equal runs, ", off));
   }
   return "";
 }
 
-// Copies beside the one that would be written.
+// Compares the pieces with replica > 0 with the pieces that a checkpoint would contain.
 std::string equal_replicas(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  if (updates_locally(b)) return "its ranks update on their own (YOKE_LOCAL_UPDATES)";
+  if (updates_locally(b)) return "skipped: its ranks update on their own (YOKE_LOCAL_UPDATES)";
   size_t compared = 0;
   for (const RunSpec& spec : two_ranks(subject, b)) {
     std::vector<std::vector<Piece>> pieces(spec.world());
@@ -127,12 +134,17 @@ std::string equal_replicas(Subject& subject) {
                       &whole.bytes[(p.begin + i / p.run * p.stride + i % p.run) * item],
                       item);
         if (expected != p.bytes)
-          throw Failed("with " + layout_text(spec) + ", " + p.key + " of rank " +
-                       std::to_string(rank) + " differs from the copy that is written");
+          throw Failed(concat("with ",
+                              layout_text(spec),
+                              ", ",
+                              p.key,
+                              " of rank ",
+                              rank,
+                              " differs from the copy that is written"));
       }
     }
   }
-  return std::to_string(compared) + " copies compared";
+  return concat(compared, " copies compared");
 }
 
 constexpr Check kRows[] = {

@@ -1,4 +1,8 @@
-// C, fourth part: contexts, threads, manners, memory.
+// Checks C14, C21 to C27 and C30: contexts, threads, memory, side effects and results.
+//
+// Most of these checks compare bits. A short run is trained once in the usual way and once under an
+// unusual condition, such as another thread for each call. If the states differ in a single bit,
+// the condition has had an influence that the contract forbids.
 #include <atomic>
 #include <barrier>
 #include <cmath>
@@ -12,11 +16,12 @@
 #include "sdk/conformance/progress.hpp"
 #include "sdk/conformance/run.hpp"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::conformance {
 namespace {
 
-// A short life of one rank, from init to destroy, with every kind of call in it.
+// Runs one rank from init to destroy, with at least one call of every slot in between.
 void run_lifecycle(Instance& instance, const YokeModel& model) {
   instance.must(instance.init(), "init");
   instance.must(instance.wrap(model), "wrap_model");
@@ -34,30 +39,43 @@ void run_lifecycle(Instance& instance, const YokeModel& model) {
 std::string leaves_nothing_behind(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   on_ranks(subject, b, short_run(), [&](Instance& instance, TestModel& model) {
-    constexpr int kLives = 40, kWarm = 10;
+    constexpr int kLifecycles = 40, kWarmUp = 10;
     constexpr int64_t kLeak = 16 << 10;
     ProcessState warm;
-    for (int i = 0; i < kLives; ++i) {
-      if (i == kWarm) warm = ProcessState::capture();
+    for (int i = 0; i < kLifecycles; ++i) {
+      if (i == kWarmUp) warm = ProcessState::capture();
       run_lifecycle(instance, model.model());
     }
     if (!threads_return_to(warm.threads))
-      throw Failed("there are more threads after " + std::to_string(kLives) + " lives than after " +
-                   std::to_string(kWarm) + " (" + std::to_string(warm.threads) + ")");
+      throw Failed(concat("there are more threads after ",
+                          kLifecycles,
+                          " lifecycles than after ",
+                          kWarmUp,
+                          ", when there were ",
+                          warm.threads));
     const ProcessState after = ProcessState::capture();
     if (after.files.size() > warm.files.size())
-      throw Failed("there are " + std::to_string(after.files.size()) + " open descriptors after " +
-                   std::to_string(kLives) + " lives, " + std::to_string(warm.files.size()) +
-                   " after " + std::to_string(kWarm));
+      throw Failed(concat("there are ",
+                          after.files.size(),
+                          " open descriptors after ",
+                          kLifecycles,
+                          " lifecycles, but there were ",
+                          warm.files.size(),
+                          " after ",
+                          kWarmUp));
     if (after.resident_kib - warm.resident_kib > kLeak)
-      throw Failed("resident memory grew by " +
-                   std::to_string((after.resident_kib - warm.resident_kib) >> 10) + " MiB in " +
-                   std::to_string(kLives - kWarm) + " lives of a model of a few KiB");
+      throw Failed(concat("resident memory grew by ",
+                          (after.resident_kib - warm.resident_kib) >> 10,
+                          " MiB in ",
+                          kLifecycles - kWarmUp,
+                          " lifecycles of a model of a few KiB"));
   });
   return "";
 }
 
-// Two contexts, both alive before either of them takes its first step.
+// Trains two contexts at once. Both are initialized before either of them takes its first step. A
+// thread that fails before that point leaves the barrier, so that the other one does not wait
+// forever.
 std::string independent_contexts(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   const RunSpec spec = short_run();
@@ -68,10 +86,10 @@ std::string independent_contexts(Subject& subject) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 2; ++i) {
     threads.emplace_back([&, i] {
-      bool met = false;
+      bool ready = false;
       RunHooks hooks;
       hooks.prepare = [&](Instance&, FaultInjection&) {
-        met = true;
+        ready = true;
         both_ready.arrive_and_wait();
       };
       try {
@@ -79,20 +97,20 @@ std::string independent_contexts(Subject& subject) {
       } catch (...) {
         thrown[i] = std::current_exception();
       }
-      if (!met) both_ready.arrive_and_drop();
+      if (!ready) both_ready.arrive_and_drop();
     });
   }
   for (std::thread& t : threads) t.join();
   for (int i = 0; i < 2; ++i) {
     if (thrown[i]) std::rethrow_exception(thrown[i]);
     const std::string off = difference(both[i].state, alone.state, 0);
-    if (!off.empty()) throw Failed("with another context at work beside it, " + off);
+    if (!off.empty()) throw Failed("with another context at work at the same time, " + off);
   }
   return "";
 }
 
-// Every call on a thread of its own. They all live until the end: a thread that comes after another
-// one's end may get its number and its memory.
+// Makes each call on a new thread. All threads exist until the end, because a thread that starts
+// after another one has ended may get its id and its thread-local memory.
 class FreshThreads {
  public:
   ~FreshThreads() {
@@ -138,7 +156,7 @@ std::string any_thread(Subject& subject) {
     threads.run([&] { instance.destroy_model(); });
     threads.run([&] { instance.destroy(); });
     const std::string off = difference(state, usual.state, 0);
-    if (!off.empty()) throw Failed("with every call on a thread of its own, " + off);
+    if (!off.empty()) throw Failed("with every call on another thread, " + off);
   });
   return "";
 }
@@ -153,26 +171,27 @@ std::string prints_nothing(Subject& subject) {
   });
   const std::string printed = output.printed();
   if (!printed.empty())
-    throw Failed("it printed '" + printed.substr(0, 100) + "' on stdout or stderr");
+    throw Failed(concat("it printed '", printed.substr(0, 100), "' on stdout or stderr"));
   return "";
 }
 
 std::string silent_after_destroy(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   on_ranks(subject, b, short_run(), [&](Instance& instance, TestModel& model) {
-    run_lifecycle(instance,
-                  model.model());  // what LibTorch and the C library start once, they start here
+    // LibTorch and the C library start some threads once per process. They start here.
+    run_lifecycle(instance, model.model());
     InstrumentedHost& host = instance.instrument_host();
     const ProcessState before = ProcessState::capture();
     run_lifecycle(instance, model.model());
     const int64_t calls = host.calls;
     if (!threads_return_to(before.threads))
-      throw Failed("there are " + std::to_string(ProcessState::capture().threads - before.threads) +
-                   " more threads after destroy than before init");
+      throw Failed(concat("there are ",
+                          ProcessState::capture().threads - before.threads,
+                          " more threads after destroy than before init"));
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     if (host.calls != calls)
-      throw Failed("the host was called " + std::to_string(host.calls - calls) +
-                   " times after destroy had returned");
+      throw Failed(
+          concat("the host was called ", host.calls - calls, " times after destroy had returned"));
   });
   return "";
 }
@@ -185,20 +204,21 @@ std::string process_unchanged(Subject& subject) {
       run_lifecycle(instance, model.model());
       ProcessState after = ProcessState::capture();
       const ProcessState left = after;
-      // A library may open a file once; C14 counts them.
+      // A library may open a file once and keep it. C14 notices one that is opened every time.
       if (which[4] == 'f') after.files = before.files;
       const std::string changed = after.changed_since(before);
       if (!changed.empty())
-        throw Failed(std::string("after ") + which + " life from init to destroy " + changed);
+        throw Failed(concat("after ", which, " lifecycle from init to destroy, ", changed));
       before = left;
     }
   });
   return "";
 }
 
-// Trains a step or two and looks at what is owed in the end. Gradients are copies that are kept,
-// and become garbage after their call if `poison` says so.
-State instrumented_run(Subject& subject, const RunSpec& spec, bool poison, std::string& remark) {
+// Trains with an instrumented model and returns the state. Throws Failed if the backend has not
+// released everything after destroy. `poison` overwrites each gradient after its call. Sets `note`
+// if the backend does not use the callbacks.
+State instrumented_run(Subject& subject, const RunSpec& spec, bool poison, std::string& note) {
   State state;
   on_ranks(subject, load_table(subject.path), spec, [&](Instance& instance, TestModel& model) {
     InstrumentedModel& watched = instance.instrument(model.model());
@@ -218,19 +238,19 @@ State instrumented_run(Subject& subject, const RunSpec& spec, bool poison, std::
     instance.destroy();
     if (!watched.leaks().empty()) throw Failed("after destroy, " + watched.leaks());
     if (watched.calls[InstrumentedModel::kForward] == 0)
-      remark = "it uses the LibTorch blocks, not the callbacks";
+      note = "it uses the LibTorch blocks and not the callbacks";
   });
   return state;
 }
 
 std::string returns_what_it_owns(Subject& subject) {
   const RunSpec spec = short_run();
-  std::string remark;
-  const State usual = instrumented_run(subject, spec, false, remark);
-  const std::string off = difference(instrumented_run(subject, spec, true, remark), usual, 0);
+  std::string note;
+  const State usual = instrumented_run(subject, spec, false, note);
+  const std::string off = difference(instrumented_run(subject, spec, true, note), usual, 0);
   if (!off.empty())
-    throw Failed("with gradients that are garbage after on_grad_ready returned, " + off);
-  return remark;
+    throw Failed("with gradients that become garbage when on_grad_ready returns, " + off);
+  return note;
 }
 
 std::string offsets_and_strides(Subject& subject) {
@@ -248,18 +268,23 @@ std::string offsets_and_strides(Subject& subject) {
       instance.must(instance.step(batch, step, spec.lr(step)), "step");
     }
     const std::string off = difference(assemble({instance.save()}), usual.state, 0);
-    if (!off.empty()) throw Failed("with byte_offset and strides in inputs and gradients, " + off);
+    if (!off.empty())
+      throw Failed("with a byte_offset and strides in inputs and gradients, " + off);
   });
   return "";
 }
 
-// A number of bytes that is not known is -1; one that is cannot be absurd.
+// Throws Failed unless the number of bytes is -1 (unknown) or plausible: at least `least`, and less
+// than 1 GiB.
 void check_bytes(const char* what, int64_t bytes, int64_t least) {
   if (bytes == -1) return;
   if (bytes >= least && bytes < (int64_t{1} << 30)) return;
-  throw Failed(std::string(what) + " is " + std::to_string(bytes) +
-               "; a model of a few KiB on one " + "rank needs at least " + std::to_string(least) +
-               ", and -1 means not known");
+  throw Failed(concat(what,
+                      " is ",
+                      bytes,
+                      "; a model of a few KiB on one rank needs at least ",
+                      least,
+                      ", and -1 means unknown"));
 }
 
 std::string plausible_results(Subject& subject) {
@@ -283,15 +308,20 @@ std::string plausible_results(Subject& subject) {
       instance.must(instance.step(batch, 1, 0.01, flags), "step");
       const YokeStepResult& r = instance.result;
       if (!std::isfinite(r.loss_sum) || r.loss_weight != batch.batch().token_weight)
-        throw Failed("loss_sum is " + std::to_string(r.loss_sum) + ", loss_weight " +
-                     std::to_string(r.loss_weight) + " of " +
-                     std::to_string(batch.batch().token_weight) + " targets");
+        throw Failed(concat("loss_sum is ",
+                            r.loss_sum,
+                            " and loss_weight is ",
+                            r.loss_weight,
+                            "; expected a finite loss and the ",
+                            batch.batch().token_weight,
+                            " targets of the batch"));
       const bool known = !std::isnan(r.grad_norm);
       if (flags != 0 ? known : known && !(r.grad_norm > 0))
-        throw Failed("grad_norm is " + std::to_string(r.grad_norm) +
-                     (flags != 0
-                          ? " after YOKE_STEP_FORWARD_ONLY, which has no gradient; expected NaN"
-                          : " after a step"));
+        throw Failed(
+            concat("grad_norm is ",
+                   r.grad_norm,
+                   flags != 0 ? " after YOKE_STEP_FORWARD_ONLY, which has no gradient; expected NaN"
+                              : " after a step; expected a number above 0, or NaN"));
     }
   });
   return "";

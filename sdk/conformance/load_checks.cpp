@@ -152,7 +152,7 @@ bool is_name(std::string_view name) {
 }
 
 void check_option(const YokeOptionInfo& o, uint64_t index) {
-  const std::string what = "option " + std::to_string(index);
+  const std::string what = concat("option ", index);
   if (o.header.struct_id != YOKE_ID_OPTION_INFO)
     throw Failed(concat(
         what, " has struct_id ", o.header.struct_id, ", expected ", int{YOKE_ID_OPTION_INFO}));

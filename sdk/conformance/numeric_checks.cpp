@@ -1,4 +1,9 @@
-// N: the numbers, against the reference.
+// Checks N1 to N10, N15, N19 and N20: the numbers of a run compared with those of the reference.
+//
+// All of them work the same way: a run of the backend and the reference with the same model,
+// batches and optimizer must agree in every loss, every norm and the final state. The checks differ
+// only in the spec of the run. fp64 is used where the backend has it: rounding errors are then so
+// small that any wrong formula shows.
 #include <cmath>
 
 #include "sdk/conformance/layouts.hpp"
@@ -6,6 +11,7 @@
 #include "sdk/conformance/library.hpp"
 #include "sdk/conformance/reference.hpp"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::conformance {
 namespace {
@@ -13,18 +19,16 @@ namespace {
 constexpr int kSteps = 20;
 
 std::string number(double value) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.12g", value);
-  return text;
+  return string_printf("%.12g", value);
 }
 
 void expect_close(const char* what, size_t step, double value, double expected, double relative) {
   if (std::fabs(value - expected) <= relative * std::max(1e-6, std::fabs(expected))) return;
-  throw Failed(std::string(what) + " of step " + std::to_string(step + 1) + " is " + number(value) +
-               ", the reference has " + number(expected));
+  const std::string is = number(value), wanted = number(expected);
+  throw Failed(concat(what, " of step ", step + 1, " is ", is, ", but the reference has ", wanted));
 }
 
-// Loss, norm (unless it is not known) and the state at the end.
+// Compares the losses, the norms that are known, and the final state.
 void compare(const Trace& trace, const Trace& reference, double relative) {
   for (size_t s = 0; s < trace.loss.size(); ++s) {
     expect_close("the loss", s, trace.loss[s], reference.loss[s], relative);
@@ -32,16 +36,17 @@ void compare(const Trace& trace, const Trace& reference, double relative) {
       expect_close("grad_norm", s, trace.norm[s], reference.norm[s], 10 * relative);
   }
   const std::string off = difference(standard_kinds(trace.state), reference.state, relative);
-  if (!off.empty()) throw Failed("after " + std::to_string(trace.loss.size()) + " steps " + off);
+  if (!off.empty()) throw Failed(concat("after ", trace.loss.size(), " steps, ", off));
 }
 
-// Trains as the spec says and compares with the reference. A layout is named where it fails.
+// Trains with this spec and compares with the reference. Skips layouts in which ranks update on
+// their own. Throws Failed with the name of the layout.
 void expect_reference(Subject& subject, const ParallelBackend& b, const RunSpec& spec) {
   if (spec.degrees[YOKE_DP_REPLICATE] > 1 && updates_locally(b)) return;
   try {
     compare(train(subject, b, spec), reference_trace(subject, spec), tolerance(spec.model.dtype));
   } catch (const Failed& e) {
-    throw Failed("with " + layout_text(spec) + ": " + e.what());
+    throw Failed(concat("with ", layout_text(spec), ": ", e.what()));
   }
 }
 
@@ -140,7 +145,8 @@ std::string tied_and_frozen(Subject& subject) {
   return "";
 }
 
-// What may be refused must be refused by everybody, with a reason.
+// Returns whether step refuses this model. Throws Failed unless all ranks do the same, and with a
+// text.
 bool refuses(Subject& subject, const ParallelBackend& b, const RunSpec& spec) {
   std::vector<int32_t> codes(spec.world());
   on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
@@ -149,12 +155,17 @@ bool refuses(Subject& subject, const ParallelBackend& b, const RunSpec& spec) {
     Batch batch(instance.split(false), 1);
     int32_t& code = codes[instance.host->rank] = instance.step(batch, 1, 0.01);
     if (code == YOKE_OK || (code == YOKE_INVALID_ARGUMENT && instance.err.text[0] != '\0')) return;
-    throw Failed("with " + layout_text(spec) + ", step returned " + std::to_string(code) + " ('" +
-                 instance.err.text + "'); allowed: success, or YOKE_INVALID_ARGUMENT with a text");
+    throw Failed(concat("with ",
+                        layout_text(spec),
+                        ", step returned ",
+                        code,
+                        " ('",
+                        instance.err.text,
+                        "'); allowed: success, or YOKE_INVALID_ARGUMENT with a text"));
   });
   for (const int32_t code : codes)
     if (code != codes[0])
-      throw Failed("with " + layout_text(spec) + ", some ranks refuse it and others do not");
+      throw Failed("with " + layout_text(spec) + ", some ranks refuse the step and others do not");
   return codes[0] != YOKE_OK;
 }
 
@@ -204,7 +215,7 @@ std::string other_optimizers(Subject& subject) {
   for (const double momentum : {0.0, 0.9}) {
     spec.momentum = momentum;
     Planned planned(subject, b, spec);
-    if (planned.ask() != YOKE_OK || !planned.refusals.empty()) continue;  // C32 judges refusals
+    if (planned.ask() != YOKE_OK || !planned.refusals.empty()) continue;  // C32 checks refusals
     expect_reference(subject, b, spec);
     accepted += (accepted.empty() ? "sgd with momentum " : ", ") + number(momentum);
   }
@@ -218,8 +229,9 @@ std::string every_option(Subject& subject) {
   specs.push_back(single_rank(b));
   for (const RunSpec& spec : specs) {
     for (const RunSpec& other : variants(subject, b, spec)) expect_reference(subject, b, other);
-    tried += (tried.empty() ? "" : "; ") + degrees_text(spec.degrees) + ": " +
-             std::to_string(variants(subject, b, spec).size()) + " values";
+    const char* separator = tried.empty() ? "" : "; ";
+    const size_t values = variants(subject, b, spec).size();
+    tried += concat(separator, degrees_text(spec.degrees), ": ", values, " values");
   }
   return tried;
 }

@@ -30,7 +30,7 @@ RunSpec sequence_spec(const YokeDescription& d) {
   return spec;
 }
 
-// Throws Failed unless plan refuses, with a refusal that has this key and says what is allowed.
+// Throws Failed unless plan refuses, with a refusal that has this key and states what is allowed.
 void expect_refused_key(Planned& planned, const std::string& what, const std::string& key) {
   const int32_t code = planned.ask();
   if (code == YOKE_OK && planned.refusals.empty()) throw Failed("plan accepts " + what);
@@ -139,12 +139,12 @@ std::string optimizers(Subject& subject) {
 // Calls plan and returns everything that it may write, as text.
 std::string answer(Planned& planned) {
   const int32_t code = planned.ask();
-  std::string text = std::to_string(code);
+  std::string text = concat(code);
   const YokePlan& p = planned.plan;
-  for (const int32_t degree : p.degree) text += " " + std::to_string(degree);
+  for (const int32_t degree : p.degree) text += concat(" ", degree);
   for (const int32_t field :
        {p.world_size, p.global_batch, p.micro_batch, p.param_dtype, p.reduce_dtype})
-    text += " " + std::to_string(field);
+    text += concat(" ", field);
   for (const PlanRefusal& r : planned.refusals)
     text += "; " + r.key + " " + r.given + " " + r.allowed + " " + r.hint;
   return text;

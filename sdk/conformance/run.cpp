@@ -1,3 +1,9 @@
+// A run goes through the slots of the backend in the order in which a host calls them: plan, init,
+// wrap_model, steps, checkpoint, destroy_model, destroy. Planned covers the first slot, and
+// Instance the others on one rank. train() puts them together for all ranks.
+//
+// The slots are called directly, without the checks that the real host makes before and after a
+// call. A check can therefore pass wrong arguments, or replace the host of one rank.
 #include "sdk/conformance/run.hpp"
 
 #include <cmath>
@@ -65,8 +71,7 @@ std::string degrees_text(const Degrees& degrees) {
   std::string text;
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     if (degrees[axis] <= 1) continue;
-    text += (text.empty() ? "" : " x ") + std::string(yoke_degree_key(axis)) + " " +
-            std::to_string(degrees[axis]);
+    text += concat(text.empty() ? "" : " x ", yoke_degree_key(axis), " ", degrees[axis]);
   }
   return text.empty() ? "1 rank" : text;
 }
@@ -115,10 +120,13 @@ int32_t Planned::ask() {
 void Planned::accept() {
   const int32_t code = ask();
   if (code != YOKE_OK || !refusals.empty()) {
-    throw Failed("plan refuses " + degrees_text(spec_.degrees) + " with " +
-                 dtype_name(spec_.model.dtype) + " (code " + std::to_string(code) +
-                 "): " + refusals_text(refusals) + (err.text[0] != 0 ? ", " : "") + err.text);
+    const std::string what =
+        concat(degrees_text(spec_.degrees), " with ", dtype_name(spec_.model.dtype));
+    const char* separator = err.text[0] != 0 ? "; " : "";
+    throw Failed(concat("plan refuses ", what, " (code ", code, "): ", refusals_text(refusals)) +
+                 concat(separator, err.text));
   }
+  // An unset degree means 1 for a backend that does not use that axis.
   for (int32_t& degree : plan.degree) degree = std::max(degree, 1);
   const int64_t product = yoke_degree_product(plan.degree);
   if (product != plan.world_size) {
@@ -221,7 +229,7 @@ int32_t Instance::step(Batch& batch, int64_t step, double lr, uint32_t flags) {
 int32_t Instance::checkpoint(int32_t op, const std::function<int32_t(const YokePiece&)>& visit) {
   struct Visit {
     const std::function<int32_t(const YokePiece&)>& visit;
-    std::exception_ptr thrown;  // by the visitor; an exception must not pass through the backend
+    std::exception_ptr thrown;  // exception of the visitor, which must not pass through the backend
   } ctx{visit, nullptr};
   err = make_error();
   YokeCheckpointArgs args{};
@@ -290,6 +298,8 @@ InstrumentedModel& Instance::instrument(const YokeModel& model) {
   return *instrumented_models_.emplace_back(std::make_unique<InstrumentedModel>(model));
 }
 
+// Ranks are numbered with tp innermost, then cp, then the data axes. The ranks that differ in tp or
+// cp only are in the same data rank, and get the same samples.
 Split Instance::split(bool uneven) const {
   const YokePlan& p = planned_.plan;
   const int32_t shards = p.degree[YOKE_DP_SHARD];

@@ -159,7 +159,7 @@ struct RunHooks {
   // Called on every rank before its first step.
   std::function<void(Instance& instance, FaultInjection& injection)> prepare{};
 };
-// Trains as the spec says. Returns the loss and norm that rank 0 reports, and the state of all
+// Trains with this spec. Returns the loss and norm that rank 0 reports, and the state of all
 // ranks at the end. Throws Failed if a call fails, or if the ranks report different results.
 Trace train(Subject& subject,
             const ParallelBackend& backend,

@@ -2,7 +2,7 @@
 //
 // A host or a backend of a later version passes longer structs and unknown extensions. These checks
 // imitate such a version without having one: each struct is placed in front of a guarded tail, and
-// the header says either that the tail is part of the struct or that it is not.
+// struct_size either includes the tail or does not.
 #include <cstring>
 #include <memory>
 

@@ -54,7 +54,7 @@ int64_t place(int64_t begin, int64_t run, int64_t stride, int64_t i) {
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string text;
-  for (const int64_t n : shape) text += (text.empty() ? "" : ", ") + std::to_string(n);
+  for (const int64_t n : shape) text += concat(text.empty() ? "" : ", ", n);
   return "[" + text + "]";
 }
 
@@ -133,7 +133,7 @@ double WholeTensor::at(int64_t i) const {
 
 State assemble(const std::vector<std::vector<Piece>>& by_rank) {
   State state;
-  std::map<std::string, std::vector<bool>> covered;
+  std::map<std::string, std::vector<bool>> covered;  // elements that a piece with replica 0 has
   for (size_t rank = 0; rank < by_rank.size(); ++rank) {
     for (const Piece& p : by_rank[rank]) {
       auto [found, is_new] = state.try_emplace(p.key);
@@ -215,6 +215,8 @@ std::string difference(const State& a, const State& b, double relative) {
     if (x.shape != y.shape)
       return key + " is " + shape_text(x.shape) + " here and " + shape_text(y.shape) + " there";
     if (relative == 0 && x == y) continue;
+    // The scale is that of the tensor, because rounding errors of a small element are as large as
+    // those of its neighbors. The minimum keeps tensors of zeros comparable.
     double scale = 1e-12;
     for (int64_t i = 0; i < y.count(); ++i) scale = std::max(scale, std::fabs(y.at(i)));
     for (int64_t i = 0; i < x.count(); ++i) {

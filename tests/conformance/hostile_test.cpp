@@ -145,7 +145,7 @@ const Hostile kHostiles[] = {
     {"IMPURE_PLAN", "C11", "L13", "on another thread"},
     {"FIRST_REFUSAL_ONLY", "C34", "C31,C32", "train.optimizer"},
 
-    {"LEAKS_MEMORY", "C14", "C24", "MiB in 30 lives"},
+    {"LEAKS_MEMORY", "C14", "C24", "MiB in 30 lifecycles"},
     {"LEAKS_THREADS", "C14,C24", "C25", "more threads"},
     {"SHARED_STATE", "C21", "C22,N1", "another context at work"},
     {"TIED_TO_A_THREAD", "C22", "C21", "made on another thread"},
