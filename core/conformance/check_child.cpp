@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/exit_code.hpp"
-#include "core/conformance/torch_stage.hpp"
+#include "core/conformance/torch_test_bed.hpp"
 #include "sdk/conformance/check.hpp"
 #include "sdk/conformance/progress.hpp"
 #include "yoke/error.hpp"
@@ -65,9 +65,9 @@ int check_main(const std::vector<std::string>& words) {
   limit_resources();
   const Report report(given["--report"]);
   conformance::set_progress([&](const std::string& where) { report.line("at " + where); });
-  TorchStage stage;
+  TorchTestBed test_bed;
   conformance::Subject subject{
-      given["--backend"], stage, std::max(1, std::atoi(given["--nproc"].c_str()))};
+      given["--backend"], test_bed, std::max(1, std::atoi(given["--nproc"].c_str()))};
   report.line(
       run_check(*check, subject).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   // End without destructors, so that neither they nor threads of the backend can change the result.

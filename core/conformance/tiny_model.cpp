@@ -9,7 +9,7 @@
 namespace yoke {
 namespace {
 
-using conformance::Mishap;
+using conformance::FaultInjection;
 using conformance::ModelSpec;
 using torch::nn::Module;
 
@@ -102,16 +102,16 @@ BlockList sequence_blocks(const ModelSpec& spec) {
 
 }  // namespace
 
-BlockList make_tiny_model(const ModelSpec& spec, Mishap& mishap) {
+BlockList make_tiny_model(const ModelSpec& spec, FaultInjection& injection) {
   BlockList list = spec.kind == ModelSpec::kOdd ? odd_blocks(spec) : sequence_blocks(spec);
   for (TorchBlock& block : list.blocks) {
     const bool last = &block == &list.blocks.back();
-    block.forward = [forward = block.forward, name = block.name, last, &mishap](
+    block.forward = [forward = block.forward, name = block.name, last, &injection](
                         const at::Tensor& carry, const TorchInputs& inputs) {
-      if (mishap.fail_forward >= 0 && mishap.fail_forward-- == 0)
+      if (injection.fail_forward >= 0 && injection.fail_forward-- == 0)
         throw Error(YOKE_RESOURCE_EXHAUSTED, "the check made the forward of '" + name + "' fail");
       const at::Tensor out = forward(carry, inputs);
-      return last && mishap.loss_factor != 1 ? out * mishap.loss_factor : out;
+      return last && injection.loss_factor != 1 ? out * injection.loss_factor : out;
     };
   }
   return list;

@@ -1,12 +1,13 @@
 // The models of the conformance checks, as LibTorch blocks.
 #pragma once
 
-#include "sdk/conformance/stage.hpp"
+#include "sdk/conformance/test_bed.hpp"
 #include "yoke/model.hpp"
 
 namespace yoke {
 
-// Makes the blocks. Every forward of a block reads `mishap`, which must outlive the blocks.
-BlockList make_tiny_model(const conformance::ModelSpec& spec, conformance::Mishap& mishap);
+// Makes the blocks. Every forward of a block reads `injection`, which must outlive the blocks.
+BlockList make_tiny_model(const conformance::ModelSpec& spec,
+                          conformance::FaultInjection& injection);
 
 }  // namespace yoke

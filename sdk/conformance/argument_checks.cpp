@@ -1,4 +1,8 @@
-// C, first part: arguments and handles, given wrongly.
+// Checks C1, C6, C12 and C13: wrong arguments and wrong handles.
+//
+// C1 and C6 share their code, because they visit the same arguments: an argument is NULL in one
+// check, and a struct with a wrong struct_id in the other. Every call has exactly one wrong
+// argument, so the text of a failure names it.
 #include <cstring>
 #include <functional>
 
@@ -6,6 +10,7 @@
 #include "sdk/conformance/library.hpp"
 #include "sdk/conformance/progress.hpp"
 #include "sdk/conformance/run.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::conformance {
 namespace {
@@ -14,23 +19,25 @@ RunSpec one_rank() {
   return {};
 }
 
-// A refusal, with and without somebody who wants to know why.
+// Makes the call with and without an error struct. Throws Failed unless both calls return the
+// expected code, and the first one a text.
 void expect_refusal(const std::string& what,
                     const char* slot,
                     int32_t expected,
                     const std::function<int32_t(YokeError*)>& call) {
   YokeError err = make_error();
-  const int32_t code = border(slot, [&] { return call(&err); });
+  const int32_t code = call_backend(slot, [&] { return call(&err); });
   if (code != expected) {
-    throw Failed(what + ": " + slot + " returned " + std::to_string(code) + ", expected " +
-                 std::to_string(expected) +
-                 (expected == YOKE_INVALID_ARGUMENT ? " (YOKE_INVALID_ARGUMENT)"
-                                                    : " (YOKE_FAILED_PRECONDITION)"));
+    const char* name =
+        expected == YOKE_INVALID_ARGUMENT ? "YOKE_INVALID_ARGUMENT" : "YOKE_FAILED_PRECONDITION";
+    throw Failed(
+        concat(what, ": ", slot, " returned ", code, ", expected ", expected, " (", name, ")"));
   }
-  if (err.text[0] == '\0') throw Failed(what + ": " + slot + " refused it without a text");
-  const int32_t again = border(slot, [&] { return call(nullptr); });
+  if (err.text[0] == '\0') throw Failed(concat(what, ": ", slot, " refused it without a text"));
+  const int32_t again = call_backend(slot, [&] { return call(nullptr); });
   if (again != expected)
-    throw Failed(what + ", and err NULL: " + slot + " returned " + std::to_string(again));
+    throw Failed(
+        concat(what, ", and err is NULL: ", slot, " returned ", again, ", expected ", expected));
 }
 
 YokeCheckpointArgs describe_args() {
@@ -41,16 +48,18 @@ YokeCheckpointArgs describe_args() {
   return args;
 }
 
-// After all refusals the handles must still be good for a step.
-void expect_a_step(Life& life) {
-  Batch batch(life.split(false), 1);
-  life.must(life.step(batch, 1, 0.01), "step");
+// Trains one step, to see that the handles still work after the refusals.
+void expect_a_step(Instance& instance) {
+  Batch batch(instance.split(false), 1);
+  instance.must(instance.step(batch, 1, 0.01), "step");
 }
 
-// ---- C1, C6: one argument after the other is wrong. `spoil` makes a pointer of the wrong one.
+// ---- C1 and C6: one argument after the other is wrong ----
 
-struct Spoilt {
-  bool null;  // NULL; else the right struct with a wrong struct_id
+// Makes a wrong argument from a valid one.
+
+struct BadArgument {
+  bool null;  // true: returns NULL; false: returns a copy with a wrong struct_id
   template <class T>
   const T* operator()(T copy) const {
     if (null) return nullptr;
@@ -59,112 +68,120 @@ struct Spoilt {
     std::memcpy(kept.back().data(), &copy, sizeof(T));
     return reinterpret_cast<const T*>(kept.back().data());
   }
-  mutable std::vector<std::vector<char>> kept;
+  mutable std::vector<std::vector<char>> kept;  // memory of the copies
 };
 
-void spoil_plan(Subject& subject, const ParallelBackend& b, const Spoilt& spoilt, const char* is) {
+void check_plan(Subject& subject,
+                const ParallelBackend& b,
+                const BadArgument& bad,
+                const char* is) {
   Planned planned(subject, b, one_rank());
   const auto refuse = [&](const char* what, auto&& call) {
     expect_refusal(std::string(what) + is, "plan", YOKE_INVALID_ARGUMENT, call);
   };
-  refuse("args", [&](YokeError* e) { return b.plan(spoilt(planned.args), &planned.plan, e); });
+  refuse("args", [&](YokeError* e) { return b.plan(bad(planned.args), &planned.plan, e); });
   refuse("plan", [&](YokeError* e) {
-    return b.plan(&planned.args, const_cast<YokePlan*>(spoilt(planned.plan)), e);
+    return b.plan(&planned.args, const_cast<YokePlan*>(bad(planned.plan)), e);
   });
 }
 
-void spoil_init(Life& life, const Spoilt& spoilt, const char* is) {
-  const ParallelBackend& b = life.backend;
+void check_init(Instance& instance, const BadArgument& bad, const char* is) {
+  const ParallelBackend& b = instance.backend;
   YokeContext* context = nullptr;
   const auto refuse = [&](const char* what, auto&& call) {
     expect_refusal(std::string(what) + is, "init", YOKE_INVALID_ARGUMENT, call);
   };
-  const YokeInitArgs good = life.init_args;
-  refuse("args", [&](YokeError* e) { return b.init(spoilt(good), &context, e); });
+  const YokeInitArgs good = instance.init_args;
+  refuse("args", [&](YokeError* e) { return b.init(bad(good), &context, e); });
   refuse("args->plan", [&](YokeError* e) {
     YokeInitArgs args = good;
-    args.plan = spoilt(*good.plan);
+    args.plan = bad(*good.plan);
     return b.init(&args, &context, e);
   });
   refuse("args->host", [&](YokeError* e) {
     YokeInitArgs args = good;
-    args.host = spoilt(*good.host);
+    args.host = bad(*good.host);
     return b.init(&args, &context, e);
   });
-  if (spoilt.null) refuse("out", [&](YokeError* e) { return b.init(&good, nullptr, e); });
-  if (context != nullptr) throw Failed("a refused init set *out");
+  if (bad.null) refuse("out", [&](YokeError* e) { return b.init(&good, nullptr, e); });
+  if (context != nullptr) throw Failed("init refused its arguments, but set *out");
 }
 
-void spoil_wrap(Life& life, const YokeModel& model, const Spoilt& spoilt, const char* is) {
-  const ParallelBackend& b = life.backend;
+void check_wrap(Instance& instance,
+                const YokeModel& model,
+                const BadArgument& bad,
+                const char* is) {
+  const ParallelBackend& b = instance.backend;
   const auto refuse = [&](const char* what, auto&& call) {
     expect_refusal(std::string(what) + is, "wrap_model", YOKE_INVALID_ARGUMENT, call);
   };
-  refuse("model",
-         [&](YokeError* e) { return b.wrap_model(life.context, spoilt(model), &life.wrapped, e); });
+  refuse("model", [&](YokeError* e) {
+    return b.wrap_model(instance.context, bad(model), &instance.wrapped, e);
+  });
   refuse("out", [&](YokeError* e) {
-    return b.wrap_model(life.context, &model, const_cast<YokeWrapResult*>(spoilt(life.wrapped)), e);
+    return b.wrap_model(
+        instance.context, &model, const_cast<YokeWrapResult*>(bad(instance.wrapped)), e);
   });
 }
 
-void spoil_step(Life& life, const Spoilt& spoilt, const char* is) {
-  const ParallelBackend& b = life.backend;
-  Batch batch(life.split(false), 1);
+void check_step(Instance& instance, const BadArgument& bad, const char* is) {
+  const ParallelBackend& b = instance.backend;
+  Batch batch(instance.split(false), 1);
   const auto refuse = [&](const char* what, auto&& call) {
     expect_refusal(std::string(what) + is, "step", YOKE_INVALID_ARGUMENT, call);
   };
   const YokeStepArgs good = step_args(&batch.batch());
-  YokeWrapped* model = life.wrapped.model;
-  refuse("args", [&](YokeError* e) { return b.step(model, spoilt(good), &life.result, e); });
+  YokeWrapped* model = instance.wrapped.model;
+  refuse("args", [&](YokeError* e) { return b.step(model, bad(good), &instance.result, e); });
   refuse("args->batch", [&](YokeError* e) {
     YokeStepArgs args = good;
-    args.batch = spoilt(batch.batch());
-    return b.step(model, &args, &life.result, e);
+    args.batch = bad(batch.batch());
+    return b.step(model, &args, &instance.result, e);
   });
   refuse("out", [&](YokeError* e) {
-    return b.step(model, &good, const_cast<YokeStepResult*>(spoilt(life.result)), e);
+    return b.step(model, &good, const_cast<YokeStepResult*>(bad(instance.result)), e);
   });
 }
 
-std::string refuses_spoilt(Subject& subject, bool null) {
+std::string refuses_bad_arguments(Subject& subject, bool null) {
   const ParallelBackend& backend = load_table(subject.path);
-  const Spoilt spoilt{null, {}};
+  const BadArgument bad{null, {}};
   const char* is = null ? " is NULL" : " has a wrong struct_id";
-  spoil_plan(subject, backend, spoilt, is);
-  on_ranks(subject, backend, one_rank(), [&](Life& life, StageModel& model) {
-    spoil_init(life, spoilt, is);
-    life.must(life.init(), "init");
-    spoil_wrap(life, model.model(), spoilt, is);
-    life.must(life.wrap(model.model()), "wrap_model");
-    spoil_step(life, spoilt, is);
+  check_plan(subject, backend, bad, is);
+  on_ranks(subject, backend, one_rank(), [&](Instance& instance, TestModel& model) {
+    check_init(instance, bad, is);
+    instance.must(instance.init(), "init");
+    check_wrap(instance, model.model(), bad, is);
+    instance.must(instance.wrap(model.model()), "wrap_model");
+    check_step(instance, bad, is);
     expect_refusal(
         std::string("args") + is, "checkpoint", YOKE_INVALID_ARGUMENT, [&](YokeError* e) {
-          return backend.checkpoint(life.wrapped.model, spoilt(describe_args()), e);
+          return backend.checkpoint(instance.wrapped.model, bad(describe_args()), e);
         });
-    expect_a_step(life);
+    expect_a_step(instance);
   });
   return "";
 }
 
 std::string null_arguments(Subject& subject) {
-  return refuses_spoilt(subject, true);
+  return refuses_bad_arguments(subject, true);
 }
 std::string wrong_structs(Subject& subject) {
-  return refuses_spoilt(subject, false);
+  return refuses_bad_arguments(subject, false);
 }
 
-// ---- C12, C13: handles
+// ---- C12 and C13: handles ----
 
-std::string before_its_time(Subject& subject) {
+std::string calls_out_of_order(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  on_ranks(subject, b, one_rank(), [&](Life& life, StageModel& model) {
+  on_ranks(subject, b, one_rank(), [&](Instance& instance, TestModel& model) {
     expect_refusal("no context", "wrap_model", YOKE_FAILED_PRECONDITION, [&](YokeError* e) {
-      return b.wrap_model(nullptr, &model.model(), &life.wrapped, e);
+      return b.wrap_model(nullptr, &model.model(), &instance.wrapped, e);
     });
     Batch batch({kGlobalBatch, kGlobalBatch, 0, 1, false}, 1);
     const YokeStepArgs args = step_args(&batch.batch());
     expect_refusal("no model", "step", YOKE_FAILED_PRECONDITION, [&](YokeError* e) {
-      return b.step(nullptr, &args, &life.result, e);
+      return b.step(nullptr, &args, &instance.result, e);
     });
     const YokeCheckpointArgs walk = describe_args();
     expect_refusal("no model", "checkpoint", YOKE_FAILED_PRECONDITION, [&](YokeError* e) {
@@ -174,21 +191,22 @@ std::string before_its_time(Subject& subject) {
   return "";
 }
 
-std::string destroy_forgives(Subject& subject) {
+std::string destroy_accepts_null(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  on_ranks(subject, b, one_rank(), [&](Life& life, StageModel& model) {
-    border("destroy_model", [&] { b.destroy_model(nullptr); });
-    border("destroy", [&] { b.destroy(nullptr); });
-    life.destroy_model();  // pointers to NULL
-    life.destroy();
-    life.must(life.init(), "init");
-    life.must(life.wrap(model.model()), "wrap_model");
-    life.destroy_model();
-    if (life.wrapped.model != nullptr) throw Failed("destroy_model left the pointer as it was");
-    life.destroy_model();
-    life.destroy();
-    if (life.context != nullptr) throw Failed("destroy left the pointer as it was");
-    life.destroy();
+  on_ranks(subject, b, one_rank(), [&](Instance& instance, TestModel& model) {
+    call_backend("destroy_model", [&] { b.destroy_model(nullptr); });
+    call_backend("destroy", [&] { b.destroy(nullptr); });
+    instance.destroy_model();  // handles that are still NULL
+    instance.destroy();
+    instance.must(instance.init(), "init");
+    instance.must(instance.wrap(model.model()), "wrap_model");
+    instance.destroy_model();
+    if (instance.wrapped.model != nullptr)
+      throw Failed("destroy_model did not set the pointer to NULL");
+    instance.destroy_model();
+    instance.destroy();
+    if (instance.context != nullptr) throw Failed("destroy did not set the pointer to NULL");
+    instance.destroy();
   });
   return "";
 }
@@ -196,26 +214,29 @@ std::string destroy_forgives(Subject& subject) {
 constexpr Check kRows[] = {
     {"C1",
      "NULL is refused",
-     "Every pointer argument of plan, init, wrap_model, step and checkpoint is NULL once, the "
-     "others right: YOKE_INVALID_ARGUMENT with a text, also with err NULL; a step works "
-     "afterwards.",
-     "check every pointer before it is used (REQUIRE in sdk/examples/serial.c)",
+     "Each pointer argument of plan, init, wrap_model, step and checkpoint is NULL in one call, "
+     "with all others valid. The call returns YOKE_INVALID_ARGUMENT with a text, and the same code "
+     "if err is NULL. A step works afterwards.",
+     "check every pointer before you use it, for example with YOKE_REQUIRE of yoke/author.h",
      null_arguments},
     {"C6",
-     "a wrong struct is refused",
-     "Every argument struct has a wrong struct_id once: YOKE_INVALID_ARGUMENT with a text.",
-     "compare header.struct_id before anything else of the struct is read",
+     "structs of the wrong type are refused",
+     "Each argument struct has a wrong struct_id in one call, which returns YOKE_INVALID_ARGUMENT "
+     "with a text.",
+     "compare header.struct_id before you read any other field of the struct",
      wrong_structs},
     {"C12",
-     "calls before their time are refused",
-     "wrap_model, step and checkpoint with a NULL handle: YOKE_FAILED_PRECONDITION with a text.",
+     "calls without a handle are refused",
+     "wrap_model, step and checkpoint with a NULL handle return YOKE_FAILED_PRECONDITION with a "
+     "text.",
      "check the handle first",
-     before_its_time},
+     calls_out_of_order},
     {"C13",
-     "destroying nothing is fine",
-     "destroy_model and destroy take NULL and a pointer to NULL, and set the pointer to NULL.",
+     "destroying nothing is allowed",
+     "destroy_model and destroy accept NULL and a pointer to NULL. They set the pointer of a "
+     "destroyed object to NULL.",
      "return early for NULL, and write *pointer = NULL at the end",
-     destroy_forgives},
+     destroy_accepts_null},
 };
 
 }  // namespace

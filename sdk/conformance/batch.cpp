@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sdk/conformance/stage.hpp"
+#include "sdk/conformance/test_bed.hpp"
 #include "yoke/tensor.hpp"
 
 namespace yoke::conformance {
@@ -20,7 +20,7 @@ int64_t token(int64_t sample, int64_t position) {
   return static_cast<int64_t>((x >> 33) % ModelSpec::kVocab);
 }
 
-// How many targets of a sample count.
+// Returns the number of targets of a sample that are not ignored.
 int64_t counted(const Split& split, int64_t sample) {
   if (!split.uneven) return ModelSpec::kSeqLen;
   const int64_t place = sample % split.global_batch;
@@ -68,14 +68,15 @@ Batch::Batch(const Split& s, int64_t step) {
     batch_.token_weight += static_cast<double>(counted(s, first + i));
 }
 
-// Ids that no vocabulary has: whoever reads them later fails, or computes something else.
+// Writes ids that no vocabulary contains. A backend that still reads them fails or computes a
+// different result.
 Batch::~Batch() {
   for (auto& m : micros_) {
     for (auto& values : m->values) std::fill(values.begin(), values.end(), int64_t{1} << 40);
   }
 }
 
-void Batch::disguise() {
+void Batch::use_offsets() {
   for (auto& m : micros_) {
     for (int i = 0; i < 3; ++i) {
       constexpr int64_t kOffset = 3;

@@ -1,4 +1,4 @@
-// The data of the checks: the same samples for every layout of a global batch.
+// The data of the checks. The samples of a global batch are the same for every layout.
 #pragma once
 
 #include <cstdint>
@@ -9,25 +9,25 @@
 
 namespace yoke::conformance {
 
-// How a step is split over data ranks.
+// How the global batch of a step is split over data ranks.
 struct Split {
   int32_t global_batch = 8;
-  int32_t micro_batch = 8;  // sequences of a data rank and forward
+  int32_t micro_batch = 8;  // sequences of a data rank in one forward
   int32_t data_rank = 0, data_ranks = 1;
-  bool uneven = false;  // many targets do not count, on some data ranks more than on others
+  bool uneven = false;  // many targets are ignored, and not equally many on all data ranks
 };
 
-// The micro-batches of one data rank in one step (1 is the first), with the memory behind them.
+// The micro-batches of one data rank in one step, with their memory. The first step is 1.
 class Batch {
  public:
   Batch(const Split& split, int64_t step);
-  ~Batch();  // poisons the memory: what a backend kept of it is garbage now
+  ~Batch();  // overwrites the memory, so that a backend that kept a pointer reads garbage
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 
   YokeBatch& batch() { return batch_; }
-  // Lays every input at an offset in its memory, with strides written out.
-  void disguise();
+  // Gives every input a byte_offset and explicit strides.
+  void use_offsets();
 
  private:
   struct Micro {

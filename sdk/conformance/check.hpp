@@ -1,5 +1,6 @@
-// The conformance kit: what a backend must do, as a table of numbered checks. The kit sees a
-// backend through the C contract alone, and a host through Stage; it includes nothing but the sdk.
+// The conformance checks: the duties of a backend as a table of numbered checks. A check uses the
+// backend through the C contract alone, and the host through TestBed. It includes nothing but the
+// sdk.
 #pragma once
 
 #include <cstdint>
@@ -9,49 +10,52 @@
 #include <vector>
 
 #include "sdk/conformance/library_file.hpp"
-#include "sdk/conformance/stage.hpp"
+#include "sdk/conformance/test_bed.hpp"
 
 namespace yoke::conformance {
 
-// What a check found wrong: one sentence with the values. A failed check throws it.
+// The result of a check that failed: one sentence with the values. The check throws it.
 class Failed : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// What a check of a living backend gets. One check per process: a check may leave anything behind.
+// The arguments of a check that runs the backend. Such a check has a process of its own, so it need
+// not clean up.
 struct Subject {
-  std::string path;  // absolute
-  Stage& stage;
-  int32_t nproc;  // ranks at most, at least 1
+  std::string path;  // absolute path of the backend
+  TestBed& test_bed;
+  int32_t nproc;  // largest number of ranks, at least 1
 };
 
+// The usual cause of the failure of a check.
 enum class Fault { kPlugin, kToolchain, kHost };
 const char* fault_name(Fault fault);  // "backend", "tool chain", "host"
 
-// One row of the table. Its level is the first letter of the id: S(tatic), L(oad), C(ontract),
-// N(umerics) or (chec)K(point). Exactly one of `file` and `live` is set. They return what is worth
-// knowing about a check that passed, or "", and throw Failed.
+// One row of the table. The first letter of the id is its level: S(tatic), L(oad), C(ontract),
+// N(umerics) or (chec)K(point). Exactly one of `file` and `live` is set. A check that passes
+// returns information for the user, or "". A check that fails throws Failed.
 struct Check {
   const char* id;
-  const char* title;        // what holds, a few words
-  const char* requirement;  // what is checked, and how
-  const char* fix;
-  std::string (*live)(Subject& subject) = nullptr;
-  bool deep = false;                                       // only with --deep: it takes seconds
-  Fault fault = Fault::kPlugin;                            // who is to blame, usually
-  std::string (*file)(const LibraryFile& file) = nullptr;  // runs nothing of the backend
+  const char* title;                                // requirement in a few words
+  const char* requirement;                          // requirement in full, and how it is checked
+  const char* fix;                                  // advice for the author of the backend
+  std::string (*live)(Subject& subject) = nullptr;  // loads and runs the backend
+  bool deep = false;             // runs with --deep only, because it takes seconds
+  Fault fault = Fault::kPlugin;  // usual cause of a failure
+  std::string (*file)(const LibraryFile& file) =
+      nullptr;  // reads the file and runs none of its code
 };
 
-// All checks, in the order of their levels. Ids are never used again.
+// Returns all checks, ordered by level. The id of a removed check is never used again.
 const std::vector<Check>& checks();
-// NULL if there is none.
+// Returns the check with this id, or NULL if there is none.
 const Check* find_check(std::string_view id);
 
-// "static", ... of 'S', 'L', 'C', 'N', 'K'.
+// Returns the name of a level, e.g. "static" for 'S', or "" for an unknown letter.
 const char* level_name(char level);
 
-// The documentation (sdk/conformance/CHECKS.md).
+// Returns the documentation of all checks, which is sdk/conformance/CHECKS.md.
 std::string checks_as_markdown();
 
 }  // namespace yoke::conformance

@@ -1,4 +1,7 @@
-// K: the state, shown and taken piece by piece.
+// The checks of level K: saving and loading the state piece by piece.
+//
+// K1 compares bits, because the same layout does the same arithmetic. K2 and K3 compare with the
+// reference within a tolerance, because another layout adds up in another order.
 #include <algorithm>
 #include <set>
 
@@ -7,11 +10,12 @@
 #include "sdk/conformance/library.hpp"
 #include "sdk/conformance/reference.hpp"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::conformance {
 namespace {
 
-constexpr int kHalf = 3;  // steps before the save, and after it
+constexpr int kHalf = 3;  // steps before the save, and again after it
 
 std::vector<RunSpec> layouts(Subject& subject, const ParallelBackend& b) {
   std::vector<RunSpec> specs = two_ranks(subject, b);
@@ -22,6 +26,7 @@ std::vector<RunSpec> layouts(Subject& subject, const ParallelBackend& b) {
   return specs;
 }
 
+// Resumes from this state, after kHalf steps.
 RunHooks from(const State& state) {
   RunHooks hooks;
   hooks.start = &state;
@@ -37,7 +42,7 @@ void expect_equal(const State& state,
   if (!off.empty()) throw Failed(what + ": " + off);
 }
 
-std::string goes_on(Subject& subject) {
+std::string resumes_bit_for_bit(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   for (const RunSpec& spec : layouts(subject, b)) {
     RunSpec whole = spec;
@@ -47,16 +52,16 @@ std::string goes_on(Subject& subject) {
     expect_equal(resumed.state,
                  train(subject, b, whole).state,
                  0,
-                 "with " + degrees_text(spec.degrees) +
-                     ", saved after 3 steps, loaded and trained 3 "
-                     "more, against 6 without a break");
+                 concat("with ",
+                        degrees_text(spec.degrees),
+                        ", 3 steps, SAVE, LOAD and 3 more steps compared with 6 steps"));
   }
   return "";
 }
 
 std::string other_layouts(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  if (updates_locally(b)) return "its ranks update on their own (YOKE_LOCAL_UPDATES)";
+  if (updates_locally(b)) return "skipped: its ranks update on their own (YOKE_LOCAL_UPDATES)";
   std::vector<RunSpec> specs = layouts(subject, b);
   for (RunSpec& spec : specs) spec.model.kind = ModelSpec::kSequence;
   RunSpec whole = specs[0];
@@ -71,10 +76,10 @@ std::string other_layouts(Subject& subject) {
                  "saved with " + degrees_text(here.degrees) + ", loaded with " +
                      degrees_text(there.degrees));
   }
-  return std::to_string(specs.size()) + " layouts";
+  return concat(specs.size(), " layouts");
 }
 
-std::string with_the_reference(Subject& subject) {
+std::string exchanges_with_reference(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   RunSpec spec = layouts(subject, b)[0];
   const double relative = tolerance(spec.model.dtype);
@@ -85,16 +90,16 @@ std::string with_the_reference(Subject& subject) {
   expect_equal(standard_kinds(train(subject, b, spec, from(half)).state),
                expected,
                relative,
-               "going on from a state that the reference wrote");
+               "when the backend resumes from a state of the reference");
   const State ours = train(subject, b, spec).state;
   expect_equal(reference_trace(subject, spec, {&ours, kHalf + 1}).state,
                expected,
                relative,
-               "the reference, going on from a state that the backend wrote");
+               "when the reference resumes from a state of the backend");
   return "";
 }
 
-// The names that a state must have.
+// Returns the keys that the state of AdamW must have.
 std::set<std::string> expected_keys(const YokeModelSummary& model) {
   std::set<std::string> keys = {"optimizer/step"};
   for (uint64_t i = 0; i < model.num_params; ++i) {
@@ -107,16 +112,22 @@ std::set<std::string> expected_keys(const YokeModelSummary& model) {
   return keys;
 }
 
-void check_pieces(Life& life, std::vector<Piece>& saved) {
-  saved = life.save();
-  const std::vector<Piece> described = life.save(YOKE_CHECKPOINT_DESCRIBE);
+// Saves the pieces of one rank. Throws Failed unless DESCRIBE shows the same pieces.
+void check_pieces(Instance& instance, std::vector<Piece>& saved) {
+  saved = instance.save();
+  const std::vector<Piece> described = instance.save(YOKE_CHECKPOINT_DESCRIBE);
   if (described.size() != saved.size())
-    throw Failed("DESCRIBE shows " + std::to_string(described.size()) + " pieces, SAVE " +
-                 std::to_string(saved.size()));
+    throw Failed(
+        concat("DESCRIBE shows ", described.size(), " pieces, but SAVE shows ", saved.size()));
   for (size_t i = 0; i < saved.size(); ++i) {
     if (!described[i].same_place(saved[i]))
-      throw Failed("piece " + std::to_string(i) + " is " + described[i].text() +
-                   " on DESCRIBE and " + saved[i].text() + " on SAVE");
+      throw Failed(concat("piece ",
+                          i,
+                          " is ",
+                          described[i].text(),
+                          " on DESCRIBE, but ",
+                          saved[i].text(),
+                          " on SAVE"));
   }
 }
 
@@ -126,11 +137,11 @@ std::string tiles(Subject& subject) {
   for (const RunSpec& spec : layouts(subject, b)) {
     std::vector<std::vector<Piece>> pieces(spec.world());
     std::set<std::string> expected;
-    on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
-      life.must(life.init(), "init");
-      life.must(life.wrap(model.model()), "wrap_model");
-      check_pieces(life, pieces[life.host->rank]);
-      if (life.host->rank == 0) expected = expected_keys(*model.model().summary);
+    on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
+      instance.must(instance.init(), "init");
+      instance.must(instance.wrap(model.model()), "wrap_model");
+      check_pieces(instance, pieces[instance.host->rank]);
+      if (instance.host->rank == 0) expected = expected_keys(*model.model().summary);
     });
     std::set<std::string> found;
     const std::string with = "with " + degrees_text(spec.degrees) + ", ";
@@ -143,70 +154,72 @@ std::string tiles(Subject& subject) {
       if (found.count(key) == 0) throw Failed(with + "no rank shows " + key);
     for (const auto& of_rank : pieces) count += of_rank.size();
   }
-  return std::to_string(count) + " pieces";
+  return concat(count, " pieces");
 }
 
-std::string visitor_says_no(Subject& subject) {
+std::string visitor_returns_error(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   const RunSpec spec = layouts(subject, b)[0];
   const State usual = train(subject, b, spec).state;
-  on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
-    life.must(life.init(), "init");
-    life.must(life.wrap(model.model()), "wrap_model");
-    const State before = assemble({life.save()});
+  on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
+    instance.must(instance.init(), "init");
+    instance.must(instance.wrap(model.model()), "wrap_model");
+    const State before = assemble({instance.save()});
     for (const int32_t op :
          {YOKE_CHECKPOINT_SAVE, YOKE_CHECKPOINT_DESCRIBE, YOKE_CHECKPOINT_LOAD}) {
       int visits = 0;
-      const int32_t code = life.checkpoint(op, [&](const YokePiece&) -> int32_t {
+      const int32_t code = instance.checkpoint(op, [&](const YokePiece&) -> int32_t {
         return ++visits == 2 ? YOKE_DATA_LOSS : YOKE_OK;
       });
       if (code != YOKE_DATA_LOSS)
-        throw Failed("the visitor returned YOKE_DATA_LOSS, checkpoint returned " +
-                     std::to_string(code));
+        throw Failed(concat("the visitor returned YOKE_DATA_LOSS, but checkpoint returned ", code));
       if (visits != 2)
-        throw Failed("the visitor was called " + std::to_string(visits - 2) +
-                     " more times after it had returned an error");
+        throw Failed(concat(
+            "the visitor was called ", visits - 2, " more times after it had returned an error"));
     }
-    life.load(before);  // what comes after a LOAD that failed
+    instance.load(before);  // the host does the same after a LOAD that failed
     for (int64_t step = 1; step <= spec.steps; ++step) {
-      Batch batch(life.split(false), step);
-      life.must(life.step(batch, step, spec.lr(step)), "step after a checkpoint that failed");
+      Batch batch(instance.split(false), step);
+      instance.must(instance.step(batch, step, spec.lr(step)),
+                    "step after a checkpoint that failed");
     }
-    expect_equal(assemble({life.save()}), usual, 0, "after three checkpoints that failed");
+    expect_equal(assemble({instance.save()}), usual, 0, "after three checkpoints that failed");
   });
   return "";
 }
 
 constexpr Check kRows[] = {
     {"K1",
-     "a run goes on bit for bit",
-     "3 steps, SAVE, LOAD into a new context, 3 more steps: the bits of 6 steps, on one rank and "
-     "on two along each axis.",
-     "save and load moments and the number of the step too; keep nothing else between steps",
-     goes_on},
+     "a run resumes bit for bit",
+     "3 steps, SAVE, LOAD into a new context and 3 more steps give the bits of 6 steps, on one "
+     "rank and on two along each axis.",
+     "save and load the moments and the step number too, and keep no other state between steps",
+     resumes_bit_for_bit},
     {"K2",
-     "in another layout too",
-     "A state saved with one layout is loaded with the next one; the numbers are those of the "
-     "reference.",
-     "say truly which elements a piece holds: begin, count, run, stride",
+     "a state can be loaded into another layout",
+     "A state that is saved with one layout is loaded with the next one. The numbers are those of "
+     "the reference.",
+     "describe the elements of each piece correctly: begin, count, run, stride",
      other_layouts},
     {"K3",
-     "states can be exchanged",
-     "A state of the reference is loaded and trained on, and the other way round.",
+     "states can be exchanged with the reference",
+     "The backend resumes from a state of the reference, and the reference resumes from a state of "
+     "the backend.",
      "use the names and kinds of the contract, with the meaning that the formulas give them",
-     with_the_reference},
+     exchanges_with_reference},
     {"K8",
-     "pieces tile every tensor once",
-     "All parameters, moments of the trainable ones and the step; pieces with replica 0 of all "
-     "ranks cover every element exactly once; DESCRIBE shows the pieces of SAVE without views.",
-     "give replica 0 to one rank of those that hold the same elements",
+     "pieces cover every tensor exactly once",
+     "There are pieces for all parameters, for the moments of the trainable ones, and for the "
+     "step. The pieces with replica 0 of all ranks cover every element exactly once. DESCRIBE "
+     "shows the pieces of SAVE without views.",
+     "give replica 0 to exactly one of the ranks that hold the same elements",
      tiles},
     {"K10",
-     "the visitor's error ends the call",
-     "The second visit of SAVE, DESCRIBE and LOAD fails: checkpoint returns that code and visits "
-     "no more; after another LOAD the model trains.",
-     "return the visitor's code at once",
-     visitor_says_no},
+     "an error of the visitor ends the call",
+     "The second visit of SAVE, DESCRIBE and LOAD fails. checkpoint returns that code and makes no "
+     "more visits. After another LOAD, the model trains.",
+     "return the code of the visitor at once",
+     visitor_returns_error},
 };
 
 }  // namespace

@@ -1,30 +1,42 @@
 #include "sdk/conformance/check.hpp"
 #include "sdk/conformance/level.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::conformance {
 namespace {
 
-// What a reader of the document must know before the table.
-constexpr const char* kIntroduction = R"(# What `yoke backends check` checks
+// The text of the document before the tables.
+constexpr const char* kIntroduction = R"(# The checks of `yoke backends check`
 
-`yoke backends check FILE.so` runs the checks below against a backend and ends with 0 if all of them passed, 1 if one
-failed, 2 for a wrong command line and 3 if there is no such file. Static checks read the file and run nothing of it; every
-other check has a process of its own with limits of time and memory, so that a crash, a hang or an `exit` is the verdict of
-that check. Ranks are threads of that process. `--deep` adds the checks marked so, `--nproc N` sets the most ranks (4),
-`--only ID` picks one check or one level.
+`yoke backends check FILE.so` runs the checks below on a backend. The exit code is 0 if all checks passed, 1 if one failed,
+2 for a wrong command line, and 3 if there is no such file.
 
-This file is written by `yoke backends check --list --format md`; a test compares them.
+Static checks read the file and run none of its code. Every other check runs in a process of its own, with limits of time
+and memory, so a crash, a hang or an `exit` fails that check only. The ranks are threads of this process.
 
-Not checked, because the contract leaves it to the host or has no such thing: unknown options and their types (the host
-checks them before `plan`), files of a checkpoint (the host writes them), stores and allocators (there are none), ranks with
-different plans (the host compares them), a ZeRO stage by number (a plan asks for degrees). A backend with the trait
-`YOKE_LOCAL_UPDATES` is not measured against the update formula: checks that compare with the reference return early for
-more than one rank, all others hold.
+- `--deep` adds the checks that are marked with (deep).
+- `--nproc N` sets the largest number of ranks. The default is 4.
+- `--only ID` selects one check or one level.
+
+`yoke backends check --list --format md` writes this file, and a test compares the two.
+
+Some things are not checked, because the host handles them or because the contract does not have them:
+
+- unknown options and options of the wrong type: the host checks them before it calls `plan`
+- the files of a checkpoint: the host writes them
+- ranks with different plans: the host compares them
+- stores and allocators: the contract has none
+- the number of a ZeRO stage: a plan contains degrees, not stages
+
+A backend with the trait `YOKE_LOCAL_UPDATES` does not follow the update formula on several ranks. A check that compares
+with the reference skips these layouts for such a backend. All other checks apply.
 )";
 
 std::string row(const Check& c) {
-  return "| " + std::string(c.id) + (c.deep ? " (deep)" : "") + " | " + c.title + " | " +
-         c.requirement + " | " + fault_name(c.fault) + " | " + c.fix + " |\n";
+  const char* mark = c.deep ? " (deep)" : "";
+  const char* fault = fault_name(c.fault);
+  return concat(
+      "| ", c.id, mark, " | ", c.title, " | ", c.requirement, " | ", fault, " | ", c.fix, " |\n");
 }
 
 }  // namespace
@@ -49,7 +61,7 @@ const std::vector<Check>& checks() {
     add_argument_checks(t);
     add_size_checks(t);
     add_plan_checks(t);
-    add_life_checks(t);
+    add_lifecycle_checks(t);
     add_failure_checks(t);
     add_numeric_checks(t);
     add_invariant_checks(t);
@@ -89,9 +101,10 @@ std::string checks_as_markdown() {
   for (const Check& c : checks()) {
     if (c.id[0] != level) {
       level = c.id[0];
-      text += "\n## " + std::string(1, level) + ": " + level_name(level) +
-              "\n| id | holds | how it is checked | usually at fault | how to fix "
-              "|\n|---|---|---|---|---|\n";
+      text += concat("\n## ", level, ": ", level_name(level), "\n");
+      text +=
+          "| id | holds | how it is checked | usually at fault | how to fix |\n"
+          "|---|---|---|---|---|\n";
     }
     text += row(c);
   }

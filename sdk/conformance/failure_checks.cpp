@@ -1,4 +1,9 @@
-// C, last part: what goes wrong around a backend comes out as a code, and the handles stay good.
+// Checks C17, C18, C28 and C35 to C37: failures around a backend.
+//
+// A failure must come out of the backend as the same code, and the handles must still work. The
+// second part is hard to see from outside, so each check does what the host does after a failure:
+// it loads the state from before and trains on. The result must have the bits of a run without a
+// failure.
 #include <algorithm>
 #include <chrono>
 #include <future>
@@ -8,108 +13,118 @@
 #include "sdk/conformance/level.hpp"
 #include "sdk/conformance/library.hpp"
 #include "sdk/conformance/run.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::conformance {
 namespace {
 
 std::string code_text(int32_t code, const YokeError& err) {
-  return std::to_string(code) + " ('" + err.text + "')";
+  return concat(code, " ('", err.text, "')");
 }
 
-// After a failed step a LOAD comes next. Then the steps of the spec must give the state of a run in
-// which nothing went wrong.
-void expect_usual_run(Life& life,
+// Loads the state from before the failure and trains the steps of the spec. Throws Failed unless
+// the state is then that of a run without a failure.
+void expect_usual_run(Instance& instance,
                       const RunSpec& spec,
                       const State& usual,
                       const State& before,
                       const std::string& after) {
-  life.load(before);
+  instance.load(before);
   for (int64_t step = 1; step <= spec.steps; ++step) {
-    Batch batch(life.split(spec.uneven), step);
-    const int32_t code = life.step(batch, step, spec.lr(step));
+    Batch batch(instance.split(spec.uneven), step);
+    const int32_t code = instance.step(batch, step, spec.lr(step));
     if (code != YOKE_OK)
-      throw Failed("after " + after + " the next step returned " + code_text(code, life.err));
+      throw Failed(
+          concat("after ", after, ", the next step returned ", code_text(code, instance.err)));
   }
-  const std::string off = difference(assemble({life.save()}), usual, 0);
-  if (!off.empty())
-    throw Failed("after " + after + " and " + std::to_string(spec.steps) + " steps, " + off);
+  const std::string off = difference(assemble({instance.save()}), usual, 0);
+  if (!off.empty()) throw Failed(concat("after ", after, " and ", spec.steps, " steps, ", off));
 }
 
-// ---- C17
+// ---- C17: cancellation ----
 
 std::string cancelled_step(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   const RunSpec spec = short_run();
   const Trace usual = train(subject, b, spec);
-  std::string remark;
-  on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
-    HostTap& tap = life.tap_host();
-    life.must(life.init(), "init");
-    life.must(life.wrap(model.model()), "wrap_model");
-    tap.cancelled = true;
-    const State before = assemble({life.save()});
-    Batch batch(life.split(false), 1);
-    const int32_t code = life.step(batch, 1, spec.lr(1));
-    tap.cancelled = false;
+  std::string note;
+  on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
+    InstrumentedHost& host = instance.instrument_host();
+    instance.must(instance.init(), "init");
+    instance.must(instance.wrap(model.model()), "wrap_model");
+    host.cancelled = true;
+    const State before = assemble({instance.save()});
+    Batch batch(instance.split(false), 1);
+    const int32_t code = instance.step(batch, 1, spec.lr(1));
+    host.cancelled = false;
     if (code == YOKE_OK) {
-      remark = "it ends the step that it is in";
+      note = "it finishes the current step";
     } else if (code != YOKE_CANCELLED) {
-      throw Failed("with check_cancel = 1, step returned " + code_text(code, life.err) +
-                   ", expected YOKE_CANCELLED or success");
+      throw Failed(concat("with check_cancel = 1, step returned ",
+                          code_text(code, instance.err),
+                          ", expected YOKE_CANCELLED or success"));
     }
-    expect_usual_run(life, spec, usual.state, before, "a step that was cancelled");
-    life.destroy_model();
-    life.destroy();
+    expect_usual_run(instance, spec, usual.state, before, "a step that was cancelled");
+    instance.destroy_model();
+    instance.destroy();
   });
-  return remark;
+  return note;
 }
 
-// ---- C18: the k-th call of a callback fails
+// ---- C18: the k-th call of a callback fails ----
 
 constexpr double kGarbage = 123;
 
-void spoil_results(Life& life) {
-  life.result.loss_sum = life.result.loss_weight = life.result.grad_norm = kGarbage;
+void poison_results(Instance& instance) {
+  instance.result.loss_sum = instance.result.loss_weight = instance.result.grad_norm = kGarbage;
 }
 
-void expect_failed_step(Life& life, const std::string& what) {
-  Batch batch(life.split(false), 1);
-  spoil_results(life);
-  const int32_t code = life.step(batch, 1, 0.01);
+void expect_failed_step(Instance& instance, const std::string& what) {
+  Batch batch(instance.split(false), 1);
+  poison_results(instance);
+  const int32_t code = instance.step(batch, 1, 0.01);
   if (code != YOKE_RESOURCE_EXHAUSTED)
     throw Failed(what + " with YOKE_RESOURCE_EXHAUSTED, step returned " +
-                 code_text(code, life.err) + "; the code is to be handed on");
-  if (std::string(life.err.text).find("the check made") == std::string::npos)
-    throw Failed(what + ", step says '" + life.err.text + "' instead of what it was told");
-  const YokeStepResult& r = life.result;
+                 code_text(code, instance.err) + "; it must return the same code");
+  if (std::string(instance.err.text).find("the check made") == std::string::npos)
+    throw Failed(concat(
+        what, ", step gave the text '", instance.err.text, "' instead of that of the failure"));
+  const YokeStepResult& r = instance.result;
   if (r.loss_sum != 0 || r.loss_weight != 0 || r.grad_norm != 0)
-    throw Failed(what + ", and step left " + std::to_string(r.loss_sum) + ", " +
-                 std::to_string(r.loss_weight) + ", " + std::to_string(r.grad_norm) +
-                 " in its results; after a failed call they are 0");
+    throw Failed(concat(what,
+                        ", step left ",
+                        r.loss_sum,
+                        ", ",
+                        r.loss_weight,
+                        " and ",
+                        r.grad_norm,
+                        " in its results; after a failed call they must be 0"));
 }
 
-// How often each callback is called in wrap_model and in one step.
+// The number of calls of each callback in wrap_model and in one step.
 struct Calls {
-  int64_t wrap[ModelTap::kNumCallbacks], step[ModelTap::kNumCallbacks];
+  int64_t wrap[InstrumentedModel::kNumCallbacks], step[InstrumentedModel::kNumCallbacks];
 };
 
 Calls count_calls(Subject& subject, const ParallelBackend& b, const RunSpec& spec) {
   Calls calls{};
-  on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
-    ModelTap& tap = life.tap(model.model());
-    life.must(life.init(), "init");
-    life.must(life.wrap(tap.model()), "wrap_model");
-    std::copy(std::begin(tap.calls), std::end(tap.calls), calls.wrap);
-    Batch batch(life.split(false), 1);
-    life.must(life.step(batch, 1, 0.01), "step");
-    for (int c = 0; c < ModelTap::kNumCallbacks; ++c) calls.step[c] = tap.calls[c] - calls.wrap[c];
-    life.destroy_model();
-    life.destroy();
+  on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
+    InstrumentedModel& watched = instance.instrument(model.model());
+    instance.must(instance.init(), "init");
+    instance.must(instance.wrap(watched.model()), "wrap_model");
+    std::copy(std::begin(watched.calls), std::end(watched.calls), calls.wrap);
+    Batch batch(instance.split(false), 1);
+    instance.must(instance.step(batch, 1, 0.01), "step");
+    for (int c = 0; c < InstrumentedModel::kNumCallbacks; ++c)
+      calls.step[c] = watched.calls[c] - calls.wrap[c];
+    instance.destroy_model();
+    instance.destroy();
   });
   return calls;
 }
 
-// The first, the last and one in the middle.
+// Returns the index of the first call, of one in the middle and of the last one, without
+// duplicates.
 std::vector<int64_t> some_of(int64_t calls) {
   std::vector<int64_t> picked;
   for (const int64_t k : {int64_t{0}, calls / 2, calls - 1})
@@ -118,42 +133,46 @@ std::vector<int64_t> some_of(int64_t calls) {
   return picked;
 }
 
-std::string nth(ModelTap::Callback callback, int64_t k, const char* where) {
-  return "when call " + std::to_string(k + 1) + " of " + ModelTap::name(callback) + " in " + where +
-         " failed";
+// Describes the failure of call k (from 0), as the start of a sentence.
+std::string nth(InstrumentedModel::Callback callback, int64_t k, const char* where) {
+  return concat(
+      "when call ", k + 1, " of ", InstrumentedModel::name(callback), " in ", where, " failed");
 }
 
-void fail_in_wrap(Life& life, const YokeModel& model, ModelTap::Callback callback, int64_t k) {
-  ModelTap& tap = life.tap(model);
-  tap.fail_after[callback] = k;
+void fail_in_wrap(Instance& instance,
+                  const YokeModel& model,
+                  InstrumentedModel::Callback callback,
+                  int64_t k) {
+  InstrumentedModel& watched = instance.instrument(model);
+  watched.fail_after[callback] = k;
   const std::string what = nth(callback, k, "wrap_model");
-  const int32_t code = life.wrap(tap.model());
+  const int32_t code = instance.wrap(watched.model());
   if (code != YOKE_RESOURCE_EXHAUSTED)
     throw Failed(what + " with YOKE_RESOURCE_EXHAUSTED, wrap_model returned " +
-                 code_text(code, life.err));
-  if (life.wrapped.model != nullptr)
-    throw Failed(what + ", and wrap_model left a model in its result");
-  if (!tap.owed().empty()) throw Failed(what + ", " + tap.owed());
+                 code_text(code, instance.err));
+  if (instance.wrapped.model != nullptr)
+    throw Failed(what + ", wrap_model left a model in its result");
+  if (!watched.leaks().empty()) throw Failed(what + ", " + watched.leaks());
 }
 
 void fail_in_step(Subject& subject,
                   const ParallelBackend& b,
                   const RunSpec& spec,
                   const State& usual,
-                  ModelTap::Callback callback,
+                  InstrumentedModel::Callback callback,
                   int64_t k) {
-  on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
-    ModelTap& tap = life.tap(model.model());
-    life.must(life.init(), "init");
-    life.must(life.wrap(tap.model()), "wrap_model");
-    const State before = assemble({life.save()});
-    tap.fail_after[callback] = k;
+  on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
+    InstrumentedModel& watched = instance.instrument(model.model());
+    instance.must(instance.init(), "init");
+    instance.must(instance.wrap(watched.model()), "wrap_model");
+    const State before = assemble({instance.save()});
+    watched.fail_after[callback] = k;
     const std::string what = nth(callback, k, "step");
-    expect_failed_step(life, what);
-    if (!tap.owed().empty()) throw Failed(what + ", " + tap.owed());
-    expect_usual_run(life, spec, usual, before, "a step in which a callback failed");
-    life.destroy_model();
-    life.destroy();
+    expect_failed_step(instance, what);
+    if (!watched.leaks().empty()) throw Failed(what + ", " + watched.leaks());
+    expect_usual_run(instance, spec, usual, before, "a step in which a callback failed");
+    instance.destroy_model();
+    instance.destroy();
   });
 }
 
@@ -162,16 +181,20 @@ std::string failing_callbacks(Subject& subject) {
   const RunSpec spec = short_run();
   const State usual = train(subject, b, spec).state;
   const Calls calls = count_calls(subject, b, spec);
-  for (int c = 0; c < ModelTap::kNumCallbacks; ++c) {
-    const auto callback = static_cast<ModelTap::Callback>(c);
-    on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
-      life.must(life.init(), "init");
-      for (const int64_t k : some_of(calls.wrap[c])) fail_in_wrap(life, model.model(), callback, k);
-      life.must(life.wrap(model.model()), "wrap_model after one that failed");
-      expect_usual_run(
-          life, spec, usual, assemble({life.save()}), "a wrap_model in which a callback failed");
-      life.destroy_model();
-      life.destroy();
+  for (int c = 0; c < InstrumentedModel::kNumCallbacks; ++c) {
+    const auto callback = static_cast<InstrumentedModel::Callback>(c);
+    on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
+      instance.must(instance.init(), "init");
+      for (const int64_t k : some_of(calls.wrap[c]))
+        fail_in_wrap(instance, model.model(), callback, k);
+      instance.must(instance.wrap(model.model()), "wrap_model after one that failed");
+      expect_usual_run(instance,
+                       spec,
+                       usual,
+                       assemble({instance.save()}),
+                       "a wrap_model in which a callback failed");
+      instance.destroy_model();
+      instance.destroy();
     });
     for (const int64_t k : some_of(calls.step[c]))
       fail_in_step(subject, b, spec, usual, callback, k);
@@ -179,27 +202,27 @@ std::string failing_callbacks(Subject& subject) {
   return "";
 }
 
-// The same inside the mathematics, which every kind of backend runs.
+// C37: the failure is inside a block, which backends that bypass the callbacks run as well.
 std::string failing_blocks(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   const RunSpec spec = short_run();
   const State usual = train(subject, b, spec).state;
   for (const int64_t k : {0, 1, 4}) {
-    on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
-      life.must(life.init(), "init");
-      life.must(life.wrap(model.model()), "wrap_model");
-      const State before = assemble({life.save()});
-      model.mishap().fail_forward = k;
-      expect_failed_step(life, "when forward " + std::to_string(k + 1) + " of a block failed");
-      expect_usual_run(life, spec, usual, before, "a step in which a block failed");
-      life.destroy_model();
-      life.destroy();
+    on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
+      instance.must(instance.init(), "init");
+      instance.must(instance.wrap(model.model()), "wrap_model");
+      const State before = assemble({instance.save()});
+      model.fault_injection().fail_forward = k;
+      expect_failed_step(instance, concat("when forward ", k + 1, " of a block failed"));
+      expect_usual_run(instance, spec, usual, before, "a step in which a block failed");
+      instance.destroy_model();
+      instance.destroy();
     });
   }
   return "";
 }
 
-// ---- Ranks
+// ---- C28, C35 and C36: ranks and services ----
 
 std::string lost_peer(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
@@ -208,30 +231,33 @@ std::string lost_peer(Subject& subject) {
   std::string wrong;
   const auto layouts = two_ranks(subject, b);
   for (const RunSpec& spec : layouts) {
-    std::promise<void> wrapped;  // by rank 0, which would otherwise lose its peer in wrap_model
+    // Rank 1 waits until rank 0 has returned from wrap_model, which must not lose its peer yet.
+    std::promise<void> wrapped;
     const auto is_wrapped = wrapped.get_future().share();
     try {
-      on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
-        life.must(life.init(), "init");
-        life.must(life.wrap(model.model()), "wrap_model");
-        if (life.host->rank == 1) {
+      on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
+        instance.must(instance.init(), "init");
+        instance.must(instance.wrap(model.model()), "wrap_model");
+        if (instance.host->rank == 1) {
           is_wrapped.wait_for(std::chrono::seconds(20));
           throw Lost{};
         }
         wrapped.set_value();
-        Batch batch(life.split(false), 1);
-        const int32_t code = life.step(batch, 1, 0.01);
+        Batch batch(instance.split(false), 1);
+        const int32_t code = instance.step(batch, 1, 0.01);
         const std::lock_guard lock(mutex);
         if (code != YOKE_UNAVAILABLE)
-          wrong = "with " + degrees_text(spec.degrees) +
-                  " and rank 1 lost, step of rank 0 returned " + code_text(code, life.err) +
-                  ", expected YOKE_UNAVAILABLE";
+          wrong = concat("with ",
+                         degrees_text(spec.degrees),
+                         " and rank 1 lost, step of rank 0 returned ",
+                         code_text(code, instance.err),
+                         ", expected YOKE_UNAVAILABLE");
       });
     } catch (const Lost&) {
     }
     if (!wrong.empty()) throw Failed(wrong);
   }
-  return layouts.empty() ? "it declares no axis that could lose a rank" : "";
+  return layouts.empty() ? "it declares no axis along which a rank could be lost" : "";
 }
 
 std::string failing_collective(Subject& subject) {
@@ -239,21 +265,21 @@ std::string failing_collective(Subject& subject) {
   std::atomic<int64_t> failed{0};
   const auto layouts = two_ranks(subject, b);
   for (const RunSpec& spec : layouts) {
-    on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
-      HostTap& tap = life.tap_host();
-      life.must(life.init(), "init");
-      life.must(life.wrap(model.model()), "wrap_model");
-      tap.fail_collective = 0;
-      Batch batch(life.split(false), 1);
-      const int32_t code = life.step(batch, 1, 0.01);
-      const bool happened = tap.fail_collective < 0;
+    on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
+      InstrumentedHost& host = instance.instrument_host();
+      instance.must(instance.init(), "init");
+      instance.must(instance.wrap(model.model()), "wrap_model");
+      host.fail_collective = 0;
+      Batch batch(instance.split(false), 1);
+      const int32_t code = instance.step(batch, 1, 0.01);
+      const bool happened = host.fail_collective < 0;
       failed += happened;
       if (happened && code != YOKE_UNAVAILABLE)
         throw Failed("with " + degrees_text(spec.degrees) +
-                     " a collective failed with YOKE_UNAVAILABLE and step returned " +
-                     code_text(code, life.err) + "; the code is to be handed on");
-      life.destroy_model();
-      life.destroy();
+                     ", a collective failed with YOKE_UNAVAILABLE and step returned " +
+                     code_text(code, instance.err) + "; it must return the same code");
+      instance.destroy_model();
+      instance.destroy();
     });
   }
   return failed > 0 || layouts.empty() ? ""
@@ -263,17 +289,17 @@ std::string failing_collective(Subject& subject) {
 std::string no_services(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   for (const RunSpec& spec : two_ranks(subject, b)) {
-    on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
-      life.tap_host().without_services = true;
-      const bool made = life.init() == YOKE_OK;
-      if (made && life.wrap(model.model()) == YOKE_OK)
+    on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
+      instance.instrument_host().without_services = true;
+      const bool made = instance.init() == YOKE_OK;
+      if (made && instance.wrap(model.model()) == YOKE_OK)
         throw Failed("init and wrap_model of " + degrees_text(spec.degrees) +
                      " succeeded on a host without any service");
       const std::string slot = made ? "wrap_model" : "init";
-      if (life.err.text[0] == '\0')
+      if (instance.err.text[0] == '\0')
         throw Failed(slot + " failed on a host without any service and gave no text");
-      if (made ? life.wrapped.model != nullptr : life.context != nullptr)
-        throw Failed(slot + " failed and left something in its result");
+      if (made ? instance.wrapped.model != nullptr : instance.context != nullptr)
+        throw Failed(slot + " failed, but left a handle in its result");
     });
   }
   return "";
@@ -281,41 +307,42 @@ std::string no_services(Subject& subject) {
 
 constexpr Check kRows[] = {
     {"C17",
-     "a run can be cancelled",
-     "check_cancel says 1 during a step: YOKE_CANCELLED or success, and the next steps give the "
-     "bits of a run that was not cancelled.",
-     "return YOKE_CANCELLED, and let LOAD replace the whole state",
+     "a step can be cancelled",
+     "check_cancel returns 1 during a step, which returns YOKE_CANCELLED or success. After a LOAD, "
+     "the next steps give the same bits as a run that was not cancelled.",
+     "return YOKE_CANCELLED, and replace the whole state on LOAD",
      cancelled_step},
     {"C18",
-     "a callback that fails is handed on",
+     "the error of a callback is passed on",
      "The first, middle and last call of init_param, bind_param, block_forward and block_backward "
-     "fail in wrap_model and in step: the same code and text come out, results are 0, everything "
-     "is given back, after a LOAD the next steps give the bits of a run without failure.",
+     "fail, in wrap_model and in step. The backend returns the same code and text, results are 0, "
+     "and everything owned is released. After a LOAD, the next steps give the same bits as a run "
+     "without a failure.",
      "return the code of a callback at once, drop what is saved, update nothing",
      failing_callbacks},
     {"C28",
      "a lost peer is an error",
-     "On two ranks along each declared axis, rank 1 is lost before a step: step of rank 0 returns "
-     "YOKE_UNAVAILABLE.",
-     "hand on the code of a collective that failed",
+     "On two ranks along each declared axis, rank 1 is lost before a step. The step of rank 0 "
+     "returns YOKE_UNAVAILABLE.",
+     "return the code of the collective that failed",
      lost_peer},
     {"C35",
-     "a collective that fails is handed on",
-     "The first collective of a step fails with YOKE_UNAVAILABLE: step returns that code, and "
+     "the error of a collective is passed on",
+     "The first collective of a step fails with YOKE_UNAVAILABLE. The step returns that code, and "
      "destroy works.",
      "check the code of every collective and of wait",
      failing_collective},
     {"C36",
      "a missing service is refused",
-     "A host without services and two ranks: init or wrap_model fails with a text and leaves no "
-     "handle.",
-     "test what get_service returned for NULL",
+     "With two ranks and a host without services, init or wrap_model fails with a text and returns "
+     "no handle.",
+     "check whether get_service returned NULL",
      no_services},
     {"C37",
-     "a block that fails is handed on",
-     "The forward of a block fails inside the model, LibTorch blocks included: its code and text "
-     "come out of step, results are 0, after a LOAD the next steps give the bits of a run without "
-     "failure.",
+     "the error of a block is passed on",
+     "The forward of a block fails inside the model, for LibTorch blocks as well. step returns the "
+     "code and the text of that error, and results are 0. After a LOAD, the next steps give the "
+     "same bits as a run without a failure.",
      "catch what the block throws, drop its graph, update nothing",
      failing_blocks},
 };

@@ -1,4 +1,5 @@
-// N, second part: what must stay as it was, and be the same again and everywhere.
+// Checks N11 to N13 and N17: steps that must change nothing, and runs and replicas that must be
+// equal.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -7,6 +8,7 @@
 #include "sdk/conformance/level.hpp"
 #include "sdk/conformance/library.hpp"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::conformance {
 namespace {
@@ -19,41 +21,43 @@ State part_of(State state, Part part) {
   return state;
 }
 
-// Runs body on every rank after two steps; compares the state before and after it, bit for bit.
+// Calls `body` on every rank after two steps. Throws Failed if it changes a bit of the state.
 void expect_unchanged(Subject& subject,
                       const ParallelBackend& b,
                       const RunSpec& spec,
                       const char* what,
                       Part part,
-                      const std::function<void(Life&, StageModel&)>& body) {
+                      const std::function<void(Instance&, TestModel&)>& body) {
   std::vector<std::vector<Piece>> before(spec.world()), after(spec.world());
-  on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
-    life.must(life.init(), "init");
-    life.must(life.wrap(model.model()), "wrap_model");
+  on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
+    instance.must(instance.init(), "init");
+    instance.must(instance.wrap(model.model()), "wrap_model");
     for (const int64_t step : {1, 2}) {
-      Batch batch(life.split(false), step);
-      life.must(life.step(batch, step, spec.lr(step)), "step");
+      Batch batch(instance.split(false), step);
+      instance.must(instance.step(batch, step, spec.lr(step)), "step");
     }
-    before[life.host->rank] = life.save();
-    body(life, model);
-    after[life.host->rank] = life.save();
+    before[instance.host->rank] = instance.save();
+    body(instance, model);
+    after[instance.host->rank] = instance.save();
   });
   const std::string off =
       difference(part_of(assemble(after), part), part_of(assemble(before), part), 0);
-  if (!off.empty()) throw Failed("with " + layout_text(spec) + ", after " + what + " " + off);
+  if (!off.empty()) throw Failed(concat("with ", layout_text(spec), ", after ", what, ", ", off));
 }
 
 std::string nothing_changes(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   for (const RunSpec& spec : small_layouts(subject, b)) {
-    expect_unchanged(subject, b, spec, "YOKE_STEP_FORWARD_ONLY", kAll, [](Life& life, StageModel&) {
-      Batch batch(life.split(false), 9);
-      life.must(life.step(batch, 2, 0.1, YOKE_STEP_FORWARD_ONLY), "step");
-    });
-    expect_unchanged(subject, b, spec, "a step with lr = 0", kParams, [](Life& life, StageModel&) {
-      Batch batch(life.split(false), 3);
-      life.must(life.step(batch, 3, 0), "step");
-    });
+    expect_unchanged(
+        subject, b, spec, "YOKE_STEP_FORWARD_ONLY", kAll, [](Instance& instance, TestModel&) {
+          Batch batch(instance.split(false), 9);
+          instance.must(instance.step(batch, 2, 0.1, YOKE_STEP_FORWARD_ONLY), "step");
+        });
+    expect_unchanged(
+        subject, b, spec, "a step with lr = 0", kParams, [](Instance& instance, TestModel&) {
+          Batch batch(instance.split(false), 3);
+          instance.must(instance.step(batch, 3, 0), "step");
+        });
   }
   return "";
 }
@@ -63,16 +67,22 @@ std::string not_finite(Subject& subject) {
   for (const RunSpec& spec : small_layouts(subject, b)) {
     if (updates_locally(b) && spec.degrees[YOKE_DP_REPLICATE] > 1) continue;
     const int32_t last = spec.world() - 1;
-    const auto infinite_step = [&](Life& life, StageModel& model) {
-      model.mishap().loss_factor =
-          life.host->rank == last ? std::numeric_limits<double>::infinity() : 1;
-      Batch batch(life.split(false), 3);
-      life.must(life.step(batch, 3, spec.lr(3)), "step");
-      model.mishap().loss_factor = 1;
-      if (life.result.grad_norm == std::numeric_limits<double>::infinity()) return;
-      throw Failed("with " + layout_text(spec) + " and a loss of inf on rank " +
-                   std::to_string(last) + ", grad_norm of rank " + std::to_string(life.host->rank) +
-                   " is " + std::to_string(life.result.grad_norm) + ", expected inf");
+    const auto infinite_step = [&](Instance& instance, TestModel& model) {
+      model.fault_injection().loss_factor =
+          instance.host->rank == last ? std::numeric_limits<double>::infinity() : 1;
+      Batch batch(instance.split(false), 3);
+      instance.must(instance.step(batch, 3, spec.lr(3)), "step");
+      model.fault_injection().loss_factor = 1;
+      if (instance.result.grad_norm == std::numeric_limits<double>::infinity()) return;
+      throw Failed(concat("with ",
+                          layout_text(spec),
+                          " and a loss of inf on rank ",
+                          last,
+                          ", grad_norm of rank ",
+                          instance.host->rank,
+                          " is ",
+                          instance.result.grad_norm,
+                          ", expected inf"));
     };
     expect_unchanged(
         subject, b, spec, "a step whose gradient norm is not finite", kAll, infinite_step);
@@ -80,36 +90,36 @@ std::string not_finite(Subject& subject) {
   return "";
 }
 
-// ---- The same again
+// ---- Equal runs and replicas ----
 
 std::string twice_the_same(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   std::vector<RunSpec> specs = two_ranks(subject, b);
-  specs.push_back(alone(b));
+  specs.push_back(single_rank(b));
   for (const RunSpec& spec : specs) {
     const Trace first = train(subject, b, spec), second = train(subject, b, spec);
     const std::string off = difference(second.state, first.state, 0);
     if (!off.empty())
-      throw Failed("with " + layout_text(spec) + ", the second of two equal runs: " + off);
+      throw Failed(concat("with ", layout_text(spec), ", in the second of two equal runs, ", off));
   }
   return "";
 }
 
-// Copies beside the one that would be written.
+// Compares the pieces with replica > 0 with the pieces that a checkpoint would contain.
 std::string equal_replicas(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  if (updates_locally(b)) return "its ranks update on their own (YOKE_LOCAL_UPDATES)";
+  if (updates_locally(b)) return "skipped: its ranks update on their own (YOKE_LOCAL_UPDATES)";
   size_t compared = 0;
   for (const RunSpec& spec : two_ranks(subject, b)) {
     std::vector<std::vector<Piece>> pieces(spec.world());
-    on_ranks(subject, b, spec, [&](Life& life, StageModel& model) {
-      life.must(life.init(), "init");
-      life.must(life.wrap(model.model()), "wrap_model");
+    on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
+      instance.must(instance.init(), "init");
+      instance.must(instance.wrap(model.model()), "wrap_model");
       for (int64_t step = 1; step <= spec.steps; ++step) {
-        Batch batch(life.split(false), step);
-        life.must(life.step(batch, step, spec.lr(step)), "step");
+        Batch batch(instance.split(false), step);
+        instance.must(instance.step(batch, step, spec.lr(step)), "step");
       }
-      pieces[life.host->rank] = life.save();
+      pieces[instance.host->rank] = instance.save();
     });
     const State written = assemble(pieces);
     for (int32_t rank = 0; rank < spec.world(); ++rank) {
@@ -124,36 +134,41 @@ std::string equal_replicas(Subject& subject) {
                       &whole.bytes[(p.begin + i / p.run * p.stride + i % p.run) * item],
                       item);
         if (expected != p.bytes)
-          throw Failed("with " + layout_text(spec) + ", " + p.key + " of rank " +
-                       std::to_string(rank) + " differs from the copy that is written");
+          throw Failed(concat("with ",
+                              layout_text(spec),
+                              ", ",
+                              p.key,
+                              " of rank ",
+                              rank,
+                              " differs from the copy that is written"));
       }
     }
   }
-  return std::to_string(compared) + " copies compared";
+  return concat(compared, " copies compared");
 }
 
 constexpr Check kRows[] = {
     {"N11",
      "evaluation and lr = 0 change nothing",
-     "YOKE_STEP_FORWARD_ONLY leaves the whole state as it was, bit for bit; a step with lr = 0 the "
-     "parameters.",
-     "skip backward and update when the flag is set; multiply every change by lr",
+     "A step with YOKE_STEP_FORWARD_ONLY leaves the whole state unchanged, bit for bit. A step "
+     "with lr = 0 leaves the parameters unchanged.",
+     "skip backward and update if the flag is set; multiply every change by lr",
      nothing_changes},
     {"N12",
      "a norm that is not finite updates nothing",
-     "The loss is infinite on the last rank: every rank reports grad_norm +infinity, and the state "
-     "of none changes, the number of the step included.",
+     "The loss is infinite on the last rank. Every rank reports grad_norm = +infinity and keeps "
+     "its state, including the step number.",
      "test the reduced norm, which is the same on every rank, before the update",
      not_finite},
     {"N13",
      "equal runs are equal",
-     "Every run on one and on two ranks twice: the same bits.",
-     "add in an order that does not depend on time",
+     "Every run is repeated, on one rank and on two, and gives the same bits.",
+     "add up in an order that does not depend on timing",
      twice_the_same},
     {"N17",
      "replicas are equal",
-     "After 6 steps on two ranks every piece with replica > 0 has the bits of the one that is "
-     "written.",
+     "After 6 steps on two ranks, every piece with replica > 0 has the same bits as the piece that "
+     "is written.",
      "update replicas from the same reduced gradient in the same order",
      equal_replicas},
 };

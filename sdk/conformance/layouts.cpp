@@ -13,7 +13,7 @@ bool is_data(int axis) {
   return axis == YOKE_DP_REPLICATE || axis == YOKE_DP_SHARD;
 }
 
-// The data axes carry the model whose sizes nothing divides; the others need one that can be cut.
+// The data axes train the model with odd sizes. The other axes need a model that can be divided.
 RunSpec spec_for(const ParallelBackend& backend, const Degrees& degrees) {
   RunSpec spec;
   const bool data_only = degrees[YOKE_PP] == 1 && degrees[YOKE_CP] == 1 && degrees[YOKE_TP] == 1;
@@ -23,7 +23,8 @@ RunSpec spec_for(const ParallelBackend& backend, const Degrees& degrees) {
   return spec;
 }
 
-// What is declared for some setting of the options may be refused under the present one.
+// With YOKE_BY_OPTIONS, plan may refuse a declared axis or dtype under the options at hand. Returns
+// whether `ask` succeeds, without asking if the backend lacks that trait.
 template <class F>
 bool can(const ParallelBackend& backend, F&& ask) {
   if ((description_of(backend).traits & YOKE_BY_OPTIONS) == 0) return true;
@@ -35,13 +36,13 @@ bool can(const ParallelBackend& backend, F&& ask) {
   }
 }
 
-// Whether plan accepts what describe declares is for C33 to say.
-void add_if_reached(std::vector<RunSpec>& specs,
-                    Subject& subject,
-                    const ParallelBackend& backend,
-                    const Degrees& degrees) {
+// Leaves out a layout that plan refuses. C33 reports this as a failure, other checks do not.
+void add_if_accepted(std::vector<RunSpec>& specs,
+                     Subject& subject,
+                     const ParallelBackend& backend,
+                     const Degrees& degrees) {
   try {
-    specs.push_back(reach(subject, backend, spec_for(backend, degrees)));
+    specs.push_back(accepted_variant(subject, backend, spec_for(backend, degrees)));
   } catch (const Failed&) {
   }
 }
@@ -51,7 +52,7 @@ std::vector<RunSpec> two_along(Subject& subject, const ParallelBackend& backend,
   if (subject.nproc < 2) return specs;
   for (const int axis : declared_axes(subject, backend)) {
     if (data_only && !is_data(axis)) continue;
-    add_if_reached(specs, subject, backend, along({{axis, 2}}));
+    add_if_accepted(specs, subject, backend, along({{axis, 2}}));
   }
   return specs;
 }
@@ -63,7 +64,7 @@ std::vector<int> declared_axes(Subject& subject, const ParallelBackend& backend)
   for (const int axis : kAxes) {
     const bool declared = (description_of(backend).axes & YOKE_AXIS_BIT(axis)) != 0;
     if (declared && can(backend, [&] {
-          reach(subject, backend, spec_for(backend, along({{axis, 2}})));
+          accepted_variant(subject, backend, spec_for(backend, along({{axis, 2}})));
         }))
       axes.push_back(axis);
   }
@@ -94,10 +95,10 @@ std::vector<RunSpec> four_ranks(Subject& subject, const ParallelBackend& backend
   std::vector<RunSpec> specs;
   if (subject.nproc < 4) return specs;
   const std::vector<int> axes = declared_axes(subject, backend);
-  for (const int axis : axes) add_if_reached(specs, subject, backend, along({{axis, 4}}));
+  for (const int axis : axes) add_if_accepted(specs, subject, backend, along({{axis, 4}}));
   for (size_t i = 0; i < axes.size(); ++i) {
     for (size_t j = i + 1; j < axes.size(); ++j)
-      add_if_reached(specs, subject, backend, along({{axes[i], 2}, {axes[j], 2}}));
+      add_if_accepted(specs, subject, backend, along({{axes[i], 2}, {axes[j], 2}}));
   }
   return specs;
 }
@@ -116,7 +117,7 @@ std::string layout_text(const RunSpec& spec) {
   return text;
 }
 
-RunSpec alone(const ParallelBackend& b, int steps) {
+RunSpec single_rank(const ParallelBackend& b, int steps) {
   RunSpec spec;
   spec.model.dtype = best_dtype(b);
   spec.steps = steps;
@@ -125,11 +126,12 @@ RunSpec alone(const ParallelBackend& b, int steps) {
 
 std::vector<RunSpec> small_layouts(Subject& subject, const ParallelBackend& b) {
   std::vector<RunSpec> specs = two_data_ranks(subject, b);
-  specs.insert(specs.begin(), alone(b));
+  specs.insert(specs.begin(), single_rank(b));
   return specs;
 }
 
-// fp64 separates faults of logic from rounding; the others only bound the damage.
+// In fp64, wrong formulas differ by far more than rounding errors. The other bounds only exclude
+// large errors.
 double tolerance(int32_t dtype) {
   return dtype == YOKE_F64 ? 1e-9 : dtype == YOKE_F32 ? 2e-4 : 5e-2;
 }

@@ -1,17 +1,17 @@
-// The functions behind the table; what each one asks stands in checks.cpp.
+// The parts of the table of checks. checks.cpp puts them together.
 #pragma once
 
 #include "sdk/conformance/check.hpp"
 
 namespace yoke::conformance {
 
-// Each file of a level appends its rows.
+// Each function appends the rows of its file, e.g. static_checks.cpp.
 void add_static_checks(std::vector<Check>& table);
 void add_load_checks(std::vector<Check>& table);
 void add_argument_checks(std::vector<Check>& table);
 void add_size_checks(std::vector<Check>& table);
 void add_plan_checks(std::vector<Check>& table);
-void add_life_checks(std::vector<Check>& table);
+void add_lifecycle_checks(std::vector<Check>& table);
 void add_failure_checks(std::vector<Check>& table);
 void add_numeric_checks(std::vector<Check>& table);
 void add_invariant_checks(std::vector<Check>& table);

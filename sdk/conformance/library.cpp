@@ -7,15 +7,15 @@
 
 #include "sdk/conformance/progress.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::conformance {
 
 void* open_library(const std::string& path) {
-  void* library = border("dlopen (a constructor of the library)", [&] {
+  void* library = call_backend("dlopen (a constructor of the library)", [&] {
     return ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   });
-  if (library == nullptr)
-    throw Failed(std::string("the dynamic loader refuses it: ") + ::dlerror());
+  if (library == nullptr) throw Failed(concat("the dynamic loader refuses it: ", ::dlerror()));
   return library;
 }
 
@@ -28,18 +28,17 @@ YokeEntry find_entry(void* library) {
 const ParallelBackend& load_table(const std::string& path) {
   const YokeEntry entry = find_entry(open_library(path));
   YokeError err = make_error();
-  const ParallelBackend* table = border("entry", [&] { return entry(YOKE_ABI_MINOR, &err); });
-  if (table == nullptr)
-    throw Failed(std::string("entry returned NULL and said: '") + err.text + "'");
+  const ParallelBackend* table = call_backend("entry", [&] { return entry(YOKE_ABI_MINOR, &err); });
+  if (table == nullptr) throw Failed(concat("entry returned NULL with the text '", err.text, "'"));
   return *table;
 }
 
 YokeDescription description_of(const ParallelBackend& backend) {
   const YokeDescription* theirs = nullptr;
   YokeError err = make_error();
-  const int32_t code = border("describe", [&] { return backend.describe(&theirs, &err); });
+  const int32_t code = call_backend("describe", [&] { return backend.describe(&theirs, &err); });
   if (code != YOKE_OK || theirs == nullptr)
-    throw Failed("describe returned " + std::to_string(code) + " ('" + err.text + "')" +
+    throw Failed(concat("describe returned ", code, " ('", err.text, "')") +
                  (theirs == nullptr ? " and no description" : ""));
   YokeDescription copy{};
   std::memcpy(

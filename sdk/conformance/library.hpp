@@ -1,4 +1,5 @@
-// A backend's library in this process, loaded without the help of the host's loader.
+// Loads the library of a backend into this process. The host's loader is not used: the checks must
+// see every fault themselves.
 #pragma once
 
 #include <string>
@@ -7,15 +8,16 @@
 
 namespace yoke::conformance {
 
-// dlopen with everything resolved at once and nothing exported. Throws Failed with the loader's
-// text.
+// Calls dlopen with RTLD_NOW and RTLD_LOCAL. Throws Failed with the text of the dynamic loader.
 void* open_library(const std::string& path);
+// Returns the entry function. Throws Failed if the library does not export it.
 YokeEntry find_entry(void* library);
 
-// The table of the library, as entry gives it to a host of this version. Throws Failed.
+// Loads the library and returns the function table that entry gives to a host of this version.
+// Throws Failed.
 const ParallelBackend& load_table(const std::string& path);
 
-// A copy of what describe gives; fields that the backend does not know are zero. Throws Failed.
+// Returns a copy of the description. Fields that the backend does not know are zero. Throws Failed.
 YokeDescription description_of(const ParallelBackend& backend);
 
 }  // namespace yoke::conformance

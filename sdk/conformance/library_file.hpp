@@ -1,5 +1,5 @@
-// What a shared library says about itself as a file. Filled by the host, which reads ELF; the
-// static checks judge it.
+// The contents of a shared library as a file. The host reads the ELF file and fills this struct,
+// and the static checks examine it.
 #pragma once
 
 #include <string>
@@ -9,16 +9,16 @@ namespace yoke::conformance {
 
 struct LibraryFile {
   std::string path;
-  std::string unsafe, unsafe_fix;  // owner and mode of the file and its folders; "" = safe
-  // Why it can be no backend of this machine: not ELF, truncated, another machine. The fields below
-  // are empty then.
+  std::string unsafe, unsafe_fix;  // problem with owner or mode of the file or a folder; "" = safe
+  // Why the file cannot be a backend on this machine: it is not ELF, truncated, or built for
+  // another machine. The fields below are empty in this case.
   std::string unreadable, unreadable_fix;
 
   std::vector<std::string> exported;   // defined dynamic symbols
-  std::vector<std::string> undefined;  // symbols that others must define
+  std::vector<std::string> undefined;  // symbols that other libraries must define
   std::vector<std::string> needed;     // DT_NEEDED
-  std::vector<std::string> run_path;   // DT_RUNPATH or DT_RPATH, in parts
-  std::vector<std::string> versions;   // of symbols of others: "GLIBC_2.34"
+  std::vector<std::string> run_path;   // folders in DT_RUNPATH or DT_RPATH
+  std::vector<std::string> versions;   // versions of undefined symbols, e.g. "GLIBC_2.34"
   bool text_relocations = false;
   bool executable_stack = false;
 };

@@ -1,4 +1,4 @@
-// C, second part: describe and plan tell the same story.
+// Checks C9 to C11 and C31 to C34: describe and plan agree.
 #include <array>
 #include <cstring>
 #include <thread>
@@ -10,6 +10,7 @@
 #include "sdk/conformance/run.hpp"
 #include "yoke/plan.h"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::conformance {
 namespace {
@@ -29,23 +30,27 @@ RunSpec sequence_spec(const YokeDescription& d) {
   return spec;
 }
 
-// plan must refuse, and name this key among its reasons.
-void expect_reason(Planned& planned, const std::string& what, const std::string& key) {
+// Throws Failed unless plan refuses, with a refusal that has this key and states what is allowed.
+void expect_refused_key(Planned& planned, const std::string& what, const std::string& key) {
   const int32_t code = planned.ask();
-  if (code == YOKE_OK && planned.reasons.empty()) throw Failed("plan accepts " + what);
+  if (code == YOKE_OK && planned.refusals.empty()) throw Failed("plan accepts " + what);
   if (code != YOKE_INVALID_ARGUMENT)
-    throw Failed("plan refuses " + what + " with code " + std::to_string(code) +
-                 ", expected YOKE_INVALID_ARGUMENT");
+    throw Failed(
+        concat("plan refuses ", what, " with code ", code, ", expected YOKE_INVALID_ARGUMENT"));
   std::string keys;
-  for (const Reason& r : planned.reasons) {
+  for (const PlanRefusal& r : planned.refusals) {
     if (r.key == key && (!r.allowed.empty() || !r.hint.empty())) return;
     keys += (keys.empty() ? "" : ", ") + r.key;
   }
-  throw Failed("plan refuses " + what + ", but no reason with the key '" + key +
-               "' says what is allowed; its reasons: " + (keys.empty() ? "none" : keys));
+  throw Failed(concat("plan refuses ",
+                      what,
+                      ", but no refusal with the key '",
+                      key,
+                      "' says what is allowed; keys of its refusals: ",
+                      keys.empty() ? "none" : keys));
 }
 
-std::string defaults_do(Subject& subject) {
+std::string defaults_are_accepted(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   for (int32_t world = 1; world <= subject.nproc; world *= 2) {
     RunSpec spec = sequence_spec(description_of(b));
@@ -66,7 +71,7 @@ std::string undeclared_axes(Subject& subject) {
     RunSpec spec = sequence_spec(d);
     spec.degrees = along({{axis, 2}});
     Planned planned(subject, b, spec);
-    expect_reason(
+    expect_refused_key(
         planned,
         std::string(yoke_degree_key(axis)) + " = 2, an axis that describe does not declare",
         yoke_degree_key(axis));
@@ -83,9 +88,9 @@ std::string undeclared_dtypes(Subject& subject) {
     if (declares(d, dtype)) continue;
     Planned planned(subject, b, sequence_spec(d));
     planned.plan.param_dtype = dtype;
-    expect_reason(planned,
-                  std::string(dtype_name(dtype)) + ", a dtype that describe does not declare",
-                  "precision.param");
+    expect_refused_key(planned,
+                       std::string(dtype_name(dtype)) + ", a dtype that describe does not declare",
+                       "precision.param");
     tried += (tried.empty() ? "refused: " : ", ") + std::string(dtype_name(dtype));
   }
   return tried;
@@ -104,7 +109,7 @@ std::string declared_is_accepted(Subject& subject) {
   for (const int axis : declared_axes(subject, b)) {
     RunSpec spec = sequence_spec(d);
     spec.degrees = along({{axis, 2}});
-    spec = reach(subject, b, spec);
+    spec = accepted_variant(subject, b, spec);
     tried += (tried.empty() ? "" : ", ") + std::string(yoke_degree_key(axis));
     for (const auto& [key, value] : spec.options) tried += " with " + key + " = " + value;
   }
@@ -116,31 +121,31 @@ std::string optimizers(Subject& subject) {
   RunSpec spec = sequence_spec(description_of(b));
   spec.kind = 99;
   Planned unknown(subject, b, spec);
-  expect_reason(unknown, "an optimizer that does not exist (99)", "train.optimizer");
+  expect_refused_key(unknown, "an optimizer that does not exist (99)", "train.optimizer");
   std::string accepted;
   for (const auto& [kind, name] : {std::pair{YOKE_ADAMW, "adamw"}, std::pair{YOKE_SGD, "sgd"}}) {
     spec.kind = kind;
     Planned planned(subject, b, spec);
-    if (planned.ask() == YOKE_OK && planned.reasons.empty()) {
+    if (planned.ask() == YOKE_OK && planned.refusals.empty()) {
       accepted += (accepted.empty() ? "" : ", ") + std::string(name);
     } else {
-      expect_reason(planned, name, "train.optimizer");
+      expect_refused_key(planned, name, "train.optimizer");
     }
   }
   if (accepted.empty()) throw Failed("plan accepts neither adamw nor sgd");
   return accepted;
 }
 
-// All that plan may write.
+// Calls plan and returns everything that it may write, as text.
 std::string answer(Planned& planned) {
   const int32_t code = planned.ask();
-  std::string text = std::to_string(code);
+  std::string text = concat(code);
   const YokePlan& p = planned.plan;
-  for (const int32_t degree : p.degree) text += " " + std::to_string(degree);
+  for (const int32_t degree : p.degree) text += concat(" ", degree);
   for (const int32_t field :
        {p.world_size, p.global_batch, p.micro_batch, p.param_dtype, p.reduce_dtype})
-    text += " " + std::to_string(field);
-  for (const Reason& r : planned.reasons)
+    text += concat(" ", field);
+  for (const PlanRefusal& r : planned.refusals)
     text += "; " + r.key + " " + r.given + " " + r.allowed + " " + r.hint;
   return text;
 }
@@ -171,12 +176,13 @@ std::string plan_is_pure(Subject& subject) {
     for (std::thread& t : threads) t.join();
     for (const std::string& other : answers)
       if (other != first)
-        throw Failed("plan answers '" + first + "' once and '" + other + "' on another thread");
+        throw Failed(
+            concat("plan answered '", first, "' once and '", other, "' on another thread"));
   }
   return "";
 }
 
-std::string every_reason(Subject& subject) {
+std::string every_refusal(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   const YokeDescription d = description_of(b);
   RunSpec spec = sequence_spec(d);
@@ -185,57 +191,57 @@ std::string every_reason(Subject& subject) {
     if (!(d.axes & YOKE_AXIS_BIT(axis))) spec.degrees[axis] = 2;
   if (spec.world() == 1) return "it declares every axis";
   Planned planned(subject, b, spec);
-  expect_reason(planned, "an unknown optimizer beside an undeclared axis", "train.optimizer");
+  expect_refused_key(planned, "an unknown optimizer beside an undeclared axis", "train.optimizer");
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis)
     if (spec.degrees[axis] == 2)
-      expect_reason(
+      expect_refused_key(
           planned, "an undeclared axis beside an unknown optimizer", yoke_degree_key(axis));
   return "";
 }
 
 constexpr Check kRows[] = {
     {"C9",
-     "defaults make a plan",
+     "plan fills in the defaults",
      "With every option at its default and every degree unset, plan accepts 1, 2, 4 ... ranks and "
-     "fills degrees whose product is the number of ranks.",
-     "fill the unset degrees in plan; what is left of the world goes to one of your axes",
-     defaults_do},
+     "fills in degrees whose product is the number of ranks.",
+     "fill in the unset degrees in plan, and put the remaining ranks on one of your axes",
+     defaults_are_accepted},
     {"C10",
      "undeclared axes are refused",
-     "Degree 2 along each axis that describe does not declare: YOKE_INVALID_ARGUMENT, and a reason "
-     "with that key and what is allowed.",
+     "For each axis that describe does not declare, plan refuses degree 2 with "
+     "YOKE_INVALID_ARGUMENT. A refusal has that key and says what is allowed.",
      "refuse it in plan, or declare the axis",
      undeclared_axes},
     {"C11",
      "plan is pure",
-     "The same question has the same answer at once from 4 threads, without a host, accepted or "
-     "refused.",
-     "keep no state in plan and look at nothing but its arguments",
+     "4 threads call plan with equal arguments at the same time, without a host. All of them get "
+     "the same answer, whether plan accepts or refuses.",
+     "keep no state in plan, and read nothing but its arguments",
      plan_is_pure},
     {"C31",
      "undeclared dtypes are refused",
-     "Each of fp64, fp32, bf16, fp16 that describe does not declare: YOKE_INVALID_ARGUMENT and a "
-     "reason with the key precision.param.",
+     "plan refuses each of fp64, fp32, bf16 and fp16 that describe does not declare, with "
+     "YOKE_INVALID_ARGUMENT and a refusal with the key precision.param.",
      "refuse it in plan, or declare the dtype",
      undeclared_dtypes},
     {"C32",
-     "optimizers are accepted or refused by name",
-     "An unknown optimizer is refused with the key train.optimizer; so are adamw and sgd unless "
-     "they are accepted, and one of them is.",
-     "compare optimizer->kind with the kinds that you do",
+     "optimizers are accepted, or refused by name",
+     "plan refuses an unknown optimizer with the key train.optimizer. It accepts adamw and sgd or "
+     "refuses them with that key, and accepts at least one of them.",
+     "compare optimizer->kind with the kinds that you implement",
      optimizers},
     {"C33",
-     "what is declared is accepted",
-     "Every declared dtype on one rank, and degree 2 along every declared axis, as it is or with "
-     "one option at another value.",
-     "declare in describe what plan accepts, no more",
+     "declared axes and dtypes are accepted",
+     "plan accepts every declared dtype on one rank, and degree 2 along every declared axis, with "
+     "the options at their defaults or with one option at another value.",
+     "declare in describe only what plan accepts",
      declared_is_accepted},
     {"C34",
-     "every reason is told at once",
-     "A plan with several faults (an unknown optimizer, all undeclared axes) is refused with a "
-     "reason for each.",
-     "collect reasons through args->refuse and return after the last one",
-     every_reason},
+     "all refusals are reported at once",
+     "A plan with several faults (an unknown optimizer, and degree 2 along all undeclared axes) "
+     "gets a refusal for each of them.",
+     "report refusals with args->refuse, and return after the last one",
+     every_refusal},
 };
 
 }  // namespace

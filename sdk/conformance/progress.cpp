@@ -14,7 +14,7 @@ void set_progress(std::function<void(const std::string& where)> the_sink) {
   sink() = std::move(the_sink);
 }
 
-void tell_progress(const std::string& where) {
+void report_progress(const std::string& where) {
   if (sink()) sink()(where);
 }
 

@@ -1,4 +1,5 @@
-// Where a check is, so that a crash or a hang can be told by the call in which it happened.
+// Reports the progress of a check, so that a crash or a hang can be attributed to a call of the
+// backend.
 #pragma once
 
 #include <exception>
@@ -7,30 +8,33 @@
 #include <utility>
 
 #include "sdk/conformance/check.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::conformance {
 
-// Told "inside init" before, and "after init" when a call of the backend has returned. Set once,
-// before any check; called from any thread.
+// Sets the function that receives the progress: "inside init" before a call of the backend, and
+// "after init" when it has returned. Set it once, before any check. It is called from any thread.
 void set_progress(std::function<void(const std::string& where)> sink);
-void tell_progress(const std::string& where);
+// Calls the function that set_progress has set, if there is one.
+void report_progress(const std::string& where);
 
-// Calls the backend. An exception that comes out is a failure of any check.
+// Calls the backend and reports the progress. Throws Failed if an exception comes out of the call,
+// which the contract forbids.
 template <class F>
-auto border(const char* slot, F&& call) {
-  tell_progress(std::string("inside ") + slot);
-  struct Left {
+auto call_backend(const char* slot, F&& call) {
+  report_progress(concat("inside ", slot));
+  struct Return {
     const char* slot;
-    ~Left() { tell_progress(std::string("after ") + slot); }
-  } left{slot};
+    ~Return() { report_progress(concat("after ", slot)); }
+  } on_return{slot};
   try {
     return std::forward<F>(call)();
   } catch (const std::exception& e) {
-    throw Failed(std::string(slot) + " threw an exception across the C border ('" + e.what() +
-                 "'); a C host would have died of it");
+    throw Failed(std::string(slot) + " threw an exception across the C boundary ('" + e.what() +
+                 "'); it would terminate a host written in C");
   } catch (...) {
     throw Failed(std::string(slot) +
-                 " threw something across the C border; a C host would have died of it");
+                 " threw something across the C boundary; it would terminate a host written in C");
   }
 }
 

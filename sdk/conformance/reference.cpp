@@ -1,3 +1,9 @@
+// A step of the reference has three parts: forward and backward of every micro-batch through all
+// blocks, the norm of all gradients, and the update of each parameter.
+//
+// The reference must be obviously correct, so it is slow on purpose. Every value is a double in a
+// plain vector, and nothing is sharded. It uses none of the sdk's functions for clipping and
+// updates: backends use them too, so a fault in them would cancel out in a comparison.
 #include "sdk/conformance/reference.hpp"
 
 #include <cmath>
@@ -10,7 +16,7 @@ namespace {
 
 struct Parameter {
   const YokeParameter* what;
-  std::vector<double> value, grad, m, v;  // m: also the momentum of SGD
+  std::vector<double> value, grad, m, v;  // m is also the momentum of SGD
 };
 
 class Reference {
@@ -87,7 +93,7 @@ class Reference {
  private:
   void ok(int32_t code) const {
     if (code != YOKE_OK)
-      throw Error(YOKE_INTERNAL, std::string("the kit's own reference: ") + err_.text);
+      throw Error(YOKE_INTERNAL, std::string("the reference of the checks failed: ") + err_.text);
   }
 
   static void put(State& s, const Parameter& p, const char* kind, const std::vector<double>& data) {
@@ -146,7 +152,7 @@ class Reference {
     }
   }
 
-  // The formulas at YokeOptimizer.
+  // Applies the formulas that the contract gives at YokeOptimizer.
   void update(Parameter& p, double scale, int64_t t, double lr) const {
     const double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
     const double step = static_cast<double>(t);
@@ -177,7 +183,7 @@ class Reference {
 Trace reference_trace(Subject& subject, const RunSpec& spec, const ReferenceStart& start) {
   ModelSpec model_spec = spec.model;
   model_spec.dtype = YOKE_F64;
-  const auto model = subject.stage.make_model(model_spec, YokeString{"", 0});
+  const auto model = subject.test_bed.make_model(model_spec, YokeString{"", 0});
   Reference reference(model->model(), spec);
   if (start.state != nullptr) reference.load(*start.state);
   Trace trace;

@@ -1,3 +1,9 @@
+// A run goes through the slots of the backend in the order in which a host calls them: plan, init,
+// wrap_model, steps, checkpoint, destroy_model, destroy. Planned covers the first slot, and
+// Instance the others on one rank. train() puts them together for all ranks.
+//
+// The slots are called directly, without the checks that the real host makes before and after a
+// call. A check can therefore pass wrong arguments, or replace the host of one rank.
 #include "sdk/conformance/run.hpp"
 
 #include <cmath>
@@ -7,26 +13,27 @@
 #include "sdk/conformance/progress.hpp"
 #include "yoke/plan.h"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::conformance {
 namespace {
 
-void collect_reason(void* ctx, const YokeRefusal* r) {
+void collect_refusal(void* ctx, const YokeRefusal* r) {
   if (r == nullptr || r->header.struct_id != YOKE_ID_REFUSAL || r->note != 0) return;
-  static_cast<std::vector<Reason>*>(ctx)->push_back({std::string(view(r->key)),
-                                                     std::string(view(r->given)),
-                                                     std::string(view(r->allowed)),
-                                                     std::string(view(r->hint))});
+  static_cast<std::vector<PlanRefusal>*>(ctx)->push_back({std::string(view(r->key)),
+                                                          std::string(view(r->given)),
+                                                          std::string(view(r->allowed)),
+                                                          std::string(view(r->hint))});
 }
 
-std::string reasons_text(const std::vector<Reason>& reasons) {
+std::string refusals_text(const std::vector<PlanRefusal>& refusals) {
   std::string text;
-  for (const Reason& r : reasons)
+  for (const PlanRefusal& r : refusals)
     text += (text.empty() ? "" : "; ") + r.key + " = " + r.given + " (allowed: " + r.allowed + ")";
-  return text.empty() ? "no reason" : text;
+  return text.empty() ? "no refusal was reported" : text;
 }
 
-// The values worth trying of an option that is not at its default.
+// Returns the values of an option to try, except for its default.
 std::vector<std::string> other_values(const YokeOptionInfo& o) {
   std::vector<std::string> values;
   if (o.type == YOKE_OPTION_BOOL) values = {"true", "false"};
@@ -47,7 +54,7 @@ std::vector<std::string> other_values(const YokeOptionInfo& o) {
 }
 
 bool accepts(Planned& planned) {
-  if (planned.ask() != YOKE_OK || !planned.reasons.empty()) return false;
+  if (planned.ask() != YOKE_OK || !planned.refusals.empty()) return false;
   return yoke_degree_product(planned.plan.degree) == planned.plan.world_size;
 }
 
@@ -64,8 +71,7 @@ std::string degrees_text(const Degrees& degrees) {
   std::string text;
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     if (degrees[axis] <= 1) continue;
-    text += (text.empty() ? "" : " x ") + std::string(yoke_degree_key(axis)) + " " +
-            std::to_string(degrees[axis]);
+    text += concat(text.empty() ? "" : " x ", yoke_degree_key(axis), " ", degrees[axis]);
   }
   return text.empty() ? "1 rank" : text;
 }
@@ -74,12 +80,12 @@ int32_t RunSpec::world() const {
   return static_cast<int32_t>(yoke_degree_product(degrees.data()));
 }
 
-// ---- plan
+// ---- Planning ----
 
 Planned::Planned(Subject& subject, const ParallelBackend& backend, const RunSpec& spec)
     : err(make_error()), backend_(backend), spec_(spec), description_(description_of(backend)) {
-  model_ = subject.stage.make_model(spec.model, description_.torch_tag);
-  options = subject.stage.options(description_, spec.options);
+  model_ = subject.test_bed.make_model(spec.model, description_.torch_tag);
+  options = subject.test_bed.options(description_, spec.options);
   optimizer.header = YOKE_HEADER(YokeOptimizer, YOKE_ID_OPTIMIZER);
   optimizer.kind = spec.kind;
   optimizer.beta1 = 0.9;
@@ -97,41 +103,46 @@ Planned::Planned(Subject& subject, const ParallelBackend& backend, const RunSpec
   plan.micro_batch = spec.micro_batch;
   plan.param_dtype = spec.model.dtype;
   args.header = YOKE_HEADER(YokePlanArgs, YOKE_ID_PLAN_ARGS);
-  args.header.next = subject.stage.plan_extensions();
+  args.header.next = subject.test_bed.plan_extensions();
   args.model = model_->model().summary;
   args.options = options.data;
   args.num_options = options.size;
-  args.refuse = collect_reason;
-  args.refuse_ctx = &reasons;
+  args.refuse = collect_refusal;
+  args.refuse_ctx = &refusals;
 }
 
 int32_t Planned::ask() {
-  reasons.clear();
+  refusals.clear();
   err = make_error();
-  return border("plan", [&] { return backend_.plan(&args, &plan, &err); });
+  return call_backend("plan", [&] { return backend_.plan(&args, &plan, &err); });
 }
 
 void Planned::accept() {
   const int32_t code = ask();
-  if (code != YOKE_OK || !reasons.empty()) {
-    throw Failed("plan refuses " + degrees_text(spec_.degrees) + " with " +
-                 dtype_name(spec_.model.dtype) + " (code " + std::to_string(code) +
-                 "): " + reasons_text(reasons) + (err.text[0] != 0 ? ", " : "") + err.text);
+  if (code != YOKE_OK || !refusals.empty()) {
+    const std::string what =
+        concat(degrees_text(spec_.degrees), " with ", dtype_name(spec_.model.dtype));
+    const char* separator = err.text[0] != 0 ? "; " : "";
+    throw Failed(concat("plan refuses ", what, " (code ", code, "): ", refusals_text(refusals)) +
+                 concat(separator, err.text));
   }
+  // An unset degree means 1 for a backend that does not use that axis.
   for (int32_t& degree : plan.degree) degree = std::max(degree, 1);
   const int64_t product = yoke_degree_product(plan.degree);
   if (product != plan.world_size) {
-    throw Failed("plan accepted degrees whose product is " + std::to_string(product) + " for " +
-                 std::to_string(plan.world_size) + " rank(s)");
+    throw Failed(concat("plan accepted ",
+                        plan.world_size,
+                        " rank(s), but the product of its degrees is ",
+                        product));
   }
   const int32_t data_ranks = plan.degree[YOKE_DP_REPLICATE] * plan.degree[YOKE_DP_SHARD];
   if (plan.micro_batch == 0) plan.micro_batch = plan.global_batch / data_ranks;
   if (plan.reduce_dtype == 0) plan.reduce_dtype = yoke_default_reduce_dtype(plan.param_dtype);
 }
 
-std::vector<RunSpec> neighbours(Subject& subject,
-                                const ParallelBackend& backend,
-                                const RunSpec& spec) {
+std::vector<RunSpec> variants(Subject& subject,
+                              const ParallelBackend& backend,
+                              const RunSpec& spec) {
   std::vector<RunSpec> accepted;
   const YokeDescription d = description_of(backend);
   for (uint64_t i = 0; i < d.num_options; ++i) {
@@ -149,17 +160,18 @@ bool updates_locally(const ParallelBackend& backend) {
   return (description_of(backend).traits & YOKE_LOCAL_UPDATES) != 0;
 }
 
-RunSpec reach(Subject& subject, const ParallelBackend& backend, RunSpec spec) {
+RunSpec accepted_variant(Subject& subject, const ParallelBackend& backend, RunSpec spec) {
   Planned plain(subject, backend, spec);
   if (accepts(plain)) return spec;
-  const auto others = neighbours(subject, backend, spec);
+  const auto others = variants(subject, backend, spec);
   if (!others.empty()) return others.front();
-  Planned(subject, backend, spec).accept();  // says why
-  throw Failed("plan refuses " + degrees_text(spec.degrees) +
-               ", which describe declares, with every value of every option");
+  Planned(subject, backend, spec).accept();  // throws with the refusals
+  throw Failed(concat("describe declares ",
+                      degrees_text(spec.degrees),
+                      ", but plan refuses it with every value of every option"));
 }
 
-// ---- One rank
+// ---- One rank ----
 
 RunSpec short_run() {
   RunSpec spec;
@@ -177,7 +189,7 @@ YokeStepArgs step_args(const YokeBatch* batch, int64_t step, double lr) {
   return args;
 }
 
-Life::Life(const ParallelBackend& b, const Planned& planned, const YokeHost& h)
+Instance::Instance(const ParallelBackend& b, const Planned& planned, const YokeHost& h)
     : backend(b), host(&h), err(make_error()), planned_(planned) {
   init_args.header = YOKE_HEADER(YokeInitArgs, YOKE_ID_INIT_ARGS);
   init_args.plan = &planned.plan;
@@ -188,35 +200,36 @@ Life::Life(const ParallelBackend& b, const Planned& planned, const YokeHost& h)
   result.header = YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT);
 }
 
-Life::~Life() {
+Instance::~Instance() {
   try {
     destroy_model();
     destroy();
-  } catch (const Failed&) {  // it came on top of another one
+  } catch (const Failed&) {  // another failure is under way and will be reported
   }
 }
 
-int32_t Life::init() {
+int32_t Instance::init() {
   err = make_error();
-  return border("init", [&] { return backend.init(&init_args, &context, &err); });
+  return call_backend("init", [&] { return backend.init(&init_args, &context, &err); });
 }
 
-int32_t Life::wrap(const YokeModel& model) {
+int32_t Instance::wrap(const YokeModel& model) {
   err = make_error();
-  return border("wrap_model", [&] { return backend.wrap_model(context, &model, &wrapped, &err); });
+  return call_backend("wrap_model",
+                      [&] { return backend.wrap_model(context, &model, &wrapped, &err); });
 }
 
-int32_t Life::step(Batch& batch, int64_t step, double lr, uint32_t flags) {
+int32_t Instance::step(Batch& batch, int64_t step, double lr, uint32_t flags) {
   err = make_error();
   YokeStepArgs args = step_args(&batch.batch(), step, lr);
   args.flags = flags;
-  return border("step", [&] { return backend.step(wrapped.model, &args, &result, &err); });
+  return call_backend("step", [&] { return backend.step(wrapped.model, &args, &result, &err); });
 }
 
-int32_t Life::checkpoint(int32_t op, const std::function<int32_t(const YokePiece&)>& visit) {
+int32_t Instance::checkpoint(int32_t op, const std::function<int32_t(const YokePiece&)>& visit) {
   struct Visit {
     const std::function<int32_t(const YokePiece&)>& visit;
-    std::exception_ptr thrown;  // by the visitor; it must not pass the backend's frames
+    std::exception_ptr thrown;  // exception of the visitor, which must not pass through the backend
   } ctx{visit, nullptr};
   err = make_error();
   YokeCheckpointArgs args{};
@@ -227,34 +240,34 @@ int32_t Life::checkpoint(int32_t op, const std::function<int32_t(const YokePiece
     auto& v = *static_cast<Visit*>(visit_ctx);
     try {
       const int32_t code = v.visit(*piece);
-      return code == YOKE_OK ? code : fill(e, code, "the visitor of the check says no");
+      return code == YOKE_OK ? code : fill(e, code, "the visitor of the check returned an error");
     } catch (...) {
       v.thrown = std::current_exception();
-      return fill(e, YOKE_INTERNAL, "the check has seen enough");
+      return fill(e, YOKE_INTERNAL, "the visitor of the check found a fault");
     }
   };
   const int32_t code =
-      border("checkpoint", [&] { return backend.checkpoint(wrapped.model, &args, &err); });
+      call_backend("checkpoint", [&] { return backend.checkpoint(wrapped.model, &args, &err); });
   if (ctx.thrown) std::rethrow_exception(ctx.thrown);
   return code;
 }
 
-void Life::destroy_model() {
-  border("destroy_model", [&] { backend.destroy_model(&wrapped.model); });
+void Instance::destroy_model() {
+  call_backend("destroy_model", [&] { backend.destroy_model(&wrapped.model); });
 }
 
-void Life::destroy() {
-  border("destroy", [&] { backend.destroy(&context); });
+void Instance::destroy() {
+  call_backend("destroy", [&] { backend.destroy(&context); });
 }
 
-void Life::must(int32_t code, const char* slot) const {
+void Instance::must(int32_t code, const char* slot) const {
   if (code == YOKE_OK) return;
-  throw Failed(std::string(slot) + " returned " + std::to_string(code) + " on rank " +
-               std::to_string(host->rank) + " of " + std::to_string(host->world_size) + ": " +
-               (err.text[0] != 0 ? err.text : "no text"));
+  const char* text = err.text[0] != 0 ? err.text : "no text";
+  throw Failed(concat(
+      slot, " returned ", code, " on rank ", host->rank, " of ", host->world_size, ": ", text));
 }
 
-std::vector<Piece> Life::save(int32_t op) {
+std::vector<Piece> Instance::save(int32_t op) {
   std::vector<Piece> pieces;
   must(checkpoint(op,
                   [&](const YokePiece& piece) {
@@ -269,23 +282,25 @@ std::vector<Piece> Life::save(int32_t op) {
   return pieces;
 }
 
-void Life::load(const State& state) {
+void Instance::load(const State& state) {
   must(checkpoint(YOKE_CHECKPOINT_LOAD,
                   [&](const YokePiece& piece) { return fill_piece(state, piece); }),
        "checkpoint");
 }
 
-HostTap& Life::tap_host() {
-  host_tap_ = std::make_unique<HostTap>(*host);
-  init_args.host = &host_tap_->host();
-  return *host_tap_;
+InstrumentedHost& Instance::instrument_host() {
+  instrumented_host_ = std::make_unique<InstrumentedHost>(*host);
+  init_args.host = &instrumented_host_->host();
+  return *instrumented_host_;
 }
 
-ModelTap& Life::tap(const YokeModel& model) {
-  return *model_taps_.emplace_back(std::make_unique<ModelTap>(model));
+InstrumentedModel& Instance::instrument(const YokeModel& model) {
+  return *instrumented_models_.emplace_back(std::make_unique<InstrumentedModel>(model));
 }
 
-Split Life::split(bool uneven) const {
+// Ranks are numbered with tp innermost, then cp, then the data axes. The ranks that differ in tp or
+// cp only are in the same data rank, and get the same samples.
+Split Instance::split(bool uneven) const {
   const YokePlan& p = planned_.plan;
   const int32_t shards = p.degree[YOKE_DP_SHARD];
   const int32_t inner = p.degree[YOKE_CP] * p.degree[YOKE_TP];
@@ -293,43 +308,53 @@ Split Life::split(bool uneven) const {
   return {p.global_batch, p.micro_batch, host->rank / inner % data_ranks, data_ranks, uneven};
 }
 
-// ---- All ranks
+// ---- All ranks ----
 
 namespace {
 
-// What a rank saw, step by step.
-struct Seen {
+// The results that one rank reported, with one value for each step.
+struct RankResults {
   std::vector<double> loss, weight, norm;
 };
 
-Seen train_rank(Life& life, const RunSpec& spec, const RunHooks& hooks) {
-  Seen seen;
+RankResults train_rank(Instance& instance, const RunSpec& spec, const RunHooks& hooks) {
+  RankResults results;
   for (int64_t step = hooks.first_step; step < hooks.first_step + spec.steps; ++step) {
-    Batch batch(life.split(spec.uneven), step);
-    life.must(life.step(batch, step, spec.lr(step)), "step");
-    seen.loss.push_back(life.result.loss_sum / batch.batch().token_weight);
-    seen.weight.push_back(life.result.loss_weight);
-    seen.norm.push_back(life.result.grad_norm);
-    if (life.result.loss_weight != batch.batch().token_weight) {
-      throw Failed("step " + std::to_string(step) + " reports loss_weight " +
-                   std::to_string(life.result.loss_weight) + ", the batch has " +
-                   std::to_string(batch.batch().token_weight) + " targets");
+    Batch batch(instance.split(spec.uneven), step);
+    instance.must(instance.step(batch, step, spec.lr(step)), "step");
+    results.loss.push_back(instance.result.loss_sum / batch.batch().token_weight);
+    results.weight.push_back(instance.result.loss_weight);
+    results.norm.push_back(instance.result.grad_norm);
+    if (instance.result.loss_weight != batch.batch().token_weight) {
+      throw Failed(concat("step ",
+                          step,
+                          " reports loss_weight ",
+                          instance.result.loss_weight,
+                          ", but the batch has ",
+                          batch.batch().token_weight,
+                          " targets"));
     }
   }
-  return seen;
+  return results;
 }
 
-void compare_ranks(const std::vector<Seen>& seen) {
+void compare_ranks(const std::vector<RankResults>& seen) {
   for (size_t rank = 1; rank < seen.size(); ++rank) {
     for (size_t s = 0; s < seen[0].loss.size(); ++s) {
       const double a[] = {seen[0].loss[s], seen[0].norm[s]};
       const double b[] = {seen[rank].loss[s], seen[rank].norm[s]};
       for (const int i : {0, 1}) {
         if (a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) continue;
-        throw Failed(std::string(i == 0 ? "the loss" : "grad_norm") + " of step " +
-                     std::to_string(s + 1) + " is " + std::to_string(a[i]) + " on rank 0 and " +
-                     std::to_string(b[i]) + " on rank " + std::to_string(rank) +
-                     "; results are the same on every rank");
+        throw Failed(concat(i == 0 ? "the loss" : "grad_norm",
+                            " of step ",
+                            s + 1,
+                            " is ",
+                            a[i],
+                            " on rank 0 and ",
+                            b[i],
+                            " on rank ",
+                            rank,
+                            "; results must be the same on every rank"));
       }
     }
   }
@@ -340,13 +365,13 @@ void compare_ranks(const std::vector<Seen>& seen) {
 void on_ranks(Subject& subject,
               const ParallelBackend& backend,
               const RunSpec& spec,
-              const std::function<void(Life& life, StageModel& model)>& body) {
+              const std::function<void(Instance& instance, TestModel& model)>& body) {
   Planned planned(subject, backend, spec);
   planned.accept();
-  subject.stage.run(planned.plan, [&](const YokeHost& host) {
-    const auto model = subject.stage.make_model(spec.model, planned.description().torch_tag);
-    Life life(backend, planned, host);
-    body(life, *model);
+  subject.test_bed.run(planned.plan, [&](const YokeHost& host) {
+    const auto model = subject.test_bed.make_model(spec.model, planned.description().torch_tag);
+    Instance instance(backend, planned, host);
+    body(instance, *model);
   });
 }
 
@@ -354,17 +379,17 @@ Trace train(Subject& subject,
             const ParallelBackend& backend,
             const RunSpec& spec,
             const RunHooks& hooks) {
-  std::vector<Seen> seen(spec.world());
+  std::vector<RankResults> seen(spec.world());
   std::vector<std::vector<Piece>> pieces(spec.world());
-  on_ranks(subject, backend, spec, [&](Life& life, StageModel& model) {
-    life.must(life.init(), "init");
-    life.must(life.wrap(model.model()), "wrap_model");
-    if (hooks.start != nullptr) life.load(*hooks.start);
-    if (hooks.prepare) hooks.prepare(life, model.mishap());
-    seen[life.host->rank] = train_rank(life, spec, hooks);
-    pieces[life.host->rank] = life.save();
-    life.destroy_model();
-    life.destroy();
+  on_ranks(subject, backend, spec, [&](Instance& instance, TestModel& model) {
+    instance.must(instance.init(), "init");
+    instance.must(instance.wrap(model.model()), "wrap_model");
+    if (hooks.start != nullptr) instance.load(*hooks.start);
+    if (hooks.prepare) hooks.prepare(instance, model.fault_injection());
+    seen[instance.host->rank] = train_rank(instance, spec, hooks);
+    pieces[instance.host->rank] = instance.save();
+    instance.destroy_model();
+    instance.destroy();
   });
   compare_ranks(seen);
   return {seen[0].loss, seen[0].weight, seen[0].norm, assemble(pieces)};

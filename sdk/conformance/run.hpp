@@ -1,4 +1,4 @@
-// Small trainings with a backend, from plan to destroy, through the C contract.
+// Short training runs with a backend, from plan to destroy, through the C contract.
 #pragma once
 
 #include <array>
@@ -10,64 +10,70 @@
 
 #include "sdk/conformance/batch.hpp"
 #include "sdk/conformance/check.hpp"
+#include "sdk/conformance/instrumentation.hpp"
 #include "sdk/conformance/state.hpp"
-#include "sdk/conformance/taps.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke::conformance {
 
 using Degrees = std::array<int32_t, YOKE_NUM_AXES>;
 inline constexpr Degrees kUnset{};
-// 1 along all axes but these.
+// Returns these degrees, with 1 along all other axes.
 Degrees along(std::initializer_list<std::pair<int, int32_t>> degrees);
+// Returns the degrees above 1 as text, e.g. "dp_degree 2 x tp_degree 2".
 std::string degrees_text(const Degrees& degrees);
 
+// A run: model, layout, options, optimizer and number of steps.
 struct RunSpec {
   ModelSpec model;
-  Degrees degrees = along({});  // 0 = left to plan
+  Degrees degrees = along({});  // 0 = plan chooses
   std::map<std::string, std::string> options;
   int32_t kind = YOKE_ADAMW;
   double momentum = 0, weight_decay = 0.1, clip = 0.5;
-  int32_t micro_batch = 0;  // sequences of a data rank and forward; 0 = all of a data rank
-  bool uneven = false;
+  int32_t micro_batch = 0;  // sequences of a data rank in one forward; 0 = all of them
+  bool uneven = false;      // data ranks and micro-batches have different numbers of targets
   int steps = 6;
 
-  int32_t world() const;
+  int32_t world() const;  // number of ranks
   double lr(int64_t step) const { return 0.02 + 0.01 * static_cast<double>(step % 3); }
 };
 inline constexpr int32_t kGlobalBatch = 8;
-// One rank, two micro-batches a step: for checks that are about something else than numbers.
+// Returns a run of 3 steps on one rank with two micro-batches, for checks that are not about
+// numbers.
 RunSpec short_run();
 
-// What an observer sees of a run; one value per step.
+// The results of a run, with one value for each step.
 struct Trace {
   std::vector<double> loss, weight, norm;
-  State state;  // at the end
+  State state;  // state after the last step
 };
 
-// ---- plan
+// ---- Planning ----
 
-struct Reason {
+// The strings of a YokeRefusal.
+struct PlanRefusal {
   std::string key, given, allowed, hint;
 };
 
-// A plan on its way through the backend. Neither copied nor moved: the backend is given pointers.
+// The arguments of a call of plan, and its results. An object is neither copied nor moved, because
+// the backend gets pointers to its members.
 class Planned {
  public:
   Planned(Subject& subject, const ParallelBackend& backend, const RunSpec& spec);
   Planned(const Planned&) = delete;
   Planned& operator=(const Planned&) = delete;
 
-  // Calls plan; reasons to refuse are collected. Any thread, but one at a time.
+  // Calls plan, collects its refusals and returns its code. Any thread, one call at a time.
   int32_t ask();
-  // The same; throws Failed unless it was accepted and makes up the world.
+  // Calls plan and fills in the remaining fields as the host does. Throws Failed if plan refuses,
+  // or if the product of the degrees is not the number of ranks.
   void accept();
 
   YokePlan plan{};
   YokeOptimizer optimizer{};
   YokePlanArgs args{};
   YokeError err;
-  std::vector<Reason> reasons;
+  std::vector<PlanRefusal> refusals;
   OptionValues options;
   const YokeDescription& description() const { return description_; }
   const RunSpec& spec() const { return spec_; }
@@ -76,35 +82,36 @@ class Planned {
   const ParallelBackend& backend_;
   const RunSpec spec_;
   YokeDescription description_;
-  std::unique_ptr<StageModel> model_;
+  std::unique_ptr<TestModel> model_;
 };
 
-// The first of several ways to ask for these degrees that plan accepts: as they are, else with one
-// option at another value. Throws Failed with the reasons if there is none.
-RunSpec reach(Subject& subject, const ParallelBackend& backend, RunSpec spec);
+// Returns the spec if plan accepts it. Otherwise returns the first variant that plan accepts with
+// one option at another value. Throws Failed with the refusals if there is none.
+RunSpec accepted_variant(Subject& subject, const ParallelBackend& backend, RunSpec spec);
 
-// The spec with one option more at another value, for every such value that plan accepts.
-std::vector<RunSpec> neighbours(Subject& subject,
-                                const ParallelBackend& backend,
-                                const RunSpec& spec);
+// Returns the spec with one more option at another value, for every such value that plan accepts.
+std::vector<RunSpec> variants(Subject& subject,
+                              const ParallelBackend& backend,
+                              const RunSpec& spec);
 
-// Does it declare that ranks update on their own between synchronisations?
+// Returns whether the backend declares that ranks update their parameters on their own between two
+// synchronizations.
 bool updates_locally(const ParallelBackend& backend);
 
-// ---- One rank
+// ---- One rank ----
 
-// Of an ordinary step.
+// Returns the arguments of an ordinary step.
 YokeStepArgs step_args(const YokeBatch* batch, int64_t step = 1, double lr = 0.01);
 
-// The backend on one rank. Destroys what is left in the right order.
-class Life {
+// The backend on one rank. The destructor destroys what still exists, in the right order.
+class Instance {
  public:
-  Life(const ParallelBackend& backend, const Planned& planned, const YokeHost& host);
-  ~Life();
-  Life(const Life&) = delete;
-  Life& operator=(const Life&) = delete;
+  Instance(const ParallelBackend& backend, const Planned& planned, const YokeHost& host);
+  ~Instance();
+  Instance(const Instance&) = delete;
+  Instance& operator=(const Instance&) = delete;
 
-  // Each returns the code and leaves what was said in `err`.
+  // Call the slots of the backend. They return its code and leave its text in `err`.
   int32_t init();
   int32_t wrap(const YokeModel& model);
   int32_t step(Batch& batch, int64_t step, double lr, uint32_t flags = 0);
@@ -112,17 +119,18 @@ class Life {
   void destroy_model();
   void destroy();
 
-  // Throws Failed, naming the call, unless the code is YOKE_OK.
+  // Throws Failed with the name of the call unless the code is YOKE_OK.
   void must(int32_t code, const char* slot) const;
 
   std::vector<Piece> save(int32_t op = YOKE_CHECKPOINT_SAVE);  // or DESCRIBE; throws Failed
   void load(const State& state);                               // throws Failed
 
-  Split split(bool uneven) const;  // of this data rank
+  Split split(bool uneven) const;  // share of this data rank in a batch
 
-  // The host of `init`, and a model for `wrap`, with the kit in between; they last as long as this.
-  HostTap& tap_host();
-  ModelTap& tap(const YokeModel& model);
+  // Return a wrapper of the host, which init uses from now on, and a wrapper of a model for `wrap`.
+  // The wrappers live as long as this object.
+  InstrumentedHost& instrument_host();
+  InstrumentedModel& instrument(const YokeModel& model);
 
   const ParallelBackend& backend;
   const YokeHost* host;
@@ -134,24 +142,25 @@ class Life {
 
  private:
   const Planned& planned_;
-  std::unique_ptr<HostTap> host_tap_;
-  std::vector<std::unique_ptr<ModelTap>> model_taps_;
+  std::unique_ptr<InstrumentedHost> instrumented_host_;
+  std::vector<std::unique_ptr<InstrumentedModel>> instrumented_models_;
 };
 
-// Runs body on every rank of an accepted plan, before init; the Life is destroyed after it.
+// Plans the run and calls `body` on every rank, before init. Each Instance is destroyed after its
+// body has returned.
 void on_ranks(Subject& subject,
               const ParallelBackend& backend,
               const RunSpec& spec,
-              const std::function<void(Life& life, StageModel& model)>& body);
+              const std::function<void(Instance& instance, TestModel& model)>& body);
 
-// Rank 0's loss and norm, and the state of all ranks at the end. Throws Failed, also if the ranks
-// do not report the same.
 struct RunHooks {
-  const State* start = nullptr;  // loaded before the first step
+  const State* start = nullptr;  // state to load before the first step
   int64_t first_step = 1;
-  // Before the first step of every rank.
-  std::function<void(Life& life, Mishap& mishap)> prepare{};
+  // Called on every rank before its first step.
+  std::function<void(Instance& instance, FaultInjection& injection)> prepare{};
 };
+// Trains with this spec. Returns the loss and norm that rank 0 reports, and the state of all
+// ranks at the end. Throws Failed if a call fails, or if the ranks report different results.
 Trace train(Subject& subject,
             const ParallelBackend& backend,
             const RunSpec& spec,

@@ -1,4 +1,8 @@
-// C, second part: structs of other sizes and with company.
+// Checks C3, C4, C5 and C15: structs of other sizes, and extension chains.
+//
+// A host or a backend of a later version passes longer structs and unknown extensions. These checks
+// imitate such a version without having one: each struct is placed in front of a guarded tail, and
+// struct_size either includes the tail or does not.
 #include <cstring>
 #include <memory>
 
@@ -6,6 +10,7 @@
 #include "sdk/conformance/library.hpp"
 #include "sdk/conformance/progress.hpp"
 #include "sdk/conformance/run.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::conformance {
 namespace {
@@ -13,19 +18,24 @@ namespace {
 constexpr unsigned char kPoison = 0xa5;
 constexpr size_t kTail = 64;
 
-// A struct with memory behind it that is not part of it, or part of a version that we do not know.
+// A struct with a tail behind it. The tail is not part of the struct unless grow() is called. Then
+// it is the part that a later version appended.
 template <class T>
 struct Guarded {
   T known;
   unsigned char tail[kTail];
 
   explicit Guarded(const T& value) : known(value) { std::memset(tail, kPoison, kTail); }
+  // Makes the tail part of the struct.
   void grow() { known.header.struct_size = sizeof(Guarded); }
   void expect_untouched(const char* name) const {
     for (size_t i = 0; i < kTail; ++i) {
       if (tail[i] != kPoison)
-        throw Failed(std::string("byte ") + std::to_string(i) + " behind the caller's " + name +
-                     " was written; a writer writes at most header.struct_size bytes");
+        throw Failed(concat("byte ",
+                            i,
+                            " behind the caller's ",
+                            name,
+                            " was written; at most header.struct_size bytes may be written"));
     }
   }
 };
@@ -33,31 +43,34 @@ struct Guarded {
 template <class T>
 void expect_header(const T& value, uint32_t id, const char* name) {
   if (value.header.struct_size == sizeof(T) && value.header.struct_id == id) return;
-  throw Failed(std::string("the header of the caller's ") + name + " was overwritten");
+  throw Failed(concat("the header of the caller's ", name, " was overwritten"));
 }
 
 std::string keeps_to_the_size(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  on_ranks(subject, b, RunSpec(), [&](Life& life, StageModel& model) {
+  on_ranks(subject, b, RunSpec(), [&](Instance& instance, TestModel& model) {
     Guarded<YokeError> err(make_error());
     b.describe(nullptr, &err.known);
     err.expect_untouched("YokeError");
-    life.must(life.init(), "init");
-    Guarded<YokeWrapResult> wrapped(life.wrapped);
-    life.must(
-        border(
-            "wrap_model",
-            [&] { return b.wrap_model(life.context, &model.model(), &wrapped.known, &err.known); }),
-        "wrap_model");
-    life.wrapped = wrapped.known;
+    instance.must(instance.init(), "init");
+    Guarded<YokeWrapResult> wrapped(instance.wrapped);
+    instance.must(call_backend("wrap_model",
+                               [&] {
+                                 return b.wrap_model(
+                                     instance.context, &model.model(), &wrapped.known, &err.known);
+                               }),
+                  "wrap_model");
+    instance.wrapped = wrapped.known;
     wrapped.expect_untouched("YokeWrapResult");
     expect_header(wrapped.known, YOKE_ID_WRAP_RESULT, "YokeWrapResult");
-    Batch batch(life.split(false), 1);
+    Batch batch(instance.split(false), 1);
     const YokeStepArgs args = step_args(&batch.batch());
-    Guarded<YokeStepResult> result(life.result);
-    life.must(border("step",
-                     [&] { return b.step(life.wrapped.model, &args, &result.known, &err.known); }),
-              "step");
+    Guarded<YokeStepResult> result(instance.result);
+    instance.must(
+        call_backend(
+            "step",
+            [&] { return b.step(instance.wrapped.model, &args, &result.known, &err.known); }),
+        "step");
     result.expect_untouched("YokeStepResult");
     expect_header(result.known, YOKE_ID_STEP_RESULT, "YokeStepResult");
     err.expect_untouched("YokeError");
@@ -65,27 +78,27 @@ std::string keeps_to_the_size(Subject& subject) {
   return "";
 }
 
-// An error struct whose text has room for so many bytes.
 std::string short_texts(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   for (const size_t room : {0, 1, 16}) {
     YokeError err = make_error();
     std::memset(err.text, kPoison, sizeof err.text);
     err.header.struct_size = static_cast<uint32_t>(offsetof(YokeError, text) + room);
-    const int32_t code = border("plan", [&] { return b.plan(nullptr, nullptr, &err); });
+    const int32_t code = call_backend("plan", [&] { return b.plan(nullptr, nullptr, &err); });
     if (code == YOKE_OK) throw Failed("plan(NULL, NULL) succeeded");
     for (size_t i = room; i < sizeof err.text; ++i) {
       if (static_cast<unsigned char>(err.text[i]) != kPoison)
-        throw Failed("an error text with room for " + std::to_string(room) +
-                     " bytes was written at byte " + std::to_string(i));
+        throw Failed(
+            concat("an error text with room for ", room, " bytes was written at byte ", i));
     }
     if (room > 0 && std::memchr(err.text, 0, room) == nullptr)
-      throw Failed("an error text with room for " + std::to_string(room) + " bytes has no 0 in it");
+      throw Failed(concat("an error text with room for ", room, " bytes has no 0 byte in it"));
   }
   return "";
 }
 
-// Two steps with every argument passed on by `through`, which may change its size or its chain.
+// Trains two steps and returns the state. Every argument struct goes through `through`, which may
+// change its size or its chain.
 template <class Through>
 State two_steps(Subject& subject, const ParallelBackend& b, Through&& through) {
   State state;
@@ -93,42 +106,45 @@ State two_steps(Subject& subject, const ParallelBackend& b, Through&& through) {
   auto plan_args = through(planned.args);
   auto plan = through(planned.plan);
   const int32_t code =
-      border("plan", [&] { return b.plan(&plan_args.known, &plan.known, nullptr); });
-  if (code != YOKE_OK) throw Failed("plan refuses it, with code " + std::to_string(code));
+      call_backend("plan", [&] { return b.plan(&plan_args.known, &plan.known, nullptr); });
+  if (code != YOKE_OK) throw Failed(concat("plan refuses it, with code ", code));
   for (int32_t& degree : plan.known.degree) degree = 1;
   plan.known.reduce_dtype = YOKE_F64;
   plan.known.micro_batch = kGlobalBatch;
   auto optimizer = through(planned.optimizer);
   plan.known.optimizer = &optimizer.known;
-  on_ranks(subject, b, RunSpec(), [&](Life& life, StageModel& model) {
-    auto host = through(*life.host);
-    auto args = through(life.init_args);
+  on_ranks(subject, b, RunSpec(), [&](Instance& instance, TestModel& model) {
+    auto host = through(*instance.host);
+    auto args = through(instance.init_args);
     args.known.plan = &plan.known;
     args.known.host = &host.known;
-    life.must(border("init", [&] { return b.init(&args.known, &life.context, &life.err); }),
-              "init");
+    instance.must(
+        call_backend("init", [&] { return b.init(&args.known, &instance.context, &instance.err); }),
+        "init");
     auto wide = through(model.model());
-    life.must(life.wrap(wide.known), "wrap_model");
+    instance.must(instance.wrap(wide.known), "wrap_model");
     for (const int64_t step : {1, 2}) {
-      Batch batch(life.split(false), step);
+      Batch batch(instance.split(false), step);
       auto contents = through(batch.batch());
       auto step_with = through(step_args(&contents.known));
       step_with.known.step = step;
-      life.must(border("step",
-                       [&] {
-                         return b.step(
-                             life.wrapped.model, &step_with.known, &life.result, &life.err);
-                       }),
-                "step");
+      instance.must(call_backend("step",
+                                 [&] {
+                                   return b.step(instance.wrapped.model,
+                                                 &step_with.known,
+                                                 &instance.result,
+                                                 &instance.err);
+                                 }),
+                    "step");
     }
-    state = assemble({life.save()});
-    life.destroy_model();
-    life.destroy();
+    state = assemble({instance.save()});
+    instance.destroy_model();
+    instance.destroy();
   });
   return state;
 }
 
-State plainly(Subject& subject, const ParallelBackend& b) {
+State two_plain_steps(Subject& subject, const ParallelBackend& b) {
   return two_steps(
       subject, b, [](const auto& value) { return Guarded<std::decay_t<decltype(value)>>(value); });
 }
@@ -140,8 +156,9 @@ std::string later_versions(Subject& subject) {
     guarded.grow();
     return guarded;
   });
-  const std::string off = difference(larger, plainly(subject, b), 0);
-  if (!off.empty()) throw Failed("with arguments that are larger than it knows, " + off);
+  const std::string off = difference(larger, two_plain_steps(subject, b), 0);
+  if (!off.empty())
+    throw Failed("with argument structs that are longer than in version 1.0, " + off);
   return "";
 }
 
@@ -160,34 +177,36 @@ std::string unknown_extensions(Subject& subject) {
     guarded.known.header.next = &nodes.back()->header;
     return guarded;
   });
-  const std::string off = difference(chained, plainly(subject, b), 0);
-  if (!off.empty()) throw Failed("with unknown structs on the chains, " + off);
+  const std::string off = difference(chained, two_plain_steps(subject, b), 0);
+  if (!off.empty()) throw Failed("with unknown structs on the extension chains, " + off);
   return "";
 }
 
 constexpr Check kRows[] = {
     {"C3",
-     "later versions of arguments are welcome",
-     "Every argument struct is 64 bytes longer than version 1.0 and the tail is garbage: two steps "
-     "give the same bits.",
-     "test struct_size with >=, never ==, and copy at most the bytes that you know",
+     "argument structs of later versions are accepted",
+     "Every argument struct is 64 bytes longer than in version 1.0, with garbage in the additional "
+     "bytes. Two steps give the same bits as without them.",
+     "compare struct_size with >=, never with ==, and copy at most the bytes that you know",
      later_versions},
     {"C4",
-     "results keep to the caller's size",
-     "The bytes behind YokeWrapResult, YokeStepResult and YokeError, and their headers, are as "
-     "they were after the call.",
-     "write results field by field, or through write_result of yoke/backend.hpp",
+     "results stay within the structs of the caller",
+     "After each call, the bytes behind YokeWrapResult, YokeStepResult and YokeError are "
+     "unchanged. The headers of both results are unchanged as well.",
+     "write results field by field, or with write_result of yoke/backend.hpp",
      keeps_to_the_size},
     {"C5",
-     "unknown extensions are skipped",
-     "A struct with an unknown struct_id stands on the chain of every argument: two steps give the "
-     "same bits.",
-     "walk header.next by struct_id and pass by what you do not know",
+     "unknown extensions are ignored",
+     "A struct with an unknown struct_id is on the chain of every argument. Two steps give the "
+     "same bits as without it.",
+     "walk the chain from header.next, compare struct_id, and skip the structs that you do not "
+     "know",
      unknown_extensions},
     {"C15",
      "short error buffers are respected",
-     "With room for 0, 1 and 16 bytes of text: nothing behind is written, and the text ends in 0.",
-     "cut the text to err->header.struct_size - offsetof(YokeError, text)",
+     "The error text has room for 0, 1 or 16 bytes. Nothing is written behind them, and the text "
+     "ends with a 0 byte if it has any room.",
+     "truncate the text to err->header.struct_size - offsetof(YokeError, text) bytes",
      short_texts},
 };
 

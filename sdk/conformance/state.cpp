@@ -7,6 +7,7 @@
 #include "sdk/conformance/check.hpp"
 #include "yoke/error.hpp"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::conformance {
 namespace {
@@ -30,8 +31,7 @@ double get(const char* data, int32_t dtype, int64_t i) {
       return value;
     }
     default:
-      throw Failed("a piece of state has the dtype " + std::to_string(dtype) +
-                   "; allowed: fp64, fp32, bf16, int64");
+      throw Failed(concat("a piece has dtype ", dtype, "; allowed: fp64, fp32, bf16, int64"));
   }
 }
 
@@ -42,40 +42,41 @@ void put(char* data, int32_t dtype, int64_t i, double value) {
   if (dtype == YOKE_F64) return write(value);
   if (dtype == YOKE_F32) return write(static_cast<float>(value));
   if (dtype == YOKE_I64) return write(static_cast<int64_t>(value));
-  throw Failed("a piece of state to be filled has the dtype " + std::string(dtype_name(dtype)) +
-               "; allowed: fp64, fp32, and int64");
+  throw Failed(
+      concat("a piece to load has dtype ", dtype_name(dtype), "; allowed: fp64, fp32, int64"));
 }
 
-// Of element i of a piece, in the whole tensor.
+// Returns the index of element i of a piece in the whole tensor. A piece consists of spans of `run`
+// elements that start `stride` elements apart.
 int64_t place(int64_t begin, int64_t run, int64_t stride, int64_t i) {
   return begin + (i / run) * stride + i % run;
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string text;
-  for (const int64_t n : shape) text += (text.empty() ? "" : ", ") + std::to_string(n);
+  for (const int64_t n : shape) text += concat(text.empty() ? "" : ", ", n);
   return "[" + text + "]";
 }
 
 std::string number(double value) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.17g", value);
-  return text;
+  return string_printf("%.17g", value);
 }
 
+// Returns whether the contract defines the kind of this tensor.
 bool is_standard(const std::string& key) {
   for (const char* kind : {"/param", "/exp_avg", "/exp_avg_sq", "/momentum", "/step"})
     if (key.ends_with(kind)) return true;
   return false;
 }
 
+// Throws Failed if the piece reaches beyond its tensor of `size` elements.
 void check_place(const Piece& p, int64_t size) {
   if (p.begin < 0 || p.count < 0 || (p.count > 0 && p.run < 1) ||
       (p.stride != 0 && p.stride < p.run))
-    throw Failed("piece " + p.text() + " has no place in its tensor");
+    throw Failed(concat("the elements of piece ", p.text(), " are not well defined"));
   if (p.count > 0 && place(p.begin, p.run, p.stride, p.count - 1) >= size) {
-    throw Failed("piece " + p.text() + " reaches beyond the " + std::to_string(size) +
-                 " elements of its tensor");
+    throw Failed(
+        concat("piece ", p.text(), " reaches beyond the ", size, " elements of its tensor"));
   }
 }
 
@@ -83,12 +84,13 @@ void check_place(const Piece& p, int64_t size) {
 
 Piece Piece::copy(const YokePiece& p) {
   if (p.header.struct_id != YOKE_ID_PIECE)
-    throw Failed("the visitor was shown a struct that is no YokePiece (struct_id " +
-                 std::to_string(p.header.struct_id) + ")");
+    throw Failed(
+        concat("the visitor was called with a struct that is not a YokePiece: its struct_id is ",
+               p.header.struct_id));
   Piece piece;
   piece.key = std::string(view(p.name)) + "/" + std::string(view(p.kind));
   if (p.ndim < 0 || (p.ndim > 0 && p.shape == nullptr))
-    throw Failed("piece " + piece.key + " has ndim " + std::to_string(p.ndim) + " and no shape");
+    throw Failed(concat("piece ", piece.key, " has ndim ", p.ndim, " and no shape"));
   if (p.ndim > 0) piece.shape.assign(p.shape, p.shape + p.ndim);
   piece.dtype = p.dtype;
   piece.begin = p.begin;
@@ -98,8 +100,12 @@ Piece Piece::copy(const YokePiece& p) {
   piece.replica = p.replica;
   if (p.view == nullptr) return piece;
   if (numel(*p.view) != p.count || YOKE_DTYPE_OF(p.view->dtype) != p.dtype) {
-    throw Failed("the view of piece " + piece.text() + " has " + std::to_string(numel(*p.view)) +
-                 " elements of " + dtype_name(YOKE_DTYPE_OF(p.view->dtype)));
+    throw Failed(concat("the view of piece ",
+                        piece.text(),
+                        " has ",
+                        numel(*p.view),
+                        " elements of ",
+                        dtype_name(YOKE_DTYPE_OF(p.view->dtype))));
   }
   const char* bytes = data<const char>(*p.view);
   if (p.count > 0) piece.bytes.assign(bytes, bytes + p.count * item_size(p.dtype));
@@ -112,9 +118,9 @@ bool Piece::same_place(const Piece& o) const {
 }
 
 std::string Piece::text() const {
-  return key + " " + shape_text(shape) + " " + dtype_name(dtype) + " begin " +
-         std::to_string(begin) + " count " + std::to_string(count) + " run " + std::to_string(run) +
-         " stride " + std::to_string(stride) + " replica " + std::to_string(replica);
+  const std::string where = concat("begin ", begin, " count ", count, " run ", run);
+  return concat(key, " ", shape_text(shape), " ", dtype_name(dtype), " ", where) +
+         concat(" stride ", stride, " replica ", replica);
 }
 
 int64_t WholeTensor::count() const {
@@ -127,7 +133,7 @@ double WholeTensor::at(int64_t i) const {
 
 State assemble(const std::vector<std::vector<Piece>>& by_rank) {
   State state;
-  std::map<std::string, std::vector<bool>> covered;
+  std::map<std::string, std::vector<bool>> covered;  // elements that a piece with replica 0 has
   for (size_t rank = 0; rank < by_rank.size(); ++rank) {
     for (const Piece& p : by_rank[rank]) {
       auto [found, is_new] = state.try_emplace(p.key);
@@ -138,18 +144,26 @@ State assemble(const std::vector<std::vector<Piece>>& by_rank) {
         whole.bytes.resize(whole.count() * item_size(p.dtype));
         covered[p.key].resize(whole.count());
       } else if (whole.shape != p.shape || whole.dtype != p.dtype) {
-        throw Failed("rank " + std::to_string(rank) + " shows " + p.text() +
-                     ", another piece of it said " + shape_text(whole.shape) + " " +
-                     dtype_name(whole.dtype));
+        throw Failed(concat("rank ",
+                            rank,
+                            " shows ",
+                            p.text(),
+                            ", but another piece of this tensor has ",
+                            shape_text(whole.shape),
+                            " ",
+                            dtype_name(whole.dtype)));
       }
       check_place(p, whole.count());
       if (p.replica != 0) continue;
       for (int64_t i = 0; i < p.count; ++i) {
         const int64_t at = place(p.begin, p.run, p.stride, i), item = item_size(p.dtype);
         if (covered[p.key][at]) {
-          throw Failed("element " + std::to_string(at) + " of " + p.key +
-                       " is in two pieces with replica 0, the second one of rank " +
-                       std::to_string(rank));
+          throw Failed(concat("element ",
+                              at,
+                              " of ",
+                              p.key,
+                              " is in two pieces with replica 0; the second one is on rank ",
+                              rank));
         }
         covered[p.key][at] = true;
         if (!p.bytes.empty()) std::memcpy(&whole.bytes[at * item], &p.bytes[i * item], item);
@@ -159,24 +173,26 @@ State assemble(const std::vector<std::vector<Piece>>& by_rank) {
   for (const auto& [key, bits] : covered) {
     const auto hole = std::find(bits.begin(), bits.end(), false);
     if (hole != bits.end())
-      throw Failed("element " + std::to_string(hole - bits.begin()) + " of " + key +
-                   " is in no piece with replica 0");
+      throw Failed(
+          concat("element ", hole - bits.begin(), " of ", key, " is in no piece with replica 0"));
   }
   return state;
 }
 
 int32_t fill_piece(const State& state, const YokePiece& piece) {
-  const Piece place_of = Piece::copy(piece);  // also checks it
-  const auto found = state.find(place_of.key);
+  const Piece wanted = Piece::copy(piece);  // also checks the piece
+  const auto found = state.find(wanted.key);
   if (found == state.end()) {
-    if (!is_standard(place_of.key)) return YOKE_NOT_FOUND;
-    throw Failed("LOAD asks for " + place_of.key + ", which was never saved");
+    if (!is_standard(wanted.key)) return YOKE_NOT_FOUND;
+    throw Failed(concat("LOAD requests ", wanted.key, ", which was never saved"));
   }
-  if (found->second.shape != place_of.shape)
-    throw Failed("LOAD asks for " + place_of.text() + ", saved was " +
-                 shape_text(found->second.shape));
-  if (piece.view == nullptr) throw Failed("LOAD shows " + place_of.key + " without a view");
-  check_place(place_of, found->second.count());
+  if (found->second.shape != wanted.shape)
+    throw Failed(concat("LOAD requests ",
+                        wanted.text(),
+                        ", but the saved shape is ",
+                        shape_text(found->second.shape)));
+  if (piece.view == nullptr) throw Failed(concat("LOAD shows ", wanted.key, " without a view"));
+  check_place(wanted, found->second.count());
   for (int64_t i = 0; i < piece.count; ++i) {
     put(data<char>(*piece.view),
         piece.dtype,
@@ -199,6 +215,8 @@ std::string difference(const State& a, const State& b, double relative) {
     if (x.shape != y.shape)
       return key + " is " + shape_text(x.shape) + " here and " + shape_text(y.shape) + " there";
     if (relative == 0 && x == y) continue;
+    // The scale is that of the tensor, because rounding errors of a small element are as large as
+    // those of its neighbors. The minimum keeps tensors of zeros comparable.
     double scale = 1e-12;
     for (int64_t i = 0; i < y.count(); ++i) scale = std::max(scale, std::fabs(y.at(i)));
     for (int64_t i = 0; i < x.count(); ++i) {
@@ -206,8 +224,8 @@ std::string difference(const State& a, const State& b, double relative) {
       if (off <= relative * scale &&
           (relative > 0 || std::signbit(x.at(i)) == std::signbit(y.at(i))))
         continue;
-      return "element " + std::to_string(i) + " of " + key + " is " + number(x.at(i)) +
-             ", expected " + number(y.at(i));
+      return concat(
+          "element ", i, " of ", key, " is ", number(x.at(i)), ", expected ", number(y.at(i)));
     }
   }
   if (a.size() != b.size()) {

@@ -1,4 +1,5 @@
-// The state of a run, whole: put together from the pieces of all ranks, and cut again for others.
+// The state of a run as whole tensors: assembled from the pieces of all ranks, and split again for
+// a LOAD with the same or another layout.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace yoke::conformance {
 
-// A piece as a backend showed it, with a copy of its bytes (none on DESCRIBE).
+// A copy of a YokePiece and of its bytes. DESCRIBE shows no bytes.
 struct Piece {
   std::string key;  // "name/kind"
   std::vector<int64_t> shape;
@@ -18,12 +19,14 @@ struct Piece {
   int64_t begin = 0, count = 0, run = 0, stride = 0, replica = 0;
   std::vector<char> bytes;
 
+  // Throws Failed if the piece is malformed.
   static Piece copy(const YokePiece& piece);
-  // Does it lie where the other one does?
+  // Returns whether both describe the same elements of the same tensor.
   bool same_place(const Piece& other) const;
-  std::string text() const;  // "up.weight/param [7, 5] elements 0 + 35"
+  std::string text() const;  // every field, for messages
 };
 
+// A tensor that is not split.
 struct WholeTensor {
   std::vector<int64_t> shape;
   int32_t dtype = 0;
@@ -31,24 +34,27 @@ struct WholeTensor {
   bool operator==(const WholeTensor&) const = default;
 
   int64_t count() const;
-  double at(int64_t i) const;  // of fp64, fp32, bf16, int64
+  double at(int64_t i) const;  // value of element i; the dtype is fp64, fp32, bf16 or int64
 };
 
-using State = std::map<std::string, WholeTensor>;  // by "name/kind"
+using State = std::map<std::string, WholeTensor>;  // keyed by "name/kind"
 
-// Puts the pieces with replica 0 of all ranks together. Throws Failed if they do not tile every
-// tensor exactly once, or contradict each other.
+// Assembles the pieces of all ranks. Pieces with another replica than 0 are checked but not used.
+// Throws Failed if the pieces with replica 0 do not cover every element exactly once, or if two
+// pieces of a tensor have different shapes or dtypes.
 State assemble(const std::vector<std::vector<Piece>>& by_rank);
 
-// Fills the view of a piece. Converts between floating dtypes. Returns YOKE_NOT_FOUND for a kind of
-// a backend's own that the state does not have; throws Failed for any other tensor that it lacks.
+// Fills the view of a piece on LOAD, and converts between floating-point dtypes. If the state lacks
+// the tensor, returns YOKE_NOT_FOUND for a kind that only this backend knows, and throws Failed for
+// a kind of the contract.
 int32_t fill_piece(const State& state, const YokePiece& piece);
 
-// Without kinds of a backend's own.
+// Returns the state without the kinds that only one backend knows.
 State standard_kinds(State state);
 
-// "" or the first tensor in which they differ. relative: allowed difference, by the largest
-// magnitude of the tensor; 0 = not a bit. Only names in both are compared unless strict.
+// Returns a sentence on the first difference, or "". `relative` is the allowed difference of an
+// element divided by the largest magnitude in its tensor of b; 0 requires equal bits. A tensor that
+// only one state has is a difference.
 std::string difference(const State& a, const State& b, double relative);
 
 }  // namespace yoke::conformance

@@ -1,4 +1,4 @@
-// S: the file, before anything of it runs.
+// The checks of level S: the file, before any of its code runs.
 #include <gnu/libc-version.h>
 
 #include <algorithm>
@@ -6,14 +6,16 @@
 
 #include "sdk/conformance/level.hpp"
 #include "yoke/parallel_backend.h"
+#include "yoke/text.hpp"
 
 namespace yoke::conformance {
 namespace {
 
+// Joins up to `most` words with commas.
 std::string list(const std::vector<std::string>& words, size_t most = 6) {
   std::string text;
   for (size_t i = 0; i < words.size() && i < most; ++i) text += (i == 0 ? "" : ", ") + words[i];
-  if (words.size() > most) text += " and " + std::to_string(words.size() - most) + " more";
+  if (words.size() > most) text += concat(" and ", words.size() - most, " more");
   return text;
 }
 
@@ -32,11 +34,11 @@ std::string one_symbol(const LibraryFile& file) {
   std::erase(others, YOKE_ENTRY_SYMBOL);
   if (others.size() == file.exported.size()) throw Failed("it does not export " YOKE_ENTRY_SYMBOL);
   if (others.empty()) return "";
-  throw Failed("it exports " + std::to_string(others.size()) + " symbol(s) besides " +
-               YOKE_ENTRY_SYMBOL + ": " + list(others));
+  throw Failed(concat(
+      "it exports ", others.size(), " symbol(s) besides " YOKE_ENTRY_SYMBOL ": ", list(others)));
 }
 
-// The contract hands everything over in tables: a backend imports nothing of the host.
+// The contract passes all functions of the host in tables, so a backend needs no symbol of it.
 std::string nothing_of_the_host(const LibraryFile& file) {
   std::vector<std::string> ours;
   for (const std::string& symbol : file.undefined) {
@@ -51,7 +53,8 @@ std::string nothing_of_the_host(const LibraryFile& file) {
 std::string libraries(const LibraryFile& file) {
   for (const std::string& name : file.needed) {
     if (name.find('/') != std::string::npos)
-      throw Failed("it needs '" + name + "' by a path; that path exists on this machine only");
+      throw Failed(
+          concat("it needs '", name, "' by a path, which may not exist on another machine"));
     if (name.starts_with("libyoke")) throw Failed("it needs " + name + ", a library of the host");
   }
   return list(file.needed, 10);
@@ -59,13 +62,16 @@ std::string libraries(const LibraryFile& file) {
 
 std::string memory(const LibraryFile& file) {
   if (file.text_relocations)
-    throw Failed("it has text relocations (DT_TEXTREL): its code would be writable while it loads");
+    throw Failed(
+        "it has text relocations (DT_TEXTREL), so its code is writable while it is loaded");
   if (file.executable_stack)
-    throw Failed("it asks for an executable stack (PT_GNU_STACK); the whole process would get one");
+    throw Failed(
+        "it requires an executable stack (PT_GNU_STACK), which the whole process would get");
   return "";
 }
 
-// "2.34" of "GLIBC_2.34" as a number that can be compared; 0 for other libraries.
+// Returns the version behind the prefix as a number that can be compared, e.g. that of
+// "GLIBC_2.34", or 0 for the version of another library.
 int release(const std::string& version, const std::string& prefix) {
   if (!version.starts_with(prefix)) return 0;
   char* end = nullptr;
@@ -80,27 +86,28 @@ std::string c_library(const LibraryFile& file) {
       file.versions.begin(), file.versions.end(), [&](const auto& a, const auto& b) {
         return release(a, prefix) < release(b, prefix);
       });
-  if (newest == file.versions.end() || release(*newest, prefix) == 0) return "needs no GLIBC";
+  if (newest == file.versions.end() || release(*newest, prefix) == 0) return "it needs no GLIBC";
   const std::string ours = prefix + ::gnu_get_libc_version();
   if (release(*newest, prefix) > release(ours, prefix))
-    throw Failed("it needs " + *newest + ", this machine has " + ours);
-  return "needs " + *newest;
+    throw Failed(concat("it needs ", *newest, ", but this machine has ", ours));
+  return "it needs " + *newest;
 }
 
 constexpr Check kRows[] = {
     {"S1",
-     "it is a shared library of this machine",
-     "The file is ELF, complete (all of its tables lie inside it), 64-bit, little-endian, a shared "
-     "library for this processor, and exports an entry symbol of this major version.",
-     "build it with yoke_add_backend on this machine, and copy it whole",
+     "the file is a shared library for this machine",
+     "The file is a complete ELF file: all of its tables lie inside it. It is a 64-bit, "
+     "little-endian shared library for this processor and exports the entry symbol of this major "
+     "version.",
+     "build it with yoke_add_backend on this machine, and copy the whole file",
      nullptr,
      false,
      Fault::kToolchain,
      machine},
     {"S2",
-     "nobody else may write to it",
-     "The file and its folder belong to root or to the user, and nobody else may write to them: "
-     "whoever can would choose what every rank runs.",
+     "nobody else can write to the file",
+     "The file and its folder belong to root or to the user, and nobody else may write to them. "
+     "Whoever can write to them chooses the code that every rank runs.",
      "chmod go-w on the file and its folder",
      nullptr,
      false,
@@ -108,44 +115,44 @@ constexpr Check kRows[] = {
      owner},
     {"S3",
      "it exports one symbol",
-     "The table of dynamic symbols defines " YOKE_ENTRY_SYMBOL
-     " and nothing else, so that two backends in one process cannot meet by name.",
-     "build it with yoke_add_backend, or link with -fvisibility=hidden and a version script; look: "
-     "nm -D --defined-only FILE",
+     "The dynamic symbol table defines " YOKE_ENTRY_SYMBOL
+     " and nothing else, so that the symbols of two backends in one process cannot clash.",
+     "build it with yoke_add_backend, or link with -fvisibility=hidden and a version script; nm -D "
+     "--defined-only FILE lists the symbols",
      nullptr,
      false,
      Fault::kToolchain,
      one_symbol},
     {"S4",
-     "it imports nothing of the host",
-     "No undefined symbol is one of Yoke's: everything comes in tables through the contract. Other "
-     "undefined symbols are judged by the dynamic loader (L1).",
-     "use the services of YokeHost instead of functions of the host's",
+     "it imports no symbol of the host",
+     "None of its undefined symbols belongs to Yoke, because the contract passes everything in "
+     "tables of functions. The dynamic loader checks the other undefined symbols (L1).",
+     "call the services of YokeHost instead of functions of the host",
      nullptr,
      false,
      Fault::kPlugin,
      nothing_of_the_host},
     {"S5",
-     "it needs its libraries by name",
-     "No DT_NEEDED has a path in it or names a library of the host's.",
-     "link libraries by -l, and leave the place to the run path",
+     "it names its libraries without paths",
+     "No DT_NEEDED entry contains a path or names a library of the host.",
+     "link libraries with -l, and put their folders into the run path",
      nullptr,
      false,
      Fault::kToolchain,
      libraries},
     {"S6",
-     "code is not writable, the stack not executable",
-     "No DT_TEXTREL, and PT_GNU_STACK without the execute flag.",
+     "its code is not writable and its stack is not executable",
+     "There is no DT_TEXTREL, and PT_GNU_STACK lacks the execute flag.",
      "compile with -fPIC and link with -z noexecstack",
      nullptr,
      false,
      Fault::kToolchain,
      memory},
     {"S7",
-     "this machine's C library is new enough",
-     "The newest GLIBC version that its symbols ask for is not newer than that of this machine; it "
-     "is shown.",
-     "build it on this machine, or on an older one",
+     "the C library of this machine is new enough",
+     "None of its symbols requires a GLIBC version newer than that of this machine. The required "
+     "version is printed.",
+     "build it on this machine, or on one with an older C library",
      nullptr,
      false,
      Fault::kToolchain,

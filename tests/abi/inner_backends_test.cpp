@@ -1,4 +1,4 @@
-// A backend that stands on another one: what the host opens for it, and for which ranks.
+// Tests what the host opens for a backend that uses another backend, and for which ranks.
 #include "core/backend/inner_backends.hpp"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using testing::message_of;
 using testing::Toys;
 
-// A run whose backend_path has the toy, with an option of it.
+// The configuration of a run whose backend_path contains the toy and that sets one of its options.
 struct ToyRun {
   explicit ToyRun(int64_t gear = 4) {
     toys.copy("");
@@ -62,7 +62,7 @@ TEST(InnerBackends, SayWhatIsWrongWithAName) {
   const ToyRun run(9);
   InnerBackends backends(run.config);
   EXPECT_THAT(message_of([&] { backends.open("toy"); }), HasSubstr("run.toml:7: toy.gear = 9"));
-  EXPECT_FALSE(backends.any_unusable()) << "it is there, its options are wrong";
+  EXPECT_FALSE(backends.any_unusable()) << "the backend was found; only its options are wrong";
   EXPECT_THAT(message_of([&] { backends.open("toi"); }), HasSubstr("did you mean 'toy'?"));
   EXPECT_TRUE(backends.any_unusable());
   const YokeBackends& service = service_of(backends.for_plan());
@@ -71,7 +71,7 @@ TEST(InnerBackends, SayWhatIsWrongWithAName) {
   EXPECT_EQ(service.open(service.ctx, nullptr, YOKE_ALL_AXES, &inner, &err), YOKE_INVALID_ARGUMENT);
 }
 
-// 2 replicas of 2 shards.
+// Runs 4 ranks as 2 replicas of 2 shards.
 TEST(InnerBackends, GetAHostOfTheRanksAlongTheAxes) {
   const ToyRun run;
   InnerBackends backends(run.config);
@@ -91,7 +91,7 @@ TEST(InnerBackends, GetAHostOfTheRanksAlongTheAxes) {
     EXPECT_EQ(part.host->world_size, 2);
     EXPECT_EQ(part.host->rank, world.rank() % 2);
 
-    // Its world is these two ranks: the sum of their global ranks.
+    // The world of `part` has two ranks. The sum over their global ranks shows which two.
     const auto& collectives = *reinterpret_cast<const YokeCollectives*>(
         part.host->get_service(part.host->ctx, "yoke.collectives/1", sizeof(YokeCollectives)));
     YokeComm* comm = nullptr;

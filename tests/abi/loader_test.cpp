@@ -56,8 +56,7 @@ TEST(Loader, TakesATableOfALaterMinorVersion) {
   EXPECT_EQ(backend.name(), "toy_later");
 }
 
-// Everything that must be refused, the words that must be in the message, and before which stage
-// nothing ran.
+// A library that must be refused: the stage that the message must name, and words of the reason.
 struct BadToy {
   const char* variant;
   const char* stage;
@@ -105,7 +104,7 @@ TEST(Loader, PrintsOnlyWhatTheDynamicLoaderSaid) {
   EXPECT_THAT(text, ::testing::Not(HasSubstr("Bad file descriptor")));
 }
 
-// ---- files that are no libraries
+// ---- Files that are not libraries ----
 
 std::string refusal_of_bytes(const std::string& bytes) {
   const Toys toys;
@@ -129,7 +128,7 @@ TEST(Loader, RefusesAFileCutAnywhere) {
   }
 }
 
-// The toy with segments of one type that reach 1 TiB further.
+// Returns the bytes of the toy with all segments of one type made 1 TiB longer.
 std::string with_long_segments(uint32_t type) {
   std::string bytes = read_file(YOKE_TOYS "/toy.so");
   Elf64_Ehdr header;
@@ -147,7 +146,8 @@ TEST(Loader, RefusesASegmentThatReachesBeyondTheFile) {
   EXPECT_THAT(refusal_of_bytes(with_long_segments(PT_LOAD)), HasSubstr("the file is truncated"));
 }
 
-// As strip leaves it in a library with thread-local variables; nobody reads its place in the file.
+// `strip` leaves such a segment in a library with thread-local variables. Nothing reads the bytes
+// of this segment from the file, so it does no harm.
 TEST(Loader, TakesAGnuRelroThatReachesBeyondTheFile) {
   const std::string changed = with_long_segments(PT_GNU_RELRO);
   ASSERT_NE(changed, read_file(YOKE_TOYS "/toy.so"));
@@ -167,7 +167,7 @@ TEST(Loader, RefusesA32BitLibrary) {
   EXPECT_THAT(refusal_of_bytes(bytes), HasSubstr("it is a 32-bit library"));
 }
 
-// Not loaded: what the dynamic loader makes of a file that looks sound is its own affair.
+// The files are examined but not loaded: what the dynamic loader does with them is not tested here.
 TEST(Loader, LooksAtFilesWithAnyFlippedByteInTheirTables) {
   const std::string whole = read_file(YOKE_TOYS "/toy.so");
   Elf64_Ehdr header;
@@ -199,7 +199,7 @@ TEST(Loader, RefusesAPathThatDoesNotExist) {
   EXPECT_EQ(code, YOKE_NOT_FOUND);
 }
 
-// ---- owner and mode
+// ---- Owner and access mode ----
 
 TEST(Loader, RefusesAFileThatAGroupMayWrite) {
   const Toys toys;

@@ -46,7 +46,7 @@ TEST(Probe, DescribesABackendAsJson) {
                        {"choices", {"red", "green"}},
                        {"min", nullptr},
                        {"max", nullptr},
-                       {"doc", "of the box"}};
+                       {"doc", "colour of the box"}};
   EXPECT_EQ(d["options"], Json({gear, colour}));
 }
 

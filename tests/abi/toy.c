@@ -1,4 +1,6 @@
-/* A backend that does next to nothing, and its many broken brothers: one macro breaks one thing. */
+/* A backend that loads and describes itself, and does nothing else. Each macro TOY_... breaks one
+ * thing, so that the tests get one library for each kind of error that the loader and the probe
+ * must report. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +15,7 @@
 
 #if defined(TOY_CRASH_ON_LOAD)
 __attribute__((constructor)) static void on_load(void) {
-  signal(SIGSEGV, SIG_DFL); /* also under a sanitizer */
+  signal(SIGSEGV, SIG_DFL); /* a sanitizer must not catch it */
   raise(SIGSEGV);
 }
 #elif defined(TOY_HANG_ON_LOAD)
@@ -46,7 +48,8 @@ static const YokeOptionInfo kGear = {YOKE_HEADER(YokeOptionInfo, YOKE_ID_OPTION_
                                      YOKE_STRING("how fast"), 1, 5, YOKE_OPTION_INT, 0};
 static const YokeOptionInfo kColour = {YOKE_HEADER(YokeOptionInfo, YOKE_ID_OPTION_INFO),
                                        YOKE_STRING("colour"), YOKE_STRING("red"),
-                                       YOKE_STRING("red|green"), YOKE_STRING("of the box"), 1, 0,
+                                       YOKE_STRING("red|green"),
+                                       YOKE_STRING("colour of the box"), 1, 0,
                                        YOKE_OPTION_STRING, 0};
 static const YokeOptionInfo* const kOptions[] = {&kGear, &kColour};
 static const int32_t kDtypes[] = {YOKE_F32, YOKE_F64};
@@ -123,7 +126,8 @@ static void destroy(YokeContext** context) { (void)context; }
 #define TOY_MIN_HOST_MINOR 0
 #endif
 
-/* A table of a later minor version is longer; one that is too short lacks required functions. */
+/* The function table of a later minor version is longer than ours. A shorter one lacks required
+ * functions. */
 typedef struct LongTable {
   ParallelBackend known;
   void (*of_a_later_version)(void);
@@ -156,7 +160,7 @@ static const LongTable kTable = {{{(uint32_t)TOY_SIZE, YOKE_ID_BACKEND, NULL},
 __attribute__((visibility("default"))) const ParallelBackend* parallel_backend_entry_v1(
     uint32_t host_minor, YokeError* err);
 #elif defined(TOY_NO_ENTRY)
-/* It mentions the symbol, as a host does, but does not define it. */
+/* The library refers to the entry symbol, as a host does, but does not define it. */
 #pragma weak parallel_backend_entry_v1
 const void* entry_of_somebody_else(void);
 const void* entry_of_somebody_else(void) { return (const void*)(uintptr_t)parallel_backend_entry_v1; }

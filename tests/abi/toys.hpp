@@ -1,5 +1,5 @@
-// The libraries of toy.c, copied one by one into a folder of the test: modes and names can be
-// changed there.
+// Copies of the libraries built from toy.c in a temporary folder, where a test may change their
+// names and access modes.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,8 @@ namespace yoke::testing {
 
 class Toys {
  public:
-  // "crash_on_load" -> the copy of toy_crash_on_load.so; "" -> toy.so
+  // Copies one library and returns the path of the copy: toy_crash_on_load.so for "crash_on_load",
+  // toy.so for "".
   std::string copy(const std::string& variant) const {
     const std::string name = variant.empty() ? "toy.so" : "toy_" + variant + ".so";
     const std::string path = folder_ / name;
@@ -29,7 +30,7 @@ class Toys {
   TempFolder folder_;
 };
 
-// The message of the Error that f throws; "" if it throws none.
+// Returns the message of the Error that f throws, or "" if it throws none. Sets *code to its code.
 template <class F>
 std::string message_of(F&& f, int32_t* code = nullptr) {
   try {

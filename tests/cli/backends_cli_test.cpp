@@ -95,7 +95,7 @@ TEST(BackendsInfo, ShowsTheDescriptionAndTheOptions) {
   EXPECT_THAT(r.out,
               HasSubstr("option      type    default  allowed      meaning\n"
                         "toy.gear    int     3        1 ... 5      how fast\n"
-                        "toy.colour  string  red      red | green  of the box\n"));
+                        "toy.colour  string  red      red | green  colour of the box\n"));
 }
 
 TEST(BackendsInfo, TakesAPathAndPrintsJson) {

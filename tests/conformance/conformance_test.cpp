@@ -1,5 +1,5 @@
-// The kit as its users meet it: backends of this tree are green, the document is up to date, misuse
-// is told in one sentence.
+// Tests `yoke backends check` as a user runs it: the backends of this tree pass, CHECKS.md is up to
+// date, and a wrong command line is reported in one sentence.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -39,7 +39,7 @@ INSTANTIATE_TEST_SUITE_P(InTree,
                                            "accelerate_compat"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST(DeepChecks, AreGreenForSerialAtFourRanks) {
+TEST(DeepChecks, PassForSerialAtFourRanks) {
   const SubprocessResult result =
       check({"serial", "--only", "N3,N15", "--nproc", "4", "--timeout", "300"});
   EXPECT_EQ(result.ending.exit_code, 0) << result.out << result.err;
@@ -51,10 +51,10 @@ TEST(CheckList, IsTheCommittedDocument) {
   EXPECT_EQ(result.ending.exit_code, 0);
   EXPECT_EQ(result.out,
             read_file(std::string(std::getenv("YOKE_SOURCE")) + "/sdk/conformance/CHECKS.md"))
-      << "write it again: yoke backends check --list --format md > sdk/conformance/CHECKS.md";
+      << "regenerate it: yoke backends check --list --format md > sdk/conformance/CHECKS.md";
 }
 
-TEST(CheckReports, AreFilesForPrograms) {
+TEST(CheckReports, AreWrittenAsJsonAndJunit) {
   const TempFolder folder;
   const SubprocessResult result = check({"serial",
                                          "--only",
@@ -80,7 +80,7 @@ struct Misuse {
   const char* says;
 };
 
-TEST(CheckCommand, TellsMisuseInOneSentence) {
+TEST(CheckCommand, ReportsMisuseInOneSentence) {
   const Misuse misuses[] = {
       {{}, 2, "PATH is missing"},
       {{"serial", "--only", "C99"}, 2, "no such check"},

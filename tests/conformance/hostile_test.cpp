@@ -1,5 +1,6 @@
-// Every hostile backend fails the checks that are written beside it, and no other of those that are
-// run; one that breaks nothing fails none.
+// Tests the conformance checks with backends that have one known fault each. A hostile backend must
+// fail the checks that are listed for its fault, and pass the related checks listed beside them.
+// The backend without a fault must pass every check.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,10 +19,10 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Hostile {
-  const char* fault;   // of hostile.c
-  const char* fails;   // ids, separated by commas
-  const char* passes;  // others that are run, and must be green
-  const char* says;    // a part of what the first failure says
+  const char* fault;   // enumerator in hostile_faults.h
+  const char* fails;   // ids of the checks that must fail, separated by commas
+  const char* passes;  // ids of the checks that must pass
+  const char* says;    // part of the output of a failed check
 };
 void PrintTo(const Hostile& h, std::ostream* out) {
   *out << h.fault;
@@ -42,7 +43,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-// A copy of a hostile backend in a folder of its own, checked by the real program.
+// Copies a hostile backend into a temporary folder and checks it with `yoke backends check`.
 class Trial {
  public:
   explicit Trial(const std::string& fault)
@@ -54,7 +55,7 @@ class Trial {
   const std::string& path() const { return path_; }
   bool ran() const { return fs::exists(canary_); }
 
-  // ids -> "passed" | "failed" | "not run".
+  // Runs these checks and returns the status of each id: "passed", "failed" or "not run".
   std::map<std::string, std::string> check(const std::string& only, int32_t expected_code) {
     const std::string report = folder_ / "report.json";
     const SubprocessResult result = run_subprocess({"/usr/bin/env",
@@ -102,7 +103,7 @@ TEST_P(HostileBackend, FailsExactlyItsOwnChecks) {
   EXPECT_NE(trial.output().find(h.says), std::string::npos) << trial.output();
 }
 
-// The proof of the test: without a fault, everything that any of them fails is green.
+// Without this test, a check that always fails would satisfy the tests above.
 TEST(HonestBackend, FailsNothing) {
   Trial trial("HONEST");
   for (const auto& [id, status] : trial.check("S,L,C,N,K", 0)) EXPECT_EQ(status, "passed") << id;
@@ -118,7 +119,7 @@ const Hostile kHostiles[] = {
     {"THREAD_WHEN_LOADED", "L2", "L1", "1 thread(s)"},
     {"ANOTHER_TABLE", "L3", "L7,L13", "another table"},
     {"REFUSES_NEWER_HOSTS", "L4", "L3,L7", "too new for me"},
-    {"REFUSES_SILENTLY", "L6", "L1,L3", "no reason"},
+    {"REFUSES_SILENTLY", "L6", "L1,L3", "no text"},
     {"NEEDS_A_NEWER_HOST", "L7", "L8,L12", "min_host_minor is 7"},
     {"OTHER_MAJOR", "L7", "L8", "abi_major is 2"},
     {"NO_CHECKPOINT", "L8", "L7", "checkpoint is NULL"},
@@ -126,7 +127,7 @@ const Hostile kHostiles[] = {
     {"UNKNOWN_DEFAULT", "L12", "L8", "gear"},
     {"IMPURE_DESCRIBE", "L13", "L3,L12", "another description"},
 
-    {"THROWS", "C1", "C12", "threw an exception across the C border ('no arguments')"},
+    {"THROWS", "C1", "C12", "threw an exception across the C boundary ('no arguments')"},
     {"CRASHES_ON_NULL", "C1", "C12,C13", "SIGSEGV), inside init"},
     {"REFUSES_LONGER", "C3", "C5,C6", "plan refuses it"},
     {"OVERWRITES_RESULT", "C4", "C3", "behind the caller's YokeStepResult"},
@@ -137,14 +138,14 @@ const Hostile kHostiles[] = {
     {"OVERWRITES_TEXT", "C15", "C4", "room for 0 bytes"},
 
     {"NEEDS_DEGREES", "C9", "C33", "plan refuses"},
-    {"TAKES_ANY_AXIS", "C10", "C9,C31", "no reason with the key 'tp_degree'"},
+    {"TAKES_ANY_AXIS", "C10", "C9,C31", "no refusal with the key 'tp_degree'"},
     {"TAKES_ANY_DTYPE", "C31", "C10", "plan accepts bf16"},
     {"TAKES_ANY_OPTIMIZER", "C32", "C10", "optimizer that does not exist"},
     {"DECLARES_TOO_MUCH", "C33", "C31,C9", "bf16"},
     {"IMPURE_PLAN", "C11", "L13", "on another thread"},
-    {"FIRST_REASON_ONLY", "C34", "C31,C32", "train.optimizer"},
+    {"FIRST_REFUSAL_ONLY", "C34", "C31,C32", "train.optimizer"},
 
-    {"LEAKS_MEMORY", "C14", "C24", "MiB in 30 lives"},
+    {"LEAKS_MEMORY", "C14", "C24", "MiB in 30 lifecycles"},
     {"LEAKS_THREADS", "C14,C24", "C25", "more threads"},
     {"SHARED_STATE", "C21", "C22,N1", "another context at work"},
     {"TIED_TO_A_THREAD", "C22", "C21", "made on another thread"},
@@ -156,7 +157,7 @@ const Hostile kHostiles[] = {
     {"CATCHES_SIGNALS", "C25", "C24", "signal 10"},
     {"CHANGES_ROUNDING", "C25", "C24", "floating-point mode"},
     {"KEEPS_GRADIENTS", "C26", "C1", "garbage"},
-    {"KEEPS_CARRIES", "C26", "N1", "not given to their deleter"},
+    {"KEEPS_CARRIES", "C26", "N1", "not passed to their deleter"},
     {"IGNORES_OFFSETS", "C27", "C26,N1", "byte_offset"},
     {"INVENTS_NORMS", "C30", "N11", "expected NaN"},
 
@@ -190,11 +191,11 @@ INSTANTIATE_TEST_SUITE_P(All, HostileBackend, ::testing::ValuesIn(kHostiles), []
   return std::string(info.param.fault);
 });
 
-// ---- What must be rejected without running a line of it
+// ---- Files that must be rejected without running any of their code ----
 
 struct Spoiled {
   const char* what;
-  const char* fault;  // of hostile.c
+  const char* fault;  // enumerator in hostile_faults.h
   std::function<void(const std::string& path)> spoil;
   const char* fails;
   const char* says;
@@ -210,8 +211,8 @@ TEST_P(SpoiledFile, IsRejectedWithoutRunningALineOfIt) {
   Trial trial(s.fault);
   if (s.spoil) s.spoil(trial.path());
   const auto status = trial.check("S1,S2,S3,L1,C1", 1);
-  for (const auto& [id, verdict] : status) {
-    EXPECT_EQ(verdict,
+  for (const auto& [id, result] : status) {
+    EXPECT_EQ(result,
               id == s.fails                                        ? "failed"
               : id == "S3" && *s.fails == 'S' && s.fails[1] == '1' ? "not run"
               : id.front() == 'S'                                  ? "passed"

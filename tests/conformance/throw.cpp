@@ -1,4 +1,4 @@
-// What C cannot do.
+// Throws an exception, which C cannot do.
 #include <stdexcept>
 
 extern "C" void throw_something() {

@@ -1,4 +1,5 @@
-/* Holds the contract against what its frozen versions promise. C11 and C++17; that it compiles is the test. */
+/* Compares the contract with the layouts, values and types that its frozen versions promise. Every comparison is a
+ * static assertion, so the test is that this file compiles, as C11 and as C++17. */
 #include "yoke/parallel_backend.h"
 
 #ifdef __cplusplus
@@ -15,10 +16,10 @@
 #endif
 
 #define FROZEN_STRUCT(Struct, size) HOLDS(sizeof(Struct) == size, "size of " #Struct)
-/* May have got more fields at its end. */
+/* The size of a struct that may grow: later minor versions may have appended fields. */
 #define GROWING_STRUCT(Struct, size) HOLDS(sizeof(Struct) >= size, "size of " #Struct)
 #define FROZEN_FIELD(Struct, field, offset, size, ...)                                      \
-  HOLDS(offsetof(Struct, field) == offset, "place of " #Struct "." #field)                  \
+  HOLDS(offsetof(Struct, field) == offset, "offset of " #Struct "." #field)                  \
   HOLDS(sizeof(((Struct*)0)->field) == size, "size of " #Struct "." #field)                 \
   HOLDS(SAME(FIELD_TYPE(Struct, field), __VA_ARGS__), "type of " #Struct "." #field)
 #define FROZEN_VALUE(name, value) HOLDS(name == value, "value of " #name)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The gates of the contract: what a change of parallel_backend.h must pass.
+"""The gates that a change of parallel_backend.h must pass.
 
-    gates.py frozen|baseline|version|types     each on the header of this tree
-    gates.py symbols FOLDER                    on the backends built there
-    gates.py baseline --write FOLDER           makes FOLDER/contract.abi, once for each minor version
+    gates.py frozen|baseline|version|types     checks the header of this tree
+    gates.py symbols FOLDER                    checks the backends built in FOLDER
+    gates.py baseline --write FOLDER           writes FOLDER/contract.abi, once for each minor version
 
-Each function takes a folder that holds yoke/parallel_backend.h and returns what it has to complain about. Ends with
-77, skipped, where a tool is missing.
+Each gate is a function. It takes a folder that contains yoke/parallel_backend.h and returns a list of complaints. The
+exit code is 77 (skipped) if a tool is missing.
 """
 import pathlib
 import re
@@ -45,7 +45,7 @@ def structs_of(text):
 
 
 def frozen(include):
-    """Layouts, values and types of every frozen version still hold, for gcc and clang, as C and as C++."""
+    """Checks that layouts, values and types are those of every frozen version, with gcc and clang, in C and C++."""
     complaints = []
     for compiler in COMPILERS:
         done = run(*compiler.split(), "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-I", include, "-I", SDK / "abi",
@@ -56,7 +56,7 @@ def frozen(include):
 
 
 def version(include, changelog=CHANGELOG):
-    """The minor version has a heading in the section ABI of CHANGELOG.md."""
+    """Checks that the minor version has a heading in the section ABI of CHANGELOG.md."""
     section = changelog.read_text().partition("\n## ABI\n")[2].partition("\n## ")[0]
     minor = minor_of(header_of(include))
     if re.search(rf"^### 1\.{minor} ", section, re.MULTILINE):
@@ -65,7 +65,7 @@ def version(include, changelog=CHANGELOG):
 
 
 def types(include):
-    """Only types of fixed width: no bool, no enum, no long, no size_t, no union, no bit-field, nothing variadic."""
+    """Checks that all types have a fixed width: no bool, enum, long, size_t, union, bit-field or variadic function."""
     code = re.sub(r"/\*.*?\*/", "", header_of(include), flags=re.DOTALL)
     code = "\n".join(line for line in code.splitlines() if not line.startswith("#"))
     code = re.sub(r"enum \{.*?\};", "", code, flags=re.DOTALL)
@@ -75,7 +75,7 @@ def types(include):
 
 
 def abi_of(include, folder):
-    """What libabigail sees of a library with one exported function for each struct, as a file."""
+    """Writes libabigail's description of a library that exports one function for each struct, and returns its path."""
     text = header_of(include)
     names = structs_of(text)
     entry = re.search(r"^const ParallelBackend\*\s+(\w+)\(", text, re.MULTILINE)[1]
@@ -89,7 +89,7 @@ def abi_of(include, folder):
         done = run(*words, cwd=folder)
         if done.returncode != 0:
             raise RuntimeError(done.stderr)
-    # abidiff finds nothing to complain about in a library without debug information.
+    # Without debug information, abidiff would see no struct and report no difference.
     unseen = [name for name in names if f"name='{name}'" not in abi.read_text()]
     if unseen:
         raise RuntimeError(f"libabigail does not see {unseen}")
@@ -97,7 +97,10 @@ def abi_of(include, folder):
 
 
 def baseline(include, changelog=CHANGELOG):
-    """libabigail sees no change since the newest frozen version; with a new minor version it may."""
+    """Checks with libabigail that nothing changed since the newest frozen version.
+
+    A new minor version with a heading in CHANGELOG.md may add to the contract.
+    """
     newest = max((SDK / "abi").glob("v1.*"), key=lambda v: int(v.name.split(".")[1]))
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -113,7 +116,7 @@ def baseline(include, changelog=CHANGELOG):
 
 
 def symbols(folder):
-    """Every backend exports the entry and nothing else."""
+    """Checks that every backend exports the entry symbol and nothing else."""
     libraries = sorted(pathlib.Path(folder).glob("*.so"))
     complaints = [] if libraries else [f"no backend in {folder}"]
     for library in libraries:

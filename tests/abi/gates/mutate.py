@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Edits copies of the contract and fails when the gate that should notice stays silent.
+"""Tests the gates: edits copies of the contract and fails if a gate that must complain does not.
 
-A gate that has never refused anything proves nothing. Each row: what is done, how, and which gates must complain;
-none = the edit is legal in a minor version. Gates may complain that are not named, but never about a legal edit.
+A gate that never complained could be broken. Each row of EDITS describes one edit and names the gates that must
+complain about it. An empty set means that the edit is legal in a minor version, so no gate may complain. About an
+illegal edit, other gates may complain as well.
 """
 import concurrent.futures
 import pathlib
@@ -15,7 +16,7 @@ import gates
 MINOR = (r"(#define YOKE_ABI_MINOR )0", r"\g<1>1")
 LINE = "\n## ABI\n### 1.1 (later)\n- Something was appended.\n"
 
-# (name, [(pattern, replacement)], gates that must complain, text of CHANGELOG.md or None for the real one)
+# (name, [(pattern, replacement)], gates that must complain, text of CHANGELOG.md or None for that of the tree)
 EDITS = [
     ("slot inserted", [(r"(  int32_t \(\*init\)\()", r"  int32_t (*before)(void* ctx);\n\1")], {"frozen", "baseline"}, None),
     ("fields reordered", [(r"(  double loss_sum;.*\n)(  double loss_weight;.*\n)(  double grad_norm)", r"\2\1\3")],
@@ -60,12 +61,12 @@ def edited(text, changes):
     for pattern, replacement in changes:
         text, count = re.subn(pattern, replacement, text)
         if count == 0:
-            raise ValueError(f"the header has no {pattern!r} any more; bring the edit up to date")
+            raise ValueError(f"the header does not match {pattern!r} any more; update this edit")
     return text
 
 
-def verdict(edit):
-    """A line on what happened, and whether it is as it should be."""
+def try_edit(edit):
+    """Applies the edit and runs the gates. Returns whether the right gates complained, and a line of text."""
     name, changes, expected, changelog = edit
     with tempfile.TemporaryDirectory() as folder:
         include = pathlib.Path(folder)
@@ -78,22 +79,22 @@ def verdict(edit):
             log.write_text(changelog)
         complaints = {"frozen": gates.frozen(include), "types": gates.types(include),
                       "baseline": gates.baseline(include, log), "version": gates.version(include, log)}
-    spoke = {gate for gate, said in complaints.items() if said}
-    good = expected <= spoke if expected else not spoke
-    text = f"{'ok    ' if good else 'WRONG '} {name}: {', '.join(sorted(spoke)) or 'silence'}"
+    complaining = {gate for gate, texts in complaints.items() if texts}
+    good = expected <= complaining if expected else not complaining
+    text = f"{'ok    ' if good else 'WRONG '} {name}: {', '.join(sorted(complaining)) or 'no complaint'}"
     if not good:
-        text += f"; expected {', '.join(sorted(expected)) or 'silence'}\n{complaints}"
+        text += f"; expected {', '.join(sorted(expected)) or 'no complaint'}\n{complaints}"
     return good, text
 
 
 def main():
     gates.need("gcc", "g++", "clang", "clang++", "abidw", "abidiff")
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        verdicts = list(pool.map(verdict, EDITS))
-    for _, text in verdicts:
+        results = list(pool.map(try_edit, EDITS))
+    for _, text in results:
         print(text)
-    wrong = sum(not good for good, _ in verdicts)
-    print(f"{len(EDITS)} edits, {wrong} with the wrong answer")
+    wrong = sum(not good for good, _ in results)
+    print(f"{len(EDITS)} edits, {wrong} with the wrong result")
     return 1 if wrong else 0
 
 

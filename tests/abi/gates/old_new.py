@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Old and new plugins meet old and new hosts, under AddressSanitizer.
+"""Runs every pair of an old or new plugin and an old or new host, under AddressSanitizer.
 
-Old is the frozen header of version 1.0. New is the header of this tree with a field appended to every growing
-struct and a slot appended to the table, as a later minor version may do. Results must be equal, and a plugin that
-writes more than its caller has room for must be caught. With the folder of the programs, the real host trains with an
-old and with a new plugin, too.
+The old side is compiled against the frozen header of version 1.0. The new side is compiled against the header of this
+tree with a field appended to every struct that may grow, and a slot appended to the function table, as a later minor
+version may do. The results of all pairs must be equal. A plugin that writes more than its caller has room for must be
+caught. Given the folder of the programs, the real host also trains with an old and with a new plugin.
 
     old_new.py [FOLDER]
 """
@@ -20,7 +20,7 @@ SANITIZE = ("-std=c99", "-g", "-Wall", "-Werror", "-fsanitize=address", "-fno-om
 
 
 def later(text):
-    """The header as a later minor version may be."""
+    """Returns the header as a later minor version could be."""
     text, fields = re.subn(r"(typedef struct \w+ \{\n  YokeHeader header;.*?)(^\} \w+;)", r"\1  int64_t later;\n\2", text,
                            flags=re.DOTALL | re.MULTILINE)
     text, slots = re.subn(r"  int64_t later;\n(\} ParallelBackend;)", r"  int32_t (*later)(int64_t value);\n\1", text)
@@ -35,12 +35,12 @@ def compiled(folder, name, source, include, *flags):
         sys.exit(done.stderr)
 
 
-def meet(folder, plugin, host):
-    """What the host prints: (exit status, lines that must be equal, lines that begin with later, stderr)."""
-    done = run("gcc", *SANITIZE, "-o", folder / "meeting", folder / f"{plugin}.o", folder / f"{host}.o", "-lm")
+def run_pair(folder, plugin, host):
+    """Links and runs a pair. Returns (exit status, lines that must be equal, lines that start with "later", stderr)."""
+    done = run("gcc", *SANITIZE, "-o", folder / "pair", folder / f"{plugin}.o", folder / f"{host}.o", "-lm")
     if done.returncode != 0:
         sys.exit(done.stderr)
-    done = run(folder / "meeting")
+    done = run(folder / "pair")
     lines = done.stdout.splitlines()
     new = [line for line in lines if line.startswith("later")]
     return done.returncode, [line for line in lines if line not in new], new, done.stderr
@@ -58,7 +58,10 @@ train.global_batch = 4
 
 
 def trained(folder, age, programs):
-    """Losses of the real host with the example in C built against the header of that age, in full."""
+    """Trains with the real host and the C example built against one of the headers.
+
+    Returns every loss and gradient norm, with all digits.
+    """
     backend = folder / age / "serial.so"
     done = run("gcc", "-std=c99", "-shared", "-fPIC", "-I", folder / age, "-I", SDK / "include", "-o", backend,
                SDK / "examples/serial.c", "-lm")
@@ -90,16 +93,16 @@ def main(words):
         reference = None
         for plugin in headers:
             for host in headers:
-                status, lines, new, err = meet(folder, f"plugin_{plugin}", f"host_{host}")
+                status, lines, new, err = run_pair(folder, f"plugin_{plugin}", f"host_{host}")
                 reference = reference or lines
-                print(f"{plugin} plugin, {host} host: exit {status}, {len(lines)} equal lines, {len(new)} of later")
+                print(f"{plugin} plugin, {host} host: exit {status}, {len(lines)} equal lines, {len(new)} later lines")
                 if status != 0 or lines != reference or len(lines) < 8:
                     faults.append(f"{plugin} plugin, {host} host: exit {status}\n" + "\n".join(lines) + "\n" + err)
                 if {plugin, host} == {"new"} and [line for line in new if not re.search(r" [1-9]\d*$", line)]:
-                    faults.append(f"new fields do not arrive between two new sides: {new}")
-        status, _, _, err = meet(folder, "plugin_careless", "host_old")
+                    faults.append(f"new fields do not arrive between a new plugin and a new host: {new}")
+        status, _, _, err = run_pair(folder, "plugin_careless", "host_old")
         if status == 0 or "heap-buffer-overflow" not in err:
-            faults.append(f"a plugin that writes behind an old host's struct was not caught: exit {status}\n{err}")
+            faults.append(f"a plugin that writes beyond the struct of an old host was not caught: exit {status}\n{err}")
         if words:
             old, new = (trained(folder, age, pathlib.Path(words[0]).resolve()) for age in headers)
             print(f"the real host: {len(old)} numbers with an old plugin, {len(new)} with a new one")

@@ -1,6 +1,9 @@
-/* The other side: a host that trains four numbers towards a batch, and prints what it sees. Every struct that it
- * hands over lies alone on the heap, so that a write behind its end is noticed. YOKE_LATER: see plugin.c. Lines that
- * begin with "later" depend on both sides, all others must be the same whoever meets whom. */
+/* The host in the matrix of old and new hosts and plugins. It trains four numbers towards a batch and prints what it
+ * sees.
+ *
+ * Every struct that it passes to the plugin is an allocation of its own, so that AddressSanitizer notices a write
+ * beyond its end. With YOKE_LATER, the host is compiled against the header of a later minor version, see plugin.c. Lines of
+ * output that start with "later" depend on both sides. All others must be equal for every pair. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +59,7 @@ static int32_t bind_param(void* ctx, int64_t param, const YokeTensor* view, Yoke
   bound = view == NULL ? NULL : view->data;
   return YOKE_OK;
 }
-/* loss = sum over i of (w[i] - x[i])^2, with x the input of the micro-batch. */
+/* Computes loss = sum over i of (w[i] - x[i])^2, where x is the input of the micro-batch. */
 static int32_t block_forward(void* ctx, const YokeForwardArgs* args, YokeForwardResult* out, YokeError* err) {
   const float* x = args->micro->inputs[0].tensor.data;
   int i;
@@ -106,7 +109,7 @@ static int32_t visit(void* ctx, const YokePiece* p, YokeError* err) {
   return YOKE_OK;
 }
 
-/* As a host takes a table: as much of it as both know. */
+/* Copies the table as a host does: the part that both sides know. Fields that only the host knows stay 0. */
 static ParallelBackend taken(const ParallelBackend* theirs) {
   ParallelBackend table;
   uint32_t size = theirs->header.struct_size < sizeof table ? theirs->header.struct_size : (uint32_t)sizeof table;
@@ -192,85 +195,128 @@ static void train(const ParallelBackend* backend, YokeWrapped* wrapped, YokeErro
   free(result);
 }
 
-int main(void) {
-  YokeError* err = NEW(YokeError, YOKE_ID_ERROR);
-  const ParallelBackend* theirs = parallel_backend_entry_v1(YOKE_ABI_MINOR, err);
-  const ParallelBackend backend = taken(theirs);
-  const YokeDescription* description = NULL;
-  YokeParameter* parameter = NEW(YokeParameter, YOKE_ID_PARAMETER);
-  YokeBlock* block = NEW(YokeBlock, YOKE_ID_BLOCK);
-  YokeModelSummary* summary = NEW(YokeModelSummary, YOKE_ID_MODEL_SUMMARY);
-  YokeModel* model = NEW(YokeModel, YOKE_ID_MODEL);
-  YokeHost* host = NEW(YokeHost, YOKE_ID_HOST);
-  YokeInitArgs* args = NEW(YokeInitArgs, YOKE_ID_INIT_ARGS);
-  YokeWrapResult* wrapped = NEW(YokeWrapResult, YOKE_ID_WRAP_RESULT);
-  YokeCheckpointArgs* save = NEW(YokeCheckpointArgs, YOKE_ID_CHECKPOINT_ARGS);
+/* The model that the backend sees: one parameter "w" of kCount numbers, in one block. */
+typedef struct Parts {
+  int64_t shape, index;
+  YokeParameter* parameter;
+  YokeBlock* block;
   const YokeParameter* params[1];
   const YokeBlock* blocks[1];
+  YokeModelSummary* summary;
+} Parts;
+
+/* Fills *p, whose pointers point into *p itself: it must not be copied. */
+static void make_summary(Parts* p) {
   const YokeString name = YOKE_STRING("w");
-  const int64_t shape = kCount, index = 0;
-  YokeContext* context = NULL;
-  YokePlan* plan;
+  p->shape = kCount;
+  p->index = 0;
+  p->parameter = NEW(YokeParameter, YOKE_ID_PARAMETER);
+  p->parameter->name = name;
+  p->parameter->shape = &p->shape;
+  p->parameter->ndim = 1;
+  p->parameter->dtype = YOKE_F32;
+  p->parameter->trainable = 1;
+  p->block = NEW(YokeBlock, YOKE_ID_BLOCK);
+  p->block->name = name;
+  p->block->params = &p->index;
+  p->block->num_params = 1;
+  p->params[0] = p->parameter;
+  p->blocks[0] = p->block;
+  p->summary = NEW(YokeModelSummary, YOKE_ID_MODEL_SUMMARY);
+  p->summary->params = p->params;
+  p->summary->num_params = 1;
+  p->summary->blocks = p->blocks;
+  p->summary->num_blocks = 1;
+}
 
-  must(backend.describe(&description, err), "describe");
-  printf("backend %s %d\n", description->name.data, (int)description->num_param_dtypes);
-  parameter->name = name;
-  parameter->shape = &shape;
-  parameter->ndim = 1;
-  parameter->dtype = YOKE_F32;
-  parameter->trainable = 1;
-  block->name = name;
-  block->params = &index;
-  block->num_params = 1;
-  params[0] = parameter;
-  blocks[0] = block;
-  summary->params = params;
-  summary->num_params = 1;
-  summary->blocks = blocks;
-  summary->num_blocks = 1;
-  plan = planned(&backend, summary, err);
+static void free_summary(const Parts* p) {
+  free(p->parameter);
+  free(p->block);
+  free(p->summary);
+}
 
-  host->log = log_line;
-  host->check_cancel = check_cancel;
-  host->get_service = get_service;
-  host->world_size = 1;
-  args->plan = plan;
-  args->host = host;
-#ifdef YOKE_LATER
-  host->later = 7;
-  args->later = 7;
-#endif
-  must(backend.init(args, &context, err), "init");
-
+static YokeModel* make_model(const YokeModelSummary* summary) {
+  YokeModel* model = NEW(YokeModel, YOKE_ID_MODEL);
   model->summary = summary;
   model->init_param = init_param;
   model->bind_param = bind_param;
   model->block_forward = block_forward;
   model->block_backward = block_backward;
   model->drop_saved = drop_saved;
-  must(backend.wrap_model(context, model, wrapped, err), "wrap_model");
+  return model;
+}
+
+static YokeHost* make_host(void) {
+  YokeHost* host = NEW(YokeHost, YOKE_ID_HOST);
+  host->log = log_line;
+  host->check_cancel = check_cancel;
+  host->get_service = get_service;
+  host->world_size = 1;
+#ifdef YOKE_LATER
+  host->later = 7;
+#endif
+  return host;
+}
+
+static YokeContext* start(const ParallelBackend* backend, const YokePlan* plan, const YokeHost* host, YokeError* err) {
+  YokeInitArgs* args = NEW(YokeInitArgs, YOKE_ID_INIT_ARGS);
+  YokeContext* context = NULL;
+  args->plan = plan;
+  args->host = host;
+#ifdef YOKE_LATER
+  args->later = 7;
+#endif
+  must(backend->init(args, &context, err), "init");
+  free(args);
+  return context;
+}
+
+/* Wraps the model, trains it, saves it, and destroys it. */
+static void use_model(const ParallelBackend* backend, YokeContext* context, const YokeModel* model, YokeError* err) {
+  YokeWrapResult* wrapped = NEW(YokeWrapResult, YOKE_ID_WRAP_RESULT);
+  YokeCheckpointArgs* save = NEW(YokeCheckpointArgs, YOKE_ID_CHECKPOINT_ARGS);
+  must(backend->wrap_model(context, model, wrapped, err), "wrap_model");
   printf("bytes %d\n", (int)wrapped->param_bytes);
-  train(&backend, wrapped->model, err);
+  train(backend, wrapped->model, err);
   save->op = YOKE_CHECKPOINT_SAVE;
   save->visit = visit;
-  must(backend.checkpoint(wrapped->model, save, err), "checkpoint");
-  backend.destroy_model(&wrapped->model);
+  must(backend->checkpoint(wrapped->model, save, err), "checkpoint");
+  backend->destroy_model(&wrapped->model);
+#ifdef YOKE_LATER
+  printf("later wrapped %d\n", (int)wrapped->later);
+#endif
+  free(wrapped);
+  free(save);
+}
+
+int main(void) {
+  YokeError* err = NEW(YokeError, YOKE_ID_ERROR);
+  const ParallelBackend backend = taken(parallel_backend_entry_v1(YOKE_ABI_MINOR, err));
+  const YokeDescription* description = NULL;
+  Parts parts;
+  YokePlan* plan;
+  YokeHost* host;
+  YokeModel* model;
+  YokeContext* context;
+
+  must(backend.describe(&description, err), "describe");
+  printf("backend %s %d\n", description->name.data, (int)description->num_param_dtypes);
+  make_summary(&parts);
+  plan = planned(&backend, parts.summary, err);
+  host = make_host();
+  context = start(&backend, plan, host, err);
+  model = make_model(parts.summary);
+  use_model(&backend, context, model, err);
   backend.destroy(&context);
 #ifdef YOKE_LATER
   printf("later description %d\n", YOKE_HAS(YokeDescription, description, later) ? (int)description->later : 0);
-  printf("later wrapped %d\n", (int)wrapped->later);
   if (backend.later != NULL) printf("later slot %d\n", backend.later(7));
 #endif
   free((void*)plan->optimizer);
   free(plan);
-  free(parameter);
-  free(block);
-  free(summary);
-  free(model);
   free(host);
-  free(args);
-  free(wrapped);
-  free(save);
+  free(model);
+  free_summary(&parts);
   free(err);
   return 0;
 }

@@ -1,6 +1,8 @@
-/* One side of the matrix of old and new: a backend for one rank, SGD, as short as it can be. Compiled against the
- * frozen header it is an old plugin; against a header of a later minor version that appended a field "later" to
- * every growing struct, and a slot of that name to the table, a new one (YOKE_LATER). */
+/* The plugin in the matrix of old and new hosts and plugins: a backend for one rank with SGD, as short as possible.
+ *
+ * Compiled against the frozen header, it is an old plugin. Compiled against the header that old_new.py makes, it is a
+ * new one: there, every struct that may grow has a field "later" at its end, the function table has a slot of that
+ * name, and YOKE_LATER is defined. With CARELESS, it writes results without looking at the size that the caller gave. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +20,8 @@ struct YokeWrapped {
   int64_t step;
 };
 
-/* Into memory of the other side, which may know fewer fields than we do, or more. Its header stays. */
+/* Copies a result into the memory of the host, which may know fewer or more fields than the plugin. The header of *out
+ * stays as it is. */
 static void give(void* out, const void* ours, uint32_t our_size) {
 #ifdef CARELESS
   memcpy((char*)out + sizeof(YokeHeader), (const char*)ours + sizeof(YokeHeader), our_size - sizeof(YokeHeader));

@@ -1,4 +1,4 @@
-#include "core/conformance/torch_stage.hpp"
+#include "core/conformance/torch_test_bed.hpp"
 
 #include <ATen/Parallel.h>
 
@@ -17,25 +17,25 @@ namespace {
 // report the loss.
 constexpr std::chrono::seconds kTimeout{20};
 
-class TinyModel : public conformance::StageModel {
+class TinyModel : public conformance::TestModel {
  public:
   explicit TinyModel(const conformance::ModelSpec& spec)
-      : host_(make_tiny_model(spec, mishap_), spec.dtype, /*seed=*/7, spec.decay_matrices) {}
+      : host_(make_tiny_model(spec, injection_), spec.dtype, /*seed=*/7, spec.decay_matrices) {}
   const YokeModel& model() const override { return host_.model(); }
-  conformance::Mishap& mishap() override { return mishap_; }
+  conformance::FaultInjection& fault_injection() override { return injection_; }
   TorchModelHost& host() { return host_; }
 
  private:
-  conformance::Mishap mishap_;
+  conformance::FaultInjection injection_;
   TorchModelHost host_;
 };
 
 }  // namespace
 
-TorchStage::TorchStage() : inner_(RunConfig{}) {}
+TorchTestBed::TorchTestBed() : inner_(RunConfig{}) {}
 
-std::unique_ptr<conformance::StageModel> TorchStage::make_model(const conformance::ModelSpec& spec,
-                                                                const YokeString& torch_tag) {
+std::unique_ptr<conformance::TestModel> TorchTestBed::make_model(const conformance::ModelSpec& spec,
+                                                                 const YokeString& torch_tag) {
   auto model = std::make_unique<TinyModel>(spec);
   bool wanted = view(torch_tag) == kTorchTag;
   for (const InnerBackends::Inner* inner : inner_.opened())
@@ -44,8 +44,8 @@ std::unique_ptr<conformance::StageModel> TorchStage::make_model(const conformanc
   return model;
 }
 
-conformance::OptionValues TorchStage::options(const YokeDescription& description,
-                                              const std::map<std::string, std::string>& given) {
+conformance::OptionValues TorchTestBed::options(const YokeDescription& description,
+                                                const std::map<std::string, std::string>& given) {
   const std::string name(view(description.name));
   std::vector<BackendOption> values;
   for (const auto& [key, text] : given)
@@ -58,7 +58,8 @@ conformance::OptionValues TorchStage::options(const YokeDescription& description
   return result;
 }
 
-void TorchStage::run(const YokePlan& plan, const std::function<void(const YokeHost& host)>& body) {
+void TorchTestBed::run(const YokePlan& plan,
+                       const std::function<void(const YokeHost& host)>& body) {
   const auto shared = make_virtual_world(plan.world_size);
   const int32_t* d = plan.degree;
   const Mesh mesh({d[0], d[1], d[2], d[3], d[4]});

@@ -1,4 +1,6 @@
-#include "sdk/conformance/manners.hpp"
+// Most of the state is read from /proc/self, because the C library has no function that lists
+// threads or descriptors.
+#include "sdk/conformance/behaviour_checks.hpp"
 
 #include <fcntl.h>
 #include <fenv.h>
@@ -19,6 +21,8 @@
 #include <fstream>
 #include <thread>
 
+#include "yoke/text.hpp"
+
 extern char** environ;
 
 namespace yoke::conformance {
@@ -37,7 +41,7 @@ std::map<int, std::string> open_files() {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator("/proc/self/fd", error)) {
     const std::string target = fs::read_symlink(entry.path(), error).string();
-    // The descriptor of this very loop is one of them.
+    // Skip the descriptor that this loop itself has open.
     if (!error && target.find("/proc/") != 0)
       files[std::stoi(entry.path().filename().string())] = target;
   }
@@ -49,10 +53,8 @@ std::map<int, std::string> signal_table() {
   for (int signal = 1; signal < 65; ++signal) {
     struct sigaction now {};
     if (::sigaction(signal, nullptr, &now) != 0) continue;
-    char text[64];
-    std::snprintf(
-        text, sizeof text, "%p flags %x", reinterpret_cast<void*>(now.sa_handler), now.sa_flags);
-    table[signal] = text;
+    table[signal] =
+        string_printf("%p flags %x", reinterpret_cast<void*>(now.sa_handler), now.sa_flags);
   }
   return table;
 }
@@ -60,7 +62,7 @@ std::map<int, std::string> signal_table() {
 unsigned floating_point_mode() {
   unsigned mode = static_cast<unsigned>(::fegetround());
 #if defined(__SSE2__)
-  mode = mode << 16 | (_mm_getcsr() & 0xffc0u);  // without the flags that say what has happened
+  mode = mode << 16 | (_mm_getcsr() & 0xffc0u);  // without the status flags, which arithmetic sets
 #endif
   return mode;
 }
@@ -74,7 +76,7 @@ int64_t resident_memory_kib() {
 
 }  // namespace
 
-ProcessState ProcessState::look() {
+ProcessState ProcessState::capture() {
   ProcessState s;
   s.threads = count_threads();
   s.files = open_files();
@@ -101,33 +103,30 @@ std::string ProcessState::changed_since(const ProcessState& before) const {
   for (const auto& [signal, action] : signals) {
     const auto was = before.signals.find(signal);
     if (was == before.signals.end() || was->second != action)
-      return "the handler of signal " + std::to_string(signal) + " (" + ::strsignal(signal) +
-             ") has changed";
+      return concat("the handler of signal ", signal, " (", ::strsignal(signal), ") has changed");
   }
   if (environment != before.environment) {
-    std::vector<std::string> off;
+    std::vector<std::string> changed;
     std::set_symmetric_difference(environment.begin(),
                                   environment.end(),
                                   before.environment.begin(),
                                   before.environment.end(),
-                                  std::back_inserter(off));
-    return "the environment has changed: " + (off.empty() ? "" : off.front());
+                                  std::back_inserter(changed));
+    return "the environment has changed: " + (changed.empty() ? "" : changed.front());
   }
   for (const auto& [fd, target] : files) {
     const auto was = before.files.find(fd);
-    if (was == before.files.end())
-      return "descriptor " + std::to_string(fd) + " is open: " + target;
+    if (was == before.files.end()) return concat("descriptor ", fd, " is open: ", target);
     if (was->second != target)
-      return "descriptor " + std::to_string(fd) + " is " + target + " now, was " + was->second;
+      return concat("descriptor ", fd, " is ", target, " now, was ", was->second);
   }
   for (const auto& [fd, target] : before.files) {
-    if (files.count(fd) == 0)
-      return "descriptor " + std::to_string(fd) + " (" + target + ") has been closed";
+    if (files.count(fd) == 0) return concat("descriptor ", fd, " (", target, ") has been closed");
   }
   return "";
 }
 
-bool threads_back_to(int threads) {
+bool threads_return_to(int threads) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   while (count_threads() > threads) {
     if (std::chrono::steady_clock::now() > end) return false;
@@ -136,7 +135,7 @@ bool threads_back_to(int threads) {
   return true;
 }
 
-Silence::Silence() : file_(::memfd_create("printed", MFD_CLOEXEC)) {
+CapturedOutput::CapturedOutput() : file_(::memfd_create("printed", MFD_CLOEXEC)) {
   std::fflush(nullptr);
   out_ = ::dup(STDOUT_FILENO);
   err_ = ::dup(STDERR_FILENO);
@@ -144,14 +143,14 @@ Silence::Silence() : file_(::memfd_create("printed", MFD_CLOEXEC)) {
   ::dup2(file_, STDERR_FILENO);
 }
 
-Silence::~Silence() {
+CapturedOutput::~CapturedOutput() {
   std::fflush(nullptr);
   ::dup2(out_, STDOUT_FILENO);
   ::dup2(err_, STDERR_FILENO);
   for (const int fd : {file_, out_, err_}) ::close(fd);
 }
 
-std::string Silence::printed() const {
+std::string CapturedOutput::printed() const {
   std::fflush(nullptr);
   std::string text(static_cast<size_t>(std::max<off_t>(0, ::lseek(file_, 0, SEEK_CUR))), '\0');
   if (::pread(file_, text.data(), text.size(), 0) < 0) text.clear();

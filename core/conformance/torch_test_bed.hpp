@@ -7,16 +7,16 @@
 #include <vector>
 
 #include "core/backend/inner_backends.hpp"
-#include "sdk/conformance/stage.hpp"
+#include "sdk/conformance/test_bed.hpp"
 
 namespace yoke {
 
-class TorchStage : public conformance::Stage {
+class TorchTestBed : public conformance::TestBed {
  public:
-  TorchStage();
+  TorchTestBed();
 
-  std::unique_ptr<conformance::StageModel> make_model(const conformance::ModelSpec& spec,
-                                                      const YokeString& torch_tag) override;
+  std::unique_ptr<conformance::TestModel> make_model(const conformance::ModelSpec& spec,
+                                                     const YokeString& torch_tag) override;
   conformance::OptionValues options(const YokeDescription& description,
                                     const std::map<std::string, std::string>& given) override;
   const YokeHeader* plan_extensions() override { return inner_.for_plan(); }

@@ -1,0 +1,343 @@
+// How the wrappers work.
+//
+// InstrumentedHost copies the function table of the host and replaces the functions that it
+// examines. Every table in the contract has a ctx, so a function finds its wrapper there.
+// Collectives are the exception: they get a communicator and no ctx. A map from communicators to
+// wrappers serves instead.
+//
+// InstrumentedModel replaces all callbacks. It hands out its own objects for `saved` and for
+// managed tensors, each of which holds the real one. An object that the backend does not release
+// therefore shows in a count, and a release of the real object always goes through the wrapper.
+//
+// A gradient that the backend borrows is a copy, which is overwritten after the call and not freed.
+// A backend that reads it too late gets NaN on every run. Freed memory would often still hold the
+// right values.
+#include "sdk/conformance/instrumentation.hpp"
+
+#include <cstring>
+
+#include "yoke/error.hpp"
+#include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
+
+namespace yoke::conformance {
+
+// ---- InstrumentedHost ----
+
+struct InstrumentedHost::Slots {
+  static InstrumentedHost& self(void* ctx) {
+    auto& host = *static_cast<InstrumentedHost*>(ctx);
+    ++host.calls;
+    return host;
+  }
+
+  static void log(void* ctx, int32_t level, YokeString text) {
+    self(ctx).check_log_line(level, text);
+  }
+
+  static int32_t check_cancel(void* ctx) {
+    InstrumentedHost& host = self(ctx);
+    return host.cancelled ? 1 : host.real_.check_cancel(host.real_.ctx);
+  }
+
+  static const YokeHeader* get_service(void* ctx, const char* name, uint64_t min_size) {
+    InstrumentedHost& host = self(ctx);
+    if (host.without_services) return nullptr;
+    const YokeHeader* found = host.real_.get_service(host.real_.ctx, name, min_size);
+    if (found == nullptr || std::strcmp(name, "yoke.collectives/1") != 0) return found;
+    host.collectives_ = reinterpret_cast<const YokeCollectives*>(found);
+    host.instrumented_collectives_ = *host.collectives_;
+    host.instrumented_collectives_.all_reduce = all_reduce;
+    host.instrumented_collectives_.all_gather = all_gather;
+    host.instrumented_collectives_.reduce_scatter = reduce_scatter;
+    host.instrumented_collectives_.broadcast = broadcast;
+    host.instrumented_collectives_.comm = comm;
+    host.instrumented_collectives_.ctx = ctx;
+    return &host.instrumented_collectives_.header;
+  }
+
+  // Records which wrapper a communicator belongs to. A later rank may get a communicator at the
+  // same address, so an old entry is overwritten.
+  static int32_t comm(
+      void* ctx, uint32_t axes, const char* purpose, YokeComm** out, YokeError* err) {
+    InstrumentedHost& host = self(ctx);
+    const int32_t code = host.collectives_->comm(host.collectives_->ctx, axes, purpose, out, err);
+    if (code == YOKE_OK && out != nullptr) {
+      const std::lock_guard lock(owners_mutex());
+      owners()[*out] = &host;
+    }
+    return code;
+  }
+
+  static std::map<const YokeComm*, InstrumentedHost*>& owners() {
+    static std::map<const YokeComm*, InstrumentedHost*> map;
+    return map;
+  }
+  static std::mutex& owners_mutex() {
+    static std::mutex mutex;
+    return mutex;
+  }
+  static InstrumentedHost& owner(const YokeComm* comm) {
+    const std::lock_guard lock(owners_mutex());
+    return *owners().at(comm);
+  }
+
+  // Counts a collective. Returns YOKE_OK, or the code of the injected failure.
+  static int32_t injected_failure(const YokeComm* comm, YokeError* err) {
+    InstrumentedHost& host = owner(comm);
+    ++host.calls;
+    if (host.fail_collective < 0 || host.fail_collective-- > 0) return YOKE_OK;
+    return fill(err, YOKE_UNAVAILABLE, "the check made this collective fail");
+  }
+
+  static int32_t all_reduce(
+      YokeComm* c, const YokeTensor* t, int32_t op, YokeWork** work, YokeError* err) {
+    const int32_t code = injected_failure(c, err);
+    return code != YOKE_OK ? code : owner(c).collectives_->all_reduce(c, t, op, work, err);
+  }
+  static int32_t all_gather(
+      YokeComm* c, const YokeTensor* out, const YokeTensor* in, YokeWork** work, YokeError* err) {
+    const int32_t code = injected_failure(c, err);
+    return code != YOKE_OK ? code : owner(c).collectives_->all_gather(c, out, in, work, err);
+  }
+  static int32_t reduce_scatter(YokeComm* c,
+                                const YokeTensor* out,
+                                const YokeTensor* in,
+                                int32_t op,
+                                YokeWork** work,
+                                YokeError* err) {
+    const int32_t code = injected_failure(c, err);
+    return code != YOKE_OK ? code
+                           : owner(c).collectives_->reduce_scatter(c, out, in, op, work, err);
+  }
+  static int32_t broadcast(
+      YokeComm* c, const YokeTensor* t, int32_t root, YokeWork** work, YokeError* err) {
+    const int32_t code = injected_failure(c, err);
+    return code != YOKE_OK ? code : owner(c).collectives_->broadcast(c, t, root, work, err);
+  }
+};
+
+InstrumentedHost::InstrumentedHost(const YokeHost& host) : real_(host), instrumented_(host) {
+  instrumented_.ctx = this;
+  instrumented_.log = Slots::log;
+  instrumented_.check_cancel = Slots::check_cancel;
+  instrumented_.get_service = Slots::get_service;
+}
+
+namespace {
+
+// Returns the number of bytes of a character from its first byte, or 0 if no character starts with
+// it.
+size_t utf8_length(unsigned char first) {
+  if (first < 0x80) return 1;            // 0xxxxxxx
+  if ((first & 0xe0) == 0xc0) return 2;  // 110xxxxx
+  if ((first & 0xf0) == 0xe0) return 3;  // 1110xxxx
+  if ((first & 0xf8) == 0xf0) return 4;  // 11110xxx
+  return 0;
+}
+
+bool is_utf8(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    const size_t length = utf8_length(c);
+    if (length == 0 || length > text.size() - i) return false;
+    for (size_t k = 1; k < length; ++k)
+      if ((static_cast<unsigned char>(text[i + k]) & 0xc0) != 0x80) return false;
+    i += length;
+  }
+  return true;
+}
+
+}  // namespace
+
+void InstrumentedHost::check_log_line(int32_t level, const YokeString& line) {
+  const std::lock_guard lock(mutex_);
+  const std::string_view text = view(line);
+  if (level < YOKE_LOG_DEBUG || level > YOKE_LOG_ERROR)
+    log_fault_ = concat("log was called with level ", level, "; allowed: 1 to 4");
+  if (text.find('\n') != std::string_view::npos)
+    log_fault_ =
+        concat("log was called with a line that contains a newline: '", text.substr(0, 60), "'");
+  if (!is_utf8(text)) log_fault_ = "log was called with a line that is not UTF-8";
+}
+
+std::string InstrumentedHost::log_fault() const {
+  const std::lock_guard lock(mutex_);
+  return log_fault_;
+}
+
+// ---- InstrumentedModel ----
+
+// The `saved` that the backend sees, with the real one in it.
+struct InstrumentedModel::Saved {
+  void* real;
+  uint64_t block;
+};
+
+// The managed tensor that the backend sees. Its deleter counts, and then deletes the real one.
+struct InstrumentedModel::Carry {
+  YokeManagedTensor ours;
+  YokeManagedTensor* real;
+  std::shared_ptr<std::atomic<int64_t>> live;
+};
+
+struct InstrumentedModel::Slots {
+  static InstrumentedModel& self(void* ctx) { return *static_cast<InstrumentedModel*>(ctx); }
+
+  static int32_t init_param(
+      void* ctx, int64_t param, int64_t begin, int64_t count, float* dst, YokeError* err) {
+    InstrumentedModel& model = self(ctx);
+    if (const int32_t code = model.fails(kInit, err)) return code;
+    return model.real_.init_param(model.real_.ctx, param, begin, count, dst, err);
+  }
+
+  static int32_t bind_param(void* ctx, int64_t param, const YokeTensor* t, YokeError* err) {
+    InstrumentedModel& model = self(ctx);
+    if (t != nullptr) {
+      if (const int32_t code = model.fails(kBind, err)) return code;
+    }
+    return model.real_.bind_param(model.real_.ctx, param, t, err);
+  }
+
+  static int32_t block_forward(void* ctx,
+                               const YokeForwardArgs* args,
+                               YokeForwardResult* out,
+                               YokeError* err) {
+    InstrumentedModel& model = self(ctx);
+    if (const int32_t code = model.fails(kForward, err)) return code;
+    const int32_t code = model.real_.block_forward(model.real_.ctx, args, out, err);
+    if (code != YOKE_OK) return code;
+    if (out->carry_out != nullptr) out->carry_out = model.track(out->carry_out);
+    if (out->saved != nullptr) {
+      out->saved = new Saved{out->saved, args->block};
+      ++model.live_saved_;
+    }
+    return code;
+  }
+
+  static int32_t block_backward(void* ctx,
+                                const YokeBackwardArgs* args,
+                                YokeManagedTensor** grad_in,
+                                YokeError* err) {
+    InstrumentedModel& model = self(ctx);
+    const std::unique_ptr<Saved> saved(static_cast<Saved*>(args->saved));
+    if (saved == nullptr) {
+      model.misuse_ =
+          "block_backward was called with saved = NULL; it needs the `saved` of block_forward";
+      return fill(err, YOKE_INVALID_ARGUMENT, model.misuse_);
+    }
+    --model.live_saved_;
+    if (const int32_t code = model.fails(kBackward, err)) {
+      model.real_.drop_saved(model.real_.ctx, saved->real);
+      return code;
+    }
+    struct Receiver {
+      InstrumentedModel& model;
+      const YokeBackwardArgs& args;
+    } receiver{model, *args};
+    YokeBackwardArgs mine = *args;
+    mine.saved = saved->real;
+    mine.on_grad_ctx = &receiver;
+    mine.on_grad_ready = [](void* r, int64_t param, const YokeTensor* grad, YokeError* e) {
+      auto& to = *static_cast<Receiver*>(r);
+      return to.model.use_offsets ? deliver_at_offset(to.args, param, *grad, e)
+                                  : to.model.deliver(to.args, param, *grad, e);
+    };
+    const int32_t code = model.real_.block_backward(model.real_.ctx, &mine, grad_in, err);
+    if (code == YOKE_OK && grad_in != nullptr && *grad_in != nullptr)
+      *grad_in = model.track(*grad_in);
+    return code;
+  }
+
+  // Passes on a copy of the gradient with a byte_offset and explicit strides.
+  static int32_t deliver_at_offset(const YokeBackwardArgs& args,
+                                   int64_t param,
+                                   const YokeTensor& grad,
+                                   YokeError* err) {
+    constexpr size_t kOffset = 24;
+    const size_t bytes = numel(grad) * item_size(YOKE_DTYPE_OF(grad.dtype));
+    std::vector<char> copy(kOffset + bytes, static_cast<char>(0xff));
+    std::memcpy(copy.data() + kOffset, data<const char>(grad), bytes);
+    std::vector<int64_t> strides(grad.ndim, 1);
+    for (int32_t d = grad.ndim - 1; d > 0; --d) strides[d - 1] = strides[d] * grad.shape[d];
+    YokeTensor view = grad;
+    view.data = copy.data();
+    view.byte_offset = kOffset;
+    view.strides = strides.data();
+    return args.on_grad_ready(args.on_grad_ctx, param, &view, err);
+  }
+
+  static void drop_saved(void* ctx, void* saved) {
+    InstrumentedModel& model = self(ctx);
+    const std::unique_ptr<Saved> ours(static_cast<Saved*>(saved));
+    if (ours == nullptr) return;
+    --model.live_saved_;
+    model.real_.drop_saved(model.real_.ctx, ours->real);
+  }
+
+  static void delete_carry(YokeManagedTensor* ours) {
+    auto* carry = static_cast<Carry*>(ours->manager_ctx);
+    --*carry->live;
+    if (carry->real->deleter != nullptr) carry->real->deleter(carry->real);
+    delete carry;
+  }
+};
+
+InstrumentedModel::InstrumentedModel(const YokeModel& model)
+    : real_(model), instrumented_(model), live_carries_(std::make_shared<std::atomic<int64_t>>(0)) {
+  for (int64_t& left : fail_after) left = -1;
+  instrumented_.ctx = this;
+  instrumented_.init_param = Slots::init_param;
+  instrumented_.bind_param = Slots::bind_param;
+  instrumented_.block_forward = Slots::block_forward;
+  instrumented_.block_backward = Slots::block_backward;
+  instrumented_.drop_saved = Slots::drop_saved;
+}
+
+const char* InstrumentedModel::name(Callback callback) {
+  constexpr const char* kNames[] = {"init_param", "bind_param", "block_forward", "block_backward"};
+  return kNames[callback];
+}
+
+int32_t InstrumentedModel::fails(Callback callback, YokeError* err) {
+  ++calls[callback];
+  if (fail_after[callback] < 0 || fail_after[callback]-- > 0) return YOKE_OK;
+  return fill(err, YOKE_RESOURCE_EXHAUSTED, concat("the check made ", name(callback), " fail"));
+}
+
+int32_t InstrumentedModel::deliver(const YokeBackwardArgs& args,
+                                   int64_t param,
+                                   const YokeTensor& grad,
+                                   YokeError* err) {
+  const auto* values = data<const char>(grad);
+  const size_t bytes = numel(grad) * item_size(YOKE_DTYPE_OF(grad.dtype));
+  std::vector<char>& copy = lent_.emplace_back(values, values + bytes);
+  YokeTensor view = grad;
+  view.data = copy.data();
+  view.byte_offset = 0;
+  const int32_t code = args.on_grad_ready(args.on_grad_ctx, param, &view, err);
+  if (poison) std::memset(copy.data(), 0xff, copy.size());  // NaN in every floating dtype
+  return code;
+}
+
+YokeManagedTensor* InstrumentedModel::track(YokeManagedTensor* real) {
+  auto* carry = new Carry{*real, real, live_carries_};
+  ++*live_carries_;
+  carry->ours.manager_ctx = carry;
+  carry->ours.deleter = Slots::delete_carry;
+  return &carry->ours;
+}
+
+std::string InstrumentedModel::leaks() const {
+  if (!misuse_.empty()) return misuse_;
+  if (live_saved_ != 0)
+    return concat(
+        live_saved_,
+        " `saved` of block_forward were passed neither to block_backward nor to drop_saved");
+  if (*live_carries_ != 0)
+    return concat(live_carries_->load(),
+                  " managed tensors (carry_out, grad_in) were not passed to their deleter");
+  return "";
+}
+
+}  // namespace yoke::conformance
