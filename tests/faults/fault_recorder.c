@@ -1,35 +1,18 @@
-/* A library for LD_PRELOAD that stands between a program and its files. It numbers every file
- * operation below one folder, over all processes of a run, and
- *
- *   records each of them with its data, so that crash_states.py can rebuild what a power cut may leave,
- *   kills the process before operation number N, or
- *   lets operation number N fail with a chosen error.
- *
- * Variables of the environment:
- *   YOKE_FAULTS_ROOT    folder whose operations count, as an absolute path without links
- *   YOKE_FAULTS_SHARED  a file of 4096 zero bytes: the counter and a lock that all processes share
- *   YOKE_FAULTS_RECORD  file to which records are appended; unset = no recording
- *   YOKE_FAULTS_KILL    N: SIGKILL this process before operation N
- *   YOKE_FAULTS_FAIL    N:ERRNO: operation N does nothing and fails with this error number
- *   YOKE_FAULTS_ONLY    a set of letters, see `Kind`: only these operations are numbered; unset = all
- *
- * An operation and its record are made under the shared lock, so the order of the records is the
- * order of the operations. Data that the C library writes from its own buffers (fwrite to a log) is
- * not seen: the replay treats it as never written, and nothing of it is checked. */
+/* The set-up of the library, the choice of the paths that count, and the numbers and records of
+ * operations; see fault_recorder.h. Nothing here calls a function that file_calls.c replaces: the
+ * recorder would record itself. It calls the C library's own (REAL) or the kernel (syscall). */
 #define _GNU_SOURCE
-#include <dirent.h>
+#include "fault_recorder.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -37,26 +20,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define EXPORT __attribute__((visibility("default")))
-
-/* The letters of records; crash_states.py has the same list. */
-enum Kind {
-  kOpen = 'o',     /* an existing file or folder, to read or write */
-  kCreate = 'c',   /* a new file: inode, path */
-  kMkdir = 'm',    /* a new folder: inode, path */
-  kRename = 'r',   /* path, second path */
-  kExchange = 'x', /* path, second path */
-  kUnlink = 'u',   /* path; a file or an empty folder */
-  kWrite = 'w',    /* inode, offset, data */
-  kTruncate = 't', /* inode, size in the field offset */
-  kAllocate = 'a', /* inode, size in the field offset: a smaller file grows to it */
-  kSync = 's',     /* inode of a file or a folder */
-  kRead = 'g',     /* inode */
-  kLock = 'l',     /* inode */
-  kClose = 'e',    /* inode */
-  kSay = 'p'       /* data: what the program printed; not numbered */
-};
-
+/* The head of a record; two paths and the data follow it. crash_states.py has the same layout. */
 struct Record {
   uint32_t kind;
   int32_t pid;
@@ -82,9 +46,9 @@ static struct {
   const char* only;
 } g = {.record_fd = -1};
 
-#define REAL(name) ((__typeof__(&name))real(#name))
+/* ---- Set-up ---- */
 
-static void* real(const char* name) {
+void* recorder_real(const char* name) {
   void* f = dlsym(RTLD_NEXT, name);
   if (f == NULL) abort();
   return f;
@@ -122,6 +86,7 @@ __attribute__((constructor)) static void set_up(void) {
     g.fail_with = *end == ':' ? atoi(end + 1) : EIO;
   }
   g.only = getenv("YOKE_FAULTS_ONLY");
+  /* The size of the root is set last: while it is 0, no path counts and no call takes a number. */
   strcpy(g.root, root);
   g.root_size = strlen(root);
 }
@@ -150,9 +115,7 @@ static const char* path_of_fd(int fd, char* out) {
   return out;
 }
 
-/* Writes the absolute path into `out`, without "." and with no "//" or trailing slash; "" if it
- * does not lie below the root. ".." is not resolved: the program under test does not use it. */
-static const char* absolute(int folder, const char* path, char* out) {
+const char* recorder_absolute(int folder, const char* path, char* out) {
   char base[PATH_MAX] = "";
   char joined[2 * PATH_MAX];
   char *to = out, *end = out + PATH_MAX - 1;
@@ -181,8 +144,7 @@ static const char* absolute(int folder, const char* path, char* out) {
   return out;
 }
 
-/* Inode of an open file below the root, else 0. Pipes, sockets and files elsewhere do not count. */
-static uint64_t tracked(int fd) {
+uint64_t recorder_tracked(int fd) {
   struct stat status;
   char path[PATH_MAX];
   if (g.root_size == 0 || fd < 0 || fd == g.record_fd) return 0;
@@ -190,16 +152,14 @@ static uint64_t tracked(int fd) {
   return below_root(path_of_fd(fd, path)) ? (uint64_t)status.st_ino : 0;
 }
 
-static uint64_t inode_of(const char* path) {
+uint64_t recorder_inode_of(const char* path) {
   struct stat status;
   return lstat(path, &status) == 0 ? (uint64_t)status.st_ino : 0;
 }
 
 /* ---- Numbers, faults and records ---- */
 
-/* Takes the lock and a number. Returns 0 if the operation may happen, else the error it must fail
- * with. May not return at all. */
-static int enter(enum Kind kind, uint64_t* number) {
+int recorder_enter(enum Kind kind, uint64_t* number) {
   lock();
   *number = 0;
   if (g.only == NULL || strchr(g.only, (int)kind) != NULL) *number = ++g.shared->count;
@@ -211,15 +171,7 @@ static int enter(enum Kind kind, uint64_t* number) {
   return *number != 0 && *number == g.fail_at ? g.fail_with : 0;
 }
 
-struct Details {
-  uint64_t inode, offset;
-  const char *path, *second;
-  const void* data;
-  size_t data_size;
-};
-
-/* Writes the record, gives the lock back and restores errno. */
-static void leave(enum Kind kind, uint64_t number, int error, struct Details d) {
+void recorder_leave(enum Kind kind, uint64_t number, int error, struct Details d) {
   if (g.record_fd >= 0) {
     struct Record r;
     struct iovec parts[4];
@@ -243,296 +195,10 @@ static void leave(enum Kind kind, uint64_t number, int error, struct Details d) 
   errno = error;
 }
 
-/* Runs `call`, an expression that sets errno if it returns a negative value or NULL, as operation
- * `kind`; `failed` is what it returns on failure. The fields of Details are evaluated afterwards. */
-#define OPERATION(type, kind, failed, call, ...)                 \
-  do {                                                           \
-    uint64_t number_;                                            \
-    const int fault_ = enter(kind, &number_);                    \
-    const int before_ = errno;                                   \
-    type result_ = failed;                                       \
-    int error_ = fault_;                                         \
-    if (fault_ == 0) {                                           \
-      result_ = (call);                                          \
-      error_ = result_ == (type)(failed) ? errno : 0;            \
-    }                                                            \
-    leave(kind, number_, error_, (struct Details){__VA_ARGS__}); \
-    if (error_ == 0) errno = before_;                            \
-    return result_;                                              \
-  } while (0)
-
-/* ---- Opening ---- */
-
-static int open_below(const char* path, int flags, mode_t mode) {
-  struct stat status;
-  const int exists = lstat(path, &status) == 0;
-  const int makes = (flags & O_CREAT) != 0 && !exists;
-  const int cuts = (flags & O_TRUNC) != 0 && exists;
-  const enum Kind kind = makes ? kCreate : cuts ? kTruncate : kOpen;
-  OPERATION(int,
-            kind,
-            -1,
-            (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode),
-            .inode = inode_of(path),
-            .path = path);
-}
-
-static int open_any(int folder, const char* path, int flags, mode_t mode) {
-  char whole[PATH_MAX];
-  if (absolute(folder, path, whole)[0] != '\0') return open_below(whole, flags, mode);
-  return (int)syscall(SYS_openat, folder, path, flags, mode);
-}
-
-#define MODE_OF(last, flags)                      \
-  mode_t mode = 0;                                \
-  if (((flags) & (O_CREAT | __O_TMPFILE)) != 0) { \
-    va_list more;                                 \
-    va_start(more, last);                         \
-    mode = va_arg(more, mode_t);                  \
-    va_end(more);                                 \
-  }
-
-EXPORT int open(const char* path, int flags, ...) {
-  MODE_OF(flags, flags)
-  return open_any(AT_FDCWD, path, flags, mode);
-}
-EXPORT int open64(const char* path, int flags, ...) {
-  MODE_OF(flags, flags)
-  return open_any(AT_FDCWD, path, flags, mode);
-}
-EXPORT int openat(int folder, const char* path, int flags, ...) {
-  MODE_OF(flags, flags)
-  return open_any(folder, path, flags, mode);
-}
-EXPORT int openat64(int folder, const char* path, int flags, ...) {
-  MODE_OF(flags, flags)
-  return open_any(folder, path, flags, mode);
-}
-
-/* The file is opened under its number; what is written through its buffer is not seen. */
-static FILE* fopen_any(FILE* (*next)(const char*, const char*),
-                       const char* path,
-                       const char* mode) {
-  char whole[PATH_MAX];
-  struct stat status;
-  if (absolute(AT_FDCWD, path, whole)[0] == '\0') return next(path, mode);
-  const enum Kind kind = mode[0] != 'r' && lstat(whole, &status) != 0 ? kCreate : kOpen;
-  OPERATION(FILE*, kind, NULL, next(path, mode), .inode = inode_of(whole), .path = whole);
-}
-EXPORT FILE* fopen(const char* path, const char* mode) {
-  return fopen_any(REAL(fopen), path, mode);
-}
-EXPORT FILE* fopen64(const char* path, const char* mode) {
-  return fopen_any(REAL(fopen64), path, mode);
-}
-
-EXPORT int close(int fd) {
-  const uint64_t inode = tracked(fd);
-  if (inode == 0) return (int)syscall(SYS_close, fd);
-  OPERATION(int, kClose, -1, (int)syscall(SYS_close, fd), .inode = inode);
-}
-
-/* ---- Contents ---- */
-
-static ssize_t write_at(int fd, const void* data, size_t size, uint64_t offset) {
-  const uint64_t inode = tracked(fd);
-  if (inode == 0) return syscall(SYS_pwrite64, fd, data, size, (off_t)offset);
-  OPERATION(ssize_t,
-            kWrite,
-            -1,
-            syscall(SYS_pwrite64, fd, data, size, (off_t)offset),
-            .inode = inode,
-            .offset = offset,
-            .data = data,
-            .data_size = (size_t)result_);
-}
-EXPORT ssize_t pwrite(int fd, const void* data, size_t size, off_t offset) {
-  return write_at(fd, data, size, (uint64_t)offset);
-}
-EXPORT ssize_t pwrite64(int fd, const void* data, size_t size, off64_t offset) {
-  return write_at(fd, data, size, (uint64_t)offset);
-}
-
-static uint64_t position(int fd) {
-  const off_t at = lseek(fd, 0, fcntl(fd, F_GETFL) & O_APPEND ? SEEK_END : SEEK_CUR);
-  return at < 0 ? 0 : (uint64_t)at;
-}
-
-EXPORT ssize_t write(int fd, const void* data, size_t size) {
-  const uint64_t inode = tracked(fd);
-  if (inode == 0) return syscall(SYS_write, fd, data, size);
-  const uint64_t at = position(fd);
-  OPERATION(ssize_t,
-            kWrite,
-            -1,
-            syscall(SYS_write, fd, data, size),
-            .inode = inode,
-            .offset = at,
-            .data = data,
-            .data_size = (size_t)result_);
-}
-
-/* libstdc++'s streams write with this; the parts are joined to make one record. */
-EXPORT ssize_t writev(int fd, const struct iovec* parts, int count) {
-  char joined[1 << 16];
-  size_t size = 0;
-  int i;
-  if (tracked(fd) == 0) return syscall(SYS_writev, fd, parts, count);
-  for (i = 0; i < count; ++i) {
-    if (size + parts[i].iov_len > sizeof joined) abort();
-    memcpy(joined + size, parts[i].iov_base, parts[i].iov_len);
-    size += parts[i].iov_len;
-  }
-  return write(fd, joined, size);
-}
-
-static ssize_t read_at(int fd, void* data, size_t size, off_t offset) {
-  const uint64_t inode = tracked(fd);
-  if (inode == 0) return syscall(SYS_pread64, fd, data, size, offset);
-  OPERATION(ssize_t, kRead, -1, syscall(SYS_pread64, fd, data, size, offset), .inode = inode);
-}
-EXPORT ssize_t pread(int fd, void* data, size_t size, off_t offset) {
-  return read_at(fd, data, size, offset);
-}
-EXPORT ssize_t pread64(int fd, void* data, size_t size, off64_t offset) {
-  return read_at(fd, data, size, offset);
-}
-
-static int set_size(int fd, off_t size) {
-  const uint64_t inode = tracked(fd);
-  if (inode == 0) return (int)syscall(SYS_ftruncate, fd, size);
-  OPERATION(int,
-            kTruncate,
-            -1,
-            (int)syscall(SYS_ftruncate, fd, size),
-            .inode = inode,
-            .offset = (uint64_t)size);
-}
-EXPORT int ftruncate(int fd, off_t size) {
-  return set_size(fd, size);
-}
-EXPORT int ftruncate64(int fd, off64_t size) {
-  return set_size(fd, size);
-}
-
-static int allocate(int fd, int mode, off_t offset, off_t size) {
-  const uint64_t inode = tracked(fd);
-  if (inode == 0) return (int)syscall(SYS_fallocate, fd, mode, offset, size);
-  OPERATION(int,
-            kAllocate,
-            -1,
-            (int)syscall(SYS_fallocate, fd, mode, offset, size),
-            .inode = inode,
-            .offset = (uint64_t)(offset + size));
-}
-EXPORT int fallocate(int fd, int mode, off_t offset, off_t size) {
-  return allocate(fd, mode, offset, size);
-}
-EXPORT int fallocate64(int fd, int mode, off64_t offset, off64_t size) {
-  return allocate(fd, mode, offset, size);
-}
-
-static int sync_any(long call, int fd) {
-  const uint64_t inode = tracked(fd);
-  if (inode == 0) return (int)syscall(call, fd);
-  /* The data need not reach a disk: the replay decides what a power cut leaves. */
-  OPERATION(int, kSync, -1, 0, .inode = inode);
-}
-EXPORT int fsync(int fd) {
-  return sync_any(SYS_fsync, fd);
-}
-EXPORT int fdatasync(int fd) {
-  return sync_any(SYS_fdatasync, fd);
-}
-
-EXPORT int flock(int fd, int how) {
-  const uint64_t inode = tracked(fd);
-  if (inode == 0) return (int)syscall(SYS_flock, fd, how);
-  OPERATION(int, kLock, -1, (int)syscall(SYS_flock, fd, how), .inode = inode);
-}
-
-/* ---- Names ---- */
-
-static int mkdir_any(int folder, const char* path, mode_t mode) {
-  char whole[PATH_MAX];
-  if (absolute(folder, path, whole)[0] == '\0')
-    return (int)syscall(SYS_mkdirat, folder, path, mode);
-  OPERATION(int,
-            kMkdir,
-            -1,
-            (int)syscall(SYS_mkdirat, folder, path, mode),
-            .inode = inode_of(whole),
-            .path = whole);
-}
-EXPORT int mkdir(const char* path, mode_t mode) {
-  return mkdir_any(AT_FDCWD, path, mode);
-}
-EXPORT int mkdirat(int folder, const char* path, mode_t mode) {
-  return mkdir_any(folder, path, mode);
-}
-
-static int rename_any(
-    int from_folder, const char* from, int to_folder, const char* to, unsigned how) {
-  char whole[PATH_MAX], second[PATH_MAX];
-  absolute(from_folder, from, whole);
-  if (whole[0] == '\0' || absolute(to_folder, to, second)[0] == '\0')
-    return (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, how);
-  OPERATION(int,
-            (how & RENAME_EXCHANGE) != 0 ? kExchange : kRename,
-            -1,
-            (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, how),
-            .path = whole,
-            .second = second);
-}
-EXPORT int rename(const char* from, const char* to) {
-  return rename_any(AT_FDCWD, from, AT_FDCWD, to, 0);
-}
-EXPORT int renameat(int from_folder, const char* from, int to_folder, const char* to) {
-  return rename_any(from_folder, from, to_folder, to, 0);
-}
-EXPORT int renameat2(
-    int from_folder, const char* from, int to_folder, const char* to, unsigned how) {
-  return rename_any(from_folder, from, to_folder, to, how);
-}
-
-static int unlink_any(int folder, const char* path, int flags) {
-  char whole[PATH_MAX];
-  if (absolute(folder, path, whole)[0] == '\0')
-    return (int)syscall(SYS_unlinkat, folder, path, flags);
-  OPERATION(int, kUnlink, -1, (int)syscall(SYS_unlinkat, folder, path, flags), .path = whole);
-}
-EXPORT int unlink(const char* path) {
-  return unlink_any(AT_FDCWD, path, 0);
-}
-EXPORT int unlinkat(int folder, const char* path, int flags) {
-  return unlink_any(folder, path, flags);
-}
-EXPORT int rmdir(const char* path) {
-  return unlink_any(AT_FDCWD, path, AT_REMOVEDIR);
-}
-EXPORT int remove(const char* path) {
-  struct stat status;
-  const int folder = lstat(path, &status) == 0 && S_ISDIR(status.st_mode);
-  return unlink_any(AT_FDCWD, path, folder ? AT_REMOVEDIR : 0);
-}
-
-/* ---- What the program prints ---- */
-
-/* "saved PATH" is the promise that a power cut must not break. Not numbered. */
-static void note_print(const void* data, size_t size) {
+void recorder_note_print(const void* data, size_t size) {
   if (g.record_fd < 0 || memmem(data, size, "saved ", 6) == NULL) return;
   lock();
   const int before = errno;
-  leave(kSay, 0, 0, (struct Details){.data = data, .data_size = size});
+  recorder_leave(kSay, 0, 0, (struct Details){.data = data, .data_size = size});
   errno = before;
-}
-
-EXPORT size_t fwrite(const void* data, size_t size, size_t count, FILE* to) {
-  note_print(data, size * count);
-  return REAL(fwrite)(data, size, count, to);
-}
-#undef fwrite_unlocked
-EXPORT size_t fwrite_unlocked(const void* data, size_t size, size_t count, FILE* to) {
-  note_print(data, size * count);
-  return REAL(fwrite_unlocked)(data, size, count, to);
 }

@@ -10,7 +10,7 @@ A case passes if the newest checkpoint that verifies is not older than the last 
 resumes automatically ends with the losses of an undisturbed run, bit for bit. Prints one line for each failure and one
 summary line for each attack; exits with 1 if anything failed.
 
-Variables: YOKE_BIN (folder of yoke), YOKE_FAULT_RECORDER (the library made of fault_recorder.c)."""
+Variables: YOKE_BIN (folder of yoke), YOKE_FAULT_RECORDER (the library made of fault_recorder.c and file_calls.c)."""
 import argparse
 import concurrent.futures
 import errno

@@ -137,7 +137,8 @@ TEST_P(ContractHeader, MeetsDlpackInAnyOrder) {
 TEST_P(CppLayer, CompilesWithoutWarning) {
   const Source source(
       "#include \"yoke/comm.hpp\"\n#include \"yoke/flat.hpp\"\n#include \"yoke/inner.hpp\"\n"
-      "#include \"yoke/nearest.hpp\"\n#include \"yoke/plan.hpp\"\n#include \"yoke/text.hpp\"\n");
+      "#include \"yoke/nearest.hpp\"\n#include \"yoke/plan.hpp\"\n"
+      "#include \"yoke/plan_report.hpp\"\n#include \"yoke/text.hpp\"\n");
   const Compiled result = compile(GetParam(), kWarnings, source.path());
   EXPECT_EQ(result.status, 0) << result.output;
 }

@@ -19,7 +19,7 @@ namespace {
 
 using Bytes = std::vector<char>;
 
-// One collective on one rank, from the call to its completion.
+// One collective of one rank, from the call to its completion.
 struct Operation {
   enum Kind { kAllReduce, kAllGather, kReduceScatter, kBroadcast, kBarrier } kind;
   const void* in = nullptr;
@@ -80,14 +80,14 @@ struct MockWorld::Impl {
     t.rank = [](const YokeComm* c) { return of(c).rank->rank; };
     t.all_reduce =
         [](YokeComm* c, const YokeTensor* inout, int32_t op, YokeWork** work, YokeError* err) {
-          return issue(c, Operation::kAllReduce, op, *inout, *inout, work, err);
+          return issue(c, {Operation::kAllReduce, *inout, *inout, op}, work, err);
         };
     t.all_gather = [](YokeComm* c,
                       const YokeTensor* out,
                       const YokeTensor* in,
                       YokeWork** work,
                       YokeError* err) {
-      return issue(c, Operation::kAllGather, YOKE_SUM, *in, *out, work, err);
+      return issue(c, {Operation::kAllGather, *in, *out}, work, err);
     };
     t.reduce_scatter = [](YokeComm* c,
                           const YokeTensor* out,
@@ -95,15 +95,15 @@ struct MockWorld::Impl {
                           int32_t op,
                           YokeWork** work,
                           YokeError* err) {
-      return issue(c, Operation::kReduceScatter, op, *in, *out, work, err);
+      return issue(c, {Operation::kReduceScatter, *in, *out, op}, work, err);
     };
     t.broadcast =
         [](YokeComm* c, const YokeTensor* inout, int32_t root, YokeWork** work, YokeError* err) {
-          return issue(c, Operation::kBroadcast, YOKE_SUM, *inout, *inout, work, err, root);
+          return issue(c, {Operation::kBroadcast, *inout, *inout, YOKE_SUM, root}, work, err);
         };
     t.barrier = [](YokeComm* c, YokeError* err) {
       const YokeTensor none{};
-      return issue(c, Operation::kBarrier, YOKE_SUM, none, none, nullptr, err);
+      return issue(c, {Operation::kBarrier, none, none}, nullptr, err);
     };
     t.wait = [](YokeWork* w, YokeError* err) {
       return guard(err, [&] {
@@ -114,24 +114,27 @@ struct MockWorld::Impl {
     t.native = [](YokeComm*, const char*) -> void* { return nullptr; };
   }
 
-  static int32_t issue(YokeComm* c,
-                       Operation::Kind kind,
-                       int32_t op,
-                       const YokeTensor& in,
-                       const YokeTensor& out,
-                       YokeWork** work,
-                       YokeError* err,
-                       int32_t root = 0) {
+  // The arguments of a collective. An all-reduce and a broadcast have one tensor for both sides.
+  struct Call {
+    Operation::Kind kind;
+    const YokeTensor& in;
+    const YokeTensor& out;
+    int32_t op = YOKE_SUM;
+    int32_t root = 0;
+  };
+
+  // Starts a collective. Without `work` it also waits for the result.
+  static int32_t issue(YokeComm* c, const Call& call, YokeWork** work, YokeError* err) {
     return guard(err, [&] {
-      if (op != YOKE_SUM) throw Error(YOKE_UNIMPLEMENTED, "mock: SUM only");
+      if (call.op != YOKE_SUM) throw Error(YOKE_UNIMPLEMENTED, "mock: SUM only");
       Comm& comm = of(c);
       auto operation = std::make_shared<Operation>();
-      operation->kind = kind;
-      operation->in = data<void>(in);
-      operation->out = data<void>(out);
-      operation->count = std::max(numel(in), numel(out));
-      operation->dtype = YOKE_DTYPE_OF(in.dtype);
-      operation->root = root;
+      operation->kind = call.kind;
+      operation->in = data<void>(call.in);
+      operation->out = data<void>(call.out);
+      operation->count = std::max(numel(call.in), numel(call.out));
+      operation->dtype = YOKE_DTYPE_OF(call.in.dtype);
+      operation->root = call.root;
       comm.pending.push_back(operation);
       if (comm.rank->rank == 0) comm.rank->world->count(comm, *operation);
       if (work != nullptr) {

@@ -25,8 +25,7 @@
  * double precision and rounded to the dtype of the array when they are stored.
  *
  * sdk/examples/serial.c is a whole backend; yoke/flat.hpp is the same state as a C++ class. The
- * functions work on the memory of one rank and are
- * not collective. One thread at a time. */
+ * functions work on the memory of one rank and are not collective. One thread at a time. */
 #ifndef YOKE_FLAT_H_
 #define YOKE_FLAT_H_
 
@@ -101,14 +100,12 @@ static inline void* yoke_flat_at(const YokeFlat* f, void* array, int64_t i) {
   return (char*)array + i * yoke_item_size(f->dtype);
 }
 
-/* Ends the state of a rank. Call it in destroy_model, and when wrap_model fails later on.
- *
- * Unbinds all parameters from the model, frees all memory, and leaves *f empty. May be called
- * again. */
+/* Ends the state of a rank: unbinds all parameters from the model, frees all memory, and leaves *f
+ * empty. Call it in destroy_model, and when wrap_model fails later on. May be called again. */
 static inline void yoke_flat_free(YokeFlat* f) {
-  /* value is the start of the one allocation that also holds grad and the moments. */
   /* The blocks must not read memory that is gone. Unbinding cannot fail. */
   while (f->bound > 0) f->model->bind_param(f->model->ctx, --f->bound, NULL, NULL);
+  /* The one allocation that starts at value also holds grad and the moments. */
   free(f->value);
   free(f->blocks);
   free(f->begin);
@@ -175,9 +172,8 @@ static inline int32_t yoke_flat_allocate(YokeFlat* f, YokeError* err) {
 }
 
 /* Creates the state for a model: allocates, initialises and binds every parameter. Call it in
- * wrap_model. *f need not be initialised. model, plan and plan->optimizer must outlive it. Fails
- * with YOKE_RESOURCE_EXHAUSTED, YOKE_INVALID_ARGUMENT, or the code of a callback; *f is then empty.
- * */
+ * wrap_model. *f need not be initialised. model, plan and plan->optimizer must outlive it. Fails:
+ * YOKE_RESOURCE_EXHAUSTED, YOKE_INVALID_ARGUMENT, or a code of the model. *f is then empty. */
 static inline int32_t yoke_flat_make(YokeFlat* f,
                                      const YokeModel* model,
                                      const YokePlan* plan,
@@ -204,8 +200,8 @@ static inline int32_t yoke_flat_make(YokeFlat* f,
 }
 
 /* Fills in the bytes that wrap_model reports: parameters, gradients and moments. All other fields
- * of *out stay as they are. Moments that SGD does not use are
- * allocated as well, but never touched: they take no memory and are not counted. */
+ * of *out stay as they are. Moments that SGD does not use are allocated as well, but never touched:
+ * they take no memory and are not counted. */
 static inline void yoke_flat_bytes(const YokeFlat* f, YokeWrapResult* out) {
   const int64_t item = yoke_item_size(f->dtype);
   out->param_bytes = f->size * item;
@@ -247,9 +243,7 @@ static inline int32_t yoke_flat_add_gradient(void* ctx,
 /* Runs all micro-batches of this rank. Writes the sum of their losses to sums[0] and the number of
  * their targets to sums[1]. Unless the step is forward only, replaces f->grad by this rank's share
  * of the gradient of the mean loss over the whole batch: the sum over the ranks is that gradient.
- *
- * Not collective: the caller sums over the ranks. Fails with YOKE_CANCELLED or the code of a block.
- * */
+ * The caller makes these sums. Fails with YOKE_CANCELLED or the code of a block. */
 static inline int32_t yoke_flat_run(
     YokeFlat* f, const YokeStepArgs* args, const YokeHost* host, double* sums, YokeError* err) {
   const int train = !(args->flags & YOKE_STEP_FORWARD_ONLY);
@@ -260,8 +254,7 @@ static inline int32_t yoke_flat_run(
   walk.host = host;
   walk.on_grad_ready = train ? yoke_flat_add_gradient : NULL;
   walk.on_grad_ctx = f;
-  /* token_weight counts the targets of all ranks, so that sums over ranks need no further division.
-   * */
+  /* token_weight counts the targets of all ranks, so sums over ranks need no further division. */
   walk.loss_grad = 1 / args->batch->token_weight;
   walk.blocks = f->blocks;
   if (train) memset(f->grad, 0, (size_t)(f->trainable * yoke_item_size(f->dtype)));
@@ -345,7 +338,7 @@ static inline void yoke_flat_update(YokeFlat* f, int64_t step, double lr, double
 /* ---- Checkpoint ----
  *
  * For each parameter, in the order of the model, one piece of kind "param" with all its elements
- * and, * if it is trainable, one piece for each moment; then the number of the last update:
+ * and, if it is trainable, one piece for each moment; then the number of the last update:
  *
  *   w "param", w "exp_avg", w "exp_avg_sq", t "param", b "param", ..., optimizer "step"
  *

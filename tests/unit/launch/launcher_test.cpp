@@ -2,17 +2,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
-#include <csignal>
-#include <sstream>
-#include <thread>
+#include <filesystem>
+#include <string>
 
 #include "core/base/subprocess.hpp"
 #include "tests/support/temp_folder.hpp"
+#include "tests/unit/launch/launcher_process.hpp"
 
 namespace yoke {
 namespace {
@@ -22,112 +20,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::read_file;
 using testing::TempFolder;
-
-// Returns a rank that runs a shell script; $RANK_FOLDER is a folder of the test.
-RankCommand script(const std::string& text, const TempFolder& folder) {
-  return {{"/bin/sh", "-c", text}, {{"RANK_FOLDER", folder.path().string()}}};
-}
-
-// Runs launch_ranks() in a process of its own, so that a test can send it signals and read its
-// output.
-class LauncherProcess {
- public:
-  explicit LauncherProcess(const std::vector<RankCommand>& commands)
-      : out_(make_pipe()), err_(make_pipe()) {
-    pid_ = ::fork();
-    if (pid_ == 0) {
-      ::dup2(out_.write_end.get(), STDOUT_FILENO);
-      ::dup2(err_.write_end.get(), STDERR_FILENO);
-      ::_exit(launch_ranks(commands));
-    }
-    out_.write_end.reset();
-    err_.write_end.reset();
-  }
-  ~LauncherProcess() {
-    if (pid_ > 0) wait();
-  }
-  LauncherProcess(const LauncherProcess&) = delete;
-  LauncherProcess& operator=(const LauncherProcess&) = delete;
-
-  void send(int signal) const { ::kill(pid_, signal); }
-
-  // Reads the output to its end. Returns the exit code, or -signal.
-  int wait() {
-    pollfd fds[2] = {{out_.read_end.get(), POLLIN, 0}, {err_.read_end.get(), POLLIN, 0}};
-    std::string* texts[2] = {&out, &err};
-    while (fds[0].fd >= 0 || fds[1].fd >= 0) {
-      ::poll(fds, 2, -1);
-      for (int i : {0, 1}) {
-        if (fds[i].revents != 0 && !read_available(fds[i].fd, *texts[i])) fds[i].fd = -1;
-      }
-    }
-    int status = 0;
-    ::waitpid(pid_, &status, 0);
-    pid_ = -1;
-    const Ending ending = ending_of(status);
-    return ending.signal != 0 ? -ending.signal : ending.exit_code;
-  }
-
-  // Returns true if the launcher ends although nobody reads its output. The limit only bounds a
-  // hang.
-  bool ends_unread() const {
-    const FileDescriptor process = watch_child(pid_);
-    pollfd ended{process.get(), POLLIN, 0};
-    return ::poll(&ended, 1, 120000) == 1;
-  }
-
-  std::string out, err;
-
- private:
-  pid_t pid_ = -1;
-  Pipe out_, err_;
-};
-
-void wait_for(const std::string& file) {
-  while (!std::filesystem::exists(file)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-}
-
-bool alive(pid_t pid) {
-  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
-  std::string number, name, state;
-  if (!(stat >> number >> name >> state)) return false;
-  return state != "Z" && state != "X";
-}
-
-// A killed process may exist for another moment.
-bool is_gone(pid_t pid) {
-  for (int i = 0; i < 24000 && alive(pid); ++i)  // two minutes
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  return !alive(pid);
-}
-
-pid_t pid_in(const std::string& file) {
-  return std::stoi(read_file(file));
-}
-
-// Parts of scripts: notify() creates a file, await() waits for it. The file is complete as soon as
-// it exists.
-std::string notify(const std::string& file, const std::string& what = "") {
-  const std::string path = "$RANK_FOLDER/" + file;
-  return "echo " + what + " > " + path + ".part; mv " + path + ".part " + path + "; ";
-}
-std::string await(const std::string& file) {
-  return "until [ -e $RANK_FOLDER/" + file + " ]; do sleep 0.01; done; ";
-}
-
-struct Outcome {
-  int code;
-  std::string out, err;
-};
-
-Outcome run(const std::vector<std::string>& scripts) {
-  const TempFolder folder;
-  std::vector<RankCommand> commands;
-  for (const std::string& text : scripts) commands.push_back(script(text, folder));
-  LauncherProcess launcher(commands);
-  const int code = launcher.wait();
-  return {code, launcher.out, launcher.err};
-}
 
 // ---- Output ----
 
@@ -299,129 +191,6 @@ TEST(Launcher, SaysThatAProgramCannotBeStarted) {
   LauncherProcess launcher({{{"/no/such/program"}, {}}});
   EXPECT_EQ(launcher.wait(), 1);
   EXPECT_THAT(launcher.err, HasSubstr("cannot start /no/such/program: No such file or directory"));
-}
-
-// ---- Signals ----
-
-TEST(Launcher, ForwardsAnInterruptAndReturns130) {
-  const TempFolder folder;
-  const std::string polite = "trap 'echo saved; exit 130' INT; : > $RANK_FOLDER/";
-  LauncherProcess launcher({script(polite + "0; while :; do sleep 0.01; done", folder),
-                            script(polite + "1; while :; do sleep 0.01; done", folder)});
-  wait_for(folder / "0");
-  wait_for(folder / "1");
-  launcher.send(SIGINT);
-  EXPECT_EQ(launcher.wait(), 130);
-  EXPECT_THAT(launcher.out, AllOf(HasSubstr("saved\n"), HasSubstr("[rank 1] saved\n")));
-  EXPECT_THAT(launcher.err, HasSubstr("stopping after this step"));
-}
-
-TEST(Launcher, ForwardsATerminationAndReturns143) {
-  const TempFolder folder;
-  LauncherProcess launcher(
-      {script("trap 'exit 0' TERM; : > $RANK_FOLDER/0; while :; do sleep 0.01; done", folder)});
-  wait_for(folder / "0");
-  launcher.send(SIGTERM);
-  EXPECT_EQ(launcher.wait(), 143);
-}
-
-TEST(Launcher, TakesAnInterruptDuringTheStartOfARankAsOrderly) {
-  const TempFolder folder;
-  LauncherProcess launcher({script(": > $RANK_FOLDER/0; exec sleep 300", folder)});
-  wait_for(folder / "0");
-  launcher.send(SIGINT);
-  EXPECT_EQ(launcher.wait(), 130);
-  EXPECT_THAT(launcher.err, Not(HasSubstr("killed")));
-}
-
-// A rank that notes an interrupt and continues.
-std::vector<RankCommand> stubborn_rank(const TempFolder& folder) {
-  return {script(
-      "trap ': > $RANK_FOLDER/notified' INT; : > $RANK_FOLDER/0; while :; do sleep 0.01; done",
-      folder)};
-}
-
-TEST(Launcher, KillsTheRanksAtTheSecondSignal) {
-  for (const bool same : {true, false}) {
-    const TempFolder folder;
-    LauncherProcess launcher(stubborn_rank(folder));
-    wait_for(folder / "0");
-    launcher.send(SIGINT);
-    wait_for(folder / "notified");
-    // The same signal counts again after two seconds.
-    if (same) std::this_thread::sleep_for(std::chrono::milliseconds(2200));
-    launcher.send(same ? SIGINT : SIGTERM);
-    EXPECT_EQ(launcher.wait(), 130);
-  }
-}
-
-TEST(Launcher, CountsTheSameSignalInARowOnce) {
-  const TempFolder folder;
-  LauncherProcess launcher(
-      {script("trap 'sleep 0.3; echo saved; exit 130' INT; : > $RANK_FOLDER/0; while :; do sleep "
-              "0.01; done",
-              folder)});
-  wait_for(folder / "0");
-  for (int i = 0; i < 5; ++i) {
-    launcher.send(SIGINT);
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  EXPECT_EQ(launcher.wait(), 130);
-  EXPECT_THAT(launcher.out, HasSubstr("saved\n"));
-}
-
-TEST(Launcher, ReportsARankThatFailsWhileItStops) {
-  const TempFolder folder;
-  LauncherProcess launcher(
-      {script("trap 'echo disk full; exit 1' INT; : > $RANK_FOLDER/0; while :; do sleep 0.01; done",
-              folder)});
-  wait_for(folder / "0");
-  launcher.send(SIGINT);
-  EXPECT_EQ(launcher.wait(), 1);
-  EXPECT_THAT(launcher.err, HasSubstr("failed with exit code 1"));
-}
-
-// ---- Orphans ----
-
-TEST(Launcher, LeavesNoChildOfARankBehind) {
-  const TempFolder folder;
-  const std::string child = "sleep 300 & ";
-  LauncherProcess launcher(
-      {script(child + notify("0", "$!") + "exit 0", folder),
-       script(child + notify("1", "$!") + await("0") + await("2") + "exit 1", folder),
-       script(child + notify("2", "$!") + "wait", folder)});
-  launcher.wait();
-  for (const char* name : {"0", "1", "2"}) EXPECT_TRUE(is_gone(pid_in(folder / name))) << name;
-}
-
-TEST(Launcher, TakesItsRanksAlongWhenItIsKilled) {
-  const TempFolder folder;
-  LauncherProcess launcher({script(notify("pid", "$$") + "exec sleep 300", folder)});
-  wait_for(folder / "pid");
-  launcher.send(SIGKILL);
-  EXPECT_EQ(launcher.wait(), -SIGKILL);
-  EXPECT_TRUE(is_gone(pid_in(folder / "pid")));
-}
-
-// ---- A reader that stalls ----
-
-TEST(LaunchRanks, ObeySignalsThoughNobodyReadsTheOutput) {
-  const TempFolder folder;
-  LauncherProcess launcher({script(notify("started") + "yes 'a line that nobody reads'", folder)});
-  wait_for(folder / "started");
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the pipes are full by then
-  launcher.send(SIGTERM);
-  ASSERT_TRUE(launcher.ends_unread());
-}
-
-TEST(LaunchRanks, LoseNoLineWhenTheReaderIsSlow) {
-  const TempFolder folder;
-  LauncherProcess launcher({script("seq 1 400000; " + notify("done"), folder)});
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  EXPECT_FALSE(std::filesystem::exists(folder / "done")) << "the rank waits for the reader";
-  EXPECT_EQ(launcher.wait(), 0);
-  EXPECT_THAT(launcher.out, ::testing::EndsWith("399999\n400000\n"));
-  EXPECT_EQ(std::count(launcher.out.begin(), launcher.out.end(), '\n'), 400000);
 }
 
 }  // namespace

@@ -1,0 +1,141 @@
+// Compares attention on the CPU with a plain version that computes one pair of tokens at a time.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "core/kernels/cpu_kernels.hpp"
+#include "tests/unit/kernels/cpu_kernels_fixture.hpp"
+
+namespace yoke {
+namespace {
+
+template <class T>
+class CpuAttentionTest : public CpuKernelsTest<T> {};
+TYPED_TEST_SUITE(CpuAttentionTest, CpuKernelTypes);
+
+struct AttentionCase {
+  std::vector<double> out, lse, dq, dk, dv;
+};
+
+// Computes attention one pair of tokens at a time, in double.
+template <class T>
+AttentionCase plain_attention(const AttentionShape& s,
+                              const std::vector<T>& q,
+                              const std::vector<T>& k,
+                              const std::vector<T>& v,
+                              const std::vector<T>& dout) {
+  AttentionCase c;
+  c.out.resize(q.size());
+  c.dq.resize(q.size());
+  c.dk.resize(k.size());
+  c.dv.resize(k.size());
+  c.lse.resize(static_cast<size_t>(s.batch * s.heads * s.seq_len));
+  const double scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
+  const auto at_q = [&](int64_t b, int64_t t, int64_t h, int64_t i) {
+    return static_cast<size_t>(((b * s.seq_len + t) * s.heads + h) * s.head_dim + i);
+  };
+  const auto at_k = [&](int64_t b, int64_t t, int64_t h, int64_t i) {
+    return static_cast<size_t>(
+        ((b * s.seq_len + t) * s.kv_heads + h / (s.heads / s.kv_heads)) * s.head_dim + i);
+  };
+  for (int64_t b = 0; b < s.batch; ++b) {
+    for (int64_t h = 0; h < s.heads; ++h) {
+      for (int64_t t = 0; t < s.seq_len; ++t) {
+        std::vector<double> p, dp;
+        double sum = 0, mean = 0;
+        for (int64_t j = 0; j <= t; ++j) {
+          double score = 0, d = 0;
+          for (int64_t i = 0; i < s.head_dim; ++i) {
+            score += wide_of(q[at_q(b, t, h, i)]) * wide_of(k[at_k(b, j, h, i)]) * scale;
+            d += wide_of(dout[at_q(b, t, h, i)]) * wide_of(v[at_k(b, j, h, i)]);
+          }
+          p.push_back(std::exp(score));
+          dp.push_back(d);
+          sum += p.back();
+        }
+        c.lse[static_cast<size_t>((b * s.heads + h) * s.seq_len + t)] = std::log(sum);
+        for (size_t j = 0; j < p.size(); ++j) mean += (p[j] /= sum) * dp[j];
+        for (int64_t j = 0; j <= t; ++j) {
+          const double weight = p[static_cast<size_t>(j)],
+                       ds = weight * (dp[static_cast<size_t>(j)] - mean) * scale;
+          for (int64_t i = 0; i < s.head_dim; ++i) {
+            c.out[at_q(b, t, h, i)] += weight * wide_of(v[at_k(b, j, h, i)]);
+            c.dv[at_k(b, j, h, i)] += weight * wide_of(dout[at_q(b, t, h, i)]);
+            c.dq[at_q(b, t, h, i)] += ds * wide_of(k[at_k(b, j, h, i)]);
+            c.dk[at_k(b, j, h, i)] += ds * wide_of(q[at_q(b, t, h, i)]);
+          }
+        }
+      }
+    }
+  }
+  return c;
+}
+
+TYPED_TEST(CpuAttentionTest, AttendsToThePast) {
+  using T = TypeParam;
+  using W = Wide<T>;
+  for (const AttentionShape& s : {AttentionShape{1, 1, 1, 1, 2},
+                                  AttentionShape{2, 5, 4, 2, 6},
+                                  AttentionShape{1, 33, 6, 3, 10},
+                                  AttentionShape{2, 64, 4, 4, 8},
+                                  AttentionShape{1, 70, 2, 1, 40}}) {
+    SCOPED_TRACE(::testing::Message() << s.seq_len << " tokens, heads of " << s.head_dim);
+    const int64_t nq = s.batch * s.seq_len * s.heads * s.head_dim, nk = nq / s.heads * s.kv_heads;
+    const auto q = random_values<T>(nq, 1), k = random_values<T>(nk, 2),
+               v = random_values<T>(nk, 3), dout = random_values<T>(nq, 4);
+    const AttentionCase expected = plain_attention(s, q, k, v, dout);
+    this->on_every_table([&](const CpuKernels<T>& kernels) {
+      // The initial content of the scratch must not matter.
+      std::vector<W> scratch(static_cast<size_t>(kernels.attention_scratch(s)),
+                             std::numeric_limits<W>::quiet_NaN());
+      std::vector<T> out(q.size()), dq(q.size()), dk(k.size()), dv(k.size());
+      std::vector<W> lse(expected.lse.size());
+      const AttentionData<T> data{.q = q.data(),
+                                  .k = k.data(),
+                                  .v = v.data(),
+                                  .out = out.data(),
+                                  .lse = lse.data(),
+                                  .dout = dout.data(),
+                                  .dq = dq.data(),
+                                  .dk = dk.data(),
+                                  .dv = dv.data()};
+      const int64_t pairs = s.batch * s.kv_heads;
+      for (int64_t i = 0; i < pairs; ++i)
+        kernels.attention_forward(s, i, i + 1, data, scratch.data());
+      kernels.attention_backward(s, 0, pairs, data, scratch.data());
+      this->expect_close(out, expected.out);
+      this->expect_close(lse, expected.lse);
+      this->expect_close(dq, expected.dq, 4 * kTolerance<T>);
+      this->expect_close(dk, expected.dk, 4 * kTolerance<T>);
+      this->expect_close(dv, expected.dv);
+    });
+  }
+}
+
+// The last token must not change the outputs of earlier tokens, not even in the last bit.
+TYPED_TEST(CpuAttentionTest, DoesNotLookAhead) {
+  using T = TypeParam;
+  using W = Wide<T>;
+  const AttentionShape s{1, 21, 1, 1, 8};
+  const auto q = random_values<T>(21 * 8, 1), v = random_values<T>(21 * 8, 3);
+  auto k = random_values<T>(21 * 8, 2);
+  this->on_every_table([&](const CpuKernels<T>& kernels) {
+    std::vector<W> scratch(static_cast<size_t>(kernels.attention_scratch(s))), lse(21);
+    std::vector<T> before(q.size()), after(q.size());
+    AttentionData<T> data{
+        .q = q.data(), .k = k.data(), .v = v.data(), .out = before.data(), .lse = lse.data()};
+    kernels.attention_forward(s, 0, 1, data, scratch.data());
+    for (size_t i = 20 * 8; i < k.size(); ++i) k[i] = narrow<T>(50);
+    data.out = after.data();
+    kernels.attention_forward(s, 0, 1, data, scratch.data());
+    EXPECT_EQ(std::memcmp(before.data(), after.data(), 20 * 8 * sizeof(T)), 0);
+    EXPECT_NE(std::memcmp(before.data(), after.data(), before.size() * sizeof(T)), 0);
+    k = random_values<T>(21 * 8, 2);
+  });
+}
+
+}  // namespace
+}  // namespace yoke
