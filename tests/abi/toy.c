@@ -28,7 +28,9 @@ __attribute__((constructor)) static void on_load(void) {
   exit(0);
 }
 #elif defined(TOY_PRINT_ON_LOAD)
-__attribute__((constructor)) static void on_load(void) { puts("welcome to the toy"); }
+__attribute__((constructor)) static void on_load(void) {
+  puts("welcome to the toy");
+}
 #endif
 
 #ifdef TOY_UNRESOLVED
@@ -44,13 +46,23 @@ static int32_t fail(YokeError* err, int32_t code, const char* text) {
 }
 
 static const YokeOptionInfo kGear = {YOKE_HEADER(YokeOptionInfo, YOKE_ID_OPTION_INFO),
-                                     YOKE_STRING("gear"), YOKE_STRING("3"), {"", 0},
-                                     YOKE_STRING("how fast"), 1, 5, YOKE_OPTION_INT, 0};
+                                     YOKE_STRING("gear"),
+                                     YOKE_STRING("3"),
+                                     {"", 0},
+                                     YOKE_STRING("how fast"),
+                                     1,
+                                     5,
+                                     YOKE_OPTION_INT,
+                                     0};
 static const YokeOptionInfo kColour = {YOKE_HEADER(YokeOptionInfo, YOKE_ID_OPTION_INFO),
-                                       YOKE_STRING("colour"), YOKE_STRING("red"),
+                                       YOKE_STRING("colour"),
+                                       YOKE_STRING("red"),
                                        YOKE_STRING("red|green"),
-                                       YOKE_STRING("colour of the box"), 1, 0,
-                                       YOKE_OPTION_STRING, 0};
+                                       YOKE_STRING("colour of the box"),
+                                       1,
+                                       0,
+                                       YOKE_OPTION_STRING,
+                                       0};
 static const YokeOptionInfo* const kOptions[] = {&kGear, &kColour};
 static const int32_t kDtypes[] = {YOKE_F32, YOKE_F64};
 static const YokeDescription kDescription = {YOKE_HEADER(YokeDescription, YOKE_ID_DESCRIPTION),
@@ -87,7 +99,9 @@ static int32_t init(const YokeInitArgs* args, YokeContext** out, YokeError* err)
   return fail(err, YOKE_UNIMPLEMENTED, "the toy starts nothing");
 }
 
-static int32_t wrap_model(YokeContext* context, const YokeModel* model, YokeWrapResult* out,
+static int32_t wrap_model(YokeContext* context,
+                          const YokeModel* model,
+                          YokeWrapResult* out,
                           YokeError* err) {
   (void)context;
   (void)model;
@@ -95,7 +109,9 @@ static int32_t wrap_model(YokeContext* context, const YokeModel* model, YokeWrap
   return fail(err, YOKE_UNIMPLEMENTED, "the toy wraps nothing");
 }
 
-static int32_t step(YokeWrapped* model, const YokeStepArgs* args, YokeStepResult* out,
+static int32_t step(YokeWrapped* model,
+                    const YokeStepArgs* args,
+                    YokeStepResult* out,
                     YokeError* err) {
   (void)model;
   (void)args;
@@ -113,8 +129,12 @@ static int32_t checkpoint(YokeWrapped* model, const YokeCheckpointArgs* args, Yo
 #define checkpoint NULL
 #endif
 
-static void destroy_model(YokeWrapped** model) { (void)model; }
-static void destroy(YokeContext** context) { (void)context; }
+static void destroy_model(YokeWrapped** model) {
+  (void)model;
+}
+static void destroy(YokeContext** context) {
+  (void)context;
+}
 
 #ifndef TOY_MAJOR
 #define TOY_MAJOR YOKE_ABI_MAJOR
@@ -163,7 +183,9 @@ __attribute__((visibility("default"))) const ParallelBackend* parallel_backend_e
 /* The library refers to the entry symbol, as a host does, but does not define it. */
 #pragma weak parallel_backend_entry_v1
 const void* entry_of_somebody_else(void);
-const void* entry_of_somebody_else(void) { return (const void*)(uintptr_t)parallel_backend_entry_v1; }
+const void* entry_of_somebody_else(void) {
+  return (const void*)(uintptr_t)parallel_backend_entry_v1;
+}
 #define parallel_backend_entry_v1 something_else
 __attribute__((visibility("default"))) const ParallelBackend* parallel_backend_entry_v1(
     uint32_t host_minor, YokeError* err);

@@ -1,5 +1,5 @@
-// Tests `yoke backends check` as a user runs it: the backends of this tree pass, CHECKS.md is up to
-// date, and a wrong command line is reported in one sentence.
+// Tests `yoke backends check` as a user runs it: the backends of this tree pass,
+// sdk/conformance/CHECKS.md is up to date, and a wrong command line is reported in one sentence.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

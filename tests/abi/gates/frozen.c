@@ -18,9 +18,9 @@
 #define FROZEN_STRUCT(Struct, size) HOLDS(sizeof(Struct) == size, "size of " #Struct)
 /* The size of a struct that may grow: later minor versions may have appended fields. */
 #define GROWING_STRUCT(Struct, size) HOLDS(sizeof(Struct) >= size, "size of " #Struct)
-#define FROZEN_FIELD(Struct, field, offset, size, ...)                                      \
-  HOLDS(offsetof(Struct, field) == offset, "offset of " #Struct "." #field)                  \
-  HOLDS(sizeof(((Struct*)0)->field) == size, "size of " #Struct "." #field)                 \
+#define FROZEN_FIELD(Struct, field, offset, size, ...)                      \
+  HOLDS(offsetof(Struct, field) == offset, "offset of " #Struct "." #field) \
+  HOLDS(sizeof(((Struct*)0)->field) == size, "size of " #Struct "." #field) \
   HOLDS(SAME(FIELD_TYPE(Struct, field), __VA_ARGS__), "type of " #Struct "." #field)
 #define FROZEN_VALUE(name, value) HOLDS(name == value, "value of " #name)
 #define FROZEN_TYPE(name, ...) HOLDS(SAME(name, __VA_ARGS__), "type " #name)

@@ -233,6 +233,8 @@ Violations avoided_words(const Path& root) {
   Violations found;
   for (const Line& line : lines_below(root, "", kCodeOrDocument)) {
     std::smatch match;
+    // The names of this file are in the frozen description of the contract's ABI.
+    if (line.file == "tests/abi/gates/gates.py") continue;
     if (line.file == "CONTRIBUTING.md" || line.file.rfind("sdk/abi/", 0) == 0) continue;
     if (line.file.rfind(kOwnFolder, 0) == 0) continue;
     if (std::regex_search(line.text, match, pattern))

@@ -44,7 +44,8 @@ static void refuse(void* ctx, const YokeRefusal* r) {
 #endif
 }
 
-static int32_t init_param(void* ctx, int64_t param, int64_t begin, int64_t count, float* dst, YokeError* err) {
+static int32_t init_param(
+    void* ctx, int64_t param, int64_t begin, int64_t count, float* dst, YokeError* err) {
   int64_t i;
   (void)ctx;
   (void)param;
@@ -60,7 +61,10 @@ static int32_t bind_param(void* ctx, int64_t param, const YokeTensor* view, Yoke
   return YOKE_OK;
 }
 /* Computes loss = sum over i of (w[i] - x[i])^2, where x is the input of the micro-batch. */
-static int32_t block_forward(void* ctx, const YokeForwardArgs* args, YokeForwardResult* out, YokeError* err) {
+static int32_t block_forward(void* ctx,
+                             const YokeForwardArgs* args,
+                             YokeForwardResult* out,
+                             YokeError* err) {
   const float* x = args->micro->inputs[0].tensor.data;
   int i;
   (void)ctx;
@@ -76,7 +80,10 @@ static int32_t block_forward(void* ctx, const YokeForwardArgs* args, YokeForward
 #endif
   return YOKE_OK;
 }
-static int32_t block_backward(void* ctx, const YokeBackwardArgs* args, YokeManagedTensor** grad_in, YokeError* err) {
+static int32_t block_backward(void* ctx,
+                              const YokeBackwardArgs* args,
+                              YokeManagedTensor** grad_in,
+                              YokeError* err) {
   const YokeMicroBatch* micro = args->saved;
   const float* x = micro->inputs[0].tensor.data;
   float grad[kCount];
@@ -101,7 +108,8 @@ static int32_t visit(void* ctx, const YokePiece* p, YokeError* err) {
   (void)ctx;
   (void)err;
   printf("piece %s %s %d", p->name.data, p->kind.data, (int)p->count);
-  for (i = 0; p->view != NULL && i < p->count; ++i) printf(" %.9g", ((const float*)p->view->data)[i]);
+  for (i = 0; p->view != NULL && i < p->count; ++i)
+    printf(" %.9g", ((const float*)p->view->data)[i]);
   printf("\n");
 #ifdef YOKE_LATER
   printf("later piece %d\n", YOKE_HAS(YokePiece, p, later) ? (int)p->later : 0);
@@ -112,7 +120,8 @@ static int32_t visit(void* ctx, const YokePiece* p, YokeError* err) {
 /* Copies the table as a host does: the part that both sides know. Fields that only the host knows stay 0. */
 static ParallelBackend taken(const ParallelBackend* theirs) {
   ParallelBackend table;
-  uint32_t size = theirs->header.struct_size < sizeof table ? theirs->header.struct_size : (uint32_t)sizeof table;
+  uint32_t size = theirs->header.struct_size < sizeof table ? theirs->header.struct_size
+                                                            : (uint32_t)sizeof table;
   memset(&table, 0, sizeof table);
   memcpy(&table, theirs, size);
   return table;
@@ -124,7 +133,9 @@ static void must(int32_t code, const char* what) {
   exit(1);
 }
 
-static YokePlan* planned(const ParallelBackend* backend, const YokeModelSummary* summary, YokeError* err) {
+static YokePlan* planned(const ParallelBackend* backend,
+                         const YokeModelSummary* summary,
+                         YokeError* err) {
   YokePlanArgs* args = NEW(YokePlanArgs, YOKE_ID_PLAN_ARGS);
   YokePlan* plan = NEW(YokePlan, YOKE_ID_PLAN);
   YokeOptimizer* optimizer = NEW(YokeOptimizer, YOKE_ID_OPTIMIZER);
@@ -185,7 +196,10 @@ static void train(const ParallelBackend* backend, YokeWrapped* wrapped, YokeErro
   for (n = 1; n <= 3; ++n) {
     args->step = n;
     must(backend->step(wrapped, args, result, err), "step");
-    printf("step %d loss %.17g norm %.17g\n", (int)n, result->loss_sum / result->loss_weight, result->grad_norm);
+    printf("step %d loss %.17g norm %.17g\n",
+           (int)n,
+           result->loss_sum / result->loss_weight,
+           result->grad_norm);
 #ifdef YOKE_LATER
     printf("later step %d\n", (int)result->later);
 #endif
@@ -258,7 +272,10 @@ static YokeHost* make_host(void) {
   return host;
 }
 
-static YokeContext* start(const ParallelBackend* backend, const YokePlan* plan, const YokeHost* host, YokeError* err) {
+static YokeContext* start(const ParallelBackend* backend,
+                          const YokePlan* plan,
+                          const YokeHost* host,
+                          YokeError* err) {
   YokeInitArgs* args = NEW(YokeInitArgs, YOKE_ID_INIT_ARGS);
   YokeContext* context = NULL;
   args->plan = plan;
@@ -272,7 +289,10 @@ static YokeContext* start(const ParallelBackend* backend, const YokePlan* plan, 
 }
 
 /* Wraps the model, trains it, saves it, and destroys it. */
-static void use_model(const ParallelBackend* backend, YokeContext* context, const YokeModel* model, YokeError* err) {
+static void use_model(const ParallelBackend* backend,
+                      YokeContext* context,
+                      const YokeModel* model,
+                      YokeError* err) {
   YokeWrapResult* wrapped = NEW(YokeWrapResult, YOKE_ID_WRAP_RESULT);
   YokeCheckpointArgs* save = NEW(YokeCheckpointArgs, YOKE_ID_CHECKPOINT_ARGS);
   must(backend->wrap_model(context, model, wrapped, err), "wrap_model");
@@ -309,7 +329,8 @@ int main(void) {
   use_model(&backend, context, model, err);
   backend.destroy(&context);
 #ifdef YOKE_LATER
-  printf("later description %d\n", YOKE_HAS(YokeDescription, description, later) ? (int)description->later : 0);
+  printf("later description %d\n",
+         YOKE_HAS(YokeDescription, description, later) ? (int)description->later : 0);
   if (backend.later != NULL) printf("later slot %d\n", backend.later(7));
 #endif
   free((void*)plan->optimizer);

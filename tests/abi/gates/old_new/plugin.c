@@ -24,11 +24,15 @@ struct YokeWrapped {
  * stays as it is. */
 static void give(void* out, const void* ours, uint32_t our_size) {
 #ifdef CARELESS
-  memcpy((char*)out + sizeof(YokeHeader), (const char*)ours + sizeof(YokeHeader), our_size - sizeof(YokeHeader));
+  memcpy((char*)out + sizeof(YokeHeader),
+         (const char*)ours + sizeof(YokeHeader),
+         our_size - sizeof(YokeHeader));
 #else
   uint32_t size = ((YokeHeader*)out)->struct_size;
   if (size > our_size) size = our_size;
-  memcpy((char*)out + sizeof(YokeHeader), (const char*)ours + sizeof(YokeHeader), size - sizeof(YokeHeader));
+  memcpy((char*)out + sizeof(YokeHeader),
+         (const char*)ours + sizeof(YokeHeader),
+         size - sizeof(YokeHeader));
 #endif
 }
 
@@ -86,7 +90,10 @@ static int32_t init(const YokeInitArgs* args, YokeContext** out, YokeError* err)
   return YOKE_OK;
 }
 
-static int32_t wrap_model(YokeContext* context, const YokeModel* model, YokeWrapResult* out, YokeError* err) {
+static int32_t wrap_model(YokeContext* context,
+                          const YokeModel* model,
+                          YokeWrapResult* out,
+                          YokeError* err) {
   YokeWrapResult r = {YOKE_HEADER(YokeWrapResult, YOKE_ID_WRAP_RESULT)};
   YokeWrapped* w = calloc(1, sizeof *w);
   (void)context;
@@ -112,7 +119,11 @@ static int32_t add_gradient(void* ctx, int64_t param, const YokeTensor* grad, Yo
   return YOKE_OK;
 }
 
-static int32_t one_micro(YokeWrapped* w, const YokeMicroBatch* micro, double weight, YokeStepResult* sums, YokeError* err) {
+static int32_t one_micro(YokeWrapped* w,
+                         const YokeMicroBatch* micro,
+                         double weight,
+                         YokeStepResult* sums,
+                         YokeError* err) {
   const YokeModel* m = w->model;
   YokeForwardArgs forward = {YOKE_HEADER(YokeForwardArgs, YOKE_ID_FORWARD_ARGS)};
   YokeForwardResult result = {YOKE_HEADER(YokeForwardResult, YOKE_ID_FORWARD_RESULT)};
@@ -203,7 +214,9 @@ static void destroy(YokeContext** context) {
 }
 
 #ifdef YOKE_LATER
-static int32_t later(int64_t value) { return (int32_t)value + 1; }
+static int32_t later(int64_t value) {
+  return (int32_t)value + 1;
+}
 #endif
 
 const ParallelBackend* parallel_backend_entry_v1(uint32_t host_minor, YokeError* err) {
