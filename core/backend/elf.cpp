@@ -70,6 +70,7 @@ class Image {
     return value;
   }
   std::string_view range(uint64_t offset, uint64_t size) const {
+    // offset + size could overflow, so the sum is never formed.
     if (offset > bytes_.size() || size > bytes_.size() - offset) truncated(offset, size);
     return std::string_view(bytes_).substr(offset, size);
   }
@@ -88,6 +89,8 @@ class Image {
   std::string bytes_;
 };
 
+// The file is read and not mapped: if another program truncates a mapped file, the next access
+// kills this process with SIGBUS.
 Image read_file(const std::string& path) {
   std::error_code error;
   const bool regular = std::filesystem::is_regular_file(path, error);
@@ -169,6 +172,7 @@ void for_sections(const Image& image, const Elf64_Ehdr& header, uint32_t type, F
   for (uint64_t i = 0; i < header.e_shnum; ++i) {
     const Elf64_Shdr found = section(i);
     if (found.sh_type != type) continue;
+    // The link may be any number in a damaged file. range() refuses it like any other bad offset.
     const Elf64_Shdr strings = section(found.sh_link);
     f(found, image.range(strings.sh_offset, strings.sh_size));
   }
@@ -190,6 +194,8 @@ void for_symbols(const Image& image, const Elf64_Ehdr& header, F&& f) {
   });
 }
 
+// Entries of other major versions count as well, so that a backend for another version of the ABI
+// is reported as such and not as a library without an entry.
 std::vector<std::string> exported_entries(const Image& image, const Elf64_Ehdr& header) {
   std::vector<std::string> found;
   for_symbols(image, header, [&](const Elf64_Sym& symbol, std::string_view name) {
@@ -268,6 +274,7 @@ bool has_executable_stack(const Image& image, const Elf64_Ehdr& header) {
 // Returns 2 for parallel_backend_entry_v2; 0 if the prefix is not followed by a number.
 int major_of(const std::string& symbol) {
   const std::string digits = symbol.substr(kEntryPrefix.size());
+  // With at most four digits, stoi() cannot overflow.
   const bool number =
       !digits.empty() && digits.size() < 5 && std::all_of(digits.begin(), digits.end(), [](char c) {
         return std::isdigit(static_cast<unsigned char>(c)) != 0;

@@ -51,6 +51,7 @@ Json option_json(const YokeOptionInfo& option) {
     json["choices"].push_back(choices.substr(0, bar));
     choices.remove_prefix(bar == std::string_view::npos ? choices.size() : bar + 1);
   }
+  // In the contract, min > max means that there is no limit.
   if (option.min <= option.max) {
     json["min"] = limit_json(option.min, option.type);
     json["max"] = limit_json(option.max, option.type);
@@ -92,6 +93,8 @@ Json description_json(const LoadedBackend& backend) {
 // prints must not mix with our answer.
 FILE* take_stdout() {
   std::fflush(stdout);
+  // The copy is closed on exec: a program that a constructor starts must not be able to write into
+  // the answer either.
   FILE* answer = ::fdopen(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3), "w");
   ::dup2(STDERR_FILENO, STDOUT_FILENO);
   return answer;
@@ -120,6 +123,7 @@ std::string crash_reason(const SubprocessResult& result, std::chrono::millisecon
       result.ending.signal != 0
           ? "killed by " + ending_text(result.ending) + " while loading"
           : "it ended the process with " + ending_text(result.ending) + " while loading";
+  // What the library printed last is often the only hint at the reason.
   const std::string last = last_line(result.err);
   return last.empty() ? reason : reason + "; its last line: " + last;
 }
@@ -131,6 +135,7 @@ int probe_main(const std::string& path) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   FILE* answer = take_stdout();
   try {
+    // Texts of a backend may not be UTF-8; a strict dump() would throw for them.
     const std::string line =
         description_json(load_backend(path)).dump(-1, ' ', false, Json::error_handler_t::replace);
     const bool written = answer != nullptr && std::fprintf(answer, "%s\n", line.c_str()) > 0 &&
@@ -148,6 +153,7 @@ std::string probe_backend(const std::string& worker,
                           std::chrono::milliseconds limit) {
   check_library_file(path);
   const SubprocessResult result = run_subprocess({worker, "--probe", path}, {.limit = limit});
+  // An exit code of 0 alone is not an answer: a constructor may have called exit(0).
   if (result.ending.ok() && Json::accept(result.out)) return trimmed(result.out);
   // The worker refused the library, and its text gives the reason.
   if (result.ending.exit_code == kExitPlugin)

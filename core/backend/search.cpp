@@ -94,6 +94,7 @@ std::vector<std::string> split_path_list(const std::string& list) {
 
 // Returns the .so files of a directory in alphabetical order. Errors count as an empty directory.
 std::vector<std::string> so_files(const SearchDir& dir) {
+  // The order of directory entries is arbitrary. Sorted, the list is the same each time.
   std::vector<std::string> files;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(dir.path, error)) {
@@ -158,6 +159,8 @@ std::vector<SearchDir> search_dirs(const SearchSettings& settings) {
   std::vector<SearchDir> dirs;
   std::set<std::string> seen;
   const auto add = [&](const std::string& path, const char* origin) {
+    // A directory that is listed twice, with and without a slash at its end, would report each of
+    // its backends as shadowed by itself.
     const std::string plain =
         path.size() > 1 && path.back() == '/' ? path.substr(0, path.size() - 1) : path;
     if (plain.empty() || !seen.insert(plain).second) return;
@@ -182,6 +185,7 @@ std::vector<Candidate> list_candidates(const std::vector<SearchDir>& dirs) {
         c.problem = "the name '" + c.name +
                     "' is not allowed; rename it to lower-case letters, digits and _";
       } else {
+        // An unsafe file takes its name all the same, for the reason at the top of this file.
         c.problem = unsafe_reason(path).reason;
         const auto [first, is_new] = taken.emplace(c.name, path);
         if (!is_new) c.shadowed_by = first->second;
@@ -212,6 +216,7 @@ std::string find_backend(const std::string& name_or_path, const std::vector<Sear
                       fs::absolute(name_or_path, error).lexically_normal().string());
     }
     std::error_code error;
+    // Whether the file is safe to load is checked for all files alike, in check_library_file().
     if (fs::exists(name_or_path, error)) return name_or_path;
     throw Error(YOKE_NOT_FOUND, "backend " + name_or_path + " does not exist");
   }

@@ -40,6 +40,7 @@ Communicator& communicator(YokeComm* comm) {
 // text that starts with `what`, if it is not a compact row-major tensor.
 at::Tensor borrowed(const YokeTensor* tensor, const char* what) {
   const YokeTensor& t = required(tensor, what);
+  // borrow() trusts the struct, so the fields that it relies on are checked first.
   if (t.ndim < 0 || (t.ndim > 0 && t.shape == nullptr)) {
     throw Error(YOKE_INVALID_ARGUMENT,
                 concat(what, ": ndim is ", t.ndim, t.ndim > 0 ? " and shape is NULL" : ""));
@@ -70,6 +71,8 @@ struct ServiceSlots {
   static HostServices& self(void* ctx) { return *static_cast<HostServices*>(ctx); }
 
   static void log(void* ctx, int32_t level, YokeString text) {
+    // The slot has no way to report an error, so a sink that throws loses its line and nothing
+    // else.
     guard(nullptr, [&] { self(ctx).log_(level, std::string(view(text))); });
   }
 
@@ -85,6 +88,8 @@ struct ServiceSlots {
     if (is(name, "yoke.backends/1") && host.inner_ != nullptr) table = &host.backends_.header;
     if (is(name, "yoke.torch_graphs/1") && host.world_.device() != nullptr)
       table = &host.graphs_.header;
+    // A backend that was built with a newer header may want a longer table than this host has. It
+    // must get none: a slot behind the end of ours would be read as a function pointer.
     return table != nullptr && table->struct_size >= min_size ? table : nullptr;
   }
 
@@ -105,6 +110,7 @@ struct ServiceSlots {
       HostServices& host = self(ctx);
       // An inner backend only reaches ranks of its own world, whatever axes it asks for.
       Communicator& c = host.world_.comm(axes & host.axes_, &required(purpose, "comm: purpose"));
+      // The nodes of a std::map do not move, so handles stay valid while others are added.
       result = &host.comms_.try_emplace(&c, YokeComm{&c}).first->second;
     });
   }
@@ -195,6 +201,7 @@ HostServices::HostServices(const HostServices& whole, uint32_t axes)
       cancel_(whole.cancel_),
       inner_(whole.inner_),
       axes_(axes) {
+  // The tables are those of the whole world. Only rank and size are different in a part of it.
   fill_tables();
   const Communicator& part = world_.comm(axes, "inner world");
   host_.rank = part.rank();

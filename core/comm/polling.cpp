@@ -1,3 +1,6 @@
+// A rank waits for microseconds if its peer is only a little behind, or for seconds if the peer is
+// still starting. So the pauses start short, for latency, and double up to a limit, so that a long
+// wait takes little time of a core and few requests to the store.
 #include "core/comm/polling.hpp"
 
 #include <algorithm>
@@ -21,6 +24,7 @@ PollLoop::PollLoop(const CommOptions& options, std::string awaited)
       next_report_(Clock::now() + kBetweenReports) {}
 
 bool PollLoop::sleep(const Status& status) {
+  // A cancelled wait is reported as such even if its deadline has passed as well.
   if (options_.cancel != nullptr && options_.cancel->load())
     throw Error(YOKE_CANCELLED, "cancelled while waiting for " + awaited_);
   const Clock::time_point now = Clock::now();

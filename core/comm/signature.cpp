@@ -1,3 +1,10 @@
+// Two ranks that issue different collectives on one communicator hang, or exchange the wrong bytes
+// without any error. Signatures turn the difference into a message. A signature has only the values
+// that all ranks must agree on, so any inequality is a mistake, whatever the operation.
+//
+// A history keeps a hash over all collectives, so two ranks can compare runs of any length in 16
+// bytes. To name the first difference it keeps the latest signatures in full, in a ring: a list of
+// all of them would grow with the run.
 #include "core/comm/signature.hpp"
 
 #include <c10/core/ScalarType.h>
@@ -94,6 +101,8 @@ std::string describe(const Signature& s) {
 
 std::optional<std::string> mismatch(const std::vector<Signature>& signatures,
                                     const std::vector<int32_t>& ranks) {
+  // Rank 0 of the communicator is the reference. If it is the one that is wrong, the sentence still
+  // names both sides.
   for (size_t i = 1; i < signatures.size(); ++i) {
     if (signatures[i] == signatures[0]) continue;
     return concat("rank ",
@@ -114,7 +123,10 @@ uint64_t mix_hash(uint64_t hash, uint64_t value) {
 }
 
 void History::add(Signature& s) {
+  // The number is not hashed: the order in which values are mixed in implies it.
   s.sequence = ++count_;
+  // Each of the three fields has bits of its own. A dtype of -1 sets the whole upper half, which no
+  // other dtype does.
   const auto kind = static_cast<uint64_t>(s.op) << 48 ^ static_cast<uint64_t>(s.dtype) << 32;
   hash_ = mix_hash(mix_hash(hash_, kind ^ static_cast<uint64_t>(s.detail)),
                    static_cast<uint64_t>(s.count));
@@ -127,6 +139,7 @@ void History::add(Signature& s) {
 
 std::vector<Signature> History::latest() const {
   std::vector<Signature> all = ring_;
+  // A full ring begins with its oldest entry at the index that the next one will replace.
   if (count_ > kKept) std::rotate(all.begin(), all.begin() + count_ % kKept, all.end());
   return all;
 }

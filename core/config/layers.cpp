@@ -57,6 +57,7 @@ std::string option_key(const std::string& variable, const std::vector<std::strin
   return best + "." + lower(variable.substr(kPrefix.size() + best.size() + 1));
 }
 
+// A key of the schema wins over an option, in case a backend has the name of a table.
 std::string key_of_variable(const std::string& variable, const std::vector<std::string>& backends) {
   for (const Key& key : schema()) {
     if (variable_name(std::string(key.name)) == variable) return std::string(key.name);
@@ -95,6 +96,7 @@ bool is_other_variable(const std::string& name) {
 const Setting* Settings::winner(const std::string& key) const {
   const Setting* best = nullptr;
   for (const Setting& setting : all) {
+    // Within a layer the later one wins, as users expect of a command line.
     if (setting.key == key && (best == nullptr || setting.layer >= best->layer)) best = &setting;
   }
   return best;
@@ -135,6 +137,8 @@ void add_variables(const Environment& environment,
                    const std::vector<std::string>& backends,
                    Settings& settings) {
   for (const auto& [name, text] : environment) {
+    // An empty variable counts as unset: a job script can clear a variable, but often not remove
+    // it.
     if (!name.starts_with(kPrefix) || text.empty() || is_other_variable(name)) continue;
     const std::string key = key_of_variable(name, backends);
     // A misspelt variable must not be ignored silently: the run would train with another value.
@@ -150,6 +154,7 @@ void add_variables(const Environment& environment,
 void add_command_line(const std::vector<std::string>& overrides, Settings& settings) {
   for (const std::string& word : overrides) {
     const size_t equals = word.find('=');  // the value may contain '=' as well
+    // Spaces around the key are dropped, since a user may paste a line of a run file in quotes.
     std::string key = word.substr(0, equals);
     key.erase(0, key.find_first_not_of(' '));
     key.erase(key.find_last_not_of(' ') + 1);

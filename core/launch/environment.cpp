@@ -160,6 +160,7 @@ void read_rendezvous(int which, Reader& env, LaunchEnvironment& e) {
   if (which == kSrun && e.master_addr.empty()) {
     const char* step = "SLURM_STEP_NODELIST";
     const std::string host = first_host(env.text(env.set(step) ? step : "SLURM_JOB_NODELIST"));
+    // On one node the loopback address needs no name resolution, which may be missing there.
     e.master_addr = e.local_world_size == e.world_size ? "127.0.0.1" : host;
   }
   if (e.master_addr.empty()) env.faults.push_back("MASTER_ADDR is not set");
@@ -192,6 +193,7 @@ std::optional<LaunchEnvironment> launch_environment(const GetVariable& get) {
   while (which < kNumLaunchers && !present(which, env)) ++which;
   if (which == kNumLaunchers) return std::nullopt;
   LaunchEnvironment e = read_numbers(which, env);
+  // A number that could not be read would look like a contradiction.
   if (env.faults.empty()) require_agreement(which, e, env);
   if (e.world_size > 1) read_rendezvous(which, env, e);
   if (!env.faults.empty()) fail(which, env.faults);
@@ -199,6 +201,8 @@ std::optional<LaunchEnvironment> launch_environment(const GetVariable& get) {
 }
 
 int usable_cores() {
+  // The affinity mask is what taskset, cpusets and launchers restrict. The number of processors of
+  // the machine would start too many threads on a rank that may use only some of them.
   cpu_set_t set;
   CPU_ZERO(&set);
   if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;

@@ -56,6 +56,7 @@ uint64_t memory_limit() {
 
 // Returns the number of processors whose time this container may use; 0 if that is not limited.
 double quota_of_cores() {
+  // Without a quota the file begins with "max", which does not parse and leaves period 0.
   double quota = 0, period = 0;
   std::ifstream("/sys/fs/cgroup/cpu.max") >> quota >> period;
   return period > 0 ? quota / period : 0;
@@ -83,6 +84,7 @@ MachineFinding check_cores(const GetVariable& get) {
 }
 
 MachineFinding check_memory() {
+  // MemAvailable, unlike MemFree, counts the caches that Linux gives back when memory is needed.
   const uint64_t total = meminfo("MemTotal"), available = meminfo("MemAvailable"),
                  limit = memory_limit();
   std::string found = bytes_text(total) + ", " + bytes_text(available) + " available";
@@ -99,6 +101,7 @@ MachineFinding check_shared_memory(const std::string& folder) {
     return warning(
         "shared memory", folder + ": " + std::strerror(errno), "mount -t tmpfs tmpfs " + folder);
   }
+  // f_bavail, unlike f_bfree, leaves out the blocks that only root may use.
   const uint64_t size = uint64_t{fs.f_blocks} * fs.f_frsize,
                  free = uint64_t{fs.f_bavail} * fs.f_frsize;
   const std::string found = folder + ", " + bytes_text(free) + " free of " + bytes_text(size);
@@ -116,6 +119,7 @@ MachineFinding check_disk(const std::string& folder) {
     return problem("disk", folder + ": " + std::strerror(errno), "choose another folder");
   const uint64_t free = uint64_t{fs.f_bavail} * fs.f_frsize;
   const std::string found = bytes_text(free) + " free in " + folder;
+  // This is only a warning, because run.dir may name a folder elsewhere.
   if (::access(folder.c_str(), W_OK) != 0)
     return warning("disk",
                    found + ", but it is not writable, so no run folder can be created in it",
@@ -139,6 +143,8 @@ MachineFinding check_open_files() {
 MachineFinding check_rendezvous_folder() {
   try {
     const RendezvousFolder folder;
+    // A full disk lets a folder be created and an empty file in it. Only reading the text back
+    // shows that ranks can exchange addresses here.
     std::ofstream(folder.path() + "/try") << "text";
     std::string read;
     std::ifstream(folder.path() + "/try") >> read;
@@ -153,6 +159,8 @@ MachineFinding check_rendezvous_folder() {
 }
 
 MachineFinding check_loopback() {
+  // A firewall that drops packets of the loopback interface would make every run of several ranks
+  // hang.
   const std::string fault = try_loopback();
   if (fault.empty()) return ok("ports", "a connection of this machine to itself works");
   return problem("ports",
@@ -199,6 +207,7 @@ MachineFinding check_rendezvous_address(const GetVariable& get) {
                    missing + " is not set, but " + set + " is",
                    "export " + missing + "=...");
   }
+  // A text that is no number becomes 0, which the range refuses.
   const int number = std::atoi(port);
   const std::string both = concat(addr, ":", port);
   if (number < 1 || number > 65535)
@@ -221,6 +230,7 @@ MachineFinding check_rendezvous_address(const GetVariable& get) {
 }
 
 MachineFinding check_clock() {
+  // With no mode set, adjtimex() changes nothing and needs no rights.
   timex state{};
   if (::adjtimex(&state) != TIME_ERROR) return ok("clock", "synchronised");
   return warning("clock",
@@ -234,6 +244,7 @@ MachineFinding check_compiler(const std::string& command) {
     const SubprocessResult r = run_subprocess({"/usr/bin/env", command, "--version"}, {});
     if (r.ending.ok()) return ok("compiler", r.out.substr(0, r.out.find('\n')));
   } catch (const Error&) {
+    // A program that cannot be started at all gets the same advice as one that fails.
   }
   return warning("compiler", command + " cannot be started", fix);
 }

@@ -1,3 +1,10 @@
+// A backend moves parameters while a step runs: it gathers a unit for the forward, frees it, and
+// gathers it elsewhere for the backward. Tensors that autograd has saved in between must follow.
+// They share the StorageImpl of the leaf, so bind() keeps the storage and changes only its data
+// pointer.
+//
+// Replacing the storage with set_data() would not do: the saved tensors would keep the old one, and
+// a backward would read memory that the backend has freed or reused.
 #include "core/model/param_table.hpp"
 
 #include <ATen/ATen.h>
@@ -24,6 +31,7 @@ bool compact(const YokeTensor& t) {
   if (t.strides == nullptr) return true;
   int64_t expected = 1;
   for (int32_t i = t.ndim - 1; i >= 0; --i) {
+    // The stride of a dim of size 1 is never used, so any value is right.
     if (t.shape[i] != 1 && t.strides[i] != expected) return false;
     expected *= t.shape[i];
   }
@@ -59,6 +67,7 @@ std::string mismatch(const at::Tensor& leaf, const YokeTensor& view) {
 }
 
 // A hint either cuts a dim into parts of equal size or cuts nothing and has no parts.
+// Dims of a hint count from 1, because 0 means that the model gives no hint.
 bool fits(const at::Tensor& leaf, const TpHint& hint) {
   if (hint.cut <= 0) return hint.cut >= YOKE_TP_WHOLE && hint.parts == 0;
   return hint.cut <= leaf.dim() && hint.parts > 0 && leaf.size(hint.cut - 1) % hint.parts == 0;
@@ -87,6 +96,8 @@ ParamTable::ParamTable(const std::vector<NamedParams>& params,
   for (const NamedParams& of_block : params) {
     std::vector<int64_t> indices;
     for (const auto& [name, leaf] : of_block) {
+      // Modules that are tied hold the same TensorImpl. Their memory cannot be compared instead,
+      // because no leaf has any yet.
       const auto same = std::find_if(
           leaves_.begin(), leaves_.end(), [&](const at::Tensor& t) { return t.is_same(leaf); });
       indices.push_back(same - leaves_.begin());
@@ -119,15 +130,18 @@ void ParamTable::make_unallocated(const at::Tensor& leaf, at::ScalarType dtype, 
 }
 
 void ParamTable::describe_params(int32_t dtype, bool decay_matrices) {
+  // params_ gets its final size first, because the summary holds pointers to its elements.
   params_.resize(leaves_.size());
   for (size_t i = 0; i < leaves_.size(); ++i) {
     YokeParameter& p = params_[i];
     p.header = YOKE_HEADER(YokeParameter, YOKE_ID_PARAMETER);
     p.name = view(names_[i]);
+    // The sizes belong to the leaf, which never changes them and lives as long as the table.
     p.shape = leaves_[i].sizes().data();
     p.ndim = static_cast<int32_t>(leaves_[i].dim());
     p.dtype = dtype;
     p.trainable = leaves_[i].requires_grad();
+    // Norms and biases have one dim and are usually not decayed.
     p.decay = !decay_matrices || leaves_[i].dim() >= 2;
     param_pointers_.push_back(&p);
   }
@@ -200,6 +214,7 @@ void ParamTable::bind(int64_t param, const YokeTensor* view) {
                        "; it needs a compact ",
                        shape_text(leaf)));
   }
+  // This DataPtr has no deleter, because the memory belongs to the backend.
   storage->set_data_ptr_noswap(c10::DataPtr(data<void>(*view), leaf.device()));
   storage->set_nbytes(static_cast<size_t>(leaf.numel() * leaf.itemsize()));
   bound_[static_cast<size_t>(param)] = true;
@@ -219,6 +234,8 @@ void ParamTable::require_bound(uint64_t block, const char* who) const {
 }
 
 void ParamTable::install_grad_hooks(std::function<void(int64_t, const at::Tensor&)> f) {
+  // There is a hook for each leaf, so that the backend can reduce a gradient while autograd still
+  // computes the others.
   if (hooked_) return;
   for (size_t i = 0; i < leaves_.size(); ++i) {
     if (!leaves_[i].requires_grad()) continue;
@@ -229,6 +246,7 @@ void ParamTable::install_grad_hooks(std::function<void(int64_t, const at::Tensor
 }
 
 void ParamTable::remove_grad_hooks() {
+  // The modules may outlive this table, and their leaves would call what no longer exists.
   if (!hooked_) return;
   for (const at::Tensor& leaf : leaves_)
     torch::autograd::impl::set_post_acc_grad_hooks(leaf, nullptr);

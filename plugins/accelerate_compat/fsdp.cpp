@@ -61,6 +61,7 @@ class Reader {
 };
 
 Fsdp Reader::read() {
+  // Accelerate reads a config without a version as version 1.
   const int64_t version = config_.integer(kVersion).value_or(1);
   if (version == 1) {
     read_version_1();
@@ -83,6 +84,8 @@ void Reader::read_version_1() {
   const Strategy1& strategy = agreed_strategy();
   fsdp_.shards = strategy.shards;
   fsdp_.hybrid = strategy.hybrid;
+  // The option is set only if the user gave a key for it, and carries the name of that key: a
+  // refusal of the inner backend then names what the user wrote. Otherwise its default applies.
   for (const char* name : {kStrategy, kReshard}) {
     if (!config_.is_given(name)) continue;
     return set_option("reshard_after_forward", strategy.reshards ? "true" : "false", name);
@@ -90,6 +93,7 @@ void Reader::read_version_1() {
 }
 
 void Reader::read_version_2() {
+  // A name of version 1, such as FULL_SHARD, is given but is no boolean.
   if (const auto reshard = config_.boolean(kReshard)) {
     set_option("reshard_after_forward", *reshard ? "true" : "false", kReshard);
   } else if (config_.is_given(kReshard)) {
@@ -154,6 +158,8 @@ Fsdp read_fsdp(const AccelerateConfig& config, int32_t param_dtype, PlanMessages
   return Reader(config, param_dtype, messages).read();
 }
 
+// A variable may be left over from another run in the same shell, so it is only noted. A key of the
+// file was written for this run and is refused.
 void refuse_fsdp(const AccelerateConfig& config, PlanMessages& messages) {
   for (const Key& key : keys()) {
     if (!key.path.starts_with("fsdp_config.") || !config.is_given(key.path)) continue;

@@ -38,6 +38,7 @@ std::string arithmetic(const YokePlan& plan) {
 // Gives dp_shards what is left of the world and every other unset degree 1. Refuses degrees whose
 // product is not the number of ranks.
 void fill_degrees(YokePlan& plan, PlanReport& report) {
+  // The refused degree stays in the plan: the product below is then the one that the user wrote.
   if (plan.degree[YOKE_PP] > 1) {
     report.refuse("pp_degree",
                   concat(plan.degree[YOKE_PP]),
@@ -51,6 +52,7 @@ void fill_degrees(YokePlan& plan, PlanReport& report) {
   const int64_t product = yoke_degree_product(plan.degree);  // an unset dp_shards counts as 1
   int32_t& shards = plan.degree[YOKE_DP_SHARD];
   if (shards == 0) {
+    // The value is at least 1, because the checks below also run after a refusal.
     shards = static_cast<int32_t>(std::max<int64_t>(1, plan.world_size / product));
     if (product <= plan.world_size && product * shards == plan.world_size) return;
     // The largest degree is the most likely mistake.
@@ -81,6 +83,7 @@ void check_tensor_parallel(const YokeModelSummary& model,
   const YokeParameter* odd = nullptr;
   for (uint64_t p = 0; p < model.num_params; ++p) {
     const YokeParameter& param = *model.params[p];
+    // One refusal is enough: the fix, hints from the model family, is the same for all of them.
     if (param.tp_cut == 0) {
       report.refuse("tp_degree",
                     concat(tp),
@@ -92,6 +95,7 @@ void check_tensor_parallel(const YokeModelSummary& model,
       return;
     }
     if (param.tp_cut < 0) continue;
+    // A degree is legal if it divides the parts of every parameter, hence their gcd.
     legal = std::gcd(legal, param.tp_parts);
     if (param.tp_parts % tp != 0 && odd == nullptr) odd = &param;
   }
@@ -122,6 +126,8 @@ void check_sequence(const YokeModelSummary& model,
     return;
   }
   // Parts of the sequence that one rank holds.
+  // The two parts of head-tail order, one from the front and one from the back, give all ranks
+  // equal work under a causal mask.
   const int64_t parts = options.mesh.order == SequenceOrder::kHeadTail ? 2 : 1;
   if (cp > 1 && model.seq_len % (cp * parts) != 0) {
     report.refuse("cp_degree",
@@ -136,6 +142,7 @@ void check_sequence(const YokeModelSummary& model,
     return;
   }
   if (tp <= 1 || !options.mesh.sequence_parallel || model.seq_len == 0) return;
+  // Sequence parallelism cuts what context parallelism has left of the sequence.
   if (model.seq_len % (cp * tp) == 0) return;
   report.refuse("tp_degree",
                 concat(tp),
@@ -157,6 +164,7 @@ void check_precision(YokePlan& plan, PlanReport& report) {
                   "other compute types are not built yet");
     return;
   }
+  // The size orders the known dtypes by precision.
   if (is_known(plan.reduce_dtype) && item_size(plan.reduce_dtype) >= item_size(plan.param_dtype))
     return;
   report.refuse("precision.reduce",
@@ -173,6 +181,7 @@ void check_optimizer(const YokeOptimizer& optimizer, PlanReport& report) {
                 "other optimizers are not built yet");
 }
 
+// Units are made of the parameters of blocks, so a parameter in no block would never be gathered.
 void check_model(const YokeModelSummary& model, PlanReport& report) {
   if (model.num_blocks == 0)
     report.refuse("model", "no block", "at least one block", "give the model at least one block");
@@ -218,6 +227,7 @@ void note_idle_options(const YokePlanArgs& args,
 
 void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report) {
   const PtdOptions options(Options(args.options, args.num_options));
+  // The degrees are filled in first, because everything below reads them.
   fill_degrees(plan, report);
   check_tensor_parallel(*args.model, plan, report);
   check_sequence(*args.model, plan, options, report);
@@ -232,6 +242,8 @@ ModelSpec model_spec(const YokeModelSummary& model, int tp) {
   for (uint64_t p = 0; p < model.num_params; ++p) {
     const YokeParameter& param = *model.params[p];
     const bool cut = tp > 1 && param.tp_cut > 0;
+    // A parameter that tp does not cut is the same on all ranks of tp. Its gradients can be partial
+    // sums, which the schedule then reduces over tp.
     spec.params.push_back({numel(param.shape, param.ndim) / (cut ? tp : 1),
                            param.trainable != 0,
                            param.decay != 0,

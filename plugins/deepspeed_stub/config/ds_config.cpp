@@ -1,4 +1,4 @@
-// Reading a ds_config.json.
+// Reads a ds_config.json.
 //
 // DeepSpeed itself ignores a key that it does not know, so a misspelt key silently changes nothing.
 // Here every key must have a row in the table of keys: an unknown one is refused with the nearest
@@ -58,6 +58,7 @@ std::string syntax_error(const Json::parse_error& e) {
 }
 
 // Floating-point numbers with an integral value count: ds_configs have sizes such as 5e8.
+// The bound lies below 2^63, so that such a number can be converted.
 bool is_integer(const Json& value) {
   if (value.is_number_integer()) return true;
   return value.is_number_float() && std::trunc(value.get<double>()) == value.get<double>() &&
@@ -96,6 +97,7 @@ bool has_form(const Json& value, Form form) {
   return true;
 }
 
+// "auto" is the value that Hugging Face's integration replaces; null is that of an absent key.
 bool is_unset(const Json& value) {
   return value.is_null() || value == "auto";
 }
@@ -117,12 +119,14 @@ void DsConfig::read_file(std::string_view text) {
   DuplicateKeys duplicates;
   Json config;
   try {
+    // The parser copies its callback; through the reference, what it finds stays here.
     config = Json::parse(text, std::ref(duplicates));
   } catch (const Json::parse_error& e) {
     messages_.push_back(
         {"deepspeed_stub.config_file", file_, "a JSON object", file_ + ", " + syntax_error(e)});
     return;
   }
+  // The parsed object has the last value of such a key, and reading continues with it.
   for (const std::string& path : duplicates.found()) {
     messages_.push_back({in_file(path), "given twice", "each key once", "remove one of them"});
   }
@@ -133,6 +137,8 @@ void DsConfig::read_file(std::string_view text) {
                          concat("its top level is of type ", config.type_name())});
     return;
   }
+  // Each key is read by itself. Checks of several keys are below, and in settings.cpp and
+  // batch.cpp.
   read_object(config, "");
   const auto on = [&](const char* section) {
     const Json::json_pointer enabled(std::string("/") + section + "/enabled");
@@ -162,6 +168,8 @@ void DsConfig::read_object(const Json& object, const std::string& path) {
 }
 
 void DsConfig::read_key(const Key& key, const std::string& path, const Json& value) {
+  // The order of the cases matters. A key without effect is only noted, whatever its type. A
+  // refused key must have the right type first, so that the message is about the type.
   if (is_unset(value)) return;
   const std::string given = as_text(value);
   if (key.handling == Handling::kSection) {
@@ -173,6 +181,7 @@ void DsConfig::read_key(const Key& key, const std::string& path, const Json& val
   } else if (!has_form(value, key.form)) {
     messages_.push_back({in_file(path), given, form_name(key.form), "or \"auto\""});
   } else if (key.handling == Handling::kRefused) {
+    // JSON numbers are compared by value: 1 and 1.0 are the same.
     if (value == Json::parse(key.value)) return;
     messages_.push_back({in_file(path), given, std::string(key.value), std::string(key.why)});
   } else {
@@ -181,6 +190,8 @@ void DsConfig::read_key(const Key& key, const std::string& path, const Json& val
 }
 
 void DsConfig::read_inline(const Options& options) {
+  // A key may be in the file and inline if both values are equal. After a refusal the inline value
+  // is kept, so that later checks see one value.
   for (const Key& key : keys()) {
     const std::string name = inline_name(key);
     if (name.empty() || !options.given(name)) continue;
@@ -203,6 +214,7 @@ const Json* DsConfig::find(std::string_view path) const {
   return found == values_.end() ? nullptr : &found->second;
 }
 
+// These conversions cannot throw: a value of another type was refused and not stored.
 std::optional<bool> DsConfig::boolean(std::string_view path) const {
   const Json* value = find(path);
   return value == nullptr ? std::nullopt : std::optional(value->get<bool>());
@@ -241,6 +253,8 @@ std::string DsConfig::shown(std::string_view path) const {
 // ---- Options ----
 
 const std::vector<const YokeOptionInfo*>& option_infos() {
+  // A YokeOptionInfo points into the strings next to it, and a growing vector moves its strings. So
+  // the infos are made in a second pass, once the vector has its final size.
   struct Declared {
     std::string name, doc;
     YokeOptionInfo info{};

@@ -14,6 +14,8 @@ namespace {
 // every instruction set, so that the order of the additions is, too.
 constexpr int64_t kLanes = 32;
 
+// kCopy is a template argument because a branch inside the loop could keep it from being
+// vectorised.
 template <bool kCopy, class Master, class Gradient>
 void adamw_loop(int64_t count,
                 const AdamWStep& step,
@@ -45,6 +47,7 @@ void adamw_all(Queue*,
                const AdamWStep& step,
                const AdamWArrays<Master, Gradient>& arrays,
                const StepTotals* totals) {
+  // Every kind of device has this interface. On a GPU the decision exists only in device memory.
   if (totals->update == 0) return;
   if (arrays.copy != nullptr) {
     adamw_loop<true>(count, step, arrays, totals->scale);
@@ -64,6 +67,7 @@ void squared_norm(Queue*, int64_t count, const T* x, double* result) {
       lane[k] += value * value;
     }
   }
+  // Fewer than kLanes elements are left, so each one has a lane of its own.
   for (int64_t k = 0; i < count; ++i, ++k) {
     const double value = widen(x[i]);
     lane[k] += value * value;
@@ -105,6 +109,7 @@ void widen_all(int64_t count, const From* from, To* to) {
   for (int64_t i = 0; i < count; ++i) to[i] = widen(from[i]);
 }
 
+// Copies bits: one instance serves all types of the same size.
 template <class T>
 void copy(int64_t count, const T* from, T* to) {
   std::memcpy(to, from, static_cast<size_t>(count) * sizeof(T));
@@ -120,6 +125,7 @@ void decide_update(Queue*, double claimed, double clip, StepTotals* totals) {
 
 }  // namespace
 
+// A const object has internal linkage unless it is declared extern first.
 extern const Kernels YOKE_DEEPSPEED_KERNELS;
 const Kernels YOKE_DEEPSPEED_KERNELS = {
     YOKE_DEEPSPEED_KERNELS_SET,

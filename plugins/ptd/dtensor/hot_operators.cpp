@@ -48,6 +48,8 @@ void add_argument(OpKey& key, const T& value) {
   if constexpr (std::is_same_v<T, at::Tensor>) {
     add_to_key(key, value);
   } else if constexpr (std::is_same_v<T, at::Scalar> || std::is_same_v<T, double>) {
+    // No placement depends on such a number. With it in the key, a scale that changes from step to
+    // step would miss the cache every time.
   } else if constexpr (std::is_same_v<T, c10::SymInt>) {
     add_to_key(key, value.expect_int());
   } else if constexpr (std::is_same_v<T, c10::SymIntArrayRef>) {
@@ -79,6 +81,7 @@ const at::Tensor* first_wrapped(const T& value, const Rest&... rest) {
 // replaces are lists, the sizes of views.
 template <class T>
 decltype(auto) local_argument(const Decision& decision, size_t index, const T& value) {
+  // A reference is enough: a copy of the tensor would count a reference up and down atomically.
   if constexpr (std::is_same_v<T, at::Tensor>) {
     return is_wrapped(value) ? (meta_of(value).local) : value;
   } else if constexpr (std::is_same_v<T, c10::SymIntArrayRef>) {
@@ -105,11 +108,15 @@ struct ViewOrCopy : View {
   }
 };
 
+// Describes the result of an operator: a new tensor, or one of three kinds of views of the first
+// argument.
 enum class Kind : uint8_t { kCompute, kSameOrder, kTranspose, kOtherView };
 
 template <class Op, Kind kKind, class Schema>
 struct Unboxed;
 
+// Implements the kernel of one operator. The parameters A... are those of the C++ operator, so the
+// compiler generates a function that passes them on without an IValue.
 template <class Op, Kind kKind, class... A>
 struct Unboxed<Op, kKind, at::Tensor(A...)> {
   static const c10::OperatorHandle& handle() {
@@ -119,10 +126,12 @@ struct Unboxed<Op, kKind, at::Tensor(A...)> {
   }
 
   static at::Tensor call(c10::DispatchKeySet keys, A... args) {
+    // There is a DTensor among the arguments, or the dispatcher would not have called this kernel.
     Mesh& mesh = *meta_of(*first_wrapped(args...)).mesh;
     if (!mesh.trace().enabled()) {
       OpKey key(&handle().schema());
       (add_argument(key, args), ...);
+      // run_boxed() adds the strides for views as well: the strides of a result follow from them.
       if constexpr (kKind != Kind::kCompute)
         add_to_key(key, std::get<0>(std::tie(args...)).strides());
       const Decision* decision = mesh.cache().find(key);

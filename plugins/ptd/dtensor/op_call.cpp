@@ -25,6 +25,7 @@ double cost_of(const Operand& operand, const Placement& from, const Placement& t
   if (from == to) return 0;
   // A parameter or plain tensor that is written must be changed where it is, not in a copy.
   if (operand.written && (operand.parameter || operand.plain)) return kNever;
+  // A rank slices its copy of a replicated parameter without any communication.
   if (operand.parameter && !(from.is_replicate() && to.is_shard())) return kNever;
   return redistribute_cost(from, to, operand.numel());
 }
@@ -51,6 +52,7 @@ Sizes OpCall::ints(size_t arg) const {
 }
 
 bool OpCall::is_even(const Operand& operand, int64_t dim) const {
+  // Several axes may cut the same dim, one inside the other: their parts multiply.
   int64_t parts = 1;
   for (int a = 0; a < mesh.ndim(); ++a) {
     const Placement& p = operand.placements[a];
@@ -87,11 +89,14 @@ Decision choose(const OpCall& call,
     const Way* best = nullptr;
     double least = std::numeric_limits<double>::infinity();
     for (const Way& way : candidates) {
+      // Sizes are those of the whole even if other axes cut the operand. Local sizes can differ
+      // between ranks, and ranks that decide differently would issue different collectives.
       double cost = way.extra;
       for (size_t i = 0; i < way.in.size(); ++i)
         cost += cost_of(call.operands[i], call.operands[i].placements[axis], way.in[i]);
       if (cost < least) least = cost, best = &way;
     }
+    // A way that may not be taken has an infinite cost, which is never less than `least`.
     if (best == nullptr) {
       call.refuse("no way to compute it along " + call.mesh.axis(axis).name +
                   " without moving a parameter");

@@ -16,6 +16,7 @@ Walk::Walk(const StepSpec& spec)
       first_trained_(
           static_cast<int>(spec.forward_only ? spec.blocks.size() : spec.first_trained_block())),
       blocks_(spec.blocks.size() * spec.micros) {
+  // With one shard nothing is ever gathered: parameters are whole from the start.
   const Params params = spec.shards == 1 ? Params::kWhole : Params::kSharded;
   units_.assign(spec.units.size(), UnitState{.params = params});
 }
@@ -63,6 +64,7 @@ std::string Walk::unshard(const Action& a) {
       if (unit.params != Params::kSharded)
         return fail(CheckedRule::kUnshard, "the unit is not resharded");
       unit.params = Params::kGathering;
+      // The buffer exists as soon as the all-gather is issued, not only once it has ended.
       bytes_ += size;
       return "";
     case ActionKind::kWaitUnshard:
@@ -90,12 +92,15 @@ std::string Walk::compute(const Action& a) {
   return a.kind == ActionKind::kBackward ? backward(a) : forward(a);
 }
 
+// Within a micro-batch the blocks run in order, because each one reads the output of the one before
+// it. The order of the micro-batches is not checked here.
 std::string Walk::forward(const Action& a) {
   const size_t blocks = spec_.blocks.size();
   BlockState* const row = &blocks_[a.micro * blocks];
   BlockState& block = row[a.block];
   if (a.kind == ActionKind::kRecompute) {
     if (!block.forward) return fail(CheckedRule::kCompute, "its Forward has not run");
+    // With something saved the backward could run already; after it nothing needs the activations.
     if (block.saved || block.backward)
       return fail(CheckedRule::kCompute, "there is nothing to recompute");
     block.saved = true;
@@ -104,6 +109,7 @@ std::string Walk::forward(const Action& a) {
   if (block.forward) return fail(CheckedRule::kCompute, "has run before");
   if (a.block > 0 && !row[a.block - 1].forward)
     return fail(CheckedRule::kCompute, "the block before has not run");
+  // Saved activations that no backward uses would only take memory.
   if (a.save && a.block < first_trained_)
     return fail(CheckedRule::kCompute, "no backward will use what it saves");
   block.forward = true;
@@ -118,6 +124,7 @@ std::string Walk::backward(const Action& a) {
   if (a.block < first_trained_)
     return fail(CheckedRule::kCompute, "neither the block nor one before it is trainable");
   if (!block.saved) return fail(CheckedRule::kCompute, "nothing is saved for it");
+  // The gradient of the output of a block is the result of the backward of the next one.
   if (a.block + 1 < static_cast<int>(blocks) && !row[a.block + 1].backward) {
     return fail(CheckedRule::kCompute, "the block after it has not run backward");
   }
@@ -144,6 +151,8 @@ std::string Walk::add_gradients(const Action& a) {
   return "";
 }
 
+// Returns how many blocks add gradients to the unit in one micro-batch. More than one do if a
+// parameter is tied, or if blocks share a unit.
 int Walk::blocks_using(int unit) const {
   return static_cast<int>(
       std::count_if(spec_.blocks.begin(), spec_.blocks.end(), [&](const auto& units) {
@@ -168,6 +177,8 @@ std::string Walk::reduce(const Action& a) {
   const int per_reduction = spec_.accumulate == Accumulate::kSharded ? 1 : spec_.micros;
   if (unit.grads != Grads::kAdding)
     return fail(CheckedRule::kGradient, "there are no gradients to reduce");
+  // An early reduction would not fail when it runs: gradients that are added later would silently
+  // be lost.
   if (unit.additions != blocks_using(a.unit) * per_reduction) {
     return fail(CheckedRule::kGradient, "the gradients are not complete");
   }
@@ -183,6 +194,7 @@ std::string Walk::reduce(const Action& a) {
 // Returns true if the gradient shard of the unit holds the sum over all micro-batches.
 bool Walk::shard_complete(int unit) const {
   const UnitState& state = units_[unit];
+  // With one shard nothing is reduced, so `additions` is never reset and counts the whole step.
   if (spec_.shards == 1) return state.additions == blocks_using(unit) * spec_.micros;
   return state.grads == Grads::kEmpty && state.reduced_micros == spec_.micros;
 }
@@ -196,6 +208,7 @@ std::string Walk::all_reduce(const Action& a) {
     unit.all_reduce = AllReduce::kDone;
     return "";
   }
+  // The replicas sum only the shard, after the shards have reduced the whole buffer.
   if (a.bytes * spec_.shards != spec_.units[a.unit].grad_bytes)
     return fail(CheckedRule::kBytes, "wrong bytes");
   if (unit.all_reduce != AllReduce::kNone)
@@ -231,6 +244,8 @@ std::string Walk::end(const Action& a) {
     ++losses_;
     return "";
   }
+  // ReducePartialGrads comes before ReduceScalars, which sums the squared norm: partial sums over
+  // tp would give another norm on each rank.
   if (a.kind == ActionKind::kReducePartialGrads) {
     if (!spec_.reduce_partial_grads || partial_grads_++ > 0 || scalars_ > 0)
       return fail(CheckedRule::kPartialGrads, "there is nothing to sum over tp, or not now");
@@ -257,6 +272,8 @@ std::string Walk::finish() {
     }
   }
   for (size_t u = 0; u < units_.size(); ++u) {
+    // This also finds an Unshard that nobody waited for. Gradients in flight were found by
+    // gradients_final().
     if (spec_.shards > 1 && units_[u].params != Params::kSharded) {
       return fail(CheckedRule::kUnshard, "unit " + std::to_string(u) + " is not resharded");
     }

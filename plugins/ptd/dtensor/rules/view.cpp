@@ -34,6 +34,7 @@ std::optional<Group> group_of(const Sizes& in, const Sizes& out, size_t dim) {
   while (i < in.size() && j < out.size()) {
     Group g{i, i + 1, j, j + 1};
     int64_t a = in[i], b = out[j];
+    // The smaller product takes one more dim. If that side has none left, there is no such group.
     while (a != b) {
       if (a < b && g.in_end < in.size()) {
         a *= in[g.in_end++];
@@ -63,10 +64,12 @@ std::optional<Placement> through_view(const Sizes& in,
   const int64_t n = in[p.dim] / p.blocks, inner = product(in, p.dim + 1, g->in_end);
   int64_t before = 1;
   for (size_t j = g->out_begin; j < g->out_end; before *= out[j], ++j) {
+    // `before` grows by factors only, so no later value of it divides the rows either.
     if (rows % before != 0) return std::nullopt;
     const int64_t blocks = rows / before;
     if (out[j] % blocks != 0) continue;
     const int64_t m = out[j] / blocks, within = product(out, j + 1, g->out_end);
+    // A dim with one element per row cannot be cut, but the dim behind it sees the same rows.
     if (m == 1 && n * inner != 1) continue;
     // Cuts fall between the same elements if the dims are equal, or if both divide evenly.
     const bool same = m == n && within == inner;
@@ -105,6 +108,7 @@ Decision view_to(const OpCall& call, const Sizes& wanted) {
   Placements result;
   for (int a = 0; a < call.mesh.ndim(); ++a) {
     const Placement& p = self.placements[a];
+    // A view computes nothing, so Replicate and Partial stay as they are.
     if (!p.is_shard()) {
       result[a] = p;
       continue;
@@ -117,10 +121,12 @@ Decision view_to(const OpCall& call, const Sizes& wanted) {
     if (there) {
       result[a] = *there;
     } else {
+      // Only this axis is gathered; cuts along the others remain.
       decision.inputs[0][a] = replicate();
     }
   }
   decision.outputs = {{result, out, view_strides(self, out)}};
+  // The caller's sizes are those of the whole; the local call gets the sizes of its own part.
   decision.ints = {{1, local_sizes(out, result, call.mesh.coordinates())}};
   decision.kernel = view_kernel;
   return decision;
@@ -206,6 +212,8 @@ Decision squeeze_dims(const OpCall& call, std::vector<bool> gone) {
     out.strides.push_back(self.strides[d]);
   }
   return follow(call, {out}, [&](const Placement& p) -> std::optional<Placement> {
+    // A dim of size 1 that is cut has its element on one rank only. Without the dim, no placement
+    // can express that.
     if (gone[p.dim]) return std::nullopt;
     return shard(p.dim - std::count(gone.begin(), gone.begin() + p.dim, true), p.blocks);
   });
@@ -220,6 +228,8 @@ Decision squeeze(const OpCall& call) {
   return squeeze_dims(call, gone);
 }
 
+// Missing dims are added in front, as in broadcasting. A dim that grows has size 1 before and
+// stride 0 afterwards, and a cut of it cannot survive: every rank needs its one element.
 Decision expand(const OpCall& call) {
   const Operand& self = call.operands[0];
   Sizes out = call.ints(1);
@@ -255,6 +265,8 @@ Decision follow(const OpCall& call,
       call,
       [&](int axis) -> Ways {
         const Placement& p = call.operands[0].placements[axis];
+        // There is one way: keep the placement, or gather. Partial values need no gathering, since
+        // showing elements in other dims commutes with a reduction.
         Way way = all_replicate(call, outputs.size());
         const std::optional<Placement> out = p.is_shard() ? where(p) : std::optional(p);
         if (!out) return {way};
