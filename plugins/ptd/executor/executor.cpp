@@ -266,7 +266,7 @@ void Executor::await_stream() {
   while (!done.query()) {
     require_not_cancelled();
     if (longest_wait_ > 0 && recorded_ &&
-        waited() > 2 * longest_wait_ + parts_.graphs->patience_seconds) {
+        waited() > 2 * longest_wait_ + parts_.graphs->timeout_seconds) {
       throw Error(
           YOKE_DEADLINE_EXCEEDED,
           "a recorded step did not finish: a rank hangs or is lost; ptd.cuda_graph=false reports "

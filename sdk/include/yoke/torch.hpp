@@ -129,7 +129,7 @@ struct TorchGraphs {
   std::unique_ptr<DeviceGraph> (*make)(void* ctx);
   // Timeout of collectives inside a replay, which the host cannot watch. If a replay takes this
   // many seconds longer than its work needs, a peer is lost.
-  double patience_seconds;
+  double timeout_seconds;
 };
 
 // ---- Dtypes and tensors ----

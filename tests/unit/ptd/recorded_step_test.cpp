@@ -39,7 +39,7 @@ struct FakeDevice {
                      [](void* self) -> std::unique_ptr<DeviceGraph> {
                        return std::make_unique<Graph>(*static_cast<FakeDevice*>(self));
                      },
-                     /*patience_seconds=*/60};
+                     /*timeout_seconds=*/60};
   RecordedSteps steps{graphs};
   bool recording = false;
   std::vector<TorchInputs> recorded;
