@@ -11,7 +11,7 @@
 
 namespace yoke {
 
-// Returns the declared options as copies, which do not refer to the description any more.
+// Returns the declared options as copies, which do not point into the description.
 std::vector<OptionInfo> option_infos(const YokeDescription& description);
 
 // Returns "int", "float", "bool", "string", "file" or "variables" for a YOKE_OPTION_... number, and
@@ -28,8 +28,8 @@ BackendOption loose_option(const std::string& backend,
 // Returns the value of an option as it is written in a run file.
 std::string written(const BackendOption& option);
 
-// The values of all options of one owner, in the form of the contract. Owns the strings that data()
-// points to. Movable only.
+// The values of all options of one owner, as the contract's YokeOption structs. Owns the strings
+// that data() points to. Movable only.
 class OptionList {
  public:
   struct Item {
