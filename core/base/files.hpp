@@ -96,8 +96,8 @@ void sync_folder(const std::string& path);
 
 // Syncs the folder and every folder above it, so that the path survives a power failure whichever
 // process created its parts. Returns "", or a sentence for a warning if the path may be lost
-// nevertheless: it is in memory (tmpfs), its file system cannot sync folders, or this user can write
-// to a folder above it but not open it. Throws Error if syncing fails.
+// nevertheless: it is in memory (tmpfs), its file system cannot sync folders, or this user can
+// write to a folder above it but not open it. Throws Error if syncing fails.
 std::string make_path_durable(const std::string& folder);
 
 // Renames a file or folder. `to` is replaced if it is a file or an empty folder. Syncs nothing.

@@ -37,7 +37,7 @@ struct Worker {
   bool cuda = false;
 };
 
-// Starts the worker once. If LibTorch has a problem, this is where it shows.
+// Starts the worker once, which fails if LibTorch has a problem.
 MachineFinding check_worker(Worker& worker) {
   const std::string what = "LibTorch";
   try {
