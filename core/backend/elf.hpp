@@ -8,10 +8,9 @@ namespace yoke {
 
 // The result of examining a file that may be a backend.
 struct ElfLook {
-  std::string
-      problem;  // why the file cannot be a backend: not ELF, no entry symbol, ...; "" = it can be one
-  std::string fix;    // one line: what the user can do about it
-  int abi_major = 0;  // N of the exported symbol parallel_backend_entry_vN; 0 = none
+  std::string problem;  // why it cannot be a backend: not ELF, no entry symbol, ...; "" = it can
+  std::string fix;      // one line: what the user can do about it
+  int abi_major = 0;    // N of the exported symbol parallel_backend_entry_vN; 0 = none
 };
 
 // The parts of a shared library that the conformance checks examine.

@@ -7,10 +7,10 @@
 // within milliseconds, because their collectives lose a connection, and the operating system may
 // report them in any order. Three rules help to find the first:
 //   - After the first failure the launcher waits 200 ms for others before it decides.
-//   - A rank killed by a signal is the most likely cause, then one that exited; one that only lost a
-//     peer (exit code 5) is the least likely. first_cause() sorts by this.
-//   - What ranks write to stderr is held back for 100 ms. If a rank fails within that time, the lines
-//     of the other ranks, which repeat the failure in other words, are dropped.
+//   - A rank killed by a signal is the most likely cause, then one that exited. A rank that only
+//     lost a peer (exit code 5) is the least likely. first_cause() sorts by this.
+//   - What ranks write to stderr is held back for 100 ms. If a rank fails within that time, the
+//     lines of the other ranks, which repeat the failure in other words, are dropped.
 #include "core/launch/launcher.hpp"
 
 #include <poll.h>

@@ -1,5 +1,5 @@
 // The plan of a run: made from the configuration, completed by the backend, checked by the host.
-// Pure; no LibTorch, no communication.
+// Pure functions; no LibTorch, no communication.
 #pragma once
 
 #include <cstdint>
