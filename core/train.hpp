@@ -20,8 +20,8 @@
 namespace yoke {
 
 // Trains on this rank until the last step, or until all ranks agree to stop. The run folder must
-// exist. `position` is updated after each step, so after a failure it tells how many steps were
-// completed. Collective. Throws Error.
+// exist. `position` is updated after each step, so that it is valid after a failure, too.
+// Collective. Throws Error.
 void train(const Job& job, const RunPlace& place, World& world, Log& log, Position& position);
 
 }  // namespace yoke

@@ -1,7 +1,7 @@
-// How the host deals with versions of the contract. A backend may have been built with an older or
-// a newer version, so its structs are not read in place: clamped() copies the fields that both
-// sides know and leaves the others zero. Strings and tables of a backend are not copied, because
-// its library is never unloaded.
+// Accepts backends that were built with an older or a newer version of the contract. Their structs
+// may have other sizes, so they are not read in place: clamped() copies the fields that both sides
+// know and leaves the others zero. Strings and tables of a backend are not copied, because its
+// library is never unloaded.
 #include "core/backend/loaded_backend.hpp"
 
 #include <algorithm>

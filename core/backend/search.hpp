@@ -29,8 +29,7 @@ struct SearchDir {
 struct Candidate {
   std::string name;
   std::string path;
-  std::string
-      problem;  // why it cannot be used: unsafe owner or mode, or an invalid name; "" = usable
+  std::string problem;      // why it cannot be used (unsafe owner or mode, bad name); "" = usable
   std::string shadowed_by;  // path of the file that is used instead; "" = this one is used
 };
 

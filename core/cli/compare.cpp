@@ -67,9 +67,9 @@ LoadedConfig load(const Request& request, const std::vector<std::string>& overri
   return load_config(request.config, overrides, process_environment(), backend_names);
 }
 
-// Returns the run to which the others are compared: the run file in one process, where no gradient
-// is reduced. If the run file is not complete by itself, the run takes the overrides of the first
-// case.
+// Returns the reference run, to which all cases are compared: the run file in one process, where no
+// gradient is reduced. If the run file is not complete by itself, the run takes the overrides of
+// the first case.
 CaseSpec single_process(const Request& request, const std::vector<CaseSpec>& cases) {
   CaseSpec spec;
   spec.name = compare::kReference;

@@ -290,7 +290,7 @@ class Loader {
   std::map<std::pair<int, std::string>, std::string> origins_;  // first origin, by layer and key
   std::map<std::string, std::string> origin_of_;          // origin of the winning value, by key
   std::set<std::pair<int, std::string>> unknown_tables_;  // reported tables, by layer and name
-  std::set<std::string> unsound_;                         // keys with an error of their own
+  std::set<std::string> unsound_;                         // keys whose values are invalid
   std::map<std::string, BackendOption> options_;
   std::vector<std::string> faults_;
   RunConfig run_;

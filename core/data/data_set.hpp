@@ -32,8 +32,8 @@ struct DataSet {
 // TokenStream::open.
 DataSet open_data(const DataConfig& config, int64_t global_batch, uint64_t seed, int64_t vocab = 0);
 
-// Splits the `count` samples of a model family in the same way; a sample takes the place of a
-// window and has `targets` targets. Throws Error(INVALID_ARGUMENT) if a global batch is larger than
+// Splits the `count` samples of a model family in the same way; a sample counts as one window
+// and has `targets` targets. Throws Error(INVALID_ARGUMENT) if a global batch is larger than
 // the training part.
 DataSet split_samples(
     const DataConfig& config, int64_t count, int64_t targets, int64_t global_batch, uint64_t seed);

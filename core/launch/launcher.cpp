@@ -1,7 +1,7 @@
 // One poll() loop waits for everything: signals (as data on a signalfd), the output of every rank,
-// the end of every rank (a pidfd) and, if it is slow, the reader of our own output. Threads, one
-// per rank, were rejected: the order in which ranks fail decides which one is reported, and only a
-// single loop can observe that order.
+// the end of every rank (a pidfd) and, if our own output is blocked, its reader. One thread per
+// rank was rejected: the order in which ranks fail decides which one is reported, and only a single
+// loop can observe that order.
 //
 // The difficult part is to name the rank that failed first. When a rank dies, its peers fail too
 // within milliseconds, because their collectives lose a connection, and the operating system may

@@ -29,8 +29,8 @@ struct RankCommand {
 // Failures
 //   The first rank that fails is reported on stderr as the cause, with its exit code or signal and
 //   its last lines. Among failures within 200 ms, a rank killed by a signal is the most likely
-//   cause, and a rank that only lost its peer (exit code 5) is the least likely. The other ranks get
-//   SIGTERM, and SIGKILL 1.5 s later. What they still print is not shown.
+//   cause, and a rank that only lost its peer (exit code 5) is the least likely. The other ranks
+//   get SIGTERM, and SIGKILL 1.5 s later. What they still print is not shown.
 // Orphans
 //   Each rank leads a process group, which is killed when the rank has ended. If the launcher dies,
 //   its ranks are killed as well.

@@ -10,8 +10,7 @@ namespace yoke {
 struct NvidiaDriver {
   int32_t devices = 0;  // devices visible to this process, after CUDA_VISIBLE_DEVICES
   std::string name;     // name of the first device
-  std::string
-      problem;  // why there is none: "no NVIDIA driver is installed (...)"; "" = there is one
+  std::string problem;  // if devices = 0, why: "no NVIDIA driver is installed (...)"; else ""
 };
 
 // Returns what the driver reports. It is queried once per process. Thread-safe.

@@ -30,14 +30,14 @@ struct Position {
 // DESCRIBE.
 void visit_pieces(WrappedModel& model, int32_t op, const PieceVisitor& visit);
 
-// One per rank; one thread.
+// One per rank. Not thread-safe.
 class Checkpointing {
  public:
   Checkpointing(const Job& job, const RunPlace& place, World& world, Log& log);
 
   // Loads the checkpoint from which the run resumes, if there is one, and returns its position;
   // else returns the start. Collective. Throws Error: DATA_LOSS if the checkpoint is damaged,
-  // FAILED_PRECONDITION if it belongs to another model or is not before the last step.
+  // FAILED_PRECONDITION if it belongs to another model.
   Position restore(WrappedModel& model, const YokeModelSummary& summary);
 
   // Writes <run folder>/checkpoints/step-NNNNNNNN and removes old ones. Collective. Throws Error if

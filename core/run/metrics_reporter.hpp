@@ -19,7 +19,7 @@ namespace yoke {
 class MetricsReporter {
  public:
   // On rank 0, opens metrics.jsonl and tensorboard/ in the run folder and logs the table of the
-  // run. start: the position from which the run starts or resumes. costs: what the backend
+  // run. start: the position from which the run starts or resumes. costs: what wrap_model
   // reported.
   MetricsReporter(const Job& job,
                   const std::string& run_dir,

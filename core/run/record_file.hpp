@@ -11,8 +11,8 @@
 //    "ranks": [{"assigned": [sample numbers], "received": [fingerprints],
 //               "losses": [[sum, weight, scale] ...]} ...]}
 //
-// Step 0 is the initial state; it has no loss, gradient norm, weight or traffic. Traffic is counted
-// since the start. Doubles are exact; NaN is null.
+// Step 0 is the initial state; it has no loss, gradient norm, weight or traffic. Traffic is
+// cumulative since the start. Doubles are written exactly, and NaN as null.
 #pragma once
 
 #include <cstdint>

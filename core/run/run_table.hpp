@@ -9,7 +9,7 @@
 namespace yoke {
 
 // Returns the lines of the table: model, backend, precision, batch, data, memory per rank,
-// traffic per rank, run. costs: what the backend reported on rank 0. first_step: number of
+// traffic per rank, run. costs: what wrap_model reported on rank 0. first_step: number of
 // steps that the run has already done.
 std::vector<std::string> run_table(const Job& job,
                                    const YokeWrapResult& costs,

@@ -134,10 +134,10 @@ PlanResult ask_twice(const Request& request, const Reader& reader, int32_t& rank
   overrides.insert(overrides.end(), request.overrides.begin(), request.overrides.end());
   overrides.push_back("parallel_backend=" + reader.backend);
   const PlanResult first = ask(overrides, ranks);
-  const auto of_reader =
-      [&](const std::string& line) {  // lines that choose the backend or the file
-        return line.starts_with("parallel_backend") || line.starts_with(reader.backend + ".");
-      };
+  // Matches the lines that repeat the choice of the backend or of the file.
+  const auto of_reader = [&](const std::string& line) {
+    return line.starts_with("parallel_backend") || line.starts_with(reader.backend + ".");
+  };
   for (const PlanRemark& r : first.notes) {
     if (!r.allowed.empty() && !of_reader(r.allowed)) overrides.push_back(as_override(r.allowed));
   }
