@@ -58,7 +58,7 @@ class RankProcess {
 
   void send(int signal);  // sends the signal to the whole process group
   // Stores the ending, reads the rest of the output and kills processes that the rank has left
-  // behind. Must be called once, after process_fd() has become readable.
+  // behind. Call it when process_fd() has become readable.
   void reap();
 
  private:
