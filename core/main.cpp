@@ -1,4 +1,5 @@
-// yoke: runs a command with the words that follow it. Links no LibTorch.
+// The program `yoke`: finds the command named by the first argument and passes it the other
+// arguments. Links no LibTorch.
 #include <cstdio>
 #include <exception>
 #include <string>

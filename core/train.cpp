@@ -1,8 +1,8 @@
-// The loop knows nothing about parallelism. Everything inside a step is the backend's step(),
-// behind the C contract of sdk/include/yoke/parallel_backend.h: gathering parameters, forward,
-// backward, reducing and clipping gradients, and the optimizer. Everything around a step is here
-// and is the same for every backend: data, learning rate, checks, metrics, evaluation and
-// checkpoints.
+// The loop contains no code for parallelism. Everything inside a step is done by the backend's
+// step(), which is called through the C contract of sdk/include/yoke/parallel_backend.h: gathering
+// parameters, forward, backward, reducing and clipping gradients, and the optimizer. Everything
+// between steps is done here, in the same way for every backend: data, learning rate, checks,
+// metrics, evaluation and checkpoints.
 #include "core/train.hpp"
 
 #include <algorithm>
@@ -51,9 +51,9 @@ void require_finite(const YokeStepResult& r, int64_t step) {
               step);
 }
 
-// The training of one rank. Members are declared in the order in which the four parts make them, so
-// that they are destroyed in reverse: the model before the context, the context before the
-// services.
+// The training of one rank. Members are declared in the order in which connect(), wrap(), restore()
+// and loop() fill them, so that they are destroyed in reverse: the model before the context, the
+// context before the services.
 class Training {
  public:
   Training(const Job& job, const RunPlace& place, World& world, Log& log, Position& position)
@@ -97,15 +97,15 @@ class Training {
   std::optional<HostServices> services_;   // connect
   std::optional<BackendContext> context_;  // connect
   RunVerification verification_;
-  std::unique_ptr<TorchModelHost> host_;  // wrap: the model, as the contract shows it
-  std::optional<WrappedModel> model_;     // wrap: the backend's handle of it
+  std::unique_ptr<TorchModelHost> host_;  // wrap: the model as structs of the contract
+  std::optional<WrappedModel> model_;     // wrap: the model as wrapped by the backend
   Checkpointing checkpoints_;
   std::optional<MetricsReporter> reporter_;  // restore
 };
 
 void Training::connect() {
   world_.agree("plan", fingerprint(job_.plan->plan()));
-  // With device = auto, each rank has chosen for itself.
+  // With device = auto, each rank has chosen its device independently.
   world_.agree("device", job_.on_cuda ? "cuda" : "cpu");
   world_.set_mesh(mesh_);
 
@@ -132,7 +132,7 @@ void Training::restore() {
 void Training::loop() {
   BatchLoader loader(samples_, job_.data.train, assignment_, world_.device());
   StopAgreement stop(world_);
-  // LibTorch has one profiler per process; of ranks that are threads only rank 0 records.
+  // LibTorch has one profiler per process. If ranks are threads, only rank 0 records.
   const bool traced = world_.rank() == 0 || !world_.in_threads();
   StepTrace trace(traced ? run_.profile : ProfileConfig{}, place_.dir, world_.rank(), log_);
 
@@ -156,7 +156,7 @@ void Training::loop() {
   if (position_.step == run_.train.steps) reporter_->finish();
 }
 
-// Does what is due after a step.
+// Evaluates and saves if that is due after `step`.
 void Training::evaluate_and_save(int64_t step) {
   if (due(step, run_.eval.every)) evaluate(step);
   if (due(step, run_.checkpoint.every) || verification_.records_state(step))
@@ -166,7 +166,7 @@ void Training::evaluate_and_save(int64_t step) {
 }
 
 void Training::disconnect() {
-  // NCCL does not close a communicator while a recorded step of the model uses it.
+  // NCCL does not close a communicator that a recorded step (a CUDA graph) of the model uses.
   model_.reset();
   world_.shutdown();
 }
@@ -179,8 +179,8 @@ YokeStepResult Training::run_step(const Batch& batch, int64_t step, double lr, u
   args.lr = lr;
   args.flags = flags;
   const YokeStepResult result = call_backend(args);
-  // The backend adds up the targets over all ranks. A sum that differs from the host's own count
-  // reveals a backend that skips a micro-batch or reduces the loss wrongly.
+  // The backend adds up the targets over all ranks. If its sum differs from the host's own count,
+  // the backend skipped a micro-batch or reduced the loss wrongly.
   if (result.loss_weight == batch.get().token_weight) return result;
   throw Error(YOKE_INTERNAL,
               concat("step ", step, ": the loss is the sum over ", result.loss_weight) +
@@ -190,8 +190,8 @@ YokeStepResult Training::run_step(const Batch& batch, int64_t step, double lr, u
               step);
 }
 
-// On a device, a failed collective does not stop the step: it fails later with another error, or
-// continues with garbage. The error of the collective is the cause, so it takes precedence.
+// On a device, a failed collective does not stop the step: the step fails later with another error,
+// or continues with garbage. The error of the collective is the cause, so it takes precedence.
 YokeStepResult Training::call_backend(const YokeStepArgs& args) {
   try {
     const YokeStepResult result = model_->step(args);
@@ -204,7 +204,7 @@ YokeStepResult Training::call_backend(const YokeStepArgs& args) {
 }
 
 // Runs the model forward on whole global batches of the held-out part, which are the same in every
-// layout. A rest that fills no global batch is left out.
+// layout. An incomplete last batch is left out.
 void Training::evaluate(int64_t step) {
   const auto begin = std::chrono::steady_clock::now();
   const int64_t size = assignment_.global_batch();

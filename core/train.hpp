@@ -3,7 +3,7 @@
 // train() has four parts, which are four functions of train.cpp:
 //
 //   connect   all ranks check that they have the same plan; the backend makes its context
-//   wrap      the backend takes the model: it shards or replicates the parameters
+//   wrap      the backend wraps the model: it shards or replicates the parameters
 //   restore   parameters, optimizer state and position are loaded from a checkpoint, if any
 //   loop      each step: load a batch, let the backend run the step, report, evaluate, save
 //
@@ -20,8 +20,8 @@
 namespace yoke {
 
 // Trains on this rank until the last step, or until all ranks agree to stop. The run folder must
-// exist. `position` is kept up to date: after a failure too, it holds the number of whole steps
-// done. Collective. Throws Error.
+// exist. `position` is updated after each step, so that it is valid after a failure, too.
+// Collective. Throws Error.
 void train(const Job& job, const RunPlace& place, World& world, Log& log, Position& position);
 
 }  // namespace yoke

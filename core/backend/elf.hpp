@@ -6,9 +6,9 @@
 
 namespace yoke {
 
-// Whether a file can be a backend.
+// The result of examining a file that may be a backend.
 struct ElfLook {
-  std::string problem;  // why it cannot: not ELF, another machine, no entry symbol; "" = it can
+  std::string problem;  // why it cannot be a backend: not ELF, no entry symbol, ...; "" = it can
   std::string fix;      // one line: what the user can do about it
   int abi_major = 0;    // N of the exported symbol parallel_backend_entry_vN; 0 = none
 };
@@ -16,7 +16,7 @@ struct ElfLook {
 // The parts of a shared library that the conformance checks examine.
 struct ElfContents {
   std::vector<std::string> exported;   // defined dynamic symbols
-  std::vector<std::string> undefined;  // symbols that other libraries must define; no weak ones
+  std::vector<std::string> undefined;  // symbols that other libraries must define, except weak ones
   std::vector<std::string> needed;     // DT_NEEDED
   std::vector<std::string> run_path;   // DT_RUNPATH or DT_RPATH, split at ':'
   std::vector<std::string> versions;   // versions of needed symbols: "GLIBC_2.34"
@@ -25,7 +25,7 @@ struct ElfContents {
 };
 
 // Reads the headers and the dynamic symbols. Does not throw for anything that the file contains; a
-// file that cannot be read is a problem as well. Any thread.
+// file that cannot be read is a problem as well. Thread-safe.
 ElfLook look_at_library(const std::string& path);
 
 // Does the same and fills `contents`, unless there is a problem.

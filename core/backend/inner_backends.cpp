@@ -1,7 +1,7 @@
-// While planning, a backend may open others to ask whether they accept its plan. The service exists
-// in two forms: here without a host, for plan(), and in services.cpp with a host, for init() and
-// later. Both share this registry, so that a backend is loaded, and its options are checked, once
-// per process.
+// A backend's plan() may open other backends to ask whether they accept its plan. This service has
+// two forms: here without a host, for plan(), and in services.cpp with a host, for init() and later
+// calls. Both share this registry, so that each backend is loaded, and its options are checked,
+// only once per process.
 #include "core/backend/inner_backends.hpp"
 
 #include "core/backend/loader.hpp"

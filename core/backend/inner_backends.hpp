@@ -1,6 +1,6 @@
-// Inner backends: those that the run's backend opens to do a part of its work, through the service
-// "yoke.backends/1". They are found, loaded and given options by the same rules as the run's own
-// backend. No LibTorch.
+// Inner backends: other backends that the run's backend opens, through the service
+// "yoke.backends/1", to do a part of its work. They are found, loaded and given options by the same
+// rules as the run's own backend. No LibTorch.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@
 
 namespace yoke {
 
-// All inner backends of one process. Ranks that are threads share it. Any thread.
+// All inner backends of one process. Ranks that are threads share this object. Thread-safe.
 class InnerBackends {
  public:
   struct Inner {
@@ -36,7 +36,8 @@ class InnerBackends {
 
   // Returns the service to chain on YokePlanArgs. It lives as long as this object.
   const YokeHeader* for_plan() const { return &service_.header; }
-  // Returns what the contract's `open` writes. `host` may be NULL: while planning there is no host.
+  // Returns the struct that the contract's `open` fills in. `host` is NULL while planning, when no
+  // host exists.
   static YokeInnerBackend contract(const Inner& inner, const YokeHost* host);
 
  private:

@@ -1,5 +1,5 @@
-// This is the host's side of the contract's versioning. A struct may come from an older or a newer
-// version of the contract, so nothing is read in place: clamped() copies the fields that both sides
+// Accepts backends that were built with an older or a newer version of the contract. Their structs
+// may have other sizes, so they are not read in place: clamped() copies the fields that both sides
 // know and leaves the others zero. Strings and tables of a backend are not copied, because its
 // library is never unloaded.
 #include "core/backend/loaded_backend.hpp"
@@ -22,7 +22,7 @@ std::string version(uint32_t major, uint32_t minor) {
 
 constexpr const char* kPhase = "its table, after loading";
 
-// Bytes of the fields in front of the functions, which decide whether the rest may be read.
+// Size of the fields that precede the functions and decide whether the rest may be read.
 constexpr uint32_t kFirstFields = offsetof(ParallelBackend, describe);
 
 const char* missing_slot(const ParallelBackend& t) {
@@ -40,8 +40,8 @@ const char* missing_slot(const ParallelBackend& t) {
   return nullptr;
 }
 
-// Returns a copy of a struct that another version of the contract may have written. Fields that it
-// does not have stay zero.
+// Returns a copy of a struct that was built with any version of the contract. Fields that this
+// version does not have stay zero.
 template <class T>
 T clamped(const T& theirs) {
   T copy{};
@@ -51,8 +51,8 @@ T clamped(const T& theirs) {
   return copy;
 }
 
-// Applies the contract's rule for accepting a table. A newer minor version is never a reason to
-// refuse it.
+// Applies the contract's rule for accepting a table. A table of a newer minor version is always
+// accepted.
 ParallelBackend accept(const ParallelBackend* table, const std::string& path) {
   const std::string rebuild = "build the backend with the parallel_backend.h of this Yoke";
   if (table->header.struct_id != YOKE_ID_BACKEND || table->header.struct_size < kFirstFields) {
@@ -103,8 +103,8 @@ ParallelBackend accept(const ParallelBackend* table, const std::string& path) {
   return copy;
 }
 
-// Checks the description. The name must be that of the file: users choose a backend by its file,
-// and its options are in the table of that name.
+// Checks the description. The backend's name must equal the name of its file: users choose a
+// backend by its file, and its options are in the table of that name.
 void check_description(const YokeDescription* d, const std::string& path, const std::string& abi) {
   if (d == nullptr) {
     throw_rejected(YOKE_FAILED_PRECONDITION,
@@ -280,7 +280,7 @@ PlanResult LoadedBackend::plan(const YokeModelSummary& model,
   args.refuse_ctx = &report;
   YokeError err = make_error();
   const int32_t code = calls_->table.plan(&args, &plan, &err);
-  // If there are refusals, they explain the code. Without any, the code is the only answer.
+  // Refusals explain the code. If there are none, the code itself must be checked.
   if (report.refusals.empty()) check_call(*calls_, "plan", code, err);
   return report;
 }

@@ -1,5 +1,5 @@
-// A loaded backend as C++ objects, which call its table and turn error codes into yoke::Error. No
-// LibTorch.
+// C++ objects that call the table of functions of a loaded backend and turn its error codes into
+// yoke::Error. No LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace yoke {
 
-// A refusal, or a note, with which a backend answers a plan.
+// A refusal or a note that a backend returns for a plan.
 struct PlanRemark {
   std::string key;      // full name of a key of the run file
   std::string given;    // value given, or ""
@@ -20,8 +20,8 @@ struct PlanRemark {
   std::string hint;     // what to write instead, or ""
 };
 
-// The answer to a plan. If `refusals` is not empty, the backend does not accept the plan, and the
-// plan must not be used.
+// What a backend returns for a plan. If `refusals` is not empty, the backend does not accept the
+// plan, and the plan must not be used.
 struct PlanResult {
   std::vector<PlanRemark> refusals;
   std::vector<PlanRemark> notes;
@@ -30,7 +30,8 @@ struct PlanResult {
 // Returns "tp_degree = 3; allowed: 1, 2, 4; write tp_degree = 2".
 std::string remark_text(const PlanRemark& remark);
 
-// The table of a backend and its names for messages. All handles of one backend share it.
+// The function table of a backend, with its name and path for messages. All handles of one backend
+// share it.
 struct BackendCalls {
   ParallelBackend table;  // copy with the fields that this version of the contract knows
   std::string name;
@@ -38,7 +39,7 @@ struct BackendCalls {
 };
 
 // A model that a backend has wrapped. It must be destroyed before its BackendContext. Not
-// thread-safe: one call at a time, as the contract demands.
+// thread-safe: the contract demands one call at a time.
 class WrappedModel {
  public:
   WrappedModel(std::shared_ptr<const BackendCalls> calls, const YokeWrapResult& result);
@@ -109,7 +110,7 @@ class LoadedBackend {
 
   // Asks the backend to check a plan and to fill in its unset fields. Refusals are returned, not
   // thrown; Error is thrown if the call fails without one. `extensions` is chained on the
-  // arguments, NULL = none. Changes nothing but `plan`; any thread.
+  // arguments, NULL = none. Changes nothing but `plan`. Thread-safe.
   PlanResult plan(const YokeModelSummary& model,
                   const YokeOption* options,
                   uint64_t num_options,

@@ -1,9 +1,9 @@
 // Backends are never unloaded. A backend may have started threads, registered thread_local
-// destructors or handed callbacks to LibTorch, and none of them can be called back before
-// dlclose(). A leaked registry and RTLD_NODELETE keep the code mapped until the process ends.
+// destructors or passed callbacks to LibTorch, and none of these can be withdrawn before dlclose().
+// A leaked registry and RTLD_NODELETE keep the code mapped until the process ends.
 //
-// Boost.DLL provides the load flags and the typed symbol. dlmopen() is no alternative: it would
-// give each backend its own copy of the C++ runtime and of LibTorch.
+// Boost.DLL provides the load flags and the typed symbol. dlmopen() was rejected: it would give
+// each backend its own copy of the C++ runtime and of LibTorch.
 #include "core/backend/loader.hpp"
 
 // Header-only with std::filesystem: no Boost library is linked.
@@ -31,8 +31,8 @@ struct Library {
   LoadedBackend backend;
 };
 
-// Returns the dynamic loader's own sentence. Boost wraps it in other text and appends an unrelated
-// errno ("Bad file descriptor").
+// Extracts the dynamic loader's own sentence from the message of Boost, which wraps it in other
+// text and appends an unrelated errno ("Bad file descriptor").
 std::string loader_text(const std::string& what) {
   const std::string opening = "(dlerror system message: ";
   const size_t begin = what.find(opening);

@@ -9,7 +9,7 @@ namespace yoke {
 
 // Loads the library at an absolute path, which find_backend() returns, and checks its table. The
 // file is examined first, so that a broken one is refused before any of its code runs. The library
-// is never unloaded; a second call for the same file returns the same backend. Any thread. Throws
+// is never unloaded; a second call for the same file returns the same backend. Thread-safe. Throws
 // Error with the text of reject.hpp; callers exit with 3.
 LoadedBackend load_backend(const std::string& path);
 

@@ -1,4 +1,4 @@
-// Loads a backend for the first time in a process of its own, yoke-worker, so that a crash or a
+// Loads a backend for the first time in a separate process, yoke-worker, so that a crash or a
 // hang in its constructors becomes an error message. No LibTorch.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The label of the phase stays `stage`, since users and scripts know the message.
+// The message calls the phase `stage`. This must not change, because scripts read it.
 #include "core/backend/reject.hpp"
 
 #include "yoke/text.hpp"

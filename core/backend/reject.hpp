@@ -1,5 +1,5 @@
-// The message with which a backend is rejected. All steps of loading use it, so that users always
-// find the same four answers in the same place.
+// The error message about a backend that cannot be used. Every step of loading throws this message,
+// so that users always find the same four lines.
 #pragma once
 
 #include <string>

@@ -14,7 +14,7 @@ struct SearchSettings {
   std::string data_home;                 // $XDG_DATA_HOME, else ~/.local/share; "" = unknown
   std::string lib_dir;                   // folder of libyoke_worker.so, else <our bin>/../lib
 
-  // Returns the settings of this process, from its environment and the place of its program.
+  // Returns the settings of this process, from its environment and the path of its program.
   static SearchSettings current(std::vector<std::string> config_path = {});
 };
 
@@ -29,8 +29,7 @@ struct SearchDir {
 struct Candidate {
   std::string name;
   std::string path;
-  std::string
-      problem;  // why it cannot be used: unsafe owner or mode, or an invalid name; "" = usable
+  std::string problem;      // why it cannot be used (unsafe owner or mode, bad name); "" = usable
   std::string shadowed_by;  // path of the file that is used instead; "" = this one is used
 };
 
@@ -40,11 +39,11 @@ struct Candidate {
 std::vector<SearchDir> search_dirs(const SearchSettings& settings);
 
 // Returns every candidate, even if it cannot be used, sorted by name and then by the order of the
-// directories. The first candidate of a name is used even if it is broken: it must not be replaced
-// by another file without a word.
+// directories. The first candidate of a name is used even if it is broken: it must not be
+// silently replaced by another file.
 std::vector<Candidate> list_candidates(const std::vector<SearchDir>& dirs);
 
-// Returns the names of the candidates that are used, given the key backend_path of a run file.
+// Returns the names of the candidates that are used, given the value of backend_path in a run file.
 std::vector<std::string> backend_names(const std::vector<std::string>& config_path);
 
 // Returns the file that a name or an absolute path refers to. Does not check whether it can be
@@ -60,7 +59,8 @@ struct Unsafe {
 
 // Checks that no other user could have placed code of theirs in the file. The file and its
 // directory must belong to root or to this user, and nobody else may write to them. No folder above
-// may be writable by everybody, unless it is sticky. For a symbolic link, both ends are checked.
+// it may be writable by everybody, unless it is sticky. For a symbolic link, the link and its
+// target are checked.
 Unsafe unsafe_reason(const std::string& file);
 
 bool is_backend_name(const std::string& name);  // true for [a-z][a-z0-9_]*

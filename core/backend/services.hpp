@@ -1,4 +1,4 @@
-// The services that the host offers to a backend: fills a YokeHost whose functions use a World.
+// The services that the host offers to a backend: a YokeHost whose functions use a World.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ struct YokeComm {
 
 namespace yoke {
 
-// Receives log lines of a backend; level is YOKE_LOG_... Any thread may call it.
+// Receives log lines of a backend; level is YOKE_LOG_... It may be called from any thread.
 using LogSink = std::function<void(int32_t level, const std::string& text)>;
 
 // The services of one rank: log, check_cancel, "yoke.collectives/1", "yoke.backends/1" and, on a
@@ -40,10 +40,10 @@ class HostServices {
 
  private:
   friend struct ServiceSlots;
-  // Makes the host for an inner backend, whose world is the ranks that differ from this one only in
-  // `axes`. Collective over the world.
+  // Makes the host for an inner backend. The world of that host consists of the ranks that differ
+  // from this one only in their coordinates along `axes`. Collective over the world of `whole`.
   HostServices(const HostServices& whole, uint32_t axes);
-  // Returns the host for these axes, which is made at the first call. Collective then.
+  // Returns the host for these axes. The first call makes it and is collective.
   const YokeHost* along(uint32_t axes);
   void fill_tables();
 

@@ -1,6 +1,6 @@
-// Everything that is shown passes through kept_, one buffer per stream, from which write_some()
-// writes what the reader takes without blocking. O_NONBLOCK on stdout is no alternative: the flag
-// belongs to the open file, which the user's shell shares, and would outlive us.
+// All output passes through kept_, one buffer per stream. write_some() writes as much of it as the
+// reader accepts without blocking. Setting O_NONBLOCK on stdout was rejected: the flag belongs to
+// the open file, which the user's shell shares, and would remain set after this process has ended.
 #include "core/base/console.hpp"
 
 #include <poll.h>
@@ -16,8 +16,8 @@ namespace {
 
 constexpr char kErase[] = "\r\033[K";  // back to the first column, erase to the end of the line
 
-constexpr size_t kFull = 1 << 20;       // bytes after which full() asks the writers to stop
-constexpr size_t kMostKept = 64 << 20;  // bytes after which lines are dropped
+constexpr size_t kFull = 1 << 20;       // kept bytes above which full() is true
+constexpr size_t kMostKept = 64 << 20;  // kept bytes above which lines are dropped
 
 // A pipe that poll() reports as writable takes this many bytes without blocking.
 constexpr size_t kAtOnce = PIPE_BUF;

@@ -1,4 +1,4 @@
-// The launcher's output: whole lines on stdout and stderr and, if stdout is a terminal, one
+// The launcher's output: complete lines on stdout and stderr and, if stdout is a terminal, one
 // progress line below them that is overwritten in place.
 #pragma once
 
@@ -26,10 +26,10 @@ class Console {
   // terminal, or if text for stdout is still waiting.
   void progress(const std::string& text);
 
-  // Returns `fd` if kept text waits for its reader, else -1. The launcher polls it for POLLOUT and
-  // then calls write_some().
+  // Returns `fd` if some of its text is not written yet, else -1. The launcher polls the result for
+  // POLLOUT and then calls write_some().
   int waiting_fd(int fd) const;
-  // Writes as much of the kept text as the readers take without blocking.
+  // Writes as much of the kept text as the readers accept without blocking.
   void write_some();
   // Returns true if more than 1 MiB is kept for one stream. The caller should then stop reading
   // from the ranks, so that they block too. Beyond 64 MiB, further lines are dropped.

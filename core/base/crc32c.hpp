@@ -8,7 +8,7 @@
 namespace yoke {
 
 // Continues a checksum: crc32c(crc32c(0, a), b) is the checksum of a followed by b. Uses the SSE
-// 4.2 instruction if the processor has it. Any thread.
+// 4.2 instruction if the processor has it. Thread-safe.
 uint32_t crc32c(uint32_t crc, const void* data, size_t size);
 
 // The same checksum, always computed with a table. Processors without the instruction use it, and

@@ -8,7 +8,7 @@ enum ExitCode : int {
   kExitFailed = 1,     // the run or the command failed
   kExitUsage = 2,      // wrong command line, configuration or plan
   kExitPlugin = 3,     // a backend that cannot be found or used
-  kExitGate = 4,       // yoke compare: a case differs, or a gate does not hold
+  kExitGate = 4,       // yoke compare: a case differs, or a --gate condition is not met
   kExitRankLost = 5,   // a rank was killed or lost its connection
   kExitSigint = 130,   // stopped by SIGINT, after saving
   kExitSigterm = 143,  // stopped by SIGTERM, after saving

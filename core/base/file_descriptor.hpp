@@ -1,4 +1,4 @@
-// An owned file descriptor, a pipe, and a read that does not wait.
+// An owned file descriptor, a pipe, and a function that reads what is available.
 #pragma once
 
 #include <fcntl.h>
@@ -29,7 +29,7 @@ class FileDescriptor {
     fd_ = fd;
   }
   int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }  // the caller closes it from now on
+  int release() { return std::exchange(fd_, -1); }  // the caller must close it
   bool open() const { return fd_ >= 0; }
 
  private:
@@ -40,8 +40,8 @@ struct Pipe {
   FileDescriptor read_end, write_end;
 };
 
-// Programs that we start do not inherit the ends, unless one is duplicated for them. Throws
-// Error(RESOURCE_EXHAUSTED) if the process or the system has too many open files.
+// Creates a pipe. A program that we start does not inherit its ends unless one is duplicated for
+// it. Throws Error(RESOURCE_EXHAUSTED) if the process or the system has too many open files.
 inline Pipe make_pipe() {
   int fds[2];
   if (::pipe2(fds, O_CLOEXEC) != 0) {

@@ -48,8 +48,8 @@ int32_t code_of(int error_number) {
   }
 }
 
-// Repeats a system call that a signal interrupted before it did anything. Linux may do that to any
-// call on a network file system or one in user space, whatever SA_RESTART says.
+// Repeats a system call that a signal interrupted before it did anything. On network file systems
+// and file systems in user space, Linux may interrupt any call in this way, even with SA_RESTART.
 template <class Call>
 auto uninterrupted(Call&& call) {
   decltype(call()) result;
@@ -104,7 +104,7 @@ File File::open_for_reading(const std::string& path) {
   File file(path, open_or_throw(path, O_RDONLY | O_NONBLOCK, "open"));
   struct stat status {};
   // Opening with O_NONBLOCK keeps a pipe under this name from blocking us; reading it could still
-  // block or never end, so only regular files pass.
+  // block or never end, so only regular files are accepted.
   if (::fstat(file.fd_, &status) != 0) throw_errno("cannot stat " + path, errno);
   if (!S_ISREG(status.st_mode)) throw Error(YOKE_DATA_LOSS, path + " is not a regular file");
   return file;
@@ -176,7 +176,7 @@ void File::sync() {
 }
 
 void File::close() {
-  // On Linux the descriptor is gone after EINTR, too; closing again could hit another file.
+  // Linux closes the descriptor even if it reports EINTR; a second call could close another file.
   if (::close(std::exchange(fd_, -1)) != 0 && errno != EINTR) {
     throw_errno("cannot close " + path_, errno);
   }
@@ -226,9 +226,9 @@ void sync_folder(const std::string& path) {
   sync_entries(path);
 }
 
-// The whole chain is synced, not only the folders that this process created: spdlog, another rank
-// or the user may have created one a moment ago, and a name that is not durable takes everything
-// below it along. Syncing a folder without changes costs microseconds.
+// Every folder of the path is synced, not only those that this process created: spdlog, another
+// rank or the user may have created one a moment ago. If a folder's entry is lost in a crash,
+// everything below it is lost as well. Syncing a folder without changes costs microseconds.
 std::string make_path_durable(const std::string& folder) {
   const fs::path whole = fs::absolute(folder).lexically_normal() / "";
   std::string warning = in_memory(folder) ? folder + " lies in memory (tmpfs)" : "";
@@ -238,7 +238,7 @@ std::string make_path_durable(const std::string& folder) {
         warning = "the file system of " + at.string() + " cannot sync folders";
     } catch (const Error& e) {
       if (e.code() != YOKE_FAILED_PRECONDITION) throw;
-      // Whoever cannot change this folder has not just created a name in it.
+      // A user without write permission cannot have just created an entry in this folder.
       const bool may_change = ::access(at.c_str(), W_OK) == 0;
       if (may_change && warning.empty()) warning = e.what();
     }
@@ -280,7 +280,7 @@ uint64_t free_bytes(const std::string& folder) {
   struct statvfs status {};
   if (::statvfs(folder.c_str(), &status) != 0)
     throw_errno("cannot stat the file system of " + folder, errno);
-  // Some file systems, such as those in user space, report no size at all.
+  // Some file systems, such as those in user space, report a size of 0.
   if (status.f_blocks == 0) return std::numeric_limits<uint64_t>::max();
   return static_cast<uint64_t>(status.f_bavail) * status.f_frsize;
 }

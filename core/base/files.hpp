@@ -1,5 +1,5 @@
-// Files and folders whose errors name the path, and the few durable operations that a checkpoint
-// needs.
+// Operations on files and folders whose errors name the path, among them the few durable ones that
+// a checkpoint needs.
 //
 // Every function throws yoke::Error with a text that names the path, and one of these codes:
 //   YOKE_NOT_FOUND            the path, or a folder above it, does not exist
@@ -19,12 +19,12 @@
 
 namespace yoke {
 
-// Throws Error: the code by the list above for `error_number` (an errno), the text `what` followed
-// by the system's description of the error.
+// Throws Error with the code that the list above gives for `error_number` (an errno). The text is
+// `what`, followed by the system's description of the error.
 [[noreturn]] void throw_errno(const std::string& what, int error_number);
 
-// An open regular file. All transfers name their offset, so several threads may read from one File,
-// or write to ranges of it that do not overlap. Closing and moving need exclusive access.
+// An open regular file. Each read and write names its offset, so several threads may read from one
+// File, or write to ranges of it that do not overlap. Closing and moving need exclusive access.
 class File {
  public:
   // Opens an existing file. DATA_LOSS if the path is a folder, a pipe or a device.
@@ -75,9 +75,9 @@ class FolderLock {
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
-  // False: another holder is changing the folder. The caller must leave the folder alone, and
-  // either skip its work, if the holder does the same work, or report that the folder is in use.
-  // Waiting is no option: a lock may be held as long as a run lasts.
+  // Returns false if another holder may be changing the folder. The caller must leave the folder
+  // alone, and either skip its work, if the holder does the same work, or report that the folder is
+  // in use. It must not wait, because a lock may be held until a run ends.
   bool held() const { return fd_ >= 0; }
 
  private:
@@ -96,8 +96,8 @@ void sync_folder(const std::string& path);
 
 // Syncs the folder and every folder above it, so that the path survives a power failure whichever
 // process created its parts. Returns "", or a sentence for a warning if the path may be lost
-// nevertheless: it lies in memory (tmpfs), its file system cannot sync folders, or a folder above it
-// that this user may change may not be opened. Throws Error if syncing fails.
+// nevertheless: it is in memory (tmpfs), its file system cannot sync folders, or this user can
+// write to a folder above it but not open it. Throws Error if syncing fails.
 std::string make_path_durable(const std::string& folder);
 
 // Renames a file or folder. `to` is replaced if it is a file or an empty folder. Syncs nothing.

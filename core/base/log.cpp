@@ -1,6 +1,6 @@
 // One spdlog logger each for stdout, stderr and the file. Levels are decided here and not in
-// spdlog, because the console and the file take different levels and texts. Each logger flushes
-// every line, so that the last words of a crashed rank are in its file.
+// spdlog, because the console and the file get different levels and texts. Each logger flushes
+// every line, so that a rank's file is complete up to the line before a crash.
 #include "core/base/log.hpp"
 
 #include <spdlog/sinks/basic_file_sink.h>
@@ -30,7 +30,7 @@ spdlog::level::level_enum spdlog_level(int32_t level) {
   }
 }
 
-// Only unexpected lines are marked with a word: INFO lines are what the user wants to read.
+// Returns the word in front of a console line. INFO lines, which are the normal output, have none.
 const char* console_word(int32_t level) {
   switch (level) {
     case YOKE_LOG_DEBUG:

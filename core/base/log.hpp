@@ -1,7 +1,7 @@
 // Log lines for the user's console and for the log file of a rank.
 //
-// This header shows neither LibTorch nor spdlog: no translation unit may include both, because they
-// need different versions of fmt.
+// This header includes neither LibTorch nor spdlog. No translation unit may include both, because
+// they need different versions of fmt.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ struct LogOptions {
   bool prefix = false;  // "[rank 1] " in front of each console line, for ranks that are threads
   int32_t level = YOKE_LOG_INFO;  // lowest level shown on the console; the file gets all levels
   bool progress = false;  // true if the launcher has a terminal on which it shows progress lines
-  bool console = true;    // DEBUG and INFO go to stdout, WARNING and ERROR to stderr
+  bool console = true;    // write DEBUG and INFO to stdout, WARNING and ERROR to stderr
   std::string file;       // file to append to, e.g. runs/novels/logs/rank_000.log; "" = none
 };
 
-// The log of one rank. All functions may be called from any thread; lines never mix. Each line is
-// flushed at once, so that it survives a crash. Colours (ANSI sequences) are removed from the file.
-// A write error never throws and never ends a run.
+// The log of one rank. All functions may be called from any thread; lines of different threads
+// never mix. Each line is flushed at once, so that it survives a crash. Colours (ANSI sequences)
+// are removed from the file. A write error never throws and never ends a run.
 class Log {
  public:
   // Creates the folder of the file. Throws Error(FAILED_PRECONDITION) if the file cannot be opened.

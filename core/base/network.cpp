@@ -62,7 +62,7 @@ bool is_own_address(const SocketAddress& at) {
 
 std::string try_port(const SocketAddress& at) {
   const FileDescriptor fd = tcp_socket(at.socket.ss_family);
-  const int yes = 1;  // c10d's store sets it too: the port of a run that just ended counts as free
+  const int yes = 1;  // as in c10d's store: the port of a run that just ended counts as free
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   if (::bind(fd.get(), address_of(at.socket), at.size) != 0 || ::listen(fd.get(), 1) != 0)
     return reason();

@@ -1,5 +1,5 @@
 // Addresses and ports of this machine. No function throws; a failure is returned as a text, usually
-// the system's description of the error, and "" means success. Any thread.
+// the system's description of the error, and "" means success. Thread-safe.
 #pragma once
 
 #include <netinet/in.h>

@@ -1,5 +1,5 @@
-// nlohmann's parser keeps the last of two equal keys without a word. Its callback sees each event,
-// so the checks run there, beside the parse, and no second parser is needed.
+// If an object has a key twice, nlohmann's parser silently keeps the last value. The parser calls a
+// callback at each event, so the checks run there, and no second parser is needed.
 #include "core/base/strict_json.hpp"
 
 #include <nlohmann/json.hpp>
@@ -15,8 +15,8 @@ using Json = nlohmann::json;
 
 constexpr int kMaxDepth = 32;
 
-// Called by the parser at every event. Remembers the first fault instead of throwing it: after a
-// fault it returns false, and the parser discards what follows without building it.
+// The callback, which the parser calls at every event. It stores the first fault instead of
+// throwing it. After a fault it returns false, so that the parser discards the rest of the text.
 class Watch {
  public:
   bool operator()(int depth, Json::parse_event_t event, const Json& value) {

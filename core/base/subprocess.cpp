@@ -1,4 +1,4 @@
-// The end of the process is watched through a pidfd, beside its output. Waiting for the end of its
+// A pidfd reports the end of the process while its output is read. Waiting for the end of the
 // output instead would hang if the program leaves a background child that keeps the pipe open.
 #include "core/base/subprocess.hpp"
 
@@ -87,8 +87,8 @@ Ending ending_of(int wait_status) {
 }
 
 FileDescriptor watch_child(pid_t pid) {
-  // Called by its number: glibc has the function since 2.36, and everything else that Yoke calls
-  // since 2.34.
+  // A raw system call, because glibc has the function only since 2.36. Everything else that Yoke
+  // calls exists in glibc 2.34.
   FileDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (process.open()) return process;
   const std::string reason = std::strerror(errno);

@@ -39,9 +39,9 @@ struct SubprocessResult {
 // cannot provide one, kills the child and throws Error(INTERNAL).
 FileDescriptor watch_child(pid_t pid);
 
-// Starts argv[0], an absolute path, with stdin from /dev/null, and waits until it has ended. It
-// stays in our process group, so that Ctrl-C reaches it as well. Throws Error(INTERNAL) if it
-// cannot be started, and RESOURCE_EXHAUSTED if no pipe can be made. Any thread.
+// Starts the program argv[0], an absolute path, with stdin from /dev/null, and waits until it has
+// ended. It stays in our process group, so that Ctrl-C reaches it as well. Throws Error(INTERNAL)
+// if it cannot be started, and RESOURCE_EXHAUSTED if no pipe can be made. Thread-safe.
 SubprocessResult run_subprocess(const std::vector<std::string>& argv,
                                 const SubprocessOptions& options = {});
 

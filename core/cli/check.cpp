@@ -50,8 +50,8 @@ std::vector<const Check*> chosen(const CheckRequest& request) {
   return picked;
 }
 
-// Returns the file of a name or a path. The path may be relative, unlike parallel_backend in a run
-// file: here, no other process reads it.
+// Returns the library file that a name or a path refers to. Unlike parallel_backend in a run file,
+// the path may be relative, because it is not stored.
 std::string library_of(const std::string& backend) {
   std::error_code error;
   if (is_backend_name(backend))

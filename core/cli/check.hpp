@@ -13,7 +13,7 @@ namespace yoke {
 struct CheckRequest {
   std::string backend;            // name or path
   bool deep = false;              // also run the checks that take seconds
-  int nproc = 4;                  // most ranks of a check
+  int nproc = 4;                  // largest number of ranks of a check
   int timeout = 60;               // seconds per check
   std::vector<std::string> only;  // ids or levels; empty = all
   std::string json_file, junit;   // files for the results; "" = none

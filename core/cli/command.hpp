@@ -10,7 +10,7 @@
 namespace yoke {
 
 // Parses `args` with `app`, then runs `body` and returns its exit code. --help prints the help and
-// returns 0. Wrong words print the error and a pointer to the help, and return 2.
+// returns 0. For wrong arguments it prints the error and how to get the help, and returns 2.
 int run_command(CLI::App& app,
                 const std::vector<std::string>& args,
                 const std::function<int()>& body);

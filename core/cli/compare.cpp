@@ -1,5 +1,5 @@
-// yoke compare: turns the command line and the run file into a compare::Plan, checks everything
-// that can be wrong before hours of runs start, and prints the result. core/compare runs and
+// yoke compare: turns the command line and the run file into a compare::Plan, checks whatever
+// it can before hours of runs start, and prints the result. core/compare runs and
 // compares the cases.
 #include "core/cli/compare.hpp"
 
@@ -67,9 +67,9 @@ LoadedConfig load(const Request& request, const std::vector<std::string>& overri
   return load_config(request.config, overrides, process_environment(), backend_names);
 }
 
-// Returns the run to which the others are compared: the run file in one process, where no gradient
-// is reduced. If the run file is not complete by itself, the run takes the overrides of the first
-// case.
+// Returns the reference run, to which all cases are compared: the run file in one process, where no
+// gradient is reduced. If the run file is not complete by itself, the run takes the overrides of
+// the first case.
 CaseSpec single_process(const Request& request, const std::vector<CaseSpec>& cases) {
   CaseSpec spec;
   spec.name = compare::kReference;
@@ -114,8 +114,8 @@ std::vector<CaseSpec> all_cases(const Request& request) {
   return cases;
 }
 
-// Returns the configuration of every case, checked by itself and against the first one. Throws Stop
-// with all errors at once.
+// Checks every case by itself and against the first one, and returns the configurations. Throws
+// Stop with all errors at once.
 std::vector<LoadedConfig> check_cases(const Request& request, const std::vector<CaseSpec>& cases) {
   std::vector<std::string> faults, backends;
   std::vector<LoadedConfig> configs;
@@ -167,7 +167,7 @@ std::string external_json(const LoadedConfig& config, int64_t steps) {
   return run.dump(1) + "\n";
 }
 
-// Returns the largest number of ranks of a case, as far as it is known before the runs.
+// Returns the largest number of ranks of any case that is known before the runs.
 int most_ranks(const std::vector<CaseSpec>& cases, const std::vector<LoadedConfig>& configs) {
   int most = 1;
   for (const CaseSpec& spec : cases) most = std::max(most, spec.nproc.value_or(1));
@@ -245,7 +245,7 @@ void print_result(const Request& request, const Comparison& comparison, int exit
   if (request.format == "table") print_table(comparison);
 }
 
-// Prints what the table has no room for, to stderr.
+// Prints to stderr the details that do not fit into the table.
 void print_details(const Comparison& comparison, const std::vector<std::string>& gates) {
   const bool bright = ::isatty(STDERR_FILENO) == 1 && wants_colour();
   for (const std::string& text : compare::problems(comparison))

@@ -7,7 +7,8 @@
 namespace yoke {
 
 // Runs the command. `args` are the words after `compare`. Prints results and errors itself, and
-// returns the exit code (exit_code.hpp): 4 if a case differs or a gate does not hold.
+// returns the exit code (exit_code.hpp): 4 if a case differs or a --gate
+// condition is not met.
 int compare_command(const std::vector<std::string>& args);
 
 }  // namespace yoke

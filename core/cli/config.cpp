@@ -30,8 +30,8 @@ int show(const Request& request) {
   return kExitOk;
 }
 
-// Only a backend can read the config of another program, so the worker, which loads backends, does
-// it.
+// Only a backend can read the config of another program, so the worker, which loads backends,
+// imports the file.
 int import_file(const Request& request) {
   try {
     std::vector<std::string> argv{find_worker(""), "--translate", request.config};

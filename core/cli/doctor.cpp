@@ -37,7 +37,7 @@ struct Worker {
   bool cuda = false;
 };
 
-// Starts the worker once. If LibTorch has a problem, this is where it shows.
+// Starts the worker once, which fails if LibTorch has a problem.
 MachineFinding check_worker(Worker& worker) {
   const std::string what = "LibTorch";
   try {
@@ -87,7 +87,7 @@ MachineFinding check_backends(const std::string& worker) {
   return {"backends", MachineFinding::kOk, usable, ""};
 }
 
-// If a launcher's variables are set, `yoke train` runs as one of its ranks and starts none itself.
+// If a launcher's variables are set, `yoke train` runs as one rank of it and starts no others.
 MachineFinding check_launcher_variables(const GetVariable& get) {
   const std::string what = "launcher", fix = "unset its variables, unless it started this shell";
   try {

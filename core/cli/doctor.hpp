@@ -6,8 +6,8 @@
 
 namespace yoke {
 
-// Runs the command. Returns 1 if there is a problem, and 0 if there are at most warnings; 2 for
-// wrong words.
+// Runs the command. Returns 1 if there is a problem, 0 if there are at most warnings, and 2 for
+// wrong arguments.
 int doctor_command(const std::vector<std::string>& args);
 
 }  // namespace yoke

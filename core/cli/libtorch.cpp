@@ -1,7 +1,7 @@
-// A worker that cannot find LibTorch fails in the dynamic linker, with a message that helps nobody.
-// So the linker is asked first, through LD_TRACE_LOADED_OBJECTS: it prints which file it would load
-// for each library and starts nothing. dlopen() in this process would answer the same question, but
-// would load some hundred megabytes for it.
+// A worker that cannot find LibTorch fails in the dynamic linker, with a message that does not say
+// what to do. Therefore the dynamic linker is first run with LD_TRACE_LOADED_OBJECTS: it then
+// prints which file it would load for each library, and starts nothing. dlopen() in this process
+// would find the same problems, but would load several hundred megabytes.
 #include "core/cli/libtorch.hpp"
 
 #include <cstdlib>

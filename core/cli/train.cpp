@@ -4,8 +4,8 @@
 // Every error that can be found before a rank exists is found here, and reported together with the
 // others.
 //
-// Under torchrun, mpirun or srun this process is one rank already. It then checks the run file
-// only, and becomes the worker.
+// Under torchrun, mpirun or srun this process is already one rank. It then checks only the run file
+// and replaces itself by the worker.
 #include "core/cli/train.hpp"
 
 #include <unistd.h>
@@ -48,7 +48,7 @@ struct Request {
   std::optional<int> virtual_ranks;
 };
 
-// How to start the run, from the configuration and the plan.
+// How to start the run, as determined by the configuration and the plan.
 struct Start {
   std::string worker;
   int ranks = 1;
@@ -107,8 +107,8 @@ std::string backend_fault(const RunConfig& run, const std::string& worker) {
   }
 }
 
-// Returns the configuration and finds the worker. Checks everything that can be wrong before there
-// is a plan (keys, worker, backend, degrees), and throws Stop with all errors at once.
+// Loads the configuration and finds the worker. Checks everything that does not depend on the plan
+// (keys, worker, backend, degrees), and throws Stop with all errors at once.
 LoadedConfig check_config(const Request& request, std::string& worker) {
   LoadedConfig config;
   std::vector<std::string> faults;
@@ -138,8 +138,8 @@ void add_config(std::vector<std::string>& argv, const Request& request) {
   argv.insert(argv.end(), request.overrides.begin(), request.overrides.end());
 }
 
-// Asks the worker for the plan; it starts no ranks and uses no device for that. Its errors go to
-// stderr unchanged.
+// Runs the worker to make the plan, which starts no ranks and uses no device. The worker's errors
+// go to stderr unchanged.
 Start make_plan(const Request& request, const std::string& worker) {
   std::vector<std::string> argv{worker, "--plan"};
   if (const auto world = request.nproc ? request.nproc : request.virtual_ranks) {
@@ -195,7 +195,7 @@ std::vector<std::pair<std::string, std::string>> thread_variables(const Start& s
   return {{"OMP_NUM_THREADS", std::to_string(threads)}};
 }
 
-// Rank 0 writes exit.json. If it was killed, or never came that far, the launcher does.
+// Rank 0 writes exit.json. If rank 0 was killed, or failed earlier, the launcher writes it.
 void leave_exit_record(const std::string& run_dir, int code, const std::string& cause) {
   std::error_code error;
   if (!std::filesystem::is_directory(run_dir, error)) return;  // no rank has created it

@@ -1,4 +1,4 @@
-// The program that does the work of `yoke`: yoke-worker, or a worker of the user's own.
+// The program that does the work of `yoke`: yoke-worker, or the user's own worker.
 #pragma once
 
 #include <string>

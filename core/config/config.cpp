@@ -32,7 +32,8 @@ std::string fault_text(const std::string& subject, const std::vector<std::string
   return text;
 }
 
-// Returns the table that holds a backend's options: its name, or the stem of its file.
+// Returns the name of the table with a backend's options: the backend's name, or the stem of its
+// file name.
 std::string section_name(const std::string& backend) {
   return backend.starts_with('/') ? std::filesystem::path(backend).stem().string() : backend;
 }
@@ -95,8 +96,8 @@ class Loader {
     if (own_model_) sections_.push_back("model");
   }
 
-  // Returns the key of the schema, or NULL. Of the table [model], a family that is not built in
-  // keeps only model.family; all other names are options that the family declares.
+  // Returns the key of the schema, or NULL. If the model family is not built in, model.family is
+  // the only key of the table [model]; all other names there are options that the family declares.
   const Key* schema_key(const std::string& name) const {
     const Key* key = find_key(name);
     const bool declared_by_family =
@@ -208,7 +209,7 @@ class Loader {
     }
   }
 
-  // Suggests the same key in another table before a key with a similar name.
+  // Suggests the same key in another table, or else a key with a similar name.
   static std::string suggestion(const std::string& key) {
     const std::string above = key.substr(0, key.rfind('.'));
     if (above != key && find_key(above) != nullptr) return "; " + quote(above) + " is not a table";
@@ -289,7 +290,7 @@ class Loader {
   std::map<std::pair<int, std::string>, std::string> origins_;  // first origin, by layer and key
   std::map<std::string, std::string> origin_of_;          // origin of the winning value, by key
   std::set<std::pair<int, std::string>> unknown_tables_;  // reported tables, by layer and name
-  std::set<std::string> unsound_;                         // keys with an error of their own
+  std::set<std::string> unsound_;                         // keys whose values are invalid
   std::map<std::string, BackendOption> options_;
   std::vector<std::string> faults_;
   RunConfig run_;

@@ -1,5 +1,5 @@
-// One function per rule. A rule names the keys it reads and does not run if one of them has an
-// error of its own: its value would be a default, and the message would confuse. Rules that need
+// One function per rule. A rule names the keys that it reads and is skipped if one of them is
+// invalid by itself: the rule would read a default, and its message would confuse. Rules that need
 // the model's final dimensions, the data or the backend's plan are checked later, in core/run.
 #include "core/config/contradictions.hpp"
 

@@ -1,4 +1,5 @@
-// Errors that no single key shows: values that do not fit together. No LibTorch.
+// Finds combinations of values that contradict each other although each one is valid by itself. No
+// LibTorch.
 #pragma once
 
 #include <functional>
@@ -9,13 +10,13 @@
 
 namespace yoke {
 
-// A configuration as these checks see it.
+// What the checks know about a configuration.
 struct ConfigView {
   const RunConfig& run;
   // Returns a key with its value and origin for a message: `train.steps = 3 (run.toml:4)`.
   std::function<std::string(const std::string& key)> cite;
-  // Returns false if an error of this key alone has been reported. Its value is not the user's
-  // then, and a check that involves the key is skipped.
+  // Returns false if this key has an invalid value, which has been reported already. `run` then has
+  // the default of the key, and checks that read the key are skipped.
   std::function<bool(const std::string& key)> sound;
 };
 

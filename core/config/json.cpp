@@ -41,7 +41,7 @@ std::string origins_json(const LoadedConfig& config) {
     row["origin"] = item.origin;
     out[item.key] = std::move(row);
   }
-  // The path of the run file, which is a part of the origin, may hold bytes that are not UTF-8.
+  // The path of the run file, which is a part of the origin, may contain bytes that are not UTF-8.
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

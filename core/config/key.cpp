@@ -286,8 +286,8 @@ std::string check_key(const Key& key, const Value& value) {
 }
 
 // The key's type decides how the text is read: for a string key, 12 is the string "12". A list may
-// be written without brackets, and folders may be separated by ':' as in PATH. A text that fits no
-// reading is returned as a string, and check_key() reports its type.
+// be written without brackets, and folders may be separated by ':' as in PATH. A text that fits
+// none of these forms is returned as a string, and check_key() reports the wrong type.
 Value loose_value(const Key& key, const std::string& text) {
   const Type type = type_of(key);
   std::optional<Value> value = parse_toml_value(text);

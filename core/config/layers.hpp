@@ -19,7 +19,7 @@ struct Setting {
   Value value;         // typed value, if it comes from the file
   std::string text;    // text as given, if it comes from another layer
 
-  // True for the layers whose strings need no quotes: `data.path=text.txt`.
+  // Returns true for the layers whose strings need no quotes: `data.path=text.txt`.
   bool loose() const { return layer != kFile; }
   std::string table() const { return key.substr(0, key.find('.')); }  // "train"
 };

@@ -118,8 +118,8 @@ Item default_item(const OptionOwner& owner, const OptionInfo& info) {
   item.type = info.type;
   item.origin = "default";
   const bool is_string = is_text(info.type);
-  // An empty declaration means that there is no default. For a string it means "", which need not
-  // be one of its choices.
+  // An empty default_value means that the option has no default. For a text, however, the empty
+  // string is the default, even if it is not one of the choices.
   item.unset = info.default_value.empty() && !is_string;
   if (info.default_value.empty()) return item;
   const Value as_string{info.default_value};

@@ -11,7 +11,7 @@
 
 namespace yoke {
 
-// Returns the declared options as copies, which do not refer to the description any more.
+// Returns the declared options as copies, which do not point into the description.
 std::vector<OptionInfo> option_infos(const YokeDescription& description);
 
 // Returns "int", "float", "bool", "string", "file" or "variables" for a YOKE_OPTION_... number, and
@@ -28,8 +28,8 @@ BackendOption loose_option(const std::string& backend,
 // Returns the value of an option as it is written in a run file.
 std::string written(const BackendOption& option);
 
-// The values of all options of one owner, in the form of the contract. Owns the strings that data()
-// points to. Movable only.
+// The values of all options of one owner, as the contract's YokeOption structs. Owns the strings
+// that data() points to. Movable only.
 class OptionList {
  public:
   struct Item {
@@ -67,7 +67,7 @@ struct OptionOwner {
 
 // Returns the value of every option that the owner declares, in the order of the declaration, with
 // defaults filled in. Options of other tables are ignored. Reads the files and the environment
-// variables that options ask for. Throws ConfigError with every error (unknown option, wrong type,
+// variables that options name. Throws ConfigError with every error (unknown option, wrong type,
 // out of range, not a choice, unreadable file), and Error(INTERNAL) if a declared default does not
 // satisfy its own declaration.
 OptionList check_options(const std::vector<BackendOption>& given,

@@ -1,6 +1,6 @@
-// Values that a later release will accept. They are refused with a reason of their own: "allowed:
-// 1" alone would suggest that the user mistyped something. A release that implements one deletes
-// its row.
+// Values that a later release will accept. They are refused with a specific reason, because
+// "allowed: 1" alone would suggest that the user mistyped something. A release that implements one
+// deletes its row.
 #include "core/config/schema.hpp"
 
 namespace yoke {

@@ -16,8 +16,8 @@
 
 namespace yoke {
 
-// The parallel degrees. A degree stays unset unless the user sets it; the backend's plan fills it
-// in.
+// The parallel degrees. A degree that the user does not set is left unset here; the backend's plan
+// chooses it later.
 struct Degrees {
   std::optional<int> pp, dp_replicate, dp_shard, cp, tp;
 
@@ -34,8 +34,8 @@ struct Degrees {
     return const_cast<Degrees&>(*this)[axis];
   }
 
-  // Returns the product of the given degrees: the number of ranks that they need. A product that no
-  // world size can hold is returned as the largest int32_t.
+  // Returns the product of the given degrees: the number of ranks that they need. A product
+  // above the largest int32_t is returned as that number.
   int32_t product() const {
     std::array<int32_t, YOKE_NUM_AXES> given{};
     for (size_t axis = 0; axis < kAxes.size(); ++axis) given[axis] = (*this)[axis].value_or(0);
@@ -93,7 +93,7 @@ struct PrecisionConfig {
 
 struct CheckpointConfig {
   int64_t every = 0;             // steps; 0 = never
-  int64_t keep = 2;              // newest checkpoints that are kept
+  int64_t keep = 2;              // number of newest checkpoints to keep
   std::string resume = "never";  // never | auto | path of a checkpoint
 };
 
@@ -127,8 +127,8 @@ struct BackendOption {
   std::string backend, key;
   Value value;         // a boolean, an integer, a float or a string
   std::string origin;  // "configs/novels.toml:12", "command line", "YOKE_MINE_UNIT_BYTES"
-  // Set if the value comes from the command line or a variable: the text as it was given. There,
-  // 12 may also mean the string "12".
+  // The text as given on the command line or in a variable; empty for a value of the run file. In
+  // such a text, 12 may also mean the string "12".
   std::optional<std::string> raw_text;
 };
 

@@ -1,5 +1,5 @@
-// The keys of a run file. One table is the source of the parser, the messages, the variables and
-// the output of `yoke config schema`. No LibTorch.
+// The keys of a run file. The parser, the messages, the variables and `yoke config schema` all use
+// this one table. No LibTorch.
 #pragma once
 
 #include <array>

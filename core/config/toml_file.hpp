@@ -27,7 +27,7 @@ struct TomlFile {
   std::vector<TomlEntry> entries;       // entries in the order of the file
   std::vector<TomlEntry> empty_tables;  // table headers without a key below them; value unused
   std::vector<TomlCase> compare_cases;
-  std::string fault;  // why the file cannot be read or parsed, with file and line; "" = it could
+  std::string fault;  // why the file cannot be read or parsed, with file and line; "" = no error
 };
 
 // Reads and parses a regular file. Does not throw: an error is stored in `fault`, and everything

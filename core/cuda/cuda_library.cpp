@@ -11,8 +11,8 @@ namespace fs = std::filesystem;
 namespace yoke {
 namespace {
 
-// Finds libyoke_cuda.so beside the library or program that contains this code, or in ../lib of it,
-// as in the build tree. Returns an empty path if there is none.
+// Finds libyoke_cuda.so in the folder of the library or program that contains this code, or in its
+// sibling folder ../lib, as in the build tree. Returns an empty path if there is none.
 fs::path library_path() {
   Dl_info info{};
   const auto* here = reinterpret_cast<const void*>(&has_cuda_library);

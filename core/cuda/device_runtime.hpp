@@ -1,6 +1,6 @@
-// The interface to libyoke_cuda.so, which contains all that needs libtorch_cuda or kernels of our
-// own: NCCL, CUDA graphs, the rotary kernel. A program that computes on the CPU never loads it.
-// Everything else on a device goes through c10, which is in the CPU half of LibTorch.
+// The interface to libyoke_cuda.so, which contains everything that needs libtorch_cuda or our
+// own kernels: NCCL, CUDA graphs, the rotary kernel. A program that computes on the CPU never loads
+// it. All other work on a device goes through c10, which is in the CPU half of LibTorch.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -24,25 +24,25 @@ struct DeviceGroup {
   c10::intrusive_ptr<c10d::Store> store;  // store that belongs to this group alone
   std::vector<int32_t> ranks;             // global ranks of the members, ascending
   int32_t rank = 0;                       // index of this rank in ranks
-  std::chrono::milliseconds timeout{};    // limit of each collective
+  std::chrono::milliseconds timeout{};    // for each collective
 };
 
 // One per process. Functions that queue work use the current stream of the calling thread.
 class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
-  // Returns a connected NCCL process group with a high-priority stream of its own. Collective over
+  // Returns a connected NCCL process group with its own high-priority stream. Collective over
   // the group. A collective that fails or times out later aborts the group and is reported by
   // getError(); it does not end the process. Throws std::exception.
   virtual c10::intrusive_ptr<c10d::Backend> connect_nccl(const DeviceGroup& group,
                                                          c10::Device device) = 0;
-  // Aborts groups made by connect_nccl(), all at once. One after the other would hang: freeing a
-  // group waits for the device, and so for the kernels of the groups that are still waiting.
+  // Aborts groups made by connect_nccl(), all at once. Aborting them in turn would hang: freeing a
+  // group waits for the device, and thus for the unfinished kernels of the other groups.
   virtual void abort(const std::vector<c10d::Backend*>& groups) = 0;
   // Returns an empty CUDA graph. See DeviceGraph.
   virtual std::unique_ptr<DeviceGraph> make_graph() = 0;
   // Writes to `out` the tensor x [B, S, heads, D], rotated by `sign` times the angles whose cosines
-  // and sines are [B, S, D / 2]. x and out are fp32 or bf16, cos and sin fp32; all are compact.
+  // and sines are [B, S, D / 2]. x and out are fp32 or bf16, cos and sin fp32; all are contiguous.
   virtual void rotary(const at::Tensor& out,
                       const at::Tensor& x,
                       const at::Tensor& cos,
@@ -52,7 +52,7 @@ class DeviceRuntime {
 
 // Returns the runtime of this process. The first call loads libyoke_cuda.so, from the folder of
 // this library, and LibTorch's CUDA half with it. Throws Error(FAILED_PRECONDITION) if either
-// cannot be loaded. Any thread.
+// cannot be loaded. Thread-safe.
 DeviceRuntime& cuda_runtime();
 
 // Returns true if libyoke_cuda.so is present, i.e. Yoke was built with CUDA. Loads nothing.

@@ -1,7 +1,7 @@
-// A rank computes on a stream of its own. The legacy default stream would wait for all other
-// streams of the device, and it cannot be recorded as a CUDA graph. Everything here goes through
-// c10's device-independent interface, so that this file needs no CUDA headers and links without
-// libtorch_cuda.
+// Each rank computes on its own stream. The legacy default stream would wait for all other
+// streams of the device, and work on it cannot be captured as a CUDA graph. Everything here goes
+// through c10's device-independent interface, so that this file needs no CUDA headers and links
+// without libtorch_cuda.
 #include "core/cuda/rank_device.hpp"
 
 #include <ATen/Context.h>

@@ -1,4 +1,4 @@
-// The CUDA device of one rank, with a stream of its own.
+// The CUDA device of one rank, and the rank's own stream on it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,9 +20,9 @@ struct DeviceMemory {
 // One per rank. All functions but the constructor may be called from any thread.
 class RankDevice {
  public:
-  // `index` counts the devices that this process sees. Makes the device, and a new stream on it,
-  // current in the calling thread, which must be the thread that runs the rank. Throws
-  // Error(FAILED_PRECONDITION) if CUDA cannot be used.
+  // `index` is the number of the device among those visible to this process. Makes the device, and
+  // a new stream on it, current in the calling thread, which must be the thread that runs the rank.
+  // Throws Error(FAILED_PRECONDITION) if CUDA cannot be used.
   explicit RankDevice(int32_t index);
   RankDevice(const RankDevice&) = delete;
   RankDevice& operator=(const RankDevice&) = delete;

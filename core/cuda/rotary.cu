@@ -9,7 +9,7 @@ namespace yoke {
 namespace {
 
 constexpr int kThreads = 256;
-// Enough blocks to fill a large card. If there are more pairs, each thread takes several.
+// Enough blocks to fill a large GPU. If there are more pairs, each thread processes several.
 constexpr int64_t kMostBlocks = 132 * 16;
 
 template <class T>

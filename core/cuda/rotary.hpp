@@ -14,7 +14,7 @@
 namespace yoke {
 
 // The arguments of the kernel. x and out are [rows, heads, 2 * half], cos and sin are [rows, half],
-// all compact; x and out may be the same memory. A row is one token.
+// all contiguous; x and out may be the same memory. A row is one token.
 //
 // Element i of the first half of a head and element i of the second half form a pair (a, b), which
 // becomes (a cos - b sin, b cos + a sin).
@@ -41,8 +41,8 @@ struct Rotation {
   }
 };
 
-// Queues the rotation of all pairs on `stream`, a cudaStream_t. Throws nothing: the next use of the
-// stream reports a launch that failed. T is float, or uint16_t for the bits of bf16.
+// Queues the rotation of all pairs on `stream`, a cudaStream_t. Does not throw: if the launch
+// fails, the next use of the stream reports it. T is float, or uint16_t for the bits of bf16.
 template <class T>
 void rotate_on_device(const Rotation<T>& rotation, void* stream);
 

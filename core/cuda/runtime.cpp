@@ -1,9 +1,9 @@
 // libyoke_cuda.so: the only part of Yoke that links libtorch_cuda. It implements DeviceRuntime and
 // exports one function that returns it.
 //
-// The defaults of LibTorch's NCCL process group suit a job under a supervisor: on an error or a
-// timeout a watchdog thread ends the process. Yoke reports errors through its own codes instead, so
-// set_nccl_defaults() turns that off before the first group is made.
+// By default, a watchdog thread of LibTorch's NCCL process group ends the process on an error or a
+// timeout. That suits a job under a supervisor. Yoke reports errors through its own codes instead,
+// so set_nccl_defaults() turns that off before the first group is made.
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
@@ -30,9 +30,8 @@ class CudaGraph final : public DeviceGraph {
   // The capture mode lets other threads, such as NCCL's watchdog and the data loader, use CUDA
   // meanwhile.
   void begin() override {
-    // A recording allocates from a memory pool of its own. It cannot use the memory that earlier
-    // steps have left in the allocator's cache, and during the recording that memory could not be
-    // freed either.
+    // A recording allocates from a separate memory pool. It can neither use nor free the memory
+    // that earlier steps have left in the allocator's cache, so that memory is freed first.
     c10::cuda::CUDACachingAllocator::emptyCache();
     graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
     recording_ = true;
@@ -51,7 +50,7 @@ class CudaGraph final : public DeviceGraph {
 // Makes the process group report errors instead of ending the process. Variables that the user has
 // set keep their values.
 void set_nccl_defaults() {
-  ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", 0);  // abort the communicators, nothing else
+  ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", 0);  // only abort the communicators
   ::setenv("TORCH_NCCL_ENABLE_MONITORING", "0", 0);     // the monitor thread aborts processes
   // Before an abort the watchdog sleeps four times this long, so that other ranks can write dumps.
   ::setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "0", 0);

@@ -28,11 +28,12 @@ struct DataSet {
 // Opens data.path. The held-out part is the tail of the stream; it is always read in ascending
 // order and has at least one window if data.holdout > 0. vocab: vocabulary of the model, 0 = none;
 // the caller checks that it is at least stream->vocab(). Throws Error: INVALID_ARGUMENT if the
-// stream is too short or a global batch is larger than the training part; and as TokenStream::open.
+// stream is too short or a global batch is larger than the training part; and the errors of
+// TokenStream::open.
 DataSet open_data(const DataConfig& config, int64_t global_batch, uint64_t seed, int64_t vocab = 0);
 
-// Splits the `count` samples of a model family in the same way; a sample takes the place of a
-// window and has `targets` targets. Throws Error(INVALID_ARGUMENT) if a global batch is larger than
+// Splits the `count` samples of a model family in the same way; a sample counts as one window
+// and has `targets` targets. Throws Error(INVALID_ARGUMENT) if a global batch is larger than
 // the training part.
 DataSet split_samples(
     const DataConfig& config, int64_t count, int64_t targets, int64_t global_batch, uint64_t seed);

@@ -5,11 +5,11 @@
 
 namespace yoke {
 
-// Which samples of a global batch one data rank trains on. This is the only place of the rule;
-// training and evaluation both use it.
+// Which samples of a global batch one data rank trains on. Training and evaluation both use this
+// rule; no other code repeats it.
 //
-// Micro-batches follow one another in the global batch. Within a micro-batch, every data rank takes
-// `micro_batch` neighbouring samples, in the order of the data ranks. With 2 data ranks, 2
+// The global batch is divided into consecutive micro-batches. Within a micro-batch, every data rank
+// takes `micro_batch` neighbouring samples, in the order of the data ranks. With 2 data ranks, 2
 // micro-batches and micro_batch = 3, the samples 0 to 11 belong to
 //
 //   sample       0 1 2   3 4 5   6 7 8   9 10 11

@@ -1,7 +1,7 @@
-// A shuffled order without a table of it. Every rank computes the window of any sample on its own,
-// from the seed and the epoch: nothing is stored, exchanged or restored, and a resumed run
-// continues exactly. A permutation kept in memory (the usual way) would need 8 bytes per window on
-// every rank and a place in the checkpoint.
+// A shuffled order that is computed, not stored. Every rank computes the window of any sample by
+// itself, from the seed and the epoch: nothing is exchanged or restored, and a resumed run
+// continues exactly. A permutation in memory, the usual solution, would need 8 bytes per window on
+// every rank and would have to be saved in checkpoints.
 #include "core/data/sampler.hpp"
 
 #include <bit>
@@ -15,7 +15,7 @@ namespace yoke {
 namespace {
 
 // A Feistel network over 2 * half_bits bits. It is a bijection for any round function, because each
-// round can be undone: `right` passes unchanged, and from it the mask on `left` can be recomputed.
+// round can be undone: `right` stays unchanged, and from it the mask on `left` can be recomputed.
 uint64_t feistel(uint64_t value, int half_bits, uint64_t key) {
   constexpr int kRounds = 4;
   const uint64_t mask = (uint64_t{1} << half_bits) - 1;
@@ -32,7 +32,7 @@ uint64_t feistel(uint64_t value, int half_bits, uint64_t key) {
 }  // namespace
 
 // The network permutes [0, 4^k) for the smallest 4^k >= n, so it may map an index outside [0, n).
-// Following the cycle until a value lies inside restricts the bijection to [0, n). Because 4^k is
+// Applying it again until the result is inside restricts the bijection to [0, n). Because 4^k is
 // less than 4 n, this takes fewer than 4 steps on average.
 uint64_t keyed_permutation(uint64_t index, uint64_t n, uint64_t key) {
   const int half_bits = n <= 4 ? 1 : (std::bit_width(n - 1) + 1) / 2;

@@ -19,8 +19,8 @@ class Sampler {
   int64_t num_windows() const { return num_windows_; }
 
   // Returns the window of global sample `sample`. An epoch is num_windows() samples and contains
-  // every window once: in ascending order, or, if shuffled, in an order of its own. Throws Error:
-  // INVALID_ARGUMENT if sample < 0, FAILED_PRECONDITION if the part has no window.
+  // every window once: in ascending order, or, if shuffled, in a different order in each epoch.
+  // Throws Error: INVALID_ARGUMENT if sample < 0, FAILED_PRECONDITION if the part has no window.
   int64_t window(int64_t sample) const;
 
  private:

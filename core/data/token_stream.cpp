@@ -1,11 +1,11 @@
-// Opens a file of tokens as one of four formats and reads ids from its mapping.
+// Opens a file of tokens in one of four formats, maps it into memory and reads ids from it.
 //
-// A wrong file must fail when it is opened, not after hours: raw uint16 ids read as text train a
-// model of nonsense without any error, and so does a file of another tokenizer. Therefore a format
-// with a header is recognised by its header and checked against the size of the file, the first
-// million ids are checked against the vocabulary at once, and a file that could be raw ids is never
-// guessed to be text. Checking every id at the start was rejected: it would read files of many
-// gigabytes on every rank. `read` checks the ids that it returns instead.
+// A wrong file must fail when it is opened, not after hours: a run that reads raw uint16 ids as
+// text, or the ids of another tokenizer, reports no error but trains a useless model. Therefore a
+// format with a header is recognised by its header and checked against the size of the file, the
+// first million ids are checked against the vocabulary at once, and a file that could be raw ids is
+// never guessed to be text. Checking every id at the start was rejected: it would read files of
+// many gigabytes on every rank. `read` checks the ids that it returns instead.
 #include "core/data/token_stream.hpp"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ void check_range(int64_t begin, int64_t count, int64_t size) {
   }
 }
 
-// A text, of which every byte is one token.
+// A text in which every byte is one token.
 class ByteStream final : public TokenStream {
  public:
   explicit ByteStream(std::unique_ptr<MappedFile> file) : file_(std::move(file)) {}
@@ -46,7 +46,7 @@ class ByteStream final : public TokenStream {
   std::unique_ptr<MappedFile> file_;
 };
 
-// Describes a file of ids before one of them is read.
+// Describes a file of ids before any id is read.
 struct IdFile {
   std::string path;
   const char* format = "";
@@ -56,7 +56,7 @@ struct IdFile {
   int64_t model_vocab = 0;     // vocabulary of the model; 0 = no model
 };
 
-// A file of ids of 2 or 4 bytes, with or without a header in front of them.
+// A file of ids of 2 or 4 bytes, with or without a header.
 template <class Id>
 class IdStream final : public TokenStream {
  public:
@@ -225,9 +225,9 @@ std::shared_ptr<const TokenStream> open_text(std::unique_ptr<MappedFile> file, I
   return std::make_shared<ByteStream>(std::move(file));
 }
 
-// Refuses a file without a header that may hold raw ids. They have no mark of their own, and a
-// model trained on their bytes would learn nonsense without any error. The name and a zero byte,
-// which no text contains, are the only hints.
+// Refuses a file without a header that may hold raw ids. Raw ids have no signature, and a
+// model trained on their bytes would be useless without any error. The only hints are the name and
+// zero bytes, which no text contains.
 void require_text(const MappedFile& file, const std::string& path) {
   const std::string hint =
       "; if it holds raw uint16 ids, as nanoGPT writes them, set data.format = \"nanogpt\"; if its "

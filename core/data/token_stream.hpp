@@ -23,7 +23,7 @@ class TokenStream {
  public:
   // Opens the file `path`. format: value of data.format. "auto" decides by the header. A file
   // without a header is a text, unless its name ends in .bin or it contains zero bytes: such a file
-  // is refused, because raw ids have nothing by which they could be recognised.
+  // is refused, because it may hold raw ids, which have no signature.
   // vocab: vocabulary of the model that will be trained; 0 = no model, ids are not bounded by it.
   // Reads the header and the first million ids. Throws Error: NOT_FOUND with the path and how to
   // get the demo text, INVALID_ARGUMENT if the file cannot be read or has another format, DATA_LOSS

@@ -20,15 +20,17 @@ struct DeviceFacts {
   bool threads = false;     // true if several ranks are threads of one process
 };
 
-// Returns true for CUDA devices and false for the CPU. With `auto`, a run uses CUDA if nothing
-// speaks against it. Throws Error(INVALID_ARGUMENT), with one sentence that starts with "device =
-// ", if the run can use neither what was requested nor what the backend declares.
+// Returns true for CUDA devices and false for the CPU. With `auto`, a run uses CUDA if this
+// build, the driver, the backend and the number of devices allow it, else the CPU. Throws
+// Error(INVALID_ARGUMENT), with one sentence that starts with "device = ", if the run can use
+// neither what was requested nor what the backend declares.
 bool runs_on_cuda(const DeviceFacts& facts);
 
 // Returns the index of this rank's device among the `visible` devices of the process: 0 if there is
 // exactly one, because the launcher gave each rank its own; else local_rank. CUDA numbers only the
-// devices that CUDA_VISIBLE_DEVICES leaves. Its value, `cuda_visible_devices`, is needed for the
-// message only; NULL = not set. Throws Error(INVALID_ARGUMENT) if no device is left for this rank.
+// devices that CUDA_VISIBLE_DEVICES lists. The value of that variable, `cuda_visible_devices`, is
+// needed for the message only; NULL = not set. Throws Error(INVALID_ARGUMENT) if no device is left
+// for this rank.
 int32_t device_of_rank(int32_t local_rank, int32_t visible, const char* cuda_visible_devices);
 
 }  // namespace yoke

@@ -10,9 +10,9 @@
 
 namespace yoke {
 
-// The place of this process in a run that another launcher started.
+// Rank and world size of this process in a run that another launcher started.
 struct LaunchEnvironment {
-  std::string launcher;  // name of the launcher with rank and world size, for messages
+  std::string launcher;  // for messages: name of the launcher, with rank and world size
   int32_t rank = 0;
   int32_t world_size = 1;
   int32_t local_rank = 0;
@@ -30,15 +30,15 @@ using GetVariable = std::function<const char*(const char* name)>;
 //   Open MPI   OMPI_COMM_WORLD_RANK _SIZE _LOCAL_RANK _LOCAL_SIZE
 //   MPICH      PMI_RANK PMI_SIZE MPI_LOCALRANKID MPI_LOCALNRANKS
 //   srun       SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_LOCALID SLURM_STEP_TASKS_PER_NODE
-// One launcher may run inside another: torchrun (TORCHELASTIC_RUN_ID) in any of them, both mpiruns
-// in srun. The variables of the outer one then describe its own processes and are not compared. A
-// job step of one task does not count as a launcher, nor does an allocation (salloc, sbatch)
-// without srun.
+// One launcher may run inside another: torchrun (TORCHELASTIC_RUN_ID) inside any other, and either
+// mpirun inside srun. The outer launcher's variables then describe the processes that it started
+// itself, not the ranks, and are not compared. A job step of one task does not count as a launcher,
+// nor does an allocation (salloc, sbatch) without srun.
 //
 // Ranks connect to MASTER_ADDR:MASTER_PORT. Under srun the defaults are the first host of the step
-// and a port computed from the numbers of job and step.
+// and a port computed from the job and step numbers.
 //
-// Returns nothing if no launcher started this process. Throws Error(INVALID_ARGUMENT) that names
+// Returns nothing if no launcher started this process. Throws an Error(INVALID_ARGUMENT) that names
 // every missing, malformed or contradictory variable with its value; callers exit with 2.
 std::optional<LaunchEnvironment> launch_environment(const GetVariable& get = ::getenv);
 

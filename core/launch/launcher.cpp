@@ -1,16 +1,16 @@
 // One poll() loop waits for everything: signals (as data on a signalfd), the output of every rank,
-// the end of every rank (a pidfd) and, if it is slow, the reader of our own output. A thread per
-// rank would not do: the order in which ranks fail decides which one is reported, and only one loop
-// sees it.
+// the end of every rank (a pidfd) and, if our own output is blocked, its reader. One thread per
+// rank was rejected: the order in which ranks fail decides which one is reported, and only a single
+// loop can observe that order.
 //
 // The difficult part is to name the rank that failed first. When a rank dies, its peers fail too
 // within milliseconds, because their collectives lose a connection, and the operating system may
-// report them in any order. Three rules deal with that:
-//   - After the first failure the launcher waits 200 ms for another before it decides.
-//   - A rank killed by a signal is a better cause than one that exited, and one that only lost a peer
-//     (exit code 5) is the worst. first_cause() sorts by this.
-//   - What ranks write to stderr is held back for 100 ms. If a rank fails within that time, the lines
-//     of its survivors, which repeat the failure in other words, are dropped.
+// report them in any order. Three rules help to find the first:
+//   - After the first failure the launcher waits 200 ms for others before it decides.
+//   - A rank killed by a signal is the most likely cause, then one that exited. A rank that only
+//     lost a peer (exit code 5) is the least likely. first_cause() sorts by this.
+//   - What ranks write to stderr is held back for 100 ms. If a rank fails within that time, the
+//     lines of the other ranks, which repeat the failure in other words, are dropped.
 #include "core/launch/launcher.hpp"
 
 #include <poll.h>
@@ -32,11 +32,11 @@ namespace yoke {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kFirstCauseWindow{200};  // wait for a better cause
+constexpr std::chrono::milliseconds kFirstCauseWindow{200};  // wait for a more likely cause
 constexpr std::chrono::milliseconds kPoliteTime{1500};       // from SIGTERM to SIGKILL
 constexpr std::chrono::milliseconds kHeldBack{100};          // delay of lines on stderr
 constexpr std::chrono::seconds kSameSignal{2};               // a repetition counts once
-constexpr std::chrono::milliseconds kDrainTime{1000};        // for unread output after a signal
+constexpr std::chrono::milliseconds kDrainTime{1000};        // to write output after a signal
 
 // While this object lives, signals arrive as data on a file descriptor, and writing to a closed
 // pipe returns an error instead of killing us.
@@ -112,7 +112,8 @@ class Launch {
   void turn() {
     std::vector<pollfd> fds{{signals_.fd(), POLLIN, 0}};
     // If nobody reads our output, stop reading from the ranks, so that they block as they would on
-    // a full pipe. A rank that is asked to end must not be blocked, so it is read all the same.
+    // a full pipe. A rank that is requested to end must not be blocked, so its output is still
+    // read.
     const bool listens = !console_.full() || forwarded_ != 0 || ending_others_;
     for (const auto& r : ranks_) {
       fds.push_back({listens ? r->out().fd() : -1, POLLIN, 0});  // poll() ignores -1
@@ -161,9 +162,9 @@ class Launch {
     return static_cast<int>(std::max<int64_t>(0, left));
   }
 
-  // Shows a line of a rank. After a failure nothing is shown: what the survivors print only repeats
-  // it, and is in their log files. A survivor may notice a dead peer before we do, so lines on
-  // stderr are held back for a moment.
+  // Shows a line of a rank. After a failure nothing is shown: what the other ranks print only
+  // repeats the failure, and is in their log files. They may notice a dead peer before the launcher
+  // does, so lines on stderr are held back for a moment.
   void show(int rank, bool is_stderr, const std::string& line) {
     if (!failures_.empty()) return;
     if (line.starts_with(kProgressMark)) {
@@ -180,7 +181,7 @@ class Launch {
     }
   }
 
-  // Writes the lines that have been held back since `until` or longer.
+  // Writes the lines that arrived at the time `until` or earlier.
   void release(Clock::time_point until) {
     for (; !held_.empty() && held_.front().since <= until; held_.pop_front()) {
       console_.line(STDERR_FILENO, held_.front().text);
@@ -208,7 +209,7 @@ class Launch {
     }
   }
 
-  // Returns true if the rank ended because the user or this launcher asked it to.
+  // Returns true if the rank ended because of a signal from the user or from this launcher.
   bool obeyed(const Ending& e) const {
     const bool ended_by_us = is_one_of(e.exit_code, {kExitSigint, kExitSigterm}) ||
                              is_one_of(e.signal, {SIGINT, SIGTERM}) ||
@@ -245,7 +246,8 @@ class Launch {
       deadline_ = Clock::now() + kPoliteTime;
       send_all(SIGTERM);
     }
-    // A rank that lost a peer is not the cause. That peer may still be ending, so the report waits.
+    // A rank that only lost a peer is not the cause. That peer may not have ended yet, so the
+    // report waits.
     if (!reported_ && first_cause().ending().exit_code != kExitRankLost) report();
   }
 
@@ -301,11 +303,11 @@ class Launch {
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   std::vector<const RankProcess*> failures_;  // failed ranks in order of time
   std::deque<HeldLine> held_;                 // lines on stderr not yet shown
-  // End of the window for a better cause; after SIGTERM, the time of SIGKILL.
+  // When the wait for a more likely cause ends; after SIGTERM, when SIGKILL is sent.
   std::optional<Clock::time_point> deadline_;
-  int first_signal_ = 0;  // as it arrived; 0 = none
+  int first_signal_ = 0;  // first signal received; 0 = none
   Clock::time_point first_signal_at_;
-  int forwarded_ = 0;           // signal sent to the ranks for the user; 0 = none
+  int forwarded_ = 0;           // signal that was forwarded to the ranks; 0 = none
   bool killed_ = false;         // true after the user's second signal
   bool ending_others_ = false;  // true once we have sent SIGTERM after a failure
   bool reported_ = false;       // true once the failure has been printed

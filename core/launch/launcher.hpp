@@ -1,5 +1,5 @@
-// Runs the ranks of one machine as processes and supervises them: output, signals, failures, and no
-// process is left behind. Uses one thread and no LibTorch.
+// Runs the ranks of one machine as processes and supervises them: passes on output and signals,
+// reports failures, and leaves no process behind. Uses one thread and no LibTorch.
 #pragma once
 
 #include <string>
@@ -10,15 +10,16 @@ namespace yoke {
 
 // One process to start.
 struct RankCommand {
-  std::vector<std::string> argv;                               // argv[0] is an absolute path
-  std::vector<std::pair<std::string, std::string>> variables;  // added to our environment
+  std::vector<std::string> argv;  // argv[0] is an absolute path
+  std::vector<std::pair<std::string, std::string>>
+      variables;  // added to the launcher's environment
 };
 
 // Starts all commands and returns when all of them have ended.
 //
 // Output
-//   Ranks are read line by line. stdout of rank 0 passes unchanged. If there is more than one rank,
-//   every other line gets "[rank R] " in front. stdin of the ranks is /dev/null.
+//   Output is read line by line. stdout of rank 0 is passed on unchanged. If there is more than one
+//   rank, all other lines get the prefix "[rank R] ". stdin of the ranks is /dev/null.
 //   Lines that start with kProgressMark (console.hpp) are shown in place on a terminal, and dropped
 //   elsewhere. If nobody reads our output, the ranks block; signals still work.
 // Signals
@@ -26,10 +27,10 @@ struct RankCommand {
 //   step and save. A second signal kills them, unless it is the same one within two seconds: batch
 //   systems and `timeout` send a signal to several processes of a job, and each passes it on.
 // Failures
-//   The first rank that fails is reported on stderr with its exit code or signal and its last lines.
-//   Among failures within 200 ms, a rank killed by a signal counts as the cause before others, and a
-//   rank that only lost its peer (exit code 5) after them. The other ranks get SIGTERM, and SIGKILL
-//   1.5 s later. What they still print is not shown.
+//   The first rank that fails is reported on stderr as the cause, with its exit code or signal and
+//   its last lines. Among failures within 200 ms, a rank killed by a signal is the most likely
+//   cause, and a rank that only lost its peer (exit code 5) is the least likely. The other ranks
+//   get SIGTERM, and SIGKILL 1.5 s later. What they still print is not shown.
 // Orphans
 //   Each rank leads a process group, which is killed when the rank has ended. If the launcher dies,
 //   its ranks are killed as well.

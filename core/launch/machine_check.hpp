@@ -1,6 +1,6 @@
-// Checks whether this machine is fit for a run. Each function answers one question and returns one
-// finding, with the cause of a problem and what to do about it. They only look and try, and change
-// nothing. No LibTorch.
+// Checks whether this machine is fit for a run. Each function checks one subject and returns one
+// finding: the state, the cause of a problem, and what to do about it. The checks leave the machine
+// unchanged. No LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -25,19 +25,19 @@ MachineFinding check_cores(const GetVariable& get);
 MachineFinding check_memory();
 // The folder in memory that NCCL uses. Containers often limit it to 64 MiB.
 MachineFinding check_shared_memory(const std::string& folder = "/dev/shm");
-// The free space for run folders.
+// The free disk space for run folders.
 MachineFinding check_disk(const std::string& folder);
 // The limit of open files: every communicator needs a connection per peer.
 MachineFinding check_open_files();
 // The folder in which the ranks of one machine find each other.
 MachineFinding check_rendezvous_folder();
-// A connection to this machine itself, as the ranks of a run make it.
+// A connection from this machine to itself, of the kind that the ranks of a run open.
 MachineFinding check_loopback();
 // The address of the machine's own name, which Gloo uses if GLOO_SOCKET_IFNAME is not set.
 MachineFinding check_host_name(const GetVariable& get);
 // MASTER_ADDR and MASTER_PORT, if they are set.
 MachineFinding check_rendezvous_address(const GetVariable& get);
-// Whether the clock is synchronised: only then do logs and traces of several machines line up.
+// Clock synchronisation, without which logs and traces of several machines cannot be compared.
 MachineFinding check_clock();
 // A C++ compiler, which only authors of backends and models need.
 MachineFinding check_compiler(const std::string& command);

@@ -10,7 +10,7 @@
 namespace yoke {
 namespace {
 
-// A part of the driver API, whose binary interface is stable.
+// The functions of the driver API that are called here. Its binary interface is stable.
 constexpr int kSuccess = 0, kNoDevice = 100;
 using Init = int (*)(unsigned flags);
 using GetCount = int (*)(int* count);

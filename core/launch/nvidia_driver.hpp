@@ -1,5 +1,5 @@
-// Asks the NVIDIA driver of this machine for its devices, through libcuda.so.1. Needs neither
-// LibTorch nor the CUDA toolkit, and loads nothing of them.
+// Asks the NVIDIA driver of this machine for its devices, through libcuda.so.1. Neither
+// LibTorch nor the CUDA toolkit is needed or loaded.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,12 @@
 namespace yoke {
 
 struct NvidiaDriver {
-  int32_t devices = 0;  // devices that this process sees, so CUDA_VISIBLE_DEVICES applies
+  int32_t devices = 0;  // devices visible to this process, after CUDA_VISIBLE_DEVICES
   std::string name;     // name of the first device
-  std::string
-      problem;  // why there is none: "no NVIDIA driver is installed (...)"; "" = there is one
+  std::string problem;  // if devices = 0, why: "no NVIDIA driver is installed (...)"; else ""
 };
 
-// Returns the answer of the driver, which is asked once per process. Any thread.
+// Returns what the driver reports. It is queried once per process. Thread-safe.
 const NvidiaDriver& nvidia_driver();
 
 }  // namespace yoke

@@ -1,5 +1,5 @@
-// fork() and execve() instead of posix_spawn(), because a rank must ask for its own death
-// (PR_SET_PDEATHSIG) and posix_spawn() cannot. The launcher has one thread, so fork() is safe.
+// Uses fork() and execve(), because the child must call prctl(PR_SET_PDEATHSIG), for which
+// posix_spawn() has no attribute. The launcher has one thread, so fork() is safe.
 #include "core/launch/rank_process.hpp"
 
 #include <sys/prctl.h>
@@ -20,8 +20,8 @@ constexpr size_t kLongestLine = 65536;  // bytes; a longer line is passed in par
 // Runs in the child, between fork() and execve(), so it may use async-signal-safe functions only.
 [[noreturn]] void become(char* const* argv, char* const* envp, int out, int err, pid_t launcher) {
   ::setpgid(0, 0);
-  // The kernel kills this process when the launcher dies, for whatever reason. If the launcher died
-  // before this call, the parent has changed.
+  // From this call on, the kernel kills this process when the launcher dies for any reason. If the
+  // launcher has died before, this process has another parent.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) ::_exit(127);
   sigset_t none;
@@ -130,7 +130,8 @@ void RankProcess::send(int signal) {
 }
 
 void RankProcess::reap() {
-  // Before waitpid() releases the process number: afterwards, the group could be another program's.
+  // This must precede waitpid(), which releases the process number: afterwards, another program's
+  // group could have it.
   ::kill(-pid_, SIGKILL);
   int status = 0;
   while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {

@@ -1,4 +1,4 @@
-// One rank as a process. It cannot outlive the launcher, and its output arrives as lines.
+// One rank as a process that cannot outlive the launcher, and whose output is read line by line.
 #pragma once
 
 #include <sys/types.h>
@@ -27,7 +27,7 @@ class LineStream {
   void finish();
 
  private:
-  void pass_lines(bool all);  // all: also a last line without newline
+  void pass_lines(bool all);  // all: include a last line without newline
 
   FileDescriptor fd_;
   Sink sink_;
@@ -57,8 +57,8 @@ class RankProcess {
   LineStream& err() { return err_; }
 
   void send(int signal);  // sends the signal to the whole process group
-  // To be called once process_fd() is readable: stores the ending, reads the rest of the output and
-  // kills processes that the rank has left behind.
+  // Stores the ending, reads the rest of the output and kills processes that the rank has left
+  // behind. Call it when process_fd() has become readable.
   void reap();
 
  private:

@@ -1,7 +1,7 @@
-// A launcher that is killed cannot clean up, so the next one does. A folder is stale if it has our
-// name pattern, belongs to this user, and nobody holds the lock on its file `lock`. The kernel
-// releases a lock when its process dies, which a file with a process number could not show: numbers
-// are reused, and other containers have numbers of their own.
+// A launcher that is killed cannot remove its folder, so the next launcher does. A folder is stale
+// if it matches our name pattern, belongs to this user, and its file `lock` is not locked. The
+// kernel releases a lock when its process dies. A file with the process number was rejected: such
+// numbers are reused, and each container has its own.
 #include "core/launch/rendezvous_folder.hpp"
 
 #include <sys/file.h>
@@ -69,7 +69,7 @@ RendezvousFolder::RendezvousFolder() {
 }
 
 RendezvousFolder::~RendezvousFolder() {
-  std::error_code ignored;  // a folder that is left is stale, and the next launcher removes it
+  std::error_code ignored;  // the next launcher removes a folder that is left
   fs::remove_all(path_, ignored);
 }
 

@@ -21,7 +21,7 @@ class RendezvousFolder {
 
  private:
   std::string path_;
-  FileDescriptor lock_;  // lock that shows others that the launcher is alive
+  FileDescriptor lock_;  // held for as long as the launcher lives
 };
 
 }  // namespace yoke

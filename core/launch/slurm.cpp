@@ -11,7 +11,7 @@ std::string first_host(const std::string& node_list) {
       host += node_list[i];
       continue;
     }
-    // A bracket holds a list of ranges. Take its first number, with leading zeros.
+    // Brackets contain a list of ranges. Take its first number, with leading zeros.
     const size_t end = node_list.find(']', i);
     host += node_list.substr(i + 1, node_list.find_first_of(",-]", i) - i - 1);
     if (end == std::string::npos) break;

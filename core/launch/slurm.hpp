@@ -1,4 +1,4 @@
-// Reads the notation of Slurm's variables. Pure functions; no LibTorch.
+// Parses the values of Slurm's variables. Pure functions; no LibTorch.
 #pragma once
 
 #include <cstdint>

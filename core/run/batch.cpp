@@ -1,6 +1,6 @@
 // Turns samples into the micro-batches of a step.
 //
-// SampleAssignment says which samples belong to this data rank; everything here only reads them.
+// SampleAssignment decides which samples belong to this data rank; this file only reads them.
 // Every rank of the world reads its own share from the mapped file. Reading on one rank and sending
 // the samples to the others was rejected: it would add a collective to every step.
 #include "core/run/batch.hpp"
@@ -17,7 +17,8 @@
 namespace yoke {
 namespace {
 
-// Reads token windows. The tensors share one HostMicroBatch: each keeps it alive in its deleter.
+// Reads token windows. The tensors share one HostMicroBatch, which the deleter of each one keeps
+// alive.
 TorchInputs read_tokens(const DataSet& data, const Sampler& part, int64_t first, int64_t count) {
   const auto host = std::make_shared<HostMicroBatch>(read_micro_batch(data, part, first, count));
   const auto tensor = [&](std::vector<int64_t>& values) {

@@ -18,11 +18,11 @@ struct SampleSource {
 };
 
 // Reads this data rank's share of one global batch. Owns the inputs of the micro-batches and the
-// structs that point at them. Not copyable: the structs point into the object.
+// structs that point at them. Not copyable, because these structs point into the object.
 class Batch {
  public:
-  // Reads the global batch of `part` that starts at sample `start`. On a device, the backend gets
-  // copies of the inputs there, which are ordered on the current stream. Throws
+  // Reads the global batch of `part` that starts at sample `start`. With a device, get() refers to
+  // copies of the inputs there, made on the current stream. Throws
   // Error(INVALID_ARGUMENT) if a family's samples differ in roles, shapes or dtypes, or if no
   // target of the global batch counts.
   Batch(const SampleSource& source,
@@ -36,7 +36,7 @@ class Batch {
   const YokeBatch& get() const { return batch_; }
   int64_t tokens() const { return tokens_; }  // tokens of the global batch
   const GlobalBatch& global() const { return global_; }
-  // Global numbers of this data rank's samples, micro-batch after micro-batch.
+  // Global numbers of this data rank's samples, in the order of the micro-batches.
   const std::vector<int64_t>& samples() const { return samples_; }
   size_t num_micros() const { return micros_.size(); }
   // Inputs of one micro-batch, in host memory.
@@ -45,7 +45,7 @@ class Batch {
  private:
   struct Micro {
     TorchInputs inputs;             // in host memory
-    std::vector<TensorView> views;  // what contract_inputs point at, on the device if there is one
+    std::vector<TensorView> views;  // views that contract_inputs point at; on the device, if any
     std::vector<YokeInput> contract_inputs;
     YokeMicroBatch contract;
   };

@@ -1,10 +1,11 @@
-// Hides reading and copying behind the step that runs.
+// Reads and copies the next batch while the current step runs.
 //
-// After every load() a thread reads the batch that a run normally needs next. It copies on a stream
-// of its own and records an event; load() makes the current stream wait for that event, so the host
-// never waits for a copy. Any other batch, such as the first of a run, is read on the spot. One
-// batch ahead is enough: a step takes longer than reading its samples from mapped memory. There is
-// no prefetch on the CPU, where the thread would take a core from the step.
+// After every load() a thread reads the batch that a run normally needs next. It copies on its own
+// stream and records an event; load() makes the current stream wait for that event, so the host
+// never waits for a copy. Any other batch, such as the first of a run, is read by load() itself.
+// One batch in advance is enough, because a step takes longer than reading its samples from mapped
+// memory. On the CPU nothing is read in advance, because the thread would take a core from the
+// step.
 #include "core/run/batch_loader.hpp"
 
 #include <c10/core/Event.h>
@@ -15,7 +16,7 @@
 
 namespace yoke {
 
-// A batch, and the event after its copies.
+// A batch, and an event that is recorded after its copies.
 struct BatchLoader::Prefetched {
   std::unique_ptr<Batch> batch;
   c10::Event copied{c10::DeviceType::CUDA};

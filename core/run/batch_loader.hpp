@@ -1,4 +1,4 @@
-// The data loader: the batches of a run, one after another.
+// The data loader, which reads the batches of a run in order.
 #pragma once
 
 #include <future>
@@ -9,7 +9,7 @@
 
 namespace yoke {
 
-// On a device, a thread of its own reads the next batch and copies it to the device while a step
+// On a device, a separate thread reads the next batch and copies it to the device while a step
 // runs. On the CPU a batch is read when it is requested. May be used by one thread only.
 class BatchLoader {
  public:
@@ -19,9 +19,9 @@ class BatchLoader {
               const SampleAssignment& assignment,
               RankDevice* device);
 
-  // Returns the global batch that starts at sample `start`; on a device its inputs are ordered on
-  // the current stream. The caller must keep it until the device has finished with it. Throws Error
-  // as the constructor of Batch does.
+  // Returns the global batch that starts at sample `start`; on a device, work on the current
+  // stream sees its inputs complete. The caller must keep the batch until the device has finished
+  // with it. Throws the errors of Batch's constructor.
   std::unique_ptr<Batch> load(int64_t start);
 
  private:

@@ -1,7 +1,7 @@
-// The backend owns the layout of the state and the checkpoint package owns the files; this file
-// only brings the two together. The backend calls a visitor for every piece that it holds, and the
-// visitor writes the piece to its place in the checkpoint, or fills it from there. Therefore no
-// rank ever holds the whole model, and a run may resume in another layout.
+// Connects the backend, which owns the layout of the state, with core/checkpoint, which owns the
+// files. The backend calls a visitor for every piece of state on this rank, and the visitor writes
+// the piece to its position in the checkpoint, or fills it from there. Therefore no rank ever needs
+// the whole model in memory, and a run may resume in another layout.
 #include "core/run/checkpointing.hpp"
 
 #include <ATen/ATen.h>
@@ -51,8 +51,8 @@ Checkpointing::Checkpointing(const Job& job, const RunPlace& place, World& world
       log_(log) {}
 
 SaveGroup Checkpointing::group() {
-  // Only rank 0 needs the gathered texts, and only rank 0's text is distributed. Both use the one
-  // collective for texts; they are short.
+  // `gather` needs the texts on rank 0 only, and `from_rank0` needs only rank 0's text. Both use an
+  // all-gather, because the texts are short.
   SaveGroup group;
   group.rank = world_.rank();
   group.world_size = world_.size();

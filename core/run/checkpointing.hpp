@@ -1,5 +1,5 @@
-// Saves and restores a wrapped model over all ranks. Connects the pieces of state that the backend
-// shows with the checkpoint, which does not depend on any layout.
+// Saves and restores a wrapped model over all ranks. Transfers pieces of state between the backend
+// and the checkpoint, whose format does not depend on the layout.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace yoke {
 // The progress of a run.
 struct Position {
   int64_t step = 0;         // optimizer steps done
-  int64_t next_sample = 0;  // global number of the first sample that was not trained on
+  int64_t next_sample = 0;  // global number of the first sample not yet trained on
 
   void advance(int64_t global_batch) {
     step += 1;
@@ -26,17 +26,18 @@ struct Position {
 };
 
 // Calls visit for every piece of state on this rank. op: YOKE_CHECKPOINT_SAVE, _LOAD or _DESCRIBE.
-// Pieces on a device are shown in host memory. Collective, except for DESCRIBE.
+// Pieces on a device are copied, so that visit always gets host memory. Collective, except for
+// DESCRIBE.
 void visit_pieces(WrappedModel& model, int32_t op, const PieceVisitor& visit);
 
-// One per rank; one thread.
+// One per rank. Not thread-safe.
 class Checkpointing {
  public:
   Checkpointing(const Job& job, const RunPlace& place, World& world, Log& log);
 
   // Loads the checkpoint from which the run resumes, if there is one, and returns its position;
   // else returns the start. Collective. Throws Error: DATA_LOSS if the checkpoint is damaged,
-  // FAILED_PRECONDITION if it belongs to another model or lies beyond the last step.
+  // FAILED_PRECONDITION if it belongs to another model.
   Position restore(WrappedModel& model, const YokeModelSummary& summary);
 
   // Writes <run folder>/checkpoints/step-NNNNNNNN and removes old ones. Collective. Throws Error if

@@ -1,8 +1,8 @@
-// Works out a job in a fixed order: configuration, backend, options, model family, data, plan,
-// device. Later parts need earlier ones, but users want to see all faults of a run in one go. So a
-// part that fails adds its fault to the draft and leaves its member empty, and every later part
-// that can do without that member still runs. Stopping at the first fault was rejected: fixing a
-// run file with five mistakes would take six starts.
+// Builds a job in a fixed order: configuration, backend, options, model family, data, plan, device.
+// Later parts need earlier ones, but users want to see all faults of a run at once. So a part that
+// fails adds its fault to the draft and leaves its member empty, and every later part that does not
+// need that member still runs. Stopping at the first fault was rejected: users would have to start
+// a run once for each mistake in its run file.
 #include "core/run/job.hpp"
 
 #include <algorithm>
@@ -28,8 +28,8 @@ struct DraftModel {
   ModelInfo info;
 };
 
-// A job that is being worked out. A member is empty until it is known, and stays empty if a fault
-// prevents that.
+// A job under construction. A member is empty until its value is known, and stays empty after a
+// fault.
 struct Draft {
   LoadedConfig config;
   LoadedBackend backend;
@@ -130,19 +130,19 @@ void choose_family(Draft& draft, const std::map<std::string, Family>& own) {
   ModelInfo info;
   if (family.info)
     info = family.info(family_args(run, options, dtype_by_name(run.precision.param)));
-  // Only now: the blocks of a family at fault would report the same faults again.
+  // Set last: if the family has a fault, later parts would build its blocks and report it again.
   draft.model = DraftModel{std::move(family), std::move(options), std::move(info)};
 }
 
 void open_stream(Draft& draft) {
   const RunConfig& run = draft.config.run;
-  // Whether data.path is needed depends on the family, which may be at fault.
+  // If the family is unknown because of a fault, it is also unknown whether data.path is needed.
   if (!draft.model && run.data.path.empty()) return;
   const int64_t vocab = draft.model ? draft.model->info.vocab : 0;
   draft.data = open_data(run.data, run.train.global_batch, run.seed, vocab);
 }
 
-// Opens data.path, or asks the family for its own samples.
+// Opens data.path, or uses the family's own samples.
 void open_samples(Draft& draft) {
   if (!draft.model || !draft.model->family.samples) return open_stream(draft);
   const RunConfig& run = draft.config.run;
@@ -210,7 +210,8 @@ int64_t count_params(const YokeModelSummary& model) {
   return count;
 }
 
-// Refuses a plan that needs what the backend does not declare, even if the backend accepted it.
+// Refuses a plan that requires a capability which the backend does not declare, even if the backend
+// accepted the plan.
 void check_capabilities(Draft& draft) {
   const YokePlan& plan = draft.plan->plan();
   const YokeDescription& description = draft.backend.description();
@@ -232,8 +233,8 @@ void check_capabilities(Draft& draft) {
   refuse("precision.param", dtype_name(plan.param_dtype), dtypes.empty() ? "none" : join(dtypes));
 }
 
-// Lets the backend fill in the plan, then applies the rules about mesh and batch, which need what
-// the backend has chosen.
+// Lets the backend fill in the plan, then checks the completed plan against the rules for mesh and
+// batch.
 void make_plan(Draft& draft) {
   const RunConfig& run = draft.config.run;
   draft.plan = std::make_unique<RunPlan>(run, draft.world_size);
@@ -245,7 +246,7 @@ void make_plan(Draft& draft) {
                  plan.param_dtype,
                  at::kCPU);
   if (!uses_torch(draft.backend, *draft.inner)) host->neutral_only();
-  // Tied parameters count once: the summary lists them once.
+  // Tied parameters count once, because the summary lists them once.
   if (model.info.num_params == 0) model.info.num_params = count_params(host->summary());
 
   const PlanResult report = draft.backend.plan(
@@ -303,7 +304,7 @@ Job make_job(const std::string& config_path,
   draft.attempt([&] { choose_family(draft, families); });
   draft.attempt([&] { open_samples(draft); });
   if (draft.data) check_data(draft);
-  // A backend is asked for a plan only with valid options and a valid model.
+  // The backend's plan() is called only with valid options and a valid model.
   if (draft.options && draft.model) draft.attempt([&] { make_plan(draft); });
   draft.attempt([&] { choose_device(draft, ranks); });
   return finish(std::move(draft));

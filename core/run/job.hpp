@@ -1,5 +1,6 @@
-// A run before it starts: configuration, backend, data, model and plan, all of them checked. Every
-// mode of the worker starts here, so `yoke-worker --plan` finds every fault before a rank exists.
+// A job is everything that is known about a run before it starts: configuration, backend, data,
+// model and plan, all checked. Planning and training both make the job first, so `yoke-worker
+// --plan` finds every fault before a rank exists.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@ namespace yoke {
 struct Job {
   LoadedConfig config;  // options of the backend and the family are checked, defaults filled in
   LoadedBackend backend;
-  std::unique_ptr<InnerBackends> inner;  // backends that the backend uses itself
+  std::unique_ptr<InnerBackends> inner;  // other backends that the backend uses
   OptionList options;                    // options of the backend
   OptionList model_options;              // options of the model family
   DataSet data;
@@ -63,10 +64,10 @@ Job make_job(const std::string& config_path,
              const RankCount& ranks,
              const std::map<std::string, Family>& families);
 
-// Makes the model's blocks and parameters, in the form of the contract, on a device or (NULL) the
-// CPU. Parameters have no memory yet. The LibTorch extension is attached only if the backend, or a
-// backend that it has opened, was built with the LibTorch of this program. probe: observes the
-// inputs of the model; may be NULL.
+// Makes the model's blocks and parameters as the contract's structs, on a device, or on the CPU if
+// `device` is NULL. Parameters have no memory yet. The LibTorch extension is attached only if the
+// backend, or a backend that it has opened, was built with the LibTorch of this program. probe:
+// observes the inputs of the model; may be NULL.
 std::unique_ptr<TorchModelHost> make_model(const Job& job,
                                            InputProbe* probe = nullptr,
                                            const RankDevice* device = nullptr);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kWsdDecay = 0.2;  // share of the steps in which "wsd" decays
 
-// Returns p of the header: 0 at the step after `start`, 1 behind `end`.
+// Returns p of learning_rate.hpp: 0 up to the step after `start`, 1 after `end`.
 double progress(int64_t step, int64_t start, int64_t end) {
   if (step <= start + 1) return 0;
   if (step > end) return 1;

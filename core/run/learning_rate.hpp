@@ -18,7 +18,7 @@ namespace yoke {
 //     cosine    f = (1 + cos(pi p)) / 2   start = w
 //     wsd       f = 1 - p                 start = T - D, where D is a fifth of T
 //
-// As in torchtitan, the final value would be that of the step after the last, so no step is wasted
+// As in torchtitan, the rate would reach its final value only at step T + 1, so no step is wasted
 // on a rate of 0. The rate depends on the step alone, so a resumed run continues exactly. Throws
 // Error(INVALID_ARGUMENT) if the name of the lr schedule is unknown or step < 1.
 double learning_rate(const TrainConfig& train, int64_t step);

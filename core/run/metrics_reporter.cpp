@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kProgressEvery{200};  // between progress lines
 
-// Returns the bytes of `count` windows, with the byte after them, which is the last target.
+// Returns the bytes of `count` windows and one more byte, the last target.
 std::vector<uint8_t> bytes_of(const DataSet& data, int64_t first_window, int64_t count) {
   std::vector<int64_t> ids(count * data.seq_len + 1);
   data.stream->read(first_window * data.seq_len, static_cast<int64_t>(ids.size()), ids.data());

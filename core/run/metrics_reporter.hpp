@@ -19,7 +19,7 @@ namespace yoke {
 class MetricsReporter {
  public:
   // On rank 0, opens metrics.jsonl and tensorboard/ in the run folder and logs the table of the
-  // run. start: the position from which the run starts or resumes. costs: what the backend
+  // run. start: the position from which the run starts or resumes. costs: what wrap_model
   // reported.
   MetricsReporter(const Job& job,
                   const std::string& run_dir,
@@ -28,9 +28,9 @@ class MetricsReporter {
                   Log& log,
                   const Position& start);
 
-  // Call after every step, on every rank. It is cheap unless the step is reported, which is every
-  // metrics.every steps and the last one. Then the ranks also compare which collectives they have
-  // issued (comm.check). Collective. Throws Error.
+  // Call after every step, on every rank. The call is cheap except at steps that are reported:
+  // every metrics.every steps, and the last one. There the ranks also compare which collectives
+  // they have issued (comm.check). Collective. Throws Error.
   void step(int64_t step, const YokeStepResult& result, double lr, int64_t batch_tokens);
   // Reports an evaluation after step `step`. loss: mean over `tokens` targets. begin: when the
   // evaluation started.
@@ -38,10 +38,10 @@ class MetricsReporter {
                   double loss,
                   int64_t tokens,
                   std::chrono::steady_clock::time_point begin);
-  // Starts a new interval: the time since the last report does not count in the speed of steps.
+  // Starts a new interval: the time since the last report is left out of the measured speed.
   void restart_interval();
-  // Logs the last held-out loss and the bigram baseline, if there was an evaluation and the data
-  // are bytes.
+  // Logs the last held-out loss and the bigram baseline, if there was an evaluation and the
+  // tokens are bytes.
   void finish();
 
  private:

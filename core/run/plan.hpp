@@ -1,5 +1,5 @@
 // The plan of a run: made from the configuration, completed by the backend, checked by the host.
-// Pure; no LibTorch, no communication.
+// Pure functions; no LibTorch, no communication.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,13 @@ class RunPlan {
   const YokePlan& plan() const { return plan_; }
 
   // Fills what the backend has left unset: degrees become 1, micro_batch becomes the largest legal
-  // value up to max_micro_batch, and the reduce dtype fp64 for fp64 parameters and fp32 otherwise.
+  // value up to max_micro_batch, and the reduce dtype becomes fp64 for fp64 parameters and
+  // fp32 otherwise.
   // Returns the faults of the result with the nearest legal values: the product of the degrees must
   // be the world size, and data ranks and micro_batch must divide the batch.
   std::vector<std::string> complete(int64_t max_micro_batch);
 
-  // Both require complete() without faults.
+  // Both require that complete() has returned no faults.
   int32_t data_ranks() const;    // dp_replicate x dp_shard
   int32_t accumulation() const;  // micro-batches of a step on each data rank
 

@@ -1,5 +1,5 @@
-// facts.jsonl of a run folder, written if record.facts is set: the facts by which `yoke compare`
-// compares runs.
+// Writes facts.jsonl in the run folder if record.facts is set. `yoke compare` reads this file to
+// compare runs. Each line is an object:
 //
 //   {"run": {backend, version, data_ranks, accumulation, degrees, blocks, parameters, params,
 //            clip, adamw, beta1, dtype, costs {param, grad, optimizer, unsharded, activation, axes
@@ -11,8 +11,8 @@
 //    "ranks": [{"assigned": [sample numbers], "received": [fingerprints],
 //               "losses": [[sum, weight, scale] ...]} ...]}
 //
-// Step 0 is the initial state; it has no loss, gradient norm, weight or traffic. Traffic is counted
-// since the start. Doubles are exact; NaN is null.
+// Step 0 is the initial state; it has no loss, gradient norm, weight or traffic. Traffic is
+// cumulative since the start. Doubles are written exactly, and NaN as null.
 #pragma once
 
 #include <cstdint>
@@ -26,18 +26,18 @@
 
 namespace yoke {
 
-// Rank 0 has one; one thread.
+// Rank 0 has one. Not thread-safe.
 class RecordFile {
  public:
-  // Replaces the file `path` and writes the line of the run. Throws Error naming the path.
+  // Replaces the file `path` and writes the line of the run. Throws an Error that names the path.
   RecordFile(const std::string& path,
              const Job& job,
              const YokeModelSummary& model,
              const YokeWrapResult& costs);
   ~RecordFile();
-  // Writes the line of the initial state. Throws Error naming the path.
+  // Writes the line of the initial state. Throws an Error that names the path.
   void start(const StepReport& report);
-  // Writes the line of a step. Throws Error naming the path.
+  // Writes the line of a step. Throws an Error that names the path.
   void step(int64_t step,
             const YokeStepResult& result,
             const std::vector<OperationCount>& traffic,

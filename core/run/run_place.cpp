@@ -1,7 +1,7 @@
-// Which folder and which checkpoint are decided before any rank exists, because both can be wrong:
+// The run folder and the checkpoint are chosen before any rank exists, because both can be wrong:
 // the checkpoint may belong to another model, the run may be finished, or its configuration may
-// have changed. `yoke train` decides in `yoke-worker --plan` and passes the result to all ranks.
-// Under another launcher, rank 0 decides and sends the result, or its error, to the other ranks.
+// have changed. `yoke train` chooses in `yoke-worker --plan` and passes the result to all ranks.
+// Under another launcher, rank 0 chooses and sends the result, or its error, to the other ranks.
 #include "core/run/run_place.hpp"
 
 #include <cstdio>
@@ -31,7 +31,8 @@ void require_usable(const Job& job, const std::string& path) {
   }
 }
 
-// Returns the newest run of the name run.dir and its newest checkpoint, or a new folder.
+// Returns the folder of the newest run named run_dir and its newest checkpoint; if there is no such
+// run, a new folder.
 RunPlace continue_newest(const Job& job) {
   const std::string& wanted = job.config.run.run_dir;
   const std::vector<std::string> runs = existing_run_folders(wanted);
@@ -40,7 +41,7 @@ RunPlace continue_newest(const Job& job) {
   try {
     newest = newest_checkpoint(runs.front() + "/checkpoints", warn);
   } catch (const Error& e) {
-    // Starting anew without a word would hide the loss of a whole run.
+    // Silently starting a new run would hide the loss of the old one.
     if (e.code() == YOKE_DATA_LOSS) {
       throw Refused(kExitFailed,
                     concat("checkpoint.resume = \"auto\": ", e.what()) +

@@ -1,4 +1,4 @@
-// Which folder a run writes to, and which checkpoint it starts from.
+// Chooses the folder to which a run writes and the checkpoint from which it starts.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ struct RunPlace {
   std::string resume;  // checkpoint to start from; "" = initial values
 };
 
-// Chooses by the key checkpoint.resume:
+// Chooses according to the key checkpoint.resume:
 //   "never"  a new folder: run.dir, or a numbered sibling of it
 //   "auto"   the folder of the newest run of that name, which continues from its newest checkpoint.
 //            The run must be unfinished and its configuration equal except for layout, backend and
@@ -22,7 +22,8 @@ struct RunPlace {
 // Reads files but creates none. Throws Refused.
 RunPlace choose_place(const Job& job);
 
-// Rank 0 chooses for all ranks. Collective. Throws Refused on every rank if rank 0 does.
+// Returns what rank 0 chooses, on every rank. Collective. If choose_place() throws Refused on rank
+// 0, every rank throws it.
 RunPlace agree_on_place(const Job& job, World& world);
 
 }  // namespace yoke

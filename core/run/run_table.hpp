@@ -1,4 +1,4 @@
-// The table that is printed before the first step: what the run is and what it costs.
+// The table that is printed before the first step: the settings of the run and its expected costs.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace yoke {
 
-// Returns the lines of the table: model, backend, precision, batch, data, memory of a rank, traffic
-// of a rank, run. costs: what the backend reported on rank 0. first_step: steps done before this
-// start.
+// Returns the lines of the table: model, backend, precision, batch, data, memory per rank,
+// traffic per rank, run. costs: what wrap_model reported on rank 0. first_step: number of
+// steps that the run has already done.
 std::vector<std::string> run_table(const Job& job,
                                    const YokeWrapResult& costs,
                                    const std::string& run_dir,

@@ -1,5 +1,6 @@
 // Runs the verifier on the steps that verify.every selects, and on every step if record.facts is
-// set. What it finds is written to facts.jsonl; without record.facts, a violation ends the run.
+// set. With record.facts, the results are written to facts.jsonl; without it, a violation ends the
+// run.
 #pragma once
 
 #include <memory>
@@ -16,18 +17,18 @@ class RunVerification {
  public:
   RunVerification(const Job& job, const Mesh& mesh, World& world);
 
-  // The probe to attach to the model before the backend takes it.
+  // Returns the probe, which must be attached to the model before the backend wraps it.
   InputProbe& probe() { return verifier_.probe(); }
 
   // Call after wrap_model. Records the initial state if record.facts is set. Collective.
   void start(const std::string& run_dir, WrappedModel& model, const YokeModelSummary& summary);
 
-  // Call around every step, with its batch. after() is collective; it throws Error(DATA_LOSS) for a
-  // violation, unless the violation is recorded for `yoke compare`.
+  // Call before and after every step, with its batch. after() is collective; it throws
+  // Error(DATA_LOSS) for a violation, unless the violation is recorded for `yoke compare`.
   void before(int64_t step, const Batch& batch);
   void after(int64_t step, const YokeStepResult& result, const Batch& batch);
 
-  // Returns whether record.states asks for a checkpoint of the state after `step`.
+  // Returns whether record.states requests a checkpoint of the state after `step`.
   bool records_state(int64_t step) const;
 
  private:

@@ -1,6 +1,6 @@
-// A signal handler may do very little, so it only sets flags. The loop looks at them between steps,
-// and waits inside collectives look at the cancel flag. A collective per step that asks all ranks
-// was rejected: it would cost every step for an event that happens once.
+// A signal handler may do very little, so it only sets flags. The training loop reads them between
+// steps, and collectives that wait poll the cancel flag. A collective in every step to agree on
+// stopping was rejected: it would slow down every step for an event that happens once.
 #include "core/run/stop.hpp"
 
 #include <csignal>
@@ -10,9 +10,9 @@
 namespace yoke {
 namespace {
 
-constexpr const char* kStopKey = "stop before step";  // key on the store
+constexpr const char* kStopKey = "stop before step";  // key in the control plane's store
 std::atomic<int> g_signal{0};
-std::atomic<int64_t> g_first{0};  // when the first signal came, in nanoseconds
+std::atomic<int64_t> g_first{0};  // when the first signal arrived, in nanoseconds
 std::atomic<bool> g_cancel{false};
 
 // clock_gettime() is one of the few functions that a signal handler may call.

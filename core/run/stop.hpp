@@ -1,6 +1,6 @@
-// Ctrl-C and SIGTERM. The first signal requests an orderly stop after the current step, a second one
-// cancels the step. The same signal again within kSameSignal counts once: `timeout`, a batch system or
-// a terminal often reaches this process both directly and through the launcher.
+// Ctrl-C and SIGTERM. The first signal requests an orderly stop after the current step; a second
+// one cancels the step. The same signal again within kSameSignal counts once: `timeout`, a batch
+// system or a terminal often sends a signal to this process both directly and through the launcher.
 #pragma once
 
 #include <atomic>
@@ -15,17 +15,17 @@ inline constexpr std::chrono::seconds kSameSignal{2};
 
 // Installs the signal handlers of this process. Call it once, before ranks start.
 void install_stop_handlers();
-// Returns the first of SIGINT and SIGTERM that arrived; 0 = none. Any thread.
+// Returns the first of SIGINT and SIGTERM that arrived; 0 = none. Thread-safe.
 int stop_signal();
-// The flag that the second signal sets. Any thread.
+// Returns the flag that the second signal sets. Thread-safe.
 const std::atomic<bool>& cancel_flag();
 
 // Lets all ranks stop at the same step, although signals reach them at different times. One per
 // rank.
 //
 // Rank 0 publishes the step at which to stop. No rank can finish a step that rank 0 has not
-// entered. So whatever rank 0 publishes before its step s is visible to every rank before that
-// rank's step s + 1, and no collective is needed.
+// entered. So what rank 0 publishes before it enters step s is visible to each rank before that
+// rank enters step s + 1, and no collective is needed.
 class StopAgreement {
  public:
   explicit StopAgreement(World& world) : world_(world) {}

@@ -14,18 +14,18 @@
 
 namespace yoke {
 
-// One per process, used by the thread that trains. Steps are slower while it records. A trace that
-// cannot be written is a warning in the log, never an error.
+// One per process, used by the thread that trains. Traced steps are slower. If a
+// trace cannot be written, a warning is logged and the run continues.
 class StepTrace {
  public:
-  // Writes <run_dir>/profile/rank_000.json after the last of the steps, or at the latest in the
-  // destructor.
+  // Writes <run_dir>/profile/rank_000.json after the last traced step, or in the destructor if the
+  // run ends before that.
   StepTrace(const ProfileConfig& config, const std::string& run_dir, int32_t rank, Log& log);
   ~StepTrace();
   StepTrace(const StepTrace&) = delete;
   StepTrace& operator=(const StepTrace&) = delete;
 
-  // Call around every step.
+  // Call before and after every step.
   void before(int64_t step);
   void after(int64_t step);
 

@@ -1,7 +1,7 @@
 // How a step is verified: each rank fingerprints its batch before the step, the probe in the model
-// reports what arrived there, and after the step each rank hashes the pieces of parameters that
-// other ranks hold too. One exchange of texts gives every rank all reports, and every rank checks
-// them.
+// fingerprints the inputs that the model receives, and after the step each rank hashes those pieces
+// of parameters that other ranks have as well. The ranks then exchange their reports once, and
+// every rank checks all of them.
 //
 // The cost is the hashing and one small exchange, on a few steps only, so verification is on by
 // default. Verifying every step was rejected: a verified step takes about 5 % longer
@@ -29,7 +29,7 @@ Verifier::Verifier(const VerifierOptions& options, const Mesh& mesh, World& worl
     : options_(options), mesh_(mesh), world_(world) {}
 
 bool Verifier::due(int64_t step) const {
-  // Most mistakes show in the first step.
+  // Step 1 is always verified, because most mistakes show there.
   return options_.with_hashes || (options_.every > 0 && (step == 1 || step % options_.every == 0));
 }
 
@@ -39,8 +39,8 @@ void Verifier::set_model(WrappedModel& model, const YokeModelSummary& summary) {
     index_[std::string(view(summary.params[i]->name))] = i;
 }
 
-// Finds the pieces that several ranks hold. Only these need hashing, and they never change, so the
-// ranks exchange their lists of pieces once.
+// Finds the pieces that several ranks have. Only these are hashed. Which pieces a rank has never
+// changes, so the ranks exchange their lists of pieces once.
 void Verifier::find_replicas() {
   std::vector<PieceKey> pieces;
   visit_pieces(*model_, YOKE_CHECKPOINT_DESCRIBE, [&](const YokePiece& piece) {
@@ -55,11 +55,11 @@ void Verifier::hash_state(RankReport& report) {
   if (!replicas_) find_replicas();
   if (options_.with_hashes) report.param_hashes.assign(index_.size(), 0);
   if (replicas_->empty() && !options_.with_hashes) return;
-  size_t next = 0;  // the backend shows its pieces in the same order as in find_replicas
+  size_t next = 0;  // the backend visits its pieces in the same order as in find_replicas
   visit_pieces(*model_, YOKE_CHECKPOINT_SAVE, [&](const YokePiece& piece) {
     if (!is_param(piece)) return;
     const bool shared = options_.replicas_equal && replicas_->slot(next++) >= 0;
-    // Each element counts once in the hash of the whole parameter: in its first replica.
+    // In the hash of a whole parameter each element counts once, through its first replica.
     const bool counts = options_.with_hashes && piece.replica == 0;
     if (!shared && !counts) return;
     const uint64_t hash = state_hash(piece);

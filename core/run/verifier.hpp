@@ -1,6 +1,6 @@
 // Verifies steps while a run trains (verify.every): after the selected steps, the replicas of a
 // parameter must have equal bits, and the data ranks must have trained on disjoint parts of the
-// whole global batch. Also collects, on every step, what `yoke compare` needs (record.facts).
+// whole global batch. With record.facts it also collects, on every step, what `yoke compare` needs.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,17 @@
 
 namespace yoke {
 
-// The reports of all ranks about one step, and what follows from them. Equal on every rank.
+// The reports of all ranks about one step, and the result of checking them. Equal on every rank.
 struct StepReport {
   std::vector<RankReport> ranks;
-  std::vector<uint64_t> param_hashes;  // per whole parameter, in the model's order; if requested
+  std::vector<uint64_t> param_hashes;  // of whole parameters, in model order, if requested
   std::optional<Violation> violation;
 };
 
 struct VerifierOptions {
   int64_t every = 0;           // steps between two verified steps; 0 = never
   bool with_hashes = false;    // verify every step, with hashes of all parameters
-  bool replicas_equal = true;  // false: the backend does not promise it (YOKE_LOCAL_UPDATES)
+  bool replicas_equal = true;  // false: the backend declares YOKE_LOCAL_UPDATES
 };
 
 // One per rank, used by the thread that trains.
@@ -36,17 +36,18 @@ class Verifier {
  public:
   Verifier(const VerifierOptions& options, const Mesh& mesh, World& world);
 
-  // The probe to attach to the model before the backend takes it.
+  // Returns the probe, which must be attached to the model before the backend wraps it.
   InputProbe& probe() { return probe_; }
-  // Returns whether `step` is to be verified.
+  // Returns whether `step` must be verified.
   bool due(int64_t step) const;
 
-  // Call after wrap_model, before the first examine() or after(). Both arguments outlive this.
+  // Call after wrap_model, before the first examine() or after(). Both arguments must outlive this
+  // object.
   void set_model(WrappedModel& model, const YokeModelSummary& summary);
   // Examines the current state, without samples. Collective.
   StepReport examine();
-  // Call around a step that is due. before() fingerprints the batch, because a backend may change
-  // it during the step. after() is collective and returns the same report on every rank.
+  // Call before and after a step that is due. before() fingerprints the batch, because a backend
+  // may change it during the step. after() is collective and returns the same report on every rank.
   void before(const Batch& batch);
   StepReport after(const Batch& batch);
 
@@ -65,7 +66,7 @@ class Verifier {
   std::unique_ptr<ReplicaMap> replicas_;  // made on the first verified step
 };
 
-// Throws Error(DATA_LOSS) that names the rank, the tensor and the remedy.
+// Throws an Error(DATA_LOSS) that names the rank, the tensor and the remedy.
 [[noreturn]] void stop_for(const Violation& violation, int64_t step);
 
 }  // namespace yoke

@@ -1,8 +1,7 @@
-// The probe sits in the model, not in the backend: what a step trained on is read where the first
-// block takes its inputs, so a backend cannot pass on other samples unnoticed. Blocks on the CPU
-// are read; blocks on a device are not, because reading one number back would make the host wait
-// for the device in the middle of a step. The report then says that the inputs were unreadable, or
-// has NaN.
+// The probe is in the model, not in the backend: it reads the inputs where the first block receives
+// them, so a backend cannot pass other samples unnoticed. Inputs on a device are not read, because
+// copying even one number to the host would stall the step. The report then has `unreadable` set,
+// and NaN for the number of targets.
 #include "core/verify/input_probe.hpp"
 
 #include <ATen/ATen.h>
@@ -29,8 +28,8 @@ const at::Tensor* find(const TorchInputs& inputs, std::string_view role) {
   return nullptr;
 }
 
-// Each token is mixed with its position, and the results are added up. A sum does not depend on the
-// order of its terms, so a sequence may be cut at any position, as context parallelism does.
+// Mixes each token with its position and adds up the results. A sum does not depend on the order of
+// its terms, so a sequence may be cut anywhere, as context parallelism does.
 std::vector<uint64_t> token_prints(const at::Tensor& tokens, const at::Tensor& positions) {
   const at::Tensor ids = tokens.to(at::kLong).contiguous();
   const at::Tensor position_ids = positions.to(at::kLong).contiguous();
@@ -78,7 +77,7 @@ struct InputProbe::State {
   std::vector<std::vector<uint64_t>> received;  // per micro-batch
   std::vector<ObservedLoss> losses;
 
-  // Recomputation runs the forward of a micro-batch a second time; it counts once.
+  // Recomputation runs the forward of a micro-batch a second time. Equal inputs are stored once.
   void observe_inputs(const TorchInputs& inputs) {
     const auto prints = fingerprints(inputs);
     unreadable = unreadable || !prints;
@@ -86,7 +85,7 @@ struct InputProbe::State {
     received.push_back(*prints);
   }
 
-  // Records the loss of a micro-batch, and later the gradient that comes back for it.
+  // Records the loss of a micro-batch, and later the gradient with respect to it.
   static void observe_loss(const std::shared_ptr<State>& state,
                            const at::Tensor& loss,
                            double weight) {
@@ -113,7 +112,7 @@ void InputProbe::attach(BlockList& list) {
   last.forward = [state = state_, forward = last.forward, weight = list.loss_weight](
                      const at::Tensor& carry, const TorchInputs& inputs) {
     at::Tensor loss = forward(carry, inputs);
-    // With recomputation, the first forward runs without gradients and the second one counts.
+    // With recomputation, the first forward runs without gradients; only the second is recorded.
     if (!state->observing || !loss.requires_grad()) return loss;
     const bool all_readable = std::all_of(
         inputs.begin(), inputs.end(), [](const auto& input) { return readable(input.second); });

@@ -20,12 +20,12 @@ std::optional<std::vector<uint64_t>> fingerprints(const TorchInputs& inputs);
 // One per model, used by the thread that runs the model.
 class InputProbe {
  public:
-  // Wraps the forward functions of the first and the last block. Call it before a host takes the
-  // list. Outside of start() and stop() the wrappers only test a flag.
+  // Wraps the forward functions of the first and the last block. Call it before the list is passed
+  // to a TorchModelHost. Outside of start() and stop() the wrappers only test a flag.
   void attach(BlockList& list);
-  // Starts to observe.
+  // Starts observing.
   void start();
-  // Stops, and fills received, unreadable and losses of the report.
+  // Stops observing and fills the fields received, unreadable and losses of the report.
   void stop(RankReport& report);
 
  private:

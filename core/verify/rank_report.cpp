@@ -1,9 +1,9 @@
 // Checks the reports of all ranks. Every rank has all reports and runs the same code on them, so
 // all ranks find the same violation and no rank has to announce it.
 //
-// The check relies on nothing that the backend says about itself. The samples are compared by
-// fingerprints taken where the first block receives its inputs, and the replicas by hashes of the
-// state that the backend shows. Comparing losses or gradient norms with expected values was
+// The check does not rely on what the backend reports about itself. Samples are compared by
+// fingerprints of the inputs that the first block receives, and replicas by hashes of the pieces of
+// state. Comparing losses or gradient norms with expected values was
 // rejected: a rank that trains on another rank's samples still produces a plausible loss.
 #include "core/verify/rank_report.hpp"
 
@@ -67,7 +67,7 @@ int32_t owner_of(uint64_t print, const std::vector<RankReport>& all, const Mesh&
   return -1;
 }
 
-// Checks the host itself: every sample of the batch is assigned to exactly one data rank.
+// Checks the host itself: every sample of the batch must be assigned to exactly one data rank.
 std::optional<Violation> wrong_assignment(const std::vector<RankReport>& all,
                                           const Mesh& mesh,
                                           const GlobalBatch& batch) {
@@ -211,8 +211,8 @@ ReplicaMap::ReplicaMap(const std::vector<std::string>& texts, int32_t rank) {
       group_of_piece[r].push_back(entry->second);
     }
   }
-  // The slots of a rank number its shared pieces in the order of its pieces, which is the order in
-  // which the rank hashes them.
+  // The slots of a rank number its shared pieces in the order of all its pieces, which is also the
+  // order in which the rank hashes them.
   for (size_t r = 0; r < texts.size(); ++r) {
     int64_t next = 0;
     for (const size_t g : group_of_piece[r]) {

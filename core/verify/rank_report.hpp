@@ -1,4 +1,4 @@
-// What each rank reports about one step, and the check of these reports against one another:
+// What each rank reports about one step, and a check of all reports together:
 // replicas of a parameter must be equal, and each data rank must train on its own samples. No
 // LibTorch, no communication.
 #pragma once
@@ -16,25 +16,24 @@ namespace yoke {
 struct ObservedLoss {
   double sum = 0;
   double weight = 0;  // number of targets
-  double scale = 0;   // gradient that came back for the sum
+  double scale = 0;   // gradient with respect to the sum, as backward received it
 };
 
 // What one rank reports about a step. Fingerprints are those of input_probe.hpp.
 struct RankReport {
-  std::vector<int64_t> assigned;          // global numbers of the samples that the host gave it
+  std::vector<int64_t> assigned;          // global numbers of the samples assigned to it
   std::vector<uint64_t> assigned_prints;  // fingerprints of these samples
-  std::vector<uint64_t> received;         // fingerprints of what entered the first block
-  bool unreadable = false;                // the first block took tensors that cannot be read
+  std::vector<uint64_t> received;         // fingerprints of the inputs of the first block
+  bool unreadable = false;                // true if inputs of the first block cannot be read
   std::vector<ObservedLoss> losses;       // one per micro-batch
-  std::vector<uint64_t> replica_hashes;   // hashes of the pieces that other ranks hold too
+  std::vector<uint64_t> replica_hashes;   // hashes of the pieces that other ranks also have
   std::vector<uint64_t> param_hashes;     // per parameter: sum over the pieces that this rank saves
 };
-// The form in which reports travel between ranks. rank_report_from_text is the inverse.
+// Returns the report as text, to be sent to other ranks. rank_report_from_text() is the inverse.
 std::string to_text(const RankReport& report);
 RankReport rank_report_from_text(const std::string& text);
 
-// Names a piece of a parameter by the elements that it holds. Where it lies in memory does not
-// matter.
+// Identifies a piece of a parameter by the elements that it contains, independently of its address.
 struct PieceKey {
   std::string tensor;
   int64_t begin = 0, count = 0, run = 0, stride = 0;  // as in YokePiece
@@ -42,21 +41,21 @@ struct PieceKey {
 };
 std::string to_text(const std::vector<PieceKey>& pieces);
 
-// The pieces of state that several ranks hold. Immutable.
+// The pieces of state that several ranks have. Immutable.
 class ReplicaMap {
  public:
   // texts: the pieces of every rank as text, in the order of the ranks. rank: this rank.
   ReplicaMap(const std::vector<std::string>& texts, int32_t rank);
   bool empty() const { return groups_.empty(); }
   // Returns the index of this rank's piece `piece` in RankReport.replica_hashes; -1 = no other rank
-  // holds it.
+  // has that piece.
   int64_t slot(size_t piece) const { return slots_[piece]; }
 
   struct Holder {
     int32_t rank;
     int64_t slot;  // index in replica_hashes of that rank
   };
-  // The ranks that hold one and the same piece; at least two.
+  // The ranks, at least two, that have the same piece.
   struct Group {
     std::string tensor;
     std::vector<Holder> holders;
@@ -71,7 +70,7 @@ class ReplicaMap {
 // A step that is wrong.
 struct Violation {
   std::string kind;    // "samples" | "replicas"
-  int32_t rank = -1;   // rank at fault, as far as it is known; -1 = unknown
+  int32_t rank = -1;   // rank at fault; -1 = unknown
   std::string tensor;  // name of the parameter, if kind is "replicas"
   std::string text;    // description without the step
 };

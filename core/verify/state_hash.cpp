@@ -1,7 +1,8 @@
 // Each element contributes a mix of its bits and its index in the whole tensor, and the
-// contributions are added up. Mixing makes the sum depend on where a value lies, and adding makes
-// it independent of the order and the cut. A usual hash of the bytes, such as CRC, depends on both:
-// comparing two layouts with it would require gathering whole tensors.
+// contributions are added up. Mixing makes the sum depend on the position of each value, and adding
+// makes it independent of how the tensor is cut into pieces and of their order. An ordinary hash of
+// the bytes, such as CRC, depends on both: comparing two layouts with it would require gathering
+// whole tensors.
 #include "core/verify/state_hash.hpp"
 
 #include <algorithm>

@@ -88,7 +88,7 @@ void require_byte_model(const std::string& folder, const LlamaDims& dims) {
   }
 }
 
-// A model whose parameters have no memory yet.
+// A model of a checkpoint or folder, whose parameters have no memory yet.
 struct Opened {
   HfConfig config;
   BlockList blocks;

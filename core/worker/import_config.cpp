@@ -125,8 +125,8 @@ std::string as_override(const std::string& line) {
   return line.substr(0, equals) + "=" + line.substr(equals + 3);
 }
 
-// The file decides the degrees, and with them the number of ranks. Both are known only after a
-// first plan, so the backend is asked twice.
+// The file determines the degrees, and thus the number of ranks. Both are known only after a first
+// plan, so the backend plans twice.
 PlanResult ask_twice(const Request& request, const Reader& reader, int32_t& ranks) {
   std::vector<std::string> overrides = {"data.path=/dev/null",
                                         "model.preset=tiny",
@@ -134,7 +134,8 @@ PlanResult ask_twice(const Request& request, const Reader& reader, int32_t& rank
   overrides.insert(overrides.end(), request.overrides.begin(), request.overrides.end());
   overrides.push_back("parallel_backend=" + reader.backend);
   const PlanResult first = ask(overrides, ranks);
-  const auto of_reader = [&](const std::string& line) {  // lines that repeat the choice of the file
+  // Matches the lines that repeat the choice of the backend or of the file.
+  const auto of_reader = [&](const std::string& line) {
     return line.starts_with("parallel_backend") || line.starts_with(reader.backend + ".");
   };
   for (const PlanRemark& r : first.notes) {

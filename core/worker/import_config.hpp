@@ -7,10 +7,11 @@
 
 namespace yoke {
 
-// args: FILE [key=value ...]. The backend that reads the file is parallel_backend of the overrides,
-// or else the one that has an option of type file with a pattern that matches the name of FILE. The
-// backend makes a plan for a small model, and its notes are the lines of the run file. Settings
-// without such a line become comments. Returns the exit code. Throws Refused.
+// Runs the command. args: FILE [key=value ...]. The overrides may choose the backend that reads the
+// file with parallel_backend. Otherwise it is the one with an option of type file whose pattern
+// matches the name of FILE. The backend makes a plan for a small model, and its notes are the lines
+// of the run file. Settings without such a line become comments. Returns the exit code. Throws
+// Refused.
 int import_config(const std::vector<std::string>& args);
 
 }  // namespace yoke

@@ -1,6 +1,7 @@
-// A rank is a process or a thread; both run the same code below. Whatever happens to a rank, it
-// ends with an exit code, and rank 0 leaves an exit.json in the run folder that says how far the
-// run came and why it ended. `yoke` starts the ranks, waits for them and prints the first cause.
+// A rank is a process or a thread; both run the same code below. Every rank ends with
+// an exit code, even after an exception, and rank 0 writes exit.json in the run folder, with the
+// last step and the reason why the run ended. `yoke` starts the ranks, waits for them and prints
+// the first cause.
 #include "core/worker/rank.hpp"
 
 #include <ATen/Parallel.h>
@@ -39,7 +40,7 @@ CommOptions comm_options(const RunConfig& run, RankDevice* device) {
   return options;
 }
 
-// shares_stdout: several ranks print to the stdout of this process.
+// shares_stdout: true if several ranks print to the stdout of this process.
 LogOptions log_options(const RankArguments& a,
                        const RunPlace& place,
                        int32_t rank,
@@ -58,7 +59,7 @@ nlohmann::ordered_json backend_json(const LoadedBackend& backend) {
           {"path", backend.path()}};
 }
 
-// Writes what is known about a run before it starts.
+// Writes the files of the run folder that are known before training starts.
 void describe_run(RunFolder& folder, const Job& job) {
   folder.begin();
   folder.write("config.resolved.toml", to_toml(job.config));
@@ -89,7 +90,7 @@ int exit_code_of(const Error& e) {
 
 // ---- One rank ----
 
-// Trains. Writes exit.json in every case and returns its exit code.
+// Trains and returns the exit code. Rank 0 writes exit.json, also after a failure.
 int run_rank(const Job& job, const RunPlace& place, World& world, Log& log, int32_t local_ranks) {
   std::optional<RunFolder> folder;  // rank 0 only
   ExitRecord end;
@@ -129,7 +130,8 @@ std::unique_ptr<RankDevice> open_device(const Job& job, int32_t local_rank) {
   return std::make_unique<RankDevice>(device_of_rank(local_rank, nvidia_driver().devices, visible));
 }
 
-// An address that cannot be used is a mistake in how the run was started, hence kExitUsage.
+// Connects to the other ranks. If the address cannot be used, the run was started wrongly, so the
+// exit code is kExitUsage.
 std::unique_ptr<World> connect_ranks(const Rendezvous& rendezvous, const CommOptions& options) {
   try {
     return World::connect(rendezvous, options);
@@ -161,8 +163,8 @@ int run_process(const RankArguments& a,
                 int32_t local_rank,
                 bool all_local,
                 const Families& families) {
-  // With all ranks on this machine, the choice of the device must come out as it did for --plan.
-  // Under another launcher, each rank may see only a device of its own.
+  // If all ranks are on this machine, the device must be chosen as it was for --plan. Under another
+  // launcher, each rank may see only its own device.
   const RankCount ranks{.world_size = rendezvous.world_size, .all_local = all_local};
   const Job job = make_job(a.config, a.overrides, ranks, families);
   const auto device = open_device(job, local_rank);
@@ -186,7 +188,8 @@ int run_threads(const RankArguments& a, int32_t world_size, const Families& fami
       rendezvous.world_size = world_size;
       rendezvous.virtual_world = virtual_world;
       const auto device = open_device(job, rank);
-      // A world that is destroyed by an error wakes the other ranks, so no thread waits for ever.
+      // If an error destroys this world, its destructor wakes the other ranks, so that none waits
+      // for ever.
       const auto world = World::connect(rendezvous, comm_options(job.config.run, device.get()));
       Log log(log_options(a, a.place, rank, /*shares_stdout=*/true));
       return run_rank(job, a.place, *world, log, world_size);

@@ -1,4 +1,4 @@
-// The ranks of a run: makes the job, connects, trains, and leaves exit.json.
+// Runs one rank or all ranks of a run: makes the job, connects, trains, and writes exit.json.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct RankArguments {
   std::string config;
   std::vector<std::string> overrides;
   RunPlace place;         // dir "" = rank 0 chooses
-  bool terminal = false;  // what rank 0 prints is shown on a terminal
+  bool terminal = false;  // true if the output of rank 0 is shown on a terminal
 };
 
 // Trains as one rank of a run whose ranks are processes. all_local: all ranks are processes of this
@@ -35,8 +35,8 @@ int run_process(const RankArguments& arguments,
 // that failed first. Throws Error.
 int run_threads(const RankArguments& arguments, int32_t world_size, const Families& families);
 
-// Runs body and returns what it returns. Prints an exception that escapes it on stderr and returns
-// the exit code for it. Any thread.
+// Runs body and returns what it returns. If body throws, prints the exception to stderr and
+// returns the exit code for it. Thread-safe.
 int guarded(const std::function<int()>& body);
 
 }  // namespace yoke

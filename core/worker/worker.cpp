@@ -1,6 +1,7 @@
-// The program behind `yoke`. `yoke` itself links no LibTorch, so that it starts in milliseconds and
-// survives a backend that crashes; whatever needs LibTorch or a backend runs here, as one command
-// per process. The commands are an interface between the two programs, not for users.
+// The worker program, which `yoke` starts. `yoke` itself links no LibTorch, so that it starts in
+// milliseconds and survives a backend that crashes. Whatever needs LibTorch or a backend runs in a
+// worker, as one command per process. These commands are an interface between the two programs, not
+// for users.
 #include "yoke/worker.hpp"
 
 #include <ATen/Version.h>
@@ -30,7 +31,8 @@ using Words = std::vector<std::string>;
   throw Refused(kExitUsage, "yoke-worker" + text);
 }
 
-// A flag and the number of values that follow it on the command line. `run` is what to do with it.
+// A flag, the number of values that follow it on the command line, and the function that handles
+// them.
 template <class Run>
 struct Flag {
   const char* name;
@@ -38,7 +40,7 @@ struct Flag {
   Run* run;
 };
 
-// Looks up words[i] in a table and checks that its values are there.
+// Looks up words[i] in a table and checks that its values are present.
 template <class Run, size_t n>
 const Flag<Run>& find_flag(const Flag<Run> (&table)[n], const Words& words, size_t i) {
   for (const Flag<Run>& flag : table) {
@@ -74,7 +76,8 @@ constexpr Flag<SetArgument> kRunFlags[] = {
     {"--terminal", 0, [](auto& a, auto&) { a.rank.terminal = true; }},
 };
 
-// Parses flags, the path of the run file and overrides. The path is the first word that is no flag.
+// Parses flags, the path of the run file and overrides. The path is the first word that is not a
+// flag.
 RunArguments parse_run(const Words& words) {
   RunArguments a;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -99,7 +102,7 @@ int probe(const Words& words, const Families&) {
   return probe_main(words[0]);
 }
 
-// Prints what `yoke doctor` wants to know about this program.
+// Prints the properties of this program that `yoke doctor` reports.
 int doctor(const Words&, const Families&) {
   const nlohmann::ordered_json self = {{"yoke", YOKE_VERSION},
                                        {"tag", kTorchTag},
@@ -129,7 +132,7 @@ int print_plan(const Words& words, const Families& families) {
   return kExitOk;
 }
 
-// One rank of `yoke train --nproc N`, which starts all ranks on this machine.
+// Runs one rank of `yoke train --nproc N`, which starts all ranks on this machine.
 int run_local_rank(const Words& words, const Families& families) {
   Rendezvous r;
   r.rank = number("--rank", words[0]);
@@ -140,7 +143,7 @@ int run_local_rank(const Words& words, const Families& families) {
   return run_process(a.rank, r, r.rank, /*all_local=*/true, families);
 }
 
-// One rank of another launcher: torchrun, mpirun or srun.
+// Runs one rank that another launcher started: torchrun, mpirun or srun.
 int run_launched_rank(const Words& words, const Families& families) {
   const auto variable = [](const char* name) {
     const char* value = std::getenv(name);
@@ -161,7 +164,7 @@ int run_launched_rank(const Words& words, const Families& families) {
   return run_process(a.rank, r, env.local_rank, /*all_local=*/false, families);
 }
 
-// All ranks of `yoke train --virtual N`.
+// Runs all ranks of `yoke train --virtual N`.
 int run_virtual_ranks(const Words& words, const Families& families) {
   const int32_t world_size = number("--virtual", words[0]);
   const RunArguments a = parse_run({words.begin() + 1, words.end()});
@@ -169,7 +172,7 @@ int run_virtual_ranks(const Words& words, const Families& families) {
   return run_threads(a.rank, world_size, families);
 }
 
-// The first word of the command line.
+// The commands, by the first word of the command line.
 using RunCommand = int(const Words& words, const Families& families);
 constexpr Flag<RunCommand> kCommands[] = {
     {"--probe", 1, probe},
