@@ -41,7 +41,7 @@ class ControlPlane {
   // Returns the note if it has been posted. Takes microseconds. Not collective.
   std::optional<std::string> peek(const std::string& key);
 
-  // ---- Through a group of all ranks, connected at the first use; each call takes microseconds ----
+  // ---- Through a group of all ranks, made at the first use; each call takes microseconds ----
 
   // Returns every rank's text in rank order. Collective.
   std::vector<std::string> gather_texts(const std::string& mine);
