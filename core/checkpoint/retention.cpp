@@ -143,7 +143,7 @@ void prune_checkpoints(const std::string& folder, int64_t keep) {
       whole += opens(path_of(folder, steps[i])) ? 1 : 0;
       continue;
     }
-    // Nothing is removed unless a newer checkpoint verifies. Only this line reads whole
+    // Nothing is removed unless a newer checkpoint passes verify(). Only this line reads whole
     // checkpoints.
     while (!verified && read_back < i) verified = verifies(path_of(folder, steps[read_back++]));
     if (verified) remove_checkpoint(folder, steps[i]);

@@ -41,8 +41,7 @@ class Communicators {
 
   // Throws Error(UNAVAILABLE) or DEADLINE_EXCEEDED if a collective on a device has failed.
   void require_alive();
-  // Closes the communicators; the caller has passed a barrier, so no collective is in flight.
-  // Collective.
+  // Closes the communicators. Must be called after a barrier. Collective.
   void shutdown();
   // Makes the collectives in flight fail, here and on the peers.
   void abort();

@@ -38,7 +38,7 @@ constexpr int kThreads = 2;
 constexpr int64_t kOneRoundBytes = 256 * 1024;
 
 // A reduction in flight. The contributions of all ranks arrive side by side in `parts`; the first
-// thread that sees the exchange complete adds them up into `output`.
+// thread that finds the exchange complete adds them up into `output`.
 class ReduceWork final : public c10d::Work {
  public:
   ReduceWork(c10::intrusive_ptr<c10d::Work> exchange,

@@ -249,7 +249,7 @@ void ThreadHub::work_on(ThreadOp& op) {
     const int32_t part = op.next_part_.fetch_add(1, std::memory_order_relaxed);
     if (part >= parts) return;
     op.run(part);
-    // Acquire and release: the thread that sees 1 here also sees what all others have written.
+    // Acquire and release: the thread that reads 1 here also observes what all others have written.
     if (op.parts_left_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
       std::unique_lock lock(mutex_);
       return finish(op, lock);

@@ -6,7 +6,8 @@
 
 namespace yoke {
 
-// Makes the blocks. Every forward of a block reads `mishap`, which must outlive the blocks.
+// Makes the blocks. `mishap` says which failure to inject; every forward of a block reads it, and
+// it must outlive the blocks.
 BlockList make_tiny_model(const conformance::ModelSpec& spec, conformance::Mishap& mishap);
 
 }  // namespace yoke
