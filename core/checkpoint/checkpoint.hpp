@@ -1,5 +1,6 @@
 // Saves and loads the state of a run. All backends, layouts and world sizes share one format, so a
-// run can be resumed with another backend or on another number of ranks. Does not need LibTorch.
+// run can be resumed with another backend or on another number of ranks. A piece (YokePiece) is the
+// part of one tensor that one rank holds. Does not need LibTorch.
 //
 //   step-00001000/
 //     model.safetensors        whole tensors in fp32 (fp64 in fp64 runs) under Hugging Face's
@@ -13,7 +14,7 @@
 //
 // Every byte is covered by a checksum. A tied parameter is stored once, under the name that the
 // model gives it. A save writes into the folder `.step-00001000.tmp-*`, syncs it and renames it.
-// The rename is the commit: a checkpoint either exists as a whole or not at all.
+// The rename is the commit: a checkpoint either exists completely or not at all.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +36,9 @@ struct CheckpointInfo {
   bool finished = false;      // true after the last step of the run
 };
 
-// SaveGroup is the communication that a save needs. The host implements it on its communicator,
-// tests on threads. Both functions are collective and throw Error (UNAVAILABLE) if a peer is lost.
+// SaveGroup is the communication that a save needs. The host implements it with its communicators,
+// tests with threads. Both functions are collective and throw Error (UNAVAILABLE) if a peer is
+// lost.
 struct SaveGroup {
   int32_t rank = 0;
   int32_t world_size = 1;
@@ -48,7 +50,7 @@ struct SaveGroup {
 
 using PieceVisitor = std::function<void(const YokePiece& piece)>;
 // Calls `visit` with each piece of this rank, as ParallelBackend::checkpoint does. op is
-// YOKE_CHECKPOINT_DESCRIBE or YOKE_CHECKPOINT_SAVE. Throws Error with what the backend reports.
+// YOKE_CHECKPOINT_DESCRIBE or YOKE_CHECKPOINT_SAVE. Throws the Error that the backend reports.
 using PieceWalk = std::function<void(int32_t op, const PieceVisitor& visit)>;
 
 struct SaveRequest {
@@ -62,15 +64,15 @@ struct SaveRequest {
 // Saves and commits one checkpoint. Returns its path, the same on every rank. Collective. All ranks
 // must see the same file system. May be called by one thread of a rank at a time.
 //
-// `walk` is called twice. With DESCRIBE the place of every piece is fixed. With SAVE each rank
-// writes its pieces of replica 0 straight from their views, which must be in host memory, into the
-// shared files: nothing is buffered and no tensor is gathered. If the step was saved before, the
-// old checkpoint is replaced atomically.
+// `walk` is called twice. The walk with DESCRIBE determines where every tensor is stored. In the
+// walk with SAVE each rank writes its pieces with replica = 0 into the shared files, directly from
+// their views in host memory: nothing is buffered and no tensor is gathered. If the step was saved
+// before, the old checkpoint is replaced atomically.
 //
 // If anything fails on any rank, all ranks throw the Error of the first failing rank, the attempt
 // is removed and older checkpoints stay as they were:
-//   RESOURCE_EXHAUSTED   the disk is full; the message has the needed and the free bytes
-//   INTERNAL             the backend's pieces do not tile a tensor, or are impossible
+//   RESOURCE_EXHAUSTED   the disk is full; the message states the needed and the free bytes
+//   INTERNAL             the backend's pieces do not tile a tensor, or are invalid
 //   FAILED_PRECONDITION  the folder cannot be written, or another process is saving into it
 std::string save_checkpoint(const SaveRequest& request,
                             const SaveGroup& group,
@@ -80,8 +82,8 @@ std::string save_checkpoint(const SaveRequest& request,
 // method; none is collective. The methods throw Error.
 class CheckpointReader {
  public:
-  // Reads the manifest and compares files, sizes and safetensors headers with it. NOT_FOUND if
-  // there is no checkpoint at `path`, DATA_LOSS if it is damaged.
+  // Reads the manifest and compares files, sizes and safetensors headers with it. Throws NOT_FOUND
+  // if there is no checkpoint at `path`, DATA_LOSS if it is damaged.
   explicit CheckpointReader(const std::string& path);
   ~CheckpointReader();
   const CheckpointInfo& info() const;
@@ -91,17 +93,18 @@ class CheckpointReader {
   Shapes param_shapes() const;
   // Returns the contents of config.json after checking its checksum; "" = there is none.
   std::string hf_config_json() const;
-  // Throws FAILED_PRECONDITION with the first 20 differences if names or shapes of the weights are
-  // not those of `model`.
+  // Throws FAILED_PRECONDITION with the first 20 differences if the names or shapes of the weights
+  // differ from those of `model`.
   void check_model(const Shapes& model) const;
   void check_model(const YokeModelSummary& model) const { check_model(shapes_of(model)); }
-  // Fills piece.view, compact host memory, with any part of any tensor, whatever layout wrote it,
-  // and verifies the checksums of what it reads. Widening bf16 -> fp32 -> fp64 is exact, narrowing
-  // rounds once to nearest even; any other two dtypes must be equal. NOT_FOUND: no such tensor or
-  // kind. FAILED_PRECONDITION: another shape or dtype. DATA_LOSS: the bytes are damaged.
+  // Reads the elements that `piece` describes into piece.view, contiguous host memory, and verifies
+  // their checksums. They may be any part of any tensor, whatever layout it was saved with.
+  // Widening bf16 -> fp32 -> fp64 is exact, narrowing rounds once to nearest even; other dtypes are
+  // not converted. Throws NOT_FOUND if there is no such tensor or kind, FAILED_PRECONDITION if
+  // shape or dtype do not match, DATA_LOSS if the bytes are damaged.
   void visit(const YokePiece& piece) const;
-  // Reads and verifies every byte. DATA_LOSS names file, tensor and elements of the first damage, or
-  // the folder if its name is that of another step.
+  // Reads and verifies every byte. Throws DATA_LOSS, naming the file, tensor and elements of the
+  // first damage, or the folder if its name is that of a different step.
   void verify() const;
 
  private:
@@ -109,15 +112,15 @@ class CheckpointReader {
   std::unique_ptr<Impl> impl_;
 };
 
-// Returns the newest checkpoint in a folder of checkpoints that verifies. Calls `warn` with the
-// reason for each one that it skips. NOT_FOUND if there is no checkpoint, DATA_LOSS if there are some
-// and none verifies. Reads every byte of the checkpoint that it returns.
+// Returns the newest undamaged checkpoint in a folder of checkpoints, after verifying every byte of
+// it. Calls `warn` with the reason for each one that it skips. Throws NOT_FOUND if there is no
+// checkpoint, DATA_LOSS if all are damaged.
 CheckpointInfo newest_checkpoint(const std::string& folder,
                                  const std::function<void(const std::string&)>& warn);
 
-// Removes all checkpoints except for the newest `keep` (at least 1) that open, and the temporary
-// folders of saves that died. Damaged checkpoints do not count, and the newest one that verifies is
-// never removed. Does nothing while a save is running. Call it on one rank only.
+// Removes all checkpoints except for the newest `keep` (at least 1) that can be opened, and the
+// temporary folders of interrupted saves. Damaged checkpoints do not count, and the newest one that
+// passes verify() is never removed. Does nothing while a save is running. Call it on one rank only.
 void prune_checkpoints(const std::string& folder, int64_t keep);
 
 }  // namespace yoke

@@ -38,19 +38,20 @@ float to_float(Fp16 value) {
   return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
 }
 
-// Rounds to nearest even: adding just under half of the last bit that stays, plus that bit itself,
+// Rounds to nearest even: adding just under half of the last kept bit, plus that bit itself,
 // carries into it exactly when the value must be rounded up.
 Bf16 to_bf16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   if (std::isnan(value))
-    return {static_cast<uint16_t>((bits >> 16) | 0x40)};  // quiet NaN; cutting could give infinity
+    return {
+        static_cast<uint16_t>((bits >> 16) | 0x40)};  // quiet NaN; truncating could give infinity
   const uint32_t half_and_tie = 0x7fff + ((bits >> 16) & 1);
   return {static_cast<uint16_t>((bits + half_and_tie) >> 16)};
 }
 
-// Rounding to fp32 and then to bf16 would round twice, which may give another result than rounding
-// once. "Round to odd" avoids that: it cuts to fp32 and, if bits are lost, sets the last bit. The
-// second rounding then cannot mistake the value for a tie.
+// Rounding to fp32 and then to bf16 would round twice, which may give a different result from
+// rounding once. "Round to odd" avoids that: it truncates to fp32 and, if bits are lost, sets the
+// last bit. The second rounding then cannot mistake the value for a tie.
 float to_float_odd(double value) {
   auto near = static_cast<float>(value);
   if (std::isnan(value) || static_cast<double>(near) == value) return near;

@@ -10,8 +10,9 @@ namespace yoke {
 bool can_convert(int32_t from, int32_t to);
 
 // Copies `count` elements from src to dst, which need no alignment and must not overlap. Widening
-// is exact. Narrowing rounds once, to nearest even, also from fp64 to bf16; a value that is too
-// large becomes infinite, and NaN stays NaN. Throws Error (FAILED_PRECONDITION) for other pairs.
+// is exact. Narrowing rounds once to the nearest value, ties to even; this includes fp64 to bf16. A
+// value that is too large becomes infinite, and NaN stays NaN. Throws Error (FAILED_PRECONDITION)
+// for other pairs.
 void convert(const void* src, int32_t from, void* dst, int32_t to, int64_t count);
 
 }  // namespace yoke

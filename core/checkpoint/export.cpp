@@ -1,8 +1,7 @@
-// A checkpoint is almost what transformers opens: its weights have Hugging Face's names and lie in
-// safetensors files. An export adds what is missing. It leaves out the optimizer, rounds to the
-// dtype that was requested and records that dtype in config.json. The files are laid out by
-// lay_out(), as in a save, and filled through CheckpointReader, so every byte is verified on its
-// way.
+// A checkpoint is almost a folder that transformers can open: its weights are in safetensors files,
+// under Hugging Face's names. An export leaves out the optimizer, rounds to the requested dtype and
+// records that dtype in config.json. lay_out() determines the files, as in a save, and
+// CheckpointReader reads the weights, so every byte is verified.
 
 #include "core/checkpoint/export.hpp"
 
@@ -41,7 +40,7 @@ std::string config_for(const CheckpointReader& reader, int32_t dtype) {
   return config.dump(2) + "\n";
 }
 
-// Copies chunk by chunk, so that no tensor is in memory as a whole.
+// Copies chunk by chunk, so that a tensor is never completely in memory.
 void copy_tensor(const CheckpointReader& reader, const StoredTensor& tensor, File& out) {
   const int64_t numel = tensor.numel(), per_chunk = kChunkBytes / tensor.item_bytes();
   std::vector<char> buffer(static_cast<size_t>(std::min(numel, per_chunk) * tensor.item_bytes()));

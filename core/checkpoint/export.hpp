@@ -22,13 +22,13 @@ struct Exported {
   size_t tensors = 0;
   size_t files = 0;    // safetensors files
   uint64_t bytes = 0;  // size of all files
-  // Why a power failure may lose the folder nevertheless, as a sentence; "" = it may not.
+  // A sentence that says why a power failure may still lose the folder; "" = it cannot.
   std::string warning;
 };
 
-// Writes config.json and model.safetensors, or the parts of a large model and their index. Every
-// byte that it reads is verified. The folder appears as a whole or not at all. At most one chunk
-// (kChunkBytes) of a tensor is in memory.
+// Writes config.json and model.safetensors, or, for a large model, several files and their index.
+// Every byte that it reads is verified. The folder appears completely or not at all. At most one
+// chunk (kChunkBytes) of a tensor is in memory.
 //
 // Throws Error: FAILED_PRECONDITION if the folder exists or the checkpoint has no config.json, and
 // whatever CheckpointReader and File throw.

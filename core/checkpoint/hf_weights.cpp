@@ -1,8 +1,7 @@
-// Reads the weights that a run starts from. The files come from anywhere, so they are checked as a
-// whole before training starts: the index, every header, all names and shapes, and tied parameters.
-// A rank then reads only the elements that it owns, at the moment at which its backend initialises
-// them. So no process ever holds the whole model, and a model that fits only into many GPUs can be
-// opened.
+// Reads the weights that a run starts from. The files may come from anywhere, so all of this is
+// checked before training starts: the index, every header, all names and shapes, and tied
+// parameters. A rank then reads only the elements that it owns, when its backend initialises them.
+// So no process ever holds the full model, and a model that only fits into many GPUs can be opened.
 
 #include "core/checkpoint/hf_weights.hpp"
 
@@ -34,7 +33,8 @@ bool exists(const std::string& path) {
   return std::filesystem::exists(path, ignored);
 }
 
-// Old files store a table of frequencies, although it follows from rope_theta. It is ignored.
+// Old files also store a table of frequencies, which can be computed from rope_theta. It is
+// ignored.
 bool is_derived(const std::string& name) {
   return name.ends_with(".rotary_emb.inv_freq");
 }
@@ -51,7 +51,7 @@ bool is_derived(const std::string& name) {
               folder + " has no model.safetensors and no model.safetensors.index.json" + other);
 }
 
-// Returns the tensors that the index places in each file, by file name.
+// Returns the tensors that the index lists for each file; key: file name.
 std::map<std::string, std::set<std::string>> read_index(const std::string& path) {
   const nlohmann::json json = parse_json_object(read_text(path, kMaxIndexBytes), path);
   const auto map = json.find("weight_map");
@@ -70,7 +70,7 @@ std::map<std::string, std::set<std::string>> read_index(const std::string& path)
   return files;
 }
 
-// Compares two tensors of the files that are one parameter of the model.
+// Throws unless two stored tensors, which are a single tied parameter of the model, are equal.
 void require_equal(const HfWeights& weights,
                    const std::string& folder,
                    const std::string& name,
@@ -90,9 +90,10 @@ void require_equal(const HfWeights& weights,
 }
 
 // The parameters of a checkpoint of Yoke, verified as they are read. A rank that owns columns of a
-// matrix requests one short range after the other. Each of them alone would cost the checksum of a
-// whole chunk, so a short range is read together with what follows it, and the next ones find it
-// here. A copy of this object reads ahead on its own; the open checkpoint is shared.
+// matrix requests many short ranges in order. Each of them alone would cost the checksum of a whole
+// chunk, so a short range is read together with the elements that follow it, and later requests are
+// served from memory. A copy of this object has its own read-ahead memory; the open checkpoint is
+// shared.
 class CheckpointWeights {
  public:
   CheckpointWeights(const std::string& folder, const Shapes& model)

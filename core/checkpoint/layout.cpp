@@ -27,7 +27,8 @@ bool comes_before(const StoredTensor* a, const StoredTensor* b) {
   return a->stored_name() < b->stored_name();
 }
 
-// Fills one part after the other. A tensor above the limit gets a part of its own.
+// Splits a group into parts, one per file, of at most max_file_bytes. A tensor above the limit gets
+// its own part.
 std::vector<TensorGroup> split(const TensorGroup& group, uint64_t max_file_bytes) {
   std::vector<TensorGroup> parts;
   uint64_t filled = 0;

@@ -1,5 +1,5 @@
-// Defines where a checkpoint stores what: the file and the offset of every tensor, and the pieces
-// of which the tensor was written. Does not need LibTorch.
+// Defines where a checkpoint stores each tensor, by file and offset, and from which pieces it was
+// written. Does not need LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace yoke {
 // part of it without reading the rest.
 constexpr int64_t kChunkBytes = int64_t{4} << 20;
 
-// A StoredPiece is a part of a tensor as one rank wrote it.
+// A StoredPiece is the part of a tensor that one rank wrote.
 struct StoredPiece {
   StridedSpan at;             // elements of the tensor
   std::vector<uint32_t> crc;  // CRC32C of each kChunkBytes of its elements; the last may be shorter
@@ -38,8 +38,8 @@ struct StoredTensor {
   std::string describe() const;  // "tensor 'x' (exp_avg)"
 };
 
-// A StoredFile is a file of a checkpoint. Its head is everything in front of the tensors; a file
-// without tensors, such as config.json, consists of a head only.
+// A StoredFile is a file of a checkpoint. Its head is everything before the tensors; a file without
+// tensors, such as config.json, consists of a head only.
 struct StoredFile {
   std::string name;
   uint64_t bytes = 0;
@@ -54,9 +54,9 @@ struct LaidOutFile {
 
 // Assigns a file and an offset to every tensor and returns all files. The kind "param" goes into
 // model*.safetensors, the rest into optimizer*.safetensors. Tensors are sorted by item size and
-// name, so that the files do not depend on the layout of the ranks that write them. A group of more
-// than max_file_bytes is split between tensors. The files include Hugging Face's index, if the
-// weights are split, and config.json, unless hf_config_json is empty.
+// name, so that the files do not depend on the layout of the ranks that write them. If either kind
+// exceeds max_file_bytes, its tensors are distributed over several files. The files include Hugging
+// Face's index, if the weights are split, and config.json, unless hf_config_json is empty.
 std::vector<LaidOutFile> lay_out(std::vector<StoredTensor>* tensors,
                                  const std::string& hf_config_json,
                                  uint64_t max_file_bytes);

@@ -1,7 +1,7 @@
 // The text is written by hand around JSON objects: one file or tensor per line, so that a manifest
 // can be read and compared by people, and the checksum at the end, so that it covers all that
-// precedes it. The reader checks the checksum before it parses, and then checks the contents
-// nevertheless: a manifest may also be wrong because a tool edited it.
+// precedes it. The reader checks the checksum before it parses, and still checks the contents
+// afterwards: a manifest may also be wrong because a tool edited it.
 
 #include "core/checkpoint/manifest.hpp"
 
@@ -66,7 +66,7 @@ std::string lines(const char* key, const std::vector<T>& items) {
   return text + "],\n";
 }
 
-// Verifies the checksum and returns what it covers: the text in front of it.
+// Verifies the checksum and returns what it covers: the text before it.
 std::string check_digest(const std::string& text) {
   const size_t tail = sizeof kDigestBegin - 1 + kDigits + sizeof kDigestEnd - 1;
   if (text.size() < tail) damaged("the manifest is cut off");

@@ -9,7 +9,7 @@
 namespace yoke {
 
 // Returns the tensor that the piece is a part of, with no file and no pieces. Throws if the piece
-// is impossible: wrong struct, name, kind, dtype, shape or elements.
+// is invalid: wrong struct, name, kind, dtype, shape or elements.
 StoredTensor tensor_of(const YokePiece& piece);
 
 // Returns the elements of its tensor that the piece covers. tensor_of() must have accepted the
@@ -19,8 +19,8 @@ StridedSpan span_of(const YokePiece& piece);
 // Throws if two pieces of one tensor disagree about its shape or dtype.
 void require_same(const StoredTensor& a, const StoredTensor& b);
 
-// Returns the memory of the piece's view. Throws unless it is `count` compact elements of `dtype`
-// in host memory.
+// Returns the memory of the piece's view. Throws unless it is `count` contiguous elements of
+// `dtype` in host memory.
 char* data_of(const YokePiece& piece, int32_t dtype);
 
 }  // namespace yoke

@@ -3,8 +3,7 @@
 // A rank may request any elements of any tensor, while the checkpoint is made of the pieces that
 // other ranks wrote. The reader intersects the two: for each stored piece it finds the elements
 // that are both in the piece and requested, and reads the chunks of 4 MiB that contain them. A
-// chunk is always read as a whole, because its checksum covers all of it. Nothing that was read is
-// kept.
+// chunk is always read as a whole, because its checksum covers all of it. Nothing is cached.
 //
 // Opening a checkpoint is cheap: it reads the manifest and the headers, and compares sizes. The
 // bytes of a tensor are verified when they are read, or all of them by verify().
@@ -78,7 +77,8 @@ File open_file(const std::string& path, const StoredFile& stored) {
   }
 }
 
-// Returns the CRC32C of the first `bytes` bytes, read in parts, because a head may be large.
+// Returns the CRC32C of the first `bytes` bytes. They are read in parts, because a head may be
+// large.
 uint32_t head_crc(const File& file, uint64_t bytes) {
   std::vector<char> buffer(static_cast<size_t>(std::min<uint64_t>(bytes, kChunkBytes)));
   uint32_t crc = 0;
@@ -91,8 +91,8 @@ uint32_t head_crc(const File& file, uint64_t bytes) {
   return crc;
 }
 
-// Reads elements [from, to) of a part of a tensor into `out`. Spans that lie close together are
-// read at once, with the bytes between them, and copied from there: one call to the system for each
+// Reads elements [from, to) of the part `at` of a tensor into `out`. Spans that are close together
+// are read in one system call, with the bytes between them, and then copied out: one call for each
 // of them would take longer.
 void read_spans(const File& file,
                 const StoredTensor& tensor,
@@ -100,7 +100,7 @@ void read_spans(const File& file,
                 int64_t from,
                 int64_t to,
                 char* out) {
-  constexpr int64_t kNear = 16;  // read at most this many times the bytes that are wanted
+  constexpr int64_t kNear = 16;  // at most this many times the wanted bytes are read
   const int64_t item = tensor.item_bytes();
   const int64_t together =
       at.stride <= kNear * at.run ? std::max<int64_t>(1, kChunkBytes / item / at.stride) : 1;
@@ -139,7 +139,7 @@ struct CheckpointReader::Impl {
       tensors[{tensor.name, tensor.kind}] = &tensor;
       by_file[tensor.file][tensor.stored_name()] = &tensor;
     }
-    // What is left in by_file afterwards belongs to files that the manifest does not list.
+    // Tensors that remain in by_file after the loop are in files that the manifest does not list.
     for (const StoredFile& stored : manifest.files) {
       const std::string file_path = path + "/" + stored.name;
       const File& file = files.emplace(stored.name, open_file(file_path, stored)).first->second;
@@ -189,7 +189,8 @@ struct CheckpointReader::Impl {
       for (int64_t from = first - first % per_chunk; from < last; from += per_chunk) {
         const int64_t to = std::min(from + per_chunk, at.count);
         chunk.clear();
-        // The chunk is read at the first element that is wanted, so a chunk without any is not.
+        // The chunk is read when its first wanted element is found, so a chunk without any is not
+        // read.
         const auto pass = [&](int64_t i, int64_t j, int64_t n) {
           if (chunk.empty()) read_chunk(tensor, piece, from, to, &chunk);
           use(chunk.data() + (i - from) * item, j, n);
@@ -199,7 +200,7 @@ struct CheckpointReader::Impl {
     }
   }
 
-  // Reads and verifies elements [from, to) of a piece, which are one of its chunks.
+  // Reads and verifies one chunk of a piece: its elements [from, to).
   void read_chunk(const StoredTensor& tensor,
                   const StoredPiece& piece,
                   int64_t from,
@@ -227,8 +228,8 @@ struct CheckpointReader::Impl {
                    ")"));
   }
 
-  // The error lists the kinds that the parameter has, since most often the optimizer is another
-  // one.
+  // The error lists the kinds that the parameter has, because the usual cause is a different
+  // optimizer.
   const StoredTensor& find(const std::string& name, const std::string& kind) const {
     const auto at = tensors.find({name, kind});
     if (at != tensors.end()) return *at->second;

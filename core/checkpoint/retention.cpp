@@ -1,9 +1,9 @@
-// Decides which checkpoints stay, and from which one a run resumes.
+// Decides which checkpoints are kept, and from which one a run resumes.
 //
 // Two rules protect the work of a run. An automatic resume takes only a checkpoint whose every byte
 // was verified, and warns about the newer ones that it skips. And a checkpoint is removed only
-// after a newer one was verified, so a disk that corrupts everything cannot take the last good
-// state. Reading back every byte of every checkpoint would be too slow for each save, so pruning
+// after a newer one was verified, so even on a disk that corrupts everything the last good state is
+// kept. Reading back every byte of every checkpoint would be too slow for each save, so pruning
 // reads only when it is about to remove something.
 
 #include "core/checkpoint/retention.hpp"
@@ -59,8 +59,8 @@ bool verifies(const std::string& path) {
   }
 }
 
-// Renames the checkpoint to a temporary name before it is removed: if the process dies in the
-// middle, no half of a checkpoint is left under a valid name.
+// Renames the checkpoint to a temporary name before it is removed: if the process dies half-way, no
+// partial checkpoint is left under a valid name.
 void remove_checkpoint(const std::string& folder, int64_t step) {
   const std::string doomed = folder + "/" + temporary_name(step_name(step)) + "removed";
   remove_tree(doomed);
@@ -76,7 +76,7 @@ std::optional<int64_t> step_of(const std::string& name) {
   int64_t step = 0;
   const char* end = name.data() + name.size();
   const auto [stop, error] = std::from_chars(name.data() + prefix, end, step);
-  // Only the spelling of step_name() counts, so that no two names can mean the same step.
+  // Only the spelling of step_name() is accepted, so that no two names can mean the same step.
   if (error != std::errc() || stop != end || step < 0 || step_name(step) != name) return {};
   return step;
 }
@@ -143,8 +143,8 @@ void prune_checkpoints(const std::string& folder, int64_t keep) {
       whole += opens(path_of(folder, steps[i])) ? 1 : 0;
       continue;
     }
-    // Nothing is removed unless a newer checkpoint verifies. This is the only place that reads
-    // them.
+    // Nothing is removed unless a newer checkpoint passes verify(). Only this line reads whole
+    // checkpoints.
     while (!verified && read_back < i) verified = verifies(path_of(folder, steps[read_back++]));
     if (verified) remove_checkpoint(folder, steps[i]);
   }

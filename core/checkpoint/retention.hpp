@@ -18,8 +18,8 @@ std::string temporary_name(const std::string& name);
 // Returns the steps of the committed checkpoints, newest first; none if the folder does not exist.
 // Throws Error if the folder cannot be listed.
 std::vector<int64_t> steps_in(const std::string& folder);
-// Removes the temporary folders that dead saves left. The caller must hold the folder's lock, which
-// guarantees that no save is running.
+// Removes the temporary folders that interrupted saves have left. The caller must hold the folder's
+// lock, which guarantees that no save is running.
 void sweep_temporaries(const std::string& folder);
 
 }  // namespace yoke

@@ -1,7 +1,7 @@
-// Files of weights come from strangers, so the header is parsed as hostile input. A generic JSON
-// parser would build a tree first: it would allocate whatever the file announces and merge
-// duplicate keys silently. Here a SAX parser passes each token to HeaderEvents, which accepts
-// exactly one shape of document and rejects anything else at the first wrong token.
+// Weight files may come from untrusted sources, so the header is parsed as hostile input. A generic
+// JSON parser would build a tree first: it would allocate as much memory as the file claims to need
+// and silently merge duplicate keys. Here a SAX parser passes each token to HeaderEvents, which
+// accepts exactly one structure and rejects anything else at the first wrong token.
 
 #include "core/checkpoint/safetensors.hpp"
 
@@ -46,7 +46,8 @@ bool has_control(std::string_view text) {
   });
 }
 
-// Returns a name as a message may show it: quoted, cut to 80 bytes, without control characters.
+// Returns a name in a form that is safe in messages: quoted, at most 80 bytes, without control
+// characters.
 std::string shown(std::string_view name) {
   std::string text(name.substr(0, 80));
   for (char& c : text) {
@@ -55,8 +56,8 @@ std::string shown(std::string_view name) {
   return "'" + text + (name.size() > 80 ? "...'" : "'");
 }
 
-// Receives the tokens of the JSON parser. Only one shape of document is legal, so every position in
-// the text is in one of five states (see State), and each rule is checked as soon as a token
+// Receives the tokens of the JSON parser. Only one structure is legal, so five states (see State)
+// are enough to describe the position in the text, and each rule is checked as soon as a token
 // arrives. Throwing from a handler ends the parser.
 class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
  public:
@@ -120,7 +121,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
-  // Each end leads back one level: kTensor and kMetadata to kTop, kTop to kStart.
+  // The end of an object leads back one level: kTensor and kMetadata to kTop, kTop to kStart.
   bool end_object() override {
     if (state_ == State::kTensor) finish_tensor();
     state_ = state_ == State::kTop ? State::kStart : State::kTop;
@@ -144,8 +145,9 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
-  // kStart: outside of the object. kTop: among the names of tensors. kMetadata and kTensor: inside
-  // the object of that name. kArray: inside `shape` or `data_offsets` of a tensor.
+  // kStart: outside of the object. kTop: in the top-level object, whose keys are the tensors'
+  // names. kMetadata: inside "__metadata__". kTensor: inside the object of a tensor. kArray: inside
+  // `shape` or `data_offsets` of a tensor.
   enum class State { kStart, kTop, kMetadata, kTensor, kArray };
 
   std::string where() const {
@@ -185,7 +187,8 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
     ++num_offsets_;
   }
 
-  // Checks what needs the whole object: its three keys, and that the offsets agree with the size.
+  // Makes the checks that need the complete object: its three keys, and that the offsets agree with
+  // the size.
   void finish_tensor() {
     if (inner_keys_.size() != 3) refuse(where() + "dtype, shape or data_offsets is missing");
     if (num_offsets_ != 2) refuse(where() + "data_offsets must have two numbers");

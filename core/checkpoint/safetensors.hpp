@@ -1,8 +1,8 @@
 // The header of a safetensors file. The file consists of 8 bytes with the length n of the header
 // (little-endian), n bytes of JSON, and the tensors.
 //
-// This reader is stricter than others, so that a file means the same to every reader. Before it
-// allocates memory for anything that the file announces, it rejects:
+// This reader is stricter than others, so that a file that it accepts means the same to every
+// reader. Before it allocates memory of a size given in the file, it rejects:
 //
 //   length     n outside [2, min(100 MB, file - 8)]; 8 + n not a multiple of 8
 //   text       text that does not start with '{'; padding that is not trailing spaces; text that
@@ -53,8 +53,8 @@ int32_t dtype_from_safetensors(std::string_view name);
 // fit into 63 bits.
 bool tensor_bytes(const std::vector<int64_t>& shape, int32_t dtype, uint64_t* out);
 
-// Reads and checks the header. Throws Error: DATA_LOSS with the file, the tensor and the rule that
-// it breaks, and whatever File throws.
+// Reads and checks the header. Throws Error: DATA_LOSS with the file, the tensor and the violated
+// rule, and whatever File throws.
 SafetensorsHeader read_safetensors_header(const File& file);
 // Checks the JSON of a header that is in memory; file_bytes is the size of the whole file. Its
 // errors do not name the file.

@@ -1,10 +1,10 @@
 // Saves one checkpoint, all ranks together.
 //
 // Every rank walks twice over its pieces. The first walk only describes them. From all descriptions
-// rank 0 fixes the place of every tensor in the final files, creates the files and sends the places
-// to the ranks. In the second walk each rank writes its own pieces there, straight from the memory
-// of the backend: no tensor is ever gathered, and nothing is buffered. Finally rank 0 checks that
-// the written pieces tile every tensor, writes manifest.json and renames the folder.
+// rank 0 determines the place (file and offset) of every tensor, creates the files and sends the
+// places to the ranks. In the second walk each rank writes its own pieces there, directly from the
+// memory of the backend: no tensor is ever gathered, and nothing is buffered. Finally rank 0 checks
+// that the written pieces tile every tensor, writes manifest.json and renames the folder.
 //
 //   describe -> lay_out_files (rank 0) -> open_files -> write -> commit_files (rank 0)
 //
@@ -12,9 +12,8 @@
 // each tensor on one rank needs the memory of a whole tensor and lets one rank do all the writing.
 // One file per rank needs no first walk, but then the format depends on the layout of the run.
 //
-// Every rank waits for a message of every other one, so a failure of one rank has to reach them
-// all. A rank that fails therefore sends the failure in place of its message, and all ranks throw
-// it.
+// The ranks wait for each other's messages, so all of them must learn of a failure. A rank that
+// fails therefore sends the failure in place of its message, and all ranks throw it.
 
 #include <algorithm>
 #include <exception>
@@ -42,8 +41,8 @@ namespace {
 
 using TensorKey = std::pair<std::string, std::string>;  // name and kind
 
-// Runs f and returns the message that it makes, as text. If f throws, the failure is the message:
-// the other ranks wait for one, so an exception must not escape before it is sent.
+// Runs f and returns its message as text. If f throws, returns the failure as the message: the
+// other ranks wait for a message, so an exception must not escape before one is sent.
 template <class F>
 std::string message_of(int32_t rank, F&& f) {
   try {
@@ -72,7 +71,7 @@ class Save {
   }
 
  private:
-  // Where this rank writes one tensor.
+  // The tensor and the open file into which this rank writes its pieces.
   struct Place {
     StoredTensor* tensor;
     File* file;
@@ -103,8 +102,8 @@ class Save {
           0, [&] { return explain_full_disk([&] { return lay_out_files(descriptions); }); });
     }
     const FilePlan files = file_plan_from(group_.from_rank0(text));
-    // A file that does not open must not end the save here: the other ranks are on their way to the
-    // next message. write() reports it there.
+    // A file that cannot be opened must not end the save here, because the other ranks will wait
+    // for the next message. write() reports the failure in that message.
     try {
       open_files(files);
     } catch (...) {
@@ -141,8 +140,9 @@ class Save {
     }
   }
 
-  // Creates the files at their full size, so that a full disk is noticed before any tensor is
-  // written. The lock is held until the commit: no other process may sweep the temporary folder.
+  // Creates the files at their full size, so that a full disk is detected before any tensor is
+  // written. The lock is held until the commit, so that no other process sweeps the temporary
+  // folder.
   void make_files(const std::vector<LaidOutFile>& files) {
     make_folders(request_.folder);
     lock_.emplace(request_.folder);
@@ -191,8 +191,8 @@ class Save {
     }
   }
 
-  // The second walk is collective: a rank whose disk is full must still walk to the end with the
-  // others. So a failure is kept, the remaining pieces are skipped, and it is thrown afterwards.
+  // The second walk is collective: a rank that fails must still complete it with the others. So it
+  // keeps the exception, skips the remaining pieces and throws afterwards.
   RankTensors write(const PieceWalk& walk) {
     std::exception_ptr failure;
     walk(YOKE_CHECKPOINT_SAVE, [&](const YokePiece& piece) {
@@ -251,8 +251,8 @@ class Save {
     return committed_from(group_.from_rank0(text)).path;
   }
 
-  // Checks what was written, completes the folder and renames it. The backend may have shown other
-  // pieces than it described, so the tiling is checked a second time.
+  // Checks what was written, completes the folder and renames it. The backend may have passed other
+  // pieces in the second walk than in the first, so the tiling is checked again.
   Committed commit_files(const std::vector<std::string>& all_written) {
     std::map<TensorKey, StoredTensor*> index;
     for (StoredTensor& tensor : manifest_.tensors) {

@@ -13,7 +13,7 @@ std::string dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// Parses a message and throws the failure that it may be.
+// Parses a message. If it is a failure, throws it.
 Json parse(const std::string& text) {
   Json json = Json::parse(text);
   if (!json.contains("error")) return json;

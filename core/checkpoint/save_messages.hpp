@@ -31,7 +31,7 @@ struct RankTensors {
   std::vector<StoredTensor> tensors;
 };
 
-// TensorPlace is the place of one tensor.
+// TensorPlace says where one tensor is stored.
 struct TensorPlace {
   std::string name, kind;
   std::string file;     // name inside the folder of the plan

@@ -15,7 +15,7 @@ using Shapes = std::map<std::string, std::vector<int64_t>>;  // shape of each te
 // Returns a shape for a message: "[2, 3]".
 std::string shape_text(const std::vector<int64_t>& shape);
 
-// Returns the parameters of the model.
+// Returns the names and shapes of the model's parameters.
 Shapes shapes_of(const YokeModelSummary& model);
 
 // Throws Error (FAILED_PRECONDITION) if names or shapes differ. The message begins with `subject`

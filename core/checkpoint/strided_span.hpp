@@ -1,6 +1,6 @@
-// The elements of a flat row-major tensor that a piece of it consists of: equally long spans at a
-// fixed stride. This is what a rank holds of a matrix that is sharded by rows (one span) or by
-// columns (a span per row).
+// The set of elements of a row-major tensor that one piece covers: spans of equal length at a fixed
+// stride. Such a piece is what a rank holds of a matrix that is sharded by rows (one span) or by
+// columns (one span per row).
 #pragma once
 
 #include <algorithm>
@@ -20,10 +20,10 @@ struct StridedSpan {
   int64_t begin = 0, count = 0, run = 0, stride = 0;
 
   static StridedSpan flat(int64_t begin, int64_t count) { return {begin, count, count, count}; }
-  // Returns why these numbers cannot be a part of a tensor of `numel` elements; "" = they can. Any
-  // numbers are allowed; no other method may be called on numbers that have a fault.
+  // Returns why these fields cannot be a part of a tensor of `numel` elements, or "" if they can.
+  // May be called with any values; all other methods require fields without a fault.
   std::string fault(int64_t numel) const;
-  // Returns the same elements; spans that touch each other have become one flat range.
+  // Returns the same elements, as one flat range if the spans adjoin each other.
   StridedSpan joined() const { return run >= count || run == stride ? flat(begin, count) : *this; }
 
   bool is_flat() const { return run == count; }

@@ -1,7 +1,7 @@
 // The commit of a checkpoint is one rename, because a rename of a folder is atomic: a reader sees
-// the old state or the new one, whatever happens. Everything in the folder is synced before it,
-// else the new name could survive a power failure and the contents not. The folder that contains
-// the name is synced after it.
+// the old state or the new one, whatever happens. Everything in the folder is synced before the
+// rename; otherwise, after a power failure, the new name could exist without its contents. The
+// parent folder is synced after the rename.
 
 #include "core/checkpoint/temp_folder.hpp"
 

@@ -20,9 +20,9 @@ class TempFolder {
   const std::string& path() const { return path_; }
 
   // Renames the folder to `to` and syncs the parent. The caller has synced the contents. If `to`
-  // exists, the two folders are exchanged atomically, so that a whole checkpoint exists at any
+  // exists, the two folders are exchanged atomically, so that a complete checkpoint exists at any
   // moment, and the destructor removes the old one. Throws Error: FAILED_PRECONDITION if `to`
-  // exists and the file system has no such exchange (NFS), else what the system reports.
+  // exists and the file system cannot exchange folders (NFS), otherwise the error of the system.
   void commit(const std::string& to);
 
  private:

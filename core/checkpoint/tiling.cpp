@@ -1,15 +1,16 @@
-// A missing or doubled element of a checkpoint would be a silent error, so every save and every
+// A missing or duplicate element in a checkpoint would be a silent error, so every save and every
 // opened manifest is checked. Marking each element would need memory and time in proportion to the
-// model. Instead the tensor is written in rows as long as the stride, and each piece becomes a few
-// rectangles. The rectangles tile the plane if and only if the pieces tile the tensor.
+// model. Instead the tensor is viewed as a plane with rows as long as the stride, in which each
+// piece is a few rectangles. The rectangles tile the plane if and only if the pieces tile the
+// tensor.
 //
 //   pieces [0, 20) in spans of 2 and [2, 24) in spans of 4, stride 6:    a a b b b b
 //                                                                        a a b b b b
 //                                                                        a a b b b b
 //                                                                        a a b b b b
 //
-// A sweep over the rows checks only those at which a rectangle begins or ends: all rows between two
-// of them look alike.
+// A sweep over the rows checks only those at which a rectangle begins or ends: between two of
+// these, all rows are covered in the same way.
 
 #include "core/checkpoint/tiling.hpp"
 
@@ -39,8 +40,8 @@ std::string elements(int64_t begin, int64_t end) {
   return concat("elements [", begin, ", ", end, ")");
 }
 
-// Returns the length of a row, which is the common stride of the pieces. Sets *fault if they have
-// two.
+// Returns the length of a row, which is the common stride of the pieces. Sets *fault if their
+// strides differ.
 int64_t columns_of(const StoredTensor& tensor, std::string* fault) {
   const StoredPiece* strided = nullptr;
   for (const StoredPiece& piece : tensor.pieces) {
@@ -82,8 +83,8 @@ class Rectangles {
   }
 
  private:
-  // Adds `rows` spans of `width` elements: the first starts at `element`, each other one row below
-  // the previous one.
+  // Adds `rows` spans of `width` elements: the first starts at `element`, and each of the others
+  // one row below the previous one.
   void add(const StoredPiece& piece, int64_t element, int64_t rows, int64_t width) {
     if (rows == 0 || width == 0) return;
     const int64_t row = element / columns_, column = element % columns_, end = column + width;

@@ -81,7 +81,7 @@ std::optional<std::string> CollectiveLog::compare_histories(const Mesh& mesh) {
 
 void CollectiveLog::check(const Mesh& mesh) {
   if (check_ == CommCheck::kOff) return;
-  // All ranks get the same answer here, so all take the same branch.
+  // All ranks get the same result here, so all take the same branch.
   if (control_.is_equal_everywhere(running_hash(), "comparison of the collectives issued so far"))
     return;
   const auto difference = compare_histories(mesh);

@@ -1,5 +1,5 @@
-// What the communicators of one rank have issued: counters for the metrics, and histories from
-// which diverging ranks are found.
+// The collectives that one rank has issued: counters for the metrics, and histories that show at
+// which collective ranks began to differ.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +15,21 @@
 
 namespace yoke {
 
-// One per rank; one thread at a time. Communicators of one rank do not appear here.
+// One per rank; one thread at a time. Communicators with a single member are not logged.
 class CollectiveLog {
  public:
   CollectiveLog(ControlPlane& control, CommCheck check) : control_(control), check_(check) {}
 
   // Returns the counters that all communicators of these axes share.
   std::shared_ptr<Traffic> traffic(const std::string& axes);
-  // Adds the history of a new communicator, in the same order on all ranks. The communicator goes
-  // on writing to it.
+  // Registers the history of a new communicator, which keeps appending to it. All ranks register
+  // their histories in the same order.
   void add(const std::string& name, uint32_t axes, std::shared_ptr<const History> history);
 
-  // Counts since the last reset, by name of the axes.
+  // Returns the counts since the last reset; key: name of the axes.
   std::map<std::string, CommCount> counts() const;
   void reset_counts();
-  // Counts since the start.
+  // Returns the counts since the start.
   std::vector<OperationCount> counts_by_operation() const;
 
   // Throws Error(FAILED_PRECONDITION), naming the first difference, unless all ranks have issued

@@ -1,5 +1,6 @@
-// The two kinds of Communicator. One of several ranks checks its arguments, flattens the tensors
-// and passes them to a CountingBackend. One of a single rank copies, or does nothing at all.
+// The two kinds of Communicator. GroupCommunicator, for several ranks, checks its arguments,
+// flattens the tensors and passes them to a CountingBackend. SelfCommunicator, for one rank, copies
+// or does nothing.
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
@@ -104,8 +105,8 @@ std::unique_ptr<CommWork> done() {
   return std::make_unique<DoneWork>();
 }
 
-// A communicator of several ranks. Empty tensors never reach the transport: Gloo, NCCL and the
-// threads each treat them differently.
+// A communicator of several ranks. Empty tensors never reach the transport: Gloo, NCCL and
+// ThreadBackend each treat them differently.
 class GroupCommunicator final : public Communicator {
  public:
   GroupCommunicator(c10::intrusive_ptr<CountingBackend> backend, const std::string& name)
@@ -190,7 +191,7 @@ class SelfCommunicator final : public Communicator {
     return done();
   }
   void barrier() override {}
-  // Made at the first call: few backends ask for it, and it needs a hub of its own.
+  // Created at the first call, because few backends need it and it requires its own ThreadHub.
   c10d::ProcessGroup* process_group() override {
     if (!group_ && !on_device_) {
       auto hub = std::make_shared<ThreadHub>(std::vector<int32_t>{global_rank_}, false);
@@ -200,7 +201,7 @@ class SelfCommunicator final : public Communicator {
   }
 
  private:
-  // In place, `in` and `out` are the same memory and nothing is left to do.
+  // If `in` and `out` are the same memory, there is nothing to copy.
   static std::unique_ptr<CommWork> copied(at::Tensor out, const at::Tensor& in) {
     if (out.data_ptr() != in.data_ptr()) out.view(-1).copy_(in.view(-1));
     return done();

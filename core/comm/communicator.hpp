@@ -25,8 +25,8 @@ class RankDevice;
 enum class CommCheck { kOff, kStep, kFull };
 
 // Counters of one set of axes. Bytes are those of the larger side of each operation: the tensor of
-// all_reduce and broadcast, the output of all_gather, the input of reduce_scatter. Communicators of
-// one rank count nothing.
+// all_reduce and broadcast, the output of all_gather, the input of reduce_scatter. Communicators
+// with a single member count nothing.
 struct CommCount {
   int64_t calls = 0;
   int64_t bytes = 0;
@@ -47,12 +47,12 @@ struct CommOptions {
   std::chrono::milliseconds timeout{60000};   // limit of each collective and of the rendezvous
   const std::atomic<bool>* cancel = nullptr;  // checked during every wait; may be NULL
   RankDevice* device = nullptr;  // device of all tensors; NULL = CPU. Outlives the world
-  // Called every five seconds while the ranks find each other, with one sentence about which ranks
-  // are missing. May be empty.
+  // Called every five seconds until all ranks have arrived, with one sentence that names the
+  // missing ranks. May be empty.
   std::function<void(const std::string& text)> progress;
 };
 
-// A collective in flight. The tensors must stay untouched until wait() has returned. Dropping a
+// A collective in flight. The tensors must stay untouched until wait() has returned. Destroying the
 // work without wait() does not stop the collective.
 class CommWork {
  public:
@@ -60,21 +60,21 @@ class CommWork {
   // Returns when the result is in place. On a device it makes the current stream wait and returns
   // at once; failures are reported by require_alive() of the world. Throws Error: UNAVAILABLE if a
   // peer is lost, naming what is known about it; DEADLINE_EXCEEDED after the timeout; CANCELLED if
-  // the cancel flag is set. After one of these no rank can use the communicator any more.
+  // the cancel flag is set. After any of these errors, no rank can use the communicator any more.
   virtual void wait() = 0;
 };
 
 // The ranks of one set of axes, for one purpose. One thread at a time.
 //
-// Tensors are compact and lie on the CPU, or on the device of the options. All ranks of a
-// communicator issue its operations in the same order. Operations of different communicators may
-// interleave differently on different ranks, because issuing never waits for a peer. With
-// comm.check = full this freedom is gone: each operation is compared first, so all communicators
-// need one order.
+// Tensors are contiguous, in CPU memory or on CommOptions::device. All ranks of a communicator
+// issue its operations in the same order. Operations of different communicators may interleave
+// differently on different ranks, because issuing never waits for a peer. With comm.check = full,
+// issuing does wait for the peers, so all ranks must then use one common order for the operations
+// of all communicators.
 //
-// Every operation throws Error(INVALID_ARGUMENT) for tensors that do not fit. With comm.check =
-// full it throws Error(FAILED_PRECONDITION), before anything is sent, if the ranks do not issue the
-// same collective. `op` is YOKE_SUM, YOKE_AVG, YOKE_MAX or YOKE_MIN.
+// Every operation throws Error(INVALID_ARGUMENT) for tensors that violate these rules. With
+// comm.check = full it throws Error(FAILED_PRECONDITION), before anything is sent, if the ranks do
+// not issue the same collective. `op` is YOKE_SUM, YOKE_AVG, YOKE_MAX or YOKE_MIN.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -83,16 +83,18 @@ class Communicator {
 
   // inout: any shape; replaced by the reduction over all ranks.
   virtual std::unique_ptr<CommWork> all_reduce(at::Tensor inout, int32_t op) = 0;
-  // out has size() times the elements of in, and receives the parts in rank order.
+  // out has size() times the elements of in, and receives the inputs of all ranks in rank order.
   virtual std::unique_ptr<CommWork> all_gather(at::Tensor out, at::Tensor in) = 0;
-  // in has size() times the elements of out. Rank r receives the reduction of the r-th part.
+  // in has size() times the elements of out: one equal part per rank. Rank r receives the reduction
+  // of part r.
   virtual std::unique_ptr<CommWork> reduce_scatter(at::Tensor out, at::Tensor in, int32_t op) = 0;
   // root: a rank of the communicator.
   virtual std::unique_ptr<CommWork> broadcast(at::Tensor inout, int32_t root) = 0;
   virtual void barrier() = 0;
 
-  // Returns the c10d view of this communicator, owned by it. Its collectives are counted and
-  // checked like all others. NULL for a communicator of one rank on a device.
+  // Returns this communicator as a c10d::ProcessGroup, which the communicator owns. Its collectives
+  // are counted and checked like all others. NULL for a communicator with a single member on a
+  // device.
   virtual c10d::ProcessGroup* process_group() = 0;
 };
 

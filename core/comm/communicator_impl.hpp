@@ -12,7 +12,7 @@ namespace yoke {
 // Makes a communicator of several ranks. `name` is the name of its c10d process group.
 std::unique_ptr<Communicator> make_communicator(c10::intrusive_ptr<CountingBackend> backend,
                                                 const std::string& name);
-// Makes a communicator of one rank, which needs no transport: its operations copy at most.
+// Makes a communicator of one rank, which needs no transport: its operations at most copy memory.
 std::unique_ptr<Communicator> make_self_communicator(int32_t global_rank,
                                                      const std::string& name,
                                                      bool on_device);

@@ -1,6 +1,6 @@
-// A communicator is built from the transport up: the group of the transport, the CountingBackend
-// around it, and the Communicator that users see. A second group, used only with comm.check = full,
-// carries signatures, so that the check cannot disturb the operations that it checks.
+// A communicator has three layers: a group of the transport, the CountingBackend around it, and the
+// Communicator that callers use. A second group, used only with comm.check = full, carries
+// signatures, so that the check cannot disturb the operations that it checks.
 #include "core/comm/communicators.hpp"
 
 #include "core/comm/communicator_impl.hpp"
@@ -96,14 +96,14 @@ void Communicators::require_alive() {
 
 void Communicators::shutdown() {
   if (options_.device == nullptr) return;
-  // NCCL's threads must be gone before the process ends.
+  // NCCL's threads must have ended before the process exits.
   for (const auto& [key, entry] : entries_) {
     if (entry.backend) entry.backend->shutdown();
   }
 }
 
-// A collective that still runs would keep the threads of the transport, and with them the
-// destructor, until it times out.
+// Without this, a collective in flight would block the transport's threads, and therefore its
+// destructor, until the timeout.
 void Communicators::abort() {
   std::vector<c10d::Backend*> on_device;
   for (auto& [key, entry] : entries_) {
@@ -116,7 +116,7 @@ void Communicators::abort() {
   }
   try {
     if (!on_device.empty()) options_.device->runtime().abort(on_device);
-  } catch (const std::exception&) {  // the run has failed before and has reported its reason
+  } catch (const std::exception&) {  // the run has failed already and has reported why
   }
 }
 

@@ -1,4 +1,4 @@
-// All communicators of one rank, made at their first use.
+// All communicators of one rank, each created at its first use.
 #pragma once
 
 #include <cstdint>
@@ -21,29 +21,29 @@ namespace yoke {
 // One per rank; one thread at a time.
 class Communicators {
  public:
-  // `transport` is null in a world of one rank. Everything given outlives this object.
+  // `transport` is null in a world of one rank. All arguments must outlive this object.
   Communicators(const Rendezvous& rendezvous,
                 Transport* transport,
                 const CommOptions& options,
                 ControlPlane& control,
                 CollectiveLog& log);
 
-  // Throws Error: INVALID_ARGUMENT if the mesh has another number of ranks than the world,
+  // Throws Error: INVALID_ARGUMENT if the mesh and the world differ in their number of ranks,
   // FAILED_PRECONDITION if a communicator exists already.
   void set_mesh(const Mesh& mesh);
   // Throws Error(FAILED_PRECONDITION) before set_mesh(), unless the world has one rank.
   const Mesh& mesh();
 
-  // Returns the communicator of the ranks that differ from this one only in `axes`. The same
-  // (axes, purpose) return the same object. Collective over the world at the first call of each
-  // pair.
+  // Returns the communicator of the ranks that differ from this one only in `axes`. The same pair
+  // (axes, purpose) always returns the same object. Collective over the world at the first call of
+  // each pair.
   Communicator& get(uint32_t axes, const std::string& purpose);
 
   // Throws Error(UNAVAILABLE) or DEADLINE_EXCEEDED if a collective on a device has failed.
   void require_alive();
-  // Closes the communicators in order, after a barrier. Collective.
+  // Closes the communicators. Must be called after a barrier. Collective.
   void shutdown();
-  // Fails the collectives under way, here and on the peers.
+  // Makes the collectives in flight fail, here and on the peers.
   void abort();
 
  private:

@@ -1,8 +1,8 @@
-// Two channels with different prices. The store needs no connections between the ranks, so it works
-// before any group exists and while ranks disagree about what comes next; each message costs
-// milliseconds. A group of all ranks serves what happens at every step or carries long texts. It is
-// apart from the communicators of the training, so that nothing here mixes with their order of
-// operations or their counters.
+// There are two channels. The store needs no connections between the ranks, so it works before any
+// group exists and while ranks disagree about the next operation, but each message costs
+// milliseconds. A group of all ranks is used for what happens at every step and for long texts. It
+// is separate from the communicators of the training, so it affects neither their order of
+// operations nor their counters.
 #include "core/comm/control_plane.hpp"
 
 #include <algorithm>
@@ -28,8 +28,8 @@ void ControlPlane::wait_for_all() {
   if (size_ > 1) wait_for_all_ranks(mailbox_, rank_, size_, options_);
 }
 
-// Exchanges are numbered, so that a key is never used twice. All ranks take part in every exchange
-// and therefore count alike.
+// Exchanges are numbered, so that a key is never used twice. All ranks take part in every exchange,
+// so their numbers agree.
 std::string ControlPlane::next_key(const std::string& purpose) {
   return concat(purpose, "/", ++exchanges_);
 }
@@ -69,7 +69,7 @@ void ControlPlane::agree(const std::string& what, const std::string& value) {
 
 std::string ControlPlane::from_rank0(const std::string& key, const std::string& value) {
   if (size_ == 1) return value;
-  // The key travels along, so that ranks that run different programs notice it.
+  // The key is sent along with the value, to detect ranks that run different programs.
   const auto sent = split_fields(value_of_rank0(next_key("value"), join_fields({key, value})));
   if (sent.at(0) == key) return sent.at(1);
   throw Error(YOKE_FAILED_PRECONDITION,
@@ -113,7 +113,7 @@ void ControlPlane::run(const char* what, Start&& start) {
   wait_for(*work, options_, true, describe);
 }
 
-// Two all_gathers: the lengths, then all texts padded to the longest one.
+// Two all_gathers: one of the lengths, then one of all texts, padded to the longest.
 std::vector<std::string> ControlPlane::gather_texts(const std::string& mine) {
   if (size_ == 1) return {mine};
   const auto all_gather = [&](at::Tensor& all, at::Tensor& part) {

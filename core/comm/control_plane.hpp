@@ -1,5 +1,5 @@
-// The messages of a world that are not training traffic: agreement on values, texts of all ranks,
-// and notes. Nothing here is counted.
+// Communication between ranks that is not training traffic: comparing values, exchanging texts and
+// posting notes. None of it appears in the counters of the collectives.
 #pragma once
 
 #include <cstdint>
@@ -21,18 +21,18 @@ class ControlPlane {
   // `transport` is null in a world of one rank, and otherwise outlives this object.
   ControlPlane(const Rendezvous& rendezvous, Transport* transport, const CommOptions& options);
 
-  // ---- Through the store: milliseconds ----
+  // ---- Through the rendezvous store; each call takes milliseconds ----
 
   // Waits until all ranks are present. Collective. See wait_for_all_ranks().
   void wait_for_all();
   // Throws Error(FAILED_PRECONDITION), naming the first rank that differs and both values, unless
   // all ranks pass the same `what` and `value`. Collective.
   void agree(const std::string& what, const std::string& value);
-  // Returns rank 0's value on every rank. Throws Error(FAILED_PRECONDITION) if rank 0 passed
-  // another key. Collective.
+  // Returns rank 0's value on every rank. Throws Error(FAILED_PRECONDITION) if rank 0 passed a
+  // different key. Collective.
   std::string from_rank0(const std::string& key, const std::string& value);
   // Sends every rank's text to rank 0, which calls `compare` on them in rank order. All ranks
-  // return its result. Collective. `purpose` becomes part of the key.
+  // return its result. Collective. `purpose` becomes part of the store's key.
   std::optional<std::string> compare_on_rank0(const std::string& purpose,
                                               const std::string& mine,
                                               const Comparison& compare);
@@ -41,17 +41,17 @@ class ControlPlane {
   // Returns the note if it has been posted. Takes microseconds. Not collective.
   std::optional<std::string> peek(const std::string& key);
 
-  // ---- Through a group of all ranks, connected at the first use: microseconds ----
+  // ---- Through a group of all ranks, made at the first use; each call takes microseconds ----
 
   // Returns every rank's text in rank order. Collective.
   std::vector<std::string> gather_texts(const std::string& mine);
-  // Returns whether all ranks pass the same value; exact. `what` names the operation in messages.
-  // Collective.
+  // Returns whether all ranks pass the same value; all 64 bits are compared. `what` names the
+  // operation in messages. Collective.
   bool is_equal_everywhere(uint64_t value, const char* what);
   // Returns when all ranks have called it. Collective.
   void barrier(const char* what);
 
-  // Fails the operations under way, here and on the peers. Nothing may be called afterwards.
+  // Makes the operations in flight fail, here and on the peers. Nothing may be called afterwards.
   void abort();
 
  private:

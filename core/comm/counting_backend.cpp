@@ -1,6 +1,6 @@
-// Every operation of a rank passes here, whichever transport carries it and whether Yoke or a
-// plugin issues it. Counters, checks and the translation of errors are here rather than in
-// Communicator, because plugins built on LibTorch call the ProcessGroup directly.
+// Every operation of a rank passes through this class, whichever transport carries it and whether
+// Yoke or a plugin issues it. Counters, checks and the translation of errors are here rather than
+// in Communicator, because plugins built on LibTorch call the ProcessGroup directly.
 //
 // The order inside issue() matters: first the history, then the comparison, then the counters and
 // the call. A collective that the comparison rejects is in the history of every rank, so their
@@ -25,8 +25,8 @@ bool is_message(const Signature& s) {
   return s.op == Collective::kSend || s.op == Collective::kRecv;
 }
 
-// Wraps the work of the transport: waits with timeout and cancel flag, counts the time, and
-// translates what it throws.
+// Wraps the work of the transport: waits with a timeout and a cancel flag, counts the time, and
+// translates exceptions.
 class CountedWork final : public c10d::Work {
  public:
   CountedWork(c10::intrusive_ptr<CountingBackend> backend,
@@ -48,7 +48,7 @@ class CountedWork final : public c10d::Work {
           *inner_, options, !is_message(signature_), [&] { return backend_->pending(signature_); });
     } catch (const Error& e) {
       // The operation is still in flight and may write into the tensors, which the caller is about
-      // to free. Only the end of the connections stops it.
+      // to free. Only closing the connections stops it.
       if (e.code() == YOKE_CANCELLED || e.code() == YOKE_DEADLINE_EXCEEDED) backend_->abort();
       throw;
     }
@@ -66,8 +66,9 @@ class CountedWork final : public c10d::Work {
   std::vector<at::Tensor> result() override { return inner_->result(); }
   void synchronize() override { inner_->synchronize(); }
   void abort() override { inner_->abort(); }
-  // The future of the transport carries its own exceptions, so a second future carries ours. The
-  // callback holds a reference to this work: callers may drop the work and keep the future.
+  // The transport's future fails with the transport's exceptions; a second future fails with the
+  // translated ones. The callback holds a reference to this work: callers may drop the work and
+  // keep the future.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
     auto theirs = inner_->getFuture();
     auto ours = c10::make_intrusive<c10::ivalue::Future>(theirs->elementType(), theirs->devices());
@@ -104,7 +105,7 @@ Signature sign(Collective op, const at::Tensor& of, int64_t count, int64_t detai
   return {op, static_cast<int32_t>(of.scalar_type()), count, detail, 0};
 }
 
-// The first tensor of a list, which gives the dtype of all. c10d expects at least one.
+// Returns the first tensor of a list; all have its dtype. c10d expects at least one.
 const at::Tensor& front(const std::vector<at::Tensor>& tensors, const char* what) {
   if (tensors.empty()) throw Error(YOKE_INVALID_ARGUMENT, concat(what, ": no tensor given"));
   return tensors.front();
@@ -182,9 +183,9 @@ WorkPtr CountingBackend::issue(Signature signature, int64_t bytes, F&& call) {
       c10::intrusive_ptr<CountingBackend>::reclaim_copy(this), signature, std::move(work));
 }
 
-// If the ranks issue different collectives, some transports end the process from a thread of their
-// own, where nothing can be caught. So the ranks first exchange their signatures: records of a
-// fixed size, which always fit each other.
+// If the ranks issue different collectives, some transports end the process from one of their
+// threads, where no exception can be caught. So the ranks first exchange their signatures, which
+// have the same size on all ranks.
 void CountingBackend::compare_with_peers(const Signature& signature) {
   static_assert(sizeof(Signature) % sizeof(int64_t) == 0);
   constexpr int64_t kWords = sizeof(Signature) / sizeof(int64_t);
@@ -265,7 +266,7 @@ WorkPtr CountingBackend::alltoall_base(at::Tensor& output,
                                        std::vector<int64_t>& output_splits,
                                        std::vector<int64_t>& input_splits,
                                        const c10d::AllToAllOptions& opts) {
-  // Uneven parts may have different totals on different ranks, so they are not compared.
+  // With uneven parts, the totals may differ between ranks, so the count is not compared.
   const bool even = output_splits.empty() && input_splits.empty();
   return issue(sign(Collective::kAllToAll, input, even ? input.numel() : -1), input.nbytes(), [&] {
     return setup_.inner->alltoall_base(output, input, output_splits, input_splits, opts);

@@ -31,8 +31,8 @@ class Traffic {
   Counts counts_;
 };
 
-// Wraps any c10d backend and is one itself, so that the operations of a plugin that uses the
-// ProcessGroup directly are counted too.
+// Wraps any c10d backend and is one itself, so operations that a plugin issues directly on the
+// ProcessGroup are counted too.
 //
 //   counts   Calls, bytes of the larger side, and the time spent in wait() of the works. Neither
 //            time on a device nor a wait on the future of a work is counted.

@@ -1,6 +1,6 @@
-// Histories are compared by hash and count first, which is exact in practice and cheap. Each rank
-// also sends its latest signatures, so that the first difference can be named. If it is older than
-// these, only the two ranks can be named.
+// Histories are first compared by hash and count, which is cheap; collisions are negligible. Each
+// rank also sends its latest signatures, so that the first difference can be named. If that
+// difference is older than these signatures, the message names only the two ranks.
 #include "core/comm/divergence.hpp"
 
 #include <algorithm>
@@ -156,7 +156,7 @@ std::optional<std::string> differing_history(const std::vector<std::string>& tex
   for (int32_t rank = 0; rank < mesh.size(); ++rank) {
     for (const auto& [name, mine] : reports[rank]) {
       // Comparing every member with the first one compares all with each other. The first member
-      // has the communicator, because its members make it together.
+      // has this communicator too, because all members create it together.
       const int32_t first = mesh.peers(rank, mine.axes).front();
       const Report& its = reports[first][name];
       if (mine.hash == its.hash && mine.count == its.count) continue;

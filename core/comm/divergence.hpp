@@ -1,4 +1,5 @@
-// Comparisons that rank 0 makes between reports of all ranks: do they run the same program?
+// Comparisons that rank 0 makes between the reports of all ranks, to find ranks that run a
+// different program.
 #pragma once
 
 #include <functional>
@@ -15,7 +16,7 @@ namespace yoke {
 // nothing.
 using Comparison = std::function<std::optional<std::string>(const std::vector<std::string>&)>;
 
-// Join any strings into one and split it again.
+// Joins strings with any content into one; split_fields() is the inverse.
 std::string join_fields(const std::vector<std::string>& fields);
 std::vector<std::string> split_fields(const std::string& joined);
 

@@ -30,16 +30,15 @@ namespace {
 
 using c10d::ProcessGroupGloo;
 
-// Worker threads of each group. With one of them, small operations took ten times longer on a busy
+// Worker threads per group. With one thread, small operations took ten times longer on a busy
 // machine.
 constexpr int kThreads = 2;
 
-// The most bytes on the receiving side for which everybody sends to everybody. Measured at 2 and 4
-// ranks.
+// Largest output, in bytes, for which every rank sends to every other. Measured at 2 and 4 ranks.
 constexpr int64_t kOneRoundBytes = 256 * 1024;
 
 // A reduction in flight. The contributions of all ranks arrive side by side in `parts`; the first
-// thread that sees the exchange complete adds them up into `output`.
+// thread that finds the exchange complete adds them up into `output`.
 class ReduceWork final : public c10d::Work {
  public:
   ReduceWork(c10::intrusive_ptr<c10d::Work> exchange,
@@ -115,8 +114,8 @@ at::Tensor as_bytes(const at::Tensor& t) {
 }
 
 // c10d's Gloo backend with our algorithms for small operations and reduce_scatter. All ranks must
-// choose the same algorithm, so the choice depends only on what they agree on: sizes, dtype and
-// operation.
+// choose the same algorithm, so the choice depends only on values that are equal on all of them:
+// sizes, dtype and operation.
 class Gloo final : public ProcessGroupGloo {
  public:
   using ProcessGroupGloo::ProcessGroupGloo;
@@ -141,7 +140,7 @@ class Gloo final : public ProcessGroupGloo {
     }
     const at::NoGradGuard no_grad;
     if (!one_round(output.nbytes())) {
-      // c10d refuses shapes that differ; only the number of elements matters here.
+      // c10d rejects shapes that differ; only the number of elements matters here.
       at::Tensor flat = output.view(-1), part = input.contiguous().view(-1);
       return ProcessGroupGloo::_allgather_base(flat, part, opts);
     }
@@ -172,8 +171,8 @@ class Gloo final : public ProcessGroupGloo {
   }
 
   // Resets the connections: peers fail at once, and nothing is written into tensors of this rank
-  // any more. Nothing can wake an operation in flight on this rank, so the destructor would wait
-  // for it until the timeout. An aborted group is therefore leaked on purpose.
+  // any more. An operation in flight on this rank cannot be interrupted, and the destructor would
+  // wait for it until the timeout. An aborted group is therefore leaked on purpose.
   void abort() override {
     if (std::exchange(aborted_, true)) return;
     c10::intrusive_ptr<Gloo>::reclaim_copy(this).release();
@@ -181,7 +180,7 @@ class Gloo final : public ProcessGroupGloo {
   }
 
  private:
-  // c10d itself gets empty tensors, and refuses them.
+  // Returns false for empty tensors, so that they reach c10d, which rejects them.
   static bool one_round(size_t bytes) {
     return bytes > 0 && static_cast<int64_t>(bytes) <= kOneRoundBytes;
   }

@@ -40,7 +40,7 @@ struct Add {
     return a + b;
   }
 };
-// A NaN is kept, as in at::maximum and at::minimum.
+// If either operand is NaN, so is the result, as with at::maximum and at::minimum.
 struct Max {
   template <class A>
   A operator()(A a, A b) const {
@@ -54,7 +54,8 @@ struct Min {
   }
 };
 
-// `first` initialises the accumulators instead of a neutral element: 0 + x would turn -0 into +0.
+// The accumulators start with the first source and not with a neutral element, because 0 + x turns
+// -0 into +0.
 template <class T, class Op>
 void reduce_tiles(const ReduceBuffers& buffers, int64_t begin, int64_t count, Op op) {
   using A = typename Accumulator<T>::type;

@@ -33,9 +33,9 @@ int32_t Mesh::coordinate(int32_t rank, int axis) const {
 }
 
 std::vector<int32_t> Mesh::peers(int32_t rank, uint32_t axes) const {
-  // `ranks` holds the prefixes of the peers' numbers, as digits of a mixed-radix number. A chosen
-  // axis extends each prefix by all of its coordinates, any other axis by that of `rank`. Walking
-  // from the slowest axis keeps the list ascending.
+  // A rank is a mixed-radix number with one digit per axis: its coordinate. `ranks` holds the
+  // leading digits of all peers. A chosen axis appends each of its coordinates, any other axis that
+  // of `rank`. Going from the slowest axis to the fastest keeps the list ascending.
   std::vector<int32_t> ranks{0};
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     const bool chosen = (axes & YOKE_AXIS_BIT(axis)) != 0;

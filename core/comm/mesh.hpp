@@ -33,7 +33,7 @@ class Mesh {
   int32_t size_;
 };
 
-// The bits of all axes. YOKE_ALL_AXES has more, for axes of later versions.
+// The bits of the axes that exist today. YOKE_ALL_AXES also sets bits for axes of later versions.
 inline constexpr uint32_t kKnownAxes = (1u << YOKE_NUM_AXES) - 1;
 
 // "dp_shard", "dp_replicate+dp_shard", or "world" for all axes

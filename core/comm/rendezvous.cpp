@@ -2,8 +2,8 @@
 // keys of all ranks exist.
 //
 // c10d's TCPStore can wait for the workers by itself (`waitWorkers`), but its error does not say
-// which rank is missing, and neither a cancel flag nor a progress report reaches it. A key per rank
-// costs one request per poll and answers all three questions.
+// which rank is missing, and it supports neither a cancel flag nor progress reports. A key per rank
+// costs one request per poll and gives all three.
 #include "core/comm/rendezvous.hpp"
 
 #include <unistd.h>
@@ -51,7 +51,7 @@ std::string attendance(Mailbox& mailbox, int32_t world_size) {
 }
 
 // Rank 0 often serves the store and may be the first to give up. The other ranks then lose the
-// store itself, so their message has to point to rank 0.
+// store itself, so their message must refer to rank 0.
 bool all_present(Mailbox& mailbox, int32_t rank, const std::vector<std::string>& keys) {
   try {
     return mailbox.has(keys);

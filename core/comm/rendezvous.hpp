@@ -19,10 +19,10 @@ struct Rendezvous {
   std::string file_store;   // path of a file that ranks of one machine share; opens no port
   std::string master_addr;  // host whose TCPStore all ranks connect to; rank 0 serves it
   int32_t master_port = 0;
-  bool store_served = false;     // true = another process serves the TCPStore, as torchrun's agent
-  std::string attempt;           // number of the restart on a store that outlives it; "" = first
-  int32_t local_world_size = 1;  // ranks on this machine; if that is all, loopback is enough
-  std::string interface;  // network interface; "" = loopback on one machine, else by host name
+  bool store_served = false;     // true = another process serves it, e.g. torchrun's agent
+  std::string attempt;           // restart number, if the store survives restarts; "" = first
+  int32_t local_world_size = 1;  // ranks on this machine; if all are, loopback is enough
+  std::string interface;  // "" = loopback on one machine, else the interface of the host name
   std::shared_ptr<VirtualWorld> virtual_world;  // set if the ranks are threads of this process
 };
 

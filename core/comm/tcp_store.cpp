@@ -1,7 +1,7 @@
 // c10d's TCPStore reports an unknown host, a refused connection and a port in use with the same
-// kind of exception, after its own timeout. So the address is resolved and tried here first, and
-// the store is constructed only when it will connect at once. Rank 0 opens the listening socket
-// itself and passes it to the store, because only then the reason of a failed bind is known.
+// kind of exception, after its own timeout. So the address is first resolved and tried here, and
+// the store is constructed only after a connection has succeeded. Rank 0 opens the listening socket
+// itself and passes it to the store; otherwise the reason for a failed bind would be lost.
 #include "core/comm/tcp_store.hpp"
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -15,8 +15,8 @@
 namespace yoke {
 namespace {
 
-// Waits until the host has an address and probe(address) returns "". Any other text of the probe is
-// the reason for another attempt, and becomes part of the error.
+// Waits until the host has an address and probe(address) returns "". Any other text says why the
+// attempt failed: the loop tries again, and the error after the timeout quotes the latest text.
 template <class Probe>
 void wait_for_address(const Rendezvous& r, const CommOptions& options, Probe&& probe) {
   const std::string place = concat(r.master_addr, ":", r.master_port);
@@ -68,8 +68,8 @@ c10::intrusive_ptr<c10d::Store> open_tcp_store(const Rendezvous& r, const CommOp
   tcp.waitWorkers = false;  // wait_for_all_ranks() does that, with better messages
   tcp.timeout = options.timeout;
   if (tcp.isServer) tcp.masterListenFd = listen(r, options);
-  // Rank 0 connects to itself through MASTER_ADDR too: this shows whether the address that the
-  // other ranks use is one of this machine.
+  // Rank 0 connects to itself through MASTER_ADDR too: this tests whether the address that the
+  // other ranks use belongs to this machine.
   wait_for_address(r, options, try_connect);
   return c10::make_intrusive<c10d::TCPStore>(r.master_addr, tcp);
 }

@@ -10,9 +10,10 @@
 namespace yoke {
 
 // Connects to the store of rendezvous.master_addr and master_port. Rank 0 serves it unless
-// store_served is set; behind a loopback address it listens at that address only. The other ranks
-// wait for the server. Throws Error: INVALID_ARGUMENT if the host cannot be resolved or the port is
-// in use, UNAVAILABLE if nobody answers within options.timeout, CANCELLED.
+// store_served is set. If master_addr is a loopback address, rank 0 listens on that address only.
+// The other ranks wait for the server. Throws Error: INVALID_ARGUMENT if the host cannot be
+// resolved or the port is in use, UNAVAILABLE if no server answers within options.timeout,
+// CANCELLED.
 c10::intrusive_ptr<c10d::Store> open_tcp_store(const Rendezvous& rendezvous,
                                                const CommOptions& options);
 

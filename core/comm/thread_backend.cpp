@@ -1,6 +1,6 @@
 // Translates c10d's operations into contributions to a ThreadHub: checks the tensors, signs the
-// collective and passes pointers. All that the ranks must agree on is compared in the hub, where
-// the signatures of all ranks meet.
+// collective and passes pointers. The hub compares the signatures of all ranks, which contain
+// everything that must be equal on them.
 #include "core/comm/thread_backend.hpp"
 
 #include <ATen/core/ivalue.h>
@@ -79,12 +79,12 @@ class ThreadWork final : public c10d::Work {
       return true;
     }
     const auto limit = timeout == kNoTimeout ? std::chrono::hours(24 * 365) : timeout;
-    // The text of c10d::Work::wait(), by which translate() recognises a timeout.
+    // The same text as in c10d::Work::wait(); translate() recognises a timeout by it.
     TORCH_CHECK(hub_->wait(*op_, limit), "Operation timed out!");
     return true;
   }
   std::vector<at::Tensor> result() override { return results_; }
-  // The callback runs on the thread that ends the operation, which may be that of another rank.
+  // The callback runs on the thread that completes the operation, which may belong to another rank.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
     auto future =
         c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
@@ -246,7 +246,7 @@ ThreadBackend::WorkPtr ThreadBackend::alltoall_base(at::Tensor& output,
   require_usable(input, "all_to_all");
   require_usable(output, "all_to_all");
   // With uneven parts the totals may differ between ranks, so the signature carries no count. The
-  // hub compares the parts themselves.
+  // hub compares the sizes of the parts instead.
   Contribution mine = contribution_of(
       sign(Collective::kAllToAll, input, -1), bytes_of(input), bytes_of(output), {input, output});
   mine.in_offsets = offsets(input, input_splits, size_, "in");
@@ -254,8 +254,8 @@ ThreadBackend::WorkPtr ThreadBackend::alltoall_base(at::Tensor& output,
   return post(std::move(mine), input, c10d::OpType::ALLTOALL_BASE, {output});
 }
 
-// Messages carry no sequence number: both sides count their messages differently. They are matched
-// by sender, receiver and tag.
+// A message (send and recv) has no sequence number, because sender and receiver may have counted
+// different numbers of messages. Both halves are matched by sender, receiver and tag.
 ThreadBackend::WorkPtr ThreadBackend::send(Tensors& tensors, int to, int tag) {
   const at::Tensor& t = single(tensors, "send");
   Contribution mine =

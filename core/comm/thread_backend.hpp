@@ -10,12 +10,13 @@
 
 namespace yoke {
 
-// One rank's view of a hub. Tensors are contiguous and in CPU memory. Works complete without
-// anybody waiting for them. Sums are in rank order, so a result has the same bits on every rank and
-// in every run. Used by one thread at a time, except abort(), which any thread may call.
+// One rank's side of a ThreadHub. Tensors are contiguous and in CPU memory. Operations complete
+// even if no rank calls wait(). Sums are computed in rank order, so a result has the same bits on
+// every rank and in every run. Used by one thread at a time, except abort(), which any thread may
+// call.
 //
-// Operations throw Error(INVALID_ARGUMENT) for tensors that do not fit, and UNAVAILABLE after
-// abort(). Their works fail with FAILED_PRECONDITION if the ranks do not issue the same collective.
+// Operations throw Error(INVALID_ARGUMENT) for unsuitable tensors, and UNAVAILABLE after abort().
+// Their works fail with FAILED_PRECONDITION if the ranks do not issue the same collective.
 class ThreadBackend final : public c10d::Backend {
  public:
   using Tensors = std::vector<at::Tensor>;
@@ -47,7 +48,7 @@ class ThreadBackend final : public c10d::Backend {
   WorkPtr barrier(const c10d::BarrierOptions& opts) override;
   // Does nothing: the waiting rank passes a timeout to wait().
   void setTimeout(std::chrono::milliseconds) override {}
-  // Fails every operation in flight on all ranks of the hub, and every later one.
+  // Makes every operation in flight fail, on all ranks of the hub, and every later one.
   void abort() override;
 
  private:
@@ -55,7 +56,7 @@ class ThreadBackend final : public c10d::Backend {
   Signature sign(Collective op, const at::Tensor& of, int64_t count, int64_t detail = 0);
 
   std::shared_ptr<ThreadHub> hub_;
-  uint64_t sequence_ = 0;  // number of collectives so far; messages are not numbered
+  uint64_t sequence_ = 0;  // number of collectives so far; send and recv are not numbered
 };
 
 }  // namespace yoke

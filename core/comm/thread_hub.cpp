@@ -8,8 +8,8 @@
 //                      waiting takes the next part until none is left
 //
 // Data is copied once, from the memory of one rank into that of another: there is no staging buffer
-// and no ring. A rank that posts early and computes meanwhile costs nobody time, because the last
-// one to arrive does not need it.
+// and no ring. A rank that posts early and then computes delays no other rank, because the last one
+// to arrive can run all parts itself.
 #include "core/comm/thread_hub.hpp"
 
 #include <algorithm>
@@ -23,7 +23,7 @@
 namespace yoke {
 namespace {
 
-// The most bytes for which the last rank to arrive runs all parts alone.
+// Largest operation, in bytes, that the last rank to arrive runs alone.
 constexpr int64_t kAloneBytes = 32 * 1024;
 constexpr int kSpins = 1000;  // tens of microseconds, about the cost of a sleep and its wake-up
 
@@ -46,7 +46,7 @@ std::string ThreadOp::check(const std::vector<int32_t>& ranks) const {
   for (const Contribution& slot : slots_) signatures.push_back(slot.signature);
   if (auto text = mismatch(signatures, ranks)) return *text;
   if (slots_[0].signature.op != Collective::kAllToAll) return "";
-  // The signatures of an all_to_all carry no sizes, because the parts may differ.
+  // The signatures of an all_to_all carry no sizes, because the sizes of the parts may differ.
   for (size_t from = 0; from < slots_.size(); ++from) {
     for (size_t to = 0; to < slots_.size(); ++to) {
       const auto& in = slots_[from].in_offsets;
@@ -142,7 +142,7 @@ void ThreadOp::run_broadcast(int32_t part) {
   copy(slots_[part].out, slots_[root].in, bytes());
 }
 
-// Copies the part that each rank has for rank `part` into its output.
+// Copies what each rank sends to rank `part` into the output of rank `part`.
 void ThreadOp::run_all_to_all(int32_t part) {
   const Contribution& to = slots_[part];
   for (size_t from = 0; from < slots_.size(); ++from) {
@@ -242,14 +242,14 @@ void ThreadHub::start(const std::shared_ptr<ThreadOp>& op, std::unique_lock<std:
   finish(*op, lock);
 }
 
-// Takes parts until none is left. The thread that ends the last part finishes the operation.
+// Takes parts until none is left. The thread that completes the last part finishes the operation.
 void ThreadHub::work_on(ThreadOp& op) {
   const int32_t parts = op.num_parts();
   for (;;) {
     const int32_t part = op.next_part_.fetch_add(1, std::memory_order_relaxed);
     if (part >= parts) return;
     op.run(part);
-    // Acquire and release: the thread that sees 1 here also sees what all others have written.
+    // Acquire and release: the thread that reads 1 here also observes what all others have written.
     if (op.parts_left_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
       std::unique_lock lock(mutex_);
       return finish(op, lock);
@@ -284,7 +284,7 @@ bool ThreadHub::wait(ThreadOp& op, std::chrono::milliseconds timeout) {
     work_on(op);
     for (int i = 0; spin_ && i < kSpins && state() != State::kDone; ++i) pause();
     std::unique_lock lock(mutex_);
-    // The parts that are left run on other threads now and cannot block, so no deadline is needed.
+    // The remaining parts are running on other threads and cannot block, so no deadline is needed.
     changed_.wait(lock, [&] { return state() == State::kDone; });
   }
   rethrow(op);

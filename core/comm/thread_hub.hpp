@@ -1,12 +1,12 @@
 // Collectives between ranks that are threads of one process: one hub per communicator.
 //
 // A rank posts its contribution to its next collective and continues; post() never waits. The rank
-// that arrives last finds all contributions in place, so it can run the operation for everybody.
-// Ranks that are waiting by then take over parts of it.
+// that arrives last finds all contributions in place, so it can run the operation for all ranks.
+// Ranks that are already waiting run parts of it.
 //
-// Progress therefore needs only that every rank issues the operations of one communicator in the
-// same order. Operations of different communicators may interleave differently on different ranks:
-// no rank ever blocks in one hub while another hub needs it to arrive. So nobody can deadlock.
+// So it is enough that all ranks post the operations of one communicator in the same order.
+// Operations of different communicators may interleave differently on different ranks: because
+// post() never blocks, no order of posts can cause a deadlock.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,8 +28,8 @@
 
 namespace yoke {
 
-// The contribution of one rank to one collective: where its input lies and where its output goes.
-// The memory is kept alive by `keep`, or by the caller until the operation is done.
+// The contribution of one rank to one collective: the addresses of its input and its output. The
+// memory is kept alive by `keep`, or by the caller until the operation is done.
 struct Contribution {
   Signature signature;
   const char* in = nullptr;
@@ -40,10 +40,10 @@ struct Contribution {
   std::vector<at::Tensor> keep;      // released when the operation is done
 };
 
-// One operation, from the first arrival to the last copy. Shared by the works of its ranks.
+// One operation, from the first contribution to the last copy. The works of all its ranks share it.
 //
-// It has one slot per rank of the communicator. A message has two: the sender's slot kSender and
-// the receiver's slot kReceiver.
+// It has one slot per rank of the communicator. A message (send and recv) has two slots: kSender
+// and kReceiver.
 class ThreadOp {
  public:
   ThreadOp(int32_t size, int64_t item_size) : slots_(size), item_size_(item_size) {}
@@ -52,12 +52,13 @@ class ThreadOp {
 
  private:
   friend class ThreadHub;
-  // kGathering: contributions are missing. kRunning: all are there, and any thread may take parts.
+  // kGathering: contributions are missing. kRunning: all have arrived, and any thread may run
+  // parts.
   enum State { kGathering, kRunning, kDone };
   static constexpr size_t kSender = 0, kReceiver = 1;
 
   int64_t bytes() const;
-  // Returns the reason why the contributions do not fit each other, or "".
+  // Returns why the contributions do not match each other, or "".
   std::string check(const std::vector<int32_t>& ranks) const;
   int32_t num_parts() const;
   void run(int32_t part);
@@ -76,15 +77,15 @@ class ThreadOp {
   std::vector<std::function<void()>> on_done_;
   std::atomic<State> state_{kGathering};
   std::atomic<int32_t> next_part_{0};   // first part that no thread has taken
-  std::atomic<int32_t> parts_left_{0};  // parts that have not ended
+  std::atomic<int32_t> parts_left_{0};  // parts that are not finished
 };
 
 // One per communicator, shared by its ranks. A rank posts from one thread at a time; waiting,
 // when_done() and kill() may come from any thread.
 class ThreadHub {
  public:
-  // ranks: global ranks of the members, for messages. spin: busy-wait before sleeping, which pays
-  // only if every rank has a core.
+  // ranks: global ranks of the members, for messages. spin: busy-wait before sleeping, which is
+  // faster only if every rank has its own core.
   ThreadHub(std::vector<int32_t> ranks, bool spin);
 
   int32_t size() const { return static_cast<int32_t>(ranks_.size()); }
@@ -94,7 +95,7 @@ class ThreadHub {
   // Error(UNAVAILABLE) if the hub is dead.
   std::shared_ptr<ThreadOp> post(int32_t rank, Contribution contribution, int64_t item_size);
   // Adds one half of a message. Halves are matched by (from, to, tag), in the order of their
-  // arrival. Throws as post().
+  // arrival. Throws the same errors as post().
   std::shared_ptr<ThreadOp> post_message(
       bool send, int32_t from, int32_t to, int tag, Contribution contribution, int64_t item_size);
 
@@ -103,11 +104,12 @@ class ThreadHub {
   bool wait(ThreadOp& op, std::chrono::milliseconds timeout);
   // Throws the error of a completed operation, if it has one.
   static void rethrow(const ThreadOp& op);
-  // Calls f once, when the operation is done or has failed. Calls it now if that has happened.
+  // Calls f once, when the operation is done or has failed; immediately if that is already the
+  // case.
   void when_done(ThreadOp& op, std::function<void()> f);
 
-  // Fails the operations that cannot complete any more, and every later post(). Only the first
-  // reason counts.
+  // Makes every operation fail that cannot complete any more, and every later post(). Only the
+  // first reason is kept.
   void kill(const std::string& reason);
 
  private:

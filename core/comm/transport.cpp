@@ -1,5 +1,5 @@
 // The two transports: Gloo between processes, with NCCL for tensors on a device, and shared memory
-// between threads of one process. Both come with a c10d::Store, over which the Mailbox sends.
+// between threads of one process. Each has a c10d::Store, through which Mailbox sends.
 #include "core/comm/transport.hpp"
 
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -56,8 +56,8 @@ class GlooTransport final : public Transport {
       : timeout_(options.timeout),
         rank_device_(options.device),
         store_(open_store(rendezvous, options)) {
-    // torchrun's agent keeps its store when it restarts the ranks, so each attempt needs keys of
-    // its own.
+    // torchrun's agent keeps its store when it restarts the ranks, so each attempt uses its own
+    // prefix for the keys.
     store_ = c10::make_intrusive<c10d::PrefixStore>("yoke" + rendezvous.attempt, store_);
     // Loopback needs no network and cannot be reached from outside, so it is preferred where it is
     // enough.
@@ -158,8 +158,8 @@ std::unique_ptr<Transport> make_transport(const Rendezvous& rendezvous,
   return std::make_unique<GlooTransport>(rendezvous, options);
 }
 
-// The store itself would block in get() until its own timeout, deaf to the cancel flag and to the
-// end of other threads. So keys are only tested, and get() polls.
+// The store's own get() would block until its timeout and could be interrupted neither by the
+// cancel flag nor by the failure of another rank. So Mailbox::get() polls until the key exists.
 void Mailbox::put(const std::string& key, const std::string& value) {
   with_store(concat("writing '", key, "' to the rendezvous store"),
              [&] { transport_->store().set(key, value); });

@@ -30,18 +30,18 @@ class Transport {
   // same on all members and belong to no other group.
   virtual c10::intrusive_ptr<c10d::Backend> connect(const std::string& name,
                                                     const Members& members) = 0;
-  // As connect(), for tensors on the device of the options.
+  // Like connect(), for tensors on CommOptions::device.
   virtual c10::intrusive_ptr<c10d::Backend> connect_device(const std::string& name,
                                                            const Members& members) = 0;
   // Throws Error(UNAVAILABLE) if the world is known to be broken. Not collective.
   virtual void require_alive() const = 0;
-  // Tells the transport that this rank leaves without shutdown, so that waiting peers fail at once.
+  // Records that this rank leaves without shutdown, so that waiting peers fail at once.
   virtual void leave_early() = 0;
 };
 
-// Returns nullptr for a world of one rank. Throws Error: INVALID_ARGUMENT if not exactly one way to
-// reach the other ranks is given, if a number is out of range or if the store cannot be served
-// there; UNAVAILABLE if the store cannot be reached.
+// Returns nullptr for a world of one rank. Throws Error: INVALID_ARGUMENT unless exactly one of
+// file_store, master_addr and virtual_world is set, if a number is out of range, or if the store
+// cannot be served at its address; UNAVAILABLE if the store cannot be reached.
 std::unique_ptr<Transport> make_transport(const Rendezvous& rendezvous, const CommOptions& options);
 
 // Short messages between all ranks through the store of a transport. An operation takes
@@ -49,7 +49,7 @@ std::unique_ptr<Transport> make_transport(const Rendezvous& rendezvous, const Co
 // Error(UNAVAILABLE) if the store or the world is lost.
 class Mailbox {
  public:
-  // `transport` is null in a world of one rank, where nothing may be exchanged.
+  // `transport` is null in a world of one rank, where no function may be called.
   Mailbox(Transport* transport, const CommOptions& options)
       : transport_(transport), options_(options) {}
 

@@ -1,6 +1,7 @@
-// Ranks as threads need no sockets: a store in memory replaces the TCPStore, and a ThreadHub per
-// communicator replaces the connections. What a lost process does by closing its sockets, abort()
-// does here: it fails every hub, so that no rank waits for one that will not come.
+// Ranks that are threads need no sockets: a store in memory replaces the TCPStore, and a ThreadHub
+// per communicator replaces the connections. When a process is lost, its closed sockets make its
+// peers fail. Here abort() does this: it fails every hub, so that no rank waits for a rank that has
+// ended.
 #include "core/comm/virtual_world.hpp"
 
 #include <thread>
@@ -12,8 +13,8 @@
 
 namespace yoke {
 
-// A rank busy-waits only if each has a core. With more ranks than cores spinning is several times
-// slower than sleeping, because the rank that all wait for does not get to run.
+// Ranks busy-wait only if there is a core for each of them. With more ranks than cores spinning is
+// several times slower than sleeping, because the rank that all others wait for gets no core.
 VirtualWorld::VirtualWorld(int32_t world_size)
     : size_(world_size),
       spin_(static_cast<uint32_t>(world_size) <= std::thread::hardware_concurrency()),

@@ -20,8 +20,8 @@ class VirtualWorld {
 
   int32_t size() const { return size_; }
   const c10::intrusive_ptr<c10d::Store>& store() const { return store_; }
-  // Returns the hub of that name, made by the first rank that asks for it. `ranks` are the global
-  // ranks of its members, ascending. Throws Error(UNAVAILABLE) after abort().
+  // Returns the hub of that name, which the first caller creates. `ranks` are the global ranks of
+  // its members, ascending. Throws Error(UNAVAILABLE) after abort().
   std::shared_ptr<ThreadHub> hub(const std::string& name, const std::vector<int32_t>& ranks);
   // Wakes every waiting rank with Error(UNAVAILABLE) and this reason. Only the first call counts.
   void abort(const std::string& reason);

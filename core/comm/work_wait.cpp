@@ -1,7 +1,6 @@
-// c10d::Work::wait(timeout) cannot be interrupted, so a cancel flag is noticed only between two
-// short waits. The timeouts and lost connections of the transports arrive as plain exceptions whose
-// text is the only difference between them; translate() recognises the texts of Gloo, NCCL and
-// c10d's stores.
+// c10d::Work::wait(timeout) cannot be interrupted, so wait_for() waits in short slices and checks
+// the cancel flag between them. The transports report timeouts and lost connections as exceptions
+// that differ only in their text; translate() recognises the texts of Gloo, NCCL and c10d's stores.
 #include "core/comm/work_wait.hpp"
 
 #include <algorithm>
@@ -16,7 +15,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// The longest time for which a set cancel flag goes unnoticed.
+// Length of a slice, and so the longest time until a cancel flag is noticed.
 constexpr milliseconds kSlice{50};
 
 bool contains_any(std::string_view text, std::initializer_list<const char*> parts) {
@@ -104,8 +103,8 @@ WaitEnd wait_in_slices(c10d::Work& work, const CommOptions& options, bool slicea
       work.wait(left);
       return WaitEnd::kDone;
     } catch (...) {
-      // The end of a slice is an exception too. A work that is still running has only run out of
-      // its slice; a completed one has failed.
+      // The end of a slice is reported as an exception too. If the work is still running, only the
+      // slice has ended; if it is completed, it has failed.
       if (work.isCompleted() && !work.isSuccess()) throw;
     }
   }

@@ -1,5 +1,5 @@
-// Waits for a c10d::Work within a timeout and under a cancel flag, and turns its failures into
-// Yoke's errors.
+// Waits for a c10d::Work with a timeout and a cancel flag, and translates its failures into
+// yoke::Error.
 #pragma once
 
 #include <exception>
@@ -11,25 +11,25 @@
 
 namespace yoke {
 
-// The operation that a rank waits for, as text for messages.
+// The operation that a rank waits for, as named in messages.
 struct PendingOperation {
   std::string operation;  // "all_gather of 64 x fp32 as collective 3 of dp_shard (unshard)"
   std::string axes;       // axes whose ranks take part: "dp_shard"
 };
 
 // Returns when the work is done and its result is valid. If it is done already, the call costs two
-// locks. `describe` returns the PendingOperation and is called only for a message. `sliceable` is
-// false for works whose wait cannot be repeated after a timeout (Gloo's send and recv); for these
-// the cancel flag is not looked at.
+// locks. `describe` returns the PendingOperation and is called only if an error message needs it.
+// `sliceable` is false for works whose wait cannot be repeated after a timeout (Gloo's send and
+// recv); for these the cancel flag is not checked.
 //
 // Throws Error: CANCELLED if the cancel flag is set; DEADLINE_EXCEEDED after options.timeout, while
-// the operation may still be running, so that the caller must abort the backend; otherwise the
-// result of translate() for the exception of the work.
+// the operation may still be running, so that the caller must abort the backend; otherwise what
+// translate() makes of the exception of the work.
 template <class Describe>
 void wait_for(c10d::Work& work, const CommOptions& options, bool sliceable, Describe&& describe);
 
 // Returns UNAVAILABLE for a lost connection, DEADLINE_EXCEEDED for a timeout of the transport, and
-// `otherwise` for any other failure. An Error keeps its code.
+// `otherwise` for any other failure. If the failure is a yoke::Error already, its code is kept.
 Error translate(const std::exception_ptr& failure,
                 const PendingOperation& pending,
                 const CommOptions& options,
@@ -41,7 +41,7 @@ std::string seconds_text(std::chrono::milliseconds time);
 namespace detail {
 
 enum class WaitEnd { kDone, kCancelled, kTimedOut };
-// Throws the exception of the work.
+// Rethrows the exception of the work.
 WaitEnd wait_in_slices(c10d::Work& work, const CommOptions& options, bool sliceable);
 [[noreturn]] void throw_wait_end(WaitEnd end,
                                  const PendingOperation& pending,

@@ -1,5 +1,5 @@
-// Connects the three parts of a world and ends them in the right order. What each part does is
-// explained in its own file; see control_plane.cpp, communicators.cpp and collective_log.cpp.
+// Connects the three parts of a world and ends them in the right order. Each part is explained in
+// its own file: control_plane.cpp, communicators.cpp and collective_log.cpp.
 #include "core/comm/world.hpp"
 
 #include "core/comm/collective_log.hpp"
@@ -20,7 +20,7 @@ World::World(const Rendezvous& rendezvous, const CommOptions& options)
       log_(std::make_unique<CollectiveLog>(*control_, options.check)),
       communicators_(std::make_unique<Communicators>(
           rendezvous, transport_.get(), options, *control_, *log_)) {
-  // Threads of one process have been started together and share memory: nobody can be missing.
+  // Threads of one process have been started together and share memory: no rank can be missing.
   if (!in_threads_) control_->wait_for_all();
 }
 
@@ -85,8 +85,9 @@ void World::shutdown() {
   ended_ = true;
 }
 
-// Ends like a rank that crashed: the peers must not wait for the timeout. First the transport
-// learns it, so that the peers get this rank as the reason, then the connections are closed.
+// Without shutdown() the world ends as after a crash, so that the peers fail at once and not after
+// their timeout. The transport is informed first, so that peers report this rank as the reason;
+// then the connections are closed.
 World::~World() {
   if (size_ == 1 || ended_) return;
   transport_->leave_early();

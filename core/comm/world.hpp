@@ -1,4 +1,5 @@
-// All that one rank needs to work with the others: agreement, communicators and counters.
+// The interface through which one rank works with the others: comparing values, communicators and
+// counters.
 #pragma once
 
 #include <chrono>
@@ -21,7 +22,7 @@ class Transport;
 
 // The world as one rank sees it; made once per rank. It is composed of
 //
-//   ControlPlane    agreement on values, texts of all ranks, notes
+//   ControlPlane    comparing values, exchanging texts, posting notes
 //   Communicators   the communicators, one for each set of axes and purpose
 //   CollectiveLog   counters, and the check that all ranks issue the same collectives
 //
@@ -63,11 +64,11 @@ class World {
 
   // ---- Communicators ----
 
-  // Sets the arrangement of the ranks, once, before the first comm().
+  // Sets how the ranks are arranged; must be called once, before the first comm().
   void set_mesh(const Mesh& mesh);
-  // Returns the communicator of the ranks that differ from this one only in `axes`. The same
-  // (axes, purpose) return the same object, which lives as long as the world. Collective at the
-  // first call of each pair.
+  // Returns the communicator of the ranks that differ from this one only in `axes`. The same pair
+  // (axes, purpose) always returns the same object, which lives as long as the world. Collective at
+  // the first call of each pair.
   Communicator& comm(uint32_t axes, const std::string& purpose);
   // Throws Error(UNAVAILABLE) or DEADLINE_EXCEEDED if a collective on a device has failed. On the
   // CPU wait() reports all failures. Not collective.
@@ -75,18 +76,19 @@ class World {
 
   // ---- Collective log ----
 
-  // Returns counts since the last reset, by name of the axes ("dp_shard"), all purposes together.
+  // Returns the counts since the last reset, summed over all purposes; key: name of the axes
+  // ("dp_shard").
   std::map<std::string, CommCount> counts() const;
   void reset_counts();
-  // Returns counts since the start.
+  // Returns the counts since the start.
   std::vector<OperationCount> counts_by_operation() const;
   // Throws Error(FAILED_PRECONDITION), naming the first difference, unless all ranks have issued
   // the same collectives so far: operation, dtype and count, in the same order on each
-  // communicator. Costs one small uncounted reduction; returns at once with comm.check = off. May
-  // be called after set_mesh(). Collective.
+  // communicator. Costs one small uncounted reduction; returns at once with comm.check = off.
+  // Requires set_mesh(). Collective.
   void check_collectives();
 
-  // Ends the world in order: a barrier, after which nothing may be issued. Collective.
+  // Ends the world with a barrier, after which no operation may be issued. Collective.
   void shutdown();
 
  private:
@@ -103,9 +105,10 @@ class World {
   bool ended_ = false;
 };
 
-// Makes what ranks that are threads of one process share: one object for all of them. A World
-// that is destroyed without shutdown() aborts it, so that every waiting rank gets UNAVAILABLE with
-// the first reason. The rank that failed first is therefore the one with another code.
+// Creates the state that ranks share when they are threads of one process: one object for all. A
+// World that is destroyed without shutdown() aborts it, so that every waiting rank gets UNAVAILABLE
+// with the first reason. The rank that failed first can be recognised, because its error has a
+// different code.
 std::shared_ptr<VirtualWorld> make_virtual_world(int32_t world_size);
 
 }  // namespace yoke

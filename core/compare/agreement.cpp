@@ -1,13 +1,13 @@
 // Measures how much two runs differ, and decides whether correct runs may differ so much.
 //
-// Two backends add the same numbers in another order, so their losses differ by rounding and the
-// difference grows with the steps. The bounds follow this: they are tight for the first 20 steps,
-// where a fault is visible and rounding has not grown yet, and wide afterwards. The first gradient
-// and the first parameters are compared too, because a small fault of one tensor hardly changes the
-// loss.
+// Two backends add the same numbers in a different order, so their losses differ by rounding, and
+// the difference grows with the steps. The bounds follow this: they are tight for the first 20
+// steps, where a fault is visible and rounding has not grown yet, and wide afterwards. The first
+// gradient and the first parameters are compared too, because a small fault of one tensor hardly
+// changes the loss.
 //
-// The level of a pair is the closest one whose bounds hold. Bits are compared through hashes of the
-// parameters, which the runs recorded.
+// The level of a pair is the closest one whose bounds hold. Equality of bits is checked with the
+// hashes of the parameters, which the runs have recorded.
 
 #include "core/compare/agreement.hpp"
 
@@ -18,8 +18,9 @@
 namespace yoke::compare {
 namespace {
 
-constexpr int64_t kEarly = 20, kLate = 200;  // last steps with the tight and with the wide bound
-constexpr int64_t kParamSteps = 10;          // last step whose parameters have bounds
+constexpr int64_t kEarly = 20,
+                  kLate = 200;       // last step with the tight bound, and with the wide one
+constexpr int64_t kParamSteps = 10;  // last step whose parameters have bounds
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 double relative(double a, double b) {
@@ -38,7 +39,7 @@ double loss_bound(const Bounds& bounds, int64_t step) {
   return step <= kLate ? bounds.late_loss : 100 * bounds.late_loss;
 }
 
-// Pair holds what is compared of two runs, computed once.
+// Pair holds the differences between two runs that are compared with bounds, computed once.
 struct Pair {
   const RunFacts &a, &b;
   std::vector<Difference> gradients;                                // gradients of step 1
@@ -66,7 +67,7 @@ bool exact(const Pair& pair) {
 
 // Returns true if more than one element in 10,000 is outside of the tolerance. AdamW divides by the
 // root of a gradient's mean square, which magnifies rounding where the addends of a gradient
-// cancel. So a few elements of a correct run do lie outside.
+// cancel. So a few elements of a correct run may be outside.
 bool too_many_outside(const std::vector<Difference>& params) {
   constexpr int64_t kOneIn = 10'000;
   int64_t elements = 0, outside = 0;
@@ -77,7 +78,7 @@ bool too_many_outside(const std::vector<Difference>& params) {
   return outside > elements / kOneIn;
 }
 
-// Returns the first step outside of the bounds, or -1. Step 0 stands for the initial parameters.
+// Returns the first step outside of the bounds, or -1. Step 0 means the initial parameters.
 int64_t first_bad(const Pair& pair, const Bounds& bounds) {
   const bool known = !pair.a.start.hashes.empty() && !pair.b.start.hashes.empty();
   if (pair.b.start.violation || (known && pair.a.start.hashes != pair.b.start.hashes)) return 0;
@@ -147,8 +148,8 @@ std::string coarser(const std::string& a, const std::string& b) {
   return a.empty() ? b : a;
 }
 
-// Returns the coarser dtype of two runs. An external run does not report its dtype; then the other
-// one counts.
+// Returns the coarser dtype of two runs. An external run does not report its dtype; then that of
+// the other run is used.
 std::string dtype_of(const RunFacts& a, const RunFacts& b) {
   return coarser(a.dtype.empty() ? b.dtype : a.dtype, b.dtype.empty() ? a.dtype : b.dtype);
 }
@@ -189,8 +190,8 @@ Agreement compare_runs(const RunFacts& reference, const RunFacts& run, Level req
   const std::string dtype = dtype_of(reference, run);
   const Level measured = std::min(required, Level::kL1);
   Agreement v;
-  // Tries the tighter bounds first. The largest differences and the first bad step are those with
-  // the bounds of the required level, or with the tighter ones if these hold.
+  // Tries the tighter bounds first. The reported differences and first bad step refer to the bounds
+  // of the required level, or to tighter bounds if these hold.
   for (const Level level : {Level::kL1, Level::kL2}) {
     const Bounds bounds = bounds_of(level, dtype, std::max(reference.blocks, run.blocks));
     const Pair pair(reference, run, bounds.params);
@@ -201,7 +202,7 @@ Agreement compare_runs(const RunFacts& reference, const RunFacts& run, Level req
     }
     if (bad >= 0) continue;
     v.level = exact(pair) ? Level::kL0 : level;
-    break;  // a wider level allows whatever this one allows
+    break;  // a wider level allows all that this one allows
   }
   if (required == Level::kL0 && v.level < required) v.first_bad = first_other_bits(reference, run);
   return v;

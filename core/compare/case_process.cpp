@@ -57,7 +57,8 @@ CommandResult run_command(const RankCommand& command,
   RankProcess process(0, command, [&](int, bool, const std::string& line) { out << line << '\n'; });
   if (!ended_before(process, begin + limit, true)) {
     result.timed_out = g_signal == 0;
-    // The process may still write while it shuts down, so its output is also forwarded meanwhile.
+    // The process may still write while it shuts down, so its output is forwarded during that time
+    // too.
     process.send(SIGTERM);
     if (!ended_before(process, Clock::now() + kPoliteTime, false)) process.send(SIGKILL);
   }

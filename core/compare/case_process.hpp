@@ -1,5 +1,5 @@
-// Runs one command to its end in a process group of its own. Call these functions on one thread
-// only. Does not need LibTorch.
+// Runs one command to its end, in its own process group. Call these functions on one thread only.
+// Does not need LibTorch.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@ struct CommandResult {
   std::vector<std::string> last_lines;  // last lines of its output
 };
 
-// From now on SIGINT, SIGTERM and SIGHUP end the command that is running, instead of this process.
+// Makes SIGINT, SIGTERM and SIGHUP end the command that is running, instead of this process.
 void catch_interrupts();
 // Returns the signal that was caught, or 0.
 int interrupted_by();

@@ -9,10 +9,10 @@
 
 namespace yoke::compare {
 
-// The name of the reference run: the one that all cases are compared with.
+// The name of the reference run, with which all cases are compared.
 inline constexpr char kReference[] = "reference";
 
-// CaseSpec is one way to run the same job: with `yoke train` and some overrides, or with an
+// CaseSpec is one variant of the run that is compared: `yoke train` with some overrides, or an
 // external command.
 struct CaseSpec {
   std::string name;                    // unique; letters, digits, '.', '_' and '-'
@@ -33,13 +33,13 @@ std::vector<CaseSpec> cases_of_file(const std::string& path);
 // Throws Error (INVALID_ARGUMENT) if a name is not allowed or is given twice.
 void check_names(const std::vector<CaseSpec>& cases);
 
-// Returns both lists without the items of `base` whose key is also in `over`.
+// Returns `base`, without the items whose key is also in `over`, followed by `over`.
 std::vector<std::string> merged(const std::vector<std::string>& base,
                                 const std::vector<std::string>& over);
 
-// Returns "" if two cases train the same thing. Otherwise returns an error message with every key
-// of model, data, seed, batch and optimizer in which `other` differs from `first`. Precision, and
-// everything that may change when a run is resumed, may differ.
+// Returns "" if two cases train the same model in the same way. Otherwise returns an error message
+// with every key of model, data, seed, batch and optimizer in which `other` differs from `first`.
+// Precision, and everything that may change when a run is resumed, may differ.
 std::string incomparable(const CaseSpec& first,
                          const LoadedConfig& a,
                          const CaseSpec& other,

@@ -1,7 +1,7 @@
-// A comparison is a sequence of ordinary runs: each case is a `yoke train` of its own, or an
-// external command, with its own folder. Nothing of a comparison happens inside of the processes
-// that train, so what is compared is what a user would get. The runs leave their losses, hashes,
-// traffic and a few states in their folders, and everything else is computed from these afterwards.
+// A comparison is a sequence of ordinary runs: each case is a separate `yoke train`, or an external
+// command, with its own folder. No code of the comparison runs in the training processes, so the
+// compared runs are what a user would get. The runs leave their losses, hashes, traffic and a few
+// states in their folders, and everything else is computed from these files afterwards.
 //
 // The states of a run are large, so only those after step 1 and step 10 are saved at first. If a
 // case differs later, it runs again together with the reference, this time with the states around
@@ -43,7 +43,7 @@ std::string joined_tail(const std::vector<std::string>& lines) {
   return text.empty() ? "it printed nothing" : text;
 }
 
-// Returns the reason in exit.json, which describes a failure better than the last lines of the
+// Returns the reason from exit.json, which describes a failure better than the last lines of the
 // output; "" = there is none.
 std::string reason_in(const std::string& dir) {
   const std::string path = dir + "/exit.json";
@@ -58,8 +58,8 @@ class Runner {
   Runner(const Plan& plan, const std::function<void(const std::string&)>& progress)
       : plan_(plan), progress_(progress) {}
 
-  // Runs a case once, in the folder `name`. The run saves its state after each step in `states`.
-  // Throws Error with the reason if the run failed.
+  // Runs a case once, in the folder `name`. The run saves its state after each of the steps in
+  // `states`. Throws Error with the reason if the run failed.
   RunFacts run(const CaseSpec& spec, const std::string& name, const std::vector<int64_t>& states) {
     const std::string dir = plan_.folder + "/" + spec.name + "/" + name;
     const std::string log = dir + ".log";
@@ -121,8 +121,8 @@ class Runner {
     return {{"OMP_NUM_THREADS", std::to_string(plan_.threads)}};
   }
 
-  // Peers sometimes abort while they shut down their process groups. So what counts is what they
-  // wrote, not how they ended.
+  // External programs sometimes abort while they shut down their process groups. So success depends
+  // on what they wrote, not on how they ended.
   RunFacts external_facts(const std::string& dir, const CommandResult& result) const {
     try {
       return read_external(dir + "/steps.jsonl", plan_.steps);
@@ -183,8 +183,8 @@ class Session {
   }
 
  private:
-  // Returns the steps after which a first run saves its state: the first one, which contains the
-  // first gradient, and the tenth, which is the last one that has bounds.
+  // Returns the steps after which a run saves its state. Only first repeats do: after step 1, for
+  // the first gradient, and after step 10, the last one whose parameters have bounds.
   std::vector<int64_t> states(int64_t repeat) const {
     if (repeat > 1) return {};
     return {1, std::min<int64_t>(10, result_.plan.steps)};
@@ -236,7 +236,8 @@ class Session {
   }
 
   // Returns the likely cause of a difference. Runs the case and the reference again if the states
-  // around the first bad step were not saved. For a bad first step, the state after it suffices.
+  // around the first bad step were not saved. If the first step is bad already, the state after it
+  // suffices.
   LikelyCause explain(const CaseResult& reference, const CaseResult& c) {
     const std::vector<int64_t> wanted = wanted_states(c.agreement.first_bad);
     const auto saved = [&](const CaseResult& x) {

@@ -14,9 +14,9 @@
 
 namespace yoke::compare {
 
-// Plan describes a comparison completely. All of it has been checked.
+// Plan describes a comparison completely. Its fields have been validated.
 struct Plan {
-  std::string program;                 // path of this yoke
+  std::string program;                 // path of the yoke program
   std::string config;                  // path of the run file
   std::vector<std::string> overrides;  // overrides that all cases share
   std::vector<CaseSpec> cases;         // the first one is the baseline for speed
@@ -55,7 +55,7 @@ struct Comparison {
   std::vector<CaseResult> cases;        // one for each case of the plan, in the same order
   std::optional<CaseResult> reference;  // result of the plan's reference
   size_t fallback_reference = 0;        // index of the first case that ran
-  std::vector<PairAgreement> pairs;     // every two cases that ran
+  std::vector<PairAgreement> pairs;     // one for each pair of cases that ran
 
   // Returns what the cases are compared with: the reference or, if it failed or the plan has none,
   // the first case that ran. NULL if none ran.

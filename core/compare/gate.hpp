@@ -19,8 +19,8 @@ struct Gate {
 // Parses "METRIC<=NUMBER" or "METRIC>=NUMBER". Throws Error (INVALID_ARGUMENT).
 Gate parse_gate(const std::string& text);
 
-// Returns one line for each case that does not pass; empty = all pass. A case fails if the value of
-// the metric is unknown. Cases that did not run are left out.
+// Returns one line for each case that does not meet the gate; empty = all do. A case fails if the
+// value of the metric is unknown. Cases that did not run are left out.
 std::vector<std::string> failures(const Gate& gate, const Comparison& comparison);
 
 }  // namespace yoke::compare

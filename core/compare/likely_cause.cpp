@@ -1,16 +1,16 @@
-// Derives the likely cause of a difference from what two runs recorded.
+// Derives the likely cause of a difference from the records of two runs.
 //
-// Each rule below looks for the trace that one kind of bug leaves in what the runs recorded: hashes
-// of the parameters, losses of each rank, traffic of the collectives, and the gradients of the
-// first step that differs. The gradients are reconstructed from the optimizer's moments in two
-// saved states, so nothing has to be added to the training loop. The error of a gradient is
-// characteristic: wrong by a factor means a double reduction or a wrong divisor, off by rounding
-// noise means a low-precision reduction, and so on.
+// Each rule below looks for the trace that one kind of bug leaves in these records: hashes of the
+// parameters, losses of each rank, traffic of the collectives, and the gradients of the first step
+// that differs. The gradients are reconstructed from the optimizer's moments in two saved states,
+// so nothing has to be added to the training loop. The error of a gradient is characteristic: wrong
+// by a factor means a double reduction or a wrong divisor, off by rounding noise means a
+// low-precision reduction, and so on.
 //
 // The rules are tried in a fixed order. First come those whose trace has no other explanation, such
-// as a hash that differs before the first step; then those that only conclude from the shape of the
-// difference. A rule that does not find its trace returns nothing, and if none finds one, the
-// result is "unknown" with the numbers that are known.
+// as a hash that differs before the first step; then those that infer the cause from the size and
+// pattern of the difference. A rule that does not find its trace returns nothing, and if none finds
+// one, the result is "unknown" with the numbers that are known.
 
 #include "core/compare/likely_cause.hpp"
 
@@ -32,7 +32,7 @@ constexpr double kBadGradient = 1e-4;
 // A gradient counts as a multiple of another if it differs from that multiple by less than this.
 constexpr double kParallel = 1e-3;
 
-// FirstDifference is what the rules look at: the step at which the difference begins.
+// FirstDifference is the input of the rules: the step at which the difference begins.
 struct FirstDifference {
   const RunFacts &reference, &run;
   int64_t step = -1;
@@ -115,9 +115,9 @@ std::optional<LikelyCause> same_samples(const FirstDifference& d) {
                  d.here->violation->text);
 }
 
-// The loss of the whole batch is one sum divided by one number of targets. A mean of means divides
-// the loss of each rank or micro-batch by its own number: then scale * targets is the same
-// everywhere, although the numbers of targets are not.
+// The correct loss of a global batch is the sum of all losses divided by the number of all targets.
+// A mean of means divides the loss of each rank or micro-batch by its own number of targets: then
+// scale * targets is the same for all of them, although the numbers of targets differ.
 std::optional<LikelyCause> mean_of_means(const FirstDifference& d) {
   if (d.here == nullptr || d.bad_gradient() == nullptr) return std::nullopt;
   Range targets, scales, shares;
@@ -174,15 +174,15 @@ std::optional<LikelyCause> replicas_differ(const FirstDifference& d) {
                  "replicas differ: " + violation.text + "; " + traffic_text(d));
 }
 
-// Returns the factor that undoes clipping: the reported norm of all gradients over the norm that
-// was applied; 1 if one of them is unknown.
+// Returns the factor that undoes clipping: the reported gradient norm divided by the norm after
+// clipping; 1 if either is unknown.
 double unclipped(const std::vector<Difference>& all, double applied, double norm) {
   return all.empty() || applied == 0 || std::isnan(norm) ? 1 : norm / applied;
 }
 
 // Every gradient that differs has the same direction as that of the reference, so only its length
-// is wrong. Clipping would hide that, because it gives all gradients the same norm: it is undone
-// first.
+// is wrong. Clipping would hide that, because it gives all gradients together the same norm, so it
+// is undone first.
 std::optional<LikelyCause> wrong_scale(const FirstDifference& d) {
   if (d.here == nullptr || d.gradients.empty()) return std::nullopt;
   const double scale = unclipped(d.gradients, norm_of_b(d.gradients), d.here->grad_norm) /
@@ -191,7 +191,8 @@ std::optional<LikelyCause> wrong_scale(const FirstDifference& d) {
   size_t wrong = 0;
   for (const Difference& g : d.gradients) {
     if (g.norm_a == 0) continue;
-    if (!(g.residual <= kParallel)) return std::nullopt;  // another direction, not another length
+    if (!(g.residual <= kParallel))
+      return std::nullopt;  // the direction differs, not only the length
     if (std::abs(g.factor * scale - 1) <= kParallel) continue;
     ++wrong;
     if (first == nullptr) first = &g;
@@ -216,8 +217,8 @@ std::optional<LikelyCause> wrong_scale(const FirstDifference& d) {
                         traffic_text(d)));
 }
 
-// After correct clipping the norm of all gradients together is exactly the clip. If each rank clips
-// its own part first, the sum of the parts is shorter.
+// After correct clipping, the norm of all gradients together is exactly the configured limit. If
+// each rank clips its own gradients before they are summed, the norm of the sum is smaller.
 std::optional<LikelyCause> local_clip(const FirstDifference& d) {
   if (d.here == nullptr || d.bad_gradient() == nullptr) return std::nullopt;
   const double clip = d.reference.clip, applied = norm_of_b(d.gradients);
@@ -249,8 +250,8 @@ std::optional<LikelyCause> low_precision(const FirstDifference& d) {
   // Rounding in every reduction is visible from the first step on. A difference that begins later
   // is something small that has grown.
   if (half.empty() && d.step > 1) return std::nullopt;
-  // The sum of two addends that were rounded to bf16 is off by 2^-9 of each, and by more of the sum
-  // if they cancel.
+  // The sum of two addends that were rounded to bf16 is off by 2^-9 of each, and by a larger share
+  // of the sum if they cancel.
   if (!(largest <= 0x1p-6) || !(rounded >= 0.7 || !half.empty())) return std::nullopt;
   return d.cause(
       "low_precision",
@@ -264,7 +265,8 @@ std::optional<LikelyCause> low_precision(const FirstDifference& d) {
 }
 
 // Sharded parameters have no replicas that could differ, so a missing reduction leaves only this
-// trace: less traffic than any reduction of all gradients needs, which is two bytes per parameter.
+// trace: less traffic than two bytes per parameter, the least with which all gradients can be
+// reduced.
 std::optional<LikelyCause> missing_traffic(const FirstDifference& d) {
   if (d.here == nullptr || d.run.data_ranks == 1 || d.bad_gradient() == nullptr ||
       reduced_bytes(*d.here) >= d.run.parameters * 2)

@@ -1,8 +1,8 @@
-// The report must open anywhere, years later: in an archive of a CI, on a machine without a
-// network, as an attachment. So it is one file with its style and its plots (SVG) inside, and it
-// has no script: a Content-Security-Policy forbids everything but inline styles. All text from
-// outside passes through escaped(). Plots that would need a script to be useful, such as one that
-// zooms, were left out; the losses are in the file as numbers instead.
+// The report must open anywhere, years later: in a CI archive, on a machine without a network, as
+// an attachment. So it is one file with its style and its plots (SVG) inside, and it has no script:
+// a Content-Security-Policy forbids everything but inline styles. All text from outside passes
+// through escaped(). Interactive plots, which need a script, were rejected; the losses are included
+// as numbers instead.
 
 #include "core/compare/report.hpp"
 
@@ -43,7 +43,7 @@ std::string section(const std::string& title, const std::string& body) {
   return body.empty() ? "" : "<h2>" + escaped(title) + "</h2>\n" + body;
 }
 
-// Returns a table. Cells that report agreement or a failure get the class of that colour.
+// Returns a table. Cells that report agreement or a failure get a CSS class with a colour.
 std::string table(const std::vector<std::string>& header,
                   const std::vector<std::vector<std::string>>& rows) {
   std::string out = "<table><tr>";
@@ -142,8 +142,8 @@ std::string step_times(const Comparison& comparison) {
   return draw(plot) + "<p>" + escaped(speed_text(comparison)) + "</p>\n";
 }
 
-// Shows what the backend declares for each component, and the peak that was measured. The two
-// differ by what the host and the allocator need.
+// Shows what the backend declares for each component, and the peak that was measured. They differ
+// by the memory of the host and the allocator.
 std::string memory(const Comparison& comparison) {
   Bars plot{"Memory of a rank by component, as the backend counts it",
             "MiB",
@@ -166,7 +166,8 @@ std::string memory(const Comparison& comparison) {
 }
 
 // Compares the bytes of the last step with those that the backend declared, for each set of axes.
-// For data parallelism it adds the bytes of all gradients, which is what a reduction of each needs.
+// For data parallelism a further column has the bytes of all gradients, which is the payload of
+// reducing each gradient once.
 std::string traffic(const Comparison& comparison) {
   std::vector<std::vector<std::string>> rows;
   const auto text = [](int64_t bytes) {
@@ -278,8 +279,8 @@ std::string legend_of_levels() {
 
 }  // namespace
 
-// The order of the sections is that of a reader's questions: do they agree, what differs and why,
-// how fast are they, what do they cost, and how can it be repeated.
+// The sections are in the order of a reader's questions: do the cases agree, what differs and why,
+// how fast are they, what do they cost, and how can the comparison be repeated?
 std::string to_html(const Comparison& comparison, const std::string& command) {
   std::string words;
   for (const std::string& text : problems(comparison))

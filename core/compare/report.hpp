@@ -8,7 +8,7 @@
 
 namespace yoke::compare {
 
-// Returns the HTML. `command` is the command line that repeats the comparison; it is shown. Five
+// Returns the HTML. `command`, the command line that repeats the comparison, is included. Five
 // cases of 500 steps take about 300 kB.
 std::string to_html(const Comparison& comparison, const std::string& command);
 

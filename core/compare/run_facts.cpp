@@ -26,8 +26,7 @@ double number(const Json& object, const char* key) {
   return found == object.end() || found->is_null() ? kUnknown : found->get<double>();
 }
 
-// Calls f with every line of a file as a JSON object. Errors are thrown with the number of the
-// line.
+// Calls f with every line of a file as a JSON object. Errors name the number of the line.
 void each_line(const std::string& path, const std::function<void(const Json&)>& f) {
   std::ifstream in(path);
   if (!in) refuse(path, "cannot be read");

@@ -18,8 +18,9 @@ struct Operation {
   double seconds = 0;            // time that rank 0 waited
 };
 
-// Loss is the loss of one forward of the last block, as core/verify observed it: a sum over the
-// targets of the micro-batch, their number, and the factor of its backward. NaN = unknown.
+// Loss is the loss of one forward of the last block, as core/verify observed it: the sum over the
+// targets of the micro-batch, the number of targets, and the factor by which the backward scaled
+// it. NaN = unknown.
 struct Loss {
   double sum = 0, targets = 0, scale = 0;
 };
@@ -31,13 +32,13 @@ struct Violation {
   std::string tensor, text;
 };
 
-// StepFacts are the facts of one step.
+// StepFacts are the records of one step.
 struct StepFacts {
   int64_t step = 0;
   double loss = 0, grad_norm = 0;         // NaN = unknown
   double seconds = 0;                     // NaN = unknown
   int64_t memory = 0;                     // peak resident bytes of rank 0; 0 = unknown
-  std::vector<uint64_t> hashes;           // hash of each whole parameter after the step
+  std::vector<uint64_t> hashes;           // hash of each full parameter after the step
   std::vector<std::vector<Loss>> losses;  // losses of each rank
   std::vector<Operation> traffic;         // collectives of this step
   std::optional<Violation> violation;
@@ -49,13 +50,13 @@ struct Costs {
   std::map<std::string, int64_t> axes;  // traffic of a step for each set of axes; 0 or -1 = unknown
 };
 
-// RunFacts are the facts of a whole run.
+// RunFacts are the records of a whole run.
 struct RunFacts {
   std::string dir;  // path of the run folder; "" = external
   std::string backend, version, dtype;
   std::map<std::string, int> degrees;  // value of each degree key, such as dp_degree
   int32_t data_ranks = 1, accumulation = 1;
-  int64_t blocks = 0, parameters = 0;  // number of blocks of the model and of its elements
+  int64_t blocks = 0, parameters = 0;  // number of the model's blocks, and of its elements
   std::vector<std::string> params;     // names of the parameters, in the order of the model
   double clip = 0, beta1 = 0;
   bool adamw = true;
@@ -69,13 +70,13 @@ struct RunFacts {
   std::string layout() const;
 };
 
-// Reads the records of a run folder. Throws Error (DATA_LOSS) with file and line of what cannot be
-// read.
+// Reads the records of a run folder. Throws Error (DATA_LOSS), naming the file and the line that
+// cannot be read.
 RunFacts read_run(const std::string& dir);
 
 // Reads the lines of an external command: one object per step, starting with step 1. It has `step`
 // and `loss`, and `grad_norm`, `step_seconds` and `memory` if they are known. Throws Error
-// (DATA_LOSS) with what is wrong and what is allowed.
+// (DATA_LOSS), naming what is wrong and what is allowed.
 RunFacts read_external(const std::string& path, int64_t steps);
 
 }  // namespace yoke::compare

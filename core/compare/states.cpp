@@ -1,6 +1,6 @@
 // The gradients of a step are not stored anywhere, but the optimizer's first moment is, and it is a
 // known function of them: m' = beta m + (1 - beta) g. So the moments after two consecutive steps
-// give the gradient between them, for any backend and without touching the training loop. The
+// give the gradient between them, for any backend and without a change of the training loop. The
 // subtraction loses some digits, so the gradients of later steps are less exact than those of step
 // 1.
 //
@@ -35,7 +35,7 @@ class State {
   State(const RunFacts& run, int64_t step)
       : reader_(folder(run, step)), shapes_(reader_.param_shapes()) {}
 
-  // Returns a tensor in fp64; widening is exact for every dtype in which it may be saved.
+  // Returns a tensor in fp64; widening is exact for every dtype in which a tensor may be saved.
   Values read(const std::string& name, const char* kind) const {
     const std::vector<int64_t>& shape = shapes_.at(name);
     Values values(numel(shape.data(), static_cast<int32_t>(shape.size())));

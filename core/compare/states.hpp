@@ -16,9 +16,9 @@ struct Difference {
   double norm_a = 0, norm_b = 0;  // |a| and |b|
   double relative = 0;            // |b - a| / |a|
   double largest = 0;             // largest difference of an element
-  double factor = 1;              // the k for which k a is nearest to b
-  double residual = 0;            // |b - k a| / |b|: how far b is from being a multiple of a
-  double rounded = 1;  // share of elements within 2^-7 of a's; elements 0 in both excluded
+  double factor = 1;              // the k for which k * a is closest to b
+  double residual = 0;            // |b - k a| / |b|; 0 = b is a multiple of a
+  double rounded = 1;  // share of elements with |b - a| <= 2^-7 |a|; pairs of zeros excluded
   int64_t elements = 0;
   int64_t outside = 0;  // number of elements with |b - a| > atol + rtol |a|
 };
@@ -38,8 +38,8 @@ std::vector<Difference> compare_params(const RunFacts& a,
                                        const Tolerance& tolerance);
 
 // Compares the gradients that the optimizer used at a step, after clipping, in the order of the
-// model. They are computed from its first moment after the step and, for step > 1, after the
-// previous one. Empty if a state is missing or the optimizer keeps no moment.
+// model. They are computed from the optimizer's first moment after the step and, for step > 1,
+// after the previous step. Empty if a state is missing or the optimizer keeps no moment.
 std::vector<Difference> compare_gradients(const RunFacts& a, const RunFacts& b, int64_t step);
 
 // Return the norm of all tensors of a, or of b, together.

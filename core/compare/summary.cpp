@@ -242,7 +242,7 @@ std::vector<std::string> problems(const Comparison& comparison) {
 }
 
 // A fastest case is named only if its slowest repeat is faster than the fastest repeat of the next
-// one: medians of noisy times differ always.
+// one: medians of noisy times always differ.
 std::string speed_text(const Comparison& comparison) {
   std::vector<const CaseResult*> all;
   for (const CaseResult& c : comparison.cases) {

@@ -18,8 +18,8 @@ double step_traffic(const CaseResult& c);
 std::vector<std::string> table_header();
 std::vector<std::vector<std::string>> table_rows(const Comparison& comparison);
 
-// Returns for every case that did not pass what is wrong, where, and the likely cause. One entry
-// may have several lines.
+// Returns one entry for every case that did not pass: what is wrong, where, and the likely cause.
+// An entry may have several lines.
 std::vector<std::string> problems(const Comparison& comparison);
 
 // Returns "fastest: ox, 1.3 times as fast as mule (1.2 .. 1.5)", or why no case is named; "" if

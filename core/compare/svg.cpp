@@ -1,4 +1,4 @@
-// Three kinds of plots are all that a report needs, and a plotting library would have to run in the
+// A report needs only three kinds of plots, and a plotting library would have to run in the
 // browser. So the plots are drawn here, as text in the SVG language. Coordinates are pixels of a
 // fixed picture, which the browser scales.
 
@@ -90,7 +90,7 @@ std::string legend(const std::vector<std::string>& names, double y) {
   return out;
 }
 
-// Returns the height of the legend: 18 for each row that the names take.
+// Returns the height of the legend: 18 pixels for each row of names.
 double legend_height(const std::vector<std::string>& names) {
   double x = kLeft, rows = 1;
   for (const std::string& name : names) {
@@ -108,8 +108,8 @@ std::string polyline(const Curve& curve, const Scale& x, const Scale& y, size_t 
   std::string points;
   const size_t stride = curve.points.size() / kMostPoints + 1;
   for (size_t i = 0; i < curve.points.size(); i += stride) {
-    // Many points are thinned out. The highest one of each group is drawn, so that no peak
-    // vanishes.
+    // If there are too many points, only the highest one of each group is drawn, so that peaks stay
+    // visible.
     const auto end = curve.points.begin() +
                      static_cast<std::ptrdiff_t>(std::min(i + stride, curve.points.size()));
     const auto top =
@@ -119,7 +119,7 @@ std::string polyline(const Curve& curve, const Scale& x, const Scale& y, size_t 
     if (!std::isnan(top->second))
       points += string_printf("%.1f,%.1f ", x(top->first), y(top->second));
   }
-  // Curves often cover each other, so later ones are thinner and all of them can be seen.
+  // Curves often overlap, so later ones are thinner, and all of them remain visible.
   const double width = std::max(1.2, 5 - 1.2 * static_cast<double>(index));
   return string_printf("<polyline fill=\"none\" stroke-width=\"%.1f\" stroke=\"%s\" points=\"",
                        width,

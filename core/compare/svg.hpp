@@ -7,11 +7,11 @@
 
 namespace yoke::compare {
 
-// Returns the text with the characters escaped that have a meaning in HTML.
+// Returns the text with HTML's special characters escaped.
 std::string escaped(const std::string& text);
 
-// Returns a colour of the palette, which repeats. The colours are legible on white and on black and
-// can be distinguished by colour-blind people.
+// Returns a colour of the palette; after the last colour it starts again. The colours are legible
+// on white and on black and can be distinguished by colour-blind people.
 std::string colour_of(size_t index);
 
 struct Curve {
@@ -36,13 +36,13 @@ struct Boxes {
 };
 std::string draw(const Boxes& plot);
 
-// Bars is a stacked bar chart: each row shows its parts side by side.
+// Bars is a horizontal stacked bar chart: each row shows its parts side by side.
 struct Bars {
   std::string title;
   std::string unit;                                               // label of the axis
   std::vector<std::string> parts;                                 // names of the parts
   std::vector<std::pair<std::string, std::vector<double>>> rows;  // name, and a value for each part
-  double divisor = 1;  // values are divided by it to get the unit
+  double divisor = 1;  // divisor that converts the values to the unit
 };
 std::string draw(const Bars& plot);
 

@@ -1,6 +1,6 @@
 // A check calls a backend that may crash, hang, leak or end the process. The parent must still
-// learn what happened, so this process limits its own memory and reports every step before it is
-// made. The last line of the report then says where the backend was when the process died.
+// learn what happened, so this process limits its own memory and reports every call before making
+// it. If the process dies, the last line of the report shows in which call.
 #include "core/conformance/check_child.hpp"
 
 #include <fcntl.h>
@@ -19,7 +19,8 @@
 namespace yoke {
 namespace {
 
-// Limit of the address space, most of which is LibTorch's libraries. A check that needs more leaks.
+// Limit of the address space, most of which is LibTorch's libraries. A check that exceeds it has a
+// leak.
 constexpr rlim_t kMostBytes = rlim_t{16} << 30;
 
 void limit_resources() {

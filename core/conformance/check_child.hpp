@@ -1,5 +1,5 @@
 // `yoke-worker --check ID --backend PATH --nproc N --report FILE`: runs one check of the
-// conformance kit in a process of its own.
+// conformance kit in its own process.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace yoke {
 
-// words: those behind --check. Appends lines to the report: "at ..." before and after every call of
-// the backend, and at the end one JSON object {"status": "passed" | "failed", "text": ...}. The
-// exit code is 0 whether the check passes or fails, so any other way to end is caused by the
-// backend. Does not return if the check ran. Throws Error(INVALID_ARGUMENT).
+// words: the arguments after --check. Appends lines to the report: "at ..." before and after every
+// call of the backend, and at the end one JSON object {"status": "passed" | "failed", "text": ...}.
+// The exit code is 0 whether the check passes or fails, so any other exit is caused by the backend.
+// Does not return if the check ran. Throws Error(INVALID_ARGUMENT).
 int check_main(const std::vector<std::string>& words);
 
 }  // namespace yoke

@@ -1,6 +1,6 @@
-// One process per check: a backend that crashes or hangs in one check must not take the others with
-// it, and state that it leaves behind must not change them. Before anything is loaded, the file is
-// checked without running any code of it.
+// Each check runs in its own process, so that a crash, a hang or leftover state of one check cannot
+// affect the others. Before the library is loaded, its file is checked without running any of its
+// code.
 #include "core/conformance/check_process.hpp"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ using conformance::Check;
 
 constexpr int kDeepFactor = 5;
 
-// Checks of the file that must pass before it may be loaded.
+// Checks of the library's file that must pass before it may be loaded.
 constexpr const char* kGates[] = {"S1", "S2", "S3"};
 
 CheckOutcome not_run(const Check& check, const std::string& gate) {
@@ -51,10 +51,10 @@ CheckOutcome run_static(const Check& check, const conformance::LibraryFile& file
   return outcome;
 }
 
-// What the child process reported.
+// The report of the child process.
 struct ChildReport {
-  nlohmann::json result;  // null if the process died before it had one
-  std::string where;      // last place it reported, e.g. "inside init"
+  nlohmann::json result;  // null if the process died without one
+  std::string where;      // last reported place, e.g. "inside init"
 };
 
 ChildReport read_report(const std::string& path) {
@@ -83,7 +83,7 @@ CheckOutcome run_child(const CheckRun& run, const Check& check, const std::strin
   CheckOutcome outcome;
   outcome.check = &check;
   const std::string report_path = folder + "/" + check.id + ".report";
-  std::ofstream(report_path).flush();  // the child only appends
+  std::ofstream(report_path).flush();  // creates the file; the child only appends
   const auto limit = run.timeout * (check.deep ? kDeepFactor : 1);
   const RankCommand command{{run.worker,
                              "--check",

@@ -1,5 +1,5 @@
-// Runs the conformance checks of a backend. Checks of the file run in this process, every other
-// check runs in a process of its own. No LibTorch.
+// Runs the conformance checks of a backend. Checks of the library's file run in this process, every
+// other check in its own process. No LibTorch.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ struct CheckOutcome {
 
   const conformance::Check* check = nullptr;
   Status status = kNotRun;
-  std::string text;  // the failure; a remark, if it passed; the reason, if it was not run
+  std::string text;  // failed: the failure; passed: a note or ""; not run: why
   double seconds = 0;
 };
 
@@ -31,9 +31,9 @@ struct CheckRun {
 };
 
 // Runs the checks, as many at once as there are cores, and returns their outcomes in the order of
-// `checks`. If a check of the file shows that loading it is unsafe, nothing is loaded: the other
-// checks are kNotRun, and their text names that check. Throws Error: INTERNAL if a process cannot
-// be started, CANCELLED after a signal.
+// `checks`. If a check of the file shows that loading it is unsafe, the file is not loaded: the
+// remaining checks are kNotRun, and their text names that check. Throws Error: INTERNAL if a
+// process cannot be started, CANCELLED after a signal.
 std::vector<CheckOutcome> run_checks(const CheckRun& run);
 
 }  // namespace yoke

@@ -6,7 +6,8 @@
 
 namespace yoke {
 
-// Makes the blocks. Every forward of a block reads `injection`, which must outlive the blocks.
+// Makes the blocks. `injection` says which failure to inject; every forward of a block reads it, and
+// it must outlive the blocks.
 BlockList make_tiny_model(const conformance::ModelSpec& spec,
                           conformance::FaultInjection& injection);
 

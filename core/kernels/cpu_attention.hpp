@@ -1,4 +1,4 @@
-// Causal attention over compact heads, for sequences whose keys fit a cache. Included by
+// Causal attention on contiguous tensors, for sequences whose keys fit in the cache. Included by
 // cpu_kernels_impl.cpp only. Everything has internal linkage; see cpu_vector_math.hpp.
 //
 // For one head, with scale = 1 / sqrt(D) and rows i, j of the sequence, j <= i:
@@ -9,14 +9,15 @@
 //              dv_j = sum_i p_ij dout_i     dk_j = scale sum_i ds_ij q_i
 //              dq_i = scale sum_j ds_ij k_j
 //
-// The backward does not store p: it computes the scores again and needs only lse, one number a row.
-// <dout_i, out_i> equals sum_j p_ij dp_ij, so the softmax needs no second pass over j.
+// The backward does not store p: it computes the scores again and needs only lse, one number per
+// row. <dout_i, out_i> equals sum_j p_ij dp_ij, so the softmax needs no second pass over j.
 //
 // Every sum above is a product of small matrices, computed by tile(). Keys and values of one kv
 // head are packed once into padded copies in the accumulation type, and are then used for all query
-// heads that share it. Queries are taken kRows at a time. The scores of a tile, kRows times the
-// keys, stay in the cache; a full S x S matrix never exists. For longer sequences than a cache
-// holds, an algorithm that also splits the keys (flash attention) is faster; see kLongestAttention.
+// heads that share it. Queries are taken kRows at a time. The scores of a tile, kRows rows with one
+// score per key, stay in the cache; a full S x S matrix never exists. For sequences longer than the
+// cache holds, an algorithm that also splits the keys (flash attention) is faster; see
+// kLongestAttention.
 #pragma once
 
 #include "core/kernels/cpu_vector_math.hpp"
@@ -32,7 +33,7 @@ constexpr int64_t kVectorBytes = 32;
 constexpr int64_t kVectorBytes = 16;
 #endif
 
-constexpr int64_t kRows = 8;  // queries of a tile
+constexpr int64_t kRows = 8;  // queries per tile
 
 // The matrix products, in the accumulation type W.
 template <class W>
@@ -40,19 +41,19 @@ struct Attention {
   typedef W Vec __attribute__((vector_size(kVectorBytes), aligned(sizeof(W)), may_alias));
   static constexpr int64_t kLanes = kVectorBytes / static_cast<int64_t>(sizeof(W));
 
-  // Returns n, rounded up so that neither whole vectors nor whole tiles pass the end.
+  // Returns n rounded up, so that n elements are full vectors and n rows are full tiles.
   static int64_t padded(int64_t n) {
     const int64_t unit = kLanes > kRows ? kLanes : kRows;
     return (n + unit - 1) / unit * unit;
   }
 
   // The product C [kRows, columns] = A [kRows, inner] B [inner, columns]. The strides count
-  // elements. A has two, so that it may be a transposed view; the rows of B and C are compact.
-  // `columns` is a multiple of kLanes.
+  // elements. A has two strides, so that it may be a transposed view; the rows of B and C are
+  // contiguous. `columns` is a multiple of kLanes.
   struct Tile {
     int64_t inner, columns;
     const W* a;
-    int64_t a_row, a_column = 1;  // distance of neighbouring rows, and of neighbouring columns
+    int64_t a_row, a_column = 1;  // distance between rows, and between columns
     const W* b;
     int64_t b_row;
     W* c;
@@ -93,8 +94,8 @@ struct Attention {
     for (; at < t.columns; at += kLanes) columns<1, kAdd>(t, at);
   }
 
-  // Copies src [rows, dim], whose rows are src_row elements apart, to dst [dst_rows, width], times
-  // `factor`. The rest of dst becomes 0, so that padding adds nothing to a product.
+  // Writes `factor` times src [rows, dim], whose rows are src_row elements apart, to dst [dst_rows,
+  // width]. The rest of dst becomes 0, so that padding adds nothing to a product.
   template <class T>
   static void pack(const T* src,
                    int64_t rows,
@@ -120,7 +121,7 @@ struct Attention {
     }
   }
 
-  // The sizes of one head and its scratch arrays, which lie in one allocation.
+  // The sizes of one head and its scratch arrays, which share one allocation.
   struct Work {
     int64_t keys, width;  // padded sequence length, padded head dim
     W *k, *v;             // keys and values of the kv head [keys, width]
@@ -149,14 +150,15 @@ struct Attention {
     }
   };
 
-  // Returns the number of elements that Work takes.
+  // Returns the number of elements that Work needs.
   static int64_t scratch(const AttentionShape& s) {
     const int64_t keys = padded(s.seq_len), width = padded(s.head_dim);
     return 4 * keys * width + 2 * s.head_dim * keys + 3 * kRows * width + 2 * kRows * keys;
   }
 
-  // Returns the product of the tile of queries that starts at row `first` with the transposed keys
-  // `bt`, as far as its last row may see them. This skips half of the work.
+  // Describes the product of the tile that starts at row `first` with the transposed keys or values
+  // `bt`. It covers only the keys that the last row of the tile may attend to, which skips half of
+  // the work.
   static Tile with_keys(
       const AttentionShape& s, const Work& w, const W* a, const W* bt, W* c, int64_t first) {
     const int64_t seen = first + kRows < s.seq_len ? first + kRows : s.seq_len;
@@ -185,15 +187,16 @@ struct CausalAttention : Attention<Wide<T>> {
   }
   static W scale_of(const AttentionShape& s) { return 1 / root(static_cast<W>(s.head_dim)); }
 
-  // Replaces the scores of a tile by exp(s_ij - max_j s_ij), and by 0 where row i must not see j.
-  // Writes the row sums and lse. The caller divides by the sums, after the product with v: that is
-  // D divisions a row instead of one for each key. Without the maximum, exp could overflow.
+  // Replaces the scores of a tile by exp(s_ij - max_j s_ij), and by 0 where row i must not attend
+  // to key j. Writes the row sums and lse. The caller divides by the sums after the product with v:
+  // D divisions per row instead of one for each key. Without the maximum, exp could overflow.
   static void unnormalised_softmax(
       const AttentionShape& s, const Work& w, int64_t first, int64_t columns, W* sums, W* lse) {
     for (int64_t r = 0; r < kRows; ++r) {
       W* row = w.scores + r * w.keys;
       const int64_t seen = first + r < s.seq_len ? first + r + 1 : 0;
-      // Excluded from the maximum; set to 0 below, after the exponential of the whole row.
+      // Keeps these columns out of the maximum. They become 0 below, after the exponentials of the
+      // row.
       for (int64_t j = seen; j < columns; ++j) row[j] = -3e38f;
       W top = row[0];
 #pragma omp simd reduction(max : top)
@@ -209,7 +212,7 @@ struct CausalAttention : Attention<Wide<T>> {
     }
   }
 
-  // One query head: q and out are [S, token stride], lse is [S].
+  // Computes one query head. q and out are [S, token stride], lse is [S].
   static void forward_head(const AttentionShape& s, const Work& w, const T* q, T* out, W* lse) {
     const int64_t token = s.heads * s.head_dim;
     for (int64_t first = 0; first < s.seq_len; first += kRows) {
@@ -243,8 +246,8 @@ struct CausalAttention : Attention<Wide<T>> {
     Base::transpose(w.k, w.keys, s.head_dim, w.width, w.kt, w.keys);
   }
 
-  // Offsets of a pair (sequence, kv head), numbered from 0: its first element in k and v; that of
-  // its query head h in q and out; and that of this head in lse.
+  // The pairs (sequence, kv head) are numbered from 0. These return the index of a pair's first
+  // element in k and v, of its query head h in q and out, and of that head in lse.
   static int64_t kv_at(const AttentionShape& s, int64_t pair) {
     return (pair / s.kv_heads * s.seq_len * s.kv_heads + pair % s.kv_heads) * s.head_dim;
   }
@@ -271,7 +274,7 @@ struct CausalAttention : Attention<Wide<T>> {
   }
 
   // Replaces the scores of a tile by p_ij = exp(s_ij - lse_i), and dscores by p_ij (dp_ij -
-  // dots_i), with dots_i = <dout_i, out_i>. Both become 0 where row i must not see j.
+  // dots_i), with dots_i = <dout_i, out_i>. Both become 0 where row i must not attend to key j.
   static void backward_scores(const AttentionShape& s,
                               const Work& w,
                               int64_t first,
@@ -298,8 +301,8 @@ struct CausalAttention : Attention<Wide<T>> {
     T* dq;
   };
 
-  // One query head: writes its dq and adds its share to dk and dv. q is packed with the factor
-  // `scale`, so dk has it already; dq gets it at the end.
+  // Processes one query head: writes its dq and adds its contribution to dk and dv. The packed q
+  // contains the factor `scale`, and therefore dk does too; dq is multiplied by it at the end.
   static void backward_head(const AttentionShape& s, const Work& w, const Head& h) {
     const int64_t token = s.heads * s.head_dim;
     for (int64_t first = 0; first < s.seq_len; first += kRows) {
@@ -338,7 +341,7 @@ struct CausalAttention : Attention<Wide<T>> {
                                    .c = w.dk + j * w.width,
                                    .c_row = w.width});
       }
-      // dq = ds k. The rows of `out` are not needed any more and receive it.
+      // dq = ds k. It overwrites w.out, which is not needed any more.
       Base::template tile<false>({.inner = columns,
                                   .columns = w.width,
                                   .a = w.dscores,

@@ -7,7 +7,7 @@ extern const CpuKernelTable kernels_baseline;
 extern const CpuKernelTable kernels_avx2, kernels_avx512;
 #endif
 
-// Each table needs more than one extension: the compiler may use all that its flags allow.
+// Each table requires several processor features: all that the flags of its compilation allow.
 CpuKernelTables all_cpu_kernels() {
   CpuKernelTables found{{&kernels_baseline}, 1};
 #ifdef YOKE_X86_KERNELS

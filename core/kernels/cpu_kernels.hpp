@@ -1,5 +1,5 @@
 // Fused row kernels of a transformer block for one CPU thread, compiled for several instruction
-// sets and chosen at run time. No LibTorch. All arrays are compact and row-major, and no output
+// sets and chosen at run time. No LibTorch. All arrays are contiguous and row-major, and no output
 // overlaps an input. Any thread; the functions keep no state and allocate nothing.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace yoke {
 
-// The upper half of a float's bits.
+// A bf16 number: the upper half of a float's bits.
 struct BFloat16 {
   uint16_t bits;
 };
@@ -46,7 +46,7 @@ struct AttentionData {
   T* dv = nullptr;
 };
 
-// The kernels for one element type.
+// The kernels for one element type T.
 template <class T>
 struct CpuKernels {
   using W = Wide<T>;
@@ -65,8 +65,8 @@ struct CpuKernels {
                        W* dweight);
 
   // Rotates the pairs (i, i + D/2) of every head by `sign` times the angles of its token. sign = 1
-  // is the forward; -1 is its inverse, which is also its backward. x and y are [tokens, heads, D],
-  // cos and sin [tokens, D/2].
+  // is the forward; -1 is its inverse, which also computes the gradient. x and y are [tokens,
+  // heads, D], cos and sin [tokens, D/2].
   void (*rotary)(int64_t tokens,
                  int64_t heads,
                  int64_t head_dim,
@@ -101,7 +101,8 @@ struct CpuKernels {
 
   // Causal attention, softmax(q k^T / sqrt(D)) v, for the pairs [begin, end) of the batch *
   // kv_heads pairs (sequence, kv head). Pairs are independent of each other. `scratch` has
-  // attention_scratch() elements of any content. Fast as long as the keys of one head fit a cache.
+  // attention_scratch() elements; its content does not matter. Fast as long as the keys of one head
+  // fit in the cache.
   int64_t (*attention_scratch)(const AttentionShape& shape);
   void (*attention_forward)(const AttentionShape& shape,
                             int64_t begin,

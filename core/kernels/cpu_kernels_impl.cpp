@@ -4,7 +4,7 @@
 // Each kernel reads its rows as few times as possible and computes in Wide<T>, so that a bf16
 // tensor is rounded only when a result is stored. The reductions inside a row are vectorised (omp
 // simd): their order of summation depends on the instruction set, but not on the number of threads,
-// which share out whole rows.
+// because one thread computes a whole row.
 #include "core/kernels/cpu_attention.hpp"
 #include "core/kernels/cpu_vector_math.hpp"
 
@@ -29,7 +29,7 @@ struct Kernels {
   }
 
   // With w = weight, c = rstd: dx = c (dy w - x c^2 mean(dy w x)). The mean comes from the
-  // derivative of rstd. dweight is summed over the rows here; the caller adds up the parts of
+  // derivative of rstd. dweight is summed over the rows here; the caller adds up the sums of
   // several threads.
   static void rms_backward(int64_t rows,
                            int64_t dim,
@@ -131,7 +131,8 @@ struct Kernels {
       for (int64_t i = 0; i < vocab; ++i)
         store(dlogits[i], exp_of(wide(logits[i]) - lse[r]) * row_scale);
       if (targets[r] == ignored) continue;
-      // The target is stored again rather than corrected: dlogits may have been rounded.
+      // This element is computed anew. Subtracting from the stored value would add to its rounding
+      // error.
       const int64_t t = targets[r];
       store(dlogits[t], (exp_of(wide(logits[t]) - lse[r]) - 1) * scale);
     }

@@ -20,7 +20,7 @@ inline To bits_of(From from) {
   return to;
 }
 
-// Converts an element to the type of its computations, and store() converts back.
+// Converts an element to the type in which it is computed; store() converts back.
 inline float wide(float x) {
   return x;
 }
@@ -58,10 +58,10 @@ inline double log_of(double x) {
   return __builtin_log(x);
 }
 
-// exp(x) = 2^n exp(r) with n = round(x / ln 2) and r in [-ln 2 / 2, ln 2 / 2], where exp(r) is a
-// polynomial of Cephes. The relative error is below 2e-7 between -87 and 88; outside of these
-// bounds the result is constant. A NaN stays a NaN. The function exists because a call of the
-// mathematics library would not vectorise.
+// exp(x) = 2^n exp(r) with n = round(x / ln 2) and r in [-ln 2 / 2, ln 2 / 2], where exp(r) is
+// approximated by a polynomial of the Cephes library. The relative error is below 2e-7 between -87
+// and 88; outside of these bounds the result is constant. A NaN stays a NaN. The function exists
+// because a call of the mathematics library would not vectorise.
 inline float exp_of(float x) {
   x = x > 88.0f ? 88.0f : x;
   x = x < -87.0f ? -87.0f : x;
@@ -70,7 +70,7 @@ inline float exp_of(float x) {
   constexpr float kShift = 12582912.0f;
   const float shifted = x * 1.44269504088896341f + kShift;
   const float n = shifted - kShift;
-  // ln 2 in two parts: the first has few bits, so that n times it is exact.
+  // ln 2 in two parts: the first has few bits, so its product with n is exact.
   const float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
   float p = 1.9875691500e-4f;
   p = p * r + 1.3981999507e-3f;

@@ -1,4 +1,4 @@
-// What the composition of ATen operators wastes on a device, and what is done here instead:
+// Where a composition of ATen operators is wasteful on a device, and what is done here instead:
 //
 //   rotary         cat() and four products read and write x several times; one kernel does it once.
 //   swiglu         autograd saves silu(gate) besides gate and up; computing it again is cheaper
@@ -59,7 +59,7 @@ struct SwigluNode : torch::autograd::Function<SwigluNode> {
   }
 };
 
-// The rows of logits [N, V] with their targets, cut into parts of few rows.
+// The rows of logits [N, V] with their targets, divided into parts of a few rows.
 struct RowParts {
   RowParts(const at::Tensor& logits, const at::Tensor& targets, int64_t most_elements)
       : most(std::max<int64_t>(1, most_elements / logits.size(-1))),
@@ -77,7 +77,7 @@ struct RowParts {
     }
   }
 
-  const int64_t most;   // rows of a part
+  const int64_t most;   // rows per part
   at::Tensor rows;      // [N, V]
   at::Tensor ignored;   // [N], bool: the row has no target
   at::Tensor index;     // [N, 1], column of the target; 0 in ignored rows

@@ -1,7 +1,7 @@
 // Causal attention as one node. It saves q, k, v, the output and lse, the log-sum-exp of each row
-// of scores; the formulas are in cpu_attention.hpp. Threads share out the pairs (sequence, kv
-// head). A pair is the smallest unit without a sum across threads: the query heads that share a kv
-// head add up its gradients in one scratch.
+// of scores; the formulas are in cpu_attention.hpp. The pairs (sequence, kv head) are divided among
+// the threads. With smaller units, gradients would have to be summed across threads, because the
+// query heads that share a kv head add to the same dk and dv.
 #include "core/kernels/fused_support.hpp"
 
 namespace yoke::ops::fused {
@@ -19,7 +19,7 @@ struct AttentionNode : torch::autograd::Function<AttentionNode> {
                   const at::TensorOptions& wide,
                   Kernel kernel,
                   const AttentionData<T>& data) {
-    // The work of a pair, as the number of elements that would keep a row kernel as busy.
+    // The cost of a pair, as the number of elements that a row kernel processes in the same time.
     const int64_t work = s.seq_len * s.seq_len * s.head_dim * (s.heads / s.kv_heads) / 16;
     parallel_for(s.batch * s.kv_heads,
                  grain_of(std::max<int64_t>(1, work)),

@@ -1,7 +1,7 @@
-// Matrix products as single autograd nodes. Composed of ATen operators, several projections of the
-// same x would each compute a gradient of x, to be added afterwards, and every view would be a
-// node. Here the products write into one buffer: the first stores, the others accumulate (addmm).
-// In the same way linear_add() lets the product start from the residual.
+// Matrix products as single autograd nodes. With plain ATen operators, each projection of the same
+// x would compute its own gradient of x, these would be added afterwards, and every view would be
+// another node. Here the products write into one buffer: the first stores, the others accumulate
+// (addmm). Likewise, linear_add() accumulates its product onto the residual.
 //
 //   y_i = x W_i^T        dx = sum_i dy_i W_i        dW_i = dy_i^T x
 #include "core/kernels/fused_support.hpp"
@@ -49,7 +49,7 @@ void multiply(at::Tensor out,
 }
 
 // Returns x [..., in] times the transpose of weight [out, in]. The product is written into a fresh
-// tensor, because a view of a product would be a second node.
+// tensor, because a view of a product would be another node.
 at::Tensor product(const at::Tensor& x, const at::Tensor& weight) {
   at::Tensor out = at::empty(with_last(x, weight.size(0)), x.options());
   multiply(rows_of(out), rows_of(x), weight.t());
@@ -96,7 +96,7 @@ struct LinearsNode : torch::autograd::Function<LinearsNode> {
   }
 };
 
-// residual + x W^T. The gradient of the residual is dy itself.
+// Computes residual + x W^T. The gradient of the residual is dy itself.
 struct LinearAddNode : torch::autograd::Function<LinearAddNode> {
   static at::Tensor forward(AutogradContext* ctx,
                             const at::Tensor& residual,

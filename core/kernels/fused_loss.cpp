@@ -1,7 +1,8 @@
 // Cross entropy as one node over the logits [N, V], the largest tensor of a model. The forward
 // reads each row twice and keeps only lse [N], the log-sum-exp of each row, from which the backward
-// recomputes the softmax: dlogits = (exp(logits - lse) - onehot(target)) * dy. The losses of a part
-// are added up in double, and the parts in their order, so the sum does not depend on the threads.
+// recomputes the softmax: dlogits = (exp(logits - lse) - onehot(target)) * dy. The losses of each
+// part of the rows are added up in double, then the parts in order, so the sum does not depend on
+// the number of threads.
 #include <numeric>
 
 #include "core/kernels/fused_support.hpp"
@@ -60,7 +61,7 @@ struct CrossEntropyNode : torch::autograd::Function<CrossEntropyNode> {
   }
 };
 
-// Checked before the kernels run, because they would read outside of a row.
+// Throws for a target that is out of range, with which the kernels would read outside of a row.
 void check_targets(const at::Tensor& targets, int64_t vocab) {
   const at::Tensor t = targets.contiguous();
   const int64_t* ids = cptr<int64_t>(t);

@@ -1,6 +1,6 @@
-// The operators of core/kernels/ops.hpp on the CPU, each as a single autograd node over the row
-// kernels of cpu_kernels.hpp and plain matrix products. Called by ops.cpp only, for tensors for
-// which takes() returns true.
+// The operators of core/kernels/ops.hpp on the CPU, each as a single autograd node built on the row
+// kernels of cpu_kernels.hpp and on matrix products. Called by ops.cpp only, for tensors for which
+// takes() returns true.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,8 +10,9 @@
 
 namespace yoke::ops::fused {
 
-// Returns true for plain dense tensors in CPU memory that share one dtype with kernels. A wrapper,
-// e.g. a sharded tensor, has no storage of its own and must see every single operator.
+// Returns true for plain dense tensors in CPU memory that share one dtype for which kernels exist.
+// A wrapper, e.g. a sharded tensor, has no storage of its own and must intercept every ATen
+// operator.
 bool takes(std::initializer_list<const at::Tensor*> tensors);
 
 std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights);

@@ -1,7 +1,7 @@
 // The operators that work on rows or single elements, as autograd nodes. Each node splits its rows
 // between threads. Where a gradient is a sum over rows (the weight of RMSNorm), each of a fixed
-// number of parts has a sum of its own, and the parts are added in order: the result has the same
-// bits on any number of threads. What the nodes save for the backward:
+// number of parts has its own sum, and these are added in order: the result has the same bits with
+// any number of threads. The nodes save for the backward:
 //
 //   embedding   the ids                  rms_norm   x, weight, and 1 / rms of each row
 //   rotary      the cosines and sines    swiglu     gate and up

@@ -1,4 +1,4 @@
-// Helpers that the files behind core/kernels/fused_ops.hpp share: dispatch by dtype, and the split
+// Helpers for the files that implement core/kernels/fused_ops.hpp: dispatch by dtype, and the split
 // of rows between threads.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace yoke::ops::fused {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Calls f with a null pointer whose type is that of the kernels' elements.
+// Calls f with a null pointer to the C++ type of the elements.
 template <class F>
 auto dispatch(at::ScalarType type, F&& f) {
   switch (type) {
@@ -38,15 +38,15 @@ const T* cptr(const at::Tensor& t) {
   return static_cast<const T*>(t.const_data_ptr());
 }
 
-// The least number of elements for which another thread pays, and the number of rows that have so
-// many.
+// Smallest number of elements for which another thread is worth its cost, and the number of rows
+// with that many elements. row: elements of one row.
 inline constexpr int64_t kGrain = 16384;
 inline int64_t grain_of(int64_t row) {
   return std::max<int64_t>(1, kGrain / row);
 }
 
 // A division of rows into at most kParts parts. The bounds do not depend on the number of threads,
-// so that a sum over the parts has the same bits on any number of them.
+// so that a sum over the parts has the same bits with any number of threads.
 struct Parts {
   static constexpr int64_t kParts = 32;
   // rows: number of rows; row: elements of one row.
@@ -62,7 +62,7 @@ struct Parts {
       }
     });
   }
-  int64_t total, size;  // number of rows, and rows of a part
+  int64_t total, size;  // number of rows, and rows per part
 };
 
 // The type of computations: fp64 for fp64, otherwise fp32.

@@ -11,7 +11,7 @@
 namespace yoke::ops {
 namespace composite {
 
-// x is flattened once, so that a wrapped x that must be gathered is gathered once for all products.
+// x is flattened once, so that a sharded x that must be gathered is gathered once for all products.
 std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights) {
   const at::Tensor rows = x.flatten(0, -2);
   std::vector<int64_t> sizes = x.sizes().vec();
@@ -84,7 +84,7 @@ at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at:
 }
 
 // On the CPU ATen adds up the gradient in the type of the weight. A sum of equal terms in bf16
-// stops growing at 256 times the term, so bf16 has a node of its own.
+// stops growing at 256 times the term, so there is a separate node for bf16.
 at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids) {
   return weight.scalar_type() == at::kBFloat16 && fused::takes({&weight})
              ? fused::embedding(weight, ids)

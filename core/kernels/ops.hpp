@@ -1,9 +1,9 @@
-// The operators of a transformer block. For plain tensors in CPU memory each uses a fused kernel,
-// on a device what is fused there, and otherwise a composition of ATen operators, e.g. for wrapped
-// tensors without storage. All are differentiable once, and all ways give the same values up to
-// rounding.
+// The operators of a transformer block. Each uses a fused implementation for plain tensors in CPU
+// memory, and some have one for a device. In all other cases, e.g. for wrapped tensors without
+// storage, an operator is a composition of ATen operators. All implementations are differentiable
+// once and give the same values up to rounding.
 //
-// Errors of shapes and dtypes are those of ATen. Any thread.
+// Wrong shapes and dtypes cause ATen's exceptions. Any thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,8 +12,8 @@
 
 namespace yoke::ops {
 
-// Returns x [..., in] times the transpose of each weight [out, in]: one [..., out] for each. The
-// gradient of x is summed up in one buffer.
+// Returns x [..., in] times the transpose of each weight [out, in]: one tensor [..., out] for each.
+// The gradient of x is summed up in one buffer.
 std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights);
 
 // Returns residual [..., out] + x [..., in] times the transpose of weight [out, in].

@@ -44,7 +44,7 @@ double bigram_loss(std::span<const uint8_t> training,
     const double denominator = static_cast<double>(total) + kBytes * alpha;
     for (size_t next = 0; next < kBytes; ++next) {
       const size_t pair = first * kBytes + next;
-      if (tested[pair] == 0) continue;  // would add 0, and with counts this sparse it is most pairs
+      if (tested[pair] == 0) continue;  // this would add 0; most pairs do not occur
       const double p = (static_cast<double>(fitted[pair]) + alpha) / denominator;
       sum -= static_cast<double>(tested[pair]) * std::log(p);
     }

@@ -49,7 +49,7 @@ Json to_json(const CommUse& use) {
   return {{"calls", use.calls}, {"bytes", use.bytes}, {"seconds", use.seconds}};
 }
 
-// Returns the step of a line; nothing if the line was cut off or is not one of ours.
+// Returns the step of a line; nothing if the line is incomplete or was not written by Yoke.
 std::optional<int64_t> step_of(const std::string& line) {
   const Json json = Json::parse(line, nullptr, false);
   if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) return {};
@@ -137,7 +137,7 @@ struct MetricsFile::Impl {
 };
 
 MetricsFile::MetricsFile(const std::string& path, int64_t last_step) {
-  // The kept lines replace the file as a whole, so a crash here loses nothing.
+  // The file is replaced atomically by the kept lines, so a crash here loses nothing.
   std::string kept;
   if (::access(path.c_str(), F_OK) == 0)
     kept = lines_up_to(read_text(path, kMaxMetricsBytes), last_step);

@@ -1,5 +1,4 @@
-// The metrics that a run reports: as a line of text for people, and as a JSON object per line for
-// programs.
+// The metrics that a run reports, as lines of text for people and as lines of JSON for programs.
 #pragma once
 
 #include <cstdint>
@@ -55,12 +54,13 @@ std::string json_line(const EvalMetrics& metrics);
 bool wants_colour();
 
 // MetricsFile writes metrics.jsonl of a run. One thread of one rank may use it. Every line is
-// written to the system at once, so a reader that follows the file, or one after a crash, sees all
-// of them.
+// passed to the operating system immediately, so a program that follows the file, or reads it after
+// a crash, finds all of them.
 class MetricsFile {
  public:
-  // Creates the file, or continues it after `last_step`: complete lines up to that step stay. Later
-  // lines are removed, because these steps will be trained again. Throws Error with the path.
+  // Creates the file, or continues it after `last_step`: complete lines up to that step are kept,
+  // and later ones are removed, because their steps will be trained again. Throws Error with the
+  // path.
   MetricsFile(const std::string& path, int64_t last_step);
   ~MetricsFile();
   void write(const StepMetrics& metrics);

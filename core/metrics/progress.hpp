@@ -8,10 +8,10 @@ namespace yoke {
 
 struct Progress {
   int64_t first = 0;   // last step before this process started or resumed the run
-  int64_t step = 0;    // last step done
-  int64_t steps = 0;   // all steps of the run
+  int64_t step = 0;    // last completed step
+  int64_t steps = 0;   // number of steps of the run
   double loss = 0;     // loss of the last step
-  double tps = 0;      // tokens per second over the last steps; 0 = unknown yet
+  double tps = 0;      // tokens per second over the last steps; 0 = not known yet
   double seconds = 0;  // time since this process finished `first`
 };
 

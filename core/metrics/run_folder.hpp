@@ -18,13 +18,13 @@
 
 namespace yoke {
 
-// Returns the folder for a new run: `wanted` if it is missing or empty, else the first of wanted-2,
-// wanted-3, ... that is. Creates nothing. Throws Error (FAILED_PRECONDITION) if one of them exists
-// and is not a folder.
+// Returns the folder for a new run: the first of wanted, wanted-2, wanted-3, ... that is missing or
+// empty. Creates nothing. Throws Error (FAILED_PRECONDITION) if one of them exists and is not a
+// folder.
 std::string free_run_folder(const std::string& wanted);
 
 // Returns the folders of runs that were started under this name, newest (highest number) first.
-// Throws as free_run_folder() does.
+// Throws the same errors as free_run_folder().
 std::vector<std::string> existing_run_folders(const std::string& wanted);
 
 // ExitRecord describes how the run ended.
@@ -34,7 +34,7 @@ struct ExitRecord {
   int64_t step = 0;    // last complete step; -1 = unknown
 };
 
-// Returns a JSON object that describes the environment of a run: `versions`, which the caller knows
+// Returns a JSON object that describes the environment of a run: `versions`, given by the caller
 // (yoke, torch, backends), and the processor, cores, memory, kernel, compiler and time.
 std::string environment_json(const std::map<std::string, std::string>& versions);
 
@@ -43,10 +43,10 @@ std::string environment_json(const std::map<std::string, std::string>& versions)
 class RunFolder {
  public:
   // Creates the folder, with logs/ and checkpoints/, and makes its path durable: a checkpoint that
-  // is reported as saved later must not be lost because the folder around it is.
+  // is later reported as saved must not be lost together with its parent folder.
   explicit RunFolder(const std::string& path);
   const std::string& path() const { return path_; }
-  // Returns why a power failure may lose the folder nevertheless, as a sentence; "" = it may not.
+  // Returns a sentence that says why a power failure may still lose the folder; "" = it cannot.
   const std::string& warning() const { return warning_; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string metrics() const { return path_ + "/metrics.jsonl"; }

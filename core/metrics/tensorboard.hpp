@@ -20,8 +20,8 @@ struct Scalar {
 std::vector<Scalar> scalars(const StepMetrics& metrics);
 std::vector<Scalar> scalars(const EvalMetrics& metrics);
 
-// EventFile is one event file of a run. One thread of one rank may use it. Every event is written
-// to the system at once.
+// EventFile is one event file of a run. One thread of one rank may use it. Every event is passed to
+// the operating system immediately.
 class EventFile {
  public:
   // Creates a new file in `folder`, which is created if missing. Earlier files of the folder may

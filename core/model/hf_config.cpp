@@ -1,7 +1,7 @@
-// A config.json describes many variants of Llama. Reading it loosely would train another model than
-// the one that was saved, without any error. So every key that changes the mathematics is either
-// supported or must have the value that means "not used". All problems of a file are collected and
-// reported together.
+// A config.json describes many variants of Llama. A lax reader would silently train a different
+// model from the one that was saved. So every key that changes the mathematics is either supported
+// or must have the value that means "not used". All problems of a file are collected and reported
+// together.
 //
 // The dimensions are written back in the form of transformers 4, which version 5 reads too.
 #include "core/model/hf_config.hpp"
@@ -44,7 +44,7 @@ constexpr Fixed kFixed[] = {
     {"quantization_config", "null", "quantized weights are not supported"},
 };
 
-// Returns the value for a message, cut if it is long.
+// Returns the value as text for a message, truncated if it is long.
 std::string shown(const Json& value) {
   std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
   return text.size() <= 80 ? text : text.substr(0, 80) + "...";
@@ -65,7 +65,7 @@ class Reader {
     fault(concat(key, " = ", shown(value), why));
   }
 
-  // otherwise: value of a missing key; 0 = the key must be there.
+  // otherwise: result if the key is missing; 0 = the key is required.
   int64_t count(const char* key, int64_t otherwise = 0) {
     const Json* value = find(key);
     if (value == nullptr) {
@@ -120,7 +120,7 @@ void check_architecture(Reader& reader) {
 }
 
 // Reads "rope_scaling" of transformers 4 or "rope_parameters" of transformers 5. The key must be
-// absent, or an object that scales nothing. If it has a rope_theta, that is stored in *theta.
+// absent, or an object that requests no scaling. If it has a rope_theta, that is stored in *theta.
 void read_rope(Reader& reader, const char* key, std::optional<double>* theta) {
   const Json* rope = reader.find(key);
   if (rope == nullptr) return;

@@ -12,19 +12,19 @@ namespace yoke {
 struct HfConfig {
   LlamaDims dims;
   int64_t max_positions = 0;
-  std::string text;  // the whole file, including the keys that Yoke does not use
+  std::string text;  // text of the file, including keys that Yoke does not use
 };
 
-// Reads config.json of a folder. Features that would change the mathematics, and that Yoke does not
-// have, are errors; unknown keys are ignored. Throws Error: NOT_FOUND if the file does not exist,
+// Reads config.json of a folder. Keys that change the mathematics in a way that Yoke does not
+// support are errors; unknown keys are ignored. Throws Error: NOT_FOUND if the file does not exist,
 // DATA_LOSS if it is not JSON, INVALID_ARGUMENT naming everything that is wrong.
 HfConfig read_hf_config(const std::string& folder);
-// As read_hf_config(), for a text. `where` begins every message.
+// Like read_hf_config(), for the text of a file. Every message begins with `where`.
 HfConfig parse_hf_config(const std::string& text, const std::string& where);
 
-// Return config.json for a checkpoint with fp32 parameters. The first form is for a model that was
-// initialised by Yoke. The second is for a model that started from a folder, and keeps all other
-// keys of that folder's config.json.
+// Return config.json for a checkpoint with fp32 parameters. The first is for a model that Yoke has
+// initialised. The second is for a model that was loaded from a folder; it keeps all other keys of
+// that folder's config.json.
 std::string hf_config_text(const LlamaDims& dims, int64_t max_positions);
 std::string hf_config_text(const HfConfig& from, int64_t max_positions);
 

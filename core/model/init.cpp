@@ -1,6 +1,7 @@
-// A generator with a state would have to be advanced past all elements that other ranks own. Here
-// the index is the state: each element costs one hash, and the loop over elements vectorises. The
-// kernel is compiled for several instruction sets, with the same bits from each; see core/kernels.
+// A random generator with a state would have to be advanced past all elements that other ranks own.
+// Here the index is the state: each element costs one hash, and the loop over elements vectorises.
+// The kernel is compiled for several instruction sets, and each gives the same bits; see
+// core/kernels.
 #include "core/model/init.hpp"
 
 #include "core/kernels/cpu_kernels.hpp"

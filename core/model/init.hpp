@@ -1,6 +1,6 @@
 // Counter-based initial values. Element i of a parameter depends only on the name of the parameter,
-// the seed and i. So any rank can compute any part of any layout, and the whole model has the same
-// values in all of them. No LibTorch.
+// the seed and i. So any rank can compute any part of a parameter, and the model starts with the
+// same values however it is sharded. No LibTorch.
 #pragma once
 
 #include <cstdint>

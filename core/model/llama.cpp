@@ -1,8 +1,8 @@
-// Modules as an author of models would write them, on the operators of core/kernels/ops.hpp. Those
-// are differentiable and accept wrapped tensors, so the same code runs on one rank, sharded, and
-// with tensor or context parallelism. Two things follow: a module never uses a number of heads that
-// it could read from a tensor, because a rank may hold only some of them, and positions are an
-// input, because a rank may hold only some of the tokens.
+// Ordinary modules, built on the operators of core/kernels/ops.hpp. These operators are
+// differentiable and accept wrapped tensors, so the same code runs on one rank, sharded, and with
+// tensor or context parallelism. Two rules follow. A module takes the number of heads from the
+// shape of a tensor, because a rank may hold only some of them. Positions are an input, because a
+// rank may hold only some of the tokens.
 //
 // Besides the modules, the family describes itself to the backends: initial values, tensor-parallel
 // hints, memory and FLOPs.
@@ -144,8 +144,8 @@ bool ends_with(const std::string& name, const std::string& end) {
   return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
 }
 
-// Returns how a parameter starts. The outputs of the residual branches start smaller in deeper
-// models, so that their sum does not grow with the depth.
+// Returns how a parameter is initialised. The output weights of the residual branches start smaller
+// in deeper models, so that their sum does not grow with the depth.
 ParamInit initial(const std::string& name, int64_t layers) {
   if (ends_with(name, "norm.weight")) return {ParamInit::kConstant, 1.0};
   const bool residual = ends_with(name, "o_proj.weight") || ends_with(name, "down_proj.weight");
@@ -153,9 +153,9 @@ ParamInit initial(const std::string& name, int64_t layers) {
           residual ? 0.02 / std::sqrt(2.0 * static_cast<double>(layers)) : 0.02};
 }
 
-// Returns how tensor parallelism may cut a parameter: torchtitan's plan for Llama. Products
-// alternate between cut outputs and cut inputs, so that only the residual stream is exchanged. A
-// tied head has the hint of the embedding.
+// Returns how tensor parallelism may cut a parameter, after torchtitan's plan for Llama. Products
+// cut along their outputs and along their inputs alternate, so that only the residual stream is
+// communicated. A tied head has the hint of the embedding.
 TpHint tp_hint(const std::string& name, const LlamaDims& d) {
   const std::pair<const char*, TpHint> hints[] = {
       {"embed_tokens.weight", TpHint::along(0, d.vocab)},
@@ -176,7 +176,7 @@ TpHint tp_hint(const std::string& name, const LlamaDims& d) {
 }
 
 // Opens the parameters in model.from. A tied head may be stored there under its own name, although
-// it is no parameter of the model; it must then equal the embedding.
+// it is not a parameter of the model; it must then equal the embedding.
 ReadWeights stored_weights(const ModelConfig& model, const LlamaDims& d, const BlockList& list) {
   const std::string head = "lm_head.weight";
   Shapes shapes;
@@ -194,9 +194,9 @@ std::vector<BlockBytes> block_bytes(const LlamaDims& d, const FamilyArgs& args) 
   const int64_t item = item_size(args.param_dtype), wide = std::max<int64_t>(item, 4);
   const int64_t tokens = args.seq_len, carry = tokens * d.dim * item;
   const int64_t kv = d.kv_heads * (d.dim / d.heads);
-  // Elements of a token in a layer. 5 dim: the outputs of both norms, the queries, the output of
-  // attention, and the residual between attention and feed-forward. 2 kv: keys and values.
-  // 3 ffn_dim: gate, up and their product. In fp32: one number for each norm and for each head.
+  // Elements per token and layer. 5 dim: the outputs of both norms, the queries, the output of
+  // attention, and the residual between attention and feed-forward. 2 kv: keys and values. 3
+  // ffn_dim: gate, up and their product. In fp32: one number for each norm and for each head.
   const int64_t row = (5 * d.dim + 2 * kv + 3 * d.ffn_dim) * item + (2 + d.heads) * wide;
   std::vector<BlockBytes> bytes{{0, carry}};
   bytes.insert(bytes.end(), d.layers, {tokens * row, carry});
@@ -251,7 +251,7 @@ ModelInfo info(const ModelConfig& model, int64_t seq_len) {
   const int64_t head_dim = d.dim / d.heads;
   const int64_t attention = 2 * d.dim * (d.heads + d.kv_heads) * head_dim;
   const int64_t layer = attention + 3 * d.dim * d.ffn_dim + 2 * d.dim;
-  // Parameters that take part in products. The look-up of the input embedding is no product.
+  // Parameters that take part in products. The look-up of the input embedding is not a product.
   const int64_t computed = d.layers * layer + d.dim + d.vocab * d.dim;
   ModelInfo out;
   out.num_params = computed + (d.tied ? 0 : d.vocab * d.dim);

@@ -1,7 +1,7 @@
 // The Llama family: RMSNorm, rotary embeddings that pair the halves of a head, grouped-query
-// attention, SwiGLU, tied or untied head. The modules are plain and know of no parallelism.
-// Parameter names and config.json are those of Hugging Face's LlamaForCausalLM, so its tools open
-// our checkpoints.
+// attention, SwiGLU, tied or untied head. The modules contain no code for parallelism. Parameter
+// names and config.json are those of Hugging Face's LlamaForCausalLM, so Hugging Face's tools can
+// open Yoke's checkpoints.
 #pragma once
 
 #include "core/model/family.hpp"

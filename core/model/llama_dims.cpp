@@ -16,7 +16,7 @@ namespace {
 const std::map<std::string, LlamaDims>& presets() {
   static const std::map<std::string, LlamaDims> known{
       {"tiny", {64, 12, 8, 4, 256, 1024}},
-      {"novels", {192, 4, 6, 2, 512, 256}},  // vocabulary of bytes
+      {"novels", {192, 4, 6, 2, 512, 256}},  // vocabulary: bytes
       {"llama-14m", {128, 6, 8, 4, 512, 32000}},
       {"llama-60m", {1024, 3, 16, 16, 2688, 32000}},
       {"llama-150m", {1024, 12, 16, 16, 2688, 32000}},
@@ -38,7 +38,8 @@ LlamaDims preset(const std::string& name, std::vector<std::string>& faults) {
   return {};
 }
 
-// Appends what does not fit together to `faults`. `where` begins every message.
+// Appends a message to `faults` for dimensions that contradict each other. Every message begins
+// with `where`.
 void check_relations(const LlamaDims& d,
                      const std::string& where,
                      std::vector<std::string>& faults) {
@@ -95,7 +96,8 @@ LlamaDims read_folder(const std::string& from) {
   }
 }
 
-// The folder defines all dimensions. A dimension that the run file gives too must be the same.
+// The folder defines all dimensions. A dimension that the run file sets too must have the same
+// value.
 LlamaDims dims_of_folder(const ModelConfig& config, std::vector<std::string>& faults) {
   const LlamaDims d = read_folder(config.from);
   const std::string file = config.from + "/config.json";

@@ -13,8 +13,8 @@ struct LlamaDims {
   double rope_theta = 10000, norm_eps = 1e-5;
 };
 
-// Returns the dimensions of the preset with the overrides of the configuration, or those in
-// config.json of the folder model.from. Throws Error(INVALID_ARGUMENT), naming everything that is
+// Returns the dimensions of the preset with the overrides of the configuration, or those of
+// config.json in the folder model.from. Throws Error(INVALID_ARGUMENT), naming everything that is
 // wrong, and the errors of read_hf_config().
 LlamaDims llama_dims(const ModelConfig& config);
 

@@ -19,14 +19,14 @@ std::string shape_text(const at::Tensor& t);
 
 // One per model; one thread at a time. A leaf keeps its TensorImpl and its StorageImpl as long as
 // the table lives. Binding changes only the data pointer of the storage, so tensors that autograd
-// has saved follow.
+// has saved use the new memory too.
 class ParamTable {
  public:
   using NamedParams = std::vector<std::pair<std::string, at::Tensor>>;
 
   // params: names and leaves of each block. The same tensor in two blocks is one parameter, under
   // its first name. decay_matrices: weight decay applies only to parameters of two or more dims.
-  // Throws Error(INVALID_ARGUMENT) for two parameters of one name, or a tensor that is no
+  // Throws Error(INVALID_ARGUMENT) for two parameters with the same name, or a tensor that is not a
   // floating-point leaf.
   ParamTable(const std::vector<NamedParams>& params,
              int32_t dtype,
@@ -41,9 +41,9 @@ class ParamTable {
 
   // Fills the descriptions of the blocks. bytes: one entry per block, or empty = unknown.
   void describe_blocks(const std::vector<TorchBlock>& blocks, const std::vector<BlockBytes>& bytes);
-  // Fills in how parameters may be cut. `tp` returns the tensor-parallel hint of a parameter and
-  // may be empty; seq_len is the length of a sequence. Throws Error(INVALID_ARGUMENT), naming the
-  // parameter, for a hint that does not fit its shape.
+  // Fills in how parallelism may cut the parameters. `tp` returns the tensor-parallel hint of a
+  // parameter and may be empty; seq_len is the length of a sequence. Throws
+  // Error(INVALID_ARGUMENT), naming the parameter, for a hint that does not fit its shape.
   void describe_cuts(const std::function<TpHint(const std::string& name)>& tp, int64_t seq_len);
   // Returns the contract's description, owned by the table.
   const YokeModelSummary& summary() const { return summary_; }
@@ -56,16 +56,16 @@ class ParamTable {
   const std::vector<int64_t>& of_block(uint64_t block) const { return block_params_[block]; }
 
   // Binds the memory of `view`, which stays the caller's, or unbinds it if view is NULL. Throws
-  // Error(INVALID_ARGUMENT), naming the parameter, if the view is not compact or has another shape,
-  // dtype or device.
+  // Error(INVALID_ARGUMENT), naming the parameter, if the view is not contiguous or has the wrong
+  // shape, dtype or device.
   void bind(int64_t param, const YokeTensor* view);
-  // Throws Error(FAILED_PRECONDITION), naming the parameter, if one of the block has no memory.
-  // `who` begins the message.
+  // Throws Error(FAILED_PRECONDITION), naming the parameter, if a parameter of the block has no
+  // memory. The message begins with `who`.
   void require_bound(uint64_t block, const char* who) const;
 
-  // From then on autograd calls f(param, leaf) right after it has written leaf.grad. Only the first
-  // call has an effect. It comes with the first block_backward, so that a model which a backend
-  // drives through the LibTorch extension never has these hooks.
+  // Makes autograd call f(param, leaf) each time it has written leaf.grad. Only the first call has
+  // an effect. It is made by the first block_backward, so that a model that a backend runs through
+  // the LibTorch extension never has these hooks.
   void install_grad_hooks(std::function<void(int64_t, const at::Tensor&)> f);
   void remove_grad_hooks();
 

@@ -1,6 +1,7 @@
 // Angle i of position t is t * theta^(-2i / head_dim). All layers of a micro-batch need the same
 // angles, but a backend may run the blocks in any order and several micro-batches in turn. So the
-// first layer computes them and the others find them here, recognised by the positions.
+// angles of the latest positions are cached: the first layer computes them, and the others reuse
+// them.
 #include "core/model/rope.hpp"
 
 #include <ATen/ATen.h>
@@ -17,12 +18,12 @@ bool readable(const at::Tensor& t) {
 
 }  // namespace
 
-// In CPU memory the values are compared: callers reuse buffers behind fresh tensors, so neither the
-// identity nor the address of a tensor shows whether its values are the same.
+// In CPU memory the values are compared: callers create new tensors on reused buffers, so neither
+// the identity nor the address of a tensor shows whether its values are the same.
 //
-// On a device such a comparison would wait for the stream. There the identity is compared, and the
-// version, which every write increments. Keeping the tensor alive ensures that no other tensor can
-// have its identity.
+// On a device such a comparison would wait for the stream. There the identity of the tensor is
+// compared, and its version, which every write increments. The tensor is kept alive, so that no
+// other tensor can have the same identity.
 bool RopeCache::holds(const at::Tensor& positions, at::ScalarType dtype) const {
   if (!seen_.defined() || angles_.cos.scalar_type() != dtype) return false;
   if (!readable(positions)) return seen_.is_same(positions) && positions._version() == version_;

@@ -14,7 +14,7 @@ class RopeCache {
   struct Angles {
     at::Tensor cos, sin;  // [B, S, head_dim / 2], fp64 for fp64 models, otherwise fp32
   };
-  // Returns the angles of positions [B, S], int64, of any values. `dtype` is the dtype of the
+  // Returns the angles for positions [B, S], int64, with any values. `dtype` is the dtype of the
   // tensors that will be rotated. The result is valid until the next call.
   const Angles& angles(const at::Tensor& positions, at::ScalarType dtype);
 

@@ -1,12 +1,12 @@
-// How a block runs. block_forward() wraps the carry as a leaf, runs the block under autograd and
-// keeps both ends of its graph in a Saved. block_backward() runs autograd from the output of the
-// block to that leaf. So every block has a graph of its own, and backends may recompute, reorder
-// and interleave blocks. Parameters are leaves of all graphs; a hook takes each gradient away as
-// soon as it is complete and passes it to on_grad_ready, so that the backend can reduce it while
-// autograd continues.
+// block_forward() makes the carry, the tensor that blocks pass to each other, a leaf, runs the
+// block under autograd and keeps both ends of its graph in a Saved. block_backward() runs autograd
+// from the output of the block to that leaf. So every block has its own graph, and backends may
+// recompute, reorder and interleave blocks. Parameters are leaves of all graphs; a hook takes each
+// gradient from its leaf as soon as it is complete and passes it to on_grad_ready, so that the
+// backend can reduce it while autograd continues.
 //
-// Autograd runs on the calling thread. Its own threads would call the backend from a thread that
-// the backend does not know, and the contract promises callbacks within the call.
+// Autograd runs on the calling thread. Autograd's own threads would run the backend's callbacks on
+// threads unknown to the backend, but the contract promises them within the call.
 #include "core/model/torch_model.hpp"
 
 #include <ATen/ATen.h>
@@ -110,7 +110,7 @@ struct TorchModelHost::Impl {
   }
   ~Impl() { table.remove_grad_hooks(); }
 
-  // Fills the table of the contract. Each function translates exceptions into codes.
+  // Fills the contract's table of functions. Each function translates exceptions into codes.
   void fill_model() {
     model.header = YOKE_HEADER(YokeModel, YOKE_ID_MODEL);
     model.header.next = &torch_model.header;
@@ -138,7 +138,7 @@ struct TorchModelHost::Impl {
             if (grad_in != nullptr) *grad_in = nullptr;
             const YokeBackwardArgs& a =
                 checked(args, YOKE_ID_BACKWARD_ARGS, "block_backward: args");
-            // The call consumes `saved`, also if it fails.
+            // The call consumes `saved` even if it fails.
             std::unique_ptr<Saved> saved(static_cast<Saved*>(a.saved));
             if (grad_in == nullptr)
               throw Error(YOKE_INVALID_ARGUMENT, "block_backward: grad_in is NULL");
@@ -255,7 +255,7 @@ struct TorchModelHost::Impl {
     return grad;
   }
 
-  // Runs the graph on this thread, on a device too, because the backend expects its callbacks on
+  // Runs the graph on this thread, even for a device, because the backend expects its callbacks on
   // the thread that called it.
   void run_graph(Backward& now, const Saved& saved, const at::Tensor& grad_out) {
     table.install_grad_hooks(
@@ -272,7 +272,7 @@ struct TorchModelHost::Impl {
       torch::autograd::backward({saved.output}, {grad_out});
     } catch (...) {
       restore();
-      // Autograd wraps what a hook throws; the backend gets its own error back.
+      // Autograd wraps the exception of a hook, so throw the backend's own error instead.
       if (now.failure) throw *now.failure;
       throw;
     }
@@ -281,8 +281,7 @@ struct TorchModelHost::Impl {
 
   // The hook of a leaf, called inside the backward that has just completed its gradient.
   void on_grad(int64_t param, const at::Tensor& leaf) {
-    // Without an active block_backward, a backend runs autograd itself, through the LibTorch
-    // extension.
+    // Outside of block_backward, the backend runs autograd itself, through the LibTorch extension.
     if (active == nullptr) return;
     at::Tensor grad = std::exchange(leaf.mutable_grad(), at::Tensor());
     report(*active, param, grad.contiguous());

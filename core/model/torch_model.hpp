@@ -9,8 +9,8 @@
 
 namespace yoke {
 
-// Owns the blocks and the tables behind the contract's structs. One per rank; one thread at a time.
-// It must not be moved, because the structs point into it.
+// Owns the blocks and the data to which the contract's structs point. One per rank; one thread at a
+// time. It must not be moved, because the structs point into it.
 //
 // Every parameter becomes a leaf of param_dtype on `device` without memory. A backend must bind
 // memory before it runs a block: with bind_param or, through the LibTorch extension, by exchanging
@@ -19,7 +19,7 @@ class TorchModelHost {
  public:
   // decay_matrices: weight decay applies only to parameters of two or more dims. Throws
   // Error(INVALID_ARGUMENT) for an empty list, a list without init or loss_weight, a hint that does
-  // not fit, or two parameters of one name.
+  // not fit, or two parameters with the same name.
   TorchModelHost(BlockList blocks,
                  int32_t param_dtype,
                  uint64_t seed,
