@@ -1,6 +1,6 @@
 // Completes and checks a plan: chooses the degrees that the user left unset, reports why a plan is
-// not accepted, and computes the sizes of the model on one rank. All functions are pure, so every
-// rank gets the same result; they can also be called before any rank exists.
+// not accepted, and computes the sizes of the model on one rank. All functions are pure and can be
+// called before any rank exists.
 #pragma once
 
 #include <vector>

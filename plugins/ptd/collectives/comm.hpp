@@ -66,9 +66,9 @@ class Comm {
   int rank_ = 0;
 };
 
-// All communicators of a rank: one per axis and purpose, so that a reduction never queues behind a
-// gather. The members up to `world` are used by actions of the schedule (CommPurpose). Parameters
-// are sharded over dp_shard and, with ptd.shard_over_cp, over cp.
+// All communicators of a rank: one per axis and purpose, so that a reduction never waits in the
+// queue of a gather. The members up to `world` are used by actions of the schedule (CommPurpose).
+// Parameters are sharded over dp_shard and, with ptd.shard_over_cp, over cp.
 struct Comms {
   Comm unshard;               // the shards of one replica
   Comm reduce_grad;           // the shards of one replica

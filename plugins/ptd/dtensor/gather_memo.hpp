@@ -18,8 +18,8 @@ class GatherMemo {
   // agree.
   int64_t new_value() { return ++last_value_; }
 
-  // Returns the gathered value as [outer, n, inner] (see redistribute.cpp), or nullptr. Value 0 is
-  // never found.
+  // Returns the gathered rows [outer, n, inner] (see redistribute.cpp) of a value, or nullptr.
+  // Value 0 is never found.
   const at::Tensor* find(int64_t value, int axis, at::IntArrayRef sizes) const {
     const bool found = value != 0 && value == value_ && axis == axis_ && rows_.sizes() == sizes;
     return found ? &rows_ : nullptr;

@@ -35,7 +35,7 @@ std::vector<Mesh::Axis> axes_of(const MeshOptions& options, const Comms& comms) 
   return axes;
 }
 
-// Returns placements for the mesh, which has only those of the axes cp and tp with several ranks.
+// Returns placements for the mesh, which does not have axes with only one rank.
 Placements on_mesh(const Comms& comms, const Placement& along_cp, const Placement& along_tp) {
   if (comms.cp.size() == 1) return placements({along_tp});
   if (comms.tp.size() == 1) return placements({along_cp});

@@ -66,8 +66,8 @@ struct Way {
 using Ways = std::vector<Way>;
 
 // Chooses the cheapest possible Way for each axis, and the first one among equals. Parameters are
-// never moved, except that a replicated one may be sliced. An operand that is written keeps its
-// placement if it is a parameter or plain. Throws Error(INVALID_ARGUMENT) if an axis has no
+// never redistributed, except that a replicated one may be sliced. An operand that is written keeps
+// its placement if it is a parameter or plain. Throws Error(INVALID_ARGUMENT) if an axis has no
 // possible Way.
 Decision choose(const OpCall& call,
                 const std::function<Ways(int axis)>& ways,

@@ -190,7 +190,7 @@ at::Tensor redistribute_local(Mesh& mesh,
       Placements others = now;
       others[axis] = replicate();
       const Sizes whole = local_sizes(global, others, mesh.coordinates());
-      // The value number belongs to `local`, not to what an earlier axis has made of it.
+      // The value number belongs to `local`, not to results of earlier axes.
       t = Change(mesh, axis, whole, t.is_same(local) ? value : 0).apply(t, now[axis], next);
     }
     now[axis] = next;

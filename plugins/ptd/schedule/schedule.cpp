@@ -124,8 +124,8 @@ class Builder {
     in_use_[unit] = true;
   }
 
-  // Waits for the units that operation i needs and starts to gather those that come next, so that
-  // the gather overlaps with the computation.
+  // Waits for the units that operation i needs and starts to gather the next ones, so that the
+  // gather overlaps with the computation.
   void unshard_before(size_t i) {
     if (starts_[i].empty()) return;
     for (int u : starts_[i]) {

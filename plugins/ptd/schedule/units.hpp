@@ -24,7 +24,7 @@ struct ModelSpec {
 // their gradients. All are trainable or all are frozen, so that nothing frozen is ever reduced.
 struct Unit {
   std::vector<int>
-      params;  // indices in buffer order; parameters that are updated alike are neighbours
+      params;  // indices in buffer order; parameters with the same flags are neighbours
   bool trainable = true;
 };
 

@@ -1,4 +1,4 @@
-// Follows one rank's action list, and holds the checker's rules about a single rank.
+// Follows one rank's action list and checks the rules about a single rank.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // These rules cover softmax and the cross-entropy loss. If the vocabulary is cut between ranks,
-// log-softmax all-reduces two numbers per row, its backward one number, and the loss takes each
-// target from the rank that has its column. Gathering the logits instead would move and store the
-// largest activation of a model.
+// log-softmax all-reduces two numbers per row, its backward all-reduces one number, and the loss
+// takes each target from the rank that has its column. Gathering the logits instead would transfer
+// and store the largest activation of a model.
 #include <ATen/ATen.h>
 
 #include "plugins/ptd/dtensor/redistribute.hpp"
