@@ -110,7 +110,8 @@ TorchInputs ModelOnMesh::distribute(const TorchInputs& inputs) {
   if (!sequence_.defined()) return inputs;
   TorchInputs cut;
   for (const auto& [role, tensor] : inputs) {
-    // No communication: every rank of cp has the whole sequence and selects its positions.
+    // This needs no communication: every rank of cp has the whole sequence and selects its
+    // positions.
     cut.emplace_back(role,
                      from_local(tensor.index_select(1, sequence_),
                                 mesh_,

@@ -17,7 +17,7 @@ namespace yoke::ptd {
 // A tensor among the arguments. A plain tensor is assumed to be the same on every rank, so its
 // placements are Replicate.
 struct Operand {
-  Sizes sizes, strides;  // of the global tensor
+  Sizes sizes, strides;  // global sizes and strides
   Placements placements;
   bool parameter = false;  // a parameter: never redistributed, at most sliced
   bool plain = false;      // not a DTensor
@@ -34,7 +34,7 @@ struct OpCall {
   c10::ArrayRef<c10::IValue> args;
   Mesh& mesh;
   std::vector<Operand> operands;  // all tensors of args, including those inside lists
-  std::vector<int> first;         // by argument: index of its first operand; -1 = no tensor
+  std::vector<int> first;         // index of the first operand of each argument; -1 = no tensor
 
   // Returns the operand that is argument `arg`.
   const Operand& tensor(size_t arg) const { return operands[first[arg]]; }

@@ -1,8 +1,8 @@
 // Each rank computes attention of its own queries with the keys of every rank, one rank's keys at a
-// time, with LibTorch's fused kernel. Such a part of the attention matrix is a tile. For each tile
-// the kernel returns an output that is normalised within the tile, and its log-sum-exp; Merge
-// combines them exactly, in fp32 or better. Keys and values of other ranks arrive around a ring, or
-// are all gathered first (SequenceExchange); the tiles are the same.
+// time, with LibTorch's fused kernel. A tile is a part of the attention matrix that one kernel call
+// computes. For each tile the kernel returns an output that is normalised within the tile, and its
+// log-sum-exp; Merge combines them exactly, in fp32 or better. Keys and values of other ranks
+// arrive around a ring, or are all gathered first (SequenceExchange); the tiles are the same.
 //
 // The backward of the kernel gets the merged output and log-sum-exp instead of those of the tile.
 // The gradients of the tiles then add up to the gradient of the whole attention. Gradients of other

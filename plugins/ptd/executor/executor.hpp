@@ -47,7 +47,7 @@ class Executor {
   int64_t copy_bytes() const;
 
  private:
-  // The unit and slot that collect the gradient of a parameter of a block.
+  // The unit and slot to which the gradient of a block's parameter is added.
   struct Sink {
     int unit;
     size_t slot;

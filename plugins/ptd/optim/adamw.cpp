@@ -15,8 +15,8 @@
 namespace yoke::ptd {
 namespace {
 
-// Number of elements that are cast at a time: few enough to fit into a CPU's cache, or to use only
-// a small part of a device's memory.
+// The number of elements that are cast at a time. They fit into a CPU's cache, or use only a small
+// part of a device's memory.
 constexpr int64_t kCastOnCpu = 1 << 20, kCastOnDevice = 1 << 26;
 
 class AdamW final : public Optimizer {

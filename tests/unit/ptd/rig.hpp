@@ -37,7 +37,7 @@ using State = std::map<std::string, at::Tensor>;
 struct Outcome {
   std::vector<double> loss, grad_norm;      // one per step; the loss is the mean
   State state;                              // after the last step, assembled from all ranks
-  YokeWrapResult wrapped{};                 // what rank 0 reported
+  YokeWrapResult wrapped{};                 // result that rank 0 reported
   std::map<std::string, CommCount> counts;  // collectives of rank 0 in all steps
   double eval_loss = 0;                     // loss of the next global batch, before state was taken
 };

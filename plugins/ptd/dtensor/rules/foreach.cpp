@@ -41,40 +41,19 @@ OpRule foreach (bool linear) {
   };
 }
 
+// clang-format off
 // These operators are linear in their lists: a Partial element times a number stays Partial.
 constexpr const char* kLinear[] = {
-    "_foreach_add.List",
-    "_foreach_add_.List",
-    "_foreach_sub.List",
-    "_foreach_sub_.List",
-    "_foreach_mul.Scalar",
-    "_foreach_mul_.Scalar",
-    "_foreach_div.Scalar",
-    "_foreach_div_.Scalar",
-    "_foreach_mul.ScalarList",
-    "_foreach_mul_.ScalarList",
-    "_foreach_neg",
-    "_foreach_neg_",
+    "_foreach_add.List", "_foreach_add_.List", "_foreach_sub.List", "_foreach_sub_.List",
+    "_foreach_mul.Scalar", "_foreach_mul_.Scalar", "_foreach_div.Scalar", "_foreach_div_.Scalar",
+    "_foreach_mul.ScalarList", "_foreach_mul_.ScalarList", "_foreach_neg", "_foreach_neg_",
 };
 constexpr const char* kOthers[] = {
-    "_foreach_add.Scalar",
-    "_foreach_add_.Scalar",
-    "_foreach_mul.List",
-    "_foreach_mul_.List",
-    "_foreach_mul.Tensor",
-    "_foreach_mul_.Tensor",
-    "_foreach_div.List",
-    "_foreach_div_.List",
-    "_foreach_sqrt",
-    "_foreach_sqrt_",
-    "_foreach_addcmul_.Scalar",
-    "_foreach_addcdiv_.Scalar",
-    "_foreach_addcdiv_.ScalarList",
-    "_foreach_lerp_.Scalar",
-    "_foreach_copy_",
-    "_foreach_zero_",
-    "_foreach_pow.List",
-    "_foreach_maximum_.List",
+    "_foreach_add.Scalar", "_foreach_add_.Scalar", "_foreach_mul.List", "_foreach_mul_.List",
+    "_foreach_mul.Tensor", "_foreach_mul_.Tensor", "_foreach_div.List", "_foreach_div_.List",
+    "_foreach_sqrt", "_foreach_sqrt_", "_foreach_addcmul_.Scalar", "_foreach_addcdiv_.Scalar",
+    "_foreach_addcdiv_.ScalarList", "_foreach_lerp_.Scalar", "_foreach_copy_", "_foreach_zero_",
+    "_foreach_pow.List", "_foreach_maximum_.List",
 };
 // clang-format on
 
