@@ -1,7 +1,7 @@
-// A piece is a view into the flat shards: nothing is gathered and nothing is copied, for any
-// operation. Saving whole tensors instead would need a gather per parameter and a rank with the
-// memory for one. A shard cuts parameters at arbitrary elements, which is why pieces are spans of
-// the row-major tensor and not boxes.
+// Each piece that the visitor gets is a view into this rank's flat shards: no operation gathers or
+// copies anything. Saving whole tensors instead would need a gather per parameter, and one rank
+// with enough memory for the result. A shard may begin and end at any element of a parameter, which
+// is why a piece is a span of the row-major tensor and not a box.
 #include "plugins/ptd/checkpoint.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +14,7 @@ class Visit {
  public:
   explicit Visit(const YokeCheckpointArgs& args) : args_(args) {}
 
-  // values: those of the span, compact; a view into a shard.
+  // values: the contiguous values of the span, a view into a shard.
   void piece(const YokeParameter& param,
              const char* kind,
              const ParamSpan& span,
@@ -32,7 +32,7 @@ class Visit {
     show(p, view.get());
   }
 
-  // Shows `step` and returns it, or what the visitor wrote there.
+  // Passes the step count to the visitor. Returns it, or the value that the visitor wrote instead.
   int64_t step(int64_t step, int rank) {
     YokePiece p = make(YOKE_STRING("optimizer"), "step", YOKE_I64);
     p.count = p.run = 1;
@@ -80,7 +80,7 @@ void visit_state(const YokeCheckpointArgs& args,
     for (const FlatLayout::Slot& slot : layout.slots()) {
       const ParamCut& cut = cuts[slot.param];
       const ShardPiece where = layout.piece(slot, state.shard);
-      // A parameter that is not cut lies on every rank of tp as well as in every replica.
+      // A parameter that tp does not cut exists on every rank of tp, in every replica.
       const int64_t replica =
           cut.run == 0 ? int64_t{rank.replica} * rank.tp_size + rank.tp : rank.replica;
       for (const auto& [kind, shard] : kinds) {

@@ -1,5 +1,6 @@
-// Shows the state of this rank to a visitor, piece by piece. The pieces of all ranks together are
-// the same state for every layout, so a checkpoint of one layout loads in another.
+// Passes the state of this rank to a visitor, piece by piece. The pieces of all ranks together
+// cover the same tensors for every layout, so a checkpoint that one layout saved can be loaded by
+// another.
 #pragma once
 
 #include "plugins/ptd/optim/optimizer.hpp"
@@ -7,7 +8,8 @@
 
 namespace yoke::ptd {
 
-// Where this rank stands among those that hold the same pieces: YokePiece.replica follows from it.
+// This rank's indices among the ranks that hold the same pieces. YokePiece.replica is computed from
+// them.
 struct StateRank {
   int replica;      // index among the ranks that hold the same shard
   int tp, tp_size;  // index in tp, whose ranks hold the same tp-replicated parameters
@@ -16,7 +18,7 @@ struct StateRank {
 
 // Visits, for each unit and parameter, the piece "param" and, if the parameter is trainable, one
 // piece per moment; then the scalar "step". A piece is the part of the parameter that lies in this
-// rank's shard; where tensor parallelism cuts the parameter it may take two pieces. For
+// rank's shard. If tensor parallelism cuts the parameter, that part may need two pieces. For
 // YOKE_CHECKPOINT_LOAD the visitor writes into the pieces. Not collective. Throws the visitor's
 // Error.
 void visit_state(const YokeCheckpointArgs& args,

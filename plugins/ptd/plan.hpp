@@ -1,6 +1,6 @@
-// What ptd makes of a plan: the degrees that are left open, the reasons why a plan is not accepted,
-// and the model as one rank's schedule sees it. Pure functions, called the same way on every rank
-// and before any rank exists.
+// Completes and checks a plan: chooses the degrees that the user left unset, reports why a plan is
+// not accepted, and computes the sizes of the model on one rank. All functions are pure and can be
+// called before any rank exists.
 #pragma once
 
 #include <vector>
@@ -11,16 +11,16 @@
 
 namespace yoke::ptd {
 
-// Fills the unset degrees and dtypes of the plan: what is left of the world goes into dp_shard,
-// every other degree becomes 1. Reports all refusals at once, and notes about options without
-// effect.
+// Fills the unset degrees and dtypes of the plan. An unset dp_shard becomes the world size divided
+// by the product of all other degrees; every other unset degree becomes 1. Reports all refusals at
+// once, and notes about options without effect.
 void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report);
 
-// Returns the model as the schedule of one of `tp` ranks sees it: parameters that tensor
-// parallelism cuts have 1 / tp of their elements.
+// Returns the parameters and blocks of the model on one of `tp` ranks: a parameter that tensor
+// parallelism cuts has 1 / tp of its elements there.
 ModelSpec model_spec(const YokeModelSummary& model, int tp);
 
-// Returns which part of each parameter rank tp_rank of tp has.
+// Returns, for each parameter, the part that rank tp_rank of `tp` ranks holds.
 std::vector<ParamCut> param_cuts(const YokeModelSummary& model, int tp_rank, int tp);
 
 }  // namespace yoke::ptd

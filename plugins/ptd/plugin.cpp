@@ -28,8 +28,8 @@ const YokeHost& checked(const YokeHost& host, const YokePlan& plan) {
   return host;
 }
 
-// The context of one rank. The contract keeps the plan, the options and the host alive as long as
-// it lives.
+// The context of one rank. The contract guarantees that the plan, the options and the host outlive
+// it.
 class PtdContext final : public Context {
  public:
   explicit PtdContext(const YokeInitArgs& args)

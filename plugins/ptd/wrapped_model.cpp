@@ -27,7 +27,7 @@ Dtypes dtypes_of(const YokePlan& plan) {
   return {compute, compute == at::kBFloat16 ? at::kFloat : compute, scalar_type(plan.reduce_dtype)};
 }
 
-// Returns the model as LibTorch objects, whose leaves ptd can bind to its buffers.
+// Returns the model as LibTorch objects, whose parameters ptd can point into its own buffers.
 const TorchModel& require_torch_model(const YokeModel& model, at::ScalarType dtype) {
   const TorchModel* torch = torch_model(model);
   if (torch == nullptr) {
@@ -54,8 +54,8 @@ const TorchModel& require_torch_model(const YokeModel& model, at::ScalarType dty
   return *torch;
 }
 
-// Without context parallelism over shards, the ranks of cp hold copies of each shard: the schedule
-// treats them as replicas, because their gradients are summed in the same all-reduce.
+// If parameters are not sharded over cp, the ranks of cp hold copies of each shard. The schedule
+// treats these ranks as replicas, because the same all-reduce sums their gradients.
 StepSpec step_spec(const UnitMap& map,
                    const ShardState& state,
                    const YokePlan& plan,
@@ -85,7 +85,8 @@ StepCosts costs_of(const StepSpec& spec, const YokeModelSummary& model, const Yo
   std::vector<BlockCost> blocks;
   for (uint64_t b = 0; b < model.num_blocks; ++b) {
     const YokeBlock& block = *model.blocks[b];
-    // Blocks report what they keep of plain tensors; with tp and cp each rank keeps a part of that.
+    // A block reports how many bytes it keeps without tp and cp. With them each rank keeps less, so
+    // the cost is unknown.
     const bool plain = plan.degree[YOKE_CP] == 1 && plan.degree[YOKE_TP] == 1;
     const bool known = plain && YOKE_HAS(YokeBlock, &block, carry_bytes) &&
                        block.activation_bytes >= 0 && block.carry_bytes >= 0;
@@ -96,7 +97,8 @@ StepCosts costs_of(const StepSpec& spec, const YokeModelSummary& model, const Yo
   return step_costs(spec, build_schedule(spec), blocks);
 }
 
-// Returns how parameters are distributed over data-parallel ranks, "FSDP over 4 ranks"; "" for one.
+// Returns how parameters are distributed over data-parallel ranks, such as "FSDP over 4 ranks"; ""
+// for one rank.
 std::string data_strategy(const StepSpec& spec) {
   if (spec.shards == 1)
     return spec.replicas == 1 ? "" : concat("DDP over ", spec.replicas, " ranks");
@@ -104,7 +106,7 @@ std::string data_strategy(const StepSpec& spec) {
   return concat("HSDP, ", spec.replicas, " replicas of ", spec.shards, " shards");
 }
 
-// Returns the whole layout, "TP over 2 ranks with SP, FSDP over 2 ranks".
+// Returns the strategy on all axes, such as "TP over 2 ranks with SP, FSDP over 2 ranks".
 std::string strategy(const StepSpec& spec, const YokePlan& plan, const PtdOptions& options) {
   std::string text;
   const auto add = [&](const std::string& part) {
@@ -117,7 +119,7 @@ std::string strategy(const StepSpec& spec, const YokePlan& plan, const PtdOption
   return text.empty() ? "one rank" : text;
 }
 
-// Returns the line that rank 0 logs, "ptd: FSDP over 2 ranks, 5 blocks in 2 units".
+// Returns the line that rank 0 logs, such as "ptd: FSDP over 2 ranks, 5 blocks in 2 units".
 std::string summary_line(const StepSpec& spec, const YokePlan& plan, const PtdOptions& options) {
   return concat("ptd: ",
                 strategy(spec, plan, options),

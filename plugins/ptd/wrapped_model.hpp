@@ -1,4 +1,4 @@
-// A model, wrapped by ptd: what wrap_model, step and checkpoint of the contract mean here.
+// A model wrapped by ptd. It implements wrap_model, step and checkpoint of the contract.
 #pragma once
 
 #include <memory>
@@ -14,12 +14,12 @@
 
 namespace yoke::ptd {
 
-// Owns everything that a rank keeps of the model. One thread at a time.
+// Owns everything that a rank keeps for the model. Used by one thread at a time.
 class WrappedModel final : public Wrapped {
  public:
-  // Is collective over the world. All arguments must outlive the wrapped model. Throws
+  // Collective over the world. All arguments must outlive the wrapped model. Throws
   // Error(FAILED_PRECONDITION) if the host does not attach the model as LibTorch objects, and
-  // Error(INVALID_ARGUMENT) if its leaves do not have the plan's compute type.
+  // Error(INVALID_ARGUMENT) if the model's parameters do not have the plan's compute type.
   WrappedModel(const YokeModel& model,
                const YokePlan& plan,
                const PtdOptions& options,

@@ -44,8 +44,8 @@ Comm::Comm(const YokeCollectives& collectives,
   rank_ = collectives.rank(comm);
 }
 
-// Tensors are passed as flat rows of elements, because some c10d backends compare the shapes of
-// input and output, which mean nothing here.
+// Tensors are passed flattened, because some c10d backends compare the shapes of input and output,
+// which do not matter here.
 Work Comm::all_gather(const at::Tensor& out, const at::Tensor& in) const {
   at::Tensor to = out.view({-1}), from = in.view({-1});
   return Work(backend_->_allgather_base(to, from, {}));
@@ -72,8 +72,8 @@ Work Comm::all_to_all(const at::Tensor& out, const at::Tensor& in) const {
   return Work(backend_->alltoall_base(to, from, even, even, {}));
 }
 
-// An all-to-all whose pieces are empty except for two neighbours; c10d has no ring shift, and a
-// pair of send and receive would be two works.
+// Uses an all-to-all in which only the piece for the next rank and the piece from the previous rank
+// are not empty. c10d has no ring shift, and a send and a receive would be two separate works.
 Work Comm::pass_on(const at::Tensor& out, const at::Tensor& in) const {
   at::Tensor to = out.view({-1}), from = in.view({-1});
   std::vector<int64_t> received(size_, 0), sent(size_, 0);
@@ -89,8 +89,8 @@ Comms Comms::make(const YokePlan& plan,
   Comms comms;
   if (plan.world_size == 1) return comms;
   const YokeCollectives& collectives = collectives_of(host);
-  // An axis of degree 1 is left out of the mask: the communicator is the same, and the host counts
-  // it under the axes that have ranks.
+  // An axis of degree 1 is left out of the mask. The communicator stays the same, but the host then
+  // counts its collectives only for axes that have several ranks.
   const auto along = [&](std::initializer_list<int> axes, const char* purpose) {
     uint32_t mask = 0;
     for (const int axis : axes) mask |= plan.degree[axis] > 1 ? YOKE_AXIS_BIT(axis) : 0;

@@ -19,23 +19,26 @@ class Work {
   Work() = default;
   explicit Work(c10::intrusive_ptr<c10d::Work> work) : work_(std::move(work)) {}
   bool pending() const { return work_ != nullptr; }
-  // Waits for the result: on the CPU until it is there, on an accelerator only the current stream
-  // waits. Does nothing if nothing is pending. Throws Error: UNAVAILABLE, DEADLINE_EXCEEDED or
-  // CANCELLED; the work stays pending then. The destructor does not wait.
+  // Waits for the result. On the CPU it blocks until the result is available; on an accelerator it
+  // only makes the current stream wait. Does nothing if nothing is pending. Throws Error:
+  // UNAVAILABLE, DEADLINE_EXCEEDED or CANCELLED; the work stays pending then. The destructor does
+  // not wait.
   void wait();
 
  private:
   c10::intrusive_ptr<c10d::Work> work_;
 };
 
-// The ranks along some axes. A default-constructed one is this rank alone. One thread at a time.
+// The communicator of the ranks along some axes of the world. A default-constructed one has only
+// this rank. Used by one thread at a time.
 class Comm {
  public:
   Comm() = default;
   Comm(c10::intrusive_ptr<c10d::Backend> backend, int size, int rank)
       : backend_(std::move(backend)), size_(size), rank_(rank) {}
-  // Asks the host for the communicator along `axes` with that purpose. Collective over the world.
-  // Throws Error(FAILED_PRECONDITION) if the host's communicators are not c10d::ProcessGroup.
+  // Requests the communicator along `axes` with that purpose from the host. Collective over the
+  // world. Throws Error(FAILED_PRECONDITION) if the host's communicators are not
+  // c10d::ProcessGroup.
   Comm(const YokeCollectives& collectives,
        uint32_t axes,
        const char* purpose,
@@ -44,17 +47,17 @@ class Comm {
   int size() const { return size_; }
   int rank() const { return rank_; }
 
-  // Each function starts a collective and returns at once. Tensors are compact, of any shape and on
-  // the device of the communicator. all_gather: `out` has size() times the elements of `in`;
-  // reduce_scatter_sum: the other way round.
+  // Each function starts a collective and returns at once. Tensors are contiguous, of any shape and
+  // on the device of the communicator. all_gather: `out` has size() times the elements of `in`.
+  // reduce_scatter_sum: `in` has size() times the elements of `out`.
   Work all_gather(const at::Tensor& out, const at::Tensor& in) const;
   Work reduce_scatter_sum(const at::Tensor& out, const at::Tensor& in) const;
   Work all_reduce_sum(const at::Tensor& inout) const;
   Work all_reduce_max(const at::Tensor& inout) const;
-  // Sends piece r of size() equal pieces along dim 0 of `in` to rank r. `out` gets a piece from
-  // each.
+  // Cuts `in` into size() equal pieces along dim 0 and sends piece r to rank r. `out` receives one
+  // piece from each rank.
   Work all_to_all(const at::Tensor& out, const at::Tensor& in) const;
-  // Sends `in` to the next rank and receives `out` from the one before, in a ring.
+  // Sends `in` to the next rank and receives `out` from the previous one, in a ring.
   Work pass_on(const at::Tensor& out, const at::Tensor& in) const;
 
  private:
@@ -63,19 +66,19 @@ class Comm {
   int rank_ = 0;
 };
 
-// All communicators of a rank: one per axis and purpose, so that a reduction never queues behind a
-// gather. The first four are those that actions of the schedule use (CommPurpose). Parameters are
-// sharded over dp_shard and, with ptd.shard_over_cp, over cp.
+// All communicators of a rank: one per axis and purpose, so that a reduction never waits in the
+// queue of a gather. The members up to `world` are used by actions of the schedule (CommPurpose).
+// Parameters are sharded over dp_shard and, with ptd.shard_over_cp, over cp.
 struct Comms {
-  Comm unshard;          // the shards of one replica
-  Comm reduce_grad;      // the shards of one replica
-  Comm all_reduce_grad;  // ranks with the same shard: dp_replicate, and cp if it does not shard
+  Comm unshard;               // the shards of one replica
+  Comm reduce_grad;           // the shards of one replica
+  Comm all_reduce_grad;       // ranks with the same shard: dp_replicate, and cp if not sharded over
   Comm reduce_partial_grads;  // tp
   Comm world;
   Comm cp;  // for distributed tensors
   Comm tp;  // for distributed tensors
 
-  // Is collective over the world. Makes only those that have more than one rank. Throws
+  // Makes the communicators that have more than one rank. Collective over the world. Throws
   // Error(FAILED_PRECONDITION) if the host has no collectives.
   static Comms make(const YokePlan& plan,
                     bool shard_over_cp,

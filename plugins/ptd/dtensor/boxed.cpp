@@ -1,12 +1,12 @@
 // An operator on DTensors takes four steps: look up its decision, or let its rule make one; bring
-// every operand to the placements that the decision wants; run the operator on local tensors; wrap
-// the results. The fallback is boxed, so it serves every operator of LibTorch, and an operator
+// every operand to the placements that the decision requires; run the operator on local tensors;
+// wrap the results. The fallback is boxed, so it serves every operator of LibTorch, and an operator
 // without a rule is an error that names it instead of a wrong result.
 //
-// An operand that was moved keeps its new placements. Its value is the same, so the next operator
-// that needs it there pays nothing: that is how an activation which is gathered for the query
-// projection is whole for keys and values too. The alternative, redistribution as nodes of the
-// graph, would need somebody to say where they go.
+// An operand that was redistributed keeps its new placements, because its value is the same. The
+// next operator that needs these placements then causes no communication: an activation that was
+// gathered for the query projection is already gathered for keys and values. Redistribution by
+// explicit nodes of the autograd graph would require someone to place these nodes.
 #include "plugins/ptd/dtensor/boxed.hpp"
 
 #include <ATen/ATen.h>
@@ -25,13 +25,13 @@ namespace {
 using c10::IValue;
 using Args = c10::ArrayRef<IValue>;
 
-// The facts about an operator that follow from its schema and its name.
+// Properties of an operator that follow from its schema and its name.
 struct OpInfo {
   std::string name;
   const OpRule* rule;
   std::vector<bool> floating;  // arguments that are floating-point: no placement depends on them
   std::vector<bool> written;   // arguments that it writes to
-  bool writes = false;         // it writes to any
+  bool writes = false;         // it writes to at least one argument
   bool is_view = false;
   ViewKind view = ViewKind::kOther;
 };
@@ -71,7 +71,8 @@ OpInfo make_info(const c10::OperatorHandle& op) {
   return info;
 }
 
-// Facts are kept per thread, because ranks may be threads and must not wait for each other here.
+// The properties are cached per thread, because ranks may be threads and must not wait for each
+// other here.
 const OpInfo& info_of(const c10::OperatorHandle& op) {
   thread_local std::unordered_map<const c10::FunctionSchema*, OpInfo> known;
   const auto it = known.find(&op.schema());
@@ -89,7 +90,7 @@ void each_tensor(const IValue& value, F&& f) {
   }
 }
 
-// Returns the mesh of the operands. There is at least one DTensor, or this would not be called.
+// Returns the mesh of the operands. At least one of them is a DTensor, or this would not be called.
 Mesh& mesh_of_args(Args args, const OpInfo& info) {
   Mesh* mesh = nullptr;
   for (const IValue& arg : args) {
@@ -127,7 +128,8 @@ OpKey key_of(const c10::OperatorHandle& op, const OpInfo& info, Args args) {
   for (size_t i = 0; i < args.size(); ++i) {
     if (!info.floating[i]) add_value(key, args[i]);
   }
-  // A view's result shows strides of the whole, which follow from those of its operand.
+  // The decision for a view contains the global strides of the result, which depend on those of the
+  // operand.
   if (info.is_view) add_to_key(key, args[0].toTensor().strides());
   return key;
 }
@@ -145,8 +147,8 @@ Operand operand_of(const at::Tensor& t, bool written) {
   return o;
 }
 
-// Asks the operator's rule for a decision. All ranks decide alike, because a call shows nothing
-// local.
+// Calls the operator's rule for a decision. All ranks decide on the same placements, because a call
+// contains no local sizes or values.
 Decision decide(const c10::OperatorHandle& op, const OpInfo& info, Args args, Mesh& mesh) {
   OpCall call{info.name, op.schema(), args, mesh, {}, {}};
   for (size_t i = 0; i < args.size(); ++i) {
@@ -176,8 +178,8 @@ Placements transposed(Placements p) {
   return p;
 }
 
-// Returns the local tensor under `to`. A transposed matrix is moved as the matrix that it is the
-// transpose of, because that one may just have been gathered.
+// Returns the local tensor under the placements `to`. A transposed matrix is redistributed in its
+// original form, because that one may just have been gathered.
 at::Tensor moved(const DTensorMeta& meta, Sizes sizes, const Placements& to, Mesh& mesh) {
   if (!meta.transposed)
     return redistribute_local(mesh, meta.local, sizes, meta.placements, to, meta.value);
@@ -187,9 +189,9 @@ at::Tensor moved(const DTensorMeta& meta, Sizes sizes, const Placements& to, Mes
       .t();
 }
 
-// Returns the local tensor of an operand under the placements that the decision wants. If something
-// was moved, the operand keeps them. A replicated operand that was only sliced does not: its whole
-// value is still here, and slicing again is free while gathering it again is not.
+// Returns the local tensor of an operand under the placements that the decision requires. The
+// operand keeps these placements, except if a replicated operand was sliced: this rank still has
+// its whole value, and slicing it again is free while gathering it again is not.
 at::Tensor bring(const at::Tensor& t, const Placements& wanted, Mesh& mesh, bool written) {
   if (!is_wrapped(t)) {
     return wanted == Placements{} ? t : redistribute_local(mesh, t, t.sizes().vec(), {}, wanted);
@@ -331,7 +333,7 @@ void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   for (size_t i = 0; i < num_args; ++i)
     localizer.localize((*stack)[stack->size() - num_args + i], info.written[i]);
   replace_ints(*decision, *stack, num_args);
-  // The remembered gather may be of a tensor that shares memory with what is written.
+  // The memo may hold a gathered tensor whose memory this operator writes to.
   if (info.writes) mesh.gathers().forget();
   if (decision->kernel) {
     decision->kernel(mesh, *stack);

@@ -1,5 +1,5 @@
-// The boxed way of an operator on DTensors. Every operator takes it the first time, and operators
-// without a kernel of their own always.
+// The boxed path of an operator on DTensors. An operator takes it the first time, so that its rule
+// makes a decision; operators without an unboxed kernel always take it.
 #pragma once
 
 #include <ATen/core/boxing/KernelFunction.h>
@@ -12,7 +12,7 @@ namespace yoke::ptd {
 
 void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
-// ---- Keys of the cache ---- The boxed and the unboxed way must add the same words for the same
+// ---- Keys of the cache ---- The boxed and the unboxed path must add the same words for the same
 // arguments. Sizes are preceded by the number of dims, so that no two argument lists give the same
 // sequence of words.
 

@@ -20,8 +20,8 @@ void register_dtensor() {
                   "another library in this process already handles LibTorch's dispatch key Fake; "
                   "there can be only one DTensor implementation per process");
     }
-    // LibTorch unregisters what a Library registered when it dies, so both live as long as the
-    // process.
+    // The destructor of a torch::Library unregisters its kernels, so both objects live as long as
+    // the process.
     static torch::Library fallback(
         torch::Library::IMPL, "_", kDTensorKey, __FILE__, static_cast<uint32_t>(__LINE__));
     fallback.fallback(torch::CppFunction::makeFromBoxedFunction<&run_boxed>());

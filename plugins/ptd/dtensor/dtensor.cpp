@@ -1,7 +1,6 @@
-// This file has the public functions and the three places where autograd crosses between plain and
-// distributed tensors: RedistributeNode, ToLocalNode and FromLocalNode. Everything in between needs
-// no node of ours: operators dispatch below autograd, so LibTorch's own formulas run on DTensors in
-// backward too.
+// Implements the public functions and the three autograd nodes that they need: RedistributeNode,
+// ToLocalNode and FromLocalNode. Operators on DTensors need no node of ours: they are dispatched
+// below autograd, so LibTorch's own formulas also run on DTensors in backward.
 //
 // The gradient of a Partial tensor is Replicate: the derivative of a sum with respect to each of
 // its parts is the whole gradient. This is why forward and backward placements are not the same.
@@ -58,7 +57,7 @@ Placements of_gradient(Placements p) {
   return p;
 }
 
-// Placements are integers in the saved data of a node.
+// Converts placements to integers, which a node can save.
 std::vector<int64_t> bits_of(const Placements& p) {
   std::vector<int64_t> bits;
   for (const Placement& placement : p) bits.push_back(placement.bits());
@@ -137,7 +136,8 @@ at::Tensor wrap(at::Tensor local,
   } else {
     impl->set_sizes_and_strides(sizes, strides);
   }
-  // A read of memory that a DTensor does not have is an error of LibTorch, not a wrong number.
+  // A DTensor has no memory of its own: an attempt to read it becomes an error in LibTorch instead
+  // of a wrong number.
   impl->release_storage_and_set_meta_custom_data_ptr_error_msg_(std::nullopt);
   impl->set_backend_meta(c10::make_intrusive<DTensorMeta>(std::move(local), mesh, placements));
   return at::Tensor(std::move(impl));

@@ -1,7 +1,7 @@
 // Distributed tensors without Python: an at::Tensor whose value is spread over the ranks of a mesh.
-// It has the sizes of the whole and passes through unchanged LibTorch code. Every ATen operator on
-// it is computed on local tensors, with the communication that its placements require
-// (dispatch.hpp, rules/). All ranks of the mesh must issue the same operators in the same order.
+// It has the global sizes and works in unchanged LibTorch code. Every ATen operator on it is
+// computed on local tensors, with the communication that its placements require (dispatch.hpp,
+// rules/). All ranks of the mesh must issue the same operators in the same order.
 //
 //   Mesh mesh({{"tp", comm}});
 //   at::Tensor w = distribute_tensor(weight, mesh, {shard(0)});    // this rank keeps its rows
@@ -22,7 +22,8 @@ namespace yoke::ptd {
 
 bool is_dtensor(const at::Tensor& t);
 
-// Return the parts of a DTensor. They throw Error(FAILED_PRECONDITION) for any other tensor.
+// Return the mesh and the placements of a DTensor. Like local_of, they throw
+// Error(FAILED_PRECONDITION) for any other tensor.
 Mesh& mesh_of(const at::Tensor& t);
 const Placements& placements_of(const at::Tensor& t);
 // Returns this rank's tensor without a copy. Not differentiable.
@@ -31,8 +32,9 @@ const at::Tensor& local_of(const at::Tensor& t);
 // Returns placements for the axes of a mesh, in order; the rest are Replicate.
 Placements placements(std::initializer_list<Placement> of_axes);
 
-// Makes a DTensor of a tensor that every rank has whole: each rank keeps its part. Moves nothing.
-// Throws Error(INVALID_ARGUMENT) if the placements do not fit the tensor or the mesh.
+// Makes a DTensor from a tensor that every rank has whole; each rank keeps its part. Causes no
+// communication. Throws Error(INVALID_ARGUMENT) if the placements do not fit the tensor or the
+// mesh.
 at::Tensor distribute_tensor(const at::Tensor& whole, Mesh& mesh, const Placements& placements);
 // Makes a DTensor of `sizes` from the local tensors of all ranks, without a copy. Throws
 // Error(INVALID_ARGUMENT) if the local sizes are not those that the placements give this rank.
@@ -40,12 +42,12 @@ at::Tensor from_local(const at::Tensor& local,
                       Mesh& mesh,
                       const Placements& placements,
                       at::IntArrayRef sizes);
-// Return the same value under other placements, or the whole as a plain tensor. Collective over the
-// axes whose placement changes.
+// Return the same value under other placements, or the whole tensor as a plain one. Collective over
+// the axes whose placement changes.
 at::Tensor redistribute(const at::Tensor& t, const Placements& to);
 at::Tensor full_tensor(const at::Tensor& t);
-// Returns this rank's tensor. Its gradient has the placements of t, but where t is Partial each
-// rank's gradient is that of the whole.
+// Returns this rank's tensor. Its gradient is read as a part of a gradient with the placements of
+// t; where t is Partial, each rank must have the whole gradient.
 at::Tensor to_local(const at::Tensor& t);
 
 // Turns an existing leaf into a DTensor, in place: members of a module, its registry and every

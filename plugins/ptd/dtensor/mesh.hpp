@@ -14,28 +14,29 @@ namespace yoke::ptd {
 
 // How attention gets the keys and values of the other ranks when the sequence is cut along an axis.
 enum class SequenceExchange : uint8_t {
-  kRing,       // they are passed around a ring, one neighbour's at a time: least memory
-  kAllGather,  // they are gathered at once: fewest messages
+  kRing,       // passed around a ring, those of one rank at a time: least memory
+  kAllGather,  // all gathered at once: fewest messages
 };
 // Which part of the sequence each rank of an axis holds.
 enum class SequenceOrder : uint8_t {
-  kPlain,     // rank r holds the r-th of size parts
-  kHeadTail,  // rank r holds the r-th part of 2 * size from the front and the r-th from the back,
-              // which is equal work for all ranks under a causal mask
+  kPlain,     // rank r holds part r of `size` parts
+  kHeadTail,  // of 2 * size parts, rank r holds the r-th from the front and the r-th from the back,
+              // which gives all ranks equal work under a causal mask
 };
 
-// A Mesh is one rank's view of it. It must outlive every DTensor on it and is used by one thread at
-// a time. Ranks that are threads of one process have a mesh each.
+// One rank's view of these axes. A Mesh must outlive every DTensor on it and is used by one thread
+// at a time. Ranks that are threads of one process have a Mesh each.
 class Mesh {
  public:
   struct Axis {
     std::string name;
     Comm comm;
     bool cuts_parameters = true;  // false: parameters are Replicate along the axis
-    // Selects sequence parallelism: Partial results of three or more dims that are needed as values
-    // become Shard(1), not Replicate.
+    // Selects sequence parallelism: a Partial result of three or more dims becomes Shard(1), not
+    // Replicate, when its values are needed.
     bool sequence_parallel = false;
-    // Selects loss parallelism: the softmax over a dim that is cut along the axis stays cut.
+    // Selects loss parallelism: the result of a softmax over a dim that is cut along the axis stays
+    // cut.
     bool loss_parallel = true;
     SequenceExchange exchange = SequenceExchange::kRing;
     SequenceOrder order = SequenceOrder::kPlain;

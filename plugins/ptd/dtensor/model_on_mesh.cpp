@@ -1,10 +1,10 @@
-// What ptd decides about tp and cp is only where leaves and inputs lie: a parameter is cut along
-// the dim that its hint names, every input along the sequence. All else follows from the rules of
-// operators. Plans by module names, as PyTorch's parallelize_module takes them, would repeat for
+// For tp and cp, ptd decides only the placements of parameters and inputs: a parameter is cut along
+// the dim that its hint names, every input along the sequence. Everything else follows from the
+// operator rules. Plans by module name, which PyTorch's parallelize_module uses, would repeat for
 // each model what its author states once in the hints.
 //
-// Parameters are never DTensors with memory of their own here. A converted leaf gets a local tensor
-// without memory, into whose storage the executor points the gathered buffer.
+// The DTensor of a parameter has no memory of its own. Its local tensor has an empty storage, which
+// the executor points into the gathered buffer.
 #include "plugins/ptd/dtensor/model_on_mesh.hpp"
 
 #include <ATen/ATen.h>
@@ -35,14 +35,15 @@ std::vector<Mesh::Axis> axes_of(const MeshOptions& options, const Comms& comms) 
   return axes;
 }
 
-// Returns placements for the axes that exist.
+// Returns placements for the mesh, which does not have axes with only one rank.
 Placements on_mesh(const Comms& comms, const Placement& along_cp, const Placement& along_tp) {
   if (comms.cp.size() == 1) return placements({along_tp});
   if (comms.tp.size() == 1) return placements({along_cp});
   return placements({along_cp, along_tp});
 }
 
-// Returns the positions of this rank of cp, ascending: one part, or two parts of half the size.
+// Returns the sequence positions of this rank of cp, ascending: one part of the sequence, or two
+// parts of half the size.
 at::Tensor positions_of(int64_t seq_len, const Comm& cp, SequenceOrder order, at::Device device) {
   const int ranks = cp.size(), rank = cp.rank();
   const at::Tensor all = at::arange(seq_len, at::TensorOptions().dtype(at::kLong).device(device));
@@ -60,8 +61,9 @@ at::Tensor part_without_memory(const at::Tensor& leaf, const Mesh& mesh, const P
 }
 
 // Returns the placements in which gradients are accumulated. Where a parameter is Replicate, each
-// rank has a gradient of its own part of the sequence. It stays Partial: the reduction over shards
-// or replicas, or ReducePartialGrads, sums it once per step instead of once per operator.
+// rank has the gradient for its own part of the sequence. That gradient stays Partial: the
+// reduction over shards or replicas, or ReducePartialGrads, sums it once per step instead of once
+// per operator.
 Placements gradient_placements(const Mesh& mesh, Placements of_param) {
   for (int a = 0; a < mesh.ndim(); ++a) {
     const bool parts = !mesh.axis(a).cuts_parameters || mesh.axis(a).sequence_parallel;
@@ -104,11 +106,12 @@ ModelOnMesh::~ModelOnMesh() {
 }
 
 TorchInputs ModelOnMesh::distribute(const TorchInputs& inputs) {
-  // Without context parallelism every rank has the whole inputs, which is what plain tensors mean.
+  // Without context parallelism every rank uses the whole inputs; plain tensors count as Replicate.
   if (!sequence_.defined()) return inputs;
   TorchInputs cut;
   for (const auto& [role, tensor] : inputs) {
-    // Nothing is moved: every rank of cp was given the whole sequence and takes its positions.
+    // This needs no communication: every rank of cp has the whole sequence and selects its
+    // positions.
     cut.emplace_back(role,
                      from_local(tensor.index_select(1, sequence_),
                                 mesh_,

@@ -1,6 +1,6 @@
 // The model on distributed tensors: tensor parallelism cuts parameters as the host's hints allow,
 // and context parallelism cuts every input along the sequence. The model's code does not change;
-// what moves between ranks follows from placements.
+// communication follows from the placements.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace yoke::ptd {
 
-// How the axes cp and tp compute. The members are keys of [ptd].
+// Options of the axes cp and tp. Each member is a key of [ptd].
 struct MeshOptions {
   bool sequence_parallel;
   bool loss_parallel;
@@ -36,9 +36,11 @@ class ModelOnMesh {
   ModelOnMesh& operator=(const ModelOnMesh&) = delete;
 
   // Returns the inputs of a micro-batch, cut along the sequence between the ranks of cp. Tensors of
-  // the inputs are [batch, sequence, ...] and the same on all ranks of cp and tp. Moves nothing.
+  // the inputs are [batch, sequence, ...] and the same on all ranks of cp and tp. Causes no
+  // communication.
   TorchInputs distribute(const TorchInputs& inputs);
-  // Returns true for the first of the ranks of cp and tp, which share a batch: it counts for all.
+  // Returns true on the first of the ranks of cp and tp. They share a batch, and only the first
+  // rank counts its targets.
   bool is_first() const;
 
  private:
@@ -52,8 +54,8 @@ class ModelOnMesh {
   at::Tensor sequence_;  // positions of this rank of cp, ascending; undefined for cp = 1
 };
 
-// Returns the tensor whose memory is behind a parameter of the model: the parameter itself, or this
-// rank's part of it.
+// Returns the tensor that has the memory of a model's parameter: the parameter itself or, for a
+// DTensor, its local tensor.
 const at::Tensor& memory_of(const at::Tensor& param);
 // Returns the local gradient in the layout in which this rank accumulates it. For a parameter that
 // tp cuts it is complete over tp; otherwise it is a partial sum over tp under sequence parallelism.

@@ -25,19 +25,19 @@ using Kernel = std::function<void(Mesh&, torch::jit::Stack&)>;
 struct Decision {
   struct Output {
     Placements placements;
-    Sizes sizes;    // sizes of the whole
-    Sizes strides;  // strides of the whole, as LibTorch's own code sees them; empty = compact
+    Sizes sizes;    // sizes of the global tensor
+    Sizes strides;  // global strides, as LibTorch's operators report them; empty = contiguous
   };
   struct Ints {
     size_t arg;
-    Sizes values;  // the list, or its only element for a number
+    Sizes values;  // the new values; exactly one if the argument is a number and not a list
   };
 
   std::vector<Placements> inputs;  // placements that the operands must have
-  std::vector<Output> outputs;     // one per tensor result; those of lists one by one
-  std::vector<Ints> ints;          // arguments that are sizes, as local sizes
+  std::vector<Output> outputs;     // one per result tensor, including each tensor of a result list
+  std::vector<Ints> ints;          // size arguments and the local sizes that replace them
   Kernel kernel;                   // empty = run the operator itself
-  bool in_place = false;           // the operands have these placements already
+  bool in_place = false;           // the operands have the placements `inputs` already
 };
 
 // Identifies an operator with its arguments: operands by placements, sizes and type; other

@@ -1,5 +1,6 @@
-// What a rule gets: one call of an operator with the placements of its operands. What it returns: a
-// Decision (op_cache.hpp). Rules are pure; they see sizes and placements, never values.
+// The interface of operator rules. A rule gets an OpCall: one call of an operator, with the
+// placements of its operands. It returns a Decision (op_cache.hpp). Rules are pure; they read sizes
+// and placements, never values.
 #pragma once
 
 #include <ATen/core/function_schema.h>
@@ -13,12 +14,12 @@
 
 namespace yoke::ptd {
 
-// A tensor among the arguments. A plain tensor is assumed to be the same on every rank, which is
-// Replicate.
+// A tensor among the arguments. A plain tensor is assumed to be the same on every rank, so its
+// placements are Replicate.
 struct Operand {
-  Sizes sizes, strides;  // those of the whole
+  Sizes sizes, strides;  // global sizes and strides
   Placements placements;
-  bool parameter = false;  // a parameter, which is never moved
+  bool parameter = false;  // a parameter: never redistributed, at most sliced
   bool plain = false;      // not a DTensor
   bool written = false;    // the operator writes to it
   bool integral = false;   // its type is an integer or boolean
@@ -32,8 +33,8 @@ struct OpCall {
   const c10::FunctionSchema& schema;
   c10::ArrayRef<c10::IValue> args;
   Mesh& mesh;
-  std::vector<Operand> operands;  // the tensors of args; those of lists one by one
-  std::vector<int> first;         // operand of each argument, or its first; -1 = no tensor
+  std::vector<Operand> operands;  // all tensors of args, including those inside lists
+  std::vector<int> first;         // index of the first operand of each argument; -1 = no tensor
 
   // Returns the operand that is argument `arg`.
   const Operand& tensor(size_t arg) const { return operands[first[arg]]; }
@@ -46,7 +47,7 @@ struct OpCall {
   Sizes ints(size_t arg) const;
   bool boolean(size_t arg) const { return args[arg].toBool(); }
 
-  // Returns true if all ranks have equally much of a dim of an operand, over all axes that cut it.
+  // Returns true if all ranks have equal parts of a dim of an operand, over all axes that cut it.
   bool is_even(const Operand& operand, int64_t dim) const;
 
   // Throws Error(INVALID_ARGUMENT) that names the operator, the reason and its tensors.
@@ -56,30 +57,30 @@ struct OpCall {
 // Returns "S(1) of [2, 8], R of [8]" for the operands.
 std::string describe_operands(const OpCall& call);
 
-// A Way is one possibility to compute an operator along one axis of the mesh: the placement of
-// every operand before and of every result after it.
+// A Way is one valid combination of placements along one axis of the mesh: if the operands have the
+// placements `in`, computing the operator on local tensors gives results with the placements `out`.
 struct Way {
   std::vector<Placement> in, out;
-  double extra = 0;  // cost besides that of moving the operands
+  double extra = 0;  // cost in addition to that of redistributing the operands
 };
 using Ways = std::vector<Way>;
 
-// Chooses for each axis the cheapest of the ways that are possible there, the first one of equals.
-// Parameters are never moved, except that a replicated one may be sliced. An operand that is
-// written keeps its placement if it is a parameter or plain. Throws Error(INVALID_ARGUMENT) if an
-// axis has no possible way.
+// Chooses the cheapest possible Way for each axis, and the first one among equals. Parameters are
+// never redistributed, except that a replicated one may be sliced. An operand that is written keeps
+// its placement if it is a parameter or plain. Throws Error(INVALID_ARGUMENT) if an axis has no
+// possible Way.
 Decision choose(const OpCall& call,
                 const std::function<Ways(int axis)>& ways,
                 std::vector<Sizes> output_sizes);
 
-// Returns the way with all operands and results Replicate, which is correct for every operator.
+// Returns the Way with all operands and results Replicate, which is correct for every operator.
 Way all_replicate(const OpCall& call, size_t outputs);
 
 // The rule of an operator is a pure function, called once for each key of the cache.
 using OpRule = std::function<Decision(const OpCall&)>;
 
-// Returns the rule of an operator, "aten::sum.dim_IntList", or nullptr. It is defined with the
-// rules (rules/rules.cpp), which the dispatcher knows only through this function.
+// Returns the rule of an operator, such as "aten::sum.dim_IntList", or nullptr. It is defined in
+// rules/rules.cpp; the dispatcher uses the rules only through this function.
 const OpRule* find_rule(const std::string& name);
 
 }  // namespace yoke::ptd

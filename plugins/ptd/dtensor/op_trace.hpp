@@ -8,7 +8,7 @@
 
 namespace yoke::ptd {
 
-// Does nothing until a sink is set. One thread at a time.
+// Does nothing until a sink is set. Used by one thread at a time.
 class OpTrace {
  public:
   using Sink = std::function<void(const std::string& line)>;
@@ -16,13 +16,13 @@ class OpTrace {
   void set_sink(Sink sink) { sink_ = std::move(sink); }
   bool enabled() const { return static_cast<bool>(sink_); }
 
-  // Notes a collective of the operator in progress; bytes: size of its payload.
+  // Records a collective of the operator in progress; bytes: size of its payload.
   void collective(const char* what, const std::string& axis, int64_t bytes) {
     if (!enabled()) return;
     collectives_ +=
         std::string(" ") + what + " over " + axis + " (" + std::to_string(bytes) + " bytes);";
   }
-  // Prints the line of an operator, followed by the collectives since the line before.
+  // Prints the line of an operator, followed by the collectives since the previous line.
   void print(std::string line) {
     if (!enabled()) return;
     if (!collectives_.empty()) line += "  |" + collectives_;

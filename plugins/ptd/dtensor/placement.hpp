@@ -15,12 +15,12 @@ using Sizes = std::vector<int64_t>;
 enum class Reduce : uint8_t { kSum, kAvg, kMax };
 
 // What each rank along one axis holds of a tensor:
-//   Replicate  the whole
+//   Replicate  the whole tensor
 //   Shard      a part of `dim`, in rank order, cut as at::chunk does: parts of ceil(n / size), the
-//              last ones smaller or empty. With blocks > 1 the dim is a row of equal blocks and
+//              last ones smaller or empty. With blocks > 1 the dim consists of equal blocks, and
 //              each block is cut this way: Shard(1) of [B, S] becomes Shard(0) in B blocks when
 //              the tensor is viewed as [B * S].
-//   Partial    a tensor of the whole size; the value is the sum, mean or maximum over the ranks
+//   Partial    a tensor of the global sizes; the value is the sum, mean or maximum over the ranks
 struct Placement {
   enum Kind : uint8_t { kReplicate, kShard, kPartial };
 
@@ -53,7 +53,7 @@ inline constexpr Placement partial(Reduce reduce = Reduce::kSum) {
 inline constexpr int kMaxMeshAxes = 3;
 using Placements = std::array<Placement, kMaxMeshAxes>;
 
-// Where this rank stands along an axis.
+// This rank's index along an axis.
 struct Coordinate {
   int rank = 0;
   int size = 1;
@@ -67,7 +67,7 @@ struct Part {
 };
 Part part_of(int64_t n, Coordinate at);
 
-// Returns the sizes of this rank's tensor, as the axes [0, axes) cut it.
+// Returns the sizes of this rank's tensor after the axes [0, axes) have cut it.
 Sizes local_sizes(Sizes global,
                   const Placements& placements,
                   const Coordinates& at,

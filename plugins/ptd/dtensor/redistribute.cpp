@@ -1,11 +1,11 @@
-// Axes change one after the other, and a change along one axis is one collective at most:
-// all-gather for Shard -> Replicate, reduce-scatter for Partial -> Shard, all-to-all for Shard ->
-// Shard, all-reduce for Partial -> Replicate. From Replicate nothing moves.
+// Placements change axis by axis, with at most one collective per axis: all-gather for Shard ->
+// Replicate, reduce-scatter for Partial -> Shard, all-to-all for Shard -> Shard, all-reduce for
+// Partial -> Replicate. A change from Replicate needs no communication.
 //
-// Every tensor is seen as [outer, n, inner] around the dim that is cut. Collectives of c10d cut
-// along dim 0 into equal parts, so uneven parts are padded and a cut of an inner dim is transposed
-// to the front, only for the collective. The order of the axes is fixed; only nested cuts of one
-// dim need another one (must_release).
+// A tensor is handled as [outer, n, inner], where n is the dim that is cut. Collectives of c10d cut
+// dim 0 into equal parts. Only for the collective, uneven parts are therefore padded and n is moved
+// to the front. The order of the axes is fixed, except if several axes cut the same dim
+// (must_release).
 #include "plugins/ptd/dtensor/redistribute.hpp"
 
 #include <ATen/ATen.h>
@@ -20,8 +20,8 @@ int64_t product(at::IntArrayRef sizes, int64_t begin, int64_t end) {
       sizes.begin() + begin, sizes.begin() + end, int64_t{1}, std::multiplies<>());
 }
 
-// A tensor seen from the dim that is cut: [outer, n, inner], where each of the `outer` rows of n is
-// cut between the ranks. Blocks of a dim count as rows.
+// The sizes of a tensor as [outer, n, inner], where n is the dim that is cut between the ranks. If
+// this dim consists of several blocks, n is the size of a block, and outer includes their number.
 struct Cut {
   int64_t outer, n, inner;
   int64_t chunk;  // elements of n that a rank holds, with padding
@@ -33,8 +33,8 @@ struct Cut {
         chunk((n + ranks - 1) / ranks) {}
 };
 
-// Changes a tensor along one axis. whole: sizes of the tensor that the ranks of this axis share;
-// other axes may have cut it already.
+// Changes the placement of a tensor along one axis. whole: sizes of the tensor that the ranks of
+// this axis hold together; other axes may have cut it already.
 class Change {
  public:
   Change(Mesh& mesh, int axis, Sizes whole, int64_t value)
@@ -68,7 +68,8 @@ class Change {
       case Placement::kPartial:
         break;
     }
-    // The parts of a mean or maximum may all be the whole; those of a sum are the whole and zeros.
+    // For a mean or maximum every rank may keep the whole value. For a sum the first rank keeps it,
+    // and the others have zeros.
     return to.reduce != Reduce::kSum || at_.rank == 0 ? whole : at::zeros_like(whole);
   }
 
@@ -80,7 +81,7 @@ class Change {
         whole.reshape({cut.outer, cut.n, cut.inner}).narrow(1, begin, count), to, whole_);
   }
 
-  // Returns [outer, m, inner] with the dims of a tensor of `sizes`.
+  // Returns `cut`, a tensor [outer, m, inner], with the dims of a tensor of `sizes`.
   static at::Tensor in_place_of(const at::Tensor& cut, const Placement& p, Sizes sizes) {
     sizes[p.dim] = p.blocks * cut.size(1);
     return cut.reshape(sizes);
@@ -132,7 +133,7 @@ class Change {
     return in_place_of(out.narrow(1, 0, part_of(cut.n, at_).count), to, whole_);
   }
 
-  // Returns true if all ranks have equal parts of p's dim: an all-to-all sends pieces of one size.
+  // Returns true if all ranks have equal parts of p's dim, which an all-to-all requires.
   bool exchangeable(const Placement& p) const {
     return p.blocks == 1 && whole_[p.dim] % at_.size == 0;
   }
@@ -151,11 +152,11 @@ class Change {
   int axis_;
   Coordinate at_;
   Sizes whole_;
-  int64_t value_;  // number of the local tensor in GatherMemo; 0 = none
+  int64_t value_;  // value number of the local tensor (GatherMemo); 0 = none
 };
 
-// Returns the axes that must become Replicate first: an inner axis whose dim an outer axis is about
-// to change, because the inner parts are parts of the outer ones.
+// Returns the axes that must become Replicate first. These are inner axes that cut the same dim as
+// an outer axis which is about to change: their parts are parts of the outer axis's parts.
 std::array<bool, kMaxMeshAxes> must_release(const Placements& from, const Placements& to, int n) {
   std::array<bool, kMaxMeshAxes> release{};
   for (int b = 1; b < n; ++b) {
@@ -184,11 +185,12 @@ at::Tensor redistribute_local(Mesh& mesh,
   const auto change = [&](int axis, const Placement& next) {
     if (now[axis] == next) return;
     if (mesh.size(axis) > 1) {
-      // The ranks of this axis agree on how the other axes cut the tensor.
+      // These are the sizes that the ranks of this axis hold together: those that the other axes
+      // leave.
       Placements others = now;
       others[axis] = replicate();
       const Sizes whole = local_sizes(global, others, mesh.coordinates());
-      // Only the tensor as it was given has a known value number.
+      // The value number belongs to `local`, not to results of earlier axes.
       t = Change(mesh, axis, whole, t.is_same(local) ? value : 0).apply(t, now[axis], next);
     }
     now[axis] = next;
@@ -213,7 +215,7 @@ void all_reduce(Mesh& mesh, int axis, const at::Tensor& inout, Reduce reduce) {
 }
 
 double redistribute_cost(const Placement& from, const Placement& to, int64_t numel) {
-  // A message costs about as much as passing this many elements.
+  // A message costs about as much as the transfer of this many elements.
   constexpr double kMessage = 65536;
   if (from == to) return 0;
   if (from.is_replicate()) return 1;

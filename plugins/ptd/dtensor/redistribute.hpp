@@ -1,4 +1,4 @@
-// Changes placements: moves between ranks what has to move, and nothing else.
+// Changes placements, with only the communication that the change requires.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,12 +7,13 @@
 
 namespace yoke::ptd {
 
-// Returns this rank's tensor under `to`, given `local` under `from`. global: sizes of the whole.
-// The value of the whole tensor stays the same. May return `local` itself or a view of it.
+// Returns this rank's tensor under the placements `to`, given the tensor `local` under `from`.
+// global: sizes of the whole tensor. The value of the whole tensor stays the same. May return
+// `local` itself or a view of it.
 //
 // Collective over the axes whose placement changes; a change from Replicate moves nothing and is
 // not collective. An uneven shard is padded inside the collective only. value: DTensorMeta::value,
-// or 0; a value that was just gathered is not gathered again.
+// or 0 if there is none; the value that was gathered last is not gathered again.
 at::Tensor redistribute_local(Mesh& mesh,
                               const at::Tensor& local,
                               const Sizes& global,

@@ -1,12 +1,12 @@
-// Each rank computes the tiles of its queries against the keys of every rank, one owner of keys
-// after the other, with LibTorch's fused kernel. The kernel returns for each tile an output that is
-// normalised within the tile and its log-sum-exp; Merge combines them exactly, in fp32 or better.
-// Keys and values of the others arrive one neighbour at a time, or are gathered first
-// (SequenceExchange); the tiles are the same.
+// Each rank computes attention of its own queries with the keys of every rank, one rank's keys at a
+// time, with LibTorch's fused kernel. A tile is a part of the attention matrix that one kernel call
+// computes. For each tile the kernel returns an output that is normalised within the tile, and its
+// log-sum-exp; Merge combines them exactly, in fp32 or better. Keys and values of other ranks
+// arrive around a ring, or are all gathered first (SequenceExchange); the tiles are the same.
 //
-// The backward of the kernel gets the merged output and log-sum-exp, with which the gradient of a
-// tile is its share of the gradient of the whole. Gradients of keys and values belong to other
-// ranks and travel home in the accumulation type.
+// The backward of the kernel gets the merged output and log-sum-exp instead of those of the tile.
+// The gradients of the tiles then add up to the gradient of the whole attention. Gradients of other
+// ranks' keys and values are sent back to these ranks in the accumulation type.
 #include "plugins/ptd/dtensor/sequence_attention.hpp"
 
 #include <ATen/ATen.h>
@@ -40,7 +40,7 @@ class Merge {
     lse_ = at::full(sizes, -INFINITY, options);
   }
 
-  // Adds a tile for some rows of queries: its normalised output and its log-sum-exp.
+  // Adds a tile for the queries `rows`: its normalised output and its log-sum-exp.
   void add(const Part& rows, const at::Tensor& out, const at::Tensor& lse) {
     const at::Tensor sum = part(out_, rows), total = part(lse_, rows);
     const at::Tensor both = at::logaddexp(total, lse);
@@ -55,7 +55,7 @@ class Merge {
 };
 
 // Calls f(rank, kv) with the keys and values of every rank in turn, this rank's own first. kv is
-// [2, B, Hkv, S, D]. In a ring the next ones are on their way while f computes.
+// [2, B, Hkv, S, D]. In a ring the next keys and values are received while f computes.
 template <class F>
 void each_rank(const Mesh::Axis& axis, const at::Tensor& own, F&& f) {
   const int ranks = axis.comm.size(), mine = axis.comm.rank();
@@ -83,9 +83,10 @@ void each_rank(const Mesh::Axis& axis, const at::Tensor& own, F&& f) {
   }
 }
 
-// Gradients of keys and values, which belong to the ranks that own these. In a ring the sum for one
-// owner travels with the keys, collects a contribution on every rank and arrives home after the
-// last step. After an all-gather one reduce-scatter brings all of them home.
+// Sums the gradients of keys and values for the ranks that own these. In a ring the sum for one
+// owner is passed on together with the keys, every rank adds its contribution, and the owner
+// receives the sum after the last step. After an all-gather, one reduce-scatter does this for all
+// owners.
 class KeyGradients {
  public:
   KeyGradients(const Mesh::Axis& axis, const at::Tensor& kv)
@@ -96,8 +97,8 @@ class KeyGradients {
     all_ = at::zeros(sizes_, options_);
   }
 
-  // Returns the tensor to which contributions for `theirs` are added. Call it for the ranks in the
-  // order of each_rank.
+  // Returns the tensor to which contributions for rank `theirs` are added. Call it for the ranks in
+  // the order of each_rank.
   at::Tensor of(int theirs) {
     if (all_.defined()) return all_.narrow(0, 2 * theirs, 2);
     if (theirs == axis_.comm.rank()) return own_;
@@ -138,9 +139,9 @@ std::vector<Tile> tiles_of(SequenceOrder order, bool causal, int64_t length, int
     if (theirs > mine) return {};
     return {{all, all, false}};
   }
-  // With two parts per rank: the front part of a lower rank precedes every query here, and its back
-  // part follows every query. Both parts of a higher rank lie between the two parts here, so only
-  // the queries of the back part see them.
+  // Each rank has a front part and a back part. The front part of a lower rank precedes all queries
+  // of this rank, and its back part follows them. Both parts of a higher rank lie between the two
+  // parts of this rank, so only the queries of the back part use those keys.
   const Part front{0, length / 2}, back{length / 2, length / 2};
   if (theirs < mine) return {{all, front, false}};
   return {{back, all, false}};

@@ -1,6 +1,6 @@
 // Attention over a sequence that is cut between ranks: every rank has some queries, and the keys
-// and values of the same positions. Tiles of the attention matrix are computed one by one and
-// merged by their log-sum-exp (Liu et al., Ring Attention, 2023; Dao et al., FlashAttention, 2022).
+// and values of the same positions. The attention matrix is computed in tiles, which are merged by
+// their log-sum-exp (Liu et al., Ring Attention, 2023; Dao et al., FlashAttention, 2022).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,7 @@ namespace yoke::ptd {
 // A tile of the attention matrix between the positions of two ranks, in their local order.
 struct Tile {
   Part queries, keys;
-  bool causal;  // keys up to the query's own position; both parts start at the same position
+  bool causal;  // a query uses keys up to its own position; queries and keys start at the same one
 };
 // Returns the tiles that rank `mine` computes with the keys of rank `theirs`. length: positions per
 // rank, which must be even under kHeadTail. Pure.

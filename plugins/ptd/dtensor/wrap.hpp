@@ -1,6 +1,6 @@
-// The inside of a DTensor is a TensorImpl without storage on a spare dispatch key, whose
-// BackendMeta holds the local tensor and its placements. It is no subclass of TensorImpl, so an
-// existing leaf can be converted in place.
+// A DTensor is a TensorImpl without storage on a spare dispatch key, whose BackendMeta holds the
+// local tensor and its placements. There is no subclass of TensorImpl, so an existing leaf can be
+// converted in place.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,7 @@ namespace yoke::ptd {
 // LibTorch 2.11 registers no operator on this key, and none of its own tensors has it.
 inline constexpr c10::DispatchKey kDTensorKey = c10::DispatchKey::Fake;
 
-// This is the data of a DTensor. All aliases of a wrapper share it: detached tensors and those that
+// The data of a DTensor. All aliases of a DTensor share one object: detached tensors and those that
 // autograd saved.
 struct DTensorMeta final : c10::BackendMeta {
   DTensorMeta(at::Tensor l, Mesh& m, const Placements& p)
@@ -22,9 +22,9 @@ struct DTensorMeta final : c10::BackendMeta {
   at::Tensor local;
   Mesh* mesh;
   Placements placements;
-  int64_t value;            // the same number for views with the same elements in the same order
+  int64_t value;            // number for GatherMemo, shared by views with the same order
   bool transposed = false;  // the elements are in the order of the transposed matrix
-  bool parameter = false;   // a parameter or a view of one: never moved
+  bool parameter = false;   // a parameter or a view of one: never redistributed
   bool view = false;        // a view of another DTensor, whose memory the local tensor shares
   bool alias_lost = false;  // it was a view; its local tensor has memory of its own now
 };
@@ -37,8 +37,8 @@ inline DTensorMeta& meta_of(const at::Tensor& wrapped) {
 }
 
 // Makes a DTensor, without autograd. The strides are those of the whole tensor and independent of
-// the local one: LibTorch's own code branches on strides, and all ranks must take the same branch.
-// Empty strides mean compact.
+// the local ones: LibTorch's own code branches on strides, and all ranks must take the same branch.
+// Empty strides mean contiguous.
 at::Tensor wrap(at::Tensor local,
                 Mesh& mesh,
                 const Placements& placements,

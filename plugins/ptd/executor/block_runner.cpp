@@ -1,8 +1,8 @@
-// Each block is a graph of its own: its input is a detached leaf, and its backward is called with
-// the gradient that the block after it left in the carry. One graph over all blocks would need
-// hooks to learn when a unit's gradients are complete, and would hold parameters whole for as long
-// as the graph refers to them. Here the schedule knows both, because a block's backward is an
-// action.
+// Each block is an autograd graph of its own: its input is a detached leaf, and its backward starts
+// with the gradient that the next block's backward left in the carry. One graph over all blocks
+// would need hooks to find out when a unit's gradients are complete, and would keep parameters
+// whole for as long as the graph refers to them. Here the schedule knows when gradients are
+// complete and when parameters can be freed, because a block's backward is an action of its own.
 #include "plugins/ptd/executor/block_runner.hpp"
 
 #include <ATen/ATen.h>
@@ -35,7 +35,7 @@ at::Tensor BlockRunner::run(int block, int micro, const at::Tensor& input, bool 
   return blocks_[block].forward(input, (*inputs_)[micro]);
 }
 
-// Cuts the graph: the carry becomes a leaf. It needs a gradient only if something before the block
+// Cuts the graph: returns the carry as a new leaf. It requires a gradient only if an earlier block
 // is trained.
 at::Tensor BlockRunner::input_leaf(int block, const at::Tensor& carry) const {
   if (block == 0) return {};
@@ -64,8 +64,9 @@ void BlockRunner::recompute(const Action& action) {
   saved.output = run(action.block, action.micro, saved.input, true);
 }
 
-// Returns the gradient to start backward from. A loss without storage is a DTensor: its gradient
-// must be one too, which full_like makes. DTensors run on the CPU, where item() waits for nothing.
+// Returns the gradient of the loss, with which backward starts. A loss without storage is a
+// DTensor; its gradient must be a DTensor too, and full_like makes one. DTensors exist only on the
+// CPU, where item() does not wait.
 at::Tensor BlockRunner::grad_of_loss(const at::Tensor& loss) const {
   return loss.has_storage() ? loss_grad_.to(loss.scalar_type())
                             : at::full_like(loss, loss_grad_.item<double>());
@@ -79,7 +80,7 @@ void BlockRunner::backward(const Action& action) {
   if (saved.output.requires_grad()) torch::autograd::backward({saved.output}, {std::move(grad)});
   if (!saved.input.defined() || !saved.input.requires_grad()) return;
   m.carry = saved.input.grad();
-  // The output may not depend on the input at all.
+  // This gradient is undefined if the output does not depend on the input.
   if (!m.carry.defined()) m.carry = at::zeros_like(saved.input);
 }
 

@@ -1,5 +1,5 @@
-// Runs autograd one block at a time. The graph ends at the border of a block, so the gradients of a
-// block are complete when its backward returns. No hooks, and no change to the modules.
+// Runs autograd one block at a time. Each block has its own graph, so the gradients of a block are
+// complete when its backward returns. This needs neither hooks nor changes to the modules.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,17 +11,17 @@
 
 namespace yoke::ptd {
 
-// Holds the activations of one step. One thread at a time.
+// Holds the activations of one step. Used by one thread at a time.
 class BlockRunner {
  public:
   // The blocks must outlive the runner. Blocks before first_trained get no backward.
   BlockRunner(const std::vector<TorchBlock>& blocks, size_t first_trained);
 
-  // inputs: by micro-batch; must live until end_step. loss_grad: gradient of the loss sum, an fp64
-  // scalar on the CPU or on the device of the losses. On a device it is read when the work runs,
-  // not when it is issued.
+  // inputs: one entry per micro-batch; must stay valid until end_step. loss_grad: gradient of the
+  // loss sum, an fp64 scalar on the CPU or on the device of the losses. On a device it is read when
+  // the work runs, not when it is issued.
   void begin_step(const std::vector<TorchInputs>& inputs, const at::Tensor& loss_grad);
-  // Drops what is left of the activations, also after a failure.
+  // Frees the remaining activations, also after a failure.
   void end_step();
 
   // The three actions of a block. The schedule decides their order.
@@ -36,7 +36,7 @@ class BlockRunner {
  private:
   struct Saved {
     at::Tensor input;   // the carry as a leaf; undefined for the first block
-    at::Tensor output;  // end of the block's graph
+    at::Tensor output;  // output of the block, from which its backward starts
   };
   struct Micro {
     at::Tensor carry;  // activations between blocks in forward, then their gradient

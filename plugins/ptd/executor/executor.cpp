@@ -1,13 +1,12 @@
-// The engine is a loop over the schedule's actions, and run() is one switch: an action is one call
-// of a unit, of the block runner or of the optimizer. No strategy has code here. FSDP, DDP,
-// accumulation and checkpointing differ only in the list, which the checker has approved before the
-// first use.
+// The engine is a loop over the schedule's actions, and run() is one switch: each action is one
+// call of a unit, of the block runner or of the optimizer. There is no code for a particular
+// strategy. FSDP, DDP, accumulation and checkpointing differ only in the list of actions, which the
+// checker has approved before the first use.
 //
 // The same code runs in two modes. On the CPU every action is done when run() returns. With a
 // stream (a GPU) actions only issue work: wait() of a collective makes the stream wait, clip and
-// update take their numbers from device memory, and the host waits once, at the end of the step.
-// The rule that follows for every line below issue(): it must not read a tensor's value when
-// on_stream().
+// update read their numbers from device memory, and the host waits once, at the end of the step.
+// Therefore no function that issue() calls may read a tensor's value when on_stream() is true.
 #include "plugins/ptd/executor/executor.hpp"
 
 #include <ATen/ATen.h>
@@ -29,7 +28,7 @@
 namespace yoke::ptd {
 namespace {
 
-// The elements of scalars_, which one all-reduce per step sums for every rank.
+// Indices into scalars_, which one all-reduce per step sums over all ranks.
 enum Scalar { kLossSum, kNumTargets, kSquaredNorm, kNumScalars };
 
 }  // namespace
@@ -45,7 +44,7 @@ Executor::Executor(Parts parts)
   if (parts_.graphs != nullptr) recorded_.emplace(*parts_.graphs);
 }
 
-// Makes the units, and the sinks that lead from a block's parameters to their slots.
+// Makes the units and, for each block, the sinks of its parameters.
 void Executor::make_units(const ModelSpec& params) {
   std::vector<Sink> sink_of_param(params.params.size());
   for (size_t u = 0; u < parts_.state.units.size(); ++u) {
@@ -71,7 +70,7 @@ int64_t Executor::copy_bytes() const {
   return bytes;
 }
 
-// Returns the checked list for a number of micro-batches. Lists are built once and kept.
+// Returns the checked action list for a number of micro-batches. Each list is built once and kept.
 const std::vector<Action>& Executor::schedule(int micros, bool forward_only) {
   const Key key{micros, forward_only};
   if (const auto known = schedules_.find(key); known != schedules_.end()) return known->second;
@@ -97,10 +96,11 @@ YokeStepResult Executor::step(const YokeStepArgs& args) {
   const StepGuard guard(/*with_graph=*/false);  // each block builds a graph of its own
   try {
     take_batch(*args.batch);
-    // The numbers of the step change, so they are written outside of the recording.
+    // Step number and learning rate change with every step, so they are written outside of the
+    // recorded graph.
     if (!forward_only_) parts_.optimizer.begin_step(args.step, args.lr);
     if (recorded_ && !forward_only_) {
-      // Memory that the graph uses must not be freed between its repetitions.
+      // Memory that the graph uses must not be freed between its replays.
       const auto again = [this](const std::vector<TorchInputs>& inputs) { issue(inputs); };
       recorded_->run(inputs_, again, [this] { pool_.keep_all(); });
     } else {
@@ -111,20 +111,21 @@ YokeStepResult Executor::step(const YokeStepArgs& args) {
     abandon_step();
     throw;
   }
-  // A norm that is not finite is reported as infinity; nothing was updated then.
+  // A norm that is not finite is reported as infinity, and nothing was updated in that case.
   if (!forward_only_ && !std::isinf(result_.grad_norm)) parts_.optimizer.commit();
   return result_;
 }
 
-// Borrows the inputs and counts their targets. The ranks of cp and tp share a batch, and the first
-// of them counts for all.
+// Borrows the inputs and counts their targets. The ranks of cp and tp share a batch, so only the
+// first of them counts.
 void Executor::take_batch(const YokeBatch& batch) {
   inputs_.clear();
   double targets = 0;
   for (uint64_t m = 0; m < batch.num_micros; ++m) {
     inputs_.push_back(borrow(*batch.micros[m]));
     if (parts_.model_on_mesh != nullptr && !parts_.model_on_mesh->is_first()) continue;
-    // Counting on a device would wait for it; the host has counted already.
+    // Counting on a device would make the host wait, so the count that the host passed is used
+    // there.
     targets +=
         on_stream() ? batch.micros[m]->token_weight : parts_.model.loss_weight(inputs_.back());
   }
@@ -132,8 +133,8 @@ void Executor::take_batch(const YokeBatch& batch) {
   loss_grad_.fill_(1 / batch.token_weight);
 }
 
-// Issues all the work of a step. This is what a graph records: the step number, the learning rate
-// and the batch come from tensors that were written before.
+// Issues all the work of a step; a graph records exactly this work. The step number, the learning
+// rate and the batch are in tensors that were written before.
 void Executor::issue(const std::vector<TorchInputs>& inputs) {
   distributed_ = inputs;
   if (parts_.model_on_mesh != nullptr) {
@@ -148,7 +149,7 @@ void Executor::issue(const std::vector<TorchInputs>& inputs) {
 }
 
 void Executor::run(const Action& a) {
-  // A span in traces. It costs nothing without a profiler.
+  // Marks the action in profiler traces. Costs nothing without a profiler.
   at::RecordFunction span(at::RecordScope::USER_SCOPE);
   if (span.isActive()) span.before(to_string(a));
   switch (a.kind) {
@@ -184,7 +185,7 @@ void Executor::run(const Action& a) {
 }
 
 void Executor::forward(const Action& action) {
-  // Once per block is often enough: the host expects an answer soon, not at once.
+  // Checking once per block is often enough, because a cancellation need not take effect at once.
   require_not_cancelled();
   blocks_.forward(action);
   if (action.block + 1 == static_cast<int>(sinks_.size())) {
@@ -197,9 +198,9 @@ void Executor::backward(const Action& action) {
   for (const Sink& sink : sinks_[action.block]) units_[sink.unit].collect_gradient(sink.slot);
 }
 
-// Under sequence parallelism each rank of tp has seen a part of the sequence, so the gradients of
-// tp-replicated parameters (norms) are partial sums. They are copied into one tensor and summed by
-// one all-reduce per step; one per parameter would be many small collectives. The tensor has the
+// Under sequence parallelism each rank of tp has processed a part of the sequence, so the gradients
+// of tp-replicated parameters (norms) are partial sums. They are copied into one tensor and summed
+// by one all-reduce per step; one per parameter would be many small collectives. The tensor has the
 // size of the largest shard, so that all ranks of the world issue the same collectives.
 void Executor::reduce_partial_grads() {
   for (ShardedUnit& unit : units_) unit.complete_gradients();
@@ -229,12 +230,12 @@ at::Tensor Executor::own_squared_norm() const {
   return sum;
 }
 
-// Sums everything that every rank must know in one all-reduce per step. Three collectives of one
-// number each would cost three latencies.
+// Sums all scalars that every rank needs with one all-reduce per step. Three collectives of one
+// number each would cost three times the latency.
 void Executor::reduce_scalars(bool with_norm) {
   if (with_norm) {
     for (ShardedUnit& unit : units_) unit.complete_gradients();
-    // The replicas hold the same gradients; the first one counts for all.
+    // All replicas have the same gradients, so only the first replica counts them.
     if (parts_.comms.all_reduce_grad.rank() == 0) scalars_[kSquaredNorm].copy_(own_squared_norm());
   }
   if (parts_.comms.world.size() > 1) parts_.comms.world.all_reduce_sum(scalars_).wait();
@@ -242,7 +243,7 @@ void Executor::reduce_scalars(bool with_norm) {
 }
 
 // Reads the scalars on the host. On a device this is the only place that waits, at the end of a
-// step; on the CPU the update needs the norm before that.
+// step. On the CPU it runs before the update, which needs the norm.
 void Executor::read_results() {
   await_stream();
   const at::Tensor values = scalars_.cpu();
@@ -253,8 +254,8 @@ void Executor::read_results() {
 }
 
 // Polls instead of blocking, so that a run can be cancelled while a device or a peer is stuck.
-// LibTorch watches collectives that are issued one by one, but not those inside a repeated graph,
-// so this function also ends a repetition that takes far longer than any step before.
+// LibTorch applies a timeout to collectives that are issued one by one, but not to those inside a
+// replayed graph, so this function also fails a replay that takes far longer than any earlier step.
 void Executor::await_stream() {
   const at::Device device = scalars_.device();
   if (device.is_cpu()) return;
@@ -282,9 +283,9 @@ void Executor::require_not_cancelled() const {
     throw Error(YOKE_CANCELLED, "the step was cancelled");
 }
 
-// There are two ways to the same update. On the CPU the norm is known, so a norm that is not finite
-// returns early. On a stream the norm is still being computed: divisor and skip flag are computed
-// on the device as well, so nothing waits and the update can be recorded in a graph.
+// The update runs in one of two ways. On the CPU the norm is known, so the function returns early
+// if it is not finite. On a stream the norm is still being computed: divisor and skip flag are
+// computed on the device as well, so nothing waits and the update can be recorded in a graph.
 void Executor::update() {
   if (on_stream()) {
     parts_.optimizer.update_with(clip_on_device(scalars_[kSquaredNorm], parts_.clip));
@@ -294,8 +295,9 @@ void Executor::update() {
   parts_.optimizer.update(clip_scale(parts_.clip, result_.grad_norm));
 }
 
-// Frees what a failed step left behind. Buffers of a collective in flight cannot be freed or
-// reused, and peers may be at different collectives, so the model then takes no further step.
+// Frees what a failed step still holds. If a collective is in flight, its buffers cannot be freed
+// or reused, and other ranks may be at a different collective, so the model accepts no further
+// step.
 void Executor::abandon_step() {
   blocks_.end_step();
   for (const ShardedUnit& unit : units_) broken_ = broken_ || !unit.idle();

@@ -31,7 +31,7 @@ class Executor {
     Optimizer& optimizer;
     StepSpec spec;              // micros and forward_only are overwritten for each step
     double clip;                // bound of the gradient norm; 0 = none
-    const TorchGraphs* graphs;  // records training steps and repeats them; nullptr: not used
+    const TorchGraphs* graphs;  // records and replays training steps; nullptr: not used
   };
 
   // All parts must outlive the executor.
@@ -42,11 +42,12 @@ class Executor {
   // throws Error(FAILED_PRECONDITION).
   YokeStepResult step(const YokeStepArgs& args);
 
-  // Returns the bytes of parameters in the compute type that stay beside the master copies.
+  // Returns the bytes of parameters that are kept in the compute type, in addition to the master
+  // copies.
   int64_t copy_bytes() const;
 
  private:
-  // Where the gradient of a block's parameter goes.
+  // The unit and slot to which the gradient of a block's parameter is added.
   struct Sink {
     int unit;
     size_t slot;
@@ -84,7 +85,7 @@ class Executor {
 
   // These belong to the step in progress.
   std::vector<TorchInputs> inputs_;       // one per micro-batch
-  std::vector<TorchInputs> distributed_;  // the same, as the blocks get them
+  std::vector<TorchInputs> distributed_;  // the parts of inputs_ that the blocks get
   at::Tensor
       num_targets_;       // fp64 scalar: number of targets in the inputs; 0 if another rank counts
   at::Tensor loss_grad_;  // fp64 scalar: 1 / number of targets on all ranks

@@ -1,7 +1,7 @@
-// Whole parameters and gradients are taken and given back several times per step, in the same few
-// sizes. The pool reuses their memory under a bound that an allocator does not give: it never holds
-// more than was in use at one time, so idle buffers do not add to the peak that the checker
-// computes.
+// Buffers for whole parameters and gradients are taken and given back several times per step, in
+// the same few sizes. The pool reuses their memory and guarantees a bound that a general allocator
+// does not: it never holds more than was in use at one time. Idle buffers therefore do not add to
+// the peak that the checker computes.
 #include "plugins/ptd/executor/flat_buffer.hpp"
 
 #include <ATen/ops/empty.h>
@@ -12,8 +12,8 @@
 
 namespace yoke::ptd {
 
-// The best fit wins. If there is none, the oldest idle memory is freed until the new buffer fits
-// under the maximum that was ever in use.
+// Returns the smallest idle buffer that fits. If none fits, allocates one, and before that frees
+// the oldest idle buffers until the pool does not exceed its maximum use so far.
 BufferPool::Buffer BufferPool::take(size_t bytes) {
   auto best = idle_.end();
   for (auto it = idle_.begin(); it != idle_.end(); ++it) {

@@ -1,4 +1,4 @@
-// Memory that is taken and released several times per step, behind tensors that stay.
+// Tensors that always exist, but have memory only during parts of a step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +10,7 @@ namespace yoke::ptd {
 
 // Memory of one device that is taken and given back many times per step. Idle memory is reused; it
 // is freed only if the pool would otherwise hold more than was ever in use at one time, and never
-// after keep_all(). One thread at a time.
+// after keep_all(). Used by one thread at a time.
 class BufferPool {
  public:
   struct Buffer {
@@ -21,10 +21,11 @@ class BufferPool {
   explicit BufferPool(at::Device device) : device_(device) {}
 
   at::Device device() const { return device_; }
-  // Returns uninitialised memory of at least `bytes`, at most a quarter more.
+  // Returns uninitialised memory of at least `bytes` and at most 1.25 times as much.
   Buffer take(size_t bytes);
   void give_back(Buffer buffer);
-  // Nothing is freed after this call: repeated work may use any memory that was ever taken.
+  // No memory is freed after this call, because a replayed graph may use any memory that was ever
+  // taken.
   void keep_all() { keeps_all_ = true; }
   size_t held() const { return in_use_ + idle_bytes_; }  // bytes, in use and idle
   size_t most_in_use() const { return most_in_use_; }    // bytes; the maximum so far
@@ -38,9 +39,10 @@ class BufferPool {
   bool keeps_all_ = false;
 };
 
-// A one-dimensional tensor whose memory comes from a pool or is permanent. Views of it follow: they
-// share its StorageImpl, whose data pointer is what changes. The storage owns the memory, so a
-// collective that still runs when a failed step is abandoned keeps it alive.
+// A one-dimensional tensor whose memory comes from a pool or is permanent. Memory that is attached
+// to it is attached to its views too: they share its StorageImpl, and only the data pointer in it
+// changes. The storage owns the memory, so a collective that still runs when a failed step is
+// abandoned keeps it alive.
 class FlatBuffer {
  public:
   FlatBuffer(int64_t numel, at::ScalarType dtype, BufferPool& pool);  // without memory at first
@@ -61,8 +63,9 @@ class FlatBuffer {
   size_t capacity_ = 0;  // bytes that the storage holds; 0 = none
 };
 
-// Points the storage of a tensor with offset 0 at memory that somebody else owns; nullptr unbinds
-// it. Tensors that autograd saved share the storage and follow, unlike with Tensor::set_data.
+// Points the storage of a tensor to `data`, which the caller owns; nullptr unbinds it. The tensor
+// must have storage offset 0. Tensors that autograd saved share the storage and get the same
+// memory, which Tensor::set_data would not achieve.
 void bind_storage(const at::Tensor& tensor, void* data);
 
 }  // namespace yoke::ptd

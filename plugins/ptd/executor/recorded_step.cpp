@@ -1,6 +1,7 @@
-// A graph holds the work that the actions issue, not the schedule: the executor carries out its
-// list once under a recording, and no action knows of it. The graph reads the inputs at the
-// addresses that it was recorded with, so every step first copies its inputs there.
+// A graph contains the device work that the actions issue. To record it, the executor runs its
+// action list once as usual; actions contain no code for recording. The graph always reads its
+// inputs at the addresses that were used during recording, so every step first copies its inputs
+// there.
 #include "plugins/ptd/executor/recorded_step.hpp"
 
 #include <ATen/ops/empty_like.h>
@@ -9,12 +10,13 @@ namespace yoke::ptd {
 namespace {
 
 // In the first steps libraries initialise themselves and memory pools fill. None of that may be
-// recorded, so these steps run as usual.
+// recorded, so these steps run without a graph.
 constexpr int kUsualRuns = 3;
 
 }  // namespace
 
-// Finds the step for inputs of these shapes, or makes one with input tensors of its own.
+// Returns the step for inputs of these shapes. If there is none, makes one with its own input
+// tensors.
 RecordedSteps::Step& RecordedSteps::step_for(const std::vector<TorchInputs>& inputs) {
   Shapes shapes;
   for (const TorchInputs& micro : inputs) {

@@ -1,5 +1,6 @@
-// Whole steps as graphs of a device: issued a few times as usual, then recorded once, then
-// repeated. For a repetition the CPU only copies the inputs and starts the graph.
+// Records training steps as device graphs (CUDA graphs). A step is first issued a few times as
+// usual, then recorded once, then replayed. For a replay the CPU only copies the inputs and
+// launches the graph.
 #pragma once
 
 #include <functional>
@@ -11,19 +12,20 @@
 
 namespace yoke::ptd {
 
-// Owns the graphs of one executor. One thread at a time.
+// Owns the graphs of one executor. Used by one thread at a time.
 class RecordedSteps {
  public:
-  // Issues all the work of a step on these inputs (by micro-batch) and waits for none of it.
+  // Issues all the work of a step on these inputs, one entry per micro-batch, without waiting for
+  // it.
   using Issue = std::function<void(const std::vector<TorchInputs>& inputs)>;
 
-  // The service is the host's and must outlive this object.
+  // graphs: the host's service, which must outlive this object.
   explicit RecordedSteps(const TorchGraphs& graphs) : graphs_(graphs) {}
 
   // Does the work of issue() on a copy of the inputs. Steps whose inputs have the same shapes share
-  // a graph. Whatever else differs between steps must be in tensors that are written before this
-  // call. before_recording is called before a graph is recorded: all memory that issue() uses
-  // afterwards may be read and written by every repetition.
+  // a graph. Any other value that differs between steps must be in a tensor that is written before
+  // this call. before_recording is called before a graph is recorded. Memory that issue() uses
+  // after that must not be freed, because every replay reads and writes it.
   void run(const std::vector<TorchInputs>& inputs,
            const Issue& issue,
            const std::function<void()>& before_recording);

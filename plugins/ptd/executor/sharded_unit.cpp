@@ -1,11 +1,11 @@
-// How parameters come and go without a copy: the model's leaves have no memory of their own. Their
-// storages are pointed into the gathered buffer (bind_storage) and emptied again at reshard, so the
-// tensors that autograd saved follow as well. PyTorch's FSDP swaps the parameter objects of modules
-// instead and copies out of the gathered buffer.
+// The model's parameters have no memory of their own, so gathering them needs no extra copy. Their
+// storages are pointed into the gathered buffer (bind_storage) and emptied again at reshard.
+// Tensors that autograd saved share these storages and change with them. PyTorch's FSDP swaps the
+// parameter objects of modules instead, and copies out of the gathered buffer.
 //
-// Gradients go the other way: backward leaves them in .grad, collect_gradient() adds them to a flat
-// buffer in the reduce type, and the reduce-scatter reads that buffer as it is. With one shard the
-// buffer is the gradient shard itself.
+// Gradients take the opposite path: backward leaves them in .grad, collect_gradient() adds them to
+// a flat buffer in the reduce type, and the reduce-scatter reads that buffer directly. With one
+// shard that buffer is the gradient shard itself.
 #include "plugins/ptd/executor/sharded_unit.hpp"
 
 #include <ATen/ATen.h>
@@ -17,8 +17,8 @@
 namespace yoke::ptd {
 namespace {
 
-// A single shard is the whole: the leaves point into the master copies themselves, unless the model
-// computes in another type.
+// Returns the buffer for whole parameters. With a single shard it is the memory of the master
+// copies, unless the model computes in another type.
 FlatBuffer whole_params(
     const at::Tensor& shard, at::ScalarType compute, int64_t numel, int shards, BufferPool& pool) {
   if (shards > 1) return FlatBuffer(numel, compute, pool);
@@ -32,7 +32,7 @@ std::vector<at::Tensor> memory_of_all(const std::vector<at::Tensor>& params) {
   return leaves;
 }
 
-// Returns a buffer for gradients. A frozen unit has none: its buffers are empty and never attached.
+// Returns a buffer for gradients. For a frozen unit it is empty and never attached.
 FlatBuffer gradient_buffer(const at::Tensor& shard, int64_t numel, BufferPool& pool) {
   return FlatBuffer(
       shard.defined() ? numel : 0, shard.defined() ? shard.scalar_type() : at::kFloat, pool);
@@ -57,7 +57,7 @@ ShardedUnit::ShardedUnit(const FlatLayout& layout, Parts parts, int shards, Buff
       written_(slots_.size(), false) {
   if (shards == 1) bind_leaves(params_.tensor().data_ptr());
   if (!grad_shard_.defined()) return;
-  // What lies between the parameters is padding. It is reduced with them and must be zero.
+  // The gaps between the parameters are padding. They are reduced like the rest and must be zero.
   int64_t end = 0;
   for (size_t i = 0; i < slots_.size(); ++i) {
     const auto [param, offset, numel] = slots_[i];
@@ -82,7 +82,8 @@ void ShardedUnit::bind_leaves(void* base) {
 void ShardedUnit::begin_step() {
   shard_written_ = false;
   if (shards_ > 1) return;
-  // Nothing reshards or reduces a single shard, so a step starts here.
+  // With a single shard there is no reshard or reduction that resets this state, so it is reset
+  // here.
   grads_open_ = false;
   if (casts_) params_.tensor().copy_(param_shard_);
 }
@@ -107,7 +108,7 @@ void ShardedUnit::reshard() {
   params_.detach();
 }
 
-// Takes memory for the gradients of a micro-batch, or of the step.
+// Attaches the gradient buffer for a micro-batch or for the step, unless it is open already.
 void ShardedUnit::open_gradients() {
   if (grads_open_) return;
   grads_.attach();
@@ -142,7 +143,8 @@ void ShardedUnit::complete_gradients() {
   if (shards_ == 1) zero_unwritten();
 }
 
-// The first micro-batch is reduced into the gradient shard, further ones beside it and then added.
+// The first micro-batch is reduced directly into the gradient shard. Later ones are reduced into
+// partial_, which finish_reduce() adds to the shard.
 void ShardedUnit::start_reduce(const Comm& comm) {
   zero_unwritten();
   if (shard_written_) partial_.attach();

@@ -1,7 +1,8 @@
-// The parameters and gradients of one unit on this rank: the shard, which stays, and the whole,
-// which exists for parts of a step. There is no copy in between: an all-gather writes the whole
-// buffer, into which the model's parameters point; a reduce-scatter reads the whole gradient
-// buffer, into which backward adds.
+// The parameters and gradients of one unit on this rank. The shard is permanent; the whole
+// (gathered) buffers have memory only during parts of a step. Collectives use these buffers
+// directly: an all-gather writes the whole parameter buffer, into which the model's parameters
+// point. A reduce-scatter reads the whole gradient buffer, to which the gradients of backward are
+// added.
 //
 // If the model computes in another type than that of the master copies, the shard is cast before
 // each all-gather. With a single shard there is no gather, and the cast happens at the start of a
@@ -18,13 +19,13 @@
 
 namespace yoke::ptd {
 
-// Within a step begin_step comes first; then the schedule decides the order of calls. The checker
-// has checked that order, so this class does not check its state again. One thread at a time; the
-// start_... functions are collective over their communicator.
+// Each step starts with begin_step(); after that the schedule decides the order of calls. The
+// checker has checked that order, so this class does not check it again. Used by one thread at a
+// time; the start_... functions are collective over their communicator.
 class ShardedUnit {
  public:
   struct Parts {
-    std::vector<at::Tensor> params;  // the model's, by slot of the layout
+    std::vector<at::Tensor> params;  // parameters of the model, one per slot of the layout
     at::Tensor param_shard;          // [shard_numel], master copies of this rank's elements
     at::Tensor grad_shard;           // [shard_numel], in the reduce type; undefined if frozen
   };
@@ -43,7 +44,8 @@ class ShardedUnit {
   // Adds the .grad of a parameter to the gradient buffer and clears it. Without a .grad it does
   // nothing: the gradient of a parameter on which the loss does not depend is zero.
   void collect_gradient(size_t slot);
-  // Reduces the whole gradients, of one micro-batch or of all, into the gradient shard.
+  // Reduces the whole gradient buffer, which holds one micro-batch or all of them, into the
+  // gradient shard.
   void start_reduce(const Comm& comm);
   void finish_reduce();
   // Sums the gradient shard over the replicas, in place.
@@ -53,12 +55,13 @@ class ShardedUnit {
   // reduction produced it.
   void complete_gradients();
 
-  // Returns the bytes of parameters in the compute type that stay beside the master copies.
+  // Returns the bytes of parameters that are kept in the compute type, in addition to the master
+  // copies.
   int64_t copy_bytes() const;
 
   // Returns true if no collective is in flight.
   bool idle() const { return !gathering_.pending() && !work_.pending(); }
-  // Releases what a failed step left behind. Only if idle().
+  // Releases what a failed step still holds. May be called only if idle().
   void abandon_step();
 
  private:
@@ -69,12 +72,12 @@ class ShardedUnit {
   int shards_;
   std::vector<FlatLayout::Slot> slots_;
   std::vector<at::Tensor> params_of_model_;
-  std::vector<at::Tensor> leaves_;  // local tensors behind params_of_model_; the same ones if plain
+  std::vector<at::Tensor> leaves_;  // local tensors of params_of_model_; the same tensors if plain
   at::Tensor param_shard_, grad_shard_;
   bool casts_;          // the leaves have another type than the master copies
-  FlatBuffer params_;   // whole, in the compute type
-  FlatBuffer cast_;     // the shard in the compute type during a gather; empty without casts_
-  FlatBuffer grads_;    // whole
+  FlatBuffer params_;   // whole parameters, in the compute type
+  FlatBuffer cast_;     // the shard in the compute type, during a gather; empty without casts_
+  FlatBuffer grads_;    // whole gradients
   FlatBuffer partial_;  // a reduced micro-batch, before it is added to the gradient shard
   std::vector<at::Tensor> grad_views_;  // views of grads_, by slot, with the shapes of the leaves
   std::vector<at::Tensor> gaps_;        // views of grads_ that no parameter covers

@@ -2,10 +2,10 @@
 // gradients and moments once; the same formula from single operators would pass over memory several
 // times.
 //
-// The kernel takes lists of tensors, one weight decay per call, and one element type for
-// everything. So the flat tensors are cut into views by weight decay once, in the constructor.
-// Gradients of another type than the master copies are cast piece by piece, which costs a small
-// buffer instead of a second copy of all gradients.
+// One call of the kernel takes lists of tensors, a single weight decay and a single element type.
+// Therefore the constructor cuts the flat tensors into views and groups them by weight decay.
+// Gradients whose type differs from that of the master copies are cast one part at a time, which
+// needs a small buffer instead of a second copy of all gradients.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 namespace yoke::ptd {
 namespace {
 
-// Elements that are cast at a time: few enough to stay in a cache of the CPU, or to be little
-// beside the memory of a device.
+// The number of elements that are cast at a time. They fit into a CPU's cache, or use only a small
+// part of a device's memory.
 constexpr int64_t kCastOnCpu = 1 << 20, kCastOnDevice = 1 << 26;
 
 class AdamW final : public Optimizer {
@@ -36,7 +36,8 @@ class AdamW final : public Optimizer {
     }
   }
 
-  // The host has numbers: the learning rate keeps fp64, and no flag is needed to skip a step.
+  // Here learning rate and scale are numbers on the host: the learning rate keeps fp64, and no skip
+  // flag is needed.
   void update(double scale) override {
     update_all(lr(), {clip_divisor(scale, fp32_step_.device()), {}});
   }
@@ -50,7 +51,8 @@ class AdamW final : public Optimizer {
     double weight_decay;
   };
 
-  // Adds a part of a span. Without casts all spans of one weight decay share a call.
+  // Adds a part of a span to calls_. If nothing is cast, all spans with the same weight decay share
+  // a call.
   void add(const ShardState& state, const FlatSpan& span, int64_t begin, int64_t count) {
     const double decay = span.decay ? config_.weight_decay : 0;
     const auto same = [&](const Call& call) { return !casts_ && call.weight_decay == decay; };
@@ -63,13 +65,14 @@ class AdamW final : public Optimizer {
     call->steps.push_back(fp32_step_);
   }
 
-  // lr is a number, or a scalar on the device. An undefined clip.skip skips nothing.
+  // lr: a number, or a scalar tensor on the device. If clip.skip is undefined, nothing is skipped.
   template <class Lr>
   void update_all(const Lr& lr, const ClipTensors& clip) {
     std::optional<at::Tensor> divisor, skip;
     if (clip.divisor.defined()) divisor = clip.divisor;
     if (clip.skip.defined()) skip = clip.skip;
-    // The kernel can divide by an fp32 number on the way, which is too coarse for fp64 gradients.
+    // The kernel can divide gradients itself, but only by an fp32 number, which is too coarse for
+    // fp64 gradients.
     if (divisor && grads_.scalar_type() == at::kDouble) {
       grads_.div_(*divisor);
       divisor.reset();

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kRow = 512;  // elements of a row, few enough for a sum in fp32
 
-// Returns the sum of squares of a matrix [rows, elements of a row], row by row.
+// Returns the sum of squares of a matrix [rows, elements of a row].
 at::Tensor sum_of_rows(const at::Tensor& rows) {
   const at::ScalarType wide = rows.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor norms =

@@ -2,7 +2,7 @@
 //
 // The contract's clip multiplies gradients by
 //     scale = min(1, clip / (norm + 1e-6))          yoke_clip_scale() of yoke/optimizer.h
-// LibTorch's fused AdamW divides them on the way instead, so it is given
+// LibTorch's fused AdamW divides gradients while it updates, so it is given
 //     divisor = 1 / scale = max(1, (norm + 1e-6) / clip)
 // The host knows the norm and computes the scale; clip_divisor() turns it into a divisor. Where the
 // norm stays in device memory, clip_on_device() computes the divisor there.
@@ -22,8 +22,8 @@ struct ClipTensors {
   at::Tensor skip;     // fp32: 1 = the norm is not finite and nothing is updated, else 0
 };
 
-// Returns the clip for a squared norm that the host has not seen: the norm of the whole gradient.
-// clip: bound of the norm, 0 = none.
+// Returns the clip for a squared norm in device memory, without reading it on the host. squared:
+// squared norm of the gradient over all ranks. clip: bound of the norm, 0 = none.
 ClipTensors clip_on_device(const at::Tensor& squared, double clip);
 
 // Returns 1 / scale as an fp64 scalar; undefined for scale = 1.

@@ -1,7 +1,8 @@
-// Optimizers over the flat shards: one fused pass over memory, the clip included where the kernel
-// can. The formulas are those of YokeOptimizer in the contract.
+// Optimizers that update the flat shards. AdamW uses one fused kernel, which also clips where its
+// precision allows; SGD uses single operators. The formulas are those of YokeOptimizer in the
+// contract.
 //
-//   optimizer.begin_step(n, lr);        // the numbers of the step
+//   optimizer.begin_step(n, lr);        // step number and learning rate
 //   optimizer.update(scale);            // or update_with(clip), on a device
 //   optimizer.commit();                 // the step counts: last_step() == n
 //
@@ -18,9 +19,10 @@
 
 namespace yoke::ptd {
 
-// A moment of every trainable element. Its tensor is flat and parallel to ShardState::params.
+// One moment of all trainable elements. `values` is flat, in the element order of
+// ShardState::params.
 struct Moment {
-  const char* kind;  // kind of its pieces in a checkpoint
+  const char* kind;  // kind of the checkpoint pieces with these values
   at::Tensor values;
 };
 
@@ -29,14 +31,16 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  // Starts training step `step` (1 is the first) with learning rate lr. Both are written into
-  // tensors as well, where update_with() finds them, so this call must stay outside of a recording.
+  // Starts training step `step` (1 is the first) with learning rate lr. Both are also written into
+  // tensors that update_with() reads, so this call must not be part of a recorded graph: a replay
+  // would write the old values.
   void begin_step(int64_t step, double lr);
 
-  // Updates state.params from state.grads times scale, a number in (0, 1]. Leaves grads undefined.
+  // Updates state.params from state.grads times scale, a number in (0, 1]. The values in
+  // state.grads are unspecified afterwards.
   virtual void update(double scale) = 0;
-  // Does the same without reading on the host what a device computes: only issues work, which may
-  // be recorded and repeated after another begin_step(). Changes nothing if clip.skip is 1.
+  // Does the same without reading device memory on the host. The work that it issues may be
+  // recorded in a graph and replayed after another begin_step(). Changes nothing if clip.skip is 1.
   virtual void update_with(const ClipTensors& clip) = 0;
 
   void commit() { last_step_ = step_; }
@@ -50,7 +54,8 @@ class Optimizer {
   double lr() const { return lr_; }
 
   std::vector<Moment> moments_;
-  // The numbers of the step as scalars of LibTorch's kernels; fp32 holds steps up to 16 million.
+  // Step and learning rate as scalar tensors for LibTorch's kernels; fp32 is exact for steps up to
+  // 16 million.
   at::Tensor fp32_step_, fp32_lr_;
 
  private:

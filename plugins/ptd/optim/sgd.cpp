@@ -1,5 +1,5 @@
-// Runs SGD with momentum and decoupled weight decay as single operators: LibTorch's own SGD adds
-// weight decay to the gradient, which is another formula than the contract's.
+// Runs SGD with momentum and decoupled weight decay as a series of single operators. LibTorch's own
+// SGD adds weight decay to the gradient, which differs from the contract's formula.
 #include <ATen/ATen.h>
 
 #include "plugins/ptd/optim/optimizer.hpp"
@@ -30,8 +30,8 @@ class Sgd final : public Optimizer {
     params_.add_(momentum, -lr());
   }
 
-  // A device cannot return early, so a step that is skipped is one with a learning rate of 0 and a
-  // momentum factor of 1. Its gradients are replaced by 0, because 0 * NaN would still be NaN.
+  // A device cannot return early, so a skipped step uses a learning rate of 0 and a momentum factor
+  // of 1. Its gradients are replaced by 0, because 0 * NaN would still be NaN.
   void update_with(const ClipTensors& clip) override {
     const at::Tensor go = 1 - clip.skip, lr = fp32_lr_ * go;
     at::Tensor grads = at::where(go.to(at::kBool), grads_.to(params_.scalar_type()), 0.0);

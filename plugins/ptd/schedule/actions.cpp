@@ -1,5 +1,5 @@
-// The one table of actions. Names, the checker and the executor's traces all read it, so a new kind
-// of action is described in one place.
+// The only table of action kinds. Messages, the checker and the executor's traces all read it, so a
+// new kind of action is described in one place.
 #include <iterator>
 #include <string>
 

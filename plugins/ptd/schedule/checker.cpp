@@ -3,9 +3,9 @@
 // members of a communicator issue the same ones in the same order, and whether all ranks reach the
 // end of their lists.
 //
-// One simulation is enough, without all interleavings of the ranks, because the outcome does
-// not depend on the order in which ranks advance: a rank only ever waits for collectives, and a
-// collective that was issued stays issued.
+// One simulation is enough. Other interleavings of the ranks need not be tried, because the outcome
+// does not depend on the order in which ranks advance: a rank only ever waits for collectives, and
+// a collective that was issued stays issued.
 #include "plugins/ptd/schedule/checker.hpp"
 
 #include <algorithm>
@@ -18,7 +18,8 @@
 namespace yoke::ptd {
 namespace {
 
-// Identifies one communicator of the world: its purpose, and its index among those of that purpose.
+// Identifies one communicator of the world: its purpose, and its index among the communicators of
+// that purpose.
 struct CommKey {
   CommPurpose purpose;
   int index;
@@ -72,7 +73,7 @@ class Ranks {
     return {CommPurpose::kWorld, 0};
   }
 
-  // Runs the rank until it has to wait. Returns true if it got anywhere.
+  // Runs the rank's list until it has to wait. Returns true if it completed at least one action.
   bool advance(int rank) {
     const std::vector<Action>& list = lists_[rank];
     const size_t start = next_[rank];
@@ -85,8 +86,8 @@ class Ranks {
     return next_[rank] != start;
   }
 
-  // Issues the action's collective, if it has one. A rank that waits comes back to the same action,
-  // which must not be issued twice.
+  // Issues the action's collective, if it has one. A waiting rank tries the same action again
+  // later; its collective must not be issued twice.
   void issue(int rank, const Action& a) {
     const CommPurpose purpose = info_of(a.kind).comm;
     if (purpose == CommPurpose::kNone) return;
@@ -105,8 +106,8 @@ class Ranks {
     const CommPurpose purpose = info_of(*awaited).comm;
     const CommKey comm = comm_of(rank, purpose);
     const std::vector<Issued>& own = issued_[rank][comm];
-    // The position is one behind the newest collective of this unit. Every member must have issued
-    // that many.
+    // `position` becomes the number of collectives up to and including the newest one of this unit.
+    // Every member must have issued at least that many.
     size_t position = own.size();
     while (position > 0 && own[position - 1].action->unit != a.unit) --position;
     for (int peer = 0; peer < static_cast<int>(lists_.size()); ++peer) {

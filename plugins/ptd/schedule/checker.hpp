@@ -1,6 +1,6 @@
 // Checks a step before it runs: walks the lists of all ranks and reports what is wrong with them.
-// The checker knows the meaning of the actions, not how the lists were made, so a mistake of the
-// builder cannot hide in it. Pure; no LibTorch.
+// It relies only on the meaning of the actions, not on the code that builds the lists, so it does
+// not repeat mistakes of that code. Pure; no LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ enum class CheckedRule : uint8_t {
   kWhole,          // a block runs only while its units are whole
   kUnshard,        // Unshard, WaitUnshard, Reshard alternate; nothing stays whole at the end
   kCompute,        // every block runs forward and backward once per micro-batch, in order
-  kGradient,       // gradients are reduced once, when complete, and not touched in flight
+  kGradient,       // gradients are reduced once, when complete, and not changed in flight
   kAllReduceGrad,  // gradient shards are summed over the replicas once per step, when final
   kPartialGrads,   // gradients of tp-replicated parameters are summed over tp once, when final
   kEnd,            // the list ends with ReduceScalars and Update, or with ReduceLoss
@@ -26,13 +26,13 @@ enum class CheckedRule : uint8_t {
 
 struct ScheduleFault {
   int rank;
-  int action;  // index in the rank's list; its size = the end of the list
+  int action;  // index in the rank's list; the list's size = its end
   CheckedRule rule;
   std::string text;
 };
 
-// Checks one rank's list alone. Returns at most one fault, because those after the first would only
-// repeat it.
+// Checks one rank's list alone. Returns at most one fault, because any others would only follow
+// from the first.
 std::vector<ScheduleFault> check_rank(const StepSpec& spec,
                                       const std::vector<Action>& list,
                                       int rank = 0);
@@ -43,8 +43,8 @@ std::vector<ScheduleFault> check_ranks(const StepSpec& spec,
                                        const std::vector<std::vector<Action>>& lists);
 
 // Returns, for each action of a correct list, the bytes of whole parameters and whole gradients
-// that exist while it runs: the memory that a step needs beside shards and activations.
-// peak_bytes() is their maximum.
+// that exist while it runs. A step needs this memory in addition to shards and activations.
+// peak_bytes() is the maximum over all actions.
 std::vector<int64_t> memory_bytes(const StepSpec& spec, const std::vector<Action>& list);
 int64_t peak_bytes(const StepSpec& spec, const std::vector<Action>& list);
 

@@ -1,6 +1,6 @@
 // The costs are sums over the same list that the executor runs, so the table that a run prints at
 // its start and the bytes that it counts later cannot disagree. Formulas per strategy would be
-// shorter, but each new option of the schedule would have to be remembered in them.
+// shorter, but every new option of the schedule would have to be added to them.
 #include "plugins/ptd/schedule/costs.hpp"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ int64_t growth(const Action& action, const std::vector<BlockCost>& blocks, bool 
   switch (action.kind) {
     case ActionKind::kForward:
       if (action.save) return cost.activation + cost.carry;
-      // A block that is recomputed keeps its input, which is the carry of the block before.
+      // With recomputation only the block's output is kept, which is the next block's input.
       return recompute ? cost.carry : 0;
     case ActionKind::kRecompute:
       return cost.activation;
@@ -48,7 +48,7 @@ StepCosts step_costs(const StepSpec& spec,
                      const std::vector<Action>& actions,
                      const std::vector<BlockCost>& blocks) {
   StepCosts costs;
-  // With one shard nothing is gathered, and backward adds into the gradient shard itself.
+  // With one shard nothing is gathered, and backward adds directly to the gradient shard.
   costs.unsharded_bytes = spec.shards == 1 ? 0 : peak_bytes(spec, actions);
   costs.activation_bytes = peak_activations(spec, actions, blocks);
   for (const Action& action : actions) {

@@ -1,4 +1,4 @@
-// What a step costs this rank, added up over its schedule. Pure.
+// The memory and communication of a step on this rank, added up over its schedule. Pure.
 #pragma once
 
 #include <cstdint>

@@ -18,14 +18,15 @@ namespace yoke::ptd {
 
 inline constexpr int64_t kAlignBytes = 64;  // alignment of parameters and shards: one cache line
 
-// Elements [begin, begin + count) of a parameter, which lie at `offset` of the shard.
+// Elements [begin, begin + count) of a parameter, stored from element `offset` of the shard on.
 struct ShardPiece {
   int64_t begin = 0;
-  int64_t count = 0;  // 0 = the shard holds nothing of the parameter
+  int64_t count = 0;  // 0 = the shard has no element of the parameter
   int64_t offset = 0;
 };
 
-// A span of a flat tensor whose parameters, with their padding, are treated alike.
+// A contiguous range of a flat tensor in which all parameters, and their padding, have the same
+// flags.
 struct FlatSpan {
   int64_t begin, count;  // elements
   bool decay;            // weight decay applies
@@ -40,7 +41,8 @@ class FlatLayout {
     int64_t numel;
   };
 
-  // Offsets are aligned for elements of item_size bytes, the narrowest type that will lie here.
+  // item_size: bytes of an element of the narrowest type that the buffer will hold; offsets are
+  // aligned for this type.
   FlatLayout(const ModelSpec& model, const Unit& unit, int shards, int64_t item_size);
 
   const std::vector<Slot>& slots() const { return slots_; }  // slots in buffer order

@@ -17,8 +17,8 @@ std::vector<ParamSpan> ParamCut::spans(int64_t begin, int64_t count) const {
   if (count == 0) return {};
   if (run == 0 || stride == 0) return {{first + begin, count, count, 0, begin}};
   std::vector<ParamSpan> pieces;
-  // A range may start inside a run. Its first span is the rest of that run, the second one the runs
-  // after it.
+  // If the range starts inside a run, the first span is the rest of that run, and the second span
+  // is the runs after it.
   const int64_t inside = begin % run;
   const int64_t head = inside == 0 ? 0 : std::min(count, run - inside);
   const auto at = [&](int64_t i) { return first + i / run * stride + i % run; };

@@ -1,4 +1,5 @@
-// Which elements of a parameter a rank of tp has, as spans of the whole, row-major tensor. Pure.
+// Computes which elements of a parameter a rank of tp has, as spans of the whole, row-major tensor.
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +7,7 @@
 
 namespace yoke::ptd {
 
-// Elements of a parameter in runs of equal length at equal distances, as YokePiece describes them.
+// Elements of a parameter that form runs of equal length at equal distances, as in YokePiece.
 // Element i of `count` is element begin + i / run * stride + i % run of the whole tensor, and
 // element local + i of this rank's part. A single run has run = count and stride = 0.
 struct ParamSpan {

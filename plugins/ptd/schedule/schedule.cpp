@@ -1,12 +1,12 @@
-// Builds the list of a step in two passes. list_computation() writes what a single rank would do;
-// Builder then wraps the communication around it. The order of the computation is therefore decided
-// in one small function, and sharding, replicas and accumulation are decisions of the other one.
+// Builds the action list of a step in two passes. list_computation() lists what a single rank would
+// compute; Builder then inserts the communication. One small function therefore decides the order
+// of the computation, and Builder handles sharding, replicas and accumulation.
 //
-// The wrapping follows three rules. The next unit is gathered while the present one computes. One
-// reduction is in flight at a time, beside the backward of the block before. A unit stays whole
-// between two uses if nothing would run in between. Hooks in the modules, as PyTorch's FSDP has
-// them, would find the same moments only while the step runs; a list can be checked, priced and
-// printed beforehand.
+// Builder follows three rules. The next unit is gathered while the current one computes. One
+// reduction is in flight at a time, during the backward of the preceding block. A unit stays whole
+// between two uses if nothing would run in between. PyTorch's FSDP uses hooks in the modules
+// instead, which find these points only while the step runs. A list can be checked and printed
+// beforehand, and its costs can be computed.
 #include "plugins/ptd/schedule/schedule.hpp"
 
 #include <algorithm>
@@ -47,7 +47,7 @@ std::vector<Action> list_computation(const StepSpec& spec) {
   return ops;
 }
 
-// Wraps the communication around the computation.
+// Inserts the communication into the list of computations.
 class Builder {
  public:
   explicit Builder(const StepSpec& spec) : spec_(spec), ops_(list_computation(spec)) {
@@ -84,9 +84,10 @@ class Builder {
  private:
   bool uses(size_t op, int unit) const { return contains(spec_.blocks[ops_[op].block], unit); }
 
-  // Splits the uses of a unit into intervals in which it stays whole: starts_ at their first
-  // operation, ends_ at their last one. Uses by neighbouring operations share an interval; without
-  // resharding after forward there is one interval per step.
+  // Splits the uses of a unit into intervals during which it stays whole. The unit is added to
+  // starts_ at the first operation of each interval and to ends_ at the last one. Consecutive
+  // operations that use the unit share an interval; without resharding after forward there is one
+  // interval per step.
   void find_intervals(int unit) {
     size_t last = 0;
     bool used = false;
@@ -123,8 +124,8 @@ class Builder {
     in_use_[unit] = true;
   }
 
-  // Waits for the units that operation i needs and starts to gather those that come next, so that
-  // the gather overlaps with the computation.
+  // Waits for the units that operation i needs and starts to gather the next ones, so that the
+  // gather overlaps with the computation.
   void unshard_before(size_t i) {
     if (starts_[i].empty()) return;
     for (int u : starts_[i]) {
@@ -144,13 +145,14 @@ class Builder {
       out_.push_back(
           {.kind = ActionKind::kReshard, .unit = u, .bytes = spec_.units[u].param_bytes});
       in_use_[u] = false;
-      // The unit was to be gathered ahead but was still whole then.
+      // The prefetch skipped this unit, because it was still whole then.
       if (contains(prefetch_, u)) unshard(u);
     }
   }
 
   // Starts the reduction of a micro-batch's gradients if it is due. One reduction is in flight at a
-  // time: a second one would share the links with the first and hold a second whole buffer.
+  // time: a second one would share the links with the first and need a second whole gradient
+  // buffer.
   void reduce(int unit, int micro) {
     const bool last = micro == spec_.micros - 1;
     if (spec_.shards > 1) {
@@ -197,15 +199,16 @@ class Builder {
   std::vector<std::vector<int>> ends_;          // units that are not needed after it
   std::vector<std::vector<int>> complete_;      // units whose gradients are complete after it
   std::vector<bool> in_use_;                    // gathered, or being gathered
-  std::vector<int> prefetch_;                   // units that were gathered ahead last
+  std::vector<int> prefetch_;                   // units of the latest prefetch
   std::pair<int, int> reducing_{kNone, kNone};  // unit and micro-batch in flight
   int all_reducing_ = kNone;                    // unit in flight
   std::vector<Action> out_;
 };
 
-// Drops each Reshard that is followed by an Unshard of the same unit before anything computes, with
-// that Unshard and its wait. The unit stays whole: the peak of memory is the same, and a gather is
-// saved. Builder cannot see this itself, because it decides a prefetch one operation ahead.
+// Drops each Reshard that is followed by an Unshard of the same unit with no computation in
+// between, together with that Unshard and its WaitUnshard. The unit stays whole: the peak of memory
+// is the same, and a gather is saved. Builder cannot do this itself, because it decides a prefetch
+// one operation ahead.
 std::vector<Action> drop_round_trips(std::vector<Action> list) {
   std::vector<bool> drop(list.size(), false);
   for (size_t i = 0; i < list.size(); ++i) {

@@ -1,6 +1,7 @@
 // A schedule is one optimizer step as data: the list of actions that the executor carries out.
 // FSDP, HSDP, DDP, accumulation and activation checkpointing are different lists, not different
-// engines.
+// engines. A unit (units.hpp) is "whole" while this rank has all of its elements, not only its
+// shard.
 //
 // FSDP over two units of one block each, one micro-batch:
 //
@@ -20,15 +21,15 @@ namespace yoke::ptd {
 
 enum class ActionKind : uint8_t {
   kUnshard,             // start the all-gather of a unit over the shards
-  kWaitUnshard,         // wait for it; its parameters are whole afterwards
+  kWaitUnshard,         // wait for that all-gather; the unit is whole afterwards
   kReshard,             // free the whole parameters, keep the shard
   kForward,             // run a block on a micro-batch
-  kRecompute,           // run its forward again and keep what its backward needs
-  kBackward,            // run its backward; gradients are added to the buffers of its units
+  kRecompute,           // run a block's forward again and keep what its backward needs
+  kBackward,            // run a block's backward; adds gradients to the buffers of its units
   kReduceGrad,          // start the reduce-scatter of a unit's gradients over the shards
-  kWaitReduce,          // add the result to the gradient shard, free the whole gradients
+  kWaitReduce,          // wait; add the result to the gradient shard, free the whole gradients
   kAllReduceGrad,       // start the all-reduce of a unit's gradient shard over the replicas
-  kWaitGrad,            // wait for it; the gradient shard is final afterwards
+  kWaitGrad,            // wait for that all-reduce; the gradient shard is final afterwards
   kReducePartialGrads,  // all-reduce the gradients of tp-replicated parameters over tp
   kReduceLoss,          // evaluation: all-reduce loss and number of targets over the world
   kReduceScalars,       // all-reduce loss, number of targets and squared gradient norm
@@ -37,20 +38,20 @@ enum class ActionKind : uint8_t {
 
 // The communicators that actions use. The members of Comms (collectives/comm.hpp) have these names.
 enum class CommPurpose : uint8_t {
-  kNone,           // the action issues no collective
-  kUnshard,        // the shards of one replica
-  kReduceGrad,     // the same ranks as kUnshard, so that a reduction never queues behind a gather
-  kAllReduceGrad,  // the ranks that hold the same shard, one of each replica
+  kNone,                // the action issues no collective
+  kUnshard,             // the shards of one replica
+  kReduceGrad,          // the same ranks as kUnshard, but a queue of its own
+  kAllReduceGrad,       // the ranks that hold the same shard, one of each replica
   kReducePartialGrads,  // the ranks of tp, which have the same data
   kWorld,               // all ranks
 };
 
-// The facts about a kind of action that the checker and the texts need.
+// Properties of a kind of action, which the checker and messages use.
 struct ActionInfo {
   ActionKind kind;
   const char* name;                  // the name in messages and traces, "ReduceGrad"
   CommPurpose comm;                  // communicator of the collective that it issues
-  std::optional<ActionKind> awaits;  // collective that it waits for; its own if it blocks
+  std::optional<ActionKind> awaits;  // collective that it waits for; may be its own
 };
 const ActionInfo& info_of(ActionKind kind);
 
@@ -59,7 +60,7 @@ struct Action {
   int unit = -1;
   int block = -1;
   int micro = -1;
-  bool save = false;  // Forward: keep what backward needs
+  bool save = false;  // Forward only: keep what backward needs
   int64_t bytes = 0;  // bytes of the unit's buffer that the action gathers, frees or reduces
 
   bool operator==(const Action&) const = default;
@@ -79,7 +80,7 @@ struct UnitSpec {
   int64_t grad_bytes = 0;   // bytes of the whole gradient buffer; 0 if frozen
 };
 
-// Everything that the list of a step depends on.
+// All inputs from which the list of a step is built.
 struct StepSpec {
   std::vector<UnitSpec> units;
   std::vector<std::vector<int>> blocks;  // units that must be whole while the block runs
@@ -97,8 +98,8 @@ struct StepSpec {
   size_t first_trained_block() const;
 };
 
-// Returns the list of one rank. All ranks get the same one. Every block runs at least once. A unit
-// that no block of this rank uses appears in no action.
+// Returns the action list of a rank, which is the same for all ranks. Every block runs at least
+// once. A unit that no block of this rank uses appears in no action.
 std::vector<Action> build_schedule(const StepSpec& spec);
 
 }  // namespace yoke::ptd

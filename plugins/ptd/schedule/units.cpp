@@ -1,10 +1,9 @@
 // Blocks are merged into groups by size, and a parameter's unit is then decided by the set of
-// groups that use it: parameters with the same set, and the same trainability, share a unit. For a
-// model without tied parameters that is one unit per group; a tied parameter has a set of its own,
-// and so a unit of its own, without any code about tying.
+// groups that use it: parameters with the same set, and the same trainability, share a unit.
+// Without tied or frozen parameters this gives one unit per group. A tied parameter has a different
+// set and therefore its own unit, without any special code.
 //
-// Units follow the order of execution and not, say, that of parameter sizes, because the next unit
-// is gathered while the present one computes.
+// Units are ordered by execution, because the next unit is gathered while the current one computes.
 #include "plugins/ptd/schedule/units.hpp"
 
 #include <algorithm>
@@ -74,8 +73,8 @@ UnitMap make_units(const ModelSpec& model, int64_t unit_bytes, int64_t item_size
     }
     map.of_block.emplace_back(needed.begin(), needed.end());
   }
-  // Neighbours in the buffer that are updated alike make long spans: few calls of the optimizer's
-  // kernel, and one contiguous copy of what is tp-replicated.
+  // Parameters with the same flags become neighbours in the buffer, so spans are long: the
+  // optimizer's kernel is called less often, and tp-replicated elements are contiguous.
   for (Unit& unit : map.units) {
     std::stable_sort(unit.params.begin(), unit.params.end(), [&](int a, int b) {
       const ParamSpec &x = model.params[a], &y = model.params[b];

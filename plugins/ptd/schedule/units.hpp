@@ -1,5 +1,5 @@
-// Decides which parameters are gathered together: blocks in, units out. Pure arithmetic over
-// indices and sizes; no LibTorch.
+// Decides which parameters are gathered together: turns the blocks of a model into units. Pure
+// arithmetic over indices and sizes; no LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct ModelSpec {
 // their gradients. All are trainable or all are frozen, so that nothing frozen is ever reduced.
 struct Unit {
   std::vector<int>
-      params;  // indices in buffer order; parameters that are updated alike are neighbours
+      params;  // indices in buffer order; parameters with the same flags are neighbours
   bool trainable = true;
 };
 
@@ -34,10 +34,10 @@ struct UnitMap {
   std::vector<std::vector<int>> of_block;
 };
 
-// Merges consecutive blocks until they hold unit_bytes, because a collective costs about the same
-// whatever its size. A last group of less than half of that joins the group before it. A parameter
-// that several groups use, such as a tied head, is a unit of its own: gathering it for the last
-// block must not gather the first blocks with it. item_size: bytes of an element.
+// Merges consecutive blocks into groups of at least unit_bytes, because every collective has a
+// fixed cost. If the last group has less than half of that, it joins the group before it. A
+// parameter that several groups use, such as a tied head, gets its own unit: gathering it for the
+// last block must not gather the first blocks with it. item_size: bytes of an element.
 UnitMap make_units(const ModelSpec& model, int64_t unit_bytes, int64_t item_size);
 
 }  // namespace yoke::ptd

@@ -1,4 +1,4 @@
-// The state of one rank while its list is walked, and the checker's rules about a single rank.
+// Follows one rank's action list and checks the rules about a single rank.
 #pragma once
 
 #include <cstdint>
@@ -29,9 +29,9 @@ class Walk {
     Params params;
     Grads grads = Grads::kEmpty;              // the whole gradient buffer
     AllReduce all_reduce = AllReduce::kNone;  // the gradient shard
-    int additions = 0;                        // Backward actions in the whole buffer
+    int additions = 0;                        // Backward actions added to the whole buffer
     int reducing_micro = -1;                  // micro-batch of the reduction in flight
-    int reduced_micros = 0;                   // micro-batches in the gradient shard
+    int reduced_micros = 0;                   // micro-batches added to the gradient shard
   };
   struct BlockState {
     bool forward = false, saved = false, backward = false;
@@ -54,7 +54,7 @@ class Walk {
   int first_trained_;
   std::vector<UnitState> units_;
   std::vector<BlockState> blocks_;                                  // [micro * blocks + block]
-  int partial_grads_ = 0, scalars_ = 0, updates_ = 0, losses_ = 0;  // such actions so far
+  int partial_grads_ = 0, scalars_ = 0, updates_ = 0, losses_ = 0;  // counts of such actions so far
   int64_t bytes_ = 0;
   CheckedRule rule_ = CheckedRule::kEnd;
 };

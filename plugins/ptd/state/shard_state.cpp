@@ -18,8 +18,9 @@ void append(std::vector<FlatSpan>& spans, FlatSpan next) {
   }
 }
 
-// Appends the part of a unit's spans that lies in a shard, which begins at `at` of the flat
-// tensors. The padding at the end of the buffer joins the last span, so that spans have no gaps.
+// Appends those parts of a unit's spans that lie in the given shard, which begins at element `at`
+// of the flat tensors. The padding at the end of the unit's buffer is added to the last span, so
+// that spans have no gaps.
 void append_spans(std::vector<FlatSpan>& spans, const FlatLayout& layout, int shard, int64_t at) {
   const int64_t first = shard * layout.shard_numel(), last = first + layout.shard_numel();
   int64_t done = first;
@@ -75,7 +76,7 @@ ShardState::ShardState(const ModelSpec& model,
                        Dtypes dtypes,
                        at::Device device)
     : shard(which) {
-  // The compute type is the narrowest: an offset that is aligned in it is aligned in all of them.
+  // The compute type is the narrowest: an offset that is aligned for it is aligned for all others.
   const auto item_size = static_cast<int64_t>(c10::elementSize(dtypes.compute));
   int64_t trainable = 0, constant = 0;
   for (const Unit& unit : map.units) {
@@ -85,8 +86,8 @@ ShardState::ShardState(const ModelSpec& model,
     if (unit.trainable) append_spans(spans, layout, which, end);
     end += layout.shard_numel();
   }
-  // The size for all shards is that of the largest, so that every rank of the world issues the same
-  // collectives.
+  // This is the maximum over all shards, so that every rank of the world issues collectives of the
+  // same size.
   for (int s = 0; s < shards; ++s)
     most_tp_replicated = std::max(most_tp_replicated, tp_replicated_in(units, s));
   const at::TensorOptions on_device(device);

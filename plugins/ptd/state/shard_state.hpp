@@ -1,6 +1,6 @@
-// Everything that this rank keeps between steps, in a few flat tensors: the shards of all units,
-// one after the other. The optimizer and the gradient norm then need one pass over memory, whatever
-// the number of parameters.
+// The parameters and gradients that this rank keeps between steps: a few flat tensors in which the
+// shards of all units follow each other. The optimizer and the gradient norm then need one pass
+// over memory, regardless of the number of parameters.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -40,7 +40,7 @@ struct ShardState {
   at::Tensor param_shard(size_t unit) const;  // a view, [shard_numel]
   at::Tensor grad_shard(size_t unit) const;   // a view, [shard_numel]; undefined if frozen
 
-  // Returns views of the parts of a flat tensor whose parameters are tp-replicated.
+  // Returns views of those spans of a flat tensor whose parameters are tp-replicated.
   std::vector<at::Tensor> tp_replicated_parts(const at::Tensor& flat) const;
 
   int shard;  // index of this rank's shard
@@ -52,9 +52,8 @@ struct ShardState {
   at::Tensor frozen;               // parameters without gradient and optimizer state
 };
 
-// Fills the shards with the model's initial values, which it asks the host for piece by piece: no
-// more than a few MiB of a parameter exist beside the shards. cuts: one per parameter. Throws the
-// host's Error.
+// Fills the shards with the model's initial values, which it requests from the host a few MiB at a
+// time. cuts: one per parameter. Throws the host's Error.
 void init_params(const ShardState& state,
                  const std::vector<ParamCut>& cuts,
                  const YokeModel& model);

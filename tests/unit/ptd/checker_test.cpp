@@ -25,7 +25,7 @@ std::vector<List> all_ranks(const StepSpec& spec, const List& list) {
   return std::vector<List>(spec.shards * spec.replicas * tp, list);
 }
 
-// Four units over two shards and two replicas, two micro-batches.
+// Returns the step of four units over two shards and two replicas, with two micro-batches.
 StepSpec hsdp() {
   StepSpec spec;
   for (int i = 0; i < 4; ++i) {
@@ -155,7 +155,7 @@ TEST(Checker, GradientsMayNotBeAddedToWhileTheyAreReduced) {
   spec.blocks = {{0}, {0}};
   spec.units.resize(1);
   List list = build_schedule(spec);
-  // This puts the end of the first reduction behind the next backward.
+  // This moves the end of the first reduction to after the next backward.
   const size_t wait = find(list, ActionKind::kWaitReduce);
   ASSERT_EQ(list[wait + 1].kind, ActionKind::kBackward);
   std::swap(list[wait], list[wait + 1]);
@@ -220,8 +220,9 @@ TEST(Checker, AllRanksOfTpSumTheirPartialGradients) {
   EXPECT_TRUE(std::any_of(faults.begin(), faults.end(), waits)) << text(faults);
 }
 
-// Each list alone is correct, but rank 0 waits for the sum over the replicas before it issues a
-// reduce-scatter that its peer waits for, and the other way round.
+// Each list alone is correct, but together they deadlock. Ranks 0 and 3 wait for an all-reduce over
+// the replicas before they issue a reduce-scatter; ranks 1 and 2 wait for that reduce-scatter
+// before they issue the all-reduce.
 TEST(Checker, CircularWaitsAreFound) {
   StepSpec spec;
   spec.units = {{true, 64, 64}, {true, 64, 64}};
@@ -230,7 +231,7 @@ TEST(Checker, CircularWaitsAreFound) {
   spec.replicas = 2;
   const List list = build_schedule(spec);
   std::vector<List> lists = all_ranks(spec, list);
-  // Ranks 0 and 3 end the sum of unit 1 over the replicas before they reduce unit 0.
+  // Ranks 0 and 3 wait for the all-reduce of unit 1 before they reduce unit 0.
   for (int rank : {0, 3}) {
     List& mine = lists[rank];
     const size_t wait = find(mine, ActionKind::kWaitGrad);
@@ -239,7 +240,7 @@ TEST(Checker, CircularWaitsAreFound) {
     ASSERT_LT(reduce, wait);
     std::rotate(mine.begin() + reduce, mine.begin() + wait, mine.begin() + wait + 1);
   }
-  // Ranks 1 and 2 start that sum only after unit 0 is reduced.
+  // Ranks 1 and 2 start that all-reduce only after unit 0 is reduced.
   for (int rank : {1, 2}) {
     List& mine = lists[rank];
     const size_t sum = find(mine, ActionKind::kAllReduceGrad);

@@ -1,5 +1,5 @@
-// Saves and loads the state through the contract: a run of any world size continues one of any
-// other.
+// Saves and loads the state through the contract: a run of any world size can resume from a
+// checkpoint of any other world size.
 #include "plugins/ptd/checkpoint.hpp"
 
 #include <ATen/ATen.h>

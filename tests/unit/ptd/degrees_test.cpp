@@ -1,6 +1,6 @@
-// Tests random legal degrees of every kind at once: a Llama of four blocks must have the gradients
-// of one rank. Plain SGD with a learning rate of 1 makes them visible, because a step subtracts
-// exactly the gradients from the parameters.
+// Tests random legal combinations of all degrees: a Llama of four blocks must get the same
+// gradients as on one rank. Plain SGD with a learning rate of 1 makes gradients visible, because a
+// step subtracts exactly the gradients from the parameters.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -161,7 +161,7 @@ TEST_P(Degrees, GradientsAreThoseOfOneRank) {
     ASSERT_EQ(got.params.size(), expected.params.size());
     for (const auto& [name, value] : expected.params) {
       const double worst = (got.params.at(name) - value).abs().max().item<double>();
-      EXPECT_LE(worst, 1e-11) << name;  // NaN fails too; it marks an element in no piece
+      EXPECT_LE(worst, 1e-11) << name;  // also fails for NaN, which marks elements in no piece
     }
   }
 }

@@ -35,7 +35,7 @@ TEST(BufferPool, TheBestFitIsTaken) {
   EXPECT_EQ(pool.take(1000).capacity, 1010u);
 }
 
-// The sizes never fit each other and are taken in any order.
+// No buffer can be reused for a request of another size, and the requests are in random order.
 TEST(BufferPool, HoldsNeverMoreThanWasInUseAtOneTime) {
   BufferPool pool(at::kCPU);
   std::vector<BufferPool::Buffer> taken;
@@ -112,7 +112,8 @@ TEST(FlatBuffer, PermanentMemoryStays) {
   EXPECT_EQ(flat.tensor().data_ptr(), address);
 }
 
-// Tensors that autograd saved refer to the storage of a parameter, whatever memory is behind it.
+// Tensors that autograd saved share the storage of a parameter, so backward reads the memory to
+// which that storage points then.
 TEST(BindStorage, SavedTensorsSeeTheMemoryThatIsBoundAtTheirBackward) {
   at::Tensor weight = at::empty({3, 2}, at::kDouble).set_requires_grad(true);
   at::Tensor first = at::full({6}, 2.0, at::kDouble), second = at::full({6}, 2.0, at::kDouble);

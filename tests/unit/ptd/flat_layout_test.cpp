@@ -14,7 +14,7 @@ using testing::random_model;
 TEST(FlatLayout, OneParameterIsCutIntoAlignedRanges) {
   const ModelSpec model{{{100}}, {{0}}};
   const FlatLayout layout(model, {{0}, true}, 3, 4);
-  EXPECT_EQ(layout.shard_numel(), 48);  // 100 elements over 3 ranks, in cache lines of 16
+  EXPECT_EQ(layout.shard_numel(), 48);  // 100 elements over 3 ranks, in cache lines of 16 elements
   EXPECT_EQ(layout.numel(), 144);
   const ShardPiece second = layout.piece(layout.slots()[0], 1);
   EXPECT_EQ(second.begin, 48);
@@ -42,7 +42,7 @@ TEST(FlatLayout, ParametersThatAreUpdatedAlikeMakeASpan) {
   EXPECT_TRUE(!spans[1].decay && spans[1].tp_replicated);
 }
 
-// The test walks over every element of every parameter through the pieces of all shards.
+// The test visits every element of every parameter through the pieces of all shards.
 TEST(FlatLayout, ThePiecesOfAllShardsTileEveryParameterOnce) {
   for (unsigned seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);

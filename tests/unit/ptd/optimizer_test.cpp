@@ -12,7 +12,7 @@ namespace yoke::ptd {
 namespace {
 
 // The model has two parameters with decay and one without, as one unit on one rank. The first one
-// is larger than what is cast in one piece.
+// has more elements than the optimizer casts at a time.
 const ModelSpec kModel{{{(1 << 20) + 50, true, true}, {33, true, true}, {21, true, false}},
                        {{0, 1, 2}}};
 constexpr Dtypes kFp64{at::kDouble, at::kDouble, at::kDouble},
@@ -37,8 +37,8 @@ struct Fixture {
   std::unique_ptr<Optimizer> optimizer;
 };
 
-// Returns gradients in the type of the master copies, with values that the type of the gradients
-// holds.
+// Returns gradients in the type of the master copies, rounded to values that the gradients' own
+// type can represent.
 at::Tensor gradient(const ShardState& state, int step) {
   return at::cos(at::arange(state.params.numel(), state.params.options()) * step)
       .to(state.grads.scalar_type())
@@ -54,7 +54,7 @@ at::Tensor decay_mask(const ShardState& state) {
   return mask;
 }
 
-// The state of the contract's formulas, which the tests write out.
+// The optimizer state for the contract's formulas, which the tests compute themselves.
 struct Plain {
   explicit Plain(const ShardState& state)
       : p(state.params.clone()), m(at::zeros_like(p)), v(at::zeros_like(p)) {}
@@ -65,7 +65,7 @@ void expect_same(const at::Tensor& a, const at::Tensor& b, double bound) {
   EXPECT_LE((a - b).abs().max().item<double>(), bound * b.abs().max().item<double>());
 }
 
-// Updates the way a device does: the host reads no number.
+// Updates as on a device: the host reads no number.
 void update_unseen(Fixture& f, int step, double scale) {
   f.optimizer->begin_step(step, 1e-2);
   const auto number = [&](double value, at::ScalarType type) {
@@ -76,7 +76,7 @@ void update_unseen(Fixture& f, int step, double scale) {
   f.optimizer->commit();
 }
 
-// Updates the way the CPU does, with a scale that the host knows.
+// Updates as on the CPU: the host knows the scale.
 void update_seen(Fixture& f, int step, double scale) {
   f.optimizer->begin_step(step, 1e-2);
   f.optimizer->update(scale);
@@ -124,7 +124,7 @@ TEST(AdamW, TakesGradientsOfAnotherTypeThanTheMasterCopies) {
 }
 
 TEST(AdamW, IsTheSameWithItsNumbersInTensors) {
-  // The learning rate is in fp32 there, hence the bound.
+  // With tensors the learning rate is in fp32, hence the bound.
   for (const Dtypes& dtypes : {kFp64, kFp32, kBf16, kWideReduce}) {
     check_adamw(dtypes, 1, 2e-6, true);
     check_adamw(dtypes, 0.3, 2e-6, true);

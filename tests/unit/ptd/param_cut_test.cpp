@@ -33,8 +33,8 @@ TEST(ParamCut, ColumnsAreRunsAtAStride) {
   EXPECT_EQ(spans[1].stride, 8);
 }
 
-// Every element of the whole must be in the spans of exactly one rank, at its position in that
-// part.
+// Every element of the whole tensor must be in the spans of exactly one rank, at its position in
+// that rank's part.
 TEST(ParamCut, ThePartsOfAllRanksTileTheWholeHoweverTheyAreDividedFurther) {
   std::mt19937 random(7);
   const auto pick = [&](int64_t least, int64_t most) {
@@ -63,7 +63,8 @@ TEST(ParamCut, ThePartsOfAllRanksTileTheWholeHoweverTheyAreDividedFurther) {
           for (int64_t k = 0; k < span.count; ++k) {
             const int64_t element = span.begin + k / span.run * span.stride + k % span.run;
             ++seen[element];
-            // The definition of the cut: the same indices in the part, with dim shifted.
+            // By definition of the cut, an element has the same indices in the part, except for an
+            // offset along dim.
             const int64_t local = span.local + k, width = shape[dim] / ranks;
             const int64_t row = local / (width * inner), at = local / inner % width;
             ASSERT_EQ(element, (row * shape[dim] + rank * width + at) * inner + local % inner);

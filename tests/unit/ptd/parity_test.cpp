@@ -55,7 +55,8 @@ TEST_P(Parity, SgdWithMomentum) {
   expect_parity(j);
 }
 
-// Runs the step as on a device. The learning rate is one that fp32 represents exactly.
+// The host has a stream, as on a device, so the step reads no result before its end. fp32
+// represents this learning rate exactly.
 TEST_P(Parity, OfStepsThatLookAtNothingBeforeTheirEnd) {
   Job j = job();
   j.stream = true;
@@ -118,7 +119,8 @@ TEST_P(Parity, EveryBlockAUnitAndAllInOneUnit) {
   }
 }
 
-// The bounds are wide in fp32, because rounding differs with the layout. fp64 is the real test.
+// The bounds are wide in fp32, because rounding differs with the layout. The test in fp64 is the
+// strict one.
 TEST_P(Parity, Fp32) {
   Job j = job();
   j.model.dtype = at::kFloat;

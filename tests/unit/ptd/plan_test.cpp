@@ -92,7 +92,7 @@ TEST(Plan, GradientsAreNotReducedInLessThanTheComputeType) {
               ElementsAre(AllOf(HasSubstr("precision.reduce = fp32"), HasSubstr("at least fp64"))));
 }
 
-// Returns what ptd refuses for a transformer with 4 key heads.
+// Returns ptd's refusals for a transformer with 4 key heads.
 std::vector<std::string> refusals_of_transformer(int cp,
                                                  int tp,
                                                  int64_t seq_len,

@@ -10,7 +10,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Logs what a device would do. A repetition reads the memory that the recording saw.
+// A device that only logs its work. A replay reads the tensors that were the inputs during
+// recording.
 struct FakeDevice {
   struct Graph : DeviceGraph {
     explicit Graph(FakeDevice& d) : device(d) {}

@@ -25,7 +25,8 @@ std::string key_of(const YokePiece& piece) {
   return std::string(view(piece.kind)) + " " + std::string(view(piece.name));
 }
 
-// Assembles the pieces of all ranks. Throws unless those with replica 0 tile every tensor once.
+// Assembles whole tensors from the pieces of all ranks. Throws unless the pieces with replica 0
+// cover every element exactly once.
 class Assembly {
  public:
   void add(const YokePiece& piece) {

@@ -22,7 +22,7 @@ struct Job {
   int64_t first_step = 1, steps = 20;
   double lr = 3e-3;
   int32_t optimizer = YOKE_ADAMW;
-  double momentum = 0, clip = 0.05;      // a clip that every step of the tiny model exceeds
+  double momentum = 0, clip = 0.05;      // a clip below the gradient norm of every step
   std::optional<at::ScalarType> reduce;  // unset: fp32, or fp64 for fp64
   bool stream = false;                   // true: the host has a stream, as on a device
   std::map<std::string, std::string> options{
@@ -31,24 +31,24 @@ struct Job {
   int world() const { return replicas * shards; }
 };
 
-// The whole tensors of the state. Keys are "kind name".
+// The state as whole tensors. Keys are "kind name".
 using State = std::map<std::string, at::Tensor>;
 
 struct Outcome {
   std::vector<double> loss, grad_norm;      // one per step; the loss is the mean
   State state;                              // after the last step, assembled from all ranks
-  YokeWrapResult wrapped{};                 // what rank 0 reported
+  YokeWrapResult wrapped{};                 // result that rank 0 reported
   std::map<std::string, CommCount> counts;  // collectives of rank 0 in all steps
   double eval_loss = 0;                     // loss of the next global batch, before state was taken
 };
 
-// Return what training left behind. start: state to load before the first step. train() throws what
-// the first failing rank threw.
+// Return the outcome of training. start: state to load before the first step. train() rethrows the
+// exception of the first rank that failed.
 Outcome train(const Job& job, const State* start = nullptr);
 Outcome train_plain(const Job& job);
 
-// Runs body on one thread per rank, in a world of that mesh. Rethrows the exception of the first
-// rank that failed.
+// Runs body on one thread per rank, in a world with the shape of `mesh`. Rethrows the exception of
+// the first rank that failed.
 struct Rank {
   World& world;
   const YokeHost& host;
@@ -82,7 +82,8 @@ struct OptionValues {
   std::vector<std::string> texts_;
 };
 
-// Calls init and wrap_model of the plugin's table, and destroys in the right order. Throws Error.
+// Calls init and wrap_model of the plugin's table, and destroys what they made in the right order.
+// Throws Error.
 class Session {
  public:
   Session(const Job& job, const YokeHost& host, const YokeModel& model);

@@ -12,9 +12,9 @@ int64_t padded(int64_t n, int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
-// Counts the elements of the tiny model's two buffers. Trainable are embed 13 x 7, gain, unused 9,
-// and per layer up 11 x 7, bias 11 and down 7 x 11; frozen are the scales of 7. Every parameter and
-// every shard is padded to a cache line.
+// Counts the elements of the tiny model's two buffers. The trainable parameters are embed 13 x 7,
+// gain, unused 9, and per layer up 11 x 7, bias 11 and down 7 x 11; the frozen ones are the scales
+// of 7. Every parameter and every shard is padded to a cache line.
 struct Elements {
   explicit Elements(int shards, int64_t item_size = 8) {
     const int64_t line = 64 / item_size;
@@ -40,7 +40,7 @@ TEST(Step, CountedBytesAreThoseOfTheLayout) {
     const Outcome outcome = train(one_unit(1, shards));
     const auto [trainable, frozen] = Elements(shards);
     const CommCount sharded = outcome.counts.at("dp_shard");
-    // There are one all-gather of each buffer and one reduce-scatter, because the only unit stays
+    // There is one all-gather of each buffer and one reduce-scatter, because the only unit stays
     // whole between forward and backward.
     EXPECT_EQ(sharded.calls, 5 * 3);
     EXPECT_EQ(sharded.bytes, 5 * 8 * (2 * trainable + frozen));

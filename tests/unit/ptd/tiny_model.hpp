@@ -30,7 +30,7 @@ struct TinyModel {
   using Params = std::map<std::string, at::Tensor>;
   // Returns all parameters with their initial values. Trainable ones require a gradient.
   Params plain_params() const;
-  // Returns the loss sum of tokens [B, T] and targets [B, T], on one graph.
+  // Returns the loss sum of tokens [B, T] and targets [B, T], in a single autograd graph.
   at::Tensor plain_loss(const Params& params,
                         const at::Tensor& tokens,
                         const at::Tensor& targets) const;

@@ -1,6 +1,6 @@
-// These rules cover fused attention. Batch and heads may be cut freely, because they do not meet in
-// the computation; a cut sequence is computed by sequence_attention.hpp. Only the CPU's fused
-// kernel has a rule here, which is why tp and cp are refused on a GPU.
+// These rules cover fused attention. Batch and heads may be cut freely, because the computation
+// never combines different batches or heads; a cut sequence is computed by sequence_attention.hpp.
+// Only the CPU's fused kernel has a rule here, which is why tp and cp are refused on a GPU.
 #include <ATen/ATen.h>
 
 #include "plugins/ptd/dtensor/rules/rules.hpp"
@@ -26,7 +26,7 @@ int sequence_axis(const OpCall& call, const Placements& q) {
   return -1;
 }
 
-// Refuses what cannot be computed in tiles.
+// Throws if the sequence is cut and the call cannot be computed in tiles.
 void check_sequence(const OpCall& call, const Arguments& args, int axis) {
   if (axis < 0) return;
   const Operand &q = call.tensor(args.q), &k = call.tensor(args.k);
@@ -41,7 +41,8 @@ void check_sequence(const OpCall& call, const Arguments& args, int axis) {
   }
 }
 
-// Returns the ways in which all tensors are cut alike: they all start with batch, heads, sequence.
+// Returns the Ways in which all tensors are cut along the same dim; the dims of all of them start
+// with batch, heads, sequence.
 Ways attention_ways(const OpCall& call, const Arguments& args, int axis, size_t results) {
   const Operand &q = call.tensor(args.q), &k = call.tensor(args.k);
   Ways ways;
@@ -109,8 +110,8 @@ Decision backward(const OpCall& call) {
   return decision;
 }
 
-// This operator shows that scaled_dot_product_attention chose its unfused form, which would gather
-// whole attention matrices.
+// A call of this operator means that scaled_dot_product_attention chose its unfused form, which
+// would gather whole attention matrices.
 Decision math_path(const OpCall& call) {
   call.refuse(
       "scaled_dot_product_attention takes LibTorch's math path here; allowed: shapes and types "

@@ -1,6 +1,6 @@
-// These rules cover the look-up of rows. If the table is cut by rows, each rank looks up the rows
-// that it has and takes zeros for the others, so the result is a part of a sum (vocabulary-parallel
-// embedding).
+// These rules cover the look-up of embedding rows. If the table is cut by rows, each rank looks up
+// the rows that it has and takes zeros for the others, so the result is Partial
+// (vocabulary-parallel embedding).
 #include <ATen/ATen.h>
 
 #include "plugins/ptd/dtensor/rules/rules.hpp"
@@ -27,7 +27,7 @@ bool cuts_rows(const Placements& table) {
   return false;
 }
 
-// Ids relative to the first row of a rank, and where the rank does not have the row.
+// ids: relative to the first row of this rank. missing: true where this rank does not have the row.
 struct LocalIds {
   at::Tensor ids, missing;
 };
@@ -37,8 +37,9 @@ LocalIds local_ids(const at::Tensor& ids, const Part& rows) {
   return {shifted.masked_fill_(missing, 0), missing};
 }
 
-// Throws for ids outside of the table, as ATen does for a whole one: a rank must not take an
-// illegal id for a row of another rank. On a device it would wait, so it is left out there.
+// Throws for ids outside of the table, as ATen does for a plain table. Otherwise every rank would
+// take an illegal id for a row of another rank. On a device the check is left out, because it would
+// make the host wait.
 void check_ids(const at::Tensor& ids, int64_t total) {
   if (!ids.is_cpu() || ids.numel() == 0) return;
   const int64_t least = ids.min().item<int64_t>(), most = ids.max().item<int64_t>();
@@ -48,7 +49,7 @@ void check_ids(const at::Tensor& ids, int64_t total) {
                   std::to_string(total - 1));
 }
 
-// Looks up local rows; zeros elsewhere.
+// Returns a kernel that looks up local rows and gives zeros for all other ids.
 Kernel lookup(const Part& rows, int64_t total) {
   return [rows, total](Mesh&, torch::jit::Stack& stack) {
     auto args = torch::jit::pop(stack, 5);
@@ -91,7 +92,8 @@ Decision embedding(const OpCall& call) {
   return decision;
 }
 
-// Sums the gradients of this rank's rows. A row may be used often, so the sum is in fp32 or better.
+// Returns a kernel that sums the gradients of this rank's rows. A row may be used often, so the sum
+// is in fp32 or better.
 Kernel sum_rows(const Part& rows) {
   return [rows](Mesh&, torch::jit::Stack& stack) {
     auto args = torch::jit::pop(stack, 5);

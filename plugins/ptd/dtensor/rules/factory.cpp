@@ -5,8 +5,9 @@
 namespace yoke::ptd {
 namespace {
 
-// Gives the result the placements of the operand. Where the operand is Partial, a constant must be
-// Replicate, for the sum of constants is another value; an uninitialised result may stay Partial.
+// Gives the result the placements of the operand. value: the result is filled with a constant.
+// Where the operand is Partial, such a result is Replicate, because a sum of constants is another
+// value; an uninitialised result may stay Partial.
 Decision like(const OpCall& call, bool value) {
   const Operand& self = call.operands[0];
   Decision decision;
@@ -19,8 +20,8 @@ Decision like(const OpCall& call, bool value) {
   return decision;
 }
 
-// new_zeros and the like, whose argument 1 is the sizes. Other sizes than the operand's are
-// Replicate.
+// Decides new_zeros and similar operators, whose argument 1 is the sizes. A result with other sizes
+// than the operand is Replicate.
 Decision of_sizes(const OpCall& call, bool value) {
   Decision decision = like(call, value);
   const Sizes sizes = call.ints(1);
@@ -30,10 +31,10 @@ Decision of_sizes(const OpCall& call, bool value) {
   return decision;
 }
 
-// new_empty_strided: argument 2 is the strides of the whole.
+// Decides new_empty_strided, whose argument 2 is the global strides.
 Decision strided(const OpCall& call) {
   Decision decision = of_sizes(call, false);
-  // Local strides keep the order of the given ones, over the local sizes.
+  // The local strides order the dims as the given strides do, but fit the local sizes.
   const Sizes& sizes = decision.ints[0].values;
   const Sizes given = call.ints(2);
   Sizes strides(sizes.size(), 1);

@@ -1,14 +1,15 @@
-// These rules cover operators over lists of tensors. Each element of the lists is decided like a
-// pointwise operator of its own, so lists may mix placements, DTensors and plain tensors: PyTorch
-// 2.11 leaves Partial elements of such lists as they are and clips wrongly under TP with SP.
+// These rules cover operators over lists of tensors. The placements of each list element are
+// decided separately, as for a pointwise operator, so lists may mix placements, DTensors and plain
+// tensors. PyTorch 2.11 leaves Partial elements of such lists as they are and clips wrongly under
+// TP with SP.
 #include "plugins/ptd/dtensor/rules/rules.hpp"
 
 namespace yoke::ptd {
 namespace {
 
-// Argument 0 is the list that is written or that the results are like. Further tensor arguments are
-// lists of the same length, or one tensor for all. linear: the operator is linear in the lists
-// together.
+// Makes a rule. Argument 0 is the list that the operator writes to, or that has the sizes of the
+// results. Further tensor arguments are lists of the same length, or one tensor for all elements.
+// linear: the operator is linear in all lists together.
 OpRule foreach (bool linear) {
   return [linear](const OpCall& call) {
     const int64_t n = call.list_size(0);
@@ -41,7 +42,7 @@ OpRule foreach (bool linear) {
 }
 
 // clang-format off
-// These are linear in their lists: a Partial element times a number stays Partial.
+// These operators are linear in their lists: a Partial element times a number stays Partial.
 constexpr const char* kLinear[] = {
     "_foreach_add.List", "_foreach_add_.List", "_foreach_sub.List", "_foreach_sub_.List",
     "_foreach_mul.Scalar", "_foreach_mul_.Scalar", "_foreach_div.Scalar", "_foreach_div_.Scalar",

@@ -1,5 +1,5 @@
-// These rules cover operators that take elements from anywhere in a tensor. They run on whole
-// tensors: which elements a rank needs depends on values, which a rule does not see.
+// These rules cover operators that take elements from arbitrary positions of a tensor. They run on
+// whole tensors, because the positions are values, which a rule does not read.
 #include "plugins/ptd/dtensor/rules/rules.hpp"
 
 namespace yoke::ptd {
@@ -11,7 +11,7 @@ Decision whole(const OpCall& call, std::vector<Sizes> outputs) {
       call, [&](int) { return Ways{all_replicate(call, n)}; }, std::move(outputs));
 }
 
-// Makes a rule for operators whose result has the sizes of argument `arg`.
+// Makes a rule for operators on whole tensors whose result has the sizes of argument `arg`.
 OpRule whole_like(size_t arg) {
   return [arg](const OpCall& call) { return whole(call, {call.tensor(arg).sizes}); };
 }

@@ -1,7 +1,7 @@
 // These rules cover matrix products. Along an axis a product can be cut by rows, by columns or by
-// batch, which needs no communication, or along the dim that is summed over, which leaves each rank
-// a part of the sum. These ways are all that tensor parallelism needs: a column-parallel product
-// followed by a row-parallel one falls out of how the two weights are cut.
+// batch, which needs no communication, or along the dim that is summed over, which makes the result
+// Partial. Tensor parallelism needs nothing else: a column-parallel product and then a row-parallel
+// one follow from how the two weights are cut.
 #include <ATen/ATen.h>
 
 #include "plugins/ptd/dtensor/rules/rules.hpp"
@@ -9,7 +9,8 @@
 namespace yoke::ptd {
 namespace {
 
-// Returns the ways of out[.., m, n] = a[.., m, k] b[.., k, n]; batch: 0 or 1 leading dims.
+// Returns the placements under which out[.., m, n] = a[.., m, k] b[.., k, n] can be computed
+// locally. batch: number of leading dims, 0 or 1.
 Ways product_ways(const Placement& a, const Placement& b, int64_t batch) {
   const int64_t rows = batch, columns = batch + 1;
   Ways ways;
@@ -45,8 +46,8 @@ Decision bmm(const OpCall& call) {
   return product(call, 0, 1, 1);
 }
 
-// addmm(bias, x, y, beta, alpha) where each rank has a part of the sum: only the first adds the
-// bias.
+// Computes addmm(bias, x, y, beta, alpha) with a result that is Partial along `axes`: only the
+// first rank of each axis adds the bias.
 void addmm_of_parts(const std::vector<int>& axes, Mesh& mesh, torch::jit::Stack& stack) {
   auto args = torch::jit::pop(stack, 5);
   at::Scalar beta = args[3].toScalar();
@@ -59,8 +60,8 @@ void addmm_of_parts(const std::vector<int>& axes, Mesh& mesh, torch::jit::Stack&
           args[0].toTensor(), args[1].toTensor(), args[2].toTensor(), beta, args[4].toScalar()));
 }
 
-// The bias must have the placement of the product. If that is Partial and the bias is whole, a
-// kernel adds it on one rank only.
+// The bias must have the placement of the product. If the product is Partial and the bias is not, a
+// kernel adds the bias on one rank only.
 Decision addmm(const OpCall& call) {
   const Operand &bias = call.tensor(0), &x = call.tensor(1), &y = call.tensor(2);
   const Sizes out{x.sizes[0], y.sizes[1]};

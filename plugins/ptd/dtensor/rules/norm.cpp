@@ -1,4 +1,4 @@
-// These rules cover layer normalisation over the last dims, which must be whole. Rows may be cut;
+// These rules cover layer normalisation over the last dims, which must not be cut. Rows may be cut;
 // the weights are Replicate, so their gradients are Partial.
 #include "plugins/ptd/dtensor/rules/rules.hpp"
 
@@ -10,8 +10,8 @@ bool cuts_rows(const Placement& p, int64_t normalized_from) {
   return p.is_shard() && p.dim < normalized_from;
 }
 
-// Returns the cut of the rows for an operand that has them. Statistics have the dims of the rows,
-// weights do not.
+// Returns `cut` for operands that have the dims of the rows, which are activations and statistics,
+// and Replicate for weights.
 Placement rows_or_replicate(const Operand& o, const Placement& cut) {
   return cut.dim < o.ndim() && o.ndim() > 1 ? cut : replicate();
 }

@@ -1,9 +1,9 @@
-// These rules cover operators whose every result element comes from the elements at the same place,
-// after broadcasting. They run on local tensors if all operands are cut alike. Where an operator is
-// linear in its Partial operands, the sum may stay open: adding parts of two sums, or multiplying
-// one by a number, needs no communication. Sequence parallelism enters here: a Partial activation
-// that is needed as values may become Shard(1) by a reduce-scatter, which is half the traffic of an
-// all-reduce.
+// These rules cover operators that compute each result element from the operands' elements at the
+// same position, after broadcasting. They run on local tensors if all operands are cut alike. Where
+// an operator is linear in its Partial operands, its result may stay Partial: adding two Partial
+// tensors, or multiplying one by a number, needs no communication. Sequence parallelism is
+// implemented here: a Partial activation whose values are needed may become Shard(1) by a
+// reduce-scatter, which is half the traffic of an all-reduce.
 #include <algorithm>
 
 #include "plugins/ptd/dtensor/rules/rules.hpp"
@@ -11,8 +11,8 @@
 namespace yoke::ptd {
 namespace {
 
-// Returns where a cut of the result cuts an operand: nowhere if the operand does not have this dim
-// or broadcasts it.
+// Returns the placement of an operand that fits a cut of the result: Replicate if the operand does
+// not have that dim or broadcasts it.
 Placement in_operand(const Operand& o, const Sizes& out, const Placement& cut) {
   const int64_t dim = cut.dim - (static_cast<int64_t>(out.size()) - o.ndim());
   if (dim < 0 || o.sizes[dim] != out[cut.dim]) return replicate();
@@ -23,7 +23,8 @@ bool contains(const std::vector<Placement>& list, const Placement& p) {
   return std::find(list.begin(), list.end(), p) != list.end();
 }
 
-// Returns the cuts of the result that the operands suggest.
+// Returns the cuts of the result to consider: those of the operands, and Shard(1) for sequence
+// parallelism.
 std::vector<Placement> cuts(const OpCall& call, int axis, const Sizes& out) {
   std::vector<Placement> found;
   bool has_partial = false;
@@ -55,7 +56,7 @@ enum class Kind : uint8_t {
   kQuotient,  // is linear in the first one: div
 };
 
-// Adds the way in which Partial operands stay Partial, if the operator is linear in them.
+// Adds the Way in which Partial operands stay Partial, if the operator is linear in them.
 void add_partial_way(Ways& ways, const OpCall& call, int axis, Kind kind) {
   const auto is_partial = [&](const Operand& o) { return o.placements[axis].is_partial(); };
   const auto partials = std::count_if(call.operands.begin(), call.operands.end(), is_partial);
@@ -80,7 +81,8 @@ void add_partial_way(Ways& ways, const OpCall& call, int axis, Kind kind) {
   ways.push_back(std::move(way));
 }
 
-// Drops the ways that an in-place operator cannot take: the result is the first operand itself.
+// Removes the Ways that an in-place operator cannot use: its result is operand 0 itself, so both
+// must have the same placement.
 void keep_in_place(Ways& ways, const OpCall& call) {
   std::erase_if(ways, [&](const Way& way) { return way.in[0] != way.out[0]; });
 }
@@ -101,7 +103,8 @@ OpRule pointwise(Kind kind) {
   };
 }
 
-// Decides operators that overwrite operand 0. A Partial source may be copied part by part.
+// Decides operators that overwrite operand 0. A Partial source may be copied to a destination that
+// is Partial too.
 Decision overwrite(const OpCall& call) {
   return choose(call,
                 [&](int axis) {

@@ -57,15 +57,15 @@ OpRule over_dims(Reduce how) {
   };
 }
 
-// Makes a rule for reductions over all dims; other arguments are not dims.
+// Makes a rule for reductions over all dims, whose other arguments are not dims.
 OpRule over_all(Reduce how) {
   return [how](const OpCall& call) {
     return reduce(call, {std::vector<bool>(call.operands[0].ndim(), true), false}, how);
   };
 }
 
-// (self, ord, dim?, keepdim, dtype?). A norm of parts is not a part of a norm, so operands are
-// gathered.
+// (self, ord, dim?, keepdim, dtype?). The norm cannot be combined from norms of parts by a Reduce
+// operation, so operands are gathered.
 Decision norm(const OpCall& call) {
   const Operand& x = call.operands[0];
   const Sizes dims = call.ints(2);
@@ -75,7 +75,8 @@ Decision norm(const OpCall& call) {
       call, [&](int) { return Ways{all_replicate(call, 1)}; }, {sizes_of(x.sizes, reduced)});
 }
 
-// Decides operators that return a number: every rank needs the value.
+// Decides operators that return a number to the host. Every rank needs that number, so the operand
+// is gathered.
 Decision number(const OpCall& call) {
   return choose(call, [&](int) { return Ways{all_replicate(call, 0)}; }, {});
 }

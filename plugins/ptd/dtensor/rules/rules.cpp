@@ -1,4 +1,4 @@
-// The table of all rules, made at the first look-up. It is the one place that knows every family.
+// The table of all rules, made at the first look-up. No other file names all the families.
 #include "plugins/ptd/dtensor/rules/rules.hpp"
 
 namespace yoke::ptd {

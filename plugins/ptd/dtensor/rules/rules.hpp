@@ -31,16 +31,17 @@ void add_foreach_rules(RuleTable& rules);
 // Returns the sizes of the result of broadcasting all operands.
 Sizes broadcast_sizes(const OpCall& call);
 
-// Returns the ways of a pointwise operator over all operands, which are broadcast: all operands are
-// cut along the same dim of the result. linear: operands that are all Partial may stay so.
+// Returns the Ways of a pointwise operator with broadcasting: all operands are cut along the same
+// dim of the result. linear: if all operands are Partial, they may stay Partial.
 Ways pointwise_ways(const OpCall& call, int axis, const Sizes& out, bool linear);
 
-// A result as LibTorch's own code sees the whole of it.
+// Global sizes and strides of a result, as LibTorch's own code reads them.
 struct Shape {
   Sizes sizes, strides;
 };
-// Returns the decision of an operator that shows operand 0, or parts of it, in other dims. `where`
-// maps a cut of the operand to the cut of the results; for nullopt the operand is gathered.
+// Returns the decision for an operator whose results have the elements of operand 0, or some of
+// them, in other dims. `where` maps a cut of the operand to the cut of the results; if it returns
+// nullopt, the operand is gathered.
 Decision follow(const OpCall& call,
                 const std::vector<Shape>& outputs,
                 const std::function<std::optional<Placement>(const Placement&)>& where);

@@ -1,6 +1,6 @@
 // These rules cover operators that take some of the elements along a dim, or join tensors along
-// one. The dim must not be cut: which rank has which elements would then depend on the bounds. Cuts
-// of other dims stay.
+// one. That dim must not be cut: which rank has which elements would then depend on the bounds.
+// Other dims may stay cut.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -42,7 +42,8 @@ Decision slice(const OpCall& call) {
   };
   const int64_t begin = bound(2, 0), end = std::max(begin, bound(3, n)), step = call.integer(4);
   const int64_t count = (end - begin + step - 1) / step;
-  // Nothing is left out, so the dim may stay cut: the bounds of the whole mean nothing locally.
+  // The slice has all elements, so the dim may stay cut. The kernel ignores the bounds, which are
+  // global.
   if (count == n) {
     Decision decision = follow(
         call, {{self.sizes, self.strides}}, [](const Placement& p) { return std::optional(p); });
@@ -85,7 +86,7 @@ Decision split(const OpCall& call) {
   return along(call, dim, outputs);
 }
 
-// The gradients, (grad, sizes of the input, dim, ...), are grad with zeros around it.
+// Decides slice_backward (grad, sizes of the input, dim, ...), which surrounds grad with zeros.
 Decision slice_backward(const OpCall& call) {
   const Sizes sizes = call.ints(1);
   const int64_t dim = call.dim(2, static_cast<int64_t>(sizes.size()));
@@ -108,8 +109,8 @@ Decision select_backward(const OpCall& call) {
 
 // ---- several tensors along one dim ----
 
-// All operands get the same placement, which must not cut `dim` (-1 = a new dim). Cuts from dim
-// shift_from on move one dim back in the result.
+// Decides cat and stack. All operands get the same placement, which must not cut `dim` (-1 = a new
+// dim). A cut of a dim >= shift_from becomes a cut of the next dim in the result.
 Decision together(const OpCall& call, int64_t dim, const Sizes& out, int64_t shift_from) {
   return choose(call,
                 [&](int axis) {

@@ -1,7 +1,7 @@
 // These rules cover softmax and the cross-entropy loss. If the vocabulary is cut between ranks,
-// log-softmax needs two reductions of one number per row, its backward one, and the loss takes each
-// target from the rank that has its column. Gathering the logits instead would move and hold the
-// largest activation of a model.
+// log-softmax all-reduces two numbers per row, its backward all-reduces one number, and the loss
+// takes each target from the rank that has its column. Gathering the logits instead would transfer
+// and store the largest activation of a model.
 #include <ATen/ATen.h>
 
 #include "plugins/ptd/dtensor/redistribute.hpp"
@@ -19,7 +19,8 @@ int cutting_axis(const OpCall& call, const Placements& p, int64_t dim) {
   return -1;
 }
 
-// Returns ways in which all operands are cut alike, not along `dim` unless keep_cut.
+// Returns the Ways in which all operands are cut alike. Cuts along `dim` are included only if
+// keep_cut.
 Ways row_ways(const OpCall& call, int axis, int64_t dim, bool keep_cut) {
   Ways ways;
   for (const Operand& o : call.operands) {
@@ -106,8 +107,8 @@ Decision softmax_backward(const OpCall& call) {
 
 // ---- nll_loss over [N, C] ----
 
-// For each row the local column of its target; missing where another rank has that column or the
-// target is ignored.
+// column: for each row, the local column of its target. missing: true where another rank has that
+// column or the target is ignored.
 struct Targets {
   at::Tensor column, missing;
 };
@@ -118,8 +119,9 @@ Targets local_targets(const at::Tensor& targets, const Part& columns, int64_t ig
   return {column.masked_fill_(missing, 0), missing};
 }
 
-// Throws for illegal targets, as ATen does for whole rows: a rank must not take one for a column of
-// another rank. On a device it would wait, so it is left out there.
+// Throws for illegal targets, as ATen does for plain rows. Otherwise every rank would take an
+// illegal target for a column of another rank. On a device the check is left out, because it would
+// make the host wait.
 void check_targets(const at::Tensor& targets, int64_t classes, int64_t ignored) {
   if (!targets.is_cpu() || targets.numel() == 0) return;
   const at::Tensor wrong =
@@ -216,7 +218,8 @@ Decision nll_loss_backward(const OpCall& call) {
                  if (none && p.is_shard(0)) way.in[call.first[0]] = p;
                  way.in[call.first[1]] = way.out[0] = p;
                  way.in[call.first[2]] = target;
-                 // Only a mean is divided by it.
+                 // Only a mean is divided by total_weight, so otherwise its placement does not
+                 // matter.
                  if (!mean) way.in[call.first[6]] = total.placements[axis];
                  ways.push_back(way);
                };

@@ -1,4 +1,4 @@
-// Tests the public functions, and what they refuse.
+// Tests the public functions and their errors.
 #include "plugins/ptd/dtensor/dtensor.hpp"
 
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ TEST(DTensor, KnowsHowItLies) {
   });
 }
 
-// A function f that only changes placements has d/dx sum(f(x) * c) = c, whatever it moves.
+// A function f that only changes placements has d/dx sum(f(x) * c) = c, for any communication.
 TEST(DTensor, MovingIsDifferentiable) {
   on_mesh({.tp = 2}, [](Mesh& mesh) {
     const at::Tensor whole = numbers({4, 6}, 1), c = numbers({4, 6}, 2);
@@ -96,7 +96,8 @@ TEST(DTensor, ParametersAreNeverMoved) {
     const Placements lie = tp_only(shard(1));
     convert_parameter(
         w, local_of(distribute_tensor(w.detach().clone(), mesh, lie)).clone(), mesh, lie);
-    // The activation is far larger than the weight, but the activation must be the one that moves.
+    // The activation is far larger than the weight. It must still be the activation that is
+    // redistributed, because parameters never are.
     const at::Tensor x = distribute_tensor(numbers({512, 4}, 2), mesh, tp_only(shard(0)));
     const at::Tensor y = x.mm(w.t());
     EXPECT_EQ(placements_of(w), lie);

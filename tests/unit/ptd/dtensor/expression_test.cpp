@@ -27,8 +27,8 @@ class Dice {
 
 constexpr int64_t kB = 2, kS = 8, kD = 12;
 
-// Returns one more tensor of [kB, kS, kD], computed from those in `have`. The same dice give the
-// same operators.
+// Returns one more tensor of [kB, kS, kD], computed from those in `have`. Equally seeded dice give
+// the same operators.
 at::Tensor next(Dice& dice, const Tensors& have, const Tensors& weights) {
   const at::Tensor x = dice.one_of(have), y = dice.one_of(have), w = dice.one_of(weights);
   switch (dice.roll(0, 17)) {

@@ -1,5 +1,5 @@
-// Runs the trainer's own Llama, whose code knows nothing of parallelism, on every mesh of tp and
-// cp. Loss and gradients must be those of a single rank.
+// Runs the trainer's own Llama, whose code contains nothing about parallelism, on every mesh of tp
+// and cp. Loss and gradients must equal those of a single rank.
 #include "core/model/llama.hpp"
 
 #include <c10/core/Allocator.h>

@@ -1,4 +1,4 @@
-// Tests the two mechanisms on which ptd rests: unmodified torch::nn modules on distributed
+// Tests the two mechanisms on which ptd relies: unmodified torch::nn modules on distributed
 // parameters, and a sharding of those parameters over a further axis.
 #include <ATen/native/Resize.h>
 #include <torch/nn/functional/activation.h>

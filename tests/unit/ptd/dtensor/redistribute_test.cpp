@@ -37,7 +37,8 @@ Placements random_placements(Dice& dice, const Sizes& sizes, const Coordinates& 
   p[0] = random_placement(dice, sizes);
   p[1] = random_placement(dice, sizes);
   const bool uneven = p[1].is_shard() && local_sizes(sizes, p, at, 1)[p[1].dim] % p[1].blocks != 0;
-  // If the parts of the outer ranks differ in size, not all of them consist of blocks.
+  // If the outer axis leaves parts of different sizes, some of them cannot be divided into equal
+  // blocks, so use one block.
   if (uneven || (p[0].is_shard() && p[1].is_shard(p[0].dim))) p[1].blocks = 1;
   // A maximum of sums is not a sum of maxima, so both axes must use the same operation.
   if (p[0].is_partial() && p[1].is_partial()) p[1].reduce = p[0].reduce;
