@@ -1,5 +1,5 @@
-// The section fsdp_config, versions 1 and 2: whether the model is sharded, and which options the
-// inner backend gets. No function here communicates. No LibTorch.
+// Reads the section fsdp_config, versions 1 and 2: whether the model is sharded, and which options
+// the inner backend gets. No function here communicates or uses LibTorch.
 #pragma once
 
 #include <cstdint>

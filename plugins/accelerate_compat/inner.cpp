@@ -1,5 +1,5 @@
-// Delegation to ptd. A user of an Accelerate config never wrote a run file for ptd, so a refusal by
-// ptd is traced back to the key of the config that caused it.
+// Delegates to ptd. The user of an Accelerate config has not written a run file for ptd, so a
+// refusal by ptd also names the key of the config that caused it.
 #include "plugins/accelerate_compat/inner.hpp"
 
 #include "yoke/plan.h"

@@ -1,6 +1,6 @@
-// The inner backend, ptd, which does everything except for DDP. It is opened through the host's
-// service "yoke.backends/1", gets its options from the Accelerate config, and is then called as a
-// host would call it. No LibTorch.
+// The inner backend, ptd, to which everything except for DDP is delegated. It is opened through the
+// host's service "yoke.backends/1", gets its options from the Accelerate config, and is then called
+// as by a host. This file does not use LibTorch.
 #pragma once
 
 #include <memory>
@@ -13,21 +13,21 @@
 namespace yoke::accelerate_compat {
 
 // The constructors throw Error if the host cannot open backends, or cannot open this one. The first
-// is for making a plan, the second for a rank; the latter is collective.
+// one is used to make a plan, the second one on a rank of a run; the second is collective.
 class Inner {
  public:
   explicit Inner(const YokePlanArgs& args) : inner_(args, kName) {}
   explicit Inner(const YokeHost& host) : inner_(host, kName, YOKE_ALL_AXES) {}
 
-  // Sets the options. If [ptd] of the run file gives another value for one, that is added to
-  // `messages` as a refusal.
+  // Sets the options. If section [ptd] of the run file gives another value for one of them, a
+  // refusal is added to `messages`.
   void set(const std::vector<InnerOption>& options,
            const AccelerateConfig& config,
            PlanMessages& messages);
 
-  // Lets the inner backend complete the plan. Its notes go to the host, its refusals to `report`; a
-  // refusal of a degree that the config sets also names the key of the config. Throws Error if the
-  // inner backend fails without a refusal.
+  // Lets the inner backend complete the plan. Its notes are passed to the host, its refusals to
+  // `report`. If it refuses a degree that the config sets, the refusal also names the key of the
+  // config. Throws Error if the inner backend fails without a refusal.
   void plan(const YokePlanArgs& args,
             const Strategy& strategy,
             const AccelerateConfig& config,

@@ -1,9 +1,9 @@
-// From a run and an Accelerate config to a complete plan.
+// Completes a plan from a run and an Accelerate config.
 //
 // The run file decides what all backends must agree on: global batch, learning rate, optimizer,
-// clipping and precision. A config may repeat these values but not change them. strategy.cpp has
-// chosen engine and degrees; what DDP cannot do is refused here, and all other plans are passed to
-// the inner backend.
+// clipping and precision. A config may repeat these values but not change them. strategy.cpp
+// chooses the engine and the degrees. Plans for DDP are checked here, and all other plans are
+// passed to the inner backend.
 #include "plugins/accelerate_compat/plan.hpp"
 
 #include <string>
@@ -104,7 +104,8 @@ void note_unused_options(const YokePlanArgs& args, PlanMessages& messages) {
   }
 }
 
-// Accelerate reduces in the dtype of mixed precision, so a run in bf16 differs from it here.
+// Accelerate reduces in the dtype of mixed precision, but a bf16 run here reduces in fp32 by
+// default. A note reports the difference.
 void note_reduction(const AccelerateConfig& config, const YokePlan& plan, PlanMessages& messages) {
   if (config.string(kPrecision).value_or("") != "BF16" || plan.reduce_dtype == YOKE_BF16) return;
   messages.push_back({config.label(kPrecision),
@@ -117,7 +118,7 @@ void note_reduction(const AccelerateConfig& config, const YokePlan& plan, PlanMe
 
 // ---- The lines of a run file that replace the config ----
 
-// Reports lines for keys that the config gives.
+// Reports lines of a run file for keys that the config gives.
 class Equivalents {
  public:
   Equivalents(const AccelerateConfig& config, PlanReport& report)
@@ -198,8 +199,8 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report)
   report_equivalents(chosen, plan, report);
   report.add(messages);
   if (!sharded) report.refuse_unused_params(*args.model, "no block would report its gradient");
-  // If the degrees do not match the world, that is already reported; the inner backend would only
-  // report it again.
+  // Degrees whose product is not the world size are already reported; the inner backend would only
+  // report them again.
   if (sharded && yoke_degree_product(plan.degree) == plan.world_size)
     plan_with_inner(args, chosen, plan, report);
 }

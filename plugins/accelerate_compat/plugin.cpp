@@ -1,8 +1,8 @@
 // accelerate_compat: Accelerate's config files, environment variables and semantics as a backend.
 //
-// DDP is implemented here, on LibTorch's own reducer. Everything else is passed to the backend ptd,
-// as Accelerate leaves it to PyTorch. Start reading here; README.md lists the other files in
-// reading order.
+// DDP is implemented here, on LibTorch's own reducer. Everything else is delegated to the backend
+// ptd, just as Accelerate delegates it to PyTorch. Start reading here; README.md lists the other
+// files in reading order.
 #include <memory>
 
 #include "plugins/accelerate_compat/config/options.hpp"

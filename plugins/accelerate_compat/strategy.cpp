@@ -1,9 +1,9 @@
-// From a config to degrees.
+// Chooses the degrees.
 //
-// Degrees come from three places, in this order: the sizes of parallelism_config, the distributed
-// type (with num_machines for hybrid strategies), and the degrees of the run file. The run file may
-// repeat a degree of the config, but not change it. The ranks that are left then go to the one axis
-// that is still open: shards under FSDP, else replicas.
+// Degrees are taken from three sources, in this order: the sizes of parallelism_config, the
+// distributed type (with num_machines for hybrid strategies), and the degrees of the run file. The
+// run file may repeat a degree of the config, but not change it. The remaining ranks are then
+// assigned to one axis, unless its degree is already set: to shards under FSDP, else to replicas.
 //
 // Accelerate refuses some combinations that make sense. They work here, with a note that Accelerate
 // would refuse them.
@@ -31,7 +31,7 @@ constexpr const char* kTypes = "NO, MULTI_CPU, MULTI_GPU, FSDP";
 struct Size {
   int axis;
   const char* name;  // name of its key
-  const char* word;  // name in messages with arithmetic
+  const char* word;  // name in messages that show the product
 };
 constexpr Size kSizes[] = {
     {YOKE_DP_REPLICATE, "parallelism_config.parallelism_config_dp_replicate_size", "dp_replicate"},
@@ -47,7 +47,7 @@ class Chooser {
   Strategy choose();
 
  private:
-  // What distributed_type requests. kOpen: nothing, so the degrees of the run decide.
+  // The kind of run that distributed_type requests. kOpen: none, so the degrees of the run decide.
   enum Kind { kOpen, kSingle, kReplicas, kFsdp };
 
   Kind read_kind();
@@ -127,7 +127,8 @@ void Chooser::read_sizes() {
   }
 }
 
-// What PyTorch calls alltoall passes keys and values around a ring, one neighbour at a time.
+// PyTorch's alltoall passes keys and values around a ring, from neighbour to neighbour. It is
+// therefore the "ring" of ptd.
 void Chooser::read_cp_exchange() {
   const auto exchange = config_.string(kExchange);
   if (!exchange) return;
@@ -194,7 +195,7 @@ void Chooser::resolve_without_sizes(Kind kind) {
   strategy_.from[YOKE_DP_REPLICATE] = kMachines;
 }
 
-// Takes over the degrees that the run sets, and refuses those that contradict the config.
+// Applies the degrees that the run sets, and refuses those that contradict the config.
 void Chooser::apply_run_degrees() {
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     const int32_t run = plan_.degree[axis];
@@ -212,7 +213,7 @@ void Chooser::apply_run_degrees() {
   }
 }
 
-// Gives the ranks that are left to an axis, if it is still open.
+// Assigns the remaining ranks to an axis, unless its degree is already set.
 void Chooser::fill(int axis) {
   const auto processes = config_.integer(kProcesses);
   std::string_view& from = strategy_.from[axis];

@@ -1,5 +1,5 @@
-// The strategy that an Accelerate config and the degrees of a run amount to: which engine, which
-// degrees, which options for the inner backend. No function here communicates. No LibTorch.
+// Derives a strategy from an Accelerate config and the degrees of a run: the engine, the degrees,
+// and the options of the inner backend. No function here communicates or uses LibTorch.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Owned flat memory of one dtype.
+// A flat array that owns its memory.
 #pragma once
 
 #include <memory>
@@ -8,13 +8,13 @@
 
 namespace yoke::deepspeed_stub {
 
-// `count` elements of one dtype in memory of a device. The device must outlive the array. An array
-// can be moved but not copied. Allocating throws std::bad_alloc on the CPU and
+// An array of `count` elements of one dtype in the memory of a device. The device must outlive the
+// array. An array can be moved but not copied. Allocating throws std::bad_alloc on the CPU and
 // Error(RESOURCE_EXHAUSTED) on a CUDA device.
 class Array {
  public:
   Array() = default;  // empty: no memory, no elements
-  // Zero-filled memory.
+  // Allocates zero-filled memory.
   Array(const Device& device, int64_t count, int32_t dtype)
       : Array(to_be_written(device, count, dtype)) {
     device.zero(span_);
@@ -27,7 +27,8 @@ class Array {
     return *this;
   }
 
-  // Returns uninitialised memory, for a caller that writes every element before it reads one.
+  // Returns an array with uninitialised memory. The caller must write every element before reading
+  // it.
   static Array to_be_written(const Device& device, int64_t count, int32_t dtype) {
     Array array;
     array.span_ = {nullptr, count, dtype};

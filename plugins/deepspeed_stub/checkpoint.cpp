@@ -3,7 +3,7 @@
 namespace yoke::deepspeed_stub {
 namespace {
 
-// Completes a piece and passes it to the visitor. `values` lie in memory of `device`.
+// Completes a piece and passes it to the visitor. `values` is in the memory of `device`.
 void show(const YokeCheckpointArgs& args,
           YokePiece piece,
           const Span& values,
@@ -44,7 +44,7 @@ void visit_state(const YokeCheckpointArgs& args,
   for (const Piece& piece : weights.frozen().owned.pieces)
     show_piece(piece, "param", weights.frozen().master, replicas.frozen);
 
-  // The step count lies in memory of the host on every device.
+  // The step count is always in host memory, also with a CUDA device.
   YokePiece step{};
   step.name = view("optimizer");
   step.kind = view("step");

@@ -82,7 +82,7 @@ void Device::copy_rows(const ConstSpan& from, const Span& to, const Rows& rows) 
     kernel(queue_, rows, static_cast<const From*>(from.data), static_cast<To*>(to.data));
   };
   if (rows.total == 0) return;
-  // Elements of equal dtypes are copied by their size.
+  // If the dtypes are equal, the size of an element determines the kernel.
   if (from.dtype == to.dtype) {
     const int64_t item = item_size(from.dtype);
     return item == 2 ? run(k.copy_2) : item == 4 ? run(k.copy_4) : run(k.copy_8);

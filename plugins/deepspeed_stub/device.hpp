@@ -1,4 +1,5 @@
-// The device of a rank: its memory, and arithmetic over it that chooses the kernel by dtype.
+// The device of a rank: its memory, and operations on arrays in it, which choose their kernel by
+// dtype.
 #pragma once
 
 #include "plugins/deepspeed_stub/kernels/platform.hpp"
@@ -10,8 +11,8 @@ namespace yoke::deepspeed_stub {
 // work to YokeHost.stream, and all work runs in the order of the calls; upload and download are the
 // only calls that wait. A device may be used by one thread at a time.
 //
-// Spans are compact ranges in memory of this device. A pair of dtypes without a kernel throws
-// Error(INTERNAL), and so does a pair of spans of different lengths.
+// Spans are contiguous ranges of this device's memory. An operation throws Error(INTERNAL) if there
+// is no kernel for its two dtypes, or if its two spans have different lengths.
 class Device {
  public:
   // Throws Error(UNIMPLEMENTED) if this plugin has no kernels for the device of `host`.
@@ -28,20 +29,21 @@ class Device {
   void release(void* memory) const { platform_.release(queue_, memory); }
   void zero(const Span& x) const { platform_.zero(queue_, x.data, x.bytes()); }
 
-  // Copy between the device and `host`, which is memory of the host with as many bytes as the span.
-  // Both wait until the copy is done.
+  // Copy between a span and `host`, a buffer of the same size in host memory. Both wait until the
+  // copy is done.
   void upload(const void* host, const Span& to) const;
   void download(const Span& from, void* host) const;
 
-  // to = from, rounded to the nearest value where `to` is narrower. Possible pairs of dtypes: equal
-  // ones, fp32 to any, bf16 to fp32.
+  // Computes to = from, rounded to the nearest value where `to` is narrower. Supported pairs of
+  // dtypes: equal ones, fp32 to bf16 or fp64, and bf16 to fp32.
   void copy(const ConstSpan& from, const Span& to) const;
-  // sum += x. x may be bf16 where the sum is fp32.
+  // Computes sum += x. The dtypes are equal, or x is bf16 and sum is fp32.
   void add(const Span& x, const Span& sum) const;
-  // copy and add for several rows. Both spans are the first row; `rows` gives width and strides.
+  // Copy or add several rows. Each span gives only the dtype and the start of the first row; `rows`
+  // gives the number of elements, the width and the strides.
   void copy_rows(const ConstSpan& from, const Span& to, const Rows& rows) const;
   void add_rows(const Span& x, const Span& sum, const Rows& rows) const;
-  // *sum = the sum of the squares of x, in fp64. sum points to memory of the device.
+  // Sets *sum to the sum of the squares of x, computed in fp64. sum points to device memory.
   void squared_norm(const Span& x, double* sum) const;
 
  private:

@@ -3,12 +3,12 @@
 //   for each micro-batch: forward of all blocks, backward in reverse order
 //                         (the backward reports gradients, which are reduced in buckets)
 //   reduce_totals:        one all-reduce of loss, number of targets and squared gradient norm
-//   update:               AdamW on this rank's slice; the new values go to the other ranks
+//   update:               AdamW on this rank's slice; the new values are sent to the other ranks
 //   read_totals:          the host reads loss and norm
 //
-// The engine is the same at every stage: what differs lies behind Weights and Gradients. Blocks run
-// through the callbacks of the neutral model, so the engine knows the order of all uses beforehand
-// and traces nothing, unlike DeepSpeed.
+// The engine is the same at every stage; the stages differ in their implementations of Weights and
+// Gradients. The engine runs the blocks itself, through the callbacks of the model, so it knows
+// their order in advance and need not trace it, unlike DeepSpeed.
 #include "plugins/deepspeed_stub/engine.hpp"
 
 #include <utility>
@@ -33,7 +33,7 @@ std::unique_ptr<Gradients> make_gradients(const Setup& setup) {
   return std::make_unique<FlatGradients>(setup);
 }
 
-// The model's callback on_grad_ready. An error returns through the model to block_backward.
+// The callback on_grad_ready. If it fails, block_backward returns its error.
 int32_t receive_gradient(void* ctx, int64_t param, const YokeTensor* gradient, YokeError* err) {
   return guard(err, [&] {
     static_cast<Gradients*>(ctx)->add(
@@ -85,8 +85,8 @@ YokeStepResult Engine::step(const YokeStepArgs& args) {
     throw Error(YOKE_INVALID_ARGUMENT, "step: the batch has no micro-batch");
   loss_ = targets_ = 0;
   if (training) gradients_->begin_step(static_cast<int64_t>(batch.num_micros));
-  // A loss is the sum over its targets. Dividing by the targets of the whole batch makes each
-  // gradient a share of the mean, so that the reduction over ranks and micro-batches is a sum.
+  // A loss is a sum over targets. Gradients are divided by the number of targets of the global
+  // batch, so their sum over ranks and micro-batches is the gradient of the mean loss.
   for (uint64_t m = 0; m < batch.num_micros; ++m)
     run_micro_batch(*batch.micros[m], 1 / batch.token_weight, training);
   reduce_totals(batch.token_weight, training);
@@ -176,9 +176,10 @@ void Engine::check_cancel() const {
   if (host.check_cancel(host.ctx) != 0) throw Error(YOKE_CANCELLED, "the step was cancelled");
 }
 
-// One all-reduce per step carries everything that all ranks must know. The clip factor, and whether
-// there is an update at all, are computed from its result in memory of the device, where AdamW
-// reads them. So the update is issued to a CUDA device before the host knows the norm.
+// One all-reduce per step sums the loss, the number of targets and the squared norm. From the
+// result the device computes the clip factor and whether there is an update at all, and AdamW reads
+// both from device memory. The host can therefore issue the update to a CUDA device before it knows
+// the norm.
 void Engine::reduce_totals(double claimed_targets, bool training) {
   const Device& device = setup_.device;
   device.kernels().set_totals(device.queue(), {loss_, targets_, 0, 1, 0}, totals());
@@ -207,8 +208,9 @@ StepTotals Engine::read_totals(double claimed_targets) const {
           "the batch claims ", claimed_targets, " targets, but its losses cover ", totals.targets));
 }
 
-// Sliced state exists once, so every rank's copy is number 0. State that every rank holds is
-// written by rank 0 and shown by the others as replicas, which the host compares.
+// Each piece of sliced state exists on one rank only, so its replica number is 0. State that every
+// rank keeps is written by rank 0; the other ranks pass theirs as replicas, which the host
+// compares.
 void Engine::checkpoint(const YokeCheckpointArgs& args) {
   const int64_t stage = environment_.settings.stage, rank = environment_.comms.gather.rank();
   const bool trainable_sliced = stage > 0, frozen_sliced = stage == 3;

@@ -1,4 +1,5 @@
-// A model under ZeRO. The engine joins weights, gradients and optimizer, and runs the steps.
+// A model that is trained with ZeRO. The engine combines weights, gradients and optimizer, and runs
+// the steps.
 #pragma once
 
 #include <memory>
@@ -10,13 +11,13 @@
 
 namespace yoke::deepspeed_stub {
 
-// What all models of one context share. It is made once, in `init`.
+// The state that all models of one context share. It is created once, in `init`.
 struct Environment {
-  // Reads the ds_config again, opens the device and makes the communicators. Collective over the
+  // Reads the ds_config again, opens the device and creates the communicators. Collective over the
   // world. Throws Error(UNIMPLEMENTED) if the plugin has no kernels for the device.
   explicit Environment(const YokeInitArgs& args);
 
-  const YokePlan& plan;  // complete
+  const YokePlan& plan;  // the completed plan
   const YokeHost& host;
   const Settings settings;
   const Device device;
@@ -26,23 +27,23 @@ struct Environment {
 // One wrapped model on one rank. It may be used by one thread at a time.
 class Engine final : public Wrapped {
  public:
-  // Allocates this rank's part of parameters, gradients and moments, and fills the parameters with
+  // Allocates this rank's share of parameters, gradients and moments, and sets the parameters to
   // their initial values. model and environment must outlive the engine. Collective.
   Engine(const YokeModel& model, const Environment& environment);
 
   YokeWrapResult wrap_result() const override;
 
   // Collective. Throws Error(CANCELLED) if the host cancelled the run, Error(INVALID_ARGUMENT) if
-  // the losses do not cover as many targets as the batch claims, and what the model throws. In all
-  // these cases parameters and moments are unchanged and the next step works.
+  // the losses cover another number of targets than the batch claims, and any error of the model.
+  // In all these cases parameters and moments are unchanged, and further steps can be run.
   YokeStepResult step(const YokeStepArgs& args) override;
 
-  // Shows this rank's state to args.visit. After a load the new values are distributed, which is
-  // collective.
+  // Passes this rank's state to args.visit, piece by piece. A load then distributes the new values,
+  // which is collective.
   void checkpoint(const YokeCheckpointArgs& args) override;
 
  private:
-  // What a block keeps between its forward and its backward.
+  // The state of a block between its forward and its backward.
   struct BlockState {
     void* saved = nullptr;  // handle of the model; consumed by block_backward or drop_saved
     ManagedTensor carry;    // output of the block

@@ -1,10 +1,9 @@
 // Parameters at ZeRO stages 0 to 2.
 //
-// In fp32 and fp64 the flat buffer of the model doubles as master weights: the update writes the
-// slice of the buffer itself. In bf16 the masters are an fp32 array beside it, and the update
-// writes the rounded values into the buffer in the same pass. At stages 1 and 2 the updated slices
-// are then gathered in buckets, so that the update of one bucket overlaps the gather of the one
-// before.
+// In fp32 and fp64 the flat buffer itself contains the master weights, and the update writes this
+// rank's slice in place. In bf16 the masters are a separate fp32 array, and the update also writes
+// their rounded values into the flat buffer. At stages 1 and 2 the updated slices are then gathered
+// in buckets, so that the update of one bucket overlaps the gather of the previous one.
 #include "plugins/deepspeed_stub/flat_weights.hpp"
 
 #include <algorithm>
@@ -17,7 +16,7 @@ constexpr size_t kInFlight = 2;  // buckets that are gathered while the next one
 
 // A gather in flight: elements [begin, begin + count) of every rank's slice.
 struct Landing {
-  Array memory;  // the parts of rank 0, of rank 1, ...; unused if whole slices are gathered
+  Array memory;  // the ranges of rank 0, of rank 1, ...; unused if whole slices are gathered
   Work work;
   int64_t begin, count;
 };
@@ -54,7 +53,7 @@ FlatWeights::FlatWeights(const Setup& setup)
   }
 }
 
-// Sets up a store whose elements, in param_dtype, are `computed`, a part of the flat buffer.
+// Sets up a store for the elements in `computed`, a range of the flat buffer.
 void FlatWeights::adopt(Store& store, Owned owned, const Span& computed, Array& master) {
   store.owned = std::move(owned);
   if (setup_.master_dtype == setup_.param_dtype) {
@@ -82,9 +81,10 @@ void FlatWeights::publish(const Update& update) {
   }
 }
 
-// Updates the next part of the slice while the parts before it are gathered. The parts of all ranks
-// land side by side and are copied to their places, one row per rank. If one part is the whole
-// slice, the gather writes to the flat buffer directly.
+// Updates this rank's slice range by range, and gathers each range while the next one is updated.
+// The ranges of all ranks are gathered into one array, and copied from there to the slices of the
+// flat buffer, one row per rank. If one range covers the whole slice, the gather writes to the flat
+// buffer directly.
 void FlatWeights::gather_in_buckets(const Update& update) {
   const Comm& comm = setup_.comms.gather;
   const int64_t slice = layout_.slice(), own = comm.rank() * slice;

@@ -1,5 +1,5 @@
-// Parameters at ZeRO stages 0 to 2: every rank holds all of them whole, in one flat buffer, and
-// keeps the master weights of one slice of it (at stage 0, of all).
+// Parameters at ZeRO stages 0 to 2. Every rank keeps all parameters in one flat buffer. It also
+// keeps master weights: for the entire buffer at stage 0, for one slice of it at stages 1 and 2.
 #pragma once
 
 #include "plugins/deepspeed_stub/weights.hpp"
@@ -17,13 +17,13 @@ class FlatWeights final : public Weights {
   void publish(const Update& update) override;
 
  private:
-  void publish_frozen() override {}  // every rank has the masters of all frozen parameters
+  void publish_frozen() override {}  // every rank already has all frozen parameters
   void adopt(Store& store, Owned owned, const Span& computed, Array& master);
   void gather_in_buckets(const Update& update);
 
   FlatLayout layout_, frozen_layout_;
   Array whole_, frozen_whole_;    // flat buffers, in param_dtype
-  Array master_, frozen_master_;  // unused if masters have param_dtype: the buffer itself is used
+  Array master_, frozen_master_;  // unused if the masters are in the flat buffer
   Binder binder_;
 };
 
@@ -31,7 +31,7 @@ class FlatWeights final : public Weights {
 struct FlatRange {
   int64_t begin, end;
 };
-// Returns the part that this rank updates: everything at stage 0, else its slice.
+// Returns the range that this rank updates: everything at stage 0, else its slice.
 FlatRange own_range(const FlatLayout& layout, const Setup& setup);
 
 }  // namespace yoke::deepspeed_stub

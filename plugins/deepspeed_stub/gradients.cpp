@@ -1,9 +1,9 @@
 // Collecting and reducing gradients.
 //
 // A backward visits the blocks in reverse order, so it completes the buckets in an order that is
-// known beforehand; layout.cpp sorts them accordingly. Buckets are reduced strictly in this order,
-// even if a model reports gradients such that a later bucket is complete first, because all ranks
-// must issue the same collectives in the same order.
+// known in advance; layout.cpp sorts them accordingly. Buckets are reduced strictly in this order,
+// even if the model's gradients complete a later bucket first, because all ranks must issue the
+// same collectives in the same order.
 //
 // When to reduce depends on the stage. Stages 0 and 1 keep all gradients of the step, so they
 // accumulate locally and reduce once, in the last micro-batch. Stages 2 and 3 have no memory for
@@ -37,7 +37,8 @@ Gradients::Gradients(const Setup& setup, std::vector<Bucket> buckets, bool every
 }
 
 void Gradients::begin_step(int64_t micros) {
-  // If the last step failed, its reductions may still write to the arrays. Destroying them waits.
+  // If the last step failed, its reductions may still write to the arrays. Destroying a reduction
+  // waits for it.
   reductions_.clear();
   for (Array& array : buffers_) array = Array();
   for (Array& array : received_) array = Array();
@@ -48,7 +49,8 @@ void Gradients::begin_step(int64_t micros) {
 void Gradients::begin_micro() {
   --micros_left_;
   reducing_ = every_micro_ || micros_left_ == 0;
-  // Fresh parameters overwrite what their bucket holds, so that no bucket must be zeroed.
+  // The first gradient of a fresh parameter overwrites the bucket's memory, so buckets need not be
+  // zeroed.
   if (every_micro_ || first_micro_) fresh_.assign(fresh_.size(), true);
   next_ = 0;
   for (size_t b = 0; b < buckets_.size(); ++b) {
@@ -158,16 +160,16 @@ FlatGradients::FlatGradients(const Setup& setup, const FlatLayout& layout)
   }
 }
 
-// Stage 0 has all gradients on every rank, but takes the norm of one slice per rank, as stages 1
-// and 2 must: sums in the same order make all three agree to the last bit.
+// At stage 0 every rank has all gradients. It still contributes only one slice to the norm, as at
+// stages 1 and 2: the order of the sum is then the same, and the norm is bit-equal at all three.
 Span FlatGradients::norm_part() const {
   if (setup_.settings.stage != 0) return own_;
   return memory_.sub(setup_.comms.reduce.rank() * layout_.slice(), layout_.slice());
 }
 
-// A slice of the flat buffer is a contiguous range, which a reduce-scatter of one bucket cannot
-// deliver unless the bucket is the whole buffer. Smaller buckets are summed by all-reduce, and each
-// rank keeps the overlap with its slice.
+// A reduce-scatter gives each rank an equal part of the bucket, which is the rank's slice only if
+// the bucket is the whole flat buffer. Smaller buckets are summed by all-reduce, and each rank
+// keeps the part that overlaps its slice.
 bool FlatGradients::is_scattered(const Bucket& bucket) const {
   const bool is_whole = bucket.begin == 0 && bucket.end == layout_.size();
   return setup_.settings.stage > 0 && setup_.settings.reduce_scatter && is_whole;
@@ -220,8 +222,8 @@ void SlicedGradients::put(size_t bucket, int64_t param, const Span& gradient, bo
   if (buffers_[bucket].empty())
     buffers_[bucket] =
         Array(setup_.device, setup_.comms.reduce.size() * all, setup_.gradient_dtype);
-  // The buffer of a bucket holds the slices for rank 0, then those for rank 1, and so on, as
-  // reduce-scatter wants them. A gradient is therefore cut into rows, one per rank.
+  // The buffer of a bucket contains the slices for rank 0, then those for rank 1, and so on, as
+  // reduce-scatter requires. A gradient is therefore cut into rows, one per rank.
   const int64_t slice = layout_.slice(param);
   store(gradient.sub(0, slice),
         buffers_[bucket].sub(layout_.offset(param) - b.begin, slice),

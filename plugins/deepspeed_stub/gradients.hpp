@@ -1,8 +1,9 @@
-// Gradients between the model, which produces them whole, and the rank that updates with them.
+// Takes gradients of whole parameters from the model, and reduces them over the ranks. Each rank
+// gets the gradients of the elements that it updates.
 //
-// They are collected in buckets. A bucket is reduced as soon as the backward has completed it, and
-// all ranks reduce the buckets in the same order. There are two layouts: FlatGradients (ZeRO stages
-// 0 to 2) and SlicedGradients (stage 3).
+// Gradients are collected in buckets. A bucket is reduced as soon as the backward has completed it,
+// and all ranks reduce the buckets in the same order. There are two layouts: FlatGradients (ZeRO
+// stages 0 to 2) and SlicedGradients (stage 3).
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,8 @@
 namespace yoke::deepspeed_stub {
 
 // Call begin_step once per step; then, for each micro-batch, begin_micro, add for every gradient,
-// and end_micro. One thread at a time. An error leaves reductions in flight, which begin_step and
-// the destructor wait for.
+// and end_micro. One thread at a time. After an error reductions may be in flight; begin_step and
+// the destructor wait for them.
 class Gradients {
  public:
   virtual ~Gradients() = default;
@@ -24,16 +25,17 @@ class Gradients {
   // Returns the gradients of the elements that this rank updates. They are complete after the
   // end_micro of the last micro-batch.
   virtual Span own() const = 0;
-  // Returns this rank's share of the gradient norm. The shares of all ranks contain every gradient
-  // exactly once.
+  // Returns the gradients that this rank contributes to the gradient norm. Over all ranks these
+  // contain every gradient exactly once.
   virtual Span norm_part() const { return own(); }
   int64_t bytes() const { return memory_.bytes(); }  // bytes that are held between steps
 
   void begin_step(int64_t micros);  // micros: number of micro-batches
   void begin_micro();
-  // Adds the gradient of a whole parameter; a parameter of several blocks gets one from each.
-  // Starts the reduction of the buckets that this completes, so it is collective. Throws
-  // Error(INTERNAL) if the gradient does not fit the parameter.
+  // Adds the gradient of a whole parameter. A parameter that several blocks use gets one gradient
+  // from each. Starts the reduction of buckets that this completes, so it is collective. Throws
+  // Error(INTERNAL) if the parameter is unknown or frozen, or the gradient has the wrong size or
+  // dtype.
   void add(int64_t param, const Span& gradient);
   // Waits for the reductions in flight. Collective. Throws Error(INTERNAL) if a gradient is
   // missing.
@@ -43,23 +45,26 @@ class Gradients {
   // every_micro: whether to reduce after each micro-batch, or once per step.
   Gradients(const Setup& setup, std::vector<Bucket> buckets, bool every_micro);
 
-  // Writes a gradient into its bucket. first: it is the first one of the parameter since the last
-  // reduction, so it overwrites what the bucket holds; later ones are added.
+  // Writes a gradient into its bucket. first: whether it is the first gradient of the parameter
+  // since the last reduction. The first one overwrites the bucket's memory; later ones are added to
+  // it.
   virtual void put(size_t bucket, int64_t param, const Span& gradient, bool first) = 0;
   // Starts the reduction of a complete bucket. Collective.
   virtual Work start(size_t bucket) = 0;
-  // Takes over the result of a reduction.
+  // Processes the result of a reduction, so that own() includes it.
   virtual void finish(size_t bucket) = 0;
 
-  // Copies values to a place if `first`, else adds them; in one row, or in several.
+  // Copies `values` to `place` if `first`, else adds them. With `rows`, both spans are the first of
+  // several rows.
   void store(const Span& values, const Span& place, bool first) const;
   void store(const Span& values, const Span& place, const Rows& rows, bool first) const;
 
-  // Takes over the reduced gradients of a micro-batch. The first one of a step overwrites `place`,
-  // which still holds the gradients of the last step; later ones are added to it.
+  // Adds the reduced gradients of a micro-batch to `place`. In the first micro-batch of a step they
+  // overwrite it instead, because it still contains the gradients of the previous step.
   void accumulate(const Span& reduced, const Span& place) const;
-  // The same for a collective that writes its result to the span that receive_at returns: `place`
-  // itself in the first micro-batch, else an array of the bucket, which accumulate_received adds.
+  // Together these two do the same for a collective that writes its result to the span that
+  // receive_at returns. That span is `place` in the first micro-batch, else a temporary array,
+  // which accumulate_received adds to `place`.
   Span receive_at(size_t bucket, const Span& place);
   void accumulate_received(size_t bucket, const Span& place);
 
@@ -83,11 +88,11 @@ class Gradients {
   bool first_micro_ = true;        // whether this is the first micro-batch of the step
   std::vector<Array> received_;    // one per bucket, see receive_at; freed after the reduction
   std::vector<size_t> bucket_of_;  // bucket of each parameter; buckets_.size() = none
-  std::vector<bool> fresh_;        // per parameter: nothing stored since the last reduction
-  std::vector<int64_t> missing_;   // gradients that each bucket still lacks
-  size_t next_ = 0;                // bucket to be reduced next
-  int64_t micros_left_ = 0;        // micro-batches of this step that have not begun
-  bool reducing_ = false;          // whether this micro-batch ends in a reduction
+  std::vector<bool> fresh_;  // per parameter: whether nothing was stored since the last reduction
+  std::vector<int64_t> missing_;  // per bucket: number of gradients still to come
+  size_t next_ = 0;               // bucket to be reduced next
+  int64_t micros_left_ = 0;       // micro-batches of this step that have not begun
+  bool reducing_ = false;         // whether buckets are reduced in this micro-batch
   std::deque<Reduction>
       reductions_;  // oldest first; the last member, so that it is destroyed first
 };
@@ -107,7 +112,7 @@ class FlatGradients final : public Gradients {
   Work start(size_t bucket) override;
   void finish(size_t bucket) override;
   Span bucket_memory(size_t bucket);
-  // Returns whether a bucket is reduced by reduce-scatter; else it is by all-reduce.
+  // Returns true if a bucket is reduced by reduce-scatter, false if by all-reduce.
   bool is_scattered(const Bucket& bucket) const;
 
   FlatLayout layout_;

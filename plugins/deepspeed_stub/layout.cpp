@@ -1,8 +1,8 @@
-// The two partitions, and their buckets.
+// The two layouts, and their buckets.
 //
-// Parameters with weight decay are laid out first. The elements with decay are then one range in
-// every slice, and an update is at most two kernels. The order of the buckets is the one in which a
-// backward completes them: gradients.cpp relies on it.
+// Parameters with weight decay are laid out first. In every slice the elements with decay are then
+// one range, and an update takes at most two kernels. Buckets are in the order in which a backward
+// completes them, on which gradients.cpp relies.
 #include "plugins/deepspeed_stub/layout.hpp"
 
 #include <algorithm>
@@ -12,7 +12,8 @@
 namespace yoke::deepspeed_stub {
 namespace {
 
-// Returns the parameters with weight decay, then those without; each in the order of the model.
+// Returns the parameters with weight decay, then those without. Within each group they are in the
+// order of the model.
 std::vector<int64_t> ordered(const ModelSpec& model, bool trainable) {
   std::vector<int64_t> params;
   for (const bool decay : {true, false}) {
@@ -25,8 +26,8 @@ std::vector<int64_t> ordered(const ModelSpec& model, bool trainable) {
   return params;
 }
 
-// Fills buckets in the order of the layout. length(p) returns the elements of the layout that
-// parameter p takes up.
+// Distributes parameters to buckets in the order of the layout. length(p) returns the number of
+// elements that parameter p takes up in the layout.
 template <class Length>
 std::vector<Bucket> fill_buckets(const ModelSpec& model,
                                  const std::vector<int64_t>& params,
@@ -140,7 +141,7 @@ Owned SliceLayout::owned(int rank) const {
   owned.size = size_;
   owned.decay_end = decay_end_;
   for (const int64_t p : params_) {
-    // With more ranks than elements, the last ranks keep padding only.
+    // With more ranks than elements, the last ranks keep only padding.
     const int64_t begin = std::min(rank * slice(p), model_.params[p].numel);
     const int64_t end = std::min(begin + slice(p), model_.params[p].numel);
     if (begin < end) owned.pieces.push_back({p, begin, end - begin, offsets_[p]});

@@ -1,5 +1,6 @@
-// DeepSpeed's two ways to partition a model over data ranks. Pure arithmetic: no memory, no
-// communication. All sizes and offsets count elements.
+// DeepSpeed's two partitions of a model over data ranks: FlatLayout at ZeRO stages 0 to 2,
+// SliceLayout at stage 3. They only compute sizes and offsets, which count elements; they neither
+// hold values nor communicate.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,8 @@
 
 namespace yoke::deepspeed_stub {
 
-// The model as the layouts see it. Parameters and blocks are named by their index in the summary.
+// The properties of a model that determine its layout. Parameters and blocks are identified by
+// their index in the summary.
 struct ModelSpec {
   struct Param {
     int64_t numel;
@@ -17,7 +19,7 @@ struct ModelSpec {
     std::vector<int64_t> blocks;  // blocks that use it, ascending
   };
   explicit ModelSpec(const YokeModelSummary& summary);
-  int64_t block_elements(int64_t block) const;  // sum over the parameters of the block
+  int64_t block_elements(int64_t block) const;  // elements of all its parameters
 
   std::vector<Param> params;
   std::vector<std::vector<int64_t>> blocks;  // parameters by block
@@ -29,37 +31,37 @@ struct Piece {
   int64_t param, begin, count, offset;
 };
 
-// What one rank keeps of a set of parameters.
+// The elements of a set of parameters that one rank keeps.
 struct Owned {
   std::vector<Piece> pieces;  // sorted by offset
   int64_t size = 0;           // elements, padding included
   int64_t decay_end = 0;      // weight decay applies to [0, decay_end)
 };
 
-// Parameters that are neighbours in a layout and are reduced or gathered together.
+// Consecutive parameters of a layout whose gradients are reduced together.
 struct Bucket {
   std::vector<int64_t> params;
-  int64_t begin, end;  // elements of the layout
+  int64_t begin, end;  // range of elements of the layout
 };
 
-// The layout of ZeRO stages 0 to 2. All parameters follow one another, those with weight decay
-// first. The end is padded to a multiple of 2 x ranks, and the whole is cut into equal slices, also
-// in the middle of a parameter:
+// The layout of ZeRO stages 0 to 2. All parameters are placed one after another, those with weight
+// decay first. The total is padded to a multiple of 2 x ranks and cut into one equal slice per
+// rank. A cut may go through a parameter:
 //
 //   | embed            | up       | down     | bias | gain | pad |
 //   | slice of rank 0         | slice of rank 1                  |
 class FlatLayout {
  public:
-  // Lays out the trainable parameters, or the frozen ones. model must outlive the layout.
+  // Lays out the trainable parameters, or the frozen ones if !trainable. model must outlive it.
   FlatLayout(const ModelSpec& model, bool trainable, int ranks);
   int64_t size() const { return size_; }            // padding included
   int64_t slice() const { return size_ / ranks_; }  // elements of each rank
   int64_t offset(int64_t param) const { return offsets_[param]; }
   const std::vector<int64_t>& params() const { return params_; }  // sorted by offset
-  // Returns what lies in [begin, end). Offsets count from `begin`.
+  // Returns the pieces of parameters in [begin, end). Their offsets are relative to `begin`.
   Owned owned(int64_t begin, int64_t end) const;
-  // Cuts the layout, padding included, into buckets of at most `elements`; a larger parameter is a
-  // bucket of its own. Returns them in the order in which a backward completes them.
+  // Cuts the layout, padding included, into buckets of at most `elements` elements; a larger
+  // parameter gets its own bucket. Returns them in the order in which a backward completes them.
   std::vector<Bucket> buckets(int64_t elements) const;
 
  private:
@@ -71,11 +73,11 @@ class FlatLayout {
 };
 
 // The layout of ZeRO stage 3. Every parameter is padded to a multiple of the number of ranks and
-// cut into equal slices. A rank keeps its slices one after the other, those with weight decay
-// first.
+// cut into one equal slice per rank. A rank keeps its slices of all parameters contiguously, those
+// with weight decay first.
 class SliceLayout {
  public:
-  // Lays out the trainable parameters, or the frozen ones. model must outlive the layout.
+  // Lays out the trainable parameters, or the frozen ones if !trainable. model must outlive it.
   SliceLayout(const ModelSpec& model, bool trainable, int ranks);
   int64_t size() const { return size_; }  // elements of all slices of one rank
   int64_t slice(int64_t param) const { return (model_.params[param].numel + ranks_ - 1) / ranks_; }

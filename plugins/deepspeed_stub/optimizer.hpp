@@ -1,4 +1,4 @@
-// AdamW over the part of the model that this rank updates.
+// AdamW for the elements of the model that this rank updates.
 #pragma once
 
 #include "plugins/deepspeed_stub/array.hpp"
@@ -6,32 +6,33 @@
 
 namespace yoke::deepspeed_stub {
 
-// Owns both moments and the step count. A step is begin_step, any number of updates that together
-// cover the store, and commit. One thread at a time; no method communicates.
+// Owns both moments and the step count. Each step calls begin_step, then update for ranges that
+// together cover the store, then commit. One thread at a time; no method communicates.
 class Optimizer {
  public:
   // Allocates zero moments with the dtype of the master weights. config, setup and store must
   // outlive the optimizer.
   Optimizer(const YokeOptimizer& config, const Setup& setup, const Store& store);
 
-  // Sets number (1 is the first step) and learning rate for the updates that follow.
+  // Sets the step number, counted from 1, and the learning rate for the updates that follow.
   void begin_step(int64_t step, double lr);
   // Updates elements [begin, begin + count) of the store from the same elements of `gradient`.
-  // *totals lies in memory of the device: the gradients are multiplied by totals->scale, and
-  // nothing changes if totals->update is 0.
+  // Multiplies the gradients by totals->scale, and changes nothing if totals->update is 0. totals
+  // points to device memory.
   void update(const Span& gradient, int64_t begin, int64_t count, const StepTotals* totals) const;
-  // Makes the step of begin_step the last one. Not to be called if totals->update was 0.
+  // Records the step of begin_step as the last committed one. Must not be called if totals->update
+  // was 0.
   void commit() { last_step_ = step_; }
 
   int64_t last_step() const { return last_step_; }  // number of the last committed step; 0 = none
-  void restore(int64_t last_step) { last_step_ = last_step; }  // for a checkpoint that is loaded
+  void restore(int64_t last_step) { last_step_ = last_step; }  // called after a load
 
   const Span& exp_avg() const { return exp_avg_.span(); }
   const Span& exp_avg_sq() const { return exp_avg_sq_.span(); }
   int64_t bytes() const { return exp_avg_.bytes() + exp_avg_sq_.bytes(); }
 
  private:
-  // Elements with the same weight decay.
+  // A range of elements that have the same weight decay.
   struct Part {
     int64_t begin, count;
     double decay;

@@ -1,9 +1,9 @@
-// From a run and a ds_config to a complete plan.
+// Completes a plan from a run and a ds_config.
 //
 // The run file decides what all backends must agree on: global batch, learning rate, optimizer,
-// clipping and precision. A ds_config may repeat these values but not change them, so a config that
-// was written for other values is refused, naming both, and never overrides the run in silence. All
-// refusals are collected and reported together, so that a user fixes a config in one go.
+// clipping and precision. A ds_config may repeat these values but not change them, so a config with
+// other values is refused with both values in the message, and never silently overrides the run.
+// All refusals are collected and reported together, so that a user can fix a config in one go.
 #include "plugins/deepspeed_stub/plan.hpp"
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 namespace yoke::deepspeed_stub {
 namespace {
 
-// All ranks are data ranks. The stage decides on which axis they lie; all other degrees are 1.
+// All ranks are data ranks. The stage decides which axis they form; all other degrees are 1.
 void resolve_degrees(int64_t stage, YokePlan& plan, PlanMessages& messages) {
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     const int32_t only = axis == data_axis(stage) ? plan.world_size : 1;
@@ -58,8 +58,8 @@ void resolve_precision(YokePlan& plan, PlanMessages& messages) {
 // ---- Keys that the run file decides ----
 
 // Compares values of the ds_config with those of the run, and refuses the ones that differ. A key
-// that the ds_config leaves unset agrees with any value. path: of the ds_config; key: of the run
-// file.
+// that the ds_config leaves unset agrees with any value. path: key of the ds_config; key: key of
+// the run file.
 class Agreement {
  public:
   Agreement(const DsConfig& config, PlanMessages& messages)
@@ -77,7 +77,7 @@ class Agreement {
     const auto value = config_.string(path);
     if (value && *value != dtype_name(run)) refuse(path, dtype_name(run), key, dtype_name(run));
   }
-  // Compares a switch that stands for a dtype, such as bf16.enabled. on: whether the run has that
+  // Compares a switch that selects a dtype, such as bf16.enabled. on: whether the run has that
   // dtype; run: the dtype of the run.
   void flag(const char* path, const char* key, bool on, int32_t run) {
     const auto value = config_.boolean(path);

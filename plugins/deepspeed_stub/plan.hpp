@@ -1,4 +1,4 @@
-// Completes a plan, and reports why deepspeed_stub cannot run it. No function here communicates.
+// Completes a plan, and reports what deepspeed_stub cannot run. No function here communicates.
 #pragma once
 
 #include "plugins/deepspeed_stub/config/settings.hpp"
@@ -6,18 +6,19 @@
 
 namespace yoke::deepspeed_stub {
 
-// Fills in what the plan leaves open, and reports every refusal and note to `refusals`.
+// Fills in the values that the plan leaves unset, and adds every refusal and note to `report`.
 //
 // - Unset degrees: all ranks become data ranks, as replicas (dp_degree) at ZeRO stage 0 and as
 //   shards (dp_shards) at stages 1 to 3.
 // - Unset precision: fp32, reduced in fp32.
 // - Unset micro_batch: computed from the ds_config if that determines it, else left unset.
 //
-// For `yoke config import` it also reports the line of a run file for each key of the ds_config.
+// For `yoke config import` it also reports, for each key of the ds_config, the line of a run file
+// that replaces it.
 void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report);
 
-// Reads the settings again on a rank. The plan was accepted, so refusals cannot occur and notes are
-// dropped.
+// Reads the settings again, on a rank of a run. The plan was accepted, so refusals cannot occur,
+// and notes are dropped.
 Settings settings_of(const YokeInitArgs& args);
 
 // Returns the axis of the data ranks: YOKE_DP_REPLICATE at stage 0, else YOKE_DP_SHARD.

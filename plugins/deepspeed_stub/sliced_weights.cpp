@@ -1,15 +1,15 @@
 // Gathering and freeing whole parameters at ZeRO stage 3.
 //
-// The order of uses is known when a pass begins, so what to prefetch and what to free is pure
-// arithmetic: nothing is traced, unlike in DeepSpeed. All ranks come to the same decisions, because
-// these depend only on layout, settings and use. The gathers are therefore in the same order on all
-// ranks without any agreement at run time.
+// The order of uses is known when a pass begins, so what to prefetch and what to free can be
+// computed; unlike in DeepSpeed, nothing is traced. The decisions depend only on the layout, the
+// settings and the number of the use. All ranks therefore issue the same gathers in the same order
+// without any communication about it.
 //
-// The limits are those of DeepSpeed:
-//   prefetch_bucket_size         how much to gather ahead at a time
-//   max_live_parameters          how much may be whole at a time; blocks in use always are
-//   max_reuse_distance           how far the next use may lie for a parameter to stay whole
-//   param_persistence_threshold  up to which size a parameter stays whole for good
+// The limits are those of DeepSpeed, in elements:
+//   prefetch_bucket_size         size at which a prefetch takes no further parameters
+//   max_live_parameters          most elements that may be whole, except for those in use
+//   max_reuse_distance           a parameter stays whole if its next use is no further away
+//   param_persistence_threshold  parameters up to this size always stay whole
 #include "plugins/deepspeed_stub/sliced_weights.hpp"
 
 #include <algorithm>
@@ -44,8 +44,8 @@ void SlicedWeights::adopt(Store& store, const SliceLayout& layout, Array& master
   store.copy = copy.span();
 }
 
-// Small parameters are not worth a gather. They are chosen in the order of the model, as long as
-// together they stay within model_persistence_threshold.
+// Small parameters are not worth a gather, so they stay whole. They are chosen in the order of the
+// model; one that would raise their total above model_persistence_threshold is skipped.
 void SlicedWeights::choose_persistent() {
   int64_t total = 0;
   for (size_t p = 0; p < params_.size(); ++p) {
@@ -74,7 +74,7 @@ int64_t SlicedWeights::block_of(int64_t use) const {
 }
 
 void SlicedWeights::begin_pass(bool backward) {
-  // If the last pass failed, gathers may be in flight; destroying them waits.
+  // If the last pass failed, gathers may be in flight; destroying them waits for them.
   gathers_.clear();
   for (size_t p = 0; p < params_.size(); ++p) free_whole(static_cast<int64_t>(p));
   live_elements_ = 0;
@@ -97,9 +97,9 @@ void SlicedWeights::acquire(int64_t use) {
   while (!all_whole()) finish_gather();
 }
 
-// Starts one gather with the parameters of the block of `use` and of the blocks after it, until the
-// bucket is full or the live limit is reached. Does nothing if the block of `use` is whole or being
-// gathered already: the next gather then starts later, with a full bucket instead of a remainder.
+// Starts one gather with the parameters of `use` and of the uses after it, until the bucket is full
+// or max_live_parameters is reached. Does nothing if the parameters of `use` are all whole or being
+// gathered: a later call then starts the next gather, with a fuller bucket.
 void SlicedWeights::prefetch(int64_t use) {
   std::vector<int64_t> params;
   int64_t elements = 0;
@@ -120,7 +120,8 @@ void SlicedWeights::prefetch(int64_t use) {
   start_gather(std::move(params));
 }
 
-// Frees the parameters of a block, except for those that are used again soon enough and fit.
+// Frees the parameters of a block, except for those that are used again within max_reuse_distance
+// while max_live_parameters is not exceeded.
 void SlicedWeights::release(int64_t use) {
   for (const int64_t p : setup_.spec.blocks[block_of(use)]) {
     if (params_[p].persistent || params_[p].state != State::kWhole) continue;
@@ -162,8 +163,8 @@ Span SlicedWeights::slice(int64_t param) const {
   return values.sub(layout.offset(param), layout.slice(param));
 }
 
-// Returns the slices of `params` side by side. Slices that are neighbours in the layout are not
-// copied.
+// Returns this rank's slices of `params` as one contiguous span. Copies them to `packed` only if
+// they are not contiguous in the layout.
 Span SlicedWeights::own_slices(const std::vector<int64_t>& params, Array& packed) const {
   Span whole = slice(params.front());
   bool adjacent = true;
@@ -199,8 +200,8 @@ void SlicedWeights::start_gather(std::vector<int64_t> params) {
 }
 
 void SlicedWeights::finish_gather() {
-  // The result holds all slices of rank 0, then all of rank 1. Whole parameters are put together
-  // from one row per rank; the last row may be shorter, where the parameter was padded.
+  // The result contains all slices of rank 0, then all of rank 1, and so on. A whole parameter is
+  // assembled from one row per rank; the last row is shorter if the parameter was padded.
   Gather gather = std::move(gathers_.front());
   gathers_.pop_front();
   gather.work.wait();

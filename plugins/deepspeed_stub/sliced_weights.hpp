@@ -1,6 +1,6 @@
 // Parameters at ZeRO stage 3: every rank keeps a slice of each parameter, and whole parameters
-// exist only while blocks use them. Persistent parameters, those up to the persistence threshold,
-// stay whole all the time.
+// exist only while blocks use them. Persistent parameters, which are no larger than the persistence
+// threshold, always stay whole.
 #pragma once
 
 #include <deque>
@@ -9,8 +9,8 @@
 
 namespace yoke::deepspeed_stub {
 
-// Gathers parameters block by block, ahead of their use where the limits of the settings allow.
-// Sizes and limits count elements. All ranks gather the same parameters in the same order.
+// Gathers parameters block by block, and ahead of their use as far as the limits in the settings
+// allow. Sizes and limits count elements. All ranks gather the same parameters in the same order.
 class SlicedWeights final : public Weights {
  public:
   explicit SlicedWeights(const Setup& setup);  // collective
@@ -29,12 +29,12 @@ class SlicedWeights final : public Weights {
   struct Param {
     State state = State::kSliced;
     bool persistent = false;
-    Array memory;  // the whole parameter, while there is one
+    Array memory;  // the whole parameter; empty unless kWhole
   };
-  // A gather of some parameters in flight.
+  // An all-gather of one or more parameters that is in flight.
   struct Gather {
     std::vector<int64_t> params;
-    Array packed;   // this rank's slices, side by side; unused if they lie side by side anyway
+    Array packed;   // copies of this rank's slices; unused if the slices are contiguous
     Array landing;  // the result: the slices of rank 0, of rank 1, ...
     Work work;
   };
@@ -59,9 +59,9 @@ class SlicedWeights final : public Weights {
   std::vector<Param> params_;
   std::deque<Gather> gathers_;  // oldest first
   std::vector<int64_t>
-      elements_before_;        // for each use: elements of the blocks of all uses before it
+      elements_before_;        // for each use: elements of the blocks of all earlier uses
   int64_t uses_ = 0;           // number of uses of this pass
-  int64_t live_elements_ = 0;  // whole or being gathered; without persistent ones
+  int64_t live_elements_ = 0;  // elements whole or in flight, except for persistent ones
   Binder binder_;
 };
 

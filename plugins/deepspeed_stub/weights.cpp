@@ -1,7 +1,9 @@
-// What both implementations of Weights share: binding parameters to memory, and initial values.
+// The code that both implementations of Weights share. It binds parameters to memory and sets their
+// initial values.
 //
-// The model computes initial values for any range of a parameter. Each rank therefore fills only
-// the elements that it keeps, piece by piece, and never holds a whole model for that.
+// The model can compute the initial values of any range of a parameter. Each rank therefore
+// initialises only the elements that it keeps, one staging buffer at a time, and needs no memory
+// for the others.
 #include "plugins/deepspeed_stub/weights.hpp"
 
 #include <algorithm>
@@ -13,7 +15,7 @@ constexpr int64_t kInitElements = 1 << 16;  // fp32 elements of a staging buffer
 
 }  // namespace
 
-// A load has written only the masters, so the copies for the model are rounded from them again.
+// Loading a checkpoint writes only the masters, so their rounded copies are computed again.
 void Weights::refresh() {
   if (frozen_.copy.data != nullptr) setup_.device.copy(frozen_.master, frozen_.copy);
   publish_frozen();

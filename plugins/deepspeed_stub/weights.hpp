@@ -1,5 +1,6 @@
-// The parameters: where a rank keeps its part, how whole parameters reach the model, and how
-// updated values reach the other ranks.
+// The parameters of a model on one rank: which elements the rank keeps, how whole parameters are
+// passed to the model, and how updated values are sent to the other ranks. A parameter is whole on
+// a rank that has all its elements.
 //
 // There are two implementations: flat_weights.hpp (ZeRO stages 0 to 2) and sliced_weights.hpp
 // (stage 3).
@@ -16,7 +17,7 @@
 
 namespace yoke::deepspeed_stub {
 
-// What the parts of one wrapped model share. It outlives them.
+// The environment of the weights, gradients and optimizer of one wrapped model. It outlives them.
 struct Setup {
   const YokeModel& model;
   const ModelSpec& spec;
@@ -28,19 +29,21 @@ struct Setup {
   int32_t gradient_dtype;  // dtype in which gradients are accumulated and reduced
 };
 
-// The part of some parameters that this rank keeps. The spans borrow from the arrays of Weights.
+// The elements that this rank keeps of the trainable, or of the frozen, parameters. The spans point
+// into arrays that Weights owns.
 struct Store {
-  Owned owned;  // which elements of which parameters lie where
+  Owned owned;  // the elements, and their offsets in the spans
   Span master;  // master weights, owned.size elements
   Span copy;    // the same elements in param_dtype; data is NULL if the masters have that dtype
 };
 
-// Updates elements [begin, begin + count) of the trainable store, masters and copy.
+// Updates elements [begin, begin + count) of the store of trainable parameters: its masters and, if
+// there is one, its copy.
 using Update = std::function<void(int64_t begin, int64_t count)>;
 
-// A pass is one forward of all blocks and, in training, one backward in reverse order. Its uses of
-// blocks are numbered: with B blocks, use b < B is the forward of block b, and use 2 B - 1 - b is
-// its backward.
+// A pass is one forward of all blocks and, in training, one backward in reverse order. Each forward
+// or backward of a block is a use. Uses are numbered: with B blocks, use b < B is the forward of
+// block b, and use 2 B - 1 - b is its backward.
 class Weights {
  public:
   virtual ~Weights() = default;
@@ -48,19 +51,19 @@ class Weights {
   const Store& frozen() const { return frozen_; }
   virtual int64_t bytes() const = 0;  // bytes of parameters that are held between steps
 
-  // Starts a pass. What a failed pass left behind is dropped. Collective.
+  // Starts a pass, and discards any state that a failed pass has left. Collective.
   virtual void begin_pass(bool backward) = 0;
   // Returns when the parameters of the block of this use are whole and bound to the model.
   // Collective.
   virtual void acquire(int64_t use) = 0;
-  // The block has run. Its parameters may be freed.
+  // Must be called when this use of the block has run. The parameters may then be freed.
   virtual void release(int64_t use) = 0;
 
-  // Calls `update` for consecutive parts that together cover the trainable store, and distributes
-  // the new values to all ranks. Collective.
+  // Calls `update` for consecutive ranges that together cover the store of trainable parameters,
+  // and distributes the new values to all ranks. Collective.
   virtual void publish(const Update& update) = 0;
-  // Distributes the master weights, trainable and frozen ones, after a checkpoint was loaded into
-  // them. Collective.
+  // Distributes the master weights, trainable and frozen, after a checkpoint was loaded into them.
+  // Collective.
   void refresh();
 
  protected:
@@ -79,7 +82,8 @@ class Binder {
   ~Binder();
   Binder(const Binder&) = delete;
   Binder& operator=(const Binder&) = delete;
-  // data: the whole parameter, compact, in param_dtype. It must live until unbind or another bind.
+  // data: the whole parameter, contiguous, in param_dtype. It must live until unbind or another
+  // bind.
   void bind(int64_t param, void* data);
   void unbind(int64_t param);
 
@@ -95,7 +99,7 @@ void fill_initial(const Setup& setup, int64_t param, int64_t begin, const Span& 
 // Fills the masters of a store with their initial values.
 void fill_initial(const Setup& setup, const Store& store);
 
-// Collects `own` of every rank into `all`, in rank order. With one rank it is a copy.
+// Gathers `own` of every rank into `all`, in rank order. With one rank it only copies.
 [[nodiscard]] Work all_gather(const Setup& setup, const Span& all, const ConstSpan& own);
 
 }  // namespace yoke::deepspeed_stub

@@ -1,8 +1,8 @@
-// Reading an Accelerate config.
+// Reads an Accelerate config from a file and from environment variables.
 //
-// Values are read as Accelerate would read them: the file through PyYAML, whose YAML 1.1 takes an
-// unquoted no for a boolean, and variables as text. Unlike Accelerate, which ignores many unknown
-// or contradicting keys, everything is honoured, noted or refused by name.
+// Values are read as Accelerate would read them: the file as by PyYAML, which follows YAML 1.1 and
+// reads an unquoted no as a boolean, and variables as text. Accelerate ignores many unknown or
+// contradictory keys; here every key is honoured, noted or refused by name.
 #include "plugins/accelerate_compat/config/accelerate_config.hpp"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ bool is_one_of(const std::string& text, std::initializer_list<std::string_view> 
   return std::find(words.begin(), words.end(), text) != words.end();
 }
 
-// Returns whether a word is written as PyYAML accepts a boolean: yes, Yes or YES, but not yEs.
+// Returns whether a word has the capitalisation of a PyYAML boolean: yes, Yes or YES, but not yEs.
 bool is_cased_word(const std::string& text) {
   const std::string small = lower(text);
   std::string title = small;
@@ -40,7 +40,7 @@ bool is_cased_word(const std::string& text) {
   return is_one_of(text, {small, title, upper(text)});
 }
 
-// Returns "true" or "false" for a word that Accelerate takes for a boolean, else "".
+// Returns "true" or "false" for a word that Accelerate reads as a boolean, else "".
 std::string as_boolean(const std::string& text) {
   const std::string small = lower(text);
   if (is_one_of(small, {"true", "yes", "on", "1", "y", "t"})) return "true";
@@ -59,7 +59,8 @@ std::string as_integer(const std::string& text) {
   return decimal == text ? decimal : "";
 }
 
-// Returns the value in the one spelling in which it is stored, or "" if it does not have the form.
+// Returns the value in the spelling in which it is stored, or "" if it does not have the given
+// form.
 std::string canonical(Form form, const std::string& text) {
   if (form == Form::kBool) return as_boolean(text);
   if (form == Form::kInt) return as_integer(text);
@@ -191,7 +192,7 @@ void AccelerateConfig::read_environment(std::string_view lines) {
 }
 
 void AccelerateConfig::read_variable(const std::string& name, const std::string& text) {
-  // `accelerate launch` writes None for what is unset.
+  // `accelerate launch` writes None for unset values.
   if (text.empty() || text == "None") return;
   const Key* key = find_variable(name);
   if (key == nullptr) {

@@ -1,5 +1,6 @@
-// An Accelerate config: the file that the option config_file names and the environment variables,
-// checked against the table of keys. The file has precedence, as under `accelerate launch`.
+// Reads an Accelerate config: the file of the option config_file, and environment variables. All
+// keys are checked against the table in keys.cpp. The file has precedence, as under `accelerate
+// launch`.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +18,22 @@ namespace yoke::accelerate_compat {
 
 class AccelerateConfig {
  public:
-  // Reads all keys and checks each one by itself: is it known, given once, of the right type, and
-  // supported? Problems become messages, and reading continues, except after a syntax error. Never
-  // throws for what a user wrote.
+  // Reads all keys and checks each one by itself: it must be known, given once, of the right type,
+  // and supported. Problems become messages, and reading continues, except after a syntax error.
+  // Never throws for what a user wrote.
   explicit AccelerateConfig(const Options& options);
 
   bool has_file() const { return !file_.empty(); }
 
-  // The value of a kHonoured or kRun key by Key::name(), if it was given. boolean() also works for
-  // keys with words as values, and returns nothing if the word does not mean true or false.
+  // Return the value of a kHonoured or kRun key, by its Key::name(), if it was given. boolean()
+  // also accepts keys of Form::kString, and returns nothing if the word does not mean true or
+  // false.
   std::optional<bool> boolean(std::string_view name) const;
   std::optional<int64_t> integer(std::string_view name) const;
   std::optional<std::string> string(std::string_view name) const;  // value in upper case
 
-  // For messages: where the user set the key, such as "ddp.yaml:3: distributed_type" or
-  // "FSDP_VERSION", and its value, "unset" if it was not given.
+  // Return texts for messages: where the user set the key, such as "ddp.yaml:3: distributed_type"
+  // or "FSDP_VERSION", and its value, or "unset".
   std::string label(std::string_view name) const;
   std::string shown(std::string_view name) const;
   bool is_given(std::string_view name) const { return values_.find(name) != values_.end(); }
@@ -55,7 +57,7 @@ class AccelerateConfig {
   std::string file_;                                  // path as the user wrote it
   std::map<std::string, Value, std::less<>> values_;  // kHonoured and kRun
   std::map<std::string, std::string, std::less<>>
-      in_file_;  // path -> label of all keys of the file
+      in_file_;  // for each key of the file, by path: the text of label()
   PlanMessages messages_;
 };
 

@@ -51,7 +51,7 @@ constexpr Key kKeys[] = {
     {"parallelism_config.parallelism_config_sp_seq_length_is_variable", "PARALLELISM_CONFIG_SP_SEQ_LENGTH_IS_VARIABLE", kNoEffect, kAny, "true", "applies only with sp_size, which is not supported"},
     {"parallelism_config.parallelism_config_sp_attn_implementation", "PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION", kNoEffect, kString, "", "applies only with sp_size, which is not supported"},
 
-    // ---- Other systems behind Accelerate ----
+    // ---- Other systems that Accelerate supports ----
     {"deepspeed_config", "", kRefused, kAny, "", "use parallel_backend = \"deepspeed_stub\", which reads a ds_config.json"},
     {"", "ACCELERATE_USE_DEEPSPEED", kRefused, kBool, "false", "use parallel_backend = \"deepspeed_stub\", which reads a ds_config.json"},
     {"", "ACCELERATE_CONFIG_DS_FIELDS", kNoEffect, kAny, "", "applies only to DeepSpeed"},

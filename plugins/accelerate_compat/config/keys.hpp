@@ -14,8 +14,8 @@ enum class Handling {
   kSection,   // a map; its keys have rows of their own
   kHonoured,  // it has an effect here
   kRun,       // the run file decides; a value that differs from the run's is refused
-  kNoEffect,  // changes nothing here, which a note reports unless the value is harmless
-  kRefused,   // refused, except for the harmless value
+  kNoEffect,  // changes nothing here; reported as a note unless the value is harmless
+  kRefused,   // refused, unless the value is harmless
 };
 
 // The type that a value must have.
@@ -26,12 +26,12 @@ struct Key {
   std::string_view variable;  // "FSDP_VERSION"; "X_*" = all with this prefix; "" = only in files
   Handling handling;
   Form form;
-  // Accelerate's default for kHonoured and kRun, else the harmless value, which requests nothing.
-  // "" = there is none.
+  // Accelerate's default for kHonoured and kRun, else the harmless value, which leaves the feature
+  // off. "" = there is none.
   std::string_view value;
   std::string_view why;  // text for users: its effect, why it has none, or what to do instead
 
-  // Returns what identifies the key: its path, or the variable if it has none.
+  // Returns the name that identifies the key: its path, or its variable if it has no path.
   std::string_view name() const { return path.empty() ? variable : path; }
 };
 
@@ -39,7 +39,7 @@ std::span<const Key> keys();
 // Both return NULL if Accelerate has no such key or variable.
 const Key* find_path(std::string_view path);
 const Key* find_variable(std::string_view variable);
-// For "did you mean": the names of the keys of the same section, and the names of all variables.
+// Return names for "did you mean": all keys of the same section as `path`, and all variables.
 std::vector<std::string> siblings(std::string_view path);
 std::vector<std::string> variables();
 

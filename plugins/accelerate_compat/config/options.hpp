@@ -12,7 +12,7 @@ namespace yoke::accelerate_compat {
 // GradientAccumulationPlugin, which a config file cannot set.
 struct DdpOptions {
   int64_t bucket_cap_mb;         // size of a bucket of gradients in MiB
-  bool find_unused_parameters;   // whether a loss may not depend on all parameters
+  bool find_unused_parameters;   // whether a loss may be independent of some parameters
   bool gradient_as_bucket_view;  // whether gradients live in the buckets, without a copy
   bool sync_each_batch;          // whether to reduce after every micro-batch
 

@@ -1,5 +1,5 @@
-// A YAML document as a tree. Its size and depth are limited and aliases are refused, so the tree is
-// never much larger than the text. No LibTorch.
+// Parses a YAML document into a tree. Its size and depth are limited and aliases are refused, so
+// the tree is never much larger than the text. This file does not use LibTorch.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ struct YamlNode {
   std::vector<std::pair<std::string, YamlNode>> children;
 };
 
-// The exception of parse_yaml.
+// The exception that parse_yaml throws.
 struct YamlError {
   int line;
   std::string reason;

@@ -1,4 +1,4 @@
-// AdamW and SGD over whole parameters, with the formulas at YokeOptimizer in the contract.
+// AdamW and SGD over whole parameters, with the formulas that the contract gives at YokeOptimizer.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,17 +17,17 @@ class Optimizer {
   // optimizer. Throws Error(INVALID_ARGUMENT) for an unknown kind of optimizer.
   Optimizer(const YokeOptimizer& config, const Parameters& parameters);
 
-  // Updates masters and leaves from the gradients of the leaves, multiplied by `scale`, and makes
-  // `step` the last step. step: number of the step, 1 is the first. Every trainable leaf must have
-  // a gradient; its values are undefined afterwards.
+  // Updates masters and leaves from the gradients of the leaves, multiplied by `scale`, and records
+  // `step`, counted from 1, as the last step. Every trainable leaf must have a gradient; its values
+  // are undefined afterwards.
   void update(int64_t step, double lr, double scale);
 
-  // The kinds of moments, and the moment of one kind for a parameter, by index. The tensor of a
-  // frozen parameter is undefined.
+  // Return the kinds of moments, and the moment of one kind of one parameter, both by index. The
+  // tensor of a frozen parameter is undefined.
   const std::vector<std::string>& kinds() const { return kinds_; }
   at::Tensor moment(size_t kind, size_t parameter) const { return moments_[kind][parameter]; }
   int64_t last_step() const { return last_step_; }             // step of the last update; 0 = none
-  void restore(int64_t last_step) { last_step_ = last_step; }  // for a checkpoint that is loaded
+  void restore(int64_t last_step) { last_step_ = last_step; }  // called after a load
   int64_t bytes() const;                                       // bytes of all moments
 
  private:

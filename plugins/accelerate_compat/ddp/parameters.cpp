@@ -1,8 +1,8 @@
-// Memory for the leaves of the model.
+// Allocates memory for the leaves of the model, and binds them to it.
 //
-// The host's leaves arrive without memory. They are bound by exchanging the pointer of their
-// storage and not by Tensor::set_data, because tensors that autograd saved share the storage and
-// must see the same memory.
+// The host's leaves arrive without memory. They are bound by replacing the pointer in their
+// storage, not by Tensor::set_data: tensors that autograd has saved share the storage and must
+// refer to the same memory.
 #include "plugins/accelerate_compat/ddp/parameters.hpp"
 
 #include <ATen/ATen.h>
@@ -23,7 +23,7 @@ const TorchModel* require_torch_model(const YokeModel& model) {
                   "own LibTorch is the same; build both with the same one");
 }
 
-// Points the storage of a leaf at memory that the caller owns, or at none if data is NULL.
+// Points the storage of a leaf to memory that the caller owns, or to none if data is NULL.
 void bind(const at::Tensor& leaf, void* data) {
   c10::StorageImpl* const storage = leaf.storage().unsafeGetStorageImpl();
   storage->set_data_ptr_noswap(at::DataPtr(data, leaf.device()));

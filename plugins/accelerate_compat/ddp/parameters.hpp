@@ -1,4 +1,4 @@
-// The parameters of a replica. Every rank holds all of them whole.
+// The parameters of a replica. Every rank has all of them, unsharded.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,9 +12,9 @@ namespace yoke::accelerate_compat {
 // All three tensors have the shape of the parameter.
 struct Parameter {
   const YokeParameter* info;
-  at::Tensor leaf;    // the model's leaf, bound to `memory`
+  at::Tensor leaf;    // the model's leaf; its storage points to `memory`
   at::Tensor memory;  // values in the dtype in which the model computes
-  at::Tensor master;  // values that are updated and saved: `memory` itself, or fp32 if that is bf16
+  at::Tensor master;  // values to update and save: fp32 if `memory` is bf16, else `memory` itself
 };
 
 // Binds the leaves of a model to memory with initial values. The destructor unbinds them and drops
@@ -30,8 +30,8 @@ class Parameters {
 
   const std::vector<Parameter>& all() const { return all_; }
   const TorchModel& model() const { return *model_; }
-  // Copies the masters, rounded, to the leaves after the masters have changed. Where master and
-  // leaf share their memory there is nothing to do.
+  // Copies the masters, rounded, to the leaves. Must be called when the masters have changed. Has
+  // no effect where master and leaf share their memory.
   void publish() const;
   int64_t bytes() const;  // bytes of leaves and masters
 

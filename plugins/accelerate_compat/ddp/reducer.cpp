@@ -1,5 +1,6 @@
-// The set-up of c10d::Reducer, the C++ class behind DistributedDataParallel. Its parameters are the
-// leaves in the reverse order of the model, which is about the order of their gradients.
+// Sets up c10d::Reducer, the C++ class that implements DistributedDataParallel. It gets the leaves
+// in the reverse order of the model, which is roughly the order in which their gradients are
+// computed.
 #include "plugins/accelerate_compat/ddp/reducer.hpp"
 
 #include <algorithm>
@@ -12,7 +13,7 @@ namespace {
 constexpr int64_t kMiB = 1 << 20;
 
 // Returns the trainable parameters in reverse order. The last ones of the model get their gradients
-// first, so they belong into the first bucket.
+// first, so they belong in the first bucket.
 std::vector<const Parameter*> in_order_of_gradients(const Parameters& parameters) {
   std::vector<const Parameter*> order;
   for (const Parameter& p : parameters.all()) {
@@ -54,9 +55,9 @@ GradientReducer::GradientReducer(const Parameters& parameters,
       /*use_python_reducer=*/false,
       /*bucket_bytes_cap_list=*/std::vector<int64_t>{});
   // After its first backward, the reducer would rebuild the buckets in the order in which gradients
-  // arrived. A resumed run has a first backward as well, at another step, and over more than two
-  // ranks other buckets round differently. So the rebuild is forced now, with the present order,
-  // and a resumed run is bit-equal to an uninterrupted one.
+  // arrived. A resumed run would do so at a later step, and with more than two ranks other buckets
+  // round differently. The rebuild is therefore forced now, with the current order, so that a
+  // resumed run is bit-equal to an uninterrupted one.
   reducer_->push_rebuilt_params_for_all_indices();
   reducer_->rebuild_buckets();
 }

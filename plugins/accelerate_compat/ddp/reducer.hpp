@@ -21,7 +21,7 @@ class GradientReducer {
                   c10d::ProcessGroup& group);
   ~GradientReducer();
 
-  // Call start before and finish after the backward of a loss whose gradients are to be reduced. A
+  // To reduce the gradients of a loss, call start before its backward and finish after it. A
   // backward without these calls only accumulates gradients locally. finish throws
   // Error(INVALID_ARGUMENT) if a parameter got no gradient. The backward between them is
   // collective.

@@ -5,8 +5,8 @@
 //   reduce_scalars:       one all-reduce of loss and number of targets
 //   update:               clip by the global norm, then AdamW or SGD on every rank
 //
-// Unlike other backends this one does not run the backward block by block: c10d::Reducer hangs its
-// hooks on the leaves of one graph and expects one backward through it.
+// Unlike other backends, this one does not run the backward block by block: c10d::Reducer attaches
+// its hooks to the leaves of one graph and expects one backward through it.
 #include "plugins/accelerate_compat/ddp/replica.hpp"
 
 #include <ATen/ATen.h>
@@ -25,8 +25,8 @@ namespace {
 
 enum Scalar { kLossSum, kLossWeight, kNumScalars };
 
-// Returns the sum of the squares of a gradient in fp64. A row is short enough to be summed in fp32
-// (or fp64 for fp64); the rows are then summed in fp64.
+// Returns the sum of the squares of a gradient in fp64. A row is short enough to be summed in fp32,
+// or in fp64 if the gradient is fp64. The sums of the rows are then added in fp64.
 at::Tensor squared_norm(const at::Tensor& grad) {
   const at::ScalarType wide = grad.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor rows = grad.dim() < 2 ? grad.reshape({1, -1}) : grad.flatten(0, -2);
@@ -35,7 +35,7 @@ at::Tensor squared_norm(const at::Tensor& grad) {
   return at::dot(norms, norms);
 }
 
-// Makes a communicator of the host and returns the process group behind it. Collective.
+// Creates a communicator of the host and returns its process group. Collective.
 c10d::ProcessGroup* group(const YokeHost& host, uint32_t axes, const char* purpose) {
   const YokeHeader* service =
       host.get_service(host.ctx, "yoke.collectives/1", sizeof(YokeCollectives));
@@ -129,7 +129,8 @@ YokeStepResult Replica::step(const YokeStepArgs& args) {
     const TorchInputs inputs = borrow(*batch.micros[m]);
     const at::Tensor loss = forward(inputs);
     scalars[kLossSum] += loss.detach();
-    // On a CUDA device, counting the targets would wait for the device.
+    // On a CUDA device, counting the targets would wait for the device, so the batch's own count is
+    // used.
     scalars[kLossWeight] +=
         memory.is_cpu() ? parameters_.model().loss_weight(inputs) : batch.micros[m]->token_weight;
     const bool last = m + 1 == batch.num_micros;

@@ -1,4 +1,5 @@
-// A model under DDP: every rank holds all of it, and c10d::Reducer averages the gradients.
+// A model that is trained with DDP: every rank has all of it, and c10d::Reducer averages the
+// gradients.
 #pragma once
 
 #include <memory>
@@ -11,13 +12,13 @@
 
 namespace yoke::accelerate_compat {
 
-// What all models of one context share. It is made once, in `init`.
+// The state that all models of one context share. It is created once, in `init`.
 struct Environment {
   // Collective over the world. Throws Error(FAILED_PRECONDITION) if there are several ranks and the
   // host's communicators are not c10d::ProcessGroups.
   explicit Environment(const YokeInitArgs& args);
 
-  const YokePlan& plan;  // complete
+  const YokePlan& plan;  // the completed plan
   const YokeHost& host;
   const DdpOptions options;
   c10d::ProcessGroup* gradients = nullptr;  // owned by the host; NULL if there is one rank

@@ -1,8 +1,8 @@
-// The batch rule with any of its factors unset.
+// Applies the batch rule when factors may be unset.
 //
 // The run file's global batch is fixed; micro-batch and accumulation steps may each be given or
-// not. With both, the product must match. With one, the other follows, if the division leaves no
-// remainder. With none, the host chooses the micro-batch.
+// not. If both are given, the product must match. If one is given, the other is computed, and the
+// division must leave no remainder. If none is given, the host chooses the micro-batch.
 #include "plugins/deepspeed_stub/config/batch.hpp"
 
 #include <string>
@@ -29,8 +29,8 @@ bool is_batch_size(const DsConfig& config, const char* path, PlanMessages& messa
   return false;
 }
 
-// Returns whether the ds_config gives a value that is not the run's, and reports it. key: name of
-// the same value in a run file.
+// Returns whether the ds_config gives another value than the run, and reports it. key: name of the
+// same value in a run file.
 bool differs(const DsConfig& config,
              const char* path,
              const char* key,
@@ -63,7 +63,7 @@ PlanMessage product_differs(
               text(train) + "; " + fix};
 }
 
-// Describes a batch with one factor given, under `path`, that leaves no whole number for the other.
+// Describes a batch with one given factor, under `path`, for which the other is not an integer.
 PlanMessage factor_does_not_divide(
     const DsConfig& config, const char* path, int64_t train, int64_t factor, int64_t ranks) {
   std::string fix = "nearest: train.global_batch = " +

@@ -1,5 +1,5 @@
-// A ds_config: the file that the option config_file names, and the same keys given inline, checked
-// against the table of keys.
+// Reads a ds_config: the file of the option config_file, and keys that the run file gives inline.
+// All keys are checked against the table in keys.cpp.
 #pragma once
 
 #include <map>
@@ -16,12 +16,13 @@ namespace yoke::deepspeed_stub {
 
 class DsConfig {
  public:
-  // Reads all keys and checks each one by itself: is it known, given once, of the right type, and
-  // supported? Problems become messages, and reading continues. Never throws for what a user wrote.
+  // Reads all keys and checks each one by itself: it must be known, given once, of the right type,
+  // and supported. Problems become messages, and reading continues. Never throws for what a user
+  // wrote.
   explicit DsConfig(const Options& options);
 
-  // The value of a kHonoured or kRun key by its path in the JSON, if it was given. "auto" and null
-  // count as not given.
+  // Return the value of a kHonoured or kRun key, by its path in the JSON, if it was given. "auto"
+  // and null count as not given.
   std::optional<bool> boolean(std::string_view path) const;
   std::optional<int64_t> integer(std::string_view path) const;
   std::optional<double> number(std::string_view path) const;
@@ -31,8 +32,8 @@ class DsConfig {
   // Returns whether the file, not an inline key, gives the value.
   bool is_in_file(std::string_view path) const;
 
-  // For messages: the key as the user wrote it, such as "ds.json: zero_optimization.stage" or
-  // "deepspeed_stub.zero_stage", and its value, "unset" if it was not given.
+  // Return texts for messages: the key as the user wrote it, such as "ds.json:
+  // zero_optimization.stage" or "deepspeed_stub.zero_stage", and its value, or "unset".
   std::string label(std::string_view path) const;
   std::string shown(std::string_view path) const;
   const PlanMessages& messages() const { return messages_; }

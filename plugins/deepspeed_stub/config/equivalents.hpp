@@ -5,8 +5,8 @@
 
 namespace yoke::deepspeed_stub {
 
-// Reports the line of a run file for every key of the file that is honoured, or that repeats what
-// the run file decides. plan: complete as far as the config allows.
+// Reports a line of a run file for every key of the ds_config that is honoured, or that repeats a
+// value of the run file. plan: complete as far as the config allows.
 void report_equivalents(const DsConfig& config, const YokePlan& plan, PlanReport& report);
 
 }  // namespace yoke::deepspeed_stub

@@ -106,7 +106,7 @@ constexpr Key kKeys[] = {
     {"zero_allow_untested_optimizer", kNoEffect, kBool, "", "AdamW is the only optimizer"},
     {"zero_force_ds_cpu_optimizer", kNoEffect, kBool, "", "offload is not supported"},
 
-    // ---- Other parts of DeepSpeed ----
+    // ---- Other features of DeepSpeed ----
     {"activation_checkpointing", kSection, kAny, "", ""},
     {"activation_checkpointing.*", kNoEffect, kAny, "", "activations are kept; in DeepSpeed, too, this affects only models that call its function"},
     {"tensor_parallel", kSection, kAny, "", ""},

@@ -13,8 +13,8 @@ enum class Handling {
   kSection,   // an object; its keys have rows of their own
   kHonoured,  // the engine follows it
   kRun,       // the run file decides; a value that differs from the run's is refused
-  kNoEffect,  // changes nothing here, which a note reports
-  kRefused,   // refused, except for the value that requests nothing
+  kNoEffect,  // changes nothing here; reported as a note
+  kRefused,   // refused, unless the value leaves the feature off
 };
 
 // The type that a value must have.
@@ -24,17 +24,17 @@ struct Key {
   std::string_view path;  // "zero_optimization.stage"; "aio.*" is any key of that object
   Handling handling;
   Form form;
-  // A value as JSON: DeepSpeed's default for kHonoured and kRun, the value that requests nothing
-  // for kRefused.
+  // A value as JSON: DeepSpeed's default for kHonoured and kRun, the value that leaves the feature
+  // off for kRefused.
   std::string_view value;
   std::string_view why;  // text for users: its effect, why it has none, or what to do instead
 };
 
 std::span<const Key> keys();
-// Returns the row of a path; a row of its own has precedence over one with "*". Returns NULL if
-// DeepSpeed has no such key.
+// Returns the row of a path. A row with exactly this path has precedence over one with "*". Returns
+// NULL if DeepSpeed has no such key.
 const Key* find_key(std::string_view path);
-// Returns the names of all keys of the same object, for "did you mean".
+// Returns the names of all keys of the same object as `path`, for "did you mean".
 std::vector<std::string> siblings(std::string_view path);
 // Returns the name of a key in [deepspeed_stub] of a run file: "zero_stage" for the stage, else the
 // last word of its path. Returns "" if a run file cannot set it there.

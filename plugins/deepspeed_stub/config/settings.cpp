@@ -3,7 +3,7 @@
 namespace yoke::deepspeed_stub {
 namespace {
 
-// The range of an integer. kMultipleOf2 is DeepSpeed's rule for all-gather buckets.
+// The values that an integer may have. kMultipleOf2 is DeepSpeed's rule for all-gather buckets.
 enum class Range { kStage, kPositive, kMultipleOf2, kNotNegative };
 
 // Bits of ZeRO stages.

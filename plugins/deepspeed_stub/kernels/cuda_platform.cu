@@ -1,10 +1,9 @@
-// The CUDA platform: stream-ordered memory from a pool of its own, and grids that run
-// operations.hpp.
+// The CUDA platform: stream-ordered memory from its own pool, and kernels that run operations.hpp.
 //
 // All work is issued to the rank's stream, so allocations, frees and kernels are ordered without
-// any wait. Only upload and download wait. The run time of CUDA is linked in statically: the plugin
-// loads on a machine without driver or toolkit, and it does not depend on the version that LibTorch
-// has.
+// any wait. Only upload and download wait. The CUDA runtime is linked statically, so the plugin
+// loads on a machine without driver or toolkit, and it does not depend on LibTorch's version of
+// CUDA.
 #include <cuda_runtime.h>
 
 #include <cstring>
@@ -18,9 +17,9 @@
 namespace yoke::deepspeed_stub {
 namespace {
 
-constexpr int kThreads = 256;          // threads of a block
-constexpr int64_t kBlocks = 2048;      // limit of a grid; beyond it each thread does more elements
-constexpr int64_t kRows = 65535;       // limit of a grid along y, set by CUDA
+constexpr int kThreads = 256;      // threads per block
+constexpr int64_t kBlocks = 2048;  // limit of a grid; beyond it each thread processes more elements
+constexpr int64_t kRows = 65535;   // limit of a grid along y, set by CUDA
 constexpr int64_t kStaging = 1 << 18;  // bytes that are copied from or to the host at a time
 
 void check(cudaError_t code, const char* what) {
@@ -30,9 +29,9 @@ void check(cudaError_t code, const char* what) {
               std::string("CUDA could not ") + what + ": " + cudaGetErrorString(code));
 }
 
-// Sets the current device of this thread. The run time that is linked into the plugin keeps its
-// own, apart from the one of LibTorch's run time, so it must be set before each call and need not
-// be restored. An error is not checked: the next call fails with it.
+// Sets this thread's current device in the plugin's CUDA runtime. It must be set before each call,
+// and need not be restored, because LibTorch's runtime keeps a separate one. Errors are not checked
+// here: the next call reports them.
 void make_current(int device) {
   cudaSetDevice(device);
 }
@@ -40,7 +39,8 @@ void make_current(int device) {
 struct CudaQueue : Queue {
   ~CudaQueue() {
     if (parts != nullptr) cudaFreeAsync(parts, stream);
-    // cudaFreeHost waits for the device, which after a failure may never finish. Then leak it.
+    // cudaFreeHost waits for the device, which may never finish after a failure. In that case the
+    // memory is leaked.
     if (staging != nullptr && cudaStreamQuery(stream) == cudaSuccess) cudaFreeHost(staging);
     if (pool != nullptr) cudaMemPoolDestroy(pool);
   }
@@ -100,7 +100,7 @@ __global__ void once_kernel(Function function) {
   function();
 }
 
-// The Launch of DeviceKernels.
+// Implements the parameter Launch of DeviceKernels.
 class CudaLaunch {
  public:
   template <class Operation>

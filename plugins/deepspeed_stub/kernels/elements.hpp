@@ -61,11 +61,11 @@ static inline Coefficients<T> coefficients(const AdamWStep& s) {
           static_cast<T>(1 / std::sqrt(1 - std::pow(s.beta2, step)))};
 }
 
-// One AdamW update is next_exp_avg and next_exp_avg_sq with the old moments, then next_param with
-// the new ones. The formula is that of yoke_adamw in yoke/optimizer.h; here the bias corrections are
-// factors and the arithmetic has the type of the masters, so that the loop is fast in fp32. These
-// are three functions of scalars because GCC does not vectorise a loop that has a struct in its
-// body.
+// One AdamW update calls next_exp_avg and next_exp_avg_sq with the old moments, then next_param
+// with the new ones. The formula is that of yoke_adamw in yoke/optimizer.h; here the bias
+// corrections are factors and the arithmetic has the type of the masters, so that the loop is fast
+// in fp32. The update is split into three functions of scalars because GCC does not vectorise a
+// loop that has a struct in its body.
 template <class T>
 static inline YOKE_HOST_DEVICE T next_exp_avg(const Coefficients<T>& c, T g, T exp_avg) {
   return c.beta1 * exp_avg + c.rest1 * g;

@@ -1,8 +1,8 @@
 // The arithmetic over flat arrays: one table of functions for each kind of device.
 //
-// On the CPU they are loops of one thread, compiled for several instruction sets and chosen at run
-// time. On a CUDA device they issue work to a queue and return at once. Arrays are compact, lie in
-// memory of the device, and do not overlap. `count` is a number of elements.
+// On the CPU they are single-threaded loops, compiled for several instruction sets and chosen at
+// run time. On a CUDA device they issue work to a queue and return at once. Arrays are contiguous,
+// are in device memory, and do not overlap. `count` is a number of elements.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ struct BFloat16 {
   uint16_t bits;
 };
 
-// A queue of work for a device, done in the order of the calls. Each kind of device derives its
-// own; the CPU works at once and passes NULL.
+// A queue of work for a device, which is done in the order of the calls. Each kind of device
+// derives its own class. On the CPU, work is done at once and the queue is NULL.
 struct Queue {};
 
-// Elements in rows of `width`; the last row may be shorter. Rows of the first array lie from_stride
-// elements apart, rows of the second to_stride.
+// `total` elements in rows of `width`; the last row may be shorter. Rows start from_stride elements
+// apart in the first array, and to_stride apart in the second.
 struct Rows {
   int64_t total, width, from_stride, to_stride;
 };
@@ -27,7 +27,7 @@ constexpr Rows one_row(int64_t count) {
   return {count, count, count, count};
 }
 
-// The result of a step, in memory of the device. The first three members are summed over all ranks.
+// The result of a step, in device memory. The first three members are summed over all ranks.
 struct StepTotals {
   double loss;          // sum over all targets
   double targets;       // number of targets
@@ -44,7 +44,7 @@ struct AdamWStep {
 };
 
 // Parameters and moments are updated in place. Unless `copy` is NULL, it receives the updated
-// parameters rounded to bf16, the copy that the model computes with.
+// parameters rounded to bf16, with which the model computes.
 template <class Master, class Gradient>
 struct AdamWArrays {
   Master *param, *exp_avg, *exp_avg_sq;
@@ -52,14 +52,15 @@ struct AdamWArrays {
   BFloat16* copy;
 };
 
-// Multiplies the gradients by totals->scale and updates. Does nothing if totals->update is 0.
+// Multiplies the gradients by totals->scale and updates the arrays. Does nothing if totals->update
+// is 0.
 template <class Master, class Gradient>
 using AdamWKernel = void (*)(Queue*,
                              int64_t count,
                              const AdamWStep& step,
                              const AdamWArrays<Master, Gradient>& arrays,
                              const StepTotals* totals);
-// *sum = the sum of the squares of x.
+// Sets *sum to the sum of the squares of x.
 template <class T>
 using NormKernel = void (*)(Queue*, int64_t count, const T* x, double* sum);
 // Copies, casts or adds rows.
@@ -78,13 +79,13 @@ struct Kernels {
   NormKernel<BFloat16> squared_norm_bf16;
   NormKernel<double> squared_norm_fp64;
 
-  // to += from; a bf16 sum is rounded after each addition.
+  // Compute to += from. A bf16 sum is rounded after each addition.
   RowKernel<float, float> add_fp32;
   RowKernel<double, double> add_fp64;
   RowKernel<BFloat16, BFloat16> add_bf16;
   RowKernel<BFloat16, float> add_bf16_to_fp32;
 
-  // to = from. A cast to bf16 rounds to the nearest value, ties to even, and keeps NaN.
+  // Compute to = from. A cast to bf16 rounds to the nearest value, ties to even, and keeps NaN.
   RowKernel<float, BFloat16> fp32_to_bf16;
   RowKernel<BFloat16, float> bf16_to_fp32;
   RowKernel<float, double> fp32_to_fp64;
@@ -94,7 +95,7 @@ struct Kernels {
   RowKernel<uint32_t, uint32_t> copy_4;
   RowKernel<uint64_t, uint64_t> copy_8;
 
-  // *totals = values. On a CUDA device `values` are copied when the work is issued.
+  // Sets *totals to `values`. On a CUDA device `values` is copied when the work is issued.
   void (*set_totals)(Queue*, const StepTotals& values, StepTotals* totals);
   // Sets scale and update from the sums of all ranks. There is no update unless the norm is finite
   // and totals->targets is `claimed`, the number of targets of the batch.

@@ -1,8 +1,8 @@
-// What one thread of a CUDA kernel does, in plain C++.
+// The work of one thread of a CUDA kernel, in plain C++.
 //
-// An operation is the work of a kernel on its arrays; run_share gives a thread its part of it. The
-// CUDA kernels in cuda_platform.cu only compute the number of the thread and call these functions.
-// So the tests run all of this code on a CPU, with threads one after the other.
+// An operation is the work of a kernel on its arrays; run_share does one thread's share of it. The
+// CUDA kernels in cuda_platform.cu only compute the thread number and call these functions. The
+// tests can therefore run all of this code on a CPU, one thread after another.
 #pragma once
 
 #include <algorithm>
@@ -11,10 +11,9 @@
 
 namespace yoke::deepspeed_stub {
 
-constexpr int64_t kAccess = 16;  // bytes that a thread reads or writes at once
+constexpr int64_t kAccess = 16;  // bytes that a thread reads or writes in one access
 
-// One element, or several that are read or written at once and then begin at a multiple of kAccess
-// bytes.
+// One element, or several that are read or written together and are aligned to kAccess bytes.
 template <class T, int kCount>
 struct __attribute__((aligned(kCount == 1 ? alignof(T) : kAccess), may_alias)) Pack {
   T at[kCount];
@@ -31,8 +30,8 @@ template <class... T>
 static inline YOKE_HOST_DEVICE bool are_aligned(const T*... arrays) {
   return (... && (reinterpret_cast<uintptr_t>(arrays) % kAccess == 0));
 }
-// The number of elements that a thread does at once: as many of the narrowest type as fit into
-// kAccess bytes. Wider types take several accesses.
+// The number of elements that a thread processes at a time: as many of the narrowest type as fit
+// into kAccess bytes. Wider types take several accesses.
 template <class... T>
 constexpr int kWidthOf = static_cast<int>(kAccess) / static_cast<int>(std::min({sizeof(T)...}));
 
@@ -42,8 +41,8 @@ static inline YOKE_HOST_DEVICE int64_t smaller(int64_t a, int64_t b) {
 
 // ---- Operations ----
 //
-// run<n>(i) does elements [i, i + n). n is 1, or it is kWidth and aligned(i) is true. Operations on
-// rows have pointers `from` and `to`, which run_row moves to its row.
+// run<n>(i) processes elements [i, i + n). n is 1, or it is kWidth and aligned(i) is true.
+// Operations on rows have pointers `from` and `to`, which run_row moves to the start of a row.
 
 template <class From, class To>
 struct CopyOf {
@@ -102,7 +101,7 @@ struct AdamW {
   const StepTotals* totals;
   Master scale = 0;
 
-  // Reads the totals of the step in memory of the device. Returns false if there is no update.
+  // Reads the totals of the step from device memory. Returns false if there is no update.
   YOKE_HOST_DEVICE bool begin() {
     scale = static_cast<Master>(totals->scale);
     return totals->update != 0;
@@ -147,9 +146,10 @@ struct DecideUpdate {
 
 // ---- Threads ----
 
-// Does the part of thread `thread` of `threads` in elements [0, n). Elements before the first place
-// where all arrays are aligned (`head`) and behind the last full pack are done one by one, all
-// others kWidth at a time. If the arrays are never aligned together, all are done one by one.
+// Processes the share of elements [0, n) that belongs to thread number `thread` of `threads`.
+// Elements before index `head`, the first at which all arrays are aligned, and those after the last
+// full pack are processed one at a time; all others kWidth at a time. If the arrays are never
+// aligned at the same index, every element is processed on its own.
 template <class Operation>
 static inline YOKE_HOST_DEVICE void run_share(Operation& operation,
                                               int64_t n,
@@ -168,7 +168,7 @@ static inline YOKE_HOST_DEVICE void run_share(Operation& operation,
   }
 }
 
-// Does the part of one thread in one row.
+// Processes one thread's share of one row.
 template <class Operation>
 static inline YOKE_HOST_DEVICE void run_row(
     Operation operation, const Rows& rows, int64_t row, int64_t thread, int64_t threads) {
@@ -183,9 +183,10 @@ static inline YOKE_HOST_DEVICE int64_t number_of(const Rows& rows) {
 
 // ---- Norms ----
 //
-// Each block of threads sums a part, and one more block sums the parts. The order of the additions
-// depends on the number of elements alone, not on alignment, so a norm is the same wherever a slice
-// begins. Atomic additions would be shorter, but their order changes from run to run.
+// Each block of threads computes a partial sum, and one more block adds these up. The order of the
+// additions depends only on the number of elements, not on alignment, so a norm is the same
+// wherever a slice begins in memory. Atomic additions would take less code, but their order changes
+// from run to run.
 
 constexpr int kNormThreads = 512;
 constexpr int kNormBlocks = kNormThreads;
@@ -203,8 +204,8 @@ static inline YOKE_HOST_DEVICE void add_squares(const T* x, double* sum) {
     *sum += value * value;
   }
 }
-// Returns the sum of thread `thread` of `threads`. Unaligned arrays are read element by element, in
-// the same order.
+// Returns the partial sum of thread number `thread` of `threads`. Unaligned arrays are read element
+// by element, in the same order.
 template <class T>
 static inline YOKE_HOST_DEVICE double norm_share(const T* x,
                                                  int64_t n,
@@ -224,7 +225,7 @@ static inline YOKE_HOST_DEVICE double norm_share(const T* x,
   if (packs * kWidth + thread < n) add_squares<1>(x + packs * kWidth + thread, &sum);
   return sum;
 }
-// Does the part of one thread in a tree reduction: the sums of a block are halved to `half` sums.
+// Does one thread's share of one level of a tree reduction, which leaves `half` of a block's sums.
 static inline YOKE_HOST_DEVICE void fold(double* sums, int thread, int half) {
   if (thread < half) sums[thread] += sums[thread + half];
 }

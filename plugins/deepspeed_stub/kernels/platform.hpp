@@ -1,4 +1,4 @@
-// A kind of device as two tables of functions: one for its memory, one for its kernels.
+// A kind of device, described by two tables of functions: one for its memory, one for its kernels.
 #pragma once
 
 #include "plugins/deepspeed_stub/kernels/kernels.hpp"
@@ -14,10 +14,10 @@ struct Platform {
   Queue* (*open)(const YokeDevice& device, void* stream);
   void (*close)(Queue*) noexcept;
   void* (*allocate)(Queue*, int64_t bytes);  // aligned to 64 bytes
-  // Work that was issued before may still use the memory.
+  // Frees memory that work issued earlier may still use.
   void (*release)(Queue*, void* memory) noexcept;
   void (*zero)(Queue*, void* memory, int64_t bytes);
-  // Copy from and to memory of the host. Both wait until the copy is done.
+  // Copy from and to host memory. Both wait until the copy is done.
   void (*upload)(Queue*, const void* host, void* memory, int64_t bytes);
   void (*download)(Queue*, const void* memory, void* host, int64_t bytes);
 };

@@ -1,4 +1,4 @@
-// How an Accelerate config is read. All messages are those that users see.
+// Reads Accelerate configs. The expected messages are those that users see.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 namespace yoke::accelerate_compat::testing {
 namespace {
 
-// A backend with the plan of the plugin, but without its LibTorch part.
+// A backend that makes plans like the plugin, but lacks its LibTorch part.
 class PlanOnly : public Backend {
  public:
   const YokeDescription& describe() const override {

@@ -26,12 +26,12 @@ struct PlanRequest {
   yoke::testing::MockModel model{{YOKE_F32, true}};
   std::vector<std::string> lines;  // "<key> = <given> -> <line>"
 
-  // The inner backend: what it does, and what it was given.
+  // The inner backend: its behaviour, and the options that it receives.
   std::map<std::string, std::string> inner_given;  // section [ptd] of the run file
   bool inner_exists = true;
   bool inner_refuses = false;
   bool inner_planned = false;
-  std::map<std::string, std::string> inner_options;  // options that it got
+  std::map<std::string, std::string> inner_options;  // options that it received
 };
 
 // Returns the messages for a config; by default in a world of two ranks.

@@ -1,4 +1,5 @@
-// From a config to a plan: engine, degrees, batch, precision, and the options of the inner backend.
+// Makes plans from Accelerate configs: engine, degrees, batch, precision, and the options of the
+// inner backend.
 #include "plugins/accelerate_compat/plan.hpp"
 
 #include <gmock/gmock.h>

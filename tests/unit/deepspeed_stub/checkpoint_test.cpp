@@ -1,5 +1,5 @@
-// The state does not depend on the stage and world size that wrote it, and loads at any other bit
-// for bit.
+// A saved state does not depend on the ZeRO stage and world size that wrote it, and can be loaded
+// bit for bit at any other.
 #include <gtest/gtest.h>
 
 #include "tests/unit/deepspeed_stub/rig.hpp"
@@ -22,7 +22,7 @@ Job after_the_stop(Job job, const State& state) {
   return job;
 }
 
-// Loads a state and saves it again without a step.
+// Loads a state and saves it again without a training step.
 State reloaded(Job job, const State& state) {
   job.start = &state;
   job.last_step = 0;

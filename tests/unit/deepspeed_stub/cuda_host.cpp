@@ -1,4 +1,4 @@
-// The first GPU of this machine, with a stream of its own.
+// Uses the first GPU of this machine, with its own stream.
 #include <cuda_runtime.h>
 
 #include "tests/unit/deepspeed_stub/tested_host.hpp"

@@ -1,6 +1,6 @@
-// The kernels of a CUDA device, compared with those of the CPU: every dtype, rows, and sizes and
-// alignments with a remainder on either side. Memory before and behind every result must not
-// change.
+// Compares the kernels of a CUDA device with those of the CPU: for every dtype, for rows, and for
+// sizes and alignments that leave a remainder at either end. Memory before and after every result
+// must not change.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,9 +16,9 @@
 namespace yoke::deepspeed_stub::testing {
 namespace {
 
-// Allow a few roundings; either side may contract products and sums.
+// The bounds allow for a few roundings, as either side may fuse multiplications and additions.
 constexpr double kFp32 = 1e-6, kFp64 = 1e-14;
-constexpr int64_t kMargin = 20;  // elements behind each array that must not change
+constexpr int64_t kMargin = 20;  // elements past the end of each array, which must not change
 constexpr int64_t kSizes[] = {0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 63, 1000, 4099, 100003};
 
 YokeHost cpu_host() {
@@ -35,7 +35,7 @@ class DeviceKernels : public ::testing::Test {
     device_ = std::make_unique<Device>(tested_->host());
   }
 
-  // The same values on both devices, starting `offset` elements behind an aligned address.
+  // The same values on both devices, starting `offset` elements after an aligned address.
   struct Twins {
     Array cpu, cuda;
     int64_t offset, count;
@@ -202,7 +202,7 @@ void DeviceKernels::compare_adamw(int64_t count, const Moments& dtypes, int64_t 
   }
   const std::string what = named("AdamW", dtypes.gradient, dtypes.master, count);
   for (const Twins* twins : {&p, &m, &v}) expect_close(*twins, what);
-  // Each copy holds the rounded parameters of its own device, so compare with those.
+  // Each copy contains the rounded parameters of its own device, so it is compared with those.
   if (dtypes.copy && update != 0) {
     device_->download(p.on_cuda(), p.on_cpu().data);
     cpu_.copy(p.on_cpu(), copy.on_cpu());

@@ -1,5 +1,5 @@
-// The engine on the emulated device, whose memory the host cannot touch and whose work is done
-// late, compared with the plain loop.
+// Compares the engine on the emulated device with the plain loop. The host cannot access the memory
+// of that device, and work runs as late as possible.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(Stages,
                                   std::to_string(std::get<1>(info.param));
                          });
 
-// With 8 ranks, slices start at places that are not multiples of 16 bytes.
+// With 8 ranks, slices start at addresses that are not multiples of 16 bytes.
 TEST(ZeroOnDevice, StagesZeroOneAndTwoAreBitEqual) {
   Job job = Job{}.on(8).on_cuda();
   job.run.dtype = YOKE_F32;
@@ -140,7 +140,7 @@ TEST_P(FailureOnDevice, LeavesNothingBehindAndChangesNothing) {
   EXPECT_EQ(model.log().live_saved, 0);
 }
 
-// Reductions in flight write to memory that the destructor frees.
+// Reductions in flight write to memory that the destructor frees, so it must wait for them.
 TEST_P(FailureOnDevice, DestroyingAModelWaitsForItsReductions) {
   MockWorld world(2);
   world.run([&](int32_t rank) {

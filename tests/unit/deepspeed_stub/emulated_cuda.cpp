@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kArena = int64_t{1} << 26;
 constexpr int64_t kAlignment = 256;  // alignment of cudaMalloc
 constexpr int kThreads = 5;
-constexpr char kUndefined = '\xff';  // each byte of memory that is released or not written yet: NaN
+constexpr char kUndefined = '\xff';  // fills released and unwritten memory, so that it reads as NaN
 
 thread_local EmulatedCuda* of_this_rank = nullptr;
 
@@ -187,7 +187,7 @@ EmulatedCuda::Access::~Access() {
 struct EmulatedServices {
   using Access = EmulatedCuda::Access;
 
-  // Calls f if all tensors lie in memory of the device; else returns INVALID_ARGUMENT.
+  // Calls f if all tensors are in the device's memory; else returns INVALID_ARGUMENT.
   template <class F>
   static int32_t guarded(YokeError* err, std::initializer_list<const YokeTensor*> tensors, F&& f) {
     return guard(err, [&] {
@@ -254,8 +254,8 @@ struct EmulatedServices {
     return of_this_rank->model_.block_forward(ctx, args, out, err);
   }
 
-  // A gradient lies in memory of the model, which is freed when on_grad_ready returns. So the work
-  // that the backend issued on it must be done by then, as it would be on a stream.
+  // The model frees the memory of a gradient when on_grad_ready returns. On a real stream the
+  // backend's work on it would run before the free, so here it is completed before the return.
   static int32_t block_backward(void* ctx,
                                 const YokeBackwardArgs* args,
                                 YokeManagedTensor** grad_in,

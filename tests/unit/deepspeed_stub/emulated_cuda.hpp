@@ -1,6 +1,6 @@
-// A CUDA device emulated on the CPU. It has one stream, whose work is done as late as possible, and
-// memory that the host cannot touch. The threads of its kernels run operations.hpp one after the
-// other. A missing wait or a host access to device memory therefore fails a test without a GPU.
+// A CUDA device emulated on the CPU. It has one stream, whose work runs as late as possible, and
+// memory that the host cannot access. The threads of a kernel run operations.hpp one after another.
+// A missing wait or a host access to device memory therefore makes a test fail, even without a GPU.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,12 @@
 
 namespace yoke::deepspeed_stub::testing {
 
-// The Platform of the emulated device. The stream of a rank is a pointer to its EmulatedCuda.
+// The Platform of the emulated device. YokeHost.stream of a rank points to its EmulatedCuda.
 const Platform& emulated_platform();
 
-// The device of one rank, which is the thread that constructs it. Accessing its memory without an
-// Access is a SIGSEGV. Memory that was not written yet, or that was freed, contains NaN.
+// The device of one rank. A rank is a thread and constructs its own device. Accessing the device's
+// memory without an Access raises SIGSEGV. Memory that was not written yet, or that was freed,
+// contains NaN.
 class EmulatedCuda {
  public:
   EmulatedCuda();
@@ -26,12 +27,13 @@ class EmulatedCuda {
   EmulatedCuda(const EmulatedCuda&) = delete;
   EmulatedCuda& operator=(const EmulatedCuda&) = delete;
 
-  // Gives the host this device, and collectives on its memory that run as late as possible.
+  // Makes `host` provide this device, and collectives on its memory that run as late as possible.
   void plug_into(yoke::testing::MockHost& host);
   // Returns the same model with callbacks that run on the stream.
   YokeModel on_device(const YokeModel& model);
 
-  // While an Access exists, all work that was issued is done and the host may access the memory.
+  // The constructor runs all work that was issued. While an Access exists, the host may access the
+  // memory.
   class Access {
    public:
     explicit Access(EmulatedCuda& device);
@@ -57,13 +59,13 @@ class EmulatedCuda {
 
   char* const arena_;
   int64_t used_ = 0;
-  std::map<void*, int64_t> sizes_;                  // size of everything that was ever allocated
+  std::map<void*, int64_t> sizes_;                  // size of all memory that was ever allocated
   std::map<int64_t, std::vector<void*>> released_;  // free memory by size
   int64_t live_ = 0, waits_ = 0;
   int accesses_ = 0;
   std::vector<std::function<void()>> work_;
-  YokeModel model_{};  // the original of on_device
-  YokeHost host_{};    // the original of plug_into
+  YokeModel model_{};  // the argument of on_device
+  YokeHost host_{};    // the argument of plug_into, before the change
   YokeCollectives behind_{}, collectives_{};
 };
 

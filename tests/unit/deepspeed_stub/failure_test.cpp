@@ -1,4 +1,4 @@
-// A step that fails leaves nothing behind and changes nothing, and the next step works.
+// A step that fails leaks nothing and changes no state, and the next step works.
 #include <gtest/gtest.h>
 
 #include "tests/support/mock_batch.hpp"

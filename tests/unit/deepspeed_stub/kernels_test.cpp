@@ -1,4 +1,4 @@
-// The kernels of every instruction set, compared with a plain loop in fp64.
+// Compares the kernels of every instruction set with a plain loop in fp64.
 #include "plugins/deepspeed_stub/kernels/kernels.hpp"
 
 #include <gtest/gtest.h>
@@ -14,10 +14,12 @@
 namespace yoke::deepspeed_stub {
 namespace {
 
-// Odd, so that no vector width divides it, and long enough for several vectors and a remainder.
+// The count is odd, so that no vector width divides it, and large enough for several vectors and a
+// remainder.
 constexpr int64_t kCount = 1003;
 constexpr Rows kAll = one_row(kCount);
-// Allows a few roundings; the wide instruction sets contract products and sums.
+// The bounds allow for a few roundings: the wide instruction sets fuse multiplications and
+// additions.
 constexpr double kFp32 = 1e-6, kFp64 = 1e-14;
 
 double widen(float x) {

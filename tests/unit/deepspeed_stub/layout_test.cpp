@@ -20,7 +20,7 @@ const ModelSpec& spec() {
   return spec;
 }
 
-// Checks that each element of the trainable (or frozen) parameters lies in exactly one piece of one
+// Checks that each element of the trainable (or frozen) parameters is in exactly one piece of one
 // rank.
 template <class OwnedByRank>
 void expect_tiled(int ranks, bool trainable, OwnedByRank owned) {
@@ -66,8 +66,8 @@ TEST(FlatLayout, BucketsCoverEverythingInBackwardOrder) {
   ASSERT_EQ(whole.size(), 1u);
   EXPECT_EQ(whole[0].begin, 0);
   EXPECT_EQ(whole[0].end, layout.size());
-  // First head.gain and the bias, then the matrices of the middle block. The tied embedding is
-  // complete last.
+  // Expected order: head.gain and the bias, then the matrices of the middle block, and last the
+  // tied embedding.
   std::vector<std::vector<int64_t>> params;
   for (const Bucket& b : layout.buckets(35)) params.push_back(b.params);
   EXPECT_THAT(params,

@@ -1,4 +1,4 @@
-// From a run and a ds_config to a plan. All messages are those that users see.
+// Makes plans from a run and a ds_config. The expected messages are those that users see.
 #include "plugins/deepspeed_stub/plan.hpp"
 
 #include <gmock/gmock.h>

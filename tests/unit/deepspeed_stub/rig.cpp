@@ -22,7 +22,7 @@ std::string key_of(const YokePiece& piece) {
   return std::string(view(piece.name)) + "/" + std::string(view(piece.kind));
 }
 
-// Puts the pieces of all ranks together. May be used by all ranks at the same time.
+// Assembles the state from the pieces of all ranks. May be used by all ranks at the same time.
 class Assembly {
  public:
   void add(const YokePiece& p) {
@@ -67,8 +67,8 @@ class Assembly {
   std::vector<Replica> replicas_;
 };
 
-// Walks through the state as a host does, which can access memory of a device only through the
-// device.
+// Visits the state as a host does. Memory of an EmulatedCuda is accessed only while an Access
+// exists.
 void walk(Session& session,
           int32_t op,
           std::optional<EmulatedCuda>& cuda,

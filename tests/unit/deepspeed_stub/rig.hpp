@@ -1,5 +1,5 @@
-// Trains the mock model through a backend's table on ranks that are threads. The mock model does
-// not need LibTorch.
+// Trains the mock model through a backend's table of functions, with one thread per rank. The mock
+// model does not need LibTorch.
 #pragma once
 
 #include <map>
@@ -53,13 +53,14 @@ struct Job {
 
 struct Outcome {
   MockTrace trace;
-  State state;                           // final state, put together from all ranks
+  State state;                           // final state, assembled from all ranks
   YokeWrapResult wrapped{};              // result of wrap_model on rank 0
   std::map<std::string, int64_t> bytes;  // MockWorld::bytes after all steps
   std::vector<int64_t> waits;  // waits of rank 0 for its EmulatedCuda, one number per step
 };
-// Trains and returns the result. Fails the test unless the pieces with replica 0 of all ranks tile
-// every tensor, and replicas are bit-equal. Throws the exception of the first rank that fails.
+// Trains and returns the result. Fails the test unless the pieces with replica 0 cover every tensor
+// exactly once over all ranks, and other replicas are bit-equal to them. Throws the exception of
+// the first rank that fails.
 Outcome train(const Job& job);
 
 // Returns options with buckets, thresholds and limits that are small enough to matter for the tiny

@@ -1,4 +1,4 @@
-// Every ZeRO stage on 1, 2, 4 and 8 ranks, compared with a plain loop. The model has a tied, a
+// Compares every ZeRO stage on 1, 2, 4 and 8 ranks with a plain loop. The model has a tied, a
 // frozen and a scalar parameter, one without weight decay, and odd sizes.
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 namespace yoke::deepspeed_stub::testing {
 namespace {
 
-// Allows for rounding alone, since sums are in another order. A wrong gradient or update causes
-// differences of 1e-7 and more.
+// The bounds allow only for rounding, since sums are computed in another order. A wrong gradient or
+// update causes differences of 1e-7 and more.
 constexpr double kFp64 = 1e-12;
 constexpr double kFp32 = 2e-6;
 // Activations, gradients and the model's parameters have a mantissa of 8 bits.
@@ -143,7 +143,7 @@ TEST(ZeroBytes, PersistentParametersAreKeptInAdditionToTheSlices) {
   EXPECT_EQ(train(job).wrapped.param_bytes, 8 * (28 + 18 + 4 + 18 + 1 + 3) + 8 * (7 + 1));
 }
 
-// Counts the payload per step, which is the larger side of each collective.
+// Counts the bytes of all steps. A collective counts with the larger of its input and output.
 TEST(ZeroBytes, TrafficMatchesTheFormulas) {
   constexpr int64_t kSteps = MockRun::kSteps;
   for (const int64_t micros : {1, 2}) {
