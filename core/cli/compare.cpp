@@ -378,7 +378,7 @@ int compare_command(const std::vector<std::string>& args) {
   return run_command(app, args, [&]() -> int {
     try {
       if (app.count("--backends") > 0 && request.backends.empty())
-        throw Stop{kExitUsage, "--backends is empty; give names of backends, such as A,B"};
+        throw Stop{kExitUsage, "--backends is empty; allowed: names of backends, such as A,B"};
       numbers.into(request);
       return run(request);
     } catch (const Stop& stop) {

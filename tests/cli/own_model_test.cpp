@@ -128,7 +128,7 @@ TEST_F(OwnModel, IsEvaluatedSavedAndResumedLikeAnyOther) {
   EXPECT_EQ(rest.ending.exit_code, 0) << rest.err;
   const SubprocessResult text = yoke({"generate", "runs/whole/checkpoints/step-00000060"});
   EXPECT_EQ(text.ending.exit_code, 2);
-  EXPECT_THAT(text.err, HasSubstr("no language model"));
+  EXPECT_THAT(text.err, HasSubstr("no built-in language model"));
 }
 
 TEST_F(OwnModel, HasKeysOfItsOwn) {

@@ -250,7 +250,7 @@ class Tokens : public Weights {
 };
 
 TEST_F(Tokens, OfNanoGptAreTrainedOnWhenNamed) {
-  expect_refused({"data.path=raw.bin"}, {"raw.bin", "no header", "data.format = \"nanogpt\""});
+  expect_refused({"data.path=raw.bin"}, {"raw.bin", "no known header", "data.format = \"nanogpt\""});
   const SubprocessResult run =
       here_.yoke({"train", "from.toml", "data.path=raw.bin", "data.format=nanogpt"});
   EXPECT_TRUE(run.ending.ok()) << run.err;
@@ -289,7 +289,7 @@ TEST_F(Tokens, AreInspected) {
 }
 
 TEST_F(Tokens, ThatAreDamagedAreInspectedWithThePlace) {
-  expect({"data", "inspect", "raw.bin"}, 2, {"raw.bin", "no header", "--format"});
+  expect({"data", "inspect", "raw.bin"}, 2, {"raw.bin", "no known header", "--format"});
   expect({"data", "inspect", "beyond.bin", "--format", "nanogpt", "--vocab", "300"},
          1,
          {"token 1500 (byte 3000) is 40000"});

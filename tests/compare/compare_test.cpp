@@ -232,7 +232,7 @@ INSTANTIATE_TEST_SUITE_P(
     CompareRefuses,
     ::testing::Values(
         BadWords{{"--backends", "serial,pdt"}, 3, "backend 'pdt' not found"},
-        BadWords{{"--backends", ""}, 2, "--backends is empty; allowed: names of backends, A,B"},
+        BadWords{{"--backends", ""}, 2, "--backends is empty; allowed: names of backends, such as A,B"},
         BadWords{{"--backends", "serial,serial"}, 2, "two cases have the name 'serial'"},
         BadWords{{"--case", "serial"}, 2, "expected NAME:key=value"},
         BadWords{{"--case", "a:parallel_backend=serial", "--case", "b:train.global_batch=8"},
