@@ -672,8 +672,8 @@ typedef struct YokeCollectives {
   /* Returns when all ranks have called it. */
   int32_t (*barrier)(YokeComm* comm, YokeError* err);
 
-  /* Waits for an operation and frees it, whatever it returns. On a CUDA device YokeHost.stream
-   * waits, not the calling thread. */
+  /* Waits for an operation and frees it, also if it returns an error. On a CUDA device
+   * YokeHost.stream waits, not the calling thread. */
   int32_t (*wait)(YokeWork* work, YokeError* err);
 
   /* Returns the object that implements the communicator if it has the given type, else NULL.

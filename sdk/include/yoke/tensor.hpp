@@ -113,7 +113,7 @@ struct ConstSpan {
   // Borrows `count_` elements of `dtype_` at `data_`.
   ConstSpan(const void* data_, int64_t count_, int32_t dtype_)
       : data(data_), count(count_), dtype(dtype_) {}
-  // Implicit: whatever may be written may also be read.
+  // Implicit, because a writable range may also be read.
   ConstSpan(const Span& span) : ConstSpan(span.data, span.count, span.dtype) {}
 
   // See Span.
