@@ -204,7 +204,7 @@ typedef struct YokeDevice {
 
 /* A view of memory that somebody else owns. */
 typedef struct YokeTensor {
-  void* data; /* device memory; the first element is at data + byte_offset */
+  void* data; /* memory on `device`; the first element is at data + byte_offset */
   YokeDevice device;
   int32_t ndim; /* number of dimensions, 0 = scalar */
   YokeDataType dtype;
@@ -310,7 +310,7 @@ typedef struct YokeOptionInfo {
  * copies with replica 0. The update is not the one that is described at YokeOptimizer.
  *
  * YOKE_BY_OPTIONS: each axis, ZeRO stage and dtype in the description is possible with some values
- * of the options, not with all. plan refuses what the given values do not support. */
+ * of the options, maybe not with all. plan refuses what the given values do not support. */
 enum { YOKE_LOCAL_UPDATES = 1, YOKE_BY_OPTIONS = 2 };
 
 /* The backend's name and capabilities. The host refuses a degree above 1 on an axis, a dtype or a
@@ -828,8 +828,8 @@ typedef struct YokePiece {
 } YokePiece;
 
 /* Arguments of checkpoint. The backend calls visit once for each local piece, in the same order for
- * every op. If visit fails, checkpoint returns its error. The exception is YOKE_NOT_FOUND for a
- * kind of the backend's own, see YokePiece. */
+ * every op. If visit fails, checkpoint ends and returns that error. The exception is YOKE_NOT_FOUND
+ * for a kind of the backend's own, see YokePiece. */
 typedef struct YokeCheckpointArgs {
   YokeHeader header;
   int32_t op; /* YOKE_CHECKPOINT_... */
@@ -852,8 +852,8 @@ typedef struct ParallelBackend {
   /* Sets *out to the description of the backend, a constant. Uses no device or communication. */
   int32_t (*describe)(const YokeDescription** out, YokeError* err);
 
-  /* Fills the unset fields of *plan. Reports every reason to refuse the plan through args->refuse,
-   * not only the first one, and then returns YOKE_INVALID_ARGUMENT.
+  /* Fills the unset fields of *plan. If the backend refuses the plan, reports every reason through
+   * args->refuse, not only the first one, and returns YOKE_INVALID_ARGUMENT.
    *
    * Pure: it uses no device or communication, and has the same result on every rank. */
   int32_t (*plan)(const YokePlanArgs* args, YokePlan* plan, YokeError* err);
