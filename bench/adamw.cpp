@@ -1,6 +1,6 @@
 // Compares the AdamW kernel of deepspeed_stub with LibTorch's fused AdamW on the same arrays, with
-// one thread, with and without the rounded bf16 copy of the parameters. Also compares it with the
-// bandwidth of a plain stream. Usage: adamw [million parameters, default 100]
+// one thread, with and without writing a bf16 copy of the parameters. Also compares it with the
+// bandwidth of an axpy loop. Usage: adamw [million parameters, default 100]
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 

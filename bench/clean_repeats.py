@@ -3,7 +3,7 @@
 
     bench/clean_repeats.py [--yoke build/release/bin/yoke] [--repeats 20] [key=value ...]
 
-The seeds differ because the same run twice has the same bits. Every case must reach its level: L1 in fp32, L2 in bf16.
+The seeds differ because two equal runs are bit-identical. Every case must reach its level: L1 in fp32, L2 in bf16.
 Exits with 1 after a false alarm.
 """
 import argparse

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the wall time of `yoke --help` with that of /bin/true: median and range of 50 starts each, in turn.
+"""Compares the wall time of `yoke --help` with that of /bin/true: median and range of 50 interleaved starts of each.
 
     bench/cli_start.py [build/release/bin/yoke]
 """

@@ -1,6 +1,6 @@
-// Compares collectives of our Communicator with those of the raw c10d backend, for 2 ranks: as
-// processes over c10d's own Gloo backend, and as threads over the in-process backend. Prints rank
-// 0's latency; both sides take turns. Usage: collectives
+// Compares collectives of Yoke's Communicator with those of the underlying c10d backend, for 2
+// ranks: as processes over c10d's Gloo backend, and as threads over the in-process backend. The two
+// are timed in turn. Prints the latency on rank 0. Usage: collectives
 #include <ATen/Parallel.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -37,13 +37,13 @@ constexpr Size kSizes[] = {{"64 B", 64, 301},
                            {"1 MiB", 1 << 20, 101},
                            {"16 MiB", 16 << 20, 15}};
 
-// The two sides that one rank compares.
+// The two communicators that a rank compares.
 struct Sides {
   Communicator& ours;
   c10d::Backend& raw;
 };
 
-// One collective on both sides. `whole` has all bytes of a Size, `part` half of them.
+// One collective on both communicators. `whole` has all bytes of a Size, `part` half of them.
 struct Collective {
   const char* name;
   std::function<void()> raw, ours;

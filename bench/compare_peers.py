@@ -22,7 +22,7 @@ import tempfile
 
 from harness import DEFAULT_YOKE, REPOSITORY, machine, make_text, peers_python, require_yoke, run_program, spread
 
-LOSS_BOUND, LOSS_STEPS = 2e-6, 20  # level L1 in fp32, which `yoke compare` requires of these steps too
+LOSS_BOUND, LOSS_STEPS = 2e-6, 20  # level L1 in fp32, as `yoke compare` requires for these steps
 EXIT_GATE = 4
 
 # Model, sequences per step over all ranks, tokens per sequence.
@@ -34,7 +34,7 @@ MODELS = {
     "llama-14m": "dim = 128\nlayers = 6\nheads = 8\nkv_heads = 4\nffn_dim = 512\nvocab = 32000",
     "small400": "dim = 32\nlayers = 44\nheads = 4\nkv_heads = 2\nffn_dim = 64\nvocab = 256",
 }
-# Overrides for Yoke, and the name of the other side.
+# Overrides for Yoke, and the name of the program to compare with.
 STRATEGIES = {
     "single": (["dp_degree=1", "dp_shards=1"], "PyTorch"),
     "ddp": (["dp_degree={ranks}", "dp_shards=1"], "PyTorch"),

@@ -1,5 +1,5 @@
-// Measures the overhead of an operator on distributed tensors over the same operator on local
-// tensors: 4 x 4 fp32, one rank, Replicate. Prints one line for each operator: name, grad or
+// Measures the overhead of operators on distributed tensors, relative to the same operators on
+// local tensors: 4 x 4 fp32, one rank, Replicate. Prints one line for each operator: name, grad or
 // nograd, and the medians of the local and the distributed call in ns.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

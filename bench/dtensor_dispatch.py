@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the dispatch of distributed tensors with Python's DTensor: the overhead of an operator over the local one.
+"""Compares the overhead of operators on distributed tensors, relative to local ones, with that of Python's DTensor.
 
     bench/dtensor_dispatch.py --pairs 5
 
@@ -16,7 +16,7 @@ PROGRAM = REPOSITORY / "build/release/bench/dtensor_dispatch"
 
 
 def overheads(command):
-    """Returns {(operator, "grad" or "nograd"): ns over the local operator}, in the order of the output."""
+    """Returns {(operator, "grad" or "nograd"): extra ns relative to the local operator}, in the order of the output."""
     lines = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=True).stdout.splitlines()
     rows = (line.split() for line in lines)
     return {(name, mode): float(distributed) - float(local) for name, mode, local, distributed in rows}

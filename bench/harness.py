@@ -30,9 +30,9 @@ def peers_python():
 
 
 def run_program(name, command, log, is_complete=lambda: False, threads=1):
-    """Runs a command in a session of its own, so no process of it survives an interrupt or the time limit. A failure
-    ends this program, unless is_complete() says that all results are written: torch aborts now and then while it
-    destroys its process groups, so such a failure is only printed."""
+    """Runs a command in a separate process session, so that all its processes can be ended at an interrupt or the time
+    limit. A failure ends this program, unless is_complete() returns True because all results are written. Such a
+    failure is only printed: torch sometimes aborts while it destroys its process groups."""
     command = [str(part) for part in command]
     env = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     with open(log, "w", encoding="utf-8") as out:
@@ -55,7 +55,7 @@ def make_text(path):
 
 
 def machine():
-    """Returns date, processor and load, which every figure needs beside it."""
+    """Returns date, processor and load, to be printed with every result."""
     with open("/proc/cpuinfo", encoding="utf-8") as lines:
         model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown CPU")
     return f"{datetime.date.today()}, {os.cpu_count()} x {model}, load {os.getloadavg()[0]:.1f}"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what the host costs per step: `yoke train` with a backend that does nothing.
+"""Measures the overhead of the host per step: `yoke train` with a backend that does nothing.
 
     bench/host_overhead.py build/release/bench/nothing.so [--yoke build/release/bin/yoke]
 

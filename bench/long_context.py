@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Runs one step on a sequence of 131072 tokens that two ranks share (cp_degree = 2), and prints its time and the memory
-of a rank. There is no target: the program shows that such a step runs, and what it takes."""
+of a rank. There is no target value: the program shows that such a step runs, and its cost."""
 import argparse
 import json
 import pathlib

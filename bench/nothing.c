@@ -1,4 +1,5 @@
-/* A backend that does nothing: what remains of a step is the cost of the host. Every loss is 1. */
+/* A backend that does nothing, so the time of a step is the overhead of the host. Every loss is
+ * 1. */
 #include <yoke/parallel_backend.h>
 
 struct YokeContext {

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measures what the checks of a run (verify.every) cost, as a share of the run at the default of 100 steps.
+"""Measures the cost of the checks of a run (verify.every), as a share of the run time with the default of 100 steps.
 
     bench/verify_cost.py [--yoke build/release/bin/yoke] [--nproc 2] [--steps 400] [key=value ...]
 
-One run checks every fourth step. A check falls into two intervals; their time, minus that of the next two, is its
-cost. They are neighbours in one run, so a busy machine slows both sides alike. With dp_degree every rank holds, and
+One run checks every fourth step. A check affects the intervals of two steps. Its cost is the time of these two
+intervals minus that of the next two, so a busy machine slows both about equally. With dp_degree every rank holds, and
 hashes, all parameters; with dp_shards no parameter is held twice.
 """
 import argparse
@@ -51,7 +51,7 @@ def main():
         for layout in (f"dp_degree={options.nproc}", f"dp_shards={options.nproc}"):
             seconds = step_seconds(options, folder, layout)
             costs, plain = [], []
-            # The first half of a check is in the interval of its own step, the exchange in the next one.
+            # The first half of a check is in the interval of the checked step, the exchange in the next one.
             for step in range(PERIOD * WARMUP, options.steps - 2, PERIOD):
                 costs.append(seconds[step] + seconds[step + 1] - seconds[step + 2] - seconds[step + 3])
                 plain += [seconds[step + 2], seconds[step + 3]]

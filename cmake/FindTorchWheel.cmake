@@ -38,7 +38,7 @@ if(TorchWheel_FOUND AND NOT TARGET torch::cpu)
   set_target_properties(torch::c10 PROPERTIES
     IMPORTED_LOCATION ${_torch}/lib/libc10.so
     INTERFACE_INCLUDE_DIRECTORIES "${_torch}/include;${_torch}/include/torch/csrc/api/include")
-  # The libraries that libtorch_cpu.so needs are beside the wheel, not in a system folder.
+  # The libraries that libtorch_cpu.so needs are in other wheels, not in a system folder.
   file(GLOB _nvidia LIST_DIRECTORIES true ${_torch}/../nvidia/*/lib)
   list(TRANSFORM _nvidia PREPEND "LINKER:-rpath-link,")
   add_library(torch::cpu SHARED IMPORTED GLOBAL)

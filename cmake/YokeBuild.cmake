@@ -15,11 +15,11 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 
 include(GNUInstallDirs)
-# The build tree has the layout of an install, so programs find their files in the same way in both.
+# The build tree has the same folders as an install, so programs find their files in the same way in both.
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 set(YOKE_BACKEND_DIR ${PROJECT_BINARY_DIR}/lib/yoke/backends)
 set(CMAKE_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE
-    WORLD_READ WORLD_EXECUTE) # independent of the umask: backends in a folder that others may write to are not loaded
+    WORLD_READ WORLD_EXECUTE) # independent of the umask: backends in a folder that others may write to are refused
 
 find_program(YOKE_CCACHE ccache)
 if(YOKE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
@@ -62,8 +62,8 @@ function(yoke_library name)
   endif()
 endfunction()
 
-# yoke_torch_pch holds the headers that nearly all code with LibTorch needs. Compiling them once takes 19 s; each
-# file then takes 2 s instead of 8. The target is made at top level because several folders use it.
+# yoke_torch_pch precompiles the headers that nearly all code with LibTorch needs. Compiling them once takes 19 s; each
+# file then takes 2 s instead of 8. The target is created at top level because several folders use it.
 function(yoke_make_torch_pch)
   file(WRITE ${PROJECT_BINARY_DIR}/torch_pch.cpp "")
   add_library(yoke_torch_pch OBJECT ${PROJECT_BINARY_DIR}/torch_pch.cpp)
@@ -85,8 +85,8 @@ function(yoke_use_torch name)
 endfunction()
 
 # yoke_kernels(OUT NAME SOURCE MACRO) Compiles SOURCE once for each instruction set (baseline, avx2, avx512) and returns
-# the objects in OUT. Each time MACRO is kernels_<set> and MACRO_SET is "<set>". Loops are marked with `omp simd`, which
-# needs no OpenMP run time.
+# the objects in OUT. Each time, MACRO is defined as kernels_<set> and MACRO_SET as "<set>". Loops are marked with `omp
+# simd`, which needs no OpenMP run time.
 function(yoke_kernels out name source macro)
   set(_baseline -O3)
   set(_avx2 -O3 -march=x86-64-v3 -ffp-contract=fast)
@@ -105,7 +105,7 @@ function(yoke_kernels out name source macro)
   set(${out} ${_objects} PARENT_SCOPE)
 endfunction()
 
-# Tests run on the CPU also on a machine with GPUs, where `device = "auto"` would take these. Tests of the GPU set cuda.
+# Tests run on the CPU even on a machine with GPUs, where `device = "auto"` would use a GPU. GPU tests set cuda.
 set(YOKE_TEST_ENVIRONMENT YOKE_BIN=${PROJECT_BINARY_DIR}/bin YOKE_SOURCE=${PROJECT_SOURCE_DIR} YOKE_DEVICE=cpu)
 
 # yoke_test(NAME SOURCES a_test.cpp ... [LINK lib ...] [LABELS l ...] [TORCH])
@@ -124,8 +124,8 @@ function(yoke_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${A_LABELS}" TIMEOUT 600 ENVIRONMENT "${YOKE_TEST_ENVIRONMENT}")
 endfunction()
 
-# yoke_gpu_test(NAME ...) is yoke_test for what needs a GPU. The test has the label gpu, is SKIPPED without a GPU, and
-# never runs beside another one. NAME ends in _gpu_test. scripts/gpu_test --pack copies the program.
+# yoke_gpu_test(NAME ...) is yoke_test for tests that need a GPU. The test has the label gpu, is SKIPPED without a GPU,
+# and never runs at the same time as another one. NAME ends in _gpu_test. scripts/gpu_test --pack copies the program.
 function(yoke_gpu_test name)
   yoke_test(${name} LABELS gpu ${ARGN})
   set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]" RESOURCE_LOCK gpu)

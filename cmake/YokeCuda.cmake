@@ -1,4 +1,4 @@
-# Enables CUDA if everything that it needs is present: nvcc and the wheels that libtorch_cuda links to.
+# Enables CUDA if nvcc and the wheels that libtorch_cuda links to are present.
 #   YOKE_CUDA                AUTO (CUDA if it is possible), ON (an error if it is not), OFF
 #   YOKE_CUDA_ARCHITECTURES  compute capabilities of the kernels; newer cards run the PTX of the last one
 # Sets YOKE_HAS_CUDA and YOKE_CUDA_VERDICT. With CUDA it also enables the language and defines torch::c10_cuda,
@@ -53,7 +53,7 @@ endif()
 
 set(CMAKE_CUDA_COMPILER ${YOKE_NVCC})
 set(CMAKE_CUDA_ARCHITECTURES ${YOKE_CUDA_ARCHITECTURES})
-set(CMAKE_CUDA_STANDARD 17) # the latest standard that CMake 3.25 knows for nvcc 13
+set(CMAKE_CUDA_STANDARD 17) # the latest standard that CMake 3.25 supports for nvcc 13
 set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
 if(CMAKE_CXX_COMPILER_LAUNCHER AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
@@ -64,7 +64,7 @@ list(JOIN YOKE_CUDA_ARCHITECTURES ", " _architectures)
 set(YOKE_CUDA_VERDICT "toolkit ${CUDAToolkit_VERSION}, compute capability ${_architectures}")
 
 # nccl.h must be that of the wheel, because c10d embeds a struct that grows from version to version. libnccl and
-# libcudart are not linked: libtorch_cuda brings those of the wheel, and a system copy must not be found first.
+# libcudart are not linked: libtorch_cuda loads those of the wheel, and a system copy must not be found first.
 add_library(torch::c10_cuda SHARED IMPORTED GLOBAL)
 set_target_properties(torch::c10_cuda PROPERTIES
   IMPORTED_LOCATION ${TorchWheel_DIR}/lib/libc10_cuda.so
@@ -78,7 +78,7 @@ set_target_properties(torch::cuda PROPERTIES
 
 # yoke_cuda_kernels(TARGET SOURCES a.cu ... [WITH_LIBTORCH])
 # Adds device code, which includes no LibTorch, to TARGET. The CUDA run time is linked statically and exports no symbol,
-# so TARGET can be loaded on machines without CUDA. With WITH_LIBTORCH, TARGET links torch::cuda, which brings its own
+# so TARGET can be loaded on machines without CUDA. With WITH_LIBTORCH, TARGET links torch::cuda, which has its own CUDA
 # run time, so none is added.
 function(yoke_cuda_kernels target)
   cmake_parse_arguments(A "WITH_LIBTORCH" "" "SOURCES" ${ARGN})

@@ -1,7 +1,7 @@
-# Installs documents, run files and licences, and defines the archive: cpack --config <build>/CPackConfig.cmake
+# Installs documents, run files and licences, and configures the archive: cpack --config <build>/CPackConfig.cmake
 install(FILES LICENSE NOTICE DESTINATION share/doc/yoke COMPONENT runtime)
-# The documents keep the layout of the repository, so links between them work. finish_documents.cmake rewrites the links
-# to files that an install has elsewhere.
+# The documents keep their folders of the repository, so links between them work. finish_documents.cmake rewrites the
+# links to files that are in other folders of an install.
 file(GLOB _pages RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS *.md)
 file(GLOB_RECURSE _more RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS
   docs/*.md bench/*.md plugins/*.md sdk/*.md)
@@ -18,7 +18,7 @@ foreach(_work libcli11-dev libfmt-dev libspdlog-dev libtomlplusplus-dev libyaml-
 endforeach()
 
 set(CPACK_GENERATOR TGZ)
-# CPack changes the variable CPACK_PACKAGE_FILE_NAME, so the name is kept in one of ours.
+# CPack changes the variable CPACK_PACKAGE_FILE_NAME, so the name is also kept in another variable.
 string(TOLOWER yoke-${PROJECT_VERSION}-${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR} YOKE_ARCHIVE_NAME)
 set(CPACK_PACKAGE_FILE_NAME ${YOKE_ARCHIVE_NAME})
 set(CPACK_STRIP_FILES ON)

@@ -1,4 +1,4 @@
-# Prints what was found, one line each, at the end of the configuration.
+# Prints the results of the configuration at its end, one line for each component.
 message(STATUS "yoke ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE}, ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
 message(STATUS "  LibTorch   ${TorchWheel_VERSION} in ${TorchWheel_DIR}")
 message(STATUS "  CUDA       ${YOKE_CUDA_VERDICT}")

@@ -1,6 +1,7 @@
 # CPack runs this script on the files of the archive before it packs them.
 set(_root ${CPACK_TEMPORARY_INSTALL_DIRECTORY})
-# LibTorch has another place on every machine. YOKE_TORCH_LIB names it, so no library may contain the path of this one.
+# The folder of LibTorch differs between machines. YOKE_TORCH_LIB names it, so no library may contain this machine's
+# path.
 file(GLOB _ours ${_root}/lib/libyoke_*.so)
 foreach(_library ${_ours})
   file(RPATH_REMOVE FILE ${_library})

@@ -1,4 +1,4 @@
-# Rewrites links of installed documents to files that an install has in another place than the repository.
+# Rewrites links in installed documents if their targets are in other folders in an install than in the repository.
 set(_doc "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/share/doc/yoke")
 
 # rewrite(PAGE REGEX REPLACEMENT ...) changes link targets of a page, if it is installed.

@@ -3,15 +3,15 @@
 blocks.
 
     bench/gpu/bench.py [--part rate --part gaps --part stack] [--rounds 3] [-o bench.json]
-    bench/gpu/bench.py --device cpu --tiny     the same with toy sizes on a CPU: tries the program, measures nothing
+    bench/gpu/bench.py --device cpu --tiny     toy sizes on a CPU: only tests this program
 
 rate   yoke train without and with ptd.cuda_graph, and eager.py, interleaved (A B C A B C): step time, memory
 gaps   a trace of three steps of each: whether the host waits inside a step, and how long the device is idle
 stack  as many blocks as fit: MFU, relative to the rate of a large matrix product on this device in this run
 
-Prints a Markdown table. The Python that runs this must have torch. A part that fails becomes a row, and the exit code
-is 1. The exit code is 4 if the losses of Yoke and PyTorch differ by more than 1e-2 (relative), which is what bf16
-allows.
+Prints a Markdown table. Needs torch in this Python. A part that fails becomes a row of the table, and the exit code
+is 1. The exit code is 4 if the losses of Yoke and PyTorch differ by more than 1e-2 (relative), the tolerance for
+bf16.
 """
 import argparse
 import array
@@ -38,8 +38,8 @@ PARTS = ("rate", "gaps", "stack")
 SMALL, STACK = HERE / "llama_150m.toml", HERE / "llama_8b_blocks.toml"
 EXIT_GATE = 4
 LOSS_BOUND = 1e-2       # level L2 of `yoke compare`
-WARMUP_LINES = 2        # logged intervals left out, in which kernels are loaded and chosen and graphs captured
-MEMORY_SHARE = 0.85     # share of the device's memory for the predicted bytes of the stack
+WARMUP_LINES = 2        # first logged intervals, which are left out: kernels are loaded and chosen, graphs captured
+MEMORY_SHARE = 0.85     # largest share of the device's memory that the stack may need by the prediction
 TOKENS = 1 << 20
 CAPTURED = {"ptd.cuda_graph": "true"}
 # The overrides that --tiny adds.
@@ -117,7 +117,7 @@ class Bench:
         return {**values, **self.overrides(run_file, more)}
 
     def data(self, run_file):
-        """Makes a file of token ids, the same on every machine; smaller ids are more frequent, as in a text."""
+        """Writes a file of token ids, the same on every machine; smaller ids are more frequent, as in a text."""
         vocab = 256 if run_file == STACK else 1024 if self.options.tiny else 32000
         path = self.folder / f"tokens_{vocab}.bin"
         if not path.exists():
@@ -150,7 +150,7 @@ class Bench:
         return read_run(out, self.options.device)
 
     def predicted(self, run_file, more):
-        """Returns the bytes of a rank that the backend predicts before the first step."""
+        """Returns the memory of a rank in bytes, as predicted by the backend before the first step."""
         folder = self.train(run_file, {**more, "train.steps": 1, "metrics.every": 1, "record.facts": "true"})
         with open(folder / "facts.jsonl", encoding="utf-8") as lines:
             costs = json.loads(next(lines))["run"]["costs"]
@@ -223,7 +223,7 @@ class Bench:
     # ---- All parts ----
 
     def measure(self):
-        """Fills the results; they keep what was measured if a later part fails."""
+        """Fills the results part by part, so earlier results are kept if a later part fails."""
         self.results["card"] = self.card()
         for part in self.options.parts:
             print(f"{part} ...", file=sys.stderr, flush=True)

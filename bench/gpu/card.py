@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Prints what the device is and what it can do, as one JSON object: name, driver, versions, memory, the rate of a large
-bf16 matrix product of random numbers (median of 20), and the peak of the data sheet if it is known. Needs torch.
+"""Prints the properties of the device as one JSON object: name, driver, versions, memory, the rate of a large bf16
+matrix product of random numbers (median of 20), and the peak rate in the data sheet if it is known. Needs torch.
 
     card.py [--device cuda|cpu] [--size 8192]
 """
@@ -12,13 +12,13 @@ import time
 
 import torch
 
-# Dense bf16 TFLOP/s from NVIDIA's data sheets. The first name that is part of the device's name counts.
+# Dense bf16 TFLOP/s from NVIDIA's data sheets. The first key that is part of the device's name applies.
 DATA_SHEET = {"H200": 989, "H100 PCIe": 756, "H100 NVL": 835, "H100": 989, "A100": 312, "L40S": 362}
 WARMUP, PRODUCTS = 5, 20
 
 
 def driver_version():
-    """Returns the version, like "580.159.03", or "" if NVML does not know it."""
+    """Returns the version, like "580.159.03", or "" if NVML does not report it."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -30,7 +30,7 @@ def driver_version():
 
 
 def product_seconds(device, size):
-    """Returns the seconds of each product; the host waits for every one."""
+    """Returns the seconds of each product; the host waits for each one."""
     a, b = (torch.randn(size, size, dtype=torch.bfloat16, device=device) for _ in range(2))
     seconds = []
     for _ in range(WARMUP + PRODUCTS):

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Does in eager PyTorch what `yoke train bench/gpu/llama_150m.toml` does: the same model, initial values, tokens and
-step. It has bf16 parameters with fp32 master copies under fused AdamW, flash attention by SDPA, clipping and copies by
-foreach operators, and pinned batches. The host waits for the device only when it reads the loss, every --every steps.
+"""Performs the training of `yoke train bench/gpu/llama_150m.toml` in eager PyTorch: the same model, initial values,
+tokens and step. It uses bf16 parameters with fp32 master copies, fused AdamW, flash attention by SDPA, foreach
+operators for clipping and copies, and pinned batches. The host waits for the device only when it reads the loss, every
+--every steps.
 
     eager.py --model llama-150m --data tokens.bin --out metrics.jsonl [--device cuda|cpu] [...]
 

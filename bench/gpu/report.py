@@ -1,4 +1,4 @@
-"""Makes the table that bench.py prints: what was measured, the figure, and the target."""
+"""Creates the table that bench.py prints: the measured quantity, its value, and the target."""
 from harness import spread
 
 

@@ -1,5 +1,5 @@
-"""Reads a trace of `profile.steps` and finds out whether the host waits for the device inside a step, and how long the
-device is idle. The trace is the Chrome trace of LibTorch's profiler. Needs only the standard library."""
+"""Reads a trace of `profile.steps` and determines whether the host waits for the device inside a step, and how long
+the device is idle. The trace is the Chrome trace of LibTorch's profiler. Needs only the standard library."""
 import collections
 import dataclasses
 import json
@@ -9,7 +9,7 @@ STEP = re.compile(r"ProfilerStep#(\d+)$")
 HOST_CALLS = {"cuda_runtime", "cuda_driver", "cuda_sync"}
 DEVICE_WORK = {"kernel", "gpu_memcpy", "gpu_memset"}
 LAUNCH = re.compile(r"cu(da)?(LaunchKernel|LaunchCooperativeKernel|GraphLaunch)")
-# The host waits in these calls; before cudaFree the device finishes all work.
+# Calls in which the host waits. cudaFree waits until the device has finished all work.
 WAITS = {"cudaStreamSynchronize", "cudaEventSynchronize", "cuStreamSynchronize", "cuEventSynchronize", "cudaMemcpy",
          "cudaMemcpy2D", "cuMemcpyDtoH_v2", "cuMemcpyHtoD_v2", "cudaFree", "Stream Sync", "Event Sync"}
 DEVICE_WIDE_WAITS = {"cudaDeviceSynchronize", "cuCtxSynchronize", "Context Sync"}
@@ -63,7 +63,7 @@ def steps_of(events):
     """Returns all steps in the order of the trace."""
     calls = sorted((e for e in events if e.get("cat") in HOST_CALLS), key=lambda e: e["ts"])
     device = [e for e in events if e.get("cat") in DEVICE_WORK]
-    # An asynchronous copy from or to memory that is not pinned makes the host wait too.
+    # An asynchronous copy from or to memory that is not pinned also makes the host wait.
     pageable = {correlation(e) for e in device if "Pageable" in e["name"]} - {None}
     work = collections.defaultdict(list)
     for event in device:

@@ -1,17 +1,17 @@
-"""Implements what `yoke compare --external` expects of a program: it reads the run as flat JSON from $YOKE_COMPARE_RUN,
-and the peer writes one object per step to $YOKE_COMPARE_OUT. Refuses a run that the peers cannot train in the same
-way."""
+"""Implements the interface of `yoke compare --external` for the peers. It reads the run as flat JSON from
+$YOKE_COMPARE_RUN; the peer writes one object per step to $YOKE_COMPARE_OUT. Refuses a run that the peers cannot train
+in the same way."""
 import json
 import os
 
-# Keys of a run file for which the peers know one value, with this value.
+# Keys of a run file for which the peers support only one value, with this value.
 FIXED = {"model.family": "llama", "model.from": "", "model.tied": False, "data.order": "sequential", "data.pad_token": None,
          "train.optimizer": "adamw", "train.schedule": "constant", "train.decay": "all", "train.clip": 1.0,
          "train.weight_decay": 0.1, "train.betas": [0.9, 0.95], "train.eps": 1e-8}
 
 
 def read_run(options):
-    """Fills in what the command line of a peer would set; adds shape and warmup."""
+    """Sets the options that the command line of a peer would set, and also shape and warmup."""
     from llama import Shape
 
     with open(os.environ["YOKE_COMPARE_RUN"], encoding="utf-8") as file:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures Python's DTensor as bench/dtensor_dispatch.cpp measures ours: the same operators, sizes and output."""
+"""Measures Python's DTensor like bench/dtensor_dispatch.cpp measures Yoke's: the same operators, sizes and output."""
 import os
 import statistics
 import tempfile

@@ -1,7 +1,7 @@
 """The Llama of configs/ in plain PyTorch: the model that the Python peers train.
 
-It has RMSNorm, rotate-half RoPE, grouped-query attention, SwiGLU and no biases. The names of the parameters are those
-of transformers' LlamaForCausalLM. Initial values are computed from a counter (`initial_values`), so they have the
+It has RMSNorm, rotate-half RoPE, grouped-query attention, SwiGLU and no biases. The parameters have the same names
+as in transformers' LlamaForCausalLM. Initial values are computed from a counter (`initial_values`), so they have the
 same bits in every layout, in every peer and in Yoke.
 """
 import dataclasses
@@ -114,7 +114,7 @@ class Llama(nn.Module):
         super().__init__()
         self.model = Body(shape)
         self.lm_head = nn.Linear(shape.dim, shape.vocab, bias=False)
-        self.rope = rope_tables(shape, seq_len, dtype)  # not buffers, which a strategy would shard or send
+        self.rope = rope_tables(shape, seq_len, dtype)  # not buffers, which some strategies would shard or broadcast
 
     def forward(self, tokens):
         x = self.model.embed_tokens(tokens)

@@ -8,7 +8,7 @@
 Starts its own ranks with one thread each (FileStore in a private folder, no port), unless torchrun has started them.
 Rank 0 writes one JSON object per step: step, loss (mean over the tokens of the global batch), grad_norm (before
 clipping), step_seconds (from fetching the batch to zero_grad; the loss is reduced over the ranks after the run) and
-memory (its own peak resident bytes after the last step).
+memory (peak resident bytes of rank 0 after the last step).
 """
 import argparse
 import contextlib
@@ -163,7 +163,7 @@ def train(model, windows, options):
 
 
 def train_zero(model, windows, options):
-    """Does the same under DeepSpeed, with its defaults except for the stage."""
+    """Does the same as train() under DeepSpeed, with its defaults except for the stage."""
     import deepspeed
     import torch
 
@@ -185,7 +185,7 @@ def train_zero(model, windows, options):
 
 
 def train_accelerate(model, windows, options):
-    """Does the same under Accelerate, which finds the ranks in the environment: MULTI_CPU, which means DDP."""
+    """Does the same as train() under Accelerate, which reads the ranks from the environment (MULTI_CPU, i.e. DDP)."""
     import accelerate
     import torch
 
@@ -213,7 +213,7 @@ def whole(value):
 
 
 def mean_losses(records, dist):
-    """Returns losses over the global batch: all ranks have equally many tokens, or all have the same tokens."""
+    """Returns the mean losses over the global batch: each rank has the same number of tokens, or the same tokens."""
     import torch
 
     losses = torch.stack([whole(loss).double() for loss, _, _ in records])

@@ -11,7 +11,7 @@ import torch
 
 
 def training_windows(tokens, seq_len, holdout):
-    """Returns how many windows of a stream of `tokens` tokens are trained on."""
+    """Returns the number of training windows of a stream of `tokens` tokens."""
     windows = (tokens - 1) // seq_len
     held_out = math.floor(holdout * windows + 0.5)
     if holdout > 0:
@@ -20,8 +20,8 @@ def training_windows(tokens, seq_len, holdout):
 
 
 class Windows:
-    """The part of every global batch that one data rank takes. item: np.uint8 for the bytes of a text, np.uint16 for
-    ids."""
+    """The part of every global batch that belongs to one data rank. item: np.uint8 for the bytes of a text, np.uint16
+    for ids."""
 
     def __init__(self, path, seq_len, holdout, global_batch, rank=0, ranks=1, item=np.uint8):
         self.tokens = torch.from_numpy(np.fromfile(path, item).astype(np.int64))

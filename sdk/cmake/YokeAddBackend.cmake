@@ -1,5 +1,5 @@
 # yoke_add_backend(NAME SOURCES a.cpp ... [LINK lib ...] [TORCH])
-# Builds NAME.so. It exports the entry and hides every other symbol, has no undefined symbols, and is never unloaded.
+# Builds NAME.so, which exports the entry function and no other symbol, has no undefined symbols, and is never unloaded.
 # TORCH: the backend uses yoke/torch.hpp and links LibTorch. The host decides which LibTorch is loaded, so no path is
 # written into the file.
 set(YOKE_BACKEND_MAP ${CMAKE_CURRENT_LIST_DIR}/backend.map)

@@ -1,20 +1,20 @@
 // diloco: local training on top of any other backend, with rare communication (DiLoCo, Douillard et
 // al. 2023; the defaults are those of OpenDiLoCo).
 //
-// A worker is a part of the ranks that trains on its own, by an inner backend. Workers differ along
-// dp_replicate; the inner world of a worker consists of the other axes. Every `local_steps` steps
-// the workers synchronise. The distance that they have moved since the last time, averaged over the
+// A worker is a group of ranks that trains independently, with an inner backend. Workers differ
+// along dp_replicate; the inner world of a worker spans the other axes. Every `local_steps` steps
+// the workers synchronise. The change of their parameters since the last time, averaged over the
 // workers, serves as the gradient of an outer SGD with Nesterov momentum:
 //
 //   d = anchor - mean over workers of their parameters
 //   v = momentum * v + d
 //   anchor = anchor - lr * (d + momentum * v)
 //
-// and every worker continues from the new anchor. The anchor and v have the size of the parameters
-// and are kept in fp64 in host memory.
+// Every worker continues from the new anchor. The anchor and v have the size of the parameters and
+// are kept in fp64 in host memory.
 //
-// The outer part knows nothing about the inner backend's layout: it reads and writes the parameters
-// through the inner checkpoint. So it works for sharded parameters as well as for whole ones.
+// The code here does not depend on the inner backend's layout: it reads and writes the parameters
+// through the inner checkpoint function. It therefore works with and without sharding.
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -30,7 +30,8 @@ using yoke::Options;
 constexpr uint32_t kWorkers = YOKE_AXIS_BIT(YOKE_DP_REPLICATE);
 constexpr uint32_t kInside = YOKE_ALL_AXES & ~kWorkers;
 
-// Returns the plan of the inner backend: one worker's share of the run.
+// Returns the plan for the inner backend, which covers one worker's share of the ranks and the
+// batch.
 YokePlan inner_plan(const YokePlan& outer) {
   YokePlan inner = yoke::copied(outer);
   const int32_t workers = outer.degree[YOKE_DP_REPLICATE];
@@ -49,13 +50,13 @@ class Outer {
       : step_{.lr = options.number("lr"), .keep = 1, .momentum = options.number("momentum")},
         workers_(workers) {}
 
-  // Starts from the given parameters: those of this rank's pieces, one after the other.
+  // Sets the anchor to the given parameters, which are those of this rank's pieces in sequence.
   void start(const std::vector<double>& values) {
     anchor_ = values;
     velocity_.assign(values.size(), 0);
   }
-  // Makes one outer step: replaces the worker's parameters by the new anchor. Collective over the
-  // workers.
+  // Makes one outer step and replaces `values`, the worker's parameters, by the new anchor.
+  // Collective over the workers.
   void step(std::vector<double>& values) {
     workers_.all_reduce({values.data(), static_cast<int64_t>(values.size()), YOKE_F64}).wait();
     for (size_t i = 0; i < values.size(); ++i) {
@@ -75,16 +76,15 @@ class Outer {
 
 // ---- The model of a worker ----
 
-// What all models of a context share.
+// Settings and communicators that all models of a context share.
 struct Setup {
   const YokeHost& host;
   int64_t local_steps;
-  yoke::Comm workers;  // the same rank of all workers, for parameters and scalars
+  yoke::Comm workers;  // this rank's counterparts in all workers
   yoke::Comm shards;   // the data ranks of this worker
 };
 
-// The inner backend's model and, around it, the outer optimizer.
-
+// The inner backend's model together with the outer optimizer.
 class Worker final : public yoke::Wrapped {
  public:
   // The initial parameters are the first anchor. They are equal on all workers.
@@ -102,7 +102,8 @@ class Worker final : public yoke::Wrapped {
   }
 
   YokeStepResult step(const YokeStepArgs& args) override {
-    // The inner backend sees a batch of its own world: the mean is over this worker's targets.
+    // The inner backend receives the batch of its own world, so its mean loss and gradient are over
+    // this worker's targets.
     YokeBatch batch = yoke::copied(*args.batch);
     batch.token_weight = own_weight(batch);
     YokeStepArgs inner = yoke::copied(args);
@@ -119,8 +120,8 @@ class Worker final : public yoke::Wrapped {
  private:
   struct Walk;
 
-  // Returns the number of targets that this worker trains on. If the host does not know the number
-  // of each micro-batch, it is an equal share of the whole batch.
+  // Returns the number of targets in this worker's batch. If the host has not given the number for
+  // each micro-batch, assumes an equal share of the whole batch.
   double own_weight(const YokeBatch& batch) const {
     double targets = 0;
     for (uint64_t m = 0; m < batch.num_micros; ++m) targets += batch.micros[m]->token_weight;
@@ -135,8 +136,8 @@ class Worker final : public yoke::Wrapped {
     write(values);
   }
 
-  // Returns the inner parameters as fp64, one piece after the other. A LOAD must provide every
-  // piece, so the whole inner state is kept as bytes for write().
+  // Returns the inner parameters as fp64, piece by piece. A LOAD must provide every piece, so the
+  // bytes of the whole inner state are kept for write().
   std::vector<double> read() {
     std::vector<double> values;
     kept_.clear();
@@ -150,7 +151,7 @@ class Worker final : public yoke::Wrapped {
     num_values_ = values.size();
     return values;
   }
-  // Writes the parameters back, and every other piece as read() has found it.
+  // Loads the given parameters into the inner backend, and all other pieces unchanged.
   void write(const std::vector<double>& values) {
     size_t next = 0, at = 0;
     walk(YOKE_CHECKPOINT_LOAD, [&](const YokePiece& piece, YokeError*) {
@@ -166,8 +167,8 @@ class Worker final : public yoke::Wrapped {
 
   static bool is_param(const YokePiece& piece) { return yoke::view(piece.kind) == "param"; }
 
-  // Calls visit(piece, err) for each piece of the inner state. An exception of visit becomes a
-  // code, and passes the inner backend as such.
+  // Calls visit(piece, err) for each piece of the inner state. If visit throws, the exception is
+  // converted to a code, which the inner backend returns.
   template <class F>
   void walk(int32_t op, F&& visit) {
     YokeCheckpointArgs args{};
@@ -191,10 +192,11 @@ class Worker final : public yoke::Wrapped {
 
 // ---- Checkpoints ----
 //
-// The state of worker 0 has the usual kinds, so that any other backend can continue from it. The
-// state of worker n has the kinds w<n>_param, w<n>_exp_avg and so on. The outer optimizer has
-// outer_anchor and outer_velocity. A checkpoint of another backend has only the usual kinds: then
-// every worker starts from them, with the loaded parameters as anchor and without velocity.
+// The state of worker 0 is saved under the standard kinds, so that any other backend can resume
+// from it. The state of worker n > 0 has the kinds w<n>_param, w<n>_exp_avg and so on. The outer
+// optimizer has outer_anchor and outer_velocity. A checkpoint of another backend has only the
+// standard kinds. Every worker then starts from them, with the loaded parameters as the anchor and
+// zero velocity.
 
 // Passes inner pieces on to the host's visitor, under the kinds above.
 struct Worker::Walk {
@@ -212,9 +214,9 @@ struct Worker::Walk {
     const bool unknown = args.op == YOKE_CHECKPOINT_LOAD && code == YOKE_NOT_FOUND;
     return unknown ? visit(piece, kind, err) : code;
   }
-  // Reports an array of the outer optimizer, with the place of an inner piece. values: this piece's
-  // part of it. If the checkpoint does not have the kind, otherwise(inner tensor, k) gives element
-  // k.
+  // Reports `values`, the part of an array of the outer optimizer that belongs to an inner piece.
+  // It covers the same elements as that piece. If the checkpoint does not have the kind, element k
+  // is set to otherwise(inner tensor, k).
   template <class F>
   int32_t outer(YokePiece piece, const char* kind, double* values, F&& otherwise, YokeError* err) {
     const yoke::FlatView view(values, piece.count, YOKE_F64);
@@ -303,7 +305,8 @@ class Diloco final : public yoke::Backend {
                             (1u << YOKE_NUM_AXES) - 1,
                             0xf);
       yoke::set_options(d, options);
-      // Everything is declared; what is possible depends on the inner backend, which plan asks.
+      // Everything is declared here. What is possible depends on the inner backend, so plan
+      // decides.
       d.traits = YOKE_LOCAL_UPDATES | YOKE_BY_OPTIONS;
       return d;
     }();
@@ -315,7 +318,8 @@ class Diloco final : public yoke::Backend {
     if (name == "diloco")
       return report.refuse("diloco.inner", name, "another backend", "one level is enough");
     if (!resolve_workers(plan, report)) return;
-    // The inner backend plans one worker's share; afterwards the plan is the whole run's again.
+    // The inner backend plans one worker's share. Afterwards the values of the whole run are
+    // restored.
     const YokePlan asked = plan;
     plan = inner_plan(asked);
     const int before = report.count();
@@ -336,8 +340,8 @@ class Diloco final : public yoke::Backend {
   }
 
  private:
-  // Sets the number of workers: dp_degree or, if it is unset, the ranks divided by the other
-  // degrees. Returns whether ranks and batch can be divided evenly among them.
+  // Sets the number of workers: dp_degree or, if it is unset, the number of ranks divided by the
+  // other degrees. Returns whether ranks and batch can be divided evenly among the workers.
   static bool resolve_workers(YokePlan& plan, yoke::PlanReport& report) {
     int32_t& workers = plan.degree[YOKE_DP_REPLICATE];
     if (workers == 0)

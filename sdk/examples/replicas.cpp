@@ -17,7 +17,7 @@ class Replica final : public yoke::Wrapped {
   YokeStepResult step(const YokeStepArgs& args) override {
     auto [loss, weight] = ranks_.sum(state_.run(args, host_));
     if (!yoke::is_training(args)) return {{}, loss, weight, yoke::kUnknown};
-    // Without this sum every rank trains on its own data alone, and the copies drift apart.
+    // Without this sum every rank trains on its own data only, and the replicas diverge.
     ranks_.all_reduce(state_.grad()).wait();
     const double norm = state_.norm();
     state_.update(args, norm);

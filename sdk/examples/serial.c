@@ -1,9 +1,9 @@
-/* serial: a whole parallel backend in C99. It uses the neutral model and no library.
+/* serial: a complete parallel backend in C99. It uses the model's callbacks and no library.
  *
  * Every rank holds every parameter, runs its own micro-batches, and sums the gradients with the
  * other ranks once per step: plain data parallelism along the axis dp_replicate. A single rank does
- * not communicate at all. Nothing is overlapped, sharded or fused: this is the contract at its
- * simplest. */
+ * not communicate at all. Nothing is overlapped, sharded or fused: this is about the simplest
+ * backend that fulfils the contract. */
 #include "yoke/flat.h"
 
 static int32_t describe(const YokeDescription** out, YokeError* err) {
@@ -133,7 +133,7 @@ static int32_t step(YokeWrapped* w, const YokeStepArgs* args, YokeStepResult* ou
   return YOKE_OK;
 }
 
-/* Every rank has the whole state; the copy of rank 0 is the one that is written. */
+/* Every rank has the whole state; the copy of rank 0 is saved. */
 static int32_t checkpoint(YokeWrapped* w, const YokeCheckpointArgs* args, YokeError* err) {
   if (w == NULL)
     return yoke_fail(err, YOKE_FAILED_PRECONDITION, "checkpoint was called before wrap_model");

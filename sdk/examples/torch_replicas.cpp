@@ -1,6 +1,6 @@
-// torch_replicas: data parallelism on LibTorch. The blocks run as the torch::nn modules that they
-// are, with one autograd graph for a whole micro-batch. The gradients are summed over the ranks
-// once per step. Parameters, optimizer and checkpoints are those of yoke/flat.hpp.
+// torch_replicas: data parallelism on LibTorch. The blocks run directly as torch::nn modules, with
+// one autograd graph for a whole micro-batch. The gradients are summed over the ranks once per
+// step. yoke/flat.hpp provides parameters, optimizer and checkpoints.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -11,7 +11,7 @@
 namespace {
 
 // The host adds its LibTorch objects to the model only for a backend that was built with the same
-// LibTorch. There is nothing to fall back to, so their absence is an error.
+// LibTorch. This backend cannot work without them, so their absence is an error.
 const yoke::TorchModel& require_torch_model(const YokeModel& model) {
   if (const yoke::TorchModel* torch = yoke::torch_model(model)) return *torch;
   throw yoke::Error(YOKE_FAILED_PRECONDITION,
@@ -36,8 +36,8 @@ class Replica final : public yoke::Wrapped {
     if (training) state_.clear_grad();
     for (uint64_t m = 0; m < args.batch->num_micros; ++m) {
       const at::Tensor loss = forward(*args.batch->micros[m], sums);
-      // token_weight counts the targets of all ranks, so that sums over ranks give the mean's
-      // gradient.
+      // token_weight counts the targets of all ranks, so the gradients summed over the ranks are
+      // the gradient of the mean loss.
       if (training) backward(loss / args.batch->token_weight);
     }
     const auto [loss, weight] = ranks_.sum(sums);
@@ -63,8 +63,8 @@ class Replica final : public yoke::Wrapped {
     return carry;
   }
 
-  // Runs backward, moves the gradients of the leaves into the flat state and drops them. A leaf has
-  // no gradient if the loss does not depend on it.
+  // Runs backward, adds the gradients of the leaf tensors to the flat state and frees them. A leaf
+  // has no gradient if the loss does not depend on it.
   void backward(const at::Tensor& loss) {
     torch::autograd::backward({loss}, {});
     for (size_t p = 0; p < model_.params->size(); ++p) {

@@ -1,5 +1,5 @@
-// Mistakes of users, on the real program: one clear message, the documented exit code, no hang,
-// nothing lost. Each row has arguments, an exit code, and fragments of the message.
+// User errors, on the real program: each gives one clear message and the documented exit code,
+// without a hang or lost data. Each row has arguments, an exit code, and fragments of the message.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -155,7 +155,7 @@ TEST_F(Run, NamesADamagedCheckpoint) {
   EXPECT_THAT(result.err, HasSubstr("model.safetensors"));
 }
 
-// A wrong config.json would silently describe another model.
+// An undetected error in config.json would silently change the model.
 TEST_F(Run, NamesADamagedConfigOfACheckpoint) {
   ASSERT_TRUE(here_.yoke(train({})).ending.ok());
   const std::string file = checkpoint(4) + "/config.json";

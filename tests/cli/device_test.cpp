@@ -1,4 +1,4 @@
-// The device of a run, and the libraries it loads for it, on the real program without a GPU.
+// The device of a run, and the libraries that are loaded for it, on the real program without a GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The real program under other launchers: their variables, the rendezvous over TCP, and their
+// The real program under other launchers: their environment variables, the rendezvous over TCP, and
 // errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -85,7 +85,7 @@ std::vector<double> losses(const Playground& here, const std::string& run) {
 
 class Launched : public ::testing::Test {
  protected:
-  // Losses of a run whose two ranks `yoke` starts itself: the expected values.
+  // Returns the losses of a run whose two ranks `yoke` starts itself: the expected values.
   std::vector<double> own_start() {
     EXPECT_TRUE(here_.yoke({"train", "run.toml", "run.dir=runs/own", "--nproc", "2"}).ending.ok());
     return losses(here_, "runs/own");
@@ -144,7 +144,7 @@ TEST_F(Launched, ByTorchrunItself) {
   EXPECT_EQ(losses(here_, "runs/r"), own_start());
 }
 
-// Runs the launchers themselves, if they are installed.
+// Runs the real launchers, if they are installed.
 class LaunchedByItself : public Launched, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(LaunchedByItself, TrainsAsIfStartedHere) {
@@ -167,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values("mpirun.openmpi --allow-run-as-root --oversubscribe -n 2",
                       "mpiexec.hydra -n 2"));
 
-// comm.timeout must be longer than the ranks' starts differ on a busy machine.
+// comm.timeout must exceed the largest difference between the ranks' start times on a busy machine.
 TEST_F(Launched, WithARankMissingReportsWhichRanksArePresentAndEnds) {
   const Variables place = rendezvous_at("127.0.0.1", free_port());
   const auto ended = start(here_,

@@ -1,4 +1,4 @@
-// yoke backends new: the folder it writes builds outside the tree, and the backend trains.
+// yoke backends new: the project that it creates builds outside the tree, and the backend trains.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

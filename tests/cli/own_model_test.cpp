@@ -1,5 +1,5 @@
 // The example of a user's own model, built as a user would: outside the tree, against an
-// installation. Every backend must train it to the same numbers in every layout.
+// installation. Every backend must train it to the same losses in every layout.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 
 namespace yoke::testing {
 
-// A temporary folder with a text and a run file that trains as it is.
+// A temporary folder with a text and a run file that can be trained without changes.
 class Playground {
  public:
   Playground() {

@@ -24,8 +24,8 @@ train.steps = 2
 train.global_batch = 2
 metrics.every = 1
 """
-# What is done to a run, and the exit codes that are allowed: 0 if it had ended before, a signal if it had not yet
-# started its ranks.
+# What is done to a run, and the exit codes that are then allowed: 0 if the run had ended before, that of a signal if it
+# had not yet started its ranks.
 CASES = {
     "nothing": {0},
     "kill a rank": {5, 0},
@@ -55,7 +55,7 @@ def children(pid):
 
 
 def strike(case, run, rng):
-    """Does what the case demands to a run that has just started."""
+    """Applies a case to a run that has just started."""
     if case == "nothing":
         return
     if case == "kill a rank":
@@ -110,7 +110,7 @@ def main():
     outcomes, faults = collections.Counter(), 0
     begin = time.monotonic()
     for i in range(count):
-        # Every second run is left alone.
+        # Every second run is left undisturbed.
         case = list(CASES)[1 + i // 2 % (len(CASES) - 1)] if i % 2 else "nothing"
         fault = one_start(folder, case, rng)
         outcomes[case] += 1

@@ -15,8 +15,8 @@ using testing::YokeInstall;
 constexpr const char* kRun =
     "parallel_backend = \"toy\"\n[model]\npreset = \"tiny\"\n[data]\npath = \"text\"\n";
 
-// Returns a worker script. --plan answers with a plan for `world` ranks; every other mode prints
-// its words and runs `then`.
+// Returns a worker script. With --plan it prints a plan for `world` ranks; in every other mode it
+// prints its arguments and runs `then`.
 std::string worker(const std::string& then = "", int world = 2, const std::string& resume = "") {
   return "if [ \"$1\" = --plan ]; then echo \"$@\" > plan.words; echo '{\"world_size\": " +
          std::to_string(world) + ", \"run_dir\": \"runs/x\", \"resume\": \"" + resume +

@@ -1,4 +1,4 @@
-// Weights and token files on the real program: the normal way, and files that are damaged.
+// Weights and token files on the real program: valid files and damaged files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,8 @@ checkpoint.every = 1
 )";
 constexpr char kStart[] = "runs/r/checkpoints/step-00000000";
 
-// A run without steps makes a checkpoint, and "hf" is exported from it. Every test gets a copy.
+// A run without steps writes a checkpoint, which is exported to the folder "hf". Every test works
+// on a copy.
 class Weights : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -250,7 +251,8 @@ class Tokens : public Weights {
 };
 
 TEST_F(Tokens, OfNanoGptAreTrainedOnWhenNamed) {
-  expect_refused({"data.path=raw.bin"}, {"raw.bin", "no known header", "data.format = \"nanogpt\""});
+  expect_refused({"data.path=raw.bin"},
+                 {"raw.bin", "no known header", "data.format = \"nanogpt\""});
   const SubprocessResult run =
       here_.yoke({"train", "from.toml", "data.path=raw.bin", "data.format=nanogpt"});
   EXPECT_TRUE(run.ending.ok()) << run.err;

@@ -17,7 +17,7 @@ class YokeInstall {
     std::filesystem::create_directories(folder_.path() / "lib/yoke/backends");
     std::filesystem::copy_file(YOKE_PROGRAM, folder_ / "bin/yoke");
     for (const char* name : {"lib", "lib/yoke", "lib/yoke/backends"}) set_mode(name, 0755);
-    // Unless the test writes a script, the worker can only probe.
+    // Unless the test writes a script, the worker supports only --probe.
     write_worker("echo \"unexpected: $*\" >&2; exit 1");
   }
 

@@ -1,4 +1,4 @@
-// Tests `yoke compare` as a user sees it: the real program compares backends that have one fault each.
+// Tests `yoke compare` through the real program, on backends that have one fault each.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -32,7 +32,8 @@ class Compare : public ::testing::Test {
     args.insert(args.begin(), {"compare", "run.toml"});
     return playground.yoke(args, variables);
   }
-  // Runs a comparison on 2 ranks, expects this exit code, and returns the cases of its JSON by name.
+  // Runs a comparison on 2 ranks, expects this exit code, and returns the cases of its JSON by
+  // name.
   std::map<std::string, Json> cases(std::vector<std::string> args, int exit_code) {
     args.insert(args.end(), {"--nproc", "2", "--repeats", "1", "--json-file", "out.json"});
     const SubprocessResult r = run(args);
@@ -95,7 +96,7 @@ TEST_F(Compare, NamesEveryFaultItsFirstStepAndTensor) {
   for (const Found& f : faults) args.insert(args.end(), {"--case", faulty_case(f.fault)});
   auto all = cases(args, 4);
   for (const Found& f : faults) expect_found(all, f);
-  EXPECT_TRUE(all.at("rounding").at("passed"));  // another order of rounding is not a fault
+  EXPECT_TRUE(all.at("rounding").at("passed"));  // other rounding errors are not a fault
 }
 
 TEST_F(Compare, NamesAMeanOfMeansWhereRanksHaveUnevenlyManyTargets) {
@@ -127,8 +128,8 @@ TEST_F(Compare, ContinuesWithoutACaseThatFails) {
   EXPECT_THAT(all.at("bad").at("failure"), HasSubstr("dp_shards"));
 }
 
-// Every case here hangs, because a busy machine may need longer than any limit that a test can wait
-// for. The reference has the same limit, so it may or may not end in time.
+// Every case here hangs, because on a busy machine even a good case may exceed any limit that a
+// test can wait for. The reference has the same limit, so it may or may not end in time.
 TEST_F(Compare, ContinuesWithoutACaseThatHangs) {
   auto all = cases({"--case",
                     faulty_case("hang"),
@@ -157,7 +158,7 @@ TEST_F(Compare, ComparesAnExternalCommandByWhatItWrites) {
   const std::string good = peer("cp good.jsonl $YOKE_COMPARE_OUT");
   auto all = cases({"--backends", "serial", "--external", good, "--steps", "3"}, 0);
   EXPECT_EQ(all.at("peer").at("verdict").at("level"), "L1");
-  // A peer may abort while it shuts down; what it wrote counts.
+  // A peer may abort while it shuts down; its results are used nevertheless.
   cases({"--backends", "serial", "--external", good + "; exit 134", "--steps", "3"}, 0);
   all = cases({"--backends",
                "serial",
@@ -232,7 +233,8 @@ INSTANTIATE_TEST_SUITE_P(
     CompareRefuses,
     ::testing::Values(
         BadWords{{"--backends", "serial,pdt"}, 3, "backend 'pdt' not found"},
-        BadWords{{"--backends", ""}, 2, "--backends is empty; allowed: names of backends, such as A,B"},
+        BadWords{
+            {"--backends", ""}, 2, "--backends is empty; allowed: names of backends, such as A,B"},
         BadWords{{"--backends", "serial,serial"}, 2, "two cases have the name 'serial'"},
         BadWords{{"--case", "serial"}, 2, "expected NAME:key=value"},
         BadWords{{"--case", "a:parallel_backend=serial", "--case", "b:train.global_batch=8"},

@@ -1,5 +1,6 @@
-/* The backend `serial` with exactly one fault, which a macro selects at compile time. The code of serial is
- * unchanged: the fault lies between it and the host, in the collectives and callbacks that serial gets. */
+/* The backend `serial` with exactly one fault, which a macro selects at compile time. The code of
+ * serial is unchanged: the fault is added in the collectives and callbacks that are passed to
+ * serial. */
 #include "yoke/parallel_backend.h"
 #define parallel_backend_entry_v1 serial_entry
 #include "sdk/examples/serial.c"
@@ -15,7 +16,8 @@ static double bound;        /* gradient clip of the run */
 static uint64_t num_micros; /* micro-batches of the current step */
 static double last_weight;  /* number of targets of the last micro-batch that had a loss */
 
-/* ---- Gradients: what serial passes to the all-reduce, except for the two sums of the loss ---- */
+/* ---- Gradients: the all-reduces of serial, except for the one of the loss and the target count
+ * ---- */
 
 static int32_t real_all_reduce(YokeComm* comm, const YokeTensor* inout, YokeError* err) {
   return real.all_reduce(comm, inout, YOKE_SUM, NULL, err);
@@ -62,7 +64,7 @@ static int32_t reduce(YokeComm* comm, const YokeTensor* inout, YokeError* err) {
   return code;
 }
 #elif defined(FAULT_ROUNDING)
-/* This is not a fault: it gives other rounding errors, which a comparison must accept. */
+/* This is not a fault: it causes other rounding errors, which a comparison must accept. */
 static int32_t reduce(YokeComm* comm, const YokeTensor* inout, YokeError* err) {
   scale(inout->data, inout->shape[0], 3);
   YOKE_TRY(real_all_reduce(comm, inout, err));
@@ -198,7 +200,7 @@ static int32_t faulty_describe(const YokeDescription** out, YokeError* err) {
   YOKE_TRY(describe(out, err));
   description = **out;
   description.name = yoke_string(FAULT_NAME);
-#if defined(FAULT_UNDECLARED) /* serial can do more than this description declares */
+#if defined(FAULT_UNDECLARED) /* serial supports more than this description declares */
   static const int32_t dtypes[] = {YOKE_F64};
   description.axes = 0;
   description.param_dtypes = dtypes;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Opens a report of `yoke compare` in headless Chromium and checks that the console is empty and every plot is drawn.
 
-Exits with 77 (SKIPPED) where there is no Chromium. --picture FILE keeps the screenshot.
+Exits with 77 (SKIPPED) if Chromium is not installed. --picture FILE keeps the screenshot.
 """
 import argparse
 import os

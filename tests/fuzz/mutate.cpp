@@ -102,7 +102,8 @@ void change(std::string& text, Random& random) {
   }
 }
 
-// A safetensors file is a length, JSON and data. Changes only the JSON, and adjusts the length.
+// Changes only the JSON of a safetensors file, which consists of a length, JSON and data, and
+// adjusts the length.
 std::string change_header(const std::string& good, Random& random, int changes) {
   uint64_t length = 0;
   std::memcpy(&length, good.data(), 8);

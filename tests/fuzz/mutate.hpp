@@ -1,4 +1,4 @@
-// Damages files at random.
+// Random damage to files.
 #pragma once
 
 #include <random>
@@ -8,9 +8,10 @@ namespace yoke::testing {
 
 using Random = std::mt19937_64;
 
-// Returns `good` with one to four changes: of bits, bytes, numbers, or words that readers know,
-// cuts and copies. In half of the cases the length in a safetensors file, or the checksum in a
-// manifest, is adjusted, so that the reader accepts it and reaches the damage behind it.
+// Returns `good` with one to four changes: changed bits, bytes, numbers or keywords, truncation,
+// removed or repeated ranges. In half of the cases the length in a safetensors file, or the
+// checksum in a manifest, is adjusted, so that the reader does not stop there and reaches the other
+// damage.
 std::string mutate(const std::string& file_name, const std::string& good, Random& random);
 
 }  // namespace yoke::testing

@@ -1,6 +1,6 @@
-// Damages files that come from outside in many ways and gives them to the real readers. No reader
-// may crash, hang, allocate memory because a file merely claims to be large, or throw anything but
-// an Error that names the file. A file that is accepted must be consistent.
+// Damages input files in many ways and runs the real readers on them. No reader may crash, hang,
+// allocate memory because a file merely claims to be large, or throw anything but an Error that
+// names the file. A file that is accepted must be consistent.
 //
 // Case n is the same in every run. YOKE_FUZZ_SECONDS is the duration, by default 5 seconds.
 // YOKE_FUZZ_FIRST is the number of the first case.
@@ -64,7 +64,8 @@ using testing::mutate;
 using testing::Random;
 using testing::safetensors_file;
 
-// A reader may allocate this many bytes for each byte of its files, and this many in addition.
+// A reader may allocate kPerByte bytes for each byte of its files, and kForItself bytes in
+// addition.
 constexpr size_t kPerByte = 100, kForItself = 1 << 20;
 
 void require(bool holds, const char* what) {

@@ -20,7 +20,7 @@ def step(number, begin):
     return event("user_annotation", f"ProfilerStep#{number}", begin, 100)
 
 
-# One step of two kernels of 40 us with 10 us between them, whose results are then read, and a second step.
+# Two steps. The first one has two kernels of 40 us with a gap of 10 us, after which the results are read.
 GOOD = [
     {"ph": "M", "name": "process_name", "args": {}},
     step(7, 0),

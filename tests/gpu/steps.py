@@ -29,7 +29,7 @@ class Failed(Exception):
 
 
 class NotHere(Exception):
-    """This machine lacks what the step needs."""
+    """The machine lacks something that the step needs."""
 
 
 @dataclasses.dataclass
@@ -39,7 +39,7 @@ class Context:
     torch_lib: str
     text: pathlib.Path
     folder: pathlib.Path
-    device: str       # "cuda", or "cpu" for a rehearsal
+    device: str       # "cuda", or "cpu" for a trial run without a GPU
     deadline: float = 0
 
     def environment(self, more):
@@ -53,7 +53,7 @@ class Context:
                                 start_new_session=True)
 
     def finish(self, process):
-        """Returns (exit code, output). Fails when the time of the step is over."""
+        """Waits for a process and returns (exit code, output). Raises Failed after the deadline of the step."""
         try:
             out, _ = process.communicate(timeout=max(1, self.deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -76,7 +76,7 @@ class Context:
 
 
 def end(process):
-    """Ends a process and returns its output. First it gets an interrupt, so that it can end its own children."""
+    """Ends a process and returns its output. An interrupt is sent first, so that it can end its own children."""
     for signal_number, grace in ((signal.SIGINT, 60), (signal.SIGKILL, None)):
         os.killpg(process.pid, signal_number)
         try:
@@ -91,7 +91,7 @@ def tail(text, lines=3):
 
 
 def no_gpu():
-    """Returns why there is no GPU, or ""."""
+    """Returns the reason why no GPU can be used, or ""."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -143,7 +143,7 @@ def parity(context):
 
 
 def losses(context):
-    """100 steps of llama-150m in bf16 must stay within L2 of the CPU in fp32."""
+    """Compares 100 steps of llama-150m in bf16 with the CPU in fp32: they must reach level L2."""
     words = [ROOT / "bench/gpu/llama_150m.toml", f"data.path={context.text}", "data.format=text", "data.seq_len=256",
              "train.global_batch=2"]
     if context.device == "cpu":
@@ -181,8 +181,8 @@ def free_port():
 
 
 def two_ranks(context):
-    """Trains with two ranks that pretend to be two machines and share one GPU. NCCL refuses two ranks on one GPU of a
-    host, so each rank has a host id of its own."""
+    """Trains with two ranks that share one GPU. NCCL refuses two ranks on the same GPU of a host, so each rank has a
+    different host id, as if on two machines."""
     run = context.folder / "two_ranks"
     common = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
               "MASTER_PORT": str(free_port()), "NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}
@@ -231,7 +231,7 @@ def sanitizer(context):
         raise NotHere("compute-sanitizer is not found")
     figures = {}
     for backend in ("ptd", "deepspeed_stub"):
-        # Without the caching allocator every tensor has an allocation of its own, so every overrun is found.
+        # Without the caching allocator every tensor has its own allocation, so every overrun is detected.
         out = context.train(*context.parity(), "train.steps=2", "model.layers=2", f"parallel_backend={backend}",
                             more={"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, prefix=[tool, "--target-processes", "all"])
         summaries = [int(count) for count in re.findall(r"ERROR SUMMARY: (\d+) error", out)]
@@ -243,7 +243,7 @@ def sanitizer(context):
 
 
 def trace(context):
-    """A step must not wait for the device before its end, where the results are read."""
+    """Checks that a step does not wait for the device before its end, where the results are read."""
     variants = {"ptd": [], "deepspeed_stub": ["parallel_backend=deepspeed_stub"]}
     model = ["train.steps=12", "train.global_batch=8"]
     if context.device == "cuda":

@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using Words = std::vector<std::string>;
 
-// Both sides compute in fp32 for a few steps, so only the order of summation differs.
+// GPU and CPU compute in fp32 for a few steps, so they differ only in the order of summation.
 constexpr double kLossBound = 2e-6;
 
 class TrainOnGpu : public ::testing::TestWithParam<const char*> {

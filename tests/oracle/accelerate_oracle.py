@@ -24,7 +24,7 @@ LOSS_BOUND, NORM_BOUND = 2e-6, 4e-4  # bounds of the relative difference in fp32
 
 
 class GivenGradients(torch.nn.Module):
-    """A model whose backward gives its parameters exactly these gradients."""
+    """A model whose backward assigns exactly the given gradients to its parameters."""
 
     def __init__(self, gradients):
         super().__init__()
@@ -69,7 +69,7 @@ class Accelerate(support.OracleTest):
             "train__global_batch": BATCH, **overrides})
 
     def gradients(self, **overrides):
-        """Returns the gradients of the first step, which are SGD's momentum after it, without clipping."""
+        """Returns the gradients of the first step: without clipping they equal SGD's momentum after that step."""
         run = self.train_compat(train__steps=1, train__optimizer="sgd", train__momentum=0.9, train__clip=0,
                                 checkpoint__every=1, **overrides)
         state = {}
@@ -78,7 +78,7 @@ class Accelerate(support.OracleTest):
         return {name.removesuffix(".momentum"): t for name, t in state.items() if name.endswith(".momentum")}
 
     def test_every_field_and_flag_of_accelerate_is_known(self):
-        """The table in the README, which a test compares with the code, has every key that this Accelerate reads."""
+        """The table in the README, which a test compares with the code, lists every key that Accelerate reads."""
         import dataclasses
 
         from accelerate.commands.config.config_args import ClusterConfig
@@ -110,7 +110,7 @@ class Accelerate(support.OracleTest):
             self.assertLess(worst, bound, key)
 
     def test_gradients_are_reduced_as_by_distributed_data_parallel(self):
-        """Two ranks reduce to the same bits as PyTorch's DDP does from the gradients of both halves of the batch."""
+        """On two ranks the result has the same bits as PyTorch's DDP computes from the gradients of both halves."""
         half = BATCH // 2
         second_half = self.folder / "second_half.txt"
         second_half.write_bytes(self.text.read_bytes()[half * SEQ_LEN :])

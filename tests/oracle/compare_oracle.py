@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs PyTorch's programs as cases of `yoke compare`: they agree with ours, or report why they cannot take part."""
+"""Runs PyTorch's programs as cases of `yoke compare`: they agree with Yoke, or report why they cannot run."""
 import json
 import os
 import shlex
@@ -28,7 +28,7 @@ weight_decay = 0.1
 
 class ExternalPeers(support.OracleTest):
     def compare(self, *words):
-        """Compares ptd on two ranks with the cases in `words`; returns the result of the program and its cases by name."""
+        """Compares ptd on two ranks with the cases in `words`. Returns the finished process and its cases by name."""
         (self.folder / "run.toml").write_text(RUN)
         out = self.folder / "out.json"
         command = [os.environ["YOKE_BIN"] + "/yoke", "compare", self.folder / "run.toml", f"data.path={self.text}",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs bench/gpu with toy sizes on a CPU: eager PyTorch computes what Yoke does, and every figure is in its row."""
+"""Runs bench/gpu with toy sizes on a CPU: eager PyTorch has the same losses as Yoke, and every figure is in its row."""
 import json
 import os
 import subprocess

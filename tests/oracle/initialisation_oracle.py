@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that the initial parameters have the bits of the formula, whatever the layout."""
+"""Checks that the initial parameters equal the formula bit for bit in every layout."""
 import unittest
 
 import support
@@ -16,7 +16,7 @@ LAYERS, SEED = 3, 12345
 
 class Initialisation(support.OracleTest):
     def parameters(self, ranks, **overrides):
-        """Returns the parameters after one step with a learning rate that is too small to change a bit."""
+        """Returns the parameters after one step. Its learning rate is too small to change any bit."""
         run = self.train(ranks, seed=SEED, train__steps=1, train__lr=1e-30, train__global_batch=4, data__seq_len=16,
                          checkpoint__every=1, model__dim=36, model__layers=LAYERS, model__heads=6, model__kv_heads=2,
                          model__ffn_dim=50, model__vocab=259, **overrides)

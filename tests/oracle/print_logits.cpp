@@ -25,7 +25,7 @@ int main(int argc, char** argv) try {
     const at::Tensor& values =
         params.emplace_back(at::empty(at::IntArrayRef(p.shape, p.ndim), at::kFloat));
     auto* data = values.data_ptr<float>();
-    // The parameter is initialised in two parts, as two shards would do it.
+    // The parameter is initialised in two parts, as for two shards.
     const int64_t half = values.numel() / 2;
     yoke::check(model.init_param(model.ctx, index, 0, half, data, &err), err);
     yoke::check(model.init_param(model.ctx, index, half, values.numel() - half, data + half, &err),

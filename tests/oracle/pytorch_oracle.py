@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that Yoke and PyTorch's own loop agree for twenty steps, from the same bits over the same data."""
+"""Checks that Yoke and a training loop in PyTorch agree for twenty steps, from the same parameters and data."""
 import subprocess
 import sys
 import unittest

@@ -16,7 +16,7 @@ from harness import find_peers_python  # noqa: E402
 
 
 def use_peers():
-    """Continues in the Python of `scripts/setup --peers`; exits with 77 and a reason if it is missing."""
+    """Restarts in the Python of `scripts/setup --peers`; exits with 77 and a reason if it is missing."""
     python = find_peers_python()
     if pathlib.Path(sys.prefix).resolve() != python.parents[1].resolve():
         if not python.exists():
@@ -32,7 +32,7 @@ def use_peers():
 
 
 class OracleTest(unittest.TestCase):
-    """Base class of the oracle tests. Each class has a folder of its own with a text of about 200 kB."""
+    """Base class of the oracle tests. Each class has its own folder with a text of about 200 kB."""
 
     @classmethod
     def setUpClass(cls):

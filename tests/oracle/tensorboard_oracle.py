@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that TensorBoard reads our event files, also those of a run that was killed and resumed."""
+"""Checks that TensorBoard reads Yoke's event files, also those of a run that was killed and resumed."""
 import json
 import os
 import signal

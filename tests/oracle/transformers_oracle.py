@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that transformers opens our checkpoints and computes the held-out loss that we logged."""
+"""Checks that transformers opens Yoke's checkpoints and computes the held-out loss that Yoke logged."""
 import unittest
 
 import support
@@ -11,15 +11,15 @@ import transformers  # noqa: E402
 
 from windows import Windows  # noqa: E402
 
-# So many steps that attention depends on positions; otherwise a wrong rope_theta would not be noticed.
+# The steps are enough to make attention depend on positions; otherwise a wrong rope_theta would not be detected.
 STEPS, BATCH, SEQ_LEN, HOLDOUT = 60, 4, 64, 0.02
-# Other kernels and another order of summation in fp32 give 1e-7; a rope_theta that is 20 % off gives 4e-6.
+# Different kernels and orders of summation in fp32 cause errors of 1e-7; a rope_theta that is 20 % off causes 4e-6.
 TOLERANCE = 1e-6
 
 
 class Transformers(support.OracleTest):
     def held_out_loss(self, checkpoint):
-        """Returns the mean loss over the whole global batches of the held-out tail."""
+        """Returns the mean loss over the complete global batches of the held-out tail."""
         model = transformers.AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
         data = Windows(self.text, SEQ_LEN, HOLDOUT, BATCH)
         windows = (len(data.tokens) - 1) // SEQ_LEN

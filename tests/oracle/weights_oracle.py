@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks weights in both directions: we open and train models of transformers as it does, and it opens our exports."""
+"""Checks weights in both directions: Yoke loads and trains models of transformers, and transformers loads exports."""
 import json
 import os
 import subprocess
@@ -17,8 +17,8 @@ from train import ADAMW, CLIP  # noqa: E402
 from windows import Windows  # noqa: E402
 
 STEPS, BATCH, SEQ_LEN, HOLDOUT, LR = 10, 4, 32, 0.05, 3e-3
-# Other kernels and another order of summation in fp32 give 1e-6 of the largest logit, and 3e-7 of the loss. A wrong
-# rope_theta or epsilon gives 1e-3 and more.
+# Different kernels and orders of summation in fp32 cause errors of 1e-6 of the largest logit and 3e-7 of the loss. A
+# wrong rope_theta or epsilon causes 1e-3 and more.
 LOGITS, LOSSES = 1e-5, 2e-6
 IDS = [1, 7, 300, 7, 0, 258, 31, 319] * 6
 UNTIED = {"hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 6,
@@ -69,7 +69,7 @@ class Weights(support.OracleTest):
         return losses
 
     def check_training(self, model, folder, ranks, **layout):
-        """Trains ten steps on both sides, compares the losses, and returns our last checkpoint."""
+        """Trains ten steps in both programs, compares the losses, and returns Yoke's last checkpoint."""
         run = self.train(ranks, model__from=folder, data__seq_len=SEQ_LEN, data__holdout=HOLDOUT, train__steps=STEPS,
                          train__global_batch=BATCH, train__lr=LR, checkpoint__every=STEPS, **layout)
         ours = [m["loss"] for m in support.read_lines(run / "metrics.jsonl")]

@@ -1,5 +1,5 @@
-// Communicators between processes, over Gloo. The parent process must neither start a thread nor
-// use tensors, because the ranks are forks of it.
+// Communicators between processes, over Gloo. The ranks are forked from the parent process, which
+// therefore must neither start a thread nor use tensors.
 #include <ATen/Parallel.h>
 #include <signal.h>
 
@@ -31,7 +31,7 @@ CommOptions with(CommCheck check) {
   return options;
 }
 
-// Runs body on n ranks and ends their worlds in order.
+// Runs body on n ranks and then shuts their worlds down.
 void gloo_ranks(int n, const CommOptions& options, const std::function<void(World&)>& body) {
   run_ranks(n, [&](int rank, const std::string& store) {
     const auto world = connect(rank, n, store, options);
@@ -86,7 +86,8 @@ TEST(GlooRanks, GatherInAnyShape) {
   gloo_ranks(3, {}, gather_in_any_shape);
 }
 
-// Tests both algorithms of the transport's all_reduce, with tensors that only callers of c10d pass.
+// Tests both algorithms of the transport's all_reduce, with strided tensors, which only direct
+// users of the ProcessGroup pass.
 TEST(GlooRanks, ReduceStridedTensorsOfOthers) {
   gloo_ranks(2, {}, [](World& world) {
     c10d::ProcessGroup* group = shard_comm(world).process_group();
@@ -145,7 +146,8 @@ TEST(GlooRanks, MustMakeCommunicatorsInOneOrder) {
   });
 }
 
-// The tensors have equal bytes, which the transport accepts, so only the hash shows the difference.
+// The tensors have the same size in bytes, so the transport accepts them and only the hash shows
+// the difference.
 TEST(GlooRanks, NoticeLaterThatTheyIssuedDifferentCollectives) {
   gloo_ranks(3, with(CommCheck::kStep), [](World& world) {
     Communicator& comm = shard_comm(world);
@@ -163,9 +165,9 @@ TEST(GlooRanks, NoticeLaterThatTheyIssuedDifferentCollectives) {
   });
 }
 
-// ---- Disorderly ends ----
+// ---- Ranks that end without shutdown ----
 //
-// The timeout is a minute. A rank that ends earlier has noticed the end of its peer.
+// The timeout is one minute. A rank that fails earlier has detected that its peer ended.
 
 TEST(GlooRanks, LearnThatAPeerWasKilled) {
   const auto ends = spawn_ranks(3, [](int rank, const std::string& store) {
@@ -192,7 +194,7 @@ TEST(GlooRanks, LearnThatAPeerLeft) {
       shard_comm(*world);
       return;
     }
-    // The peer may be lost while this rank connects, or later.
+    // The peer may be lost while this rank connects or afterwards.
     const Thrown thrown = thrown_by([&] { shard_comm(*world).barrier(); });
     EXPECT_EQ(thrown.code, YOKE_UNAVAILABLE) << thrown.text;
   });
@@ -230,7 +232,7 @@ TEST(GlooRanks, EndWaitingAfterTheTimeout) {
       EXPECT_EQ(thrown_by([&] { other.barrier(); }).code, YOKE_UNAVAILABLE);
       return;
     }
-    // The short timeout begins only now: connecting may take longer on a busy machine.
+    // The short timeout is set only now, because connecting may take longer on a busy machine.
     comm.process_group()->getDefaultBackend()->setTimeout(std::chrono::milliseconds(1000));
     const Thrown thrown = thrown_by([&] { comm.all_reduce(floats(4), YOKE_SUM)->wait(); });
     EXPECT_EQ(thrown.code, YOKE_DEADLINE_EXCEEDED) << thrown.text;

@@ -1,4 +1,5 @@
-// Requirements on every transport. The tests of each transport run them on their own kind of ranks.
+// Tests for every transport. The test program of each transport runs them on its kind of ranks,
+// threads or processes.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -17,7 +18,7 @@
 
 namespace yoke::test {
 
-// Returns the code and the text of the Error that f throws, or {0, ""}.
+// The code and the text of an Error; {0, ""} = none.
 struct Thrown {
   int32_t code = 0;
   std::string text;
@@ -32,7 +33,7 @@ Thrown thrown_by(F&& f) {
   return {};
 }
 
-// ---- Random programs, compared with naive sums ----
+// ---- Random sequences of collectives, compared with naive sums ----
 
 constexpr uint32_t kWholeAxes[] = {
     0b00100, 0b01000, 0b10000, 0b00110, 0b01100, 0b11111, 0b10010, 0b00001};
@@ -45,12 +46,12 @@ struct Draw {
   Kind kind;
   int32_t op;
   at::ScalarType dtype;
-  std::vector<int64_t> shape;  // shape of the part of one rank
+  std::vector<int64_t> shape;  // shape of one rank's part
   int64_t id;
 };
 
-// Draws the same sequence of collectives on every rank. Values are small integers, so sums are
-// exact in every dtype and every order, and results can be compared for equality.
+// Generates the same random sequence of collectives on every rank. Values are small integers, so
+// sums are exact in every dtype and every order, and results can be compared for equality.
 class RandomProgram {
  public:
   explicit RandomProgram(uint32_t seed) : random_(seed) {}
@@ -92,7 +93,7 @@ inline at::Tensor filled(const Draw& d, int32_t r, const std::vector<int64_t>& s
   return t.to(d.dtype);
 }
 
-// Reduces element i over the peers, one after the other.
+// Reduces element i over the peers, in a loop.
 inline double reduced(const Draw& d, const std::vector<int32_t>& peers, int64_t i) {
   double sum = 0, low = 1e9, high = -1e9;
   for (const int32_t r : peers) {
@@ -148,7 +149,7 @@ inline Running start(const Draw& d, Communicator& comm, const std::vector<int32_
   return run;
 }
 
-// Returns the bytes of the larger side.
+// Returns the size in bytes of the input or the output, whichever is larger.
 inline int64_t bytes_of(const Draw& d, int64_t size) {
   const bool whole = d.kind == Kind::kAllGather || d.kind == Kind::kReduceScatter;
   return numel(d.shape) * (whole ? size : 1) * static_cast<int64_t>(c10::elementSize(d.dtype));
@@ -160,7 +161,7 @@ inline int64_t bytes_of(const Draw& d, int64_t size) {
 inline void run_random_program(
     World& world, const Mesh& mesh, uint32_t seed, int rounds, bool one_order) {
   world.set_mesh(mesh);
-  for (const uint32_t axes : kWholeAxes) {  // communicators must be made in one order
+  for (const uint32_t axes : kWholeAxes) {  // all ranks must create communicators in the same order
     for (const char* purpose : {"unshard", "reduce"}) world.comm(axes, purpose);
   }
   world.reset_counts();
@@ -241,8 +242,8 @@ inline const std::vector<Disagreement>& disagreements() {
   return all;
 }
 
-// The last rank issues another collective. Every rank gets the error, and the communicator still
-// works.
+// The last rank issues a different collective. Every rank receives the error, and the communicator
+// still works.
 inline void disagree(World& world, const Disagreement& d) {
   world.set_mesh(Mesh({1, 1, world.size(), 1, 1}));
   Communicator& comm = world.comm(YOKE_AXIS_BIT(YOKE_DP_SHARD), "reduce");
@@ -264,7 +265,7 @@ inline void disagree(World& world, const Disagreement& d) {
   EXPECT_EQ(ones[0].item<float>(), static_cast<float>(world.size()));
 }
 
-// ---- Smaller requirements ----
+// ---- Other requirements ----
 
 inline void agree_and_exchange_texts(World& world) {
   world.agree("plan", "abc");
@@ -289,7 +290,7 @@ inline void agree_and_exchange_texts(World& world) {
   EXPECT_EQ(world.gather_texts(""), std::vector<std::string>(world.size()));
 }
 
-// A shard may lie inside the tensor from which it is scattered and into which it is gathered.
+// A shard may be a part of the tensor from which it is scattered and into which it is gathered.
 inline void scatter_and_gather_in_place(World& world) {
   world.set_mesh(Mesh({1, 1, world.size(), 1, 1}));
   Communicator& comm = world.comm(YOKE_AXIS_BIT(YOKE_DP_SHARD), "flat");
@@ -317,7 +318,7 @@ inline void gather_in_any_shape(World& world) {
   }
 }
 
-// Uses the ProcessGroup, as a LibTorch plugin does. Its collectives are counted like all others.
+// Uses the ProcessGroup directly, as a LibTorch plugin does. Such collectives are also counted.
 inline void use_process_group(World& world) {
   world.set_mesh(Mesh({1, world.size(), 1, 1, 1}));
   Communicator& comm = world.comm(YOKE_AXIS_BIT(YOKE_DP_REPLICATE), "grads");

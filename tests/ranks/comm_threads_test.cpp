@@ -83,7 +83,7 @@ TEST(ThreadRanks, GatherInAnyShape) {
 
 class ThreadRanksThatDisagree : public ::testing::TestWithParam<std::tuple<int, CommCheck>> {};
 
-// The ranks share memory, so the transport itself notices the difference, without a check.
+// The ranks share memory, so the transport itself detects the difference, without a separate check.
 TEST_P(ThreadRanksThatDisagree, LearnWhoDoesWhat) {
   const auto [ranks, check] = GetParam();
   for (const Disagreement& d : disagreements()) {
@@ -137,7 +137,7 @@ TEST(ThreadRanks, MayGiveEachOtherUnevenParts) {
   });
 }
 
-// ---- Disorderly ends ----
+// ---- Ranks that end without shutdown ----
 
 Communicator& shard_comm(World& world) {
   world.set_mesh(Mesh({1, 1, world.size(), 1, 1}));
@@ -187,7 +187,7 @@ TEST(ThreadRanks, EndWaitingWhenCancelled) {
     comm.barrier();
     if (world.rank() == 1) {
       while (!over) std::this_thread::yield();
-      // The rank that gave up has aborted the communicator.
+      // The rank that failed has aborted the communicator.
       EXPECT_EQ(thrown_by([&] { comm.barrier(); }).code, YOKE_UNAVAILABLE);
       return;
     }
@@ -209,7 +209,7 @@ TEST(ThreadRanks, EndWaitingAfterTheTimeout) {
       while (!over) std::this_thread::yield();
       return;
     }
-    // The short timeout begins only now: on a busy machine the barrier may take longer.
+    // The short timeout is set only now, because the barrier may take longer on a busy machine.
     comm.process_group()->getDefaultBackend()->setTimeout(std::chrono::milliseconds(150));
     const Thrown thrown = thrown_by([&] { comm.all_reduce(floats(4), YOKE_SUM)->wait(); });
     over = true;
@@ -227,7 +227,8 @@ TEST(ThreadRanks, PassAFailureToAFuture) {
     comm.barrier();
     if (world.rank() == 1) return;
     std::vector<at::Tensor> ones{floats(2)};
-    // The loss of the peer is known already, or the future gets the failure later.
+    // Either the call fails because the loss of the peer is known already, or the future fails
+    // later.
     const Thrown thrown = thrown_by([&] {
       auto future = comm.process_group()->allreduce(ones)->getFuture();
       future->wait();

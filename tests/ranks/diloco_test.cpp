@@ -1,4 +1,4 @@
-// Compares diloco, over several inner backends, with a loop over two workers in plain tensor
+// Compares diloco, with several inner backends, with a loop over two workers in plain tensor
 // operations.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ PlainRun problem() {
   return run;
 }
 
-// Returns the windows `first` to first + count - 1, as tokens and targets.
+// Returns tokens and targets of the windows `first` to first + count - 1.
 std::pair<at::Tensor, at::Tensor> windows(const PlainRun& run,
                                           const std::vector<uint8_t>& text,
                                           int64_t first,
@@ -54,8 +54,8 @@ std::pair<at::Tensor, at::Tensor> windows(const PlainRun& run,
   return {tokens, targets};
 }
 
-// Runs DiLoCo with plain SGD inside, each worker on its half of the batch. Returns the losses by
-// step.
+// Runs DiLoCo with plain SGD as inner optimizer, each worker on its half of the batch. Returns the
+// loss of each step.
 std::vector<double> oracle(const PlainRun& run,
                            const std::vector<uint8_t>& text,
                            const Recipe& recipe) {
@@ -132,8 +132,8 @@ TEST(Diloco, OfOneStepWithRateOneAndNoMomentumIsPlainAveraging) {
   expect_close(losses_of(program, averaging, {"--virtual", "2"}), together.losses());
 }
 
-// deepspeed_stub has no SGD. With AdamW the workers keep states of their own, which the plain loop
-// does not model, so the inner backends are compared with each other.
+// deepspeed_stub has no SGD. With AdamW each worker keeps its own optimizer state, which the plain
+// loop does not model, so the inner backends are compared with each other.
 TEST(Diloco, WithAdamWDoesNotDependOnTheInnerBackend) {
   PlainRun run = problem();
   run.sgd = false;

@@ -1,5 +1,5 @@
-// Runs the real program with config files of Accelerate. Each trains like the plain loop, a resumed
-// run equals the uninterrupted one, and errors are reported before any rank starts.
+// Runs the real program with config files of Accelerate. Each run trains like the plain loop, a
+// resumed run equals the uninterrupted one, and errors are reported before any rank starts.
 #include <gmock/gmock.h>
 
 #include "tests/ranks/parity_layouts.hpp"
@@ -33,8 +33,8 @@ std::string sizes(int replicate, int shard, int cp, int tp) {
          size("dp_shard", shard) + ", " + size("cp", cp) + ", " + size("tp", tp) + "}\n";
 }
 
-// DDP reduces once per step, or after each micro-batch. Looking for unused parameters adds one
-// number for each parameter.
+// DDP reduces once per step, or after each micro-batch. The search for unused parameters
+// additionally reduces one number for each parameter.
 INSTANTIATE_TEST_SUITE_P(
     Accelerate,
     Parity,
@@ -156,7 +156,8 @@ TEST(AccelerateDdp, AResumedRunEqualsTheUninterruptedRun) {
   EXPECT_EQ(read_file(whole.checkpoint(6) + "/model.safetensors"),
             read_file(rest.checkpoint(6) + "/model.safetensors"));
 
-  // With another strategy the same checkpoint continues with equal losses up to rounding.
+  // With another strategy, a run resumed from the same checkpoint has the same losses up to
+  // rounding.
   const ProgramRun sharded =
       train(program, kFsdp, {"--virtual", "2", "checkpoint.resume=" + whole.checkpoint(3)});
   ASSERT_EQ(sharded.exit_code, 0) << sharded.output;

@@ -6,14 +6,14 @@
 namespace yoke::testing {
 namespace {
 
-// Has heads for four ranks, and shards and parts that end inside of rows.
+// Returns a model with enough heads for four ranks, whose shards and tp slices end inside of rows.
 PlainRun wide() {
   PlainRun run = base();
   run.kv_heads = 4;
   run.ffn_dim = 44;
   return run;
 }
-// Divides into three shards of matrices that are cut in two.
+// Returns a model whose matrices can be cut in two by tp and then into three shards.
 PlainRun thirds() {
   PlainRun run = base();
   run.dim = 36;
@@ -36,10 +36,10 @@ Args on(int ranks, const char* degrees) {
 
 // The expected multiples of the residual stream, for two layers:
 //
-//   20  with sequence parallelism: in each layer two gathers and two scatters in the forward, and
-//       as many in the backward (2 * 8), and one of each behind the embedding and before the head
-//       (4)
-//   10  without it: each pair of a gather and a scatter is one all_reduce
+//   20  with sequence parallelism: each layer has two gathers and two scatters in the forward and
+//       as many in the backward (2 * 8); there is one of each after the embedding and before the
+//       head (4)
+//   10  without sequence parallelism: each pair of a gather and a scatter is one all_reduce
 //   +8  with activation checkpointing, which repeats the forward of the layers; +4 without sequence
 //       parallelism
 //   +8  without loss parallelism: the logits, which are eight times the stream, are gathered
@@ -104,10 +104,11 @@ INSTANTIATE_TEST_SUITE_P(
                {"tp", 0, 0, 0, 5}}),
     layout_name);
 
-// The keys and values of a layer are as large as the stream here. On a ring of n ranks each rank
-// passes (n - 1) / n of them to the next one, in the forward, again in the backward, and their
-// gradients: in two layers that is 3 for two ranks and 4.5 for four. With all_gather all of them
-// count: 6. Parameters are sharded over cp as by FSDP, or their gradients are summed.
+// The keys and values of a layer are as large as the residual stream here. On a ring of n ranks
+// each rank passes (n - 1) / n of them to the next one in the forward, again in the backward, and
+// the same amount of their gradients. For two layers that is 3 with two ranks and 4.5 with four.
+// With all_gather all keys and values count, so it is 6. Parameters are sharded over cp as by FSDP,
+// or their gradients are summed.
 INSTANTIATE_TEST_SUITE_P(
     ContextParallel,
     Parity,

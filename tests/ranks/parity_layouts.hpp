@@ -1,6 +1,6 @@
 // Parity: every layout of every backend trains like the plain loop. The real program runs, and its
-// losses and gradient norms are compared at every step. In fp64 correct layouts agree to rounding,
-// while an error of the logic makes a difference of 1e-7 or more. fp32 is only a sanity check.
+// losses and gradient norms are compared at every step. In fp64 correct layouts agree up to
+// rounding, while a logic error causes a difference of 1e-7 or more. fp32 is only a sanity check.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,8 +35,8 @@ inline constexpr Problem kBase{"base", base}, kTied{"tied", tied}, kUneven{"unev
 // of the global batch.
 //
 // The last two blocks may stay unsharded between forward and backward, because they would be
-// gathered again at once. With activations there are also a few numbers for the loss of each token,
-// and a gradient for each norm.
+// gathered again at once. If `activations` is not 0, the traffic also contains a few numbers for
+// the loss of each token, and the gradients of the norms.
 struct Traffic {
   const char* axis = "";  // "" = no communication
   double least = 0, most = 0, kept = 0;

@@ -56,11 +56,11 @@ class ParityProgram {
 // Returns whether this build has lib/yoke/backends/<name>.so.
 bool backend_built(const std::string& name);
 
-// Returns English-like bytes from a small grammar, which are easy to learn. The same everywhere.
+// Returns English-like text from a small grammar, which is easy to learn. It is always the same.
 std::vector<uint8_t> parity_text(size_t size);
 
-// Return the number of elements of all parameters, and of those of the last layer and an untied
-// head.
+// Return the number of elements of all parameters, and of the parameters of the last two blocks:
+// the last layer and an untied head.
 int64_t num_elements(const PlainRun& run);
 int64_t last_two_blocks_elements(const PlainRun& run);
 

@@ -6,8 +6,8 @@ namespace {
 
 // With FSDP and one micro-batch, parameters are gathered for the forward and, except for the last
 // two blocks, again for the backward, and gradients are reduced once: 3 - kept. Without resharding
-// there is one gather and one reduction: 2. Each further micro-batch costs the same again with
-// accumulate = sharded, and only the gathers with accumulate = unsharded.
+// there is one gather and one reduction: 2. Each further micro-batch adds the same amount with
+// accumulate = sharded, but only the gathers with accumulate = unsharded.
 INSTANTIATE_TEST_SUITE_P(
     Ptd,
     Parity,

@@ -1,5 +1,5 @@
-// Parity of serial, the examples and deepspeed_stub. Then tests for all backends: final parameters,
-// bf16, determinism.
+// Parity of serial, the other examples and deepspeed_stub; then tests of all backends: final
+// parameters, bf16, determinism.
 #include <ATen/ATen.h>
 
 #include <cmath>
@@ -30,8 +30,8 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"decay_matrices", "serial", {}, kMatrices}),
     layout_name);
 
-// The other examples have the schedule of serial, in C++: one on the callbacks, one on LibTorch's
-// autograd.
+// The other examples communicate like serial. One uses the callbacks of YokeModel, one uses
+// LibTorch's autograd.
 INSTANTIATE_TEST_SUITE_P(
     Examples,
     Parity,
@@ -44,9 +44,9 @@ INSTANTIATE_TEST_SUITE_P(
                {"dp_replicate", 1, 1}}),
     layout_name);
 
-// deepspeed_stub moves, for each ZeRO stage: 0 one reduction; 1 one reduction and one gather; 2 one
-// reduction for each micro-batch and one gather; 3 one reduction and a gather for the forward and,
-// with no reuse distance, again for the backward, except for the last block.
+// Traffic of deepspeed_stub by ZeRO stage. 0: one reduction. 1: one reduction and one gather. 2:
+// one reduction for each micro-batch and one gather. 3: one reduction, a gather for the forward
+// and, if the reuse distance is 0, another one for the backward, except for the last block.
 INSTANTIATE_TEST_SUITE_P(
     DeepspeedStub,
     Parity,

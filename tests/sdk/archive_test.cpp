@@ -1,5 +1,5 @@
-// The archive that cpack makes works where nothing of this tree helps it: it is unpacked into
-// another folder, with a space in its name, and runs with only the variables that the README names.
+// The archive that cpack makes works without this source tree. It is unpacked into another folder,
+// with a space in its name, and runs with only the environment variables that the README names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Words = std::vector<std::string>;
 
-constexpr uintmax_t kLargest = 50 << 20;  // bound of the archive's size in bytes
+constexpr uintmax_t kLargest = 50 << 20;  // upper bound of the archive's size in bytes
 const std::string kTorchLib = YOKE_TORCH_DIR "/lib";
 
 SubprocessResult command(const Words& words) {
@@ -106,8 +106,8 @@ TEST_F(Archive, LinksOfItsDocumentsLeadSomewhere) {
 
 TEST_F(Archive, NoProgramKnowsWhereItWasBuilt) {
   ASSERT_GE(programs().size(), 4u);
-  // Assertions in LibTorch's headers contain the paths of these headers. The preset `package`
-  // shortens them.
+  // Assertions in LibTorch's headers embed the paths of these headers. The preset `package`
+  // shortens the paths.
   Words places{YOKE_BUILD, YOKE_TREE};
   if (YOKE_HIDE_PATHS) places.push_back(YOKE_TORCH_DIR);
   for (const fs::path& program : programs()) {

@@ -1,6 +1,6 @@
-// The contract compiles in every dialect that an author may use, without a warning and without
-// padding in any struct. The C and C++ layers and the example in C compile without a warning as
-// well.
+// The contract compiles in every dialect that a backend author may use, without a warning and
+// without padding in any struct. The C and C++ helper headers and the example in C also compile
+// without a warning.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ struct Compiled {
   std::string output;
 };
 
-// Compiles a file without writing an object.
+// Compiles a file without writing an object file.
 Compiled compile(const Dialect& d, const std::string& flags, const std::string& file) {
   const std::string command = std::string(d.compiler) + " " + d.flags + " " + flags +
                               " -Werror -fsyntax-only -I" YOKE_SDK "/include " + file + " 2>&1";
@@ -110,7 +110,7 @@ TEST_P(ContractHeader, CompilesWithoutWarningOrPadding) {
   EXPECT_EQ(result.status, 0) << result.output;
 }
 
-// Without this test, the one above could pass because the compiler does not check at all.
+// Without this test, the previous one could pass merely because the compiler does not check.
 TEST_P(ContractHeader, APaddedStructWouldBeNoticed) {
   const Source source(
       kContract +
@@ -165,7 +165,7 @@ int64_t lines_of(const std::string& file) {
   return std::count(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>(), '\n');
 }
 
-// A whole backend, comments and blank lines included.
+// The limits count all lines, including comments and blank lines.
 TEST(Examples, AreShort) {
   EXPECT_GT(lines_of(YOKE_SDK "/examples/serial.c"), 0);
   EXPECT_LE(lines_of(YOKE_SDK "/examples/serial.c"), 150);

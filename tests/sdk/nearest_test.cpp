@@ -8,8 +8,8 @@
 namespace yoke {
 namespace {
 
-// The definition, written as a recursion. It takes exponential time, so use it for short words
-// only.
+// The edit distance by its recursive definition. It takes exponential time, so use it for short
+// words only.
 int plain_distance(const std::string& a, const std::string& b) {
   if (a.empty() || b.empty()) return static_cast<int>(a.size() + b.size());
   const std::string a1 = a.substr(1), b1 = b.substr(1);

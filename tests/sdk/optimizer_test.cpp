@@ -1,5 +1,5 @@
 // The arithmetic of the optimizers equals the formulas of the contract to the last bit. The
-// formulas are written out here once more: this copy must not call the functions that it checks.
+// formulas are written out here independently of the functions that are tested.
 #include "yoke/optimizer.h"
 
 #include <gtest/gtest.h>

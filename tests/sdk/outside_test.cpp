@@ -1,5 +1,4 @@
-// Backends are built outside of the tree as their authors build them: against an install, with
-// find_package(yoke).
+// Backends can be built outside of this source tree: against an install, with find_package(yoke).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +13,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Words = std::vector<std::string>;
 
-// The project of an author whose machine has no LibTorch.
+// The project of a backend author whose machine has no LibTorch.
 class Author {
  public:
   explicit Author(const std::string& cmake) {

@@ -1,4 +1,4 @@
-// The facts and the arithmetic of plans, against definitions that are slow and plain.
+// Checks the functions of yoke/plan.h and yoke/plan.hpp against slow, simple definitions.
 #include "yoke/plan.hpp"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ TEST(Plan, MultipliesTheDegreesWithoutOverflow) {
 TEST(Plan, DivisorsEqualTheirDefinition) {
   for (int64_t n = 0; n <= 400; ++n) ASSERT_EQ(divisors(n), plain_divisors(n)) << n;
   EXPECT_EQ(divisors(48, 6), (std::vector<int64_t>{1, 2, 3, 4, 6}));
-  // A prime that a walk over all numbers could not reach.
+  // A prime that is too large for a loop over all numbers.
   EXPECT_EQ(divisors(2'147'483'647), (std::vector<int64_t>{1, 2'147'483'647}));
 }
 

@@ -1,4 +1,4 @@
-// serial.c keeps the contract even if callers, callbacks and other ranks do not: nothing leaks,
+// serial.c fulfils the contract even if callers, callbacks and other ranks do not: nothing leaks,
 // nothing hangs, and every refusal has a reason.
 #include <gtest/gtest.h>
 

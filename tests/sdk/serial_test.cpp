@@ -14,11 +14,11 @@
 namespace yoke::testing {
 namespace {
 
-// This allows for rounding: sums are made in another order. A defect of the logic shows at 1e-7 and
-// above.
+// The tolerance allows for rounding, because sums are computed in another order. Logic errors cause
+// differences of 1e-7 and more.
 constexpr double kFp64 = 1e-12;
-// Arrays are fp32 and arithmetic is double, so the loss drifts with the rounding of the parameters
-// from step to step.
+// Arrays are fp32 and arithmetic is double. The parameters are rounded in every step, so the loss
+// drifts.
 constexpr double kFp32 = 2e-6;
 constexpr int kSteps = MockRun::kSteps;
 

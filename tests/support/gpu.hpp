@@ -1,4 +1,4 @@
-// Skips tests that need a GPU where there is none.
+// Skips a test that needs a GPU if the machine has none.
 #pragma once
 
 #include "core/launch/nvidia_driver.hpp"

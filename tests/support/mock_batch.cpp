@@ -9,7 +9,7 @@ MockBatch::MockBatch(const Layout& l, int64_t step) {
   auto token = [](int64_t sample, int64_t t) {
     return (3 * sample + 2 * t + sample * t) % mock::kV;
   };
-  auto target = [&](int64_t sample, int64_t t) {  // can be learned; one in seven has no loss
+  auto target = [&](int64_t sample, int64_t t) {  // a learnable target; one in seven has no loss
     return (sample + 3 * t) % 7 == 0 ? -1 : (3 * token(sample, t) + 1) % mock::kV;
   };
   batch_.header = YOKE_HEADER(YokeBatch, YOKE_ID_BATCH);

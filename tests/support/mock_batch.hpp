@@ -10,8 +10,8 @@
 namespace yoke::testing {
 
 // The micro-batches of one data rank for one step, with their memory. Tokens are computed from the
-// global sample number, so every layout of a global batch sees the same samples. Some targets are
-// -1 (no loss), so micro-batches differ in their number of targets.
+// global sample number, so every layout splits a global batch into the same samples. Some targets
+// are -1 (no loss), so micro-batches differ in their number of targets.
 class MockBatch {
  public:
   struct Layout {
@@ -22,7 +22,7 @@ class MockBatch {
   };
   MockBatch(const Layout& layout, int64_t step);
   const YokeBatch& batch() const { return batch_; }
-  // Makes the batch declare a number of targets that is not its own.
+  // Makes the batch declare a wrong number of targets.
   void claim_weight(double token_weight) { batch_.token_weight = token_weight; }
 
  private:

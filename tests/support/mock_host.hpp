@@ -1,5 +1,5 @@
-// A host for one rank, a plan with all fields set, and RAII around a backend's handles. These are
-// enough to drive any backend that uses the neutral model in a test.
+// A host for one rank, a plan with all fields set, and RAII for a backend's handles. With these, a
+// test can run any backend that uses only the callbacks of YokeModel.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ class MockHost {
 
   YokeHost host{};               // a test may change it before init
   std::vector<std::string> log;  // lines that the backend logged
-  // Calls of check_cancel that return 0 before all others return 1; -1 = it always returns 0.
+  // The first `cancel_after` calls of check_cancel return 0, all later ones 1; -1 = always 0.
   int cancel_after = -1;
 
  private:
@@ -46,8 +46,7 @@ class MockOptions {
   std::vector<YokeOption> values_;
 };
 
-// A plan of one rank in which every field is set that a host sets: AdamW, fp64. Tests change what
-// they need.
+// A plan for one rank with every field that a host sets: AdamW, fp64. Tests change what they need.
 struct MockPlan {
   MockPlan();
   MockPlan(const MockPlan&) = delete;
@@ -55,7 +54,7 @@ struct MockPlan {
 
   YokeOptimizer optimizer{};
   YokePlan plan{};
-  std::map<std::string, std::string> options;  // values that the user gives, by key
+  std::map<std::string, std::string> options;  // values that the user has set, by key
   const YokeHeader* extensions = nullptr;      // extensions of the arguments of plan
 
   struct Refused {
@@ -86,7 +85,7 @@ class Session {
   YokeWrapResult wrapped{};
 };
 
-// A piece of state in memory, as SAVE showed it. The key is "name/kind".
+// A copy of one piece of state from a SAVE. The key is "name/kind".
 struct SavedPiece {
   std::string key;
   std::vector<int64_t> shape;

@@ -1,5 +1,5 @@
-// The oracle of backend tests on the mock model. It uses the same mathematics, but parameters,
-// gradients and optimizer are written once more in the simplest way, in fp64 and without
+// The oracle of backend tests on the mock model. It computes the same model, but parameters,
+// gradients and optimizer are implemented independently in the simplest way, in fp64 and without
 // micro-batches.
 #pragma once
 
@@ -32,7 +32,7 @@ struct MockTrace {
   std::vector<double> norm;                 // gradient norm of each step, before clipping
   std::vector<std::vector<double>> params;  // trainable and frozen parameters after the last step
 };
-// Trains without a backend.
+// Trains without any backend.
 MockTrace plain_mock_loop(const MockRun& run);
 
 // Expects relative errors of at most `relative` for losses, 10 times that for norms, and 100 times

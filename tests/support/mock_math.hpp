@@ -1,5 +1,5 @@
-// The mathematics of the mock model: plain functions on doubles. The callbacks of MockModel use
-// them, and so does its oracle, without the callbacks. Matrices are row-major, one row per token.
+// The mathematics of the mock model: plain functions on doubles. The callbacks of MockModel call
+// them, and its oracle calls them directly. Matrices are row-major, one row per token.
 #pragma once
 
 #include <cstdint>

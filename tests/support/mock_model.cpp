@@ -16,7 +16,7 @@ static_assert(kV == MockModel::kVocab && kD == MockModel::kDim && kH == MockMode
 enum Param { kEmbed, kUp, kBias, kScale, kDown, kGain, kOut };
 enum Block { kEmbedBlock, kMlpBlock, kHeadBlock, kNumBlocks };
 
-// ---- Conversion between doubles, used inside, and the model's dtype, used outside ----
+// ---- Conversion between doubles, which are used internally, and the model's dtype ----
 
 Vec read(const YokeTensor& t) {
   Vec v(numel(t));
@@ -69,7 +69,7 @@ YokeManagedTensor* make_managed(const Vec& v, int32_t dtype, MockModelLog& log) 
   return &m->managed;
 }
 
-// What forward keeps for backward.
+// The state that forward keeps for backward.
 struct Saved {
   uint64_t block;
   Ids tokens, targets;

@@ -1,4 +1,4 @@
-// A tiny model behind the neutral contract, in plain C++: no LibTorch, backward written by hand.
+// A tiny YokeModel in plain C++: no LibTorch, backward written by hand.
 // With N = sequences * length, its blocks are
 //
 //   embed   carry = embed.weight[token]                                      [N, 5]
@@ -6,8 +6,9 @@
 //   head    logits = gain * carry @ out^T                                    [N, 11]
 //           loss = sum of the cross-entropies over targets >= 0
 //
-// The sizes are odd on purpose. `scale` is frozen, `gain` is a scalar (ndim 0) and `bias` does not
-// decay. If the model is tied, `out` is embed.weight, so that one parameter belongs to two blocks.
+// The sizes are deliberately odd. `scale` is frozen, `gain` is a scalar (ndim 0) and `bias` does
+// not decay. If the model is tied, `out` is embed.weight, so that one parameter belongs to two
+// blocks.
 #pragma once
 
 #include <cstdint>
@@ -42,9 +43,9 @@ class MockModel {
   const YokeModelSummary& summary() const;
   MockModelLog& log();
 
-  // Makes a callback fail once with YOKE_INTERNAL and a text that quotes `call`: the first one
-  // after n successful calls whose entry in the log starts with `call` ("forward mlp", "init 1",
-  // "bind 0").
+  // Makes a callback fail once, with YOKE_INTERNAL and a text that quotes `call`. Among the
+  // callbacks whose log entry starts with `call` ("forward mlp", "init 1", "bind 0"), the first n
+  // succeed and the next one fails.
   void fail_at(const std::string& call, int n);
   // Makes block_backward report the gradient of a parameter index that does not exist. The error
   // that on_grad_ready returns must be returned by block_backward unchanged.
@@ -53,7 +54,8 @@ class MockModel {
   // Returns the initial value of element i of a parameter, as init_param does.
   static float initial(int64_t param, int64_t i);
 
-  // The same mathematics without callbacks, for oracles: parameters in, loss sum and gradients out.
+  // The same model without callbacks, for oracles. Inputs are the parameters, results are the loss
+  // sum and the gradients.
   struct Values {
     std::vector<std::vector<double>> params, grads;  // by parameter index, row-major
     double loss_sum = 0, loss_weight = 0;

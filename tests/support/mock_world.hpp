@@ -12,10 +12,10 @@
 namespace yoke::testing {
 
 // Ranks as threads of the test, with yoke.collectives/1. Every communicator covers all ranks,
-// whatever its axes. An asynchronous collective runs as late as possible, in wait(), so a backend
-// that reads the result or reuses the memory too early gets wrong numbers. All ranks must wait for
-// their works in the same order. Sums of fp32, fp64 and bf16 are computed in the order of the
-// ranks.
+// regardless of its axes. An asynchronous collective runs as late as possible, in wait(), so a
+// backend that reads the result or reuses the memory too early gets wrong numbers. All ranks must
+// wait for their operations in the same order. Sums of fp32, fp64 and bf16 are computed in the
+// order of the ranks.
 class MockWorld {
  public:
   explicit MockWorld(int32_t world_size);

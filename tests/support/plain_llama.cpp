@@ -1,6 +1,6 @@
-// The model of the oracle: the textbook formulas, one line each where possible. The letters of
-// shapes are B sequences, T positions, D width, H query heads, K key heads, Q elements of a head
-// and V vocabulary.
+// The model of the oracle: the textbook formulas, one line each where possible. In shapes, B is
+// sequences, T positions, D model width, H query heads, K key heads, Q elements of a head and V
+// vocabulary.
 #include <ATen/ATen.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ uint64_t fnv1a64(const std::string& text) {
 }
 
 // Returns the initial value of element i: uniform with standard deviation `std`, from a
-// counter-based generator. key: from the seed and the name of the parameter.
+// counter-based generator. key: derived from the seed and the name of the parameter.
 float initial_value(uint64_t key, uint64_t i, double std) {
   uint64_t z = key + (i + 1) * 0x9E3779B97F4A7C15ull;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;

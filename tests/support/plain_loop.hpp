@@ -1,7 +1,7 @@
 // The oracle of all parity tests: one process, autograd over the whole model, and an optimizer in
-// the simplest tensor operations. It shares no code with core, sdk or any backend. What both sides
-// must agree on is written here a second time: initial values, names of parameters and order of the
-// data.
+// the simplest tensor operations. It shares no code with core, sdk or any backend. What the oracle
+// and the tested code must agree on is implemented here a second time: initial values, names of
+// parameters and order of the data.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,8 +22,8 @@ struct PlainRun {
   // ---- Data: bytes of a text; window w is the bytes [w * seq_len, (w + 1) * seq_len] ----
   uint64_t seed = 1;
   int64_t seq_len = 32, global_batch = 8, steps = 20;
-  // Returns the windows of a step; the first step is 1. Unset: (step - 1) * global_batch and the
-  // following ones.
+  // Returns the indices of the text windows of a step; the first step is 1. If unset, a step uses
+  // global_batch windows from (step - 1) * global_batch on.
   std::function<std::vector<int64_t>(int64_t step)> windows;
   // ---- Optimizer ----
   std::function<double(int64_t step)> lr = [](int64_t) { return 3e-3; };

@@ -1,4 +1,4 @@
-// The oracle must itself be correct before other tests rely on it.
+// Tests of the oracle itself, on which other tests rely.
 #include "tests/support/plain_loop.hpp"
 
 #include <ATen/ATen.h>
@@ -44,7 +44,7 @@ TEST(PlainLoop, GradientsEqualCentralDifferences) {
     const at::Tensor ids = (at::arange(2 * 7, at::kLong) * 5 % 17).view({2, 7});
     const at::Tensor targets = (ids * 3 + 1) % 17;
     for (auto& [name, p] : params) {
-      if (p.dim() > 1) p.detach().mul_(10);  // away from the nearly linear start
+      if (p.dim() > 1) p.detach().mul_(10);  // larger values, where the model is not nearly linear
     }
     plain_loss(run, params, ids, targets).backward();
     at::NoGradGuard no_grad;
@@ -71,7 +71,8 @@ TEST(PlainLoop, AttentionIsCausal) {
   const at::Tensor ids = at::arange(6, at::kLong).view({1, 6});
   at::Tensor changed = ids.clone();
   changed[0][5] = 16;
-  // Only the last position may depend on it: the loss of the first five targets stays the same.
+  // Only the last position may depend on the last token: the loss of the first five targets stays
+  // the same.
   const auto loss = [&](const at::Tensor& tokens) {
     return plain_loss(run, params, tokens, ids).item<double>() -
            plain_loss(run, params, tokens.narrow(1, 0, 5), ids.narrow(1, 0, 5)).item<double>();

@@ -26,13 +26,13 @@ struct RankEnd {
   int signal = 0;  // signal that killed it; 0 = none
 };
 
-// The body of one rank. Gets its number and the path of the store that all ranks share.
+// The body of one rank. Receives the rank's number and the path of the FileStore.
 using RankBody = std::function<void(int rank, const std::string& store)>;
 
 namespace detail {
 
-// Returns the number of threads of this process. The children are forks, so the parent must have a
-// single thread, which means that it has not used LibTorch.
+// Returns the number of threads of this process. The parent forks its children, so it must have a
+// single thread, and therefore must not have used LibTorch.
 inline int num_threads() {
   namespace fs = std::filesystem;
   return static_cast<int>(
@@ -55,9 +55,9 @@ inline int num_threads() {
 
 }  // namespace detail
 
-// Runs body in n child processes and returns how each ended. A child in which an EXPECT fails or an
-// exception escapes prints it and ends with exit code 1. Children that still run after `limit` are
-// killed.
+// Runs body in n child processes and returns how each ended. A child in which an EXPECT fails or
+// that does not catch an exception prints the failure and ends with exit code 1. Children that
+// still run after `limit` are killed.
 inline std::vector<RankEnd> spawn_ranks(int n,
                                         const RankBody& body,
                                         std::chrono::seconds limit = std::chrono::seconds(120)) {

@@ -14,8 +14,8 @@
 
 namespace yoke::test {
 
-// Runs body on n threads, each with its own World of one VirtualWorld. An escaped exception
-// fails the test. body must call shutdown() if the world is to end in order.
+// Runs body on n threads, each with its own World of one VirtualWorld. An uncaught exception
+// fails the test. body must call shutdown() if the world is to be shut down cleanly.
 inline void virtual_ranks(int n,
                           const CommOptions& options,
                           const std::function<void(World&)>& body) {

@@ -16,7 +16,7 @@ using yoke::TorchInputs;
 
 constexpr int64_t kSide = 12, kDirections = 4;
 
-// Builds the three blocks of the model. One tensor passes from each block to the next one; the last
+// Builds the three blocks of the model. Each block passes one tensor to the next block; the last
 // block returns the loss, summed over the samples.
 yoke::BlockList make_blocks(const yoke::FamilyArgs& args) {
   const int64_t width = args.options.integer("width");
@@ -24,8 +24,8 @@ yoke::BlockList make_blocks(const yoke::FamilyArgs& args) {
   const torch::nn::Conv2d second(torch::nn::Conv2dOptions(width, width, 3).stride(2));
   const torch::nn::Linear head(width, kDirections);
 
-  // A block is a module and the function that calls it. The images come as fp32, whatever the dtype
-  // of the run.
+  // A block is a module and the function that calls it. The images are always fp32 and are
+  // converted to the dtype of the run.
   yoke::BlockList list;
   const auto see = [m = first.ptr()](const at::Tensor&, const TorchInputs& in) {
     return at::relu(m->forward(input(in, "image").to(m->weight.scalar_type())));
@@ -51,7 +51,7 @@ yoke::BlockList make_blocks(const yoke::FamilyArgs& args) {
 }
 
 // Returns sample number `index`: an image with a bar in one of four directions, and the direction.
-// It is computed from the index alone, so every rank can make every sample.
+// It depends only on the index, so every rank can generate every sample.
 TorchInputs draw(int64_t index) {
   const int64_t direction = index % kDirections;
   const double angle = M_PI * static_cast<double>(direction) / kDirections;

@@ -1,6 +1,6 @@
-"""Version 1.0 of yoke/parallel_backend.h in Python: the structs that a host needs, with ctypes alone.
+"""Version 1.0 of yoke/parallel_backend.h in Python: the structs that a host needs, declared with ctypes only.
 
-Names, order and types of the fields are those of the header, which documents them."""
+The fields have the same names, order and types as in the header, which documents them."""
 import ctypes as c
 
 (ID_ERROR, ID_DESCRIPTION, ID_OPTION_INFO, ID_PLAN, ID_PLAN_ARGS, ID_REFUSAL, ID_OPTIMIZER, ID_PARAMETER, ID_BLOCK,
@@ -34,7 +34,7 @@ class Struct(c.Structure):
 
 
 def struct(name, struct_id, *fields):
-    """Returns a new class of structs with a header."""
+    """Creates the class of a struct that starts with a header."""
     return type(name, (Struct,), {"ID": struct_id, "_fields_": [("header", Header), *fields]})
 
 
@@ -168,7 +168,7 @@ StepResult = struct("StepResult", ID_STEP_RESULT, ("loss_sum", c.c_double), ("lo
 
 
 class ParallelBackend(c.Structure):
-    """The functions of a backend. Those that this host does not call are plain addresses."""
+    """The functions of a backend. Those that this host does not call are declared as plain addresses."""
     _fields_ = [("header", Header), ("abi_major", c.c_uint32), ("abi_minor", c.c_uint32),
                 ("min_host_minor", c.c_uint32), ("reserved", c.c_uint32),
                 ("describe", c.CFUNCTYPE(c.c_int32, pointer(pointer(Description)), pointer(Error))),

@@ -3,9 +3,9 @@
 
     python3 host.py /absolute/path/of/serial.so [steps]
 
-The model predicts the next letter of a text from the letter before. Block `embed` looks up a vector for a letter;
+The model predicts the next letter of a text from the current letter. Block `embed` looks up a vector for a letter;
 block `head` computes a score for every letter from that vector. There is one process with one rank, and everything is
-fp64. Any backend on the neutral model works."""
+fp64. Any backend works that uses only the callbacks of YokeModel."""
 import ctypes as c
 import math
 import sys
@@ -30,13 +30,13 @@ def text(s):
 
 
 class TinyModel:
-    """The host's side of the contract: the parameters are memory of the backend, the mathematics is here."""
+    """The host's side of the contract: the backend owns the memory of the parameters, this class computes."""
     SHAPES = {"embed.weight": (len(LETTERS), DIM), "head.weight": (len(LETTERS), DIM)}
 
     def __init__(self):
         self.memory = [None, None]  # the arrays of doubles that the backend has bound
         self.saved, self.tensors, self.next = {}, {}, 1
-        self.kept = []  # objects that C structs point to, so that they live as long as the model
+        self.kept = []  # objects that C structs point to, kept alive here
         self.model = y.Model(summary=c.pointer(self.summary()), init_param=y.InitParam(self.guard(self.init_param)),
                              bind_param=y.BindParam(self.guard(self.bind_param)),
                              block_forward=y.Forward(self.guard(self.forward)),
@@ -62,7 +62,7 @@ class TinyModel:
 
     @staticmethod
     def guard(function):
-        """Wraps a callback so that no exception crosses the border: it becomes a code and a text."""
+        """Wraps a callback so that an exception becomes a code and a text and does not cross the ABI boundary."""
         def call(ctx, *args):
             try:
                 return function(*args[:-1], args[-1]) or y.OK
@@ -73,12 +73,12 @@ class TinyModel:
         return call
 
     def init_param(self, param, begin, count, dst, error):
-        """Writes initial values: any numbers will do, if they are the same in every run."""
+        """Writes initial values, which may be any numbers that are the same in every run."""
         for k in range(count):
             dst[k] = math.sin(1 + param * 1000 + begin + k) * 0.3
 
     def bind_param(self, param, view, error):
-        """Remembers where the backend keeps a parameter; None = unbound."""
+        """Stores the address of a parameter in the backend's memory; None = unbound."""
         self.memory[param] = None if not view else c.cast(
             view.contents.data + view.contents.byte_offset, c.POINTER(c.c_double))
 
@@ -98,11 +98,11 @@ class TinyModel:
         return c.pointer(managed)
 
     def free(self, tensor):
-        """The deleter of these tensors."""
+        """The deleter of the tensors that give() returns."""
         del self.tensors[tensor.contents.manager_ctx]
 
     def ids(self, micro, role):
-        """Returns the letters of an input, all sequences one after the other."""
+        """Returns the letter indices of an input, with all sequences concatenated."""
         for i in range(micro.num_inputs):
             if str(micro.inputs[i].role) == role:
                 t = micro.inputs[i].tensor

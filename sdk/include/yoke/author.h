@@ -1,8 +1,8 @@
 /* Everything that a backend in C needs besides the contract: errors, plans, tensors, communication,
- * the walk over the blocks, and the exported entry. C99 or C++, no library.
+ * the walk over the blocks, and the exported entry. C99 or C++, nothing to link.
  *
  * All of it is optional. These are small functions on top of yoke/parallel_backend.h; use those
- * that fit, and write the others yourself. The shape of a backend that uses them:
+ * that fit, and write the others yourself. A backend that uses them looks like this:
  *
  *   static int32_t plan(const YokePlanArgs* args, YokePlan* plan, YokeError* err) {
  *     int refused = 0;
@@ -23,13 +23,14 @@
  *     YOKE_TRY(yoke_sum(&w->ranks, w->grads, w->count, YOKE_F32, err));
  *     ...                                                         // clip and update
  *   }
- *   ...                                                           // the other slots
+ *   ...                                                           // other functions
  *   YOKE_EXPORT_SLOTS
  *
  * sdk/examples/serial.c is such a backend in full. yoke/flat.h adds the state of a replica:
- * parameters, gradients, moments, updates and checkpoints.
+ * parameters, gradients, moments, updates and checkpoints. A slot is one of the functions of
+ * ParallelBackend.
  *
- * Functions that can fail return YOKE_OK or an error code and fill *err, as the contract asks. They
+ * Functions that can fail return YOKE_OK or an error code and fill *err, as in the contract. They
  * may be called from any thread unless a comment says otherwise. */
 #ifndef YOKE_AUTHOR_H_
 #define YOKE_AUTHOR_H_
@@ -54,8 +55,8 @@ extern "C" {
  *
  *   return yoke_fail(err, YOKE_UNIMPLEMENTED, "degree %d; allowed: 1", degree);
  *
- * err may be NULL. The text is cut to the size that the caller has given. Rank and step are set to
- * -1 (unknown). */
+ * err may be NULL. The text is truncated to the size of the caller's struct. Rank and step are set
+ * to -1 (unknown). */
 static inline int32_t yoke_fail(YokeError* err, int32_t code, const char* format, ...) {
   va_list args;
   if (err == NULL || err->header.struct_size <= offsetof(YokeError, text)) return code;
@@ -89,9 +90,9 @@ static inline int32_t yoke_fail(YokeError* err, int32_t code, const char* format
                ? YOKE_OK                                            \
                : yoke_fail(err, YOKE_INVALID_ARGUMENT, "%s is NULL or not a %s", #pointer, #id))
 
-/* Sets *result to zero except for its header: this is what a failed call leaves behind. Writes at
- * most as many bytes as the caller and this side know. Does nothing if result is NULL or has
- * another struct_id. Use the macro YOKE_CLEAR(result, id), at the start of a slot. */
+/* Sets *result to zero except for its header, as the contract requires of a call that fails. Writes
+ * no more bytes than the struct has for either side. Does nothing if result is NULL or has another
+ * struct_id. Use the macro YOKE_CLEAR(result, id), at the start of a slot. */
 static inline void yoke_clear(YokeHeader* result, uint32_t id, size_t known) {
   size_t size;
   if (result == NULL || result->struct_id != id) return;
@@ -100,10 +101,10 @@ static inline void yoke_clear(YokeHeader* result, uint32_t id, size_t known) {
 }
 #define YOKE_CLEAR(result, id) yoke_clear((YokeHeader*)(void*)(result), (id), sizeof *(result))
 
-/* ---- Plan: fill what is unset, refuse what cannot be done ----
+/* ---- Plan: fill unset fields, refuse what is not supported ----
  *
- * A plan reports every refusal, not only the first one: so its functions count instead of returning
- * at once, and the slot fails at the end if the sum is not 0. */
+ * plan reports every refusal, not only the first one. These functions therefore return the number
+ * of refusals, and plan fails at the end if the sum is not 0. */
 
 /* Returns a YokeString over a C string, which it borrows. */
 static inline YokeString yoke_string(const char* text) {
@@ -113,8 +114,8 @@ static inline YokeString yoke_string(const char* text) {
   return s;
 }
 
-/* Reports one refusal to the host, and returns 1, the number of refusals, so that callers can add
- * up. key: full name of the key of the run file; given: the value there; allowed: what is accepted;
+/* Reports one refusal to the host, and returns 1, the number of refusals, for callers to add up.
+ * key: full name of the key of the run file; given: the value there; allowed: what is accepted;
  * hint: what to write instead. The texts are borrowed for the call. */
 static inline int yoke_refuse(const YokePlanArgs* args,
                               const char* key,
@@ -134,8 +135,8 @@ static inline int yoke_refuse(const YokePlanArgs* args,
 }
 
 /* For backends that parallelise along one axis only: puts all ranks on `axis` (YOKE_DP_REPLICATE
- * ...) and sets every other degree to 1, where they are unset. Refuses every degree that is set to
- * something else, with `hint` as what to write instead. Returns the number of refusals. */
+ * ...) and sets every other degree to 1, if these degrees are unset. Refuses every degree that is
+ * set to another value; `hint` says what to write instead. Returns the number of refusals. */
 static inline int yoke_resolve_degrees(const YokePlanArgs* args,
                                        YokePlan* plan,
                                        int axis,
@@ -166,13 +167,14 @@ static inline int64_t yoke_count(const YokeParameter* p) {
   return n;
 }
 
-/* Returns the bytes of one element of a dtype (YOKE_F32 ...). */
+/* Returns the size in bytes of one element of a dtype (YOKE_F32 ...). */
 static inline int64_t yoke_item_size(int32_t dtype) {
   return (dtype & 0xff) / 8;
 }
 
 /* Returns a compact tensor over CPU memory at `data`, with ndim sizes at `shape`. It owns nothing:
- * both must outlive it. The sizes are not changed, although the struct has no const for them. */
+ * the data and the sizes must outlive it. The sizes are not changed, although the field is not
+ * const. */
 static inline YokeTensor yoke_view(void* data, int32_t dtype, const int64_t* shape, int32_t ndim) {
   YokeTensor t;
   memset(&t, 0, sizeof t);
@@ -182,11 +184,11 @@ static inline YokeTensor yoke_view(void* data, int32_t dtype, const int64_t* sha
   t.dtype.code = (uint8_t)(dtype >> 8);
   t.dtype.bits = (uint8_t)(dtype & 0xff);
   t.dtype.lanes = 1;
-  t.shape = (int64_t*)(uintptr_t)shape; /* cast, because DLPack knows no const */
+  t.shape = (int64_t*)(uintptr_t)shape; /* cast, because DLPack has no const */
   return t;
 }
 
-/* Returns element i of an array. dtype: YOKE_F64, or YOKE_F32 (no other is checked). */
+/* Returns element i of an array. dtype: YOKE_F64 or YOKE_F32, which is not checked. */
 static inline double yoke_get(const void* array, int32_t dtype, int64_t i) {
   return dtype == YOKE_F64 ? ((const double*)array)[i] : ((const float*)array)[i];
 }
@@ -200,7 +202,7 @@ static inline void yoke_set(void* array, int32_t dtype, int64_t i, double value)
   }
 }
 
-/* Gives a tensor back to the host, which made it, and sets *t to NULL. *t may be NULL. */
+/* Returns a tensor to the host, which made it, and sets *t to NULL. *t may be NULL. */
 static inline void yoke_release(YokeManagedTensor** t) {
   if (*t != NULL && (*t)->deleter != NULL) (*t)->deleter(*t);
   *t = NULL;
@@ -208,8 +210,8 @@ static inline void yoke_release(YokeManagedTensor** t) {
 
 /* ---- Communication ----
  *
- * Only the sum: this is what a backend of replicas needs. The other operations of YokeCollectives
- * are called through YokeRanks.service. */
+ * Only the sum has a function here, because a backend of replicas needs nothing else. Call the
+ * other operations of YokeCollectives through YokeRanks.service. */
 
 /* A set of ranks for collectives. comm is NULL in a world of one rank; operations then do nothing.
  * It needs no destructor: communicators live until the context is destroyed. */
@@ -238,8 +240,9 @@ static inline int32_t yoke_connect(
 }
 
 /* Replaces `count` elements at `data`, in CPU memory, by their sums over the ranks, and waits.
- * Afterwards every rank holds the same bits. Collective over the ranks. Fails with YOKE_UNAVAILABLE
- * if a peer is lost, YOKE_DEADLINE_EXCEEDED after the timeout of the run, or YOKE_CANCELLED. */
+ * Afterwards every rank has bit-identical values. Collective over the ranks. Fails with
+ * YOKE_UNAVAILABLE if a peer is lost, YOKE_DEADLINE_EXCEEDED after the timeout of the run, or
+ * YOKE_CANCELLED. */
 static inline int32_t yoke_sum(
     const YokeRanks* ranks, void* data, int64_t count, int32_t dtype, YokeError* err) {
   const YokeTensor t = yoke_view(data, dtype, &count, 1);
@@ -255,18 +258,18 @@ static inline int32_t yoke_sum(
  * On the way back every block reports the gradients of its parameters to on_grad_ready. All
  * parameters must be bound. */
 
-/* What a block has left behind for its backward. */
+/* What a block has kept for its backward. */
 typedef struct YokeBlockState {
   void* saved;              /* handle of the host, NULL = none */
   YokeManagedTensor* carry; /* output of the block, NULL = none */
 } YokeBlockState;
 
-/* A walk over all micro-batches of a step, one after the other. The caller fills it and calls
- * yoke_walk for each micro-batch. One thread: the one that is inside step. */
+/* A walk over all micro-batches of a step, in sequence. The caller fills it and calls yoke_walk for
+ * each micro-batch, on the thread that is inside step. */
 typedef struct YokeWalk {
   const YokeModel* model;
   const YokeHost* host; /* for check_cancel, which is called before each block */
-  /* Receives the gradients, see YokeBackwardArgs. NULL = forward only. */
+  /* Receives the gradients, see YokeBackwardArgs; NULL = forward only. */
   int32_t (*on_grad_ready)(void* ctx, int64_t param, const YokeTensor* grad, YokeError* err);
   void* on_grad_ctx;
   double loss_grad;             /* gradient of loss_sum: 1 / batch->token_weight */
@@ -274,15 +277,15 @@ typedef struct YokeWalk {
   YokeBlockState* blocks;       /* memory of the caller: summary->num_blocks entries, all zero */
 } YokeWalk;
 
-/* Returns YOKE_CANCELLED if the host asks the run to stop, else YOKE_OK. */
+/* Returns YOKE_CANCELLED if the run is to stop, else YOKE_OK. */
 static inline int32_t yoke_check_cancel(const YokeHost* host, YokeError* err) {
   return host->check_cancel(host->ctx) ? yoke_fail(err, YOKE_CANCELLED, "the step was cancelled")
                                        : YOKE_OK;
 }
 
-/* Runs all blocks forward. Each one reads the output of the block before. With a backward to come,
+/* Runs all blocks forward. Each one reads the output of the previous block. If a backward follows,
  * outputs and saved state are kept in w->blocks; otherwise an output is freed as soon as the next
- * block has read it. A part of yoke_walk, which frees what is left after a failure. */
+ * block has read it. Called by yoke_walk, which frees what is left after a failure. */
 static inline int32_t yoke_walk_forward(YokeWalk* w, const YokeMicroBatch* micro, YokeError* err) {
   const uint64_t num_blocks = w->model->summary->num_blocks;
   uint64_t b;
@@ -299,7 +302,7 @@ static inline int32_t yoke_walk_forward(YokeWalk* w, const YokeMicroBatch* micro
     args.micro = micro;
     args.carry_in = b > 0 ? &w->blocks[b - 1].carry->tensor : NULL;
     args.save = w->on_grad_ready != NULL;
-    /* After a failure, yoke_walk frees what the blocks before have left in w->blocks. */
+    /* After a failure, yoke_walk frees what earlier blocks have left in w->blocks. */
     YOKE_TRY(yoke_check_cancel(w->host, err));
     YOKE_TRY(w->model->block_forward(w->model->ctx, &args, &out, err));
     w->blocks[b].carry = out.carry_out;
@@ -312,8 +315,8 @@ static inline int32_t yoke_walk_forward(YokeWalk* w, const YokeMicroBatch* micro
 }
 
 /* Runs all blocks backward, from the last to the first. The gradients of parameters go to
- * w->on_grad_ready; the gradient of each carry goes to the block before it and is then freed. A
- * part of yoke_walk. */
+ * w->on_grad_ready; the gradient of each carry goes to the block that produced the carry and is
+ * then freed. Called by yoke_walk. */
 static inline int32_t yoke_walk_backward(YokeWalk* w, YokeError* err) {
   YokeManagedTensor* grad_out = NULL; /* gradient of the carry between two blocks */
   int32_t code = YOKE_OK;
@@ -342,13 +345,13 @@ static inline int32_t yoke_walk_backward(YokeWalk* w, YokeError* err) {
 }
 
 /* Runs one micro-batch forward and, if on_grad_ready is set, backward. Adds its loss and its number
- * of targets to the walk. Leaves nothing in w->blocks, also on failure. Fails with YOKE_CANCELLED,
- * or with the code of a block or of on_grad_ready. */
+ * of targets to the walk. w->blocks is empty afterwards, also on failure. Fails with
+ * YOKE_CANCELLED, or with the code of a block or of on_grad_ready. */
 static inline int32_t yoke_walk(YokeWalk* w, const YokeMicroBatch* micro, YokeError* err) {
   uint64_t b;
   int32_t code = yoke_walk_forward(w, micro, err);
   if (code == YOKE_OK && w->on_grad_ready != NULL) code = yoke_walk_backward(w, err);
-  /* After a success only carries are left. After a failure blocks may have saved state, too. */
+  /* After a success only carries are left. After a failure there may also be saved state. */
   for (b = 0; b < w->model->summary->num_blocks; ++b) {
     if (w->blocks[b].saved != NULL) w->model->drop_saved(w->model->ctx, w->blocks[b].saved);
     w->blocks[b].saved = NULL;

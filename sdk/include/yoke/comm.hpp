@@ -1,5 +1,5 @@
-// The host's collectives (service "yoke.collectives/1") in C++, over contiguous ranges of memory on
-// the host's device. No LibTorch.
+// The host's collectives (service "yoke.collectives/1") in C++, on contiguous ranges of memory of
+// YokeHost.device. No LibTorch.
 //
 //   const yoke::Comm ranks(host, YOKE_AXIS_BIT(YOKE_DP_REPLICATE), "reduce");  // in init
 //
@@ -10,7 +10,7 @@
 // Every operation is collective over the ranks of its Comm: all of them issue the same operations,
 // with the same counts and dtypes, in the same order. Operations throw Error: UNAVAILABLE if a peer
 // is lost, DEADLINE_EXCEEDED after the timeout of the run, CANCELLED if the run is to stop, and
-// INVALID_ARGUMENT for ranges that do not fit.
+// INVALID_ARGUMENT for ranges with a wrong size or dtype.
 #pragma once
 
 #include <array>
@@ -28,9 +28,9 @@ namespace yoke {
 // A Work is a collective operation in flight. Its memory must stay alive and untouched until wait()
 // returns or the Work is destroyed. Movable, not copyable; one thread at a time.
 //
-// The destructor waits too, and ignores an error: a Work that goes out of scope, for example while
-// an exception unwinds the stack, never leaves an operation behind that still writes into freed
-// memory. Call wait() wherever the result matters. On a CUDA device neither of them blocks the
+// The destructor waits as well, and ignores an error. Thus no operation writes into freed memory
+// after its Work has gone out of scope, for example while an exception unwinds the stack. Call
+// wait() wherever the result matters. On a CUDA device neither wait() nor the destructor blocks the
 // thread: YokeHost.stream waits for the operation.
 class Work {
  public:
@@ -40,8 +40,7 @@ class Work {
   // The other Work is complete afterwards.
   Work(Work&& other) noexcept
       : service_(other.service_), work_(std::exchange(other.work_, nullptr)) {}
-  // Exchanges the two: the former operation of this Work is waited for by the destructor of
-  // `other`.
+  // Swaps the two: the destructor of `other` then waits for the former operation of this Work.
   Work& operator=(Work&& other) noexcept {
     std::swap(service_, other.service_);
     std::swap(work_, other.work_);
@@ -66,12 +65,13 @@ class Work {
 // handle that may be copied; valid until the context of the backend is destroyed. One thread at a
 // time.
 //
-// A default Comm, and every Comm of a world of one rank, is this rank alone. all_reduce and
+// A default Comm, and every Comm in a world of one rank, contains only this rank. all_reduce and
 // broadcast then do nothing; all_gather and reduce_scatter copy the input to the output. That copy
-// needs the CPU: on another device they throw Error(UNIMPLEMENTED), and the caller copies.
+// works on the CPU only: on another device they throw Error(UNIMPLEMENTED), and the caller must
+// copy.
 class Comm {
  public:
-  Comm() = default;  // this rank alone
+  Comm() = default;  // contains only this rank
 
   // Connects the ranks that differ from this one only on `axes`, a mask of YOKE_AXIS_BIT. purpose
   // keeps two sequences of operations on the same axes apart, e.g. "reduce" and "gather".
@@ -103,8 +103,8 @@ class Comm {
     });
   }
 
-  // Returns the sums of a few numbers over the ranks, and waits for them. Only where
-  // YokeHost.device is the CPU; throws Error(UNIMPLEMENTED) elsewhere.
+  // Sums a few numbers over the ranks, waits, and returns the sums. Throws Error(UNIMPLEMENTED) if
+  // YokeHost.device is not the CPU.
   //
   //   const auto [loss, targets] = ranks.sum<2>({own_loss, own_targets});
   template <size_t N>
@@ -121,13 +121,13 @@ class Comm {
   // swapped arguments do not compile. For two Spans write all_gather(out, ConstSpan(in)).
   [[nodiscard]] Work all_gather(const Span& out, const ConstSpan& in) const {
     if (alone(out, in)) return {};
-    // The views live for the call only: the host copies what it needs of them.
+    // The views live only during the call: the host copies what it needs of them.
     const FlatView whole = on_device(out), part = on_device(in);
     return issue([&](YokeWork** work, YokeError* err) {
       return service_->all_gather(comm_, whole.get(), part.get(), work, err);
     });
   }
-  // Two Spans do not tell which one is the input.
+  // Deleted, because two Spans do not show which one is the input.
   Work all_gather(const Span&, const Span&) const = delete;
 
   // Sums `in` over the ranks and leaves this rank's part of the sum in `out`. in has size() times
@@ -151,7 +151,8 @@ class Comm {
   }
 
  private:
-  // Returns whether there is nothing to communicate, after making the copy that is then needed.
+  // Returns whether there is nothing to communicate. In that case the input has been copied to the
+  // output.
   bool alone(const Span& out, const ConstSpan& in) const {
     if (size_ > 1 && in.count > 0) return false;
     if (in.count == 0 || in.data == out.data) return true;
@@ -159,8 +160,8 @@ class Comm {
     std::memmove(out.data, in.data, static_cast<size_t>(in.bytes()));
     return true;
   }
-  // Throws Error(UNIMPLEMENTED) unless the memory of the device can be read by the host. `what` is
-  // the operation, for the message.
+  // Throws Error(UNIMPLEMENTED) unless YokeHost.device is the CPU. `what` names the operation in
+  // the message.
   void require_cpu(const char* what) const {
     if (device_.type == YOKE_DEVICE_CPU) return;
     throw Error(YOKE_UNIMPLEMENTED,
@@ -169,9 +170,9 @@ class Comm {
                        device_.type,
                        " the backend must do it itself"));
   }
-  // Returns a range as a tensor of the host's device.
+  // Returns a range as a tensor on YokeHost.device.
   FlatView on_device(const ConstSpan& span) const { return FlatView(span, device_); }
-  // Calls start(work, err), an operation of the table, and wraps its result.
+  // Calls start(work, err), which issues an operation of the service, and wraps its result.
   template <class F>
   Work issue(F&& start) const {
     YokeWork* work = nullptr;
@@ -179,7 +180,7 @@ class Comm {
     return Work(service_, work);
   }
 
-  const YokeCollectives* service_ = nullptr;  // NULL if this rank is alone
+  const YokeCollectives* service_ = nullptr;  // NULL if this is the only rank
   YokeComm* comm_ = nullptr;
   YokeDevice device_{YOKE_DEVICE_CPU, 0};
   int size_ = 1;

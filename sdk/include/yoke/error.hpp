@@ -1,7 +1,7 @@
-// yoke::Error, the one exception type of the C++ layer, and its way across the C border: guard()
-// turns exceptions into codes, call() turns codes back into exceptions. No LibTorch.
+// yoke::Error, the one exception type of the C++ layer, and its conversion at the C ABI boundary:
+// guard() turns exceptions into codes, call() turns codes back into exceptions. No LibTorch.
 //
-// A function of the contract that is written in C++, and a call of one:
+// This is a function of the contract that is written in C++, and a call of one:
 //
 //   int32_t checkpoint(YokeWrapped* model, const YokeCheckpointArgs* args, YokeError* err) {
 //     return yoke::guard(err, [&] { ... throw yoke::Error(YOKE_INTERNAL, "no gradient of w"); });
@@ -26,15 +26,15 @@ namespace yoke {
 
 // A failure with one of the codes of the contract (YOKE_INVALID_ARGUMENT ...). The message names
 // what failed, the value that was given, what is allowed and how to fix it. Errors are thrown
-// inside a library and never cross the C border. yoke/parallel_backend.h explains when to use which
-// code.
+// inside a library and never cross the ABI boundary. yoke/parallel_backend.h explains when to use
+// which code.
 class Error : public std::runtime_error {
  public:
   // rank: the rank that failed, -1 = unknown. step: the step that failed, -1 = not in a step.
   Error(int32_t code, const std::string& message, int32_t rank = -1, int64_t step = -1)
       : std::runtime_error(message), code_(code), rank_(rank), step_(step) {}
 
-  // Return what the constructor was given; the text is what().
+  // Return the constructor's arguments; what() is the message.
   int32_t code() const { return code_; }
   int32_t rank() const { return rank_; }
   int64_t step() const { return step_; }
@@ -48,19 +48,19 @@ class Error : public std::runtime_error {
 // ---- Strings ----
 
 // Convert between the contract's strings and std::string_view, without a copy. A YokeString that
-// goes into the contract must end with a 0: pass literals and std::strings, not parts of a string.
+// is passed through the contract must end with a 0: use literals and std::strings, not substrings.
 inline YokeString view(std::string_view s) {
   return {s.data(), s.size()};
 }
-// {NULL, 0} becomes an empty text. The result lives as long as the YokeString's own text.
+// {NULL, 0} becomes an empty text. The result lives as long as the text of the YokeString.
 inline std::string_view view(const YokeString& s) {
   return {s.data ? s.data : "", s.size};
 }
 
 // ---- From codes to exceptions and back ----
 
-// Returns an error to pass to a function of the contract: header set, code 0, rank and step
-// unknown.
+// Returns an error to pass to a function of the contract. Its header is set, its code is 0, its
+// rank and step are unknown.
 inline YokeError make_error() {
   YokeError e{};
   e.header = YOKE_HEADER(YokeError, YOKE_ID_ERROR);
@@ -69,14 +69,14 @@ inline YokeError make_error() {
   return e;
 }
 
-// Writes an error into *err and returns its code: the end of a function of the contract that fails.
-// The text is cut to the size that the owner of *err has given. If err is NULL or not a YokeError,
-// the function only returns the code.
+// Writes an error into *err and returns its code, which a failing function of the contract then
+// returns. The text is truncated to the space in *err. If err is NULL or not a YokeError, only the
+// code is returned.
 inline int32_t fill(
     YokeError* err, int32_t code, std::string_view text, int32_t rank = -1, int64_t step = -1) {
   if (err == nullptr || err->header.struct_id != YOKE_ID_ERROR) return code;
-  // text is the last field: an older owner may have a shorter text. At least the terminating 0 must
-  // fit.
+  // text is the last field, and its size depends on the caller's struct_size. At least the
+  // terminating 0 must fit.
   const size_t room = err->header.struct_size > offsetof(YokeError, text)
                           ? err->header.struct_size - offsetof(YokeError, text)
                           : 0;
@@ -90,15 +90,15 @@ inline int32_t fill(
   return code;
 }
 
-// Returns a message without the C++ backtrace that LibTorch appends to what(): users do not need
-// it. A text without such a backtrace is returned unchanged.
+// Returns a message without the C++ backtrace that LibTorch appends to what(), which users do not
+// need. A text without such a backtrace is returned unchanged.
 inline std::string first_part(const char* what) {
   std::string s(what);
   if (auto at = s.find("\nException raised from"); at != std::string::npos) s.resize(at);
   return s;
 }
 
-// Runs f() and lets no exception pass: the barrier at every function of the C border. Returns
+// Runs f() and lets no exception escape. Every function of the C ABI wraps its body in it. Returns
 // YOKE_OK, or fills *err (which may be NULL) and returns a code: that of an Error,
 // YOKE_RESOURCE_EXHAUSTED for std::bad_alloc, YOKE_INTERNAL for another std::exception,
 // YOKE_UNKNOWN for anything else.
@@ -112,7 +112,7 @@ int32_t guard(YokeError* err, F&& f) noexcept {
   } catch (const std::bad_alloc&) {
     return fill(err, YOKE_RESOURCE_EXHAUSTED, "out of memory");
   } catch (const std::exception& e) {
-    // first_part allocates, and may fail in its turn.
+    // first_part allocates, and may itself fail.
     try {
       return fill(err, YOKE_INTERNAL, first_part(e.what()));
     } catch (...) {
@@ -123,7 +123,8 @@ int32_t guard(YokeError* err, F&& f) noexcept {
   }
 }
 
-// Throws the Error that a call across the border has reported; does nothing if code is YOKE_OK.
+// Throws the Error that a call across the ABI boundary has reported; does nothing if code is
+// YOKE_OK.
 // The text, the rank and the step are copied from err.
 inline void check(int32_t code, const YokeError& err) {
   if (code != YOKE_OK) throw Error(code, err.text, err.rank, err.step);
@@ -135,7 +136,7 @@ inline void check(int32_t code, const YokeError& err) {
 //   call([&](YokeError* err) { return service->barrier(comm, err); });
 template <class F>
 void call(F&& f) {
-  // The struct has 4 KiB and lives on the stack, one for each call.
+  // The struct takes 4 KiB of the stack for each call.
   YokeError err = make_error();
   check(std::forward<F>(f)(&err), err);
 }

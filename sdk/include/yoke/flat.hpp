@@ -10,7 +10,7 @@
 //     return {{}, loss, targets, norm};
 //   }
 //
-// sdk/examples/replicas.cpp is the whole backend.
+// sdk/examples/replicas.cpp is the complete backend.
 #pragma once
 
 #include <array>
@@ -21,14 +21,14 @@
 
 namespace yoke {
 
-// Returns whether a step updates the parameters; otherwise it is an evaluation, forward only.
+// Returns whether a step updates the parameters; otherwise it is an evaluation (forward only).
 inline bool is_training(const YokeStepArgs& args) {
   return (args.flags & YOKE_STEP_FORWARD_ONLY) == 0;
 }
 
 // Fills the unset fields of a plan for a backend with a Flat state whose ranks are all on one axis,
-// and refuses what it cannot do: another axis, another dtype than fp32 and fp64, another optimizer
-// than AdamW and SGD. hint: what the user should write instead of another degree.
+// and refuses what it does not support: other axes, dtypes except for fp32 and fp64, and optimizers
+// except for AdamW and SGD. hint: what the user should write instead of a refused degree.
 inline void resolve_flat(
     const YokePlanArgs& args, YokePlan& plan, PlanReport& report, int axis, const char* hint) {
   report.add(yoke_resolve_degrees(&args, &plan, axis, hint));
@@ -60,9 +60,8 @@ class Flat {
     return sums;
   }
 
-  // The two parts of run() for backends that compute gradients in another way, e.g. with autograd:
-  // set all gradients to zero, then add a gradient to that of parameter `param`, as often as
-  // needed.
+  // For backends that compute gradients without run(), e.g. with autograd: clear_grad() sets all
+  // gradients to zero, and each call of add_gradient() adds to the gradient of parameter `param`.
   void clear_grad() { std::memset(grad().data, 0, static_cast<size_t>(grad().bytes())); }
   void add_gradient(size_t param, const YokeTensor& grad) {
     call([&](YokeError* err) {

@@ -1,6 +1,6 @@
-// A backend that builds on another one, through the host's service "yoke.backends/1". While a plan
-// is made, the outer backend asks the inner one for its part of the plan. On a rank it calls the
-// inner one as a host would. No LibTorch.
+// A backend that builds on another one, through the host's service "yoke.backends/1". In plan, the
+// outer backend calls plan of the inner one. On a rank, it acts as the host of the inner one. No
+// LibTorch.
 //
 //   void plan(const YokePlanArgs& args, YokePlan& plan, yoke::PlanReport& report) const override {
 //     const auto pass_on = [&](const YokeRefusal& r) {
@@ -14,8 +14,8 @@
 //   MyContext(const YokeInitArgs& args)
 //       : inner_(yoke::InnerBackend(*args.host, "replicas", kAxes).init(*args.plan)) {}
 //
-// The inner world may be a part of the ranks. With dp_degree 2, dp_shards 2 and an outer backend
-// that keeps dp_replicate for itself, the inner backend is opened along all other axes:
+// The inner world may consist of only some of the ranks. With dp_degree 2, dp_shards 2 and an outer
+// backend that uses dp_replicate itself, the inner backend is opened along all other axes:
 //
 //   rank            0  1  2  3
 //   dp_replicate    0  0  1  1     the axis of the outer backend
@@ -23,15 +23,16 @@
 //   inner rank      0  1  0  1     of world_size 2
 //
 // The plan that the inner backend receives must describe its own world: the outer backend divides
-// world_size and global_batch, sets the degrees that it keeps to 1, and restores them afterwards.
+// world_size and global_batch, sets the degrees of its own axes to 1, and restores them afterwards.
 //
 // Errors of the inner backend are thrown as yoke::Error with its code, text, rank and step, so they
 // reach the host as if the outer backend had failed.
 //
 // Order of destruction: inner models, then inner contexts, then the outer context.
 //
-// The Context that init returns, and the Wrapped that it makes, have the same functions as those of
-// the outer backend, so calls are passed on one to one. sdk/examples/diloco.cpp is a whole backend.
+// init returns the inner backend as a Context, whose wrap_model returns a Wrapped: the same classes
+// that the outer backend implements, so calls can be forwarded one to one. sdk/examples/diloco.cpp
+// is a complete backend.
 #pragma once
 
 #include <algorithm>
@@ -48,30 +49,31 @@
 namespace yoke {
 
 // An opened backend together with the options that it receives: those of its own section in the run
-// file, or what the outer backend sets. A handle: copies share both. One thread at a time.
+// file, or what the outer backend sets. A handle: its copies share both. One thread at a time.
 class InnerBackend {
  public:
-  // Opens a backend while a plan is made. name: as for the key parallel_backend of a run file.
-  // Valid for the duration of plan. Any thread; not collective.
+  // Opens a backend within plan. name: as for the key parallel_backend of a run file. Valid for the
+  // duration of plan. May be called from any thread; not collective.
   //
   // Both constructors throw Error: FAILED_PRECONDITION if the host cannot open other backends, or
-  // what the search, the loading or the check of the options has found.
+  // the error of finding the backend, loading it or checking its options.
   InnerBackend(const YokePlanArgs& args, const std::string& name);
-  // Opens a backend on a rank. Its world consists of the ranks that differ from this one only on
-  // `axes`, a mask of YOKE_AXIS_BIT. Valid until the outer context is destroyed. Collective over
-  // the outer world.
+  // Opens a backend on a rank, within init. Its world consists of the ranks that differ from this
+  // one only on `axes`, a mask of YOKE_AXIS_BIT. Valid until the outer context is destroyed.
+  // Collective over the outer world.
   InnerBackend(const YokeHost& host, const std::string& name, uint32_t axes);
 
-  // Returns the name as it was given to the constructor.
+  // Returns the name that was passed to the constructor.
   const std::string& name() const { return state_->name; }
 
-  // Returns the host of the inner world: its rank, size and collectives. On a rank only.
+  // Returns the host of the inner world, with the inner rank, size and collectives. Not available
+  // in plan.
   const YokeHost& host() const { return *state_->opened.host; }
 
-  // Returns the present value of an option of the inner backend, or NULL if there is no such
+  // Returns the current value of an option of the inner backend, or NULL if there is no such
   // option. Valid until the next set().
   const YokeOption* find(std::string_view key) const;
-  // Sets an option of the inner backend, which then counts as given by the user. value: as in a run
+  // Sets an option of the inner backend, which then counts as set by the user. value: as in a run
   // file, strings without quotes. Throws Error(FAILED_PRECONDITION) if there is no such option.
   // Range and choice are not checked again.
   void set(std::string_view key, const std::string& value);
@@ -84,19 +86,19 @@ class InnerBackend {
                const std::function<void(const YokeRefusal&)>& refuse,
                YokeError* err) const;
 
-  // Creates the inner backend's context of this rank. plan: as the inner backend has left it; it
-  // must outlive the result. Destroy the result before the outer context. Collective over the inner
+  // Creates the inner backend's context of this rank. plan: as filled by the inner backend; it must
+  // outlive the result. Destroy the result before the outer context. Collective over the inner
   // world. Throws the inner backend's Error.
   std::unique_ptr<Context> init(const YokePlan& plan) const;
 
  private:
   class Model;
   class Rank;
-  // What copies of the handle share, and what contexts keep alive.
+  // The state that copies of the handle share and that contexts keep alive.
   struct State {
     std::string name;
     YokeInnerBackend opened{};
-    std::vector<YokeOption> options;                  // a copy of the host's, which set() changes
+    std::vector<YokeOption> options;                  // copied from the host; set() changes them
     std::vector<std::unique_ptr<std::string>> texts;  // strings that options point to
   };
 
@@ -107,15 +109,15 @@ class InnerBackend {
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-// ---- The handles of the inner backend behind the classes of the outer one ----
+// ---- The inner backend's handles as Wrapped and Context ----
 
-// The inner backend's model. Every call goes to its table; a code that is not YOKE_OK is thrown.
+// The inner backend's model. Calls are forwarded to the inner table; an error code is thrown.
 class InnerBackend::Model final : public Wrapped {
  public:
   Model(const ParallelBackend& table, YokeContext* context, const YokeModel& model)
       : table_(table) {
     result_.header = YOKE_HEADER(YokeWrapResult, YOKE_ID_WRAP_RESULT);
-    // The result is kept: its handle for the calls below, its bytes for wrap_result().
+    // The result is kept: its handle for the calls below, its byte counts for wrap_result().
     call([&](YokeError* err) { return table_.wrap_model(context, &model, &result_, err); });
   }
   // Destroys the inner model, before the inner context.
@@ -123,9 +125,9 @@ class InnerBackend::Model final : public Wrapped {
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
-  // The inner bytes; the outer backend may add its own before it reports them.
+  // Returns the inner byte counts; the outer backend may add its own before it reports them.
   YokeWrapResult wrap_result() const override { return result_; }
-  // The result is the inner world's: the outer backend combines those of several worlds.
+  // The result covers the inner world only; the outer backend combines those of several worlds.
   YokeStepResult step(const YokeStepArgs& args) override {
     YokeStepResult out{};
     out.header = YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT);
@@ -141,11 +143,11 @@ class InnerBackend::Model final : public Wrapped {
   YokeWrapResult result_{};
 };
 
-// The inner backend's context. Keeps the options alive, which init's arguments point to.
+// The inner backend's context. Keeps the options alive, to which init's arguments point.
 class InnerBackend::Rank final : public Context {
  public:
   Rank(std::shared_ptr<State> state, const YokePlan& plan) : state_(std::move(state)) {
-    // As a host would fill them. The plan and the options must outlive the context.
+    // The plan and the options must outlive the context.
     YokeInitArgs args{};
     args.header = YOKE_HEADER(YokeInitArgs, YOKE_ID_INIT_ARGS);
     args.plan = &plan;
@@ -154,7 +156,7 @@ class InnerBackend::Rank final : public Context {
     args.host = state_->opened.host;
     call([&](YokeError* err) { return state_->opened.table->init(&args, &context_, err); });
   }
-  // Models of this context must be gone by now.
+  // All models of this context must have been destroyed before.
   ~Rank() override { state_->opened.table->destroy(&context_); }
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
@@ -178,7 +180,7 @@ inline const YokeBackends* InnerBackend::service(const YokePlanArgs& args) {
   return nullptr;
 }
 
-// There are no ranks while a plan is made, so the axes do not matter.
+// There are no ranks in plan, so the axes do not matter.
 inline InnerBackend::InnerBackend(const YokePlanArgs& args, const std::string& name)
     : InnerBackend(service(args), name, YOKE_ALL_AXES) {}
 
@@ -221,8 +223,9 @@ inline void InnerBackend::set(std::string_view key, const std::string& value) {
     throw Error(YOKE_FAILED_PRECONDITION,
                 concat("this version of ", name(), " has no option ", name(), ".", key));
   }
-  // The types are those that the inner backend has declared; a file or variables cannot be set
-  // here. A YokeOption borrows its string: keep each one at an address that does not change.
+  // The type is the one that the inner backend has declared; a FILE or VARIABLES cannot be set
+  // here. A YokeOption borrows its string, so each string is kept at an address that does not
+  // change.
   state_->texts.push_back(std::make_unique<std::string>(value));
   if (option->type == YOKE_OPTION_INT) option->int_value = std::stoll(value);
   if (option->type == YOKE_OPTION_DOUBLE) option->double_value = std::stod(value);
@@ -235,7 +238,7 @@ inline int32_t InnerBackend::plan(const YokePlanArgs& args,
                                   YokePlan& plan,
                                   const std::function<void(const YokeRefusal&)>& refuse,
                                   YokeError* err) const {
-  // The inner backend sees the same model, its own options, and a callback that ends in `refuse`.
+  // The inner backend receives the same model, its own options, and a callback that calls `refuse`.
   YokePlanArgs inner = copied(args);
   inner.options = state_->options.data();
   inner.num_options = state_->options.size();

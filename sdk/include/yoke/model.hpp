@@ -1,6 +1,6 @@
 // Models of your own: blocks of plain torch::nn code, the initial values of their parameters, and
-// the family by which a run file chooses them. There is no parallelism here: backends cut, gather
-// and reduce what this file describes. sdk/examples/own_model is a whole model.
+// the family by which a run file selects them. There is no parallelism here: backends shard, gather
+// and reduce what this file describes. sdk/examples/own_model is a complete model.
 //
 //   yoke::BlockList make_blocks(const yoke::FamilyArgs& args) {
 //     yoke::BlockList list;
@@ -27,8 +27,8 @@
 namespace yoke {
 
 // The initial values of a parameter. Each element is computed from the seed and its row-major
-// index, so it has the same bits in every layout. What a module's constructor wrote into its
-// parameters is dropped.
+// index, so it has the same bits in every layout. Values that a module's constructor wrote
+// into its parameters are discarded.
 struct ParamInit {
   enum Kind { kUniform, kConstant } kind = kUniform;
   double value = 0.02;  // standard deviation for kUniform, the value itself for kConstant
@@ -40,43 +40,43 @@ struct BlockBytes {
   int64_t carry = -1;       // bytes of its output
 };
 
-// How tensor parallelism may hold a parameter. Without a hint, backends refuse tensor parallelism.
+// How tensor parallelism may shard a parameter. Without a hint, backends refuse tensor parallelism.
 struct TpHint {
   int32_t cut = 0;    // see YokeParameter.tp_cut
   int64_t parts = 0;  // see YokeParameter.tp_parts
 
-  // Every rank holds the whole parameter, for example the weight of a norm.
+  // The parameter is replicated over the ranks, for example the weight of a norm.
   static TpHint whole() { return {YOKE_TP_WHOLE, 0}; }
   // The parameter may be cut along dimension dim, between any two of `parts` equal parts: heads,
   // columns, ids of a vocabulary.
   static TpHint along(int32_t dim, int64_t parts) { return {dim + 1, parts}; }
 };
 
-// The model that a family builds: its blocks in execution order, and facts about its parameters. A
-// parameter that is in two blocks (the same tensor) is tied, and keeps its first name. The
-// functions may be called from any thread; `name` is the full name of a parameter.
+// The model that a family builds: its blocks in execution order, and properties of its parameters.
+// If the same tensor is a parameter of two blocks, it is a tied parameter and keeps its first name.
+// The functions may be called from any thread; `name` is the full name of a parameter.
 struct BlockList {
   // The blocks; append them with add_block.
   std::vector<TorchBlock> blocks;
   // For each block, its parameters: full name and leaf tensor. add_block fills it.
   std::vector<std::vector<std::pair<std::string, at::Tensor>>> params;
-  // For each block, its memory. Empty = unknown.
+  // The memory that each block needs. Empty = unknown.
   std::vector<BlockBytes> bytes;
   // Returns how a parameter is initialised. Required.
   std::function<ParamInit(const std::string& name)> init;
   // If set, it is used instead of init: writes elements [begin, begin + count) of a parameter, from
   // files, to dst[0, count).
   std::function<void(const std::string& name, int64_t begin, int64_t count, float* dst)> stored;
-  // Returns how tensor parallelism may hold a parameter. Empty = no hint for any parameter.
+  // Returns how tensor parallelism may shard a parameter. Empty = no hint for any parameter.
   std::function<TpHint(const std::string& name)> tp;
   // Set by a sequence model: every input is [B, seq_len, ...], and the blocks allow dimension 1 of
-  // all inputs to be sliced and permuted together, as context parallelism does. 0 = not such a
-  // model.
+  // all inputs to be sliced and permuted together, as context parallelism does. 0 = not a
+  // sequence model.
   int64_t seq_len = 0;
   // Returns the number of targets of a micro-batch. Required.
   std::function<double(const TorchInputs& inputs)> loss_weight;
   // The last block without its loss, for sampling: maps its input [B, S, dim] to logits [B, S,
-  // vocab]. Empty = nothing to sample.
+  // vocab]. Empty = the model cannot be sampled.
   std::function<at::Tensor(const at::Tensor& carry)> logits;
 };
 
@@ -92,12 +92,12 @@ YOKE_WORKER_API at::Tensor unallocated(at::IntArrayRef shape,
                                        at::ScalarType dtype,
                                        at::Device device = at::kCPU);
 
-// Facts about a model that cannot be read off its blocks.
+// Properties of a model that cannot be derived from its blocks.
 struct ModelInfo {
   int64_t num_params = 0;  // number of elements, tied ones once; 0 = the host counts them
   int64_t vocab = 0;       // upper bound of the token ids; 0 = the model takes no tokens
   // Floating-point operations of the forward and the backward of one token, by the convention of
-  // torchtitan: 6 N + 12 L H Q T. N leaves out an input embedding that is only looked up, and T is
+  // torchtitan: 6 N + 12 L H Q T. N excludes an input embedding that is only looked up, and T is
   // the sequence length. 0 = unknown.
   double flops_per_token = 0;
   // The file config.json to write next to exported weights, which are fp32. "" = none.
@@ -112,24 +112,25 @@ struct FamilyArgs {
   std::string data_path;           // value of data.path, "" = not given
 };
 
-// Data of a family's own, instead of the tokens in data.path. The host decides which rank receives
+// A family's own data, instead of the tokens in data.path. The host decides which rank receives
 // which sample in which step, by data.order, data.holdout and the seed, the same in every layout.
 struct Samples {
-  int64_t count = 0;    // number of samples; the last ones, data.holdout, are kept for evaluation
+  int64_t count = 0;    // number of samples; the last data.holdout are for evaluation
   int64_t targets = 1;  // number of targets in each sample; the loss is the mean over all targets
-  // Returns sample `index`, in [0, count): its inputs by role, without the dimension of the batch,
-  // which the host adds in front. A sample is the same at every call and on every rank. Roles,
-  // shapes and dtypes are the same for all samples. Any thread.
+  // Returns sample `index`, in [0, count): its inputs by role, without the batch dimension, which
+  // the host adds in front. A sample is the same at every call and on every rank. Roles, shapes and
+  // dtypes are the same for all samples. May be called from any thread.
   std::function<TorchInputs(int64_t index)> read;
 };
 
-// A kind of model, which a run file chooses by `[model] family`. The functions may be called from
-// any thread. They throw Error(INVALID_ARGUMENT) with a text that names every fault of the
+// A kind of model, which a run file selects by `[model] family`. The functions may be called from
+// any thread. They throw Error(INVALID_ARGUMENT) with a text that names every error in the
 // configuration.
 struct Family {
-  // Builds the model. Parameters have no memory, so building needs that of one block at most.
+  // Builds the model. add_block frees the parameters of each block, so building needs at most the
+  // memory of one block.
   std::function<BlockList(const FamilyArgs& args)> make_blocks;
-  // Returns facts about the model. Empty = all are unknown.
+  // Returns the properties of the model. Empty = all are unknown.
   std::function<ModelInfo(const FamilyArgs& args)> info{};
   // Declares the family's own keys of the section [model].
   std::vector<OptionInfo> options{};

@@ -1,4 +1,4 @@
-// Suggestions and lists of words for messages. No LibTorch.
+// "Did you mean" suggestions and lists of words for messages. No LibTorch.
 //
 //   "unknown key '" + key + "'" + did_you_mean(key, keys)
 //   unknown key 'train.step'; did you mean 'train.steps'?
@@ -19,7 +19,7 @@ namespace yoke {
 // distance). Time a.size() * b.size(), memory b.size().
 inline int edit_distance(std::string_view a, std::string_view b) {
   // Dynamic programming: table[i][j] is the distance of the first i letters of a to the first j
-  // letters of b. A swap looks back by two rows, so three rows are kept: i - 2, i - 1 and i.
+  // letters of b. A swap needs row i - 2, so three rows are kept: i - 2, i - 1 and i.
   std::vector<int> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
   for (size_t i = 1; i <= a.size(); ++i) {
@@ -44,7 +44,7 @@ inline int edit_distance(std::string_view a, std::string_view b) {
 inline std::string nearest(std::string_view name, const std::vector<std::string>& candidates) {
   std::string best;
   // At most a third of the letters may be wrong: a far-fetched suggestion is worse than none. The
-  // bound then falls to the distance of the best candidate so far, which a later one must beat.
+  // bound then decreases to the distance of the best candidate so far, which a later one must beat.
   int bound = std::max(1, static_cast<int>(name.size()) / 3);
   // This computes one distance for each candidate, which is fast enough for a few hundred words.
   for (const std::string& candidate : candidates) {
@@ -56,8 +56,8 @@ inline std::string nearest(std::string_view name, const std::vector<std::string>
   return best;
 }
 
-// Returns the end of a message, "; did you mean 'x'?", or "" if no candidate is near. The message
-// before it needs no full stop.
+// Returns the end of a message, "; did you mean 'x'?", or "" if no candidate is near. The text
+// before it must not end with a full stop.
 inline std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates) {
   const std::string best = nearest(name, candidates);
   return best.empty() ? "" : "; did you mean '" + best + "'?";

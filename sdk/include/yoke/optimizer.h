@@ -1,6 +1,6 @@
 /* The arithmetic of the optimizers: gradient norm, clip factor, and the update of one element by
- * AdamW and SGD. These are the formulas at YokeOptimizer in the contract, written once, so that
- * backends which use them agree to the last bit. C99, C++ and CUDA device code; needs libm.
+ * AdamW and SGD. These are the formulas at YokeOptimizer in the contract. Backends that use them
+ * agree to the last bit. C99, C++ and CUDA device code; needs libm.
  *
  *   norm = yoke_gradient_norm(sum_of_squares);               // over all ranks
  *   if (isfinite(norm)) {                                    // else skip the update on every rank
@@ -10,13 +10,13 @@
  *       value[i] = yoke_adamw(&s, value[i], scale * gradient[i], &exp_avg[i], &exp_avg_sq[i]);
  *   }
  *
- * Everything is computed in double precision, whatever the dtype of the arrays: callers widen what
- * they load and round what they store. Functions are pure, never fail, and may be called from any
+ * Everything is computed in double precision for every dtype of the arrays: callers widen what they
+ * load and round what they store. Functions are pure, never fail, and may be called from any
  * thread.
  *
- * The order of the operations is fixed, because it decides the last bits. A compiler that contracts
- * a * b + c into one rounding, as CUDA's does by default, gives other last bits than the host; the
- * option -fmad=false forbids it. */
+ * The order of the operations is fixed, because it affects the last bits. If a compiler contracts
+ * a * b + c into one rounding, as CUDA's does by default, the last bits differ from the host's; the
+ * option -fmad=false prevents this. */
 #ifndef YOKE_OPTIMIZER_H_
 #define YOKE_OPTIMIZER_H_
 
@@ -44,8 +44,8 @@ YOKE_HOST_DEVICE static inline double yoke_gradient_norm(double squared) {
   return isfinite(norm) ? norm : (double)INFINITY;
 }
 
-/* Returns the factor in [0, 1] by which every gradient is multiplied, so that the norm is at most
- * clip. clip: bound of the norm, 0 = no clipping. norm: as yoke_gradient_norm returns it. */
+/* Returns the factor in [0, 1] by which every gradient is multiplied to make the norm at most clip.
+ * clip: bound of the norm, 0 = no clipping. norm: the result of yoke_gradient_norm. */
 YOKE_HOST_DEVICE static inline double yoke_clip_scale(double clip, double norm) {
   return clip > 0 && norm + 1e-6 > clip ? clip / (norm + 1e-6) : 1;
 }
@@ -69,7 +69,7 @@ typedef struct YokeAdamW {
   double correct2; /* bias correction of the root of the second moment */
 } YokeAdamW;
 
-/* Returns the constants of a step. step: number of the update, the first one is 1. decay: whether
+/* Returns the constants of a step. step: number of the update, which starts at 1. decay: whether
  * weight decay applies (YokeParameter.decay). Host only: it is called once per parameter. */
 static inline YokeAdamW yoke_adamw_step(const YokeOptimizer* o,
                                         int64_t step,
@@ -87,8 +87,8 @@ static inline YokeAdamW yoke_adamw_step(const YokeOptimizer* o,
 }
 
 /* Returns the new value of one element and advances its moments. gradient: already clipped.
- * exp_avg, exp_avg_sq: the moments, read and written. The value is computed from the moments before
- * the caller rounds them to the dtype of their array. */
+ * exp_avg, exp_avg_sq: the moments, read and written. The value is computed from the
+ * unrounded moments; the caller rounds them to the dtype of their array afterwards. */
 YOKE_HOST_DEVICE static inline double yoke_adamw(
     const YokeAdamW* s, double value, double gradient, double* exp_avg, double* exp_avg_sq) {
   *exp_avg = s->beta1 * *exp_avg + (1 - s->beta1) * gradient;

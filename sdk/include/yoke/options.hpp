@@ -1,5 +1,5 @@
 // Options: keys of a run file that a backend or a model family declares. The host checks their
-// type, range and choice before the backend sees them. No LibTorch.
+// type, range and choice before the backend receives them. No LibTorch.
 //
 // A backend declares its options as a static table, and reads their values in plan and init:
 //
@@ -26,13 +26,13 @@
 
 namespace yoke {
 
-// One key and the values that it accepts, with strings of its own. Model families use it; backends
-// use YokeOptionInfo, whose strings are literals.
+// The declaration of one key, which owns its strings. Model families use it; backends use
+// YokeOptionInfo, whose strings are literals.
 struct OptionInfo {
   std::string key;                    // name without the backend's or the family's section
   int32_t type = YOKE_OPTION_STRING;  // YOKE_OPTION_...
   std::string default_value;          // as in a run file, strings without quotes; "" = unset
-  std::vector<std::string> choices;   // allowed strings, empty = any; for a file its usual names
+  std::vector<std::string> choices;   // allowed strings, empty = any; for a file, its usual names
   double min = -std::numeric_limits<double>::infinity();  // least number, inclusive
   double max = std::numeric_limits<double>::infinity();   // greatest number, inclusive
   std::string doc;                                        // one line for the user
@@ -77,23 +77,25 @@ std::vector<const YokeOptionInfo*> pointers_to(const Rows& rows) {
 
 // ---- Reading options ----
 
-// The values of the options by key. Borrows the array, which the host passes to plan and init. The
-// host passes every option that was declared, so a key that is not found is a defect of the caller:
-// the getters then throw Error(INTERNAL). The type of the getter must be the declared one.
+// The values of the options by key. Borrows the array that the host passes to plan and init. The
+// host passes every option that was declared, so an unknown key is a bug of the caller: the getters
+// then throw Error(INTERNAL). Use the getter of the declared type; this is not checked.
 class Options {
  public:
-  Options() = default;  // no option at all
+  Options() = default;  // no options
   // `options`, an array of `count`, must outlive this object.
   Options(const YokeOption* options, uint64_t count) : options_(options), count_(count) {}
 
-  // Return the value, or the default if the user gave none. The strings live as long as the array.
+  // Return the value, which is the default if the user set none. The strings live as long as the
+  // array.
   int64_t integer(std::string_view key) const { return find(key).int_value; }
   bool boolean(std::string_view key) const { return find(key).int_value != 0; }
   double number(std::string_view key) const { return find(key).double_value; }
   std::string_view string(std::string_view key) const { return view(find(key).string_value); }
   // Returns the bytes of a file, or the lines NAME=VALUE of environment variables.
   std::string_view content(std::string_view key) const { return view(find(key).content); }
-  // Returns whether the user gave a value. A number without a default has none otherwise.
+  // Returns whether the user set the value. If not, a number or bool without a default has no
+  // value.
   bool given(std::string_view key) const { return find(key).given != 0; }
 
  private:

@@ -15,7 +15,7 @@
  * Layout
  *   - Every struct that may grow starts with a YokeHeader. New fields are only ever appended.
  *   - A reader uses a field of a later minor version only if YOKE_HAS reports that the other side
- *     knows it. A field that is zero means "not given". Reserved fields are zero.
+ *     has it. A field that is zero means "not given". Reserved fields are zero.
  *   - Code that writes into a struct of the other side writes at most header.struct_size bytes and
  *     leaves the header alone. struct_size is never below the size of the struct in version 1.0.
  *   - Code that copies a struct before passing it on must set struct_size to the smaller of the
@@ -31,21 +31,21 @@
  *
  * Strings
  *   - Strings are UTF-8, and data[size] is 0. {NULL, 0} is an empty string as well.
- *   - Strings in arguments live for the duration of the call, strings in descriptions as long as
- *     the process.
+ *   - Strings in arguments live for the duration of the call. Strings in descriptions live as long
+ *     as the process.
  *
  * Errors
  *   - Every function that can fail returns YOKE_OK or an error code. On failure it also fills *err,
  *     unless err is NULL. The text says what failed, which value was given, what is allowed and how
  *     to fix it.
- *   - No exception crosses the border. No library ends the process or prints.
- *   - The caller of a function with a result sets the header of the result. The callee writes the
- *     rest, and leaves the rest zero if it fails.
+ *   - No exception crosses the ABI boundary. No library ends the process or prints.
+ *   - The caller of a function with a result sets the header of the result. The callee writes all
+ *     other fields, and sets them to zero if it fails.
  *   - After a failed call every handle is still valid, and the inputs still belong to the caller.
- *   - NULL, or a struct of another kind, where a struct is required is YOKE_INVALID_ARGUMENT. A
- *     handle that is NULL is YOKE_FAILED_PRECONDITION.
- *   - After a failed step or LOAD, the state may lie between two steps. The next call is then
- *     another LOAD or destroy_model.
+ *   - A required struct that is NULL or of another kind gives YOKE_INVALID_ARGUMENT. A handle that
+ *     is NULL gives YOKE_FAILED_PRECONDITION.
+ *   - A failed step or LOAD may leave the state partly updated. The next call is then another LOAD
+ *     or destroy_model.
  *
  * Threads
  *   - entry, describe and plan may be called from any thread at any time.
@@ -53,7 +53,7 @@
  *     thread. Two contexts in one process are independent of each other.
  *   - The callbacks of a model may be called only by the thread that is inside wrap_model, step,
  *     checkpoint or destroy_model.
- *   - When destroy returns, no thread of the backend is alive any more.
+ *   - When destroy returns, all threads of the backend have ended.
  *
  * Ownership
  *   - Memory belongs to the side that allocated it. Arguments are borrowed for the duration of the
@@ -64,18 +64,18 @@
  *
  * Streams
  *   - On the CPU there are no streams: when a call returns, its results are in memory.
- *   - On a CUDA device everything that crosses the border is ordered on YokeHost.stream. The inputs
- *     of a call are ready on the stream when the call starts, and its outputs when it returns. The
- *     device may still be working at that time.
- *   - A backend with streams of its own joins them to this one by events, never by waiting for the
- *     device. It restores the current device before it returns.
+ *   - On a CUDA device all data that the two sides exchange is ordered on YokeHost.stream. The
+ *     inputs of a call are ready on the stream when the call starts, and its outputs when it
+ *     returns. The device may still be working at that time.
+ *   - A backend with streams of its own synchronises them with this one by events and never blocks
+ *     the host thread for it. It restores the current device before it returns.
  *   - Scalars (losses, norms, target counts) are host memory and are ready when a call returns.
  *
  * Collective functions
  *   - A function that is marked "Collective" is called by all ranks in the same order.
  *   - If a peer is lost or has given up, the other ranks return YOKE_UNAVAILABLE within the timeout
  *     of the run.
- *   - The operations that a backend issues follow from the plan, the model and the step, never from
+ *   - Which operations a backend issues depends only on the plan, the model and the step, never on
  *     values that only one rank has. A rank that fails stops issuing operations.
  */
 #ifndef YOKE_PARALLEL_BACKEND_H_
@@ -95,8 +95,8 @@ extern "C" {
 
 /* The first member of every struct that may grow. */
 typedef struct YokeHeader {
-  uint32_t struct_size;          /* bytes of the whole struct, as its writer knows it */
-  uint32_t struct_id;            /* one of YOKE_ID_..., so that a wrong pointer is noticed */
+  uint32_t struct_size;          /* size of the struct in the version of its writer */
+  uint32_t struct_id;            /* one of YOKE_ID_..., detects a wrong pointer */
   const struct YokeHeader* next; /* chain of extension structs, or NULL */
 } YokeHeader;
 
@@ -140,7 +140,7 @@ enum {
 #define YOKE_HEADER(Type, id) {(uint32_t)sizeof(Type), (uint32_t)(id), NULL}
 /* clang-format on */
 
-/* True if the writer of *p knows this field. Check it before reading a field of a later version. */
+/* True if the struct *p contains this field. Check it before reading a field of a later version. */
 #define YOKE_HAS(Type, p, field) \
   ((p)->header.struct_size >= offsetof(Type, field) + sizeof((p)->field))
 
@@ -160,7 +160,7 @@ typedef struct YokeString {
 /* Error codes. Names and numbers are those of gRPC. */
 enum {
   YOKE_OK = 0,
-  YOKE_CANCELLED = 1,           /* end that the host requested, see check_cancel */
+  YOKE_CANCELLED = 1,           /* the host requested a stop, see check_cancel */
   YOKE_UNKNOWN = 2,             /* failure of unknown kind */
   YOKE_INVALID_ARGUMENT = 3,    /* argument that is wrong in any state */
   YOKE_DEADLINE_EXCEEDED = 4,   /* timeout */
@@ -204,7 +204,7 @@ typedef struct YokeDevice {
 
 /* A view of memory that somebody else owns. */
 typedef struct YokeTensor {
-  void* data; /* memory of the device; the first element lies byte_offset behind it */
+  void* data; /* memory on `device`; the first element is at data + byte_offset */
   YokeDevice device;
   int32_t ndim; /* number of dimensions, 0 = scalar */
   YokeDataType dtype;
@@ -243,8 +243,8 @@ enum {
 
 /* ---- Mesh ---- */
 
-/* The axes of the mesh, slowest first: pipeline stages, replicas of data parallelism, shards of
- * data parallelism, slices of the sequence (context parallelism), slices of the layers (tensor
+/* The axes of the mesh, outermost (slowest varying) first: pipeline stages, data-parallel replicas,
+ * data-parallel shards, slices of the sequence (context parallelism), slices of the layers (tensor
  * parallelism). With degrees P, R, S, C and T the rank at a coordinate is
  *
  *   rank = (((pp * R + dp_replicate) * S + dp_shard) * C + cp) * T + tp
@@ -260,8 +260,8 @@ enum {
   YOKE_NUM_AXES = 5
 };
 
-/* Sets of axes are bit masks. YOKE_ALL_AXES is the whole world, also in a later version with more
- * axes (whose degrees will be fields of their own). */
+/* Sets of axes are bit masks. YOKE_ALL_AXES is the whole world. This stays true if a later version
+ * adds axes, whose degrees would be new fields. */
 #define YOKE_AXIS_BIT(axis) (1u << (axis))
 #define YOKE_ALL_AXES 0xffffffffu
 
@@ -270,9 +270,9 @@ enum {
 /* Types of options, YokeOptionInfo.type.
  *
  * A FILE is a path, relative to the current directory. The host reads the file and passes its bytes
- * along with the path, so that plan does no input of its own. VARIABLES are variables of the
- * environment, which the host passes in the same way: as lines NAME=VALUE, sorted by name. The
- * value of such an option selects the variables, as in "NAME|PREFIX_*". */
+ * along with the path, so plan reads no files itself. VARIABLES are environment variables, which
+ * the host passes as lines NAME=VALUE, sorted by name. The value of such an option selects the
+ * variables, as in "NAME|PREFIX_*". */
 enum {
   YOKE_OPTION_INT = 1,
   YOKE_OPTION_DOUBLE = 2,
@@ -284,14 +284,13 @@ enum {
 
 /* The declaration of one option of the backend. Users write `[name] key = value` in a run file, or
  * `name.key=value` on the command line. The host checks type, range and choice. It passes every
- * declared option to plan and init, those that nobody gave with their default.
+ * declared option to plan and init; those that the user did not set have their default.
  *
  * default_value is written as in a run file, strings without quotes. If it is empty, a string or
  * file is "" by default, and a number or bool stays unset.
  *
- * choices are the allowed values of a STRING, "a|b|c"; empty = any value. For a FILE that is
- * another program's config, which the notes of plan translate, they are its usual names,
- * "*.yaml|*.yml". */
+ * choices are the allowed values of a STRING, "a|b|c"; empty = any value. For a FILE they are its
+ * usual names, "*.yaml|*.yml", if it is another program's config that plan translates in notes. */
 typedef struct YokeOptionInfo {
   YokeHeader header;
   YokeString key;           /* name without the backend's name */
@@ -304,14 +303,14 @@ typedef struct YokeOptionInfo {
   int32_t reserved;
 } YokeOptionInfo;
 
-/* Traits: what a host must not take for granted about a backend.
+/* Traits: properties by which a backend differs from what a host would otherwise assume.
  *
- * YOKE_LOCAL_UPDATES: the ranks along dp_replicate update on their own and average every so many
- * steps, as DiLoCo does. Between two such steps the replicas differ, and a checkpoint takes the
+ * YOKE_LOCAL_UPDATES: the ranks along dp_replicate update independently and average every few
+ * steps, as DiLoCo does. Between two averages the replicas differ, and a checkpoint takes the
  * copies with replica 0. The update is not the one that is described at YokeOptimizer.
  *
- * YOKE_BY_OPTIONS: the description lists the axes, ZeRO stages and dtypes that are possible with
- * some setting of the options. plan refuses what the present setting cannot do. */
+ * YOKE_BY_OPTIONS: each axis, ZeRO stage and dtype in the description is possible with some values
+ * of the options, maybe not with all. plan refuses what the given values do not support. */
 enum { YOKE_LOCAL_UPDATES = 1, YOKE_BY_OPTIONS = 2 };
 
 /* The backend's name and capabilities. The host refuses a degree above 1 on an axis, a dtype or a
@@ -323,7 +322,7 @@ typedef struct YokeDescription {
   YokeString vendor;    /* author; may be empty */
   YokeString summary;   /* one line for the user */
   YokeString torch_tag; /* tag of the LibTorch that the backend was built with; empty =
-                                           it uses the neutral model alone */
+                                           it uses only the callbacks of YokeModel */
   const YokeOptionInfo* const* options; /* num_options pointers */
   uint64_t num_options;
   const int32_t* param_dtypes; /* compute dtypes that are supported, YOKE_F32 ...; at least one */
@@ -331,13 +330,13 @@ typedef struct YokeDescription {
   uint32_t axes;        /* bit YOKE_AXIS_BIT(a) = axis a may have a degree above 1 */
   uint32_t zero_stages; /* bit n = ZeRO stage n is supported */
   uint32_t traits;      /* YOKE_LOCAL_UPDATES | ... */
-  uint32_t devices;     /* bit 1u << YOKE_DEVICE_... = the backend can train there */
+  uint32_t devices;     /* bit 1u << YOKE_DEVICE_... = the backend can train on it */
 } YokeDescription;
 
-/* ---- The model, neutral ---- */
+/* ---- The model, independent of any framework ---- */
 
-/* A parameter of the model: its name, shape and how it may be held. It has no memory; that belongs
- * to the backend, see bind_param. Borrowed from the model. */
+/* A parameter of the model: its name, shape and how it may be sharded. It has no memory; the
+ * backend allocates that, see bind_param. Borrowed from the model. */
 typedef struct YokeParameter {
   YokeHeader header;
   YokeString name;      /* fully qualified */
@@ -346,12 +345,13 @@ typedef struct YokeParameter {
   int32_t dtype;     /* compute dtype; views and gradients have it, too */
   int32_t trainable; /* 0 = never updated: no gradient and no optimizer state */
   int32_t decay;     /* 0 = weight decay does not apply */
-  /* How tensor parallelism may hold the parameter. n > 0: cut along dimension n - 1. YOKE_TP_WHOLE:
-   * every rank of the axis holds all of it. 0: the model does not say, so a backend refuses tp. */
+  /* How tensor parallelism may shard the parameter. n > 0: cut along dimension n - 1.
+   * YOKE_TP_WHOLE: replicated over the axis. 0: unknown, so a backend refuses tp. */
   int32_t tp_cut;
   int32_t reserved;
-  /* If it is cut: the number of equal parts that stay whole, such as the heads of a projection, the
-   * columns of a feed-forward layer or the ids of a vocabulary. A legal tp degree divides it. */
+  /* If it is cut: the number of equal parts that must not be split further, such as the heads of a
+   * projection, the columns of a feed-forward layer or the ids of a vocabulary. A legal tp degree
+   * divides this number. */
   int64_t tp_parts;
 } YokeParameter;
 
@@ -360,15 +360,16 @@ enum { YOKE_TP_WHOLE = -1 };
 /* A block: the smallest part of the model that is executed on its own, such as one layer. Borrowed
  * from the model. A tied parameter is listed by each of its blocks.
  *
- * The bytes are for one sequence of the run; -1 = unknown. They serve estimates only.
- * activation_bytes is what the host keeps from a forward to its backward, without carry_in. */
+ * Both byte counts are for one sequence, -1 = unknown, and are used for estimates only.
+ * activation_bytes is the memory that the host keeps from a forward to its backward, without
+ * carry_in, the output of the previous block. */
 typedef struct YokeBlock {
   YokeHeader header;
   YokeString name;
   const int64_t* params; /* num_params indices into YokeModelSummary.params */
   uint64_t num_params;
-  int64_t activation_bytes; /* size of `saved` */
-  int64_t carry_bytes;      /* size of carry_out */
+  int64_t activation_bytes; /* size of YokeForwardResult.saved */
+  int64_t carry_bytes;      /* size of YokeForwardResult.carry_out */
 } YokeBlock;
 
 /* All parameters and blocks of the model. Blocks are in execution order. The same on every rank.
@@ -387,14 +388,14 @@ typedef struct YokeModelSummary {
 
 /* One input of a micro-batch, [sequences, ...]. Frozen. The inputs of a language model are
  * [sequences, seq_len] int64 and have the roles "tokens", "targets" (targets below 0 do not count)
- * and "positions". No block derives positions or lengths from a constant, so a backend may pass a
- * slice of the sequence. */
+ * and "positions". Blocks read positions and lengths from the inputs and never assume them, so a
+ * backend may pass a slice of the sequence. */
 typedef struct YokeInput {
   YokeString role;
   YokeTensor tensor; /* memory of YokeHost.device */
 } YokeInput;
 
-/* The sequences that go through the model at a time. Borrowed for the duration of the call. */
+/* The sequences of one forward pass. Borrowed for the duration of the call. */
 typedef struct YokeMicroBatch {
   YokeHeader header;
   const YokeInput* inputs; /* num_inputs of them */
@@ -407,7 +408,7 @@ typedef struct YokeForwardArgs {
   YokeHeader header;
   uint64_t block; /* index into YokeModelSummary.blocks */
   const YokeMicroBatch* micro;
-  /* The output of the block before; NULL for the first block. It must stay valid and unchanged
+  /* The output of the previous block; NULL for the first block. It must stay valid and unchanged
    * until block_backward or drop_saved has been called with the `saved` of this forward. */
   const YokeTensor* carry_in;
   int32_t save; /* 1 = keep what block_backward needs, 0 = forward only */
@@ -445,30 +446,30 @@ typedef struct YokeBackwardArgs {
 /* The model as callbacks of the host; each takes `ctx` first. A backend without LibTorch needs
  * nothing else. Lives until destroy_model returns.
  *
- * A forward depends on its inputs and on the bound parameters alone, and may be repeated.
- * Micro-batches may be interleaved. A rank may run some of the blocks only. Every `saved` is
- * returned exactly once, to block_backward or drop_saved, also after failures.
+ * A forward depends only on its inputs and on the bound parameters, and may be repeated.
+ * Micro-batches may be interleaved. A rank may run only some of the blocks. Every `saved` is passed
+ * to block_backward or drop_saved exactly once, also after failures.
  *
- * header.next holds an extension YOKE_ID_TORCH_MODEL if the torch_tag of the backend, or that of an
- * inner backend which it has opened, equals the host's. */
+ * header.next holds an extension YOKE_ID_TORCH_MODEL if the host's torch_tag equals that of the
+ * backend, or of an inner backend that it has opened. */
 typedef struct YokeModel {
   YokeHeader header;
   const YokeModelSummary* summary;
   void* ctx;
 
   /* Writes the initial values of elements [begin, begin + count) of a parameter, in row-major
-   * order, to dst: host memory of the caller, count fp32 numbers, whatever the dtype. The values do
-   * not depend on how the range is split. */
+   * order, to dst, which is host memory of the caller. They are fp32 numbers for every dtype of the
+   * parameter, and do not depend on how it is split into ranges. */
   int32_t (*init_param)(
       void* ctx, int64_t param, int64_t begin, int64_t count, float* dst, YokeError* err);
 
-  /* Lets the blocks read parameter `param` from `view`: compact, of exactly the shape and dtype of
-   * the parameter, on YokeHost.device. The backend owns that memory. NULL unbinds, and so does
-   * destroy_model.
+  /* Lets the blocks read parameter `param` from `view`, a compact tensor on YokeHost.device with
+   * exactly the shape and dtype of the parameter. The backend owns that memory. NULL unbinds, and
+   * so does destroy_model.
    *
    * All parameters of a block must be bound before the block runs. Between steps the values may
-   * change in place. Between a forward and its backward the memory may be freed and other memory
-   * bound instead, if the values are the same. */
+   * change in place. Between a forward and its backward the backend may free the memory and bind
+   * other memory with the same values. */
   int32_t (*bind_param)(void* ctx, int64_t param, const YokeTensor* view, YokeError* err);
 
   /* Runs one block forward on one micro-batch. */
@@ -478,7 +479,7 @@ typedef struct YokeModel {
                            YokeError* err);
 
   /* Runs one block backward. Reports the gradients of the parameters through args->on_grad_ready,
-   * and sets *grad_in to the gradient of carry_in, which the backend then owns; NULL from the first
+   * and sets *grad_in to the gradient of carry_in, which the backend then owns; NULL for the first
    * block. */
   int32_t (*block_backward)(void* ctx,
                             const YokeBackwardArgs* args,
@@ -492,8 +493,8 @@ typedef struct YokeModel {
 /* ---- plan ---- */
 
 /* The value of one option. Frozen. The field to read depends on the type: double_value for a
- * DOUBLE, int_value for an INT or a BOOL, string_value for all others. A number or bool without a
- * default that nobody gave has given = 0, and its value has no meaning. */
+ * DOUBLE, int_value for an INT or a BOOL, string_value for all others. If a number or bool has no
+ * default and the user did not set it, given is 0 and the value has no meaning. */
 typedef struct YokeOption {
   YokeString key;
   YokeString string_value; /* path of a FILE, as the user wrote it */
@@ -518,7 +519,8 @@ enum { YOKE_SGD = 1, YOKE_ADAMW = 2 };
  *   SGD    b = momentum * b + g                 kind "momentum"; exists only if momentum is not 0
  *          p = p - lr * b
  *
- * If norm(G) is not finite, no rank changes any state, including "step", and t is used again. */
+ * If norm(G) is not finite, no rank changes any state, including "step", and the next step has the
+ * same number t. */
 typedef struct YokeOptimizer {
   YokeHeader header;
   int32_t kind; /* YOKE_SGD or YOKE_ADAMW */
@@ -527,12 +529,12 @@ typedef struct YokeOptimizer {
   double beta2;
   double eps;
   double momentum;     /* of SGD; 0 = none */
-  double weight_decay; /* decoupled from the gradient, for SGD as well */
+  double weight_decay; /* decoupled from the gradient, also for SGD */
   double clip;         /* bound of the global gradient norm; 0 = no clipping */
   double lr;           /* highest learning rate of the run; YokeStepArgs.lr is that of a step */
 } YokeOptimizer;
 
-/* What a run asks for. degree, micro_batch and the dtypes may be unset (0), and plan fills them.
+/* The settings of a run. degree, micro_batch and the dtypes may be unset (0), and plan fills them.
  * The comment at each field names its key in a run file, for refusals.
  *
  * The number of data ranks is degree[YOKE_DP_REPLICATE] * degree[YOKE_DP_SHARD]. Each data rank
@@ -553,11 +555,11 @@ typedef struct YokePlan {
   int32_t reduce_dtype;
 } YokePlan;
 
-/* A statement about the plan: with note = 0 a refusal, a reason why the backend does not accept the
- * plan; with note = 1 a note, which informs the user and changes nothing.
+/* A statement about the plan. With note = 0 it is a refusal: a reason why the backend does not
+ * accept the plan. With note = 1 it is a note, which informs the user and changes nothing.
  *
- * A note with `allowed` translates a key of another program's config: `allowed` is a line of a run
- * file that means the same, such as `tp_degree = 2`. Only `yoke config import` prints these. */
+ * A note with `allowed` translates a key of another program's config: `allowed` is the equivalent
+ * line of a run file, such as `tp_degree = 2`. Only `yoke config import` prints such notes. */
 typedef struct YokeRefusal {
   YokeHeader header;
   YokeString key;     /* full name of a key of the run file, e.g. "tp_degree", "mine.unit_bytes" */
@@ -600,13 +602,14 @@ typedef struct YokeHost {
   /* Logs one line of text, without a newline. level: YOKE_LOG_... */
   void (*log)(void* ctx, int32_t level, YokeString text);
 
-  /* Returns 1 if the run is to stop: the backend then returns YOKE_CANCELLED soon. Ranks may learn
-   * it at different times; those that are waiting for a peer return YOKE_UNAVAILABLE. */
+  /* Returns 1 if the run is to stop: the backend then returns YOKE_CANCELLED soon. Ranks may
+   * receive the 1 at different times; a rank that is waiting for a peer then returns
+   * YOKE_UNAVAILABLE. */
   int32_t (*check_cancel)(void* ctx);
 
-  /* Returns a table of functions by its name, of at least min_size bytes, or NULL if this host does
-   * not have it. "yoke.collectives/1" is always available if world_size > 1. The table lives as
-   * long as the host. */
+  /* Returns the service `name`, a table of functions of at least min_size bytes, or NULL if this
+   * host does not have it. "yoke.collectives/1" is always available if world_size > 1. The table
+   * lives as long as the host. */
   const YokeHeader* (*get_service)(void* ctx, const char* name, uint64_t min_size);
 
   void* stream;
@@ -629,7 +632,7 @@ enum { YOKE_SUM = 0, YOKE_AVG = 1, YOKE_MAX = 2, YOKE_MIN = 3 };
  * fails, *work is NULL.
  *
  * Errors: YOKE_UNAVAILABLE if a peer is lost, YOKE_DEADLINE_EXCEEDED after the timeout of the run,
- * YOKE_CANCELLED, and YOKE_INVALID_ARGUMENT for tensors that do not fit. */
+ * YOKE_CANCELLED, and YOKE_INVALID_ARGUMENT for tensors with a wrong size or dtype. */
 typedef struct YokeCollectives {
   YokeHeader header;
   void* ctx; /* first argument of comm */
@@ -669,40 +672,40 @@ typedef struct YokeCollectives {
   /* Returns when all ranks have called it. */
   int32_t (*barrier)(YokeComm* comm, YokeError* err);
 
-  /* Waits for an operation and frees it, whatever it returns. On a CUDA device YokeHost.stream
-   * waits, not the calling thread. */
+  /* Waits for an operation and frees it, also if it returns an error. On a CUDA device
+   * YokeHost.stream waits, not the calling thread. */
   int32_t (*wait)(YokeWork* work, YokeError* err);
 
-  /* Returns the object behind the communicator if it has the named type, else NULL.
+  /* Returns the object that implements the communicator if it has the given type, else NULL.
    * "c10d::ProcessGroup" gives a borrowed c10d::ProcessGroup*. */
   void* (*native)(YokeComm* comm, const char* type);
 } YokeCollectives;
 
-/* A backend that another backend builds on. The outer backend calls its table as a host would:
- * plan, with a plan and options that it may have changed, then init, wrap_model and the rest.
- * Refusals may be passed on unchanged, and so may the model, with its extensions if both backends
- * have the same torch_tag.
+/* An inner backend: one that another backend, the outer one, builds on. The outer backend acts as
+ * its host. It calls plan, with a plan and options that it may have changed, then init, wrap_model
+ * and the other functions. It may pass refusals on unchanged. It may also pass the model on
+ * unchanged, with its extensions if both backends have the same torch_tag.
  *
- * `host` is this rank's host within the inner world: its rank, world_size and collectives are those
- * along `axes` of open. While a plan is made there are no ranks yet, and it is NULL. */
+ * `host` describes this rank within the inner world: its rank, world_size and collectives are those
+ * along the `axes` that were passed to open. In plan there are no ranks yet, and it is NULL. */
 typedef struct YokeInnerBackend {
   YokeHeader header;
   const struct ParallelBackend* table; /* lives as long as the process */
-  const YokeOption* options; /* all its options: its section of the run file, or defaults */
+  const YokeOption* options; /* every declared option: from the run file, or its default */
   uint64_t num_options;
-  const YokeHost* host; /* host for its init; NULL while a plan is made */
+  const YokeHost* host; /* host to pass to init; NULL in plan */
 } YokeInnerBackend;
 
 /* The service "yoke.backends/1". */
 typedef struct YokeBackends {
   YokeHeader header;
   void* ctx;
-  /* Finds a backend by name, as the key parallel_backend of a run file does, loads it if necessary
+  /* Finds a backend by name, as for the key parallel_backend of a run file, loads it if necessary
    * and checks its options. axes (bit mask): the inner world consists of the ranks that differ from
    * this one only on these axes; YOKE_ALL_AXES = all ranks.
    *
-   * What *out points to lives until destroy returns; in plan, for the duration of the call. In plan
-   * it may be called from any thread. In init it is collective over the world. */
+   * Within init the call is collective over the world, and what *out points to lives until destroy
+   * returns. Within plan it may be made from any thread, and *out is valid until plan returns. */
   int32_t (*open)(
       void* ctx, const char* name, uint32_t axes, YokeInnerBackend* out, YokeError* err);
 } YokeBackends;
@@ -711,7 +714,7 @@ typedef struct YokeBackends {
 
 /* Handles of the backend. The backend defines the structs. */
 typedef struct YokeContext YokeContext; /* one rank of a run */
-typedef struct YokeWrapped YokeWrapped; /* one model in the hands of the backend */
+typedef struct YokeWrapped YokeWrapped; /* one model that the backend has taken over */
 
 /* Arguments of init. Everything that they point to lives until destroy returns. */
 typedef struct YokeInitArgs {
@@ -725,10 +728,10 @@ typedef struct YokeInitArgs {
 /* Result of wrap_model: the handle, and what the model costs this rank, in bytes. -1 means unknown.
  * For activation_bytes and axis_bytes, 0 also means unknown.
  *
- * The first three are held for the whole run. unsharded_bytes and activation_bytes are needed at
- * the peak of a step; activation_bytes is the sum of YokeBlock.activation_bytes over the blocks
- * that are alive then. axis_bytes is the payload that this rank passes to the collectives along
- * each axis in one step, without scalars. */
+ * param_bytes, grad_bytes and optimizer_bytes are held for the whole run. unsharded_bytes and
+ * activation_bytes are needed at the peak of a step. activation_bytes is the sum of
+ * YokeBlock.activation_bytes over all activations that are alive at that moment. axis_bytes is the
+ * payload that this rank passes to the collectives along each axis in one step, without scalars. */
 typedef struct YokeWrapResult {
   YokeHeader header;
   YokeWrapped* model;
@@ -742,7 +745,7 @@ typedef struct YokeWrapResult {
 
 /* ---- step ---- */
 
-/* The batch of one step, as this data rank sees it. Borrowed for the call. */
+/* This data rank's part of the batch of one step. Borrowed for the call. */
 typedef struct YokeBatch {
   YokeHeader header;
   const YokeMicroBatch* const* micros; /* micro-batches of this data rank */
@@ -754,9 +757,9 @@ typedef struct YokeBatch {
  * state. */
 enum { YOKE_STEP_FORWARD_ONLY = 1 };
 
-/* Arguments of step. `step` numbers the updates. The first update is 1. Every other update is one
- * above the last one, or above the "step" of the checkpoint that was loaded. An evaluation has the
- * number of the last update. */
+/* Arguments of step. `step` is the number of the update. The first update has number 1. Each later
+ * one is one above the previous update, or above the "step" of the checkpoint that was loaded. An
+ * evaluation has the number of the last update. */
 typedef struct YokeStepArgs {
   YokeHeader header;
   const YokeBatch* batch;
@@ -769,9 +772,9 @@ typedef struct YokeStepArgs {
 /* Result of step, the same on every rank. NaN = unknown.
  *
  * loss_sum is the sum over the targets of the whole batch, of all data ranks; the mean loss is
- * loss_sum / token_weight. loss_weight is the number of targets that were really summed. It must
- * equal token_weight, or the host ends the run. grad_norm is the global 2-norm before clipping,
- * +infinity if it is not finite. */
+ * loss_sum / token_weight. loss_weight is the number of targets in that sum, as counted by the
+ * blocks. It must equal token_weight, or the host ends the run. grad_norm is the global 2-norm
+ * before clipping, +infinity if it is not finite. */
 typedef struct YokeStepResult {
   YokeHeader header;
   double loss_sum;
@@ -798,19 +801,20 @@ enum { YOKE_CHECKPOINT_SAVE = 1, YOKE_CHECKPOINT_LOAD = 2, YOKE_CHECKPOINT_DESCR
  *
  *   begin + (i / run) * stride + i % run
  *
- * of the tensor. The last span may be short. A contiguous range has run = count and stride = 0; so
- * has a scalar, with begin 0 and count 1. Example: a rank with columns [4, 8) of an [n, 16] matrix
- * reports one piece with begin 4, count 4 * n, run 4 and stride 16. All pieces of a tensor that are
- * not contiguous have the same stride, which divides the number of its elements.
+ * of the tensor. The last span may be short. A contiguous range has run = count and stride = 0. A
+ * scalar is a contiguous range with begin 0 and count 1. Example: a rank with columns [4, 8) of an
+ * [n, 16] matrix reports one piece with begin 4, count 4 * n, run 4 and stride 16. All
+ * non-contiguous pieces of a tensor have the same stride, which divides the tensor's number of
+ * elements.
  *
  * Replicas. Over all ranks, the pieces with replica 0 cover every element of every tensor exactly
- * once. A rank may report what it holds beyond that, such as the whole parameters under ZeRO stage
- * 1, with replica > 0: the host then compares the copies, and LOAD fills them. Pieces without
- * elements may be left out. */
+ * once. A rank may report further copies with replica > 0, such as the whole parameters under ZeRO
+ * stage 1: the host then compares the copies, and LOAD fills them. Pieces without elements may be
+ * left out. */
 typedef struct YokePiece {
   YokeHeader header;
   YokeString name;      /* name of the parameter */
-  YokeString kind;      /* what of the parameter it is, see above */
+  YokeString kind;      /* "param", "exp_avg" ..., see above */
   const int64_t* shape; /* ndim sizes of the whole tensor */
   int32_t ndim;
   int32_t dtype;
@@ -818,14 +822,14 @@ typedef struct YokePiece {
   int64_t count;          /* number of elements of this piece */
   int64_t run;            /* elements of one span; at least 1, unless count is 0 */
   int64_t stride;         /* elements between the starts of two spans; 0 = contiguous */
-  int64_t replica;        /* 0 = this copy is the one that is written */
-  const YokeTensor* view; /* count elements, compact, valid for the call: to be read on SAVE, to be
-                             written on LOAD, NULL on DESCRIBE */
+  int64_t replica;        /* 0 = this copy is saved, see above */
+  const YokeTensor* view; /* count elements, compact, valid for the call; the host reads it on SAVE
+                             and writes it on LOAD; NULL on DESCRIBE */
 } YokePiece;
 
 /* Arguments of checkpoint. The backend calls visit once for each local piece, in the same order for
- * every op. On SAVE the host reads the view, on LOAD it fills the view, on DESCRIBE there is none.
- * An error of visit ends the call, except for YOKE_NOT_FOUND of a kind of the backend's own. */
+ * every op. If visit fails, checkpoint ends and returns that error. The exception is YOKE_NOT_FOUND
+ * for a kind of the backend's own, see YokePiece. */
 typedef struct YokeCheckpointArgs {
   YokeHeader header;
   int32_t op; /* YOKE_CHECKPOINT_... */
@@ -845,20 +849,20 @@ typedef struct ParallelBackend {
   uint32_t min_host_minor; /* minor version of the oldest host that the backend can work with */
   uint32_t reserved;
 
-  /* Sets *out to the description of the backend, a constant. Needs no device, no communication. */
+  /* Sets *out to the description of the backend, a constant. Uses no device or communication. */
   int32_t (*describe)(const YokeDescription** out, YokeError* err);
 
-  /* Fills the unset fields of *plan, and reports every reason to refuse it through args->refuse:
-   * all of them, not only the first. Returns YOKE_INVALID_ARGUMENT if it refused.
+  /* Fills the unset fields of *plan. If the backend refuses the plan, reports every reason through
+   * args->refuse, not only the first one, and returns YOKE_INVALID_ARGUMENT.
    *
-   * Pure: it uses no device and no communication, and gives the same answer on every rank. */
+   * Pure: it uses no device or communication, and has the same result on every rank. */
   int32_t (*plan)(const YokePlanArgs* args, YokePlan* plan, YokeError* err);
 
   /* Creates the context of this rank. Collective. */
   int32_t (*init)(const YokeInitArgs* args, YokeContext** out, YokeError* err);
 
-  /* Takes over a model: allocates its parameters and initialises them with init_param, and
-   * allocates the optimizer state. model lives until destroy_model returns. Collective. */
+  /* Takes over a model: allocates its parameters, initialises them with init_param, and allocates
+   * the optimizer state. *model lives until destroy_model returns. Collective. */
   int32_t (*wrap_model)(YokeContext* context,
                         const YokeModel* model,
                         YokeWrapResult* out,
@@ -885,7 +889,7 @@ typedef struct ParallelBackend {
  * process, or NULL with the reason in *err. It starts no thread, uses no device, reads no
  * environment and allocates nothing. It may be called from any thread, any number of times.
  *
- * host_minor is the minor version of the host. A newer host is no reason to refuse. The host
+ * host_minor is the minor version of the host. A backend must not refuse a newer host. The host
  * accepts the table if abi_major is 1, all functions are set, and min_host_minor is not above its
  * own minor version. */
 #define YOKE_ENTRY_SYMBOL "parallel_backend_entry_v1"

@@ -1,10 +1,9 @@
-// Texts for refusals, on top of yoke/plan.h: the values that are allowed, as a user reads them. No
-// LibTorch.
+// Texts for refusals, on top of yoke/plan.h: lists of allowed values. No LibTorch.
 //
 //   report.refuse("tp_degree", "3", list_text(divisors(heads)), "the degree divides the heads");
 //   concat("nearest: ", nearest_text(yoke_nearest_multiples(batch, ranks)))   // "nearest: 8 or 12"
 //
-// All functions are pure and may be called from any thread; std::bad_alloc is the only exception.
+// All functions are pure, may be called from any thread, and throw only std::bad_alloc.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +16,8 @@
 
 namespace yoke {
 
-// Returns the divisors of n in ascending order, no larger than `most`. n >= 0; zero has none here.
-// Takes about sqrt(n) steps for each divisor.
+// Returns the divisors of n that are at most `most`, in ascending order. n >= 0; the result for 0
+// is empty. Takes about sqrt(n) steps for each divisor.
 inline std::vector<int64_t> divisors(int64_t n,
                                      int64_t most = std::numeric_limits<int64_t>::max()) {
   std::vector<int64_t> found;
@@ -28,16 +27,16 @@ inline std::vector<int64_t> divisors(int64_t n,
   return found;
 }
 
-// Returns the values as one text, "1, 2, 4"; "" if there are none. For the list of values that a
-// refusal allows.
+// Returns the values as one text, "1, 2, 4", for the field YokeRefusal.allowed; "" if there are
+// none.
 inline std::string list_text(const std::vector<int64_t>& values) {
   std::string text;
   for (const int64_t value : values) text += concat(text.empty() ? "" : ", ", value);
   return text;
 }
 
-// Returns both values as one text, "4 or 6"; only one of them if they are equal, or if the other
-// does not exist (0).
+// Returns both values as one text, "4 or 6", or a single value if they are equal or one does not
+// exist (0).
 inline std::string nearest_text(const YokeNearest& nearest) {
   // A value that is legal itself has below == above.
   if (nearest.below == 0 || nearest.below == nearest.above) return concat(nearest.above);

@@ -1,11 +1,11 @@
-// Tensors of the contract in C++: dtypes, sizes, ranges of elements, and owners. No LibTorch.
+// Tensors of the contract in C++: dtypes, sizes, ranges of elements, and ownership. No LibTorch.
 //
-//   Span, ConstSpan    a contiguous range of elements, to be written or only read
-//   FlatView           a range as a tensor of the contract, for a call into the host
-//   ManagedTensor      a tensor that the host has passed to us, freed when it goes out of scope
+//   Span, ConstSpan    a contiguous range of elements, writable or read-only
+//   FlatView           a range as a tensor of the contract, to pass to the host
+//   ManagedTensor      a tensor received from the host, freed when it goes out of scope
 //
 // All functions are local and may be called from any thread. Memory is borrowed, except for that of
-// a ManagedTensor. Shapes and strides count elements, sizes in bytes have "bytes" in their name.
+// a ManagedTensor. Shapes and strides count elements; sizes in bytes have "bytes" in their name.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,13 @@ namespace yoke {
 
 // ---- Dtypes and sizes ----
 
-// Returns the contract's data type for a dtype number such as YOKE_F32. YOKE_DTYPE_OF is the way
-// back.
+// Returns the contract's data type for a dtype number such as YOKE_F32. YOKE_DTYPE_OF is the
+// inverse.
 inline YokeDataType data_type(int32_t dtype) {
   return {static_cast<uint8_t>(dtype >> 8), static_cast<uint8_t>(dtype & 0xff), 1};
 }
-// Returns the bytes of one element of a dtype, from the bits in its number. All dtypes of the
-// contract have whole bytes.
+// Returns the size in bytes of one element of a dtype. The dtype number contains the size in bits,
+// which is a multiple of 8 for all dtypes of the contract.
 inline int64_t item_size(int32_t dtype) {
   return (dtype & 0xff) / 8;
 }
@@ -59,7 +59,7 @@ inline int64_t numel(const int64_t* shape, int32_t ndim) {
   for (int32_t i = 0; i < ndim; ++i) n *= shape[i];
   return n;
 }
-// The strides do not matter: elements are counted, not bytes.
+// Strides are ignored, because elements are counted, not memory.
 inline int64_t numel(const YokeTensor& t) {
   return numel(t.shape, t.ndim);
 }
@@ -71,11 +71,11 @@ T* data(const YokeTensor& t) {
 }
 
 // Returns a copy of a struct of the contract, to be changed and passed on. struct_size becomes the
-// smaller of the source's size and ours: fields that only one side knows are left out. The copy
+// smaller of the source's size and sizeof(T): fields that only one side has are left out. The copy
 // shares everything that the struct points to, including header.next.
 //
-// A struct that is copied by plain assignment keeps the size of the other side's struct, and the
-// next reader would then look for fields behind the end of the copy.
+// After plain assignment the copy would keep the struct_size of the source, which may be larger
+// than T, and the next reader would look for fields past the end of the copy.
 template <class T>
 T copied(const T& from) {
   T copy{};
@@ -102,8 +102,8 @@ struct Span {
   int64_t bytes() const { return count * item_size(dtype); }
 };
 
-// A contiguous range of elements that is only read. A Span converts to it; there is no conversion
-// back, so a function that takes both cannot be called with a constant range as its output.
+// A contiguous range of elements that is only read. A Span converts to a ConstSpan but not the
+// reverse, so a ConstSpan cannot be passed as the output of a function.
 struct ConstSpan {
   const void* data = nullptr;  // first element
   int64_t count = 0;           // number of elements
@@ -113,17 +113,17 @@ struct ConstSpan {
   // Borrows `count_` elements of `dtype_` at `data_`.
   ConstSpan(const void* data_, int64_t count_, int32_t dtype_)
       : data(data_), count(count_), dtype(dtype_) {}
-  // Implicit: whatever may be written may also be read.
+  // Implicit, because a writable range may also be read.
   ConstSpan(const Span& span) : ConstSpan(span.data, span.count, span.dtype) {}
 
-  // These are the functions of Span, for memory that is only read.
+  // See Span.
   const void* at(int64_t i) const { return static_cast<const char*>(data) + i * item_size(dtype); }
   ConstSpan sub(int64_t begin, int64_t n) const { return {at(begin), n, dtype}; }
   int64_t bytes() const { return count * item_size(dtype); }
 };
 
 // A compact tensor of the contract with one dimension, over borrowed memory. It owns only its
-// shape, to which the tensor points; therefore it can be neither copied nor moved, and must outlive
+// shape, to which the tensor points. Therefore it can be neither copied nor moved, and must outlive
 // every use of get().
 class FlatView {
  public:
@@ -145,7 +145,7 @@ class FlatView {
   // A copy would point to the shape of the original.
   FlatView(const FlatView&) = delete;
   FlatView& operator=(const FlatView&) = delete;
-  // Returns the tensor; valid as long as this object.
+  // Returns the tensor, which is valid for as long as this object lives.
   const YokeTensor* get() const { return &tensor_; }
 
  private:

@@ -4,8 +4,8 @@
 //   concat("loss ", 0.25, " in step ", 7)            "loss 0.25 in step 7"
 //   string_printf("%6.2f GiB", bytes / kGiB)         "  1.50 GiB"
 //
-// concat() does not depend on the locale. All functions may be called from any thread;
-// std::bad_alloc is the only exception.
+// concat() does not depend on the locale. All functions may be called from any thread and throw
+// only std::bad_alloc.
 #pragma once
 
 #include <array>
@@ -40,9 +40,9 @@ void append(std::string& text, Number number) {
 
 }  // namespace detail
 
-// Returns its arguments, one after the other, as one string. An argument is a string, a
-// string_view, a C string, a char or a number. A bool does not compile: write the word that it
-// stands for. Numbers need no std::to_string, and lose nothing: 0.1 is written "0.1".
+// Returns its arguments joined into one string. An argument is a string, a string_view, a C string,
+// a char or a number. A bool does not compile: pass the word that it means. Numbers need no
+// std::to_string and keep their exact value: 0.1 is written "0.1".
 //
 //   throw Error(YOKE_INVALID_ARGUMENT, concat("step ", step, " is not the one after ", last));
 template <class... Parts>
@@ -52,8 +52,8 @@ std::string concat(const Parts&... parts) {
   return text;
 }
 
-// Returns what printf would print. For numbers that need a width or a precision; concat() does all
-// else.
+// Returns what printf would print. Use it for numbers that need a width or a precision, and
+// concat() for all else.
 [[gnu::format(printf, 1, 2)]] inline std::string string_printf(const char* format, ...) {
   // The first pass measures the text, the second pass writes it. Each pass consumes its arguments,
   // so the second one needs a copy.

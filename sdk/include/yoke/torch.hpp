@@ -1,9 +1,9 @@
-// LibTorch and the contract: tensors without a copy, and the model as LibTorch sees it. The only
-// header of the sdk for backends that needs LibTorch.
+// LibTorch and the contract: conversion of tensors without a copy, and the model as LibTorch
+// objects. The only header of the sdk for backends that needs LibTorch.
 //
-// A host that was built with the same LibTorch chains a TorchModel on YokeModel.header.next. A
-// backend that declares the same tag (kTorchTag) then runs the blocks as the torch::nn modules that
-// they are:
+// A host that was built with the same LibTorch links a TorchModel into YokeModel.header.next. A
+// backend that declares the same tag (kTorchTag) then runs the blocks directly as torch::nn
+// modules:
 //
 //   const yoke::TorchModel* torch = yoke::torch_model(model);       // in wrap_model; may be NULL
 //   yoke::StepGuard guard(training);                                // in step
@@ -11,14 +11,13 @@
 //   at::Tensor carry;
 //   for (const yoke::TorchBlock& block : *torch->blocks) carry = block.forward(carry, inputs);
 //
-// and backward, which leaves the gradients in the leaves:
+// The backward leaves the gradients in the leaf tensors:
 //
 //   torch::autograd::backward({carry / batch.token_weight}, {});
 //   at::Tensor& gradient = (*torch->params)[p].mutable_grad();
 //
-// sdk/examples/torch_replicas.cpp is a whole backend. Functions are local and not collective.
-// They may be called from any thread, and tensors borrow their memory, except where a comment
-// differs.
+// sdk/examples/torch_replicas.cpp is a complete backend. Functions are not collective. Unless a
+// comment says otherwise, they may be called from any thread, and tensors borrow their memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -44,9 +43,9 @@ namespace yoke {
 
 // ---- The tag ----
 
-// The version of LibTorch and of the C++ ABI that this file is compiled with. Two sides may
-// exchange LibTorch objects only if their tags are equal: its classes change from version to
-// version.
+// The version of LibTorch and of the C++ ABI that this file is compiled with. Host and backend may
+// exchange LibTorch objects only if their tags are equal, because LibTorch's classes change from
+// version to version.
 #define YOKE_STRINGIFY_(x) #x
 #define YOKE_STRINGIFY(x) YOKE_STRINGIFY_(x)
 inline constexpr const char* kTorchTag =
@@ -70,20 +69,21 @@ inline const at::Tensor& input(const TorchInputs& inputs, std::string_view role)
 
 // A block of the model: the smallest part that is executed on its own, such as one layer.
 //
-// forward takes the output of the block before, an undefined tensor for the first block, and
-// returns its own output. The last block returns a scalar, the loss summed over its targets. It
-// must not keep state from one call to the next.
+// forward takes the output of the previous block, or an undefined tensor for the first block, and
+// returns the output of this block. The last block returns a scalar, the loss summed over its
+// targets. It must not keep state from one call to the next.
 struct TorchBlock {
   // Unique in the model; messages and profiles use it.
   std::string name;
-  // Owner of the parameters, whose values a backend binds. May be called only through forward.
+  // The module that owns the parameters, whose values a backend binds. Call it only through
+  // forward.
   std::shared_ptr<torch::nn::Module> module;
   // See above. Records a graph for autograd if the grad mode of the thread is on.
   std::function<at::Tensor(const at::Tensor& carry, const TorchInputs& inputs)> forward;
 };
 
 // The model as LibTorch objects, an extension of YokeModel. Filled in by the host; lives as long as
-// the YokeModel to which it is chained.
+// the YokeModel that it extends.
 struct TorchModel {
   YokeHeader header;  // id YOKE_ID_TORCH_MODEL
   // The blocks in execution order, summary->num_blocks of them.
@@ -94,41 +94,41 @@ struct TorchModel {
   std::function<double(const TorchInputs& inputs)> loss_weight;
 };
 
-// Returns the model as LibTorch objects, or NULL if the host has another tag than the backend.
+// Returns the model as LibTorch objects, or NULL if the tags of host and backend differ.
 inline const TorchModel* torch_model(const YokeModel& model) {
-  // Other extensions of the chain are skipped, as the contract asks.
+  // Other extensions in the chain are skipped, as the contract requires.
   for (const YokeHeader* h = model.header.next; h != nullptr; h = h->next) {
     if (h->struct_id == YOKE_ID_TORCH_MODEL) return reinterpret_cast<const TorchModel*>(h);
   }
   return nullptr;
 }
 
-// ---- Recorded work ----
+// ---- Device graphs ----
 
-// A recording of the work on the current stream of a device, which can be repeated as a whole on
-// the same memory: a CUDA graph. All calls are made by one thread.
+// A CUDA graph: work that was issued on the current stream and recorded, and that can be replayed
+// on the same memory. All calls are made by one thread.
 class DeviceGraph {
  public:
   // Abandons a recording that has not ended.
   virtual ~DeviceGraph() = default;
-  // Starts a recording. Until end(), what this thread issues on the stream is recorded and not
-  // executed. Nothing may wait for the device during that time.
+  // Starts recording. Until end(), the work that this thread issues on the stream is recorded and
+  // not executed. No thread may synchronise with the device during that time.
   virtual void begin() = 0;
-  // Ends the recording; from now on replay() may be called, any number of times.
+  // Ends the recording; afterwards replay() may be called any number of times.
   virtual void end() = 0;
   // Issues the recorded work on the stream. Returns before the work is done.
   virtual void replay() = 0;
 };
 
-// The service "yoke.torch_graphs/1" of hosts on a device that can record. Only for backends with
-// the host's tag, because its result is a C++ object.
+// The service "yoke.torch_graphs/1" of hosts whose device supports graphs. Only for backends with
+// the host's tag, because the result of make is a C++ object.
 struct TorchGraphs {
   YokeHeader header;  // any id
   void* ctx;
   // Creates a graph. Throws std::exception.
   std::unique_ptr<DeviceGraph> (*make)(void* ctx);
-  // Timeout of collectives inside a replay, which the host cannot watch. If a replay takes this
-  // many seconds longer than its work needs, a peer is lost.
+  // Timeout of the collectives inside a replay, which the host cannot monitor. If a replay takes
+  // this many seconds longer than its work needs, a peer is lost.
   double timeout_seconds;
 };
 
@@ -142,7 +142,7 @@ static_assert(DLPACK_MAJOR_VERSION == 1 && sizeof(DLTensor) == sizeof(YokeTensor
 // Returns LibTorch's type for a dtype of the contract. Throws Error(INVALID_ARGUMENT) for an
 // unknown one.
 inline at::ScalarType scalar_type(int32_t dtype) {
-  // All dtypes of the contract have a type of LibTorch; the reverse is not true.
+  // Every dtype of the contract has an equivalent in LibTorch; the reverse is not true.
   switch (dtype) {
     case YOKE_F64:
       return at::kDouble;
@@ -188,22 +188,23 @@ inline int32_t dtype_of(at::ScalarType type) {
   }
 }
 
-// Returns an at::Tensor over the memory of t, without a copy; valid as long as that memory.
+// Returns an at::Tensor over the memory of t, without a copy. It is valid for as long as that
+// memory is.
 inline at::Tensor borrow(const YokeTensor& t) {
   const auto device = t.device.type == YOKE_DEVICE_CUDA
                           ? at::Device(at::kCUDA, static_cast<int8_t>(t.device.id))
                           : at::Device(at::kCPU);
   const auto options =
       at::TensorOptions().dtype(scalar_type(YOKE_DTYPE_OF(t.dtype))).device(device);
-  // The device is passed twice: without target_device, LibTorch asks the driver whose memory it is.
-  // No deleter: the tensor borrows. Without strides it is compact.
+  // The device is passed twice: without target_device, LibTorch queries the driver for the device
+  // of the memory. There is no deleter, because the tensor borrows. Without strides it is compact.
   at::TensorMaker maker = at::for_blob(data<void>(t), at::IntArrayRef(t.shape, t.ndim));
   if (t.strides != nullptr) maker.strides(at::IntArrayRef(t.strides, t.ndim));
   return maker.options(options).target_device(device).make_tensor();
 }
 
-// Returns the inputs of a micro-batch as tensors over the same memory; valid as long as the batch.
-// The order is that of the batch.
+// Returns the inputs of a micro-batch, in its order, as tensors over the same memory. They are
+// valid for as long as the batch is.
 inline TorchInputs borrow(const YokeMicroBatch& micro) {
   TorchInputs inputs;
   inputs.reserve(micro.num_inputs);
@@ -216,9 +217,9 @@ inline TorchInputs borrow(const YokeMicroBatch& micro) {
 
 // Sets autograd up for one step on this thread, and restores its state at the end of the scope.
 //
-// with_graph: whether forwards record a graph for a backward. Backward runs on the calling thread:
-// ranks may be threads of one process, and would otherwise share the one thread per device of the
-// autograd engine.
+// with_graph: whether forwards record a graph for a backward. The backward is made to run on the
+// calling thread. Ranks may be threads of one process, and would otherwise all use the autograd
+// engine's single thread per device.
 class StepGuard {
  public:
   // Affects the calling thread only; destroy the guard on the same thread.
@@ -250,11 +251,11 @@ class TensorView {
   // Takes a reference to t, not a copy of its elements.
   explicit TensorView(at::Tensor t) : owner_(std::move(t)) {
     tensor_.data = owner_.data_ptr();
-    // Qualified, because at::device_of would be found as well.
+    // Qualified, because argument-dependent lookup would also find at::device_of.
     tensor_.device = yoke::device_of(owner_);
     tensor_.ndim = static_cast<int32_t>(owner_.dim());
     tensor_.dtype = data_type(dtype_of(owner_.scalar_type()));
-    // The contract has no const here. Callees do not write through shape and strides.
+    // YokeTensor has no const here, but callees do not write through shape and strides.
     tensor_.shape = const_cast<int64_t*>(owner_.sizes().data());
     tensor_.strides = const_cast<int64_t*>(owner_.strides().data());
   }

@@ -1,4 +1,4 @@
-/* Uses the services as an author in C would, with nothing but the contract's header. */
+/* Uses the services in C, with only the header of the contract. */
 #include <string.h>
 
 #include "yoke/parallel_backend.h"
@@ -42,7 +42,7 @@ int collectives_client(const YokeHost* host, YokeError* err) {
   mine_t = flat(mine, &n);
   sum_t = flat(sum, &n);
 
-  /* Two collectives in flight, waited for in the other order. */
+  /* Two collectives are in flight and are waited for in reverse order. */
   part[0] = part[1] = (float)host->rank;
   sum[0] = sum[1] = 1.0f;
   if (c->all_gather(comm, &whole_t, &part_t, &first, err) != YOKE_OK || first == NULL)
@@ -53,7 +53,7 @@ int collectives_client(const YokeHost* host, YokeError* err) {
   for (i = 0; i < all; ++i) {
     if (whole[i] != (float)(i / 2)) return __LINE__;
   }
-  /* Without a work to return, a call waits. */
+  /* If the argument work is NULL, the call itself waits. */
   if (c->reduce_scatter(comm, &mine_t, &whole_t, YOKE_AVG, NULL, err) != YOKE_OK) return __LINE__;
   if (mine[0] != (float)host->rank) return __LINE__;
   if (c->broadcast(comm, &mine_t, host->world_size - 1, NULL, err) != YOKE_OK) return __LINE__;

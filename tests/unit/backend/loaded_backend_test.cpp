@@ -12,7 +12,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// What the fake backend below does at each call, and the calls it received. One backend at a time.
+// The behaviour of the fake backend below at each call, and the calls it received. There is only
+// one fake backend at a time.
 struct Fake {
   std::function<int32_t(const YokePlanArgs*, YokePlan*, YokeError*)> plan;
   std::function<int32_t(YokeStepResult*, YokeError*)> step;

@@ -25,8 +25,8 @@ double widened(uint16_t bits) {
 }
 
 // The reference: returns the nearest of all bf16 values, or the one with an even last bit if two
-// are equally near. It tries every value in exact arithmetic: long double holds the difference of
-// two doubles in the range of these tests.
+// are equally near. It tries every value in exact arithmetic: long double represents the difference
+// of two doubles in the range of these tests exactly.
 uint16_t nearest_bf16(double value) {
   uint16_t best = 0;
   long double best_distance = std::numeric_limits<long double>::infinity();
@@ -93,8 +93,8 @@ TEST(Convert, NarrowsToTheNearest) {
 }
 
 TEST(Convert, RoundsFp64ToBf16OnlyOnce) {
-  // 1 + 2^-8 is half way between two bf16 values. A little more must be rounded up, although the
-  // difference is lost in fp32.
+  // 1 + 2^-8 is half way between two bf16 values. A slightly larger value must be rounded up,
+  // although the difference is lost in fp32.
   const double above = 1 + 0x1p-8 + 0x1p-40;
   const double below = 1 + 3 * 0x1p-8 - 0x1p-40;
   EXPECT_EQ(static_cast<float>(above), 1 + 0x1p-8F);

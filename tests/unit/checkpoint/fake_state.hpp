@@ -1,5 +1,5 @@
-// The state of a model without a model: tensors with known bytes, split over ranks in any way, and
-// ranks that are threads and save and load it.
+// A fake training state without a model: tensors with known bytes, split over ranks arbitrarily,
+// and ranks as threads that save and load it.
 #pragma once
 
 #include <barrier>
@@ -76,8 +76,8 @@ void cut_randomly(int64_t size, std::mt19937_64& random, F&& f) {
   }
 }
 
-// Cuts rows of `columns` elements into strips, and each strip into flat shards, as FSDP over tensor
-// parallelism does: a shard is the rest of one span and the spans after it.
+// Cuts rows of `columns` elements into strips of columns, and each strip into flat shards, as FSDP
+// combined with tensor parallelism does: a shard is the rest of one span and the spans after it.
 inline std::vector<StridedSpan> random_strips(int64_t numel,
                                               int64_t columns,
                                               std::mt19937_64& random) {
@@ -103,8 +103,8 @@ inline int64_t random_divisor(int64_t numel, std::mt19937_64& random) {
   return divisors[random() % divisors.size()];
 }
 
-// Cuts every tensor at random places, half of them by columns, and gives each piece to a random
-// rank. Some ranks also get copies with replica 1, which must not be written.
+// Cuts every tensor at random places, half of them by columns, and assigns each piece to a random
+// rank. Some ranks also receive copies with replica 1, which must not be saved.
 inline RankPieces random_partition(const FakeState& state, int ranks, std::mt19937_64& random) {
   RankPieces pieces(ranks);
   for (size_t t = 0; t < state.size(); ++t) {
@@ -151,8 +151,8 @@ inline void visit_fake(const FakeTensor& t,
   visit(piece);
 }
 
-// Returns the elements of a piece in compact form, as a backend holds them. put_values() is the
-// inverse.
+// Returns the elements of a piece in compact form, as in the memory of a backend. put_values() is
+// the inverse.
 inline std::vector<char> values_of(const FakeTensor& t, const FakePiece& p) {
   const auto item = static_cast<size_t>(item_size(t.dtype));
   const StridedSpan span = p.span();
@@ -169,7 +169,7 @@ inline void put_values(FakeTensor& t, const FakePiece& p, const std::vector<char
     std::memcpy(&t.bytes[span.element(i) * item], &values[i * item], item);
 }
 
-// Returns a walk over these pieces, as the checkpoint() of a backend makes on one rank.
+// Returns a walk over these pieces, like the checkpoint() of a backend on one rank.
 inline PieceWalk walk_of(FakeState& state, const std::vector<FakePiece>& pieces) {
   return [&state, &pieces](int32_t op, const PieceVisitor& visit) {
     for (const FakePiece& p : pieces) {

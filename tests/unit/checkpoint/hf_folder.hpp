@@ -1,4 +1,4 @@
-// Helpers that make a folder as transformers would write it.
+// Helpers that create a folder in the format of transformers.
 #pragma once
 
 #include <cstring>

@@ -52,7 +52,7 @@ TEST(HfWeights, ReadsShardsThatAnIndexNames) {
 }
 
 TEST(HfWeights, ConvertsEveryFloatingDtypeToFp32) {
-  // These are more elements than one pass of the conversion takes.
+  // This is more than one chunk of the conversion.
   constexpr int64_t kCount = 300'000;
   std::vector<float> values(kCount);
   for (int64_t i = 0; i < kCount; ++i) values[i] = static_cast<float>(i % 256);
@@ -94,7 +94,7 @@ TEST(HfWeights, ReadsShortRangesOfACheckpointInAnyOrder) {
   std::mt19937_64 random(1);
   FakeState state = {fake_tensor("a", "param", {3, 200'000}, random),
                      fake_tensor("b", "param", {300}, random)};
-  for (FakeTensor& t : state)  // bits that are no NaN, which would compare unequal
+  for (FakeTensor& t : state)  // avoids NaN, which compares unequal to itself
     for (size_t i = 3; i < t.bytes.size(); i += 4) t.bytes[i] = 0;
   const ReadWeights weights = open_weights(
       save_whole(folder.path().string(), 3, state), {{"a", {3, 200'000}}, {"b", {300}}}, {});

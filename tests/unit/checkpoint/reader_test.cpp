@@ -258,7 +258,7 @@ TEST(CheckpointReader, NoticesAManifestThatLiesAboutTensors) {
   const Saved saved(fake_state(1, 2));
   const std::string path = saved.path + "/manifest.json";
   const Manifest good = parse_manifest(slurp(path));
-  // The first seven are noticed when the checkpoint is opened, the others when its bytes are read.
+  // The first seven are detected when the checkpoint is opened, the others when its bytes are read.
   const std::vector<std::function<void(Manifest*)>> lies = {
       [](Manifest* m) { m->tensors[0].offset += 4; },
       [](Manifest* m) { m->tensors[0].name += "x"; },

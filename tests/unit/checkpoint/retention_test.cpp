@@ -25,8 +25,8 @@ struct Folder {
   std::string file(int64_t step, const std::string& name) const {
     return dir / (step_name(step) + "/" + name);
   }
-  // flip() makes a damage that only reading the bytes reveals; cut() makes one that opening
-  // reveals.
+  // flip() causes damage that is detected only when the bytes are read; cut() causes damage that is
+  // detected when the checkpoint is opened.
   void flip(int64_t step) const {
     std::string text = slurp(file(step, "model.safetensors"));
     text.back() = static_cast<char>(text.back() ^ 1);
@@ -125,7 +125,7 @@ TEST(PruneCheckpoints, DoesNotCountDamagedOnes) {
 
 TEST(PruneCheckpoints, NeverRemovesTheNewestThatVerifies) {
   const Folder folder({1, 2, 3, 4});
-  folder.flip(4);  // opens, but does not verify
+  folder.flip(4);  // can be opened, but fails verification
   folder.flip(3);
   prune_checkpoints(folder.dir.path(), 1);
   EXPECT_THAT(folder.steps(), ElementsAre(4, 3, 2));  // 1 is older than a good one

@@ -29,7 +29,7 @@ std::string error_for(const std::string& json, uint64_t data_bytes, bool pad = t
   return error.text;
 }
 
-// Concatenates by appending, because gcc 12 gives a false warning for "x" + string.
+// Concatenates by appending, because gcc 12 prints a false warning for "x" + string.
 std::string join(std::initializer_list<std::string_view> parts) {
   std::string text;
   for (const std::string_view part : parts) text += part;
@@ -280,7 +280,7 @@ TEST(SafetensorsTensor, IsNamedWithItsFile) {
               AllOf(HasSubstr("x.safetensors: "), HasSubstr("tensor 'a'")));
 }
 
-// ---- Random damage: the parser accepts or rejects, and no tensor is ever outside of the file ----
+// ---- Random damage: a file is rejected, or all its tensors are within the file ----
 
 void expect_sane(const std::string& file) {
   uint64_t length = 0;

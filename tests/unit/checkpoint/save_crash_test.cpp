@@ -1,5 +1,5 @@
-// Kills a save at every one of its system calls, and makes every one of them fail. A child process
-// saves; the parent then checks what is on disk.
+// Kills a save at each of its system calls, and makes each of them fail. A child process saves; the
+// parent then checks the files on disk.
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 
@@ -73,8 +73,8 @@ CheckpointInfo newest(const std::string& folder) {
   if (!TracedChild::works())   \
   GTEST_SKIP() << "this machine does not let a process trace its children"
 
-// At any moment of a save a whole checkpoint exists and half a checkpoint is never visible. The
-// next save works and leaves nothing behind.
+// At any moment of a save a complete checkpoint exists, and an incomplete one is never visible. The
+// next save works and leaves no temporary files.
 TEST(SaveCheckpoint, MayBeKilledAtEverySystemCall) {
   SKIP_WITHOUT_TRACING();
   bool seen_old = false, seen_new = false;
@@ -98,9 +98,9 @@ TEST(SaveCheckpoint, MayBeKilledAtEverySystemCall) {
   EXPECT_TRUE(seen_old && seen_new);
 }
 
-// A kill does not touch the page cache, so it cannot reveal a missing sync, but the order of the
-// calls can. Before the rename everything in the new folder must be synced, and after it the folder
-// that contains the new name.
+// A kill does not affect the page cache, so it cannot reveal a missing sync. This test therefore
+// checks the order of the calls: before the rename everything in the new folder must be synced, and
+// after it the parent folder, which contains the new name.
 TEST(SaveCheckpoint, SyncsEverythingBeforeTheCommitAndTheCommitItself) {
   SKIP_WITHOUT_TRACING();
   const TempDir dir;
@@ -117,7 +117,7 @@ TEST(SaveCheckpoint, SyncsEverythingBeforeTheCommitAndTheCommitItself) {
     writes += number == SYS_pwrite64 ? 1 : 0;
     if (number != SYS_rename) return;
     ++renames;
-    dirty.erase(folder);  // only the temporary name made it dirty, which need not be durable
+    dirty.erase(folder);  // only the temporary name was added, which need not be durable
     EXPECT_TRUE(dirty.empty()) << "not synced before the commit: " << *dirty.begin();
     dirty = {folder};
   };
@@ -190,7 +190,7 @@ TEST(SaveCheckpoint, ReportsAFailureOfEverySystemCall) {
   }
 }
 
-// Simulates a file system that has neither fallocate nor RENAME_EXCHANGE.
+// Simulates a file system without fallocate and RENAME_EXCHANGE.
 TEST(SaveCheckpoint, WorksOrRefusesOnPoorerFileSystems) {
   SKIP_WITHOUT_TRACING();
   const auto only = [](long wanted) { return [wanted](long number) { return number == wanted; }; };
@@ -214,8 +214,8 @@ TEST(SaveCheckpoint, MayBeKilledAtAnyMomentWithSeveralRanks) {
   std::mt19937_64 random(9);
   const TempDir dir;
   ASSERT_EQ(save_alone(dir.path(), 1, false), 0);
-  // On a busy machine a child may be killed before it has saved anything. So the rounds continue, and
-  // become longer, until one child has.
+  // On a busy machine a child may be killed before it has saved anything. Therefore the rounds
+  // continue, and become longer, until one child has saved.
   for (int64_t round = 1; round <= kRounds || newest(dir.path()).step == 1; ++round) {
     ASSERT_LE(round, 1000) << "no child ever saved";
     const pid_t child = ::fork();

@@ -30,8 +30,8 @@ std::vector<Outcome> save_once(const std::string& folder, int64_t step, uint64_t
   return save(request_of(folder, step), state, random_partition(state, ranks, random));
 }
 
-// Expects that all ranks failed alike, that nothing is left, and that the older checkpoint is
-// whole.
+// Expects that all ranks report the same failure, that no new files are left, and that the older
+// checkpoint is intact.
 void expect_abandoned(const std::vector<Outcome>& outcomes,
                       const TempDir& dir,
                       int32_t code,
@@ -69,7 +69,7 @@ TEST(SaveCheckpoint, ComesBackBitForBitAtAnyOtherPartition) {
 TEST(SaveCheckpoint, KeepsPiecesOfManyChunks) {
   const TempDir dir;
   std::mt19937_64 random(5);
-  // 13 MB make several chunks of 4 MiB, the last one short, in pieces that do not begin at a chunk.
+  // 13 MB are several chunks of 4 MiB, the last one short, in pieces that do not start at a chunk.
   FakeState state = {fake_tensor("w", "param", {3250001}, random)};
   const RankPieces pieces = {{{0, 0, 1100000, 0}}, {{0, 1100000, 2150001, 0}}};
   ASSERT_EQ(save(request_of(dir.path(), 1), state, pieces)[0].code, YOKE_OK);
@@ -77,7 +77,7 @@ TEST(SaveCheckpoint, KeepsPiecesOfManyChunks) {
   EXPECT_TRUE(same_bytes(load(dir / "step-00000001", state, other), state));
 }
 
-// Each rank has columns of a matrix of 13 MB, so that chunks of 4 MiB end in the middle of a span.
+// Each rank has columns of a matrix of 13 MB, so chunks of 4 MiB end in the middle of a span.
 TEST(SaveCheckpoint, KeepsColumnsOfManyChunks) {
   const TempDir dir;
   std::mt19937_64 random(5);
@@ -175,7 +175,7 @@ TEST(SaveCheckpoint, SplitsAboveTheSizeLimitWithAnIndex) {
   for (const char* name : {"a", "b", "c"})
     state.push_back(fake_tensor(name, "param", {100}, random));
   SaveRequest request = request_of(dir.path(), 1);
-  request.max_file_bytes = 800;  // room for two tensors of 400 bytes
+  request.max_file_bytes = 800;  // two tensors of 400 bytes fit
   save(request, state, random_partition(state, 2, random));
   const std::string path = dir / "step-00000001";
   EXPECT_THAT(names_in(path),

@@ -18,7 +18,7 @@ std::vector<int64_t> elements(const StridedSpan& r) {
   return all;
 }
 
-// Returns a part of a tensor of 60 elements, flat or not.
+// Returns a part of a tensor of 60 elements, contiguous or strided.
 StridedSpan random_span(std::mt19937_64& random) {
   for (;;) {
     const auto number = [&](int64_t end) { return static_cast<int64_t>(random() % end); };

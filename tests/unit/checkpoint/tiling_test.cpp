@@ -73,7 +73,7 @@ TEST(CheckTiling, NamesFaultsOfColumns) {
   EXPECT_THAT(tiling_error({4, 6}, {{0, 8, 2, 6}, {2, 8, 2, 12}}), HasSubstr("different strides"));
 }
 
-// Compares with counting every element, for random tilings of which some are damaged.
+// Compares with a count of every element, for random tilings, some of which are damaged.
 TEST(CheckTiling, AgreesWithCounting) {
   std::mt19937_64 random(3);
   int good = 0, bad = 0;

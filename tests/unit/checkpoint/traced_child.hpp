@@ -20,7 +20,7 @@ namespace yoke {
 class TracedChild {
  public:
   struct Result {
-    int calls = 0;          // system calls seen
+    int calls = 0;          // number of counted system calls
     int exit_code = -1;     // -1 = killed
     long failed_call = -1;  // number of the call that was made to fail
   };
@@ -36,8 +36,8 @@ class TracedChild {
   static Result fail_at(int k, int error, const Counts& counts, const std::function<int()>& f) {
     return run(k, error, counts, f);
   }
-  // Runs f to its end and calls `show` when a call begins, with the number of the call and the path
-  // of the file or folder that it works on; "" = none.
+  // Runs f to its end. Calls `show` at the start of each call, with the number of the call and the
+  // path of the file or folder that it concerns; "" = none.
   using Show = std::function<void(long number, const std::string& path)>;
   static Result watch(const Show& show, const std::function<int()>& f) {
     return run(

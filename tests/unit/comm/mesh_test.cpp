@@ -9,7 +9,7 @@
 namespace yoke {
 namespace {
 
-// Returns the coordinates of all ranks, found by counting up with the last axis as the fastest.
+// Returns the coordinates of all ranks by counting up; the last axis varies fastest.
 std::vector<std::array<int32_t, YOKE_NUM_AXES>> counted(const Mesh::Degrees& d) {
   std::vector<std::array<int32_t, YOKE_NUM_AXES>> all;
   for (int a = 0; a < d[0]; ++a)

@@ -1,4 +1,4 @@
-// Facts of runs that never took place.
+// Made-up results of runs, for tests.
 #pragma once
 
 #include <cmath>

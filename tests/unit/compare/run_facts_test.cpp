@@ -55,7 +55,7 @@ TEST(RunFacts, AreReadFromARunFolder) {
   EXPECT_EQ(run.steps[1].violation->tensor, "a");
   EXPECT_EQ(run.steps[1].seconds, 0.25);
   EXPECT_EQ(run.steps[1].memory, 77);
-  // The counts in the file are since the start of the run.
+  // The file contains totals since the start of the run.
   EXPECT_EQ(run.steps[1].traffic.at(0).bytes, 40);
   EXPECT_EQ(run.steps[1].traffic.at(0).calls, 1);
 }

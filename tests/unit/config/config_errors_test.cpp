@@ -1,5 +1,4 @@
-// Errors of a configuration: all are reported, each with one message, and what is still valid is
-// kept.
+// Errors of a configuration: each one is reported with one message, and the valid values are kept.
 #include <filesystem>
 
 #include "tests/unit/config/fault_rows.hpp"
@@ -111,7 +110,8 @@ TEST(ConfigError, NamesEveryAssignmentOfAnUnknownTableOnlyOncePerLayer) {
                           StartsWith("command line: unknown table 'mule'")));
 }
 
-// A key with an error has its default value, so a contradiction with it would only confuse.
+// A key with an error has its default value, so a reported contradiction with it would be
+// misleading.
 TEST(ConfigError, SaysNothingAboutContradictionsWithAFaultyKey) {
   EXPECT_THAT(Loading({least("[precision]\nparam = \"fp64\"\nreduce = \"fp23\"\n")}).faults(),
               ElementsAre(StartsWith("run.toml:5: precision.reduce")));

@@ -1,4 +1,4 @@
-// Values that do not fit together.
+// Values that contradict each other.
 #include "tests/unit/config/fault_rows.hpp"
 
 namespace yoke {

@@ -1,4 +1,4 @@
-// Rows of tests that load one wrong configuration and expect one message.
+// Rows for parametrised tests: each loads one wrong configuration and expects one message.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -21,16 +21,16 @@ inline void PrintTo(const Row& row, std::ostream* out) {
   *out << row.fault;
 }
 
-// The error is in the run file: `more` follows the two keys that every run needs, so it begins in
+// The error is in the run file: `more` follows the two keys that every run needs, so it starts at
 // line 3.
 inline Row file(const std::string& more, const std::string& fault) {
   return {{least(more)}, fault};
 }
-// The error is in a word of the command line.
+// The error is in an argument of the command line.
 inline Row word(const std::string& word, const std::string& fault) {
   return {{least(), {word}}, fault};
 }
-// The error is in a variable.
+// The error is in an environment variable.
 inline Row variable(const std::string& name, const std::string& value, const std::string& fault) {
   return {{least(), {}, {{name, value}}}, fault};
 }

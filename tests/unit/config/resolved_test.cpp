@@ -1,4 +1,4 @@
-// A configuration that is written as a run file reads back as the same configuration.
+// A configuration that is written as a run file and read again is unchanged.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -25,7 +25,7 @@ Pairs pairs(const LoadedConfig& config) {
   return all;
 }
 
-// Expects the same values, whatever file and layer they came from.
+// Expects the same values; the files and layers that they come from may differ.
 void expect_same(const LoadedConfig& a, const LoadedConfig& b) {
   EXPECT_EQ(pairs(a), pairs(b));
   EXPECT_EQ(resume_digest(a), resume_digest(b));
@@ -129,7 +129,7 @@ TEST(ResumeDigest, ChangesWithEverythingThatChangesTheNumbers) {
   }
 }
 
-// ---- Property: every accepted configuration reads back as itself ----
+// ---- Property: every accepted configuration is unchanged after writing and reading ----
 
 std::string any_text() {
   // Code points of every length, with quotes, line breaks and control characters.
@@ -176,7 +176,7 @@ Value any_value(const Key& key) {
   return {any_text()};
 }
 
-// Returns a run file of random assignments, each of which would be accepted alone.
+// Returns a run file of random assignments, each of which is valid on its own.
 std::string any_file() {
   std::string text = "\"parallel_backend\" = \"ox\"\n\"precision\".\"reduce\" = \"fp64\"\n";
   for (const Key& key : schema()) {
@@ -199,7 +199,7 @@ TEST(ToToml, EveryAcceptedConfigurationReadsBackAsItself) {
   const bool held = rc::check("every accepted configuration reads back", [&] {
     const std::string file = any_file();
     const Loading first({file, {"data.path=t" + any_text()}});
-    // The values of a random file may contradict each other; then there is nothing to read back.
+    // The values of a random file may contradict each other; such a file is skipped.
     if (!first.faults().empty()) return;
     ++accepted;
     const std::string written = to_toml(first.config());

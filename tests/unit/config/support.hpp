@@ -11,7 +11,7 @@
 
 namespace yoke::testing {
 
-// The three layers of a configuration. The backends "ox" and "draught_horse" are found.
+// The three layers of a configuration. The backends "ox" and "draught_horse" exist.
 struct Given {
   std::string file;
   std::vector<std::string> overrides{};
@@ -78,7 +78,7 @@ class Loading {
   std::vector<std::string> backend_path_;
 };
 
-// A run file with `more` after the two keys.
+// Returns a run file with `more` after the two keys.
 inline std::string least(const std::string& more = "") {
   return kLeast + more;
 }

@@ -67,7 +67,8 @@ TEST(Value, CleanTextIsUtf8WithoutNul) {
   }
   const std::string_view nul("a\0b", 3);
   EXPECT_FALSE(is_clean_text(nul));
-  // A lone continuation, a cut sequence, overlong forms, a surrogate, above U+10FFFF.
+  // These are a lone continuation byte, a truncated sequence, overlong forms, a surrogate, and a
+  // code point above U+10FFFF.
   for (const char* text : {"\x80",
                            "\xc3",
                            "\xc0\xaf",

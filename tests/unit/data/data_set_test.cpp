@@ -110,10 +110,10 @@ TEST(DataSet, RefusesSettingsOutOfRange) {
               HasSubstr("sequential, shuffled"));
 }
 
-// Sequences without their order.
+// Sequences in any order.
 using Rows = std::multiset<std::vector<int64_t>>;
 
-// Returns every sequence of step `step`, read as the data ranks of a layout read them.
+// Returns all sequences that the data ranks of a layout read in a step.
 Rows rows_of_step(const DataSet& data, int64_t step, SampleAssignment layout) {
   Rows rows;
   for (layout.data_rank = 0; layout.data_rank < layout.data_ranks; ++layout.data_rank) {

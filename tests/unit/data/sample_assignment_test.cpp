@@ -9,7 +9,7 @@
 namespace yoke {
 namespace {
 
-// Returns the samples of the global batch at `start`, over every data rank and micro-batch.
+// Returns the samples of the global batch at `start`, for every data rank and micro-batch.
 std::vector<int64_t> samples_of_step(SampleAssignment layout, int64_t start) {
   std::vector<int64_t> samples;
   for (layout.data_rank = 0; layout.data_rank < layout.data_ranks; ++layout.data_rank) {

@@ -12,7 +12,7 @@
 namespace yoke {
 namespace {
 
-// Returns the windows of an epoch, in their order.
+// Returns the windows of an epoch in the order of the sampler.
 std::vector<int64_t> epoch_of(const Sampler& sampler, int64_t epoch) {
   std::vector<int64_t> windows(static_cast<size_t>(sampler.num_windows()));
   for (int64_t i = 0; i < sampler.num_windows(); ++i) {
@@ -62,8 +62,8 @@ TEST(Sampler, ShufflesDifferentlyForEverySeedAndEpoch) {
   EXPECT_EQ(orders.size(), 8u);
 }
 
-// A network that hardly mixes would keep neighbours together. In a random order of n windows, about
-// two pairs of neighbours per epoch stay together.
+// A permutation that mixes badly would keep neighbours adjacent. In a random order of n windows,
+// about two pairs of neighbours per epoch stay adjacent.
 TEST(Sampler, SeparatesNeighbours) {
   const auto order = epoch_of(Sampler(0, 4096, true, 1), 0);
   int together = 0, fixed = 0;
@@ -75,7 +75,7 @@ TEST(Sampler, SeparatesNeighbours) {
   EXPECT_LT(fixed, 12);
 }
 
-// Every published loss depends on the order, so it must not change from one version to the next.
+// Every published loss depends on the order, so it must not change between versions.
 TEST(Sampler, KeepsItsOrder) {
   const Sampler sampler(0, 10, true, 1);
   EXPECT_EQ(epoch_of(sampler, 0), (std::vector<int64_t>{7, 9, 1, 2, 8, 3, 6, 4, 5, 0}));

@@ -77,7 +77,7 @@ TEST_P(OpsTest, LinearsAgree) {
       {random({2, 3, 8}), random({8, 8}), random({4, 8}), random({5, 8})});
 }
 
-// Takes the path of a processor without AVX-512.
+// Tests the code path for a processor without AVX-512.
 TEST_P(OpsTest, ProductsAgreeWithoutOneDnn) {
   at::globalContext().setUserEnabledMkldnn(false);
   expect_same(
@@ -101,7 +101,7 @@ TEST_P(OpsTest, LinearAddAgrees) {
               {random({2, 3, 6}), random({2, 3, 8}), random({6, 8})});
 }
 
-// If the residual is also the input, its gradient is the sum over two ways.
+// If the residual is also the input, its gradient is the sum of two contributions.
 TEST_P(OpsTest, LinearAddAgreesWhenTheResidualIsTheInput) {
   expect_same([](const Inputs& t) { return Inputs{ops::linear_add(t[0], t[0], t[1])}; },
               [](const Inputs& t) { return Inputs{ops::composite::linear_add(t[0], t[0], t[1])}; },
@@ -157,7 +157,7 @@ TEST_P(OpsTest, CrossEntropyAgrees) {
       {random({2, 3, 50}, 3)});
 }
 
-// Does the work of all threads of the kernel, one after the other. sign = -1 is the backward.
+// Computes in a loop what the kernel computes in parallel threads. sign = -1 is the backward.
 template <class T>
 at::Tensor turned(const at::Tensor& x, const at::Tensor& angle, float sign) {
   const at::Tensor out = at::empty_like(x), cos = angle.cos(), sin = angle.sin();
@@ -204,7 +204,8 @@ TEST_P(OpsTest, DeviceCrossEntropyAgreesInAnyParts) {
   }
 }
 
-// Meta tensors have no values. Code that reads one fails here; on a device it would wait for it.
+// Meta tensors have no values, so code that reads a value fails here. On a device such code would
+// wait for the device.
 TEST(Ops, OfADeviceLookAtNoValue) {
   const auto meta = [](at::IntArrayRef shape, at::ScalarType type = at::kFloat) {
     return at::zeros(shape, at::TensorOptions(at::kMeta).dtype(type));
@@ -266,7 +267,8 @@ TEST(Ops, FuseOnlyPlainTensorsInCpuMemory) {
   EXPECT_FALSE(ops::fused::takes({&plain, &without_storage}));
 }
 
-// Returns outputs and gradients of all operators, on inputs large enough to be split.
+// Returns outputs and gradients of all operators, on inputs that are large enough to be split
+// between threads.
 std::vector<at::Tensor> everything(int threads) {
   at::set_num_threads(threads);
   at::manual_seed(3);

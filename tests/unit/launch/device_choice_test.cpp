@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 constexpr uint32_t kCpu = 1u << YOKE_DEVICE_CPU, kCuda = 1u << YOKE_DEVICE_CUDA;
 
-// A machine with two devices, and everything that a run on them needs.
+// Returns the facts of a machine with two devices and everything that a run on them needs.
 DeviceFacts facts(const std::string& asked) {
   DeviceFacts f;
   f.asked = asked;

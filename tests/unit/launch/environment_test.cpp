@@ -32,7 +32,7 @@ const Variables kSrun = {{"SLURM_PROCID", "3"},
                          {"SLURM_STEP_NODELIST", "gpu[07-08]"},
                          {"SLURM_JOB_ID", "1234"},
                          {"SLURM_STEP_ID", "2"}};
-// The variables of a shell inside salloc or sbatch.
+// The environment variables of a shell inside salloc or sbatch.
 const Variables kAllocation = {{"SLURM_JOB_ID", "1234"},
                                {"SLURM_NTASKS", "4"},
                                {"SLURM_PROCID", "0"},

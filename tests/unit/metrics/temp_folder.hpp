@@ -1,5 +1,5 @@
-// A folder of its own for a test, removed at the end. It lies in memory if possible, where a sync
-// costs nothing.
+// A separate folder for a test, which is removed at the end. It is in memory if possible, where
+// fsync costs nothing.
 #pragma once
 
 #include <gtest/gtest.h>

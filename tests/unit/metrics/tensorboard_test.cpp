@@ -1,5 +1,5 @@
-// This file has a reader of event files of its own, written from the description of the format. The
-// oracle tests read a file with TensorBoard itself.
+// This file contains an independent reader of event files, written from the specification of the
+// format. The oracle tests read a file with TensorBoard itself.
 #include "core/metrics/tensorboard.hpp"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::Pair;
 
-// A parsed message: the raw bytes of each value by field number, in order.
+// A parsed protobuf message: the raw bytes of each value by field number, in order.
 using Fields = std::multimap<int, std::string>;
 
 uint64_t take_varint(std::string_view& in) {

@@ -10,7 +10,7 @@
 namespace yoke {
 namespace {
 
-// Computes one element, as the definition in init.hpp says.
+// Computes one element by the definition in init.hpp.
 float plain(const std::string& name, uint64_t seed, double std, int64_t i) {
   uint64_t key = 0xCBF29CE484222325ull;
   for (const unsigned char c : name) key = (key ^ c) * 0x100000001B3ull;

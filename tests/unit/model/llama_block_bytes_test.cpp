@@ -1,4 +1,4 @@
-// Compares the bytes that a block claims to keep with those that LibTorch allocates.
+// Compares the predicted activation bytes of a block with the bytes that LibTorch allocates.
 #include <ATen/ATen.h>
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
@@ -11,7 +11,7 @@
 namespace yoke {
 namespace {
 
-// Counts the bytes of tensors that this thread allocates and does not free, as long as it lives.
+// Counts the bytes of tensors that this thread has allocated and not freed since construction.
 class LiveBytes {
  public:
   LiveBytes()
@@ -49,7 +49,7 @@ TEST(BlockBytes, OfALlamaAreWhatItsBlocksKeep) {
   const YokeTensor* carry = nullptr;
   std::vector<YokeForwardResult> results;
   for (uint64_t b = 0; b < host.summary().num_blocks; ++b) {
-    // The block runs twice: the first run also fills a cache, of angles, that is no activation.
+    // The block runs twice: the first run also fills a cache of angles, which is not an activation.
     const YokeForwardResult warm = driver.forward(b, batch.micro(), carry, true);
     const LiveBytes live;
     const YokeForwardResult result = driver.forward(b, batch.micro(), carry, true);

@@ -24,7 +24,7 @@ std::string refusal(const ModelConfig& config) {
   return "nothing was thrown";
 }
 
-// ---- Dimensions of a preset or the run file ----
+// ---- Dimensions from a preset or the run file ----
 
 TEST(LlamaDims, OverridesAPreset) {
   ModelConfig config;
@@ -64,9 +64,9 @@ TEST(LlamaDims, NamesEveryFault) {
                     HasSubstr("rope_theta")));
 }
 
-// ---- Dimensions of a folder (model.from) ----
+// ---- Dimensions from a folder (model.from) ----
 
-// The keys that a config.json must have.
+// Returns the keys that a config.json must have.
 Json least() {
   return {{"model_type", "llama"},
           {"hidden_size", 64},

@@ -35,7 +35,7 @@ TorchModelHost make_host(const ModelConfig& config, int32_t dtype, uint64_t seed
       llama_family(config).make_blocks({.param_dtype = dtype}), dtype, seed, false);
 }
 
-// The whole model in elementary operators, with an explicit attention matrix and an explicit
+// The complete model in elementary operators, with an explicit attention matrix and an explicit
 // softmax.
 class Oracle {
  public:
@@ -118,7 +118,7 @@ struct Compared {
   std::string where;
 };
 
-// Runs one step of the neutral model, and the oracle in fp64 on the same values.
+// Runs one step through the callbacks of YokeModel, and the oracle in fp64 on the same values.
 template <class T>
 Compared<T> compare(const ModelConfig& config, TestBatch& batch) {
   TorchModelHost host = make_host(config, kDtype<T>);
@@ -178,7 +178,7 @@ TEST(Llama, AddsBothGradientsOfATiedHead) {
   EXPECT_LT(c.worst, 1e-12) << c.where;
 }
 
-// Positions are shuffled and differ in every row, so nothing can be derived from a constant.
+// Positions are shuffled and differ in every row, so an assumption about them would fail.
 TEST(Llama, TakesItsAnglesFromThePositionsGiven) {
   TestBatch batch(2, 9, 50, 3);
   for (size_t i = 0; i < batch.positions.size(); ++i)
@@ -188,7 +188,7 @@ TEST(Llama, TakesItsAnglesFromThePositionsGiven) {
   EXPECT_LT(c.worst, 1e-12) << c.where;
 }
 
-// The buffer of a batch is used again, with other positions at the same address.
+// The buffer of a batch is reused, with other positions at the same address.
 TEST(Llama, NoticesPositionsThatChangeInPlace) {
   TorchModelHost host = make_host(small(), YOKE_F64);
   NeutralDriver<double> driver(host.model());
@@ -223,8 +223,8 @@ TEST(Llama, LeavesOutIgnoredTargets) {
   }
 }
 
-// In the neutral contract with bf16, views of parameters, carries and gradients are bf16, but the
-// loss is not.
+// With bf16, views of parameters, carries and gradients are bf16 in the contract, but the loss is
+// not.
 TEST(Llama, RunsInBf16CloseToFp32) {
   TorchModelHost low = make_host(small(true), YOKE_BF16), high = make_host(small(true), YOKE_F32);
   NeutralDriver<c10::BFloat16> narrow(low.model());
@@ -251,7 +251,8 @@ TEST(Llama, RunsInBf16CloseToFp32) {
       difference += std::pow(static_cast<double>(narrow.grads[i][e]) - g, 2);
       whole += g * g;
     }
-    // There are a few roundings of 2^-9 in each layer. A missing term would be far above the bound.
+    // Each layer causes a few rounding errors of 2^-9. The error of a missing term is far above the
+    // bound.
     EXPECT_LT(std::sqrt(difference / whole), 0.03) << wide.name(i);
   }
 }
@@ -300,7 +301,8 @@ TEST(Llama, HasThePresetsOfTheDesign) {
   EXPECT_LT(params_of("novels"), 3000000);
 }
 
-// As in torchtitan's plan, heads stay whole, and a kv head stays with the queries that read it.
+// As in torchtitan's plan, heads are not split, and a kv head is on the same rank as the query
+// heads that read it.
 TEST(Llama, DescribesWhereTensorParallelismMayCut) {
   FamilyArgs args;
   args.seq_len = 16;

@@ -1,6 +1,5 @@
-// Drives a YokeModel as a backend without LibTorch would. It owns the memory of every parameter,
-// runs one block after the other and adds up the gradients of each parameter. T is the compute
-// type.
+// Runs a YokeModel like a backend without LibTorch. It owns the memory of every parameter, runs the
+// blocks in order and adds up the gradients of each parameter. T is the compute type.
 #pragma once
 
 #include <cstdint>
@@ -150,8 +149,8 @@ class NeutralDriver {
     return ManagedTensor(grad_in);
   }
 
-  // Runs the forward and the backward of all blocks, and `between` between them. Returns the loss,
-  // summed over the targets.
+  // Runs the forward of all blocks, calls `between`, and runs the backward of all blocks. Returns
+  // the loss, summed over the targets.
   double step(const YokeMicroBatch* micro,
               double loss_grad,
               const std::function<void()>& between = {}) {

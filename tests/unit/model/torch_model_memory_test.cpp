@@ -1,4 +1,4 @@
-// Measures how much memory it takes to build a large model.
+// Measures the memory that is needed to build a large model.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -58,7 +58,7 @@ ModelConfig two_layers_of_8b() {
 constexpr int64_t kMegabyte = 1 << 20;
 
 // The largest block, embedding or head, has 128256 x 4096 fp32 elements, 2 GB; the whole model has
-// 5.9 GB. Modules that never have memory stay below 200 MB.
+// 5.9 GB. Without memory for the parameters, building must need less than 200 MB.
 TEST(ModelMemory, BuildsALargeModelWithoutItsParameters) {
   const int64_t growth = peak_growth([] {
     TorchModelHost host(llama_family(two_layers_of_8b()).make_blocks({}), YOKE_F32, 1, false);
@@ -86,7 +86,7 @@ TEST(ModelMemory, HoldsOneBlockOfModulesThatAllocate) {
       add_block(list, {name, std::make_shared<Wide>(), forward}, name);
     }
   });
-  EXPECT_GE(growth, 32 * kMegabyte);  // the measurement sees an allocation
+  EXPECT_GE(growth, 32 * kMegabyte);  // an allocation is measured
   EXPECT_LT(growth, 2 * 32 * kMegabyte);
 }
 

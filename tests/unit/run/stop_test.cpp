@@ -7,7 +7,7 @@
 namespace yoke {
 namespace {
 
-// The handlers keep their state for the life of the process, so this is one test.
+// The handlers keep their state until the process ends, so this must be a single test.
 TEST(StopHandlers, CountTheSameSignalInARowOnceAndAnotherOneAsTheSecond) {
   install_stop_handlers();
   EXPECT_EQ(stop_signal(), 0);

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Holds planted violations.
+// This folder contains violations as test data.
 constexpr const char* kOwnFolder = "tests/unit/tree/";
 
 struct Line {
@@ -31,8 +31,8 @@ struct Line {
 const std::regex kCode(R"(\.(c|cpp|h|hpp|cu)$)");
 const std::regex kCodeOrDocument(R"(\.(c|cpp|h|hpp|cu|py|md|toml|cmake)$|^CMakeLists\.txt$)");
 
-// The files that the project tracks, as far as a program without git can tell: build folders and
-// what programs write are left out.
+// Returns the files of the project. Works without git, so it excludes build folders and outputs by
+// name.
 std::vector<std::string> files_below(const Path& root,
                                      const std::string& folder,
                                      const std::regex& names) {
@@ -70,7 +70,7 @@ std::vector<Line> lines_below(const Path& root,
   return lines;
 }
 
-// The text that a command prints, lines of standard error among them.
+// Returns the text that a command prints to standard output and standard error.
 std::string output_of(const std::string& command) {
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen((command + " 2>&1").c_str(), "r"),
                                                    ::pclose);
@@ -92,8 +92,8 @@ std::vector<std::string> split_lines(const std::string& text) {
   return lines;
 }
 
-// A file with the paths of all sources, for programs that read such a list. The copies of released
-// headers in sdk/abi never change.
+// A file that lists the paths of all sources, for programs that read such a list. The copies of
+// released headers in sdk/abi never change and are left out.
 class SourceList {
  public:
   explicit SourceList(const Path& root) : path_(fs::temp_directory_path() / unique_name()) {
@@ -149,7 +149,7 @@ int count_parameters(const std::string& signature) {
   return any && signature != "(void)" ? count + 1 : 0;
 }
 
-// The rows of CONTRIBUTING.md's table "Avoided words": regular expressions between backticks.
+// Returns the regular expressions between backticks in CONTRIBUTING.md's table "Avoided words".
 std::vector<std::string> avoided(const Path& root) {
   std::vector<std::string> words;
   bool inside = false;
@@ -244,7 +244,7 @@ Violations avoided_words(const Path& root) {
 }
 
 Violations long_files(const Path& root) {
-  // The contract is one file so that a backend needs one file.
+  // The contract is deliberately one file, however long.
   static const std::set<std::string> kLong = {"sdk/include/yoke/parallel_backend.h"};
   Violations found;
   for (const std::string& file : files_below(root, "", kCode)) {
@@ -256,7 +256,7 @@ Violations long_files(const Path& root) {
 }
 
 Violations large_functions(const Path& root) {
-  // Two tables of keys are functions because a row needs more than an aggregate can say.
+  // Two tables of keys are functions, because their rows cannot be written as aggregates.
   static const std::set<std::string> kTables = {"make_schema", "option_infos"};
   static const std::regex kNumericKernels(R"(core/kernels/|/kernels/|_kernels)");
   const SourceList sources(root);

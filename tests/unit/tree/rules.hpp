@@ -1,5 +1,5 @@
-// The rules of CONTRIBUTING.md that a program can check. Each function reads the tree below `root` and returns
-// one line for each violation, which names the file.
+// The rules of CONTRIBUTING.md that a program can check. Each function reads the tree below `root`
+// and returns one line for each violation, which names the file.
 #pragma once
 
 #include <filesystem>
@@ -13,23 +13,24 @@ namespace yoke::tree {
 using Violations = std::vector<std::string>;
 using Path = std::filesystem::path;
 
-// Lines below root/folder that match `forbidden`, in the C, C++ and CUDA files.
+// Finds lines that match `forbidden` in the C, C++ and CUDA files below root/folder.
 Violations lines_matching(const Path& root, const std::string& folder, const std::regex& forbidden);
 
-// The folders of core/, from the bottom up: a file may include its own folder and those to the left.
-// "core" is the root of core/, with train.cpp and main.cpp.
+// The folders of core/, lowest first: a file may include files of its own folder and of folders
+// that are listed before it. "core" is the root of core/, with train.cpp and main.cpp.
 extern const std::vector<std::string> kFolderOrder;
 
-// Includes that point to the right of kFolderOrder, or to a folder that it does not name. With no
-// such include there is no circle between folders.
+// Finds includes of a folder that comes later in kFolderOrder or is not in it. Without such
+// includes there is no cycle between folders.
 Violations upward_includes(const Path& root);
 
-// Pairs (from, to) of folders of core/ such that a file of `from` includes a file of `to`.
+// Returns the pairs (from, to) of folders of core/ such that a file of `from` includes a file of
+// `to`.
 std::vector<std::pair<std::string, std::string>> folder_arrows(const Path& root);
 
 // Lines of sources and documents that contain a word of the table "Avoided words" in
-// CONTRIBUTING.md. A row is a regular expression between backticks; it stands for whole words, with
-// or without a capital.
+// CONTRIBUTING.md. A row is a regular expression between backticks, which matches whole words with
+// or without an initial capital.
 Violations avoided_words(const Path& root);
 
 // Files of more than kMaxFileLines lines.
@@ -45,10 +46,11 @@ Violations large_functions(const Path& root);
 // Files that clang-format would change.
 Violations unformatted_files(const Path& root);
 
-// Lines of sources that name a Markdown file which exists neither below the root nor beside them.
+// Finds lines of sources that name a Markdown file which exists neither below the root nor in the
+// folder of the source.
 Violations missing_documents(const Path& root);
 
-// Whether `program` can be started.
+// Returns whether `program` can be started.
 bool has_program(const std::string& program);
 
 }  // namespace yoke::tree

@@ -1,4 +1,4 @@
-// Each rule finds the violation that is planted in a small tree, and names the file.
+// Each rule finds a violation that the test writes into a small tree, and names the file.
 #include "tests/unit/tree/rules.hpp"
 
 #include <gmock/gmock.h>

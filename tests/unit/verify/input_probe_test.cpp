@@ -44,7 +44,7 @@ TEST(Fingerprints, OfOtherInputsCoverEveryByteOfEverySample) {
   EXPECT_NE(changed[1], prints[1]);
 }
 
-// y = sum(w * tokens), as one block.
+// A model of one block: y = sum(w * tokens).
 class ProbedModel : public ::testing::Test {
  protected:
   ProbedModel() {
