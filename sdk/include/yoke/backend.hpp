@@ -16,8 +16,8 @@
 //   };
 //
 // Errors: overrides throw yoke::Error, or any other exception. The layer turns it into a code and a
-// text, and no exception crosses the ABI boundary. The layer also checks the arguments: an override never
-// sees a NULL pointer or a struct of another kind where the contract requires one.
+// text, and no exception crosses the ABI boundary. The layer also checks the arguments: an override
+// never sees a NULL pointer or a struct of another kind where the contract requires one.
 //
 // Threads: describe and plan may be called from any thread at any time. All other functions are
 // called one at a time for each Context, though not always by the same thread.
