@@ -6,7 +6,7 @@
 
 namespace yoke {
 
-// Makes the blocks. `injection` says which failure to inject; every forward of a block reads it, and
+// Makes the blocks. `injection` says which failure to inject. Every forward of a block reads it, so
 // it must outlive the blocks.
 BlockList make_tiny_model(const conformance::ModelSpec& spec,
                           conformance::FaultInjection& injection);

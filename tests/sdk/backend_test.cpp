@@ -1,5 +1,5 @@
-// The C++ layer for authors (yoke/backend.hpp): what crosses the ABI boundary when a backend throws, and
-// which calls are refused before the backend is called at all.
+// The C++ layer for authors (yoke/backend.hpp): what crosses the ABI boundary when a backend throws,
+// and which calls are refused before the backend is called at all.
 #include "yoke/backend.hpp"
 
 #include <gmock/gmock.h>
