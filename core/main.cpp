@@ -1,5 +1,5 @@
 // The program `yoke`: finds the command named by the first argument and passes it the other
-// arguments. Links no LibTorch.
+// arguments. Does not link LibTorch.
 #include <cstdio>
 #include <exception>
 #include <string>

@@ -190,8 +190,9 @@ YokeStepResult Training::run_step(const Batch& batch, int64_t step, double lr, u
               step);
 }
 
-// On a device, a failed collective does not stop the step: the step fails later with another error,
-// or continues with garbage. The error of the collective is the cause, so it takes precedence.
+// On a device, a failed collective does not stop the step: the step fails later with a different
+// error, or continues with garbage. The error of the collective is the cause, so it takes
+// precedence.
 YokeStepResult Training::call_backend(const YokeStepArgs& args) {
   try {
     const YokeStepResult result = model_->step(args);

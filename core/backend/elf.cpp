@@ -194,8 +194,8 @@ void for_symbols(const Image& image, const Elf64_Ehdr& header, F&& f) {
   });
 }
 
-// Entries of other major versions count as well, so that a backend for another version of the ABI
-// is reported as such and not as a library without an entry.
+// Entries of other major versions count as well, so that a backend for a different version of the
+// ABI is reported as such and not as a library without an entry.
 std::vector<std::string> exported_entries(const Image& image, const Elf64_Ehdr& header) {
   std::vector<std::string> found;
   for_symbols(image, header, [&](const Elf64_Sym& symbol, std::string_view name) {
@@ -284,8 +284,8 @@ int major_of(const std::string& symbol) {
   return number ? std::stoi(digits) : 0;
 }
 
-// Returns the major version of the entry symbol: ours if it is among several. Throws Fault if there
-// is none.
+// Returns the major version of the entry symbol. If there are several, ours is preferred. Throws
+// Fault if there is none.
 int check_entry(const std::vector<std::string>& entries) {
   if (std::find(entries.begin(), entries.end(), YOKE_ENTRY_SYMBOL) != entries.end())
     return YOKE_ABI_MAJOR;
@@ -303,7 +303,8 @@ Elf64_Ehdr checked_header(const Image& image) {
   return header;
 }
 
-// Throws Fault if the image is not a backend of our ABI. Sets look.abi_major in either case.
+// Throws Fault if the image is not a backend of our ABI. Sets look.abi_major if the image has any
+// entry symbol.
 void check_backend(const Image& image, const Elf64_Ehdr& header, ElfLook& look) {
   look.abi_major = check_entry(exported_entries(image, header));
   if (look.abi_major == YOKE_ABI_MAJOR) return;

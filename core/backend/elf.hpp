@@ -1,4 +1,4 @@
-// Examines a shared library as a file. None of its code runs. No LibTorch.
+// Examines a shared library by reading its file; none of its code runs. No LibTorch.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@ namespace yoke {
 
 // The result of examining a file that may be a backend.
 struct ElfLook {
-  std::string problem;  // why it cannot be a backend: not ELF, no entry symbol, ...; "" = it can
+  std::string problem;  // why it cannot be a backend: not ELF, no entry symbol, ...; "" = none
   std::string fix;      // one line: what the user can do about it
   int abi_major = 0;    // N of the exported symbol parallel_backend_entry_vN; 0 = none
 };
@@ -25,10 +25,10 @@ struct ElfContents {
 };
 
 // Reads the headers and the dynamic symbols. Does not throw for anything that the file contains; a
-// file that cannot be read is a problem as well. Thread-safe.
+// file that cannot be read is reported as a `problem` as well. Thread-safe.
 ElfLook look_at_library(const std::string& path);
 
-// Does the same and fills `contents`, unless there is a problem.
+// Does the same and, if there is no problem, also fills `contents`.
 ElfLook look_at_library(const std::string& path, ElfContents& contents);
 
 }  // namespace yoke

@@ -32,7 +32,7 @@ const InnerBackends::Inner& InnerBackends::open(const std::string& name) {
   const std::lock_guard lock(mutex_);
   if (const auto known = opened_.find(name); known != opened_.end()) return known->second;
   // Only a backend that is missing or broken counts as unusable. Wrong options are an error of the
-  // configuration and have another exit code.
+  // configuration and have a different exit code.
   const LoadedBackend backend = [&] {
     try {
       return load_backend(find_backend(name, search_dirs(SearchSettings::current(backend_path_))));

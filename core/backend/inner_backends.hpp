@@ -26,12 +26,13 @@ class InnerBackends {
   InnerBackends& operator=(const InnerBackends&) = delete;
 
   // Finds and loads a backend, and checks its options, at the first call; returns the same object
-  // afterwards. Throws Error if it is not found or cannot be loaded, ConfigError for its options.
+  // afterwards. Throws Error if it is not found or cannot be loaded, and ConfigError if its options
+  // are wrong.
   const Inner& open(const std::string& name);
 
   std::vector<const Inner*> opened() const;  // all backends opened so far
   // Returns true if open() failed because a backend was not found or could not be loaded. The run
-  // then ends with exit code 3, as for its own backend.
+  // then ends with exit code 3, as it does if its own backend cannot be used.
   bool any_unusable() const;
 
   // Returns the service to chain on YokePlanArgs. It lives as long as this object.

@@ -96,8 +96,8 @@ class BackendContext {
 // the name of the backend.
 class LoadedBackend {
  public:
-  // Checks the table and reads the description. Throws Error: UNIMPLEMENTED for another version of
-  // the ABI, FAILED_PRECONDITION for any other reason not to use the table. Usually called by
+  // Checks the table and reads the description. Throws Error: UNIMPLEMENTED for a different version
+  // of the ABI, FAILED_PRECONDITION for any other reason not to use the table. Usually called by
   // load_backend().
   LoadedBackend(const ParallelBackend* table, const std::string& path);
 
@@ -109,7 +109,7 @@ class LoadedBackend {
   const YokeDescription& description() const;
 
   // Asks the backend to check a plan and to fill in its unset fields. Refusals are returned, not
-  // thrown; Error is thrown if the call fails without one. `extensions` is chained on the
+  // thrown; Error is thrown if the call fails without a refusal. `extensions` is chained on the
   // arguments, NULL = none. Changes nothing but `plan`. Thread-safe.
   PlanResult plan(const YokeModelSummary& model,
                   const YokeOption* options,

@@ -7,10 +7,10 @@
 
 namespace yoke {
 
-// Loads the library at an absolute path, which find_backend() returns, and checks its table. The
-// file is examined first, so that a broken one is refused before any of its code runs. The library
-// is never unloaded; a second call for the same file returns the same backend. Thread-safe. Throws
-// Error with the text of reject.hpp; callers exit with 3.
+// Loads the library at `path`, an absolute path from find_backend(), and checks its table. The file
+// is examined first, so that a broken one is refused before any of its code runs. The library is
+// never unloaded; a second call for the same file returns the same backend. Thread-safe. Throws
+// Error with the text that reject.hpp describes; callers exit with 3.
 LoadedBackend load_backend(const std::string& path);
 
 }  // namespace yoke

@@ -90,7 +90,7 @@ Json description_json(const LoadedBackend& backend) {
 }
 
 // Redirects stdout to stderr and returns a stream for the old stdout. Text that a constructor
-// prints must not mix with our answer.
+// prints must not mix with our answer, the JSON object.
 FILE* take_stdout() {
   std::fflush(stdout);
   // The copy is closed on exec: a program that a constructor starts must not be able to write into
@@ -113,7 +113,8 @@ std::string trimmed(std::string text) {
   return text;
 }
 
-// Describes an end that probe_main() did not choose: a signal, an exit() of the backend, or a hang.
+// Describes how the worker ended if probe_main() did not return: by a signal, an exit() of the
+// backend, or a hang.
 std::string crash_reason(const SubprocessResult& result, std::chrono::milliseconds limit) {
   if (result.timed_out) {
     return string_printf("it did not finish loading within %g s",
@@ -131,7 +132,7 @@ std::string crash_reason(const SubprocessResult& result, std::chrono::millisecon
 }  // namespace
 
 int probe_main(const std::string& path) {
-  // If the process that waits for the answer dies, this one must not stay behind.
+  // If the process that waits for the answer dies, this process must not outlive it.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   FILE* answer = take_stdout();
   try {
@@ -158,7 +159,7 @@ std::string probe_backend(const std::string& worker,
   // The worker refused the library, and its text gives the reason.
   if (result.ending.exit_code == kExitPlugin)
     throw Error(YOKE_FAILED_PRECONDITION, trimmed(result.err));
-  // 127: the dynamic loader did not find a library of the worker itself.
+  // 127: the dynamic loader did not find a library that the worker itself needs.
   if (result.ending.exit_code == 127) {
     throw Error(
         YOKE_INTERNAL,

@@ -2,7 +2,7 @@
 // someone else could have put there. That is why the current directory is not searched, why
 // relative paths are refused, and why unsafe_reason() checks owners and modes all the way up. The
 // first file of a name wins even if it is broken: falling through to the next directory would train
-// with another backend than the user sees.
+// with a different backend from the one that the user expects.
 #include "core/backend/search.hpp"
 
 #include <dlfcn.h>
@@ -110,8 +110,9 @@ std::string count_text(const SearchDir& dir) {
   return n == 1 ? "1 backend" : concat(n, " backends");
 }
 
-// Returns the folder of the shared library that contains this code: a worker of the user's own
-// links that library, but may lie anywhere. Without a shared library, returns <our bin>/../lib.
+// Returns the folder of the shared library that contains this code: a worker built by the user
+// links that library but may be installed anywhere. Without a shared library, returns
+// <our bin>/../lib.
 std::string our_lib_dir() {
   Dl_info here{};
   std::error_code error;
@@ -122,7 +123,7 @@ std::string our_lib_dir() {
   return error ? "" : (exe.parent_path().parent_path() / "lib").string();
 }
 
-// Lists every directory with its state, since most failed searches are a directory that does not
+// Lists every directory with its state, because most searches fail at a directory that does not
 // exist or is not the one that the user has in mind.
 [[noreturn]] void throw_not_found(const std::string& name, const std::vector<SearchDir>& dirs) {
   std::vector<std::string> known;
@@ -159,8 +160,8 @@ std::vector<SearchDir> search_dirs(const SearchSettings& settings) {
   std::vector<SearchDir> dirs;
   std::set<std::string> seen;
   const auto add = [&](const std::string& path, const char* origin) {
-    // A directory that is listed twice, with and without a slash at its end, would report each of
-    // its backends as shadowed by itself.
+    // If a directory were listed twice, with and without a slash at its end, each of its backends
+    // would be reported as shadowed by itself.
     const std::string plain =
         path.size() > 1 && path.back() == '/' ? path.substr(0, path.size() - 1) : path;
     if (plain.empty() || !seen.insert(plain).second) return;
@@ -185,7 +186,8 @@ std::vector<Candidate> list_candidates(const std::vector<SearchDir>& dirs) {
         c.problem = "the name '" + c.name +
                     "' is not allowed; rename it to lower-case letters, digits and _";
       } else {
-        // An unsafe file takes its name all the same, for the reason at the top of this file.
+        // An unsafe file still shadows later files of its name, for the reason given at the top of
+        // this file.
         c.problem = unsafe_reason(path).reason;
         const auto [first, is_new] = taken.emplace(c.name, path);
         if (!is_new) c.shadowed_by = first->second;

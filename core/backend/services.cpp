@@ -1,7 +1,7 @@
 // Every function here is called by a backend through the C ABI. None may let an exception escape,
 // so each body runs inside guard(), which turns an Error into a code and a text. Arguments are
 // checked before they are used, because a backend may be written by someone else: a NULL tensor or
-// a strided one must be an error message and not a crash.
+// a strided one must cause an error message and not a crash.
 //
 // Inner backends get a host of their own for each set of axes. It has its own rank and world size,
 // but shares the world's communicators, so that a collective of an inner backend is ordered and
@@ -71,8 +71,7 @@ struct ServiceSlots {
   static HostServices& self(void* ctx) { return *static_cast<HostServices*>(ctx); }
 
   static void log(void* ctx, int32_t level, YokeString text) {
-    // The slot has no way to report an error, so a sink that throws loses its line and nothing
-    // else.
+    // The slot has no way to report an error, so if the sink throws, only this line is lost.
     guard(nullptr, [&] { self(ctx).log_(level, std::string(view(text))); });
   }
 
@@ -88,8 +87,8 @@ struct ServiceSlots {
     if (is(name, "yoke.backends/1") && host.inner_ != nullptr) table = &host.backends_.header;
     if (is(name, "yoke.torch_graphs/1") && host.world_.device() != nullptr)
       table = &host.graphs_.header;
-    // A backend that was built with a newer header may want a longer table than this host has. It
-    // must get none: a slot behind the end of ours would be read as a function pointer.
+    // A backend that was built with a newer header may expect a longer table than this host has. It
+    // must get NULL: a slot past the end of ours would be read as a function pointer.
     return table != nullptr && table->struct_size >= min_size ? table : nullptr;
   }
 
@@ -108,7 +107,7 @@ struct ServiceSlots {
       YokeComm*& result = required(out, "comm: out");
       result = nullptr;
       HostServices& host = self(ctx);
-      // An inner backend only reaches ranks of its own world, whatever axes it asks for.
+      // An inner backend only reaches ranks of its own world, whatever axes it requests.
       Communicator& c = host.world_.comm(axes & host.axes_, &required(purpose, "comm: purpose"));
       // The nodes of a std::map do not move, so handles stay valid while others are added.
       result = &host.comms_.try_emplace(&c, YokeComm{&c}).first->second;
@@ -201,7 +200,7 @@ HostServices::HostServices(const HostServices& whole, uint32_t axes)
       cancel_(whole.cancel_),
       inner_(whole.inner_),
       axes_(axes) {
-  // The tables are those of the whole world. Only rank and size are different in a part of it.
+  // The tables are those of the whole world. Only rank and size differ for an inner host.
   fill_tables();
   const Communicator& part = world_.comm(axes, "inner world");
   host_.rank = part.rank();
@@ -209,7 +208,7 @@ HostServices::HostServices(const HostServices& whole, uint32_t axes)
 }
 
 // An inner backend may be opened for all axes of this host. It then gets this host itself, so that
-// a backend which only wraps another costs nothing.
+// a backend which only wraps another one costs nothing.
 const YokeHost* HostServices::along(uint32_t axes) {
   const uint32_t both = axes & axes_;
   if (both == axes_) return &host_;

@@ -7,8 +7,8 @@
 
 namespace yoke {
 
-// First character of a line that reports the progress of a run. Such a line is shown in place on a
-// terminal and dropped elsewhere.
+// First character of a line that reports the progress of a run. On a terminal it replaces the
+// previous progress line; elsewhere it is dropped.
 constexpr char kProgressMark = '\r';
 
 // Never waits for a slow reader: text that cannot be written now is kept, up to a bound, and a

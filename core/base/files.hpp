@@ -1,5 +1,5 @@
-// Operations on files and folders whose errors name the path, among them the few durable ones that
-// a checkpoint needs.
+// Operations on files and folders. Their errors name the path. A few of them make changes durable,
+// as checkpoints need.
 //
 // Every function throws yoke::Error with a text that names the path, and one of these codes:
 //   YOKE_NOT_FOUND            the path, or a folder above it, does not exist
@@ -39,7 +39,7 @@ class File {
   File& operator=(File&&) = delete;
 
   const std::string& path() const { return path_; }
-  uint64_t size() const;  // bytes, as of now
+  uint64_t size() const;  // current size in bytes
 
   // Reads exactly `size` bytes at `offset`. DATA_LOSS if the file ends before that.
   void read_at(void* dst, size_t size, uint64_t offset) const;
@@ -52,7 +52,7 @@ class File {
   // Returns when the contents, and the metadata needed to read them, are on the device. Do not
   // retry after an error: the kernel may have dropped the data. Write a new file instead.
   void sync_data();
-  // The same, with all metadata.
+  // Does the same for the contents and all metadata.
   void sync();
   // Closes and reports a write error that only shows up now, as on network file systems. No other
   // function may be called afterwards.

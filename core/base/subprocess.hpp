@@ -25,7 +25,7 @@ struct Ending {
 };
 // Returns "exit code 3" or "signal 11 (SIGSEGV)".
 std::string ending_text(const Ending& ending);
-// Reads the status that waitpid() stores.
+// Decodes the status that waitpid() stores.
 Ending ending_of(int wait_status);
 
 struct SubprocessResult {

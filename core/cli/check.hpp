@@ -15,7 +15,7 @@ struct CheckRequest {
   bool deep = false;              // also run the checks that take seconds
   int nproc = 4;                  // largest number of ranks of a check
   int timeout = 60;               // seconds per check
-  std::vector<std::string> only;  // ids or levels; empty = all
+  std::vector<std::string> only;  // ids or levels of checks; empty = all
   std::string json_file, junit;   // files for the results; "" = none
   bool list = false;
   std::string format = "text";

@@ -168,7 +168,8 @@ int export_checkpoint(const Request& request) {
   return kExitOk;
 }
 
-// A damaged checkpoint is a failure (1). Other errors can be fixed on the command line (2).
+// Returns 1 for a damaged checkpoint, and 2 for other errors, which the user can fix on the command
+// line.
 int exit_code_of(const Error& e) {
   const bool misuse = e.code() == YOKE_INVALID_ARGUMENT || e.code() == YOKE_NOT_FOUND ||
                       e.code() == YOKE_FAILED_PRECONDITION;

@@ -65,7 +65,7 @@ int run_command(CLI::App& app,
     }
   }
   try {
-    app.parse(std::vector<std::string>(args.rbegin(), args.rend()));  // CLI11 parses from the back
+    app.parse(std::vector<std::string>(args.rbegin(), args.rend()));  // CLI11 expects reverse order
   } catch (const CLI::ExtrasError&) {
     return misuse(app, unexpected(app));
   } catch (const CLI::ParseError& e) {

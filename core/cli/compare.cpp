@@ -308,7 +308,7 @@ int64_t count(const std::string& flag, const std::string& text) {
   throw Stop{kExitUsage, flag + " " + text + ": allowed: a whole number, 1 to 1000000"};
 }
 
-// The numbers of the command line as text, so that count() can check them.
+// The numeric options of the command line, kept as text so that count() can check them.
 struct Numbers {
   std::string nproc, steps, repeats = "3", timeout = "600";
 

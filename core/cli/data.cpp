@@ -29,7 +29,7 @@ struct Range {
   int64_t min = 0, max = 0;
 };
 
-// Reads every id of the stream. Throws Error(DATA_LOSS) for the first that is out of range.
+// Reads every id of the stream. Throws Error(DATA_LOSS) for the first id that is out of range.
 Range scan(const TokenStream& stream) {
   Range range{stream.size() > 0 ? INT64_MAX : 0, 0};
   std::vector<int64_t> ids(static_cast<size_t>(std::min(stream.size(), kPortion)));
@@ -92,7 +92,7 @@ int inspect(const Request& request) {
                : value.is_string() ? value.get<std::string>()
                                    : value.dump()});
   }
-  std::fputs(table.text().c_str() + 1, stdout);  // without the empty header
+  std::fputs(table.text().c_str() + 1, stdout);  // skips the empty header line
   return kExitOk;
 }
 

@@ -1,6 +1,6 @@
 // yoke doctor: runs all checks of core/launch/machine_check, starts the worker once and probes
-// every backend, then prints one line per finding. Only a problem, which stops every run, changes
-// the exit code.
+// every backend, then prints one line per finding. Only a finding that stops every run, a problem,
+// changes the exit code.
 #include "core/cli/doctor.hpp"
 
 #include <unistd.h>
@@ -27,7 +27,7 @@ namespace yoke {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr std::chrono::seconds kWorkerLimit{60};  // ends a hang; a start takes about a second
+constexpr std::chrono::seconds kWorkerLimit{60};  // against hangs; starting takes about a second
 
 constexpr const char* kRebuild =
     "scripts/setup && cmake --preset release && cmake --build --preset release";
@@ -37,7 +37,7 @@ struct Worker {
   bool cuda = false;
 };
 
-// Starts the worker once, which fails if LibTorch has a problem.
+// Starts the worker once. This fails if LibTorch has a problem.
 MachineFinding check_worker(Worker& worker) {
   const std::string what = "LibTorch";
   try {
@@ -87,7 +87,8 @@ MachineFinding check_backends(const std::string& worker) {
   return {"backends", MachineFinding::kOk, usable, ""};
 }
 
-// If a launcher's variables are set, `yoke train` runs as one rank of it and starts no others.
+// If a launcher's variables are set, `yoke train` runs as one rank of that launcher and starts no
+// others.
 MachineFinding check_launcher_variables(const GetVariable& get) {
   const std::string what = "launcher", fix = "unset its variables, unless it started this shell";
   try {

@@ -23,7 +23,7 @@ struct Language {
   const char* example;  // name of share/yoke/template/<example><suffix>
   const char* suffix;
   const char* project;  // language for CMake's project()
-  const char* link;     // more arguments for yoke_add_backend()
+  const char* link;     // additional arguments for yoke_add_backend()
 };
 constexpr Language kLanguages[] = {
     {"c", "serial", ".c", "C", " LINK m"},

@@ -6,8 +6,8 @@
 
 namespace yoke {
 
-// Rows under a header, columns as wide as their widest cell, two spaces apart. The last column is
-// not padded. Widths count code points of UTF-8.
+// Formats rows under a header. Each column is as wide as its widest cell, counted in UTF-8 code
+// points, and columns are two spaces apart. The last column is not padded.
 class Table {
  public:
   explicit Table(std::vector<std::string> header);

@@ -1,8 +1,8 @@
 // yoke train runs in four steps: check the configuration, probe the backend, let the worker make a
-// plan, launch the ranks. This program links no LibTorch, so whatever needs a model (the plan, the
-// data, the checkpoint to resume) is done by `yoke-worker --plan`, which prints one JSON object.
-// Every error that can be found before a rank exists is found here, and reported together with the
-// others.
+// plan, launch the ranks. This program does not link LibTorch, so whatever needs a model (the plan,
+// the data, the checkpoint to resume) is done by `yoke-worker --plan`, which prints one JSON
+// object. Every error that can be found before a rank exists is found here, and reported together
+// with the others.
 //
 // Under torchrun, mpirun or srun this process is already one rank. It then checks only the run file
 // and replaces itself by the worker.
@@ -172,8 +172,8 @@ std::vector<std::string> common_arguments(const Request& request, const Start& s
   return argv;
 }
 
-// Returns OMP_NUM_THREADS for the ranks, unless the user has set it, and prints how many ranks and
-// threads will run.
+// Returns the variable OMP_NUM_THREADS for the ranks, unless the user has set it, and prints how
+// many ranks and threads will run.
 std::vector<std::pair<std::string, std::string>> thread_variables(const Start& start) {
   const int cores = usable_cores();
   if (start.ranks > 2 * cores) {

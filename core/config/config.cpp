@@ -3,7 +3,7 @@
 //   2. find_sections() decides which table names are backends. It needs two keys, backend_path and
 //      parallel_backend, before anything else is checked.
 //   3. take() checks every assignment of the list. Syntax, duplicates and unknown keys are checked
-//      in all layers, types and ranges only where the assignment wins.
+//      in all layers, types and ranges only for the assignment that takes effect.
 //   4. If the file could be read, required keys and contradictions between keys are checked.
 //
 // No step stops at the first error. Users fix a run file in one edit rather than one error at a
@@ -66,8 +66,9 @@ class Loader {
   }
 
  private:
-  // Finds the tables that hold options: those named like a backend, and [model] if the model family
-  // is not built in. Which backends exist depends on backend_path, so that key is read first.
+  // Finds the tables that hold options: those with the name of a backend, and [model] if the model
+  // family is not built in. Which backends exist depends on backend_path, so that key is read
+  // first.
   void find_sections(const Environment& environment) {
     const Key& path_key = *find_key("backend_path");
     if (const Setting* path = settings_.winner("backend_path")) {
@@ -125,7 +126,7 @@ class Loader {
     faults_.push_back(setting.origin + ": " + what);
   }
 
-  // Checks one assignment and, if it is valid and wins, stores it.
+  // Checks one assignment and, if it is valid and no higher layer overrides it, stores it.
   void take(const Setting& setting) {
     // The same key in two layers is an override; twice in one layer, it is an error.
     const auto [first, fresh] = origins_.insert({{setting.layer, setting.key}, setting.origin});
@@ -209,7 +210,7 @@ class Loader {
     }
   }
 
-  // Suggests the same key in another table, or else a key with a similar name.
+  // Suggests the same key in a different table, or else a key with a similar name.
   static std::string suggestion(const std::string& key) {
     const std::string above = key.substr(0, key.rfind('.'));
     if (above != key && find_key(above) != nullptr) return "; " + quote(above) + " is not a table";
@@ -237,7 +238,7 @@ class Loader {
       const std::optional<Value> value = read_key(key, run_);
       if (!key.is(kRequired) || unsound_.count(name) != 0 || value != Value{std::string()})
         continue;
-      if (own_model_ && name == "data.path") continue;  // the family may bring its own data
+      if (own_model_ && name == "data.path") continue;  // the family may provide its own data
       unsound_.insert(name);
       const bool backend = name == "parallel_backend";
       const std::string example = backend ? (known_.empty() ? "NAME" : known_[0]) : "FILE";
@@ -287,7 +288,8 @@ class Loader {
   std::vector<std::string> known_;     // backends that were found
   std::vector<std::string> sections_;  // tables that hold options of a backend or of the family
   bool own_model_ = false;             // true if the model family is not built in
-  std::map<std::pair<int, std::string>, std::string> origins_;  // first origin, by layer and key
+  // Origin of the first assignment, by layer and key.
+  std::map<std::pair<int, std::string>, std::string> origins_;
   std::map<std::string, std::string> origin_of_;          // origin of the winning value, by key
   std::set<std::pair<int, std::string>> unknown_tables_;  // reported tables, by layer and name
   std::set<std::string> unsound_;                         // keys whose values are invalid

@@ -64,7 +64,7 @@ LoadedConfig load_config(const std::optional<std::string>& path,
 Environment process_environment();
 
 // Returns the variable that sets a key: "train.steps" -> "YOKE_TRAIN_STEPS". Returns "" for
-// backend_path: YOKE_BACKEND_PATH does not replace that key, but lists further folders.
+// backend_path: YOKE_BACKEND_PATH does not replace that key, but names further folders.
 std::string variable_name(const std::string& key);
 
 // Returns the complete configuration as a run file. Loading it gives the same configuration. Unset

@@ -87,7 +87,7 @@ void check_profile(const ConfigView& view, Found& found) {
   }
 }
 
-// A run without steps exists only to save its initial parameters.
+// A run with train.steps = 0 only saves its initial parameters, so saving must not be disabled.
 void check_steps(const ConfigView& view, Found& found) {
   if (!sound(view, {"train.steps", "checkpoint.every"})) return;
   if (view.run.train.steps > 0 || view.run.checkpoint.every > 0) return;

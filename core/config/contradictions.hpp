@@ -10,7 +10,7 @@
 
 namespace yoke {
 
-// What the checks know about a configuration.
+// The input of the checks: a configuration, and where its values come from.
 struct ConfigView {
   const RunConfig& run;
   // Returns a key with its value and origin for a message: `train.steps = 3 (run.toml:4)`.

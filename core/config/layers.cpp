@@ -57,7 +57,7 @@ std::string option_key(const std::string& variable, const std::vector<std::strin
   return best + "." + lower(variable.substr(kPrefix.size() + best.size() + 1));
 }
 
-// A key of the schema wins over an option, in case a backend has the name of a table.
+// If a backend has the name of a table, a key of the schema takes precedence over an option.
 std::string key_of_variable(const std::string& variable, const std::vector<std::string>& backends) {
   for (const Key& key : schema()) {
     if (variable_name(std::string(key.name)) == variable) return std::string(key.name);
@@ -96,7 +96,7 @@ bool is_other_variable(const std::string& name) {
 const Setting* Settings::winner(const std::string& key) const {
   const Setting* best = nullptr;
   for (const Setting& setting : all) {
-    // Within a layer the later one wins, as users expect of a command line.
+    // Within a layer the later assignment wins, as users expect of a command line.
     if (setting.key == key && (best == nullptr || setting.layer >= best->layer)) best = &setting;
   }
   return best;
@@ -141,7 +141,7 @@ void add_variables(const Environment& environment,
     // it.
     if (!name.starts_with(kPrefix) || text.empty() || is_other_variable(name)) continue;
     const std::string key = key_of_variable(name, backends);
-    // A misspelt variable must not be ignored silently: the run would train with another value.
+    // A misspelt variable must not be ignored silently: the run would train with a different value.
     if (!key.empty()) {
       settings.all.push_back({key, Setting::kVariable, name, {}, text});
     } else if (looks_like_a_key(name)) {

@@ -1,5 +1,5 @@
-// The layers of a configuration as one list of assignments. Nothing here depends on the type or the
-// range of a key; config.cpp applies the schema afterwards.
+// Reads the layers of a configuration into one list of assignments. Nothing here depends on the
+// type or the range of a key; config.cpp applies the schema afterwards.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct Setting {
   Layer layer = kFile;
   std::string origin;  // "run.toml:3", "YOKE_TRAIN_STEPS" or "command line"
   Value value;         // typed value, if it comes from the file
-  std::string text;    // text as given, if it comes from another layer
+  std::string text;    // text as given, if it does not come from the file
 
   // Returns true for the layers whose strings need no quotes: `data.path=text.txt`.
   bool loose() const { return layer != kFile; }

@@ -35,7 +35,7 @@ class OptionList {
   struct Item {
     std::string key;
     std::string string_value;
-    std::string content;  // bytes of the file, or variables as lines NAME=VALUE
+    std::string content;  // contents of the file, or variables as lines NAME=VALUE
     double double_value = 0;
     int64_t int_value = 0;  // value of an int, or 0 or 1 for a bool
     int32_t type = YOKE_OPTION_STRING;

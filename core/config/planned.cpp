@@ -9,7 +9,7 @@ namespace {
 struct Planned {
   std::string_view key;
   std::string_view value;    // refused text; ">1" = all integers above 1
-  std::string_view what;     // reason
+  std::string_view what;     // reason for the refusal
   std::string_view allowed;  // accepted values
 };
 

@@ -55,7 +55,7 @@ std::string resume_digest(const LoadedConfig& config) {
   std::string text;
   for (const Resolved& item : config.values) {
     const Key* key = find_key(item.key);
-    // A resumed run may use another backend, but not another model.
+    // A resumed run may use a different backend, but not a different model.
     const bool fixed = key != nullptr ? !key->is(kFree) : item.key.starts_with("model.");
     if (!fixed) continue;
     text += item.key + " = " + item.value + "\n";

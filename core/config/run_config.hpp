@@ -54,7 +54,7 @@ struct ModelConfig {
 };
 
 struct DataConfig {
-  std::string path;             // "" = the model family brings its own data
+  std::string path;             // "" = the model family provides its own data
   std::string format = "auto";  // auto | text | yoke | nanogpt | llmc
   int64_t seq_len = 256;
   std::string order = "shuffled";    // shuffled | sequential
@@ -107,7 +107,7 @@ struct ProfileConfig {
 };
 
 struct VerifyConfig {
-  int64_t every = 100;  // steps; also after the first one; 0 = never
+  int64_t every = 100;  // interval in steps; the first step is included; 0 = never
 };
 
 // What a run records for `yoke compare`.

@@ -85,8 +85,8 @@ void write_key(const Key& key, const Value& value, RunConfig& config);
 // "" if the value is valid.
 std::string check_key(const Key& key, const Value& value);
 
-// Returns the value that a text from the command line or a variable means for this key. There,
-// strings need no quotes and lists no brackets.
+// Converts a text from the command line or a variable to a value of this key. There, strings need
+// no quotes and lists need no brackets.
 Value loose_value(const Key& key, const std::string& text);
 
 // Returns the whole table as a JSON list of objects: key, type, required, default, allowed,

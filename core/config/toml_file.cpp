@@ -1,7 +1,7 @@
 #include "core/config/toml_file.hpp"
 
 #define TOML_EXCEPTIONS 0
-#define TOML_HEADER_ONLY 1  // no library to ship
+#define TOML_HEADER_ONLY 1  // so that no library has to be shipped
 #include <toml++/toml.h>
 
 #include <algorithm>

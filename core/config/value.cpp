@@ -13,7 +13,8 @@ struct Overloaded : F... {
   using F::operator()...;
 };
 
-// Returns the number of bytes of the UTF-8 sequence that starts with `lead`; 0 if none can.
+// Returns the number of bytes of the UTF-8 sequence that starts with `lead`; 0 if none can start
+// with it.
 size_t sequence_length(unsigned char lead) {
   if (lead < 0x80) return 1;
   if (lead >= 0xc2 && lead <= 0xdf) return 2;

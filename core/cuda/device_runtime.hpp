@@ -36,8 +36,8 @@ class DeviceRuntime {
   // getError(); it does not end the process. Throws std::exception.
   virtual c10::intrusive_ptr<c10d::Backend> connect_nccl(const DeviceGroup& group,
                                                          c10::Device device) = 0;
-  // Aborts groups made by connect_nccl(), all at once. Aborting them in turn would hang: freeing a
-  // group waits for the device, and thus for the unfinished kernels of the other groups.
+  // Aborts groups made by connect_nccl(), all at once. Aborting them one by one would hang: freeing
+  // a group waits for the device, and thus for the unfinished kernels of the other groups.
   virtual void abort(const std::vector<c10d::Backend*>& groups) = 0;
   // Returns an empty CUDA graph. See DeviceGraph.
   virtual std::unique_ptr<DeviceGraph> make_graph() = 0;

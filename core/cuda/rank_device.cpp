@@ -11,7 +11,8 @@
 namespace yoke {
 namespace {
 
-// Takes a stream from LibTorch's pool, which has 32 of each priority and returns them in turn.
+// Takes a stream from LibTorch's pool, which has 32 of each priority and hands them out
+// round-robin.
 c10::Stream stream_of(c10::Device device) {
   at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
   const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);

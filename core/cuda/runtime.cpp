@@ -24,14 +24,14 @@ class CudaGraph final : public DeviceGraph {
     if (!recording_) return;
     try {
       graph_.capture_end();
-    } catch (...) {  // an abandoned recording is invalid, and nobody will replay it
+    } catch (...) {  // an abandoned capture is invalid and is never replayed
     }
   }
   // The capture mode lets other threads, such as NCCL's watchdog and the data loader, use CUDA
   // meanwhile.
   void begin() override {
-    // A recording allocates from a separate memory pool. It can neither use nor free the memory
-    // that earlier steps have left in the allocator's cache, so that memory is freed first.
+    // A capture allocates from a separate memory pool. It can neither use nor free the memory that
+    // earlier steps have left in the allocator's cache, so that memory is freed first.
     c10::cuda::CUDACachingAllocator::emptyCache();
     graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
     recording_ = true;
@@ -50,7 +50,7 @@ class CudaGraph final : public DeviceGraph {
 // Makes the process group report errors instead of ending the process. Variables that the user has
 // set keep their values.
 void set_nccl_defaults() {
-  ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", 0);  // only abort the communicators
+  ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", 0);  // 2 = only abort the communicators
   ::setenv("TORCH_NCCL_ENABLE_MONITORING", "0", 0);     // the monitor thread aborts processes
   // Before an abort the watchdog sleeps four times this long, so that other ranks can write dumps.
   ::setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "0", 0);

@@ -19,16 +19,16 @@ inline constexpr int64_t kNoTarget = -100;
 // Window w of a stream is tokens [w * seq_len, (w + 1) * seq_len]: seq_len + 1 tokens, of which the
 // last is only a target.
 struct DataSet {
-  std::shared_ptr<const TokenStream> stream;  // NULL: the model family brings its own samples
+  std::shared_ptr<const TokenStream> stream;  // NULL: the model family provides its own samples
   int64_t seq_len = 0;                        // targets of one window
   Sampler train, held_out;
   std::optional<int64_t> pad_token{};  // targets with this id become kNoTarget
 };
 
 // Opens data.path. The held-out part is the tail of the stream; it is always read in ascending
-// order and has at least one window if data.holdout > 0. vocab: vocabulary of the model, 0 = none;
-// the caller checks that it is at least stream->vocab(). Throws Error: INVALID_ARGUMENT if the
-// stream is too short or a global batch is larger than the training part; and the errors of
+// order and has at least one window if data.holdout > 0. vocab: vocabulary size of the model, 0 =
+// none; the caller checks that it is at least stream->vocab(). Throws Error: INVALID_ARGUMENT if
+// the stream is too short or a global batch is larger than the training part; and the errors of
 // TokenStream::open.
 DataSet open_data(const DataConfig& config, int64_t global_batch, uint64_t seed, int64_t vocab = 0);
 
@@ -38,7 +38,7 @@ DataSet open_data(const DataConfig& config, int64_t global_batch, uint64_t seed,
 DataSet split_samples(
     const DataConfig& config, int64_t count, int64_t targets, int64_t global_batch, uint64_t seed);
 
-// Numbers of windows of the two parts.
+// The number of windows in each of the two parts.
 struct WindowSplit {
   int64_t train = 0, held_out = 0;
 };

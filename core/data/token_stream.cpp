@@ -108,7 +108,7 @@ std::shared_ptr<const TokenStream> make_stream(std::unique_ptr<MappedFile> file,
   } else {
     stream = std::make_shared<IdStream<uint32_t>>(std::move(file), std::move(info));
   }
-  // Find a file of another format or tokenizer now rather than hours into a run.
+  // A file of the wrong format or tokenizer must be found now rather than hours into a run.
   std::vector<int64_t> first(static_cast<size_t>(std::min(stream->size(), kCheckedAtOpen)));
   stream->read(0, static_cast<int64_t>(first.size()), first.data());
   return stream;

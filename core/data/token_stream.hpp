@@ -24,10 +24,10 @@ class TokenStream {
   // Opens the file `path`. format: value of data.format. "auto" decides by the header. A file
   // without a header is a text, unless its name ends in .bin or it contains zero bytes: such a file
   // is refused, because it may hold raw ids, which have no signature.
-  // vocab: vocabulary of the model that will be trained; 0 = no model, ids are not bounded by it.
-  // Reads the header and the first million ids. Throws Error: NOT_FOUND with the path and how to
-  // get the demo text, INVALID_ARGUMENT if the file cannot be read or has another format, DATA_LOSS
-  // if it is damaged.
+  // vocab: vocabulary size of the model that will be trained; 0 = no model, so ids are not bounded
+  // by it. Reads the header and the first million ids. Throws Error: NOT_FOUND with the path and
+  // how to get the demo text, INVALID_ARGUMENT if the file cannot be read or has a different
+  // format, DATA_LOSS if it is damaged.
   static std::shared_ptr<const TokenStream> open(const std::string& path,
                                                  const std::string& format = "auto",
                                                  int64_t vocab = 0);

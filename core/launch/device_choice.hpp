@@ -13,17 +13,17 @@ namespace yoke {
 struct DeviceFacts {
   std::string asked;        // key `device`: cpu, cuda or auto
   bool built = false;       // true if this Yoke was built with CUDA
-  NvidiaDriver driver;      // not read if asked = cpu
+  NvidiaDriver driver;      // not read if `asked` is cpu
   std::string backend;      // name of the backend
   uint32_t declared = 0;    // YokeDescription.devices of the backend
   int32_t local_ranks = 1;  // ranks that start on this machine as processes; 0 = unknown
   bool threads = false;     // true if several ranks are threads of one process
 };
 
-// Returns true for CUDA devices and false for the CPU. With `auto`, a run uses CUDA if this
-// build, the driver, the backend and the number of devices allow it, else the CPU. Throws
-// Error(INVALID_ARGUMENT), with one sentence that starts with "device = ", if the run can use
-// neither what was requested nor what the backend declares.
+// Returns true for CUDA devices and false for the CPU. With `auto`, a run uses CUDA if this build,
+// the driver, the backend and the number of devices allow it, else the CPU. Throws
+// Error(INVALID_ARGUMENT), with one sentence that starts with "device = ", if CUDA was requested
+// but cannot be used, or if the run must use the CPU but the backend does not support it.
 bool runs_on_cuda(const DeviceFacts& facts);
 
 // Returns the index of this rank's device among the `visible` devices of the process: 0 if there is

@@ -2,8 +2,8 @@
 // and Slurm sets some of them in every allocation. The rules here are therefore strict. A launcher
 // counts only if its own variables are present (present()); numbers that two launchers report must
 // agree unless one is known to run inside the other (may_nest()); and all missing variables are
-// reported at once, because each attempt on a cluster costs the user a place in a queue. Guessing a
-// value is not an option: a rank with a wrong number joins the wrong collective.
+// reported at once, because each attempt on a cluster costs the user another wait in a queue.
+// Guessing a value is not an option: a rank with a wrong number joins the wrong collective.
 #include "core/launch/environment.hpp"
 
 #include <sched.h>
@@ -85,7 +85,7 @@ class Reader {
   const GetVariable& get_;
 };
 
-// Returns true if this launcher has started the process, or an inner launcher of it.
+// Returns true if this launcher started this process, directly or through an inner launcher.
 bool present(int which, const Reader& env) {
   const Launcher& l = kLaunchers[which];
   switch (which) {
@@ -127,8 +127,8 @@ LaunchEnvironment read_numbers(int which, Reader& env) {
   return e;
 }
 
-// Throws if another launcher's variables are present and name another rank or world size. One of
-// the two is stale, and we cannot tell which.
+// Throws if another launcher's variables are present and give a different rank or world size. One
+// of the two is stale, and we cannot tell which.
 void require_agreement(int chosen, const LaunchEnvironment& e, const Reader& env) {
   for (int other = chosen + 1; other < kNumLaunchers; ++other) {
     if (!present(other, env) || may_nest(chosen, other, env)) continue;
@@ -201,7 +201,7 @@ std::optional<LaunchEnvironment> launch_environment(const GetVariable& get) {
 }
 
 int usable_cores() {
-  // The affinity mask is what taskset, cpusets and launchers restrict. The number of processors of
+  // The affinity mask is what taskset, cpusets and launchers restrict. Counting the processors of
   // the machine would start too many threads on a rank that may use only some of them.
   cpu_set_t set;
   CPU_ZERO(&set);

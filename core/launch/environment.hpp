@@ -30,10 +30,10 @@ using GetVariable = std::function<const char*(const char* name)>;
 //   Open MPI   OMPI_COMM_WORLD_RANK _SIZE _LOCAL_RANK _LOCAL_SIZE
 //   MPICH      PMI_RANK PMI_SIZE MPI_LOCALRANKID MPI_LOCALNRANKS
 //   srun       SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_LOCALID SLURM_STEP_TASKS_PER_NODE
-// One launcher may run inside another: torchrun (TORCHELASTIC_RUN_ID) inside any other, and either
-// mpirun inside srun. The outer launcher's variables then describe the processes that it started
-// itself, not the ranks, and are not compared. A job step of one task does not count as a launcher,
-// nor does an allocation (salloc, sbatch) without srun.
+// One launcher may run inside another: torchrun (TORCHELASTIC_RUN_ID) inside any other, and the
+// mpirun of Open MPI or MPICH inside srun. The outer launcher's variables then describe the
+// processes that it started itself, not the ranks, and are not compared. A job step of one task
+// does not count as a launcher, nor does an allocation (salloc, sbatch) without srun.
 //
 // Ranks connect to MASTER_ADDR:MASTER_PORT. Under srun the defaults are the first host of the step
 // and a port computed from the job and step numbers.

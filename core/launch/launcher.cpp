@@ -35,8 +35,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kFirstCauseWindow{200};  // wait for a more likely cause
 constexpr std::chrono::milliseconds kPoliteTime{1500};       // from SIGTERM to SIGKILL
 constexpr std::chrono::milliseconds kHeldBack{100};          // delay of lines on stderr
-constexpr std::chrono::seconds kSameSignal{2};               // a repetition counts once
-constexpr std::chrono::milliseconds kDrainTime{1000};        // to write output after a signal
+constexpr std::chrono::seconds kSameSignal{2};               // repeats within it count once
+constexpr std::chrono::milliseconds kDrainTime{1000};        // limit for writing after a signal
 
 // While this object lives, signals arrive as data on a file descriptor, and writing to a closed
 // pipe returns an error instead of killing us.
@@ -59,7 +59,7 @@ class SignalInbox {
   SignalInbox& operator=(const SignalInbox&) = delete;
 
   int fd() const { return fd_.get(); }
-  int next() {  // 0 = none
+  int next() {  // next signal; 0 = none
     signalfd_siginfo info{};
     return ::read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
                                                                 : 0;
@@ -112,8 +112,8 @@ class Launch {
   void turn() {
     std::vector<pollfd> fds{{signals_.fd(), POLLIN, 0}};
     // If nobody reads our output, stop reading from the ranks, so that they block as they would on
-    // a full pipe. A rank that is requested to end must not be blocked, so its output is still
-    // read.
+    // a full pipe. A rank that has been signalled to end must not be blocked, so its output is
+    // still read.
     const bool listens = !console_.full() || forwarded_ != 0 || ending_others_;
     for (const auto& r : ranks_) {
       fds.push_back({listens ? r->out().fd() : -1, POLLIN, 0});  // poll() ignores -1
@@ -280,7 +280,7 @@ class Launch {
     if (several) text += "; the other ranks were ended";
     cause_ = text;
     console_.line(STDERR_FILENO, text);
-    if (!several) return;  // its last lines are on the screen already
+    if (!several) return;  // the lines of a single rank are already on the screen
     console_.line(STDERR_FILENO,
                   r.last_lines().empty() ? "  it printed nothing" : "  its last lines:");
     for (const std::string& line : r.last_lines()) console_.line(STDERR_FILENO, "    " + line);
@@ -303,7 +303,8 @@ class Launch {
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   std::vector<const RankProcess*> failures_;  // failed ranks in order of time
   std::deque<HeldLine> held_;                 // lines on stderr not yet shown
-  // When the wait for a more likely cause ends; after SIGTERM, when SIGKILL is sent.
+  // The time at which to stop waiting for a more likely cause or, once SIGTERM has been sent, the
+  // time at which to send SIGKILL.
   std::optional<Clock::time_point> deadline_;
   int first_signal_ = 0;  // first signal received; 0 = none
   Clock::time_point first_signal_at_;

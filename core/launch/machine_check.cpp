@@ -1,7 +1,7 @@
-// A check tries the thing itself where that is cheap: it makes a folder, connects to its own port,
-// runs the compiler. Only limits that show under load, such as memory, are read and compared with a
-// bound. A problem is something that stops every run; anything that stops only some runs is a
-// warning, so that `yoke doctor` exits with 0 on a machine that works.
+// Where that is cheap, a check tries the real operation: it makes a folder, connects to its own
+// port, runs the compiler. Only limits that show under load, such as memory, are read and compared
+// with a bound. A problem is something that stops every run; anything that stops only some runs is
+// a warning, so that `yoke doctor` exits with 0 on a machine that works.
 #include "core/launch/machine_check.hpp"
 
 #include <sys/resource.h>
@@ -169,7 +169,7 @@ MachineFinding check_loopback() {
 }
 
 // Gloo binds to the address of the host name, unless an interface is named. Containers often have a
-// name that nothing resolves.
+// name that does not resolve.
 MachineFinding check_host_name(const GetVariable& get) {
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
@@ -194,8 +194,8 @@ MachineFinding check_host_name(const GetVariable& get) {
   return ok("host name", concat(name.data(), " is ", at.address));
 }
 
-// Runs on every machine of a job: on that of rank 0 the port must be free, on the others the name
-// must only resolve, because rank 0 may not have started yet.
+// Runs on every machine of a job. On the machine of rank 0 the port must be free. On the others it
+// is enough that the name resolves, because rank 0 may not have started yet.
 MachineFinding check_rendezvous_address(const GetVariable& get) {
   const char *addr = get("MASTER_ADDR"), *port = get("MASTER_PORT");
   if (addr == nullptr && port == nullptr)
@@ -207,7 +207,7 @@ MachineFinding check_rendezvous_address(const GetVariable& get) {
                    missing + " is not set, but " + set + " is",
                    "export " + missing + "=...");
   }
-  // A text that is no number becomes 0, which the range refuses.
+  // A text that is not a number becomes 0, which the range check refuses.
   const int number = std::atoi(port);
   const std::string both = concat(addr, ":", port);
   if (number < 1 || number > 65535)

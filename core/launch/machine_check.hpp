@@ -20,26 +20,27 @@ struct MachineFinding {
   std::string fix;    // a command, or what to change; "" = nothing to do
 };
 
-// The processors that this process may use, and OMP_NUM_THREADS.
+// Checks the number of processors that this process may use, and OMP_NUM_THREADS.
 MachineFinding check_cores(const GetVariable& get);
 MachineFinding check_memory();
-// The folder in memory that NCCL uses. Containers often limit it to 64 MiB.
+// Checks the folder in memory that NCCL uses. Containers often limit it to 64 MiB.
 MachineFinding check_shared_memory(const std::string& folder = "/dev/shm");
-// The free disk space for run folders.
+// Checks the free disk space for run folders.
 MachineFinding check_disk(const std::string& folder);
-// The limit of open files: every communicator needs a connection per peer.
+// Checks the limit of open files: every communicator needs a connection per peer.
 MachineFinding check_open_files();
-// The folder in which the ranks of one machine find each other.
+// Checks the folder in which the ranks of one machine find each other.
 MachineFinding check_rendezvous_folder();
-// A connection from this machine to itself, of the kind that the ranks of a run open.
+// Checks that this machine can connect to itself, as the ranks of a run do.
 MachineFinding check_loopback();
-// The address of the machine's own name, which Gloo uses if GLOO_SOCKET_IFNAME is not set.
+// Checks the address of the machine's own name, which Gloo uses if GLOO_SOCKET_IFNAME is not set.
 MachineFinding check_host_name(const GetVariable& get);
-// MASTER_ADDR and MASTER_PORT, if they are set.
+// Checks MASTER_ADDR and MASTER_PORT, if they are set.
 MachineFinding check_rendezvous_address(const GetVariable& get);
-// Clock synchronisation, without which logs and traces of several machines cannot be compared.
+// Checks clock synchronisation, without which logs and traces of several machines cannot be
+// compared.
 MachineFinding check_clock();
-// A C++ compiler, which only authors of backends and models need.
+// Checks for a C++ compiler, which only authors of backends and models need.
 MachineFinding check_compiler(const std::string& command);
 
 }  // namespace yoke

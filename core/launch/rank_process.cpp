@@ -21,7 +21,7 @@ constexpr size_t kLongestLine = 65536;  // bytes; a longer line is passed in par
 [[noreturn]] void become(char* const* argv, char* const* envp, int out, int err, pid_t launcher) {
   ::setpgid(0, 0);
   // From this call on, the kernel kills this process when the launcher dies for any reason. If the
-  // launcher has died before, this process has another parent.
+  // launcher died before this call, this process has a different parent.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) ::_exit(127);
   sigset_t none;
@@ -109,7 +109,8 @@ RankProcess::RankProcess(int rank, const RankCommand& command, Show show)
   if (pid_ < 0) {
     throw Error(YOKE_INTERNAL, concat("cannot start rank ", rank, ": ", std::strerror(errno)));
   }
-  // The child does the same. Either may run first, and send() must find the group in both cases.
+  // The child makes this call too. Either process may run first, and send() must find the group in
+  // both cases.
   ::setpgid(pid_, pid_);
   process_ = watch_child(pid_);
   for (Pipe* pipe : {&out, &err}) ::fcntl(pipe->read_end.get(), F_SETFL, O_NONBLOCK);

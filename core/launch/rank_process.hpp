@@ -16,7 +16,7 @@ namespace yoke {
 // Cuts a stream of output into lines and passes each to a sink.
 class LineStream {
  public:
-  using Sink = std::function<void(const std::string& line)>;  // gets lines without the newline
+  using Sink = std::function<void(const std::string& line)>;  // receives lines without newline
 
   LineStream(FileDescriptor fd, Sink sink);
   int fd() const { return fd_.get(); }

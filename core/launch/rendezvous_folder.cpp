@@ -69,7 +69,7 @@ RendezvousFolder::RendezvousFolder() {
 }
 
 RendezvousFolder::~RendezvousFolder() {
-  std::error_code ignored;  // the next launcher removes a folder that is left
+  std::error_code ignored;  // the next launcher removes a folder that is left behind
   fs::remove_all(path_, ignored);
 }
 

@@ -17,8 +17,8 @@
 namespace yoke {
 namespace {
 
-// Reads token windows. The tensors share one HostMicroBatch, which the deleter of each one keeps
-// alive.
+// Reads token windows. The tensors share one HostMicroBatch, which stays alive until the last of
+// them is freed.
 TorchInputs read_tokens(const DataSet& data, const Sampler& part, int64_t first, int64_t count) {
   const auto host = std::make_shared<HostMicroBatch>(read_micro_batch(data, part, first, count));
   const auto tensor = [&](std::vector<int64_t>& values) {

@@ -45,7 +45,7 @@ class Batch {
  private:
   struct Micro {
     TorchInputs inputs;             // in host memory
-    std::vector<TensorView> views;  // views that contract_inputs point at; on the device, if any
+    std::vector<TensorView> views;  // views of the inputs, or of their copies on the device
     std::vector<YokeInput> contract_inputs;
     YokeMicroBatch contract;
   };

@@ -1,7 +1,7 @@
 // Connects the backend, which owns the layout of the state, with core/checkpoint, which owns the
 // files. The backend calls a visitor for every piece of state on this rank, and the visitor writes
 // the piece to its position in the checkpoint, or fills it from there. Therefore no rank ever needs
-// the whole model in memory, and a run may resume in another layout.
+// the whole model in memory, and a run may resume in a different layout.
 #include "core/run/checkpointing.hpp"
 
 #include <ATen/ATen.h>

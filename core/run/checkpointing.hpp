@@ -37,7 +37,7 @@ class Checkpointing {
 
   // Loads the checkpoint from which the run resumes, if there is one, and returns its position;
   // else returns the start. Collective. Throws Error: DATA_LOSS if the checkpoint is damaged,
-  // FAILED_PRECONDITION if it belongs to another model.
+  // FAILED_PRECONDITION if it belongs to a different model.
   Position restore(WrappedModel& model, const YokeModelSummary& summary);
 
   // Writes <run folder>/checkpoints/step-NNNNNNNN and removes old ones. Collective. Throws Error if

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kWsdDecay = 0.2;  // share of the steps in which "wsd" decays
 
-// Returns p of learning_rate.hpp: 0 up to the step after `start`, 1 after `end`.
+// Returns p as defined in learning_rate.hpp: 0 up to step start + 1, and 1 after step `end`.
 double progress(int64_t step, int64_t start, int64_t end) {
   if (step <= start + 1) return 0;
   if (step > end) return 1;

@@ -1,5 +1,5 @@
 // The run folder and the checkpoint are chosen before any rank exists, because both can be wrong:
-// the checkpoint may belong to another model, the run may be finished, or its configuration may
+// the checkpoint may belong to a different model, the run may be finished, or its configuration may
 // have changed. `yoke train` chooses in `yoke-worker --plan` and passes the result to all ranks.
 // Under another launcher, rank 0 chooses and sends the result, or its error, to the other ranks.
 #include "core/run/run_place.hpp"
@@ -22,7 +22,7 @@ void warn(const std::string& text) {
 void require_usable(const Job& job, const std::string& path) {
   const CheckpointReader reader(path);
   reader.check_model(make_model(job)->summary());
-  reader.hf_config_json();  // for its checksum
+  reader.hf_config_json();  // read only to verify its checksum
   if (reader.info().step >= job.config.run.train.steps) {
     throw Refused(kExitUsage,
                   concat(path, " is a checkpoint of step ", reader.info().step) +

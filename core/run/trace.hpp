@@ -37,7 +37,7 @@ class StepTrace {
   const int32_t rank_;
   Log& log_;
   bool recording_ = false;
-  std::optional<at::RecordFunction> step_;  // range of the running step
+  std::optional<at::RecordFunction> step_;  // range of the current step
 };
 
 }  // namespace yoke

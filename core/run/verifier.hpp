@@ -26,7 +26,7 @@ struct StepReport {
 };
 
 struct VerifierOptions {
-  int64_t every = 0;           // steps between two verified steps; 0 = never
+  int64_t every = 0;           // interval in steps; 0 = never
   bool with_hashes = false;    // verify every step, with hashes of all parameters
   bool replicas_equal = true;  // false: the backend declares YOKE_LOCAL_UPDATES
 };
@@ -61,7 +61,7 @@ class Verifier {
   World& world_;
   InputProbe probe_;
   WrappedModel* model_ = nullptr;
-  RankReport current_;                    // this rank's report about the running step
+  RankReport current_;                    // this rank's report about the current step
   std::map<std::string, size_t> index_;   // index of each parameter by its name
   std::unique_ptr<ReplicaMap> replicas_;  // made on the first verified step
 };

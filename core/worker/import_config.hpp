@@ -7,8 +7,8 @@
 
 namespace yoke {
 
-// Runs the command. args: FILE [key=value ...]. The overrides may choose the backend that reads the
-// file with parallel_backend. Otherwise it is the one with an option of type file whose pattern
+// Runs the command. args: FILE [key=value ...]. An override of parallel_backend chooses the backend
+// that reads the file. Without it, that is the backend with an option of type file whose pattern
 // matches the name of FILE. The backend makes a plan for a small model, and its notes are the lines
 // of the run file. Settings without such a line become comments. Returns the exit code. Throws
 // Refused.

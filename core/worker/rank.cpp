@@ -181,7 +181,7 @@ int run_threads(const RankArguments& a, int32_t world_size, const Families& fami
   const int threads = threads_per_rank(usable_cores(), world_size);
   std::vector<int> codes(world_size, kExitFailed);
   const auto run = [&](int32_t rank) {
-    at::set_num_threads(threads);  // a setting of each thread, not of the process
+    at::set_num_threads(threads);  // applies to the calling thread only
     codes[rank] = guarded([&] {
       Rendezvous rendezvous;
       rendezvous.rank = rank;

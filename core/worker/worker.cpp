@@ -1,7 +1,7 @@
-// The worker program, which `yoke` starts. `yoke` itself links no LibTorch, so that it starts in
-// milliseconds and survives a backend that crashes. Whatever needs LibTorch or a backend runs in a
-// worker, as one command per process. These commands are an interface between the two programs, not
-// for users.
+// The worker program, which `yoke` starts. `yoke` itself does not link LibTorch, so that it starts
+// in milliseconds and survives a backend that crashes. Whatever needs LibTorch or a backend runs in
+// a worker, as one command per process. These commands are an interface between the two programs,
+// not for users.
 #include "yoke/worker.hpp"
 
 #include <ATen/Version.h>
