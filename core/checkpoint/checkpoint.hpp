@@ -97,14 +97,14 @@ class CheckpointReader {
   // differ from those of `model`.
   void check_model(const Shapes& model) const;
   void check_model(const YokeModelSummary& model) const { check_model(shapes_of(model)); }
-  // Reads the elements that `piece` describes into piece.view, contiguous host memory, and verifies
-  // their checksums. They may be any part of any tensor, whatever layout it was saved with.
-  // Widening bf16 -> fp32 -> fp64 is exact, narrowing rounds once to nearest even; other dtypes are
-  // not converted. Throws NOT_FOUND if there is no such tensor or kind, FAILED_PRECONDITION if
-  // shape or dtype do not match, DATA_LOSS if the bytes are damaged.
+  // Reads the elements that `piece` describes into piece.view, which must be contiguous host
+  // memory, and verifies their checksums. They may be any part of any tensor, whatever layout it
+  // was saved with. Widening bf16 -> fp32 -> fp64 is exact, narrowing rounds once to nearest even;
+  // other dtypes are not converted. Throws NOT_FOUND if there is no such tensor or kind,
+  // FAILED_PRECONDITION if shape or dtype do not match, DATA_LOSS if the bytes are damaged.
   void visit(const YokePiece& piece) const;
   // Reads and verifies every byte. Throws DATA_LOSS, naming the file, tensor and elements of the
-  // first damage, or the folder if its name is that of a different step.
+  // first damage, or the folder if its name belongs to a different step.
   void verify() const;
 
  private:

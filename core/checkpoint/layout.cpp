@@ -21,7 +21,7 @@ namespace {
 using TensorGroup = std::vector<StoredTensor*>;
 
 // Sorts larger items first. The data starts at a multiple of 64 bytes, so every tensor is then
-// aligned to its items without padding, which the format does not allow.
+// aligned to its item size without padding, which the format does not allow.
 bool comes_before(const StoredTensor* a, const StoredTensor* b) {
   if (a->item_bytes() != b->item_bytes()) return a->item_bytes() > b->item_bytes();
   return a->stored_name() < b->stored_name();

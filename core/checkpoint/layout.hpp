@@ -18,7 +18,7 @@ constexpr int64_t kChunkBytes = int64_t{4} << 20;
 // A StoredPiece is the part of a tensor that one rank wrote.
 struct StoredPiece {
   StridedSpan at;             // elements of the tensor
-  std::vector<uint32_t> crc;  // CRC32C of each kChunkBytes of its elements; the last may be shorter
+  std::vector<uint32_t> crc;  // CRC32C of each chunk of its elements; the last may be shorter
   int32_t rank = -1;          // rank that wrote it; known only during a save, else -1
 };
 

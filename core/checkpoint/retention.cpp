@@ -137,7 +137,7 @@ void prune_checkpoints(const std::string& folder, int64_t keep) {
   const std::vector<int64_t> steps = steps_in(folder);
   int64_t whole = 0;
   size_t read_back = 0;
-  bool verified = false;  // one of the first `read_back` steps verifies
+  bool verified = false;  // one of the first `read_back` steps passes verify()
   for (size_t i = 0; i < steps.size(); ++i) {
     if (whole < keep) {
       whole += opens(path_of(folder, steps[i])) ? 1 : 0;

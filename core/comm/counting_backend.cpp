@@ -3,8 +3,8 @@
 // in Communicator, because plugins built on LibTorch call the ProcessGroup directly.
 //
 // The order inside issue() matters: first the history, then the comparison, then the counters and
-// the call. A collective that the comparison rejects is in the history of every rank, so their
-// numbering stays the same and the communicator remains usable.
+// the call. A collective that the comparison rejects is in the history of every rank, so all
+// ranks still number their collectives alike and the communicator remains usable.
 #include "core/comm/counting_backend.hpp"
 
 #include <ATen/core/ivalue.h>
@@ -142,8 +142,8 @@ void CountingBackend::setTimeout(std::chrono::milliseconds timeout) {
   setup_.inner->setTimeout(timeout);
 }
 
-// NCCL reports only the kind of the failure. It is thrown here as the exception that a transport on
-// the CPU would throw, so that translate() gives it the same code and form.
+// NCCL reports only what kind of failure it was. For each kind, this passes to translate() the
+// exception that a transport on the CPU would throw, so both give the same codes and messages.
 void CountingBackend::require_alive() const {
   if (!setup_.on_device) return;
   const c10d::ErrorType error = setup_.inner->getError();

@@ -38,8 +38,8 @@ class Traffic {
 //            time on a device nor a wait on the future of a work is counted.
 //   checks   Records each collective in the history. With a check backend, compares its signature
 //            with those of the other ranks before it is issued. send and recv are only counted.
-//   errors   Everything that the call, the work or its future throws is an Error with the codes of
-//            CommWork.
+//   errors   Everything that the call, the work or its future throws is an Error with the codes
+//            that CommWork::wait() lists.
 //
 // After CANCELLED and DEADLINE_EXCEEDED the transport is aborted, so that no rank can use the
 // communicator any more. One thread at a time, except the works, which any thread may wait for.

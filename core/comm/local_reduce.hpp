@@ -12,13 +12,13 @@ namespace yoke {
 // The buffers of all ranks. Each has at least `begin + count` elements of `dtype`.
 struct ReduceBuffers {
   std::vector<const void*> sources;  // inputs, in rank order, which is the order of summation
-  std::vector<void*> targets;        // outputs, all with the same result; may also be sources
+  std::vector<void*> targets;        // outputs; each receives the same result, and may be a source
   at::ScalarType dtype;
   c10d::ReduceOp::RedOpType op;  // SUM, AVG, MAX or MIN
 };
 
-// Throws Error(INVALID_ARGUMENT) unless reduce() supports the dtype and the operation. It supports
-// fp64, fp32, bf16, fp16, int64, int32 and uint8, and no average of integers.
+// Throws Error(INVALID_ARGUMENT) unless reduce() supports the dtype and the operation. The
+// supported dtypes are fp64, fp32, bf16, fp16, int64, int32 and uint8. Integers cannot be averaged.
 void check_reducible(at::ScalarType dtype, c10d::ReduceOp::RedOpType op);
 
 // Computes targets[k][i] = op over r of sources[r][i], for every k and for i in [begin, begin +

@@ -34,8 +34,9 @@ int32_t Mesh::coordinate(int32_t rank, int axis) const {
 
 std::vector<int32_t> Mesh::peers(int32_t rank, uint32_t axes) const {
   // A rank is a mixed-radix number with one digit per axis: its coordinate. `ranks` holds the
-  // leading digits of all peers. A chosen axis appends each of its coordinates, any other axis that
-  // of `rank`. Going from the slowest axis to the fastest keeps the list ascending.
+  // leading digits of all peers. For an axis in `axes`, every coordinate is appended; for any other
+  // axis, only the coordinate of `rank`. Going from the slowest axis to the fastest keeps the list
+  // ascending.
   std::vector<int32_t> ranks{0};
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     const bool chosen = (axes & YOKE_AXIS_BIT(axis)) != 0;

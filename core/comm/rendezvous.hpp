@@ -21,8 +21,10 @@ struct Rendezvous {
   int32_t master_port = 0;
   bool store_served = false;     // true = another process serves it, e.g. torchrun's agent
   std::string attempt;           // restart number, if the store survives restarts; "" = first
-  int32_t local_world_size = 1;  // ranks on this machine; if all are, loopback is enough
-  std::string interface;  // "" = loopback on one machine, else the interface of the host name
+  int32_t local_world_size = 1;  // number of ranks on this machine
+  // Network interface by name; "" = loopback if all ranks are on this machine, otherwise the
+  // interface to which the host name resolves.
+  std::string interface;
   std::shared_ptr<VirtualWorld> virtual_world;  // set if the ranks are threads of this process
 };
 

@@ -2,9 +2,9 @@
 // without any error. Signatures turn the difference into a message. A signature has only the values
 // that all ranks must agree on, so any inequality is a mistake, whatever the operation.
 //
-// A history keeps a hash over all collectives, so two ranks can compare runs of any length in 16
-// bytes. To name the first difference it keeps the latest signatures in full, in a ring: a list of
-// all of them would grow with the run.
+// A history keeps a hash over all collectives, so two ranks can compare histories of any length in
+// 16 bytes. To name the first difference it keeps the latest signatures in full, in a ring: a list
+// of all of them would grow with the run.
 #include "core/comm/signature.hpp"
 
 #include <c10/core/ScalarType.h>

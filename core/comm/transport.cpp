@@ -1,5 +1,5 @@
 // The two transports: Gloo between processes, with NCCL for tensors on a device, and shared memory
-// between threads of one process. Each has a c10d::Store, through which Mailbox sends.
+// between threads of one process. Each has a c10d::Store, which Mailbox uses.
 #include "core/comm/transport.hpp"
 
 #include <torch/csrc/distributed/c10d/FileStore.hpp>

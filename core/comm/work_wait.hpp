@@ -23,8 +23,8 @@ struct PendingOperation {
 // recv); for these the cancel flag is not checked.
 //
 // Throws Error: CANCELLED if the cancel flag is set; DEADLINE_EXCEEDED after options.timeout, while
-// the operation may still be running, so that the caller must abort the backend; otherwise what
-// translate() makes of the exception of the work.
+// the operation may still be running, so the caller must abort the backend; for any other failure,
+// the Error that translate() returns.
 template <class Describe>
 void wait_for(c10d::Work& work, const CommOptions& options, bool sliceable, Describe&& describe);
 

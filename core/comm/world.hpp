@@ -105,10 +105,10 @@ class World {
   bool ended_ = false;
 };
 
-// Creates the state that ranks share when they are threads of one process: one object for all. A
-// World that is destroyed without shutdown() aborts it, so that every waiting rank gets UNAVAILABLE
-// with the first reason. The rank that failed first can be recognised, because its error has a
-// different code.
+// Creates the state that ranks share when they are threads of one process: one object for all. If a
+// World is destroyed without shutdown(), it aborts this state, so that every waiting rank gets
+// UNAVAILABLE with the first reason. The rank that failed first can be recognised, because its
+// error has a different code.
 std::shared_ptr<VirtualWorld> make_virtual_world(int32_t world_size);
 
 }  // namespace yoke

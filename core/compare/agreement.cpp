@@ -18,8 +18,8 @@
 namespace yoke::compare {
 namespace {
 
-constexpr int64_t kEarly = 20,
-                  kLate = 200;       // last step with the tight bound, and with the wide one
+constexpr int64_t kEarly = 20,       // last step with the tight bounds
+    kLate = 200;                     // last step with the wide bound of the loss
 constexpr int64_t kParamSteps = 10;  // last step whose parameters have bounds
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 

@@ -1,5 +1,5 @@
 // Runs the conformance checks of a backend. Checks of the library's file run in this process, every
-// other check in its own process. No LibTorch.
+// other check in its own process. Does not need LibTorch.
 #pragma once
 
 #include <chrono>

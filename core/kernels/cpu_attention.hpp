@@ -15,8 +15,8 @@
 // Every sum above is a product of small matrices, computed by tile(). Keys and values of one kv
 // head are packed once into padded copies in the accumulation type, and are then used for all query
 // heads that share it. Queries are taken kRows at a time. The scores of a tile, kRows rows with one
-// score per key, stay in the cache; a full S x S matrix never exists. For sequences longer than the
-// cache holds, an algorithm that also splits the keys (flash attention) is faster; see
+// score per key, stay in the cache; a full S x S matrix never exists. For sequences whose keys do
+// not fit in the cache, an algorithm that also splits the keys (flash attention) is faster; see
 // kLongestAttention.
 #pragma once
 
@@ -246,8 +246,9 @@ struct CausalAttention : Attention<Wide<T>> {
     Base::transpose(w.k, w.keys, s.head_dim, w.width, w.kt, w.keys);
   }
 
-  // The pairs (sequence, kv head) are numbered from 0. These return the index of a pair's first
-  // element in k and v, of its query head h in q and out, and of that head in lse.
+  // The pairs (sequence, kv head) are numbered from 0. kv_at() returns where a pair starts in k and
+  // v. head_at() returns where query head h of the pair starts in q and out, and lse_at() where it
+  // starts in lse.
   static int64_t kv_at(const AttentionShape& s, int64_t pair) {
     return (pair / s.kv_heads * s.seq_len * s.kv_heads + pair % s.kv_heads) * s.head_dim;
   }

@@ -1,6 +1,6 @@
 // Fused row kernels of a transformer block for one CPU thread, compiled for several instruction
-// sets and chosen at run time. No LibTorch. All arrays are contiguous and row-major, and no output
-// overlaps an input. Any thread; the functions keep no state and allocate nothing.
+// sets and chosen at run time. Does not need LibTorch. All arrays are contiguous and row-major, and
+// no output overlaps an input. Any thread; the functions keep no state and allocate nothing.
 #pragma once
 
 #include <cstdint>
@@ -99,8 +99,8 @@ struct CpuKernels {
                                  W scale,
                                  T* dlogits);
 
-  // Causal attention, softmax(q k^T / sqrt(D)) v, for the pairs [begin, end) of the batch *
-  // kv_heads pairs (sequence, kv head). Pairs are independent of each other. `scratch` has
+  // Causal attention: softmax(q k^T / sqrt(D)) v. The pairs (sequence, kv head) are independent of
+  // each other and numbered from 0; a call processes the pairs [begin, end). `scratch` has
   // attention_scratch() elements; its content does not matter. Fast as long as the keys of one head
   // fit in the cache.
   int64_t (*attention_scratch)(const AttentionShape& shape);
@@ -116,7 +116,7 @@ struct CpuKernels {
                              W* scratch);
 };
 
-// All functions above for all types, compiled for one instruction set, and the counter-based
+// All kernels for all types, compiled for one instruction set, and the function that computes the
 // initial values of core/model/init.hpp.
 struct CpuKernelTable {
   const char* instruction_set;

@@ -1,4 +1,4 @@
-// Where a composition of ATen operators is wasteful on a device, and what is done here instead:
+// On a device, three operators are wasteful when composed of ATen operators:
 //
 //   rotary         cat() and four products read and write x several times; one kernel does it once.
 //   swiglu         autograd saves silu(gate) besides gate and up; computing it again is cheaper

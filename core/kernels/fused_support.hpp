@@ -38,8 +38,8 @@ const T* cptr(const at::Tensor& t) {
   return static_cast<const T*>(t.const_data_ptr());
 }
 
-// Smallest number of elements for which another thread is worth its cost, and the number of rows
-// with that many elements. row: elements of one row.
+// kGrain is the smallest number of elements that is worth a thread of its own. grain_of() returns
+// how many rows have that many elements; `row` is the number of elements of one row.
 inline constexpr int64_t kGrain = 16384;
 inline int64_t grain_of(int64_t row) {
   return std::max<int64_t>(1, kGrain / row);

@@ -12,7 +12,7 @@ struct Progress {
   int64_t steps = 0;   // number of steps of the run
   double loss = 0;     // loss of the last step
   double tps = 0;      // tokens per second over the last steps; 0 = not known yet
-  double seconds = 0;  // time since this process finished `first`
+  double seconds = 0;  // time since this process started or resumed the run
 };
 
 // Returns "step 120/300 [########------------]  40%  loss 1.6123  10,849 tps  3m 04s left". The

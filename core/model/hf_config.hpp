@@ -1,5 +1,5 @@
 // Reads and writes config.json of Hugging Face's LlamaForCausalLM, in the forms of transformers 4
-// and 5. No LibTorch.
+// and 5. Does not need LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,9 @@ HfConfig read_hf_config(const std::string& folder);
 // Like read_hf_config(), for the text of a file. Every message begins with `where`.
 HfConfig parse_hf_config(const std::string& text, const std::string& where);
 
-// Return config.json for a checkpoint with fp32 parameters. The first is for a model that Yoke has
-// initialised. The second is for a model that was loaded from a folder; it keeps all other keys of
-// that folder's config.json.
+// Return config.json for a checkpoint with fp32 parameters. The overload with `dims` is for a
+// model that Yoke has initialised. The overload with `from` is for a model that was loaded from a
+// folder; it keeps all other keys of that folder's config.json.
 std::string hf_config_text(const LlamaDims& dims, int64_t max_positions);
 std::string hf_config_text(const HfConfig& from, int64_t max_positions);
 

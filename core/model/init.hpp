@@ -1,6 +1,6 @@
 // Counter-based initial values. Element i of a parameter depends only on the name of the parameter,
 // the seed and i. So any rank can compute any part of a parameter, and the model starts with the
-// same values however it is sharded. No LibTorch.
+// same values however it is sharded. Does not need LibTorch.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The dimensions of a Llama model. No LibTorch.
+// The dimensions of a Llama model. Does not need LibTorch.
 #pragma once
 
 #include <cstdint>

@@ -66,8 +66,8 @@ std::string mismatch(const at::Tensor& leaf, const YokeTensor& view) {
   return "";
 }
 
-// A hint either cuts a dim into parts of equal size or cuts nothing and has no parts.
-// Dims of a hint count from 1, because 0 means that the model gives no hint.
+// Returns whether the hint is possible for this leaf: it either cuts a dim into parts of equal
+// size, or cuts nothing and has no parts. Dims of a hint count from 1, because 0 means "no hint".
 bool fits(const at::Tensor& leaf, const TpHint& hint) {
   if (hint.cut <= 0) return hint.cut >= YOKE_TP_WHOLE && hint.parts == 0;
   return hint.cut <= leaf.dim() && hint.parts > 0 && leaf.size(hint.cut - 1) % hint.parts == 0;
@@ -97,7 +97,7 @@ ParamTable::ParamTable(const std::vector<NamedParams>& params,
     std::vector<int64_t> indices;
     for (const auto& [name, leaf] : of_block) {
       // Modules that are tied hold the same TensorImpl. Their memory cannot be compared instead,
-      // because no leaf has any yet.
+      // because no leaf has memory yet.
       const auto same = std::find_if(
           leaves_.begin(), leaves_.end(), [&](const at::Tensor& t) { return t.is_same(leaf); });
       indices.push_back(same - leaves_.begin());
@@ -246,7 +246,7 @@ void ParamTable::install_grad_hooks(std::function<void(int64_t, const at::Tensor
 }
 
 void ParamTable::remove_grad_hooks() {
-  // The modules may outlive this table, and their leaves would call what no longer exists.
+  // The modules may outlive this table. A hook left on a leaf would then use a destroyed object.
   if (!hooked_) return;
   for (const at::Tensor& leaf : leaves_)
     torch::autograd::impl::set_post_acc_grad_hooks(leaf, nullptr);
