@@ -1,6 +1,6 @@
 // Passes the state of this rank to a visitor, piece by piece. The pieces of all ranks together
 // cover the same tensors for every layout, so a checkpoint that one layout saved can be loaded by
-// another.
+// a different one.
 #pragma once
 
 #include "plugins/ptd/optim/optimizer.hpp"

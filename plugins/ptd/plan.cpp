@@ -35,8 +35,8 @@ std::string arithmetic(const YokePlan& plan) {
                 " rank(s)");
 }
 
-// Gives dp_shards what is left of the world and every other unset degree 1. Refuses degrees whose
-// product is not the number of ranks.
+// Sets an unset dp_shards to the number of ranks divided by the other degrees, and every other
+// unset degree to 1. Refuses degrees whose product is not the number of ranks.
 void fill_degrees(YokePlan& plan, PlanReport& report) {
   // The refused degree stays in the plan: the product below is then the one that the user wrote.
   if (plan.degree[YOKE_PP] > 1) {
@@ -95,7 +95,7 @@ void check_tensor_parallel(const YokeModelSummary& model,
       return;
     }
     if (param.tp_cut < 0) continue;
-    // A degree is legal if it divides the parts of every parameter, hence their gcd.
+    // A degree is legal if it divides tp_parts of every parameter, and so their gcd.
     legal = std::gcd(legal, param.tp_parts);
     if (param.tp_parts % tp != 0 && odd == nullptr) odd = &param;
   }
@@ -125,9 +125,8 @@ void check_sequence(const YokeModelSummary& model,
                   "the inputs of this model are not sequences, so there is nothing to cut");
     return;
   }
-  // Parts of the sequence that one rank holds.
-  // The two parts of head-tail order, one from the front and one from the back, give all ranks
-  // equal work under a causal mask.
+  // In head-tail order each rank holds two parts of the sequence, one from the front and one from
+  // the back, which gives all ranks equal work under a causal mask.
   const int64_t parts = options.mesh.order == SequenceOrder::kHeadTail ? 2 : 1;
   if (cp > 1 && model.seq_len % (cp * parts) != 0) {
     report.refuse("cp_degree",
@@ -164,7 +163,7 @@ void check_precision(YokePlan& plan, PlanReport& report) {
                   "other compute types are not built yet");
     return;
   }
-  // The size orders the known dtypes by precision.
+  // Among the known dtypes, a larger item size means a higher precision.
   if (is_known(plan.reduce_dtype) && item_size(plan.reduce_dtype) >= item_size(plan.param_dtype))
     return;
   report.refuse("precision.reduce",

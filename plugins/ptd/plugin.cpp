@@ -65,7 +65,7 @@ class Ptd : public Backend {
           dtypes,
           YOKE_AXIS_BIT(YOKE_DP_REPLICATE) | YOKE_AXIS_BIT(YOKE_DP_SHARD) | YOKE_AXIS_BIT(YOKE_CP) |
               YOKE_AXIS_BIT(YOKE_TP),
-          1u << 0 | 1u << 2 | 1u << 3);  // DDP; reshard_after_forward = false; true
+          1u << 0 | 1u << 2 | 1u << 3);  // DDP; reshard_after_forward = false, = true
       d.vendor = view("Yoke");
       d.torch_tag = view(kTorchTag);
       d.devices |= 1u << YOKE_DEVICE_CUDA;

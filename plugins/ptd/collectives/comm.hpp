@@ -70,10 +70,10 @@ class Comm {
 // queue of a gather. The members up to `world` are used by actions of the schedule (CommPurpose).
 // Parameters are sharded over dp_shard and, with ptd.shard_over_cp, over cp.
 struct Comms {
-  Comm unshard;               // the shards of one replica
-  Comm reduce_grad;           // the shards of one replica
-  Comm all_reduce_grad;       // ranks with the same shard: dp_replicate, and cp if not sharded over
-  Comm reduce_partial_grads;  // tp
+  Comm unshard;               // ranks with the shards of one replica
+  Comm reduce_grad;           // the same ranks
+  Comm all_reduce_grad;       // ranks that hold the same shard
+  Comm reduce_partial_grads;  // ranks of tp
   Comm world;
   Comm cp;  // for distributed tensors
   Comm tp;  // for distributed tensors

@@ -30,8 +30,8 @@ struct OpInfo {
   std::string name;
   const OpRule* rule;
   std::vector<bool> floating;  // arguments that are floating-point: no placement depends on them
-  std::vector<bool> written;   // arguments that it writes to
-  bool writes = false;         // it writes to at least one argument
+  std::vector<bool> written;   // arguments that the operator writes to
+  bool writes = false;         // the operator writes to at least one argument
   bool is_view = false;
   ViewKind view = ViewKind::kOther;
 };
@@ -80,7 +80,7 @@ const OpInfo& info_of(const c10::OperatorHandle& op) {
   return known.emplace(&op.schema(), make_info(op)).first->second;
 }
 
-// Calls f for every defined tensor of an argument, also inside lists.
+// Calls f for every defined tensor of an argument, including those inside lists.
 template <class F>
 void each_tensor(const IValue& value, F&& f) {
   if (value.isTensor()) {
@@ -147,7 +147,7 @@ Operand operand_of(const at::Tensor& t, bool written) {
   return o;
 }
 
-// Calls the operator's rule for a decision. All ranks decide on the same placements, because a call
+// Calls the operator's rule for a decision. All ranks reach the same decision, because an OpCall
 // contains no local sizes or values.
 Decision decide(const c10::OperatorHandle& op, const OpInfo& info, Args args, Mesh& mesh) {
   OpCall call{info.name, op.schema(), args, mesh, {}, {}};
@@ -179,7 +179,7 @@ Placements transposed(Placements p) {
 }
 
 // Returns the local tensor under the placements `to`. A transposed matrix is redistributed in its
-// original form, because that one may just have been gathered.
+// original form, because that form may just have been gathered.
 at::Tensor moved(const DTensorMeta& meta, Sizes sizes, const Placements& to, Mesh& mesh) {
   if (!meta.transposed)
     return redistribute_local(mesh, meta.local, sizes, meta.placements, to, meta.value);

@@ -1,5 +1,5 @@
-// The boxed path of an operator on DTensors. An operator takes it the first time, so that its rule
-// makes a decision; operators without an unboxed kernel always take it.
+// The boxed path of operators on DTensors. A call takes it if no decision is cached for it yet, or
+// if an operand must be redistributed. Operators without an unboxed kernel always take it.
 #pragma once
 
 #include <ATen/core/boxing/KernelFunction.h>
@@ -12,9 +12,9 @@ namespace yoke::ptd {
 
 void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
-// ---- Keys of the cache ---- The boxed and the unboxed path must add the same words for the same
-// arguments. Sizes are preceded by the number of dims, so that no two argument lists give the same
-// sequence of words.
+// ---- Keys of the cache ----
+// The boxed and the unboxed path must add the same words for the same arguments. Sizes are preceded
+// by the number of dims, so that no two argument lists give the same sequence of words.
 
 inline void add_to_key(OpKey& key, const at::Tensor& t) {
   if (!t.defined()) return key.add(-1);

@@ -210,7 +210,7 @@ void convert_parameter(const at::Tensor& leaf,
                        const Placements& placements) {
   register_dtensor();
   require_placements(mesh, placements, leaf.sizes());
-  // Every handle of the leaf shares this TensorImpl, so all of them see the change.
+  // Every handle of the leaf shares this TensorImpl, so the change applies to all of them.
   c10::TensorImpl* impl = leaf.unsafeGetTensorImpl();
   Impl::set_keys(impl, impl->key_set().add(kDTensorKey));
   impl->release_storage_and_set_meta_custom_data_ptr_error_msg_(std::nullopt);

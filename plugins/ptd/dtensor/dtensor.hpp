@@ -46,13 +46,15 @@ at::Tensor from_local(const at::Tensor& local,
 // the axes whose placement changes.
 at::Tensor redistribute(const at::Tensor& t, const Placements& to);
 at::Tensor full_tensor(const at::Tensor& t);
-// Returns this rank's tensor. Its gradient is read as a part of a gradient with the placements of
-// t; where t is Partial, each rank must have the whole gradient.
+// Returns this rank's tensor. The gradient of the result is taken as this rank's part of a gradient
+// with the placements of t. Along axes on which t is Partial, each rank must have the whole
+// gradient.
 at::Tensor to_local(const at::Tensor& t);
 
-// Turns an existing leaf into a DTensor, in place: members of a module, its registry and every
-// other handle see the change. local: this rank's part, possibly still without memory. The leaf is
-// then a parameter, which no operator redistributes. Not differentiable.
+// Turns an existing leaf into a DTensor, in place: the members of a module, its parameter registry
+// and every other handle refer to the DTensor afterwards. local: this rank's part, possibly still
+// without memory. Operators never redistribute the leaf, because it counts as a parameter. Not
+// differentiable.
 void convert_parameter(const at::Tensor& leaf,
                        const at::Tensor& local,
                        Mesh& mesh,

@@ -1,5 +1,5 @@
 // A kernel template is instantiated for each operator of the list at the end. It makes the same key
-// as the boxed way from typed arguments and, if the decision is cached and no operand has to move,
+// as the boxed path from typed arguments and, if the decision is cached and no operand has to move,
 // calls the operator on local tensors. Everything else, such as the first call, a redistribution or
 // a trace, is left to run_boxed(). So this file is an optimisation only: without it every result is
 // the same.
@@ -81,7 +81,7 @@ const at::Tensor* first_wrapped(const T& value, const Rest&... rest) {
 // replaces are lists, the sizes of views.
 template <class T>
 decltype(auto) local_argument(const Decision& decision, size_t index, const T& value) {
-  // A reference is enough: a copy of the tensor would count a reference up and down atomically.
+  // Returns a reference, because a copy would update the reference count twice, atomically.
   if constexpr (std::is_same_v<T, at::Tensor>) {
     return is_wrapped(value) ? (meta_of(value).local) : value;
   } else if constexpr (std::is_same_v<T, c10::SymIntArrayRef>) {
@@ -94,7 +94,8 @@ decltype(auto) local_argument(const Decision& decision, size_t index, const T& v
   }
 }
 
-// A view of the whole may need a copy of the local tensor, whose strides can be different.
+// Views of the local tensor. If its strides do not allow the view, it is copied, even if the global
+// strides allow it.
 template <class View>
 struct ViewOrCopy : View {
   static constexpr bool kIsKernel = true;
@@ -131,14 +132,14 @@ struct Unboxed<Op, kKind, at::Tensor(A...)> {
     if (!mesh.trace().enabled()) {
       OpKey key(&handle().schema());
       (add_argument(key, args), ...);
-      // run_boxed() adds the strides for views as well: the strides of a result follow from them.
+      // Adds the strides, as run_boxed() does: those of a view depend on those of its operand.
       if constexpr (kKind != Kind::kCompute)
         add_to_key(key, std::get<0>(std::tie(args...)).strides());
       const Decision* decision = mesh.cache().find(key);
       constexpr bool kIsKernel = requires {
         Op::kIsKernel;
       };
-      // A kernel of a rule works on a boxed stack, except for the one that ViewOrCopy repeats.
+      // Only run_boxed() can call a rule's kernel. ViewOrCopy replaces the kernel of view rules.
       const bool here =
           decision != nullptr && decision->in_place && (kIsKernel || !decision->kernel);
       if (here) return run(*decision, mesh, keys, std::index_sequence_for<A...>(), args...);

@@ -52,7 +52,7 @@ at::Tensor positions_of(int64_t seq_len, const Comm& cp, SequenceOrder order, at
   return at::cat({parts[rank], parts[2 * ranks - 1 - rank]});
 }
 
-// Returns a tensor with the sizes of this rank's part of a leaf, whose storage is empty.
+// Returns a tensor with empty storage and the sizes of this rank's part of a leaf.
 at::Tensor part_without_memory(const at::Tensor& leaf, const Mesh& mesh, const Placements& lie) {
   const Sizes sizes = local_sizes(leaf.sizes().vec(), lie, mesh.coordinates());
   const at::Tensor part = at::empty({0}, leaf.options().requires_grad(false));

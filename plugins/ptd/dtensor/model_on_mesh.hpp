@@ -39,8 +39,8 @@ class ModelOnMesh {
   // the inputs are [batch, sequence, ...] and the same on all ranks of cp and tp. Causes no
   // communication.
   TorchInputs distribute(const TorchInputs& inputs);
-  // Returns true on the first of the ranks of cp and tp. They share a batch, and only the first
-  // rank counts its targets.
+  // The ranks along cp and tp share a batch, and only one of them counts its targets. Returns true
+  // on that rank.
   bool is_first() const;
 
  private:
@@ -57,9 +57,9 @@ class ModelOnMesh {
 // Returns the tensor that has the memory of a model's parameter: the parameter itself or, for a
 // DTensor, its local tensor.
 const at::Tensor& memory_of(const at::Tensor& param);
-// Returns the local gradient in the layout in which this rank accumulates it. For a parameter that
-// tp cuts it is complete over tp; otherwise it is a partial sum over tp under sequence parallelism.
-// It is always a partial sum over cp. Plain gradients are returned unchanged.
+// Returns the local gradient in the layout in which this rank accumulates it. It is complete over
+// tp, unless sequence parallelism is on and tp does not cut the parameter: then it is a partial sum
+// over tp. Over cp it is always a partial sum. Plain gradients are returned unchanged.
 at::Tensor local_gradient(const at::Tensor& param, const at::Tensor& grad);
 // Returns this rank's share of a scalar: the shares of all ranks add up to it. A plain scalar is
 // returned unchanged.

@@ -1,7 +1,8 @@
 // How a placement is chosen: a rule lists the ways that are correct along one axis, and choose()
-// takes the cheapest for that axis. Axes are independent of each other, so a rule never sees
-// combinations, and n axes cost n searches instead of a product of them. Costs count what has to be
-// communicated, so a rule does not say when to gather: it follows from where the operands are.
+// takes the cheapest for that axis. Axes are independent of each other, so a rule never handles
+// combinations, and n axes cost n searches instead of a product of them. The cost of a way is the
+// communication that it needs, so rules need not say when to gather: the placements of the operands
+// decide it.
 #include "plugins/ptd/dtensor/op_call.hpp"
 
 #include <limits>
@@ -89,8 +90,8 @@ Decision choose(const OpCall& call,
     const Way* best = nullptr;
     double least = std::numeric_limits<double>::infinity();
     for (const Way& way : candidates) {
-      // Sizes are those of the whole even if other axes cut the operand. Local sizes can differ
-      // between ranks, and ranks that decide differently would issue different collectives.
+      // The cost is computed from global sizes even if other axes cut the operand. Local sizes can
+      // differ between ranks, and ranks that decide differently would issue different collectives.
       double cost = way.extra;
       for (size_t i = 0; i < way.in.size(); ++i)
         cost += cost_of(call.operands[i], call.operands[i].placements[axis], way.in[i]);

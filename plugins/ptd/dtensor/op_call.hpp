@@ -40,8 +40,8 @@ struct OpCall {
   const Operand& tensor(size_t arg) const { return operands[first[arg]]; }
   bool has_tensor(size_t arg) const { return first[arg] >= 0; }
   int64_t list_size(size_t arg) const;
-  // Return arguments of other types. dim() wraps a negative dim into [0, ndim); ints() returns an
-  // empty list for None and one element for a number.
+  // Return arguments that are not tensors. dim() wraps a negative dim into [0, ndim). ints()
+  // returns an empty list for None and one element for a number.
   int64_t integer(size_t arg) const { return args[arg].toInt(); }
   int64_t dim(size_t arg, int64_t ndim) const;
   Sizes ints(size_t arg) const;
@@ -50,7 +50,7 @@ struct OpCall {
   // Returns true if all ranks have equal parts of a dim of an operand, over all axes that cut it.
   bool is_even(const Operand& operand, int64_t dim) const;
 
-  // Throws Error(INVALID_ARGUMENT) that names the operator, the reason and its tensors.
+  // Throws Error(INVALID_ARGUMENT), which names the operator, its tensors and the reason.
   [[noreturn]] void refuse(const std::string& why) const;
 };
 

@@ -24,7 +24,7 @@ int64_t product(at::IntArrayRef sizes, int64_t begin, int64_t end) {
 // this dim consists of several blocks, n is the size of a block, and outer includes their number.
 struct Cut {
   int64_t outer, n, inner;
-  int64_t chunk;  // elements of n that a rank holds, with padding
+  int64_t chunk;  // length of a rank's part of the dim n, with padding
 
   Cut(at::IntArrayRef sizes, const Placement& p, int ranks)
       : outer(product(sizes, 0, p.dim) * p.blocks),
@@ -68,8 +68,8 @@ class Change {
       case Placement::kPartial:
         break;
     }
-    // For a mean or maximum every rank may keep the whole value. For a sum the first rank keeps it,
-    // and the others have zeros.
+    // To become Partial by a mean or maximum, every rank keeps the whole value. For a sum the first
+    // rank keeps it, and the others have zeros.
     return to.reduce != Reduce::kSum || at_.rank == 0 ? whole : at::zeros_like(whole);
   }
 
@@ -156,7 +156,7 @@ class Change {
 };
 
 // Returns the axes that must become Replicate first. These are inner axes that cut the same dim as
-// an outer axis which is about to change: their parts are parts of the outer axis's parts.
+// an outer axis that is about to change: they divide the parts that the outer axis makes.
 std::array<bool, kMaxMeshAxes> must_release(const Placements& from, const Placements& to, int n) {
   std::array<bool, kMaxMeshAxes> release{};
   for (int b = 1; b < n; ++b) {
@@ -185,8 +185,7 @@ at::Tensor redistribute_local(Mesh& mesh,
   const auto change = [&](int axis, const Placement& next) {
     if (now[axis] == next) return;
     if (mesh.size(axis) > 1) {
-      // These are the sizes that the ranks of this axis hold together: those that the other axes
-      // leave.
+      // The ranks of this axis together hold the tensor as only the other axes cut it.
       Placements others = now;
       others[axis] = replicate();
       const Sizes whole = local_sizes(global, others, mesh.coordinates());

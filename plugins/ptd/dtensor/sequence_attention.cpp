@@ -83,7 +83,7 @@ void each_rank(const Mesh::Axis& axis, const at::Tensor& own, F&& f) {
   }
 }
 
-// Sums the gradients of keys and values for the ranks that own these. In a ring the sum for one
+// Sums the gradients of keys and values for the ranks that own them. In a ring the sum for one
 // owner is passed on together with the keys, every rank adds its contribution, and the owner
 // receives the sum after the last step. After an all-gather, one reduce-scatter does this for all
 // owners.

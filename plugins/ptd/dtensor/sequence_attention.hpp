@@ -15,7 +15,8 @@ namespace yoke::ptd {
 // A tile of the attention matrix between the positions of two ranks, in their local order.
 struct Tile {
   Part queries, keys;
-  bool causal;  // a query uses keys up to its own position; queries and keys start at the same one
+  // true: a query uses keys up to its own position; `queries` and `keys` start at the same position
+  bool causal;
 };
 // Returns the tiles that rank `mine` computes with the keys of rank `theirs`. length: positions per
 // rank, which must be even under kHeadTail. Pure.

@@ -13,8 +13,8 @@ namespace yoke::ptd {
 // LibTorch 2.11 registers no operator on this key, and none of its own tensors has it.
 inline constexpr c10::DispatchKey kDTensorKey = c10::DispatchKey::Fake;
 
-// The data of a DTensor. All aliases of a DTensor share one object: detached tensors and those that
-// autograd saved.
+// The data of a DTensor. All aliases of a DTensor, such as detached tensors and those that autograd
+// saved, share one DTensorMeta.
 struct DTensorMeta final : c10::BackendMeta {
   DTensorMeta(at::Tensor l, Mesh& m, const Placements& p)
       : local(std::move(l)), mesh(&m), placements(p), value(m.gathers().new_value()) {}

@@ -1,5 +1,5 @@
 // Each block is an autograd graph of its own: its input is a detached leaf, and its backward starts
-// with the gradient that the next block's backward left in the carry. One graph over all blocks
+// with the gradient that the next block's backward left in Micro::carry. One graph over all blocks
 // would need hooks to find out when a unit's gradients are complete, and would keep parameters
 // whole for as long as the graph refers to them. Here the schedule knows when gradients are
 // complete and when parameters can be freed, because a block's backward is an action of its own.

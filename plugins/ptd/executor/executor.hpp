@@ -86,9 +86,8 @@ class Executor {
   // These belong to the step in progress.
   std::vector<TorchInputs> inputs_;       // one per micro-batch
   std::vector<TorchInputs> distributed_;  // the parts of inputs_ that the blocks get
-  at::Tensor
-      num_targets_;       // fp64 scalar: number of targets in the inputs; 0 if another rank counts
-  at::Tensor loss_grad_;  // fp64 scalar: 1 / number of targets on all ranks
+  at::Tensor num_targets_;  // fp64 scalar: targets in inputs_; 0 if another rank counts them
+  at::Tensor loss_grad_;    // fp64 scalar: 1 / number of targets on all ranks
   bool forward_only_ = false;
   at::Tensor scalars_;  // fp64 [3]: loss sum, number of targets, squared gradient norm
   YokeStepResult result_{};

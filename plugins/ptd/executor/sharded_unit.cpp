@@ -18,7 +18,7 @@ namespace yoke::ptd {
 namespace {
 
 // Returns the buffer for whole parameters. With a single shard it is the memory of the master
-// copies, unless the model computes in another type.
+// copies, unless the model computes in a different type.
 FlatBuffer whole_params(
     const at::Tensor& shard, at::ScalarType compute, int64_t numel, int shards, BufferPool& pool) {
   if (shards > 1) return FlatBuffer(numel, compute, pool);

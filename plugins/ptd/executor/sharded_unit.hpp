@@ -4,8 +4,8 @@
 // point. A reduce-scatter reads the whole gradient buffer, to which the gradients of backward are
 // added.
 //
-// If the model computes in another type than that of the master copies, the shard is cast before
-// each all-gather. With a single shard there is no gather, and the cast happens at the start of a
+// If the compute type differs from the type of the master copies, the shard is cast before each
+// all-gather. With a single shard there is no gather, and the cast happens at the start of a
 // step.
 #pragma once
 
@@ -74,7 +74,7 @@ class ShardedUnit {
   std::vector<at::Tensor> params_of_model_;
   std::vector<at::Tensor> leaves_;  // local tensors of params_of_model_; the same tensors if plain
   at::Tensor param_shard_, grad_shard_;
-  bool casts_;          // the leaves have another type than the master copies
+  bool casts_;          // the type of the leaves differs from that of the master copies
   FlatBuffer params_;   // whole parameters, in the compute type
   FlatBuffer cast_;     // the shard in the compute type, during a gather; empty without casts_
   FlatBuffer grads_;    // whole gradients

@@ -21,7 +21,7 @@ struct StepCosts {
   int64_t dp_replicate_bytes = 0;  // payload of all-reduces over the replicas
 };
 
-// actions: the schedule of `spec`; blocks: one entry per block of the spec.
+// Adds up the costs of `actions`, the schedule of `spec`. blocks: one entry per block of the spec.
 StepCosts step_costs(const StepSpec& spec,
                      const std::vector<Action>& actions,
                      const std::vector<BlockCost>& blocks);

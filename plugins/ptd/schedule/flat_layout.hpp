@@ -30,7 +30,7 @@ struct ShardPiece {
 struct FlatSpan {
   int64_t begin, count;  // elements
   bool decay;            // weight decay applies
-  bool tp_replicated;    // tp > 1 and these parameters are not cut: all ranks of tp hold the same
+  bool tp_replicated;    // tp > 1, but does not cut them: all ranks of tp hold the same values
 };
 
 class FlatLayout {

@@ -200,8 +200,8 @@ class Builder {
   std::vector<std::vector<int>> complete_;      // units whose gradients are complete after it
   std::vector<bool> in_use_;                    // gathered, or being gathered
   std::vector<int> prefetch_;                   // units of the latest prefetch
-  std::pair<int, int> reducing_{kNone, kNone};  // unit and micro-batch in flight
-  int all_reducing_ = kNone;                    // unit in flight
+  std::pair<int, int> reducing_{kNone, kNone};  // unit and micro-batch of the reduction in flight
+  int all_reducing_ = kNone;                    // unit of the all-reduce in flight
   std::vector<Action> out_;
 };
 

@@ -39,7 +39,7 @@ enum class ActionKind : uint8_t {
 // The communicators that actions use. The members of Comms (collectives/comm.hpp) have these names.
 enum class CommPurpose : uint8_t {
   kNone,                // the action issues no collective
-  kUnshard,             // the shards of one replica
+  kUnshard,             // the ranks with the shards of one replica
   kReduceGrad,          // the same ranks as kUnshard, but a queue of its own
   kAllReduceGrad,       // the ranks that hold the same shard, one of each replica
   kReducePartialGrads,  // the ranks of tp, which have the same data

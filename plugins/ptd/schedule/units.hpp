@@ -8,10 +8,10 @@
 namespace yoke::ptd {
 
 struct ParamSpec {
-  int64_t numel = 0;  // elements of this rank's part, where tensor parallelism cuts the parameter
+  int64_t numel = 0;  // elements on this rank; tensor parallelism may have cut the parameter
   bool trainable = true;
   bool decay = true;           // weight decay applies
-  bool tp_replicated = false;  // tp > 1 and the parameter is not cut: all ranks of tp hold the same
+  bool tp_replicated = false;  // tp > 1, but does not cut it: all ranks of tp hold the same values
 };
 
 struct ModelSpec {
@@ -23,19 +23,18 @@ struct ModelSpec {
 // Parameters that share one buffer: one all-gather makes them whole, one reduce-scatter reduces
 // their gradients. All are trainable or all are frozen, so that nothing frozen is ever reduced.
 struct Unit {
-  std::vector<int>
-      params;  // indices in buffer order; parameters with the same flags are neighbours
+  std::vector<int> params;  // indices in buffer order; those with the same flags are neighbours
   bool trainable = true;
 };
 
 struct UnitMap {
   std::vector<Unit> units;  // ordered by the first block that needs them
-  // Units that must be whole while a block runs, by block, ascending.
+  // For each block, the units that must be whole while it runs, ascending.
   std::vector<std::vector<int>> of_block;
 };
 
 // Merges consecutive blocks into groups of at least unit_bytes, because every collective has a
-// fixed cost. If the last group has less than half of that, it joins the group before it. A
+// fixed cost. If the last group has less than half of unit_bytes, it joins the group before it. A
 // parameter that several groups use, such as a tied head, gets its own unit: gathering it for the
 // last block must not gather the first blocks with it. item_size: bytes of an element.
 UnitMap make_units(const ModelSpec& model, int64_t unit_bytes, int64_t item_size);

@@ -3,8 +3,8 @@
 // action is correct if every state that it touches allows it. The walk also adds up the bytes that
 // exist, so the memory of a step is computed by the code that checks it.
 //
-// The walk states what each action requires, and never what comes next: that would be the builder's
-// rule written a second time.
+// The walk states what each action requires, and never which action must follow: that would repeat
+// the rules of the builder.
 #include "plugins/ptd/schedule/walk.hpp"
 
 #include <algorithm>
@@ -100,7 +100,7 @@ std::string Walk::forward(const Action& a) {
   BlockState& block = row[a.block];
   if (a.kind == ActionKind::kRecompute) {
     if (!block.forward) return fail(CheckedRule::kCompute, "its Forward has not run");
-    // With something saved the backward could run already; after it nothing needs the activations.
+    // If activations are saved, backward can run already; after backward nothing needs them.
     if (block.saved || block.backward)
       return fail(CheckedRule::kCompute, "there is nothing to recompute");
     block.saved = true;
@@ -143,7 +143,7 @@ std::string Walk::add_gradients(const Action& a) {
     if (unit.all_reduce != AllReduce::kNone)
       return fail(CheckedRule::kAllReduceGrad,
                   "its gradients are already summed over the replicas");
-    // With one shard the whole buffer is the gradient shard, which is there all the time.
+    // With one shard the whole buffer is the gradient shard, which always exists.
     if (unit.grads == Grads::kEmpty && spec_.shards > 1) bytes_ += spec_.units[u].grad_bytes;
     unit.grads = Grads::kAdding;
     ++unit.additions;
@@ -151,8 +151,8 @@ std::string Walk::add_gradients(const Action& a) {
   return "";
 }
 
-// Returns how many blocks add gradients to the unit in one micro-batch. More than one do if a
-// parameter is tied, or if blocks share a unit.
+// Returns how many blocks add gradients to the unit in one micro-batch. It is more than one
+// if a parameter is tied, or if blocks share a unit.
 int Walk::blocks_using(int unit) const {
   return static_cast<int>(
       std::count_if(spec_.blocks.begin(), spec_.blocks.end(), [&](const auto& units) {
@@ -173,7 +173,7 @@ std::string Walk::reduce(const Action& a) {
     bytes_ -= size;
     return "";
   }
-  // Micro-batches that one reduction covers; `a` names the last of them.
+  // One reduction covers this many micro-batches; `a` names the last of them.
   const int per_reduction = spec_.accumulate == Accumulate::kSharded ? 1 : spec_.micros;
   if (unit.grads != Grads::kAdding)
     return fail(CheckedRule::kGradient, "there are no gradients to reduce");
@@ -235,7 +235,7 @@ std::string Walk::gradients_final() {
   return "";
 }
 
-// Checks the actions at the end of a step, which come once and after everything else.
+// Checks the actions at the end of a step. Each must occur once, after all other actions.
 std::string Walk::end(const Action& a) {
   if (spec_.forward_only != (a.kind == ActionKind::kReduceLoss)) {
     return fail(CheckedRule::kEnd, "does not belong into this kind of step");
@@ -244,8 +244,8 @@ std::string Walk::end(const Action& a) {
     ++losses_;
     return "";
   }
-  // ReducePartialGrads comes before ReduceScalars, which sums the squared norm: partial sums over
-  // tp would give another norm on each rank.
+  // ReducePartialGrads must come before ReduceScalars, which sums the squared norm: if gradients
+  // were still partial over tp, the ranks would compute a wrong norm.
   if (a.kind == ActionKind::kReducePartialGrads) {
     if (!spec_.reduce_partial_grads || partial_grads_++ > 0 || scalars_ > 0)
       return fail(CheckedRule::kPartialGrads, "there is nothing to sum over tp, or not now");
@@ -272,8 +272,8 @@ std::string Walk::finish() {
     }
   }
   for (size_t u = 0; u < units_.size(); ++u) {
-    // This also finds an Unshard that nobody waited for. Gradients in flight were found by
-    // gradients_final().
+    // This also finds an Unshard without a WaitUnshard. gradients_final() has already found
+    // gradients in flight.
     if (spec_.shards > 1 && units_[u].params != Params::kSharded) {
       return fail(CheckedRule::kUnshard, "unit " + std::to_string(u) + " is not resharded");
     }

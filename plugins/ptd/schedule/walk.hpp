@@ -14,7 +14,7 @@ class Walk {
   // The spec must outlive the walk.
   explicit Walk(const StepSpec& spec);
 
-  // Applies the action. Returns "" or what is wrong with it; rule() is then the broken rule.
+  // Applies the action. Returns "" or what is wrong with it; rule() then returns the violated rule.
   std::string apply(const Action& action);
   // Returns "" or what is missing at the end of the list.
   std::string finish();
@@ -29,7 +29,7 @@ class Walk {
     Params params;
     Grads grads = Grads::kEmpty;              // the whole gradient buffer
     AllReduce all_reduce = AllReduce::kNone;  // the gradient shard
-    int additions = 0;                        // Backward actions added to the whole buffer
+    int additions = 0;                        // Backward actions since the last reduction
     int reducing_micro = -1;                  // micro-batch of the reduction in flight
     int reduced_micros = 0;                   // micro-batches added to the gradient shard
   };

@@ -46,7 +46,7 @@ struct ShardState {
   int shard;  // index of this rank's shard
   std::vector<UnitShard> units;
   std::vector<FlatSpan> spans;     // spans of params and grads, in order, without gaps
-  int64_t most_tp_replicated = 0;  // elements in tp-replicated spans, in the shard that has most
+  int64_t most_tp_replicated = 0;  // tp-replicated elements of the shard that has the most
   at::Tensor params;               // master copies
   at::Tensor grads;                // reduced gradients
   at::Tensor frozen;               // parameters without gradient and optimizer state

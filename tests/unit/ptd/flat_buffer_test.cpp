@@ -35,7 +35,7 @@ TEST(BufferPool, TheBestFitIsTaken) {
   EXPECT_EQ(pool.take(1000).capacity, 1010u);
 }
 
-// No buffer can be reused for a request of another size, and the requests are in random order.
+// No buffer can be reused for a request of a different size, and the requests are in random order.
 TEST(BufferPool, HoldsNeverMoreThanWasInUseAtOneTime) {
   BufferPool pool(at::kCPU);
   std::vector<BufferPool::Buffer> taken;
@@ -113,7 +113,7 @@ TEST(FlatBuffer, PermanentMemoryStays) {
 }
 
 // Tensors that autograd saved share the storage of a parameter, so backward reads the memory to
-// which that storage points then.
+// which that storage points at that time.
 TEST(BindStorage, SavedTensorsSeeTheMemoryThatIsBoundAtTheirBackward) {
   at::Tensor weight = at::empty({3, 2}, at::kDouble).set_requires_grad(true);
   at::Tensor first = at::full({6}, 2.0, at::kDouble), second = at::full({6}, 2.0, at::kDouble);
@@ -122,7 +122,7 @@ TEST(BindStorage, SavedTensorsSeeTheMemoryThatIsBoundAtTheirBackward) {
   const at::Tensor y = at::linear(x, weight);
   bind_storage(weight, nullptr);
   EXPECT_EQ(weight.storage().nbytes(), 0u);
-  first.fill_(1e300);  // somebody else uses the old memory now
+  first.fill_(1e300);  // the old memory has been reused
   bind_storage(weight, second.data_ptr());
   y.sum().backward();
   EXPECT_TRUE(at::equal(x.grad(), at::full({1, 2}, 6.0, at::kDouble)));

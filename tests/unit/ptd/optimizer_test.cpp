@@ -65,7 +65,7 @@ void expect_same(const at::Tensor& a, const at::Tensor& b, double bound) {
   EXPECT_LE((a - b).abs().max().item<double>(), bound * b.abs().max().item<double>());
 }
 
-// Updates as on a device: the host reads no number.
+// Updates as on a device, where the host does not read the scale.
 void update_unseen(Fixture& f, int step, double scale) {
   f.optimizer->begin_step(step, 1e-2);
   const auto number = [&](double value, at::ScalarType type) {
@@ -76,7 +76,7 @@ void update_unseen(Fixture& f, int step, double scale) {
   f.optimizer->commit();
 }
 
-// Updates as on the CPU: the host knows the scale.
+// Updates as on the CPU, where the host knows the scale.
 void update_seen(Fixture& f, int step, double scale) {
   f.optimizer->begin_step(step, 1e-2);
   f.optimizer->update(scale);
@@ -124,7 +124,7 @@ TEST(AdamW, TakesGradientsOfAnotherTypeThanTheMasterCopies) {
 }
 
 TEST(AdamW, IsTheSameWithItsNumbersInTensors) {
-  // With tensors the learning rate is in fp32, hence the bound.
+  // update_with() reads the learning rate from an fp32 tensor, so the bounds are wider.
   for (const Dtypes& dtypes : {kFp64, kFp32, kBf16, kWideReduce}) {
     check_adamw(dtypes, 1, 2e-6, true);
     check_adamw(dtypes, 0.3, 2e-6, true);

@@ -63,7 +63,7 @@ inline StepSpec random_step(Dice& dice) {
   spec.accumulate = dice.one_in(2) ? Accumulate::kSharded : Accumulate::kUnsharded;
   spec.forward_only = dice.one_in(5);
   spec.reduce_partial_grads = dice.one_in(3);
-  // A trainable unit that no block of this rank uses, as can happen on a pipeline stage.
+  // Adds a trainable unit that no block of this rank uses, as can happen on a pipeline stage.
   if (dice.one_in(4)) {
     const int64_t bytes = int64_t{kItemSize} * 16 * spec.shards;
     spec.units.push_back({true, bytes, bytes});

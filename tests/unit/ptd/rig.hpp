@@ -1,5 +1,5 @@
-// Trains the tiny model in two ways: through the plugin's table on ranks that are threads, and with
-// a plain loop.
+// Trains the tiny model in two ways: through the plugin's function table, on ranks that are
+// threads, and with a plain loop.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@ struct Job {
   int64_t first_step = 1, steps = 20;
   double lr = 3e-3;
   int32_t optimizer = YOKE_ADAMW;
-  double momentum = 0, clip = 0.05;      // a clip below the gradient norm of every step
+  double momentum = 0, clip = 0.05;      // clip is below the gradient norm of every step
   std::optional<at::ScalarType> reduce;  // unset: fp32, or fp64 for fp64
   bool stream = false;                   // true: the host has a stream, as on a device
   std::map<std::string, std::string> options{
@@ -39,7 +39,7 @@ struct Outcome {
   State state;                              // after the last step, assembled from all ranks
   YokeWrapResult wrapped{};                 // result that rank 0 reported
   std::map<std::string, CommCount> counts;  // collectives of rank 0 in all steps
-  double eval_loss = 0;                     // loss of the next global batch, before state was taken
+  double eval_loss = 0;                     // loss of the next global batch, after training
 };
 
 // Return the outcome of training. start: state to load before the first step. train() rethrows the
@@ -47,12 +47,12 @@ struct Outcome {
 Outcome train(const Job& job, const State* start = nullptr);
 Outcome train_plain(const Job& job);
 
-// Runs body on one thread per rank, in a world with the shape of `mesh`. Rethrows the exception of
-// the first rank that failed.
 struct Rank {
   World& world;
   const YokeHost& host;
 };
+// Runs body on one thread per rank, in a world with the shape of `mesh`. Rethrows the exception of
+// the first rank that failed.
 void on_ranks(const yoke::Mesh& mesh, const std::function<void(const Rank&)>& body);
 
 // The micro-batches of one data rank in the global batch that starts at first_sample.
@@ -82,7 +82,7 @@ struct OptionValues {
   std::vector<std::string> texts_;
 };
 
-// Calls init and wrap_model of the plugin's table, and destroys what they made in the right order.
+// Calls the plugin's init and wrap_model, and destroys what they made in the right order.
 // Throws Error.
 class Session {
  public:
@@ -107,7 +107,7 @@ class Session {
   YokeContext* context_ = nullptr;
 };
 
-// Calls plan of the plugin. Returns the texts of all refusals, and "note: ..." for notes.
+// Calls the plugin's plan function. Returns the texts of all refusals, and "note: ..." for notes.
 std::vector<std::string> ask_plan(const Job& job,
                                   YokePlan& plan,
                                   const std::vector<std::string>& given = {});

@@ -32,8 +32,8 @@ TEST(Units, ConsecutiveBlocksMergeUntilTheyHoldTheBytes) {
 }
 
 TEST(Units, ASmallRestJoinsTheBlocksBefore) {
-  EXPECT_EQ(make_units(chain(4, 100), 1200, 4).units.size(), 1u);  // rest of 400 < 600
-  EXPECT_EQ(make_units(chain(5, 100), 1200, 4).units.size(), 2u);  // rest of 800
+  EXPECT_EQ(make_units(chain(4, 100), 1200, 4).units.size(), 1u);  // last 400 bytes are merged
+  EXPECT_EQ(make_units(chain(5, 100), 1200, 4).units.size(), 2u);  // last 800 bytes are a unit
 }
 
 TEST(Units, OneByteMakesEveryBlockAUnit) {

@@ -110,7 +110,7 @@ Kernel sum_rows(const Part& rows) {
 
 // embedding_dense_backward(grad, ids, num_weights, padding_idx, scale_grad_by_freq) -> [V, D]. The
 // arguments do not show how the table is cut. Along axes that cut parameters the result is cut by
-// rows, as the tables of our models are, so that no rank sums rows that another one has.
+// rows, as the tables of our models are, so that each rank sums only its own rows.
 Decision embedding_backward(const OpCall& call) {
   const Operand &grad = call.tensor(0), &ids = call.tensor(1);
   if (call.integer(3) != -1 || call.boolean(4)) call.refuse("padding_idx and scale_grad_by_freq");

@@ -1,13 +1,13 @@
-// These rules cover operators that make new tensors with the sizes, or only the options, of another
-// one.
+// These rules cover operators that make new tensors with the sizes, or only the options, of an
+// existing one.
 #include "plugins/ptd/dtensor/rules/rules.hpp"
 
 namespace yoke::ptd {
 namespace {
 
-// Gives the result the placements of the operand. value: the result is filled with a constant.
-// Where the operand is Partial, such a result is Replicate, because a sum of constants is another
-// value; an uninitialised result may stay Partial.
+// Gives the result the placements of the operand. value: true if the result is filled with a
+// constant. Where the operand is Partial, such a result is Replicate, because a sum of constants is
+// a different value. An uninitialised result may stay Partial.
 Decision like(const OpCall& call, bool value) {
   const Operand& self = call.operands[0];
   Decision decision;
@@ -20,8 +20,8 @@ Decision like(const OpCall& call, bool value) {
   return decision;
 }
 
-// Decides new_zeros and similar operators, whose argument 1 is the sizes. A result with other sizes
-// than the operand is Replicate.
+// Decides new_zeros and similar operators, whose argument 1 is the sizes. A result whose sizes
+// differ from those of the operand is Replicate.
 Decision of_sizes(const OpCall& call, bool value) {
   Decision decision = like(call, value);
   const Sizes sizes = call.ints(1);

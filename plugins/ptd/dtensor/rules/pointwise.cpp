@@ -50,10 +50,10 @@ Way cut_way(const OpCall& call, const Sizes& out, const Placement& cut) {
 }
 
 enum class Kind : uint8_t {
-  kPlain,     // needs the values of its operands
+  kPlain,     // is not linear: needs the complete values of its operands
   kSum,       // is linear in all operands together: add, sub
-  kProduct,   // is linear in each of them: mul
-  kQuotient,  // is linear in the first one: div
+  kProduct,   // is linear in each operand separately: mul
+  kQuotient,  // is linear in the first operand: div
 };
 
 // Adds the Way in which Partial operands stay Partial, if the operator is linear in them.

@@ -1,6 +1,6 @@
-// These rules cover sums, means and maxima over some dims. Over a dim that is cut each rank reduces
-// its part, and the result is Partial with the same operation. A mean is Partial only if the parts
-// have equal size.
+// These rules cover sums, means and maxima over some dims. Over a dim that is cut, each rank
+// reduces its part, and the result is Partial with the same operation. A mean is Partial only if
+// the parts have equal size.
 #include <algorithm>
 
 #include "plugins/ptd/dtensor/rules/rules.hpp"

@@ -1,6 +1,6 @@
-// The rules of operators, one file per family. A rule lists, for each axis of the mesh, the
-// placements of operands under which running the operator on local tensors gives a placement of the
-// whole result (op_call.hpp). If that needs more than the operator itself, the rule adds a kernel.
+// The rules of operators, one file per family. For each axis of the mesh, a rule lists the
+// placements of operands with which the operator can run on local tensors, and the placements of
+// its results (op_call.hpp). If that needs more than the operator itself, the rule adds a kernel.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ namespace yoke::ptd {
 
 using RuleTable = std::unordered_map<std::string, OpRule>;  // key: "aten::sum.dim_IntList"
 
-// Each adds the rules of one family.
+// Each function adds the rules of one family.
 void add_pointwise_rules(RuleTable& rules);
 void add_factory_rules(RuleTable& rules);
 void add_view_rules(RuleTable& rules);
@@ -40,8 +40,8 @@ struct Shape {
   Sizes sizes, strides;
 };
 // Returns the decision for an operator whose results have the elements of operand 0, or some of
-// them, in other dims. `where` maps a cut of the operand to the cut of the results; if it returns
-// nullopt, the operand is gathered.
+// them, arranged in other dims. `where` maps a cut of the operand to the cut of the results; if it
+// returns nullopt, the operand is gathered.
 Decision follow(const OpCall& call,
                 const std::vector<Shape>& outputs,
                 const std::function<std::optional<Placement>(const Placement&)>& where);

@@ -10,7 +10,7 @@
 namespace yoke::ptd {
 namespace {
 
-// Returns the decision for taking elements along `dim`. removed: the results do not have that dim.
+// Returns the decision for taking elements along `dim`. removed: true if the results lack that dim.
 Decision along(const OpCall& call,
                int64_t dim,
                const std::vector<Shape>& outputs,

@@ -1,8 +1,8 @@
-// These rules cover operators that show the same elements in other dims. A cut survives if the
+// These rules cover operators that arrange the same elements in other dims. A cut is kept if the
 // local parts, viewed in the new dims, are again equal parts of one dim, possibly of blocks of it;
-// else the operand is gathered. Blocks exist for views that flatten: [B, S] cut along S becomes [B
-// * S] cut in B blocks, and the next view back finds the same cut, so that nothing moves on the way
-// through a matrix product.
+// otherwise the operand is gathered. Blocks exist for views that flatten: [B, S] cut along S
+// becomes [B * S] cut in B blocks. The view back to [B, S] restores the cut, so a flattened matrix
+// product needs no communication.
 #include <ATen/ATen.h>
 #include <ATen/InferSize.h>
 #include <ATen/TensorUtils.h>
@@ -16,7 +16,7 @@
 namespace yoke::ptd {
 namespace {
 
-// ---- view: dims are merged and split, the order of the elements stays ----
+// ---- view: merges and splits dims, keeps the order of the elements ----
 
 int64_t product(const Sizes& sizes, size_t begin, size_t end) {
   return std::accumulate(
@@ -28,7 +28,7 @@ struct Group {
   size_t in_begin, in_end, out_begin, out_end;
 };
 
-// Both lists of dims are walked in step: a group ends where the products are equal.
+// Walks both lists of dims in step. A group ends where the products of both lists are equal.
 std::optional<Group> group_of(const Sizes& in, const Sizes& out, size_t dim) {
   size_t i = 0, j = 0;
   while (i < in.size() && j < out.size()) {
@@ -51,9 +51,9 @@ std::optional<Group> group_of(const Sizes& in, const Sizes& out, size_t dim) {
   return std::nullopt;
 }
 
-// Returns where a cut of `in` goes. The cut sees the elements of its group as `rows` rows of n *
-// inner elements, and cuts each row along n. A dim of `out` can take the cut if it sees the same
-// rows and the cuts fall between the same elements.
+// Returns the placement in the dims `out` that is equivalent to the cut p of `in`. The cut divides
+// the elements of its group into `rows` rows of n * inner elements, and each row along n. A dim of
+// `out` can take the cut if it gives the same rows and the cuts fall between the same elements.
 std::optional<Placement> through_view(const Sizes& in,
                                       const Sizes& out,
                                       const Placement& p,
@@ -64,12 +64,12 @@ std::optional<Placement> through_view(const Sizes& in,
   const int64_t n = in[p.dim] / p.blocks, inner = product(in, p.dim + 1, g->in_end);
   int64_t before = 1;
   for (size_t j = g->out_begin; j < g->out_end; before *= out[j], ++j) {
-    // `before` grows by factors only, so no later value of it divides the rows either.
+    // `before` is only ever multiplied, so no later value of it divides the rows either.
     if (rows % before != 0) return std::nullopt;
     const int64_t blocks = rows / before;
     if (out[j] % blocks != 0) continue;
     const int64_t m = out[j] / blocks, within = product(out, j + 1, g->out_end);
-    // A dim with one element per row cannot be cut, but the dim behind it sees the same rows.
+    // A dim with one element per row cannot be cut, but the dim after it has the same rows.
     if (m == 1 && n * inner != 1) continue;
     // Cuts fall between the same elements if the dims are equal, or if both divide evenly.
     const bool same = m == n && within == inner;
@@ -80,7 +80,7 @@ std::optional<Placement> through_view(const Sizes& in,
   return std::nullopt;
 }
 
-// Reshapes instead of viewing: the local strides may allow no view although those of the whole do.
+// Reshapes instead of viewing: the local strides may not allow a view even if the global ones do.
 void view_kernel(Mesh&, torch::jit::Stack& stack) {
   const Sizes sizes = stack[stack.size() - 1].toIntVector();
   const at::Tensor self = stack[stack.size() - 2].toTensor();
@@ -93,13 +93,13 @@ Sizes infer(const Sizes& wanted, int64_t numel) {
   return {sizes.begin(), sizes.end()};
 }
 
-// Returns the strides of a view of the whole, or empty for compact ones if only a copy is possible.
+// Returns the global strides of the view; empty (contiguous) if only a copy is possible.
 Sizes view_strides(const Operand& self, const Sizes& out) {
   const auto strides = at::detail::computeStride(self.sizes, self.strides, out);
   return strides.value_or(Sizes{});
 }
 
-// Maps the cuts axis by axis: an inner axis sees the dims as the outer ones left them.
+// Maps the cuts axis by axis: an inner axis cuts what the outer axes left of the dims.
 Decision view_to(const OpCall& call, const Sizes& wanted) {
   const Operand& self = call.operands[0];
   const Sizes out = infer(wanted, self.numel());
@@ -126,7 +126,7 @@ Decision view_to(const OpCall& call, const Sizes& wanted) {
     }
   }
   decision.outputs = {{result, out, view_strides(self, out)}};
-  // The caller's sizes are those of the whole; the local call gets the sizes of its own part.
+  // The sizes that the caller passed are global; the local call gets the sizes of this rank's part.
   decision.ints = {{1, local_sizes(out, result, call.mesh.coordinates())}};
   decision.kernel = view_kernel;
   return decision;
@@ -136,7 +136,7 @@ Decision view(const OpCall& call) {
   return view_to(call, call.ints(1));
 }
 
-// The given strides belong to the whole; the local tensor is reshaped without them.
+// The given strides are global; the local tensor is reshaped without them.
 Decision reshape_alias(const OpCall& call) {
   Decision decision = view_to(call, call.ints(1));
   decision.kernel = [](Mesh& mesh, torch::jit::Stack& stack) {
@@ -146,7 +146,7 @@ Decision reshape_alias(const OpCall& call) {
   return decision;
 }
 
-// ---- dims change places ----
+// ---- permutations of dims ----
 
 Sizes permuted(const Sizes& sizes, const Sizes& order) {
   Sizes out;
@@ -266,7 +266,7 @@ Decision follow(const OpCall& call,
       [&](int axis) -> Ways {
         const Placement& p = call.operands[0].placements[axis];
         // There is one way: keep the placement, or gather. Partial values need no gathering, since
-        // showing elements in other dims commutes with a reduction.
+        // rearranging elements commutes with a reduction.
         Way way = all_replicate(call, outputs.size());
         const std::optional<Placement> out = p.is_shard() ? where(p) : std::optional(p);
         if (!out) return {way};

@@ -39,7 +39,7 @@ TEST(DTensor, KnowsHowItLies) {
   });
 }
 
-// A function f that only changes placements has d/dx sum(f(x) * c) = c, for any communication.
+// A function f that only changes placements has d/dx sum(f(x) * c) = c, whatever it communicates.
 TEST(DTensor, MovingIsDifferentiable) {
   on_mesh({.tp = 2}, [](Mesh& mesh) {
     const at::Tensor whole = numbers({4, 6}, 1), c = numbers({4, 6}, 2);

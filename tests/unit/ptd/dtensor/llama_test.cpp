@@ -48,7 +48,7 @@ BlockList make_model(const Case& c) {
   return llama_family(config).make_blocks(args);
 }
 
-// Returns every parameter once, with its first name.
+// Returns every parameter once. A tied parameter has the first of its names.
 std::vector<std::pair<std::string, at::Tensor>> parameters(const BlockList& model) {
   std::vector<std::pair<std::string, at::Tensor>> all;
   for (const auto& block : model.params) {

@@ -26,7 +26,7 @@ struct Mlp : torch::nn::Module {
   torch::nn::Linear up{nullptr}, down{nullptr};
 };
 
-// The plain module after a backward: the expected gradients.
+// The plain module after a backward, whose gradients are the expected ones.
 struct Plain {
   explicit Plain(const at::Tensor& input) : x(input.clone().requires_grad_()) {
     module.forward(x).pow(2).mean().backward();
@@ -97,7 +97,8 @@ TEST_P(Modules, ConvertedParametersAreTheModulesOwn) {
   });
 }
 
-// How the memory of a parameter is replaced between forward and backward, as FSDP does.
+// How the memory of a parameter is replaced between forward and backward, as FSDP does. kNone
+// overwrites the memory and does not restore the values.
 enum class Refill { kSameStorage, kNewMemory, kNone };
 
 void refill(const at::Tensor& local, const at::Tensor& values, Refill how) {
@@ -144,9 +145,9 @@ TEST_P(Modules, MemoryOfParametersMayGoAndComeBetweenForwardAndBackward) {
 
 INSTANTIATE_TEST_SUITE_P(Tp, Modules, ::testing::Values(1, 2, 4));
 
-// Shards parameters that tp cuts along dim 0 or dim 1 once more, as FSDP does: every rank keeps
-// half of its tp part, gathers it before use, frees it after forward, gathers it again for backward
-// and reduces its gradient.
+// tp cuts the parameters along dim 0 or dim 1, and then they are sharded as FSDP does: every rank
+// keeps half of its tp part, gathers it before use, frees it after forward, gathers it again for
+// backward and reduces its gradient.
 TEST(ShardedTwice, GradientsEqualThePlainModules) {
   on_world({.dp_shard = 2, .tp = 2}, [&](World& world) {
     const auto mesh = make_mesh(world);
