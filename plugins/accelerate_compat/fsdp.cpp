@@ -84,8 +84,8 @@ void Reader::read_version_1() {
   const Strategy1& strategy = agreed_strategy();
   fsdp_.shards = strategy.shards;
   fsdp_.hybrid = strategy.hybrid;
-  // The option is set only if the user gave a key for it, and carries the name of that key: a
-  // refusal of the inner backend then names what the user wrote. Otherwise its default applies.
+  // The option is set only if the user gave a key for it, and carries the name of that key, so that
+  // a refusal by the inner backend names what the user wrote. Otherwise its default applies.
   for (const char* name : {kStrategy, kReshard}) {
     if (!config_.is_given(name)) continue;
     return set_option("reshard_after_forward", strategy.reshards ? "true" : "false", name);
@@ -93,7 +93,7 @@ void Reader::read_version_1() {
 }
 
 void Reader::read_version_2() {
-  // A name of version 1, such as FULL_SHARD, is given but is no boolean.
+  // For a name of version 1, such as FULL_SHARD, the key is given but is not a boolean.
   if (const auto reshard = config_.boolean(kReshard)) {
     set_option("reshard_after_forward", *reshard ? "true" : "false", kReshard);
   } else if (config_.is_given(kReshard)) {
@@ -121,7 +121,8 @@ const Strategy1& Reader::strategy_in(std::string_view name) {
 const Strategy1& Reader::agreed_strategy() {
   const bool named = config_.is_given(kStrategy);
   const auto reshard = config_.string(kReshard);
-  // `accelerate launch` sets the second key to true for every version, so true is no strategy.
+  // `accelerate launch` sets the second key to true for every version, so true does not name a
+  // strategy.
   if (!reshard || (named && *reshard == "TRUE")) return strategy_in(kStrategy);
   const Strategy1& other = strategy_in(kReshard);
   if (!named) return other;

@@ -13,14 +13,14 @@
 namespace yoke::accelerate_compat {
 
 // The constructors throw Error if the host cannot open backends, or cannot open this one. The first
-// one is used to make a plan, the second one on a rank of a run; the second is collective.
+// constructor is used to make a plan. The second one is used on a rank of a run, and is collective.
 class Inner {
  public:
   explicit Inner(const YokePlanArgs& args) : inner_(args, kName) {}
   explicit Inner(const YokeHost& host) : inner_(host, kName, YOKE_ALL_AXES) {}
 
-  // Sets the options. If section [ptd] of the run file gives another value for one of them, a
-  // refusal is added to `messages`.
+  // Sets the options. If section [ptd] of the run file gives a different value for one of them,
+  // adds a refusal to `messages`.
   void set(const std::vector<InnerOption>& options,
            const AccelerateConfig& config,
            PlanMessages& messages);

@@ -1,5 +1,5 @@
-// The device of a rank: its memory, and operations on arrays in it, which choose their kernel by
-// dtype.
+// The device of a rank: its memory, and operations on arrays in that memory. Each operation chooses
+// its kernel by dtype.
 #pragma once
 
 #include "plugins/deepspeed_stub/kernels/platform.hpp"

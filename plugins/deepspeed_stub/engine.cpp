@@ -209,8 +209,8 @@ StepTotals Engine::read_totals(double claimed_targets) const {
 }
 
 // Each piece of sliced state exists on one rank only, so its replica number is 0. State that every
-// rank keeps is written by rank 0; the other ranks pass theirs as replicas, which the host
-// compares.
+// rank keeps is written by rank 0; the other ranks pass their copies as replicas, which the host
+// compares with it.
 void Engine::checkpoint(const YokeCheckpointArgs& args) {
   const int64_t stage = environment_.settings.stage, rank = environment_.comms.gather.rank();
   const bool trainable_sliced = stage > 0, frozen_sliced = stage == 3;

@@ -34,8 +34,9 @@ class Engine final : public Wrapped {
   YokeWrapResult wrap_result() const override;
 
   // Collective. Throws Error(CANCELLED) if the host cancelled the run, Error(INVALID_ARGUMENT) if
-  // the losses cover another number of targets than the batch claims, and any error of the model.
-  // In all these cases parameters and moments are unchanged, and further steps can be run.
+  // the number of targets that the losses cover differs from the number that the batch claims, and
+  // any error of the model. In all these cases parameters and moments are unchanged, and further
+  // steps can be run.
   YokeStepResult step(const YokeStepArgs& args) override;
 
   // Passes this rank's state to args.visit, piece by piece. A load then distributes the new values,

@@ -53,7 +53,8 @@ FlatWeights::FlatWeights(const Setup& setup)
   }
 }
 
-// Sets up a store for the elements in `computed`, a range of the flat buffer.
+// Sets up a store. computed: the range of the flat buffer that contains the elements `owned`.
+// Allocates `master` only if masters have a different dtype than the flat buffer.
 void FlatWeights::adopt(Store& store, Owned owned, const Span& computed, Array& master) {
   store.owned = std::move(owned);
   if (setup_.master_dtype == setup_.param_dtype) {

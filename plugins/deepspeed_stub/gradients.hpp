@@ -28,7 +28,7 @@ class Gradients {
   // Returns the gradients that this rank contributes to the gradient norm. Over all ranks these
   // contain every gradient exactly once.
   virtual Span norm_part() const { return own(); }
-  int64_t bytes() const { return memory_.bytes(); }  // bytes that are held between steps
+  int64_t bytes() const { return memory_.bytes(); }  // bytes allocated between steps
 
   void begin_step(int64_t micros);  // micros: number of micro-batches
   void begin_micro();
@@ -54,17 +54,18 @@ class Gradients {
   // Processes the result of a reduction, so that own() includes it.
   virtual void finish(size_t bucket) = 0;
 
-  // Copies `values` to `place` if `first`, else adds them. With `rows`, both spans are the first of
-  // several rows.
+  // Copies `values` to `place` if `first` is true, else adds them. In the overload with `rows`,
+  // each span gives only the dtype and the start of the first row; `rows` gives the number of
+  // elements, the width and the strides.
   void store(const Span& values, const Span& place, bool first) const;
   void store(const Span& values, const Span& place, const Rows& rows, bool first) const;
 
   // Adds the reduced gradients of a micro-batch to `place`. In the first micro-batch of a step they
   // overwrite it instead, because it still contains the gradients of the previous step.
   void accumulate(const Span& reduced, const Span& place) const;
-  // Together these two do the same for a collective that writes its result to the span that
-  // receive_at returns. That span is `place` in the first micro-batch, else a temporary array,
-  // which accumulate_received adds to `place`.
+  // Together, receive_at and accumulate_received do the same for a collective that writes its
+  // result to the span that receive_at returns. That span is `place` in the first micro-batch, else
+  // a temporary array, which accumulate_received adds to `place`.
   Span receive_at(size_t bucket, const Span& place);
   void accumulate_received(size_t bucket, const Span& place);
 
@@ -73,7 +74,7 @@ class Gradients {
 
   const Setup& setup_;
   const std::vector<Bucket> buckets_;
-  Array memory_;                // held between steps
+  Array memory_;                // stays allocated between steps
   std::vector<Array> buffers_;  // one per bucket; freed after the reduction
 
  private:
@@ -89,7 +90,7 @@ class Gradients {
   std::vector<Array> received_;    // one per bucket, see receive_at; freed after the reduction
   std::vector<size_t> bucket_of_;  // bucket of each parameter; buckets_.size() = none
   std::vector<bool> fresh_;  // per parameter: whether nothing was stored since the last reduction
-  std::vector<int64_t> missing_;  // per bucket: number of gradients still to come
+  std::vector<int64_t> missing_;  // per bucket: number of gradients not yet added
   size_t next_ = 0;               // bucket to be reduced next
   int64_t micros_left_ = 0;       // micro-batches of this step that have not begun
   bool reducing_ = false;         // whether buckets are reduced in this micro-batch

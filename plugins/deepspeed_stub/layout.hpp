@@ -19,7 +19,7 @@ struct ModelSpec {
     std::vector<int64_t> blocks;  // blocks that use it, ascending
   };
   explicit ModelSpec(const YokeModelSummary& summary);
-  int64_t block_elements(int64_t block) const;  // elements of all its parameters
+  int64_t block_elements(int64_t block) const;  // total size of its parameters
 
   std::vector<Param> params;
   std::vector<std::vector<int64_t>> blocks;  // parameters by block
@@ -55,7 +55,7 @@ class FlatLayout {
   // Lays out the trainable parameters, or the frozen ones if !trainable. model must outlive it.
   FlatLayout(const ModelSpec& model, bool trainable, int ranks);
   int64_t size() const { return size_; }            // padding included
-  int64_t slice() const { return size_ / ranks_; }  // elements of each rank
+  int64_t slice() const { return size_ / ranks_; }  // elements per rank
   int64_t offset(int64_t param) const { return offsets_[param]; }
   const std::vector<int64_t>& params() const { return params_; }  // sorted by offset
   // Returns the pieces of parameters in [begin, end). Their offsets are relative to `begin`.
@@ -79,7 +79,7 @@ class SliceLayout {
  public:
   // Lays out the trainable parameters, or the frozen ones if !trainable. model must outlive it.
   SliceLayout(const ModelSpec& model, bool trainable, int ranks);
-  int64_t size() const { return size_; }  // elements of all slices of one rank
+  int64_t size() const { return size_; }  // total size of the slices of one rank
   int64_t slice(int64_t param) const { return (model_.params[param].numel + ranks_ - 1) / ranks_; }
   int64_t offset(int64_t param) const {
     return offsets_[param];

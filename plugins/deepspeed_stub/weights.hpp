@@ -49,7 +49,7 @@ class Weights {
   virtual ~Weights() = default;
   const Store& trainable() const { return trainable_; }
   const Store& frozen() const { return frozen_; }
-  virtual int64_t bytes() const = 0;  // bytes of parameters that are held between steps
+  virtual int64_t bytes() const = 0;  // bytes of parameters that stay allocated between steps
 
   // Starts a pass, and discards any state that a failed pass has left. Collective.
   virtual void begin_pass(bool backward) = 0;

@@ -54,10 +54,9 @@ void expect_a_step(Instance& instance) {
   instance.must(instance.step(batch, 1, 0.01), "step");
 }
 
-// ---- C1 and C6: one argument after the other is wrong ----
+// ---- C1 and C6: wrong arguments, one at a time ----
 
 // Makes a wrong argument from a valid one.
-
 struct BadArgument {
   bool null;  // true: returns NULL; false: returns a copy with a wrong struct_id
   template <class T>

@@ -14,7 +14,7 @@ struct Split {
   int32_t global_batch = 8;
   int32_t micro_batch = 8;  // sequences of a data rank in one forward
   int32_t data_rank = 0, data_ranks = 1;
-  bool uneven = false;  // many targets are ignored, and not equally many on all data ranks
+  bool uneven = false;  // whether many targets are ignored, more on some data ranks than on others
 };
 
 // The micro-batches of one data rank in one step, with their memory. The first step is 1.

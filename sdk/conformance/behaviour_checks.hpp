@@ -30,8 +30,8 @@ struct ProcessState {
 // it was joined.
 bool threads_return_to(int threads);
 
-// Redirects stdout and stderr of the process into memory as long as it exists. Ranks may run
-// meanwhile.
+// Redirects stdout and stderr of the process into memory while the object exists. Ranks may run at
+// the same time.
 class CapturedOutput {
  public:
   CapturedOutput();

@@ -1,6 +1,6 @@
-// The conformance checks: the duties of a backend as a table of numbered checks. A check uses the
-// backend through the C contract alone, and the host through TestBed. It includes nothing but the
-// sdk.
+// The conformance checks: the requirements on a backend as a table of numbered checks. A check
+// calls the backend only through the C contract, and the host only through TestBed. The code of the
+// checks includes headers of the sdk and nothing else.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,15 @@
 
 namespace yoke::conformance {
 
-// The result of a check that failed: one sentence with the values. The check throws it.
+// The exception that a failed check throws. Its text is one sentence with the values that are
+// wrong.
 class Failed : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// The arguments of a check that runs the backend. Such a check has a process of its own, so it need
-// not clean up.
+// The arguments of a check that runs the backend. Each such check runs in a separate process, so it
+// need not clean up.
 struct Subject {
   std::string path;  // absolute path of the backend
   TestBed& test_bed;

@@ -1,7 +1,7 @@
 // The checks of level K: saving and loading the state piece by piece.
 //
 // K1 compares bits, because the same layout does the same arithmetic. K2 and K3 compare with the
-// reference within a tolerance, because another layout adds up in another order.
+// reference within a tolerance, because a different layout adds in a different order.
 #include <algorithm>
 #include <set>
 
@@ -26,7 +26,7 @@ std::vector<RunSpec> layouts(Subject& subject, const ParallelBackend& b) {
   return specs;
 }
 
-// Resumes from this state, after kHalf steps.
+// Returns hooks with which a run resumes from `state`, the state after kHalf steps.
 RunHooks from(const State& state) {
   RunHooks hooks;
   hooks.start = &state;

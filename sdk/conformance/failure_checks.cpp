@@ -1,9 +1,9 @@
 // Checks C17, C18, C28 and C35 to C37: failures around a backend.
 //
-// A failure must come out of the backend as the same code, and the handles must still work. The
-// second part is hard to see from outside, so each check does what the host does after a failure:
-// it loads the state from before and trains on. The result must have the bits of a run without a
-// failure.
+// A backend must return the code of the failure unchanged, and its handles must still work. The
+// second requirement is hard to check from outside, so each check does what the host does after a
+// failure: it loads the state saved before it and continues training. The result must be
+// bit-identical to that of a run without a failure.
 #include <algorithm>
 #include <chrono>
 #include <future>
@@ -22,8 +22,8 @@ std::string code_text(int32_t code, const YokeError& err) {
   return concat(code, " ('", err.text, "')");
 }
 
-// Loads the state from before the failure and trains the steps of the spec. Throws Failed unless
-// the state is then that of a run without a failure.
+// Loads the state saved before the failure and trains the steps of the spec. Throws Failed if the
+// final state differs from that of a run without a failure.
 void expect_usual_run(Instance& instance,
                       const RunSpec& spec,
                       const State& usual,
@@ -202,7 +202,7 @@ std::string failing_callbacks(Subject& subject) {
   return "";
 }
 
-// C37: the failure is inside a block, which backends that bypass the callbacks run as well.
+// C37: the failure occurs inside a block. Backends that bypass the callbacks run blocks, too.
 std::string failing_blocks(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   const RunSpec spec = short_run();

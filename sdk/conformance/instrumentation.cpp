@@ -1,17 +1,18 @@
 // How the wrappers work.
 //
 // InstrumentedHost copies the function table of the host and replaces the functions that it
-// examines. Every table in the contract has a ctx, so a function finds its wrapper there.
-// Collectives are the exception: they get a communicator and no ctx. A map from communicators to
-// wrappers serves instead.
+// examines. Every table in the contract has a ctx, which here points to the wrapper. Collectives
+// are the exception: they get a communicator and no ctx, so a map from communicators to wrappers is
+// used.
 //
-// InstrumentedModel replaces all callbacks. It hands out its own objects for `saved` and for
-// managed tensors, each of which holds the real one. An object that the backend does not release
-// therefore shows in a count, and a release of the real object always goes through the wrapper.
+// InstrumentedModel replaces all callbacks. For `saved` and for managed tensors it gives the
+// backend its own objects, each of which contains the real one. An object that the backend does not
+// release therefore shows in a count, and a release of the real object always goes through the
+// wrapper.
 //
-// A gradient that the backend borrows is a copy, which is overwritten after the call and not freed.
-// A backend that reads it too late gets NaN on every run. Freed memory would often still hold the
-// right values.
+// A gradient that the backend borrows is a copy. It is overwritten, not freed, as soon as
+// on_grad_ready has returned. A backend that reads it too late gets NaN on every run. Freed memory
+// would often still hold the right values.
 #include "sdk/conformance/instrumentation.hpp"
 
 #include <cstring>
@@ -168,13 +169,14 @@ std::string InstrumentedHost::log_fault() const {
 
 // ---- InstrumentedModel ----
 
-// The `saved` that the backend sees, with the real one in it.
+// The `saved` that the backend gets. It contains the real one.
 struct InstrumentedModel::Saved {
   void* real;
   uint64_t block;
 };
 
-// The managed tensor that the backend sees. Its deleter counts, and then deletes the real one.
+// The managed tensor that the backend gets. Its deleter counts the call, and then deletes the real
+// one.
 struct InstrumentedModel::Carry {
   YokeManagedTensor ours;
   YokeManagedTensor* real;
@@ -249,7 +251,7 @@ struct InstrumentedModel::Slots {
     return code;
   }
 
-  // Passes on a copy of the gradient with a byte_offset and explicit strides.
+  // Passes the backend a copy of the gradient with a byte_offset and explicit strides.
   static int32_t deliver_at_offset(const YokeBackwardArgs& args,
                                    int64_t param,
                                    const YokeTensor& grad,

@@ -15,7 +15,8 @@
 
 namespace yoke::conformance {
 
-// Passes every call to the host of a rank. It must outlive the context of the backend. Any thread.
+// Forwards every call to the host of a rank. It must outlive the context of the backend. Any
+// thread.
 class InstrumentedHost {
  public:
   explicit InstrumentedHost(const YokeHost& host);
@@ -23,10 +24,10 @@ class InstrumentedHost {
   InstrumentedHost& operator=(const InstrumentedHost&) = delete;
   const YokeHost& host() const { return instrumented_; }
 
-  std::atomic<bool> cancelled{false};         // check_cancel returns 1
-  std::atomic<bool> without_services{false};  // get_service returns NULL
-  std::atomic<int64_t> fail_collective{-1};   // collectives before the one that fails; -1 = never
-  std::atomic<int64_t> calls{0};              // calls of the host and collectives
+  std::atomic<bool> cancelled{false};         // whether check_cancel returns 1
+  std::atomic<bool> without_services{false};  // whether get_service returns NULL
+  std::atomic<int64_t> fail_collective{-1};   // collectives that succeed before one fails; -1 = all
+  std::atomic<int64_t> calls{0};              // number of calls of the host, collectives included
   // Returns what is wrong with the last malformed line of the log, or "".
   std::string log_fault() const;
 
@@ -42,9 +43,10 @@ class InstrumentedHost {
   std::string log_fault_;
 };
 
-// Passes every call to the neutral callbacks of a model. A backend that uses the LibTorch extension
-// bypasses it. It counts the objects that the backend owns, and overwrites borrowed memory when the
-// contract no longer allows the backend to read it. One thread at a time, as for the model.
+// Forwards every call to the neutral callbacks of a model. A backend that uses the LibTorch
+// extension bypasses this wrapper. The wrapper counts the objects that the backend owns, and
+// overwrites borrowed memory when the contract no longer allows the backend to read it. One thread
+// at a time, as for the model.
 class InstrumentedModel {
  public:
   explicit InstrumentedModel(const YokeModel& model);
@@ -54,10 +56,10 @@ class InstrumentedModel {
 
   enum Callback { kInit, kBind, kForward, kBackward, kNumCallbacks };
   static const char* name(Callback callback);
-  int64_t fail_after[kNumCallbacks];  // calls before the one that fails; -1 = never
+  int64_t fail_after[kNumCallbacks];  // calls that succeed before one fails; -1 = all
   int64_t calls[kNumCallbacks] = {};  // calls so far
-  bool poison = true;                 // gradients are overwritten after their call
-  bool use_offsets = false;           // gradients have a byte_offset and explicit strides
+  bool poison = true;                 // whether to overwrite gradients after on_grad_ready
+  bool use_offsets = false;           // whether gradients get a byte_offset and explicit strides
 
   // Returns a sentence on what the backend has not released yet, or "".
   std::string leaks() const;

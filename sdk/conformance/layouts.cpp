@@ -23,8 +23,9 @@ RunSpec spec_for(const ParallelBackend& backend, const Degrees& degrees) {
   return spec;
 }
 
-// With YOKE_BY_OPTIONS, plan may refuse a declared axis or dtype under the options at hand. Returns
-// whether `ask` succeeds, without asking if the backend lacks that trait.
+// With the trait YOKE_BY_OPTIONS, plan may refuse a declared axis or dtype under some options.
+// Returns whether `ask` succeeds. A backend without that trait is not asked, and the result is
+// true.
 template <class F>
 bool can(const ParallelBackend& backend, F&& ask) {
   if ((description_of(backend).traits & YOKE_BY_OPTIONS) == 0) return true;

@@ -9,9 +9,9 @@
 namespace yoke::conformance {
 
 // Return the axes and compute dtypes that the backend declares. A backend with the trait
-// YOKE_BY_OPTIONS declares what some values of its options allow. For such a backend, only those
-// are returned that plan accepts with the options at their defaults or with one option at another
-// value.
+// YOKE_BY_OPTIONS declares what some values of its options allow. For such a backend, an axis or
+// dtype is returned only if plan accepts it with all options at their defaults, or with one option
+// changed.
 std::vector<int> declared_axes(Subject& subject, const ParallelBackend& backend);
 std::vector<int32_t> declared_dtypes(Subject& subject, const ParallelBackend& backend);
 
@@ -22,7 +22,7 @@ std::vector<RunSpec> small_layouts(Subject& subject, const ParallelBackend& back
 // Returns the layouts of two ranks along each declared axis, in fp64 if the backend has it. Empty
 // if nproc is 1.
 std::vector<RunSpec> two_ranks(Subject& subject, const ParallelBackend& backend);
-// Returns the same for the data axes only, over which batches are split.
+// Like two_ranks, but only for the data axes, over which batches are split.
 std::vector<RunSpec> two_data_ranks(Subject& subject, const ParallelBackend& backend);
 // Returns the layouts of four ranks: degree 4 along each axis, and 2 x 2 along each pair of axes
 // that plan accepts.

@@ -178,7 +178,8 @@ std::string prints_nothing(Subject& subject) {
 std::string silent_after_destroy(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   on_ranks(subject, b, short_run(), [&](Instance& instance, TestModel& model) {
-    // LibTorch and the C library start some threads once per process. They start here.
+    // LibTorch and the C library start some threads once per process. This first lifecycle starts
+    // them.
     run_lifecycle(instance, model.model());
     InstrumentedHost& host = instance.instrument_host();
     const ProcessState before = ProcessState::capture();
@@ -204,7 +205,8 @@ std::string process_unchanged(Subject& subject) {
       run_lifecycle(instance, model.model());
       ProcessState after = ProcessState::capture();
       const ProcessState left = after;
-      // A library may open a file once and keep it. C14 notices one that is opened every time.
+      // A library may open a file once and keep it open. C14 reports a file that is opened in every
+      // lifecycle.
       if (which[4] == 'f') after.files = before.files;
       const std::string changed = after.changed_since(before);
       if (!changed.empty())
@@ -216,8 +218,9 @@ std::string process_unchanged(Subject& subject) {
 }
 
 // Trains with an instrumented model and returns the state. Throws Failed if the backend has not
-// released everything after destroy. `poison` overwrites each gradient after its call. Sets `note`
-// if the backend does not use the callbacks.
+// released everything after destroy. If `poison` is true, each gradient is overwritten as soon as
+// the on_grad_ready that delivered it has returned. Sets `note` if the backend does not use the
+// callbacks.
 State instrumented_run(Subject& subject, const RunSpec& spec, bool poison, std::string& note) {
   State state;
   on_ranks(subject, load_table(subject.path), spec, [&](Instance& instance, TestModel& model) {

@@ -36,7 +36,7 @@ std::string loads_quietly(Subject& subject) {
   return "";
 }
 
-// Calls entry, and throws Failed if an exception comes out of it.
+// Calls entry, and throws Failed if it throws an exception.
 const ParallelBackend* call_entry(YokeEntry entry, uint32_t minor, YokeError* err) {
   return call_backend("entry", [&] { return entry(minor, err); });
 }
@@ -85,8 +85,8 @@ std::string refusal_has_a_text(Subject& subject) {
   return "";
 }
 
-// Loads the function table. Throws Failed if its header is wrong, because the rest must not be read
-// then.
+// Loads the function table. Throws Failed if its header is wrong, because the rest of the table
+// must not be read in that case.
 const ParallelBackend& known_table(Subject& subject) {
   const ParallelBackend& table = load_table(subject.path);
   if (table.header.struct_id != YOKE_ID_BACKEND)

@@ -39,8 +39,8 @@ void compare(const Trace& trace, const Trace& reference, double relative) {
   if (!off.empty()) throw Failed(concat("after ", trace.loss.size(), " steps, ", off));
 }
 
-// Trains with this spec and compares with the reference. Skips layouts in which ranks update on
-// their own. Throws Failed with the name of the layout.
+// Trains with this spec and compares with the reference. Skips layouts in which ranks update their
+// parameters independently. Throws Failed with the name of the layout.
 void expect_reference(Subject& subject, const ParallelBackend& b, const RunSpec& spec) {
   if (spec.degrees[YOKE_DP_REPLICATE] > 1 && updates_locally(b)) return;
   try {
@@ -145,8 +145,8 @@ std::string tied_and_frozen(Subject& subject) {
   return "";
 }
 
-// Returns whether step refuses this model. Throws Failed unless all ranks do the same, and with a
-// text.
+// Returns whether step refuses this model. Throws Failed unless all ranks return the same code and
+// a refusal has an error text.
 bool refuses(Subject& subject, const ParallelBackend& b, const RunSpec& spec) {
   std::vector<int32_t> codes(spec.world());
   on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {

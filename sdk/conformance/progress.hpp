@@ -18,8 +18,8 @@ void set_progress(std::function<void(const std::string& where)> sink);
 // Calls the function that set_progress has set, if there is one.
 void report_progress(const std::string& where);
 
-// Calls the backend and reports the progress. Throws Failed if an exception comes out of the call,
-// which the contract forbids.
+// Calls the backend and reports the progress. Throws Failed if the call throws an exception, which
+// the contract forbids.
 template <class F>
 auto call_backend(const char* slot, F&& call) {
   report_progress(concat("inside ", slot));

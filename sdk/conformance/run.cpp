@@ -33,7 +33,7 @@ std::string refusals_text(const std::vector<PlanRefusal>& refusals) {
   return text.empty() ? "no refusal was reported" : text;
 }
 
-// Returns the values of an option to try, except for its default.
+// Returns values to try for an option, without its default.
 std::vector<std::string> other_values(const YokeOptionInfo& o) {
   std::vector<std::string> values;
   if (o.type == YOKE_OPTION_BOOL) values = {"true", "false"};
@@ -298,8 +298,8 @@ InstrumentedModel& Instance::instrument(const YokeModel& model) {
   return *instrumented_models_.emplace_back(std::make_unique<InstrumentedModel>(model));
 }
 
-// Ranks are numbered with tp innermost, then cp, then the data axes. The ranks that differ in tp or
-// cp only are in the same data rank, and get the same samples.
+// Ranks are numbered with tp innermost, then cp, then the data axes. Ranks that differ only in tp
+// or cp have the same data rank and get the same samples.
 Split Instance::split(bool uneven) const {
   const YokePlan& p = planned_.plan;
   const int32_t shards = p.degree[YOKE_DP_SHARD];

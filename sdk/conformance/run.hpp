@@ -85,16 +85,17 @@ class Planned {
   std::unique_ptr<TestModel> model_;
 };
 
-// Returns the spec if plan accepts it. Otherwise returns the first variant that plan accepts with
-// one option at another value. Throws Failed with the refusals if there is none.
+// Returns the spec if plan accepts it. Otherwise returns the first of its variants. Throws Failed
+// with the refusals if there is none.
 RunSpec accepted_variant(Subject& subject, const ParallelBackend& backend, RunSpec spec);
 
-// Returns the spec with one more option at another value, for every such value that plan accepts.
+// Returns the specs that plan accepts among those that set one more option, to a value other than
+// its default.
 std::vector<RunSpec> variants(Subject& subject,
                               const ParallelBackend& backend,
                               const RunSpec& spec);
 
-// Returns whether the backend declares that ranks update their parameters on their own between two
+// Returns whether the backend declares that ranks update their parameters independently between two
 // synchronizations.
 bool updates_locally(const ParallelBackend& backend);
 
@@ -125,10 +126,11 @@ class Instance {
   std::vector<Piece> save(int32_t op = YOKE_CHECKPOINT_SAVE);  // or DESCRIBE; throws Failed
   void load(const State& state);                               // throws Failed
 
-  Split split(bool uneven) const;  // share of this data rank in a batch
+  Split split(bool uneven) const;  // samples of a batch that this data rank gets
 
-  // Return a wrapper of the host, which init uses from now on, and a wrapper of a model for `wrap`.
-  // The wrappers live as long as this object.
+  // instrument_host returns a wrapper of the host, which later calls of init() pass to the backend.
+  // instrument returns a wrapper of a model, to be passed to wrap(). Both live as long as this
+  // object.
   InstrumentedHost& instrument_host();
   InstrumentedModel& instrument(const YokeModel& model);
 

@@ -1,7 +1,7 @@
 // Checks C3, C4, C5 and C15: structs of other sizes, and extension chains.
 //
 // A host or a backend of a later version passes longer structs and unknown extensions. These checks
-// imitate such a version without having one: each struct is placed in front of a guarded tail, and
+// imitate such a version without having one: each struct is followed by a guarded tail, and
 // struct_size either includes the tail or does not.
 #include <cstring>
 #include <memory>
@@ -18,8 +18,8 @@ namespace {
 constexpr unsigned char kPoison = 0xa5;
 constexpr size_t kTail = 64;
 
-// A struct with a tail behind it. The tail is not part of the struct unless grow() is called. Then
-// it is the part that a later version appended.
+// A struct followed by a tail. The tail is not part of the struct until grow() is called; then it
+// represents the fields that a later version has appended.
 template <class T>
 struct Guarded {
   T known;
@@ -97,7 +97,7 @@ std::string short_texts(Subject& subject) {
   return "";
 }
 
-// Trains two steps and returns the state. Every argument struct goes through `through`, which may
+// Trains two steps and returns the state. `through` is applied to every argument struct, and may
 // change its size or its chain.
 template <class Through>
 State two_steps(Subject& subject, const ParallelBackend& b, Through&& through) {

@@ -1,5 +1,5 @@
 // The state of a run as whole tensors: assembled from the pieces of all ranks, and split again for
-// a LOAD with the same or another layout.
+// a LOAD with the same or a different layout.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace yoke::conformance {
 
-// A copy of a YokePiece and of its bytes. DESCRIBE shows no bytes.
+// A copy of a YokePiece and of its bytes. With DESCRIBE there are no bytes.
 struct Piece {
   std::string key;  // "name/kind"
   std::vector<int64_t> shape;
@@ -39,7 +39,7 @@ struct WholeTensor {
 
 using State = std::map<std::string, WholeTensor>;  // keyed by "name/kind"
 
-// Assembles the pieces of all ranks. Pieces with another replica than 0 are checked but not used.
+// Assembles the pieces of all ranks. Pieces whose replica number is not 0 are checked but not used.
 // Throws Failed if the pieces with replica 0 do not cover every element exactly once, or if two
 // pieces of a tensor have different shapes or dtypes.
 State assemble(const std::vector<std::vector<Piece>>& by_rank);

@@ -38,7 +38,8 @@ std::string one_symbol(const LibraryFile& file) {
       "it exports ", others.size(), " symbol(s) besides " YOKE_ENTRY_SYMBOL ": ", list(others)));
 }
 
-// The contract passes all functions of the host in tables, so a backend needs no symbol of it.
+// The contract passes all functions of the host in tables, so a backend needs none of the host's
+// symbols.
 std::string nothing_of_the_host(const LibraryFile& file) {
   std::vector<std::string> ours;
   for (const std::string& symbol : file.undefined) {
@@ -70,8 +71,8 @@ std::string memory(const LibraryFile& file) {
   return "";
 }
 
-// Returns the version behind the prefix as a number that can be compared, e.g. that of
-// "GLIBC_2.34", or 0 for the version of another library.
+// Returns the version that follows the prefix as a number that can be compared, e.g. 2034 for
+// "GLIBC_2.34". Returns 0 if `version` does not start with the prefix.
 int release(const std::string& version, const std::string& prefix) {
   if (!version.starts_with(prefix)) return 0;
   char* end = nullptr;

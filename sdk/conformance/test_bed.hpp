@@ -1,4 +1,4 @@
-// TestBed: the part of a host that the checks need, which is models, options and ranks. Ranks are
+// TestBed provides the parts of a host that the checks need: models, options and ranks. Ranks are
 // threads of the check's process. The contract allows this, because two contexts of one process
 // must be independent.
 #pragma once
@@ -34,7 +34,7 @@ struct ModelSpec {
 // the neutral callbacks and through the LibTorch blocks alike. A check may change them between two
 // calls.
 struct FaultInjection {
-  int64_t fail_forward = -1;  // forwards of blocks before the one that fails; -1 = never
+  int64_t fail_forward = -1;  // block forwards that succeed before one fails; -1 = all
   double loss_factor = 1;     // factor by which the loss is multiplied
 };
 
@@ -58,7 +58,7 @@ class TestBed {
   virtual ~TestBed() = default;
 
   // Makes a model for one rank. The model has the LibTorch extension if torch_tag, or the tag of an
-  // inner backend that has been opened, is that of the host. Any thread.
+  // inner backend that has been opened, equals the host's tag. Any thread.
   virtual std::unique_ptr<TestModel> make_model(const ModelSpec& spec,
                                                 const YokeString& torch_tag) = 0;
   // Returns every option that the backend declares, with the values in `given`, written as a user
@@ -69,9 +69,9 @@ class TestBed {
   // Returns the extensions for the arguments of plan. They live as long as the test bed.
   virtual const YokeHeader* plan_extensions() = 0;
 
-  // Runs `body` once for each rank, on a thread of its own, on a mesh with the degrees of the plan.
-  // A rank whose body throws is lost to the others. Rethrows the exception that was thrown first,
-  // after all ranks have returned.
+  // Runs `body` once for each rank, each on a separate thread, on a mesh with the degrees of the
+  // plan. A rank whose body throws is lost to the others. Rethrows the exception that was thrown
+  // first, after all ranks have returned.
   virtual void run(const YokePlan& plan, const std::function<void(const YokeHost& host)>& body) = 0;
 };
 

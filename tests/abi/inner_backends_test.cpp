@@ -1,4 +1,5 @@
-// Tests what the host opens for a backend that uses another backend, and for which ranks.
+// Tests the service through which a backend opens an inner backend, for all ranks or for those
+// along some axes.
 #include "core/backend/inner_backends.hpp"
 
 #include <gmock/gmock.h>
@@ -91,7 +92,8 @@ TEST(InnerBackends, GetAHostOfTheRanksAlongTheAxes) {
     EXPECT_EQ(part.host->world_size, 2);
     EXPECT_EQ(part.host->rank, world.rank() % 2);
 
-    // The world of `part` has two ranks. The sum over their global ranks shows which two.
+    // The world of `part` has two ranks. The sum of their global rank numbers shows which two they
+    // are.
     const auto& collectives = *reinterpret_cast<const YokeCollectives*>(
         part.host->get_service(part.host->ctx, "yoke.collectives/1", sizeof(YokeCollectives)));
     YokeComm* comm = nullptr;

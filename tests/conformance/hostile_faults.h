@@ -29,7 +29,8 @@ enum {
   FORGETS_MOMENTS, OVERLAPS, HIDES_MOMENTS, IGNORES_VISITOR
 };
 /* clang-format on */
-/* Whether this library is the one with that fault. A constant, so other faults cost no code. */
+/* Whether this library has that fault. This is a constant, so the code of all other faults is
+ * optimized away. */
 #define IS(fault) (FAULT == (fault))
 
 #endif /* YOKE_TESTS_CONFORMANCE_HOSTILE_FAULTS_H_ */

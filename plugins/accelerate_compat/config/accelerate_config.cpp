@@ -1,7 +1,7 @@
 // Reads an Accelerate config from a file and from environment variables.
 //
-// Values are read as Accelerate would read them: the file as by PyYAML, which follows YAML 1.1 and
-// reads an unquoted no as a boolean, and variables as text. Accelerate ignores many unknown or
+// Values are interpreted as in Accelerate. It reads variables as text and the file with PyYAML,
+// which follows YAML 1.1 and takes an unquoted no for a boolean. Accelerate ignores many unknown or
 // contradictory keys; here every key is honoured, noted or refused by name.
 #include "plugins/accelerate_compat/config/accelerate_config.hpp"
 

@@ -1,6 +1,6 @@
 // Every key of an Accelerate config and every environment variable of Accelerate, and how it is
-// handled. The reader and the README follow this table. Everything here is constant and may be used
-// by any thread.
+// handled. The code that reads a config, and the README, follow this table. Everything here is
+// constant and may be used by any thread.
 #pragma once
 
 #include <span>
@@ -12,7 +12,7 @@ namespace yoke::accelerate_compat {
 
 enum class Handling {
   kSection,   // a map; its keys have rows of their own
-  kHonoured,  // it has an effect here
+  kHonoured,  // has an effect here
   kRun,       // the run file decides; a value that differs from the run's is refused
   kNoEffect,  // changes nothing here; reported as a note unless the value is harmless
   kRefused,   // refused, unless the value is harmless
@@ -23,7 +23,7 @@ enum class Form { kAny, kBool, kInt, kString };
 
 struct Key {
   std::string_view path;      // "fsdp_config.fsdp_version"; "" = exists only as a variable
-  std::string_view variable;  // "FSDP_VERSION"; "X_*" = all with this prefix; "" = only in files
+  std::string_view variable;  // "FSDP_VERSION"; "X_*" = any with this prefix; "" = only in files
   Handling handling;
   Form form;
   // Accelerate's default for kHonoured and kRun, else the harmless value, which leaves the feature
@@ -36,7 +36,7 @@ struct Key {
 };
 
 std::span<const Key> keys();
-// Both return NULL if Accelerate has no such key or variable.
+// Return the row of a key or a variable, or NULL if Accelerate has none of that name.
 const Key* find_path(std::string_view path);
 const Key* find_variable(std::string_view variable);
 // Return names for "did you mean": all keys of the same section as `path`, and all variables.

@@ -54,8 +54,9 @@ void Optimizer::update(int64_t step, double lr, double scale) {
   last_step_ = step;
 }
 
-// Returns the gradients of a group in the dtype of the masters, multiplied by scale. Where the
-// dtypes are equal they share the memory of the leaves' gradients.
+// Returns the gradients of a group in the dtype of the masters, multiplied by scale. If the dtypes
+// are equal, the returned tensors share memory with the leaves' gradients, which are then scaled in
+// place.
 std::vector<at::Tensor> Optimizer::gradients(const Group& group, double scale) const {
   std::vector<at::Tensor> grads;
   grads.reserve(group.members.size());

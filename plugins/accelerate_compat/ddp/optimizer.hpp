@@ -22,8 +22,9 @@ class Optimizer {
   // are undefined afterwards.
   void update(int64_t step, double lr, double scale);
 
-  // Return the kinds of moments, and the moment of one kind of one parameter, both by index. The
-  // tensor of a frozen parameter is undefined.
+  // kinds() returns the names of the moments, e.g. "exp_avg". moment() returns the moment of one
+  // parameter; its arguments are indices into kinds() and Parameters::all(). For a frozen parameter
+  // the tensor is undefined.
   const std::vector<std::string>& kinds() const { return kinds_; }
   at::Tensor moment(size_t kind, size_t parameter) const { return moments_[kind][parameter]; }
   int64_t last_step() const { return last_step_; }             // step of the last update; 0 = none

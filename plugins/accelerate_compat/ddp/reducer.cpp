@@ -55,9 +55,9 @@ GradientReducer::GradientReducer(const Parameters& parameters,
       /*use_python_reducer=*/false,
       /*bucket_bytes_cap_list=*/std::vector<int64_t>{});
   // After its first backward, the reducer would rebuild the buckets in the order in which gradients
-  // arrived. A resumed run would do so at a later step, and with more than two ranks other buckets
-  // round differently. The rebuild is therefore forced now, with the current order, so that a
-  // resumed run is bit-equal to an uninterrupted one.
+  // arrived. A resumed run would do so at a later step, and with more than two ranks, different
+  // buckets cause different rounding. The rebuild is therefore forced now, with the current order,
+  // so that a resumed run is bit-equal to an uninterrupted one.
   reducer_->push_rebuilt_params_for_all_indices();
   reducer_->rebuild_buckets();
 }

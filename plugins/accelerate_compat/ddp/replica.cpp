@@ -25,8 +25,8 @@ namespace {
 
 enum Scalar { kLossSum, kLossWeight, kNumScalars };
 
-// Returns the sum of the squares of a gradient in fp64. A row is short enough to be summed in fp32,
-// or in fp64 if the gradient is fp64. The sums of the rows are then added in fp64.
+// Returns the sum of the squares of a gradient in fp64. Each row is summed in fp32, for which it is
+// short enough, or in fp64 if the gradient is fp64. The sums of the rows are then added in fp64.
 at::Tensor squared_norm(const at::Tensor& grad) {
   const at::ScalarType wide = grad.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor rows = grad.dim() < 2 ? grad.reshape({1, -1}) : grad.flatten(0, -2);

@@ -20,8 +20,8 @@ std::string text(int64_t n) {
   return std::to_string(n);
 }
 
-// Checks that a size is between 1 and a million. The upper bound keeps the product of two sizes and
-// the number of ranks within 64 bits.
+// Checks that a size is between 1 and a million. The upper bound keeps the product size x size x
+// ranks within 64 bits.
 bool is_batch_size(const DsConfig& config, const char* path, PlanMessages& messages) {
   const auto value = config.integer(path);
   if (!value || (*value >= 1 && *value <= 1'000'000)) return true;
@@ -29,8 +29,8 @@ bool is_batch_size(const DsConfig& config, const char* path, PlanMessages& messa
   return false;
 }
 
-// Returns whether the ds_config gives another value than the run, and reports it. key: name of the
-// same value in a run file.
+// Returns whether the value in the ds_config differs from the run's, and reports a difference. key:
+// name of the same value in a run file.
 bool differs(const DsConfig& config,
              const char* path,
              const char* key,

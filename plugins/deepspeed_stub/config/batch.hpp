@@ -12,9 +12,9 @@
 
 namespace yoke::deepspeed_stub {
 
-// Fills in plan.micro_batch if it is unset and the ds_config determines it. A value that
-// contradicts the run, or a product that does not match, is added to `messages`, with the
-// arithmetic and the nearest values that would work.
+// Fills in plan.micro_batch if it is unset and the ds_config determines it. If a value contradicts
+// the run, or the product does not match, adds a refusal to `messages`, with the arithmetic and the
+// nearest values that would work.
 void resolve_batch(const DsConfig& config, YokePlan& plan, PlanMessages& messages);
 
 }  // namespace yoke::deepspeed_stub

@@ -17,8 +17,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A callback of the JSON parser that finds keys that an object has twice. The parsed object would
-// only have the last of them.
+// A callback of the JSON parser that finds keys that occur twice in an object. The parsed object
+// would have only the last value.
 class DuplicateKeys {
  public:
   bool operator()(int, Json::parse_event_t event, Json& parsed) {
@@ -57,8 +57,8 @@ std::string syntax_error(const Json::parse_error& e) {
   return at == std::string::npos ? text : text.substr(at);
 }
 
-// Floating-point numbers with an integral value count: ds_configs have sizes such as 5e8.
-// The bound lies below 2^63, so that such a number can be converted.
+// Also accepts floating-point numbers with an integral value, because ds_configs have sizes such as
+// 5e8. The bound is below 2^63, so that the number can be converted.
 bool is_integer(const Json& value) {
   if (value.is_number_integer()) return true;
   return value.is_number_float() && std::trunc(value.get<double>()) == value.get<double>() &&
@@ -102,7 +102,8 @@ bool is_unset(const Json& value) {
   return value.is_null() || value == "auto";
 }
 
-// Returns the value as JSON, but 5e8 as 500000000.
+// Returns the value as JSON text. Integral floating-point numbers become integers: 5e8 is returned
+// as 500000000.
 std::string as_text(const Json& value) {
   if (value.is_number_float() && is_integer(value)) return std::to_string(value.get<int64_t>());
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -119,14 +120,14 @@ void DsConfig::read_file(std::string_view text) {
   DuplicateKeys duplicates;
   Json config;
   try {
-    // The parser copies its callback; through the reference, what it finds stays here.
+    // The parser copies its callback. With std::ref, all copies write to `duplicates`.
     config = Json::parse(text, std::ref(duplicates));
   } catch (const Json::parse_error& e) {
     messages_.push_back(
         {"deepspeed_stub.config_file", file_, "a JSON object", file_ + ", " + syntax_error(e)});
     return;
   }
-  // The parsed object has the last value of such a key, and reading continues with it.
+  // Of a duplicate key the parsed object has the last value, with which reading continues.
   for (const std::string& path : duplicates.found()) {
     messages_.push_back({in_file(path), "given twice", "each key once", "remove one of them"});
   }
@@ -214,7 +215,7 @@ const Json* DsConfig::find(std::string_view path) const {
   return found == values_.end() ? nullptr : &found->second;
 }
 
-// These conversions cannot throw: a value of another type was refused and not stored.
+// These conversions cannot throw: a value of the wrong type was refused and not stored.
 std::optional<bool> DsConfig::boolean(std::string_view path) const {
   const Json* value = find(path);
   return value == nullptr ? std::nullopt : std::optional(value->get<bool>());

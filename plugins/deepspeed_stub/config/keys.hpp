@@ -1,5 +1,6 @@
-// Every key of a ds_config.json and how it is handled. The reader, the options of a run file and
-// the README all follow this table. Everything here is constant and may be used by any thread.
+// Every key of a ds_config.json and how it is handled. The code that reads a ds_config, the options
+// of a run file and the README all follow this table. Everything here is constant and may be used
+// by any thread.
 #pragma once
 
 #include <span>

@@ -6,14 +6,14 @@ namespace {
 // The values that an integer may have. kMultipleOf2 is DeepSpeed's rule for all-gather buckets.
 enum class Range { kStage, kPositive, kMultipleOf2, kNotNegative };
 
-// Bits of ZeRO stages.
+// Sets of ZeRO stages, with one bit per stage.
 constexpr unsigned kStages12 = 1u << 1 | 1u << 2, kStage3 = 1u << 3, kAllStages = 0xf;
 
 struct Integer {
   const char* path;
   int64_t Settings::*field;
   Range range;
-  unsigned stages;  // bits of the stages at which it has an effect
+  unsigned stages;  // set of the stages at which it has an effect
 };
 constexpr Integer kIntegers[] = {
     {"zero_optimization.stage", &Settings::stage, Range::kStage, kAllStages},

@@ -84,7 +84,7 @@ static inline YOKE_HOST_DEVICE bool target_counts_agree(double counted, double c
   return std::fabs(counted - claimed) <= 1e-9 * counted;
 }
 
-// Sets totals.scale and totals.update from the sums of all ranks; see Kernels::decide_update.
+// Sets totals.scale and totals.update from the sums over all ranks; see Kernels::decide_update.
 static inline YOKE_HOST_DEVICE void decide_update(double claimed, double clip, StepTotals& totals) {
   const double norm = yoke_gradient_norm(totals.squared_norm);
   totals.scale = yoke_clip_scale(clip, norm);

@@ -14,7 +14,7 @@ struct BFloat16 {
   uint16_t bits;
 };
 
-// A queue of work for a device, which is done in the order of the calls. Each kind of device
+// A queue of work for a device. The work is done in the order of the calls. Each kind of device
 // derives its own class. On the CPU, work is done at once and the queue is NULL.
 struct Queue {};
 
@@ -43,8 +43,8 @@ struct AdamWStep {
   int64_t step;  // number of the step; 1 is the first
 };
 
-// Parameters and moments are updated in place. Unless `copy` is NULL, it receives the updated
-// parameters rounded to bf16, with which the model computes.
+// Parameters and moments are updated in place. Unless `copy` is NULL, the updated parameters are
+// also written there, rounded to bf16; the model computes with these.
 template <class Master, class Gradient>
 struct AdamWArrays {
   Master *param, *exp_avg, *exp_avg_sq;
@@ -97,8 +97,9 @@ struct Kernels {
 
   // Sets *totals to `values`. On a CUDA device `values` is copied when the work is issued.
   void (*set_totals)(Queue*, const StepTotals& values, StepTotals* totals);
-  // Sets scale and update from the sums of all ranks. There is no update unless the norm is finite
-  // and totals->targets is `claimed`, the number of targets of the batch.
+  // Sets totals->scale and totals->update from the sums over all ranks. totals->update becomes 1 if
+  // the norm is finite and totals->targets equals `claimed`, the number of targets of the batch, up
+  // to rounding; else 0.
   void (*decide_update)(Queue*, double claimed, double clip, StepTotals* totals);
 };
 

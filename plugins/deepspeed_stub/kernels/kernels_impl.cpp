@@ -1,7 +1,7 @@
 // The kernels of the CPU: plain loops that the compiler vectorises.
 //
-// CMakeLists.txt compiles this file once per instruction set, with another name for the table each
-// time. Intrinsics would need one version of each loop per set. Only the table has external
+// CMakeLists.txt compiles this file once per instruction set, with a different name for the table
+// each time. Intrinsics would need one version of each loop per set. Only the table has external
 // linkage; see elements.hpp for the reason.
 #include <algorithm>
 
@@ -47,7 +47,7 @@ void adamw_all(Queue*,
                const AdamWStep& step,
                const AdamWArrays<Master, Gradient>& arrays,
                const StepTotals* totals) {
-  // Every kind of device has this interface. On a GPU the decision exists only in device memory.
+  // The kernel makes this check, not its caller: on a GPU only kernels can read `totals`.
   if (totals->update == 0) return;
   if (arrays.copy != nullptr) {
     adamw_loop<true>(count, step, arrays, totals->scale);

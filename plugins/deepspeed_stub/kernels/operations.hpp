@@ -132,7 +132,7 @@ struct AdamW {
   }
 };
 
-// These two are run by a single thread.
+// SetTotals and DecideUpdate are run by a single thread.
 struct SetTotals {
   StepTotals values;
   StepTotals* totals;
@@ -225,7 +225,8 @@ static inline YOKE_HOST_DEVICE double norm_share(const T* x,
   if (packs * kWidth + thread < n) add_squares<1>(x + packs * kWidth + thread, &sum);
   return sum;
 }
-// Does one thread's share of one level of a tree reduction, which leaves `half` of a block's sums.
+// Does one thread's share of one level of a tree reduction, which reduces a block's sums from 2 x
+// half to `half`.
 static inline YOKE_HOST_DEVICE void fold(double* sums, int thread, int half) {
   if (thread < half) sums[thread] += sums[thread + half];
 }

@@ -1,5 +1,5 @@
-/* Compares the contract with the layouts, values and types that its frozen versions promise. Every comparison is a
- * static assertion, so the test is that this file compiles, as C11 and as C++17. */
+/* Compares the contract with the layouts, values and types that its frozen versions promise. Every
+ * comparison is a static assertion. The test passes if this file compiles as C11 and as C++17. */
 #include "yoke/parallel_backend.h"
 
 #ifdef __cplusplus

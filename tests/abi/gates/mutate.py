@@ -2,8 +2,8 @@
 """Tests the gates: edits copies of the contract and fails if a gate that must complain does not.
 
 A gate that never complained could be broken. Each row of EDITS describes one edit and names the gates that must
-complain about it. An empty set means that the edit is legal in a minor version, so no gate may complain. About an
-illegal edit, other gates may complain as well.
+complain about it; other gates may complain as well. An empty set means that the edit is legal in a minor version, so
+no gate may complain.
 """
 import concurrent.futures
 import pathlib

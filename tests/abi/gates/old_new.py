@@ -3,8 +3,8 @@
 
 The old side is compiled against the frozen header of version 1.0. The new side is compiled against the header of this
 tree with a field appended to every struct that may grow, and a slot appended to the function table, as a later minor
-version may do. The results of all pairs must be equal. A plugin that writes more than its caller has room for must be
-caught. Given the folder of the programs, the real host also trains with an old and with a new plugin.
+version may do. The results of all pairs must be equal. A plugin that writes past the end of its caller's struct must be
+detected. If FOLDER, which contains the programs, is given, the real host also trains with an old and with a new plugin.
 
     old_new.py [FOLDER]
 """

@@ -133,7 +133,7 @@ TEST(AccelerateConfig, NeverIgnoresAKeySilently) {
         std::any_of(run.lines.begin(), run.lines.end(), [&](const std::string& line) {
           return line.find(name) != line.npos;
         });
-    // These have an effect only with another wrap policy, version or strategy.
+    // These keys have an effect only with a different wrap policy, version or strategy.
     const bool conditional = key.path == "fsdp_config.fsdp_min_num_params" ||
                              key.path == "fsdp_config.fsdp_forward_prefetch" ||
                              key.path == "num_machines";

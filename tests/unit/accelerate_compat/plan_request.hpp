@@ -34,7 +34,7 @@ struct PlanRequest {
   std::map<std::string, std::string> inner_options;  // options that it received
 };
 
-// Returns the messages for a config; by default in a world of two ranks.
+// Makes a plan for a run of `world` ranks with this config, and returns the messages.
 std::vector<std::string> ask(const std::string& yaml, int world = 2);
 
 }  // namespace yoke::accelerate_compat::testing

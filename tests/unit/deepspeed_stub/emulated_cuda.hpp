@@ -65,7 +65,7 @@ class EmulatedCuda {
   int accesses_ = 0;
   std::vector<std::function<void()>> work_;
   YokeModel model_{};  // the argument of on_device
-  YokeHost host_{};    // the argument of plug_into, before the change
+  YokeHost host_{};    // the host before plug_into changed it
   YokeCollectives behind_{}, collectives_{};
 };
 

@@ -80,7 +80,7 @@ class KernelSet : public ::testing::TestWithParam<int> {
     const AdamWArrays<Master, Gradient> arrays{
         p.data(), m.data(), v.data(), g.data(), with_copy ? copy.data() : nullptr};
     kernel(nullptr, kCount, step, arrays, &totals);
-    ASSERT_EQ(p, p0);  // update = 0
+    ASSERT_EQ(p, p0);  // unchanged, because totals.update is 0
     ASSERT_EQ(copy[0].bits, 0xffff);
     totals.update = 1;
     kernel(nullptr, kCount, step, arrays, &totals);

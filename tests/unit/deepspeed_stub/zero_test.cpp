@@ -7,8 +7,8 @@
 namespace yoke::deepspeed_stub::testing {
 namespace {
 
-// The bounds allow only for rounding, since sums are computed in another order. A wrong gradient or
-// update causes differences of 1e-7 and more.
+// The bounds allow only for rounding, since sums are computed in a different order. A wrong
+// gradient or update causes differences of 1e-7 and more.
 constexpr double kFp64 = 1e-12;
 constexpr double kFp32 = 2e-6;
 // Activations, gradients and the model's parameters have a mantissa of 8 bits.
@@ -139,11 +139,12 @@ TEST(ZeroBytes, PersistentParametersAreKeptInAdditionToTheSlices) {
   job.options["stage3_param_persistence_threshold"] = "7";
   EXPECT_EQ(train(job).wrapped.param_bytes, 8 * (28 + 18 + 4 + 18 + 1 + 3) + 8 * (7 + 5 + 1));
   job.options["stage3_model_persistence_threshold"] =
-      "8";  // the bias fits; then scale does not, but gain does
+      "8";  // bias (7) and gain (1) fit; scale (5), between them, does not
   EXPECT_EQ(train(job).wrapped.param_bytes, 8 * (28 + 18 + 4 + 18 + 1 + 3) + 8 * (7 + 1));
 }
 
-// Counts the bytes of all steps. A collective counts with the larger of its input and output.
+// Compares the bytes that collectives transfer in all steps. For each collective, the larger of its
+// input and output is counted.
 TEST(ZeroBytes, TrafficMatchesTheFormulas) {
   constexpr int64_t kSteps = MockRun::kSteps;
   for (const int64_t micros : {1, 2}) {
@@ -166,7 +167,7 @@ TEST(ZeroBytes, TrafficMatchesTheFormulas) {
     Job sliced = job.at_stage(3);
     sliced.options["stage3_param_persistence_threshold"] = "0";
     const int64_t slices = 8 * 2 * (28 + 18 + 4 + 18 + 1) * kSteps, frozen = 8 * 2 * 3 * kSteps;
-    // Within the reuse distance a parameter stays whole until its backward.
+    // With the default reuse distance a parameter stays whole from its forward to its backward.
     EXPECT_EQ(bytes(sliced),
               (Bytes{{"reduce reduce_scatter", micros * slices},
                      {"gather all_gather", micros * (slices + frozen)}}));
@@ -176,7 +177,7 @@ TEST(ZeroBytes, TrafficMatchesTheFormulas) {
     const int64_t embedding = 3 * 28, gain = 1, middle = 2 * (18 + 4 + 3 + 18);
     EXPECT_EQ(bytes(sliced)["gather all_gather"],
               micros * 8 * 2 * (embedding + gain + middle) * kSteps);
-    // Beyond the live limit it is always freed, and nothing is gathered ahead.
+    // If max_live_parameters is 0, it is always freed, and nothing is prefetched.
     sliced.options.erase("stage3_max_reuse_distance");
     sliced.options["stage3_max_live_parameters"] = "0";
     EXPECT_EQ(bytes(sliced)["gather all_gather"],

@@ -1,9 +1,10 @@
-/* The host in the matrix of old and new hosts and plugins. It trains four numbers towards a batch and prints what it
- * sees.
+/* The host in the matrix of old and new hosts and plugins. It trains four numbers towards a batch
+ * and prints what the plugin returns.
  *
- * Every struct that it passes to the plugin is an allocation of its own, so that AddressSanitizer notices a write
- * beyond its end. With YOKE_LATER, the host is compiled against the header of a later minor version, see plugin.c. Lines of
- * output that start with "later" depend on both sides. All others must be equal for every pair. */
+ * Every struct that it passes to the plugin is allocated separately, so that AddressSanitizer
+ * detects a write past its end. With YOKE_LATER, the host is compiled against the header of a later
+ * minor version, see plugin.c. Lines of output that start with "later" depend on both sides. All
+ * other lines must be equal for every pair. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,7 +118,8 @@ static int32_t visit(void* ctx, const YokePiece* p, YokeError* err) {
   return YOKE_OK;
 }
 
-/* Copies the table as a host does: the part that both sides know. Fields that only the host knows stay 0. */
+/* Copies the table as a host does: the part that both sides know. Fields that only the host knows
+ * stay 0. */
 static ParallelBackend taken(const ParallelBackend* theirs) {
   ParallelBackend table;
   uint32_t size = theirs->header.struct_size < sizeof table ? theirs->header.struct_size
@@ -209,7 +211,7 @@ static void train(const ParallelBackend* backend, YokeWrapped* wrapped, YokeErro
   free(result);
 }
 
-/* The model that the backend sees: one parameter "w" of kCount numbers, in one block. */
+/* The model that the backend gets: one parameter "w" of kCount numbers, in one block. */
 typedef struct Parts {
   int64_t shape, index;
   YokeParameter* parameter;
@@ -219,7 +221,7 @@ typedef struct Parts {
   YokeModelSummary* summary;
 } Parts;
 
-/* Fills *p, whose pointers point into *p itself: it must not be copied. */
+/* Fills *p. Afterwards *p contains pointers into itself and must not be copied. */
 static void make_summary(Parts* p) {
   const YokeString name = YOKE_STRING("w");
   p->shape = kCount;

@@ -1,8 +1,10 @@
-/* The plugin in the matrix of old and new hosts and plugins: a backend for one rank with SGD, as short as possible.
+/* The plugin in the matrix of old and new hosts and plugins: a backend for one rank with SGD, as
+ * short as possible.
  *
- * Compiled against the frozen header, it is an old plugin. Compiled against the header that old_new.py makes, it is a
- * new one: there, every struct that may grow has a field "later" at its end, the function table has a slot of that
- * name, and YOKE_LATER is defined. With CARELESS, it writes results without looking at the size that the caller gave. */
+ * Compiled against the frozen header, it is an old plugin. Compiled against the header that
+ * old_new.py makes, it is a new one. In that header, every struct that may grow ends with a field
+ * "later", the function table has a slot of that name, and YOKE_LATER is defined. With CARELESS, it
+ * writes results without checking the size that the caller gave. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +22,8 @@ struct YokeWrapped {
   int64_t step;
 };
 
-/* Copies a result into the memory of the host, which may know fewer or more fields than the plugin. The header of *out
- * stays as it is. */
+/* Copies a result into the memory of the host, which may know fewer or more fields than the plugin.
+ * Leaves the header of *out unchanged. */
 static void give(void* out, const void* ours, uint32_t our_size) {
 #ifdef CARELESS
   memcpy((char*)out + sizeof(YokeHeader),
