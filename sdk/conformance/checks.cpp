@@ -8,11 +8,11 @@ namespace {
 // The text of the document before the tables.
 constexpr const char* kIntroduction = R"(# The checks of `yoke backends check`
 
-`yoke backends check FILE.so` runs the checks below on a backend. The exit code is 0 if all checks passed, 1 if one failed,
-2 for a wrong command line, and 3 if there is no such file.
+`yoke backends check FILE.so` runs the checks below on a backend. The exit code is 0 if all checks passed, 1 if one
+failed, 2 for a wrong command line, and 3 if there is no such file.
 
-Static checks read the file and run none of its code. Every other check runs in a process of its own, with limits of time
-and memory, so a crash, a hang or an `exit` fails that check only. The ranks are threads of this process.
+Static checks read the file and run none of its code. Every other check runs in a process of its own, with limits of
+time and memory, so a crash, a hang or an `exit` fails that check only. The ranks are threads of this process.
 
 - `--deep` adds the checks that are marked with (deep).
 - `--nproc N` sets the largest number of ranks. The default is 4.
@@ -103,7 +103,7 @@ std::string checks_as_markdown() {
       level = c.id[0];
       text += concat("\n## ", level, ": ", level_name(level), "\n");
       text +=
-          "| id | holds | how it is checked | usually at fault | how to fix |\n"
+          "| id | requirement | how it is checked | usually at fault | how to fix |\n"
           "|---|---|---|---|---|\n";
     }
     text += row(c);

@@ -228,7 +228,7 @@ constexpr Check kRows[] = {
      loads_quietly},
     {"L3",
      "entry always returns the same table",
-     "entry returns the same pointer on every call, also if 8 threads call it at once.",
+     "entry returns the same pointer on every call, even if 8 threads call it at once.",
      "return the address of a static constant table",
      entry_is_constant},
     {"L4",
@@ -262,7 +262,7 @@ constexpr Check kRows[] = {
      description_is_well_formed},
     {"L13",
      "describe is pure",
-     "describe gives the same description on every call, also if 8 threads call it at once.",
+     "describe gives the same description on every call, even if 8 threads call it at once.",
      "return the address of a static constant description",
      describe_is_pure},
 };

@@ -191,8 +191,8 @@ constexpr Check kRows[] = {
      later_versions},
     {"C4",
      "results stay within the structs of the caller",
-     "After each call, the bytes behind YokeWrapResult, YokeStepResult and YokeError are "
-     "unchanged. The headers of both results are unchanged as well.",
+     "After each call, the bytes past the end of YokeWrapResult, YokeStepResult and YokeError "
+     "are unchanged. The headers of both results are unchanged as well.",
      "write results field by field, or with write_result of yoke/backend.hpp",
      keeps_to_the_size},
     {"C5",
@@ -204,7 +204,7 @@ constexpr Check kRows[] = {
      unknown_extensions},
     {"C15",
      "short error buffers are respected",
-     "The error text has room for 0, 1 or 16 bytes. Nothing is written behind them, and the text "
+     "The error text has room for 0, 1 or 16 bytes. Nothing is written past them, and the text "
      "ends with a 0 byte if it has any room.",
      "truncate the text to err->header.struct_size - offsetof(YokeError, text) bytes",
      short_texts},
