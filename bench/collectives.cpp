@@ -1,6 +1,6 @@
 // Compares collectives of Yoke's Communicator with those of the underlying c10d backend, for 2
-// ranks: as processes over c10d's Gloo backend, and as threads over the in-process backend. The two
-// are timed in turn. Prints the latency on rank 0. Usage: collectives
+// ranks: as processes over c10d's Gloo backend, and as threads over the in-process backend. The
+// calls of both are interleaved. Prints the latency on rank 0. Usage: collectives
 #include <ATen/Parallel.h>
 #include <stdlib.h>
 #include <sys/wait.h>

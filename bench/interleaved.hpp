@@ -1,5 +1,5 @@
-// Times several cases in turn, so that a busy machine slows all of them equally, and prints medians
-// with ranges. Only programs of bench/ include this header.
+// Measures the times of several cases, interleaved, so that a busy machine slows all of them
+// equally. Prints medians with ranges. Only programs of bench/ include this header.
 #pragma once
 
 #include <algorithm>
@@ -36,8 +36,8 @@ inline Spread spread(std::vector<double> values) {
   return {values[values.size() / 2], values.front(), values.back()};
 }
 
-// Return the differences, or ratios, of two cases round by round. The two values of a round were
-// timed in immediate succession.
+// difference() returns the spread of a - b over the rounds, ratio() that of a / b. The two values
+// of a round were measured one right after the other.
 inline Spread difference(const Samples& a, const Samples& b) {
   std::vector<double> values;
   for (size_t i = 0; i < a.seconds.size(); ++i) values.push_back(a.seconds[i] - b.seconds[i]);

@@ -39,7 +39,7 @@ SMALL, STACK = HERE / "llama_150m.toml", HERE / "llama_8b_blocks.toml"
 EXIT_GATE = 4
 LOSS_BOUND = 1e-2       # level L2 of `yoke compare`
 WARMUP_LINES = 2        # first logged intervals, which are left out: kernels are loaded and chosen, graphs captured
-MEMORY_SHARE = 0.85     # largest share of the device's memory that the stack may need by the prediction
+MEMORY_SHARE = 0.85     # largest share of the device's memory that the stack may need, as predicted
 TOKENS = 1 << 20
 CAPTURED = {"ptd.cuda_graph": "true"}
 # The overrides that --tiny adds.
@@ -194,7 +194,7 @@ class Bench:
         return figures
 
     def stack(self):
-        """Runs as many blocks as should fit by the prediction, and fewer if they do not fit."""
+        """Runs as many blocks as should fit according to the prediction, and fewer if they do not fit."""
         arguments = dict(self.options.stack_args)
         one, two = (self.predicted(STACK, {**arguments, "model.layers": n}) for n in (1, 2))
         memory = self.results["card"]["memory"]

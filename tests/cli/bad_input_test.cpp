@@ -126,7 +126,8 @@ TEST_F(Run, RefusesACheckpointOfAnotherModelAndKeepsIt) {
       here_.yoke({"generate", checkpoint(4), "--prompt", "a", "--tokens", "3"}).ending.ok());
 }
 
-// This backend accepts every plan that `serial` accepts, but it declares only fp64 on one rank.
+// The plan function of this backend accepts all that `serial` accepts, but its description declares
+// only fp64 and one rank.
 TEST_F(Run, RefusesWhatABackendDoesNotDeclare) {
   const SubprocessResult r = here_.yoke(
       train({"--nproc", "2", "parallel_backend=" YOKE_FAULTY_DIR "/faulty_undeclared.so"}));

@@ -114,7 +114,7 @@ TEST(RunFiles, OfTheRepositoryAreSound) {
     const SubprocessResult r = install.run({"config", "show", file, "--json"});
     EXPECT_EQ(r.err, "");
     ASSERT_EQ(r.ending.exit_code, 0);
-    // These files leave the layout open.
+    // These run files do not set any degree.
     const Json json = Json::parse(r.out);
     for (const char* degree : {"pp_degree", "dp_degree", "dp_shards", "cp_degree", "tp_degree"}) {
       EXPECT_TRUE(json[degree]["value"].is_null()) << name << " " << degree;

@@ -22,7 +22,7 @@ constexpr double kLossBound = 1e-12;  // relative, fp64: only the order of sums 
 
 class OwnModel : public ::testing::Test {
  protected:
-  // The worker is built once.
+  // Builds the worker once for all tests.
   static void SetUpTestSuite() {
     folder_ = new TempFolder;
     std::filesystem::copy(YOKE_PREFIX "/share/yoke/examples/own_model", *folder_ / "mine");

@@ -24,8 +24,8 @@ train.steps = 2
 train.global_batch = 2
 metrics.every = 1
 """
-# What is done to a run, and the exit codes that are then allowed: 0 if the run had ended before, that of a signal if it
-# had not yet started its ranks.
+# Maps what is done to a run to the exit codes that are then allowed. 0: the run had already ended. -signal: the signal
+# killed the launcher, which may not have started its ranks yet.
 CASES = {
     "nothing": {0},
     "kill a rank": {5, 0},

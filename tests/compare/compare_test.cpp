@@ -96,7 +96,7 @@ TEST_F(Compare, NamesEveryFaultItsFirstStepAndTensor) {
   for (const Found& f : faults) args.insert(args.end(), {"--case", faulty_case(f.fault)});
   auto all = cases(args, 4);
   for (const Found& f : faults) expect_found(all, f);
-  EXPECT_TRUE(all.at("rounding").at("passed"));  // other rounding errors are not a fault
+  EXPECT_TRUE(all.at("rounding").at("passed"));  // different rounding is not a fault
 }
 
 TEST_F(Compare, NamesAMeanOfMeansWhereRanksHaveUnevenlyManyTargets) {
@@ -108,7 +108,7 @@ TEST_F(Compare, NamesAMeanOfMeansWhereRanksHaveUnevenlyManyTargets) {
                     faulty_case("mean_of_means"),
                     "data.pad_token=32"},
                    4);
-  // In the first two steps both ranks have the same number of targets.
+  // In the first two steps both ranks have the same number of targets, so the fault has no effect.
   expect_found(all, {"mean_of_means", "mean_of_means", 3, kFirst});
   EXPECT_TRUE(all.at("serial").at("passed"));
 }
@@ -158,7 +158,7 @@ TEST_F(Compare, ComparesAnExternalCommandByWhatItWrites) {
   const std::string good = peer("cp good.jsonl $YOKE_COMPARE_OUT");
   auto all = cases({"--backends", "serial", "--external", good, "--steps", "3"}, 0);
   EXPECT_EQ(all.at("peer").at("verdict").at("level"), "L1");
-  // A peer may abort while it shuts down; its results are used nevertheless.
+  // A peer may abort while it shuts down; its results count nevertheless.
   cases({"--backends", "serial", "--external", good + "; exit 134", "--steps", "3"}, 0);
   all = cases({"--backends",
                "serial",

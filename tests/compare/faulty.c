@@ -16,8 +16,10 @@ static double bound;        /* gradient clip of the run */
 static uint64_t num_micros; /* micro-batches of the current step */
 static double last_weight;  /* number of targets of the last micro-batch that had a loss */
 
-/* ---- Gradients: the all-reduces of serial, except for the one of the loss and the target count
- * ---- */
+/* ---- Gradients ----
+ *
+ * reduce() replaces every all_reduce of serial, except for the one of the loss and the target
+ * count. */
 
 static int32_t real_all_reduce(YokeComm* comm, const YokeTensor* inout, YokeError* err) {
   return real.all_reduce(comm, inout, YOKE_SUM, NULL, err);
@@ -64,7 +66,7 @@ static int32_t reduce(YokeComm* comm, const YokeTensor* inout, YokeError* err) {
   return code;
 }
 #elif defined(FAULT_ROUNDING)
-/* This is not a fault: it causes other rounding errors, which a comparison must accept. */
+/* This is not a fault: it only changes rounding errors, which a comparison must accept. */
 static int32_t reduce(YokeComm* comm, const YokeTensor* inout, YokeError* err) {
   scale(inout->data, inout->shape[0], 3);
   YOKE_TRY(real_all_reduce(comm, inout, err));

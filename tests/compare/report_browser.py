@@ -27,7 +27,7 @@ seq_len = 32
 global_batch = 4
 """
 PLOTS = 5
-HANG = 900  # seconds after which a program hangs; a busy machine is many times slower than an idle one
+HANG = 900  # seconds after which a program counts as hung; a busy machine is many times slower than an idle one
 
 
 def find_browser():

@@ -1,9 +1,9 @@
-"""What a power cut may leave behind: reads the records of fault_recorder.c and rebuilds the folder as it may be found
-after the machine lost power at any moment of a run.
+"""Computes the states in which a power cut may leave a folder. It reads the records of fault_recorder.c and rebuilds
+the folder as it may be found after a power cut at any moment of a run.
 
 The model is the least that POSIX promises. What a file holds is durable after fsync or fdatasync of the file; a name in
-a folder (made, renamed, removed) is durable after fsync of the folder. Everything since then may or may not be there.
-A rename within one folder happens whole or not at all."""
+a folder (made, renamed, removed) is durable after fsync of the folder. Later changes may or may not be on the disk. A
+rename within one folder is atomic."""
 import dataclasses
 import enum
 import os
@@ -42,10 +42,10 @@ def read_records(file):
 
 
 class Loss(enum.Enum):
-    """What happens to what was not synced."""
-    ALL = "all"  # none of it is there
-    PART = "part"  # a random part of it is there: a prefix of each folder's changes, random pages of each file
-    ZEROS = "zeros"  # all names and lengths are there, but the data are zeros
+    """Which of the changes that were not synced a power cut loses."""
+    ALL = "all"  # all of them
+    PART = "part"  # a part: a random prefix of each folder's changes and random pages of each file are kept
+    ZEROS = "zeros"  # only the data: all names and lengths are kept, but the data are zeros
 
 
 PAGE = 4096
@@ -91,7 +91,7 @@ class File:
 
 
 class Folder:
-    """Names and what they mean. A change is a dict: name -> number of an object, or None for "removed"."""
+    """The names in a folder, each with its object's number. A change is a dict: name -> number, or None = removed."""
 
     def __init__(self):
         self.now = {}
@@ -123,7 +123,7 @@ class Folder:
 
 
 class Disk:
-    """The folder `root` and all below it, while records are replayed."""
+    """The folder `root` with everything below it, to which records are applied."""
 
     def __init__(self, root):
         self.root = Folder()
@@ -133,7 +133,7 @@ class Disk:
         self.number_of = {}  # inode -> number; a file system gives the inodes of removed files to new ones
 
     def _folder(self, path):
-        """The folder that holds `path`, and the name in it."""
+        """Returns the folder that contains `path`, and the name of `path` in it."""
         parts = path[len(self.prefix):].strip("/").split("/")
         at = self.root
         for part in parts[:-1]:
@@ -184,7 +184,7 @@ class Disk:
             thing.resize(max(record.offset, len(thing.now)))
 
     def after_power_cut(self, loss, rng):
-        """{relative path: bytes, or None for a folder} of what is found."""
+        """Returns what a power cut at this moment leaves: {relative path: bytes, or None for a folder}."""
         found = {}
         self._collect(self.root, "", loss, rng, found)
         return found
@@ -200,7 +200,7 @@ class Disk:
 
 
 def write_state(found, folder):
-    """Makes the files of a state below a folder that does not exist yet."""
+    """Writes the files of a state into a new folder."""
     os.makedirs(folder)
     for path, data in found.items():
         to = pathlib.Path(folder) / path

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The model of crash_states.py, on records made by hand."""
+"""Tests the model of crash_states.py on handmade records."""
 import os
 import random
 import tempfile

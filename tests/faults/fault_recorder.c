@@ -1,6 +1,6 @@
-/* The set-up of the library, the choice of the paths that count, and the numbers and records of
- * operations; see fault_recorder.h. Nothing here calls a function that file_calls.c replaces: the
- * recorder would record itself. It calls the C library's own (REAL) or the kernel (syscall). */
+/* Sets the library up, decides which paths are tracked, and numbers and records the operations; see
+ * fault_recorder.h. This file never calls a function that file_calls.c replaces, because the
+ * recorder would then record itself. It calls the C library's function by REAL, or the kernel. */
 #define _GNU_SOURCE
 #include "fault_recorder.h"
 
@@ -24,15 +24,15 @@
 struct Record {
   uint32_t kind;
   int32_t pid;
-  uint64_t number; /* of the operation, from 1; 0 = not numbered */
+  uint64_t number; /* number of the operation, from 1; 0 = not numbered */
   uint64_t inode;
   uint64_t offset;
-  uint32_t path_size, second_size, data_size, result; /* result: error number, 0 = done */
+  uint32_t path_size, second_size, data_size, result; /* result: error number, 0 = success */
 };
 
 struct Shared {
   pthread_mutex_t lock; /* robust, shared between processes */
-  uint32_t ready;       /* 0 = nobody began, 1 = in the making, 2 = ready */
+  uint32_t ready;       /* 0 = not initialised, 1 = being initialised, 2 = ready */
   uint64_t count;
 };
 
@@ -54,7 +54,7 @@ void* recorder_real(const char* name) {
   return f;
 }
 
-/* Runs once a process, before main and before any library of the program opens files. */
+/* Runs once per process, before main and before any library of the program opens files. */
 __attribute__((constructor)) static void set_up(void) {
   const char* root = getenv("YOKE_FAULTS_ROOT");
   const char* shared = getenv("YOKE_FAULTS_SHARED");
@@ -86,7 +86,7 @@ __attribute__((constructor)) static void set_up(void) {
     g.fail_with = *end == ':' ? atoi(end + 1) : EIO;
   }
   g.only = getenv("YOKE_FAULTS_ONLY");
-  /* The size of the root is set last: while it is 0, no path counts and no call takes a number. */
+  /* The size of the root is set last: while it is 0, no path is tracked and no call is numbered. */
   strcpy(g.root, root);
   g.root_size = strlen(root);
 }
@@ -99,7 +99,7 @@ static void unlock(void) {
   pthread_mutex_unlock(&g.shared->lock);
 }
 
-/* ---- Which paths and descriptors count ---- */
+/* ---- Tracked paths and descriptors ---- */
 
 static int below_root(const char* path) {
   return g.root_size > 0 && strncmp(path, g.root, g.root_size) == 0 &&

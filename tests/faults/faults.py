@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Attacks the files of small runs and checks that nothing is lost that was reported as saved.
+"""Attacks the files of small runs and checks that no checkpoint that was reported as saved is lost.
 
-  power    a power cut at any moment, with what was not synced lost, lost in part, or zeroed
+  power    a power cut at any moment, which loses, partly loses or zeroes all that was not synced
   kill     SIGKILL before any file operation
   fail     any file operation fails, with any of several errors
   signals  the same signal twice, 2 to 50 ms apart
@@ -50,7 +50,7 @@ metrics.every = 1
 checkpoint.every = 1
 checkpoint.keep = 2
 """
-# Errors that a disk or a kernel may answer with, and the operations that they fit.
+# Errors that a disk or a kernel may report, by kind of operation.
 ERRORS = {"o": [errno.EACCES, errno.EMFILE, errno.EINTR], "c": [errno.ENOSPC, errno.EACCES, errno.EINTR],
           "m": [errno.ENOSPC, errno.EACCES], "r": [errno.EIO, errno.ENOSPC, errno.EINTR], "x": [errno.EIO],
           "u": [errno.EIO, errno.EINTR], "w": [errno.EIO, errno.ENOSPC, errno.EINTR], "t": [errno.EIO],
@@ -59,7 +59,7 @@ ERRORS = {"o": [errno.EACCES, errno.EMFILE, errno.EINTR], "c": [errno.ENOSPC, er
 
 
 class Bench:
-    """A folder in which runs take place, the undisturbed run's losses, and a count of cases."""
+    """The folder of the attacked runs, and the losses of an undisturbed run."""
 
     def __init__(self, folder, ranks, backend):
         self.folder = pathlib.Path(folder)
@@ -90,7 +90,7 @@ class Bench:
         return [BIN / "yoke", "train", self.config, *ranks, *overrides]
 
     def train(self, root, *overrides, faults=None):
-        """Runs to its end in `root`. faults: variables of the recorder without their common beginning."""
+        """Runs yoke train in `root`. faults: variables of the recorder, without the prefix YOKE_FAULTS_."""
         environment = dict(os.environ, OMP_NUM_THREADS="1", HOME=str(self.folder))
         if faults is not None:
             shared = root.with_suffix(".shared")
@@ -102,7 +102,7 @@ class Bench:
                               capture_output=True, text=True)
 
     def record(self):
-        """The records of a whole run in a fresh folder."""
+        """Runs in a fresh folder to the end, and returns the folder and the records."""
         root = self.new_root()
         log = root.with_suffix(".records")
         log.touch()
@@ -112,7 +112,7 @@ class Bench:
         return root, crash_states.read_records(log)
 
     def wrong_after(self, root, reported):
-        """What is wrong with the run folder below `root`, in which step `reported` was reported as saved (0 = none)."""
+        """Returns what is wrong with the run folder below `root`. reported: last step reported as saved, 0 = none."""
         checkpoints = root / "runs/attacked/checkpoints"
         steps = {}
         for entry in sorted(checkpoints.glob("step-*")):
@@ -158,7 +158,7 @@ def losses_in(folder):
             try:
                 row = json.loads(line)
             except ValueError:
-                continue  # a line that a cut left unfinished
+                continue  # a truncated last line
             if "loss" in row:
                 losses[row["step"]] = row["loss"]
     except OSError:
@@ -215,10 +215,10 @@ def each(jobs, cases, run):
 
 
 def attack_power(bench, options, rng):
-    """Every moment between two operations, three ways to lose what was not synced."""
+    """Cuts the power between any two operations, and loses what was not synced in the three ways of Loss."""
     root, records = bench.record()
     tally = Tally(f"power cut, fresh run folder, {bench.ranks} rank(s)")
-    states = {}  # contents and promise -> one case that leads to it
+    states = {}  # (last step reported as saved, hash of the files) -> the cases with this state
     disk, reported, cases = crash_states.Disk(root), 0, 0
     for moment in range(len(records) + 1):
         for loss in crash_states.Loss:
@@ -264,7 +264,7 @@ def attack_kill(bench, options, rng):
 
 
 def attack_fail(bench, options, rng):
-    """One failing operation may end a run, with a message and a documented exit code; EINTR may not."""
+    """A failing operation may end a run with a message and a documented exit code; EINTR must not end it."""
     _, records = bench.record()
     cases = [(r.number, r.kind, error) for r in records if r.number > 0 for error in ERRORS[r.kind]]
     tally = Tally(f"a file operation fails, {bench.ranks} rank(s)")

@@ -1,6 +1,6 @@
 /* The functions of the C library that this library replaces. Each one finds out whether its file
- * counts, and passes the call on to the kernel. A call that counts lies between recorder_enter and
- * recorder_leave. See fault_recorder.h. */
+ * is tracked, and passes the call on to the kernel. For a tracked file it calls recorder_enter
+ * before and recorder_leave afterwards. See fault_recorder.h. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -86,7 +86,7 @@ EXPORT int openat64(int folder, const char* path, int flags, ...) {
   return open_any(folder, path, flags, mode);
 }
 
-/* The file is opened under its number; what is written through its buffer is not seen. */
+/* Only the opening is an operation; what is written through the buffer of the FILE is not. */
 static FILE* fopen_any(FILE* (*next)(const char*, const char*),
                        const char* path,
                        const char* mode) {
@@ -149,7 +149,7 @@ EXPORT ssize_t write(int fd, const void* data, size_t size) {
             .data_size = (size_t)result_);
 }
 
-/* libstdc++'s streams write with this; the parts are joined to make one record. */
+/* libstdc++'s streams write with this; the parts are joined into one record. */
 EXPORT ssize_t writev(int fd, const struct iovec* parts, int count) {
   char joined[1 << 16];
   size_t size = 0;

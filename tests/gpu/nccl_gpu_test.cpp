@@ -55,8 +55,8 @@ TEST_F(Nccl, GathersAndScattersWhatItHas) {
   EXPECT_TRUE(at::equal(scattered, given));
 }
 
-// wait() makes the stream of the rank wait, not the host. Work that is issued afterwards uses the
-// result of the collective.
+// wait() makes the stream of the rank wait, not the host. Work that is issued afterwards runs after
+// the collective.
 TEST_F(Nccl, WhatIsIssuedAfterAWaitComesAfterTheCollective) {
   at::Tensor sum = ramp(1 << 24);
   for (int i = 0; i < 20; ++i) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares accelerate_compat with Accelerate itself, and its DDP with PyTorch's DistributedDataParallel."""
+"""Compares accelerate_compat with Accelerate, and the DDP of accelerate_compat with PyTorch's."""
 import os
 import subprocess
 import sys
@@ -78,7 +78,7 @@ class Accelerate(support.OracleTest):
         return {name.removesuffix(".momentum"): t for name, t in state.items() if name.endswith(".momentum")}
 
     def test_every_field_and_flag_of_accelerate_is_known(self):
-        """The table in the README, which a test compares with the code, lists every key that Accelerate reads."""
+        """Every key that Accelerate reads is in the README's table, which a different test compares with the code."""
         import dataclasses
 
         from accelerate.commands.config.config_args import ClusterConfig

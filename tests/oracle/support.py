@@ -10,7 +10,7 @@ import unittest
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY / "bench"), str(REPOSITORY / "bench/peers")]
 SKIPPED = 77  # ctest's SKIP_RETURN_CODE
-HANG = 900  # seconds after which a program hangs; a busy machine is many times slower than an idle one
+HANG = 900  # seconds after which a program counts as hung; a busy machine is many times slower than an idle one
 
 from harness import find_peers_python  # noqa: E402
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that TensorBoard reads Yoke's event files, also those of a run that was killed and resumed."""
+"""Checks that TensorBoard reads Yoke's event files, even those of a run that was killed and resumed."""
 import json
 import os
 import signal
@@ -37,7 +37,7 @@ class TensorBoard(support.OracleTest):
             self.assertEqual(read[tag], expected, tag)
 
     def test_a_killed_run_that_is_resumed_is_one_curve(self):
-        steps = 500  # long enough for the run to be alive when the kill arrives, also on a busy machine
+        steps = 500  # long enough for the run to be alive when the kill arrives, even on a busy machine
         run = self.folder / "killed"
         keys = {"parallel_backend": "ptd", "run__dir": run, "data__path": self.text, "metrics__every": 1,
                 "train__steps": steps, "checkpoint__every": 10, "checkpoint__resume": "auto", **self.KEYS}

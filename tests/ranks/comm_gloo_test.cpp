@@ -216,7 +216,8 @@ TEST(GlooRanks, EndWaitingWhenCancelledAndNotifyThePeers) {
       later.join();
       EXPECT_EQ(thrown.code, YOKE_CANCELLED) << thrown.text;
     } else {
-      // This rank waits for rank 0, which gives up on another communicator and ends.
+      // This rank waits for rank 0, which is cancelled while it waits in a different communicator,
+      // and then ends.
       EXPECT_EQ(thrown_by([&] { other.barrier(); }).code, YOKE_UNAVAILABLE);
     }
   });

@@ -40,6 +40,7 @@ constexpr uint32_t kWholeAxes[] = {
 
 enum class Kind { kAllReduce, kAllGather, kReduceScatter, kBroadcast };
 
+// A collective that was drawn at random.
 struct Draw {
   uint32_t axes;
   std::string purpose;
@@ -81,7 +82,7 @@ class RandomProgram {
   int64_t id_ = 0;
 };
 
-// Returns element i of the tensor of global rank r in draw d.
+// Returns element i of the input of global rank r to the collective d.
 inline double value(const Draw& d, int32_t r, int64_t i) {
   return static_cast<double>((d.id * 7 + r * 3 + i * 5) % 8);
 }
@@ -93,7 +94,7 @@ inline at::Tensor filled(const Draw& d, int32_t r, const std::vector<int64_t>& s
   return t.to(d.dtype);
 }
 
-// Reduces element i over the peers, in a loop.
+// Returns the expected result of reducing element i over the peers.
 inline double reduced(const Draw& d, const std::vector<int32_t>& peers, int64_t i) {
   double sum = 0, low = 1e9, high = -1e9;
   for (const int32_t r : peers) {

@@ -156,8 +156,8 @@ TEST(AccelerateDdp, AResumedRunEqualsTheUninterruptedRun) {
   EXPECT_EQ(read_file(whole.checkpoint(6) + "/model.safetensors"),
             read_file(rest.checkpoint(6) + "/model.safetensors"));
 
-  // With another strategy, a run resumed from the same checkpoint has the same losses up to
-  // rounding.
+  // A run that resumes from the same checkpoint with a different strategy has the same losses up
+  // to rounding.
   const ProgramRun sharded =
       train(program, kFsdp, {"--virtual", "2", "checkpoint.resume=" + whole.checkpoint(3)});
   ASSERT_EQ(sharded.exit_code, 0) << sharded.output;

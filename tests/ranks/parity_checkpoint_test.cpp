@@ -1,5 +1,5 @@
 // A resumed run equals the uninterrupted one: bit for bit in the same layout, and up to rounding in
-// any other one, whichever backend wrote the checkpoint.
+// any other layout, whichever backend wrote the checkpoint.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 

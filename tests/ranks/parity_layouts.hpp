@@ -30,9 +30,9 @@ PlainRun matrices();
 inline constexpr Problem kBase{"base", base}, kTied{"tied", tied}, kUneven{"uneven", uneven},
     kDeepTied{"deep_tied", deep_tied_uneven}, kSgd{"sgd", sgd}, kMatrices{"matrices", matrices};
 
-// The number of bytes that a step of the layout may move along an axis: `least` to `most` times all
-// parameters, minus `kept` times the last two blocks, plus `activations` times the residual stream
-// of the global batch.
+// The bytes that a step of the layout may move along an axis: `least` to `most` times those of all
+// parameters, minus `kept` times those of the last two blocks, plus `activations` times those of
+// the residual stream of the global batch.
 //
 // The last two blocks may stay unsharded between forward and backward, because they would be
 // gathered again at once. If `activations` is not 0, the traffic also contains a few numbers for

@@ -47,7 +47,7 @@ std::string run_file(const PlainRun& r, const std::string& text) {
       << "\nclip = " << number(r.clip) << "\n"
       << "[eval]\nevery = 0\n[precision]\nparam = " << precision << "\nreduce = " << precision
       << "\n[checkpoint]\nevery = 0\nkeep = 100\n[metrics]\nevery = 1\n"
-      << "[comm]\ntimeout = 600\n";  // bounds a hang, also on a busy machine
+      << "[comm]\ntimeout = 600\n";  // bounds a hang, even on a busy machine
   return out.str();
 }
 

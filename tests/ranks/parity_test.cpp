@@ -30,8 +30,8 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"decay_matrices", "serial", {}, kMatrices}),
     layout_name);
 
-// The other examples communicate like serial. One uses the callbacks of YokeModel, one uses
-// LibTorch's autograd.
+// The other examples communicate like serial. `replicas` uses the callbacks of YokeModel, and
+// `torch_replicas` uses LibTorch's autograd.
 INSTANTIATE_TEST_SUITE_P(
     Examples,
     Parity,
@@ -44,9 +44,13 @@ INSTANTIATE_TEST_SUITE_P(
                {"dp_replicate", 1, 1}}),
     layout_name);
 
-// Traffic of deepspeed_stub by ZeRO stage. 0: one reduction. 1: one reduction and one gather. 2:
-// one reduction for each micro-batch and one gather. 3: one reduction, a gather for the forward
-// and, if the reuse distance is 0, another one for the backward, except for the last block.
+// The traffic of deepspeed_stub in a step, as collectives over all parameters:
+//
+//   stage 0   one reduction
+//   stage 1   one reduction and one gather
+//   stage 2   one reduction for each micro-batch, and one gather
+//   stage 3   one reduction and a gather for the forward; if the reuse distance is 0, also a gather
+//             for the backward, except for the last block
 INSTANTIATE_TEST_SUITE_P(
     DeepspeedStub,
     Parity,

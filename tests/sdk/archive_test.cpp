@@ -1,4 +1,4 @@
-// The archive that cpack makes works without this source tree. It is unpacked into another folder,
+// The archive that cpack makes works without this source tree. It is unpacked into a folder
 // with a space in its name, and runs with only the environment variables that the README names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// The C++ layer for authors (yoke/backend.hpp): what crosses the ABI boundary when a backend throws,
-// and which calls are refused before the backend is called at all.
+// The C++ layer for authors (yoke/backend.hpp): what crosses the ABI boundary when a backend
+// throws, and which calls are refused before the backend is called at all.
 #include "yoke/backend.hpp"
 
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// This is called by the next override. Tests run one at a time.
+// A test sets this function, and overrides of the toy backend call it. Tests run one at a time.
 std::function<void()> act;
 int live_contexts = 0, live_models = 0;
 
@@ -123,7 +123,7 @@ TEST_F(BackendTable, AFailedCallLeavesItsOutputZeroButForTheHeader) {
   EXPECT_NE(toy.wrap_model(nullptr, &model.model(), &result, &err), YOKE_OK);
   EXPECT_EQ(result.model, nullptr);
   EXPECT_EQ(result.param_bytes, 0);
-  // A struct of another kind is left alone.
+  // A struct with a different struct_id is left alone.
   out.header.struct_id = YOKE_ID_BATCH;
   out.loss_sum = 7;
   EXPECT_NE(toy.step(wrapped, nullptr, &out, &err), YOKE_OK);

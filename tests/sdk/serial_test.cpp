@@ -14,8 +14,8 @@
 namespace yoke::testing {
 namespace {
 
-// The tolerance allows for rounding, because sums are computed in another order. Logic errors cause
-// differences of 1e-7 and more.
+// The tolerance allows for rounding, because sums are computed in a different order. Logic errors
+// cause differences of 1e-7 and more.
 constexpr double kFp64 = 1e-12;
 // Arrays are fp32 and arithmetic is double. The parameters are rounded in every step, so the loss
 // drifts.

@@ -94,8 +94,8 @@ struct SavedPiece {
   std::vector<char> bytes;
   bool operator==(const SavedPiece&) const = default;
 };
-// Copies the whole state of this rank, and loads such a copy back. Throws Error(NOT_FOUND) if the
-// pieces differ from those that were saved.
+// save_state() copies the whole state of this rank, and load_state() loads such a copy.
+// load_state() throws Error(NOT_FOUND) if the pieces differ from those that were saved.
 std::vector<SavedPiece> save_state(Session& session);
 void load_state(Session& session, const std::vector<SavedPiece>& pieces);
 

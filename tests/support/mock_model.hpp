@@ -26,7 +26,7 @@ struct MockModelOptions {
   bool tied = true;
 };
 
-// What the backend has not released yet, and the calls that it made.
+// Counts what the backend has not released yet, and lists the calls that it made.
 struct MockModelLog {
   int64_t live_saved = 0;          // results of forward that were neither consumed nor dropped
   int64_t live_tensors = 0;        // managed tensors that are not deleted
@@ -47,8 +47,8 @@ class MockModel {
   // callbacks whose log entry starts with `call` ("forward mlp", "init 1", "bind 0"), the first n
   // succeed and the next one fails.
   void fail_at(const std::string& call, int n);
-  // Makes block_backward report the gradient of a parameter index that does not exist. The error
-  // that on_grad_ready returns must be returned by block_backward unchanged.
+  // Makes block_backward report the gradient of a parameter index that does not exist. Then
+  // block_backward must return the error of on_grad_ready unchanged.
   void report_wrong_parameter(bool on);
 
   // Returns the initial value of element i of a parameter, as init_param does.

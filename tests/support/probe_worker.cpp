@@ -1,5 +1,5 @@
-// A yoke-worker that can only probe. It links no LibTorch, so tests of loading start in
-// milliseconds.
+// A yoke-worker that can only probe. It does not link LibTorch, so tests of loading
+// start in milliseconds.
 #include <cstdio>
 #include <cstring>
 

@@ -86,7 +86,7 @@ inline std::vector<RankEnd> spawn_ranks(int n,
   return ends;
 }
 
-// Does the same and expects that every rank succeeds.
+// Runs body in n child processes like spawn_ranks, and expects that every rank succeeds.
 inline void run_ranks(int n, const RankBody& body) {
   const auto ends = spawn_ranks(n, body);
   for (int rank = 0; rank < n; ++rank) {

@@ -39,7 +39,7 @@ inline void virtual_ranks(int n,
   for (std::thread& t : threads) t.join();
 }
 
-// Does the same and calls shutdown() after body.
+// Runs body like virtual_ranks, and calls shutdown() afterwards.
 inline void orderly_virtual_ranks(int n,
                                   const CommOptions& options,
                                   const std::function<void(World&)>& body) {

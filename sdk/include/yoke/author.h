@@ -1,5 +1,5 @@
 /* Everything that a backend in C needs besides the contract: errors, plans, tensors, communication,
- * the walk over the blocks, and the exported entry. C99 or C++, nothing to link.
+ * the walk over the blocks, and the exported entry. C99 or C++; there is nothing to link.
  *
  * All of it is optional. These are small functions on top of yoke/parallel_backend.h; use those
  * that fit, and write the others yourself. A backend that uses them looks like this:
@@ -91,8 +91,8 @@ static inline int32_t yoke_fail(YokeError* err, int32_t code, const char* format
                : yoke_fail(err, YOKE_INVALID_ARGUMENT, "%s is NULL or not a %s", #pointer, #id))
 
 /* Sets *result to zero except for its header, as the contract requires of a call that fails. Writes
- * no more bytes than the struct has for either side. Does nothing if result is NULL or has another
- * struct_id. Use the macro YOKE_CLEAR(result, id), at the start of a slot. */
+ * no more bytes than the struct has for either side. Does nothing if result is NULL or has a
+ * different struct_id. Use the macro YOKE_CLEAR(result, id), at the start of a slot. */
 static inline void yoke_clear(YokeHeader* result, uint32_t id, size_t known) {
   size_t size;
   if (result == NULL || result->struct_id != id) return;
@@ -136,7 +136,7 @@ static inline int yoke_refuse(const YokePlanArgs* args,
 
 /* For backends that parallelise along one axis only: puts all ranks on `axis` (YOKE_DP_REPLICATE
  * ...) and sets every other degree to 1, if these degrees are unset. Refuses every degree that is
- * set to another value; `hint` says what to write instead. Returns the number of refusals. */
+ * set to any other value; `hint` says what to write instead. Returns the number of refusals. */
 static inline int yoke_resolve_degrees(const YokePlanArgs* args,
                                        YokePlan* plan,
                                        int axis,
@@ -202,7 +202,7 @@ static inline void yoke_set(void* array, int32_t dtype, int64_t i, double value)
   }
 }
 
-/* Returns a tensor to the host, which made it, and sets *t to NULL. *t may be NULL. */
+/* Calls the deleter of a tensor that the host made, and sets *t to NULL. *t may be NULL. */
 static inline void yoke_release(YokeManagedTensor** t) {
   if (*t != NULL && (*t)->deleter != NULL) (*t)->deleter(*t);
   *t = NULL;
@@ -335,7 +335,7 @@ static inline int32_t yoke_walk_backward(YokeWalk* w, YokeError* err) {
     args.on_grad_ctx = w->on_grad_ctx;
     code = yoke_check_cancel(w->host, err);
     if (code != YOKE_OK) break;
-    w->blocks[b].saved = NULL; /* block_backward consumes it, also on failure */
+    w->blocks[b].saved = NULL; /* block_backward consumes it, even on failure */
     code = w->model->block_backward(w->model->ctx, &args, &grad_in, err);
     yoke_release(&grad_out);
     grad_out = grad_in;
@@ -345,7 +345,7 @@ static inline int32_t yoke_walk_backward(YokeWalk* w, YokeError* err) {
 }
 
 /* Runs one micro-batch forward and, if on_grad_ready is set, backward. Adds its loss and its number
- * of targets to the walk. w->blocks is empty afterwards, also on failure. Fails with
+ * of targets to the walk. w->blocks is empty afterwards, even on failure. Fails with
  * YOKE_CANCELLED, or with the code of a block or of on_grad_ready. */
 static inline int32_t yoke_walk(YokeWalk* w, const YokeMicroBatch* micro, YokeError* err) {
   uint64_t b;

@@ -1,5 +1,5 @@
 // The C++ author's side of the contract. Subclass three classes, override what the backend does,
-// and end the file with YOKE_EXPORT_BACKEND(MyBackend). No LibTorch.
+// and end the file with YOKE_EXPORT_BACKEND(MyBackend). Does not need LibTorch.
 //
 //   class MyBackend : public yoke::Backend {                     // one static object, no state
 //     const YokeDescription& describe() const override;
@@ -17,7 +17,8 @@
 //
 // Errors: overrides throw yoke::Error, or any other exception. The layer turns it into a code and a
 // text, and no exception crosses the ABI boundary. The layer also checks the arguments: an override
-// never sees a NULL pointer or a struct of another kind where the contract requires one.
+// never receives a NULL pointer, or a struct with a wrong struct_id, where the contract requires
+// one.
 //
 // Threads: describe and plan may be called from any thread at any time. All other functions are
 // called one at a time for each Context, though not always by the same thread.
@@ -53,8 +54,8 @@ void write_result(T* out, const T& value) {
   out->header = {size, id, next};
 }
 
-// Sets *out to zero except for its header: this is what a failed call leaves behind. Does nothing
-// if out is NULL or its struct_id is not `id`.
+// Sets *out to zero except for its header, as the contract requires of a call that fails. Does
+// nothing if out is NULL or its struct_id is not `id`.
 template <class T>
 void clear_result(T* out, uint32_t id) {
   if (out != nullptr && out->header.struct_id == id) write_result(out, T{});
@@ -86,8 +87,8 @@ class Wrapped {
 
   // Returns what the model costs this rank, in bytes; -1 = unknown. The fields header and model are
   // filled in by the layer. Called once, right after wrap_model has returned this object. It is a
-  // getter, and not part of wrap_model's result, so that a backend on top of another one can ask
-  // its inner model for the costs and add its own (see sdk/examples/diloco.cpp).
+  // getter, and not part of wrap_model's result, so that a backend on top of another one can read
+  // the costs of its inner model and add its own (see sdk/examples/diloco.cpp).
   virtual YokeWrapResult wrap_result() const = 0;
 
   // Makes one update from all micro-batches of args.batch: forward, backward, reduction over the
@@ -113,8 +114,8 @@ class Context {
   virtual std::unique_ptr<Wrapped> wrap_model(const YokeModel& model) = 0;
 };
 
-// The backend itself. There is one object of it in the process, which is never destroyed before the
-// process ends. It must have a default constructor and no state that changes.
+// The backend itself. The process has one object of the subclass, which lives until the process
+// ends. The subclass must have a default constructor and no state that changes.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -197,7 +198,7 @@ std::unique_ptr<Context> context_of(const YokeInitArgs& args) {
   return std::make_unique<StateContext>(args);
 }
 
-// ---- The table behind the classes: not for authors ----
+// ---- The function table of a backend class: not for authors ----
 
 namespace detail {
 
@@ -300,7 +301,7 @@ struct Table {
     });
   }
 
-  // The visitor is called from inside; its error comes back as the Error that the override throws.
+  // The override calls the visitor, and throws the visitor's error as an Error.
   static int32_t checkpoint(YokeWrapped* model, const YokeCheckpointArgs* args, YokeError* err) {
     return guard(err, [&] {
       require_handle(model, "checkpoint: model");
@@ -309,7 +310,7 @@ struct Table {
     });
   }
 
-  // NULL and a pointer to NULL are allowed, so that callers can clean up without asking.
+  // NULL and a pointer to NULL are allowed, so that callers can clean up without a check.
   static void destroy_model(YokeWrapped** model) {
     if (model == nullptr) return;
     delete reinterpret_cast<Wrapped*>(*model);

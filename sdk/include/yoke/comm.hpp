@@ -1,5 +1,5 @@
 // The host's collectives (service "yoke.collectives/1") in C++, on contiguous ranges of memory of
-// YokeHost.device. No LibTorch.
+// YokeHost.device. Does not need LibTorch.
 //
 //   const yoke::Comm ranks(host, YOKE_AXIS_BIT(YOKE_DP_REPLICATE), "reduce");  // in init
 //
@@ -50,7 +50,7 @@ class Work {
     if (work_ != nullptr) service_->wait(work_, nullptr);
   }
   // Waits for the operation. Throws Error: UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED. A second call
-  // does nothing, also after a failure.
+  // does nothing, even after a failure.
   void wait() {
     YokeWork* const work = std::exchange(work_, nullptr);
     if (work != nullptr) call([&](YokeError* err) { return service_->wait(work, err); });
@@ -61,13 +61,13 @@ class Work {
   YokeWork* work_ = nullptr;  // NULL = complete
 };
 
-// A Comm is a communicator: the ranks along some axes, for one sequence of operations. A small
-// handle that may be copied; valid until the context of the backend is destroyed. One thread at a
-// time.
+// A Comm is a communicator: the ranks along some axes, for one sequence of operations. It is a
+// small handle that may be copied, and is valid until the context of the backend is destroyed. One
+// thread at a time.
 //
 // A default Comm, and every Comm in a world of one rank, contains only this rank. all_reduce and
 // broadcast then do nothing; all_gather and reduce_scatter copy the input to the output. That copy
-// works on the CPU only: on another device they throw Error(UNIMPLEMENTED), and the caller must
+// works on the CPU only: on any other device they throw Error(UNIMPLEMENTED), and the caller must
 // copy.
 class Comm {
  public:

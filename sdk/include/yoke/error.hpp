@@ -1,5 +1,6 @@
 // yoke::Error, the one exception type of the C++ layer, and its conversion at the C ABI boundary:
-// guard() turns exceptions into codes, call() turns codes back into exceptions. No LibTorch.
+// guard() turns exceptions into codes, call() turns codes back into exceptions. Does not need
+// LibTorch.
 //
 // This is a function of the contract that is written in C++, and a call of one:
 //
@@ -100,7 +101,7 @@ inline std::string first_part(const char* what) {
 
 // Runs f() and lets no exception escape. Every function of the C ABI wraps its body in it. Returns
 // YOKE_OK, or fills *err (which may be NULL) and returns a code: that of an Error,
-// YOKE_RESOURCE_EXHAUSTED for std::bad_alloc, YOKE_INTERNAL for another std::exception,
+// YOKE_RESOURCE_EXHAUSTED for std::bad_alloc, YOKE_INTERNAL for any other std::exception,
 // YOKE_UNKNOWN for anything else.
 template <class F>
 int32_t guard(YokeError* err, F&& f) noexcept {
@@ -123,9 +124,8 @@ int32_t guard(YokeError* err, F&& f) noexcept {
   }
 }
 
-// Throws the Error that a call across the ABI boundary has reported; does nothing if code is
-// YOKE_OK.
-// The text, the rank and the step are copied from err.
+// Throws the Error that a call across the ABI boundary has reported, with the text, the rank and
+// the step of err. Does nothing if code is YOKE_OK.
 inline void check(int32_t code, const YokeError& err) {
   if (code != YOKE_OK) throw Error(code, err.text, err.rank, err.step);
 }

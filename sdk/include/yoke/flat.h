@@ -2,9 +2,9 @@
  * form one flat array of fp32 or fp64 numbers on the CPU, and so do the gradients and the moments.
  * AdamW and SGD run in plain loops. C99 or C++, needs libm.
  *
- * Trainable parameters lie first. A model of a trainable w with 6 elements, a frozen table t with 4
- * and a trainable b with 2 looks like this; AdamW has two moments, SGD with momentum one, plain SGD
- * none:
+ * Trainable parameters come first. A model of a trainable w with 6 elements, a frozen table t with
+ * 4 and a trainable b with 2 looks like this; AdamW has two moments, SGD with momentum one, plain
+ * SGD none:
  *
  *   index      0 1 2 3 4 5   6 7   8 9 10 11
  *   value     | w           | b   | t        |     size = 12
@@ -21,10 +21,10 @@
  *   yoke_flat_update(&flat, args->step, args->lr, norm);                  // clips and updates
  *
  * Every rank makes the same update from the same sums, so the replicas stay equal to the last bit
- * without ever being compared. Sums of gradients and the arithmetic of an update are computed in
- * double precision and rounded to the dtype of the array when they are stored.
+ * without any exchange of parameters. Sums of gradients and the arithmetic of an update are
+ * computed in double precision and rounded to the dtype of the array when they are stored.
  *
- * sdk/examples/serial.c is a whole backend; yoke/flat.hpp is the same state as a C++ class. The
+ * sdk/examples/serial.c is a complete backend; yoke/flat.hpp is the same state as a C++ class. The
  * functions work on the memory of one rank and are not collective. One thread at a time. */
 #ifndef YOKE_FLAT_H_
 #define YOKE_FLAT_H_
@@ -75,8 +75,8 @@ typedef struct YokeFlat {
   int64_t* begin;
   /* Number of elements of all parameters: the length of value. */
   int64_t size;
-  /* Number of elements of the trainable parameters, which lie first: the length of grad and of each
-   * moment. */
+  /* Number of elements of the trainable parameters, which come first: the length of grad and of
+   * each moment. */
   int64_t trainable;
   /* The arrays. They are one allocation, which starts at value. */
   void *value, *grad, *moment[2];
@@ -129,7 +129,7 @@ static inline int32_t yoke_flat_fill(YokeFlat* f, int64_t i, YokeError* err) {
 }
 
 /* Initialises parameter i and lets the blocks of the model read it from f->value. A part of
- * yoke_flat_make. Fails with YOKE_INVALID_ARGUMENT if the model has another dtype than the plan. */
+ * yoke_flat_make. Fails with YOKE_INVALID_ARGUMENT if the dtypes of model and plan differ. */
 static inline int32_t yoke_flat_bind(YokeFlat* f, int64_t i, YokeError* err) {
   const YokeParameter* p = f->model->summary->params[i];
   const YokeTensor t =
@@ -143,7 +143,7 @@ static inline int32_t yoke_flat_bind(YokeFlat* f, int64_t i, YokeError* err) {
 }
 
 /* Allocates all memory of the run, value | grad | moment 0 | moment 1 in one piece, set to zero,
- * and decides where each parameter lies. A part of yoke_flat_make. Fails with
+ * and assigns each parameter its place in the arrays. A part of yoke_flat_make. Fails with
  * YOKE_RESOURCE_EXHAUSTED. */
 static inline int32_t yoke_flat_allocate(YokeFlat* f, YokeError* err) {
   const YokeModelSummary* s = f->model->summary;
@@ -216,8 +216,8 @@ static inline void yoke_flat_bytes(const YokeFlat* f, YokeWrapResult* out) {
 
 /* Adds the gradient of parameter i to f->grad. A callback on_grad_ready with ctx = the YokeFlat:
  * each micro-batch, and each block that lists a tied parameter, adds its share. Fails with
- * YOKE_INTERNAL if there is no such trainable parameter, or the gradient has another dtype. A
- * backend that computes gradients in another way, for example by autograd, calls it directly. */
+ * YOKE_INTERNAL if there is no such trainable parameter, or the gradient has a different dtype. A
+ * backend that computes gradients in a different way, such as autograd, calls it directly. */
 static inline int32_t yoke_flat_add_gradient(void* ctx,
                                              int64_t i,
                                              const YokeTensor* grad,

@@ -1,10 +1,10 @@
 // A backend that builds on another one, through the host's service "yoke.backends/1". In plan, the
-// outer backend calls plan of the inner one. On a rank, it acts as the host of the inner one. No
-// LibTorch.
+// outer backend calls plan of the inner one. On a rank, it acts as the host of the inner one.
+// Does not need LibTorch.
 //
 //   void plan(const YokePlanArgs& args, YokePlan& plan, yoke::PlanReport& report) const override {
 //     const auto pass_on = [&](const YokeRefusal& r) {
-//       args.refuse(args.refuse_ctx, &r);                     // unchanged, or with another key
+//       args.refuse(args.refuse_ctx, &r);                     // unchanged, or with a different key
 //       if (r.note == 0) report.add(1);
 //     };
 //     yoke::InnerBackend inner(args, "replicas");

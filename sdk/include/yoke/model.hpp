@@ -54,7 +54,7 @@ struct TpHint {
 
 // The model that a family builds: its blocks in execution order, and properties of its parameters.
 // If the same tensor is a parameter of two blocks, it is a tied parameter and keeps its first name.
-// The functions may be called from any thread; `name` is the full name of a parameter.
+// Its functions may be called from any thread. `name` is always the full name of a parameter.
 struct BlockList {
   // The blocks; append them with add_block.
   std::vector<TorchBlock> blocks;

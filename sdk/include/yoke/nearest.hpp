@@ -1,4 +1,4 @@
-// "Did you mean" suggestions and lists of words for messages. No LibTorch.
+// "Did you mean" suggestions and lists of words for messages. Does not need LibTorch.
 //
 //   "unknown key '" + key + "'" + did_you_mean(key, keys)
 //   unknown key 'train.step'; did you mean 'train.steps'?
@@ -63,7 +63,7 @@ inline std::string did_you_mean(std::string_view name, const std::vector<std::st
   return best.empty() ? "" : "; did you mean '" + best + "'?";
 }
 
-// Returns the words as one string, "a, b, c", or with another separator between them. An empty list
+// Returns the words as one string, "a, b, c", or with a different separator. An empty list
 // gives "".
 inline std::string join(const std::vector<std::string>& words, std::string_view separator = ", ") {
   std::string text;

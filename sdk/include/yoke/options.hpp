@@ -1,5 +1,5 @@
 // Options: keys of a run file that a backend or a model family declares. The host checks their
-// type, range and choice before the backend receives them. No LibTorch.
+// type, range and choice before the backend receives them. Does not need LibTorch.
 //
 // A backend declares its options as a static table, and reads their values in plan and init:
 //

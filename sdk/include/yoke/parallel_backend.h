@@ -428,7 +428,7 @@ typedef struct YokeForwardResult {
 typedef struct YokeBackwardArgs {
   YokeHeader header;
   uint64_t block;             /* index into YokeModelSummary.blocks */
-  void* saved;                /* handle from the forward; consumed, also on failure */
+  void* saved;                /* handle from the forward; consumed, even on failure */
   const YokeTensor* grad_out; /* gradient of carry_out; NULL for the last block */
   double loss_grad;           /* last block: gradient of loss_sum, e.g. 1 / batch->token_weight */
   /* The host calls it as soon as the gradient of a parameter of this block is complete for this
@@ -448,7 +448,7 @@ typedef struct YokeBackwardArgs {
  *
  * A forward depends only on its inputs and on the bound parameters, and may be repeated.
  * Micro-batches may be interleaved. A rank may run only some of the blocks. Every `saved` is passed
- * to block_backward or drop_saved exactly once, also after failures.
+ * to block_backward or drop_saved exactly once, even after failures.
  *
  * header.next holds an extension YOKE_ID_TORCH_MODEL if the host's torch_tag equals that of the
  * backend, or of an inner backend that it has opened. */
@@ -672,7 +672,7 @@ typedef struct YokeCollectives {
   /* Returns when all ranks have called it. */
   int32_t (*barrier)(YokeComm* comm, YokeError* err);
 
-  /* Waits for an operation and frees it, also if it returns an error. On a CUDA device
+  /* Waits for an operation and frees it, even if it returns an error. On a CUDA device
    * YokeHost.stream waits, not the calling thread. */
   int32_t (*wait)(YokeWork* work, YokeError* err);
 

@@ -1,8 +1,8 @@
 /* What every plan function needs: the names of the axes, their keys in a run file, the product of
  * the degrees, divisors and multiples for messages, default dtypes.
  *
- * C99 or C++, nothing to link. Functions neither allocate nor fail, and may be called from any
- * thread. For C++, yoke/plan.hpp turns the results into texts for messages. */
+ * C99 or C++; there is nothing to link. Functions neither allocate nor fail, and may be called from
+ * any thread. For C++, yoke/plan.hpp turns the results into texts for messages. */
 #ifndef YOKE_PLAN_H_
 #define YOKE_PLAN_H_
 

@@ -1,4 +1,4 @@
-// Texts for refusals, on top of yoke/plan.h: lists of allowed values. No LibTorch.
+// Texts for refusals, on top of yoke/plan.h: lists of allowed values. Does not need LibTorch.
 //
 //   report.refuse("tp_degree", "3", list_text(divisors(heads)), "the degree divides the heads");
 //   concat("nearest: ", nearest_text(yoke_nearest_multiples(batch, ranks)))   // "nearest: 8 or 12"

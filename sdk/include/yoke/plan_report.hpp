@@ -1,5 +1,5 @@
 // PlanReport, through which a backend reports the keys of a run that it does not accept, and notes
-// for the user. yoke/backend.hpp includes this header. No LibTorch.
+// for the user. yoke/backend.hpp includes this header. Does not need LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace yoke {
 
-// A refusal or a note that is collected first and reported later, as by a reader of a foreign
-// config. The members are the arguments of PlanReport::refuse and note.
+// A refusal or a note that is collected first and reported later, for example by code that reads
+// another program's config. The members are the arguments of PlanReport::refuse and note.
 struct PlanMessage {
   std::string key, given, allowed, hint;
   bool is_note = false;

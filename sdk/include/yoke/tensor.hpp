@@ -1,4 +1,5 @@
-// Tensors of the contract in C++: dtypes, sizes, ranges of elements, and ownership. No LibTorch.
+// Tensors of the contract in C++: dtypes, sizes, ranges of elements, and ownership. Does not
+// need LibTorch.
 //
 //   Span, ConstSpan    a contiguous range of elements, writable or read-only
 //   FlatView           a range as a tensor of the contract, to pass to the host

@@ -1,5 +1,5 @@
 // Texts for messages: concat() joins its arguments into one string, string_printf() formats as
-// printf does. No LibTorch.
+// printf does. Does not need LibTorch.
 //
 //   concat("loss ", 0.25, " in step ", 7)            "loss 0.25 in step 7"
 //   string_printf("%6.2f GiB", bytes / kGiB)         "  1.50 GiB"

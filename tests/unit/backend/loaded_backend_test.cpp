@@ -12,8 +12,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// The behaviour of the fake backend below at each call, and the calls it received. There is only
-// one fake backend at a time.
+// What the functions of the fake backend below do, and the calls that it has received. There is
+// only one fake backend at a time.
 struct Fake {
   std::function<int32_t(const YokePlanArgs*, YokePlan*, YokeError*)> plan;
   std::function<int32_t(YokeStepResult*, YokeError*)> step;

@@ -76,8 +76,9 @@ void cut_randomly(int64_t size, std::mt19937_64& random, F&& f) {
   }
 }
 
-// Cuts rows of `columns` elements into strips of columns, and each strip into flat shards, as FSDP
-// combined with tensor parallelism does: a shard is the rest of one span and the spans after it.
+// Cuts a matrix with `columns` columns into strips of whole columns, and the elements of each strip
+// into flat shards, as FSDP combined with tensor parallelism does. A shard may start in the middle
+// of a row of its strip; the rest of that row is then a piece of its own.
 inline std::vector<StridedSpan> random_strips(int64_t numel,
                                               int64_t columns,
                                               std::mt19937_64& random) {

@@ -39,7 +39,7 @@ Manifest example() {
   return m;
 }
 
-// Returns the text with a valid checksum after a change.
+// Recomputes the checksum of a manifest that a test has edited, and returns the new text.
 std::string with_digest(std::string text) {
   const std::string marker = "\"self_crc32c\":\"";
   text.resize(text.rfind(marker));

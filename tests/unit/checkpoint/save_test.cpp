@@ -287,9 +287,9 @@ TEST(SaveCheckpoint, NoticesABackendThatSavesOtherThanItDescribed) {
                      fake_tensor("v", "param", {10}, random)};
   const std::vector<FakePiece> described = {{0, 0, 10, 0}, {1, 0, 10, 0}};
   const std::vector<std::vector<FakePiece>> saved = {
-      {{0, 0, 10, 0}},                              // too little
+      {{0, 0, 10, 0}},                              // a missing piece
       {{0, 0, 10, 0}, {1, 0, 9, 0}},                // a shorter piece
-      {{0, 0, 10, 0}, {1, 0, 10, 0}, {1, 0, 1, 0}}  // too much
+      {{0, 0, 10, 0}, {1, 0, 10, 0}, {1, 0, 1, 0}}  // an extra piece
   };
   for (const auto& pieces : saved) {
     const auto outcomes = save_with(request_of(dir.path(), 2), 1, [&](int) {

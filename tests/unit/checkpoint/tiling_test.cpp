@@ -53,7 +53,8 @@ TEST(CheckTiling, NamesEveryKindOfFault) {
 
 TEST(CheckTiling, AcceptsColumnsAndTheirShards) {
   EXPECT_EQ(tiling_error({4, 6}, {{0, 8, 2, 6}, {2, 16, 4, 6}}), "");
-  // Columns [2, 5) are two pieces, of five and seven elements; the other pieces are flat or wide.
+  // Columns [2, 5) are split into five and seven elements; the seven are a flat piece of one
+  // element and a strided piece of six.
   EXPECT_EQ(tiling_error({4, 6},
                          {{0, 8, 2, 6}, {2, 5, 3, 6}, {10, 1, 1, 1}, {14, 6, 3, 6}, {5, 4, 1, 6}}),
             "");

@@ -25,7 +25,7 @@ class TracedChild {
     long failed_call = -1;  // number of the call that was made to fail
   };
 
-  // Returns true for the calls that are counted. All other calls run undisturbed.
+  // Returns true if the system call with this number is counted. All other calls run undisturbed.
   using Counts = std::function<bool(long number)>;
 
   // Runs f in a child and kills it before its k-th counted call; k starts at 1, 0 = never.
@@ -36,9 +36,9 @@ class TracedChild {
   static Result fail_at(int k, int error, const Counts& counts, const std::function<int()>& f) {
     return run(k, error, counts, f);
   }
-  // Runs f to its end. Calls `show` at the start of each call, with the number of the call and the
-  // path of the file or folder that it concerns; "" = none.
+  // Receives the number of a system call, and the path of its file or folder; "" = none.
   using Show = std::function<void(long number, const std::string& path)>;
+  // Runs f in a child to its end. Calls `show` at the start of each system call.
   static Result watch(const Show& show, const std::function<int()>& f) {
     return run(
         0, 0, [](long) { return false; }, f, show);

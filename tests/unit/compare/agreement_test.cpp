@@ -50,7 +50,7 @@ TEST(Agreement, NamesTheFirstStepThatIsBad) {
   other.steps[6].grad_norm *= 1.01;
   EXPECT_EQ(compared(made_up_run(30), other).first_bad, 7);
   other = made_up_run(30);
-  other.steps[24].grad_norm *= 1.01;  // allowed: correct runs may differ this much by then
+  other.steps[24].grad_norm *= 1.01;  // allowed: correct runs may differ this much at step 25
   EXPECT_EQ(compared(made_up_run(30), other).first_bad, -1);
   other.steps[24].loss = NAN;
   EXPECT_EQ(compared(made_up_run(30), other).first_bad, 25);

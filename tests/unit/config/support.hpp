@@ -11,7 +11,8 @@
 
 namespace yoke::testing {
 
-// The three layers of a configuration. The backends "ox" and "draught_horse" exist.
+// The input of a config test: the three layers of a configuration. Loading finds two fake backends,
+// "ox" and "draught_horse".
 struct Given {
   std::string file;
   std::vector<std::string> overrides{};

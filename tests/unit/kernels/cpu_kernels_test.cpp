@@ -159,7 +159,7 @@ TYPED_TEST(CpuKernelsTest, SumsTheCrossEntropy) {
         sizeof(W) == 8 ? 1e-14 : 1e-5);
     k.cross_entropy_backward(
         rows, vocab, logits.data(), targets.data(), -100, lse.data(), W{0.25}, got.data());
-    // lse near 1000 has an error of half a unit in fp32, 3e-5.
+    // In fp32, a log-sum-exp near 1000 has a rounding error of up to 3e-5.
     this->expect_close(got, dlogits, std::max(kTolerance<T>, sizeof(W) == 8 ? 1e-12 : 1e-4));
   });
 }

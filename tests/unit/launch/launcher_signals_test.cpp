@@ -1,5 +1,5 @@
-// Tests how a launch ends from outside: signals to the launcher, no orphans, and signals while the
-// reader of the output stalls.
+// Tests how a launch is ended from outside: by signals to the launcher, even while the reader of
+// the output stalls. No rank may be left running.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ bool alive(pid_t pid) {
   return state != "Z" && state != "X";
 }
 
-// A killed process may exist for another moment.
+// A killed process may exist for a moment longer.
 bool is_gone(pid_t pid) {
   for (int i = 0; i < 24000 && alive(pid); ++i)  // two minutes
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -92,7 +92,7 @@ TEST(Launcher, KillsTheRanksAtTheSecondSignal) {
     wait_for(folder / "0");
     launcher.send(SIGINT);
     wait_for(folder / "notified");
-    // The same signal counts again after two seconds.
+    // A repeated signal is ignored for two seconds.
     if (same) std::this_thread::sleep_for(std::chrono::milliseconds(2200));
     launcher.send(same ? SIGINT : SIGTERM);
     EXPECT_EQ(launcher.wait(), 130);

@@ -113,7 +113,7 @@ TEST(Launcher, KillsRanksThatIgnoreThePoliteSignal) {
   EXPECT_THAT(o.err, HasSubstr("rank 1 of 2"));
 }
 
-// Rank 0 ends as `first` says, and a moment later rank 1 as `second` says.
+// Runs two ranks: rank 0 ends with the script `first`, and a moment later rank 1 with `second`.
 Outcome run_both(const std::string& first, const std::string& second) {
   return run({await("ready") + notify("go") + first, notify("ready") + await("go") + second});
 }
@@ -144,7 +144,7 @@ TEST(Launcher, PrefersARankThatFailedOverOneThatLostItsPeer) {
 }
 
 TEST(Launcher, WaitsForTheCauseWhenARankOnlyLostItsPeer) {
-  // The cause ends only after it has been asked to.
+  // The rank that is the cause ends only when it receives SIGTERM.
   const std::string cause =
       "trap 'echo the reason; exit 2' TERM; " + notify("ready") + "while :; do sleep 0.01; done";
   const Outcome o = attempts([&] { return run({await("ready") + "exit 5", cause}); }, has_code(2));

@@ -188,7 +188,7 @@ TEST(Llama, TakesItsAnglesFromThePositionsGiven) {
   EXPECT_LT(c.worst, 1e-12) << c.where;
 }
 
-// The buffer of a batch is reused, with other positions at the same address.
+// The buffer of a batch is reused, with different positions at the same address.
 TEST(Llama, NoticesPositionsThatChangeInPlace) {
   TorchModelHost host = make_host(small(), YOKE_F64);
   NeutralDriver<double> driver(host.model());

@@ -138,7 +138,7 @@ TEST_F(TorchModelErrorsTest, EndsTheBackwardWithTheErrorOfOnGradReady) {
   EXPECT_STREQ(e.what(), "rank 1 is lost");
   EXPECT_EQ(e.rank(), 1);
   EXPECT_EQ(e.step(), 12);
-  // The failed backward leaves nothing behind for the next one.
+  // The failed backward must not affect the next step.
   driver.step(batch.micro(), 1);
   expect_oracle_grads(1);
 }

@@ -73,7 +73,7 @@ TEST(ModelMemory, BuildsALargeModelWithoutItsParameters) {
   EXPECT_LT(growth, 200 * kMegabyte);
 }
 
-// If a user's modules allocate their parameters, only one block may be in memory at a time.
+// Even if a user's modules allocate their parameters, only one block may be in memory at a time.
 TEST(ModelMemory, HoldsOneBlockOfModulesThatAllocate) {
   struct Wide : torch::nn::Module {
     Wide() { register_parameter("weight", at::ones({32 * kMegabyte / 4})); }

@@ -28,22 +28,22 @@ Violations upward_includes(const Path& root);
 // `to`.
 std::vector<std::pair<std::string, std::string>> folder_arrows(const Path& root);
 
-// Lines of sources and documents that contain a word of the table "Avoided words" in
+// Finds lines of sources and documents that contain a word of the table "Avoided words" in
 // CONTRIBUTING.md. A row is a regular expression between backticks, which matches whole words with
 // or without an initial capital.
 Violations avoided_words(const Path& root);
 
-// Files of more than kMaxFileLines lines.
+// Finds files of more than kMaxFileLines lines.
 inline constexpr int kMaxFileLines = 400;
 Violations long_files(const Path& root);
 
-// Functions of more than kMaxFunctionLines lines or kMaxParameters parameters, found by ctags.
-// Numeric kernels may have more parameters: a tensor is a pointer and its sizes there.
+// Finds functions of more than kMaxFunctionLines lines or kMaxParameters parameters, with ctags.
+// Numeric kernels may have more parameters, because they take a tensor as a pointer and its sizes.
 inline constexpr int kMaxFunctionLines = 60;
 inline constexpr int kMaxParameters = 6;
 Violations large_functions(const Path& root);
 
-// Files that clang-format would change.
+// Finds files that clang-format would change.
 Violations unformatted_files(const Path& root);
 
 // Finds lines of sources that name a Markdown file which exists neither below the root nor in the

@@ -97,7 +97,7 @@ TEST(RankReport, ChecksNeitherLaterStagesNorUnreadableInputs) {
 
 // ---- Replicas ----
 
-// Every rank holds all of "a"; ranks 0 and 1 hold halves of "b".
+// Returns the pieces of three ranks: each has all of "a"; ranks 0 and 1 have one half of "b" each.
 std::vector<std::string> pieces() {
   return {to_text({{"a", 0, 4}, {"b", 0, 2}}),
           to_text({{"b", 2, 2}, {"a", 0, 4}}),
