@@ -266,7 +266,9 @@ def attack_kill(bench, options, rng):
 def attack_fail(bench, options, rng):
     """A failing operation may end a run with a message and a documented exit code; EINTR must not end it."""
     _, records = bench.record()
-    cases = [(r.number, r.kind, error) for r in records if r.number > 0 for error in ERRORS[r.kind]]
+    # A sample takes one error for each operation, all cases take each.
+    errors = (lambda kind: ERRORS[kind]) if options.sample >= 1 else (lambda kind: [rng.choice(ERRORS[kind])])
+    cases = [(r.number, r.kind, error) for r in records if r.number > 0 for error in errors(r.kind)]
     tally = Tally(f"a file operation fails, {bench.ranks} rank(s)")
 
     def check(case):
