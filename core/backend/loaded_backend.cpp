@@ -189,7 +189,7 @@ WrappedModel::WrappedModel(std::shared_ptr<const BackendCalls> calls, const Yoke
       result_(result) {}
 
 WrappedModel::WrappedModel(WrappedModel&& other) noexcept
-    : calls_(other.calls_),
+    : calls_(std::move(other.calls_)),
       step_(other.step_),
       error_(std::move(other.error_)),
       result_(other.result_) {
@@ -217,7 +217,7 @@ BackendContext::BackendContext(std::shared_ptr<const BackendCalls> calls, YokeCo
     : calls_(std::move(calls)), context_(context) {}
 
 BackendContext::BackendContext(BackendContext&& other) noexcept
-    : calls_(other.calls_), context_(std::exchange(other.context_, nullptr)) {}
+    : calls_(std::move(other.calls_)), context_(std::exchange(other.context_, nullptr)) {}
 
 BackendContext::~BackendContext() {
   if (context_ != nullptr) calls_->table.destroy(&context_);

@@ -13,8 +13,6 @@
 #include "core/base/signal_name.hpp"
 #include "yoke/text.hpp"
 
-extern char** environ;
-
 namespace yoke {
 namespace {
 
