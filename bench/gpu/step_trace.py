@@ -41,7 +41,7 @@ def correlation(event):
 
 
 def judge_step(span, calls, pageable):
-    """Examines the host's calls between begin and end of the span. A wait is inside the step if something is launched
+    """Examines the host's calls during a step. A wait is inside the step if something is launched
     after it, or if it waits for the whole device."""
     step = Step(int(STEP.match(span["name"]).group(1)))
     mine = [e for e in calls if span["ts"] <= e["ts"] < span["ts"] + span["dur"]]

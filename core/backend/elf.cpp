@@ -256,7 +256,7 @@ void read_versions(const Image& image, const Elf64_Ehdr& header, ElfContents& co
           for (uint64_t i = 0; i < need.vn_cnt; ++i) {
             const auto aux = image.read<Elf64_Vernaux>(aux_at);
             contents.versions.emplace_back(name_at(names, aux.vna_name));
-            if (aux.vna_next == 0) break;  // the last one, whatever a damaged count says
+            if (aux.vna_next == 0) break;  // last entry, even if a damaged count is larger
             aux_at += aux.vna_next;
           }
           if (need.vn_next == 0) break;

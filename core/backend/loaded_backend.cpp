@@ -280,7 +280,7 @@ PlanResult LoadedBackend::plan(const YokeModelSummary& model,
   args.refuse_ctx = &report;
   YokeError err = make_error();
   const int32_t code = calls_->table.plan(&args, &plan, &err);
-  // Refusals explain the code. If there are none, the code itself must be checked.
+  // Refusals already explain a failure. If there are none, an error code becomes an Error.
   if (report.refusals.empty()) check_call(*calls_, "plan", code, err);
   return report;
 }

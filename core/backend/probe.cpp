@@ -31,7 +31,7 @@ constexpr const char* kPhase = "loading, in a separate process";
 constexpr std::pair<int32_t, const char*> kDevices[] = {{YOKE_DEVICE_CPU, "cpu"},
                                                         {YOKE_DEVICE_CUDA, "cuda"}};
 
-// Returns null if there is no limit on this side.
+// Returns one limit of an option as JSON; null if it is infinite, that is, if there is no limit.
 Json limit_json(double limit, int32_t type) {
   if (!std::isfinite(limit)) return nullptr;
   return type == YOKE_OPTION_INT ? Json(static_cast<int64_t>(limit)) : Json(limit);

@@ -3,9 +3,9 @@
 // checked before they are used, because a backend may be written by someone else: a NULL tensor or
 // a strided one must cause an error message and not a crash.
 //
-// Inner backends get a host of their own for each set of axes. It has its own rank and world size,
-// but shares the world's communicators, so that a collective of an inner backend is ordered and
-// checked together with all others.
+// For each set of axes, inner backends get a separate host. That host has its own rank and world
+// size, but shares the world's communicators, so that a collective of an inner backend is ordered
+// and checked together with all others.
 #include "core/backend/services.hpp"
 
 #include <cstring>
@@ -71,7 +71,7 @@ struct ServiceSlots {
   static HostServices& self(void* ctx) { return *static_cast<HostServices*>(ctx); }
 
   static void log(void* ctx, int32_t level, YokeString text) {
-    // The slot has no way to report an error, so if the sink throws, only this line is lost.
+    // This function cannot return an error, so if the sink throws, only this line is lost.
     guard(nullptr, [&] { self(ctx).log_(level, std::string(view(text))); });
   }
 
@@ -88,7 +88,7 @@ struct ServiceSlots {
     if (is(name, "yoke.torch_graphs/1") && host.world_.device() != nullptr)
       table = &host.graphs_.header;
     // A backend that was built with a newer header may expect a longer table than this host has. It
-    // must get NULL: a slot past the end of ours would be read as a function pointer.
+    // must get NULL: otherwise it would call whatever follows our table in memory.
     return table != nullptr && table->struct_size >= min_size ? table : nullptr;
   }
 
@@ -200,7 +200,7 @@ HostServices::HostServices(const HostServices& whole, uint32_t axes)
       cancel_(whole.cancel_),
       inner_(whole.inner_),
       axes_(axes) {
-  // The tables are those of the whole world. Only rank and size differ for an inner host.
+  // The functions are those of the whole world's host; only rank and size differ.
   fill_tables();
   const Communicator& part = world_.comm(axes, "inner world");
   host_.rank = part.rank();

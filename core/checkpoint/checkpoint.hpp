@@ -57,7 +57,8 @@ struct SaveRequest {
   std::string folder;  // folder of all checkpoints of the run; created if missing
   CheckpointInfo info;
   std::string hf_config_json;  // contents of config.json; "" = write no config.json
-  // Limits the size of one file. A larger model is split between tensors; a single tensor never is.
+  // Largest size of a file of weights or optimizer state. The tensors of a larger model are divided
+  // among several files. A single tensor is never split, so its file may be larger.
   uint64_t max_file_bytes = 5'000'000'000;
 };
 

@@ -13,7 +13,8 @@ struct ExportRequest {
   std::string checkpoint;    // path of the checkpoint
   std::string folder;        // path of the folder to create; it must not exist
   int32_t dtype = YOKE_F32;  // YOKE_F32, or YOKE_BF16 rounded to nearest even
-  // Limits the size of one file. A larger model is split between tensors; a single tensor never is.
+  // Largest size of a file of weights. The tensors of a larger model are divided among several
+  // files. A single tensor is never split, so its file may be larger.
   uint64_t max_file_bytes = 5'000'000'000;
 };
 

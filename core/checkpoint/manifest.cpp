@@ -1,7 +1,8 @@
-// The text is written by hand around JSON objects: one file or tensor per line, so that a manifest
-// can be read and compared by people, and the checksum at the end, so that it covers all that
-// precedes it. The reader checks the checksum before it parses, and still checks the contents
-// afterwards: a manifest may also be wrong because a tool edited it.
+// The JSON library writes the objects of files and tensors; the text around them is written by
+// hand. So each file and each tensor has a line of its own, which makes manifests easy to read and
+// to compare. The checksum is the last member and covers everything that precedes it. The reader
+// checks the checksum before it parses, and still checks the contents afterwards: a manifest may
+// also be wrong because a tool edited it.
 
 #include "core/checkpoint/manifest.hpp"
 

@@ -8,8 +8,9 @@
 
 namespace yoke {
 
-// Returns the tensor that the piece is a part of, with no file and no pieces. Throws if the piece
-// is invalid: wrong struct, name, kind, dtype, shape or elements.
+// Returns a description of the tensor to which the piece belongs; its fields `file` and `pieces`
+// are left empty. Throws if the piece is invalid: wrong struct, name, kind, dtype, shape or
+// elements.
 StoredTensor tensor_of(const YokePiece& piece);
 
 // Returns the elements of its tensor that the piece covers. tensor_of() must have accepted the

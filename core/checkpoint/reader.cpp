@@ -91,9 +91,9 @@ uint32_t head_crc(const File& file, uint64_t bytes) {
   return crc;
 }
 
-// Reads elements [from, to) of the part `at` of a tensor into `out`. Spans that are close together
-// are read in one system call, with the bytes between them, and then copied out: one call for each
-// of them would take longer.
+// Reads elements [from, to) of a stored piece into `out`; `at` says which elements of the tensor
+// the piece has. Spans that are close together are read in one system call, with the bytes between
+// them, and then copied out: one call for each of them would take longer.
 void read_spans(const File& file,
                 const StoredTensor& tensor,
                 const StridedSpan& at,

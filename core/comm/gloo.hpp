@@ -12,11 +12,11 @@ namespace yoke {
 
 struct GlooDevice;  // a network address and the thread that serves its sockets
 
-// Opens the loopback address, for ranks on one machine; other machines cannot reach it. Throws
-// Error(UNAVAILABLE).
+// Opens a device at the loopback address, for ranks on one machine; other machines cannot reach it.
+// Throws Error(UNAVAILABLE).
 std::shared_ptr<GlooDevice> loopback_gloo_device();
-// Opens a network interface by name; "" = the address that the host name of this machine resolves
-// to. Throws Error(UNAVAILABLE).
+// Opens a device at a network interface, given by name; "" = at the address that the host name of
+// this machine resolves to. Throws Error(UNAVAILABLE).
 std::shared_ptr<GlooDevice> network_gloo_device(const std::string& interface);
 
 // One member's description of a new group.
@@ -30,8 +30,8 @@ struct GlooGroup {
 // Connects the members of a group. Collective over them. Throws Error(UNAVAILABLE). The result
 // differs from c10d's own Gloo backend in three points:
 //
-//   _reduce_scatter_base  sends each rank only its part and adds in rank order. c10d's version is an
-//                         all_reduce of the full input, whose Work cannot be waited for again
+//   _reduce_scatter_base  sends each rank only its part and adds in rank order. c10d's version is
+//                         an all_reduce of the full input, whose Work cannot be waited for again
 //                         after a timeout.
 //   small operations      all_reduce and all_gather of few bytes take one round.
 //   abort()               closes the connections, so that operations in flight fail on the other

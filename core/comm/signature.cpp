@@ -118,7 +118,7 @@ std::optional<std::string> mismatch(const std::vector<Signature>& signatures,
 }
 
 uint64_t mix_hash(uint64_t hash, uint64_t value) {
-  // mix64(0) is 0, so without the constant a hash of zeros would not show how many there are.
+  // mix64(0) is 0, so without the constant a hash of zeros would not depend on their number.
   return mix64((hash ^ value) + 0x9E3779B97F4A7C15ull);
 }
 

@@ -34,7 +34,8 @@ std::shared_ptr<ThreadHub> VirtualWorld::hub(const std::string& name,
   return hub;
 }
 
-// The first reason is kept: the ranks that it wakes fail in turn, and their reasons would hide it.
+// Only the first reason is kept. This call makes the other ranks fail too, and the reasons that
+// they then report would hide the first one.
 void VirtualWorld::abort(const std::string& reason) {
   std::lock_guard lock(mutex_);
   if (!aborted_.empty()) return;

@@ -15,7 +15,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// Length of a slice, and so the longest time until a cancel flag is noticed.
+// Waits are split into slices of this length, so a cancel flag is noticed after this time at the
+// latest.
 constexpr milliseconds kSlice{50};
 
 bool contains_any(std::string_view text, std::initializer_list<const char*> parts) {

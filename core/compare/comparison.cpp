@@ -183,8 +183,9 @@ class Session {
   }
 
  private:
-  // Returns the steps after which a run saves its state. Only first repeats do: after step 1, for
-  // the first gradient, and after step 10, the last one whose parameters have bounds.
+  // Returns the steps after which a run saves its state. Only the first repeat of a case saves any:
+  // after step 1, for the first gradient, and after step 10, the last one whose parameters have
+  // bounds.
   std::vector<int64_t> states(int64_t repeat) const {
     if (repeat > 1) return {};
     return {1, std::min<int64_t>(10, result_.plan.steps)};

@@ -247,11 +247,11 @@ std::optional<LikelyCause> low_precision(const FirstDifference& d) {
     largest = std::max(largest, g.relative);
     rounded = std::min(rounded, g.rounded);
   }
-  // Rounding in every reduction is visible from the first step on. A difference that begins later
-  // is something small that has grown.
+  // Reductions with low precision cause a difference in the first step already. A difference that
+  // begins later is a small error that has grown.
   if (half.empty() && d.step > 1) return std::nullopt;
-  // The sum of two addends that were rounded to bf16 is off by 2^-9 of each, and by a larger share
-  // of the sum if they cancel.
+  // Rounding to bf16 changes each addend by up to 2^-9 of its value. If addends cancel, the error
+  // is a larger share of their sum.
   if (!(largest <= 0x1p-6) || !(rounded >= 0.7 || !half.empty())) return std::nullopt;
   return d.cause(
       "low_precision",
@@ -264,9 +264,9 @@ std::optional<LikelyCause> low_precision(const FirstDifference& d) {
           (half.empty() ? "" : "; gradients were reduced in " + half));
 }
 
-// Sharded parameters have no replicas that could differ, so a missing reduction leaves only this
-// trace: less traffic than two bytes per parameter, the least with which all gradients can be
-// reduced.
+// Sharded parameters have no replicas that could differ, so a missing reduction shows only in the
+// traffic. Reducing all gradients takes at least two bytes per parameter; less traffic than that
+// means that some reduction is missing.
 std::optional<LikelyCause> missing_traffic(const FirstDifference& d) {
   if (d.here == nullptr || d.run.data_ranks == 1 || d.bad_gradient() == nullptr ||
       reduced_bytes(*d.here) >= d.run.parameters * 2)

@@ -27,7 +27,7 @@ constexpr std::string_view kOtherVariables[] = {"YOKE_BACKEND_PATH",
                                                 "YOKE_TORCH_DIR",
                                                 "YOKE_TORCH_LIB"};
 
-// The forms of a name: "train.steps" is TRAIN_STEPS in a variable.
+// Returns the form of a name in a variable: "TRAIN_STEPS" for "train.steps".
 std::string upper(std::string_view text) {
   std::string out;
   for (const char c : text) {

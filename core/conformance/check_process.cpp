@@ -144,7 +144,8 @@ conformance::LibraryFile inspect(const std::string& path) {
   return file;
 }
 
-// Returns the first gate that fails, whether or not it was requested; "" = the file may be loaded.
+// Returns the first of kGates that fails, even if it was not requested; "" = the file may be
+// loaded.
 std::string failed_gate(const conformance::LibraryFile& file) {
   for (const char* id : kGates) {
     if (run_static(*conformance::find_check(id), file).status == CheckOutcome::kFailed) return id;

@@ -1,5 +1,5 @@
-// The real host in the form that the conformance kit uses: its models, its options, and its ranks
-// as threads.
+// Lets the conformance kit use Yoke's real host: its models, its options, and its services. The
+// ranks are threads.
 #pragma once
 
 #include <map>

@@ -10,7 +10,7 @@
 namespace yoke {
 namespace {
 
-// The functions of the driver API that are called here. Its binary interface is stable.
+// Declarations of the driver functions that are called here. Their binary interface is stable.
 constexpr int kSuccess = 0, kNoDevice = 100;
 using Init = int (*)(unsigned flags);
 using GetCount = int (*)(int* count);

@@ -19,9 +19,10 @@ class BatchLoader {
               const SampleAssignment& assignment,
               RankDevice* device);
 
-  // Returns the global batch that starts at sample `start`; on a device, work on the current
-  // stream sees its inputs complete. The caller must keep the batch until the device has finished
-  // with it. Throws the errors of Batch's constructor.
+  // Returns the global batch that starts at sample `start`. On a device, work that is queued on the
+  // current stream afterwards runs only when the inputs of the batch have been copied. The caller
+  // must keep the batch until the device has finished with it. Throws the errors of Batch's
+  // constructor.
   std::unique_ptr<Batch> load(int64_t start);
 
  private:

@@ -13,8 +13,9 @@
 namespace yoke {
 
 // Returns one number per sequence of a micro-batch, equal for equal contents. If the inputs have
-// tokens and positions, the numbers of the slices of a sequence add up (modulo 2^64) to the number
-// of the whole sequence. Returns nothing if the memory of a tensor cannot be read on the CPU.
+// tokens and positions, a sequence may be cut into parts, as context parallelism does: the numbers
+// of the parts add up (modulo 2^64) to the number of the whole sequence. Returns nothing if the
+// memory of a tensor cannot be read on the CPU.
 std::optional<std::vector<uint64_t>> fingerprints(const TorchInputs& inputs);
 
 // One per model, used by the thread that runs the model.

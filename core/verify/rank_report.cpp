@@ -43,8 +43,8 @@ std::string list(const std::vector<int64_t>& samples) {
 // ---- Samples ----
 
 // Returns the fingerprints of the sequences that the ranks along cp received together. Each rank
-// received either whole sequences or one slice of every sequence. Fingerprints of slices add up to
-// that of the sequence, so the sum over the ranks is compared.
+// received either whole sequences or one part of every sequence. The fingerprints of the parts add
+// up to that of the sequence, so the sum over the ranks is compared.
 Prints received_along_cp(const std::vector<const RankReport*>& along_cp) {
   const Prints assigned = set_of(along_cp.front()->assigned_prints);
   const Prints first = set_of(along_cp.front()->received);
@@ -211,8 +211,8 @@ ReplicaMap::ReplicaMap(const std::vector<std::string>& texts, int32_t rank) {
       group_of_piece[r].push_back(entry->second);
     }
   }
-  // The slots of a rank number its shared pieces in the order of all its pieces, which is also the
-  // order in which the rank hashes them.
+  // A slot is the index of a shared piece among the shared pieces of a rank, in the order in which
+  // the rank visits and hashes its pieces.
   for (size_t r = 0; r < texts.size(); ++r) {
     int64_t next = 0;
     for (const size_t g : group_of_piece[r]) {

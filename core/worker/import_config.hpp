@@ -8,10 +8,10 @@
 namespace yoke {
 
 // Runs the command. args: FILE [key=value ...]. An override of parallel_backend chooses the backend
-// that reads the file. Without it, that is the backend with an option of type file whose pattern
-// matches the name of FILE. The backend makes a plan for a small model, and its notes are the lines
-// of the run file. Settings without such a line become comments. Returns the exit code. Throws
-// Refused.
+// that reads the file. Without an override, the file is read by the backend that has an option of
+// type file whose pattern matches the name of FILE. The backend makes a plan for a small model, and
+// its notes are the lines of the run file. Settings without such a line become comments. Returns
+// the exit code. Throws Refused.
 int import_config(const std::vector<std::string>& args);
 
 }  // namespace yoke

@@ -125,7 +125,7 @@ TEST_F(Launched, ByTorchrunItself) {
       (deps != nullptr ? deps : home + "/.cache/yoke") + std::string("/venv/bin/torchrun");
   if (::access(torchrun.c_str(), X_OK) != 0)
     GTEST_SKIP() << "no " << torchrun << "; scripts/setup --peers installs it";
-  // Without --peers, torchrun exists but cannot import torch.
+  // After `scripts/setup` without --peers, torchrun exists but cannot import torch.
   const SubprocessResult r = run_subprocess({"/usr/bin/env",
                                              "-C",
                                              here_.folder().path().string(),

@@ -6,7 +6,8 @@
 namespace yoke::testing {
 namespace {
 
-// Returns a model with enough heads for four ranks, whose shards and tp slices end inside of rows.
+// Returns a model with enough heads for four ranks. Its shards, and its parts over tp, end inside
+// of rows.
 PlainRun wide() {
   PlainRun run = base();
   run.kv_heads = 4;

@@ -7,8 +7,8 @@ namespace {
 // Traffic as a multiple of all parameters. With FSDP and one micro-batch, parameters are gathered
 // for the forward and, except for the last two blocks, again for the backward, and gradients are
 // reduced once: 3 - kept. Without resharding there is one gather and one reduction: 2. Each further
-// micro-batch adds the same amount with accumulate = sharded, and only the gathers with
-// accumulate = unsharded.
+// micro-batch adds the same amount with accumulate = sharded. With accumulate = unsharded it adds
+// only the gathers.
 INSTANTIATE_TEST_SUITE_P(
     Ptd,
     Parity,

@@ -47,7 +47,7 @@ std::vector<std::string> faults(const std::string& table,
     check(table, overrides);
   } catch (const ConfigError& e) {
     for (std::string fault : e.faults()) {
-      // Remove the temporary folder of the test.
+      // Remove the path of the temporary folder from the message.
       if (fault[0] == '/') fault.erase(0, fault.find("run.toml"));
       found.push_back(fault);
     }

@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int64_t kSeqLen = 3;
-const Samples kNoSamples;  // passed with a token stream, which is not a set of samples
+const Samples kNoSamples;  // passed where the data is a token stream
 
 std::string text_of(size_t size) {
   std::string text;
