@@ -197,14 +197,14 @@ constexpr Check kRows[] = {
      resumes_bit_for_bit},
     {"K2",
      "a state can be loaded into another layout",
-     "A state that is saved with one layout is loaded with the next one. The numbers are those of "
-     "the reference.",
+     "For each layout, a state that is saved with it is loaded with a different layout if there "
+     "is one. The numbers are those of the reference.",
      "describe the elements of each piece correctly: begin, count, run, stride",
      other_layouts},
     {"K3",
      "states can be exchanged with the reference",
-     "The backend resumes from a state of the reference, and the reference resumes from a state of "
-     "the backend.",
+     "The backend resumes from a state of the reference, and the reference resumes from a state "
+     "of the backend.",
      "use the names and kinds of the contract, with the meaning that the formulas give them",
      exchanges_with_reference},
     {"K8",
@@ -216,8 +216,8 @@ constexpr Check kRows[] = {
      tiles},
     {"K10",
      "an error of the visitor ends the call",
-     "The second visit of SAVE, DESCRIBE and LOAD fails. checkpoint returns that code and makes no "
-     "more visits. After another LOAD, the model trains.",
+     "The second visit of SAVE, DESCRIBE and LOAD fails. checkpoint returns that code and makes "
+     "no more visits. After another LOAD, the model trains.",
      "return the code of the visitor at once",
      visitor_returns_error},
 };

@@ -235,7 +235,8 @@ constexpr Check kRows[] = {
      "newer hosts are accepted",
      "entry accepts the minor version of this host and one that is 100 higher, and does not crash "
      "with 0.",
-     "never compare host_minor for equality; write the oldest host that works into min_host_minor",
+     "never compare host_minor for equality; set min_host_minor to the oldest minor version of a "
+     "host that works",
      any_host_minor},
     {"L6",
      "refusals have a text",
@@ -250,7 +251,7 @@ constexpr Check kRows[] = {
      table_fits},
     {"L8",
      "every function is present",
-     "No slot of version 1.0 is NULL.",
+     "None of the functions of version 1.0 is NULL in the table.",
      "fill in all eight functions",
      slots_are_there},
     {"L12",

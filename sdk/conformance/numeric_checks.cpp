@@ -239,37 +239,37 @@ std::string every_option(Subject& subject) {
 constexpr Check kRows[] = {
     {"N1",
      "one rank computes the right numbers",
-     "20 steps of AdamW with weight decay and clipping on both test models. Loss, norm, parameters "
-     "and moments are within 1e-9 of the reference in fp64, or within 2e-4 in fp32 if the backend "
-     "has no fp64.",
+     "Both test models train for 20 steps with AdamW, weight decay and clipping. Loss, norm, "
+     "parameters and moments are within 1e-9 of the reference in fp64, or within 2e-4 in fp32 if "
+     "the backend has no fp64.",
      "compare your update with the formulas at YokeOptimizer: weight decay first, bias correction "
      "by the step number, the norm before clipping",
      one_rank},
     {"N2",
      "two ranks along each axis compute the right numbers",
-     "The same comparison on two ranks along each declared axis. All ranks report the same "
-     "results.",
+     "The comparison of N1 is repeated with one of the models on two ranks along each declared "
+     "axis. All ranks report the same results.",
      "sum gradients over the data ranks (and cp) once; loss_grad is 1 / token_weight of the whole "
      "batch",
      each_axis},
     {"N3",
      "four ranks compute the right numbers",
-     "The same comparison on four ranks along each declared axis, and on 2 x 2 ranks along each "
-     "pair of axes that plan accepts.",
-     "look at the pair that is named: gradients must be summed over both axes, and moments sharded "
-     "over the right one",
+     "The comparison of N1 is repeated with one of the models on four ranks along each declared "
+     "axis, and on 2 x 2 ranks along each pair of axes that plan accepts.",
+     "look at the pair that is named: gradients must be summed over both axes, and moments "
+     "sharded over the right one",
      combinations,
      true},
     {"N4",
      "every declared dtype trains",
-     "6 steps in each declared dtype, on one rank and on two along each data axis. Losses are "
-     "within 2e-4 (fp32) or 5e-2 (bf16) of the fp64 reference.",
+     "The model trains for 6 steps in each declared dtype, on one rank and on two along each data "
+     "axis. Losses are within 2e-4 (fp32) or 5e-2 (bf16) of the fp64 reference.",
      "keep an fp32 master copy for bf16, and reduce in reduce_dtype",
      every_dtype},
     {"N5",
      "the loss is a mean over targets, not a mean of means",
-     "Data ranks and micro-batches have different numbers of targets, and the numbers are those of "
-     "the reference.",
+     "Data ranks and micro-batches have different numbers of targets, and the numbers are those "
+     "of the reference.",
      "give the last block loss_grad = 1 / batch->token_weight, and sum",
      uneven_weights},
     {"N6",
@@ -292,32 +292,35 @@ constexpr Check kRows[] = {
      tied_and_frozen},
     {"N9",
      "clipping is global",
-     "The bound is far below the norm, above it, and 0 (off), on one rank and on two along each "
-     "data axis.",
+     "The model trains with a clip bound far below the norm, one above it, and 0 (off), on one "
+     "rank and on two along each data axis.",
      "compute the norm over all trainable parameters after the full reduction, and count each of "
      "them once",
      clipping},
     {"N10",
      "weight decay applies to the right parameters",
-     "Weight decay is 0 and 0.5, for all parameters and for matrices only.",
+     "The model trains with weight decay 0 and 0.5, applied to all parameters and to matrices "
+     "only. The numbers are those of the reference.",
      "read YokeParameter.decay, and apply the decay before the rest of the update",
      decay},
     {"N15",
      "options do not change the numbers",
-     "Each option is set to every other value that plan accepts (both bools, each choice, 1 to 3). "
-     "The numbers on one and on two ranks are those of the reference.",
+     "Each option is set to every other value that plan accepts (both values of a bool, each "
+     "choice, the integers 1 to 3). The numbers on one and on two ranks are those of the "
+     "reference.",
      "correct the option that is named, or refuse its value in plan",
      every_option,
      true},
     {"N20",
      "a parameter may have no influence on the loss",
-     "The loss does not depend on one parameter, so its gradient is zero. The numbers are those of "
-     "the reference, or every rank refuses the step with YOKE_INVALID_ARGUMENT and a text.",
+     "The loss does not depend on one parameter, so its gradient is zero. The numbers are those "
+     "of the reference, or every rank refuses the step with YOKE_INVALID_ARGUMENT and a text.",
      "treat a gradient that is never reported as zero, or say what to change",
      no_influence},
     {"N19",
      "other optimizers compute the right numbers",
-     "SGD without and with momentum, if plan accepts it.",
+     "The model trains with SGD, without and with momentum, if plan accepts SGD. The numbers are "
+     "those of the reference.",
      "b = momentum * b + g, p = p - lr * b; the first b is g",
      other_optimizers},
 };

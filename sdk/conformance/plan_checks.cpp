@@ -232,8 +232,9 @@ constexpr Check kRows[] = {
      optimizers},
     {"C33",
      "declared axes and dtypes are accepted",
-     "plan accepts every declared dtype on one rank, and degree 2 along every declared axis, with "
-     "the options at their defaults or with one option at another value.",
+     "plan accepts every declared dtype on one rank with the default options. It accepts degree 2 "
+     "along every declared axis with the default options or, if it refuses them, with one option "
+     "at a different value.",
      "declare in describe only what plan accepts",
      declared_is_accepted},
     {"C34",
