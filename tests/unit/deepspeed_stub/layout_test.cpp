@@ -94,7 +94,8 @@ TEST(SliceLayout, BucketsAreCountedInElementsOfWholeParameters) {
   const SliceLayout layout(spec(), true, 2);
   std::vector<int64_t> lengths;
   for (const Bucket& b : layout.buckets(90)) lengths.push_back(b.end - b.begin);
-  EXPECT_THAT(lengths, ElementsAre(18 + 4 + 1, 28 + 18));  // down, bias, gain; embedding, up
+  // The first bucket has down, bias and gain, the second one embedding and up.
+  EXPECT_THAT(lengths, ElementsAre(18 + 4 + 1, 28 + 18));
 }
 
 }  // namespace
