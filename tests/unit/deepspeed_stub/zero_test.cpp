@@ -172,7 +172,7 @@ TEST(ZeroBytes, TrafficMatchesTheFormulas) {
               (Bytes{{"reduce reduce_scatter", micros * slices},
                      {"gather all_gather", micros * (slices + frozen)}}));
     // With a reuse distance of 0, a parameter is freed after each use unless the very next use
-    // needs it, as the backward of the head needs those of its forward.
+    // needs it. That is so only for the backward of the head, which follows its forward.
     sliced.options["stage3_max_reuse_distance"] = "0";
     const int64_t embedding = 3 * 28, gain = 1, middle = 2 * (18 + 4 + 3 + 18);
     EXPECT_EQ(bytes(sliced)["gather all_gather"],
