@@ -116,13 +116,13 @@ const Strategy1& Reader::strategy_in(std::string_view name) {
   return kStrategies[0];
 }
 
-// Both keys may name the strategy. If they differ, Accelerate silently takes the first; here this
-// is refused.
+// fsdp_sharding_strategy and fsdp_reshard_after_forward may both name the strategy. If they name
+// different ones, Accelerate silently takes the first key; here this is refused.
 const Strategy1& Reader::agreed_strategy() {
   const bool named = config_.is_given(kStrategy);
   const auto reshard = config_.string(kReshard);
-  // `accelerate launch` sets the second key to true for every version, so true does not name a
-  // strategy.
+  // `accelerate launch` sets fsdp_reshard_after_forward to true for every version, so true does not
+  // name a strategy.
   if (!reshard || (named && *reshard == "TRUE")) return strategy_in(kStrategy);
   const Strategy1& other = strategy_in(kReshard);
   if (!named) return other;

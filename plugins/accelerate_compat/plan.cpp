@@ -118,7 +118,7 @@ void note_reduction(const AccelerateConfig& config, const YokePlan& plan, PlanMe
 
 // ---- The lines of a run file that replace the config ----
 
-// Reports lines of a run file for keys that the config gives.
+// For each key that the config gives, reports the equivalent line of a run file.
 class Equivalents {
  public:
   Equivalents(const AccelerateConfig& config, PlanReport& report)

@@ -44,7 +44,7 @@ void visit_state(const YokeCheckpointArgs& args,
   for (const Piece& piece : weights.frozen().owned.pieces)
     show_piece(piece, "param", weights.frozen().master, replicas.frozen);
 
-  // The step count is always in host memory, also with a CUDA device.
+  // The step count is always in host memory, even on a CUDA device.
   YokePiece step{};
   step.name = view("optimizer");
   step.kind = view("step");

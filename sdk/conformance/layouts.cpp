@@ -37,7 +37,8 @@ bool can(const ParallelBackend& backend, F&& ask) {
   }
 }
 
-// Leaves out a layout that plan refuses. C33 reports this as a failure, other checks do not.
+// Adds the layout with these degrees, unless plan refuses it. Only check C33 reports such a refusal
+// as a failure.
 void add_if_accepted(std::vector<RunSpec>& specs,
                      Subject& subject,
                      const ParallelBackend& backend,

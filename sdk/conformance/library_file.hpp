@@ -10,8 +10,8 @@ namespace yoke::conformance {
 struct LibraryFile {
   std::string path;
   std::string unsafe, unsafe_fix;  // problem with owner or mode of the file or a folder; "" = safe
-  // Why the file cannot be a backend on this machine: it is not ELF, truncated, or built for
-  // another machine. The fields below are empty in this case.
+  // The reason why the file cannot be a backend on this machine: it is not ELF, truncated, or built
+  // for another machine. The fields below are empty in this case.
   std::string unreadable, unreadable_fix;
 
   std::vector<std::string> exported;   // defined dynamic symbols

@@ -21,7 +21,7 @@
 namespace yoke::conformance {
 namespace {
 
-// Runs one rank from init to destroy, with at least one call of every slot in between.
+// Runs one rank from init to destroy, and calls every function in between at least once.
 void run_lifecycle(Instance& instance, const YokeModel& model) {
   instance.must(instance.init(), "init");
   instance.must(instance.wrap(model), "wrap_model");

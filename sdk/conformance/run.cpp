@@ -1,8 +1,8 @@
-// A run goes through the slots of the backend in the order in which a host calls them: plan, init,
-// wrap_model, steps, checkpoint, destroy_model, destroy. Planned covers the first slot, and
-// Instance the others on one rank. train() puts them together for all ranks.
+// A run calls the functions of the backend's table in the same order as a host: plan, init,
+// wrap_model, step, checkpoint, destroy_model, destroy. Planned calls plan; Instance calls the
+// others on one rank. train() does both and runs all ranks.
 //
-// The slots are called directly, without the checks that the real host makes before and after a
+// The functions are called directly, without the checks that the real host makes before and after a
 // call. A check can therefore pass wrong arguments, or replace the host of one rank.
 #include "sdk/conformance/run.hpp"
 

@@ -85,12 +85,12 @@ class Planned {
   std::unique_ptr<TestModel> model_;
 };
 
-// Returns the spec if plan accepts it. Otherwise returns the first of its variants. Throws Failed
-// with the refusals if there is none.
+// Returns the spec if plan accepts it, else the first of variants(). If there is none, throws
+// Failed with the refusals.
 RunSpec accepted_variant(Subject& subject, const ParallelBackend& backend, RunSpec spec);
 
-// Returns the specs that plan accepts among those that set one more option, to a value other than
-// its default.
+// Returns copies of `spec` that set one more option, each to a value that is not its default.
+// Copies that plan refuses are left out.
 std::vector<RunSpec> variants(Subject& subject,
                               const ParallelBackend& backend,
                               const RunSpec& spec);
@@ -112,7 +112,8 @@ class Instance {
   Instance(const Instance&) = delete;
   Instance& operator=(const Instance&) = delete;
 
-  // Call the slots of the backend. They return its code and leave its text in `err`.
+  // Each of these calls one function of the backend's table. It returns the backend's error code
+  // and stores the text of the error in `err`.
   int32_t init();
   int32_t wrap(const YokeModel& model);
   int32_t step(Batch& batch, int64_t step, double lr, uint32_t flags = 0);

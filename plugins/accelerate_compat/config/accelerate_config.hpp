@@ -54,10 +54,11 @@ class AccelerateConfig {
   void apply(const Key& key, const Value& value);
   std::string in_file(int line, std::string_view path) const;
 
-  std::string file_;                                  // path as the user wrote it
-  std::map<std::string, Value, std::less<>> values_;  // kHonoured and kRun
-  std::map<std::string, std::string, std::less<>>
-      in_file_;  // for each key of the file, by path: the text of label()
+  std::string file_;  // path as the user wrote it
+  // Values of the kHonoured and kRun keys that were given, by Key::name().
+  std::map<std::string, Value, std::less<>> values_;
+  // Result of label() for each key that the file gives, by the path of the key.
+  std::map<std::string, std::string, std::less<>> in_file_;
   PlanMessages messages_;
 };
 

@@ -22,7 +22,7 @@ struct Environment {
   const YokeHost& host;
   const DdpOptions options;
   c10d::ProcessGroup* gradients = nullptr;  // owned by the host; NULL if there is one rank
-  c10d::ProcessGroup* scalars = nullptr;    // the same, for loss and number of targets
+  c10d::ProcessGroup* scalars = nullptr;    // likewise; for loss and number of targets
 };
 
 // One wrapped model on one rank. One thread at a time.

@@ -45,9 +45,11 @@ class DsConfig {
   void read_inline(const Options& options);
   std::string in_file(std::string_view path) const { return file_ + ": " + std::string(path); }
 
-  std::string file_;                                           // path as the user wrote it
-  std::map<std::string, nlohmann::json, std::less<>> values_;  // kHonoured and kRun
-  std::map<std::string, std::string, std::less<>> inline_;     // path -> name of inline keys
+  std::string file_;  // path of the file as the user wrote it
+  // Values of the kHonoured and kRun keys that were given, by the path of the key in the JSON.
+  std::map<std::string, nlohmann::json, std::less<>> values_;
+  // Names in [deepspeed_stub] of the keys that were given inline, by the path of the key.
+  std::map<std::string, std::string, std::less<>> inline_;
   PlanMessages messages_;
 };
 

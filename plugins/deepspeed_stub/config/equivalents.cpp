@@ -15,7 +15,7 @@ constexpr const char* kSame[][2] = {{"train_batch_size", "train.global_batch"},
                                     {"communication_data_type", "precision.reduce"},
                                     {"data_types.grad_accum_dtype", "precision.reduce"}};
 
-// Reports lines of a run file for keys that the file of the ds_config contains.
+// For each key in the ds_config file, reports the equivalent line of a run file.
 class Equivalents {
  public:
   Equivalents(const DsConfig& config, PlanReport& report) : config_(config), report_(report) {}

@@ -13,7 +13,7 @@ struct Integer {
   const char* path;
   int64_t Settings::*field;
   Range range;
-  unsigned stages;  // set of the stages at which it has an effect
+  unsigned stages;  // set of the stages at which the key has an effect
 };
 constexpr Integer kIntegers[] = {
     {"zero_optimization.stage", &Settings::stage, Range::kStage, kAllStages},

@@ -94,8 +94,8 @@ decltype(auto) local_argument(const Decision& decision, size_t index, const T& v
   }
 }
 
-// Views of the local tensor. If its strides do not allow the view, it is copied, even if the global
-// strides allow it.
+// Computes a view of the local tensor. If the local strides do not allow the view, copies the
+// tensor, even if the global strides allow the view.
 template <class View>
 struct ViewOrCopy : View {
   static constexpr bool kIsKernel = true;

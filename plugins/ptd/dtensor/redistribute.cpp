@@ -81,7 +81,7 @@ class Change {
         whole.reshape({cut.outer, cut.n, cut.inner}).narrow(1, begin, count), to, whole_);
   }
 
-  // Returns `cut`, a tensor [outer, m, inner], with the dims of a tensor of `sizes`.
+  // Reshapes `cut`, a tensor [outer, m, inner], to `sizes`, with p.blocks * m elements in p's dim.
   static at::Tensor in_place_of(const at::Tensor& cut, const Placement& p, Sizes sizes) {
     sizes[p.dim] = p.blocks * cut.size(1);
     return cut.reshape(sizes);

@@ -47,7 +47,7 @@ class Executor {
   int64_t copy_bytes() const;
 
  private:
-  // The unit and slot to which the gradient of a block's parameter is added.
+  // The destination of the gradient of a block's parameter: a unit, and a slot of its FlatLayout.
   struct Sink {
     int unit;
     size_t slot;

@@ -12,8 +12,9 @@
 
 namespace yoke::ptd {
 
-// Returns the smallest idle buffer that fits. If none fits, allocates one, and before that frees
-// the oldest idle buffers until the pool does not exceed its maximum use so far.
+// Returns the smallest idle buffer that fits. If none fits, allocates a new one. To make space for
+// it, first frees the oldest idle buffers until the pool, including the new buffer, holds no more
+// than was ever in use at one time.
 BufferPool::Buffer BufferPool::take(size_t bytes) {
   auto best = idle_.end();
   for (auto it = idle_.begin(); it != idle_.end(); ++it) {

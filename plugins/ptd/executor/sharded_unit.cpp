@@ -122,7 +122,8 @@ void ShardedUnit::collect_gradient(size_t slot) {
   const at::Tensor& param = params_of_model_[slot];
   const at::Tensor grad = local_gradient(param, std::exchange(param.mutable_grad(), at::Tensor()));
   if (!grad.defined()) return;
-  // The first gradient of a slot is stored, so the buffer need not be zeroed beforehand.
+  // The first gradient of a parameter overwrites its range of the buffer, so the buffer need not be
+  // zeroed beforehand.
   if (written_[slot]) {
     grad_views_[slot].add_(grad);
   } else {

@@ -25,7 +25,7 @@ namespace yoke::ptd {
 class ShardedUnit {
  public:
   struct Parts {
-    std::vector<at::Tensor> params;  // parameters of the model, one per slot of the layout
+    std::vector<at::Tensor> params;  // parameters of the model, in the order of FlatLayout::slots
     at::Tensor param_shard;          // [shard_numel], master copies of this rank's elements
     at::Tensor grad_shard;           // [shard_numel], in the reduce type; undefined if frozen
   };

@@ -35,6 +35,7 @@ struct FlatSpan {
 
 class FlatLayout {
  public:
+  // The range of the buffer that belongs to one parameter.
   struct Slot {
     int param;       // index in the model
     int64_t offset;  // first element in the whole buffer

@@ -258,7 +258,7 @@ static inline int32_t yoke_sum(
  * On the way back every block reports the gradients of its parameters to on_grad_ready. All
  * parameters must be bound. */
 
-/* What a block has kept for its backward. */
+/* The state that one block keeps for its backward. */
 typedef struct YokeBlockState {
   void* saved;              /* handle of the host, NULL = none */
   YokeManagedTensor* carry; /* output of the block, NULL = none */

@@ -61,8 +61,7 @@ void clear_result(T* out, uint32_t id) {
   if (out != nullptr && out->header.struct_id == id) write_result(out, T{});
 }
 
-// The value of a field of a result that is unknown, such as the gradient norm of an evaluation:
-// NaN.
+// The value of an unknown field of a result, such as the gradient norm of an evaluation: NaN.
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 // Returns the gradient norm from the sum of squares over all ranks, +infinity if it is not finite.
@@ -93,7 +92,7 @@ class Wrapped {
 
   // Makes one update from all micro-batches of args.batch: forward, backward, reduction over the
   // data ranks, clipping, update. With YOKE_STEP_FORWARD_ONLY it only computes the loss. Returns
-  // the same on every rank; the header is filled in by the layer. Collective. Throws Error:
+  // the same result on every rank; the layer fills in its header. Collective. Throws Error:
   // CANCELLED, UNAVAILABLE, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED.
   virtual YokeStepResult step(const YokeStepArgs& args) = 0;
 

@@ -65,7 +65,7 @@ static inline int yoke_resolve_flat(const YokePlanArgs* args, YokePlan* plan) {
 /* ---- Memory ---- */
 
 /* The state of a rank. Create it with yoke_flat_make, end it with yoke_flat_free. `grad` may be
- * read and written between yoke_flat_run and yoke_flat_update; all else is only to be read. */
+ * read and written between yoke_flat_run and yoke_flat_update; everything else is read-only. */
 typedef struct YokeFlat {
   /* The model and the optimizer of the plan, both borrowed. */
   const YokeModel* model;
@@ -113,7 +113,7 @@ static inline void yoke_flat_free(YokeFlat* f) {
 }
 
 /* Writes the initial values of parameter i. The host provides them as fp32, whatever the dtype, in
- * ranges of any size; 1024 at a time need no allocation. A part of yoke_flat_make. */
+ * ranges of any size; 1024 at a time need no allocation. Called by yoke_flat_make. */
 static inline int32_t yoke_flat_fill(YokeFlat* f, int64_t i, YokeError* err) {
   const YokeParameter* p = f->model->summary->params[i];
   const int64_t n = yoke_count(p);
@@ -128,7 +128,7 @@ static inline int32_t yoke_flat_fill(YokeFlat* f, int64_t i, YokeError* err) {
   return YOKE_OK;
 }
 
-/* Initialises parameter i and lets the blocks of the model read it from f->value. A part of
+/* Initialises parameter i and lets the blocks of the model read it from f->value. Called by
  * yoke_flat_make. Fails with YOKE_INVALID_ARGUMENT if the dtypes of model and plan differ. */
 static inline int32_t yoke_flat_bind(YokeFlat* f, int64_t i, YokeError* err) {
   const YokeParameter* p = f->model->summary->params[i];
@@ -143,7 +143,7 @@ static inline int32_t yoke_flat_bind(YokeFlat* f, int64_t i, YokeError* err) {
 }
 
 /* Allocates all memory of the run, value | grad | moment 0 | moment 1 in one piece, set to zero,
- * and assigns each parameter its place in the arrays. A part of yoke_flat_make. Fails with
+ * and assigns each parameter its place in the arrays. Called by yoke_flat_make. Fails with
  * YOKE_RESOURCE_EXHAUSTED. */
 static inline int32_t yoke_flat_allocate(YokeFlat* f, YokeError* err) {
   const YokeModelSummary* s = f->model->summary;
@@ -214,10 +214,11 @@ static inline void yoke_flat_bytes(const YokeFlat* f, YokeWrapResult* out) {
  * Order of the calls: yoke_flat_run, then sums over the ranks, then yoke_flat_norm and
  * yoke_flat_update. An evaluation needs only the first of them. */
 
-/* Adds the gradient of parameter i to f->grad. A callback on_grad_ready with ctx = the YokeFlat:
- * each micro-batch, and each block that lists a tied parameter, adds its share. Fails with
- * YOKE_INTERNAL if there is no such trainable parameter, or the gradient has a different dtype. A
- * backend that computes gradients in a different way, such as autograd, calls it directly. */
+/* Adds the gradient of parameter i to f->grad. Serves as the callback on_grad_ready, with ctx = the
+ * YokeFlat: each micro-batch, and each block that lists a tied parameter, adds its share. Fails
+ * with YOKE_INTERNAL if there is no such trainable parameter, or the gradient has a different
+ * dtype. A backend that computes gradients in a different way, such as autograd, calls it
+ * directly. */
 static inline int32_t yoke_flat_add_gradient(void* ctx,
                                              int64_t i,
                                              const YokeTensor* grad,
@@ -287,7 +288,7 @@ static inline double yoke_flat_norm(const YokeFlat* f) {
   return yoke_gradient_norm(squares);
 }
 
-/* Updates parameter i by AdamW. scale: clip factor of the gradient. A part of yoke_flat_update. */
+/* Updates parameter i by AdamW. scale: clip factor of the gradient. Called by yoke_flat_update. */
 static inline void yoke_flat_adamw(YokeFlat* f, int64_t i, double scale, double lr) {
   const YokeParameter* p = f->model->summary->params[i];
   /* The bias corrections are the same for all elements, so they are computed once. */
@@ -303,7 +304,8 @@ static inline void yoke_flat_adamw(YokeFlat* f, int64_t i, double scale, double 
   }
 }
 
-/* Updates parameter i by SGD, as above. Without momentum its buffer is not touched. */
+/* Updates parameter i by SGD; arguments as for yoke_flat_adamw. Without momentum, the array of the
+ * moment is not touched. */
 static inline void yoke_flat_sgd(YokeFlat* f, int64_t i, double scale, double lr) {
   const YokeParameter* p = f->model->summary->params[i];
   const YokeSgd step = yoke_sgd_step(f->optimizer, lr, p->decay);
@@ -344,7 +346,7 @@ static inline void yoke_flat_update(YokeFlat* f, int64_t step, double lr, double
  *
  * Every other backend can load such a checkpoint, and this one can load theirs. */
 
-/* Reports one array of the parameter that `piece` describes. A part of yoke_flat_visit. */
+/* Reports one array of the parameter that `piece` describes. Called by yoke_flat_visit. */
 static inline int32_t yoke_flat_show(const YokeCheckpointArgs* args,
                                      YokePiece* piece,
                                      const char* kind,
@@ -358,8 +360,9 @@ static inline int32_t yoke_flat_show(const YokeCheckpointArgs* args,
 }
 
 /* Reports the whole state to the visitor of a checkpoint: each parameter with its moments, and the
- * number of the last update. The same function saves, loads and describes. replica: 0 = this rank's
- * copy is the one that is written; pass the rank. Fails with the code of the visitor. */
+ * number of the last update. The same function saves, loads and describes. replica: pass the number
+ * of this rank, YokeHost.rank; the copy with number 0, that of rank 0, is the one that is written.
+ * Fails with the code of the visitor. */
 static inline int32_t yoke_flat_visit(YokeFlat* f,
                                       const YokeCheckpointArgs* args,
                                       int64_t replica,

@@ -82,7 +82,8 @@ class Flat {
   }
 
   // Reports the whole state to the visitor of a checkpoint: saves, loads or describes it. replica:
-  // 0 = this rank's copy is the one that is written; pass the rank. Throws the visitor's Error.
+  // pass the number of this rank, YokeHost.rank; the copy with number 0, that of rank 0, is the one
+  // that is written. Throws the visitor's Error.
   void visit(const YokeCheckpointArgs& args, int64_t replica) {
     call([&](YokeError* err) { return yoke_flat_visit(&flat_, &args, replica, err); });
   }

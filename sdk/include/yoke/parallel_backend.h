@@ -528,7 +528,7 @@ typedef struct YokeOptimizer {
   double beta1;
   double beta2;
   double eps;
-  double momentum;     /* of SGD; 0 = none */
+  double momentum;     /* momentum of SGD; 0 = none */
   double weight_decay; /* decoupled from the gradient, also for SGD */
   double clip;         /* bound of the global gradient norm; 0 = no clipping */
   double lr;           /* highest learning rate of the run; YokeStepArgs.lr is that of a step */

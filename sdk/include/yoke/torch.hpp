@@ -71,7 +71,7 @@ inline const at::Tensor& input(const TorchInputs& inputs, std::string_view role)
 //
 // forward takes the output of the previous block, or an undefined tensor for the first block, and
 // returns the output of this block. The last block returns a scalar, the loss summed over its
-// targets. It must not keep state from one call to the next.
+// targets. forward must not keep state from one call to the next.
 struct TorchBlock {
   // Unique in the model; messages and profiles use it.
   std::string name;
@@ -203,7 +203,7 @@ inline at::Tensor borrow(const YokeTensor& t) {
   return maker.options(options).target_device(device).make_tensor();
 }
 
-// Returns the inputs of a micro-batch, in its order, as tensors over the same memory. They are
+// Returns the inputs of a micro-batch, in the same order, as tensors over the same memory. They are
 // valid for as long as the batch is.
 inline TorchInputs borrow(const YokeMicroBatch& micro) {
   TorchInputs inputs;

@@ -1,4 +1,4 @@
-// Uses the first GPU of this machine, with its own stream.
+// Implements TestedHost on the first GPU of the machine, with a CUDA stream for each TestedHost.
 #include <cuda_runtime.h>
 
 #include "tests/unit/deepspeed_stub/tested_host.hpp"

@@ -59,8 +59,8 @@ class EmulatedCuda {
 
   char* const arena_;
   int64_t used_ = 0;
-  std::map<void*, int64_t> sizes_;                  // size of all memory that was ever allocated
-  std::map<int64_t, std::vector<void*>> released_;  // free memory by size
+  std::map<void*, int64_t> sizes_;                  // address -> size, of freed memory too
+  std::map<int64_t, std::vector<void*>> released_;  // size -> addresses of free memory
   int64_t live_ = 0, waits_ = 0;
   int accesses_ = 0;
   std::vector<std::function<void()>> work_;

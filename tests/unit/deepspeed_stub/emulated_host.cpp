@@ -1,10 +1,10 @@
-// The emulated device takes the place of the GPU in the unit tests.
+// Implements TestedHost on the emulated device, which replaces the GPU in the unit tests.
 #include "tests/unit/deepspeed_stub/emulated_cuda.hpp"
 #include "tests/unit/deepspeed_stub/tested_host.hpp"
 
 namespace yoke::deepspeed_stub {
 
-// In the plugin, kernels/cuda_platform.cu or kernels/no_cuda.cpp defines it.
+// In the plugin, kernels/cuda_platform.cu or kernels/no_cuda.cpp defines this function.
 const Platform* cuda_platform() {
   return &testing::emulated_platform();
 }

@@ -12,8 +12,9 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// The parameters and their elements: embed.weight 55, up 35, bias 7 (no decay), scale 5 (frozen),
-// down 35, gain 1 (no decay). The first and the last block use the embedding.
+// Returns a model whose parameters have these numbers of elements: embed.weight 55, up 35, bias 7,
+// scale 5, down 35 and gain 1. Bias and gain have no weight decay, and scale is frozen. The first
+// and the last block use the embedding.
 const ModelSpec& spec() {
   static const testing::MockModel model;
   static const ModelSpec spec(model.summary());
@@ -94,7 +95,8 @@ TEST(SliceLayout, BucketsAreCountedInElementsOfWholeParameters) {
   const SliceLayout layout(spec(), true, 2);
   std::vector<int64_t> lengths;
   for (const Bucket& b : layout.buckets(90)) lengths.push_back(b.end - b.begin);
-  EXPECT_THAT(lengths, ElementsAre(18 + 4 + 1, 28 + 18));  // down, bias, gain; embedding, up
+  // The first bucket has down, bias and gain, the second one embedding and up.
+  EXPECT_THAT(lengths, ElementsAre(18 + 4 + 1, 28 + 18));
 }
 
 }  // namespace

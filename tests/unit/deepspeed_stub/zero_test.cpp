@@ -171,13 +171,14 @@ TEST(ZeroBytes, TrafficMatchesTheFormulas) {
     EXPECT_EQ(bytes(sliced),
               (Bytes{{"reduce reduce_scatter", micros * slices},
                      {"gather all_gather", micros * (slices + frozen)}}));
-    // With a reuse distance of 0 it is freed, unless the very next use needs it: the backward of
-    // the head follows its forward.
+    // With a reuse distance of 0, a parameter is freed after each use unless the very next use
+    // needs it. That is so only for the backward of the head, which follows its forward.
     sliced.options["stage3_max_reuse_distance"] = "0";
     const int64_t embedding = 3 * 28, gain = 1, middle = 2 * (18 + 4 + 3 + 18);
     EXPECT_EQ(bytes(sliced)["gather all_gather"],
               micros * 8 * 2 * (embedding + gain + middle) * kSteps);
-    // If max_live_parameters is 0, it is always freed, and nothing is prefetched.
+    // With max_live_parameters = 0, every parameter is freed after each use, and nothing is
+    // prefetched.
     sliced.options.erase("stage3_max_reuse_distance");
     sliced.options["stage3_max_live_parameters"] = "0";
     EXPECT_EQ(bytes(sliced)["gather all_gather"],

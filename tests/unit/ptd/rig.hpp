@@ -23,7 +23,7 @@ struct Job {
   double lr = 3e-3;
   int32_t optimizer = YOKE_ADAMW;
   double momentum = 0, clip = 0.05;      // clip is below the gradient norm of every step
-  std::optional<at::ScalarType> reduce;  // unset: fp32, or fp64 for fp64
+  std::optional<at::ScalarType> reduce;  // unset: fp64 for an fp64 model, else fp32
   bool stream = false;                   // true: the host has a stream, as on a device
   std::map<std::string, std::string> options{
       {"unit_bytes", "600"}};  // small enough for several units
@@ -36,7 +36,7 @@ using State = std::map<std::string, at::Tensor>;
 
 struct Outcome {
   std::vector<double> loss, grad_norm;      // one per step; the loss is the mean
-  State state;                              // after the last step, assembled from all ranks
+  State state;                              // state after the last step, assembled from all ranks
   YokeWrapResult wrapped{};                 // result that rank 0 reported
   std::map<std::string, CommCount> counts;  // collectives of rank 0 in all steps
   double eval_loss = 0;                     // loss of the next global batch, after training

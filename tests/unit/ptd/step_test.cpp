@@ -12,9 +12,10 @@ int64_t padded(int64_t n, int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
-// Counts the elements of the tiny model's two buffers. The trainable parameters are embed 13 x 7,
-// gain, unused 9, and per layer up 11 x 7, bias 11 and down 7 x 11; the frozen ones are the scales
-// of 7. Every parameter and every shard is padded to a cache line.
+// Counts the elements of the tiny model's two buffers. The trainable parameters are embed.weight
+// [13, 7], head.gain (a scalar), head.unused [9] and, in each of three layers, up [11, 7], bias
+// [11] and down [7, 11]. The frozen ones are the scales [7], one in each layer. Every parameter and
+// every shard is padded to a cache line.
 struct Elements {
   explicit Elements(int shards, int64_t item_size = 8) {
     const int64_t line = 64 / item_size;

@@ -27,7 +27,8 @@ bool cuts_rows(const Placements& table) {
   return false;
 }
 
-// ids: relative to the first row of this rank. missing: true where this rank does not have the row.
+// A look-up on this rank. ids: relative to the first row of this rank, 0 where the row is missing.
+// missing: true where this rank does not have the row.
 struct LocalIds {
   at::Tensor ids, missing;
 };

@@ -20,8 +20,8 @@ Decision like(const OpCall& call, bool value) {
   return decision;
 }
 
-// Decides new_zeros and similar operators, whose argument 1 is the sizes. A result whose sizes
-// differ from those of the operand is Replicate.
+// Returns the decision for new_zeros and similar operators, whose argument 1 is the sizes. A result
+// whose sizes differ from those of the operand is Replicate.
 Decision of_sizes(const OpCall& call, bool value) {
   Decision decision = like(call, value);
   const Sizes sizes = call.ints(1);
@@ -31,7 +31,7 @@ Decision of_sizes(const OpCall& call, bool value) {
   return decision;
 }
 
-// Decides new_empty_strided, whose argument 2 is the global strides.
+// Returns the decision for new_empty_strided, whose argument 2 is the global strides.
 Decision strided(const OpCall& call) {
   Decision decision = of_sizes(call, false);
   // The local strides order the dims as the given strides do, but fit the local sizes.

@@ -10,8 +10,8 @@ bool cuts_rows(const Placement& p, int64_t normalized_from) {
   return p.is_shard() && p.dim < normalized_from;
 }
 
-// Returns `cut` for operands that have the dims of the rows, which are activations and statistics,
-// and Replicate for weights.
+// Returns `cut` for activations and statistics, which have the dims of the rows, and Replicate for
+// weights.
 Placement rows_or_replicate(const Operand& o, const Placement& cut) {
   return cut.dim < o.ndim() && o.ndim() > 1 ? cut : replicate();
 }

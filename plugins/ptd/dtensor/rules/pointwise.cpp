@@ -103,8 +103,8 @@ OpRule pointwise(Kind kind) {
   };
 }
 
-// Decides operators that overwrite operand 0. A Partial source may be copied to a destination that
-// is Partial too.
+// Returns the decision for operators that overwrite operand 0. A Partial source may be copied to a
+// destination that is also Partial.
 Decision overwrite(const OpCall& call) {
   return choose(call,
                 [&](int axis) {

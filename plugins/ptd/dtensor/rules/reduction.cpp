@@ -75,8 +75,8 @@ Decision norm(const OpCall& call) {
       call, [&](int) { return Ways{all_replicate(call, 1)}; }, {sizes_of(x.sizes, reduced)});
 }
 
-// Decides operators that return a number to the host. Every rank needs that number, so the operand
-// is gathered.
+// Returns the decision for operators that return a number to the host. Every rank needs that
+// number, so the operand is gathered.
 Decision number(const OpCall& call) {
   return choose(call, [&](int) { return Ways{all_replicate(call, 0)}; }, {});
 }

@@ -86,7 +86,8 @@ Decision split(const OpCall& call) {
   return along(call, dim, outputs);
 }
 
-// Decides slice_backward (grad, sizes of the input, dim, ...), which surrounds grad with zeros.
+// Returns the decision for slice_backward(grad, sizes of the input, dim, ...), which surrounds grad
+// with zeros.
 Decision slice_backward(const OpCall& call) {
   const Sizes sizes = call.ints(1);
   const int64_t dim = call.dim(2, static_cast<int64_t>(sizes.size()));
@@ -109,8 +110,8 @@ Decision select_backward(const OpCall& call) {
 
 // ---- several tensors along one dim ----
 
-// Decides cat and stack. All operands get the same placement, which must not cut `dim` (-1 = a new
-// dim). A cut of a dim >= shift_from becomes a cut of the next dim in the result.
+// Returns the decision for cat and stack. All operands get the same placement, which must not cut
+// `dim`; -1 = a new dim. A cut of a dim >= shift_from becomes a cut of the next dim in the result.
 Decision together(const OpCall& call, int64_t dim, const Sizes& out, int64_t shift_from) {
   return choose(call,
                 [&](int axis) {

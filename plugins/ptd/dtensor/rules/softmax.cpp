@@ -107,8 +107,8 @@ Decision softmax_backward(const OpCall& call) {
 
 // ---- nll_loss over [N, C] ----
 
-// column: for each row, the local column of its target. missing: true where another rank has that
-// column or the target is ignored.
+// The targets on this rank, one for each row. column: local column of the target, 0 where it is
+// missing. missing: true where another rank has that column or the target is ignored.
 struct Targets {
   at::Tensor column, missing;
 };
