@@ -216,9 +216,8 @@ static inline void yoke_flat_bytes(const YokeFlat* f, YokeWrapResult* out) {
 
 /* Adds the gradient of parameter i to f->grad. Serves as the callback on_grad_ready, with ctx = the
  * YokeFlat: each micro-batch, and each block that lists a tied parameter, adds its share. Fails
- * with YOKE_INTERNAL if there is no such trainable parameter, or the gradient has a different
- * dtype. A backend that computes gradients in a different way, such as autograd, calls it
- * directly. */
+ * with YOKE_INTERNAL if there is no such trainable parameter, or the gradient has another dtype. A
+ * backend that computes gradients differently, as by autograd, calls it directly. */
 static inline int32_t yoke_flat_add_gradient(void* ctx,
                                              int64_t i,
                                              const YokeTensor* grad,
@@ -304,8 +303,7 @@ static inline void yoke_flat_adamw(YokeFlat* f, int64_t i, double scale, double 
   }
 }
 
-/* Updates parameter i by SGD; arguments as for yoke_flat_adamw. Without momentum, the array of the
- * moment is not touched. */
+/* The same by SGD. Without momentum, the array of the moment is not touched. */
 static inline void yoke_flat_sgd(YokeFlat* f, int64_t i, double scale, double lr) {
   const YokeParameter* p = f->model->summary->params[i];
   const YokeSgd step = yoke_sgd_step(f->optimizer, lr, p->decay);
