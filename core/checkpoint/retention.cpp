@@ -30,9 +30,12 @@ constexpr char kPrefix[] = "step-";
 std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code error;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    names.push_back(at->path().filename().string());
-  }
+  do {  // again if a signal interrupted it
+    names.clear();
+    error.clear();
+    for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+      names.push_back(at->path().filename().string());
+  } while (error.value() == EINTR);
   if (error && error.value() != ENOENT) throw_errno("cannot list " + folder, error.value());
   return names;
 }

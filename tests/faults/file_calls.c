@@ -103,10 +103,16 @@ EXPORT FILE* fopen64(const char* path, const char* mode) {
   return fopen_any(REAL(fopen64), path, mode);
 }
 
+/* On Linux, a descriptor is closed even if close() reports an error. */
 EXPORT int close(int fd) {
   const uint64_t inode = recorder_tracked(fd);
+  uint64_t number;
   if (inode == 0) return (int)syscall(SYS_close, fd);
-  OPERATION(int, kClose, -1, (int)syscall(SYS_close, fd), .inode = inode);
+  const int before = errno, fault = recorder_enter(kClose, &number);
+  const int error = syscall(SYS_close, fd) != 0 ? errno : fault;
+  recorder_leave(kClose, number, error, (struct Details){.inode = inode});
+  if (error == 0) errno = before;
+  return error == 0 ? 0 : -1;
 }
 
 /* ---- Contents ---- */
