@@ -1,6 +1,7 @@
 #include "core/checkpoint/save_messages.hpp"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "yoke/error.hpp"
 
@@ -21,12 +22,16 @@ Json parse(const std::string& text) {
   throw Error(error.at("code"), error.at("text").get<std::string>(), error.at("rank"));
 }
 
+// Objects are filled key by key: an initializer list would copy every value, and a model has
+// thousands of pieces.
 Json to_json(const StoredPiece& piece) {
-  return {{"begin", piece.at.begin},
-          {"count", piece.at.count},
-          {"run", piece.at.run},
-          {"stride", piece.at.stride},
-          {"crc", piece.crc}};
+  Json json = Json::object();
+  json["begin"] = piece.at.begin;
+  json["count"] = piece.at.count;
+  json["run"] = piece.at.run;
+  json["stride"] = piece.at.stride;
+  json["crc"] = piece.crc;
+  return json;
 }
 
 StoredPiece piece_from(const Json& json) {
@@ -39,11 +44,13 @@ StoredPiece piece_from(const Json& json) {
 Json to_json(const StoredTensor& tensor) {
   Json pieces = Json::array();
   for (const StoredPiece& piece : tensor.pieces) pieces.push_back(to_json(piece));
-  return {{"name", tensor.name},
-          {"kind", tensor.kind},
-          {"dtype", tensor.dtype},
-          {"shape", tensor.shape},
-          {"pieces", pieces}};
+  Json json = Json::object();
+  json["name"] = tensor.name;
+  json["kind"] = tensor.kind;
+  json["dtype"] = tensor.dtype;
+  json["shape"] = tensor.shape;
+  json["pieces"] = std::move(pieces);
+  return json;
 }
 
 StoredTensor tensor_from(const Json& json) {
@@ -61,7 +68,9 @@ StoredTensor tensor_from(const Json& json) {
 std::string to_text(const RankTensors& message) {
   Json tensors = Json::array();
   for (const StoredTensor& tensor : message.tensors) tensors.push_back(to_json(tensor));
-  return dump({{"tensors", tensors}});
+  Json json = Json::object();
+  json["tensors"] = std::move(tensors);
+  return dump(json);
 }
 
 RankTensors rank_tensors_from(const std::string& text) {
@@ -74,12 +83,17 @@ RankTensors rank_tensors_from(const std::string& text) {
 std::string to_text(const FilePlan& message) {
   Json places = Json::array();
   for (const TensorPlace& place : message.tensors) {
-    places.push_back({{"name", place.name},
-                      {"kind", place.kind},
-                      {"file", place.file},
-                      {"offset", place.offset}});
+    Json json = Json::object();
+    json["name"] = place.name;
+    json["kind"] = place.kind;
+    json["file"] = place.file;
+    json["offset"] = place.offset;
+    places.push_back(std::move(json));
   }
-  return dump({{"folder", message.folder}, {"tensors", places}});
+  Json json = Json::object();
+  json["folder"] = message.folder;
+  json["tensors"] = std::move(places);
+  return dump(json);
 }
 
 FilePlan file_plan_from(const std::string& text) {
