@@ -21,6 +21,7 @@
 #include "core/backend/probe.hpp"
 #include "core/backend/search.hpp"
 #include "core/base/exit_code.hpp"
+#include "core/base/files.hpp"
 #include "core/base/subprocess.hpp"
 #include "core/cli/command.hpp"
 #include "core/cli/worker_program.hpp"
@@ -227,6 +228,8 @@ int launch(const Request& request, const Start& start) {
     }
   }
   for (RankCommand& c : commands) c.argv.insert(c.argv.end(), common.begin(), common.end());
+  // A resumed run may end before rank 0 removes the record of the process before it.
+  remove_file(start.run_dir + "/exit.json");
   std::string cause;
   const int code = launch_ranks(commands, &cause);
   leave_exit_record(start.run_dir, code, cause);

@@ -244,6 +244,25 @@ TEST_F(Run, LeavesExitJsonWhenRankZeroIsKilled) {
               ::testing::AllOf(HasSubstr("\"code\":5"), HasSubstr("rank 0"), HasSubstr("SIGKILL")));
 }
 
+// The resumed run uses a worker that makes a plan and then dies as a rank, before it can remove the
+// record of the first process.
+TEST_F(Run, ReplacesTheExitRecordOfAnEarlierProcess) {
+  const std::string real = std::string(std::getenv("YOKE_BIN")) + "/yoke-worker";
+  const std::string worker = here_.folder().write(
+      "dying-worker",
+      "#!/bin/sh\n[ \"$1\" = --rank ] && kill -KILL $$\nexec " + real + " \"$@\"\n");
+  std::filesystem::permissions(worker, std::filesystem::perms::owner_all);
+  const std::string script = start_long_run(here_.folder().path().string(), "--nproc 1") +
+                             "kill -INT $pid; wait $pid; " + std::getenv("YOKE_BIN") +
+                             "/yoke train run.toml train.steps=100000 checkpoint.every=1000000 "
+                             "checkpoint.resume=auto worker=" +
+                             worker;
+  const SubprocessResult result = run_subprocess(shell(script));
+  EXPECT_EQ(result.ending.exit_code, 5) << result.err;
+  EXPECT_THAT(read_file(here_.folder() / "runs/r/exit.json"),
+              ::testing::AllOf(HasSubstr("\"code\":5"), HasSubstr("SIGKILL")));
+}
+
 TEST_F(Run, NamesTheRankThatDiedAndLeavesNoOrphan) {
   const std::string script = start_long_run(here_.folder().path().string(), "--nproc 2") +
                              "pkill -KILL -P $pid -f -- '--rank 1'; wait $pid; code=$?; "
