@@ -76,6 +76,7 @@ TEST(NewestCheckpoint, PassesByARenamedOne) {
   fs::rename(folder.dir / "step-00000020", folder.dir / "step-00000030");
   std::vector<std::string> warnings;
   EXPECT_EQ(newest(folder, &warnings).step, 10);
+  ASSERT_EQ(warnings.size(), 1U);
   EXPECT_THAT(warnings[0], HasSubstr("it holds step 20, not the one in its name"));
 }
 

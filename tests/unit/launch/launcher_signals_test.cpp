@@ -101,12 +101,15 @@ TEST(Launcher, KillsTheRanksAtTheSecondSignal) {
 
 TEST(Launcher, CountsTheSameSignalInARowOnce) {
   const TempFolder folder;
-  LauncherProcess launcher(
-      {script("trap 'sleep 0.3; echo saved; exit 130' INT; : > $RANK_FOLDER/0; while :; do sleep "
-              "0.01; done",
-              folder)});
+  LauncherProcess launcher({script(
+      "trap ': > $RANK_FOLDER/notified; sleep 0.3; echo saved; exit 130' INT; : > $RANK_FOLDER/0; "
+      "while :; do sleep 0.01; done",
+      folder)});
   wait_for(folder / "0");
-  for (int i = 0; i < 3; ++i) launcher.send(SIGINT);
+  launcher.send(SIGINT);
+  // Two pending signals of one kind would be one, so the second waits until the first has arrived.
+  wait_for(folder / "notified");
+  launcher.send(SIGINT);
   EXPECT_EQ(launcher.wait(), 130);
   EXPECT_THAT(launcher.out, HasSubstr("saved\n"));
 }
