@@ -184,18 +184,7 @@ void check_optimizer(const YokeOptimizer& optimizer, PlanReport& report) {
 void check_model(const YokeModelSummary& model, PlanReport& report) {
   if (model.num_blocks == 0)
     report.refuse("model", "no block", "at least one block", "give the model at least one block");
-  std::vector<bool> used(model.num_params, false);
-  for (uint64_t b = 0; b < model.num_blocks; ++b) {
-    const YokeBlock& block = *model.blocks[b];
-    for (uint64_t i = 0; i < block.num_params; ++i) used[block.params[i]] = true;
-  }
-  for (uint64_t p = 0; p < model.num_params; ++p) {
-    if (used[p]) continue;
-    report.refuse("model",
-                  concat("parameter '", view(model.params[p]->name), "' in no block"),
-                  "every parameter in at least one block",
-                  "ptd gathers parameters by block");
-  }
+  report.refuse_unused_params(model, "ptd gathers parameters by block");
 }
 
 // Notes options that were set but have no effect in this layout; the user probably expects one.

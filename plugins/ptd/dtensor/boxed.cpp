@@ -147,6 +147,22 @@ Operand operand_of(const at::Tensor& t, bool written) {
   return o;
 }
 
+// Throws if the decision would redistribute a parameter. choose() never decides so, but rules that
+// do not use it (views) may. Slicing a replicated parameter moves nothing.
+void check_parameters(const OpCall& call, const Decision& decision) {
+  for (size_t i = 0; i < call.operands.size(); ++i) {
+    const Operand& operand = call.operands[i];
+    if (!operand.parameter) continue;
+    for (int a = 0; a < call.mesh.ndim(); ++a) {
+      const Placement &from = operand.placements[a], &to = decision.inputs[i][a];
+      if (from == to || (from.is_replicate() && to.is_shard())) continue;
+      call.refuse(
+          "it would have to gather a parameter, which operators never redistribute; compute it on "
+          "full_tensor(), or cut the parameter along another dim");
+    }
+  }
+}
+
 // Calls the operator's rule for a decision. All ranks reach the same decision, because an OpCall
 // contains no local sizes or values.
 Decision decide(const c10::OperatorHandle& op, const OpInfo& info, Args args, Mesh& mesh) {
@@ -164,6 +180,7 @@ Decision decide(const c10::OperatorHandle& op, const OpInfo& info, Args args, Me
         "to plugins/ptd/dtensor/rules");
   }
   Decision decision = (*info.rule)(call);
+  check_parameters(call, decision);
   decision.in_place = true;
   for (size_t i = 0; i < call.operands.size(); ++i) {
     decision.in_place = decision.in_place && decision.inputs[i] == call.operands[i].placements;

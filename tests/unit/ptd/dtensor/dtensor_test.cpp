@@ -107,6 +107,23 @@ TEST(DTensor, ParametersAreNeverMoved) {
   });
 }
 
+// Half a row of [2, 6] has three elements, which are no whole rows of [6, 2], so the cut does not
+// survive. A view of an activation is gathered then. A view of a parameter is refused, and the
+// parameter stays cut.
+TEST(DTensor, AViewNeverGathersAParameter) {
+  on_mesh({.tp = 2}, [](Mesh& mesh) {
+    const Placements cut = tp_only(shard(1));
+    const at::Tensor activation = distribute_tensor(numbers({2, 6}, 1), mesh, cut);
+    EXPECT_EQ(difference(full_tensor(activation.view({6, 2})), numbers({2, 6}, 1).view({6, 2})), 0);
+
+    at::Tensor w = numbers({2, 6}, 1).requires_grad_();
+    convert_parameter(
+        w, local_of(distribute_tensor(w.detach().clone(), mesh, cut)).clone(), mesh, cut);
+    EXPECT_THAT(refusal([&] { w.view({6, 2}); }), HasSubstr("gather a parameter"));
+    EXPECT_EQ(placements_of(w), cut);
+  });
+}
+
 // In PyTorch 2.11 _foreach_mul_ silently leaves Partial gradients as they are, so clipping under TP
 // with SP misses the norms.
 TEST(DTensor, ClippingReachesPartialGradients) {
