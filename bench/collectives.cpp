@@ -110,7 +110,7 @@ void process_rank(int32_t rank, const std::string& folder) {
   Rendezvous meet;
   meet.rank = rank;
   meet.world_size = kRanks;
-  meet.file_store = folder + "/ours";
+  meet.control_socket = folder + "/ours";
   const auto world = World::connect(meet, {});
   auto store = c10::make_intrusive<c10d::FileStore>(folder + "/raw", kRanks);
   auto options = c10d::ProcessGroupGloo::Options::create();

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "core/backend/services.hpp"
+#include "core/control/member.hpp"
 #include "core/run/batch_loader.hpp"
 #include "core/run/learning_rate.hpp"
 #include "core/run/metrics_reporter.hpp"
@@ -75,7 +76,7 @@ class Training {
   void connect();
   void wrap();
   void restore();
-  void loop();
+  int loop();
   void disconnect();
 
  private:
@@ -129,7 +130,8 @@ void Training::restore() {
   if (verification_.records_state(position_.step)) checkpoints_.save(*model_, position_);
 }
 
-void Training::loop() {
+// Returns the signal that stopped the loop early; 0 = none.
+int Training::loop() {
   BatchLoader loader(samples_, job_.data.train, assignment_, world_.device());
   StopAgreement stop(world_);
   // LibTorch has one profiler per process. If ranks are threads, only rank 0 records.
@@ -138,6 +140,7 @@ void Training::loop() {
 
   while (position_.step < run_.train.steps && !stop.stop_before(position_.step + 1)) {
     const int64_t step = position_.step + 1;
+    if (Member* member = world_.member()) member->set_step(step);
     trace.before(step);
     const std::unique_ptr<Batch> batch = loader.load(position_.next_sample);
     const double lr = learning_rate(run_.train, step);
@@ -154,6 +157,7 @@ void Training::loop() {
 
   if (run_.checkpoint.every > 0) checkpoints_.save_unless_saved(*model_, position_);
   if (position_.step == run_.train.steps) reporter_->finish();
+  return stop.signal();
 }
 
 // Evaluates and saves if that is due after `step`.
@@ -224,13 +228,14 @@ void Training::evaluate(int64_t step) {
 
 }  // namespace
 
-void train(const Job& job, const RunPlace& place, World& world, Log& log, Position& position) {
+int train(const Job& job, const RunPlace& place, World& world, Log& log, Position& position) {
   Training training(job, place, world, log, position);
   training.connect();
   training.wrap();
   training.restore();
-  training.loop();
+  const int signal = training.loop();
   training.disconnect();
+  return signal;
 }
 
 }  // namespace yoke

@@ -10,8 +10,9 @@ enum ExitCode : int {
   kExitPlugin = 3,     // a backend that cannot be found or used
   kExitGate = 4,       // yoke compare: a case differs, or a --gate condition is not met
   kExitRankLost = 5,   // a rank was killed or lost its connection
-  kExitSigint = 130,   // stopped by SIGINT, after saving
-  kExitSigterm = 143,  // stopped by SIGTERM, after saving
+  kExitSaved = 75,     // stopped by a signal other than SIGINT, after saving: start it again
+  kExitSigint = 130,   // stopped by SIGINT
+  kExitSigterm = 143,  // stopped by a signal other than SIGINT, and nothing was saved
 };
 
 }  // namespace yoke

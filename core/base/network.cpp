@@ -47,10 +47,7 @@ SocketAddress resolve(const std::string& host, int port) {
   }
   std::memcpy(&result.socket, found->ai_addr, found->ai_addrlen);
   result.size = found->ai_addrlen;
-  std::array<char, NI_MAXHOST> text{};
-  ::getnameinfo(
-      found->ai_addr, found->ai_addrlen, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
-  result.address = text.data();
+  result.address = numeric_address(result.socket, result.size);
   ::freeaddrinfo(found);
   return result;
 }
@@ -81,24 +78,34 @@ std::string try_loopback() {
   return ::connect(client.get(), address, size) == 0 ? "" : reason();
 }
 
-FileDescriptor listen_at(const SocketAddress& at, std::string& fault) {
-  SocketAddress here = at;
-  auto& v4 = reinterpret_cast<sockaddr_in&>(here.socket);
-  auto& v6 = reinterpret_cast<sockaddr_in6&>(here.socket);
-  if (here.socket.ss_family == AF_INET) {
-    if (ntohl(v4.sin_addr.s_addr) >> 24 != 127) v4.sin_addr.s_addr = INADDR_ANY;
-  } else if (!IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr)) {
-    v6.sin6_addr = in6addr_any;
-  }
-  FileDescriptor fd = tcp_socket(here.socket.ss_family);
+FileDescriptor listen_on(const SocketAddress& at, std::string& fault) {
+  FileDescriptor fd = tcp_socket(at.socket.ss_family);
   const int yes = 1;
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  if (::bind(fd.get(), address_of(here.socket), here.size) != 0 ||
+  if (::bind(fd.get(), address_of(at.socket), at.size) != 0 ||
       ::listen(fd.get(), SOMAXCONN) != 0) {
     fault = reason();
     fd.reset();
   }
   return fd;
+}
+
+FileDescriptor listen_everywhere(const SocketAddress& at, std::string& fault) {
+  SocketAddress here = at;
+  if (here.socket.ss_family == AF_INET) {
+    reinterpret_cast<sockaddr_in&>(here.socket).sin_addr.s_addr = INADDR_ANY;
+  } else {
+    reinterpret_cast<sockaddr_in6&>(here.socket).sin6_addr = in6addr_any;
+  }
+  return listen_on(here, fault);
+}
+
+// NI_NUMERICHOST is essential: without it getnameinfo() asks the name server, which may be silent.
+std::string numeric_address(const sockaddr_storage& socket, socklen_t size) {
+  if (socket.ss_family != AF_INET && socket.ss_family != AF_INET6) return "";
+  std::array<char, NI_MAXHOST> text{};
+  ::getnameinfo(address_of(socket), size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
+  return text.data();
 }
 
 std::string try_connect(const SocketAddress& at) {

@@ -30,9 +30,13 @@ std::string try_port(const SocketAddress& at);
 // Checks that a connection from this machine to itself works.
 std::string try_loopback();
 
-// Returns a socket that listens on the port of `at`: for a loopback address on that address only,
-// else on every address of this machine. If that fails, the result is not open and `fault` is set.
-FileDescriptor listen_at(const SocketAddress& at, std::string& fault);
+// Return a socket that listens at the address, or on its port on every address of this machine. If
+// that fails, the result is not open and `fault` is set.
+FileDescriptor listen_on(const SocketAddress& at, std::string& fault);
+FileDescriptor listen_everywhere(const SocketAddress& at, std::string& fault);
+
+// Returns an address as a number: "10.0.0.1", "fe80::1"; "" if it is not an internet address.
+std::string numeric_address(const sockaddr_storage& socket, socklen_t size);
 
 // Checks that a server accepts connections at the address. Waits at most one second.
 std::string try_connect(const SocketAddress& at);

@@ -8,6 +8,7 @@
 // and replaces itself by the worker.
 #include "core/cli/train.hpp"
 
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -26,6 +27,7 @@
 #include "core/cli/command.hpp"
 #include "core/cli/worker_program.hpp"
 #include "core/config/config.hpp"
+#include "core/control/decline.hpp"
 #include "core/launch/environment.hpp"
 #include "core/launch/launcher.hpp"
 #include "core/launch/rendezvous_folder.hpp"
@@ -196,13 +198,12 @@ std::vector<std::pair<std::string, std::string>> thread_variables(const Start& s
   return {{"OMP_NUM_THREADS", std::to_string(threads)}};
 }
 
-// Rank 0 writes exit.json. If rank 0 was killed, or failed earlier, the launcher writes it.
-void leave_exit_record(const std::string& run_dir, int code, const std::string& cause) {
+// The ranks write exit.json. If all of them were killed, or failed earlier, the launcher writes it.
+void leave_record(const std::string& run_dir, int code, const std::string& cause) {
   std::error_code error;
   if (!std::filesystem::is_directory(run_dir, error)) return;  // no rank has created it
-  if (std::filesystem::exists(run_dir + "/exit.json", error)) return;
   try {
-    RunFolder(run_dir).end({code, cause.empty() ? "rank 0 ended without a record" : cause, -1});
+    leave_exit_record(run_dir, {code, cause.empty() ? "rank 0 ended without a record" : cause, -1});
   } catch (const Error& e) {
     print_message(concat("exit.json is missing: ", e.what()));
   }
@@ -232,10 +233,23 @@ int launch(const Request& request, const Start& start) {
   remove_file(start.run_dir + "/exit.json");
   std::string cause;
   const int code = launch_ranks(commands, &cause);
-  leave_exit_record(start.run_dir, code, cause);
-  if (code != kExitOk && code != kExitSigint && code != kExitSigterm)
+  leave_record(start.run_dir, code, cause);
+  if (code != kExitOk && code != kExitSaved && code != kExitSigint && code != kExitSigterm)
     print_message("logs of all ranks: " + start.run_dir + "/logs");
   return code;
+}
+
+// Tells the other ranks why this one does not take part.
+void decline(const LaunchEnvironment& env, const std::string& why) {
+  if (env.world_size == 1 || env.store_served) return;  // torchrun ends the other ranks itself
+  const ControlAddress at{"", env.master_addr, env.master_port};
+  decline_run({.at = at,
+               .rank = env.rank,
+               .world_size = env.world_size,
+               .one_machine = env.local_world_size == env.world_size,
+               .job = env.job,
+               .secret = Secret::from_environment()},
+              why);
 }
 
 // Continues as one rank of a run that another launcher started.
@@ -250,8 +264,10 @@ int become_rank(const Request& request, const LaunchEnvironment& env) {
   try {
     run = load_config(request.config, request.overrides, process_environment(), backend_names).run;
   } catch (const ConfigError& e) {
+    decline(env, e.what());
     throw Stop{kExitUsage, e.what()};
   }
+  if (env.end_with_parent && run.launch.end_with_parent) ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   const int threads = threads_per_rank(usable_cores(), env.local_world_size);
   ::setenv("OMP_NUM_THREADS", std::to_string(threads).c_str(), 0);
   std::vector<std::string> argv{find_worker(run.worker), "--env"};

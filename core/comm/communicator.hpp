@@ -18,6 +18,7 @@ class ProcessGroup;
 
 namespace yoke {
 
+class Member;
 class RankDevice;
 
 // How the ranks check that they issue the same collectives: kOff not at all, kStep by one hash per
@@ -44,9 +45,14 @@ struct OperationCount {
 // Settings that all communicators of a rank share.
 struct CommOptions {
   CommCheck check = CommCheck::kStep;
-  std::chrono::milliseconds timeout{60000};   // limit of each collective and of the rendezvous
-  const std::atomic<bool>* cancel = nullptr;  // checked during every wait; may be NULL
-  RankDevice* device = nullptr;  // device of all tensors; NULL = CPU. Outlives the world
+  std::chrono::milliseconds timeout{60'000};        // limit of each collective
+  std::chrono::milliseconds join_timeout{600'000};  // limit of the wait for all ranks
+  std::chrono::milliseconds lost_after{2000};  // a silent rank is lost after this time; 0 = never
+  const std::atomic<bool>* cancel = nullptr;   // checked during every wait; may be NULL
+  RankDevice* device = nullptr;             // device of all tensors; NULL = CPU. Outlives the world
+  const std::atomic<bool>* stop = nullptr;  // ends the wait for all ranks; may be NULL
+  // The control connection, checked during every wait; set by World. NULL = none.
+  Member* member = nullptr;
   // Called every five seconds until all ranks have arrived, with one sentence that names the
   // missing ranks. May be empty.
   std::function<void(const std::string& text)> progress;

@@ -1,4 +1,5 @@
-// There are two channels. The store needs no connections between the ranks, so it works before any
+// There are three channels. Notes travel over the control connections, so that looking for one costs
+// no message. The store needs no connections between the ranks, so it works before any
 // group exists and while ranks disagree about the next operation, but each message costs
 // milliseconds. A group of all ranks is used for what happens at every step and for long texts. It
 // is separate from the communicators of the training, so it affects neither their order of
@@ -10,6 +11,7 @@
 #include <numeric>
 
 #include "core/comm/work_wait.hpp"
+#include "core/control/member.hpp"
 #include "yoke/error.hpp"
 #include "yoke/text.hpp"
 
@@ -23,10 +25,6 @@ ControlPlane::ControlPlane(const Rendezvous& rendezvous,
       options_(options),
       transport_(transport),
       mailbox_(transport, options) {}
-
-void ControlPlane::wait_for_all() {
-  if (size_ > 1) wait_for_all_ranks(mailbox_, rank_, size_, options_);
-}
 
 // Exchanges are numbered, so that a key is never used twice. All ranks take part in every exchange,
 // so their numbers agree.
@@ -83,12 +81,19 @@ std::string ControlPlane::from_rank0(const std::string& key, const std::string& 
 }
 
 void ControlPlane::post(const std::string& key, const std::string& value) {
-  if (size_ > 1) mailbox_.put("note/" + key, value);
+  if (size_ == 1) return;
+  if (options_.member != nullptr) {
+    options_.member->post(key, value, options_.timeout);
+  } else {
+    mailbox_.put("note/" + key, value);
+  }
 }
 
 std::optional<std::string> ControlPlane::peek(const std::string& key) {
   if (size_ == 1) return std::nullopt;
-  return mailbox_.peek("note/" + key);
+  if (options_.member == nullptr) return mailbox_.peek("note/" + key);
+  options_.member->require_alive();
+  return options_.member->peek(key);
 }
 
 c10d::Backend& ControlPlane::group() {

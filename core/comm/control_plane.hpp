@@ -23,8 +23,6 @@ class ControlPlane {
 
   // ---- Through the rendezvous store; each call takes milliseconds ----
 
-  // Waits until all ranks are present. Collective. See wait_for_all_ranks().
-  void wait_for_all();
   // Throws Error(FAILED_PRECONDITION), naming the first rank that differs and both values, unless
   // all ranks pass the same `what` and `value`. Collective.
   void agree(const std::string& what, const std::string& value);
@@ -36,9 +34,10 @@ class ControlPlane {
   std::optional<std::string> compare_on_rank0(const std::string& purpose,
                                               const std::string& mine,
                                               const Comparison& compare);
-  // Leaves a note for all ranks. Not collective.
+  // Leaves a note for all ranks; returns when all of them have it. Not collective.
   void post(const std::string& key, const std::string& value);
-  // Returns the note if it has been posted. Takes microseconds. Not collective.
+  // Returns the note if it has been posted. Takes less than a microsecond between processes. Not
+  // collective.
   std::optional<std::string> peek(const std::string& key);
 
   // ---- Through a group of all ranks, made at the first use; each call takes microseconds ----

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/comm/work_wait.hpp"
+#include "core/control/member.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
@@ -169,6 +170,7 @@ template <class F>
 WorkPtr CountingBackend::issue(Signature signature, int64_t bytes, F&& call) {
   if (!is_message(signature)) {
     setup_.history->add(signature);
+    if (setup_.options.member != nullptr) setup_.options.member->count_collective();
     if (setup_.check) compare_with_peers(signature);
   }
   setup_.traffic->add_call(signature, bytes);

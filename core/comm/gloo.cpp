@@ -219,18 +219,13 @@ auto during(const std::string& what, F&& f) {
 
 }  // namespace
 
-std::shared_ptr<GlooDevice> loopback_gloo_device() {
-  return during("opening the loopback address 127.0.0.1 for Gloo", [] {
-    return std::make_shared<GlooDevice>(ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
+std::shared_ptr<GlooDevice> address_gloo_device(const std::string& address) {
+  return during(concat("opening the address ", address, " for Gloo"), [&] {
+    return std::make_shared<GlooDevice>(ProcessGroupGloo::createDeviceForHostname(address));
   });
 }
 
-std::shared_ptr<GlooDevice> network_gloo_device(const std::string& interface) {
-  if (interface.empty()) {
-    return during("opening this machine's address for Gloo", [] {
-      return std::make_shared<GlooDevice>(ProcessGroupGloo::createDefaultDevice());
-    });
-  }
+std::shared_ptr<GlooDevice> interface_gloo_device(const std::string& interface) {
   return during(concat("opening the network interface '", interface, "' for Gloo"), [&] {
     return std::make_shared<GlooDevice>(ProcessGroupGloo::createDeviceForInterface(interface));
   });

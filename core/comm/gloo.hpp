@@ -12,12 +12,10 @@ namespace yoke {
 
 struct GlooDevice;  // a network address and the thread that serves its sockets
 
-// Opens a device at the loopback address, for ranks on one machine; other machines cannot reach it.
-// Throws Error(UNAVAILABLE).
-std::shared_ptr<GlooDevice> loopback_gloo_device();
-// Opens a device at a network interface, given by name; "" = at the address that the host name of
-// this machine resolves to. Throws Error(UNAVAILABLE).
-std::shared_ptr<GlooDevice> network_gloo_device(const std::string& interface);
+// Open a device at an address of this machine, given as a number, or at a network interface, given
+// by name. Throw Error(UNAVAILABLE).
+std::shared_ptr<GlooDevice> address_gloo_device(const std::string& address);
+std::shared_ptr<GlooDevice> interface_gloo_device(const std::string& interface);
 
 // One member's description of a new group.
 struct GlooGroup {

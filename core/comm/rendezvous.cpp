@@ -1,100 +1,106 @@
-// Each rank writes its host and process id to the store under its own key, then polls until the
-// keys of all ranks exist.
+// Rank 0 starts the hub and then joins it as every other rank does, through the address that the
+// others use. So a MASTER_ADDR that does not lead to rank 0 is noticed by rank 0 itself.
 //
-// c10d's TCPStore can wait for the workers by itself (`waitWorkers`), but its error does not say
-// which rank is missing, and it supports neither a cancel flag nor progress reports. A key per rank
-// costs one request per poll and gives all three.
+// torchrun's agent already listens at MASTER_PORT. Its store is used for one thing: rank 0 leaves
+// the address of its hub there.
 #include "core/comm/rendezvous.hpp"
 
 #include <unistd.h>
 
-#include <vector>
+#include <charconv>
 
-#include "core/comm/polling.hpp"
-#include "core/comm/transport.hpp"
-#include "core/comm/work_wait.hpp"
+#include "core/comm/agent_store.hpp"
+#include "core/comm/communicator.hpp"
+#include "core/control/decline.hpp"
 #include "yoke/error.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
-std::string key_of(int32_t rank) {
-  return concat("here/", rank);
+ControlAddress address_of(const Rendezvous& r) {
+  return {r.control_socket, r.master_addr, r.master_port};
 }
 
-// "host-a, process 123"
-std::string this_process() {
-  char host[256] = "unknown host";
-  ::gethostname(host, sizeof host - 1);
-  return concat(host, ", process ", ::getpid());
+MemberOptions member_options(const Rendezvous& r, const CommOptions& options) {
+  return {.rank = r.rank,
+          .world_size = r.world_size,
+          .job = r.job,
+          .secret = r.secret,
+          .join_timeout = options.join_timeout,
+          .lost_after = options.lost_after,
+          .cancel = options.stop,
+          .progress = options.progress};
 }
 
-// "ranks 2, 3 of 4 are missing; present: 0 (host-a, process 12), 1 (host-b, process 7)"
-std::string attendance(Mailbox& mailbox, int32_t world_size) {
-  std::string present, missing;
-  int32_t num_missing = 0;
-  for (int32_t rank = 0; rank < world_size; ++rank) {
-    const auto process = mailbox.peek(key_of(rank));
-    if (!process) ++num_missing;
-    std::string& list = process ? present : missing;
-    if (!list.empty()) list += ", ";
-    list += process ? concat(rank, " (", *process, ")") : concat(rank);
+// Opens the socket of the hub, at a free port if the agent of torchrun has MASTER_PORT.
+FileDescriptor open_listener(const Rendezvous& r) {
+  ControlAddress at = address_of(r);
+  if (r.store_served) {
+    at = {"", address_towards(r.master_addr), 0};
+    if (at.host.empty()) at.host = r.master_addr;
   }
-  const bool one = num_missing == 1;
-  return concat(one ? "rank " : "ranks ",
-                num_missing > 0 ? missing : "none",
-                " of ",
-                world_size,
-                one ? " is missing; present: " : " are missing; present: ",
-                present);
+  std::string fault;
+  FileDescriptor listener = listen_for_members(at, r.one_machine(), fault);
+  if (listener.open()) return listener;
+  throw Error(
+      YOKE_INVALID_ARGUMENT,
+      r.control_socket.empty()
+          ? concat("rank 0 cannot listen at MASTER_ADDR = ", r.master_addr, ", MASTER_PORT = ") +
+                concat(r.master_port, ": ", fault) +
+                "; choose another MASTER_PORT for all ranks (ss -ltnp lists the ports in use), and "
+                "as MASTER_ADDR the host of rank 0"
+          : concat("cannot make the socket ", r.control_socket, ": ", fault));
 }
 
-// Rank 0 often serves the store and may be the first to give up. The other ranks then lose the
-// store itself, so their message must refer to rank 0.
-bool all_present(Mailbox& mailbox, int32_t rank, const std::vector<std::string>& keys) {
-  try {
-    return mailbox.has(keys);
-  } catch (const Error& e) {
-    if (rank == 0) throw;
-    throw Error(YOKE_UNAVAILABLE,
-                concat("lost rank 0, which serves the store of the rendezvous (",
-                       e.what(),
-                       "); see the output of rank 0"));
+std::unique_ptr<Hub> start_hub(const Rendezvous& r, const CommOptions& options) {
+  FileDescriptor listener = open_listener(r);
+  if (r.store_served) {
+    const std::string near = near_address(listener.get());
+    // A socket that listens everywhere has no address of its own.
+    const bool everywhere = near == "0.0.0.0" || near == "::" || is_loopback(near);
+    publish_hub(
+        r, concat(everywhere ? r.master_addr : near, " ", near_port(listener.get())), options);
   }
+  HubOptions hub{.world_size = r.world_size,
+                 .host = own_host(),
+                 .process = concat(::getpid()),
+                 .job = r.job,
+                 .secret = r.secret,
+                 .join_timeout = options.join_timeout,
+                 .lost_after = options.lost_after};
+  return std::make_unique<Hub>(std::move(listener), std::move(hub), options.progress);
+}
+
+// "10.0.0.1 40123"
+ControlAddress published_address(const std::string& text) {
+  ControlAddress at;
+  const size_t space = text.rfind(' ');
+  at.host = text.substr(0, space);
+  std::from_chars(text.data() + space + 1, text.data() + text.size(), at.port);
+  return at;
 }
 
 }  // namespace
 
-void wait_for_all_ranks(Mailbox& mailbox,
-                        int32_t rank,
-                        int32_t world_size,
-                        const CommOptions& options) {
-  const std::string me = this_process();
-  if (const std::string holder = mailbox.claim(key_of(rank), me); holder != me) {
-    throw Error(YOKE_INVALID_ARGUMENT,
-                concat("rank ",
-                       rank,
-                       " is taken by ",
-                       holder,
-                       " and was also given to ",
-                       me,
-                       "; give every process a rank of its own"));
-  }
-  std::vector<std::string> keys;
-  for (int32_t r = 0; r < world_size; ++r) keys.push_back(key_of(r));
-  PollLoop poll(options, "the other ranks");
-  PollLoop::Status status;  // empty on the other ranks: one report is enough
-  if (rank == 0)
-    status = [&] { return "waiting for the other ranks: " + attendance(mailbox, world_size); };
-  while (!all_present(mailbox, rank, keys)) {
-    if (poll.sleep(status)) continue;
-    throw Error(YOKE_UNAVAILABLE,
-                concat(attendance(mailbox, world_size),
-                       "; gave up after ",
-                       seconds_text(options.timeout),
-                       " (comm.timeout); see the output of the missing ranks"));
-  }
+Meeting::Meeting(const Rendezvous& r, const CommOptions& options) {
+  if (r.rank == 0) hub_ = start_hub(r, options);
+  const auto where = [&] {
+    return r.store_served ? published_address(read_hub(r, options)) : address_of(r);
+  };
+  member_ = Member::join(where, member_options(r, options), r.introduction);
+}
+
+void decline(const Rendezvous& r, const std::string& why) noexcept {
+  // torchrun's agents end the other ranks themselves.
+  if (r.world_size == 1 || r.virtual_world != nullptr || r.store_served) return;
+  decline_run({.at = address_of(r),
+               .rank = r.rank,
+               .world_size = r.world_size,
+               .one_machine = r.one_machine(),
+               .job = r.job,
+               .secret = r.secret},
+              why);
 }
 
 }  // namespace yoke

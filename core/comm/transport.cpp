@@ -2,14 +2,13 @@
 // between threads of one process. Each has a c10d::Store, which Mailbox uses.
 #include "core/comm/transport.hpp"
 
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
 #include "core/base/network.hpp"
+#include "core/comm/control_store.hpp"
 #include "core/comm/gloo.hpp"
 #include "core/comm/polling.hpp"
-#include "core/comm/tcp_store.hpp"
 #include "core/comm/thread_backend.hpp"
 #include "core/comm/virtual_world.hpp"
 #include "core/comm/work_wait.hpp"
@@ -35,37 +34,20 @@ auto with_store(const std::string& what, F&& f) {
   }
 }
 
-StorePtr open_store(const Rendezvous& rendezvous, const CommOptions& options) {
-  if (!rendezvous.file_store.empty()) {
-    return with_store(
-        "opening the rendezvous file '" + rendezvous.file_store + "'", [&]() -> StorePtr {
-          return c10::make_intrusive<c10d::FileStore>(rendezvous.file_store, rendezvous.world_size);
-        });
-  }
-  return with_store(concat("connecting to the rendezvous store at ",
-                           rendezvous.master_addr,
-                           ":",
-                           rendezvous.master_port),
-                    [&] { return open_tcp_store(rendezvous, options); });
-}
-
 // The transport of ranks that are processes.
 class GlooTransport final : public Transport {
  public:
   GlooTransport(const Rendezvous& rendezvous, const CommOptions& options)
       : timeout_(options.timeout),
         rank_device_(options.device),
-        store_(open_store(rendezvous, options)) {
-    // torchrun's agent keeps its store when it restarts the ranks, so each attempt uses its own
-    // prefix for the keys.
-    store_ = c10::make_intrusive<c10d::PrefixStore>("yoke" + rendezvous.attempt, store_);
+        meeting_(rendezvous, options),
+        store_(make_control_store(meeting_.member(), options.timeout)) {
     // Loopback needs no network and cannot be reached from outside, so it is preferred where it is
     // enough.
-    const bool one_machine =
-        !rendezvous.file_store.empty() || rendezvous.local_world_size == rendezvous.world_size;
-    device_ = one_machine && rendezvous.interface.empty()
-                  ? loopback_gloo_device()
-                  : network_gloo_device(rendezvous.interface);
+    device_ = !rendezvous.interface.empty() ? interface_gloo_device(rendezvous.interface)
+              : rendezvous.one_machine()
+                  ? address_gloo_device("127.0.0.1")
+                  : address_gloo_device(meeting_.member().peers().at(rendezvous.rank).address);
   }
 
   c10d::Store& store() override { return *store_; }
@@ -81,8 +63,9 @@ class GlooTransport final : public Transport {
     const DeviceGroup group{name, group_store(name), members.ranks, members.rank, timeout_};
     return rank_device_->runtime().connect_nccl(group, rank_device_->device());
   }
-  void require_alive() const override {}
+  void require_alive() const override { meeting_.member().require_alive(); }
   void leave_early() override {}  // the closed sockets make the peers fail
+  Member* member() override { return &meeting_.member(); }
 
  private:
   StorePtr group_store(const std::string& name) const {
@@ -91,6 +74,7 @@ class GlooTransport final : public Transport {
 
   std::chrono::milliseconds timeout_;
   RankDevice* rank_device_;  // NULL on the CPU
+  Meeting meeting_;
   StorePtr store_;
   std::shared_ptr<GlooDevice> device_;  // shared by all groups: one thread serves all sockets
 };
@@ -112,6 +96,7 @@ class ThreadTransport final : public Transport {
   }
   void require_alive() const override { world_->require_alive(); }
   void leave_early() override { world_->abort(concat("rank ", rank_, " ended before the others")); }
+  Member* member() override { return nullptr; }
 
  private:
   std::shared_ptr<VirtualWorld> world_;
@@ -125,11 +110,12 @@ void check(const Rendezvous& r) {
     refuse(concat(
         "rank ", r.rank, " of a world of ", r.world_size, "; allowed: 0 to ", r.world_size - 1));
   }
-  const int ways = !r.file_store.empty() + !r.master_addr.empty() + (r.virtual_world != nullptr);
+  const int ways =
+      !r.control_socket.empty() + !r.master_addr.empty() + (r.virtual_world != nullptr);
   if (ways != 1 && r.world_size > 1) {
     refuse(concat(ways,
-                  " ways to reach the other ranks are given; allowed: exactly one of a rendezvous "
-                  "file, a master address with a port, and a world of threads"));
+                  " ways to reach the other ranks are given; allowed: exactly one of a control "
+                  "socket, a master address with a port, and a world of threads"));
   }
   if (!r.master_addr.empty() && (r.master_port < 1 || r.master_port > 65535)) {
     refuse(concat("master port ", r.master_port, "; allowed: 1 to 65535"));

@@ -37,10 +37,12 @@ class Transport {
   virtual void require_alive() const = 0;
   // Records that this rank leaves without shutdown, so that waiting peers fail at once.
   virtual void leave_early() = 0;
+  // Returns the control connection; NULL if the ranks are threads.
+  virtual Member* member() = 0;
 };
 
 // Returns nullptr for a world of one rank. Throws Error: INVALID_ARGUMENT unless exactly one of
-// file_store, master_addr and virtual_world is set, if a number is out of range, or if the store
+// control_socket, master_addr and virtual_world is set, if a number is out of range, or if the store
 // cannot be served at its address; UNAVAILABLE if the store cannot be reached.
 std::unique_ptr<Transport> make_transport(const Rendezvous& rendezvous, const CommOptions& options);
 

@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "core/control/member.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
@@ -97,9 +98,10 @@ WaitEnd wait_in_slices(c10d::Work& work, const CommOptions& options, bool slicea
     if (options.cancel != nullptr && options.cancel->load(std::memory_order_relaxed)) {
       return WaitEnd::kCancelled;
     }
+    if (options.member != nullptr && options.member->lost()) return WaitEnd::kPeerLost;
     auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
     if (left.count() <= 0) return WaitEnd::kTimedOut;
-    if (options.cancel != nullptr) left = std::min(left, kSlice);
+    if (options.cancel != nullptr || options.member != nullptr) left = std::min(left, kSlice);
     try {
       work.wait(left);
       return WaitEnd::kDone;
@@ -114,6 +116,10 @@ WaitEnd wait_in_slices(c10d::Work& work, const CommOptions& options, bool slicea
 void throw_wait_end(WaitEnd end, const PendingOperation& pending, const CommOptions& options) {
   if (end == WaitEnd::kCancelled) {
     throw Error(YOKE_CANCELLED, "cancelled while waiting for " + pending.operation);
+  }
+  if (end == WaitEnd::kPeerLost) {
+    throw Error(YOKE_UNAVAILABLE,
+                options.member->cause() + "; this rank was in " + pending.operation);
   }
   throw translate(std::make_exception_ptr(std::runtime_error("Operation timed out")),
                   pending,

@@ -22,7 +22,8 @@ struct PendingOperation {
 // `sliceable` is false for works whose wait cannot be repeated after a timeout (Gloo's send and
 // recv); for these the cancel flag is not checked.
 //
-// Throws Error: CANCELLED if the cancel flag is set; DEADLINE_EXCEEDED after options.timeout, while
+// Throws Error: CANCELLED if the cancel flag is set; UNAVAILABLE with the first cause if the control
+// connection knows that a rank is lost; DEADLINE_EXCEEDED after options.timeout, while
 // the operation may still be running, so the caller must abort the backend; for any other failure,
 // the Error that translate() returns.
 template <class Describe>
@@ -40,7 +41,7 @@ std::string seconds_text(std::chrono::milliseconds time);
 
 namespace detail {
 
-enum class WaitEnd { kDone, kCancelled, kTimedOut };
+enum class WaitEnd { kDone, kCancelled, kPeerLost, kTimedOut };
 // Rethrows the exception of the work.
 WaitEnd wait_in_slices(c10d::Work& work, const CommOptions& options, bool sliceable);
 [[noreturn]] void throw_wait_end(WaitEnd end,

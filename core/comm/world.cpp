@@ -10,19 +10,25 @@
 
 namespace yoke {
 
+namespace {
+
+CommOptions with_member(CommOptions options, Transport* transport) {
+  if (transport != nullptr) options.member = transport->member();
+  return options;
+}
+
+}  // namespace
+
 World::World(const Rendezvous& rendezvous, const CommOptions& options)
     : rank_(rendezvous.rank),
       size_(rendezvous.world_size),
       in_threads_(rendezvous.virtual_world != nullptr),
-      options_(options),
       transport_(make_transport(rendezvous, options)),
-      control_(std::make_unique<ControlPlane>(rendezvous, transport_.get(), options)),
+      options_(with_member(options, transport_.get())),
+      control_(std::make_unique<ControlPlane>(rendezvous, transport_.get(), options_)),
       log_(std::make_unique<CollectiveLog>(*control_, options.check)),
       communicators_(std::make_unique<Communicators>(
-          rendezvous, transport_.get(), options, *control_, *log_)) {
-  // Threads of one process have been started together and share memory: no rank can be missing.
-  if (!in_threads_) control_->wait_for_all();
-}
+          rendezvous, transport_.get(), options_, *control_, *log_)) {}
 
 std::unique_ptr<World> World::connect(const Rendezvous& rendezvous, const CommOptions& options) {
   return std::unique_ptr<World>(new World(rendezvous, options));
@@ -81,6 +87,7 @@ void World::shutdown() {
   if (size_ > 1 && !ended_) {
     control_->barrier("orderly end");
     communicators_->shutdown();
+    if (Member* m = member()) m->leave();
   }
   ended_ = true;
 }

@@ -18,6 +18,7 @@ namespace yoke {
 class CollectiveLog;
 class Communicators;
 class ControlPlane;
+class Member;
 class Transport;
 
 // The world as one rank sees it; made once per rank. It is composed of
@@ -46,6 +47,8 @@ class World {
   // Returns the timeout of each collective.
   std::chrono::milliseconds timeout() const { return options_.timeout; }
   RankDevice* device() const { return options_.device; }  // device of all tensors; NULL = CPU
+  // Returns the control connection of this rank; NULL if the ranks are threads or there is one.
+  Member* member() const { return options_.member; }
 
   // ---- Control plane ----
 
@@ -56,7 +59,8 @@ class World {
   std::string from_rank0(const std::string& key, const std::string& value);
   // Returns every rank's text in rank order. Collective.
   std::vector<std::string> gather_texts(const std::string& mine);
-  // Leaves a note for all ranks. Not collective. A world of one rank has no notes.
+  // Leaves a note for all ranks; returns when all of them have it. Not collective. A world of one
+  // rank has no notes.
   void post(const std::string& key, const std::string& value);
   // Returns the note if it has been posted. Not collective; it takes microseconds, so that it can
   // be called before every step.
@@ -97,8 +101,8 @@ class World {
   const int32_t rank_;
   const int32_t size_;
   const bool in_threads_;
-  const CommOptions options_;
   std::unique_ptr<Transport> transport_;  // null for a world of one rank
+  const CommOptions options_;
   std::unique_ptr<ControlPlane> control_;
   std::unique_ptr<CollectiveLog> log_;
   std::unique_ptr<Communicators> communicators_;

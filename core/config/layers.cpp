@@ -23,6 +23,8 @@ constexpr std::string_view kPrefix = "YOKE_";
 constexpr std::string_view kOtherVariables[] = {"YOKE_BACKEND_PATH",
                                                 "YOKE_BIN",
                                                 "YOKE_DEPS",
+                                                "YOKE_JOB",
+                                                "YOKE_SECRET_FILE",
                                                 "YOKE_SOURCE",
                                                 "YOKE_TORCH_DIR",
                                                 "YOKE_TORCH_LIB"};

@@ -121,6 +121,12 @@ struct CommConfig {
   double timeout = 60;         // seconds
 };
 
+struct LaunchConfig {
+  double join_timeout = 600;    // seconds
+  double lost_after = 2;        // seconds; 0 = never
+  bool end_with_parent = true;  // a rank ends with the launcher that started it
+};
+
 // A value below [NAME], where NAME is a backend, or "model" for a family that the user registered.
 // options.hpp checks it against the options that the backend or the family declares.
 struct BackendOption {
@@ -151,6 +157,7 @@ struct RunConfig {
   VerifyConfig verify;
   RecordConfig record;
   CommConfig comm;
+  LaunchConfig launch;
   std::vector<BackendOption> backend_options;
 };
 

@@ -51,6 +51,7 @@ enum KeyFlag : uint32_t {
   kZeroIsUnset = 4,  // 0 in the RunConfig means that the key is unset
   kFree = 8,         // the value may change when a run is resumed
   kNoVariable = 16,  // no YOKE_* variable sets the key
+  kPerRank = 32,     // the ranks of a run may have different values
 };
 
 struct Key {

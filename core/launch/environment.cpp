@@ -172,6 +172,29 @@ void read_rendezvous(int which, Reader& env, LaunchEnvironment& e) {
   }
 }
 
+// Joins the values of variables, "" if none is set.
+std::string job_of(const char* name, std::initializer_list<const char*> variables, Reader& env) {
+  std::string values;
+  for (const char* variable : variables) {
+    if (env.set(variable)) values += (values.empty() ? "" : ".") + env.text(variable);
+  }
+  return values.empty() ? "" : concat(name, " ", values);
+}
+
+void read_job(int which, Reader& env, LaunchEnvironment& e) {
+  e.end_with_parent = which != kTorchrun || env.set("TORCHELASTIC_RUN_ID");
+  e.store_served = env.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  if (env.set("YOKE_JOB")) {
+    e.job = "job " + env.text("YOKE_JOB");
+  } else if (which == kTorchrun) {
+    e.job = job_of("torchrun's run", {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}, env);
+  } else if (which == kOpenMpi) {
+    e.job = job_of("Open MPI's job", {"PMIX_NAMESPACE"}, env);
+  } else if (which == kSrun) {
+    e.job = job_of("Slurm's step", {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"}, env);
+  }
+}
+
 [[noreturn]] void fail(int which, const std::vector<std::string>& faults) {
   std::string text =
       concat("the environment looks like that of ", kLaunchers[which].name, ", but has errors:");
@@ -197,6 +220,7 @@ std::optional<LaunchEnvironment> launch_environment(const GetVariable& get) {
   if (env.faults.empty()) require_agreement(which, e, env);
   if (e.world_size > 1) read_rendezvous(which, env, e);
   if (!env.faults.empty()) fail(which, env.faults);
+  read_job(which, env, e);
   return e;
 }
 

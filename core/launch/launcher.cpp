@@ -44,7 +44,7 @@ class SignalInbox {
  public:
   SignalInbox() {
     ::sigemptyset(&mask_);
-    for (int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&mask_, signal);
+    for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) ::sigaddset(&mask_, signal);
     ::sigprocmask(SIG_BLOCK, &mask_, &old_mask_);
     old_pipe_ = ::signal(SIGPIPE, SIG_IGN);
     fd_.reset(::signalfd(-1, &mask_, SFD_CLOEXEC | SFD_NONBLOCK));
@@ -209,8 +209,10 @@ class Launch {
     }
   }
 
-  // Returns true if the rank ended because of a signal from the user or from this launcher.
+  // Returns true if the rank ended because of a signal, from the user, from this launcher, or from a
+  // scheduler to one of the ranks, and not because of a failure.
   bool obeyed(const Ending& e) const {
+    if (e.exit_code == kExitSaved) return true;
     const bool ended_by_us = is_one_of(e.exit_code, {kExitSigint, kExitSigterm}) ||
                              is_one_of(e.signal, {SIGINT, SIGTERM}) ||
                              (killed_ && e.signal == SIGKILL);
@@ -220,6 +222,7 @@ class Launch {
 
   void take_ending(RankProcess& r) {
     r.reap();
+    saved_ = saved_ || r.ending().exit_code == kExitSaved;
     if (r.ending().ok() || obeyed(r.ending()) || reported_) return;
     failures_.push_back(&r);
     held_.clear();  // the report shows the last lines of the cause
@@ -294,8 +297,9 @@ class Launch {
           e.exit_code, {kExitUsage, kExitPlugin, kExitRankLost, kExitSigint, kExitSigterm});
       return has_meaning ? e.exit_code : kExitFailed;
     }
-    if (forwarded_ != 0) return forwarded_ == SIGINT ? kExitSigint : kExitSigterm;
-    return kExitOk;
+    if (forwarded_ == SIGINT) return kExitSigint;
+    if (saved_) return kExitSaved;
+    return forwarded_ != 0 ? kExitSigterm : kExitOk;
   }
 
   Console console_;
@@ -310,6 +314,7 @@ class Launch {
   Clock::time_point first_signal_at_;
   int forwarded_ = 0;           // signal that was forwarded to the ranks; 0 = none
   bool killed_ = false;         // true after the user's second signal
+  bool saved_ = false;          // true if a rank has stopped for a signal and saved
   bool ending_others_ = false;  // true once we have sent SIGTERM after a failure
   bool reported_ = false;       // true once the failure has been printed
   std::string cause_;           // first line of the report

@@ -23,8 +23,8 @@ struct RankCommand {
 //   Lines that start with kProgressMark (console.hpp) are shown in place on a terminal, and dropped
 //   elsewhere. If nobody reads our output, the ranks block; signals still work.
 // Signals
-//   The first SIGINT, SIGTERM or SIGHUP is forwarded as SIGINT or SIGTERM; the ranks finish their
-//   step and save. A second signal kills them, unless it is the same one within two seconds: batch
+//   The first SIGINT, SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2 is forwarded, as SIGINT or SIGTERM; the
+//   ranks finish their step and save. A second signal kills them, unless it is the same one within two seconds: batch
 //   systems and `timeout` send a signal to several processes of a job, and each passes it on.
 // Failures
 //   The first rank that fails is reported on stderr as the cause, with its exit code or signal and
@@ -37,7 +37,9 @@ struct RankCommand {
 //
 // Returns the exit code of the run:
 //   0           all ranks succeeded
-//   130 or 143  a signal was forwarded and no rank failed
+//   130         SIGINT was forwarded and no rank failed
+//   75          another signal was forwarded, or reached a rank, and the ranks have saved
+//   143         another signal was forwarded, no rank failed, and nothing was saved
 //   5           the cause was killed by a signal, or exited with 5
 //   2, 3, 130, 143  the cause exited with this code
 //   1           the cause exited with any other code

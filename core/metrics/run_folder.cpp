@@ -114,9 +114,13 @@ void RunFolder::begin() {
   remove_file(path_ + "/exit.json");
 }
 
-void RunFolder::end(const ExitRecord& record) {
-  const Json json = {{"code", record.code}, {"reason", record.reason}, {"step", record.step}};
-  write("exit.json", json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+void leave_exit_record(const std::string& run_dir, const ExitRecord& record) {
+  const std::string path = run_dir + "/exit.json";
+  std::error_code error;
+  if (fs::exists(path, error)) return;
+  Json json = {{"code", record.code}, {"reason", record.reason}, {"step", record.step}};
+  if (record.rank >= 0) json["rank"] = record.rank;
+  replace_text(path, json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace yoke

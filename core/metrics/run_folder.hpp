@@ -32,7 +32,12 @@ struct ExitRecord {
   int32_t code = 0;    // exit code of the process
   std::string reason;  // why the run ended early; "" = it finished
   int64_t step = 0;    // last complete step; -1 = unknown
+  int32_t rank = -1;   // rank that wrote the record; -1 = the launcher
 };
+
+// Writes exit.json into a run folder unless it is there already: after a failure every rank has the
+// first cause, and any of them may be the one that can still write it. Throws Error.
+void leave_exit_record(const std::string& run_dir, const ExitRecord& record);
 
 // Returns a JSON object that describes the environment of a run: `versions`, given by the caller
 // (yoke, torch, backends), and the processor, cores, memory, kernel, compiler and time.
@@ -55,8 +60,6 @@ class RunFolder {
   void write(const std::string& name, const std::string& text);
   // Removes exit.json, which an earlier process of the run may have written.
   void begin();
-  // Writes exit.json.
-  void end(const ExitRecord& record);
 
  private:
   std::string path_;

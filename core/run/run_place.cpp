@@ -4,15 +4,24 @@
 // Under another launcher, rank 0 chooses and sends the result, or its error, to the other ranks.
 #include "core/run/run_place.hpp"
 
+#include <unistd.h>
+
+#include <chrono>
 #include <cstdio>
+#include <filesystem>
+#include <thread>
 
 #include "core/base/exit_code.hpp"
+#include "core/base/files.hpp"
 #include "core/checkpoint/checkpoint.hpp"
+#include "core/control/member.hpp"
 #include "core/metrics/run_folder.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
+
+constexpr std::chrono::seconds kFolderCache{3};
 
 void warn(const std::string& text) {
   std::fprintf(stderr, "%s\n", text.c_str());
@@ -103,6 +112,44 @@ RunPlace agree_on_place(const Job& job, World& world) {
   if (code != kExitOk) throw Refused(code, answer.substr(first + 1));
   const size_t second = answer.find('\n', first + 1);
   return {answer.substr(first + 1, second - first - 1), answer.substr(second + 1)};
+}
+
+// Another machine may see a new file late: network file systems cache their folders for seconds.
+void require_shared_folder(const RunPlace& place, World& world, bool one_machine) {
+  if (world.size() == 1 || one_machine) return;
+  const std::string mark =
+      world.from_rank0("mark of the run folder", concat(".shared-", ::getpid()));
+  const std::string path = place.dir + "/" + mark;
+  const std::string who = concat("rank ", world.rank(), " (", own_host(), ")");
+  std::string fault;
+  try {
+    if (world.rank() == 0) {
+      make_folders(place.dir);
+      replace_text(path, who + "\n");
+    }
+  } catch (const Error& e) {
+    fault = who + ": " + e.what();
+  }
+  world.gather_texts("");  // rank 0 has written
+  if (world.rank() != 0) {
+    std::error_code ignored;
+    const auto until = std::chrono::steady_clock::now() + kFolderCache;
+    while (!std::filesystem::exists(path, ignored) && std::chrono::steady_clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    if (!std::filesystem::exists(path, ignored)) {
+      fault = who + " does not see it";
+    } else if (::access(place.dir.c_str(), W_OK) != 0) {
+      fault = who + " may not write to it";
+    }
+  }
+  const std::vector<std::string> faults = world.gather_texts(fault);
+  if (world.rank() == 0) remove_file(path);
+  for (const std::string& f : faults) {
+    if (f.empty()) continue;
+    throw Refused(kExitUsage,
+                  "run.dir = " + place.dir + ": the ranks do not share this folder: " + f +
+                      "; name a folder on a file system that all machines share");
+  }
 }
 
 }  // namespace yoke

@@ -26,4 +26,9 @@ RunPlace choose_place(const Job& job);
 // 0, every rank throws it.
 RunPlace agree_on_place(const Job& job, World& world);
 
+// Throws Refused on every rank unless all of them see the run folder that rank 0 creates here:
+// machines without a shared file system would train until the first checkpoint and then lose
+// everything. Collective; returns at once if all ranks are on one machine.
+void require_shared_folder(const RunPlace& place, World& world, bool one_machine);
+
 }  // namespace yoke

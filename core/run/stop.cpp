@@ -7,13 +7,18 @@
 #include <ctime>
 #include <string>
 
+#include "core/base/exit_code.hpp"
+#include "yoke/text.hpp"
+
 namespace yoke {
 namespace {
 
-constexpr const char* kStopKey = "stop before step";  // key in the control plane's store
+// Keys of the notes: the signal that a rank got, and rank 0's answer, "STEP SIGNAL".
+constexpr const char* kRequestKey = "stop request";
+constexpr const char* kStopKey = "stop before step";
 std::atomic<int> g_signal{0};
 std::atomic<int64_t> g_first{0};  // when the first signal arrived, in nanoseconds
-std::atomic<bool> g_cancel{false};
+std::atomic<bool> g_stop{false}, g_cancel{false};
 
 // clock_gettime() is one of the few functions that a signal handler may call.
 int64_t now() {
@@ -26,7 +31,10 @@ int64_t now() {
 void on_signal(int number) {
   int first = 0;
   if (g_first.load() == 0) g_first.store(now());
-  if (g_signal.compare_exchange_strong(first, number)) return;
+  if (g_signal.compare_exchange_strong(first, number)) {
+    g_stop.store(true);
+    return;
+  }
   const bool repeated =
       first == number && now() - g_first.load() < std::chrono::nanoseconds(kSameSignal).count();
   if (!repeated) g_cancel.store(true);
@@ -39,26 +47,47 @@ void install_stop_handlers() {
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaction(number, &action, nullptr);
+  struct sigaction hangup {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
 }
 
 int stop_signal() {
   return g_signal.load();
 }
+const std::atomic<bool>& stop_flag() {
+  return g_stop;
+}
 const std::atomic<bool>& cancel_flag() {
   return g_cancel;
 }
 
+int exit_code_of_stop(int signal, bool saved) {
+  if (signal == SIGINT) return kExitSigint;
+  return saved ? kExitSaved : kExitSigterm;
+}
+
 bool StopAgreement::stop_before(int64_t step) {
-  if (world_.size() == 1) return stop_signal() != 0;
-  if (world_.rank() == 0 && stop_signal() != 0 && !published_) {
-    // Another rank may already have entered this step, so all ranks stop one step later.
-    world_.post(kStopKey, std::to_string(step + 1));
-    published_ = true;
+  if (world_.size() == 1) {
+    signal_ = stop_signal();
+    return signal_ != 0;
+  }
+  if (stop_signal() != 0 && !requested_) {
+    requested_ = true;
+    world_.post(kRequestKey, concat(stop_signal()));
+  }
+  if (world_.rank() == 0 && !published_) {
+    if (const auto request = world_.peek(kRequestKey)) {
+      published_ = true;
+      // Another rank may already have entered this step, so all ranks stop one step later.
+      world_.post(kStopKey, concat(step + 1, " ", *request));
+    }
   }
   const std::optional<std::string> agreed = world_.peek(kStopKey);
-  return agreed && std::stoll(*agreed) <= step;
+  if (!agreed || std::stoll(*agreed) > step) return false;
+  signal_ = std::stoi(agreed->substr(agreed->find(' ')));
+  return true;
 }
 
 }  // namespace yoke

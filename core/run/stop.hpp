@@ -1,6 +1,10 @@
-// Ctrl-C and SIGTERM. The first signal requests an orderly stop after the current step; a second
-// one cancels the step. The same signal again within kSameSignal counts once: `timeout`, a batch
-// system or a terminal often sends a signal to this process both directly and through the launcher.
+// Signals that ask for the end of a run. The first one requests an orderly stop after the current
+// step; a second one cancels the step. The same signal again within kSameSignal counts once:
+// `timeout`, a batch system or a terminal often sends a signal to this process both directly and
+// through the launcher.
+//
+// The signals are SIGINT (Ctrl-C), SIGTERM, SIGUSR1 and SIGUSR2, which batch systems send before a
+// time limit, and SIGHUP unless it is ignored (nohup).
 #pragma once
 
 #include <atomic>
@@ -15,17 +19,23 @@ inline constexpr std::chrono::seconds kSameSignal{2};
 
 // Installs the signal handlers of this process. Call it once, before ranks start.
 void install_stop_handlers();
-// Returns the first of SIGINT and SIGTERM that arrived; 0 = none. Thread-safe.
+// Returns the first of these signals that arrived; 0 = none. Thread-safe.
 int stop_signal();
-// Returns the flag that the second signal sets. Thread-safe.
+// Return the flags that the first and the second signal set. Thread-safe.
+const std::atomic<bool>& stop_flag();
 const std::atomic<bool>& cancel_flag();
 
-// Lets all ranks stop at the same step, although signals reach them at different times. One per
+// Returns the exit code of a run that a signal has stopped.
+int exit_code_of_stop(int signal, bool saved);
+
+// Lets all ranks stop at the same step, although signals reach them at different times, or reach
+// only one of them: a scheduler that takes back one machine signals only the ranks there. One per
 // rank.
 //
-// Rank 0 publishes the step at which to stop. No rank can finish a step that rank 0 has not
-// entered. So what rank 0 publishes before it enters step s is visible to each rank before that
-// rank enters step s + 1, and no collective is needed.
+// A rank that got a signal leaves a note. Rank 0 answers with the step at which to stop. No rank can
+// finish a step that rank 0 has not entered, and a note is at all ranks when posting it returns. So
+// what rank 0 posts before it enters step s is known to each rank before that rank enters step
+// s + 1, and no collective is needed.
 class StopAgreement {
  public:
   explicit StopAgreement(World& world) : world_(world) {}
@@ -33,10 +43,14 @@ class StopAgreement {
   // Call before every step. Returns true if all ranks stop before `step`, with step - 1 steps done.
   // Not collective.
   bool stop_before(int64_t step);
+  // Returns the signal for which the run stops, the same on all ranks; 0 = it does not stop.
+  int signal() const { return signal_; }
 
  private:
   World& world_;
-  bool published_ = false;  // rank 0 has published the step
+  bool requested_ = false;  // this rank has posted its signal
+  bool published_ = false;  // rank 0 has posted the step
+  int signal_ = 0;
 };
 
 }  // namespace yoke

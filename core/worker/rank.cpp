@@ -1,7 +1,7 @@
 // A rank is a process or a thread; both run the same code below. Every rank ends with
-// an exit code, even after an exception, and rank 0 writes exit.json in the run folder, with the
-// last step and the reason why the run ended. `yoke` starts the ranks, waits for them and prints
-// the first cause.
+// an exit code, even after an exception, and the run folder gets an exit.json, with the last step
+// and the reason why the run ended. Rank 0 writes it, or another rank if rank 0 is the one that is
+// lost. `yoke` starts the ranks, waits for them and prints the first cause.
 #include "core/worker/rank.hpp"
 
 #include <ATen/Parallel.h>
@@ -15,10 +15,12 @@
 #include <thread>
 
 #include "core/base/exit_code.hpp"
+#include "core/control/member.hpp"
 #include "core/cuda/rank_device.hpp"
 #include "core/launch/device_choice.hpp"
 #include "core/launch/environment.hpp"
 #include "core/metrics/run_folder.hpp"
+#include "core/run/job_facts.hpp"
 #include "core/run/stop.hpp"
 #include "core/train.hpp"
 #include "yoke/text.hpp"
@@ -33,8 +35,14 @@ CommOptions comm_options(const RunConfig& run, RankDevice* device) {
   options.check = run.comm.check == "off"    ? CommCheck::kOff
                   : run.comm.check == "full" ? CommCheck::kFull
                                              : CommCheck::kStep;
-  options.timeout = std::chrono::milliseconds(static_cast<int64_t>(run.comm.timeout * 1000));
+  const auto milliseconds = [](double seconds) {
+    return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+  };
+  options.timeout = milliseconds(run.comm.timeout);
+  options.join_timeout = milliseconds(run.launch.join_timeout);
+  options.lost_after = milliseconds(run.launch.lost_after);
   options.cancel = &cancel_flag();
+  options.stop = &stop_flag();
   options.device = device;
   options.progress = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); };
   return options;
@@ -83,43 +91,77 @@ std::string thread_row(int local_ranks) {
 }
 
 int exit_code_of(const Error& e) {
-  if (e.code() == YOKE_CANCELLED && stop_signal() != 0) return 128 + stop_signal();
+  if (e.code() == YOKE_CANCELLED && stop_signal() != 0)
+    return exit_code_of_stop(stop_signal(), /*saved=*/false);
   const bool lost = e.code() == YOKE_UNAVAILABLE || e.code() == YOKE_DEADLINE_EXCEEDED;
   return lost ? kExitRankLost : kExitFailed;
 }
 
 // ---- One rank ----
 
-// Trains and returns the exit code. Rank 0 writes exit.json, also after a failure.
+void leave_record(const RunPlace& place, const ExitRecord& record, Log& log) {
+  try {
+    leave_exit_record(place.dir, record);
+  } catch (const Error& e) {
+    log.error(concat("exit.json is missing: ", e.what()));
+  }
+}
+
+// If the other ranks are lost while this one computes or waits for something else, it ends here.
+void end_with_the_others(World& world, const RunPlace& place, Log& log, const Position& position) {
+  if (world.member() == nullptr) return;
+  world.member()->end_after_loss([&, rank = world.rank()](const std::string& cause) {
+    log.error(cause);
+    leave_record(place, {kExitRankLost, cause, position.step, rank}, log);
+    std::_Exit(kExitRankLost);
+  });
+}
+
+// Tells the other ranks why this one ends. Returns the text for the user: if this rank has only lost
+// its peers, it begins with the first cause, which names the rank that was lost.
+std::string explained(World& world, const Error& e) {
+  if (world.member() == nullptr) return e.what();
+  const std::string text = e.what();
+  const bool only_lost = exit_code_of(e) == kExitRankLost;
+  const std::string cause = world.member()->report_failure(text, only_lost);
+  const bool told = cause.empty() || text.find(cause) != std::string::npos;
+  return told ? text : cause + "; this rank: " + text;
+}
+
+// Trains and returns the exit code. Leaves exit.json, also after a failure.
 int run_rank(const Job& job, const RunPlace& place, World& world, Log& log, int32_t local_ranks) {
   std::optional<RunFolder> folder;  // rank 0 only
   ExitRecord end;
+  end.rank = world.rank();
   Position position;
+  end_with_the_others(world, place, log, position);
   try {
     if (world.rank() == 0) {
       describe_run(folder.emplace(place.dir), job);
       if (!folder->warning().empty()) log.info("note: " + folder->warning());
       log.info(thread_row(local_ranks));
     }
-    train(job, place, world, log, position);
-    if (position.step < job.config.run.train.steps) {
-      end.code = 128 + stop_signal();
-      end.reason = concat("stopped by signal ", stop_signal());
+    const int signal = train(job, place, world, log, position);
+    if (signal != 0) {
+      end.code = exit_code_of_stop(signal, job.config.run.checkpoint.every > 0);
+      end.reason = concat("stopped by signal ", signal);
       if (folder) log.info(concat("stopped after step ", position.step));
     }
     if (folder && job.config.run.checkpoint.every == 0 && job.config.run.record.states.empty())
       log.info("nothing was saved: checkpoint.every = 0");
   } catch (const Error& e) {
     end.code = exit_code_of(e);
-    end.reason = e.what();
+    end.reason = explained(world, e);
     log.error(end.reason);
   } catch (const std::exception& e) {
     end.code = kExitFailed;
-    end.reason = first_part(e.what());
+    end.reason = explained(world, Error(YOKE_INTERNAL, first_part(e.what())));
     log.error(end.reason);
   }
   end.step = position.step;
-  if (folder) folder->end(end);
+  // The record of rank 0 is the one that counts. The others write one if rank 0 cannot.
+  if (folder || end.code == kExitRankLost) leave_record(place, end, log);
+  if (world.member() != nullptr) world.member()->end_after_loss({});
   return end.code;
 }
 
@@ -128,6 +170,38 @@ std::unique_ptr<RankDevice> open_device(const Job& job, int32_t local_rank) {
   if (!job.on_cuda) return nullptr;
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   return std::make_unique<RankDevice>(device_of_rank(local_rank, nvidia_driver().devices, visible));
+}
+
+// A rank that cannot take part tells the others, so that they do not wait for it.
+Job make_job_or_decline(const RankArguments& a,
+                        const RankCount& ranks,
+                        const Families& families,
+                        const Rendezvous& rendezvous) {
+  try {
+    return make_job(a.config, a.overrides, ranks, families);
+  } catch (const Error& e) {
+    decline(rendezvous, e.what());
+    throw;
+  }
+}
+
+// Returns what identifies the programs of this rank.
+Introduction versions() {
+  return {{"version of Yoke", YOKE_VERSION, ""},
+          {"version of LibTorch", TORCH_VERSION, ""},
+          {"worker program", content_sample("/proc/self/exe"), ""}};
+}
+
+// Says where this rank can be reached, and whether strangers can reach the run as well.
+void log_addresses(const Rendezvous& r, const World& world, Log& log) {
+  if (world.member() == nullptr || r.one_machine()) return;
+  const Peer& self = world.member()->peers().at(static_cast<size_t>(r.rank));
+  log.debug(concat("rank ", r.rank, " of ", r.world_size, ": ", self.host, ", ", self.address));
+  if (r.rank == 0 && !r.secret.given()) {
+    log.info(
+        concat("note: anyone who reaches ", self.address, " can stop this run or read what it ") +
+        "sends; YOKE_SECRET_FILE names a secret that all ranks must know");
+  }
 }
 
 // Connects to the other ranks. If the address cannot be used, the run was started wrongly, so the
@@ -166,11 +240,15 @@ int run_process(const RankArguments& a,
   // If all ranks are on this machine, the device must be chosen as it was for --plan. Under another
   // launcher, each rank may see only its own device.
   const RankCount ranks{.world_size = rendezvous.world_size, .all_local = all_local};
-  const Job job = make_job(a.config, a.overrides, ranks, families);
+  const Job job = make_job_or_decline(a, ranks, families, rendezvous);
   const auto device = open_device(job, local_rank);
-  const auto world = connect_ranks(rendezvous, comm_options(job.config.run, device.get()));
+  Rendezvous introduced = rendezvous;
+  introduced.introduction = job_facts(job, versions());
+  const auto world = connect_ranks(introduced, comm_options(job.config.run, device.get()));
   const RunPlace place = a.place.dir.empty() ? agree_on_place(job, *world) : a.place;
+  require_shared_folder(place, *world, rendezvous.one_machine());
   Log log(log_options(a, place, rendezvous.rank, /*shares_stdout=*/false));
+  log_addresses(rendezvous, *world, log);
   return run_rank(job, place, *world, log, rendezvous.local_world_size);
 }
 

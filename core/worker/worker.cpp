@@ -6,6 +6,7 @@
 
 #include <ATen/Version.h>
 #include <c10/util/Logging.h>
+#include <sys/resource.h>
 
 #include <charconv>
 #include <cstdio>
@@ -138,7 +139,7 @@ int run_local_rank(const Words& words, const Families& families) {
   r.rank = number("--rank", words[0]);
   const RunArguments a = parse_run({words.begin() + 1, words.end()});
   r.world_size = r.local_world_size = a.world_size;
-  r.file_store = a.rendezvous + "/store";
+  r.control_socket = a.rendezvous + "/control";
   install_stop_handlers();
   return run_process(a.rank, r, r.rank, /*all_local=*/true, families);
 }
@@ -149,6 +150,11 @@ int run_launched_rank(const Words& words, const Families& families) {
     const char* value = std::getenv(name);
     return std::string(value == nullptr ? "" : value);
   };
+  if (variable("GLOO_DEVICE_TRANSPORT").starts_with("TCP_TLS")) {
+    throw Refused(kExitUsage,
+                  "GLOO_DEVICE_TRANSPORT = TCP_TLS is set, but has no effect in this LibTorch: "
+                  "nothing would be encrypted; unset it, and use an encrypted network");
+  }
   const RunArguments a = parse_run(words);
   install_stop_handlers();
   const LaunchEnvironment env = launch_environment().value();
@@ -157,8 +163,10 @@ int run_launched_rank(const Words& words, const Families& families) {
   r.world_size = env.world_size;
   r.master_addr = env.master_addr;
   r.master_port = env.master_port;
-  r.store_served = variable("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  r.store_served = env.store_served;
   r.attempt = variable("TORCHELASTIC_RESTART_COUNT");
+  r.job = env.job;
+  r.secret = Secret::from_environment();
   r.local_world_size = env.local_world_size;
   r.interface = variable("GLOO_SOCKET_IFNAME");
   return run_process(a.rank, r, env.local_rank, /*all_local=*/false, families);
@@ -192,6 +200,15 @@ int dispatch(const Words& words, const Families& families) {
   return find_flag(kCommands, words, 0).run({words.begin() + 1, words.end()}, families);
 }
 
+// A rank needs several connections for each peer; the usual limit of 1024 open files is for programs
+// that use select(), which we do not.
+void raise_open_files() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 }  // namespace
 
 int worker_main(int argc, char** argv, const std::map<std::string, Family>& families) {
@@ -199,6 +216,7 @@ int worker_main(int argc, char** argv, const std::map<std::string, Family>& fami
   // variable.
   setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 0);
   c10::initLogging();
+  raise_open_files();
   // The profiler would warn about missing GPUs.
   setenv("KINETO_LOG_LEVEL", "99", 0);
   return guarded([&] { return dispatch({argv + 1, argv + argc}, families); });

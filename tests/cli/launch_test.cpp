@@ -27,7 +27,7 @@ struct Ended {
 // Returns a port of this machine that was free a moment ago.
 int free_port() {
   std::string fault;
-  const FileDescriptor fd = listen_at(resolve("127.0.0.1", 0), fault);
+  const FileDescriptor fd = listen_on(resolve("127.0.0.1", 0), fault);
   sockaddr_in here{};
   socklen_t size = sizeof here;
   ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&here), &size);
@@ -167,12 +167,12 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values("mpirun.openmpi --allow-run-as-root --oversubscribe -n 2",
                       "mpiexec.hydra -n 2"));
 
-// comm.timeout must exceed the largest difference between the ranks' start times on a busy machine.
+// launch.join_timeout must exceed the largest difference between the ranks' start times on a busy machine.
 TEST_F(Launched, WithARankMissingReportsWhichRanksArePresentAndEnds) {
   const Variables place = rendezvous_at("127.0.0.1", free_port());
   const auto ended = start(here_,
                            {mpirun(0, 3, 3) + place, mpirun(2, 3, 3) + place},
-                           "comm.timeout=20 train.global_batch=6");
+                           "launch.join_timeout=20 train.global_batch=6");
   for (const Ended& e : ended) {
     EXPECT_EQ(e.exit_code, 5) << e.text;
     EXPECT_THAT(e.text, Not(HasSubstr("Exception raised")));
@@ -190,7 +190,7 @@ TEST_F(Launched, TwiceWithOneNumberIsRefused) {
   const auto ended =
       start(here_,
             {mpirun(0, 3, 3) + place, mpirun(1, 3, 3) + place, mpirun(1, 3, 3) + place},
-            "comm.timeout=20 train.global_batch=6");
+            "launch.join_timeout=20 train.global_batch=6");
   const Ended& second = ended[1].exit_code == 2 ? ended[1] : ended[2];
   EXPECT_EQ(second.exit_code, 2) << second.text;
   EXPECT_THAT(second.text, HasSubstr("rank 1 is taken by"));
@@ -199,7 +199,7 @@ TEST_F(Launched, TwiceWithOneNumberIsRefused) {
 TEST_F(Launched, AtAPortInUseIsRefused) {
   std::string fault;
   const int port = free_port();
-  const FileDescriptor taken = listen_at(resolve("127.0.0.1", port), fault);
+  const FileDescriptor taken = listen_on(resolve("127.0.0.1", port), fault);
   const auto ended = start(here_, {mpirun(0, 2, 2) + rendezvous_at("127.0.0.1", port)}, "");
   EXPECT_EQ(ended[0].exit_code, 2);
   EXPECT_THAT(ended[0].text,
@@ -208,7 +208,7 @@ TEST_F(Launched, AtAPortInUseIsRefused) {
 
 TEST_F(Launched, AtAWrongAddressEndsInTime) {
   const auto nobody =
-      start(here_, {mpirun(1, 2, 1) + rendezvous_at("127.0.0.1", free_port())}, "comm.timeout=1");
+      start(here_, {mpirun(1, 2, 1) + rendezvous_at("127.0.0.1", free_port())}, "launch.join_timeout=1");
   EXPECT_EQ(nobody[0].exit_code, 5);
   EXPECT_THAT(nobody[0].text,
               AllOf(HasSubstr("rank 0 cannot be reached at 127.0.0.1:"),
@@ -217,7 +217,7 @@ TEST_F(Launched, AtAWrongAddressEndsInTime) {
   for (const int rank : {0, 1}) {
     const auto nowhere = start(here_,
                                {mpirun(rank, 2, 1) + rendezvous_at("no-such-host.invalid", 29500)},
-                               "comm.timeout=1");
+                               "launch.join_timeout=1");
     EXPECT_EQ(nowhere[0].exit_code, 2);
     EXPECT_THAT(nowhere[0].text, HasSubstr("MASTER_ADDR = 'no-such-host.invalid' has no address"));
   }
@@ -227,7 +227,7 @@ TEST_F(Launched, OverAnInterfaceThatIsNotThereIsRefused) {
   const auto ended = start(here_,
                            {mpirun(0, 2, 1) + rendezvous_at("127.0.0.1", free_port()) +
                             Variables{"GLOO_SOCKET_IFNAME=wire9"}},
-                           "comm.timeout=1");
+                           "");
   EXPECT_EQ(ended[0].exit_code, 2);
   EXPECT_THAT(ended[0].text, HasSubstr("GLOO_SOCKET_IFNAME = 'wire9'"));
 }

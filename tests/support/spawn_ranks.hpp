@@ -1,5 +1,4 @@
-// Ranks as processes, for tests: runs a function in N child processes that connect through a
-// FileStore.
+// Ranks as processes, for tests: runs a function in N child processes that meet at a Unix socket.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,8 +25,8 @@ struct RankEnd {
   int signal = 0;  // signal that killed it; 0 = none
 };
 
-// The body of one rank. Receives the rank's number and the path of the FileStore.
-using RankBody = std::function<void(int rank, const std::string& store)>;
+// The body of one rank. Receives the rank's number and the path of the socket.
+using RankBody = std::function<void(int rank, const std::string& socket)>;
 
 namespace detail {
 
@@ -39,11 +38,11 @@ inline int num_threads() {
       std::distance(fs::directory_iterator("/proc/self/task"), fs::directory_iterator()));
 }
 
-[[noreturn]] inline void run_child(const RankBody& body, int rank, const std::string& store) {
+[[noreturn]] inline void run_child(const RankBody& body, int rank, const std::string& socket) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   int code = 0;
   try {
-    body(rank, store);
+    body(rank, socket);
     code = ::testing::Test::HasFailure() ? 1 : 0;
   } catch (const std::exception& e) {
     std::printf("rank %d: %s\n", rank, e.what());
@@ -68,7 +67,7 @@ inline std::vector<RankEnd> spawn_ranks(int n,
   std::vector<pid_t> children;
   for (int rank = 0; rank < n; ++rank) {
     const pid_t pid = fork();
-    if (pid == 0) detail::run_child(body, rank, folder + "/store");
+    if (pid == 0) detail::run_child(body, rank, folder + "/socket");
     children.push_back(pid);
   }
   const auto deadline = std::chrono::steady_clock::now() + limit;

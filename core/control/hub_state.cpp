@@ -1,0 +1,415 @@
+// The difficult part is to name the first cause of a failure. When a rank dies, the ranks that were
+// exchanging data with it notice within microseconds and report that they lost a peer, often before
+// the hub sees that the connection of the dead rank is closed. So such a report is only a
+// suspicion: the hub waits kSuspicion for a better cause. A closed connection, a failure that a
+// rank reports as its own, and silence are causes; the first of them is told to all, and everything
+// after it is a consequence.
+//
+// The hub itself may have been stopped (SIGSTOP, a suspended machine). When it goes on, all members
+// look silent, although it was the hub that did not listen. tick() notices the gap between its own
+// calls and gives every member a new start.
+#include "core/control/hub_state.hpp"
+
+#include <algorithm>
+
+#include "core/control/listening.hpp"
+#include "yoke/text.hpp"
+
+namespace yoke {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kSuspicion{300};   // wait for a better cause than "lost a peer"
+constexpr milliseconds kHandshake{3000};  // time for a connection to prove itself
+constexpr milliseconds kOwnGap{1000};     // longer without a tick: the hub itself was stopped
+constexpr size_t kStrangerFrame = 1024;
+constexpr size_t kMemberFrame = size_t{64} << 20;
+
+std::string seconds(milliseconds t) {
+  return string_printf("%g s", static_cast<double>(t.count()) / 1000);
+}
+
+std::string joined(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
+  return text;
+}
+
+}  // namespace
+
+HubState::HubState(HubOptions options, Time now)
+    : options_(std::move(options)),
+      start_(now),
+      last_tick_(now),
+      next_beat_(now),
+      members_(static_cast<size_t>(options_.world_size)) {}
+
+// ---- Connections ----
+
+void HubState::connected(int connection,
+                         const std::string& peer,
+                         const std::string& local,
+                         Time now) {
+  Connection& c = connections_[connection] = Connection();
+  c.peer = peer;
+  c.local = local;
+  c.since = now;
+}
+
+void HubState::received(int connection, const Message& message, Time now) {
+  const auto found = connections_.find(connection);
+  if (found == connections_.end()) return;
+  Connection& c = found->second;
+  if (!c.proved) {
+    if (c.greeted) {
+      prove(connection, c, message);
+    } else {
+      greet(connection, c, message);
+    }
+  } else if (c.rank >= 0) {
+    from_member(connection, c, message, now);
+  } else if (message.type == MessageType::kJoin && message.fields.size() == 7) {
+    join(connection, c, message, now);
+  } else if (message.type == MessageType::kDecline && message.fields.size() == 4) {
+    decline(message);
+  }
+}
+
+void HubState::greet(int connection, Connection& c, const Message& message) {
+  if (message.type != MessageType::kHello || message.fields.size() != 2) {
+    actions_.push_back({connection, "", true});
+    return;
+  }
+  if (message.fields[0] != kControlProtocol) {
+    turn_away(connection,
+              MessageType::kRefused,
+              {concat("rank 0 speaks '", kControlProtocol, "', this rank '", message.fields[0]) +
+               "'; install the same version of Yoke on all machines"});
+    return;
+  }
+  c.greeted = true;
+  c.nonce = make_nonce();
+  c.proof = options_.secret.proof("member", c.nonce, message.fields[1]);
+  send(connection,
+       MessageType::kChallenge,
+       {c.nonce, options_.secret.proof("hub", c.nonce, message.fields[1])});
+}
+
+void HubState::prove(int connection, Connection& c, const Message& message) {
+  const bool right = message.type == MessageType::kProof && message.fields.size() == 1 &&
+                     same_proof(message.fields[0], c.proof);
+  if (right) {
+    c.proved = true;
+    return;
+  }
+  turn_away(connection, MessageType::kRefused, {"this rank does not know the secret of the run"});
+}
+
+void HubState::closed(int connection, Time) {
+  const auto found = connections_.find(connection);
+  if (found == connections_.end()) return;
+  const int32_t rank = found->second.rank;
+  if (!found->second.proved && found->second.greeted) ++rejected_[found->second.peer];
+  connections_.erase(found);
+  store_.closed(connection);
+  for (int64_t number = 1; number <= notes_; ++number) acknowledged(number, connection);
+  if (rank < 0) return;
+  Member& m = members_[rank];
+  m.connection = -1;
+  // Before the start, a rank that has gone may come again: its launcher restarts it.
+  if (phase_ != Phase::kRunning || m.left) return;
+  fail(concat(who(rank), " ended without notice", state_of(m)) +
+       "; its own output, or that of its launcher, says more");
+}
+
+size_t HubState::frame_limit(int connection) const {
+  const auto found = connections_.find(connection);
+  return found != connections_.end() && found->second.proved ? kMemberFrame : kStrangerFrame;
+}
+
+size_t HubState::strangers() const {
+  return static_cast<size_t>(std::count_if(
+      connections_.begin(), connections_.end(), [](auto& c) { return !c.second.proved; }));
+}
+
+int HubState::oldest_stranger() const {
+  int oldest = -1;
+  for (const auto& [connection, c] : connections_) {
+    if (!c.proved && (oldest < 0 || c.since < connections_.at(oldest).since)) oldest = connection;
+  }
+  return oldest;
+}
+
+// ---- Joining ----
+
+void HubState::join(int connection, Connection& c, const Message& message, Time now) {
+  const std::string &job = message.fields[0], &host = message.fields[3],
+                    &process = message.fields[4];
+  const int64_t rank = number_in(message.fields[1]), world = number_in(message.fields[2]);
+  const auto turn_back = [&](const std::string& text) {
+    turn_away(connection, MessageType::kRefused, {text});
+  };
+  const bool same_job = job == options_.job;
+  if (!same_job || (phase_ == Phase::kRunning && job.empty())) {
+    turn_back(concat("another run uses this address: rank 0 of ", options_.world_size, " is ") +
+              concat(options_.host, ", process ", options_.process) +
+              (options_.job.empty() ? "" : ", of " + options_.job) +
+              "; choose another MASTER_PORT, or wait until that run has ended");
+    return;
+  }
+  if (phase_ == Phase::kRefused) {
+    told_.insert(static_cast<int32_t>(rank));
+    turn_back(reason_);
+    return;
+  }
+  if (phase_ != Phase::kGathering) {
+    turn_away(connection, MessageType::kRetry, {"an earlier attempt of this run is still ending"});
+    return;
+  }
+  if (world != options_.world_size || rank < 0 || rank >= world) {
+    refuse(concat("rank ", message.fields[1], " (", host, ") expects a world of ", world) +
+           concat(" ranks, and rank 0 (", options_.host, ") one of ", options_.world_size) +
+           "; give all ranks the same world size");
+    turn_back(reason_);
+    return;
+  }
+  Member& m = members_[rank];
+  if (present(m)) {
+    turn_back(concat("rank ", rank, " is taken by ", m.host, ", process ", m.process) +
+              concat(", and was also given to ", host, ", process ", process) +
+              "; give every process a rank of its own");
+    return;
+  }
+  m.connection = connection;
+  m.host = host;
+  m.process = process;
+  m.address = message.fields[5];
+  m.facts = unpack_introduction(message.fields[6]);
+  m.heard = now;
+  c.rank = static_cast<int32_t>(rank);
+  if (std::all_of(members_.begin(), members_.end(), [&](auto& x) { return present(x); }))
+    welcome_all();
+}
+
+void HubState::welcome_all() {
+  std::vector<Introduced> all;
+  for (int32_t r = 0; r < options_.world_size; ++r)
+    all.push_back({r, members_[r].host, members_[r].facts});
+  if (const auto differences = first_differences(all)) {
+    refuse(*differences);
+    return;
+  }
+  phase_ = Phase::kRunning;
+  std::vector<std::string> table;
+  for (Member& m : members_) {
+    table.insert(table.end(), {m.host, m.process, address_of(m)});
+    m.facts.clear();
+  }
+  send_all(MessageType::kWelcome, table);
+}
+
+// The address at which other ranks reach a member. A member that has come through the loopback
+// address is on the machine of the hub, so the others reach it where they have reached the hub.
+std::string HubState::address_of(const Member& member) const {
+  if (!is_loopback(member.address)) return member.address;
+  for (const Member& other : members_) {
+    const std::string& local = connections_.at(other.connection).local;
+    if (!is_loopback(local)) return local;
+  }
+  return "127.0.0.1";
+}
+
+void HubState::decline(const Message& message) {
+  told_.insert(static_cast<int32_t>(number_in(message.fields[0])));
+  refuse(concat("rank ", message.fields[0], " (", message.fields[1], ", process ") +
+         concat(message.fields[2], ") cannot take part: ", message.fields[3]));
+}
+
+void HubState::refuse(const std::string& text) {
+  if (phase_ != Phase::kGathering) return;
+  phase_ = Phase::kRefused;
+  reason_ = text;
+  told_.insert(0);  // the hub is in the process of rank 0
+  for (int32_t r = 0; r < options_.world_size; ++r) {
+    if (present(members_[r])) told_.insert(r);
+  }
+  send_all(MessageType::kRefused, {text});
+}
+
+// "ranks 2, 3 of 4 are missing; present: 0 (host-a, process 12), 1 (host-b, process 7)"
+std::string HubState::attendance() const {
+  std::vector<std::string> here, away;
+  for (int32_t r = 0; r < options_.world_size; ++r) {
+    const Member& m = members_[r];
+    if (present(m)) {
+      here.push_back(concat(r, " (", m.host, ", process ", m.process, ")"));
+    } else {
+      away.push_back(concat(r));
+    }
+  }
+  const bool one = away.size() == 1;
+  std::string text = concat(one ? "rank " : "ranks ", joined(away), " of ", options_.world_size) +
+                     (one ? " is missing; present: " : " are missing; present: ") + joined(here);
+  for (const auto& [address, count] : rejected_) {
+    text += concat("; refused: ", count, count == 1 ? " connection" : " connections") +
+            (address.empty() ? "" : " from " + address) + " without the secret of the run";
+  }
+  return text;
+}
+
+std::string HubState::missing() const {
+  return phase_ == Phase::kGathering ? attendance() : "";
+}
+
+// ---- Presence ----
+
+void HubState::from_member(int connection, Connection& c, const Message& message, Time now) {
+  Member& m = members_[c.rank];
+  m.heard = now;
+  const std::vector<std::string>& fields = message.fields;
+  if (StoreState::handles(message.type)) {
+    for (const StoreState::Answer& a : store_.handle(connection, message))
+      send(a.connection, MessageType::kAnswer, {a.request, a.value});
+  } else if (message.type == MessageType::kBeat && fields.size() == 2) {
+    m.step = number_in(fields[0]);
+    m.collectives = number_in(fields[1]);
+  } else if (message.type == MessageType::kFailure && fields.size() == 2) {
+    if (fields[0] == "0") {
+      fail(concat(who(c.rank), " failed: ", fields[1]));
+    } else if (suspicion_.empty()) {
+      suspicion_ = who(c.rank) + ": " + fields[1];
+      suspicion_since_ = now;
+    }
+  } else if (message.type == MessageType::kGoodbye) {
+    m.left = true;
+  } else if (message.type == MessageType::kPost && fields.size() == 3) {
+    post(connection, message);
+  } else if (message.type == MessageType::kAck && fields.size() == 1) {
+    acknowledged(number_in(fields[0]), connection);
+  }
+}
+
+void HubState::tick(Time now) {
+  if (now - last_tick_ > kOwnGap) {
+    for (Member& m : members_) m.heard = now;
+  }
+  last_tick_ = now;
+  check_connections(now);
+  if (phase_ == Phase::kRunning) {
+    if (options_.lost_after.count() > 0) check_silence(now);
+    if (!suspicion_.empty() && now - suspicion_since_ > kSuspicion) {
+      fail(suspicion_ +
+           " (all ranks still answer: the network between two machines may be broken)");
+    }
+  } else if (phase_ == Phase::kGathering && now - start_ > options_.join_timeout) {
+    fail(concat(attendance(), "; gave up after ", seconds(options_.join_timeout)) +
+         " (launch.join_timeout); see the output of the missing ranks");
+  }
+  if (now >= next_beat_) {
+    next_beat_ = now + kBeat;
+    send_all(MessageType::kBeat, {});
+  }
+}
+
+void HubState::check_connections(Time now) {
+  for (const auto& [connection, c] : connections_) {
+    if (!c.proved && now - c.since > kHandshake) actions_.push_back({connection, "", true});
+  }
+}
+
+// A machine that is lost takes several ranks with it, whose last beats are up to one beat apart. All
+// of them are named.
+void HubState::check_silence(Time now) {
+  const auto silence = [&](const Member& m) {
+    return std::chrono::duration_cast<milliseconds>(now - m.heard);
+  };
+  const auto silent = [&](const Member& m, milliseconds limit) {
+    return present(m) && !m.left && silence(m) > limit;
+  };
+  milliseconds longest{0};
+  std::vector<std::string> names;
+  std::string state;
+  for (int32_t r = 0; r < options_.world_size; ++r) {
+    if (!silent(members_[r], options_.lost_after - 2 * kBeat)) continue;
+    longest = std::max(longest, silence(members_[r]));
+    names.push_back(who(r));
+    state = state_of(members_[r]);
+  }
+  if (longest <= options_.lost_after) return;
+  const bool one = names.size() == 1;
+  fail(joined(names) + (one ? " has" : " have") +
+       string_printf(" not answered for %.1f s", static_cast<double>(longest.count()) / 1000) +
+       (one ? state : "") + "; stopped, or cut off from rank 0 (" + options_.host +
+       ") by the network");
+}
+
+void HubState::fail(const std::string& cause) {
+  if (phase_ == Phase::kFailed) return;
+  phase_ = Phase::kFailed;
+  reason_ = cause;
+  send_all(MessageType::kLost, {cause});
+}
+
+bool HubState::finished() const {
+  if (phase_ == Phase::kRefused) return static_cast<int32_t>(told_.size()) >= options_.world_size;
+  return std::all_of(members_.begin(), members_.end(), [&](auto& m) {
+    return !present(m) || m.left || phase_ == Phase::kFailed;
+  });
+}
+
+// ---- Notes ----
+
+void HubState::post(int connection, const Message& message) {
+  const int64_t number = ++notes_;
+  Post& p = posts_[number] = {connection, message.fields[0], {}};
+  for (const Member& m : members_) {
+    if (present(m) && !m.left) p.unanswered.insert(m.connection);
+  }
+  send_all(MessageType::kNote, {concat(number), message.fields[1], message.fields[2]});
+}
+
+void HubState::acknowledged(int64_t number, int connection) {
+  const auto found = posts_.find(number);
+  if (found == posts_.end()) return;
+  found->second.unanswered.erase(connection);
+  if (!found->second.unanswered.empty()) return;
+  const Post done = std::move(found->second);
+  posts_.erase(found);
+  if (connections_.count(done.connection) > 0)
+    send(done.connection, MessageType::kPosted, {done.request});
+}
+
+// ---- Texts and actions ----
+
+std::string HubState::who(int32_t rank) const {
+  const Member& m = members_[rank];
+  return concat("rank ", rank, " (", m.host, ", process ", m.process, ")");
+}
+
+// " in step 7, after 31 collectives"
+std::string HubState::state_of(const Member& member) const {
+  if (member.step <= 0) return " before the first step";
+  return concat(" in step ", member.step, ", after ", member.collectives, " collectives");
+}
+
+std::vector<HubAction> HubState::take_actions() {
+  return std::exchange(actions_, {});
+}
+
+void HubState::send(int connection, MessageType type, std::vector<std::string> fields) {
+  actions_.push_back({connection, encode({type, std::move(fields)})});
+}
+
+void HubState::send_all(MessageType type, const std::vector<std::string>& fields) {
+  for (const Member& m : members_) {
+    if (present(m)) send(m.connection, type, fields);
+  }
+}
+
+void HubState::turn_away(int connection, MessageType type, std::vector<std::string> fields) {
+  send(connection, type, std::move(fields));
+  actions_.push_back({connection, "", true});
+}
+
+}  // namespace yoke

@@ -1,0 +1,145 @@
+// What the hub of a run knows and decides, without sockets, threads or a clock of its own: every
+// event comes with its time, and the answers are returned as actions. So every order of events can
+// be tested.
+//
+// A run passes through these phases:
+//
+//   gathering   members join; the hub waits until all ranks are present
+//   running     all ranks have been welcomed
+//   refused     the ranks do not run the same job, or one of them cannot take part
+//   failed      a rank is lost or has failed; the first cause has been told to all
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/control/introduction.hpp"
+#include "core/control/message.hpp"
+#include "core/control/secret.hpp"
+#include "core/control/store_state.hpp"
+
+namespace yoke {
+
+struct HubOptions {
+  int32_t world_size = 1;
+  std::string host, process;  // of the hub itself
+  std::string job;            // name of the job that the launcher gives; "" = unknown
+  Secret secret;
+  std::chrono::milliseconds join_timeout{600'000};  // from the start until all ranks are present
+  std::chrono::milliseconds lost_after{2000};  // a silent rank is lost after this time; 0 = never
+};
+
+// Something that the hub wants to be done with a connection: to send bytes, or to close it once
+// everything before has been sent.
+struct HubAction {
+  int connection;
+  std::string bytes;
+  bool close = false;
+};
+
+class HubState {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  HubState(HubOptions options, Time now);
+
+  // ---- Events. `connection` is a number that the caller chooses and uses again only after
+  // closed(). ----
+
+  // peer, local: the addresses of both ends, "" for a Unix socket.
+  void connected(int connection, const std::string& peer, const std::string& local, Time now);
+  void received(int connection, const Message& message, Time now);
+  // The connection has been closed by the peer, has failed, or has sent bytes that are no messages.
+  void closed(int connection, Time now);
+  // Must be called at least every kBeat.
+  void tick(Time now);
+  // Ends the run before it starts: every member that has joined or will join is told `text`.
+  void refuse(const std::string& text);
+
+  // ---- Results ----
+
+  // Returns the actions since the last call, in their order.
+  std::vector<HubAction> take_actions();
+  // Returns the largest frame that the connection may send: little before it is proved.
+  size_t frame_limit(int connection) const;
+  // Returns how many connections have not proved themselves yet.
+  size_t strangers() const;
+  // Returns a sentence about the ranks that are missing; "" = the hub waits for none.
+  std::string missing() const;
+  // Returns the connection that has waited longest without proving itself; -1 = none.
+  int oldest_stranger() const;
+  // Returns true if no rank needs the hub any more: all have left, or know why the run has ended.
+  bool finished() const;
+
+  static constexpr std::chrono::milliseconds kBeat{250};  // between two beats of a member
+  static constexpr size_t kMostStrangers = 64;
+
+ private:
+  enum class Phase { kGathering, kRunning, kRefused, kFailed };
+  struct Connection {
+    std::string peer, local;
+    Time since;
+    std::string nonce, proof;  // of the hub; the proof that the member must send
+    bool greeted = false, proved = false;
+    int32_t rank = -1;  // the member that has joined through it; -1 = none
+  };
+  struct Member {
+    int connection = -1;  // -1 = not present
+    std::string host, process, address;
+    Introduction facts;
+    Time heard;
+    int64_t step = 0;
+    int64_t collectives = 0;
+    bool left = false;  // has ended in order
+  };
+  struct Post {
+    int connection;  // of the member that waits for it
+    std::string request;
+    std::set<int> unanswered;  // connections that have not acknowledged it
+  };
+
+  void greet(int connection, Connection& c, const Message& message);
+  void prove(int connection, Connection& c, const Message& message);
+  void join(int connection, Connection& c, const Message& message, Time now);
+  void decline(const Message& message);
+  void from_member(int connection, Connection& c, const Message& message, Time now);
+  void post(int connection, const Message& message);
+  void acknowledged(int64_t number, int connection);
+  void welcome_all();
+  void fail(const std::string& cause);
+  void check_silence(Time now);
+  void check_connections(Time now);
+
+  std::string who(int32_t rank) const;
+  std::string attendance() const;
+  std::string address_of(const Member& member) const;
+  std::string state_of(const Member& member) const;
+  bool present(const Member& m) const { return m.connection >= 0; }
+  void send(int connection, MessageType type, std::vector<std::string> fields);
+  void send_all(MessageType type, const std::vector<std::string>& fields);
+  void turn_away(int connection, MessageType type, std::vector<std::string> fields);
+
+  const HubOptions options_;
+  const Time start_;
+  Time last_tick_, next_beat_;
+  Phase phase_ = Phase::kGathering;
+  std::string reason_;      // of the refusal or the failure
+  std::set<int32_t> told_;  // ranks that know the refusal
+  std::vector<Member> members_;
+  std::map<int, Connection> connections_;
+  std::map<std::string, int> rejected_;  // address -> connections that did not prove themselves
+  std::string suspicion_;                // a member lost a connection, and no cause is known yet
+  Time suspicion_since_;
+  std::map<int64_t, Post> posts_;
+  int64_t notes_ = 0;
+  StoreState store_;
+  std::vector<HubAction> actions_;
+};
+
+}  // namespace yoke

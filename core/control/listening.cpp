@@ -1,0 +1,156 @@
+// Debian and Ubuntu map a machine's own name to 127.0.1.1 in /etc/hosts. On such a machine rank 0
+// would listen where no other machine can reach it, so a loopback address is never used if other
+// machines take part. Members need no name of their own: the near end of their connection to the
+// hub is an address that reaches this machine.
+#include "core/control/listening.hpp"
+
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/un.h>
+
+#include <array>
+#include <cstring>
+
+#include "core/base/network.hpp"
+#include "yoke/text.hpp"
+
+namespace yoke {
+namespace {
+
+constexpr int kConnectMilliseconds = 1000;
+constexpr unsigned kUserTimeoutMilliseconds = 3000;
+
+std::string reason(int error = errno) {
+  return std::strerror(error);
+}
+
+bool unix_address(const std::string& path, sockaddr_un& address, std::string& fault) {
+  address = {};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) {
+    fault = concat("the path has ", path.size(), " bytes; a socket allows ") +
+            concat(sizeof address.sun_path - 1, " (set TMPDIR to a shorter path)");
+    return false;
+  }
+  std::memcpy(address.sun_path, path.c_str(), path.size());
+  return true;
+}
+
+}  // namespace
+
+// The kernel drops a connection whose data nobody acknowledges, so that no write waits for ever.
+void configure_connection(int socket) {
+  const int yes = 1;
+  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+  ::setsockopt(socket,
+               IPPROTO_TCP,
+               TCP_USER_TIMEOUT,
+               &kUserTimeoutMilliseconds,
+               sizeof kUserTimeoutMilliseconds);
+}
+
+namespace {
+
+FileDescriptor connected(int family, const sockaddr* address, socklen_t size, std::string& fault) {
+  FileDescriptor fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (::connect(fd.get(), address, size) != 0) {
+    if (errno != EINPROGRESS) {
+      fault = reason();
+      return {};
+    }
+    pollfd writable{fd.get(), POLLOUT, 0};
+    if (::poll(&writable, 1, kConnectMilliseconds) != 1) {
+      fault = "no answer";
+      return {};
+    }
+    int error = 0;
+    socklen_t length = sizeof error;
+    ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+    if (error != 0) {
+      fault = reason(error);
+      return {};
+    }
+  }
+  if (family != AF_UNIX) configure_connection(fd.get());
+  return fd;
+}
+
+using NameOf = int (*)(int, sockaddr*, socklen_t*);
+
+std::string address_text(int socket, NameOf name_of) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  if (name_of(socket, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return "";
+  return numeric_address(storage, size);
+}
+
+}  // namespace
+
+std::string ControlAddress::text() const {
+  return socket.empty() ? concat(host, ":", port) : socket;
+}
+
+FileDescriptor listen_for_members(const ControlAddress& at, bool one_machine, std::string& fault) {
+  if (at.socket.empty()) {
+    const SocketAddress address = resolve(at.host, at.port);
+    fault = address.fault;
+    if (!fault.empty()) return {};
+    const bool exact = is_loopback(address.address) ? one_machine : is_own_address(address);
+    return exact ? listen_on(address, fault) : listen_everywhere(address, fault);
+  }
+  sockaddr_un address{};
+  if (!unix_address(at.socket, address, fault)) return {};
+  FileDescriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
+      ::listen(fd.get(), SOMAXCONN) != 0) {
+    fault = reason();
+    fd.reset();
+  }
+  return fd;
+}
+
+FileDescriptor connect_to_hub(const ControlAddress& at, std::string& fault) {
+  if (at.socket.empty()) {
+    const SocketAddress address = resolve(at.host, at.port);
+    fault = address.fault;
+    if (!fault.empty()) return {};
+    return connected(address.socket.ss_family,
+                     reinterpret_cast<const sockaddr*>(&address.socket),
+                     address.size,
+                     fault);
+  }
+  sockaddr_un address{};
+  if (!unix_address(at.socket, address, fault)) return {};
+  return connected(AF_UNIX, reinterpret_cast<sockaddr*>(&address), sizeof address, fault);
+}
+
+std::string near_address(int socket) {
+  return address_text(socket, ::getsockname);
+}
+std::string far_address(int socket) {
+  return address_text(socket, ::getpeername);
+}
+
+int near_port(int socket) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  ::getsockname(socket, reinterpret_cast<sockaddr*>(&storage), &size);
+  return ntohs(storage.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(storage).sin6_port
+                                             : reinterpret_cast<sockaddr_in&>(storage).sin_port);
+}
+
+// Connecting a datagram socket sends nothing; it only makes the kernel choose a route.
+std::string address_towards(const std::string& host) {
+  const SocketAddress there = resolve(host, 9);
+  if (!there.fault.empty()) return "";
+  const FileDescriptor fd(::socket(there.socket.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&there.socket), there.size) != 0)
+    return "";
+  return near_address(fd.get());
+}
+
+bool is_loopback(const std::string& address) {
+  return address.empty() || address.starts_with("127.") || address == "::1";
+}
+
+}  // namespace yoke

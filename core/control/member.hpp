@@ -1,0 +1,123 @@
+// A rank's side of its control connection: joining the run, the shared keys and notes, and the
+// knowledge whether the other ranks are still there.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/control/introduction.hpp"
+#include "core/control/listening.hpp"
+#include "core/control/message.hpp"
+#include "core/control/secret.hpp"
+
+namespace yoke {
+
+struct MemberOptions {
+  int32_t rank = 0;
+  int32_t world_size = 1;
+  std::string job;  // name of the job that the launcher gives; "" = unknown
+  Secret secret;
+  std::chrono::milliseconds join_timeout{600'000};
+  std::chrono::milliseconds lost_after{2000};  // a silent hub is lost after this time; 0 = never
+  const std::atomic<bool>* cancel = nullptr;   // ends the wait for the other ranks
+  // Called every five seconds until the hub answers, with a sentence that says why it does not.
+  std::function<void(const std::string&)> progress;
+};
+
+// A rank of the run, as the hub introduces it to the others.
+struct Peer {
+  std::string host, process;
+  std::string address;  // at which other ranks can reach it
+};
+
+// All functions may be called from any thread. A thread of its own reads the connection.
+class Member {
+ public:
+  // Connects to the hub, introduces this rank, and waits until all ranks are present and have been
+  // compared. `where` returns the address of the hub and is called for every attempt. Collective.
+  // Throws Error: INVALID_ARGUMENT if this rank, or the run, is refused, with the reason;
+  // UNAVAILABLE if the hub cannot be reached or ranks are missing after join_timeout, or if the hub
+  // is lost; CANCELLED.
+  static std::unique_ptr<Member> join(const std::function<ControlAddress()>& where,
+                                      const MemberOptions& options,
+                                      const Introduction& introduction);
+  // Tells the hub that this rank cannot take part, so that the others do not wait for it. Tries for
+  // three seconds and never throws.
+  static void decline(const ControlAddress& at,
+                      const MemberOptions& options,
+                      const std::string& why) noexcept;
+  // Closes the connection. Without leave(), the others take this rank for lost.
+  ~Member();
+  Member(const Member&) = delete;
+  Member& operator=(const Member&) = delete;
+
+  const std::vector<Peer>& peers() const { return peers_; }
+
+  // ---- Keys and notes. Throw Error: UNAVAILABLE if a rank is lost, DEADLINE_EXCEEDED. ----
+
+  // Sends a request to the store of the hub and returns its answer (message.hpp, kSet to kCount;
+  // `fields` without the number of the request).
+  std::string request(MessageType type,
+                      std::vector<std::string> fields,
+                      std::chrono::milliseconds timeout);
+  // Leaves a note for all ranks. Returns when all of them have it.
+  void post(const std::string& key, const std::string& value, std::chrono::milliseconds timeout);
+  // Returns a note that this rank has got. Takes no more than a lock.
+  std::optional<std::string> peek(const std::string& key) const;
+
+  // ---- Presence ----
+
+  // Returns true if a rank is known to be lost or to have failed. Costs one load.
+  bool lost() const { return lost_.load(std::memory_order_relaxed); }
+  // Returns the first cause; "" unless lost().
+  std::string cause() const;
+  // Throws Error(UNAVAILABLE) with the first cause if lost().
+  void require_alive() const;
+  // Reports that this rank ends because of `error`. If the rank only lost its peers, waits up to a
+  // second for the first cause and returns it; otherwise, or if there is none, returns "".
+  std::string report_failure(const std::string& error, bool only_lost);
+  // Tells the hub that this rank ends in order. Nothing may be called afterwards.
+  void leave();
+
+  // What this rank is doing, for the messages about it. `step` counts from 1.
+  void set_step(int64_t step) { step_.store(step, std::memory_order_relaxed); }
+  void count_collective() { collectives_.fetch_add(1, std::memory_order_relaxed); }
+
+  // Sets what the member's thread does if this process has not ended one second after a loss:
+  // `end` gets the first cause and must not return. Without it a rank that computes, or waits
+  // outside of the communicators, would outlive the run.
+  void end_after_loss(std::function<void(const std::string& cause)> end);
+
+ private:
+  class Connection;
+  class Joining;
+  static Message wait_for_answer(Connection& connection,
+                                 const MemberOptions& options,
+                                 const Joining& joining);
+  Member(const MemberOptions& options,
+         std::unique_ptr<Connection> connection,
+         std::vector<Peer> peers);
+
+  struct Impl;
+  void run();  // the member's thread
+  void take(const Message& message);
+  bool send_some();
+  void lose(const std::string& cause);
+  void end_if_overdue(std::chrono::steady_clock::time_point now);
+
+  std::vector<Peer> peers_;
+  std::atomic<bool> lost_{false};
+  std::atomic<int64_t> step_{0}, collectives_{0};
+  std::unique_ptr<Impl> impl_;
+};
+
+// "host-a", the name of this machine.
+std::string own_host();
+
+}  // namespace yoke

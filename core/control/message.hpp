@@ -1,0 +1,80 @@
+// The messages on a control connection, and how they are framed.
+//
+// A frame is a length of 4 bytes, a type of 1 byte, and fields, each a length of 4 bytes and its
+// bytes. Lengths are little-endian; the first one counts all bytes after it. Numbers are decimal
+// texts in fields.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace yoke {
+
+// The types of messages with their fields. "M" is sent by a member, "H" by the hub.
+enum class MessageType : uint8_t {
+  // ---- The handshake (secret.hpp) ----
+  kHello = 1,  // M: version of the protocol, nonce of the member
+  kChallenge,  // H: nonce of the hub, proof of the hub ("" = this run has no secret)
+  kProof,      // M: proof of the member ("" = no secret)
+  // ---- Joining ----
+  kJoin,     // M: job, rank, world size, host, process, address, introduction
+  kDecline,  // M: rank, host, process, why this rank cannot take part
+  kWelcome,  // H: for each rank: host, process, address
+  kRefused,  // H: why the run does not start
+  kRetry,    // H: why the member must come again later
+  // ---- Presence ----
+  kBeat,     // M: step, number of collectives so far. H: no fields
+  kFailure,  // M: "1" if it only lost a peer, else "0"; the error
+  kLost,     // H: the first cause of the failure
+  kGoodbye,  // M: this member ends in order
+  // ---- Notes ----
+  kPost,    // M: request, key, value
+  kNote,    // H: number of the note, key, value
+  kAck,     // M: number of the note
+  kPosted,  // H: request
+  // ---- Store ----
+  kSet,      // M: request, key, value
+  kGet,      // M: request, key. Answered when the key exists
+  kCheck,    // M: request, keys. Answered with "1" if all exist, else "0"
+  kAdd,      // M: request, key, number. Answered with the sum
+  kReplace,  // M: request, key, expected, desired. Answered with the value that the key has now
+  kAppend,   // M: request, key, value
+  kDelete,   // M: request, key. Answered with "1" if it existed, else "0"
+  kCount,    // M: request. Answered with the number of keys
+  kAnswer,   // H: request, value
+};
+inline constexpr auto kLastMessageType = MessageType::kAnswer;
+
+struct Message {
+  MessageType type;
+  std::vector<std::string> fields;
+};
+
+// What a member says first. It changes when the messages do.
+inline constexpr const char* kControlProtocol = "yoke control 1";
+
+// Returns the frame of a message.
+std::string encode(const Message& message);
+
+// Cuts a stream of bytes into messages. `limit` is the largest size of a frame that is accepted;
+// it protects against a peer that announces a size and never sends it.
+class FrameReader {
+ public:
+  explicit FrameReader(size_t limit) : limit_(limit) {}
+  void set_limit(size_t limit) { limit_ = limit; }
+  void append(const char* data, size_t size) { bytes_.append(data, size); }
+  // Returns the next complete message, if there is one. Throws Error(DATA_LOSS) if the bytes are no
+  // frame, or if the frame is larger than the limit.
+  std::optional<Message> next();
+
+ private:
+  size_t limit_;
+  std::string bytes_;
+};
+
+// Returns the number that a field holds, or -1 if it holds no number, or one that is negative.
+int64_t number_in(const std::string& field);
+
+}  // namespace yoke

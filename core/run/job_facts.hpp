@@ -1,0 +1,20 @@
+// What must be equal on all ranks of a run: programs, data, weights and the configuration.
+#pragma once
+
+#include <string>
+
+#include "core/control/introduction.hpp"
+#include "core/run/job.hpp"
+
+namespace yoke {
+
+// Returns the facts about this rank's job. Files are described by their sizes and by a checksum of
+// at most 4 MiB sampled over them, which takes a millisecond. `versions`: facts about this program
+// that come first. Throws Error if a file cannot be read.
+Introduction job_facts(const Job& job, const Introduction& versions);
+
+// Returns "1048576 bytes, sample 1a2b3c4d" for a file, and the same for all files of a folder. Two
+// files of equal size whose samples agree may still differ elsewhere.
+std::string content_sample(const std::string& path);
+
+}  // namespace yoke

@@ -1,0 +1,213 @@
+// The hub and its members over real sockets, as threads of this process.
+#include "core/control/hub.hpp"
+
+#include <gmock/gmock.h>
+#include <sys/socket.h>
+
+#include <future>
+
+#include "core/control/decline.hpp"
+#include "core/control/member.hpp"
+#include "tests/support/temp_folder.hpp"
+#include "yoke/error.hpp"
+#include "yoke/text.hpp"
+
+namespace yoke {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class HubTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Hub> start(int32_t ranks, HubOptions options = {}) {
+    std::string fault;
+    FileDescriptor listener = listen_for_members(at_, true, fault);
+    EXPECT_EQ(fault, "");
+    options.world_size = ranks;
+    options.host = "here";
+    options.process = "1";
+    return std::make_unique<Hub>(
+        std::move(listener), options, std::function<void(const std::string&)>());
+  }
+  std::unique_ptr<Member> join(int32_t rank,
+                               int32_t ranks,
+                               MemberOptions options = {},
+                               const Introduction& facts = {}) {
+    options.rank = rank;
+    options.world_size = ranks;
+    return Member::join([this] { return at_; }, options, facts);
+  }
+  // Joins all ranks, each from a thread.
+  std::vector<std::unique_ptr<Member>> join_all(int32_t ranks, const MemberOptions& options = {}) {
+    std::vector<std::future<std::unique_ptr<Member>>> joining;
+    for (int32_t r = 0; r < ranks; ++r)
+      joining.push_back(
+          std::async(std::launch::async, [=, this] { return join(r, ranks, options); }));
+    std::vector<std::unique_ptr<Member>> members;
+    for (auto& j : joining) members.push_back(j.get());
+    return members;
+  }
+  std::string refusal(const std::function<void()>& f) {
+    try {
+      f();
+    } catch (const Error& e) {
+      return concat(e.code(), ": ", e.what());
+    }
+    return "nothing was refused";
+  }
+
+  testing::TempFolder folder_;
+  ControlAddress at_{folder_ / "socket", "", 0};
+};
+
+TEST_F(HubTest, MembersMeetAndShareKeysAndNotes) {
+  const auto hub = start(3);
+  auto members = join_all(3);
+  EXPECT_EQ(members[1]->peers().size(), 3u);
+  auto waiting = std::async(std::launch::async, [&] {
+    return members[2]->request(MessageType::kGet, {"key"}, seconds(60));
+  });
+  members[0]->request(MessageType::kSet, {"key", "value"}, seconds(60));
+  EXPECT_EQ(waiting.get(), "value");
+  members[1]->post("note", "7", seconds(60));
+  for (const auto& m : members) EXPECT_EQ(m->peek("note").value_or(""), "7");
+  EXPECT_THAT(refusal([&] { members[0]->request(MessageType::kGet, {"no"}, milliseconds(50)); }),
+              HasSubstr("no answer of the other ranks within 0.05 s"));
+  for (const auto& m : members) m->leave();
+}
+
+TEST_F(HubTest, MembersLearnThatOneIsGone) {
+  const auto hub = start(3);
+  auto members = join_all(3);
+  members[2].reset();
+  for (const int r : {0, 1}) {
+    while (!members[r]->lost()) std::this_thread::yield();
+    EXPECT_THAT(members[r]->cause(), StartsWith("rank 2 ("));
+    EXPECT_THROW(members[r]->require_alive(), Error);
+    EXPECT_THAT(refusal([&] { members[r]->request(MessageType::kGet, {"no"}, seconds(60)); }),
+                HasSubstr("rank 2 ("));
+    EXPECT_THAT(members[r]->report_failure("connection closed", true), StartsWith("rank 2 ("));
+  }
+}
+
+TEST_F(HubTest, MembersLearnTheErrorOfARank) {
+  const auto hub = start(2);
+  auto members = join_all(2);
+  EXPECT_EQ(members[1]->report_failure("the disk is full", false), "");
+  members[1].reset();
+  while (!members[0]->lost()) std::this_thread::yield();
+  EXPECT_THAT(members[0]->cause(), HasSubstr("failed: the disk is full"));
+}
+
+TEST_F(HubTest, MembersLearnThatRank0IsGone) {
+  auto hub = start(2);
+  auto members = join_all(2);
+  members[0].reset();
+  while (!members[1]->lost()) std::this_thread::yield();
+  EXPECT_THAT(members[1]->cause(), StartsWith("rank 0 ("));
+}
+
+TEST_F(HubTest, AMemberThatDoesNotEndAfterALossIsEnded) {
+  const auto hub = start(2);
+  auto members = join_all(2);
+  std::promise<std::string> ended;
+  members[0]->end_after_loss([&, once = false](const std::string& cause) mutable {
+    if (!std::exchange(once, true)) ended.set_value(cause);
+  });
+  members[1].reset();
+  EXPECT_THAT(ended.get_future().get(), StartsWith("rank 1 ("));
+}
+
+TEST_F(HubTest, AMemberThatLeavesInOrderIsNotMissed) {
+  const auto hub = start(2);
+  auto members = join_all(2);
+  members[1]->leave();
+  members[1].reset();
+  std::this_thread::sleep_for(milliseconds(300));
+  EXPECT_FALSE(members[0]->lost());
+  members[0]->leave();
+}
+
+TEST_F(HubTest, TheWaitForOtherRanksCanBeCancelledAndEnds) {
+  const auto hub = start(2);
+  std::atomic<bool> stop{true};
+  MemberOptions options;
+  options.cancel = &stop;
+  EXPECT_THAT(refusal([&] { join(0, 2, options); }), StartsWith(concat(int{YOKE_CANCELLED}, ":")));
+}
+
+TEST_F(HubTest, AbsentHubIsNamed) {
+  MemberOptions options;
+  options.join_timeout = milliseconds(300);
+  EXPECT_THAT(refusal([&] { join(1, 2, options); }),
+              HasSubstr("rank 0 cannot be reached at " + at_.socket));
+}
+
+TEST_F(HubTest, SecretsMustBeEqual) {
+  HubOptions with_secret;
+  with_secret.secret = Secret("0123456789abcdef");
+  MemberOptions none, wrong, right;
+  wrong.secret = Secret("0123456789abcdeX");
+  right.secret = with_secret.secret;
+  {
+    const auto hub = start(1, with_secret);
+    EXPECT_THAT(refusal([&] { join(0, 1, none); }), HasSubstr("requires the secret"));
+    EXPECT_THAT(refusal([&] { join(0, 1, wrong); }), HasSubstr("another secret"));
+    join(0, 1, right)->leave();
+  }
+  ::unlink(at_.socket.c_str());
+  const auto hub = start(1);
+  EXPECT_THAT(refusal([&] { join(0, 1, right); }), HasSubstr("rank 0 runs without a secret"));
+  join(0, 1)->leave();
+}
+
+TEST_F(HubTest, RanksThatDifferAreRefusedOnAllSides) {
+  const auto hub = start(2);
+  auto other = std::async(std::launch::async, [&] {
+    return refusal([&] { join(1, 2, {}, {{"seed", "2", ""}}); });
+  });
+  const std::string mine = refusal([&] { join(0, 2, {}, {{"seed", "1", ""}}); });
+  EXPECT_THAT(mine, HasSubstr("seed: rank 0"));
+  EXPECT_EQ(other.get(), mine);
+}
+
+TEST_F(HubTest, ARankThatDeclinesEndsTheWaitOfTheOthers) {
+  const auto hub = start(3);
+  auto waiting = std::async(std::launch::async, [&] { return refusal([&] { join(0, 3); }); });
+  decline_run({.at = at_, .rank = 2, .world_size = 3}, "no such file: data.bin");
+  EXPECT_THAT(waiting.get(), HasSubstr("cannot take part: no such file: data.bin"));
+}
+
+TEST_F(HubTest, Rank0ThatDeclinesTellsTheOthers) {
+  auto waiting = std::async(std::launch::async, [&] { return refusal([&] { join(1, 2); }); });
+  decline_run({.at = at_, .rank = 0, .world_size = 2, .one_machine = true}, "no such file");
+  EXPECT_THAT(waiting.get(), HasSubstr("rank 0 ("));
+}
+
+// Idle connections and nonsense must neither keep ranks out nor cost memory.
+TEST_F(HubTest, StrangersDoNotKeepRanksOut) {
+  const auto hub = start(2);
+  std::vector<FileDescriptor> idle;
+  std::string fault;
+  for (int i = 0; i < 200; ++i) idle.push_back(connect_to_hub(at_, fault));
+  for (int i = 0; i < 50; ++i) {
+    FileDescriptor noise = connect_to_hub(at_, fault);
+    const std::string text(static_cast<size_t>(1 + i * 37), static_cast<char>(i));
+    ::send(noise.get(), text.data(), text.size(), MSG_NOSIGNAL);
+  }
+  auto members = join_all(2);
+  for (const auto& m : members) m->leave();
+}
+
+TEST_F(HubTest, AProgramThatIsNoHubIsRecognised) {
+  std::string fault;
+  const FileDescriptor listener = listen_for_members(at_, true, fault);
+  // Accepts and never answers: the kernel completes the connections.
+  EXPECT_THAT(refusal([&] { join(1, 2); }), HasSubstr("it belongs to another program"));
+}
+
+}  // namespace
+}  // namespace yoke
