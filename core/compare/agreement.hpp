@@ -26,7 +26,7 @@ std::optional<Level> level_by_name(const std::string& name);
 // Bounds are the largest differences that a level allows. All but those of `params` are relative.
 struct Bounds {
   double loss = 0;       // loss of steps 1 to 20
-  double late_loss = 0;  // loss of steps 21 to 200; later steps: a hundred times this value
+  double late_loss = 0;  // loss of steps 21 to 200; later steps have a bound 100 times as large
   double grad_norm = 0;  // gradient norm of steps 1 to 20; later steps are unbounded
   double gradient = 0;   // gradient of a tensor at step 1, |b - a| / |a|
   Tolerance params;      // parameters at steps 1 to 10, except for one element in 10,000

@@ -9,9 +9,10 @@
 namespace yoke::compare {
 
 struct Gate {
-  std::string text;       // text of the gate as given
-  std::string metric;     // loss, grad_norm or param: a largest difference; tps, step_ms, memory or
-                          // traffic: a ratio to the first case
+  std::string text;  // text of the gate as given
+  // What the gate bounds. loss, grad_norm and param are the largest differences from the reference;
+  // tps, step_ms, memory and traffic are ratios to the first case that ran.
+  std::string metric;
   bool at_least = false;  // true for >=, false for <=
   double bound = 0;
 };

@@ -12,11 +12,11 @@ namespace yoke::compare {
 
 // LikelyCause names the kind of bug that explains a difference best, and where it was seen first.
 struct LikelyCause {
-  std::string id;           // "missing_reduction"; "unknown" = no rule applies
-  std::string title;        // "missing reduction"
+  std::string id;           // such as "missing_reduction"; "unknown" if no rule applies
+  std::string title;        // such as "missing reduction"
   int64_t step = -1;        // first step that differs
   std::string tensor;       // first tensor that differs, in the order of the model; "" = unknown
-  double size = 0;          // relative difference there; NaN = unknown
+  double size = 0;          // size of the difference relative to the reference; NaN = unknown
   std::string explanation;  // the observations that led to this cause
 };
 

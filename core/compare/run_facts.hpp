@@ -14,7 +14,7 @@ namespace yoke::compare {
 // Operation counts the calls of one collective with one dtype along one set of axes in one step.
 struct Operation {
   std::string axes, name, dtype;
-  int64_t calls = 0, bytes = 0;  // bytes: payload of rank 0
+  int64_t calls = 0, bytes = 0;  // number of calls, and payload of rank 0 in bytes
   double seconds = 0;            // time that rank 0 waited
 };
 

@@ -31,9 +31,9 @@ uint64_t feistel(uint64_t value, int half_bits, uint64_t key) {
 
 }  // namespace
 
-// The network permutes [0, 4^k) for the smallest 4^k >= n, so it may map an index outside [0, n).
-// Applying it again until the result is inside restricts the bijection to [0, n). Because 4^k is
-// less than 4 n, this takes fewer than 4 steps on average.
+// The Feistel network permutes [0, 4^k) for the smallest 4^k >= n, so it may map an index outside
+// [0, n). Applying it again until the result is inside restricts the bijection to [0, n). Because
+// 4^k is less than 4 n, this takes fewer than 4 steps on average.
 uint64_t keyed_permutation(uint64_t index, uint64_t n, uint64_t key) {
   const int half_bits = n <= 4 ? 1 : (std::bit_width(n - 1) + 1) / 2;
   do {

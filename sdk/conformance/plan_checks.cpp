@@ -209,7 +209,7 @@ constexpr Check kRows[] = {
     {"C10",
      "undeclared axes are refused",
      "For each axis that describe does not declare, plan refuses degree 2 with "
-     "YOKE_INVALID_ARGUMENT. A refusal has that key and says what is allowed.",
+     "YOKE_INVALID_ARGUMENT. A refusal names the degree key of the axis and says what is allowed.",
      "refuse it in plan, or declare the axis",
      undeclared_axes},
     {"C11",

@@ -1,4 +1,5 @@
-// A config of Accelerate, imported and trained with the real program.
+// Imports configs of Accelerate and DeepSpeed with the real program and trains with the result.
+// Also tests that Accelerate's environment variables choose the strategy.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
-// User errors, on the real program: each gives one clear message and the documented exit code,
-// without a hang or lost data. Each row has arguments, an exit code, and fragments of the message.
+// Makes user errors with the real program. Each must give one clear message and the documented exit
+// code, without a hang or lost data. Each row has arguments, an exit code, and fragments of the
+// message.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// The device of a run, and the libraries that are loaded for it, on the real program without a GPU.
+// Tests with the real program that a run on the CPU loads no library of CUDA, and that
+// device = cuda is refused on a machine without a GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// yoke doctor, on the real program.
+// Tests `yoke doctor` with the real program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

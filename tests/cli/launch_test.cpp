@@ -1,5 +1,5 @@
-// The real program under other launchers: their environment variables, the rendezvous over TCP, and
-// errors.
+// Starts the real program under other launchers or with their environment variables. Tests the
+// rendezvous over TCP, and errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// yoke itself: help, version, unknown commands.
+// Tests `yoke` itself: help, version, unknown commands and flags.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

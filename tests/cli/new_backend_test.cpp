@@ -1,4 +1,5 @@
-// yoke backends new: the project that it creates builds outside the tree, and the backend trains.
+// Tests that the project which `yoke backends new` creates can be built outside the tree, and that
+// its backend trains.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

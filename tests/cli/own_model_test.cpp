@@ -1,4 +1,4 @@
-// The example of a user's own model, built as a user would: outside the tree, against an
+// Builds the example of a user's own model as a user would: outside the tree, against an
 // installation. Every backend must train it to the same losses in every layout.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

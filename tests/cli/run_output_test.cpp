@@ -1,4 +1,4 @@
-// What a run shows while it trains and afterwards, on the real program.
+// Tests what a run of the real program shows while it trains and afterwards.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pty.h>

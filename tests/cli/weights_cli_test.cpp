@@ -1,4 +1,4 @@
-// Weights and token files on the real program: valid files and damaged files.
+// Runs the real program on weight files and token files, both valid and damaged.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

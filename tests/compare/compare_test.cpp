@@ -144,7 +144,8 @@ TEST_F(Compare, ContinuesWithoutACaseThatHangs) {
     EXPECT_THAT(all.at(name).at("failure"), HasSubstr("did not end within 5 s (--timeout)"));
 }
 
-// Returns an external case that runs `then` after checking that it has a run to train.
+// Returns an external case. It runs the shell command `then` if the file that $YOKE_COMPARE_RUN
+// names, which describes the run, is not empty.
 std::string peer(const std::string& then) {
   return "peer=test -s $YOKE_COMPARE_RUN && " + then;
 }

@@ -1,5 +1,5 @@
-// Communicators between processes, over Gloo. The ranks are forked from the parent process, which
-// therefore must neither start a thread nor use tensors.
+// Tests communicators between processes, over Gloo. The ranks are forked from the parent process,
+// which therefore must neither start a thread nor use tensors.
 #include <ATen/Parallel.h>
 #include <signal.h>
 

@@ -1,4 +1,4 @@
-// Communicators between threads of this process.
+// Tests communicators between threads of this process.
 #include <atomic>
 #include <chrono>
 #include <thread>

@@ -1,4 +1,5 @@
-// Parity of ptd with matrices cut over tp and sequences cut over cp, alone and combined with dp.
+// Tests the parity of ptd with matrices cut over tp and sequences cut over cp, alone and combined
+// with dp.
 #include <sstream>
 
 #include "tests/ranks/parity_layouts.hpp"

@@ -1,4 +1,4 @@
-// Parity of ptd with replicas and shards of the parameters, without tp and cp.
+// Tests the parity of ptd with replicas and shards of the parameters, without tp and cp.
 #include "tests/ranks/parity_layouts.hpp"
 
 namespace yoke::testing {

@@ -1,5 +1,5 @@
-// Parity of serial, the other examples and deepspeed_stub; then tests of all backends: final
-// parameters, bf16, determinism.
+// Tests the parity of serial, the other examples and deepspeed_stub. Then tests the final
+// parameters, bf16 and determinism of all backends.
 #include <ATen/ATen.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// The C++ layer for authors (yoke/backend.hpp): what crosses the ABI boundary when a backend
+// Tests the C++ layer for authors (yoke/backend.hpp): what crosses the ABI boundary when a backend
 // throws, and which calls are refused before the backend is called at all.
 #include "yoke/backend.hpp"
 

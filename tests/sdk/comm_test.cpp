@@ -1,4 +1,4 @@
-// yoke/comm.hpp: the order of the arguments of collectives, and when a Work waits.
+// Tests yoke/comm.hpp: collectives with swapped arguments do not compile, and a Work waits once.
 #include "yoke/comm.hpp"
 
 #include <gtest/gtest.h>

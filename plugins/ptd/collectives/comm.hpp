@@ -71,12 +71,12 @@ class Comm {
 // Parameters are sharded over dp_shard and, with ptd.shard_over_cp, over cp.
 struct Comms {
   Comm unshard;               // ranks with the shards of one replica
-  Comm reduce_grad;           // the same ranks
+  Comm reduce_grad;           // the same ranks as unshard
   Comm all_reduce_grad;       // ranks that hold the same shard
   Comm reduce_partial_grads;  // ranks of tp
   Comm world;
-  Comm cp;  // for distributed tensors
-  Comm tp;  // for distributed tensors
+  Comm cp;  // ranks of cp, for operators on distributed tensors
+  Comm tp;  // ranks of tp, for operators on distributed tensors
 
   // Makes the communicators that have more than one rank. Collective over the world. Throws
   // Error(FAILED_PRECONDITION) if the host has no collectives.

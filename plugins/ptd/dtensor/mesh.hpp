@@ -14,14 +14,16 @@ namespace yoke::ptd {
 
 // How attention gets the keys and values of the other ranks when the sequence is cut along an axis.
 enum class SequenceExchange : uint8_t {
-  kRing,       // passed around a ring, those of one rank at a time: least memory
-  kAllGather,  // all gathered at once: fewest messages
+  kRing,       // they are passed around a ring, one rank's at a time, which needs the least memory
+  kAllGather,  // they are all gathered at once, which needs the fewest messages
 };
 // Which part of the sequence each rank of an axis holds.
 enum class SequenceOrder : uint8_t {
-  kPlain,     // rank r holds part r of `size` parts
-  kHeadTail,  // of 2 * size parts, rank r holds the r-th from the front and the r-th from the back,
-              // which gives all ranks equal work under a causal mask
+  // The sequence has one part per rank, and rank r holds part r.
+  kPlain,
+  // The sequence has two parts per rank. Rank r holds the r-th part from the front and the r-th
+  // from the back, which gives all ranks equal work under a causal mask.
+  kHeadTail,
 };
 
 // One rank's view of these axes. A Mesh must outlive every DTensor on it and is used by one thread

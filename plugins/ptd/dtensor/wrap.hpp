@@ -26,7 +26,7 @@ struct DTensorMeta final : c10::BackendMeta {
   bool transposed = false;  // the elements are in the order of the transposed matrix
   bool parameter = false;   // a parameter or a view of one: never redistributed
   bool view = false;        // a view of another DTensor, whose memory the local tensor shares
-  bool alias_lost = false;  // it was a view; its local tensor has memory of its own now
+  bool alias_lost = false;  // true for a view whose local tensor now has memory of its own
 };
 
 inline bool is_wrapped(const at::Tensor& t) {

@@ -200,8 +200,9 @@ void Executor::backward(const Action& action) {
 
 // Under sequence parallelism each rank of tp has processed a part of the sequence, so the gradients
 // of tp-replicated parameters (norms) are partial sums. They are copied into one tensor and summed
-// by one all-reduce per step; one per parameter would be many small collectives. The tensor has the
-// size of the largest shard, so that all ranks of the world issue the same collectives.
+// by one all-reduce per step; one per parameter would be many small collectives. The tensor has
+// room for the most tp-replicated elements that any shard has, so that all ranks of the world issue
+// collectives of the same size.
 void Executor::reduce_partial_grads() {
   for (ShardedUnit& unit : units_) unit.complete_gradients();
   const ShardState& state = parts_.state;

@@ -52,7 +52,8 @@ class Executor {
     int unit;
     size_t slot;
   };
-  using Key = std::pair<int, bool>;  // micro-batches, forward only
+  // The number of micro-batches, and whether the step is forward only.
+  using Key = std::pair<int, bool>;
 
   void make_units(const ModelSpec& params);
   const std::vector<Action>& schedule(int micros, bool forward_only);

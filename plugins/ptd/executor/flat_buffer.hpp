@@ -28,7 +28,7 @@ class BufferPool {
   // taken.
   void keep_all() { keeps_all_ = true; }
   size_t held() const { return in_use_ + idle_bytes_; }  // bytes, in use and idle
-  size_t most_in_use() const { return most_in_use_; }    // bytes; the maximum so far
+  size_t most_in_use() const { return most_in_use_; }    // largest number of bytes in use so far
 
  private:
   at::Device device_;

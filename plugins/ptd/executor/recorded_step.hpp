@@ -33,8 +33,8 @@ class RecordedSteps {
  private:
   using Shapes = std::vector<std::vector<int64_t>>;
   struct Step {
-    std::vector<TorchInputs> inputs;  // where the graph reads them
-    int usual_runs = 0;               // runs without a graph
+    std::vector<TorchInputs> inputs;  // tensors from which the graph reads its inputs
+    int usual_runs = 0;               // number of runs so far without a graph
     std::unique_ptr<DeviceGraph> graph;
   };
 

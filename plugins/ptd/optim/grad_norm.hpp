@@ -19,7 +19,7 @@ at::Tensor squared_norm(const at::Tensor& grads);
 // A clip as scalars on the device of the gradients.
 struct ClipTensors {
   at::Tensor divisor;  // fp64, at least 1; undefined = nothing is clipped
-  at::Tensor skip;     // fp32: 1 = the norm is not finite and nothing is updated, else 0
+  at::Tensor skip;     // fp32: 1 if the norm is not finite, so that nothing is updated, else 0
 };
 
 // Returns the clip for a squared norm in device memory, without reading it on the host. squared:

@@ -26,7 +26,7 @@ enum class CheckedRule : uint8_t {
 
 struct ScheduleFault {
   int rank;
-  int action;  // index in the rank's list; the list's size = its end
+  int action;  // index in the rank's list; the size of the list stands for its end
   CheckedRule rule;
   std::string text;
 };

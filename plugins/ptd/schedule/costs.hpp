@@ -10,8 +10,8 @@ namespace yoke::ptd {
 
 // Bytes of one block and micro-batch; negative = unknown.
 struct BlockCost {
-  int64_t activation = -1;  // kept from its forward to its backward
-  int64_t carry = -1;       // its output, kept until the backward of the next block
+  int64_t activation = -1;  // what its forward saves for its backward
+  int64_t carry = -1;       // its output, which counts until its own backward
 };
 
 struct StepCosts {

@@ -28,9 +28,11 @@ struct ShardPiece {
 // A contiguous range of a flat tensor in which all parameters, and their padding, have the same
 // flags.
 struct FlatSpan {
-  int64_t begin, count;  // elements
+  int64_t begin, count;  // first element, and number of elements
   bool decay;            // weight decay applies
-  bool tp_replicated;    // tp > 1, but does not cut them: all ranks of tp hold the same values
+  // True if tp has several ranks but does not cut the parameters: all of its ranks hold the same
+  // values.
+  bool tp_replicated;
 };
 
 class FlatLayout {

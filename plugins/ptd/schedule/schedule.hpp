@@ -27,7 +27,7 @@ enum class ActionKind : uint8_t {
   kRecompute,           // run a block's forward again and keep what its backward needs
   kBackward,            // run a block's backward; adds gradients to the buffers of its units
   kReduceGrad,          // start the reduce-scatter of a unit's gradients over the shards
-  kWaitReduce,          // wait; add the result to the gradient shard, free the whole gradients
+  kWaitReduce,          // wait for that reduction, add its result to the shard, free the buffer
   kAllReduceGrad,       // start the all-reduce of a unit's gradient shard over the replicas
   kWaitGrad,            // wait for that all-reduce; the gradient shard is final afterwards
   kReducePartialGrads,  // all-reduce the gradients of tp-replicated parameters over tp
@@ -51,7 +51,7 @@ struct ActionInfo {
   ActionKind kind;
   const char* name;                  // the name in messages and traces, "ReduceGrad"
   CommPurpose comm;                  // communicator of the collective that it issues
-  std::optional<ActionKind> awaits;  // collective that it waits for; may be its own
+  std::optional<ActionKind> awaits;  // action whose collective it waits for; may be itself
 };
 const ActionInfo& info_of(ActionKind kind);
 
@@ -60,7 +60,7 @@ struct Action {
   int unit = -1;
   int block = -1;
   int micro = -1;
-  bool save = false;  // Forward only: keep what backward needs
+  bool save = false;  // only for kForward: true if it keeps what the backward needs
   int64_t bytes = 0;  // bytes of the unit's buffer that the action gathers, frees or reduces
 
   bool operator==(const Action&) const = default;

@@ -10,8 +10,10 @@ namespace yoke::ptd {
 struct ParamSpec {
   int64_t numel = 0;  // elements on this rank; tensor parallelism may have cut the parameter
   bool trainable = true;
-  bool decay = true;           // weight decay applies
-  bool tp_replicated = false;  // tp > 1, but does not cut it: all ranks of tp hold the same values
+  bool decay = true;  // weight decay applies
+  // True if tp has several ranks but does not cut the parameter: all of its ranks hold the same
+  // values.
+  bool tp_replicated = false;
 };
 
 struct ModelSpec {

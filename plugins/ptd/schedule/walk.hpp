@@ -27,11 +27,11 @@ class Walk {
   enum class AllReduce : uint8_t { kNone, kInFlight, kDone };
   struct UnitState {
     Params params;
-    Grads grads = Grads::kEmpty;              // the whole gradient buffer
-    AllReduce all_reduce = AllReduce::kNone;  // the gradient shard
+    Grads grads = Grads::kEmpty;              // state of the whole gradient buffer
+    AllReduce all_reduce = AllReduce::kNone;  // state of the gradient shard's all-reduce
     int additions = 0;                        // Backward actions since the last reduction
     int reducing_micro = -1;                  // micro-batch of the reduction in flight
-    int reduced_micros = 0;                   // micro-batches added to the gradient shard
+    int reduced_micros = 0;                   // micro-batches whose reduction has started
   };
   struct BlockState {
     bool forward = false, saved = false, backward = false;

@@ -25,7 +25,9 @@ struct ShardState {
   struct UnitShard {
     FlatLayout layout;
     bool trainable;
-    int64_t begin;  // first element: in params and grads if the unit is trainable, else in frozen
+    // Offset of the shard's first element in ShardState::params and grads, or in ShardState::frozen
+    // if the unit is not trainable.
+    int64_t begin;
   };
 
   // All values are zero at first. Units are in the order of the map; `shard` of `shards` is the one

@@ -1,5 +1,5 @@
-// DDP on a model with awkward parameters: tied, frozen and scalar ones, and one that the loss does
-// not depend on.
+// Trains a model with awkward parameters under DDP: tied, frozen and scalar ones, and one that the
+// loss does not depend on.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

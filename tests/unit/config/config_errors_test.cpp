@@ -1,4 +1,5 @@
-// Errors of a configuration: each one is reported with one message, and the valid values are kept.
+// Tests that each error of a configuration is reported with one message, and that the valid values
+// are kept.
 #include <filesystem>
 
 #include "tests/unit/config/fault_rows.hpp"

@@ -1,4 +1,4 @@
-// Which layer wins, and which origin a value reports.
+// Tests which layer of a configuration wins, and which origin a value reports.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

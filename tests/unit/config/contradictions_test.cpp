@@ -1,4 +1,4 @@
-// Values that contradict each other.
+// Tests the messages about values that contradict each other.
 #include "tests/unit/config/fault_rows.hpp"
 
 namespace yoke {

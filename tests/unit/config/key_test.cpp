@@ -1,4 +1,4 @@
-// Values that a key does not accept.
+// Tests the messages about values that a key does not accept.
 #include "tests/unit/config/fault_rows.hpp"
 
 namespace yoke {

@@ -1,4 +1,4 @@
-// Assignments on the command line and in environment variables.
+// Tests assignments on the command line and in environment variables.
 #include "tests/unit/config/fault_rows.hpp"
 
 namespace yoke {

@@ -1,4 +1,4 @@
-// Values that a later release will accept.
+// Tests the messages about values that only a later release will accept.
 #include "tests/unit/config/fault_rows.hpp"
 
 namespace yoke {
