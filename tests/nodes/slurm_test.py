@@ -3,8 +3,8 @@
 
     slurm_test.py [CASE ...]     default: all cases
 
-  preempted-1, preempted-2   a job of a higher partition takes both machines, with 1 or 2 ranks on each: the job saves, is
-                             queued again, continues and completes
+  preempted-1, preempted-2   a job of a higher partition takes both machines, with 1 or 2 ranks on each: the job saves,
+                             is queued again, continues and completes
   cancelled                  scancel: the job saves and is not queued again
   interrupted                scancel --signal=INT: the same, without a time limit for the save
   time-limit                 the time limit is near: the job saves, is queued again and continues
@@ -13,8 +13,8 @@
   refused                    a wrong key: the job fails and is not queued again
   requeue-exit               the site has RequeueExit=75, and the job script only runs srun
 
-A case passes if the losses of all its parts together are those of an undisturbed run, bit for bit, and no process and no
-secret is left. Exits with 1 if a case failed, with 77 if Slurm or namespaces are not available.
+A case passes if the losses of all its parts together are those of an undisturbed run, bit for bit, and no process and
+no secret is left. Exits with 1 if a case failed, with 77 if Slurm or namespaces are not available.
 
 Variable: YOKE_BIN (folder of yoke)."""
 import json
@@ -33,8 +33,10 @@ REPOSITORY = HERE.parents[1]
 BIN = pathlib.Path(os.environ.get("YOKE_BIN", REPOSITORY / "build/release/bin")).resolve()
 SCRIPT = REPOSITORY / "configs/slurm/train.sbatch"
 HANG_SECONDS = 240  # for everything that is not a fault, on a busy machine
-RUN_SECONDS = 20    # duration of an undisturbed run; a fault must fit into it
+RUN_SECONDS = 30    # duration of an undisturbed run; a fault must fit into it
+SAMPLE_STEPS = 500  # from which the speed is estimated
 ENDLESS = 1000000   # steps of a run that a fault or this program ends
+UNFINISHED = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING")
 RUN = """parallel_backend = "ptd"
 device = "cpu"
 seed = 1
@@ -127,9 +129,9 @@ class Job:
         self.slurm = bench.slurm
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=bench.folder))
         self.run_folder = self.folder / "runs/r"
-        self.id = self.slurm.run("sbatch", "--parsable", "--nodes=2", f"--ntasks-per-node={ranks}", "--time=30", *sbatch,
-                                 script, bench.run_file, f"run.dir={self.run_folder}", f"train.steps={steps}",
-                                 f"dp_shards={2 * ranks}", *overrides, cwd=self.folder)
+        self.id = self.slurm.run("sbatch", "--parsable", "--nodes=2", f"--ntasks-per-node={ranks}", "--time=30",
+                                 *sbatch, script, bench.run_file, f"run.dir={self.run_folder}",
+                                 f"train.steps={steps}", f"dp_shards={2 * ranks}", *overrides, cwd=self.folder)
 
     def facts(self):
         """Returns what Slurm knows about the job."""
@@ -143,7 +145,7 @@ class Job:
 
     def wait_for_step(self, step):
         def reached():
-            require(self.facts()["JobState"] in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"), "the job has ended")
+            require(self.facts()["JobState"] in UNFINISHED, f"the job has ended before step {step}")
             return self.step() >= step
         until(reached, f"step {step}")
         return self
@@ -152,10 +154,10 @@ class Job:
         """Waits until the job has ended, and requires how."""
         def ended():
             facts = self.facts()
-            return facts if facts["JobState"] not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING") else None
+            return facts if facts["JobState"] not in UNFINISHED else None
         facts = until(ended, f"the job is {state}")
-        require((facts["JobState"], facts["Restarts"]) == (state, str(restarts)),
-                f"the job is {facts['JobState']} after {facts['Restarts']} restarts instead of {state} after {restarts}")
+        end = (facts["JobState"], int(facts["Restarts"]))
+        require(end == (state, restarts), f"state and restarts are {end} instead of {state}, {restarts}")
 
     def wait_for_restart(self):
         until(lambda: self.facts()["Restarts"] == "1", "the job is queued again")
@@ -210,9 +212,8 @@ class Bench:
     def losses(self, ranks):
         """Returns the losses of an undisturbed run of about RUN_SECONDS."""
         if ranks not in self.undisturbed:
-            fixed = self.train(ranks, 10)[1]
-            rate = 200 / max(0.1, self.train(ranks, 210)[1] - fixed)
-            self.steps[ranks] = int(max(200, rate * RUN_SECONDS))
+            seconds = self.train(ranks, SAMPLE_STEPS)[1]
+            self.steps[ranks] = int(min(max(2, RUN_SECONDS / seconds), 10) * SAMPLE_STEPS)
             self.undisturbed[ranks] = self.train(ranks, self.steps[ranks])[0]
         return self.undisturbed[ranks]
 
@@ -224,7 +225,7 @@ class Bench:
         """Requires that the job has made each step once, or again after a crash, with the undisturbed run's losses."""
         expected = self.losses(2 * ranks)
         steps = [row["step"] for row in rows_of(job.run_folder)]
-        require(sorted(set(steps)) == list(range(1, max(steps) + 1)), f"steps are missing: {len(set(steps))} of {max(steps)}")
+        require(sorted(set(steps)) == list(range(1, max(steps) + 1)), f"{len(set(steps))} of {max(steps)} steps")
         for row in rows_of(job.run_folder):
             loss = expected.get(row["step"], row["loss"])  # the job may have made more steps
             require(row["loss"] == loss, f"step {row['step']}: loss {row['loss']}, undisturbed {loss}")
@@ -238,7 +239,7 @@ class Bench:
     def end_jobs(self):
         self.slurm.call("run", "scancel", "--full", "--user=root", check=False)
         for job in self.jobs:
-            until(lambda: job.facts()["JobState"] not in ("PENDING", "RUNNING", "COMPLETING"), "the job has ended")
+            until(lambda: job.facts()["JobState"] not in UNFINISHED, "the job has ended")
         self.jobs.clear()
 
 
@@ -355,6 +356,7 @@ def run_case(bench, name):
     fault = ""
     try:
         until(bench.slurm.idle, "all machines are idle")
+        bench.losses(2)  # while nothing else runs
         CASES[name](bench)
     except Wrong as wrong:
         fault = str(wrong) + "".join(job.report() for job in bench.jobs)
