@@ -12,7 +12,6 @@
 #include <optional>
 
 #include "core/backend/services.hpp"
-#include "core/control/member.hpp"
 #include "core/run/batch_loader.hpp"
 #include "core/run/learning_rate.hpp"
 #include "core/run/metrics_reporter.hpp"
@@ -140,7 +139,7 @@ int Training::loop() {
 
   while (position_.step < run_.train.steps && !stop.stop_before(position_.step + 1)) {
     const int64_t step = position_.step + 1;
-    if (Member* member = world_.member()) member->set_step(step);
+    world_.set_step(step);
     trace.before(step);
     const std::unique_ptr<Batch> batch = loader.load(position_.next_sample);
     const double lr = learning_rate(run_.train, step);

@@ -82,8 +82,7 @@ FileDescriptor listen_on(const SocketAddress& at, std::string& fault) {
   FileDescriptor fd = tcp_socket(at.socket.ss_family);
   const int yes = 1;
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  if (::bind(fd.get(), address_of(at.socket), at.size) != 0 ||
-      ::listen(fd.get(), SOMAXCONN) != 0) {
+  if (::bind(fd.get(), address_of(at.socket), at.size) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
     fault = reason();
     fd.reset();
   }
@@ -119,6 +118,12 @@ std::string try_connect(const SocketAddress& at) {
   socklen_t size = sizeof error;
   ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
   return error == 0 ? "" : std::strerror(error);
+}
+
+std::string own_host() {
+  char host[256] = "unknown host";
+  ::gethostname(host, sizeof host - 1);
+  return host;
 }
 
 bool has_interface(const std::string& name) {

@@ -41,6 +41,9 @@ std::string numeric_address(const sockaddr_storage& socket, socklen_t size);
 // Checks that a server accepts connections at the address. Waits at most one second.
 std::string try_connect(const SocketAddress& at);
 
+// Returns the name of this machine: "host-a".
+std::string own_host();
+
 // Returns true if this machine has a network interface with this name, such as "eth0".
 bool has_interface(const std::string& name);
 

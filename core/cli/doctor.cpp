@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "core/backend/probe.hpp"
@@ -16,6 +17,7 @@
 #include "core/base/exit_code.hpp"
 #include "core/base/subprocess.hpp"
 #include "core/cli/command.hpp"
+#include "core/cli/hang_summary.hpp"
 #include "core/cli/worker_program.hpp"
 #include "core/launch/environment.hpp"
 #include "core/launch/machine_check.hpp"
@@ -157,16 +159,43 @@ void print_json(const std::vector<MachineFinding>& findings) {
   std::puts(rows.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
 }
 
+// Prints how a run ended, and what its ranks have reported if it hung.
+int explain_run(const std::string& run_dir) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(run_dir + "/logs", error)) {
+    std::fprintf(stderr, "yoke: %s is not the folder of a run\n", run_dir.c_str());
+    return kExitUsage;
+  }
+  std::ifstream in(run_dir + "/exit.json");
+  const Json exit = Json::parse(in, nullptr, /*allow_exceptions=*/false);
+  if (exit.is_object()) {
+    const std::string reason = exit.value("reason", "");
+    std::printf("the run ended with exit code %d after step %d%s%s\n",
+                exit.value("code", -1),
+                exit.value("step", -1),
+                reason.empty() ? "" : ": ",
+                reason.c_str());
+  } else {
+    std::puts("the run has not ended, or its last process was killed");
+  }
+  const std::string summary = hang_summary(run_dir);
+  std::puts(summary.empty() ? "no rank has reported that it hung" : summary.c_str());
+  return kExitOk;
+}
+
 }  // namespace
 
 int doctor_command(const std::vector<std::string>& args) {
   CLI::App app(
       "Checks whether this machine has everything that a run needs, and prints how to fix what is "
-      "missing.",
+      "missing. With a run folder, says instead why that run has ended or hung.",
       "yoke doctor");
   bool json = false;
+  std::string run_dir;
+  app.add_option("RUN", run_dir, "folder of a run, such as runs/novels");
   app.add_flag("--json", json, "print JSON");
   return run_command(app, args, [&]() -> int {
+    if (!run_dir.empty()) return explain_run(run_dir);
     const std::vector<MachineFinding> findings = examine();
     json ? print_json(findings) : print_text(findings);
     for (const MachineFinding& f : findings) {

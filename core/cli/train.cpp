@@ -22,21 +22,20 @@
 #include "core/backend/probe.hpp"
 #include "core/backend/search.hpp"
 #include "core/base/exit_code.hpp"
-#include "core/base/files.hpp"
 #include "core/base/subprocess.hpp"
 #include "core/cli/command.hpp"
+#include "core/cli/start_ranks.hpp"
 #include "core/cli/worker_program.hpp"
 #include "core/config/config.hpp"
 #include "core/control/decline.hpp"
 #include "core/launch/environment.hpp"
-#include "core/launch/launcher.hpp"
-#include "core/launch/rendezvous_folder.hpp"
-#include "core/metrics/run_folder.hpp"
 #include "yoke/error.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
+
+constexpr int kMostRanks = 4096;
 
 // Thrown to end the command with a message and an exit code.
 struct Stop {
@@ -49,27 +48,23 @@ struct Request {
   std::vector<std::string> overrides;
   std::optional<int> nproc;
   std::optional<int> virtual_ranks;
+  std::optional<int> nnodes;
+  std::optional<int> node_rank;
+  std::string master;  // "HOST:PORT" of machine 0
+  int restarts = 0;
 };
 
-// How to start the run, as determined by the configuration and the plan.
-struct Start {
-  std::string worker;
-  int ranks = 1;
-  std::string run_dir;
-  std::string resume;
-};
-
-void print_message(const std::string& text) {
-  std::fprintf(stderr, "yoke: %s\n", text.c_str());
-}
-
-std::optional<int> rank_count(const std::string& flag, const std::string& text) {
+// Returns the number that follows a flag; empty if the flag is not given. what: "ranks".
+std::optional<int> count_of(
+    const std::string& flag, const std::string& text, const std::string& what, int min, int max) {
   if (text.empty()) return std::nullopt;
   int value = 0;
   const char* end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || at != end || value < 1 || value > 4096) {
-    throw Stop{kExitUsage, flag + " " + text + ": not a number of ranks; allowed: 1 to 4096"};
+  if (error != std::errc() || at != end || value < min || value > max) {
+    throw Stop{kExitUsage,
+               flag + " " + text + ": not a number of " + what + concat("; allowed: ", min) +
+                   concat(" to ", max)};
   }
   return value;
 }
@@ -78,7 +73,8 @@ std::optional<int> rank_count(const std::string& flag, const std::string& text) 
 // chooses the unset degrees, but whatever it chooses, the product of the given ones must divide the
 // number of ranks.
 std::string degree_fault(const Request& request, const Degrees& degrees) {
-  const int world = request.nproc.value_or(request.virtual_ranks.value_or(0));
+  const int world =
+      request.nproc.value_or(request.virtual_ranks.value_or(0)) * request.nnodes.value_or(1);
   const int product = degrees.product();
   if (world == 0 || world % product == 0) return "";
   std::string given;
@@ -143,11 +139,10 @@ void add_config(std::vector<std::string>& argv, const Request& request) {
 
 // Runs the worker to make the plan, which starts no ranks and uses no device. The worker's errors
 // go to stderr unchanged.
-Start make_plan(const Request& request, const std::string& worker) {
+RankStart make_plan(const Request& request, const std::string& worker) {
   std::vector<std::string> argv{worker, "--plan"};
-  if (const auto world = request.nproc ? request.nproc : request.virtual_ranks) {
-    argv.insert(argv.end(), {"--world", std::to_string(*world)});
-  }
+  if (const auto ranks = request.nproc ? request.nproc : request.virtual_ranks)
+    argv.insert(argv.end(), {"--world", concat(*ranks * request.nnodes.value_or(1))});
   add_config(argv, request);
   const SubprocessResult result = run_subprocess(argv, {.limit = {}, .capture_err = false});
   if (result.ending.signal == SIGINT || result.ending.signal == SIGTERM)
@@ -159,84 +154,17 @@ Start make_plan(const Request& request, const std::string& worker) {
   try {
     const auto plan = nlohmann::json::parse(result.out);
     for (const auto& note : plan.at("notes")) print_message("note: " + note.get<std::string>());
-    return {worker, plan.at("world_size"), plan.at("run_dir"), plan.at("resume")};
+    RankStart start;
+    start.worker = worker;
+    start.ranks = plan.at("world_size").get<int>() / request.nnodes.value_or(1);
+    start.run_dir = plan.at("run_dir");
+    start.resume = plan.at("resume");
+    return start;
   } catch (const nlohmann::json::exception& e) {
     throw Stop{kExitFailed,
                worker + " --plan printed something that is not a plan (" + e.what() +
                    "); is it a yoke-worker of this version?"};
   }
-}
-
-std::vector<std::string> common_arguments(const Request& request, const Start& start) {
-  std::vector<std::string> argv{"--run-dir", start.run_dir};
-  if (::isatty(STDOUT_FILENO) == 1) argv.push_back("--terminal");
-  if (!start.resume.empty()) argv.insert(argv.end(), {"--resume", start.resume});
-  add_config(argv, request);
-  return argv;
-}
-
-// Returns the variable OMP_NUM_THREADS for the ranks, unless the user has set it, and prints how
-// many ranks and threads will run.
-std::vector<std::pair<std::string, std::string>> thread_variables(const Start& start) {
-  const int cores = usable_cores();
-  if (start.ranks > 2 * cores) {
-    print_message(concat("warning: ",
-                         start.ranks,
-                         " ranks on ",
-                         cores,
-                         cores == 1 ? " core" : " cores",
-                         "; the run will be slow"));
-  }
-  const std::string ranks = concat(start.ranks, start.ranks == 1 ? " rank, " : " ranks, ");
-  const std::string each = start.ranks == 1 ? "" : " each";
-  if (const char* given = std::getenv("OMP_NUM_THREADS")) {
-    print_message(ranks + given + " threads" + each + " (OMP_NUM_THREADS)");
-    return {};
-  }
-  const int threads = threads_per_rank(cores, start.ranks);
-  print_message(concat(ranks, threads, threads == 1 ? " thread" : " threads", each));
-  return {{"OMP_NUM_THREADS", std::to_string(threads)}};
-}
-
-// The ranks write exit.json. If all of them were killed, or failed earlier, the launcher writes it.
-void leave_record(const std::string& run_dir, int code, const std::string& cause) {
-  std::error_code error;
-  if (!std::filesystem::is_directory(run_dir, error)) return;  // no rank has created it
-  try {
-    leave_exit_record(run_dir, {code, cause.empty() ? "rank 0 ended without a record" : cause, -1});
-  } catch (const Error& e) {
-    print_message(concat("exit.json is missing: ", e.what()));
-  }
-}
-
-int launch(const Request& request, const Start& start) {
-  const auto variables = thread_variables(start);
-  const auto common = common_arguments(request, start);
-  const RendezvousFolder rendezvous;
-  std::vector<RankCommand> commands;
-  if (request.virtual_ranks) {
-    commands.push_back({{start.worker, "--virtual", std::to_string(start.ranks)}, variables});
-  } else {
-    for (int rank = 0; rank < start.ranks; ++rank) {
-      commands.push_back({{start.worker,
-                           "--rank",
-                           std::to_string(rank),
-                           "--world",
-                           std::to_string(start.ranks),
-                           "--rendezvous",
-                           rendezvous.path()},
-                          variables});
-    }
-  }
-  for (RankCommand& c : commands) c.argv.insert(c.argv.end(), common.begin(), common.end());
-  // A resumed run may end before rank 0 removes the record of the process before it.
-  remove_file(start.run_dir + "/exit.json");
-  std::string cause;
-  const int code = launch_ranks(commands, &cause);
-  leave_record(start.run_dir, code, cause);
-  if (code != kExitOk && code != kExitSaved && code != kExitSigint && code != kExitSigterm)
-    print_message("logs of all ranks: " + start.run_dir + "/logs");
-  return code;
 }
 
 // Tells the other ranks why this one does not take part.
@@ -250,6 +178,17 @@ void decline(const LaunchEnvironment& env, const std::string& why) {
                .job = env.job,
                .secret = Secret::from_environment()},
               why);
+}
+
+// The same for the ranks of a machine that `yoke train --nnodes` would start.
+void decline(const Machines& machines, int ranks, const std::string& why) {
+  decline_run({.at = {"", machines.host, machines.port},
+               .rank = machines.index * ranks,
+               .world_size = machines.count * ranks,
+               .one_machine = machines.count == 1,
+               .job = machines.job,
+               .secret = Secret::from_environment()},
+              why.empty() ? "it could not make the plan; see its output" : why);
 }
 
 // Continues as one rank of a run that another launcher started.
@@ -275,19 +214,88 @@ int become_rank(const Request& request, const LaunchEnvironment& env) {
   return exec_worker(argv);
 }
 
+// Returns the machines that the flags describe.
+std::optional<Machines> machines_of(const Request& request) {
+  if (!request.nnodes) {
+    if (request.node_rank || !request.master.empty())
+      throw Stop{kExitUsage, "--node-rank and --master have no effect without --nnodes"};
+    return std::nullopt;
+  }
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  const std::string master = request.master.empty()
+                                 ? variable("MASTER_ADDR") + ":" + variable("MASTER_PORT")
+                                 : request.master;
+  const size_t colon = master.rfind(':');
+  Machines machines;
+  machines.count = *request.nnodes;
+  machines.host = master.substr(0, colon);
+  const char* end = master.data() + master.size();
+  const bool is_port = colon != std::string::npos &&
+                       std::from_chars(master.data() + colon + 1, end, machines.port).ptr == end &&
+                       machines.port >= 1 && machines.port <= 65535;
+  if (machines.host.empty() || !is_port) {
+    throw Stop{kExitUsage,
+               "--nnodes needs --master HOST:PORT, or MASTER_ADDR and MASTER_PORT: the address of "
+               "machine 0 and a free port there; given: '" +
+                   master + "'"};
+  }
+  if (!request.node_rank || *request.node_rank >= machines.count) {
+    throw Stop{
+        kExitUsage,
+        concat("--nnodes ", machines.count, " needs --node-rank, the number of this machine; ") +
+            concat("allowed: 0 to ", machines.count - 1)};
+  }
+  if (!request.nproc)
+    throw Stop{kExitUsage, "--nnodes needs --nproc, the number of ranks on each machine"};
+  machines.index = *request.node_rank;
+  const std::string job = variable("YOKE_JOB");
+  // The same on all machines and after a restart, and probably another one for another run.
+  machines.job = job.empty()
+                     ? "yoke train " + std::filesystem::path(request.config).filename().string()
+                     : "job " + job;
+  return machines;
+}
+
+// Starts the ranks of this machine. Machine 0 makes the plan and chooses the run folder for all.
+int start(const Request& request) {
+  std::string worker;
+  RankStart start;
+  const std::optional<Machines> machines = machines_of(request);
+  try {
+    check_config(request, worker);
+    if (!machines || machines->index == 0) {
+      start = make_plan(request, worker);
+    } else {
+      start.worker = worker;
+      start.ranks = *request.nproc;
+    }
+  } catch (const Stop& stop) {
+    if (machines) decline(*machines, *request.nproc, stop.text);
+    throw;
+  }
+  start.threads = request.virtual_ranks.has_value();
+  start.machines = machines;
+  start.restarts = request.restarts;
+  add_config(start.config, request);
+  return start_ranks(start);
+}
+
 int train(const Request& request) {
-  // If a launcher started a single process, --nproc and --virtual still start ranks here.
+  // If a launcher started a single process, --nproc and --virtual still start ranks here. With
+  // --nnodes, a launcher starts one `yoke train` on each machine.
   const bool starts_ranks = request.nproc || request.virtual_ranks;
-  if (const auto env = launch_environment(); env && (env->world_size > 1 || !starts_ranks))
+  if (const auto env = request.nnodes ? std::nullopt : launch_environment();
+      env && (env->world_size > 1 || !starts_ranks))
     return become_rank(request, *env);
   if (request.nproc && request.virtual_ranks) {
     throw Stop{kExitUsage,
                "--nproc and --virtual exclude each other: ranks are either processes or threads of "
                "one process"};
   }
-  std::string worker;
-  check_config(request, worker);
-  return launch(request, make_plan(request, worker));
+  return start(request);
 }
 
 }  // namespace
@@ -295,7 +303,7 @@ int train(const Request& request) {
 int train_command(const std::vector<std::string>& args) {
   CLI::App app("Trains a model as the run file describes.", "yoke train");
   Request request;
-  std::string nproc, virtual_ranks;
+  std::string nproc, virtual_ranks, nnodes, node_rank, restarts;
   app.add_option("CONFIG", request.config, "run file (TOML)")->required();
   app.add_option("KEY=VALUE", request.overrides, "overrides of the run file, e.g. train.steps=10");
   app.add_option(
@@ -307,10 +315,26 @@ int train_command(const std::vector<std::string>& args) {
          "--virtual", virtual_ranks, "number of ranks to run as threads of one process instead")
       ->type_name("N");
 
+  app.add_option("--restarts",
+                 restarts,
+                 "how often to start the ranks again from the newest checkpoint if one is lost; "
+                 "default: 0")
+      ->type_name("N");
+  app.add_option("--nnodes", nnodes, "number of machines, on each of which this command runs")
+      ->type_name("M");
+  app.add_option("--node-rank", node_rank, "number of this machine: 0 to M - 1")->type_name("I");
+  app.add_option("--master",
+                 request.master,
+                 "host of machine 0 and a free port there; default: MASTER_ADDR:MASTER_PORT")
+      ->type_name("HOST:PORT");
+
   return run_command(app, args, [&]() -> int {
     try {
-      request.nproc = rank_count("--nproc", nproc);
-      request.virtual_ranks = rank_count("--virtual", virtual_ranks);
+      request.nproc = count_of("--nproc", nproc, "ranks", 1, kMostRanks);
+      request.virtual_ranks = count_of("--virtual", virtual_ranks, "ranks", 1, kMostRanks);
+      request.nnodes = count_of("--nnodes", nnodes, "machines", 1, kMostRanks);
+      request.node_rank = count_of("--node-rank", node_rank, "machines", 0, kMostRanks - 1);
+      request.restarts = count_of("--restarts", restarts, "restarts", 0, 1'000'000).value_or(0);
       return train(request);
     } catch (const Stop& stop) {
       if (!stop.text.empty()) print_message(stop.text);

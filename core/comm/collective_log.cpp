@@ -7,6 +7,7 @@
 // lists, will need one hash for each communicator.
 #include "core/comm/collective_log.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/comm/divergence.hpp"
@@ -23,7 +24,20 @@ std::shared_ptr<Traffic> CollectiveLog::traffic(const std::string& axes) {
 void CollectiveLog::add(const std::string& name,
                         uint32_t axes,
                         std::shared_ptr<const History> history) {
+  const std::lock_guard lock(mutex_);
   records_.push_back({name, axes, std::move(history)});
+}
+
+std::map<std::string, std::vector<std::string>> CollectiveLog::latest() const {
+  constexpr size_t kListed = 100;
+  const std::lock_guard lock(mutex_);
+  std::map<std::string, std::vector<std::string>> latest;
+  for (const Record& record : records_) {
+    const std::vector<Signature> all = record.history->latest();
+    for (size_t i = all.size() - std::min(all.size(), kListed); i < all.size(); ++i)
+      latest[record.name].push_back(describe(all[i]));
+  }
+  return latest;
 }
 
 std::map<std::string, CommCount> CollectiveLog::totals() const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,6 +33,10 @@ class CollectiveLog {
   // Returns the counts since the start.
   std::vector<OperationCount> counts_by_operation() const;
 
+  // Returns the latest collectives of each communicator, at most 100, oldest first; key: name of the
+  // communicator. Any thread may call it.
+  std::map<std::string, std::vector<std::string>> latest() const;
+
   // Throws Error(FAILED_PRECONDITION), naming the first difference, unless all ranks have issued
   // the same collectives so far. Returns at once with comm.check = off. Collective over the world.
   void check(const Mesh& mesh);
@@ -51,6 +56,7 @@ class CollectiveLog {
   const CommCheck check_;
   std::map<std::string, std::shared_ptr<Traffic>> traffic_;  // key: name of the axes
   std::map<std::string, CommCount> at_reset_;                // totals at the last reset
+  mutable std::mutex mutex_;                                 // protects records_ against latest()
   std::vector<Record> records_;
 };
 

@@ -9,8 +9,11 @@
 
 #include <charconv>
 
+#include "core/base/network.hpp"
 #include "core/comm/agent_store.hpp"
 #include "core/comm/communicator.hpp"
+#include "core/comm/polling.hpp"
+#include "core/comm/work_wait.hpp"
 #include "core/control/decline.hpp"
 #include "yoke/error.hpp"
 #include "yoke/text.hpp"
@@ -31,6 +34,24 @@ MemberOptions member_options(const Rendezvous& r, const CommOptions& options) {
           .lost_after = options.lost_after,
           .cancel = options.stop,
           .progress = options.progress};
+}
+
+// On a cluster the name of a machine may appear seconds after the machine itself.
+void wait_for_name(const Rendezvous& r, const CommOptions& options) {
+  CommOptions waiting = options;
+  waiting.timeout = options.join_timeout;
+  waiting.cancel = options.stop;
+  PollLoop poll(waiting, "an address of MASTER_ADDR");
+  for (;;) {
+    const std::string fault = resolve(r.master_addr, r.master_port).fault;
+    if (fault.empty()) return;
+    const std::string text =
+        concat("MASTER_ADDR = '", r.master_addr, "' has no address (", fault, ")");
+    if (poll.sleep([&] { return "rank 0 is waiting: " + text; })) continue;
+    throw Error(YOKE_INVALID_ARGUMENT,
+                text + "; gave up after " + seconds_text(options.join_timeout) +
+                    " (launch.join_timeout); MASTER_ADDR must be the host of rank 0");
+  }
 }
 
 // Opens the socket of the hub, at a free port if the agent of torchrun has MASTER_PORT.
@@ -54,6 +75,7 @@ FileDescriptor open_listener(const Rendezvous& r) {
 }
 
 std::unique_ptr<Hub> start_hub(const Rendezvous& r, const CommOptions& options) {
+  if (r.control_socket.empty()) wait_for_name(r, options);
   FileDescriptor listener = open_listener(r);
   if (r.store_served) {
     const std::string near = near_address(listener.get());

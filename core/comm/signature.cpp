@@ -122,7 +122,14 @@ uint64_t mix_hash(uint64_t hash, uint64_t value) {
   return mix64((hash ^ value) + 0x9E3779B97F4A7C15ull);
 }
 
+History::History(const History& other)
+    : count_(other.count_), hash_(other.hash_), ring_([&] {
+        const std::lock_guard lock(other.mutex_);
+        return other.ring_;
+      }()) {}
+
 void History::add(Signature& s) {
+  const std::lock_guard lock(mutex_);
   // The number is not hashed: the order in which values are mixed in implies it.
   s.sequence = ++count_;
   // Each of the three fields has bits of its own. A dtype of -1 sets the whole upper half, which no
@@ -138,6 +145,7 @@ void History::add(Signature& s) {
 }
 
 std::vector<Signature> History::latest() const {
+  const std::lock_guard lock(mutex_);
   std::vector<Signature> all = ring_;
   // A full ring begins with its oldest entry at the index that the next one will replace.
   if (count_ > kKept) std::rotate(all.begin(), all.begin() + count_ % kKept, all.end());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,10 +44,13 @@ std::optional<std::string> mismatch(const std::vector<Signature>& signatures,
                                     const std::vector<int32_t>& ranks);
 
 // The collectives of one communicator: a hash over all of them, and the latest ones in full. One
-// thread at a time.
+// thread at a time, except for latest(), which any thread may call.
 class History {
  public:
   static constexpr uint64_t kKept = 256;
+
+  History() = default;
+  History(const History& other);
 
   // Records the collective and sets the sequence number of the signature.
   void add(Signature& signature);
@@ -58,6 +62,7 @@ class History {
  private:
   uint64_t count_ = 0;
   uint64_t hash_ = 0;
+  mutable std::mutex mutex_;     // of the ring
   std::vector<Signature> ring_;  // signature n is at index (n - 1) % kKept
 };
 

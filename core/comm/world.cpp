@@ -6,6 +6,7 @@
 #include "core/comm/communicators.hpp"
 #include "core/comm/control_plane.hpp"
 #include "core/comm/transport.hpp"
+#include "core/control/member.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {
@@ -79,8 +80,16 @@ std::vector<OperationCount> World::counts_by_operation() const {
   return log_->counts_by_operation();
 }
 
+std::map<std::string, std::vector<std::string>> World::latest_collectives() const {
+  return log_->latest();
+}
+
 void World::check_collectives() {
   log_->check(communicators_->mesh());
+}
+
+void World::set_step(int64_t step) {
+  if (options_.member != nullptr) options_.member->set_step(step);
 }
 
 void World::shutdown() {

@@ -86,11 +86,17 @@ class World {
   void reset_counts();
   // Returns the counts since the start.
   std::vector<OperationCount> counts_by_operation() const;
+  // Returns the latest collectives of each communicator, at most 100, oldest first, as texts. Any
+  // thread may call it.
+  std::map<std::string, std::vector<std::string>> latest_collectives() const;
   // Throws Error(FAILED_PRECONDITION), naming the first difference, unless all ranks have issued
   // the same collectives so far: operation, dtype and count, in the same order on each
   // communicator. Costs one small uncounted reduction; returns at once with comm.check = off.
   // Requires set_mesh(). Collective.
   void check_collectives();
+
+  // Says which step this rank is doing, for the messages about it.
+  void set_step(int64_t step);
 
   // Ends the world with a barrier, after which no operation may be issued. Collective.
   void shutdown();

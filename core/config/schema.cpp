@@ -1,6 +1,5 @@
+// The table of all keys.
 #include "core/config/schema.hpp"
-
-#include <algorithm>
 
 namespace yoke {
 namespace {
@@ -391,26 +390,6 @@ std::vector<Key> make_schema() {
 const std::vector<Key>& schema() {
   static const std::vector<Key> keys = make_schema();
   return keys;
-}
-
-const Key* find_key(std::string_view name) {
-  for (const Key& key : schema()) {
-    if (key.name == name) return &key;
-  }
-  return nullptr;
-}
-
-std::vector<std::string> key_names() {
-  std::vector<std::string> names;
-  for (const Key& key : schema()) names.emplace_back(key.name);
-  return names;
-}
-
-bool is_table(std::string_view name) {
-  const std::string prefix = std::string(name) + ".";
-  return std::any_of(schema().begin(), schema().end(), [&](const Key& key) {
-    return key.name.substr(0, prefix.size()) == prefix;
-  });
 }
 
 }  // namespace yoke

@@ -4,6 +4,7 @@
 
 #include <exception>
 
+#include "core/base/network.hpp"
 #include "core/control/hub.hpp"
 #include "core/control/member.hpp"
 #include "yoke/text.hpp"

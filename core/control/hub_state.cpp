@@ -1,40 +1,18 @@
-// The difficult part is to name the first cause of a failure. When a rank dies, the ranks that were
-// exchanging data with it notice within microseconds and report that they lost a peer, often before
-// the hub sees that the connection of the dead rank is closed. So such a report is only a
-// suspicion: the hub waits kSuspicion for a better cause. A closed connection, a failure that a
-// rank reports as its own, and silence are causes; the first of them is told to all, and everything
-// after it is a consequence.
-//
-// The hub itself may have been stopped (SIGSTOP, a suspended machine). When it goes on, all members
-// look silent, although it was the hub that did not listen. tick() notices the gap between its own
-// calls and gives every member a new start.
+// How the hub lets members in, compares them and keeps their notes; hub_presence.cpp decides when one
+// of them is lost.
 #include "core/control/hub_state.hpp"
 
 #include <algorithm>
 
 #include "core/control/listening.hpp"
+#include "yoke/nearest.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
-using std::chrono::milliseconds;
-
-constexpr milliseconds kSuspicion{300};   // wait for a better cause than "lost a peer"
-constexpr milliseconds kHandshake{3000};  // time for a connection to prove itself
-constexpr milliseconds kOwnGap{1000};     // longer without a tick: the hub itself was stopped
 constexpr size_t kStrangerFrame = 1024;
 constexpr size_t kMemberFrame = size_t{64} << 20;
-
-std::string seconds(milliseconds t) {
-  return string_printf("%g s", static_cast<double>(t.count()) / 1000);
-}
-
-std::string joined(const std::vector<std::string>& parts) {
-  std::string text;
-  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
-  return text;
-}
 
 }  // namespace
 
@@ -43,7 +21,8 @@ HubState::HubState(HubOptions options, Time now)
       start_(now),
       last_tick_(now),
       next_beat_(now),
-      members_(static_cast<size_t>(options_.world_size)) {}
+      members_(static_cast<size_t>(options_.world_size)),
+      stragglers_(options_.world_size) {}
 
 // ---- Connections ----
 
@@ -249,8 +228,9 @@ std::string HubState::attendance() const {
     }
   }
   const bool one = away.size() == 1;
-  std::string text = concat(one ? "rank " : "ranks ", joined(away), " of ", options_.world_size) +
-                     (one ? " is missing; present: " : " are missing; present: ") + joined(here);
+  std::string text =
+      concat(one ? "rank " : "ranks ", yoke::join(away), " of ", options_.world_size) +
+      (one ? " is missing; present: " : " are missing; present: ") + yoke::join(here);
   for (const auto& [address, count] : rejected_) {
     text += concat("; refused: ", count, count == 1 ? " connection" : " connections") +
             (address.empty() ? "" : " from " + address) + " without the secret of the run";
@@ -260,102 +240,6 @@ std::string HubState::attendance() const {
 
 std::string HubState::missing() const {
   return phase_ == Phase::kGathering ? attendance() : "";
-}
-
-// ---- Presence ----
-
-void HubState::from_member(int connection, Connection& c, const Message& message, Time now) {
-  Member& m = members_[c.rank];
-  m.heard = now;
-  const std::vector<std::string>& fields = message.fields;
-  if (StoreState::handles(message.type)) {
-    for (const StoreState::Answer& a : store_.handle(connection, message))
-      send(a.connection, MessageType::kAnswer, {a.request, a.value});
-  } else if (message.type == MessageType::kBeat && fields.size() == 2) {
-    m.step = number_in(fields[0]);
-    m.collectives = number_in(fields[1]);
-  } else if (message.type == MessageType::kFailure && fields.size() == 2) {
-    if (fields[0] == "0") {
-      fail(concat(who(c.rank), " failed: ", fields[1]));
-    } else if (suspicion_.empty()) {
-      suspicion_ = who(c.rank) + ": " + fields[1];
-      suspicion_since_ = now;
-    }
-  } else if (message.type == MessageType::kGoodbye) {
-    m.left = true;
-  } else if (message.type == MessageType::kPost && fields.size() == 3) {
-    post(connection, message);
-  } else if (message.type == MessageType::kAck && fields.size() == 1) {
-    acknowledged(number_in(fields[0]), connection);
-  }
-}
-
-void HubState::tick(Time now) {
-  if (now - last_tick_ > kOwnGap) {
-    for (Member& m : members_) m.heard = now;
-  }
-  last_tick_ = now;
-  check_connections(now);
-  if (phase_ == Phase::kRunning) {
-    if (options_.lost_after.count() > 0) check_silence(now);
-    if (!suspicion_.empty() && now - suspicion_since_ > kSuspicion) {
-      fail(suspicion_ +
-           " (all ranks still answer: the network between two machines may be broken)");
-    }
-  } else if (phase_ == Phase::kGathering && now - start_ > options_.join_timeout) {
-    fail(concat(attendance(), "; gave up after ", seconds(options_.join_timeout)) +
-         " (launch.join_timeout); see the output of the missing ranks");
-  }
-  if (now >= next_beat_) {
-    next_beat_ = now + kBeat;
-    send_all(MessageType::kBeat, {});
-  }
-}
-
-void HubState::check_connections(Time now) {
-  for (const auto& [connection, c] : connections_) {
-    if (!c.proved && now - c.since > kHandshake) actions_.push_back({connection, "", true});
-  }
-}
-
-// A machine that is lost takes several ranks with it, whose last beats are up to one beat apart. All
-// of them are named.
-void HubState::check_silence(Time now) {
-  const auto silence = [&](const Member& m) {
-    return std::chrono::duration_cast<milliseconds>(now - m.heard);
-  };
-  const auto silent = [&](const Member& m, milliseconds limit) {
-    return present(m) && !m.left && silence(m) > limit;
-  };
-  milliseconds longest{0};
-  std::vector<std::string> names;
-  std::string state;
-  for (int32_t r = 0; r < options_.world_size; ++r) {
-    if (!silent(members_[r], options_.lost_after - 2 * kBeat)) continue;
-    longest = std::max(longest, silence(members_[r]));
-    names.push_back(who(r));
-    state = state_of(members_[r]);
-  }
-  if (longest <= options_.lost_after) return;
-  const bool one = names.size() == 1;
-  fail(joined(names) + (one ? " has" : " have") +
-       string_printf(" not answered for %.1f s", static_cast<double>(longest.count()) / 1000) +
-       (one ? state : "") + "; stopped, or cut off from rank 0 (" + options_.host +
-       ") by the network");
-}
-
-void HubState::fail(const std::string& cause) {
-  if (phase_ == Phase::kFailed) return;
-  phase_ = Phase::kFailed;
-  reason_ = cause;
-  send_all(MessageType::kLost, {cause});
-}
-
-bool HubState::finished() const {
-  if (phase_ == Phase::kRefused) return static_cast<int32_t>(told_.size()) >= options_.world_size;
-  return std::all_of(members_.begin(), members_.end(), [&](auto& m) {
-    return !present(m) || m.left || phase_ == Phase::kFailed;
-  });
 }
 
 // ---- Notes ----
@@ -381,17 +265,6 @@ void HubState::acknowledged(int64_t number, int connection) {
 }
 
 // ---- Texts and actions ----
-
-std::string HubState::who(int32_t rank) const {
-  const Member& m = members_[rank];
-  return concat("rank ", rank, " (", m.host, ", process ", m.process, ")");
-}
-
-// " in step 7, after 31 collectives"
-std::string HubState::state_of(const Member& member) const {
-  if (member.step <= 0) return " before the first step";
-  return concat(" in step ", member.step, ", after ", member.collectives, " collectives");
-}
 
 std::vector<HubAction> HubState::take_actions() {
   return std::exchange(actions_, {});

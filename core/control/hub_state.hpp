@@ -7,7 +7,7 @@
 //   gathering   members join; the hub waits until all ranks are present
 //   running     all ranks have been welcomed
 //   refused     the ranks do not run the same job, or one of them cannot take part
-//   failed      a rank is lost or has failed; the first cause has been told to all
+//   failed      a rank is lost or has failed; all ranks know the first cause
 #pragma once
 
 #include <chrono>
@@ -23,8 +23,12 @@
 #include "core/control/message.hpp"
 #include "core/control/secret.hpp"
 #include "core/control/store_state.hpp"
+#include "core/control/straggler_watch.hpp"
 
 namespace yoke {
+
+// Key of the note by which rank 0 learns who is slow: "RANK FACTOR SINCE_STEP".
+inline constexpr const char* kStragglerNote = "straggler";
 
 struct HubOptions {
   int32_t world_size = 1;
@@ -59,7 +63,7 @@ class HubState {
   void closed(int connection, Time now);
   // Must be called at least every kBeat.
   void tick(Time now);
-  // Ends the run before it starts: every member that has joined or will join is told `text`.
+  // Ends the run before it starts: every member that has joined, or will join, gets `text`.
   void refuse(const std::string& text);
 
   // ---- Results ----
@@ -109,10 +113,11 @@ class HubState {
   void join(int connection, Connection& c, const Message& message, Time now);
   void decline(const Message& message);
   void from_member(int connection, Connection& c, const Message& message, Time now);
+  void beat(Member& m, int32_t rank, const Message& message);
   void post(int connection, const Message& message);
   void acknowledged(int64_t number, int connection);
   void welcome_all();
-  void fail(const std::string& cause);
+  void fail(const std::string& cause, bool hangs = false);
   void check_silence(Time now);
   void check_connections(Time now);
 
@@ -120,6 +125,7 @@ class HubState {
   std::string attendance() const;
   std::string address_of(const Member& member) const;
   std::string state_of(const Member& member) const;
+  std::string behind() const;
   bool present(const Member& m) const { return m.connection >= 0; }
   void send(int connection, MessageType type, std::vector<std::string> fields);
   void send_all(MessageType type, const std::vector<std::string>& fields);
@@ -134,11 +140,13 @@ class HubState {
   std::vector<Member> members_;
   std::map<int, Connection> connections_;
   std::map<std::string, int> rejected_;  // address -> connections that did not prove themselves
-  std::string suspicion_;                // a member lost a connection, and no cause is known yet
+  std::string suspicion_;                // a member lost its peers, and no cause is known yet
+  bool suspicion_hangs_ = false;         // it waited for them too long
   Time suspicion_since_;
   std::map<int64_t, Post> posts_;
   int64_t notes_ = 0;
   StoreState store_;
+  StragglerWatch stragglers_;
   std::vector<HubAction> actions_;
 };
 

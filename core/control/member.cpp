@@ -1,26 +1,24 @@
-// Joining is done by the calling thread, because it may take minutes, reports its progress and can
-// be cancelled. Once all ranks are welcome, a thread of the member reads the connection: beats must
-// be sent, and a loss noticed, while the rank computes.
+// Once all ranks are welcome, a thread of the member reads the connection: beats must be sent, and a
+// loss noticed, while the rank computes.
 //
 // A rank that notices a loss has one second to end by itself, with its own message and after
 // closing its files. A rank that is inside a long computation or a blocked system call cannot do
-// so; then the thread ends the process (end_after_loss()).
+// so; then the thread ends the process (Duties::end).
 #include "core/control/member.hpp"
 
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <condition_variable>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
 
 #include "core/base/network.hpp"
+#include "core/control/hub_connection.hpp"
 #include "core/control/hub_state.hpp"
 #include "yoke/error.hpp"
 #include "yoke/text.hpp"
@@ -31,280 +29,16 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kSlice{50};  // a cancel flag is noticed after this time
-constexpr milliseconds kBetweenAttempts{200};
-constexpr milliseconds kGreeting{3000};  // a hub answers a greeting within this time
-constexpr int kStrangeAnswers = 3;       // then the address is given up
-constexpr std::chrono::seconds kBetweenReports{5};
 constexpr milliseconds kOwnGap{1000};      // as in hub_state.cpp
 constexpr milliseconds kGrace{1000};       // to end by itself after a loss
 constexpr milliseconds kFirstCause{1000};  // wait for the first cause
 constexpr milliseconds kLastWords{1000};
-constexpr size_t kLargestFrame = size_t{64} << 20;
-
-std::string seconds(milliseconds t) {
-  return string_printf("%g s", static_cast<double>(t.count()) / 1000);
-}
-
-[[noreturn]] void refuse(const std::string& text) {
-  throw Error(YOKE_INVALID_ARGUMENT, text);
-}
-
-std::string lost_rank0(const std::string& host, const std::string& process) {
-  return concat("rank 0 (", host, ", process ", process, ")");
-}
 
 }  // namespace
-
-std::string own_host() {
-  char host[256] = "unknown host";
-  ::gethostname(host, sizeof host - 1);
-  return host;
-}
-
-// ---- The connection while one thread uses it ----
-
-class Member::Connection {
- public:
-  Connection(FileDescriptor fd, std::string place) : fd_(std::move(fd)), place_(std::move(place)) {}
-
-  int fd() const { return fd_.get(); }
-
-  void send(const Message& message) {
-    const std::string bytes = encode(message);
-    for (size_t sent = 0; sent < bytes.size();) {
-      const ssize_t n = ::send(fd_.get(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
-      if (n >= 0) {
-        sent += static_cast<size_t>(n);
-      } else if (errno == EAGAIN) {
-        pollfd writable{fd_.get(), POLLOUT, 0};
-        if (::poll(&writable, 1, static_cast<int>(kGreeting.count())) != 1) fail("no answer");
-      } else if (errno != EINTR) {
-        fail(std::strerror(errno));
-      }
-    }
-  }
-
-  // Returns the next message, or nothing if none is complete after `limit`. Throws
-  // Error(UNAVAILABLE) if the connection is closed or sends something else.
-  std::optional<Message> receive(milliseconds limit) {
-    try {
-      if (auto message = reader_.next()) return message;
-      pollfd readable{fd_.get(), POLLIN, 0};
-      if (::poll(&readable, 1, static_cast<int>(limit.count())) != 1) return std::nullopt;
-      char buffer[65536];
-      const ssize_t n = ::recv(fd_.get(), buffer, sizeof buffer, 0);
-      if (n < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
-      if (n <= 0) fail(n == 0 ? "it closed the connection" : std::strerror(errno));
-      reader_.append(buffer, static_cast<size_t>(n));
-      return reader_.next();
-    } catch (const Error& e) {
-      if (e.code() == YOKE_UNAVAILABLE) throw;
-      fail(e.what());
-    }
-  }
-
-  // Proves to the hub that this rank knows the secret, and requires the same of the hub. Throws
-  // Error: INVALID_ARGUMENT if the two have different secrets; UNAVAILABLE if the other side does
-  // not behave like a hub.
-  void greet(const Secret& secret) {
-    const std::string nonce = make_nonce();
-    send({MessageType::kHello, {kControlProtocol, nonce}});
-    const Message challenge = expect(MessageType::kChallenge, 2);
-    const std::string &hub_nonce = challenge.fields[0], &proof = challenge.fields[1];
-    if (proof.empty() && secret.given()) {
-      refuse(
-          "YOKE_SECRET_FILE is set for this rank, but rank 0 runs without a secret; set it for "
-          "all ranks");
-    }
-    if (!proof.empty() && !secret.given()) {
-      refuse("rank 0 at " + place_ +
-             " requires the secret of the run; set YOKE_SECRET_FILE for all ranks");
-    }
-    if (!same_proof(proof, secret.proof("hub", hub_nonce, nonce))) {
-      refuse("rank 0 at " + place_ +
-             " has another secret than this rank; give all ranks the same YOKE_SECRET_FILE");
-    }
-    send({MessageType::kProof, {secret.proof("member", hub_nonce, nonce)}});
-  }
-
- private:
-  Message expect(MessageType type, size_t num_fields) {
-    const auto until = Clock::now() + kGreeting;
-    for (;;) {
-      const std::optional<Message> message = receive(kSlice);
-      if (message && message->type == MessageType::kRefused && message->fields.size() == 1)
-        refuse(message->fields[0]);
-      if (message && message->type == type && message->fields.size() == num_fields) return *message;
-      if (message) fail("it sends something else");
-      if (Clock::now() > until) fail("no answer to a greeting within " + seconds(kGreeting));
-    }
-  }
-  [[noreturn]] void fail(const std::string& why) {
-    throw Error(
-        YOKE_UNAVAILABLE,
-        "what listens at " + place_ + " does not behave like rank 0 of a run (" + why + ")");
-  }
-
-  FileDescriptor fd_;
-  std::string place_;
-  FrameReader reader_{kLargestFrame};
-};
-
-// ---- Joining ----
-
-// The attempts to join a run, until one succeeds.
-class Member::Joining {
- public:
-  explicit Joining(const MemberOptions& options)
-      : options_(options),
-        deadline_(Clock::now() + options.join_timeout),
-        report_(Clock::now() + kBetweenReports) {}
-
-  void check_cancel() const {
-    if (options_.cancel != nullptr && options_.cancel->load())
-      throw Error(YOKE_CANCELLED, "cancelled while waiting for the other ranks");
-  }
-  // Waits before the next attempt. `why` says why the last one failed.
-  void pause(const std::string& why, int32_t code) {
-    check_cancel();
-    const Clock::time_point now = Clock::now();
-    if (now > deadline_) {
-      throw Error(code,
-                  why + "; gave up after " + seconds(options_.join_timeout) +
-                      " (launch.join_timeout); check that MASTER_ADDR is the host of rank 0, that "
-                      "rank 0 has started, and that no firewall blocks its port");
-    }
-    if (options_.progress && now >= report_) {
-      report_ = now + kBetweenReports;
-      options_.progress(
-          concat("rank ", options_.rank, " of ", options_.world_size, " is waiting: ", why));
-    }
-    std::this_thread::sleep_for(kBetweenAttempts);
-  }
-
- private:
-  const MemberOptions& options_;
-  const Clock::time_point deadline_;
-  Clock::time_point report_;
-};
-
-namespace {
-
-std::vector<Peer> peers_in(const Message& welcome) {
-  std::vector<Peer> peers;
-  for (size_t i = 0; i + 2 < welcome.fields.size(); i += 3)
-    peers.push_back({welcome.fields[i], welcome.fields[i + 1], welcome.fields[i + 2]});
-  return peers;
-}
-
-}  // namespace
-
-// Waits until the hub welcomes, refuses or sends back this rank, or until the run has failed before
-// its start. Other messages are ignored.
-Message Member::wait_for_answer(Connection& connection,
-                                const MemberOptions& options,
-                                const Joining& joining) {
-  Clock::time_point heard = Clock::now(), beat = heard;
-  try {
-    for (;;) {
-      joining.check_cancel();
-      const std::optional<Message> message = connection.receive(kSlice);
-      const Clock::time_point now = Clock::now();
-      if (message) heard = now;
-      if (message && message->type == MessageType::kWelcome) return *message;
-      if (message && message->fields.size() == 1 &&
-          (message->type == MessageType::kRefused || message->type == MessageType::kLost ||
-           message->type == MessageType::kRetry))
-        return *message;
-      if (now - beat > HubState::kBeat) {
-        if (now - beat > kOwnGap) heard = now;  // this process was stopped, not the hub
-        beat = now;
-        connection.send({MessageType::kBeat, {"0", "0"}});
-      }
-      if (options.lost_after.count() > 0 && now - heard > options.lost_after)
-        throw Error(YOKE_UNAVAILABLE, "it does not answer any more");
-    }
-  } catch (const Error& e) {
-    if (e.code() != YOKE_UNAVAILABLE) throw;
-    throw Error(YOKE_UNAVAILABLE,
-                concat("lost rank 0 before the start: ", e.what(), "; see the output of rank 0"));
-  }
-}
-
-std::unique_ptr<Member> Member::join(const std::function<ControlAddress()>& where,
-                                     const MemberOptions& options,
-                                     const Introduction& introduction) {
-  Joining joining(options);
-  int strange_answers = 0;
-  for (;;) {
-    const ControlAddress at = where();
-    std::string fault;
-    FileDescriptor fd = connect_to_hub(at, fault);
-    if (!fd.open()) {
-      const bool unknown = at.socket.empty() && !resolve(at.host, at.port).fault.empty();
-      joining.pause(unknown ? concat("MASTER_ADDR = '", at.host, "' has no address (", fault, ")")
-                            : concat("rank 0 cannot be reached at ", at.text(), " (", fault, ")"),
-                    unknown ? YOKE_INVALID_ARGUMENT : YOKE_UNAVAILABLE);
-      continue;
-    }
-    const std::string address = near_address(fd.get());
-    auto connection = std::make_unique<Connection>(std::move(fd), at.text());
-    try {
-      connection->greet(options.secret);
-    } catch (const Error& e) {
-      if (e.code() != YOKE_UNAVAILABLE) throw;
-      if (++strange_answers == kStrangeAnswers) {
-        refuse(std::string(e.what()) +
-               "; it belongs to another program: choose another MASTER_PORT for all ranks");
-      }
-      joining.pause(e.what(), YOKE_UNAVAILABLE);
-      continue;
-    }
-    connection->send({MessageType::kJoin,
-                      {options.job,
-                       concat(options.rank),
-                       concat(options.world_size),
-                       own_host(),
-                       concat(::getpid()),
-                       address,
-                       pack_introduction(introduction)}});
-    const Message answer = wait_for_answer(*connection, options, joining);
-    if (answer.type == MessageType::kWelcome) {
-      return std::unique_ptr<Member>(new Member(options, std::move(connection), peers_in(answer)));
-    }
-    const std::string& text = answer.fields[0];
-    if (answer.type == MessageType::kRefused) refuse(text);
-    if (answer.type == MessageType::kLost) throw Error(YOKE_UNAVAILABLE, text);
-    joining.pause(text, YOKE_UNAVAILABLE);
-  }
-}
-
-void Member::decline(const ControlAddress& at,
-                     const MemberOptions& options,
-                     const std::string& why) noexcept {
-  try {
-    const auto until = Clock::now() + kGreeting;
-    std::string fault;
-    FileDescriptor fd;
-    while (!(fd = connect_to_hub(at, fault)).open()) {
-      if (Clock::now() > until) return;
-      std::this_thread::sleep_for(kBetweenAttempts);
-    }
-    Connection connection(std::move(fd), at.text());
-    connection.greet(options.secret);
-    connection.send(
-        {MessageType::kDecline, {concat(options.rank), own_host(), concat(::getpid()), why}});
-  } catch (const std::exception&) {
-    // The reason is printed by this rank in any case.
-  }
-}
-
-// ---- Being a member ----
 
 struct Member::Impl {
   MemberOptions options;
-  std::unique_ptr<Connection> connection;
+  std::unique_ptr<HubConnection> connection;
   FileDescriptor wake;
 
   mutable std::mutex mutex;  // protects everything below
@@ -315,8 +49,11 @@ struct Member::Impl {
   std::map<std::string, std::optional<std::string>> answers;  // request -> answer
   int64_t last_request = 0;
   bool left = false, ending = false;
+  bool hangs = false;  // the loss is a hang, about which this rank has not reported yet
   Clock::time_point lost_since;
-  std::function<void(const std::string&)> end;
+
+  std::mutex duties_mutex;  // protects the duties while they are done
+  Duties duties;
 
   std::thread thread;
 
@@ -327,7 +64,7 @@ struct Member::Impl {
 };
 
 Member::Member(const MemberOptions& options,
-               std::unique_ptr<Connection> connection,
+               std::unique_ptr<HubConnection> connection,
                std::vector<Peer> peers)
     : peers_(std::move(peers)), impl_(std::make_unique<Impl>()) {
   impl_->options = options;
@@ -345,12 +82,13 @@ Member::~Member() {
   impl_->thread.join();
 }
 
-void Member::lose(const std::string& cause) {
+void Member::lose(const std::string& cause, bool hangs) {
   {
     const std::lock_guard lock(impl_->mutex);
     if (lost() || impl_->left) return;
     impl_->cause = cause;
     impl_->lost_since = Clock::now();
+    impl_->hangs = hangs;
     lost_.store(true, std::memory_order_relaxed);
   }
   impl_->changed.notify_all();
@@ -358,8 +96,8 @@ void Member::lose(const std::string& cause) {
 
 void Member::take(const Message& message) {
   const std::vector<std::string>& fields = message.fields;
-  if (message.type == MessageType::kLost && fields.size() == 1) {
-    lose(fields[0]);
+  if (message.type == MessageType::kLost && fields.size() == 2) {
+    lose(fields[0], fields[1] == "1");
     return;
   }
   const std::lock_guard lock(impl_->mutex);
@@ -388,7 +126,8 @@ bool Member::send_some() {
 }
 
 void Member::run() {
-  const std::string rank0 = lost_rank0(peers_[0].host, peers_[0].process);
+  const std::string rank0 =
+      concat("rank 0 (", peers_[0].host, ", process ", peers_[0].process, ")");
   const milliseconds lost_after = impl_->options.lost_after;
   Clock::time_point heard = Clock::now(), beat = heard, last_turn = heard;
   std::optional<Clock::time_point> ending_since;
@@ -401,7 +140,8 @@ void Member::run() {
       beat = now;
       const std::lock_guard lock(impl_->mutex);
       impl_->out +=
-          encode({MessageType::kBeat, {concat(step_.load()), concat(collectives_.load())}});
+          encode({MessageType::kBeat,
+                  {concat(step_.load()), concat(collectives_.load()), concat(computed_.load())}});
     }
     bool waits_to_send = false;
     {
@@ -412,12 +152,13 @@ void Member::run() {
     }
     if (open && lost_after.count() > 0 && now - heard > lost_after) {
       lose(rank0 +
-           string_printf(" has not answered for %.1f s",
-                         static_cast<double>(lost_after.count()) / 1000) +
-           "; stopped, or cut off from this machine (" + own_host() + ") by the network");
+               string_printf(" has not answered for %.1f s",
+                             static_cast<double>(lost_after.count()) / 1000) +
+               "; stopped, or cut off from this machine (" + own_host() + ") by the network",
+           /*hangs=*/true);
       open = false;
     }
-    end_if_overdue(now);
+    do_duties(now);
     pollfd fds[] = {{impl_->wake.get(), POLLIN, 0},
                     {open ? impl_->connection->fd() : -1,
                      static_cast<short>(waits_to_send ? POLLIN | POLLOUT : POLLIN),
@@ -433,21 +174,28 @@ void Member::run() {
       }
       if (!send_some()) throw Error(YOKE_UNAVAILABLE, "the connection is broken");
     } catch (const Error&) {
-      lose(rank0 + " ended without notice; its own output, or that of its launcher, says more");
+      lose(rank0 + " ended without notice; its own output, or that of its launcher, says more",
+           /*hangs=*/false);
     }
   }
 }
 
-void Member::end_if_overdue(std::chrono::steady_clock::time_point now) {
-  std::function<void(const std::string&)> end;
+// The duties are done under their lock, so that set_duties() can end them.
+void Member::do_duties(Clock::time_point now) {
   std::string cause;
+  bool hangs = false, overdue = false;
   {
     const std::lock_guard lock(impl_->mutex);
-    if (!lost() || impl_->left || !impl_->end || now - impl_->lost_since < kGrace) return;
-    end = impl_->end;
     cause = impl_->cause;
+    hangs = std::exchange(impl_->hangs, false);
+    overdue = lost() && !impl_->left && now - impl_->lost_since > kGrace;
   }
-  end(cause);
+  const std::lock_guard lock(impl_->duties_mutex);
+  const Duties& duties = impl_->duties;
+  std::atomic<bool>* wanted = duties.report_wanted;
+  const bool asked = wanted != nullptr && wanted->exchange(false);
+  if (duties.report && (hangs || asked)) duties.report(hangs ? cause : "SIGQUIT");
+  if (duties.end && overdue) duties.end(cause);
 }
 
 std::string Member::request(MessageType type,
@@ -466,7 +214,8 @@ std::string Member::request(MessageType type,
   if (answer) return *answer;
   if (lost()) throw Error(YOKE_UNAVAILABLE, impl_->cause);
   throw Error(YOKE_DEADLINE_EXCEEDED,
-              "no answer of the other ranks within " + seconds(timeout) +
+              string_printf("no answer of the other ranks within %g s",
+                            static_cast<double>(timeout.count()) / 1000) +
                   "; see their logs, or give more time with comm.timeout");
 }
 
@@ -490,11 +239,11 @@ void Member::require_alive() const {
   if (lost()) throw Error(YOKE_UNAVAILABLE, cause());
 }
 
-std::string Member::report_failure(const std::string& error, bool only_lost) {
+std::string Member::report_failure(const std::string& error, Failure kind) {
   std::unique_lock lock(impl_->mutex);
-  impl_->out += encode({MessageType::kFailure, {only_lost ? "1" : "0", error}});
+  impl_->out += encode({MessageType::kFailure, {concat(static_cast<int>(kind)), error}});
   impl_->wake_up();
-  if (only_lost) {
+  if (kind != Failure::kOwn) {
     impl_->changed.wait_for(lock, kFirstCause, [&] { return lost(); });
     return impl_->cause;
   }
@@ -512,9 +261,9 @@ void Member::leave() {
   impl_->changed.wait_for(lock, kLastWords, [&] { return impl_->out.empty(); });
 }
 
-void Member::end_after_loss(std::function<void(const std::string& cause)> end) {
-  const std::lock_guard lock(impl_->mutex);
-  impl_->end = std::move(end);
+void Member::set_duties(Duties duties) {
+  const std::lock_guard lock(impl_->duties_mutex);
+  impl_->duties = std::move(duties);
 }
 
 }  // namespace yoke

@@ -18,6 +18,8 @@
 
 namespace yoke {
 
+class HubConnection;
+
 struct MemberOptions {
   int32_t rank = 0;
   int32_t world_size = 1;
@@ -79,45 +81,57 @@ class Member {
   std::string cause() const;
   // Throws Error(UNAVAILABLE) with the first cause if lost().
   void require_alive() const;
-  // Reports that this rank ends because of `error`. If the rank only lost its peers, waits up to a
+  // Reports that this rank ends because of `error`. If the rank only lost its peers (or waited for
+  // them too long), waits up to a
   // second for the first cause and returns it; otherwise, or if there is none, returns "".
-  std::string report_failure(const std::string& error, bool only_lost);
+  enum class Failure { kOwn, kLost, kTimeout };
+  std::string report_failure(const std::string& error, Failure kind);
   // Tells the hub that this rank ends in order. Nothing may be called afterwards.
   void leave();
 
+  int64_t step() const { return step_.load(std::memory_order_relaxed); }
+  int64_t collectives() const { return collectives_.load(std::memory_order_relaxed); }
   // What this rank is doing, for the messages about it. `step` counts from 1.
   void set_step(int64_t step) { step_.store(step, std::memory_order_relaxed); }
+  // Adds the time that this rank has computed for the step, without its waits for other ranks.
+  void add_computed(double seconds) {
+    computed_.fetch_add(static_cast<int64_t>(seconds * 1e6), std::memory_order_relaxed);
+  }
   void count_collective() { collectives_.fetch_add(1, std::memory_order_relaxed); }
 
-  // Sets what the member's thread does if this process has not ended one second after a loss:
-  // `end` gets the first cause and must not return. Without it a rank that computes, or waits
-  // outside of the communicators, would outlive the run.
-  void end_after_loss(std::function<void(const std::string& cause)> end);
+  // What the member's thread does for its rank. It calls each function with the cause.
+  struct Duties {
+    // If this process has not ended one second after a loss. Must not return. Without it a rank that
+    // computes, or waits outside of the communicators, would outlive the run.
+    std::function<void(const std::string& cause)> end;
+    // If the run hangs, or the flag `report_wanted` is set, which it clears.
+    std::function<void(const std::string& cause)> report;
+    std::atomic<bool>* report_wanted = nullptr;
+  };
+  // Sets the duties; {} ends them. Once the call returns, none of the former is being done.
+  void set_duties(Duties duties);
 
  private:
-  class Connection;
   class Joining;
-  static Message wait_for_answer(Connection& connection,
+  static Message wait_for_answer(HubConnection& connection,
                                  const MemberOptions& options,
                                  const Joining& joining);
   Member(const MemberOptions& options,
-         std::unique_ptr<Connection> connection,
+         std::unique_ptr<HubConnection> connection,
          std::vector<Peer> peers);
 
   struct Impl;
   void run();  // the member's thread
   void take(const Message& message);
   bool send_some();
-  void lose(const std::string& cause);
-  void end_if_overdue(std::chrono::steady_clock::time_point now);
+  void lose(const std::string& cause, bool hangs);
+  void do_duties(std::chrono::steady_clock::time_point now);
 
   std::vector<Peer> peers_;
   std::atomic<bool> lost_{false};
   std::atomic<int64_t> step_{0}, collectives_{0};
+  std::atomic<int64_t> computed_{0};  // microseconds
   std::unique_ptr<Impl> impl_;
 };
-
-// "host-a", the name of this machine.
-std::string own_host();
 
 }  // namespace yoke

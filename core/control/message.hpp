@@ -25,9 +25,9 @@ enum class MessageType : uint8_t {
   kRefused,  // H: why the run does not start
   kRetry,    // H: why the member must come again later
   // ---- Presence ----
-  kBeat,     // M: step, number of collectives so far. H: no fields
-  kFailure,  // M: "1" if it only lost a peer, else "0"; the error
-  kLost,     // H: the first cause of the failure
+  kBeat,     // M: step, collectives so far, microseconds computed so far. H: no fields
+  kFailure,  // M: "0" = its own, "1" = it lost a peer, "2" = it waited too long; the error
+  kLost,     // H: the first cause of the failure; "1" if the run hangs, else "0"
   kGoodbye,  // M: this member ends in order
   // ---- Notes ----
   kPost,    // M: request, key, value

@@ -77,10 +77,11 @@ bool is_one_of(int value, std::initializer_list<int> values) {
 
 class Launch {
  public:
-  explicit Launch(const std::vector<RankCommand>& commands) {
+  Launch(const std::vector<RankCommand>& commands, const LaunchReport& run)
+      : world_size_(run.world_size > 0 ? run.world_size : static_cast<int>(commands.size())) {
     for (size_t i = 0; i < commands.size(); ++i) {
       ranks_.push_back(
-          std::make_unique<RankProcess>(static_cast<int>(i),
+          std::make_unique<RankProcess>(run.first_rank + static_cast<int>(i),
                                         commands[i],
                                         [this](int rank, bool is_stderr, const std::string& line) {
                                           show(rank, is_stderr, line);
@@ -171,7 +172,7 @@ class Launch {
       console_.progress(line.substr(1));
       return;
     }
-    const bool several = ranks_.size() > 1;
+    const bool several = world_size_ > 1;
     const bool plain = !several || (rank == 0 && !is_stderr);
     std::string text = plain ? line : concat("[rank ", rank, "] ", line);
     if (several && is_stderr) {
@@ -270,9 +271,9 @@ class Launch {
   void report() {
     reported_ = true;
     const RankProcess& r = first_cause();
-    const bool several = ranks_.size() > 1;
+    const bool several = world_size_ > 1;
     std::string text =
-        several ? concat("yoke: rank ", r.rank(), " of ", ranks_.size()) : "yoke: the worker";
+        several ? concat("yoke: rank ", r.rank(), " of ", world_size_) : "yoke: the worker";
     text += concat(" (process ",
                    r.pid(),
                    r.ending().signal != 0 ? ") was killed by " : ") failed with ",
@@ -302,6 +303,7 @@ class Launch {
     return forwarded_ != 0 ? kExitSigterm : kExitOk;
   }
 
+  const int world_size_;
   Console console_;
   SignalInbox signals_;  // made before the ranks, so that no signal is lost while they start
   std::vector<std::unique_ptr<RankProcess>> ranks_;
@@ -322,10 +324,12 @@ class Launch {
 
 }  // namespace
 
-int launch_ranks(const std::vector<RankCommand>& commands, std::string* cause) {
-  Launch launch(commands);
+int launch_ranks(const std::vector<RankCommand>& commands, LaunchReport* report) {
+  LaunchReport own;
+  LaunchReport& run = report != nullptr ? *report : own;
+  Launch launch(commands, run);
   const int exit_code = launch.run();
-  if (cause != nullptr) *cause = launch.cause();
+  run.cause = launch.cause();
   return exit_code;
 }
 

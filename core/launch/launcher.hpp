@@ -15,6 +15,13 @@ struct RankCommand {
       variables;  // added to the launcher's environment
 };
 
+// What the caller knows about the run, and what it learns.
+struct LaunchReport {
+  int first_rank = 0;  // rank of the first command, if other machines run ranks before it
+  int world_size = 0;  // ranks of the whole run; 0 = those started here
+  std::string cause;   // result
+};
+
 // Starts all commands and returns when all of them have ended.
 //
 // Output
@@ -47,7 +54,7 @@ struct RankCommand {
 // that a run continues if the reader of its output goes away. Throws Error(INTERNAL) if a process
 // cannot be started; those already started are killed. At most one call at a time per process.
 //
-// If a rank failed, *cause is set to the first line of the report.
-int launch_ranks(const std::vector<RankCommand>& commands, std::string* cause = nullptr);
+// If a rank failed, report->cause is set to the first line of what is printed about it.
+int launch_ranks(const std::vector<RankCommand>& commands, LaunchReport* report = nullptr);
 
 }  // namespace yoke

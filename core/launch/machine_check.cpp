@@ -133,11 +133,12 @@ MachineFinding check_disk(const std::string& folder) {
 MachineFinding check_open_files() {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
-  const std::string found = concat("at most ", limit.rlim_cur, " open files");
-  if (limit.rlim_cur >= 1024) return ok("open files", found);
+  // Ranks raise their limit to the largest that is allowed.
+  const std::string found = concat("at most ", limit.rlim_max, " open files");
+  if (limit.rlim_max >= 1024) return ok("open files", found);
   return warning("open files",
                  found + ", which is low: each communicator needs a connection per peer",
-                 "ulimit -n 4096");
+                 "ulimit -Hn 65536, as root, or a higher limit of the container");
 }
 
 MachineFinding check_rendezvous_folder() {
@@ -180,18 +181,11 @@ MachineFinding check_host_name(const GetVariable& get) {
                    found + ", but there is no such interface",
                    "ip -brief address; export GLOO_SOCKET_IFNAME= one of these interfaces");
   }
+  // Ranks find the addresses of their machines by the connections that they make, so a name without
+  // an address, or with a loopback address, is no fault.
   const SocketAddress at = resolve(name.data(), 0);
-  if (!at.fault.empty()) {
-    return warning("host name",
-                   concat(name.data(),
-                          " has no address (",
-                          at.fault,
-                          "); only runs on several machines need one"),
-                   concat("echo \"127.0.1.1 ",
-                          name.data(),
-                          "\" >> /etc/hosts, or export GLOO_SOCKET_IFNAME=eth0"));
-  }
-  return ok("host name", concat(name.data(), " is ", at.address));
+  const std::string address = at.fault.empty() ? " is " + at.address : " has no address";
+  return ok("host name", name.data() + address);
 }
 
 // Runs on every machine of a job. On the machine of rank 0 the port must be free. On the others it

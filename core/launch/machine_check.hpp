@@ -33,7 +33,7 @@ MachineFinding check_open_files();
 MachineFinding check_rendezvous_folder();
 // Checks that this machine can connect to itself, as the ranks of a run do.
 MachineFinding check_loopback();
-// Checks the address of the machine's own name, which Gloo uses if GLOO_SOCKET_IFNAME is not set.
+// Checks the network interface that GLOO_SOCKET_IFNAME names, and says what the machine is called.
 MachineFinding check_host_name(const GetVariable& get);
 // Checks MASTER_ADDR and MASTER_PORT, if they are set.
 MachineFinding check_rendezvous_address(const GetVariable& get);

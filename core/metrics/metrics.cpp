@@ -113,6 +113,12 @@ std::string json_line(const StepMetrics& m) {
                {"comm_percent", m.comm_percent},
                {"comm", comm}};
   if (m.mfu_percent) json["mfu_percent"] = *m.mfu_percent;
+  if (const auto& slow = m.straggler) {
+    json["slowest"] = {{"rank", slow->rank},
+                       {"host", slow->host},
+                       {"factor", slow->factor},
+                       {"since", slow->since}};
+  }
   return json.dump();
 }
 

@@ -16,6 +16,14 @@ struct CommUse {
   double seconds = 0;  // time spent waiting for them
 };
 
+// Straggler names a rank that slows the others down.
+struct Straggler {
+  int32_t rank = 0;
+  std::string host;
+  double factor = 1;  // its computing time per step over the median of all ranks
+  int64_t since = 0;  // step
+};
+
 // StepMetrics describes one logged step. Rates are means over the steps since the last report.
 struct StepMetrics {
   int64_t step = 0;
@@ -31,6 +39,7 @@ struct StepMetrics {
   int64_t memory_total_bytes = 0;       // memory of the device or machine
   double comm_percent = 0;              // share of the time spent waiting for collectives
   std::map<std::string, CommUse> comm;  // use of each set of axes, such as "dp_shard"
+  std::optional<Straggler> straggler;   // set if one has been found since the last report
 };
 
 // EvalMetrics describes one evaluation.

@@ -11,7 +11,6 @@
 #include "core/base/crc32c.hpp"
 #include "core/base/files.hpp"
 #include "core/config/schema.hpp"
-#include "core/launch/nvidia_driver.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
@@ -69,7 +68,6 @@ Introduction job_facts(const Job& job, const Introduction& versions) {
                    concat(job.backend.name(), " ", view(job.backend.description().version), ", ") +
                        content_sample(job.backend.path()),
                    job.backend.path()});
-  facts.push_back({"device", job.on_cuda ? "cuda, " + nvidia_driver().name : "cpu", ""});
   const RunConfig& run = job.config.run;
   add_content(facts, "data.path", run.data.path);
   add_content(facts, "model.from", run.model.from);

@@ -2,6 +2,10 @@
 
 #include <unistd.h>
 
+#include <sstream>
+
+#include "core/control/hub_state.hpp"
+#include "core/control/member.hpp"
 #include "core/cuda/rank_device.hpp"
 #include "core/metrics/bigram.hpp"
 #include "core/metrics/memory.hpp"
@@ -51,12 +55,15 @@ void MetricsReporter::restart_interval() {
   interval_steps_ = 0;
   interval_tokens_ = 0;
   world_.reset_counts();
+  step_begin_ = Clock::now();
+  step_waited_ = 0;
 }
 
 void MetricsReporter::step(int64_t step,
                            const YokeStepResult& result,
                            double lr,
                            int64_t batch_tokens) {
+  report_compute_time();
   ++interval_steps_;
   interval_tokens_ += batch_tokens;
   tokens_ += batch_tokens;
@@ -90,8 +97,41 @@ void MetricsReporter::step(int64_t step,
   }
   m.comm_percent = 100 * waited / seconds;
   tps_ = m.tps;
+  m.straggler = straggler();
   publish(m);
   restart_interval();
+}
+
+// What this rank computed is the time of the step without the waits in collectives. On a device the
+// waits are not known, because the host does not take part in them.
+void MetricsReporter::report_compute_time() {
+  const Clock::time_point now = Clock::now();
+  double waited = 0;
+  for (const auto& [axes, count] : world_.counts()) waited += count.seconds;
+  const double in_step = waited - step_waited_;
+  if (Member* member = world_.member(); member != nullptr && world_.device() == nullptr)
+    member->add_computed(std::chrono::duration<double>(now - step_begin_).count() - in_step);
+  step_begin_ = now;
+  step_waited_ = waited;
+}
+
+// Returns the rank that slows the others down, if the hub has found one since the last report, and
+// warns the user once for each such rank.
+std::optional<Straggler> MetricsReporter::straggler() {
+  if (world_.member() == nullptr) return std::nullopt;
+  const std::optional<std::string> note = world_.member()->peek(kStragglerNote);
+  if (!note || *note == last_straggler_) return std::nullopt;
+  last_straggler_ = *note;
+  Straggler slow;
+  std::istringstream(*note) >> slow.rank >> slow.factor >> slow.since;
+  slow.host = world_.member()->peers().at(static_cast<size_t>(slow.rank)).host;
+  if (warned_about_ != slow.rank) {
+    warned_about_ = slow.rank;
+    log_.warning(concat("rank ", slow.rank, " (", slow.host, ") is slow: since step ", slow.since) +
+                 string_printf(" it computes %.1f times as long as the median rank", slow.factor) +
+                 ", and all others wait for it");
+  }
+  return slow;
 }
 
 template <class Metrics>

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "core/base/log.hpp"
 #include "core/comm/world.hpp"
@@ -48,6 +49,8 @@ class MetricsReporter {
   using Clock = std::chrono::steady_clock;
   template <class Metrics>
   void publish(const Metrics& metrics);
+  void report_compute_time();
+  std::optional<Straggler> straggler();
   void show_progress(int64_t step, const YokeStepResult& result);
 
   const Job& job_;
@@ -61,6 +64,10 @@ class MetricsReporter {
   Clock::time_point last_progress_;
   double tps_ = 0;  // tokens per second in the last report
   Clock::time_point interval_begin_;
+  Clock::time_point step_begin_;
+  double step_waited_ = 0;  // seconds in communication since the last reset of the counters
+  std::string last_straggler_;
+  int32_t warned_about_ = -1;  // rank of the last warning
   int64_t interval_steps_ = 0;
   int64_t interval_tokens_ = 0;
   int64_t tokens_;  // tokens trained on since the start of the run

@@ -13,6 +13,7 @@
 
 #include "core/base/exit_code.hpp"
 #include "core/base/files.hpp"
+#include "core/base/network.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/control/member.hpp"
 #include "core/metrics/run_folder.hpp"
@@ -96,11 +97,11 @@ RunPlace choose_place(const Job& job) {
   }
 }
 
-RunPlace agree_on_place(const Job& job, World& world) {
+RunPlace agree_on_place(const Job& job, World& world, const RunPlace& given) {
   std::string answer;  // "0\n<dir>\n<resume>", or "<exit code>\n<refusal>"
   if (world.rank() == 0) {
     try {
-      const RunPlace place = choose_place(job);
+      const RunPlace place = given.dir.empty() ? choose_place(job) : given;
       answer = "0\n" + place.dir + "\n" + place.resume;
     } catch (const Refused& e) {
       answer = concat(e.exit_code(), "\n", e.what());

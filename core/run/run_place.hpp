@@ -22,9 +22,9 @@ struct RunPlace {
 // Reads files but creates none. Throws Refused.
 RunPlace choose_place(const Job& job);
 
-// Returns what rank 0 chooses, on every rank. Collective. If choose_place() throws Refused on rank
-// 0, every rank throws it.
-RunPlace agree_on_place(const Job& job, World& world);
+// Returns the place of rank 0 on every rank: `given`, or what it chooses if that is empty.
+// Collective. If choose_place() throws Refused on rank 0, every rank throws it.
+RunPlace agree_on_place(const Job& job, World& world, const RunPlace& given);
 
 // Throws Refused on every rank unless all of them see the run folder that rank 0 creates here:
 // machines without a shared file system would train until the first checkpoint and then lose

@@ -18,7 +18,7 @@ constexpr const char* kRequestKey = "stop request";
 constexpr const char* kStopKey = "stop before step";
 std::atomic<int> g_signal{0};
 std::atomic<int64_t> g_first{0};  // when the first signal arrived, in nanoseconds
-std::atomic<bool> g_stop{false}, g_cancel{false};
+std::atomic<bool> g_stop{false}, g_cancel{false}, g_report{false};
 
 // clock_gettime() is one of the few functions that a signal handler may call.
 int64_t now() {
@@ -48,6 +48,9 @@ void install_stop_handlers() {
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaction(number, &action, nullptr);
+  struct sigaction report = action;
+  report.sa_handler = [](int) { g_report.store(true); };
+  sigaction(SIGQUIT, &report, nullptr);
   struct sigaction hangup {};
   sigaction(SIGHUP, nullptr, &hangup);
   if (hangup.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
@@ -61,6 +64,10 @@ const std::atomic<bool>& stop_flag() {
 }
 const std::atomic<bool>& cancel_flag() {
   return g_cancel;
+}
+
+std::atomic<bool>& report_flag() {
+  return g_report;
 }
 
 int exit_code_of_stop(int signal, bool saved) {

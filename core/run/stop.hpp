@@ -25,6 +25,10 @@ int stop_signal();
 const std::atomic<bool>& stop_flag();
 const std::atomic<bool>& cancel_flag();
 
+// Returns the flag that SIGQUIT sets: the user wants to know where this rank is. It does not stop the
+// run. Thread-safe.
+std::atomic<bool>& report_flag();
+
 // Returns the exit code of a run that a signal has stopped.
 int exit_code_of_stop(int signal, bool saved);
 

@@ -19,7 +19,9 @@
 #include "core/cuda/rank_device.hpp"
 #include "core/launch/device_choice.hpp"
 #include "core/launch/environment.hpp"
+#include "core/launch/nvidia_driver.hpp"
 #include "core/metrics/run_folder.hpp"
+#include "core/run/hang_report.hpp"
 #include "core/run/job_facts.hpp"
 #include "core/run/stop.hpp"
 #include "core/train.hpp"
@@ -107,14 +109,23 @@ void leave_record(const RunPlace& place, const ExitRecord& record, Log& log) {
   }
 }
 
-// If the other ranks are lost while this one computes or waits for something else, it ends here.
-void end_with_the_others(World& world, const RunPlace& place, Log& log, const Position& position) {
+// If the other ranks are lost while this one computes or waits for something else, it ends here. If
+// the run hangs, it leaves a report about where it is.
+void watch_rank(World& world, const RunPlace& place, Log& log, const Position& position) {
   if (world.member() == nullptr) return;
-  world.member()->end_after_loss([&, rank = world.rank()](const std::string& cause) {
+  const auto end = [&](const std::string& cause) {
     log.error(cause);
-    leave_record(place, {kExitRankLost, cause, position.step, rank}, log);
+    leave_record(place, {kExitRankLost, cause, position.step, world.rank()}, log);
     std::_Exit(kExitRankLost);
-  });
+  };
+  const auto report = [&](const std::string& cause) {
+    try {
+      write_hang_report(place.dir, world, cause);
+    } catch (const Error& e) {
+      log.error(e.what());
+    }
+  };
+  world.member()->set_duties({end, report, &report_flag()});
 }
 
 // Tells the other ranks why this one ends. Returns the text for the user: if this rank has only lost
@@ -122,8 +133,10 @@ void end_with_the_others(World& world, const RunPlace& place, Log& log, const Po
 std::string explained(World& world, const Error& e) {
   if (world.member() == nullptr) return e.what();
   const std::string text = e.what();
-  const bool only_lost = exit_code_of(e) == kExitRankLost;
-  const std::string cause = world.member()->report_failure(text, only_lost);
+  const auto kind = e.code() == YOKE_DEADLINE_EXCEEDED ? Member::Failure::kTimeout
+                    : exit_code_of(e) == kExitRankLost ? Member::Failure::kLost
+                                                       : Member::Failure::kOwn;
+  const std::string cause = world.member()->report_failure(text, kind);
   const bool told = cause.empty() || text.find(cause) != std::string::npos;
   return told ? text : cause + "; this rank: " + text;
 }
@@ -134,7 +147,7 @@ int run_rank(const Job& job, const RunPlace& place, World& world, Log& log, int3
   ExitRecord end;
   end.rank = world.rank();
   Position position;
-  end_with_the_others(world, place, log, position);
+  watch_rank(world, place, log, position);
   try {
     if (world.rank() == 0) {
       describe_run(folder.emplace(place.dir), job);
@@ -161,7 +174,7 @@ int run_rank(const Job& job, const RunPlace& place, World& world, Log& log, int3
   end.step = position.step;
   // The record of rank 0 is the one that counts. The others write one if rank 0 cannot.
   if (folder || end.code == kExitRankLost) leave_record(place, end, log);
-  if (world.member() != nullptr) world.member()->end_after_loss({});
+  if (world.member() != nullptr) world.member()->set_duties({});
   return end.code;
 }
 
@@ -185,11 +198,12 @@ Job make_job_or_decline(const RankArguments& a,
   }
 }
 
-// Returns what identifies the programs of this rank.
-Introduction versions() {
+// Returns what identifies the programs and the device of this rank.
+Introduction versions(bool on_cuda) {
   return {{"version of Yoke", YOKE_VERSION, ""},
           {"version of LibTorch", TORCH_VERSION, ""},
-          {"worker program", content_sample("/proc/self/exe"), ""}};
+          {"worker program", content_sample("/proc/self/exe"), ""},
+          {"device", on_cuda ? "cuda, " + nvidia_driver().name : "cpu", ""}};
 }
 
 // Says where this rank can be reached, and whether strangers can reach the run as well.
@@ -243,9 +257,9 @@ int run_process(const RankArguments& a,
   const Job job = make_job_or_decline(a, ranks, families, rendezvous);
   const auto device = open_device(job, local_rank);
   Rendezvous introduced = rendezvous;
-  introduced.introduction = job_facts(job, versions());
+  introduced.introduction = job_facts(job, versions(job.on_cuda));
   const auto world = connect_ranks(introduced, comm_options(job.config.run, device.get()));
-  const RunPlace place = a.place.dir.empty() ? agree_on_place(job, *world) : a.place;
+  const RunPlace place = all_local ? a.place : agree_on_place(job, *world, a.place);
   require_shared_folder(place, *world, rendezvous.one_machine());
   Log log(log_options(a, place, rendezvous.rank, /*shares_stdout=*/false));
   log_addresses(rendezvous, *world, log);

@@ -8,6 +8,7 @@
 #include <c10/util/Logging.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -66,12 +67,20 @@ struct RunArguments {
   RankArguments rank;
   int32_t world_size = 0;  // 0 = the product of the given degrees
   std::string rendezvous;  // folder in which the ranks of this machine find each other
+  // Of a run on several machines: ranks on this one, where all ranks meet, and the name of the run.
+  int32_t local_ranks = 0;
+  std::string master, job;
 };
 
 using SetArgument = void(RunArguments& a, const std::string& value);
 constexpr Flag<SetArgument> kRunFlags[] = {
     {"--world", 1, [](auto& a, auto& value) { a.world_size = number("--world", value); }},
     {"--rendezvous", 1, [](auto& a, auto& value) { a.rendezvous = value; }},
+    {"--local-ranks",
+     1,
+     [](auto& a, auto& value) { a.local_ranks = number("--local-ranks", value); }},
+    {"--master", 1, [](auto& a, auto& value) { a.master = value; }},
+    {"--job", 1, [](auto& a, auto& value) { a.job = value; }},
     {"--run-dir", 1, [](auto& a, auto& value) { a.rank.place.dir = value; }},
     {"--resume", 1, [](auto& a, auto& value) { a.rank.place.resume = value; }},
     {"--terminal", 0, [](auto& a, auto&) { a.rank.terminal = true; }},
@@ -133,28 +142,44 @@ int print_plan(const Words& words, const Families& families) {
   return kExitOk;
 }
 
-// Runs one rank of `yoke train --nproc N`, which starts all ranks on this machine.
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// Reads the variables that concern the network between machines.
+void use_network(Rendezvous& r) {
+  if (variable("GLOO_DEVICE_TRANSPORT").starts_with("TCP_TLS")) {
+    refuse(
+        ": GLOO_DEVICE_TRANSPORT = TCP_TLS is set, but has no effect in this LibTorch: nothing "
+        "would be encrypted; unset it, and use an encrypted network");
+  }
+  r.secret = Secret::from_environment();
+  r.interface = variable("GLOO_SOCKET_IFNAME");
+}
+
+// Runs one rank that `yoke train` has started.
 int run_local_rank(const Words& words, const Families& families) {
   Rendezvous r;
   r.rank = number("--rank", words[0]);
   const RunArguments a = parse_run({words.begin() + 1, words.end()});
   r.world_size = r.local_world_size = a.world_size;
-  r.control_socket = a.rendezvous + "/control";
   install_stop_handlers();
-  return run_process(a.rank, r, r.rank, /*all_local=*/true, families);
+  if (a.master.empty()) {
+    r.control_socket = a.rendezvous + "/control";
+    return run_process(a.rank, r, r.rank, /*all_local=*/true, families);
+  }
+  const size_t colon = a.master.rfind(':');
+  r.master_addr = a.master.substr(0, colon);
+  r.master_port = number("--master", a.master.substr(colon + 1));
+  r.local_world_size = std::max(1, a.local_ranks);
+  r.job = a.job;
+  use_network(r);
+  return run_process(a.rank, r, r.rank % r.local_world_size, /*all_local=*/false, families);
 }
 
 // Runs one rank that another launcher started: torchrun, mpirun or srun.
 int run_launched_rank(const Words& words, const Families& families) {
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value == nullptr ? "" : value);
-  };
-  if (variable("GLOO_DEVICE_TRANSPORT").starts_with("TCP_TLS")) {
-    throw Refused(kExitUsage,
-                  "GLOO_DEVICE_TRANSPORT = TCP_TLS is set, but has no effect in this LibTorch: "
-                  "nothing would be encrypted; unset it, and use an encrypted network");
-  }
   const RunArguments a = parse_run(words);
   install_stop_handlers();
   const LaunchEnvironment env = launch_environment().value();
@@ -166,9 +191,8 @@ int run_launched_rank(const Words& words, const Families& families) {
   r.store_served = env.store_served;
   r.attempt = variable("TORCHELASTIC_RESTART_COUNT");
   r.job = env.job;
-  r.secret = Secret::from_environment();
   r.local_world_size = env.local_world_size;
-  r.interface = variable("GLOO_SOCKET_IFNAME");
+  use_network(r);
   return run_process(a.rank, r, env.local_rank, /*all_local=*/false, families);
 }
 

@@ -207,8 +207,8 @@ TEST_F(Launched, AtAPortInUseIsRefused) {
 }
 
 TEST_F(Launched, AtAWrongAddressEndsInTime) {
-  const auto nobody =
-      start(here_, {mpirun(1, 2, 1) + rendezvous_at("127.0.0.1", free_port())}, "launch.join_timeout=1");
+  const auto nobody = start(
+      here_, {mpirun(1, 2, 1) + rendezvous_at("127.0.0.1", free_port())}, "launch.join_timeout=1");
   EXPECT_EQ(nobody[0].exit_code, 5);
   EXPECT_THAT(nobody[0].text,
               AllOf(HasSubstr("rank 0 cannot be reached at 127.0.0.1:"),

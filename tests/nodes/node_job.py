@@ -116,10 +116,13 @@ class Nodes:
         self.mounts.append((node, str(arguments[-1])))
         return done
 
-    def heal(self):
-        """Undoes everything, and ends all processes."""
+    def thaw_all(self):
         for node in list(self.frozen):
             self.thaw(node)
+
+    def heal(self):
+        """Undoes everything, and ends all processes."""
+        self.thaw_all()
         for process in self.processes:
             if process.poll() is None:
                 process.kill()
@@ -172,7 +175,8 @@ class Arrivals(threading.Thread):
 
     def __init__(self, process, count):
         super().__init__(daemon=True)
-        self.table, self.count, self.last, self.ending = f"/proc/{process.pid}/net/tcp", count, None, False
+        self.table, self.count, self.ending = f"/proc/{process.pid}/net/tcp", count, False
+        self.last, self.connections = None, 0
         self.start()
 
     def run(self):
@@ -183,6 +187,7 @@ class Arrivals(threading.Thread):
             except OSError:
                 return  # rank 0 has ended
             seen |= {row[2] for row in map(str.split, lines) if row[1].endswith(port) and not row[2].endswith(":0000")}
+            self.connections = len(seen)
             if len(seen) >= self.count:
                 self.last = time.monotonic()
             time.sleep(0.01)
@@ -194,7 +199,7 @@ class Job:
     def __init__(self, bench, world=2, nodes=2, overrides=(), address="node0", environment=None):
         self.bench, self.world, self.num_nodes, self.address = bench, world, nodes, address
         self.overrides = [f"dp_shards={world}", *overrides, *bench.overrides]
-        self.environment = environment or {}
+        self.environment = bench.environment | (environment or {})
         self.folder = bench.new_folder()
         self.run_folder = self.folder / "runs/r"
         (self.folder / "runs").mkdir()

@@ -120,7 +120,10 @@ constexpr const char* kFrozenKeys[] = {"parallel_backend",
                                        "record.facts",
                                        "record.states",
                                        "comm.check",
-                                       "comm.timeout"};
+                                       "comm.timeout",
+                                       "launch.join_timeout",
+                                       "launch.lost_after",
+                                       "launch.end_with_parent"};
 
 TEST(Schema, TheKeysThatUsersRelyOnAreThere) {
   const std::vector<std::string> expected(std::begin(kFrozenKeys), std::end(kFrozenKeys));

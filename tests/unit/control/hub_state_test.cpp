@@ -1,12 +1,9 @@
-// The decisions of the hub, with a clock that the tests turn.
+// How the hub lets members in, and what it keeps for them.
 #include "core/control/hub_state.hpp"
 
 #include <gmock/gmock.h>
 
-#include <algorithm>
-#include <numeric>
-
-#include "yoke/text.hpp"
+#include "tests/unit/control/party.hpp"
 
 namespace yoke {
 namespace {
@@ -14,108 +11,9 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::Not;
+using testing::Party;
+using testing::party;
 using ::testing::StartsWith;
-
-// A hub and the members that talk to it. Connection numbers are 100 + rank unless stated.
-class Party {
- public:
-  explicit Party(int32_t ranks, HubOptions options = {}) {
-    options.world_size = ranks;
-    options.host = "node0";
-    options.process = "10";
-    hub = std::make_unique<HubState>(options, now);
-  }
-
-  void wait(milliseconds time) {
-    for (milliseconds t{0}; t < time; t += milliseconds(50)) {
-      now += milliseconds(50);
-      hub->tick(now);
-      collect();
-    }
-  }
-  // Lets time pass while these ranks send beats.
-  void wait_with_beats(milliseconds time, const std::vector<int>& ranks) {
-    for (milliseconds t{0}; t < time; t += milliseconds(50)) {
-      for (const int r : ranks) say(100 + r, MessageType::kBeat, {"7", "31"});
-      wait(milliseconds(50));
-    }
-  }
-  void say(int connection, MessageType type, std::vector<std::string> fields) {
-    hub->received(connection, {type, std::move(fields)}, now);
-    collect();
-  }
-  // Connects and proves itself without a secret.
-  void greet(int connection) {
-    hub->connected(connection, "10.0.0.9", "10.0.0.1", now);
-    say(connection, MessageType::kHello, {kControlProtocol, "nonce"});
-    say(connection, MessageType::kProof, {""});
-  }
-  void join(int rank,
-            const std::string& job = "",
-            const Introduction& facts = {{"train.lr", "0.1", ""}},
-            int connection = -1,
-            int world = -1) {
-    if (connection < 0) connection = 100 + rank;
-    greet(connection);
-    say(connection,
-        MessageType::kJoin,
-        {job,
-         concat(rank),
-         concat(world < 0 ? size : world),
-         concat("node", rank / 2),
-         concat(10 + rank),
-         concat("10.0.0.", 1 + rank / 2),
-         pack_introduction(facts)});
-  }
-  void close(int connection) {
-    hub->closed(connection, now);
-    collect();
-  }
-  void join_all() {
-    for (int r = 0; r < size; ++r) join(r);
-  }
-
-  // Returns the fields of the last message of a type to a connection; empty if there was none.
-  std::vector<std::string> last(int connection, MessageType type) const {
-    for (auto m = sent.rbegin(); m != sent.rend(); ++m) {
-      if (m->first == connection && m->second.type == type) return m->second.fields;
-    }
-    return {};
-  }
-  // Returns the first cause as told to a rank; "" = not told.
-  std::string cause(int rank) const {
-    const auto fields = last(100 + rank, MessageType::kLost);
-    return fields.empty() ? "" : fields[0];
-  }
-  int count(int connection, MessageType type) const {
-    return static_cast<int>(std::count_if(sent.begin(), sent.end(), [&](auto& m) {
-      return m.first == connection && m.second.type == type;
-    }));
-  }
-
-  int size = 0;
-  HubState::Time now{};
-  std::unique_ptr<HubState> hub;
-  std::vector<std::pair<int, Message>> sent;
-  std::vector<int> ended;  // connections that the hub wants closed
-
- private:
-  void collect() {
-    for (const HubAction& action : hub->take_actions()) {
-      if (action.close) ended.push_back(action.connection);
-      FrameReader reader(1 << 20);
-      reader.append(action.bytes.data(), action.bytes.size());
-      while (const auto message = reader.next()) sent.push_back({action.connection, *message});
-    }
-  }
-};
-
-Party party(int ranks, HubOptions options = {}) {
-  Party p(ranks, std::move(options));
-  p.size = ranks;
-  return p;
-}
 
 TEST(HubState, WelcomesAllRanksWithTheirAddresses) {
   Party p = party(3);
@@ -286,139 +184,6 @@ TEST(HubState, IgnoresAProvedConnectionThatHasNotJoined) {
   p.say(50, MessageType::kSet, {"1", "key", "value"});
   EXPECT_EQ(p.cause(0), "");
   EXPECT_EQ(p.count(50, MessageType::kAnswer), 0);
-}
-
-// ---- Presence ----
-
-TEST(HubState, NamesARankWhoseConnectionCloses) {
-  Party p = party(4);
-  p.join_all();
-  p.wait_with_beats(milliseconds(300), {0, 1, 2, 3});
-  p.close(103);
-  for (const int r : {0, 1, 2}) {
-    EXPECT_THAT(p.cause(r),
-                AllOf(StartsWith("rank 3 (node1, process 13) ended without notice"),
-                      HasSubstr("in step 7, after 31 collectives")));
-  }
-}
-
-TEST(HubState, TakesTheReportOfASurvivorForAConsequence) {
-  Party p = party(4);
-  p.join_all();
-  p.say(102, MessageType::kFailure, {"1", "all_gather: connection closed"});
-  EXPECT_EQ(p.cause(0), "");
-  p.wait_with_beats(milliseconds(100), {0, 1, 2, 3});
-  p.close(103);
-  EXPECT_THAT(p.cause(2), StartsWith("rank 3 (node1, process 13) ended"));
-}
-
-TEST(HubState, ReportsABrokenConnectionBetweenLivingRanks) {
-  Party p = party(4);
-  p.join_all();
-  p.say(102, MessageType::kFailure, {"1", "all_gather: connection closed"});
-  p.wait_with_beats(milliseconds(500), {0, 1, 2, 3});
-  EXPECT_THAT(p.cause(0),
-              AllOf(StartsWith("rank 2 (node1, process 12): all_gather: connection closed"),
-                    HasSubstr("all ranks still answer")));
-}
-
-TEST(HubState, PassesOnTheErrorOfARank) {
-  Party p = party(2);
-  p.join_all();
-  p.say(101, MessageType::kFailure, {"0", "the loss is not finite"});
-  EXPECT_EQ(p.cause(0), "rank 1 (node0, process 11) failed: the loss is not finite");
-}
-
-TEST(HubState, NamesASilentRankInTime) {
-  Party p = party(3);
-  p.join_all();
-  p.wait_with_beats(milliseconds(1950), {0, 2});
-  EXPECT_EQ(p.cause(0), "");
-  p.wait_with_beats(milliseconds(200), {0, 2});
-  EXPECT_THAT(p.cause(0),
-              AllOf(StartsWith("rank 1 (node0, process 11) has not answered for 2"),
-                    HasSubstr("rank 0 (node0)"),
-                    Not(HasSubstr("rank 2"))));
-}
-
-TEST(HubState, NamesAllRanksOfASilentMachine) {
-  Party p = party(4);
-  p.join_all();
-  p.wait_with_beats(milliseconds(300), {0, 1, 2, 3});
-  p.wait_with_beats(milliseconds(200), {0, 1, 2});  // the last beats of two ranks differ
-  p.wait_with_beats(milliseconds(2300), {0, 1});
-  EXPECT_THAT(
-      p.cause(0),
-      StartsWith("rank 2 (node1, process 12), rank 3 (node1, process 13) have not answered"));
-}
-
-TEST(HubState, NeverTakesRanksForLostWithoutALimit) {
-  HubOptions options;
-  options.lost_after = milliseconds(0);
-  Party p = party(2, options);
-  p.join_all();
-  p.wait_with_beats(milliseconds(60'000), {0});
-  EXPECT_EQ(p.cause(0), "");
-}
-
-// The process of rank 0 was stopped for a minute, and the hub with it.
-TEST(HubState, DoesNotAccuseOthersOfItsOwnSilence) {
-  Party p = party(2);
-  p.join_all();
-  p.now += std::chrono::minutes(1);
-  p.hub->tick(p.now);
-  p.wait_with_beats(milliseconds(3000), {0, 1});
-  EXPECT_EQ(p.cause(0), "");
-  p.wait_with_beats(milliseconds(3000), {0});
-  EXPECT_THAT(p.cause(0), StartsWith("rank 1"));
-}
-
-TEST(HubState, LetsRanksLeaveInOrder) {
-  Party p = party(2);
-  p.join_all();
-  p.say(101, MessageType::kGoodbye, {});
-  p.close(101);
-  p.wait_with_beats(milliseconds(3000), {0});
-  EXPECT_EQ(p.cause(0), "");
-  EXPECT_FALSE(p.hub->finished());
-  p.say(100, MessageType::kGoodbye, {});
-  EXPECT_TRUE(p.hub->finished());
-}
-
-TEST(HubState, SendsBeatsToItsMembers) {
-  Party p = party(2);
-  p.join_all();
-  p.wait_with_beats(milliseconds(1000), {0, 1});
-  EXPECT_GE(p.count(101, MessageType::kBeat), 3);
-  EXPECT_LE(p.count(101, MessageType::kBeat), 5);
-}
-
-// Every order of: a rank dies, two survivors report a lost connection, a beat of each survivor. In
-// each of them the dead rank is named, exactly once, to all that live.
-TEST(HubState, FindsTheFirstCauseInEveryOrderOfEvents) {
-  std::vector<int> order{0, 1, 2, 3, 4};
-  do {
-    for (int dead = 0; dead < 3; ++dead) {
-      Party p = party(3);
-      p.join_all();
-      std::vector<int> living;
-      for (int r = 0; r < 3; ++r) {
-        if (r != dead) living.push_back(r);
-      }
-      for (const int event : order) {
-        if (event == 0) p.close(100 + dead);
-        if (event == 1 || event == 2)
-          p.say(100 + living[event - 1], MessageType::kFailure, {"1", "connection closed"});
-        if (event >= 3) p.say(100 + living[event - 3], MessageType::kBeat, {"7", "31"});
-        p.wait(milliseconds(50));
-      }
-      p.wait_with_beats(milliseconds(3000), living);
-      for (const int r : living) {
-        EXPECT_THAT(p.cause(r), StartsWith(concat("rank ", dead, " (")));
-        EXPECT_EQ(p.count(100 + r, MessageType::kLost), 1);
-      }
-    }
-  } while (std::next_permutation(order.begin(), order.end()));
 }
 
 // ---- Notes and the store ----

@@ -89,14 +89,15 @@ TEST_F(HubTest, MembersLearnThatOneIsGone) {
     EXPECT_THROW(members[r]->require_alive(), Error);
     EXPECT_THAT(refusal([&] { members[r]->request(MessageType::kGet, {"no"}, seconds(60)); }),
                 HasSubstr("rank 2 ("));
-    EXPECT_THAT(members[r]->report_failure("connection closed", true), StartsWith("rank 2 ("));
+    EXPECT_THAT(members[r]->report_failure("connection closed", Member::Failure::kLost),
+                StartsWith("rank 2 ("));
   }
 }
 
 TEST_F(HubTest, MembersLearnTheErrorOfARank) {
   const auto hub = start(2);
   auto members = join_all(2);
-  EXPECT_EQ(members[1]->report_failure("the disk is full", false), "");
+  EXPECT_EQ(members[1]->report_failure("the disk is full", Member::Failure::kOwn), "");
   members[1].reset();
   while (!members[0]->lost()) std::this_thread::yield();
   EXPECT_THAT(members[0]->cause(), HasSubstr("failed: the disk is full"));
@@ -114,11 +115,27 @@ TEST_F(HubTest, AMemberThatDoesNotEndAfterALossIsEnded) {
   const auto hub = start(2);
   auto members = join_all(2);
   std::promise<std::string> ended;
-  members[0]->end_after_loss([&, once = false](const std::string& cause) mutable {
-    if (!std::exchange(once, true)) ended.set_value(cause);
-  });
+  members[0]->set_duties({[&, once = false](const std::string& cause) mutable {
+                            if (!std::exchange(once, true)) ended.set_value(cause);
+                          },
+                          {},
+                          nullptr});
   members[1].reset();
   EXPECT_THAT(ended.get_future().get(), StartsWith("rank 1 ("));
+  members[0]->set_duties({});
+}
+
+TEST_F(HubTest, MembersReportAboutThemselvesWhenAskedAndWhenTheRunHangs) {
+  const auto hub = start(2);
+  auto members = join_all(2);
+  std::promise<std::string> asked, hangs;
+  std::atomic<bool> wanted{true};
+  members[0]->set_duties({{}, [&](const std::string& cause) { asked.set_value(cause); }, &wanted});
+  EXPECT_EQ(asked.get_future().get(), "SIGQUIT");
+  members[0]->set_duties({{}, [&](const std::string& cause) { hangs.set_value(cause); }, nullptr});
+  members[1]->report_failure("not finished within 60 s", Member::Failure::kTimeout);
+  EXPECT_THAT(hangs.get_future().get(), HasSubstr("not finished within 60 s"));
+  members[0]->set_duties({});
 }
 
 TEST_F(HubTest, AMemberThatLeavesInOrderIsNotMissed) {

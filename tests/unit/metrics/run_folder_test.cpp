@@ -72,9 +72,12 @@ TEST(RunFolder, RecordsHowTheRunEnded) {
   RunFolder run(dir / "novels");
   run.begin();
   EXPECT_FALSE(fs::exists(run.path() + "/exit.json"));
-  run.end({5, "rank 1 was lost", 42});
+  leave_exit_record(run.path(), {5, "rank 1 was lost", 42, 0});
+  leave_exit_record(run.path(), {1, "a later one", -1});
   const auto json = nlohmann::json::parse(slurp(run.path() + "/exit.json"));
-  EXPECT_EQ(json, (nlohmann::json{{"code", 5}, {"reason", "rank 1 was lost"}, {"step", 42}}));
+  EXPECT_EQ(json,
+            (nlohmann::json{{"code", 5}, {"reason", "rank 1 was lost"}, {"step", 42}, {"rank", 0}}))
+      << "the first record stays";
   run.begin();
   EXPECT_FALSE(fs::exists(run.path() + "/exit.json"));
 }

@@ -167,6 +167,7 @@ std::vector<std::string> avoided(const Path& root) {
 }  // namespace
 
 const std::vector<std::string> kFolderOrder = {"base",
+                                               "control",
                                                "config",
                                                "cuda",
                                                "data",

@@ -83,7 +83,7 @@ void add_partial_way(Ways& ways, const OpCall& call, int axis, Kind kind) {
 
 // Removes the Ways that an in-place operator cannot use: its result is operand 0 itself, so both
 // must have the same placement.
-void keep_in_place(Ways& ways, const OpCall& call) {
+void keep_in_place(Ways& ways) {
   std::erase_if(ways, [&](const Way& way) { return way.in[0] != way.out[0]; });
 }
 
@@ -96,7 +96,7 @@ OpRule pointwise(Kind kind) {
                     Ways ways;
                     add_partial_way(ways, call, axis, kind);
                     for (Way& way : pointwise_ways(call, axis, out, false)) ways.push_back(way);
-                    if (in_place) keep_in_place(ways, call);
+                    if (in_place) keep_in_place(ways);
                     return ways;
                   },
                   {out});
@@ -111,7 +111,7 @@ Decision overwrite(const OpCall& call) {
                   Ways ways = pointwise_ways(call, axis, call.operands[0].sizes, false);
                   const bool copy = call.operands.size() == 2;
                   if (copy) add_partial_way(ways, call, axis, Kind::kSum);
-                  keep_in_place(ways, call);
+                  keep_in_place(ways);
                   return ways;
                 },
                 {call.operands[0].sizes});

@@ -1,0 +1,174 @@
+// A restart uses the run folder that the first attempt has chosen, and needs no new plan. On several
+// machines each `yoke train` restarts its own ranks, and the ranks meet again as they did before.
+// The machines need not agree to restart: the loss of a rank ends all ranks of the run with the same
+// exit code, so all machines decide alike.
+#include "core/cli/start_ranks.hpp"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+#include "core/base/exit_code.hpp"
+#include "core/base/files.hpp"
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/control/decline.hpp"
+#include "core/launch/environment.hpp"
+#include "core/launch/launcher.hpp"
+#include "core/launch/rendezvous_folder.hpp"
+#include "core/launch/restart_policy.hpp"
+#include "core/metrics/run_folder.hpp"
+#include "yoke/error.hpp"
+#include "yoke/text.hpp"
+
+namespace yoke {
+namespace {
+
+using Words = std::vector<std::string>;
+
+// Returns the variable OMP_NUM_THREADS for the ranks, unless the user has set it, and prints how
+// many ranks and threads will run.
+std::vector<std::pair<std::string, std::string>> thread_variables(const RankStart& start) {
+  const int cores = usable_cores();
+  if (start.ranks > 2 * cores) {
+    print_message(concat("warning: ",
+                         start.ranks,
+                         " ranks on ",
+                         cores,
+                         cores == 1 ? " core" : " cores",
+                         "; the run will be slow"));
+  }
+  const std::string ranks = concat(start.ranks, start.ranks == 1 ? " rank, " : " ranks, ");
+  const std::string each = start.ranks == 1 ? "" : " each";
+  if (const char* given = std::getenv("OMP_NUM_THREADS")) {
+    print_message(ranks + given + " threads" + each + " (OMP_NUM_THREADS)");
+    return {};
+  }
+  const int threads = threads_per_rank(cores, start.ranks);
+  print_message(concat(ranks, threads, threads == 1 ? " thread" : " threads", each));
+  return {{"OMP_NUM_THREADS", std::to_string(threads)}};
+}
+
+// Returns the arguments by which rank `local` of this machine finds the others.
+Words meeting_arguments(const RankStart& start, int local, const std::string& folder) {
+  if (start.threads) return {"--virtual", concat(start.ranks)};
+  if (!start.machines) {
+    return {"--rank", concat(local), "--world", concat(start.ranks), "--rendezvous", folder};
+  }
+  const Machines& m = *start.machines;
+  return {"--rank",
+          concat(m.index * start.ranks + local),
+          "--world",
+          concat(m.count * start.ranks),
+          "--local-ranks",
+          concat(start.ranks),
+          "--master",
+          concat(m.host, ":", m.port),
+          "--job",
+          m.job};
+}
+
+Words run_arguments(const RankStart& start) {
+  Words words;
+  if (!start.run_dir.empty()) words = {"--run-dir", start.run_dir};
+  if (!start.resume.empty()) words.insert(words.end(), {"--resume", start.resume});
+  if (::isatty(STDOUT_FILENO) == 1) words.push_back("--terminal");
+  words.insert(words.end(), start.config.begin(), start.config.end());
+  return words;
+}
+
+// The ranks write exit.json. If all of them were killed, or failed earlier, the launcher writes it.
+void leave_record(const std::string& run_dir, int code, const std::string& cause) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(run_dir, error)) return;  // no rank has created it
+  try {
+    leave_exit_record(run_dir, {code, cause.empty() ? "rank 0 ended without a record" : cause, -1});
+  } catch (const Error& e) {
+    print_message(concat("exit.json is missing: ", e.what()));
+  }
+}
+
+// Starts all ranks once.
+int launch_once(const RankStart& start,
+                const std::vector<std::pair<std::string, std::string>>& variables) {
+  const RendezvousFolder folder;
+  std::vector<RankCommand> commands;
+  for (int local = 0; local < (start.threads ? 1 : start.ranks); ++local) {
+    Words argv{start.worker};
+    for (const Words& part : {meeting_arguments(start, local, folder.path()), run_arguments(start)})
+      argv.insert(argv.end(), part.begin(), part.end());
+    commands.push_back({argv, variables});
+  }
+  // A resumed run may end before rank 0 removes the record of the process before it.
+  if (!start.run_dir.empty()) remove_file(start.run_dir + "/exit.json");
+  LaunchReport report;
+  if (start.machines) {
+    report.first_rank = start.machines->index * start.ranks;
+    report.world_size = start.machines->count * start.ranks;
+  }
+  const int code = launch_ranks(commands, &report);
+  if (!start.run_dir.empty()) leave_record(start.run_dir, code, report.cause);
+  return code;
+}
+
+// Returns the newest checkpoint of the run; "" = it has none that can be used.
+std::pair<std::string, int64_t> newest_step(const std::string& run_dir) {
+  if (run_dir.empty()) return {"", -1};
+  try {
+    const CheckpointInfo info = newest_checkpoint(run_dir + "/checkpoints", print_message);
+    return {info.path, info.step};
+  } catch (const Error&) {
+    return {"", -1};
+  }
+}
+
+// The other machines would wait for rank 0 until launch.join_timeout.
+void decline_restart(const RankStart& start, const std::string& why) {
+  if (!start.machines) return;
+  const Machines& m = *start.machines;
+  decline_run({.at = {"", m.host, m.port},
+               .rank = m.index * start.ranks,
+               .world_size = m.count * start.ranks,
+               .one_machine = m.count == 1,
+               .job = m.job,
+               .secret = Secret::from_environment()},
+              "its launcher gave up: " + why);
+}
+
+}  // namespace
+
+void print_message(const std::string& text) {
+  std::fprintf(stderr, "yoke: %s\n", text.c_str());
+}
+
+int start_ranks(const RankStart& first) {
+  RankStart start = first;
+  const auto variables = thread_variables(start);
+  RestartPolicy policy(start.restarts);
+  for (;;) {
+    const int code = launch_once(start, variables);
+    // A machine without rank 0 does not know the run folder. It follows the others.
+    const auto [newest, step] = newest_step(start.run_dir);
+    const auto pause = policy.next(code, start.run_dir.empty() ? INT64_MAX : step);
+    if (!pause) {
+      if (!policy.reason().empty()) {
+        print_message("no further restart: " + policy.reason());
+        decline_restart(start, policy.reason());
+      }
+      if (!start.run_dir.empty() && code != kExitOk && code != kExitSaved && code != kExitSigint &&
+          code != kExitSigterm)
+        print_message("logs of all ranks: " + start.run_dir + "/logs");
+      return code;
+    }
+    if (!newest.empty()) start.resume = newest;
+    print_message("starting the ranks again, " + (start.run_dir.empty()  ? "as rank 0 decides"
+                                                  : start.resume.empty() ? "from the beginning"
+                                                                         : "from " + start.resume));
+    std::this_thread::sleep_for(*pause);
+  }
+}
+
+}  // namespace yoke

@@ -1,0 +1,41 @@
+// A connection to the hub, as messages.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "core/base/file_descriptor.hpp"
+#include "core/control/message.hpp"
+#include "core/control/secret.hpp"
+
+namespace yoke {
+
+// One thread at a time. Every function throws Error(UNAVAILABLE) if the connection is closed, or if
+// the other side does not behave like a hub.
+class HubConnection {
+ public:
+  // place: the address, for messages.
+  HubConnection(FileDescriptor fd, std::string place)
+      : fd_(std::move(fd)), place_(std::move(place)) {}
+
+  int fd() const { return fd_.get(); }
+  // Waits at most three seconds until the message is with the kernel.
+  void send(const Message& message);
+  // Returns the next message, or nothing if none is complete after `limit`.
+  std::optional<Message> receive(std::chrono::milliseconds limit);
+  // Proves to the hub that this rank knows the secret, and requires the same of the hub. Throws
+  // Error(INVALID_ARGUMENT) if the two have different secrets or versions.
+  void greet(const Secret& secret);
+
+ private:
+  Message expect(MessageType type, size_t num_fields);
+  [[noreturn]] void fail(const std::string& why) const;
+
+  static constexpr size_t kLargestFrame = size_t{64} << 20;
+  FileDescriptor fd_;
+  std::string place_;
+  FrameReader reader_{kLargestFrame};
+};
+
+}  // namespace yoke
