@@ -102,6 +102,10 @@ class Nodes:
     def resolver(self, node):
         return self.dir / node / "resolv.conf"
 
+    def holder(self, node):
+        """Returns the number of a process that is always in the namespaces of the node."""
+        return int((self.dir / node / "pid").read_text().split()[0])
+
     def start(self, node, command, **options):
         """Starts a command in a node. It ends with this process at the latest."""
         process = subprocess.Popen([HERE / "nodes", "exec", node, *map(str, command)],
@@ -173,24 +177,29 @@ class Rank:
 class Arrivals(threading.Thread):
     """Watches the TCP connections of the node of rank 0, for the time at which the last rank has connected."""
 
-    def __init__(self, process, count):
+    def __init__(self, nodes, node, count):
         super().__init__(daemon=True)
-        self.table, self.count, self.ending = f"/proc/{process.pid}/net/tcp", count, False
+        self.table, self.count, self.ending = f"/proc/{nodes.holder(node)}/net/tcp", count, False
         self.last, self.connections = None, 0
         self.start()
 
     def run(self):
-        port, seen = f":{PORT:04X}", set()
+        earlier = self.remote_ends()
+        seen = set()
         while not self.ending and self.last is None:
-            try:
-                lines = pathlib.Path(self.table).read_text().splitlines()[1:]
-            except OSError:
-                return  # rank 0 has ended
-            seen |= {row[2] for row in map(str.split, lines) if row[1].endswith(port) and not row[2].endswith(":0000")}
+            seen |= self.remote_ends() - earlier
             self.connections = len(seen)
             if len(seen) >= self.count:
                 self.last = time.monotonic()
             time.sleep(0.01)
+
+    def remote_ends(self):
+        """Returns the other ends of all connections to the port; those of closed ones stay for a minute."""
+        try:
+            rows = [line.split() for line in pathlib.Path(self.table).read_text().splitlines()[1:]]
+        except OSError:
+            return set()  # the nodes are being stopped
+        return {row[2] for row in rows if row[1].endswith(f":{PORT:04X}") and not row[2].endswith(":0000")}
 
 
 class Job:
@@ -230,7 +239,7 @@ class Job:
         rank = Rank(number, node, process, output)
         self.ranks.append(rank)
         if self.arrivals is None:
-            self.arrivals = Arrivals(process, self.world)
+            self.arrivals = Arrivals(self.bench.nodes, self.node_of(0), self.world)
         return rank
 
     def start(self, only=None):
