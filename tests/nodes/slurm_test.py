@@ -232,15 +232,15 @@ class Bench:
 
     def require_clean(self):
         """Requires that no process and no secret is left."""
-        left = [path for job in self.jobs for path in job.folder.glob(".yoke-secret*")]
+        left = list(self.folder.glob("*/.yoke-secret*"))
         require(not left, f"secrets are left: {left}")
         until(lambda: not processes_of(self.folder), "the processes of the ranks have ended", 30)
 
     def end_jobs(self):
+        jobs, self.jobs = self.jobs, []
         self.slurm.call("run", "scancel", "--full", "--user=root", check=False)
-        for job in self.jobs:
+        for job in jobs:
             until(lambda: job.facts()["JobState"] not in UNFINISHED, "the job has ended")
-        self.jobs.clear()
 
 
 def processes_of(folder):
@@ -269,6 +269,7 @@ def preempted(bench, ranks):
     job.require_saved(75)
     job.wait_for_end("COMPLETED", restarts=1)
     job.require_said(f"resumed .*{stopped}")
+    require("anyone who reaches" not in job.output(), "the run had no secret")
     steps = [row["step"] for row in rows_of(job.run_folder)]
     require(steps == list(range(1, len(losses) + 1)), f"steps were made again: {len(steps)} of {len(losses)}")
     bench.require_undisturbed(job, ranks)
