@@ -81,11 +81,18 @@ Words run_arguments(const RankStart& start) {
 }
 
 // The ranks write exit.json. If all of them were killed, or failed earlier, the launcher writes it.
-void leave_record(const std::string& run_dir, int code, const std::string& cause) {
+// If a signal killed the first one, only the launcher knows that, and replaces what the others wrote.
+void leave_record(const std::string& run_dir, int code, const LaunchReport& report) {
   std::error_code error;
   if (!std::filesystem::is_directory(run_dir, error)) return;  // no rank has created it
   try {
-    leave_exit_record(run_dir, {code, cause.empty() ? "rank 0 ended without a record" : cause, -1});
+    ExitRecord record{code, report.cause, -1};
+    if (report.cause.empty()) record.reason = "rank 0 ended without a record";
+    if (report.killed) {
+      record.step = last_step_in_exit_record(run_dir);
+      remove_file(run_dir + "/exit.json");
+    }
+    leave_exit_record(run_dir, record);
   } catch (const Error& e) {
     print_message(concat("exit.json is missing: ", e.what()));
   }
@@ -110,7 +117,7 @@ int launch_once(const RankStart& start,
     report.world_size = start.machines->count * start.ranks;
   }
   const int code = launch_ranks(commands, &report);
-  if (!start.run_dir.empty()) leave_record(start.run_dir, code, report.cause);
+  if (!start.run_dir.empty()) leave_record(start.run_dir, code, report);
   return code;
 }
 

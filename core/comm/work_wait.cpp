@@ -25,11 +25,17 @@ bool contains_any(std::string_view text, std::initializer_list<const char*> part
       parts.begin(), parts.end(), [&](const char* part) { return text.find(part) != text.npos; });
 }
 
+// Gloo puts the line of its source in front: "[/.../pair.cc:538] Read error ...".
+std::string without_source_line(const std::string& text) {
+  const size_t end = text.find("] ");
+  return text.starts_with("[/") && end != std::string::npos ? text.substr(end + 2) : text;
+}
+
 std::string what_of(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
   } catch (const std::exception& e) {
-    return first_part(e.what());
+    return without_source_line(first_part(e.what()));
   } catch (...) {
     return "an exception that is not a std::exception";
   }

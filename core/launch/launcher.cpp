@@ -90,6 +90,7 @@ class Launch {
   }
 
   const std::string& cause() const { return cause_; }
+  bool was_killed() const { return !failures_.empty() && first_cause().ending().signal != 0; }
 
   int run() {
     while (any_running()) turn();
@@ -330,6 +331,7 @@ int launch_ranks(const std::vector<RankCommand>& commands, LaunchReport* report)
   Launch launch(commands, run);
   const int exit_code = launch.run();
   run.cause = launch.cause();
+  run.killed = launch.was_killed();
   return exit_code;
 }
 

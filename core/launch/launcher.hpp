@@ -19,7 +19,10 @@ struct RankCommand {
 struct LaunchReport {
   int first_rank = 0;  // rank of the first command, if other machines run ranks before it
   int world_size = 0;  // ranks of the whole run; 0 = those started here
-  std::string cause;   // result
+  // Results, if a rank failed: the first line of what was printed about it, and whether a signal
+  // killed it. The other ranks know only that it is gone.
+  std::string cause;
+  bool killed = false;
 };
 
 // Starts all commands and returns when all of them have ended.
@@ -54,7 +57,6 @@ struct LaunchReport {
 // that a run continues if the reader of its output goes away. Throws Error(INTERNAL) if a process
 // cannot be started; those already started are killed. At most one call at a time per process.
 //
-// If a rank failed, report->cause is set to the first line of what is printed about it.
 int launch_ranks(const std::vector<RankCommand>& commands, LaunchReport* report = nullptr);
 
 }  // namespace yoke

@@ -114,6 +114,14 @@ void RunFolder::begin() {
   remove_file(path_ + "/exit.json");
 }
 
+int64_t last_step_in_exit_record(const std::string& run_dir) {
+  std::ifstream in(run_dir + "/exit.json");
+  const Json json = Json::parse(in, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() && json.contains("step") && json["step"].is_number_integer()
+             ? json["step"].get<int64_t>()
+             : -1;
+}
+
 void leave_exit_record(const std::string& run_dir, const ExitRecord& record) {
   const std::string path = run_dir + "/exit.json";
   std::error_code error;

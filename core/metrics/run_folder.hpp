@@ -39,6 +39,9 @@ struct ExitRecord {
 // first cause, and any of them may be the one that can still write it. Throws Error.
 void leave_exit_record(const std::string& run_dir, const ExitRecord& record);
 
+// Returns the last complete step according to exit.json; -1 = unknown, or there is no such file.
+int64_t last_step_in_exit_record(const std::string& run_dir);
+
 // Returns a JSON object that describes the environment of a run: `versions`, given by the caller
 // (yoke, torch, backends), and the processor, cores, memory, kernel, compiler and time.
 std::string environment_json(const std::map<std::string, std::string>& versions);

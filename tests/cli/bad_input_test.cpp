@@ -231,9 +231,9 @@ TEST_F(Run, SavesThoughTheSameSignalComesTwice) {
   const std::string script = start_long_run(here_.folder().path().string(), "--nproc 2") +
                              "kill -TERM $pid; sleep 0.02; kill -TERM $pid; wait $pid; exit $?";
   const SubprocessResult result = run_subprocess(shell(script));
-  EXPECT_EQ(result.ending.exit_code, 143) << read_file(here_.folder() / "err");
+  EXPECT_EQ(result.ending.exit_code, 75) << read_file(here_.folder() / "err");
   EXPECT_THAT(read_file(here_.folder() / "out"), HasSubstr("saved runs/r/checkpoints/step-"));
-  EXPECT_THAT(read_file(here_.folder() / "runs/r/exit.json"), HasSubstr("143"));
+  EXPECT_THAT(read_file(here_.folder() / "runs/r/exit.json"), HasSubstr("75"));
 }
 
 TEST_F(Run, LeavesExitJsonWhenRankZeroIsKilled) {

@@ -31,7 +31,7 @@ CASES = {
     "kill a rank": {5, 0},
     "kill the launcher": {-signal.SIGKILL, 0},
     "interrupt": {130, -signal.SIGINT, 0},
-    "terminate twice": {143, -signal.SIGTERM, 0},
+    "terminate twice": {75, 143, -signal.SIGTERM, 0},
 }
 
 

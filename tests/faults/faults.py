@@ -322,9 +322,9 @@ def attack_signals(bench, options, rng):
         wrong = None
         if not saved:
             wrong = f"nothing saved; exit {code}: {rest.strip()[-300:]}"
-        elif not exit_file.exists() or json.loads(exit_file.read_text())["code"] != 143:
+        elif not exit_file.exists() or json.loads(exit_file.read_text())["code"] != 75:
             wrong = f"exit.json: {exit_file.read_text() if exit_file.exists() else 'missing'}"
-        elif code not in (143, -signal.SIGTERM):
+        elif code not in (75, -signal.SIGTERM):
             wrong = f"exit {code}: {rest.strip()[-300:]}"
         tally.add(name, wrong)
         shutil.rmtree(root)

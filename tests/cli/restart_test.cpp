@@ -1,0 +1,180 @@
+// Restarts by `yoke train`, and `yoke train` on several machines, all of which are this one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "core/base/network.hpp"
+#include "tests/cli/playground.hpp"
+#include "yoke/text.hpp"
+
+namespace yoke::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// The last loss of every step: a step that was repeated after a restart counts once.
+std::map<int, double> losses(const std::string& run_dir) {
+  std::map<int, double> values;
+  std::istringstream in(read_file(run_dir + "/metrics.jsonl"));
+  for (std::string line; std::getline(in, line);) {
+    const auto json = nlohmann::json::parse(line);
+    values[json.at("step")] = json.at("loss");
+  }
+  return values;
+}
+
+int free_port() {
+  std::string fault;
+  const FileDescriptor fd = listen_on(resolve("127.0.0.1", 0), fault);
+  sockaddr_in here{};
+  socklen_t size = sizeof here;
+  ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&here), &size);
+  return ntohs(here.sin_port);
+}
+
+class Restart : public ::testing::Test {
+ protected:
+  // Runs a shell script in the folder; $yoke is the program.
+  SubprocessResult shell(const std::string& script) {
+    SubprocessOptions options;
+    options.limit = std::chrono::seconds(1200);  // a limit for hangs
+    return run_subprocess(
+        {"/bin/bash",
+         "-c",
+         "cd " + here_.folder().path().string() +
+             "; export OMP_NUM_THREADS=1; yoke=" + Playground::program() + "; " + script},
+        options);
+  }
+  std::string run_dir(const std::string& name) { return here_.folder() / ("runs/" + name); }
+  std::map<int, double> undisturbed(const std::string& keys) {
+    const auto r = shell("$yoke train run.toml --nproc 2 run.dir=runs/calm " + keys);
+    EXPECT_TRUE(r.ending.ok()) << r.err;
+    return losses(run_dir("calm"));
+  }
+  // Kills rank 1 of a run with SIGKILL as soon as the run folder has the checkpoint.
+  static std::string kill_after(const std::string& run, const std::string& checkpoint) {
+    return "(until [ -e runs/" + run + "/checkpoints/" + checkpoint +
+           " ]; do sleep 0.05; done; pkill -KILL -f -- '[-]-rank 1 .*runs/" + run + "') & ";
+  }
+  Playground here_;
+};
+
+constexpr const char* kKeys = "train.steps=60 checkpoint.every=10 checkpoint.keep=9";
+
+TEST_F(Restart, ContinuesFromTheNewestCheckpointWithEqualLosses) {
+  const auto r = shell(kill_after("killed", "step-00000010") +
+                       "$yoke train run.toml --nproc 2 --restarts 2 run.dir=runs/killed " + kKeys);
+  ASSERT_EQ(r.ending.exit_code, 0) << r.out << r.err;
+  EXPECT_THAT(r.err,
+              AllOf(HasSubstr("was killed by signal 9"),
+                    HasSubstr("starting the ranks again, from runs/killed/checkpoints/step-")));
+  EXPECT_EQ(losses(run_dir("killed")), undisturbed(kKeys));
+}
+
+TEST_F(Restart, IsNotMadeWithoutBeingAskedFor) {
+  const auto r = shell(kill_after("killed", "step-00000010") +
+                       "$yoke train run.toml --nproc 2 run.dir=runs/killed train.steps=100000 "
+                       "checkpoint.every=10");
+  EXPECT_EQ(r.ending.exit_code, 5) << r.out << r.err;
+  EXPECT_THAT(r.err, Not(HasSubstr("again")));
+}
+
+TEST_F(Restart, IsNotMadeAfterAnError) {
+  const auto r = shell(
+      "$yoke train run.toml --nproc 2 --restarts 5 train.lr=1e30 train.clip=0 "
+      "train.steps=1000 checkpoint.every=0");
+  EXPECT_EQ(r.ending.exit_code, 1) << r.out << r.err;
+  EXPECT_THAT(r.err, Not(HasSubstr("again")));
+}
+
+TEST_F(Restart, EndsWhenNoAttemptSavesAStep) {
+  const auto r = shell(
+      "(while [ ! -e done ]; do pkill -KILL -f -- '[-]-rank 1 .*runs/doomed'; "
+      "sleep 0.1; done) & $yoke train run.toml --nproc 2 --restarts 50 "
+      "run.dir=runs/doomed train.steps=100000; code=$?; touch done; exit $code");
+  EXPECT_EQ(r.ending.exit_code, 5) << r.out << r.err;
+  EXPECT_THAT(r.err, HasSubstr("no further restart: 3 attempts in a row have not saved a step"));
+}
+
+TEST_F(Restart, ReachesAllMachinesOfTheRun) {
+  const std::string common = concat("--nproc 1 --restarts 2 --master 127.0.0.1:", free_port()) +
+                             " run.dir=runs/two " + kKeys;
+  const auto r =
+      shell(kill_after("two", "step-00000010") + "$yoke train run.toml --nnodes 2 --node-rank 1 " +
+            common + " > other 2>&1 & $yoke train run.toml --nnodes 2 --node-rank 0 " + common +
+            "; code=$?; wait %2; echo other: $?; exit $code");
+  ASSERT_EQ(r.ending.exit_code, 0) << r.out << r.err << read_file(here_.folder() / "other");
+  EXPECT_THAT(r.out, HasSubstr("other: 0"));
+  EXPECT_THAT(r.err, HasSubstr("rank 1 ("));
+  EXPECT_THAT(read_file(here_.folder() / "other"), HasSubstr("rank 1 of 2 (process"));
+  EXPECT_EQ(losses(run_dir("two")), undisturbed(kKeys));
+}
+
+TEST_F(Restart, AMachineThatCannotTakePartTellsTheOthers) {
+  const std::string common = concat("--nnodes 2 --nproc 1 --master 127.0.0.1:", free_port());
+  const auto r = shell("$yoke train run.toml --node-rank 1 train.setps=3 " + common +
+                       " & $yoke train run.toml --node-rank 0 " + common +
+                       "; code=$?; wait %1; echo other: $?; exit $code");
+  EXPECT_EQ(r.ending.exit_code, 2) << r.out << r.err;
+  EXPECT_THAT(r.out, HasSubstr("other: 2"));
+  EXPECT_THAT(r.err,
+              AllOf(HasSubstr("rank 1 ("), HasSubstr("cannot take part"), HasSubstr("setps")));
+}
+
+TEST_F(Restart, FlagsAboutMachinesThatMakeNoSenseAreRefused) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"--node-rank 0", "no effect without --nnodes"},
+      {"--master a:1", "no effect without --nnodes"},
+      {"--nnodes 2 --node-rank 0 --nproc 1", "needs --master HOST:PORT"},
+      {"--nnodes 2 --node-rank 0 --nproc 1 --master host", "needs --master HOST:PORT"},
+      {"--nnodes 2 --node-rank 0 --nproc 1 --master host:99999", "needs --master HOST:PORT"},
+      {"--nnodes 2 --nproc 1 --master a:1", "needs --node-rank"},
+      {"--nnodes 2 --node-rank 2 --nproc 1 --master a:1", "allowed: 0 to 1"},
+      {"--nnodes 2 --node-rank 0 --master a:1", "needs --nproc"},
+      {"--nnodes 0 --node-rank 0 --nproc 1 --master a:1", "not a number of machines"},
+      {"--nnodes 2 --node-rank 0 --virtual 2 --master a:1", "needs --nproc"},
+      {"--restarts -1", "not a number of restarts"},
+  };
+  for (const auto& [flags, text] : cases) {
+    const auto r = shell(concat("$yoke train run.toml ", flags));
+    EXPECT_EQ(r.ending.exit_code, 2) << flags;
+    EXPECT_THAT(r.err, HasSubstr(text)) << flags;
+  }
+}
+
+// ---- A run that hangs ----
+
+TEST_F(Restart, ARunThatHangsIsExplained) {
+  const auto r = shell(
+      "(until [ -s runs/hung/metrics.jsonl ]; do sleep 0.05; done; pkill -STOP -f "
+      "-- '[-]-rank 1 .*runs/hung'; sleep 8; pkill -CONT -f -- '[-]-rank 1 "
+      ".*runs/hung') & $yoke train run.toml --nproc 2 run.dir=runs/hung "
+      "train.steps=1000000 checkpoint.every=0");
+  EXPECT_EQ(r.ending.exit_code, 5) << r.out << r.err;
+  EXPECT_THAT(r.err, AllOf(HasSubstr("rank 1 ("), HasSubstr("has not answered for 2")));
+  const auto why = shell("$yoke doctor runs/hung");
+  EXPECT_EQ(why.ending.exit_code, 0) << why.err;
+  EXPECT_THAT(why.out,
+              AllOf(HasSubstr("the run ended with exit code 5"),
+                    HasSubstr("rank 0 ("),
+                    HasSubstr("its main thread:\n      ")));
+}
+
+TEST_F(Restart, ARankTellsWhereItIsWhenAsked) {
+  const auto r = shell(
+      "(until [ -s runs/asked/metrics.jsonl ]; do sleep 0.05; done; pkill -QUIT -f "
+      "-- '[-]-rank 0 .*runs/asked'; until [ -s runs/asked/logs/hang_rank_000.json "
+      "]; do sleep 0.05; done; pkill -TERM -f -- '[-]-rank 1 .*runs/asked') & $yoke "
+      "train run.toml --nproc 2 run.dir=runs/asked train.steps=1000000");
+  EXPECT_EQ(r.ending.exit_code, 75) << r.out << r.err;
+  const auto why = shell("$yoke doctor runs/asked");
+  EXPECT_THAT(why.out, AllOf(HasSubstr("exit code 75"), HasSubstr("cause: SIGQUIT")));
+}
+
+}  // namespace
+}  // namespace yoke::testing
