@@ -8,7 +8,7 @@ from node_job import HERE, Job, Nodes
 NUM_NODES = 3
 # No case asserts how fast a machine is. This limit is several times what detection may take, and well below
 # comm.timeout, which ends a run as well.
-DETECTION_SECONDS = 20
+DETECTION_SECONDS = 30
 CASES = {}
 
 
