@@ -106,8 +106,8 @@ TEST_F(Restart, ReachesAllMachinesOfTheRun) {
                              " run.dir=runs/two " + kKeys;
   const auto r =
       shell(kill_after("two", "step-00000010") + "$yoke train run.toml --nnodes 2 --node-rank 1 " +
-            common + " > other 2>&1 & $yoke train run.toml --nnodes 2 --node-rank 0 " + common +
-            "; code=$?; wait %2; echo other: $?; exit $code");
+            common + " > other 2>&1 & other=$!; $yoke train run.toml --nnodes 2 --node-rank 0 " +
+            common + "; code=$?; wait $other; echo other: $?; exit $code");
   ASSERT_EQ(r.ending.exit_code, 0) << r.out << r.err << read_file(here_.folder() / "other");
   EXPECT_THAT(r.out, HasSubstr("other: 0"));
   EXPECT_THAT(r.err, HasSubstr("rank 1 ("));
@@ -118,8 +118,8 @@ TEST_F(Restart, ReachesAllMachinesOfTheRun) {
 TEST_F(Restart, AMachineThatCannotTakePartTellsTheOthers) {
   const std::string common = concat("--nnodes 2 --nproc 1 --master 127.0.0.1:", free_port());
   const auto r = shell("$yoke train run.toml --node-rank 1 train.setps=3 " + common +
-                       " & $yoke train run.toml --node-rank 0 " + common +
-                       "; code=$?; wait %1; echo other: $?; exit $code");
+                       " & other=$!; $yoke train run.toml --node-rank 0 " + common +
+                       "; code=$?; wait $other; echo other: $?; exit $code");
   EXPECT_EQ(r.ending.exit_code, 2) << r.out << r.err;
   EXPECT_THAT(r.out, HasSubstr("other: 2"));
   EXPECT_THAT(r.err,

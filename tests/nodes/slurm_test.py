@@ -296,7 +296,7 @@ def interrupted(bench):
 
 
 def time_limit(bench):
-    job = bench.job("--time=1", "--signal=TERM@30").wait_for_restart()
+    job = bench.job("--time=2", "--signal=TERM@30").wait_for_restart()
     job.require_said(r"exit code 75, job \d+ is RUNNING")
     job.require_saved(75)
     job.wait_for_step(job.step() + 20)
