@@ -3,8 +3,8 @@
 // read cannot delay the others.
 //
 // Anyone may connect to an open port. What a stranger can cost is limited: 64 connections that have
-// not proved themselves, 3 seconds and 1 KiB for each. If there are more, the oldest is closed, so
-// that a rank, which proves itself within milliseconds, always gets in.
+// not joined, with 3 seconds for each, and 1 KiB, or 4 MiB once it has proved itself. If there are
+// more, the oldest is closed, so that a rank, which joins within milliseconds, always gets in.
 #include "core/control/hub.hpp"
 
 #include <poll.h>

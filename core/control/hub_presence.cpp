@@ -20,7 +20,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kSuspicion{300};   // wait for a better cause than "lost a peer"
-constexpr milliseconds kHandshake{3000};  // time for a connection to prove itself
+constexpr milliseconds kHandshake{3000};  // time for a connection to join
 constexpr milliseconds kOwnGap{1000};     // longer without a tick: the hub itself was stopped
 
 std::string seconds(milliseconds t) {
@@ -94,7 +94,7 @@ void HubState::tick(Time now) {
 
 void HubState::check_connections(Time now) {
   for (const auto& [connection, c] : connections_) {
-    if (!c.proved && now - c.since > kHandshake) actions_.push_back({connection, "", true});
+    if (c.rank < 0 && now - c.since > kHandshake) actions_.push_back({connection, "", true});
   }
 }
 

@@ -12,6 +12,7 @@ namespace yoke {
 namespace {
 
 constexpr size_t kStrangerFrame = 1024;
+constexpr size_t kJoinFrame = size_t{4} << 20;
 constexpr size_t kMemberFrame = size_t{64} << 20;
 
 }  // namespace
@@ -104,18 +105,19 @@ void HubState::closed(int connection, Time) {
 
 size_t HubState::frame_limit(int connection) const {
   const auto found = connections_.find(connection);
-  return found != connections_.end() && found->second.proved ? kMemberFrame : kStrangerFrame;
+  if (found == connections_.end() || !found->second.proved) return kStrangerFrame;
+  return found->second.rank < 0 ? kJoinFrame : kMemberFrame;
 }
 
 size_t HubState::strangers() const {
   return static_cast<size_t>(std::count_if(
-      connections_.begin(), connections_.end(), [](auto& c) { return !c.second.proved; }));
+      connections_.begin(), connections_.end(), [](auto& c) { return c.second.rank < 0; }));
 }
 
 int HubState::oldest_stranger() const {
   int oldest = -1;
   for (const auto& [connection, c] : connections_) {
-    if (!c.proved && (oldest < 0 || c.since < connections_.at(oldest).since)) oldest = connection;
+    if (c.rank < 0 && (oldest < 0 || c.since < connections_.at(oldest).since)) oldest = connection;
   }
   return oldest;
 }

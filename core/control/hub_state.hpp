@@ -70,13 +70,13 @@ class HubState {
 
   // Returns the actions since the last call, in their order.
   std::vector<HubAction> take_actions();
-  // Returns the largest frame that the connection may send: little before it is proved.
+  // Returns the largest frame that the connection may send: little before it has joined.
   size_t frame_limit(int connection) const;
-  // Returns how many connections have not proved themselves yet.
+  // Returns how many connections have not joined yet. Each has three seconds.
   size_t strangers() const;
   // Returns a sentence about the ranks that are missing; "" = the hub waits for none.
   std::string missing() const;
-  // Returns the connection that has waited longest without proving itself; -1 = none.
+  // Returns the one of them that has waited longest; -1 = none.
   int oldest_stranger() const;
   // Returns true if no rank needs the hub any more: all have left, or know why the run has ended.
   bool finished() const;
