@@ -2,8 +2,8 @@
 // HubState, and sends what HubState decides. All sockets are non-blocking: a member that does not
 // read cannot delay the others.
 //
-// Anyone may connect to an open port. What a stranger can cost is limited: 64 connections that have
-// not joined, with 3 seconds for each, and 1 KiB, or 4 MiB once it has proved itself. If there are
+// Anyone may connect to an open port. What strangers can cost is limited: 64 connections that have
+// not joined, or twice the number of ranks, with 3 seconds for each, and 1 KiB, or 4 MiB once it has proved itself. If there are
 // more, the oldest is closed, so that a rank, which joins within milliseconds, always gets in.
 #include "core/control/hub.hpp"
 
@@ -140,7 +140,7 @@ class Hub::Server {
         if (errno == EMFILE || errno == ENFILE) accept_again_ = Clock::now() + kTurn;
         return;
       }
-      if (state_.strangers() >= HubState::kMostStrangers) close(state_.oldest_stranger());
+      if (state_.has_too_many_strangers()) close(state_.oldest_stranger());
       configure_connection(fd.get());
       const int id = ++last_id_;
       state_.connected(id, far_address(fd.get()), near_address(fd.get()), Clock::now());

@@ -34,6 +34,7 @@ void HubConnection::send(const Message& message) {
       pollfd writable{fd_.get(), POLLOUT, 0};
       if (::poll(&writable, 1, static_cast<int>(kGreeting.count())) != 1) fail("no answer");
     } else if (errno != EINTR) {
+      closed_ = true;
       fail(std::strerror(errno));
     }
   }
@@ -47,6 +48,7 @@ std::optional<Message> HubConnection::receive(milliseconds limit) {
     char buffer[65536];
     const ssize_t n = ::recv(fd_.get(), buffer, sizeof buffer, 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
+    closed_ = n <= 0;
     if (n <= 0) fail(n == 0 ? "it closed the connection" : std::strerror(errno));
     reader_.append(buffer, static_cast<size_t>(n));
     return reader_.next();

@@ -20,6 +20,8 @@ class HubConnection {
       : fd_(std::move(fd)), place_(std::move(place)) {}
 
   int fd() const { return fd_.get(); }
+  // Returns true once the other side has closed the connection.
+  bool closed() const { return closed_; }
   // Waits at most three seconds until the message is with the kernel.
   void send(const Message& message);
   // Returns the next message, or nothing if none is complete after `limit`.
@@ -35,6 +37,7 @@ class HubConnection {
   static constexpr size_t kLargestFrame = size_t{64} << 20;
   FileDescriptor fd_;
   std::string place_;
+  bool closed_ = false;
   FrameReader reader_{kLargestFrame};
 };
 

@@ -109,9 +109,10 @@ size_t HubState::frame_limit(int connection) const {
   return found->second.rank < 0 ? kJoinFrame : kMemberFrame;
 }
 
-size_t HubState::strangers() const {
-  return static_cast<size_t>(std::count_if(
-      connections_.begin(), connections_.end(), [](auto& c) { return c.second.rank < 0; }));
+bool HubState::has_too_many_strangers() const {
+  const auto waiting = std::count_if(
+      connections_.begin(), connections_.end(), [](auto& c) { return c.second.rank < 0; });
+  return waiting >= std::max(64, 2 * options_.world_size);
 }
 
 int HubState::oldest_stranger() const {

@@ -72,17 +72,17 @@ class HubState {
   std::vector<HubAction> take_actions();
   // Returns the largest frame that the connection may send: little before it has joined.
   size_t frame_limit(int connection) const;
-  // Returns how many connections have not joined yet. Each has three seconds.
-  size_t strangers() const;
+  // Returns true if more connections wait to join than ranks may arrive at once. Each has three
+  // seconds.
+  bool has_too_many_strangers() const;
   // Returns a sentence about the ranks that are missing; "" = the hub waits for none.
   std::string missing() const;
-  // Returns the one of them that has waited longest; -1 = none.
+  // Returns the connection that has waited longest to join; -1 = none.
   int oldest_stranger() const;
   // Returns true if no rank needs the hub any more: all have left, or know why the run has ended.
   bool finished() const;
 
   static constexpr std::chrono::milliseconds kBeat{250};  // between two beats of a member
-  static constexpr size_t kMostStrangers = 64;
 
  private:
   enum class Phase { kGathering, kRunning, kRefused, kFailed };

@@ -134,23 +134,24 @@ std::unique_ptr<Member> Member::join(const std::function<ControlAddress()>& wher
     auto connection = std::make_unique<HubConnection>(std::move(fd), at.text());
     try {
       connection->greet(options.secret);
+      connection->send({MessageType::kJoin,
+                        {options.job,
+                         concat(options.rank),
+                         concat(options.world_size),
+                         own_host(),
+                         concat(::getpid()),
+                         address,
+                         pack_introduction(introduction)}});
     } catch (const Error& e) {
       if (e.code() != YOKE_UNAVAILABLE) throw;
-      if (++strange_answers == kStrangeAnswers) {
+      // A hub closes connections when too many ranks and strangers arrive at once.
+      if (!connection->closed() && ++strange_answers == kStrangeAnswers) {
         refuse(std::string(e.what()) +
                "; it belongs to another program: choose another MASTER_PORT for all ranks");
       }
       joining.pause(e.what(), YOKE_UNAVAILABLE);
       continue;
     }
-    connection->send({MessageType::kJoin,
-                      {options.job,
-                       concat(options.rank),
-                       concat(options.world_size),
-                       own_host(),
-                       concat(::getpid()),
-                       address,
-                       pack_introduction(introduction)}});
     const Message answer = wait_for_answer(*connection, options, joining);
     if (answer.type == MessageType::kWelcome) {
       return std::unique_ptr<Member>(new Member(options, std::move(connection), peers_in(answer)));

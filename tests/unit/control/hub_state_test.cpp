@@ -168,12 +168,24 @@ TEST(HubState, ClosesStrangersThatSayNothing) {
   Party p = party(2);
   p.hub->connected(1, "10.0.0.66", "10.0.0.1", p.now);
   EXPECT_EQ(p.hub->frame_limit(1), 1024u);
-  EXPECT_EQ(p.hub->strangers(), 1u);
+  EXPECT_FALSE(p.hub->has_too_many_strangers());
   EXPECT_EQ(p.hub->oldest_stranger(), 1);
   p.wait(milliseconds(2900));
   EXPECT_TRUE(p.ended.empty());
   p.wait(milliseconds(200));
   EXPECT_THAT(p.ended, ::testing::Contains(1));
+}
+
+TEST(HubState, LimitsStrangersButNotRanksThatArriveTogether) {
+  for (const auto& [ranks, most] : {std::pair{2, 64}, {100, 200}}) {
+    Party p = party(ranks);
+    for (int i = 1; i < most; ++i) p.hub->connected(i, "10.0.0.66", "10.0.0.1", p.now);
+    EXPECT_FALSE(p.hub->has_too_many_strangers());
+    p.hub->connected(most, "10.0.0.66", "10.0.0.1", p.now);
+    EXPECT_TRUE(p.hub->has_too_many_strangers());
+    p.close(7);
+    EXPECT_FALSE(p.hub->has_too_many_strangers());
+  }
 }
 
 TEST(HubState, IgnoresAProvedConnectionThatHasNotJoined) {
