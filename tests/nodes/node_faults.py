@@ -108,6 +108,7 @@ def main():
         print("\n".join(names))
         return
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ranks inherit this; nohup ignores the signal
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the nodes are removed
     with tempfile.TemporaryDirectory(prefix="yoke-nodes-jobs-") as folder:
         try:
             bench = Bench(pathlib.Path(folder).resolve(), options)
