@@ -101,15 +101,18 @@ class Slurm:
         self.environment |= {"SLURM_DIR": str(folder), "NODES_OWNER": str(os.getpid()), "OMP_NUM_THREADS": "1",
                              "PATH": f"{BIN}:{os.environ['PATH']}", **settings}
         started = self.call("start", "2", check=False)
-        if started.returncode != 0:
-            self.stop()
-            raise Skipped(started.stderr.strip() or "Slurm does not start")
+        if started.returncode == 77:
+            raise Skipped(started.stderr.strip())
+        require(started.returncode == 0, started.stderr.strip())
 
     def call(self, *arguments, check=True, cwd=None):
-        done = subprocess.run([HERE / "slurm_here", *map(str, arguments)], env=self.environment, cwd=cwd,
-                              capture_output=True, text=True, timeout=HANG_SECONDS)
-        if check and done.returncode != 0:
-            raise RuntimeError(f"slurm_here {' '.join(map(str, arguments))}: {done.stderr.strip()}")
+        words = list(map(str, arguments))
+        try:
+            done = subprocess.run([HERE / "slurm_here", *words], env=self.environment, cwd=cwd, capture_output=True,
+                                  text=True, timeout=HANG_SECONDS)
+        except subprocess.TimeoutExpired as expired:
+            raise Wrong(f"slurm_here {' '.join(words)}: no end within {HANG_SECONDS} s") from expired
+        require(not check or done.returncode == 0, f"slurm_here {' '.join(words)}: {done.stderr.strip()}")
         return done
 
     def run(self, *command, cwd=None):
@@ -388,6 +391,9 @@ def main():
     except Skipped as reason:
         print(f"SKIPPED: {reason}")
         return 77
+    except Wrong as wrong:  # Slurm does not start or stop
+        print(f"FAILED: {wrong}")
+        return 1
     finally:
         if bench:
             bench.slurm.stop()
