@@ -14,5 +14,6 @@ function(rewrite page)
   file(WRITE ${page} "${_text}")
 endfunction()
 
+rewrite(${_doc}/docs/several_machines.md "\\.\\./configs/" "../../../yoke/configs/")
 rewrite(${_doc}/sdk/README.md "include/" "../../../../include/" "examples/" "../../../yoke/examples/")
 rewrite(${_doc}/../../yoke/examples/README.md "\\.\\./README" "../../doc/yoke/sdk/README")

@@ -16,6 +16,7 @@
 #include <sstream>
 
 #include "core/backend/search.hpp"
+#include "core/base/cores.hpp"
 #include "core/base/exit_code.hpp"
 #include "core/base/files.hpp"
 #include "core/cli/command.hpp"

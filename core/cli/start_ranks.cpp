@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/base/cores.hpp"
 #include "core/base/exit_code.hpp"
 #include "core/base/files.hpp"
 #include "core/checkpoint/checkpoint.hpp"

@@ -21,6 +21,7 @@
 
 #include "core/backend/probe.hpp"
 #include "core/backend/search.hpp"
+#include "core/base/cores.hpp"
 #include "core/base/exit_code.hpp"
 #include "core/base/subprocess.hpp"
 #include "core/cli/command.hpp"

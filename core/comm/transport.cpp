@@ -2,6 +2,7 @@
 // between threads of one process. Each has a c10d::Store, which Mailbox uses.
 #include "core/comm/transport.hpp"
 
+#include <csignal>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
@@ -42,6 +43,8 @@ class GlooTransport final : public Transport {
         rank_device_(options.device),
         meeting_(rendezvous, options),
         store_(make_control_store(meeting_.member(), options.timeout)) {
+    // Gloo writes to its sockets with writev(): a peer that is lost would kill this rank as well.
+    ::signal(SIGPIPE, SIG_IGN);
     // Loopback needs no network and cannot be reached from outside, so it is preferred where it is
     // enough.
     device_ = !rendezvous.interface.empty() ? interface_gloo_device(rendezvous.interface)

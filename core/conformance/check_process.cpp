@@ -14,8 +14,8 @@
 
 #include "core/backend/elf.hpp"
 #include "core/backend/search.hpp"
+#include "core/base/cores.hpp"
 #include "core/compare/case_process.hpp"
-#include "core/launch/environment.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {

@@ -8,6 +8,7 @@
 #include "core/control/hub.hpp"
 
 #include <poll.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
@@ -219,7 +220,9 @@ Hub::Hub(FileDescriptor listener,
          std::function<void(const std::string&)> progress)
     : server_(
           std::make_unique<Server>(std::move(listener), std::move(options), std::move(progress))),
-      thread_([this] { server_->run(); }) {}
+      thread_([this] { server_->run(); }) {
+  ::pthread_setname_np(thread_.native_handle(), "yoke-hub");
+}
 
 Hub::~Hub() {
   server_->end();

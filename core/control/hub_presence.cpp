@@ -38,9 +38,9 @@ void HubState::from_member(int connection, Connection& c, const Message& message
       send(a.connection, MessageType::kAnswer, {a.request, a.value});
   } else if (message.type == MessageType::kBeat && fields.size() == 3) {
     beat(m, c.rank, message);
-  } else if (message.type == MessageType::kFailure && fields.size() == 2) {
+  } else if (message.type == MessageType::kFailure && fields.size() == 3) {
     if (fields[0] == "0") {
-      fail(concat(who(c.rank), " failed: ", fields[1]));
+      fail(concat(who(c.rank), " failed: ", fields[1]), /*hangs=*/false, fields[2]);
     } else if (suspicion_.empty() || (!suspicion_hangs_ && fields[0] == "2")) {
       // A rank that has waited too long closes its connections; those that this hits report first.
       suspicion_ = who(c.rank) + ": " + fields[1];
@@ -125,11 +125,11 @@ void HubState::check_silence(Time now) {
        /*hangs=*/true);
 }
 
-void HubState::fail(const std::string& cause, bool hangs) {
+void HubState::fail(const std::string& cause, bool hangs, const std::string& code) {
   if (phase_ == Phase::kFailed) return;
   phase_ = Phase::kFailed;
   reason_ = cause;
-  send_all(MessageType::kLost, {cause, hangs ? "1" : "0"});
+  send_all(MessageType::kLost, {cause, hangs ? "1" : "0", code});
 }
 
 bool HubState::finished() const {

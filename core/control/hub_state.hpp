@@ -117,7 +117,7 @@ class HubState {
   void post(int connection, const Message& message);
   void acknowledged(int64_t number, int connection);
   void welcome_all();
-  void fail(const std::string& cause, bool hangs = false);
+  void fail(const std::string& cause, bool hangs = false, const std::string& code = "");
   void check_silence(Time now);
   void check_connections(Time now);
 

@@ -7,6 +7,7 @@
 #include "core/control/member.hpp"
 
 #include <poll.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
@@ -49,7 +50,8 @@ struct Member::Impl {
   std::map<std::string, std::optional<std::string>> answers;  // request -> answer
   int64_t last_request = 0;
   bool left = false, ending = false;
-  bool hangs = false;  // the loss is a hang, about which this rank has not reported yet
+  std::optional<int> exit_code;  // of the rank that failed; empty = a rank is lost
+  bool hangs = false;            // the loss is a hang, about which this rank has not reported yet
   Clock::time_point lost_since;
 
   std::mutex duties_mutex;  // protects the duties while they are done
@@ -71,6 +73,7 @@ Member::Member(const MemberOptions& options,
   impl_->connection = std::move(connection);
   impl_->wake = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   impl_->thread = std::thread([this] { run(); });
+  ::pthread_setname_np(impl_->thread.native_handle(), "yoke-member");
 }
 
 Member::~Member() {
@@ -82,13 +85,14 @@ Member::~Member() {
   impl_->thread.join();
 }
 
-void Member::lose(const std::string& cause, bool hangs) {
+void Member::lose(const std::string& cause, bool hangs, std::optional<int> exit_code) {
   {
     const std::lock_guard lock(impl_->mutex);
     if (lost() || impl_->left) return;
     impl_->cause = cause;
     impl_->lost_since = Clock::now();
     impl_->hangs = hangs;
+    impl_->exit_code = exit_code;
     lost_.store(true, std::memory_order_relaxed);
   }
   impl_->changed.notify_all();
@@ -96,8 +100,11 @@ void Member::lose(const std::string& cause, bool hangs) {
 
 void Member::take(const Message& message) {
   const std::vector<std::string>& fields = message.fields;
-  if (message.type == MessageType::kLost && fields.size() == 2) {
-    lose(fields[0], fields[1] == "1");
+  if (message.type == MessageType::kLost && fields.size() == 3) {
+    const int64_t code = number_in(fields[2]);
+    lose(fields[0],
+         fields[1] == "1",
+         code > 0 ? std::optional<int>(static_cast<int>(code)) : std::nullopt);
     return;
   }
   const std::lock_guard lock(impl_->mutex);
@@ -110,6 +117,14 @@ void Member::take(const Message& message) {
     if (asked != impl_->answers.end()) asked->second = fields.size() > 1 ? fields[1] : "";
     impl_->changed.notify_all();
   }
+}
+
+void Member::tell_hub(const Message& message) {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->out += encode(message);
+  }
+  send_some();
 }
 
 // Sends what is waiting. Returns false if the connection is broken.
@@ -151,11 +166,14 @@ void Member::run() {
       if (impl_->ending && (!waits_to_send || !open || now - *ending_since > kLastWords)) return;
     }
     if (open && lost_after.count() > 0 && now - heard > lost_after) {
-      lose(rank0 +
-               string_printf(" has not answered for %.1f s",
-                             static_cast<double>(lost_after.count()) / 1000) +
-               "; stopped, or cut off from this machine (" + own_host() + ") by the network",
-           /*hangs=*/true);
+      const std::string cause = rank0 +
+                                string_printf(" has not answered for %.1f s",
+                                              static_cast<double>(lost_after.count()) / 1000) +
+                                "; stopped, or cut off from this machine (" + own_host() +
+                                ") by the network";
+      // Perhaps only the way from the hub to here is cut. Then the hub and the others hear of it.
+      tell_hub({MessageType::kFailure, {concat(static_cast<int>(Failure::kOwn)), cause, ""}});
+      lose(cause, /*hangs=*/true);
       open = false;
     }
     do_duties(now);
@@ -239,9 +257,15 @@ void Member::require_alive() const {
   if (lost()) throw Error(YOKE_UNAVAILABLE, cause());
 }
 
-std::string Member::report_failure(const std::string& error, Failure kind) {
+std::optional<int> Member::exit_code_of_cause() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->exit_code;
+}
+
+std::string Member::report_failure(const std::string& error, Failure kind, int exit_code) {
   std::unique_lock lock(impl_->mutex);
-  impl_->out += encode({MessageType::kFailure, {concat(static_cast<int>(kind)), error}});
+  impl_->out +=
+      encode({MessageType::kFailure, {concat(static_cast<int>(kind)), error, concat(exit_code)}});
   impl_->wake_up();
   if (kind != Failure::kOwn) {
     impl_->changed.wait_for(lock, kFirstCause, [&] { return lost(); });

@@ -85,7 +85,9 @@ class Member {
   // them too long), waits up to a
   // second for the first cause and returns it; otherwise, or if there is none, returns "".
   enum class Failure { kOwn, kLost, kTimeout };
-  std::string report_failure(const std::string& error, Failure kind);
+  std::string report_failure(const std::string& error, Failure kind, int exit_code);
+  // Returns the exit code of the rank that failed, if the first cause is an error of that rank.
+  std::optional<int> exit_code_of_cause() const;
   // Tells the hub that this rank ends in order. Nothing may be called afterwards.
   void leave();
 
@@ -124,7 +126,8 @@ class Member {
   void run();  // the member's thread
   void take(const Message& message);
   bool send_some();
-  void lose(const std::string& cause, bool hangs);
+  void tell_hub(const Message& message);
+  void lose(const std::string& cause, bool hangs, std::optional<int> exit_code = {});
   void do_duties(std::chrono::steady_clock::time_point now);
 
   std::vector<Peer> peers_;

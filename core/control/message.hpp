@@ -26,8 +26,10 @@ enum class MessageType : uint8_t {
   kRetry,    // H: why the member must come again later
   // ---- Presence ----
   kBeat,     // M: step, collectives so far, microseconds computed so far. H: no fields
-  kFailure,  // M: "0" = its own, "1" = it lost a peer, "2" = it waited too long; the error
-  kLost,     // H: the first cause of the failure; "1" if the run hangs, else "0"
+  kFailure,  // M: "0" = its own, "1" = it lost a peer, "2" = it waited too long; the error; its exit
+             // code
+  kLost,     // H: the first cause of the failure; "1" if the run hangs, else "0"; the exit code of
+             // the rank that failed, "" if it is lost
   kGoodbye,  // M: this member ends in order
   // ---- Notes ----
   kPost,    // M: request, key, value

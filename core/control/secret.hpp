@@ -19,7 +19,8 @@ class Secret {
 
   // Reads the file named by YOKE_SECRET_FILE; without the variable there is no secret. The file may
   // be a descriptor (/dev/fd/N) that the launcher passes on. Throws Error(INVALID_ARGUMENT) if it
-  // cannot be read, if other users may read or write it, or if it has fewer than 16 bytes.
+  // cannot be read, if other users may read or write it, or if it has fewer than 16 bytes;
+  // FAILED_PRECONDITION if libcrypto is not installed.
   static Secret from_environment(const std::function<const char*(const char*)>& get =
                                      [](const char* n) {
                                        return static_cast<const char*>(std::getenv(n));

@@ -6,8 +6,6 @@
 // Guessing a value is not an option: a rank with a wrong number joins the wrong collective.
 #include "core/launch/environment.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cstring>
@@ -187,11 +185,11 @@ void read_job(int which, Reader& env, LaunchEnvironment& e) {
   if (env.set("YOKE_JOB")) {
     e.job = "job " + env.text("YOKE_JOB");
   } else if (which == kTorchrun) {
-    e.job = job_of("torchrun's run", {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}, env);
+    e.job = job_of("torchrun's run", {"TORCHELASTIC_RUN_ID"}, env);
   } else if (which == kOpenMpi) {
     e.job = job_of("Open MPI's job", {"PMIX_NAMESPACE"}, env);
   } else if (which == kSrun) {
-    e.job = job_of("Slurm's step", {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"}, env);
+    e.job = job_of("Slurm's step", {"SLURM_JOB_ID", "SLURM_STEP_ID"}, env);
   }
 }
 
@@ -222,19 +220,6 @@ std::optional<LaunchEnvironment> launch_environment(const GetVariable& get) {
   if (!env.faults.empty()) fail(which, env.faults);
   read_job(which, env, e);
   return e;
-}
-
-int usable_cores() {
-  // The affinity mask is what taskset, cpusets and launchers restrict. Counting the processors of
-  // the machine would start too many threads on a rank that may use only some of them.
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
-
-int threads_per_rank(int cores, int local_ranks) {
-  return std::max(1, cores / std::max(1, local_ranks));
 }
 
 }  // namespace yoke

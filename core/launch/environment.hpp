@@ -19,7 +19,7 @@ struct LaunchEnvironment {
   int32_t local_world_size = 1;
   std::string master_addr;  // "" in a world of one rank
   int32_t master_port = 0;  // 0 in a world of one rank
-  // Name of the job, the same on all ranks and different for every job and every restart of one:
+  // Name of the job, the same on all ranks and after a restart, and another one for every other job:
   // YOKE_JOB, or what the launcher provides; "" = unknown.
   std::string job;
   bool store_served = false;     // torchrun's agent listens at master_addr and master_port
@@ -46,12 +46,5 @@ using GetVariable = std::function<const char*(const char* name)>;
 // Returns nothing if no launcher started this process. Throws an Error(INVALID_ARGUMENT) that names
 // every missing, malformed or contradictory variable with its value; callers exit with 2.
 std::optional<LaunchEnvironment> launch_environment(const GetVariable& get = ::getenv);
-
-// Returns the number of processors that this process may use, at least 1.
-int usable_cores();
-
-// Returns the number of threads per rank where OMP_NUM_THREADS is not set: an equal part of the
-// cores, at least 1.
-int threads_per_rank(int cores, int local_ranks);
 
 }  // namespace yoke

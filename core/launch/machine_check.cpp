@@ -15,6 +15,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "core/base/cores.hpp"
 #include "core/base/network.hpp"
 #include "core/base/subprocess.hpp"
 #include "core/base/text.hpp"

@@ -6,6 +6,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
+#include <dlfcn.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -14,6 +15,7 @@
 #include <optional>
 #include <thread>
 
+#include "core/base/cores.hpp"
 #include "core/base/exit_code.hpp"
 #include "core/control/member.hpp"
 #include "core/cuda/rank_device.hpp"
@@ -109,14 +111,24 @@ void leave_record(const RunPlace& place, const ExitRecord& record, Log& log) {
   }
 }
 
+// A launcher on another machine sees this rank only. If the run ended because of an error of a rank,
+// which would come again, it must not take that for a lost rank and start the run again.
+int code_for_launcher(int code, const World& world, int32_t local_ranks) {
+  if (code != kExitRankLost || world.member() == nullptr || local_ranks == world.size())
+    return code;
+  return world.member()->exit_code_of_cause().value_or(code);
+}
+
 // If the other ranks are lost while this one computes or waits for something else, it ends here. If
 // the run hangs, it leaves a report about where it is.
-void watch_rank(World& world, const RunPlace& place, Log& log, const Position& position) {
+void watch_rank(
+    World& world, const RunPlace& place, Log& log, const Position& position, int32_t local_ranks) {
   if (world.member() == nullptr) return;
-  const auto end = [&](const std::string& cause) {
+  const auto end = [&, local_ranks](const std::string& cause) {
     log.error(cause);
-    leave_record(place, {kExitRankLost, cause, position.step, world.rank()}, log);
-    std::_Exit(kExitRankLost);
+    const int code = code_for_launcher(kExitRankLost, world, local_ranks);
+    leave_record(place, {code, cause, position.step, world.rank()}, log);
+    std::_Exit(code);
   };
   const auto report = [&](const std::string& cause) {
     try {
@@ -136,7 +148,11 @@ std::string explained(World& world, const Error& e) {
   const auto kind = e.code() == YOKE_DEADLINE_EXCEEDED ? Member::Failure::kTimeout
                     : exit_code_of(e) == kExitRankLost ? Member::Failure::kLost
                                                        : Member::Failure::kOwn;
-  const std::string cause = world.member()->report_failure(text, kind);
+  const std::string cause = world.member()->report_failure(text, kind, exit_code_of(e));
+  if (kind == Member::Failure::kOwn && e.rank() >= 0) {  // it may be the error of another rank
+    const Peer& failed = world.member()->peers().at(static_cast<size_t>(e.rank()));
+    return concat("rank ", e.rank(), " (", failed.host, ", process ", failed.process, "): ", text);
+  }
   const bool told = cause.empty() || text.find(cause) != std::string::npos;
   return told ? text : cause + "; this rank: " + text;
 }
@@ -147,7 +163,7 @@ int run_rank(const Job& job, const RunPlace& place, World& world, Log& log, int3
   ExitRecord end;
   end.rank = world.rank();
   Position position;
-  watch_rank(world, place, log, position);
+  watch_rank(world, place, log, position, local_ranks);
   try {
     if (world.rank() == 0) {
       describe_run(folder.emplace(place.dir), job);
@@ -171,9 +187,10 @@ int run_rank(const Job& job, const RunPlace& place, World& world, Log& log, int3
     end.reason = explained(world, Error(YOKE_INTERNAL, first_part(e.what())));
     log.error(end.reason);
   }
+  end.code = code_for_launcher(end.code, world, local_ranks);
   end.step = position.step;
   // The record of rank 0 is the one that counts. The others write one if rank 0 cannot.
-  if (folder || end.code == kExitRankLost) leave_record(place, end, log);
+  if (folder || end.code != kExitOk) leave_record(place, end, log);
   if (world.member() != nullptr) world.member()->set_duties({});
   return end.code;
 }
@@ -198,11 +215,19 @@ Job make_job_or_decline(const RankArguments& a,
   }
 }
 
+// Returns the path of the shared library that holds this function.
+std::string own_library() {
+  Dl_info info{};
+  ::dladdr(reinterpret_cast<void*>(&guarded), &info);
+  return info.dli_fname == nullptr ? "/proc/self/exe" : info.dli_fname;
+}
+
 // Returns what identifies the programs and the device of this rank.
 Introduction versions(bool on_cuda) {
   return {{"version of Yoke", YOKE_VERSION, ""},
           {"version of LibTorch", TORCH_VERSION, ""},
           {"worker program", content_sample("/proc/self/exe"), ""},
+          {"worker library", content_sample(own_library()), own_library()},
           {"device", on_cuda ? "cuda, " + nvidia_driver().name : "cpu", ""}};
 }
 

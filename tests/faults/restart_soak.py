@@ -59,7 +59,7 @@ def start(root, run_dir, steps, *flags):
     config = root / f"{run_dir.name}.toml"
     config.write_text(RUN_FILE.format(run_dir=run_dir, steps=steps))
     return subprocess.Popen([BIN / "yoke", "train", config, "--nproc", "2", *flags], cwd=root, start_new_session=True,
-                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                            stdout=subprocess.DEVNULL, stderr=(root / f"{run_dir.name}.err").open("w"), text=True,
                             env=dict(os.environ, OMP_NUM_THREADS="1"))
 
 
@@ -104,7 +104,7 @@ def main():
         (root / "text.txt").write_text(words)
         calm = start(root, root / "calm", steps)
         if calm.wait(HANG_SECONDS) != 0:
-            sys.exit("the undisturbed run failed: " + calm.stderr.read())
+            sys.exit("the undisturbed run failed: " + (root / "calm.err").read_text())
 
         run_dir = root / "killed"
         run = start(root, run_dir, steps, "--restarts", "100000")
@@ -123,7 +123,7 @@ def main():
             if again is not None:
                 times.append(again)
         code = run.wait(HANG_SECONDS)
-        text = run.stderr.read()
+        text = (root / "killed.err").read_text()
         wrong = [f"exit code {code}: {text[-500:]}"] if code != 0 else []
         wrong += [f"step {s}" for s, loss in losses(root / "calm").items() if losses(run_dir).get(s) != loss][:5]
         times.sort()

@@ -180,7 +180,8 @@ TEST(GlooRanks, LearnThatAPeerWasKilled) {
     EXPECT_EQ(thrown.code, YOKE_UNAVAILABLE) << thrown.text;
     EXPECT_NE(thrown.text.find("all_reduce (sum) of 4 x fp32 as collective 2"), std::string::npos)
         << thrown.text;
-    const std::string cause = world->member()->report_failure(thrown.text, Member::Failure::kLost);
+    const std::string cause =
+        world->member()->report_failure(thrown.text, Member::Failure::kLost, 5);
     EXPECT_EQ(cause.find("rank 2 ("), 0u) << cause;
   });
   EXPECT_EQ(ends[0].code, 0);

@@ -31,7 +31,7 @@ TEST(HubPresence, NamesARankWhoseConnectionCloses) {
 TEST(HubPresence, TakesTheReportOfASurvivorForAConsequence) {
   Party p = party(4);
   p.join_all();
-  p.say(102, MessageType::kFailure, {"1", "all_gather: connection closed"});
+  p.say(102, MessageType::kFailure, {"1", "all_gather: connection closed", "5"});
   EXPECT_EQ(p.cause(0), "");
   p.wait_with_beats(milliseconds(100), {0, 1, 2, 3});
   p.close(103);
@@ -41,7 +41,7 @@ TEST(HubPresence, TakesTheReportOfASurvivorForAConsequence) {
 TEST(HubPresence, ReportsABrokenConnectionBetweenLivingRanks) {
   Party p = party(4);
   p.join_all();
-  p.say(102, MessageType::kFailure, {"1", "all_gather: connection closed"});
+  p.say(102, MessageType::kFailure, {"1", "all_gather: connection closed", "5"});
   p.wait_with_beats(milliseconds(500), {0, 1, 2, 3});
   EXPECT_THAT(p.cause(0),
               AllOf(StartsWith("rank 2 (node1, process 12): all_gather: connection closed"),
@@ -54,8 +54,8 @@ TEST(HubPresence, NamesTheRankThatIsBehindWhenARankWaitedTooLong) {
   p.join_all();
   p.wait_with_beats(milliseconds(100), {0, 1, 2, 3});
   p.say(103, MessageType::kBeat, {"7", "20", "0"});
-  p.say(101, MessageType::kFailure, {"1", "all_gather: connection closed"});
-  p.say(102, MessageType::kFailure, {"2", "all_gather: not finished within 60 s"});
+  p.say(101, MessageType::kFailure, {"1", "all_gather: connection closed", "5"});
+  p.say(102, MessageType::kFailure, {"2", "all_gather: not finished within 60 s", "5"});
   for (int i = 0; i < 10; ++i) p.wait(milliseconds(50));
   EXPECT_THAT(p.cause(0),
               AllOf(StartsWith("rank 2 (node1, process 12): all_gather: not finished within 60 s"),
@@ -79,7 +79,7 @@ TEST(HubPresence, TellsRank0WhoIsSlow) {
 TEST(HubPresence, PassesOnTheErrorOfARank) {
   Party p = party(2);
   p.join_all();
-  p.say(101, MessageType::kFailure, {"0", "the loss is not finite"});
+  p.say(101, MessageType::kFailure, {"0", "the loss is not finite", "5"});
   EXPECT_EQ(p.cause(0), "rank 1 (node0, process 11) failed: the loss is not finite");
 }
 
@@ -162,7 +162,7 @@ TEST(HubPresence, FindsTheFirstCauseInEveryOrderOfEvents) {
       for (const int event : order) {
         if (event == 0) p.close(100 + dead);
         if (event == 1 || event == 2)
-          p.say(100 + living[event - 1], MessageType::kFailure, {"1", "connection closed"});
+          p.say(100 + living[event - 1], MessageType::kFailure, {"1", "connection closed", "5"});
         if (event >= 3) p.say(100 + living[event - 3], MessageType::kBeat, {"7", "31", "0"});
         p.wait(milliseconds(50));
       }

@@ -192,7 +192,7 @@ TEST(HubState, IgnoresAProvedConnectionThatHasNotJoined) {
   Party p = party(2);
   p.join_all();
   p.greet(50);
-  p.say(50, MessageType::kFailure, {"0", "lies"});
+  p.say(50, MessageType::kFailure, {"0", "lies", "5"});
   p.say(50, MessageType::kSet, {"1", "key", "value"});
   EXPECT_EQ(p.cause(0), "");
   EXPECT_EQ(p.count(50, MessageType::kAnswer), 0);

@@ -87,9 +87,10 @@ TEST_F(HubTest, MembersLearnThatOneIsGone) {
     while (!members[r]->lost()) std::this_thread::yield();
     EXPECT_THAT(members[r]->cause(), StartsWith("rank 2 ("));
     EXPECT_THROW(members[r]->require_alive(), Error);
+    EXPECT_FALSE(members[r]->exit_code_of_cause());
     EXPECT_THAT(refusal([&] { members[r]->request(MessageType::kGet, {"no"}, seconds(60)); }),
                 HasSubstr("rank 2 ("));
-    EXPECT_THAT(members[r]->report_failure("connection closed", Member::Failure::kLost),
+    EXPECT_THAT(members[r]->report_failure("connection closed", Member::Failure::kLost, 5),
                 StartsWith("rank 2 ("));
   }
 }
@@ -97,10 +98,11 @@ TEST_F(HubTest, MembersLearnThatOneIsGone) {
 TEST_F(HubTest, MembersLearnTheErrorOfARank) {
   const auto hub = start(2);
   auto members = join_all(2);
-  EXPECT_EQ(members[1]->report_failure("the disk is full", Member::Failure::kOwn), "");
+  EXPECT_EQ(members[1]->report_failure("the disk is full", Member::Failure::kOwn, 1), "");
   members[1].reset();
   while (!members[0]->lost()) std::this_thread::yield();
   EXPECT_THAT(members[0]->cause(), HasSubstr("failed: the disk is full"));
+  EXPECT_EQ(members[0]->exit_code_of_cause(), 1);
 }
 
 TEST_F(HubTest, MembersLearnThatRank0IsGone) {
@@ -133,7 +135,7 @@ TEST_F(HubTest, MembersReportAboutThemselvesWhenAskedAndWhenTheRunHangs) {
   members[0]->set_duties({{}, [&](const std::string& cause) { asked.set_value(cause); }, &wanted});
   EXPECT_EQ(asked.get_future().get(), "SIGQUIT");
   members[0]->set_duties({{}, [&](const std::string& cause) { hangs.set_value(cause); }, nullptr});
-  members[1]->report_failure("not finished within 60 s", Member::Failure::kTimeout);
+  members[1]->report_failure("not finished within 60 s", Member::Failure::kTimeout, 5);
   EXPECT_THAT(hangs.get_future().get(), HasSubstr("not finished within 60 s"));
   members[0]->set_duties({});
 }

@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "core/base/cores.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {
