@@ -14,6 +14,7 @@
 #include <optional>
 #include <thread>
 
+#include "core/base/content_sample.hpp"
 #include "core/base/exit_code.hpp"
 #include "core/control/member.hpp"
 #include "core/cuda/rank_device.hpp"
