@@ -1,5 +1,6 @@
 #include "core/base/network.hpp"
 
+#include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <poll.h>
@@ -8,8 +9,13 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <functional>
+#include <future>
+#include <memory>
+#include <thread>
 
 #include "core/base/subprocess.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -26,6 +32,23 @@ FileDescriptor tcp_socket(int family) {
 
 const sockaddr* address_of(const sockaddr_storage& socket) {
   return reinterpret_cast<const sockaddr*>(&socket);
+}
+
+// Calls f(interface, address) for each address of this machine, IPv4 first, until it returns true.
+void for_each_address(const std::function<bool(const char*, const std::string&)>& f) {
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return;
+  bool done = false;
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* i = all; i != nullptr && !done; i = i->ifa_next) {
+      if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != family) continue;
+      sockaddr_storage socket{};
+      const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+      std::memcpy(&socket, i->ifa_addr, size);
+      done = f(i->ifa_name, numeric_address(socket, size));
+    }
+  }
+  ::freeifaddrs(all);
 }
 
 }  // namespace
@@ -50,6 +73,17 @@ SocketAddress resolve(const std::string& host, int port) {
   result.address = numeric_address(result.socket, result.size);
   ::freeaddrinfo(found);
   return result;
+}
+
+SocketAddress resolve_within(const std::string& host, int port, std::chrono::milliseconds limit) {
+  auto result = std::make_shared<std::promise<SocketAddress>>();
+  std::future<SocketAddress> future = result->get_future();
+  std::thread([result, host, port] { result->set_value(resolve(host, port)); }).detach();
+  if (future.wait_for(limit) == std::future_status::ready) return future.get();
+  SocketAddress none;
+  none.fault = string_printf("no answer of a name server within %.3g s",
+                             static_cast<double>(limit.count()) / 1000);
+  return none;
 }
 
 bool is_own_address(const SocketAddress& at) {
@@ -128,6 +162,24 @@ std::string own_host() {
 
 bool has_interface(const std::string& name) {
   return ::if_nametoindex(name.c_str()) != 0;
+}
+
+std::string address_of_interface(const std::string& name) {
+  std::string found;
+  for_each_address([&](const char* interface, const std::string& address) {
+    if (interface == name) found = address;
+    return !found.empty();
+  });
+  return found;
+}
+
+std::string interface_with(const std::string& wanted) {
+  std::string found;
+  for_each_address([&](const char* interface, const std::string& address) {
+    if (address == wanted) found = interface;
+    return !found.empty();
+  });
+  return found;
 }
 
 }  // namespace yoke

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <chrono>
 #include <string>
 
 #include "core/base/file_descriptor.hpp"
@@ -20,6 +21,10 @@ struct SocketAddress {
 
 // Looks up a host name or a numeric address; prefers IPv4, as c10d does. May query the network.
 SocketAddress resolve(const std::string& host, int port);
+
+// Does the same, but gives up after `limit`. The look-up then continues in a thread that is left
+// behind.
+SocketAddress resolve_within(const std::string& host, int port, std::chrono::milliseconds limit);
 
 // Returns true if a socket of this machine can be bound to the address.
 bool is_own_address(const SocketAddress& at);
@@ -46,5 +51,11 @@ std::string own_host();
 
 // Returns true if this machine has a network interface with this name, such as "eth0".
 bool has_interface(const std::string& name);
+
+// Returns an address of a network interface, IPv4 if it has one; "" = it has none.
+std::string address_of_interface(const std::string& name);
+
+// Returns the name of the interface that has this numeric address; "" = none has it.
+std::string interface_with(const std::string& address);
 
 }  // namespace yoke

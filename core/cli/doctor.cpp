@@ -17,6 +17,8 @@
 #include "core/base/exit_code.hpp"
 #include "core/base/subprocess.hpp"
 #include "core/cli/command.hpp"
+#include "core/cli/doctor_nodes.hpp"
+#include "core/cli/finding_table.hpp"
 #include "core/cli/hang_summary.hpp"
 #include "core/cli/worker_program.hpp"
 #include "core/launch/environment.hpp"
@@ -139,26 +141,6 @@ std::vector<MachineFinding> examine() {
           check_compiler("c++")};
 }
 
-constexpr const char* kStatusNames[] = {"ok", "warning", "problem"};
-
-void print_text(const std::vector<MachineFinding>& findings) {
-  for (const MachineFinding& f : findings) {
-    std::printf("%-8s %-19s %s\n", kStatusNames[f.status], f.what.c_str(), f.found.c_str());
-    if (!f.fix.empty()) std::printf("%-8s %-19s try: %s\n", "", "", f.fix.c_str());
-  }
-}
-
-void print_json(const std::vector<MachineFinding>& findings) {
-  Json rows = Json::array();
-  for (const MachineFinding& f : findings) {
-    rows.push_back({{"what", f.what},
-                    {"verdict", kStatusNames[f.status]},
-                    {"found", f.found},
-                    {"try", f.fix}});
-  }
-  std::puts(rows.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
-}
-
 // Prints how a run ended, and what its ranks have reported if it hung.
 int explain_run(const std::string& run_dir) {
   std::error_code error;
@@ -188,20 +170,37 @@ int explain_run(const std::string& run_dir) {
 int doctor_command(const std::vector<std::string>& args) {
   CLI::App app(
       "Checks whether this machine has everything that a run needs, and prints how to fix what is "
-      "missing. With a run folder, says instead why that run has ended or hung.",
+      "missing. With a run folder, says instead why that run has ended or hung. With --nodes, "
+      "checks "
+      "instead whether a run over several machines can work: start it as one process per machine "
+      "or "
+      "per rank, as you would start yoke train (srun yoke doctor --nodes, mpirun, torchrun "
+      "--no-python). Rank 0 prints the result, and all ranks exit with 0, or with 1 if there is a "
+      "problem. Under torchrun it uses the port after MASTER_PORT, which torchrun needs itself.",
       "yoke doctor");
-  bool json = false;
+  bool json = false, nodes = false;
   std::string run_dir;
+  NodesOptions options;
   app.add_option("RUN", run_dir, "folder of a run, such as runs/novels");
   app.add_flag("--json", json, "print JSON");
+  CLI::Option* flag =
+      app.add_flag("--nodes", nodes, "check the machines that a launcher started this on")
+          ->excludes("RUN");
+  app.add_option("--run-dir", options.run_dir, "with --nodes: a folder that all machines share")
+      ->needs(flag);
+  app.add_option("--timeout", options.timeout, "with --nodes: seconds to wait for all ranks")
+      ->capture_default_str()
+      ->check(CLI::Range(1.0, 86400.0))
+      ->needs(flag);
   return run_command(app, args, [&]() -> int {
+    if (nodes) {
+      options.json = json;
+      return doctor_nodes(options);
+    }
     if (!run_dir.empty()) return explain_run(run_dir);
     const std::vector<MachineFinding> findings = examine();
-    json ? print_json(findings) : print_text(findings);
-    for (const MachineFinding& f : findings) {
-      if (f.status == MachineFinding::kProblem) return kExitFailed;
-    }
-    return kExitOk;
+    print_findings(findings, json);
+    return exit_code_of(findings);
   });
 }
 

@@ -76,7 +76,7 @@ void HubState::tick(Time now) {
   check_connections(now);
   if (phase_ == Phase::kRunning) {
     if (options_.lost_after.count() > 0) check_silence(now);
-    if (!suspicion_.empty() && now - suspicion_since_ > kSuspicion) {
+    if (!suspicion_.empty() && now - suspicion_since_ > kSuspicion && !awaits_silence(now)) {
       fail(suspicion_ + (suspicion_hangs_ ? behind()
                                           : " (all ranks still answer: the network between two "
                                             "machines may be broken)"),
@@ -96,6 +96,17 @@ void HubState::check_connections(Time now) {
   for (const auto& [connection, c] : connections_) {
     if (c.rank < 0 && now - c.since > kHandshake) actions_.push_back({connection, "", true});
   }
+}
+
+// Returns true if a member has missed beats: it may be the cause of the suspicion, and will have been
+// silent long enough soon. Members that are cut off from the others close their connections, which
+// the others report, before they have been silent for as long as that.
+bool HubState::awaits_silence(Time now) const {
+  const milliseconds limit = options_.lost_after;
+  if (limit.count() == 0 || now - suspicion_since_ > limit + kSuspicion) return false;
+  return std::any_of(members_.begin(), members_.end(), [&](const Member& m) {
+    return present(m) && !m.left && now - m.heard > 3 * kBeat;
+  });
 }
 
 // A machine that is lost takes several ranks with it, whose last beats are up to one beat apart. All

@@ -51,7 +51,7 @@ void HubState::received(int connection, const Message& message, Time now) {
     from_member(connection, c, message, now);
   } else if (message.type == MessageType::kJoin && message.fields.size() == 7) {
     join(connection, c, message, now);
-  } else if (message.type == MessageType::kDecline && message.fields.size() == 4) {
+  } else if (message.type == MessageType::kDecline && message.fields.size() == 6) {
     decline(message);
   }
 }
@@ -202,10 +202,12 @@ std::string HubState::address_of(const Member& member) const {
   return "127.0.0.1";
 }
 
+// A rank of another run that shares the port by mistake must not end this one.
 void HubState::decline(const Message& message) {
-  told_.insert(static_cast<int32_t>(number_in(message.fields[0])));
-  refuse(concat("rank ", message.fields[0], " (", message.fields[1], ", process ") +
-         concat(message.fields[2], ") cannot take part: ", message.fields[3]));
+  const std::vector<std::string>& f = message.fields;
+  if (f[0] != options_.job || number_in(f[2]) != options_.world_size) return;
+  told_.insert(static_cast<int32_t>(number_in(f[1])));
+  refuse(concat("rank ", f[1], " (", f[3], ", process ", f[4], ") cannot take part: ", f[5]));
 }
 
 void HubState::refuse(const std::string& text) {

@@ -119,6 +119,7 @@ class HubState {
   void welcome_all();
   void fail(const std::string& cause, bool hangs = false, const std::string& code = "");
   void check_silence(Time now);
+  bool awaits_silence(Time now) const;
   void check_connections(Time now);
 
   std::string who(int32_t rank) const;

@@ -176,8 +176,13 @@ void Member::decline(const ControlAddress& at,
     }
     HubConnection connection(std::move(fd), at.text());
     connection.greet(options.secret);
-    connection.send(
-        {MessageType::kDecline, {concat(options.rank), own_host(), concat(::getpid()), why}});
+    connection.send({MessageType::kDecline,
+                     {options.job,
+                      concat(options.rank),
+                      concat(options.world_size),
+                      own_host(),
+                      concat(::getpid()),
+                      why}});
   } catch (const std::exception&) {
     // The reason is printed by this rank in any case.
   }

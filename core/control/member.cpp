@@ -32,7 +32,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kOwnGap{1000};      // as in hub_state.cpp
 constexpr milliseconds kGrace{1000};       // to end by itself after a loss
-constexpr milliseconds kFirstCause{1000};  // wait for the first cause
+constexpr milliseconds kFirstCause{1000};  // for the hub to decide on the first cause
 constexpr milliseconds kLastWords{1000};
 
 }  // namespace
@@ -268,7 +268,8 @@ std::string Member::report_failure(const std::string& error, Failure kind, int e
       encode({MessageType::kFailure, {concat(static_cast<int>(kind)), error, concat(exit_code)}});
   impl_->wake_up();
   if (kind != Failure::kOwn) {
-    impl_->changed.wait_for(lock, kFirstCause, [&] { return lost(); });
+    // The hub may have to wait until a member has been silent long enough.
+    impl_->changed.wait_for(lock, kFirstCause + impl_->options.lost_after, [&] { return lost(); });
     return impl_->cause;
   }
   // The others must get the reason before they see that the connection is closed.

@@ -81,9 +81,9 @@ class Member {
   std::string cause() const;
   // Throws Error(UNAVAILABLE) with the first cause if lost().
   void require_alive() const;
-  // Reports that this rank ends because of `error`. If the rank only lost its peers (or waited for
-  // them too long), waits up to a
-  // second for the first cause and returns it; otherwise, or if there is none, returns "".
+  // Reports that this rank ends because of `error`. If the rank only lost its peers, or waited for
+  // them too long, waits for the first cause, for up to lost_after and a second, and returns it;
+  // otherwise, or if there is none, returns "".
   enum class Failure { kOwn, kLost, kTimeout };
   std::string report_failure(const std::string& error, Failure kind, int exit_code);
   // Returns the exit code of the rank that failed, if the first cause is an error of that rank.

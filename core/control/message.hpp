@@ -20,7 +20,7 @@ enum class MessageType : uint8_t {
   kProof,      // M: proof of the member ("" = no secret)
   // ---- Joining ----
   kJoin,     // M: job, rank, world size, host, process, address, introduction
-  kDecline,  // M: rank, host, process, why this rank cannot take part
+  kDecline,  // M: job, rank, world size, host, process, why this rank cannot take part
   kWelcome,  // H: for each rank: host, process, address
   kRefused,  // H: why the run does not start
   kRetry,    // H: why the member must come again later

@@ -1,66 +1,19 @@
 // The configuration is compared key by key, so that a difference can be named. Keys that the schema
-// marks as kPerRank may differ. Contents of files are sampled: a different data file of the same
-// size, or an older copy of the weights, differs nearly everywhere, and reading all of it would
-// delay every start by minutes.
+// marks as kPerRank may differ.
 #include "core/run/job_facts.hpp"
 
-#include <algorithm>
-#include <filesystem>
-#include <vector>
-
-#include "core/base/crc32c.hpp"
-#include "core/base/files.hpp"
+#include "core/base/content_sample.hpp"
 #include "core/config/schema.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
-namespace fs = std::filesystem;
-
-constexpr uint64_t kPlaces = 64;
-constexpr uint64_t kPlaceBytes = 64 * 1024;
-
-// Continues a checksum with samples at `places` places of a file, the first and last bytes included.
-uint32_t sample(uint32_t crc, const std::string& path, uint64_t places) {
-  const File file = File::open_for_reading(path);
-  const uint64_t size = file.size();
-  std::vector<char> buffer(std::min(size, kPlaceBytes));
-  if (buffer.empty()) return crc;
-  const uint64_t last = size - buffer.size();
-  for (uint64_t i = 0; i < places; ++i) {
-    const uint64_t at = places > 1 ? last / (places - 1) * i : 0;
-    file.read_at(buffer.data(), buffer.size(), i + 1 == places ? last : at);
-    crc = crc32c(crc, buffer.data(), buffer.size());
-    if (last == 0) break;
-  }
-  return crc;
-}
-
 void add_content(Introduction& facts, const std::string& key, const std::string& path) {
   if (!path.empty()) facts.push_back({"contents of " + key, content_sample(path), path});
 }
 
 }  // namespace
-
-std::string content_sample(const std::string& path) {
-  std::vector<std::string> files;
-  if (fs::is_directory(path)) {
-    for (const auto& entry : fs::directory_iterator(path)) {
-      if (entry.is_regular_file()) files.push_back(entry.path().string());
-    }
-    std::sort(files.begin(), files.end());
-  } else {
-    files.push_back(path);
-  }
-  uint64_t bytes = 0;
-  uint32_t crc = 0;
-  for (const std::string& file : files) {
-    bytes += fs::file_size(file);
-    crc = sample(crc, file, std::max<uint64_t>(2, kPlaces / files.size()));
-  }
-  return concat(bytes, " bytes, sample ") + string_printf("%08x", crc);
-}
 
 Introduction job_facts(const Job& job, const Introduction& versions) {
   Introduction facts = versions;

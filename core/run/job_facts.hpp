@@ -13,8 +13,4 @@ namespace yoke {
 // that come first. Throws Error if a file cannot be read.
 Introduction job_facts(const Job& job, const Introduction& versions);
 
-// Returns "1048576 bytes, sample 1a2b3c4d" for a file, and the same for all files of a folder. Two
-// files of equal size whose samples agree may still differ elsewhere.
-std::string content_sample(const std::string& path);
-
 }  // namespace yoke

@@ -15,6 +15,7 @@
 #include <optional>
 #include <thread>
 
+#include "core/base/content_sample.hpp"
 #include "core/base/cores.hpp"
 #include "core/base/exit_code.hpp"
 #include "core/control/member.hpp"

@@ -76,6 +76,20 @@ TEST(HubPresence, TellsRank0WhoIsSlow) {
   EXPECT_EQ(p.count(101, MessageType::kNote), 0);
 }
 
+// A machine to which packets get lost takes the hub for lost and closes its connections, which its
+// peers report. It is the silent one, not they.
+TEST(HubPresence, WaitsForARankThatHasMissedBeats) {
+  Party p = party(4);
+  p.join_all();
+  p.wait_with_beats(milliseconds(1200), {0, 1});
+  p.say(101, MessageType::kFailure, {"1", "all_gather: connection reset", "5"});
+  p.wait_with_beats(milliseconds(600), {0, 1});
+  EXPECT_EQ(p.cause(0), "");
+  p.wait_with_beats(milliseconds(600), {0, 1});
+  EXPECT_THAT(p.cause(0),
+              StartsWith("rank 2 (node1, process 12), rank 3 (node1, process 13) have"));
+}
+
 TEST(HubPresence, PassesOnTheErrorOfARank) {
   Party p = party(2);
   p.join_all();

@@ -58,7 +58,11 @@ TEST(HubState, TellsEverybodyWhyOneRankCannotTakePart) {
   Party p = party(3);
   p.join(0);
   p.greet(50);
-  p.say(50, MessageType::kDecline, {"2", "node1", "12", "no such data"});
+  p.say(50, MessageType::kDecline, {"another job", "2", "3", "node1", "12", "no such data"});
+  EXPECT_EQ(p.count(100, MessageType::kRefused), 0) << "a rank of another run";
+  p.close(50);
+  p.greet(51);
+  p.say(51, MessageType::kDecline, {"", "2", "3", "node1", "12", "no such data"});
   EXPECT_THAT(p.last(100, MessageType::kRefused)[0],
               HasSubstr("rank 2 (node1, process 12) cannot take part: no such data"));
   EXPECT_FALSE(p.hub->finished()) << "rank 1 does not know yet";
