@@ -296,7 +296,7 @@ int examine(const NodesOptions& options, Meeting& m, std::vector<MachineFinding>
                       : e.code() == YOKE_DEADLINE_EXCEEDED ? Member::Failure::kTimeout
                                                            : Member::Failure::kOwn;
     const std::string text = e.what();
-    const std::string cause = member->report_failure(text, kind);
+    const std::string cause = member->report_failure(text, kind, kExitFailed);
     // What follows the semicolon of a time limit names a key of a run.
     throw Trouble("ranks",
                   !cause.empty()                      ? cause

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "core/base/cores.hpp"
 #include "core/base/network.hpp"
 #include "yoke/error.hpp"
 #include "yoke/text.hpp"
