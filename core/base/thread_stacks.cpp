@@ -25,7 +25,8 @@ namespace yoke {
 namespace {
 
 constexpr int kMostFrames = 64;
-constexpr std::chrono::milliseconds kAnswer{200};
+constexpr std::chrono::milliseconds kAnswer{200};  // of one thread
+constexpr std::chrono::milliseconds kAll{600};     // of all threads that do not answer
 
 std::array<void*, kMostFrames> g_frames;
 std::atomic<int> g_wanted{0};  // id of the thread that shall answer
@@ -54,13 +55,15 @@ std::string frame_text(void* address) {
   return name + " (" + library + ")";
 }
 
-std::vector<std::string> stack_of(int id) {
+std::vector<std::string> stack_of(int id, std::chrono::milliseconds& patience) {
   g_depth.store(-1);
   g_wanted.store(id);
   if (::syscall(SYS_tgkill, ::getpid(), id, SIGRTMIN + 3) != 0) return {};
-  const auto until = std::chrono::steady_clock::now() + kAnswer;
+  const auto limit = std::min(kAnswer, patience);
+  const auto until = std::chrono::steady_clock::now() + limit;
   while (g_depth.load() < 0 && std::chrono::steady_clock::now() < until)
     std::this_thread::sleep_for(std::chrono::microseconds(100));
+  if (g_depth.load() < 0) patience -= limit;
   g_wanted.store(0);
   std::vector<std::string> frames;
   // The first two frames are the handler and the kernel's return from it.
@@ -88,8 +91,9 @@ std::vector<ThreadStack> thread_stacks() {
   }
   std::sort(ids.begin(), ids.end());  // the main thread has the smallest number
   std::vector<ThreadStack> stacks;
+  std::chrono::milliseconds patience = kAll;
   for (const int id : ids) {
-    ThreadStack stack{id, "", stack_of(id)};
+    ThreadStack stack{id, "", stack_of(id, patience)};
     std::ifstream(concat("/proc/self/task/", id, "/comm")) >> stack.name;
     stacks.push_back(std::move(stack));
   }

@@ -1,7 +1,8 @@
 // A restart uses the run folder that the first attempt has chosen, and needs no new plan. On several
 // machines each `yoke train` restarts its own ranks, and the ranks meet again as they did before.
-// The machines need not agree to restart: the loss of a rank ends all ranks of the run with the same
-// exit code, so all machines decide alike.
+// The machines do not talk to each other about it: the loss of a rank ends all ranks of the run with
+// exit code 5, and an error ends them with another code. A machine that makes no further attempt
+// tells the others. Only machine 0 knows the run folder, so only it notices that no step is saved.
 #include "core/cli/start_ranks.hpp"
 
 #include <unistd.h>
@@ -133,8 +134,9 @@ std::pair<std::string, int64_t> newest_step(const std::string& run_dir) {
   }
 }
 
-// The other machines would wait for rank 0 until launch.join_timeout.
-void decline_restart(const RankStart& start, const std::string& why) {
+// Tells the other machines that this one gives up; otherwise they would wait for it until
+// launch.join_timeout.
+void decline_restart(const RankStart& start, const std::string& why) try {
   if (!start.machines) return;
   const Machines& m = *start.machines;
   decline_run({.at = {"", m.host, m.port},
@@ -144,6 +146,8 @@ void decline_restart(const RankStart& start, const std::string& why) {
                .job = m.job,
                .secret = Secret::from_environment()},
               "its launcher gave up: " + why);
+} catch (const Error& e) {
+  print_message(e.what());  // the secret came from a pipe, which can be read only once
 }
 
 }  // namespace
@@ -158,9 +162,9 @@ int start_ranks(const RankStart& first) {
   RestartPolicy policy(start.restarts);
   for (;;) {
     const int code = launch_once(start, variables);
-    // A machine without rank 0 does not know the run folder. It follows the others.
     const auto [newest, step] = newest_step(start.run_dir);
-    const auto pause = policy.next(code, start.run_dir.empty() ? INT64_MAX : step);
+    const bool knows = !start.run_dir.empty();
+    const auto pause = policy.next(code, knows ? std::optional<int64_t>(step) : std::nullopt);
     if (!pause) {
       if (!policy.reason().empty()) {
         print_message("no further restart: " + policy.reason());

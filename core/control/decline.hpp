@@ -9,7 +9,7 @@
 
 namespace yoke {
 
-// The rank that declines, and where the others meet.
+// The rank that declines, and the address of the hub.
 struct Declining {
   ControlAddress at;
   int32_t rank = 0;
@@ -19,8 +19,8 @@ struct Declining {
   Secret secret = {};
 };
 
-// Tells all ranks `why`, so that they end instead of waiting. Rank 0 serves the hub for that, until
-// all others know or five seconds have passed; another rank tries to reach the hub for three
+// Tells all ranks `why`, so that they end instead of waiting. Rank 0 starts a hub and
+// serves it until every rank has been told, for at most five seconds; another rank tries to reach the hub for three
 // seconds. Never throws: the caller prints the reason in any case.
 void decline_run(const Declining& declining, const std::string& why) noexcept;
 

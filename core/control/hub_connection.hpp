@@ -22,7 +22,7 @@ class HubConnection {
   int fd() const { return fd_.get(); }
   // Returns true once the other side has closed the connection.
   bool closed() const { return closed_; }
-  // Waits at most three seconds until the message is with the kernel.
+  // Waits at most three seconds until the kernel has accepted the next part of the message.
   void send(const Message& message);
   // Returns the next message, or nothing if none is complete after `limit`.
   std::optional<Message> receive(std::chrono::milliseconds limit);

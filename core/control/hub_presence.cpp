@@ -1,4 +1,6 @@
-// The difficult part is to name the first cause of a failure. When a rank dies, the ranks that were
+// Decides when a rank is lost, and what the first cause of a failure was.
+//
+// The difficult part is the first cause. When a rank dies, the ranks that were
 // exchanging data with it notice within microseconds and report that they lost a peer, often before
 // the hub sees that the connection of the dead rank is closed. So such a report is only a
 // suspicion: the hub waits kSuspicion for a better cause. A closed connection, a failure that a
@@ -99,8 +101,8 @@ void HubState::check_connections(Time now) {
 }
 
 // Returns true if a member has missed beats: it may be the cause of the suspicion, and will have been
-// silent long enough soon. Members that are cut off from the others close their connections, which
-// the others report, before they have been silent for as long as that.
+// silent long enough soon. The peers of a member that is cut
+// off report its closed data connections before it has been silent for lost_after.
 bool HubState::awaits_silence(Time now) const {
   const milliseconds limit = options_.lost_after;
   if (limit.count() == 0 || now - suspicion_since_ > limit + kSuspicion) return false;

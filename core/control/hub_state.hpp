@@ -1,4 +1,4 @@
-// What the hub of a run knows and decides, without sockets, threads or a clock of its own: every
+// What the hub of a run knows and decides; used by one thread, without sockets, threads or a clock of its own: every
 // event comes with its time, and the answers are returned as actions. So every order of events can
 // be tested.
 //
@@ -7,7 +7,7 @@
 //   gathering   members join; the hub waits until all ranks are present
 //   running     all ranks have been welcomed
 //   refused     the ranks do not run the same job, or one of them cannot take part
-//   failed      a rank is lost or has failed; all ranks know the first cause
+//   failed      a rank is lost or has failed, or ranks were missing for too long; all ranks know why
 #pragma once
 
 #include <chrono>
@@ -53,8 +53,8 @@ class HubState {
 
   HubState(HubOptions options, Time now);
 
-  // ---- Events. `connection` is a number that the caller chooses and uses again only after
-  // closed(). ----
+  // ---- Events. `connection` is a number that the caller chooses. It
+  // must not be reused before closed(). ----
 
   // peer, local: the addresses of both ends, "" for a Unix socket.
   void connected(int connection, const std::string& peer, const std::string& local, Time now);
@@ -70,9 +70,11 @@ class HubState {
 
   // Returns the actions since the last call, in their order.
   std::vector<HubAction> take_actions();
-  // Returns the largest frame that the connection may send: little before it has joined.
+  // Returns the size of the largest frame, in bytes, that the connection may send. It is small until
+  // the connection has joined.
   size_t frame_limit(int connection) const;
-  // Returns true if more connections wait to join than ranks may arrive at once. Each has three
+  // Returns true if the number of connections that have not joined has reached its limit, the larger
+  // of 64 and twice the number of ranks. A connection that has not joined is closed after three
   // seconds.
   bool has_too_many_strangers() const;
   // Returns a sentence about the ranks that are missing; "" = the hub waits for none.

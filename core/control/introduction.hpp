@@ -12,7 +12,7 @@ namespace yoke {
 struct Fact {
   std::string key;     // "train.lr", "version of Yoke"
   std::string value;   // "0.0003"
-  std::string source;  // where the value was set ("command line"); "" = not worth saying
+  std::string source;  // where the value was set ("command line"); "" = not printed
 };
 using Introduction = std::vector<Fact>;
 

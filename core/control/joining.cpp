@@ -21,9 +21,9 @@ using std::chrono::milliseconds;
 constexpr milliseconds kSlice{50};  // a cancel flag is noticed after this time
 constexpr milliseconds kBetweenAttempts{200};
 constexpr milliseconds kDecline{3000};  // for a rank that declines, to reach the hub
-constexpr int kStrangeAnswers = 3;      // then the address is given up
+constexpr int kStrangeAnswers = 3;      // of a program that is not Yoke; then the wait ends
 constexpr std::chrono::seconds kBetweenReports{5};
-constexpr milliseconds kOwnGap{1000};  // as in hub_state.cpp
+constexpr milliseconds kOwnGap{1000};  // as in hub_presence.cpp
 
 std::string seconds(milliseconds t) {
   return string_printf("%g s", static_cast<double>(t.count()) / 1000);

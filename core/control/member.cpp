@@ -30,7 +30,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kOwnGap{1000};      // as in hub_state.cpp
+constexpr milliseconds kOwnGap{1000};      // as in hub_presence.cpp
 constexpr milliseconds kGrace{1000};       // to end by itself after a loss
 constexpr milliseconds kFirstCause{1000};  // for the hub to decide on the first cause
 constexpr milliseconds kLastWords{1000};

@@ -1,5 +1,5 @@
-// A rank's side of its control connection: joining the run, the shared keys and notes, and the
-// knowledge whether the other ranks are still there.
+// A rank's side of its control connection: joining the run, the shared keys and notes, and whether
+// the other ranks are still alive.
 #pragma once
 
 #include <atomic>
@@ -81,14 +81,17 @@ class Member {
   std::string cause() const;
   // Throws Error(UNAVAILABLE) with the first cause if lost().
   void require_alive() const;
-  // Reports that this rank ends because of `error`. If the rank only lost its peers, or waited for
-  // them too long, waits for the first cause, for up to lost_after and a second, and returns it;
-  // otherwise, or if there is none, returns "".
+  // Reports that this rank ends because of `error`, with the exit code.
+  //   kOwn             an error of this rank: waits up to a second until the report is sent, and
+  //                    returns "". The other ranks get the error as the first cause.
+  //   kLost, kTimeout  this rank lost its peers, or waited for them too long: waits for the first
+  //                    cause, for up to lost_after and a second, and returns it, or "" if none came.
   enum class Failure { kOwn, kLost, kTimeout };
   std::string report_failure(const std::string& error, Failure kind, int exit_code);
   // Returns the exit code of the rank that failed, if the first cause is an error of that rank.
   std::optional<int> exit_code_of_cause() const;
-  // Tells the hub that this rank ends in order. Nothing may be called afterwards.
+  // Tells the hub that this rank ends normally; waits up to a second until that is sent. Only the
+  // destructor may be called afterwards.
   void leave();
 
   int64_t step() const { return step_.load(std::memory_order_relaxed); }
@@ -101,16 +104,17 @@ class Member {
   }
   void count_collective() { collectives_.fetch_add(1, std::memory_order_relaxed); }
 
-  // What the member's thread does for its rank. It calls each function with the cause.
+  // Callbacks that the member's thread makes, with the first cause. No beats are sent meanwhile, so
+  // they must return within a second. They must not throw, nor call set_duties().
   struct Duties {
-    // If this process has not ended one second after a loss. Must not return. Without it a rank that
-    // computes, or waits outside of the communicators, would outlive the run.
+    // Called if the process is still running one second after a loss; must end the process. Without
+    // it a rank that computes, or waits outside of the communicators, would outlive the run.
     std::function<void(const std::string& cause)> end;
-    // If the run hangs, or the flag `report_wanted` is set, which it clears.
+    // Called when the run hangs, or when *report_wanted is set; the flag is cleared first.
     std::function<void(const std::string& cause)> report;
     std::atomic<bool>* report_wanted = nullptr;
   };
-  // Sets the duties; {} ends them. Once the call returns, none of the former is being done.
+  // Replaces the callbacks; {} removes them. Waits for a callback that is running.
   void set_duties(Duties duties);
 
  private:

@@ -26,11 +26,10 @@ enum class MessageType : uint8_t {
   kRetry,    // H: why the member must come again later
   // ---- Presence ----
   kBeat,     // M: step, collectives so far, microseconds computed so far. H: no fields
-  kFailure,  // M: "0" = its own, "1" = it lost a peer, "2" = it waited too long; the error; its exit
-             // code
+  kFailure,  // M: kind of failure (Member::Failure as a number); the error; the exit code
   kLost,     // H: the first cause of the failure; "1" if the run hangs, else "0"; the exit code of
              // the rank that failed, "" if it is lost
-  kGoodbye,  // M: this member ends in order
+  kGoodbye,  // M: this member ends normally
   // ---- Notes ----
   kPost,    // M: request, key, value
   kNote,    // H: number of the note, key, value
@@ -54,7 +53,7 @@ struct Message {
   std::vector<std::string> fields;
 };
 
-// What a member says first. It changes when the messages do.
+// The version of the protocol, which a member sends first. Change it whenever a message changes.
 inline constexpr const char* kControlProtocol = "yoke control 1";
 
 // Returns the frame of a message.

@@ -16,7 +16,7 @@ class StragglerWatch {
   struct Straggler {
     int32_t rank;
     double factor;  // its time per step over the median of all ranks
-    int64_t since;  // first step of the windows
+    int64_t since;  // first step of the two windows
   };
 
   explicit StragglerWatch(int32_t ranks) : at_(ranks), since_(ranks) {}
@@ -33,7 +33,7 @@ class StragglerWatch {
     int64_t step = 0;
     double seconds = 0;
   };
-  std::vector<Progress> at_, since_;  // now, and at the begin of the window
+  std::vector<Progress> at_, since_;  // now, and at the beginning of the window
   int32_t suspect_ = -1;              // the slowest rank of the window before
   int64_t suspect_since_ = 0;
 };

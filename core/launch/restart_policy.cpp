@@ -18,12 +18,14 @@ constexpr int kMostFruitless = 3;
 
 }  // namespace
 
-std::optional<milliseconds> RestartPolicy::next(int exit_code, int64_t saved_step) {
+std::optional<milliseconds> RestartPolicy::next(int exit_code, std::optional<int64_t> saved_step) {
   reason_.clear();
   if (exit_code != kExitRankLost) return std::nullopt;
-  const bool gained = saved_step > saved_step_.value_or(-1);
-  saved_step_ = saved_step;
-  fruitless_ = gained ? 0 : fruitless_ + 1;
+  if (saved_step) {
+    const bool gained = *saved_step > saved_step_.value_or(-1);
+    saved_step_ = saved_step;
+    fruitless_ = gained ? 0 : fruitless_ + 1;
+  }
   if (fruitless_ == kMostFruitless) {
     reason_ = concat(kMostFruitless, " attempts in a row have not saved a step");
     return std::nullopt;

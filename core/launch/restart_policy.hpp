@@ -15,9 +15,11 @@ class RestartPolicy {
  public:
   explicit RestartPolicy(int restarts) : left_(restarts) {}
 
-  // exit_code: of the attempt that has ended; saved_step: the newest saved step, -1 = none. Returns
-  // how long to wait before the next attempt, or nothing if there is none; reason() says why.
-  std::optional<std::chrono::milliseconds> next(int exit_code, int64_t saved_step);
+  // exit_code: of the attempt that has ended. saved_step: the newest saved step, -1 = none; empty =
+  // unknown, and then another machine counts the attempts that saved nothing. Returns how long to
+  // wait before the next attempt, at most three seconds, or nothing if there is none; reason() says
+  // why.
+  std::optional<std::chrono::milliseconds> next(int exit_code, std::optional<int64_t> saved_step);
   // Returns why there is no further attempt; "" if the run ended for a reason of its own, or no
   // restarts were asked for.
   const std::string& reason() const { return reason_; }

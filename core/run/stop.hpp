@@ -37,7 +37,7 @@ int exit_code_of_stop(int signal, bool saved);
 // rank.
 //
 // A rank that got a signal leaves a note. Rank 0 answers with the step at which to stop. No rank can
-// finish a step that rank 0 has not entered, and a note is at all ranks when posting it returns. So
+// finish a step that rank 0 has not entered, and post() returns only after all ranks have the note. So
 // what rank 0 posts before it enters step s is known to each rank before that rank enters step
 // s + 1, and no collective is needed.
 class StopAgreement {

@@ -134,7 +134,7 @@ void watch_rank(
   const auto report = [&](const std::string& cause) {
     try {
       write_hang_report(place.dir, world, cause);
-    } catch (const Error& e) {
+    } catch (const std::exception& e) {
       log.error(e.what());
     }
   };

@@ -49,6 +49,13 @@ TEST(RestartPolicy, StartsToCountAnewAfterASavedStep) {
   }
 }
 
+TEST(RestartPolicy, DoesNotCountWhatItDoesNotKnow) {
+  RestartPolicy policy(6);
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(policy.next(kExitRankLost, {}), milliseconds(0));
+  EXPECT_FALSE(policy.next(kExitRankLost, {}));
+  EXPECT_THAT(policy.reason(), HasSubstr("all 6 restarts are used"));
+}
+
 TEST(RestartPolicy, CountsAttemptsWithoutAnyCheckpoint) {
   RestartPolicy policy(100);
   EXPECT_EQ(policy.next(kExitRankLost, -1), milliseconds(1000));
