@@ -55,15 +55,15 @@ std::string frame_text(void* address) {
   return name + " (" + library + ")";
 }
 
-std::vector<std::string> stack_of(int id, std::chrono::milliseconds& patience) {
+std::vector<std::string> stack_of(int id, std::chrono::milliseconds& time_left) {
   g_depth.store(-1);
   g_wanted.store(id);
   if (::syscall(SYS_tgkill, ::getpid(), id, SIGRTMIN + 3) != 0) return {};
-  const auto limit = std::min(kAnswer, patience);
+  const auto limit = std::min(kAnswer, time_left);
   const auto until = std::chrono::steady_clock::now() + limit;
   while (g_depth.load() < 0 && std::chrono::steady_clock::now() < until)
     std::this_thread::sleep_for(std::chrono::microseconds(100));
-  if (g_depth.load() < 0) patience -= limit;
+  if (g_depth.load() < 0) time_left -= limit;
   g_wanted.store(0);
   std::vector<std::string> frames;
   // The first two frames are the handler and the kernel's return from it.
@@ -91,9 +91,9 @@ std::vector<ThreadStack> thread_stacks() {
   }
   std::sort(ids.begin(), ids.end());  // the main thread has the smallest number
   std::vector<ThreadStack> stacks;
-  std::chrono::milliseconds patience = kAll;
+  std::chrono::milliseconds time_left = kAll;
   for (const int id : ids) {
-    ThreadStack stack{id, "", stack_of(id, patience)};
+    ThreadStack stack{id, "", stack_of(id, time_left)};
     std::ifstream(concat("/proc/self/task/", id, "/comm")) >> stack.name;
     stacks.push_back(std::move(stack));
   }
