@@ -20,8 +20,8 @@
 namespace yoke {
 
 // Trains on this rank until the last step, or until all ranks agree to stop. The run folder must
-// exist. `position` is updated after each step, so that it is valid after a failure, too. Returns the
-// signal that stopped the run early, the same on all ranks; 0 = it finished. Collective. Throws
+// exist. `position` is updated after each step, so that it is valid after a failure, too. Returns
+// the signal that stopped the run early, the same on all ranks; 0 = it finished. Collective. Throws
 // Error.
 int train(const Job& job, const RunPlace& place, World& world, Log& log, Position& position);
 

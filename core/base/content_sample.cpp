@@ -19,7 +19,8 @@ namespace fs = std::filesystem;
 constexpr uint64_t kPlaces = 64;
 constexpr uint64_t kPlaceBytes = 64 * 1024;
 
-// Continues a checksum with samples at `places` places of a file, the first and last bytes included.
+// Continues a checksum with samples at `places` places of a file, the first and last bytes
+// included.
 uint32_t sample(uint32_t crc, const std::string& path, uint64_t places) {
   const File file = File::open_for_reading(path);
   const uint64_t size = file.size();

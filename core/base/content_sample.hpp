@@ -1,4 +1,5 @@
-// A short description of the contents of files, to find out whether two machines have the same ones.
+// A short description of the contents of files, to find out whether two machines have the same
+// ones.
 #pragma once
 
 #include <string>
@@ -7,8 +8,8 @@ namespace yoke {
 
 // Returns "1048576 bytes, sample 1a2b3c4d" for a file, and the same for all files of a folder. At
 // most 4 MiB are read, spread over the files, which takes a millisecond. Two files of equal size
-// whose samples agree may still differ elsewhere. Throws Error, or std::filesystem::filesystem_error,
-// if a file cannot be read.
+// whose samples agree may still differ elsewhere. Throws Error, or
+// std::filesystem::filesystem_error, if a file cannot be read.
 std::string content_sample(const std::string& path);
 
 }  // namespace yoke

@@ -11,10 +11,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <limits>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -315,6 +317,17 @@ void replace_text(const std::string& path, std::string_view text) {
     throw;
   }
   sync_folder(parent_of(path));
+}
+
+bool exists_soon(const std::string& path) {
+  constexpr std::chrono::seconds kCached{3};
+  const auto until = std::chrono::steady_clock::now() + kCached;
+  struct stat info {};
+  while (::stat(path.c_str(), &info) != 0) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  return true;
 }
 
 }  // namespace yoke

@@ -127,4 +127,8 @@ void create_text(const std::string& path, std::string_view text);
 // new one, never a part. Writes a temporary file beside it, renames it and syncs the folder.
 void replace_text(const std::string& path, std::string_view text);
 
+// Returns true if the path exists, and waits up to three seconds for it: a machine sees a file that
+// another one has made late, because network file systems cache their folders.
+bool exists_soon(const std::string& path);
+
 }  // namespace yoke

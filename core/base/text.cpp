@@ -46,4 +46,8 @@ std::string duration_text(double seconds) {
   return two_units(s / 86400, 'd', s % 86400 / 3600, 'h');
 }
 
+std::string seconds_text(std::chrono::milliseconds time) {
+  return string_printf("%g s", static_cast<double>(time.count()) / 1000);
+}
+
 }  // namespace yoke

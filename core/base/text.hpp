@@ -1,6 +1,7 @@
 // Numbers formatted for people.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -11,6 +12,9 @@ std::string with_commas(double value);
 
 // Returns a size in the largest binary unit that fits: "512 B", "3.2 MiB", "1.9 GiB".
 std::string bytes_text(uint64_t bytes);
+
+// Returns a time limit in seconds: "60 s", "0.3 s".
+std::string seconds_text(std::chrono::milliseconds time);
 
 // Returns a duration, rounded up to a second, in at most two units: "42s", "3m 04s", "3d 04h". A
 // negative duration counts as 0.

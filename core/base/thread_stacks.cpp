@@ -25,8 +25,8 @@ namespace yoke {
 namespace {
 
 constexpr int kMostFrames = 64;
-constexpr std::chrono::milliseconds kAnswer{200};  // of one thread
-constexpr std::chrono::milliseconds kAll{600};     // of all threads that do not answer
+constexpr std::chrono::milliseconds kAnswer{200};  // limit for one thread
+constexpr std::chrono::milliseconds kAll{600};     // limit for all threads that do not answer
 
 std::array<void*, kMostFrames> g_frames;
 std::atomic<int> g_wanted{0};  // id of the thread that shall answer

@@ -14,8 +14,8 @@ struct ThreadStack {
 
 // Returns the stacks of all threads but the calling one, the main thread first. Interrupts each
 // thread by the signal SIGRTMIN + 3, whose handler it replaces, for some microseconds; system calls
-// continue, or return EINTR. Threads that block the signal do not answer and cost 200 ms each, 600 ms
-// at most. The caller must make sure that no two calls overlap. Throws what the standard library
+// continue, or return EINTR. Threads that block the signal do not answer and cost 200 ms each, 600
+// ms at most. The caller must make sure that no two calls overlap. Throws what the standard library
 // throws if /proc cannot be read.
 std::vector<ThreadStack> thread_stacks();
 

@@ -1,8 +1,8 @@
 // Everything passes through the store of the hub, so that a difference becomes a finding. What is
 // compared when ranks join would be refused instead.
 //
-// Clocks: rank 0 asks one machine after the other and compares the answer with the middle of its own
-// wait. Network: the measurement has a round for each distance k between the numbers of two
+// Clocks: rank 0 asks one machine after the other and compares the answer with the middle of its
+// own wait. Network: the measurement has a round for each distance k between the numbers of two
 // machines, in which machine m measures towards machine m + k. So each machine sends to one other
 // machine at a time and receives from one, and n machines need n - 1 rounds.
 //
@@ -19,9 +19,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <thread>
 
 #include "core/base/file_descriptor.hpp"
+#include "core/base/files.hpp"
 #include "yoke/error.hpp"
 #include "yoke/text.hpp"
 
@@ -32,10 +32,8 @@ using Clock = std::chrono::steady_clock;
 using Json = nlohmann::json;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kAnswer{60'000};      // for what another rank does at once
-constexpr milliseconds kPerMachine{20'000};  // for all measurements of a round
-constexpr milliseconds kFolderCache{3000};   // as in run_place.cpp
-constexpr milliseconds kBetweenLooks{100};
+constexpr milliseconds kAnswer{60'000};      // limit for what another rank does at once
+constexpr milliseconds kPerMachine{20'000};  // limit for all measurements of a round
 
 std::string hexadecimal(const std::string& bytes) {
   std::string text;
@@ -100,19 +98,15 @@ class Mark {
 std::string run_dir_fault(const std::string& folder, const std::string& mark, int32_t rank) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored)) return "no such folder";
-  const auto until = Clock::now() + kFolderCache;
-  // Another machine may see a new file late: network file systems cache their folders for seconds.
-  while (!mark.empty() && !std::filesystem::exists(folder + "/" + mark, ignored)) {
-    if (Clock::now() > until) return "does not show the files of rank 0: another folder";
-    std::this_thread::sleep_for(kBetweenLooks);
-  }
+  if (!mark.empty() && !exists_soon(folder + "/" + mark))
+    return "does not show the files of rank 0: another folder";
   const Mark own(
       concat(folder, "/.yoke-doctor-", rank, "-", hexadecimal(make_nonce()).substr(0, 8)));
   return own.fault().empty() ? "" : "not writable (" + own.fault() + ")";
 }
 
-// Rank 0 announces a nonce and its mark; then every rank completes its facts and sends them. Returns
-// the facts of all ranks on rank 0, else of none.
+// Rank 0 announces a nonce and its mark; then every rank completes its facts and sends them.
+// Returns the facts of all ranks on rank 0, else of none.
 std::vector<MachineFacts> exchange_facts(const Store& store, DoctorRank& self) {
   std::optional<Mark> mark;
   if (self.rank == 0) {

@@ -3,9 +3,9 @@
 // Facts that differ between the ranks are exchanged later (doctor_exchange.cpp).
 //
 // Two things differ from a run. Under torchrun, MASTER_PORT belongs to the store of torchrun's
-// agent, which only code with LibTorch can read; so the hub uses the port after it. And rank 0 joins
-// last, after kLateRanks: a process that has the number of another rank is then noticed, even if it
-// starts a moment later than all others.
+// agent, which only code with LibTorch can read; so the hub uses the port after it. And rank 0
+// joins last, after kLateRanks: a process that has the number of another rank is then noticed, even
+// if it starts a moment later than all others.
 #include "core/cli/doctor_nodes.hpp"
 
 #include <unistd.h>

@@ -1,8 +1,9 @@
-// A restart uses the run folder that the first attempt has chosen, and needs no new plan. On several
-// machines each `yoke train` restarts its own ranks, and the ranks meet again as they did before.
-// The machines do not talk to each other about it: the loss of a rank ends all ranks of the run with
-// exit code 5, and an error ends them with another code. A machine that makes no further attempt
-// tells the others. Only machine 0 knows the run folder, so only it notices that no step is saved.
+// A restart uses the run folder that the first attempt has chosen, and needs no new plan. On
+// several machines each `yoke train` restarts its own ranks, and the ranks meet again as they did
+// before. The machines do not talk to each other about it: the loss of a rank ends all ranks of the
+// run with exit code 5, and an error ends them with another code. A machine that makes no further
+// attempt tells the others. Only machine 0 knows the run folder, so only it notices that no step is
+// saved.
 #include "core/cli/start_ranks.hpp"
 
 #include <unistd.h>
@@ -83,7 +84,8 @@ Words run_arguments(const RankStart& start) {
 }
 
 // The ranks write exit.json. If all of them were killed, or failed earlier, the launcher writes it.
-// If a signal killed the first one, only the launcher knows that, and replaces what the others wrote.
+// If a signal killed the first one, only the launcher knows that, and replaces what the others
+// wrote.
 void leave_record(const std::string& run_dir, int code, const LaunchReport& report) {
   std::error_code error;
   if (!std::filesystem::is_directory(run_dir, error)) return;  // no rank has created it
@@ -134,23 +136,21 @@ std::pair<std::string, int64_t> newest_step(const std::string& run_dir) {
   }
 }
 
-// Tells the other machines that this one gives up; otherwise they would wait for it until
-// launch.join_timeout.
-void decline_restart(const RankStart& start, const std::string& why) try {
-  if (!start.machines) return;
-  const Machines& m = *start.machines;
-  decline_run({.at = {"", m.host, m.port},
-               .rank = m.index * start.ranks,
-               .world_size = m.count * start.ranks,
-               .one_machine = m.count == 1,
-               .job = m.job,
-               .secret = Secret::from_environment()},
-              "its launcher gave up: " + why);
-} catch (const Error& e) {
-  print_message(e.what());  // the secret came from a pipe, which can be read only once
-}
-
 }  // namespace
+
+void decline(const Machines& m, int ranks, const std::string& why) noexcept {
+  try {
+    decline_run({.at = {"", m.host, m.port},
+                 .rank = m.index * ranks,
+                 .world_size = m.count * ranks,
+                 .one_machine = m.count == 1,
+                 .job = m.job,
+                 .secret = Secret::from_environment()},
+                why);
+  } catch (const std::exception&) {
+    // The secret came from a pipe, which can be read only once.
+  }
+}
 
 void print_message(const std::string& text) {
   std::fprintf(stderr, "yoke: %s\n", text.c_str());
@@ -168,7 +168,8 @@ int start_ranks(const RankStart& first) {
     if (!pause) {
       if (!policy.reason().empty()) {
         print_message("no further restart: " + policy.reason());
-        decline_restart(start, policy.reason());
+        if (start.machines)
+          decline(*start.machines, start.ranks, "its launcher gave up: " + policy.reason());
       }
       if (!start.run_dir.empty() && code != kExitOk && code != kExitSaved && code != kExitSigint &&
           code != kExitSigterm)

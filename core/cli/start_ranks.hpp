@@ -27,11 +27,16 @@ struct RankStart {
   int restarts = 0;                  // how often to start the run again after the loss of a rank
 };
 
+// Tells the other machines that this one does not take part, or makes no further attempt; otherwise
+// they would wait for it until launch.join_timeout. ranks: number of ranks on each machine. Never
+// throws.
+void decline(const Machines& machines, int ranks, const std::string& why) noexcept;
+
 // Prints "yoke: TEXT" to stderr.
 void print_message(const std::string& text);
 
-// Runs all ranks and returns the exit code of the run (launch_ranks()). A restart continues from the
-// newest checkpoint of the run folder. Throws Error(INTERNAL) if a process cannot be started.
+// Runs all ranks and returns the exit code of the run (launch_ranks()). A restart continues from
+// the newest checkpoint of the run folder. Throws Error(INTERNAL) if a process cannot be started.
 int start_ranks(const RankStart& start);
 
 }  // namespace yoke

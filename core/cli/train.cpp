@@ -181,17 +181,6 @@ void decline(const LaunchEnvironment& env, const std::string& why) {
               why);
 }
 
-// The same for the ranks of a machine that `yoke train --nnodes` would start.
-void decline(const Machines& machines, int ranks, const std::string& why) {
-  decline_run({.at = {"", machines.host, machines.port},
-               .rank = machines.index * ranks,
-               .world_size = machines.count * ranks,
-               .one_machine = machines.count == 1,
-               .job = machines.job,
-               .secret = Secret::from_environment()},
-              why.empty() ? "it could not make the plan; see its output" : why);
-}
-
 // Continues as one rank of a run that another launcher started.
 int become_rank(const Request& request, const LaunchEnvironment& env) {
   if (request.nproc || request.virtual_ranks) {
@@ -274,7 +263,11 @@ int start(const Request& request) {
       start.ranks = *request.nproc;
     }
   } catch (const Stop& stop) {
-    if (machines) decline(*machines, *request.nproc, stop.text);
+    if (machines) {
+      decline(*machines,
+              *request.nproc,
+              stop.text.empty() ? "it could not make the plan; see its output" : stop.text);
+    }
     throw;
   }
   start.threads = request.virtual_ranks.has_value();

@@ -9,8 +9,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "core/comm/polling.hpp"
-#include "core/comm/work_wait.hpp"
+#include "core/control/join_wait.hpp"
 #include "yoke/error.hpp"
 #include "yoke/text.hpp"
 
@@ -54,7 +53,7 @@ std::string key_of(const Rendezvous& r) {
 
 }  // namespace
 
-void publish_hub(const Rendezvous& r, const std::string& address, const CommOptions&) {
+void publish_hub(const Rendezvous& r, const std::string& address) {
   with_agent(r, [key = key_of(r), address](c10d::TCPStore& store) {
     const std::vector<uint8_t> bytes(address.begin(), address.end());
     store.set(key, bytes);
@@ -62,10 +61,8 @@ void publish_hub(const Rendezvous& r, const std::string& address, const CommOpti
   });
 }
 
-std::string read_hub(const Rendezvous& r, const CommOptions& options) {
-  CommOptions waiting = options;
-  waiting.timeout = options.join_timeout;
-  PollLoop poll(waiting, "rank 0");
+std::string read_hub(const Rendezvous& r, const MemberOptions& options) {
+  JoinWait wait(options);
   for (;;) {
     const std::string address = with_agent(r, [key = key_of(r)](c10d::TCPStore& store) {
       if (!store.check({key})) return std::string();
@@ -73,15 +70,7 @@ std::string read_hub(const Rendezvous& r, const CommOptions& options) {
       return std::string(bytes.begin(), bytes.end());
     });
     if (!address.empty()) return address;
-    const auto status = [&] {
-      return concat("rank ", r.rank, " of ", r.world_size, " is waiting for rank 0");
-    };
-    for (int i = 0; i < 40; ++i) {  // a connection for each look is not for every 5 ms
-      if (poll.sleep(status)) continue;
-      throw Error(YOKE_UNAVAILABLE,
-                  "rank 0 has not started within " + seconds_text(options.join_timeout) +
-                      " (launch.join_timeout); see its output");
-    }
+    wait.pause("rank 0 has not started yet", YOKE_UNAVAILABLE);
   }
 }
 

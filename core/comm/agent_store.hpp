@@ -4,17 +4,14 @@
 
 #include <string>
 
-#include "core/comm/communicator.hpp"
 #include "core/comm/rendezvous.hpp"
 
 namespace yoke {
 
 // Rank 0 leaves `address`, and the other ranks read it. read_hub() waits for rank 0 until
-// options.join_timeout. Both throw Error: UNAVAILABLE if the store does not answer in time,
-// CANCELLED.
-void publish_hub(const Rendezvous& rendezvous,
-                 const std::string& address,
-                 const CommOptions& options);
-std::string read_hub(const Rendezvous& rendezvous, const CommOptions& options);
+// options.join_timeout. Both throw Error(UNAVAILABLE) if the store does not answer in time, and
+// read_hub() also CANCELLED.
+void publish_hub(const Rendezvous& rendezvous, const std::string& address);
+std::string read_hub(const Rendezvous& rendezvous, const MemberOptions& options);
 
 }  // namespace yoke

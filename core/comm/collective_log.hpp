@@ -33,8 +33,8 @@ class CollectiveLog {
   // Returns the counts since the start.
   std::vector<OperationCount> counts_by_operation() const;
 
-  // Returns the latest collectives of each communicator, at most 100, oldest first; key: name of the
-  // communicator. Any thread may call it.
+  // Returns the latest collectives of each communicator, at most 100, oldest first; key: name of
+  // the communicator. Any thread may call it.
   std::map<std::string, std::vector<std::string>> latest() const;
 
   // Throws Error(FAILED_PRECONDITION), naming the first difference, unless all ranks have issued

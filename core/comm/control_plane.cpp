@@ -1,9 +1,9 @@
-// There are three channels. Notes travel over the control connections, so that looking for one costs
-// no message. The store needs no connections between the ranks, so it works before any
-// group exists and while ranks disagree about the next operation, but each message costs
-// milliseconds. A group of all ranks is used for what happens at every step and for long texts. It
-// is separate from the communicators of the training, so it affects neither their order of
-// operations nor their counters.
+// There are three channels. Notes travel over the control connections, so that looking for one
+// costs no message. The store needs no connections between the ranks, so it works before any group
+// exists and while ranks disagree about the next operation, but each message costs milliseconds. A
+// group of all ranks is used for what happens at every step and for long texts. It is separate from
+// the communicators of the training, so it affects neither their order of operations nor their
+// counters.
 #include "core/comm/control_plane.hpp"
 
 #include <algorithm>

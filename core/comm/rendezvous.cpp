@@ -12,9 +12,8 @@
 #include "core/base/network.hpp"
 #include "core/comm/agent_store.hpp"
 #include "core/comm/communicator.hpp"
-#include "core/comm/polling.hpp"
-#include "core/comm/work_wait.hpp"
 #include "core/control/decline.hpp"
+#include "core/control/join_wait.hpp"
 #include "yoke/error.hpp"
 #include "yoke/text.hpp"
 
@@ -38,19 +37,12 @@ MemberOptions member_options(const Rendezvous& r, const CommOptions& options) {
 
 // On a cluster the name of a machine may appear seconds after the machine itself.
 void wait_for_name(const Rendezvous& r, const CommOptions& options) {
-  CommOptions waiting = options;
-  waiting.timeout = options.join_timeout;
-  waiting.cancel = options.stop;
-  PollLoop poll(waiting, "an address of MASTER_ADDR");
+  const MemberOptions waiting = member_options(r, options);
+  JoinWait wait(waiting);
   for (;;) {
     const std::string fault = resolve(r.master_addr, r.master_port).fault;
     if (fault.empty()) return;
-    const std::string text =
-        concat("MASTER_ADDR = '", r.master_addr, "' has no address (", fault, ")");
-    if (poll.sleep([&] { return "rank 0 is waiting: " + text; })) continue;
-    throw Error(YOKE_INVALID_ARGUMENT,
-                text + "; gave up after " + seconds_text(options.join_timeout) +
-                    " (launch.join_timeout); MASTER_ADDR must be the host of rank 0");
+    wait.pause(no_address_text(r.master_addr, fault), YOKE_INVALID_ARGUMENT);
   }
 }
 
@@ -81,8 +73,7 @@ std::unique_ptr<Hub> start_hub(const Rendezvous& r, const CommOptions& options) 
     const std::string near = near_address(listener.get());
     // A socket that listens everywhere has no address of its own.
     const bool everywhere = near == "0.0.0.0" || near == "::" || is_loopback(near);
-    publish_hub(
-        r, concat(everywhere ? r.master_addr : near, " ", near_port(listener.get())), options);
+    publish_hub(r, concat(everywhere ? r.master_addr : near, " ", near_port(listener.get())));
   }
   HubOptions hub{.world_size = r.world_size,
                  .host = own_host(),
@@ -107,10 +98,11 @@ ControlAddress published_address(const std::string& text) {
 
 Meeting::Meeting(const Rendezvous& r, const CommOptions& options) {
   if (r.rank == 0) hub_ = start_hub(r, options);
+  const MemberOptions joining = member_options(r, options);
   const auto where = [&] {
-    return r.store_served ? published_address(read_hub(r, options)) : address_of(r);
+    return r.store_served ? published_address(read_hub(r, joining)) : address_of(r);
   };
-  member_ = Member::join(where, member_options(r, options), r.introduction);
+  member_ = Member::join(where, joining, r.introduction);
 }
 
 void decline(const Rendezvous& r, const std::string& why) noexcept {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/network.hpp"
+#include "core/base/text.hpp"
 #include "core/comm/control_store.hpp"
 #include "core/comm/gloo.hpp"
 #include "core/comm/polling.hpp"

@@ -42,8 +42,8 @@ class Transport {
 };
 
 // Returns nullptr for a world of one rank. Throws Error: INVALID_ARGUMENT unless exactly one of
-// control_socket, master_addr and virtual_world is set, if a number is out of range, or if the store
-// cannot be served at its address; UNAVAILABLE if the store cannot be reached.
+// control_socket, master_addr and virtual_world is set, if a number is out of range, or if the
+// store cannot be served at its address; UNAVAILABLE if the store cannot be reached.
 std::unique_ptr<Transport> make_transport(const Rendezvous& rendezvous, const CommOptions& options);
 
 // Short messages between all ranks through the store of a transport. An operation takes

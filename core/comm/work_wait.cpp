@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "core/base/text.hpp"
 #include "core/control/member.hpp"
 #include "yoke/text.hpp"
 
@@ -42,10 +43,6 @@ std::string what_of(const std::exception_ptr& failure) {
 }
 
 }  // namespace
-
-std::string seconds_text(milliseconds t) {
-  return string_printf("%g s", static_cast<double>(t.count()) / 1000);
-}
 
 Error translate(const std::exception_ptr& failure,
                 const PendingOperation& pending,

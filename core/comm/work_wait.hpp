@@ -22,10 +22,10 @@ struct PendingOperation {
 // `sliceable` is false for works whose wait cannot be repeated after a timeout (Gloo's send and
 // recv); for these the cancel flag is not checked.
 //
-// Throws Error: CANCELLED if the cancel flag is set; UNAVAILABLE with the first cause if the control
-// connection knows that a rank is lost; DEADLINE_EXCEEDED after options.timeout, while
-// the operation may still be running, so the caller must abort the backend; for any other failure,
-// the Error that translate() returns.
+// Throws Error: CANCELLED if the cancel flag is set; UNAVAILABLE with the first cause if the
+// control connection knows that a rank is lost; DEADLINE_EXCEEDED after options.timeout, while the
+// operation may still be running, so the caller must abort the backend; for any other failure, the
+// Error that translate() returns.
 template <class Describe>
 void wait_for(c10d::Work& work, const CommOptions& options, bool sliceable, Describe&& describe);
 
@@ -35,9 +35,6 @@ Error translate(const std::exception_ptr& failure,
                 const PendingOperation& pending,
                 const CommOptions& options,
                 int32_t otherwise);
-
-// "60 s", "0.3 s"
-std::string seconds_text(std::chrono::milliseconds time);
 
 namespace detail {
 

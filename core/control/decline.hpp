@@ -19,9 +19,9 @@ struct Declining {
   Secret secret = {};
 };
 
-// Tells all ranks `why`, so that they end instead of waiting. Rank 0 starts a hub and
-// serves it until every rank has been told, for at most five seconds; another rank tries to reach the hub for three
-// seconds. Never throws: the caller prints the reason in any case.
+// Tells all ranks `why`, so that they end instead of waiting. Rank 0 starts a hub and serves it
+// until every rank has been told, for at most five seconds; another rank tries to reach the hub for
+// three seconds. Never throws: the caller prints the reason in any case.
 void decline_run(const Declining& declining, const std::string& why) noexcept;
 
 }  // namespace yoke

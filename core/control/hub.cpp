@@ -2,9 +2,10 @@
 // HubState, and sends what HubState decides. All sockets are non-blocking: a member that does not
 // read cannot delay the others.
 //
-// Anyone may connect to an open port, so what strangers can cost is limited. At most 64 connections,
-// or two for each rank if that is more, may wait to join, for 3 seconds each. A frame may have 1 KiB
-// before the proof of the secret and 4 MiB after it. If more connections arrive, the oldest is closed, so that a rank, which joins within milliseconds, always gets in.
+// Anyone may connect to an open port, so what strangers can cost is limited. At most 64
+// connections, or two for each rank if that is more, may wait to join, for 3 seconds each. A frame
+// may have 1 KiB before the proof of the secret and 4 MiB after it. If more connections arrive, the
+// oldest is closed, so that a rank, which joins within milliseconds, always gets in.
 #include "core/control/hub.hpp"
 
 #include <poll.h>

@@ -1,17 +1,18 @@
 // Decides when a rank is lost, and what the first cause of a failure was.
 //
-// The difficult part is the first cause. When a rank dies, the ranks that were
-// exchanging data with it notice within microseconds and report that they lost a peer, often before
-// the hub sees that the connection of the dead rank is closed. So such a report is only a
-// suspicion: the hub waits kSuspicion for a better cause. A closed connection, a failure that a
-// rank reports as its own, and silence are causes. The hub tells the first of them to all ranks, and
-// ignores everything after it as a consequence.
+// The difficult part is the first cause. When a rank dies, the ranks that were exchanging data with
+// it notice within microseconds and report that they lost a peer, often before the hub sees that
+// the connection of the dead rank is closed. So such a report is only a suspicion: the hub waits
+// kSuspicion for a better cause. A closed connection, a failure that a rank reports as its own, and
+// silence are causes. The hub tells the first of them to all ranks, and ignores everything after it
+// as a consequence.
 //
-// The hub itself may have been stopped (SIGSTOP, a suspended machine). When it continues, all members
-// look silent, although it was the hub that did not listen. tick() notices the gap between its own
-// calls and gives every member a new start.
+// The hub itself may have been stopped (SIGSTOP, a suspended machine). When it continues, all
+// members look silent, although it was the hub that did not listen. tick() notices the gap between
+// its own calls and gives every member a new start.
 #include <algorithm>
 
+#include "core/base/text.hpp"
 #include "core/control/hub_state.hpp"
 #include "yoke/nearest.hpp"
 #include "yoke/text.hpp"
@@ -24,10 +25,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kSuspicion{300};   // wait for a better cause than "lost a peer"
 constexpr milliseconds kHandshake{3000};  // time for a connection to join
 constexpr milliseconds kOwnGap{1000};     // longer without a tick: the hub itself was stopped
-
-std::string seconds(milliseconds t) {
-  return string_printf("%g s", static_cast<double>(t.count()) / 1000);
-}
 
 }  // namespace
 
@@ -85,7 +82,7 @@ void HubState::tick(Time now) {
            suspicion_hangs_);
     }
   } else if (phase_ == Phase::kGathering && now - start_ > options_.join_timeout) {
-    fail(concat(attendance(), "; gave up after ", seconds(options_.join_timeout)) +
+    fail(concat(attendance(), "; gave up after ", seconds_text(options_.join_timeout)) +
          " (launch.join_timeout); see the output of the missing ranks");
   }
   if (now >= next_beat_) {
@@ -100,9 +97,9 @@ void HubState::check_connections(Time now) {
   }
 }
 
-// Returns true if a member has missed beats: it may be the cause of the suspicion, and will have been
-// silent long enough soon. The peers of a member that is cut
-// off report its closed data connections before it has been silent for lost_after.
+// Returns true if a member has missed beats: it may be the cause of the suspicion, and will have
+// been silent long enough soon. The peers of a member that is cut off report its closed data
+// connections before it has been silent for lost_after.
 bool HubState::awaits_silence(Time now) const {
   const milliseconds limit = options_.lost_after;
   if (limit.count() == 0 || now - suspicion_since_ > limit + kSuspicion) return false;
@@ -111,8 +108,8 @@ bool HubState::awaits_silence(Time now) const {
   });
 }
 
-// A machine that is lost takes several ranks with it, whose last beats are up to one beat apart. All
-// of them are named.
+// A machine that is lost takes several ranks with it, whose last beats are up to one beat apart.
+// All of them are named.
 void HubState::check_silence(Time now) {
   const auto silence = [&](const Member& m) {
     return std::chrono::duration_cast<milliseconds>(now - m.heard);

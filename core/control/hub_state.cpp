@@ -1,5 +1,5 @@
-// How the hub lets members in, compares them and keeps their notes; hub_presence.cpp decides when one
-// of them is lost.
+// How the hub lets members in, compares them and keeps their notes; hub_presence.cpp decides when
+// one of them is lost.
 #include "core/control/hub_state.hpp"
 
 #include <algorithm>

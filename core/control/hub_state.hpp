@@ -1,13 +1,14 @@
-// What the hub of a run knows and decides; used by one thread, without sockets, threads or a clock of its own: every
-// event comes with its time, and the answers are returned as actions. So every order of events can
-// be tested.
+// What the hub of a run knows and decides; used by one thread, without sockets, threads or a clock
+// of its own: every event comes with its time, and the answers are returned as actions. So every
+// order of events can be tested.
 //
 // A run passes through these phases:
 //
 //   gathering   members join; the hub waits until all ranks are present
 //   running     all ranks have been welcomed
 //   refused     the ranks do not run the same job, or one of them cannot take part
-//   failed      a rank is lost or has failed, or ranks were missing for too long; all ranks know why
+//   failed      a rank is lost or has failed, or ranks were missing for too long; all ranks know
+//               why
 #pragma once
 
 #include <chrono>
@@ -70,12 +71,12 @@ class HubState {
 
   // Returns the actions since the last call, in their order.
   std::vector<HubAction> take_actions();
-  // Returns the size of the largest frame, in bytes, that the connection may send. It is small until
-  // the connection has joined.
+  // Returns the size of the largest frame, in bytes, that the connection may send. It is small
+  // until the connection has joined.
   size_t frame_limit(int connection) const;
-  // Returns true if the number of connections that have not joined has reached its limit, the larger
-  // of 64 and twice the number of ranks. A connection that has not joined is closed after three
-  // seconds.
+  // Returns true if the number of connections that have not joined has reached its limit, the
+  // larger of 64 and twice the number of ranks. A connection that has not joined is closed after
+  // three seconds.
   bool has_too_many_strangers() const;
   // Returns a sentence about the ranks that are missing; "" = the hub waits for none.
   std::string missing() const;

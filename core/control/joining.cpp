@@ -8,6 +8,7 @@
 #include "core/base/network.hpp"
 #include "core/control/hub_connection.hpp"
 #include "core/control/hub_state.hpp"
+#include "core/control/join_wait.hpp"
 #include "core/control/member.hpp"
 #include "yoke/error.hpp"
 #include "yoke/text.hpp"
@@ -22,56 +23,11 @@ constexpr milliseconds kSlice{50};  // a cancel flag is noticed after this time
 constexpr milliseconds kBetweenAttempts{200};
 constexpr milliseconds kDecline{3000};  // for a rank that declines, to reach the hub
 constexpr int kStrangeAnswers = 3;      // of a program that is not Yoke; then the wait ends
-constexpr std::chrono::seconds kBetweenReports{5};
-constexpr milliseconds kOwnGap{1000};  // as in hub_presence.cpp
-
-std::string seconds(milliseconds t) {
-  return string_printf("%g s", static_cast<double>(t.count()) / 1000);
-}
+constexpr milliseconds kOwnGap{1000};   // as in hub_presence.cpp
 
 [[noreturn]] void refuse(const std::string& text) {
   throw Error(YOKE_INVALID_ARGUMENT, text);
 }
-
-}  // namespace
-
-// The attempts to join a run, until one succeeds.
-class Member::Joining {
- public:
-  explicit Joining(const MemberOptions& options)
-      : options_(options),
-        deadline_(Clock::now() + options.join_timeout),
-        report_(Clock::now() + kBetweenReports) {}
-
-  void check_cancel() const {
-    if (options_.cancel != nullptr && options_.cancel->load())
-      throw Error(YOKE_CANCELLED, "cancelled while waiting for the other ranks");
-  }
-  // Waits before the next attempt. `why` says why the last one failed.
-  void pause(const std::string& why, int32_t code) {
-    check_cancel();
-    const Clock::time_point now = Clock::now();
-    if (now > deadline_) {
-      throw Error(code,
-                  why + "; gave up after " + seconds(options_.join_timeout) +
-                      " (launch.join_timeout); check that MASTER_ADDR is the host of rank 0, that "
-                      "rank 0 has started, and that no firewall blocks its port");
-    }
-    if (options_.progress && now >= report_) {
-      report_ = now + kBetweenReports;
-      options_.progress(
-          concat("rank ", options_.rank, " of ", options_.world_size, " is waiting: ", why));
-    }
-    std::this_thread::sleep_for(kBetweenAttempts);
-  }
-
- private:
-  const MemberOptions& options_;
-  const Clock::time_point deadline_;
-  Clock::time_point report_;
-};
-
-namespace {
 
 std::vector<Peer> peers_in(const Message& welcome) {
   std::vector<Peer> peers;
@@ -86,11 +42,11 @@ std::vector<Peer> peers_in(const Message& welcome) {
 // its start. Other messages are ignored.
 Message Member::wait_for_answer(HubConnection& connection,
                                 const MemberOptions& options,
-                                const Joining& joining) {
+                                const JoinWait& wait) {
   Clock::time_point heard = Clock::now(), beat = heard;
   try {
     for (;;) {
-      joining.check_cancel();
+      wait.check_cancel();
       const std::optional<Message> message = connection.receive(kSlice);
       const Clock::time_point now = Clock::now();
       if (message) heard = now;
@@ -117,21 +73,22 @@ Message Member::wait_for_answer(HubConnection& connection,
 std::unique_ptr<Member> Member::join(const std::function<ControlAddress()>& where,
                                      const MemberOptions& options,
                                      const Introduction& introduction) {
-  Joining joining(options);
+  JoinWait wait(options);
   int strange_answers = 0;
   for (;;) {
     const ControlAddress at = where();
-    std::string fault;
-    FileDescriptor fd = connect_to_hub(at, fault);
-    if (!fd.open()) {
-      const bool unknown = at.socket.empty() && !resolve(at.host, at.port).fault.empty();
-      joining.pause(unknown ? concat("MASTER_ADDR = '", at.host, "' has no address (", fault, ")")
-                            : concat("rank 0 cannot be reached at ", at.text(), " (", fault, ")"),
-                    unknown ? YOKE_INVALID_ARGUMENT : YOKE_UNAVAILABLE);
+    HubSocket socket = connect_to_hub(at);
+    if (!socket.has_address) {
+      wait.pause(no_address_text(at.host, socket.fault), YOKE_INVALID_ARGUMENT);
       continue;
     }
-    const std::string address = near_address(fd.get());
-    auto connection = std::make_unique<HubConnection>(std::move(fd), at.text());
+    if (!socket.fd.open()) {
+      wait.pause(concat("rank 0 cannot be reached at ", at.text(), " (", socket.fault, ")"),
+                 YOKE_UNAVAILABLE);
+      continue;
+    }
+    const std::string address = near_address(socket.fd.get());
+    auto connection = std::make_unique<HubConnection>(std::move(socket.fd), at.text());
     try {
       connection->greet(options.secret);
       connection->send({MessageType::kJoin,
@@ -149,17 +106,17 @@ std::unique_ptr<Member> Member::join(const std::function<ControlAddress()>& wher
         refuse(std::string(e.what()) +
                "; it belongs to another program: choose another MASTER_PORT for all ranks");
       }
-      joining.pause(e.what(), YOKE_UNAVAILABLE);
+      wait.pause(e.what(), YOKE_UNAVAILABLE);
       continue;
     }
-    const Message answer = wait_for_answer(*connection, options, joining);
+    const Message answer = wait_for_answer(*connection, options, wait);
     if (answer.type == MessageType::kWelcome) {
       return std::unique_ptr<Member>(new Member(options, std::move(connection), peers_in(answer)));
     }
     const std::string& text = answer.fields[0];
     if (answer.type == MessageType::kRefused) refuse(text);
     if (answer.type == MessageType::kLost) throw Error(YOKE_UNAVAILABLE, text);
-    joining.pause(text, YOKE_UNAVAILABLE);
+    wait.pause(text, YOKE_UNAVAILABLE);
   }
 }
 
@@ -168,13 +125,12 @@ void Member::decline(const ControlAddress& at,
                      const std::string& why) noexcept {
   try {
     const auto until = Clock::now() + kDecline;
-    std::string fault;
-    FileDescriptor fd;
-    while (!(fd = connect_to_hub(at, fault)).open()) {
+    HubSocket socket;
+    while (!(socket = connect_to_hub(at)).fd.open()) {
       if (Clock::now() > until) return;
       std::this_thread::sleep_for(kBetweenAttempts);
     }
-    HubConnection connection(std::move(fd), at.text());
+    HubConnection connection(std::move(socket.fd), at.text());
     connection.greet(options.secret);
     connection.send({MessageType::kDecline,
                      {options.job,

@@ -9,6 +9,7 @@
 #include <sys/un.h>
 
 #include <array>
+#include <chrono>
 #include <cstring>
 
 #include "core/base/network.hpp"
@@ -17,6 +18,7 @@
 namespace yoke {
 namespace {
 
+constexpr std::chrono::seconds kLookup{10};
 constexpr int kConnectMilliseconds = 1000;
 constexpr unsigned kUserTimeoutMilliseconds = 3000;
 
@@ -109,19 +111,24 @@ FileDescriptor listen_for_members(const ControlAddress& at, bool one_machine, st
   return fd;
 }
 
-FileDescriptor connect_to_hub(const ControlAddress& at, std::string& fault) {
+HubSocket connect_to_hub(const ControlAddress& at) {
+  HubSocket result;
   if (at.socket.empty()) {
-    const SocketAddress address = resolve(at.host, at.port);
-    fault = address.fault;
-    if (!fault.empty()) return {};
-    return connected(address.socket.ss_family,
-                     reinterpret_cast<const sockaddr*>(&address.socket),
-                     address.size,
-                     fault);
+    const SocketAddress there = resolve_within(at.host, at.port, kLookup);
+    result.has_address = there.fault.empty();
+    result.fault = there.fault;
+    if (result.has_address) {
+      const auto* address = reinterpret_cast<const sockaddr*>(&there.socket);
+      result.fd = connected(there.socket.ss_family, address, there.size, result.fault);
+    }
+    return result;
   }
   sockaddr_un address{};
-  if (!unix_address(at.socket, address, fault)) return {};
-  return connected(AF_UNIX, reinterpret_cast<sockaddr*>(&address), sizeof address, fault);
+  if (unix_address(at.socket, address, result.fault)) {
+    result.fd = connected(
+        AF_UNIX, reinterpret_cast<const sockaddr*>(&address), sizeof address, result.fault);
+  }
+  return result;
 }
 
 std::string near_address(int socket) {

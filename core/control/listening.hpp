@@ -23,8 +23,14 @@ struct ControlAddress {
 // and `fault` says why.
 FileDescriptor listen_for_members(const ControlAddress& at, bool one_machine, std::string& fault);
 
-// Returns a connection to the hub, waiting at most one second, or sets `fault`.
-FileDescriptor connect_to_hub(const ControlAddress& at, std::string& fault);
+// A connection to the hub. If there is none, fd is not open and `fault` says why.
+struct HubSocket {
+  FileDescriptor fd;  // non-blocking
+  std::string fault;
+  bool has_address = true;  // false: the host could not be looked up
+};
+// Waits at most ten seconds for a name server and one second for the connection.
+HubSocket connect_to_hub(const ControlAddress& at);
 
 // Sets the options of a control connection: no delay, and a limit for data that nobody
 // acknowledges. Without effect on a Unix socket.

@@ -1,5 +1,5 @@
-// Once all ranks are welcome, a thread of the member reads the connection: beats must be sent, and a
-// loss noticed, while the rank computes.
+// Once all ranks are welcome, a thread of the member reads the connection: beats must be sent, and
+// a loss noticed, while the rank computes.
 //
 // A rank that notices a loss has one second to end by itself, with its own message and after
 // closing its files. A rank that is inside a long computation or a blocked system call cannot do
@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "core/base/network.hpp"
+#include "core/base/text.hpp"
 #include "core/control/hub_connection.hpp"
 #include "core/control/hub_state.hpp"
 #include "yoke/error.hpp"
@@ -146,8 +147,9 @@ void Member::run() {
   const milliseconds lost_after = impl_->options.lost_after;
   Clock::time_point heard = Clock::now(), beat = heard, last_turn = heard;
   std::optional<Clock::time_point> ending_since;
+  bool broken = false;  // the connection is closed; after leave() that is no loss
   for (;;) {
-    bool open = !lost();
+    bool open = !lost() && !broken;
     const Clock::time_point now = Clock::now();
     if (now - last_turn > kOwnGap) heard = now;  // this process was stopped, not the hub
     last_turn = now;
@@ -192,6 +194,7 @@ void Member::run() {
       }
       if (!send_some()) throw Error(YOKE_UNAVAILABLE, "the connection is broken");
     } catch (const Error&) {
+      broken = true;
       lose(rank0 + " ended without notice; its own output, or that of its launcher, says more",
            /*hangs=*/false);
     }
@@ -232,8 +235,7 @@ std::string Member::request(MessageType type,
   if (answer) return *answer;
   if (lost()) throw Error(YOKE_UNAVAILABLE, impl_->cause);
   throw Error(YOKE_DEADLINE_EXCEEDED,
-              string_printf("no answer of the other ranks within %g s",
-                            static_cast<double>(timeout.count()) / 1000) +
+              "no answer of the other ranks within " + seconds_text(timeout) +
                   "; see their logs, or give more time with comm.timeout");
 }
 

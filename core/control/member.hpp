@@ -19,6 +19,7 @@
 namespace yoke {
 
 class HubConnection;
+class JoinWait;
 
 struct MemberOptions {
   int32_t rank = 0;
@@ -85,7 +86,8 @@ class Member {
   //   kOwn             an error of this rank: waits up to a second until the report is sent, and
   //                    returns "". The other ranks get the error as the first cause.
   //   kLost, kTimeout  this rank lost its peers, or waited for them too long: waits for the first
-  //                    cause, for up to lost_after and a second, and returns it, or "" if none came.
+  //                    cause, for up to lost_after and a second, and returns it, or "" if none
+  //                    came.
   enum class Failure { kOwn, kLost, kTimeout };
   std::string report_failure(const std::string& error, Failure kind, int exit_code);
   // Returns the exit code of the rank that failed, if the first cause is an error of that rank.
@@ -118,10 +120,9 @@ class Member {
   void set_duties(Duties duties);
 
  private:
-  class Joining;
   static Message wait_for_answer(HubConnection& connection,
                                  const MemberOptions& options,
-                                 const Joining& joining);
+                                 const JoinWait& wait);
   Member(const MemberOptions& options,
          std::unique_ptr<HubConnection> connection,
          std::vector<Peer> peers);

@@ -1,6 +1,6 @@
-// The HMAC is OpenSSL's, which is loaded only if there is a secret: Yoke runs on a bare Debian, which
-// does not have it, and most runs need no secret. The two functions have been the same since OpenSSL
-// 1.1.
+// The HMAC is OpenSSL's, which is loaded only if there is a secret: Yoke runs on a bare Debian,
+// which does not have it, and most runs need no secret. The two functions have been the same since
+// OpenSSL 1.1.
 #include "core/control/secret.hpp"
 
 #include <dlfcn.h>

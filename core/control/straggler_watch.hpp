@@ -21,8 +21,8 @@ class StragglerWatch {
 
   explicit StragglerWatch(int32_t ranks) : at_(ranks), since_(ranks) {}
 
-  // Takes what a rank reports: the steps that it has completed, and the seconds that it has computed
-  // for them. Returns a straggler when a window ends in which there is one.
+  // Takes what a rank reports: the steps that it has completed, and the seconds that it has
+  // computed for them. Returns a straggler when a window ends in which there is one.
   std::optional<Straggler> take(int32_t rank, int64_t step, double seconds);
 
   static constexpr double kFactor = 1.5;

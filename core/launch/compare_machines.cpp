@@ -23,15 +23,9 @@ constexpr const char* kSameVersion = "install the same Yoke on all machines";
 using Ranks = std::vector<int32_t>;
 using Groups = std::vector<std::pair<std::string, Ranks>>;  // value -> the ranks that have it
 
-MachineFinding ok(const std::string& what, const std::string& found) {
-  return {what, MachineFinding::kOk, found, ""};
-}
-MachineFinding warning(const std::string& what, const std::string& found, const std::string& fix) {
-  return {what, MachineFinding::kWarning, found, fix};
-}
-MachineFinding problem(const std::string& what, const std::string& found, const std::string& fix) {
-  return {what, MachineFinding::kProblem, found, fix};
-}
+using finding::ok;
+using finding::problem;
+using finding::warning;
 
 // "0-3, 6"
 std::string ranges(const Ranks& ranks) {

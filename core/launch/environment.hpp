@@ -19,8 +19,8 @@ struct LaunchEnvironment {
   int32_t local_world_size = 1;
   std::string master_addr;  // "" in a world of one rank
   int32_t master_port = 0;  // 0 in a world of one rank
-  // Name of the job, the same on all ranks and after a restart, and another one for every other job:
-  // YOKE_JOB, or what the launcher provides; "" = unknown.
+  // Name of the job, the same on all ranks and after a restart, and another one for every other
+  // job: YOKE_JOB, or what the launcher provides; "" = unknown.
   std::string job;
   bool store_served = false;     // torchrun's agent listens at master_addr and master_port
   bool end_with_parent = false;  // the parent of this process is the launcher, not a shell

@@ -211,8 +211,8 @@ class Launch {
     }
   }
 
-  // Returns true if the rank ended because of a signal, from the user, from this launcher, or from a
-  // scheduler to one of the ranks, and not because of a failure.
+  // Returns true if the rank ended because of a signal, from the user, from this launcher, or from
+  // a scheduler to one of the ranks, and not because of a failure.
   bool obeyed(const Ending& e) const {
     if (e.exit_code == kExitSaved) return true;
     const bool ended_by_us = is_one_of(e.exit_code, {kExitSigint, kExitSigterm}) ||

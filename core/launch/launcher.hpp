@@ -34,8 +34,9 @@ struct LaunchReport {
 //   elsewhere. If nobody reads our output, the ranks block; signals still work.
 // Signals
 //   The first SIGINT, SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2 is forwarded, as SIGINT or SIGTERM; the
-//   ranks finish their step and save. A second signal kills them, unless it is the same one within two seconds: batch
-//   systems and `timeout` send a signal to several processes of a job, and each passes it on.
+//   ranks finish their step and save. A second signal kills them, unless it is the same one within
+//   two seconds: batch systems and `timeout` send a signal to several processes of a job, and each
+//   passes it on.
 // Failures
 //   The first rank that fails is reported on stderr as the cause, with its exit code or signal and
 //   its last lines. Among failures within 200 ms, a rank killed by a signal is the most likely
@@ -56,7 +57,6 @@ struct LaunchReport {
 // During the call, the signals above are blocked in the calling thread, and SIGPIPE is ignored, so
 // that a run continues if the reader of its output goes away. Throws Error(INTERNAL) if a process
 // cannot be started; those already started are killed. At most one call at a time per process.
-//
 int launch_ranks(const std::vector<RankCommand>& commands, LaunchReport* report = nullptr);
 
 }  // namespace yoke

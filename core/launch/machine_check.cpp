@@ -28,15 +28,9 @@ namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
 
-MachineFinding ok(const std::string& what, const std::string& found) {
-  return {what, MachineFinding::kOk, found, ""};
-}
-MachineFinding warning(const std::string& what, const std::string& found, const std::string& fix) {
-  return {what, MachineFinding::kWarning, found, fix};
-}
-MachineFinding problem(const std::string& what, const std::string& found, const std::string& fix) {
-  return {what, MachineFinding::kProblem, found, fix};
-}
+using finding::ok;
+using finding::problem;
+using finding::warning;
 
 // Returns the bytes in a line "Name:   123 kB" of /proc/meminfo; 0 if there is none.
 uint64_t meminfo(const std::string& name) {

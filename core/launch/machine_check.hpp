@@ -8,17 +8,9 @@
 #include <vector>
 
 #include "core/launch/environment.hpp"
+#include "core/launch/machine_finding.hpp"
 
 namespace yoke {
-
-struct MachineFinding {
-  enum Status { kOk, kWarning, kProblem };
-
-  std::string what;  // subject, such as "shared memory"
-  Status status = kOk;
-  std::string found;  // what was found and, unless ok, why it is a problem
-  std::string fix;    // a command, or what to change; "" = nothing to do
-};
 
 // Checks the number of processors that this process may use, and OMP_NUM_THREADS.
 MachineFinding check_cores(const GetVariable& get);

@@ -38,8 +38,8 @@ struct MachineFacts {
 // threads. Takes at most three seconds, which a silent name server costs.
 void add_own_facts(MachineFacts& facts, int32_t local_world_size, const GetVariable& get);
 
-// Convert facts to a text for a message, and back. unpack_facts() throws Error(DATA_LOSS) for a text
-// that another version of Yoke has made.
+// Convert facts to a text for a message, and back. unpack_facts() throws Error(DATA_LOSS) for a
+// text that another version of Yoke has made.
 std::string pack_facts(const MachineFacts& facts);
 MachineFacts unpack_facts(const std::string& text);
 

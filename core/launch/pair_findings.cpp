@@ -1,5 +1,5 @@
-// The findings about the network between the machines. Up to kListed machines, each direction gets a
-// line; above that, only those that fail or are much slower than the others.
+// The findings about the network between the machines. Up to kListed machines, each direction gets
+// a line; above that, only those that fail or are much slower than the others.
 #include <algorithm>
 
 #include "core/launch/compare_machines.hpp"
@@ -48,7 +48,8 @@ class PairCheck {
   MachineFinding one(const PairResult& p) const {
     if (!p.fault.empty()) return unreachable(p);
     const std::string text = arrow(p) + ": " + speed_text(p);
-    // A slow network slows down every run; a machine with less memory for its network may be normal.
+    // A slow network slows down every run; a machine with less memory for its network may be
+    // normal.
     if (p.round_trip > kSlowRoundTrip || p.bytes_per_second < kSlowBytes)
       return {"network",
               MachineFinding::kWarning,

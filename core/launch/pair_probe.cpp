@@ -1,6 +1,6 @@
 // A connection carries the token, then kPings single bytes that the server returns one by one, then
-// streams that it discards. The sender counts only the bytes that the other machine has acknowledged,
-// so that it can stop after kStream on a slow network and still know its speed.
+// streams that it discards. The sender counts only the bytes that the other machine has
+// acknowledged, so that it can stop after kStream on a slow network and still know its speed.
 #include "core/launch/pair_probe.hpp"
 
 #include <linux/sockios.h>

@@ -8,9 +8,9 @@
 
 namespace yoke {
 
-// A run is started again only after the loss of a rank: errors of the configuration, of a backend or
-// of the training would come again. A run that cannot save a step between two failures is given up
-// after the third: something is broken for good.
+// A run is started again only after the loss of a rank: errors of the configuration, of a backend
+// or of the training would come again. A run that cannot save a step between two failures is given
+// up after the third: something is broken for good.
 class RestartPolicy {
  public:
   explicit RestartPolicy(int restarts) : left_(restarts) {}

@@ -6,10 +6,7 @@
 
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
-#include <filesystem>
-#include <thread>
 
 #include "core/base/exit_code.hpp"
 #include "core/base/files.hpp"
@@ -21,8 +18,6 @@
 
 namespace yoke {
 namespace {
-
-constexpr std::chrono::seconds kFolderCache{3};
 
 void warn(const std::string& text) {
   std::fprintf(stderr, "%s\n", text.c_str());
@@ -115,7 +110,6 @@ RunPlace agree_on_place(const Job& job, World& world, const RunPlace& given) {
   return {answer.substr(first + 1, second - first - 1), answer.substr(second + 1)};
 }
 
-// Another machine may see a new file late: network file systems cache their folders for seconds.
 void require_shared_folder(const RunPlace& place, World& world, bool one_machine) {
   if (world.size() == 1 || one_machine) return;
   const std::string mark =
@@ -133,11 +127,7 @@ void require_shared_folder(const RunPlace& place, World& world, bool one_machine
   }
   world.gather_texts("");  // rank 0 has written
   if (world.rank() != 0) {
-    std::error_code ignored;
-    const auto until = std::chrono::steady_clock::now() + kFolderCache;
-    while (!std::filesystem::exists(path, ignored) && std::chrono::steady_clock::now() < until)
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    if (!std::filesystem::exists(path, ignored)) {
+    if (!exists_soon(path)) {
       fault = who + " does not see it";
     } else if (::access(place.dir.c_str(), W_OK) != 0) {
       fault = who + " may not write to it";

@@ -25,8 +25,8 @@ int stop_signal();
 const std::atomic<bool>& stop_flag();
 const std::atomic<bool>& cancel_flag();
 
-// Returns the flag that SIGQUIT sets: the user wants to know where this rank is. It does not stop the
-// run. Thread-safe.
+// Returns the flag that SIGQUIT sets: the user wants to know where this rank is. It does not stop
+// the run. Thread-safe.
 std::atomic<bool>& report_flag();
 
 // Returns the exit code of a run that a signal has stopped.
@@ -36,10 +36,10 @@ int exit_code_of_stop(int signal, bool saved);
 // only one of them: a scheduler that takes back one machine signals only the ranks there. One per
 // rank.
 //
-// A rank that got a signal leaves a note. Rank 0 answers with the step at which to stop. No rank can
-// finish a step that rank 0 has not entered, and post() returns only after all ranks have the note. So
-// what rank 0 posts before it enters step s is known to each rank before that rank enters step
-// s + 1, and no collective is needed.
+// A rank that got a signal leaves a note. Rank 0 answers with the step at which to stop. No rank
+// can finish a step that rank 0 has not entered, and post() returns only after all ranks have the
+// note. So what rank 0 posts before it enters step s is known to each rank before that rank enters
+// step s + 1, and no collective is needed.
 class StopAgreement {
  public:
   explicit StopAgreement(World& world) : world_(world) {}

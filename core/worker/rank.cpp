@@ -112,8 +112,8 @@ void leave_record(const RunPlace& place, const ExitRecord& record, Log& log) {
   }
 }
 
-// A launcher on another machine sees this rank only. If the run ended because of an error of a rank,
-// which would come again, it must not take that for a lost rank and start the run again.
+// A launcher on another machine sees this rank only. If the run ended because of an error of a
+// rank, which would come again, it must not take that for a lost rank and start the run again.
 int code_for_launcher(int code, const World& world, int32_t local_ranks) {
   if (code != kExitRankLost || world.member() == nullptr || local_ranks == world.size())
     return code;
@@ -141,8 +141,8 @@ void watch_rank(
   world.member()->set_duties({end, report, &report_flag()});
 }
 
-// Tells the other ranks why this one ends. Returns the text for the user: if this rank has only lost
-// its peers, it begins with the first cause, which names the rank that was lost.
+// Tells the other ranks why this one ends. Returns the text for the user: if this rank has only
+// lost its peers, it begins with the first cause, which names the rank that was lost.
 std::string explained(World& world, const Error& e) {
   if (world.member() == nullptr) return e.what();
   const std::string text = e.what();

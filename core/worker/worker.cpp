@@ -224,8 +224,8 @@ int dispatch(const Words& words, const Families& families) {
   return find_flag(kCommands, words, 0).run({words.begin() + 1, words.end()}, families);
 }
 
-// A rank needs several connections for each peer; the usual limit of 1024 open files is for programs
-// that use select(), which we do not.
+// A rank needs several connections for each peer; the usual limit of 1024 open files is for
+// programs that use select(), which we do not.
 void raise_open_files() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;

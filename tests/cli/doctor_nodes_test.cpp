@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "core/base/network.hpp"
 #include "tests/cli/playground.hpp"
+#include "tests/cli/processes.hpp"
 
 namespace yoke::testing {
 namespace {
@@ -17,29 +17,12 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Words = std::vector<std::string>;
 
-struct Ended {
-  int exit_code = -1;
-  std::string out, err;
-};
-
 // One process: its rank, more variables, and the options of the doctor.
 struct Process {
   int rank = 0;
   Words variables = {};
   Words options = {};
 };
-
-FileDescriptor take_port(int port) {
-  std::string fault;
-  return listen_on(resolve("127.0.0.1", port), fault);
-}
-
-int port_of(const FileDescriptor& fd) {
-  sockaddr_in here{};
-  socklen_t size = sizeof here;
-  ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&here), &size);
-  return ntohs(here.sin_port);
-}
 
 // Returns a port such that it and the next one were free a moment ago.
 int free_ports() {
@@ -54,30 +37,19 @@ class DoctorNodes : public ::testing::Test {
  protected:
   // Runs the processes at the same time, as ranks of a world of this size.
   std::vector<Ended> run(int world, const std::vector<Process>& processes) const {
-    std::ostringstream script;
-    script << "cd " << here_.folder().path().string() << "\n";
-    for (size_t p = 0; p < processes.size(); ++p) {
-      const Process& process = processes[p];
-      script << "env -u YOKE_SECRET_FILE OMP_NUM_THREADS=1 RANK=" << process.rank
-             << " WORLD_SIZE=" << world << " LOCAL_RANK=" << process.rank
-             << " LOCAL_WORLD_SIZE=" << world << " MASTER_ADDR=127.0.0.1 MASTER_PORT=" << port_;
-      for (const std::string& variable : process.variables) script << " '" << variable << "'";
-      script << " timeout 500 " << Playground::program() << " doctor --nodes";
-      if (process.options.empty() || process.options[0] != "--timeout") script << " --timeout 100";
-      for (const std::string& option : process.options) script << " '" << option << "'";
-      script << " > out" << p << " 2> err" << p << " & p" << p << "=$!\n";
+    Words commands;
+    for (const Process& process : processes) {
+      std::ostringstream command;
+      command << "env -u YOKE_SECRET_FILE OMP_NUM_THREADS=1 RANK=" << process.rank
+              << " WORLD_SIZE=" << world << " LOCAL_RANK=" << process.rank
+              << " LOCAL_WORLD_SIZE=" << world << " MASTER_ADDR=127.0.0.1 MASTER_PORT=" << port_;
+      for (const std::string& variable : process.variables) command << " '" << variable << "'";
+      command << " timeout 500 " << Playground::program() << " doctor --nodes";
+      if (process.options.empty() || process.options[0] != "--timeout") command << " --timeout 100";
+      for (const std::string& option : process.options) command << " '" << option << "'";
+      commands.push_back(command.str());
     }
-    for (size_t p = 0; p < processes.size(); ++p)
-      script << "wait $p" << p << "; echo $? > code" << p << "\n";
-    run_subprocess({"/bin/bash", "-c", script.str()});
-    std::vector<Ended> ended;
-    for (size_t p = 0; p < processes.size(); ++p) {
-      const std::string n = std::to_string(p);
-      ended.push_back({std::stoi(read_file(here_.folder() / ("code" + n))),
-                       read_file(here_.folder() / ("out" + n)),
-                       read_file(here_.folder() / ("err" + n))});
-    }
-    return ended;
+    return run_together(here_.folder(), commands);
   }
   std::string make_secret(const std::string& name, const std::string& text) const {
     const std::string path = here_.folder().write(name, text);

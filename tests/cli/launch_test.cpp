@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "core/base/network.hpp"
 #include "tests/cli/playground.hpp"
+#include "tests/cli/processes.hpp"
 
 namespace yoke::testing {
 namespace {
@@ -18,21 +18,6 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Variables = std::vector<std::string>;
-
-struct Ended {
-  int exit_code = -1;
-  std::string text;  // stdout and stderr
-};
-
-// Returns a port of this machine that was free a moment ago.
-int free_port() {
-  std::string fault;
-  const FileDescriptor fd = listen_on(resolve("127.0.0.1", 0), fault);
-  sockaddr_in here{};
-  socklen_t size = sizeof here;
-  ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&here), &size);
-  return ntohs(here.sin_port);
-}
 
 Variables rendezvous_at(const std::string& host, int port) {
   return {"MASTER_ADDR=" + host, "MASTER_PORT=" + std::to_string(port)};
@@ -55,24 +40,14 @@ Variables operator+(Variables a, const Variables& b) {
 std::vector<Ended> start(const Playground& here,
                          const std::vector<Variables>& processes,
                          const std::string& args) {
-  std::ostringstream script;
-  script << "cd " << here.folder().path().string() << "\n";
-  for (size_t p = 0; p < processes.size(); ++p) {
-    script << "env OMP_NUM_THREADS=1";
-    for (const std::string& variable : processes[p]) script << " '" << variable << "'";
-    script << " timeout 500 " << Playground::program() << " train run.toml " << args << " > out"
-           << p << " 2>&1 & p" << p << "=$!\n";
+  std::vector<std::string> commands;
+  for (const Variables& variables : processes) {
+    std::string command = "env OMP_NUM_THREADS=1";
+    for (const std::string& variable : variables) command += " '" + variable + "'";
+    commands.push_back(command + " timeout 500 " + Playground::program() + " train run.toml " +
+                       args);
   }
-  for (size_t p = 0; p < processes.size(); ++p)
-    script << "wait $p" << p << "; echo $? > code" << p << "\n";
-  run_subprocess({"/bin/bash", "-c", script.str()});
-  std::vector<Ended> ended;
-  for (size_t p = 0; p < processes.size(); ++p) {
-    const std::string n = std::to_string(p);
-    ended.push_back({std::stoi(read_file(here.folder() / ("code" + n))),
-                     read_file(here.folder() / ("out" + n))});
-  }
-  return ended;
+  return run_together(here.folder(), commands);
 }
 
 std::vector<double> losses(const Playground& here, const std::string& run) {
@@ -96,12 +71,12 @@ class Launched : public ::testing::Test {
 TEST_F(Launched, ByMpirunTrainsAsIfStartedHere) {
   const Variables place = rendezvous_at("127.0.0.1", free_port());
   const auto ended = start(here_, {mpirun(0, 2, 2) + place, mpirun(1, 2, 2) + place}, "");
-  ASSERT_EQ(ended[0].exit_code, 0) << ended[0].text;
-  EXPECT_EQ(ended[1].exit_code, 0) << ended[1].text;
+  ASSERT_EQ(ended[0].exit_code, 0) << ended[0].text();
+  EXPECT_EQ(ended[1].exit_code, 0) << ended[1].text();
   EXPECT_EQ(losses(here_, "runs/r"), own_start());
-  EXPECT_THAT(ended[0].text, HasSubstr("threads    1 per rank ("));
-  EXPECT_THAT(ended[0].text, HasSubstr("2 local ranks)"));
-  EXPECT_EQ(ended[1].text, "");
+  EXPECT_THAT(ended[0].text(), HasSubstr("threads    1 per rank ("));
+  EXPECT_THAT(ended[0].text(), HasSubstr("2 local ranks)"));
+  EXPECT_EQ(ended[1].text(), "");
 }
 
 TEST_F(Launched, BySrunNeedsNoRendezvous) {
@@ -114,8 +89,8 @@ TEST_F(Launched, BySrunNeedsNoRendezvous) {
                      "SLURM_JOB_ID=" + std::to_string(::getpid())};
   };
   const auto ended = start(here_, {task(0), task(1)}, "train.steps=1 checkpoint.every=0");
-  EXPECT_EQ(ended[0].exit_code, 0) << ended[0].text;
-  EXPECT_EQ(ended[1].exit_code, 0) << ended[1].text;
+  EXPECT_EQ(ended[0].exit_code, 0) << ended[0].text();
+  EXPECT_EQ(ended[1].exit_code, 0) << ended[1].text();
 }
 
 TEST_F(Launched, ByTorchrunItself) {
@@ -167,22 +142,23 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values("mpirun.openmpi --allow-run-as-root --oversubscribe -n 2",
                       "mpiexec.hydra -n 2"));
 
-// launch.join_timeout must exceed the largest difference between the ranks' start times on a busy machine.
+// launch.join_timeout must exceed the largest difference between the ranks' start times on a busy
+// machine.
 TEST_F(Launched, WithARankMissingReportsWhichRanksArePresentAndEnds) {
   const Variables place = rendezvous_at("127.0.0.1", free_port());
   const auto ended = start(here_,
                            {mpirun(0, 3, 3) + place, mpirun(2, 3, 3) + place},
                            "launch.join_timeout=20 train.global_batch=6");
   for (const Ended& e : ended) {
-    EXPECT_EQ(e.exit_code, 5) << e.text;
-    EXPECT_THAT(e.text, Not(HasSubstr("Exception raised")));
+    EXPECT_EQ(e.exit_code, 5) << e.text();
+    EXPECT_THAT(e.text(), Not(HasSubstr("Exception raised")));
   }
   const auto gave_up =
       AllOf(HasSubstr("rank 1 of 3 is missing; present: 0 ("), HasSubstr("gave up after 20 s"));
-  EXPECT_THAT(ended[0].text, gave_up);
-  EXPECT_THAT(ended[1].text, AnyOf(gave_up, HasSubstr("lost rank 0")));
-  EXPECT_THAT(ended[0].text, HasSubstr("waiting for the other ranks: rank 1 of 3 is missing"));
-  EXPECT_THAT(ended[1].text, Not(HasSubstr("waiting for"))) << "one rank reports";
+  EXPECT_THAT(ended[0].text(), gave_up);
+  EXPECT_THAT(ended[1].text(), AnyOf(gave_up, HasSubstr("lost rank 0")));
+  EXPECT_THAT(ended[0].text(), HasSubstr("waiting for the other ranks: rank 1 of 3 is missing"));
+  EXPECT_THAT(ended[1].text(), Not(HasSubstr("waiting for"))) << "one rank reports";
 }
 
 TEST_F(Launched, TwiceWithOneNumberIsRefused) {
@@ -192,17 +168,16 @@ TEST_F(Launched, TwiceWithOneNumberIsRefused) {
             {mpirun(0, 3, 3) + place, mpirun(1, 3, 3) + place, mpirun(1, 3, 3) + place},
             "launch.join_timeout=20 train.global_batch=6");
   const Ended& second = ended[1].exit_code == 2 ? ended[1] : ended[2];
-  EXPECT_EQ(second.exit_code, 2) << second.text;
-  EXPECT_THAT(second.text, HasSubstr("rank 1 is taken by"));
+  EXPECT_EQ(second.exit_code, 2) << second.text();
+  EXPECT_THAT(second.text(), HasSubstr("rank 1 is taken by"));
 }
 
 TEST_F(Launched, AtAPortInUseIsRefused) {
-  std::string fault;
-  const int port = free_port();
-  const FileDescriptor taken = listen_on(resolve("127.0.0.1", port), fault);
+  const FileDescriptor taken = take_port(0);
+  const int port = port_of(taken);
   const auto ended = start(here_, {mpirun(0, 2, 2) + rendezvous_at("127.0.0.1", port)}, "");
   EXPECT_EQ(ended[0].exit_code, 2);
-  EXPECT_THAT(ended[0].text,
+  EXPECT_THAT(ended[0].text(),
               AllOf(HasSubstr("MASTER_PORT = " + std::to_string(port)), HasSubstr("in use")));
 }
 
@@ -210,7 +185,7 @@ TEST_F(Launched, AtAWrongAddressEndsInTime) {
   const auto nobody = start(
       here_, {mpirun(1, 2, 1) + rendezvous_at("127.0.0.1", free_port())}, "launch.join_timeout=1");
   EXPECT_EQ(nobody[0].exit_code, 5);
-  EXPECT_THAT(nobody[0].text,
+  EXPECT_THAT(nobody[0].text(),
               AllOf(HasSubstr("rank 0 cannot be reached at 127.0.0.1:"),
                     HasSubstr("Connection refused"),
                     HasSubstr("gave up after 1 s")));
@@ -219,7 +194,8 @@ TEST_F(Launched, AtAWrongAddressEndsInTime) {
                                {mpirun(rank, 2, 1) + rendezvous_at("no-such-host.invalid", 29500)},
                                "launch.join_timeout=1");
     EXPECT_EQ(nowhere[0].exit_code, 2);
-    EXPECT_THAT(nowhere[0].text, HasSubstr("MASTER_ADDR = 'no-such-host.invalid' has no address"));
+    EXPECT_THAT(nowhere[0].text(),
+                HasSubstr("MASTER_ADDR = 'no-such-host.invalid' has no address"));
   }
 }
 
@@ -229,7 +205,7 @@ TEST_F(Launched, OverAnInterfaceThatIsNotThereIsRefused) {
                             Variables{"GLOO_SOCKET_IFNAME=wire9"}},
                            "");
   EXPECT_EQ(ended[0].exit_code, 2);
-  EXPECT_THAT(ended[0].text, HasSubstr("GLOO_SOCKET_IFNAME = 'wire9'"));
+  EXPECT_THAT(ended[0].text(), HasSubstr("GLOO_SOCKET_IFNAME = 'wire9'"));
 }
 
 }  // namespace

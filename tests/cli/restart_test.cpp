@@ -6,8 +6,8 @@
 #include <sstream>
 #include <thread>
 
-#include "core/base/network.hpp"
 #include "tests/cli/playground.hpp"
+#include "tests/cli/processes.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke::testing {
@@ -26,15 +26,6 @@ std::map<int, double> losses(const std::string& run_dir) {
     values[json.at("step")] = json.at("loss");
   }
   return values;
-}
-
-int free_port() {
-  std::string fault;
-  const FileDescriptor fd = listen_on(resolve("127.0.0.1", 0), fault);
-  sockaddr_in here{};
-  socklen_t size = sizeof here;
-  ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&here), &size);
-  return ntohs(here.sin_port);
 }
 
 class Restart : public ::testing::Test {

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Kills random ranks of a run that `yoke train --restarts` starts again, and compares its losses with an undisturbed run.
+"""Kills random ranks of a run that `yoke train --restarts` starts again, and compares its losses with those of an
+undisturbed run.
 
 usage: restart_soak.py [--kills N] [--seed S]
 Prints the times from a kill to the next step that is trained, and exits with 1 if a loss differs in any bit.

@@ -28,9 +28,8 @@ import sys
 import tempfile
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
-REPOSITORY = HERE.parents[1]
-BIN = pathlib.Path(os.environ.get("YOKE_BIN", REPOSITORY / "build/release/bin")).resolve()
+from node_job import BIN, HERE, REPOSITORY, Skipped, Wrong, require
+
 SCRIPT = REPOSITORY / "configs/slurm/train.sbatch"
 HANG_SECONDS = 240  # for everything that is not a fault, on a busy machine
 RUN_SECONDS = 30    # duration of an undisturbed run; a fault must fit into it
@@ -52,19 +51,6 @@ metrics.every = 1
 metrics.tensorboard = false
 checkpoint.every = 1000000
 """
-
-
-class Wrong(Exception):
-    """A case does not end as it should."""
-
-
-class Skipped(Exception):
-    """This machine lacks something that the test needs."""
-
-
-def require(condition, text):
-    if not condition:
-        raise Wrong(text)
 
 
 def until(condition, what, seconds=HANG_SECONDS):

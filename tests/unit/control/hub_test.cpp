@@ -210,10 +210,9 @@ TEST_F(HubTest, Rank0ThatDeclinesTellsTheOthers) {
 TEST_F(HubTest, StrangersDoNotKeepRanksOut) {
   const auto hub = start(2);
   std::vector<FileDescriptor> idle;
-  std::string fault;
-  for (int i = 0; i < 200; ++i) idle.push_back(connect_to_hub(at_, fault));
+  for (int i = 0; i < 200; ++i) idle.push_back(connect_to_hub(at_).fd);
   for (int i = 0; i < 50; ++i) {
-    FileDescriptor noise = connect_to_hub(at_, fault);
+    const FileDescriptor noise = connect_to_hub(at_).fd;
     const std::string text(static_cast<size_t>(1 + i * 37), static_cast<char>(i));
     ::send(noise.get(), text.data(), text.size(), MSG_NOSIGNAL);
   }
