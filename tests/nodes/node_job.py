@@ -65,6 +65,15 @@ def resident_bytes(pid):
     return int(re.search(r"VmRSS:\s+(\d+) kB", status).group(1)) * 1024
 
 
+def thread_seconds(pid, name):
+    """Returns the CPU time that the threads of a process with this name have used."""
+    ticks = 0
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        if (task / "comm").read_text().strip() == name:
+            ticks += sum(map(int, (task / "stat").read_text().rpartition(")")[2].split()[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 class Nodes:
     """A set of nodes, and what has been done to them."""
 

@@ -5,7 +5,7 @@ import subprocess
 import time
 
 from node_bench import DETECTION_SECONDS, NUM_NODES, case
-from node_job import BIN, HANG_SECONDS, PORT, Nodes, Skipped, require, resident_bytes
+from node_job import BIN, HANG_SECONDS, PORT, Nodes, Skipped, require, resident_bytes, thread_seconds
 
 # ---- The machines do not run the same job ----
 
@@ -279,27 +279,30 @@ MOST_DESCRIPTORS = 200
 ATTACK_SECONDS = 8
 
 
-@case("idle", "idle", "1100", short=True)
-@case("noise", "noise", "1")
-def meeting_strangers(bench, kind, argument):
-    """Strangers cost neither the run nor much memory."""
+@case("idle", [("idle", "1100")], short=True)
+@case("noise", [("noise", "1")] * 4)
+@case("idle-and-noise", [("idle", "1000")] + [("noise", str(seed)) for seed in range(4)])
+def meeting_strangers(bench, attacks):
+    """Strangers cost neither the run nor much memory. --minutes is the length of the attack."""
     job = bench.job(overrides=["checkpoint.every=1000000"]).start().wait_for_step(50)
     pid = job.ranks[0].process.pid
     before, first_step = resident_bytes(pid), job.step()
-    for _ in range(1 if kind == "idle" else 4):
+    for kind, argument in attacks:
         bench.strangers(kind, "node0", PORT, argument, stdout=subprocess.DEVNULL)
-    largest, descriptors, end = before, 0, time.monotonic() + ATTACK_SECONDS
-    while time.monotonic() < end:
+    largest, descriptors = before, 0
+    begin, hub = time.monotonic(), thread_seconds(pid, "yoke-hub")
+    while time.monotonic() < begin + (bench.minutes * 60 or ATTACK_SECONDS):
         require(not any(r.has_ended() for r in job.ranks), f"the run has ended:{job.report()}")
         largest = max(largest, resident_bytes(pid))
         descriptors = max(descriptors, len(os.listdir(f"/proc/{pid}/fd")))
         time.sleep(0.1)
+    busy = (thread_seconds(pid, "yoke-hub") - hub) / (time.monotonic() - begin)
     require(job.step() > first_step, f"no steps are done:{job.report()}")
     require(largest - before < LARGEST_GROWTH, f"rank 0 grew by {(largest - before) / 1e6:.1f} MB")
     require(descriptors < MOST_DESCRIPTORS, f"rank 0 has {descriptors} open files")
     job.ranks[1].signal(signal.SIGTERM)
     job.wait().require_codes(75)
-    return f"{(largest - before) / 1e6:.1f} MB"
+    return f"{(largest - before) / 1e6:.1f} MB, {busy:.1%} of a core"
 
 
 @case("handshake")

@@ -149,7 +149,7 @@ Layout random_layout(std::mt19937& random, int world) {
 class Degrees : public ::testing::TestWithParam<int> {};
 
 TEST_P(Degrees, GradientsAreThoseOfOneRank) {
-  static const Result expected = one_step({.micro_batch = 8});
+  static const Result expected = one_step(Layout{.micro_batch = 8});
   ASSERT_GT(expected.norm, 0.01);
   std::mt19937 random(11);
   for (int i = 0; i < 12; ++i) {
