@@ -2,9 +2,10 @@
 // issued, and the hashes are compared. Only when they differ are the histories themselves sent to
 // rank 0, which finds the first collective that differs.
 //
-// The hash covers all communicators of a rank, so the check assumes that every rank issues the same
-// list on its own communicators of each purpose. Pipeline stages, whose ranks issue different
-// lists, will need one hash for each communicator.
+// A hash covers several communicators of a rank, so the check assumes that every rank issues the
+// same list on its own communicators of each purpose. The ranks of different pipeline stages do
+// not: on communicators within a stage, only the ranks of that stage are compared. Messages between
+// two ranks are counted, but not compared.
 #include "core/comm/collective_log.hpp"
 
 #include <algorithm>
@@ -78,9 +79,12 @@ std::vector<OperationCount> CollectiveLog::counts_by_operation() const {
   return all;
 }
 
-uint64_t CollectiveLog::running_hash() const {
+uint64_t CollectiveLog::running_hash(bool across_stages) const {
   uint64_t hash = 0;
-  for (const Record& record : records_) hash = mix_hash(hash, record.history->hash());
+  for (const Record& record : records_) {
+    if (((record.axes & YOKE_AXIS_BIT(YOKE_PP)) != 0) == across_stages)
+      hash = mix_hash(hash, record.history->hash());
+  }
   return hash;
 }
 
@@ -93,10 +97,14 @@ std::optional<std::string> CollectiveLog::compare_histories(const Mesh& mesh) {
       });
 }
 
-void CollectiveLog::check(const Mesh& mesh) {
+void CollectiveLog::check(const Mesh& mesh, int32_t rank) {
   if (check_ == CommCheck::kOff) return;
   // All ranks get the same result here, so all take the same branch.
-  if (control_.is_equal_everywhere(running_hash(), "comparison of the collectives issued so far"))
+  if (control_.are_equal(running_hash(true),
+                         running_hash(false),
+                         mesh.coordinate(rank, YOKE_PP),
+                         mesh.degree(YOKE_PP),
+                         "comparison of the collectives issued so far"))
     return;
   const auto difference = compare_histories(mesh);
   throw Error(

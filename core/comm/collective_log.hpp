@@ -39,7 +39,7 @@ class CollectiveLog {
 
   // Throws Error(FAILED_PRECONDITION), naming the first difference, unless all ranks have issued
   // the same collectives so far. Returns at once with comm.check = off. Collective over the world.
-  void check(const Mesh& mesh);
+  void check(const Mesh& mesh, int32_t rank);
 
  private:
   struct Record {
@@ -49,7 +49,8 @@ class CollectiveLog {
   };
 
   std::map<std::string, CommCount> totals() const;
-  uint64_t running_hash() const;
+  // Of the communicators that connect pipeline stages, or of the others.
+  uint64_t running_hash(bool across_stages) const;
   std::optional<std::string> compare_histories(const Mesh& mesh);
 
   ControlPlane& control_;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "core/comm/work_wait.hpp"
@@ -142,20 +143,32 @@ std::vector<std::string> ControlPlane::gather_texts(const std::string& mine) {
   return texts;
 }
 
-// One all_reduce gives the maximum and the minimum together: ~ reverses the order of two's
-// complement integers, so max(~value) is ~min(value). All values are equal if and only if their
-// maximum is their minimum.
-bool ControlPlane::is_equal_everywhere(uint64_t value, const char* what) {
+// One all_reduce gives maxima and minima together: ~ reverses the order of two's complement
+// integers, so max(~value) is ~min(value). All values are equal if and only if their maximum is
+// their minimum. A rank leaves the values of other groups at the least integer, which changes no
+// maximum.
+bool ControlPlane::are_equal(
+    uint64_t everywhere, uint64_t in_group, int group, int groups, const char* what) {
   if (size_ == 1) return true;
-  const auto mine = static_cast<int64_t>(value);
-  std::vector<at::Tensor> tensors{at::tensor({mine, ~mine}, at::kLong)};
+  std::vector<at::Tensor> tensors{
+      at::full({1 + groups, 2}, std::numeric_limits<int64_t>::min(), at::kLong)};
+  int64_t* values = tensors[0].mutable_data_ptr<int64_t>();
+  const auto set = [&](int row, uint64_t value) {
+    values[2 * row] = static_cast<int64_t>(value);
+    values[2 * row + 1] = ~static_cast<int64_t>(value);
+  };
+  set(0, everywhere);
+  set(1 + group, in_group);
   run(what, [&](c10d::Backend& backend) {
     c10d::AllreduceOptions options;
     options.reduceOp = c10d::ReduceOp::MAX;
     return backend.allreduce(tensors, options);
   });
-  const int64_t* max = tensors[0].const_data_ptr<int64_t>();
-  return max[0] == ~max[1];
+  values = tensors[0].mutable_data_ptr<int64_t>();
+  for (int row = 0; row < 1 + groups; ++row) {
+    if (values[2 * row] != ~values[2 * row + 1]) return false;
+  }
+  return true;
 }
 
 void ControlPlane::barrier(const char* what) {

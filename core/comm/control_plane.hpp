@@ -44,9 +44,10 @@ class ControlPlane {
 
   // Returns every rank's text in rank order. Collective.
   std::vector<std::string> gather_texts(const std::string& mine);
-  // Returns whether all ranks pass the same value; all 64 bits are compared. `what` names the
-  // operation in messages. Collective.
-  bool is_equal_everywhere(uint64_t value, const char* what);
+  // Returns whether all ranks pass the same `everywhere`, and all ranks of each group the same
+  // `in_group`; all 64 bits are compared. Every rank is in one of `groups` groups. `what` names the
+  // operation in messages. Collective; all ranks get the same result.
+  bool are_equal(uint64_t everywhere, uint64_t in_group, int group, int groups, const char* what);
   // Returns when all ranks have called it. Collective.
   void barrier(const char* what);
 

@@ -85,7 +85,7 @@ std::map<std::string, std::vector<std::string>> World::latest_collectives() cons
 }
 
 void World::check_collectives() {
-  log_->check(communicators_->mesh());
+  log_->check(communicators_->mesh(), rank_);
 }
 
 void World::set_step(int64_t step) {
