@@ -243,7 +243,6 @@ std::vector<std::string> choices(const Key& key) {
 }
 
 std::string allowed(const Key& key) {
-  if (type_of(key) == Type::kInt && !planned(key.name, Value{int64_t{2}}).empty()) return "1";
   if (!key.choices.empty()) return join(choices(key));
   if (type_of(key) == Type::kBool) return "true, false";
   return key.range.text();

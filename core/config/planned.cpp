@@ -8,22 +8,17 @@ namespace {
 
 struct Planned {
   std::string_view key;
-  std::string_view value;    // refused text; ">1" = all integers above 1
+  std::string_view value;    // refused text
   std::string_view what;     // reason for the refusal
   std::string_view allowed;  // accepted values
 };
 
 constexpr Planned kPlanned[] = {
-    {"pp_degree", ">1", "pipeline parallelism is not implemented yet", "allowed: 1"},
     {"precision.param", "fp8", "fp8 is not implemented yet", "allowed: fp64, fp32, bf16"},
     {"precision.reduce", "fp8", "fp8 is not implemented yet", "allowed: fp64, fp32, bf16"},
 };
 
 bool refuses(const Planned& row, const Value& value) {
-  if (row.value == ">1") {
-    const auto* number = std::get_if<int64_t>(&value.data);
-    return number != nullptr && *number > 1;
-  }
   const auto* text = std::get_if<std::string>(&value.data);
   return text != nullptr && *text == row.value;
 }

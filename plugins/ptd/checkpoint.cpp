@@ -80,9 +80,12 @@ void visit_state(const YokeCheckpointArgs& args,
     for (const FlatLayout::Slot& slot : layout.slots()) {
       const ParamCut& cut = cuts[slot.param];
       const ShardPiece where = layout.piece(slot, state.shard);
-      // A parameter that tp does not cut exists on every rank of tp, in every replica.
-      const int64_t replica =
-          cut.run == 0 ? int64_t{rank.replica} * rank.tp_size + rank.tp : rank.replica;
+      // A parameter that tp does not cut exists on every rank of tp, in every replica. One that two
+      // ranks of pp have exists twice as often; those of the second rank have the higher numbers.
+      const int copies = cut.run == 0 ? rank.tp_size : 1;
+      const int64_t in_stage = int64_t{rank.replica} * copies + (cut.run == 0 ? rank.tp : 0);
+      const bool first = layout.spans().front().counted;
+      const int64_t replica = in_stage + (first ? 0 : int64_t{rank.replicas} * copies);
       for (const auto& [kind, shard] : kinds) {
         for (const ParamSpan& span : cut.spans(where.begin, where.count)) {
           const int64_t at = where.offset + span.local - where.begin;

@@ -11,7 +11,8 @@ namespace yoke::ptd {
 // This rank's indices among the ranks that hold the same pieces. YokePiece.replica is computed from
 // them.
 struct StateRank {
-  int replica;  // index among the ranks that hold the same shard
+  // Index among the ranks that hold the same shard, and their number.
+  int replica, replicas;
   // Index among the ranks of tp, and their number. They hold the same tp-replicated parameters.
   int tp, tp_size;
   int world;  // index in the world; rank 0 owns the step count

@@ -1,15 +1,35 @@
 #include "plugins/ptd/options.hpp"
 
+#include <algorithm>
+#include <string_view>
+
 namespace yoke::ptd {
 
-PtdOptions::PtdOptions(const Options& options)
+namespace {
+
+PipelineKind pipeline_kind(std::string_view name) {
+  const auto& infos = pipeline_infos();
+  return std::find_if(
+             infos.begin(), infos.end(), [&](const PipelineInfo& i) { return i.name == name; })
+      ->kind;
+}
+
+}  // namespace
+
+PtdOptions::PtdOptions(const Options& options, int32_t pp_degree)
     : unit_bytes(options.integer("unit_bytes")),
-      reshard_after_forward(options.boolean("reshard_after_forward")),
-      accumulate(options.string("accumulate") == "sharded" ? Accumulate::kSharded
-                                                           : Accumulate::kUnsharded),
+      reshard_after_forward(options.boolean("reshard_after_forward") &&
+                            (pp_degree <= 1 || options.given("reshard_after_forward"))),
+      accumulate(options.string("accumulate") == "sharded" &&
+                         (pp_degree <= 1 || options.given("accumulate"))
+                     ? Accumulate::kSharded
+                     : Accumulate::kUnsharded),
       recompute(options.string("activation_checkpoint") == "full"),
       shard_over_cp(options.boolean("shard_over_cp")),
       cuda_graph(options.boolean("cuda_graph")),
+      pp_schedule(pipeline_kind(options.string("pp_schedule"))),
+      pp_chunks(static_cast<int>(options.integer("pp_chunks"))),
+      pp_cut(options.string("pp_cut")),
       mesh{.sequence_parallel = options.boolean("sequence_parallel"),
            .loss_parallel = options.boolean("loss_parallel"),
            .exchange = options.string("cp_attention") == "ring" ? SequenceExchange::kRing
@@ -87,6 +107,25 @@ const std::vector<const YokeOptionInfo*>& option_infos() {
                   "false",
                   "",
                   "log every operator on distributed tensors: placements in and out, collectives"),
+      option_info(YOKE_OPTION_STRING,
+                  "pp_schedule",
+                  "1f1b",
+                  "gpipe|1f1b|interleaved|looped_bfs",
+                  "with pp_degree > 1: the order in which ranks compute their stages"),
+      option_info(YOKE_OPTION_INT,
+                  "pp_chunks",
+                  "0",
+                  "",
+                  "with pp_degree > 1: number of stages on each rank; 0 = 2 for interleaved and "
+                  "looped_bfs, else 1",
+                  {0, 1e6}),
+      option_info(
+          YOKE_OPTION_STRING,
+          "pp_cut",
+          "auto",
+          "",
+          "with pp_degree > 1: number of blocks of each stage, such as \"5,4,4,3\"; auto: the most "
+          "loaded rank gets as little work as possible"),
       option_info(
           YOKE_OPTION_BOOL,
           "cuda_graph",

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "plugins/ptd/dtensor/model_on_mesh.hpp"
@@ -18,11 +19,21 @@ struct PtdOptions {
   bool recompute;  // key activation_checkpoint = "full"
   bool shard_over_cp;
   bool cuda_graph;
+  PipelineKind pp_schedule;
+  int pp_chunks;       // stages of each rank; 0 = as many as the schedule has by default
+  std::string pp_cut;  // blocks of each stage, such as "5,4,4,3", or "auto"
   MeshOptions mesh;
 
-  // The host has checked types, ranges and choices.
-  explicit PtdOptions(const Options& options);
+  // The host has checked types, ranges and choices. pp_degree: with several stages, units stay whole
+  // during the step and gradients are reduced once, unless the user has set it otherwise: each rank
+  // has only a part of the model, and would gather it again for every micro-batch.
+  PtdOptions(const Options& options, int32_t pp_degree);
 };
+
+// Returns true if the pipeline passes outputs to lower ranks too, because ranks have several stages.
+inline bool stages_return(const PtdOptions& options) {
+  return info_of(options.pp_schedule).chunks > 1;
+}
 
 // Returns the keys with their defaults, as `describe` gives them to the host. They live as long as
 // the process.

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "plugins/ptd/options.hpp"
+#include "plugins/ptd/pipeline_part.hpp"
 #include "yoke/plan.hpp"
 #include "yoke/tensor.hpp"
 
@@ -38,14 +39,6 @@ std::string arithmetic(const YokePlan& plan) {
 // Sets an unset dp_shards to the number of ranks divided by the other degrees, and every other
 // unset degree to 1. Refuses degrees whose product is not the number of ranks.
 void fill_degrees(YokePlan& plan, PlanReport& report) {
-  // The refused degree stays in the plan: the product below is then the one that the user wrote.
-  if (plan.degree[YOKE_PP] > 1) {
-    report.refuse("pp_degree",
-                  concat(plan.degree[YOKE_PP]),
-                  "1",
-                  "pp_degree > 1 is not built yet; use dp_shards, tp_degree, cp_degree and "
-                  "dp_degree");
-  }
   for (const int axis : {YOKE_PP, YOKE_DP_REPLICATE, YOKE_CP, YOKE_TP}) {
     if (plan.degree[axis] == 0) plan.degree[axis] = 1;
   }
@@ -56,9 +49,8 @@ void fill_degrees(YokePlan& plan, PlanReport& report) {
     shards = static_cast<int32_t>(std::max<int64_t>(1, plan.world_size / product));
     if (product <= plan.world_size && product * shards == plan.world_size) return;
     // The largest degree is the most likely mistake.
-    const int largest = static_cast<int>(
-        std::max_element(plan.degree + YOKE_DP_REPLICATE, plan.degree + YOKE_NUM_AXES) -
-        plan.degree);
+    const int largest =
+        static_cast<int>(std::max_element(plan.degree, plan.degree + YOKE_NUM_AXES) - plan.degree);
     report.refuse(yoke_degree_key(largest),
                   concat(plan.degree[largest]),
                   concat("degrees whose product divides the ", plan.world_size, " ranks"),
@@ -207,6 +199,8 @@ void note_idle_options(const YokePlanArgs& args,
   if (tp == 1) note({"sequence_parallel", "loss_parallel"}, "it has no effect with tp_degree = 1");
   if (cp == 1)
     note({"shard_over_cp", "cp_attention", "cp_order"}, "it has no effect with cp_degree = 1");
+  if (plan.degree[YOKE_PP] == 1)
+    note({"pp_schedule", "pp_chunks", "pp_cut"}, "it has no effect with pp_degree = 1");
   if (tp == 1 && cp == 1)
     note({"debug_ops"}, "no tensor is distributed with tp_degree = 1 and cp_degree = 1");
 }
@@ -214,7 +208,7 @@ void note_idle_options(const YokePlanArgs& args,
 }  // namespace
 
 void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report) {
-  const PtdOptions options(Options(args.options, args.num_options));
+  const PtdOptions options(Options(args.options, args.num_options), plan.degree[YOKE_PP]);
   // The degrees are filled in first, because everything below reads them.
   fill_degrees(plan, report);
   check_tensor_parallel(*args.model, plan, report);
@@ -222,6 +216,7 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report)
   check_precision(plan, report);
   check_optimizer(*plan.optimizer, report);
   check_model(*args.model, report);
+  complete_pipeline(*args.model, options, plan, report);
   note_idle_options(args, plan, options, report);
 }
 

@@ -1,4 +1,4 @@
-// The backend ptd is PyTorch's distributed strategies (DDP, FSDP2, HSDP, TP, CP) in C++. Start
+// The backend ptd is PyTorch's distributed strategies (DDP, FSDP2, HSDP, TP, CP, PP) in C++. Start
 // reading here; README.md lists the other files in reading order.
 #include <memory>
 
@@ -34,9 +34,10 @@ class PtdContext final : public Context {
  public:
   explicit PtdContext(const YokeInitArgs& args)
       : plan_(*args.plan),
-        options_(Options(args.options, args.num_options)),
+        options_(Options(args.options, args.num_options), plan_.degree[YOKE_PP]),
         host_(checked(*args.host, plan_)),
-        comms_(Comms::make(plan_, options_.shard_over_cp, host_, device_type(host_))) {}
+        comms_(Comms::make(
+            plan_, options_.shard_over_cp, stages_return(options_), host_, device_type(host_))) {}
 
   std::unique_ptr<Wrapped> wrap_model(const YokeModel& model) override {
     return std::make_unique<WrappedModel>(model, plan_, options_, comms_, host_);
@@ -61,10 +62,10 @@ class Ptd : public Backend {
       YokeDescription d = yoke::description(
           "ptd",
           "0.1.0",
-          "PyTorch's distributed strategies in C++: DDP, FSDP2, HSDP, TP, CP",
+          "PyTorch's distributed strategies in C++: DDP, FSDP2, HSDP, TP, CP, PP",
           dtypes,
-          YOKE_AXIS_BIT(YOKE_DP_REPLICATE) | YOKE_AXIS_BIT(YOKE_DP_SHARD) | YOKE_AXIS_BIT(YOKE_CP) |
-              YOKE_AXIS_BIT(YOKE_TP),
+          YOKE_AXIS_BIT(YOKE_PP) | YOKE_AXIS_BIT(YOKE_DP_REPLICATE) | YOKE_AXIS_BIT(YOKE_DP_SHARD) |
+              YOKE_AXIS_BIT(YOKE_CP) | YOKE_AXIS_BIT(YOKE_TP),
           1u << 0 | 1u << 2 | 1u << 3);  // DDP; reshard_after_forward = false, = true
       d.vendor = view("Yoke");
       d.torch_tag = view(kTorchTag);

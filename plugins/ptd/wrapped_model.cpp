@@ -54,17 +54,31 @@ const TorchModel& require_torch_model(const YokeModel& model, at::ScalarType dty
   return *torch;
 }
 
+ModelSpec own_part(const ModelSpec& model, const PipelinePart& pipeline) {
+  if (pipeline.spec.ranks == 1) return model;
+  return part_of_model(model, pipeline.stages, pipeline.spec.rank);
+}
+
 // If parameters are not sharded over cp, the ranks of cp hold copies of each shard. The schedule
 // treats these ranks as replicas, because the same all-reduce sums their gradients.
-StepSpec step_spec(const UnitMap& map,
+StepSpec step_spec(const ModelSpec& model,
+                   const UnitMap& map,
                    const ShardState& state,
+                   const PipelinePart& pipeline,
                    const YokePlan& plan,
                    const PtdOptions& options) {
   StepSpec spec;
-  for (const ShardState::UnitShard& unit : state.units) {
+  for (size_t u = 0; u < map.units.size(); ++u) {
+    const ShardState::UnitShard& unit = state.units[u];
     const int64_t params = unit.layout.numel() * item_size(plan.param_dtype);
     const int64_t grads = unit.layout.numel() * item_size(plan.reduce_dtype);
-    spec.units.push_back({unit.trainable, params, unit.trainable ? grads : 0});
+    const int param = map.units[u].params.front();
+    const int partner = model.params[param].partner;
+    spec.units.push_back({unit.trainable,
+                          params,
+                          unit.trainable ? grads : 0,
+                          partner,
+                          partner == OwnStage::kNoRank ? -1 : param});
   }
   spec.blocks = map.of_block;
   const int cp = plan.degree[YOKE_CP];
@@ -73,6 +87,7 @@ StepSpec step_spec(const UnitMap& map,
   spec.reshard_after_forward = options.reshard_after_forward;
   spec.recompute = options.recompute;
   spec.accumulate = options.accumulate;
+  spec.pipeline = pipeline.spec;
   spec.reduce_partial_grads = plan.degree[YOKE_TP] > 1 && options.mesh.sequence_parallel;
   if (plan.micro_batch > 0) {
     const int data_ranks = plan.degree[YOKE_DP_REPLICATE] * plan.degree[YOKE_DP_SHARD];
@@ -81,9 +96,12 @@ StepSpec step_spec(const UnitMap& map,
   return spec;
 }
 
-StepCosts costs_of(const StepSpec& spec, const YokeModelSummary& model, const YokePlan& plan) {
+StepCosts costs_of(const StepSpec& spec,
+                   const PipelinePart& pipeline,
+                   const YokeModelSummary& model,
+                   const YokePlan& plan) {
   std::vector<BlockCost> blocks;
-  for (uint64_t b = 0; b < model.num_blocks; ++b) {
+  for (const int b : pipeline.blocks) {
     const YokeBlock& block = *model.blocks[b];
     // A block reports how many bytes it keeps without tp and cp. With them each rank keeps less, so
     // the cost is unknown.
@@ -112,6 +130,8 @@ std::string strategy(const StepSpec& spec, const YokePlan& plan, const PtdOption
   const auto add = [&](const std::string& part) {
     if (!part.empty()) text += (text.empty() ? "" : ", ") + part;
   };
+  if (const int pp = plan.degree[YOKE_PP]; pp > 1)
+    add(concat("PP over ", pp, " ranks (", info_of(spec.pipeline.kind).name, ")"));
   if (const int tp = plan.degree[YOKE_TP]; tp > 1)
     add(concat("TP over ", tp, options.mesh.sequence_parallel ? " ranks with SP" : " ranks"));
   if (const int cp = plan.degree[YOKE_CP]; cp > 1) add(concat("CP over ", cp, " ranks"));
@@ -145,7 +165,8 @@ WrappedModel::WrappedModel(const YokeModel& model,
       comms_(comms),
       rank_(host.rank),
       cuts_(param_cuts(summary_, comms.tp.rank(), comms.tp.size())),
-      spec_(model_spec(summary_, comms.tp.size())),
+      pipeline_(pipeline_part(summary_, plan, options, comms.carry_up.rank())),
+      spec_(own_part(model_spec(summary_, comms.tp.size()), pipeline_)),
       units_(make_units(spec_, options.unit_bytes, item_size(plan.param_dtype))),
       state_(spec_,
              units_,
@@ -157,12 +178,13 @@ WrappedModel::WrappedModel(const YokeModel& model,
   init_params(state_, cuts_, model);
   model_on_mesh_ = ModelOnMesh::make(summary_, *torch.params, options.mesh, comms_, host);
   optimizer_ = make_optimizer(*plan.optimizer, state_);
-  const StepSpec step = step_spec(units_, state_, plan, options);
+  const StepSpec step = step_spec(spec_, units_, state_, pipeline_, plan, options);
   const TorchGraphs* graphs = options.cuda_graph ? &graphs_of(host) : nullptr;
-  costs_ = costs_of(step, summary_, plan);
+  costs_ = costs_of(step, pipeline_, summary_, plan);
   executor_ = std::make_unique<Executor>(Executor::Parts{.host = host,
                                                          .model = torch,
                                                          .params = spec_,
+                                                         .blocks = pipeline_.blocks,
                                                          .state = state_,
                                                          .model_on_mesh = model_on_mesh_.get(),
                                                          .comms = comms_,
@@ -187,7 +209,11 @@ YokeWrapResult WrappedModel::wrap_result() const {
 }
 
 void WrappedModel::checkpoint(const YokeCheckpointArgs& args) {
-  const StateRank rank{comms_.all_reduce_grad.rank(), comms_.tp.rank(), comms_.tp.size(), rank_};
+  const StateRank rank{comms_.all_reduce_grad.rank(),
+                       comms_.all_reduce_grad.size(),
+                       comms_.tp.rank(),
+                       comms_.tp.size(),
+                       rank_};
   visit_state(args, summary_, state_, *optimizer_, cuts_, rank);
 }
 

@@ -8,6 +8,8 @@
 #include "plugins/ptd/executor/executor.hpp"
 #include "plugins/ptd/optim/optimizer.hpp"
 #include "plugins/ptd/options.hpp"
+#include "plugins/ptd/pipeline_part.hpp"
+#include "plugins/ptd/plan.hpp"
 #include "plugins/ptd/schedule/costs.hpp"
 #include "plugins/ptd/state/shard_state.hpp"
 #include "yoke/torch.hpp"
@@ -35,7 +37,8 @@ class WrappedModel final : public Wrapped {
   const Comms& comms_;
   int rank_;  // rank in the world
   std::vector<ParamCut> cuts_;
-  ModelSpec spec_;
+  PipelinePart pipeline_;
+  ModelSpec spec_;  // the blocks of this rank
   UnitMap units_;
   ShardState state_;
   StepCosts costs_;

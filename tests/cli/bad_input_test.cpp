@@ -84,7 +84,6 @@ INSTANTIATE_TEST_SUITE_P(
             3,
             {"seriel", "dp_degree"}},
         // Planned, not implemented
-        Row{train({"pp_degree=2", "--nproc", "2"}), 2, {"pp_degree = 2", "not implemented yet"}},
         Row{train({"precision.param=fp8"}), 2, {"fp8", "not implemented yet"}},
         // Checkpoints and generation
         Row{train({"checkpoint.resume=/nowhere"}), 2, {"/nowhere", "not a checkpoint"}},

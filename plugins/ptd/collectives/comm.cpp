@@ -1,5 +1,7 @@
 #include "plugins/ptd/collectives/comm.hpp"
 
+#include <ATen/ATen.h>
+
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
@@ -82,8 +84,30 @@ Work Comm::pass_on(const at::Tensor& out, const at::Tensor& in) const {
   return Work(backend_->alltoall_base(to, from, received, sent, {}));
 }
 
+Work Comm::send(const at::Tensor& in, int to, int tag) const {
+  std::vector<at::Tensor> list{in.view({-1})};
+  return Work(backend_->send(list, to, tag));
+}
+
+Work Comm::receive(const at::Tensor& out, int from, int tag) const {
+  std::vector<at::Tensor> list{out.view({-1})};
+  return Work(backend_->recv(list, from, tag));
+}
+
+// NCCL carries out the messages between two ranks one after the other, so they must agree which one
+// is the first.
+void Comm::add_from(const at::Tensor& inout, int peer) const {
+  const at::Tensor theirs = at::empty_like(inout);
+  Work first = rank_ < peer ? send(inout, peer, 0) : receive(theirs, peer, 0);
+  Work second = rank_ < peer ? receive(theirs, peer, 0) : send(inout, peer, 0);
+  first.wait();
+  second.wait();
+  inout.add_(theirs);
+}
+
 Comms Comms::make(const YokePlan& plan,
                   bool shard_over_cp,
+                  bool stages_return,
                   const YokeHost& host,
                   at::DeviceType device) {
   Comms comms;
@@ -101,6 +125,13 @@ Comms Comms::make(const YokePlan& plan,
   comms.unshard = along({YOKE_DP_SHARD, with_shards}, "unshard");
   comms.reduce_grad = along({YOKE_DP_SHARD, with_shards}, "reduce");
   comms.all_reduce_grad = along({YOKE_DP_REPLICATE, with_replicas}, "replicas");
+  comms.carry_up = along({YOKE_PP}, "outputs up");
+  comms.grad_down = along({YOKE_PP}, "gradients down");
+  if (stages_return) {
+    comms.carry_down = along({YOKE_PP}, "outputs down");
+    comms.grad_up = along({YOKE_PP}, "gradients up");
+  }
+  comms.tied = along({YOKE_PP}, "tied");
   comms.cp = along({YOKE_CP}, "dtensor");
   comms.tp = along({YOKE_TP}, "dtensor");
   comms.reduce_partial_grads = along({YOKE_TP}, "reduce");

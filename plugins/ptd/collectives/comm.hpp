@@ -59,6 +59,13 @@ class Comm {
   Work all_to_all(const at::Tensor& out, const at::Tensor& in) const;
   // Sends `in` to the next rank and receives `out` from the previous one, in a ring.
   Work pass_on(const at::Tensor& out, const at::Tensor& in) const;
+  // Sends a tensor to one rank of the communicator, or receives one of the same size from it. Two
+  // ranks must issue the messages of one direction in the same order; tag: the same on both.
+  Work send(const at::Tensor& in, int to, int tag) const;
+  Work receive(const at::Tensor& out, int from, int tag) const;
+  // Adds to a tensor that of another rank, which must do the same. Both get the same bits. Waits
+  // for the result.
+  void add_from(const at::Tensor& inout, int peer) const;
 
  private:
   c10::intrusive_ptr<c10d::Backend> backend_;
@@ -75,13 +82,20 @@ struct Comms {
   Comm all_reduce_grad;       // ranks that hold the same shard
   Comm reduce_partial_grads;  // ranks of tp
   Comm world;
-  Comm cp;  // ranks of cp, for operators on distributed tensors
-  Comm tp;  // ranks of tp, for operators on distributed tensors
+  // Ranks of pp, for the messages between stages: outputs and gradients, each to ranks with a higher
+  // or a lower number. NCCL keeps the messages between two ranks of a communicator in one queue,
+  // whatever their direction, so that fewer communicators could block each other.
+  Comm carry_up, carry_down, grad_up, grad_down;
+  Comm tied;  // ranks of pp, for the gradients of parameters that two of them have
+  Comm cp;    // ranks of cp, for operators on distributed tensors
+  Comm tp;    // ranks of tp, for operators on distributed tensors
 
-  // Makes the communicators that have more than one rank. Collective over the world. Throws
-  // Error(FAILED_PRECONDITION) if the host has no collectives.
+  // Makes the communicators that have more than one rank. stages_return: a pipeline passes outputs
+  // to lower ranks as well. Collective over the world. Throws Error(FAILED_PRECONDITION) if the host
+  // has no collectives.
   static Comms make(const YokePlan& plan,
                     bool shard_over_cp,
+                    bool stages_return,
                     const YokeHost& host,
                     at::DeviceType device);
 };

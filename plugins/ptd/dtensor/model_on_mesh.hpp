@@ -39,6 +39,7 @@ class ModelOnMesh {
   // the inputs are [batch, sequence, ...] and the same on all ranks of cp and tp. Causes no
   // communication.
   TorchInputs distribute(const TorchInputs& inputs);
+  Mesh& mesh() { return mesh_; }
   // The ranks along cp and tp share a batch, and only one of them counts its targets. Returns true
   // on that rank.
   bool is_first() const;

@@ -8,23 +8,31 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace yoke::ptd {
 
-BlockRunner::BlockRunner(const std::vector<TorchBlock>& blocks, size_t first_trained)
-    : blocks_(blocks), first_trained_(static_cast<int>(first_trained)) {}
+BlockRunner::BlockRunner(std::vector<const TorchBlock*> blocks,
+                         std::vector<OwnStage> stages,
+                         TrainedBlocks trained)
+    : blocks_(std::move(blocks)), stages_(std::move(stages)), trained_(trained) {
+  for (size_t s = 0; s < stages_.size(); ++s) stage_of_block_.resize(stages_[s].end, s);
+}
 
 void BlockRunner::begin_step(const std::vector<TorchInputs>& inputs, const at::Tensor& loss_grad) {
   inputs_ = &inputs;
   loss_grad_ = loss_grad;
   micros_.resize(inputs.size());
-  for (Micro& micro : micros_) micro.saved.resize(blocks_.size());
+  for (Micro& micro : micros_) {
+    micro.carry.resize(stages_.size());
+    micro.saved.resize(blocks_.size());
+  }
 }
 
 void BlockRunner::end_step() {
   for (Micro& micro : micros_) {
-    micro.carry.reset();
+    for (at::Tensor& carry : micro.carry) carry.reset();
     micro.loss.reset();
     for (Saved& saved : micro.saved) saved = {};
   }
@@ -32,30 +40,66 @@ void BlockRunner::end_step() {
 
 at::Tensor BlockRunner::run(int block, int micro, const at::Tensor& input, bool with_graph) const {
   at::AutoGradMode grad_mode(with_graph);
-  return blocks_[block].forward(input, (*inputs_)[micro]);
+  return blocks_[block]->forward(input, (*inputs_)[micro]);
+}
+
+size_t BlockRunner::index_of(int stage) const {
+  const auto found = std::find_if(
+      stages_.begin(), stages_.end(), [&](const OwnStage& s) { return s.index == stage; });
+  return static_cast<size_t>(found - stages_.begin());
+}
+
+void BlockRunner::put(int stage, int micro, at::Tensor carry) {
+  micros_[micro].carry[index_of(stage)] = std::move(carry);
+}
+
+at::Tensor BlockRunner::take(int stage, int micro) {
+  return std::exchange(micros_[micro].carry[index_of(stage)], at::Tensor());
+}
+
+bool BlockRunner::computes_loss(int block) const {
+  const OwnStage& stage = stages_[stage_of_block_[block]];
+  return stage.to == OwnStage::kNoRank && block + 1 == stage.end;
+}
+
+// Returns what the block before this one has computed: in the same stage, in the stage before if
+// that is on this rank, or elsewhere, in which case put() has been called.
+at::Tensor BlockRunner::take_input(int block, Micro& micro) const {
+  size_t s = stage_of_block_[block];
+  const bool from_stage_before =
+      block == stages_[s].first && s > 0 && stages_[s - 1].index + 1 == stages_[s].index;
+  return std::exchange(micro.carry[from_stage_before ? s - 1 : s], at::Tensor());
+}
+
+// Returns the gradient of the block's output in the same way.
+at::Tensor BlockRunner::take_gradient(int block, Micro& micro) const {
+  size_t s = stage_of_block_[block];
+  const bool from_next_stage = block + 1 == stages_[s].end && s + 1 < stages_.size() &&
+                               stages_[s + 1].index == stages_[s].index + 1;
+  return std::exchange(micro.carry[from_next_stage ? s + 1 : s], at::Tensor());
 }
 
 // Cuts the graph: returns the carry as a new leaf. It requires a gradient only if an earlier block
-// is trained.
+// of the model is trained.
 at::Tensor BlockRunner::input_leaf(int block, const at::Tensor& carry) const {
-  if (block == 0) return {};
+  if (!carry.defined()) return {};  // the first block of the model
   at::Tensor leaf = carry.detach();
-  leaf.set_requires_grad(block > first_trained_);
+  leaf.set_requires_grad(block >= trained_.gradient_from);
   return leaf;
 }
 
 void BlockRunner::forward(const Action& action) {
   const auto [block, micro] = std::pair(action.block, action.micro);
   Micro& m = micros_[micro];
-  const at::Tensor input = input_leaf(block, m.carry);
+  const at::Tensor input = input_leaf(block, take_input(block, m));
   const at::Tensor output = run(block, micro, input, action.save);
   // A later Recompute or Backward starts from these.
-  if (block >= first_trained_) m.saved[block] = {input, action.save ? output : at::Tensor()};
-  if (block + 1 == static_cast<int>(blocks_.size())) {
+  if (block >= trained_.backward_from)
+    m.saved[block] = {input, action.save ? output : at::Tensor()};
+  if (computes_loss(block)) {
     m.loss = output.detach();
-    m.carry.reset();
   } else {
-    m.carry = output;
+    m.carry[stage_of_block_[block]] = output;
   }
 }
 
@@ -75,13 +119,14 @@ at::Tensor BlockRunner::grad_of_loss(const at::Tensor& loss) const {
 void BlockRunner::backward(const Action& action) {
   Micro& m = micros_[action.micro];
   const Saved saved = std::exchange(m.saved[action.block], {});
-  const bool last = action.block + 1 == static_cast<int>(blocks_.size());
-  at::Tensor grad = last ? grad_of_loss(saved.output) : std::exchange(m.carry, at::Tensor());
+  at::Tensor grad =
+      computes_loss(action.block) ? grad_of_loss(saved.output) : take_gradient(action.block, m);
   if (saved.output.requires_grad()) torch::autograd::backward({saved.output}, {std::move(grad)});
   if (!saved.input.defined() || !saved.input.requires_grad()) return;
-  m.carry = saved.input.grad();
+  at::Tensor& carry = m.carry[stage_of_block_[action.block]];
+  carry = saved.input.grad();
   // This gradient is undefined if the output does not depend on the input.
-  if (!m.carry.defined()) m.carry = at::zeros_like(saved.input);
+  if (!carry.defined()) carry = at::zeros_like(saved.input);
 }
 
 }  // namespace yoke::ptd

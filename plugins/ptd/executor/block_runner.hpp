@@ -14,8 +14,10 @@ namespace yoke::ptd {
 // Holds the activations of one step. Used by one thread at a time.
 class BlockRunner {
  public:
-  // The blocks must outlive the runner. Blocks before first_trained get no backward.
-  BlockRunner(const std::vector<TorchBlock>& blocks, size_t first_trained);
+  // blocks: those of this rank, in the order of the model; they must outlive the runner.
+  BlockRunner(std::vector<const TorchBlock*> blocks,
+              std::vector<OwnStage> stages,
+              TrainedBlocks trained);
 
   // inputs: one entry per micro-batch; must stay valid until end_step. loss_grad: gradient of the
   // loss sum, an fp64 scalar on the CPU or on the device of the losses. On a device it is read when
@@ -29,8 +31,16 @@ class BlockRunner {
   void recompute(const Action& action);
   void backward(const Action& action);  // leaves gradients in the .grad of the block's parameters
 
+  // What passes between the stages of this rank and those of other ranks: the input of a stage and
+  // its output, then the gradient of the output and that of the input. stage: among all stages of
+  // the model.
+  void put(int stage, int micro, at::Tensor carry);
+  at::Tensor take(int stage, int micro);
+
+  // Returns true if the block is the last one of the model.
+  bool computes_loss(int block) const;
   // Returns the loss of a micro-batch, summed over its targets. Valid after the forward of the last
-  // block.
+  // block of the model.
   const at::Tensor& loss(int micro) const { return micros_[micro].loss; }
 
  private:
@@ -39,7 +49,9 @@ class BlockRunner {
     at::Tensor output;  // output of the block, from which its backward starts
   };
   struct Micro {
-    at::Tensor carry;  // activations between blocks in forward, then their gradient
+    // For each stage, what passes between its blocks: activations, then their gradient. Between two
+    // stages of this rank it stays with the one that has computed it.
+    std::vector<at::Tensor> carry;
     at::Tensor loss;
     std::vector<Saved> saved;  // one per block
   };
@@ -47,9 +59,14 @@ class BlockRunner {
   at::Tensor grad_of_loss(const at::Tensor& loss) const;
   at::Tensor run(int block, int micro, const at::Tensor& input, bool with_graph) const;
   at::Tensor input_leaf(int block, const at::Tensor& carry) const;
+  size_t index_of(int stage) const;
+  at::Tensor take_input(int block, Micro& micro) const;
+  at::Tensor take_gradient(int block, Micro& micro) const;
 
-  const std::vector<TorchBlock>& blocks_;
-  int first_trained_;
+  const std::vector<const TorchBlock*> blocks_;
+  const std::vector<OwnStage> stages_;
+  std::vector<size_t> stage_of_block_;  // index into stages_
+  const TrainedBlocks trained_;
   const std::vector<TorchInputs>* inputs_ = nullptr;
   at::Tensor loss_grad_;
   std::vector<Micro> micros_;

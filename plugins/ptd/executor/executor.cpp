@@ -31,12 +31,24 @@ namespace {
 // Indices into scalars_, which one all-reduce per step sums over all ranks.
 enum Scalar { kLossSum, kNumTargets, kSquaredNorm, kNumScalars };
 
+std::vector<const TorchBlock*> own_blocks(const TorchModel& model, const std::vector<int>& own) {
+  std::vector<const TorchBlock*> blocks;
+  for (const int b : own) blocks.push_back(&(*model.blocks)[b]);
+  return blocks;
+}
+
 }  // namespace
 
 Executor::Executor(Parts parts)
     : parts_(std::move(parts)),
       pool_(parts_.state.params.device()),
-      blocks_(*parts_.model.blocks, parts_.spec.first_trained_block()),
+      blocks_(own_blocks(parts_.model, parts_.blocks),
+              parts_.spec.stages(),
+              parts_.spec.trained_blocks()),
+      messages_(parts_.comms,
+                parts_.spec.pipeline.rank,
+                parts_.model_on_mesh != nullptr ? &parts_.model_on_mesh->mesh() : nullptr,
+                parts_.state.params.device()),
       num_targets_(at::zeros({}, parts_.state.params.options().dtype(at::kDouble))),
       loss_grad_(at::zeros_like(num_targets_)),
       scalars_(at::zeros({kNumScalars}, num_targets_.options())) {
@@ -116,14 +128,21 @@ YokeStepResult Executor::step(const YokeStepArgs& args) {
   return result_;
 }
 
-// Borrows the inputs and counts their targets. The ranks of cp and tp share a batch, so only the
-// first of them counts.
+// Returns true if the last block of the model is on this rank.
+bool Executor::computes_loss() const {
+  return blocks_.computes_loss(static_cast<int>(sinks_.size()) - 1);
+}
+
+// Borrows the inputs and counts their targets. The ranks of pp, cp and tp share a batch, so only
+// one of them counts: the first along cp and tp of those that compute the loss. If no rank did, the
+// host would find that the targets of the step are not those of the batch.
 void Executor::take_batch(const YokeBatch& batch) {
   inputs_.clear();
   double targets = 0;
   for (uint64_t m = 0; m < batch.num_micros; ++m) {
     inputs_.push_back(borrow(*batch.micros[m]));
     if (parts_.model_on_mesh != nullptr && !parts_.model_on_mesh->is_first()) continue;
+    if (!computes_loss()) continue;
     // Counting on a device would make the host wait, so the count that the host passed is used
     // there.
     targets +=
@@ -143,6 +162,7 @@ void Executor::issue(const std::vector<TorchInputs>& inputs) {
   scalars_.zero_();
   scalars_[kNumTargets].copy_(num_targets_);
   blocks_.begin_step(distributed_, loss_grad_);
+  messages_.begin_step(inputs, parts_.spec.stages());
   for (ShardedUnit& unit : units_) unit.begin_step();
   for (const Action& action : schedule(static_cast<int>(inputs.size()), forward_only_)) run(action);
   blocks_.end_step();
@@ -165,6 +185,18 @@ void Executor::run(const Action& a) {
       return blocks_.recompute(a);
     case ActionKind::kBackward:
       return backward(a);
+    case ActionKind::kSendCarry:
+    case ActionKind::kSendCarryGrad:
+      return messages_.send(a, blocks_.take(a.stage, a.micro));
+    case ActionKind::kReceiveCarry:
+    case ActionKind::kReceiveCarryGrad:
+      return messages_.start_receive(a);
+    case ActionKind::kWaitCarry:
+    case ActionKind::kWaitCarryGrad:
+      return blocks_.put(a.stage, a.micro, messages_.finish_receive(a));
+    case ActionKind::kFreeCarry:
+    case ActionKind::kFreeCarryGrad:
+      return messages_.free(a);
     case ActionKind::kReduceGrad:
       return units_[a.unit].start_reduce(parts_.comms.reduce_grad);
     case ActionKind::kWaitReduce:
@@ -173,6 +205,8 @@ void Executor::run(const Action& a) {
       return units_[a.unit].start_all_reduce(parts_.comms.all_reduce_grad);
     case ActionKind::kWaitGrad:
       return units_[a.unit].finish_all_reduce();
+    case ActionKind::kExchangeTied:
+      return exchange_tied(a);
     case ActionKind::kReducePartialGrads:
       return reduce_partial_grads();
     case ActionKind::kReduceLoss:
@@ -188,7 +222,7 @@ void Executor::forward(const Action& action) {
   // Checking once per block is often enough, because a cancellation need not take effect at once.
   require_not_cancelled();
   blocks_.forward(action);
-  if (action.block + 1 == static_cast<int>(sinks_.size())) {
+  if (blocks_.computes_loss(action.block)) {
     scalars_[kLossSum].add_(local_sum(blocks_.loss(action.micro)));
   }
 }
@@ -196,6 +230,13 @@ void Executor::forward(const Action& action) {
 void Executor::backward(const Action& action) {
   blocks_.backward(action);
   for (const Sink& sink : sinks_[action.block]) units_[sink.unit].collect_gradient(sink.slot);
+}
+
+// Both ranks add the other's gradients to their own, and then make the same update. Sending the sum
+// of one rank to the other would take as long.
+void Executor::exchange_tied(const Action& a) {
+  units_[a.unit].complete_gradients();
+  parts_.comms.tied.add_from(parts_.state.grad_shard(a.unit), a.peer);
 }
 
 // Under sequence parallelism each rank of tp has processed a part of the sequence, so the gradients
@@ -219,14 +260,19 @@ void Executor::reduce_partial_grads() {
   for (size_t i = 0; i < parts.size(); ++i) parts[i].copy_(copies[i]);
 }
 
-// Returns this rank's share of the squared norm. Each logical parameter must count once: the ranks
-// of tp hold the same gradients of tp-replicated parameters, so only the first one counts these.
+// Returns this rank's share of the squared norm. Each logical parameter must count once. The ranks
+// of tp hold the same gradients of tp-replicated parameters, so only the first one counts these; a
+// parameter that two ranks of pp have is counted by the first one, too.
 at::Tensor Executor::own_squared_norm() const {
   const at::Tensor& grads = parts_.state.grads;
-  if (parts_.comms.tp.rank() == 0) return squared_norm(grads);
+  const std::vector<FlatSpan>& spans = parts_.state.spans;
+  const auto counts = [&](const FlatSpan& span) {
+    return span.counted && (!span.tp_replicated || parts_.comms.tp.rank() == 0);
+  };
+  if (std::all_of(spans.begin(), spans.end(), counts)) return squared_norm(grads);
   at::Tensor sum = at::zeros({}, scalars_.options());
-  for (const FlatSpan& span : parts_.state.spans) {
-    if (!span.tp_replicated) sum.add_(squared_norm(grads.narrow(0, span.begin, span.count)));
+  for (const FlatSpan& span : spans) {
+    if (counts(span)) sum.add_(squared_norm(grads.narrow(0, span.begin, span.count)));
   }
   return sum;
 }
@@ -301,8 +347,10 @@ void Executor::update() {
 // step.
 void Executor::abandon_step() {
   blocks_.end_step();
+  broken_ = broken_ || !messages_.idle();
   for (const ShardedUnit& unit : units_) broken_ = broken_ || !unit.idle();
   if (broken_) return;
+  messages_.abandon_step();
   for (ShardedUnit& unit : units_) unit.abandon_step();
 }
 

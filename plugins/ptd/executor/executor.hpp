@@ -12,6 +12,7 @@
 #include "plugins/ptd/executor/block_runner.hpp"
 #include "plugins/ptd/executor/recorded_step.hpp"
 #include "plugins/ptd/executor/sharded_unit.hpp"
+#include "plugins/ptd/executor/stage_messages.hpp"
 #include "plugins/ptd/optim/optimizer.hpp"
 #include "plugins/ptd/schedule/schedule.hpp"
 #include "plugins/ptd/state/shard_state.hpp"
@@ -24,7 +25,8 @@ class Executor {
   struct Parts {
     const YokeHost& host;
     const TorchModel& model;
-    const ModelSpec& params;
+    const ModelSpec& params;         // the blocks of this rank
+    const std::vector<int>& blocks;  // their indices in the model, ascending
     const ShardState& state;
     ModelOnMesh* model_on_mesh;  // nullptr: all tensors are plain
     const Comms& comms;
@@ -65,6 +67,8 @@ class Executor {
   void run(const Action& action);
   void forward(const Action& action);
   void backward(const Action& action);
+  bool computes_loss() const;
+  void exchange_tied(const Action& action);
   void reduce_partial_grads();
   at::Tensor own_squared_norm() const;
   void reduce_scalars(bool with_norm);
@@ -79,6 +83,7 @@ class Executor {
   std::vector<ShardedUnit> units_;
   std::vector<std::vector<Sink>> sinks_;  // one list per block
   BlockRunner blocks_;
+  StageMessages messages_;
   std::map<Key, std::vector<Action>> schedules_;
   std::optional<RecordedSteps> recorded_;
   bool broken_ = false;      // a step failed while a collective was in flight

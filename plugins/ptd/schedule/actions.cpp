@@ -20,10 +20,19 @@ constexpr ActionInfo kActions[] = {
   {K::kForward,              "Forward",            C::kNone,               {}},
   {K::kRecompute,            "Recompute",          C::kNone,               {}},
   {K::kBackward,             "Backward",           C::kNone,               {}},
+  {K::kSendCarry,            "SendCarry",          C::kNone,               {}},
+  {K::kReceiveCarry,         "ReceiveCarry",       C::kNone,               {}},
+  {K::kWaitCarry,            "WaitCarry",          C::kNone,               {}},
+  {K::kFreeCarry,            "FreeCarry",          C::kNone,               {}},
+  {K::kSendCarryGrad,        "SendCarryGrad",      C::kNone,               {}},
+  {K::kReceiveCarryGrad,     "ReceiveCarryGrad",   C::kNone,               {}},
+  {K::kWaitCarryGrad,        "WaitCarryGrad",      C::kNone,               {}},
+  {K::kFreeCarryGrad,        "FreeCarryGrad",      C::kNone,               {}},
   {K::kReduceGrad,           "ReduceGrad",         C::kReduceGrad,         {}},
   {K::kWaitReduce,           "WaitReduce",         C::kNone,               K::kReduceGrad},
   {K::kAllReduceGrad,        "AllReduceGrad",      C::kAllReduceGrad,      {}},
   {K::kWaitGrad,             "WaitGrad",           C::kNone,               K::kAllReduceGrad},
+  {K::kExchangeTied,         "ExchangeTied",       C::kNone,               {}},
   {K::kReducePartialGrads,   "ReducePartialGrads", C::kReducePartialGrads, K::kReducePartialGrads},
   {K::kReduceLoss,           "ReduceLoss",         C::kWorld,              K::kReduceLoss},
   {K::kReduceScalars,        "ReduceScalars",      C::kWorld,              K::kReduceScalars},
@@ -48,8 +57,10 @@ const ActionInfo& info_of(ActionKind kind) {
 std::string to_string(const Action& action) {
   std::string text = info_of(action.kind).name;
   if (action.unit >= 0) text += " unit " + std::to_string(action.unit);
+  if (action.stage >= 0) text += " stage " + std::to_string(action.stage);
   if (action.block >= 0) text += " block " + std::to_string(action.block);
   if (action.micro >= 0) text += " micro " + std::to_string(action.micro);
+  if (action.peer >= 0) text += ", peer rank " + std::to_string(action.peer) + " of pp";
   if (action.save) text += " save";
   if (action.bytes > 0) text += ", " + std::to_string(action.bytes) + " bytes";
   return text;

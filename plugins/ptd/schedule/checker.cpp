@@ -1,11 +1,11 @@
 // There are two kinds of check. Walk (walk.cpp) follows one rank's list as a state machine per unit
-// and block. Ranks, below, runs all lists side by side and looks only at collectives: whether the
-// members of a communicator issue the same ones in the same order, and whether all ranks reach the
-// end of their lists.
+// and block. Ranks, below, runs all lists side by side and looks only at collectives and messages:
+// whether the members of a communicator issue the same ones in the same order, and whether all
+// ranks reach the end of their lists.
 //
 // One simulation is enough. Other interleavings of the ranks need not be tried, because the outcome
-// does not depend on the order in which ranks advance: a rank only ever waits for collectives, and
-// a collective that was issued stays issued.
+// does not depend on the order in which ranks advance: a rank only ever waits for what a peer has
+// issued, and what was issued stays issued.
 #include "plugins/ptd/schedule/checker.hpp"
 
 #include <algorithm>
@@ -27,14 +27,30 @@ struct CommKey {
   auto operator<=>(const CommKey&) const = default;
 };
 
+// One direction between two ranks, for one of the two kinds of messages.
+struct Link {
+  int from, to;
+  bool grads;  // gradients; false: outputs of stages
+
+  auto operator<=>(const Link&) const = default;
+};
+
+// Identifies a message on its link: the stage that receives an output, or sends a gradient.
+struct MessageKey {
+  int stage, micro;
+
+  bool operator==(const MessageKey&) const = default;
+};
+
 // Runs all lists side by side. A collective is over when every rank of its communicator has issued
-// it.
+// it, and a message when both ranks have.
 class Ranks {
  public:
-  Ranks(const StepSpec& spec, const std::vector<std::vector<Action>>& lists)
-      : spec_(spec),
+  Ranks(const std::vector<StepSpec>& specs, const std::vector<std::vector<Action>>& lists)
+      : spec_(specs.front()),
         lists_(lists),
-        tp_(std::max(1, static_cast<int>(lists.size()) / (spec.shards * spec.replicas))),
+        per_stage_(static_cast<int>(lists.size() / specs.size())),
+        tp_(std::max(1, per_stage_ / (spec_.shards * spec_.replicas))),
         next_(lists.size(), 0),
         issued_(lists.size()) {}
 
@@ -55,17 +71,18 @@ class Ranks {
   };
 
   // Ranks with the same key are members of one communicator: they differ only in the coordinate
-  // along which it runs. rank = (replica * shards + shard) * tp + t.
+  // along which it runs. rank = ((pp * replicas + replica) * shards + shard) * tp + t.
   CommKey comm_of(int rank, CommPurpose purpose) const {
-    const int t = rank % tp_, data = rank / tp_;
+    const int first = rank / per_stage_ * per_stage_;  // first rank with the same stages
+    const int t = rank % tp_, data = (rank - first) / tp_;
     switch (purpose) {
       case CommPurpose::kUnshard:
       case CommPurpose::kReduceGrad:
-        return {purpose, data / spec_.shards * tp_ + t};
+        return {purpose, first + data / spec_.shards * tp_ + t};
       case CommPurpose::kAllReduceGrad:
-        return {purpose, data % spec_.shards * tp_ + t};
+        return {purpose, first + data % spec_.shards * tp_ + t};
       case CommPurpose::kReducePartialGrads:
-        return {purpose, data};
+        return {purpose, first + data};
       case CommPurpose::kNone:
       case CommPurpose::kWorld:
         break;
@@ -79,11 +96,59 @@ class Ranks {
     const size_t start = next_[rank];
     while (next_[rank] < list.size() && faults_.empty()) {
       const Action& a = list[next_[rank]];
-      issue(rank, a);
-      if (!is_over(rank, a)) break;
+      if (a.kind == ActionKind::kExchangeTied) {
+        if (!exchange(rank, a)) break;
+      } else if (a.peer >= 0) {
+        if (!pass(rank, a)) break;
+      } else {
+        issue(rank, a);
+        if (!is_over(rank, a)) break;
+      }
       ++next_[rank];
     }
     return next_[rank] != start;
+  }
+
+  // Returns true once the peer has reached its own exchange. Two ranks make their exchanges one
+  // after the other, so their number says which one it is.
+  bool exchange(int rank, const Action& a) {
+    const int peer = rank % per_stage_ + a.peer * per_stage_;
+    const int index = static_cast<int>(next_[rank]);
+    std::vector<int>& own = exchanges_[{rank, peer}];
+    if (own.empty() || own.back() != index) own.push_back(index);
+    return exchanges_[{peer, rank}].size() >= own.size();
+  }
+
+  // Carries out an action on a message. Returns false if it has to wait for the peer.
+  bool pass(int rank, const Action& a) {
+    const int peer = rank % per_stage_ + a.peer * per_stage_;
+    const auto is = [&](ActionKind carry, ActionKind grad) {
+      return a.kind == carry || a.kind == grad;
+    };
+    const bool grads = a.kind == ActionKind::kSendCarryGrad ||
+                       a.kind == ActionKind::kReceiveCarryGrad ||
+                       a.kind == ActionKind::kWaitCarryGrad || a.kind == ActionKind::kFreeCarryGrad;
+    const bool sends = is(ActionKind::kSendCarry, ActionKind::kSendCarryGrad);
+    const bool frees = is(ActionKind::kFreeCarry, ActionKind::kFreeCarryGrad);
+    const Link link = sends || frees ? Link{rank, peer, grads} : Link{peer, rank, grads};
+    // An output is named by the stage that gets it, a gradient by the stage that has computed it.
+    const bool is_named_by_peer = grads ? !(sends || frees) : (sends || frees);
+    const MessageKey key{a.stage + (is_named_by_peer ? 1 : 0), a.micro};
+    std::vector<MessageKey>& own = sends || frees ? sent_[link] : received_[link];
+    std::vector<MessageKey>& theirs = sends || frees ? received_[link] : sent_[link];
+    if (sends || is(ActionKind::kReceiveCarry, ActionKind::kReceiveCarryGrad)) {
+      own.push_back(key);
+      const size_t last = own.size() - 1;
+      if (theirs.size() > last && theirs[last] != key) {
+        faults_.push_back({rank,
+                           static_cast<int>(next_[rank]),
+                           CheckedRule::kPairing,
+                           to_string(a) + " meets another message"});
+      }
+      return true;
+    }
+    const auto at = std::find(own.begin(), own.end(), key);
+    return at != own.end() && theirs.size() > static_cast<size_t>(at - own.begin());
   }
 
   // Issues the action's collective, if it has one. A waiting rank tries the same action again
@@ -143,9 +208,13 @@ class Ranks {
     }
   }
 
-  const StepSpec& spec_;
+  const StepSpec& spec_;  // of the first stage; shards and replicas are the same for all
   const std::vector<std::vector<Action>>& lists_;
-  int tp_;                                                      // ranks of tp
+  int per_stage_;                                            // ranks with the same stages
+  int tp_;                                                   // ranks of tp
+  std::map<Link, std::vector<MessageKey>> sent_, received_;  // in the order of issue
+  // For each rank and peer, the exchanges that the rank has reached, as indices in its list.
+  std::map<std::pair<int, int>, std::vector<int>> exchanges_;
   std::vector<size_t> next_;                                    // next action, by rank
   std::vector<std::map<CommKey, std::vector<Issued>>> issued_;  // collectives so far, by rank
   std::vector<ScheduleFault> faults_;
@@ -167,13 +236,16 @@ std::vector<ScheduleFault> check_rank(const StepSpec& spec,
   return {};
 }
 
-std::vector<ScheduleFault> check_ranks(const StepSpec& spec,
+std::vector<ScheduleFault> check_ranks(const std::vector<StepSpec>& specs,
                                        const std::vector<std::vector<Action>>& lists) {
   std::vector<ScheduleFault> faults;
-  for (int rank = 0; rank < static_cast<int>(lists.size()); ++rank) {
-    for (ScheduleFault& f : check_rank(spec, lists[rank], rank)) faults.push_back(std::move(f));
+  const size_t per_stage = lists.size() / specs.size();
+  for (size_t rank = 0; rank < lists.size(); ++rank) {
+    for (ScheduleFault& f :
+         check_rank(specs[rank / per_stage], lists[rank], static_cast<int>(rank)))
+      faults.push_back(std::move(f));
   }
-  for (ScheduleFault& f : Ranks(spec, lists).run()) faults.push_back(std::move(f));
+  for (ScheduleFault& f : Ranks(specs, lists).run()) faults.push_back(std::move(f));
   return faults;
 }
 

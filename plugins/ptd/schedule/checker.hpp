@@ -15,8 +15,10 @@ enum class CheckedRule : uint8_t {
   kWhole,          // a block runs only while its units are whole
   kUnshard,        // Unshard, WaitUnshard, Reshard alternate; nothing stays whole at the end
   kCompute,        // every block runs forward and backward once per micro-batch, in order
+  kMessage,        // every message between stages is sent, received and waited for once, in order
   kGradient,       // gradients are reduced once, when complete, and not changed in flight
   kAllReduceGrad,  // gradient shards are summed over the replicas once per step, when final
+  kTied,           // tied units of two pipeline ranks exchange their gradients once, when final
   kPartialGrads,   // gradients of tp-replicated parameters are summed over tp once, when final
   kEnd,            // the list ends with ReduceScalars and Update, or with ReduceLoss
   kBytes,          // the bytes of an action are those of its unit
@@ -37,9 +39,11 @@ std::vector<ScheduleFault> check_rank(const StepSpec& spec,
                                       const std::vector<Action>& list,
                                       int rank = 0);
 
-// Checks the lists of all ranks, each alone and all together. The rank of a list is
-// (replica * shards + shard) * tp + t, where tp = lists.size() / (replicas * shards).
-std::vector<ScheduleFault> check_ranks(const StepSpec& spec,
+// Checks the lists of all ranks, each alone and all together. specs: one for each rank of pp. The
+// rank of a list is ((pp * replicas + replica) * shards + shard) * tp + t, where tp follows from the
+// number of lists. Messages are taken to move as NCCL moves them: those of one direction between
+// two ranks in the order in which both of them issue them, and none before it is received.
+std::vector<ScheduleFault> check_ranks(const std::vector<StepSpec>& specs,
                                        const std::vector<std::vector<Action>>& lists);
 
 // Returns, for each action of a correct list, the bytes of whole parameters and whole gradients

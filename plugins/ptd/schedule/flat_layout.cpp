@@ -21,8 +21,9 @@ FlatLayout::FlatLayout(const ModelSpec& model, const Unit& unit, int shards, int
     const int64_t begin = end;
     end = round_up(end + param.numel, align);
     const bool as_before = !spans_.empty() && spans_.back().decay == param.decay &&
-                           spans_.back().tp_replicated == param.tp_replicated;
-    if (!as_before) spans_.push_back({begin, 0, param.decay, param.tp_replicated});
+                           spans_.back().tp_replicated == param.tp_replicated &&
+                           spans_.back().counted == param.counted;
+    if (!as_before) spans_.push_back({begin, 0, param.decay, param.tp_replicated, param.counted});
     spans_.back().count = end - spans_.back().begin;
   }
   // Rounding to align * shards makes every shard begin at a cache line.

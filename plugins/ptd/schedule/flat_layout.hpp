@@ -33,6 +33,7 @@ struct FlatSpan {
   // True if tp has several ranks but does not cut the parameters: all of its ranks hold the same
   // values.
   bool tp_replicated;
+  bool counted = true;  // as in ParamSpec
 };
 
 class FlatLayout {

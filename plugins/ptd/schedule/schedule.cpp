@@ -1,6 +1,7 @@
-// Builds the action list of a step in two passes. list_computation() lists what a single rank would
-// compute; Builder then inserts the communication. One small function therefore decides the order
-// of the computation, and Builder handles sharding, replicas and accumulation.
+// Builds the action list of a step in two passes. list_computation() lists what the rank computes,
+// in the order that the pipeline (or the only stage) prescribes, with the messages between stages;
+// Builder then inserts the collectives. The order of the computation is therefore decided in one place, and
+// Builder handles sharding, replicas and accumulation for every order.
 //
 // Builder follows three rules. The next unit is gathered while the current one computes. One
 // reduction is in flight at a time, during the backward of the preceding block. A unit stays whole
@@ -10,7 +11,10 @@
 #include "plugins/ptd/schedule/schedule.hpp"
 
 #include <algorithm>
+#include <map>
 #include <utility>
+
+#include "plugins/ptd/schedule/computation.hpp"
 
 namespace yoke::ptd {
 namespace {
@@ -24,27 +28,6 @@ bool is_compute(ActionKind kind) {
 
 bool contains(const std::vector<int>& list, int value) {
   return std::find(list.begin(), list.end(), value) != list.end();
-}
-
-// Returns Forward, Recompute and Backward of all micro-batches: the step of a single rank.
-std::vector<Action> list_computation(const StepSpec& spec) {
-  std::vector<Action> ops;
-  const int blocks = static_cast<int>(spec.blocks.size());
-  const int first = spec.forward_only ? blocks : static_cast<int>(spec.first_trained_block());
-  for (int m = 0; m < spec.micros; ++m) {
-    for (int b = 0; b < blocks; ++b) {
-      // The backward of the last block follows at once, so recomputing it would save nothing.
-      const bool save = b >= first && (!spec.recompute || b == blocks - 1);
-      ops.push_back({.kind = ActionKind::kForward, .block = b, .micro = m, .save = save});
-    }
-    for (int b = blocks - 1; b >= first; --b) {
-      if (spec.recompute && b < blocks - 1) {
-        ops.push_back({.kind = ActionKind::kRecompute, .block = b, .micro = m});
-      }
-      ops.push_back({.kind = ActionKind::kBackward, .block = b, .micro = m});
-    }
-  }
-  return ops;
 }
 
 // Inserts the communication into the list of computations.
@@ -74,6 +57,7 @@ class Builder {
     if (spec_.forward_only) {
       out_.push_back({.kind = ActionKind::kReduceLoss});
     } else {
+      exchange_tied();
       if (spec_.reduce_partial_grads) out_.push_back({.kind = ActionKind::kReducePartialGrads});
       out_.push_back({.kind = ActionKind::kReduceScalars});
       out_.push_back({.kind = ActionKind::kUpdate});
@@ -82,7 +66,9 @@ class Builder {
   }
 
  private:
-  bool uses(size_t op, int unit) const { return contains(spec_.blocks[ops_[op].block], unit); }
+  bool uses(size_t op, int unit) const {
+    return ops_[op].block >= 0 && contains(spec_.blocks[ops_[op].block], unit);
+  }
 
   // Splits the uses of a unit into intervals during which it stays whole. The unit is added to
   // starts_ at the first operation of each interval and to ends_ at the last one. Consecutive
@@ -90,15 +76,19 @@ class Builder {
   // interval per step.
   void find_intervals(int unit) {
     size_t last = 0;
-    bool used = false;
+    bool used = false, others = false;  // others: a computation without the unit came after `last`
     for (size_t i = 0; i < ops_.size(); ++i) {
-      if (!uses(i, unit)) continue;
-      const bool keep = used && (!spec_.reshard_after_forward || i == last + 1);
+      if (!uses(i, unit)) {
+        others = others || is_compute(ops_[i].kind);
+        continue;
+      }
+      const bool keep = used && (!spec_.reshard_after_forward || !others);
       if (!keep) {
         if (used) ends_[last].push_back(unit);
         starts_[i].push_back(unit);
       }
       used = true;
+      others = false;
       last = i;
     }
     if (used) ends_[last].push_back(unit);
@@ -193,6 +183,20 @@ class Builder {
     if (unit != kNone) out_.push_back({.kind = ActionKind::kWaitGrad, .unit = unit});
   }
 
+  // All ranks exchange in the order of the parameters, so that no two of them wait for each other.
+  void exchange_tied() {
+    std::map<int, int> units;  // unit of each tied parameter
+    for (size_t u = 0; u < spec_.units.size(); ++u) {
+      if (spec_.units[u].is_tied()) units[spec_.units[u].tied_param] = static_cast<int>(u);
+    }
+    for (const auto& [param, unit] : units) {
+      out_.push_back({.kind = ActionKind::kExchangeTied,
+                      .unit = unit,
+                      .peer = spec_.units[unit].partner,
+                      .bytes = spec_.units[unit].grad_bytes / spec_.shards});
+    }
+  }
+
   const StepSpec& spec_;
   std::vector<Action> ops_;
   std::vector<std::vector<int>> starts_;        // units that become whole for this operation
@@ -233,15 +237,35 @@ std::vector<Action> drop_round_trips(std::vector<Action> list) {
 
 }  // namespace
 
-bool StepSpec::block_trains(size_t block) const {
-  return std::any_of(
-      blocks[block].begin(), blocks[block].end(), [&](int u) { return units[u].trainable; });
+PipelineSpec pipeline_spec(
+    PipelineKind kind, const Stages& stages, int chunks, int rank, int first_trained) {
+  PipelineSpec spec{.kind = kind,
+                    .ranks = stages.count() / chunks,
+                    .rank = rank,
+                    .chunks = chunks,
+                    .stages = own_stages(stages, rank)};
+  for (const int block : stages.blocks_of(rank)) {
+    spec.backward_from += block < first_trained ? 1 : 0;
+    spec.gradient_from += block <= first_trained ? 1 : 0;
+  }
+  return spec;
 }
 
-size_t StepSpec::first_trained_block() const {
-  size_t b = 0;
-  while (b < blocks.size() && !block_trains(b)) ++b;
-  return b;
+std::vector<OwnStage> StepSpec::stages() const {
+  if (!pipeline.stages.empty()) return pipeline.stages;
+  return {{.index = 0, .first = 0, .end = static_cast<int>(blocks.size())}};
+}
+
+TrainedBlocks StepSpec::trained_blocks() const {
+  const int none = static_cast<int>(blocks.size());
+  if (forward_only) return {none, none};
+  if (!pipeline.stages.empty()) return {pipeline.backward_from, pipeline.gradient_from};
+  const auto trains = [&](const std::vector<int>& of_block) {
+    return std::any_of(of_block.begin(), of_block.end(), [&](int u) { return units[u].trainable; });
+  };
+  const auto first = std::find_if(blocks.begin(), blocks.end(), trains);
+  const int from = static_cast<int>(first - blocks.begin());
+  return {from, from + 1};
 }
 
 std::vector<Action> build_schedule(const StepSpec& spec) {

@@ -1,7 +1,9 @@
 // A schedule is one optimizer step as data: the list of actions that the executor carries out.
 // FSDP, HSDP, DDP, accumulation and activation checkpointing are different lists, not different
 // engines. A unit (units.hpp) is "whole" while this rank has all of its elements, not only its
-// shard.
+// shard. In a pipeline (pipeline.hpp) a rank has only the blocks of its stages, and the list says
+// when it exchanges activations with the ranks of the neighbouring stages; elsewhere there is one
+// stage. The "carry" is the tensor that one block passes to the next.
 //
 // FSDP over two units of one block each, one micro-batch:
 //
@@ -17,6 +19,9 @@
 #include <string>
 #include <vector>
 
+#include "plugins/ptd/schedule/pipeline.hpp"
+#include "plugins/ptd/schedule/stages.hpp"
+
 namespace yoke::ptd {
 
 enum class ActionKind : uint8_t {
@@ -26,10 +31,19 @@ enum class ActionKind : uint8_t {
   kForward,             // run a block on a micro-batch
   kRecompute,           // run a block's forward again and keep what its backward needs
   kBackward,            // run a block's backward; adds gradients to the buffers of its units
+  kSendCarry,           // start to send the output of a stage to the next stage
+  kReceiveCarry,        // start to receive the input of a stage from the stage before it
+  kWaitCarry,           // wait for that message; the stage can run forward afterwards
+  kFreeCarry,           // wait until the output of a stage has been sent
+  kSendCarryGrad,       // start to send the gradient of a stage's input to the stage before it
+  kReceiveCarryGrad,    // start to receive the gradient of a stage's output from the next stage
+  kWaitCarryGrad,       // wait for that message; the stage can run backward afterwards
+  kFreeCarryGrad,       // wait until the gradient of a stage's input has been sent, and free it
   kReduceGrad,          // start the reduce-scatter of a unit's gradients over the shards
   kWaitReduce,          // wait for that reduction, add its result to the shard, free the buffer
   kAllReduceGrad,       // start the all-reduce of a unit's gradient shard over the replicas
   kWaitGrad,            // wait for that all-reduce; the gradient shard is final afterwards
+  kExchangeTied,        // add the gradient shard that another pipeline rank has for the same unit
   kReducePartialGrads,  // all-reduce the gradients of tp-replicated parameters over tp
   kReduceLoss,          // evaluation: all-reduce loss and number of targets over the world
   kReduceScalars,       // all-reduce loss, number of targets and squared gradient norm
@@ -60,13 +74,16 @@ struct Action {
   int unit = -1;
   int block = -1;
   int micro = -1;
+  int stage = -1;     // messages only: the stage that sends or receives, among all stages
+  int peer = -1;      // messages and ExchangeTied: the other rank, as a rank along pp
   bool save = false;  // only for kForward: true if it keeps what the backward needs
   int64_t bytes = 0;  // bytes of the unit's buffer that the action gathers, frees or reduces
 
   bool operator==(const Action&) const = default;
 };
 
-// Returns, for example, "ReduceGrad unit 3 micro 0, 1048576 bytes".
+// Returns, for example, "ReduceGrad unit 3 micro 0, 1048576 bytes" or "SendCarry stage 1 micro 2, peer
+// rank 2 of pp".
 std::string to_string(const Action& action);
 
 enum class Accumulate : uint8_t {
@@ -78,28 +95,59 @@ struct UnitSpec {
   bool trainable = true;
   int64_t param_bytes = 0;  // bytes of the whole, padded buffer
   int64_t grad_bytes = 0;   // bytes of the whole gradient buffer; 0 if frozen
+  // The rank along pp that has the same unit, and the parameter in it; -1 = none. Such a unit has a
+  // single parameter, which blocks of both ranks use.
+  int partner = -1;
+  int tied_param = -1;
+
+  bool is_tied() const { return trainable && partner >= 0; }
+};
+
+// The part of one rank in a pipeline.
+struct PipelineSpec {
+  PipelineKind kind = PipelineKind::k1F1B;
+  int ranks = 1;
+  int rank = 0;
+  int chunks = 1;
+  std::vector<OwnStage> stages;  // stages of this rank; empty = one stage with all blocks
+  // As in TrainedBlocks. The trained blocks may lie on other ranks.
+  int backward_from = 0;
+  int gradient_from = 0;
+};
+
+// Returns the part of a rank. first_trained: the first trained block of the model; the number of
+// blocks = none.
+PipelineSpec pipeline_spec(
+    PipelineKind kind, const Stages& stages, int chunks, int rank, int first_trained);
+
+// Which blocks of a rank take part in the backward; both are indices into StepSpec::blocks.
+struct TrainedBlocks {
+  int backward_from;  // the first block that runs backward; the number of blocks = none
+  int gradient_from;  // the first block whose input needs a gradient
 };
 
 // All inputs from which the list of a step is built.
 struct StepSpec {
   std::vector<UnitSpec> units;
-  std::vector<std::vector<int>> blocks;  // units that must be whole while the block runs
-  int shards = 1;                        // 1 = parameters are always whole
-  int replicas = 1;                      // copies of the shards
-  int micros = 1;                        // micro-batches
-  bool reshard_after_forward = true;     // false: gather once per step, reshard after the last use
-  bool recompute = false;                // full activation checkpointing
+  // For each block of this rank, the units that must be whole while it runs.
+  std::vector<std::vector<int>> blocks;
+  int shards = 1;                     // 1 = parameters are always whole
+  int replicas = 1;                   // copies of the shards
+  int micros = 1;                     // micro-batches
+  bool reshard_after_forward = true;  // false: gather once per step, reshard after the last use
+  bool recompute = false;             // full activation checkpointing
   Accumulate accumulate = Accumulate::kSharded;
   bool reduce_partial_grads = false;  // gradients of tp-replicated parameters are partial sums
   bool forward_only = false;
+  PipelineSpec pipeline;
 
-  bool block_trains(size_t block) const;  // true if one of its units is trainable
-  // Returns the first block that needs a backward; blocks.size() if nothing is trainable.
-  size_t first_trained_block() const;
+  std::vector<OwnStage> stages() const;  // the stages of this rank, at least one
+  TrainedBlocks trained_blocks() const;  // no block runs backward if forward_only
 };
 
-// Returns the action list of a rank, which is the same for all ranks. Every block runs at least
-// once. A unit that no block of this rank uses appears in no action.
+// Returns the action list of a rank. Ranks that differ only in dp_replicate, dp_shard, cp and tp
+// have the same list. Every block runs at least once. A unit that no block of this rank uses
+// appears in no action.
 std::vector<Action> build_schedule(const StepSpec& spec);
 
 }  // namespace yoke::ptd

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 namespace yoke::ptd {
@@ -49,6 +50,21 @@ std::vector<int> merge_blocks(const std::vector<int64_t>& bytes, int64_t unit_by
 
 }  // namespace
 
+ModelSpec part_of_model(const ModelSpec& model, const Stages& stages, int rank) {
+  ModelSpec part{model.params, {}};
+  for (const int b : stages.blocks_of(rank)) part.blocks.push_back(model.blocks[b]);
+  for (int s = 0; s < stages.count(); ++s) {
+    if (stages.rank_of[s] == rank) continue;
+    for (int b = stages.first_block[s]; b < stages.first_block[s + 1]; ++b) {
+      for (const int p : model.blocks[b]) {
+        part.params[p].partner = stages.rank_of[s];
+        part.params[p].counted = rank < stages.rank_of[s];
+      }
+    }
+  }
+  return part;
+}
+
 UnitMap make_units(const ModelSpec& model, int64_t unit_bytes, int64_t item_size) {
   const std::vector<int> group = merge_blocks(bytes_of_blocks(model, item_size), unit_bytes);
 
@@ -58,14 +74,16 @@ UnitMap make_units(const ModelSpec& model, int64_t unit_bytes, int64_t item_size
   }
 
   UnitMap map;
-  std::map<std::pair<std::set<int>, bool>, int> unit_of_key;
+  // The groups that use the parameter, whether it is trainable, and itself if it is shared.
+  std::map<std::tuple<std::set<int>, bool, int>, int> unit_of_key;
   std::vector<int> unit_of_param(model.params.size(), -1);
   for (const std::vector<int>& block : model.blocks) {
     std::set<int> needed;
     for (int p : block) {
       const bool trainable = model.params[p].trainable;
+      const int alone = model.params[p].partner != OwnStage::kNoRank ? p : -1;
       const auto [at, is_new] =
-          unit_of_key.try_emplace({users[p], trainable}, static_cast<int>(map.units.size()));
+          unit_of_key.try_emplace({users[p], trainable, alone}, static_cast<int>(map.units.size()));
       if (is_new) map.units.push_back({{}, trainable});
       if (unit_of_param[p] < 0) map.units[at->second].params.push_back(p);
       unit_of_param[p] = at->second;

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "plugins/ptd/schedule/stages.hpp"
+
 namespace yoke::ptd {
 
 struct ParamSpec {
@@ -14,6 +16,11 @@ struct ParamSpec {
   // True if tp has several ranks but does not cut the parameter: all of its ranks hold the same
   // values.
   bool tp_replicated = false;
+  // The rank along pp whose blocks use the parameter too; kNoRank = none. The parameter then has a
+  // unit of its own on both ranks, so that its shards are the same there.
+  int partner = OwnStage::kNoRank;
+  // False on the second of these two ranks: the gradient norm counts the parameter once.
+  bool counted = true;
 };
 
 struct ModelSpec {
@@ -21,6 +28,10 @@ struct ModelSpec {
   // Parameter indices of each block, in execution order. A tied parameter is in several blocks.
   std::vector<std::vector<int>> blocks;
 };
+
+// Returns the model as a rank of a pipeline sees it: with only the blocks of its stages. Parameters
+// keep their indices. No parameter may be used on more than two ranks.
+ModelSpec part_of_model(const ModelSpec& model, const Stages& stages, int rank);
 
 // Parameters that share one buffer: one all-gather makes them whole, one reduce-scatter reduces
 // their gradients. All are trainable or all are frozen, so that nothing frozen is ever reduced.

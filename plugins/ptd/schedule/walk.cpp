@@ -13,9 +13,12 @@ namespace yoke::ptd {
 
 Walk::Walk(const StepSpec& spec)
     : spec_(spec),
-      first_trained_(
-          static_cast<int>(spec.forward_only ? spec.blocks.size() : spec.first_trained_block())),
-      blocks_(spec.blocks.size() * spec.micros) {
+      stages_(spec.stages()),
+      trained_(spec.trained_blocks()),
+      blocks_(spec.blocks.size() * spec.micros),
+      messages_(stages_.size() * spec.micros) {
+  for (size_t s = 0; s < stages_.size(); ++s)
+    stage_of_block_.resize(stages_[s].end, static_cast<int>(s));
   // With one shard nothing is ever gathered: parameters are whole from the start.
   const Params params = spec.shards == 1 ? Params::kWhole : Params::kSharded;
   units_.assign(spec.units.size(), UnitState{.params = params});
@@ -38,12 +41,23 @@ std::string Walk::apply(const Action& a) {
     case ActionKind::kRecompute:
     case ActionKind::kBackward:
       return compute(a);
+    case ActionKind::kSendCarry:
+    case ActionKind::kReceiveCarry:
+    case ActionKind::kWaitCarry:
+    case ActionKind::kFreeCarry:
+    case ActionKind::kSendCarryGrad:
+    case ActionKind::kReceiveCarryGrad:
+    case ActionKind::kWaitCarryGrad:
+    case ActionKind::kFreeCarryGrad:
+      return message(a);
     case ActionKind::kReduceGrad:
     case ActionKind::kWaitReduce:
       return reduce(a);
     case ActionKind::kAllReduceGrad:
     case ActionKind::kWaitGrad:
       return all_reduce(a);
+    case ActionKind::kExchangeTied:
+      return exchange_tied(a);
     case ActionKind::kReducePartialGrads:
     case ActionKind::kReduceLoss:
     case ActionKind::kReduceScalars:
@@ -92,8 +106,19 @@ std::string Walk::compute(const Action& a) {
   return a.kind == ActionKind::kBackward ? backward(a) : forward(a);
 }
 
+// Returns true if all blocks of one of this rank's stages (an index into stages_) have run.
+bool Walk::ran_forward(int stage, int micro) const {
+  return blocks_[micro * spec_.blocks.size() + stages_[stage].end - 1].forward;
+}
+
+bool Walk::ran_backward(int stage, int micro) const {
+  const int first = std::max(stages_[stage].first, trained_.backward_from);
+  return first < stages_[stage].end && blocks_[micro * spec_.blocks.size() + first].backward;
+}
+
 // Within a micro-batch the blocks run in order, because each one reads the output of the one before
-// it. The order of the micro-batches is not checked here.
+// it: of the same stage, of the stage before if that is on this rank too, or of a message. The
+// order of the micro-batches is not checked here.
 std::string Walk::forward(const Action& a) {
   const size_t blocks = spec_.blocks.size();
   BlockState* const row = &blocks_[a.micro * blocks];
@@ -107,10 +132,20 @@ std::string Walk::forward(const Action& a) {
     return "";
   }
   if (block.forward) return fail(CheckedRule::kCompute, "has run before");
-  if (a.block > 0 && !row[a.block - 1].forward)
-    return fail(CheckedRule::kCompute, "the block before has not run");
+  const int own = stage_of_block_[a.block];
+  const OwnStage& stage = stages_[own];
+  if (a.block > stage.first) {
+    if (!row[a.block - 1].forward)
+      return fail(CheckedRule::kCompute, "the block before has not run");
+  } else if (stage.from == spec_.pipeline.rank) {
+    if (!ran_forward(own - 1, a.micro))
+      return fail(CheckedRule::kCompute, "the stage before has not run");
+  } else if (stage.from != OwnStage::kNoRank &&
+             messages_[a.micro * stages_.size() + own].carry_in != Message::kDone) {
+    return fail(CheckedRule::kMessage, "the input of its stage has not been waited for");
+  }
   // Saved activations that no backward uses would only take memory.
-  if (a.save && a.block < first_trained_)
+  if (a.save && a.block < trained_.backward_from)
     return fail(CheckedRule::kCompute, "no backward will use what it saves");
   block.forward = true;
   block.saved = a.save;
@@ -121,12 +156,23 @@ std::string Walk::backward(const Action& a) {
   const size_t blocks = spec_.blocks.size();
   BlockState* const row = &blocks_[a.micro * blocks];
   BlockState& block = row[a.block];
-  if (a.block < first_trained_)
+  if (a.block < trained_.backward_from)
     return fail(CheckedRule::kCompute, "neither the block nor one before it is trainable");
   if (!block.saved) return fail(CheckedRule::kCompute, "nothing is saved for it");
-  // The gradient of the output of a block is the result of the backward of the next one.
-  if (a.block + 1 < static_cast<int>(blocks) && !row[a.block + 1].backward) {
-    return fail(CheckedRule::kCompute, "the block after it has not run backward");
+  // The gradient of the output of a block is the result of the backward of the next one, or of a
+  // message.
+  const int own = stage_of_block_[a.block];
+  const OwnStage& stage = stages_[own];
+  if (a.block + 1 < stage.end) {
+    if (!row[a.block + 1].backward)
+      return fail(CheckedRule::kCompute, "the block after it has not run backward");
+  } else if (stage.to == spec_.pipeline.rank) {
+    if (!ran_backward(own + 1, a.micro))
+      return fail(CheckedRule::kCompute, "the next stage has not run backward");
+  } else if (stage.to != OwnStage::kNoRank &&
+             messages_[a.micro * stages_.size() + own].grad_in != Message::kDone) {
+    return fail(CheckedRule::kMessage,
+                "the gradient of its stage's output has not been waited for");
   }
   block.saved = false;
   block.backward = true;
@@ -219,6 +265,22 @@ std::string Walk::all_reduce(const Action& a) {
   return "";
 }
 
+// Returns true if the gradient shard of the unit is summed over all data ranks.
+bool Walk::shard_reduced(int unit) const {
+  return shard_complete(unit) &&
+         (spec_.replicas == 1 || units_[unit].all_reduce == AllReduce::kDone);
+}
+
+std::string Walk::exchange_tied(const Action& a) {
+  const UnitSpec& unit = spec_.units[a.unit];
+  if (!unit.is_tied() || unit.partner != a.peer || units_[a.unit].exchanged || scalars_ > 0)
+    return fail(CheckedRule::kTied, "there is nothing to exchange, or not now");
+  if (a.bytes * spec_.shards != unit.grad_bytes) return fail(CheckedRule::kBytes, "wrong bytes");
+  if (!shard_reduced(a.unit)) return fail(CheckedRule::kTied, "the gradient shard is not complete");
+  units_[a.unit].exchanged = true;
+  return "";
+}
+
 // Returns "" if every gradient shard is what the update needs. A unit that no block of this rank
 // uses has no gradients here.
 std::string Walk::gradients_final() {
@@ -231,6 +293,8 @@ std::string Walk::gradients_final() {
       return fail(CheckedRule::kAllReduceGrad,
                   "the gradients " + of_unit + " are not summed over the replicas");
     }
+    if (spec_.units[u].is_tied() && !units_[u].exchanged)
+      return fail(CheckedRule::kTied, "the gradients " + of_unit + " lack those of another rank");
   }
   return "";
 }
@@ -267,10 +331,12 @@ std::string Walk::finish() {
   if (updates_ + losses_ != 1) return fail(CheckedRule::kEnd, "the step does not end");
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const int block = static_cast<int>(i % spec_.blocks.size());
-    if (!blocks_[i].forward || (block >= first_trained_ && !blocks_[i].backward)) {
+    if (!blocks_[i].forward || (block >= trained_.backward_from && !blocks_[i].backward)) {
       return fail(CheckedRule::kCompute, "block " + std::to_string(block) + " has not run");
     }
   }
+  if (const std::string missing = messages_done(); !missing.empty())
+    return fail(CheckedRule::kMessage, missing);
   for (size_t u = 0; u < units_.size(); ++u) {
     // This also finds an Unshard without a WaitUnshard. gradients_final() has already found
     // gradients in flight.

@@ -32,9 +32,19 @@ class Walk {
     int additions = 0;                        // Backward actions since the last reduction
     int reducing_micro = -1;                  // micro-batch of the reduction in flight
     int reduced_micros = 0;                   // micro-batches whose reduction has started
+    bool exchanged = false;                   // the gradients of the partner have been added
   };
   struct BlockState {
     bool forward = false, saved = false, backward = false;
+  };
+  // The four messages of a stage and micro-batch. A message that is received is kDone once it has
+  // been waited for; one that is sent, once it has been freed.
+  enum class Message : uint8_t { kNone, kUnderWay, kDone };
+  struct StageState {
+    Message carry_in = Message::kNone, carry_out = Message::kNone;
+    Message grad_in = Message::kNone, grad_out = Message::kNone;
+
+    bool operator==(const StageState&) const = default;
   };
 
   std::string fail(CheckedRule rule, const std::string& text);
@@ -43,17 +53,27 @@ class Walk {
   std::string forward(const Action& a);
   std::string backward(const Action& a);
   std::string add_gradients(const Action& a);
+  std::string message(const Action& a);
+  std::string receive(Message& state, const Action& a);
+  std::string messages_done() const;
+  bool ran_forward(int stage, int micro) const;
+  bool ran_backward(int stage, int micro) const;
   std::string reduce(const Action& a);
   std::string all_reduce(const Action& a);
+  std::string exchange_tied(const Action& a);
   std::string end(const Action& a);
   bool shard_complete(int unit) const;
+  bool shard_reduced(int unit) const;
   std::string gradients_final();
   int blocks_using(int unit) const;
 
   const StepSpec& spec_;
-  int first_trained_;
+  const std::vector<OwnStage> stages_;
+  const TrainedBlocks trained_;
+  std::vector<int> stage_of_block_;  // index into stages_
   std::vector<UnitState> units_;
   std::vector<BlockState> blocks_;                                  // [micro * blocks + block]
+  std::vector<StageState> messages_;                                // [micro * stages_ + stage]
   int partial_grads_ = 0, scalars_ = 0, updates_ = 0, losses_ = 0;  // counts of such actions so far
   int64_t bytes_ = 0;
   CheckedRule rule_ = CheckedRule::kEnd;

@@ -10,7 +10,8 @@ namespace {
 void append(std::vector<FlatSpan>& spans, FlatSpan next) {
   if (next.count == 0) return;
   const bool as_before = !spans.empty() && spans.back().decay == next.decay &&
-                         spans.back().tp_replicated == next.tp_replicated;
+                         spans.back().tp_replicated == next.tp_replicated &&
+                         spans.back().counted == next.counted;
   if (as_before) {
     spans.back().count += next.count;
   } else {
@@ -27,7 +28,7 @@ void append_spans(std::vector<FlatSpan>& spans, const FlatLayout& layout, int sh
   for (const FlatSpan& s : layout.spans()) {
     const bool to_the_end = &s == &layout.spans().back();
     const int64_t end = std::clamp(to_the_end ? last : s.begin + s.count, done, last);
-    append(spans, {at + done - first, end - done, s.decay, s.tp_replicated});
+    append(spans, {at + done - first, end - done, s.decay, s.tp_replicated, s.counted});
     done = end;
   }
 }

@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(ConfigError, ReportsAllFaultsOfAllLayersAtOnce) {
   const Loading loaded({least("sead = 1\n[train]\nsteps = -1\nlr = -1\nmicro_batch = 3\n"),
-                        {"pp_degree=2", "nonsense"},
+                        {"pp_degree=0", "nonsense"},
                         {{"YOKE_TRAIN_WARMUP", "-1"}}});
   EXPECT_THAT(loaded.faults(),
               ElementsAre(StartsWith("command line: 'nonsense'"),

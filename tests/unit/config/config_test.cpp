@@ -93,7 +93,7 @@ TEST(LoadConfig, ListsOfTheCommandLineMayBeWrittenShort) {
 
 TEST(LoadConfig, AHigherLayerCuresALowerOne) {
   const Loading loaded(
-      {least("pp_degree = 2\n[train]\nsteps = \"many\"\n"), {"pp_degree=1", "train.steps=7"}});
+      {least("pp_degree = 0\n[train]\nsteps = \"many\"\n"), {"pp_degree=1", "train.steps=7"}});
   EXPECT_EQ(loaded.run().degrees.pp, 1);
   EXPECT_EQ(loaded.run().train.steps, 7);
 }

@@ -17,9 +17,6 @@ INSTANTIATE_TEST_SUITE_P(
     Planned,
     PlannedValue,
     ::testing::Values(
-        word(
-            "pp_degree=4",
-            "command line: pp_degree = 4: pipeline parallelism is not implemented yet; allowed: 1"),
         word("device=gpu",
              "command line: device = \"gpu\": allowed: cpu, cuda, auto; did you mean 'cpu'?"),
         word("precision.param=fp8",

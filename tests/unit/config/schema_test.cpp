@@ -136,7 +136,7 @@ TEST(Schema, NamesRangesInWords) {
   EXPECT_EQ(allowed(*find_key("data.holdout")), "at least 0 and below 1");
   EXPECT_EQ(allowed(*find_key("train.optimizer")), "adamw, sgd");
   EXPECT_EQ(allowed(*find_key("model.tied")), "true, false");
-  EXPECT_EQ(allowed(*find_key("pp_degree")), "1");
+  EXPECT_EQ(allowed(*find_key("pp_degree")), "1 or more");
   EXPECT_EQ(allowed(*find_key("dp_degree")), "1 or more");
   EXPECT_EQ(allowed(*find_key("data.path")), "any");
 }

@@ -69,7 +69,7 @@ TEST(Checker, EveryListOfTheBuilderIsCorrect) {
   for (unsigned seed = 0; seed < 1500; ++seed) {
     Dice dice(seed);
     const StepSpec spec = random_step(dice);
-    const auto faults = check_ranks(spec, all_ranks(spec, build_schedule(spec)));
+    const auto faults = check_ranks({spec}, all_ranks(spec, build_schedule(spec)));
     EXPECT_TRUE(faults.empty()) << "seed " << seed << "\n" << text(faults);
   }
 }
@@ -201,7 +201,7 @@ TEST(Checker, RanksMustIssueTheSameCollectivesInTheSameOrder) {
   const size_t first = find(odd, ActionKind::kUnshard, 1);
   const size_t second = find(odd, ActionKind::kUnshard, static_cast<int>(first) + 1);
   std::swap(odd[first], odd[second]);
-  const std::vector<ScheduleFault> faults = check_ranks(hsdp(), lists);
+  const std::vector<ScheduleFault> faults = check_ranks({hsdp()}, lists);
   ASSERT_FALSE(faults.empty());
   EXPECT_EQ(faults.back().rule, CheckedRule::kPairing) << text(faults);
 }
@@ -212,7 +212,7 @@ TEST(Checker, AllRanksOfTpSumTheirPartialGradients) {
   std::vector<List> lists = all_ranks(spec, build_schedule(spec));
   ASSERT_EQ(lists.size(), 8u);
   lists[5].erase(lists[5].begin() + find(lists[5], ActionKind::kReducePartialGrads));
-  const std::vector<ScheduleFault> faults = check_ranks(spec, lists);
+  const std::vector<ScheduleFault> faults = check_ranks({spec}, lists);
   const auto waits = [](const ScheduleFault& f) {
     return f.rank == 4 && f.rule == CheckedRule::kDeadlock &&
            f.text == "ReducePartialGrads waits forever for a peer";
@@ -250,7 +250,7 @@ TEST(Checker, CircularWaitsAreFound) {
     std::rotate(mine.begin() + sum, mine.begin() + sum + 1, mine.begin() + wait + 1);
   }
   for (int rank = 0; rank < 4; ++rank) EXPECT_TRUE(check_rank(spec, lists[rank]).empty()) << rank;
-  const std::vector<ScheduleFault> faults = check_ranks(spec, lists);
+  const std::vector<ScheduleFault> faults = check_ranks({spec}, lists);
   ASSERT_FALSE(faults.empty());
   EXPECT_EQ(faults[0].rule, CheckedRule::kDeadlock) << text(faults);
 }

@@ -18,12 +18,12 @@ namespace {
 constexpr int64_t kSeqLen = 16, kVocab = 32, kBatch = 8;
 
 struct Layout {
-  int replicas = 1, shards = 1, cp = 1, tp = 1, micro_batch = 1;
+  int pp = 1, replicas = 1, shards = 1, cp = 1, tp = 1, micro_batch = 1;
   std::map<std::string, std::string> options;
   std::string text() const {
-    std::string t = "dp " + std::to_string(replicas) + " shards " + std::to_string(shards) +
-                    " cp " + std::to_string(cp) + " tp " + std::to_string(tp) + " micro " +
-                    std::to_string(micro_batch);
+    std::string t = "pp " + std::to_string(pp) + " dp " + std::to_string(replicas) + " shards " +
+                    std::to_string(shards) + " cp " + std::to_string(cp) + " tp " +
+                    std::to_string(tp) + " micro " + std::to_string(micro_batch);
     for (const auto& [key, value] : options) t += " " + key + "=" + value;
     return t;
   }
@@ -68,7 +68,7 @@ void step_on_rank(const Layout& layout, const Rank& rank, Result& result) {
   sgd.kind = YOKE_SGD;
   YokePlan plan{};
   plan.header = YOKE_HEADER(YokePlan, YOKE_ID_PLAN);
-  const int32_t degrees[] = {1, layout.replicas, layout.shards, layout.cp, layout.tp};
+  const int32_t degrees[] = {layout.pp, layout.replicas, layout.shards, layout.cp, layout.tp};
   std::copy(std::begin(degrees), std::end(degrees), plan.degree);
   plan.world_size = rank.host.world_size;
   plan.global_batch = kBatch;
@@ -77,7 +77,7 @@ void step_on_rank(const Layout& layout, const Rank& rank, Result& result) {
   Session session(plan, sgd, layout.options, rank.host, model.model());
 
   const int data_ranks = layout.replicas * layout.shards;
-  const int data_rank = rank.host.rank / (layout.cp * layout.tp);
+  const int data_rank = rank.host.rank / (layout.cp * layout.tp) % data_ranks;
   const int64_t m = layout.micro_batch, micros = kBatch / (data_ranks * m);
   std::vector<std::vector<TensorView>> views(micros);
   std::vector<std::vector<YokeInput>> inputs(micros);
@@ -119,7 +119,7 @@ void step_on_rank(const Layout& layout, const Rank& rank, Result& result) {
 
 Result one_step(const Layout& layout) {
   Result result;
-  on_ranks(yoke::Mesh({1, layout.replicas, layout.shards, layout.cp, layout.tp}),
+  on_ranks(yoke::Mesh({layout.pp, layout.replicas, layout.shards, layout.cp, layout.tp}),
            [&](const Rank& rank) { step_on_rank(layout, rank, result); });
   return result;
 }
@@ -127,8 +127,12 @@ Result one_step(const Layout& layout) {
 Layout random_layout(std::mt19937& random, int world) {
   const auto pick = [&](int n) { return std::uniform_int_distribution<int>(0, n - 1)(random); };
   Layout l;
-  int* const degrees[] = {&l.replicas, &l.shards, &l.cp, &l.tp};
-  for (; world > 1; world /= 2) *degrees[pick(4)] *= 2;
+  int* const degrees[] = {&l.pp, &l.replicas, &l.shards, &l.cp, &l.tp};
+  for (; world > 1; world /= 2) {
+    // The model has four blocks.
+    int* const degree = degrees[pick(5)];
+    *(degree == &l.pp && l.pp == 4 ? &l.shards : degree) *= 2;
+  }
   const int most = static_cast<int>(kBatch) / (l.replicas * l.shards);
   l.micro_batch = std::min(most, 1 << pick(3));
   const auto flip = [&](const char* key, const char* value) {
@@ -143,16 +147,19 @@ Layout random_layout(std::mt19937& random, int world) {
   flip("accumulate", "unsharded");
   flip("activation_checkpoint", "full");
   flip("unit_bytes", "1");
+  const int micros = static_cast<int>(kBatch) / (l.replicas * l.shards * l.micro_batch);
+  if (l.pp > 1) flip("pp_schedule", "gpipe");
+  if (l.pp == 2) flip("pp_schedule", micros % 2 == 0 ? "interleaved" : "looped_bfs");
   return l;
 }
 
 class Degrees : public ::testing::TestWithParam<int> {};
 
 TEST_P(Degrees, GradientsAreThoseOfOneRank) {
-  static const Result expected = one_step(Layout{.micro_batch = 8});
+  static const Result expected = one_step({.micro_batch = 8, .options = {}});
   ASSERT_GT(expected.norm, 0.01);
   std::mt19937 random(11);
-  for (int i = 0; i < 12; ++i) {
+  for (int i = 0; i < 24; ++i) {
     const Layout layout = random_layout(random, GetParam());
     SCOPED_TRACE(layout.text());
     const Result got = one_step(layout);

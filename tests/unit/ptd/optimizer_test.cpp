@@ -185,7 +185,9 @@ TEST(ClipOnDevice, IsClipScale) {
     EXPECT_NEAR(1 / clip.divisor.item<double>(), scale, 1e-15) << norm;
     const at::Tensor divisor = clip_divisor(scale, at::kCPU);
     EXPECT_EQ(divisor.defined(), scale < 1) << norm;
-    if (scale < 1) EXPECT_EQ(divisor.item<double>(), 1 / scale) << norm;
+    if (scale < 1) {
+      EXPECT_EQ(divisor.item<double>(), 1 / scale) << norm;
+    }
     EXPECT_EQ(clip.skip.item<float>(), 0);
     EXPECT_FALSE(clip_on_device(squared, 0).divisor.defined());
   }

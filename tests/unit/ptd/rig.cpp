@@ -70,14 +70,14 @@ void train_rank(
   const bool first = rank.host.rank == 0;
   int64_t step = job.first_step;
   for (; step < job.first_step + job.steps; ++step) {
-    const TinyBatch batch(job, (step - 1) * job.global_batch, rank.host.rank);
+    const TinyBatch batch(job, (step - 1) * job.global_batch, rank.host.rank % job.data_ranks());
     const YokeStepResult result = handles.step(batch.get(), step, job.lr);
     if (!first) continue;
     outcome.loss.push_back(result.loss_sum / result.loss_weight);
     outcome.grad_norm.push_back(result.grad_norm);
   }
   if (first) outcome.counts = rank.world.counts();
-  const TinyBatch batch(job, (step - 1) * job.global_batch, rank.host.rank);
+  const TinyBatch batch(job, (step - 1) * job.global_batch, rank.host.rank % job.data_ranks());
   const YokeStepResult result = handles.step(batch.get(), step, 0, YOKE_STEP_FORWARD_ONLY);
   if (first) {
     outcome.eval_loss = result.loss_sum / result.loss_weight;
@@ -89,9 +89,9 @@ void train_rank(
 }  // namespace
 
 TinyBatch::TinyBatch(const Job& job, int64_t first_sample, int data_rank) {
-  const int64_t size = job.global_batch / (job.world() * job.accumulation);
+  const int64_t size = job.global_batch / (job.data_ranks() * job.accumulation);
   for (int a = 0; a < job.accumulation; ++a) {
-    micros_.emplace_back(first_sample + (int64_t{a} * job.world() + data_rank) * size, size);
+    micros_.emplace_back(first_sample + (int64_t{a} * job.data_ranks() + data_rank) * size, size);
   }
   for (const TinySamples& micro : micros_) {
     auto& pair = views_.emplace_back();
@@ -111,14 +111,17 @@ TinyBatch::TinyBatch(const Job& job, int64_t first_sample, int data_rank) {
 }
 
 Session::Session(const Job& job, const YokeHost& host, const YokeModel& model)
-    : Session(plan_of(job, optimizer_of(job)), optimizer_of(job), job.options, host, model) {}
+    : Session(
+          plan_of(job, optimizer_of(job)), optimizer_of(job), job.options, host, model, job.given) {
+}
 
 Session::Session(const YokePlan& plan,
                  const YokeOptimizer& optimizer,
                  const std::map<std::string, std::string>& options,
                  const YokeHost& host,
-                 const YokeModel& model)
-    : options_(options), optimizer_(optimizer), plan_(plan) {
+                 const YokeModel& model,
+                 const std::vector<std::string>& given)
+    : options_(options, given), optimizer_(optimizer), plan_(plan) {
   plan_.optimizer = &optimizer_;
   YokeInitArgs init{};
   init.header = YOKE_HEADER(YokeInitArgs, YOKE_ID_INIT_ARGS);
@@ -165,7 +168,7 @@ void Session::checkpoint(int32_t op, const std::function<void(const YokePiece&)>
 Outcome train(const Job& job, const State* start) {
   Outcome outcome;
   Assembly assembly;
-  on_ranks(yoke::Mesh({1, job.replicas, job.shards, 1, 1}),
+  on_ranks(yoke::Mesh({job.pp, job.replicas, job.shards, 1, 1}),
            [&](const Rank& rank) { train_rank(job, rank, start, outcome, assembly); });
   outcome.state = assembly.take();
   return outcome;
@@ -293,10 +296,11 @@ YokePlan plan_of(const Job& job, const YokeOptimizer& optimizer) {
   p.optimizer = &optimizer;
   p.world_size = job.world();
   for (int32_t& degree : p.degree) degree = 1;
+  p.degree[YOKE_PP] = job.pp;
   p.degree[YOKE_DP_REPLICATE] = job.replicas;
   p.degree[YOKE_DP_SHARD] = job.shards;
   p.global_batch = static_cast<int32_t>(job.global_batch);
-  p.micro_batch = static_cast<int32_t>(job.global_batch / (job.world() * job.accumulation));
+  p.micro_batch = static_cast<int32_t>(job.global_batch / (job.data_ranks() * job.accumulation));
   const at::ScalarType wide = job.model.dtype == at::kDouble ? at::kDouble : at::kFloat;
   p.param_dtype = dtype_of(job.model.dtype);
   p.reduce_dtype = dtype_of(job.reduce.value_or(wide));

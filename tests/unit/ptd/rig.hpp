@@ -16,7 +16,7 @@ namespace yoke::ptd::testing {
 
 struct Job {
   TinyModel model;
-  int replicas = 1, shards = 1;
+  int pp = 1, replicas = 1, shards = 1;
   int64_t global_batch = 8;
   int accumulation = 1;  // micro-batches per data rank
   int64_t first_step = 1, steps = 20;
@@ -28,7 +28,10 @@ struct Job {
   std::map<std::string, std::string> options{
       {"unit_bytes", "600"}};  // small enough for several units
 
-  int world() const { return replicas * shards; }
+  std::vector<std::string> given;  // options that count as set by the user
+
+  int data_ranks() const { return replicas * shards; }
+  int world() const { return pp * data_ranks(); }
 };
 
 // The state as whole tensors. Keys are "kind name".
@@ -91,7 +94,8 @@ class Session {
           const YokeOptimizer& optimizer,
           const std::map<std::string, std::string>& options,
           const YokeHost& host,
-          const YokeModel& model);
+          const YokeModel& model,
+          const std::vector<std::string>& given = {});
   ~Session();
   Session(const Session&) = delete;
 

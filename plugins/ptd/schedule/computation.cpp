@@ -1,0 +1,144 @@
+// A message is received one operation ahead: it is under way while the rank still computes
+// something else. Its buffer exists for that long, so more than one would cost memory.
+//
+// What was sent stays in memory until the other rank has received it. An output is needed for the
+// backward in any case, and its gradient cannot come before the output has arrived, so FreeCarry
+// does not block there. Of what has no such answer, two messages of each stage may be under way
+// before the rank waits for the older one; but where messages are not received in step, that wait
+// could be circular, and they are freed at the end.
+#include "plugins/ptd/schedule/computation.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace yoke::ptd {
+namespace {
+
+class Computation {
+ public:
+  explicit Computation(const StepSpec& spec)
+      : spec_(spec),
+        stages_(spec.stages()),
+        trained_(spec.trained_blocks()),
+        in_step_(spec.forward_only ? stages_.size() == 1 : info_of(spec.pipeline.kind).in_step) {}
+
+  std::vector<Action> list() {
+    const PipelineSpec& p = spec_.pipeline;
+    for (const StageStep& step :
+         spec_.forward_only ? evaluation_order(stages_, spec_.micros)
+                            : training_order(p.kind, p.rank, p.ranks, p.chunks, spec_.micros)) {
+      if (step.op == StageOp::kForward || runs_backward(stage(step))) order_.push_back(step);
+    }
+    if (!order_.empty()) receive(order_[0]);
+    for (size_t k = 0; k < order_.size(); ++k) {
+      if (k + 1 < order_.size()) receive(order_[k + 1]);
+      const bool backward_next =
+          k + 1 < order_.size() &&
+          order_[k + 1] == StageStep{StageOp::kBackward, order_[k].stage, order_[k].micro};
+      if (order_[k].op == StageOp::kForward) {
+        forward(order_[k], backward_next);
+      } else {
+        backward(order_[k]);
+      }
+    }
+    while (!under_way_.empty()) free_oldest();
+    return std::move(ops_);
+  }
+
+ private:
+  const OwnStage& stage(const StageStep& step) const {
+    return *std::find_if(
+        stages_.begin(), stages_.end(), [&](const OwnStage& s) { return s.index == step.stage; });
+  }
+  bool is_remote(int rank) const {
+    return rank != OwnStage::kNoRank && rank != spec_.pipeline.rank;
+  }
+  bool runs_backward(const OwnStage& s) const { return s.end > trained_.backward_from; }
+  bool passes_gradient(const OwnStage& s) const { return s.first >= trained_.gradient_from; }
+
+  void message(ActionKind kind, const StageStep& step, int peer) {
+    ops_.push_back({.kind = kind, .micro = step.micro, .stage = step.stage, .peer = peer});
+  }
+
+  void receive(const StageStep& step) {
+    const OwnStage& s = stage(step);
+    if (step.op == StageOp::kForward) {
+      if (is_remote(s.from)) message(ActionKind::kReceiveCarry, step, s.from);
+    } else if (is_remote(s.to)) {
+      message(ActionKind::kReceiveCarryGrad, step, s.to);
+    }
+  }
+
+  // If the backward follows at once, recomputing the last block would save nothing.
+  void forward(const StageStep& step, bool backward_next) {
+    const OwnStage& s = stage(step);
+    if (is_remote(s.from)) message(ActionKind::kWaitCarry, step, s.from);
+    for (int b = s.first; b < s.end; ++b) {
+      const bool save =
+          b >= trained_.backward_from && (!spec_.recompute || (backward_next && b == s.end - 1));
+      if (save && spec_.recompute) kept_ = {step, b};
+      ops_.push_back({.kind = ActionKind::kForward, .block = b, .micro = step.micro, .save = save});
+    }
+    if (!is_remote(s.to)) return;
+    if (!runs_backward(s)) make_room(ActionKind::kFreeCarry, step, s.to);
+    message(ActionKind::kSendCarry, step, s.to);
+  }
+
+  // The last block is recomputed while its gradient is still under way.
+  void backward(const StageStep& step) {
+    const OwnStage& s = stage(step);
+    const int last = s.end - 1;
+    const auto recompute = [&](int b) {
+      if (spec_.recompute &&
+          kept_ != std::pair(StageStep{StageOp::kForward, step.stage, step.micro}, b))
+        ops_.push_back({.kind = ActionKind::kRecompute, .block = b, .micro = step.micro});
+    };
+    recompute(last);
+    if (is_remote(s.to)) {
+      message(ActionKind::kWaitCarryGrad, step, s.to);
+      message(ActionKind::kFreeCarry, step, s.to);
+    }
+    for (int b = last; b >= std::max(s.first, trained_.backward_from); --b) {
+      if (b != last) recompute(b);
+      ops_.push_back({.kind = ActionKind::kBackward, .block = b, .micro = step.micro});
+    }
+    if (!is_remote(s.from) || !passes_gradient(s)) return;
+    make_room(ActionKind::kFreeCarryGrad, step, s.from);
+    message(ActionKind::kSendCarryGrad, step, s.from);
+  }
+
+  // Notes that a message is about to be sent. If two of this stage are under way, waits for the
+  // older one first.
+  void make_room(ActionKind free, const StageStep& step, int peer) {
+    const auto of_stage = [&](const Action& a) { return a.stage == step.stage; };
+    const auto oldest = std::find_if(under_way_.begin(), under_way_.end(), of_stage);
+    if (in_step_ && std::count_if(under_way_.begin(), under_way_.end(), of_stage) == 2) {
+      ops_.push_back(*oldest);
+      under_way_.erase(oldest);
+    }
+    under_way_.push_back({.kind = free, .micro = step.micro, .stage = step.stage, .peer = peer});
+  }
+
+  void free_oldest() {
+    ops_.push_back(under_way_.front());
+    under_way_.erase(under_way_.begin());
+  }
+
+  const StepSpec& spec_;
+  const std::vector<OwnStage> stages_;
+  const TrainedBlocks trained_;
+  const bool in_step_;
+  std::vector<StageStep> order_;
+  std::pair<StageStep, int> kept_{{StageOp::kForward, -1, -1},
+                                  -1};  // block that need not be recomputed
+  std::vector<Action> under_way_;       // the Free actions of what was sent, oldest first
+  std::vector<Action> ops_;
+};
+
+}  // namespace
+
+std::vector<Action> list_computation(const StepSpec& spec) {
+  return Computation(spec).list();
+}
+
+}  // namespace yoke::ptd

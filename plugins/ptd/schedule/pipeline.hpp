@@ -1,0 +1,61 @@
+// The orders in which the ranks of a pipeline compute their stages. Pure; no LibTorch.
+//
+// Notation: p ranks, v chunks (stages of one rank), m micro-batches. The idle time of a step is
+// given for stages of equal cost, F for a forward, I and W for the two parts of a backward
+// (gradients of the input and of the weights), of one micro-batch on a whole rank. "In flight" is
+// the largest number of micro-batches whose activations a rank keeps.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plugins/ptd/schedule/stages.hpp"
+
+namespace yoke::ptd {
+
+enum class PipelineKind : uint8_t {
+  kGpipe,        // all forwards, then all backwards. Idle (p-1)(F+I+W), m in flight
+  k1F1B,         // forwards and backwards in turn (PipeDream-flush). Idle (p-1)(F+I+W), p in flight
+  kInterleaved,  // 1F1B over v chunks, in groups of p micro-batches (Megatron-LM). Idle / v
+  kLoopedBfs,    // GPipe over v chunks: a whole chunk at a time. Idle / v, m in flight
+};
+
+enum class StageOp : uint8_t { kForward, kBackward };
+
+struct StageStep {
+  StageOp op;
+  int stage;
+  int micro;
+
+  bool operator==(const StageStep&) const = default;
+};
+
+// What is known about a kind of pipeline.
+struct PipelineInfo {
+  PipelineKind kind;
+  const char* name;          // value of ptd.pp_schedule
+  StagePlacement placement;  // where its stages lie
+  int chunks;                // stages of a rank if the user gives none
+  bool any_chunks;           // whether the user may choose another number of chunks, 2 or more
+  // Whether each message is received soon after it was sent. If a rank computes all micro-batches of
+  // a stage before it turns to another one, messages for that one are not received before.
+  bool in_step;
+};
+const PipelineInfo& info_of(PipelineKind kind);
+const std::vector<PipelineInfo>& pipeline_infos();
+
+// Returns why a kind of pipeline cannot run m micro-batches on p ranks, or "".
+std::string micros_fault(PipelineKind kind, int ranks, int micros);
+
+// Returns the order of one rank in a training step. Each stage of the rank runs forward and
+// backward once for each micro-batch; the backwards of a stage run in the order of the
+// micro-batches, so that gradients are added up in the same order as on a single rank.
+// micros_fault() must be "".
+std::vector<StageStep> training_order(
+    PipelineKind kind, int rank, int ranks, int chunks, int micros);
+
+// Returns the order of one rank, which has these stages, in an evaluation: a whole stage at a time.
+std::vector<StageStep> evaluation_order(const std::vector<OwnStage>& stages, int micros);
+
+}  // namespace yoke::ptd
