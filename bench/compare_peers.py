@@ -34,12 +34,18 @@ MODELS = {
     "llama-14m": "dim = 128\nlayers = 6\nheads = 8\nkv_heads = 4\nffn_dim = 512\nvocab = 32000",
     "small400": "dim = 32\nlayers = 44\nheads = 4\nkv_heads = 2\nffn_dim = 64\nvocab = 256",
 }
+PIPELINE = ["dp_degree=1", "dp_shards=1", "pp_degree={ranks}", "train.micro_batch=1"]
 # Overrides for Yoke, and the name of the program to compare with.
 STRATEGIES = {
     "single": (["dp_degree=1", "dp_shards=1"], "PyTorch"),
     "ddp": (["dp_degree={ranks}", "dp_shards=1"], "PyTorch"),
     "fsdp": (["dp_degree=1", "dp_shards={ranks}"], "PyTorch"),
     "tp": (["dp_degree=1", "dp_shards=1", "tp_degree={ranks}"], "PyTorch"),
+    "pp-gpipe": ([*PIPELINE, "ptd.pp_schedule=gpipe"], "PyTorch"),
+    "pp-1f1b": ([*PIPELINE, "ptd.pp_schedule=1f1b"], "PyTorch"),
+    "pp-interleaved": ([*PIPELINE, "ptd.pp_schedule=interleaved"], "PyTorch"),
+    "pp-looped_bfs": ([*PIPELINE, "ptd.pp_schedule=looped_bfs"], "PyTorch"),
+    "pp-zb_interleaved": ([*PIPELINE, "ptd.pp_schedule=zb_interleaved"], "PyTorch"),
     "accelerate": (["dp_degree={ranks}"], "Accelerate"),
     "zero1": (["deepspeed_stub.zero_stage=1"], "DeepSpeed"),
     "zero2": (["deepspeed_stub.zero_stage=2"], "DeepSpeed"),
@@ -126,11 +132,16 @@ def read_run(path):
                max((r["memory"] for r in records), default=0))
 
 
+def peer_strategy(strategy):
+    name, _, schedule = strategy.partition("-")
+    return ["--strategy", name, *(["--schedule", schedule] if schedule else [])]
+
+
 def run_peer(options, data, folder):
     model, global_batch, seq_len = WORKLOADS[options.workload]
     metrics = folder / "peer.jsonl"
     run_program("the Python peer", [
-        peers_python(), REPOSITORY / "bench/peers/train.py", "--strategy", options.strategy, "--model", model,
+        peers_python(), REPOSITORY / "bench/peers/train.py", *peer_strategy(options.strategy), "--model", model,
         "--ranks", options.ranks, "--data", data, "--out", metrics, "--steps", options.steps, "--seq-len", seq_len,
         "--global-batch", global_batch], folder / "peer.log",
         is_complete=lambda: metrics.exists() and len(metrics.read_text().splitlines()) == options.steps)

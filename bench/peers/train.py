@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A Python peer: trains a small Llama with PyTorch's own strategies, Accelerate or DeepSpeed, on the CPU over Gloo.
 
-    train.py --strategy single|ddp|fsdp|tp|accelerate|zero1|zero2|zero3 [--ranks N] --data TEXT --out metrics.jsonl [...]
+    train.py --strategy single|ddp|fsdp|tp|pp|accelerate|zero1|zero2|zero3 [--ranks N] --data TEXT --out metrics.jsonl [...]
     yoke compare run.toml --external "ddp=python bench/peers/train.py --compare --strategy ddp"
     yoke compare run.toml --external "ddp=torchrun --nproc-per-node 2 bench/peers/train.py --compare --strategy ddp"
 
@@ -26,8 +26,9 @@ ADAMW = {"betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--strategy", choices=("single", "ddp", "fsdp", "tp", "accelerate", "zero1", "zero2", "zero3"),
-                        required=True)
+    parser.add_argument("--strategy", required=True,
+                        choices=("single", "ddp", "fsdp", "tp", "pp", "accelerate", "zero1", "zero2", "zero3"))
+    parser.add_argument("--schedule", default="1f1b", help="for pp: a name of ptd.pp_schedule; one sequence a micro-batch")
     parser.add_argument("--model", choices=("tiny", "small400", "llama-14m"), default="tiny")
     parser.add_argument("--ranks", type=int, default=2, help="number of ranks, except for single")
     parser.add_argument("--data", help="a text; its bytes are the tokens")
@@ -240,12 +241,17 @@ def run_rank(options):
         rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         store = "file://" + os.environ["PEER_STORE"] if "PEER_STORE" in os.environ else "env://"
         dist.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks)
-    part = (0, 1) if options.strategy == "tp" else (rank, ranks)  # data rank, number of data ranks
+    part = (0, 1) if options.strategy in ("tp", "pp") else (rank, ranks)  # data rank, number of data ranks
     windows = Windows(options.data, options.seq_len, options.holdout, options.global_batch, *part)
     dtype = torch.float64 if options.dtype == "fp64" else torch.float32
     model = build(options.shape, options.seq_len, options.seed, dtype)
     if options.strategy.startswith("zero"):
         records = train_zero(model, windows, options)
+    elif options.strategy == "pp":
+        from pipeline import train_pipeline
+
+        records = train_pipeline(model, windows, options, CLIP,
+                                 lambda parameters: torch.optim.AdamW(parameters, lr=options.lr, fused=True, **ADAMW))
     elif options.strategy == "accelerate":
         records = train_accelerate(model, windows, options)
     else:

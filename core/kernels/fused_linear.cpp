@@ -63,6 +63,17 @@ at::Tensor weight_grad(const at::Tensor& dy, const at::Tensor& x) {
   return out;
 }
 
+thread_local WeightQueue* deferred = nullptr;
+
+// Returns the gradient of a weight, or leaves it to the queue and returns an undefined tensor.
+at::Tensor weight_grad_or_later(const at::Tensor& weight,
+                                const at::Tensor& dy,
+                                const at::Tensor& x) {
+  if (deferred == nullptr) return weight_grad(dy, x);
+  deferred->push(weight, [dy, x] { return weight_grad(dy, x); });
+  return {};
+}
+
 // Multiplies x by each weight.
 struct LinearsNode : torch::autograd::Function<LinearsNode> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList weights) {
@@ -82,7 +93,8 @@ struct LinearsNode : torch::autograd::Function<LinearsNode> {
     at::Tensor rows;
     for (size_t i = 0; i < dy.size(); ++i) {
       const at::Tensor dyi = dy[i].contiguous();
-      if (ctx->needs_input_grad(i + 1)) grads[i + 1] = weight_grad(dyi, saved[0]);
+      if (ctx->needs_input_grad(i + 1))
+        grads[i + 1] = weight_grad_or_later(saved[i + 1], dyi, saved[0]);
       if (!ctx->needs_input_grad(0)) continue;
       if (i == 0) {
         grads[0] = at::empty_like(saved[0]);
@@ -118,12 +130,16 @@ struct LinearAddNode : torch::autograd::Function<LinearAddNode> {
       grads[1] = at::empty_like(saved[0]);
       multiply(rows_of(grads[1]), rows_of(d), saved[1]);
     }
-    if (ctx->needs_input_grad(2)) grads[2] = weight_grad(d, saved[0]);
+    if (ctx->needs_input_grad(2)) grads[2] = weight_grad_or_later(saved[1], d, saved[0]);
     return grads;
   }
 };
 
 }  // namespace
+
+WeightQueue* defer_weights(WeightQueue* queue) {
+  return std::exchange(deferred, queue);
+}
 
 bool takes(std::initializer_list<const at::Tensor*> tensors) {
   const at::ScalarType type = (*tensors.begin())->scalar_type();

@@ -8,6 +8,8 @@
 #include <initializer_list>
 #include <vector>
 
+#include "yoke/torch.hpp"
+
 namespace yoke::ops::fused {
 
 // Returns true for plain dense tensors in CPU memory that share one dtype for which kernels exist.
@@ -15,6 +17,7 @@ namespace yoke::ops::fused {
 // operator.
 bool takes(std::initializer_list<const at::Tensor*> tensors);
 
+WeightQueue* defer_weights(WeightQueue* queue);
 std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights);
 at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight);
 // Only for bf16; see ops.cpp.

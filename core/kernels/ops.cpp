@@ -71,6 +71,10 @@ at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::
 
 }  // namespace composite
 
+WeightQueue* defer_weights(WeightQueue* queue) {
+  return fused::defer_weights(queue);
+}
+
 std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights) {
   for (const at::Tensor& weight : weights) {
     if (!fused::takes({&x, &weight})) return composite::linears(x, weights);

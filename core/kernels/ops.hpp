@@ -10,7 +10,12 @@
 
 #include <vector>
 
+#include "yoke/torch.hpp"
+
 namespace yoke::ops {
+
+// Implements TorchModel::defer_weights for linears() and linear_add().
+WeightQueue* defer_weights(WeightQueue* queue);
 
 // Returns x [..., in] times the transpose of each weight [out, in]: one tensor [..., out] for each.
 // The gradient of x is summed up in one buffer.

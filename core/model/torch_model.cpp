@@ -20,6 +20,7 @@
 #include <map>
 #include <set>
 
+#include "core/kernels/ops.hpp"
 #include "core/model/init.hpp"
 #include "core/model/param_table.hpp"
 #include "yoke/backend.hpp"
@@ -106,6 +107,7 @@ struct TorchModelHost::Impl {
     torch_model.blocks = &blocks;
     torch_model.params = &table.leaves();
     torch_model.loss_weight = loss_weight;
+    torch_model.defer_weights = ops::defer_weights;
     fill_model();
   }
   ~Impl() { table.remove_grad_hooks(); }

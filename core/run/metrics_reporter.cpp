@@ -40,11 +40,12 @@ MetricsReporter::MetricsReporter(const Job& job,
       first_step_(start.step),
       begin_(Clock::now()),
       tokens_(start.next_sample * job.data.seq_len) {
+  const YokeWrapResult worst = costs_of_worst_rank(costs, job.plan->plan(), world);
   if (world.rank() == 0) {
     file_ = std::make_unique<MetricsFile>(run_dir + "/metrics.jsonl", start.step);
     if (job.config.run.metrics.tensorboard)
       events_ = std::make_unique<EventFile>(run_dir + "/tensorboard", start.step);
-    for (const std::string& line : run_table(job, costs, run_dir, start.step)) log_.info(line);
+    for (const std::string& line : run_table(job, worst, run_dir, start.step)) log_.info(line);
     for (const std::string& note : job.notes) log_.info(note);
   }
   restart_interval();

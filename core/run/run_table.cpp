@@ -1,6 +1,7 @@
 #include "core/run/run_table.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "core/base/text.hpp"
@@ -103,6 +104,22 @@ std::string steps_text(const RunConfig& run, int64_t first_step) {
 }
 
 }  // namespace
+
+YokeWrapResult costs_of_worst_rank(const YokeWrapResult& own, const YokePlan& plan, World& world) {
+  if (plan.degree[YOKE_PP] == 1) return own;
+  const std::string bytes(reinterpret_cast<const char*>(&own), sizeof own);
+  YokeWrapResult worst = own;
+  const auto sum = [](const YokeWrapResult& c) {
+    return c.param_bytes + c.grad_bytes + c.optimizer_bytes + c.unsharded_bytes +
+           c.activation_bytes;
+  };
+  for (const std::string& text : world.gather_texts(bytes)) {
+    YokeWrapResult other;
+    std::memcpy(&other, text.data(), sizeof other);
+    if (sum(other) > sum(worst)) worst = other;
+  }
+  return worst;
+}
 
 std::vector<std::string> run_table(const Job& job,
                                    const YokeWrapResult& costs,

@@ -30,6 +30,7 @@ PtdOptions::PtdOptions(const Options& options, int32_t pp_degree)
       pp_schedule(pipeline_kind(options.string("pp_schedule"))),
       pp_chunks(static_cast<int>(options.integer("pp_chunks"))),
       pp_cut(options.string("pp_cut")),
+      pp_schedule_file(options.string("pp_schedule_file")),
       mesh{.sequence_parallel = options.boolean("sequence_parallel"),
            .loss_parallel = options.boolean("loss_parallel"),
            .exchange = options.string("cp_attention") == "ring" ? SequenceExchange::kRing
@@ -107,17 +108,18 @@ const std::vector<const YokeOptionInfo*>& option_infos() {
                   "false",
                   "",
                   "log every operator on distributed tensors: placements in and out, collectives"),
-      option_info(YOKE_OPTION_STRING,
-                  "pp_schedule",
-                  "1f1b",
-                  "gpipe|1f1b|interleaved|looped_bfs",
-                  "with pp_degree > 1: the order in which ranks compute their stages"),
+      option_info(
+          YOKE_OPTION_STRING,
+          "pp_schedule",
+          "1f1b",
+          "gpipe|1f1b|interleaved|looped_bfs|zb_h1|zb_interleaved|zb_v|v_half|v_min|dual_pipe_v",
+          "with pp_degree > 1: the order in which ranks compute their stages"),
       option_info(YOKE_OPTION_INT,
                   "pp_chunks",
                   "0",
                   "",
-                  "with pp_degree > 1: number of stages on each rank; 0 = 2 for interleaved and "
-                  "looped_bfs, else 1",
+                  "with pp_degree > 1: number of stages on each rank; 0 = 1 for gpipe, 1f1b and "
+                  "zb_h1, else 2",
                   {0, 1e6}),
       option_info(
           YOKE_OPTION_STRING,
@@ -126,6 +128,13 @@ const std::vector<const YokeOptionInfo*>& option_infos() {
           "",
           "with pp_degree > 1: number of blocks of each stage, such as \"5,4,4,3\"; auto: the most "
           "loaded rank gets as little work as possible"),
+      option_info(YOKE_OPTION_STRING,
+                  "pp_schedule_file",
+                  "",
+                  "",
+                  "with pp_degree > 1: file with the order of each rank, in PyTorch's CSV format, "
+                  "instead of "
+                  "ptd.pp_schedule"),
       option_info(
           YOKE_OPTION_BOOL,
           "cuda_graph",

@@ -20,8 +20,9 @@ struct PtdOptions {
   bool shard_over_cp;
   bool cuda_graph;
   PipelineKind pp_schedule;
-  int pp_chunks;       // stages of each rank; 0 = as many as the schedule has by default
-  std::string pp_cut;  // blocks of each stage, such as "5,4,4,3", or "auto"
+  int pp_chunks;                 // stages of each rank; 0 = as many as the schedule has by default
+  std::string pp_cut;            // blocks of each stage, such as "5,4,4,3", or "auto"
+  std::string pp_schedule_file;  // orders of the ranks; "" = those of pp_schedule
   MeshOptions mesh;
 
   // The host has checked types, ranges and choices. pp_degree: with several stages, units stay whole
@@ -32,7 +33,7 @@ struct PtdOptions {
 
 // Returns true if the pipeline passes outputs to lower ranks too, because ranks have several stages.
 inline bool stages_return(const PtdOptions& options) {
-  return info_of(options.pp_schedule).chunks > 1;
+  return !options.pp_schedule_file.empty() || info_of(options.pp_schedule).chunks > 1;
 }
 
 // Returns the keys with their defaults, as `describe` gives them to the host. They live as long as

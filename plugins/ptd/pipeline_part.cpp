@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <memory>
 #include <numeric>
 #include <set>
 #include <string>
@@ -63,39 +64,90 @@ std::vector<int> sizes_of(const std::string& text) {
   return sizes;
 }
 
-Stages stages_of(const YokeModelSummary& model, const YokePlan& plan, const PtdOptions& options) {
-  const std::vector<int> rank_of = place_stages(
+// Returns the orders of ptd.pp_schedule_file; null if there is none.
+std::shared_ptr<const GivenOrders> given_orders(const PtdOptions& options) {
+  if (options.pp_schedule_file.empty()) return nullptr;
+  return std::make_shared<GivenOrders>(read_orders(options.pp_schedule_file));
+}
+
+std::vector<int> ranks_of_stages(const YokePlan& plan,
+                                 const PtdOptions& options,
+                                 const GivenOrders* given) {
+  if (given != nullptr) return given->rank_of;
+  return place_stages(
       info_of(options.pp_schedule).placement, plan.degree[YOKE_PP], chunks_of(options));
+}
+
+Stages stages_of(const YokeModelSummary& model,
+                 const PtdOptions& options,
+                 const std::vector<int>& rank_of) {
   if (options.pp_cut != "auto") return cut_by_sizes(rank_of, sizes_of(options.pp_cut));
   return cut_by_work(rank_of, work_of_blocks(model));
 }
 
+// Returns false after a refusal: the schedule cannot have that number of stages.
+bool check_chunks(const PtdOptions& options, PlanReport& report) {
+  const PipelineInfo& info = info_of(options.pp_schedule);
+  const int chunks = chunks_of(options);
+  if (chunks == info.chunks || (info.any_chunks && chunks >= 2)) return true;
+  report.refuse(
+      "ptd.pp_chunks",
+      concat(chunks),
+      info.any_chunks ? "2 or more" : concat(info.chunks),
+      concat("ptd.pp_schedule = \"",
+             info.name,
+             "\" has ",
+             info.chunks,
+             info.chunks == 1 ? " stage" : " stages",
+             " on each rank; interleaved, looped_bfs and zb_interleaved take any number"));
+  return false;
+}
+
+// The same for a schedule from a file. Sets `given`.
+bool check_file(const PtdOptions& options,
+                const YokePlan& plan,
+                std::shared_ptr<const GivenOrders>& given,
+                PlanReport& report) {
+  const int pp = plan.degree[YOKE_PP];
+  const auto refuse = [&](const std::string& why) {
+    report.refuse("ptd.pp_schedule_file",
+                  options.pp_schedule_file,
+                  concat("a file with ", pp, " lines, one for each rank of pp"),
+                  why);
+    return false;
+  };
+  try {
+    given = given_orders(options);
+  } catch (const Error& e) {
+    return refuse(e.what());
+  }
+  if (static_cast<int>(given->of_rank.size()) != pp)
+    return refuse(concat("it has ", given->of_rank.size(), " lines"));
+  const int data_ranks = plan.degree[YOKE_DP_REPLICATE] * plan.degree[YOKE_DP_SHARD];
+  if (plan.micro_batch == 0 || plan.global_batch % (data_ranks * plan.micro_batch) != 0)
+    return true;
+  const int micros = plan.global_batch / (data_ranks * plan.micro_batch);
+  if (given->micros == micros) return true;
+  return refuse(concat("it has ",
+                       given->micros,
+                       " micro-batches, and the run has ",
+                       micros,
+                       " (train.global_batch / data ranks / train.micro_batch)"));
+}
+
 // Returns false after a refusal: the model cannot be cut into that many stages.
 bool check_stages(const YokeModelSummary& model,
-                  const YokePlan& plan,
                   const PtdOptions& options,
+                  const std::vector<int>& rank_of,
+                  int pp,
                   PlanReport& report) {
-  const int pp = plan.degree[YOKE_PP], chunks = chunks_of(options);
-  const PipelineInfo& info = info_of(options.pp_schedule);
-  if (chunks != info.chunks && !(info.any_chunks && chunks >= 2)) {
-    report.refuse("ptd.pp_chunks",
-                  concat(chunks),
-                  info.any_chunks ? "2 or more" : concat(info.chunks),
-                  concat("ptd.pp_schedule = \"",
-                         info.name,
-                         "\" has ",
-                         info.chunks,
-                         info.chunks == 1 ? " stage" : " stages",
-                         " on each rank; interleaved and looped_bfs take any number"));
-    return false;
-  }
-  const int stages = pp * chunks, blocks = static_cast<int>(model.num_blocks);
+  const int stages = static_cast<int>(rank_of.size()), blocks = static_cast<int>(model.num_blocks);
   if (stages > blocks) {
     report.refuse("pp_degree",
                   concat(pp),
-                  concat("1 to ", blocks / chunks),
-                  concat(pp,
-                         chunks == 1 ? "" : concat(" x ", chunks, " chunks = ", stages),
+                  concat("1 to ", blocks * pp / stages),
+                  concat(stages,
+                         stages == pp ? "" : concat(" (", pp, " ranks x ", stages / pp, ")"),
                          " stages need at least as many blocks; the model has ",
                          blocks));
     return false;
@@ -160,7 +212,7 @@ void check_micros(const PtdOptions& options, const YokePlan& plan, PlanReport& r
   if (const std::string fault = micros_fault(options.pp_schedule, pp, micros); !fault.empty()) {
     report.refuse("ptd.pp_schedule",
                   info_of(options.pp_schedule).name,
-                  "1f1b, gpipe, looped_bfs",
+                  "all other schedules",
                   concat(fault,
                          "; this run has ",
                          micros,
@@ -209,11 +261,13 @@ PipelinePart pipeline_part(const YokeModelSummary& model,
     std::iota(whole.blocks.begin(), whole.blocks.end(), 0);
     return whole;
   }
-  const Stages stages = stages_of(model, plan, options);
-  return {stages.blocks_of(rank),
-          stages,
-          pipeline_spec(
-              options.pp_schedule, stages, chunks_of(options), rank, first_trained_block(model))};
+  const auto given = given_orders(options);
+  const Stages stages = stages_of(model, options, ranks_of_stages(plan, options, given.get()));
+  PipelinePart part{stages.blocks_of(rank),
+                    stages,
+                    pipeline_spec(options.pp_schedule, stages, rank, first_trained_block(model))};
+  part.spec.given = given;
+  return part;
 }
 
 void complete_pipeline(const YokeModelSummary& model,
@@ -224,9 +278,16 @@ void complete_pipeline(const YokeModelSummary& model,
   if (options.cuda_graph)
     report.refuse("ptd.cuda_graph", "true", "false", "a pipeline step cannot be recorded");
   choose_micro_batch(options, plan);
-  if (plan.micro_batch > 0) check_micros(options, plan, report);
-  if (!check_stages(model, plan, options, report)) return;
-  const Stages stages = stages_of(model, plan, options);
+  std::shared_ptr<const GivenOrders> given;
+  if (!options.pp_schedule_file.empty()) {
+    if (!check_file(options, plan, given, report)) return;
+  } else {
+    if (plan.micro_batch > 0) check_micros(options, plan, report);
+    if (!check_chunks(options, report)) return;
+  }
+  const std::vector<int> rank_of = ranks_of_stages(plan, options, given.get());
+  if (!check_stages(model, options, rank_of, plan.degree[YOKE_PP], report)) return;
+  const Stages stages = stages_of(model, options, rank_of);
   check_shared_parameters(model, stages, report);
   note_load(model, stages, report);
 }

@@ -200,7 +200,8 @@ void note_idle_options(const YokePlanArgs& args,
   if (cp == 1)
     note({"shard_over_cp", "cp_attention", "cp_order"}, "it has no effect with cp_degree = 1");
   if (plan.degree[YOKE_PP] == 1)
-    note({"pp_schedule", "pp_chunks", "pp_cut"}, "it has no effect with pp_degree = 1");
+    note({"pp_schedule", "pp_chunks", "pp_cut", "pp_schedule_file"},
+         "it has no effect with pp_degree = 1");
   if (tp == 1 && cp == 1)
     note({"debug_ops"}, "no tensor is distributed with tp_degree = 1 and cp_degree = 1");
 }

@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <string>
 
 #include "plugins/ptd/checkpoint.hpp"
@@ -100,17 +101,22 @@ StepCosts costs_of(const StepSpec& spec,
                    const PipelinePart& pipeline,
                    const YokeModelSummary& model,
                    const YokePlan& plan) {
-  std::vector<BlockCost> blocks;
-  for (const int b : pipeline.blocks) {
+  // A block reports how many bytes it keeps without tp and cp. With them each rank keeps less, so
+  // the cost is unknown.
+  const bool plain = plan.degree[YOKE_CP] == 1 && plan.degree[YOKE_TP] == 1;
+  const auto cost_of = [&](int b) {
     const YokeBlock& block = *model.blocks[b];
-    // A block reports how many bytes it keeps without tp and cp. With them each rank keeps less, so
-    // the cost is unknown.
-    const bool plain = plan.degree[YOKE_CP] == 1 && plan.degree[YOKE_TP] == 1;
     const bool known = plain && YOKE_HAS(YokeBlock, &block, carry_bytes) &&
                        block.activation_bytes >= 0 && block.carry_bytes >= 0;
-    blocks.push_back(known ? BlockCost{block.activation_bytes * plan.micro_batch,
-                                       block.carry_bytes * plan.micro_batch}
-                           : BlockCost{});
+    return known ? BlockCost{block.activation_bytes * plan.micro_batch,
+                             block.carry_bytes * plan.micro_batch}
+                 : BlockCost{};
+  };
+  std::vector<BlockCost> blocks;
+  for (const int b : pipeline.blocks) blocks.push_back(cost_of(b));
+  for (const OwnStage& stage : pipeline.spec.stages) {
+    const bool receives = stage.from != OwnStage::kNoRank && stage.from != pipeline.spec.rank;
+    if (receives) blocks[stage.first].input = cost_of(pipeline.blocks[stage.first] - 1).carry;
   }
   return step_costs(spec, build_schedule(spec), blocks);
 }
@@ -125,13 +131,22 @@ std::string data_strategy(const StepSpec& spec) {
 }
 
 // Returns the strategy on all axes, such as "TP over 2 ranks with SP, FSDP over 2 ranks".
-std::string strategy(const StepSpec& spec, const YokePlan& plan, const PtdOptions& options) {
+std::string strategy(const StepSpec& spec,
+                     const PipelinePart& pipeline,
+                     const YokePlan& plan,
+                     const PtdOptions& options) {
+  std::string cut;  // "3 | 4 | 4 | 2"
+  for (int s = 0; s < pipeline.stages.count(); ++s) {
+    const std::vector<int>& first = pipeline.stages.first_block;
+    cut += concat(s == 0 ? "" : " | ", first[s + 1] - first[s]);
+  }
   std::string text;
   const auto add = [&](const std::string& part) {
     if (!part.empty()) text += (text.empty() ? "" : ", ") + part;
   };
   if (const int pp = plan.degree[YOKE_PP]; pp > 1)
-    add(concat("PP over ", pp, " ranks (", info_of(spec.pipeline.kind).name, ")"));
+    add(concat(
+        "PP over ", pp, " ranks (", info_of(spec.pipeline.kind).name, ", ", cut, " blocks)"));
   if (const int tp = plan.degree[YOKE_TP]; tp > 1)
     add(concat("TP over ", tp, options.mesh.sequence_parallel ? " ranks with SP" : " ranks"));
   if (const int cp = plan.degree[YOKE_CP]; cp > 1) add(concat("CP over ", cp, " ranks"));
@@ -140,12 +155,15 @@ std::string strategy(const StepSpec& spec, const YokePlan& plan, const PtdOption
 }
 
 // Returns the line that rank 0 logs, such as "ptd: FSDP over 2 ranks, 5 blocks in 2 units".
-std::string summary_line(const StepSpec& spec, const YokePlan& plan, const PtdOptions& options) {
+std::string summary_line(const StepSpec& spec,
+                         const PipelinePart& pipeline,
+                         const YokePlan& plan,
+                         const PtdOptions& options) {
   return concat("ptd: ",
-                strategy(spec, plan, options),
+                strategy(spec, pipeline, plan, options),
                 ", ",
                 spec.blocks.size(),
-                " blocks in ",
+                plan.degree[YOKE_PP] > 1 ? " blocks of rank 0 in " : " blocks in ",
                 spec.units.size(),
                 " units");
 }
@@ -192,7 +210,8 @@ WrappedModel::WrappedModel(const YokeModel& model,
                                                          .spec = step,
                                                          .clip = plan.optimizer->clip,
                                                          .graphs = graphs});
-  if (rank_ == 0) host.log(host.ctx, YOKE_LOG_INFO, view(summary_line(step, plan, options)));
+  if (rank_ == 0)
+    host.log(host.ctx, YOKE_LOG_INFO, view(summary_line(step, pipeline_, plan, options)));
 }
 
 YokeWrapResult WrappedModel::wrap_result() const {
@@ -203,6 +222,7 @@ YokeWrapResult WrappedModel::wrap_result() const {
     result.optimizer_bytes += nbytes(moment.values);
   result.unsharded_bytes = costs_.unsharded_bytes;
   result.activation_bytes = costs_.activation_bytes;
+  result.axis_bytes[YOKE_PP] = std::max<int64_t>(costs_.pp_bytes, 0);
   result.axis_bytes[YOKE_DP_SHARD] = costs_.dp_shard_bytes;
   result.axis_bytes[YOKE_DP_REPLICATE] = costs_.dp_replicate_bytes;
   return result;

@@ -61,8 +61,10 @@ def process_state(pid):
 
 
 def resident_bytes(pid):
+    """Returns the memory of a process in RAM; 0 if it has ended."""
     status = pathlib.Path(f"/proc/{pid}/status").read_text()
-    return int(re.search(r"VmRSS:\s+(\d+) kB", status).group(1)) * 1024
+    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    return int(found.group(1)) * 1024 if found else 0
 
 
 def thread_seconds(pid, name):

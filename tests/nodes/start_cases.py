@@ -292,9 +292,9 @@ def meeting_strangers(bench, attacks):
     largest, descriptors = before, 0
     begin, hub = time.monotonic(), thread_seconds(pid, "yoke-hub")
     while time.monotonic() < begin + (bench.minutes * 60 or ATTACK_SECONDS):
+        memory, files = resident_bytes(pid), len(os.listdir(f"/proc/{pid}/fd"))
         require(not any(r.has_ended() for r in job.ranks), f"the run has ended:{job.report()}")
-        largest = max(largest, resident_bytes(pid))
-        descriptors = max(descriptors, len(os.listdir(f"/proc/{pid}/fd")))
+        largest, descriptors = max(largest, memory), max(descriptors, files)
         time.sleep(0.1)
     busy = (thread_seconds(pid, "yoke-hub") - hub) / (time.monotonic() - begin)
     require(job.step() > first_step, f"no steps are done:{job.report()}")

@@ -15,8 +15,12 @@ namespace yoke::ptd {
 
 BlockRunner::BlockRunner(std::vector<const TorchBlock*> blocks,
                          std::vector<OwnStage> stages,
-                         TrainedBlocks trained)
-    : blocks_(std::move(blocks)), stages_(std::move(stages)), trained_(trained) {
+                         TrainedBlocks trained,
+                         DeferWeights defer_weights)
+    : blocks_(std::move(blocks)),
+      stages_(std::move(stages)),
+      trained_(trained),
+      defer_weights_(defer_weights) {
   for (size_t s = 0; s < stages_.size(); ++s) stage_of_block_.resize(stages_[s].end, s);
 }
 
@@ -95,7 +99,7 @@ void BlockRunner::forward(const Action& action) {
   const at::Tensor output = run(block, micro, input, action.save);
   // A later Recompute or Backward starts from these.
   if (block >= trained_.backward_from)
-    m.saved[block] = {input, action.save ? output : at::Tensor()};
+    m.saved[block] = {input, action.save ? output : at::Tensor(), {}};
   if (computes_loss(block)) {
     m.loss = output.detach();
   } else {
@@ -116,9 +120,32 @@ at::Tensor BlockRunner::grad_of_loss(const at::Tensor& loss) const {
                             : at::full_like(loss, loss_grad_.item<double>());
 }
 
+namespace {
+
+// Lets backwards leave the gradients of weights in a queue, in this scope.
+class DeferScope {
+ public:
+  DeferScope(DeferWeights defer, WeightQueue* queue) : defer_(queue != nullptr ? defer : nullptr) {
+    if (defer_ != nullptr) before_ = defer_(queue);
+  }
+  ~DeferScope() {
+    if (defer_ != nullptr) defer_(before_);
+  }
+  DeferScope(const DeferScope&) = delete;
+  DeferScope& operator=(const DeferScope&) = delete;
+
+ private:
+  DeferWeights defer_;
+  WeightQueue* before_ = nullptr;
+};
+
+}  // namespace
+
 void BlockRunner::backward(const Action& action) {
   Micro& m = micros_[action.micro];
   const Saved saved = std::exchange(m.saved[action.block], {});
+  const bool split = action.kind == ActionKind::kBackwardInput;
+  const DeferScope scope(defer_weights_, split ? &m.saved[action.block].weights : nullptr);
   at::Tensor grad =
       computes_loss(action.block) ? grad_of_loss(saved.output) : take_gradient(action.block, m);
   if (saved.output.requires_grad()) torch::autograd::backward({saved.output}, {std::move(grad)});
@@ -127,6 +154,10 @@ void BlockRunner::backward(const Action& action) {
   carry = saved.input.grad();
   // This gradient is undefined if the output does not depend on the input.
   if (!carry.defined()) carry = at::zeros_like(saved.input);
+}
+
+void BlockRunner::backward_weight(const Action& action) {
+  micros_[action.micro].saved[action.block].weights.run();
 }
 
 }  // namespace yoke::ptd

@@ -15,9 +15,11 @@ namespace yoke::ptd {
 class BlockRunner {
  public:
   // blocks: those of this rank, in the order of the model; they must outlive the runner.
+  // defer_weights: that of the model, or nullptr if it has none.
   BlockRunner(std::vector<const TorchBlock*> blocks,
               std::vector<OwnStage> stages,
-              TrainedBlocks trained);
+              TrainedBlocks trained,
+              DeferWeights defer_weights);
 
   // inputs: one entry per micro-batch; must stay valid until end_step. loss_grad: gradient of the
   // loss sum, an fp64 scalar on the CPU or on the device of the losses. On a device it is read when
@@ -26,10 +28,13 @@ class BlockRunner {
   // Frees the remaining activations, also after a failure.
   void end_step();
 
-  // The three actions of a block. The schedule decides their order.
+  // The actions of a block. The schedule decides their order.
   void forward(const Action& action);
   void recompute(const Action& action);
-  void backward(const Action& action);  // leaves gradients in the .grad of the block's parameters
+  // Leaves gradients in the .grad of the block's parameters. kBackwardInput keeps the products that
+  // lead to gradients of weights for backward_weight().
+  void backward(const Action& action);
+  void backward_weight(const Action& action);
 
   // What passes between the stages of this rank and those of other ranks: the input of a stage and
   // its output, then the gradient of the output and that of the input. stage: among all stages of
@@ -45,8 +50,9 @@ class BlockRunner {
 
  private:
   struct Saved {
-    at::Tensor input;   // the carry as a leaf; undefined for the first block
-    at::Tensor output;  // output of the block, from which its backward starts
+    at::Tensor input;     // the carry as a leaf; undefined for the first block
+    at::Tensor output;    // output of the block, from which its backward starts
+    WeightQueue weights;  // left by BackwardInput
   };
   struct Micro {
     // For each stage, what passes between its blocks: activations, then their gradient. Between two
@@ -67,6 +73,7 @@ class BlockRunner {
   const std::vector<OwnStage> stages_;
   std::vector<size_t> stage_of_block_;  // index into stages_
   const TrainedBlocks trained_;
+  const DeferWeights defer_weights_;
   const std::vector<TorchInputs>* inputs_ = nullptr;
   at::Tensor loss_grad_;
   std::vector<Micro> micros_;

@@ -44,7 +44,8 @@ Executor::Executor(Parts parts)
       pool_(parts_.state.params.device()),
       blocks_(own_blocks(parts_.model, parts_.blocks),
               parts_.spec.stages(),
-              parts_.spec.trained_blocks()),
+              parts_.spec.trained_blocks(),
+              defer_weights_of(parts_.model)),
       messages_(parts_.comms,
                 parts_.spec.pipeline.rank,
                 parts_.model_on_mesh != nullptr ? &parts_.model_on_mesh->mesh() : nullptr,
@@ -184,6 +185,8 @@ void Executor::run(const Action& a) {
     case ActionKind::kRecompute:
       return blocks_.recompute(a);
     case ActionKind::kBackward:
+    case ActionKind::kBackwardInput:
+    case ActionKind::kBackwardWeight:
       return backward(a);
     case ActionKind::kSendCarry:
     case ActionKind::kSendCarryGrad:
@@ -228,7 +231,11 @@ void Executor::forward(const Action& action) {
 }
 
 void Executor::backward(const Action& action) {
-  blocks_.backward(action);
+  if (action.kind == ActionKind::kBackwardWeight) {
+    blocks_.backward_weight(action);
+  } else {
+    blocks_.backward(action);
+  }
   for (const Sink& sink : sinks_[action.block]) units_[sink.unit].collect_gradient(sink.slot);
 }
 

@@ -20,6 +20,8 @@ constexpr ActionInfo kActions[] = {
   {K::kForward,              "Forward",            C::kNone,               {}},
   {K::kRecompute,            "Recompute",          C::kNone,               {}},
   {K::kBackward,             "Backward",           C::kNone,               {}},
+  {K::kBackwardInput,        "BackwardInput",      C::kNone,               {}},
+  {K::kBackwardWeight,       "BackwardWeight",     C::kNone,               {}},
   {K::kSendCarry,            "SendCarry",          C::kNone,               {}},
   {K::kReceiveCarry,         "ReceiveCarry",       C::kNone,               {}},
   {K::kWaitCarry,            "WaitCarry",          C::kNone,               {}},

@@ -20,25 +20,28 @@ class Computation {
       : spec_(spec),
         stages_(spec.stages()),
         trained_(spec.trained_blocks()),
-        in_step_(spec.forward_only ? stages_.size() == 1 : info_of(spec.pipeline.kind).in_step) {}
+        in_step_(spec.forward_only ? stages_.size() == 1
+                                   : !spec.pipeline.given && info_of(spec.pipeline.kind).in_step) {}
 
   std::vector<Action> list() {
-    const PipelineSpec& p = spec_.pipeline;
-    for (const StageStep& step :
-         spec_.forward_only ? evaluation_order(stages_, spec_.micros)
-                            : training_order(p.kind, p.rank, p.ranks, p.chunks, spec_.micros)) {
+    for (const StageStep& step : order_of_rank()) {
       if (step.op == StageOp::kForward || runs_backward(stage(step))) order_.push_back(step);
     }
     if (!order_.empty()) receive(order_[0]);
     for (size_t k = 0; k < order_.size(); ++k) {
       if (k + 1 < order_.size()) receive(order_[k + 1]);
-      const bool backward_next =
-          k + 1 < order_.size() &&
-          order_[k + 1] == StageStep{StageOp::kBackward, order_[k].stage, order_[k].micro};
-      if (order_[k].op == StageOp::kForward) {
-        forward(order_[k], backward_next);
-      } else {
-        backward(order_[k]);
+      const bool backward_next = k + 1 < order_.size() && order_[k + 1].op != StageOp::kForward &&
+                                 order_[k + 1].stage == order_[k].stage &&
+                                 order_[k + 1].micro == order_[k].micro;
+      switch (order_[k].op) {
+        case StageOp::kForward:
+          forward(order_[k], backward_next);
+          break;
+        case StageOp::kBackwardWeight:
+          backward_weight(order_[k]);
+          break;
+        default:
+          backward(order_[k]);
       }
     }
     while (!under_way_.empty()) free_oldest();
@@ -46,6 +49,13 @@ class Computation {
   }
 
  private:
+  std::vector<StageStep> order_of_rank() const {
+    const PipelineSpec& p = spec_.pipeline;
+    if (spec_.forward_only) return evaluation_order(stages_, spec_.micros);
+    if (p.given) return p.given->of_rank[p.rank];
+    return training_order(p.kind, p.rank, p.ranks, p.chunks, spec_.micros);
+  }
+
   const OwnStage& stage(const StageStep& step) const {
     return *std::find_if(
         stages_.begin(), stages_.end(), [&](const OwnStage& s) { return s.index == step.stage; });
@@ -64,7 +74,7 @@ class Computation {
     const OwnStage& s = stage(step);
     if (step.op == StageOp::kForward) {
       if (is_remote(s.from)) message(ActionKind::kReceiveCarry, step, s.from);
-    } else if (is_remote(s.to)) {
+    } else if (step.op != StageOp::kBackwardWeight && is_remote(s.to)) {
       message(ActionKind::kReceiveCarryGrad, step, s.to);
     }
   }
@@ -84,10 +94,14 @@ class Computation {
     message(ActionKind::kSendCarry, step, s.to);
   }
 
-  // The last block is recomputed while its gradient is still under way.
+  // The last block is recomputed while its gradient is still under way. If another rank waits for
+  // the gradient of the stage's input, it is computed and sent before the gradients of weights,
+  // which only this rank needs.
   void backward(const StageStep& step) {
     const OwnStage& s = stage(step);
     const int last = s.end - 1;
+    const bool sends = is_remote(s.from) && passes_gradient(s);
+    const bool split = sends || step.op == StageOp::kBackwardInput;
     const auto recompute = [&](int b) {
       if (spec_.recompute &&
           kept_ != std::pair(StageStep{StageOp::kForward, step.stage, step.micro}, b))
@@ -100,11 +114,22 @@ class Computation {
     }
     for (int b = last; b >= std::max(s.first, trained_.backward_from); --b) {
       if (b != last) recompute(b);
-      ops_.push_back({.kind = ActionKind::kBackward, .block = b, .micro = step.micro});
+      ops_.push_back({.kind = split ? ActionKind::kBackwardInput : ActionKind::kBackward,
+                      .block = b,
+                      .micro = step.micro});
     }
-    if (!is_remote(s.from) || !passes_gradient(s)) return;
-    make_room(ActionKind::kFreeCarryGrad, step, s.from);
-    message(ActionKind::kSendCarryGrad, step, s.from);
+    if (sends) {
+      make_room(ActionKind::kFreeCarryGrad, step, s.from);
+      message(ActionKind::kSendCarryGrad, step, s.from);
+    }
+    if (split && step.op == StageOp::kBackward) backward_weight(step);
+  }
+
+  void backward_weight(const StageStep& step) {
+    const OwnStage& s = stage(step);
+    for (int b = s.end - 1; b >= std::max(s.first, trained_.backward_from); --b) {
+      ops_.push_back({.kind = ActionKind::kBackwardWeight, .block = b, .micro = step.micro});
+    }
   }
 
   // Notes that a message is about to be sent. If two of this stage are under way, waits for the

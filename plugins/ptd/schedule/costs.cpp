@@ -10,10 +10,38 @@
 namespace yoke::ptd {
 namespace {
 
+bool is_known(const BlockCost& block) {
+  return block.activation >= 0 && block.carry >= 0 && block.input >= 0;
+}
+
+// Returns the bytes of what a message carries: the output of the stage's last block, or the input
+// of its first one.
+int64_t message_bytes(const Action& action,
+                      const std::vector<OwnStage>& stages,
+                      const std::vector<BlockCost>& blocks) {
+  const OwnStage& stage = *std::find_if(
+      stages.begin(), stages.end(), [&](const OwnStage& s) { return s.index == action.stage; });
+  return action.peer == stage.to && action.kind != ActionKind::kReceiveCarry &&
+                 action.kind != ActionKind::kSendCarryGrad
+             ? blocks[stage.end - 1].carry
+             : blocks[stage.first].input;
+}
+
 // Returns by how many bytes the kept activations grow with an action; negative if they shrink.
-int64_t growth(const Action& action, const std::vector<BlockCost>& blocks, bool recompute) {
+int64_t growth(const Action& action,
+               const std::vector<OwnStage>& stages,
+               const std::vector<BlockCost>& blocks,
+               int rank,
+               bool recompute) {
+  if (action.kind == ActionKind::kReceiveCarry || action.kind == ActionKind::kReceiveCarryGrad)
+    return message_bytes(action, stages, blocks);
   if (action.block < 0) return 0;
   const BlockCost& cost = blocks[action.block];
+  // The gradient that a message has brought ends with the backward of the stage's last block.
+  const bool had_message = std::any_of(stages.begin(), stages.end(), [&](const OwnStage& s) {
+    return action.block + 1 == s.end && s.to != OwnStage::kNoRank && s.to != rank;
+  });
+  const int64_t grad = had_message ? cost.carry : 0;
   switch (action.kind) {
     case ActionKind::kForward:
       if (action.save) return cost.activation + cost.carry;
@@ -21,8 +49,13 @@ int64_t growth(const Action& action, const std::vector<BlockCost>& blocks, bool 
       return recompute ? cost.carry : 0;
     case ActionKind::kRecompute:
       return cost.activation;
+    case ActionKind::kBackwardInput:
+      return -grad;
+    // What the gradients of weights need is about as large as all that the block has kept.
+    case ActionKind::kBackwardWeight:
+      return -cost.activation - cost.carry - cost.input;
     case ActionKind::kBackward:
-      return -cost.activation - cost.carry;
+      return -cost.activation - cost.carry - cost.input - grad;
     default:
       return 0;
   }
@@ -31,15 +64,38 @@ int64_t growth(const Action& action, const std::vector<BlockCost>& blocks, bool 
 int64_t peak_activations(const StepSpec& spec,
                          const std::vector<Action>& actions,
                          const std::vector<BlockCost>& blocks) {
-  for (const BlockCost& block : blocks) {
-    if (block.activation < 0 || block.carry < 0) return -1;
-  }
+  if (!std::all_of(blocks.begin(), blocks.end(), is_known)) return -1;
+  const std::vector<OwnStage> stages = spec.stages();
   int64_t live = 0, peak = 0;
   for (const Action& action : actions) {
-    live += growth(action, blocks, spec.recompute);
+    live += growth(action, stages, blocks, spec.pipeline.rank, spec.recompute);
     peak = std::max(peak, live);
   }
   return peak;
+}
+
+int64_t message_bytes_of_step(const StepSpec& spec,
+                              const std::vector<Action>& actions,
+                              const std::vector<BlockCost>& blocks) {
+  if (!std::all_of(blocks.begin(), blocks.end(), is_known)) return -1;
+  const std::vector<OwnStage> stages = spec.stages();
+  int64_t bytes = 0;
+  for (const Action& action : actions) {
+    switch (action.kind) {
+      case ActionKind::kSendCarry:
+      case ActionKind::kReceiveCarry:
+      case ActionKind::kSendCarryGrad:
+      case ActionKind::kReceiveCarryGrad:
+        bytes += message_bytes(action, stages, blocks);
+        break;
+      case ActionKind::kExchangeTied:
+        bytes += 2 * action.bytes;
+        break;
+      default:
+        break;
+    }
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -51,6 +107,7 @@ StepCosts step_costs(const StepSpec& spec,
   // With one shard nothing is gathered, and backward adds directly to the gradient shard.
   costs.unsharded_bytes = spec.shards == 1 ? 0 : peak_bytes(spec, actions);
   costs.activation_bytes = peak_activations(spec, actions, blocks);
+  costs.pp_bytes = message_bytes_of_step(spec, actions, blocks);
   for (const Action& action : actions) {
     if (action.kind == ActionKind::kUnshard || action.kind == ActionKind::kReduceGrad)
       costs.dp_shard_bytes += action.bytes;

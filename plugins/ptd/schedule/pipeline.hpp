@@ -19,9 +19,21 @@ enum class PipelineKind : uint8_t {
   k1F1B,         // forwards and backwards in turn (PipeDream-flush). Idle (p-1)(F+I+W), p in flight
   kInterleaved,  // 1F1B over v chunks, in groups of p micro-batches (Megatron-LM). Idle / v
   kLoopedBfs,    // GPipe over v chunks: a whole chunk at a time. Idle / v, m in flight
+  // Zero bubble: the gradients of weights fill what would be idle time.
+  kZbH1,           // 1F1B with W delayed. Idle (p-1)(F+I-W), p in flight
+  kZbInterleaved,  // the same over v chunks. Idle / v, p in flight
+  kZbV,            // over a vee, by hand (arXiv 2401.10241). Idle (p-1)/2 if F = I = W, p in flight
+  kVHalf,          // over a vee with half the memory (arXiv 2405.15362). p/2 + 1 in flight
+  kVMin,           // over a vee with the least memory. p/3 + 1 in flight
+  kDualPipeV,      // over a vee (DeepSeek). Idle (p-1)/2, p + 1/2 in flight; m of 2 p or more
 };
 
-enum class StageOp : uint8_t { kForward, kBackward };
+enum class StageOp : uint8_t {
+  kForward,
+  kBackward,        // both parts
+  kBackwardInput,   // gradients of the stage's input
+  kBackwardWeight,  // gradients of its weights, after kBackwardInput
+};
 
 struct StageStep {
   StageOp op;

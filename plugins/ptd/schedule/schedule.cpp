@@ -23,7 +23,13 @@ constexpr int kNone = -1;
 
 bool is_compute(ActionKind kind) {
   return kind == ActionKind::kForward || kind == ActionKind::kRecompute ||
-         kind == ActionKind::kBackward;
+         kind == ActionKind::kBackward || kind == ActionKind::kBackwardInput ||
+         kind == ActionKind::kBackwardWeight;
+}
+
+bool adds_gradients(ActionKind kind) {
+  return kind == ActionKind::kBackward || kind == ActionKind::kBackwardInput ||
+         kind == ActionKind::kBackwardWeight;
 }
 
 bool contains(const std::vector<int>& list, int value) {
@@ -47,7 +53,7 @@ class Builder {
   std::vector<Action> build() {
     for (size_t i = 0; i < ops_.size(); ++i) {
       unshard_before(i);
-      if (ops_[i].kind == ActionKind::kBackward && uses(i, reducing_.first)) wait_reduce();
+      if (adds_gradients(ops_[i].kind) && uses(i, reducing_.first)) wait_reduce();
       out_.push_back(ops_[i]);
       reshard_after(i);
       for (int u : complete_[i]) reduce(u, ops_[i].micro);
@@ -78,7 +84,8 @@ class Builder {
     size_t last = 0;
     bool used = false, others = false;  // others: a computation without the unit came after `last`
     for (size_t i = 0; i < ops_.size(); ++i) {
-      if (!uses(i, unit)) {
+      // The gradients of weights are products of activations: they need no parameters.
+      if (!uses(i, unit) || ops_[i].kind == ActionKind::kBackwardWeight) {
         others = others || is_compute(ops_[i].kind);
         continue;
       }
@@ -100,8 +107,7 @@ class Builder {
   void find_complete_gradients(int unit) {
     std::vector<int> last(spec_.micros, kNone);
     for (size_t i = 0; i < ops_.size(); ++i) {
-      if (ops_[i].kind == ActionKind::kBackward && uses(i, unit))
-        last[ops_[i].micro] = static_cast<int>(i);
+      if (adds_gradients(ops_[i].kind) && uses(i, unit)) last[ops_[i].micro] = static_cast<int>(i);
     }
     for (int op : last) {
       if (op != kNone) complete_[op].push_back(unit);
@@ -237,13 +243,14 @@ std::vector<Action> drop_round_trips(std::vector<Action> list) {
 
 }  // namespace
 
-PipelineSpec pipeline_spec(
-    PipelineKind kind, const Stages& stages, int chunks, int rank, int first_trained) {
+PipelineSpec pipeline_spec(PipelineKind kind, const Stages& stages, int rank, int first_trained) {
+  const int ranks = *std::max_element(stages.rank_of.begin(), stages.rank_of.end()) + 1;
   PipelineSpec spec{.kind = kind,
-                    .ranks = stages.count() / chunks,
+                    .ranks = ranks,
                     .rank = rank,
-                    .chunks = chunks,
-                    .stages = own_stages(stages, rank)};
+                    .chunks = stages.count() / ranks,
+                    .stages = own_stages(stages, rank),
+                    .given = nullptr};
   for (const int block : stages.blocks_of(rank)) {
     spec.backward_from += block < first_trained ? 1 : 0;
     spec.gradient_from += block <= first_trained ? 1 : 0;

@@ -15,10 +15,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "plugins/ptd/schedule/order_file.hpp"
 #include "plugins/ptd/schedule/pipeline.hpp"
 #include "plugins/ptd/schedule/stages.hpp"
 
@@ -31,6 +33,8 @@ enum class ActionKind : uint8_t {
   kForward,             // run a block on a micro-batch
   kRecompute,           // run a block's forward again and keep what its backward needs
   kBackward,            // run a block's backward; adds gradients to the buffers of its units
+  kBackwardInput,       // the part of a block's backward that leads to the gradient of its input
+  kBackwardWeight,      // the rest of it, after kBackwardInput: gradients of weights
   kSendCarry,           // start to send the output of a stage to the next stage
   kReceiveCarry,        // start to receive the input of a stage from the stage before it
   kWaitCarry,           // wait for that message; the stage can run forward afterwards
@@ -110,6 +114,8 @@ struct PipelineSpec {
   int rank = 0;
   int chunks = 1;
   std::vector<OwnStage> stages;  // stages of this rank; empty = one stage with all blocks
+  // Orders from a file, used for training steps instead of `kind`; may be null.
+  std::shared_ptr<const GivenOrders> given;
   // As in TrainedBlocks. The trained blocks may lie on other ranks.
   int backward_from = 0;
   int gradient_from = 0;
@@ -117,8 +123,7 @@ struct PipelineSpec {
 
 // Returns the part of a rank. first_trained: the first trained block of the model; the number of
 // blocks = none.
-PipelineSpec pipeline_spec(
-    PipelineKind kind, const Stages& stages, int chunks, int rank, int first_trained);
+PipelineSpec pipeline_spec(PipelineKind kind, const Stages& stages, int rank, int first_trained);
 
 // Which blocks of a rank take part in the backward; both are indices into StepSpec::blocks.
 struct TrainedBlocks {

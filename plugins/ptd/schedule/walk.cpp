@@ -40,6 +40,8 @@ std::string Walk::apply(const Action& a) {
     case ActionKind::kForward:
     case ActionKind::kRecompute:
     case ActionKind::kBackward:
+    case ActionKind::kBackwardInput:
+    case ActionKind::kBackwardWeight:
       return compute(a);
     case ActionKind::kSendCarry:
     case ActionKind::kReceiveCarry:
@@ -95,15 +97,17 @@ std::string Walk::unshard(const Action& a) {
   }
 }
 
-// Checks what all three computations of a block need, then what each of them needs.
+// Checks what the computations of a block need, then what each of them needs.
 std::string Walk::compute(const Action& a) {
+  if (scalars_ > 0) return fail(CheckedRule::kEnd, "comes after ReduceScalars");
+  if (a.kind == ActionKind::kBackwardWeight) return backward_weight(a);
   for (int u : spec_.blocks[a.block]) {
     if (units_[u].params != Params::kWhole) {
       return fail(CheckedRule::kWhole, "uses unit " + std::to_string(u) + ", which is not whole");
     }
   }
-  if (scalars_ > 0) return fail(CheckedRule::kEnd, "comes after ReduceScalars");
-  return a.kind == ActionKind::kBackward ? backward(a) : forward(a);
+  const bool is_forward = a.kind == ActionKind::kForward || a.kind == ActionKind::kRecompute;
+  return is_forward ? forward(a) : backward(a);
 }
 
 // Returns true if all blocks of one of this rank's stages (an index into stages_) have run.
@@ -176,6 +180,14 @@ std::string Walk::backward(const Action& a) {
   }
   block.saved = false;
   block.backward = true;
+  block.weights_due = a.kind == ActionKind::kBackwardInput;
+  return add_gradients(a);
+}
+
+std::string Walk::backward_weight(const Action& a) {
+  BlockState& block = blocks_[a.micro * spec_.blocks.size() + a.block];
+  if (!block.weights_due) return fail(CheckedRule::kCompute, "there is nothing left to compute");
+  block.weights_due = false;
   return add_gradients(a);
 }
 
@@ -192,7 +204,8 @@ std::string Walk::add_gradients(const Action& a) {
     // With one shard the whole buffer is the gradient shard, which always exists.
     if (unit.grads == Grads::kEmpty && spec_.shards > 1) bytes_ += spec_.units[u].grad_bytes;
     unit.grads = Grads::kAdding;
-    ++unit.additions;
+    // The first part of a backward adds some of the gradients; they are complete after the second.
+    if (a.kind != ActionKind::kBackwardInput) ++unit.additions;
   }
   return "";
 }
@@ -331,7 +344,8 @@ std::string Walk::finish() {
   if (updates_ + losses_ != 1) return fail(CheckedRule::kEnd, "the step does not end");
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const int block = static_cast<int>(i % spec_.blocks.size());
-    if (!blocks_[i].forward || (block >= trained_.backward_from && !blocks_[i].backward)) {
+    if (!blocks_[i].forward ||
+        (block >= trained_.backward_from && (!blocks_[i].backward || blocks_[i].weights_due))) {
       return fail(CheckedRule::kCompute, "block " + std::to_string(block) + " has not run");
     }
   }

@@ -36,6 +36,7 @@ class Walk {
   };
   struct BlockState {
     bool forward = false, saved = false, backward = false;
+    bool weights_due = false;  // BackwardInput has run, BackwardWeight has not
   };
   // The four messages of a stage and micro-batch. A message that is received is kDone once it has
   // been waited for; one that is sent, once it has been freed.
@@ -52,6 +53,7 @@ class Walk {
   std::string compute(const Action& a);
   std::string forward(const Action& a);
   std::string backward(const Action& a);
+  std::string backward_weight(const Action& a);
   std::string add_gradients(const Action& a);
   std::string message(const Action& a);
   std::string receive(Message& state, const Action& a);

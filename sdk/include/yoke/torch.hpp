@@ -82,6 +82,30 @@ struct TorchBlock {
   std::function<at::Tensor(const at::Tensor& carry, const TorchInputs& inputs)> forward;
 };
 
+// Gradients of weights that a backward has left for later. Nothing waits for them but the update, so
+// a pipeline computes them when it would otherwise be idle. Used by one thread at a time.
+class WeightQueue {
+ public:
+  // Called by the host's operators. product: returns the gradient of `weight`, and keeps alive what
+  // it needs for that.
+  void push(at::Tensor weight, std::function<at::Tensor()> product) {
+    items_.emplace_back(std::move(weight), std::move(product));
+  }
+  bool empty() const { return items_.empty(); }
+  // Computes the gradients in the order of push(), adds each to the .grad of its weight, and empties
+  // the queue.
+  void run() {
+    for (auto& [weight, product] : std::exchange(items_, {})) {
+      at::Tensor grad = product();
+      at::Tensor& sum = weight.mutable_grad();
+      sum = sum.defined() ? sum.add(grad) : std::move(grad);
+    }
+  }
+
+ private:
+  std::vector<std::pair<at::Tensor, std::function<at::Tensor()>>> items_;
+};
+
 // The model as LibTorch objects, an extension of YokeModel. Filled in by the host; lives as long as
 // the YokeModel that it extends.
 struct TorchModel {
@@ -92,7 +116,18 @@ struct TorchModel {
   const std::vector<at::Tensor>* params;
   // Returns the number of targets in a micro-batch.
   std::function<double(const TorchInputs& inputs)> loss_weight;
+  // Makes backwards on this thread leave the gradients of weights in `queue`, until the next call;
+  // nullptr = compute them at once. Returns the queue of the call before. Operators that do not
+  // know the queue, such as those of a user's torch::nn modules, compute all gradients at once. Use
+  // defer_weights_of(): the field was appended, and may be nullptr.
+  WeightQueue* (*defer_weights)(WeightQueue* queue);
 };
+using DeferWeights = decltype(TorchModel::defer_weights);
+
+// Returns defer_weights of a model; nullptr if its host has none.
+inline DeferWeights defer_weights_of(const TorchModel& model) {
+  return model.header.struct_size >= sizeof(TorchModel) ? model.defer_weights : nullptr;
+}
 
 // Returns the model as LibTorch objects, or NULL if the tags of host and backend differ.
 inline const TorchModel* torch_model(const YokeModel& model) {

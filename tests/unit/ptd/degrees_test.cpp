@@ -148,8 +148,12 @@ Layout random_layout(std::mt19937& random, int world) {
   flip("activation_checkpoint", "full");
   flip("unit_bytes", "1");
   const int micros = static_cast<int>(kBatch) / (l.replicas * l.shards * l.micro_batch);
-  if (l.pp > 1) flip("pp_schedule", "gpipe");
-  if (l.pp == 2) flip("pp_schedule", micros % 2 == 0 ? "interleaved" : "looped_bfs");
+  std::vector<const char*> schedules{"gpipe", "1f1b", "zb_h1"};
+  if (l.pp == 2)
+    schedules.insert(schedules.end(), {"looped_bfs", "zb_interleaved", "zb_v", "v_half", "v_min"});
+  if (l.pp == 2 && micros % 2 == 0) schedules.push_back("interleaved");
+  if (l.pp == 2 && micros >= 4) schedules.push_back("dual_pipe_v");
+  if (l.pp > 1) l.options["pp_schedule"] = schedules[pick(static_cast<int>(schedules.size()))];
   return l;
 }
 
@@ -170,6 +174,19 @@ TEST_P(Degrees, GradientsAreThoseOfOneRank) {
       const double worst = (got.params.at(name) - value).abs().max().item<double>();
       EXPECT_LE(worst, 1e-11) << name;  // also fails for NaN, which marks elements in no piece
     }
+  }
+}
+
+// The Llama's products leave the gradients of weights to a queue.
+TEST(SplitBackward, AddsTheSameBitsAsAWholeOne) {
+  const Result expected = one_step({.micro_batch = 1, .options = {}});
+  for (const char* schedule :
+       {"1f1b", "zb_h1", "zb_interleaved", "zb_v", "v_half", "v_min", "dual_pipe_v"}) {
+    const Result got =
+        one_step({.pp = 2, .micro_batch = 1, .options = {{"pp_schedule", schedule}}});
+    EXPECT_EQ(got.loss, expected.loss) << schedule;
+    for (const auto& [name, value] : expected.params)
+      EXPECT_TRUE(at::equal(got.params.at(name), value)) << schedule << " " << name;
   }
 }
 

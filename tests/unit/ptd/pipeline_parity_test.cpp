@@ -120,7 +120,16 @@ TEST_P(EverySchedule, WorksWithEverythingElse) {
 
 INSTANTIATE_TEST_SUITE_P(Pipeline,
                          EverySchedule,
-                         ::testing::Values("gpipe", "1f1b", "interleaved", "looped_bfs"));
+                         ::testing::Values("gpipe",
+                                           "1f1b",
+                                           "interleaved",
+                                           "looped_bfs",
+                                           "zb_h1",
+                                           "zb_interleaved",
+                                           "zb_v",
+                                           "v_half",
+                                           "v_min",
+                                           "dual_pipe_v"));
 
 }  // namespace
 }  // namespace yoke::ptd::testing

@@ -71,7 +71,7 @@ std::vector<StepSpec> chain(const Case& c, int blocks_of_stage = 1, int first_tr
     spec.micros = c.micros;
     spec.reshard_after_forward = false;
     spec.accumulate = Accumulate::kUnsharded;
-    spec.pipeline = pipeline_spec(c.kind, stages, c.chunks, rank, first_trained);
+    spec.pipeline = pipeline_spec(c.kind, stages, rank, first_trained);
     specs.push_back(std::move(spec));
   }
   return specs;
@@ -115,12 +115,17 @@ TEST(Pipeline, EveryStageRunsOnceForEachMicroBatchAndAddsGradientsInTheirOrder) 
   for_each_case([](const Case& c) {
     const std::vector<int> rank_of = place_stages(info_of(c.kind).placement, c.ranks, c.chunks);
     for (int rank = 0; rank < c.ranks; ++rank) {
-      std::map<std::pair<StageOp, int>, int> next;  // micro-batch of each operation and stage
+      std::map<std::pair<char, int>, int> next;  // micro-batch of each part and stage
+      const auto run = [&](char part, const StageStep& step) {
+        ASSERT_EQ(step.micro, (next[{part, step.stage}]++)) << c.text();
+      };
       for (const StageStep& step : training_order(c.kind, rank, c.ranks, c.chunks, c.micros)) {
         ASSERT_EQ(rank_of[step.stage], rank) << c.text();
-        ASSERT_EQ(step.micro, (next[{step.op, step.stage}]++)) << c.text();
+        if (step.op == StageOp::kForward) run('F', step);
+        if (step.op == StageOp::kBackward || step.op == StageOp::kBackwardInput) run('I', step);
+        if (step.op == StageOp::kBackward || step.op == StageOp::kBackwardWeight) run('W', step);
       }
-      ASSERT_EQ(next.size(), 2u * c.chunks) << c.text();
+      ASSERT_EQ(next.size(), 3u * c.chunks) << c.text();
       for (const auto& [key, count] : next) ASSERT_EQ(count, c.micros) << c.text();
     }
   });

@@ -1,0 +1,29 @@
+// Pipeline orders from a file, in the format of torch.distributed.pipelining: one line for each rank,
+// with comma-separated actions such as 2F0 (stage 2, forward, micro-batch 0). Pure, except that
+// read_orders() reads the file.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plugins/ptd/schedule/pipeline.hpp"
+
+namespace yoke::ptd {
+
+// The orders of all ranks, and the stages that follow from them.
+struct GivenOrders {
+  std::vector<std::vector<StageStep>> of_rank;
+  std::vector<int> rank_of;  // rank of each stage
+  int micros = 0;
+};
+
+// Parses the text of a file. The actions are F (forward), B (whole backward), I and W (its two
+// parts); empty cells mean that the rank is idle and have no effect. Throws
+// Error(INVALID_ARGUMENT) with rank and column, both counted from 0, if a cell is not an action, a
+// stage lies on two ranks, an action is missing, doubled or out of order, or actions wait for each
+// other in a circle.
+GivenOrders parse_orders(const std::string& text);
+// Reads a file. Throws Error(INVALID_ARGUMENT) if it cannot be read, and as parse_orders() does.
+GivenOrders read_orders(const std::string& path);
+
+}  // namespace yoke::ptd
