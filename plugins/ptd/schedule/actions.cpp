@@ -56,6 +56,12 @@ const ActionInfo& info_of(ActionKind kind) {
   return kActions[static_cast<size_t>(kind)];
 }
 
+bool is_computation(ActionKind kind) {
+  return kind == ActionKind::kForward || kind == ActionKind::kRecompute ||
+         kind == ActionKind::kBackward || kind == ActionKind::kBackwardInput ||
+         kind == ActionKind::kBackwardWeight;
+}
+
 std::string to_string(const Action& action) {
   std::string text = info_of(action.kind).name;
   if (action.unit >= 0) text += " unit " + std::to_string(action.unit);

@@ -21,12 +21,6 @@ namespace {
 
 constexpr int kNone = -1;
 
-bool is_compute(ActionKind kind) {
-  return kind == ActionKind::kForward || kind == ActionKind::kRecompute ||
-         kind == ActionKind::kBackward || kind == ActionKind::kBackwardInput ||
-         kind == ActionKind::kBackwardWeight;
-}
-
 bool adds_gradients(ActionKind kind) {
   return kind == ActionKind::kBackward || kind == ActionKind::kBackwardInput ||
          kind == ActionKind::kBackwardWeight;
@@ -86,7 +80,7 @@ class Builder {
     for (size_t i = 0; i < ops_.size(); ++i) {
       // The gradients of weights are products of activations: they need no parameters.
       if (!uses(i, unit) || ops_[i].kind == ActionKind::kBackwardWeight) {
-        others = others || is_compute(ops_[i].kind);
+        others = others || is_computation(ops_[i].kind);
         continue;
       }
       const bool keep = used && (!spec_.reshard_after_forward || !others);
@@ -224,11 +218,11 @@ std::vector<Action> drop_round_trips(std::vector<Action> list) {
   for (size_t i = 0; i < list.size(); ++i) {
     if (list[i].kind != ActionKind::kReshard) continue;
     size_t again = i + 1;
-    while (again < list.size() && !is_compute(list[again].kind) &&
+    while (again < list.size() && !is_computation(list[again].kind) &&
            !(list[again].kind == ActionKind::kUnshard && list[again].unit == list[i].unit)) {
       ++again;
     }
-    if (again == list.size() || is_compute(list[again].kind)) continue;
+    if (again == list.size() || is_computation(list[again].kind)) continue;
     size_t wait = again;
     while (!(list[wait].kind == ActionKind::kWaitUnshard && list[wait].unit == list[i].unit))
       ++wait;

@@ -72,6 +72,7 @@ struct ActionInfo {
   std::optional<ActionKind> awaits;  // action whose collective it waits for; may be itself
 };
 const ActionInfo& info_of(ActionKind kind);
+bool is_computation(ActionKind kind);  // true if the action computes a block
 
 struct Action {
   ActionKind kind;
