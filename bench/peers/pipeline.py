@@ -4,7 +4,8 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.pipelining import PipelineStage, get_schedule_class
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import get_schedule_class
 
 # The schedules that run over Gloo, by the names of ptd.pp_schedule, and the stages of each rank.
 SCHEDULES = {"gpipe": ("GPipe", 1), "1f1b": ("1F1B", 1), "interleaved": ("Interleaved1F1B", 2),

@@ -106,9 +106,11 @@ c10d::Backend& ControlPlane::group() {
   return *group_;
 }
 
-// Starts an operation of the group and waits for it.
+// Starts an operation of the group and waits for it. It counts as a collective for the member: if a
+// rank hangs before it, the hub must see that this rank is behind.
 template <class Start>
 void ControlPlane::run(const char* what, Start&& start) {
+  if (options_.member != nullptr) options_.member->count_collective();
   const auto describe = [&] { return PendingOperation{what, "world"}; };
   c10::intrusive_ptr<c10d::Work> work;
   try {

@@ -4,6 +4,7 @@
   door      the machines do not run the same job: all ranks refuse before the first step
   death     processes are killed: the others end and name a process that was killed
   silence   processes or machines stop, or a cable is cut: the same
+  hang      a rank stands still but answers: all end, and name the rank that is behind
   calm      slow networks and busy machines: the run continues, with the losses of an undisturbed one
   signal    signals to some of the ranks: all ranks save and end with the same code
   meeting   what can be wrong with names, ports and secrets when the ranks meet, and strangers at the port

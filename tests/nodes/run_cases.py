@@ -6,7 +6,7 @@ import sys
 import time
 
 from node_bench import DETECTION_SECONDS, case
-from node_job import (BIN, HANG_SECONDS, LIBC, PORT, PR_SET_CHILD_SUBREAPER, process_state, require)
+from node_job import (BIN, HANG_SECONDS, HERE, LIBC, PORT, PR_SET_CHILD_SUBREAPER, process_state, require)
 
 # ---- Processes are killed ----
 
@@ -122,6 +122,38 @@ def silence_cut_of_3(bench, node):
     job.require_codes(5)
     job.require_named(cut_off, others)
     return job.seconds()
+
+
+# ---- A rank hangs, but still answers ----
+
+def hang(bench, world, rank):
+    """The thread that trains stops, as in an endless loop or on a dead disk. The rank still sends signs of life, so
+    that only the time limit of a collective ends the run, and the messages say which rank is behind."""
+    job = bench.job(world=world, overrides=["comm.timeout=3"]).start().wait_for_step(bench.rng.randint(2, 20))
+    struck = job.ranks[rank]
+    survivors = [r for r in job.ranks if r is not struck]
+    time.sleep(bench.rng.random() * 0.1)
+    said = job.folder / "stopper"
+    with open(said, "wb") as output:
+        stopper = bench.start(sys.executable, HERE / "stop_thread.py", struck.process.pid, stdout=output, stderr=output)
+    while "stopped" not in said.read_text():
+        require(stopper.poll() is None, f"{said.read_text()}{job.report()}")
+        time.sleep(0.02)
+    job.inject(lambda: None)
+    job.wait(seconds=DETECTION_SECONDS)
+    job.require_codes(5)
+    job.require_text(f"behind: {struck.name}", ranks=survivors)
+    summary = subprocess.run([BIN / "yoke", "doctor", job.run_folder], capture_output=True, text=True,
+                             timeout=HANG_SECONDS).stdout
+    line = f"rank {struck.number} ({struck.node}): step "
+    require(any(line in row and "behind the others" in row for row in summary.splitlines()),
+            f"yoke doctor says {summary}{job.report()}")
+    return job.seconds()
+
+
+for _world in (2, 4):
+    for _rank in range(_world):
+        case(f"rank-{_rank}-of-{_world}", _world, _rank, short=(_world, _rank) == (2, 1))(hang)
 
 
 # ---- Slow networks and busy machines ----
