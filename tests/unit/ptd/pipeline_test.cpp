@@ -182,6 +182,26 @@ TEST(Pipeline, ACircularWaitIsFound) {
   EXPECT_NE(text(faults).find("waits forever"), std::string::npos) << text(faults);
 }
 
+// The gradients of weights are products of activations, so nothing is gathered for them.
+TEST(Pipeline, AUnitIsNotGatheredForTheGradientsOfItsWeights) {
+  std::vector<StepSpec> specs = chain({PipelineKind::kZbH1, 4, 1, 8}, 2);
+  StepSpec& spec = specs[3];
+  spec.shards = 2;
+  spec.reshard_after_forward = true;
+  const List list = build_schedule(spec);
+  EXPECT_TRUE(check_rank(spec, list).empty());
+  int delayed = 0;  // units that are not whole when the gradients of their weights are computed
+  std::vector<bool> whole(spec.units.size(), false);
+  for (size_t i = 1; i < list.size(); ++i) {
+    if (list[i].kind == ActionKind::kWaitUnshard) whole[list[i].unit] = true;
+    if (list[i].kind == ActionKind::kReshard) whole[list[i].unit] = false;
+    if (list[i].kind != ActionKind::kBackwardWeight) continue;
+    EXPECT_NE(list[i - 1].kind, ActionKind::kWaitUnshard) << to_string(list[i]);
+    delayed += whole[spec.blocks[list[i].block][0]] ? 0 : 1;
+  }
+  EXPECT_GT(delayed, 0);
+}
+
 TEST(Pipeline, AnEvaluationSendsNoGradients) {
   for (const PipelineInfo& info : pipeline_infos()) {
     std::vector<StepSpec> specs = chain({info.kind, 3, info.chunks, 3});
