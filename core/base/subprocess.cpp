@@ -27,8 +27,19 @@ pid_t spawn(const std::vector<std::string>& argv, int out, int err) {
   ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   ::posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
   if (err >= 0) ::posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO);
+  // A launcher blocks signals and ignores SIGPIPE; the program must not inherit that.
+  posix_spawnattr_t attributes;
+  ::posix_spawnattr_init(&attributes);
+  sigset_t none, pipe;
+  ::sigemptyset(&none);
+  ::sigemptyset(&pipe);
+  ::sigaddset(&pipe, SIGPIPE);
+  ::posix_spawnattr_setsigmask(&attributes, &none);
+  ::posix_spawnattr_setsigdefault(&attributes, &pipe);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   pid_t pid = -1;
-  const int error = ::posix_spawn(&pid, words[0], &actions, nullptr, words.data(), environ);
+  const int error = ::posix_spawn(&pid, words[0], &actions, &attributes, words.data(), environ);
+  ::posix_spawnattr_destroy(&attributes);
   ::posix_spawn_file_actions_destroy(&actions);
   if (error != 0)
     throw Error(YOKE_INTERNAL, "cannot start " + argv[0] + ": " + std::strerror(error));

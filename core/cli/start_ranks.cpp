@@ -20,9 +20,7 @@
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/control/decline.hpp"
 #include "core/launch/environment.hpp"
-#include "core/launch/launcher.hpp"
 #include "core/launch/rendezvous_folder.hpp"
-#include "core/launch/restart_policy.hpp"
 #include "core/metrics/run_folder.hpp"
 #include "yoke/error.hpp"
 #include "yoke/text.hpp"
@@ -102,29 +100,6 @@ void leave_record(const std::string& run_dir, int code, const LaunchReport& repo
   }
 }
 
-// Starts all ranks once.
-int launch_once(const RankStart& start,
-                const std::vector<std::pair<std::string, std::string>>& variables) {
-  const RendezvousFolder folder;
-  std::vector<RankCommand> commands;
-  for (int local = 0; local < (start.threads ? 1 : start.ranks); ++local) {
-    Words argv{start.worker};
-    for (const Words& part : {meeting_arguments(start, local, folder.path()), run_arguments(start)})
-      argv.insert(argv.end(), part.begin(), part.end());
-    commands.push_back({argv, variables});
-  }
-  // A resumed run may end before rank 0 removes the record of the process before it.
-  if (!start.run_dir.empty()) remove_file(start.run_dir + "/exit.json");
-  LaunchReport report;
-  if (start.machines) {
-    report.first_rank = start.machines->index * start.ranks;
-    report.world_size = start.machines->count * start.ranks;
-  }
-  const int code = launch_ranks(commands, &report);
-  if (!start.run_dir.empty()) leave_record(start.run_dir, code, report);
-  return code;
-}
-
 // Returns the newest checkpoint of the run; "" = it has none that can be used.
 std::pair<std::string, int64_t> newest_step(const std::string& run_dir) {
   if (run_dir.empty()) return {"", -1};
@@ -156,30 +131,67 @@ void print_message(const std::string& text) {
   std::fprintf(stderr, "yoke: %s\n", text.c_str());
 }
 
-int start_ranks(const RankStart& first) {
-  RankStart start = first;
-  const auto variables = thread_variables(start);
-  RestartPolicy policy(start.restarts);
+RankStarter::RankStarter(RankStart s, int restarts)
+    : start(std::move(s)), variables_(thread_variables(start)), policy_(restarts) {}
+
+int RankStarter::launch(const StopOrder& stop) {
+  const RendezvousFolder folder;
+  std::vector<RankCommand> commands;
+  for (int local = 0; local < (start.threads ? 1 : start.ranks); ++local) {
+    Words argv{start.worker};
+    for (const Words& part : {meeting_arguments(start, local, folder.path()), run_arguments(start)})
+      argv.insert(argv.end(), part.begin(), part.end());
+    commands.push_back({argv, variables_});
+  }
+  // A resumed run may end before rank 0 removes the record of the process before it.
+  if (!start.run_dir.empty()) remove_file(start.run_dir + "/exit.json");
+  LaunchReport report;
+  report.stop = stop;
+  if (start.machines) {
+    report.first_rank = start.machines->index * start.ranks;
+    report.world_size = start.machines->count * start.ranks;
+  }
+  const int code = launch_ranks(commands, &report);
+  signalled_ = report.signalled;
+  if (!start.run_dir.empty()) leave_record(start.run_dir, code, report);
+  return code;
+}
+
+std::optional<std::chrono::milliseconds> RankStarter::pause_after(int exit_code) {
+  const bool knows = !start.run_dir.empty();
+  const int64_t step = newest_step(start.run_dir).second;
+  const auto pause = policy_.next(exit_code, knows ? std::optional<int64_t>(step) : std::nullopt);
+  if (!pause && !policy_.reason().empty()) print_message("no further restart: " + policy_.reason());
+  return pause;
+}
+
+void RankStarter::continue_from_newest() {
+  const std::string newest = newest_step(start.run_dir).first;
+  if (!newest.empty()) start.resume = newest;
+  print_message("starting the ranks again, " + (start.run_dir.empty()  ? "as rank 0 decides"
+                                                : start.resume.empty() ? "from the beginning"
+                                                                       : "from " + start.resume));
+}
+
+void RankStarter::print_end(int exit_code) const {
+  if (!start.run_dir.empty() && exit_code != kExitOk && exit_code != kExitSaved &&
+      exit_code != kExitSigint && exit_code != kExitSigterm)
+    print_message("logs of all ranks: " + start.run_dir + "/logs");
+}
+
+int start_ranks(const RankStart& start, int restarts) {
+  RankStarter starter(start, restarts);
   for (;;) {
-    const int code = launch_once(start, variables);
-    const auto [newest, step] = newest_step(start.run_dir);
-    const bool knows = !start.run_dir.empty();
-    const auto pause = policy.next(code, knows ? std::optional<int64_t>(step) : std::nullopt);
+    const int code = starter.launch();
+    const auto pause = starter.pause_after(code);
     if (!pause) {
-      if (!policy.reason().empty()) {
-        print_message("no further restart: " + policy.reason());
-        if (start.machines)
-          decline(*start.machines, start.ranks, "its launcher gave up: " + policy.reason());
+      if (start.machines && !starter.give_up_reason().empty()) {
+        decline(*start.machines, start.ranks, "its launcher gave up: " + starter.give_up_reason());
       }
-      if (!start.run_dir.empty() && code != kExitOk && code != kExitSaved && code != kExitSigint &&
-          code != kExitSigterm)
-        print_message("logs of all ranks: " + start.run_dir + "/logs");
+      starter.print_end(code);
       return code;
     }
-    if (!newest.empty()) start.resume = newest;
-    print_message("starting the ranks again, " + (start.run_dir.empty()  ? "as rank 0 decides"
-                                                  : start.resume.empty() ? "from the beginning"
-                                                                         : "from " + start.resume));
+    starter.continue_from_newest();
     std::this_thread::sleep_for(*pause);
   }
 }

@@ -1,9 +1,14 @@
 // Starts the ranks of a run on this machine, and starts them again after a failure.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "core/launch/launcher.hpp"
+#include "core/launch/restart_policy.hpp"
 
 namespace yoke {
 
@@ -24,7 +29,34 @@ struct RankStart {
   std::string run_dir;               // "" = rank 0, on another machine, chooses the run folder
   std::string resume;                // checkpoint to start from; "" = none
   std::vector<std::string> config;   // path of the run file, and overrides
-  int restarts = 0;                  // how often to start the run again after the loss of a rank
+};
+
+// Starts the ranks of this machine, attempt by attempt. One thread.
+class RankStarter {
+ public:
+  // Prints how many ranks and threads will run.
+  RankStarter(RankStart start, int restarts);
+
+  // Starts all ranks once, and returns the exit code of launch_ranks(). Throws Error(INTERNAL) if a
+  // process cannot be started. `start` may be changed between two attempts.
+  int launch(const StopOrder& stop = {});
+  // Returns true if a signal of the user has ended the last attempt.
+  bool signalled() const { return signalled_; }
+  // Returns how long to wait before the next attempt; empty: there is none, and give_up_reason()
+  // says why.
+  std::optional<std::chrono::milliseconds> pause_after(int exit_code);
+  const std::string& give_up_reason() const { return policy_.reason(); }
+  // Lets the next attempt continue from the newest checkpoint, and prints that.
+  void continue_from_newest();
+  // Prints where the logs are, if the run has failed.
+  void print_end(int exit_code) const;
+
+  RankStart start;
+
+ private:
+  const std::vector<std::pair<std::string, std::string>> variables_;
+  RestartPolicy policy_;
+  bool signalled_ = false;
 };
 
 // Tells the other machines that this one does not take part, or makes no further attempt; otherwise
@@ -37,6 +69,7 @@ void print_message(const std::string& text);
 
 // Runs all ranks and returns the exit code of the run (launch_ranks()). A restart continues from
 // the newest checkpoint of the run folder. Throws Error(INTERNAL) if a process cannot be started.
-int start_ranks(const RankStart& start);
+// restarts: how often to start the run again after the loss of a rank.
+int start_ranks(const RankStart& start, int restarts);
 
 }  // namespace yoke

@@ -11,7 +11,6 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -25,7 +24,9 @@
 #include "core/base/exit_code.hpp"
 #include "core/base/subprocess.hpp"
 #include "core/cli/command.hpp"
+#include "core/cli/elastic.hpp"
 #include "core/cli/start_ranks.hpp"
+#include "core/cli/train_request.hpp"
 #include "core/cli/worker_program.hpp"
 #include "core/config/config.hpp"
 #include "core/control/decline.hpp"
@@ -36,46 +37,15 @@
 namespace yoke {
 namespace {
 
-constexpr int kMostRanks = 4096;
-
-// Thrown to end the command with a message and an exit code.
-struct Stop {
-  int exit_code;
-  std::string text;
-};
-
-struct Request {
-  std::string config;
-  std::vector<std::string> overrides;
-  std::optional<int> nproc;
-  std::optional<int> virtual_ranks;
-  std::optional<int> nnodes;
-  std::optional<int> node_rank;
-  std::string master;  // "HOST:PORT" of machine 0
-  int restarts = 0;
-};
-
-// Returns the number that follows a flag; empty if the flag is not given. what: "ranks".
-std::optional<int> count_of(
-    const std::string& flag, const std::string& text, const std::string& what, int min, int max) {
-  if (text.empty()) return std::nullopt;
-  int value = 0;
-  const char* end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || at != end || value < min || value > max) {
-    throw Stop{kExitUsage,
-               flag + " " + text + ": not a number of " + what + concat("; allowed: ", min) +
-                   concat(" to ", max)};
-  }
-  return value;
+// Returns the number of ranks on so many machines; 0 = the plan decides.
+int world_size(const Request& request, int machines) {
+  return request.nproc.value_or(request.virtual_ranks.value_or(0)) * machines;
 }
 
 // Returns an error if the given degrees cannot fit the number of ranks, else "". The backend
 // chooses the unset degrees, but whatever it chooses, the product of the given ones must divide the
 // number of ranks.
-std::string degree_fault(const Request& request, const Degrees& degrees) {
-  const int world =
-      request.nproc.value_or(request.virtual_ranks.value_or(0)) * request.nnodes.value_or(1);
+std::string degree_fault(int world, const Degrees& degrees) {
   const int product = degrees.product();
   if (world == 0 || world % product == 0) return "";
   std::string given;
@@ -89,7 +59,8 @@ std::string degree_fault(const Request& request, const Degrees& degrees) {
                 product,
                 " and does not divide ",
                 world,
-                " ranks; start a multiple of ",
+                world == 1 ? " rank" : " ranks",
+                "; start a multiple of ",
                 product,
                 " ranks, or change a degree");
 }
@@ -126,7 +97,9 @@ LoadedConfig check_config(const Request& request, std::string& worker) {
   const std::string backend = backend_fault(config.run, worker);
   if (backend.empty() && faults.empty()) return config;
 
-  if (const std::string fault = degree_fault(request, config.run.degrees); !fault.empty())
+  const int world = world_size(request, request.nnodes.value_or(NumMachines()).max);
+  const bool elastic = request.nnodes && request.nnodes->elastic;
+  if (const std::string fault = degree_fault(world, config.run.degrees); !fault.empty() && !elastic)
     faults.push_back(fault);
   std::string text = backend;
   for (const std::string& fault : faults) text += (text.empty() ? "" : "\n") + fault;
@@ -138,26 +111,35 @@ void add_config(std::vector<std::string>& argv, const Request& request) {
   argv.insert(argv.end(), request.overrides.begin(), request.overrides.end());
 }
 
-// Runs the worker to make the plan, which starts no ranks and uses no device. The worker's errors
-// go to stderr unchanged.
-RankStart make_plan(const Request& request, const std::string& worker) {
+// Runs the worker to make the plan for a number of machines, which starts no ranks and uses no
+// device. run_dir: folder of a run that continues; "" = the plan chooses one. The worker's errors
+// go to stderr unchanged, or into the text of Stop if `capture_err` is set.
+RankStart make_plan(const Request& request,
+                    const std::string& worker,
+                    int machines,
+                    const std::string& run_dir = "",
+                    bool capture_err = false) {
   std::vector<std::string> argv{worker, "--plan"};
-  if (const auto ranks = request.nproc ? request.nproc : request.virtual_ranks)
-    argv.insert(argv.end(), {"--world", concat(*ranks * request.nnodes.value_or(1))});
+  if (const int world = world_size(request, machines); world > 0)
+    argv.insert(argv.end(), {"--world", concat(world)});
+  if (!run_dir.empty()) argv.insert(argv.end(), {"--run-dir", run_dir});
   add_config(argv, request);
-  const SubprocessResult result = run_subprocess(argv, {.limit = {}, .capture_err = false});
+  const SubprocessResult result = run_subprocess(argv, {.limit = {}, .capture_err = capture_err});
   if (result.ending.signal == SIGINT || result.ending.signal == SIGTERM)
     throw Stop{128 + result.ending.signal, ""};
   if (result.ending.signal != 0) {
     throw Stop{kExitFailed, worker + " --plan was killed by " + ending_text(result.ending)};
   }
-  if (!result.ending.ok()) throw Stop{result.ending.exit_code, ""};
+  std::string err = result.err;
+  while (!err.empty() && err.back() == '\n') err.pop_back();
+  if (!result.ending.ok()) throw Stop{result.ending.exit_code, err};
+  if (!err.empty()) print_message(err);
   try {
     const auto plan = nlohmann::json::parse(result.out);
     for (const auto& note : plan.at("notes")) print_message("note: " + note.get<std::string>());
     RankStart start;
     start.worker = worker;
-    start.ranks = plan.at("world_size").get<int>() / request.nnodes.value_or(1);
+    start.ranks = plan.at("world_size").get<int>() / machines;
     start.run_dir = plan.at("run_dir");
     start.resume = plan.at("resume");
     return start;
@@ -204,60 +186,14 @@ int become_rank(const Request& request, const LaunchEnvironment& env) {
   return exec_worker(argv);
 }
 
-// Returns the machines that the flags describe.
-std::optional<Machines> machines_of(const Request& request) {
-  if (!request.nnodes) {
-    if (request.node_rank || !request.master.empty())
-      throw Stop{kExitUsage, "--node-rank and --master have no effect without --nnodes"};
-    return std::nullopt;
-  }
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value == nullptr ? "" : value);
-  };
-  const std::string master = request.master.empty()
-                                 ? variable("MASTER_ADDR") + ":" + variable("MASTER_PORT")
-                                 : request.master;
-  const size_t colon = master.rfind(':');
-  Machines machines;
-  machines.count = *request.nnodes;
-  machines.host = master.substr(0, colon);
-  const char* end = master.data() + master.size();
-  const bool is_port = colon != std::string::npos &&
-                       std::from_chars(master.data() + colon + 1, end, machines.port).ptr == end &&
-                       machines.port >= 1 && machines.port <= 65535;
-  if (machines.host.empty() || !is_port) {
-    throw Stop{kExitUsage,
-               "--nnodes needs --master HOST:PORT, or MASTER_ADDR and MASTER_PORT: the address of "
-               "machine 0 and a free port there; given: '" +
-                   master + "'"};
-  }
-  if (!request.node_rank || *request.node_rank >= machines.count) {
-    throw Stop{
-        kExitUsage,
-        concat("--nnodes ", machines.count, " needs --node-rank, the number of this machine; ") +
-            concat("allowed: 0 to ", machines.count - 1)};
-  }
-  if (!request.nproc)
-    throw Stop{kExitUsage, "--nnodes needs --nproc, the number of ranks on each machine"};
-  machines.index = *request.node_rank;
-  const std::string job = variable("YOKE_JOB");
-  // The same on all machines and after a restart, and probably another one for another run.
-  machines.job = job.empty()
-                     ? "yoke train " + std::filesystem::path(request.config).filename().string()
-                     : "job " + job;
-  return machines;
-}
-
 // Starts the ranks of this machine. Machine 0 makes the plan and chooses the run folder for all.
-int start(const Request& request) {
+int start(const Request& request, const std::optional<Machines>& machines) {
   std::string worker;
   RankStart start;
-  const std::optional<Machines> machines = machines_of(request);
   try {
     check_config(request, worker);
     if (!machines || machines->index == 0) {
-      start = make_plan(request, worker);
+      start = make_plan(request, worker, machines ? machines->count : 1);
     } else {
       start.worker = worker;
       start.ranks = *request.nproc;
@@ -272,9 +208,51 @@ int start(const Request& request) {
   }
   start.threads = request.virtual_ranks.has_value();
   start.machines = machines;
-  start.restarts = request.restarts;
   add_config(start.config, request);
-  return start_ranks(start);
+  return start_ranks(start, request.restarts);
+}
+
+// Returns what must be the same on all machines.
+Introduction facts_of(const Request& request, const LoadedConfig& config) {
+  Introduction facts{{"version of Yoke", YOKE_VERSION, ""},
+                     {"--nnodes", concat(request.nnodes->min, ":", request.nnodes->max), ""},
+                     {"--nproc", concat(*request.nproc), ""}};
+  for (const Resolved& item : shared_values(config))
+    facts.push_back({item.key, item.value, item.origin});
+  return facts;
+}
+
+// Starts the ranks of this machine as often as machines come and go.
+int start_elastic(const Request& request, const Machines& machines) {
+  std::string worker;
+  LoadedConfig config;
+  try {
+    config = check_config(request, worker);
+  } catch (const Stop& stop) {
+    decline_elastic(machines, stop.text);
+    throw;
+  }
+  ElasticStart e;
+  e.start.worker = worker;
+  e.start.ranks = *request.nproc;
+  e.start.machines = machines;
+  add_config(e.start.config, request);
+  e.min = request.nnodes->min;
+  e.restarts = request.restarts;
+  e.saves = config.run.checkpoint.every > 0;
+  e.launch = config.run.launch;
+  e.facts = facts_of(request, config);
+  e.plan = [&](int count, const std::string& run_dir) {
+    const std::string fault = degree_fault(world_size(request, count), config.run.degrees);
+    if (!fault.empty()) {
+      throw Stop{kExitUsage,
+                 concat("with ", count, count == 1 ? " machine" : " machines", " (--nnodes ") +
+                     concat(e.min, ":", machines.count, "), ", fault) +
+                     ", or leave it unset, so that the backend chooses it for each attempt"};
+    }
+    return make_plan(request, worker, count, run_dir, /*capture_err=*/true);
+  };
+  return run_elastic(e);
 }
 
 int train(const Request& request) {
@@ -289,7 +267,9 @@ int train(const Request& request) {
                "--nproc and --virtual exclude each other: ranks are either processes or threads of "
                "one process"};
   }
-  return start(request);
+  const std::optional<Machines> machines = machines_of(request);
+  if (machines && request.nnodes->elastic) return start_elastic(request, *machines);
+  return start(request, machines);
 }
 
 }  // namespace
@@ -297,38 +277,41 @@ int train(const Request& request) {
 int train_command(const std::vector<std::string>& args) {
   CLI::App app("Trains a model as the run file describes.", "yoke train");
   Request request;
-  std::string nproc, virtual_ranks, nnodes, node_rank, restarts;
+  TrainFlags flags;
   app.add_option("CONFIG", request.config, "run file (TOML)")->required();
   app.add_option("KEY=VALUE", request.overrides, "overrides of the run file, e.g. train.steps=10");
   app.add_option(
          "--nproc",
-         nproc,
+         flags.nproc,
          "number of ranks to start on this machine; default: the product of the given degrees")
       ->type_name("N");
-  app.add_option(
-         "--virtual", virtual_ranks, "number of ranks to run as threads of one process instead")
+  app.add_option("--virtual",
+                 flags.virtual_ranks,
+                 "number of ranks to run as threads of one process instead")
       ->type_name("N");
 
   app.add_option("--restarts",
-                 restarts,
+                 flags.restarts,
                  "how often to start the ranks again from the newest checkpoint if one is lost; "
                  "default: 0")
       ->type_name("N");
-  app.add_option("--nnodes", nnodes, "number of machines, on each of which this command runs")
-      ->type_name("M");
-  app.add_option("--node-rank", node_rank, "number of this machine: 0 to M - 1")->type_name("I");
+  app.add_option("--nnodes",
+                 flags.nnodes,
+                 "number of machines, on each of which this command runs; MIN:MAX: the run starts "
+                 "and restarts with the machines that are there")
+      ->type_name("M|MIN:MAX");
+  app.add_option(
+         "--node-rank", flags.node_rank, "number of this machine: 0 to M - 1, or to MAX - 1")
+      ->type_name("I");
   app.add_option("--master",
                  request.master,
-                 "host of machine 0 and a free port there; default: MASTER_ADDR:MASTER_PORT")
+                 "host of machine 0 and a free port there, with MIN:MAX two free ports: this one "
+                 "and the next; default: MASTER_ADDR:MASTER_PORT")
       ->type_name("HOST:PORT");
 
   return run_command(app, args, [&]() -> int {
     try {
-      request.nproc = count_of("--nproc", nproc, "ranks", 1, kMostRanks);
-      request.virtual_ranks = count_of("--virtual", virtual_ranks, "ranks", 1, kMostRanks);
-      request.nnodes = count_of("--nnodes", nnodes, "machines", 1, kMostRanks);
-      request.node_rank = count_of("--node-rank", node_rank, "machines", 0, kMostRanks - 1);
-      request.restarts = count_of("--restarts", restarts, "restarts", 0, 1'000'000).value_or(0);
+      read_flags(flags, request);
       return train(request);
     } catch (const Stop& stop) {
       if (!stop.text.empty()) print_message(stop.text);

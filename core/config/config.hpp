@@ -70,6 +70,9 @@ std::string variable_name(const std::string& key);
 // Returns the complete configuration as a run file. Loading it gives the same configuration. Unset
 // keys are left out.
 std::string to_toml(const LoadedConfig& config);
+// Returns the values that all ranks of a run must have in common, in order: "unset" for an unset
+// one, and "" as the origin of a default.
+std::vector<Resolved> shared_values(const LoadedConfig& config);
 // Returns the same run file with the origin of each value as a comment.
 std::string to_toml_with_origins(const LoadedConfig& config);
 // Returns {"train.steps": {"value": 300, "origin": "configs/novels.toml:12"}, ...}. An unset value

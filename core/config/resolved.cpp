@@ -1,5 +1,5 @@
-// Writes a loaded configuration as a run file, and computes the hash that decides whether a run may
-// be resumed with it.
+// Writes a loaded configuration as a run file, selects the values that the ranks of a run have in
+// common, and computes the hash that decides whether a run may be resumed with it.
 #include "core/config/config.hpp"
 #include "core/config/schema.hpp"
 #include "yoke/text.hpp"
@@ -49,6 +49,18 @@ std::string to_toml(const LoadedConfig& config) {
 
 std::string to_toml_with_origins(const LoadedConfig& config) {
   return print(config, true);
+}
+
+std::vector<Resolved> shared_values(const LoadedConfig& config) {
+  std::vector<Resolved> shared;
+  for (const Resolved& item : config.values) {
+    const Key* key = find_key(item.key);
+    if (key != nullptr && key->is(kPerRank)) continue;
+    shared.push_back({item.key,
+                      item.value.empty() ? "unset" : item.value,
+                      item.origin == "default" ? "" : item.origin});
+  }
+  return shared;
 }
 
 std::string resume_digest(const LoadedConfig& config) {

@@ -123,6 +123,7 @@ struct CommConfig {
 
 struct LaunchConfig {
   double join_timeout = 600;    // seconds
+  double elastic_wait = 10;     // seconds
   double lost_after = 2;        // seconds; 0 = never
   bool end_with_parent = true;  // a rank ends with the launcher that started it
 };

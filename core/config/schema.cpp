@@ -368,6 +368,12 @@ std::vector<Key> make_schema() {
        "",
        kFree | kPerRank,
        "seconds for which ranks wait at the start until all of them are present"},
+      {"launch.elastic_wait",
+       FIELD(launch.elastic_wait),
+       Range{0, 1e7, false, false},
+       "",
+       kFree | kPerRank,
+       "with --nnodes MIN:MAX, seconds without a further machine after which fewer than MAX start"},
       {"launch.lost_after",
        FIELD(launch.lost_after),
        Range{0, 1e7, false, false},
@@ -382,8 +388,6 @@ std::vector<Key> make_schema() {
        "whether a rank that torchrun, mpirun or srun has started stops when that launcher dies"},
   };
 }
-
-#undef FIELD
 
 }  // namespace
 

@@ -1,5 +1,5 @@
 // The thread waits in poll() for the listening socket and all connections, passes what it reads to
-// HubState, and sends what HubState decides. All sockets are non-blocking: a member that does not
+// a state machine, and sends what that decides. All sockets are non-blocking: a member that does not
 // read cannot delay the others.
 //
 // Anyone may connect to an open port, so what strangers can cost is limited. At most 64
@@ -28,7 +28,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kTurn{100};  // longest wait of the loop; HubState wants ticks
+constexpr milliseconds kTurn{100};  // longest wait of the loop; HubLogic wants ticks
 constexpr milliseconds kLinger{5000};
 constexpr milliseconds kClosing{1000};  // time to send the last words of a connection
 constexpr std::chrono::seconds kBetweenReports{5};
@@ -39,11 +39,11 @@ constexpr size_t kReadBytes = 65536;
 class Hub::Server {
  public:
   Server(FileDescriptor listener,
-         HubOptions options,
+         std::unique_ptr<HubLogic> logic,
          std::function<void(const std::string&)> progress)
       : listener_(std::move(listener)),
         wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-        state_(std::move(options), Clock::now()),
+        logic_(std::move(logic)),
         progress_(std::move(progress)) {
     if (!wake_.open()) throw Error(YOKE_RESOURCE_EXHAUSTED, "too many open files for the hub");
     ::fcntl(listener_.get(), F_SETFL, O_NONBLOCK);
@@ -54,13 +54,12 @@ class Hub::Server {
     for (;;) {
       turn();
       const Clock::time_point now = Clock::now();
-      if (const auto text = take_refusal()) state_.refuse(*text);
-      state_.tick(now);
+      if (const auto text = take_refusal()) logic_->refuse(*text);
+      logic_->tick(now);
       perform();
       if (now >= report) {
         report = now + kBetweenReports;
-        if (const std::string text = state_.missing(); progress_ && !text.empty())
-          progress_("waiting for the other ranks: " + text);
+        if (const std::string text = logic_->missing(); progress_ && !text.empty()) progress_(text);
       }
       if (may_end(now)) return;
     }
@@ -104,7 +103,7 @@ class Hub::Server {
     if (!ending_since_) return false;
     bool sent = true;
     for (const auto& [id, socket] : sockets_) sent = sent && socket.out.empty();
-    return (state_.finished() && sent) || now - *ending_since_ > kLinger;
+    return (logic_->finished() && sent) || now - *ending_since_ > kLinger;
   }
 
   void turn() {
@@ -142,10 +141,10 @@ class Hub::Server {
         if (errno == EMFILE || errno == ENFILE) accept_again_ = Clock::now() + kTurn;
         return;
       }
-      if (state_.has_too_many_strangers()) close(state_.oldest_stranger());
+      if (logic_->has_too_many_strangers()) close(logic_->oldest_stranger());
       configure_connection(fd.get());
       const int id = ++last_id_;
-      state_.connected(id, far_address(fd.get()), near_address(fd.get()), Clock::now());
+      logic_->connected(id, far_address(fd.get()), near_address(fd.get()), Clock::now());
       sockets_[id].fd = std::move(fd);
     }
   }
@@ -166,10 +165,10 @@ class Hub::Server {
     try {
       for (;;) {
         // A message may prove the connection, which raises the limit.
-        socket.reader.set_limit(state_.frame_limit(id));
+        socket.reader.set_limit(logic_->frame_limit(id));
         const std::optional<Message> message = socket.reader.next();
         if (!message) break;
-        state_.received(id, *message, Clock::now());
+        logic_->received(id, *message, Clock::now());
       }
     } catch (const Error&) {
       close(id);
@@ -178,7 +177,7 @@ class Hub::Server {
 
   // Carries out what the state has decided.
   void perform() {
-    for (HubAction& action : state_.take_actions()) {
+    for (HubAction& action : logic_->take_actions()) {
       const auto found = sockets_.find(action.connection);
       if (found == sockets_.end()) continue;
       if (action.close && !found->second.closing) found->second.closing = Clock::now();
@@ -202,11 +201,11 @@ class Hub::Server {
   }
 
   void close(int id) {
-    if (sockets_.erase(id) > 0) state_.closed(id, Clock::now());
+    if (sockets_.erase(id) > 0) logic_->closed(id, Clock::now());
   }
 
   FileDescriptor listener_, wake_;
-  HubState state_;
+  const std::unique_ptr<HubLogic> logic_;
   const std::function<void(const std::string&)> progress_;
   std::map<int, Socket> sockets_;
   int last_id_ = 0;
@@ -217,13 +216,22 @@ class Hub::Server {
 };
 
 Hub::Hub(FileDescriptor listener,
-         HubOptions options,
+         std::unique_ptr<HubLogic> logic,
          std::function<void(const std::string&)> progress)
-    : server_(
-          std::make_unique<Server>(std::move(listener), std::move(options), std::move(progress))),
+    : server_(std::make_unique<Server>(std::move(listener), std::move(logic), std::move(progress))),
       thread_([this] { server_->run(); }) {
   ::pthread_setname_np(thread_.native_handle(), "yoke-hub");
 }
+
+Hub::Hub(FileDescriptor listener,
+         HubOptions options,
+         std::function<void(const std::string&)> progress)
+    : Hub(
+          std::move(listener),
+          std::make_unique<HubState>(std::move(options), Clock::now()),
+          !progress ? std::move(progress) : [progress](const std::string& text) {
+            progress("waiting for the other ranks: " + text);
+          }) {}
 
 Hub::~Hub() {
   server_->end();

@@ -22,7 +22,11 @@ class Hub {
   Hub(FileDescriptor listener,
       HubOptions options,
       std::function<void(const std::string&)> progress);
-  // Waits until no rank needs the hub any more, at most five seconds, and closes all connections.
+  // Does the same for another kind of hub. `progress` gets what logic->missing() returns.
+  Hub(FileDescriptor listener,
+      std::unique_ptr<HubLogic> logic,
+      std::function<void(const std::string&)> progress);
+  // Waits until no member needs the hub any more, at most five seconds, and closes all connections.
   ~Hub();
   Hub(const Hub&) = delete;
   Hub& operator=(const Hub&) = delete;

@@ -63,19 +63,16 @@ void HubConnection::greet(const Secret& secret) {
   send({MessageType::kHello, {kControlProtocol, nonce}});
   const Message challenge = expect(MessageType::kChallenge, 2);
   const std::string &hub_nonce = challenge.fields[0], &proof = challenge.fields[1];
+  const std::string all = "; give all " + noun_ + "s the same YOKE_SECRET_FILE";
+  const std::string hub = noun_ + " 0 at " + place_;
   if (proof.empty() && secret.given()) {
-    refuse(
-        "YOKE_SECRET_FILE is set for this rank, but rank 0 runs without a secret; set it for "
-        "all ranks");
+    refuse("YOKE_SECRET_FILE is set for this " + noun_ + ", but " + noun_ +
+           " 0 runs without a secret; set it for all " + noun_ + "s");
   }
-  if (!proof.empty() && !secret.given()) {
-    refuse("rank 0 at " + place_ +
-           " requires the secret of the run; set YOKE_SECRET_FILE for all ranks");
-  }
-  if (!same_proof(proof, secret.proof("hub", hub_nonce, nonce))) {
-    refuse("rank 0 at " + place_ +
-           " has another secret than this rank; give all ranks the same YOKE_SECRET_FILE");
-  }
+  if (!proof.empty() && !secret.given())
+    refuse(hub + " requires the secret of the run; set YOKE_SECRET_FILE for all " + noun_ + "s");
+  if (!same_proof(proof, secret.proof("hub", hub_nonce, nonce)))
+    refuse(hub + " has another secret than this " + noun_ + all);
   send({MessageType::kProof, {secret.proof("member", hub_nonce, nonce)}});
 }
 
@@ -93,8 +90,9 @@ Message HubConnection::expect(MessageType type, size_t num_fields) {
 }
 
 void HubConnection::fail(const std::string& why) const {
-  throw Error(YOKE_UNAVAILABLE,
-              "what listens at " + place_ + " does not behave like rank 0 of a run (" + why + ")");
+  throw Error(
+      YOKE_UNAVAILABLE,
+      "what listens at " + place_ + " does not behave like " + noun_ + " 0 of a run (" + why + ")");
 }
 
 }  // namespace yoke

@@ -15,9 +15,9 @@ namespace yoke {
 // the other side does not behave like a hub.
 class HubConnection {
  public:
-  // place: the address, for messages.
-  HubConnection(FileDescriptor fd, std::string place)
-      : fd_(std::move(fd)), place_(std::move(place)) {}
+  // place: the address; noun: what joins the hub, "rank" or "machine". Both are for messages.
+  HubConnection(FileDescriptor fd, std::string place, std::string noun = "rank")
+      : fd_(std::move(fd)), place_(std::move(place)), noun_(std::move(noun)) {}
 
   int fd() const { return fd_.get(); }
   // Returns true once the other side has closed the connection.
@@ -26,7 +26,7 @@ class HubConnection {
   void send(const Message& message);
   // Returns the next message, or nothing if none is complete after `limit`.
   std::optional<Message> receive(std::chrono::milliseconds limit);
-  // Proves to the hub that this rank knows the secret, and requires the same of the hub. Throws
+  // Proves to the hub that this process knows the secret, and requires the same of the hub. Throws
   // Error(INVALID_ARGUMENT) if the two have different secrets or versions.
   void greet(const Secret& secret);
 
@@ -36,7 +36,7 @@ class HubConnection {
 
   static constexpr size_t kLargestFrame = size_t{64} << 20;
   FileDescriptor fd_;
-  std::string place_;
+  std::string place_, noun_;
   bool closed_ = false;
   FrameReader reader_{kLargestFrame};
 };

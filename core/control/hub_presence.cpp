@@ -22,9 +22,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kSuspicion{300};   // wait for a better cause than "lost a peer"
-constexpr milliseconds kHandshake{3000};  // time for a connection to join
-constexpr milliseconds kOwnGap{1000};     // longer without a tick: the hub itself was stopped
+constexpr milliseconds kSuspicion{300};  // wait for a better cause than "lost a peer"
+constexpr milliseconds kOwnGap{1000};    // longer without a tick: the hub itself was stopped
 
 }  // namespace
 
@@ -72,7 +71,7 @@ void HubState::tick(Time now) {
     for (Member& m : members_) m.heard = now;
   }
   last_tick_ = now;
-  check_connections(now);
+  handshakes_.tick(now, actions_);
   if (phase_ == Phase::kRunning) {
     if (options_.lost_after.count() > 0) check_silence(now);
     if (!suspicion_.empty() && now - suspicion_since_ > kSuspicion && !awaits_silence(now)) {
@@ -88,12 +87,6 @@ void HubState::tick(Time now) {
   if (now >= next_beat_) {
     next_beat_ = now + kBeat;
     send_all(MessageType::kBeat, {});
-  }
-}
-
-void HubState::check_connections(Time now) {
-  for (const auto& [connection, c] : connections_) {
-    if (c.rank < 0 && now - c.since > kHandshake) actions_.push_back({connection, "", true});
   }
 }
 

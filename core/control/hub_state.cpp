@@ -9,13 +9,6 @@
 #include "yoke/text.hpp"
 
 namespace yoke {
-namespace {
-
-constexpr size_t kStrangerFrame = 1024;
-constexpr size_t kJoinFrame = size_t{4} << 20;
-constexpr size_t kMemberFrame = size_t{64} << 20;
-
-}  // namespace
 
 HubState::HubState(HubOptions options, Time now)
     : options_(std::move(options)),
@@ -23,6 +16,7 @@ HubState::HubState(HubOptions options, Time now)
       last_tick_(now),
       next_beat_(now),
       members_(static_cast<size_t>(options_.world_size)),
+      handshakes_(options_.secret, options_.world_size, "rank"),
       stragglers_(options_.world_size) {}
 
 // ---- Connections ----
@@ -31,22 +25,16 @@ void HubState::connected(int connection,
                          const std::string& peer,
                          const std::string& local,
                          Time now) {
-  Connection& c = connections_[connection] = Connection();
-  c.peer = peer;
-  c.local = local;
-  c.since = now;
+  connections_[connection] = {.local = local};
+  handshakes_.connected(connection, peer, now);
 }
 
 void HubState::received(int connection, const Message& message, Time now) {
   const auto found = connections_.find(connection);
   if (found == connections_.end()) return;
   Connection& c = found->second;
-  if (!c.proved) {
-    if (c.greeted) {
-      prove(connection, c, message);
-    } else {
-      greet(connection, c, message);
-    }
+  if (!handshakes_.proved(connection)) {
+    handshakes_.received(connection, message, actions_);
   } else if (c.rank >= 0) {
     from_member(connection, c, message, now);
   } else if (message.type == MessageType::kJoin && message.fields.size() == 7) {
@@ -56,41 +44,11 @@ void HubState::received(int connection, const Message& message, Time now) {
   }
 }
 
-void HubState::greet(int connection, Connection& c, const Message& message) {
-  if (message.type != MessageType::kHello || message.fields.size() != 2) {
-    actions_.push_back({connection, "", true});
-    return;
-  }
-  if (message.fields[0] != kControlProtocol) {
-    turn_away(connection,
-              MessageType::kRefused,
-              {concat("rank 0 speaks '", kControlProtocol, "', this rank '", message.fields[0]) +
-               "'; install the same version of Yoke on all machines"});
-    return;
-  }
-  c.greeted = true;
-  c.nonce = make_nonce();
-  c.proof = options_.secret.proof("member", c.nonce, message.fields[1]);
-  send(connection,
-       MessageType::kChallenge,
-       {c.nonce, options_.secret.proof("hub", c.nonce, message.fields[1])});
-}
-
-void HubState::prove(int connection, Connection& c, const Message& message) {
-  const bool right = message.type == MessageType::kProof && message.fields.size() == 1 &&
-                     same_proof(message.fields[0], c.proof);
-  if (right) {
-    c.proved = true;
-    return;
-  }
-  turn_away(connection, MessageType::kRefused, {"this rank does not know the secret of the run"});
-}
-
 void HubState::closed(int connection, Time) {
   const auto found = connections_.find(connection);
   if (found == connections_.end()) return;
   const int32_t rank = found->second.rank;
-  if (!found->second.proved && found->second.greeted) ++rejected_[found->second.peer];
+  handshakes_.closed(connection);
   connections_.erase(found);
   store_.closed(connection);
   for (int64_t number = 1; number <= notes_; ++number) acknowledged(number, connection);
@@ -101,26 +59,6 @@ void HubState::closed(int connection, Time) {
   if (phase_ != Phase::kRunning || m.left) return;
   fail(concat(who(rank), " ended without notice", state_of(m)) +
        "; its own output, or that of its launcher, says more");
-}
-
-size_t HubState::frame_limit(int connection) const {
-  const auto found = connections_.find(connection);
-  if (found == connections_.end() || !found->second.proved) return kStrangerFrame;
-  return found->second.rank < 0 ? kJoinFrame : kMemberFrame;
-}
-
-bool HubState::has_too_many_strangers() const {
-  const auto waiting = std::count_if(
-      connections_.begin(), connections_.end(), [](auto& c) { return c.second.rank < 0; });
-  return waiting >= std::max(64, 2 * options_.world_size);
-}
-
-int HubState::oldest_stranger() const {
-  int oldest = -1;
-  for (const auto& [connection, c] : connections_) {
-    if (c.rank < 0 && (oldest < 0 || c.since < connections_.at(oldest).since)) oldest = connection;
-  }
-  return oldest;
 }
 
 // ---- Joining ----
@@ -170,6 +108,7 @@ void HubState::join(int connection, Connection& c, const Message& message, Time 
   m.facts = unpack_introduction(message.fields[6]);
   m.heard = now;
   c.rank = static_cast<int32_t>(rank);
+  handshakes_.joined(connection);
   if (std::all_of(members_.begin(), members_.end(), [&](auto& x) { return present(x); }))
     welcome_all();
 }
@@ -233,14 +172,9 @@ std::string HubState::attendance() const {
     }
   }
   const bool one = away.size() == 1;
-  std::string text =
-      concat(one ? "rank " : "ranks ", yoke::join(away), " of ", options_.world_size) +
-      (one ? " is missing; present: " : " are missing; present: ") + yoke::join(here);
-  for (const auto& [address, count] : rejected_) {
-    text += concat("; refused: ", count, count == 1 ? " connection" : " connections") +
-            (address.empty() ? "" : " from " + address) + " without the secret of the run";
-  }
-  return text;
+  return concat(one ? "rank " : "ranks ", yoke::join(away), " of ", options_.world_size) +
+         (one ? " is missing; present: " : " are missing; present: ") + yoke::join(here) +
+         handshakes_.refused_text();
 }
 
 std::string HubState::missing() const {

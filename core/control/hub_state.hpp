@@ -1,6 +1,4 @@
-// What the hub of a run knows and decides; used by one thread, without sockets, threads or a clock
-// of its own: every event comes with its time, and the answers are returned as actions. So every
-// order of events can be tested.
+// What the hub of the ranks of a run knows and decides (see hub_logic.hpp).
 //
 // A run passes through these phases:
 //
@@ -14,12 +12,13 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/control/handshakes.hpp"
+#include "core/control/hub_logic.hpp"
 #include "core/control/introduction.hpp"
 #include "core/control/message.hpp"
 #include "core/control/secret.hpp"
@@ -40,60 +39,32 @@ struct HubOptions {
   std::chrono::milliseconds lost_after{2000};  // a silent rank is lost after this time; 0 = never
 };
 
-// Something that the hub wants to be done with a connection: to send bytes, or to close it once
-// everything before has been sent.
-struct HubAction {
-  int connection;
-  std::string bytes;
-  bool close = false;
-};
-
-class HubState {
+class HubState final : public HubLogic {
  public:
-  using Time = std::chrono::steady_clock::time_point;
-
   HubState(HubOptions options, Time now);
 
-  // ---- Events. `connection` is a number that the caller chooses. It
-  // must not be reused before closed(). ----
+  void connected(int connection,
+                 const std::string& peer,
+                 const std::string& local,
+                 Time now) override;
+  void received(int connection, const Message& message, Time now) override;
+  void closed(int connection, Time now) override;
+  void tick(Time now) override;
+  void refuse(const std::string& text) override;
 
-  // peer, local: the addresses of both ends, "" for a Unix socket.
-  void connected(int connection, const std::string& peer, const std::string& local, Time now);
-  void received(int connection, const Message& message, Time now);
-  // The connection has been closed by the peer, has failed, or has sent bytes that are no messages.
-  void closed(int connection, Time now);
-  // Must be called at least every kBeat.
-  void tick(Time now);
-  // Ends the run before it starts: every member that has joined, or will join, gets `text`.
-  void refuse(const std::string& text);
-
-  // ---- Results ----
-
-  // Returns the actions since the last call, in their order.
-  std::vector<HubAction> take_actions();
-  // Returns the size of the largest frame, in bytes, that the connection may send. It is small
-  // until the connection has joined.
-  size_t frame_limit(int connection) const;
-  // Returns true if the number of connections that have not joined has reached its limit, the
-  // larger of 64 and twice the number of ranks. A connection that has not joined is closed after
-  // three seconds.
-  bool has_too_many_strangers() const;
-  // Returns a sentence about the ranks that are missing; "" = the hub waits for none.
-  std::string missing() const;
-  // Returns the connection that has waited longest to join; -1 = none.
-  int oldest_stranger() const;
-  // Returns true if no rank needs the hub any more: all have left, or know why the run has ended.
-  bool finished() const;
-
-  static constexpr std::chrono::milliseconds kBeat{250};  // between two beats of a member
+  std::vector<HubAction> take_actions() override;
+  size_t frame_limit(int connection) const override { return handshakes_.frame_limit(connection); }
+  bool has_too_many_strangers() const override { return handshakes_.has_too_many_strangers(); }
+  // Returns a sentence about the ranks that are missing.
+  std::string missing() const override;
+  int oldest_stranger() const override { return handshakes_.oldest_stranger(); }
+  // Returns true if all ranks have left, or know why the run has ended.
+  bool finished() const override;
 
  private:
   enum class Phase { kGathering, kRunning, kRefused, kFailed };
   struct Connection {
-    std::string peer, local;
-    Time since;
-    std::string nonce, proof;  // of the hub; the proof that the member must send
-    bool greeted = false, proved = false;
+    std::string local;
     int32_t rank = -1;  // the member that has joined through it; -1 = none
   };
   struct Member {
@@ -111,8 +82,6 @@ class HubState {
     std::set<int> unanswered;  // connections that have not acknowledged it
   };
 
-  void greet(int connection, Connection& c, const Message& message);
-  void prove(int connection, Connection& c, const Message& message);
   void join(int connection, Connection& c, const Message& message, Time now);
   void decline(const Message& message);
   void from_member(int connection, Connection& c, const Message& message, Time now);
@@ -123,7 +92,6 @@ class HubState {
   void fail(const std::string& cause, bool hangs = false, const std::string& code = "");
   void check_silence(Time now);
   bool awaits_silence(Time now) const;
-  void check_connections(Time now);
 
   std::string who(int32_t rank) const;
   std::string attendance() const;
@@ -143,9 +111,9 @@ class HubState {
   std::set<int32_t> told_;  // ranks that know the refusal
   std::vector<Member> members_;
   std::map<int, Connection> connections_;
-  std::map<std::string, int> rejected_;  // address -> connections that did not prove themselves
-  std::string suspicion_;                // a member lost its peers, and no cause is known yet
-  bool suspicion_hangs_ = false;         // it waited for them too long
+  Handshakes handshakes_;
+  std::string suspicion_;         // a member lost its peers, and no cause is known yet
+  bool suspicion_hangs_ = false;  // it waited for them too long
   Time suspicion_since_;
   std::map<int64_t, Post> posts_;
   int64_t notes_ = 0;

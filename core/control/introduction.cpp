@@ -28,8 +28,10 @@ std::string value_text(const Fact* fact) {
 }
 
 // "ranks 2, 3 (node1) have"; the ranks have the same host if `host` is not "".
-std::string who_has(const std::vector<int32_t>& ranks, const std::string& host) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+std::string who_has(const std::vector<int32_t>& ranks,
+                    const std::string& host,
+                    const std::string& noun) {
+  std::string text = noun + (ranks.size() == 1 ? " " : "s ");
   for (size_t i = 0; i < ranks.size(); ++i) text += concat(i > 0 ? ", " : "", ranks[i]);
   if (!host.empty()) text += " (" + host + ")";
   return text + (ranks.size() == 1 ? " has " : " have ");
@@ -48,7 +50,8 @@ bool equal(const Fact* a, const Fact* b) {
 // first rank and the first other value.
 std::string line_about(const std::string& key,
                        const std::vector<Introduced>& all,
-                       const std::vector<Facts>& facts) {
+                       const std::vector<Facts>& facts,
+                       const std::string& noun) {
   const Fact* first = find(facts[0], key);
   size_t other = 1;
   while (other < all.size() && equal(find(facts[other], key), first)) ++other;
@@ -61,8 +64,8 @@ std::string line_about(const std::string& key,
     ranks.push_back(all[i].rank);
     if (all[i].host != host) host = "";
   }
-  return concat("\n  ", key, ": ") + who_has({all[0].rank}, all[0].host) + value_text(first) +
-         ", " + who_has(ranks, host) + value_text(value);
+  return concat("\n  ", key, ": ") + who_has({all[0].rank}, all[0].host, noun) + value_text(first) +
+         ", " + who_has(ranks, host, noun) + value_text(value);
 }
 
 }  // namespace
@@ -86,7 +89,8 @@ Introduction unpack_introduction(const std::string& text) {
   return introduction;
 }
 
-std::optional<std::string> first_differences(const std::vector<Introduced>& all) {
+std::optional<std::string> first_differences(const std::vector<Introduced>& all,
+                                             const std::string& noun) {
   std::vector<Facts> facts;
   std::vector<std::string> keys;  // in the order of the first rank, then those that it lacks
   for (const Introduced& rank : all) {
@@ -97,12 +101,12 @@ std::optional<std::string> first_differences(const std::vector<Introduced>& all)
   }
   std::vector<std::string> lines;
   for (const std::string& key : keys) {
-    std::string line = line_about(key, all, facts);
+    std::string line = line_about(key, all, facts, noun);
     if (!line.empty() && std::find(lines.begin(), lines.end(), line) == lines.end())
       lines.push_back(std::move(line));
   }
   if (lines.empty()) return std::nullopt;
-  std::string text = "the ranks do not run the same job:";
+  std::string text = "the " + noun + "s do not run the same job:";
   for (size_t i = 0; i < std::min(lines.size(), kListedKeys); ++i) text += lines[i];
   if (lines.size() > kListedKeys)
     text += concat("\n  and ", lines.size() - kListedKeys, " more keys");

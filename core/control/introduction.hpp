@@ -23,7 +23,7 @@ Introduction unpack_introduction(const std::string& text);
 
 // The introduction of one rank, and who it is.
 struct Introduced {
-  int32_t rank;
+  int32_t rank;  // or the number of a machine
   std::string host;
   Introduction facts;
 };
@@ -34,7 +34,9 @@ struct Introduced {
 //   the ranks do not run the same job:
 //     train.lr: rank 0 (node0) has 0.0003, ranks 2, 3 (node1) have 0.01 (command line)
 //
-// At most five keys are listed. `all` is not empty and in the order of the ranks.
-std::optional<std::string> first_differences(const std::vector<Introduced>& all);
+// At most five keys are listed. `all` is not empty and in the order of the ranks. noun: what `rank`
+// counts, for the text.
+std::optional<std::string> first_differences(const std::vector<Introduced>& all,
+                                             const std::string& noun = "rank");
 
 }  // namespace yoke

@@ -45,8 +45,21 @@ enum class MessageType : uint8_t {
   kDelete,   // M: request, key. Answered with "1" if it existed, else "0"
   kCount,    // M: request. Answered with the number of keys
   kAnswer,   // H: request, value
+  // ---- Between the launchers of an elastic run (machines_state.hpp). They join and decline as
+  // ranks do, with the machine as the rank, the largest number of machines as the world size, and
+  // the attempt in which the ranks of the machine run, "" = none, as the address. ----
+  kReady,    // M: this machine waits for the next attempt
+  kPlan,     // H: number of machines. To machine 0, which makes the plan and answers kPlanned
+  kPlanned,  // M: number of machines
+  kStart,    // H: name of the attempt, index of this machine, number of machines, their names
+  kStop,     // H: why the ranks are to save and end, so that another attempt begins
+  kEnded,    // M: exit code of the ranks
+  kVerdict,  // H: what the end of the ranks counts as (AttemptEnd as a number)
+  kLeave,    // M: exit code, why this machine takes no further part
+  kNews,     // H: a sentence for the user
+  kEnd,      // H: exit code, why the run has ended
 };
-inline constexpr auto kLastMessageType = MessageType::kAnswer;
+inline constexpr auto kLastMessageType = MessageType::kEnd;
 
 struct Message {
   MessageType type;
@@ -54,7 +67,7 @@ struct Message {
 };
 
 // The version of the protocol, which a member sends first. Change it whenever a message changes.
-inline constexpr const char* kControlProtocol = "yoke control 1";
+inline constexpr const char* kControlProtocol = "yoke control 2";
 
 // Returns the frame of a message.
 std::string encode(const Message& message);

@@ -14,7 +14,6 @@
 #include "core/launch/launcher.hpp"
 
 #include <poll.h>
-#include <sys/signalfd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -26,6 +25,7 @@
 #include "core/base/console.hpp"
 #include "core/base/exit_code.hpp"
 #include "core/launch/rank_process.hpp"
+#include "core/launch/signal_inbox.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
@@ -38,39 +38,6 @@ constexpr std::chrono::milliseconds kHeldBack{100};          // delay of lines o
 constexpr std::chrono::seconds kSameSignal{2};               // repeats within it count once
 constexpr std::chrono::milliseconds kDrainTime{1000};        // limit for writing after a signal
 
-// While this object lives, signals arrive as data on a file descriptor, and writing to a closed
-// pipe returns an error instead of killing us.
-class SignalInbox {
- public:
-  SignalInbox() {
-    ::sigemptyset(&mask_);
-    for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) ::sigaddset(&mask_, signal);
-    ::sigprocmask(SIG_BLOCK, &mask_, &old_mask_);
-    old_pipe_ = ::signal(SIGPIPE, SIG_IGN);
-    fd_.reset(::signalfd(-1, &mask_, SFD_CLOEXEC | SFD_NONBLOCK));
-  }
-  ~SignalInbox() {
-    while (next() != 0) {
-    }
-    ::signal(SIGPIPE, old_pipe_);
-    ::sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
-  }
-  SignalInbox(const SignalInbox&) = delete;
-  SignalInbox& operator=(const SignalInbox&) = delete;
-
-  int fd() const { return fd_.get(); }
-  int next() {  // next signal; 0 = none
-    signalfd_siginfo info{};
-    return ::read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
-                                                                : 0;
-  }
-
- private:
-  sigset_t mask_{}, old_mask_{};
-  void (*old_pipe_)(int) = nullptr;
-  FileDescriptor fd_;
-};
-
 bool is_one_of(int value, std::initializer_list<int> values) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
@@ -78,7 +45,8 @@ bool is_one_of(int value, std::initializer_list<int> values) {
 class Launch {
  public:
   Launch(const std::vector<RankCommand>& commands, const LaunchReport& run)
-      : world_size_(run.world_size > 0 ? run.world_size : static_cast<int>(commands.size())) {
+      : world_size_(run.world_size > 0 ? run.world_size : static_cast<int>(commands.size())),
+        stop_(run.stop) {
     for (size_t i = 0; i < commands.size(); ++i) {
       ranks_.push_back(
           std::make_unique<RankProcess>(run.first_rank + static_cast<int>(i),
@@ -90,6 +58,7 @@ class Launch {
   }
 
   const std::string& cause() const { return cause_; }
+  bool was_signalled() const { return forwarded_ != 0; }
   bool was_killed() const { return !failures_.empty() && first_cause().ending().signal != 0; }
 
   int run() {
@@ -116,7 +85,7 @@ class Launch {
     // If nobody reads our output, stop reading from the ranks, so that they block as they would on
     // a full pipe. A rank that has been signalled to end must not be blocked, so its output is
     // still read.
-    const bool listens = !console_.full() || forwarded_ != 0 || ending_others_;
+    const bool listens = !console_.full() || forwarded_ != 0 || ending_others_ || stopped_;
     for (const auto& r : ranks_) {
       fds.push_back({listens ? r->out().fd() : -1, POLLIN, 0});  // poll() ignores -1
       fds.push_back({listens ? r->err().fd() : -1, POLLIN, 0});
@@ -124,6 +93,7 @@ class Launch {
     }
     for (const int fd : {STDOUT_FILENO, STDERR_FILENO})
       fds.push_back({console_.waiting_fd(fd), POLLOUT, 0});
+    fds.push_back({stopped_ ? -1 : stop_.fd, POLLIN, 0});
     if (::poll(fds.data(), fds.size(), milliseconds_to_wait()) > 0) {
       if (fds[0].revents != 0) take_signals();
       for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -132,6 +102,7 @@ class Launch {
         if (fds[3 * i + 2].revents != 0) r.err().read_some();
         if (fds[3 * i + 3].revents != 0) take_ending(r);
       }
+      if (fds.back().revents != 0) take_stop();
     }
     console_.write_some();
     release(Clock::now() - kHeldBack);
@@ -207,8 +178,16 @@ class Launch {
       forwarded_ = signal == SIGINT ? SIGINT : SIGTERM;
       console_.line(STDERR_FILENO,
                     "yoke: stopping after this step; a second signal ends the run at once");
-      send_all(forwarded_);
+      // A second signal would end a rank that is stopping already before it has saved.
+      if (!stopped_) send_all(forwarded_);
     }
+  }
+
+  void take_stop() {
+    stopped_ = true;
+    if (forwarded_ != 0 || !failures_.empty()) return;  // the ranks are ending already
+    console_.line(STDERR_FILENO, "yoke: " + stop_.reason());
+    send_all(SIGUSR1);
   }
 
   // Returns true if the rank ended because of a signal, from the user, from this launcher, or from
@@ -218,14 +197,20 @@ class Launch {
     const bool ended_by_us = is_one_of(e.exit_code, {kExitSigint, kExitSigterm}) ||
                              is_one_of(e.signal, {SIGINT, SIGTERM}) ||
                              (killed_ && e.signal == SIGKILL);
-    if (forwarded_ != 0) return ended_by_us;
+    // A rank that is stopped while it waits for the others loses them, or cannot save.
+    const bool stopped_early = e.signal == SIGUSR1 || e.exit_code == kExitRankLost;
+    if (forwarded_ != 0 || stopped_) return ended_by_us || (stopped_ && stopped_early);
     return ending_others_ && (ended_by_us || e.signal == SIGKILL);
   }
 
   void take_ending(RankProcess& r) {
     r.reap();
     saved_ = saved_ || r.ending().exit_code == kExitSaved;
-    if (r.ending().ok() || obeyed(r.ending()) || reported_) return;
+    if (r.ending().ok() || reported_) return;
+    if (obeyed(r.ending())) {
+      stopped_early_ = stopped_early_ || stopped_;
+      return;
+    }
     failures_.push_back(&r);
     held_.clear();  // the report shows the last lines of the cause
     if (r.ending().signal != 0) {
@@ -301,10 +286,11 @@ class Launch {
     }
     if (forwarded_ == SIGINT) return kExitSigint;
     if (saved_) return kExitSaved;
-    return forwarded_ != 0 ? kExitSigterm : kExitOk;
+    return forwarded_ != 0 || stopped_early_ ? kExitSigterm : kExitOk;
   }
 
   const int world_size_;
+  const StopOrder stop_;
   Console console_;
   SignalInbox signals_;  // made before the ranks, so that no signal is lost while they start
   std::vector<std::unique_ptr<RankProcess>> ranks_;
@@ -317,6 +303,8 @@ class Launch {
   Clock::time_point first_signal_at_;
   int forwarded_ = 0;           // signal that was forwarded to the ranks; 0 = none
   bool killed_ = false;         // true after the user's second signal
+  bool stopped_ = false;        // true after an order to stop
+  bool stopped_early_ = false;  // true if a rank has ended because of it
   bool saved_ = false;          // true if a rank has stopped for a signal and saved
   bool ending_others_ = false;  // true once we have sent SIGTERM after a failure
   bool reported_ = false;       // true once the failure has been printed
@@ -332,6 +320,7 @@ int launch_ranks(const std::vector<RankCommand>& commands, LaunchReport* report)
   const int exit_code = launch.run();
   run.cause = launch.cause();
   run.killed = launch.was_killed();
+  run.signalled = launch.was_signalled();
   return exit_code;
 }
 

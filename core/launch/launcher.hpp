@@ -2,6 +2,7 @@
 // reports failures, and leaves no process behind. Uses one thread and no LibTorch.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,12 @@ struct RankCommand {
       variables;  // added to the launcher's environment
 };
 
+// An order of another thread to stop the ranks: they get SIGUSR1, save after their step and end.
+struct StopOrder {
+  int fd = -1;  // becomes readable when the ranks are to stop; -1 = never
+  std::function<std::string()> reason = {};  // printed then
+};
+
 // What the caller knows about the run, and what it learns.
 struct LaunchReport {
   int first_rank = 0;  // rank of the first command, if other machines run ranks before it
@@ -23,6 +30,8 @@ struct LaunchReport {
   // killed it. The other ranks know only that it is gone.
   std::string cause;
   bool killed = false;
+  bool signalled = false;  // a signal was forwarded
+  StopOrder stop = {};     // given by the caller
 };
 
 // Starts all commands and returns when all of them have ended.
@@ -50,7 +59,8 @@ struct LaunchReport {
 //   0           all ranks succeeded
 //   130         SIGINT was forwarded and no rank failed
 //   75          another signal was forwarded, or reached a rank, and the ranks have saved
-//   143         another signal was forwarded, no rank failed, and nothing was saved
+//   143         another signal was forwarded, or the ranks were ordered to stop, no rank failed, and
+//               nothing was saved
 //   5           the cause was killed by a signal, or exited with 5
 //   2, 3, 130, 143  the cause exited with this code
 //   1           the cause exited with any other code

@@ -1,5 +1,6 @@
 // Uses fork() and execve(), because the child must call prctl(PR_SET_PDEATHSIG), for which
-// posix_spawn() has no attribute. The launcher has one thread, so fork() is safe.
+// posix_spawn() has no attribute. The child makes only calls that are safe after a fork() of a
+// process with several threads.
 #include "core/launch/rank_process.hpp"
 
 #include <sys/prctl.h>

@@ -1,9 +1,7 @@
-// The configuration is compared key by key, so that a difference can be named. Keys that the schema
-// marks as kPerRank may differ.
+// The configuration is compared key by key, so that a difference can be named.
 #include "core/run/job_facts.hpp"
 
 #include "core/base/content_sample.hpp"
-#include "core/config/schema.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
@@ -24,13 +22,8 @@ Introduction job_facts(const Job& job, const Introduction& versions) {
   const RunConfig& run = job.config.run;
   add_content(facts, "data.path", run.data.path);
   add_content(facts, "model.from", run.model.from);
-  for (const Resolved& item : job.config.values) {
-    const Key* key = find_key(item.key);
-    if (key != nullptr && key->is(kPerRank)) continue;
-    facts.push_back({item.key,
-                     item.value.empty() ? "unset" : item.value,
-                     item.origin == "default" ? "" : item.origin});
-  }
+  for (const Resolved& item : shared_values(job.config))
+    facts.push_back({item.key, item.value, item.origin});
   return facts;
 }
 

@@ -126,7 +126,8 @@ int print_plan(const Words& words, const Families& families) {
   const RunArguments a = parse_run(words);
   const RankCount ranks{.world_size = a.world_size, .all_local = true};
   const Job job = make_job(a.rank.config, a.rank.overrides, ranks, families);
-  const RunPlace place = choose_place(job);
+  // A run that continues in its folder has chosen its place before.
+  const RunPlace place = a.rank.place.dir.empty() ? choose_place(job) : a.rank.place;
   const YokePlan& plan = job.plan->plan();
   nlohmann::ordered_json out;
   out["world_size"] = plan.world_size;

@@ -9,6 +9,7 @@
   signal    signals to some of the ranks: all ranks save and end with the same code
   meeting   what can be wrong with names, ports and secrets when the ranks meet, and strangers at the port
   launcher  the launcher of some ranks is killed
+  elastic   yoke train --nnodes MIN:MAX: machines are lost and come back
 
   node_faults.py list
   node_faults.py run [--only PATTERN,...] [--short] [--repeat N] [--seed S] [--minutes M] [--with KEY=VALUE]
@@ -28,7 +29,8 @@ import sys
 import tempfile
 import time
 
-import run_cases  # noqa: F401, registers its cases
+import elastic_cases  # noqa: F401, registers its cases
+import run_cases  # noqa: F401
 import start_cases  # noqa: F401
 from node_bench import CASES, Bench
 from node_job import BIN, Skipped, Wrong

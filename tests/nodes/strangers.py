@@ -17,8 +17,8 @@ import threading
 import time
 
 HELLO, CHALLENGE, PROOF, JOIN, DECLINE, WELCOME, REFUSED = 1, 2, 3, 4, 5, 6, 7
-LAST_TYPE = 25
-PROTOCOL = b"yoke control 1"
+LAST_TYPE = 35
+PROTOCOL = b"yoke control 2"
 
 
 def frame(kind, *fields):

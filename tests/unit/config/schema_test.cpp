@@ -122,6 +122,7 @@ constexpr const char* kFrozenKeys[] = {"parallel_backend",
                                        "comm.check",
                                        "comm.timeout",
                                        "launch.join_timeout",
+                                       "launch.elastic_wait",
                                        "launch.lost_after",
                                        "launch.end_with_parent"};
 

@@ -24,13 +24,15 @@ inline RankCommand script(const std::string& text, const testing::TempFolder& fo
 // output.
 class LauncherProcess {
  public:
-  explicit LauncherProcess(const std::vector<RankCommand>& commands)
+  explicit LauncherProcess(const std::vector<RankCommand>& commands, const StopOrder& stop = {})
       : out_(make_pipe()), err_(make_pipe()) {
     pid_ = ::fork();
     if (pid_ == 0) {
       ::dup2(out_.write_end.get(), STDOUT_FILENO);
       ::dup2(err_.write_end.get(), STDERR_FILENO);
-      ::_exit(launch_ranks(commands));
+      LaunchReport report;
+      report.stop = stop;
+      ::_exit(launch_ranks(commands, &report));
     }
     out_.write_end.reset();
     err_.write_end.reset();

@@ -60,6 +60,59 @@ TEST(Launcher, ForwardsAnInterruptAndReturns130) {
   EXPECT_THAT(launcher.err, HasSubstr("stopping after this step"));
 }
 
+// An order to stop, which a test gives by writing to a pipe.
+struct Order {
+  void give() { EXPECT_EQ(::write(pipe.write_end.get(), "x", 1), 1); }
+  StopOrder stop() const {
+    return {pipe.read_end.get(), [] { return "a machine has come"; }};
+  }
+  Pipe pipe = make_pipe();
+};
+
+TEST(Launcher, StopsTheRanksWhenItIsOrderedTo) {
+  const TempFolder folder;
+  Order order;
+  const std::string polite =
+      "trap 'exit 75' USR1; : > $RANK_FOLDER/0; while :; do sleep 0.01; done";
+  LauncherProcess launcher({script(polite, folder)}, order.stop());
+  wait_for(folder / "0");
+  order.give();
+  EXPECT_EQ(launcher.wait(), 75);
+  EXPECT_THAT(launcher.err,
+              AllOf(HasSubstr("yoke: a machine has come\n"), Not(HasSubstr("failed"))));
+}
+
+// A rank that is still starting is killed by the signal, and its peers lose it.
+TEST(Launcher, TakesAnOrderDuringTheStartOfARankAsOrderly) {
+  const TempFolder folder;
+  Order order;
+  LauncherProcess launcher(
+      {script(": > $RANK_FOLDER/0; exec sleep 300", folder),
+       script("trap 'exit 5' USR1; : > $RANK_FOLDER/1; while :; do sleep 0.01; done", folder)},
+      order.stop());
+  wait_for(folder / "0");
+  wait_for(folder / "1");
+  order.give();
+  EXPECT_EQ(launcher.wait(), 143);
+  EXPECT_THAT(launcher.err, Not(HasSubstr("rank 0 of 2")));
+}
+
+// A second signal to a rank would keep it from saving.
+TEST(Launcher, DoesNotDisturbRanksThatAreStoppingAlready) {
+  const TempFolder folder;
+  Order order;
+  LauncherProcess launcher(
+      {script("trap 'exit 1' TERM INT; trap ': > $RANK_FOLDER/saving; sleep 1; exit 75' USR1; "
+              ": > $RANK_FOLDER/0; while :; do sleep 0.01; done",
+              folder)},
+      order.stop());
+  wait_for(folder / "0");
+  order.give();
+  wait_for(folder / "saving");
+  launcher.send(SIGINT);
+  EXPECT_EQ(launcher.wait(), 130);
+}
+
 TEST(Launcher, ForwardsATerminationAndReturns143) {
   const TempFolder folder;
   LauncherProcess launcher(
