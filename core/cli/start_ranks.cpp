@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -45,7 +46,8 @@ std::vector<std::pair<std::string, std::string>> thread_variables(const RankStar
   const std::string ranks = concat(start.ranks, start.ranks == 1 ? " rank, " : " ranks, ");
   const std::string each = start.ranks == 1 ? "" : " each";
   if (const char* given = std::getenv("OMP_NUM_THREADS")) {
-    print_message(ranks + given + " threads" + each + " (OMP_NUM_THREADS)");
+    const bool one = std::string_view(given) == "1";
+    print_message(ranks + given + (one ? " thread" : " threads") + each + " (OMP_NUM_THREADS)");
     return {};
   }
   const int threads = threads_per_rank(cores, start.ranks);

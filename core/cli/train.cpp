@@ -175,8 +175,9 @@ int become_rank(const Request& request, const LaunchEnvironment& env) {
   try {
     run = load_config(request.config, request.overrides, process_environment(), backend_names).run;
   } catch (const ConfigError& e) {
+    print_message(e.what());  // first, because it may take a while to tell the others
     decline(env, e.what());
-    throw Stop{kExitUsage, e.what()};
+    throw Stop{kExitUsage, ""};
   }
   if (env.end_with_parent && run.launch.end_with_parent) ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   const int threads = threads_per_rank(usable_cores(), env.local_world_size);
@@ -199,12 +200,12 @@ int start(const Request& request, const std::optional<Machines>& machines) {
       start.ranks = *request.nproc;
     }
   } catch (const Stop& stop) {
-    if (machines) {
-      decline(*machines,
-              *request.nproc,
-              stop.text.empty() ? "it could not make the plan; see its output" : stop.text);
-    }
-    throw;
+    if (!machines) throw;
+    if (!stop.text.empty()) print_message(stop.text);
+    decline(*machines,
+            *request.nproc,
+            stop.text.empty() ? "it could not make the plan; see its output" : stop.text);
+    throw Stop{stop.exit_code, ""};
   }
   start.threads = request.virtual_ranks.has_value();
   start.machines = machines;
@@ -229,8 +230,9 @@ int start_elastic(const Request& request, const Machines& machines) {
   try {
     config = check_config(request, worker);
   } catch (const Stop& stop) {
+    print_message(stop.text);
     decline_elastic(machines, stop.text);
-    throw;
+    throw Stop{stop.exit_code, ""};
   }
   ElasticStart e;
   e.start.worker = worker;

@@ -21,7 +21,7 @@ struct Declining {
 
 // Tells all ranks `why`, so that they end instead of waiting. Rank 0 starts a hub and serves it
 // until every rank has been told, for at most five seconds; another rank tries to reach the hub for
-// three seconds. Never throws: the caller prints the reason in any case.
+// 30 seconds, because rank 0 may start later. Never throws: the caller prints the reason before.
 void decline_run(const Declining& declining, const std::string& why) noexcept;
 
 }  // namespace yoke

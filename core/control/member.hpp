@@ -51,7 +51,7 @@ class Member {
                                       const MemberOptions& options,
                                       const Introduction& introduction);
   // Tells the hub that this rank cannot take part, so that the others do not wait for it. Tries for
-  // three seconds and never throws.
+  // 30 seconds and never throws.
   static void decline(const ControlAddress& at,
                       const MemberOptions& options,
                       const std::string& why) noexcept;

@@ -50,7 +50,7 @@ class Restart : public ::testing::Test {
   // Kills rank 1 of a run with SIGKILL as soon as the run folder has the checkpoint.
   static std::string kill_after(const std::string& run, const std::string& checkpoint) {
     return "(until [ -e runs/" + run + "/checkpoints/" + checkpoint +
-           " ]; do sleep 0.05; done; pkill -KILL -f -- '[-]-rank 1 .*runs/" + run + "') & ";
+           " ] || [ ! -e run.toml ]; do sleep 0.05; done; pkill -KILL -f -- '[-]-rank 1 .*runs/" + run + "') & ";
   }
   Playground here_;
 };
@@ -85,7 +85,7 @@ TEST_F(Restart, IsNotMadeAfterAnError) {
 
 TEST_F(Restart, EndsWhenNoAttemptSavesAStep) {
   const auto r = shell(
-      "(while [ ! -e done ]; do pkill -KILL -f -- '[-]-rank 1 .*runs/doomed'; "
+      "(while [ -e run.toml ] && [ ! -e done ]; do pkill -KILL -f -- '[-]-rank 1 .*runs/doomed'; "
       "sleep 0.1; done) & $yoke train run.toml --nproc 2 --restarts 50 "
       "run.dir=runs/doomed train.steps=100000; code=$?; touch done; exit $code");
   EXPECT_EQ(r.ending.exit_code, 5) << r.out << r.err;
