@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Submits configs/slurm/train.sbatch to a real Slurm on two machines made of namespaces (see slurm_here).
+"""Submits configs/slurm/train.sbatch to a real Slurm on two or four machines made of namespaces (see slurm_here).
 
     slurm_test.py [CASE ...]     default: all cases
 
   preempted-1, preempted-2   a job of a higher partition takes both machines, with 1 or 2 ranks on each: the job saves,
                              is queued again, continues and completes
+  preempted-4-machines       the same on four machines
   cancelled                  scancel: the job saves and is not queued again
   interrupted                scancel --signal=INT: the same, without a time limit for the save
   time-limit                 the time limit is near: the job saves, is queued again and continues
@@ -81,12 +82,12 @@ def rows_of(run_folder):
 class Slurm:
     """A Slurm that runs until stop()."""
 
-    def __init__(self, folder, **settings):
-        self.folder = folder
+    def __init__(self, folder, machines=2, **settings):
+        self.folder, self.machines = folder, machines
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_"))}
         self.environment |= {"SLURM_DIR": str(folder), "NODES_OWNER": str(os.getpid()), "OMP_NUM_THREADS": "1",
                              "PATH": f"{BIN}:{os.environ['PATH']}", **settings}
-        started = self.call("start", "2", check=False)
+        started = self.call("start", machines, check=False)
         if started.returncode == 77:
             raise Skipped(started.stderr.strip())
         require(started.returncode == 0, started.stderr.strip())
@@ -105,7 +106,8 @@ class Slurm:
         return self.call("run", *command, cwd=cwd).stdout.strip()
 
     def idle(self):
-        return self.run("sinfo", "-h", "-N", "-p", "main", "-t", "idle", "-o", "%N").split() == ["node0", "node1"]
+        names = self.run("sinfo", "-h", "-N", "-p", "main", "-t", "idle", "-o", "%N").split()
+        return names == [f"node{number}" for number in range(self.machines)]
 
     def stop(self):
         self.call("stop", check=False)
@@ -118,9 +120,11 @@ class Job:
         self.slurm = bench.slurm
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=bench.folder))
         self.run_folder = self.folder / "runs/r"
-        self.id = self.slurm.run("sbatch", "--parsable", "--nodes=2", f"--ntasks-per-node={ranks}", "--time=30",
+        self.id = self.slurm.run("sbatch", "--parsable", f"--nodes={self.slurm.machines}",
+                                 f"--ntasks-per-node={ranks}", "--time=30",
                                  *sbatch, script, bench.run_file, f"run.dir={self.run_folder}",
-                                 f"train.steps={steps}", f"dp_shards={2 * ranks}", *overrides, cwd=self.folder)
+                                 f"train.steps={steps}", f"dp_shards={self.slurm.machines * ranks}", *overrides,
+                                 cwd=self.folder)
 
     def facts(self):
         """Returns what Slurm knows about the job."""
@@ -212,7 +216,7 @@ class Bench:
 
     def require_undisturbed(self, job, ranks=1):
         """Requires that the job has made each step once, or again after a crash, with the undisturbed run's losses."""
-        expected = self.losses(2 * ranks)
+        expected = self.losses(self.slurm.machines * ranks)
         steps = [row["step"] for row in rows_of(job.run_folder)]
         require(sorted(set(steps)) == list(range(1, max(steps) + 1)), f"{len(set(steps))} of {max(steps)} steps")
         for row in rows_of(job.run_folder):
@@ -248,10 +252,15 @@ def processes_of(folder):
 # ---- Cases ----
 
 
-def preempted(bench, ranks):
-    losses = bench.losses(2 * ranks)
-    job = bench.job("--partition=low", ranks=ranks, steps=bench.steps[2 * ranks]).wait_for_step(20)
-    bench.slurm.run("sbatch", "--partition=high", "--nodes=2", "--ntasks-per-node=2", "--wrap=sleep 3", cwd=job.folder)
+def preempted(bench, ranks, machines=2):
+    if machines != bench.slurm.machines:
+        bench.slurm.stop()
+        bench.start(machines=machines)
+        until(bench.slurm.idle, "all machines are idle")
+    losses = bench.losses(machines * ranks)
+    job = bench.job("--partition=low", ranks=ranks, steps=bench.steps[machines * ranks]).wait_for_step(20)
+    bench.slurm.run("sbatch", "--partition=high", f"--nodes={machines}", "--ntasks-per-node=2", "--wrap=sleep 3",
+                    cwd=job.folder)
     job.wait_for_restart().require_said(r"exit code 75, job \d+ is RUNNING")
     stopped = job.step()
     require(stopped < len(losses), "the run was too short")
@@ -338,7 +347,8 @@ def requeue_exit(bench):
 
 CASES = {"preempted-1": lambda bench: preempted(bench, 1), "preempted-2": lambda bench: preempted(bench, 2),
          "cancelled": cancelled, "interrupted": interrupted, "time-limit": time_limit, "crashed": crashed,
-         "without-slurmd": without_slurmd, "refused": refused, "requeue-exit": requeue_exit}
+         "without-slurmd": without_slurmd, "refused": refused, "requeue-exit": requeue_exit,
+         "preempted-4-machines": lambda bench: preempted(bench, 1, machines=4)}
 
 
 def run_case(bench, name):
