@@ -186,6 +186,13 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report)
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     if (plan.degree[axis] == 0) plan.degree[axis] = strategy.degree[axis];
   }
+  // The inner backend has pipelines, but no config of Accelerate describes one.
+  if (plan.degree[YOKE_PP] > 1) {
+    messages.push_back({"pp_degree",
+                        concat(plan.degree[YOKE_PP]),
+                        "1",
+                        "Accelerate has no pipelines; use parallel_backend = \"ptd\""});
+  }
   check_precision(config, plan, messages);
   resolve_batch(config, plan, messages);
   const bool sharded = strategy.engine == Strategy::kSharded;

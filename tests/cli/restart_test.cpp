@@ -50,7 +50,8 @@ class Restart : public ::testing::Test {
   // Kills rank 1 of a run with SIGKILL as soon as the run folder has the checkpoint.
   static std::string kill_after(const std::string& run, const std::string& checkpoint) {
     return "(until [ -e runs/" + run + "/checkpoints/" + checkpoint +
-           " ] || [ ! -e run.toml ]; do sleep 0.05; done; pkill -KILL -f -- '[-]-rank 1 .*runs/" + run + "') & ";
+           " ] || [ ! -e run.toml ]; do sleep 0.05; done; pkill -KILL -f -- '[-]-rank 1 .*runs/" +
+           run + "') & ";
   }
   Playground here_;
 };
