@@ -8,7 +8,6 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <algorithm>
 #include <utility>
 
 namespace yoke::ptd {
@@ -47,18 +46,12 @@ at::Tensor BlockRunner::run(int block, int micro, const at::Tensor& input, bool 
   return blocks_[block]->forward(input, (*inputs_)[micro]);
 }
 
-size_t BlockRunner::index_of(int stage) const {
-  const auto found = std::find_if(
-      stages_.begin(), stages_.end(), [&](const OwnStage& s) { return s.index == stage; });
-  return static_cast<size_t>(found - stages_.begin());
-}
-
 void BlockRunner::put(int stage, int micro, at::Tensor carry) {
-  micros_[micro].carry[index_of(stage)] = std::move(carry);
+  micros_[micro].carry[position_of(stage, stages_)] = std::move(carry);
 }
 
 at::Tensor BlockRunner::take(int stage, int micro) {
-  return std::exchange(micros_[micro].carry[index_of(stage)], at::Tensor());
+  return std::exchange(micros_[micro].carry[position_of(stage, stages_)], at::Tensor());
 }
 
 bool BlockRunner::computes_loss(int block) const {
@@ -70,16 +63,14 @@ bool BlockRunner::computes_loss(int block) const {
 // that is on this rank, or elsewhere, in which case put() has been called.
 at::Tensor BlockRunner::take_input(int block, Micro& micro) const {
   size_t s = stage_of_block_[block];
-  const bool from_stage_before =
-      block == stages_[s].first && s > 0 && stages_[s - 1].index + 1 == stages_[s].index;
+  const bool from_stage_before = block == stages_[s].first && stages_[s].from == stages_[s].rank;
   return std::exchange(micro.carry[from_stage_before ? s - 1 : s], at::Tensor());
 }
 
 // Returns the gradient of the block's output in the same way.
 at::Tensor BlockRunner::take_gradient(int block, Micro& micro) const {
   size_t s = stage_of_block_[block];
-  const bool from_next_stage = block + 1 == stages_[s].end && s + 1 < stages_.size() &&
-                               stages_[s + 1].index == stages_[s].index + 1;
+  const bool from_next_stage = block + 1 == stages_[s].end && stages_[s].to == stages_[s].rank;
   return std::exchange(micro.carry[from_next_stage ? s + 1 : s], at::Tensor());
 }
 

@@ -65,7 +65,6 @@ class BlockRunner {
   at::Tensor grad_of_loss(const at::Tensor& loss) const;
   at::Tensor run(int block, int micro, const at::Tensor& input, bool with_graph) const;
   at::Tensor input_leaf(int block, const at::Tensor& carry) const;
-  size_t index_of(int stage) const;
   at::Tensor take_input(int block, Micro& micro) const;
   at::Tensor take_gradient(int block, Micro& micro) const;
 

@@ -30,8 +30,7 @@ int tag_of(int border, bool grad) {
 }
 
 bool is_grad(ActionKind kind) {
-  return kind == ActionKind::kSendCarryGrad || kind == ActionKind::kReceiveCarryGrad ||
-         kind == ActionKind::kWaitCarryGrad || kind == ActionKind::kFreeCarryGrad;
+  return info_of(kind).message->grad;
 }
 
 }  // namespace
@@ -49,9 +48,8 @@ void StageMessages::begin_step(const std::vector<TorchInputs>& inputs,
   for (const OwnStage& stage : stages) {
     for (const InputSizes& sizes : inputs_) {
       const auto known = [&](int border) { return shapes_.count({border, sizes}) > 0; };
-      const auto is_remote = [&](int rank) { return rank != OwnStage::kNoRank && rank != rank_; };
-      if (is_remote(stage.from) && !known(stage.index - 1)) receives_ahead_ = false;
-      if (is_remote(stage.to) && !known(stage.index)) receives_ahead_ = false;
+      if (stage.receives() && !known(stage.index - 1)) receives_ahead_ = false;
+      if (stage.sends() && !known(stage.index)) receives_ahead_ = false;
     }
   }
 }

@@ -35,7 +35,7 @@ struct Link {
   auto operator<=>(const Link&) const = default;
 };
 
-// Identifies a message on its link: the stage that receives an output, or sends a gradient.
+// Identifies a message on its link, by the stage after the border that it crosses.
 struct MessageKey {
   int stage, micro;
 
@@ -98,8 +98,8 @@ class Ranks {
       const Action& a = list[next_[rank]];
       if (a.kind == ActionKind::kExchangeTied) {
         if (!exchange(rank, a)) break;
-      } else if (a.peer >= 0) {
-        if (!pass(rank, a)) break;
+      } else if (const auto message = info_of(a.kind).message) {
+        if (!pass(rank, a, *message)) break;
       } else {
         issue(rank, a);
         if (!is_over(rank, a)) break;
@@ -120,23 +120,14 @@ class Ranks {
   }
 
   // Carries out an action on a message. Returns false if it has to wait for the peer.
-  bool pass(int rank, const Action& a) {
+  bool pass(int rank, const Action& a, const MessageInfo& info) {
     const int peer = rank % per_stage_ + a.peer * per_stage_;
-    const auto is = [&](ActionKind carry, ActionKind grad) {
-      return a.kind == carry || a.kind == grad;
-    };
-    const bool grads = a.kind == ActionKind::kSendCarryGrad ||
-                       a.kind == ActionKind::kReceiveCarryGrad ||
-                       a.kind == ActionKind::kWaitCarryGrad || a.kind == ActionKind::kFreeCarryGrad;
-    const bool sends = is(ActionKind::kSendCarry, ActionKind::kSendCarryGrad);
-    const bool frees = is(ActionKind::kFreeCarry, ActionKind::kFreeCarryGrad);
-    const Link link = sends || frees ? Link{rank, peer, grads} : Link{peer, rank, grads};
-    // An output is named by the stage that gets it, a gradient by the stage that has computed it.
-    const bool is_named_by_peer = grads ? !(sends || frees) : (sends || frees);
-    const MessageKey key{a.stage + (is_named_by_peer ? 1 : 0), a.micro};
-    std::vector<MessageKey>& own = sends || frees ? sent_[link] : received_[link];
-    std::vector<MessageKey>& theirs = sends || frees ? received_[link] : sent_[link];
-    if (sends || is(ActionKind::kReceiveCarry, ActionKind::kReceiveCarryGrad)) {
+    const bool sends = info.is_sent();
+    const Link link = sends ? Link{rank, peer, info.grad} : Link{peer, rank, info.grad};
+    const MessageKey key{a.stage + (info.is_at_output() ? 1 : 0), a.micro};
+    std::vector<MessageKey>& own = sends ? sent_[link] : received_[link];
+    const std::vector<MessageKey>& theirs = sends ? received_[link] : sent_[link];
+    if (info.step == MessageInfo::kSend || info.step == MessageInfo::kReceive) {
       own.push_back(key);
       const size_t last = own.size() - 1;
       if (theirs.size() > last && theirs[last] != key) {

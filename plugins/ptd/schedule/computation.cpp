@@ -57,11 +57,7 @@ class Computation {
   }
 
   const OwnStage& stage(const StageStep& step) const {
-    return *std::find_if(
-        stages_.begin(), stages_.end(), [&](const OwnStage& s) { return s.index == step.stage; });
-  }
-  bool is_remote(int rank) const {
-    return rank != OwnStage::kNoRank && rank != spec_.pipeline.rank;
+    return stages_[position_of(step.stage, stages_)];
   }
   bool runs_backward(const OwnStage& s) const { return s.end > trained_.backward_from; }
   bool passes_gradient(const OwnStage& s) const { return s.first >= trained_.gradient_from; }
@@ -73,8 +69,8 @@ class Computation {
   void receive(const StageStep& step) {
     const OwnStage& s = stage(step);
     if (step.op == StageOp::kForward) {
-      if (is_remote(s.from)) message(ActionKind::kReceiveCarry, step, s.from);
-    } else if (step.op != StageOp::kBackwardWeight && is_remote(s.to)) {
+      if (s.receives()) message(ActionKind::kReceiveCarry, step, s.from);
+    } else if (step.op != StageOp::kBackwardWeight && s.sends()) {
       message(ActionKind::kReceiveCarryGrad, step, s.to);
     }
   }
@@ -82,14 +78,14 @@ class Computation {
   // If the backward follows at once, recomputing the last block would save nothing.
   void forward(const StageStep& step, bool backward_next) {
     const OwnStage& s = stage(step);
-    if (is_remote(s.from)) message(ActionKind::kWaitCarry, step, s.from);
+    if (s.receives()) message(ActionKind::kWaitCarry, step, s.from);
     for (int b = s.first; b < s.end; ++b) {
       const bool save =
           b >= trained_.backward_from && (!spec_.recompute || (backward_next && b == s.end - 1));
       if (save && spec_.recompute) kept_ = {step, b};
       ops_.push_back({.kind = ActionKind::kForward, .block = b, .micro = step.micro, .save = save});
     }
-    if (!is_remote(s.to)) return;
+    if (!s.sends()) return;
     if (!runs_backward(s)) make_room(ActionKind::kFreeCarry, step, s.to);
     message(ActionKind::kSendCarry, step, s.to);
   }
@@ -100,7 +96,7 @@ class Computation {
   void backward(const StageStep& step) {
     const OwnStage& s = stage(step);
     const int last = s.end - 1;
-    const bool sends = is_remote(s.from) && passes_gradient(s);
+    const bool sends = s.receives() && passes_gradient(s);
     const bool split = sends || step.op == StageOp::kBackwardInput;
     const auto recompute = [&](int b) {
       if (spec_.recompute &&
@@ -108,7 +104,7 @@ class Computation {
         ops_.push_back({.kind = ActionKind::kRecompute, .block = b, .micro = step.micro});
     };
     recompute(last);
-    if (is_remote(s.to)) {
+    if (s.sends()) {
       message(ActionKind::kWaitCarryGrad, step, s.to);
       message(ActionKind::kFreeCarry, step, s.to);
     }

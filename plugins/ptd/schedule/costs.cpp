@@ -19,19 +19,15 @@ bool is_known(const BlockCost& block) {
 int64_t message_bytes(const Action& action,
                       const std::vector<OwnStage>& stages,
                       const std::vector<BlockCost>& blocks) {
-  const OwnStage& stage = *std::find_if(
-      stages.begin(), stages.end(), [&](const OwnStage& s) { return s.index == action.stage; });
-  return action.peer == stage.to && action.kind != ActionKind::kReceiveCarry &&
-                 action.kind != ActionKind::kSendCarryGrad
-             ? blocks[stage.end - 1].carry
-             : blocks[stage.first].input;
+  const OwnStage& stage = stages[position_of(action.stage, stages)];
+  return info_of(action.kind).message->is_at_output() ? blocks[stage.end - 1].carry
+                                                      : blocks[stage.first].input;
 }
 
 // Returns by how many bytes the kept activations grow with an action; negative if they shrink.
 int64_t growth(const Action& action,
                const std::vector<OwnStage>& stages,
                const std::vector<BlockCost>& blocks,
-               int rank,
                bool recompute) {
   if (action.kind == ActionKind::kReceiveCarry || action.kind == ActionKind::kReceiveCarryGrad)
     return message_bytes(action, stages, blocks);
@@ -39,7 +35,7 @@ int64_t growth(const Action& action,
   const BlockCost& cost = blocks[action.block];
   // The gradient that a message has brought ends with the backward of the stage's last block.
   const bool had_message = std::any_of(stages.begin(), stages.end(), [&](const OwnStage& s) {
-    return action.block + 1 == s.end && s.to != OwnStage::kNoRank && s.to != rank;
+    return action.block + 1 == s.end && s.sends();
   });
   const int64_t grad = had_message ? cost.carry : 0;
   switch (action.kind) {
@@ -68,7 +64,7 @@ int64_t peak_activations(const StepSpec& spec,
   const std::vector<OwnStage> stages = spec.stages();
   int64_t live = 0, peak = 0;
   for (const Action& action : actions) {
-    live += growth(action, stages, blocks, spec.pipeline.rank, spec.recompute);
+    live += growth(action, stages, blocks, spec.recompute);
     peak = std::max(peak, live);
   }
   return peak;
@@ -81,19 +77,10 @@ int64_t message_bytes_of_step(const StepSpec& spec,
   const std::vector<OwnStage> stages = spec.stages();
   int64_t bytes = 0;
   for (const Action& action : actions) {
-    switch (action.kind) {
-      case ActionKind::kSendCarry:
-      case ActionKind::kReceiveCarry:
-      case ActionKind::kSendCarryGrad:
-      case ActionKind::kReceiveCarryGrad:
-        bytes += message_bytes(action, stages, blocks);
-        break;
-      case ActionKind::kExchangeTied:
-        bytes += 2 * action.bytes;
-        break;
-      default:
-        break;
-    }
+    const std::optional<MessageInfo> message = info_of(action.kind).message;
+    if (message && (message->step == MessageInfo::kSend || message->step == MessageInfo::kReceive))
+      bytes += message_bytes(action, stages, blocks);
+    if (action.kind == ActionKind::kExchangeTied) bytes += 2 * action.bytes;
   }
   return bytes;
 }

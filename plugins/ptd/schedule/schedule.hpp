@@ -64,12 +64,26 @@ enum class CommPurpose : uint8_t {
   kWorld,               // all ranks
 };
 
+// What an action does with a message between two stages.
+struct MessageInfo {
+  enum Step : uint8_t { kSend, kReceive, kWait, kFree };
+
+  bool grad;  // a gradient, which travels to the stage before; false: an output
+  Step step;
+
+  // Returns true on the side that sends.
+  bool is_sent() const { return step == kSend || step == kFree; }
+  // Returns true if it is the output of the action's stage or its gradient; false: its input.
+  bool is_at_output() const { return is_sent() != grad; }
+};
+
 // Properties of a kind of action, which the checker and messages use.
 struct ActionInfo {
   ActionKind kind;
-  const char* name;                  // the name in messages and traces, "ReduceGrad"
-  CommPurpose comm;                  // communicator of the collective that it issues
-  std::optional<ActionKind> awaits;  // action whose collective it waits for; may be itself
+  const char* name;                         // the name in messages and traces, "ReduceGrad"
+  CommPurpose comm;                         // communicator of the collective that it issues
+  std::optional<ActionKind> awaits;         // action whose collective it waits for; may be itself
+  std::optional<MessageInfo> message = {};  // empty: the action is about no message
 };
 const ActionInfo& info_of(ActionKind kind);
 bool is_computation(ActionKind kind);  // true if the action computes a block

@@ -136,11 +136,18 @@ std::vector<OwnStage> own_stages(const Stages& stages, int rank) {
     own.push_back({s,
                    blocks,
                    blocks + size,
+                   rank,
                    s == 0 ? OwnStage::kNoRank : stages.rank_of[s - 1],
                    s + 1 == stages.count() ? OwnStage::kNoRank : stages.rank_of[s + 1]});
     blocks += size;
   }
   return own;
+}
+
+size_t position_of(int stage, const std::vector<OwnStage>& own) {
+  const auto found =
+      std::find_if(own.begin(), own.end(), [&](const OwnStage& s) { return s.index == stage; });
+  return static_cast<size_t>(found - own.begin());
 }
 
 }  // namespace yoke::ptd

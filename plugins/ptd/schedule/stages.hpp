@@ -43,14 +43,23 @@ struct OwnStage {
   int index = 0;  // among all stages
   int first = 0;  // its blocks are [first, end), counted among the blocks of this rank
   int end = 0;
-  // Ranks along pp that compute the stages before and after it; kNoRank at the ends of the model.
+  // Ranks along pp: this one, and those that compute the stages before and after it; kNoRank at the
+  // ends of the model.
+  int rank = 0;
   int from = kNoRank;
   int to = kNoRank;
 
   static constexpr int kNoRank = -1;
+
+  // Return true if the input comes from another rank, or the output goes to another rank.
+  bool receives() const { return from != kNoRank && from != rank; }
+  bool sends() const { return to != kNoRank && to != rank; }
 };
 
 // Returns the stages of a rank in ascending order.
 std::vector<OwnStage> own_stages(const Stages& stages, int rank);
+// Returns the position in `own` of the stage with this index; own.size() if the rank has no such
+// stage.
+size_t position_of(int stage, const std::vector<OwnStage>& own);
 
 }  // namespace yoke::ptd

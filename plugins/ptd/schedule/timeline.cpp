@@ -10,7 +10,7 @@
 namespace yoke::ptd {
 namespace {
 
-// A message that a rank waits for: which kind, from which stage and of which micro-batch.
+// A message: whether it is a gradient, the stage after its border, and the micro-batch.
 using MessageId = std::tuple<bool, int, int>;
 
 class Simulation {
@@ -48,13 +48,15 @@ class Simulation {
     const Action& a = lists_[rank][next_[rank]];
     double begin = clock_[rank], end = begin;
     if (is_barrier(a.kind)) return false;
-    if (a.kind == ActionKind::kSendCarry || a.kind == ActionKind::kSendCarryGrad) {
-      const bool grad = a.kind == ActionKind::kSendCarryGrad;
-      arrival_[{grad, a.stage + (grad ? -1 : 1), a.micro}] = begin + message_;
-    } else if (a.kind == ActionKind::kWaitCarry || a.kind == ActionKind::kWaitCarryGrad) {
-      const auto sent = arrival_.find({a.kind == ActionKind::kWaitCarryGrad, a.stage, a.micro});
-      if (sent == arrival_.end()) return false;
-      end = std::max(begin, sent->second);
+    if (const auto message = info_of(a.kind).message) {
+      // A message is known by the stage after the border that it crosses.
+      const MessageId id{message->grad, a.stage + (message->is_at_output() ? 1 : 0), a.micro};
+      if (message->step == MessageInfo::kSend) arrival_[id] = begin + message_;
+      if (message->step == MessageInfo::kWait) {
+        const auto sent = arrival_.find(id);
+        if (sent == arrival_.end()) return false;
+        end = std::max(begin, sent->second);
+      }
     } else if (is_computation(a.kind)) {
       end = begin + duration_(rank, a);
     }
@@ -83,7 +85,7 @@ class Simulation {
   double message_;
   std::vector<size_t> next_;
   std::vector<double> clock_;
-  std::map<MessageId, double> arrival_;  // by the stage that receives
+  std::map<MessageId, double> arrival_;
   Timeline result_;
 };
 

@@ -51,7 +51,7 @@ std::string Walk::apply(const Action& a) {
     case ActionKind::kReceiveCarryGrad:
     case ActionKind::kWaitCarryGrad:
     case ActionKind::kFreeCarryGrad:
-      return message(a);
+      return message(a, *info_of(a.kind).message);
     case ActionKind::kReduceGrad:
     case ActionKind::kWaitReduce:
       return reduce(a);
@@ -141,10 +141,10 @@ std::string Walk::forward(const Action& a) {
   if (a.block > stage.first) {
     if (!row[a.block - 1].forward)
       return fail(CheckedRule::kCompute, "the block before has not run");
-  } else if (stage.from == spec_.pipeline.rank) {
+  } else if (stage.from == stage.rank) {
     if (!ran_forward(own - 1, a.micro))
       return fail(CheckedRule::kCompute, "the stage before has not run");
-  } else if (stage.from != OwnStage::kNoRank &&
+  } else if (stage.receives() &&
              messages_[a.micro * stages_.size() + own].carry_in != Message::kDone) {
     return fail(CheckedRule::kMessage, "the input of its stage has not been waited for");
   }
@@ -170,11 +170,10 @@ std::string Walk::backward(const Action& a) {
   if (a.block + 1 < stage.end) {
     if (!row[a.block + 1].backward)
       return fail(CheckedRule::kCompute, "the block after it has not run backward");
-  } else if (stage.to == spec_.pipeline.rank) {
+  } else if (stage.to == stage.rank) {
     if (!ran_backward(own + 1, a.micro))
       return fail(CheckedRule::kCompute, "the next stage has not run backward");
-  } else if (stage.to != OwnStage::kNoRank &&
-             messages_[a.micro * stages_.size() + own].grad_in != Message::kDone) {
+  } else if (stage.sends() && messages_[a.micro * stages_.size() + own].grad_in != Message::kDone) {
     return fail(CheckedRule::kMessage,
                 "the gradient of its stage's output has not been waited for");
   }

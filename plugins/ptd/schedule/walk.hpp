@@ -55,8 +55,8 @@ class Walk {
   std::string backward(const Action& a);
   std::string backward_weight(const Action& a);
   std::string add_gradients(const Action& a);
-  std::string message(const Action& a);
-  std::string receive(Message& state, const Action& a);
+  std::string message(const Action& a, const MessageInfo& info);
+  std::string advance(Message& state, MessageInfo::Step step);
   std::string messages_done() const;
   bool ran_forward(int stage, int micro) const;
   bool ran_backward(int stage, int micro) const;
