@@ -15,11 +15,11 @@ struct ElasticStart {
   // of rank 0. The launchers meet at the next port.
   RankStart start;
   int min = 1;        // MIN
-  int restarts = 0;   // after the loss of a rank
+  int restarts = 0;   // number of restarts that follow the loss of a rank
   bool saves = true;  // checkpoint.every > 0
   LaunchConfig launch;
-  Introduction facts;  // that must be the same on all machines
-  // Of machine 0: makes the plan for a number of machines. run_dir: folder of the run; "" = the plan
+  Introduction facts;  // values that must be the same on all machines
+  // Makes the plan for a number of machines; only machine 0 calls it. run_dir: folder of the run; "" = the plan
   // chooses it. Throws Stop.
   std::function<RankStart(int machines, const std::string& run_dir)> plan;
 };

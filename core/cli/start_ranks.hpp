@@ -15,7 +15,7 @@ namespace yoke {
 // The machines of a run, each with its own `yoke train`.
 struct Machines {
   int count = 1;
-  int index = 0;     // of this machine; rank 0 is on machine 0
+  int index = 0;     // number of this machine; rank 0 is on machine 0
   std::string host;  // of machine 0, where the ranks meet
   int port = 0;
   std::string job;  // name of the run, the same on all machines

@@ -49,7 +49,7 @@ class CollectiveLog {
   };
 
   std::map<std::string, CommCount> totals() const;
-  // Of the communicators that connect pipeline stages, or of the others.
+  // Returns the hash of the communicators that connect pipeline stages, or that of all others.
   uint64_t running_hash(bool across_stages) const;
   std::optional<std::string> compare_histories(const Mesh& mesh);
 

@@ -21,8 +21,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kSlice{50};  // a cancel flag is noticed after this time
 constexpr milliseconds kBetweenAttempts{200};
-constexpr milliseconds kDecline{30'000};  // for a rank that declines, to reach the hub
-constexpr int kStrangeAnswers = 3;        // of a program that is not Yoke; then the wait ends
+constexpr milliseconds kDecline{30'000};  // time for a declining rank to reach the hub
+constexpr int kStrangeAnswers = 3;        // answers of another program after which the wait ends
 constexpr milliseconds kOwnGap{1000};     // as in hub_presence.cpp
 
 [[noreturn]] void refuse(const std::string& text) {

@@ -32,9 +32,10 @@ constexpr milliseconds kBetweenAttempts{200};
 constexpr std::chrono::seconds kBetweenReports{5};
 constexpr milliseconds kVerdict{5000};
 constexpr milliseconds kLastWords{1000};
-constexpr milliseconds kTaken{10'000};  // for the hub to notice that an earlier launcher is gone
-constexpr milliseconds kOwnGap{1000};   // as in hub_presence.cpp
-constexpr int kStrangeAnswers = 3;      // of a program that is not Yoke; then the wait ends
+constexpr milliseconds kTaken{
+    10'000};  // time in which the hub notices that an earlier launcher is gone
+constexpr milliseconds kOwnGap{1000};  // as in hub_presence.cpp
+constexpr int kStrangeAnswers = 3;     // answers of another program after which the wait ends
 
 FileDescriptor make_event() {
   FileDescriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));

@@ -16,15 +16,15 @@
 namespace yoke {
 
 struct MachineLinkOptions {
-  ControlAddress at;     // of the hub
+  ControlAddress at;     // address of the hub
   int32_t machine = 0;   // number of this machine
   int32_t machines = 1;  // the largest number of machines
   std::string job;       // name of the run
   Secret secret;
-  Introduction facts;                               // that must be the same on all machines
-  std::chrono::milliseconds join_timeout{600'000};  // for the hub to be reached
-  std::chrono::milliseconds lost_after{2000};       // a silent hub is lost; 0 = never
-  // Gets sentences for the user, from a thread of the link.
+  Introduction facts;                               // values that must be the same on all machines
+  std::chrono::milliseconds join_timeout{600'000};  // time to reach the hub
+  std::chrono::milliseconds lost_after{2000};  // silence after which the hub is lost; 0 = never
+  // Prints a sentence for the user; a thread of the link calls it.
   std::function<void(const std::string&)> print;
 };
 
@@ -37,8 +37,8 @@ struct MachineOrder {
   };
   Kind kind = Kind::kEnd;
   std::string attempt{};  // name of the attempt
-  int32_t index = 0;      // of this machine among those that take part
-  int32_t machines = 0;   // that take part
+  int32_t index = 0;      // position of this machine among those that take part
+  int32_t machines = 0;   // number of machines that take part
   int exit_code = 0;
   std::string text{};  // kStart: the machines that take part. kEnd: why
 };
