@@ -13,6 +13,7 @@
 #include "core/cli/data.hpp"
 #include "core/cli/doctor.hpp"
 #include "core/cli/generate.hpp"
+#include "core/cli/plan.hpp"
 #include "core/cli/train.hpp"
 #include "yoke/nearest.hpp"
 #include "yoke/parallel_backend.h"
@@ -29,6 +30,7 @@ struct Command {
 
 constexpr Command kCommands[] = {
     {"train", yoke::train_command, "train a model as a run file describes"},
+    {"plan", yoke::plan_command, "show what a step will take, before a rank exists"},
     {"compare",
      yoke::compare_command,
      "run a job with several backends, compare results and speed"},
@@ -41,7 +43,7 @@ constexpr Command kCommands[] = {
 };
 
 // Commands that are planned but not implemented yet.
-constexpr const char* kPlanned[] = {"plan", "report", "completion"};
+constexpr const char* kPlanned[] = {"report", "completion"};
 
 void print_help(FILE* out) {
   std::fputs("Trains a model with interchangeable parallel backends.\n\n", out);

@@ -18,11 +18,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "core/backend/probe.hpp"
 #include "core/backend/search.hpp"
 #include "core/base/cores.hpp"
 #include "core/base/exit_code.hpp"
-#include "core/base/subprocess.hpp"
+#include "core/cli/check_run.hpp"
 #include "core/cli/command.hpp"
 #include "core/cli/elastic.hpp"
 #include "core/cli/start_ranks.hpp"
@@ -42,68 +41,9 @@ int world_size(const Request& request, int machines) {
   return request.nproc.value_or(request.virtual_ranks.value_or(0)) * machines;
 }
 
-// Returns an error if the given degrees cannot fit the number of ranks, else "". The backend
-// chooses the unset degrees, but whatever it chooses, the product of the given ones must divide the
-// number of ranks.
-std::string degree_fault(int world, const Degrees& degrees) {
-  const int product = degrees.product();
-  if (world == 0 || world % product == 0) return "";
-  std::string given;
-  for (size_t axis = 0; axis < Degrees::kAxes.size(); ++axis) {
-    if (!degrees[axis]) continue;
-    given += concat(given.empty() ? "" : " x ", Degrees::kKeys[axis], " ", *degrees[axis]);
-  }
-  return concat("the product of the degrees (",
-                given,
-                ") is ",
-                product,
-                " and does not divide ",
-                world,
-                world == 1 ? " rank" : " ranks",
-                "; start a multiple of ",
-                product,
-                " ranks, or change a degree");
-}
-
-// Returns why the chosen backend cannot be used, or "". This is the only probe of the run.
-std::string backend_fault(const RunConfig& run, const std::string& worker) {
-  if (run.parallel_backend.empty()) return "";  // load_config() has reported that
-  try {
-    const auto dirs = search_dirs(SearchSettings::current(run.backend_path));
-    const std::string path = find_backend(run.parallel_backend, dirs);
-    if (!worker.empty()) probe_backend(worker, path);
-    return "";
-  } catch (const Error& e) {
-    return e.what();
-  }
-}
-
-// Loads the configuration and finds the worker. Checks everything that does not depend on the plan
-// (keys, worker, backend, degrees), and throws Stop with all errors at once.
-LoadedConfig check_config(const Request& request, std::string& worker) {
-  LoadedConfig config;
-  std::vector<std::string> faults;
-  try {
-    config = load_config(request.config, request.overrides, process_environment(), backend_names);
-  } catch (const ConfigError& e) {
-    faults.push_back(e.what());
-    config.run = e.sound_part();
-  }
-  try {
-    worker = find_worker(config.run.worker);
-  } catch (const Error& e) {
-    faults.push_back(e.what());
-  }
-  const std::string backend = backend_fault(config.run, worker);
-  if (backend.empty() && faults.empty()) return config;
-
-  const int world = world_size(request, request.nnodes.value_or(NumMachines()).max);
-  const bool elastic = request.nnodes && request.nnodes->elastic;
-  if (const std::string fault = degree_fault(world, config.run.degrees); !fault.empty() && !elastic)
-    faults.push_back(fault);
-  std::string text = backend;
-  for (const std::string& fault : faults) text += (text.empty() ? "" : "\n") + fault;
-  throw Stop{backend.empty() ? kExitUsage : kExitPlugin, text};
+// Returns the largest number of ranks of the run, which is the same on all machines.
+int most_ranks(const Request& request) {
+  return world_size(request, request.nnodes.value_or(NumMachines()).max);
 }
 
 void add_config(std::vector<std::string>& argv, const Request& request) {
@@ -124,18 +64,9 @@ RankStart make_plan(const Request& request,
     argv.insert(argv.end(), {"--world", concat(world)});
   if (!run_dir.empty()) argv.insert(argv.end(), {"--run-dir", run_dir});
   add_config(argv, request);
-  const SubprocessResult result = run_subprocess(argv, {.limit = {}, .capture_err = capture_err});
-  if (result.ending.signal == SIGINT || result.ending.signal == SIGTERM)
-    throw Stop{128 + result.ending.signal, ""};
-  if (result.ending.signal != 0) {
-    throw Stop{kExitFailed, worker + " --plan was killed by " + ending_text(result.ending)};
-  }
-  std::string err = result.err;
-  while (!err.empty() && err.back() == '\n') err.pop_back();
-  if (!result.ending.ok()) throw Stop{result.ending.exit_code, err};
-  if (!err.empty()) print_message(err);
+  const std::string out = ask_worker(argv, capture_err);
   try {
-    const auto plan = nlohmann::json::parse(result.out);
+    const auto plan = nlohmann::json::parse(out);
     for (const auto& note : plan.at("notes")) print_message("note: " + note.get<std::string>());
     RankStart start;
     start.worker = worker;
@@ -192,7 +123,7 @@ int start(const Request& request, const std::optional<Machines>& machines) {
   std::string worker;
   RankStart start;
   try {
-    check_config(request, worker);
+    check_config(request.config, request.overrides, most_ranks(request), worker);
     if (!machines || machines->index == 0) {
       start = make_plan(request, worker, machines ? machines->count : 1);
     } else {
@@ -228,7 +159,7 @@ int start_elastic(const Request& request, const Machines& machines) {
   std::string worker;
   LoadedConfig config;
   try {
-    config = check_config(request, worker);
+    config = check_config(request.config, request.overrides, 0, worker);
   } catch (const Stop& stop) {
     print_message(stop.text);
     decline_elastic(machines, stop.text);

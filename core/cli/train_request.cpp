@@ -10,7 +10,6 @@
 namespace yoke {
 namespace {
 
-constexpr int kMostRanks = 4096;
 constexpr int kMostRestarts = 1'000'000;
 
 [[noreturn]] void refuse(const std::string& text) {
@@ -22,18 +21,6 @@ std::optional<int> number_in(const std::string& text, int min, int max) {
   const char* end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc() || at != end || value < min || value > max) return std::nullopt;
-  return value;
-}
-
-// Returns the number that follows a flag; empty if the flag is not given. what: "ranks".
-std::optional<int> count_of(
-    const std::string& flag, const std::string& text, const std::string& what, int min, int max) {
-  if (text.empty()) return std::nullopt;
-  const auto value = number_in(text, min, max);
-  if (!value) {
-    refuse(flag + " " + text + ": not a number of " + what + concat("; allowed: ", min) +
-           concat(" to ", max));
-  }
   return value;
 }
 
@@ -62,6 +49,17 @@ std::string variable(const char* name) {
 }
 
 }  // namespace
+
+std::optional<int> count_of(
+    const std::string& flag, const std::string& text, const std::string& what, int min, int max) {
+  if (text.empty()) return std::nullopt;
+  const auto value = number_in(text, min, max);
+  if (!value) {
+    refuse(flag + " " + text + ": not a number of " + what + concat("; allowed: ", min) +
+           concat(" to ", max));
+  }
+  return value;
+}
 
 void read_flags(const TrainFlags& flags, Request& request) {
   request.nproc = count_of("--nproc", flags.nproc, "ranks", 1, kMostRanks);

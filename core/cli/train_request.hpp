@@ -15,6 +15,13 @@ struct Stop {
   std::string text;
 };
 
+inline constexpr int kMostRanks = 4096;
+
+// Returns the number that follows a flag; empty if text is "", the flag was not given. what: the
+// plural of what is counted, "ranks". Throws Stop if it is not a number from min to max.
+std::optional<int> count_of(
+    const std::string& flag, const std::string& text, const std::string& what, int min, int max);
+
 // The values of --nnodes MIN:MAX; of --nnodes M, both are M.
 struct NumMachines {
   int min = 1, max = 1;

@@ -14,6 +14,7 @@
 #include "core/base/exit_code.hpp"
 #include "core/launch/device_choice.hpp"
 #include "yoke/nearest.hpp"
+#include "yoke/plan.hpp"
 #include "yoke/tensor.hpp"
 #include "yoke/text.hpp"
 #include "yoke/torch.hpp"
@@ -249,8 +250,27 @@ void make_plan(Draft& draft) {
   // Tied parameters count once, because the summary lists them once.
   if (model.info.num_params == 0) model.info.num_params = count_params(host->summary());
 
-  const PlanResult report = draft.backend.plan(
-      host->summary(), draft.options->data(), draft.options->size(), plan, draft.inner->for_plan());
+  const auto ask = [&] {
+    return draft.backend.plan(host->summary(),
+                              draft.options->data(),
+                              draft.options->size(),
+                              plan,
+                              draft.inner->for_plan());
+  };
+  PlanResult report = ask();
+  // The backend does not know train.max_micro_batch. If its choice is larger, a smaller one is tried;
+  // the backend refuses that if its choice follows from something else, such as a config of another
+  // program.
+  if (!run.train.micro_batch && plan.micro_batch > run.train.max_micro_batch) {
+    const YokePlan chosen = plan;
+    plan.micro_batch =
+        static_cast<int32_t>(divisors(plan.micro_batch, run.train.max_micro_batch).back());
+    if (PlanResult smaller = ask(); smaller.refusals.empty()) {
+      report = std::move(smaller);
+    } else {
+      plan = chosen;
+    }
+  }
   for (const PlanRemark& r : report.refusals) draft.faults.push_back(remark_text(r));
   for (const PlanRemark& r : report.notes) {
     if (r.allowed.empty()) draft.notes.push_back(remark_text(r));
@@ -298,15 +318,22 @@ Job finish(Draft draft) {
 Job make_job(const std::string& config_path,
              const std::vector<std::string>& overrides,
              const RankCount& ranks,
-             const std::map<std::string, Family>& families) {
+             const std::map<std::string, Family>& families,
+             JobPurpose purpose) {
   Draft draft = start_draft(config_path, overrides, ranks);
   draft.attempt([&] { read_options(draft); });
   draft.attempt([&] { choose_family(draft, families); });
-  draft.attempt([&] { open_samples(draft); });
-  if (draft.data) check_data(draft);
+  const bool trains = purpose == JobPurpose::kTrain;
+  if (trains) {
+    draft.attempt([&] { open_samples(draft); });
+    if (draft.data) check_data(draft);
+  } else {
+    const Sampler nothing(0, 0, false, 0);
+    draft.data = DataSet{.stream = nullptr, .train = nothing, .held_out = nothing};
+  }
   // The backend's plan() is called only with valid options and a valid model.
   if (draft.options && draft.model) draft.attempt([&] { make_plan(draft); });
-  draft.attempt([&] { choose_device(draft, ranks); });
+  if (trains) draft.attempt([&] { choose_device(draft, ranks); });
   return finish(std::move(draft));
 }
 

@@ -55,6 +55,10 @@ struct RankCount {
   bool threads = false;    // all ranks are threads of this process
 };
 
+// What a job is made for. A run that is only foreseen may be meant for other machines, so neither
+// its data nor the devices of this one are looked at.
+enum class JobPurpose { kTrain, kForesee };
+
 // Checks a run. families: families of the worker's author, in addition to the built-in ones. Starts
 // no rank, uses no device and does not communicate. Throws Refused: with kExitUsage and every fault
 // of configuration, data, options and plan at once, or with kExitPlugin if the backend cannot be
@@ -62,7 +66,8 @@ struct RankCount {
 Job make_job(const std::string& config_path,
              const std::vector<std::string>& overrides,
              const RankCount& ranks,
-             const std::map<std::string, Family>& families);
+             const std::map<std::string, Family>& families,
+             JobPurpose purpose = JobPurpose::kTrain);
 
 // Makes the model's blocks and parameters as the contract's structs, on a device, or on the CPU if
 // `device` is NULL. Parameters have no memory yet. The LibTorch extension is attached only if the

@@ -45,9 +45,9 @@ std::string precision(const YokePlan& plan) {
 std::string batch(const Job& job) {
   const YokePlan& plan = job.plan->plan();
   const int accumulation = job.plan->accumulation();
-  const bool tokens = job.data.stream != nullptr;
+  const bool tokens = !job.family.samples;
   return count(plan.global_batch, tokens ? "sequence" : "sample") +
-         (tokens ? " of " + count(job.data.seq_len, "token") : "") +
+         (tokens ? " of " + count(job.config.run.data.seq_len, "token") : "") +
          " a step: " + count(job.plan->data_ranks(), "data rank") + concat(" x ", accumulation) +
          concat(accumulation == 1 ? " micro-batch of " : " micro-batches of ", plan.micro_batch);
 }
@@ -98,6 +98,11 @@ std::string traffic(const YokePlan& plan, const YokeWrapResult& costs) {
   return text.empty() ? "none" : text + " a step and rank";
 }
 
+std::string row(std::string name, const std::string& text) {
+  name.resize(11, ' ');
+  return name + text;
+}
+
 std::string steps_text(const RunConfig& run, int64_t first_step) {
   if (run.train.steps == 0) return "no steps";
   return concat("steps ", first_step + 1, " to ", run.train.steps);
@@ -121,28 +126,25 @@ YokeWrapResult costs_of_worst_rank(const YokeWrapResult& own, const YokePlan& pl
   return worst;
 }
 
+std::vector<std::string> job_table(const Job& job) {
+  const YokePlan& plan = job.plan->plan();
+  return {row("model", model(job)),
+          row("backend",
+              job.backend.name() + " " + std::string(view(job.backend.description().version)) +
+                  ", " + layout(plan)),
+          row("precision", precision(plan)),
+          row("batch", batch(job))};
+}
+
 std::vector<std::string> run_table(const Job& job,
                                    const YokeWrapResult& costs,
                                    const std::string& run_dir,
                                    int64_t first_step) {
-  const YokePlan& plan = job.plan->plan();
-  const std::pair<const char*, std::string> rows[] = {
-      {"model", model(job)},
-      {"backend",
-       job.backend.name() + " " + std::string(view(job.backend.description().version)) + ", " +
-           layout(plan)},
-      {"precision", precision(plan)},
-      {"batch", batch(job)},
-      {"data", data(job)},
-      {"memory", memory(costs)},
-      {"traffic", traffic(plan, costs)},
-      {"run", steps_text(job.config.run, first_step) + ", in " + run_dir}};
-  std::vector<std::string> lines;
-  for (const auto& [name, text] : rows) {
-    std::string line = name;
-    line.resize(11, ' ');
-    lines.push_back(line + text);
-  }
+  std::vector<std::string> lines = job_table(job);
+  lines.push_back(row("data", data(job)));
+  lines.push_back(row("memory", memory(costs)));
+  lines.push_back(row("traffic", traffic(job.plan->plan(), costs)));
+  lines.push_back(row("run", steps_text(job.config.run, first_step) + ", in " + run_dir));
   return lines;
 }
 

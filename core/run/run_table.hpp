@@ -13,7 +13,11 @@ namespace yoke {
 // have different parts of the model; without one, all ranks report the same. Collective.
 YokeWrapResult costs_of_worst_rank(const YokeWrapResult& own, const YokePlan& plan, World& world);
 
-// Returns the lines of the table: model, backend, precision, batch, data, memory per rank,
+// Returns the lines of the table that say what is trained, and how: model, backend, precision,
+// batch.
+std::vector<std::string> job_table(const Job& job);
+
+// Returns the lines of the whole table: those of job_table(), data, memory per rank,
 // traffic per rank, run. costs: those of the worst rank. first_step: number of steps that the run
 // has already done.
 std::vector<std::string> run_table(const Job& job,

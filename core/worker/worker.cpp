@@ -19,6 +19,8 @@
 #include "core/conformance/check_child.hpp"
 #include "core/cuda/rank_device.hpp"
 #include "core/launch/environment.hpp"
+#include "core/run/foresee.hpp"
+#include "core/run/run_table.hpp"
 #include "core/run/stop.hpp"
 #include "core/worker/generate.hpp"
 #include "core/worker/import_config.hpp"
@@ -122,12 +124,7 @@ int doctor(const Words&, const Families&) {
   return kExitOk;
 }
 
-int print_plan(const Words& words, const Families& families) {
-  const RunArguments a = parse_run(words);
-  const RankCount ranks{.world_size = a.world_size, .all_local = true};
-  const Job job = make_job(a.rank.config, a.rank.overrides, ranks, families);
-  // A run that continues in its folder has chosen its place before.
-  const RunPlace place = a.rank.place.dir.empty() ? choose_place(job) : a.rank.place;
+nlohmann::ordered_json plan_json(const Job& job) {
   const YokePlan& plan = job.plan->plan();
   nlohmann::ordered_json out;
   out["world_size"] = plan.world_size;
@@ -136,9 +133,38 @@ int print_plan(const Words& words, const Families& families) {
   }
   out["micro_batch"] = plan.micro_batch;
   out["accumulation"] = job.plan->accumulation();
+  return out;
+}
+
+int print_plan(const Words& words, const Families& families) {
+  const RunArguments a = parse_run(words);
+  const RankCount ranks{.world_size = a.world_size, .all_local = true};
+  const Job job = make_job(a.rank.config, a.rank.overrides, ranks, families);
+  // A run that continues in its folder has chosen its place before.
+  const RunPlace place = a.rank.place.dir.empty() ? choose_place(job) : a.rank.place;
+  nlohmann::ordered_json out = plan_json(job);
   out["run_dir"] = place.dir;
   out["resume"] = place.resume;
   out["notes"] = job.notes;
+  std::puts(out.dump().c_str());
+  return kExitOk;
+}
+
+// Prints what a step will take, for `yoke plan`.
+int print_forecast(const Words& words, const Families& families) {
+  const RunArguments a = parse_run(words);
+  const Job job = make_job(a.rank.config,
+                           a.rank.overrides,
+                           {.world_size = a.world_size},
+                           families,
+                           JobPurpose::kForesee);
+  const StepForecast forecast = foresee(job);
+  nlohmann::ordered_json out;
+  out["table"] = job_table(job);
+  out["notes"] = job.notes;
+  out["backend"] = job.backend.name();
+  out["plan"] = plan_json(job);
+  out["forecast"] = forecast.ranks.empty() ? nlohmann::ordered_json() : to_json(forecast);
   std::puts(out.dump().c_str());
   return kExitOk;
 }
@@ -214,6 +240,7 @@ constexpr Flag<RunCommand> kCommands[] = {
     {"--generate", 0, [](auto& words, auto&) { return generate(words); }},
     {"--translate", 0, [](auto& words, auto&) { return import_config(words); }},
     {"--plan", 0, print_plan},
+    {"--forecast", 0, print_forecast},
     {"--rank", 1, run_local_rank},
     {"--env", 0, run_launched_rank},
     {"--virtual", 1, run_virtual_ranks},

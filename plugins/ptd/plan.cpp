@@ -10,8 +10,9 @@
 #include <numeric>
 #include <string>
 
+#include "plugins/ptd/forecast.hpp"
 #include "plugins/ptd/options.hpp"
-#include "plugins/ptd/pipeline_part.hpp"
+#include "plugins/ptd/pipeline_plan.hpp"
 #include "yoke/plan.hpp"
 #include "yoke/tensor.hpp"
 
@@ -19,6 +20,7 @@ namespace yoke::ptd {
 namespace {
 
 constexpr int64_t kMostDivisors = 1024;  // largest degree that a message lists
+constexpr double kLargeBubble = 0.2;     // share of idle time above which a note is printed
 
 // Returns "dp_degree 2 x dp_shards 3 = 6, but the run has 4 rank(s)".
 std::string arithmetic(const YokePlan& plan) {
@@ -206,6 +208,38 @@ void note_idle_options(const YokePlanArgs& args,
     note({"debug_ops"}, "no tensor is distributed with tp_degree = 1 and cp_degree = 1");
 }
 
+void note_bubble(double bubble, const YokePlan& plan, PlanReport& report) {
+  if (bubble <= kLargeBubble) return;
+  const int data_ranks = plan.degree[YOKE_DP_REPLICATE] * plan.degree[YOKE_DP_SHARD];
+  const int micros = plan.global_batch / data_ranks / plan.micro_batch;
+  report.note(
+      "train.micro_batch",
+      concat(plan.micro_batch),
+      concat("ranks are idle for about ",
+             static_cast<int>(bubble * 100 + 0.5),
+             " % of a step with ",
+             micros,
+             micros == 1 ? " micro-batch" : " micro-batches",
+             " on ",
+             plan.degree[YOKE_PP],
+             " ranks of pp; `yoke plan` shows why. A larger train.global_batch or a smaller "
+             "train.micro_batch gives more micro-batches"));
+}
+
+// Simulates a step, if somebody wants to know what it takes.
+void foresee_step(const YokePlanArgs& args,
+                  const PtdOptions& options,
+                  const YokePlan& plan,
+                  PlanReport& report) {
+  const bool pipeline = plan.degree[YOKE_PP] > 1;
+  const int data_ranks = plan.degree[YOKE_DP_REPLICATE] * plan.degree[YOKE_DP_SHARD];
+  const bool divides = plan.global_batch % (std::max(1, plan.micro_batch) * data_ranks) == 0;
+  if ((!pipeline && !report.wants_forecasts()) || !divides) return;
+  const Forecast forecast = foresee(*args.model, plan, options);
+  if (pipeline) note_bubble(forecast.bubble(), plan, report);
+  if (report.wants_forecasts()) report_forecast(forecast, plan, report);
+}
+
 }  // namespace
 
 void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report) {
@@ -219,6 +253,7 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report)
   check_model(*args.model, report);
   complete_pipeline(*args.model, options, plan, report);
   note_idle_options(args, plan, options, report);
+  if (report.count() == 0) foresee_step(args, options, plan, report);
 }
 
 ModelSpec model_spec(const YokeModelSummary& model, int tp) {

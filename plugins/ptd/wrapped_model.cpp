@@ -55,70 +55,10 @@ const TorchModel& require_torch_model(const YokeModel& model, at::ScalarType dty
   return *torch;
 }
 
-ModelSpec own_part(const ModelSpec& model, const PipelinePart& pipeline) {
-  if (pipeline.spec.ranks == 1) return model;
-  return part_of_model(model, pipeline.stages, pipeline.spec.rank);
-}
-
-// If parameters are not sharded over cp, the ranks of cp hold copies of each shard. The schedule
-// treats these ranks as replicas, because the same all-reduce sums their gradients.
-StepSpec step_spec(const ModelSpec& model,
-                   const UnitMap& map,
-                   const ShardState& state,
-                   const PipelinePart& pipeline,
-                   const YokePlan& plan,
-                   const PtdOptions& options) {
-  StepSpec spec;
-  for (size_t u = 0; u < map.units.size(); ++u) {
-    const ShardState::UnitShard& unit = state.units[u];
-    const int64_t params = unit.layout.numel() * item_size(plan.param_dtype);
-    const int64_t grads = unit.layout.numel() * item_size(plan.reduce_dtype);
-    const int param = map.units[u].params.front();
-    const int partner = model.params[param].partner;
-    spec.units.push_back({unit.trainable,
-                          params,
-                          unit.trainable ? grads : 0,
-                          partner,
-                          partner == OwnStage::kNoRank ? -1 : param});
-  }
-  spec.blocks = map.of_block;
-  const int cp = plan.degree[YOKE_CP];
-  spec.shards = plan.degree[YOKE_DP_SHARD] * (options.shard_over_cp ? cp : 1);
-  spec.replicas = plan.degree[YOKE_DP_REPLICATE] * (options.shard_over_cp ? 1 : cp);
-  spec.reshard_after_forward = options.reshard_after_forward;
-  spec.recompute = options.recompute;
-  spec.accumulate = options.accumulate;
-  spec.pipeline = pipeline.spec;
-  spec.reduce_partial_grads = plan.degree[YOKE_TP] > 1 && options.mesh.sequence_parallel;
-  if (plan.micro_batch > 0) {
-    const int data_ranks = plan.degree[YOKE_DP_REPLICATE] * plan.degree[YOKE_DP_SHARD];
-    spec.micros = plan.global_batch / (plan.micro_batch * data_ranks);
-  }
-  return spec;
-}
-
-StepCosts costs_of(const StepSpec& spec,
-                   const PipelinePart& pipeline,
-                   const YokeModelSummary& model,
-                   const YokePlan& plan) {
-  // A block reports how many bytes it keeps without tp and cp. With them each rank keeps less, so
-  // the cost is unknown.
-  const bool plain = plan.degree[YOKE_CP] == 1 && plan.degree[YOKE_TP] == 1;
-  const auto cost_of = [&](int b) {
-    const YokeBlock& block = *model.blocks[b];
-    const bool known = plain && YOKE_HAS(YokeBlock, &block, carry_bytes) &&
-                       block.activation_bytes >= 0 && block.carry_bytes >= 0;
-    return known ? BlockCost{block.activation_bytes * plan.micro_batch,
-                             block.carry_bytes * plan.micro_batch}
-                 : BlockCost{};
-  };
-  std::vector<BlockCost> blocks;
-  for (const int b : pipeline.blocks) blocks.push_back(cost_of(b));
-  for (const OwnStage& stage : pipeline.spec.stages) {
-    const bool receives = stage.from != OwnStage::kNoRank && stage.from != pipeline.spec.rank;
-    if (receives) blocks[stage.first].input = cost_of(pipeline.blocks[stage.first] - 1).carry;
-  }
-  return step_costs(spec, build_schedule(spec), blocks);
+std::vector<StepSpec> steps_of(const std::vector<RankPlan>& plans) {
+  std::vector<StepSpec> steps;
+  for (const RankPlan& rank : plans) steps.push_back(rank.step);
+  return steps;
 }
 
 // Returns how parameters are distributed over data-parallel ranks, such as "FSDP over 4 ranks"; ""
@@ -132,7 +72,7 @@ std::string data_strategy(const StepSpec& spec) {
 
 // Returns the strategy on all axes, such as "TP over 2 ranks with SP, FSDP over 2 ranks".
 std::string strategy(const StepSpec& spec,
-                     const PipelinePart& pipeline,
+                     const Pipeline& pipeline,
                      const YokePlan& plan,
                      const PtdOptions& options) {
   std::string cut;  // "3 | 4 | 4 | 2"
@@ -144,9 +84,11 @@ std::string strategy(const StepSpec& spec,
   const auto add = [&](const std::string& part) {
     if (!part.empty()) text += (text.empty() ? "" : ", ") + part;
   };
-  if (const int pp = plan.degree[YOKE_PP]; pp > 1)
-    add(concat(
-        "PP over ", pp, " ranks (", info_of(spec.pipeline.kind).name, ", ", cut, " blocks)"));
+  if (const int pp = plan.degree[YOKE_PP]; pp > 1) {
+    const std::string schedule =
+        pipeline.given ? options.pp_schedule_file : info_of(pipeline.kind).name;
+    add(concat("PP over ", pp, " ranks (", schedule, ", ", cut, " blocks)"));
+  }
   if (const int tp = plan.degree[YOKE_TP]; tp > 1)
     add(concat("TP over ", tp, options.mesh.sequence_parallel ? " ranks with SP" : " ranks"));
   if (const int cp = plan.degree[YOKE_CP]; cp > 1) add(concat("CP over ", cp, " ranks"));
@@ -156,7 +98,7 @@ std::string strategy(const StepSpec& spec,
 
 // Returns the line that rank 0 logs, such as "ptd: FSDP over 2 ranks, 5 blocks in 2 units".
 std::string summary_line(const StepSpec& spec,
-                         const PipelinePart& pipeline,
+                         const Pipeline& pipeline,
                          const YokePlan& plan,
                          const PtdOptions& options) {
   return concat("ptd: ",
@@ -183,11 +125,11 @@ WrappedModel::WrappedModel(const YokeModel& model,
       comms_(comms),
       rank_(host.rank),
       cuts_(param_cuts(summary_, comms.tp.rank(), comms.tp.size())),
-      pipeline_(pipeline_part(summary_, plan, options, comms.carry_up.rank())),
-      spec_(own_part(model_spec(summary_, comms.tp.size()), pipeline_)),
-      units_(make_units(spec_, options.unit_bytes, item_size(plan.param_dtype))),
-      state_(spec_,
-             units_,
+      pipeline_(make_pipeline(summary_, plan, options)),
+      plans_(rank_plans(summary_, plan, options, pipeline_)),
+      own_(plans_[comms.carry_up.rank()]),
+      state_(own_.model,
+             own_.units,
              comms.unshard.size(),
              comms.unshard.rank(),
              dtypes_of(plan),
@@ -196,22 +138,23 @@ WrappedModel::WrappedModel(const YokeModel& model,
   init_params(state_, cuts_, model);
   model_on_mesh_ = ModelOnMesh::make(summary_, *torch.params, options.mesh, comms_, host);
   optimizer_ = make_optimizer(*plan.optimizer, state_);
-  const StepSpec step = step_spec(spec_, units_, state_, pipeline_, plan, options);
   const TorchGraphs* graphs = options.cuda_graph ? &graphs_of(host) : nullptr;
-  costs_ = costs_of(step, pipeline_, summary_, plan);
+  costs_ = ActionCosts(own_.step, build_schedule(own_.step), own_.costs).sum();
   executor_ = std::make_unique<Executor>(Executor::Parts{.host = host,
                                                          .model = torch,
-                                                         .params = spec_,
-                                                         .blocks = pipeline_.blocks,
+                                                         .params = own_.model,
+                                                         .blocks = own_.blocks,
                                                          .state = state_,
                                                          .model_on_mesh = model_on_mesh_.get(),
                                                          .comms = comms_,
                                                          .optimizer = *optimizer_,
-                                                         .spec = step,
+                                                         .specs = steps_of(plans_),
+                                                         .rank = comms.carry_up.rank(),
                                                          .clip = plan.optimizer->clip,
                                                          .graphs = graphs});
+  executor_->check(own_.step.micros);
   if (rank_ == 0)
-    host.log(host.ctx, YOKE_LOG_INFO, view(summary_line(step, pipeline_, plan, options)));
+    host.log(host.ctx, YOKE_LOG_INFO, view(summary_line(own_.step, pipeline_, plan, options)));
 }
 
 YokeWrapResult WrappedModel::wrap_result() const {

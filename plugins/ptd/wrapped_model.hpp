@@ -8,9 +8,7 @@
 #include "plugins/ptd/executor/executor.hpp"
 #include "plugins/ptd/optim/optimizer.hpp"
 #include "plugins/ptd/options.hpp"
-#include "plugins/ptd/pipeline_part.hpp"
-#include "plugins/ptd/plan.hpp"
-#include "plugins/ptd/schedule/costs.hpp"
+#include "plugins/ptd/rank_plan.hpp"
 #include "plugins/ptd/state/shard_state.hpp"
 #include "yoke/torch.hpp"
 
@@ -37,9 +35,9 @@ class WrappedModel final : public Wrapped {
   const Comms& comms_;
   int rank_;  // rank in the world
   std::vector<ParamCut> cuts_;
-  PipelinePart pipeline_;
-  ModelSpec spec_;  // the blocks of this rank
-  UnitMap units_;
+  Pipeline pipeline_;
+  std::vector<RankPlan> plans_;  // one for each rank of pp
+  const RankPlan& own_;          // that of this rank
   ShardState state_;
   StepCosts costs_;
   std::unique_ptr<ModelOnMesh> model_on_mesh_;  // outlives the executor; nullptr without tp and cp

@@ -24,6 +24,7 @@
 
 #include "plugins/ptd/optim/grad_norm.hpp"
 #include "plugins/ptd/schedule/checker.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::ptd {
 namespace {
@@ -43,11 +44,11 @@ Executor::Executor(Parts parts)
     : parts_(std::move(parts)),
       pool_(parts_.state.params.device()),
       blocks_(own_blocks(parts_.model, parts_.blocks),
-              parts_.spec.stages(),
-              parts_.spec.trained_blocks(),
+              own_spec().stages(),
+              own_spec().trained_blocks(),
               defer_weights_of(parts_.model)),
       messages_(parts_.comms,
-                parts_.spec.pipeline.rank,
+                parts_.rank,
                 parts_.model_on_mesh != nullptr ? &parts_.model_on_mesh->mesh() : nullptr,
                 parts_.state.params.device()),
       num_targets_(at::zeros({}, parts_.state.params.options().dtype(at::kDouble))),
@@ -67,7 +68,7 @@ void Executor::make_units(const ModelSpec& params) {
       sink_of_param[slot.param] = {static_cast<int>(u), unit.params.size()};
       unit.params.push_back((*parts_.model.params)[slot.param]);
     }
-    units_.emplace_back(layout, std::move(unit), parts_.spec.shards, pool_);
+    units_.emplace_back(layout, std::move(unit), own_spec().shards, pool_);
   }
   for (const std::vector<int>& block : params.blocks) {
     std::vector<Sink>& sinks = sinks_.emplace_back();
@@ -84,17 +85,32 @@ int64_t Executor::copy_bytes() const {
 }
 
 // Returns the checked action list for a number of micro-batches. Each list is built once and kept.
+// Every rank checks the lists of all ranks of pp: no message could be checked with its own alone.
 const std::vector<Action>& Executor::schedule(int micros, bool forward_only) {
   const Key key{micros, forward_only};
   if (const auto known = schedules_.find(key); known != schedules_.end()) return known->second;
-  StepSpec spec = parts_.spec;
-  spec.micros = micros;
-  spec.forward_only = forward_only;
-  std::vector<Action> actions = build_schedule(spec);
-  if (const auto faults = check_rank(spec, actions); !faults.empty()) {
-    throw Error(YOKE_INTERNAL, "the schedule of a step is wrong: " + faults[0].text);
+  std::vector<StepSpec> specs = parts_.specs;
+  std::vector<std::vector<Action>> lists;
+  for (StepSpec& spec : specs) {
+    spec.micros = micros;
+    spec.forward_only = forward_only;
+    lists.push_back(build_schedule(spec));
   }
-  return schedules_.emplace(key, std::move(actions)).first->second;
+  if (const auto faults = check_ranks(specs, lists); !faults.empty()) {
+    throw Error(YOKE_INTERNAL,
+                concat("the schedule of a step is wrong: pp rank ",
+                       faults[0].rank,
+                       ", action ",
+                       faults[0].action,
+                       ": ",
+                       faults[0].text));
+  }
+  return schedules_.emplace(key, std::move(lists[parts_.rank])).first->second;
+}
+
+void Executor::check(int micros) {
+  schedule(micros, false);
+  schedule(micros, true);
 }
 
 YokeStepResult Executor::step(const YokeStepArgs& args) {
@@ -163,7 +179,7 @@ void Executor::issue(const std::vector<TorchInputs>& inputs) {
   scalars_.zero_();
   scalars_[kNumTargets].copy_(num_targets_);
   blocks_.begin_step(distributed_, loss_grad_);
-  messages_.begin_step(inputs, parts_.spec.stages());
+  messages_.begin_step(inputs, own_spec().stages());
   for (ShardedUnit& unit : units_) unit.begin_step();
   for (const Action& action : schedule(static_cast<int>(inputs.size()), forward_only_)) run(action);
   blocks_.end_step();

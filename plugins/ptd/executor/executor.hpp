@@ -31,13 +31,20 @@ class Executor {
     ModelOnMesh* model_on_mesh;  // nullptr: all tensors are plain
     const Comms& comms;
     Optimizer& optimizer;
-    StepSpec spec;              // micros and forward_only are overwritten for each step
+    // One for each rank of pp, and which of them is this rank. micros and forward_only are
+    // overwritten for each step.
+    std::vector<StepSpec> specs;
+    int rank;
     double clip;                // bound of the gradient norm; 0 = none
     const TorchGraphs* graphs;  // records and replays training steps; nullptr: not used
   };
 
   // All parts must outlive the executor.
   explicit Executor(Parts parts);
+
+  // Builds and checks the lists of all ranks for steps with that many micro-batches. No
+  // communication. Throws Error(INTERNAL) if they do not fit together; step() does so, too.
+  void check(int micros);
 
   // Runs a training or evaluation step. Collective. If it throws, the parameters are those before
   // the step, unless the update itself failed. If a collective was in flight, every further step
@@ -57,6 +64,7 @@ class Executor {
   // The number of micro-batches, and whether the step is forward only.
   using Key = std::pair<int, bool>;
 
+  const StepSpec& own_spec() const { return parts_.specs[parts_.rank]; }
   void make_units(const ModelSpec& params);
   const std::vector<Action>& schedule(int micros, bool forward_only);
   // Returns true if work is queued on a stream: then the host reads no result before the end of the

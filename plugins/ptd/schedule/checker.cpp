@@ -253,9 +253,4 @@ std::vector<int64_t> memory_bytes(const StepSpec& spec, const std::vector<Action
   return bytes;
 }
 
-int64_t peak_bytes(const StepSpec& spec, const std::vector<Action>& list) {
-  const std::vector<int64_t> bytes = memory_bytes(spec, list);
-  return bytes.empty() ? 0 : *std::max_element(bytes.begin(), bytes.end());
-}
-
 }  // namespace yoke::ptd

@@ -40,16 +40,16 @@ std::vector<ScheduleFault> check_rank(const StepSpec& spec,
                                       int rank = 0);
 
 // Checks the lists of all ranks, each alone and all together. specs: one for each rank of pp. The
-// rank of a list is ((pp * replicas + replica) * shards + shard) * tp + t, where tp follows from the
-// number of lists. Messages are taken to move as NCCL moves them: those of one direction between
-// two ranks in the order in which both of them issue them, and none before it is received.
+// rank of a list is ((pp * replicas + replica) * shards + shard) * tp + t, where tp follows from
+// the number of lists. One list for each rank of pp is enough if the others, which have the same
+// stages, have the same lists: it then stands for all of them. Messages are taken to move as NCCL
+// moves them: those of one direction between two ranks in the order in which both of them issue
+// them, and none before it is received.
 std::vector<ScheduleFault> check_ranks(const std::vector<StepSpec>& specs,
                                        const std::vector<std::vector<Action>>& lists);
 
 // Returns, for each action of a correct list, the bytes of whole parameters and whole gradients
 // that exist while it runs. A step needs this memory in addition to shards and activations.
-// peak_bytes() is the maximum over all actions.
 std::vector<int64_t> memory_bytes(const StepSpec& spec, const std::vector<Action>& list);
-int64_t peak_bytes(const StepSpec& spec, const std::vector<Action>& list);
 
 }  // namespace yoke::ptd

@@ -14,27 +14,52 @@ bool is_known(const BlockCost& block) {
   return block.activation >= 0 && block.carry >= 0 && block.input >= 0;
 }
 
+int64_t peak(const std::vector<int64_t>& bytes) {
+  return bytes.empty() ? 0 : *std::max_element(bytes.begin(), bytes.end());
+}
+
+}  // namespace
+
+ActionCosts::ActionCosts(const StepSpec& spec,
+                         const std::vector<Action>& actions,
+                         const std::vector<BlockCost>& blocks)
+    : spec_(spec),
+      actions_(actions),
+      blocks_(blocks),
+      stages_(spec.stages()),
+      known_(std::all_of(blocks.begin(), blocks.end(), is_known)) {}
+
+// With one shard nothing is gathered, and backward adds directly to the gradient shard.
+std::vector<int64_t> ActionCosts::unsharded_bytes() const {
+  if (spec_.shards == 1) return std::vector<int64_t>(actions_.size(), 0);
+  return memory_bytes(spec_, actions_);
+}
+
+std::vector<int64_t> ActionCosts::activation_bytes() const {
+  std::vector<int64_t> bytes;
+  if (!known_) return bytes;
+  int64_t live = 0;
+  for (const Action& action : actions_) bytes.push_back(live += growth(action));
+  return bytes;
+}
+
 // Returns the bytes of what a message carries: the output of the stage's last block, or the input
 // of its first one.
-int64_t message_bytes(const Action& action,
-                      const std::vector<OwnStage>& stages,
-                      const std::vector<BlockCost>& blocks) {
-  const OwnStage& stage = stages[position_of(action.stage, stages)];
-  return info_of(action.kind).message->is_at_output() ? blocks[stage.end - 1].carry
-                                                      : blocks[stage.first].input;
+int64_t ActionCosts::message_bytes(const Action& action) const {
+  if (!known_) return -1;
+  const OwnStage& stage = stages_[position_of(action.stage, stages_)];
+  return info_of(action.kind).message->is_at_output() ? blocks_[stage.end - 1].carry
+                                                      : blocks_[stage.first].input;
 }
 
 // Returns by how many bytes the kept activations grow with an action; negative if they shrink.
-int64_t growth(const Action& action,
-               const std::vector<OwnStage>& stages,
-               const std::vector<BlockCost>& blocks,
-               bool recompute) {
+int64_t ActionCosts::growth(const Action& action) const {
   if (action.kind == ActionKind::kReceiveCarry || action.kind == ActionKind::kReceiveCarryGrad)
-    return message_bytes(action, stages, blocks);
+    return message_bytes(action);
   if (action.block < 0) return 0;
-  const BlockCost& cost = blocks[action.block];
+  const BlockCost& cost = blocks_[action.block];
   // The gradient that a message has brought ends with the backward of the stage's last block.
-  const bool had_message = std::any_of(stages.begin(), stages.end(), [&](const OwnStage& s) {
+  const bool had_message = std::any_of(stages_.begin(), stages_.end(), [&](const OwnStage& s) {
     return action.block + 1 == s.end && s.sends();
   });
   const int64_t grad = had_message ? cost.carry : 0;
@@ -42,7 +67,7 @@ int64_t growth(const Action& action,
     case ActionKind::kForward:
       if (action.save) return cost.activation + cost.carry;
       // With recomputation only the block's output is kept, which is the next block's input.
-      return recompute ? cost.carry : 0;
+      return spec_.recompute ? cost.carry : 0;
     case ActionKind::kRecompute:
       return cost.activation;
     case ActionKind::kBackwardInput:
@@ -57,49 +82,36 @@ int64_t growth(const Action& action,
   }
 }
 
-int64_t peak_activations(const StepSpec& spec,
-                         const std::vector<Action>& actions,
-                         const std::vector<BlockCost>& blocks) {
-  if (!std::all_of(blocks.begin(), blocks.end(), is_known)) return -1;
-  const std::vector<OwnStage> stages = spec.stages();
-  int64_t live = 0, peak = 0;
-  for (const Action& action : actions) {
-    live += growth(action, stages, blocks, spec.recompute);
-    peak = std::max(peak, live);
+Payload ActionCosts::payload_of(const Action& action) const {
+  if (const auto message = info_of(action.kind).message) {
+    if (message->step == MessageInfo::kSend || message->step == MessageInfo::kReceive)
+      return {Traffic::kStages, message_bytes(action)};
+    return {};
   }
-  return peak;
+  switch (action.kind) {
+    case ActionKind::kExchangeTied:
+      return {Traffic::kStages, 2 * action.bytes};
+    case ActionKind::kUnshard:
+    case ActionKind::kReduceGrad:
+      return {Traffic::kShards, action.bytes};
+    case ActionKind::kAllReduceGrad:
+      return {Traffic::kReplicas, action.bytes};
+    default:
+      return {};
+  }
 }
 
-int64_t message_bytes_of_step(const StepSpec& spec,
-                              const std::vector<Action>& actions,
-                              const std::vector<BlockCost>& blocks) {
-  if (!std::all_of(blocks.begin(), blocks.end(), is_known)) return -1;
-  const std::vector<OwnStage> stages = spec.stages();
-  int64_t bytes = 0;
-  for (const Action& action : actions) {
-    const std::optional<MessageInfo> message = info_of(action.kind).message;
-    if (message && (message->step == MessageInfo::kSend || message->step == MessageInfo::kReceive))
-      bytes += message_bytes(action, stages, blocks);
-    if (action.kind == ActionKind::kExchangeTied) bytes += 2 * action.bytes;
-  }
-  return bytes;
-}
-
-}  // namespace
-
-StepCosts step_costs(const StepSpec& spec,
-                     const std::vector<Action>& actions,
-                     const std::vector<BlockCost>& blocks) {
+StepCosts ActionCosts::sum() const {
   StepCosts costs;
-  // With one shard nothing is gathered, and backward adds directly to the gradient shard.
-  costs.unsharded_bytes = spec.shards == 1 ? 0 : peak_bytes(spec, actions);
-  costs.activation_bytes = peak_activations(spec, actions, blocks);
-  costs.pp_bytes = message_bytes_of_step(spec, actions, blocks);
-  for (const Action& action : actions) {
-    if (action.kind == ActionKind::kUnshard || action.kind == ActionKind::kReduceGrad)
-      costs.dp_shard_bytes += action.bytes;
-    if (action.kind == ActionKind::kAllReduceGrad) costs.dp_replicate_bytes += action.bytes;
+  costs.unsharded_bytes = peak(unsharded_bytes());
+  costs.activation_bytes = known_ ? peak(activation_bytes()) : -1;
+  for (const Action& action : actions_) {
+    const Payload payload = payload_of(action);
+    if (payload.traffic == Traffic::kStages) costs.pp_bytes += payload.bytes;
+    if (payload.traffic == Traffic::kShards) costs.dp_shard_bytes += payload.bytes;
+    if (payload.traffic == Traffic::kReplicas) costs.dp_replicate_bytes += payload.bytes;
   }
+  if (!known_) costs.pp_bytes = -1;
   return costs;
 }
 

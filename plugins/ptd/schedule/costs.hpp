@@ -15,6 +15,15 @@ struct BlockCost {
   int64_t input = 0;  // what it gets from another pipeline rank; only for first blocks of stages
 };
 
+// The ranks with which an action exchanges data.
+enum class Traffic : uint8_t { kNone, kStages, kShards, kReplicas };
+
+// What an action passes to a communication that it starts.
+struct Payload {
+  Traffic traffic = Traffic::kNone;
+  int64_t bytes = 0;  // -1 = unknown, because the cost of a block is
+};
+
 struct StepCosts {
   int64_t unsharded_bytes = 0;     // peak of gathered parameters and of gradients not reduced yet
   int64_t activation_bytes = 0;    // peak; -1 if the cost of a block is unknown
@@ -23,9 +32,33 @@ struct StepCosts {
   int64_t pp_bytes = 0;            // messages between stages, sent and received; -1 = unknown
 };
 
-// Adds up the costs of `actions`, the schedule of `spec`. blocks: one entry per block of the spec.
-StepCosts step_costs(const StepSpec& spec,
-                     const std::vector<Action>& actions,
-                     const std::vector<BlockCost>& blocks);
+// What the actions of one schedule cost. `actions` is the schedule of `spec`; blocks: one entry per
+// block of the spec.
+class ActionCosts {
+ public:
+  ActionCosts(const StepSpec& spec,
+              const std::vector<Action>& actions,
+              const std::vector<BlockCost>& blocks);
+
+  // Returns, for each action, the bytes of whole parameters and of whole gradients that exist while
+  // it runs, in addition to shards.
+  std::vector<int64_t> unsharded_bytes() const;
+  // Returns, for each action, the bytes of activations, and of messages that have been received,
+  // that exist when it is done. Empty if the cost of a block is unknown.
+  std::vector<int64_t> activation_bytes() const;
+  Payload payload_of(const Action& action) const;
+  // Returns the peaks and sums over all actions.
+  StepCosts sum() const;
+
+ private:
+  int64_t message_bytes(const Action& action) const;
+  int64_t growth(const Action& action) const;
+
+  const StepSpec& spec_;
+  const std::vector<Action>& actions_;
+  const std::vector<BlockCost>& blocks_;
+  const std::vector<OwnStage> stages_;
+  const bool known_;  // the cost of every block is known
+};
 
 }  // namespace yoke::ptd

@@ -88,6 +88,7 @@ class Check {
   explicit Check(const std::vector<std::vector<Cell>>& ranks) : ranks_(ranks) {}
 
   GivenOrders run() {
+    for (const auto& cells : ranks_) actions_ += cells.size();
     for (const auto& cells : ranks_) {
       for (const Cell& cell : cells) place(cell);
     }
@@ -108,6 +109,10 @@ class Check {
 
   void place(const Cell& cell) {
     const int stage = cell.step.stage;
+    // Every stage has every micro-batch, so a larger number is a mistake. Without this bound it would
+    // decide how much memory is allocated.
+    if (static_cast<size_t>(std::max(stage, cell.step.micro)) >= actions_)
+      refuse(cell, concat("has a number that is too large for a file of ", actions_, " actions"));
     if (stage >= static_cast<int>(orders_.rank_of.size())) orders_.rank_of.resize(stage + 1, -1);
     int& rank = orders_.rank_of[stage];
     if (rank >= 0 && rank != cell.rank)
@@ -183,6 +188,7 @@ class Check {
   }
 
   const std::vector<std::vector<Cell>>& ranks_;
+  size_t actions_ = 0;  // actions in the file
   GivenOrders orders_;
   std::map<Key, std::string> done_;  // letters of the actions that have been seen
   std::map<Key, bool> forward_, backward_;

@@ -1,6 +1,6 @@
-// Pipeline orders from a file, in the format of torch.distributed.pipelining: one line for each rank,
-// with comma-separated actions such as 2F0 (stage 2, forward, micro-batch 0). Pure, except that
-// read_orders() reads the file.
+// Pipeline orders from a file, in the format of torch.distributed.pipelining: one line for each
+// rank, with comma-separated actions such as 2F0 (stage 2, forward, micro-batch 0). Pure, except
+// that read_orders() reads the file.
 #pragma once
 
 #include <string>

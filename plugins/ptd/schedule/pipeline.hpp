@@ -50,8 +50,8 @@ struct PipelineInfo {
   StagePlacement placement;  // where its stages lie
   int chunks;                // stages of a rank if the user gives none
   bool any_chunks;           // whether the user may choose another number of chunks, 2 or more
-  // Whether each message is received soon after it was sent. If a rank computes all micro-batches of
-  // a stage before it turns to another one, messages for that one are not received before.
+  // Whether each message is received soon after it was sent. If a rank computes all micro-batches
+  // of a stage before it turns to another one, messages for that one are not received before.
   bool in_step;
 };
 const PipelineInfo& info_of(PipelineKind kind);

@@ -89,7 +89,7 @@ extern "C" {
 #endif
 
 #define YOKE_ABI_MAJOR 1
-#define YOKE_ABI_MINOR 0
+#define YOKE_ABI_MINOR 1
 
 /* ---- Structs that grow ---- */
 
@@ -129,6 +129,8 @@ enum {
   YOKE_ID_BACKENDS = 25,
   YOKE_ID_INNER_BACKEND = 26,
   YOKE_ID_MICRO_BATCH = 27,
+  YOKE_ID_FORECASTS = 28,
+  YOKE_ID_FORECAST = 29,
   YOKE_ID_TORCH_MODEL = 64 /* extension of YokeModel, see yoke/torch.hpp */
 };
 
@@ -360,9 +362,13 @@ enum { YOKE_TP_WHOLE = -1 };
 /* A block: the smallest part of the model that is executed on its own, such as one layer. Borrowed
  * from the model. A tied parameter is listed by each of its blocks.
  *
- * Both byte counts are for one sequence, -1 = unknown, and are used for estimates only.
- * activation_bytes is the memory that the host keeps from a forward to its backward, without
- * carry_in, the output of the previous block. */
+ * The byte counts and forward_flops are for one sequence, -1 = unknown, and are used for estimates
+ * only. activation_bytes is the memory that the host keeps from a forward to its backward, without
+ * carry_in, the output of the previous block.
+ *
+ * forward_flops counts the multiplications and additions of the products in a forward of the whole
+ * block: 2 m n k for a product of [m, k] and [k, n]. A sequence has YokeModelSummary.seq_len
+ * tokens. A block without products, such as a look-up, has 0; 0 in all blocks means "not given". */
 typedef struct YokeBlock {
   YokeHeader header;
   YokeString name;
@@ -370,6 +376,7 @@ typedef struct YokeBlock {
   uint64_t num_params;
   int64_t activation_bytes; /* size of YokeForwardResult.saved */
   int64_t carry_bytes;      /* size of YokeForwardResult.carry_out */
+  double forward_flops;     /* since 1.1; negative = unknown */
 } YokeBlock;
 
 /* All parameters and blocks of the model. Blocks are in execution order. The same on every rank.
@@ -571,7 +578,7 @@ typedef struct YokeRefusal {
 } YokeRefusal;
 
 /* Arguments of plan, borrowed for the call. header.next holds an extension YOKE_ID_BACKENDS if this
- * host can open other backends. */
+ * host can open other backends, and an extension YOKE_ID_FORECASTS if it asks for forecasts. */
 typedef struct YokePlanArgs {
   YokeHeader header;
   const YokeModelSummary* model;
@@ -581,6 +588,68 @@ typedef struct YokePlanArgs {
   void (*refuse)(void* ctx, const YokeRefusal* refusal);
   void* refuse_ctx;
 } YokePlanArgs;
+
+/* ---- Forecasts, since 1.1 ---- */
+
+/* A run of consecutive blocks. Frozen. */
+typedef struct YokeBlockRange {
+  int64_t first; /* index into YokeModelSummary.blocks */
+  int64_t count; /* at least 1 */
+} YokeBlockRange;
+
+/* Values of YokeForeseenAction.kind: what an action computes of its block. A backend either runs the
+ * whole backward of a block at once, or first the part that leads to the gradient of its input and
+ * later the gradients of its weights. */
+enum {
+  YOKE_FORESEEN_OTHER = 0, /* the action computes no block */
+  YOKE_FORESEEN_FORWARD = 1,
+  YOKE_FORESEEN_RECOMPUTE = 2, /* forward again, for the backward */
+  YOKE_FORESEEN_BACKWARD = 3,
+  YOKE_FORESEEN_BACKWARD_INPUT = 4,
+  YOKE_FORESEEN_BACKWARD_WEIGHT = 5
+};
+
+/* One action of a step, as a backend foresees it. Frozen.
+ *
+ * begin and end are times since the start of the step, in a unit of the backend's own. They assume
+ * that communication takes no time. An action that waits for another rank ends when the wait does. */
+typedef struct YokeForeseenAction {
+  YokeString name;          /* such as "Forward" or "ReduceGrad" */
+  int32_t kind;             /* YOKE_FORESEEN_... */
+  int32_t block;            /* index into YokeModelSummary.blocks, -1 = none */
+  int32_t micro;            /* micro-batch, -1 = none */
+  int32_t axis;             /* axis along which it starts to communicate, -1 = none */
+  int64_t payload_bytes;    /* bytes that it passes to that communication, -1 = unknown */
+  double begin;             /* see above */
+  double end;               /* at least begin */
+  int64_t unsharded_bytes;  /* as in YokeWrapResult, but those that exist while it runs */
+  int64_t activation_bytes; /* the same; -1 = unknown */
+} YokeForeseenAction;
+
+/* A training step as a backend foresees it, for the ranks with one coordinate on YOKE_PP. Ranks that
+ * differ only on the other axes take the same actions. */
+typedef struct YokeForecast {
+  YokeHeader header;
+  int32_t pp; /* the coordinate */
+  int32_t reserved;
+  const YokeBlockRange* stages; /* blocks that these ranks run, ascending; num_stages of them */
+  uint64_t num_stages;
+  const YokeForeseenAction* actions; /* in the order in which a rank takes them */
+  uint64_t num_actions;
+  int64_t param_bytes; /* this and the next two as in YokeWrapResult */
+  int64_t grad_bytes;
+  int64_t optimizer_bytes;
+} YokeForecast;
+
+/* Extension of YokePlanArgs, by which a host asks what a training step will take. A backend that can
+ * foresee its steps and does not refuse the plan calls add before plan returns: once for each
+ * coordinate on YOKE_PP, in ascending order. The plan is complete then, except that micro_batch may
+ * be unset. The forecast is copied. */
+typedef struct YokeForecasts {
+  YokeHeader header;
+  void* ctx;                                            /* first argument of add */
+  void (*add)(void* ctx, const YokeForecast* forecast); /* never NULL, cannot fail */
+} YokeForecasts;
 
 /* ---- Host services ---- */
 

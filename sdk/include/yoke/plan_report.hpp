@@ -81,10 +81,22 @@ class PlanReport {
   // Counts refusals that were reported without this object, as the functions of yoke/author.h do.
   void add(int refused) { count_ += refused; }
 
+  // Returns true if the host asks what a training step will take. A backend that can foresee that
+  // then calls forecast() for each coordinate on YOKE_PP, ascending, unless it refuses the plan.
+  bool wants_forecasts() const { return forecasts() != nullptr; }
+  void forecast(const YokeForecast& forecast) { forecasts()->add(forecasts()->ctx, &forecast); }
+
   // Returns the number of refusals so far.
   int count() const { return count_; }
 
  private:
+  const YokeForecasts* forecasts() const {
+    for (const YokeHeader* h = args_.header.next; h != nullptr; h = h->next) {
+      if (h->struct_id == YOKE_ID_FORECASTS) return reinterpret_cast<const YokeForecasts*>(h);
+    }
+    return nullptr;
+  }
+
   void send(std::string_view key,
             std::string_view given,
             std::string_view allowed,

@@ -20,7 +20,8 @@ StepSpec chain(int shards, int replicas) {
 const std::vector<BlockCost> kBlocks(4, {100, 10});
 
 StepCosts costs(const StepSpec& spec, const std::vector<BlockCost>& blocks = kBlocks) {
-  return step_costs(spec, build_schedule(spec), blocks);
+  const std::vector<Action> list = build_schedule(spec);
+  return ActionCosts(spec, list, blocks).sum();
 }
 
 TEST(StepCosts, OfOneRankAreItsActivations) {

@@ -15,16 +15,8 @@ using testing::Case;
 using testing::chain;
 using testing::Dice;
 using testing::lists_of;
+using testing::text;
 using List = std::vector<Action>;
-
-std::string text(const std::vector<ScheduleFault>& faults) {
-  std::string all;
-  for (const ScheduleFault& f : faults) {
-    all += "rank " + std::to_string(f.rank) + " action " + std::to_string(f.action) + ": " +
-           f.text + "\n";
-  }
-  return all;
-}
 
 // Returns the numbers of chunks that a kind is tested with.
 std::vector<int> chunks_of(const PipelineInfo& info) {

@@ -1,8 +1,11 @@
-// Makes random models and steps for property tests. The same seed gives the same step.
+// Makes random models and steps for property tests, and prints what the checker says about them. The
+// same seed gives the same step.
 #pragma once
 
 #include <random>
+#include <string>
 
+#include "plugins/ptd/schedule/checker.hpp"
 #include "plugins/ptd/schedule/flat_layout.hpp"
 #include "plugins/ptd/schedule/schedule.hpp"
 #include "plugins/ptd/schedule/units.hpp"
@@ -69,6 +72,16 @@ inline StepSpec random_step(Dice& dice) {
     spec.units.push_back({true, bytes, bytes});
   }
   return spec;
+}
+
+// Returns one line for each fault.
+inline std::string text(const std::vector<ScheduleFault>& faults) {
+  std::string all;
+  for (const ScheduleFault& f : faults) {
+    all += "rank " + std::to_string(f.rank) + " action " + std::to_string(f.action) + ": " +
+           f.text + "\n";
+  }
+  return all;
 }
 
 }  // namespace yoke::ptd::testing

@@ -317,11 +317,13 @@ std::vector<std::string> ask_plan(const Job& job,
 std::vector<std::string> ask_plan(const YokeModelSummary& model,
                                   const std::map<std::string, std::string>& set,
                                   YokePlan& plan,
-                                  const std::vector<std::string>& given) {
+                                  const std::vector<std::string>& given,
+                                  const YokeHeader* extensions) {
   const OptionValues options(set, given);
   std::vector<std::string> texts;
   YokePlanArgs args{};
   args.header = YOKE_HEADER(YokePlanArgs, YOKE_ID_PLAN_ARGS);
+  args.header.next = extensions;
   args.model = &model;
   args.options = options.values.data();
   args.num_options = options.values.size();

@@ -112,13 +112,15 @@ class Session {
 };
 
 // Calls the plugin's plan function. Returns the texts of all refusals, and "note: ..." for notes.
+// extensions: chain of extensions of the arguments; may be NULL.
 std::vector<std::string> ask_plan(const Job& job,
                                   YokePlan& plan,
                                   const std::vector<std::string>& given = {});
 std::vector<std::string> ask_plan(const YokeModelSummary& model,
                                   const std::map<std::string, std::string>& options,
                                   YokePlan& plan,
-                                  const std::vector<std::string>& given = {});
+                                  const std::vector<std::string>& given = {},
+                                  const YokeHeader* extensions = nullptr);
 
 YokeOptimizer optimizer_of(const Job& job);
 YokePlan plan_of(const Job& job, const YokeOptimizer& optimizer);

@@ -1,7 +1,7 @@
 // A block's work is estimated by the elements of its matrices, because each of them takes part in
 // one product per token. A block that keeps nothing for its backward, such as the look-up of an
 // embedding, multiplies nothing.
-#include "plugins/ptd/pipeline_part.hpp"
+#include "plugins/ptd/pipeline_plan.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -17,21 +17,7 @@
 namespace yoke::ptd {
 namespace {
 
-constexpr double kUnevenLoad = 1.2;   // load of the worst rank above which a note is printed
-constexpr double kLargeBubble = 0.2;  // share of idle time above which a note is printed
-
-std::vector<double> work_of_blocks(const YokeModelSummary& model) {
-  std::vector<double> work(model.num_blocks, 0);
-  for (uint64_t b = 0; b < model.num_blocks; ++b) {
-    const YokeBlock& block = *model.blocks[b];
-    if (YOKE_HAS(YokeBlock, &block, activation_bytes) && block.activation_bytes == 0) continue;
-    for (uint64_t i = 0; i < block.num_params; ++i) {
-      const YokeParameter& param = *model.params[block.params[i]];
-      if (param.ndim >= 2) work[b] += static_cast<double>(numel(param.shape, param.ndim));
-    }
-  }
-  return work;
-}
+constexpr double kUnevenLoad = 1.2;  // load of the worst rank above which a note is printed
 
 int first_trained_block(const YokeModelSummary& model) {
   for (uint64_t b = 0; b < model.num_blocks; ++b) {
@@ -103,36 +89,24 @@ bool check_chunks(const PtdOptions& options, PlanReport& report) {
   return false;
 }
 
-// The same for a schedule from a file. Sets `given`.
-bool check_file(const PtdOptions& options,
-                const YokePlan& plan,
-                std::shared_ptr<const GivenOrders>& given,
-                PlanReport& report) {
+// The same for a schedule from a file, which is returned; null after a refusal.
+std::shared_ptr<const GivenOrders> check_file(const PtdOptions& options,
+                                              const YokePlan& plan,
+                                              PlanReport& report) {
   const int pp = plan.degree[YOKE_PP];
-  const auto refuse = [&](const std::string& why) {
-    report.refuse("ptd.pp_schedule_file",
-                  options.pp_schedule_file,
-                  concat("a file with ", pp, " lines, one for each rank of pp"),
-                  why);
-    return false;
-  };
+  std::string why;
   try {
-    given = given_orders(options);
+    auto given = given_orders(options);
+    if (static_cast<int>(given->of_rank.size()) == pp) return given;
+    why = concat("it has ", given->of_rank.size(), " lines");
   } catch (const Error& e) {
-    return refuse(e.what());
+    why = e.what();
   }
-  if (static_cast<int>(given->of_rank.size()) != pp)
-    return refuse(concat("it has ", given->of_rank.size(), " lines"));
-  const int data_ranks = plan.degree[YOKE_DP_REPLICATE] * plan.degree[YOKE_DP_SHARD];
-  if (plan.micro_batch == 0 || plan.global_batch % (data_ranks * plan.micro_batch) != 0)
-    return true;
-  const int micros = plan.global_batch / (data_ranks * plan.micro_batch);
-  if (given->micros == micros) return true;
-  return refuse(concat("it has ",
-                       given->micros,
-                       " micro-batches, and the run has ",
-                       micros,
-                       " (train.global_batch / data ranks / train.micro_batch)"));
+  report.refuse("ptd.pp_schedule_file",
+                options.pp_schedule_file,
+                concat("a file with ", pp, " lines, one for each rank of pp"),
+                why);
+  return nullptr;
 }
 
 // Returns false after a refusal: the model cannot be cut into that many stages.
@@ -168,6 +142,7 @@ bool check_stages(const YokeModelSummary& model,
 // The ranks that have a tied parameter exchange its gradients in pairs.
 void check_shared_parameters(const YokeModelSummary& model,
                              const Stages& stages,
+                             int pp,
                              PlanReport& report) {
   std::vector<std::set<int>> ranks(model.num_params);
   for (int s = 0; s < stages.count(); ++s) {
@@ -180,60 +155,63 @@ void check_shared_parameters(const YokeModelSummary& model,
   for (uint64_t p = 0; p < model.num_params; ++p) {
     if (ranks[p].size() <= 2) continue;
     report.refuse("pp_degree",
-                  concat(ranks[p].size()),
-                  "2",
+                  concat(pp),
+                  "2, or a ptd.pp_cut that leaves each parameter on at most two ranks",
                   concat("blocks on ",
                          ranks[p].size(),
                          " ranks use parameter '",
                          view(model.params[p]->name),
-                         "'; at most two ranks may"));
+                         "'"));
     return;
   }
+}
+
+// Returns how many sequences of a step a data rank has; 0 if the batch cannot be divided, which the
+// host refuses.
+int sequences_of(const YokePlan& plan) {
+  const int data_ranks = plan.degree[YOKE_DP_REPLICATE] * plan.degree[YOKE_DP_SHARD];
+  return plan.global_batch % data_ranks == 0 ? plan.global_batch / data_ranks : 0;
+}
+
+// Returns why the schedule cannot run that many micro-batches, or "".
+std::string fault_of_micros(const PtdOptions& options,
+                            const GivenOrders* given,
+                            int pp,
+                            int micros) {
+  if (given == nullptr) return micros_fault(options.pp_schedule, pp, micros);
+  return given->micros == micros ? "" : concat("the file has ", given->micros, " micro-batches");
 }
 
 // Chooses the largest micro-batch that leaves four for each rank; with fewer, ranks would be idle
-// for a large part of the step.
-void choose_micro_batch(const PtdOptions& options, YokePlan& plan) {
-  const int data_ranks = plan.degree[YOKE_DP_REPLICATE] * plan.degree[YOKE_DP_SHARD];
-  if (plan.micro_batch > 0 || plan.global_batch % data_ranks != 0) return;
-  const int sequences = plan.global_batch / data_ranks, pp = plan.degree[YOKE_PP];
+// for a large part of the step. A file says itself how many there are.
+void choose_micro_batch(const PtdOptions& options, const GivenOrders* given, YokePlan& plan) {
+  const int sequences = sequences_of(plan), pp = plan.degree[YOKE_PP];
+  if (plan.micro_batch > 0 || sequences == 0) return;
   plan.micro_batch = 1;
   for (int size = 1; size <= sequences; ++size) {
-    if (sequences % size != 0 || sequences / size < 4 * pp) continue;
-    if (micros_fault(options.pp_schedule, pp, sequences / size).empty()) plan.micro_batch = size;
+    const int micros = sequences / size;
+    if (sequences % size != 0 || (given == nullptr && micros < 4 * pp)) continue;
+    if (fault_of_micros(options, given, pp, micros).empty()) plan.micro_batch = size;
   }
 }
 
-void check_micros(const PtdOptions& options, const YokePlan& plan, PlanReport& report) {
-  const int data_ranks = plan.degree[YOKE_DP_REPLICATE] * plan.degree[YOKE_DP_SHARD];
-  if (plan.global_batch % (data_ranks * plan.micro_batch) != 0) return;  // the host refuses that
-  const int micros = plan.global_batch / (data_ranks * plan.micro_batch);
-  const int pp = plan.degree[YOKE_PP];
-  if (const std::string fault = micros_fault(options.pp_schedule, pp, micros); !fault.empty()) {
-    report.refuse("ptd.pp_schedule",
-                  info_of(options.pp_schedule).name,
-                  "all other schedules",
-                  concat(fault,
-                         "; this run has ",
-                         micros,
-                         " (train.global_batch / data ranks / train.micro_batch)"));
-    return;
-  }
-  // The share of GPipe and 1F1B with backwards twice as long as forwards; chunks divide it.
-  const double idle = static_cast<double>(pp - 1) / chunks_of(options);
-  const double bubble = idle / (micros + idle);
-  if (bubble <= kLargeBubble) return;
-  report.note("train.micro_batch",
-              concat(plan.micro_batch),
-              concat("ranks are idle for about ",
-                     static_cast<int>(bubble * 100 + 0.5),
-                     " % of a step with ",
-                     micros,
-                     micros == 1 ? " micro-batch" : " micro-batches",
-                     " on ",
-                     pp,
-                     " stages; a larger train.global_batch or a smaller train.micro_batch gives "
-                     "more of them"));
+void check_micros(const PtdOptions& options,
+                  const GivenOrders* given,
+                  const YokePlan& plan,
+                  PlanReport& report) {
+  const int sequences = sequences_of(plan);
+  if (sequences == 0 || sequences % plan.micro_batch != 0) return;  // the host refuses that
+  const int micros = sequences / plan.micro_batch;
+  const std::string fault = fault_of_micros(options, given, plan.degree[YOKE_PP], micros);
+  if (fault.empty()) return;
+  report.refuse(
+      given == nullptr ? "ptd.pp_schedule" : "ptd.pp_schedule_file",
+      given == nullptr ? info_of(options.pp_schedule).name : options.pp_schedule_file,
+      given == nullptr ? "all other schedules" : concat("a file with ", micros, " micro-batches"),
+      concat(fault,
+             "; this run has ",
+             micros,
+             " (train.global_batch / data ranks / train.micro_batch)"));
 }
 
 void note_load(const YokeModelSummary& model, const Stages& stages, PlanReport& report) {
@@ -251,23 +229,36 @@ void note_load(const YokeModelSummary& model, const Stages& stages, PlanReport& 
 
 }  // namespace
 
-PipelinePart pipeline_part(const YokeModelSummary& model,
-                           const YokePlan& plan,
-                           const PtdOptions& options,
-                           int rank) {
-  if (plan.degree[YOKE_PP] == 1) {
-    PipelinePart whole;
-    whole.blocks.resize(model.num_blocks);
-    std::iota(whole.blocks.begin(), whole.blocks.end(), 0);
-    return whole;
+std::vector<double> work_of_blocks(const YokeModelSummary& model) {
+  std::vector<double> work(model.num_blocks, 0);
+  for (uint64_t b = 0; b < model.num_blocks; ++b) {
+    const YokeBlock& block = *model.blocks[b];
+    if (YOKE_HAS(YokeBlock, &block, activation_bytes) && block.activation_bytes == 0) continue;
+    for (uint64_t i = 0; i < block.num_params; ++i) {
+      const YokeParameter& param = *model.params[block.params[i]];
+      if (param.ndim >= 2) work[b] += static_cast<double>(numel(param.shape, param.ndim));
+    }
   }
-  const auto given = given_orders(options);
-  const Stages stages = stages_of(model, options, ranks_of_stages(plan, options, given.get()));
-  PipelinePart part{stages.blocks_of(rank),
-                    stages,
-                    pipeline_spec(options.pp_schedule, stages, rank, first_trained_block(model))};
-  part.spec.given = given;
-  return part;
+  return work;
+}
+
+PipelineSpec Pipeline::spec_of(int rank) const {
+  PipelineSpec spec = pipeline_spec(kind, stages, rank, first_trained);
+  spec.given = given;
+  return spec;
+}
+
+Pipeline make_pipeline(const YokeModelSummary& model,
+                       const YokePlan& plan,
+                       const PtdOptions& options) {
+  Pipeline pipeline{.stages = {{0}, {0, static_cast<int>(model.num_blocks)}},
+                    .given = nullptr,
+                    .first_trained = first_trained_block(model)};
+  if (plan.degree[YOKE_PP] == 1) return pipeline;
+  pipeline.kind = options.pp_schedule;
+  pipeline.given = given_orders(options);
+  pipeline.stages = stages_of(model, options, ranks_of_stages(plan, options, pipeline.given.get()));
+  return pipeline;
 }
 
 void complete_pipeline(const YokeModelSummary& model,
@@ -277,18 +268,19 @@ void complete_pipeline(const YokeModelSummary& model,
   if (plan.degree[YOKE_PP] <= 1 || model.num_blocks == 0) return;
   if (options.cuda_graph)
     report.refuse("ptd.cuda_graph", "true", "false", "a pipeline step cannot be recorded");
-  choose_micro_batch(options, plan);
   std::shared_ptr<const GivenOrders> given;
   if (!options.pp_schedule_file.empty()) {
-    if (!check_file(options, plan, given, report)) return;
-  } else {
-    if (plan.micro_batch > 0) check_micros(options, plan, report);
-    if (!check_chunks(options, report)) return;
+    given = check_file(options, plan, report);
+    if (given == nullptr) return;
+  } else if (!check_chunks(options, report)) {
+    return;
   }
+  choose_micro_batch(options, given.get(), plan);
+  check_micros(options, given.get(), plan, report);
   const std::vector<int> rank_of = ranks_of_stages(plan, options, given.get());
   if (!check_stages(model, options, rank_of, plan.degree[YOKE_PP], report)) return;
   const Stages stages = stages_of(model, options, rank_of);
-  check_shared_parameters(model, stages, report);
+  check_shared_parameters(model, stages, plan.degree[YOKE_PP], report);
   note_load(model, stages, report);
 }
 

@@ -1,0 +1,210 @@
+#include "core/backend/forecast.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <utility>
+
+#include "yoke/error.hpp"
+#include "yoke/text.hpp"
+
+namespace yoke {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+[[noreturn]] void refuse(const std::string& text) {
+  throw Error(YOKE_INTERNAL, "the backend's forecast is wrong: " + text);
+}
+
+// Throws if the forecast of a rank contradicts the contract.
+void check(const RankForecast& rank, const YokeModelSummary& model) {
+  const auto blocks = static_cast<int64_t>(model.num_blocks);
+  if (rank.actions.empty()) refuse("a rank has no action");
+  for (const BlockRange& stage : rank.stages) {
+    if (stage.first < 0 || stage.count < 1 || stage.first + stage.count > blocks)
+      refuse(concat("blocks ", stage.first, " and ", stage.count - 1, " more of ", blocks));
+  }
+  double begin = 0;
+  for (const ForeseenAction& a : rank.actions) {
+    const bool in_time = a.begin >= begin && a.end >= a.begin;
+    const bool known = a.kind >= YOKE_FORESEEN_OTHER && a.kind <= YOKE_FORESEEN_BACKWARD_WEIGHT;
+    if (!in_time || !known || a.axis < -1 || a.axis >= YOKE_NUM_AXES || a.block < -1 ||
+        a.block >= blocks)
+      refuse(concat("action '", a.name, "' of block ", a.block, " from ", a.begin, " to ", a.end));
+    begin = a.begin;
+  }
+}
+
+}  // namespace
+
+double RankForecast::busy() const {
+  return std::accumulate(actions.begin(), actions.end(), 0.0, [](double sum, const auto& a) {
+    return sum + (a.computes() ? a.duration() : 0);
+  });
+}
+
+int64_t RankForecast::bytes_at(size_t action) const {
+  const ForeseenAction& a = actions[action];
+  const int64_t parts[] = {
+      param_bytes, grad_bytes, optimizer_bytes, a.unsharded_bytes, a.activation_bytes};
+  int64_t sum = 0;
+  for (const int64_t part : parts) {
+    if (part < 0) return -1;
+    sum += part;
+  }
+  return sum;
+}
+
+size_t RankForecast::peak() const {
+  const auto step_bytes = [](const ForeseenAction& a) {
+    return a.unsharded_bytes + a.activation_bytes;
+  };
+  const auto at =
+      std::max_element(actions.begin(), actions.end(), [&](const auto& a, const auto& b) {
+        return step_bytes(a) < step_bytes(b);
+      });
+  return static_cast<size_t>(at - actions.begin());
+}
+
+double StepForecast::end() const {
+  double end = 0;
+  for (const RankForecast& rank : ranks) end = std::max(end, rank.actions.back().end);
+  return end;
+}
+
+double StepForecast::bubble() const {
+  double busy = 0;
+  for (const RankForecast& rank : ranks) busy += rank.busy();
+  const double all = end() * static_cast<double>(ranks.size());
+  return all == 0 ? 0 : 1 - busy / all;
+}
+
+double StepForecast::load(size_t rank) const {
+  double sum = 0;
+  for (const RankForecast& r : ranks) sum += r.busy();
+  return sum == 0 ? 1 : ranks[rank].busy() * static_cast<double>(ranks.size()) / sum;
+}
+
+ForecastCollector::ForecastCollector(const YokeHeader* next)
+    : service_{YOKE_HEADER(YokeForecasts, YOKE_ID_FORECASTS), this, add} {
+  service_.header.next = next;
+}
+
+void ForecastCollector::add(void* ctx, const YokeForecast* forecast) {
+  auto& self = *static_cast<ForecastCollector*>(ctx);
+  const YokeForecast& f = *forecast;
+  RankForecast rank{.param_bytes = f.param_bytes,
+                    .grad_bytes = f.grad_bytes,
+                    .optimizer_bytes = f.optimizer_bytes};
+  for (uint64_t i = 0; i < f.num_stages; ++i)
+    rank.stages.push_back({f.stages[i].first, f.stages[i].count});
+  for (uint64_t i = 0; i < f.num_actions; ++i) {
+    const YokeForeseenAction& a = f.actions[i];
+    rank.actions.push_back({std::string(view(a.name)),
+                            a.kind,
+                            a.block,
+                            a.micro,
+                            a.axis,
+                            a.payload_bytes,
+                            a.begin,
+                            a.end,
+                            a.unsharded_bytes,
+                            a.activation_bytes});
+  }
+  self.coordinates_.push_back(f.pp);
+  self.forecast_.ranks.push_back(std::move(rank));
+}
+
+StepForecast ForecastCollector::result(const YokePlan& plan, const YokeModelSummary& model) const {
+  const auto ranks = static_cast<int32_t>(coordinates_.size());
+  if (ranks == 0) return {};
+  std::vector<int32_t> expected(ranks);
+  std::iota(expected.begin(), expected.end(), 0);
+  if (coordinates_ != expected || ranks != plan.degree[YOKE_PP])
+    refuse(concat("it is about ", ranks, " coordinates of pp; pp_degree = ", plan.degree[YOKE_PP]));
+  for (const RankForecast& rank : forecast_.ranks) check(rank, model);
+  return forecast_;
+}
+
+// ---- JSON ----
+
+namespace {
+
+constexpr const char* kKinds[] = {
+    "other", "forward", "recompute", "backward", "backward_input", "backward_weight"};
+
+constexpr const char* kAxes[YOKE_NUM_AXES] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
+
+Json to_json(const ForeseenAction& a) {
+  return {{"name", a.name},
+          {"kind", kKinds[a.kind]},
+          {"block", a.block},
+          {"micro", a.micro},
+          {"axis", a.axis < 0 ? Json() : Json(kAxes[a.axis])},
+          {"payload_bytes", a.payload_bytes},
+          {"begin", a.begin},
+          {"end", a.end},
+          {"unsharded_bytes", a.unsharded_bytes},
+          {"activation_bytes", a.activation_bytes}};
+}
+
+// Returns the position of a name in a table.
+template <size_t n>
+int32_t index_of(const char* const (&names)[n], const std::string& name) {
+  const auto* const at = std::find(names, names + n, name);
+  if (at == names + n) throw Error(YOKE_INVALID_ARGUMENT, "unknown name '" + name + "'");
+  return static_cast<int32_t>(at - names);
+}
+
+ForeseenAction action_from_json(const Json& json) {
+  return {json.at("name"),
+          index_of(kKinds, json.at("kind")),
+          json.at("block"),
+          json.at("micro"),
+          json.at("axis").is_null() ? -1 : index_of(kAxes, json.at("axis")),
+          json.at("payload_bytes"),
+          json.at("begin"),
+          json.at("end"),
+          json.at("unsharded_bytes"),
+          json.at("activation_bytes")};
+}
+
+}  // namespace
+
+Json to_json(const StepForecast& forecast) {
+  Json ranks = Json::array();
+  for (size_t r = 0; r < forecast.ranks.size(); ++r) {
+    const RankForecast& rank = forecast.ranks[r];
+    const size_t peak = rank.peak();
+    Json stages = Json::array(), actions = Json::array();
+    for (const BlockRange& s : rank.stages)
+      stages.push_back({{"first", s.first}, {"count", s.count}});
+    for (const ForeseenAction& a : rank.actions) actions.push_back(to_json(a));
+    ranks.push_back({{"pp", r},
+                     {"stages", stages},
+                     {"load", forecast.load(r)},
+                     {"param_bytes", rank.param_bytes},
+                     {"grad_bytes", rank.grad_bytes},
+                     {"optimizer_bytes", rank.optimizer_bytes},
+                     {"peak_action", peak},
+                     {"peak_bytes", rank.bytes_at(peak)},
+                     {"actions", actions}});
+  }
+  return {{"end", forecast.end()}, {"bubble", forecast.bubble()}, {"ranks", ranks}};
+}
+
+StepForecast forecast_from_json(const Json& json) {
+  StepForecast forecast;
+  for (const Json& r : json.at("ranks")) {
+    RankForecast& rank = forecast.ranks.emplace_back();
+    rank.param_bytes = r.at("param_bytes");
+    rank.grad_bytes = r.at("grad_bytes");
+    rank.optimizer_bytes = r.at("optimizer_bytes");
+    for (const Json& s : r.at("stages")) rank.stages.push_back({s.at("first"), s.at("count")});
+    for (const Json& a : r.at("actions")) rank.actions.push_back(action_from_json(a));
+  }
+  return forecast;
+}
+
+}  // namespace yoke

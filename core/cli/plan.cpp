@@ -1,0 +1,203 @@
+// The worker asks the backend what a step will take and prints it as JSON. This program, which does
+// not link LibTorch, only turns that into tables and drawings.
+#include "core/cli/plan.hpp"
+
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "core/base/exit_code.hpp"
+#include "core/base/files.hpp"
+#include "core/base/text.hpp"
+#include "core/cli/check_run.hpp"
+#include "core/cli/command.hpp"
+#include "core/cli/start_ranks.hpp"
+#include "core/cli/step_drawing.hpp"
+#include "core/cli/table.hpp"
+#include "yoke/error.hpp"
+#include "yoke/text.hpp"
+
+namespace yoke {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kColumns = 96;  // width of a drawing on a terminal
+
+struct PlanRequest {
+  std::string config;
+  std::vector<std::string> overrides;
+  std::string world;  // as given; "" = the product of the degrees
+  bool schedule = false;
+  std::string svg;  // file to write; "" = none
+  bool json = false;
+};
+
+std::string bytes(int64_t n) {
+  return n < 0 ? "unknown" : bytes_text(static_cast<uint64_t>(n));
+}
+
+std::string percent(double share) {
+  return string_printf("%.1f %%", share * 100);
+}
+
+// Returns "0-3, 12": the blocks of a rank.
+std::string blocks_text(const RankForecast& rank) {
+  std::string text;
+  for (const BlockRange& stage : rank.stages) {
+    text += concat(text.empty() ? "" : ", ", stage.first);
+    if (stage.count > 1) text += concat("-", stage.first + stage.count - 1);
+  }
+  return text;
+}
+
+// Returns "Forward of block 3, micro-batch 1".
+std::string action_text(const ForeseenAction& action) {
+  std::string text = action.name;
+  if (action.block >= 0) text += concat(" of block ", action.block);
+  if (action.micro >= 0) text += concat(", micro-batch ", action.micro);
+  return text;
+}
+
+std::string memory_table(const StepForecast& forecast) {
+  Table table({"rank of pp",
+               "blocks",
+               "load",
+               "parameters",
+               "gradients",
+               "optimizer",
+               "unsharded",
+               "activations",
+               "together",
+               "at its peak, while it runs"});
+  for (size_t r = 0; r < forecast.ranks.size(); ++r) {
+    const RankForecast& rank = forecast.ranks[r];
+    const size_t peak = rank.peak();
+    const ForeseenAction& at = rank.actions[peak];
+    table.add({concat(r),
+               blocks_text(rank),
+               string_printf("%.2f", forecast.load(r)),
+               bytes(rank.param_bytes),
+               bytes(rank.grad_bytes),
+               bytes(rank.optimizer_bytes),
+               bytes(at.unsharded_bytes),
+               bytes(at.activation_bytes),
+               bytes(rank.bytes_at(peak)),
+               action_text(at)});
+  }
+  return table.text();
+}
+
+// Returns calls and bytes of a step by axis and kind of action; "" if nothing is communicated.
+std::string traffic_table(const StepForecast& forecast) {
+  struct Sum {
+    int64_t calls = 0, bytes = 0;
+    bool known = true;
+  };
+  static const char* const kAxes[YOKE_NUM_AXES] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
+  Table table({"rank of pp", "axis", "action", "calls", "bytes"});
+  for (size_t r = 0; r < forecast.ranks.size(); ++r) {
+    std::map<std::pair<int32_t, std::string>, Sum> sums;
+    for (const ForeseenAction& a : forecast.ranks[r].actions) {
+      if (a.axis < 0) continue;
+      Sum& sum = sums[{a.axis, a.name}];
+      ++sum.calls;
+      sum.bytes += a.payload_bytes;
+      sum.known = sum.known && a.payload_bytes >= 0;
+    }
+    for (const auto& [key, sum] : sums)
+      table.add({concat(r),
+                 kAxes[key.first],
+                 key.second,
+                 concat(sum.calls),
+                 bytes(sum.known ? sum.bytes : -1)});
+  }
+  return table.empty() ? "" : table.text();
+}
+
+// Returns the path of the run file, the backend and the degrees.
+std::string title_of(const PlanRequest& request, const Json& answer) {
+  const std::string row = answer.at("table").at(1);  // "backend    NAME ..."
+  return request.config + ": " + row.substr(row.find_first_not_of(' ', row.find(' ')));
+}
+
+void print_text(const Json& answer, const StepForecast& forecast, bool schedule) {
+  for (const std::string line : answer.at("table")) std::puts(line.c_str());
+  if (forecast.ranks.empty()) {
+    std::printf("\nBackend '%s' does not report what a step takes.\n",
+                answer.at("backend").get<std::string>().c_str());
+    return;
+  }
+  std::printf("\nMemory of a rank\n\n%s", memory_table(forecast).c_str());
+  if (const std::string traffic = traffic_table(forecast); !traffic.empty())
+    std::printf("\nTraffic of a rank in a step\n\n%s", traffic.c_str());
+  if (forecast.ranks.size() > 1) {
+    std::printf("\nRanks are idle for %s of a step if communication takes no time.\n",
+                percent(forecast.bubble()).c_str());
+  }
+  if (!schedule) return;
+  std::printf(
+      "\nSchedule: F forward, R recompute, B backward, I and W its two parts (input, weights); "
+      "lower "
+      "case: later stages of a rank. Below: last digit of the micro-batch, in base 36.\n\n%s",
+      text_drawing(forecast, kColumns).c_str());
+}
+
+int show(const PlanRequest& request) {
+  const int world = count_of("--world", request.world, "ranks", 1, kMostRanks).value_or(0);
+  std::string worker;
+  check_config(request.config, request.overrides, world, worker);
+  std::vector<std::string> argv{worker, "--forecast"};
+  if (world > 0) argv.insert(argv.end(), {"--world", concat(world)});
+  argv.push_back(request.config);
+  argv.insert(argv.end(), request.overrides.begin(), request.overrides.end());
+  const Json answer = Json::parse(ask_worker(argv));
+  if (request.json) {
+    std::puts(answer.dump(2).c_str());
+    return kExitOk;
+  }
+  for (const std::string note : answer.at("notes")) print_message("note: " + note);
+  const Json& json = answer.at("forecast");
+  const StepForecast forecast = json.is_null() ? StepForecast() : forecast_from_json(json);
+  print_text(answer, forecast, request.schedule);
+  if (!request.svg.empty()) {
+    if (forecast.ranks.empty()) throw Stop{kExitUsage, "--svg: there is no step to draw"};
+    replace_text(request.svg, svg_drawing(forecast, title_of(request, answer)));
+    std::printf("\nThe schedule is drawn in %s\n", request.svg.c_str());
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+int plan_command(const std::vector<std::string>& args) {
+  CLI::App app(
+      "Shows what a step of a run will take, before a rank exists: memory and traffic of each "
+      "rank, "
+      "idle time, and who computes what when.",
+      "yoke plan");
+  PlanRequest request;
+  app.add_option("CONFIG", request.config, "run file (TOML)")->required();
+  app.add_option("KEY=VALUE", request.overrides, "overrides, e.g. pp_degree=4");
+  app.add_option("--world", request.world, "number of ranks; default: the product of the degrees");
+  app.add_flag("--schedule", request.schedule, "draw the schedule as text");
+  app.add_option("--svg", request.svg, "file for a drawing of the schedule and of memory");
+  app.add_flag("--json", request.json, "print everything, with all actions, as JSON");
+  return run_command(app, args, [&] {
+    try {
+      return show(request);
+    } catch (const Stop& stop) {
+      if (!stop.text.empty()) print_message(stop.text);
+      return stop.exit_code;
+    } catch (const Json::exception& e) {
+      print_message(std::string("the worker printed something that is not a forecast (") +
+                    e.what() + "); is it a yoke-worker of this version?");
+      return static_cast<int>(kExitFailed);
+    } catch (const Error& e) {
+      print_message(e.what());
+      return static_cast<int>(kExitFailed);
+    }
+  });
+}
+
+}  // namespace yoke

@@ -1,0 +1,137 @@
+// Nothing here is a formula about a schedule or a strategy: times come from running the lists side
+// by side, and bytes from walking them. An option that changes the lists changes the forecast.
+#include "plugins/ptd/forecast.hpp"
+
+#include <numeric>
+#include <string>
+
+#include "plugins/ptd/schedule/flat_layout.hpp"
+#include "yoke/tensor.hpp"
+
+namespace yoke::ptd {
+namespace {
+
+// Returns how many forwards of its block a computation takes.
+double forwards_of(ActionKind kind) {
+  return kind == ActionKind::kBackward ? 2 : 1;
+}
+
+int32_t kind_of(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::kForward:
+      return YOKE_FORESEEN_FORWARD;
+    case ActionKind::kRecompute:
+      return YOKE_FORESEEN_RECOMPUTE;
+    case ActionKind::kBackward:
+      return YOKE_FORESEEN_BACKWARD;
+    case ActionKind::kBackwardInput:
+      return YOKE_FORESEEN_BACKWARD_INPUT;
+    case ActionKind::kBackwardWeight:
+      return YOKE_FORESEEN_BACKWARD_WEIGHT;
+    default:
+      return YOKE_FORESEEN_OTHER;
+  }
+}
+
+int32_t axis_of(Traffic traffic) {
+  switch (traffic) {
+    case Traffic::kStages:
+      return YOKE_PP;
+    case Traffic::kShards:
+      return YOKE_DP_SHARD;
+    case Traffic::kReplicas:
+      return YOKE_DP_REPLICATE;
+    case Traffic::kNone:
+      break;
+  }
+  return -1;
+}
+
+std::vector<YokeForeseenAction> foreseen_actions(const RankPlan& rank,
+                                                 const std::vector<Action>& list,
+                                                 const std::vector<ActionTime>& times) {
+  const ActionCosts costs(rank.step, list, rank.costs);
+  const std::vector<int64_t> unsharded = costs.unsharded_bytes();
+  const std::vector<int64_t> activations = costs.activation_bytes();
+  std::vector<YokeForeseenAction> actions;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Action& a = list[i];
+    const Payload payload = costs.payload_of(a);
+    actions.push_back({.name = view(info_of(a.kind).name),
+                       .kind = kind_of(a.kind),
+                       .block = a.block < 0 ? -1 : rank.blocks[a.block],
+                       .micro = a.micro,
+                       .axis = axis_of(payload.traffic),
+                       .payload_bytes = payload.bytes,
+                       .begin = times[i].begin,
+                       .end = times[i].end,
+                       .unsharded_bytes = unsharded[i],
+                       .activation_bytes = activations.empty() ? -1 : activations[i]});
+  }
+  return actions;
+}
+
+std::vector<YokeBlockRange> stages_of(const RankPlan& rank) {
+  std::vector<YokeBlockRange> stages;
+  for (const OwnStage& stage : rank.step.stages())
+    stages.push_back({rank.blocks[stage.first], stage.end - stage.first});
+  return stages;
+}
+
+}  // namespace
+
+KeptBytes kept_bytes(const RankPlan& rank, const YokePlan& plan) {
+  // As dtypes_of(): bf16 runs update master copies in fp32.
+  const int64_t compute = item_size(plan.param_dtype);
+  const int64_t master = plan.param_dtype == YOKE_BF16 ? item_size(YOKE_F32) : compute;
+  const int shards = rank.step.shards;
+  int64_t trained = 0, frozen = 0;  // elements
+  for (const Unit& unit : rank.units.units) {
+    (unit.trainable ? trained : frozen) +=
+        FlatLayout(rank.model, unit, shards, compute).shard_numel();
+  }
+  const YokeOptimizer& optimizer = *plan.optimizer;
+  const int moments = optimizer.kind == YOKE_ADAMW ? 2 : optimizer.momentum != 0 ? 1 : 0;
+  const bool copies = master != compute && shards == 1;
+  return {.params = (trained + frozen) * (master + (copies ? compute : 0)),
+          .grads = trained * item_size(plan.reduce_dtype),
+          .optimizer = trained * master * moments};
+}
+
+double Forecast::bubble() const {
+  const std::vector<double> idle = idle_times(timeline, lists);
+  const double all = timeline.end * static_cast<double>(idle.size());
+  return all == 0 ? 0 : std::accumulate(idle.begin(), idle.end(), 0.0) / all;
+}
+
+Forecast foresee(const YokeModelSummary& model, const YokePlan& plan, const PtdOptions& options) {
+  Forecast forecast{rank_plans(model, plan, options, make_pipeline(model, plan, options)), {}, {}};
+  for (const RankPlan& rank : forecast.ranks) forecast.lists.push_back(build_schedule(rank.step));
+  const std::vector<double> work = work_of_blocks(model);
+  const auto duration = [&](int rank, const Action& a) {
+    return work[forecast.ranks[rank].blocks[a.block]] * forwards_of(a.kind);
+  };
+  forecast.timeline = timeline_of(forecast.lists, duration);
+  return forecast;
+}
+
+void report_forecast(const Forecast& forecast, const YokePlan& plan, PlanReport& report) {
+  for (size_t r = 0; r < forecast.ranks.size(); ++r) {
+    const RankPlan& rank = forecast.ranks[r];
+    const KeptBytes kept = kept_bytes(rank, plan);
+    const auto stages = stages_of(rank);
+    const auto actions = foreseen_actions(rank, forecast.lists[r], forecast.timeline.ranks[r]);
+    report.forecast({.header = YOKE_HEADER(YokeForecast, YOKE_ID_FORECAST),
+                     .pp = static_cast<int32_t>(r),
+                     .reserved = 0,
+                     .stages = stages.data(),
+                     .num_stages = stages.size(),
+                     .actions = actions.data(),
+                     .num_actions = actions.size(),
+                     .param_bytes = kept.params,
+                     .grad_bytes = kept.grads,
+                     .optimizer_bytes = kept.optimizer});
+  }
+}
+
+}  // namespace yoke::ptd

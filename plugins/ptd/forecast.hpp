@@ -1,0 +1,39 @@
+// What a training step will take: when each action of each rank runs, and how much memory exists
+// then. Computed from the very lists that the executor runs. Pure.
+#pragma once
+
+#include <vector>
+
+#include "plugins/ptd/rank_plan.hpp"
+#include "plugins/ptd/schedule/timeline.hpp"
+#include "yoke/backend.hpp"
+
+namespace yoke::ptd {
+
+// The bytes that a rank keeps for the whole run.
+struct KeptBytes {
+  int64_t params = 0;     // master copies (shards), and permanent copies in the compute type
+  int64_t grads = 0;      // reduced gradients (shards)
+  int64_t optimizer = 0;  // moments
+};
+KeptBytes kept_bytes(const RankPlan& rank, const YokePlan& plan);
+
+// One entry for each rank along pp.
+struct Forecast {
+  std::vector<RankPlan> ranks;
+  std::vector<std::vector<Action>> lists;
+  // Times are in the unit of work_of_blocks() for one sequence. Each of the two parts of a backward
+  // takes as long as a forward; communication takes no time.
+  Timeline timeline;
+
+  // Returns the share of the ranks' time in which they are idle, from 0 to 1.
+  double bubble() const;
+};
+
+// Foresees a training step. plan: as for rank_plans().
+Forecast foresee(const YokeModelSummary& model, const YokePlan& plan, const PtdOptions& options);
+
+// Reports the forecast of each rank to the host.
+void report_forecast(const Forecast& forecast, const YokePlan& plan, PlanReport& report);
+
+}  // namespace yoke::ptd

@@ -1,0 +1,99 @@
+#include "plugins/ptd/rank_plan.hpp"
+
+#include <utility>
+
+#include "plugins/ptd/plan.hpp"
+#include "plugins/ptd/schedule/flat_layout.hpp"
+#include "yoke/tensor.hpp"
+
+namespace yoke::ptd {
+namespace {
+
+std::vector<UnitSpec> unit_specs(const ModelSpec& model,
+                                 const UnitMap& map,
+                                 int shards,
+                                 const YokePlan& plan) {
+  std::vector<UnitSpec> specs;
+  for (const Unit& unit : map.units) {
+    const int64_t numel = FlatLayout(model, unit, shards, item_size(plan.param_dtype)).numel();
+    const int param = unit.params.front();
+    const int partner = model.params[param].partner;
+    specs.push_back({unit.trainable,
+                     numel * item_size(plan.param_dtype),
+                     unit.trainable ? numel * item_size(plan.reduce_dtype) : 0,
+                     partner,
+                     partner == OwnStage::kNoRank ? -1 : param});
+  }
+  return specs;
+}
+
+// If parameters are not sharded over cp, the ranks of cp hold copies of each shard. The schedule
+// treats these ranks as replicas, because the same all-reduce sums their gradients.
+StepSpec step_spec(const ModelSpec& model,
+                   const UnitMap& map,
+                   const PipelineSpec& pipeline,
+                   const YokePlan& plan,
+                   const PtdOptions& options) {
+  StepSpec spec;
+  const int data_ranks = plan.degree[YOKE_DP_REPLICATE] * plan.degree[YOKE_DP_SHARD];
+  spec.shards = shards_of(plan, options);
+  spec.replicas = data_ranks * plan.degree[YOKE_CP] / spec.shards;
+  spec.units = unit_specs(model, map, spec.shards, plan);
+  spec.blocks = map.of_block;
+  spec.reshard_after_forward = options.reshard_after_forward;
+  spec.recompute = options.recompute;
+  spec.accumulate = options.accumulate;
+  spec.pipeline = pipeline;
+  spec.reduce_partial_grads = plan.degree[YOKE_TP] > 1 && options.mesh.sequence_parallel;
+  if (plan.micro_batch > 0) spec.micros = plan.global_batch / (plan.micro_batch * data_ranks);
+  return spec;
+}
+
+std::vector<BlockCost> costs_of_blocks(const YokeModelSummary& model,
+                                       const std::vector<int>& blocks,
+                                       const PipelineSpec& pipeline,
+                                       const YokePlan& plan) {
+  // A block reports how many bytes it keeps without tp and cp. With them each rank keeps less, so
+  // the cost is unknown.
+  const bool plain = plan.degree[YOKE_CP] == 1 && plan.degree[YOKE_TP] == 1;
+  const auto cost_of = [&](int b) {
+    const YokeBlock& block = *model.blocks[b];
+    const bool known = plain && YOKE_HAS(YokeBlock, &block, carry_bytes) &&
+                       block.activation_bytes >= 0 && block.carry_bytes >= 0;
+    return known ? BlockCost{block.activation_bytes * plan.micro_batch,
+                             block.carry_bytes * plan.micro_batch}
+                 : BlockCost{};
+  };
+  std::vector<BlockCost> costs;
+  for (const int b : blocks) costs.push_back(cost_of(b));
+  for (const OwnStage& stage : pipeline.stages) {
+    if (stage.receives()) costs[stage.first].input = cost_of(blocks[stage.first] - 1).carry;
+  }
+  return costs;
+}
+
+}  // namespace
+
+int shards_of(const YokePlan& plan, const PtdOptions& options) {
+  return plan.degree[YOKE_DP_SHARD] * (options.shard_over_cp ? plan.degree[YOKE_CP] : 1);
+}
+
+std::vector<RankPlan> rank_plans(const YokeModelSummary& model,
+                                 const YokePlan& plan,
+                                 const PtdOptions& options,
+                                 const Pipeline& pipeline) {
+  const ModelSpec whole = model_spec(model, plan.degree[YOKE_TP]);
+  std::vector<RankPlan> plans;
+  for (int rank = 0; rank < plan.degree[YOKE_PP]; ++rank) {
+    const PipelineSpec spec = pipeline.spec_of(rank);
+    RankPlan& own = plans.emplace_back();
+    own.blocks = pipeline.stages.blocks_of(rank);
+    own.model = part_of_model(whole, pipeline.stages, rank);
+    own.units = make_units(own.model, options.unit_bytes, item_size(plan.param_dtype));
+    own.step = step_spec(own.model, own.units, spec, plan, options);
+    own.costs = costs_of_blocks(model, own.blocks, spec, plan);
+  }
+  return plans;
+}
+
+}  // namespace yoke::ptd

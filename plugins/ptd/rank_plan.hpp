@@ -1,0 +1,35 @@
+// What a rank along pp does in a step: its blocks, units and StepSpec, which follow from the plan
+// and the options alone. Every rank can therefore compute the lists of all others, and `plan` can
+// foresee a run before a rank exists. Pure.
+#pragma once
+
+#include <vector>
+
+#include "plugins/ptd/options.hpp"
+#include "plugins/ptd/pipeline_plan.hpp"
+#include "plugins/ptd/schedule/costs.hpp"
+#include "plugins/ptd/schedule/schedule.hpp"
+#include "plugins/ptd/schedule/units.hpp"
+#include "yoke/backend.hpp"
+
+namespace yoke::ptd {
+
+struct RankPlan {
+  std::vector<int> blocks;       // indices of its blocks in the model, ascending
+  ModelSpec model;               // the model with these blocks only
+  UnitMap units;                 // parameters that are gathered together
+  StepSpec step;                 // a training step
+  std::vector<BlockCost> costs;  // memory of one micro-batch, for each of its blocks
+};
+
+// Returns the plan of every rank along pp. `plan` must be complete; while its micro_batch is unset,
+// each step has one micro-batch.
+std::vector<RankPlan> rank_plans(const YokeModelSummary& model,
+                                 const YokePlan& plan,
+                                 const PtdOptions& options,
+                                 const Pipeline& pipeline);
+
+// Returns the size of the groups whose ranks hold the shards of one replica.
+int shards_of(const YokePlan& plan, const PtdOptions& options);
+
+}  // namespace yoke::ptd

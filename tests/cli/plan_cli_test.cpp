@@ -1,0 +1,143 @@
+// `yoke plan` with the real worker and backends.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/cli/playground.hpp"
+
+namespace yoke::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Json = nlohmann::json;
+
+const std::vector<std::string> kPipeline{"plan",
+                                         "run.toml",
+                                         "parallel_backend=ptd",
+                                         "model.layers=4",
+                                         "train.global_batch=16",
+                                         "train.micro_batch=1",
+                                         "pp_degree=2"};
+
+std::vector<std::string> pipeline(const std::vector<std::string>& more) {
+  std::vector<std::string> args = kPipeline;
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+TEST(Plan, ShowsMemoryTrafficAndTheSchedule) {
+  const Playground here;
+  const SubprocessResult r = here.yoke(pipeline({"--schedule", "--svg", "step.svg"}));
+  ASSERT_EQ(r.ending.exit_code, 0) << r.err;
+  for (const char* part : {"backend    ptd 0.1.0, pp_degree 2",
+                           "rank of pp  blocks",
+                           "\n0           0-",
+                           "\n1           ",
+                           "Traffic of a rank in a step",
+                           "SendCarry",
+                           "Ranks are idle for ",
+                           "   0  F",
+                           "drawn in step.svg"}) {
+    EXPECT_THAT(r.out, HasSubstr(part));
+  }
+  EXPECT_THAT(read_file(here.folder() / "step.svg"), HasSubstr("</svg>"));
+  EXPECT_FALSE(std::filesystem::exists(here.folder() / "runs")) << "nothing was started";
+}
+
+// What is foreseen is what the run reports before its first step, and what it counts.
+TEST(Plan, AgreesWithTheRun) {
+  const Playground here;
+  const Json plan = Json::parse(here.yoke(pipeline({"dp_shards=2", "--json"})).out);
+  EXPECT_EQ(plan["plan"]["world_size"], 4);
+  const Json& rank = plan["forecast"]["ranks"][0];
+  std::vector<std::string> train = pipeline({"dp_shards=2", "--virtual", "4"});
+  train[0] = "train";
+  const SubprocessResult r = here.yoke(train);
+  ASSERT_EQ(r.ending.exit_code, 0) << r.err;
+  std::map<std::string, int64_t> foreseen;  // bytes of each axis
+  for (const Json& action : rank["actions"]) {
+    if (!action["axis"].is_null())
+      foreseen[action["axis"]] += action["payload_bytes"].get<int64_t>();
+  }
+  std::istringstream log(read_file(here.folder() / "runs/r/metrics.jsonl"));
+  Json last;  // of a training step; the first one also exchanges what later steps need not
+  for (std::string line; std::getline(log, line);) {
+    const Json row = Json::parse(line);
+    if (row.contains("comm")) last = row;
+  }
+  EXPECT_EQ(foreseen.size(), 2u);
+  for (const auto& [axis, bytes] : foreseen) EXPECT_EQ(last["comm"][axis]["bytes"], bytes) << axis;
+}
+
+TEST(Plan, ManyRanksNeedNoMachine) {
+  const Playground here;
+  const SubprocessResult r = here.yoke({"plan",
+                                        "run.toml",
+                                        "parallel_backend=ptd",
+                                        "train.global_batch=64",
+                                        "dp_shards=32",
+                                        "--world",
+                                        "64"});
+  EXPECT_EQ(r.ending.exit_code, 2);
+  EXPECT_THAT(r.err, HasSubstr("dp_shards"));
+  const SubprocessResult fits = here.yoke(
+      {"plan", "run.toml", "parallel_backend=ptd", "train.global_batch=64", "--world", "64"});
+  EXPECT_EQ(fits.ending.exit_code, 0) << fits.err;
+  EXPECT_THAT(fits.out, HasSubstr("dp_shards 64"));
+  EXPECT_THAT(fits.out, Not(HasSubstr("idle")));  // no pipeline
+}
+
+// ptd chooses micro-batches for a pipeline, as large as possible with four for each rank.
+TEST(Plan, TheChosenMicroBatchIsNotAboveItsLimit) {
+  const Playground here;
+  const auto chosen = [&](const std::string& limit) {
+    const SubprocessResult r = here.yoke({"plan",
+                                          "run.toml",
+                                          "parallel_backend=ptd",
+                                          "model.layers=2",
+                                          "pp_degree=2",
+                                          "train.global_batch=96",
+                                          "train.max_micro_batch=" + limit,
+                                          "--json"});
+    EXPECT_EQ(r.ending.exit_code, 0) << r.err;
+    return Json::parse(r.out)["plan"]["micro_batch"].get<int>();
+  };
+  EXPECT_EQ(chosen("64"), 12);
+  EXPECT_EQ(chosen("12"), 12);
+  EXPECT_EQ(chosen("5"), 4);
+  EXPECT_EQ(chosen("1"), 1);
+}
+
+TEST(Plan, ABackendThatForeseesNothingSaysSo) {
+  const Playground here;
+  const SubprocessResult r = here.yoke({"plan", "run.toml"});
+  EXPECT_EQ(r.ending.exit_code, 0) << r.err;
+  EXPECT_THAT(r.out, HasSubstr("Backend 'serial' does not report what a step takes."));
+  EXPECT_EQ(here.yoke({"plan", "run.toml", "--svg", "a.svg"}).ending.exit_code, 2);
+  const Json json = Json::parse(here.yoke({"plan", "run.toml", "--json"}).out);
+  EXPECT_TRUE(json["forecast"].is_null());
+}
+
+TEST(Plan, RefusesAsTrainDoes) {
+  const Playground here;
+  const auto expect_misuse = [&](const std::vector<std::string>& args, const char* part) {
+    const SubprocessResult r = here.yoke(args);
+    EXPECT_EQ(r.ending.exit_code, 2) << r.err;
+    EXPECT_THAT(r.err, HasSubstr(part));
+    EXPECT_EQ(r.out, "");
+  };
+  expect_misuse(pipeline({"pp_degree=9"}), "pp_degree");
+  expect_misuse(pipeline({"ptd.pp_cut=3,9"}), "ptd.pp_cut");
+  expect_misuse(pipeline({"--world", "none"}), "--world none");
+  expect_misuse(pipeline({"--world", "3"}), "degrees whose product divides the 3 ranks");
+  expect_misuse({"plan", "nowhere.toml"}, "nowhere.toml");
+  expect_misuse({"plan"}, "CONFIG is required");
+}
+
+}  // namespace
+}  // namespace yoke::testing

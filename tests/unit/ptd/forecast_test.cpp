@@ -1,0 +1,123 @@
+// Compares what the plugin foresees in plan with what its ranks report in wrap_model, which comes
+// from the tensors that exist.
+#include "plugins/ptd/forecast.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "core/backend/forecast.hpp"
+#include "tests/unit/ptd/rig.hpp"
+
+namespace yoke::ptd::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Blocks of the tiny model that say what they keep, so that activations are known.
+BlockList blocks_of(const Job& job) {
+  BlockList blocks = job.model.blocks();
+  for (size_t b = 0; b < blocks.blocks.size(); ++b)
+    blocks.bytes.push_back({static_cast<int64_t>(1000 + b), static_cast<int64_t>(100 + b)});
+  return blocks;
+}
+
+StepForecast forecast_of(const Job& job) {
+  const YokeOptimizer optimizer = optimizer_of(job);
+  YokePlan plan = plan_of(job, optimizer);
+  TorchModelHost model(blocks_of(job), plan.param_dtype, TinyModel::kSeed, true);
+  const ForecastCollector collector(nullptr);
+  const auto texts = ask_plan(model.summary(), job.options, plan, job.given, collector.extension());
+  for (const std::string& text : texts) EXPECT_THAT(text, HasSubstr("note: ")) << text;
+  return collector.result(plan, model.summary());
+}
+
+int64_t largest(const RankForecast& rank, int64_t ForeseenAction::*bytes) {
+  int64_t most = 0;
+  for (const ForeseenAction& a : rank.actions) most = std::max(most, a.*bytes);
+  return most;
+}
+
+int64_t payload(const RankForecast& rank, int axis) {
+  int64_t sum = 0;
+  for (const ForeseenAction& a : rank.actions) sum += a.axis == axis ? a.payload_bytes : 0;
+  return sum;
+}
+
+void expect_as_wrapped(const Job& job) {
+  const StepForecast forecast = forecast_of(job);
+  ASSERT_EQ(forecast.ranks.size(), static_cast<size_t>(job.pp));
+  std::mutex mutex;
+  on_ranks(yoke::Mesh({job.pp, job.replicas, job.shards, 1, 1}), [&](const Rank& rank) {
+    const YokeOptimizer optimizer = optimizer_of(job);
+    const YokePlan plan = plan_of(job, optimizer);
+    TorchModelHost model(blocks_of(job), plan.param_dtype, TinyModel::kSeed, true);
+    const Session session(job, rank.host, model.model());
+    const std::lock_guard lock(mutex);
+    const RankForecast& foreseen = forecast.ranks[rank.host.rank / job.data_ranks()];
+    const YokeWrapResult& wrapped = session.wrapped;
+    EXPECT_EQ(foreseen.param_bytes, wrapped.param_bytes);
+    EXPECT_EQ(foreseen.grad_bytes, wrapped.grad_bytes);
+    EXPECT_EQ(foreseen.optimizer_bytes, wrapped.optimizer_bytes);
+    EXPECT_EQ(largest(foreseen, &ForeseenAction::unsharded_bytes), wrapped.unsharded_bytes);
+    EXPECT_EQ(largest(foreseen, &ForeseenAction::activation_bytes), wrapped.activation_bytes);
+    EXPECT_GT(wrapped.activation_bytes, 0);
+    for (const int axis : {YOKE_PP, YOKE_DP_REPLICATE, YOKE_DP_SHARD})
+      EXPECT_EQ(payload(foreseen, axis), wrapped.axis_bytes[axis]) << axis;
+  });
+}
+
+TEST(Forecast, SaysWhatWrapModelReportsOnEveryRank) {
+  for (const int pp : {1, 2}) {
+    for (const auto& [replicas, shards] : {std::pair(1, 1), {1, 2}, {2, 1}, {2, 2}}) {
+      for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+        Job job;
+        job.pp = pp;
+        job.replicas = replicas;
+        job.shards = shards;
+        job.accumulation = 2;
+        job.model.dtype = dtype;
+        SCOPED_TRACE(concat("pp ", pp, " replicas ", replicas, " shards ", shards, " dtype ") +
+                     c10::toString(dtype));
+        expect_as_wrapped(job);
+      }
+    }
+  }
+}
+
+TEST(Forecast, KnowsOptimizersAndOptions) {
+  Job job;
+  job.pp = job.shards = 2;
+  job.accumulation = 2;
+  for (const double momentum : {0.0, 0.9}) {
+    job.optimizer = YOKE_SGD;
+    job.momentum = momentum;
+    expect_as_wrapped(job);
+  }
+  job.options["activation_checkpoint"] = "full";
+  expect_as_wrapped(job);
+  job.options["pp_schedule"] = "zb_h1";
+  expect_as_wrapped(job);
+}
+
+// Two ranks with one micro-batch compute one after the other.
+TEST(Forecast, ALargeBubbleIsNoted) {
+  Job job;
+  job.pp = 2;
+  const YokeOptimizer optimizer = optimizer_of(job);
+  YokePlan plan = plan_of(job, optimizer);
+  EXPECT_THAT(ask_plan(job, plan),
+              ::testing::Contains(
+                  HasSubstr("% of a step with 1 micro-batch on 2 ranks of pp; `yoke plan` shows")));
+  const double with_one = forecast_of(job).bubble();
+  job.accumulation = 8;
+  const double with_eight = forecast_of(job).bubble();
+  EXPECT_GT(with_one, 0.3);
+  EXPECT_LT(with_eight, with_one - 0.1);
+}
+
+}  // namespace
+}  // namespace yoke::ptd::testing
