@@ -14,6 +14,12 @@ PipelineKind pipeline_kind(std::string_view name) {
       ->kind;
 }
 
+Recompute recompute_of(std::string_view name) {
+  return name == "full"    ? Recompute::kBlocks
+         : name == "stage" ? Recompute::kStages
+                           : Recompute::kNone;
+}
+
 }  // namespace
 
 PtdOptions::PtdOptions(const Options& options, int32_t pp_degree)
@@ -24,12 +30,13 @@ PtdOptions::PtdOptions(const Options& options, int32_t pp_degree)
                          (pp_degree <= 1 || options.given("accumulate"))
                      ? Accumulate::kSharded
                      : Accumulate::kUnsharded),
-      recompute(options.string("activation_checkpoint") == "full"),
+      recompute(recompute_of(options.string("activation_checkpoint"))),
       shard_over_cp(options.boolean("shard_over_cp")),
       cuda_graph(options.boolean("cuda_graph")),
       pp_schedule(pipeline_kind(options.string("pp_schedule"))),
       pp_chunks(static_cast<int>(options.integer("pp_chunks"))),
       pp_cut(options.string("pp_cut")),
+      pp_whole(static_cast<int>(options.integer("pp_whole"))),
       pp_schedule_file(options.string("pp_schedule_file")),
       mesh{.sequence_parallel = options.boolean("sequence_parallel"),
            .loss_parallel = options.boolean("loss_parallel"),
@@ -67,9 +74,10 @@ const std::vector<const YokeOptionInfo*>& option_infos() {
           YOKE_OPTION_STRING,
           "activation_checkpoint",
           "none",
-          "none|full",
+          "none|full|stage",
           "full: keep only what passes between blocks, and compute each block again for its "
-          "backward"),
+          "backward; stage, with pp_degree > 1: keep only the input of each stage, and compute the "
+          "stage again"),
       option_info(
           YOKE_OPTION_BOOL,
           "sequence_parallel",
@@ -128,6 +136,13 @@ const std::vector<const YokeOptionInfo*>& option_infos() {
           "",
           "with pp_degree > 1: number of blocks of each stage, such as \"5,4,4,3\"; auto: the most "
           "loaded rank gets as little work as possible"),
+      option_info(YOKE_OPTION_INT,
+                  "pp_whole",
+                  "0",
+                  "",
+                  "with pp_degree > 1 and dp_shards > 1: number of stages of a rank that may be "
+                  "whole (parameters and gradients) at a time; 0 = all",
+                  {0, 1e6}),
       option_info(YOKE_OPTION_STRING,
                   "pp_schedule_file",
                   "",

@@ -16,12 +16,13 @@ struct PtdOptions {
   int64_t unit_bytes;
   bool reshard_after_forward;
   Accumulate accumulate;
-  bool recompute;  // key activation_checkpoint = "full"
+  Recompute recompute;  // key activation_checkpoint
   bool shard_over_cp;
   bool cuda_graph;
   PipelineKind pp_schedule;
   int pp_chunks;                 // stages of each rank; 0 = as many as the schedule has by default
   std::string pp_cut;            // blocks of each stage, such as "5,4,4,3", or "auto"
+  int pp_whole;                  // stages of a rank that may be whole at a time; 0 = all
   std::string pp_schedule_file;  // orders of the ranks; "" = those of pp_schedule
   MeshOptions mesh;
 

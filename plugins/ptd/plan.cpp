@@ -195,15 +195,18 @@ void note_idle_options(const YokePlanArgs& args,
   const int32_t cp = plan.degree[YOKE_CP], tp = plan.degree[YOKE_TP];
   if (plan.degree[YOKE_DP_SHARD] * (ptd.shard_over_cp ? cp : 1) == 1) {
     const char* why = "it has no effect with dp_shards = 1: nothing is sharded";
-    note({"reshard_after_forward", "accumulate"}, why);
+    note({"reshard_after_forward", "accumulate", "pp_whole"}, why);
     if (plan.degree[YOKE_DP_REPLICATE] * cp == 1) note({"unit_bytes"}, why);
   }
   if (tp == 1) note({"sequence_parallel", "loss_parallel"}, "it has no effect with tp_degree = 1");
   if (cp == 1)
     note({"shard_over_cp", "cp_attention", "cp_order"}, "it has no effect with cp_degree = 1");
   if (plan.degree[YOKE_PP] == 1)
-    note({"pp_schedule", "pp_chunks", "pp_cut", "pp_schedule_file"},
+    note({"pp_schedule", "pp_chunks", "pp_cut", "pp_whole", "pp_schedule_file"},
          "it has no effect with pp_degree = 1");
+  if (plan.degree[YOKE_PP] == 1 && ptd.recompute == Recompute::kStages)
+    note({"activation_checkpoint"},
+         "\"stage\" has no effect with pp_degree = 1: a backward follows its forward at once");
   if (tp == 1 && cp == 1)
     note({"debug_ops"}, "no tensor is distributed with tp_degree = 1 and cp_degree = 1");
 }

@@ -87,10 +87,10 @@ void BlockRunner::forward(const Action& action) {
   const auto [block, micro] = std::pair(action.block, action.micro);
   Micro& m = micros_[micro];
   const at::Tensor input = input_leaf(block, take_input(block, m));
-  const at::Tensor output = run(block, micro, input, action.save);
+  const bool all = action.save == Save::kAll;
+  const at::Tensor output = run(block, micro, input, all);
   // A later Recompute or Backward starts from these.
-  if (block >= trained_.backward_from)
-    m.saved[block] = {input, action.save ? output : at::Tensor(), {}};
+  if (action.save != Save::kNothing) m.saved[block] = {input, all ? output : at::Tensor(), {}};
   if (computes_loss(block)) {
     m.loss = output.detach();
   } else {
@@ -99,7 +99,12 @@ void BlockRunner::forward(const Action& action) {
 }
 
 void BlockRunner::recompute(const Action& action) {
-  Saved& saved = micros_[action.micro].saved[action.block];
+  std::vector<Saved>& blocks = micros_[action.micro].saved;
+  Saved& saved = blocks[action.block];
+  // The first block of what is computed again has kept its input.
+  const bool follows = action.block > 0 && blocks[action.block - 1].output.defined();
+  if (!saved.input.defined() && follows)
+    saved.input = input_leaf(action.block, blocks[action.block - 1].output);
   saved.output = run(action.block, action.micro, saved.input, true);
 }
 

@@ -69,7 +69,8 @@ std::string to_string(const Action& action) {
   if (action.block >= 0) text += " block " + std::to_string(action.block);
   if (action.micro >= 0) text += " micro " + std::to_string(action.micro);
   if (action.peer >= 0) text += ", peer rank " + std::to_string(action.peer) + " of pp";
-  if (action.save) text += " save";
+  if (action.save == Save::kInput) text += " save input";
+  if (action.save == Save::kAll) text += " save";
   if (action.bytes > 0) text += ", " + std::to_string(action.bytes) + " bytes";
   return text;
 }

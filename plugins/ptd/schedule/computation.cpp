@@ -75,22 +75,43 @@ class Computation {
     }
   }
 
-  // If the backward follows at once, recomputing the last block would save nothing.
+  // If the backward follows at once, computing the last block, or the stage, again would save
+  // nothing.
   void forward(const StageStep& step, bool backward_next) {
     const OwnStage& s = stage(step);
     if (s.receives()) message(ActionKind::kWaitCarry, step, s.from);
     for (int b = s.first; b < s.end; ++b) {
-      const bool save =
-          b >= trained_.backward_from && (!spec_.recompute || (backward_next && b == s.end - 1));
-      if (save && spec_.recompute) kept_ = {step, b};
-      ops_.push_back({.kind = ActionKind::kForward, .block = b, .micro = step.micro, .save = save});
+      ops_.push_back({.kind = ActionKind::kForward,
+                      .block = b,
+                      .micro = step.micro,
+                      .save = saved_by(s, b, backward_next)});
     }
+    kept_ = backward_next ? step : StageStep{StageOp::kForward, -1, -1};
     if (!s.sends()) return;
     if (!runs_backward(s)) make_room(ActionKind::kFreeCarry, step, s.to);
     message(ActionKind::kSendCarry, step, s.to);
   }
 
-  // The last block is recomputed while its gradient is still under way. If another rank waits for
+  Save saved_by(const OwnStage& s, int block, bool backward_next) const {
+    if (spec_.forward_only || block < trained_.backward_from) return Save::kNothing;
+    switch (spec_.recompute) {
+      case Recompute::kNone:
+        return Save::kAll;
+      case Recompute::kBlocks:
+        return backward_next && block == s.end - 1 ? Save::kAll : Save::kInput;
+      case Recompute::kStages:
+        return backward_next               ? Save::kAll
+               : block == first_trained(s) ? Save::kInput
+                                           : Save::kNothing;
+    }
+    return Save::kAll;
+  }
+
+  // Returns the first block of a stage that runs backward.
+  int first_trained(const OwnStage& s) const { return std::max(s.first, trained_.backward_from); }
+
+  // The last block is recomputed while its gradient is still under way, or the whole stage. If
+  // another rank waits for
   // the gradient of the stage's input, it is computed and sent before the gradients of weights,
   // which only this rank needs.
   void backward(const StageStep& step) {
@@ -98,18 +119,20 @@ class Computation {
     const int last = s.end - 1;
     const bool sends = s.receives() && passes_gradient(s);
     const bool split = sends || step.op == StageOp::kBackwardInput;
+    const bool kept = kept_ == StageStep{StageOp::kForward, step.stage, step.micro};
     const auto recompute = [&](int b) {
-      if (spec_.recompute &&
-          kept_ != std::pair(StageStep{StageOp::kForward, step.stage, step.micro}, b))
-        ops_.push_back({.kind = ActionKind::kRecompute, .block = b, .micro = step.micro});
+      ops_.push_back({.kind = ActionKind::kRecompute, .block = b, .micro = step.micro});
     };
-    recompute(last);
+    if (spec_.recompute == Recompute::kBlocks && !kept) recompute(last);
+    if (spec_.recompute == Recompute::kStages && !kept) {
+      for (int b = first_trained(s); b <= last; ++b) recompute(b);
+    }
     if (s.sends()) {
       message(ActionKind::kWaitCarryGrad, step, s.to);
       message(ActionKind::kFreeCarry, step, s.to);
     }
-    for (int b = last; b >= std::max(s.first, trained_.backward_from); --b) {
-      if (b != last) recompute(b);
+    for (int b = last; b >= first_trained(s); --b) {
+      if (b != last && spec_.recompute == Recompute::kBlocks) recompute(b);
       ops_.push_back({.kind = split ? ActionKind::kBackwardInput : ActionKind::kBackward,
                       .block = b,
                       .micro = step.micro});
@@ -123,7 +146,7 @@ class Computation {
 
   void backward_weight(const StageStep& step) {
     const OwnStage& s = stage(step);
-    for (int b = s.end - 1; b >= std::max(s.first, trained_.backward_from); --b) {
+    for (int b = s.end - 1; b >= first_trained(s); --b) {
       ops_.push_back({.kind = ActionKind::kBackwardWeight, .block = b, .micro = step.micro});
     }
   }
@@ -150,9 +173,9 @@ class Computation {
   const TrainedBlocks trained_;
   const bool in_step_;
   std::vector<StageStep> order_;
-  std::pair<StageStep, int> kept_{{StageOp::kForward, -1, -1},
-                                  -1};  // block that need not be recomputed
-  std::vector<Action> under_way_;       // the Free actions of what was sent, oldest first
+  // The latest forward, if its backward follows at once.
+  StageStep kept_{StageOp::kForward, -1, -1};
+  std::vector<Action> under_way_;  // the Free actions of what was sent, oldest first
   std::vector<Action> ops_;
 };
 

@@ -52,6 +52,16 @@ int64_t ActionCosts::message_bytes(const Action& action) const {
                                                       : blocks_[stage.first].input;
 }
 
+// Returns true if the output of a block is kept although the block is computed again: as the input
+// of the next block, from which that one is computed again.
+bool ActionCosts::keeps_output(int block) const {
+  if (spec_.recompute == Recompute::kBlocks) return true;
+  return spec_.recompute == Recompute::kStages &&
+         std::any_of(stages_.begin(), stages_.end(), [&](const OwnStage& s) {
+           return s.end == block + 1 && s.to == s.rank;
+         });
+}
+
 // Returns by how many bytes the kept activations grow with an action; negative if they shrink.
 int64_t ActionCosts::growth(const Action& action) const {
   if (action.kind == ActionKind::kReceiveCarry || action.kind == ActionKind::kReceiveCarryGrad)
@@ -65,11 +75,10 @@ int64_t ActionCosts::growth(const Action& action) const {
   const int64_t grad = had_message ? cost.carry : 0;
   switch (action.kind) {
     case ActionKind::kForward:
-      if (action.save) return cost.activation + cost.carry;
-      // With recomputation only the block's output is kept, which is the next block's input.
-      return spec_.recompute ? cost.carry : 0;
+      if (action.save == Save::kAll) return cost.activation + cost.carry;
+      return keeps_output(action.block) ? cost.carry : 0;
     case ActionKind::kRecompute:
-      return cost.activation;
+      return cost.activation + (keeps_output(action.block) ? 0 : cost.carry);
     case ActionKind::kBackwardInput:
       return -grad;
     // What the gradients of weights need is about as large as all that the block has kept.

@@ -52,6 +52,7 @@ class ActionCosts {
 
  private:
   int64_t message_bytes(const Action& action) const;
+  bool keeps_output(int block) const;
   int64_t growth(const Action& action) const;
 
   const StepSpec& spec_;

@@ -1,7 +1,7 @@
 // Builds the action list of a step in two passes. list_computation() lists what the rank computes,
 // in the order that the pipeline (or the only stage) prescribes, with the messages between stages;
-// Builder then inserts the collectives. The order of the computation is therefore decided in one place, and
-// Builder handles sharding, replicas and accumulation for every order.
+// Builder then inserts the collectives. The order of the computation is therefore decided in one
+// place, and Builder handles sharding, replicas and accumulation for every order.
 //
 // Builder follows three rules. The next unit is gathered while the current one computes. One
 // reduction is in flight at a time, during the backward of the preceding block. A unit stays whole
@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "plugins/ptd/schedule/computation.hpp"
+#include "plugins/ptd/schedule/whole_stages.hpp"
 
 namespace yoke::ptd {
 namespace {
@@ -38,6 +39,7 @@ class Builder {
     ends_.resize(ops_.size());
     complete_.resize(ops_.size());
     in_use_.resize(spec.units.size(), false);
+    find_departures();
     for (int u = 0; u < static_cast<int>(spec.units.size()); ++u) {
       if (spec.shards > 1) find_intervals(u);
       if (spec.units[u].trainable && !spec.forward_only) find_complete_gradients(u);
@@ -50,7 +52,7 @@ class Builder {
       if (adds_gradients(ops_[i].kind) && uses(i, reducing_.first)) wait_reduce();
       out_.push_back(ops_[i]);
       reshard_after(i);
-      for (int u : complete_[i]) reduce(u, ops_[i].micro);
+      for (int u : complete_[i]) reduce(u, i);
     }
     wait_reduce();
     wait_grad();
@@ -70,10 +72,32 @@ class Builder {
     return ops_[op].block >= 0 && contains(spec_.blocks[ops_[op].block], unit);
   }
 
+  // Finds when the stages of each operation have to leave memory.
+  void find_departures() {
+    const std::vector<OwnStage> stages = spec_.stages();
+    const int most = spec_.whole_stages;
+    if (most == 0 || most >= static_cast<int>(stages.size())) return;
+    for (const Action& op : ops_) {
+      const auto own = std::find_if(
+          stages.begin(), stages.end(), [&](const OwnStage& s) { return op.block < s.end; });
+      stage_of_op_.push_back(op.block < 0 ? kNone : static_cast<int>(own - stages.begin()));
+    }
+    departures_ = departures(stage_of_op_, static_cast<int>(stages.size()), most);
+  }
+
+  // Returns true if the stage of operation i leaves memory between this operation and operation j,
+  // which comes later.
+  bool leaves_between(size_t i, size_t j) const {
+    if (departures_.empty()) return false;
+    const std::vector<size_t>& left = departures_[stage_of_op_[i]];
+    const auto next = std::upper_bound(left.begin(), left.end(), i);
+    return next != left.end() && *next <= j;
+  }
+
   // Splits the uses of a unit into intervals during which it stays whole. The unit is added to
   // starts_ at the first operation of each interval and to ends_ at the last one. Consecutive
-  // operations that use the unit share an interval; without resharding after forward there is one
-  // interval per step.
+  // operations that use the unit share an interval. Without resharding after forward, an interval
+  // lasts until the unit's stage leaves memory, or to the end of the step.
   void find_intervals(int unit) {
     size_t last = 0;
     bool used = false, others = false;  // others: a computation without the unit came after `last`
@@ -83,7 +107,8 @@ class Builder {
         others = others || is_computation(ops_[i].kind);
         continue;
       }
-      const bool keep = used && (!spec_.reshard_after_forward || !others);
+      const bool keep =
+          used && (!others || (!spec_.reshard_after_forward && !leaves_between(last, i)));
       if (!keep) {
         if (used) ends_[last].push_back(unit);
         starts_[i].push_back(unit);
@@ -106,6 +131,14 @@ class Builder {
     for (int op : last) {
       if (op != kNone) complete_[op].push_back(unit);
     }
+  }
+
+  // Returns true if the gradients of a unit, which are complete after operation i for a micro-batch
+  // that is not the last, are to be reduced now because their stage leaves memory.
+  bool leaves_after(int unit, size_t i) const {
+    size_t next = i + 1;
+    while (next < ops_.size() && !(adds_gradients(ops_[next].kind) && uses(next, unit))) ++next;
+    return next < ops_.size() && leaves_between(i, next);
   }
 
   void unshard(int unit) {
@@ -140,13 +173,14 @@ class Builder {
     }
   }
 
-  // Starts the reduction of a micro-batch's gradients if it is due. One reduction is in flight at a
-  // time: a second one would share the links with the first and need a second whole gradient
-  // buffer.
-  void reduce(int unit, int micro) {
+  // Starts the reduction of gradients, which are complete after operation i, if it is due. One
+  // reduction is in flight at a time: a second one would share the links with the first and need a
+  // second whole gradient buffer.
+  void reduce(int unit, size_t i) {
+    const int micro = ops_[i].micro;
     const bool last = micro == spec_.micros - 1;
     if (spec_.shards > 1) {
-      if (!last && spec_.accumulate == Accumulate::kUnsharded) return;
+      if (!last && spec_.accumulate == Accumulate::kUnsharded && !leaves_after(unit, i)) return;
       wait_reduce();
       out_.push_back({.kind = ActionKind::kReduceGrad,
                       .unit = unit,
@@ -199,13 +233,15 @@ class Builder {
 
   const StepSpec& spec_;
   std::vector<Action> ops_;
-  std::vector<std::vector<int>> starts_;        // units that become whole for this operation
-  std::vector<std::vector<int>> ends_;          // units that are not needed after it
-  std::vector<std::vector<int>> complete_;      // units whose gradients are complete after it
-  std::vector<bool> in_use_;                    // gathered, or being gathered
-  std::vector<int> prefetch_;                   // units of the latest prefetch
-  std::pair<int, int> reducing_{kNone, kNone};  // unit and micro-batch of the reduction in flight
-  int all_reducing_ = kNone;                    // unit of the all-reduce in flight
+  std::vector<std::vector<int>> starts_;         // units that become whole for this operation
+  std::vector<std::vector<int>> ends_;           // units that are not needed after it
+  std::vector<std::vector<int>> complete_;       // units whose gradients are complete after it
+  std::vector<int> stage_of_op_;                 // empty if all stages may stay whole
+  std::vector<std::vector<size_t>> departures_;  // of each stage; empty if all may stay
+  std::vector<bool> in_use_;                     // gathered, or being gathered
+  std::vector<int> prefetch_;                    // units of the latest prefetch
+  std::pair<int, int> reducing_{kNone, kNone};   // unit and micro-batch of the reduction in flight
+  int all_reducing_ = kNone;                     // unit of the all-reduce in flight
   std::vector<Action> out_;
 };
 

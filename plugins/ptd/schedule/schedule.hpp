@@ -88,26 +88,42 @@ struct ActionInfo {
 const ActionInfo& info_of(ActionKind kind);
 bool is_computation(ActionKind kind);  // true if the action computes a block
 
+// What a forward keeps for the block's backward.
+enum class Save : uint8_t {
+  kNothing,  // no backward follows, or it starts from what another block keeps
+  kInput,    // the block's input, from which Recompute starts
+  kAll,      // everything that the backward needs
+};
+
 struct Action {
   ActionKind kind;
   int unit = -1;
   int block = -1;
   int micro = -1;
-  int stage = -1;     // messages only: the stage that sends or receives, among all stages
-  int peer = -1;      // messages and ExchangeTied: the other rank, as a rank along pp
-  bool save = false;  // only for kForward: true if it keeps what the backward needs
+  int stage = -1;              // messages only: the stage that sends or receives, among all stages
+  int peer = -1;               // messages and ExchangeTied: the other rank, as a rank along pp
+  Save save = Save::kNothing;  // only for kForward
   int64_t bytes = 0;  // bytes of the unit's buffer that the action gathers, frees or reduces
 
   bool operator==(const Action&) const = default;
 };
 
-// Returns, for example, "ReduceGrad unit 3 micro 0, 1048576 bytes" or "SendCarry stage 1 micro 2, peer
-// rank 2 of pp".
+// Returns, for example, "ReduceGrad unit 3 micro 0, 1048576 bytes" or "SendCarry stage 1 micro 2,
+// peer rank 2 of pp".
 std::string to_string(const Action& action);
 
 enum class Accumulate : uint8_t {
   kSharded,    // reduce the gradients of every micro-batch: least memory
   kUnsharded,  // keep whole gradients over the step and reduce once: least communication
+};
+
+// Activation checkpointing: which activations are computed again for the backward.
+enum class Recompute : uint8_t {
+  kNone,
+  kBlocks,  // those within each block, right before its backward; the inputs of all blocks are kept
+  // Those within each stage, before its backward; only the stage's input is kept. Nothing else is
+  // needed, so it happens while the gradient of the stage's output is still under way.
+  kStages,
 };
 
 struct UnitSpec {
@@ -155,8 +171,11 @@ struct StepSpec {
   int replicas = 1;                   // copies of the shards
   int micros = 1;                     // micro-batches
   bool reshard_after_forward = true;  // false: gather once per step, reshard after the last use
-  bool recompute = false;             // full activation checkpointing
+  Recompute recompute = Recompute::kNone;
   Accumulate accumulate = Accumulate::kSharded;
+  // Without resharding after forward and with unsharded accumulation: how many stages of this rank
+  // may be whole at a time, parameters and gradients; 0 = all.
+  int whole_stages = 0;
   bool reduce_partial_grads = false;  // gradients of tp-replicated parameters are partial sums
   bool forward_only = false;
   PipelineSpec pipeline;

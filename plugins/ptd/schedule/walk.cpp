@@ -21,7 +21,8 @@ Walk::Walk(const StepSpec& spec)
     stage_of_block_.resize(stages_[s].end, static_cast<int>(s));
   // With one shard nothing is ever gathered: parameters are whole from the start.
   const Params params = spec.shards == 1 ? Params::kWhole : Params::kSharded;
-  units_.assign(spec.units.size(), UnitState{.params = params});
+  units_.assign(spec.units.size(),
+                UnitState{.params = params, .additions = std::vector<int>(spec.micros)});
 }
 
 std::string Walk::fail(CheckedRule rule, const std::string& text) {
@@ -132,7 +133,10 @@ std::string Walk::forward(const Action& a) {
     // If activations are saved, backward can run already; after backward nothing needs them.
     if (block.saved || block.backward)
       return fail(CheckedRule::kCompute, "there is nothing to recompute");
-    block.saved = true;
+    const bool has_input =
+        block.input || (a.block > stage_of(a.block).first && row[a.block - 1].saved);
+    if (!has_input) return fail(CheckedRule::kCompute, "its input is not kept");
+    block.saved = block.input = true;
     return "";
   }
   if (block.forward) return fail(CheckedRule::kCompute, "has run before");
@@ -149,10 +153,11 @@ std::string Walk::forward(const Action& a) {
     return fail(CheckedRule::kMessage, "the input of its stage has not been waited for");
   }
   // Saved activations that no backward uses would only take memory.
-  if (a.save && a.block < trained_.backward_from)
+  if (a.save != Save::kNothing && a.block < trained_.backward_from)
     return fail(CheckedRule::kCompute, "no backward will use what it saves");
   block.forward = true;
-  block.saved = a.save;
+  block.input = a.save != Save::kNothing;
+  block.saved = a.save == Save::kAll;
   return "";
 }
 
@@ -204,7 +209,7 @@ std::string Walk::add_gradients(const Action& a) {
     if (unit.grads == Grads::kEmpty && spec_.shards > 1) bytes_ += spec_.units[u].grad_bytes;
     unit.grads = Grads::kAdding;
     // The first part of a backward adds some of the gradients; they are complete after the second.
-    if (a.kind != ActionKind::kBackwardInput) ++unit.additions;
+    if (a.kind != ActionKind::kBackwardInput) ++unit.additions[a.micro];
   }
   return "";
 }
@@ -231,29 +236,35 @@ std::string Walk::reduce(const Action& a) {
     bytes_ -= size;
     return "";
   }
-  // One reduction covers this many micro-batches; `a` names the last of them.
-  const int per_reduction = spec_.accumulate == Accumulate::kSharded ? 1 : spec_.micros;
   if (unit.grads != Grads::kAdding)
     return fail(CheckedRule::kGradient, "there are no gradients to reduce");
+  // `a` names the last micro-batch that the reduction covers.
+  const int covered = a.micro - unit.reduced_micros + 1;
+  const bool allowed = spec_.accumulate == Accumulate::kSharded ? covered == 1
+                       : spec_.whole_stages > 0                 ? covered >= 1
+                                                                : covered == spec_.micros;
+  if (!allowed) return fail(CheckedRule::kGradient, "wrong micro-batch");
   // An early reduction would not fail when it runs: gradients that are added later would silently
-  // be lost.
-  if (unit.additions != blocks_using(a.unit) * per_reduction) {
+  // be lost. Some of later micro-batches may be there already; their sum is completed later.
+  if (!complete_up_to(a.unit, a.micro))
     return fail(CheckedRule::kGradient, "the gradients are not complete");
-  }
-  if (a.micro != unit.reduced_micros + per_reduction - 1)
-    return fail(CheckedRule::kGradient, "wrong micro-batch");
   unit.grads = Grads::kReducing;
-  unit.additions = 0;
   unit.reducing_micro = a.micro;
-  unit.reduced_micros += per_reduction;
+  unit.reduced_micros += covered;
   return "";
+}
+
+// Returns true if all blocks have added their gradients of micro-batches 0 to `micro`.
+bool Walk::complete_up_to(int unit, int micro) const {
+  const std::vector<int>& added = units_[unit].additions;
+  const int users = blocks_using(unit);
+  return std::all_of(added.begin(), added.begin() + micro + 1, [&](int n) { return n == users; });
 }
 
 // Returns true if the gradient shard of the unit holds the sum over all micro-batches.
 bool Walk::shard_complete(int unit) const {
   const UnitState& state = units_[unit];
-  // With one shard nothing is reduced, so `additions` is never reset and counts the whole step.
-  if (spec_.shards == 1) return state.additions == blocks_using(unit) * spec_.micros;
+  if (spec_.shards == 1) return complete_up_to(unit, spec_.micros - 1);
   return state.grads == Grads::kEmpty && state.reduced_micros == spec_.micros;
 }
 

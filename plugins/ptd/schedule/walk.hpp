@@ -29,13 +29,15 @@ class Walk {
     Params params;
     Grads grads = Grads::kEmpty;              // state of the whole gradient buffer
     AllReduce all_reduce = AllReduce::kNone;  // state of the gradient shard's all-reduce
-    int additions = 0;                        // Backward actions since the last reduction
+    std::vector<int> additions;               // blocks that have added gradients, by micro-batch
     int reducing_micro = -1;                  // micro-batch of the reduction in flight
     int reduced_micros = 0;                   // micro-batches whose reduction has started
     bool exchanged = false;                   // the gradients of the partner have been added
   };
   struct BlockState {
-    bool forward = false, saved = false, backward = false;
+    bool forward = false, backward = false;
+    bool input = false;        // its input is kept
+    bool saved = false;        // everything that its backward needs is kept
     bool weights_due = false;  // BackwardInput has run, BackwardWeight has not
   };
   // The four messages of a stage and micro-batch. A message that is received is kDone once it has
@@ -49,6 +51,7 @@ class Walk {
   };
 
   std::string fail(CheckedRule rule, const std::string& text);
+  const OwnStage& stage_of(int block) const { return stages_[stage_of_block_[block]]; }
   std::string unshard(const Action& a);
   std::string compute(const Action& a);
   std::string forward(const Action& a);
@@ -64,6 +67,7 @@ class Walk {
   std::string all_reduce(const Action& a);
   std::string exchange_tied(const Action& a);
   std::string end(const Action& a);
+  bool complete_up_to(int unit, int micro) const;
   bool shard_complete(int unit) const;
   bool shard_reduced(int unit) const;
   std::string gradients_final();

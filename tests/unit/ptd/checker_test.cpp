@@ -130,7 +130,7 @@ TEST(Checker, NothingMayStayWhole) {
 
 TEST(Checker, BackwardNeedsWhatForwardSaved) {
   List list = build_schedule(hsdp());
-  list[find(list, ActionKind::kForward)].save = false;
+  list[find(list, ActionKind::kForward)].save = Save::kNothing;
   expect_rule(hsdp(), list, CheckedRule::kCompute);
 }
 

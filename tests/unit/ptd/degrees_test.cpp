@@ -145,7 +145,7 @@ Layout random_layout(std::mt19937& random, int world) {
   flip("cp_order", "plain");
   flip("reshard_after_forward", "false");
   flip("accumulate", "unsharded");
-  flip("activation_checkpoint", "full");
+  flip("activation_checkpoint", pick(2) == 0 ? "full" : "stage");
   flip("unit_bytes", "1");
   const int micros = static_cast<int>(kBatch) / (l.replicas * l.shards * l.micro_batch);
   std::vector<const char*> schedules{"gpipe", "1f1b", "zb_h1"};

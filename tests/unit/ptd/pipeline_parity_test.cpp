@@ -96,7 +96,7 @@ TEST_P(EverySchedule, WorksWithEverythingElse) {
   int cases = 0;
   for (const int pp : {2, 3}) {
     for (const auto& [replicas, shards] : {std::pair(2, 1), {1, 2}, {2, 2}}) {
-      for (const char* recompute : {"none", "full"}) {
+      for (const char* recompute : {"none", "full", "stage"}) {
         Job job = job_with(GetParam(), pp);
         job.model.layers = pp == 2 ? 3 : 5;  // an odd number of blocks
         job.model.tied = ++cases % 2 == 0;
@@ -111,6 +111,7 @@ TEST_P(EverySchedule, WorksWithEverythingElse) {
           job.options["reshard_after_forward"] = "true";
           job.given = {"accumulate", "reshard_after_forward"};
         }
+        if (cases % 4 == 2) job.options["pp_whole"] = "1";
         SCOPED_TRACE("pp " + std::to_string(pp) + " case " + std::to_string(cases));
         expect_parity_with_the_plain_loop(job);
       }

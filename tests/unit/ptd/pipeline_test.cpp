@@ -48,12 +48,14 @@ std::vector<StepSpec> random_pipeline(Dice& dice) {
   std::vector<StepSpec> specs =
       chain(c, dice.roll(1, 3), dice.one_in(3) ? dice.roll(1, c.ranks * c.chunks) : 0);
   const StepSpec options = testing::random_step(dice);
+  const int whole_stages = dice.roll(0, c.chunks);
   for (StepSpec& spec : specs) {
     spec.shards = options.shards;
     spec.replicas = options.replicas;
     spec.reshard_after_forward = options.reshard_after_forward;
     spec.recompute = options.recompute;
     spec.accumulate = options.accumulate;
+    spec.whole_stages = whole_stages;
     spec.forward_only = options.forward_only;
     for (UnitSpec& unit : spec.units) {
       unit.param_bytes *= spec.shards;
@@ -121,6 +123,39 @@ TEST(Pipeline, NoActionCanBeLeftOutOrDoubled) {
       }
     }
   }
+}
+
+// Recompute of a stage needs nothing from other ranks, so it runs while the gradient is under way.
+TEST(Pipeline, AStageIsComputedAgainBeforeItsGradientArrives) {
+  for (StepSpec& spec : chain({PipelineKind::k1F1B, 4, 1, 8}, 3)) {
+    spec.recompute = Recompute::kStages;
+    const List list = build_schedule(spec);
+    EXPECT_TRUE(check_rank(spec, list).empty());
+    int recomputed = 0;
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (list[i].kind != ActionKind::kRecompute) continue;
+      ++recomputed;
+      size_t next = i + 1;
+      while (list[next].kind == ActionKind::kRecompute) ++next;
+      EXPECT_EQ(list[next].kind, ActionKind::kWaitCarryGrad) << to_string(list[next]);
+    }
+    // On the last rank every backward follows its forward at once.
+    EXPECT_EQ(recomputed, spec.pipeline.rank == 3 ? 0 : 3 * 8);
+  }
+}
+
+TEST(Pipeline, RecomputeNeedsTheInputOfTheStage) {
+  std::vector<StepSpec> specs = chain({PipelineKind::kGpipe, 2, 1, 2}, 2);
+  specs[0].recompute = Recompute::kStages;
+  List list = build_schedule(specs[0]);
+  ASSERT_TRUE(check_rank(specs[0], list).empty());
+  List mutant = list;
+  mutant[0].save = Save::kNothing;
+  EXPECT_FALSE(check_rank(specs[0], mutant).empty());
+  size_t first = 0;
+  while (list[first].kind != ActionKind::kRecompute) ++first;
+  std::swap(list[first].block, list[first + 1].block);
+  EXPECT_FALSE(check_rank(specs[0], list).empty());
 }
 
 size_t find(const List& list, ActionKind kind, int micro) {

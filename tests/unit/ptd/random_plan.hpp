@@ -62,7 +62,7 @@ inline StepSpec random_step(Dice& dice) {
   spec.replicas = dice.roll(1, 2);
   spec.micros = dice.roll(1, 3);
   spec.reshard_after_forward = !dice.one_in(3);
-  spec.recompute = dice.one_in(3);
+  spec.recompute = static_cast<Recompute>(dice.roll(0, 2));
   spec.accumulate = dice.one_in(2) ? Accumulate::kSharded : Accumulate::kUnsharded;
   spec.forward_only = dice.one_in(5);
   spec.reduce_partial_grads = dice.one_in(3);

@@ -160,7 +160,7 @@ TEST(Schedule, ReplicasOfShardsAreSummedOncePerStep) {
 
 TEST(Schedule, CheckpointingRecomputesAllButTheLastBlock) {
   StepSpec spec = chain(3, 1);
-  spec.recompute = true;
+  spec.recompute = Recompute::kBlocks;
   EXPECT_THAT(short_names(build_schedule(spec)),
               ElementsAre("Forward 0",
                           "Forward 1",
