@@ -188,27 +188,41 @@ ReadWeights stored_weights(const ModelConfig& model, const LlamaDims& d, const B
   return open_weights(model.from, shapes, {{head, "model.embed_tokens.weight"}});
 }
 
-// Returns the bytes that each block keeps for its backward, for one sequence. The fused operators
-// keep the inputs of products, and one or two fp32 numbers for each row.
-std::vector<BlockBytes> block_bytes(const LlamaDims& d, const FamilyArgs& args) {
+// Returns what each block costs for one sequence. The fused operators keep the inputs of products,
+// and one or two fp32 numbers for each row. FLOPs count products only.
+std::vector<BlockCosts> block_costs(const LlamaDims& d, const FamilyArgs& args) {
   const int64_t item = item_size(args.param_dtype), wide = std::max<int64_t>(item, 4);
   const int64_t tokens = args.seq_len, carry = tokens * d.dim * item;
   const int64_t kv = d.kv_heads * (d.dim / d.heads);
-  // Elements per token and layer. 5 dim: the outputs of both norms, the queries, the output of
-  // attention, and the residual between attention and feed-forward. 2 kv: keys and values. 3
-  // ffn_dim: gate, up and their product. In fp32: one number for each norm and for each head.
-  const int64_t row = (5 * d.dim + 2 * kv + 3 * d.ffn_dim) * item + (2 + d.heads) * wide;
-  std::vector<BlockBytes> bytes{{0, carry}};
-  bytes.insert(bytes.end(), d.layers, {tokens * row, carry});
-  bytes.push_back({tokens * ((d.dim + d.vocab) * item + 2 * wide), 0});
-  return bytes;
+  // The FLOPs of products of all tokens with matrices that have so many elements together.
+  const auto products = [tokens](int64_t elements) {
+    return 2.0 * static_cast<double>(tokens) * static_cast<double>(elements);
+  };
+  // Kept are the outputs of the norm and of attention, queries, keys and values, and in fp32 a
+  // number for the norm and for each head. Besides four matrices, a token multiplies the keys and
+  // the values of, on average, half of the tokens.
+  const BlockCosts attention{tokens * ((3 * d.dim + 2 * kv) * item + (1 + d.heads) * wide),
+                             carry,
+                             products(2 * d.dim * (d.dim + kv)) + products(2 * tokens * d.dim) / 2};
+  // Kept are the output of the norm, gate, up and their product, and a number for the norm.
+  const BlockCosts feed_forward{
+      tokens * ((d.dim + 3 * d.ffn_dim) * item + wide), carry, products(3 * d.dim * d.ffn_dim)};
+  // A layer also keeps the residual between its halves.
+  const BlockCosts layer{attention.activation_bytes + carry + feed_forward.activation_bytes,
+                         carry,
+                         attention.forward_flops + feed_forward.forward_flops};
+  std::vector<BlockCosts> costs{{0, carry, 0}};
+  costs.insert(costs.end(), d.layers, layer);
+  const int64_t kept = tokens * ((d.dim + d.vocab) * item + 2 * wide);
+  costs.push_back({kept, 0, products(d.dim * d.vocab)});
+  return costs;
 }
 
 BlockList make_blocks(const ModelConfig& model, const FamilyArgs& args) {
   const LlamaDims d = llama_dims(model);
   const at::ScalarType dtype = scalar_type(args.param_dtype);
   BlockList list;
-  list.bytes = block_bytes(d, args);
+  list.costs = block_costs(d, args);
   auto embedding = std::make_shared<Embedding>(d.vocab, d.dim, dtype);
   add_block(list,
             {"model.embed_tokens",

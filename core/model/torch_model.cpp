@@ -101,7 +101,7 @@ struct TorchModelHost::Impl {
                  init ? "an init" : "no init",
                  loss_weight ? " and a loss_weight" : " and no loss_weight"));
     }
-    table.describe_blocks(blocks, list.bytes);
+    table.describe_blocks(blocks, list.costs);
     table.describe_cuts(list.tp, list.seq_len);
     torch_model.header = YOKE_HEADER(TorchModel, YOKE_ID_TORCH_MODEL);
     torch_model.blocks = &blocks;

@@ -1,5 +1,6 @@
-// A block's work is estimated by the elements of its matrices, because each of them takes part in
-// one product per token. A block that keeps nothing for its backward, such as the look-up of an
+// A block's work is the FLOPs that it declares. If a block does not declare them, the work of every
+// block is estimated instead, by the elements of its matrices: each of them takes part in one
+// product per token. A block that keeps nothing for its backward, such as the look-up of an
 // embedding, multiplies nothing.
 #include "plugins/ptd/pipeline_part.hpp"
 
@@ -20,8 +21,16 @@ namespace {
 constexpr double kUnevenLoad = 1.2;   // load of the worst rank above which a note is printed
 constexpr double kLargeBubble = 0.2;  // share of idle time above which a note is printed
 
+// Returns the work of each block, in a unit that is the same for all of them.
 std::vector<double> work_of_blocks(const YokeModelSummary& model) {
   std::vector<double> work(model.num_blocks, 0);
+  const bool known =
+      std::all_of(model.blocks, model.blocks + model.num_blocks, [](const YokeBlock* block) {
+        return YOKE_HAS(YokeBlock, block, forward_flops) && block->forward_flops >= 0;
+      });
+  for (uint64_t b = 0; known && b < model.num_blocks; ++b) work[b] = model.blocks[b]->forward_flops;
+  // If all are 0, the host has not set the field.
+  if (std::any_of(work.begin(), work.end(), [](double flops) { return flops > 0; })) return work;
   for (uint64_t b = 0; b < model.num_blocks; ++b) {
     const YokeBlock& block = *model.blocks[b];
     if (YOKE_HAS(YokeBlock, &block, activation_bytes) && block.activation_bytes == 0) continue;

@@ -120,7 +120,7 @@ const Hostile kHostiles[] = {
     {"ANOTHER_TABLE", "L3", "L7,L13", "another table"},
     {"REFUSES_NEWER_HOSTS", "L4", "L3,L7", "too new for me"},
     {"REFUSES_SILENTLY", "L6", "L1,L3", "no text"},
-    {"NEEDS_A_NEWER_HOST", "L7", "L8,L12", "min_host_minor is 7"},
+    {"NEEDS_A_NEWER_HOST", "L7", "L8,L12", "min_host_minor is 42"},
     {"OTHER_MAJOR", "L7", "L8", "abi_major is 2"},
     {"NO_CHECKPOINT", "L8", "L7", "checkpoint is NULL"},
     {"OTHER_NAME", "L12", "L13", "somebody_else"},

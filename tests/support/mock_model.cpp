@@ -121,6 +121,7 @@ struct MockModel::Impl {
           block_params.back()->data(),
           block_params.back()->size(),
           -1,
+          -1,
           -1};
     blocks.push_back(std::move(b));
     block_ptrs.push_back(blocks.back().get());

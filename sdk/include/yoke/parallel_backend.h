@@ -89,7 +89,7 @@ extern "C" {
 #endif
 
 #define YOKE_ABI_MAJOR 1
-#define YOKE_ABI_MINOR 0
+#define YOKE_ABI_MINOR 1
 
 /* ---- Structs that grow ---- */
 
@@ -360,9 +360,13 @@ enum { YOKE_TP_WHOLE = -1 };
 /* A block: the smallest part of the model that is executed on its own, such as one layer. Borrowed
  * from the model. A tied parameter is listed by each of its blocks.
  *
- * Both byte counts are for one sequence, -1 = unknown, and are used for estimates only.
- * activation_bytes is the memory that the host keeps from a forward to its backward, without
- * carry_in, the output of the previous block. */
+ * The byte counts and forward_flops are for one sequence, -1 = unknown, and are used for estimates
+ * only. activation_bytes is the memory that the host keeps from a forward to its backward, without
+ * carry_in, the output of the previous block.
+ *
+ * forward_flops counts the multiplications and additions of the products in a forward of the whole
+ * block: 2 m n k for a product of [m, k] and [k, n]. A sequence has YokeModelSummary.seq_len
+ * tokens. A block without products, such as a look-up, has 0; 0 in all blocks means "not given". */
 typedef struct YokeBlock {
   YokeHeader header;
   YokeString name;
@@ -370,6 +374,7 @@ typedef struct YokeBlock {
   uint64_t num_params;
   int64_t activation_bytes; /* size of YokeForwardResult.saved */
   int64_t carry_bytes;      /* size of YokeForwardResult.carry_out */
+  double forward_flops;     /* since 1.1; negative = unknown */
 } YokeBlock;
 
 /* All parameters and blocks of the model. Blocks are in execution order. The same on every rank.
