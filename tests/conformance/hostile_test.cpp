@@ -130,6 +130,7 @@ const Hostile kHostiles[] = {
     {"THROWS", "C1", "C12", "threw an exception across the C boundary ('no arguments')"},
     {"CRASHES_ON_NULL", "C1", "C12,C13", "SIGSEGV), inside init"},
     {"REFUSES_LONGER", "C3", "C5,C6", "plan refuses it"},
+    {"REFUSES_LONGER_BLOCKS", "C3", "C5,C6", "plan refuses it"},
     {"OVERWRITES_RESULT", "C4", "C3", "behind the caller's YokeStepResult"},
     {"REFUSES_EXTENSIONS", "C5", "C3", "extension"},
     {"TAKES_ANY_STRUCT", "C6", "C1", "args has a wrong struct_id: step returned 0"},
