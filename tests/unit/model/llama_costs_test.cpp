@@ -72,7 +72,10 @@ constexpr int64_t kVocab = 97;
 // Calls compare(block, sequences, forward) for each block of a small Llama. forward() runs the
 // block, keeps its result alive, and may be called several times.
 template <class Compare>
-void for_each_block(int64_t sequences, int64_t seq_len, const Compare& compare) {
+void for_each_block(const std::string& blocks,
+                    int64_t sequences,
+                    int64_t seq_len,
+                    const Compare& compare) {
   ModelConfig config;
   config.dim = 48;
   config.layers = 2;
@@ -80,6 +83,7 @@ void for_each_block(int64_t sequences, int64_t seq_len, const Compare& compare) 
   config.kv_heads = 2;
   config.ffn_dim = 112;
   config.vocab = kVocab;
+  config.blocks = blocks;
   const FamilyArgs args{
       .options = {}, .param_dtype = YOKE_F32, .seq_len = seq_len, .data_path = ""};
   TorchModelHost host(llama_family(config).make_blocks(args), YOKE_F32, 1, false);
@@ -101,9 +105,11 @@ void for_each_block(int64_t sequences, int64_t seq_len, const Compare& compare) 
   }
 }
 
-TEST(LlamaCosts, ABlockKeepsTheBytesThatItReports) {
+class LlamaCosts : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(LlamaCosts, ABlockKeepsTheBytesThatItReports) {
   constexpr int64_t kSequences = 3, kSeqLen = 64;
-  for_each_block(kSequences, kSeqLen, [](const YokeBlock& block, const auto& forward) {
+  for_each_block(GetParam(), kSequences, kSeqLen, [](const YokeBlock& block, const auto& forward) {
     forward();  // also fills a cache of angles, which is not an activation
     const LiveBytes live;
     forward();
@@ -114,10 +120,10 @@ TEST(LlamaCosts, ABlockKeepsTheBytesThatItReports) {
 }
 
 // The sequence is so long that LibTorch computes the attention.
-TEST(LlamaCosts, ABlockRunsTheProductsThatItReports) {
+TEST_P(LlamaCosts, ABlockRunsTheProductsThatItReports) {
   constexpr int64_t kSequences = 2, kSeqLen = ops::fused::kLongestAttention + 8;
   double sum = 0;
-  for_each_block(kSequences, kSeqLen, [&](const YokeBlock& block, const auto& forward) {
+  for_each_block(GetParam(), kSequences, kSeqLen, [&](const YokeBlock& block, const auto& forward) {
     const CountedFlops counted;
     forward();
     EXPECT_EQ(counted.now(), kSequences * block.forward_flops);
@@ -125,6 +131,8 @@ TEST(LlamaCosts, ABlockRunsTheProductsThatItReports) {
   });
   EXPECT_GT(sum, 0);
 }
+
+INSTANTIATE_TEST_SUITE_P(Blocks, LlamaCosts, ::testing::Values("layer", "half"));
 
 }  // namespace
 }  // namespace yoke
