@@ -274,6 +274,7 @@ BlockList make_blocks(const ModelConfig& model, const FamilyArgs& args) {
   const bool as_halves = model.blocks == "half";
   BlockList list;
   list.costs = block_costs(d, args, as_halves);
+  if (!as_halves) list.more_blocks = "model.blocks = \"half\"";
   auto embedding = std::make_shared<Embedding>(d.vocab, d.dim, dtype);
   add_block(list,
             {"model.embed_tokens",

@@ -151,7 +151,8 @@ void ParamTable::describe_params(int32_t dtype, bool decay_matrices) {
 }
 
 void ParamTable::describe_blocks(const std::vector<TorchBlock>& blocks,
-                                 const std::vector<BlockCosts>& costs) {
+                                 const std::vector<BlockCosts>& costs,
+                                 const std::string& more_blocks) {
   blocks_.resize(blocks.size());
   for (size_t b = 0; b < blocks.size(); ++b) {
     blocks_[b].header = YOKE_HEADER(YokeBlock, YOKE_ID_BLOCK);
@@ -166,6 +167,7 @@ void ParamTable::describe_blocks(const std::vector<TorchBlock>& blocks,
   }
   summary_.blocks = block_pointers_.data();
   summary_.num_blocks = blocks_.size();
+  summary_.more_blocks = view(more_blocks);
 }
 
 void ParamTable::describe_cuts(const std::function<TpHint(const std::string&)>& tp,

@@ -134,7 +134,8 @@ struct MockModel::Impl {
                param_ptrs.size(),
                block_ptrs.data(),
                block_ptrs.size(),
-               0};
+               0,
+               {}};
     model.header = YOKE_HEADER(YokeModel, YOKE_ID_MODEL);
     model.summary = &summary;
     model.ctx = this;

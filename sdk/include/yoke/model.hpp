@@ -61,6 +61,9 @@ struct BlockList {
   std::vector<TorchBlock> blocks;
   // For each block, its parameters: full name and leaf tensor. add_block fills it.
   std::vector<std::vector<std::pair<std::string, at::Tensor>>> params;
+  // The line of a run file that divides the model into more blocks; see
+  // YokeModelSummary.more_blocks. Empty = there is none.
+  std::string more_blocks;
   // What each block costs. Empty = unknown.
   std::vector<BlockCosts> costs;
   // Returns how a parameter is initialised. Required.

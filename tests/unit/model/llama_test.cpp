@@ -376,6 +376,8 @@ TEST(Llama, HasTheSameParametersInHalfLayers) {
                           "model.layers.1.self_attn: 10 11 12 13 14",
                           "model.layers.1.mlp: 15 16 17 18",
                           "lm_head: 19 20"));
+  EXPECT_EQ(view(layers.summary().more_blocks), "model.blocks = \"half\"");
+  EXPECT_EQ(view(halves.summary().more_blocks), "");
   ASSERT_EQ(halves.summary().num_params, layers.summary().num_params);
   for (uint64_t p = 0; p < layers.summary().num_params; ++p)
     EXPECT_EQ(view(halves.summary().params[p]->name), view(layers.summary().params[p]->name));
