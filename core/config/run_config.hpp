@@ -51,6 +51,7 @@ struct ModelConfig {
   int64_t dim = 0, layers = 0, heads = 0, kv_heads = 0, ffn_dim = 0, vocab = 0;
   std::optional<bool> tied;
   std::optional<double> rope_theta, norm_eps;
+  std::string blocks = "layer";  // layer | half
 };
 
 struct DataConfig {

@@ -163,6 +163,12 @@ std::vector<Key> make_schema() {
        "",
        0,
        "epsilon of the normalisation layers"},
+      {"model.blocks",
+       FIELD(model.blocks),
+       kAny,
+       "layer|half",
+       0,
+       "what a backend runs on its own: a layer, or attention and feed-forward as a block each"},
 
       {"data.path",
        FIELD(data.path),

@@ -93,27 +93,48 @@ struct FeedForward : Module {
   std::shared_ptr<Linear> gate_proj, up_proj, down_proj;
 };
 
-struct Layer : Module {
-  Layer(const LlamaDims& d, at::ScalarType dtype, std::shared_ptr<RopeCache> shared_rope)
+// The first half of a layer.
+struct AttentionHalf : Module {
+  AttentionHalf(const LlamaDims& d, at::ScalarType dtype, std::shared_ptr<RopeCache> shared_rope)
       : rope(std::move(shared_rope)) {
     input_layernorm =
         register_module("input_layernorm", std::make_shared<RmsNorm>(d.dim, d.norm_eps, dtype));
     self_attn = register_module("self_attn", std::make_shared<Attention>(d, dtype));
+  }
+
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& positions) const {
+    const RopeCache::Angles& angles = rope->angles(positions, x.scalar_type());
+    return self_attn->forward(x, (*input_layernorm)(x), angles);
+  }
+
+  std::shared_ptr<RopeCache> rope;
+  std::shared_ptr<RmsNorm> input_layernorm;
+  std::shared_ptr<Attention> self_attn;
+};
+
+// The second half of a layer.
+struct FeedForwardHalf : Module {
+  FeedForwardHalf(const LlamaDims& d, at::ScalarType dtype) {
     post_attention_layernorm = register_module("post_attention_layernorm",
                                                std::make_shared<RmsNorm>(d.dim, d.norm_eps, dtype));
     mlp = register_module("mlp", std::make_shared<FeedForward>(d, dtype));
   }
 
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& positions) const {
-    const RopeCache::Angles& angles = rope->angles(positions, x.scalar_type());
-    const at::Tensor h = self_attn->forward(x, (*input_layernorm)(x), angles);
-    return mlp->forward(h, (*post_attention_layernorm)(h));
+  at::Tensor forward(const at::Tensor& x) const {
+    return mlp->forward(x, (*post_attention_layernorm)(x));
   }
 
-  std::shared_ptr<RopeCache> rope;
-  std::shared_ptr<RmsNorm> input_layernorm, post_attention_layernorm;
-  std::shared_ptr<Attention> self_attn;
+  std::shared_ptr<RmsNorm> post_attention_layernorm;
   std::shared_ptr<FeedForward> mlp;
+};
+
+// The parameters of a whole layer, with the same names as in its halves.
+struct Layer : Module {
+  Layer(const Module& first, const Module& second) {
+    for (const Module* half : {&first, &second}) {
+      for (const auto& child : half->named_children()) register_module(child.key(), child.value());
+    }
+  }
 };
 
 // The final norm and the head. The nesting gives the names model.norm.weight and lm_head.weight.
@@ -188,27 +209,72 @@ ReadWeights stored_weights(const ModelConfig& model, const LlamaDims& d, const B
   return open_weights(model.from, shapes, {{head, "model.embed_tokens.weight"}});
 }
 
-// Returns the bytes that each block keeps for its backward, for one sequence. The fused operators
-// keep the inputs of products, and one or two fp32 numbers for each row.
-std::vector<BlockBytes> block_bytes(const LlamaDims& d, const FamilyArgs& args) {
+// Returns what each block costs for one sequence. The fused operators keep the inputs of products,
+// and one or two fp32 numbers for each row. FLOPs count products only.
+std::vector<BlockCosts> block_costs(const LlamaDims& d, const FamilyArgs& args, bool as_halves) {
   const int64_t item = item_size(args.param_dtype), wide = std::max<int64_t>(item, 4);
   const int64_t tokens = args.seq_len, carry = tokens * d.dim * item;
   const int64_t kv = d.kv_heads * (d.dim / d.heads);
-  // Elements per token and layer. 5 dim: the outputs of both norms, the queries, the output of
-  // attention, and the residual between attention and feed-forward. 2 kv: keys and values. 3
-  // ffn_dim: gate, up and their product. In fp32: one number for each norm and for each head.
-  const int64_t row = (5 * d.dim + 2 * kv + 3 * d.ffn_dim) * item + (2 + d.heads) * wide;
-  std::vector<BlockBytes> bytes{{0, carry}};
-  bytes.insert(bytes.end(), d.layers, {tokens * row, carry});
-  bytes.push_back({tokens * ((d.dim + d.vocab) * item + 2 * wide), 0});
-  return bytes;
+  // The FLOPs of products of all tokens with matrices that have so many elements together.
+  const auto products = [tokens](int64_t elements) {
+    return 2.0 * static_cast<double>(tokens) * static_cast<double>(elements);
+  };
+  // Kept are the outputs of the norm and of attention, queries, keys and values, and in fp32 a
+  // number for the norm and for each head. Besides four matrices, a token multiplies the keys and
+  // the values of, on average, half of the tokens.
+  const BlockCosts attention{tokens * ((3 * d.dim + 2 * kv) * item + (1 + d.heads) * wide),
+                             carry,
+                             products(2 * d.dim * (d.dim + kv)) + products(2 * tokens * d.dim) / 2};
+  // Kept are the output of the norm, gate, up and their product, and a number for the norm.
+  const BlockCosts feed_forward{
+      tokens * ((d.dim + 3 * d.ffn_dim) * item + wide), carry, products(3 * d.dim * d.ffn_dim)};
+  // A whole layer also keeps what passes between its halves.
+  const BlockCosts layer{attention.activation_bytes + carry + feed_forward.activation_bytes,
+                         carry,
+                         attention.forward_flops + feed_forward.forward_flops};
+  std::vector<BlockCosts> costs{{0, carry, 0}};
+  for (int64_t n = 0; n < d.layers; ++n) {
+    if (as_halves) {
+      costs.insert(costs.end(), {attention, feed_forward});
+    } else {
+      costs.push_back(layer);
+    }
+  }
+  const int64_t kept = tokens * ((d.dim + d.vocab) * item + 2 * wide);
+  costs.push_back({kept, 0, products(d.dim * d.vocab)});
+  return costs;
+}
+
+// Appends a layer, as one block or as two.
+void add_layer(BlockList& list,
+               const std::string& name,
+               const std::shared_ptr<AttentionHalf>& first,
+               const std::shared_ptr<FeedForwardHalf>& second,
+               bool as_halves) {
+  const auto attention = [first](const at::Tensor& x, const TorchInputs& in) {
+    return first->forward(x, input(in, "positions"));
+  };
+  const auto feed_forward = [second](const at::Tensor& x, const TorchInputs&) {
+    return second->forward(x);
+  };
+  if (as_halves) {
+    add_block(list, {name + ".self_attn", first, attention}, name);
+    add_block(list, {name + ".mlp", second, feed_forward}, name);
+    return;
+  }
+  const auto both = [=](const at::Tensor& x, const TorchInputs& in) {
+    return feed_forward(attention(x, in), in);
+  };
+  add_block(list, {name, std::make_shared<Layer>(*first, *second), both}, name);
 }
 
 BlockList make_blocks(const ModelConfig& model, const FamilyArgs& args) {
   const LlamaDims d = llama_dims(model);
   const at::ScalarType dtype = scalar_type(args.param_dtype);
+  const bool as_halves = model.blocks == "half";
   BlockList list;
-  list.bytes = block_bytes(d, args);
+  list.costs = block_costs(d, args, as_halves);
+  if (!as_halves) list.more_blocks = "model.blocks = \"half\"";
   auto embedding = std::make_shared<Embedding>(d.vocab, d.dim, dtype);
   add_block(list,
             {"model.embed_tokens",
@@ -219,15 +285,11 @@ BlockList make_blocks(const ModelConfig& model, const FamilyArgs& args) {
             "model.embed_tokens");
   auto rope = std::make_shared<RopeCache>(d.dim / d.heads, d.rope_theta);
   for (int64_t n = 0; n < d.layers; ++n) {
-    const std::string name = concat("model.layers.", n);
-    auto layer = std::make_shared<Layer>(d, dtype, rope);
-    add_block(list,
-              {name,
-               layer,
-               [layer](const at::Tensor& x, const TorchInputs& in) {
-                 return layer->forward(x, input(in, "positions"));
-               }},
-              name);
+    add_layer(list,
+              concat("model.layers.", n),
+              std::make_shared<AttentionHalf>(d, dtype, rope),
+              std::make_shared<FeedForwardHalf>(d, dtype),
+              as_halves);
   }
   auto head = std::make_shared<Head>(d, dtype, embedding->weight);
   add_block(list,

@@ -10,7 +10,8 @@
 namespace yoke {
 
 // Returns the family. Its blocks are "model.embed_tokens", "model.layers.0" and so on, and
-// "lm_head", which consists of the final norm, the head and the loss.
+// "lm_head", which consists of the final norm, the head and the loss. With model.blocks = "half" a
+// layer is two blocks, such as "model.layers.0.self_attn" and "model.layers.0.mlp".
 Family llama_family(const ModelConfig& config);
 
 }  // namespace yoke

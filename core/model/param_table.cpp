@@ -151,20 +151,23 @@ void ParamTable::describe_params(int32_t dtype, bool decay_matrices) {
 }
 
 void ParamTable::describe_blocks(const std::vector<TorchBlock>& blocks,
-                                 const std::vector<BlockBytes>& bytes) {
+                                 const std::vector<BlockCosts>& costs,
+                                 const std::string& more_blocks) {
   blocks_.resize(blocks.size());
   for (size_t b = 0; b < blocks.size(); ++b) {
     blocks_[b].header = YOKE_HEADER(YokeBlock, YOKE_ID_BLOCK);
     blocks_[b].name = view(blocks[b].name);
     blocks_[b].params = block_params_[b].data();
     blocks_[b].num_params = block_params_[b].size();
-    const BlockBytes need = b < bytes.size() ? bytes[b] : BlockBytes{};
-    blocks_[b].activation_bytes = need.activation;
-    blocks_[b].carry_bytes = need.carry;
+    const BlockCosts cost = b < costs.size() ? costs[b] : BlockCosts{};
+    blocks_[b].activation_bytes = cost.activation_bytes;
+    blocks_[b].carry_bytes = cost.carry_bytes;
+    blocks_[b].forward_flops = cost.forward_flops;
     block_pointers_.push_back(&blocks_[b]);
   }
   summary_.blocks = block_pointers_.data();
   summary_.num_blocks = blocks_.size();
+  summary_.more_blocks = view(more_blocks);
 }
 
 void ParamTable::describe_cuts(const std::function<TpHint(const std::string&)>& tp,

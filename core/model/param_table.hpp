@@ -39,8 +39,11 @@ class ParamTable {
   // storage has no memory.
   static void make_unallocated(const at::Tensor& leaf, at::ScalarType dtype, at::Device device);
 
-  // Fills the descriptions of the blocks. bytes: one entry per block, or empty = unknown.
-  void describe_blocks(const std::vector<TorchBlock>& blocks, const std::vector<BlockBytes>& bytes);
+  // Fills the descriptions of the blocks. costs: one entry per block, or empty = unknown. The
+  // strings in `blocks` and more_blocks must live as long as the table.
+  void describe_blocks(const std::vector<TorchBlock>& blocks,
+                       const std::vector<BlockCosts>& costs,
+                       const std::string& more_blocks);
   // Fills in how parallelism may cut the parameters. `tp` returns the tensor-parallel hint of a
   // parameter and may be empty; seq_len is the length of a sequence. Throws
   // Error(INVALID_ARGUMENT), naming the parameter, for a hint that does not fit its shape.

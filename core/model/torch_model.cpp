@@ -85,6 +85,7 @@ const T& checked(const T* p, uint32_t id, const char* what) {
 struct TorchModelHost::Impl {
   Impl(BlockList list, int32_t dtype, uint64_t init_seed, bool decay_matrices, at::Device device)
       : blocks(std::move(list.blocks)),
+        more_blocks(std::move(list.more_blocks)),
         init(std::move(list.init)),
         stored(std::move(list.stored)),
         loss_weight(std::move(list.loss_weight)),
@@ -101,7 +102,7 @@ struct TorchModelHost::Impl {
                  init ? "an init" : "no init",
                  loss_weight ? " and a loss_weight" : " and no loss_weight"));
     }
-    table.describe_blocks(blocks, list.bytes);
+    table.describe_blocks(blocks, list.costs, more_blocks);
     table.describe_cuts(list.tp, list.seq_len);
     torch_model.header = YOKE_HEADER(TorchModel, YOKE_ID_TORCH_MODEL);
     torch_model.blocks = &blocks;
@@ -317,6 +318,7 @@ struct TorchModelHost::Impl {
   }
 
   std::vector<TorchBlock> blocks;
+  std::string more_blocks;
   std::function<ParamInit(const std::string&)> init;
   std::function<void(const std::string&, int64_t, int64_t, float*)> stored;
   std::function<double(const TorchInputs&)> loss_weight;

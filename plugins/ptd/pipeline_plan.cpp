@@ -1,5 +1,6 @@
-// A block's work is estimated by the elements of its matrices, because each of them takes part in
-// one product per token. A block that keeps nothing for its backward, such as the look-up of an
+// A block's work is the FLOPs that it declares. If a block does not declare them, the work of every
+// block is estimated instead, by the elements of its matrices: each of them takes part in one
+// product per token. A block that keeps nothing for its backward, such as the look-up of an
 // embedding, multiplies nothing.
 #include "plugins/ptd/pipeline_plan.hpp"
 
@@ -109,6 +110,12 @@ std::shared_ptr<const GivenOrders> check_file(const PtdOptions& options,
   return nullptr;
 }
 
+// Returns, for example, ", and more with model.blocks = "half""; "" if the model has no more blocks.
+std::string more_blocks_hint(const YokeModelSummary& model) {
+  if (!YOKE_HAS(YokeModelSummary, &model, more_blocks) || model.more_blocks.size == 0) return "";
+  return concat(", and more with ", view(model.more_blocks));
+}
+
 // Returns false after a refusal: the model cannot be cut into that many stages.
 bool check_stages(const YokeModelSummary& model,
                   const PtdOptions& options,
@@ -123,7 +130,8 @@ bool check_stages(const YokeModelSummary& model,
                   concat(stages,
                          stages == pp ? "" : concat(" (", pp, " ranks x ", stages / pp, ")"),
                          " stages need at least as many blocks; the model has ",
-                         blocks));
+                         blocks,
+                         more_blocks_hint(model)));
     return false;
   }
   if (options.pp_cut == "auto") return true;
@@ -231,6 +239,13 @@ void note_load(const YokeModelSummary& model, const Stages& stages, PlanReport& 
 
 std::vector<double> work_of_blocks(const YokeModelSummary& model) {
   std::vector<double> work(model.num_blocks, 0);
+  const bool known =
+      std::all_of(model.blocks, model.blocks + model.num_blocks, [](const YokeBlock* block) {
+        return YOKE_HAS(YokeBlock, block, forward_flops) && block->forward_flops >= 0;
+      });
+  for (uint64_t b = 0; known && b < model.num_blocks; ++b) work[b] = model.blocks[b]->forward_flops;
+  // If all are 0, the host has not set the field.
+  if (std::any_of(work.begin(), work.end(), [](double flops) { return flops > 0; })) return work;
   for (uint64_t b = 0; b < model.num_blocks; ++b) {
     const YokeBlock& block = *model.blocks[b];
     if (YOKE_HAS(YokeBlock, &block, activation_bytes) && block.activation_bytes == 0) continue;

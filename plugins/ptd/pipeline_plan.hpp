@@ -27,7 +27,8 @@ Pipeline make_pipeline(const YokeModelSummary& model,
                        const YokePlan& plan,
                        const PtdOptions& options);
 
-// Returns the cost of each block's forward for one sequence, relative to that of the other blocks.
+// Returns the work of a forward of each block for one sequence: the FLOPs that the blocks declare,
+// or, if one of them declares none, an estimate in another unit.
 std::vector<double> work_of_blocks(const YokeModelSummary& model);
 
 // Completes the part of the plan that a pipeline needs, the size of a micro-batch, and reports

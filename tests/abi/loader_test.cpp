@@ -19,6 +19,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::message_of;
 using testing::read_file;
+using testing::this_abi;
 using testing::Toys;
 
 std::string failure(const std::string& path) {
@@ -72,7 +73,7 @@ TEST_P(BadToys, AreRefusedWithPathStageReasonVersionsAndFix) {
               AllOf(HasSubstr(path),
                     HasSubstr(stage),
                     HasSubstr(GetParam().reason),
-                    HasSubstr("this Yoke ABI 1.0"),
+                    HasSubstr(this_abi()),
                     HasSubstr("fix       ")));
 }
 
@@ -84,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadToy{"entry_of_version_2", "the file", "built for major version 2 of the ABI"},
         BadToy{"unresolved", "loading", "undefined symbol: toy_is_defined_nowhere"},
         BadToy{"entry_refuses", "its entry function", "the toy needs a licence"},
-        BadToy{"major_2", "its table", "backend ABI 2.0, this Yoke ABI 1.0"},
+        BadToy{"major_2", "its table", "backend ABI 2.0"},
         BadToy{"newer_host", "its table", "needs a host with at least ABI 1.7"},
         BadToy{"short", "its table", "too few for the required functions"},
         BadToy{"null_slot", "its table", "the required function 'checkpoint' is NULL"}),

@@ -140,7 +140,7 @@ static void destroy(YokeContext** context) {
 #define TOY_MAJOR YOKE_ABI_MAJOR
 #endif
 #ifndef TOY_MINOR
-#define TOY_MINOR YOKE_ABI_MINOR
+#define TOY_MINOR 0
 #endif
 #ifndef TOY_MIN_HOST_MINOR
 #define TOY_MIN_HOST_MINOR 0

@@ -30,6 +30,11 @@ class Toys {
   TempFolder folder_;
 };
 
+// Returns the version of this host, as messages about a backend contain it.
+inline std::string this_abi() {
+  return "this Yoke ABI " + std::to_string(YOKE_ABI_MAJOR) + "." + std::to_string(YOKE_ABI_MINOR);
+}
+
 // Returns the message of the Error that f throws, or "" if it throws none. Sets *code to its code.
 template <class F>
 std::string message_of(F&& f, int32_t* code = nullptr) {

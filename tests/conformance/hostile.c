@@ -40,7 +40,7 @@ static void fill_table(ParallelBackend* table, uint32_t host_minor, YokeError* e
   table->destroy_model = hostile_destroy_model;
   table->destroy = hostile_destroy;
   if (IS(OTHER_MAJOR)) table->abi_major = 2;
-  if (IS(NEEDS_A_NEWER_HOST)) table->min_host_minor = YOKE_ABI_MINOR + 7;
+  if (IS(NEEDS_A_NEWER_HOST)) table->min_host_minor = 42;
 }
 
 const ParallelBackend* parallel_backend_entry_v1(uint32_t host_minor, YokeError* err) {

@@ -121,6 +121,7 @@ struct MockModel::Impl {
           block_params.back()->data(),
           block_params.back()->size(),
           -1,
+          -1,
           -1};
     blocks.push_back(std::move(b));
     block_ptrs.push_back(blocks.back().get());
@@ -133,7 +134,8 @@ struct MockModel::Impl {
                param_ptrs.size(),
                block_ptrs.data(),
                block_ptrs.size(),
-               0};
+               0,
+               {}};
     model.header = YOKE_HEADER(YokeModel, YOKE_ID_MODEL);
     model.summary = &summary;
     model.ctx = this;

@@ -34,10 +34,11 @@ struct ParamInit {
   double value = 0.02;  // standard deviation for kUniform, the value itself for kConstant
 };
 
-// The memory that a block needs for one sequence, in bytes; -1 = unknown. For estimates only.
-struct BlockBytes {
-  int64_t activation = -1;  // bytes kept from its forward to its backward, without its input
-  int64_t carry = -1;       // bytes of its output
+// What a block costs for one sequence; -1 = unknown. For estimates only.
+struct BlockCosts {
+  int64_t activation_bytes = -1;  // bytes kept from its forward to its backward, without its input
+  int64_t carry_bytes = -1;       // bytes of its output
+  double forward_flops = -1;      // see YokeBlock.forward_flops
 };
 
 // How tensor parallelism may shard a parameter. Without a hint, backends refuse tensor parallelism.
@@ -60,8 +61,11 @@ struct BlockList {
   std::vector<TorchBlock> blocks;
   // For each block, its parameters: full name and leaf tensor. add_block fills it.
   std::vector<std::vector<std::pair<std::string, at::Tensor>>> params;
-  // The memory that each block needs. Empty = unknown.
-  std::vector<BlockBytes> bytes;
+  // The line of a run file that divides the model into more blocks; see
+  // YokeModelSummary.more_blocks. Empty = there is none.
+  std::string more_blocks;
+  // What each block costs. Empty = unknown.
+  std::vector<BlockCosts> costs;
   // Returns how a parameter is initialised. Required.
   std::function<ParamInit(const std::string& name)> init;
   // If set, it is used instead of init: writes elements [begin, begin + count) of a parameter, from

@@ -383,7 +383,10 @@ typedef struct YokeBlock {
  *
  * seq_len is set by a sequence model: every input of a micro-batch has the shape
  * [sequences, seq_len, ...], and a backend may slice and permute dimension 1 of all inputs
- * together. 0 = not a sequence model. */
+ * together. 0 = not a sequence model.
+ *
+ * more_blocks is the line of a run file that divides this model into more blocks, such as
+ * `model.blocks = "half"`, for hints in refusals. Empty = there is none. */
 typedef struct YokeModelSummary {
   YokeHeader header;
   const YokeParameter* const* params; /* num_params pointers */
@@ -391,6 +394,7 @@ typedef struct YokeModelSummary {
   const YokeBlock* const* blocks; /* num_blocks pointers, in execution order */
   uint64_t num_blocks;
   int64_t seq_len;
+  YokeString more_blocks; /* since 1.1 */
 } YokeModelSummary;
 
 /* One input of a micro-batch, [sequences, ...]. Frozen. The inputs of a language model are

@@ -40,6 +40,11 @@ def minor_of(text):
     return int(re.search(r"#define YOKE_ABI_MINOR (\d+)", text)[1])
 
 
+def newest_frozen():
+    """Returns the folder of the newest frozen version."""
+    return max((SDK / "abi").glob("v1.*"), key=lambda v: int(v.name.split(".")[1]))
+
+
 def structs_of(text):
     return re.findall(r"^\} (\w+);", text, re.MULTILINE)
 
@@ -101,7 +106,7 @@ def baseline(include, changelog=CHANGELOG):
 
     A new minor version with a heading in CHANGELOG.md may add to the contract.
     """
-    newest = max((SDK / "abi").glob("v1.*"), key=lambda v: int(v.name.split(".")[1]))
+    newest = newest_frozen()
     with tempfile.TemporaryDirectory() as folder:
         try:
             abi = abi_of(include, pathlib.Path(folder))

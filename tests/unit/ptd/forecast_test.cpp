@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 BlockList blocks_of(const Job& job) {
   BlockList blocks = job.model.blocks();
   for (size_t b = 0; b < blocks.blocks.size(); ++b)
-    blocks.bytes.push_back({static_cast<int64_t>(1000 + b), static_cast<int64_t>(100 + b)});
+    blocks.costs.push_back({static_cast<int64_t>(1000 + b), static_cast<int64_t>(100 + b)});
   return blocks;
 }
 

@@ -159,6 +159,53 @@ TEST(Plan, ContextParallelismDividesTheSequence) {
               ElementsAre(HasSubstr("the inputs of this model are not sequences")));
 }
 
+// Returns ptd's notes about a pipeline of two ranks over four blocks with equal matrices.
+std::vector<std::string> notes_about_cut(const std::vector<double>& flops,
+                                         uint32_t block_size = sizeof(YokeBlock)) {
+  const int64_t shape[] = {8, 8};
+  YokeParameter matrix{};
+  matrix.header = YOKE_HEADER(YokeParameter, YOKE_ID_PARAMETER);
+  matrix.name = view("matrix");
+  matrix.shape = shape;
+  matrix.ndim = 2;
+  matrix.dtype = YOKE_F64;
+  matrix.trainable = 1;
+  const YokeParameter* params[] = {&matrix, &matrix, &matrix, &matrix};
+  const int64_t of_block[] = {0, 1, 2, 3};
+  YokeBlock blocks[4];
+  const YokeBlock* pointers[] = {&blocks[0], &blocks[1], &blocks[2], &blocks[3]};
+  for (size_t b = 0; b < 4; ++b) {
+    blocks[b] = {
+        {block_size, YOKE_ID_BLOCK, nullptr}, view("layer"), &of_block[b], 1, -1, -1, flops[b]};
+  }
+  YokeModelSummary model{};
+  model.header = YOKE_HEADER(YokeModelSummary, YOKE_ID_MODEL_SUMMARY);
+  model.params = params;
+  model.num_params = 4;
+  model.blocks = pointers;
+  model.num_blocks = 4;
+  Job job;
+  job.pp = 2;
+  job.accumulation = 8;  // ranks are idle for a small part of a step, which needs no note
+  const YokeOptimizer optimizer = optimizer_of(job);
+  YokePlan plan = plan_of(job, optimizer);
+  return ask_plan(model, {}, plan);
+}
+
+TEST(Plan, APipelineIsCutByFlopsIfAllBlocksDeclareThem) {
+  EXPECT_THAT(notes_about_cut({1, 1, 1, 9}),
+              ElementsAre(AllOf(HasSubstr("ptd.pp_cut = 3,1"), HasSubstr("150 %"))));
+  EXPECT_THAT(notes_about_cut({0, 4, 4, 0}), IsEmpty());
+}
+
+// The elements of the matrices are equal.
+TEST(Plan, APipelineIsCutByElementsIfTheFlopsOfABlockAreUnknown) {
+  EXPECT_THAT(notes_about_cut({-1, 1, 1, 9}), IsEmpty());
+  EXPECT_THAT(notes_about_cut({0, 0, 0, 0}), IsEmpty()) << "a host that does not set the field";
+  const uint32_t size_in_1_0 = offsetof(YokeBlock, forward_flops);
+  EXPECT_THAT(notes_about_cut({1, 1, 1, 9}, size_in_1_0), IsEmpty()) << "a host of version 1.0";
+}
+
 TEST(Plan, AnOptionWithoutEffectIsNoted) {
   Asked alone(1, {0, 0});
   EXPECT_THAT(

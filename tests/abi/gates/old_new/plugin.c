@@ -106,7 +106,9 @@ static int32_t wrap_model(YokeContext* context,
   r.model = w;
   r.param_bytes = w->count * 4;
 #ifdef YOKE_LATER
-  r.later = 7;
+  /* This field is newer than version 1.0, so the block of an old host ends before it. */
+  if (YOKE_HAS(YokeBlock, model->summary->blocks[0], forward_flops))
+    r.later = (int64_t)model->summary->blocks[0]->forward_flops;
 #endif
   give(out, &r, sizeof r);
   return model->init_param(model->ctx, 0, 0, w->count, w->param, err);
