@@ -135,6 +135,15 @@ bool check_file(const PtdOptions& options,
                        " (train.global_batch / data ranks / train.micro_batch)"));
 }
 
+void check_order(const PtdOptions& options, const GivenOrders& given, PlanReport& report) {
+  const std::string step = out_of_order(given);
+  if (step.empty()) return;
+  report.refuse("ptd.pp_schedule_file",
+                options.pp_schedule_file,
+                "with ptd.exact_sums, a file whose stages take micro-batches in ascending order",
+                concat(step, " comes after a later micro-batch of its stage"));
+}
+
 // Returns false after a refusal: the model cannot be cut into that many stages.
 bool check_stages(const YokeModelSummary& model,
                   const PtdOptions& options,
@@ -281,6 +290,7 @@ void complete_pipeline(const YokeModelSummary& model,
   std::shared_ptr<const GivenOrders> given;
   if (!options.pp_schedule_file.empty()) {
     if (!check_file(options, plan, given, report)) return;
+    if (options.exact_sums) check_order(options, *given, report);
   } else {
     if (plan.micro_batch > 0) check_micros(options, plan, report);
     if (!check_chunks(options, report)) return;

@@ -88,6 +88,7 @@ StepSpec step_spec(const ModelSpec& model,
   spec.reshard_after_forward = options.reshard_after_forward;
   spec.recompute = options.recompute;
   spec.accumulate = options.accumulate;
+  spec.exact_sums = options.exact_sums;
   spec.pipeline = pipeline.spec;
   spec.reduce_partial_grads = plan.degree[YOKE_TP] > 1 && options.mesh.sequence_parallel;
   if (plan.micro_batch > 0) {
@@ -217,7 +218,7 @@ WrappedModel::WrappedModel(const YokeModel& model,
 YokeWrapResult WrappedModel::wrap_result() const {
   YokeWrapResult result{};
   result.param_bytes = nbytes(state_.params) + nbytes(state_.frozen) + executor_->copy_bytes();
-  result.grad_bytes = nbytes(state_.grads);
+  result.grad_bytes = nbytes(state_.grads) + executor_->second_gradient_bytes();
   for (const Moment& moment : optimizer_->moments())
     result.optimizer_bytes += nbytes(moment.values);
   result.unsharded_bytes = costs_.unsharded_bytes;

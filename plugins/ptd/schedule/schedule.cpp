@@ -153,7 +153,7 @@ class Builder {
                       .micro = micro,
                       .bytes = spec_.units[unit].grad_bytes});
       reducing_ = {unit, micro};
-    } else if (last) {
+    } else if (last && !(spec_.exact_sums && spec_.units[unit].is_tied())) {
       all_reduce_grad(unit);
     }
   }
@@ -194,7 +194,9 @@ class Builder {
                       .unit = unit,
                       .peer = spec_.units[unit].partner,
                       .bytes = spec_.units[unit].grad_bytes / spec_.shards});
+      if (spec_.exact_sums) all_reduce_grad(unit);
     }
+    wait_grad();
   }
 
   const StepSpec& spec_;

@@ -190,6 +190,28 @@ TEST(SplitBackward, AddsTheSameBitsAsAWholeOne) {
   }
 }
 
+// Context parallelism and replicas may be combined with exact sums.
+TEST(ExactSums, GiveTheSameBitsWithAndWithoutAPipeline) {
+  const Result usual = one_step({.micro_batch = 8, .options = {}});
+  for (Layout layout :
+       {Layout{}, Layout{.replicas = 2, .options = {}}, Layout{.cp = 2, .options = {}}}) {
+    layout.micro_batch = 1;
+    layout.options = {{"exact_sums", "true"}, {"shard_over_cp", "false"}};
+    const Result expected = one_step(layout);
+    EXPECT_NEAR(expected.norm / usual.norm, 1, 1e-13);
+    layout.pp = 2;
+    for (const char* schedule : {"1f1b", "looped_bfs", "zb_v"}) {
+      layout.options["pp_schedule"] = schedule;
+      SCOPED_TRACE(layout.text());
+      const Result got = one_step(layout);
+      EXPECT_EQ(got.loss, expected.loss);
+      EXPECT_EQ(got.norm, expected.norm);
+      for (const auto& [name, value] : expected.params)
+        EXPECT_TRUE(at::equal(got.params.at(name), value)) << name;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(World, Degrees, ::testing::Values(1, 2, 4, 8));
 
 }  // namespace
