@@ -65,12 +65,12 @@ at::Tensor weight_grad(const at::Tensor& dy, const at::Tensor& x) {
 
 thread_local WeightQueue* deferred = nullptr;
 
-// Returns the gradient of a weight, or leaves it to the queue and returns an undefined tensor.
-at::Tensor weight_grad_or_later(const at::Tensor& weight,
-                                const at::Tensor& dy,
-                                const at::Tensor& x) {
-  if (deferred == nullptr) return weight_grad(dy, x);
-  deferred->push(weight, [dy, x] { return weight_grad(dy, x); });
+// Returns the gradient of a weight, which gradient() computes, or leaves it to the queue and returns
+// an undefined tensor.
+template <class F>
+at::Tensor now_or_later(const at::Tensor& weight, F gradient) {
+  if (deferred == nullptr) return gradient();
+  deferred->push(weight, std::move(gradient));
   return {};
 }
 
@@ -94,7 +94,8 @@ struct LinearsNode : torch::autograd::Function<LinearsNode> {
     for (size_t i = 0; i < dy.size(); ++i) {
       const at::Tensor dyi = dy[i].contiguous();
       if (ctx->needs_input_grad(i + 1))
-        grads[i + 1] = weight_grad_or_later(saved[i + 1], dyi, saved[0]);
+        grads[i + 1] =
+            now_or_later(saved[i + 1], [dyi, x = saved[0]] { return weight_grad(dyi, x); });
       if (!ctx->needs_input_grad(0)) continue;
       if (i == 0) {
         grads[0] = at::empty_like(saved[0]);
@@ -130,7 +131,30 @@ struct LinearAddNode : torch::autograd::Function<LinearAddNode> {
       grads[1] = at::empty_like(saved[0]);
       multiply(rows_of(grads[1]), rows_of(d), saved[1]);
     }
-    if (ctx->needs_input_grad(2)) grads[2] = weight_grad_or_later(saved[1], d, saved[0]);
+    if (ctx->needs_input_grad(2))
+      grads[2] = now_or_later(saved[1], [d, x = saved[0]] { return weight_grad(d, x); });
+    return grads;
+  }
+};
+
+// LibTorch's own node of mm would compute both gradients at once. The formulas are those of that
+// node. The gradient of the rows comes first: a distributed dy that it has to gather is then
+// gathered for the other product, too, which causes no communication later.
+struct ProductOfRowsNode : torch::autograd::Function<ProductOfRowsNode> {
+  static at::Tensor forward(AutogradContext* ctx,
+                            const at::Tensor& rows,
+                            const at::Tensor& weight) {
+    ctx->save_for_backward({rows, weight});
+    return at::mm(rows, weight.t());
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list dy) {
+    const variable_list saved = ctx->get_saved_variables();
+    variable_list grads(2);
+    if (ctx->needs_input_grad(0)) grads[0] = at::mm(dy[0], saved[1]);
+    if (ctx->needs_input_grad(1))
+      grads[1] =
+          now_or_later(saved[1], [d = dy[0], rows = saved[0]] { return at::mm(d.t(), rows); });
     return grads;
   }
 };
@@ -159,6 +183,10 @@ std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tenso
 
 at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight) {
   return LinearAddNode::apply(residual, x, weight);
+}
+
+at::Tensor product_of_rows(const at::Tensor& rows, const at::Tensor& weight) {
+  return ProductOfRowsNode::apply(rows, weight);
 }
 
 }  // namespace yoke::ops::fused

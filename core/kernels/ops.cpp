@@ -12,19 +12,22 @@ namespace yoke::ops {
 namespace composite {
 
 // x is flattened once, so that a sharded x that must be gathered is gathered once for all products.
+// A tensor without storage is distributed; only its products can leave gradients to a queue.
 std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights) {
   const at::Tensor rows = x.flatten(0, -2);
   std::vector<int64_t> sizes = x.sizes().vec();
   std::vector<at::Tensor> out;
   for (const at::Tensor& weight : weights) {
     sizes.back() = weight.size(0);
-    out.push_back(at::mm(rows, weight.t()).view(sizes));
+    const at::Tensor product =
+        x.has_storage() ? at::mm(rows, weight.t()) : fused::product_of_rows(rows, weight);
+    out.push_back(product.view(sizes));
   }
   return out;
 }
 
 at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight) {
-  return residual + at::linear(x, weight);
+  return residual + (x.has_storage() ? at::linear(x, weight) : linears(x, {weight})[0]);
 }
 
 at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids) {

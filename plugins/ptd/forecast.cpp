@@ -90,11 +90,22 @@ KeptBytes kept_bytes(const RankPlan& rank, const YokePlan& plan) {
     (unit.trainable ? trained : frozen) +=
         FlatLayout(rank.model, unit, shards, compute).shard_numel();
   }
+  // With exact sums, a trained parameter of two blocks has a second sum of gradients.
+  int64_t seconds = 0;
+  if (rank.step.exact_sums) {
+    std::vector<int> users(rank.model.params.size(), 0);
+    for (const std::vector<int>& block : rank.model.blocks) {
+      for (const int p : block) ++users[p];
+    }
+    for (size_t p = 0; p < users.size(); ++p) {
+      if (users[p] > 1 && rank.model.params[p].trainable) seconds += rank.model.params[p].numel;
+    }
+  }
   const YokeOptimizer& optimizer = *plan.optimizer;
   const int moments = optimizer.kind == YOKE_ADAMW ? 2 : optimizer.momentum != 0 ? 1 : 0;
   const bool copies = master != compute && shards == 1;
   return {.params = (trained + frozen) * (master + (copies ? compute : 0)),
-          .grads = trained * item_size(plan.reduce_dtype),
+          .grads = (trained + seconds) * item_size(plan.reduce_dtype),
           .optimizer = trained * master * moments};
 }
 

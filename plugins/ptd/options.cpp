@@ -33,6 +33,7 @@ PtdOptions::PtdOptions(const Options& options, int32_t pp_degree)
       recompute(recompute_of(options.string("activation_checkpoint"))),
       shard_over_cp(options.boolean("shard_over_cp")),
       cuda_graph(options.boolean("cuda_graph")),
+      exact_sums(options.boolean("exact_sums")),
       pp_schedule(pipeline_kind(options.string("pp_schedule"))),
       pp_chunks(static_cast<int>(options.integer("pp_chunks"))),
       pp_cut(options.string("pp_cut")),
@@ -150,6 +151,12 @@ const std::vector<const YokeOptionInfo*>& option_infos() {
                   "with pp_degree > 1: file with the order of each rank, in PyTorch's CSV format, "
                   "instead of "
                   "ptd.pp_schedule"),
+      option_info(
+          YOKE_OPTION_BOOL,
+          "exact_sums",
+          "false",
+          "",
+          "true: results do not depend on pp_degree, the schedule or the cut, to the last bit"),
       option_info(
           YOKE_OPTION_BOOL,
           "cuda_graph",

@@ -19,6 +19,7 @@ struct PtdOptions {
   Recompute recompute;  // key activation_checkpoint
   bool shard_over_cp;
   bool cuda_graph;
+  bool exact_sums;
   PipelineKind pp_schedule;
   int pp_chunks;                 // stages of each rank; 0 = as many as the schedule has by default
   std::string pp_cut;            // blocks of each stage, such as "5,4,4,3", or "auto"

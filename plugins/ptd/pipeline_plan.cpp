@@ -116,6 +116,15 @@ std::string more_blocks_hint(const YokeModelSummary& model) {
   return concat(", and more with ", view(model.more_blocks));
 }
 
+void check_order(const PtdOptions& options, const GivenOrders& given, PlanReport& report) {
+  const std::string step = out_of_order(given);
+  if (step.empty()) return;
+  report.refuse("ptd.pp_schedule_file",
+                options.pp_schedule_file,
+                "with ptd.exact_sums, a file whose stages take micro-batches in ascending order",
+                concat(step, " comes after a later micro-batch of its stage"));
+}
+
 // Returns false after a refusal: the model cannot be cut into that many stages.
 bool check_stages(const YokeModelSummary& model,
                   const PtdOptions& options,
@@ -287,6 +296,7 @@ void complete_pipeline(const YokeModelSummary& model,
   if (!options.pp_schedule_file.empty()) {
     given = check_file(options, plan, report);
     if (given == nullptr) return;
+    if (options.exact_sums) check_order(options, *given, report);
   } else if (!check_chunks(options, report)) {
     return;
   }

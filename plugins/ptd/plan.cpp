@@ -10,6 +10,7 @@
 #include <numeric>
 #include <string>
 
+#include "plugins/ptd/exact_sums.hpp"
 #include "plugins/ptd/forecast.hpp"
 #include "plugins/ptd/options.hpp"
 #include "plugins/ptd/pipeline_plan.hpp"
@@ -254,6 +255,7 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report)
   check_precision(plan, report);
   check_optimizer(*plan.optimizer, report);
   check_model(*args.model, report);
+  check_exact_sums(*args.model, plan, options, report);
   complete_pipeline(*args.model, options, plan, report);
   note_idle_options(args, plan, options, report);
   if (report.count() == 0) foresee_step(args, options, plan, report);

@@ -44,6 +44,7 @@ StepSpec step_spec(const ModelSpec& model,
   spec.recompute = options.recompute;
   spec.accumulate = options.accumulate;
   spec.whole_stages = options.pp_whole;
+  spec.exact_sums = options.exact_sums;
   spec.pipeline = pipeline;
   spec.reduce_partial_grads = plan.degree[YOKE_TP] > 1 && options.mesh.sequence_parallel;
   if (plan.micro_batch > 0) spec.micros = plan.global_batch / (plan.micro_batch * data_ranks);

@@ -160,7 +160,7 @@ WrappedModel::WrappedModel(const YokeModel& model,
 YokeWrapResult WrappedModel::wrap_result() const {
   YokeWrapResult result{};
   result.param_bytes = nbytes(state_.params) + nbytes(state_.frozen) + executor_->copy_bytes();
-  result.grad_bytes = nbytes(state_.grads);
+  result.grad_bytes = nbytes(state_.grads) + executor_->second_gradient_bytes();
   for (const Moment& moment : optimizer_->moments())
     result.optimizer_bytes += nbytes(moment.values);
   result.unsharded_bytes = costs_.unsharded_bytes;

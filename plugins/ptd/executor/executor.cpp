@@ -55,10 +55,16 @@ Executor::Executor(Parts parts)
       loss_grad_(at::zeros_like(num_targets_)),
       scalars_(at::zeros({kNumScalars}, num_targets_.options())) {
   make_units(parts_.params);
+  if (own_spec().exact_sums) {
+    param_squares_.emplace(parts_.params, parts_.state);
+    scalars_ = at::zeros({kNumScalars + param_squares_->size()}, scalars_.options());
+  }
   if (parts_.graphs != nullptr) recorded_.emplace(*parts_.graphs);
 }
 
-// Makes the units and, for each block, the sinks of its parameters.
+// Makes the units and, for each block, the sinks of its parameters. Two ranks of a pipeline that
+// share a tied parameter each add up the gradients of their own block. With exact sums a rank that
+// has both blocks must not mix the two sums either.
 void Executor::make_units(const ModelSpec& params) {
   std::vector<Sink> sink_of_param(params.params.size());
   for (size_t u = 0; u < parts_.state.units.size(); ++u) {
@@ -70,10 +76,15 @@ void Executor::make_units(const ModelSpec& params) {
     }
     units_.emplace_back(layout, std::move(unit), own_spec().shards, pool_);
   }
+  std::vector<bool> used(params.params.size(), false);
   for (const std::vector<int>& block : params.blocks) {
     std::vector<Sink>& sinks = sinks_.emplace_back();
     for (int p : block) {
-      if (params.params[p].trainable) sinks.push_back(sink_of_param[p]);
+      if (!params.params[p].trainable) continue;
+      Sink& sink = sinks.emplace_back(sink_of_param[p]);
+      sink.second = own_spec().exact_sums && used[p];
+      if (sink.second) units_[sink.unit].add_second_gradient(sink.slot);
+      used[p] = true;
     }
   }
 }
@@ -81,6 +92,12 @@ void Executor::make_units(const ModelSpec& params) {
 int64_t Executor::copy_bytes() const {
   int64_t bytes = 0;
   for (const ShardedUnit& unit : units_) bytes += unit.copy_bytes();
+  return bytes;
+}
+
+int64_t Executor::second_gradient_bytes() const {
+  int64_t bytes = 0;
+  for (const ShardedUnit& unit : units_) bytes += unit.second_gradient_bytes();
   return bytes;
 }
 
@@ -252,7 +269,8 @@ void Executor::backward(const Action& action) {
   } else {
     blocks_.backward(action);
   }
-  for (const Sink& sink : sinks_[action.block]) units_[sink.unit].collect_gradient(sink.slot);
+  for (const Sink& sink : sinks_[action.block])
+    units_[sink.unit].collect_gradient(sink.slot, sink.second);
 }
 
 // Both ranks add the other's gradients to their own, and then make the same update. Sending the sum
@@ -303,12 +321,21 @@ at::Tensor Executor::own_squared_norm() const {
 // Sums all scalars that every rank needs with one all-reduce per step. Three collectives of one
 // number each would cost three times the latency.
 void Executor::reduce_scalars(bool with_norm) {
+  const at::Tensor squares = scalars_.slice(0, kNumScalars);  // empty unless sums are exact
   if (with_norm) {
     for (ShardedUnit& unit : units_) unit.complete_gradients();
     // All replicas have the same gradients, so only the first replica counts them.
-    if (parts_.comms.all_reduce_grad.rank() == 0) scalars_[kSquaredNorm].copy_(own_squared_norm());
+    if (parts_.comms.all_reduce_grad.rank() == 0) {
+      if (param_squares_) {
+        param_squares_->write(squares);
+      } else {
+        scalars_[kSquaredNorm].copy_(own_squared_norm());
+      }
+    }
   }
   if (parts_.comms.world.size() > 1) parts_.comms.world.all_reduce_sum(scalars_).wait();
+  // Every rank of every pipeline adds the same numbers in the same order.
+  if (with_norm && param_squares_) scalars_[kSquaredNorm].copy_(squares.sum());
   if (!on_stream()) read_results();
 }
 

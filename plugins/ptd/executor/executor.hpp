@@ -14,6 +14,7 @@
 #include "plugins/ptd/executor/sharded_unit.hpp"
 #include "plugins/ptd/executor/stage_messages.hpp"
 #include "plugins/ptd/optim/optimizer.hpp"
+#include "plugins/ptd/optim/param_squares.hpp"
 #include "plugins/ptd/schedule/schedule.hpp"
 #include "plugins/ptd/state/shard_state.hpp"
 
@@ -54,12 +55,15 @@ class Executor {
   // Returns the bytes of parameters that are kept in the compute type, in addition to the master
   // copies.
   int64_t copy_bytes() const;
+  // Returns the bytes of gradients that are kept in addition to the gradient shards.
+  int64_t second_gradient_bytes() const;
 
  private:
   // The destination of the gradient of a block's parameter: a unit, and a slot of its FlatLayout.
   struct Sink {
     int unit;
     size_t slot;
+    bool second = false;  // true: the second gradient buffer of the parameter
   };
   // The number of micro-batches, and whether the step is forward only.
   using Key = std::pair<int, bool>;
@@ -94,8 +98,9 @@ class Executor {
   StageMessages messages_;
   std::map<Key, std::vector<Action>> schedules_;
   std::optional<RecordedSteps> recorded_;
-  bool broken_ = false;      // a step failed while a collective was in flight
-  double longest_wait_ = 0;  // longest wait for a stream so far, in seconds
+  std::optional<ParamSquares> param_squares_;  // only with exact sums
+  bool broken_ = false;                        // a step failed while a collective was in flight
+  double longest_wait_ = 0;                    // longest wait for a stream so far, in seconds
 
   // These belong to the step in progress.
   std::vector<TorchInputs> inputs_;       // one per micro-batch
@@ -103,7 +108,9 @@ class Executor {
   at::Tensor num_targets_;  // fp64 scalar: targets in inputs_; 0 if another rank counts them
   at::Tensor loss_grad_;    // fp64 scalar: 1 / number of targets on all ranks
   bool forward_only_ = false;
-  at::Tensor scalars_;  // fp64 [3]: loss sum, number of targets, squared gradient norm
+  // fp64 [3]: loss sum, number of targets, squared gradient norm. With exact sums, the sum of
+  // squares of each parameter of the model follows.
+  at::Tensor scalars_;
   YokeStepResult result_{};
 };
 

@@ -53,15 +53,14 @@ ShardedUnit::ShardedUnit(const FlatLayout& layout, Parts parts, int shards, Buff
       cast_(casts_ && shards > 1 ? layout.shard_numel() : 0, leaves_.front().scalar_type(), pool),
       grads_(shards == 1 ? FlatBuffer(grad_shard_)
                          : gradient_buffer(grad_shard_, layout.numel(), pool)),
-      partial_(gradient_buffer(grad_shard_, layout.shard_numel(), pool)),
-      written_(slots_.size(), false) {
+      partial_(gradient_buffer(grad_shard_, layout.shard_numel(), pool)) {
   if (shards == 1) bind_leaves(params_.tensor().data_ptr());
   if (!grad_shard_.defined()) return;
   // The gaps between the parameters are padding. They are reduced like the rest and must be zero.
   int64_t end = 0;
   for (size_t i = 0; i < slots_.size(); ++i) {
     const auto [param, offset, numel] = slots_[i];
-    grad_views_.push_back(grads_.tensor().narrow(0, offset, numel).view(leaves_[i].sizes()));
+    sums_.push_back({grads_.tensor().narrow(0, offset, numel).view(leaves_[i].sizes())});
     if (offset > end) gaps_.push_back(grads_.tensor().narrow(0, end, offset - end));
     end = offset + numel;
   }
@@ -77,6 +76,10 @@ void ShardedUnit::bind_leaves(void* base) {
     const int64_t offset = slots_[i].offset * params_.tensor().itemsize();
     bind_storage(leaves_[i], base == nullptr ? nullptr : static_cast<char*>(base) + offset);
   }
+}
+
+void ShardedUnit::add_second_gradient(size_t slot) {
+  seconds_[slot].values = at::empty_like(sums_[slot].values);
 }
 
 void ShardedUnit::begin_step() {
@@ -113,35 +116,42 @@ void ShardedUnit::open_gradients() {
   if (grads_open_) return;
   grads_.attach();
   for (const at::Tensor& gap : gaps_) gap.zero_();
-  written_.assign(written_.size(), false);
+  for (GradSum& sum : sums_) sum.written = false;
+  for (auto& [slot, sum] : seconds_) sum.written = false;
   grads_open_ = true;
 }
 
-void ShardedUnit::collect_gradient(size_t slot) {
+// The first gradient overwrites the values, so the buffers need not be zeroed beforehand.
+void ShardedUnit::GradSum::add(const at::Tensor& grad) {
+  if (written) {
+    values.add_(grad);
+  } else {
+    values.copy_(grad);
+    written = true;
+  }
+}
+
+void ShardedUnit::collect_gradient(size_t slot, bool second) {
   open_gradients();
   const at::Tensor& param = params_of_model_[slot];
   const at::Tensor grad = local_gradient(param, std::exchange(param.mutable_grad(), at::Tensor()));
-  if (!grad.defined()) return;
-  // The first gradient of a parameter overwrites its range of the buffer, so the buffer need not be
-  // zeroed beforehand.
-  if (written_[slot]) {
-    grad_views_[slot].add_(grad);
-  } else {
-    grad_views_[slot].copy_(grad);
-    written_[slot] = true;
-  }
+  if (grad.defined()) (second ? seconds_.at(slot) : sums_[slot]).add(grad);
 }
 
 // Zeroes the gradients that no backward produced.
 void ShardedUnit::zero_unwritten() {
-  for (size_t i = 0; i < grad_views_.size(); ++i) {
-    if (!written_[i]) grad_views_[i].zero_();
-    written_[i] = true;
+  for (GradSum& sum : sums_) {
+    if (!sum.written) sum.values.zero_();
+    sum.written = true;
   }
 }
 
 void ShardedUnit::complete_gradients() {
-  if (shards_ == 1) zero_unwritten();
+  if (shards_ > 1) return;
+  for (auto& [slot, second] : seconds_) {
+    if (std::exchange(second.written, false)) sums_[slot].add(second.values);
+  }
+  zero_unwritten();
 }
 
 // The first micro-batch is reduced directly into the gradient shard. Later ones are reduced into
@@ -169,6 +179,12 @@ void ShardedUnit::start_all_reduce(const Comm& comm) {
 
 int64_t ShardedUnit::copy_bytes() const {
   return casts_ && shards_ == 1 ? static_cast<int64_t>(params_.tensor().nbytes()) : 0;
+}
+
+int64_t ShardedUnit::second_gradient_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [slot, second] : seconds_) bytes += static_cast<int64_t>(second.values.nbytes());
+  return bytes;
 }
 
 void ShardedUnit::abandon_step() {

@@ -11,6 +11,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <vector>
 
 #include "plugins/ptd/collectives/comm.hpp"
@@ -35,15 +36,20 @@ class ShardedUnit {
   ShardedUnit(ShardedUnit&&) = default;
   ~ShardedUnit();  // the model's parameters have no memory afterwards
 
+  // Gives a parameter a second gradient buffer, which is added to the first one at the end of a
+  // step. Only with one shard.
+  void add_second_gradient(size_t slot);
+
   void begin_step();
 
   void start_unshard(const Comm& comm);
   void finish_unshard();  // binds the parameters to the gathered buffer
   void reshard();         // unbinds them and releases the buffer
 
-  // Adds the .grad of a parameter to the gradient buffer and clears it. Without a .grad it does
-  // nothing: the gradient of a parameter on which the loss does not depend is zero.
-  void collect_gradient(size_t slot);
+  // Adds the .grad of a parameter to the gradient buffer, or to the second one, and clears it.
+  // Without a .grad it does nothing: the gradient of a parameter on which the loss does not depend
+  // is zero.
+  void collect_gradient(size_t slot, bool second = false);
   // Reduces the whole gradient buffer, which holds one micro-batch or all of them, into the
   // gradient shard.
   void start_reduce(const Comm& comm);
@@ -58,6 +64,7 @@ class ShardedUnit {
   // Returns the bytes of parameters that are kept in the compute type, in addition to the master
   // copies.
   int64_t copy_bytes() const;
+  int64_t second_gradient_bytes() const;
 
   // Returns true if no collective is in flight.
   bool idle() const { return !gathering_.pending() && !work_.pending(); }
@@ -65,6 +72,13 @@ class ShardedUnit {
   void abandon_step();
 
  private:
+  // The sum of gradients of a parameter, with the shape of its leaf.
+  struct GradSum {
+    at::Tensor values;
+    bool written = false;  // values holds a sum; false: its elements are unspecified
+    void add(const at::Tensor& grad);
+  };
+
   void bind_leaves(void* base);
   void open_gradients();
   void zero_unwritten();
@@ -79,11 +93,11 @@ class ShardedUnit {
   FlatBuffer cast_;     // the shard in the compute type, during a gather; empty without casts_
   FlatBuffer grads_;    // whole gradients
   FlatBuffer partial_;  // a reduced micro-batch, before it is added to the gradient shard
-  std::vector<at::Tensor> grad_views_;  // views of grads_, by slot, with the shapes of the leaves
-  std::vector<at::Tensor> gaps_;        // views of grads_ that no parameter covers
-  std::vector<bool> written_;           // slots whose gradient view holds a gradient
-  bool grads_open_ = false;             // gaps are zero and written_ is valid
-  bool shard_written_ = false;          // the gradient shard holds a micro-batch of this step
+  std::vector<GradSum> sums_;          // views of grads_, by slot
+  std::map<size_t, GradSum> seconds_;  // second gradients, by slot
+  std::vector<at::Tensor> gaps_;       // views of grads_ that no parameter covers
+  bool grads_open_ = false;            // gaps are zero, and GradSum::written is valid
+  bool shard_written_ = false;         // the gradient shard holds a micro-batch of this step
   Work gathering_, work_;
 };
 

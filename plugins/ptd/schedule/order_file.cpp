@@ -201,6 +201,22 @@ GivenOrders parse_orders(const std::string& text) {
   return Check(ranks).run();
 }
 
+std::string out_of_order(const GivenOrders& orders) {
+  for (const std::vector<StageStep>& steps : orders.of_rank) {
+    std::map<std::pair<int, char>, int> last;  // the last micro-batch of a stage's F, I or W
+    for (const StageStep& step : steps) {
+      // A whole backward is both of its parts.
+      const char op = letter(step.op);
+      for (const char part : op == 'B' ? std::string("IW") : std::string(1, op)) {
+        int& before = last.try_emplace({step.stage, part}, step.micro).first->second;
+        if (before > step.micro) return text_of(step);
+        before = step.micro;
+      }
+    }
+  }
+  return "";
+}
+
 GivenOrders read_orders(const std::string& path) {
   std::ifstream file(path);
   std::ostringstream text;

@@ -23,6 +23,10 @@ struct GivenOrders {
 // stage lies on two ranks, an action is missing, doubled or out of order, or actions wait for each
 // other in a circle.
 GivenOrders parse_orders(const std::string& text);
+// Returns the first action with which a stage does not take its micro-batches in ascending order,
+// such as "1W0"; "" if there is none. Such a stage adds up losses or gradients in another order than
+// the built-in schedules do.
+std::string out_of_order(const GivenOrders& orders);
 // Reads a file. Throws Error(INVALID_ARGUMENT) if it cannot be read, and as parse_orders() does.
 GivenOrders read_orders(const std::string& path);
 

@@ -187,7 +187,7 @@ class Builder {
                       .micro = micro,
                       .bytes = spec_.units[unit].grad_bytes});
       reducing_ = {unit, micro};
-    } else if (last) {
+    } else if (last && !(spec_.exact_sums && spec_.units[unit].is_tied())) {
       all_reduce_grad(unit);
     }
   }
@@ -228,7 +228,9 @@ class Builder {
                       .unit = unit,
                       .peer = spec_.units[unit].partner,
                       .bytes = spec_.units[unit].grad_bytes / spec_.shards});
+      if (spec_.exact_sums) all_reduce_grad(unit);
     }
+    wait_grad();
   }
 
   const StepSpec& spec_;

@@ -177,6 +177,9 @@ struct StepSpec {
   // may be whole at a time, parameters and gradients; 0 = all.
   int whole_stages = 0;
   bool reduce_partial_grads = false;  // gradients of tp-replicated parameters are partial sums
+  // Sums are added in an order that does not depend on the pipeline: ranks that share a parameter
+  // add their gradients of it before the replicas do. Only with one shard.
+  bool exact_sums = false;
   bool forward_only = false;
   PipelineSpec pipeline;
 

@@ -284,6 +284,8 @@ std::string Walk::all_reduce(const Action& a) {
     return fail(CheckedRule::kAllReduceGrad, "the gradients are already summed over the replicas");
   if (blocks_using(a.unit) == 0 || !shard_complete(a.unit))
     return fail(CheckedRule::kAllReduceGrad, "the gradient shard is not complete");
+  if (spec_.exact_sums && spec_.units[a.unit].is_tied() && !unit.exchanged)
+    return fail(CheckedRule::kTied, "the gradients of another rank must be added before");
   unit.all_reduce = AllReduce::kInFlight;
   return "";
 }
@@ -299,7 +301,9 @@ std::string Walk::exchange_tied(const Action& a) {
   if (!unit.is_tied() || unit.partner != a.peer || units_[a.unit].exchanged || scalars_ > 0)
     return fail(CheckedRule::kTied, "there is nothing to exchange, or not now");
   if (a.bytes * spec_.shards != unit.grad_bytes) return fail(CheckedRule::kBytes, "wrong bytes");
-  if (!shard_reduced(a.unit)) return fail(CheckedRule::kTied, "the gradient shard is not complete");
+  // With exact sums the replicas add up what both ranks have; all_reduce() checks that.
+  if (spec_.exact_sums ? !shard_complete(a.unit) : !shard_reduced(a.unit))
+    return fail(CheckedRule::kTied, "the gradient shard is not complete");
   units_[a.unit].exchanged = true;
   return "";
 }

@@ -2,6 +2,7 @@
 // gradients as on one rank. Plain SGD with a learning rate of 1 makes gradients visible, because a
 // step subtracts exactly the gradients from the parameters.
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -58,7 +59,55 @@ std::vector<std::pair<const char*, at::Tensor>> sequences(int64_t first, int64_t
 struct Result {
   double loss = 0, norm = 0;
   State params;
+  int late_products = 0;  // products of matrices in the actions BackwardWeight of all ranks
 };
+
+// Counts the products of matrices that this thread computes in BackwardWeight, until it is destroyed.
+class LateProducts {
+ public:
+  LateProducts()
+      : handle_(at::addThreadLocalCallback(
+            at::RecordFunctionCallback(&LateProducts::begin, &LateProducts::end)
+                .scopes({at::RecordScope::USER_SCOPE, at::RecordScope::FUNCTION}))) {
+    inside_ = false;
+    count_ = 0;
+  }
+  ~LateProducts() { at::removeCallback(handle_); }
+  LateProducts(const LateProducts&) = delete;
+  LateProducts& operator=(const LateProducts&) = delete;
+  int count() const { return count_; }
+
+ private:
+  static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& f) {
+    const std::string_view name = f.name();
+    if (f.scope() == at::RecordScope::USER_SCOPE) inside_ = name.starts_with("BackwardWeight");
+    if (inside_ && name == "aten::mm") ++count_;
+    return nullptr;
+  }
+  static void end(const at::RecordFunction& f, at::ObserverContext*) {
+    if (f.scope() == at::RecordScope::USER_SCOPE) inside_ = false;
+  }
+
+  static inline thread_local bool inside_ = false;
+  static inline thread_local int count_ = 0;
+  at::CallbackHandle handle_;
+};
+
+// Writes the values of a parameter's piece into the whole parameter, whose other elements are NaN at
+// first.
+void add_param(State& params, const YokePiece& piece) {
+  if (piece.replica != 0 || view(piece.kind) != "param") return;
+  at::Tensor& whole = params[std::string(view(piece.name))];
+  if (!whole.defined())
+    whole = at::full(at::IntArrayRef(piece.shape, piece.ndim), NAN, at::kDouble);
+  const at::Tensor values = borrow(*piece.view).view({-1});
+  for (int64_t i = 0; i < piece.count; i += piece.run) {
+    const int64_t n = std::min(piece.run, piece.count - i);
+    whole.view({-1})
+        .narrow(0, piece.begin + i / piece.run * piece.stride, n)
+        .copy_(values.narrow(0, i, n));
+  }
+}
 
 void step_on_rank(const Layout& layout, const Rank& rank, Result& result) {
   static std::mutex mutex;
@@ -96,21 +145,16 @@ void step_on_rank(const Layout& layout, const Rank& rank, Result& result) {
   batch.micros = pointers.data();
   batch.num_micros = pointers.size();
   batch.token_weight = sequences(0, kBatch)[1].second.ne(-100).sum().item<double>();
+  const LateProducts late;
   const YokeStepResult step = session.step(batch, 1, 1.0);
+  {
+    const std::lock_guard lock(mutex);
+    result.late_products += late.count();
+  }
 
   session.checkpoint(YOKE_CHECKPOINT_SAVE, [&](const YokePiece& piece) {
-    if (piece.replica != 0 || view(piece.kind) != "param") return;
     const std::lock_guard lock(mutex);
-    at::Tensor& whole = result.params[std::string(view(piece.name))];
-    if (!whole.defined())
-      whole = at::full(at::IntArrayRef(piece.shape, piece.ndim), NAN, at::kDouble);
-    const at::Tensor values = borrow(*piece.view).view({-1});
-    for (int64_t i = 0; i < piece.count; i += piece.run) {
-      const int64_t n = std::min(piece.run, piece.count - i);
-      whole.view({-1})
-          .narrow(0, piece.begin + i / piece.run * piece.stride, n)
-          .copy_(values.narrow(0, i, n));
-    }
+    add_param(result.params, piece);
   });
   if (rank.host.rank != 0) return;
   result.loss = step.loss_sum / step.loss_weight;
@@ -187,6 +231,51 @@ TEST(SplitBackward, AddsTheSameBitsAsAWholeOne) {
     EXPECT_EQ(got.loss, expected.loss) << schedule;
     for (const auto& [name, value] : expected.params)
       EXPECT_TRUE(at::equal(got.params.at(name), value)) << schedule << " " << name;
+  }
+}
+
+// The products on distributed tensors do, too, and run when the schedule says so.
+TEST(SplitBackward, AddsTheSameBitsOnDistributedTensors) {
+  for (Layout layout : {Layout{.tp = 2, .options = {}},
+                        Layout{.tp = 2, .options = {{"sequence_parallel", "false"}}},
+                        Layout{.cp = 2, .options = {}},
+                        Layout{.cp = 2, .tp = 2, .options = {}}}) {
+    layout.micro_batch = 2;
+    layout.options["shard_over_cp"] = "false";  // a pipeline accumulates shards in another order
+    const Result expected = one_step(layout);
+    EXPECT_EQ(expected.late_products, 0);
+    layout.pp = 2;
+    for (const char* schedule : {"1f1b", "zb_h1", "zb_interleaved", "zb_v"}) {
+      layout.options["pp_schedule"] = schedule;
+      SCOPED_TRACE(layout.text());
+      const Result got = one_step(layout);
+      EXPECT_EQ(got.loss, expected.loss);
+      for (const auto& [name, value] : expected.params)
+        EXPECT_TRUE(at::equal(got.params.at(name), value)) << name;
+      EXPECT_GT(got.late_products, 0);
+    }
+  }
+}
+
+// Context parallelism and replicas may be combined with exact sums.
+TEST(ExactSums, GiveTheSameBitsWithAndWithoutAPipeline) {
+  const Result usual = one_step({.micro_batch = 8, .options = {}});
+  for (Layout layout :
+       {Layout{}, Layout{.replicas = 2, .options = {}}, Layout{.cp = 2, .options = {}}}) {
+    layout.micro_batch = 1;
+    layout.options = {{"exact_sums", "true"}, {"shard_over_cp", "false"}};
+    const Result expected = one_step(layout);
+    EXPECT_NEAR(expected.norm / usual.norm, 1, 1e-13);
+    layout.pp = 2;
+    for (const char* schedule : {"1f1b", "looped_bfs", "zb_v"}) {
+      layout.options["pp_schedule"] = schedule;
+      SCOPED_TRACE(layout.text());
+      const Result got = one_step(layout);
+      EXPECT_EQ(got.loss, expected.loss);
+      EXPECT_EQ(got.norm, expected.norm);
+      for (const auto& [name, value] : expected.params)
+        EXPECT_TRUE(at::equal(got.params.at(name), value)) << name;
+    }
   }
 }
 

@@ -101,6 +101,12 @@ TEST(Forecast, KnowsOptimizersAndOptions) {
   expect_as_wrapped(job);
   job.options["pp_schedule"] = "zb_h1";
   expect_as_wrapped(job);
+  job.shards = 1;
+  for (const int pp : {1, 2}) {
+    job.pp = pp;
+    job.options["exact_sums"] = "true";
+    expect_as_wrapped(job);
+  }
 }
 
 // Two ranks with one micro-batch compute one after the other.

@@ -89,5 +89,14 @@ TEST(OrderFile, SaysWhatIsWrongAndWhere) {
               HasSubstr("rank 0, column 1: 0B0 waits forever for the backward of stage 1"));
 }
 
+TEST(OrderFile, SaysWhetherAStageTakesItsMicroBatchesInOrder) {
+  for (const PipelineInfo& info : pipeline_infos())
+    EXPECT_EQ(out_of_order(parse_orders(csv_of(info.kind, 3, info.chunks, 6))), "") << info.name;
+  EXPECT_EQ(out_of_order(parse_orders("0F1,0F0,0B0,0B1\n")), "0F0");
+  EXPECT_EQ(out_of_order(parse_orders("0F0,0F1,0B1,0B0\n")), "0B0");
+  EXPECT_EQ(out_of_order(parse_orders("0F0,0F1,0I0,0B1,0W0\n")), "0W0");
+  EXPECT_EQ(out_of_order(parse_orders("0F0,0F1,0I1,0I0,0W0,0W1\n")), "0I0");
+}
+
 }  // namespace
 }  // namespace yoke::ptd

@@ -1,8 +1,10 @@
 // Compares pipelines with one rank that runs the same micro-batches. Every sum of a step but the
 // gradient norm is computed in the same order, so that without clipping all parameters must be
-// equal bit for bit.
+// equal bit for bit. With ptd.exact_sums everything must be.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "plugins/ptd/schedule/pipeline.hpp"
 #include "tests/unit/ptd/rig.hpp"
@@ -39,6 +41,10 @@ void expect_equal_bits(Job job) {
   const Outcome expected = train(job);
   EXPECT_EQ(ours.loss, expected.loss);
   EXPECT_EQ(ours.eval_loss, expected.eval_loss);
+  if (job.options.count("exact_sums") > 0) {
+    EXPECT_EQ(ours.grad_norm, expected.grad_norm);
+    EXPECT_GT(*std::min_element(ours.grad_norm.begin(), ours.grad_norm.end()), job.clip);
+  }
   for (size_t s = 0; s < expected.grad_norm.size(); ++s)
     EXPECT_NEAR(ours.grad_norm[s] / expected.grad_norm[s], 1, 1e-6) << "step " << s + 1;
   expect_equal_bits(ours.state, expected.state);
@@ -67,6 +73,35 @@ TEST_P(EverySchedule, IsEqualToOneRankBitForBitWithoutClipping) {
       SCOPED_TRACE(std::string(c10::toString(dtype)) + " pp " + std::to_string(pp));
       expect_equal_bits(job);
     }
+  }
+}
+
+TEST_P(EverySchedule, IsEqualToOneRankBitForBitWithExactSums) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    for (const int pp : {2, 4}) {
+      for (const bool tied : {false, true}) {
+        Job job = job_with(GetParam(), pp, dtype);
+        job.model.tied = tied;
+        job.options["exact_sums"] = "true";
+        SCOPED_TRACE(std::string(c10::toString(dtype)) + " pp " + std::to_string(pp) +
+                     (tied ? " tied" : ""));
+        expect_equal_bits(job);
+      }
+    }
+  }
+}
+
+// The sum over the replicas comes after the sum of both gradients of a tied parameter.
+TEST_P(EverySchedule, IsEqualToReplicasBitForBitWithExactSums) {
+  for (const bool tied : {false, true}) {
+    Job job = job_with(GetParam(), 2, at::kFloat);
+    job.model.tied = tied;
+    job.replicas = 2;
+    job.global_batch *= 2;
+    job.stream = tied;
+    job.options["exact_sums"] = "true";
+    SCOPED_TRACE(tied ? "tied" : "untied");
+    expect_equal_bits(job);
   }
 }
 

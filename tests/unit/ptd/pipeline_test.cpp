@@ -229,6 +229,27 @@ TEST(Pipeline, AUnitIsNotGatheredForTheGradientsOfItsWeights) {
   EXPECT_GT(delayed, 0);
 }
 
+// Both ranks of a tied unit add up their gradients before their replicas do.
+TEST(Pipeline, ExactSumsExchangeTiedGradientsBeforeTheReplicasAddThem) {
+  std::vector<StepSpec> specs = chain({PipelineKind::k1F1B, 2, 1, 2});
+  for (int rank = 0; rank < 2; ++rank) {
+    specs[rank].units[0].partner = 1 - rank;
+    specs[rank].units[0].tied_param = 0;
+    specs[rank].replicas = 2;
+    specs[rank].exact_sums = true;
+  }
+  const std::vector<List> lists = lists_of(specs);
+  const auto faults = check_ranks(specs, lists);
+  EXPECT_TRUE(faults.empty()) << text(faults);
+  List list = lists[0];
+  const size_t exchange = find(list, ActionKind::kExchangeTied, -1);
+  ASSERT_EQ(list[exchange + 1].kind, ActionKind::kAllReduceGrad);
+  std::swap(list[exchange], list[exchange + 1]);
+  const auto early = check_rank(specs[0], list);
+  ASSERT_EQ(early.size(), 1u);
+  EXPECT_EQ(early[0].rule, CheckedRule::kTied);
+}
+
 TEST(Pipeline, AnEvaluationSendsNoGradients) {
   for (const PipelineInfo& info : pipeline_infos()) {
     std::vector<StepSpec> specs = chain({info.kind, 3, info.chunks, 3});

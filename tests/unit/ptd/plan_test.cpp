@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <fstream>
+
 #include "tests/unit/ptd/rig.hpp"
 
 namespace yoke::ptd::testing {
@@ -90,12 +93,13 @@ TEST(Plan, GradientsAreNotReducedInLessThanTheComputeType) {
               ElementsAre(AllOf(HasSubstr("precision.reduce = fp32"), HasSubstr("at least fp64"))));
 }
 
-// Returns ptd's refusals for a transformer with 4 key heads.
+// Returns ptd's refusals for a transformer with 4 key heads, whose blocks share all parameters.
 std::vector<std::string> refusals_of_transformer(int cp,
                                                  int tp,
                                                  int64_t seq_len,
                                                  int32_t cut = 1,
-                                                 std::map<std::string, std::string> options = {}) {
+                                                 std::map<std::string, std::string> options = {},
+                                                 int num_blocks = 1) {
   const int64_t shape[] = {32, 8};
   YokeParameter k{};
   k.header = YOKE_HEADER(YokeParameter, YOKE_ID_PARAMETER);
@@ -117,13 +121,13 @@ std::vector<std::string> refusals_of_transformer(int cp,
   block.name = view("layer");
   block.params = of_block;
   block.num_params = 2;
-  const YokeBlock* blocks[] = {&block};
+  const YokeBlock* blocks[] = {&block, &block, &block};
   YokeModelSummary model{};
   model.header = YOKE_HEADER(YokeModelSummary, YOKE_ID_MODEL_SUMMARY);
   model.params = params;
   model.num_params = 2;
   model.blocks = blocks;
-  model.num_blocks = 1;
+  model.num_blocks = num_blocks;
   model.seq_len = seq_len;
   Job job;
   const YokeOptimizer optimizer = optimizer_of(job);
@@ -204,6 +208,66 @@ TEST(Plan, APipelineIsCutByElementsIfTheFlopsOfABlockAreUnknown) {
   EXPECT_THAT(notes_about_cut({0, 0, 0, 0}), IsEmpty()) << "a host that does not set the field";
   const uint32_t size_in_1_0 = offsetof(YokeBlock, forward_flops);
   EXPECT_THAT(notes_about_cut({1, 1, 1, 9}, size_in_1_0), IsEmpty()) << "a host of version 1.0";
+}
+
+// Returns the refusals of exact sums with these degrees of dp_replicate and dp_shard.
+std::vector<std::string> refusals_of_exact_sums(std::pair<int, int> degrees,
+                                                int cp = 1,
+                                                const char* shard_over_cp = "false") {
+  Asked asked(degrees.first * degrees.second * cp, degrees);
+  asked.job.options["exact_sums"] = "true";
+  asked.job.options["shard_over_cp"] = shard_over_cp;
+  asked.plan.degree[YOKE_CP] = cp;
+  std::vector<std::string> texts = asked.ask();
+  texts.erase(std::remove_if(texts.begin(),
+                             texts.end(),
+                             [](const std::string& t) { return t.rfind("ptd.exact", 0) != 0; }),
+              texts.end());
+  return texts;
+}
+
+TEST(Plan, ExactSumsNeedWholeParametersAndAtMostTwoCopies) {
+  EXPECT_THAT(refusals_of_exact_sums({1, 1}), IsEmpty());
+  EXPECT_THAT(refusals_of_exact_sums({2, 1}), IsEmpty());
+  EXPECT_THAT(refusals_of_exact_sums({1, 1}, 2), IsEmpty());
+  EXPECT_THAT(refusals_of_exact_sums({1, 2}),
+              ElementsAre(AllOf(HasSubstr("ptd.exact_sums = true; allowed: false"),
+                                HasSubstr("dp_shards = 2"))));
+  EXPECT_THAT(refusals_of_exact_sums({1, 1}, 2, "true"),
+              ElementsAre(HasSubstr("ptd.shard_over_cp = false")));
+  EXPECT_THAT(refusals_of_exact_sums({2, 1}, 2),
+              ElementsAre(HasSubstr("dp_degree 2 x cp_degree 2 = 4")));
+  EXPECT_THAT(refusals_of_transformer(1, 2, 64, 1, {{"exact_sums", "true"}}),
+              ElementsAre(HasSubstr("tp_degree = 2")));
+}
+
+TEST(Plan, ExactSumsAllowAParameterInTwoBlocks) {
+  EXPECT_THAT(refusals_of_transformer(1, 1, 64, 1, {{"exact_sums", "true"}}, 2), IsEmpty());
+  EXPECT_THAT(refusals_of_transformer(1, 1, 64, 1, {{"exact_sums", "true"}}, 3),
+              ElementsAre(HasSubstr("more than two blocks use parameter 'k_proj.weight'")));
+  EXPECT_THAT(refusals_of_transformer(1, 1, 64, 1, {}, 3), IsEmpty());
+}
+
+TEST(Plan, ExactSumsNeedAnOrderFileWithAscendingMicroBatches) {
+  const std::string path = ::testing::TempDir() + "ptd_plan_test_order.csv";
+  std::ofstream(path) << "0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0\n";
+  for (const char* exact : {"false", "true"}) {
+    Asked asked(2, {1, 1});
+    asked.plan.degree[YOKE_PP] = 2;
+    asked.plan.micro_batch = 4;
+    asked.job.options["exact_sums"] = exact;
+    asked.job.options["pp_schedule_file"] = path;
+    std::vector<std::string> texts = asked.ask();
+    texts.erase(std::remove_if(texts.begin(),
+                               texts.end(),
+                               [](const std::string& t) { return t.rfind("note", 0) == 0; }),
+                texts.end());
+    if (std::string(exact) == "true") {
+      EXPECT_THAT(texts, ElementsAre(AllOf(HasSubstr("pp_schedule_file"), HasSubstr("0B0"))));
+    } else {
+      EXPECT_THAT(texts, IsEmpty());
+    }
+  }
 }
 
 TEST(Plan, AnOptionWithoutEffectIsNoted) {

@@ -53,6 +53,30 @@ TEST(Step, CountedBytesAreThoseOfTheLayout) {
   }
 }
 
+// With exact sums the norm needs a number for each parameter, and a tied parameter a second gradient
+// buffer.
+TEST(Step, ExactSumsCostANumberForEachParameterAndABufferForEachTiedOne) {
+  for (const bool tied : {false, true}) {
+    Job job = one_unit(1, 1);
+    job.pp = 2;
+    job.accumulation = 2;
+    job.model.tied = tied;
+    const int64_t params = 4 * job.model.layers + (tied ? 3 : 4);
+    for (const int pp : {1, 2}) {
+      job.pp = pp;
+      job.options["exact_sums"] = "false";
+      const Outcome plain = train(job);
+      job.options["exact_sums"] = "true";
+      const Outcome exact = train(job);
+      const int64_t second = tied && pp == 1 ? TinyModel::kVocab * TinyModel::kDim * 8 : 0;
+      EXPECT_EQ(exact.wrapped.grad_bytes - plain.wrapped.grad_bytes, second);
+      if (pp == 1) continue;
+      EXPECT_EQ(exact.counts.at("world").calls, plain.counts.at("world").calls);
+      EXPECT_EQ(exact.counts.at("world").bytes - plain.counts.at("world").bytes, 5 * 8 * params);
+    }
+  }
+}
+
 // Units are gathered in the compute type, reduced in the reduce type and kept in fp32.
 TEST(Step, BytesFollowTheDtypes) {
   for (const at::ScalarType reduce : {at::kFloat, at::kBFloat16}) {

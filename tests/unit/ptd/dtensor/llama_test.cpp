@@ -6,7 +6,10 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/config/run_config.hpp"
+#include "core/kernels/ops.hpp"
 #include "plugins/ptd/dtensor/wrap.hpp"
 #include "tests/unit/ptd/dtensor/on_mesh.hpp"
 #include "yoke/model.hpp"
@@ -155,6 +158,33 @@ TEST_P(LlamaOnMesh, LossAndGradientsAreThoseOfOneRank) {
     for (size_t i = 0; i < got.size(); ++i) {
       const at::Tensor grad = full_tensor(got[i].second.grad());
       EXPECT_LE(difference(grad, plain[i].second.grad()), 1e-13) << got[i].first;
+    }
+  });
+}
+
+TEST_P(LlamaOnMesh, GradientsOfWeightsCanComeLaterWithTheSameBits) {
+  const Case c = GetParam();
+  with_model(c, [&](Mesh&, const BlockList& model, const TorchInputs& inputs) {
+    run(model, inputs).backward();
+    std::vector<at::Tensor> expected;
+    for (const auto& [name, leaf] : parameters(model))
+      expected.push_back(std::exchange(leaf.mutable_grad(), at::Tensor()));
+
+    const at::Tensor loss = run(model, inputs);
+    WeightQueue queue;
+    ops::defer_weights(&queue);
+    loss.backward();
+    ops::defer_weights(nullptr);
+    const auto got = parameters(model);
+    const auto has_none = [](const auto& param) { return !param.second.grad().defined(); };
+    // Each of the two layers has seven matrices. The gradient of a tied head joins that of the
+    // embedding, which is there already.
+    EXPECT_EQ(std::count_if(got.begin(), got.end(), has_none), c.tied ? 14 : 15);
+    const at::NoGradGuard no_grad;
+    queue.run();
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(placements_of(got[i].second.grad()), placements_of(expected[i])) << got[i].first;
+      EXPECT_TRUE(at::equal(local_of(got[i].second.grad()), local_of(expected[i]))) << got[i].first;
     }
   });
 }
