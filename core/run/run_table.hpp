@@ -4,20 +4,17 @@
 #include <string>
 #include <vector>
 
-#include "core/comm/world.hpp"
 #include "core/run/job.hpp"
+#include "core/run/stage_costs.hpp"
 
 namespace yoke {
 
-// Returns what wrap_model reported on the rank that needs the most memory. The ranks of a pipeline
-// have different parts of the model; without one, all ranks report the same. Collective.
-YokeWrapResult costs_of_worst_rank(const YokeWrapResult& own, const YokePlan& plan, World& world);
-
 // Returns the lines of the table: model, backend, precision, batch, data, memory per rank,
-// traffic per rank, run. costs: those of the worst rank. first_step: number of steps that the run
-// has already done.
+// traffic per rank, run. Memory and traffic are those of the rank that needs the most memory; a
+// pipeline has a line for each coordinate along pp. first_step: number of steps that the run has
+// already done.
 std::vector<std::string> run_table(const Job& job,
-                                   const YokeWrapResult& costs,
+                                   const std::vector<StageCosts>& stages,
                                    const std::string& run_dir,
                                    int64_t first_step);
 
