@@ -125,7 +125,8 @@ void Training::wrap() {
 void Training::restore() {
   position_ = checkpoints_.restore(*model_, host_->summary());
   verification_.start(place_.dir, *model_, host_->summary());
-  reporter_.emplace(job_, place_.dir, model_->wrap_result(), world_, log_, position_);
+  const auto stages = costs_of_stages(*model_, host_->summary(), mesh_, world_);
+  reporter_.emplace(job_, place_.dir, stages, world_, log_, position_);
   if (verification_.records_state(position_.step)) checkpoints_.save(*model_, position_);
 }
 

@@ -1,11 +1,15 @@
-// The check of a step costs one small reduction: every rank hashes all collectives that it has
-// issued, and the hashes are compared. Only when they differ are the histories themselves sent to
-// rank 0, which finds the first collective that differs.
+// The check of a step costs one small all_gather: every rank hashes what it has issued, and all
+// ranks compare the hashes. Only when they differ are the histories themselves sent to rank 0,
+// which finds the first difference.
 //
-// A hash covers several communicators of a rank, so the check assumes that every rank issues the
-// same list on its own communicators of each purpose. The ranks of different pipeline stages do
-// not: on communicators within a stage, only the ranks of that stage are compared. Messages between
-// two ranks are counted, but not compared.
+// A hash of collectives covers several communicators of a rank, so the check assumes that every
+// rank issues the same list on its own communicators of each purpose. The ranks of different
+// pipeline stages do not: on communicators within a stage, only the ranks of that stage are
+// compared.
+//
+// The messages from one rank to another have a history on both. Each rank adds the hashes of the
+// histories of what it has sent and subtracts those of what it has received, so the sum over all
+// ranks is zero if all of them agree.
 #include "core/comm/collective_log.hpp"
 
 #include <algorithm>
@@ -25,8 +29,16 @@ std::shared_ptr<Traffic> CollectiveLog::traffic(const std::string& axes) {
 void CollectiveLog::add(const std::string& name,
                         uint32_t axes,
                         std::shared_ptr<const History> history) {
+  add_link(name, axes, {}, std::move(history));
+}
+
+void CollectiveLog::add_link(const std::string& name,
+                             uint32_t axes,
+                             const Link& link,
+                             std::shared_ptr<const History> history) {
   const std::lock_guard lock(mutex_);
-  records_.push_back({name, axes, std::move(history)});
+  records_.push_back(
+      {link.from < 0 ? name : link_name(name, link), axes, std::move(history), link});
 }
 
 std::map<std::string, std::vector<std::string>> CollectiveLog::latest() const {
@@ -82,30 +94,55 @@ std::vector<OperationCount> CollectiveLog::counts_by_operation() const {
 uint64_t CollectiveLog::running_hash(bool across_stages) const {
   uint64_t hash = 0;
   for (const Record& record : records_) {
+    if (record.link.from >= 0) continue;
     if (((record.axes & YOKE_AXIS_BIT(YOKE_PP)) != 0) == across_stages)
       hash = mix_hash(hash, record.history->hash());
   }
   return hash;
 }
 
+// Links differ in their names, so equal messages on two links cannot replace each other.
+uint64_t CollectiveLog::message_balance(int32_t rank) const {
+  uint64_t balance = 0;
+  for (const Record& record : records_) {
+    if (record.link.from < 0) continue;
+    uint64_t hash = record.history->hash();
+    for (const char c : record.name) hash = mix_hash(hash, static_cast<unsigned char>(c));
+    balance += record.link.from == rank ? hash : -hash;
+  }
+  return balance;
+}
+
 std::optional<std::string> CollectiveLog::compare_histories(const Mesh& mesh) {
   std::vector<NamedHistory> histories;
-  for (const Record& r : records_) histories.push_back({r.name, r.axes, *r.history});
+  for (const Record& r : records_) histories.push_back({r.name, r.axes, *r.history, r.link});
   return control_.compare_on_rank0(
       "history", pack_histories(histories), [&](const std::vector<std::string>& all) {
         return differing_history(all, mesh);
       });
 }
 
-void CollectiveLog::check(const Mesh& mesh, int32_t rank) {
-  if (check_ == CommCheck::kOff) return;
-  // All ranks get the same result here, so all take the same branch.
-  if (control_.are_equal(running_hash(true),
-                         running_hash(false),
-                         mesh.coordinate(rank, YOKE_PP),
-                         mesh.degree(YOKE_PP),
-                         "comparison of the collectives issued so far"))
-    return;
+int64_t CollectiveLog::check(const Mesh& mesh, int32_t rank, int64_t number) {
+  enum { kNumber, kAcrossStages, kWithinStage, kBalance, kCount };
+  const auto all = control_.gather_numbers({number,
+                                            static_cast<int64_t>(running_hash(true)),
+                                            static_cast<int64_t>(running_hash(false)),
+                                            static_cast<int64_t>(message_balance(rank))},
+                                           "comparison of the collectives issued so far");
+  int64_t largest = number;
+  uint64_t balance = 0;
+  bool equal = true;
+  std::map<int32_t, int64_t> of_stage;
+  for (int32_t r = 0; r < mesh.size(); ++r) {
+    const int64_t* theirs = &all[r * kCount];
+    const auto first = of_stage.emplace(mesh.coordinate(r, YOKE_PP), theirs[kWithinStage]).first;
+    equal = equal && theirs[kAcrossStages] == all[kAcrossStages] &&
+            theirs[kWithinStage] == first->second;
+    balance += static_cast<uint64_t>(theirs[kBalance]);
+    largest = std::max(largest, theirs[kNumber]);
+  }
+  // All ranks get the same numbers, so all take the same branch.
+  if (check_ == CommCheck::kOff || (equal && balance == 0)) return largest;
   const auto difference = compare_histories(mesh);
   throw Error(
       YOKE_FAILED_PRECONDITION,

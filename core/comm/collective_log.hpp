@@ -1,5 +1,5 @@
-// The collectives that one rank has issued: counters for the metrics, and histories that show at
-// which collective ranks began to differ.
+// The collectives and messages that one rank has issued: counters for the metrics, and histories
+// that show at which of them ranks began to differ.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,11 @@ class CollectiveLog {
   // Registers the history of a new communicator, which keeps appending to it. All ranks register
   // their histories in the same order.
   void add(const std::string& name, uint32_t axes, std::shared_ptr<const History> history);
+  // Registers the history of the messages on a link of that communicator. Not collective.
+  void add_link(const std::string& name,
+                uint32_t axes,
+                const Link& link,
+                std::shared_ptr<const History> history);
 
   // Returns the counts since the last reset; key: name of the axes.
   std::map<std::string, CommCount> counts() const;
@@ -33,24 +38,27 @@ class CollectiveLog {
   // Returns the counts since the start.
   std::vector<OperationCount> counts_by_operation() const;
 
-  // Returns the latest collectives of each communicator, at most 100, oldest first; key: name of
-  // the communicator. Any thread may call it.
+  // Returns the latest collectives of each communicator, and messages of each link, at most 100,
+  // oldest first; key: name of the communicator or link. Any thread may call it.
   std::map<std::string, std::vector<std::string>> latest() const;
 
-  // Throws Error(FAILED_PRECONDITION), naming the first difference, unless all ranks have issued
-  // the same collectives so far. Returns at once with comm.check = off. Collective over the world.
-  void check(const Mesh& mesh, int32_t rank);
+  // See World::check_collectives().
+  int64_t check(const Mesh& mesh, int32_t rank, int64_t number);
 
  private:
   struct Record {
     std::string name;  // "dp_shard (unshard)"
     uint32_t axes;
     std::shared_ptr<const History> history;
+    Link link;  // of messages
   };
 
   std::map<std::string, CommCount> totals() const;
-  // Returns the hash of the communicators that connect pipeline stages, or that of all others.
+  // Returns the hash of the collectives of the communicators that connect pipeline stages, or of
+  // all others.
   uint64_t running_hash(bool across_stages) const;
+  // Returns the sum of the hashes of all messages sent, minus that of all messages received.
+  uint64_t message_balance(int32_t rank) const;
   std::optional<std::string> compare_histories(const Mesh& mesh);
 
   ControlPlane& control_;

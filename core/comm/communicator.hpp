@@ -21,8 +21,8 @@ namespace yoke {
 class Member;
 class RankDevice;
 
-// How the ranks check that they issue the same collectives: kOff not at all, kStep by one hash per
-// step, kFull by comparing each collective before it is sent.
+// How the ranks check that they issue the same collectives and messages: kOff not at all, kStep by
+// one hash per step, kFull by comparing each of them before it is sent or received.
 enum class CommCheck { kOff, kStep, kFull };
 
 // Counters of one set of axes. Bytes are those of the larger side of each operation: the tensor of

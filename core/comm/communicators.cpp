@@ -69,18 +69,21 @@ Communicators::Entry Communicators::make(uint32_t axes,
   while (peers[members.rank] != rank_) ++members.rank;
   const std::string name = concat(title, " of rank ", peers[0]);
   const auto history = std::make_shared<History>();
-  CountingBackend::Setup setup{.inner = on_device ? transport_->connect_device(name, members)
-                                                  : transport_->connect(name, members),
-                               .check = options_.check == CommCheck::kFull
-                                            ? transport_->connect(name + ", check", members)
-                                            : nullptr,
-                               .axes = axes_text,
-                               .purpose = purpose,
-                               .ranks = peers,
-                               .options = options_,
-                               .traffic = log_.traffic(axes_text),
-                               .history = history,
-                               .on_device = on_device};
+  CountingBackend::Setup setup{
+      .inner = on_device ? transport_->connect_device(name, members)
+                         : transport_->connect(name, members),
+      .check = options_.check == CommCheck::kFull ? transport_->connect(name + ", check", members)
+                                                  : nullptr,
+      .axes = axes_text,
+      .purpose = purpose,
+      .ranks = peers,
+      .options = options_,
+      .traffic = log_.traffic(axes_text),
+      .history = history,
+      .on_link = [this, title, axes](
+                     const Link& link,
+                     auto messages) { log_.add_link(title, axes, link, std::move(messages)); },
+      .on_device = on_device};
   Entry entry;
   entry.backend = c10::make_intrusive<CountingBackend>(std::move(setup), members.rank);
   entry.comm = make_communicator(entry.backend, name);

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <numeric>
 
 #include "core/comm/work_wait.hpp"
@@ -124,53 +123,31 @@ void ControlPlane::run(const char* what, Start&& start) {
 // Two all_gathers: one of the lengths, then one of all texts, padded to the longest.
 std::vector<std::string> ControlPlane::gather_texts(const std::string& mine) {
   if (size_ == 1) return {mine};
-  const auto all_gather = [&](at::Tensor& all, at::Tensor& part) {
-    run("exchange of texts", [&](c10d::Backend& backend) {
-      return backend._allgather_base(all, part, c10d::AllgatherOptions());
-    });
-  };
-  at::Tensor length = at::full({1}, static_cast<int64_t>(mine.size()), at::kLong);
-  at::Tensor lengths = at::empty({size_}, at::kLong);
-  all_gather(lengths, length);
-  const int64_t longest = std::max<int64_t>(lengths.max().item<int64_t>(), 1);
+  constexpr char kWhat[] = "exchange of texts";
+  const auto lengths = gather_numbers({static_cast<int64_t>(mine.size())}, kWhat);
+  const int64_t longest = std::max<int64_t>(*std::max_element(lengths.begin(), lengths.end()), 1);
   at::Tensor part = at::zeros({longest}, at::kByte);
   std::memcpy(part.data_ptr(), mine.data(), mine.size());
   at::Tensor all = at::empty({size_ * longest}, at::kByte);
-  all_gather(all, part);
+  run(kWhat, [&](c10d::Backend& backend) {
+    return backend._allgather_base(all, part, c10d::AllgatherOptions());
+  });
   std::vector<std::string> texts;
-  for (int32_t r = 0; r < size_; ++r) {
-    texts.emplace_back(static_cast<const char*>(all.data_ptr()) + r * longest,
-                       lengths[r].item<int64_t>());
-  }
+  for (int32_t r = 0; r < size_; ++r)
+    texts.emplace_back(static_cast<const char*>(all.data_ptr()) + r * longest, lengths[r]);
   return texts;
 }
 
-// One all_reduce gives maxima and minima together: ~ reverses the order of two's complement
-// integers, so max(~value) is ~min(value). All values are equal if and only if their maximum is
-// their minimum. A rank leaves the values of other groups at the least integer, which changes no
-// maximum.
-bool ControlPlane::are_equal(
-    uint64_t everywhere, uint64_t in_group, int group, int groups, const char* what) {
-  if (size_ == 1) return true;
-  std::vector<at::Tensor> tensors{
-      at::full({1 + groups, 2}, std::numeric_limits<int64_t>::min(), at::kLong)};
-  int64_t* values = tensors[0].mutable_data_ptr<int64_t>();
-  const auto set = [&](int row, uint64_t value) {
-    values[2 * row] = static_cast<int64_t>(value);
-    values[2 * row + 1] = ~static_cast<int64_t>(value);
-  };
-  set(0, everywhere);
-  set(1 + group, in_group);
+std::vector<int64_t> ControlPlane::gather_numbers(const std::vector<int64_t>& mine,
+                                                  const char* what) {
+  if (size_ == 1) return mine;
+  at::Tensor part = at::tensor(mine, at::kLong);
+  at::Tensor all = at::empty({size_ * part.numel()}, at::kLong);
   run(what, [&](c10d::Backend& backend) {
-    c10d::AllreduceOptions options;
-    options.reduceOp = c10d::ReduceOp::MAX;
-    return backend.allreduce(tensors, options);
+    return backend._allgather_base(all, part, c10d::AllgatherOptions());
   });
-  values = tensors[0].mutable_data_ptr<int64_t>();
-  for (int row = 0; row < 1 + groups; ++row) {
-    if (values[2 * row] != ~values[2 * row + 1]) return false;
-  }
-  return true;
+  const int64_t* numbers = all.const_data_ptr<int64_t>();
+  return {numbers, numbers + all.numel()};
 }
 
 void ControlPlane::barrier(const char* what) {

@@ -44,10 +44,9 @@ class ControlPlane {
 
   // Returns every rank's text in rank order. Collective.
   std::vector<std::string> gather_texts(const std::string& mine);
-  // Returns whether all ranks pass the same `everywhere`, and all ranks of each group the same
-  // `in_group`; all 64 bits are compared. Every rank is in one of `groups` groups. `what` names the
-  // operation in messages. Collective; all ranks get the same result.
-  bool are_equal(uint64_t everywhere, uint64_t in_group, int group, int groups, const char* what);
+  // Returns every rank's numbers, one rank after the other. All ranks pass equally many. `what`
+  // names the operation in messages. Collective.
+  std::vector<int64_t> gather_numbers(const std::vector<int64_t>& mine, const char* what);
   // Returns when all ranks have called it. Collective.
   void barrier(const char* what);
 

@@ -12,6 +12,8 @@
 #include <cstring>
 #include <utility>
 
+#include "core/comm/compared_work.hpp"
+#include "core/comm/divergence.hpp"
 #include "core/comm/work_wait.hpp"
 #include "core/control/member.hpp"
 #include "yoke/text.hpp"
@@ -22,20 +24,18 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using WorkPtr = CountingBackend::WorkPtr;
 
-bool is_message(const Signature& s) {
-  return s.op == Collective::kSend || s.op == Collective::kRecv;
-}
-
 // Wraps the work of the transport: waits with a timeout and a cancel flag, counts the time, and
 // translates exceptions.
 class CountedWork final : public c10d::Work {
  public:
   CountedWork(c10::intrusive_ptr<CountingBackend> backend,
               const Signature& signature,
+              const Link& link,
               WorkPtr inner)
       : Work(backend->getRank(), inner->retrieveOpType()),
         backend_(std::move(backend)),
         signature_(signature),
+        link_(link),
         inner_(std::move(inner)) {}
 
   bool wait(std::chrono::milliseconds timeout) override {
@@ -45,8 +45,9 @@ class CountedWork final : public c10d::Work {
     if (timeout != kNoTimeout) options.timeout = timeout;
     const auto start = Clock::now();
     try {
-      wait_for(
-          *inner_, options, !is_message(signature_), [&] { return backend_->pending(signature_); });
+      wait_for(*inner_, options, !is_message(signature_), [&] {
+        return backend_->pending(signature_, link_);
+      });
     } catch (const Error& e) {
       // The operation is still in flight and may write into the tensors, which the caller is about
       // to free. Only closing the connections stops it.
@@ -86,15 +87,20 @@ class CountedWork final : public c10d::Work {
 
  private:
   std::exception_ptr translated(const std::exception_ptr& failure) const {
-    return std::make_exception_ptr(
-        translate(failure, backend_->pending(signature_), backend_->options(), YOKE_INTERNAL));
+    return std::make_exception_ptr(translate(
+        failure, backend_->pending(signature_, link_), backend_->options(), YOKE_INTERNAL));
   }
 
   c10::intrusive_ptr<CountingBackend> backend_;
   Signature signature_;
+  Link link_;
   WorkPtr inner_;
   bool done_ = false;
 };
+
+// A signature as a tensor, to be sent to other ranks.
+static_assert(sizeof(Signature) % sizeof(int64_t) == 0);
+constexpr int64_t kSignatureWords = sizeof(Signature) / sizeof(int64_t);
 
 int64_t total(const std::vector<at::Tensor>& tensors) {
   int64_t count = 0;
@@ -134,8 +140,10 @@ Traffic::Counts Traffic::counts() const {
 CountingBackend::CountingBackend(Setup setup, int rank)
     : Backend(rank, static_cast<int>(setup.ranks.size())), setup_(std::move(setup)) {}
 
-PendingOperation CountingBackend::pending(const Signature& signature) const {
-  return {concat(describe(signature), " of ", setup_.axes, " (", setup_.purpose, ")"), setup_.axes};
+PendingOperation CountingBackend::pending(const Signature& signature, const Link& link) const {
+  const std::string title = concat(setup_.axes, " (", setup_.purpose, ")");
+  return {concat(describe(signature), " of ", link.from < 0 ? title : link_name(title, link)),
+          setup_.axes};
 }
 
 void CountingBackend::setTimeout(std::chrono::milliseconds timeout) {
@@ -168,46 +176,113 @@ void CountingBackend::abort() {
 
 template <class F>
 WorkPtr CountingBackend::issue(Signature signature, int64_t bytes, F&& call) {
-  if (!is_message(signature)) {
-    setup_.history->add(signature);
-    if (setup_.options.member != nullptr) setup_.options.member->count_collective();
-    if (setup_.check) compare_with_peers(signature);
-  }
+  setup_.history->add(signature);
+  if (setup_.options.member != nullptr) setup_.options.member->count_collective();
+  if (setup_.check) compare_with_peers(signature);
   setup_.traffic->add_call(signature, bytes);
+  return start(signature, {}, call);
+}
+
+template <class F>
+WorkPtr CountingBackend::start(const Signature& signature, const Link& link, F&& call) {
   WorkPtr work;
   try {
     work = call();
   } catch (...) {
     throw translate(
-        std::current_exception(), pending(signature), setup_.options, YOKE_INVALID_ARGUMENT);
+        std::current_exception(), pending(signature, link), setup_.options, YOKE_INVALID_ARGUMENT);
   }
   return c10::make_intrusive<CountedWork>(
-      c10::intrusive_ptr<CountingBackend>::reclaim_copy(this), signature, std::move(work));
+      c10::intrusive_ptr<CountingBackend>::reclaim_copy(this), signature, link, std::move(work));
+}
+
+WorkPtr CountingBackend::issue_message(Collective op, Tensors tensors, int peer, int tag) {
+  const bool sends = op == Collective::kSend;
+  const at::Tensor& t = front(tensors, name_of(op));
+  if (peer < 0 || peer >= size_) {
+    throw Error(YOKE_INVALID_ARGUMENT,
+                concat(name_of(op), ": rank ", peer, "; allowed: 0 to ", size_ - 1));
+  }
+  Signature signature = sign(op, t, t.numel(), tag);
+  const int32_t mine = setup_.ranks[rank_], other = setup_.ranks[peer];
+  Messages& messages = messages_of(sends ? Link{mine, other} : Link{other, mine});
+  messages.history->add(signature);
+  setup_.traffic->add_call(signature, static_cast<int64_t>(t.nbytes()));
+  Start message = [this, sends, signature, link = messages.link, tensors, peer, tag]() mutable {
+    return start(signature, link, [&] {
+      return sends ? setup_.inner->send(tensors, peer, tag)
+                   : setup_.inner->recv(tensors, peer, tag);
+    });
+  };
+  if (!setup_.check) return message();
+  return sends ? announce(signature, messages.link, peer, message)
+               : compare_first(signature, messages, peer, std::move(message));
+}
+
+CountingBackend::Messages& CountingBackend::messages_of(const Link& link) {
+  Messages& messages = links_[{link.from, link.to}];
+  if (!messages.history) {
+    messages = {link, std::make_shared<History>(), {}};
+    setup_.on_link(link, messages.history);
+  }
+  return messages;
+}
+
+// Sends the signature ahead of the message. Its tensor must live until it has been received.
+WorkPtr CountingBackend::announce(const Signature& signature,
+                                  const Link& link,
+                                  int peer,
+                                  const Start& message) {
+  Tensors header{at::empty({kSignatureWords}, at::kLong)};
+  std::memcpy(header[0].data_ptr(), &signature, sizeof signature);
+  const WorkPtr announced = setup_.check->send(header, peer, 0), sent = message();
+  const auto self = c10::intrusive_ptr<CountingBackend>::reclaim_copy(this);
+  return c10::make_intrusive<ComparedWork>(rank_, c10d::OpType::SEND, [=] {
+    self->finish_check([&] { return announced; }, signature, link);
+    return sent;
+  });
+}
+
+// Compares the message in wait(), and only then starts to receive it: this rank must not wait when
+// it issues the message, because schedules issue receives ahead of time, and some transports end
+// the process if more arrives than is expected. The messages of a link are started in the order in
+// which they have been issued, because transports match those with equal tags by their order.
+WorkPtr CountingBackend::compare_first(const Signature& signature,
+                                       Messages& messages,
+                                       int peer,
+                                       Start message) {
+  Tensors header{at::empty({kSignatureWords}, at::kLong)};
+  const WorkPtr announced = setup_.check->recv(header, peer, 0);
+  const auto started = std::make_shared<WorkPtr>();
+  messages.to_start.push_back([=, this, link = messages.link, message = std::move(message)] {
+    finish_check([&] { return announced; }, signature, link);
+    Signature theirs;
+    std::memcpy(static_cast<void*>(&theirs), header[0].data_ptr(), sizeof theirs);
+    if (const auto text = mismatch({theirs, signature}, {link.from, link.to})) {
+      const std::string title = concat(setup_.axes, " (", setup_.purpose, ")");
+      throw Error(YOKE_FAILED_PRECONDITION,
+                  concat("the messages of ", link_name(title, link), " differ: ", *text));
+    }
+    *started = message();
+  });
+  const auto self = c10::intrusive_ptr<CountingBackend>::reclaim_copy(this);
+  return c10::make_intrusive<ComparedWork>(
+      rank_, c10d::OpType::RECV, [self, started, &queue = messages.to_start] {
+        for (; !*started; queue.pop_front()) queue.front()();
+        return *started;
+      });
 }
 
 // If the ranks issue different collectives, some transports end the process from one of their
 // threads, where no exception can be caught. So the ranks first exchange their signatures, which
 // have the same size on all ranks.
 void CountingBackend::compare_with_peers(const Signature& signature) {
-  static_assert(sizeof(Signature) % sizeof(int64_t) == 0);
-  constexpr int64_t kWords = sizeof(Signature) / sizeof(int64_t);
-  at::Tensor mine = at::empty({kWords}, at::kLong);
-  at::Tensor all = at::empty({size_ * kWords}, at::kLong);
+  at::Tensor mine = at::empty({kSignatureWords}, at::kLong);
+  at::Tensor all = at::empty({size_ * kSignatureWords}, at::kLong);
   std::memcpy(mine.data_ptr(), &signature, sizeof signature);
-  const auto describe_check = [&] {
-    PendingOperation comparison = pending(signature);
-    comparison.operation = "comparison before " + comparison.operation;
-    return comparison;
-  };
-  try {
-    const auto work = setup_.check->_allgather_base(all, mine, c10d::AllgatherOptions());
-    wait_for(*work, setup_.options, true, describe_check);
-  } catch (const Error& e) {
-    if (e.code() == YOKE_CANCELLED || e.code() == YOKE_DEADLINE_EXCEEDED) abort();
-    throw;
-  } catch (...) {
-    throw translate(std::current_exception(), describe_check(), setup_.options, YOKE_INTERNAL);
-  }
+  finish_check([&] { return setup_.check->_allgather_base(all, mine, c10d::AllgatherOptions()); },
+               signature,
+               {});
   std::vector<Signature> signatures(size_);
   std::memcpy(static_cast<void*>(signatures.data()), all.data_ptr(), all.nbytes());
   if (const auto text = mismatch(signatures, setup_.ranks)) {
@@ -218,6 +293,24 @@ void CountingBackend::compare_with_peers(const Signature& signature) {
                        setup_.purpose,
                        ") disagree about a collective: ",
                        *text));
+  }
+}
+
+void CountingBackend::finish_check(const Start& start,
+                                   const Signature& signature,
+                                   const Link& link) {
+  const auto describe_check = [&] {
+    PendingOperation comparison = pending(signature, link);
+    comparison.operation = "comparison before " + comparison.operation;
+    return comparison;
+  };
+  try {
+    wait_for(*start(), setup_.options, !is_message(signature), describe_check);
+  } catch (const Error& e) {
+    if (e.code() == YOKE_CANCELLED || e.code() == YOKE_DEADLINE_EXCEEDED) abort();
+    throw;
+  } catch (...) {
+    throw translate(std::current_exception(), describe_check(), setup_.options, YOKE_INTERNAL);
   }
 }
 
@@ -276,17 +369,11 @@ WorkPtr CountingBackend::alltoall_base(at::Tensor& output,
 }
 
 WorkPtr CountingBackend::send(Tensors& tensors, int to, int tag) {
-  const at::Tensor& t = front(tensors, "send");
-  return issue(sign(Collective::kSend, t, t.numel()), t.nbytes(), [&] {
-    return setup_.inner->send(tensors, to, tag);
-  });
+  return issue_message(Collective::kSend, tensors, to, tag);
 }
 
 WorkPtr CountingBackend::recv(Tensors& tensors, int from, int tag) {
-  const at::Tensor& t = front(tensors, "recv");
-  return issue(sign(Collective::kRecv, t, t.numel()), t.nbytes(), [&] {
-    return setup_.inner->recv(tensors, from, tag);
-  });
+  return issue_message(Collective::kRecv, tensors, from, tag);
 }
 
 WorkPtr CountingBackend::barrier(const c10d::BarrierOptions& opts) {

@@ -2,6 +2,8 @@
 // translates its errors.
 #pragma once
 
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -36,8 +38,11 @@ class Traffic {
 //
 //   counts   Calls, bytes of the larger side, and the time spent in wait() of the works. Neither
 //            time on a device nor a wait on the future of a work is counted.
-//   checks   Records each collective in the history. With a check backend, compares its signature
-//            with those of the other ranks before it is issued. send and recv are only counted.
+//   checks   Records each collective in the history, and each message in that of its link. With a
+//            check backend, compares the signature of a collective with those of the other ranks
+//            before it is issued. The sender of a message sends its signature ahead. The receiver
+//            compares it in wait(), and only then starts to receive; only the thread that has
+//            issued a message may wait for it then.
 //   errors   Everything that the call, the work or its future throws is an Error with the codes
 //            that CommWork::wait() lists.
 //
@@ -57,12 +62,14 @@ class CountingBackend final : public c10d::Backend {
     CommOptions options;
     std::shared_ptr<Traffic> traffic;  // counters; shared with other communicators of the axes
     std::shared_ptr<History> history;  // collectives issued; read by the collective log
+    // Called at the first message of each link, with its history.
+    std::function<void(const Link&, std::shared_ptr<const History>)> on_link;
     bool on_device = false;  // wait() of a work queues on the current stream instead of blocking
   };
   CountingBackend(Setup setup, int rank);
 
-  // Used by the works.
-  PendingOperation pending(const Signature& signature) const;
+  // Used by the works. link: that of a message.
+  PendingOperation pending(const Signature& signature, const Link& link) const;
   void add_wait(const Signature& signature, std::chrono::nanoseconds time) {
     setup_.traffic->add_wait(signature, time);
   }
@@ -105,11 +112,28 @@ class CountingBackend final : public c10d::Backend {
   WorkPtr barrier(const c10d::BarrierOptions& opts) override;
 
  private:
+  using Start = std::function<WorkPtr()>;
+  // The messages from one rank to another, of which this rank is one.
+  struct Messages {
+    Link link;
+    std::shared_ptr<History> history;
+    std::deque<std::function<void()>> to_start;  // receives that are not compared yet, in order
+  };
+
   template <class F>
   WorkPtr issue(Signature signature, int64_t bytes, F&& call);
+  template <class F>
+  WorkPtr start(const Signature& signature, const Link& link, F&& call);
+  WorkPtr issue_message(Collective op, Tensors tensors, int peer, int tag);
+  Messages& messages_of(const Link& link);
+  WorkPtr announce(const Signature& signature, const Link& link, int peer, const Start& message);
+  WorkPtr compare_first(const Signature& signature, Messages& messages, int peer, Start message);
   void compare_with_peers(const Signature& signature);
+  // Waits for an operation of the check backend that precedes the one with this signature.
+  void finish_check(const Start& start, const Signature& signature, const Link& link);
 
   Setup setup_;
+  std::map<std::pair<int32_t, int32_t>, Messages> links_;  // key: from, to
 };
 
 }  // namespace yoke

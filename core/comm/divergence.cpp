@@ -12,9 +12,10 @@
 namespace yoke {
 namespace {
 
-// The report of one rank about one of its communicators.
+// The report of one rank about one of its communicators or links.
 struct Report {
   uint32_t axes = 0;
+  Link link;
   uint64_t count = 0;
   uint64_t hash = 0;
   std::vector<Signature> latest;
@@ -32,18 +33,19 @@ T value_of(const std::string& bytes) {
   return value;
 }
 
-// Inverse of pack_histories(): five fields for each communicator.
+// Inverse of pack_histories(): six fields for each history.
 std::map<std::string, Report> unpack(const std::string& text) {
   std::map<std::string, Report> reports;
   const auto fields = split_fields(text);
-  for (size_t i = 0; i + 4 < fields.size(); i += 5) {
+  for (size_t i = 0; i + 5 < fields.size(); i += 6) {
     Report& t = reports[fields[i]];
     t.axes = value_of<uint32_t>(fields[i + 1]);
     t.count = value_of<uint64_t>(fields[i + 2]);
     t.hash = value_of<uint64_t>(fields[i + 3]);
-    t.latest.resize(fields[i + 4].size() / sizeof(Signature));
+    t.link = value_of<Link>(fields[i + 4]);
+    t.latest.resize(fields[i + 5].size() / sizeof(Signature));
     if (!t.latest.empty()) {
-      std::memcpy(static_cast<void*>(t.latest.data()), fields[i + 4].data(), fields[i + 4].size());
+      std::memcpy(static_cast<void*>(t.latest.data()), fields[i + 5].data(), fields[i + 5].size());
     }
   }
   return reports;
@@ -56,11 +58,12 @@ std::string rank_text(int32_t rank) {
 // Describes the first difference between reports a and b of ranks i and j, whose hashes or counts
 // differ.
 std::string first_difference(const Report& a, const Report& b, int32_t i, int32_t j) {
+  const char* what = a.link.from < 0 && b.link.from < 0 ? " collectives" : " messages";
   for (const Signature& s : a.latest) {
     const auto same = std::find_if(b.latest.begin(), b.latest.end(), [&](const Signature& t) {
       return t.sequence == s.sequence;
     });
-    if (same != b.latest.end() && !(*same == s)) return *mismatch({s, *same}, {i, j});
+    if (same != b.latest.end() && !match(*same, s)) return *mismatch({s, *same}, {i, j});
   }
   if (a.count != b.count) {
     const bool a_longer = a.count > b.count;
@@ -70,17 +73,13 @@ std::string first_difference(const Report& a, const Report& b, int32_t i, int32_
                                     longer.latest.end(),
                                     [&](const Signature& t) { return t.sequence == next; });
     std::string text =
-        concat(rank_text(i), " has issued ", a.count, " collectives, ", rank_text(j), " ", b.count);
+        concat(rank_text(i), " has issued ", a.count, what, ", ", rank_text(j), " ", b.count);
     if (extra != longer.latest.end())
       text += concat("; ", rank_text(a_longer ? i : j), " continued with ", describe(*extra));
     return text;
   }
-  return concat(rank_text(i),
-                " and ",
-                rank_text(j),
-                " differ before the last ",
-                History::kKept,
-                " collectives");
+  return concat(
+      rank_text(i), " and ", rank_text(j), " differ before the last ", History::kKept, what);
 }
 
 }  // namespace
@@ -134,6 +133,10 @@ std::optional<std::string> differing_value(const std::vector<std::string>& texts
   return std::nullopt;
 }
 
+std::string link_name(const std::string& communicator, const Link& link) {
+  return concat(communicator, " from ", rank_text(link.from), " to ", rank_text(link.to));
+}
+
 std::string pack_histories(const std::vector<NamedHistory>& histories) {
   std::vector<std::string> fields;
   for (const NamedHistory& h : histories) {
@@ -144,6 +147,7 @@ std::string pack_histories(const std::vector<NamedHistory>& histories) {
                    bytes_of(&h.axes, 1),
                    bytes_of(&count, 1),
                    bytes_of(&hash, 1),
+                   bytes_of(&h.link, 1),
                    bytes_of(latest.data(), latest.size())});
   }
   return join_fields(fields);
@@ -155,13 +159,18 @@ std::optional<std::string> differing_history(const std::vector<std::string>& tex
   for (const std::string& text : texts) reports.push_back(unpack(text));
   for (int32_t rank = 0; rank < mesh.size(); ++rank) {
     for (const auto& [name, mine] : reports[rank]) {
+      const bool messages = mine.link.from >= 0;
       // Comparing every member with the first one compares all with each other. The first member
-      // has this communicator too, because all members create it together.
-      const int32_t first = mesh.peers(rank, mine.axes).front();
-      const Report& its = reports[first][name];
-      if (mine.hash == its.hash && mine.count == its.count) continue;
-      return concat(
-          "the collectives of ", name, " differ: ", first_difference(its, mine, first, rank));
+      // has this communicator too, because all members create it together. A link has two ranks, of
+      // which one may have issued nothing.
+      const int32_t first = messages ? mine.link.from : mesh.peers(rank, mine.axes).front();
+      const int32_t other = messages && first == rank ? mine.link.to : rank;
+      const Report &a = reports[first][name], &b = reports[other][name];
+      if (a.hash == b.hash && a.count == b.count) continue;
+      return concat(messages ? "the messages of " : "the collectives of ",
+                    name,
+                    " differ: ",
+                    first_difference(a, b, first, other));
     }
   }
   return std::nullopt;

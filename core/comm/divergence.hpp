@@ -24,14 +24,18 @@ std::vector<std::string> split_fields(const std::string& joined);
 std::optional<std::string> differing_value(const std::vector<std::string>& texts);
 
 struct NamedHistory {
-  std::string name;  // name of the communicator: "dp_shard (unshard)"
-  uint32_t axes;
+  std::string name;  // of a communicator, "dp_shard (unshard)", or of a link of one (link_name)
+  uint32_t axes;     // of the communicator
   History history;
+  Link link = {};  // of messages
 };
+// Returns "pp (outputs) from rank 0 to rank 1".
+std::string link_name(const std::string& communicator, const Link& link);
+
 // Returns the histories of one rank as a text for differing_history().
 std::string pack_histories(const std::vector<NamedHistory>& histories);
 // A Comparison of histories. Each text comes from pack_histories(). Compares the members of each
-// communicator; ranks that share no communicator may differ.
+// communicator, and the two ranks of each link; ranks that share none may differ.
 std::optional<std::string> differing_history(const std::vector<std::string>& texts,
                                              const Mesh& mesh);
 

@@ -40,6 +40,9 @@ std::string detail_text(const Signature& s) {
       return concat(" (", reduce_text(s.detail), ")");
     case Collective::kBroadcast:
       return concat(" (root ", s.detail, ")");
+    case Collective::kSend:
+    case Collective::kRecv:
+      return concat(" (tag ", s.detail, ")");
     default:
       return "";
   }
@@ -90,12 +93,23 @@ const char* name_of(Collective op) {
   return "unknown operation";
 }
 
+bool is_message(const Signature& s) {
+  return s.op == Collective::kSend || s.op == Collective::kRecv;
+}
+
+bool match(const Signature& a, const Signature& b) {
+  Signature other = b;
+  if (is_message(a) && is_message(b)) other.op = a.op;
+  return a == other;
+}
+
 std::string describe(const Signature& s) {
   std::string text = name_of(s.op) + detail_text(s);
   if (s.count >= 0 && s.dtype >= 0) {
     text += concat(" of ", s.count, " x ", dtype_text(s.dtype));
   }
-  if (s.sequence > 0) text += concat(" as collective ", s.sequence);
+  if (s.sequence > 0)
+    text += concat(is_message(s) ? " as message " : " as collective ", s.sequence);
   return text;
 }
 
@@ -104,7 +118,7 @@ std::optional<std::string> mismatch(const std::vector<Signature>& signatures,
   // Rank 0 of the communicator is the reference. If it is the one that is wrong, the sentence still
   // names both sides.
   for (size_t i = 1; i < signatures.size(); ++i) {
-    if (signatures[i] == signatures[0]) continue;
+    if (match(signatures[i], signatures[0])) continue;
     return concat("rank ",
                   ranks[0],
                   " issues ",
@@ -132,9 +146,10 @@ void History::add(Signature& s) {
   const std::lock_guard lock(mutex_);
   // The number is not hashed: the order in which values are mixed in implies it.
   s.sequence = ++count_;
+  const Collective op = is_message(s) ? Collective::kSend : s.op;
   // Each of the three fields has bits of its own. A dtype of -1 sets the whole upper half, which no
   // other dtype does.
-  const auto kind = static_cast<uint64_t>(s.op) << 48 ^ static_cast<uint64_t>(s.dtype) << 32;
+  const auto kind = static_cast<uint64_t>(op) << 48 ^ static_cast<uint64_t>(s.dtype) << 32;
   hash_ = mix_hash(mix_hash(hash_, kind ^ static_cast<uint64_t>(s.detail)),
                    static_cast<uint64_t>(s.count));
   if (ring_.size() < kKept) {

@@ -259,7 +259,7 @@ ThreadBackend::WorkPtr ThreadBackend::alltoall_base(at::Tensor& output,
 ThreadBackend::WorkPtr ThreadBackend::send(Tensors& tensors, int to, int tag) {
   const at::Tensor& t = single(tensors, "send");
   Contribution mine =
-      contribution_of({Collective::kSend, static_cast<int32_t>(t.scalar_type()), t.numel()},
+      contribution_of({Collective::kSend, static_cast<int32_t>(t.scalar_type()), t.numel(), tag},
                       bytes_of(t),
                       nullptr,
                       {t});
@@ -270,7 +270,7 @@ ThreadBackend::WorkPtr ThreadBackend::send(Tensors& tensors, int to, int tag) {
 ThreadBackend::WorkPtr ThreadBackend::recv(Tensors& tensors, int from, int tag) {
   const at::Tensor& t = single(tensors, "recv");
   Contribution mine =
-      contribution_of({Collective::kRecv, static_cast<int32_t>(t.scalar_type()), t.numel()},
+      contribution_of({Collective::kRecv, static_cast<int32_t>(t.scalar_type()), t.numel(), tag},
                       nullptr,
                       bytes_of(t),
                       {t});

@@ -84,8 +84,8 @@ std::map<std::string, std::vector<std::string>> World::latest_collectives() cons
   return log_->latest();
 }
 
-void World::check_collectives() {
-  log_->check(communicators_->mesh(), rank_);
+int64_t World::check_collectives(int64_t number) {
+  return log_->check(communicators_->mesh(), rank_, number);
 }
 
 void World::set_step(int64_t step) {

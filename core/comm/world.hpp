@@ -86,14 +86,16 @@ class World {
   void reset_counts();
   // Returns the counts since the start.
   std::vector<OperationCount> counts_by_operation() const;
-  // Returns the latest collectives of each communicator, at most 100, oldest first, as texts. Any
-  // thread may call it.
+  // Returns the latest collectives of each communicator, and the latest messages between this rank
+  // and another, at most 100 each, oldest first, as texts. Any thread may call it.
   std::map<std::string, std::vector<std::string>> latest_collectives() const;
   // Throws Error(FAILED_PRECONDITION), naming the first difference, unless all ranks have issued
   // the same collectives so far: operation, dtype and count, in the same order on each
-  // communicator. Costs one small uncounted reduction; returns at once with comm.check = off.
-  // Requires set_mesh(). Collective.
-  void check_collectives();
+  // communicator. The messages that a rank has sent to another one must be those that the other one
+  // has received, in the same order on each communicator. Costs one small uncounted exchange, which
+  // also carries a number of each rank: returns the largest. With comm.check = off, nothing else is
+  // done. Requires set_mesh(). Collective.
+  int64_t check_collectives(int64_t number = 0);
 
   // Says which step this rank is doing, for the messages about it.
   void set_step(int64_t step);

@@ -9,7 +9,8 @@
 
 namespace yoke::compare {
 
-// Returns the peak memory of rank 0 over all repeats in bytes; NaN = unknown.
+// Returns the peak memory of the rank that needs the most, over all repeats, in bytes; NaN =
+// unknown.
 double peak_memory(const CaseResult& c);
 // Returns the payload bytes of rank 0 in the last step; NaN = unknown.
 double step_traffic(const CaseResult& c);

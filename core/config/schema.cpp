@@ -360,7 +360,7 @@ std::vector<Key> make_schema() {
        kAny,
        "off|step|full",
        kFree,
-       "how thoroughly ranks compare the collectives that they issue"},
+       "how thoroughly ranks compare the collectives and messages that they issue"},
       {"comm.timeout",
        FIELD(comm.timeout),
        Range{0, 1e7, true, false},

@@ -86,6 +86,7 @@ std::string log_line(const StepMetrics& m, bool colour) {
   if (m.tflops > 0) line.add(kCyan, string_printf("tflops: %.2f", m.tflops));
   if (m.mfu_percent) line.add(kMagenta, string_printf("mfu: %.1f%%", *m.mfu_percent));
   line.add(kYellow, string_printf("comm: %.1f%%", m.comm_percent));
+  if (m.bubble_percent) line.add(kYellow, string_printf("bubble: %.1f%%", *m.bubble_percent));
   return line.text();
 }
 
@@ -113,6 +114,7 @@ std::string json_line(const StepMetrics& m) {
                {"comm_percent", m.comm_percent},
                {"comm", comm}};
   if (m.mfu_percent) json["mfu_percent"] = *m.mfu_percent;
+  if (m.bubble_percent) json["bubble_percent"] = *m.bubble_percent;
   if (const auto& slow = m.straggler) {
     json["slowest"] = {{"rank", slow->rank},
                        {"host", slow->host},

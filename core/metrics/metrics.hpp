@@ -32,12 +32,14 @@ struct StepMetrics {
   double lr = 0;
   int64_t tokens = 0;  // tokens trained on since the start of the run, by all ranks
   double step_seconds = 0;
-  double tps = 0;                       // tokens per second, all ranks together
-  double tflops = 0;                    // TFLOP per second of one rank; 0 = unknown
-  std::optional<double> mfu_percent;    // set if the peak speed of the device is known
-  int64_t memory_bytes = 0;             // peak memory of this rank
-  int64_t memory_total_bytes = 0;       // memory of the device or machine
-  double comm_percent = 0;              // share of the time spent waiting for collectives
+  double tps = 0;                     // tokens per second, all ranks together
+  double tflops = 0;                  // TFLOP per second of one rank; 0 = unknown
+  std::optional<double> mfu_percent;  // set if the peak speed of the device is known
+  int64_t memory_bytes = 0;           // peak memory of the rank that needs the most
+  int64_t memory_total_bytes = 0;     // memory of the device or machine
+  double comm_percent = 0;            // share of the time spent waiting for collectives
+  // Share of the time spent waiting for other stages of a pipeline, which comm_percent leaves out.
+  std::optional<double> bubble_percent;
   std::map<std::string, CommUse> comm;  // use of each set of axes, such as "dp_shard"
   std::optional<Straggler> straggler;   // set if one has been found since the last report
 };

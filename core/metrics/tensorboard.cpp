@@ -122,6 +122,7 @@ std::vector<Scalar> scalars(const StepMetrics& m) {
       {"mfu(%)", m.mfu_percent.value_or(NAN)},
       {"time_metrics/end_to_end(s)", m.step_seconds},
       {"time_metrics/comm(%)", m.comm_percent},
+      {"time_metrics/bubble(%)", m.bubble_percent.value_or(NAN)},
       {"memory/max_active(GiB)", memory / kGiB},
       {"memory/max_active(%)", 100 * memory / static_cast<double>(m.memory_total_bytes)},
       {"tokens", static_cast<double>(m.tokens)},

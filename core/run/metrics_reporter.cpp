@@ -29,7 +29,7 @@ std::vector<uint8_t> bytes_of(const DataSet& data, int64_t first_window, int64_t
 
 MetricsReporter::MetricsReporter(const Job& job,
                                  const std::string& run_dir,
-                                 const YokeWrapResult& costs,
+                                 const std::vector<StageCosts>& stages,
                                  World& world,
                                  Log& log,
                                  const Position& start)
@@ -40,12 +40,11 @@ MetricsReporter::MetricsReporter(const Job& job,
       first_step_(start.step),
       begin_(Clock::now()),
       tokens_(start.next_sample * job.data.seq_len) {
-  const YokeWrapResult worst = costs_of_worst_rank(costs, job.plan->plan(), world);
   if (world.rank() == 0) {
     file_ = std::make_unique<MetricsFile>(run_dir + "/metrics.jsonl", start.step);
     if (job.config.run.metrics.tensorboard)
       events_ = std::make_unique<EventFile>(run_dir + "/tensorboard", start.step);
-    for (const std::string& line : run_table(job, worst, run_dir, start.step)) log_.info(line);
+    for (const std::string& line : run_table(job, stages, run_dir, start.step)) log_.info(line);
     for (const std::string& note : job.notes) log_.info(note);
   }
   restart_interval();
@@ -72,9 +71,13 @@ void MetricsReporter::step(int64_t step,
   const RunConfig& run = job_.config.run;
   if (step % run.metrics.every != 0 && step != run.train.steps) return;
 
-  world_.check_collectives();
-  const double seconds = std::chrono::duration<double>(Clock::now() - interval_begin_).count();
   StepMetrics m;
+  const RankDevice* device = world_.device();
+  const DeviceMemory memory = device != nullptr ? device->memory() : DeviceMemory{};
+  m.memory_bytes =
+      world_.check_collectives(device != nullptr ? memory.peak_bytes : peak_resident_bytes());
+  m.memory_total_bytes = device != nullptr ? memory.total_bytes : total_memory_bytes();
+  const double seconds = std::chrono::duration<double>(Clock::now() - interval_begin_).count();
   m.step = step;
   m.loss = result.loss_sum / result.loss_weight;
   m.grad_norm = result.grad_norm;
@@ -83,20 +86,12 @@ void MetricsReporter::step(int64_t step,
   m.step_seconds = seconds / static_cast<double>(interval_steps_);
   m.tps = static_cast<double>(interval_tokens_) / seconds;
   m.tflops = m.tps * job_.model.flops_per_token / world_.size() / 1e12;
-  if (const RankDevice* device = world_.device()) {
-    const DeviceMemory memory = device->memory();
-    m.memory_bytes = memory.peak_bytes;
-    m.memory_total_bytes = memory.total_bytes;
-  } else {
-    m.memory_bytes = peak_resident_bytes();
-    m.memory_total_bytes = total_memory_bytes();
-  }
-  double waited = 0;  // seconds in communication, over all axes
+  const std::string stages = axes_name(YOKE_AXIS_BIT(YOKE_PP));
+  if (job_.plan->plan().degree[YOKE_PP] > 1) m.bubble_percent = 0;
   for (const auto& [axes, count] : world_.counts()) {
     m.comm[axes] = {count.calls, count.bytes, count.seconds};
-    waited += count.seconds;
+    (axes == stages ? *m.bubble_percent : m.comm_percent) += 100 * count.seconds / seconds;
   }
-  m.comm_percent = 100 * waited / seconds;
   tps_ = m.tps;
   m.straggler = straggler();
   publish(m);

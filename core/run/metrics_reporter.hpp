@@ -13,6 +13,7 @@
 #include "core/metrics/tensorboard.hpp"
 #include "core/run/checkpointing.hpp"
 #include "core/run/job.hpp"
+#include "core/run/stage_costs.hpp"
 
 namespace yoke {
 
@@ -20,11 +21,11 @@ namespace yoke {
 class MetricsReporter {
  public:
   // On rank 0, opens metrics.jsonl and tensorboard/ in the run folder and logs the table of the
-  // run. start: the position from which the run starts or resumes. costs: what wrap_model
-  // reported.
+  // run. start: the position from which the run starts or resumes. stages: what costs_of_stages()
+  // returned.
   MetricsReporter(const Job& job,
                   const std::string& run_dir,
-                  const YokeWrapResult& costs,
+                  const std::vector<StageCosts>& stages,
                   World& world,
                   Log& log,
                   const Position& start);

@@ -1,7 +1,6 @@
 #include "core/run/run_table.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "core/base/text.hpp"
@@ -74,16 +73,14 @@ std::string memory(const YokeWrapResult& costs) {
       {"unsharded", costs.unsharded_bytes},
       {"activations", unknown_if_zero(costs.activation_bytes)}};
   std::string text;
-  int64_t sum = 0;
   bool all = true;
   for (const auto& [what, bytes] : parts) {
     text += (text.empty() ? "" : ", ") + std::string(what) + " " +
             (bytes < 0 ? "unknown" : bytes_text(static_cast<uint64_t>(bytes)));
     all = all && bytes >= 0;
-    sum += std::max<int64_t>(bytes, 0);
   }
   return text + (all ? "; together " : "; together at least ") +
-         bytes_text(static_cast<uint64_t>(sum)) + " a rank";
+         bytes_text(static_cast<uint64_t>(total_bytes(costs))) + " a rank";
 }
 
 // Returns the bytes that a rank sends or receives in a step, by axis.
@@ -108,23 +105,21 @@ std::string steps_text(const RunConfig& run, int64_t first_step) {
   return concat("steps ", first_step + 1, " to ", run.train.steps);
 }
 
-}  // namespace
-
-YokeWrapResult costs_of_worst_rank(const YokeWrapResult& own, const YokePlan& plan, World& world) {
-  if (plan.degree[YOKE_PP] == 1) return own;
-  const std::string bytes(reinterpret_cast<const char*>(&own), sizeof own);
-  YokeWrapResult worst = own;
-  const auto sum = [](const YokeWrapResult& c) {
-    return c.param_bytes + c.grad_bytes + c.optimizer_bytes + c.unsharded_bytes +
-           c.activation_bytes;
-  };
-  for (const std::string& text : world.gather_texts(bytes)) {
-    YokeWrapResult other;
-    std::memcpy(&other, text.data(), sizeof other);
-    if (sum(other) > sum(worst)) worst = other;
-  }
-  return worst;
+const YokeWrapResult& worst_of(const std::vector<StageCosts>& stages) {
+  return std::max_element(stages.begin(),
+                          stages.end(),
+                          [](const auto& a, const auto& b) {
+                            return total_bytes(a.worst) < total_bytes(b.worst);
+                          })
+      ->worst;
 }
+
+std::string stage_text(const StageCosts& stage) {
+  return count(stage.blocks, "block") + ", " + parameters(stage.parameters) +
+         "; memory: " + memory(stage.worst);
+}
+
+}  // namespace
 
 std::vector<std::string> job_table(const Job& job) {
   const YokePlan& plan = job.plan->plan();
@@ -137,12 +132,15 @@ std::vector<std::string> job_table(const Job& job) {
 }
 
 std::vector<std::string> run_table(const Job& job,
-                                   const YokeWrapResult& costs,
+                                   const std::vector<StageCosts>& stages,
                                    const std::string& run_dir,
                                    int64_t first_step) {
+  const YokeWrapResult& costs = worst_of(stages);
   std::vector<std::string> lines = job_table(job);
   lines.push_back(row("data", data(job)));
   lines.push_back(row("memory", memory(costs)));
+  for (size_t i = 0; i < stages.size() && stages.size() > 1; ++i)
+    lines.push_back(row(concat("pp rank ", i), stage_text(stages[i])));
   lines.push_back(row("traffic", traffic(job.plan->plan(), costs)));
   lines.push_back(row("run", steps_text(job.config.run, first_step) + ", in " + run_dir));
   return lines;

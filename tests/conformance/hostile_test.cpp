@@ -178,6 +178,8 @@ const Hostile kHostiles[] = {
     {"DECAYS_ALL", "N10", "N1", "the reference has"},
     {"TRAINS_ALWAYS", "N11", "N1,N13", "YOKE_STEP_FORWARD_ONLY"},
     {"UPDATES_INFINITE", "N12", "N1", "expected inf"},
+    {"EVALUATES_PART", "N11", "N1,N13", "the loss of YOKE_STEP_FORWARD_ONLY"},
+    {"COUNTS_EVERY_STAGE", "N2,N11", "N1,C33", "pp_degree 2"},
     {"DRIFTS", "N13", "N1", "second of two equal runs"},
     {"REPLICAS_DRIFT", "N17", "N2", "differs from the copy"},
     {"WRONG_MOMENTUM", "N19", "N1", "the reference has"},
@@ -185,6 +187,7 @@ const Hostile kHostiles[] = {
     {"FORGETS_MOMENTS", "K1,K3", "K8", "exp_avg"},
     {"OVERLAPS", "K8", "K10", "two pieces with replica 0"},
     {"HIDES_MOMENTS", "K8", "K10", "no rank shows"},
+    {"SAVES_EVERY_STAGE", "K8", "K10,C33", "two pieces with replica 0"},
     {"IGNORES_VISITOR", "K10", "K1,K8", "checkpoint returned 0"},
 };
 

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "core/control/member.hpp"
-#include "tests/ranks/comm_programs.hpp"
+#include "tests/ranks/message_programs.hpp"
 #include "tests/support/spawn_ranks.hpp"
 
 namespace yoke::test {
@@ -106,6 +106,28 @@ TEST(GlooRanks, ReduceStridedTensorsOfOthers) {
     group->allreduce(flags, either)->wait();
     EXPECT_TRUE(flags[0].all().item<bool>());
   });
+}
+
+TEST(GlooRanks, ExchangeMessages) {
+  for (const CommCheck check : {CommCheck::kOff, CommCheck::kStep, CommCheck::kFull})
+    gloo_ranks(3, with(check), exchange_messages);
+}
+
+TEST(GlooRanks, NoticeThatTheirMessagesDiffer) {
+  for (const MessageFault& fault : message_faults())
+    gloo_ranks(3, {}, [&](World& world) { differ_in_messages(world, fault); });
+  gloo_ranks(3, {}, send_to_another_rank);
+}
+
+TEST(GlooRanks, CompareMessagesBeforeTheyAreReceived) {
+  for (const auto& faults : {message_faults(), grave_message_faults()}) {
+    for (const MessageFault& fault : faults) {
+      if (fault.full_text == nullptr) continue;
+      run_ranks(2, [&](int rank, const std::string& socket) {
+        compare_messages(*connect(rank, 2, socket, with(CommCheck::kFull)), fault);
+      });
+    }
+  }
 }
 
 TEST(GlooRanks, AgreeAndExchangeTexts) {

@@ -5,7 +5,7 @@
 
 #include "core/comm/thread_backend.hpp"
 #include "core/comm/virtual_world.hpp"
-#include "tests/ranks/comm_programs.hpp"
+#include "tests/ranks/message_programs.hpp"
 #include "tests/support/virtual_ranks.hpp"
 
 namespace yoke::test {
@@ -95,6 +95,27 @@ INSTANTIATE_TEST_SUITE_P(Ranks,
                          ThreadRanksThatDisagree,
                          ::testing::Combine(::testing::Values(2, 3),
                                             ::testing::Values(CommCheck::kOff, CommCheck::kFull)));
+
+TEST(ThreadRanks, ExchangeMessages) {
+  for (const CommCheck check : {CommCheck::kOff, CommCheck::kStep, CommCheck::kFull})
+    orderly_virtual_ranks(3, with(check), exchange_messages);
+}
+
+TEST(ThreadRanks, NoticeThatTheirMessagesDiffer) {
+  for (const MessageFault& fault : message_faults())
+    orderly_virtual_ranks(3, {}, [&](World& world) { differ_in_messages(world, fault); });
+  orderly_virtual_ranks(3, {}, send_to_another_rank);
+}
+
+TEST(ThreadRanks, CompareMessagesBeforeTheyAreReceived) {
+  for (const auto& faults : {message_faults(), grave_message_faults()}) {
+    for (const MessageFault& fault : faults) {
+      if (fault.full_text == nullptr) continue;
+      virtual_ranks(
+          2, with(CommCheck::kFull), [&](World& world) { compare_messages(world, fault); });
+    }
+  }
+}
 
 TEST(ThreadRanks, AgreeAndExchangeTexts) {
   orderly_virtual_ranks(3, {}, agree_and_exchange_texts);

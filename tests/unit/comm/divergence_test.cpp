@@ -53,6 +53,36 @@ TEST(DifferingHistory, NamesTheCollectiveThatOneRankDidNotIssue) {
       "2; rank 0 continued with all_gather of 3 x fp32 as collective 3");
 }
 
+// Two sides of the messages from rank 0 to rank 2: one text per rank.
+std::vector<std::string> exchanged(const std::vector<int64_t>& sent,
+                                   const std::vector<int64_t>& received) {
+  const auto side = [](Collective op, const std::vector<int64_t>& counts) {
+    History history;
+    for (const int64_t count : counts) {
+      Signature s{op, static_cast<int32_t>(c10::kFloat), count, 3, 0};
+      history.add(s);
+    }
+    return pack_histories({{"dp_shard (x) from rank 0 to rank 2", kShard, history, Link{0, 2}}});
+  };
+  return {sent.empty() ? "" : side(Collective::kSend, sent),
+          "",
+          received.empty() ? "" : side(Collective::kRecv, received),
+          ""};
+}
+
+TEST(DifferingHistory, ComparesTheTwoSidesOfMessages) {
+  EXPECT_EQ(differing_history(exchanged({1, 2, 3}, {1, 2, 3}), kMesh), std::nullopt);
+  EXPECT_EQ(differing_history(exchanged({1, 2, 3}, {1, 9, 3}), kMesh),
+            "the messages of dp_shard (x) from rank 0 to rank 2 differ: rank 0 issues send (tag 3) "
+            "of 2 x fp32 as message 2, but rank 2 issues recv (tag 3) of 9 x fp32 as message 2");
+  EXPECT_EQ(differing_history(exchanged({}, {8}), kMesh),
+            "the messages of dp_shard (x) from rank 0 to rank 2 differ: rank 0 has issued 0 "
+            "messages, rank 2 1; rank 2 continued with recv (tag 3) of 8 x fp32 as message 1");
+  EXPECT_EQ(differing_history(exchanged({8}, {}), kMesh),
+            "the messages of dp_shard (x) from rank 0 to rank 2 differ: rank 0 has issued 1 "
+            "messages, rank 2 0; rank 0 continued with send (tag 3) of 8 x fp32 as message 1");
+}
+
 TEST(DifferingHistory, SaysSoWhenTheDifferenceIsForgotten) {
   std::vector<int64_t> one(History::kKept + 1, 5), other = one;
   other[0] = 6;

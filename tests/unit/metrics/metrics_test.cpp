@@ -47,6 +47,15 @@ TEST(LogLine, ShowsMfuOnlyWhereThePeakIsKnown) {
   EXPECT_THAT(log_line(m, false), HasSubstr("  mfu: 41.3%  comm:"));
 }
 
+TEST(LogLine, ShowsTheBubbleOfAPipelineOnly) {
+  StepMetrics m = example();
+  EXPECT_THAT(log_line(m, false), Not(HasSubstr("bubble")));
+  EXPECT_FALSE(nlohmann::json::parse(json_line(m)).contains("bubble_percent"));
+  m.bubble_percent = 20.06;
+  EXPECT_THAT(log_line(m, false), HasSubstr("  comm: 12.3%  bubble: 20.1%"));
+  EXPECT_EQ(nlohmann::json::parse(json_line(m))["bubble_percent"], 20.06);
+}
+
 TEST(LogLine, IsOfOneWidthWhateverTheValues) {
   StepMetrics large = example();
   large.loss = 11.5;
