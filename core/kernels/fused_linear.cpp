@@ -138,8 +138,8 @@ struct LinearAddNode : torch::autograd::Function<LinearAddNode> {
 };
 
 // LibTorch's own node of mm would compute both gradients at once. The formulas are those of that
-// node. The gradient of the rows comes first: a distributed dy that it has to gather is then
-// gathered for the other product, too, which causes no communication later.
+// node. A distributed dy that must be gathered for the gradient of the rows stays gathered, so the
+// other product causes no communication when it comes later.
 struct ProductOfRowsNode : torch::autograd::Function<ProductOfRowsNode> {
   static at::Tensor forward(AutogradContext* ctx,
                             const at::Tensor& rows,

@@ -144,6 +144,23 @@ TEST(Step, AfterABadTokenTheModelIsAsBefore) {
   });
 }
 
+// The step fails after the first backward has added to the second gradient buffer of the tied
+// parameter.
+TEST(Step, ExactSumsForgetTheGradientsOfAFailedStep) {
+  on_ranks(yoke::Mesh({1, 1, 1, 1, 1}), [&](const Rank& rank) {
+    TorchModelHost model(TinyModel{}.blocks(), YOKE_F64, TinyModel::kSeed, true);
+    Job job;
+    job.accumulation = 2;
+    job.options["exact_sums"] = "true";
+    Session session(job, rank.host, model.model());
+    TinyBatch good(job, 0, 0), bad(job, 0, 0);
+    bad.micros()[1].tokens.fill_(99);
+    const double before = session.step(good.get(), 1, 0).grad_norm;
+    EXPECT_EQ(code_of([&] { session.step(bad.get(), 1, 0); }), YOKE_INTERNAL);
+    EXPECT_EQ(session.step(good.get(), 1, 0).grad_norm, before);
+  });
+}
+
 TEST(Step, EvaluationChangesNothing) {
   Job job;
   job.steps = 4;

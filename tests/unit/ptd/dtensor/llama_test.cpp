@@ -164,7 +164,7 @@ TEST_P(LlamaOnMesh, LossAndGradientsAreThoseOfOneRank) {
 
 TEST_P(LlamaOnMesh, GradientsOfWeightsCanComeLaterWithTheSameBits) {
   const Case c = GetParam();
-  with_model(c, [&](Mesh&, const BlockList& model, const TorchInputs& inputs) {
+  with_model(c, [&](Mesh& mesh, const BlockList& model, const TorchInputs& inputs) {
     run(model, inputs).backward();
     std::vector<at::Tensor> expected;
     for (const auto& [name, leaf] : parameters(model))
@@ -181,6 +181,9 @@ TEST_P(LlamaOnMesh, GradientsOfWeightsCanComeLaterWithTheSameBits) {
     // embedding, which is there already.
     EXPECT_EQ(std::count_if(got.begin(), got.end(), has_none), c.tied ? 14 : 15);
     const at::NoGradGuard no_grad;
+    // All operands that a product needs whole have been gathered before.
+    mesh.trace().set_sink(
+        [](const std::string& line) { EXPECT_EQ(line.find(" over "), std::string::npos) << line; });
     queue.run();
     for (size_t i = 0; i < got.size(); ++i) {
       EXPECT_EQ(placements_of(got[i].second.grad()), placements_of(expected[i])) << got[i].first;
