@@ -107,6 +107,22 @@ TEST(ThreadRanks, NoticeThatTheirMessagesDiffer) {
   orderly_virtual_ranks(3, {}, send_to_another_rank);
 }
 
+// Within a stage the last rank issues one collective more than the other.
+TEST(ThreadRanks, OfDifferentStagesMayIssueDifferentCollectives) {
+  orderly_virtual_ranks(4, {}, [](World& world) {
+    world.set_mesh(Mesh({2, 1, 2, 1, 1}));
+    Communicator& comm = world.comm(YOKE_AXIS_BIT(YOKE_DP_SHARD), "reduce");
+    for (int i = 0; i <= world.rank() / 2; ++i) comm.all_reduce(floats(4), YOKE_SUM)->wait();
+    EXPECT_NO_THROW(world.check_collectives());
+    std::unique_ptr<CommWork> work;
+    if (world.rank() == 3) work = comm.all_reduce(floats(4), YOKE_SUM);
+    EXPECT_EQ(
+        thrown_by([&] { world.check_collectives(); }).text,
+        "the collectives of dp_shard (reduce) differ: rank 2 has issued 2 collectives, rank 3 "
+        "3; rank 3 continued with all_reduce (sum) of 4 x fp32 as collective 3");
+  });
+}
+
 TEST(ThreadRanks, CompareMessagesBeforeTheyAreReceived) {
   for (const auto& faults : {message_faults(), grave_message_faults()}) {
     for (const MessageFault& fault : faults) {
