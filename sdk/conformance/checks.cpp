@@ -61,6 +61,7 @@ const std::vector<Check>& checks() {
     add_argument_checks(t);
     add_size_checks(t);
     add_plan_checks(t);
+    add_forecast_checks(t);
     add_lifecycle_checks(t);
     add_failure_checks(t);
     add_numeric_checks(t);

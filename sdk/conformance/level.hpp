@@ -11,6 +11,7 @@ void add_load_checks(std::vector<Check>& table);
 void add_argument_checks(std::vector<Check>& table);
 void add_size_checks(std::vector<Check>& table);
 void add_plan_checks(std::vector<Check>& table);
+void add_forecast_checks(std::vector<Check>& table);
 void add_lifecycle_checks(std::vector<Check>& table);
 void add_failure_checks(std::vector<Check>& table);
 void add_numeric_checks(std::vector<Check>& table);
