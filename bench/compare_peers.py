@@ -95,7 +95,7 @@ class Run:
     losses: list
     norms: list
     seconds: list
-    memory: int  # peak resident memory of rank 0 in bytes
+    memory: int  # largest peak resident memory of any rank in bytes
 
     def median_ms(self, warmup):
         return 1e3 * statistics.median(self.seconds[warmup:])

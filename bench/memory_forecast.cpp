@@ -1,5 +1,5 @@
-// Compares the memory that a backend foresees with the memory that a step takes: the largest number
-// of bytes that live on a rank in LibTorch's allocations. Ranks are threads, and each counts what
+// Compares the memory that ptd forecasts with the memory that a step takes: the largest number of
+// bytes that live on a rank in LibTorch's allocations. Ranks are threads, and each counts what
 // it has allocated.
 //
 //   build/release/bench/memory_forecast
@@ -113,7 +113,7 @@ class Tokens {
 };
 
 struct Result {
-  int64_t foreseen = 0, counted = 0;
+  int64_t forecast = 0, counted = 0;
 };
 
 std::vector<Result> results_of(const Case& c) {
@@ -146,7 +146,7 @@ std::vector<Result> results_of(const Case& c) {
     counter = nullptr;
     const testing::OptionValues values(c.options);
     const PtdOptions options(Options(values.values.data(), values.values.size()), c.pp);
-    const Forecast forecast = foresee(host.summary(), plan, options);
+    const Forecast forecast = forecast_step(host.summary(), plan, options);
     const int pp = rank.host.rank / c.shards;
     const RankPlan& part = forecast.ranks[pp];
     const KeptBytes kept = kept_bytes(part, plan);
@@ -203,12 +203,12 @@ int run() {
     const std::vector<Result> results = results_of(c);
     for (int pp = 0; pp < c.pp; ++pp) {
       const Result& r = results[pp * c.shards];
-      const double ratio = static_cast<double>(r.foreseen) / static_cast<double>(r.counted);
+      const double ratio = static_cast<double>(r.forecast) / static_cast<double>(r.counted);
       if (std::abs(ratio - 1) > std::abs(worst - 1)) worst = ratio;
-      std::printf("%-32s pp %d  foreseen %8.1f KiB  counted %8.1f KiB  ratio %.4f\n",
+      std::printf("%-32s pp %d  forecast %8.1f KiB  counted %8.1f KiB  ratio %.4f\n",
                   c.name,
                   pp,
-                  static_cast<double>(r.foreseen) / 1024,
+                  static_cast<double>(r.forecast) / 1024,
                   static_cast<double>(r.counted) / 1024,
                   ratio);
     }

@@ -105,9 +105,9 @@ Idle idle_of(PipelineKind kind, int ranks, int micros) {
     if (rank.host.rank != 0) return;
     const testing::OptionValues values(job.options);
     const Forecast forecast =
-        foresee(host.summary(),
-                plan,
-                PtdOptions(Options(values.values.data(), values.values.size()), ranks));
+        forecast_step(host.summary(),
+                      plan,
+                      PtdOptions(Options(values.values.data(), values.values.size()), ranks));
     const std::vector<double> each = idle_times(forecast.timeline, forecast.lists);
     const double unit = work_of_blocks(host.summary())[0];  // time of a forward there
     idle.of_list = std::accumulate(each.begin(), each.end(), 0.0) / unit * block_seconds;

@@ -30,7 +30,9 @@ struct Command {
 
 constexpr Command kCommands[] = {
     {"train", yoke::train_command, "train a model as a run file describes"},
-    {"plan", yoke::plan_command, "show what a step will take, before a rank exists"},
+    {"plan",
+     yoke::plan_command,
+     "predict memory, traffic and idle time of a step, without starting ranks"},
     {"compare",
      yoke::compare_command,
      "run a job with several backends, compare results and speed"},

@@ -23,15 +23,22 @@ void check(const RankForecast& rank, const YokeModelSummary& model) {
   if (rank.actions.empty()) refuse("a rank has no action");
   for (const BlockRange& stage : rank.stages) {
     if (stage.first < 0 || stage.count < 1 || stage.first + stage.count > blocks)
-      refuse(concat("blocks ", stage.first, " and ", stage.count - 1, " more of ", blocks));
+      refuse(
+          concat("stage [", stage.first, ", ", stage.first + stage.count, ") is outside of the ") +
+          concat(blocks, " blocks of the model"));
   }
   double begin = 0;
-  for (const ForeseenAction& a : rank.actions) {
+  for (const ForecastAction& a : rank.actions) {
     const bool in_time = a.begin >= begin && a.end >= a.begin;
-    const bool known = a.kind >= YOKE_FORESEEN_OTHER && a.kind <= YOKE_FORESEEN_BACKWARD_WEIGHT;
+    const bool known = a.kind >= YOKE_FORECAST_OTHER && a.kind <= YOKE_FORECAST_BACKWARD_WEIGHT;
     if (!in_time || !known || a.axis < -1 || a.axis >= YOKE_NUM_AXES || a.block < -1 ||
         a.block >= blocks)
-      refuse(concat("action '", a.name, "' of block ", a.block, " from ", a.begin, " to ", a.end));
+      refuse(
+          concat(
+              "action '", a.name, "': times must not decrease, and kind, axis and block must be ") +
+          concat(
+              "valid (kind ", a.kind, ", axis ", a.axis, ", block ", a.block, ", begin ", a.begin) +
+          concat(", end ", a.end, ")"));
     begin = a.begin;
   }
 }
@@ -45,7 +52,7 @@ double RankForecast::busy() const {
 }
 
 int64_t RankForecast::bytes_at(size_t action) const {
-  const ForeseenAction& a = actions[action];
+  const ForecastAction& a = actions[action];
   const int64_t parts[] = {
       param_bytes, grad_bytes, optimizer_bytes, a.unsharded_bytes, a.activation_bytes};
   int64_t sum = 0;
@@ -57,7 +64,7 @@ int64_t RankForecast::bytes_at(size_t action) const {
 }
 
 size_t RankForecast::peak() const {
-  const auto step_bytes = [](const ForeseenAction& a) {
+  const auto step_bytes = [](const ForecastAction& a) {
     return a.unsharded_bytes + a.activation_bytes;
   };
   const auto at =
@@ -100,7 +107,7 @@ void ForecastCollector::add(void* ctx, const YokeForecast* forecast) {
   for (uint64_t i = 0; i < f.num_stages; ++i)
     rank.stages.push_back({f.stages[i].first, f.stages[i].count});
   for (uint64_t i = 0; i < f.num_actions; ++i) {
-    const YokeForeseenAction& a = f.actions[i];
+    const YokeForecastAction& a = f.actions[i];
     rank.actions.push_back({std::string(view(a.name)),
                             a.kind,
                             a.block,
@@ -122,7 +129,8 @@ StepForecast ForecastCollector::result(const YokePlan& plan, const YokeModelSumm
   std::vector<int32_t> expected(ranks);
   std::iota(expected.begin(), expected.end(), 0);
   if (coordinates_ != expected || ranks != plan.degree[YOKE_PP])
-    refuse(concat("it is about ", ranks, " coordinates of pp; pp_degree = ", plan.degree[YOKE_PP]));
+    refuse(
+        concat("it covers ", ranks, " coordinates on pp, but pp_degree = ", plan.degree[YOKE_PP]));
   for (const RankForecast& rank : forecast_.ranks) check(rank, model);
   return forecast_;
 }
@@ -136,7 +144,7 @@ constexpr const char* kKinds[] = {
 
 constexpr const char* kAxes[YOKE_NUM_AXES] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
 
-Json to_json(const ForeseenAction& a) {
+Json to_json(const ForecastAction& a) {
   return {{"name", a.name},
           {"kind", kKinds[a.kind]},
           {"block", a.block},
@@ -157,7 +165,7 @@ int32_t index_of(const char* const (&names)[n], const std::string& name) {
   return static_cast<int32_t>(at - names);
 }
 
-ForeseenAction action_from_json(const Json& json) {
+ForecastAction action_from_json(const Json& json) {
   return {json.at("name"),
           index_of(kKinds, json.at("kind")),
           json.at("block"),
@@ -180,7 +188,7 @@ Json to_json(const StepForecast& forecast) {
     Json stages = Json::array(), actions = Json::array();
     for (const BlockRange& s : rank.stages)
       stages.push_back({{"first", s.first}, {"count", s.count}});
-    for (const ForeseenAction& a : rank.actions) actions.push_back(to_json(a));
+    for (const ForecastAction& a : rank.actions) actions.push_back(to_json(a));
     ranks.push_back({{"pp", r},
                      {"stages", stages},
                      {"load", forecast.load(r)},

@@ -1,5 +1,5 @@
-// A training step as a backend foresees it (YokeForecast in the contract), in the host's types. The
-// worker collects it, and `yoke plan` prints it. Does not need LibTorch.
+// The forecast of a training step (YokeForecast in the contract) in the host's types. The worker
+// collects it from the backend, and `yoke plan` prints it. Does not need LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 
 namespace yoke {
 
-// As YokeForeseenAction.
-struct ForeseenAction {
+// As YokeForecastAction.
+struct ForecastAction {
   std::string name;
-  int32_t kind = YOKE_FORESEEN_OTHER;
+  int32_t kind = YOKE_FORECAST_OTHER;
   int32_t block = -1;
   int32_t micro = -1;
   int32_t axis = -1;
@@ -22,11 +22,11 @@ struct ForeseenAction {
   double begin = 0, end = 0;
   int64_t unsharded_bytes = 0, activation_bytes = 0;
 
-  bool computes() const { return kind != YOKE_FORESEEN_OTHER; }
+  bool computes() const { return kind != YOKE_FORECAST_OTHER; }
   double duration() const { return end - begin; }
 };
 
-// A run of consecutive blocks.
+// A range of consecutive blocks.
 struct BlockRange {
   int64_t first = 0, count = 0;
 };
@@ -35,7 +35,7 @@ struct BlockRange {
 struct RankForecast {
   std::vector<BlockRange> stages;
   int64_t param_bytes = 0, grad_bytes = 0, optimizer_bytes = 0;  // -1 = unknown
-  std::vector<ForeseenAction> actions;
+  std::vector<ForecastAction> actions;
 
   // Returns the time in which a rank computes.
   double busy() const;
@@ -46,11 +46,11 @@ struct RankForecast {
   int64_t bytes_at(size_t action) const;
 };
 
-// The step of all ranks. No member is called for a forecast without ranks.
+// The step of all ranks. The member functions require at least one rank.
 struct StepForecast {
-  std::vector<RankForecast> ranks;  // by their coordinate along pp
+  std::vector<RankForecast> ranks;  // forecasts in the order of their coordinates along pp
 
-  double end() const;  // when the last rank has finished
+  double end() const;  // time at which the last rank has finished
   // Returns the share of the ranks' time in which they compute nothing, from 0 to 1.
   double bubble() const;
   // Returns how much a rank computes, compared with the mean of all ranks.
@@ -66,7 +66,7 @@ class ForecastCollector {
   ForecastCollector& operator=(const ForecastCollector&) = delete;
 
   const YokeHeader* extension() const { return &service_.header; }
-  // Returns what was reported; it has no ranks if the backend foresees nothing. Throws
+  // Returns what was reported; it has no ranks if the backend reports no forecast. Throws
   // Error(INTERNAL) if that contradicts the contract: coordinates that are not 0, 1, 2 ..., blocks or
   // times that cannot be. plan, model: as passed to the backend.
   StepForecast result(const YokePlan& plan, const YokeModelSummary& model) const;

@@ -1,4 +1,4 @@
-// What `yoke train` and `yoke plan` do before the worker makes a plan, and how they ask it.
+// Checks that `yoke train` and `yoke plan` share, and the call of the worker.
 #pragma once
 
 #include <string>
@@ -14,17 +14,19 @@ namespace yoke {
 // number of ranks. world: 0 = the plan decides.
 std::string degree_fault(int world, const Degrees& degrees);
 
-// Loads the configuration of a run and finds the worker, whose path it writes to `worker`. Checks
-// everything that does not depend on the plan (keys, worker, backend, degrees), and throws Stop with
-// all errors at once. world: number of ranks; 0 = not known yet.
+// Loads the configuration of a run and finds the worker, whose path it writes to `worker`. Throws
+// Stop with all errors of keys, worker and backend. If there is one, an error of the degrees is
+// reported with it; otherwise the worker reports the degrees when it makes the plan. world: number
+// of ranks; 0 = not known yet.
 LoadedConfig check_config(const std::string& path,
                           const std::vector<std::string>& overrides,
                           int world,
                           std::string& worker);
 
-// Runs the worker argv[0] and returns what it has printed on stdout. What it prints on stderr goes
-// there unchanged; with capture_err, into the text of Stop if the worker fails. Throws Stop with the
-// worker's exit code.
+// Runs the worker argv[0] and returns its stdout. Its stderr passes through; with capture_err it is
+// captured, becomes Stop::text if the worker fails, and is printed otherwise. Throws Stop: with the
+// worker's exit code, with 128 + n after SIGINT or SIGTERM, and with kExitFailed after another
+// signal.
 std::string ask_worker(const std::vector<std::string>& argv, bool capture_err = false);
 
 }  // namespace yoke

@@ -19,8 +19,8 @@ struct ElasticStart {
   bool saves = true;  // checkpoint.every > 0
   LaunchConfig launch;
   Introduction facts;  // values that must be the same on all machines
-  // Makes the plan for a number of machines; only machine 0 calls it. run_dir: folder of the run; "" = the plan
-  // chooses it. Throws Stop.
+  // Makes the plan for a number of machines; only machine 0 calls it. run_dir: folder of the run;
+  // "" = the plan chooses it. Throws Stop.
   std::function<RankStart(int machines, const std::string& run_dir)> plan;
 };
 

@@ -52,7 +52,7 @@ std::string blocks_text(const RankForecast& rank) {
 }
 
 // Returns "Forward of block 3, micro-batch 1".
-std::string action_text(const ForeseenAction& action) {
+std::string action_text(const ForecastAction& action) {
   std::string text = action.name;
   if (action.block >= 0) text += concat(" of block ", action.block);
   if (action.micro >= 0) text += concat(", micro-batch ", action.micro);
@@ -60,7 +60,7 @@ std::string action_text(const ForeseenAction& action) {
 }
 
 std::string memory_table(const StepForecast& forecast) {
-  Table table({"rank of pp",
+  Table table({"pp rank",
                "blocks",
                "load",
                "parameters",
@@ -68,12 +68,12 @@ std::string memory_table(const StepForecast& forecast) {
                "optimizer",
                "unsharded",
                "activations",
-               "together",
-               "at its peak, while it runs"});
+               "total at peak",
+               "action at peak"});
   for (size_t r = 0; r < forecast.ranks.size(); ++r) {
     const RankForecast& rank = forecast.ranks[r];
     const size_t peak = rank.peak();
-    const ForeseenAction& at = rank.actions[peak];
+    const ForecastAction& at = rank.actions[peak];
     table.add({concat(r),
                blocks_text(rank),
                string_printf("%.2f", forecast.load(r)),
@@ -95,10 +95,10 @@ std::string traffic_table(const StepForecast& forecast) {
     bool known = true;
   };
   static const char* const kAxes[YOKE_NUM_AXES] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
-  Table table({"rank of pp", "axis", "action", "calls", "bytes"});
+  Table table({"pp rank", "axis", "action", "calls", "bytes"});
   for (size_t r = 0; r < forecast.ranks.size(); ++r) {
     std::map<std::pair<int32_t, std::string>, Sum> sums;
-    for (const ForeseenAction& a : forecast.ranks[r].actions) {
+    for (const ForecastAction& a : forecast.ranks[r].actions) {
       if (a.axis < 0) continue;
       Sum& sum = sums[{a.axis, a.name}];
       ++sum.calls;
@@ -124,8 +124,9 @@ std::string title_of(const PlanRequest& request, const Json& answer) {
 void print_text(const Json& answer, const StepForecast& forecast, bool schedule) {
   for (const std::string line : answer.at("table")) std::puts(line.c_str());
   if (forecast.ranks.empty()) {
-    std::printf("\nBackend '%s' does not report what a step takes.\n",
-                answer.at("backend").get<std::string>().c_str());
+    std::printf(
+        "\nBackend '%s' reports no forecast, so memory, traffic and schedule are unknown.\n",
+        answer.at("backend").get<std::string>().c_str());
     return;
   }
   std::printf("\nMemory of a rank\n\n%s", memory_table(forecast).c_str());
@@ -137,9 +138,9 @@ void print_text(const Json& answer, const StepForecast& forecast, bool schedule)
   }
   if (!schedule) return;
   std::printf(
-      "\nSchedule: F forward, R recompute, B backward, I and W its two parts (input, weights); "
-      "lower "
-      "case: later stages of a rank. Below: last digit of the micro-batch, in base 36.\n\n%s",
+      "\nSchedule. Upper lines: F forward, R recompute, B backward, I and W its input and weight "
+      "parts; lower case from the rank's second stage on; '.' idle. Lower lines: number of the "
+      "micro-batch modulo 36 (0-9, a-z).\n\n%s",
       text_drawing(forecast, kColumns).c_str());
 }
 
@@ -161,9 +162,10 @@ int show(const PlanRequest& request) {
   const StepForecast forecast = json.is_null() ? StepForecast() : forecast_from_json(json);
   print_text(answer, forecast, request.schedule);
   if (!request.svg.empty()) {
-    if (forecast.ranks.empty()) throw Stop{kExitUsage, "--svg: there is no step to draw"};
+    if (forecast.ranks.empty())
+      throw Stop{kExitUsage, "--svg: the backend reports no forecast, so there is nothing to draw"};
     replace_text(request.svg, svg_drawing(forecast, title_of(request, answer)));
-    std::printf("\nThe schedule is drawn in %s\n", request.svg.c_str());
+    std::printf("\nwrote the drawing to %s\n", request.svg.c_str());
   }
   return kExitOk;
 }
@@ -172,17 +174,19 @@ int show(const PlanRequest& request) {
 
 int plan_command(const std::vector<std::string>& args) {
   CLI::App app(
-      "Shows what a step of a run will take, before a rank exists: memory and traffic of each "
-      "rank, "
-      "idle time, and who computes what when.",
+      "Predicts memory, traffic and idle time of a step, without starting ranks, and draws which "
+      "rank computes which micro-batch at what time.",
       "yoke plan");
   PlanRequest request;
   app.add_option("CONFIG", request.config, "run file (TOML)")->required();
   app.add_option("KEY=VALUE", request.overrides, "overrides, e.g. pp_degree=4");
   app.add_option("--world", request.world, "number of ranks; default: the product of the degrees");
-  app.add_flag("--schedule", request.schedule, "draw the schedule as text");
-  app.add_option("--svg", request.svg, "file for a drawing of the schedule and of memory");
-  app.add_flag("--json", request.json, "print everything, with all actions, as JSON");
+  CLI::Option* schedule = app.add_flag("--schedule", request.schedule, "draw the schedule as text");
+  CLI::Option* svg = app.add_option(
+      "--svg", request.svg, "file for a drawing of the schedule and of the memory over time");
+  app.add_flag("--json", request.json, "print the forecast with all actions as JSON")
+      ->excludes(schedule)
+      ->excludes(svg);
   return run_command(app, args, [&] {
     try {
       return show(request);

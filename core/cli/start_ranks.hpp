@@ -16,7 +16,7 @@ namespace yoke {
 struct Machines {
   int count = 1;
   int index = 0;     // number of this machine; rank 0 is on machine 0
-  std::string host;  // of machine 0, where the ranks meet
+  std::string host;  // address of machine 0, where the ranks meet
   int port = 0;
   std::string job;  // name of the run, the same on all machines
 };

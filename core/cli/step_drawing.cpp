@@ -14,7 +14,7 @@ namespace {
 
 struct Box {
   int32_t kind, micro;
-  int stage;  // among the stages of the rank
+  int stage;  // index among the stages of the rank
   double begin, end;
 };
 
@@ -29,7 +29,7 @@ int stage_of(const RankForecast& rank, int64_t block) {
 
 std::vector<Box> boxes_of(const RankForecast& rank) {
   std::vector<Box> boxes;
-  for (const ForeseenAction& a : rank.actions) {
+  for (const ForecastAction& a : rank.actions) {
     if (!a.computes() || a.duration() == 0) continue;
     const Box box{a.kind, a.micro, stage_of(rank, a.block), a.begin, a.end};
     const bool continues = !boxes.empty() && boxes.back().kind == box.kind &&
@@ -130,7 +130,7 @@ std::string svg_memory(const RankForecast& rank, double y, double scale, double 
         "%.2f,%.2f ", kLeft + time * scale, y + kMemory * (1 - std::min(bytes / most, 1.0)));
   };
   double before = 0;
-  for (const ForeseenAction& a : rank.actions) {
+  for (const ForecastAction& a : rank.actions) {
     const auto bytes = static_cast<double>(a.unsharded_bytes + a.activation_bytes);
     if (bytes == before) continue;
     add(a.begin, before);
@@ -144,11 +144,11 @@ std::string svg_memory(const RankForecast& rank, double y, double scale, double 
 
 std::string legend() {
   const std::pair<int32_t, const char*> kinds[] = {
-      {YOKE_FORESEEN_FORWARD, "forward"},
-      {YOKE_FORESEEN_RECOMPUTE, "recompute"},
-      {YOKE_FORESEEN_BACKWARD_INPUT, "backward, or its part for the input"},
-      {YOKE_FORESEEN_BACKWARD_WEIGHT, "gradients of weights"},
-      {YOKE_FORESEEN_OTHER, "memory of the step"}};
+      {YOKE_FORECAST_FORWARD, "forward"},
+      {YOKE_FORECAST_RECOMPUTE, "recompute"},
+      {YOKE_FORECAST_BACKWARD_INPUT, "backward, or its part for the input"},
+      {YOKE_FORECAST_BACKWARD_WEIGHT, "gradients of weights"},
+      {YOKE_FORECAST_OTHER, "memory of the step"}};
   std::string svg;
   double x = kLeft;
   for (const auto& [kind, name] : kinds) {
@@ -187,7 +187,7 @@ std::string svg_drawing(const StepForecast& forecast, const std::string& title) 
   const double height = kTop + row * static_cast<double>(forecast.ranks.size());
   double most = 0;  // most bytes that a step needs on any rank
   for (const RankForecast& rank : forecast.ranks) {
-    const ForeseenAction& a = rank.actions[rank.peak()];
+    const ForecastAction& a = rank.actions[rank.peak()];
     most = std::max(most, static_cast<double>(a.unsharded_bytes + a.activation_bytes));
   }
   std::string svg = string_printf(

@@ -50,7 +50,7 @@ class CollectiveLog {
     std::string name;  // "dp_shard (unshard)"
     uint32_t axes;
     std::shared_ptr<const History> history;
-    Link link;  // of messages
+    Link link;  // link of a history of messages; unset for collectives
   };
 
   std::map<std::string, CommCount> totals() const;

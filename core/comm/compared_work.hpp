@@ -9,8 +9,9 @@
 namespace yoke {
 
 // Compares the two sides of a message and then waits for it. `compare` waits for the exchange of
-// the signatures and returns the work of the message itself. It is called once, by the first
-// function that needs this work.
+// the signatures and returns the work of the message itself. The first wait(), result(),
+// synchronize() or getFuture() calls it; if it throws, the next of these calls it again. Until then
+// isCompleted() and isSuccess() return false, so a caller must not poll.
 class ComparedWork final : public c10d::Work {
  public:
   ComparedWork(int rank, c10d::OpType type, std::function<c10::intrusive_ptr<c10d::Work>()> compare)

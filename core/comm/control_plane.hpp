@@ -44,8 +44,8 @@ class ControlPlane {
 
   // Returns every rank's text in rank order. Collective.
   std::vector<std::string> gather_texts(const std::string& mine);
-  // Returns every rank's numbers, one rank after the other. All ranks pass equally many. `what`
-  // names the operation in messages. Collective.
+  // Returns the numbers of all ranks in rank order: world size x mine.size() values. `mine` has the
+  // same size on every rank. `what` names the operation in error messages. Collective.
   std::vector<int64_t> gather_numbers(const std::vector<int64_t>& mine, const char* what);
   // Returns when all ranks have called it. Collective.
   void barrier(const char* what);

@@ -41,13 +41,13 @@ class Traffic {
 //   checks   Records each collective in the history, and each message in that of its link. With a
 //            check backend, compares the signature of a collective with those of the other ranks
 //            before it is issued. The sender of a message sends its signature ahead. The receiver
-//            compares it in wait(), and only then starts to receive; only the thread that has
-//            issued a message may wait for it then.
+//            compares it in wait(), and only then starts to receive.
 //   errors   Everything that the call, the work or its future throws is an Error with the codes
 //            that CommWork::wait() lists.
 //
 // After CANCELLED and DEADLINE_EXCEEDED the transport is aborted, so that no rank can use the
-// communicator any more. One thread at a time, except the works, which any thread may wait for.
+// communicator any more. One thread at a time. Any thread may wait for a work, except that with a
+// check backend only the thread that has issued a message may wait for it.
 class CountingBackend final : public c10d::Backend {
  public:
   using Tensors = std::vector<at::Tensor>;

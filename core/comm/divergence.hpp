@@ -24,10 +24,10 @@ std::vector<std::string> split_fields(const std::string& joined);
 std::optional<std::string> differing_value(const std::vector<std::string>& texts);
 
 struct NamedHistory {
-  std::string name;  // of a communicator, "dp_shard (unshard)", or of a link of one (link_name)
-  uint32_t axes;     // of the communicator
+  std::string name;  // name of a communicator, "dp_shard (unshard)", or of a link (link_name)
+  uint32_t axes;     // axes of the communicator
   History history;
-  Link link = {};  // of messages
+  Link link = {};  // link of a history of messages; unset for collectives
 };
 // Returns "pp (outputs) from rank 0 to rank 1".
 std::string link_name(const std::string& communicator, const Link& link);

@@ -89,12 +89,11 @@ class World {
   // Returns the latest collectives of each communicator, and the latest messages between this rank
   // and another, at most 100 each, oldest first, as texts. Any thread may call it.
   std::map<std::string, std::vector<std::string>> latest_collectives() const;
-  // Throws Error(FAILED_PRECONDITION), naming the first difference, unless all ranks have issued
-  // the same collectives so far: operation, dtype and count, in the same order on each
-  // communicator. The messages that a rank has sent to another one must be those that the other one
-  // has received, in the same order on each communicator. Costs one small uncounted exchange, which
-  // also carries a number of each rank: returns the largest. With comm.check = off, nothing else is
-  // done. Requires set_mesh(). Collective.
+  // Returns the largest `number` of all ranks. Unless comm.check = off, throws
+  // Error(FAILED_PRECONDITION), naming the first difference, if the ranks of a communicator have
+  // issued different collectives so far, or in another order, or if the messages that a rank has
+  // received from another one are not those that the other one has sent. One all_gather of 32 bytes
+  // per rank, which is not counted. Requires set_mesh(). Collective.
   int64_t check_collectives(int64_t number = 0);
 
   // Says which step this rank is doing, for the messages about it.

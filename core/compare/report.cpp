@@ -162,7 +162,7 @@ std::string memory(const Comparison& comparison) {
       parts.push_back(static_cast<double>(bytes));
     plot.rows.emplace_back(c.spec.name, parts);
   }
-  return draw(plot) + table({"case", "peak resident memory of a rank"}, rows);
+  return draw(plot) + table({"case", "largest peak resident memory of any rank"}, rows);
 }
 
 // Compares the bytes of the last step with those that the backend declared, for each set of axes.

@@ -168,7 +168,8 @@ std::vector<Key> make_schema() {
        kAny,
        "layer|half",
        0,
-       "what a backend runs on its own: a layer, or attention and feed-forward as a block each"},
+       "what is one block: layer = a whole layer; half = attention and feed-forward separately, so "
+       "that pipelines can be cut within a layer"},
 
       {"data.path",
        FIELD(data.path),

@@ -22,8 +22,9 @@ using std::chrono::milliseconds;
 constexpr milliseconds kSlice{50};  // a cancel flag is noticed after this time
 constexpr milliseconds kBetweenAttempts{200};
 constexpr milliseconds kDecline{30'000};  // time for a declining rank to reach the hub
-constexpr int kStrangeAnswers = 3;        // answers of another program after which the wait ends
-constexpr milliseconds kOwnGap{1000};     // as in hub_presence.cpp
+constexpr int kStrangeAnswers =
+    3;  // number of answers of another program after which the wait ends
+constexpr milliseconds kOwnGap{1000};  // as in hub_presence.cpp
 
 [[noreturn]] void refuse(const std::string& text) {
   throw Error(YOKE_INVALID_ARGUMENT, text);

@@ -32,10 +32,11 @@ constexpr milliseconds kBetweenAttempts{200};
 constexpr std::chrono::seconds kBetweenReports{5};
 constexpr milliseconds kVerdict{5000};
 constexpr milliseconds kLastWords{1000};
-constexpr milliseconds kTaken{
-    10'000};  // time in which the hub notices that an earlier launcher is gone
+// In this time the hub notices that an earlier launcher is gone.
+constexpr milliseconds kTaken{10'000};
 constexpr milliseconds kOwnGap{1000};  // as in hub_presence.cpp
-constexpr int kStrangeAnswers = 3;     // answers of another program after which the wait ends
+constexpr int kStrangeAnswers =
+    3;  // number of answers of another program after which the wait ends
 
 FileDescriptor make_event() {
   FileDescriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));

@@ -12,7 +12,8 @@ namespace yoke::ops {
 namespace composite {
 
 // x is flattened once, so that a sharded x that must be gathered is gathered once for all products.
-// A tensor without storage is distributed; only its products can leave gradients to a queue.
+// A tensor without storage is distributed. Among the operators of this namespace, only products of
+// such tensors can defer their weight gradients.
 std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights) {
   const at::Tensor rows = x.flatten(0, -2);
   std::vector<int64_t> sizes = x.sizes().vec();

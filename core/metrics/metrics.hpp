@@ -35,8 +35,8 @@ struct StepMetrics {
   double tps = 0;                     // tokens per second, all ranks together
   double tflops = 0;                  // TFLOP per second of one rank; 0 = unknown
   std::optional<double> mfu_percent;  // set if the peak speed of the device is known
-  int64_t memory_bytes = 0;           // peak memory of the rank that needs the most
-  int64_t memory_total_bytes = 0;     // memory of the device or machine
+  int64_t memory_bytes = 0;           // peak memory of the rank with the highest peak
+  int64_t memory_total_bytes = 0;     // memory of rank 0's device or machine
   double comm_percent = 0;            // share of the time spent waiting for collectives
   // Share of the time spent waiting for other stages of a pipeline, which comm_percent leaves out.
   std::optional<double> bubble_percent;

@@ -215,17 +215,17 @@ std::vector<BlockCosts> block_costs(const LlamaDims& d, const FamilyArgs& args, 
   const int64_t item = item_size(args.param_dtype), wide = std::max<int64_t>(item, 4);
   const int64_t tokens = args.seq_len, carry = tokens * d.dim * item;
   const int64_t kv = d.kv_heads * (d.dim / d.heads);
-  // The FLOPs of products of all tokens with matrices that have so many elements together.
+  // Returns the FLOPs of multiplying all tokens by matrices with `elements` elements in total.
   const auto products = [tokens](int64_t elements) {
     return 2.0 * static_cast<double>(tokens) * static_cast<double>(elements);
   };
-  // Kept are the outputs of the norm and of attention, queries, keys and values, and in fp32 a
-  // number for the norm and for each head. Besides four matrices, a token multiplies the keys and
-  // the values of, on average, half of the tokens.
+  // Keeps the outputs of the norm and of attention, queries, keys and values, and in fp32 a number
+  // for the norm and for each head. Attention is causal: on average a token attends to half of the
+  // tokens, with one product for keys and one for values.
   const BlockCosts attention{tokens * ((3 * d.dim + 2 * kv) * item + (1 + d.heads) * wide),
                              carry,
                              products(2 * d.dim * (d.dim + kv)) + products(2 * tokens * d.dim) / 2};
-  // Kept are the output of the norm, gate, up and their product, and a number for the norm.
+  // Keeps the output of the norm, gate, up and their product, and a number for the norm.
   const BlockCosts feed_forward{
       tokens * ((d.dim + 3 * d.ffn_dim) * item + wide), carry, products(3 * d.dim * d.ffn_dim)};
   // A whole layer also keeps what passes between its halves.

@@ -55,9 +55,9 @@ struct RankCount {
   bool threads = false;    // all ranks are threads of this process
 };
 
-// What a job is made for. A run that is only foreseen may be meant for other machines, so neither
-// its data nor the devices of this one are looked at.
-enum class JobPurpose { kTrain, kForesee };
+// What a job is made for. kForecast: the run may be meant for other machines, so make_job() opens no
+// data and chooses no device, and Job::data is empty.
+enum class JobPurpose { kTrain, kForecast };
 
 // Checks a run. families: families of the worker's author, in addition to the built-in ones. Starts
 // no rank, uses no device and does not communicate. Throws Refused: with kExitUsage and every fault

@@ -1,4 +1,4 @@
-// What the stages of a pipeline cost, put together from what the backend reports on each rank.
+// The costs of each stage of a pipeline, combined from the reports of its ranks.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,17 @@ struct RankCosts {
 std::string to_text(const RankCosts& costs);
 RankCosts rank_costs_from_text(const std::string& text);
 
-// What the ranks with the same coordinate along pp have together. Without a pipeline these are all
+// The costs of one coordinate along pp, combined over its ranks. Without a pipeline these are all
 // ranks of the run.
 struct StageCosts {
-  YokeWrapResult worst{};  // what the rank that needs the most memory reports
-  int64_t parameters = 0;  // elements; tied ones count for the stage that saves them
-  int64_t blocks = 0;
+  YokeWrapResult worst{};  // report of the rank with the highest memory
+  int64_t parameters = 0;  // number of elements; tied ones count for the stage that saves them
+  int64_t blocks = 0;      // number of blocks
 };
 
-// Returns the costs by coordinate along pp. `ranks` has the reports of all ranks, in rank order. A
-// block belongs to the first coordinate that has all of its parameters: what else the backend does
-// with a block is not reported.
+// Returns the costs by coordinate along pp. `ranks` has the reports of all ranks, in rank order. The
+// coordinate of a block is not reported, so a block is assigned to the first coordinate that holds
+// all of its parameters.
 std::vector<StageCosts> costs_of_stages(const std::vector<RankCosts>& ranks,
                                         const Mesh& mesh,
                                         const YokeModelSummary& model);
@@ -41,7 +41,7 @@ std::vector<StageCosts> costs_of_stages(WrappedModel& model,
                                         const Mesh& mesh,
                                         World& world);
 
-// Returns the bytes that the rank expects to use, without what it does not know.
+// Returns the sum of the known byte counts of memory; unknown ones (-1) count as 0.
 int64_t total_bytes(const YokeWrapResult& costs);
 
 }  // namespace yoke

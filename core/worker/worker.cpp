@@ -19,7 +19,7 @@
 #include "core/conformance/check_child.hpp"
 #include "core/cuda/rank_device.hpp"
 #include "core/launch/environment.hpp"
-#include "core/run/foresee.hpp"
+#include "core/run/job_forecast.hpp"
 #include "core/run/run_table.hpp"
 #include "core/run/stop.hpp"
 #include "core/worker/generate.hpp"
@@ -157,8 +157,8 @@ int print_forecast(const Words& words, const Families& families) {
                            a.rank.overrides,
                            {.world_size = a.world_size},
                            families,
-                           JobPurpose::kForesee);
-  const StepForecast forecast = foresee(job);
+                           JobPurpose::kForecast);
+  const StepForecast forecast = forecast_of(job);
   nlohmann::ordered_json out;
   out["table"] = job_table(job);
   out["notes"] = job.notes;

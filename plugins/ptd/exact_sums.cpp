@@ -1,8 +1,8 @@
-// Units of a pipeline have other parameters than those of a single rank, so an element lies at
-// another place of its buffer. No sum may depend on that place. The sums of a shard would, and so
-// would a ring all-reduce: its order of addition depends on the place. The sum of two addends has no
-// order, so two ranks that hold the same parameter are allowed. For the same reason at most two
-// blocks may use a parameter: the blocks of a rank are added up before those of another rank.
+// With a pipeline, units hold other parameters than on a single rank, so an element has another
+// offset in its buffer. Sums over a shard and ring all-reduces add in an order that depends on the
+// offset, so both are refused. Floating-point addition is commutative but not associative: two
+// addends have the same sum in every order, three need not. Therefore at most two ranks may hold a
+// parameter, and at most two blocks may use it.
 #include "plugins/ptd/exact_sums.hpp"
 
 #include <string>
@@ -51,7 +51,8 @@ void check_exact_sums(const YokeModelSummary& model,
                   cp,
                   " = ",
                   replicas * cp,
-                  " ranks add up their gradients; only the sum of two has no order"));
+                  " ranks sum their gradients, and the rounding of a sum over more than 2 ranks "
+                  "depends on the pipeline; use dp_degree x cp_degree of at most 2"));
   if (const YokeParameter* param = most_shared(model); param != nullptr)
     refuse(concat("more than two blocks use parameter '", view(param->name), "'"));
 }

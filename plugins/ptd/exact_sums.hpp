@@ -1,5 +1,5 @@
-// Where ptd.exact_sums can keep its promise: results that do not depend on pp_degree, the schedule
-// or the cut, to the last bit. Pure.
+// Checks whether a plan supports ptd.exact_sums, with which losses, norms and parameters are
+// bit-identical for every pp_degree, schedule and cut. No side effects.
 #pragma once
 
 #include "plugins/ptd/options.hpp"

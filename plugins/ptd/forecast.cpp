@@ -1,5 +1,6 @@
-// Nothing here is a formula about a schedule or a strategy: times come from running the lists side
-// by side, and bytes from walking them. An option that changes the lists changes the forecast.
+// Times, traffic and the memory of a step are computed from the action lists, so an option that
+// changes the lists needs no change here. The memory that is held for the whole run is computed
+// from the units, the dtypes and the optimizer.
 #include "plugins/ptd/forecast.hpp"
 
 #include <numeric>
@@ -19,17 +20,17 @@ double forwards_of(ActionKind kind) {
 int32_t kind_of(ActionKind kind) {
   switch (kind) {
     case ActionKind::kForward:
-      return YOKE_FORESEEN_FORWARD;
+      return YOKE_FORECAST_FORWARD;
     case ActionKind::kRecompute:
-      return YOKE_FORESEEN_RECOMPUTE;
+      return YOKE_FORECAST_RECOMPUTE;
     case ActionKind::kBackward:
-      return YOKE_FORESEEN_BACKWARD;
+      return YOKE_FORECAST_BACKWARD;
     case ActionKind::kBackwardInput:
-      return YOKE_FORESEEN_BACKWARD_INPUT;
+      return YOKE_FORECAST_BACKWARD_INPUT;
     case ActionKind::kBackwardWeight:
-      return YOKE_FORESEEN_BACKWARD_WEIGHT;
+      return YOKE_FORECAST_BACKWARD_WEIGHT;
     default:
-      return YOKE_FORESEEN_OTHER;
+      return YOKE_FORECAST_OTHER;
   }
 }
 
@@ -47,13 +48,13 @@ int32_t axis_of(Traffic traffic) {
   return -1;
 }
 
-std::vector<YokeForeseenAction> foreseen_actions(const RankPlan& rank,
+std::vector<YokeForecastAction> forecast_actions(const RankPlan& rank,
                                                  const std::vector<Action>& list,
                                                  const std::vector<ActionTime>& times) {
   const ActionCosts costs(rank.step, list, rank.costs);
   const std::vector<int64_t> unsharded = costs.unsharded_bytes();
   const std::vector<int64_t> activations = costs.activation_bytes();
-  std::vector<YokeForeseenAction> actions;
+  std::vector<YokeForecastAction> actions;
   for (size_t i = 0; i < list.size(); ++i) {
     const Action& a = list[i];
     const Payload payload = costs.payload_of(a);
@@ -115,7 +116,9 @@ double Forecast::bubble() const {
   return all == 0 ? 0 : std::accumulate(idle.begin(), idle.end(), 0.0) / all;
 }
 
-Forecast foresee(const YokeModelSummary& model, const YokePlan& plan, const PtdOptions& options) {
+Forecast forecast_step(const YokeModelSummary& model,
+                       const YokePlan& plan,
+                       const PtdOptions& options) {
   Forecast forecast{rank_plans(model, plan, options, make_pipeline(model, plan, options)), {}, {}};
   for (const RankPlan& rank : forecast.ranks) forecast.lists.push_back(build_schedule(rank.step));
   const std::vector<double> work = work_of_blocks(model);
@@ -131,7 +134,7 @@ void report_forecast(const Forecast& forecast, const YokePlan& plan, PlanReport&
     const RankPlan& rank = forecast.ranks[r];
     const KeptBytes kept = kept_bytes(rank, plan);
     const auto stages = stages_of(rank);
-    const auto actions = foreseen_actions(rank, forecast.lists[r], forecast.timeline.ranks[r]);
+    const auto actions = forecast_actions(rank, forecast.lists[r], forecast.timeline.ranks[r]);
     report.forecast({.header = YOKE_HEADER(YokeForecast, YOKE_ID_FORECAST),
                      .pp = static_cast<int32_t>(r),
                      .reserved = 0,

@@ -1,5 +1,5 @@
-// What a training step will take: when each action of each rank runs, and how much memory exists
-// then. Computed from the very lists that the executor runs. Pure.
+// The forecast of a training step: when each action of each rank runs, and how much memory exists
+// then. It is computed from the lists that the executor runs. No function has side effects.
 #pragma once
 
 #include <vector>
@@ -12,8 +12,9 @@ namespace yoke::ptd {
 
 // The bytes that a rank keeps for the whole run.
 struct KeptBytes {
-  int64_t params = 0;     // master copies (shards), and permanent copies in the compute type
-  int64_t grads = 0;      // reduced gradients (shards)
+  int64_t params = 0;  // master copies (shards), and permanent copies in the compute type
+  // Gradient shards and, with exact sums, the second gradient buffers of tied parameters.
+  int64_t grads = 0;
   int64_t optimizer = 0;  // moments
 };
 KeptBytes kept_bytes(const RankPlan& rank, const YokePlan& plan);
@@ -30,10 +31,12 @@ struct Forecast {
   double bubble() const;
 };
 
-// Foresees a training step. plan: as for rank_plans().
-Forecast foresee(const YokeModelSummary& model, const YokePlan& plan, const PtdOptions& options);
+// Returns the forecast of a training step. plan: as for rank_plans().
+Forecast forecast_step(const YokeModelSummary& model,
+                       const YokePlan& plan,
+                       const PtdOptions& options);
 
-// Reports the forecast of each rank to the host.
+// Reports the forecast of each rank to the host, which must want forecasts.
 void report_forecast(const Forecast& forecast, const YokePlan& plan, PlanReport& report);
 
 }  // namespace yoke::ptd

@@ -137,13 +137,14 @@ const std::vector<const YokeOptionInfo*>& option_infos() {
           "",
           "with pp_degree > 1: number of blocks of each stage, such as \"5,4,4,3\"; auto: the most "
           "loaded rank gets as little work as possible"),
-      option_info(YOKE_OPTION_INT,
-                  "pp_whole",
-                  "0",
-                  "",
-                  "with pp_degree > 1 and dp_shards > 1: number of stages of a rank that may be "
-                  "whole (parameters and gradients) at a time; 0 = all",
-                  {0, 1e6}),
+      option_info(
+          YOKE_OPTION_INT,
+          "pp_whole",
+          "0",
+          "",
+          "with pp_degree > 1: maximum number of pipeline stages of a rank whose parameters "
+          "and gradients are unsharded at the same time; 0 = no limit",
+          {0, 1e6}),
       option_info(YOKE_OPTION_STRING,
                   "pp_schedule_file",
                   "",

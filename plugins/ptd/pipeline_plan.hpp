@@ -1,5 +1,6 @@
 // The pipeline of a run: how the blocks are cut into stages, and in which order ranks compute them.
-// Pure, except that ptd.pp_schedule_file is read.
+// No function has side effects, but make_pipeline() and complete_pipeline() read
+// ptd.pp_schedule_file.
 #pragma once
 
 #include <memory>
@@ -27,8 +28,8 @@ Pipeline make_pipeline(const YokeModelSummary& model,
                        const YokePlan& plan,
                        const PtdOptions& options);
 
-// Returns the work of a forward of each block for one sequence: the FLOPs that the blocks declare,
-// or, if one of them declares none, an estimate in another unit.
+// Returns the work of one forward of each block for one sequence: its FLOPs if every block declares
+// them and at least one is above 0; otherwise the elements of its matrices.
 std::vector<double> work_of_blocks(const YokeModelSummary& model);
 
 // Completes the part of the plan that a pipeline needs, the size of a micro-batch, and reports

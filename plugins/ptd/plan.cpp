@@ -207,7 +207,9 @@ void note_idle_options(const YokePlanArgs& args,
          "it has no effect with pp_degree = 1");
   if (plan.degree[YOKE_PP] == 1 && ptd.recompute == Recompute::kStages)
     note({"activation_checkpoint"},
-         "\"stage\" has no effect with pp_degree = 1: a backward follows its forward at once");
+         "\"stage\" has no effect with pp_degree = 1: each backward directly follows its forward, "
+         "so "
+         "there is nothing to recompute");
   if (tp == 1 && cp == 1)
     note({"debug_ops"}, "no tensor is distributed with tp_degree = 1 and cp_degree = 1");
 }
@@ -219,27 +221,28 @@ void note_bubble(double bubble, const YokePlan& plan, PlanReport& report) {
   report.note(
       "train.micro_batch",
       concat(plan.micro_batch),
-      concat("ranks are idle for about ",
-             static_cast<int>(bubble * 100 + 0.5),
-             " % of a step with ",
-             micros,
-             micros == 1 ? " micro-batch" : " micro-batches",
-             " on ",
-             plan.degree[YOKE_PP],
-             " ranks of pp; `yoke plan` shows why. A larger train.global_batch or a smaller "
-             "train.micro_batch gives more micro-batches"));
+      concat(
+          "ranks are idle for about ",
+          static_cast<int>(bubble * 100 + 0.5),
+          " % of a step with ",
+          micros,
+          micros == 1 ? " micro-batch" : " micro-batches",
+          " on ",
+          plan.degree[YOKE_PP],
+          " pp ranks; `yoke plan --schedule` shows where. A larger train.global_batch or a smaller "
+          "train.micro_batch gives more micro-batches"));
 }
 
-// Simulates a step, if somebody wants to know what it takes.
-void foresee_step(const YokePlanArgs& args,
-                  const PtdOptions& options,
-                  const YokePlan& plan,
-                  PlanReport& report) {
+// Forecasts a step of a pipeline, or of any layout if the host asks for it.
+void make_forecast(const YokePlanArgs& args,
+                   const PtdOptions& options,
+                   const YokePlan& plan,
+                   PlanReport& report) {
   const bool pipeline = plan.degree[YOKE_PP] > 1;
   const int data_ranks = plan.degree[YOKE_DP_REPLICATE] * plan.degree[YOKE_DP_SHARD];
   const bool divides = plan.global_batch % (std::max(1, plan.micro_batch) * data_ranks) == 0;
   if ((!pipeline && !report.wants_forecasts()) || !divides) return;
-  const Forecast forecast = foresee(*args.model, plan, options);
+  const Forecast forecast = forecast_step(*args.model, plan, options);
   if (pipeline) note_bubble(forecast.bubble(), plan, report);
   if (report.wants_forecasts()) report_forecast(forecast, plan, report);
 }
@@ -258,7 +261,7 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report)
   check_exact_sums(*args.model, plan, options, report);
   complete_pipeline(*args.model, options, plan, report);
   note_idle_options(args, plan, options, report);
-  if (report.count() == 0) foresee_step(args, options, plan, report);
+  if (report.count() == 0) make_forecast(args, options, plan, report);
 }
 
 ModelSpec model_spec(const YokeModelSummary& model, int tp) {

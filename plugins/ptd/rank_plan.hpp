@@ -1,6 +1,6 @@
-// What a rank along pp does in a step: its blocks, units and StepSpec, which follow from the plan
-// and the options alone. Every rank can therefore compute the lists of all others, and `plan` can
-// foresee a run before a rank exists. Pure.
+// The part of one rank along pp in a step: its blocks, units and StepSpec. It is a function of the
+// model, the plan, the options and the pipeline, so every rank can compute the lists of all ranks,
+// and `plan` can forecast a step without ranks. No function has side effects.
 #pragma once
 
 #include <vector>

@@ -139,7 +139,7 @@ WrappedModel::WrappedModel(const YokeModel& model,
   model_on_mesh_ = ModelOnMesh::make(summary_, *torch.params, options.mesh, comms_, host);
   optimizer_ = make_optimizer(*plan.optimizer, state_);
   const TorchGraphs* graphs = options.cuda_graph ? &graphs_of(host) : nullptr;
-  costs_ = ActionCosts(own_.step, build_schedule(own_.step), own_.costs).sum();
+  costs_ = ActionCosts(own_.step, build_schedule(own_.step), own_.costs).totals();
   executor_ = std::make_unique<Executor>(Executor::Parts{.host = host,
                                                          .model = torch,
                                                          .params = own_.model,

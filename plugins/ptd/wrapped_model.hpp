@@ -37,7 +37,7 @@ class WrappedModel final : public Wrapped {
   std::vector<ParamCut> cuts_;
   Pipeline pipeline_;
   std::vector<RankPlan> plans_;  // one for each rank of pp
-  const RankPlan& own_;          // that of this rank
+  const RankPlan& own_;          // element of plans_ for this rank
   ShardState state_;
   StepCosts costs_;
   std::unique_ptr<ModelOnMesh> model_on_mesh_;  // outlives the executor; nullptr without tp and cp

@@ -1,4 +1,4 @@
-// Check C38: what a backend foresees in plan is what its ranks report.
+// Check C38: the forecasts of plan are what the ranks report in wrap_model.
 #include <algorithm>
 
 #include "sdk/conformance/layouts.hpp"
@@ -11,14 +11,14 @@ namespace yoke::conformance {
 namespace {
 
 // The sums and peaks of one forecast.
-struct Foreseen {
+struct Predicted {
   int32_t pp;
   YokeWrapResult costs;
 };
 
 struct Collector {
   YokeForecasts service{YOKE_HEADER(YokeForecasts, YOKE_ID_FORECASTS), this, &Collector::add};
-  std::vector<Foreseen> forecasts;
+  std::vector<Predicted> forecasts;
 
   static void add(void* ctx, const YokeForecast* f) {
     YokeWrapResult costs{};
@@ -27,7 +27,7 @@ struct Collector {
     costs.optimizer_bytes = f->optimizer_bytes;
     costs.activation_bytes = costs.unsharded_bytes = -1;
     for (uint64_t i = 0; i < f->num_actions; ++i) {
-      const YokeForeseenAction& a = f->actions[i];
+      const YokeForecastAction& a = f->actions[i];
       costs.unsharded_bytes = std::max(costs.unsharded_bytes, a.unsharded_bytes);
       costs.activation_bytes = std::max(costs.activation_bytes, a.activation_bytes);
       if (a.axis >= 0 && a.axis < YOKE_NUM_AXES && a.payload_bytes > 0)
@@ -37,9 +37,9 @@ struct Collector {
   }
 };
 
-std::vector<Foreseen> forecasts_of(Subject& subject,
-                                   const ParallelBackend& backend,
-                                   const RunSpec& spec) {
+std::vector<Predicted> forecasts_of(Subject& subject,
+                                    const ParallelBackend& backend,
+                                    const RunSpec& spec) {
   Planned planned(subject, backend, spec);
   planned.accept();
   Collector collector;
@@ -47,7 +47,7 @@ std::vector<Foreseen> forecasts_of(Subject& subject,
   planned.args.header.next = &collector.service.header;
   if (const int32_t code = planned.ask(); code != YOKE_OK)
     throw Failed(concat("plan returned ", code, " when it was asked for forecasts"));
-  std::vector<Foreseen>& all = collector.forecasts;
+  std::vector<Predicted>& all = collector.forecasts;
   const auto expected = static_cast<size_t>(planned.plan.degree[YOKE_PP]);
   bool ascending = all.size() == expected;
   for (size_t i = 0; i < all.size() && ascending; ++i)
@@ -58,19 +58,19 @@ std::vector<Foreseen> forecasts_of(Subject& subject,
   return all;
 }
 
-void compare(const Foreseen& foreseen, const YokeWrapResult& wrapped) {
+void compare(const Predicted& predicted, const YokeWrapResult& wrapped) {
   const auto expect = [&](const std::string& field, int64_t plan, int64_t wrap) {
     if (plan != wrap)
-      throw Failed(concat("plan foresees ",
+      throw Failed(concat("plan forecasts ",
                           field,
                           " = ",
                           plan,
                           " at coordinate ",
-                          foreseen.pp,
+                          predicted.pp,
                           " of pp, wrap_model reports ",
                           wrap));
   };
-  const YokeWrapResult& costs = foreseen.costs;
+  const YokeWrapResult& costs = predicted.costs;
   expect("param_bytes", costs.param_bytes, wrapped.param_bytes);
   expect("grad_bytes", costs.grad_bytes, wrapped.grad_bytes);
   expect("optimizer_bytes", costs.optimizer_bytes, wrapped.optimizer_bytes);
@@ -86,7 +86,7 @@ std::string forecasts_agree(Subject& subject) {
   for (const RunSpec& two : two_ranks(subject, b)) specs.push_back(two);
   bool any = false;
   for (const RunSpec& s : specs) {
-    const std::vector<Foreseen> forecasts = forecasts_of(subject, b, s);
+    const std::vector<Predicted> forecasts = forecasts_of(subject, b, s);
     any = any || !forecasts.empty();
     if (forecasts.empty()) continue;
     const int32_t ranks = s.world() / static_cast<int32_t>(forecasts.size());

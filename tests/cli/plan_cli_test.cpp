@@ -35,21 +35,21 @@ TEST(Plan, ShowsMemoryTrafficAndTheSchedule) {
   const SubprocessResult r = here.yoke(pipeline({"--schedule", "--svg", "step.svg"}));
   ASSERT_EQ(r.ending.exit_code, 0) << r.err;
   for (const char* part : {"backend    ptd 0.1.0, pp_degree 2",
-                           "rank of pp  blocks",
-                           "\n0           0-",
-                           "\n1           ",
+                           "pp rank  blocks",
+                           "\n0        0-",
+                           "\n1        ",
                            "Traffic of a rank in a step",
                            "SendCarry",
                            "Ranks are idle for ",
                            "   0  F",
-                           "drawn in step.svg"}) {
+                           "wrote the drawing to step.svg"}) {
     EXPECT_THAT(r.out, HasSubstr(part));
   }
   EXPECT_THAT(read_file(here.folder() / "step.svg"), HasSubstr("</svg>"));
   EXPECT_FALSE(std::filesystem::exists(here.folder() / "runs")) << "nothing was started";
 }
 
-// What is foreseen is what the run reports before its first step, and what it counts.
+// The forecast is what the run counts.
 TEST(Plan, AgreesWithTheRun) {
   const Playground here;
   const Json plan = Json::parse(here.yoke(pipeline({"dp_shards=2", "--json"})).out);
@@ -59,10 +59,10 @@ TEST(Plan, AgreesWithTheRun) {
   train[0] = "train";
   const SubprocessResult r = here.yoke(train);
   ASSERT_EQ(r.ending.exit_code, 0) << r.err;
-  std::map<std::string, int64_t> foreseen;  // bytes of each axis
+  std::map<std::string, int64_t> forecast_bytes;  // bytes of each axis
   for (const Json& action : rank["actions"]) {
     if (!action["axis"].is_null())
-      foreseen[action["axis"]] += action["payload_bytes"].get<int64_t>();
+      forecast_bytes[action["axis"]] += action["payload_bytes"].get<int64_t>();
   }
   std::istringstream log(read_file(here.folder() / "runs/r/metrics.jsonl"));
   Json last;  // of a training step; the first one also exchanges what later steps need not
@@ -70,8 +70,9 @@ TEST(Plan, AgreesWithTheRun) {
     const Json row = Json::parse(line);
     if (row.contains("comm")) last = row;
   }
-  EXPECT_EQ(foreseen.size(), 2u);
-  for (const auto& [axis, bytes] : foreseen) EXPECT_EQ(last["comm"][axis]["bytes"], bytes) << axis;
+  EXPECT_EQ(forecast_bytes.size(), 2u);
+  for (const auto& [axis, bytes] : forecast_bytes)
+    EXPECT_EQ(last["comm"][axis]["bytes"], bytes) << axis;
 }
 
 TEST(Plan, ManyRanksNeedNoMachine) {
@@ -113,11 +114,11 @@ TEST(Plan, TheChosenMicroBatchIsNotAboveItsLimit) {
   EXPECT_EQ(chosen("1"), 1);
 }
 
-TEST(Plan, ABackendThatForeseesNothingSaysSo) {
+TEST(Plan, ABackendWithoutForecastsIsNamed) {
   const Playground here;
   const SubprocessResult r = here.yoke({"plan", "run.toml"});
   EXPECT_EQ(r.ending.exit_code, 0) << r.err;
-  EXPECT_THAT(r.out, HasSubstr("Backend 'serial' does not report what a step takes."));
+  EXPECT_THAT(r.out, HasSubstr("Backend 'serial' reports no forecast"));
   EXPECT_EQ(here.yoke({"plan", "run.toml", "--svg", "a.svg"}).ending.exit_code, 2);
   const Json json = Json::parse(here.yoke({"plan", "run.toml", "--json"}).out);
   EXPECT_TRUE(json["forecast"].is_null());
@@ -137,6 +138,7 @@ TEST(Plan, RefusesAsTrainDoes) {
   expect_misuse(pipeline({"--world", "3"}), "degrees whose product divides the 3 ranks");
   expect_misuse({"plan", "nowhere.toml"}, "nowhere.toml");
   expect_misuse({"plan"}, "CONFIG is required");
+  expect_misuse(pipeline({"--json", "--schedule"}), "--json");
 }
 
 }  // namespace

@@ -145,7 +145,7 @@ const Hostile kHostiles[] = {
     {"DECLARES_TOO_MUCH", "C33", "C31,C9", "bf16"},
     {"IMPURE_PLAN", "C11", "L13", "on another thread"},
     {"FIRST_REFUSAL_ONLY", "C34", "C31,C32", "train.optimizer"},
-    {"FORESEES_LESS", "C38", "C9", "plan foresees param_bytes = 1 at coordinate 0 of pp"},
+    {"FORECASTS_LESS", "C38", "C9", "plan forecasts param_bytes = 1 at coordinate 0 of pp"},
 
     {"LEAKS_MEMORY", "C14", "C24", "MiB in 30 lifecycles"},
     {"LEAKS_THREADS", "C14,C24", "C25", "more threads"},

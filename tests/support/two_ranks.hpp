@@ -10,7 +10,7 @@ namespace yoke::testing {
 // activations are unknown, runs forward from 1 to 2 and backward from 2 to 3.
 inline StepForecast two_ranks() {
   const auto action = [](const char* name, int32_t kind, double begin, double end, int64_t bytes) {
-    return ForeseenAction{.name = name,
+    return ForecastAction{.name = name,
                           .kind = kind,
                           .block = 0,
                           .micro = 0,
@@ -22,18 +22,18 @@ inline StepForecast two_ranks() {
   RankForecast first;
   first.stages = {{0, 1}};
   first.param_bytes = 100;
-  first.actions = {action("Forward", YOKE_FORESEEN_FORWARD, 0, 1, 20),
-                   action("SendCarry", YOKE_FORESEEN_OTHER, 1, 1, 30),
-                   action("WaitCarryGrad", YOKE_FORESEEN_OTHER, 1, 2, 30),
-                   action("BackwardInput", YOKE_FORESEEN_BACKWARD_INPUT, 2, 3, 10),
-                   action("BackwardWeight", YOKE_FORESEEN_BACKWARD_WEIGHT, 3, 5, 0)};
+  first.actions = {action("Forward", YOKE_FORECAST_FORWARD, 0, 1, 20),
+                   action("SendCarry", YOKE_FORECAST_OTHER, 1, 1, 30),
+                   action("WaitCarryGrad", YOKE_FORECAST_OTHER, 1, 2, 30),
+                   action("BackwardInput", YOKE_FORECAST_BACKWARD_INPUT, 2, 3, 10),
+                   action("BackwardWeight", YOKE_FORECAST_BACKWARD_WEIGHT, 3, 5, 0)};
   first.actions[1].axis = YOKE_PP;
   first.actions[1].payload_bytes = 8;
   RankForecast second = first;
   second.stages = {{1, 1}};
-  second.actions = {action("Forward", YOKE_FORESEEN_FORWARD, 1, 2, -1),
-                    action("Backward", YOKE_FORESEEN_BACKWARD, 2, 3, -1)};
-  for (ForeseenAction& a : second.actions) a.block = 1;
+  second.actions = {action("Forward", YOKE_FORECAST_FORWARD, 1, 2, -1),
+                    action("Backward", YOKE_FORECAST_BACKWARD, 2, 3, -1)};
+  for (ForecastAction& a : second.actions) a.block = 1;
   forecast.ranks = {first, second};
   return forecast;
 }

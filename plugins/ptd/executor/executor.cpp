@@ -102,7 +102,8 @@ int64_t Executor::second_gradient_bytes() const {
 }
 
 // Returns the checked action list for a number of micro-batches. Each list is built once and kept.
-// Every rank checks the lists of all ranks of pp: no message could be checked with its own alone.
+// Every rank checks the lists of all ranks along pp, because its own list alone does not say whether
+// its messages have partners.
 const std::vector<Action>& Executor::schedule(int micros, bool forward_only) {
   const Key key{micros, forward_only};
   if (const auto known = schedules_.find(key); known != schedules_.end()) return known->second;

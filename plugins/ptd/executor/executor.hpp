@@ -32,7 +32,7 @@ class Executor {
     ModelOnMesh* model_on_mesh;  // nullptr: all tensors are plain
     const Comms& comms;
     Optimizer& optimizer;
-    // One for each rank of pp, and which of them is this rank. micros and forward_only are
+    // Specs of all ranks along pp; specs[rank] is that of this rank. micros and forward_only are
     // overwritten for each step.
     std::vector<StepSpec> specs;
     int rank;
@@ -43,8 +43,8 @@ class Executor {
   // All parts must outlive the executor.
   explicit Executor(Parts parts);
 
-  // Builds and checks the lists of all ranks for steps with that many micro-batches. No
-  // communication. Throws Error(INTERNAL) if they do not fit together; step() does so, too.
+  // Builds and checks the training and evaluation lists of all ranks along pp for `micros`
+  // micro-batches. Does not communicate. Throws Error(INTERNAL) if a list is wrong.
   void check(int micros);
 
   // Runs a training or evaluation step. Collective. If it throws, the parameters are those before
@@ -98,7 +98,7 @@ class Executor {
   StageMessages messages_;
   std::map<Key, std::vector<Action>> schedules_;
   std::optional<RecordedSteps> recorded_;
-  std::optional<ParamSquares> param_squares_;  // only with exact sums
+  std::optional<ParamSquares> param_squares_;  // empty unless sums are exact
   bool broken_ = false;                        // a step failed while a collective was in flight
   double longest_wait_ = 0;                    // longest wait for a stream so far, in seconds
 

@@ -37,7 +37,7 @@ class ShardedUnit {
   ~ShardedUnit();  // the model's parameters have no memory afterwards
 
   // Gives a parameter a second gradient buffer, which is added to the first one at the end of a
-  // step. Only with one shard.
+  // step. Requires one shard.
   void add_second_gradient(size_t slot);
 
   void begin_step();
@@ -64,6 +64,7 @@ class ShardedUnit {
   // Returns the bytes of parameters that are kept in the compute type, in addition to the master
   // copies.
   int64_t copy_bytes() const;
+  // Returns the bytes of all second gradient buffers.
   int64_t second_gradient_bytes() const;
 
   // Returns true if no collective is in flight.

@@ -12,6 +12,7 @@
 
 namespace yoke::ptd {
 
+// Computes the sums for the parameters of one rank. Used by one thread at a time.
 class ParamSquares {
  public:
   // model: the blocks of this rank. Each parameter of the state must be whole, in a single shard.
@@ -19,15 +20,15 @@ class ParamSquares {
 
   int64_t size() const { return size_; }  // number of parameters of the model
 
-  // Writes the sum of squares of the gradient of each parameter that this rank counts to
-  // out[index of the parameter]; the other elements of `out`, fp64 [size()], stay as they are. NaN
-  // and infinity propagate.
+  // For each parameter that this rank is responsible for, sets out[p] to the sum of squares of its
+  // gradient, where p is the index of the parameter in the model. The other elements stay as they
+  // are. out: fp64 [size()], on the device of the state. NaN and infinity propagate.
   void write(const at::Tensor& out) const;
 
  private:
   int64_t size_;
   std::vector<at::Tensor> grads_;  // views of the state's gradients
-  at::Tensor indices_;             // int64: the parameter of each view
+  at::Tensor indices_;             // int64 tensor with the parameter of each view
 };
 
 }  // namespace yoke::ptd

@@ -35,7 +35,7 @@ struct Link {
   auto operator<=>(const Link&) const = default;
 };
 
-// Identifies a message on its link, by the stage after the border that it crosses.
+// Identifies a message on its link by the later of the two stages that it connects.
 struct MessageKey {
   int stage, micro;
 

@@ -41,8 +41,8 @@ std::vector<ScheduleFault> check_rank(const StepSpec& spec,
 
 // Checks the lists of all ranks, each alone and all together. specs: one for each rank of pp. The
 // rank of a list is ((pp * replicas + replica) * shards + shard) * tp + t, where tp follows from
-// the number of lists. One list for each rank of pp is enough if the others, which have the same
-// stages, have the same lists: it then stands for all of them. Messages are taken to move as NCCL
+// the number of lists. If ranks with the same coordinate along pp have
+// equal lists, one list for each coordinate is enough. Messages are taken to move as NCCL
 // moves them: those of one direction between two ranks in the order in which both of them issue
 // them, and none before it is received.
 std::vector<ScheduleFault> check_ranks(const std::vector<StepSpec>& specs,

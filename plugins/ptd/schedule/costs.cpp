@@ -110,7 +110,7 @@ Payload ActionCosts::payload_of(const Action& action) const {
   }
 }
 
-StepCosts ActionCosts::sum() const {
+StepCosts ActionCosts::totals() const {
   StepCosts costs;
   costs.unsharded_bytes = peak(unsharded_bytes());
   costs.activation_bytes = known_ ? peak(activation_bytes()) : -1;

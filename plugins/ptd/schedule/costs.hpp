@@ -18,10 +18,10 @@ struct BlockCost {
 // The ranks with which an action exchanges data.
 enum class Traffic : uint8_t { kNone, kStages, kShards, kReplicas };
 
-// What an action passes to a communication that it starts.
+// The payload of the communication that an action starts.
 struct Payload {
   Traffic traffic = Traffic::kNone;
-  int64_t bytes = 0;  // -1 = unknown, because the cost of a block is
+  int64_t bytes = 0;  // bytes of the payload; -1 if the cost of a block is unknown
 };
 
 struct StepCosts {
@@ -32,10 +32,11 @@ struct StepCosts {
   int64_t pp_bytes = 0;            // messages between stages, sent and received; -1 = unknown
 };
 
-// What the actions of one schedule cost. `actions` is the schedule of `spec`; blocks: one entry per
-// block of the spec.
+// The costs of the actions of one schedule.
 class ActionCosts {
  public:
+  // actions: the schedule of `spec`. blocks: one entry per block of the spec. All three must outlive
+  // this object.
   ActionCosts(const StepSpec& spec,
               const std::vector<Action>& actions,
               const std::vector<BlockCost>& blocks);
@@ -44,11 +45,12 @@ class ActionCosts {
   // it runs, in addition to shards.
   std::vector<int64_t> unsharded_bytes() const;
   // Returns, for each action, the bytes of activations, and of messages that have been received,
-  // that exist when it is done. Empty if the cost of a block is unknown.
+  // that exist when it ends. Empty if the cost of a block is unknown.
   std::vector<int64_t> activation_bytes() const;
+  // Returns the payload of the communication that the action starts; kNone if it starts none.
   Payload payload_of(const Action& action) const;
   // Returns the peaks and sums over all actions.
-  StepCosts sum() const;
+  StepCosts totals() const;
 
  private:
   int64_t message_bytes(const Action& action) const;

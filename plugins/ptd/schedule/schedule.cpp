@@ -39,7 +39,7 @@ class Builder {
     ends_.resize(ops_.size());
     complete_.resize(ops_.size());
     in_use_.resize(spec.units.size(), false);
-    find_departures();
+    find_evictions();
     for (int u = 0; u < static_cast<int>(spec.units.size()); ++u) {
       if (spec.shards > 1) find_intervals(u);
       if (spec.units[u].trainable && !spec.forward_only) find_complete_gradients(u);
@@ -72,8 +72,8 @@ class Builder {
     return ops_[op].block >= 0 && contains(spec_.blocks[ops_[op].block], unit);
   }
 
-  // Finds when the stages of each operation have to leave memory.
-  void find_departures() {
+  // Finds the operations before which a stage is evicted.
+  void find_evictions() {
     const std::vector<OwnStage> stages = spec_.stages();
     const int most = spec_.whole_stages;
     if (most == 0 || most >= static_cast<int>(stages.size())) return;
@@ -82,14 +82,14 @@ class Builder {
           stages.begin(), stages.end(), [&](const OwnStage& s) { return op.block < s.end; });
       stage_of_op_.push_back(op.block < 0 ? kNone : static_cast<int>(own - stages.begin()));
     }
-    departures_ = departures(stage_of_op_, static_cast<int>(stages.size()), most);
+    evictions_ = evictions(stage_of_op_, static_cast<int>(stages.size()), most);
   }
 
-  // Returns true if the stage of operation i leaves memory between this operation and operation j,
+  // Returns true if the stage of operation i is evicted between this operation and operation j,
   // which comes later.
-  bool leaves_between(size_t i, size_t j) const {
-    if (departures_.empty()) return false;
-    const std::vector<size_t>& left = departures_[stage_of_op_[i]];
+  bool evicted_between(size_t i, size_t j) const {
+    if (evictions_.empty()) return false;
+    const std::vector<size_t>& left = evictions_[stage_of_op_[i]];
     const auto next = std::upper_bound(left.begin(), left.end(), i);
     return next != left.end() && *next <= j;
   }
@@ -97,7 +97,7 @@ class Builder {
   // Splits the uses of a unit into intervals during which it stays whole. The unit is added to
   // starts_ at the first operation of each interval and to ends_ at the last one. Consecutive
   // operations that use the unit share an interval. Without resharding after forward, an interval
-  // lasts until the unit's stage leaves memory, or to the end of the step.
+  // lasts until the unit's stage is evicted, or to the end of the step.
   void find_intervals(int unit) {
     size_t last = 0;
     bool used = false, others = false;  // others: a computation without the unit came after `last`
@@ -108,7 +108,7 @@ class Builder {
         continue;
       }
       const bool keep =
-          used && (!others || (!spec_.reshard_after_forward && !leaves_between(last, i)));
+          used && (!others || (!spec_.reshard_after_forward && !evicted_between(last, i)));
       if (!keep) {
         if (used) ends_[last].push_back(unit);
         starts_[i].push_back(unit);
@@ -134,11 +134,12 @@ class Builder {
   }
 
   // Returns true if the gradients of a unit, which are complete after operation i for a micro-batch
-  // that is not the last, are to be reduced now because their stage leaves memory.
-  bool leaves_after(int unit, size_t i) const {
+  // that is not the last, are to be reduced now because their stage is evicted before it is used
+  // again.
+  bool evicted_after(int unit, size_t i) const {
     size_t next = i + 1;
     while (next < ops_.size() && !(adds_gradients(ops_[next].kind) && uses(next, unit))) ++next;
-    return next < ops_.size() && leaves_between(i, next);
+    return next < ops_.size() && evicted_between(i, next);
   }
 
   void unshard(int unit) {
@@ -180,7 +181,7 @@ class Builder {
     const int micro = ops_[i].micro;
     const bool last = micro == spec_.micros - 1;
     if (spec_.shards > 1) {
-      if (!last && spec_.accumulate == Accumulate::kUnsharded && !leaves_after(unit, i)) return;
+      if (!last && spec_.accumulate == Accumulate::kUnsharded && !evicted_after(unit, i)) return;
       wait_reduce();
       out_.push_back({.kind = ActionKind::kReduceGrad,
                       .unit = unit,
@@ -235,15 +236,16 @@ class Builder {
 
   const StepSpec& spec_;
   std::vector<Action> ops_;
-  std::vector<std::vector<int>> starts_;         // units that become whole for this operation
-  std::vector<std::vector<int>> ends_;           // units that are not needed after it
-  std::vector<std::vector<int>> complete_;       // units whose gradients are complete after it
-  std::vector<int> stage_of_op_;                 // empty if all stages may stay whole
-  std::vector<std::vector<size_t>> departures_;  // of each stage; empty if all may stay
-  std::vector<bool> in_use_;                     // gathered, or being gathered
-  std::vector<int> prefetch_;                    // units of the latest prefetch
-  std::pair<int, int> reducing_{kNone, kNone};   // unit and micro-batch of the reduction in flight
-  int all_reducing_ = kNone;                     // unit of the all-reduce in flight
+  std::vector<std::vector<int>> starts_;    // units that become whole for this operation
+  std::vector<std::vector<int>> ends_;      // units that are not needed after it
+  std::vector<std::vector<int>> complete_;  // units whose gradients are complete after it
+  std::vector<int> stage_of_op_;            // empty if all stages may stay whole
+  std::vector<std::vector<size_t>>
+      evictions_;              // evictions of each stage; empty if no stage is evicted
+  std::vector<bool> in_use_;   // gathered, or being gathered
+  std::vector<int> prefetch_;  // units of the latest prefetch
+  std::pair<int, int> reducing_{kNone, kNone};  // unit and micro-batch of the reduction in flight
+  int all_reducing_ = kNone;                    // unit of the all-reduce in flight
   std::vector<Action> out_;
 };
 

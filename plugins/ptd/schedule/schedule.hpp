@@ -68,12 +68,15 @@ enum class CommPurpose : uint8_t {
 struct MessageInfo {
   enum Step : uint8_t { kSend, kReceive, kWait, kFree };
 
-  bool grad;  // a gradient, which travels to the stage before; false: an output
+  // True: the gradient of an output, sent to the preceding stage. False: an output, sent to the next
+  // stage.
+  bool grad;
   Step step;
 
   // Returns true on the side that sends.
   bool is_sent() const { return step == kSend || step == kFree; }
-  // Returns true if it is the output of the action's stage or its gradient; false: its input.
+  // Returns true if the message crosses the output side of the action's stage, false if it crosses
+  // the input side.
   bool is_at_output() const { return is_sent() != grad; }
 };
 
@@ -173,8 +176,8 @@ struct StepSpec {
   bool reshard_after_forward = true;  // false: gather once per step, reshard after the last use
   Recompute recompute = Recompute::kNone;
   Accumulate accumulate = Accumulate::kSharded;
-  // Without resharding after forward and with unsharded accumulation: how many stages of this rank
-  // may be whole at a time, parameters and gradients; 0 = all.
+  // Maximum number of unsharded stages of this rank; 0 = no limit. Used only without
+  // reshard_after_forward and with Accumulate::kUnsharded.
   int whole_stages = 0;
   bool reduce_partial_grads = false;  // gradients of tp-replicated parameters are partial sums
   // Sums are added in an order that does not depend on the pipeline: ranks that share a parameter

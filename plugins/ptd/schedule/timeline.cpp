@@ -10,7 +10,8 @@
 namespace yoke::ptd {
 namespace {
 
-// A message: whether it is a gradient, the stage after its border, and the micro-batch.
+// Identifies a message: whether it is a gradient, the later of the two stages that it connects, and
+// the micro-batch.
 using MessageId = std::tuple<bool, int, int>;
 
 class Simulation {
@@ -49,7 +50,6 @@ class Simulation {
     double begin = clock_[rank], end = begin;
     if (is_barrier(a.kind)) return false;
     if (const auto message = info_of(a.kind).message) {
-      // A message is known by the stage after the border that it crosses.
       const MessageId id{message->grad, a.stage + (message->is_at_output() ? 1 : 0), a.micro};
       if (message->step == MessageInfo::kSend) arrival_[id] = begin + message_;
       if (message->step == MessageInfo::kWait) {

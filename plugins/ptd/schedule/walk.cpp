@@ -245,7 +245,8 @@ std::string Walk::reduce(const Action& a) {
                                                                 : covered == spec_.micros;
   if (!allowed) return fail(CheckedRule::kGradient, "wrong micro-batch");
   // An early reduction would not fail when it runs: gradients that are added later would silently
-  // be lost. Some of later micro-batches may be there already; their sum is completed later.
+  // be lost. Gradients of later micro-batches may already have been added; the rest of them
+  // is reduced later.
   if (!complete_up_to(a.unit, a.micro))
     return fail(CheckedRule::kGradient, "the gradients are not complete");
   unit.grads = Grads::kReducing;

@@ -29,10 +29,10 @@ class Walk {
     Params params;
     Grads grads = Grads::kEmpty;              // state of the whole gradient buffer
     AllReduce all_reduce = AllReduce::kNone;  // state of the gradient shard's all-reduce
-    std::vector<int> additions;               // blocks that have added gradients, by micro-batch
-    int reducing_micro = -1;                  // micro-batch of the reduction in flight
-    int reduced_micros = 0;                   // micro-batches whose reduction has started
-    bool exchanged = false;                   // the gradients of the partner have been added
+    std::vector<int> additions;  // number of blocks that have added gradients, by micro-batch
+    int reducing_micro = -1;     // micro-batch of the reduction in flight
+    int reduced_micros = 0;      // micro-batches whose reduction has started
+    bool exchanged = false;      // the gradients of the partner have been added
   };
   struct BlockState {
     bool forward = false, backward = false;

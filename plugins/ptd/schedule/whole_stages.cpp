@@ -4,9 +4,9 @@
 
 namespace yoke::ptd {
 
-std::vector<std::vector<size_t>> departures(const std::vector<int>& stage_of_use,
-                                            int stages,
-                                            int most) {
+std::vector<std::vector<size_t>> evictions(const std::vector<int>& stage_of_use,
+                                           int stages,
+                                           int most) {
   std::vector<std::vector<size_t>> uses(stages);  // positions of each stage's uses
   for (size_t i = 0; i < stage_of_use.size(); ++i) {
     if (stage_of_use[i] >= 0) uses[stage_of_use[i]].push_back(i);

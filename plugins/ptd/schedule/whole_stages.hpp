@@ -1,4 +1,4 @@
-// Which stages of a rank stay whole if not all of them may. Pure.
+// When stages of a rank are evicted if not all of them may be unsharded. No side effects.
 #pragma once
 
 #include <cstddef>
@@ -6,12 +6,12 @@
 
 namespace yoke::ptd {
 
-// Decides when stages leave memory if at most `most` of them may be whole at a time: when another
-// stage is needed, the one that is needed again last has to go (Belady's rule, which leads to the
-// fewest gathers). stage_of_use: the stage, 0 to stages - 1, of each use in order; -1 = none.
-// Returns, for each stage, the uses before which it leaves, ascending; it does not leave at the end.
-std::vector<std::vector<size_t>> departures(const std::vector<int>& stage_of_use,
-                                            int stages,
-                                            int most);
+// Returns, for each stage, the positions in stage_of_use, ascending, before which it is evicted, so
+// that at most `most` stages are unsharded at a time. Evicts the stage whose next use is furthest
+// (Belady's rule), which leads to the fewest gathers. No stage is evicted at the end. stage_of_use:
+// the stage of each use, 0 to stages - 1; -1 = none. most: at least 1.
+std::vector<std::vector<size_t>> evictions(const std::vector<int>& stage_of_use,
+                                           int stages,
+                                           int most);
 
 }  // namespace yoke::ptd

@@ -62,7 +62,7 @@ struct BlockList {
   // For each block, its parameters: full name and leaf tensor. add_block fills it.
   std::vector<std::vector<std::pair<std::string, at::Tensor>>> params;
   // The line of a run file that divides the model into more blocks; see
-  // YokeModelSummary.more_blocks. Empty = there is none.
+  // YokeModelSummary.more_blocks. Empty = there is no such setting.
   std::string more_blocks;
   // What each block costs. Empty = unknown.
   std::vector<BlockCosts> costs;

@@ -366,9 +366,10 @@ enum { YOKE_TP_WHOLE = -1 };
  * only. activation_bytes is the memory that the host keeps from a forward to its backward, without
  * carry_in, the output of the previous block.
  *
- * forward_flops counts the multiplications and additions of the products in a forward of the whole
- * block: 2 m n k for a product of [m, k] and [k, n]. A sequence has YokeModelSummary.seq_len
- * tokens. A block without products, such as a look-up, has 0; 0 in all blocks means "not given". */
+ * forward_flops counts the floating-point operations of the matrix products in one forward of the
+ * whole block, before any parallelism: 2 m n k for a product of [m, k] and [k, n]. A sequence has
+ * YokeModelSummary.seq_len tokens. A block without products, such as a look-up, has 0. If every
+ * block has 0, the field counts as not given. */
 typedef struct YokeBlock {
   YokeHeader header;
   YokeString name;
@@ -385,8 +386,9 @@ typedef struct YokeBlock {
  * [sequences, seq_len, ...], and a backend may slice and permute dimension 1 of all inputs
  * together. 0 = not a sequence model.
  *
- * more_blocks is the line of a run file that divides this model into more blocks, such as
- * `model.blocks = "half"`, for hints in refusals. Empty = there is none. */
+ * more_blocks is a setting of the run file, such as `model.blocks = "half"`, with which the model
+ * has more blocks. Backends quote it when they refuse a model that has too few. Empty = there is no
+ * such setting. */
 typedef struct YokeModelSummary {
   YokeHeader header;
   const YokeParameter* const* params; /* num_params pointers */
@@ -595,64 +597,68 @@ typedef struct YokePlanArgs {
 
 /* ---- Forecasts, since 1.1 ---- */
 
-/* A run of consecutive blocks. Frozen. */
+/* A range of consecutive blocks. It has no header, so its layout never changes. */
 typedef struct YokeBlockRange {
   int64_t first; /* index into YokeModelSummary.blocks */
   int64_t count; /* at least 1 */
 } YokeBlockRange;
 
-/* Values of YokeForeseenAction.kind: what an action computes of its block. A backend either runs the
- * whole backward of a block at once, or first the part that leads to the gradient of its input and
+/* Values of YokeForecastAction.kind: what an action computes of its block. A backend either runs the
+ * whole backward of a block at once, or first the part that leads to the gradient of its input, and
  * later the gradients of its weights. */
 enum {
-  YOKE_FORESEEN_OTHER = 0, /* the action computes no block */
-  YOKE_FORESEEN_FORWARD = 1,
-  YOKE_FORESEEN_RECOMPUTE = 2, /* forward again, for the backward */
-  YOKE_FORESEEN_BACKWARD = 3,
-  YOKE_FORESEEN_BACKWARD_INPUT = 4,
-  YOKE_FORESEEN_BACKWARD_WEIGHT = 5
+  YOKE_FORECAST_OTHER = 0, /* the action computes no block */
+  YOKE_FORECAST_FORWARD = 1,
+  YOKE_FORECAST_RECOMPUTE = 2, /* forward again, for the backward */
+  YOKE_FORECAST_BACKWARD = 3,
+  YOKE_FORECAST_BACKWARD_INPUT = 4,
+  YOKE_FORECAST_BACKWARD_WEIGHT = 5
 };
 
-/* One action of a step, as a backend foresees it. Frozen.
+/* One action of a step. It has no header, so its layout never changes.
  *
- * begin and end are times since the start of the step, in a unit of the backend's own. They assume
- * that communication takes no time. An action that waits for another rank ends when the wait does. */
-typedef struct YokeForeseenAction {
-  YokeString name;          /* such as "Forward" or "ReduceGrad" */
-  int32_t kind;             /* YOKE_FORESEEN_... */
+ * begin and end are times since the start of the step, in a unit of the backend's own. They are
+ * computed as if communication took no time. An action that waits for another rank ends when the
+ * wait does. begin does not decrease from one action to the next. */
+typedef struct YokeForecastAction {
+  YokeString name;          /* kind of action in the backend's terms, such as "ReduceGrad" */
+  int32_t kind;             /* YOKE_FORECAST_... */
   int32_t block;            /* index into YokeModelSummary.blocks, -1 = none */
-  int32_t micro;            /* micro-batch, -1 = none */
-  int32_t axis;             /* axis along which it starts to communicate, -1 = none */
-  int64_t payload_bytes;    /* bytes that it passes to that communication, -1 = unknown */
-  double begin;             /* see above */
-  double end;               /* at least begin */
-  int64_t unsharded_bytes;  /* as in YokeWrapResult, but those that exist while it runs */
-  int64_t activation_bytes; /* the same; -1 = unknown */
-} YokeForeseenAction;
+  int32_t micro;            /* number of the micro-batch, -1 = none */
+  int32_t axis;             /* axis of the communication that the action starts, -1 = none */
+  int64_t payload_bytes;    /* payload of that communication, 0 = none, -1 = unknown */
+  double begin;             /* start of the action */
+  double end;               /* end of the action, at least begin */
+  int64_t unsharded_bytes;  /* bytes of gathered parameters and of gradients not reduced yet while
+                               the action runs, -1 = unknown */
+  int64_t activation_bytes; /* bytes of activations when the action ends, -1 = unknown */
+} YokeForecastAction;
 
-/* A training step as a backend foresees it, for the ranks with one coordinate on YOKE_PP. Ranks that
- * differ only on the other axes take the same actions. */
+/* The forecast of a training step for the ranks with one coordinate on YOKE_PP. Ranks that differ
+ * only on the other axes take the same actions. */
 typedef struct YokeForecast {
   YokeHeader header;
-  int32_t pp; /* the coordinate */
+  int32_t pp; /* coordinate on YOKE_PP */
   int32_t reserved;
-  const YokeBlockRange* stages; /* blocks that these ranks run, ascending; num_stages of them */
+  const YokeBlockRange* stages; /* ranges of blocks that these ranks run, ascending */
   uint64_t num_stages;
-  const YokeForeseenAction* actions; /* in the order in which a rank takes them */
-  uint64_t num_actions;
-  int64_t param_bytes; /* this and the next two as in YokeWrapResult */
+  const YokeForecastAction* actions; /* actions of a rank, in order */
+  uint64_t num_actions;              /* number of actions, at least 1 */
+  /* These three have the meaning that they have in YokeWrapResult. */
+  int64_t param_bytes;
   int64_t grad_bytes;
   int64_t optimizer_bytes;
 } YokeForecast;
 
-/* Extension of YokePlanArgs, by which a host asks what a training step will take. A backend that can
- * foresee its steps and does not refuse the plan calls add before plan returns: once for each
- * coordinate on YOKE_PP, in ascending order. The plan is complete then, except that micro_batch may
- * be unset. The forecast is copied. */
+/* Extension of YokePlanArgs: the host asks for forecasts of a training step. A backend that supports
+ * this calls add once for each coordinate on YOKE_PP, in ascending order, on the thread that called
+ * plan and before plan returns, and only if it reports no refusal. By then it has set every field of
+ * the plan except, possibly, micro_batch. add copies the forecast and everything that it points to.
+ * It cannot fail: the host checks the forecasts after plan has returned. */
 typedef struct YokeForecasts {
   YokeHeader header;
   void* ctx;                                            /* first argument of add */
-  void (*add)(void* ctx, const YokeForecast* forecast); /* never NULL, cannot fail */
+  void (*add)(void* ctx, const YokeForecast* forecast); /* never NULL */
 } YokeForecasts;
 
 /* ---- Host services ---- */

@@ -81,9 +81,10 @@ class PlanReport {
   // Counts refusals that were reported without this object, as the functions of yoke/author.h do.
   void add(int refused) { count_ += refused; }
 
-  // Returns true if the host asks what a training step will take. A backend that can foresee that
-  // then calls forecast() for each coordinate on YOKE_PP, ascending, unless it refuses the plan.
+  // Returns true if the host asks for forecasts of a training step.
   bool wants_forecasts() const { return forecasts() != nullptr; }
+  // Reports the forecast of one coordinate on YOKE_PP. Call it for each of them, in ascending order,
+  // and only if wants_forecasts() is true and count() is 0. Copies the forecast.
   void forecast(const YokeForecast& forecast) { forecasts()->add(forecasts()->ctx, &forecast); }
 
   // Returns the number of refusals so far.

@@ -30,8 +30,8 @@ YokeModelSummary model_of(uint64_t blocks) {
 // What a backend would report; a test damages it.
 struct Reported {
   YokeBlockRange stage{0, 1};
-  YokeForeseenAction action{.name = YOKE_STRING("Forward"),
-                            .kind = YOKE_FORESEEN_FORWARD,
+  YokeForecastAction action{.name = YOKE_STRING("Forward"),
+                            .kind = YOKE_FORECAST_FORWARD,
                             .block = 0,
                             .micro = 0,
                             .axis = -1,
@@ -90,18 +90,18 @@ TEST(Forecast, KeepsTheExtensionsBehindIt) {
 }
 
 TEST(Forecast, WhatContradictsTheContractIsADefectOfTheBackend) {
-  EXPECT_THAT(Reported().fault(2), HasSubstr("about 1 coordinates of pp; pp_degree = 2"));
+  EXPECT_THAT(Reported().fault(2), HasSubstr("covers 1 coordinates on pp, but pp_degree = 2"));
   const auto fault_after = [](auto damage) {
     Reported reported;
     damage(reported);
     return reported.fault();
   };
-  EXPECT_THAT(fault_after([](Reported& r) { r.forecast.pp = 1; }), HasSubstr("coordinates of pp"));
+  EXPECT_THAT(fault_after([](Reported& r) { r.forecast.pp = 1; }), HasSubstr("coordinates on pp"));
   EXPECT_THAT(fault_after([](Reported& r) { r.forecast.num_actions = 0; }), HasSubstr("no action"));
   EXPECT_THAT(fault_after([](Reported& r) { r.stage.count = 2; }),
-              HasSubstr("blocks 0 and 1 more"));
-  EXPECT_THAT(fault_after([](Reported& r) { r.action.end = -1; }), HasSubstr("from 0 to -1"));
-  EXPECT_THAT(fault_after([](Reported& r) { r.action.block = 1; }), HasSubstr("of block 1"));
+              HasSubstr("stage [0, 2) is outside of the 1 blocks"));
+  EXPECT_THAT(fault_after([](Reported& r) { r.action.end = -1; }), HasSubstr("begin 0, end -1"));
+  EXPECT_THAT(fault_after([](Reported& r) { r.action.block = 1; }), HasSubstr("block 1,"));
   EXPECT_NE(fault_after([](Reported& r) { r.action.kind = 99; }), "");
   EXPECT_NE(fault_after([](Reported& r) { r.action.axis = YOKE_NUM_AXES; }), "");
 }

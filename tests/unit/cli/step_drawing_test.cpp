@@ -42,9 +42,9 @@ TEST(Drawing, LaterStagesOfARankAreLowerCase) {
 
 TEST(Drawing, ActionsOfOneStageAndMicroBatchAreOneBox) {
   StepForecast forecast = two_ranks();
-  ForeseenAction& forward = forecast.ranks[0].actions[0];
+  ForecastAction& forward = forecast.ranks[0].actions[0];
   forward.end = 0.5;
-  ForeseenAction more = forward;
+  ForecastAction more = forward;
   more.begin = 0.5;
   more.end = 1;
   forecast.ranks[0].actions.insert(forecast.ranks[0].actions.begin() + 1, more);
@@ -54,7 +54,7 @@ TEST(Drawing, ActionsOfOneStageAndMicroBatchAreOneBox) {
 TEST(Drawing, AStepWithoutWorkIsEmpty) {
   StepForecast forecast = two_ranks();
   for (RankForecast& rank : forecast.ranks) {
-    for (ForeseenAction& a : rank.actions) a.begin = a.end = 0;
+    for (ForecastAction& a : rank.actions) a.begin = a.end = 0;
   }
   EXPECT_EQ(text_drawing(forecast, 100), "");
   EXPECT_THAT(svg_drawing(forecast, "empty"), HasSubstr("</svg>"));

@@ -21,7 +21,7 @@ const std::vector<BlockCost> kBlocks(4, {100, 10});
 
 StepCosts costs(const StepSpec& spec, const std::vector<BlockCost>& blocks = kBlocks) {
   const std::vector<Action> list = build_schedule(spec);
-  return ActionCosts(spec, list, blocks).sum();
+  return ActionCosts(spec, list, blocks).totals();
 }
 
 TEST(StepCosts, OfOneRankAreItsActivations) {

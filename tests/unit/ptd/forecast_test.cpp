@@ -1,5 +1,5 @@
-// Compares what the plugin foresees in plan with what its ranks report in wrap_model, which comes
-// from the tensors that exist.
+// Compares the forecasts of plan with what the ranks report in wrap_model, which comes from the
+// tensors that exist.
 #include "plugins/ptd/forecast.hpp"
 
 #include <gmock/gmock.h>
@@ -35,15 +35,15 @@ StepForecast forecast_of(const Job& job) {
   return collector.result(plan, model.summary());
 }
 
-int64_t largest(const RankForecast& rank, int64_t ForeseenAction::*bytes) {
+int64_t largest(const RankForecast& rank, int64_t ForecastAction::*bytes) {
   int64_t most = 0;
-  for (const ForeseenAction& a : rank.actions) most = std::max(most, a.*bytes);
+  for (const ForecastAction& a : rank.actions) most = std::max(most, a.*bytes);
   return most;
 }
 
 int64_t payload(const RankForecast& rank, int axis) {
   int64_t sum = 0;
-  for (const ForeseenAction& a : rank.actions) sum += a.axis == axis ? a.payload_bytes : 0;
+  for (const ForecastAction& a : rank.actions) sum += a.axis == axis ? a.payload_bytes : 0;
   return sum;
 }
 
@@ -57,16 +57,16 @@ void expect_as_wrapped(const Job& job) {
     TorchModelHost model(blocks_of(job), plan.param_dtype, TinyModel::kSeed, true);
     const Session session(job, rank.host, model.model());
     const std::lock_guard lock(mutex);
-    const RankForecast& foreseen = forecast.ranks[rank.host.rank / job.data_ranks()];
+    const RankForecast& predicted = forecast.ranks[rank.host.rank / job.data_ranks()];
     const YokeWrapResult& wrapped = session.wrapped;
-    EXPECT_EQ(foreseen.param_bytes, wrapped.param_bytes);
-    EXPECT_EQ(foreseen.grad_bytes, wrapped.grad_bytes);
-    EXPECT_EQ(foreseen.optimizer_bytes, wrapped.optimizer_bytes);
-    EXPECT_EQ(largest(foreseen, &ForeseenAction::unsharded_bytes), wrapped.unsharded_bytes);
-    EXPECT_EQ(largest(foreseen, &ForeseenAction::activation_bytes), wrapped.activation_bytes);
+    EXPECT_EQ(predicted.param_bytes, wrapped.param_bytes);
+    EXPECT_EQ(predicted.grad_bytes, wrapped.grad_bytes);
+    EXPECT_EQ(predicted.optimizer_bytes, wrapped.optimizer_bytes);
+    EXPECT_EQ(largest(predicted, &ForecastAction::unsharded_bytes), wrapped.unsharded_bytes);
+    EXPECT_EQ(largest(predicted, &ForecastAction::activation_bytes), wrapped.activation_bytes);
     EXPECT_GT(wrapped.activation_bytes, 0);
     for (const int axis : {YOKE_PP, YOKE_DP_REPLICATE, YOKE_DP_SHARD})
-      EXPECT_EQ(payload(foreseen, axis), wrapped.axis_bytes[axis]) << axis;
+      EXPECT_EQ(payload(predicted, axis), wrapped.axis_bytes[axis]) << axis;
   });
 }
 
@@ -116,8 +116,8 @@ TEST(Forecast, ALargeBubbleIsNoted) {
   const YokeOptimizer optimizer = optimizer_of(job);
   YokePlan plan = plan_of(job, optimizer);
   EXPECT_THAT(ask_plan(job, plan),
-              ::testing::Contains(
-                  HasSubstr("% of a step with 1 micro-batch on 2 ranks of pp; `yoke plan` shows")));
+              ::testing::Contains(HasSubstr(
+                  "% of a step with 1 micro-batch on 2 pp ranks; `yoke plan --schedule` shows")));
   const double with_one = forecast_of(job).bubble();
   job.accumulation = 8;
   const double with_eight = forecast_of(job).bubble();

@@ -19,12 +19,12 @@ using ::testing::IsEmpty;
 
 TEST(WholeStages, TheStageThatIsNeededLastLeaves) {
   // At the third use, stage 0 is needed before stage 1.
-  EXPECT_THAT(departures({0, 1, 2, 0, 1}, 3, 2),
+  EXPECT_THAT(evictions({0, 1, 2, 0, 1}, 3, 2),
               ElementsAre(ElementsAre(4), ElementsAre(2), IsEmpty()));
 }
 
 TEST(WholeStages, NoneLeavesIfAllMayStay) {
-  EXPECT_THAT(departures({0, 1, -1, 0, 1}, 2, 2), ElementsAre(IsEmpty(), IsEmpty()));
+  EXPECT_THAT(evictions({0, 1, -1, 0, 1}, 2, 2), ElementsAre(IsEmpty(), IsEmpty()));
 }
 
 // Returns the least number of gathers, by trying every choice.
@@ -57,7 +57,7 @@ TEST(WholeStages, NoChoiceLeadsToFewerGathers) {
     const auto distinct = std::unique(kinds.begin(), kinds.end()) - kinds.begin();
     // Every stage is gathered once, and again after it has left and is used.
     int gathers = static_cast<int>(distinct);
-    const auto left = departures(uses, stages, most);
+    const auto left = evictions(uses, stages, most);
     for (int s = 0; s < stages; ++s) {
       for (const size_t at : left[s])
         gathers += std::find(uses.begin() + static_cast<long>(at), uses.end(), s) != uses.end();

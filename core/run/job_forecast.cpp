@@ -1,11 +1,10 @@
-// The backend has completed the plan when the job was made, but the host fills in what the backend
-// leaves open. Only now is everything known that decides how long a step is, so plan is called a
-// second time.
-#include "core/run/foresee.hpp"
+// plan() is called a second time. The first call, in make_job(), left fields open that the host has
+// filled since, such as micro_batch, and the forecast depends on them.
+#include "core/run/job_forecast.hpp"
 
 namespace yoke {
 
-StepForecast foresee(const Job& job) {
+StepForecast forecast_of(const Job& job) {
   const auto model = make_model(job);
   YokePlan plan = job.plan->plan();
   const ForecastCollector collector(job.inner->for_plan());

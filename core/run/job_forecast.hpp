@@ -1,0 +1,14 @@
+// The backend's forecast of a training step.
+#pragma once
+
+#include "core/backend/forecast.hpp"
+#include "core/run/job.hpp"
+
+namespace yoke {
+
+// Asks the backend of a job for the forecast of a training step. Starts no rank. Returns a forecast
+// without ranks if the backend reports none. Throws Error(INTERNAL) if what it reports contradicts
+// the contract.
+StepForecast forecast_of(const Job& job);
+
+}  // namespace yoke
