@@ -15,7 +15,6 @@ namespace yoke {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 ModelConfig small(bool tied = false) {
@@ -345,42 +344,6 @@ TEST(Llama, CountsTheParametersThatItBuilds) {
     }
     EXPECT_EQ(llama_family(small(tied)).info({}).num_params, built);
   }
-}
-
-// Returns "block: parameter parameter ..." for each block.
-std::vector<std::string> parameters_of_blocks(const YokeModelSummary& model) {
-  std::vector<std::string> texts;
-  for (uint64_t b = 0; b < model.num_blocks; ++b) {
-    const YokeBlock& block = *model.blocks[b];
-    texts.push_back(std::string(view(block.name)) + ":");
-    for (uint64_t i = 0; i < block.num_params; ++i)
-      texts.back() += " " + std::to_string(block.params[i]);
-  }
-  return texts;
-}
-
-TEST(Llama, HasTheSameParametersInHalfLayers) {
-  ModelConfig config = small();
-  const TorchModelHost layers = make_host(config, YOKE_F32);
-  config.blocks = "half";
-  const TorchModelHost halves = make_host(config, YOKE_F32);
-  EXPECT_THAT(parameters_of_blocks(layers.summary()),
-              ElementsAre("model.embed_tokens: 0",
-                          "model.layers.0: 1 2 3 4 5 6 7 8 9",
-                          "model.layers.1: 10 11 12 13 14 15 16 17 18",
-                          "lm_head: 19 20"));
-  EXPECT_THAT(parameters_of_blocks(halves.summary()),
-              ElementsAre("model.embed_tokens: 0",
-                          "model.layers.0.self_attn: 1 2 3 4 5",
-                          "model.layers.0.mlp: 6 7 8 9",
-                          "model.layers.1.self_attn: 10 11 12 13 14",
-                          "model.layers.1.mlp: 15 16 17 18",
-                          "lm_head: 19 20"));
-  EXPECT_EQ(view(layers.summary().more_blocks), "model.blocks = \"half\"");
-  EXPECT_EQ(view(halves.summary().more_blocks), "");
-  ASSERT_EQ(halves.summary().num_params, layers.summary().num_params);
-  for (uint64_t p = 0; p < layers.summary().num_params; ++p)
-    EXPECT_EQ(view(halves.summary().params[p]->name), view(layers.summary().params[p]->name));
 }
 
 TEST(Llama, WritesTheConfigOfHuggingFace) {
