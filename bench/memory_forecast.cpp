@@ -10,7 +10,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
 #include <mutex>
+#include <unordered_map>
 
 #include "core/model/llama.hpp"
 #include "core/model/torch_model.hpp"
@@ -34,35 +38,40 @@ struct Counter {
 };
 thread_local Counter* counter = nullptr;
 
-// Passes allocations on and counts them for the thread that has made them.
+// Counts allocations for the thread that makes them, whichever thread frees them.
 class CountingAllocator final : public c10::Allocator {
  public:
-  explicit CountingAllocator(c10::Allocator* inner) : inner_(inner) {}
-
   c10::DataPtr allocate(size_t bytes) override {
-    if (counter == nullptr) return inner_->allocate(bytes);
-    auto* block = new Block{inner_->allocate(bytes), counter, static_cast<int64_t>(bytes)};
-    counter->add(block->bytes);
-    return {block->memory.get(), block, &CountingAllocator::release, block->memory.device()};
+    void* memory = bytes == 0 ? nullptr : std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (memory != nullptr && counter != nullptr) {
+      counter->add(static_cast<int64_t>(bytes));
+      const std::lock_guard lock(mutex);
+      owners[memory] = {counter, static_cast<int64_t>(bytes)};
+    }
+    return {memory, memory, &release, c10::Device(c10::kCPU)};
   }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* to, const void* from, size_t bytes) const override {
-    inner_->copy_data(to, from, bytes);
+    std::memcpy(to, from, bytes);
   }
 
  private:
-  struct Block {
-    c10::DataPtr memory;
-    Counter* owner;
-    int64_t bytes;
-  };
-  static void release(void* context) {
-    auto* block = static_cast<Block*>(context);
-    block->owner->add(-block->bytes);
-    delete block;
+  static void release(void* memory) {
+    {
+      const std::lock_guard lock(mutex);
+      if (const auto owner = owners.find(memory); owner != owners.end()) {
+        owner->second.first->add(-owner->second.second);
+        owners.erase(owner);
+      }
+    }
+    std::free(memory);
   }
 
-  c10::Allocator* inner_;
+  static std::mutex mutex;
+  static std::unordered_map<void*, std::pair<Counter*, int64_t>> owners;
 };
+std::mutex CountingAllocator::mutex;
+std::unordered_map<void*, std::pair<Counter*, int64_t>> CountingAllocator::owners;
 
 // ---- Runs ----
 
@@ -129,7 +138,12 @@ std::vector<Result> results_of(const Case& c) {
   plan.reduce_dtype = yoke_default_reduce_dtype(c.dtype);
   std::vector<Result> results(plan.world_size);
   testing::on_ranks(yoke::Mesh({c.pp, 1, c.shards, 1, 1}), [&](const testing::Rank& rank) {
-    Counter own;
+    static std::deque<Counter> counters;  // outlive all allocations
+    static std::mutex counters_mutex;
+    Counter& own = [&]() -> Counter& {
+      const std::lock_guard lock(counters_mutex);
+      return counters.emplace_back();
+    }();
     const Tokens tokens(c);
     TorchModelHost host(
         llama_family(config()).make_blocks({.param_dtype = c.dtype, .seq_len = kTokens}),
@@ -196,7 +210,7 @@ const Case kCases[] = {
 
 int run() {
   at::set_num_threads(1);
-  CountingAllocator counting(c10::GetCPUAllocator());
+  CountingAllocator counting;
   c10::SetCPUAllocator(&counting, 255);
   double worst = 1;
   for (const Case& c : kCases) {

@@ -1,6 +1,7 @@
 #include "core/backend/forecast.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
@@ -29,7 +30,7 @@ void check(const RankForecast& rank, const YokeModelSummary& model) {
   }
   double begin = 0;
   for (const ForecastAction& a : rank.actions) {
-    const bool in_time = a.begin >= begin && a.end >= a.begin;
+    const bool in_time = a.begin >= begin && a.end >= a.begin && std::isfinite(a.end);
     const bool known = a.kind >= YOKE_FORECAST_OTHER && a.kind <= YOKE_FORECAST_BACKWARD_WEIGHT;
     if (!in_time || !known || a.axis < -1 || a.axis >= YOKE_NUM_AXES || a.block < -1 ||
         a.block >= blocks)
@@ -99,8 +100,14 @@ ForecastCollector::ForecastCollector(const YokeHeader* next)
 }
 
 void ForecastCollector::add(void* ctx, const YokeForecast* forecast) {
-  auto& self = *static_cast<ForecastCollector*>(ctx);
-  const YokeForecast& f = *forecast;
+  // guard(): no exception may pass through the backend's stack frames.
+  guard(nullptr, [&] {
+    if (forecast == nullptr || forecast->header.struct_id != YOKE_ID_FORECAST) return;
+    static_cast<ForecastCollector*>(ctx)->collect(*forecast);
+  });
+}
+
+void ForecastCollector::collect(const YokeForecast& f) {
   RankForecast rank{.param_bytes = f.param_bytes,
                     .grad_bytes = f.grad_bytes,
                     .optimizer_bytes = f.optimizer_bytes};
@@ -119,8 +126,8 @@ void ForecastCollector::add(void* ctx, const YokeForecast* forecast) {
                             a.unsharded_bytes,
                             a.activation_bytes});
   }
-  self.coordinates_.push_back(f.pp);
-  self.forecast_.ranks.push_back(std::move(rank));
+  coordinates_.push_back(f.pp);
+  forecast_.ranks.push_back(std::move(rank));
 }
 
 StepForecast ForecastCollector::result(const YokePlan& plan, const YokeModelSummary& model) const {

@@ -73,6 +73,7 @@ class ForecastCollector {
 
  private:
   static void add(void* ctx, const YokeForecast* forecast);
+  void collect(const YokeForecast& forecast);
 
   YokeForecasts service_;
   std::vector<int32_t> coordinates_;

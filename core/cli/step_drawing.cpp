@@ -169,11 +169,13 @@ std::string text_drawing(const StepForecast& forecast, int columns) {
   if (width <= 0) return "";
   const auto all = static_cast<size_t>(std::ceil(forecast.end() / width - 1e-9));
   const auto band = static_cast<size_t>(std::max(columns, 1));
+  std::vector<std::pair<std::string, std::string>> lines;
+  for (const auto& boxes : ranks) lines.push_back(lines_of(boxes, width, all));
   std::string text;
   for (size_t from = 0; from < all; from += band) {
     if (from > 0) text += "\n";
     for (size_t r = 0; r < ranks.size(); ++r) {
-      const auto [letters, digits] = lines_of(ranks[r], width, all);
+      const auto& [letters, digits] = lines[r];
       text += string_printf("%4zu  ", r) + letters.substr(from, band) + "\n      " +
               digits.substr(from, band) + "\n";
     }

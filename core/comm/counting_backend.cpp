@@ -239,6 +239,7 @@ WorkPtr CountingBackend::announce(const Signature& signature,
   const auto self = c10::intrusive_ptr<CountingBackend>::reclaim_copy(this);
   return c10::make_intrusive<ComparedWork>(rank_, c10d::OpType::SEND, [=] {
     self->finish_check([&] { return announced; }, signature, link);
+    (void)header;  // lives as long as this work
     return sent;
   });
 }
@@ -268,7 +269,11 @@ WorkPtr CountingBackend::compare_first(const Signature& signature,
   const auto self = c10::intrusive_ptr<CountingBackend>::reclaim_copy(this);
   return c10::make_intrusive<ComparedWork>(
       rank_, c10d::OpType::RECV, [self, started, &queue = messages.to_start] {
-        for (; !*started; queue.pop_front()) queue.front()();
+        while (!*started) {
+          const auto start = std::move(queue.front());
+          queue.pop_front();  // also if it throws: it must not run again
+          start();
+        }
         return *started;
       });
 }

@@ -87,10 +87,13 @@ void MetricsReporter::step(int64_t step,
   m.tps = static_cast<double>(interval_tokens_) / seconds;
   m.tflops = m.tps * job_.model.flops_per_token / world_.size() / 1e12;
   const std::string stages = axes_name(YOKE_AXIS_BIT(YOKE_PP));
-  if (job_.plan->plan().degree[YOKE_PP] > 1) m.bubble_percent = 0;
+  // Waits on a device are not seen by the host.
+  const bool pipeline = job_.plan->plan().degree[YOKE_PP] > 1 && !job_.on_cuda;
+  if (pipeline) m.bubble_percent = 0;
   for (const auto& [axes, count] : world_.counts()) {
     m.comm[axes] = {count.calls, count.bytes, count.seconds};
-    (axes == stages ? *m.bubble_percent : m.comm_percent) += 100 * count.seconds / seconds;
+    (pipeline && axes == stages ? *m.bubble_percent : m.comm_percent) +=
+        100 * count.seconds / seconds;
   }
   tps_ = m.tps;
   m.straggler = straggler();

@@ -27,7 +27,13 @@ RankCosts costs_of_rank(WrappedModel& model, const YokeModelSummary& summary) {
   std::set<int64_t> params;
   visit_pieces(model, YOKE_CHECKPOINT_DESCRIBE, [&](const YokePiece& piece) {
     if (view(piece.kind) != "param") return;
-    params.insert(index.at(std::string(view(piece.name))));
+    const auto known = index.find(std::string(view(piece.name)));
+    if (known == index.end())
+      throw Error(YOKE_INTERNAL,
+                  concat("the backend describes a parameter '",
+                         view(piece.name),
+                         "', which the model does not have"));
+    params.insert(known->second);
     if (piece.replica == 0) costs.saved_elements += piece.count;
   });
   costs.params.assign(params.begin(), params.end());

@@ -56,7 +56,7 @@ void Inner::plan(const YokePlanArgs& args,
   };
   const int before = report.count();
   YokeError err = make_error();
-  const int32_t code = inner_.plan(args, plan, forward, &err);
+  const int32_t code = inner_.plan(args, plan, forward, &err, /*with_forecasts=*/true);
   if (report.count() == before) check(code, err);
 }
 

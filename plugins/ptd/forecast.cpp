@@ -3,18 +3,35 @@
 // from the units, the dtypes and the optimizer.
 #include "plugins/ptd/forecast.hpp"
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 
+#include "plugins/ptd/schedule/checker.hpp"
 #include "plugins/ptd/schedule/flat_layout.hpp"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::ptd {
 namespace {
 
 // Returns how many forwards of its block a computation takes.
-double forwards_of(ActionKind kind) {
-  return kind == ActionKind::kBackward ? 2 : 1;
+double forwards_of(ActionKind kind, bool trained) {
+  switch (kind) {
+    case ActionKind::kBackward:
+      return trained ? 2 : 1;
+    case ActionKind::kBackwardWeight:
+      return trained ? 1 : 0;
+    default:
+      return 1;
+  }
+}
+
+// Returns true if a block of the rank has a trained parameter.
+bool is_trained(const RankPlan& rank, int block) {
+  const std::vector<int>& params = rank.model.blocks[block];
+  return std::any_of(
+      params.begin(), params.end(), [&](int p) { return rank.model.params[p].trainable; });
 }
 
 int32_t kind_of(ActionKind kind) {
@@ -121,9 +138,14 @@ Forecast forecast_step(const YokeModelSummary& model,
                        const PtdOptions& options) {
   Forecast forecast{rank_plans(model, plan, options, make_pipeline(model, plan, options)), {}, {}};
   for (const RankPlan& rank : forecast.ranks) forecast.lists.push_back(build_schedule(rank.step));
+  std::vector<StepSpec> steps;
+  for (const RankPlan& rank : forecast.ranks) steps.push_back(rank.step);
+  if (const auto faults = check_ranks(steps, forecast.lists); !faults.empty())
+    throw Error(YOKE_INVALID_ARGUMENT, concat("pp rank ", faults[0].rank, ": ", faults[0].text));
   const std::vector<double> work = work_of_blocks(model);
   const auto duration = [&](int rank, const Action& a) {
-    return work[forecast.ranks[rank].blocks[a.block]] * forwards_of(a.kind);
+    const RankPlan& own = forecast.ranks[rank];
+    return work[own.blocks[a.block]] * forwards_of(a.kind, is_trained(own, a.block));
   };
   forecast.timeline = timeline_of(forecast.lists, duration);
   return forecast;

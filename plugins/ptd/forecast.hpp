@@ -24,14 +24,16 @@ struct Forecast {
   std::vector<RankPlan> ranks;
   std::vector<std::vector<Action>> lists;
   // Times are in the unit of work_of_blocks() for one sequence. Each of the two parts of a backward
-  // takes as long as a forward; communication takes no time.
+  // takes as long as a forward, but a block without trained parameters has no gradients of weights.
+  // Communication takes no time.
   Timeline timeline;
 
   // Returns the share of the ranks' time in which they are idle, from 0 to 1.
   double bubble() const;
 };
 
-// Returns the forecast of a training step. plan: as for rank_plans().
+// Returns the forecast of a training step. plan: as for rank_plans(). Throws Error(INVALID_ARGUMENT)
+// if the lists of the ranks do not fit together.
 Forecast forecast_step(const YokeModelSummary& model,
                        const YokePlan& plan,
                        const PtdOptions& options);

@@ -39,6 +39,7 @@ PtdOptions::PtdOptions(const Options& options, int32_t pp_degree)
       pp_cut(options.string("pp_cut")),
       pp_whole(static_cast<int>(options.integer("pp_whole"))),
       pp_schedule_file(options.string("pp_schedule_file")),
+      pp_orders(options.content("pp_schedule_file")),
       mesh{.sequence_parallel = options.boolean("sequence_parallel"),
            .loss_parallel = options.boolean("loss_parallel"),
            .exchange = options.string("cp_attention") == "ring" ? SequenceExchange::kRing
@@ -145,7 +146,7 @@ const std::vector<const YokeOptionInfo*>& option_infos() {
           "with pp_degree > 1: maximum number of pipeline stages of a rank whose parameters "
           "and gradients are unsharded at the same time; 0 = no limit",
           {0, 1e6}),
-      option_info(YOKE_OPTION_STRING,
+      option_info(YOKE_OPTION_FILE,
                   "pp_schedule_file",
                   "",
                   "",

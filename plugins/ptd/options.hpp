@@ -23,8 +23,9 @@ struct PtdOptions {
   PipelineKind pp_schedule;
   int pp_chunks;                 // stages of each rank; 0 = as many as the schedule has by default
   std::string pp_cut;            // blocks of each stage, such as "5,4,4,3", or "auto"
-  int pp_whole;                  // stages of a rank that may be whole at a time; 0 = all
-  std::string pp_schedule_file;  // orders of the ranks; "" = those of pp_schedule
+  int pp_whole;                  // most unsharded stages of a rank; 0 = no limit
+  std::string pp_schedule_file;  // path of a file with the orders; "" = those of pp_schedule
+  std::string pp_orders;         // content of that file
   MeshOptions mesh;
 
   // The host has checked types, ranges and choices. pp_degree: with several stages, units stay whole

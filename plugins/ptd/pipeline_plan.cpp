@@ -31,10 +31,6 @@ int first_trained_block(const YokeModelSummary& model) {
   return static_cast<int>(model.num_blocks);
 }
 
-int chunks_of(const PtdOptions& options) {
-  return options.pp_chunks == 0 ? info_of(options.pp_schedule).chunks : options.pp_chunks;
-}
-
 // Returns the numbers of "5,4,4,3"; empty if the text is anything else.
 std::vector<int> sizes_of(const std::string& text) {
   std::vector<int> sizes;
@@ -54,7 +50,7 @@ std::vector<int> sizes_of(const std::string& text) {
 // Returns the orders of ptd.pp_schedule_file; null if there is none.
 std::shared_ptr<const GivenOrders> given_orders(const PtdOptions& options) {
   if (options.pp_schedule_file.empty()) return nullptr;
-  return std::make_shared<GivenOrders>(read_orders(options.pp_schedule_file));
+  return std::make_shared<GivenOrders>(parse_orders(options.pp_orders));
 }
 
 std::vector<int> ranks_of_stages(const YokePlan& plan,
@@ -135,7 +131,7 @@ bool check_stages(const YokeModelSummary& model,
   if (stages > blocks) {
     report.refuse("pp_degree",
                   concat(pp),
-                  concat("1 to ", blocks * pp / stages),
+                  blocks * pp < 2 * stages ? "1" : concat("1 to ", blocks * pp / stages),
                   concat(stages,
                          stages == pp ? "" : concat(" (", pp, " ranks x ", stages / pp, ")"),
                          " stages need at least as many blocks; the model has ",
@@ -183,13 +179,6 @@ void check_shared_parameters(const YokeModelSummary& model,
   }
 }
 
-// Returns how many sequences of a step a data rank has; 0 if the batch cannot be divided, which the
-// host refuses.
-int sequences_of(const YokePlan& plan) {
-  const int data_ranks = plan.degree[YOKE_DP_REPLICATE] * plan.degree[YOKE_DP_SHARD];
-  return plan.global_batch % data_ranks == 0 ? plan.global_batch / data_ranks : 0;
-}
-
 // Returns why the schedule cannot run that many micro-batches, or "".
 std::string fault_of_micros(const PtdOptions& options,
                             const GivenOrders* given,
@@ -202,7 +191,8 @@ std::string fault_of_micros(const PtdOptions& options,
 // Chooses the largest micro-batch that leaves four for each rank; with fewer, ranks would be idle
 // for a large part of the step. A file says itself how many there are.
 void choose_micro_batch(const PtdOptions& options, const GivenOrders* given, YokePlan& plan) {
-  const int sequences = sequences_of(plan), pp = plan.degree[YOKE_PP];
+  const auto sequences = static_cast<int>(sequences_of(plan));
+  const int pp = plan.degree[YOKE_PP];
   if (plan.micro_batch > 0 || sequences == 0) return;
   plan.micro_batch = 1;
   for (int size = 1; size <= sequences; ++size) {
@@ -216,9 +206,8 @@ void check_micros(const PtdOptions& options,
                   const GivenOrders* given,
                   const YokePlan& plan,
                   PlanReport& report) {
-  const int sequences = sequences_of(plan);
-  if (sequences == 0 || sequences % plan.micro_batch != 0) return;  // the host refuses that
-  const int micros = sequences / plan.micro_batch;
+  const auto micros = static_cast<int>(micros_of(plan));
+  if (micros == 0) return;  // the host refuses that
   const std::string fault = fault_of_micros(options, given, plan.degree[YOKE_PP], micros);
   if (fault.empty()) return;
   report.refuse(
@@ -264,6 +253,21 @@ std::vector<double> work_of_blocks(const YokeModelSummary& model) {
     }
   }
   return work;
+}
+
+int chunks_of(const PtdOptions& options) {
+  return options.pp_chunks == 0 ? info_of(options.pp_schedule).chunks : options.pp_chunks;
+}
+
+int64_t sequences_of(const YokePlan& plan) {
+  const int64_t data_ranks = int64_t{plan.degree[YOKE_DP_REPLICATE]} * plan.degree[YOKE_DP_SHARD];
+  return plan.global_batch % data_ranks == 0 ? plan.global_batch / data_ranks : 0;
+}
+
+int64_t micros_of(const YokePlan& plan) {
+  const int64_t sequences = sequences_of(plan);
+  const bool divides = plan.micro_batch > 0 && sequences % plan.micro_batch == 0;
+  return divides ? sequences / plan.micro_batch : 0;
 }
 
 PipelineSpec Pipeline::spec_of(int rank) const {

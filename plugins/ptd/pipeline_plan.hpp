@@ -1,6 +1,5 @@
 // The pipeline of a run: how the blocks are cut into stages, and in which order ranks compute them.
-// No function has side effects, but make_pipeline() and complete_pipeline() read
-// ptd.pp_schedule_file.
+// No function has side effects.
 #pragma once
 
 #include <memory>
@@ -27,6 +26,16 @@ struct Pipeline {
 Pipeline make_pipeline(const YokeModelSummary& model,
                        const YokePlan& plan,
                        const PtdOptions& options);
+
+// Returns the number of stages of each rank, unless ptd.pp_schedule_file is set.
+int chunks_of(const PtdOptions& options);
+
+// Returns how many sequences of a step a data rank has; 0 if the batch cannot be divided, which the
+// host refuses. The degrees must be set.
+int64_t sequences_of(const YokePlan& plan);
+// Returns how many micro-batches a data rank has in a step; 0 if that is not a number, which the
+// host refuses, or if micro_batch is unset.
+int64_t micros_of(const YokePlan& plan);
 
 // Returns the work of one forward of each block for one sequence: its FLOPs if every block declares
 // them and at least one is above 0; otherwise the elements of its matrices.

@@ -196,8 +196,17 @@ void note_idle_options(const YokePlanArgs& args,
   const int32_t cp = plan.degree[YOKE_CP], tp = plan.degree[YOKE_TP];
   if (plan.degree[YOKE_DP_SHARD] * (ptd.shard_over_cp ? cp : 1) == 1) {
     const char* why = "it has no effect with dp_shards = 1: nothing is sharded";
-    note({"reshard_after_forward", "accumulate", "pp_whole"}, why);
+    note({"reshard_after_forward", "accumulate"}, why);
+    if (plan.degree[YOKE_PP] > 1) note({"pp_whole"}, why);
     if (plan.degree[YOKE_DP_REPLICATE] * cp == 1) note({"unit_bytes"}, why);
+  }
+  const bool sharded = plan.degree[YOKE_DP_SHARD] * (ptd.shard_over_cp ? cp : 1) > 1;
+  if (plan.degree[YOKE_PP] > 1 && sharded && ptd.pp_whole > 0) {
+    if (ptd.reshard_after_forward && ptd.accumulate == Accumulate::kSharded)
+      note({"pp_whole"},
+           "it has no effect with reshard_after_forward = true and accumulate = \"sharded\"");
+    else if (ptd.pp_schedule_file.empty() && ptd.pp_whole >= chunks_of(ptd))
+      note({"pp_whole"}, "it has no effect: no rank has more stages");
   }
   if (tp == 1) note({"sequence_parallel", "loss_parallel"}, "it has no effect with tp_degree = 1");
   if (cp == 1)
@@ -216,35 +225,41 @@ void note_idle_options(const YokePlanArgs& args,
 
 void note_bubble(double bubble, const YokePlan& plan, PlanReport& report) {
   if (bubble <= kLargeBubble) return;
-  const int data_ranks = plan.degree[YOKE_DP_REPLICATE] * plan.degree[YOKE_DP_SHARD];
-  const int micros = plan.global_batch / data_ranks / plan.micro_batch;
-  report.note(
-      "train.micro_batch",
-      concat(plan.micro_batch),
-      concat(
-          "ranks are idle for about ",
-          static_cast<int>(bubble * 100 + 0.5),
-          " % of a step with ",
-          micros,
-          micros == 1 ? " micro-batch" : " micro-batches",
-          " on ",
-          plan.degree[YOKE_PP],
-          " pp ranks; `yoke plan --schedule` shows where. A larger train.global_batch or a smaller "
-          "train.micro_batch gives more micro-batches"));
+  const int64_t micros = micros_of(plan);
+  report.note("train.micro_batch",
+              concat(plan.micro_batch),
+              concat("ranks are idle for about ",
+                     static_cast<int>(bubble * 100 + 0.5),
+                     " % of a step with ",
+                     micros,
+                     micros == 1 ? " micro-batch" : " micro-batches",
+                     " on ",
+                     plan.degree[YOKE_PP],
+                     " pp ranks; `yoke plan --schedule` shows where. A larger train.global_batch",
+                     plan.micro_batch > 1 ? ", or a smaller train.micro_batch," : "",
+                     " gives more micro-batches"));
 }
 
-// Forecasts a step of a pipeline, or of any layout if the host asks for it.
+// Forecasts a step of a pipeline, or of any layout if the host asks for it. Refuses a schedule whose
+// ranks would wait for each other in a circle.
 void make_forecast(const YokePlanArgs& args,
                    const PtdOptions& options,
                    const YokePlan& plan,
                    PlanReport& report) {
   const bool pipeline = plan.degree[YOKE_PP] > 1;
-  const int data_ranks = plan.degree[YOKE_DP_REPLICATE] * plan.degree[YOKE_DP_SHARD];
-  const bool divides = plan.global_batch % (std::max(1, plan.micro_batch) * data_ranks) == 0;
-  if ((!pipeline && !report.wants_forecasts()) || !divides) return;
-  const Forecast forecast = forecast_step(*args.model, plan, options);
-  if (pipeline) note_bubble(forecast.bubble(), plan, report);
-  if (report.wants_forecasts()) report_forecast(forecast, plan, report);
+  const bool known = plan.micro_batch == 0 ? sequences_of(plan) > 0 : micros_of(plan) > 0;
+  if ((!pipeline && !report.wants_forecasts()) || !known) return;
+  try {
+    const Forecast forecast = forecast_step(*args.model, plan, options);
+    if (pipeline) note_bubble(forecast.bubble(), plan, report);
+    if (report.wants_forecasts()) report_forecast(forecast, plan, report);
+  } catch (const Error& e) {
+    const bool file = !options.pp_schedule_file.empty();
+    report.refuse(file ? "ptd.pp_schedule_file" : "ptd.pp_schedule",
+                  file ? options.pp_schedule_file : info_of(options.pp_schedule).name,
+                  "a schedule that can be carried out",
+                  e.what());
+  }
 }
 
 }  // namespace

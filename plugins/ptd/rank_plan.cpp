@@ -47,7 +47,7 @@ StepSpec step_spec(const ModelSpec& model,
   spec.exact_sums = options.exact_sums;
   spec.pipeline = pipeline;
   spec.reduce_partial_grads = plan.degree[YOKE_TP] > 1 && options.mesh.sequence_parallel;
-  if (plan.micro_batch > 0) spec.micros = plan.global_batch / (plan.micro_batch * data_ranks);
+  if (const int64_t micros = micros_of(plan); micros > 0) spec.micros = static_cast<int>(micros);
   return spec;
 }
 
@@ -91,7 +91,12 @@ std::vector<RankPlan> rank_plans(const YokeModelSummary& model,
     RankPlan& own = plans.emplace_back();
     own.blocks = pipeline.stages.blocks_of(rank);
     own.model = part_of_model(whole, pipeline.stages, rank);
-    own.units = make_units(own.model, options.unit_bytes, item_size(plan.param_dtype));
+    // Units that are evicted with a stage must not reach into another one.
+    std::vector<int> stage_ends;
+    for (const OwnStage& stage : spec.stages) {
+      if (options.pp_whole > 0) stage_ends.push_back(stage.end - 1);
+    }
+    own.units = make_units(own.model, options.unit_bytes, item_size(plan.param_dtype), stage_ends);
     own.step = step_spec(own.model, own.units, spec, plan, options);
     own.costs = costs_of_blocks(model, own.blocks, spec, plan);
   }

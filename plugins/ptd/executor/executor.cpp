@@ -18,6 +18,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
@@ -36,6 +37,14 @@ std::vector<const TorchBlock*> own_blocks(const TorchModel& model, const std::ve
   std::vector<const TorchBlock*> blocks;
   for (const int b : own) blocks.push_back(&(*model.blocks)[b]);
   return blocks;
+}
+
+// Returns the sum of fp64 numbers. LibTorch's sum of many numbers on the CPU depends on the number
+// of threads.
+at::Tensor sum_in_order(const at::Tensor& values) {
+  if (!values.is_cpu()) return values.sum();
+  const double* begin = values.const_data_ptr<double>();
+  return at::scalar_tensor(std::accumulate(begin, begin + values.numel(), 0.0), values.options());
 }
 
 }  // namespace
@@ -336,7 +345,7 @@ void Executor::reduce_scalars(bool with_norm) {
   }
   if (parts_.comms.world.size() > 1) parts_.comms.world.all_reduce_sum(scalars_).wait();
   // Every rank of every pipeline adds the same numbers in the same order.
-  if (with_norm && param_squares_) scalars_[kSquaredNorm].copy_(squares.sum());
+  if (with_norm && param_squares_) scalars_[kSquaredNorm].copy_(sum_in_order(squares));
   if (!on_stream()) read_results();
 }
 

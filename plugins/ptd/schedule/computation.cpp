@@ -3,9 +3,10 @@
 //
 // What was sent stays in memory until the other rank has received it. An output is needed for the
 // backward in any case, and its gradient cannot come before the output has arrived, so FreeCarry
-// does not block there. Of what has no such answer, two messages of each stage may be under way
-// before the rank waits for the older one; but where messages are not received in step, that wait
-// could be circular, and they are freed at the end.
+// does not block there. Of gradients, two of each stage may be in flight before the rank waits for
+// the older one; but where messages are not received in step, that wait could be circular, and they
+// are freed at the end. So are the outputs of stages without a backward: with frozen stages, ranks
+// no longer take turns as the schedule intends, and a wait for them could be circular, too.
 #include "plugins/ptd/schedule/computation.hpp"
 
 #include <algorithm>
@@ -88,7 +89,7 @@ class Computation {
     }
     kept_ = backward_next ? step : StageStep{StageOp::kForward, -1, -1};
     if (!s.sends()) return;
-    if (!runs_backward(s)) make_room(ActionKind::kFreeCarry, step, s.to);
+    if (!runs_backward(s)) free_at_end(ActionKind::kFreeCarry, step, s.to);
     message(ActionKind::kSendCarry, step, s.to);
   }
 
@@ -150,8 +151,12 @@ class Computation {
     }
   }
 
-  // Notes that a message is about to be sent. If two of this stage are under way, waits for the
-  // older one first.
+  // Notes that a message, for which no later action waits, is about to be sent.
+  void free_at_end(ActionKind free, const StageStep& step, int peer) {
+    under_way_.push_back({.kind = free, .micro = step.micro, .stage = step.stage, .peer = peer});
+  }
+
+  // The same, but if two gradients of this stage are in flight, waits for the older one first.
   void make_room(ActionKind free, const StageStep& step, int peer) {
     const auto of_stage = [&](const Action& a) { return a.stage == step.stage; };
     const auto oldest = std::find_if(under_way_.begin(), under_way_.end(), of_stage);
@@ -159,7 +164,7 @@ class Computation {
       ops_.push_back(*oldest);
       under_way_.erase(oldest);
     }
-    under_way_.push_back({.kind = free, .micro = step.micro, .stage = step.stage, .peer = peer});
+    free_at_end(free, step, peer);
   }
 
   void free_oldest() {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "plugins/ptd/schedule/checker.hpp"
+#include "plugins/ptd/schedule/live_activations.hpp"
 
 namespace yoke::ptd {
 namespace {
@@ -36,11 +37,7 @@ std::vector<int64_t> ActionCosts::unsharded_bytes() const {
 }
 
 std::vector<int64_t> ActionCosts::activation_bytes() const {
-  std::vector<int64_t> bytes;
-  if (!known_) return bytes;
-  int64_t live = 0;
-  for (const Action& action : actions_) bytes.push_back(live += growth(action));
-  return bytes;
+  return known_ ? live_activations(spec_, actions_, blocks_) : std::vector<int64_t>();
 }
 
 // Returns the bytes of what a message carries: the output of the stage's last block, or the input
@@ -50,45 +47,6 @@ int64_t ActionCosts::message_bytes(const Action& action) const {
   const OwnStage& stage = stages_[position_of(action.stage, stages_)];
   return info_of(action.kind).message->is_at_output() ? blocks_[stage.end - 1].carry
                                                       : blocks_[stage.first].input;
-}
-
-// Returns true if the output of a block is kept although the block is computed again: as the input
-// of the next block, from which that one is computed again.
-bool ActionCosts::keeps_output(int block) const {
-  if (spec_.recompute == Recompute::kBlocks) return true;
-  return spec_.recompute == Recompute::kStages &&
-         std::any_of(stages_.begin(), stages_.end(), [&](const OwnStage& s) {
-           return s.end == block + 1 && s.to == s.rank;
-         });
-}
-
-// Returns by how many bytes the kept activations grow with an action; negative if they shrink.
-int64_t ActionCosts::growth(const Action& action) const {
-  if (action.kind == ActionKind::kReceiveCarry || action.kind == ActionKind::kReceiveCarryGrad)
-    return message_bytes(action);
-  if (action.block < 0) return 0;
-  const BlockCost& cost = blocks_[action.block];
-  // The gradient that a message has brought ends with the backward of the stage's last block.
-  const bool had_message = std::any_of(stages_.begin(), stages_.end(), [&](const OwnStage& s) {
-    return action.block + 1 == s.end && s.sends();
-  });
-  const int64_t grad = had_message ? cost.carry : 0;
-  switch (action.kind) {
-    case ActionKind::kForward:
-      if (action.save == Save::kAll) return cost.activation + cost.carry;
-      return keeps_output(action.block) ? cost.carry : 0;
-    case ActionKind::kRecompute:
-      return cost.activation + (keeps_output(action.block) ? 0 : cost.carry);
-    case ActionKind::kBackwardInput:
-      return -grad;
-    // What the gradients of weights need is about as large as all that the block has kept.
-    case ActionKind::kBackwardWeight:
-      return -cost.activation - cost.carry - cost.input;
-    case ActionKind::kBackward:
-      return -cost.activation - cost.carry - cost.input - grad;
-    default:
-      return 0;
-  }
 }
 
 Payload ActionCosts::payload_of(const Action& action) const {

@@ -54,8 +54,6 @@ class ActionCosts {
 
  private:
   int64_t message_bytes(const Action& action) const;
-  bool keeps_output(int block) const;
-  int64_t growth(const Action& action) const;
 
   const StepSpec& spec_;
   const std::vector<Action>& actions_;

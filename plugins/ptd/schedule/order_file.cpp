@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <map>
 #include <sstream>
 
@@ -215,14 +214,6 @@ std::string out_of_order(const GivenOrders& orders) {
     }
   }
   return "";
-}
-
-GivenOrders read_orders(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) throw Error(YOKE_INVALID_ARGUMENT, "'" + path + "' cannot be read");
-  return parse_orders(text.str());
 }
 
 }  // namespace yoke::ptd

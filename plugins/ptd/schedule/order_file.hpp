@@ -1,6 +1,6 @@
 // Pipeline orders from a file, in the format of torch.distributed.pipelining: one line for each
-// rank, with comma-separated actions such as 2F0 (stage 2, forward, micro-batch 0). Pure, except
-// that read_orders() reads the file.
+// rank, with comma-separated actions such as 2F0 (stage 2, forward, micro-batch 0). No side
+// effects.
 #pragma once
 
 #include <string>
@@ -27,7 +27,5 @@ GivenOrders parse_orders(const std::string& text);
 // such as "1W0"; "" if there is none. Such a stage adds up losses or gradients in another order than
 // the built-in schedules do.
 std::string out_of_order(const GivenOrders& orders);
-// Reads a file. Throws Error(INVALID_ARGUMENT) if it cannot be read, and as parse_orders() does.
-GivenOrders read_orders(const std::string& path);
 
 }  // namespace yoke::ptd

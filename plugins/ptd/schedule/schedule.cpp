@@ -39,6 +39,7 @@ class Builder {
     ends_.resize(ops_.size());
     complete_.resize(ops_.size());
     in_use_.resize(spec.units.size(), false);
+    completed_.resize(spec.units.size(), 0);
     find_evictions();
     for (int u = 0; u < static_cast<int>(spec.units.size()); ++u) {
       if (spec.shards > 1) find_intervals(u);
@@ -178,7 +179,9 @@ class Builder {
   // reduction is in flight at a time: a second one would share the links with the first and need a
   // second whole gradient buffer.
   void reduce(int unit, size_t i) {
-    const int micro = ops_[i].micro;
+    // Counted in the order in which gradients are complete; a file may have another one than that of
+    // the micro-batches.
+    const int micro = completed_[unit]++;
     const bool last = micro == spec_.micros - 1;
     if (spec_.shards > 1) {
       if (!last && spec_.accumulate == Accumulate::kUnsharded && !evicted_after(unit, i)) return;
@@ -241,9 +244,10 @@ class Builder {
   std::vector<std::vector<int>> complete_;  // units whose gradients are complete after it
   std::vector<int> stage_of_op_;            // empty if all stages may stay whole
   std::vector<std::vector<size_t>>
-      evictions_;              // evictions of each stage; empty if no stage is evicted
-  std::vector<bool> in_use_;   // gathered, or being gathered
-  std::vector<int> prefetch_;  // units of the latest prefetch
+      evictions_;               // evictions of each stage; empty if no stage is evicted
+  std::vector<int> completed_;  // number of micro-batches whose gradients are complete, by unit
+  std::vector<bool> in_use_;    // gathered, or being gathered
+  std::vector<int> prefetch_;   // units of the latest prefetch
   std::pair<int, int> reducing_{kNone, kNone};  // unit and micro-batch of the reduction in flight
   int all_reducing_ = kNone;                    // unit of the all-reduce in flight
   std::vector<Action> out_;

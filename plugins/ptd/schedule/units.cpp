@@ -29,20 +29,23 @@ std::vector<int64_t> bytes_of_blocks(const ModelSpec& model, int64_t item_size) 
 }
 
 // Returns the group of every block; groups are numbered from 0 in order of execution.
-std::vector<int> merge_blocks(const std::vector<int64_t>& bytes, int64_t unit_bytes) {
+std::vector<int> merge_blocks(const std::vector<int64_t>& bytes,
+                              int64_t unit_bytes,
+                              const std::vector<int>& stage_ends) {
   std::vector<int> group(bytes.size(), 0);
   int current = 0;
   int64_t held = 0;
   for (size_t b = 0; b < bytes.size(); ++b) {
     group[b] = current;
     held += bytes[b];
-    if (held < unit_bytes) continue;
+    const bool ends = std::binary_search(stage_ends.begin(), stage_ends.end(), static_cast<int>(b));
+    if (held < unit_bytes && !ends) continue;
     ++current;
     held = 0;
   }
   // The last group did not reach unit_bytes.
   const bool open = !group.empty() && group.back() == current;
-  if (open && current > 0 && held * 2 < unit_bytes) {
+  if (open && current > 0 && held * 2 < unit_bytes && stage_ends.empty()) {
     std::replace(group.begin(), group.end(), current, current - 1);
   }
   return group;
@@ -65,8 +68,12 @@ ModelSpec part_of_model(const ModelSpec& model, const Stages& stages, int rank) 
   return part;
 }
 
-UnitMap make_units(const ModelSpec& model, int64_t unit_bytes, int64_t item_size) {
-  const std::vector<int> group = merge_blocks(bytes_of_blocks(model, item_size), unit_bytes);
+UnitMap make_units(const ModelSpec& model,
+                   int64_t unit_bytes,
+                   int64_t item_size,
+                   const std::vector<int>& stage_ends) {
+  const std::vector<int> group =
+      merge_blocks(bytes_of_blocks(model, item_size), unit_bytes, stage_ends);
 
   std::vector<std::set<int>> users(model.params.size());  // groups that use the parameter
   for (size_t b = 0; b < model.blocks.size(); ++b) {

@@ -49,7 +49,11 @@ struct UnitMap {
 // Merges consecutive blocks into groups of at least unit_bytes, because every collective has a
 // fixed cost. If the last group has less than half of unit_bytes, it joins the group before it. A
 // parameter that several groups use, such as a tied head, gets its own unit: gathering it for the
-// last block must not gather the first blocks with it. item_size: bytes of an element.
-UnitMap make_units(const ModelSpec& model, int64_t unit_bytes, int64_t item_size);
+// last block must not gather the first blocks with it. item_size: bytes of an element. stage_ends:
+// blocks, ascending, after which a group ends in any case; such groups are not merged.
+UnitMap make_units(const ModelSpec& model,
+                   int64_t unit_bytes,
+                   int64_t item_size,
+                   const std::vector<int>& stage_ends = {});
 
 }  // namespace yoke::ptd

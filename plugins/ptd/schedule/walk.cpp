@@ -238,16 +238,16 @@ std::string Walk::reduce(const Action& a) {
   }
   if (unit.grads != Grads::kAdding)
     return fail(CheckedRule::kGradient, "there are no gradients to reduce");
-  // `a` names the last micro-batch that the reduction covers.
+  // `a` names the last micro-batch that the reduction covers, in the order in which they are complete.
   const int covered = a.micro - unit.reduced_micros + 1;
   const bool allowed = spec_.accumulate == Accumulate::kSharded ? covered == 1
-                       : spec_.whole_stages > 0                 ? covered >= 1
+                       : evicts_stages()                        ? covered >= 1
                                                                 : covered == spec_.micros;
   if (!allowed) return fail(CheckedRule::kGradient, "wrong micro-batch");
   // An early reduction would not fail when it runs: gradients that are added later would silently
   // be lost. Gradients of later micro-batches may already have been added; the rest of them
   // is reduced later.
-  if (!complete_up_to(a.unit, a.micro))
+  if (completed(a.unit) <= a.micro)
     return fail(CheckedRule::kGradient, "the gradients are not complete");
   unit.grads = Grads::kReducing;
   unit.reducing_micro = a.micro;
@@ -255,17 +255,21 @@ std::string Walk::reduce(const Action& a) {
   return "";
 }
 
-// Returns true if all blocks have added their gradients of micro-batches 0 to `micro`.
-bool Walk::complete_up_to(int unit, int micro) const {
+// Returns true if stages may be evicted, and their gradients reduced, before the end of the step.
+bool Walk::evicts_stages() const {
+  return spec_.whole_stages > 0 && spec_.whole_stages < static_cast<int>(stages_.size());
+}
+
+// Returns the number of micro-batches of which all blocks have added their gradients.
+int Walk::completed(int unit) const {
   const std::vector<int>& added = units_[unit].additions;
-  const int users = blocks_using(unit);
-  return std::all_of(added.begin(), added.begin() + micro + 1, [&](int n) { return n == users; });
+  return static_cast<int>(std::count(added.begin(), added.end(), blocks_using(unit)));
 }
 
 // Returns true if the gradient shard of the unit holds the sum over all micro-batches.
 bool Walk::shard_complete(int unit) const {
   const UnitState& state = units_[unit];
-  if (spec_.shards == 1) return complete_up_to(unit, spec_.micros - 1);
+  if (spec_.shards == 1) return completed(unit) == spec_.micros;
   return state.grads == Grads::kEmpty && state.reduced_micros == spec_.micros;
 }
 

@@ -67,7 +67,8 @@ class Walk {
   std::string all_reduce(const Action& a);
   std::string exchange_tied(const Action& a);
   std::string end(const Action& a);
-  bool complete_up_to(int unit, int micro) const;
+  bool evicts_stages() const;
+  int completed(int unit) const;
   bool shard_complete(int unit) const;
   bool shard_reduced(int unit) const;
   std::string gradients_final();

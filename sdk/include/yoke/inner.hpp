@@ -81,10 +81,13 @@ class InnerBackend {
   // Lets the inner backend fill `plan`, which may be a changed copy of the outer one. Each of its
   // refusals and notes is passed to `refuse`, on this thread; exceptions of `refuse` are dropped.
   // Returns the inner backend's code and fills *err, which may be NULL. Does not throw.
+  // with_forecasts: whether the inner backend reports forecasts to the host. Set it only if this
+  // backend adds nothing to the memory and the traffic of the inner one, and calls plan once.
   int32_t plan(const YokePlanArgs& args,
                YokePlan& plan,
                const std::function<void(const YokeRefusal&)>& refuse,
-               YokeError* err) const;
+               YokeError* err,
+               bool with_forecasts = false) const;
 
   // Creates the inner backend's context of this rank. plan: as filled by the inner backend; it must
   // outlive the result. Destroy the result before the outer context. Collective over the inner
@@ -237,12 +240,17 @@ inline void InnerBackend::set(std::string_view key, const std::string& value) {
 inline int32_t InnerBackend::plan(const YokePlanArgs& args,
                                   YokePlan& plan,
                                   const std::function<void(const YokeRefusal&)>& refuse,
-                                  YokeError* err) const {
+                                  YokeError* err,
+                                  bool with_forecasts) const {
   // The inner backend receives the same model, its own options, and a callback that calls `refuse`.
   YokePlanArgs inner = copied(args);
   inner.options = state_->options.data();
   inner.num_options = state_->options.size();
   inner.refuse_ctx = const_cast<void*>(static_cast<const void*>(&refuse));
+  // The host asks for forecasts by the first extension of the chain.
+  const YokeHeader* first = inner.header.next;
+  if (!with_forecasts && first != nullptr && first->struct_id == YOKE_ID_FORECASTS)
+    inner.header.next = first->next;
   // An exception must not pass through the inner backend, which may be written in C.
   inner.refuse = [](void* ctx, const YokeRefusal* r) {
     guard(nullptr,

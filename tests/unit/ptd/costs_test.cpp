@@ -61,8 +61,34 @@ TEST(StepCosts, OfRecomputingStagesKeepTheirInputs) {
   spec.pipeline = pipeline_spec(PipelineKind::kGpipe, cut_by_sizes({0, 1}, {4, 4}), 1, 0);
   std::vector<BlockCost> blocks = kBlocks;
   blocks[0].input = 7;
-  // The last forward is followed by the first backward, but of another micro-batch.
-  EXPECT_EQ(costs(spec, blocks).activation_bytes, 4 * 7 + 4 * 110);
+  // The last forward is followed by the first backward, but of another micro-batch. The gradient that
+  // passes between the blocks takes 10.
+  EXPECT_EQ(costs(spec, blocks).activation_bytes, 4 * 7 + 4 * 110 + 10);
+}
+
+// Rank 0 sends its output, and keeps it until the gradient has come back. A gradient is as large as
+// the output; while one is used, the next one is received.
+TEST(StepCosts, OfRecomputingStagesKeepWhatIsBeingSent) {
+  StepSpec spec = chain(1, 1);
+  spec.micros = 4;
+  spec.recompute = Recompute::kStages;
+  spec.pipeline = pipeline_spec(PipelineKind::kGpipe, cut_by_sizes({0, 1}, {4, 4}), 0, 0);
+  EXPECT_EQ(costs(spec).activation_bytes, 4 * 10 + 4 * 110 + 2 * 10);
+}
+
+// Without a backward a stage keeps only what is being sent, here until the end of the step.
+TEST(StepCosts, OfFrozenBlocksAreNotKept) {
+  StepSpec spec = chain(1, 1);
+  spec.micros = 3;
+  spec.pipeline = pipeline_spec(PipelineKind::k1F1B, cut_by_sizes({0, 1}, {4, 4}), 0, 4);
+  for (UnitSpec& unit : spec.units) unit = {false, 64, 0};
+  EXPECT_EQ(costs(spec).activation_bytes, 3 * 10);
+  spec.pipeline = pipeline_spec(PipelineKind::k1F1B, cut_by_sizes({0, 1}, {4, 4}), 1, 7);
+  std::vector<BlockCost> blocks = kBlocks;
+  blocks[0].input = 7;
+  spec.units[3] = {true, 64, 128};
+  // The input of the next micro-batch, and all of the trained block with its input.
+  EXPECT_EQ(costs(spec, blocks).activation_bytes, 7 + 110 + 10);
 }
 
 TEST(StepCosts, OfMicroBatchesKeepOneAtATime) {

@@ -6,6 +6,8 @@
 
 #include <cmath>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -271,6 +273,11 @@ OptionValues::OptionValues(const std::map<std::string, std::string>& set,
     option.type = info.type;
     option.given = std::count(given.begin(), given.end(), std::string(view(info.key))) > 0;
     option.string_value = view(text);
+    if (info.type == YOKE_OPTION_FILE && !text.empty()) {
+      std::ifstream file(text);
+      option.content = view(contents_.emplace_back(std::istreambuf_iterator<char>(file),
+                                                   std::istreambuf_iterator<char>()));
+    }
     if (info.type == YOKE_OPTION_BOOL) option.int_value = text == "true";
     if (info.type == YOKE_OPTION_INT) option.int_value = std::stoll(text);
     values.push_back(option);

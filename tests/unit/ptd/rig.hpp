@@ -2,6 +2,7 @@
 // threads, and with a plain loop.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -83,6 +84,7 @@ struct OptionValues {
 
  private:
   std::vector<std::string> texts_;
+  std::deque<std::string> contents_;  // contents of files
 };
 
 // Calls the plugin's init and wrap_model, and destroys what they made in the right order.
