@@ -5,7 +5,6 @@ namespace yoke {
 namespace {
 
 constexpr Range kAny{};
-
 constexpr Range count_from(double min) {
   return {.min = min, .max = kMaxCount};
 }
@@ -72,8 +71,7 @@ std::vector<Key> make_schema() {
        kAny,
        "cpu|cuda|auto",
        kFree,
-       "device that the ranks compute on; auto = CUDA if there is a device for every rank, else "
-       "the CPU"},
+       "device of the ranks; auto = CUDA if there is a device for every rank, else the CPU"},
       {"seed",
        FIELD(seed),
        at_least(0),
@@ -92,8 +90,7 @@ std::vector<Key> make_schema() {
        kAny,
        "",
        kFree | kNotEmpty,
-       "folder for logs, metrics and checkpoints; if it is taken, the run uses the next free "
-       "name: runs/x-2"},
+       "folder for logs, metrics and checkpoints; if taken, the next free name is used: runs/x-2"},
 
       {"model.family",
        FIELD(model.family),
@@ -112,8 +109,7 @@ std::vector<Key> make_schema() {
        kAny,
        "",
        0,
-       "folder with config.json and *.safetensors to start from; empty = random initial "
-       "parameters"},
+       "folder with config.json and *.safetensors to start from; empty = random values"},
       {"model.dim", FIELD(model.dim), count_from(1), "", kZeroIsUnset, "width of the hidden state"},
       {"model.layers",
        FIELD(model.layers),
@@ -168,8 +164,7 @@ std::vector<Key> make_schema() {
        kAny,
        "layer|half",
        0,
-       "what is one block: layer = a whole layer; half = attention and feed-forward separately, so "
-       "that pipelines can be cut within a layer"},
+       "what is one block: a layer, or half a layer (attention, feed-forward)"},
 
       {"data.path",
        FIELD(data.path),
@@ -298,8 +293,8 @@ std::vector<Key> make_schema() {
        kAny,
        "fp64|fp32|bf16",
        0,
-       "dtype in which gradients are accumulated and reduced, at least as precise as "
-       "precision.param; unset = fp64 for fp64, else fp32"},
+       "dtype of reduced gradients, at least as precise as param; unset = fp64 for fp64, else "
+       "fp32"},
 
       {"checkpoint.every",
        FIELD(checkpoint.every),
@@ -340,8 +335,7 @@ std::vector<Key> make_schema() {
        count_from(0),
        "",
        kFree,
-       "steps between checks that replicas are equal and the data is split correctly; the first "
-       "step is checked, too; 0 = never"},
+       "steps between checks of replicas and of the data; step 1 is checked, too; 0 = never"},
 
       {"record.facts",
        FIELD(record.facts),

@@ -7,10 +7,9 @@
 #include <numeric>
 #include <string>
 
-#include "plugins/ptd/schedule/checker.hpp"
+#include "plugins/ptd/schedule/checked_lists.hpp"
 #include "plugins/ptd/schedule/flat_layout.hpp"
 #include "yoke/tensor.hpp"
-#include "yoke/text.hpp"
 
 namespace yoke::ptd {
 namespace {
@@ -133,15 +132,22 @@ double Forecast::bubble() const {
   return all == 0 ? 0 : std::accumulate(idle.begin(), idle.end(), 0.0) / all;
 }
 
+double Forecast::imbalance() const {
+  const std::vector<double> idle = idle_times(timeline, lists);
+  const double busiest = timeline.end - *std::min_element(idle.begin(), idle.end());
+  const double all = busiest * static_cast<double>(idle.size());
+  const double busy = timeline.end * static_cast<double>(idle.size()) -
+                      std::accumulate(idle.begin(), idle.end(), 0.0);
+  return all == 0 ? 0 : 1 - busy / all;
+}
+
 Forecast forecast_step(const YokeModelSummary& model,
                        const YokePlan& plan,
                        const PtdOptions& options) {
   Forecast forecast{rank_plans(model, plan, options, make_pipeline(model, plan, options)), {}, {}};
-  for (const RankPlan& rank : forecast.ranks) forecast.lists.push_back(build_schedule(rank.step));
   std::vector<StepSpec> steps;
   for (const RankPlan& rank : forecast.ranks) steps.push_back(rank.step);
-  if (const auto faults = check_ranks(steps, forecast.lists); !faults.empty())
-    throw Error(YOKE_INVALID_ARGUMENT, concat("pp rank ", faults[0].rank, ": ", faults[0].text));
+  forecast.lists = checked_lists(steps);
   const std::vector<double> work = work_of_blocks(model);
   const auto duration = [&](int rank, const Action& a) {
     const RankPlan& own = forecast.ranks[rank];

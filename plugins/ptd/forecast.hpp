@@ -30,10 +30,13 @@ struct Forecast {
 
   // Returns the share of the ranks' time in which they are idle, from 0 to 1.
   double bubble() const;
+  // Returns the part of bubble() that would remain with any number of micro-batches, because the
+  // ranks have different amounts of work.
+  double imbalance() const;
 };
 
-// Returns the forecast of a training step. plan: as for rank_plans(). Throws Error(INVALID_ARGUMENT)
-// if the lists of the ranks do not fit together.
+// Returns the forecast of a training step. plan: as for rank_plans(). Throws as
+// checked_lists() does.
 Forecast forecast_step(const YokeModelSummary& model,
                        const YokePlan& plan,
                        const PtdOptions& options);

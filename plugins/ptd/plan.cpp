@@ -223,8 +223,10 @@ void note_idle_options(const YokePlanArgs& args,
     note({"debug_ops"}, "no tensor is distributed with tp_degree = 1 and cp_degree = 1");
 }
 
-void note_bubble(double bubble, const YokePlan& plan, PlanReport& report) {
-  if (bubble <= kLargeBubble) return;
+// Idle time that comes from an uneven cut has a note of its own.
+void note_bubble(const Forecast& forecast, const YokePlan& plan, PlanReport& report) {
+  const double bubble = forecast.bubble();
+  if (bubble - forecast.imbalance() <= kLargeBubble) return;
   const int64_t micros = micros_of(plan);
   report.note("train.micro_batch",
               concat(plan.micro_batch),
@@ -251,7 +253,7 @@ void make_forecast(const YokePlanArgs& args,
   if ((!pipeline && !report.wants_forecasts()) || !known) return;
   try {
     const Forecast forecast = forecast_step(*args.model, plan, options);
-    if (pipeline) note_bubble(forecast.bubble(), plan, report);
+    if (pipeline) note_bubble(forecast, plan, report);
     if (report.wants_forecasts()) report_forecast(forecast, plan, report);
   } catch (const Error& e) {
     const bool file = !options.pp_schedule_file.empty();

@@ -18,14 +18,12 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "plugins/ptd/optim/grad_norm.hpp"
-#include "plugins/ptd/schedule/checker.hpp"
-#include "yoke/text.hpp"
+#include "plugins/ptd/schedule/checked_lists.hpp"
 
 namespace yoke::ptd {
 namespace {
@@ -37,14 +35,6 @@ std::vector<const TorchBlock*> own_blocks(const TorchModel& model, const std::ve
   std::vector<const TorchBlock*> blocks;
   for (const int b : own) blocks.push_back(&(*model.blocks)[b]);
   return blocks;
-}
-
-// Returns the sum of fp64 numbers. LibTorch's sum of many numbers on the CPU depends on the number
-// of threads.
-at::Tensor sum_in_order(const at::Tensor& values) {
-  if (!values.is_cpu()) return values.sum();
-  const double* begin = values.const_data_ptr<double>();
-  return at::scalar_tensor(std::accumulate(begin, begin + values.numel(), 0.0), values.options());
 }
 
 }  // namespace
@@ -117,22 +107,11 @@ const std::vector<Action>& Executor::schedule(int micros, bool forward_only) {
   const Key key{micros, forward_only};
   if (const auto known = schedules_.find(key); known != schedules_.end()) return known->second;
   std::vector<StepSpec> specs = parts_.specs;
-  std::vector<std::vector<Action>> lists;
   for (StepSpec& spec : specs) {
     spec.micros = micros;
     spec.forward_only = forward_only;
-    lists.push_back(build_schedule(spec));
   }
-  if (const auto faults = check_ranks(specs, lists); !faults.empty()) {
-    throw Error(YOKE_INTERNAL,
-                concat("the schedule of a step is wrong: pp rank ",
-                       faults[0].rank,
-                       ", action ",
-                       faults[0].action,
-                       ": ",
-                       faults[0].text));
-  }
-  return schedules_.emplace(key, std::move(lists[parts_.rank])).first->second;
+  return schedules_.emplace(key, std::move(checked_lists(specs)[parts_.rank])).first->second;
 }
 
 void Executor::check(int micros) {

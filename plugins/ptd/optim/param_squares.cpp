@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "plugins/ptd/optim/grad_norm.hpp"
 
@@ -50,6 +51,13 @@ void ParamSquares::write(const at::Tensor& out) const {
     squares = at::stack(at::_foreach_norm(grads_, 2, at::kDouble)).square_();
   }
   out.index_copy_(0, indices_, squares);
+}
+
+// LibTorch's sum of many numbers on the CPU depends on the number of threads.
+at::Tensor sum_in_order(const at::Tensor& squares) {
+  if (!squares.is_cpu()) return squares.sum();
+  const auto* begin = squares.const_data_ptr<double>();
+  return at::scalar_tensor(std::accumulate(begin, begin + squares.numel(), 0.0), squares.options());
 }
 
 }  // namespace yoke::ptd

@@ -31,4 +31,7 @@ class ParamSquares {
   at::Tensor indices_;             // int64 tensor with the parameter of each view
 };
 
+// Returns the sum of the squares of all parameters, added in their order.
+at::Tensor sum_in_order(const at::Tensor& squares);
+
 }  // namespace yoke::ptd

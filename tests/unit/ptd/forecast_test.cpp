@@ -109,15 +109,17 @@ TEST(Forecast, KnowsOptimizersAndOptions) {
   }
 }
 
-// Two ranks with one micro-batch compute one after the other.
+// Four ranks with one micro-batch compute one after the other.
 TEST(Forecast, ALargeBubbleIsNoted) {
   Job job;
-  job.pp = 2;
+  job.pp = 4;
+  job.model.layers = 6;
+  job.model.tied = false;
   const YokeOptimizer optimizer = optimizer_of(job);
   YokePlan plan = plan_of(job, optimizer);
   EXPECT_THAT(ask_plan(job, plan),
               ::testing::Contains(HasSubstr(
-                  "% of a step with 1 micro-batch on 2 pp ranks; `yoke plan --schedule` shows")));
+                  "% of a step with 1 micro-batch on 4 pp ranks; `yoke plan --schedule` shows")));
   const double with_one = forecast_of(job).bubble();
   job.accumulation = 8;
   const double with_eight = forecast_of(job).bubble();

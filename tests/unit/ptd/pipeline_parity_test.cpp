@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "plugins/ptd/schedule/pipeline.hpp"
 #include "tests/unit/ptd/rig.hpp"
@@ -150,6 +151,25 @@ TEST_P(EverySchedule, WorksWithEverythingElse) {
         SCOPED_TRACE("pp " + std::to_string(pp) + " case " + std::to_string(cases));
         expect_parity_with_the_plain_loop(job);
       }
+    }
+  }
+}
+
+// A file may take micro-batches in any order, also if gradients are reduced over data ranks.
+TEST(OrderFile, MayTakeMicroBatchesInAnyOrder) {
+  const std::string path = ::testing::TempDir() + "ptd_pipeline_test_order.csv";
+  std::ofstream(path) << "0F0,0F1,0F2,0F3,0B3,0B2,0B1,0B0\n1F0,1F1,1F2,1F3,1B3,1B2,1B1,1B0\n";
+  for (const auto& [replicas, shards] : {std::pair(1, 1), {2, 1}, {1, 2}, {2, 2}}) {
+    for (const char* accumulate : {"sharded", "unsharded"}) {
+      Job job = job_with("1f1b", 2);
+      job.replicas = replicas;
+      job.shards = shards;
+      job.global_batch *= job.data_ranks();
+      job.options["pp_schedule_file"] = path;
+      job.options["accumulate"] = accumulate;
+      job.given = {"accumulate"};
+      SCOPED_TRACE("replicas " + std::to_string(replicas) + " shards " + std::to_string(shards));
+      expect_parity_with_the_plain_loop(job);
     }
   }
 }

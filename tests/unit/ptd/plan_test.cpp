@@ -12,6 +12,7 @@ namespace yoke::ptd::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -165,7 +166,8 @@ TEST(Plan, ContextParallelismDividesTheSequence) {
 
 // Returns ptd's notes about a pipeline of two ranks over four blocks with equal matrices.
 std::vector<std::string> notes_about_cut(const std::vector<double>& flops,
-                                         uint32_t block_size = sizeof(YokeBlock)) {
+                                         uint32_t block_size = sizeof(YokeBlock),
+                                         int pp = 2) {
   const int64_t shape[] = {8, 8};
   YokeParameter matrix{};
   matrix.header = YOKE_HEADER(YokeParameter, YOKE_ID_PARAMETER);
@@ -188,8 +190,9 @@ std::vector<std::string> notes_about_cut(const std::vector<double>& flops,
   model.num_params = 4;
   model.blocks = pointers;
   model.num_blocks = 4;
+  model.more_blocks = view("model.blocks = half");
   Job job;
-  job.pp = 2;
+  job.pp = pp;
   job.accumulation = 8;  // ranks are idle for a small part of a step, which needs no note
   const YokeOptimizer optimizer = optimizer_of(job);
   YokePlan plan = plan_of(job, optimizer);
@@ -200,6 +203,12 @@ TEST(Plan, APipelineIsCutByFlopsIfAllBlocksDeclareThem) {
   EXPECT_THAT(notes_about_cut({1, 1, 1, 9}),
               ElementsAre(AllOf(HasSubstr("ptd.pp_cut = 3,1"), HasSubstr("150 %"))));
   EXPECT_THAT(notes_about_cut({0, 4, 4, 0}), IsEmpty());
+}
+
+TEST(Plan, TooFewBlocksForAPipelineAreRefusedWithTheWayToMore) {
+  EXPECT_THAT(notes_about_cut({1, 1, 1, 1}, sizeof(YokeBlock), 5),
+              ElementsAre(AllOf(HasSubstr("pp_degree = 5; allowed: 1 to 4"),
+                                HasSubstr("the model has 4, and more with model.blocks = half"))));
 }
 
 // The elements of the matrices are equal.
@@ -275,6 +284,14 @@ TEST(Plan, AnOptionWithoutEffectIsNoted) {
   EXPECT_THAT(
       alone.ask({"reshard_after_forward"}),
       ElementsAre(AllOf(HasSubstr("note: ptd.reshard_after_forward"), HasSubstr("no effect"))));
+  EXPECT_THAT(alone.ask({"pp_whole"}), ElementsAre(HasSubstr("no effect with pp_degree = 1")));
+  alone.job.options["activation_checkpoint"] = "stage";
+  EXPECT_THAT(alone.ask({"activation_checkpoint"}), ElementsAre(HasSubstr("nothing to recompute")));
+  Asked pipeline(4, {1, 2});
+  pipeline.plan.degree[YOKE_PP] = 2;
+  pipeline.plan.micro_batch = 1;
+  pipeline.job.options["pp_whole"] = "1";
+  EXPECT_THAT(pipeline.ask({"pp_whole"}), Contains(HasSubstr("no rank has more stages")));
 }
 
 }  // namespace
