@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "plugins/ptd/schedule/checker.hpp"
@@ -113,6 +114,30 @@ TEST(Pipeline, ListsFitTogetherIfTheFirstStagesAreFrozen) {
       }
     }
   }
+}
+
+// With the first third of the model frozen, and each rank waiting for an output of a frozen stage to
+// be received before it sends the third one, ranks 0 and 4 wait for each other, but only if messages
+// are not received before they are waited for.
+TEST(Pipeline, AWaitThatIsCircularOnlyIfReceivesStartLateIsFound) {
+  const std::vector<StepSpec> specs = chain({PipelineKind::kZbInterleaved, 5, 3, 9}, 1, 5);
+  std::vector<List> lists = lists_of(specs);
+  EXPECT_TRUE(check_ranks(specs, lists).empty());
+  for (List& list : lists) {
+    for (size_t i = 0; i < list.size(); ++i) {
+      const Action send = list[i];
+      if (send.kind != ActionKind::kSendCarry || send.stage >= 5 || send.micro < 2) continue;
+      const auto free = std::find_if(list.begin(), list.end(), [&](const Action& a) {
+        return a.kind == ActionKind::kFreeCarry && a.stage == send.stage &&
+               a.micro == send.micro - 2;
+      });
+      std::rotate(list.begin() + static_cast<long>(i), free, free + 1);
+      ++i;
+    }
+  }
+  const auto faults = check_ranks(specs, lists);
+  ASSERT_FALSE(faults.empty());
+  EXPECT_NE(text(faults).find("waits forever"), std::string::npos) << text(faults);
 }
 
 TEST(Pipeline, RandomPipelinesFitTogether) {
