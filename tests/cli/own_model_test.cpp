@@ -83,6 +83,12 @@ class OwnModel : public ::testing::Test {
 };
 TempFolder* OwnModel::folder_ = nullptr;
 
+TEST_F(OwnModel, HasNoHalfBlocks) {
+  const SubprocessResult r = train({"model.blocks=half"});
+  EXPECT_EQ(r.ending.exit_code, 2);
+  EXPECT_THAT(r.err, HasSubstr("model family 'bars' has no option 'blocks'"));
+}
+
 TEST_F(OwnModel, IsTrainedToTheSameNumbersByEveryBackendInEveryLayout) {
   const std::vector<double> expected = losses({});
   ASSERT_EQ(expected.size(), 20u);
