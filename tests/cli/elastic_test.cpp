@@ -3,9 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "tests/cli/metrics_rows.hpp"
 #include "tests/cli/playground.hpp"
 #include "tests/cli/processes.hpp"
 #include "yoke/text.hpp"
@@ -51,13 +50,7 @@ ended() { wait ${!1}; echo "$1: $?"; }
   }
   std::string output(const std::string& name) { return read_file(here_.folder() / name); }
   std::map<int, double> losses(const std::string& run) {
-    std::map<int, double> values;
-    std::istringstream in(output("runs/" + run + "/metrics.jsonl"));
-    for (std::string line; std::getline(in, line);) {
-      const auto json = nlohmann::json::parse(line);
-      values[json.at("step")] = json.at("loss");
-    }
-    return values;
+    return losses_by_step(here_.folder() / ("runs/" + run));
   }
   Playground here_;
 };

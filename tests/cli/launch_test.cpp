@@ -4,9 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
-#include <sstream>
-
+#include "tests/cli/metrics_rows.hpp"
 #include "tests/cli/playground.hpp"
 #include "tests/cli/processes.hpp"
 
@@ -51,11 +49,7 @@ std::vector<Ended> start(const Playground& here,
 }
 
 std::vector<double> losses(const Playground& here, const std::string& run) {
-  std::vector<double> values;
-  std::istringstream in(read_file(here.folder() / (run + "/metrics.jsonl")));
-  for (std::string line; std::getline(in, line);)
-    values.push_back(nlohmann::json::parse(line).at("loss"));
-  return values;
+  return logged_losses(here.folder() / run);
 }
 
 class Launched : public ::testing::Test {

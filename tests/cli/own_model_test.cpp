@@ -4,10 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "core/base/subprocess.hpp"
+#include "tests/cli/metrics_rows.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace yoke::testing {
@@ -72,11 +71,7 @@ class OwnModel : public ::testing::Test {
     words.insert(words.end(), layout.begin(), layout.end());
     const SubprocessResult r = train(words);
     EXPECT_EQ(r.ending.exit_code, 0) << r.err;
-    std::vector<double> values;
-    std::istringstream in(read_file(*folder_ / ("mine/" + dir + "/metrics.jsonl")));
-    for (std::string line; std::getline(in, line);)
-      values.push_back(nlohmann::json::parse(line).at("loss"));
-    return values;
+    return logged_losses(*folder_ / ("mine/" + dir));
   }
 
   static TempFolder* folder_;

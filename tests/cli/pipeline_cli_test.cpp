@@ -2,9 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-#include <sstream>
-
+#include "tests/cli/metrics_rows.hpp"
 #include "tests/cli/playground.hpp"
 
 namespace yoke::testing {
@@ -13,14 +11,6 @@ namespace {
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-// Returns the last line of metrics.jsonl.
-nlohmann::json last_metrics(const std::string& run_dir) {
-  std::istringstream lines(read_file(run_dir + "/metrics.jsonl"));
-  std::string last;
-  for (std::string line; std::getline(lines, line);) last = line;
-  return nlohmann::json::parse(last);
-}
 
 TEST(Pipeline, ReportsItsStagesAndItsBubble) {
   const Playground here;
@@ -39,7 +29,7 @@ TEST(Pipeline, ReportsItsStagesAndItsBubble) {
   EXPECT_THAT(r.out,
               ContainsRegex("pp rank 1  3 blocks, [0-9,.M]+ parameters; memory: parameters "));
   EXPECT_THAT(r.out, ContainsRegex("comm: [0-9.]+%  bubble: [0-9.]+%"));
-  const nlohmann::json last = last_metrics(here.folder() / "runs/r");
+  const nlohmann::json last = metrics_rows(here.folder() / "runs/r").back();
   EXPECT_GT(last["bubble_percent"], 0);
   EXPECT_NEAR(
       last["bubble_percent"].get<double>(),

@@ -2,10 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-#include <sstream>
 #include <thread>
 
+#include "tests/cli/metrics_rows.hpp"
 #include "tests/cli/playground.hpp"
 #include "tests/cli/processes.hpp"
 #include "yoke/text.hpp"
@@ -16,17 +15,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-// The last loss of every step: a step that was repeated after a restart counts once.
-std::map<int, double> losses(const std::string& run_dir) {
-  std::map<int, double> values;
-  std::istringstream in(read_file(run_dir + "/metrics.jsonl"));
-  for (std::string line; std::getline(in, line);) {
-    const auto json = nlohmann::json::parse(line);
-    values[json.at("step")] = json.at("loss");
-  }
-  return values;
-}
 
 class Restart : public ::testing::Test {
  protected:
@@ -45,7 +33,7 @@ class Restart : public ::testing::Test {
   std::map<int, double> undisturbed(const std::string& keys) {
     const auto r = shell("$yoke train run.toml --nproc 2 run.dir=runs/calm " + keys);
     EXPECT_TRUE(r.ending.ok()) << r.err;
-    return losses(run_dir("calm"));
+    return losses_by_step(run_dir("calm"));
   }
   // Kills rank 1 of a run with SIGKILL as soon as the run folder has the checkpoint.
   static std::string kill_after(const std::string& run, const std::string& checkpoint) {
@@ -65,7 +53,7 @@ TEST_F(Restart, ContinuesFromTheNewestCheckpointWithEqualLosses) {
   EXPECT_THAT(r.err,
               AllOf(HasSubstr("was killed by signal 9"),
                     HasSubstr("starting the ranks again, from runs/killed/checkpoints/step-")));
-  EXPECT_EQ(losses(run_dir("killed")), undisturbed(kKeys));
+  EXPECT_EQ(losses_by_step(run_dir("killed")), undisturbed(kKeys));
 }
 
 TEST_F(Restart, IsNotMadeWithoutBeingAskedFor) {
@@ -104,7 +92,7 @@ TEST_F(Restart, ReachesAllMachinesOfTheRun) {
   EXPECT_THAT(r.out, HasSubstr("other: 0"));
   EXPECT_THAT(r.err, HasSubstr("rank 1 ("));
   EXPECT_THAT(read_file(here_.folder() / "other"), HasSubstr("rank 1 of 2 (process"));
-  EXPECT_EQ(losses(run_dir("two")), undisturbed(kKeys));
+  EXPECT_EQ(losses_by_step(run_dir("two")), undisturbed(kKeys));
 }
 
 TEST_F(Restart, AMachineThatCannotTakePartTellsTheOthers) {

@@ -2,9 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-#include <sstream>
-
+#include "tests/cli/metrics_rows.hpp"
 #include "tests/cli/playground.hpp"
 #include "tests/support/gpu.hpp"
 
@@ -28,11 +26,7 @@ class TrainOnGpu : public ::testing::TestWithParam<const char*> {
     words.insert(words.end(), more.begin(), more.end());
     const SubprocessResult r = here_.yoke(words);
     EXPECT_EQ(r.ending.exit_code, 0) << r.err;
-    std::istringstream lines(read_file(here_.folder() / (dir + "/metrics.jsonl")));
-    std::vector<double> losses;
-    for (std::string line; std::getline(lines, line);)
-      losses.push_back(nlohmann::json::parse(line).at("loss"));
-    return losses;
+    return logged_losses(here_.folder() / dir);
   }
   // Returns the parameters that a run has saved after its last step.
   std::string weights(const std::string& dir) const {

@@ -52,6 +52,20 @@ def end_with_harness():
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def rows_of(run_folder):
+    """Returns the rows of metrics.jsonl that have a loss, in the order of the file; none if there is no file yet."""
+    path = run_folder / "metrics.jsonl"
+    rows = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue  # a truncated last line
+        if "loss" in row:
+            rows.append(row)
+    return rows
+
+
 def process_state(pid):
     """Returns R, S, T, Z, ..., or "" if there is no such process."""
     try:
@@ -261,19 +275,7 @@ class Job:
     # ---- Progress ----
 
     def rows(self):
-        """Returns the rows of metrics.jsonl that have a loss."""
-        rows = []
-        try:
-            for line in (self.run_folder / "metrics.jsonl").read_text().splitlines():
-                try:
-                    row = json.loads(line)
-                except ValueError:
-                    continue  # a truncated last line
-                if "loss" in row:
-                    rows.append(row)
-        except OSError:
-            pass
-        return rows
+        return rows_of(self.run_folder)
 
     def losses(self):
         return {row["step"]: row["loss"] for row in self.rows()}

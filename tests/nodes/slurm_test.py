@@ -29,7 +29,7 @@ import sys
 import tempfile
 import time
 
-from node_job import BIN, HERE, REPOSITORY, Skipped, Wrong, require
+from node_job import BIN, HERE, REPOSITORY, Skipped, Wrong, require, rows_of
 
 SCRIPT = REPOSITORY / "configs/slurm/train.sbatch"
 HANG_SECONDS = 240  # for everything that is not a fault, on a busy machine
@@ -63,20 +63,6 @@ def until(condition, what, seconds=HANG_SECONDS):
             return value
         require(time.monotonic() < deadline, f"{what}: not after {seconds} s")
         time.sleep(0.1)
-
-
-def rows_of(run_folder):
-    """Returns the rows of metrics.jsonl that have a loss, in the order of the file."""
-    rows = []
-    path = run_folder / "metrics.jsonl"
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue  # the last line may be incomplete
-        if "loss" in row:
-            rows.append(row)
-    return rows
 
 
 class Slurm:
