@@ -6,13 +6,15 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 
 #include "core/backend/search.hpp"
 #include "core/base/exit_code.hpp"
 #include "core/base/files.hpp"
 #include "core/cli/command.hpp"
+#include "core/cli/output_file.hpp"
+#include "core/cli/start_ranks.hpp"
 #include "core/cli/table.hpp"
+#include "core/cli/train_request.hpp"
 #include "core/cli/worker_program.hpp"
 #include "core/compare/case_process.hpp"
 #include "core/conformance/check_report.hpp"
@@ -62,12 +64,6 @@ std::string library_of(const std::string& backend) {
               backend +
                   (std::filesystem::exists(path, error) ? " is not a file" : " does not exist") +
                   "; give the .so file of a backend, or a name from: yoke backends list");
-}
-
-// Called before the checks, so that a wrong path is not reported after minutes of work.
-void require_writable(const std::string& path) {
-  if (!path.empty() && !std::ofstream(path, std::ios::app))
-    throw Error(YOKE_INVALID_ARGUMENT, path + " cannot be written");
 }
 
 void write_file(const std::string& path, const std::string& text) {
@@ -174,10 +170,14 @@ int check_backend(const CheckRequest& request) {
   try {
     if (request.backend.empty()) throw Error(YOKE_INVALID_ARGUMENT, "PATH is missing");
     run.checks = chosen(request);
-    for (const std::string& file : {request.json_file, request.junit}) require_writable(file);
+    require_writable("--json-file", request.json_file);
+    require_writable("--junit", request.junit);
   } catch (const Error& e) {
     std::fprintf(stderr, "yoke backends check: %s; see: yoke backends check --help\n", e.what());
     return kExitUsage;
+  } catch (const Stop& stop) {
+    print_message(stop.text);
+    return stop.exit_code;
   }
   run.path = library_of(request.backend);
   run.worker = find_worker("");

@@ -6,10 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -20,6 +18,7 @@
 #include "core/base/exit_code.hpp"
 #include "core/base/files.hpp"
 #include "core/cli/command.hpp"
+#include "core/cli/output_file.hpp"
 #include "core/cli/table.hpp"
 #include "core/compare/case_process.hpp"
 #include "core/compare/comparison.hpp"
@@ -181,18 +180,6 @@ std::optional<compare::Level> level_of(const std::string& name) {
   const auto level = compare::level_by_name(name);
   if (level) return level;
   throw Stop{kExitUsage, "--level " + name + "; allowed: L0, L1, L2"};
-}
-
-// Called before the runs: a path that cannot be written must not be reported after hours of work.
-void require_writable(const char* flag, const std::string& path) {
-  if (path.empty()) return;
-  const bool existed = ::access(path.c_str(), F_OK) == 0;
-  FILE* file = std::fopen(path.c_str(), "a");
-  if (file == nullptr)
-    throw Stop{kExitUsage,
-               std::string(flag) + " " + path + " cannot be written: " + std::strerror(errno)};
-  std::fclose(file);
-  if (!existed) ::unlink(path.c_str());
 }
 
 compare::Plan make_plan(const Request& request) {

@@ -11,10 +11,12 @@
 #include "core/base/text.hpp"
 #include "core/cli/check_run.hpp"
 #include "core/cli/command.hpp"
+#include "core/cli/output_file.hpp"
 #include "core/cli/start_ranks.hpp"
 #include "core/cli/step_drawing.hpp"
 #include "core/cli/table.hpp"
 #include "yoke/error.hpp"
+#include "yoke/plan.h"
 #include "yoke/text.hpp"
 
 namespace yoke {
@@ -94,7 +96,6 @@ std::string traffic_table(const StepForecast& forecast) {
     int64_t calls = 0, bytes = 0;
     bool known = true;
   };
-  static const char* const kAxes[YOKE_NUM_AXES] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
   Table table({"pp rank", "axis", "action", "calls", "bytes"});
   for (size_t r = 0; r < forecast.ranks.size(); ++r) {
     std::map<std::pair<int32_t, std::string>, Sum> sums;
@@ -107,7 +108,7 @@ std::string traffic_table(const StepForecast& forecast) {
     }
     for (const auto& [key, sum] : sums)
       table.add({concat(r),
-                 kAxes[key.first],
+                 yoke_axis_name(key.first),
                  key.second,
                  concat(sum.calls),
                  bytes(sum.known ? sum.bytes : -1)});
@@ -146,6 +147,7 @@ void print_text(const Json& answer, const StepForecast& forecast, bool schedule)
 
 int show(const PlanRequest& request) {
   const int world = count_of("--world", request.world, "ranks", 1, kMostRanks).value_or(0);
+  require_writable("--svg", request.svg);
   std::string worker;
   check_config(request.config, request.overrides, world, worker);
   std::vector<std::string> argv{worker, "--forecast"};
@@ -157,13 +159,13 @@ int show(const PlanRequest& request) {
     std::puts(answer.dump(2).c_str());
     return kExitOk;
   }
-  for (const std::string note : answer.at("notes")) print_message("note: " + note);
   const Json& json = answer.at("forecast");
   const StepForecast forecast = json.is_null() ? StepForecast() : forecast_from_json(json);
+  if (!request.svg.empty() && forecast.ranks.empty())
+    throw Stop{kExitUsage, "--svg: the backend reports no forecast, so there is nothing to draw"};
+  for (const std::string note : answer.at("notes")) print_message("note: " + note);
   print_text(answer, forecast, request.schedule);
   if (!request.svg.empty()) {
-    if (forecast.ranks.empty())
-      throw Stop{kExitUsage, "--svg: the backend reports no forecast, so there is nothing to draw"};
     replace_text(request.svg, svg_drawing(forecast, title_of(request, answer)));
     std::printf("\nwrote the drawing to %s\n", request.svg.c_str());
   }

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "tests/cli/metrics_rows.hpp"
 #include "tests/cli/playground.hpp"
 
 namespace yoke::testing {
@@ -64,10 +64,9 @@ TEST(Plan, AgreesWithTheRun) {
     if (!action["axis"].is_null())
       forecast_bytes[action["axis"]] += action["payload_bytes"].get<int64_t>();
   }
-  std::istringstream log(read_file(here.folder() / "runs/r/metrics.jsonl"));
-  Json last;  // of a training step; the first one also exchanges what later steps need not
-  for (std::string line; std::getline(log, line);) {
-    const Json row = Json::parse(line);
+  // Row of the last training step. The first one also exchanges what later steps need not.
+  Json last;
+  for (const Json& row : metrics_rows(here.folder() / "runs/r")) {
     if (row.contains("comm")) last = row;
   }
   EXPECT_EQ(forecast_bytes.size(), 2u);
@@ -119,7 +118,10 @@ TEST(Plan, ABackendWithoutForecastsIsNamed) {
   const SubprocessResult r = here.yoke({"plan", "run.toml"});
   EXPECT_EQ(r.ending.exit_code, 0) << r.err;
   EXPECT_THAT(r.out, HasSubstr("Backend 'serial' reports no forecast"));
-  EXPECT_EQ(here.yoke({"plan", "run.toml", "--svg", "a.svg"}).ending.exit_code, 2);
+  const SubprocessResult drawing = here.yoke({"plan", "run.toml", "--svg", "a.svg"});
+  EXPECT_EQ(drawing.ending.exit_code, 2);
+  EXPECT_THAT(drawing.err, HasSubstr("nothing to draw"));
+  EXPECT_EQ(drawing.out, "");
   const Json json = Json::parse(here.yoke({"plan", "run.toml", "--json"}).out);
   EXPECT_TRUE(json["forecast"].is_null());
 }
@@ -139,6 +141,8 @@ TEST(Plan, RefusesAsTrainDoes) {
   expect_misuse({"plan", "nowhere.toml"}, "nowhere.toml");
   expect_misuse({"plan"}, "CONFIG is required");
   expect_misuse(pipeline({"--json", "--schedule"}), "--json");
+  expect_misuse(pipeline({"--svg", "/nowhere/a.svg"}),
+                "--svg /nowhere/a.svg cannot be written: No such file");
 }
 
 }  // namespace

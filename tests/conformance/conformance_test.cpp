@@ -89,7 +89,9 @@ TEST(CheckCommand, ReportsMisuseInOneSentence) {
       {{"seriel"}, 3, "did you mean 'serial'"},
       {{"./nothing.so"}, 3, "does not exist"},
       {{"/"}, 3, "is not a file"},
-      {{"serial", "--only", "S1", "--junit", "/nowhere/x.xml"}, 2, "cannot be written"},
+      {{"serial", "--only", "S1", "--junit", "/nowhere/x.xml"},
+       2,
+       "--junit /nowhere/x.xml cannot be written: No such file"},
   };
   for (const Misuse& m : misuses) {
     const SubprocessResult result = check(m.words);
