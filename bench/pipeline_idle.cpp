@@ -34,7 +34,8 @@ void sleep_once() {
   slept += bench::seconds_now() - start;
 }
 
-// A block that sleeps for the same time in its forward and in each of the two parts of its backward.
+// A block that sleeps for the same time in its forward and in each of the two parts of its
+// backward.
 struct Sleeping : torch::autograd::Function<Sleeping> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx,
                             const at::Tensor& x,
@@ -118,8 +119,8 @@ Idle idle_of(PipelineKind kind, int ranks, int micros) {
     const double unit = work_of_blocks(host.summary())[0];  // time of a forward there
     idle.of_list = std::accumulate(each.begin(), each.end(), 0.0) / unit;  // in forwards
   });
-  // A sleep takes longer than requested, in a way that has nothing to do with the pipeline. Every rank
-  // sleeps three times for each of its blocks and micro-batches.
+  // A sleep takes longer than requested, in a way that has nothing to do with the pipeline. Every
+  // rank sleeps three times for each of its blocks and micro-batches.
   idle.of_list *= all_slept / (3.0 * blocks * micros);
   idle.step = end;
   idle.measured = end * ranks - all_slept;

@@ -1,7 +1,7 @@
 // Measures how much longer a backward takes in two parts: the products that lead to gradients of
 // weights are left in a queue and computed after all others, as in a pipeline without bubbles.
-// The blocks are those of the Llama `tiny`, on one thread, with 8 micro-batches of one sequence of 64
-// tokens.
+// The blocks are those of the Llama `tiny`, on one thread, with 8 micro-batches of one sequence of
+// 64 tokens.
 //
 //   build/release/bench/split_backward [ROUNDS]     default 40
 #include <ATen/ATen.h>

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "yoke/error.hpp"
+#include "yoke/plan.h"
 #include "yoke/text.hpp"
 
 namespace yoke {
@@ -149,14 +150,12 @@ namespace {
 constexpr const char* kKinds[] = {
     "other", "forward", "recompute", "backward", "backward_input", "backward_weight"};
 
-constexpr const char* kAxes[YOKE_NUM_AXES] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
-
 Json to_json(const ForecastAction& a) {
   return {{"name", a.name},
           {"kind", kKinds[a.kind]},
           {"block", a.block},
           {"micro", a.micro},
-          {"axis", a.axis < 0 ? Json() : Json(kAxes[a.axis])},
+          {"axis", a.axis < 0 ? Json() : Json(yoke_axis_name(a.axis))},
           {"payload_bytes", a.payload_bytes},
           {"begin", a.begin},
           {"end", a.end},
@@ -172,12 +171,19 @@ int32_t index_of(const char* const (&names)[n], const std::string& name) {
   return static_cast<int32_t>(at - names);
 }
 
+int32_t axis_of(const std::string& name) {
+  int32_t axis = 0;
+  while (axis < YOKE_NUM_AXES && name != yoke_axis_name(axis)) ++axis;
+  if (axis == YOKE_NUM_AXES) throw Error(YOKE_INVALID_ARGUMENT, "unknown axis '" + name + "'");
+  return axis;
+}
+
 ForecastAction action_from_json(const Json& json) {
   return {json.at("name"),
           index_of(kKinds, json.at("kind")),
           json.at("block"),
           json.at("micro"),
-          json.at("axis").is_null() ? -1 : index_of(kAxes, json.at("axis")),
+          json.at("axis").is_null() ? -1 : axis_of(json.at("axis")),
           json.at("payload_bytes"),
           json.at("begin"),
           json.at("end"),

@@ -67,8 +67,8 @@ class ForecastCollector {
 
   const YokeHeader* extension() const { return &service_.header; }
   // Returns what was reported; it has no ranks if the backend reports no forecast. Throws
-  // Error(INTERNAL) if that contradicts the contract: coordinates that are not 0, 1, 2 ..., blocks or
-  // times that cannot be. plan, model: as passed to the backend.
+  // Error(INTERNAL) if that contradicts the contract: coordinates that are not 0, 1, 2 ..., blocks
+  // or times that cannot be. plan, model: as passed to the backend.
   StepForecast result(const YokePlan& plan, const YokeModelSummary& model) const;
 
  private:

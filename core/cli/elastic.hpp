@@ -1,4 +1,5 @@
-// Runs with --nnodes MIN:MAX: the launchers of all machines agree on who takes part in each attempt.
+// Runs with --nnodes MIN:MAX: the launchers of all machines agree on who takes part in each
+// attempt.
 #pragma once
 
 #include <functional>
@@ -11,8 +12,8 @@
 namespace yoke {
 
 struct ElasticStart {
-  // start.machines is set: its count is MAX, its index the number of this machine, and its port that
-  // of rank 0. The launchers meet at the next port.
+  // start.machines is set: its count is MAX, its index the number of this machine, and its port
+  // that of rank 0. The launchers meet at the next port.
   RankStart start;
   int min = 1;        // MIN
   int restarts = 0;   // number of restarts that follow the loss of a rank

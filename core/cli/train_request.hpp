@@ -47,8 +47,8 @@ struct TrainFlags {
 // Stores the numbers of the flags in `request`. Throws Stop if one of them is wrong.
 void read_flags(const TrainFlags& flags, Request& request);
 
-// Returns the machines that the flags describe, with the largest number of them; empty: this machine
-// only. Throws Stop.
+// Returns the machines that the flags describe, with the largest number of them; empty: this
+// machine only. Throws Stop.
 std::optional<Machines> machines_of(const Request& request);
 
 }  // namespace yoke

@@ -21,9 +21,9 @@ namespace yoke {
 class Member;
 class RankDevice;
 
-// How the ranks check that they issue the same collectives and messages. kOff: not at all. kStep: by
-// one hash per step. kFull: collectives are compared before they start; a message is compared by its
-// receiver, in wait(), before it is received.
+// How the ranks check that they issue the same collectives and messages. kOff: not at all. kStep:
+// by one hash per step. kFull: collectives are compared before they start; a message is compared by
+// its receiver, in wait(), before it is received.
 enum class CommCheck { kOff, kStep, kFull };
 
 // Counters of one set of axes. Bytes are those of the larger side of each operation: the tensor of
@@ -80,8 +80,8 @@ class CommWork {
 // of all communicators.
 //
 // Every operation throws Error(INVALID_ARGUMENT) for tensors that violate these rules. With
-// comm.check = full it throws Error(FAILED_PRECONDITION), before the collective starts, if the ranks
-// do not issue the same one. `op` is YOKE_SUM, YOKE_AVG, YOKE_MAX or YOKE_MIN.
+// comm.check = full it throws Error(FAILED_PRECONDITION), before the collective starts, if the
+// ranks do not issue the same one. `op` is YOKE_SUM, YOKE_AVG, YOKE_MAX or YOKE_MIN.
 class Communicator {
  public:
   virtual ~Communicator() = default;

@@ -65,8 +65,8 @@ at::Tensor weight_grad(const at::Tensor& dy, const at::Tensor& x) {
 
 thread_local WeightQueue* deferred = nullptr;
 
-// Returns gradient(), the gradient of a weight. With a queue, pushes it there instead and returns an
-// undefined tensor.
+// Returns gradient(), the gradient of a weight. With a queue, pushes it there instead and returns
+// an undefined tensor.
 template <class F>
 at::Tensor now_or_later(const at::Tensor& weight, F gradient) {
   if (deferred == nullptr) return gradient();
@@ -138,8 +138,8 @@ struct LinearAddNode : torch::autograd::Function<LinearAddNode> {
 };
 
 // Replaces LibTorch's node of mm, which computes both gradients at once and so cannot defer one of
-// them. The formulas are the same. A distributed dy that must be gathered for the gradient of the rows stays gathered, so the
-// other product causes no communication when it comes later.
+// them. The formulas are the same. A distributed dy that must be gathered for the gradient of the
+// rows stays gathered, so the other product causes no communication when it comes later.
 struct ProductOfRowsNode : torch::autograd::Function<ProductOfRowsNode> {
   static at::Tensor forward(AutogradContext* ctx,
                             const at::Tensor& rows,

@@ -20,9 +20,9 @@ bool takes(std::initializer_list<const at::Tensor*> tensors);
 WeightQueue* defer_weights(WeightQueue* queue);
 std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights);
 at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight);
-// Returns rows [N, in] times the transpose of weight [out, in]. Uses ATen operators only, so takes()
-// need not be true. Like the two operators above, it can leave the gradient of the weight to the
-// queue.
+// Returns rows [N, in] times the transpose of weight [out, in]. Uses ATen operators only, so
+// takes() need not be true. Like the two operators above, it can leave the gradient of the weight
+// to the queue.
 at::Tensor product_of_rows(const at::Tensor& rows, const at::Tensor& weight);
 // Only for bf16; see ops.cpp.
 at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids);

@@ -258,9 +258,9 @@ void make_plan(Draft& draft) {
                               draft.inner->for_plan());
   };
   PlanResult report = ask();
-  // The backend does not know train.max_micro_batch. If its choice is larger, a smaller one is tried;
-  // the backend refuses that if its choice follows from something else, such as a config of another
-  // program.
+  // The backend does not know train.max_micro_batch. If its choice is larger, a smaller one is
+  // tried; the backend refuses that if its choice follows from something else, such as a config of
+  // another program.
   if (!run.train.micro_batch && plan.micro_batch > run.train.max_micro_batch) {
     const YokePlan chosen = plan;
     plan.micro_batch =

@@ -55,8 +55,8 @@ struct RankCount {
   bool threads = false;    // all ranks are threads of this process
 };
 
-// What a job is made for. kForecast: the run may be meant for other machines, so make_job() opens no
-// data and chooses no device, and Job::data is empty.
+// What a job is made for. kForecast: the run may be meant for other machines, so make_job() opens
+// no data and chooses no device, and Job::data is empty.
 enum class JobPurpose { kTrain, kForecast };
 
 // Checks a run. families: families of the worker's author, in addition to the built-in ones. Starts

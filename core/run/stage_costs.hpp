@@ -28,9 +28,9 @@ struct StageCosts {
   int64_t blocks = 0;      // number of blocks
 };
 
-// Returns the costs by coordinate along pp. `ranks` has the reports of all ranks, in rank order. The
-// coordinate of a block is not reported, so a block is assigned to the first coordinate that holds
-// all of its parameters.
+// Returns the costs by coordinate along pp. `ranks` has the reports of all ranks, in rank order.
+// The coordinate of a block is not reported, so a block is assigned to the first coordinate that
+// holds all of its parameters.
 std::vector<StageCosts> costs_of_stages(const std::vector<RankCosts>& ranks,
                                         const Mesh& mesh,
                                         const YokeModelSummary& model);

@@ -135,19 +135,15 @@ double Forecast::bubble() const {
 double Forecast::imbalance() const {
   const std::vector<double> idle = idle_times(timeline, lists);
   const double busiest = timeline.end - *std::min_element(idle.begin(), idle.end());
-  const double all = busiest * static_cast<double>(idle.size());
-  const double busy = timeline.end * static_cast<double>(idle.size()) -
-                      std::accumulate(idle.begin(), idle.end(), 0.0);
-  return all == 0 ? 0 : 1 - busy / all;
+  const double busy = timeline.end * (1 - bubble());  // mean of all ranks
+  return busiest == 0 ? 0 : 1 - busy / busiest;
 }
 
 Forecast forecast_step(const YokeModelSummary& model,
                        const YokePlan& plan,
                        const PtdOptions& options) {
   Forecast forecast{rank_plans(model, plan, options, make_pipeline(model, plan, options)), {}, {}};
-  std::vector<StepSpec> steps;
-  for (const RankPlan& rank : forecast.ranks) steps.push_back(rank.step);
-  forecast.lists = checked_lists(steps);
+  forecast.lists = checked_lists(steps_of(forecast.ranks));
   const std::vector<double> work = work_of_blocks(model);
   const auto duration = [&](int rank, const Action& a) {
     const RankPlan& own = forecast.ranks[rank];

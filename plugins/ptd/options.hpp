@@ -28,13 +28,14 @@ struct PtdOptions {
   std::string pp_orders;         // content of that file
   MeshOptions mesh;
 
-  // The host has checked types, ranges and choices. pp_degree: with several stages, units stay whole
-  // during the step and gradients are reduced once, unless the user has set it otherwise: each rank
-  // has only a part of the model, and would gather it again for every micro-batch.
+  // The host has checked types, ranges and choices. pp_degree: with several stages, units stay
+  // whole during the step and gradients are reduced once, unless the user has set it otherwise:
+  // each rank has only a part of the model, and would gather it again for every micro-batch.
   PtdOptions(const Options& options, int32_t pp_degree);
 };
 
-// Returns true if the pipeline passes outputs to lower ranks too, because ranks have several stages.
+// Returns true if the pipeline passes outputs to lower ranks too, because ranks have several
+// stages.
 inline bool stages_return(const PtdOptions& options) {
   return !options.pp_schedule_file.empty() || info_of(options.pp_schedule).chunks > 1;
 }

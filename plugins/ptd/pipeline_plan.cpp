@@ -106,7 +106,8 @@ std::shared_ptr<const GivenOrders> check_file(const PtdOptions& options,
   return nullptr;
 }
 
-// Returns, for example, ", and more with model.blocks = "half""; "" if the model has no more blocks.
+// Returns, for example, ", and more with model.blocks = "half""; "" if the model has no more
+// blocks.
 std::string more_blocks_hint(const YokeModelSummary& model) {
   if (!YOKE_HAS(YokeModelSummary, &model, more_blocks) || model.more_blocks.size == 0) return "";
   return concat(", and more with ", view(model.more_blocks));

@@ -217,8 +217,7 @@ void note_idle_options(const YokePlanArgs& args,
   if (plan.degree[YOKE_PP] == 1 && ptd.recompute == Recompute::kStages)
     note({"activation_checkpoint"},
          "\"stage\" has no effect with pp_degree = 1: each backward directly follows its forward, "
-         "so "
-         "there is nothing to recompute");
+         "so there is nothing to recompute");
   if (tp == 1 && cp == 1)
     note({"debug_ops"}, "no tensor is distributed with tp_degree = 1 and cp_degree = 1");
 }
@@ -242,8 +241,8 @@ void note_bubble(const Forecast& forecast, const YokePlan& plan, PlanReport& rep
                      " gives more micro-batches"));
 }
 
-// Forecasts a step of a pipeline, or of any layout if the host asks for it. Refuses a schedule whose
-// ranks would wait for each other in a circle.
+// Forecasts a step of a pipeline, or of any layout if the host asks for it. Refuses a schedule
+// whose ranks would wait for each other in a circle.
 void make_forecast(const YokePlanArgs& args,
                    const PtdOptions& options,
                    const YokePlan& plan,

@@ -76,6 +76,12 @@ std::vector<BlockCost> costs_of_blocks(const YokeModelSummary& model,
 
 }  // namespace
 
+std::vector<StepSpec> steps_of(const std::vector<RankPlan>& ranks) {
+  std::vector<StepSpec> steps;
+  for (const RankPlan& rank : ranks) steps.push_back(rank.step);
+  return steps;
+}
+
 int shards_of(const YokePlan& plan, const PtdOptions& options) {
   return plan.degree[YOKE_DP_SHARD] * (options.shard_over_cp ? plan.degree[YOKE_CP] : 1);
 }

@@ -29,6 +29,9 @@ std::vector<RankPlan> rank_plans(const YokeModelSummary& model,
                                  const PtdOptions& options,
                                  const Pipeline& pipeline);
 
+// Returns the steps of the ranks, in their order.
+std::vector<StepSpec> steps_of(const std::vector<RankPlan>& ranks);
+
 // Returns the size of the groups whose ranks hold the shards of one replica.
 int shards_of(const YokePlan& plan, const PtdOptions& options);
 

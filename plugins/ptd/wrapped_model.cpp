@@ -55,12 +55,6 @@ const TorchModel& require_torch_model(const YokeModel& model, at::ScalarType dty
   return *torch;
 }
 
-std::vector<StepSpec> steps_of(const std::vector<RankPlan>& plans) {
-  std::vector<StepSpec> steps;
-  for (const RankPlan& rank : plans) steps.push_back(rank.step);
-  return steps;
-}
-
 // Returns how parameters are distributed over data-parallel ranks, such as "FSDP over 4 ranks"; ""
 // for one rank.
 std::string data_strategy(const StepSpec& spec) {
@@ -139,7 +133,6 @@ WrappedModel::WrappedModel(const YokeModel& model,
   model_on_mesh_ = ModelOnMesh::make(summary_, *torch.params, options.mesh, comms_, host);
   optimizer_ = make_optimizer(*plan.optimizer, state_);
   const TorchGraphs* graphs = options.cuda_graph ? &graphs_of(host) : nullptr;
-  costs_ = ActionCosts(own_.step, build_schedule(own_.step), own_.costs).totals();
   executor_ = std::make_unique<Executor>(Executor::Parts{.host = host,
                                                          .model = torch,
                                                          .params = own_.model,
@@ -152,7 +145,7 @@ WrappedModel::WrappedModel(const YokeModel& model,
                                                          .rank = comms.carry_up.rank(),
                                                          .clip = plan.optimizer->clip,
                                                          .graphs = graphs});
-  executor_->check(own_.step.micros);
+  costs_ = ActionCosts(own_.step, executor_->check(own_.step.micros), own_.costs).totals();
   if (rank_ == 0)
     host.log(host.ctx, YOKE_LOG_INFO, view(summary_line(own_.step, pipeline_, plan, options)));
 }

@@ -5,8 +5,8 @@
 
 namespace yoke::testing {
 
-// Returns the step of two ranks with a block each and one micro-batch. Rank 0 runs forward from 0 to
-// 1, sends, waits until 2, and runs the two parts of its backward until 3 and 5. Rank 1, whose
+// Returns the step of two ranks with a block each and one micro-batch. Rank 0 runs forward from 0
+// to 1, sends, waits until 2, and runs the two parts of its backward until 3 and 5. Rank 1, whose
 // activations are unknown, runs forward from 1 to 2 and backward from 2 to 3.
 inline StepForecast two_ranks() {
   const auto action = [](const char* name, int32_t kind, double begin, double end, int64_t bytes) {

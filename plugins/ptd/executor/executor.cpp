@@ -101,8 +101,8 @@ int64_t Executor::second_gradient_bytes() const {
 }
 
 // Returns the checked action list for a number of micro-batches. Each list is built once and kept.
-// Every rank checks the lists of all ranks along pp, because its own list alone does not say whether
-// its messages have partners.
+// Every rank checks the lists of all ranks along pp, because its own list alone does not say
+// whether its messages have partners.
 const std::vector<Action>& Executor::schedule(int micros, bool forward_only) {
   const Key key{micros, forward_only};
   if (const auto known = schedules_.find(key); known != schedules_.end()) return known->second;
@@ -114,9 +114,9 @@ const std::vector<Action>& Executor::schedule(int micros, bool forward_only) {
   return schedules_.emplace(key, std::move(checked_lists(specs)[parts_.rank])).first->second;
 }
 
-void Executor::check(int micros) {
-  schedule(micros, false);
+const std::vector<Action>& Executor::check(int micros) {
   schedule(micros, true);
+  return schedule(micros, false);
 }
 
 YokeStepResult Executor::step(const YokeStepArgs& args) {

@@ -44,8 +44,9 @@ class Executor {
   explicit Executor(Parts parts);
 
   // Builds and checks the training and evaluation lists of all ranks along pp for `micros`
-  // micro-batches. Does not communicate. Throws Error(INTERNAL) if a list is wrong.
-  void check(int micros);
+  // micro-batches. Returns the training list of this rank, which the executor owns. Does not
+  // communicate. Throws Error(INTERNAL) if a list is wrong.
+  const std::vector<Action>& check(int micros);
 
   // Runs a training or evaluation step. Collective. If it throws, the parameters are those before
   // the step, unless the update itself failed. If a collective was in flight, every further step

@@ -3,8 +3,9 @@
 // but not every model supports that. So the sender says them once. Both sides have seen the same
 // micro-batches, and therefore agree on which messages have a header.
 //
-// Each message has a buffer of its own, from LibTorch's allocator. A ring of fixed buffers would save
-// its calls, which take less than a microsecond, but the schedule would have to assign the buffers.
+// Each message has a buffer of its own, from LibTorch's allocator. A ring of fixed buffers would
+// save its calls, which take less than a microsecond, but the schedule would have to assign the
+// buffers.
 #include "plugins/ptd/executor/stage_messages.hpp"
 
 #include <ATen/ATen.h>

@@ -245,8 +245,8 @@ std::vector<ScheduleFault> check_ranks(const std::vector<StepSpec>& specs,
          check_rank(specs[rank / per_stage], lists[rank], static_cast<int>(rank)))
       faults.push_back(std::move(f));
   }
-  // In the first step receives start late, because the shapes of messages are not known yet, and with
-  // comm.check = full in every step.
+  // In the first step receives start late, because the shapes of messages are not known yet, and
+  // with comm.check = full in every step.
   for (const bool receive_late : {false, true}) {
     for (ScheduleFault& f : Ranks(specs, lists, receive_late).run()) faults.push_back(std::move(f));
     if (!faults.empty()) return faults;

@@ -35,8 +35,8 @@ struct StepCosts {
 // The costs of the actions of one schedule.
 class ActionCosts {
  public:
-  // actions: the schedule of `spec`. blocks: one entry per block of the spec. All three must outlive
-  // this object.
+  // actions: the schedule of `spec`. blocks: one entry per block of the spec. All three must
+  // outlive this object.
   ActionCosts(const StepSpec& spec,
               const std::vector<Action>& actions,
               const std::vector<BlockCost>& blocks);

@@ -1,7 +1,7 @@
 // Follows the tensors that BlockRunner and StageMessages hold. A tensor lives as long as somebody
-// holds it: the block that keeps it for its backward, the next block that will read it, or a message
-// that is in flight. Adding up a cost for each kind of action instead would count an output twice
-// that is both sent and kept, or forget one that is only sent.
+// holds it: the block that keeps it for its backward, the next block that will read it, or a
+// message that is in flight. Adding up a cost for each kind of action instead would count an output
+// twice that is both sent and kept, or forget one that is only sent.
 #include "plugins/ptd/schedule/live_activations.hpp"
 
 #include <map>

@@ -9,8 +9,8 @@
 
 namespace yoke::ptd {
 
-// Returns, for each action of a list that has passed check_rank(), the bytes that exist when it ends.
-// blocks: the known costs of one micro-batch, one entry per block of the spec.
+// Returns, for each action of a list that has passed check_rank(), the bytes that exist when it
+// ends. blocks: the known costs of one micro-batch, one entry per block of the spec.
 std::vector<int64_t> live_activations(const StepSpec& spec,
                                       const std::vector<Action>& actions,
                                       const std::vector<BlockCost>& blocks);

@@ -108,8 +108,8 @@ class Check {
 
   void place(const Cell& cell) {
     const int stage = cell.step.stage;
-    // Every stage has every micro-batch, so a larger number is a mistake. Without this bound it would
-    // decide how much memory is allocated.
+    // Every stage has every micro-batch, so a larger number is a mistake. Without this bound it
+    // would decide how much memory is allocated.
     if (static_cast<size_t>(std::max(stage, cell.step.micro)) >= actions_)
       refuse(cell, concat("has a number that is too large for a file of ", actions_, " actions"));
     if (stage >= static_cast<int>(orders_.rank_of.size())) orders_.rank_of.resize(stage + 1, -1);

@@ -24,8 +24,8 @@ struct GivenOrders {
 // other in a circle.
 GivenOrders parse_orders(const std::string& text);
 // Returns the first action with which a stage does not take its micro-batches in ascending order,
-// such as "1W0"; "" if there is none. Such a stage adds up losses or gradients in another order than
-// the built-in schedules do.
+// such as "1W0"; "" if there is none. Such a stage adds up losses or gradients in another order
+// than the built-in schedules do.
 std::string out_of_order(const GivenOrders& orders);
 
 }  // namespace yoke::ptd

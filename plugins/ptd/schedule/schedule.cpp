@@ -179,8 +179,8 @@ class Builder {
   // reduction is in flight at a time: a second one would share the links with the first and need a
   // second whole gradient buffer.
   void reduce(int unit, size_t i) {
-    // Counted in the order in which gradients are complete; a file may have another one than that of
-    // the micro-batches.
+    // Counted in the order in which gradients are complete; a file may have another one than that
+    // of the micro-batches.
     const int micro = completed_[unit]++;
     const bool last = micro == spec_.micros - 1;
     if (spec_.shards > 1) {

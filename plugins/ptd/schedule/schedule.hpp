@@ -68,8 +68,8 @@ enum class CommPurpose : uint8_t {
 struct MessageInfo {
   enum Step : uint8_t { kSend, kReceive, kWait, kFree };
 
-  // True: the gradient of an output, sent to the preceding stage. False: an output, sent to the next
-  // stage.
+  // True: the gradient of an output, sent to the preceding stage. False: an output, sent to the
+  // next stage.
   bool grad;
   Step step;
 

@@ -45,7 +45,7 @@ std::vector<int> merge_blocks(const std::vector<int64_t>& bytes,
   }
   // The last group did not reach unit_bytes.
   const bool open = !group.empty() && group.back() == current;
-  if (open && current > 0 && held * 2 < unit_bytes && stage_ends.empty()) {
+  if (open && current > 0 && held * 2 < unit_bytes) {
     std::replace(group.begin(), group.end(), current, current - 1);
   }
   return group;

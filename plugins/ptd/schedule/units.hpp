@@ -50,7 +50,8 @@ struct UnitMap {
 // fixed cost. If the last group has less than half of unit_bytes, it joins the group before it. A
 // parameter that several groups use, such as a tied head, gets its own unit: gathering it for the
 // last block must not gather the first blocks with it. item_size: bytes of an element. stage_ends:
-// blocks, ascending, after which a group ends in any case; such groups are not merged.
+// blocks, ascending, after which a group ends in any case; empty, or the last one is the last block
+// of the model.
 UnitMap make_units(const ModelSpec& model,
                    int64_t unit_bytes,
                    int64_t item_size,

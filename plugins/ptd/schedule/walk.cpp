@@ -238,7 +238,8 @@ std::string Walk::reduce(const Action& a) {
   }
   if (unit.grads != Grads::kAdding)
     return fail(CheckedRule::kGradient, "there are no gradients to reduce");
-  // `a` names the last micro-batch that the reduction covers, in the order in which they are complete.
+  // `a` names the last micro-batch that the reduction covers, in the order in which they are
+  // complete.
   const int covered = a.micro - unit.reduced_micros + 1;
   const bool allowed = spec_.accumulate == Accumulate::kSharded ? covered == 1
                        : evicts_stages()                        ? covered >= 1

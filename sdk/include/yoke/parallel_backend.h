@@ -584,7 +584,8 @@ typedef struct YokeRefusal {
 } YokeRefusal;
 
 /* Arguments of plan, borrowed for the call. header.next holds an extension YOKE_ID_BACKENDS if this
- * host can open other backends, and an extension YOKE_ID_FORECASTS if it asks for forecasts. */
+ * host can open other backends. If the host asks for forecasts, an extension YOKE_ID_FORECASTS
+ * comes first. */
 typedef struct YokePlanArgs {
   YokeHeader header;
   const YokeModelSummary* model;

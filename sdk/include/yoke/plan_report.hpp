@@ -83,8 +83,8 @@ class PlanReport {
 
   // Returns true if the host asks for forecasts of a training step.
   bool wants_forecasts() const { return forecasts() != nullptr; }
-  // Reports the forecast of one coordinate on YOKE_PP. Call it for each of them, in ascending order,
-  // and only if wants_forecasts() is true and count() is 0. Copies the forecast.
+  // Reports the forecast of one coordinate on YOKE_PP. Call it for each of them, in ascending
+  // order, and only if wants_forecasts() is true and count() is 0. Copies the forecast.
   void forecast(const YokeForecast& forecast) { forecasts()->add(forecasts()->ctx, &forecast); }
 
   // Returns the number of refusals so far.

@@ -97,6 +97,7 @@ class WeightQueue {
   void run() {
     for (auto& [weight, product] : std::exchange(items_, {})) {
       at::Tensor grad = product();
+      product = nullptr;  // frees what only this product needs
       at::Tensor& sum = weight.mutable_grad();
       sum = sum.defined() ? sum.add(grad) : std::move(grad);
     }

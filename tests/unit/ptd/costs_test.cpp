@@ -52,8 +52,8 @@ TEST(StepCosts, OfRecomputingKeepTheCarriesAndOneBlock) {
   EXPECT_EQ(costs(spec).activation_bytes, 4 * 10 + 100);
 }
 
-// GPipe runs all forwards first: it keeps the input of the stage for each of four micro-batches, and
-// everything else for one.
+// GPipe runs all forwards first: it keeps the input of the stage for each of four micro-batches,
+// and everything else for one.
 TEST(StepCosts, OfRecomputingStagesKeepTheirInputs) {
   StepSpec spec = chain(1, 1);
   spec.micros = 4;
@@ -61,8 +61,8 @@ TEST(StepCosts, OfRecomputingStagesKeepTheirInputs) {
   spec.pipeline = pipeline_spec(PipelineKind::kGpipe, cut_by_sizes({0, 1}, {4, 4}), 1, 0);
   std::vector<BlockCost> blocks = kBlocks;
   blocks[0].input = 7;
-  // The last forward is followed by the first backward, but of another micro-batch. The gradient that
-  // passes between the blocks takes 10.
+  // The last forward is followed by the first backward, but of another micro-batch. The gradient
+  // that passes between the blocks takes 10.
   EXPECT_EQ(costs(spec, blocks).activation_bytes, 4 * 7 + 4 * 110 + 10);
 }
 

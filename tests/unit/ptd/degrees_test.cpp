@@ -62,7 +62,8 @@ struct Result {
   int late_products = 0;  // products of matrices in the actions BackwardWeight of all ranks
 };
 
-// Counts the products of matrices that this thread computes in BackwardWeight, until it is destroyed.
+// Counts the products of matrices that this thread computes in BackwardWeight, until it is
+// destroyed.
 class LateProducts {
  public:
   LateProducts()
@@ -93,8 +94,8 @@ class LateProducts {
   at::CallbackHandle handle_;
 };
 
-// Writes the values of a parameter's piece into the whole parameter, whose other elements are NaN at
-// first.
+// Writes the values of a parameter's piece into the whole parameter, whose other elements are NaN
+// at first.
 void add_param(State& params, const YokePiece& piece) {
   if (piece.replica != 0 || view(piece.kind) != "param") return;
   at::Tensor& whole = params[std::string(view(piece.name))];

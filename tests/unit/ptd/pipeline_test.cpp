@@ -116,9 +116,9 @@ TEST(Pipeline, ListsFitTogetherIfTheFirstStagesAreFrozen) {
   }
 }
 
-// With the first third of the model frozen, and each rank waiting for an output of a frozen stage to
-// be received before it sends the third one, ranks 0 and 4 wait for each other, but only if messages
-// are not received before they are waited for.
+// With the first third of the model frozen, and each rank waiting for an output of a frozen stage
+// to be received before it sends the third one, ranks 0 and 4 wait for each other, but only if
+// messages are not received before they are waited for.
 TEST(Pipeline, AWaitThatIsCircularOnlyIfReceivesStartLateIsFound) {
   const std::vector<StepSpec> specs = chain({PipelineKind::kZbInterleaved, 5, 3, 9}, 1, 5);
   std::vector<List> lists = lists_of(specs);

@@ -1,5 +1,5 @@
-// Makes random models and steps for property tests, and prints what the checker says about them. The
-// same seed gives the same step.
+// Makes random models and steps for property tests, and prints what the checker says about them.
+// The same seed gives the same step.
 #pragma once
 
 #include <random>

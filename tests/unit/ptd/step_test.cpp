@@ -53,8 +53,8 @@ TEST(Step, CountedBytesAreThoseOfTheLayout) {
   }
 }
 
-// With exact sums the norm needs a number for each parameter, and a tied parameter a second gradient
-// buffer.
+// With exact sums the norm needs a number for each parameter, and a tied parameter a second
+// gradient buffer.
 TEST(Step, ExactSumsCostANumberForEachParameterAndABufferForEachTiedOne) {
   for (const bool tied : {false, true}) {
     Job job = one_unit(1, 1);

@@ -40,6 +40,13 @@ TEST(Units, OneByteMakesEveryBlockAUnit) {
   EXPECT_EQ(make_units(chain(5, 3), 1, 4).units.size(), 5u);
 }
 
+TEST(Units, AUnitEndsWhereAStageEnds) {
+  const UnitMap two = make_units(chain(6, 100), 1 << 20, 4, {1, 5});
+  ASSERT_EQ(two.units.size(), 2u);
+  EXPECT_EQ(two.units[0].params, (std::vector<int>{0, 1}));
+  EXPECT_EQ(make_units(chain(4, 100), 1200, 4, {2, 3}).units.size(), 2u) << "a small rest stays";
+}
+
 TEST(Units, ATiedParameterIsAUnitOfItsOwnThatBothItsBlocksNeed) {
   ModelSpec model = chain(4, 100);
   model.blocks[3].push_back(0);  // the last block uses the first block's parameter too

@@ -66,6 +66,25 @@ TEST(WholeStages, NoChoiceLeadsToFewerGathers) {
   }
 }
 
+// A unit that is about to be gathered may exist beside the k stages.
+TEST(WholeStages, NoMoreStagesAreWholeThanAllowed) {
+  for (const PipelineKind kind : {PipelineKind::kInterleaved, PipelineKind::kLoopedBfs}) {
+    for (const int whole : {1, 2, 3}) {
+      for (StepSpec& spec : chain({kind, 4, 4, 16})) {
+        spec.shards = 2;
+        spec.whole_stages = whole;
+        int now = 0, most = 0;
+        for (const Action& a : build_schedule(spec)) {
+          now += a.kind == ActionKind::kUnshard ? 1 : a.kind == ActionKind::kReshard ? -1 : 0;
+          most = std::max(most, now);
+        }
+        EXPECT_LE(most, whole + 1) << info_of(kind).name;
+        EXPECT_GE(most, whole) << info_of(kind).name;
+      }
+    }
+  }
+}
+
 struct Counts {
   int gathers = 0, reductions = 0;
 
@@ -91,8 +110,8 @@ Counts counts_of(PipelineKind kind, int whole) {
   return most;
 }
 
-// An independent simulation counts the same, but 99 and 7 gathers with a single whole stage: there, a
-// stage that has just left is often prefetched at once, and such a round trip is dropped.
+// An independent simulation counts the same, but 99 and 7 gathers with a single whole stage: there,
+// a stage that has just left is often prefetched at once, and such a round trip is dropped.
 TEST(WholeStages, FewerWholeStagesAreGatheredAndReducedMoreOften) {
   EXPECT_EQ(counts_of(PipelineKind::kInterleaved, 0), (Counts{4, 4}));
   EXPECT_EQ(counts_of(PipelineKind::kInterleaved, 4), (Counts{4, 4}));
