@@ -141,6 +141,7 @@ TEST(Plan, RefusesAsTrainDoes) {
   expect_misuse({"plan", "nowhere.toml"}, "nowhere.toml");
   expect_misuse({"plan"}, "CONFIG is required");
   expect_misuse(pipeline({"--json", "--schedule"}), "--json");
+  expect_misuse(pipeline({"--json", "--svg", "a.svg"}), "--json");
   expect_misuse(pipeline({"--svg", "/nowhere/a.svg"}),
                 "--svg /nowhere/a.svg cannot be written: No such file");
 }

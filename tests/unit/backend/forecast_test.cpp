@@ -101,6 +101,7 @@ TEST(Forecast, WhatContradictsTheContractIsADefectOfTheBackend) {
   EXPECT_THAT(fault_after([](Reported& r) { r.stage.count = 2; }),
               HasSubstr("stage [0, 2) is outside of the 1 blocks"));
   EXPECT_THAT(fault_after([](Reported& r) { r.action.end = -1; }), HasSubstr("begin 0, end -1"));
+  EXPECT_THAT(fault_after([](Reported& r) { r.action.begin = -1; }), HasSubstr("begin -1"));
   EXPECT_THAT(fault_after([](Reported& r) { r.action.block = 1; }), HasSubstr("block 1,"));
   EXPECT_NE(fault_after([](Reported& r) { r.action.kind = 99; }), "");
   EXPECT_NE(fault_after([](Reported& r) { r.action.axis = YOKE_NUM_AXES; }), "");

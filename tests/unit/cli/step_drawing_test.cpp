@@ -51,6 +51,14 @@ TEST(Drawing, ActionsOfOneStageAndMicroBatchAreOneBox) {
   EXPECT_EQ(text_drawing(forecast, 100), text_drawing(two_ranks(), 100));
 }
 
+TEST(Drawing, MicroBatchesThatFollowEachOtherAreTwoBoxes) {
+  StepForecast forecast = two_ranks();
+  ForecastAction& backward = forecast.ranks[1].actions[1];
+  backward.kind = YOKE_FORECAST_FORWARD;
+  backward.micro = 1;
+  EXPECT_THAT(text_drawing(forecast, 100), HasSubstr("..FFF....\n        011 "));
+}
+
 TEST(Drawing, AStepWithoutWorkIsEmpty) {
   StepForecast forecast = two_ranks();
   for (RankForecast& rank : forecast.ranks) {
@@ -71,6 +79,11 @@ TEST(Drawing, SvgHasABoxForEachComputationAndEscapesItsTitle) {
   // Only rank 0 says how much memory it needs.
   EXPECT_THAT(svg, HasSubstr("<polygon"));
   EXPECT_THAT(svg.substr(svg.find("<polygon") + 1), Not(HasSubstr("<polygon")));
+}
+
+// Rank 0 holds 20 bytes until time 1, which is at x = 300, and then 30 bytes, the full height.
+TEST(Drawing, SvgShowsMemoryAsSteps) {
+  EXPECT_THAT(svg_drawing(two_ranks(), ""), HasSubstr("300.00,94.33 300.00,87.00"));
 }
 
 }  // namespace

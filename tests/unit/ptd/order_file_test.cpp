@@ -77,6 +77,7 @@ TEST(OrderFile, SaysWhatIsWrongAndWhere) {
   EXPECT_THAT(refusal("0F0,0W0,0I0\n"), HasSubstr("rank 0, column 1: 0W0 comes too early"));
   EXPECT_THAT(refusal("0F0,0B0,0I0\n"),
               HasSubstr("column 2: 0I0 comes too early, or after another"));
+  EXPECT_THAT(refusal("0F0,0F2\n"), HasSubstr("0F2 has a number that is too large"));
   EXPECT_THAT(refusal("0F0,2000000000F0\n"),
               HasSubstr("column 1: 2000000000F0 has a number that is too large for a file of 2"));
   EXPECT_THAT(refusal("0F0,0B0\n1F1999999999,1B1999999999\n"),

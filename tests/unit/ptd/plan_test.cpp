@@ -292,6 +292,10 @@ TEST(Plan, AnOptionWithoutEffectIsNoted) {
   pipeline.plan.micro_batch = 1;
   pipeline.job.options["pp_whole"] = "1";
   EXPECT_THAT(pipeline.ask({"pp_whole"}), Contains(HasSubstr("no rank has more stages")));
+  pipeline.job.options["reshard_after_forward"] = "true";
+  pipeline.job.options["accumulate"] = "sharded";
+  EXPECT_THAT(pipeline.ask({"pp_whole", "reshard_after_forward", "accumulate"}),
+              Contains(HasSubstr("with reshard_after_forward = true")));
 }
 
 }  // namespace
