@@ -143,7 +143,7 @@ int Training::loop() {
     world_.set_step(step);
     trace.before(step);
     const std::unique_ptr<Batch> batch = loader.load(position_.next_sample);
-    const double lr = learning_rate(run_.train, step);
+    const double lr = learning_rate(run_.train, run_.lr_schedule, step);
     verification_.before(step, *batch);
     const YokeStepResult result = run_step(*batch, step, lr, 0);  // the backend's step()
     require_finite(result, step);

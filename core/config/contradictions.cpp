@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "core/config/lr_schedules.hpp"
 #include "core/config/schema.hpp"
 #include "yoke/nearest.hpp"
 #include "yoke/text.hpp"
@@ -87,6 +88,28 @@ void check_profile(const ConfigView& view, Found& found) {
   }
 }
 
+bool is_changed(const ConfigView& view, const Key& key) {
+  return read_key(key, view.run) != read_key(key, RunConfig());
+}
+
+// A key that the schedule does not read would be ignored, which is rarely what the user wanted.
+void check_schedule(const ConfigView& view, Found& found) {
+  if (!sound(view, {"train.schedule"})) return;
+  const std::vector<std::string_view>& read = find_lr_schedule(view.run.train.lr_schedule)->keys;
+  for (const Key& key : schema()) {
+    const bool is_read = std::find(read.begin(), read.end(), key.name) != read.end();
+    if (!key.name.starts_with("lr_schedule.") || is_read || !is_changed(view, key)) continue;
+    found.push_back(view.cite(std::string(key.name)) + " has no effect with " +
+                    view.cite("train.schedule") + "; remove it, or choose another schedule");
+  }
+  const LrScheduleConfig& details = view.run.lr_schedule;
+  const int64_t warmup = view.run.train.warmup;
+  if (sound(view, {"train.warmup", "lr_schedule.total_steps"}) && details.total_steps &&
+      *details.total_steps < warmup)
+    found.push_back(view.cite("lr_schedule.total_steps") + " is less than " +
+                    view.cite("train.warmup") + "; the schedule must not end before its warmup");
+}
+
 // A run with train.steps = 0 only saves its initial parameters, so saving must not be disabled.
 void check_steps(const ConfigView& view, Found& found) {
   if (!sound(view, {"train.steps", "checkpoint.every"})) return;
@@ -108,6 +131,7 @@ std::vector<std::string> contradictions(const ConfigView& view) {
   check_evaluation(view, found);
   check_precision(view, found);
   check_profile(view, found);
+  check_schedule(view, found);
   check_steps(view, found);
   return found;
 }

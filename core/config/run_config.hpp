@@ -72,7 +72,7 @@ struct TrainConfig {
   std::string optimizer = "adamw";     // adamw | sgd
   double lr = 3e-4;
   int64_t warmup = 0;                    // steps
-  std::string lr_schedule = "constant";  // constant | linear | cosine | wsd
+  std::string lr_schedule = "constant";  // one of lr_schedules()
   double min_lr_factor = 0;              // final learning rate as a fraction of lr
   std::array<double, 2> betas{0.9, 0.95};
   double eps = 1e-8;
@@ -80,6 +80,29 @@ struct TrainConfig {
   double weight_decay = 0.1;
   std::string decay = "all";  // all | matrices
   double clip = 1.0;          // 0 = off
+};
+
+// Details of the learning-rate schedule; see core/run/learning_rate.hpp. Each schedule reads only
+// some of them.
+struct LrScheduleConfig {
+  int64_t first_step = 1;                // number of the first step in the warmup: 0 or 1
+  double start_factor = 0;               // factor at the start of the warmup or of the cycle
+  std::string warmup_shape = "linear";   // linear | log
+  std::optional<int64_t> total_steps{};  // end of the schedule; unset = train.steps
+  std::optional<double> cycles{};
+  double power = 1;
+  std::optional<int64_t> timescale{};    // steps
+  std::optional<int64_t> decay_steps{};  // unset = a fifth of the steps
+  std::string decay_shape = "linear";    // linear | cosine | sqrt
+  int64_t rise_steps = 2000;
+  std::optional<int64_t> fall_steps{};  // unset = rise_steps
+  int64_t rise_stairs = 0;
+  std::optional<int64_t> fall_stairs{};  // unset = rise_stairs
+  int64_t tail_steps = 0;                // 0 = the rate stays at the end of the cycle
+  double tail_rate = 0;
+  int64_t range_steps = 2000;
+  double range_rate = 1;
+  bool staircase = false;
 };
 
 struct EvalConfig {
@@ -151,6 +174,7 @@ struct RunConfig {
   ModelConfig model;
   DataConfig data;
   TrainConfig train;
+  LrScheduleConfig lr_schedule;
   EvalConfig eval;
   PrecisionConfig precision;
   CheckpointConfig checkpoint;

@@ -1,6 +1,8 @@
 // The table of all keys.
 #include "core/config/schema.hpp"
 
+#include "core/config/lr_schedules.hpp"
+
 namespace yoke {
 namespace {
 
@@ -23,7 +25,7 @@ constexpr Range from_below(double min, double max) {
 #define FIELD(member) [](RunConfig& c) -> Field { return &c.member; }
 
 std::vector<Key> make_schema() {
-  return {
+  std::vector<Key> keys = {
       {"parallel_backend",
        FIELD(parallel_backend),
        kAny,
@@ -238,7 +240,8 @@ std::vector<Key> make_schema() {
       {"train.schedule",
        FIELD(train.lr_schedule),
        kAny,
-       "constant|linear|cosine|wsd",
+       "constant|linear|cosine|cosine_restarts|polynomial|inverse_sqrt|wsd|WarmupLR|WarmupDecayLR|"
+       "WarmupCosineLR|OneCycle|LRRangeTest",
        0,
        "learning-rate schedule after the warmup"},
       {"train.min_lr_factor",
@@ -388,6 +391,9 @@ std::vector<Key> make_schema() {
        kFree | kPerRank,
        "whether a rank that torchrun, mpirun or srun has started stops when that launcher dies"},
   };
+  const std::vector<Key> details = lr_schedule_keys();
+  keys.insert(keys.end(), details.begin(), details.end());
+  return keys;
 }
 
 }  // namespace

@@ -7,20 +7,43 @@
 
 namespace yoke {
 
-// Returns the learning rate of `step`; the first step is 1. With T = train.steps and
-// w = train.warmup, it is
+// Returns the learning rate of `step`; the first step is 1. It is train.lr times a factor that
+// depends on the step alone, so a resumed run continues exactly. Names without a dot are those of
+// the table [lr_schedule]. With w = train.warmup, T = total_steps (default train.steps),
+// k = step - 1, s = start_factor and m = train.min_lr_factor, the factor is
 //
-//   step <= w   lr * step / w
-//   step > w    lr * (m + (1 - m) * f(p)), with m = train.min_lr_factor and
-//               p = (step - 1 - start) / (T - start), or 0 while step <= start + 1
-//     constant  f = 1
-//     linear    f = 1 - p                 start = w
-//     cosine    f = (1 + cos(pi p)) / 2   start = w
-//     wsd       f = 1 - p                 start = T - D, where D is a fifth of T
+//   k < w       s + (1 - s) (k + first_step) / w
+//   otherwise   m + (1 - m) f, where p = (k - w) / (T - w), at most 1
+//     constant         1, whatever m is
+//     linear           f = 1 - p
+//     cosine           f = (1 + cos(2 pi cycles p)) / 2; cycles is 1/2 by default
+//     cosine_restarts  f = (1 + cos(pi fraction(cycles p))) / 2, or 0 if p = 1; cycles is 1 by
+//                      default
+//     polynomial       f = (1 - p)^power
+//     inverse_sqrt     1 / sqrt(1 + (k - w) / timescale), whatever m is; timescale is w by default,
+//                      or 10000 without a warmup
+//     wsd              f = 1 until k = T - decay_steps, then by decay_shape 1 - q, (1 + cos(pi q)) / 2
+//                      or 1 - sqrt(q), where q rises from 0 to 1 until k = T; decay_steps is a fifth
+//                      of T by default, and the decay starts after the warmup in any case
 //
-// As in torchtitan, the rate would reach its final value only at step T + 1, so no step is wasted
-// on a rate of 0. The rate depends on the step alone, so a resumed run continues exactly. Throws
-// Error(INVALID_ARGUMENT) if the name of the lr schedule is unknown or step < 1.
-double learning_rate(const TrainConfig& train, int64_t step);
+// With first_step = 1, the default, these are torchtitan's schedules, in which no step has a rate
+// of 0: the warmup ends with step w, and the rate would reach its final value only at step T + 1.
+// With first_step = 0 they are those of transformers, whose first step has the factor s.
+//
+// DeepSpeed's schedules have their own names and count from i = step - 2, because DeepSpeed
+// advances them after the update. By warmup_shape, g is i / w or log(i + 1) / log(w), with w at
+// least 2.
+//
+//   WarmupLR        s + (1 - s) g, where g is 0 for the first step and 1 after the warmup
+//   WarmupDecayLR   the same, where g is (T - i) / (T - w), at least 0, after the warmup
+//   WarmupCosineLR  the same, except 0 for the first step, and after the warmup
+//                   m + (1 - m) (1 + cos(pi min(1, (i - w + 1) / (T - w)))) / 2
+//   OneCycle        s + (1 - s) h, where h rises to 1 over rise_steps and falls over fall_steps, in
+//                   rise_stairs and fall_stairs equal stairs unless they are 0;
+//                   j > 0 steps after this cycle s / (1 + tail_rate j / tail_steps)
+//   LRRangeTest     1 + range_rate k / range_steps; with staircase, k / range_steps is rounded down
+//
+// Throws Error(INVALID_ARGUMENT) if the name of the schedule is unknown or step < 1.
+double learning_rate(const TrainConfig& train, const LrScheduleConfig& lr, int64_t step);
 
 }  // namespace yoke

@@ -40,6 +40,14 @@ INSTANTIATE_TEST_SUITE_P(
         word("parallel_backend=train",
              "parallel_backend = \"train\" (command line): a backend cannot have the name of a "
              "table of the run file"),
+        word("lr_schedule.power=2",
+             "lr_schedule.power = 2.0 (command line) has no effect with train.schedule = "
+             "\"constant\" "
+             "(default); remove it, or choose another schedule"),
+        file("[train]\nschedule = \"linear\"\nwarmup = 9\n[lr_schedule]\ntotal_steps = 8",
+             "lr_schedule.total_steps = 8 (run.toml:7) is less than train.warmup = 9 (run.toml:5); "
+             "the "
+             "schedule must not end before its warmup"),
         word("backend_path=relative/folder",
              "backend_path = [\"relative/folder\"] (command line): every folder must be an "
              "absolute path"),

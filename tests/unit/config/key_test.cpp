@@ -112,7 +112,9 @@ INSTANTIATE_TEST_SUITE_P(
         file("[train]\noptimizer = \"adam\"",
              "run.toml:4: train.optimizer = \"adam\": allowed: adamw, sgd; did you mean 'adamw'?"),
         file("[train]\nschedule = \"step\"",
-             "run.toml:4: train.schedule = \"step\": allowed: constant, linear, cosine, wsd"),
+             "run.toml:4: train.schedule = \"step\": allowed: constant, linear, cosine, "
+             "cosine_restarts, polynomial, "
+             "inverse_sqrt, wsd, WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, LRRangeTest"),
         file("data.order = \"Shuffled\"",
              "run.toml:3: data.order = \"Shuffled\": allowed: shuffled, sequential; did you mean "
              "'shuffled'?"),

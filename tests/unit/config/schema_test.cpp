@@ -125,7 +125,25 @@ constexpr const char* kFrozenKeys[] = {"parallel_backend",
                                        "launch.join_timeout",
                                        "launch.elastic_wait",
                                        "launch.lost_after",
-                                       "launch.end_with_parent"};
+                                       "launch.end_with_parent",
+                                       "lr_schedule.first_step",
+                                       "lr_schedule.start_factor",
+                                       "lr_schedule.warmup_shape",
+                                       "lr_schedule.total_steps",
+                                       "lr_schedule.cycles",
+                                       "lr_schedule.power",
+                                       "lr_schedule.timescale",
+                                       "lr_schedule.decay_steps",
+                                       "lr_schedule.decay_shape",
+                                       "lr_schedule.rise_steps",
+                                       "lr_schedule.fall_steps",
+                                       "lr_schedule.rise_stairs",
+                                       "lr_schedule.fall_stairs",
+                                       "lr_schedule.tail_steps",
+                                       "lr_schedule.tail_rate",
+                                       "lr_schedule.range_steps",
+                                       "lr_schedule.range_rate",
+                                       "lr_schedule.staircase"};
 
 TEST(Schema, TheKeysThatUsersRelyOnAreThere) {
   const std::vector<std::string> expected(std::begin(kFrozenKeys), std::end(kFrozenKeys));

@@ -1,0 +1,27 @@
+// The learning-rate schedules that train.schedule names, and the keys that each of them reads.
+// Their formulas are in core/run/learning_rate.hpp. No LibTorch.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/config/schema.hpp"
+
+namespace yoke {
+
+struct LrSchedule {
+  std::string_view name;  // value of train.schedule
+  // Keys besides train.lr and train.warmup that change the rate. Every key of the table
+  // [lr_schedule] that is not among them has no effect.
+  std::vector<std::string_view> keys;
+};
+
+std::span<const LrSchedule> lr_schedules();
+// Returns NULL if there is no schedule with this name.
+const LrSchedule* find_lr_schedule(std::string_view name);
+
+// Returns the rows of the table [lr_schedule] for schema().
+std::vector<Key> lr_schedule_keys();
+
+}  // namespace yoke
