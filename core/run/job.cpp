@@ -13,6 +13,7 @@
 #include "core/backend/search.hpp"
 #include "core/base/exit_code.hpp"
 #include "core/launch/device_choice.hpp"
+#include "core/run/other_config.hpp"
 #include "yoke/nearest.hpp"
 #include "yoke/plan.hpp"
 #include "yoke/tensor.hpp"
@@ -275,6 +276,7 @@ void make_plan(Draft& draft) {
   for (const PlanRemark& r : report.notes) {
     if (r.allowed.empty()) draft.notes.push_back(remark_text(r));
   }
+  for (std::string& fault : schedule_faults(report, run)) draft.faults.push_back(std::move(fault));
   if (!report.refusals.empty()) return;
   for (std::string& fault : draft.plan->complete(run.train.max_micro_batch))
     draft.faults.push_back(std::move(fault));

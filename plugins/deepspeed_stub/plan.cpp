@@ -126,7 +126,8 @@ void check_agreement(const DsConfig& config, const YokePlan& plan, PlanMessages&
   check_optimizer_type(config, plan, messages);
   Agreement run(config, messages);
   run.number("gradient_clipping", "train.clip", o.clip);
-  if (o.lr != 0) run.number("optimizer.params.lr", "train.lr", o.lr);
+  const std::string peak = peak_key(config);
+  if (o.lr != 0) run.number(peak.empty() ? "optimizer.params.lr" : peak.c_str(), "train.lr", o.lr);
   run.numbers("optimizer.params.betas", "train.betas", {o.beta1, o.beta2});
   run.number("optimizer.params.eps", "train.eps", o.eps);
   run.number("optimizer.params.weight_decay", "train.weight_decay", o.weight_decay);
@@ -150,7 +151,7 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report)
   resolve_precision(plan, messages);
   check_agreement(config, plan, messages);
   resolve_batch(config, plan, messages);
-  report_equivalents(config, plan, report);
+  report_equivalents(config, plan, scheduler_keys(config, plan.optimizer->lr, messages), report);
   report.add(messages);
   report.refuse_unused_params(*args.model, "no block would report its gradient");
 }

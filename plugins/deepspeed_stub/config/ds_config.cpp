@@ -171,6 +171,7 @@ void DsConfig::read_object(const Json& object, const std::string& path) {
 void DsConfig::read_key(const Key& key, const std::string& path, const Json& value) {
   // The order of the cases matters. A key without effect is only noted, whatever its type. A
   // refused key must have the right type first, so that the message is about the type.
+  if (value == "auto") autos_.insert(path);
   if (is_unset(value)) return;
   const std::string given = as_text(value);
   if (key.handling == Handling::kSection) {

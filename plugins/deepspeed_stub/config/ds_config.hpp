@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +30,8 @@ class DsConfig {
   std::optional<std::string> string(std::string_view path) const;
   const nlohmann::json* find(std::string_view path) const;  // NULL = not given
 
+  // Returns whether the file has the value "auto", which leaves it to the run.
+  bool is_auto(std::string_view path) const { return autos_.count(path) > 0; }
   // Returns whether the file, not an inline key, gives the value.
   bool is_in_file(std::string_view path) const;
 
@@ -48,6 +51,7 @@ class DsConfig {
   std::string file_;  // path of the file as the user wrote it
   // Values of the kHonoured and kRun keys that were given, by the path of the key in the JSON.
   std::map<std::string, nlohmann::json, std::less<>> values_;
+  std::set<std::string, std::less<>> autos_;
   // Names in [deepspeed_stub] of the keys that were given inline, by the path of the key.
   std::map<std::string, std::string, std::less<>> inline_;
   PlanMessages messages_;

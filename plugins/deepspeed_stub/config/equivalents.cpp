@@ -55,10 +55,21 @@ void report_batch(const DsConfig& config, const YokePlan& plan, Equivalents& run
 
 }  // namespace
 
-void report_equivalents(const DsConfig& config, const YokePlan& plan, PlanReport& report) {
+void report_equivalents(const DsConfig& config,
+                        const YokePlan& plan,
+                        const std::vector<HostKey>& scheduler,
+                        PlanReport& report) {
   Equivalents run_file(config, report);
+  const bool own_peak = !peak_key(config).empty();
   for (const auto& [path, key] : kSame) {
-    if (run_file.has(path)) run_file.report(path, key, config.find(path)->dump());
+    const bool is_replaced = own_peak && key == std::string_view("train.lr");
+    if (run_file.has(path) && !is_replaced) run_file.report(path, key, config.find(path)->dump());
+  }
+  for (const HostKey& k : scheduler) {
+    const bool given = config.find(k.path) != nullptr;
+    report.equivalent(config.label(k.path),
+                      given ? config.shown(k.path) : "its default",
+                      k.key + " = " + k.value.dump());
   }
   report_batch(config, plan, run_file);
   run_file.report("optimizer.type", "train.optimizer", "\"adamw\"");

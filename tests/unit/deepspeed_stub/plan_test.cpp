@@ -158,7 +158,7 @@ TEST(DsConfig, AutoAndNullCountAsNotGiven) {
 TEST(DsConfig, ReportsEveryProblemAtOnce) {
   EXPECT_THAT(
       ask(R"({"train_batch_size": 9, "fp16": {"enabled": true}, "bf16": {"enabled": true},
-              "scheduler": {"type": "WarmupLR"}, "optimizer": {"type": "OneBitAdam"},
+              "scheduler": {"type": "WarmUpLR"}, "optimizer": {"type": "OneBitAdam"},
               "gradient_clipping": 0.5, "zero_optimization": {"stage": 4, "reduce_bucket_size": 0,
               "allgather_bucket_size": 3, "offload_optimizer": {"device": "nvme"},
               "zero_quantized_weights": true, "mics_shard_size": 2, "overlap_comm": "yes"}})"),
@@ -167,7 +167,7 @@ TEST(DsConfig, ReportsEveryProblemAtOnce) {
           HasSubstr("fp16.enabled = true; allowed: false; fp16 and its loss scaling"),
           HasSubstr("fp16.enabled and bf16.enabled = true; allowed: one of them"),
           AllOf(HasSubstr("bf16.enabled = true"), HasSubstr("precision.param = \"fp32\"")),
-          AllOf(HasSubstr("scheduler.type = \"WarmupLR\""), HasSubstr("train.schedule")),
+          AllOf(HasSubstr("scheduler.type = \"WarmUpLR\""), HasSubstr("did you mean 'WarmupLR'?")),
           HasSubstr("optimizer.type = \"OneBitAdam\"; allowed: \"AdamW\", \"Adam\""),
           AllOf(HasSubstr("gradient_clipping = 0.5"), HasSubstr("train.clip = 1.0")),
           HasSubstr("zero_optimization.stage = 4; allowed: 0, 1, 2, 3"),
@@ -177,6 +177,71 @@ TEST(DsConfig, ReportsEveryProblemAtOnce) {
           HasSubstr("zero_quantized_weights = true; allowed: false"),
           HasSubstr("mics_shard_size = 2; allowed: -1"),
           HasSubstr("overlap_comm = \"yes\"; allowed: true | false")));
+}
+
+// ---- Scheduler ----
+
+std::vector<std::string> lines_of(const std::string& scheduler) {
+  PlanRequest request(2,
+                      R"({"optimizer": {"params": {"lr": 0.5}}, "scheduler": )" + scheduler + "}");
+  request.plan.optimizer.lr = 0;  // as in an import
+  EXPECT_THAT(request.ask(), IsEmpty()) << scheduler;
+  return request.lines;
+}
+
+TEST(Scheduler, BecomesKeysOfTheRunFile) {
+  EXPECT_THAT(
+      lines_of(R"({"type": "WarmupDecayLR", "params": {"warmup_min_lr": 1e-4, "warmup_max_lr": 2e-4,
+                   "warmup_num_steps": 1e2, "total_num_steps": 400}})"),
+      UnorderedElementsAre("train.schedule = \"WarmupDecayLR\"",
+                           "lr_schedule.start_factor = 0.5",
+                           "train.lr = 0.0002",
+                           "train.warmup = 100",
+                           "lr_schedule.warmup_shape = \"log\"",
+                           "lr_schedule.total_steps = 400",
+                           "parallel_backend = \"deepspeed_stub\""));
+}
+
+TEST(Scheduler, HasDeepSpeedsDefaults) {
+  EXPECT_THAT(lines_of(R"({"type": "WarmupLR"})"),
+              UnorderedElementsAre("train.schedule = \"WarmupLR\"",
+                                   "lr_schedule.start_factor = 0.0",
+                                   "train.lr = 0.5",
+                                   "train.warmup = 1000",
+                                   "lr_schedule.warmup_shape = \"log\"",
+                                   "parallel_backend = \"deepspeed_stub\""));
+  EXPECT_THAT(lines_of(R"({"type": "LRRangeTest"})"),
+              UnorderedElementsAre("train.schedule = \"LRRangeTest\"",
+                                   "train.lr = 0.001",
+                                   "lr_schedule.range_steps = 2000",
+                                   "lr_schedule.range_rate = 1.0",
+                                   "lr_schedule.staircase = false",
+                                   "parallel_backend = \"deepspeed_stub\""));
+}
+
+TEST(Scheduler, LeavesAutoToTheRun) {
+  EXPECT_THAT(lines_of(R"({"type": "WarmupDecayLR", "params": {"warmup_min_lr": "auto",
+                           "warmup_max_lr": "auto", "warmup_num_steps": "auto",
+                           "total_num_steps": "auto", "warmup_type": "linear"}})"),
+              UnorderedElementsAre("train.schedule = \"WarmupDecayLR\"",
+                                   "train.lr = 0.5",
+                                   "lr_schedule.warmup_shape = \"linear\"",
+                                   "parallel_backend = \"deepspeed_stub\""));
+}
+
+TEST(Scheduler, RefusesWhatDeepSpeedsClassWouldNotTake) {
+  EXPECT_THAT(
+      ask(R"({"scheduler": {"type": "WarmupDecayLR", "params": {"cos_min_ratio": 0.1}}})"),
+      UnorderedElementsAre(
+          AllOf(HasSubstr("cos_min_ratio = 0.1"), HasSubstr("WarmupDecayLR has no such parameter")),
+          AllOf(HasSubstr("total_num_steps = unset"), HasSubstr("WarmupDecayLR requires it"))));
+  EXPECT_THAT(ask(R"({"scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 1e-4,
+                      "cycle_max_lr": 3e-3}}})"),
+              ElementsAre(AllOf(HasSubstr("cycle_momentum = unset; allowed: false"),
+                                HasSubstr("DeepSpeed's default is true"))));
+  EXPECT_THAT(ask(R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 1}}})"),
+              ElementsAre(AllOf(HasSubstr("warmup_max_lr = 1"),
+                                HasSubstr("the run has train.lr = 0.003"))));
 }
 
 TEST(DsConfig, AcceptsHarmlessValuesAndNotesKeysWithoutEffect) {

@@ -1,0 +1,54 @@
+#include "core/run/other_config.hpp"
+
+#include <algorithm>
+
+#include "core/config/schema.hpp"
+#include "core/config/toml_file.hpp"
+#include "yoke/text.hpp"
+
+namespace yoke {
+namespace {
+
+bool is_of_schedule(std::string_view key) {
+  return key.starts_with("lr_schedule.") || key == "train.schedule" || key == "train.lr" ||
+         key == "train.warmup" || key == "train.min_lr_factor";
+}
+
+bool is_refused(const std::string& key, const PlanResult& report) {
+  return std::any_of(report.refusals.begin(), report.refusals.end(), [&](const PlanRemark& r) {
+    return r.key == key;
+  });
+}
+
+}  // namespace
+
+std::vector<std::string> schedule_faults(const PlanResult& report, const RunConfig& run) {
+  std::vector<std::string> faults;
+  RunConfig actual = run;
+  if (!actual.lr_schedule.total_steps) actual.lr_schedule.total_steps = run.train.steps;
+  for (const PlanRemark& note : report.notes) {
+    if (is_refused(note.key, report)) continue;
+    const size_t equals = note.allowed.find(" = ");
+    if (equals == std::string::npos) continue;
+    const Key* key = find_key(std::string_view(note.allowed).substr(0, equals));
+    const auto value = parse_toml_value(note.allowed.substr(equals + 3));
+    if (key == nullptr || !is_of_schedule(key->name) || !value) continue;
+    RunConfig expected = actual;
+    if (check_key(*key, *value).empty()) write_key(*key, *value, expected);
+    const auto own = read_key(*key, actual);
+    if (check_key(*key, *value).empty() && read_key(*key, expected) == own) continue;
+    faults.push_back(concat(note.key,
+                            " (",
+                            note.given,
+                            ") means ",
+                            note.allowed,
+                            ", but the run has ",
+                            key->name,
+                            " = ",
+                            own ? to_text(*own) : "unset",
+                            "; write that line into the run file, or remove the key"));
+  }
+  return faults;
+}
+
+}  // namespace yoke
