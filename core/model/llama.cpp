@@ -5,7 +5,7 @@
 // rank may hold only some of the tokens.
 //
 // Besides the modules, the family describes itself to the backends: initial values, tensor-parallel
-// hints, memory and FLOPs.
+// hints, and what the blocks cost (llama_costs.cpp).
 #include "core/model/llama.hpp"
 
 #include <ATen/ATen.h>
@@ -16,6 +16,7 @@
 #include "core/checkpoint/hf_weights.hpp"
 #include "core/kernels/ops.hpp"
 #include "core/model/hf_config.hpp"
+#include "core/model/llama_costs.hpp"
 #include "core/model/rope.hpp"
 #include "yoke/text.hpp"
 
@@ -209,42 +210,6 @@ ReadWeights stored_weights(const ModelConfig& model, const LlamaDims& d, const B
   return open_weights(model.from, shapes, {{head, "model.embed_tokens.weight"}});
 }
 
-// Returns what each block costs for one sequence. The fused operators keep the inputs of products,
-// and one or two fp32 numbers for each row. FLOPs count products only.
-std::vector<BlockCosts> block_costs(const LlamaDims& d, const FamilyArgs& args, bool as_halves) {
-  const int64_t item = item_size(args.param_dtype), wide = std::max<int64_t>(item, 4);
-  const int64_t tokens = args.seq_len, carry = tokens * d.dim * item;
-  const int64_t kv = d.kv_heads * (d.dim / d.heads);
-  // Returns the FLOPs of multiplying all tokens by matrices with `elements` elements in total.
-  const auto products = [tokens](int64_t elements) {
-    return 2.0 * static_cast<double>(tokens) * static_cast<double>(elements);
-  };
-  // Keeps the outputs of the norm and of attention, queries, keys and values, and in fp32 a number
-  // for the norm and for each head. Attention is causal: on average a token attends to half of the
-  // tokens, with one product for keys and one for values.
-  const BlockCosts attention{tokens * ((3 * d.dim + 2 * kv) * item + (1 + d.heads) * wide),
-                             carry,
-                             products(2 * d.dim * (d.dim + kv)) + products(2 * tokens * d.dim) / 2};
-  // Keeps the output of the norm, gate, up and their product, and a number for the norm.
-  const BlockCosts feed_forward{
-      tokens * ((d.dim + 3 * d.ffn_dim) * item + wide), carry, products(3 * d.dim * d.ffn_dim)};
-  // A whole layer also keeps what passes between its halves.
-  const BlockCosts layer{attention.activation_bytes + carry + feed_forward.activation_bytes,
-                         carry,
-                         attention.forward_flops + feed_forward.forward_flops};
-  std::vector<BlockCosts> costs{{0, carry, 0}};
-  for (int64_t n = 0; n < d.layers; ++n) {
-    if (as_halves) {
-      costs.insert(costs.end(), {attention, feed_forward});
-    } else {
-      costs.push_back(layer);
-    }
-  }
-  const int64_t kept = tokens * ((d.dim + d.vocab) * item + 2 * wide);
-  costs.push_back({kept, 0, products(d.dim * d.vocab)});
-  return costs;
-}
-
 // Appends a layer, as one block or as two.
 void add_layer(BlockList& list,
                const std::string& name,
@@ -273,7 +238,7 @@ BlockList make_blocks(const ModelConfig& model, const FamilyArgs& args) {
   const at::ScalarType dtype = scalar_type(args.param_dtype);
   const bool as_halves = model.blocks == "half";
   BlockList list;
-  list.costs = block_costs(d, args, as_halves);
+  list.costs = llama_costs(d, args, as_halves);
   if (!as_halves) list.more_blocks = "model.blocks = \"half\"";
   auto embedding = std::make_shared<Embedding>(d.vocab, d.dim, dtype);
   add_block(list,

@@ -154,6 +154,7 @@ void ParamTable::describe_blocks(const std::vector<TorchBlock>& blocks,
                                  const std::vector<BlockCosts>& costs,
                                  const std::string& more_blocks) {
   blocks_.resize(blocks.size());
+  pass_bytes_.resize(blocks.size());
   for (size_t b = 0; b < blocks.size(); ++b) {
     blocks_[b].header = YOKE_HEADER(YokeBlock, YOKE_ID_BLOCK);
     blocks_[b].name = view(blocks[b].name);
@@ -163,6 +164,9 @@ void ParamTable::describe_blocks(const std::vector<TorchBlock>& blocks,
     blocks_[b].activation_bytes = cost.activation_bytes;
     blocks_[b].carry_bytes = cost.carry_bytes;
     blocks_[b].forward_flops = cost.forward_flops;
+    pass_bytes_[b] = cost.pass_bytes;
+    blocks_[b].pass_bytes = pass_bytes_[b].empty() ? nullptr : pass_bytes_[b].data();
+    blocks_[b].num_pass_bytes = pass_bytes_[b].size();
     block_pointers_.push_back(&blocks_[b]);
   }
   summary_.blocks = block_pointers_.data();

@@ -85,6 +85,7 @@ class ParamTable {
   std::vector<YokeParameter> params_;
   std::vector<const YokeParameter*> param_pointers_;
   std::vector<YokeBlock> blocks_;
+  std::vector<std::vector<YokePassBytes>> pass_bytes_;
   std::vector<const YokeBlock*> block_pointers_;
   YokeModelSummary summary_{};
 };

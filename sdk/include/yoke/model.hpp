@@ -39,6 +39,8 @@ struct BlockCosts {
   int64_t activation_bytes = -1;  // bytes kept from its forward to its backward, without its input
   int64_t carry_bytes = -1;       // bytes of its output
   double forward_flops = -1;      // see YokeBlock.forward_flops
+  // The points at which its passes need the most memory, see YokeBlock.pass_bytes. Empty = unknown.
+  std::vector<YokePassBytes> pass_bytes{};
 };
 
 // How tensor parallelism may shard a parameter. Without a hint, backends refuse tensor parallelism.

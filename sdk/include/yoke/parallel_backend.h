@@ -359,12 +359,43 @@ typedef struct YokeParameter {
 
 enum { YOKE_TP_WHOLE = -1 };
 
+/* Values of YokePassBytes.kind and of YokeForecastAction.kind: what is computed of a block. A
+ * backend either runs the whole backward of a block at once, or first the part that leads to the
+ * gradient of its input, and later the gradients of its weights. */
+enum {
+  YOKE_FORECAST_OTHER = 0, /* no block is computed */
+  YOKE_FORECAST_FORWARD = 1,
+  YOKE_FORECAST_RECOMPUTE = 2, /* forward again, for the backward */
+  YOKE_FORECAST_BACKWARD = 3,
+  YOKE_FORECAST_BACKWARD_INPUT = 4,
+  YOKE_FORECAST_BACKWARD_WEIGHT = 5
+};
+
+/* The memory of the host at one point of a pass over a block, compared with the memory that existed
+ * when the pass began: bytes_per_sequence for each sequence of the micro-batch, plus bytes. A number
+ * is negative if more has been freed than allocated. Since 1.1. The struct has no header, so its
+ * layout never changes.
+ *
+ * What the pass returns counts as allocated. Gradients of parameters count until the end of the
+ * pass; a backend that uses and frees them in on_grad_ready needs less. */
+typedef struct YokePassBytes {
+  /* YOKE_FORECAST_FORWARD, with or without save; YOKE_FORECAST_BACKWARD, or one of its two parts */
+  int32_t kind;
+  int32_t reserved;
+  int64_t bytes_per_sequence;
+  int64_t bytes;
+} YokePassBytes;
+
 /* A block: the smallest part of the model that is executed on its own, such as one layer. Borrowed
  * from the model. A tied parameter is listed by each of its blocks.
  *
  * The byte counts and forward_flops are for one sequence, -1 = unknown, and are used for estimates
  * only. activation_bytes is the memory that the host keeps from a forward to its backward, without
  * carry_in, the output of the previous block.
+ *
+ * pass_bytes lists the points at which the passes over the block may need the most memory. The peak
+ * of a pass is the largest sum among the points of its kind, or what exists before or after the pass
+ * if that is more.
  *
  * forward_flops counts the floating-point operations of the matrix products in one forward of the
  * whole block, before any parallelism: 2 m n k for a product of [m, k] and [k, n]. A sequence has
@@ -375,9 +406,11 @@ typedef struct YokeBlock {
   YokeString name;
   const int64_t* params; /* num_params indices into YokeModelSummary.params */
   uint64_t num_params;
-  int64_t activation_bytes; /* size of YokeForwardResult.saved */
-  int64_t carry_bytes;      /* size of YokeForwardResult.carry_out */
-  double forward_flops;     /* since 1.1; negative = unknown */
+  int64_t activation_bytes;        /* size of YokeForwardResult.saved */
+  int64_t carry_bytes;             /* size of YokeForwardResult.carry_out */
+  double forward_flops;            /* since 1.1; negative = unknown */
+  const YokePassBytes* pass_bytes; /* since 1.1; num_pass_bytes of them, NULL = unknown */
+  uint64_t num_pass_bytes;
 } YokeBlock;
 
 /* All parameters and blocks of the model. Blocks are in execution order. The same on every rank.
@@ -604,18 +637,6 @@ typedef struct YokeBlockRange {
   int64_t count; /* at least 1 */
 } YokeBlockRange;
 
-/* Values of YokeForecastAction.kind: what an action computes of its block. A backend either runs the
- * whole backward of a block at once, or first the part that leads to the gradient of its input, and
- * later the gradients of its weights. */
-enum {
-  YOKE_FORECAST_OTHER = 0, /* the action computes no block */
-  YOKE_FORECAST_FORWARD = 1,
-  YOKE_FORECAST_RECOMPUTE = 2, /* forward again, for the backward */
-  YOKE_FORECAST_BACKWARD = 3,
-  YOKE_FORECAST_BACKWARD_INPUT = 4,
-  YOKE_FORECAST_BACKWARD_WEIGHT = 5
-};
-
 /* One action of a step. It has no header, so its layout never changes.
  *
  * begin and end are times since the start of the step, in a unit of the backend's own. They are
@@ -630,9 +651,11 @@ typedef struct YokeForecastAction {
   int64_t payload_bytes;    /* payload of that communication, 0 = none, -1 = unknown */
   double begin;             /* start of the action */
   double end;               /* end of the action, at least begin */
-  int64_t unsharded_bytes;  /* bytes of gathered parameters and of gradients not reduced yet while
-                               the action runs, -1 = unknown */
+  int64_t unsharded_bytes;  /* bytes of the buffers for gathered parameters and for gradients not
+                               reduced yet while the action runs, in use or idle, -1 = unknown */
   int64_t activation_bytes; /* bytes of activations when the action ends, -1 = unknown */
+  int64_t temporary_bytes;  /* bytes that the action needs at its peak, in addition to all that
+                               exists when it ends, -1 = unknown */
 } YokeForecastAction;
 
 /* The forecast of a training step for the ranks with one coordinate on YOKE_PP. Ranks that differ

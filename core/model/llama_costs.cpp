@@ -1,0 +1,151 @@
+// The formulas follow the order in which the blocks run the fused operators of core/kernels, and
+// autograd their backwards. Three facts matter. An operator frees what it has saved as soon as its
+// backward has run. The gradients of its weights are complete then, and stay until the end of the
+// pass. If they are left for later, the inputs of the products and the gradients of their outputs
+// stay instead.
+//
+// Only points that can be the peak of a pass are listed; which of them is depends on the number of
+// tokens, compared with the width of the model. Measuring a pass once instead would need the memory
+// of a block before any rank exists. Not counted: the scratch memory of attention, which depends on
+// the number of threads, and the fp32 copies that products in bf16 need on a processor without
+// AVX-512. Other operators, such as those of a GPU, may need more or less.
+#include "core/model/llama_costs.hpp"
+
+#include <algorithm>
+
+#include "yoke/tensor.hpp"
+
+namespace yoke {
+namespace {
+
+// Elements per token, and elements of matrices.
+class Costs {
+ public:
+  Costs(const LlamaDims& dims, const FamilyArgs& args)
+      : d(dims),
+        kv(d.kv_heads * (d.dim / d.heads)),
+        item(item_size(args.param_dtype)),
+        wide(std::max<int64_t>(item, 4)),
+        tokens(args.seq_len) {}
+
+  BlockCosts embedding() const;
+  BlockCosts attention() const;
+  BlockCosts feed_forward() const;
+  BlockCosts layer() const;
+  BlockCosts head() const;
+
+ private:
+  int64_t bytes(int64_t per_token) const { return tokens * per_token * item; }
+  YokePassBytes at(int32_t pass, int64_t per_token, int64_t of_weights) const {
+    return {pass, 0, bytes(per_token), of_weights * item};
+  }
+  // Returns the FLOPs of multiplying all tokens by matrices with `elements` elements in total.
+  double products(int64_t elements) const {
+    return 2.0 * static_cast<double>(tokens) * static_cast<double>(elements);
+  }
+
+  const LlamaDims& d;
+  const int64_t kv;          // elements of the keys of a token
+  const int64_t item, wide;  // bytes of an element, and of a number in at least fp32
+  const int64_t tokens;
+};
+
+// The gradient is added up in at least fp32, from an fp32 copy of the gradient of the output.
+BlockCosts Costs::embedding() const {
+  const int64_t weight = d.vocab * d.dim;
+  BlockCosts costs{0, bytes(d.dim), 0};
+  for (const int32_t pass : {YOKE_FORECAST_BACKWARD, YOKE_FORECAST_BACKWARD_INPUT}) {
+    if (wide == item) {
+      costs.pass_bytes.push_back(at(pass, 0, weight));
+    } else {
+      costs.pass_bytes.push_back({pass, 0, tokens * d.dim * wide, weight * wide});
+      costs.pass_bytes.push_back({pass, 0, 0, weight * (wide + item)});
+    }
+  }
+  return costs;
+}
+
+// Keeps the outputs of the norm and of attention, queries, keys and values, and in fp32 a number for
+// the norm and for each head. Attention is causal: on average a token attends to half of the tokens,
+// with one product for keys and one for values.
+BlockCosts Costs::attention() const {
+  const int64_t weights = 2 * d.dim * (d.dim + kv);
+  return {
+      tokens * ((3 * d.dim + 2 * kv) * item + (1 + d.heads) * wide),
+      bytes(d.dim),
+      products(weights) + products(2 * tokens * d.dim) / 2,
+      {// All that is kept, with queries and keys before their rotation, and the output.
+       at(YOKE_FORECAST_FORWARD, 5 * d.dim + 3 * kv, 0),
+       // The gradients of attention's output, queries, keys and values.
+       at(YOKE_FORECAST_BACKWARD, 2 * (d.dim + kv), d.dim * d.dim),
+       // The gradient of the norm's output. Those of queries, keys and values have replaced them,
+       // and the output of attention has been freed.
+       at(YOKE_FORECAST_BACKWARD, 0, weights),
+       at(YOKE_FORECAST_BACKWARD_INPUT, 2 * (d.dim + kv), 0),
+       at(YOKE_FORECAST_BACKWARD_WEIGHT, 0, weights)}};
+}
+
+// Keeps the output of the norm, gate, up and their product, and a number for the norm.
+BlockCosts Costs::feed_forward() const {
+  const int64_t weight = d.dim * d.ffn_dim;
+  return {tokens * ((d.dim + 3 * d.ffn_dim) * item + wide),
+          bytes(d.dim),
+          products(3 * weight),
+          {at(YOKE_FORECAST_FORWARD, 2 * d.dim + 3 * d.ffn_dim, 0),
+           // The gradients of the product, which has been freed, of gate and of up.
+           at(YOKE_FORECAST_BACKWARD, 2 * d.ffn_dim, weight),
+           // The gradient of the norm's output. Those of gate and up have replaced them.
+           at(YOKE_FORECAST_BACKWARD, d.dim - d.ffn_dim, 3 * weight),
+           at(YOKE_FORECAST_BACKWARD_INPUT, 3 * d.ffn_dim, 0),
+           at(YOKE_FORECAST_BACKWARD_WEIGHT, 0, 3 * weight)}};
+}
+
+// A layer also keeps what passes between its halves. Its backward begins with that of the second
+// half, and what that half has kept is free when the first half has its peak.
+BlockCosts Costs::layer() const {
+  const BlockCosts first = attention(), second = feed_forward();
+  const int64_t matrices = 2 * d.dim * (d.dim + kv) + 3 * d.dim * d.ffn_dim;
+  return {first.activation_bytes + first.carry_bytes + second.activation_bytes,
+          second.carry_bytes,
+          first.forward_flops + second.forward_flops,
+          {at(YOKE_FORECAST_FORWARD, 5 * d.dim + 3 * kv, 0),
+           at(YOKE_FORECAST_FORWARD, 3 * (d.dim + d.ffn_dim), 0),
+           at(YOKE_FORECAST_BACKWARD, 2 * d.ffn_dim, d.dim * d.ffn_dim),
+           at(YOKE_FORECAST_BACKWARD, d.dim - d.ffn_dim, 3 * d.dim * d.ffn_dim),
+           at(YOKE_FORECAST_BACKWARD, -d.dim - 3 * d.ffn_dim, matrices),
+           at(YOKE_FORECAST_BACKWARD_INPUT, 3 * d.ffn_dim, 0),
+           at(YOKE_FORECAST_BACKWARD_INPUT, 2 * (d.dim + kv), 0),
+           at(YOKE_FORECAST_BACKWARD_WEIGHT, 0, matrices)}};
+}
+
+// Keeps the output of the norm and the logits, and in fp32 a number for each of norm and loss.
+BlockCosts Costs::head() const {
+  const int64_t weight = d.dim * d.vocab;
+  return {tokens * ((d.dim + d.vocab) * item + 2 * wide),
+          0,
+          products(weight),
+          {at(YOKE_FORECAST_FORWARD, d.dim + d.vocab, 0),
+           at(YOKE_FORECAST_BACKWARD, d.vocab, 0),  // the gradient of the logits
+           // The gradient of the norm's output. That of the logits has replaced them.
+           at(YOKE_FORECAST_BACKWARD, d.dim, weight),
+           at(YOKE_FORECAST_BACKWARD_INPUT, d.vocab, 0),
+           at(YOKE_FORECAST_BACKWARD_WEIGHT, 0, weight)}};
+}
+
+}  // namespace
+
+std::vector<BlockCosts> llama_costs(const LlamaDims& d, const FamilyArgs& args, bool as_halves) {
+  const Costs of(d, args);
+  std::vector<BlockCosts> costs{of.embedding()};
+  for (int64_t n = 0; n < d.layers; ++n) {
+    if (as_halves) {
+      costs.insert(costs.end(), {of.attention(), of.feed_forward()});
+    } else {
+      costs.push_back(of.layer());
+    }
+  }
+  costs.push_back(of.head());
+  return costs;
+}
+
+}  // namespace yoke
