@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
@@ -45,18 +46,8 @@ void check(const RankForecast& rank, const YokeModelSummary& model) {
   }
 }
 
-}  // namespace
-
-double RankForecast::busy() const {
-  return std::accumulate(actions.begin(), actions.end(), 0.0, [](double sum, const auto& a) {
-    return sum + (a.computes() ? a.duration() : 0);
-  });
-}
-
-int64_t RankForecast::bytes_at(size_t action) const {
-  const ForecastAction& a = actions[action];
-  const int64_t parts[] = {
-      param_bytes, grad_bytes, optimizer_bytes, a.unsharded_bytes, a.activation_bytes};
+// Returns the sum; -1 if a part is unknown.
+int64_t sum_of_known(std::initializer_list<int64_t> parts) {
   int64_t sum = 0;
   for (const int64_t part : parts) {
     if (part < 0) return -1;
@@ -65,13 +56,26 @@ int64_t RankForecast::bytes_at(size_t action) const {
   return sum;
 }
 
+}  // namespace
+
+int64_t ForecastAction::step_bytes() const {
+  return sum_of_known({unsharded_bytes, activation_bytes, std::max<int64_t>(temporary_bytes, 0)});
+}
+
+double RankForecast::busy() const {
+  return std::accumulate(actions.begin(), actions.end(), 0.0, [](double sum, const auto& a) {
+    return sum + (a.computes() ? a.duration() : 0);
+  });
+}
+
+int64_t RankForecast::bytes_at(size_t action) const {
+  return sum_of_known({param_bytes, grad_bytes, optimizer_bytes, actions[action].step_bytes()});
+}
+
 size_t RankForecast::peak() const {
-  const auto step_bytes = [](const ForecastAction& a) {
-    return a.unsharded_bytes + a.activation_bytes;
-  };
   const auto at =
-      std::max_element(actions.begin(), actions.end(), [&](const auto& a, const auto& b) {
-        return step_bytes(a) < step_bytes(b);
+      std::max_element(actions.begin(), actions.end(), [](const auto& a, const auto& b) {
+        return a.step_bytes() < b.step_bytes();
       });
   return static_cast<size_t>(at - actions.begin());
 }
@@ -93,6 +97,16 @@ double StepForecast::load(size_t rank) const {
   double sum = 0;
   for (const RankForecast& r : ranks) sum += r.busy();
   return sum == 0 ? 1 : ranks[rank].busy() * static_cast<double>(ranks.size()) / sum;
+}
+
+bool StepForecast::lacks_temporary() const {
+  const auto lacks = [](const RankForecast& rank) {
+    return rank.bytes_at(rank.peak()) >= 0 &&
+           std::any_of(rank.actions.begin(), rank.actions.end(), [](const ForecastAction& a) {
+             return a.temporary_bytes < 0;
+           });
+  };
+  return std::any_of(ranks.begin(), ranks.end(), lacks);
 }
 
 ForecastCollector::ForecastCollector(const YokeHeader* next)
@@ -125,7 +139,8 @@ void ForecastCollector::collect(const YokeForecast& f) {
                             a.begin,
                             a.end,
                             a.unsharded_bytes,
-                            a.activation_bytes});
+                            a.activation_bytes,
+                            a.temporary_bytes});
   }
   coordinates_.push_back(f.pp);
   forecast_.ranks.push_back(std::move(rank));
@@ -160,7 +175,8 @@ Json to_json(const ForecastAction& a) {
           {"begin", a.begin},
           {"end", a.end},
           {"unsharded_bytes", a.unsharded_bytes},
-          {"activation_bytes", a.activation_bytes}};
+          {"activation_bytes", a.activation_bytes},
+          {"temporary_bytes", a.temporary_bytes}};
 }
 
 // Returns the position of a name in a table.
@@ -188,7 +204,8 @@ ForecastAction action_from_json(const Json& json) {
           json.at("begin"),
           json.at("end"),
           json.at("unsharded_bytes"),
-          json.at("activation_bytes")};
+          json.at("activation_bytes"),
+          json.at("temporary_bytes")};
 }
 
 }  // namespace

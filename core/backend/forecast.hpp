@@ -20,10 +20,13 @@ struct ForecastAction {
   int32_t axis = -1;
   int64_t payload_bytes = 0;
   double begin = 0, end = 0;
-  int64_t unsharded_bytes = 0, activation_bytes = 0;
+  int64_t unsharded_bytes = 0, activation_bytes = 0, temporary_bytes = 0;
 
   bool computes() const { return kind != YOKE_FORECAST_OTHER; }
   double duration() const { return end - begin; }
+  // Returns the bytes that exist only during a step, at the peak of the action; -1 = unknown.
+  // Temporary memory that is unknown is left out.
+  int64_t step_bytes() const;
 };
 
 // A range of consecutive blocks.
@@ -42,7 +45,8 @@ struct RankForecast {
   // Returns the index of the action at which a rank needs the most memory. There is at least one
   // action.
   size_t peak() const;
-  // Returns all memory that a rank needs while an action runs, in bytes; -1 = unknown.
+  // Returns all memory that a rank needs at the peak of an action, in bytes; -1 = unknown.
+  // Temporary memory that is unknown is left out.
   int64_t bytes_at(size_t action) const;
 };
 
@@ -55,6 +59,8 @@ struct StepForecast {
   double bubble() const;
   // Returns how much a rank computes, compared with the mean of all ranks.
   double load(size_t rank) const;
+  // Returns true if a total of RankForecast::bytes_at() is known, but lacks temporary memory.
+  bool lacks_temporary() const;
 };
 
 // Collects what a backend reports during plan. Link `service` into the extensions of its arguments.

@@ -70,6 +70,7 @@ std::string memory_table(const StepForecast& forecast) {
                "optimizer",
                "unsharded",
                "activations",
+               "temporary",
                "total at peak",
                "action at peak"});
   for (size_t r = 0; r < forecast.ranks.size(); ++r) {
@@ -84,6 +85,7 @@ std::string memory_table(const StepForecast& forecast) {
                bytes(rank.optimizer_bytes),
                bytes(at.unsharded_bytes),
                bytes(at.activation_bytes),
+               bytes(at.temporary_bytes),
                bytes(rank.bytes_at(peak)),
                action_text(at)});
   }
@@ -131,6 +133,11 @@ void print_text(const Json& answer, const StepForecast& forecast, bool schedule)
     return;
   }
   std::printf("\nMemory of a rank\n\n%s", memory_table(forecast).c_str());
+  if (forecast.lacks_temporary()) {
+    std::puts(
+        "\nThe totals do not include temporary memory, which exists only while a block runs: the "
+        "blocks of this model do not report it (BlockCosts::pass_bytes).");
+  }
   if (const std::string traffic = traffic_table(forecast); !traffic.empty())
     std::printf("\nTraffic of a rank in a step\n\n%s", traffic.c_str());
   if (forecast.ranks.size() > 1) {

@@ -131,7 +131,7 @@ std::string svg_memory(const RankForecast& rank, double y, double scale, double 
   };
   double before = 0;
   for (const ForecastAction& a : rank.actions) {
-    const auto bytes = static_cast<double>(a.unsharded_bytes + a.activation_bytes);
+    const auto bytes = static_cast<double>(a.step_bytes());
     if (bytes == before) continue;
     add(a.begin, before);
     add(a.begin, bytes);
@@ -189,8 +189,7 @@ std::string svg_drawing(const StepForecast& forecast, const std::string& title) 
   const double height = kTop + row * static_cast<double>(forecast.ranks.size());
   double most = 0;  // most bytes that a step needs on any rank
   for (const RankForecast& rank : forecast.ranks) {
-    const ForecastAction& a = rank.actions[rank.peak()];
-    most = std::max(most, static_cast<double>(a.unsharded_bytes + a.activation_bytes));
+    most = std::max(most, static_cast<double>(rank.actions[rank.peak()].step_bytes()));
   }
   std::string svg = string_printf(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" "

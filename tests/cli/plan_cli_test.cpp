@@ -36,6 +36,7 @@ TEST(Plan, ShowsMemoryTrafficAndTheSchedule) {
   ASSERT_EQ(r.ending.exit_code, 0) << r.err;
   for (const char* part : {"backend    ptd 0.1.0, pp_degree 2",
                            "pp rank  blocks",
+                           "temporary",
                            "\n0        0-",
                            "\n1        ",
                            "Traffic of a rank in a step",
@@ -45,6 +46,7 @@ TEST(Plan, ShowsMemoryTrafficAndTheSchedule) {
                            "wrote the drawing to step.svg"}) {
     EXPECT_THAT(r.out, HasSubstr(part));
   }
+  EXPECT_THAT(r.out, Not(HasSubstr("The totals do not include")));
   EXPECT_THAT(read_file(here.folder() / "step.svg"), HasSubstr("</svg>"));
   EXPECT_FALSE(std::filesystem::exists(here.folder() / "runs")) << "nothing was started";
 }

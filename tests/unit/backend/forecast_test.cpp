@@ -39,7 +39,8 @@ struct Reported {
                             .begin = 0,
                             .end = 1,
                             .unsharded_bytes = 2,
-                            .activation_bytes = 3};
+                            .activation_bytes = 3,
+                            .temporary_bytes = 4};
   YokeForecast forecast{.header = YOKE_HEADER(YokeForecast, YOKE_ID_FORECAST),
                         .pp = 0,
                         .reserved = 0,
@@ -75,7 +76,7 @@ TEST(Forecast, IsCollectedFromWhatABackendReports) {
   const RankForecast& rank = forecast.ranks[0];
   EXPECT_EQ(rank.stages[0].count, 1);
   EXPECT_EQ(rank.actions[0].name, "Forward");
-  EXPECT_EQ(rank.bytes_at(0), 10 + 20 + 40 + 2 + 3);
+  EXPECT_EQ(rank.bytes_at(0), 10 + 20 + 40 + 2 + 3 + 4);
 }
 
 TEST(Forecast, HasNoRanksIfNothingIsReported) {
@@ -123,8 +124,29 @@ TEST(Forecast, ThePeakIsTheActionWithTheMostMemory) {
   EXPECT_EQ(forecast.ranks[1].bytes_at(0), -1);  // its activations are unknown
 }
 
+TEST(Forecast, TemporaryMemoryThatIsUnknownIsLeftOut) {
+  StepForecast forecast = two_ranks();
+  RankForecast& rank = forecast.ranks[0];
+  EXPECT_FALSE(forecast.lacks_temporary());
+  forecast.ranks[1].actions[0].temporary_bytes = -1;
+  EXPECT_FALSE(forecast.lacks_temporary()) << "there is no total of rank 1 anyway";
+  rank.actions[3].temporary_bytes = -1;
+  EXPECT_TRUE(forecast.lacks_temporary());
+  EXPECT_EQ(rank.bytes_at(3), 100 + 10);
+}
+
+TEST(Forecast, TemporaryMemoryCanMakeThePeak) {
+  StepForecast forecast = two_ranks();
+  forecast.ranks[0].actions[3].temporary_bytes = 25;
+  EXPECT_EQ(forecast.ranks[0].peak(), 3u);
+  EXPECT_EQ(forecast.ranks[0].bytes_at(3), 100 + 10 + 25);
+}
+
 TEST(Forecast, SurvivesJson) {
-  const nlohmann::ordered_json json = to_json(two_ranks());
+  StepForecast forecast = two_ranks();
+  forecast.ranks[0].actions[0].temporary_bytes = 9;
+  const nlohmann::ordered_json json = to_json(forecast);
+  EXPECT_EQ(json["ranks"][0]["actions"][0]["temporary_bytes"], 9);
   EXPECT_EQ(to_json(forecast_from_json(nlohmann::ordered_json::parse(json.dump()))), json);
   EXPECT_EQ(json["ranks"][0]["peak_action"], 1);
   EXPECT_EQ(json["ranks"][0]["actions"][1]["axis"], "pp");
