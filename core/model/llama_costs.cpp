@@ -65,9 +65,9 @@ BlockCosts Costs::embedding() const {
   return costs;
 }
 
-// Keeps the outputs of the norm and of attention, queries, keys and values, and in fp32 a number for
-// the norm and for each head. Attention is causal: on average a token attends to half of the tokens,
-// with one product for keys and one for values.
+// Keeps the outputs of the norm and of attention, queries, keys and values, and in fp32 a number
+// for the norm and for each head. Attention is causal: on average a token attends to half of the
+// tokens, with one product for keys and one for values.
 BlockCosts Costs::attention() const {
   const int64_t weights = 2 * d.dim * (d.dim + kv);
   return {

@@ -8,8 +8,8 @@
 
 namespace yoke {
 
-// Returns the costs of each block, in execution order. as_halves: each layer is two blocks, attention
-// and feed-forward.
+// Returns the costs of each block, in execution order. as_halves: each layer is two blocks,
+// attention and feed-forward.
 std::vector<BlockCosts> llama_costs(const LlamaDims& d, const FamilyArgs& args, bool as_halves);
 
 }  // namespace yoke

@@ -70,6 +70,7 @@ std::vector<YokeForecastAction> forecast_actions(const RankPlan& rank,
   const ActionCosts costs(rank.step, list, rank.costs);
   const std::vector<int64_t> unsharded = costs.unsharded_bytes();
   const std::vector<int64_t> activations = costs.activation_bytes();
+  const std::vector<int64_t> temporary = costs.temporary_bytes();
   std::vector<YokeForecastAction> actions;
   for (size_t i = 0; i < list.size(); ++i) {
     const Action& a = list[i];
@@ -83,7 +84,8 @@ std::vector<YokeForecastAction> forecast_actions(const RankPlan& rank,
                        .begin = times[i].begin,
                        .end = times[i].end,
                        .unsharded_bytes = unsharded[i],
-                       .activation_bytes = activations.empty() ? -1 : activations[i]});
+                       .activation_bytes = activations.empty() ? -1 : activations[i],
+                       .temporary_bytes = temporary.empty() ? -1 : temporary[i]});
   }
   return actions;
 }

@@ -1,5 +1,8 @@
 #include "plugins/ptd/rank_plan.hpp"
 
+#include <algorithm>
+#include <map>
+#include <optional>
 #include <utility>
 
 #include "plugins/ptd/plan.hpp"
@@ -16,13 +19,15 @@ std::vector<UnitSpec> unit_specs(const ModelSpec& model,
   std::vector<UnitSpec> specs;
   for (const Unit& unit : map.units) {
     const int64_t numel = FlatLayout(model, unit, shards, item_size(plan.param_dtype)).numel();
+    const bool casts = plan.param_dtype == YOKE_BF16 && shards > 1;  // see dtypes_of()
     const int param = unit.params.front();
     const int partner = model.params[param].partner;
     specs.push_back({unit.trainable,
                      numel * item_size(plan.param_dtype),
                      unit.trainable ? numel * item_size(plan.reduce_dtype) : 0,
                      partner,
-                     partner == OwnStage::kNoRank ? -1 : param});
+                     partner == OwnStage::kNoRank ? -1 : param,
+                     casts ? numel / shards * item_size(plan.param_dtype) : 0});
   }
   return specs;
 }
@@ -51,6 +56,25 @@ StepSpec step_spec(const ModelSpec& model,
   return spec;
 }
 
+// Returns what the passes over a block need at their peaks; nothing if the block does not report
+// it.
+std::optional<PassPeaks> passes_of(const YokeBlock& block, int64_t sequences) {
+  if (!YOKE_HAS(YokeBlock, &block, num_pass_bytes) || block.num_pass_bytes == 0)
+    return std::nullopt;
+  PassPeaks passes;
+  const std::map<int32_t, int64_t*> peaks{{YOKE_FORECAST_FORWARD, &passes.forward},
+                                          {YOKE_FORECAST_BACKWARD, &passes.backward},
+                                          {YOKE_FORECAST_BACKWARD_INPUT, &passes.backward_input},
+                                          {YOKE_FORECAST_BACKWARD_WEIGHT, &passes.backward_weight}};
+  for (uint64_t i = 0; i < block.num_pass_bytes; ++i) {
+    const YokePassBytes& point = block.pass_bytes[i];
+    const auto peak = peaks.find(point.kind);
+    if (peak == peaks.end()) continue;
+    *peak->second = std::max(*peak->second, point.bytes_per_sequence * sequences + point.bytes);
+  }
+  return passes;
+}
+
 std::vector<BlockCost> costs_of_blocks(const YokeModelSummary& model,
                                        const std::vector<int>& blocks,
                                        const PipelineSpec& pipeline,
@@ -62,9 +86,10 @@ std::vector<BlockCost> costs_of_blocks(const YokeModelSummary& model,
     const YokeBlock& block = *model.blocks[b];
     const bool known = plain && YOKE_HAS(YokeBlock, &block, carry_bytes) &&
                        block.activation_bytes >= 0 && block.carry_bytes >= 0;
-    return known ? BlockCost{block.activation_bytes * plan.micro_batch,
-                             block.carry_bytes * plan.micro_batch}
-                 : BlockCost{};
+    if (!known) return BlockCost{};
+    return BlockCost{.activation = block.activation_bytes * plan.micro_batch,
+                     .carry = block.carry_bytes * plan.micro_batch,
+                     .passes = passes_of(block, plan.micro_batch)};
   };
   std::vector<BlockCost> costs;
   for (const int b : blocks) costs.push_back(cost_of(b));

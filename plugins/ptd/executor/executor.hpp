@@ -92,7 +92,7 @@ class Executor {
   void abandon_step();
 
   Parts parts_;
-  BufferPool pool_;
+  DevicePool pool_;
   std::vector<ShardedUnit> units_;
   std::vector<std::vector<Sink>> sinks_;  // one list per block
   BlockRunner blocks_;

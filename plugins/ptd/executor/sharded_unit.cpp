@@ -20,7 +20,7 @@ namespace {
 // Returns the buffer for whole parameters. With a single shard it is the memory of the master
 // copies, unless the model computes in a different type.
 FlatBuffer whole_params(
-    const at::Tensor& shard, at::ScalarType compute, int64_t numel, int shards, BufferPool& pool) {
+    const at::Tensor& shard, at::ScalarType compute, int64_t numel, int shards, DevicePool& pool) {
   if (shards > 1) return FlatBuffer(numel, compute, pool);
   const bool same = shard.scalar_type() == compute;
   return FlatBuffer(same ? shard : at::empty_like(shard, shard.options().dtype(compute)));
@@ -33,14 +33,14 @@ std::vector<at::Tensor> memory_of_all(const std::vector<at::Tensor>& params) {
 }
 
 // Returns a buffer for gradients. For a frozen unit it is empty and never attached.
-FlatBuffer gradient_buffer(const at::Tensor& shard, int64_t numel, BufferPool& pool) {
+FlatBuffer gradient_buffer(const at::Tensor& shard, int64_t numel, DevicePool& pool) {
   return FlatBuffer(
       shard.defined() ? numel : 0, shard.defined() ? shard.scalar_type() : at::kFloat, pool);
 }
 
 }  // namespace
 
-ShardedUnit::ShardedUnit(const FlatLayout& layout, Parts parts, int shards, BufferPool& pool)
+ShardedUnit::ShardedUnit(const FlatLayout& layout, Parts parts, int shards, DevicePool& pool)
     : shards_(shards),
       slots_(layout.slots()),
       params_of_model_(std::move(parts.params)),

@@ -32,7 +32,7 @@ class ShardedUnit {
   };
 
   // The pool must outlive the unit.
-  ShardedUnit(const FlatLayout& layout, Parts parts, int shards, BufferPool& pool);
+  ShardedUnit(const FlatLayout& layout, Parts parts, int shards, DevicePool& pool);
   ShardedUnit(ShardedUnit&&) = default;
   ~ShardedUnit();  // the model's parameters have no memory afterwards
 

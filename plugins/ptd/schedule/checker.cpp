@@ -254,17 +254,4 @@ std::vector<ScheduleFault> check_ranks(const std::vector<StepSpec>& specs,
   return faults;
 }
 
-std::vector<int64_t> memory_bytes(const StepSpec& spec, const std::vector<Action>& list) {
-  Walk walk(spec);
-  std::vector<int64_t> bytes;
-  int64_t before = 0;
-  for (const Action& a : list) {
-    walk.apply(a);
-    // The memory that an action frees still exists while it runs.
-    bytes.push_back(std::max(before, walk.bytes()));
-    before = walk.bytes();
-  }
-  return bytes;
-}
-
 }  // namespace yoke::ptd

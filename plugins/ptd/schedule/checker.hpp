@@ -48,8 +48,4 @@ std::vector<ScheduleFault> check_rank(const StepSpec& spec,
 std::vector<ScheduleFault> check_ranks(const std::vector<StepSpec>& specs,
                                        const std::vector<std::vector<Action>>& lists);
 
-// Returns, for each action of a correct list, the bytes of whole parameters and whole gradients
-// that exist while it runs. A step needs this memory in addition to shards and activations.
-std::vector<int64_t> memory_bytes(const StepSpec& spec, const std::vector<Action>& list);
-
 }  // namespace yoke::ptd

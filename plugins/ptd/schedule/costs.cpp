@@ -5,14 +5,31 @@
 
 #include <algorithm>
 
-#include "plugins/ptd/schedule/checker.hpp"
 #include "plugins/ptd/schedule/live_activations.hpp"
+#include "plugins/ptd/schedule/unsharded.hpp"
 
 namespace yoke::ptd {
 namespace {
 
 bool is_known(const BlockCost& block) {
   return block.activation >= 0 && block.carry >= 0 && block.input >= 0;
+}
+
+// Returns what an action needs at its peak, compared with what existed when it began.
+int64_t peak_of(ActionKind kind, const PassPeaks& bytes) {
+  switch (kind) {
+    case ActionKind::kForward:
+    case ActionKind::kRecompute:
+      return bytes.forward;
+    case ActionKind::kBackward:
+      return bytes.backward;
+    case ActionKind::kBackwardInput:
+      return bytes.backward_input;
+    case ActionKind::kBackwardWeight:
+      return bytes.backward_weight;
+    default:
+      return 0;
+  }
 }
 
 int64_t peak(const std::vector<int64_t>& bytes) {
@@ -30,14 +47,29 @@ ActionCosts::ActionCosts(const StepSpec& spec,
       stages_(spec.stages()),
       known_(std::all_of(blocks.begin(), blocks.end(), is_known)) {}
 
-// With one shard nothing is gathered, and backward adds directly to the gradient shard.
 std::vector<int64_t> ActionCosts::unsharded_bytes() const {
-  if (spec_.shards == 1) return std::vector<int64_t>(actions_.size(), 0);
-  return memory_bytes(spec_, actions_);
+  return ptd::unsharded_bytes(spec_, actions_);
 }
 
 std::vector<int64_t> ActionCosts::activation_bytes() const {
   return known_ ? live_activations(spec_, actions_, blocks_) : std::vector<int64_t>();
+}
+
+// Only passes over blocks count. The norm of the gradients needs less than 1 % of their memory, and
+// the update a buffer of a fixed size, at a time when no activations exist.
+std::vector<int64_t> ActionCosts::temporary_bytes() const {
+  const auto has_passes = [](const BlockCost& block) { return block.passes.has_value(); };
+  if (!known_ || !std::all_of(blocks_.begin(), blocks_.end(), has_passes)) return {};
+  const std::vector<int64_t> after = activation_bytes();
+  std::vector<int64_t> temporary;
+  int64_t before = 0;
+  for (size_t i = 0; i < actions_.size(); ++i) {
+    const Action& a = actions_[i];
+    const int64_t more = a.block < 0 ? 0 : peak_of(a.kind, *blocks_[a.block].passes);
+    temporary.push_back(std::max<int64_t>(before + more - after[i], 0));
+    before = after[i];
+  }
+  return temporary;
 }
 
 // Returns the bytes of what a message carries: the output of the stage's last block, or the input

@@ -2,17 +2,25 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "plugins/ptd/schedule/schedule.hpp"
 
 namespace yoke::ptd {
 
+// What the passes over a block need at their peaks, in bytes, in addition to what existed when they
+// began. The gradients of the block's parameters are included. 0: no more than before or after.
+struct PassPeaks {
+  int64_t forward = 0, backward = 0, backward_input = 0, backward_weight = 0;
+};
+
 // Bytes of one block and micro-batch; negative = unknown.
 struct BlockCost {
   int64_t activation = -1;  // what its forward saves for its backward
   int64_t carry = -1;       // its output, which counts until its own backward
   int64_t input = 0;  // what it gets from another pipeline rank; only for first blocks of stages
+  std::optional<PassPeaks> passes{};  // empty = unknown
 };
 
 // The ranks with which an action exchanges data.
@@ -41,12 +49,16 @@ class ActionCosts {
               const std::vector<Action>& actions,
               const std::vector<BlockCost>& blocks);
 
-  // Returns, for each action, the bytes of whole parameters and of whole gradients that exist while
-  // it runs, in addition to shards.
+  // Returns, for each action, the bytes of the buffers for whole parameters and whole gradients
+  // that exist while it runs, in addition to shards.
   std::vector<int64_t> unsharded_bytes() const;
   // Returns, for each action, the bytes of activations, and of messages that have been received,
   // that exist when it ends. Empty if the cost of a block is unknown.
   std::vector<int64_t> activation_bytes() const;
+  // Returns, for each action, the bytes that blocks need at its peak, in addition to the
+  // activations that exist when it ends. Empty if the cost of a block or what its passes need is
+  // unknown.
+  std::vector<int64_t> temporary_bytes() const;
   // Returns the payload of the communication that the action starts; kNone if it starts none.
   Payload payload_of(const Action& action) const;
   // Returns the peaks and sums over all actions.

@@ -40,9 +40,8 @@ class Live {
       case ActionKind::kBackward:
         backward(a);
         return release_saved(a);
-      // What the gradients of weights need is about as large as all that the block has kept.
       case ActionKind::kBackwardInput:
-        return backward(a);
+        return backward_input(a);
       case ActionKind::kBackwardWeight:
         return release_saved(a);
       case ActionKind::kReceiveCarry:
@@ -62,6 +61,7 @@ class Live {
   // What a block holds between its forward and the end of its backward.
   struct Saved {
     std::optional<Tensor> input, output;
+    std::vector<Tensor> gradients;  // between BackwardInput and BackwardWeight
   };
   struct Held {
     int holders = 0;
@@ -127,19 +127,44 @@ class Live {
     save_output(a, {Kind::kRecomputed, a.block, a.micro});
   }
 
+  // Returns the gradient of a block's input; nothing if it is not computed.
+  std::optional<Tensor> input_gradient(int block, int micro) const {
+    const std::optional<Tensor> input = input_of(block, micro);
+    if (!input || block < trained_.gradient_from) return std::nullopt;
+    const size_t s = stage_of_block_[block];
+    if (block == stages_[s].first && stages_[s].receives())
+      return Tensor{Kind::kInputGradient, static_cast<int>(s), micro};
+    return Tensor{Kind::kGradient, std::get<1>(*input), micro};
+  }
+
   // The gradient of the output gives way to that of the input.
   void backward(const Action& a) {
-    const size_t s = stage_of_block_[a.block];
-    const bool first = a.block == stages_[s].first;
-    if (const auto input = input_of(a.block, a.micro); input && a.block >= trained_.gradient_from) {
-      if (first && stages_[s].receives()) {
-        hold({Kind::kInputGradient, static_cast<int>(s), a.micro}, blocks_[a.block].input);
-      } else {
-        const int before = std::get<1>(*input);
-        hold({Kind::kGradient, before, a.micro}, blocks_[before].carry);
-      }
+    if (const auto gradient = input_gradient(a.block, a.micro)) {
+      const auto [kind, at, micro] = *gradient;
+      hold(*gradient, kind == Kind::kInputGradient ? blocks_[a.block].input : blocks_[at].carry);
     }
     release({Kind::kGradient, a.block, a.micro});
+  }
+
+  // The products that are left for later keep their inputs and the gradients of their outputs,
+  // which are about as large as all that the block has kept. Among them is the gradient of the
+  // block's output. The graph of their inputs keeps the block's input and its gradient. A block
+  // that has kept nothing has no products.
+  void backward_input(const Action& a) {
+    const bool has_products = blocks_[a.block].activation > 0;
+    Saved& saved = saved_[{a.block, a.micro}];
+    if (has_products) keep_gradient(saved, {Kind::kGradient, a.block, a.micro});
+    backward(a);
+    if (const auto gradient = input_gradient(a.block, a.micro); gradient && has_products)
+      keep_gradient(saved, *gradient);
+    if (saved.output) release(*std::exchange(saved.output, {}));
+  }
+
+  // The last block of the model has no gradient of its output.
+  void keep_gradient(Saved& saved, const Tensor& gradient) {
+    if (held_.count(gradient) == 0) return;
+    hold(gradient, 0);  // it exists
+    saved.gradients.push_back(gradient);
   }
 
   void release_saved(const Action& a) {
@@ -147,6 +172,7 @@ class Live {
     release({Kind::kKept, a.block, a.micro});
     if (saved.input) release(*saved.input);
     if (saved.output) release(*saved.output);
+    for (const Tensor& gradient : saved.gradients) release(gradient);
   }
 
   const std::vector<OwnStage> stages_;

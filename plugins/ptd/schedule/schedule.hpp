@@ -137,6 +137,9 @@ struct UnitSpec {
   // single parameter, which blocks of both ranks use.
   int partner = -1;
   int tied_param = -1;
+  // Bytes of this rank's shard in the compute type, while it is gathered; 0 if the master copies
+  // have that type.
+  int64_t cast_bytes = 0;
 
   bool is_tied() const { return trainable && partner >= 0; }
 };

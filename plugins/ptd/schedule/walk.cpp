@@ -81,8 +81,6 @@ std::string Walk::unshard(const Action& a) {
       if (unit.params != Params::kSharded)
         return fail(CheckedRule::kUnshard, "the unit is not resharded");
       unit.params = Params::kGathering;
-      // The buffer exists as soon as the all-gather is issued, not only once it has ended.
-      bytes_ += size;
       return "";
     case ActionKind::kWaitUnshard:
       if (unit.params != Params::kGathering)
@@ -93,7 +91,6 @@ std::string Walk::unshard(const Action& a) {
       if (unit.params != Params::kWhole)
         return fail(CheckedRule::kUnshard, "the unit is not whole");
       unit.params = Params::kSharded;
-      bytes_ -= size;
       return "";
   }
 }
@@ -205,8 +202,6 @@ std::string Walk::add_gradients(const Action& a) {
     if (unit.all_reduce != AllReduce::kNone)
       return fail(CheckedRule::kAllReduceGrad,
                   "its gradients are already summed over the replicas");
-    // With one shard the whole buffer is the gradient shard, which always exists.
-    if (unit.grads == Grads::kEmpty && spec_.shards > 1) bytes_ += spec_.units[u].grad_bytes;
     unit.grads = Grads::kAdding;
     // The first part of a backward adds some of the gradients; they are complete after the second.
     if (a.kind != ActionKind::kBackwardInput) ++unit.additions[a.micro];
@@ -233,7 +228,6 @@ std::string Walk::reduce(const Action& a) {
       return fail(CheckedRule::kGradient, "no ReduceGrad is in flight");
     }
     unit.grads = Grads::kEmpty;
-    bytes_ -= size;
     return "";
   }
   if (unit.grads != Grads::kAdding)

@@ -19,7 +19,6 @@ class Walk {
   // Returns "" or what is missing at the end of the list.
   std::string finish();
   CheckedRule rule() const { return rule_; }
-  int64_t bytes() const { return bytes_; }  // bytes of whole parameters and gradients right now
 
  private:
   enum class Params : uint8_t { kSharded, kGathering, kWhole };
@@ -82,7 +81,6 @@ class Walk {
   std::vector<BlockState> blocks_;                                  // [micro * blocks + block]
   std::vector<StageState> messages_;                                // [micro * stages_ + stage]
   int partial_grads_ = 0, scalars_ = 0, updates_ = 0, losses_ = 0;  // counts of such actions so far
-  int64_t bytes_ = 0;
   CheckedRule rule_ = CheckedRule::kEnd;
 };
 

@@ -372,9 +372,9 @@ enum {
 };
 
 /* The memory of the host at one point of a pass over a block, compared with the memory that existed
- * when the pass began: bytes_per_sequence for each sequence of the micro-batch, plus bytes. A number
- * is negative if more has been freed than allocated. Since 1.1. The struct has no header, so its
- * layout never changes.
+ * when the pass began: bytes_per_sequence for each sequence of the micro-batch, plus bytes. A
+ * number is negative if more has been freed than allocated. Since 1.1. The struct has no header, so
+ * its layout never changes.
  *
  * What the pass returns counts as allocated. Gradients of parameters count until the end of the
  * pass; a backend that uses and frees them in on_grad_ready needs less. */
@@ -394,8 +394,8 @@ typedef struct YokePassBytes {
  * carry_in, the output of the previous block.
  *
  * pass_bytes lists the points at which the passes over the block may need the most memory. The peak
- * of a pass is the largest sum among the points of its kind, or what exists before or after the pass
- * if that is more.
+ * of a pass is the largest sum among the points of its kind, or what exists before or after the
+ * pass if that is more.
  *
  * forward_flops counts the floating-point operations of the matrix products in one forward of the
  * whole block, before any parallelism: 2 m n k for a product of [m, k] and [k, n]. A sequence has

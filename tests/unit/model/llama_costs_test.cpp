@@ -1,5 +1,5 @@
-// Compares what a block reports about itself with what its passes do: bytes with those that LibTorch
-// allocates, FLOPs with those of the products that LibTorch runs.
+// Compares what a block reports about itself with what its passes do: bytes with those that
+// LibTorch allocates, FLOPs with those of the products that LibTorch runs.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/record_function.h>
@@ -233,8 +233,8 @@ class LlamaPasses : public ::testing::TestWithParam<Shape> {
   // One or two numbers for each row or head, and the gradients of norms.
   static constexpr int64_t kSmall = 1024;
 
-  // Returns the scratch memory of operators. That of oneDNN, which computes products in bf16, is not
-  // known.
+  // Returns the scratch memory of operators. That of oneDNN, which computes products in bf16, is
+  // not known.
   int64_t not_reported(const YokeBlock& block) const {
     if (GetParam().dtype == YOKE_BF16 && block.forward_flops > 0) return int64_t{1} << 40;
     const std::string_view name = view(block.name);

@@ -14,11 +14,6 @@ using testing::random_step;
 using testing::text;
 using List = std::vector<Action>;
 
-int64_t peak_bytes(const StepSpec& spec) {
-  const std::vector<int64_t> bytes = memory_bytes(spec, build_schedule(spec));
-  return *std::max_element(bytes.begin(), bytes.end());
-}
-
 std::vector<List> all_ranks(const StepSpec& spec, const List& list) {
   const int tp = spec.reduce_partial_grads ? 2 : 1;
   return std::vector<List>(spec.shards * spec.replicas * tp, list);
@@ -252,28 +247,6 @@ TEST(Checker, CircularWaitsAreFound) {
   const std::vector<ScheduleFault> faults = check_ranks({spec}, lists);
   ASSERT_FALSE(faults.empty());
   EXPECT_EQ(faults[0].rule, CheckedRule::kDeadlock) << text(faults);
-}
-
-// At most two units are whole at a time, and at most two hold whole gradients.
-TEST(Checker, MemoryOfAStepIsTwoUnitsOfParametersAndTwoOfGradients) {
-  StepSpec spec = hsdp();
-  spec.units.assign(20, {true, 128, 128});
-  spec.blocks.clear();
-  for (int i = 0; i < 20; ++i) spec.blocks.push_back({i});
-  EXPECT_EQ(peak_bytes(spec), 4 * 128);
-  spec.accumulate = Accumulate::kUnsharded;
-  EXPECT_EQ(peak_bytes(spec), (20 + 2) * 128);
-  spec.reshard_after_forward = false;
-  EXPECT_EQ(peak_bytes(spec), 40 * 128);
-}
-
-TEST(Checker, MemoryIsZeroWhenTheStepIsOver) {
-  for (unsigned seed = 0; seed < 100; ++seed) {
-    Dice dice(seed);
-    const StepSpec spec = random_step(dice);
-    const List list = build_schedule(spec);
-    EXPECT_EQ(memory_bytes(spec, list).back(), 0) << seed;
-  }
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace yoke::ptd {
 namespace {
 
@@ -61,9 +63,10 @@ TEST(StepCosts, OfRecomputingStagesKeepTheirInputs) {
   spec.pipeline = pipeline_spec(PipelineKind::kGpipe, cut_by_sizes({0, 1}, {4, 4}), 1, 0);
   std::vector<BlockCost> blocks = kBlocks;
   blocks[0].input = 7;
-  // The last forward is followed by the first backward, but of another micro-batch. The gradient
-  // that passes between the blocks takes 10.
-  EXPECT_EQ(costs(spec, blocks).activation_bytes, 4 * 7 + 4 * 110 + 10);
+  // The most exists after the last BackwardInput, before the first BackwardWeight. The output of
+  // each block is the input of the next one. Three gradients between blocks exist, and that of the
+  // input.
+  EXPECT_EQ(costs(spec, blocks).activation_bytes, 4 * 7 + 4 * 100 + 3 * 10 + 3 * 10 + 7);
 }
 
 // Rank 0 sends its output, and keeps it until the gradient has come back. A gradient is as large as
@@ -95,6 +98,87 @@ TEST(StepCosts, OfMicroBatchesKeepOneAtATime) {
   StepSpec spec = chain(1, 1);
   spec.micros = 3;
   EXPECT_EQ(costs(spec).activation_bytes, 4 * 110);
+}
+
+// ---- Temporary memory ----
+
+// Passes of different sizes, so that a test sees which one is used.
+const std::vector<BlockCost> kWithPasses(
+    4, {.activation = 100, .carry = 10, .passes = PassPeaks{300, 50, 20, 7}});
+
+struct Peaks {
+  std::vector<Action> list;
+  std::vector<int64_t> activation, temporary;
+
+  explicit Peaks(const StepSpec& spec, const std::vector<BlockCost>& blocks = kWithPasses)
+      : list(build_schedule(spec)),
+        activation(ActionCosts(spec, list, blocks).activation_bytes()),
+        temporary(ActionCosts(spec, list, blocks).temporary_bytes()) {}
+
+  size_t find(ActionKind kind, int block) const {
+    const auto at = std::find_if(list.begin(), list.end(), [&](const Action& a) {
+      return a.kind == kind && a.block == block;
+    });
+    return static_cast<size_t>(at - list.begin());
+  }
+};
+
+// A pass begins with what the action before has left, and its peak counts from there.
+TEST(TemporaryBytes, AreWhatAPassNeedsBeyondItsEnd) {
+  const Peaks peaks(chain(1, 1));
+  const size_t forward = peaks.find(ActionKind::kForward, 0);
+  EXPECT_EQ(peaks.temporary.at(forward), 300 - 110);
+  const size_t backward = peaks.find(ActionKind::kBackward, 2);
+  EXPECT_EQ(peaks.activation.at(backward - 1), 3 * 110 + 10);
+  EXPECT_EQ(peaks.activation.at(backward), 2 * 110 + 10);
+  EXPECT_EQ(peaks.temporary.at(backward), 50 + 110);
+  EXPECT_EQ(peaks.temporary.back(), 0);
+}
+
+TEST(TemporaryBytes, AreAtLeastNone) {
+  std::vector<BlockCost> blocks = kWithPasses;
+  for (BlockCost& block : blocks) block.passes = PassPeaks{};
+  const Peaks peaks(chain(1, 1), blocks);
+  EXPECT_EQ(peaks.temporary.at(peaks.find(ActionKind::kForward, 1)), 0);
+  EXPECT_EQ(peaks.temporary.at(peaks.find(ActionKind::kBackward, 1)), 110);
+}
+
+StepSpec split_backward() {
+  StepSpec spec = chain(1, 1);
+  spec.micros = 1;
+  spec.pipeline = pipeline_spec(PipelineKind::kZbH1, cut_by_sizes({0, 1}, {4, 4}), 0, 0);
+  return spec;
+}
+
+TEST(TemporaryBytes, OfTheTwoPartsOfABackwardHaveTheirOwnPeaks) {
+  const Peaks peaks(split_backward());
+  const size_t input = peaks.find(ActionKind::kBackwardInput, 3);
+  EXPECT_EQ(peaks.temporary.at(input),
+            peaks.activation.at(input - 1) + 20 - peaks.activation.at(input));
+  const size_t weight = peaks.find(ActionKind::kBackwardWeight, 3);
+  EXPECT_EQ(peaks.temporary.at(weight),
+            peaks.activation.at(weight - 1) + 7 - peaks.activation.at(weight));
+}
+
+// After BackwardInput, products keep as much as the block has kept, the block's input, and the
+// gradients of its output and of its input, but not its output.
+TEST(StepCosts, OfASplitBackwardKeepWhatItsSecondPartNeeds) {
+  const Peaks peaks(split_backward());
+  const int64_t before = peaks.activation.at(peaks.find(ActionKind::kBackwardInput, 3) - 1);
+  EXPECT_EQ(before, 4 * 110 + 10);
+  // A gradient replaces the output of the stage.
+  EXPECT_EQ(peaks.activation.at(peaks.find(ActionKind::kBackwardInput, 3)), before);
+  // The output of block 2 is the input of block 3, which keeps it.
+  EXPECT_EQ(peaks.activation.at(peaks.find(ActionKind::kBackwardInput, 2)), before + 10);
+}
+
+TEST(TemporaryBytes, AreUnknownIfThoseOfABlockAre) {
+  std::vector<BlockCost> blocks = kWithPasses;
+  blocks[2].passes.reset();
+  EXPECT_TRUE(Peaks(chain(1, 1), blocks).temporary.empty());
+  blocks = kWithPasses;
+  blocks[2].activation = -1;
+  EXPECT_TRUE(Peaks(chain(1, 1), blocks).temporary.empty());
 }
 
 TEST(StepCosts, AreUnknownIfABlocksAre) {

@@ -10,35 +10,35 @@
 namespace yoke::ptd {
 namespace {
 
-TEST(BufferPool, IdleMemoryIsUsedAgain) {
-  BufferPool pool(at::kCPU);
-  BufferPool::Buffer first = pool.take(1000);
+TEST(DevicePool, IdleMemoryIsUsedAgain) {
+  DevicePool pool(at::kCPU);
+  DevicePool::Buffer first = pool.take(1000);
   void* const address = first.data.get();
   pool.give_back(std::move(first));
   EXPECT_EQ(pool.take(1000).data.get(), address);
 }
 
-TEST(BufferPool, ABufferAQuarterTooLargeWillDoAndALargerOneNot) {
-  BufferPool pool(at::kCPU);
+TEST(DevicePool, ABufferAQuarterTooLargeWillDoAndALargerOneNot) {
+  DevicePool pool(at::kCPU);
   pool.give_back(pool.take(1250));
   EXPECT_EQ(pool.take(1000).capacity, 1250u);
-  BufferPool other(at::kCPU);
+  DevicePool other(at::kCPU);
   other.give_back(other.take(1260));
   EXPECT_EQ(other.take(1000).capacity, 1000u);
 }
 
-TEST(BufferPool, TheBestFitIsTaken) {
-  BufferPool pool(at::kCPU);
-  BufferPool::Buffer large = pool.take(1100), small = pool.take(1010);
+TEST(DevicePool, TheBestFitIsTaken) {
+  DevicePool pool(at::kCPU);
+  DevicePool::Buffer large = pool.take(1100), small = pool.take(1010);
   pool.give_back(std::move(large));
   pool.give_back(std::move(small));
   EXPECT_EQ(pool.take(1000).capacity, 1010u);
 }
 
 // No buffer can be reused for a request of a different size, and the requests are in random order.
-TEST(BufferPool, HoldsNeverMoreThanWasInUseAtOneTime) {
-  BufferPool pool(at::kCPU);
-  std::vector<BufferPool::Buffer> taken;
+TEST(DevicePool, HoldsNeverMoreThanWasInUseAtOneTime) {
+  DevicePool pool(at::kCPU);
+  std::vector<DevicePool::Buffer> taken;
   size_t in_use = 0, most = 0;
   uint64_t state = 1;
   for (int i = 0; i < 2000; ++i) {
@@ -59,26 +59,26 @@ TEST(BufferPool, HoldsNeverMoreThanWasInUseAtOneTime) {
 
 // Three units of nearly equal size are taken in the order of a step. After the first steps nothing
 // may be allocated.
-TEST(BufferPool, AStepOfNearlyEqualUnitsAllocatesNothing) {
-  BufferPool pool(at::kCPU);
+TEST(DevicePool, AStepOfNearlyEqualUnitsAllocatesNothing) {
+  DevicePool pool(at::kCPU);
   constexpr size_t kA = 1247232, kB = 1231360, kC = 1001472;
   std::set<void*> before, now;
   for (int step = 0; step < 6; ++step) {
     before = std::exchange(now, {});
     const auto take = [&](size_t bytes) {
-      BufferPool::Buffer buffer = pool.take(bytes);
+      DevicePool::Buffer buffer = pool.take(bytes);
       now.insert(buffer.data.get());
       return buffer;
     };
-    BufferPool::Buffer a = take(kA), b = take(kB);
+    DevicePool::Buffer a = take(kA), b = take(kB);
     pool.give_back(std::move(a));
-    BufferPool::Buffer c = take(kC), grads_c = take(kC);
+    DevicePool::Buffer c = take(kC), grads_c = take(kC);
     pool.give_back(std::move(c));
     a = take(kA);
-    BufferPool::Buffer grads_b = take(kB);
+    DevicePool::Buffer grads_b = take(kB);
     pool.give_back(std::move(b));
     pool.give_back(std::move(grads_c));
-    BufferPool::Buffer grads_a = take(kA);
+    DevicePool::Buffer grads_a = take(kA);
     pool.give_back(std::move(a));
     pool.give_back(std::move(grads_b));
     pool.give_back(std::move(grads_a));
@@ -88,7 +88,7 @@ TEST(BufferPool, AStepOfNearlyEqualUnitsAllocatesNothing) {
 }
 
 TEST(FlatBuffer, ViewsFollowTheMemory) {
-  BufferPool pool(at::kCPU);
+  DevicePool pool(at::kCPU);
   FlatBuffer flat(100, at::kFloat, pool);
   const at::Tensor middle =
       flat.tensor().narrow(0, 40, 12).view({3, 4});  // a view that is made while there is no memory

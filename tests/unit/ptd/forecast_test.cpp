@@ -109,6 +109,37 @@ TEST(Forecast, KnowsOptimizersAndOptions) {
   }
 }
 
+// What a pass needs grows with the micro-batch, except for gradients of parameters.
+TEST(Forecast, HasTheTemporaryMemoryThatBlocksReport) {
+  Job job;
+  const YokeOptimizer optimizer = optimizer_of(job);
+  YokePlan plan = plan_of(job, optimizer);
+  BlockList blocks = blocks_of(job);
+  const auto backwards = [&] {
+    BlockList copy = blocks;
+    TorchModelHost model(std::move(copy), plan.param_dtype, TinyModel::kSeed, true);
+    const ForecastCollector collector(nullptr);
+    ask_plan(model.summary(), job.options, plan, job.given, collector.extension());
+    std::vector<int64_t> bytes;
+    for (const ForecastAction& a : collector.result(plan, model.summary()).ranks[0].actions) {
+      if (a.kind == YOKE_FORECAST_BACKWARD) bytes.push_back(a.temporary_bytes);
+    }
+    return bytes;
+  };
+  EXPECT_EQ(backwards().front(), -1);
+  // More than the last block frees by its end.
+  constexpr int64_t kEach = 100000, kOnce = 7;
+  for (BlockCosts& costs : blocks.costs) {
+    costs.pass_bytes = {{YOKE_FORECAST_BACKWARD, 0, kEach, kOnce},
+                        {YOKE_FORECAST_BACKWARD, 0, 1, 2},
+                        {YOKE_FORECAST_FORWARD, 0, 2 * kEach, 0}};
+  }
+  const int64_t last = static_cast<int64_t>(blocks.costs.size()) - 1;
+  // It frees what it has kept and its output, and returns the gradient of its input.
+  const int64_t freed = plan.micro_batch * ((1000 + last) + (100 + last) - (100 + last - 1));
+  EXPECT_EQ(backwards().front(), plan.micro_batch * kEach + kOnce + freed);
+}
+
 // Four ranks with one micro-batch compute one after the other.
 TEST(Forecast, ALargeBubbleIsNoted) {
   Job job;

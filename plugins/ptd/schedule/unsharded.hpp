@@ -1,0 +1,16 @@
+// The memory of a rank for gathered parameters and for gradients that are not reduced yet. Pure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plugins/ptd/schedule/schedule.hpp"
+
+namespace yoke::ptd {
+
+// Returns, for each action of a list that has passed check_rank(), the bytes of these buffers that
+// exist while it runs, in use or idle. The step is not the first one of a run. With one shard there
+// are no such buffers.
+std::vector<int64_t> unsharded_bytes(const StepSpec& spec, const std::vector<Action>& list);
+
+}  // namespace yoke::ptd

@@ -1,0 +1,197 @@
+#include "tests/unit/ptd/counted_step.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+#include "core/model/llama.hpp"
+#include "core/model/torch_model.hpp"
+#include "plugins/ptd/forecast.hpp"
+#include "tests/unit/ptd/rig.hpp"
+
+namespace yoke::ptd::testing {
+namespace {
+
+constexpr int kTokens = 64;
+
+struct Counter {
+  std::atomic<int64_t> live{0}, peak{0};
+
+  void add(int64_t bytes) {
+    const int64_t now = live += bytes;
+    if (now > peak) peak = now;
+  }
+};
+thread_local Counter* counter = nullptr;
+
+// Counts allocations for the thread that makes them, whichever thread frees them.
+class CountingAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    void* memory = bytes == 0 ? nullptr : std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (memory != nullptr && counter != nullptr) {
+      counter->add(static_cast<int64_t>(bytes));
+      const std::lock_guard lock(mutex);
+      owners[memory] = {counter, static_cast<int64_t>(bytes)};
+    }
+    return {memory, memory, &release, c10::Device(c10::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    std::memcpy(to, from, bytes);
+  }
+
+ private:
+  static void release(void* memory) {
+    {
+      const std::lock_guard lock(mutex);
+      if (const auto owner = owners.find(memory); owner != owners.end()) {
+        owner->second.first->add(-owner->second.second);
+        owners.erase(owner);
+      }
+    }
+    std::free(memory);
+  }
+
+  static std::mutex mutex;
+  static std::unordered_map<void*, std::pair<Counter*, int64_t>> owners;
+};
+std::mutex CountingAllocator::mutex;
+std::unordered_map<void*, std::pair<Counter*, int64_t>> CountingAllocator::owners;
+
+ModelConfig config() {
+  ModelConfig c;
+  c.preset = "tiny";
+  return c;
+}
+
+// The micro-batches of a step: every data rank gets the same tokens.
+class Tokens {
+ public:
+  explicit Tokens(const CountedLayout& c) {
+    for (int i = 0; i < c.micros; ++i) {
+      auto& tensors = tensors_.emplace_back();
+      tensors.push_back(at::randint(256, {c.sequences, kTokens}, at::kLong));
+      tensors.push_back(tensors[0].clone());
+      tensors.push_back(at::arange(kTokens).expand({c.sequences, kTokens}).contiguous());
+      auto& views = views_.emplace_back();
+      for (const at::Tensor& t : tensors) views.emplace_back(t);
+      inputs_.push_back({{view("tokens"), *views[0].get()},
+                         {view("targets"), *views[1].get()},
+                         {view("positions"), *views[2].get()}});
+    }
+    for (const auto& list : inputs_) micros_.push_back(micro_batch(list.data(), list.size()));
+    for (const YokeMicroBatch& micro : micros_) pointers_.push_back(&micro);
+    batch.header = YOKE_HEADER(YokeBatch, YOKE_ID_BATCH);
+    batch.micros = pointers_.data();
+    batch.num_micros = pointers_.size();
+    batch.token_weight = static_cast<double>(c.micros) * c.sequences * c.shards * kTokens;
+  }
+
+  YokeBatch batch{};
+
+ private:
+  std::vector<std::vector<at::Tensor>> tensors_;
+  std::vector<std::vector<TensorView>> views_;
+  std::vector<std::vector<YokeInput>> inputs_;
+  std::vector<YokeMicroBatch> micros_;
+  std::vector<const YokeMicroBatch*> pointers_;
+};
+
+CountingAllocator allocator;
+
+YokePlan plan_of_layout(const CountedLayout& c, const YokeOptimizer& optimizer) {
+  YokePlan plan = plan_of({}, optimizer);
+  plan.world_size = c.pp * c.shards;
+  for (int32_t& degree : plan.degree) degree = 1;
+  plan.degree[YOKE_PP] = c.pp;
+  plan.degree[YOKE_DP_SHARD] = c.shards;
+  plan.global_batch = c.micros * c.sequences * c.shards;
+  plan.micro_batch = c.sequences;
+  plan.param_dtype = c.dtype;
+  plan.reduce_dtype = yoke_default_reduce_dtype(c.dtype);
+  return plan;
+}
+
+int64_t forecast_peak(const YokeModelSummary& model,
+                      const YokePlan& plan,
+                      const std::map<std::string, std::string>& given,
+                      int pp) {
+  const OptionValues values(given);
+  const PtdOptions options(Options(values.values.data(), values.values.size()),
+                           plan.degree[YOKE_PP]);
+  const Forecast forecast = forecast_step(model, plan, options);
+  const RankPlan& part = forecast.ranks[pp];
+  const ActionCosts costs(part.step, forecast.lists[pp], part.costs);
+  const auto unsharded = costs.unsharded_bytes(), activations = costs.activation_bytes(),
+             temporary = costs.temporary_bytes();
+  int64_t most = 0;
+  for (size_t i = 0; i < unsharded.size(); ++i)
+    most = std::max(most, unsharded[i] + activations[i] + temporary[i]);
+  const KeptBytes kept = kept_bytes(part, plan);
+  return kept.params + kept.grads + kept.optimizer + most;
+}
+
+// Returns the largest number of bytes that this thread's allocations take during the second step.
+int64_t counted_peak(const CountedLayout& c,
+                     const YokePlan& plan,
+                     const Rank& rank,
+                     const YokeModel& model) {
+  static std::deque<Counter> counters;  // outlive all allocations
+  static std::mutex counters_mutex;
+  Counter& own = [&]() -> Counter& {
+    const std::lock_guard lock(counters_mutex);
+    return counters.emplace_back();
+  }();
+  const Tokens tokens(c);
+  counter = &own;
+  {
+    Session session(plan, *plan.optimizer, c.options, rank.host, model);
+    session.step(tokens.batch, 1, 1e-4);
+    own.peak = own.live.load();
+    session.step(tokens.batch, 2, 1e-4);
+  }
+  counter = nullptr;
+  return own.peak;
+}
+
+}  // namespace
+
+CountedAllocations::CountedAllocations() : threads_(at::get_num_threads()) {
+  at::set_num_threads(1);
+  c10::SetCPUAllocator(&allocator, 255);
+}
+
+CountedAllocations::~CountedAllocations() {
+  c10::SetCPUAllocator(c10::GetDefaultCPUAllocator(), 255);
+  at::set_num_threads(threads_);
+}
+
+std::vector<CountedPeak> peaks_of(const CountedLayout& c) {
+  const YokeOptimizer optimizer = optimizer_of({});
+  const YokePlan plan = plan_of_layout(c, optimizer);
+  std::vector<CountedPeak> peaks(plan.world_size);
+  on_ranks(yoke::Mesh({c.pp, 1, c.shards, 1, 1}), [&](const Rank& rank) {
+    TorchModelHost host(
+        llama_family(config()).make_blocks(
+            {.options = {}, .param_dtype = c.dtype, .seq_len = kTokens, .data_path = ""}),
+        c.dtype,
+        1,
+        false);
+    CountedPeak& peak = peaks[rank.host.rank];
+    peak.counted = counted_peak(c, plan, rank, host.model());
+    peak.forecast = forecast_peak(host.summary(), plan, c.options, rank.host.rank / c.shards);
+  });
+  return peaks;
+}
+
+}  // namespace yoke::ptd::testing
