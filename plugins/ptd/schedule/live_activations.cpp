@@ -160,10 +160,8 @@ class Live {
     if (saved.output) release(*std::exchange(saved.output, {}));
   }
 
-  // The last block of the model has no gradient of its output.
   void keep_gradient(Saved& saved, const Tensor& gradient) {
-    if (held_.count(gradient) == 0) return;
-    hold(gradient, 0);  // it exists
+    hold(gradient, 0);  // it exists, except for the output of the last block of the model
     saved.gradients.push_back(gradient);
   }
 

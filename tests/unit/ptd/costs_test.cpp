@@ -172,6 +172,47 @@ TEST(StepCosts, OfASplitBackwardKeepWhatItsSecondPartNeeds) {
   EXPECT_EQ(peaks.activation.at(peaks.find(ActionKind::kBackwardInput, 2)), before + 10);
 }
 
+// A block that has kept nothing, such as a look-up, has no products.
+TEST(StepCosts, OfASplitBackwardKeepNothingForABlockWithoutProducts) {
+  std::vector<BlockCost> blocks = kWithPasses;
+  blocks[3].activation = 0;
+  const Peaks peaks(split_backward(), blocks);
+  const size_t input = peaks.find(ActionKind::kBackwardInput, 3);
+  // The gradient of the input replaces that of the output, and the output is free.
+  EXPECT_EQ(peaks.activation.at(input), peaks.activation.at(input - 1) - 10);
+}
+
+// The gradient of a stage's input stays after it has been sent, until the last gradients of weights
+// of its micro-batch are computed.
+TEST(StepCosts, OfASplitBackwardKeepTheGradientOfTheStagesInput) {
+  StepSpec spec = chain(1, 1);
+  spec.micros = 8;
+  spec.pipeline =
+      pipeline_spec(PipelineKind::kZbH1, cut_by_sizes({0, 1, 2, 3}, {4, 4, 4, 4}), 2, 0);
+  std::vector<BlockCost> blocks = kWithPasses;
+  blocks[0].input = 7;
+  const Peaks peaks(spec, blocks);
+  std::vector<bool> done(8, false);
+  int early = 0;
+  for (size_t i = 1; i < peaks.list.size(); ++i) {
+    const Action& a = peaks.list[i];
+    if (a.kind == ActionKind::kBackwardWeight && a.block == 0) done[a.micro] = true;
+    if (a.kind != ActionKind::kFreeCarryGrad) continue;
+    early += done[a.micro] ? 0 : 1;
+    EXPECT_EQ(peaks.activation[i], peaks.activation[i - 1] - (done[a.micro] ? 7 : 0));
+  }
+  EXPECT_GT(early, 0);
+}
+
+TEST(TemporaryBytes, OfARecomputeAreThoseOfAForward) {
+  StepSpec spec = chain(1, 1);
+  spec.recompute = Recompute::kBlocks;
+  const Peaks peaks(spec);
+  const size_t recompute = peaks.find(ActionKind::kRecompute, 1);
+  EXPECT_EQ(peaks.temporary.at(recompute),
+            peaks.activation.at(recompute - 1) + 300 - peaks.activation.at(recompute));
+}
+
 TEST(TemporaryBytes, AreUnknownIfThoseOfABlockAre) {
   std::vector<BlockCost> blocks = kWithPasses;
   blocks[2].passes.reset();
