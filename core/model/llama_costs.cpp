@@ -7,8 +7,8 @@
 // Only points that can be the peak of a pass are listed; which of them is depends on the number of
 // tokens, compared with the width of the model. Measuring a pass once instead would need the memory
 // of a block before any rank exists. Not counted: the scratch memory of attention, which depends on
-// the number of threads, and the fp32 copies that products in bf16 need on a processor without
-// AVX-512. Other operators, such as those of a GPU, may need more or less.
+// the number of threads, and that of products in bf16, which oneDNN chooses (without AVX-512, fp32
+// copies of the matrices). Other operators, such as those of a GPU, may need more or less.
 #include "core/model/llama_costs.hpp"
 
 #include <algorithm>
@@ -18,7 +18,8 @@
 namespace yoke {
 namespace {
 
-// Elements per token, and elements of matrices.
+// The costs of each kind of block. Arguments count elements: those of a token, or those of
+// matrices.
 class Costs {
  public:
   Costs(const LlamaDims& dims, const FamilyArgs& args)
