@@ -5,6 +5,7 @@
 //
 //   y_i = x W_i^T        dx = sum_i dy_i W_i        dW_i = dy_i^T x
 #include "core/kernels/fused_support.hpp"
+#include "core/kernels/weight_gradients.hpp"
 
 namespace yoke::ops::fused {
 namespace {
@@ -56,24 +57,6 @@ at::Tensor product(const at::Tensor& x, const at::Tensor& weight) {
   return out;
 }
 
-// Returns dy^T x, summed over all rows.
-at::Tensor weight_grad(const at::Tensor& dy, const at::Tensor& x) {
-  at::Tensor out = at::empty({dy.size(-1), x.size(-1)}, x.options());
-  multiply(out, rows_of(dy).t(), rows_of(x));
-  return out;
-}
-
-thread_local WeightQueue* deferred = nullptr;
-
-// Returns gradient(), the gradient of a weight. With a queue, pushes it there instead and returns
-// an undefined tensor.
-template <class F>
-at::Tensor now_or_later(const at::Tensor& weight, F gradient) {
-  if (deferred == nullptr) return gradient();
-  deferred->push(weight, std::move(gradient));
-  return {};
-}
-
 // Multiplies x by each weight.
 struct LinearsNode : torch::autograd::Function<LinearsNode> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList weights) {
@@ -94,8 +77,9 @@ struct LinearsNode : torch::autograd::Function<LinearsNode> {
     for (size_t i = 0; i < dy.size(); ++i) {
       const at::Tensor dyi = dy[i].contiguous();
       if (ctx->needs_input_grad(i + 1))
-        grads[i + 1] =
-            now_or_later(saved[i + 1], [dyi, x = saved[0]] { return weight_grad(dyi, x); });
+        grads[i + 1] = now_or_later(saved[i + 1], [dyi, x = saved[0]] {
+          return weight_gradient(rows_of(dyi), rows_of(x));
+        });
       if (!ctx->needs_input_grad(0)) continue;
       if (i == 0) {
         grads[0] = at::empty_like(saved[0]);
@@ -132,7 +116,8 @@ struct LinearAddNode : torch::autograd::Function<LinearAddNode> {
       multiply(rows_of(grads[1]), rows_of(d), saved[1]);
     }
     if (ctx->needs_input_grad(2))
-      grads[2] = now_or_later(saved[1], [d, x = saved[0]] { return weight_grad(d, x); });
+      grads[2] = now_or_later(
+          saved[1], [d, x = saved[0]] { return weight_gradient(rows_of(d), rows_of(x)); });
     return grads;
   }
 };
@@ -154,15 +139,28 @@ struct ProductOfRowsNode : torch::autograd::Function<ProductOfRowsNode> {
     if (ctx->needs_input_grad(0)) grads[0] = at::mm(dy[0], saved[1]);
     if (ctx->needs_input_grad(1))
       grads[1] =
-          now_or_later(saved[1], [d = dy[0], rows = saved[0]] { return at::mm(d.t(), rows); });
+          now_or_later(saved[1], [d = dy[0], rows = saved[0]] { return weight_gradient(d, rows); });
     return grads;
   }
 };
+
+thread_local WeightQueue* deferred = nullptr;
 
 }  // namespace
 
 WeightQueue* defer_weights(WeightQueue* queue) {
   return std::exchange(deferred, queue);
+}
+
+WeightQueue* deferred_weights() {
+  return deferred;
+}
+
+at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x) {
+  if (!dy.has_storage()) return at::mm(dy.t(), x);
+  at::Tensor out = at::empty({dy.size(1), x.size(1)}, x.options());
+  multiply(out, dy.t(), x);
+  return out;
 }
 
 bool takes(std::initializer_list<const at::Tensor*> tensors) {

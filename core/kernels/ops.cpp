@@ -5,7 +5,10 @@
 
 #include <ATen/ATen.h>
 
+#include <map>
+
 #include "core/kernels/device_ops.hpp"
+#include "core/kernels/fp8.hpp"
 #include "core/kernels/fused_ops.hpp"
 
 namespace yoke::ops {
@@ -79,14 +82,33 @@ WeightQueue* defer_weights(WeightQueue* queue) {
   return fused::defer_weights(queue);
 }
 
-std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights) {
+namespace {
+
+std::vector<at::Tensor> linears_of(Product product,
+                                   const at::Tensor& x,
+                                   const std::vector<at::Tensor>& weights) {
+  if (product != Product::kPlain) return fp8::linears(x, weights, product);
   for (const at::Tensor& weight : weights) {
     if (!fused::takes({&x, &weight})) return composite::linears(x, weights);
   }
   return fused::linears(x, weights);
 }
 
-at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight) {
+}  // namespace
+
+std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<Matrix>& matrices) {
+  std::map<Product, std::vector<at::Tensor>> weights, done;
+  for (const Matrix& m : matrices) weights[m.product].push_back(m.weight);
+  for (const auto& [product, group] : weights) done[product] = linears_of(product, x, group);
+  std::map<Product, size_t> next;
+  std::vector<at::Tensor> out;
+  for (const Matrix& m : matrices) out.push_back(done[m.product][next[m.product]++]);
+  return out;
+}
+
+at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const Matrix& matrix) {
+  const auto& [weight, product] = matrix;
+  if (product != Product::kPlain) return residual + fp8::linears(x, {weight}, product)[0];
   return fused::takes({&residual, &x, &weight}) ? fused::linear_add(residual, x, weight)
                                                 : composite::linear_add(residual, x, weight);
 }

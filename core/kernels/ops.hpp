@@ -17,12 +17,25 @@ namespace yoke::ops {
 // Implements TorchModel::defer_weights for linears() and linear_add().
 WeightQueue* defer_weights(WeightQueue* queue);
 
-// Returns x [..., in] times the transpose of each weight [out, in]: one tensor [..., out] for each.
-// The gradient of x is summed up in one buffer.
-std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights);
+// How the operands of products are rounded: not at all, or to fp8 by one of torchao's recipes
+// (core/kernels/fp8.hpp). kTensorwise: one scale for each tensor. kRowwise: one for each row or
+// column. kRowwiseGwHp: the same, but the gradients of weights are plain products.
+enum class Product : uint8_t { kPlain, kTensorwise, kRowwise, kRowwiseGwHp };
 
-// Returns residual [..., out] + x [..., in] times the transpose of weight [out, in].
-at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight);
+// A weight [out, in], and how to multiply by it.
+struct Matrix {
+  Matrix(const at::Tensor& weight_tensor, Product how = Product::kPlain)
+      : weight(weight_tensor), product(how) {}
+  at::Tensor weight;
+  Product product;
+};
+
+// Returns x [..., in] times the transpose of each matrix [out, in]: one tensor [..., out] for each.
+// The gradient of x is summed up in one buffer for all matrices with the same product.
+std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<Matrix>& matrices);
+
+// Returns residual [..., out] + x [..., in] times the transpose of the matrix [out, in].
+at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const Matrix& matrix);
 
 // Returns the rows of weight [V, D] that ids [...] select: [..., D]. The gradients of a row that is
 // used several times are added up in fp32 or better.

@@ -1,0 +1,28 @@
+// The gradients of the weights of linear layers: at once, or later if a backend asks for that.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <utility>
+
+#include "yoke/torch.hpp"
+
+namespace yoke::ops::fused {
+
+// Returns dy [N, out]^T x [N, in]. The tensors may be distributed.
+at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x);
+
+// Returns the queue that defer_weights() has set for this thread, or NULL.
+WeightQueue* deferred_weights();
+
+// Returns gradient(), the gradient of a weight. With a queue, pushes it there instead and returns an
+// undefined tensor.
+template <class F>
+at::Tensor now_or_later(const at::Tensor& weight, F gradient) {
+  WeightQueue* const queue = deferred_weights();
+  if (queue == nullptr) return gradient();
+  queue->push(weight, std::move(gradient));
+  return {};
+}
+
+}  // namespace yoke::ops::fused
