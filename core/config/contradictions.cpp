@@ -71,6 +71,19 @@ void check_precision(const ConfigView& view, Found& found) {
                   "; allowed: " + join({rising.begin() + rank(p.param), rising.end()}));
 }
 
+// Without fp8 products these keys have no effect.
+void check_fp8(const ConfigView& view, Found& found) {
+  const PrecisionConfig& p = view.run.precision;
+  if (!sound(view, {"precision.product"}) || p.product == "fp8") return;
+  const auto without_effect = [&](const char* key) {
+    if (!sound(view, {key})) return;
+    found.push_back(view.cite(key) + " has no effect with " + view.cite("precision.product") +
+                    "; set precision.product = \"fp8\", or leave " + key + " out");
+  };
+  if (p.fp8_recipe) without_effect("precision.fp8_recipe");
+  if (p.fp8_skip != PrecisionConfig().fp8_skip) without_effect("precision.fp8_skip");
+}
+
 void check_evaluation(const ConfigView& view, Found& found) {
   if (!sound(view, {"eval.every", "data.holdout"})) return;
   if (view.run.eval.every == 0 || view.run.data.holdout > 0) return;
@@ -130,6 +143,7 @@ std::vector<std::string> contradictions(const ConfigView& view) {
   check_division(view, found, "train.global_batch", "train.micro_batch");
   check_evaluation(view, found);
   check_precision(view, found);
+  check_fp8(view, found);
   check_profile(view, found);
   check_schedule(view, found);
   check_steps(view, found);

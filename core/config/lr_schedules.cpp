@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/config/schema_rows.hpp"
+
 namespace yoke {
 
 std::span<const LrSchedule> lr_schedules() {
@@ -68,137 +70,122 @@ const LrSchedule* find_lr_schedule(std::string_view name) {
   return at == all.end() ? nullptr : &*at;
 }
 
-namespace {
-
-constexpr Range kAny{};
-constexpr Range kShare{.min = 0, .max = 1};
-constexpr Range kCount{.min = 0, .max = kMaxCount};
-constexpr Range kAtLeastOne{.min = 1, .max = kMaxCount};
-constexpr Range kNotNegative{.min = 0};
-constexpr Range kPositive{.min = 0, .open_min = true};
-
-}  // namespace
-
-#define FIELD(member) [](RunConfig& c) -> Field { return &c.lr_schedule.member; }
-
 std::vector<Key> lr_schedule_keys() {
   return {
       {"lr_schedule.first_step",
-       FIELD(first_step),
-       kShare,
+       FIELD(lr_schedule.first_step),
+       Range{0, 1},
        "",
        0,
        "number of the first step in the warmup: 1 as in torchtitan, so that no step has a rate of "
        "0, or 0 as in transformers"},
       {"lr_schedule.start_factor",
-       FIELD(start_factor),
-       kShare,
+       FIELD(lr_schedule.start_factor),
+       Range{0, 1},
        "",
        0,
        "learning rate at the start of the warmup, or of OneCycle, as a fraction of train.lr"},
       {"lr_schedule.warmup_shape",
-       FIELD(warmup_shape),
+       FIELD(lr_schedule.warmup_shape),
        kAny,
        "linear|log",
        0,
        "shape of the warmup of WarmupLR, WarmupDecayLR and WarmupCosineLR"},
       {"lr_schedule.total_steps",
-       FIELD(total_steps),
-       kAtLeastOne,
+       FIELD(lr_schedule.total_steps),
+       count_from(1),
        "",
        0,
        "number of steps after which the schedule ends; unset = train.steps"},
       {"lr_schedule.cycles",
-       FIELD(cycles),
-       kPositive,
+       FIELD(lr_schedule.cycles),
+       above(0),
        "",
        0,
        "cosine: number of whole waves, 0.5 if unset; cosine_restarts: number of falls, 1 if unset"},
       {"lr_schedule.power",
-       FIELD(power),
-       kPositive,
+       FIELD(lr_schedule.power),
+       above(0),
        "",
        0,
        "polynomial: exponent of the remaining share of the steps"},
       {"lr_schedule.timescale",
-       FIELD(timescale),
-       kAtLeastOne,
+       FIELD(lr_schedule.timescale),
+       count_from(1),
        "",
        0,
        "inverse_sqrt: steps in which the rate falls by the factor 1 / sqrt(2); unset = "
        "train.warmup, or 10000 without a warmup"},
       {"lr_schedule.decay_steps",
-       FIELD(decay_steps),
-       kCount,
+       FIELD(lr_schedule.decay_steps),
+       count_from(0),
        "",
        0,
        "wsd: number of steps of the decay at the end; unset = a fifth of the steps"},
       {"lr_schedule.decay_shape",
-       FIELD(decay_shape),
+       FIELD(lr_schedule.decay_shape),
        kAny,
        "linear|cosine|sqrt",
        0,
        "wsd: shape of the decay"},
       {"lr_schedule.rise_steps",
-       FIELD(rise_steps),
-       kAtLeastOne,
+       FIELD(lr_schedule.rise_steps),
+       count_from(1),
        "",
        0,
        "OneCycle: number of steps in which the rate rises"},
       {"lr_schedule.fall_steps",
-       FIELD(fall_steps),
-       kCount,
+       FIELD(lr_schedule.fall_steps),
+       count_from(0),
        "",
        0,
        "OneCycle: number of steps in which the rate falls again; unset = lr_schedule.rise_steps"},
       {"lr_schedule.rise_stairs",
-       FIELD(rise_stairs),
-       kCount,
+       FIELD(lr_schedule.rise_stairs),
+       count_from(0),
        "",
        0,
        "OneCycle: number of equal stairs of the rise; 0 = none"},
       {"lr_schedule.fall_stairs",
-       FIELD(fall_stairs),
-       kCount,
+       FIELD(lr_schedule.fall_stairs),
+       count_from(0),
        "",
        0,
        "OneCycle: number of equal stairs of the fall; unset = lr_schedule.rise_stairs"},
       {"lr_schedule.tail_steps",
-       FIELD(tail_steps),
-       kCount,
+       FIELD(lr_schedule.tail_steps),
+       count_from(0),
        "",
        0,
        "OneCycle: steps after the cycle that count as one decay; 0 = the rate does not change any "
        "more"},
       {"lr_schedule.tail_rate",
-       FIELD(tail_rate),
-       kNotNegative,
+       FIELD(lr_schedule.tail_rate),
+       at_least(0),
        "",
        0,
        "OneCycle: after n decays the rate is divided by 1 + n times this number"},
       {"lr_schedule.range_steps",
-       FIELD(range_steps),
-       kAtLeastOne,
+       FIELD(lr_schedule.range_steps),
+       count_from(1),
        "",
        0,
        "LRRangeTest: number of steps in which the rate rises by lr_schedule.range_rate times "
        "train.lr"},
       {"lr_schedule.range_rate",
-       FIELD(range_rate),
-       kPositive,
+       FIELD(lr_schedule.range_rate),
+       above(0),
        "",
        0,
        "LRRangeTest: increase of the rate in lr_schedule.range_steps steps, as a fraction of "
        "train.lr"},
       {"lr_schedule.staircase",
-       FIELD(staircase),
+       FIELD(lr_schedule.staircase),
        kAny,
        "",
        0,
        "LRRangeTest: the rate rises once in lr_schedule.range_steps steps, not in each step"},
   };
 }
-
-#undef FIELD
 
 }  // namespace yoke

@@ -6,8 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include "core/config/schema.hpp"
-
 namespace yoke {
 
 struct LrSchedule {
@@ -20,8 +18,5 @@ struct LrSchedule {
 std::span<const LrSchedule> lr_schedules();
 // Returns NULL if there is no schedule with this name.
 const LrSchedule* find_lr_schedule(std::string_view name);
-
-// Returns the rows of the table [lr_schedule] for schema().
-std::vector<Key> lr_schedule_keys();
 
 }  // namespace yoke

@@ -1,6 +1,6 @@
-// Values that a later release will accept. They are refused with a specific reason, because
-// "allowed: 1" alone would suggest that the user mistyped something. A release that implements one
-// deletes its row.
+// Values that users expect, but that this release does not have, or has under another key. They are
+// refused with a specific reason, because "allowed: 1" alone would suggest that the user mistyped
+// something. A release that implements one deletes its row.
 #include "core/config/schema.hpp"
 
 namespace yoke {
@@ -14,7 +14,10 @@ struct Planned {
 };
 
 constexpr Planned kPlanned[] = {
-    {"precision.param", "fp8", "fp8 is not implemented yet", "allowed: fp64, fp32, bf16"},
+    {"precision.param",
+     "fp8",
+     "only products can be in fp8; set precision.product = \"fp8\" and precision.param = \"bf16\"",
+     "allowed: fp64, fp32, bf16"},
     {"precision.reduce", "fp8", "fp8 is not implemented yet", "allowed: fp64, fp32, bf16"},
 };
 

@@ -113,6 +113,9 @@ struct EvalConfig {
 struct PrecisionConfig {
   std::string param = "fp32";         // fp64 | fp32 | bf16
   std::optional<std::string> reduce;  // at least as precise as param; unset = the backend chooses
+  std::string product = "param";      // param | fp8
+  std::optional<std::string> fp8_recipe;         // tensorwise | rowwise | rowwise_gw_hp
+  std::vector<std::string> fp8_skip{"lm_head"};  // matrices that keep plain products
 };
 
 struct CheckpointConfig {

@@ -1,31 +1,12 @@
-// The table of all keys.
-#include "core/config/schema.hpp"
-
-#include "core/config/lr_schedules.hpp"
+// The keys of a run: backend, layout, model and data. Those of its training follow in
+// schema_training.cpp.
+#include "core/config/schema_rows.hpp"
 
 namespace yoke {
 namespace {
 
-constexpr Range kAny{};
-constexpr Range count_from(double min) {
-  return {.min = min, .max = kMaxCount};
-}
-constexpr Range at_least(double min) {
-  return {.min = min};
-}
-constexpr Range above(double min) {
-  return {.min = min, .open_min = true};
-}
-constexpr Range from_below(double min, double max) {
-  return {min, max, false, true};
-}
-
-// Each row has a name, the field, a range of numbers, allowed words, flags, and one line for the
-// user. The order of the rows is the order in which keys are listed and written.
-#define FIELD(member) [](RunConfig& c) -> Field { return &c.member; }
-
-std::vector<Key> make_schema() {
-  std::vector<Key> keys = {
+std::vector<Key> run_keys() {
+  return {
       {"parallel_backend",
        FIELD(parallel_backend),
        kAny,
@@ -199,200 +180,13 @@ std::vector<Key> make_schema() {
        "",
        0,
        "fraction of the token stream, at its end, that is kept for evaluation"},
-
-      {"train.steps",
-       FIELD(train.steps),
-       count_from(0),
-       "",
-       0,
-       "number of optimizer steps; 0 = save the initial parameters and exit"},
-      {"train.global_batch",
-       FIELD(train.global_batch),
-       count_from(1),
-       "",
-       0,
-       "sequences per step over all ranks, independent of the layout"},
-      {"train.micro_batch",
-       FIELD(train.micro_batch),
-       count_from(1),
-       "",
-       kFree,
-       "sequences per data rank and forward pass; unset = as many as train.max_micro_batch allows"},
-      {"train.max_micro_batch",
-       FIELD(train.max_micro_batch),
-       count_from(1),
-       "",
-       kFree,
-       "upper bound of train.micro_batch where that is unset"},
-      {"train.optimizer",
-       FIELD(train.optimizer),
-       kAny,
-       "adamw|sgd",
-       0,
-       "optimizer that updates the parameters"},
-      {"train.lr", FIELD(train.lr), above(0), "", 0, "peak learning rate"},
-      {"train.warmup",
-       FIELD(train.warmup),
-       count_from(0),
-       "",
-       0,
-       "steps over which the learning rate rises to its peak"},
-      {"train.schedule",
-       FIELD(train.lr_schedule),
-       kAny,
-       "constant|linear|cosine|cosine_restarts|polynomial|inverse_sqrt|wsd|WarmupLR|WarmupDecayLR|"
-       "WarmupCosineLR|OneCycle|LRRangeTest",
-       0,
-       "learning-rate schedule after the warmup"},
-      {"train.min_lr_factor",
-       FIELD(train.min_lr_factor),
-       Range{0, 1},
-       "",
-       0,
-       "learning rate at the end of the schedule, as a fraction of train.lr"},
-      {"train.betas", FIELD(train.betas), from_below(0, 1), "", 0, "beta1 and beta2 of adamw"},
-      {"train.eps", FIELD(train.eps), above(0), "", 0, "epsilon of adamw"},
-      {"train.momentum", FIELD(train.momentum), from_below(0, 1), "", 0, "momentum of sgd"},
-      {"train.weight_decay",
-       FIELD(train.weight_decay),
-       at_least(0),
-       "",
-       0,
-       "decoupled weight decay: p -= lr * weight_decay * p"},
-      {"train.decay",
-       FIELD(train.decay),
-       kAny,
-       "all|matrices",
-       0,
-       "parameters that weight decay applies to"},
-      {"train.clip",
-       FIELD(train.clip),
-       at_least(0),
-       "",
-       0,
-       "upper bound of the global gradient norm; 0 = no clipping"},
-
-      {"eval.every",
-       FIELD(eval.every),
-       count_from(0),
-       "",
-       kFree,
-       "steps between evaluations on the held-out data; 0 = never"},
-      {"eval.batches",
-       FIELD(eval.batches),
-       count_from(0),
-       "",
-       kFree,
-       "global batches per evaluation; 0 = all of the held-out data"},
-
-      {"precision.param",
-       FIELD(precision.param),
-       kAny,
-       "fp64|fp32|bf16",
-       0,
-       "dtype of compute: parameters, activations, gradients; bf16 keeps fp32 master copies"},
-      {"precision.reduce",
-       FIELD(precision.reduce),
-       kAny,
-       "fp64|fp32|bf16",
-       0,
-       "dtype of reduced gradients, at least as precise as param; unset = fp64 for fp64, else "
-       "fp32"},
-
-      {"checkpoint.every",
-       FIELD(checkpoint.every),
-       count_from(0),
-       "",
-       kFree,
-       "steps between checkpoints; 0 = never"},
-      {"checkpoint.keep",
-       FIELD(checkpoint.keep),
-       count_from(1),
-       "",
-       kFree,
-       "number of newest checkpoints that are kept"},
-      {"checkpoint.resume",
-       FIELD(checkpoint.resume),
-       kAny,
-       "",
-       kFree | kNotEmpty,
-       "never | auto (continue an unfinished run) | path of a checkpoint"},
-
-      {"metrics.every", FIELD(metrics.every), count_from(1), "", kFree, "steps between log lines"},
-      {"metrics.tensorboard",
-       FIELD(metrics.tensorboard),
-       kAny,
-       "",
-       kFree,
-       "whether to write event files for TensorBoard into the run folder"},
-
-      {"profile.steps",
-       FIELD(profile.steps),
-       count_from(1),
-       "",
-       kFree | kPerRank,
-       "first and last step to trace; one file per rank, for Perfetto or chrome://tracing"},
-
-      {"verify.every",
-       FIELD(verify.every),
-       count_from(0),
-       "",
-       kFree,
-       "steps between checks of replicas and of the data; step 1 is checked, too; 0 = never"},
-
-      {"record.facts",
-       FIELD(record.facts),
-       kAny,
-       "",
-       kFree,
-       "whether to write facts.jsonl, from which `yoke compare` compares runs"},
-      {"record.states",
-       FIELD(record.states),
-       count_from(0),
-       "",
-       kFree,
-       "steps after which the complete state is saved for `yoke compare`; 0 = the initial state"},
-
-      {"comm.check",
-       FIELD(comm.check),
-       kAny,
-       "off|step|full",
-       kFree,
-       "how thoroughly ranks compare the collectives and messages that they issue"},
-      {"comm.timeout",
-       FIELD(comm.timeout),
-       Range{0, 1e7, true, false},
-       "",
-       kFree | kPerRank,
-       "seconds after which a collective that waits for another rank fails"},
-
-      {"launch.join_timeout",
-       FIELD(launch.join_timeout),
-       Range{0, 1e7, true, false},
-       "",
-       kFree | kPerRank,
-       "seconds for which ranks wait at the start until all of them are present"},
-      {"launch.elastic_wait",
-       FIELD(launch.elastic_wait),
-       Range{0, 1e7, false, false},
-       "",
-       kFree | kPerRank,
-       "with --nnodes MIN:MAX, seconds without a further machine after which fewer than MAX start"},
-      {"launch.lost_after",
-       FIELD(launch.lost_after),
-       Range{0, 1e7, false, false},
-       "",
-       kFree | kPerRank,
-       "seconds of silence after which a rank counts as lost and the run ends; 0 = never"},
-      {"launch.end_with_parent",
-       FIELD(launch.end_with_parent),
-       kAny,
-       "",
-       kFree | kPerRank,
-       "whether a rank that torchrun, mpirun or srun has started stops when that launcher dies"},
   };
-  const std::vector<Key> details = lr_schedule_keys();
-  keys.insert(keys.end(), details.begin(), details.end());
+}
+
+std::vector<Key> make_schema() {
+  std::vector<Key> keys = run_keys();
+  for (const std::vector<Key>& more : {training_keys(), lr_schedule_keys()})
+    keys.insert(keys.end(), more.begin(), more.end());
   return keys;
 }
 

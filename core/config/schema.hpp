@@ -94,7 +94,7 @@ Value loose_value(const Key& key, const std::string& text);
 // variable, doc.
 std::string schema_json();
 
-// Returns why this release refuses a value that a later one will accept, or "" (planned.cpp).
+// Returns why this release refuses a value that users expect it to accept, or "" (planned.cpp).
 std::string planned(std::string_view name, const Value& value);
 
 }  // namespace yoke

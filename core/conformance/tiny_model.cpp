@@ -4,7 +4,7 @@
 #include <torch/nn/module.h>
 
 #include "core/kernels/ops.hpp"
-#include "core/model/family.hpp"
+#include "core/model/llama.hpp"
 
 namespace yoke {
 namespace {
@@ -97,7 +97,7 @@ BlockList sequence_blocks(const ModelSpec& spec) {
   FamilyArgs args;
   args.param_dtype = spec.dtype;
   args.seq_len = ModelSpec::kSeqLen;
-  return builtin_families(config).at("llama").make_blocks(args);
+  return llama_family(config).make_blocks(args);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 namespace yoke {
 
 // Returns the built-in families by name, for this configuration. Today there is one: "llama".
-std::map<std::string, Family> builtin_families(const ModelConfig& model);
+std::map<std::string, Family> builtin_families(const ModelConfig& model,
+                                               const PrecisionConfig& precision);
 
 }  // namespace yoke

@@ -11,10 +11,12 @@
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/checkpoint/hf_weights.hpp"
 #include "core/kernels/ops.hpp"
+#include "core/model/fp8_choice.hpp"
 #include "core/model/hf_config.hpp"
 #include "core/model/llama_costs.hpp"
 #include "core/model/rope.hpp"
@@ -39,6 +41,8 @@ struct Weight : Module {
 struct Linear : Weight {
   Linear(int64_t in, int64_t out, at::ScalarType dtype) : Weight({out, in}, dtype) {}
   explicit Linear(const at::Tensor& tied) : Weight(tied) {}
+  ops::Matrix matrix() const { return {weight, product}; }
+  ops::Product product = ops::Product::kPlain;
 };
 
 struct Embedding : Weight {
@@ -67,11 +71,11 @@ struct Attention : Module {
   at::Tensor forward(const at::Tensor& residual,
                      const at::Tensor& x,
                      const RopeCache::Angles& a) const {
-    auto qkv = ops::linears(x, {q_proj->weight, k_proj->weight, v_proj->weight});
+    auto qkv = ops::linears(x, {q_proj->matrix(), k_proj->matrix(), v_proj->matrix()});
     // The number of heads is inferred (-1), because with tensor parallelism a rank holds only some.
     for (at::Tensor& t : qkv) t = t.view({t.size(0), t.size(1), -1, head_dim});
     const at::Tensor q = ops::rotary(qkv[0], a.cos, a.sin), k = ops::rotary(qkv[1], a.cos, a.sin);
-    return ops::linear_add(residual, ops::causal_attention(q, k, qkv[2]), o_proj->weight);
+    return ops::linear_add(residual, ops::causal_attention(q, k, qkv[2]), o_proj->matrix());
   }
 
   int64_t head_dim;
@@ -87,8 +91,8 @@ struct FeedForward : Module {
 
   // Returns residual + feed_forward(x).
   at::Tensor forward(const at::Tensor& residual, const at::Tensor& x) const {
-    const auto hidden = ops::linears(x, {gate_proj->weight, up_proj->weight});
-    return ops::linear_add(residual, ops::swiglu(hidden[0], hidden[1]), down_proj->weight);
+    const auto hidden = ops::linears(x, {gate_proj->matrix(), up_proj->matrix()});
+    return ops::linear_add(residual, ops::swiglu(hidden[0], hidden[1]), down_proj->matrix());
   }
 
   std::shared_ptr<Linear> gate_proj, up_proj, down_proj;
@@ -155,7 +159,7 @@ struct Head : Module {
   }
 
   at::Tensor logits(const at::Tensor& x) const {
-    return ops::linears((*model->norm)(x), {lm_head->weight})[0];
+    return ops::linears((*model->norm)(x), {lm_head->matrix()})[0];
   }
 
   std::shared_ptr<Body> model;
@@ -233,7 +237,39 @@ void add_layer(BlockList& list,
   add_block(list, {name, std::make_shared<Layer>(*first, *second), both}, name);
 }
 
-BlockList make_blocks(const ModelConfig& model, const FamilyArgs& args) {
+ops::Product fp8_product(const PrecisionConfig& precision) {
+  const std::string recipe = precision.fp8_recipe.value_or("tensorwise");
+  if (recipe == "rowwise") return ops::Product::kRowwise;
+  return recipe == "rowwise_gw_hp" ? ops::Product::kRowwiseGwHp : ops::Product::kTensorwise;
+}
+
+// Decides how each matrix of the blocks is multiplied.
+void choose_products(const BlockList& list, const PrecisionConfig& precision) {
+  if (precision.product != "fp8") return;
+  std::vector<NamedMatrix> matrices;
+  std::vector<Linear*> layers;
+  for (size_t block = 0; block < list.blocks.size(); ++block) {
+    for (const auto& module : list.blocks[block].module->modules()) {
+      auto* const linear = dynamic_cast<Linear*>(module.get());
+      if (linear == nullptr) continue;
+      const auto named =
+          std::find_if(list.params[block].begin(), list.params[block].end(), [&](const auto& p) {
+            return p.second.is_same(linear->weight);
+          });
+      const std::string name = named->first.substr(0, named->first.rfind(".weight"));
+      matrices.push_back({name, linear->weight.size(0), linear->weight.size(1)});
+      layers.push_back(linear);
+    }
+  }
+  const std::vector<bool> chosen = choose_fp8(matrices, precision.fp8_skip);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (chosen[i]) layers[i]->product = fp8_product(precision);
+  }
+}
+
+BlockList make_blocks(const ModelConfig& model,
+                      const PrecisionConfig& precision,
+                      const FamilyArgs& args) {
   const LlamaDims d = llama_dims(model);
   const at::ScalarType dtype = scalar_type(args.param_dtype);
   const bool as_halves = model.blocks == "half";
@@ -264,6 +300,7 @@ BlockList make_blocks(const ModelConfig& model, const FamilyArgs& args) {
                return ops::cross_entropy_sum(head->logits(x), input(in, "targets"));
              }},
             "");
+  choose_products(list, precision);
   list.logits = [head](const at::Tensor& x) { return head->logits(x); };
   list.init = [layers = d.layers](const std::string& name) { return initial(name, layers); };
   list.tp = [d](const std::string& name) { return tp_hint(name, d); };
@@ -293,13 +330,14 @@ ModelInfo info(const ModelConfig& model, int64_t seq_len) {
 
 }  // namespace
 
-Family llama_family(const ModelConfig& config) {
-  return {[config](const FamilyArgs& args) { return make_blocks(config, args); },
+Family llama_family(const ModelConfig& config, const PrecisionConfig& precision) {
+  return {[=](const FamilyArgs& args) { return make_blocks(config, precision, args); },
           [config](const FamilyArgs& args) { return info(config, args.seq_len); }};
 }
 
-std::map<std::string, Family> builtin_families(const ModelConfig& model) {
-  return {{"llama", llama_family(model)}};
+std::map<std::string, Family> builtin_families(const ModelConfig& model,
+                                               const PrecisionConfig& precision) {
+  return {{"llama", llama_family(model, precision)}};
 }
 
 }  // namespace yoke

@@ -11,7 +11,8 @@ namespace yoke {
 
 // Returns the family. Its blocks are "model.embed_tokens", "model.layers.0" and so on, and
 // "lm_head", which consists of the final norm, the head and the loss. With model.blocks = "half" a
-// layer is two blocks, such as "model.layers.0.self_attn" and "model.layers.0.mlp".
-Family llama_family(const ModelConfig& config);
+// layer is two blocks, such as "model.layers.0.self_attn" and "model.layers.0.mlp". `precision` says
+// which of its products are in fp8; FamilyArgs has its dtype.
+Family llama_family(const ModelConfig& config, const PrecisionConfig& precision = {});
 
 }  // namespace yoke

@@ -103,9 +103,14 @@ void read_options(Draft& draft) {
 // ---- Model family and data ----
 
 Family find_family(const RunConfig& run, const std::map<std::string, Family>& own) {
-  std::map<std::string, Family> all = builtin_families(run.model);
-  all.insert(own.begin(), own.end());
+  std::map<std::string, Family> all = builtin_families(run.model, run.precision);
   const std::string& name = run.model.family;
+  if (run.precision.product == "fp8" && own.count(name) != 0) {
+    throw Error(YOKE_INVALID_ARGUMENT,
+                "precision.product = \"fp8\": the products of model family '" + name +
+                    "' are those of its own modules; allowed: \"param\", or a family of Yoke");
+  }
+  all.insert(own.begin(), own.end());
   if (auto it = all.find(name); it != all.end()) return it->second;
   std::vector<std::string> names;
   for (const auto& [known, family] : all) names.push_back(known);
@@ -293,6 +298,12 @@ void choose_device(Draft& draft, const RankCount& ranks) {
   facts.local_ranks = ranks.all_local ? draft.world_size : 1;
   facts.threads = ranks.threads && draft.world_size > 1;
   draft.on_cuda = runs_on_cuda(facts);
+  if (draft.on_cuda && draft.config.run.precision.product == "fp8") {
+    throw Error(
+        YOKE_INVALID_ARGUMENT,
+        "precision.product = \"fp8\" is not implemented for CUDA devices yet; allowed there: "
+        "\"param\", for example with precision.param = \"bf16\"; or set device = \"cpu\"");
+  }
 }
 
 // Throws Refused if there is any fault: "this run: 2 faults:\n  ...", or the one fault.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/text.hpp"
+#include "yoke/nearest.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
@@ -35,8 +36,16 @@ std::string model(const Job& job) {
          parameters(job.model.num_params) + (config.from.empty() ? "" : ", from " + config.from);
 }
 
-std::string precision(const YokePlan& plan) {
-  const std::string param = dtype_name(plan.param_dtype);
+// Returns ", products in fp8 (rowwise) except those of lm_head", or "".
+std::string fp8_products(const PrecisionConfig& precision) {
+  if (precision.product != "fp8") return "";
+  return ", products in fp8 (" + precision.fp8_recipe.value_or("tensorwise") + ")" +
+         (precision.fp8_skip.empty() ? "" : " except those of " + join(precision.fp8_skip));
+}
+
+std::string precision(const Job& job) {
+  const YokePlan& plan = job.plan->plan();
+  const std::string param = dtype_name(plan.param_dtype) + fp8_products(job.config.run.precision);
   if (plan.reduce_dtype == plan.param_dtype) return param;
   return param + ", gradients reduced in " + dtype_name(plan.reduce_dtype);
 }
@@ -127,7 +136,7 @@ std::vector<std::string> job_table(const Job& job) {
           row("backend",
               job.backend.name() + " " + std::string(view(job.backend.description().version)) +
                   ", " + layout(plan)),
-          row("precision", precision(plan)),
+          row("precision", precision(job)),
           row("batch", batch(job))};
 }
 

@@ -112,7 +112,7 @@ PlanResult ask(const std::vector<std::string>& overrides, int32_t& ranks) {
   FamilyArgs args;
   args.param_dtype = plan.plan().param_dtype;
   args.seq_len = run.data.seq_len;
-  const Family family = builtin_families(run.model).at(run.model.family);
+  const Family family = builtin_families(run.model, run.precision).at(run.model.family);
   const TorchModelHost model(family.make_blocks(args), args.param_dtype, 0, false);
   InnerBackends inner(run);
   return backend.plan(

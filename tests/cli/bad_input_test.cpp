@@ -84,7 +84,14 @@ INSTANTIATE_TEST_SUITE_P(
             3,
             {"seriel", "dp_degree"}},
         // Planned, not implemented
-        Row{train({"precision.param=fp8"}), 2, {"fp8", "not implemented yet"}},
+        Row{train({"precision.param=fp8"}), 2, {"fp8", "precision.product"}},
+        Row{train({"precision.fp8_recipe=rowwise"}), 2, {"has no effect", "precision.product"}},
+        Row{train({"precision.product=fp8", "precision.fp8_skip=lm_haed"}),
+            2,
+            {"names no matrix", "did you mean 'lm_head'?"}},
+        Row{train({"precision.product=fp8", "model.ffn_dim=40"}),
+            2,
+            {"gate_proj", "multiples of 16", "32 or 48", "precision.fp8_skip"}},
         // Checkpoints and generation
         Row{train({"checkpoint.resume=/nowhere"}), 2, {"/nowhere", "not a checkpoint"}},
         Row{{"generate", "nowhere", "--prompt", "a"}, 2, {"nowhere"}},

@@ -108,7 +108,7 @@ TEST(ConfigSchema, ListsEveryKeyAsTextAndAsJson) {
 
 TEST(RunFiles, OfTheRepositoryAreSound) {
   const YokeInstall install;
-  for (const char* name : {"novels", "parity"}) {
+  for (const char* name : {"novels", "parity", "llama3_8b_fp8"}) {
     const std::string file = std::string(std::getenv("YOKE_SOURCE")) + "/configs/" + name + ".toml";
     const SubprocessResult r = install.run({"config", "show", file, "--json"});
     EXPECT_EQ(r.err, "");

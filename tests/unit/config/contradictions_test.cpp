@@ -24,6 +24,14 @@ INSTANTIATE_TEST_SUITE_P(
         word("precision.reduce=bf16",
              "precision.reduce = \"bf16\" (command line) is less precise than precision.param = "
              "\"fp32\" (default); allowed: fp32, fp64"),
+        word("precision.fp8_recipe=rowwise",
+             "precision.fp8_recipe = \"rowwise\" (command line) has no effect with "
+             "precision.product = \"param\" (default); set precision.product = \"fp8\", or leave "
+             "precision.fp8_recipe out"),
+        file(
+            "[precision]\nfp8_skip = []",
+            "precision.fp8_skip = [] (run.toml:4) has no effect with precision.product = \"param\" "
+            "(default); set precision.product = \"fp8\", or leave precision.fp8_skip out"),
         file("[model]\ndim = 64\nheads = 5",
              "model.dim = 64 (run.toml:4) is not a multiple of model.heads = 5 (run.toml:5); "
              "nearest: model.dim = 60 or 65"),

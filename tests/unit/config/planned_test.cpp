@@ -1,4 +1,4 @@
-// Tests the messages about values that only a later release will accept.
+// Tests the messages about values that users expect, but that this release refuses.
 #include "tests/unit/config/fault_rows.hpp"
 
 namespace yoke {
@@ -20,7 +20,11 @@ INSTANTIATE_TEST_SUITE_P(
         word("device=gpu",
              "command line: device = \"gpu\": allowed: cpu, cuda, auto; did you mean 'cpu'?"),
         word("precision.param=fp8",
-             "command line: precision.param = \"fp8\": fp8 is not implemented yet; allowed: fp64, "
+             "command line: precision.param = \"fp8\": only products can be in fp8; set "
+             "precision.product = \"fp8\" and precision.param = \"bf16\"; allowed: fp64, fp32, "
+             "bf16"),
+        word("precision.reduce=fp8",
+             "command line: precision.reduce = \"fp8\": fp8 is not implemented yet; allowed: fp64, "
              "fp32, bf16")));
 
 }  // namespace
