@@ -183,7 +183,8 @@ Bounds bounds_of(Level level, const std::string& dtype, int64_t blocks) {
 
 Level required_level(const RunFacts& a, const RunFacts& b) {
   const std::string dtype = dtype_of(a, b);
-  return dtype == "bf16" || dtype == "fp16" ? Level::kL2 : Level::kL1;
+  const bool half = dtype == "bf16" || dtype == "fp16";
+  return half || a.product == "fp8" || b.product == "fp8" ? Level::kL2 : Level::kL1;
 }
 
 Agreement compare_runs(const RunFacts& reference, const RunFacts& run, Level required) {

@@ -15,7 +15,7 @@ namespace yoke::compare {
 //
 //   L0        the same bits at every step
 //   L1        equal up to the order of summation
-//   L2        equal up to the rounding of a half-precision dtype
+//   L2        equal up to the rounding of a half-precision dtype, or of products in fp8
 //   differs   none of these
 enum class Level { kDiffers, kL2, kL1, kL0 };
 // Returns "differs", "L2", "L1" or "L0".
@@ -35,8 +35,8 @@ struct Bounds {
 // the model, with which rounding errors grow.
 Bounds bounds_of(Level level, const std::string& dtype, int64_t blocks);
 
-// Returns the level that runs of these dtypes must reach: L2 if one of them computes in half
-// precision, else L1.
+// Returns the level that two runs must reach: L2 if one of them computes in half precision, or its
+// products in fp8, else L1.
 Level required_level(const RunFacts& a, const RunFacts& b);
 
 // Agreement is the result of a comparison of two runs.

@@ -53,6 +53,7 @@ void take_run(const Json& json, RunFacts& run) {
   run.backend = json.at("backend");
   run.version = json.at("version");
   run.dtype = json.at("dtype");
+  run.product = json.at("product");
   run.degrees = json.at("degrees").get<std::map<std::string, int>>();
   run.data_ranks = json.at("data_ranks");
   run.accumulation = json.at("accumulation");

@@ -54,6 +54,7 @@ struct Costs {
 struct RunFacts {
   std::string dir;  // path of the run folder; "" = external
   std::string backend, version, dtype;
+  std::string product;                 // precision.product; "" = external
   std::map<std::string, int> degrees;  // value of each degree key, such as dp_degree
   int32_t data_ranks = 1, accumulation = 1;
   int64_t blocks = 0, parameters = 0;  // number of the model's blocks, and of its elements

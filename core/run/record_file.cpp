@@ -65,7 +65,8 @@ Json describe(const Job& job, const YokeModelSummary& model) {
           {"clip", plan.optimizer->clip},
           {"adamw", plan.optimizer->kind == YOKE_ADAMW},
           {"beta1", plan.optimizer->beta1},
-          {"dtype", dtype_name(plan.param_dtype)}};
+          {"dtype", dtype_name(plan.param_dtype)},
+          {"product", job.config.run.precision.product}};
 }
 
 }  // namespace

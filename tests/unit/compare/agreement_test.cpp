@@ -43,6 +43,10 @@ TEST(Agreement, IsSharpInFp64AndMildInBf16) {
             Level::kL1);
   EXPECT_EQ(compared(made_up_run(20), made_up_run(20, 1.005, "bf16")).level, Level::kL2);
   EXPECT_EQ(required_level(made_up_run(1), made_up_run(1, 1, "bf16")), Level::kL2);
+  RunFacts fp8 = made_up_run(1);
+  fp8.product = "fp8";
+  EXPECT_EQ(required_level(made_up_run(1), fp8), Level::kL2);
+  EXPECT_EQ(required_level(made_up_run(1), made_up_run(1)), Level::kL1);
 }
 
 TEST(Agreement, NamesTheFirstStepThatIsBad) {
