@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Checks that Yoke and torchao train alike with products in fp8, from the same parameters and data, in each recipe.
+
+Both emulate the products on the CPU. A sum in another order moves some numbers across a rounding boundary of fp8, and
+the difference grows, so only the first step is a sharp test. Torchao itself, started from parameters that differ by
+1e-7, has losses that differ by up to 2e-4 in 20 steps with this learning rate, and by up to 4e-3 with 1e-3.
+"""
+import unittest
+
+import support
+
+support.use_peers()
+
+import llama  # noqa: E402
+import torch  # noqa: E402
+from windows import Windows  # noqa: E402
+
+try:
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+except ImportError as error:
+    print(f"SKIPPED: {error}; scripts/setup --peers installs it")
+    raise SystemExit(support.SKIPPED) from None
+
+STEPS, BATCH, SEQ_LEN, HOLDOUT, SEED, LR, CLIP = 20, 4, 32, 0.05, 7, 3e-4, 1.0
+ADAMW = {"betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
+# Bounds of the relative difference of losses: of the first step, of any step.
+BOUNDS = {"fp32": (2e-6, 1e-3), "bf16": (1e-2, 1e-2)}
+TORCHAO_NAMES = {"tensorwise": "tensorwise", "rowwise": "rowwise", "rowwise_gw_hp": "rowwise_with_gw_hp"}
+
+
+def torchao_model(recipe, dtype):
+    """Returns the small Llama of bench/peers with torchao's layers, except for the head, as Yoke's default is."""
+    model = llama.build(llama.SHAPES["tiny"], SEQ_LEN, SEED).to(dtype)
+    config = Float8LinearConfig.from_recipe_name(TORCHAO_NAMES[recipe])
+    fields = {name: getattr(config, name) for name in config.__dataclass_fields__}
+    # Yoke's scales are powers of two in every recipe.
+    config = Float8LinearConfig(**{**fields, "emulate": True, "round_scales_to_power_of_2": True})
+    return convert_to_float8_training(model, config=config, module_filter_fn=lambda _, name: name != "lm_head")
+
+
+def rotate_in_fp32(x, cos, sin, rotate=llama.rotate):
+    return rotate(x.float(), cos, sin).to(x.dtype)
+
+
+def train_torchao(data, recipe, dtype):
+    """Returns [(loss, gradient norm)] of all steps. A bf16 model has fp32 master copies, as Yoke's has."""
+    model = torchao_model(recipe, dtype)
+    masters = [p.detach().float().requires_grad_() for p in llama.build(llama.SHAPES["tiny"], SEQ_LEN, SEED).parameters()]
+    optimizer = torch.optim.AdamW(masters, lr=LR, **ADAMW)
+    windows = Windows(data, SEQ_LEN, HOLDOUT, BATCH, 0, 1)
+    records = []
+    for step in range(STEPS):
+        tokens, targets = windows.step(step)
+        logits = model(tokens).float()
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        model.zero_grad()
+        loss.backward()
+        for master, parameter in zip(masters, model.parameters(), strict=True):
+            master.grad = parameter.grad.float()
+        norm = torch.nn.utils.clip_grad_norm_(masters, CLIP)
+        optimizer.step()
+        with torch.no_grad():
+            for master, parameter in zip(masters, model.parameters(), strict=True):
+                parameter.copy_(master)
+        records.append((loss.item(), norm.item()))
+    return records
+
+
+class Fp8(support.OracleTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        llama.rotate = rotate_in_fp32
+
+    def yoke(self, recipe, dtype):
+        keys = {"precision__product": "fp8", "precision__fp8_recipe": recipe} if recipe else {}
+        run = self.train(1, seed=SEED, model__preset="tiny", data__seq_len=SEQ_LEN, data__holdout=HOLDOUT,
+                         train__steps=STEPS, train__global_batch=BATCH, train__lr=LR, precision__param=dtype,
+                         precision__reduce="fp32", **keys)
+        return [(m["loss"], m["grad_norm"]) for m in support.read_lines(run / "metrics.jsonl")]
+
+    def check(self, recipe, dtype):
+        theirs = train_torchao(self.text, recipe, {"fp32": torch.float32, "bf16": torch.bfloat16}[dtype])
+        ours = self.yoke(recipe, dtype)
+        first, later = BOUNDS[dtype]
+        differences = [[abs(a - b) / b for a, b in zip(us, them, strict=True)]
+                       for us, them in zip(ours, theirs, strict=True)]
+        losses = [difference[0] for difference in differences]
+        print(f"{recipe}, {dtype}: first step {losses[0]:.2g}, gradient norm {differences[0][1]:.2g} (bound {first:g}); "
+              f"{STEPS} steps {max(losses):.2g} (bound {later:g})", flush=True)
+        self.assertLess(ours[-1][0], 0.9 * ours[0][0])
+        self.assertLess(max(differences[0]), first)
+        self.assertLess(max(losses), later)
+        # The test could not fail if the recipe had no effect.
+        plain = self.yoke(None, dtype)
+        self.assertGreater(max(abs(a[0] - b[0]) / b[0] for a, b in zip(plain, theirs, strict=True)), 1e-5)
+
+    def test_tensorwise(self):
+        self.check("tensorwise", "fp32")
+
+    def test_rowwise(self):
+        self.check("rowwise", "fp32")
+
+    def test_rowwise_gw_hp(self):
+        self.check("rowwise_gw_hp", "fp32")
+
+    def test_tensorwise_in_bf16(self):
+        self.check("tensorwise", "bf16")
+
+    def test_rowwise_in_bf16(self):
+        self.check("rowwise", "bf16")
+
+    def test_rowwise_gw_hp_in_bf16(self):
+        self.check("rowwise_gw_hp", "bf16")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
