@@ -18,6 +18,7 @@ namespace yoke::accelerate_compat {
 namespace {
 
 constexpr const char* kPrecision = "mixed_precision";
+constexpr const char* kFp8Backend = "fp8_config.backend";
 constexpr const char* kAccumulation = "gradient_accumulation_steps";
 
 int64_t data_ranks(const YokePlan& plan) {
@@ -28,8 +29,9 @@ void check_precision(const AccelerateConfig& config, const YokePlan& plan, PlanM
   const auto wanted = config.string(kPrecision);
   if (!wanted) return;
   const bool is_bf16 = plan.param_dtype == YOKE_BF16;
-  const bool known = *wanted == "NO" || *wanted == "FALSE" || *wanted == "BF16";
-  if (known && (*wanted == "BF16") == is_bf16) return;
+  const bool wants_bf16 = *wanted == "BF16" || *wanted == "FP8";
+  const bool known = wants_bf16 || *wanted == "NO" || *wanted == "FALSE";
+  if (known && wants_bf16 == is_bf16) return;
   const std::string run = dtype_name(plan.param_dtype);
   messages.push_back({config.label(kPrecision),
                       config.shown(kPrecision),
@@ -40,6 +42,38 @@ void check_precision(const AccelerateConfig& config, const YokePlan& plan, PlanM
                                      "precision.param=",
                                      is_bf16 ? "fp32" : "bf16")
                             : "this precision is not supported; use bf16"});
+}
+
+bool wants_fp8(const AccelerateConfig& config) {
+  return config.string(kPrecision) == "FP8";
+}
+
+// Products are the host's, so precision.product is not part of a plan, and a note says what the run
+// file must have. Accelerate leaves out the first linear layer of the model and the last one.
+void check_fp8(const AccelerateConfig& config, PlanMessages& messages) {
+  if (!wants_fp8(config)) {
+    if (config.is_given(kFp8Backend)) {
+      messages.push_back({config.label(kFp8Backend),
+                          config.shown(kFp8Backend),
+                          "",
+                          "no effect: it applies only with mixed_precision fp8",
+                          true});
+    }
+    return;
+  }
+  if (config.string(kFp8Backend).value_or("AO") != "AO") {
+    messages.push_back(
+        {config.label(kFp8Backend),
+         config.shown(kFp8Backend),
+         "AO",
+         "TransformerEngine computes scales from earlier steps, and MS-AMP also keeps "
+         "gradients and moments in fp8; neither exists here"});
+  }
+  messages.push_back({config.label(kPrecision),
+                      config.shown(kPrecision),
+                      "",
+                      "products are in fp8 only if the run file has precision.product = \"fp8\"",
+                      true});
 }
 
 // gradient_accumulation_steps divides the global batch of the run, and so determines the
@@ -107,7 +141,8 @@ void note_unused_options(const YokePlanArgs& args, PlanMessages& messages) {
 // Accelerate reduces in the dtype of mixed precision, but a bf16 run here reduces in fp32 by
 // default. A note reports the difference.
 void note_reduction(const AccelerateConfig& config, const YokePlan& plan, PlanMessages& messages) {
-  if (config.string(kPrecision).value_or("") != "BF16" || plan.reduce_dtype == YOKE_BF16) return;
+  const bool is_bf16 = config.string(kPrecision) == "BF16" || wants_fp8(config);
+  if (!is_bf16 || plan.reduce_dtype == YOKE_BF16) return;
   messages.push_back({config.label(kPrecision),
                       config.shown(kPrecision),
                       "",
@@ -152,9 +187,15 @@ void report_equivalents(const Chosen& chosen, const YokePlan& plan, PlanReport& 
           strategy.from[axis],
           std::string(yoke_degree_key(axis)) + " = " + std::to_string(plan.degree[axis]));
   }
-  const bool is_bf16 = config.string(kPrecision) == "BF16";
+  const bool is_bf16 = config.string(kPrecision) == "BF16" || wants_fp8(config);
   run_file.report(kPrecision,
                   std::string("precision.param = ") + (is_bf16 ? "\"bf16\"" : "\"fp32\""));
+  if (wants_fp8(config)) {
+    run_file.report(kPrecision, "precision.product = \"fp8\"");
+    run_file.report(kPrecision, "precision.fp8_recipe = \"tensorwise\"");
+    run_file.report(kPrecision,
+                    "precision.fp8_skip = [\"layers.0.self_attn.q_proj\", \"lm_head\"]");
+  }
   run_file.report(kAccumulation, "train.micro_batch = " + std::to_string(plan.micro_batch));
   for (const InnerOption& option : strategy.options)
     run_file.report(option.from,
@@ -194,6 +235,7 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report)
                         "Accelerate has no pipelines; use parallel_backend = \"ptd\""});
   }
   check_precision(config, plan, messages);
+  check_fp8(config, messages);
   resolve_batch(config, plan, messages);
   const bool sharded = strategy.engine == Strategy::kSharded;
   if (sharded) {

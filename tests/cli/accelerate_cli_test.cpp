@@ -52,6 +52,32 @@ TEST(ConfigImport, PrintsARunFileWithACommentForWhatHasNoEquivalent) {
   EXPECT_THAT(run.out, HasSubstr("ptd: HSDP, 2 replicas of 2 shards"));
 }
 
+TEST(ConfigImport, TranslatesFp8) {
+  const Playground p;
+  p.folder().write("fp8.yaml",
+                   "distributed_type: FSDP\nnum_processes: 2\nmixed_precision: fp8\n"
+                   "fsdp_config: {fsdp_version: 2}\n"
+                   "fp8_config: {backend: AO, enable_fsdp_float8_all_gather: true}\n");
+  const SubprocessResult r = p.yoke({"config", "import", "fp8.yaml"});
+  EXPECT_EQ(r.ending.exit_code, 0) << r.err;
+  for (const char* line :
+       {"\nprecision.param = \"bf16\" ",
+        "\nprecision.product = \"fp8\" ",
+        "\nprecision.fp8_recipe = \"tensorwise\" ",
+        "\nprecision.fp8_skip = [\"layers.0.self_attn.q_proj\", \"lm_head\"]",
+        "\n# fp8.yaml:5: fp8_config.enable_fsdp_float8_all_gather = true; no effect"})
+    EXPECT_THAT(r.out, HasSubstr(line));
+  p.folder().write("imported.toml",
+                   r.out +
+                       "model.preset = \"tiny\"\nmodel.layers = 1\ndata.path = \"text.txt\"\n"
+                       "data.seq_len = 32\ntrain.steps = 2\ntrain.global_batch = 4\n");
+  const SubprocessResult run = p.yoke({"train", "imported.toml", "--virtual", "2"});
+  EXPECT_EQ(run.ending.exit_code, 0) << run.out << run.err;
+  EXPECT_THAT(run.out,
+              HasSubstr("bf16, products in fp8 (tensorwise) except those of "
+                        "layers.0.self_attn.q_proj, lm_head, gradients reduced in fp32"));
+}
+
 TEST(ConfigImport, ReadsTheConfigsOfWhateverBackendDeclaresTheName) {
   const Playground p;
   p.folder().write("ds.json",

@@ -12,7 +12,7 @@ using enum Form;
 constexpr Key kKeys[] = {
     // ---- Strategy, precision, batch ----
     {"distributed_type", "", kHonoured, kString, "", "NO: one rank; MULTI_CPU, MULTI_GPU: DDP; FSDP: ptd"},
-    {"mixed_precision", "ACCELERATE_MIXED_PRECISION", kRun, kString, "no", "must equal precision.param: \"no\" means fp32 or fp64, \"bf16\" means bf16; fp16 and fp8 are not supported"},
+    {"mixed_precision", "ACCELERATE_MIXED_PRECISION", kRun, kString, "no", "must equal precision.param: \"no\" means fp32 or fp64, \"bf16\" means bf16, \"fp8\" means bf16 with precision.product = \"fp8\"; fp16 is not supported"},
     {"num_processes", "ACCELERATE_NUM_PROCESSES", kRun, kInt, "", "must equal the number of ranks, which --nproc or the launcher sets"},
     {"gradient_accumulation_steps", "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", kRun, kInt, "", "train.micro_batch must be global batch / (data ranks x accumulation steps), and is set to this if it is unset; Accelerate itself reads only the variable, never the file"},
     {"", "ACCELERATE_USE_FSDP", kHonoured, kBool, "false", "true means distributed_type FSDP if there is no config file"},
@@ -59,9 +59,25 @@ constexpr Key kKeys[] = {
     {"", "ACCELERATE_GRADIENT_CLIPPING", kNoEffect, kAny, "", "applies only to DeepSpeed; train.clip limits the norm for every backend"},
     {"megatron_lm_config", "", kRefused, kAny, "", "Megatron-LM is not supported; use parallelism_config"},
     {"", "ACCELERATE_USE_MEGATRON_LM", kRefused, kBool, "false", "Megatron-LM is not supported; use parallelism_config"},
-    {"fp8_config", "", kRefused, kAny, "", "fp8 is not supported; use mixed_precision bf16"},
-    {"", "ACCELERATE_FP8_*", kNoEffect, kAny, "", "applies only with mixed_precision fp8, which is not supported"},
     {"fp16", "", kRefused, kBool, "false", "fp16 is not supported; use mixed_precision bf16"},
+
+    // ---- fp8, with mixed_precision fp8 ----
+    {"fp8_config", "", kSection, kAny, "", ""},
+    {"fp8_config.backend", "ACCELERATE_FP8_BACKEND", kHonoured, kString, "AO", "AO: torchao's recipe, which precision.product = \"fp8\" is; TE and MSAMP are refused"},
+    {"fp8_config.enable_fsdp_float8_all_gather", "ACCELERATE_FP8_ENABLE_FSDP_FLOAT8_ALL_GATHER", kNoEffect, kBool, "false", "parameters are gathered in bf16, which changes no result"},
+    {"fp8_config.pad_inner_dim", "ACCELERATE_FP8_PAD_INNER_DIM", kNoEffect, kBool, "false", "matrices whose sides are not multiples of 16 are refused, unless precision.fp8_skip names them"},
+    {"fp8_config.use_autocast_during_eval", "ACCELERATE_FP8_USE_AUTOCAST_DURING_EVAL", kNoEffect, kBool, "", "applies only to TransformerEngine, whose recipe does not exist here"},
+    {"fp8_config.margin", "ACCELERATE_FP8_MARGIN", kNoEffect, kInt, "", "applies only to TransformerEngine, whose recipe does not exist here"},
+    {"fp8_config.interval", "ACCELERATE_FP8_INTERVAL", kNoEffect, kInt, "", "applies only to TransformerEngine, whose recipe does not exist here"},
+    {"fp8_config.fp8_format", "ACCELERATE_FP8_FORMAT", kNoEffect, kString, "", "applies only to TransformerEngine, whose recipe does not exist here"},
+    {"fp8_config.amax_history_len", "ACCELERATE_FP8_AMAX_HISTORY_LEN", kNoEffect, kInt, "", "applies only to TransformerEngine, whose recipe does not exist here"},
+    {"fp8_config.amax_history_length", "", kNoEffect, kInt, "", "applies only to TransformerEngine, whose recipe does not exist here"},
+    {"fp8_config.amax_compute_algo", "ACCELERATE_FP8_AMAX_COMPUTE_ALGO", kNoEffect, kString, "", "applies only to TransformerEngine, whose recipe does not exist here"},
+    {"fp8_config.amax_compute_algorithm", "", kNoEffect, kString, "", "applies only to TransformerEngine, whose recipe does not exist here"},
+    {"fp8_config.override_linear_precision", "", kNoEffect, kAny, "", "applies only to TransformerEngine, whose recipe does not exist here"},
+    {"fp8_config.use_mxfp8_block_scaling", "ACCELERATE_FP8_USE_MXFP8_BLOCK_SCALING", kNoEffect, kBool, "", "applies only to TransformerEngine, whose recipe does not exist here"},
+    {"fp8_config.optimization_level", "ACCELERATE_FP8_OPT_LEVEL", kNoEffect, kString, "", "applies only to MS-AMP, whose recipe does not exist here"},
+    {"", "ACCELERATE_FP8_*", kNoEffect, kAny, "", "applies only to TransformerEngine, whose recipe does not exist here"},
 
     // ---- Launching and devices ----
     {"compute_environment", "", kRefused, kString, "LOCAL_MACHINE", "SageMaker is not supported; start the ranks yourself with torchrun, srun or mpirun"},

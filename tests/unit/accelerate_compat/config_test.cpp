@@ -98,7 +98,7 @@ TEST(AccelerateConfig, ReportsEveryProblemAtOnce) {
           HasSubstr(":2: mixed_precision = fp16; allowed: no; this precision is not supported"),
           HasSubstr(":3: num_processes = 4; allowed: 2; the run has 2 rank(s); start 4"),
           HasSubstr(":4: compute_environment = AMAZON_SAGEMAKER; allowed: LOCAL_MACHINE"),
-          HasSubstr(":5: fp8_config = {...}; allowed: unset; fp8 is not supported"),
+          HasSubstr("note: config_file.file:5: fp8_config.backend = AO; no effect"),
           HasSubstr("fsdp_offload_params = true; allowed: false; offload is not supported"),
           HasSubstr("fsdp_version = 2; allowed: unset; fsdp_config has an effect only with"),
           HasSubstr("sp_size = 2; allowed: 1; DeepSpeed's Ulysses"),
