@@ -36,9 +36,9 @@ struct BlockRange {
 
 // The step of the ranks with one coordinate along pp.
 struct RankForecast {
-  std::vector<BlockRange> stages;
+  std::vector<BlockRange> stages{};
   int64_t param_bytes = 0, grad_bytes = 0, optimizer_bytes = 0;  // -1 = unknown
-  std::vector<ForecastAction> actions;
+  std::vector<ForecastAction> actions{};
 
   // Returns the time in which a rank computes.
   double busy() const;

@@ -244,7 +244,7 @@ ops::Product fp8_product(const PrecisionConfig& precision) {
 }
 
 // Decides how each matrix of the blocks is multiplied.
-void choose_products(const BlockList& list, const PrecisionConfig& precision) {
+void choose_products(BlockList& list, const PrecisionConfig& precision) {
   if (precision.product != "fp8") return;
   std::vector<NamedMatrix> matrices;
   std::vector<Linear*> layers;
@@ -265,6 +265,8 @@ void choose_products(const BlockList& list, const PrecisionConfig& precision) {
   for (size_t i = 0; i < layers.size(); ++i) {
     if (chosen[i]) layers[i]->product = fp8_product(precision);
   }
+  // Rounding takes memory that llama_costs() does not count.
+  for (BlockCosts& costs : list.costs) costs.pass_bytes.clear();
 }
 
 BlockList make_blocks(const ModelConfig& model,

@@ -112,10 +112,10 @@ struct ModelInfo {
 
 // The part of a run file that a family receives.
 struct FamilyArgs {
-  Options options;                 // values of the family's own options, from [model]
+  Options options{};               // values of the family's own options, from [model]
   int32_t param_dtype = YOKE_F32;  // dtype of parameters and activations
   int64_t seq_len = 0;             // value of data.seq_len
-  std::string data_path;           // value of data.path, "" = not given
+  std::string data_path{};         // value of data.path, "" = not given
 };
 
 // A family's own data, instead of the tokens in data.path. The host decides which rank receives
