@@ -9,6 +9,7 @@
 #include <string>
 
 #include "plugins/accelerate_compat/config/options.hpp"
+#include "plugins/accelerate_compat/fp8.hpp"
 #include "plugins/accelerate_compat/inner.hpp"
 #include "yoke/plan.h"
 #include "yoke/tensor.hpp"
@@ -18,7 +19,6 @@ namespace yoke::accelerate_compat {
 namespace {
 
 constexpr const char* kPrecision = "mixed_precision";
-constexpr const char* kFp8Backend = "fp8_config.backend";
 constexpr const char* kAccumulation = "gradient_accumulation_steps";
 
 int64_t data_ranks(const YokePlan& plan) {
@@ -42,38 +42,6 @@ void check_precision(const AccelerateConfig& config, const YokePlan& plan, PlanM
                                      "precision.param=",
                                      is_bf16 ? "fp32" : "bf16")
                             : "this precision is not supported; use bf16"});
-}
-
-bool wants_fp8(const AccelerateConfig& config) {
-  return config.string(kPrecision) == "FP8";
-}
-
-// Products are the host's, so precision.product is not part of a plan, and a note says what the run
-// file must have. Accelerate leaves out the first linear layer of the model and the last one.
-void check_fp8(const AccelerateConfig& config, PlanMessages& messages) {
-  if (!wants_fp8(config)) {
-    if (config.is_given(kFp8Backend)) {
-      messages.push_back({config.label(kFp8Backend),
-                          config.shown(kFp8Backend),
-                          "",
-                          "no effect: it applies only with mixed_precision fp8",
-                          true});
-    }
-    return;
-  }
-  if (config.string(kFp8Backend).value_or("AO") != "AO") {
-    messages.push_back(
-        {config.label(kFp8Backend),
-         config.shown(kFp8Backend),
-         "AO",
-         "TransformerEngine computes scales from earlier steps, and MS-AMP also keeps "
-         "gradients and moments in fp8; neither exists here"});
-  }
-  messages.push_back({config.label(kPrecision),
-                      config.shown(kPrecision),
-                      "",
-                      "products are in fp8 only if the run file has precision.product = \"fp8\"",
-                      true});
 }
 
 // gradient_accumulation_steps divides the global batch of the run, and so determines the
@@ -190,12 +158,7 @@ void report_equivalents(const Chosen& chosen, const YokePlan& plan, PlanReport& 
   const bool is_bf16 = config.string(kPrecision) == "BF16" || wants_fp8(config);
   run_file.report(kPrecision,
                   std::string("precision.param = ") + (is_bf16 ? "\"bf16\"" : "\"fp32\""));
-  if (wants_fp8(config)) {
-    run_file.report(kPrecision, "precision.product = \"fp8\"");
-    run_file.report(kPrecision, "precision.fp8_recipe = \"tensorwise\"");
-    run_file.report(kPrecision,
-                    "precision.fp8_skip = [\"layers.0.self_attn.q_proj\", \"lm_head\"]");
-  }
+  for (const char* line : fp8_lines(config)) run_file.report(kPrecision, line);
   run_file.report(kAccumulation, "train.micro_batch = " + std::to_string(plan.micro_batch));
   for (const InnerOption& option : strategy.options)
     run_file.report(option.from,

@@ -101,7 +101,7 @@ TEST(Plan, AcceptsTheConfigsOfTheRepository) {
     EXPECT_THAT(run.ask(), Each(StartsWith("note: "))) << entry.path();
     ++count;
   }
-  EXPECT_EQ(count, 6);
+  EXPECT_EQ(count, 7);
 }
 
 TEST(Plan, WithoutAConfigAllRanksAreReplicas) {
@@ -326,37 +326,6 @@ TEST(Precision, MustMatchTheRun) {
   PlanRequest wide(2, kDdp + "mixed_precision: 'no'\n");
   wide.plan.plan.param_dtype = YOKE_F64;
   EXPECT_THAT(wide.ask(), IsEmpty());
-}
-
-TEST(Precision, Fp8IsThatOfProducts) {
-  const std::string yaml = kDdp + "mixed_precision: fp8\n";
-  EXPECT_THAT(ask(yaml),
-              UnorderedElementsAre(AllOf(HasSubstr("mixed_precision = fp8; allowed: no"),
-                                         HasSubstr("precision.param=bf16")),
-                                   HasSubstr("precision.product = \"fp8\"")));
-  PlanRequest run(2, yaml + "fp8_config: {backend: AO, pad_inner_dim: false}\n");
-  run.plan.plan.param_dtype = YOKE_BF16;
-  EXPECT_THAT(
-      run.ask(),
-      ElementsAre(AllOf(HasSubstr("note: "),
-                        HasSubstr("only if the run file has precision.product = \"fp8\""))));
-  EXPECT_THAT(
-      run.lines,
-      ::testing::IsSupersetOf(
-          {HasSubstr("mixed_precision = fp8 -> precision.param = \"bf16\""),
-           HasSubstr("mixed_precision = fp8 -> precision.product = \"fp8\""),
-           HasSubstr("-> precision.fp8_recipe = \"tensorwise\""),
-           HasSubstr("-> precision.fp8_skip = [\"layers.0.self_attn.q_proj\", \"lm_head\"]")}));
-}
-
-TEST(Precision, Fp8OfOtherProgramsIsRefused) {
-  for (const char* other : {"TE", "MSAMP"}) {
-    PlanRequest run(2, kDdp + "mixed_precision: fp8\nfp8_config: {backend: " + other + "}\n");
-    run.plan.plan.param_dtype = YOKE_BF16;
-    EXPECT_THAT(run.ask(),
-                ::testing::Contains(
-                    HasSubstr(std::string("fp8_config.backend = ") + other + "; allowed: AO")));
-  }
 }
 
 // ---- The inner backend ----
