@@ -168,16 +168,17 @@ class Fp8Recipe : public ::testing::TestWithParam<const char*> {
   ParityProgram program_{problem(6), parity_text(1 << 15)};
 };
 
-// The losses of two backends are equal until their optimizers round differently.
+// In fp32 the optimizers of the backends round differently, so only the first loss is compared. The
+// gradient norm, which clipping needs, is summed in another order by each backend.
 TEST_P(Fp8Recipe, IsTheSameInAllBackendsOnOneRank) {
-  const auto first_loss = [&](const char* backend, const char* param) {
-    return run({"train.steps=1"}, backend, param).losses();
-  };
-  for (const char* param : {"fp64", "fp32"}) {
-    const std::vector<double> expected = first_loss("serial", param);
-    EXPECT_EQ(first_loss("ptd", param), expected) << param;
+  for (const auto& [param, steps] : {std::pair("fp64", "6"), {"fp32", "1"}}) {
+    const auto losses = [&, param = param, steps = steps](const char* backend) {
+      return run({"train.clip=0", std::string("train.steps=") + steps}, backend, param).losses();
+    };
+    const std::vector<double> expected = losses("serial");
+    EXPECT_EQ(losses("ptd"), expected) << param;
     if (backend_built("deepspeed_stub")) {
-      EXPECT_EQ(first_loss("deepspeed_stub", param), expected) << param;
+      EXPECT_EQ(losses("deepspeed_stub"), expected) << param;
     }
   }
 }
