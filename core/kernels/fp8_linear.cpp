@@ -33,7 +33,6 @@ class Operand {
   at::Tensor matrix_, rounded_;
   Rounding rounding_;
 };
-using SharedOperand = std::shared_ptr<Operand>;
 
 // Multiplies rows [N, in] by the transpose of each weight [out, in].
 struct Fp8LinearsNode : torch::autograd::Function<Fp8LinearsNode> {
