@@ -20,6 +20,7 @@
 #include "core/cli/command.hpp"
 #include "core/cli/output_file.hpp"
 #include "core/cli/table.hpp"
+#include "core/cli/train_request.hpp"
 #include "core/compare/case_process.hpp"
 #include "core/compare/comparison.hpp"
 #include "core/compare/gate.hpp"
@@ -37,12 +38,6 @@ namespace {
 
 using compare::CaseSpec;
 using compare::Comparison;
-
-// Thrown to end the command with a message and an exit code.
-struct Stop {
-  int exit_code;
-  std::string text;
-};
 
 // The parsed command line.
 struct Request {

@@ -76,6 +76,7 @@ constexpr Key kKeys[] = {
     {"fp8_config.amax_compute_algorithm", "", kNoEffect, kString, "", "applies only to TransformerEngine, whose recipe does not exist here"},
     {"fp8_config.override_linear_precision", "", kNoEffect, kAny, "", "applies only to TransformerEngine, whose recipe does not exist here"},
     {"fp8_config.use_mxfp8_block_scaling", "ACCELERATE_FP8_USE_MXFP8_BLOCK_SCALING", kNoEffect, kBool, "", "applies only to TransformerEngine, whose recipe does not exist here"},
+    {"fp8_config.opt_level", "", kNoEffect, kString, "", "applies only to MS-AMP, whose recipe does not exist here"},
     {"fp8_config.optimization_level", "ACCELERATE_FP8_OPT_LEVEL", kNoEffect, kString, "", "applies only to MS-AMP, whose recipe does not exist here"},
     {"", "ACCELERATE_FP8_*", kNoEffect, kAny, "", "applies only to TransformerEngine, whose recipe does not exist here"},
 
