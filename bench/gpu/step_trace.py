@@ -1,5 +1,6 @@
-"""Reads a trace of `profile.steps` and determines whether the host waits for the device inside a step, and how long
-the device is idle. The trace is the Chrome trace of LibTorch's profiler. Needs only the standard library."""
+"""Reads a trace of `profile.steps` and determines whether the host waits for the device inside a step, how long the
+device is idle, and which kernels take its time. The trace is the Chrome trace of LibTorch's profiler. Needs only the
+standard library."""
 import collections
 import dataclasses
 import json
@@ -13,6 +14,11 @@ LAUNCH = re.compile(r"cu(da)?(LaunchKernel|LaunchCooperativeKernel|GraphLaunch)"
 WAITS = {"cudaStreamSynchronize", "cudaEventSynchronize", "cuStreamSynchronize", "cuEventSynchronize", "cudaMemcpy",
          "cudaMemcpy2D", "cuMemcpyDtoH_v2", "cuMemcpyHtoD_v2", "cudaFree", "Stream Sync", "Event Sync"}
 DEVICE_WIDE_WAITS = {"cudaDeviceSynchronize", "cuCtxSynchronize", "Context Sync"}
+TOP = 25  # rows of a table of kernels
+# Which attention ran, by the names of its kernels. The first pattern that matches applies.
+ATTENTION = (("cuDNN", re.compile(r"cudnn.*(sdpa|attention|fmha)|sdpa_sm\d+", re.IGNORECASE)),
+             ("flash", re.compile(r"flash_(fwd|bwd)|pytorch_flash")),
+             ("efficient", re.compile(r"fmha_cutlass|AttentionKernel")))
 
 
 @dataclasses.dataclass
@@ -24,6 +30,7 @@ class Step:
     waits_inside: list = dataclasses.field(default_factory=list)  # texts like "cudaStreamSynchronize at 812 us"
     waits_at_end: int = 0  # waits after the last launch, which read the results
     work: list = dataclasses.field(default_factory=list)  # intervals (begin, end) of work on the device
+    kernels: list = dataclasses.field(default_factory=list)  # (name, duration) of each kernel, copy and fill
 
 
 def read_trace(path):
@@ -67,12 +74,14 @@ def steps_of(events):
     pageable = {correlation(e) for e in device if "Pageable" in e["name"]} - {None}
     work = collections.defaultdict(list)
     for event in device:
-        work[correlation(event)].append((event["ts"], event["ts"] + event["dur"]))
+        work[correlation(event)].append(event)
     steps = []
     for span in events:
         if span.get("cat") == "user_annotation" and STEP.match(span.get("name", "")):
             step, started = judge_step(span, calls, pageable)
-            step.work = [interval for key in started for interval in work[key]]
+            own = [event for key in started for event in work[key]]
+            step.work = [(event["ts"], event["ts"] + event["dur"]) for event in own]
+            step.kernels = [(event["name"], event["dur"]) for event in own]
             steps.append(step)
     return steps
 
@@ -90,10 +99,33 @@ def idle_share(steps):
     return 1 - busy / (reached - work[0][0])
 
 
+def kernel_table(steps):
+    """Returns the kernels that took the most time in all steps together, None without work of a device. Times of
+    kernels that ran at the same time are added, so the sum can be more than the time of the steps."""
+    times = collections.defaultdict(list)
+    for step in steps:
+        for name, duration in step.kernels:
+            times[name].append(duration)
+    if not times:
+        return None
+    rows = sorted(({"name": name, "count": len(of_name), "total_us": sum(of_name)} for name, of_name in times.items()),
+                  key=lambda row: -row["total_us"])
+    return {"kinds": len(rows), "count": sum(row["count"] for row in rows),
+            "total_us": sum(row["total_us"] for row in rows), "top": rows[:TOP]}
+
+
+def attention_of(steps):
+    """Returns which attention ran, such as "cuDNN", or several with commas; "" if no kernel of attention was found."""
+    names = {name for step in steps for name, _ in step.kernels}
+    first = (next((kind for kind, pattern in ATTENTION if pattern.search(name)), None) for name in names)
+    return ", ".join(sorted(set(first) - {None}))
+
+
 def summary(path):
     """Returns a dict of a trace file: steps, launches per step, idle share, waits inside steps, waits at the end per
-    step."""
+    step, table of kernels, attention."""
     steps = steps_of(read_trace(path))
     waits = [f"step {step.number}: {wait}" for step in steps for wait in step.waits_inside]
     return {"steps": len(steps), "launches": [step.launches for step in steps], "idle_share": idle_share(steps),
-            "waits_inside": waits, "waits_at_end": [step.waits_at_end for step in steps]}
+            "waits_inside": waits, "waits_at_end": [step.waits_at_end for step in steps],
+            "kernels": kernel_table(steps), "attention": attention_of(steps)}

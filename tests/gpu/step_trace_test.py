@@ -78,6 +78,47 @@ class IdleShare(unittest.TestCase):
         self.assertIsNone(step_trace.idle_share(step_trace.steps_of([step(1, 0)])))
 
 
+class KernelTable(unittest.TestCase):
+    def test_adds_up_the_times_of_a_kernel_over_all_steps(self):
+        table = step_trace.kernel_table(step_trace.steps_of(GOOD))
+        self.assertEqual((table["kinds"], table["count"], table["total_us"]), (3, 4, 121))
+        self.assertEqual(table["top"][:2], [{"name": "gemm", "count": 2, "total_us": 80}, {"name": "norm", "count": 1, "total_us": 40}])
+
+    def test_lists_the_longest_but_counts_all(self):
+        many = [e for i in range(40) for e in (event("cuda_runtime", "cudaLaunchKernel", 20 + i, 1, 100 + i),
+                                               event("kernel", f"k{i}", 300 + i, 1 + i, 100 + i))]
+        table = step_trace.kernel_table(step_trace.steps_of(GOOD + many))
+        self.assertEqual((table["kinds"], table["count"], len(table["top"])), (43, 44, step_trace.TOP))
+        self.assertEqual(table["total_us"], 121 + sum(range(1, 41)))
+        self.assertEqual([row["name"] for row in table["top"][:4]], ["gemm", "norm", "k39", "k38"])
+
+    def test_has_no_kernels_that_were_launched_between_steps(self):
+        outside = (event("cuda_runtime", "cudaLaunchKernel", 160, 1, 50), event("kernel", "late", 165, 9, 50))
+        table = step_trace.kernel_table(step_trace.steps_of(GOOD + list(outside)))
+        self.assertNotIn("late", [row["name"] for row in table["top"]])
+
+    def test_has_every_kernel_of_a_graph(self):
+        graph = [event("cuda_runtime", "cudaGraphLaunch", 20, 1, 60)] + [event("kernel", "node", 30 + i, 1, 60) for i in range(5)]
+        table = step_trace.kernel_table(step_trace.steps_of(GOOD + graph))
+        self.assertIn({"name": "node", "count": 5, "total_us": 5}, table["top"])
+
+    def test_is_none_without_a_device(self):
+        self.assertIsNone(step_trace.kernel_table(step_trace.steps_of([step(1, 0)])))
+
+
+class Attention(unittest.TestCase):
+    def attention(self, *names):
+        kernels = [e for i, name in enumerate(names) for e in (event("cuda_runtime", "cudaLaunchKernel", 20 + i, 1, 100 + i),
+                                                               event("kernel", name, 30 + i, 1, 100 + i))]
+        return step_trace.attention_of(step_trace.steps_of(GOOD + kernels))
+
+    def test_is_recognised_by_its_kernels(self):
+        self.assertEqual(self.attention(), "")
+        self.assertEqual(self.attention("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_3_64x128"), "cuDNN")
+        self.assertEqual(self.attention("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 64>>"), "flash")
+        self.assertEqual(self.attention("fmha_cutlassF_bf16_aligned_64x64_rf_sm80", "flash_bwd_dot_do_o_kernel"), "efficient, flash")
+
+
 class Summary(unittest.TestCase):
     def test_names_the_step_of_a_violation(self):
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
@@ -86,6 +127,7 @@ class Summary(unittest.TestCase):
             found = step_trace.summary(file.name)
         self.assertEqual(found["waits_inside"], ["step 7: cudaMemcpy at 6 us"])
         self.assertEqual((found["steps"], found["launches"], found["waits_at_end"]), (2, [2, 1], [2, 0]))
+        self.assertEqual((found["kernels"]["count"], found["attention"]), (4, ""))
 
 
 if __name__ == "__main__":
