@@ -1,5 +1,6 @@
-"""Shared by the benchmark drivers: finds programs, runs them, and prints medians with ranges."""
+"""Shared by the benchmark drivers: finds programs, runs them, writes results, and prints medians with ranges."""
 import datetime
+import json
 import os
 import pathlib
 import signal
@@ -52,6 +53,13 @@ def run_program(name, command, log, is_complete=lambda: False, threads=1):
 
 def make_text(path):
     subprocess.run([REPOSITORY / "scripts/generate_text", path], check=True, stdout=subprocess.DEVNULL)
+
+
+def write_json(path, results):
+    """Replaces a file as a whole, so that a program that is killed leaves the results it wrote before."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    part.replace(path)
 
 
 def machine():
