@@ -1,57 +1,43 @@
 #!/usr/bin/env python3
-"""Measures Yoke on one GPU: llama-150m with 8192 tokens a step against eager PyTorch, and a stack of Llama-8B-shaped
-blocks.
+"""Measures the training of Yoke on one GPU: eight Llama-8B-shaped blocks, a Llama of 1 billion parameters, and
+llama-150m with 1k, 8k and 64k tokens a step.
 
-    bench/gpu/bench.py [--part rate --part gaps --part stack] [--rounds 3] [-o bench.json]
+    bench/gpu/bench.py [--part mfu --part kernels --part peer] [--budget 540] [-o bench.json]
     bench/gpu/bench.py --device cpu --tiny     toy sizes on a CPU: only tests this program
 
-rate   yoke train without and with ptd.cuda_graph, and eager.py, interleaved (A B C A B C): step time, memory
-gaps   a trace of three steps of each: whether the host waits inside a step, and how long the device is idle
-stack  as many blocks as fit: MFU, relative to the rate of a large matrix product on this device in this run
+mfu      every workload eager, captured (ptd.cuda_graph), and both with recomputation: step time, MFU relative to the
+         data sheet and to the rate of a large matrix product in this run, memory beside its prediction
+kernels  traces of three steps: the kernels that take the most time, how long the device is idle, waits of the host
+peer     llama-150m with 1k and 64k tokens against eager PyTorch (eager.py), interleaved (A B C A B C)
 
-Prints a Markdown table. Needs torch in this Python. A part that fails becomes a row of the table, and the exit code
-is 1. The exit code is 4 if the losses of Yoke and PyTorch differ by more than 1e-2 (relative), the tolerance for
-bf16.
+Prints Markdown tables. The most valuable rows come first, and rows that do not fit into the budget are left out and
+listed. Needs torch in this Python. A row that fails is listed, and the exit code is 1. The exit code is 4 if the losses
+of Yoke and PyTorch differ by more than 1e-2 (relative) within 50 steps, the tolerance for bf16.
 """
 import argparse
-import array
-import dataclasses
 import datetime
 import json
-import os
+import math
 import pathlib
-import random
 import statistics
 import subprocess
 import sys
 import tempfile
-import tomllib
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 import report  # noqa: E402
 import step_trace  # noqa: E402
-from harness import DEFAULT_YOKE, require_yoke, run_program  # noqa: E402
+from harness import DEFAULT_YOKE, require_yoke, write_json  # noqa: E402
+from runs import Runner  # noqa: E402
+from workloads import PEERS, TRACED, VARIANTS, WORKLOADS, causal_saving, variants  # noqa: E402
 
-PARTS = ("rate", "gaps", "stack")
-SMALL, STACK = HERE / "llama_150m.toml", HERE / "llama_8b_blocks.toml"
+PARTS = ("mfu", "kernels", "peer")
 EXIT_GATE = 4
-LOSS_BOUND = 1e-2       # level L2 of `yoke compare`
-WARMUP_LINES = 2        # first logged intervals, which are left out: kernels are loaded and chosen, graphs captured
-MEMORY_SHARE = 0.85     # largest share of the device's memory that the stack may need, as predicted
-TOKENS = 1 << 20
-CAPTURED = {"ptd.cuda_graph": "true"}
-# The overrides that --tiny adds.
-TINY = {SMALL: {"model.preset": "tiny", "data.seq_len": 64, "train.global_batch": 2, "train.steps": 8, "metrics.every": 2},
-        STACK: {"model.dim": 64, "model.heads": 4, "model.kv_heads": 2, "model.ffn_dim": 128, "data.seq_len": 64,
-                "train.steps": 6, "metrics.every": 1}}
-
-
-def pair(word):
-    if "=" not in word:
-        raise argparse.ArgumentTypeError(f"{word}: expected KEY=VALUE")
-    return tuple(word.split("=", 1))
+LOSS_BOUND = 1e-2  # level L2 of `yoke compare`
+COMPARED_STEPS = 50  # later losses are not compared: rounding errors of bf16 grow from step to step
 
 
 def parse_arguments():
@@ -60,185 +46,132 @@ def parse_arguments():
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--tiny", action="store_true", help="toy sizes")
     parser.add_argument("--part", choices=PARTS, action="append", help="default: all")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of interleaved runs")
-    parser.add_argument("--blocks", type=int, help="blocks of the stack; default: as many as fit")
-    parser.add_argument("--stack-args", nargs="*", type=pair, default=[], metavar="KEY=VALUE",
-                        help="more overrides for the stack, like ptd.activation_checkpoint=full")
-    parser.add_argument("-o", "--json-file", type=pathlib.Path)
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of interleaved runs of the part peer")
+    parser.add_argument("--budget", type=float, default=math.inf, metavar="SECONDS", help="default: no limit")
+    parser.add_argument("--card", type=pathlib.Path, metavar="FILE", help="output of card.py; default: runs it")
+    parser.add_argument("-o", dest="json_file", type=pathlib.Path, metavar="FILE", help="figures as JSON")
     options = parser.parse_args()
     options.parts = options.part or PARTS
     return options
 
 
-@dataclasses.dataclass
-class Run:
-    """The figures that one run logged, without its first lines."""
-
-    losses: dict   # loss by step
-    seconds: list  # seconds of a step, as the mean of each logged interval
-    peak: int | None  # peak bytes of the device
-    flops_per_token: float | None = None
-    tokens_per_step: int | None = None
-
-
-def read_run(path, device):
-    with open(path, encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
-    rows = [row for row in rows if "loss" in row]
-    if len(rows) <= WARMUP_LINES:
-        raise SystemExit(f"{path} has {len(rows)} lines; more than {WARMUP_LINES} are needed")
-    last = rows[-1]
-    run = Run({row["step"]: row["loss"] for row in rows}, [row["step_seconds"] for row in rows[WARMUP_LINES:]],
-              last["memory"] if device == "cuda" else None)
-    if "tflops" in last:
-        run.flops_per_token = last["tflops"] * 1e12 / last["tps"]
-        run.tokens_per_step = last["tokens"] // last["step"]
-    return run
-
-
 class Bench:
-    def __init__(self, options, folder):
+    def __init__(self, options, runner):
         self.options = options
-        self.folder = pathlib.Path(folder)
-        self.count = 0
-        self.threads = os.cpu_count()
-        version = subprocess.run([options.yoke, "--version"], check=True, capture_output=True, text=True).stdout.strip()
-        self.results = {"date": str(datetime.date.today()), "yoke": version, "tiny": options.tiny, "failed": {}}
+        self.runner = runner
+        self.end = time.monotonic() + options.budget
+        self.took = {}  # seconds of the latest run of a workload
+        self.results = {"date": str(datetime.date.today()), "yoke": runner.version(), "tiny": options.tiny, "failed": {},
+                        "left_out": []}
 
-    def overrides(self, run_file, more):
-        tiny = TINY[run_file] if self.options.tiny else {}
-        return {"device": self.options.device, "data.path": self.data(run_file), **tiny, **more}
-
-    def config(self, run_file, more):
-        """Returns the keys of the run file and the overrides as one flat dict."""
-        tables = tomllib.loads(run_file.read_text(encoding="utf-8"))
-        values = {f"{table}.{key}": value for table, entries in tables.items() if isinstance(entries, dict)
-                  for key, value in entries.items()}
-        return {**values, **self.overrides(run_file, more)}
-
-    def data(self, run_file):
-        """Writes a file of token ids, the same on every machine; smaller ids are more frequent, as in a text."""
-        vocab = 256 if run_file == STACK else 1024 if self.options.tiny else 32000
-        path = self.folder / f"tokens_{vocab}.bin"
-        if not path.exists():
-            rng = random.Random(1)
-            with open(path, "wb") as file:
-                array.array("H", (int(vocab ** rng.random()) - 1 for _ in range(TOKENS))).tofile(file)
-        return path
-
-    def train(self, run_file, more):
-        """Runs `yoke train` and returns its run folder."""
-        self.count += 1
-        run = self.folder / f"run{self.count}"
-        words = [f"{key}={value}" for key, value in self.overrides(run_file, more).items()]
-        command = [self.options.yoke, "train", run_file, f"run.dir={run}", *words]
-        run_program(f"yoke train {run_file.name}", command, run.with_suffix(".log"), threads=self.threads)
-        return run
-
-    def logged(self, run_file, more):
-        return read_run(self.train(run_file, more) / "metrics.jsonl", self.options.device)
-
-    def eager(self):
-        config = self.config(SMALL, {})
-        self.count += 1
-        out = self.folder / f"eager{self.count}.jsonl"
-        flags = {"--model": config["model.preset"], "--data": config["data.path"], "--out": out, "--device": self.options.device,
-                 "--steps": config["train.steps"], "--every": config["metrics.every"],
-                 "--seq-len": config["data.seq_len"], "--global-batch": config["train.global_batch"]}
-        command = [sys.executable, HERE / "eager.py", *(word for pair in flags.items() for word in pair)]
-        run_program("eager.py", command, out.with_suffix(".log"), threads=self.threads)
-        return read_run(out, self.options.device)
-
-    def predicted(self, run_file, more):
-        """Returns the memory of a rank in bytes, as predicted by the backend before the first step."""
-        folder = self.train(run_file, {**more, "train.steps": 1, "metrics.every": 1, "record.facts": "true"})
-        with open(folder / "facts.jsonl", encoding="utf-8") as lines:
-            costs = json.loads(next(lines))["run"]["costs"]
-        return sum(costs[part] for part in ("param", "grad", "optimizer", "unsharded", "activation"))
-
-    def variants(self):
-        """Returns {name: overrides} of the variants of Yoke."""
-        captured = {} if self.options.device == "cpu" else {"yoke, captured": CAPTURED}
-        return {"yoke": {}, **captured}
-
-    # ---- The parts; each returns its figures ----
-
-    def card(self):
-        command = [sys.executable, HERE / "card.py", "--device", self.options.device]
-        size = ["--size", "256"] if self.options.tiny else []
-        return json.loads(subprocess.run(command + size, check=True, capture_output=True, text=True, timeout=300).stdout)
-
-    def rate(self):
-        runs = {name: [] for name in (*self.variants(), "PyTorch")}
-        for _ in range(self.options.rounds):
-            for name, more in self.variants().items():
-                runs[name].append(self.logged(SMALL, more))
-            runs["PyTorch"].append(self.eager())
-        tokens = runs["yoke"][0].tokens_per_step
-        figures = {"tokens_per_step": tokens, "predicted_bytes": self.predicted(SMALL, {}), "programs": {}}
-        medians = {name: [statistics.median(run.seconds) for run in of_name] for name, of_name in runs.items()}
-        for name, of_name in runs.items():
-            step = statistics.median(second for run in of_name for second in run.seconds)
-            figures["programs"][name] = {
-                "step_ms": [1e3 * second for run in of_name for second in run.seconds], "tokens_per_second": tokens / step,
-                "ratio": [peer / own for own, peer in zip(medians[name], medians["PyTorch"], strict=True)],
-                "peak_bytes": of_name[0].peak, "loss_difference": largest_difference(of_name[0], runs["PyTorch"][0])}
+    def row(self, name, workload, measure, runs=1):
+        """Returns the figures of a row, None if it fails or does not fit into the budget. `runs` is the number of runs
+        that it needs."""
+        expected = runs * self.took.get(workload.name, workload.expected(self.options.tiny))
+        begin = time.monotonic()
+        if begin + expected > self.end:
+            self.results["left_out"].append(name)
+            return None
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        try:
+            figures = measure()
+        except (SystemExit, subprocess.TimeoutExpired) as e:
+            self.results["failed"][name] = str(e)
+            return None
+        self.took[workload.name] = (time.monotonic() - begin) / runs
         return figures
 
-    def gaps(self):
-        figures = {}
-        for name, more in self.variants().items():
-            steps = self.config(SMALL, more)["train.steps"]
-            folder = self.train(SMALL, {**more, "profile.steps": f"{steps - 3},{steps - 1}"})
-            figures[name] = step_trace.summary(folder / "profile/rank_000.json")
-        return figures
+    # ---- The parts; each yields its figures after every row ----
 
-    def stack(self):
-        """Runs as many blocks as should fit according to the prediction, and fewer if they do not fit."""
-        arguments = dict(self.options.stack_args)
-        one, two = (self.predicted(STACK, {**arguments, "model.layers": n}) for n in (1, 2))
-        memory = self.results["card"]["memory"]
-        fitting = max(2, 1 + int((MEMORY_SHARE * memory - one) // (two - one))) if memory else 2
-        tries = [self.options.blocks] if self.options.blocks else sorted({fitting, fitting * 3 // 4, fitting // 2})
-        failures = {}
-        while tries:
-            blocks = tries.pop()
-            try:
-                figures = self.run_stack({**arguments, "model.layers": blocks})
-                return {**figures, "failed": failures, "predicted_bytes": one + (blocks - 1) * (two - one)}  # all blocks are alike
-            except SystemExit as e:
-                failures[blocks] = str(e)
-        raise SystemExit("; ".join(f"{blocks} blocks: {text}" for blocks, text in failures.items()))
+    def mfu(self):
+        rows = []
+        for variant in variants(self.options.device):
+            for workload in WORKLOADS.values():
+                figures = self.row(f"{workload.name}, {variant}", workload, lambda: self.mfu_row(workload, variant))
+                rows += [figures] if figures else []
+                yield rows
 
-    def run_stack(self, more):
-        run = self.logged(STACK, more)
-        config = self.config(STACK, more)
-        causal = 6.0 * config["model.layers"] * config["model.dim"] * config["data.seq_len"]  # half of full attention
-        return {"blocks": config["model.layers"], "arguments": more, "seq_len": config["data.seq_len"],
-                "step_ms": [1e3 * second for second in run.seconds],
-                "tokens_per_second": run.tokens_per_step / statistics.median(run.seconds),
-                "flops_per_token": {"full": run.flops_per_token, "causal": run.flops_per_token - causal},
-                "peak_bytes": run.peak}
+    def mfu_row(self, workload, variant):
+        keys = VARIANTS[variant]
+        run = self.runner.logged(workload, keys)
+        rate = run.tokens_per_step / statistics.median(run.seconds)
+        saving = causal_saving(self.runner.config(workload, keys))
+        flops = {"full": run.flops_per_token, "causal": run.flops_per_token - saving}
+        target = None if "recompute" in variant else workload.mfu
+        return {"workload": workload.name, "variant": variant, "limited_by": workload.limited_by, "target": target,
+                "tokens_per_step": run.tokens_per_step, "step_ms": [1e3 * second for second in run.seconds],
+                "tokens_per_second": rate, "tflops": {name: of_token * rate / 1e12 for name, of_token in flops.items()},
+                "peak_bytes": run.peak, "predicted_bytes": self.runner.predicted(workload, keys)}
+
+    def kernels(self):
+        tables = {}
+        for name, variant in TRACED:
+            if variant not in variants(self.options.device):
+                continue
+            row = f"{name}, {variant}"
+            figures = self.row(row, WORKLOADS[name], lambda: self.trace(WORKLOADS[name], variant))
+            tables |= {row: figures} if figures else {}
+            yield tables
+
+    def trace(self, workload, variant):
+        keys = VARIANTS[variant]
+        steps = min(self.runner.config(workload, keys)["train.steps"], 12)
+        folder = self.runner.train(workload, {**keys, "train.steps": steps, "profile.steps": f"{steps - 3},{steps - 1}"})
+        return step_trace.summary(folder / "profile/rank_000.json")
+
+    def peer(self):
+        compared = {}
+        programs = ("PyTorch", *(name for name in variants(self.options.device) if "recompute" not in name))
+        for name in PEERS:
+            runs = {program: [] for program in programs}
+            for number in range(self.options.rounds):
+                of_round = self.row(f"{name} against PyTorch, round {number + 1}", WORKLOADS[name],
+                                    lambda: self.round(WORKLOADS[name], programs), len(programs))
+                for program, run in (of_round or {}).items():
+                    runs[program].append(run)
+            if runs["PyTorch"]:
+                compared[name] = compare(runs, PEERS[name])
+            yield compared
+
+    def round(self, workload, programs):
+        return {program: self.runner.eager(workload) if program == "PyTorch"
+                else self.runner.logged(workload, VARIANTS[program]) for program in programs}
 
     # ---- All parts ----
 
+    def card(self):
+        if self.options.card:
+            return json.loads(self.options.card.read_text(encoding="utf-8"))
+        toy = ["--tiny"] if self.options.tiny else []
+        command = [sys.executable, HERE / "card.py", "--device", self.options.device, *toy]
+        return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout)
+
     def measure(self):
-        """Fills the results part by part, so earlier results are kept if a later part fails."""
+        """Fills the results row by row, so that all earlier results are kept if a later row fails or is ended."""
         self.results["card"] = self.card()
         for part in self.options.parts:
-            print(f"{part} ...", file=sys.stderr, flush=True)
-            try:
-                self.results[part] = getattr(self, part)()
-            except SystemExit as e:
-                self.results["failed"][part] = str(e)
-            self.results["table"] = report.table(self.results, LOSS_BOUND)
-            if self.options.json_file:
-                self.options.json_file.write_text(json.dumps(self.results, indent=1) + "\n", encoding="utf-8")
+            for self.results[part] in getattr(self, part)():
+                self.results["table"] = report.tables(self.results, LOSS_BOUND)
+                if self.options.json_file:
+                    write_json(self.options.json_file, self.results)
         return self.results
 
 
+def compare(runs, targets):
+    """Returns the figures of interleaved runs {program: [Logged]}; the ratios are those of the single rounds."""
+    medians = {program: [statistics.median(run.seconds) for run in of_program] for program, of_program in runs.items()}
+    peer = runs["PyTorch"][0]
+    return {program: {
+        "step_ms": [1e3 * second for run in of_program for second in run.seconds], "peak_bytes": of_program[0].peak,
+        "ratio": [other / own for own, other in zip(medians[program], medians["PyTorch"], strict=True)],
+        "target": targets.get(program), "loss_difference": largest_difference(of_program[0], peer)}
+        for program, of_program in runs.items()}
+
+
 def largest_difference(left, right):
-    return max(abs(loss - right.losses[step]) / abs(right.losses[step]) for step, loss in left.losses.items())
+    """Returns the largest relative difference of the losses that both have logged in the compared steps."""
+    return max(abs(loss - right.losses[step]) / abs(right.losses[step])
+               for step, loss in left.losses.items() if step <= COMPARED_STEPS)
 
 
 def main():
@@ -246,12 +179,12 @@ def main():
     require_yoke(options.yoke)
     options.yoke = options.yoke.resolve()
     with tempfile.TemporaryDirectory(prefix="yoke-bench-") as folder:
-        results = Bench(options, folder).measure()
+        results = Bench(options, Runner(options.yoke, options.device, options.tiny, folder)).measure()
     print("\n".join(results["table"]))
     if results["failed"]:
         return 1
-    programs = results.get("rate", {}).get("programs", {}).values()
-    return EXIT_GATE if any(own["loss_difference"] > LOSS_BOUND for own in programs) else 0
+    differences = [own["loss_difference"] for programs in results.get("peer", {}).values() for own in programs.values()]
+    return EXIT_GATE if any(difference > LOSS_BOUND for difference in differences) else 0
 
 
 if __name__ == "__main__":

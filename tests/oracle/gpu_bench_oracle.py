@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs bench/gpu with toy sizes on a CPU: eager PyTorch has the same losses as Yoke, and every figure is in its row."""
+"""Runs bench/gpu/bench.py with toy sizes on a CPU: every part has its figures, and eager PyTorch has the same losses as
+Yoke."""
 import json
 import os
 import subprocess
@@ -26,15 +27,22 @@ class GpuBench(support.OracleTest):
 
     def test_measures_all_parts(self):
         self.assertEqual(self.done.returncode, 0, self.done.stderr)
-        self.assertEqual(len(self.results["rate"]["programs"]["yoke"]["step_ms"]), 2)
-        self.assertEqual(self.results["gaps"]["yoke"]["steps"], 3)
-        flops = self.results["stack"]["flops_per_token"]
-        self.assertEqual(flops["full"] - flops["causal"], 6 * 2 * 64 * 64)  # blocks x width x sequence
-        for words in ("TOY SIZES", "| bf16 product of 256^3 |", "MFU, 6N + causal attention", "predicted"):
+        self.assertEqual((self.results["failed"], self.results["left_out"]), ({}, []))
+        self.assertEqual(len(self.results["mfu"]), 12)
+        self.assertEqual(len(self.results["mfu"][0]["step_ms"]), 4)
+        self.assertEqual([trace["steps"] for trace in self.results["kernels"].values()], [3] * 4)
+        self.assertEqual(self.results["card"]["attention"], {"tiny": "flash"})
+        for words in ("TOY SIZES", "bf16 product of 256^3", "| 8b blocks, 4 micro-batches | eager, recompute | kernels |",
+                      "no work of a device"):
             self.assertIn(words, self.done.stdout)
 
+    def test_recomputation_and_more_tokens_change_the_prediction_of_the_memory(self):
+        predicted = {(row["workload"], row["variant"]): row["predicted_bytes"] for row in self.results["mfu"]}
+        self.assertLess(predicted["150m, 8k tokens", "eager, recompute"], predicted["150m, 8k tokens", "eager"])
+        self.assertLess(predicted["150m, 1k tokens", "eager"], predicted["150m, 8k tokens", "eager"])
+
     def test_eager_pytorch_does_the_same(self):
-        difference = self.results["rate"]["programs"]["yoke"]["loss_difference"]
+        difference = max(programs["eager"]["loss_difference"] for programs in self.results["peer"].values())
         print(f"losses in bf16: {difference:.2g} (bound {LOSS_BOUND:g})", flush=True)
         self.assertLess(difference, LOSS_BOUND)
 
