@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Tests how the steps of scripts/gpu_test judge what their programs write, with programs made for these tests."""
+import json
+import pathlib
+import sys
+import tempfile
+import time
+import unittest
+
+sys.dont_write_bytecode = True
+import context  # noqa: E402
+import references  # noqa: E402
+import steps  # noqa: E402
+
+
+def event(category, name, begin, length, correlation):
+    return {"ph": "X", "cat": category, "name": name, "ts": begin, "dur": length, "args": {"correlation": correlation}}
+
+
+def trace_of(waits, launches=1):
+    """Returns a trace of one step that launches kernels and waits for the device before the last of them."""
+    events = [event("user_annotation", "ProfilerStep#8", 0, 100, None)]
+    for i in range(launches):
+        events += [event("cuda_runtime", "cudaLaunchKernel", 50 + i, 1, i), event("kernel", "gemm", 60 + i, 1, i)]
+    return {"traceEvents": events + [event("cuda_runtime", "cudaStreamSynchronize", 10, 1, 99)] * waits}
+
+
+class Fake(context.Context):
+    """A context whose runs of yoke train call `write`, a function of the run folder and the arguments."""
+
+    def train(self, *words, more=None, prefix=()):
+        folder = next(pathlib.Path(word.split("=", 1)[1]) for word in map(str, words) if word.startswith("run.dir="))
+        (folder / "profile").mkdir(parents=True, exist_ok=True)
+        self.write(folder, words)
+        return ""
+
+
+class StepTest(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory(prefix="yoke-steps-")
+        self.addCleanup(temporary.cleanup)
+        self.folder = pathlib.Path(temporary.name)
+        self.own = Fake(self.folder / "yoke", [], "", sys.executable, self.folder / "text", self.folder, "cuda",
+                        time.monotonic() + 60)
+
+
+class Trace(StepTest):
+    def run_trace(self, ptd=0, stub=0, launches=1):
+        def write(folder, words):
+            waits = stub if "parallel_backend=deepspeed_stub" in words else ptd
+            (folder / "profile/rank_000.json").write_text(json.dumps(trace_of(waits, launches)))
+        self.own.write = write
+        return steps.trace(self.own)
+
+    def test_counts_the_waits_of_deepspeed_stub_without_a_verdict(self):
+        figures = self.run_trace(stub=2)
+        self.assertEqual({name: len(own["waits_inside"]) for name, own in figures.items()},
+                         {"ptd": 0, "deepspeed_stub": 2, "ptd, captured": 0})
+        self.assertEqual(figures["ptd"]["kernels"]["top"], [{"name": "gemm", "count": 1, "total_us": 1}])
+
+    def test_fails_if_ptd_waits_or_nothing_is_launched(self):
+        with self.assertRaisesRegex(context.Failed, "2 waits, the first: ptd, step 8: cudaStreamSynchronize at 10 us"):
+            self.run_trace(ptd=1)
+        with self.assertRaisesRegex(context.Failed, "launches nothing"):
+            self.run_trace(launches=0)
+
+
+class Repeats(StepTest):
+    def run_repeats(self, second):
+        runs = iter(([3.0, 2.0, 1.0], second))
+        self.own.write = lambda folder, words: (folder / "metrics.jsonl").write_text(
+            "".join(json.dumps({"loss": loss}) + "\n" for loss in next(runs)))
+        return steps.repeats(self.own)["first different step"]
+
+    def test_names_the_first_step_that_differs(self):
+        self.assertEqual(self.run_repeats([3.0, 2.0000001, 1.1]), 2)
+
+    def test_says_none_if_all_are_equal(self):
+        self.assertIsNone(self.run_repeats([3.0, 2.0, 1.0]))
+
+
+class Measure(StepTest):
+    def program(self, text):
+        path = self.folder / "program.py"
+        path.write_text(f"import pathlib, sys, time\nout = pathlib.Path(sys.argv[sys.argv.index('-o') + 1])\n{text}\n")
+        return path
+
+    def test_returns_the_figures(self):
+        self.assertEqual(steps.measure(self.own, self.program("out.write_text('[1]')")), [1])
+
+    def test_keeps_the_figures_of_a_program_that_fails(self):
+        with self.assertRaisesRegex(context.Failed, "ended with 3") as failed:
+            steps.measure(self.own, self.program("out.write_text('[1]'); sys.exit(3)"))
+        self.assertEqual(failed.exception.figures, [1])
+
+    def test_keeps_the_figures_of_a_program_that_does_not_end(self):
+        def soon_after_the_figures():
+            while not list(self.folder.glob("program.json")):
+                time.sleep(0.05)
+            return 1
+        self.own.seconds_left = soon_after_the_figures
+        program = self.program("part = out.with_suffix('.part'); part.write_text('[2]'); part.replace(out); time.sleep(1000)")
+        with self.assertRaises(context.NotFinished) as cut_off:
+            steps.measure(self.own, program)
+        self.assertEqual(cut_off.exception.figures, [2])
+
+    def test_has_no_figures_of_an_earlier_program(self):
+        program = self.program("out.write_text('[1]')")
+        steps.measure(self.own, program)
+        program.write_text("")
+        self.assertIsNone(steps.measure(self.own, program))
+
+    def test_is_not_possible_without_a_python_that_has_torch(self):
+        self.own.python = ""
+        with self.assertRaises(context.NotHere):
+            steps.measure(self.own, self.program(""))
+
+
+class Losses(StepTest):
+    def test_fail_if_no_carried_reference_fits(self):
+        self.own.text.write_text("another text")
+        shown = {key: {"value": None} for key in references.KEYS}
+        self.own.run = lambda words, more=None: (0, json.dumps(shown))
+        with self.assertRaisesRegex(context.Failed, "no carried reference fits: .*data.sha256"):
+            steps.losses(self.own)
+
+
+if __name__ == "__main__":
+    unittest.main()
