@@ -8,6 +8,7 @@ from context import GRACE
 # Seconds at the end of a budget in which no step runs: they are for ending a step that hangs, for writing the results
 # and for removing the temporary folder.
 RESERVE = GRACE + 10
+REHEARSAL_FACTOR = 5  # a busy machine without a GPU is several times slower than an idle one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,7 +16,7 @@ class Step:
     run: object    # function of a Context that returns figures
     on_card: int   # expected seconds on an H200; a step that takes as long as it is given states what is worth a start
     on_cpu: int    # the same for a rehearsal on two cores
-    limit: int     # seconds after which the step is ended
+    limit: int     # seconds after which the step is ended; longer in a rehearsal
 
     @property
     def name(self):
@@ -23,6 +24,9 @@ class Step:
 
     def expected(self, device):
         return self.on_cpu if device == "cpu" else self.on_card
+
+    def longest(self, device):
+        return REHEARSAL_FACTOR * self.limit if device == "cpu" else self.limit
 
 
 class Budget:
@@ -35,9 +39,9 @@ class Budget:
     def fits(self, step, device):
         return self.clock() + step.expected(device) <= self.end
 
-    def deadline(self, step):
+    def deadline(self, step, device):
         """Returns when a step that starts now must have ended, on the clock of this budget."""
-        return min(self.clock() + step.limit, self.end)
+        return min(self.clock() + step.longest(device), self.end)
 
 
 def refusal(seconds, steps, device):

@@ -47,8 +47,8 @@ class Context:
 
     def environment(self, more):
         search = ":".join(filter(None, (self.torch_lib, os.environ.get("LD_LIBRARY_PATH"))))
-        # A rehearsal shares the CPU with other work, and there the threads of a program wait for each other.
-        threads = {"OMP_NUM_THREADS": "1"} if self.device == "cpu" else {}
+        # A rehearsal shares the CPU with other work, where threads that wait for each other must not keep a core busy.
+        threads = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"} if self.device == "cpu" else {}
         return {**os.environ, "YOKE_TORCH_LIB": self.torch_lib, "LD_LIBRARY_PATH": search,
                 "YOKE_BIN": str(self.yoke.parent), **threads, **more}
 

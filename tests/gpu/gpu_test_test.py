@@ -59,9 +59,10 @@ class BudgetOfSteps(unittest.TestCase):
         self.assertFalse(self.budget.fits(step("a", 41 - budget.RESERVE), "cpu"))
 
     def test_ends_a_step_at_its_limit_or_at_the_end_of_the_budget(self):
-        self.assertEqual(self.budget.deadline(step("a", 1, limit=5)), 1005)
-        self.assertEqual(self.budget.deadline(step("a", 1, limit=500)), 1100 - budget.RESERVE)
-        self.assertEqual(budget.Budget(None, clock=lambda: self.now).deadline(step("a", 1, limit=500)), 1500)
+        self.assertEqual(self.budget.deadline(step("a", 1, limit=5), "cuda"), 1005)
+        self.assertEqual(self.budget.deadline(step("a", 1, limit=5), "cpu"), 1000 + 5 * budget.REHEARSAL_FACTOR)
+        self.assertEqual(self.budget.deadline(step("a", 1, limit=500), "cuda"), 1100 - budget.RESERVE)
+        self.assertEqual(budget.Budget(None, clock=lambda: self.now).deadline(step("a", 1, limit=500), "cuda"), 1500)
 
     def test_is_refused_below_the_shortest_step(self):
         steps = [step("long", 30), step("short", 7), step("middle", 9)]
@@ -119,7 +120,7 @@ class Examine(unittest.TestCase):
         self.assertEqual([row["step"] for row in results["left_out"]], ["after"])
 
     def test_a_step_that_exceeds_its_own_limit_has_failed(self):
-        hanging = step("hanging", 1, lambda own: own.run(["sleep", "1000"]), limit=2)
+        hanging = step("hanging", 1, lambda own: own.run(["sleep", "1000"]), limit=0.2)
         code, results = self.examine([hanging, step("after", 1)], 1000)
         self.assertEqual((code, [row["verdict"] for row in results["steps"]]), (1, ["failed", "ok"]))
         self.assertIn("not finished in time", results["steps"][0]["reason"])
