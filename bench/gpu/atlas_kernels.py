@@ -23,7 +23,7 @@ def random(*shape, device, dtype=BF16, grad=False):
     return torch.randn(*shape, device=device, dtype=dtype, requires_grad=grad)
 
 
-def forward_and_backward(device, inputs, forward):
+def forward_and_backward(inputs, forward):
     """Returns (function of a forward, function of a backward of that forward)."""
     out = forward(*inputs)
     gradient = torch.ones_like(out)
@@ -43,21 +43,21 @@ def attention(shape, backend, direction):
             with sdpa_kernel(backend):
                 return F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
                                                       is_causal=True, enable_gqa=heads != kv_heads)
-        return forward_and_backward(device, (q, k, v), forward)[direction == "backward"]
+        return forward_and_backward((q, k, v), forward)[direction == "backward"]
     return make
 
 
 def norm(tokens, width, direction):
     def make(device):
         inputs = random(tokens, width, device=device, grad=True), random(width, device=device, grad=True)
-        return forward_and_backward(device, inputs, lambda x, w: F.rms_norm(x, (width,), w, 1e-5))[direction == "backward"]
+        return forward_and_backward(inputs, lambda x, w: F.rms_norm(x, (width,), w, 1e-5))[direction == "backward"]
     return make
 
 
 def swiglu(tokens, width, direction):
     def make(device):
         inputs = [random(tokens, width, device=device, grad=True) for _ in range(2)]
-        return forward_and_backward(device, inputs, lambda gate, up: F.silu(gate) * up)[direction == "backward"]
+        return forward_and_backward(inputs, lambda gate, up: F.silu(gate) * up)[direction == "backward"]
     return make
 
 
@@ -65,7 +65,7 @@ def loss(tokens, vocabulary, direction):
     def make(device):
         logits = random(tokens, vocabulary, device=device, grad=True)
         targets = torch.randint(vocabulary, (tokens,), device=device)
-        return forward_and_backward(device, (logits,), lambda x: F.cross_entropy(x.float(), targets))[direction == "backward"]
+        return forward_and_backward((logits,), lambda x: F.cross_entropy(x.float(), targets))[direction == "backward"]
     return make
 
 
