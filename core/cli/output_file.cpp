@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "core/base/exit_code.hpp"
-#include "core/cli/train_request.hpp"
+#include "core/cli/stop.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {

@@ -6,14 +6,9 @@
 #include <vector>
 
 #include "core/cli/start_ranks.hpp"
+#include "core/cli/stop.hpp"
 
 namespace yoke {
-
-// Thrown to end the command with a message and an exit code.
-struct Stop {
-  int exit_code;
-  std::string text;
-};
 
 inline constexpr int kMostRanks = 4096;
 

@@ -2,7 +2,7 @@
 // autograd their backwards. Three facts matter. An operator frees what it has saved as soon as its
 // backward has run. The gradients of its weights are complete then, and stay until the end of the
 // pass. If they are left for later, the inputs of the products and the gradients of their outputs
-// stay instead.
+// stay instead, each until its last product.
 //
 // Only points that can be the peak of a pass are listed; which of them is depends on the number of
 // tokens, compared with the width of the model. Measuring a pass once instead would need the memory
@@ -17,6 +17,12 @@
 
 namespace yoke {
 namespace {
+
+// A gradient of a weight that is computed after the rest of a backward.
+struct LaterGradient {
+  int64_t weight;  // elements of the weight
+  int64_t freed;   // elements of a token that nothing needs after this product
+};
 
 // The costs of each kind of block. Arguments count elements: those of a token, or those of
 // matrices.
@@ -39,6 +45,15 @@ class Costs {
   int64_t bytes(int64_t per_token) const { return tokens * per_token * item; }
   YokePassBytes at(int32_t pass, int64_t per_token, int64_t of_weights) const {
     return {pass, 0, bytes(per_token), of_weights * item};
+  }
+  // Appends a point for each of the gradients, in the order in which they are computed.
+  void add_later(const std::vector<LaterGradient>& gradients, BlockCosts& costs) const {
+    LaterGradient sum{0, 0};
+    for (const LaterGradient& gradient : gradients) {
+      sum.weight += gradient.weight;
+      costs.pass_bytes.push_back(at(YOKE_FORECAST_BACKWARD_WEIGHT, -sum.freed, sum.weight));
+      sum.freed += gradient.freed;
+    }
   }
   // Returns the FLOPs of multiplying all tokens by matrices with `elements` elements in total.
   double products(int64_t elements) const {
@@ -71,7 +86,7 @@ BlockCosts Costs::embedding() const {
 // tokens, with one product for keys and one for values.
 BlockCosts Costs::attention() const {
   const int64_t weights = 2 * d.dim * (d.dim + kv);
-  return {
+  BlockCosts costs{
       tokens * ((3 * d.dim + 2 * kv) * item + (1 + d.heads) * wide),
       bytes(d.dim),
       products(weights) + products(2 * tokens * d.dim) / 2,
@@ -82,23 +97,27 @@ BlockCosts Costs::attention() const {
        // The gradient of the norm's output. Those of queries, keys and values have replaced them,
        // and the output of attention has been freed.
        at(YOKE_FORECAST_BACKWARD, 0, weights),
-       at(YOKE_FORECAST_BACKWARD_INPUT, 2 * (d.dim + kv), 0),
-       at(YOKE_FORECAST_BACKWARD_WEIGHT, 0, weights)}};
+       at(YOKE_FORECAST_BACKWARD_INPUT, 2 * (d.dim + kv), 0)}};
+  // Attention's output, then queries, keys and values.
+  add_later({{d.dim * d.dim, d.dim}, {d.dim * d.dim, d.dim}, {d.dim * kv, kv}, {d.dim * kv, kv}},
+            costs);
+  return costs;
 }
 
 // Keeps the output of the norm, gate, up and their product, and a number for the norm.
 BlockCosts Costs::feed_forward() const {
   const int64_t weight = d.dim * d.ffn_dim;
-  return {tokens * ((d.dim + 3 * d.ffn_dim) * item + wide),
-          bytes(d.dim),
-          products(3 * weight),
-          {at(YOKE_FORECAST_FORWARD, 2 * d.dim + 3 * d.ffn_dim, 0),
-           // The gradients of the product, which has been freed, of gate and of up.
-           at(YOKE_FORECAST_BACKWARD, 2 * d.ffn_dim, weight),
-           // The gradient of the norm's output. Those of gate and up have replaced them.
-           at(YOKE_FORECAST_BACKWARD, d.dim - d.ffn_dim, 3 * weight),
-           at(YOKE_FORECAST_BACKWARD_INPUT, 3 * d.ffn_dim, 0),
-           at(YOKE_FORECAST_BACKWARD_WEIGHT, 0, 3 * weight)}};
+  BlockCosts costs{tokens * ((d.dim + 3 * d.ffn_dim) * item + wide),
+                   bytes(d.dim),
+                   products(3 * weight),
+                   {at(YOKE_FORECAST_FORWARD, 2 * d.dim + 3 * d.ffn_dim, 0),
+                    // The gradients of the product, which has been freed, of gate and of up.
+                    at(YOKE_FORECAST_BACKWARD, 2 * d.ffn_dim, weight),
+                    // The gradient of the norm's output. Those of gate and up have replaced them.
+                    at(YOKE_FORECAST_BACKWARD, d.dim - d.ffn_dim, 3 * weight),
+                    at(YOKE_FORECAST_BACKWARD_INPUT, 3 * d.ffn_dim, 0)}};
+  add_later({{weight, d.ffn_dim}, {weight, d.ffn_dim}, {weight, d.ffn_dim}}, costs);
+  return costs;
 }
 
 // A layer also keeps what passes between its halves. Its backward begins with that of the second
@@ -106,17 +125,27 @@ BlockCosts Costs::feed_forward() const {
 BlockCosts Costs::layer() const {
   const BlockCosts first = attention(), second = feed_forward();
   const int64_t matrices = 2 * d.dim * (d.dim + kv) + 3 * d.dim * d.ffn_dim;
-  return {first.activation_bytes + first.carry_bytes + second.activation_bytes,
-          second.carry_bytes,
-          first.forward_flops + second.forward_flops,
-          {at(YOKE_FORECAST_FORWARD, 5 * d.dim + 3 * kv, 0),
-           at(YOKE_FORECAST_FORWARD, 3 * (d.dim + d.ffn_dim), 0),
-           at(YOKE_FORECAST_BACKWARD, 2 * d.ffn_dim, d.dim * d.ffn_dim),
-           at(YOKE_FORECAST_BACKWARD, d.dim - d.ffn_dim, 3 * d.dim * d.ffn_dim),
-           at(YOKE_FORECAST_BACKWARD, -d.dim - 3 * d.ffn_dim, matrices),
-           at(YOKE_FORECAST_BACKWARD_INPUT, 3 * d.ffn_dim, 0),
-           at(YOKE_FORECAST_BACKWARD_INPUT, 2 * (d.dim + kv), 0),
-           at(YOKE_FORECAST_BACKWARD_WEIGHT, 0, matrices)}};
+  BlockCosts costs{first.activation_bytes + first.carry_bytes + second.activation_bytes,
+                   second.carry_bytes,
+                   first.forward_flops + second.forward_flops,
+                   {at(YOKE_FORECAST_FORWARD, 5 * d.dim + 3 * kv, 0),
+                    at(YOKE_FORECAST_FORWARD, 3 * (d.dim + d.ffn_dim), 0),
+                    at(YOKE_FORECAST_BACKWARD, 2 * d.ffn_dim, d.dim * d.ffn_dim),
+                    at(YOKE_FORECAST_BACKWARD, d.dim - d.ffn_dim, 3 * d.dim * d.ffn_dim),
+                    at(YOKE_FORECAST_BACKWARD, -d.dim - 3 * d.ffn_dim, matrices),
+                    at(YOKE_FORECAST_BACKWARD_INPUT, 3 * d.ffn_dim, 0),
+                    at(YOKE_FORECAST_BACKWARD_INPUT, 2 * (d.dim + kv), 0)}};
+  // The last product of a half also frees what the norm or the half has passed on.
+  const int64_t wide_weight = d.dim * d.ffn_dim;
+  add_later({{wide_weight, d.ffn_dim},
+             {wide_weight, d.ffn_dim},
+             {wide_weight, d.ffn_dim + d.dim},
+             {d.dim * d.dim, 2 * d.dim},
+             {d.dim * d.dim, d.dim},
+             {d.dim * kv, kv},
+             {d.dim * kv, kv}},
+            costs);
+  return costs;
 }
 
 // Keeps the output of the norm and the logits, and in fp32 a number for each of norm and loss.
