@@ -24,6 +24,7 @@ static const YokeDescription kDescription = {
     .param_dtypes = kDtypes,
     .num_param_dtypes = 2,
     .axes = YOKE_AXIS_BIT(YOKE_DP_REPLICATE),
+    .devices = 1u << YOKE_DEVICE_CPU,
     .zero_stages = 1, /* bit 0: stage 0 only */
 };
 
