@@ -1,12 +1,15 @@
-// Compares collectives of Yoke's Communicator with those of the underlying c10d backend, for 2
-// ranks: as processes over c10d's Gloo backend, and as threads over the in-process backend. The
-// calls of both are interleaved. Prints the latency on rank 0. Usage: collectives
+// Compares collectives of Yoke's Communicator with those of another c10d backend, for 2 ranks: as
+// processes that share memory, with c10d's Gloo backend; and as threads, with the in-process
+// backend that the Communicator uses. The calls of both are interleaved, and so are copies of the
+// same size, of which both ranks make one at the same time. Prints the times on rank 0.
+// Usage: collectives
 #include <ATen/Parallel.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstring>
 #include <functional>
 #include <string>
 #include <thread>
@@ -31,11 +34,13 @@ struct Size {
   const char* text;
   int64_t bytes;
   int rounds;
+  int calls;  // one after the other, in each round
 };
-constexpr Size kSizes[] = {{"64 B", 64, 301},
-                           {"16 KiB", 16 << 10, 301},
-                           {"1 MiB", 1 << 20, 101},
-                           {"16 MiB", 16 << 20, 15}};
+constexpr Size kSizes[] = {{"64 B", 64, 101, 20},
+                           {"4 KiB", 4 << 10, 101, 20},
+                           {"64 KiB", 64 << 10, 101, 10},
+                           {"1 MiB", 1 << 20, 51, 4},
+                           {"16 MiB", 16 << 20, 25, 2}};
 
 // The two communicators that a rank compares.
 struct Sides {
@@ -64,39 +69,53 @@ std::vector<Collective> collectives(const Sides& s, at::Tensor& whole, at::Tenso
            [&] { s.ours.reduce_scatter(part, whole, YOKE_SUM)->wait(); }}};
 }
 
-void print_row(const char* name, const Size& size, const Samples& raw, const Samples& ours) {
-  const Spread r = spread(raw.seconds), o = spread(ours.seconds), times = ratio(ours, raw);
-  std::printf("| %-14s | %6s | %8.0f (%.0f) | %8.0f (%.0f) | %5.2f | %5.2f |\n",
-              name,
-              size.text,
-              r.median * 1e6,
-              r.min * 1e6,
-              o.median * 1e6,
-              o.min * 1e6,
-              times.median,
-              static_cast<double>(size.bytes) / o.median * 1e-9);
+// The times of one collective of one size.
+struct Times {
+  Samples raw{"raw", {}}, ours{"ours", {}}, copy{"copy", {}};
+};
+
+void print_row(const char* name, const Size& size, const Times& times) {
+  const Spread raw = spread(times.raw.seconds), ours = spread(times.ours.seconds);
+  const Spread faster = ratio(times.raw, times.ours), of_copy = ratio(times.copy, times.ours);
+  std::printf(
+      "| %-14s | %6s | %8.1f (%.1f) | %8.1f (%.1f) | %.1fx (%.1f .. %.1f) | %.2f (%.2f) |\n",
+      name,
+      size.text,
+      raw.median * 1e6,
+      raw.min * 1e6,
+      ours.median * 1e6,
+      ours.min * 1e6,
+      faster.median,
+      faster.min,
+      faster.max,
+      of_copy.median,
+      spread(times.copy.seconds).min / ours.min);
 }
 
 void measure(int32_t rank, const Sides& sides, const char* title) {
   if (rank == 0) {
     std::printf(
-        "\n%s\n| operation | whole | raw, us: median (best) | ours, us | ours / raw | ours, GB/s "
-        "|\n"
+        "\n%s\n| operation | whole | raw, us: median (best) | ours, us | raw / ours | copy / ours: "
+        "median (of the best) |\n"
         "|---|---|---|---|---|---|\n",
         title);
   }
   for (const Size& size : kSizes) {
     at::Tensor whole = at::zeros({size.bytes / 4}, at::kFloat),
                part = at::zeros({size.bytes / 4 / kRanks}, at::kFloat);
+    at::Tensor from = at::zeros_like(whole), to = at::zeros_like(whole);
+    const auto copy = [&] { std::memcpy(to.data_ptr(), from.const_data_ptr(), size.bytes); };
     for (const Collective& c : collectives(sides, whole, part)) {
-      Samples raw{"raw", {}}, ours{"ours", {}};
+      Times times;
       for (int round = -3; round < size.rounds; ++round) {
-        const double r = time_calls(1, c.raw), o = time_calls(1, c.ours);
+        const double raw = time_calls(size.calls, c.raw), ours = time_calls(size.calls, c.ours),
+                     copied = time_calls(size.calls, copy);
         if (round < 0) continue;  // warm-up: the first rounds touch memory and connect
-        raw.seconds.push_back(r);
-        ours.seconds.push_back(o);
+        times.raw.seconds.push_back(raw);
+        times.ours.seconds.push_back(ours);
+        times.copy.seconds.push_back(copied);
       }
-      if (rank == 0) print_row(c.name, size, raw, ours);
+      if (rank == 0) print_row(c.name, size, times);
     }
   }
 }
@@ -111,13 +130,17 @@ void process_rank(int32_t rank, const std::string& folder) {
   meet.rank = rank;
   meet.world_size = kRanks;
   meet.control_socket = folder + "/ours";
-  const auto world = World::connect(meet, {});
+  CommOptions shared;
+  shared.transport = CommTransport::kShm;
+  const auto world = World::connect(meet, shared);
   auto store = c10::make_intrusive<c10d::FileStore>(folder + "/raw", kRanks);
   auto options = c10d::ProcessGroupGloo::Options::create();
   options->devices = {c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")};
   const c10::intrusive_ptr<c10d::Backend> raw =
       c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, kRanks, options);
-  measure(rank, {world_comm(*world), *raw}, "2 processes; raw: c10d::ProcessGroupGloo");
+  measure(rank,
+          {world_comm(*world), *raw},
+          "2 processes that share memory; raw: c10d::ProcessGroupGloo");
   world->shutdown();
 }
 

@@ -26,6 +26,10 @@ class RankDevice;
 // its receiver, in wait(), before it is received.
 enum class CommCheck { kOff, kStep, kFull };
 
+// How ranks that are processes exchange tensors in CPU memory. kAuto: through shared memory if all
+// ranks of the communicator are on one machine, else over Gloo. kShm requires shared memory.
+enum class CommTransport { kAuto, kGloo, kShm };
+
 // Counters of one set of axes. Bytes are those of the larger side of each operation: the tensor of
 // all_reduce and broadcast, the output of all_gather, the input of reduce_scatter. Communicators
 // with a single member count nothing.
@@ -46,6 +50,7 @@ struct OperationCount {
 // Settings that all communicators of a rank share.
 struct CommOptions {
   CommCheck check = CommCheck::kStep;
+  CommTransport transport = CommTransport::kAuto;
   std::chrono::milliseconds timeout{60'000};        // limit of each collective
   std::chrono::milliseconds join_timeout{600'000};  // limit of the wait for all ranks
   std::chrono::milliseconds lost_after{2000};  // a silent rank is lost after this time; 0 = never

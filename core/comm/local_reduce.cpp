@@ -62,11 +62,15 @@ void reduce_tiles(const ReduceBuffers& buffers, int64_t begin, int64_t count, Op
   std::array<A, kTile> acc;
   for (int64_t at = begin; at < begin + count; at += kTile) {
     const int64_t n = std::min(kTile, begin + count - at);
-    const T* first = static_cast<const T*>(buffers.sources[0]) + at;
-    for (int64_t i = 0; i < n; ++i) acc[i] = static_cast<A>(first[i]);
-    for (size_t r = 1; r < buffers.sources.size(); ++r) {
-      const T* source = static_cast<const T*>(buffers.sources[r]) + at;
-      for (int64_t i = 0; i < n; ++i) acc[i] = op(acc[i], static_cast<A>(source[i]));
+    const auto source = [&](size_t r) { return static_cast<const T*>(buffers.sources[r]) + at; };
+    const T *first = source(0), *second = buffers.sources.size() > 1 ? source(1) : nullptr;
+    for (int64_t i = 0; i < n; ++i) {
+      const A value = static_cast<A>(first[i]);
+      acc[i] = second == nullptr ? value : op(value, static_cast<A>(second[i]));
+    }
+    for (size_t r = 2; r < buffers.sources.size(); ++r) {
+      const T* next = source(r);
+      for (int64_t i = 0; i < n; ++i) acc[i] = op(acc[i], static_cast<A>(next[i]));
     }
     if (buffers.op == RedOp::AVG) {
       const A divisor = static_cast<A>(buffers.sources.size());
@@ -108,6 +112,11 @@ void check_reducible(at::ScalarType dtype, RedOp op) {
     case at::kLong:
     case at::kInt:
     case at::kByte:
+    case at::kBool:
+      if (dtype == at::kBool && op != RedOp::MAX && op != RedOp::MIN) {
+        throw Error(YOKE_INVALID_ARGUMENT,
+                    "reduction of Bool; allowed for Bool: the maximum (or) and the minimum (and)");
+      }
       if (op != RedOp::AVG) return;
       throw Error(YOKE_INVALID_ARGUMENT,
                   concat("average of ",
@@ -117,7 +126,7 @@ void check_reducible(at::ScalarType dtype, RedOp op) {
       throw Error(YOKE_INVALID_ARGUMENT,
                   concat("reduction of ",
                          c10::toString(dtype),
-                         "; allowed: fp64, fp32, bf16, fp16, int64, int32, uint8"));
+                         "; allowed: fp64, fp32, bf16, fp16, int64, int32, uint8, bool"));
   }
 }
 
@@ -136,6 +145,7 @@ void reduce(const ReduceBuffers& buffers, int64_t begin, int64_t count) {
     case at::kInt:
       return reduce_as<int32_t>(buffers, begin, count);
     case at::kByte:
+    case at::kBool:
       return reduce_as<uint8_t>(buffers, begin, count);
     default:
       check_reducible(buffers.dtype, buffers.op);

@@ -18,7 +18,8 @@ struct ReduceBuffers {
 };
 
 // Throws Error(INVALID_ARGUMENT) unless reduce() supports the dtype and the operation. The
-// supported dtypes are fp64, fp32, bf16, fp16, int64, int32 and uint8. Integers cannot be averaged.
+// supported dtypes are fp64, fp32, bf16, fp16, int64, int32, uint8 and bool. Integers cannot be
+// averaged; of bools there is only the maximum and the minimum.
 void check_reducible(at::ScalarType dtype, c10d::ReduceOp::RedOpType op);
 
 // Computes targets[k][i] = op over r of sources[r][i], for every k and for i in [begin, begin +

@@ -13,10 +13,8 @@
 #include "core/comm/thread_hub.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
-#include "core/comm/local_reduce.hpp"
 #include "yoke/error.hpp"
 #include "yoke/text.hpp"
 
@@ -27,10 +25,6 @@ namespace {
 constexpr int64_t kAloneBytes = 32 * 1024;
 constexpr int kSpins = 1000;  // tens of microseconds, about the cost of a sleep and its wake-up
 
-void copy(char* to, const char* from, int64_t bytes) {
-  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
-}
-
 void pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -40,37 +34,6 @@ void pause() {
 }  // namespace
 
 // ---- ThreadOp: the operations ----
-
-std::string ThreadOp::check(const std::vector<int32_t>& ranks) const {
-  std::vector<Signature> signatures;
-  for (const Contribution& slot : slots_) signatures.push_back(slot.signature);
-  if (auto text = mismatch(signatures, ranks)) return *text;
-  if (slots_[0].signature.op != Collective::kAllToAll) return "";
-  // The signatures of an all_to_all carry no sizes, because the sizes of the parts may differ.
-  for (size_t from = 0; from < slots_.size(); ++from) {
-    for (size_t to = 0; to < slots_.size(); ++to) {
-      const auto& in = slots_[from].in_offsets;
-      const auto& out = slots_[to].out_offsets;
-      const int64_t sent = in[to + 1] - in[to], expected = out[from + 1] - out[from];
-      if (sent == expected) continue;
-      return concat("all_to_all: rank ",
-                    ranks[from],
-                    " sends ",
-                    sent,
-                    " bytes to rank ",
-                    ranks[to],
-                    ", which expects ",
-                    expected);
-    }
-  }
-  return "";
-}
-
-// Bytes of the larger side. An all_to_all has no count; its input offsets end with the total.
-int64_t ThreadOp::bytes() const {
-  const Contribution& first = slots_[0];
-  return first.in_offsets.empty() ? first.signature.count * item_size_ : first.in_offsets.back();
-}
 
 int32_t ThreadOp::num_parts() const {
   switch (slots_[0].signature.op) {
@@ -87,73 +50,24 @@ int32_t ThreadOp::num_parts() const {
 void ThreadOp::run(int32_t part) {
   switch (slots_[0].signature.op) {
     case Collective::kAllReduce:
-    case Collective::kReduceScatter:
-      return run_reduction(part);
-    case Collective::kAllGather:
-      return run_all_gather(part);
-    case Collective::kBroadcast:
-      return run_broadcast(part);
-    case Collective::kAllToAll:
-      return run_all_to_all(part);
+      return run_all_reduce(part);
     case Collective::kSend:
     case Collective::kRecv:
-      return run_message();
-    case Collective::kBarrier:
-      return;
+      return copy_bytes(slots_[kReceiver].out, slots_[kSender].in, slots_[kSender].bytes());
+    default:
+      return receive(slots_, static_cast<size_t>(part));
   }
 }
 
-// Reduces the elements [begin, begin + count), the share of this part, from the inputs of all
-// ranks. An all_reduce writes them to every rank; it may run in place, because each element is read
-// from all inputs before it is written. A reduce_scatter writes them to rank `part` only, at the
-// start of its output, so its inputs are shifted instead.
-void ThreadOp::run_reduction(int32_t part) {
+// Reduces the share of this part and writes it to every rank. It may run in place, because each
+// element is read from all inputs before it is written.
+void ThreadOp::run_all_reduce(int32_t part) {
   const auto size = static_cast<int64_t>(slots_.size());
-  const Signature& s = slots_[0].signature;
-  const bool scatter = s.op == Collective::kReduceScatter;
-  const int64_t begin = s.count * part / size;
-  const int64_t count = s.count * (part + 1) / size - begin;
-  ReduceBuffers buffers{.sources = {},
-                        .targets = {},
-                        .dtype = static_cast<at::ScalarType>(s.dtype),
-                        .op = static_cast<c10d::ReduceOp::RedOpType>(s.detail)};
-  for (Contribution& slot : slots_) {
-    buffers.sources.push_back(slot.in + (scatter ? begin * item_size_ : 0));
-    if (!scatter) buffers.targets.push_back(slot.out);
-  }
-  if (scatter) buffers.targets.push_back(slots_[part].out);
-  reduce(buffers, scatter ? 0 : begin, count);
-}
-
-// Copies the inputs of all ranks, in rank order, into the output of rank `part`. A rank that
-// gathers in place has its own input there already; copy() then does nothing.
-void ThreadOp::run_all_gather(int32_t part) {
-  const Contribution& to = slots_[part];
-  const auto size = static_cast<int64_t>(slots_.size());
-  const int64_t share = bytes() / size;
-  for (int64_t from = 0; from < size; ++from) {
-    copy(to.outs.empty() ? to.out + from * share : to.outs[from], slots_[from].in, share);
-  }
-}
-
-// Copies the input of the root into the output of rank `part`.
-void ThreadOp::run_broadcast(int32_t part) {
-  const int64_t root = slots_[0].signature.detail;
-  copy(slots_[part].out, slots_[root].in, bytes());
-}
-
-// Copies what each rank sends to rank `part` into the output of rank `part`.
-void ThreadOp::run_all_to_all(int32_t part) {
-  const Contribution& to = slots_[part];
-  for (size_t from = 0; from < slots_.size(); ++from) {
-    const auto& in = slots_[from].in_offsets;
-    copy(to.out + to.out_offsets[from], slots_[from].in + in[part], in[part + 1] - in[part]);
-  }
-}
-
-// Copies the sender's data to the receiver.
-void ThreadOp::run_message() {
-  copy(slots_[kReceiver].out, slots_[kSender].in, bytes());
+  const int64_t count = slots_[0].signature.count;
+  const int64_t begin = count * part / size, end = count * (part + 1) / size;
+  std::vector<void*> targets;
+  for (const Contribution& slot : slots_) targets.push_back(slot.out);
+  all_reduce_span(slots_, targets, begin, end - begin);
 }
 
 // ---- ThreadHub: matching contributions to operations ----
@@ -168,19 +82,17 @@ void ThreadHub::require_alive() const {
 // The k-th post of every rank belongs to operation k. open_ holds the operations that some rank has
 // reached and some rank has not, in order: every rank reaches k before k + 1, so the operation that
 // becomes complete is always the front.
-std::shared_ptr<ThreadOp> ThreadHub::post(int32_t rank,
-                                          Contribution contribution,
-                                          int64_t item_size) {
+std::shared_ptr<ThreadOp> ThreadHub::post(int32_t rank, Contribution contribution) {
   std::unique_lock lock(mutex_);
   require_alive();
   const uint64_t index = next_[rank]++ - first_open_;
-  if (index == open_.size()) open_.push_back(std::make_shared<ThreadOp>(size(), item_size));
+  if (index == open_.size()) open_.push_back(std::make_shared<ThreadOp>(size()));
   const std::shared_ptr<ThreadOp> op = open_[index];
   op->slots_[rank] = std::move(contribution);
   if (++op->arrived_ < size()) return op;
   open_.pop_front();
   ++first_open_;
-  if (std::string reason = op->check(ranks_); !reason.empty()) {
+  if (std::string reason = difference(op->slots_, ranks_); !reason.empty()) {
     op->error_code_ = YOKE_FAILED_PRECONDITION;
     op->error_ = std::move(reason);
   }
@@ -190,16 +102,18 @@ std::shared_ptr<ThreadOp> ThreadHub::post(int32_t rank,
 
 // A half waits in sends_ or recvs_ until its other half arrives. At most one of the two queues of a
 // key is non-empty.
-std::shared_ptr<ThreadOp> ThreadHub::post_message(
-    bool send, int32_t from, int32_t to, int tag, Contribution contribution, int64_t item_size) {
+std::shared_ptr<ThreadOp> ThreadHub::post_message(bool send,
+                                                  int32_t from,
+                                                  int32_t to,
+                                                  Contribution contribution) {
   std::unique_lock lock(mutex_);
   require_alive();
-  const MessageKey key{from, to, tag};
+  const MessageKey key{from, to, contribution.signature.detail};
   const size_t slot = send ? ThreadOp::kSender : ThreadOp::kReceiver;
   auto& mine = send ? sends_[key] : recvs_[key];
   auto& others = send ? recvs_[key] : sends_[key];
   if (others.empty()) {
-    mine.push_back(std::make_shared<ThreadOp>(2, item_size));
+    mine.push_back(std::make_shared<ThreadOp>(2));
     mine.back()->slots_[slot] = std::move(contribution);
     return mine.back();
   }
@@ -229,7 +143,7 @@ void ThreadHub::start(const std::shared_ptr<ThreadOp>& op, std::unique_lock<std:
   const int32_t parts = op->error_.empty() ? op->num_parts() : 0;
   op->parts_left_.store(parts, std::memory_order_relaxed);
   if (parts == 0) return finish(*op, lock);
-  const bool alone = op->bytes() <= kAloneBytes;
+  const bool alone = op->slots_[0].bytes() <= kAloneBytes;
   if (!alone) {
     op->state_.store(ThreadOp::kRunning, std::memory_order_release);
     lock.unlock();
@@ -260,7 +174,10 @@ void ThreadHub::work_on(ThreadOp& op) {
 // Marks the operation as done, wakes its ranks and runs its callbacks without the lock, so that a
 // callback may use the hub.
 void ThreadHub::finish(ThreadOp& op, std::unique_lock<std::mutex>& lock) {
-  for (Contribution& slot : op.slots_) slot.keep.clear();
+  for (Contribution& slot : op.slots_) {
+    if (!op.error_.empty()) slot.staged.clear();
+    slot.finish();
+  }
   const auto callbacks = std::exchange(op.on_done_, {});
   op.state_.store(ThreadOp::kDone, std::memory_order_release);
   lock.unlock();
@@ -316,7 +233,7 @@ void ThreadHub::kill(const std::string& reason) {
   const auto fail = [&](const std::shared_ptr<ThreadOp>& op) {
     op->error_code_ = YOKE_UNAVAILABLE;
     op->error_ = reason;
-    for (Contribution& slot : op->slots_) slot.keep.clear();
+    for (Contribution& slot : op->slots_) slot = {};
     std::move(op->on_done_.begin(), op->on_done_.end(), std::back_inserter(callbacks));
     op->state_.store(ThreadOp::kDone, std::memory_order_release);
   };

@@ -9,8 +9,6 @@
 // post() never blocks, no order of posts can cause a deadlock.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -24,21 +22,9 @@
 #include <tuple>
 #include <vector>
 
-#include "core/comm/signature.hpp"
+#include "core/comm/contribution.hpp"
 
 namespace yoke {
-
-// The contribution of one rank to one collective: the addresses of its input and its output. The
-// memory is kept alive by `keep`, or by the caller until the operation is done.
-struct Contribution {
-  Signature signature;
-  const char* in = nullptr;
-  char* out = nullptr;
-  std::vector<char*> outs;           // all_gather into separate tensors: one output per rank
-  std::vector<int64_t> in_offsets;   // all_to_all: byte at which the part for rank r starts in `in`
-  std::vector<int64_t> out_offsets;  // all_to_all: byte at which the part of rank r starts in `out`
-  std::vector<at::Tensor> keep;      // released when the operation is done
-};
 
 // One operation, from the first contribution to the last copy. The works of all its ranks share it.
 //
@@ -46,7 +32,7 @@ struct Contribution {
 // and kReceiver.
 class ThreadOp {
  public:
-  ThreadOp(int32_t size, int64_t item_size) : slots_(size), item_size_(item_size) {}
+  explicit ThreadOp(int32_t size) : slots_(size) {}
   // Returns true once the results are in place, or the operation has failed. Any thread.
   bool completed() const { return state_.load(std::memory_order_acquire) == kDone; }
 
@@ -57,19 +43,11 @@ class ThreadOp {
   enum State { kGathering, kRunning, kDone };
   static constexpr size_t kSender = 0, kReceiver = 1;
 
-  int64_t bytes() const;
-  // Returns why the contributions do not match each other, or "".
-  std::string check(const std::vector<int32_t>& ranks) const;
   int32_t num_parts() const;
   void run(int32_t part);
-  void run_reduction(int32_t part);
-  void run_all_gather(int32_t part);
-  void run_broadcast(int32_t part);
-  void run_all_to_all(int32_t part);
-  void run_message();
+  void run_all_reduce(int32_t part);
 
   std::vector<Contribution> slots_;
-  int64_t item_size_;  // bytes of one element
   // The next four are guarded by the hub's mutex. The error is final once state_ is kDone.
   int32_t arrived_ = 0;
   int32_t error_code_ = 0;
@@ -91,13 +69,15 @@ class ThreadHub {
   int32_t size() const { return static_cast<int32_t>(ranks_.size()); }
   const std::vector<int32_t>& ranks() const { return ranks_; }
 
-  // Adds the contribution of `rank` to its next operation. item_size: bytes of one element. Throws
-  // Error(UNAVAILABLE) if the hub is dead.
-  std::shared_ptr<ThreadOp> post(int32_t rank, Contribution contribution, int64_t item_size);
-  // Adds one half of a message. Halves are matched by (from, to, tag), in the order of their
-  // arrival. Throws the same errors as post().
-  std::shared_ptr<ThreadOp> post_message(
-      bool send, int32_t from, int32_t to, int tag, Contribution contribution, int64_t item_size);
+  // Adds the contribution of `rank` to its next operation. Throws Error(UNAVAILABLE) if the hub is
+  // dead.
+  std::shared_ptr<ThreadOp> post(int32_t rank, Contribution contribution);
+  // Adds one half of a message, whose tag is the detail of its signature. Halves are matched by
+  // (from, to, tag), in the order of their arrival. Throws the same errors as post().
+  std::shared_ptr<ThreadOp> post_message(bool send,
+                                         int32_t from,
+                                         int32_t to,
+                                         Contribution contribution);
 
   // Returns true when the operation is done, false after the timeout. Throws the error of the
   // operation.
@@ -113,7 +93,7 @@ class ThreadHub {
   void kill(const std::string& reason);
 
  private:
-  using MessageKey = std::tuple<int32_t, int32_t, int>;  // from, to, tag
+  using MessageKey = std::tuple<int32_t, int32_t, int64_t>;  // from, to, tag
 
   void start(const std::shared_ptr<ThreadOp>& op, std::unique_lock<std::mutex> lock);
   void work_on(ThreadOp& op);

@@ -1,5 +1,6 @@
-// The two transports: Gloo between processes, with NCCL for tensors on a device, and shared memory
-// between threads of one process. Each has a c10d::Store, which Mailbox uses.
+// The two transports: that of processes, with shared memory within a machine, Gloo between machines
+// and NCCL for tensors on a device; and that of threads of one process. Each has a c10d::Store,
+// which Mailbox uses.
 #include "core/comm/transport.hpp"
 
 #include <csignal>
@@ -11,6 +12,8 @@
 #include "core/comm/control_store.hpp"
 #include "core/comm/gloo.hpp"
 #include "core/comm/polling.hpp"
+#include "core/comm/shm/shared_memory.hpp"
+#include "core/comm/shm/shm_backend.hpp"
 #include "core/comm/thread_backend.hpp"
 #include "core/comm/virtual_world.hpp"
 #include "core/comm/work_wait.hpp"
@@ -37,21 +40,27 @@ auto with_store(const std::string& what, F&& f) {
 }
 
 // The transport of ranks that are processes.
-class GlooTransport final : public Transport {
+class ProcessTransport final : public Transport {
  public:
-  GlooTransport(const Rendezvous& rendezvous, const CommOptions& options)
+  ProcessTransport(const Rendezvous& rendezvous, const CommOptions& options)
       : timeout_(options.timeout),
         rank_device_(options.device),
         meeting_(rendezvous, options),
         store_(make_control_store(meeting_.member(), options.timeout)) {
     // Gloo writes to its sockets with writev(): a peer that is lost would kill this rank as well.
     ::signal(SIGPIPE, SIG_IGN);
+    const std::vector<Peer>& peers = meeting_.member().peers();
+    if (options.transport != CommTransport::kGloo) share_memory(rendezvous.rank, options.transport);
+    if (memory_ && memory_->size() == rendezvous.world_size) return;
     // Loopback needs no network and cannot be reached from outside, so it is preferred where it is
     // enough.
     device_ = !rendezvous.interface.empty() ? interface_gloo_device(rendezvous.interface)
-              : rendezvous.one_machine()
-                  ? address_gloo_device("127.0.0.1")
-                  : address_gloo_device(meeting_.member().peers().at(rendezvous.rank).address);
+              : rendezvous.one_machine()    ? address_gloo_device("127.0.0.1")
+                                         : address_gloo_device(peers.at(rendezvous.rank).address);
+  }
+
+  ~ProcessTransport() override {
+    if (memory_) memory_->forget_member();
   }
 
   c10d::Store& store() override { return *store_; }
@@ -59,8 +68,13 @@ class GlooTransport final : public Transport {
   // the same time.
   c10::intrusive_ptr<c10d::Backend> connect(const std::string& name,
                                             const Members& members) override {
+    const StorePtr store = group_store(name);
+    if (memory_ && memory_->reaches(members.ranks)) {
+      return c10::make_intrusive<ShmBackend>(
+          memory_, *store, ShmGroup{members.ranks, members.rank, timeout_});
+    }
     const GlooGroup group{name, members.rank, static_cast<int>(members.ranks.size()), timeout_};
-    return connect_gloo(group_store(name), device_, group);
+    return connect_gloo(store, device_, group);
   }
   c10::intrusive_ptr<c10d::Backend> connect_device(const std::string& name,
                                                    const Members& members) override {
@@ -68,10 +82,44 @@ class GlooTransport final : public Transport {
     return rank_device_->runtime().connect_nccl(group, rank_device_->device());
   }
   void require_alive() const override { meeting_.member().require_alive(); }
-  void leave_early() override {}  // the closed sockets make the peers fail
+  void leave_early() override {}  // the aborted groups make the peers fail
   Member* member() override { return &meeting_.member(); }
+  std::string name() const override {
+    const std::string tensors = rank_device_ == nullptr ? "" : "NCCL; on the CPU ";
+    if (!memory_ || memory_->size() == 1) {
+      const std::string why = memory_ ? memory_->problem() : "";
+      return tensors + "Gloo" + (why.empty() ? "" : " (note: no shared memory, " + why + ")");
+    }
+    return tensors + "shared memory" +
+           (device_ ? " within a machine, Gloo between machines" : " of this machine");
+  }
 
  private:
+  // Finds the ranks with which this one shares memory.
+  void share_memory(int32_t rank, CommTransport wanted) {
+    const std::vector<Peer>& peers = meeting_.member().peers();
+    std::vector<int32_t> here;
+    for (size_t r = 0; r < peers.size(); ++r) {
+      if (peers[r].host == peers[static_cast<size_t>(rank)].host)
+        here.push_back(static_cast<int32_t>(r));
+    }
+    memory_ = std::make_shared<SharedMemory>(*store_, meeting_.member(), rank, here);
+    if (wanted != CommTransport::kShm || memory_->size() == static_cast<int>(peers.size())) return;
+    // The other ranks refuse to start as well. They must not take this one for lost first.
+    meeting_.member().leave();
+    throw Error(YOKE_INVALID_ARGUMENT,
+                concat("comm.transport = shm, but rank ",
+                       rank,
+                       " shares memory with ",
+                       memory_->size() - 1,
+                       " of the other ",
+                       peers.size() - 1,
+                       " ranks: ",
+                       memory_->problem().empty() ? "the others are on other machines, or in "
+                                                    "containers with process numbers of their own"
+                                                  : memory_->problem()) +
+                    "; allowed where that is so: auto, gloo");
+  }
   StorePtr group_store(const std::string& name) const {
     return c10::make_intrusive<c10d::PrefixStore>("group/" + name, store_);
   }
@@ -80,7 +128,9 @@ class GlooTransport final : public Transport {
   RankDevice* rank_device_;  // NULL on the CPU
   Meeting meeting_;
   StorePtr store_;
-  std::shared_ptr<GlooDevice> device_;  // shared by all groups: one thread serves all sockets
+  std::shared_ptr<SharedMemory> memory_;  // NULL with comm.transport = gloo
+  // Shared by all groups: one thread serves all sockets. NULL if all ranks share memory.
+  std::shared_ptr<GlooDevice> device_;
 };
 
 // The transport of ranks that are threads of this process.
@@ -101,6 +151,7 @@ class ThreadTransport final : public Transport {
   void require_alive() const override { world_->require_alive(); }
   void leave_early() override { world_->abort(concat("rank ", rank_, " ended before the others")); }
   Member* member() override { return nullptr; }
+  std::string name() const override { return "memory of the process"; }
 
  private:
   std::shared_ptr<VirtualWorld> world_;
@@ -145,7 +196,7 @@ std::unique_ptr<Transport> make_transport(const Rendezvous& rendezvous,
   if (rendezvous.virtual_world != nullptr) {
     return std::make_unique<ThreadTransport>(rendezvous.virtual_world, rendezvous.rank);
   }
-  return std::make_unique<GlooTransport>(rendezvous, options);
+  return std::make_unique<ProcessTransport>(rendezvous, options);
 }
 
 // The store's own get() would block until its timeout and could be interrupted neither by the

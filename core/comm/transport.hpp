@@ -1,5 +1,4 @@
-// The interface below the communicators: how the ranks of a world reach each other. A new kind of
-// connection, shared memory for example, is one more subclass of Transport.
+// The interface below the communicators: how the ranks of a world reach each other.
 #pragma once
 
 #include <functional>
@@ -39,6 +38,8 @@ class Transport {
   virtual void leave_early() = 0;
   // Returns the control connection; NULL if the ranks are threads.
   virtual Member* member() = 0;
+  // Returns how tensors travel, for the user: "shared memory of this machine".
+  virtual std::string name() const = 0;
 };
 
 // Returns nullptr for a world of one rank. Throws Error: INVALID_ARGUMENT unless exactly one of

@@ -35,6 +35,10 @@ std::unique_ptr<World> World::connect(const Rendezvous& rendezvous, const CommOp
   return std::unique_ptr<World>(new World(rendezvous, options));
 }
 
+std::string World::transport() const {
+  return transport_ ? transport_->name() : "";
+}
+
 void World::agree(const std::string& what, const std::string& value) {
   control_->agree(what, value);
 }

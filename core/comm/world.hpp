@@ -46,6 +46,8 @@ class World {
   bool in_threads() const { return in_threads_; }
   // Returns the timeout of each collective.
   std::chrono::milliseconds timeout() const { return options_.timeout; }
+  // Returns how tensors travel between the ranks, for the user: "Gloo"; "" in a world of one rank.
+  std::string transport() const;
   RankDevice* device() const { return options_.device; }  // device of all tensors; NULL = CPU
   // Returns the control connection of this rank; NULL if the ranks are threads or there is one.
   Member* member() const { return options_.member; }

@@ -17,6 +17,7 @@
 
 #include "core/base/cores.hpp"
 #include "core/base/network.hpp"
+#include "core/base/shared_segment.hpp"
 #include "core/base/subprocess.hpp"
 #include "core/base/text.hpp"
 #include "core/launch/rendezvous_folder.hpp"
@@ -106,6 +107,19 @@ MachineFinding check_shared_memory(const std::string& folder) {
   return warning("shared memory",
                  found + "; NCCL and the tests need more",
                  "docker run --shm-size=1g, or: mount -o remount,size=1g " + folder);
+}
+
+MachineFinding check_transport() {
+  constexpr uint64_t kRoom = 64 * kMiB;
+  try {
+    const Segment segment(kRoom);
+    const MappedSegment mapped(segment.address());
+    return ok("transport", "shared memory between ranks of this machine, Gloo between machines");
+  } catch (const Error& e) {
+    return warning("transport",
+                   std::string("Gloo, which is slower within a machine, because ") + e.what(),
+                   "allow memfd_create and /proc in the container, raise ulimit -f and ulimit -v");
+  }
 }
 
 MachineFinding check_disk(const std::string& folder) {

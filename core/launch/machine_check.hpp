@@ -17,6 +17,9 @@ MachineFinding check_cores(const GetVariable& get);
 MachineFinding check_memory();
 // Checks the folder in memory that NCCL uses. Containers often limit it to 64 MiB.
 MachineFinding check_shared_memory(const std::string& folder = "/dev/shm");
+// Checks how ranks on the CPUs of this machine will exchange tensors: through shared memory, which
+// it tries, or over Gloo.
+MachineFinding check_transport();
 // Checks the free disk space for run folders.
 MachineFinding check_disk(const std::string& folder);
 // Checks the limit of open files: every communicator needs a connection per peer.

@@ -64,7 +64,7 @@ class RandomProgram {
     d.purpose = pick(2) == 0 ? "unshard" : "reduce";
     d.kind = static_cast<Kind>(pick(4));
     constexpr at::ScalarType kTypes[] = {
-        at::kFloat, at::kDouble, at::kBFloat16, at::kLong, at::kByte};
+        at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kLong, at::kInt, at::kByte};
     d.dtype = kTypes[pick(std::size(kTypes))];
     const bool integer = at::isIntegralType(d.dtype, true);
     do {

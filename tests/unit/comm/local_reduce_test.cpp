@@ -70,6 +70,7 @@ INSTANTIATE_TEST_SUITE_P(All,
                                            Case{at::kLong, RedOp::SUM},
                                            Case{at::kInt, RedOp::MIN},
                                            Case{at::kByte, RedOp::SUM},
+                                           Case{at::kBool, RedOp::MAX},
                                            Case{at::kFloat, RedOp::MIN}));
 
 TEST(LocalReduceOfBf16, RoundsOnce) {

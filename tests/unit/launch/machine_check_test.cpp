@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <map>
 
@@ -99,6 +100,20 @@ TEST(CheckSharedMemory, WarnsOfAFolderThatIsNotThere) {
   const MachineFinding f = check_shared_memory("/no/such/folder");
   EXPECT_EQ(f.status, MachineFinding::kWarning);
   EXPECT_THAT(f.found, HasSubstr("No such file or directory"));
+}
+
+TEST(CheckTransport, TriesToShareMemory) {
+  EXPECT_THAT(check_transport().found, HasSubstr("shared memory between ranks"));
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small{4096, before.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  const MachineFinding f = check_transport();
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_EQ(f.status, MachineFinding::kWarning);
+  EXPECT_THAT(f.found,
+              HasSubstr("Gloo, which is slower within a machine, because no shared memory"));
+  EXPECT_THAT(f.found, HasSubstr("ulimit -f"));
 }
 
 TEST(CheckCompiler, WarnsOfOneThatCannotBeStarted) {
