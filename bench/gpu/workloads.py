@@ -49,13 +49,15 @@ def small(name, sequences, steps, limited_by, mfu=None):
     return Workload(name, SMALL, limited_by, 16, keys, toy, 32000, mfu)
 
 
-def blocks(name, micro_batches, seconds, limited_by, mfu=None):
-    return Workload(name, BLOCKS, limited_by, seconds, {"train.global_batch": micro_batches}, {**TOY_TRAINING, **TOY_DIMS},
-                    BYTES, mfu)
+def blocks(name, micro_batches, seconds, limited_by, mfu=None, **keys):
+    return Workload(name, BLOCKS, limited_by, seconds, {"train.global_batch": micro_batches, **keys},
+                    {**TOY_TRAINING, **TOY_DIMS}, BYTES, mfu)
 
 
 WORKLOADS = {workload.name: workload for workload in (
     blocks("8b blocks, 4 micro-batches", 4, 26, "kernels", 0.65),
+    # The target is 800 TFLOP/s, relative to the rate of bf16.
+    blocks("8b blocks, 4 micro-batches, fp8", 4, 24, "kernels", 0.81, **{"precision.product": "fp8"}),
     Workload("1b, 32k tokens", MEDIUM, "kernels", 26, {},
              {**TOY_TRAINING, **TOY_DIMS, "model.vocab": 512, "train.global_batch": 2}, LARGEST_ID, 0.57),
     small("150m, 64k tokens", 64, 40, "kernels", 0.45),
@@ -80,5 +82,6 @@ def variants(device):
 # launches limit a step can the ratio be large.
 PEERS = {"150m, 1k tokens": {"eager": 1.3, "captured": 2.0}, "150m, 64k tokens": {"eager": 1.0, "captured": 1.0}}
 # Workloads and variants whose kernels are listed.
-TRACED = (("8b blocks, 4 micro-batches", "eager"), ("1b, 32k tokens", "eager"), ("150m, 8k tokens", "eager"),
-          ("150m, 1k tokens", "eager"), ("150m, 1k tokens", "captured"))
+TRACED = (("8b blocks, 4 micro-batches", "eager"), ("8b blocks, 4 micro-batches, fp8", "eager"),
+          ("1b, 32k tokens", "eager"), ("150m, 8k tokens", "eager"), ("150m, 1k tokens", "eager"),
+          ("150m, 1k tokens", "captured"))

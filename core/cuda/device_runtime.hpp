@@ -27,6 +27,15 @@ struct DeviceGroup {
   std::chrono::milliseconds timeout{};    // for each collective
 };
 
+// The result of rounding a matrix [rows, columns] to fp8, or its transpose.
+struct Fp8Matrix {
+  // e4m3 or e5m2, contiguous. [rows, columns], or for the transpose [columns, n] with n >= rows and
+  // zeros behind the rows. n is a multiple of 4.
+  at::Tensor numbers;
+  // Factors of the numbers in fp32: [1], or one for each line of `numbers` as [lines, 1].
+  at::Tensor unscale;
+};
+
 // One per process. Functions that queue work use the current stream of the calling thread.
 class DeviceRuntime {
  public:
@@ -48,6 +57,15 @@ class DeviceRuntime {
                       const at::Tensor& cos,
                       const at::Tensor& sin,
                       float sign) = 0;
+  // Returns whether the device has units for products in fp8.
+  virtual bool multiplies_fp8(c10::Device device) = 0;
+  // Rounds the contiguous bf16 matrix x, whose number of columns is a multiple of 16, and fills the
+  // tensors of `as_is` and `transposed`; NULL = not wanted. If both are wanted, they have the same
+  // dtype. The scales are those of fp8::scale_of(): one for each line of a result whose `unscale`
+  // is [lines, 1], and otherwise one for x. Results with one scale may share the tensor `unscale`.
+  virtual void round_to_fp8(const at::Tensor& x,
+                            const Fp8Matrix* as_is,
+                            const Fp8Matrix* transposed) = 0;
 };
 
 // Returns the runtime of this process. The first call loads libyoke_cuda.so, from the folder of

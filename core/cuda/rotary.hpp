@@ -5,11 +5,7 @@
 
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define YOKE_HOST_DEVICE __host__ __device__
-#else
-#define YOKE_HOST_DEVICE
-#endif
+#include "core/cuda/host_device.hpp"
 
 namespace yoke {
 

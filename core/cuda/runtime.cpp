@@ -4,6 +4,8 @@
 // By default, a watchdog thread of LibTorch's NCCL process group ends the process on an error or a
 // timeout. That suits a job under a supervisor. Yoke reports errors through its own codes instead,
 // so set_nccl_defaults() turns that off before the first group is made.
+#include <ATen/ATen.h>
+#include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
@@ -13,6 +15,7 @@
 #include <utility>
 
 #include "core/cuda/device_runtime.hpp"
+#include "core/cuda/fp8_cast.hpp"
 #include "core/cuda/rotary.hpp"
 
 namespace yoke {
@@ -57,6 +60,23 @@ void set_nccl_defaults() {
   ::setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", 0);
 }
 
+// Queues the search for the largest elements of a matrix and returns the scales that follow from
+// them: one for all, or one for each line of `result`. Writes their inverses to result.unscale.
+at::Tensor find_scales(const fp8_cast::Bf16Matrix& matrix,
+                       fp8_cast::Lines lines,
+                       const Fp8Matrix& result,
+                       float limit,
+                       void* stream) {
+  const int64_t count = result.unscale.numel();
+  const at::Tensor amax = at::zeros({count}, result.unscale.options().dtype(at::kInt));
+  at::Tensor scales = at::empty({count}, result.unscale.options());
+  auto* const bits = reinterpret_cast<uint32_t*>(amax.data_ptr<int32_t>());
+  fp8_cast::find_amax(matrix, count == 1 ? fp8_cast::Lines::kAll : lines, bits, stream);
+  fp8_cast::put_scales(
+      {bits, scales.data_ptr<float>(), result.unscale.data_ptr<float>(), count, limit}, stream);
+  return scales;
+}
+
 class CudaRuntime final : public DeviceRuntime {
  public:
   CudaRuntime() { set_nccl_defaults(); }
@@ -93,6 +113,38 @@ class CudaRuntime final : public DeviceRuntime {
               float sign) override {
     x.scalar_type() == at::kBFloat16 ? rotate<uint16_t>(out, x, cos, sin, sign)
                                      : rotate<float>(out, x, cos, sin, sign);
+  }
+
+  bool multiplies_fp8(c10::Device device) override {
+    const cudaDeviceProp* const facts = at::cuda::getDeviceProperties(device.index());
+    return facts->major * 10 + facts->minor >= 89;
+  }
+
+  void round_to_fp8(const at::Tensor& x,
+                    const Fp8Matrix* as_is,
+                    const Fp8Matrix* transposed) override {
+    using fp8_cast::Lines;
+    void* const stream = c10::cuda::getCurrentCUDAStream(x.device().index()).stream();
+    const fp8_cast::Bf16Matrix matrix{
+        static_cast<const uint16_t*>(x.const_data_ptr()), x.size(0), x.size(1)};
+    const bool e5m2 =
+        (as_is != nullptr ? as_is : transposed)->numbers.scalar_type() == at::kFloat8_e5m2;
+    const float limit = e5m2 ? 57344 : 448;
+    at::Tensor scales[2];
+    fp8_cast::Target<uint8_t> targets[2];
+    const Fp8Matrix* const results[2] = {as_is, transposed};
+    for (int i = 0; i < 2; ++i) {
+      if (results[i] == nullptr) continue;
+      const Fp8Matrix& result = *results[i];
+      const bool shared = i == 1 && as_is != nullptr && result.unscale.is_same(as_is->unscale);
+      const Lines lines = i == 0 ? Lines::kRows : Lines::kColumns;
+      scales[i] = shared ? scales[0] : find_scales(matrix, lines, result, limit, stream);
+      targets[i] = {static_cast<uint8_t*>(result.numbers.data_ptr()),
+                    scales[i].const_data_ptr<float>(),
+                    result.unscale.dim() == 2,
+                    result.numbers.size(1)};
+    }
+    fp8_cast::round_matrix(matrix, e5m2, targets[0], targets[1], stream);
   }
 
  private:

@@ -1,7 +1,7 @@
 // Causal attention on contiguous tensors, for sequences whose keys fit in the cache. Included by
 // cpu_kernels_impl.cpp only. Everything has internal linkage; see cpu_vector_math.hpp.
 //
-// For one head, with scale = 1 / sqrt(D) and rows i, j of the sequence, j <= i:
+// For one head, with scale = 1 / sqrt(D) and rows i, j of the sequence, i - window < j <= i:
 //
 //   forward    s_ij = scale <q_i, k_j>      lse_i = log sum_j exp(s_ij)
 //              p_ij = exp(s_ij - lse_i)     out_i = sum_j p_ij v_j
@@ -15,9 +15,8 @@
 // Every sum above is a product of small matrices, computed by tile(). Keys and values of one kv
 // head are packed once into padded copies in the accumulation type, and are then used for all query
 // heads that share it. Queries are taken kRows at a time. The scores of a tile, kRows rows with one
-// score per key, stay in the cache; a full S x S matrix never exists. For sequences whose keys do
-// not fit in the cache, an algorithm that also splits the keys (flash attention) is faster; see
-// kLongestAttention.
+// score per key, stay in the cache; a full S x S matrix never exists. If the keys do not fit in the
+// cache, an algorithm that also splits them (flash attention) is faster; see kLongestAttention.
 #pragma once
 
 #include "core/kernels/cpu_vector_math.hpp"
@@ -157,8 +156,7 @@ struct Attention {
   }
 
   // Describes the product of the tile that starts at row `first` with the transposed keys or values
-  // `bt`. It covers only the keys that the last row of the tile may attend to, which skips half of
-  // the work.
+  // `bt`. It skips the keys after the last row of the tile, which are half of the work.
   static Tile with_keys(
       const AttentionShape& s, const Work& w, const W* a, const W* bt, W* c, int64_t first) {
     const int64_t seen = first + kRows < s.seq_len ? first + kRows : s.seq_len;
@@ -185,6 +183,18 @@ struct CausalAttention : Attention<Wide<T>> {
   static int64_t rows_of(const AttentionShape& s, int64_t first) {
     return s.seq_len - first < kRows ? s.seq_len - first : kRows;
   }
+  // The keys to which row `i` attends: [first, last). Rows after the sequence attend to none.
+  struct Keys {
+    int64_t first, last;
+  };
+  static Keys keys_of(const AttentionShape& s, int64_t i) {
+    const int64_t last = i < s.seq_len ? i + 1 : 0;
+    return {s.window > 0 && last > s.window ? last - s.window : 0, last};
+  }
+  static void fill_hidden(W* row, const Keys& seen, int64_t columns, W value) {
+    for (int64_t j = 0; j < seen.first; ++j) row[j] = value;
+    for (int64_t j = seen.last; j < columns; ++j) row[j] = value;
+  }
   static W scale_of(const AttentionShape& s) { return 1 / root(static_cast<W>(s.head_dim)); }
 
   // Replaces the scores of a tile by exp(s_ij - max_j s_ij), and by 0 where row i must not attend
@@ -194,21 +204,20 @@ struct CausalAttention : Attention<Wide<T>> {
       const AttentionShape& s, const Work& w, int64_t first, int64_t columns, W* sums, W* lse) {
     for (int64_t r = 0; r < kRows; ++r) {
       W* row = w.scores + r * w.keys;
-      const int64_t seen = first + r < s.seq_len ? first + r + 1 : 0;
-      // Keeps these columns out of the maximum. They become 0 below, after the exponentials of the
-      // row.
-      for (int64_t j = seen; j < columns; ++j) row[j] = -3e38f;
+      const Keys seen = keys_of(s, first + r);
+      // Keeps these columns out of the maximum. They become 0 below, after the exponentials.
+      fill_hidden(row, seen, columns, -3e38f);
       W top = row[0];
 #pragma omp simd reduction(max : top)
       for (int64_t j = 0; j < columns; ++j) top = top > row[j] ? top : row[j];
       W sum = 0;
 #pragma omp simd
       for (int64_t j = 0; j < columns; ++j) row[j] = exp_of(row[j] - top);
-      for (int64_t j = seen; j < columns; ++j) row[j] = 0;
+      fill_hidden(row, seen, columns, 0);
 #pragma omp simd reduction(+ : sum)
       for (int64_t j = 0; j < columns; ++j) sum += row[j];
       sums[r] = sum;
-      if (seen > 0) lse[first + r] = top + log_of(sum);
+      if (seen.last > 0) lse[first + r] = top + log_of(sum);
     }
   }
 
@@ -284,14 +293,15 @@ struct CausalAttention : Attention<Wide<T>> {
                               const W* dots) {
     for (int64_t r = 0; r < kRows; ++r) {
       W *p = w.scores + r * w.keys, *ds = w.dscores + r * w.keys;
-      const int64_t seen = first + r < s.seq_len ? first + r + 1 : 0;
-      const W shift = seen > 0 ? lse[first + r] : 0, dot = dots[r];
+      const Keys seen = keys_of(s, first + r);
+      const W shift = seen.last > 0 ? lse[first + r] : 0, dot = dots[r];
 #pragma omp simd
       for (int64_t j = 0; j < columns; ++j) {
         p[j] = exp_of(p[j] - shift);
         ds[j] = p[j] * (ds[j] - dot);
       }
-      for (int64_t j = seen; j < columns; ++j) p[j] = ds[j] = 0;
+      fill_hidden(p, seen, columns, 0);
+      fill_hidden(ds, seen, columns, 0);
     }
   }
 

@@ -12,6 +12,11 @@ struct BFloat16 {
   uint16_t bits;
 };
 
+// An fp16 number.
+struct Float16 {
+  uint16_t bits;
+};
+
 template <class T>
 struct WideOf {
   using type = T;
@@ -20,14 +25,19 @@ template <>
 struct WideOf<BFloat16> {
   using type = float;
 };
+template <>
+struct WideOf<Float16> {
+  using type = float;
+};
 // The type in which sums, angles and exponentials of T are computed: fp64 for fp64, otherwise fp32.
 template <class T>
 using Wide = typename WideOf<T>::type;
 
 // B = batch, S = seq_len, D = head_dim. heads is a multiple of kv_heads: heads / kv_heads query
-// heads share one kv head.
+// heads share one kv head. window: number of tokens to which a token attends, itself included; 0 =
+// all before it.
 struct AttentionShape {
-  int64_t batch, seq_len, heads, kv_heads, head_dim;
+  int64_t batch, seq_len, heads, kv_heads, head_dim, window = 0;
 };
 
 // The tensors of causal attention. lse is the log-sum-exp of each row of scores; a name that begins
@@ -99,10 +109,10 @@ struct CpuKernels {
                                  W scale,
                                  T* dlogits);
 
-  // Causal attention: softmax(q k^T / sqrt(D)) v. The pairs (sequence, kv head) are independent of
-  // each other and numbered from 0; a call processes the pairs [begin, end). `scratch` has
-  // attention_scratch() elements; its content does not matter. Fast as long as the keys of one head
-  // fit in the cache.
+  // Causal attention, in a window if the shape has one: softmax(q k^T / sqrt(D)) v. The pairs
+  // (sequence, kv head) are independent of each other and numbered from 0; a call processes the
+  // pairs [begin, end). `scratch` has attention_scratch() elements; its content does not matter.
+  // Fast as long as the keys of one head fit in the cache.
   int64_t (*attention_scratch)(const AttentionShape& shape);
   void (*attention_forward)(const AttentionShape& shape,
                             int64_t begin,
@@ -123,6 +133,7 @@ struct CpuKernelTable {
   CpuKernels<float> f32;
   CpuKernels<double> f64;
   CpuKernels<BFloat16> bf16;
+  CpuKernels<Float16> f16;
   void (*init_uniform)(uint64_t key, double std, int64_t begin, int64_t count, float* dst);
 };
 
@@ -136,7 +147,7 @@ struct CpuKernelTables {
 };
 CpuKernelTables all_cpu_kernels();
 
-// Returns the kernels of cpu_kernels() for T: float, double or BFloat16.
+// Returns the kernels of cpu_kernels() for T: float, double, BFloat16 or Float16.
 template <class T>
 const CpuKernels<T>& cpu_kernels_of();
 template <>
@@ -150,6 +161,10 @@ inline const CpuKernels<double>& cpu_kernels_of<double>() {
 template <>
 inline const CpuKernels<BFloat16>& cpu_kernels_of<BFloat16>() {
   return cpu_kernels().bf16;
+}
+template <>
+inline const CpuKernels<Float16>& cpu_kernels_of<Float16>() {
+  return cpu_kernels().f16;
 }
 
 }  // namespace yoke

@@ -1,7 +1,7 @@
 // The row kernels, compiled once per instruction set. YOKE_KERNELS is the name of the table that
 // this compilation defines. See cpu_vector_math.hpp for what may be used here.
 //
-// Each kernel reads its rows as few times as possible and computes in Wide<T>, so that a bf16
+// Each kernel reads its rows as few times as possible and computes in Wide<T>, so that a 16-bit
 // tensor is rounded only when a result is stored. The reductions inside a row are vectorised (omp
 // simd): their order of summation depends on the instruction set, but not on the number of threads,
 // because one thread computes a whole row.
@@ -176,6 +176,7 @@ const CpuKernelTable YOKE_KERNELS = {YOKE_TEXT(YOKE_KERNELS),
                                      Kernels<float>::table(),
                                      Kernels<double>::table(),
                                      Kernels<BFloat16>::table(),
+                                     Kernels<Float16>::table(),
                                      init_uniform};
 
 }  // namespace yoke

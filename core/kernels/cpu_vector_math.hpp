@@ -1,12 +1,13 @@
 // Scalar functions that the compiler can vectorise, for the files that are compiled once per
 // instruction set.
 //
-// Everything here has internal linkage and uses nothing of the standard library. An inline function
-// of the standard library, compiled here for wide vectors, could be the copy that the linker keeps
-// for the whole program, which would then crash on older processors.
+// Everything here has internal linkage and uses nothing of the C++ standard library. An inline
+// function of the standard library, compiled here for wide vectors, could be the copy that the
+// linker keeps for the whole program, which would then crash on older processors.
 #pragma once
 
 #include "core/kernels/cpu_kernels.hpp"
+#include "yoke/half.h"
 
 namespace yoke {
 namespace {
@@ -30,6 +31,9 @@ inline double wide(double x) {
 inline float wide(BFloat16 x) {
   return bits_of<float>(uint32_t{x.bits} << 16);
 }
+inline float wide(Float16 x) {
+  return yoke_half_to_float(x.bits);
+}
 
 inline void store(float& to, float x) {
   to = x;
@@ -43,6 +47,10 @@ inline void store(BFloat16& to, float x) {
   const uint32_t bits = bits_of<uint32_t>(x);
   const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
   to.bits = static_cast<uint16_t>(x == x ? rounded : 0x7fc0);
+}
+
+inline void store(Float16& to, float x) {
+  to.bits = yoke_float_to_half(x);
 }
 
 inline float root(float x) {

@@ -62,6 +62,7 @@ at::Tensor cast(const at::Tensor& x, const at::Tensor& scale, at::ScalarType typ
 at::Tensor rounded(const at::Tensor& matrix, const Rounding& rounding) {
   if (rounding.scaling == Scaling::kNone) return matrix;
   const at::ScalarType wide = matrix.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  if (matrix.numel() == 0) return matrix.to(wide);  // it has no largest element
   const at::Tensor scale = scale_of(amax_of(matrix, rounding.scaling), rounding.type);
   return cast(matrix, scale, rounding.type).to(wide).div(scale.to(wide));
 }

@@ -3,7 +3,8 @@
 // numbers is computed in fp64 for fp64 tensors and in fp32 for all others.
 //
 // A scale is a power of two, so scaling is exact, and the rounding of a normal number does not
-// depend on what else shares its scale. Nothing here looks at a value on the host.
+// depend on what else shares its scale. No function here reads the value of a tensor on the CPU, so
+// none waits for a device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,12 +34,13 @@ struct Recipe {
 };
 const Recipe& recipe_of(Product product);  // for any product but kPlain
 
-// Returns the factor, in fp32, by which numbers up to `amax` in absolute value are multiplied before
-// they are cast to `type`: the largest power of two with which none of them exceeds the range. For
-// amax below 1e-12 it is that of 1e-12; for amax = infinity it is 0, and for NaN it is NaN.
+// Returns the factor, in fp32, by which numbers up to `amax` in absolute value are multiplied
+// before they are cast to `type`: the largest power of two with which none of them exceeds the
+// range. For amax below 1e-12 it is that of 1e-12; for amax = infinity it is 0, and for NaN it is
+// NaN.
 at::Tensor scale_of(const at::Tensor& amax, at::ScalarType type);
-// Returns x * scale in `type`. Numbers beyond the range of the type become its largest number;
-// LibTorch 2.11's own cast makes NaN or infinity of them.
+// Returns x * scale in `type`, clamped to the range of the type; LibTorch 2.11's own cast makes NaN
+// or infinity of numbers beyond it.
 at::Tensor cast(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type);
 // Returns the numbers that a rounded operand represents, in the type of the product. All elements
 // that share a scale with NaN or infinity become NaN.

@@ -1,7 +1,7 @@
 // Linear layers with fp8 products, as one autograd node. It keeps x and the weights as they are and
-// rounds them again in the backward, where most recipes scale them along another dim. What several
-// products use is rounded once: x for all weights, and dy for both gradients if the recipe rounds it
-// alike.
+// rounds them again in the backward, where most recipes scale them along another dim and a device
+// needs them transposed. What several products use is rounded once: x for all weights, and dy for
+// both gradients if the recipe rounds it alike.
 //
 // Weights are rounded at every use. Rounding them once per step was rejected for now: it would keep
 // a second copy of parameters that a sharded backend frees after each use.
@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "core/kernels/fp8.hpp"
+#include "core/kernels/fp8_operand.hpp"
 #include "core/kernels/weight_gradients.hpp"
 
 namespace yoke::ops::fp8 {
@@ -19,62 +20,73 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// An operand that is rounded when it is first used.
-class Operand {
+// The transpose of a matrix, which is rounded when it is first used.
+class Transposed {
  public:
-  Operand(at::Tensor matrix, const Rounding& rounding)
+  Transposed(at::Tensor matrix, const Rounding& rounding)
       : matrix_(std::move(matrix)), rounding_(rounding) {}
-  const at::Tensor& get() {
-    if (!rounded_.defined()) rounded_ = rounded(matrix_, rounding_);
-    return rounded_;
+  const Factor& get() {
+    if (!factor_.numbers.defined()) factor_ = factors(matrix_, nullptr, &rounding_).transposed;
+    return factor_;
   }
 
  private:
-  at::Tensor matrix_, rounded_;
-  Rounding rounding_;
+  at::Tensor matrix_;
+  const Rounding& rounding_;
+  Factor factor_;
 };
+
+// Returns dy^T x.
+at::Tensor weight_gradient(const Factor& dy, const Factor& x, at::ScalarType type) {
+  if (dy.is_fp8()) return product(dy, x, type, /*fast=*/false);
+  return fused::weight_gradient(dy.numbers.t(), x.numbers.t()).to(type);
+}
 
 // Multiplies rows [N, in] by the transpose of each weight [out, in].
 struct Fp8LinearsNode : torch::autograd::Function<Fp8LinearsNode> {
   static variable_list forward(AutogradContext* ctx,
                                const at::Tensor& rows,
                                at::TensorList weights,
-                               int64_t product) {
-    const Recipe& recipe = recipe_of(static_cast<Product>(product));
-    const at::Tensor x = rounded(rows, recipe.x);
+                               int64_t product_name) {
+    const Recipe& recipe = recipe_of(static_cast<Product>(product_name));
+    const Factor x = factors(rows, &recipe.x, nullptr).as_is;
     variable_list saved{rows}, out;
     for (const at::Tensor& weight : weights) {
       saved.push_back(weight);
-      out.push_back(at::mm(x, rounded(weight, recipe.weight).t()).to(rows.scalar_type()));
+      const Factor w = factors(weight, &recipe.weight, nullptr).as_is;
+      out.push_back(product(x, w, rows.scalar_type(), /*fast=*/true));
     }
     ctx->save_for_backward(std::move(saved));
-    ctx->saved_data["product"] = product;
+    ctx->saved_data["product"] = product_name;
     return out;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list dy) {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor& rows = saved[0];
+    const at::ScalarType type = rows.scalar_type();
     const Recipe& recipe = recipe_of(static_cast<Product>(ctx->saved_data["product"].toInt()));
-    const auto x = std::make_shared<Operand>(rows, recipe.x_for_dw);
-    variable_list grads(saved.size() + 1);  // the last one is that of `product`
+    const auto x = std::make_shared<Transposed>(rows, recipe.x_for_dw);
+    variable_list grads(saved.size() + 1);  // the last one is that of the recipe
     at::Tensor sum;
     for (size_t i = 0; i < dy.size(); ++i) {
       const at::Tensor& weight = saved[i + 1];
-      const auto for_dx = std::make_shared<Operand>(dy[i], recipe.dy);
-      if (ctx->needs_input_grad(0)) {
-        const at::Tensor dx = at::mm(for_dx->get(), rounded(weight, recipe.weight_for_dx));
+      const bool wants_dx = ctx->needs_input_grad(0), wants_dw = ctx->needs_input_grad(i + 1);
+      const Factors d =
+          factors(dy[i], wants_dx ? &recipe.dy : nullptr, wants_dw ? &recipe.dy_for_dw : nullptr);
+      if (wants_dx) {
+        const Factor w = factors(weight, nullptr, &recipe.weight_for_dx).transposed;
+        // Emulated products are added before they are converted to bf16. A device converts each.
+        const at::ScalarType exact = d.as_is.is_fp8() ? type : d.as_is.numbers.scalar_type();
+        const at::Tensor dx = product(d.as_is, w, exact, /*fast=*/false);
         sum = sum.defined() ? sum.add(dx) : dx;
       }
-      if (!ctx->needs_input_grad(i + 1)) continue;
-      const auto for_dw = recipe.dy_for_dw == recipe.dy
-                              ? for_dx
-                              : std::make_shared<Operand>(dy[i], recipe.dy_for_dw);
-      grads[i + 1] = fused::now_or_later(weight, [for_dw, x, type = rows.scalar_type()] {
-        return fused::weight_gradient(for_dw->get(), x->get()).to(type);
+      if (!wants_dw) continue;
+      grads[i + 1] = fused::now_or_later(weight, [for_dw = d.transposed, x, type] {
+        return weight_gradient(for_dw, x->get(), type);
       });
     }
-    if (sum.defined()) grads[0] = sum.to(rows.scalar_type());
+    if (sum.defined()) grads[0] = sum.to(type);
     return grads;
   }
 };

@@ -7,8 +7,8 @@
 namespace yoke::ops::fused {
 namespace {
 
-AttentionShape attention_shape(const at::Tensor& q, const at::Tensor& k) {
-  return {q.size(0), q.size(1), q.size(2), k.size(2), q.size(3)};
+AttentionShape attention_shape(const at::Tensor& q, const at::Tensor& k, int64_t window) {
+  return {q.size(0), q.size(1), q.size(2), k.size(2), q.size(3), window};
 }
 
 struct AttentionNode : torch::autograd::Function<AttentionNode> {
@@ -33,9 +33,10 @@ struct AttentionNode : torch::autograd::Function<AttentionNode> {
   static at::Tensor forward(AutogradContext* ctx,
                             const at::Tensor& q,
                             const at::Tensor& k,
-                            const at::Tensor& v) {
+                            const at::Tensor& v,
+                            int64_t window) {
     const at::Tensor qc = q.contiguous(), kc = k.contiguous(), vc = v.contiguous();
-    const AttentionShape shape = attention_shape(qc, kc);
+    const AttentionShape shape = attention_shape(qc, kc, window);
     const auto options = qc.options().dtype(wide_type(qc));
     at::Tensor out =
         at::empty({shape.batch, shape.seq_len, shape.heads * shape.head_dim}, qc.options());
@@ -52,6 +53,7 @@ struct AttentionNode : torch::autograd::Function<AttentionNode> {
               .lse = ptr<Wide<T>>(lse)});
     });
     ctx->save_for_backward({qc, kc, vc, out, lse});
+    ctx->saved_data["window"] = window;
     return out;
   }
 
@@ -60,7 +62,7 @@ struct AttentionNode : torch::autograd::Function<AttentionNode> {
     const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3], &lse = saved[4];
     const at::Tensor dout = dy[0].contiguous();
     const at::Tensor dq = at::empty_like(q), dk = at::empty_like(k), dv = at::empty_like(v);
-    const AttentionShape shape = attention_shape(q, k);
+    const AttentionShape shape = attention_shape(q, k, ctx->saved_data["window"].toInt());
     dispatch(q.scalar_type(), [&](auto* tag) {
       using T = std::remove_pointer_t<decltype(tag)>;
       run<T>(shape,
@@ -76,14 +78,17 @@ struct AttentionNode : torch::autograd::Function<AttentionNode> {
               .dk = ptr<T>(dk),
               .dv = ptr<T>(dv)});
     });
-    return {dq, dk, dv};
+    return {dq, dk, dv, at::Tensor()};
   }
 };
 
 }  // namespace
 
-at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  return AttentionNode::apply(q, k, v);
+at::Tensor causal_attention(const at::Tensor& q,
+                            const at::Tensor& k,
+                            const at::Tensor& v,
+                            int64_t window) {
+  return AttentionNode::apply(q, k, v, window);
 }
 
 }  // namespace yoke::ops::fused

@@ -3,7 +3,7 @@
 // another node. Here the products write into one buffer: the first stores, the others accumulate
 // (addmm). Likewise, linear_add() accumulates its product onto the residual.
 //
-//   y_i = x W_i^T        dx = sum_i dy_i W_i        dW_i = dy_i^T x
+//   y_i = x W_i^T + b_i    dx = sum_i dy_i W_i    dW_i = dy_i^T x    db_i = sum of dy_i's rows
 #include "core/kernels/fused_support.hpp"
 #include "core/kernels/weight_gradients.hpp"
 
@@ -20,9 +20,21 @@ std::vector<int64_t> with_last(const at::Tensor& t, int64_t last) {
   return sizes;
 }
 
-// Returns whether LibTorch computes products of bf16 matrices with oneDNN. Without AVX-512 it uses
-// plain loops, which are up to thirty times slower than products in fp32.
-bool has_bf16_products() {
+// Returns a weight as a matrix [in, out]; see ops::Matrix.
+at::Tensor in_by_out(const at::Tensor& weight, bool input_first) {
+  return input_first ? weight.flatten(1) : weight.t();
+}
+
+int64_t outputs_of(const at::Tensor& weight, bool input_first) {
+  return weight.numel() / weight.size(input_first ? 0 : 1);
+}
+
+// Returns whether LibTorch computes products of this type fast. For bf16 it uses oneDNN, but
+// without AVX-512 plain loops, which are up to thirty times slower than products in fp32. For fp16
+// it uses plain loops on all but the newest processors.
+bool has_fast_products(at::ScalarType type) {
+  if (type == at::kHalf) return false;
+  if (type != at::kBFloat16) return true;
 #if defined(__x86_64__)
   static const bool wide_vectors = __builtin_cpu_supports("avx512bw") &&
                                    __builtin_cpu_supports("avx512vl") &&
@@ -33,12 +45,13 @@ bool has_bf16_products() {
 #endif
 }
 
-// Computes out [M, N] = a [M, K] b [K, N], plus `add` [M, N] if it is given. `add` may be `out`.
+// Computes out [M, N] = a [M, K] b [K, N], plus `add` [M, N] or [N] if it is given. `add` may be
+// `out`.
 void multiply(at::Tensor out,
               const at::Tensor& a,
               const at::Tensor& b,
               const at::Tensor& add = {}) {
-  if (out.scalar_type() == at::kBFloat16 && !has_bf16_products()) {
+  if (!has_fast_products(out.scalar_type())) {
     at::Tensor sum = at::mm(a.to(at::kFloat), b.to(at::kFloat));
     if (add.defined()) sum.add_(add);
     out.copy_(sum);
@@ -49,75 +62,114 @@ void multiply(at::Tensor out,
   }
 }
 
-// Returns x [..., in] times the transpose of weight [out, in]. The product is written into a fresh
-// tensor, because a view of a product would be another node.
-at::Tensor product(const at::Tensor& x, const at::Tensor& weight) {
-  at::Tensor out = at::empty(with_last(x, weight.size(0)), x.options());
-  multiply(rows_of(out), rows_of(x), weight.t());
+// Returns x [..., in] times a weight, plus the bias if it is defined. The product is written into a
+// fresh tensor, because a view of a product would be another node.
+at::Tensor product(const at::Tensor& x,
+                   const at::Tensor& weight,
+                   const at::Tensor& bias,
+                   bool input_first) {
+  at::Tensor out = at::empty(with_last(x, outputs_of(weight, input_first)), x.options());
+  multiply(rows_of(out), rows_of(x), in_by_out(weight, input_first), bias);
   return out;
 }
 
-// Multiplies x by each weight.
+// Returns the gradient of a weight, now or later. dy and x are rows.
+at::Tensor gradient_of(const at::Tensor& weight,
+                       const at::Tensor& dy,
+                       const at::Tensor& x,
+                       bool input_first) {
+  if (!input_first) return now_or_later(weight, [dy, x] { return weight_gradient(dy, x); });
+  return now_or_later(
+      weight, [dy, x, sizes = weight.sizes().vec()] { return weight_gradient(x, dy).view(sizes); });
+}
+
+// Returns the gradient of a bias: the sum over the rows, in at least fp32.
+at::Tensor bias_gradient(const at::Tensor& dy) {
+  return rows_of(dy).sum(0, /*keepdim=*/false, wide_type(dy)).to(dy.scalar_type());
+}
+
+// Multiplies x by each weight and adds its bias. The variables are x, the weights, the biases.
 struct LinearsNode : torch::autograd::Function<LinearsNode> {
-  static variable_list forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList weights) {
+  static variable_list forward(AutogradContext* ctx,
+                               const at::Tensor& x,
+                               at::TensorList weights,
+                               at::TensorList biases,
+                               bool input_first) {
     const at::Tensor input = x.contiguous();
     variable_list saved{input}, out;
-    for (const at::Tensor& weight : weights) {
-      saved.push_back(weight);
-      out.push_back(product(input, weight));
+    for (size_t i = 0; i < weights.size(); ++i) {
+      saved.push_back(weights[i]);
+      out.push_back(
+          product(input, weights[i], biases.empty() ? at::Tensor() : biases[i], input_first));
     }
     ctx->save_for_backward(std::move(saved));
+    ctx->saved_data["has_biases"] = !biases.empty();
+    ctx->saved_data["input_first"] = input_first;
     return out;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list dy) {
     const variable_list saved = ctx->get_saved_variables();
-    variable_list grads(saved.size());
+    const bool has_biases = ctx->saved_data["has_biases"].toBool();
+    const bool input_first = ctx->saved_data["input_first"].toBool();
+    // x, the weights, the biases, and input_first.
+    variable_list grads(saved.size() + (has_biases ? dy.size() : 0) + 1);
     at::Tensor rows;
     for (size_t i = 0; i < dy.size(); ++i) {
       const at::Tensor dyi = dy[i].contiguous();
+      const size_t bias = saved.size() + i;
+      if (has_biases && ctx->needs_input_grad(bias)) grads[bias] = bias_gradient(dyi);
       if (ctx->needs_input_grad(i + 1))
-        grads[i + 1] = now_or_later(saved[i + 1], [dyi, x = saved[0]] {
-          return weight_gradient(rows_of(dyi), rows_of(x));
-        });
+        grads[i + 1] = gradient_of(saved[i + 1], rows_of(dyi), rows_of(saved[0]), input_first);
       if (!ctx->needs_input_grad(0)) continue;
+      const at::Tensor out_by_in = in_by_out(saved[i + 1], input_first).t();
       if (i == 0) {
         grads[0] = at::empty_like(saved[0]);
         rows = rows_of(grads[0]);
-        multiply(rows, rows_of(dyi), saved[1]);
+        multiply(rows, rows_of(dyi), out_by_in);
       } else {
-        multiply(rows, rows_of(dyi), saved[i + 1], rows);
+        multiply(rows, rows_of(dyi), out_by_in, rows);
       }
     }
     return grads;
   }
 };
 
-// Computes residual + x W^T. The gradient of the residual is dy itself.
+// Computes residual + x W^T + bias. The gradient of the residual is dy itself.
 struct LinearAddNode : torch::autograd::Function<LinearAddNode> {
   static at::Tensor forward(AutogradContext* ctx,
                             const at::Tensor& residual,
                             const at::Tensor& x,
-                            const at::Tensor& weight) {
+                            const at::Tensor& weight,
+                            const std::optional<at::Tensor>& bias,
+                            bool input_first) {
     const at::Tensor input = x.contiguous();
     ctx->save_for_backward({input, weight});
     at::Tensor out = at::empty(residual.sizes(), residual.options());
-    multiply(rows_of(out), rows_of(input), weight.t(), rows_of(residual.contiguous()));
+    multiply(rows_of(out),
+             rows_of(input),
+             in_by_out(weight, input_first),
+             rows_of(residual.contiguous()));
+    ctx->saved_data["has_bias"] = bias.has_value();
+    ctx->saved_data["input_first"] = input_first;
+    if (bias) out.add_(*bias);
     return out;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list dy) {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor d = dy[0].contiguous();
-    variable_list grads(3);
+    const bool input_first = ctx->saved_data["input_first"].toBool();
+    variable_list grads(5);
     grads[0] = dy[0];
+    const bool has_bias = ctx->saved_data["has_bias"].toBool();
+    if (has_bias && ctx->needs_input_grad(3)) grads[3] = bias_gradient(d);
     if (ctx->needs_input_grad(1)) {
       grads[1] = at::empty_like(saved[0]);
-      multiply(rows_of(grads[1]), rows_of(d), saved[1]);
+      multiply(rows_of(grads[1]), rows_of(d), in_by_out(saved[1], input_first).t());
     }
     if (ctx->needs_input_grad(2))
-      grads[2] = now_or_later(
-          saved[1], [d, x = saved[0]] { return weight_gradient(rows_of(d), rows_of(x)); });
+      grads[2] = gradient_of(saved[1], rows_of(d), rows_of(saved[0]), input_first);
     return grads;
   }
 };
@@ -128,18 +180,19 @@ struct LinearAddNode : torch::autograd::Function<LinearAddNode> {
 struct ProductOfRowsNode : torch::autograd::Function<ProductOfRowsNode> {
   static at::Tensor forward(AutogradContext* ctx,
                             const at::Tensor& rows,
-                            const at::Tensor& weight) {
+                            const at::Tensor& weight,
+                            bool input_first) {
     ctx->save_for_backward({rows, weight});
-    return at::mm(rows, weight.t());
+    ctx->saved_data["input_first"] = input_first;
+    return at::mm(rows, in_by_out(weight, input_first));
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list dy) {
     const variable_list saved = ctx->get_saved_variables();
-    variable_list grads(2);
-    if (ctx->needs_input_grad(0)) grads[0] = at::mm(dy[0], saved[1]);
-    if (ctx->needs_input_grad(1))
-      grads[1] =
-          now_or_later(saved[1], [d = dy[0], rows = saved[0]] { return weight_gradient(d, rows); });
+    const bool input_first = ctx->saved_data["input_first"].toBool();
+    variable_list grads(3);
+    if (ctx->needs_input_grad(0)) grads[0] = at::mm(dy[0], in_by_out(saved[1], input_first).t());
+    if (ctx->needs_input_grad(1)) grads[1] = gradient_of(saved[1], dy[0], saved[0], input_first);
     return grads;
   }
 };
@@ -165,7 +218,8 @@ at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x) {
 
 bool takes(std::initializer_list<const at::Tensor*> tensors) {
   const at::ScalarType type = (*tensors.begin())->scalar_type();
-  if (type != at::kFloat && type != at::kDouble && type != at::kBFloat16) return false;
+  if (type != at::kFloat && type != at::kDouble && type != at::kBFloat16 && type != at::kHalf)
+    return false;
   for (const at::Tensor* t : tensors) {
     if (!t->is_cpu() || !t->has_storage() || t->layout() != at::kStrided ||
         t->scalar_type() != type)
@@ -175,16 +229,23 @@ bool takes(std::initializer_list<const at::Tensor*> tensors) {
   return true;
 }
 
-std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights) {
-  return LinearsNode::apply(x, at::TensorList(weights));
+std::vector<at::Tensor> linears(const at::Tensor& x,
+                                const std::vector<at::Tensor>& weights,
+                                const std::vector<at::Tensor>& biases,
+                                bool input_first) {
+  return LinearsNode::apply(x, at::TensorList(weights), at::TensorList(biases), input_first);
 }
 
-at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight) {
-  return LinearAddNode::apply(residual, x, weight);
+at::Tensor linear_add(const at::Tensor& residual,
+                      const at::Tensor& x,
+                      const at::Tensor& weight,
+                      const std::optional<at::Tensor>& bias,
+                      bool input_first) {
+  return LinearAddNode::apply(residual, x, weight, bias, input_first);
 }
 
-at::Tensor product_of_rows(const at::Tensor& rows, const at::Tensor& weight) {
-  return ProductOfRowsNode::apply(rows, weight);
+at::Tensor product_of_rows(const at::Tensor& rows, const at::Tensor& weight, bool input_first) {
+  return ProductOfRowsNode::apply(rows, weight, input_first);
 }
 
 }  // namespace yoke::ops::fused

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <initializer_list>
+#include <optional>
 #include <vector>
 
 #include "yoke/torch.hpp"
@@ -18,20 +19,31 @@ namespace yoke::ops::fused {
 bool takes(std::initializer_list<const at::Tensor*> tensors);
 
 WeightQueue* defer_weights(WeightQueue* queue);
-std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights);
-at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight);
+// biases: one for each weight, or empty. input_first: see ops::Matrix.
+std::vector<at::Tensor> linears(const at::Tensor& x,
+                                const std::vector<at::Tensor>& weights,
+                                const std::vector<at::Tensor>& biases,
+                                bool input_first);
+at::Tensor linear_add(const at::Tensor& residual,
+                      const at::Tensor& x,
+                      const at::Tensor& weight,
+                      const std::optional<at::Tensor>& bias,
+                      bool input_first);
 // Returns rows [N, in] times the transpose of weight [out, in]. Uses ATen operators only, so
 // takes() need not be true. Like the two operators above, it can leave the gradient of the weight
 // to the queue.
-at::Tensor product_of_rows(const at::Tensor& rows, const at::Tensor& weight);
-// Only for bf16; see ops.cpp.
+at::Tensor product_of_rows(const at::Tensor& rows, const at::Tensor& weight, bool input_first);
+// Only for bf16 and fp16; see ops.cpp.
 at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids);
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 // The longest sequence for causal_attention(). ATen's flash attention is faster for longer ones.
 inline constexpr int64_t kLongestAttention = 1024;
-at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+at::Tensor causal_attention(const at::Tensor& q,
+                            const at::Tensor& k,
+                            const at::Tensor& v,
+                            int64_t window);
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets);
 
 }  // namespace yoke::ops::fused

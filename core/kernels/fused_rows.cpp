@@ -10,7 +10,7 @@
 namespace yoke::ops::fused {
 namespace {
 
-// For bf16 only: adds up the gradient in fp32 and rounds once.
+// For 16-bit types only: adds up the gradient in fp32 and rounds once.
 struct EmbeddingNode : torch::autograd::Function<EmbeddingNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& weight, const at::Tensor& ids) {
     ctx->save_for_backward({ids});

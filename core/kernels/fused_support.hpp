@@ -24,6 +24,8 @@ auto dispatch(at::ScalarType type, F&& f) {
       return f(static_cast<double*>(nullptr));
     case at::kBFloat16:
       return f(static_cast<BFloat16*>(nullptr));
+    case at::kHalf:
+      return f(static_cast<Float16*>(nullptr));
     default:
       return f(static_cast<float*>(nullptr));
   }

@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <map>
 
 #include "core/kernels/device_ops.hpp"
@@ -17,21 +18,28 @@ namespace composite {
 // x is flattened once, so that a sharded x that must be gathered is gathered once for all products.
 // A tensor without storage is distributed. Among the operators of this namespace, only products of
 // such tensors can defer their weight gradients.
-std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights) {
+std::vector<at::Tensor> linears(const at::Tensor& x,
+                                const std::vector<at::Tensor>& weights,
+                                bool input_first) {
   const at::Tensor rows = x.flatten(0, -2);
   std::vector<int64_t> sizes = x.sizes().vec();
   std::vector<at::Tensor> out;
   for (const at::Tensor& weight : weights) {
-    sizes.back() = weight.size(0);
-    const at::Tensor product =
-        x.has_storage() ? at::mm(rows, weight.t()) : fused::product_of_rows(rows, weight);
+    const at::Tensor product = x.has_storage()
+                                   ? at::mm(rows, input_first ? weight.flatten(1) : weight.t())
+                                   : fused::product_of_rows(rows, weight, input_first);
+    sizes.back() = product.size(1);
     out.push_back(product.view(sizes));
   }
   return out;
 }
 
-at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight) {
-  return residual + (x.has_storage() ? at::linear(x, weight) : linears(x, {weight})[0]);
+at::Tensor linear_add(const at::Tensor& residual,
+                      const at::Tensor& x,
+                      const at::Tensor& weight,
+                      bool input_first) {
+  return residual + (x.has_storage() && !input_first ? at::linear(x, weight)
+                                                     : linears(x, {weight}, input_first)[0]);
 }
 
 at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids) {
@@ -58,19 +66,29 @@ at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets
   return at::cross_entropy_loss(rows, targets.flatten(), {}, at::Reduction::Sum, kIgnoredTarget);
 }
 
-at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  const int64_t groups = q.size(2) / k.size(2);
+at::Tensor causal_attention(const at::Tensor& q,
+                            const at::Tensor& k,
+                            const at::Tensor& v,
+                            int64_t window) {
+  const int64_t groups = q.size(2) / k.size(2), length = q.size(1);
   const bool half = q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf;
   // On CUDA only the kernels for 16-bit types support grouped heads. For the others ATen would fall
   // back to an implementation that stores all S x S scores, so the heads are repeated instead.
   if (q.is_cuda() && q.has_storage() && groups > 1 && !half)
-    return causal_attention(q, k.repeat_interleave(groups, 2), v.repeat_interleave(groups, 2));
+    return causal_attention(
+        q, k.repeat_interleave(groups, 2), v.repeat_interleave(groups, 2), window);
+  const bool masked = window > 0 && window < length;
+  std::optional<at::Tensor> mask;
+  if (masked) {
+    const auto options = at::TensorOptions().dtype(at::kBool).device(q.device());
+    mask = at::ones({length, length}, options).tril().triu(1 - window);
+  }
   const at::Tensor out = at::scaled_dot_product_attention(q.transpose(1, 2),
                                                           k.transpose(1, 2),
                                                           v.transpose(1, 2),
-                                                          {},
+                                                          mask,
                                                           0.0,
-                                                          /*is_causal=*/true,
+                                                          /*is_causal=*/!masked,
                                                           std::nullopt,
                                                           /*enable_gqa=*/q.size(2) != k.size(2));
   return out.transpose(1, 2).flatten(2);
@@ -84,41 +102,65 @@ WeightQueue* defer_weights(WeightQueue* queue) {
 
 namespace {
 
-std::vector<at::Tensor> linears_of(Product product,
-                                   const at::Tensor& x,
-                                   const std::vector<at::Tensor>& weights) {
-  if (product != Product::kPlain) return fp8::linears(x, weights, product);
-  for (const at::Tensor& weight : weights) {
-    if (!fused::takes({&x, &weight})) return composite::linears(x, weights);
-  }
-  return fused::linears(x, weights);
+// How to multiply by a matrix.
+struct Kind {
+  explicit Kind(const Matrix& m)
+      : product(m.product), has_bias(m.bias.defined()), input_first(m.input_first) {}
+  auto operator<=>(const Kind&) const = default;
+  Product product;
+  bool has_bias, input_first;
+};
+// Matrices of one kind. biases: one for each weight, or empty.
+struct Group {
+  std::vector<at::Tensor> weights, biases, products;
+};
+
+std::vector<at::Tensor> linears_of(const Kind& kind, const at::Tensor& x, const Group& group) {
+  const auto [product, has_bias, input_first] = kind;
+  const bool fused =
+      std::all_of(group.weights.begin(), group.weights.end(), [&](const at::Tensor& w) {
+        return fused::takes({&x, &w});
+      });
+  if (product == Product::kPlain && fused)
+    return fused::linears(x, group.weights, group.biases, input_first);
+  std::vector<at::Tensor> out = product == Product::kPlain
+                                    ? composite::linears(x, group.weights, input_first)
+                                    : fp8::linears(x, group.weights, product);
+  for (size_t i = 0; i < group.biases.size(); ++i) out[i] = out[i] + group.biases[i];
+  return out;
 }
 
 }  // namespace
 
 std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<Matrix>& matrices) {
-  std::map<Product, std::vector<at::Tensor>> weights, done;
-  for (const Matrix& m : matrices) weights[m.product].push_back(m.weight);
-  for (const auto& [product, group] : weights) done[product] = linears_of(product, x, group);
-  std::map<Product, size_t> next;
+  std::map<Kind, Group> groups;
+  for (const Matrix& m : matrices) {
+    groups[Kind(m)].weights.push_back(m.weight);
+    if (m.bias.defined()) groups[Kind(m)].biases.push_back(m.bias.flatten());
+  }
+  for (auto& [kind, group] : groups) group.products = linears_of(kind, x, group);
+  std::map<Kind, size_t> next;
   std::vector<at::Tensor> out;
-  for (const Matrix& m : matrices) out.push_back(done[m.product][next[m.product]++]);
+  for (const Matrix& m : matrices) out.push_back(groups[Kind(m)].products[next[Kind(m)]++]);
   return out;
 }
 
 at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const Matrix& matrix) {
-  const auto& [weight, product] = matrix;
-  if (product != Product::kPlain) return residual + fp8::linears(x, {weight}, product)[0];
-  return fused::takes({&residual, &x, &weight}) ? fused::linear_add(residual, x, weight)
-                                                : composite::linear_add(residual, x, weight);
+  const auto& [weight, bias, product, input_first] = matrix;
+  if (product == Product::kPlain && fused::takes({&residual, &x, &weight}))
+    return fused::linear_add(
+        residual, x, weight, bias.defined() ? std::optional(bias) : std::nullopt, input_first);
+  const at::Tensor sum = product == Product::kPlain
+                             ? composite::linear_add(residual, x, weight, input_first)
+                             : residual + fp8::linears(x, {weight}, product)[0];
+  return bias.defined() ? sum + bias : sum;
 }
 
 // On the CPU ATen adds up the gradient in the type of the weight. A sum of equal terms in bf16
-// stops growing at 256 times the term, so there is a separate node for bf16.
+// stops growing at 256 times the term, so there is a separate node for 16-bit types.
 at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids) {
-  return weight.scalar_type() == at::kBFloat16 && fused::takes({&weight})
-             ? fused::embedding(weight, ids)
-             : composite::embedding(weight, ids);
+  return weight.element_size() == 2 && fused::takes({&weight}) ? fused::embedding(weight, ids)
+                                                               : composite::embedding(weight, ids);
 }
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
@@ -127,10 +169,23 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
 }
 
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
-  if (device::takes({&x, &cos, &sin}) && cos.scalar_type() == at::kFloat)
+  const bool kernel_of_type = x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16;
+  if (device::takes({&x, &cos, &sin}) && kernel_of_type && cos.scalar_type() == at::kFloat)
     return device::rotary(x, cos, sin);
   return fused::takes({&x}) && fused::takes({&cos, &sin}) ? fused::rotary(x, cos, sin)
                                                           : composite::rotary(x, cos, sin);
+}
+
+// ATen's own operators are one node each, and distributed tensors intercept them.
+at::Tensor layer_norm(const at::Tensor& x,
+                      const at::Tensor& weight,
+                      const at::Tensor& bias,
+                      double eps) {
+  return at::layer_norm(x, weight.sizes(), weight, bias, eps);
+}
+
+at::Tensor gelu(const at::Tensor& x, bool by_tanh) {
+  return at::gelu(x, by_tanh ? "tanh" : "none");
 }
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
@@ -138,10 +193,13 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
   return fused::takes({&gate, &up}) ? fused::swiglu(gate, up) : composite::swiglu(gate, up);
 }
 
-at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+at::Tensor causal_attention(const at::Tensor& q,
+                            const at::Tensor& k,
+                            const at::Tensor& v,
+                            int64_t window) {
   return q.size(1) <= fused::kLongestAttention && fused::takes({&q, &k, &v})
-             ? fused::causal_attention(q, k, v)
-             : composite::causal_attention(q, k, v);
+             ? fused::causal_attention(q, k, v, window)
+             : composite::causal_attention(q, k, v, window);
 }
 
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets) {

@@ -22,19 +22,27 @@ WeightQueue* defer_weights(WeightQueue* queue);
 // column. kRowwiseGwHp: the same, but the gradients of weights are plain products.
 enum class Product : uint8_t { kPlain, kTensorwise, kRowwise, kRowwiseGwHp };
 
-// A weight [out, in], and how to multiply by it.
+// A weight [out, in], how to multiply by it, and a bias [out] that is added to the product;
+// undefined = none. input_first: the weight is [in, out], as in a Conv1D of GPT-2; only for
+// kPlain. Its outputs may then have several dims: [in, a, b], with a bias [a, b], is a matrix with
+// a * b outputs.
 struct Matrix {
-  Matrix(const at::Tensor& weight_tensor, Product how = Product::kPlain)
-      : weight(weight_tensor), product(how) {}
-  at::Tensor weight;
+  Matrix(const at::Tensor& weight_tensor,
+         Product how = Product::kPlain,
+         const at::Tensor& bias_tensor = {},
+         bool in_comes_first = false)
+      : weight(weight_tensor), bias(bias_tensor), product(how), input_first(in_comes_first) {}
+  at::Tensor weight, bias;
   Product product;
+  bool input_first;
 };
 
-// Returns x [..., in] times the transpose of each matrix [out, in]: one tensor [..., out] for each.
-// The gradient of x is summed up in one buffer for all matrices with the same product.
+// Returns x [..., in] times the transpose of each matrix [out, in], plus its bias: one tensor [...,
+// out] for each. The gradient of x is summed up in one buffer for all matrices with the same
+// product.
 std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<Matrix>& matrices);
 
-// Returns residual [..., out] + x [..., in] times the transpose of the matrix [out, in].
+// Returns residual [..., out] + x [..., in] times the transpose of the matrix [out, in] + its bias.
 at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const Matrix& matrix);
 
 // Returns the rows of weight [V, D] that ids [...] select: [..., D]. The gradients of a row that is
@@ -45,6 +53,13 @@ at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids);
 // better.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
+// Returns (x - mean) / sqrt(variance + eps) * weight + bias over the last dim, the statistics in
+// fp32 or better.
+at::Tensor layer_norm(const at::Tensor& x,
+                      const at::Tensor& weight,
+                      const at::Tensor& bias,
+                      double eps);
+
 // Rotates x [B, S, heads, D] by the angles whose cosines and sines are [B, S, D/2], in fp32 or
 // better. Element i of the first half of a head and element i of the second form a pair ("rotate
 // half").
@@ -53,8 +68,15 @@ at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
 // Returns silu(gate) * up.
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 
+// Returns x Phi(x) with the normal distribution Phi, or its approximation by tanh.
+at::Tensor gelu(const at::Tensor& x, bool by_tanh);
+
 // Causal attention of q [B, S, heads, D] to k and v [B, S, kv_heads, D]. Returns [B, S, heads * D].
-at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+// window: a token attends only to itself and the window - 1 tokens before it; 0 = to all before it.
+at::Tensor causal_attention(const at::Tensor& q,
+                            const at::Tensor& k,
+                            const at::Tensor& v,
+                            int64_t window = 0);
 
 // Returns the sum of -log softmax(logits)[target] over the targets that are not kIgnoredTarget, as
 // a scalar of fp32 or better; the softmax is computed in fp32 or better. logits are [..., V] and
@@ -68,13 +90,21 @@ double count_targets(const at::Tensor& targets);
 
 // The same operators composed of ATen operators. The fused kernels are tested against them.
 namespace composite {
-std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<at::Tensor>& weights);
-at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight);
+std::vector<at::Tensor> linears(const at::Tensor& x,
+                                const std::vector<at::Tensor>& weights,
+                                bool input_first = false);
+at::Tensor linear_add(const at::Tensor& residual,
+                      const at::Tensor& x,
+                      const at::Tensor& weight,
+                      bool input_first = false);
 at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids);
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
-at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+at::Tensor causal_attention(const at::Tensor& q,
+                            const at::Tensor& k,
+                            const at::Tensor& v,
+                            int64_t window = 0);
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets);
 }  // namespace composite
 

@@ -15,8 +15,8 @@ at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x);
 // Returns the queue that defer_weights() has set for this thread, or NULL.
 WeightQueue* deferred_weights();
 
-// Returns gradient(), the gradient of a weight. With a queue, pushes it there instead and returns an
-// undefined tensor.
+// Returns gradient(), the gradient of a weight. With a queue, pushes it there instead and returns
+// an undefined tensor.
 template <class F>
 at::Tensor now_or_later(const at::Tensor& weight, F gradient) {
   WeightQueue* const queue = deferred_weights();

@@ -56,7 +56,7 @@ class Bench(unittest.TestCase):
         rows = [(row["workload"], row["variant"]) for row in self.measure("mfu")["mfu"]]
         self.assertEqual(rows, [(name, variant) for variant in workloads.VARIANTS for name in workloads.WORKLOADS])
         self.assertEqual(rows[0], ("8b blocks, 4 micro-batches", "eager"))
-        self.assertEqual(len(rows), 24)
+        self.assertEqual(len(rows), 28)
 
     def test_computes_the_mfu_of_both_conventions(self):
         row = self.measure("mfu")["mfu"][0]
@@ -81,7 +81,7 @@ class Bench(unittest.TestCase):
 
     def test_continues_after_a_row_that_fails(self):
         results = self.measure("mfu", failing=("1b, 32k tokens",))
-        self.assertEqual((len(results["failed"]), len(results["mfu"])), (4, 20))
+        self.assertEqual((len(results["failed"]), len(results["mfu"])), (4, 24))
         self.assertIn("FAILED: 1b, 32k tokens, eager: no room", results["table"])
 
     def test_compares_with_the_peer_and_tells_the_rows_apart(self):
@@ -100,8 +100,9 @@ class Workloads(unittest.TestCase):
             config = fake.config(workload, {})
             tokens[name] = config["train.global_batch"] * config["data.seq_len"]
             self.assertGreater(config["train.steps"] // config["metrics.every"], runs.WARMUP_LINES, name)
-        self.assertEqual(tokens, {"8b blocks, 4 micro-batches": 4 * 8192, "1b, 32k tokens": 32768, "150m, 64k tokens": 65536,
-                                  "150m, 1k tokens": 1024, "8b blocks, 1 micro-batch": 8192, "150m, 8k tokens": 8192})
+        self.assertEqual(tokens, {"8b blocks, 4 micro-batches": 4 * 8192, "8b blocks, 4 micro-batches, fp8": 4 * 8192,
+                                  "1b, 32k tokens": 32768, "150m, 64k tokens": 65536, "150m, 1k tokens": 1024,
+                                  "8b blocks, 1 micro-batch": 8192, "150m, 8k tokens": 8192})
 
     def test_run_in_the_stated_number_of_micro_batches(self):
         for name, workload in workloads.WORKLOADS.items():

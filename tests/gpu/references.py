@@ -78,7 +78,8 @@ def nearest_difference(references, config):
 
 def words_of(model, text):
     """Returns the arguments of a run, without the device and the precision."""
-    return [ROOT / "bench/gpu/llama_150m.toml", f"model.preset={model}", f"data.path={text}", "data.format=text", *WORDS]
+    return [ROOT / "bench/gpu/llama_150m.toml", "model.family=llama", f"model.preset={model}", f"data.path={text}",
+            "data.format=text", *WORDS]
 
 
 def compute(yoke, model, text, folder):

@@ -68,9 +68,10 @@ def compare(context, words, cases):
 
 
 def parity(context):
-    """Compares runs on the device with the CPU: fp32 must reach level L1, bf16 level L2."""
+    """Compares runs on the device with the CPU: fp32 must reach level L1, bf16 and fp8 level L2."""
     here = f"device={context.device}"
     cases = ["cpu:device=cpu", f"fp32:{here}", f"bf16:{here},precision.param=bf16",
+             f"fp8:{here},precision.param=bf16,precision.product=fp8",
              f"deepspeed_stub:{here},parallel_backend=deepspeed_stub"]
     if context.device == "cuda":
         cases.append(f"captured:{here},{CAPTURED}")
@@ -282,7 +283,7 @@ def peer(context):
 # the rates before the details.
 STEPS = [Step(doctor, on_card=25, on_cpu=10, limit=120),
          Step(card, on_card=20, on_cpu=10, limit=120),
-         Step(parity, on_card=100, on_cpu=60, limit=300),
+         Step(parity, on_card=110, on_cpu=70, limit=300),
          Step(nccl, on_card=15, on_cpu=5, limit=60),
          Step(tests, on_card=90, on_cpu=10, limit=300),
          Step(trace, on_card=60, on_cpu=30, limit=240),

@@ -67,7 +67,7 @@ TEST_P(TrainOnGpu, ResumesFromACheckpointOfTheCpuAndViceVersa) {
 
 INSTANTIATE_TEST_SUITE_P(Backends,
                          TrainOnGpu,
-                         ::testing::Values("ptd", "deepspeed_stub"),
+                         ::testing::Values("ptd", "deepspeed_stub", "megatron_compat"),
                          [](const auto& info) { return std::string(info.param); });
 
 class CapturedOnGpu : public TrainOnGpu {};

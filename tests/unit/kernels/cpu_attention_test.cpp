@@ -1,6 +1,7 @@
 // Compares attention on the CPU with a plain version that computes one pair of tokens at a time.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -46,7 +47,8 @@ AttentionCase plain_attention(const AttentionShape& s,
       for (int64_t t = 0; t < s.seq_len; ++t) {
         std::vector<double> p, dp;
         double sum = 0, mean = 0;
-        for (int64_t j = 0; j <= t; ++j) {
+        const int64_t from = s.window > 0 ? std::max<int64_t>(0, t - s.window + 1) : 0;
+        for (int64_t j = from; j <= t; ++j) {
           double score = 0, d = 0;
           for (int64_t i = 0; i < s.head_dim; ++i) {
             score += wide_of(q[at_q(b, t, h, i)]) * wide_of(k[at_k(b, j, h, i)]) * scale;
@@ -58,9 +60,9 @@ AttentionCase plain_attention(const AttentionShape& s,
         }
         c.lse[static_cast<size_t>((b * s.heads + h) * s.seq_len + t)] = std::log(sum);
         for (size_t j = 0; j < p.size(); ++j) mean += (p[j] /= sum) * dp[j];
-        for (int64_t j = 0; j <= t; ++j) {
-          const double weight = p[static_cast<size_t>(j)],
-                       ds = weight * (dp[static_cast<size_t>(j)] - mean) * scale;
+        for (int64_t j = from; j <= t; ++j) {
+          const double weight = p[static_cast<size_t>(j - from)],
+                       ds = weight * (dp[static_cast<size_t>(j - from)] - mean) * scale;
           for (int64_t i = 0; i < s.head_dim; ++i) {
             c.out[at_q(b, t, h, i)] += weight * wide_of(v[at_k(b, j, h, i)]);
             c.dv[at_k(b, j, h, i)] += weight * wide_of(dout[at_q(b, t, h, i)]);
@@ -81,8 +83,13 @@ TYPED_TEST(CpuAttentionTest, AttendsToThePast) {
                                   AttentionShape{2, 5, 4, 2, 6},
                                   AttentionShape{1, 33, 6, 3, 10},
                                   AttentionShape{2, 64, 4, 4, 8},
-                                  AttentionShape{1, 70, 2, 1, 40}}) {
-    SCOPED_TRACE(::testing::Message() << s.seq_len << " tokens, heads of " << s.head_dim);
+                                  AttentionShape{1, 70, 2, 1, 40},
+                                  AttentionShape{2, 33, 4, 2, 6, 1},
+                                  AttentionShape{1, 70, 4, 2, 8, 9},
+                                  AttentionShape{1, 21, 2, 2, 8, 20},
+                                  AttentionShape{1, 21, 2, 2, 8, 21}}) {
+    SCOPED_TRACE(::testing::Message()
+                 << s.seq_len << " tokens, heads of " << s.head_dim << ", window " << s.window);
     const int64_t nq = s.batch * s.seq_len * s.heads * s.head_dim, nk = nq / s.heads * s.kv_heads;
     const auto q = random_values<T>(nq, 1), k = random_values<T>(nk, 2),
                v = random_values<T>(nk, 3), dout = random_values<T>(nq, 4);

@@ -26,6 +26,14 @@ inline double wide_of(BFloat16 x) {
   std::memcpy(&f, &bits, 4);
   return f;
 }
+// The value by the definition of the format.
+inline double wide_of(Float16 x) {
+  const int exponent = x.bits >> 10 & 0x1f, mantissa = x.bits & 0x3ff;
+  const double sign = x.bits >= 0x8000 ? -1 : 1;
+  if (exponent == 0x1f) return mantissa == 0 ? sign * INFINITY : NAN;
+  return sign *
+         (exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25));
+}
 
 template <class T>
 T narrow(double x) {
@@ -42,6 +50,16 @@ inline BFloat16 narrow<BFloat16>(double x) {
   const double to_down = std::abs(x - wide_of(down)), to_up = std::abs(x - wide_of(up));
   if (to_down == to_up) return down.bits % 2 == 0 ? down : up;
   return to_down < to_up ? down : up;
+}
+// Rounds to a multiple of the distance between neighbours. x is at most 65504.
+template <>
+inline Float16 narrow<Float16>(double x) {
+  int exponent = 0;
+  std::frexp(x, &exponent);  // x = f 2^exponent with f in [0.5, 1)
+  const double unit = std::ldexp(1, std::max(exponent, -13) - 11);
+  const double units = std::nearbyint(std::abs(x) / unit);  // at most 2048, ties to even
+  const auto magnitude = static_cast<uint16_t>(units + 1024 * std::max(exponent + 13, 0));
+  return {static_cast<uint16_t>(magnitude | (std::signbit(x) ? 0x8000 : 0))};
 }
 
 template <class T>
@@ -66,6 +84,10 @@ inline const CpuKernels<double>& of(const CpuKernelTable& t) {
 template <>
 inline const CpuKernels<BFloat16>& of(const CpuKernelTable& t) {
   return t.bf16;
+}
+template <>
+inline const CpuKernels<Float16>& of(const CpuKernelTable& t) {
+  return t.f16;
 }
 
 // Bound of the error, relative to the largest expected value: the rounding of one output element
@@ -113,6 +135,6 @@ class CpuKernelsTest : public ::testing::Test {
 };
 
 // The types of the kernels, for TYPED_TEST_SUITE.
-using CpuKernelTypes = ::testing::Types<float, double, BFloat16>;
+using CpuKernelTypes = ::testing::Types<float, double, BFloat16, Float16>;
 
 }  // namespace yoke

@@ -247,6 +247,15 @@ TEST_P(Fp8Linears, TakeZeros) {
               plain_linears(product, zeros, {zeros}, {at::zeros({4, 4}, type)}));
 }
 
+// A rank may have no tokens at the end of a sequence.
+TEST_P(Fp8Linears, TakeNoRows) {
+  const at::Tensor weight = random({8, 16});
+  const Results got = run(at::zeros({0, 16}, type), {weight}, {at::zeros({0, 8}, type)});
+  EXPECT_EQ(got.y[0].sizes(), at::IntArrayRef({0, 8}));
+  EXPECT_EQ(got.dx.sizes(), at::IntArrayRef({0, 16}));
+  expect_same(got.dw[0], at::zeros_like(weight));
+}
+
 // A product with NaN or infinity in an operand must not look sound: the backend finds out that a
 // step has failed by the loss or the gradient norm.
 TEST_P(Fp8Linears, PassNaNAndInfinityOn) {

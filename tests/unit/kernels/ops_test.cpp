@@ -19,7 +19,7 @@ using Inputs = std::vector<at::Tensor>;
 using Op = std::function<Inputs(const Inputs&)>;
 
 double tolerance(at::ScalarType type) {
-  return type == at::kDouble ? 1e-13 : type == at::kFloat ? 5e-6 : 2e-2;
+  return type == at::kDouble ? 1e-13 : type == at::kFloat ? 5e-6 : type == at::kHalf ? 3e-3 : 2e-2;
 }
 
 class OpsTest : public ::testing::TestWithParam<at::ScalarType> {
@@ -149,6 +149,41 @@ TEST_P(OpsTest, CausalAttentionAgrees) {
       {random({2, 19, 6, 10}), random({2, 19, 2, 10}), random({2, 19, 2, 10})});
 }
 
+TEST_P(OpsTest, CausalAttentionInAWindowAgrees) {
+  for (const int64_t window : {2, 7, 18, 19, 40}) {
+    expect_same(
+        [&](const Inputs& t) { return Inputs{ops::causal_attention(t[0], t[1], t[2], window)}; },
+        [&](const Inputs& t) {
+          return Inputs{ops::composite::causal_attention(t[0], t[1], t[2], window)};
+        },
+        {random({2, 19, 6, 10}), random({2, 19, 2, 10}), random({2, 19, 2, 10})});
+  }
+}
+
+// The composition adds biases after the products, the fused operators add them inside.
+TEST_P(OpsTest, BiasesAgree) {
+  expect_same(
+      [](const Inputs& t) {
+        auto out = ops::linears(t[0], {{t[1], {}, t[3]}, {t[2]}, {t[2], {}, t[4]}});
+        out.push_back(ops::linear_add(t[0], t[0], {t[5], {}, t[6]}));
+        return out;
+      },
+      [](const Inputs& t) {
+        auto out = ops::composite::linears(t[0], {t[1], t[2], t[2]});
+        out[0] = out[0] + t[3];
+        out[2] = out[2] + t[4];
+        out.push_back(ops::composite::linear_add(t[0], t[0], t[5]) + t[6]);
+        return out;
+      },
+      {random({2, 7, 12}),
+       random({20, 12}),
+       random({8, 12}),
+       random({20}),
+       random({8}),
+       random({12, 12}),
+       random({12})});
+}
+
 TEST_P(OpsTest, CrossEntropyAgrees) {
   const at::Tensor targets = at::tensor({3, 0, -100, 49, 7, -100}, at::kLong).view({2, 3});
   expect_same(
@@ -174,7 +209,8 @@ at::Tensor turned(const at::Tensor& x, const at::Tensor& angle, float sign) {
 }
 
 TEST_P(OpsTest, DeviceRotaryAgreesThereAndBack) {
-  if (GetParam() == at::kDouble) GTEST_SKIP() << "the kernel has no fp64; the composition takes it";
+  if (GetParam() == at::kDouble || GetParam() == at::kHalf)
+    GTEST_SKIP() << "the kernel has no such type; the composition takes it";
   const at::Tensor x = random({2, 5, 4, 6}), angle = at::randn({2, 5, 3});
   const auto turn = [&](const at::Tensor& t, float sign) {
     return GetParam() == at::kFloat ? turned<float>(t, angle, sign)
@@ -238,7 +274,7 @@ TEST_P(OpsTest, TakesInputsOfAnyLayout) {
 
 INSTANTIATE_TEST_SUITE_P(Types,
                          OpsTest,
-                         ::testing::Values(at::kDouble, at::kFloat, at::kBFloat16),
+                         ::testing::Values(at::kDouble, at::kFloat, at::kBFloat16, at::kHalf),
                          [](const auto& info) { return std::string(c10::toString(info.param)); });
 
 TEST(Ops, RefuseTargetsOutsideTheVocabulary) {
